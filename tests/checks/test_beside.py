@@ -54,7 +54,7 @@ def test_both_sides_of_a_test_of_a_port_start_on_the_cores_of_its_nic(
     """They ran on one core of socket 0 for the NICs of socket 1, too."""
     core = max(os.sched_getaffinity(0))
     device(tmp_path / "mlx5_3/device", str(core), "-1")
-    (tmp_path / "ib_write_lat").write_text(f"#!{sys.executable}\nimport os\nprint('t_typical[usec]')\n{ROW}")
+    (tmp_path / "ib_write_lat").write_text(f"#!/usr/bin/env python3\nimport os\nprint('t_typical[usec]')\n{ROW}")
     (tmp_path / "ib_write_lat").chmod(0o755)
     monkeypatch.setattr(perftest, "HCAS", tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")

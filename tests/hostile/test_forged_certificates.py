@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -147,8 +148,8 @@ def test_an_old_run_under_a_new_name_is_noticed(tmp_path, monkeypatch, check: Ch
     """Its probes wrote for which run they worked, and when."""
     old = discovery(tmp_path / "old", monkeypatch, close=False)
     inventory = old / "raw/inventory.jsonl"
-    stamp = f'"end": 62, "run": "{old.name}", "utc": "{opening.now()}"'
-    inventory.write_text(inventory.read_text().replace('"end": 62', stamp))
+    stamp = rf'\g<0>, "run": "{old.name}", "utc": "{opening.now()}"'
+    inventory.write_text(re.sub(r'"end": \d+', stamp, inventory.read_text()))
     opening.close_run(old, 0)
     new = old.parent / "20300101-120000-abcdef"
     shutil.copytree(old, new)

@@ -319,22 +319,22 @@ def _fewest(gate: Gate, rule: str) -> int:
 
 def _unexpected(run: Run, parsed: Parsed) -> list[str]:
     """Evidence about nodes that were not requested, possibly from another run. Slurm's own tables name all nodes, so
-    they are ignored here, and so is what a gate was given from facts: the facts themselves are looked at."""
+    they are ignored here, and what gates take from them."""
     known = {*run.nodes, naming.JOB, *(subject for subjects in run.planned.values() for subject in subjects)}
     observed_subjects = {
         observation.subject
         for observation in parsed.observations
         if observation.subject not in known
         and not observation.quantity.startswith(("slurm.", "probe.", "pair."))
-        and not _is_from_facts(observation.quantity)
+        and not _is_of_slurm(observation.quantity)
     }
     unexpected = sorted(subject for subject in observed_subjects if not known.issuperset(naming.nodes_of(subject)))
     return [f"evidence about {', '.join(unexpected)}, which this run did not request"] if unexpected else []
 
 
-def _is_from_facts(quantity: str) -> bool:
+def _is_of_slurm(quantity: str) -> bool:
     gate = catalogue.GATES.get(quantity)
-    return gate is not None and bool(gate.fold.facts)
+    return gate is not None and any(fact.startswith("slurm.") for fact in gate.fold.facts)
 
 
 # --- one verdict, from a gate, its requirement and what was seen. Its words are made last, from the data
