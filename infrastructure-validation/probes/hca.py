@@ -8,7 +8,7 @@ OF_SYSTEM = Path("/etc/nccl.conf")
 
 
 def named():
-    """What NCCL would find; "" where nobody names ports."""
+    """What NCCL would find; "" where none are named."""
     if os.environ.get(NAME):
         return os.environ[NAME]
     of_user = Path(os.environ.get("NCCL_CONF_FILE") or os.path.expanduser("~/.nccl.conf"))  # noqa: PTH111  # never raises

@@ -35,6 +35,9 @@ PREFIXES = (
 )
 
 
+HELP_S = 60  # for the usage of a program on a cold filesystem
+
+
 def clean(environment):
     names = NAMES.union(environment.get("SITE_VARIABLES", "").split())
     return {
@@ -48,9 +51,11 @@ def without_unknown_json(command, environment):
     """The command, without `-J FILE` where the program's usage does not name it."""
     if "-J" not in command:
         return command
-    usage = subprocess.run(
-        [command[0], "--help"], env=environment, capture_output=True, text=True, errors="replace", check=False
-    )
+    options = {"env": environment, "capture_output": True, "text": True, "errors": "replace", "timeout": HELP_S}
+    try:
+        usage = subprocess.run([command[0], "--help"], check=False, **options)
+    except subprocess.TimeoutExpired:
+        return command
     if "--output_file" in usage.stdout + usage.stderr:
         return command
     at = command.index("-J")

@@ -90,7 +90,9 @@ def _request(usual: Node, nodes: dict[str, Node]) -> tuple[str, str]:
     kinds = {kind for node in nodes.values() for kind in node.types}
     others = [name for name, node in nodes.items() if node.gres != usual.gres]
     also = (
-        f"; other nodes differ, name these with --nodelist or leave them out: {shown_nodes(others)}" if others else ""
+        f"; other nodes differ, and a run leaves them aside unless --nodelist names them: {shown_nodes(others)}"
+        if others
+        else ""
     )
     if any(MIG.search(kind) for kind in usual.types):
         return "none", f"gpu_request none: GPUs are divided (MIG) in {usual.gres}; write what a whole node has{also}"

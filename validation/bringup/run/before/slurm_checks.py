@@ -51,12 +51,8 @@ def _partition(facts: Facts, cluster: Cluster) -> Finding:
         return Finding("INCOMPLETE", says, "sinfo -N -l says why no node is usable")
     others = [each for each, node in nodes.items() if node.gres != usual.gres]
     if others:
-        alike = [each for each in usable if each not in others]
-        return Finding(
-            "WARN",
-            f"{says}; others have another Gres: {shown_nodes(others)}",
-            f"name nodes that are alike: bringup run --nodelist {','.join(alike[:2])}{',…' if len(alike) > 2 else ''}",
-        )
+        cure = f"nothing, if these may be left aside: a run takes those with {usual.gres}; --nodelist names others"
+        return Finding("WARN", f"{says}; others have another Gres: {shown_nodes(others)}", cure)
     return Finding("PASS", says)
 
 
@@ -117,7 +113,7 @@ def _account(facts: Facts, cluster: Cluster) -> Finding:
     limits = [each.most_jobs for each in cluster.accounts if each.name == account and each.most_jobs is not None]
     if limits and min(limits) < MOST_SMOKE_JOBS:
         says = f"account {account} may have {min(limits)} jobs at once, and smoke has up to {MOST_SMOKE_JOBS}"
-        return Finding("WARN", says, "an account or a QOS with a higher MaxSubmitJobs")
+        return Finding("WARN", says, "nothing: it submits them one after the other, and takes longer")
     return Finding("PASS", f"account {account}")
 
 
