@@ -405,95 +405,12 @@ def test_half_a_report_beside_a_whole_one_is_no_pass_of_what_it_speaks_of(tmp_pa
     assert outcome(verdicts, "discovery.gpu.count", "n0") is Outcome.PASS
 
 
-def test_the_screen_tells_a_dead_node_once_and_the_report_tells_all_that_is_missing(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    for name in ("inventory", "clock"):
-        path = folder / f"raw/{name}.jsonl"
-        path.write_text("".join(line for line in path.read_text().splitlines(True) if '"at": "n0"' in line))
-    run, verdicts = runs.load(folder), judged(folder)
-    missing = [v for v in verdicts.verdicts if v.subject == "n1" and v.cause == "no evidence arrived"]
-    assert len(missing) > 10
-    screen = report.screen(folder, run, verdicts)
-    assert f"[n1]: no evidence arrived ({len(missing)} gates: {missing[0].gate}, " in screen
-    assert screen.count("no evidence arrived") == 1
-    assert all(f"| {v.gate} | n1 |" in report.markdown(run, verdicts) for v in missing)
-
-
-def test_one_undeclared_number_is_one_line_for_all_its_subjects_and_a_fault_keeps_its_own():
-    verdicts = [
-        a_verdict(gate, subject, outcome, "nothing", cause=cause, evidence="none")
-        for gate, subject, outcome, cause in [
-            *(("nccl.transport", f"{number}-nodes", Outcome.INCOMPLETE, "declares no") for number in (2, 4, 8, 16)),
-            ("nccl.step", "2-nodes", Outcome.FAIL, "declares no"),
-            ("nccl.ranks", "4-nodes", Outcome.INCOMPLETE, "other"),
-        ]
-    ]
-    screen = report.screen(
-        Path("/x"),
-        nccl_run(),
-        Verdicts(
-            phase="nccl_scaling",
-            run="x",
-            profile="p",
-            outcome=Outcome.FAIL,
-            verdicts=verdicts,
-            not_applicable=[],
-            notes=[],
-        ),
-    )
-    assert "nccl.transport: declares no (4 subjects: 2-nodes, 4-nodes, 8-nodes, …)" in screen
-    assert "FAIL       nccl.step [2-nodes]" in screen
-    assert "INCOMPLETE nccl.ranks [4-nodes]" in screen
-
-
 def test_nodes_that_slurm_lists_and_the_run_left_aside_are_no_note(tmp_path, monkeypatch):
     """A gate that takes its value from Slurm's table has it for every node there, also of a mixed partition."""
     folder = discovery(tmp_path, monkeypatch)
     table = folder / "raw/scontrol-node.txt"
     table.write_text(table.read_text() + table.read_text().splitlines()[0].replace("n0", "n7") + "\n")
     assert not [note for note in judge.judge_folder(folder).verdicts.notes if "did not request" in note]
-
-
-def test_what_cannot_be_known_is_one_line_however_many_gates_and_nodes_wait_for_it():
-    """A kernel log that is closed to users: 39 lines on four nodes, before."""
-    why = "not found out: the kernel log cannot be read: Operation not permitted"
-    gates = ("discovery.kernel_log.xid", "discovery.kernel_log.nonfatal", "load.kernel_log")
-    verdicts = [
-        a_verdict(gate, f"n{number}", Outcome.INCOMPLETE, "nothing", cause=why, kind=Kind.UNKNOWN)
-        for gate in gates
-        for number in range(4)
-    ]
-    line = f"{why} (12 verdicts: {', '.join(gates)} on n0, n1, n2, …)"
-    assert [len(group) for group in report.on_screen(verdicts)[0]] == [12]
-    shown = report.not_known([*verdicts, a_verdict("nccl.step", "2-nodes", Outcome.FAIL, "no")])
-    assert shown.splitlines()[0] == f"NOT KNOWN  {line}"
-    assert "what to do first: docs/" in shown
-    assert len(shown.splitlines()) == 2
-
-
-def test_pairs_that_failed_alike_are_one_line_that_names_what_they_have_in_common():
-    def screen(*pairs: str) -> str:
-        verdicts = [a_verdict("smoke.fs.pair.write", pair, Outcome.FAIL, "no", expected="yes") for pair in pairs]
-        return report.screen(
-            Path("/x"),
-            nccl_run(),
-            Verdicts(
-                phase="smoke",
-                run="x",
-                profile="p",
-                outcome=Outcome.FAIL,
-                verdicts=verdicts,
-                not_applicable=[],
-                notes=[],
-            ),
-        )
-
-    assert (
-        "FAIL       smoke.fs.pair.write [n0->n1]: observed no, expected yes "
-        "(4 pairs, all with n1: n0->n1, n1->n0, n1->n2, …)" in screen("n0->n1", "n1->n0", "n1->n2", "n2->n1")
-    )
-    assert "(3 pairs: n0->n1, n1->n2, n2->n0)" in screen("n0->n1", "n1->n2", "n2->n0")
-    assert "smoke.fs.pair.write [n1->n0]: observed no, expected yes\n" in screen("n0->n1", "n1->n0")  # two stand alone
 
 
 def test_who_lacks_what_a_fleet_gate_needs_is_not_judged_and_has_no_vote():

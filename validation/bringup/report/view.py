@@ -22,7 +22,7 @@ from bringup.report.render import render
 from bringup.results import unhealthy_node
 
 MAX_LISTED = 12  # on the screen; the report lists all
-MIN_ALIKE = 3  # failures that are alike share their lines on the screen from so many on; what is open from two
+MIN_ALIKE = 3  # failed pairs that are alike share their lines on the screen from so many on; all others from two
 _COST = re.compile(r"probe\.(\w+)\.cpu_s")
 _Key = tuple[object, ...]
 
@@ -134,7 +134,9 @@ _ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None:
     lambda v: (v.kind, v.cause) if v.kind in (Kind.UNKNOWN, Kind.BLOCKED) else None,  # a log that cannot be read
     lambda v: (v.subject, v.kind, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a dead node
     lambda v: (v.gate, v.kind, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a number that nobody declared
+    lambda v: (v.gate, v.kind) if v.outcome is Outcome.INCOMPLETE else None,  # for reasons that name a device each
     lambda v: (v.gate, v.outcome) if _is_pair(v) and v.outcome is not Outcome.INCOMPLETE else None,  # pairs of one node
+    lambda v: (v.gate, v.outcome, v.observed, v.expected) if v.outcome is not Outcome.INCOMPLETE else None,  # a setting
 )
 
 
@@ -150,8 +152,8 @@ def on_screen(verdicts: Iterable[Verdict]) -> tuple[list[list[Verdict]], list[Ve
 
 
 def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
-    """What is missing for one reason, or failed between pairs of nodes, together; all others alone. In the order of
-    `bad`."""
+    """What is missing for one reason, failed between pairs of nodes, or failed alike on several nodes, together; all
+    others alone. In the order of `bad`."""
     order = {id(verdict): number for number, verdict in enumerate(bad)}
     left, groups = list(bad), list[list[Verdict]]()
     for key_of in _ALIKE:
@@ -167,7 +169,7 @@ def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
 
 
 def _least(verdict: Verdict) -> int:
-    return 2 if verdict.outcome is Outcome.INCOMPLETE else MIN_ALIKE
+    return MIN_ALIKE if _is_pair(verdict) and verdict.outcome is not Outcome.INCOMPLETE else 2
 
 
 def _shown(groups: Sequence[Sequence[Verdict]]) -> list[tuple[str, str, str]]:
@@ -184,14 +186,18 @@ def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
     """The same of several; the report has a row for each."""
     first = group[0]
     gates, subjects = (list(dict.fromkeys(names)) for names in zip(*((v.gate, v.subject) for v in group), strict=True))
-    if first.outcome is not Outcome.INCOMPLETE:
+    if first.outcome is not Outcome.INCOMPLETE and not _is_pair(first):
+        message = f"{first.gate} [{_some(subjects)}]: {text.sentence(first)} ({len(group)} subjects)"
+    elif first.outcome is not Outcome.INCOMPLETE:
         common = set.intersection(*(set(naming.nodes_of(subject)) for subject in subjects))
         of = f"pairs, all with {common.pop()}" if len(common) == 1 else "pairs"
         message = f"{first.gate} [{first.subject}]: {text.sentence(first)} ({len(group)} {of}: {_some(subjects)})"
     elif len(subjects) == 1:
         message = f"[{first.subject}]: {first.cause} ({len(group)} gates: {_some(gates)})"
     elif len(gates) == 1:
-        message = f"{first.gate}: {first.cause} ({len(group)} subjects: {_some(subjects)})"
+        reasons = len({v.cause for v in group})
+        of = "subjects" if reasons == 1 else f"subjects, {reasons} reasons of this kind"
+        message = f"{first.gate}: {first.cause} ({len(group)} {of}: {_some(subjects)})"
     else:
         message = f"{first.cause} ({len(group)} verdicts: {_some(gates)} on {_some(subjects)})"
     return text.MARK[first.outcome], message, f"all are in the report; what to do first: {text.remedy(first)}"

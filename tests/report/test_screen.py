@@ -1,0 +1,106 @@
+"""The screen of a phase: what has one reason is one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bringup import judge, results
+from bringup.records import Kind, Outcome, Verdict, Verdicts
+from bringup.report import view
+from factory import a_run, a_verdict
+from runs_for_tests import discovery, reseal
+
+CLOSED_LOG = "not found out: the kernel log cannot be read: Operation not permitted"
+
+
+def screen(*verdicts: Verdict) -> str:
+    judged = Verdicts(
+        phase="smoke",
+        run="x",
+        profile="p",
+        outcome=Outcome.FAIL,
+        verdicts=list(verdicts),
+        not_applicable=[],
+        notes=[],
+    )
+    return view.screen(Path("/x"), a_run("smoke"), judged)
+
+
+def unknown(gate: str, subject: str, cause: str) -> Verdict:
+    return a_verdict(gate, subject, Outcome.INCOMPLETE, "nothing", cause=cause, kind=Kind.UNKNOWN)
+
+
+def test_a_dead_node_is_one_line_on_the_screen_and_the_report_lists_all_that_is_missing(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    for name in ("inventory", "clock"):
+        path = folder / f"raw/{name}.jsonl"
+        path.write_text("".join(line for line in path.read_text().splitlines(True) if '"at": "n0"' in line))
+    run, verdicts = results.load(folder), judge.judge_folder(reseal(folder)).verdicts
+    missing = [v for v in verdicts.verdicts if v.subject == "n1" and v.cause == "no evidence arrived"]
+    assert len(missing) > 10
+    shown = view.screen(folder, run, verdicts)
+    assert f"[n1]: no evidence arrived ({len(missing)} gates: {missing[0].gate}, " in shown
+    assert shown.count("no evidence arrived") == 1
+    assert all(f"| {v.gate} | n1 |" in view.markdown(run, verdicts) for v in missing)
+
+
+def test_one_undeclared_number_is_one_line_for_all_its_subjects_and_a_fault_keeps_its_own():
+    shown = screen(
+        *(
+            a_verdict(gate, subject, outcome, "nothing", cause=cause, evidence="none")
+            for gate, subject, outcome, cause in [
+                *(("nccl.transport", f"{number}-nodes", Outcome.INCOMPLETE, "declares no") for number in (2, 4, 8, 16)),
+                ("nccl.step", "2-nodes", Outcome.FAIL, "declares no"),
+                ("nccl.ranks", "4-nodes", Outcome.INCOMPLETE, "other"),
+            ]
+        )
+    )
+    assert "nccl.transport: declares no (4 subjects: 2-nodes, 4-nodes, 8-nodes, …)" in shown
+    assert "FAIL       nccl.step [2-nodes]" in shown
+    assert "INCOMPLETE nccl.ranks [4-nodes]" in shown
+
+
+def test_what_cannot_be_known_is_one_line_however_many_gates_and_nodes_wait_for_it():
+    """A kernel log that is closed to users: 39 lines on four nodes, before."""
+    gates = ("discovery.kernel_log.xid", "discovery.kernel_log.nonfatal", "load.kernel_log")
+    verdicts = [unknown(gate, f"n{number}", CLOSED_LOG) for gate in gates for number in range(4)]
+    line = f"{CLOSED_LOG} (12 verdicts: {', '.join(gates)} on n0, n1, n2, …)"
+    assert [len(group) for group in view.on_screen(verdicts)[0]] == [12]
+    shown = view.not_known([*verdicts, a_verdict("nccl.step", "2-nodes", Outcome.FAIL, "no")])
+    assert shown.splitlines()[0] == f"NOT KNOWN  {line}"
+    assert "what to do first: docs/" in shown
+    assert len(shown.splitlines()) == 2
+
+
+def test_reasons_that_name_a_device_of_each_node_are_one_line():
+    """Virtual machines tell no NUMA node of a GPU: four lines on four nodes, before."""
+    verdicts = [
+        unknown("smoke.cpu.near_gpu", f"n{number}", f"not found out: GPU-{number}: its NUMA node reads -1")
+        for number in range(4)
+    ]
+    shown = view.not_known(verdicts)
+    assert "smoke.cpu.near_gpu: not found out: GPU-0: its NUMA node reads -1" in shown
+    assert "(4 subjects, 4 reasons of this kind: n0, n1, n2, …)" in shown
+    assert len(shown.splitlines()) == 2
+
+
+def test_nodes_on_which_a_gate_failed_alike_are_one_line_and_another_value_is_another():
+    """A setting of the site fails on each of its nodes."""
+    shown = screen(
+        *(a_verdict("smoke.gpu.isolated", f"n{number}", Outcome.FAIL, "0", expected="8") for number in range(4)),
+        a_verdict("smoke.gpu.isolated", "n4", Outcome.FAIL, "7", expected="8"),
+    )
+    assert "FAIL       smoke.gpu.isolated [n0, n1, n2, …]: observed 0, expected 8 (4 subjects)" in shown
+    assert "FAIL       smoke.gpu.isolated [n4]: observed 7, expected 8\n" in shown
+
+
+def test_pairs_that_failed_alike_are_one_line_that_names_what_they_have_in_common():
+    def pairs(*names: str) -> str:
+        return screen(*(a_verdict("smoke.fs.pair.write", pair, Outcome.FAIL, "no", expected="yes") for pair in names))
+
+    assert (
+        "FAIL       smoke.fs.pair.write [n0->n1]: observed no, expected yes "
+        "(4 pairs, all with n1: n0->n1, n1->n0, n1->n2, …)" in pairs("n0->n1", "n1->n0", "n1->n2", "n2->n1")
+    )
+    assert "(3 pairs: n0->n1, n1->n2, n2->n0)" in pairs("n0->n1", "n1->n2", "n2->n0")
+    assert "smoke.fs.pair.write [n1->n0]: observed no, expected yes\n" in pairs("n0->n1", "n1->n0"), "two stand alone"
