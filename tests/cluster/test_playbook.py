@@ -44,6 +44,8 @@ def test_the_screen_answers_all_six_questions(screen):
     assert answered == [
         ["REHEARSED", "1."], ["PASS", "2."], ["PASS", "3."], ["REHEARSED", "4."], ["REHEARSED", "5."], ["PARTLY", "6."],
     ]  # fmt: skip
+    assert "\nREHEARSED: nothing failed; no GPU, NCCL or fabric was seen at work\n" in screen.stdout, "no bare PASS"
+    assert "\ndecision: cannot tell yet: " in screen.stdout
     assert "report: validation/results/playbook/" in screen.stdout
 
 

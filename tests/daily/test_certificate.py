@@ -38,9 +38,9 @@ def test_less_than_a_whole_pass_is_refused_unless_it_is_said(passed: Judged):
 
 def test_it_says_at_its_top_that_it_is_less(passed: Judged):
     certified = made(passed)
-    assert certified.mark is Mark.PARTLY
+    assert certified.mark is Mark.REHEARSED
     text = certificate.markdown(certified, is_signed=False)
-    assert text.startswith("# Lab: PARTLY\n")
+    assert text.startswith("# Lab: REHEARSED\n")
     assert "rehearsed on stand-ins" in text
     assert "one GPU trains: not asked" in text
 

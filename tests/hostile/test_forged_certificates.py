@@ -71,7 +71,7 @@ def text_in(folder: Path, file: str, old: str, new: str) -> Path:
     ("changes", "says"),
     [
         ({"holds_until": "2099-01-01"}, "holds_until is 2099-01-01; made again it is "),
-        ({"mark": "pass"}, "mark is pass; made again it is partly"),
+        ({"mark": "pass"}, "mark is pass; made again it is rehearsed"),
         ({"does_not_say": []}, "does_not_say is []; made again it is ['1. "),
         ({"dated": "soon"}, "dated is soon; "),
         ({"nodes": ["n0", "n1", "n2"]}, "nodes is ['n0', 'n1', 'n2']; made again it is ['n0', 'n1']"),

@@ -14,7 +14,7 @@ from bringup.evidence.parsed import Seen
 from bringup.judge import Judged
 from bringup.plan import stand_ins, subjects, transports
 from bringup.plan.catalogue import bearing_on, of_phase, proving
-from bringup.plan.claims import CLAIMS, QUESTIONS, Claim, Real
+from bringup.plan.claims import CLAIMS, QUESTIONS, REAL_NAMES, Claim, Real
 from bringup.plan.phases import PHASES
 from bringup.plan.rules import WITHOUT_UNIT
 from bringup.records import Answer, ClaimAnswer, DrillReport, Mark, Outcome, Verdict
@@ -90,12 +90,16 @@ _REAL: dict[Real, tuple[_Test, ...]] = {  # one passing test is enough
     "nccl": (_nccl,),
     "fabric": (_fabric,),
 }
-_STAND_IN: dict[Real, str] = {
-    "gpu": "no GPU was seen at work",
-    "nccl": "no NCCL was seen at work",
-    "fabric": "no fabric was seen at work",
-}
-SIMULATED = "the GPUs are simulated: their UUIDs say so"
+
+
+def stand_ins_of(claims: Iterable[ClaimAnswer]) -> str:
+    """Why these claims are only rehearsed, in words; empty where they are not."""
+    claims = list(claims)
+    if any(claim.is_simulated for claim in claims):
+        return "the GPUs are simulated: their UUIDs say so"
+    missing = {name for claim in claims for name in claim.not_real}
+    names = [name for name in REAL_NAMES.values() if name in missing]
+    return f"no {', '.join(names[:-1])}{' or ' if names[:-1] else ''}{names[-1]} was seen at work" if names else ""
 
 
 @dataclass(frozen=True)
@@ -158,20 +162,20 @@ def _claim(
         number for gate in claim.shows if (number := _number([item for item in bearing if item.verdict.gate == gate]))
     ]
 
+    plain = ClaimAnswer(
+        claim=claim.id,
+        says=claim.says,
+        mark=Mark.PASS,
+        numbers=numbers,
+        verdicts=len(bearing),
+        nodes=nodes,
+        gpus_per_node=max((run.judged.run.gpus_per_node for run in taking_part), default=0),
+        why=None,
+    )
+
     def answer(mark: Mark, why: str | None = None, causes: _ByGate | None = None) -> _Claimed:
-        return _Claimed(
-            ClaimAnswer(
-                claim=claim.id,
-                says=claim.says,
-                mark=mark,
-                numbers=numbers,
-                verdicts=len(bearing),
-                nodes=nodes,
-                gpus_per_node=max((run.judged.run.gpus_per_node for run in taking_part), default=0),
-                why=_named(causes, list(causes)[:NAMED]) if causes else why,
-            ),
-            causes or {},
-        )
+        words = _named(causes, list(causes)[:NAMED]) if causes else why
+        return _Claimed(plain.model_copy(update={"mark": mark, "why": words}), causes or {})
 
     if failed:
         return answer(Mark.FAIL, causes=failed)
@@ -181,22 +185,25 @@ def _claim(
         return answer(Mark.NOT_ASKED, _why_not_asked(claim, runs))
     if incomplete:
         return answer(Mark.INCOMPLETE, causes=incomplete)
-    rehearsed = dict.fromkeys(
-        SIMULATED if run.is_simulated else _STAND_IN[kind]
-        for run in asking
-        for kind in claim.real
-        if kind not in run.real
+    lacking = [run for run in asking if set(claim.real) - run.real]
+    plain = plain.model_copy(
+        update={
+            "not_real": list(
+                dict.fromkeys(REAL_NAMES[kind] for run in lacking for kind in claim.real if kind not in run.real)
+            ),
+            "is_simulated": any(run.is_simulated for run in lacking),
+            "not_on": [node for node in left_out if node not in nodes],
+        }
     )
-    missing_nodes = [node for node in left_out if node not in nodes]
-    not_on_nodes = [f"not on {', '.join(missing_nodes)}, left out as unhealthy"] if missing_nodes else []
-    if rehearsed:
-        return answer(Mark.REHEARSED, "; ".join([*rehearsed, *not_on_nodes]))
+    not_on = [f"not on {', '.join(plain.not_on)}, left out as unhealthy"] if plain.not_on else []
+    if lacking:
+        return answer(Mark.REHEARSED, "; ".join([stand_ins_of([plain]), *not_on]))
     if warned:
         return answer(Mark.WARN, causes=warned)
     judged_gates = {item.verdict.gate for item in bearing}
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs)]
-    if unasked or not_on_nodes:
-        return answer(Mark.PARTLY, "; ".join([f"not asked: {', '.join(unasked)}"] * bool(unasked) + not_on_nodes))
+    if unasked or not_on:
+        return answer(Mark.PARTLY, "; ".join([f"not asked: {', '.join(unasked)}"] * bool(unasked) + not_on))
     return answer(Mark.PASS)
 
 
@@ -359,10 +366,10 @@ def _line(claims: Sequence[ClaimAnswer]) -> str:
 
 def _reservations(mark: Mark, claims: Sequence[ClaimAnswer]) -> list[str]:
     """Limits of the answer: claims that were rehearsed, partly tested or not tested."""
-    rehearsed = dict.fromkeys(
-        why for claim in claims if claim.mark is Mark.REHEARSED for why in (claim.why or "").split("; ")
-    )
-    reservations = [f"rehearsed, not proven: {'; '.join(rehearsed)}"] if rehearsed else []
+    rehearsed = [claim for claim in claims if claim.mark is Mark.REHEARSED]
+    not_on = dict.fromkeys(node for claim in rehearsed for node in claim.not_on)
+    but = f"; not on {', '.join(not_on)}, left out as unhealthy" if not_on else ""
+    reservations = [f"rehearsed, not proven: {stand_ins_of(rehearsed)}{but}"] if rehearsed else []
     reservations += [f"partly: {claim.says}: {claim.why}" for claim in claims if claim.mark is Mark.PARTLY]
     if mark is not Mark.NOT_ASKED:
         by_reason: dict[str | None, list[str]] = {}

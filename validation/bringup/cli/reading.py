@@ -123,7 +123,7 @@ def do_report(arguments: argparse.Namespace) -> int:
     for proposal in proposed:
         print(proposal.line, file=stream)
     not_run = f"; not run: {', '.join(absent.phase for absent in gathered.absent)}" if gathered.absent else ""
-    print(f"{text.MARK[gathered.outcome]}: {text.counted(gathered.verdicts)}{not_run}", file=stream)
+    print(f"{text.headline(gathered.headline)}; {text.counted(gathered.verdicts)}{not_run}", file=stream)
     if arguments.apply:
         from bringup.run import signature, take_out
 

@@ -31,6 +31,7 @@ from bringup.records import (
 )
 from bringup.report import system
 from bringup.report.collection import Collection
+from bringup.report.headline import whole
 from bringup.report.render import render
 from bringup.report.text import counted, scope
 from bringup.results import CLOSED, SITE, sha256
@@ -79,7 +80,7 @@ def made_of(gathered: Collection, name: str, days: int, partly: bool) -> Certifi
     sites = {run.run.site.name: _site_sha256(run) for run in judged if run.run.site is not None}
     return Certificate(
         name=name,
-        mark=_whole({answer.mark for answer in gathered.answers}),
+        mark=whole(gathered.answers),
         dated=dated,
         days=days,
         holds_until=_until(dated, days),
@@ -124,12 +125,6 @@ def _refuse(gathered: Collection, partly: bool) -> None:
                 f"question {answer.question} is {answer.mark.upper()}: {(answer.reservations or [answer.line])[0]}; "
                 "run what is missing, or say --partly"
             )
-
-
-def _whole(marks: set[Mark]) -> Mark:
-    if marks <= {Mark.PASS, Mark.WARN}:
-        return Mark.PASS
-    return Mark.REHEARSED if marks <= {Mark.PASS, Mark.WARN, Mark.REHEARSED} else Mark.PARTLY
 
 
 def _open_ends(answers: Sequence[Answer]) -> list[str]:
@@ -217,7 +212,7 @@ def altered(certificate: Certificate, gathered: Collection) -> list[str]:
             else certificate.model_copy(
                 update={
                     "holds_until": _until(certificate.dated, certificate.days),
-                    "mark": _whole({answer.mark for answer in certificate.answers}),
+                    "mark": whole(certificate.answers),
                     "does_not_say": _open_ends(certificate.answers),
                 }
             )

@@ -21,6 +21,7 @@ QUESTIONS = {
 
 Real = Literal["gpu", "nccl", "fabric"]
 """Hardware or software that must be real: not a placeholder for a GPU, gloo for NCCL or TCP for a fabric."""
+REAL_NAMES: dict[Real, str] = {"gpu": "GPU", "nccl": "NCCL", "fabric": "fabric"}
 
 
 @dataclass(frozen=True, kw_only=True)

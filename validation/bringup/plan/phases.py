@@ -22,6 +22,7 @@ class Phase:
     whole_nodes: bool = True  # it needs exclusive nodes
     localises: str | None = None  # a phase whose failure this one explains; that phase is repeated without the bad node
     uses_torch: bool = True  # nothing of it can be measured without; smoke uses it in one part only
+    minutes: tuple[int, int]  # to expect on up to 16 nodes, without the queue; docs/00-first-day.md says why
     screens: bool = False  # a node that fails a gate of its own is left out of the later phases
 
     @property
@@ -47,6 +48,7 @@ def _training(
     nodes: int,
     one_gpu: bool = False,
     gpus: int = 1,
+    minutes: tuple[int, int] = (1, 3),
 ) -> Phase:
     return Phase(
         stem=stem,
@@ -61,6 +63,7 @@ def _training(
         one_gpu=one_gpu,
         min_gpus_per_node=gpus,
         needs=needs,
+        minutes=minutes,
     )
 
 
@@ -71,6 +74,7 @@ def _validation(
     script: str,
     needs: tuple[str, ...] = (),
     *,
+    minutes: tuple[int, int],
     nodes: int = 1,
     whole_nodes: bool = True,
     screens: bool = False,
@@ -89,38 +93,60 @@ def _validation(
         whole_nodes=whole_nodes,
         screens=screens,
         localises=localises,
+        minutes=minutes,
     )
 
 
 PHASES: dict[str, Phase] = {
     phase.stem: phase
     for phase in (
-        _validation("discovery", 1, "Discovery: what is there", "discover-environment.sbatch", screens=True),
+        _validation(
+            "discovery", 1, "Discovery: what is there", "discover-environment.sbatch", minutes=(1, 1), screens=True
+        ),
         _validation(
             "smoke",
             2,
             "Smoke: scheduling, binding, shared filesystem",
             "smoke_test.sh",
             ("discovery",),
+            minutes=(1, 4),
             whole_nodes=False,
             screens=True,
         ),
-        _validation("node_sweep", 2, "Every node alone, under load", "node_sweep.sbatch", ("smoke",), screens=True),
-        _validation("nccl_scaling", 3, "Collectives at every scale", "nccl_scaling.sh", ("node_sweep",)),
+        _validation(
+            "node_sweep",
+            2,
+            "Every node alone, under load",
+            "node_sweep.sbatch",
+            ("smoke",),
+            minutes=(4, 12),
+            screens=True,
+        ),
+        _validation(
+            "nccl_scaling", 3, "Collectives at every scale", "nccl_scaling.sh", ("node_sweep",), minutes=(2, 10)
+        ),
         _validation(
             "nccl_pairwise",
             3,
             "Pairs of nodes: which one, or which link, is slow",
             "nccl_pairwise.sbatch",
             ("node_sweep",),
+            minutes=(1, 5),
             nodes=2,
             screens=True,
             localises="nccl_scaling",
         ),
         _validation(
-            "nccl_monitoring", 3, "Collectives, watched on every node", "nccl_run_with_monitoring.sh", ("nccl_scaling",)
+            "nccl_monitoring",
+            3,
+            "Collectives, watched on every node",
+            "nccl_run_with_monitoring.sh",
+            ("nccl_scaling",),
+            minutes=(2, 2),
         ),
-        _training("run_1gpu", 4, "Training on one GPU", "single", ("node_sweep",), nodes=1, one_gpu=True),
+        _training(
+            "run_1gpu", 4, "Training on one GPU", "single", ("node_sweep",), nodes=1, one_gpu=True, minutes=(3, 20)
+        ),
         _training("run_ddp_1node", 5, "DDP on one node", "ddp", ("run_1gpu",), nodes=1, gpus=2),
         _training("run_ddp_2node", 5, "DDP across nodes", "ddp", ("nccl_scaling", "run_ddp_1node"), nodes=2),
         _training("run_fsdp_1node", 6, "FSDP on one node", "fsdp", ("run_1gpu",), nodes=1, gpus=2),

@@ -204,6 +204,11 @@ class ClaimAnswer(Record):
     nodes: list[str]  # that took part
     gpus_per_node: int = Field(ge=0)
     why: str | None  # it is not simply proven
+    not_real: list[str] = Field(
+        default_factory=list
+    )  # GPU, NCCL, fabric: what the claim is about and a stand-in was for
+    is_simulated: bool = False  # a simulated GPU took part, so that nothing of it is from real hardware
+    not_on: list[Name] = Field(default_factory=list)  # nodes that were left out as unhealthy
 
 
 class Answer(Record):
@@ -214,6 +219,25 @@ class Answer(Record):
     line: str  # number and scope; of what failed or is open, which
     reservations: list[str]  # what the line does not claim: only rehearsed, not asked
     claims: list[ClaimAnswer]
+
+
+class Decision(StrEnum):
+    ACCEPT = "accept"
+    REFUSE = "do not accept"
+    OPEN = "cannot tell yet"
+
+
+class Headline(Record):
+    """The overall word of a report: never better than its answers."""
+
+    mark: Mark
+    says: str  # why it is not simply a pass; empty where it is
+    decision: Decision
+    because: str  # what stands against it, or what is missing and how long that takes
+
+    @property
+    def word(self) -> str:
+        return self.mark.upper()
 
 
 class Step(Record):
@@ -247,6 +271,7 @@ class Playbook(Versioned):
     unhealthy_nodes: list[LeftOut] = Field(default_factory=list)  # left out by the phases after the one that names them
     steps: list[Step]
     answers: list[Answer] = Field(default_factory=list)  # of the six questions; empty until the end
+    headline: Headline | None = None  # null until the end
 
 
 # --- sweep

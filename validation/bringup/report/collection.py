@@ -13,7 +13,8 @@ from bringup.errors import BringupError
 from bringup.judge import Judged, judge_folder
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
-from bringup.records import Answer, DrillReport, Outcome, Verdict, read_record, worst
+from bringup.records import Answer, DrillReport, Headline, Outcome, Verdict, read_record, worst
+from bringup.report.headline import headline
 from bringup.results import Absent
 
 DRILLS = "drill.json"
@@ -38,6 +39,12 @@ class Collection:
     def answers(self) -> list[Answer]:
         """The answers to the six questions."""
         return answers(self.judged, [absent.phase for absent in self.absent], self.drills, self.unhealthy_nodes)
+
+    @cached_property
+    def headline(self) -> Headline:
+        nodes = dict.fromkeys(node for judged in self.judged for node in judged.run.nodes)
+        ran = [judged.run.phase for judged in self.judged]
+        return headline(self.outcome, self.answers, self.verdicts, list(nodes), ran)
 
     @property
     def outcome(self) -> Outcome:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bringup.answers import stand_ins_of
 from bringup.evidence.names import listed, shortened
 from bringup.plan.phases import PHASES
 from bringup.records import Mark
@@ -44,6 +45,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
     shown = [fact for fact in facts if fact.what not in system.ONLY_WHERE_THEY_DIFFER]
     return {
         "outcome": collection.outcome,
+        "overall": collection.headline,
         "counted": report.counted(collection.verdicts),
         "cluster": system.cluster_name(collection.judged),
         "node_count": len(nodes),
@@ -54,7 +56,9 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
             name for name in [*(name for name, _ in who), *(fact.what for fact in shown)] if name not in HEADLINE
         ],
         "drift": [fact for fact in facts if fact.others],
-        "stand_ins": _stand_ins(collection),
+        "stand_ins": stand_ins_of(
+            claim for answer in collection.answers for claim in answer.claims if claim.mark is Mark.REHEARSED
+        ),
         "fleet": nodes,
         "named": len(nodes) <= fleet.MAX_NAMES,
         "not_well": fleet.not_well(nodes)[: fleet.MAX_ROWS],
@@ -101,10 +105,3 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         ),
     ]
     return [(name, value) for name, value in lines if value]
-
-
-def _stand_ins(collection: Collection) -> list[str]:
-    """Why claims are only rehearsed."""
-    claims = [claim for answer in collection.answers for claim in answer.claims if claim.mark is Mark.REHEARSED]
-    reasons = list(dict.fromkeys(claim.why for claim in claims if claim.why is not None))
-    return [reason for reason in reasons if not any(reason != other and reason in other for other in reasons)]

@@ -17,7 +17,7 @@ from bringup.characters import plain as plain
 from bringup.characters import printable as printable
 from bringup.plan import catalogue
 from bringup.plan.claims import QUESTIONS
-from bringup.records import Answer, ClaimAnswer, Mark, Outcome, SiteUsed, Verdict
+from bringup.records import Answer, ClaimAnswer, Headline, Mark, Outcome, SiteUsed, Verdict
 from bringup.results import REPOSITORY
 
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
@@ -92,6 +92,11 @@ def table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 def marked(mark: Mark) -> str:
     return mark.upper()
+
+
+def headline(headline: Headline) -> str:
+    """`REHEARSED: nothing failed; no GPU was seen at work`; a word alone where nothing is to be added."""
+    return f"{marked(headline.mark)}{': ' if headline.says else ''}{plain(headline.says)}"
 
 
 def question(answer: Answer) -> str:

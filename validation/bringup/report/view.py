@@ -124,10 +124,10 @@ def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] =
     return render("report.md.j2", view=View(run, verdicts, observations=observations))
 
 
-def playbook_markdown(playbook: Playbook, outcome: Outcome) -> str:
+def playbook_markdown(playbook: Playbook) -> str:
     """report.md of a whole playbook run: the six questions, then the steps."""
     left_out = [*playbook.left_out, *map(unhealthy_node, playbook.unhealthy_nodes)]
-    return render("playbook.md.j2", playbook=playbook, outcome=outcome, phases=PHASES, left_out=left_out)
+    return render("playbook.md.j2", playbook=playbook, phases=PHASES, left_out=left_out)
 
 
 _ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None: not of this kind

@@ -18,6 +18,7 @@ from bringup.judge import Judged
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
 from bringup.records import LeftOut, Outcome, Playbook, Step, worst, write_record, write_text
+from bringup.report import headline as headlines
 from bringup.report import terminal, training, view
 from bringup.report import text as report
 from bringup.results import PLAYBOOK, REPOSITORY
@@ -242,13 +243,14 @@ def _say_left_out(new: list[LeftOut], before: int, console: Console) -> None:
 def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: Console) -> int:
     """The six questions, and what to do next."""
     not_run = [step.phase for step in playbook.steps if step.folder is None]
-    playbook = playbook.model_copy(
-        update={"answers": answers(judged, not_run, left_out=[entry.node for entry in playbook.unhealthy_nodes])}
-    )
-    write_record(folder / PLAYBOOK, playbook, replace=True)
     verdicts = [verdict for phase in judged for verdict in phase.verdicts.verdicts]
     outcome = worst([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])
-    written = view.playbook_markdown(playbook, outcome) + training.markdown(judged)
+    answered = answers(judged, not_run, left_out=[entry.node for entry in playbook.unhealthy_nodes])
+    ran = [step.phase for step in playbook.steps if step.folder is not None]
+    headline = headlines.headline(outcome, answered, verdicts, playbook.nodes, ran)
+    playbook = playbook.model_copy(update={"answers": answered, "headline": headline})
+    write_record(folder / PLAYBOOK, playbook, replace=True)
+    written = view.playbook_markdown(playbook) + training.markdown(judged)
     write_text(folder / runs.REPORT, written, replace=True)
     console.print()
     for step in playbook.steps:
@@ -260,9 +262,9 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
         console.print(f"{'NOT ASKED':<10} {reason}")
     if not_known := view.not_known(verdicts).rstrip():
         console.print(not_known)
-    console.print(
-        f"\n{report.MARK[outcome]}: {report.counted(verdicts)}; report: {report.shown_path(folder / 'report.md')}"
-    )
+    console.print(f"\n{report.headline(headline)}")
+    console.print(f"decision: {headline.decision}: {report.plain(headline.because)}")
+    console.print(f"{report.counted(verdicts)}; report: {report.shown_path(folder / 'report.md')}")
     trained = [step.folder for step in playbook.steps if step.folder is not None and PHASES[step.phase].is_training]
     if len(trained) > 1 and outcome in GOOD:
         console.print(f"next: bringup compare training/results/run_*-{playbook.name}")

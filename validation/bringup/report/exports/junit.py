@@ -9,7 +9,7 @@ from xml.etree import ElementTree as xml
 from bringup.judge import Judged
 from bringup.records import Mark, Outcome
 from bringup.report.collection import Collection
-from bringup.report.text import plain, remedy, scope, sentence
+from bringup.report.text import headline, plain, remedy, scope, sentence
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 has no way to write, not even escaped (section 2.2)."""
@@ -56,6 +56,12 @@ def _answers(collection: Collection) -> xml.Element:
         errors=str(counts[Mark.INCOMPLETE]),
         skipped=str(sum(counts[mark] for mark in open_ends)),
     )
+    properties = xml.SubElement(suite, "properties")
+    for name, value in (
+        ("bringup.headline", headline(collection.headline)),
+        ("bringup.decision", f"{collection.headline.decision}: {collection.headline.because}"),
+    ):
+        xml.SubElement(properties, "property", name=name, value=_text(value))
     for answer, claim in claims:
         case = _case(suite, f"question {answer.question}", claim.says)
         if claim.mark is Mark.FAIL:

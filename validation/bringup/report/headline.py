@@ -1,0 +1,82 @@
+"""The overall word of a report, and the decision. It is that of the answers: no pass stands above an open question."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from bringup.answers import stand_ins_of
+from bringup.evidence.names import listed
+from bringup.plan.claims import CLAIMS
+from bringup.plan.phases import PHASES
+from bringup.records import Answer, Decision, Headline, Mark, Outcome, Verdict
+
+_OF_DRILLS = frozenset(claim.id for claim in CLAIMS if claim.drills)
+_OPEN = (Mark.PARTLY, Mark.NOT_ASKED)
+
+
+def headline(
+    outcome: Outcome,
+    answers: Sequence[Answer],
+    verdicts: Iterable[Verdict],
+    nodes: Collection[str],
+    ran: Collection[str],
+) -> Headline:
+    """outcome: the worst of all that was planned. nodes: of the report. ran: stems of the phases that ran."""
+    if outcome is Outcome.FAIL:
+        return _made(Mark.FAIL, _questions("FAIL", answers, Mark.FAIL), Decision.REFUSE, _unhealthy(verdicts, nodes))
+    if outcome is Outcome.INCOMPLETE:
+        open_ones = _questions("INCOMPLETE", answers, Mark.INCOMPLETE)
+        return _made(Mark.INCOMPLETE, open_ones, Decision.OPEN, "nothing failed; what is not known is listed")
+    mark = whole(answers)
+    if mark is Mark.REHEARSED:
+        claims = [claim for answer in answers for claim in answer.claims if claim.mark is mark]
+        cure = "run it where GPU, NCCL and fabric are the real ones"
+        return _made(mark, f"nothing failed; {stand_ins_of(claims)}", Decision.OPEN, cure)
+    if mark is Mark.PARTLY:
+        return _partly(answers, ran)
+    return _made(mark, "", Decision.ACCEPT, "all six questions are answered")
+
+
+def whole(answers: Sequence[Answer]) -> Mark:
+    """Of answers of which none failed and none is incomplete."""
+    marks = {answer.mark for answer in answers}
+    if Mark.REHEARSED in marks:
+        return Mark.REHEARSED
+    if not marks or marks & set(_OPEN):
+        return Mark.PARTLY
+    return Mark.WARN if Mark.WARN in marks else Mark.PASS
+
+
+def _made(mark: Mark, says: str, decision: Decision, because: str) -> Headline:
+    return Headline(mark=mark, says=says, decision=decision, because=because)
+
+
+def _questions(word: str, answers: Sequence[Answer], mark: Mark) -> str:
+    numbers = [str(answer.question) for answer in answers if answer.mark is mark]
+    return f"{word} in question{'s'[: len(numbers) > 1]} {', '.join(numbers)}" if numbers else ""
+
+
+def _unhealthy(verdicts: Iterable[Verdict], nodes: Collection[str]) -> str:
+    """How many nodes no verdict failed on, and which gates failed for the whole."""
+    failed = [verdict for verdict in verdicts if verdict.outcome is Outcome.FAIL]
+    bad = list(dict.fromkeys(v.subject.partition("/")[0] for v in failed if v.subject.partition("/")[0] in nodes))
+    others = dict.fromkeys(v.gate for v in failed if v.subject.partition("/")[0] not in nodes)
+    words = [f"{len(nodes) - len(bad)} of {len(nodes)} nodes without a failure"] if nodes else []
+    words += [f"failed on {listed(bad)}"] if bad else []
+    words += [f"failed: {', '.join(list(others)[:3])}{', …' if len(others) > 3 else ''}"] if others else []
+    return "; ".join(words)
+
+
+def _partly(answers: Sequence[Answer], ran: Collection[str]) -> Headline:
+    open_claims = [claim for answer in answers for claim in answer.claims if claim.mark in _OPEN]
+    numbers = [answer.question for answer in answers if answer.mark in _OPEN]
+    says = f"nothing failed; not all was asked of question{'s'[: len(numbers) > 1]} {', '.join(map(str, numbers))}"
+    drills = "bringup drill --anywhere makes faults, and sees whether they are noticed"
+    if answers and all(claim.claim in _OF_DRILLS for claim in open_claims):
+        return _made(Mark.PARTLY, says, Decision.ACCEPT, f"all is answered but whether faults are noticed: {drills}")
+    missing = [phase for phase in PHASES.values() if phase.stem not in ran]
+    if not missing:
+        return _made(Mark.PARTLY, says, Decision.OPEN, "the answers say what they do not claim")
+    least, most = (sum(phase.minutes[end] for phase in missing) for end in (0, 1))
+    names = ", ".join(phase.stem for phase in missing)
+    return _made(Mark.PARTLY, says, Decision.OPEN, f"missing, {least} to {most} minutes and the queue: {names}")
