@@ -20,6 +20,7 @@ from bringup.drill.perform import INJECTED, perform
 from bringup.plan.catalogue import DECLARED, DRILLS
 from bringup.plan.drill import Drill, Shape
 from bringup.records import DrillReport, Mark, Outcome, Playbook, TrainMetrics, read_record
+from bringup.results import DRILLS as DRILLS_FILE
 from bringup.results import METRICS, PLAYBOOK
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import playbook
@@ -122,7 +123,7 @@ def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_
         assert output.splitlines()[-1].startswith(
             "2 of 2 drills detected; 2 on the right subject; 2 with the right cause; 0 false"
         )
-        done = read_record(folder / campaign.REPORT, DrillReport)
+        done = read_record(folder / DRILLS_FILE, DrillReport)
         assert {drill_result.drill for drill_result in done.results} == set(done.planned)
         assert clusters() == []
     finally:

@@ -49,6 +49,7 @@ NOT_OPENED = "raw/not-opened.txt"  # only of a run that its script did not open:
 PLAYBOOK = "playbook.json"
 PLAYBOOKS = Path("validation/results/playbook")  # from the root of a tree
 SWEEP = "sweep.json"
+DRILLS = "drill.json"
 SWEEPS = Path("validation/results/sweep")  # from the root of a tree
 REFERENCE_ARGS, REFERENCE_METRICS = "raw/reference.run_args.json", "raw/reference.metrics.json"
 
@@ -119,6 +120,12 @@ def _digest(path: Path, folder: Path) -> str | None:
         return None
     except OSError as error:
         return f"{UNREADABLE}{error.strerror}"
+
+
+def refuse_unless_named(folder: Path) -> None:
+    """Raises RunError when it is the folder of nothing that has a report."""
+    if not any(_holds(folder, name) for name in (PLAYBOOK, SWEEP, DRILLS)):
+        load(folder)
 
 
 def load(folder: Path) -> Run:

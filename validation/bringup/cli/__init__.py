@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import difflib
 import errno
 import importlib
 import io
@@ -23,6 +24,13 @@ CLOSED_PIPE = 128 + signal.SIGPIPE
 
 
 class _Parser(argparse.ArgumentParser):
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            near = difflib.get_close_matches(str(value), list(map(str, action.choices)), 1)
+            guess = f"did you mean {near[0]}?" if near else f"there are {', '.join(map(str, action.choices))}"
+            guess = "bringup --help lists the verbs" if action.dest == "verb" and not near else guess
+            raise argparse.ArgumentError(action, f"no {value!r}; {guess}")
+
     def error(self, message: str) -> NoReturn:  # argparse prints the usage first: two lines where one is enough
         self.exit(CANNOT_TELL, f"{self.prog}: {message}; see {self.prog} --help\n")
 

@@ -65,13 +65,15 @@ def _report_absent(runs: results.RunFolders) -> list[results.Absent]:
 def do_explain(arguments: argparse.Namespace) -> int:
     """The worst runs first."""
     from bringup import judge, results
+    from bringup.plan import catalogue
     from bringup.report import explain
 
+    profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
     runs = results.find(arguments.runs)
     judged, unread = [], 0
     for folder in runs.once:
         try:
-            judged.append(judge.judge_folder(folder))
+            judged.append(judge.judge_folder(folder, profile))
         except BringupError as error:
             complain(str(error))
             unread += 1
@@ -80,20 +82,22 @@ def do_explain(arguments: argparse.Namespace) -> int:
         print(json.dumps([explain.as_data(run) for run in worst_first], indent=1))
         absent = runs.absent
     else:
-        for run in worst_first:
-            print(explain.screen(run), end="\n\n")
+        print(explain.screens(worst_first))
         absent = _report_absent(runs)
     outcomes = [run.verdicts.outcome for run in judged] + [Outcome.INCOMPLETE] * (unread + len(absent))
     return worst(outcomes).exit_code
 
 
 def do_report(arguments: argparse.Namespace) -> int:
+    from bringup import results
     from bringup.plan import catalogue
     from bringup.report import bundle, collection, drain, exports, links, outputs, page, text
 
     if arguments.output is None and len(arguments.runs) > 1:
         raise UsageError("report of several folders: say where to write the page, -o FILE.html")
     profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
+    if arguments.output is None:  # beside the run: that it is not there is said of the run, and not of the page
+        results.refuse_unless_named(arguments.runs[0])
     at = outputs.Output("-o", arguments.output or arguments.runs[0] / PAGE, outputs.PAGE)
     to_files = links.nowhere if at.is_standard_output else links.beside(at.path)
     Renderer = Callable[[collection.Collection], str | bytes]

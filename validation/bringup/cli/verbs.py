@@ -174,6 +174,7 @@ VERBS: Verbs = {
         "explain": _verb(
             "what went wrong in a run: first causes, signs in the logs, what to run next",
             _runs("results folders, of a phase or of a whole playbook"),
+            _arg("--profile", help="judge against this profile instead of the one the run was opened with"),
             _flag("--json", "one JSON array instead of the screen"),
         ),
         "report": _verb(

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bringup import results as paths
 from bringup.drill import environment as environments
 from bringup.drill import perform, result
 from bringup.drill.applicable import why_not
@@ -31,7 +32,6 @@ from bringup.run import open as opening
 from bringup.run import slurm
 from bringup.run.launch import progress
 
-REPORT = "drill.json"
 DRILLS = environments.RESULTS / "drill"
 
 
@@ -70,6 +70,7 @@ def of_site(checks: Path) -> list[Drill]:
 
 def run(request: Request) -> int:
     """Perform the drills, print and write the results. Exit code: 0 all found, 1 one was not, 2 could not tell."""
+    nodes = _usable_here() if request.anywhere else {}  # before anything is written: there may be no Slurm
     folder, done = _begin(request)
     console = terminal.console()
     catalogue = {drill.id: drill for drill in request.drills}
@@ -81,7 +82,7 @@ def run(request: Request) -> int:
     waiting = [catalogue[name] for name in done.planned if name not in kept_drills]
     try:
         results = (
-            _anywhere(request, waiting, folder, console)
+            _anywhere(request, waiting, nodes, folder, console)
             if request.anywhere
             else _on_local_clusters(waiting, folder, console)
         )
@@ -118,7 +119,7 @@ def run(request: Request) -> int:
 
 def _begin(request: Request) -> tuple[Path, DrillReport]:
     if request.resume is not None:
-        done = read_record(request.resume / REPORT, DrillReport)
+        done = read_record(request.resume / paths.DRILLS, DrillReport)
         if (done.place == "anywhere") is not request.anywhere:
             raise CannotStart(
                 f"--resume {request.resume}: that run was {done.place}; "
@@ -146,13 +147,13 @@ def _begin(request: Request) -> tuple[Path, DrillReport]:
         results=[],
         healthy=[],
     )
-    write_record(folder / REPORT, done)
+    write_record(folder / paths.DRILLS, done)
     return folder, done
 
 
 def _add(done: DrillReport, folder: Path, **change: object) -> DrillReport:
     done = done.model_copy(update=change)
-    write_record(folder / REPORT, done, replace=True)
+    write_record(folder / paths.DRILLS, done, replace=True)
     write_text(folder / "report.md", result.markdown(done), replace=True)
     write_text(folder / "report.html", result.page(done), replace=True)
     return done
@@ -297,16 +298,24 @@ def _lane(lane: str, drills: Iterator[Drill], folder: Path, events: queue.Queue[
         events.put(_Event(lane, error=error))
 
 
-def _anywhere(request: Request, drills: Sequence[Drill], folder: Path, console: Console) -> Generator[DrillResult]:
-    assert request.profile is not None
+def _usable_here() -> dict[str, slurm.Node]:
+    """Nodes of this cluster that drills can use, in the order of the partition. Raises CannotStart."""
     try:
         names = slurm.partition_nodes(slurm.chosen_partition())
         nodes = slurm.nodes()
     except SlurmError as error:
         raise CannotStart(str(error)) from error
-    usable = tuple(name for name in names if name in nodes and nodes[name].is_usable)
+    usable = {name: nodes[name] for name in names if name in nodes and nodes[name].is_usable}
     if not usable:
         raise CannotStart(f"none of {hostlist.expand(','.join(names))[:4]} can be used; sinfo -N -l says why")
+    return usable
+
+
+def _anywhere(
+    request: Request, drills: Sequence[Drill], nodes: dict[str, slurm.Node], folder: Path, console: Console
+) -> Generator[DrillResult]:
+    assert request.profile is not None
+    usable = tuple(nodes)
     for drill in drills:
         gpus = min(nodes[name].gpus for name in usable[: drill.shape.nodes])
         reason = why_not(drill, request.profile, len(usable), gpus)

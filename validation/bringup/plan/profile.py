@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,9 +73,10 @@ def find(name_or_path: str) -> Path:
         return path
     path = PROFILES / f"{name_or_path}.yaml"
     if "/" in name_or_path or not path.is_file():
-        raise ProfileError(
-            f"no profile named {name_or_path!r}; there are {', '.join(names())}; or give the path of a .yaml file"
-        )
+        begins = [name for name in names() if name_or_path and name.startswith(name_or_path)]
+        near = begins or difflib.get_close_matches(name_or_path, names(), 3)
+        listed = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(names())}"
+        raise ProfileError(f"no profile named {name_or_path!r}; {listed}; or give the path of a .yaml file")
     return path
 
 

@@ -17,8 +17,6 @@ from bringup.records import Answer, DrillReport, Headline, Outcome, Verdict, rea
 from bringup.report.headline import headline
 from bringup.results import Absent
 
-DRILLS = "drill.json"
-
 
 @dataclass(frozen=True)
 class Collection:
@@ -56,13 +54,15 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     """The runs in these folders (of runs, playbooks, drills), in the order of the phases. A run that cannot be judged
     is absent, and says why; raises RunError, ProfileError or RecordError only when nothing was left to judge."""
     drill_folders = [folder for folder in folders if _holds_drills(folder)]
-    drills = [read_record(folder / DRILLS, DrillReport) for folder in drill_folders]
+    drills = [read_record(folder / results.DRILLS, DrillReport) for folder in drill_folders]
     chosen = results.find([folder for folder in folders if folder not in drill_folders])
     judged: list[Judged] = []
     unread: list[tuple[Path, BringupError | OSError]] = []
     for folder in chosen.once:
         try:
-            judged.append(judge_folder(folder, profile))
+            run = judge_folder(folder, profile)
+            if not any(run.run == other.run for other in judged):  # a copy of it counts once
+                judged.append(run)
         except (BringupError, OSError) as error:
             unread.append((folder, error))
     if unread and not judged and not chosen.playbooks and not drills:
@@ -79,6 +79,6 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
 
 def _holds_drills(folder: Path) -> bool:
     try:
-        return (folder / DRILLS).is_file()
+        return (folder / results.DRILLS).is_file()
     except OSError:
         return False  # who reads it as a run's says why it cannot be read

@@ -28,6 +28,17 @@ from bringup.results import OWN_CHECKS, PROFILE
 _SHOWN = 6
 
 
+def screens(worst_first: Sequence[Judged]) -> str:
+    """The explanation of each run that has something to explain, and one line for all others."""
+    explained = [screen(run) for run in worst_first if run.verdicts.outcome is not Outcome.PASS]
+    passed = [run for run in worst_first if run.verdicts.outcome is Outcome.PASS]
+    if passed:
+        verdicts = sum(len(run.verdicts.verdicts) for run in passed)
+        names = ", ".join(dict.fromkeys(run.run.phase for run in passed))
+        explained.append(f"PASS       {names}: all {verdicts} checks passed")
+    return "\n\n".join(explained)
+
+
 def screen(judged: Judged) -> str:
     """The explanation of one run."""
     causes = causes_of(judged.verdicts)

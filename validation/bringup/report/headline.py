@@ -23,9 +23,9 @@ def headline(
 ) -> Headline:
     """outcome: the worst of all that was planned. nodes: of the report. ran: stems of the phases that ran."""
     if outcome is Outcome.FAIL:
-        return _made(Mark.FAIL, _questions("FAIL", answers, Mark.FAIL), Decision.REFUSE, _unhealthy(verdicts, nodes))
+        return _made(Mark.FAIL, _questions(answers, Mark.FAIL), Decision.REFUSE, _unhealthy(verdicts, nodes))
     if outcome is Outcome.INCOMPLETE:
-        open_ones = _questions("INCOMPLETE", answers, Mark.INCOMPLETE)
+        open_ones = _questions(answers, Mark.INCOMPLETE)
         return _made(Mark.INCOMPLETE, open_ones, Decision.OPEN, "nothing failed; what is not known is listed")
     mark = whole(answers)
     if mark is Mark.REHEARSED:
@@ -51,9 +51,9 @@ def _made(mark: Mark, says: str, decision: Decision, because: str) -> Headline:
     return Headline(mark=mark, says=says, decision=decision, because=because)
 
 
-def _questions(word: str, answers: Sequence[Answer], mark: Mark) -> str:
+def _questions(answers: Sequence[Answer], mark: Mark) -> str:
     numbers = [str(answer.question) for answer in answers if answer.mark is mark]
-    return f"{word} in question{'s'[: len(numbers) > 1]} {', '.join(numbers)}" if numbers else ""
+    return f"question{'s'[: len(numbers) > 1]} {', '.join(numbers)}" if numbers else ""
 
 
 def _unhealthy(verdicts: Iterable[Verdict], nodes: Collection[str]) -> str:

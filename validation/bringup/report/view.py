@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from shlex import quote
 from statistics import median
 
 from bringup.known_faults.signatures import SIGNATURES
@@ -64,6 +65,12 @@ class View:
     def profile(self) -> str:
         opened_with, used = self.run.profile, self.verdicts.profile
         return used if used == opened_with else f"{used} (the run was opened with {opened_with})"
+
+    @property
+    def other_profile(self) -> str:
+        """What a further command has to name, to judge it as this one did; for a shell."""
+        used = self.verdicts.profile
+        return "" if used == self.run.profile else quote(used)
 
     @property
     def commit(self) -> str:
