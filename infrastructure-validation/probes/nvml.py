@@ -117,6 +117,10 @@ def _mig(nvml, gpu):
         return "not supported"
 
 
+def in_mig_mode(nvml, gpu):
+    return _mig(nvml, gpu) == "on"
+
+
 def _uncorrected(nvml, gpu):
     return nvml.nvmlDeviceGetTotalEccErrors(gpu, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
 

@@ -19,7 +19,7 @@
 #define MAX_GPUS 64
 #define WORD 256
 
-enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE, NOT_LOADED = 9, LOST = 15,
+enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE, NOT_LOADED = 9, TIMEOUT, LOST = 15,
        VERSION_MISMATCH = 25, UNKNOWN = 999 };
 
 typedef struct { int index; } gpu_t;
@@ -54,7 +54,14 @@ typedef struct {
   unsigned long long value;
 } field_t;
 
-_Static_assert(sizeof(pci_t) == 68 && sizeof(process_t) == 24 && sizeof(fabric_v2_t) == 36 && sizeof(field_t) == 40, "the sizes of nvml.h");
+typedef struct {
+  gpu_t *gpu;
+  unsigned long long type, data;
+  unsigned gpu_instance, compute_instance;
+} event_t;
+
+_Static_assert(sizeof(pci_t) == 68 && sizeof(process_t) == 24 && sizeof(fabric_v2_t) == 36 && sizeof(field_t) == 40 &&
+               sizeof(event_t) == 32, "the sizes of nvml.h");
 
 static gpu_t gpus[MAX_GPUS];
 static int started;
@@ -452,4 +459,82 @@ API int nvmlDeviceGetTemperature(const gpu_t *gpu, unsigned sensor, unsigned *to
 
 API int nvmlDeviceGetClockInfo(const gpu_t *gpu, unsigned type, unsigned *to) {
   return type == 1 ? unsigned_of(gpu, "clock", to) : NOT_SUPPORTED;  /* 1: of the streaming multiprocessors */
+}
+
+/* ---- its events */
+
+typedef struct {
+  int watched[MAX_GPUS];
+  unsigned reported[MAX_GPUS];  /* of the GPU's lines in `xids`: those before it was registered, and those that were waited for */
+} events_t;
+
+#define XID_EVENT 0x8
+#define LOOK_MS 50
+
+/* The driver's lines about a GPU: how many there are, and the number of the one at `place`. */
+static int xids_of(int gpu, unsigned place, unsigned *count, unsigned long long *number) {
+  char text[WORD], *rest, *word;
+  unsigned long long xid;
+  int its, code = say_node("xids", text);
+  if (code != OK) return code;
+  *count = 0;
+  for (word = strtok_r(text, "|", &rest); word; word = strtok_r(NULL, "|", &rest)) {
+    if (sscanf(word, "%llu@%d", &xid, &its) != 2) return UNKNOWN;
+    if (its == gpu && (*count)++ == place) *number = xid;
+  }
+  return OK;
+}
+
+API int nvmlEventSetCreate(events_t **set) {
+  if (!started) return UNINITIALIZED;
+  *set = calloc(1, sizeof **set);
+  return *set ? OK : UNKNOWN;
+}
+
+API int nvmlEventSetFree(events_t *set) {
+  free(set);
+  return OK;
+}
+
+API int nvmlDeviceGetSupportedEventTypes(const gpu_t *gpu, unsigned long long *to) {
+  static const char *const words[] = {"none", "xid", NULL};
+  unsigned place;
+  if (!to) return INVALID_ARGUMENT;
+  int code = place_of(gpu, "events", words, &place);
+  if (code == OK) *to = place ? XID_EVENT : 0;
+  return code;
+}
+
+API int nvmlDeviceRegisterEvents(const gpu_t *gpu, unsigned long long types, events_t *set) {
+  unsigned long long supported, number;
+  int code = nvmlDeviceGetSupportedEventTypes(gpu, &supported);
+  if (code == OK && (!set || types & ~supported)) code = set ? NOT_SUPPORTED : INVALID_ARGUMENT;
+  if (code == OK) code = xids_of(gpu->index, 0, &set->reported[gpu->index], &number);
+  if (code == OK) set->watched[gpu->index] = 1;
+  return code;
+}
+
+API int nvmlEventSetWait_v2(events_t *set, event_t *to, unsigned timeout_ms) {
+  char text[WORD];
+  unsigned count;
+  if (!set || !to) return INVALID_ARGUMENT;
+  for (;; timeout_ms -= LOOK_MS, usleep(LOOK_MS * 1000)) {
+    for (int i = 0; i < MAX_GPUS; i++) {
+      if (!set->watched[i]) continue;
+      memset(to, 0, sizeof *to);
+      int code = xids_of(i, set->reported[i], &count, &to->data);
+      if (code != OK) return code;
+      if (count > set->reported[i]) {
+        set->reported[i]++;
+        to->gpu = &gpus[i];
+        to->type = XID_EVENT;
+        to->gpu_instance = to->compute_instance = ~0u;
+        return OK;
+      }
+      set->reported[i] = count;  /* fewer: it was repaired */
+      code = say_gpu(i, "lost", text);
+      if (code != OK || strcmp(text, "0")) return code != OK ? code : LOST;
+    }
+    if (timeout_ms < LOOK_MS) return TIMEOUT;
+  }
 }
