@@ -288,6 +288,20 @@ def test_a_question_that_nvidia_smi_does_not_know_is_refused(library, tmp_path):
         assert "gizmo" in done.stdout or "dmon" in done.stdout
 
 
+def test_a_divided_gpu_lists_its_parts(ask, library, tmp_path):
+    facts = ask("gpu1.mig=on", "gpu1.mig_devices=2", gpus=2)
+    assert [facts[uuid(index), "inventory.gpu.mig_devices"] for index in (0, 1)] == [0, 2]
+    listed = run("import subprocess; subprocess.run(['nvidia-smi', '-L'])", tmp_path / "state.conf", library)
+    assert [line.split()[0] for line in listed.splitlines()] == ["GPU", "GPU", "MIG", "MIG"]
+    program = (
+        "import pynvml as n; n.nvmlInit(); gpu = n.nvmlDeviceGetHandleByIndex(1); "
+        "print(*(n.nvmlDeviceGetUUID(n.nvmlDeviceGetMigDeviceHandleByIndex(gpu, part)) for part in (0, 1)))"
+    )
+    parts = run(program, tmp_path / "state.conf", library).split()
+    assert parts == [f"MIG{uuid(1)[3:-1]}{number}" for number in (1, 2)]
+    assert all(part in listed for part in parts)
+
+
 OF_MIG = "of a GPU in MIG mode, they tell an ordinary user about the whole GPU alone"
 
 

@@ -17,12 +17,13 @@
 #define STATE_FILE "/run/bringup-simulated/state.conf"
 #define API __attribute__((visibility("default")))
 #define MAX_GPUS 64
+#define MAX_PARTS 7
 #define WORD 256
 
 enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE, NOT_LOADED = 9, TIMEOUT, LOST = 15,
        VERSION_MISMATCH = 25, UNKNOWN = 999 };
 
-typedef struct { int index; } gpu_t;
+typedef struct { int index, part; } gpu_t;  /* part: of a GPU that is divided (MIG), from 1; 0: the GPU */
 
 typedef struct {
   char bus_id_legacy[16];
@@ -63,7 +64,7 @@ typedef struct {
 _Static_assert(sizeof(pci_t) == 68 && sizeof(process_t) == 24 && sizeof(fabric_v2_t) == 36 && sizeof(field_t) == 40 &&
                sizeof(event_t) == 32, "the sizes of nvml.h");
 
-static gpu_t gpus[MAX_GPUS];
+static gpu_t gpus[MAX_GPUS], parts[MAX_GPUS][MAX_PARTS];
 static int started;
 
 /* ---- the state file */
@@ -209,7 +210,10 @@ API int nvmlInitWithFlags(unsigned flags) {
   char value[WORD];
   (void)flags;
   int code = say_node("init", value);
-  for (int i = 0; i < MAX_GPUS; i++) gpus[i].index = i;
+  for (int i = 0; i < MAX_GPUS; i++) {
+    gpus[i].index = i;
+    for (int part = 0; part < MAX_PARTS; part++) parts[i][part] = (gpu_t){i, part + 1};
+  }
   started = code == OK;
   return code;
 }
@@ -280,7 +284,16 @@ API int nvmlDeviceGetHandleByUUID(const char *uuid, gpu_t **gpu) {
 /* ---- NVML, a GPU: what it is */
 
 API int nvmlDeviceGetName(const gpu_t *gpu, char *to, unsigned size) { return text_of(gpu, "name", to, size); }
-API int nvmlDeviceGetUUID(const gpu_t *gpu, char *to, unsigned size) { return text_of(gpu, "uuid", to, size); }
+
+/* Of a part as of its GPU, with MIG for GPU, and the number of the part at its end. */
+API int nvmlDeviceGetUUID(const gpu_t *gpu, char *to, unsigned size) {
+  if (!gpu || !gpu->part) return text_of(gpu, "uuid", to, size);
+  int code = text_of(&gpus[gpu->index], "uuid", to, size);
+  if (code != OK) return code;
+  memcpy(to, "MIG", 3);
+  to[strlen(to) - 1] = (char)('0' + gpu->part);
+  return OK;
+}
 
 API int nvmlDeviceGetMemoryInfo(const gpu_t *gpu, memory_t *to) {
   if (!to) return INVALID_ARGUMENT;
@@ -311,6 +324,20 @@ API int nvmlDeviceGetMigMode(const gpu_t *gpu, unsigned *current, unsigned *pend
   int code = place_of(gpu, "mig", OFF_ON, current);
   if (code == OK && pending) *pending = *current;
   return code;
+}
+
+API int nvmlDeviceGetMaxMigDeviceCount(const gpu_t *gpu, unsigned *to) {
+  NEED(gpu, to);
+  *to = MAX_PARTS;
+  return OK;
+}
+
+API int nvmlDeviceGetMigDeviceHandleByIndex(const gpu_t *gpu, unsigned index, gpu_t **part) {
+  unsigned count;
+  int code = unsigned_of(gpu, "mig_devices", &count);
+  if (code != OK || !part || index >= MAX_PARTS) return code != OK ? code : INVALID_ARGUMENT;
+  *part = &parts[gpu->index][index];
+  return index < count ? OK : NOT_FOUND;
 }
 
 API int nvmlDeviceGetPersistenceMode(const gpu_t *gpu, unsigned *to) { return place_of(gpu, "persistence", OFF_ON, to); }
