@@ -2,10 +2,11 @@
 # The files that Slurm and munge read. Sourced by `cluster`.
 
 NET=10.77
+SLICE=1g.10gb  # Slurm's type of a part of a GPU
 address() { echo "$NET.1.$((10 + $1))"; }  # of node index I
 
 write_config() {  # NODES GPUS CONFINED MODEL SITE
-  local nodes=$1 gpus=$2 confined=$3 model=$4 site=$5 i count daemon path
+  local nodes=$1 gpus=$2 confined=$3 model=$4 site=$5 i count slices slice daemon path
   (umask 077; head -c 1024 /dev/urandom >"$STATE/etc/munge.key")
   {
     echo "127.0.0.1 localhost"
@@ -13,8 +14,14 @@ write_config() {  # NODES GPUS CONFINED MODEL SITE
     for ((i = 0; i < nodes; i++)); do echo "$(address "$i") n$i"; done
   } >"$STATE/etc/hosts"
   for ((i = 0; i < nodes; i++)); do
-    count=$(gpus_of "$site" "n$i" "$gpus")
-    [ "$count" = 0 ] || echo "NodeName=n$i Name=gpu Type=${model%%+*} File=/dev/nvidia[0-$((count - 1))]"
+    count=$(gpus_of "$site" "n$i" "$gpus") slices=$(slices_of "$site" "n$i")
+    if [ "$slices" != 0 ]; then
+      for ((slice = 0; slice < count * slices; slice++)); do
+        echo "NodeName=n$i Name=gpu Type=$SLICE MultipleFiles=/dev/nvidia$((slice / slices)),/dev/nvidia-caps/nvidia-cap$slice"
+      done
+    elif [ "$count" != 0 ]; then
+      echo "NodeName=n$i Name=gpu Type=${model%%+*} File=/dev/nvidia[0-$((count - 1))]"
+    fi
   done >"$STATE/gres.conf"
   choose_cores "$gpus" "$confined"
   write_slurm_conf "$nodes" "$gpus" "$confined" "$model" "$site" >"$STATE/slurm.conf"
@@ -47,7 +54,7 @@ choose_cores() {  # GPUS CONFINED
 }
 
 write_slurm_conf() {  # NODES GPUS CONFINED MODEL SITE
-  local nodes=$1 gpus=$2 confined=$3 model=$4 site=$5 i count gres me proctrack=linuxproc tasks=task/none memory
+  local nodes=$1 gpus=$2 confined=$3 model=$4 site=$5 i count slices gres me proctrack=linuxproc tasks=task/none memory
   me=$(id -un)
   if [ "$confined" = confined ]; then
     proctrack=cgroup
@@ -107,8 +114,10 @@ SchedulerParameters=batch_sched_delay=0,sched_min_interval=0,sched_interval=1,bf
 CONF
   [ "$CORES" = yes ] || echo "SlurmdParameters=config_overrides"  # the node claims cores that are not there
   for ((i = 0; i < nodes; i++)); do
-    count=$(gpus_of "$site" "n$i" "$gpus")
-    [ "$count" = 0 ] && gres='' || gres=" Gres=gpu:${model%%+*}:$count"
+    count=$(gpus_of "$site" "n$i" "$gpus") slices=$(slices_of "$site" "n$i")
+    gres=" Gres=gpu:${model%%+*}:$count"
+    [ "$slices" = 0 ] || gres=" Gres=gpu:$SLICE:$((count * slices))"
+    [ "$count" != 0 ] || gres=''
     echo "NodeName=n$i NodeAddr=$(address "$i") $TOPOLOGY RealMemory=$memory$gres State=UNKNOWN"
   done
   echo "PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO"

@@ -104,20 +104,22 @@ boot_node() {  # NAME: on the login host
 }
 
 node_host() {  # NAME GPUS CONFINED MODEL SITE; slurmd is a child, so "slurmd died" and "the node died" are different faults
-  local node=$1
+  local node=$1 model
   private_sys "$node" "$3"
   until ip link show eth0 >/dev/null 2>&1; do sleep 0.01; done
   ip addr add "$(address "${node#n}")/16" dev eth0
   ip link set eth0 up
   mkdir -p "$STATE/node/$node" "$STATE/spool/$node"
-  private_dev "$STATE/node/$node" "$2" "$3"
+  private_dev "$STATE/node/$node" "$2" "$3" "$(slices_of "$5" "$node")"
   private_memory_controller "$STATE/node/$node/system"
   private_folder "$STATE/node/$node/tmp" /tmp 1g
   cat /proc/sys/kernel/random/uuid >"$STATE/node/$node/boot_id"
   mount --bind "$STATE/node/$node/boot_id" /proc/sys/kernel/random/boot_id
   # the GPUs of the machine itself, where it has some, are not this node's
   [ ! -d /proc/driver/nvidia ] || mount -t tmpfs -o size=4k,mode=755 tmpfs /proc/driver/nvidia
-  [ "$4" = "$PLACEHOLDER" ] || simulate_node "$node" "$4" "$2"
+  model=$4
+  [ "$(slices_of "$5" "$node")" = 0 ] || model+=+mig
+  [ "$4" = "$PLACEHOLDER" ] || simulate_node "$node" "$model" "$2"
   [ "$(site_says "$5" closed)" != kernel-log ] || rm /dev/kmsg  # jobs are root's here: what is not there, no job reads
   slurmd -N "$node" -d "$STATE/bin/slurmstepd"
 }
@@ -135,8 +137,8 @@ private_folder() {  # BUILD TARGET SIZE: a tmpfs of the node's own over TARGET
   move_mount "$build" "$target"
 }
 
-private_dev() {  # FOLDER GPUS CONFINED
-  local dev=$1/dev gpus=$2 entry major i
+private_dev() {  # FOLDER GPUS CONFINED SLICES
+  local dev=$1/dev gpus=$2 entry major i slice
   mkdir -p "$dev"
   mount -t tmpfs -o size=1m,mode=755 tmpfs "$dev"
   for entry in null zero full random urandom tty; do
@@ -151,16 +153,22 @@ private_dev() {  # FOLDER GPUS CONFINED
   ln -s /proc/self/fd "$dev/fd"
   for entry in 0:stdin 1:stdout 2:stderr; do ln -s "fd/${entry%:*}" "$dev/${entry#*:}"; done
   major=$(placeholder_major)
-  for ((i = 0; i < gpus; i++)); do
-    if [ "$3" = confined ]; then
-      mknod -m 666 "$dev/nvidia$i" c "$major" "$i"
-    else  # no right to make devices; Slurm wants something that is one
-      : >"$dev/nvidia$i"
-      mount --bind /dev/null "$dev/nvidia$i"
-    fi
+  for ((i = 0; i < gpus; i++)); do placeholder "$dev/nvidia$i" "$3" "$major" "$i"; done
+  mkdir "$dev/nvidia-caps"
+  for ((slice = 0; slice < gpus * $4; slice++)); do
+    placeholder "$dev/nvidia-caps/nvidia-cap$slice" "$3" "$major" "$((128 + slice))"
   done
   move_mount "$dev" /dev
   private_folder "$1/shm" /dev/shm 2g
+}
+
+placeholder() {  # PATH CONFINED MAJOR MINOR
+  if [ "$2" = confined ]; then
+    mknod -m 666 "$1" c "$3" "$4"
+  else  # no right to make devices; Slurm wants something that is one
+    : >"$1"
+    mount --bind /dev/null "$1"
+  fi
 }
 
 # A memory controller of the node's own, which counts what a drill makes it count: that of the machine is one for all nodes,

@@ -19,6 +19,12 @@ gpus_of() {  # SITE NODE GPUS: of this node; GPUS: of all others
   echo "${words:-$3}"
 }
 
+slices_of() {  # SITE NODE: into how many parts each of its GPUs is divided (MIG), which Slurm then counts; 0: into none
+  local words
+  words=$(site_says "$1" "mig $2")
+  echo "${words:-0}"
+}
+
 # On the files that Slurm reads, when they are written
 apply_site() {  # SITE
   local setting hook seconds most

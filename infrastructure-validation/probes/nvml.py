@@ -117,6 +117,22 @@ def _mig(nvml, gpu):
         return "not supported"
 
 
+def in_mig_mode(nvml, gpu):
+    return _mig(nvml, gpu) == "on"
+
+
+def _mig_devices(nvml, gpu):
+    """The parts of a GPU that is divided, each of which Slurm may count as a GPU."""
+    count = 0
+    for index in range(nvml.nvmlDeviceGetMaxMigDeviceCount(gpu) if in_mig_mode(nvml, gpu) else 0):
+        try:
+            nvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu, index)
+            count += 1
+        except nvml.NVMLError_NotFound:
+            continue
+    return count
+
+
 def _uncorrected(nvml, gpu):
     return nvml.nvmlDeviceGetTotalEccErrors(gpu, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
 
@@ -252,6 +268,7 @@ QUESTIONS = (
     ("discovery.gpu.memory", "GiB", lambda nvml, gpu: round(nvml.nvmlDeviceGetMemoryInfo(gpu).total / GIB, 2)),
     ("discovery.gpu.pci", "text", lambda nvml, gpu: text(nvml.nvmlDeviceGetPciInfo(gpu).busId)),
     ("discovery.gpu.mig", "text", _mig),
+    ("inventory.gpu.mig_devices", "count", _mig_devices),
     ("discovery.gpu.persistence", "flag", lambda nvml, gpu: bool(nvml.nvmlDeviceGetPersistenceMode(gpu))),
     ("discovery.gpu.ecc", "count", _uncorrected),
     ("discovery.gpu.ecc_corrected", "count", _corrected),

@@ -21,6 +21,7 @@ LIBRARIES = {
 }
 HASHED_BYTES = 16 * 2**20  # of each end; libcuda and libnccl hold hundreds of MB
 OS_RELEASE = Path("/etc/os-release")
+TORCH = re.compile(r"^(__version__|cuda)\b[^=\n]*=\s*(?:'([^'\n]+)'|None)", re.M)
 ABSENT = "absent"  # looked for and not there: an observation like any other
 # where this is not so, a node that lacks the library lacks nothing
 NEEDED = {
@@ -53,6 +54,8 @@ def software(facts):
             facts.saw(f"inventory.library.{name}", identity(path) if path else absent(name), "text")
         except OSError as error:
             facts.unknown(f"inventory.library.{name}", "text", f"{path}: {error.strerror}")
+    version, cuda = torch_build(sys.path)
+    facts.saw("inventory.torch", cuda, "text", remark=version)
     try:
         facts.saw("discovery.mount", mount_of(Path.cwd()), "text", remark=str(Path.cwd()))
     except OSError as error:
@@ -102,6 +105,17 @@ def bundled_nccl():
         if folder and path.is_file():
             return str(path)
     return None
+
+
+def torch_build(folders):
+    """(its version, the CUDA that it was built for or `CPU`), from its own file: to import it takes seconds. ABSENT
+    twice: it is not installed."""
+    for folder in folders:
+        path = Path(folder) / "torch/version.py"
+        if folder and path.is_file():
+            lines = dict(TORCH.findall(path.read_text(errors="replace")))
+            return lines.get("__version__") or "?", lines.get("cuda") or "CPU"
+    return ABSENT, ABSENT
 
 
 def identity(path):

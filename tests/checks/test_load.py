@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
+from typing import ClassVar
 
 import counters as probe
 import pytest
@@ -168,6 +169,47 @@ class TestCounters:
         ]
         assert verdict.outcome is Outcome.INCOMPLETE
         assert not judge.stops(verdict)
+
+
+class TestClosedKernelLog:
+    """What NVML's events say of a node whose users may not read the kernel log."""
+
+    CLOSED: ClassVar[list[Fact]] = [(f"load.counter.{moment}.xid", "n0", None) for moment in ("before", "after")]
+    WATCHED: ClassVar[list[Fact]] = [("load.event.gpus", "n0", 8), ("load.event.seconds", "n0", 63.4)]
+    GATE = "load.kernel_log n0"
+
+    def test_nothing_that_came_while_all_gpus_were_watched_is_a_pass_that_says_so(self) -> None:
+        watched = "0 (not read; NVML's events of 8 GPUs were watched for 63 s)"
+        assert outcome([*self.CLOSED, *self.WATCHED], self.GATE) == (Outcome.PASS, watched)
+        harmless: Fact = ("load.event.xid_31", "n0/GPU-a", True)
+        assert outcome([*self.CLOSED, *self.WATCHED, harmless], self.GATE) == (Outcome.PASS, watched)
+
+    @for_each("watched", [WATCHED, WATCHED[:1]])
+    def test_an_xid_that_asks_for_action_fails_also_where_the_watch_has_a_gap(self, watched: list[Fact]) -> None:
+        lost: Fact = ("load.event.xid_79", "n0/GPU-a", True)
+        failed = (Outcome.FAIL, "1 (Xid 79 on GPU-a: reboot the node)")
+        assert outcome([*self.CLOSED, *watched, lost], self.GATE) == failed
+
+    @for_each(
+        ("events", "why"),
+        [
+            ([], "NVML's events were not watched"),
+            (WATCHED[:1], "NVML's events were not watched to the end"),
+            ([("load.event.gpus", "n0", None)], "not read"),
+            ([*WATCHED, ("load.event.watched", "n0/gpu3", None)], "gpu3: not read"),
+            (
+                [*WATCHED, ("load.event.xid_145", "n0/GPU-a", True)],
+                "Xid 145 on GPU-a: what it asks for stands in the log alone",
+            ),
+        ],
+    )
+    def test_what_was_not_watched_is_not_healthy_by_that(self, events: list[Fact], why: str) -> None:
+        assert outcome([*self.CLOSED, *events], self.GATE) == (Outcome.INCOMPLETE, f"not found out: not read; {why}")
+
+    def test_a_log_that_can_be_read_has_the_word(self) -> None:
+        log: list[Fact] = [("load.counter.before.xid", "n0", 1), ("load.counter.after.xid", "n0", 1)]
+        event: Fact = ("load.event.xid_79", "n0/GPU-a", True)
+        assert outcome([*log, event], self.GATE)[0] is Outcome.PASS
 
 
 class TestSentAgain:
@@ -364,6 +406,27 @@ class TestScript:
         assert (done.returncode, done.stdout, done.stderr) == (0, "went on\n", "")
         assert (tmp_path / "raw/counters-after.jsonl").read_text() == "a fact\n"
         assert (tmp_path / "raw/counters-after.err").read_text() == "why\n"
+
+    def test_xids_are_watched_from_before_the_load_until_after_it(self, tmp_path: Path) -> None:
+        """The watcher has begun on all nodes when the load begins, and ends with its standard input."""
+        srun = f"""[[ $* == *xids.py* ]] || exit 0
+            sleep 1; echo '"load.event.gpus" of n0'; echo '"load.event.gpus" of n1'
+            cat >/dev/null; echo ended; [[ ! -e {tmp_path}/load ]] || echo after the load"""
+        (tmp_path / "raw").mkdir()
+        (tmp_path / "srun").write_text(f"#!/bin/bash\n{srun}\n")
+        (tmp_path / "srun").chmod(0o755)
+        script = f"""set -euo pipefail
+            source infrastructure-validation/scripts/job.sh
+            SRUN_SITE=() RUN_DIR={tmp_path} SLURM_JOB_NUM_NODES=2 PATH={tmp_path}:$PATH
+            source infrastructure-validation/scripts/counters.sh
+            read_counters before 8
+            cat {tmp_path}/raw/xids.jsonl
+            touch {tmp_path}/load
+            read_counters after 8
+            tail -n 2 {tmp_path}/raw/xids.jsonl"""
+        done = subprocess.run(["bash", "-c", script], cwd=ROOT, capture_output=True, text=True, check=False)
+        begun = ['"load.event.gpus" of n0', '"load.event.gpus" of n1']
+        assert (done.returncode, done.stdout.splitlines()) == (0, [*begun, "ended", "after the load"]), done.stderr
 
     @for_each("script", SCRIPTS, ids=lambda path: path.stem)
     def test_every_load_stands_between_two_readings(self, script: Path) -> None:

@@ -81,6 +81,23 @@ def test_what_healthy_nodes_lack_is_no_fault_and_no_gap(start_cluster: Callable[
     assert "no ue_count: a virtual machine sees no memory controller" in under_load["load.node_faults"]
 
 
+def test_where_the_kernel_log_is_closed_nvml_says_which_xids_came_under_load(start_cluster: Callable[..., Cluster]):
+    """n1 reports no events, as a virtual machine. What n0 has had before the load is not known, and no fault of it."""
+    running = start_cluster("--nodes", "2", "--simulate", "h100")
+    for node in ("n0", "n1"):
+        make(running, "on", node, "mv", "/dev/kmsg", "/dev/kmsg.away")
+    make(running, "gpu", "n0", "1", "xid", "79")
+    make(running, "gpu", "n1", "gpu.events=error:3")
+    with playbook(running) as book:
+        done = book.run("node_sweep", env={"BRINGUP_LOAD_S": "3"})
+        assert done.returncode == 2, done.stdout
+        under_load = {v.subject: v for v in book.verdicts("node_sweep").verdicts if v.gate == "load.kernel_log"}
+    assert under_load["n0"].outcome is Outcome.PASS
+    assert "NVML's events of 2 GPUs were watched for" in under_load["n0"].observed
+    assert under_load["n1"].outcome is Outcome.INCOMPLETE
+    assert (under_load["n1"].cause or "").endswith("No such file or directory; NVML's events: Not Supported")
+
+
 def test_a_job_sees_the_simulated_gpus_that_it_was_granted(simulated: Cluster):
     done = simulated.sh("srun", "--nodes=1", "--gpus-per-node=1", PYTHON, INVENTORY)
     facts = [json.loads(line) for line in done.stdout.splitlines()]

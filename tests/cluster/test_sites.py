@@ -34,3 +34,26 @@ def test_a_mixed_partition_that_refuses_jobs_without_gpus_and_a_fifth_job_passes
         verdicts = [verdict for verdict in run.verdicts("smoke").verdicts if verdict.gate.startswith(asked)]
         assert {(v.gate, v.cause) for v in verdicts if v.outcome is not Outcome.PASS} == set()
         assert {"smoke.gpu.isolated", "smoke.array", "smoke.dependency.never"} <= {v.gate for v in verdicts}
+
+
+def test_a_node_of_divided_gpus_is_left_aside_and_who_names_it_reads_what_that_means(
+    start_cluster: Callable[..., Cluster],
+) -> None:
+    cluster = start_cluster("--like", "mig", "--simulate", "h100")
+    with playbook(cluster) as run:
+        done = run.run("discovery")
+        assert "on 2 node(s): n0, n1" in done.stdout
+        assert "left aside: n2 (gpu:1g.10gb:4)" in " ".join(done.stdout.split())
+        assert done.returncode == 0, done.stdout
+    with playbook(cluster) as run:
+        done = run.run("discovery", "--nodelist", "n2")
+        assert "GPUs are divided (MIG), and Slurm counts the parts: n2 (gpu:1g.10gb:4)" in " ".join(done.stdout.split())
+        assert done.returncode == 1, done.stdout
+        failed = {v.gate: v.cause for v in run.verdicts("discovery").verdicts if v.outcome is Outcome.FAIL}
+    why = "its GPUs are divided: discovery.gpu.mig"
+    assert failed == {
+        "discovery.gpu.mig": "Slurm counts 4 parts as GPUs; ranks on them have neither NVLink nor NCCL between them",
+        "discovery.gpu.count": why,
+        "discovery.gpu.answering": why,
+        "discovery.slurm.gres": why,
+    }

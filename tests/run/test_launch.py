@@ -439,6 +439,11 @@ def test_of_a_mixed_partition_the_most_common_nodes_with_gpus_are_taken_and_the_
         "left aside: n0 (no GPU); n4 (gpu:a100:2,gpu:1g.5gb:14); n5 (gpu:a100:2); the run takes gpu:a100:4 "
         "(--nodelist names others)"
     ]
+    lines.clear()
+    assert list(playbook.requested_nodes(None, "n1,n4", None, lines.append)) == ["n1", "n4"]
+    assert [line.partition(";")[0] for line in lines] == [
+        "GPUs are divided (MIG), and Slurm counts the parts: n4 (gpu:a100:2,gpu:1g.5gb:14)"
+    ]
     assert list(playbook.requested_nodes(2, None)) == ["n1", "n3"]  # n2 is down
     assert list(playbook.requested_nodes(None, "n0,n1")) == ["n0", "n1"]  # who names them gets them
     for constraint, taken in (

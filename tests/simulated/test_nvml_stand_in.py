@@ -286,3 +286,96 @@ def test_a_question_that_nvidia_smi_does_not_know_is_refused(library, tmp_path):
         )
         assert done.returncode == 2
         assert "gizmo" in done.stdout or "dmon" in done.stdout
+
+
+def test_a_divided_gpu_lists_its_parts(ask, library, tmp_path):
+    facts = ask("gpu1.mig=on", "gpu1.mig_devices=2", gpus=2)
+    assert [facts[uuid(index), "inventory.gpu.mig_devices"] for index in (0, 1)] == [0, 2]
+    listed = run("import subprocess; subprocess.run(['nvidia-smi', '-L'])", tmp_path / "state.conf", library)
+    assert [line.split()[0] for line in listed.splitlines()] == ["GPU", "GPU", "MIG", "MIG"]
+    program = (
+        "import pynvml as n; n.nvmlInit(); gpu = n.nvmlDeviceGetHandleByIndex(1); "
+        "print(*(n.nvmlDeviceGetUUID(n.nvmlDeviceGetMigDeviceHandleByIndex(gpu, part)) for part in (0, 1)))"
+    )
+    parts = run(program, tmp_path / "state.conf", library).split()
+    assert parts == [f"MIG{uuid(1)[3:-1]}{number}" for number in (1, 2)]
+    assert all(part in listed for part in parts)
+
+
+OF_MIG = "of a GPU in MIG mode, they tell an ordinary user about the whole GPU alone"
+
+
+class TestEvents:
+    """Xids as NVML reports them to who waits: probes/xids.py, through the real pynvml."""
+
+    @staticmethod
+    def watched(file: Path, library: Path, *steps: str) -> dict[tuple[str, str], Any]:
+        """What the probe says; each step is written into the state file while it watches."""
+        own = {"BRINGUP_SIMULATED_STATE": str(file), "LD_LIBRARY_PATH": str(library), "SLURMD_NODENAME": "n1"}
+        with subprocess.Popen(
+            [sys.executable, PROBES / "xids.py"],
+            env={**os.environ, **own},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        ) as probe:
+            assert probe.stdin is not None
+            assert probe.stdout is not None
+            lines = [probe.stdout.readline()]  # it has begun
+            for step in steps:
+                part = file.with_suffix(".part")
+                part.write_text(f"{file.read_text()}{step}\n")
+                part.replace(file)  # the probe must not meet half a file
+                lines.append(probe.stdout.readline())
+            probe.stdin.close()
+            lines += probe.stdout.readlines()
+        events = [fact for fact in map(json.loads, lines) if fact.get("quantity", "").startswith("load.event.")]
+        return {
+            (fact["subject"].removeprefix("n1/"), fact["quantity"].removeprefix("load.event.")): f"? {fact['why']}"
+            if fact["value"] is None
+            else fact["value"]
+            for fact in events
+        }
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        file = tmp_path / "state.conf"
+        file.write_text(states.changed(states.healthy("h100", "n1", 2), ["devices=all", "xids=31@0"]))
+        return file
+
+    def test_what_came_before_is_not_reported_and_what_comes_is_with_its_gpu(self, file: Path, library: Path) -> None:
+        reported = self.watched(file, library, "xids=31@0|79@1", "xids=31@0|79@1|79@1|63@0")
+        assert 0 <= reported.pop(("n1", "seconds")) < 60
+        assert reported == {("n1", "gpus"): 2, (uuid(1), "xid_79"): True, (uuid(0), "xid_63"): True}
+
+    def test_a_lost_gpu_is_named_and_the_watch_has_a_gap(self, file: Path, library: Path) -> None:
+        """NVML does not give the UUID of a lost GPU, and then says so at once to all questions."""
+        reported = self.watched(file, library, "xids=31@0|79@1\ngpu1.lost=1", "xids=31@0|79@1|63@0")
+        assert {**reported, ("n1", "seconds"): reported["n1", "seconds"][:1]} == {
+            ("n1", "gpus"): 2,
+            (uuid(1), "xid_79"): True,
+            (uuid(0), "xid_63"): True,
+            ("n1", "seconds"): "?",
+        }
+        assert reported["n1", "seconds"].endswith(" s: GPU is lost")
+
+    @pytest.mark.parametrize(
+        ("change", "reported"),
+        [
+            ("gpu.events=error:3", {("n1", "gpus"): "? NVML's events: Not Supported"}),
+            ("gpu.events=error:4", {("n1", "gpus"): "? NVML's events: Insufficient Permissions"}),
+            ("gpu.events=none", {("n1", "gpus"): "? NVML's events: this GPU has none for an Xid"}),
+            ("gpu.mig=on", {("n1", "gpus"): f"? NVML's events: {OF_MIG}"}),
+            (
+                "gpu1.events=none",
+                {("n1", "gpus"): 1, (uuid(1), "watched"): "? NVML's events: this GPU has none for an Xid"},
+            ),
+        ],
+    )
+    def test_a_gpu_that_reports_none_is_not_watched(
+        self, file: Path, library: Path, change: str, reported: Facts
+    ) -> None:
+        file.write_text(f"{file.read_text()}{change}\n")
+        facts = self.watched(file, library)
+        facts.pop(("n1", "seconds"), None)
+        assert facts == reported

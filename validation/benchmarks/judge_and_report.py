@@ -69,6 +69,8 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
         ("discovery.gpu.count", node, GPUS, "count"),
         ("discovery.gpu.answering", node, GPUS, "count"),
         ("discovery.gpu.driver", node, "570.124.06", "text"),
+        ("discovery.gpu.cuda", node, "12.8", "text"),
+        ("inventory.torch", node, "12.6", "text"),
         ("discovery.gpu.free", node, 0, "count"),
         ("discovery.clock.synchronised", node, True, "flag"),
         ("inventory.settings.net", node, [f"net.core.setting{number}=212992" for number in range(7)], "text"),

@@ -17,12 +17,13 @@
 #define STATE_FILE "/run/bringup-simulated/state.conf"
 #define API __attribute__((visibility("default")))
 #define MAX_GPUS 64
+#define MAX_PARTS 7
 #define WORD 256
 
-enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE, NOT_LOADED = 9, LOST = 15,
+enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE, NOT_LOADED = 9, TIMEOUT, LOST = 15,
        VERSION_MISMATCH = 25, UNKNOWN = 999 };
 
-typedef struct { int index; } gpu_t;
+typedef struct { int index, part; } gpu_t;  /* part: of a GPU that is divided (MIG), from 1; 0: the GPU */
 
 typedef struct {
   char bus_id_legacy[16];
@@ -54,9 +55,16 @@ typedef struct {
   unsigned long long value;
 } field_t;
 
-_Static_assert(sizeof(pci_t) == 68 && sizeof(process_t) == 24 && sizeof(fabric_v2_t) == 36 && sizeof(field_t) == 40, "the sizes of nvml.h");
+typedef struct {
+  gpu_t *gpu;
+  unsigned long long type, data;
+  unsigned gpu_instance, compute_instance;
+} event_t;
 
-static gpu_t gpus[MAX_GPUS];
+_Static_assert(sizeof(pci_t) == 68 && sizeof(process_t) == 24 && sizeof(fabric_v2_t) == 36 && sizeof(field_t) == 40 &&
+               sizeof(event_t) == 32, "the sizes of nvml.h");
+
+static gpu_t gpus[MAX_GPUS], parts[MAX_GPUS][MAX_PARTS];
 static int started;
 
 /* ---- the state file */
@@ -202,7 +210,10 @@ API int nvmlInitWithFlags(unsigned flags) {
   char value[WORD];
   (void)flags;
   int code = say_node("init", value);
-  for (int i = 0; i < MAX_GPUS; i++) gpus[i].index = i;
+  for (int i = 0; i < MAX_GPUS; i++) {
+    gpus[i].index = i;
+    for (int part = 0; part < MAX_PARTS; part++) parts[i][part] = (gpu_t){i, part + 1};
+  }
   started = code == OK;
   return code;
 }
@@ -273,7 +284,16 @@ API int nvmlDeviceGetHandleByUUID(const char *uuid, gpu_t **gpu) {
 /* ---- NVML, a GPU: what it is */
 
 API int nvmlDeviceGetName(const gpu_t *gpu, char *to, unsigned size) { return text_of(gpu, "name", to, size); }
-API int nvmlDeviceGetUUID(const gpu_t *gpu, char *to, unsigned size) { return text_of(gpu, "uuid", to, size); }
+
+/* Of a part as of its GPU, with MIG for GPU, and the number of the part at its end. */
+API int nvmlDeviceGetUUID(const gpu_t *gpu, char *to, unsigned size) {
+  if (!gpu || !gpu->part) return text_of(gpu, "uuid", to, size);
+  int code = text_of(&gpus[gpu->index], "uuid", to, size);
+  if (code != OK) return code;
+  memcpy(to, "MIG", 3);
+  to[strlen(to) - 1] = (char)('0' + gpu->part);
+  return OK;
+}
 
 API int nvmlDeviceGetMemoryInfo(const gpu_t *gpu, memory_t *to) {
   if (!to) return INVALID_ARGUMENT;
@@ -304,6 +324,20 @@ API int nvmlDeviceGetMigMode(const gpu_t *gpu, unsigned *current, unsigned *pend
   int code = place_of(gpu, "mig", OFF_ON, current);
   if (code == OK && pending) *pending = *current;
   return code;
+}
+
+API int nvmlDeviceGetMaxMigDeviceCount(const gpu_t *gpu, unsigned *to) {
+  NEED(gpu, to);
+  *to = MAX_PARTS;
+  return OK;
+}
+
+API int nvmlDeviceGetMigDeviceHandleByIndex(const gpu_t *gpu, unsigned index, gpu_t **part) {
+  unsigned count;
+  int code = unsigned_of(gpu, "mig_devices", &count);
+  if (code != OK || !part || index >= MAX_PARTS) return code != OK ? code : INVALID_ARGUMENT;
+  *part = &parts[gpu->index][index];
+  return index < count ? OK : NOT_FOUND;
 }
 
 API int nvmlDeviceGetPersistenceMode(const gpu_t *gpu, unsigned *to) { return place_of(gpu, "persistence", OFF_ON, to); }
@@ -452,4 +486,82 @@ API int nvmlDeviceGetTemperature(const gpu_t *gpu, unsigned sensor, unsigned *to
 
 API int nvmlDeviceGetClockInfo(const gpu_t *gpu, unsigned type, unsigned *to) {
   return type == 1 ? unsigned_of(gpu, "clock", to) : NOT_SUPPORTED;  /* 1: of the streaming multiprocessors */
+}
+
+/* ---- its events */
+
+typedef struct {
+  int watched[MAX_GPUS];
+  unsigned reported[MAX_GPUS];  /* of the GPU's lines in `xids`: those before it was registered, and those that were waited for */
+} events_t;
+
+#define XID_EVENT 0x8
+#define LOOK_MS 50
+
+/* The driver's lines about a GPU: how many there are, and the number of the one at `place`. */
+static int xids_of(int gpu, unsigned place, unsigned *count, unsigned long long *number) {
+  char text[WORD], *rest, *word;
+  unsigned long long xid;
+  int its, code = say_node("xids", text);
+  if (code != OK) return code;
+  *count = 0;
+  for (word = strtok_r(text, "|", &rest); word; word = strtok_r(NULL, "|", &rest)) {
+    if (sscanf(word, "%llu@%d", &xid, &its) != 2) return UNKNOWN;
+    if (its == gpu && (*count)++ == place) *number = xid;
+  }
+  return OK;
+}
+
+API int nvmlEventSetCreate(events_t **set) {
+  if (!started) return UNINITIALIZED;
+  *set = calloc(1, sizeof **set);
+  return *set ? OK : UNKNOWN;
+}
+
+API int nvmlEventSetFree(events_t *set) {
+  free(set);
+  return OK;
+}
+
+API int nvmlDeviceGetSupportedEventTypes(const gpu_t *gpu, unsigned long long *to) {
+  static const char *const words[] = {"none", "xid", NULL};
+  unsigned place;
+  if (!to) return INVALID_ARGUMENT;
+  int code = place_of(gpu, "events", words, &place);
+  if (code == OK) *to = place ? XID_EVENT : 0;
+  return code;
+}
+
+API int nvmlDeviceRegisterEvents(const gpu_t *gpu, unsigned long long types, events_t *set) {
+  unsigned long long supported, number;
+  int code = nvmlDeviceGetSupportedEventTypes(gpu, &supported);
+  if (code == OK && (!set || types & ~supported)) code = set ? NOT_SUPPORTED : INVALID_ARGUMENT;
+  if (code == OK) code = xids_of(gpu->index, 0, &set->reported[gpu->index], &number);
+  if (code == OK) set->watched[gpu->index] = 1;
+  return code;
+}
+
+API int nvmlEventSetWait_v2(events_t *set, event_t *to, unsigned timeout_ms) {
+  char text[WORD];
+  unsigned count;
+  if (!set || !to) return INVALID_ARGUMENT;
+  for (;; timeout_ms -= LOOK_MS, usleep(LOOK_MS * 1000)) {
+    for (int i = 0; i < MAX_GPUS; i++) {
+      if (!set->watched[i]) continue;
+      memset(to, 0, sizeof *to);
+      int code = xids_of(i, set->reported[i], &count, &to->data);
+      if (code != OK) return code;
+      if (count > set->reported[i]) {
+        set->reported[i]++;
+        to->gpu = &gpus[i];
+        to->type = XID_EVENT;
+        to->gpu_instance = to->compute_instance = ~0u;
+        return OK;
+      }
+      set->reported[i] = count;  /* fewer: it was repaired */
+      code = say_gpu(i, "lost", text);
+      if (code != OK || strcmp(text, "0")) return code != OK ? code : LOST;
+    }
+    if (timeout_ms < LOOK_MS) return TIMEOUT;
+  }
 }

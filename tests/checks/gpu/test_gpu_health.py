@@ -312,6 +312,7 @@ def test_nvidia_smi_says_the_same_as_nvml():
     only_nvml = {
         "discovery.gpu.nvlinks",
         "discovery.gpu.cuda",
+        "inventory.gpu.mig_devices",
         "discovery.gpu.nvlink_recoveries",
         "discovery.gpu.nvlink_replays",
         "discovery.gpu.nvlink_crc_errors",

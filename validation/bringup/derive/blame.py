@@ -1,15 +1,17 @@
-"""Who was first: the one last step after judging. It adds words to causes, and changes no outcome, value or kind."""
+"""Who was first: the one last step after judging. It adds words to causes, says what helps against the first of them,
+and changes no outcome, value or kind."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
 from bringup.derive.training_ends import GATE
-from bringup.evidence.parsed import Seen
+from bringup.evidence.parsed import Seen, is_number
 from bringup.plan.phases import PHASES
-from bringup.records import Kind, Outcome, Run, Verdict, Verdicts
+from bringup.records import Action, Kind, Outcome, Run, Verdict, Verdicts
 
 _JOB_GATE = "train.exit_code"
+_DIVIDED, _COUNTED = "discovery.gpu.mig", ("discovery.gpu.count", "discovery.gpu.answering", "discovery.slurm.gres")
 _ALL_ALIKE = ("refused",)  # all ranks say it together: none is first
 
 
@@ -18,7 +20,7 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
 
     Where several failed, the oldest error file is first. A rank that left none was ended from outside, earlier."""
     if not PHASES[run.phase].is_training:
-        return verdicts
+        return _divided(verdicts, seen, run)
     failed = [
         verdict
         for verdict in verdicts.verdicts
@@ -35,6 +37,28 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     first_failure += f" at {datetime.fromtimestamp(second, UTC):%H:%M:%S} UTC" if second else ""
     first_failure += f"; and {len(failed) - 1} more rank(s)" if len(failed) > 1 else ""
     return _with_cause(verdicts, first_failure, words)
+
+
+def _divided(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
+    """Where Slurm counts the parts of divided GPUs (MIG), a node has fewer GPUs than Slurm says, and misses none."""
+    parts: dict[str, int] = {}
+    for gpu in seen.of("inventory.gpu.mig_devices"):
+        node = gpu.subject.partition("/")[0]
+        parts[node] = parts.get(node, 0) + (int(gpu.value) if is_number(gpu.value) else 0)
+    failed = [v for v in verdicts.verdicts if v.outcome is Outcome.FAIL and parts.get(v.subject) == run.gpus_per_node]
+    divided = {v.subject for v in failed if v.gate == _DIVIDED}
+    words = f"Slurm counts {run.gpus_per_node} parts as GPUs; ranks on them have neither NVLink nor NCCL between them"
+    causes = {(_DIVIDED, node): {"cause": words} for node in divided}
+    for gate in _COUNTED:
+        because = {"cause": f"its GPUs are divided: {_DIVIDED}", "action": Action.CONFIGURE}
+        causes |= {(gate, node): because for node in divided}
+    if not causes:
+        return verdicts
+    judged = [
+        v.model_copy(update=causes[v.gate, v.subject]) if v in failed and (v.gate, v.subject) in causes else v
+        for v in verdicts.verdicts
+    ]
+    return verdicts.model_copy(update={"verdicts": judged})
 
 
 def _named_by_srun(seen: Seen) -> str | None:

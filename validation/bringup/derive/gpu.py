@@ -7,6 +7,7 @@ from collections import defaultdict
 from bringup.derive.fold import by_node
 from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.known_faults import xid
+from bringup.plan import cuda
 from bringup.records import Observation, Run
 
 _KERNEL_LOG = "discovery.kernel_log."
@@ -59,6 +60,39 @@ def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:
             value = None if total.value is None else sum(count for count, _ in known)
             remark = "; ".join(words for _, words in known) or total.why
             derived.saw(gate, total.subject, value, "count", total.evidence, remark)
+
+
+def driver_for_torch(derived: Parsed, observed: Seen, run: Run) -> None:
+    """discovery.torch.driver: whether the node's driver can run the torch that is installed; or why that is no question
+    here."""
+    in_container = run.site is not None and "container" in run.site.says
+    asked: dict[str, dict[str, Observation]] = {}
+    for name in ("inventory.torch", "discovery.gpu.cuda", "discovery.gpu.driver", "discovery.gpu.model"):
+        for fact in observed.of(name):
+            asked.setdefault(fact.subject.partition("/")[0], {}).setdefault(name, fact)
+    for node, facts in asked.items():
+        if (torch := facts.get("inventory.torch")) is None:
+            continue
+        build = str(torch.value)
+        version, driver, model = (
+            str(facts[name].value) if name in facts and facts[name].value is not None else ""
+            for name in ("discovery.gpu.cuda", "discovery.gpu.driver", "discovery.gpu.model")
+        )
+        words = f"torch {torch.why} for CUDA {build}"
+        if in_container or not build[:1].isdecimal():
+            value = (
+                "in a container" if in_container else "not installed" if build == "absent" else f"a build for {build}"
+            )
+            derived.saw("discovery.torch.driver", node, value, "text", torch.evidence)
+        elif (runs := cuda.can_run(version, driver, build)) is None:
+            why = f"{words}; the driver did not say which CUDA it has"
+            derived.saw("discovery.torch.driver", node, None, "text", torch.evidence, why)
+        else:
+            words += f"; driver {driver or '?'} has CUDA {version or '?'}"
+            remark = words if runs else f"{words}: {cuda.way_out(driver, model)}"
+            derived.saw(
+                "discovery.torch.driver", node, "runs it" if runs else "too old", "text", torch.evidence, remark
+            )
 
 
 def tasks(derived: Parsed, observed: Seen, run: Run) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -13,6 +13,7 @@ from bringup.plan.gate import Gate
 from bringup.records import Observation, Run
 
 _BEFORE, _AFTER = "load.counter.before.", "load.counter.after."
+_EVENT = "load.event."
 
 
 class Share(NamedTuple):
@@ -95,8 +96,15 @@ def sent_again(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def kernel_log(derived: Parsed, observed: Seen, run: Run) -> None:
+    events: dict[str, dict[str, list[Observation]]] = {}
+    for quantity, facts in observed.starting_with(_EVENT).items():
+        for fact in facts:
+            of_node = events.setdefault(fact.subject.partition("/")[0], {})
+            of_node.setdefault(quantity.removeprefix(_EVENT), []).append(fact)
     for node, changes in _changes(observed).items():
-        _kernel_log(derived, node, changes)
+        total = next((change for change in changes if change.name == "xid"), None)
+        if total is not None:
+            _kernel_log(derived, node, total, changes, events.get(node, {}))
 
 
 def _changes(observed: Seen) -> dict[str, list[_Change]]:
@@ -207,13 +215,16 @@ def _no_share(changes: list[_Change], sent: Collection[str], again: Collection[s
     return None
 
 
-def _kernel_log(derived: Parsed, node: str, changes: list[_Change]) -> None:
-    """load.kernel_log: messages that came under load and ask for action. An old message may leave the ring buffer."""
-    total = next((change for change in changes if change.name == "xid"), None)
-    if total is None:
-        return
+def _kernel_log(
+    derived: Parsed, node: str, total: _Change, changes: list[_Change], events: Mapping[str, list[Observation]]
+) -> None:
+    """load.kernel_log: messages that came under load and ask for action. An old message may leave the ring buffer.
+    Where the log was not read both times, NVML's events answer."""
     facts = [fact for fact in (total.before, total.after) if fact is not None]
-    is_complete = len(facts) == 2 and all(is_number(fact.value) for fact in facts)
+    if len(facts) < 2 or not all(is_number(fact.value) for fact in facts):
+        why = next((fact.why for fact in facts if fact.value is None), None) or "the kernel log was read only once"
+        _events(derived, node, why, facts[-1].evidence, events)
+        return
     count, words = 0, []
     for change in changes:
         event = xid.event(change.name)
@@ -223,6 +234,27 @@ def _kernel_log(derived: Parsed, node: str, changes: list[_Change]) -> None:
         if change.after.value > earlier:
             count += int(change.after.value - earlier)
             words.append(f"{event.words}{change.where}: {event.action}")
-    why = next((fact.why for fact in facts if fact.value is None), None) or "it was read only once"
-    remark = "; ".join(words) or (None if is_complete else why)
-    derived.saw("load.kernel_log", node, count if is_complete else None, "count", facts[-1].evidence, remark)
+    derived.saw("load.kernel_log", node, count, "count", facts[-1].evidence, "; ".join(words) or None)
+
+
+def _events(derived: Parsed, node: str, why: str, evidence: str, events: Mapping[str, list[Observation]]) -> None:
+    """From what NVML reported while it was watched (probes/xids.py). why: the log was not read."""
+    asking, unknown = list[str](), list[str]()
+    for name, facts in events.items():
+        event = xid.event(name)
+        for fact in facts:
+            where = fact.subject.partition("/")[2]
+            if fact.value is None:
+                unknown.append(f"{where}: {fact.why}" if where else fact.why or name)
+            elif event is not None and xid.says_it_in_words(name):
+                unknown.append(f"{event.words} on {where}: what it asks for stands in the log alone")
+            elif event is not None and event.action is not None:
+                asking.append(f"{event.words} on {where}: {event.action}")
+    gpus, seconds = (next((fact.value for fact in events.get(name, ())), None) for name in ("gpus", "seconds"))
+    if seconds is None and not unknown:
+        unknown.append(f"NVML's events were not watched{' to the end' if events else ''}")
+    remark = "; ".join(asking) or (
+        f"{why}; {unknown[0]}" if unknown else f"{why}; NVML's events of {gpus} GPUs were watched for {seconds:.0f} s"
+    )
+    value = len(asking) if asking or not unknown else None
+    derived.saw("load.kernel_log", node, value, "count", evidence, remark)

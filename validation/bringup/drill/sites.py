@@ -52,6 +52,7 @@ SITES: Mapping[str, Site] = {
         "nodes without and with other GPUs; jobs without a GPU are refused; four jobs a user; closed kernel log",
         unknown=_LOG,
     ),
+    "mig": Site(3, "the GPUs of one node are divided (MIG), and Slurm counts the parts"),
     "cloud-exclusive": Site(2, "OverSubscribe=EXCLUSIVE; prolog 20 s, epilog 10 s"),
 }
 

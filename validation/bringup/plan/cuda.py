@@ -20,10 +20,23 @@ def too_old(driver: str, cuda: str) -> bool | None:
     return int(major) < least if least is not None and major.isdecimal() else None
 
 
+def can_run(version: str, driver: str | None, torch: str) -> bool | None:
+    """Whether a driver runs a build for the CUDA `torch`: within a major version of CUDA all run. None: not known.
+
+    version: the newest CUDA that NVML says; NVIDIA's package cuda-compat makes it newer than the driver's own. driver:
+    asked where NVML does not say it.
+    """
+    if re.fullmatch(r"\d+\.\d+", version):
+        return int(torch.split(".")[0]) <= int(version.split(".")[0])
+    old = too_old(driver or "", torch)
+    return None if old is None else not old
+
+
 def way_out(driver: str, gpu: str = "") -> str:
     """What to do where the driver is too old for torch."""
     newer = f"ask the administrator for driver {LEAST_DRIVER[13]} or newer"
-    if int(driver.split(".")[0]) < LEAST_DRIVER[12]:
+    major = driver.split(".")[0]
+    if major.isdecimal() and int(major) < LEAST_DRIVER[12]:
         return f"{newer}: no build of torch 2.13 runs with {driver}"
     if _BLACKWELL.search(gpu):
         return f"{newer}: the build of torch 2.13 for CUDA 12.6 has no code for {gpu}"

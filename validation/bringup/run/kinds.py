@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from bringup.run.slurm import Node
 
 NO_GPU = "no GPU"
+MIG = re.compile(r"\d+g\.\d+gb")  # a part of a GPU, as Gres types are usually called: 1g.10gb
 _SHOWN = 4
 
 
@@ -46,6 +47,17 @@ def in_words(aside: Mapping[str, str]) -> str:
 
 def kind(node: Node) -> str:
     return node.gres or NO_GPU
+
+
+def divided(nodes: Mapping[str, Node]) -> str | None:
+    """What it means for a run that these nodes have parts of GPUs (MIG), in one line. None: they have none."""
+    of_parts = {name: kind(node) for name, node in nodes.items() if MIG.search(node.gres or "")}
+    if not of_parts:
+        return None
+    return (
+        f"GPUs are divided (MIG), and Slurm counts the parts: {in_words(of_parts)}; discovery fails there, because "
+        "ranks on parts of a GPU have neither NVLink nor NCCL between them"
+    )
 
 
 def _gpus(known: Mapping[str, Node], names: Sequence[str], wanted: str) -> int:

@@ -40,7 +40,10 @@ def requested_nodes(
         raise CannotStart(f"--nodes {count}: there are {len(names)} nodes ({', '.join(names[:8])})")
     usable_first = sorted(names, key=lambda name: not known[name].is_usable)
     chosen = set(usable_first[:count])
-    return {name: known[name] for name in names if name in chosen}
+    taken_nodes = {name: known[name] for name in names if name in chosen}
+    if (words := kinds.divided(taken_nodes)) is not None:
+        say(words)
+    return taken_nodes
 
 
 def refuse_without_gpus(nodes: dict[str, slurm.Node]) -> None:

@@ -72,7 +72,7 @@ def run(request: Request) -> int:
         f"bringup: {len(playbook.planned)} step(s) on {len(names)} node(s): {', '.join(names)}; "
         f"profile {request.profile.name}{_at(request.site)}"
     )
-    for line in aside[-1:]:
+    for line in dict.fromkeys(aside):  # Slurm may have been asked more than once
         console.print(f"{'':<10} {report.plain(line)}")
     steps: list[Step] = []
     judged: list[Judged] = []

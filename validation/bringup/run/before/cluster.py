@@ -19,7 +19,6 @@ Ask = Callable[..., str]  # a Slurm command -> its standard output. Raises Slurm
 _SETTING = re.compile(r"^(\w+)(?:\[\d+\])?\s*=\s*(.*?)\s*$", re.MULTILINE)
 _FIELD = re.compile(r"(?:^| )(Arch|Gres|State)=(\S*)")
 _TYPED = re.compile(r"gpu:([^:(,]+):\d+")
-MIG = re.compile(r"\d+g\.\d+gb")  # a slice of a GPU, as Gres types are usually called: 1g.10gb
 _ACCOUNT_FIELDS = "Account,Partition,QOS,DefaultQOS,MaxSubmitJobs"
 
 

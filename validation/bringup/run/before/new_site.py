@@ -12,7 +12,8 @@ from bringup.errors import CannotStart, UsageError
 from bringup.plan import site as sites
 from bringup.plan.profile import PROFILES, SITE_SUFFIX
 from bringup.plan.site import Site
-from bringup.run.before.cluster import MIG, Cluster, Node, most_common, shown_nodes
+from bringup.run import kinds
+from bringup.run.before.cluster import Cluster, Node, most_common, shown_nodes
 from bringup.run.partitions import Partition
 
 TO_ADD = """
@@ -87,20 +88,20 @@ def _is_open(cluster: Cluster, partition: Partition) -> bool:
 
 def _request(usual: Node, nodes: dict[str, Node]) -> tuple[str, str]:
     """With a type only where the partition has several: the name of a type changes with gres.conf."""
-    kinds = {kind for node in nodes.values() for kind in node.types}
+    types = {kind for node in nodes.values() for kind in node.types}
     others = [name for name, node in nodes.items() if node.gres != usual.gres]
     also = (
         f"; other nodes differ, and a run leaves them aside unless --nodelist names them: {shown_nodes(others)}"
         if others
         else ""
     )
-    if any(MIG.search(kind) for kind in usual.types):
+    if any(kinds.MIG.search(kind) for kind in usual.types):
         return "none", f"gpu_request none: GPUs are divided (MIG) in {usual.gres}; write what a whole node has{also}"
-    if len(kinds) > 1 and len(usual.types) == 1:
+    if len(types) > 1 and len(usual.types) == 1:
         request = f"--gres=gpu:{usual.types[0]}:{usual.gpus}"
         return (
             request,
-            f"gpu_request {request}: the partition has several types of GPU ({', '.join(sorted(kinds))}){also}",
+            f"gpu_request {request}: the partition has several types of GPU ({', '.join(sorted(types))}){also}",
         )
     request = f"--gpus-per-node={usual.gpus}"
     return request, f"gpu_request {request}: most nodes have Gres={usual.gres}{also}"

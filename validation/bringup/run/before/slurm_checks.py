@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from bringup.errors import CannotStart, ProfileError
 from bringup.plan.phases import PHASES
-from bringup.run import partitions
+from bringup.run import kinds, partitions
 from bringup.run import site as at_site
-from bringup.run.before.cluster import MIG, Cluster, most_common, shown_nodes
+from bringup.run.before.cluster import Cluster, most_common, shown_nodes
 from bringup.run.before.facts import Facts, Finding, Mark
 from bringup.run.before.host import UNLIMITED
 from bringup.run.site import AtSite
@@ -78,7 +78,7 @@ def _request(facts: Facts, cluster: Cluster) -> Finding:
     plugins = cluster.settings.get("JobSubmitPlugins", "(null)")
     requested = facts.site.site.gpu_request if isinstance(facts.site, AtSite) else "none"
     nodes = cluster.nodes_of(cluster.named(facts.partition))
-    sliced = [name for name, node in nodes.items() if any(MIG.search(kind) for kind in node.types)]
+    sliced = [name for name, node in nodes.items() if any(kinds.MIG.search(kind) for kind in node.types)]
     if sliced:
         says = f"GPUs are divided (MIG) on {shown_nodes(sliced)}: a slice counts as a GPU"
         return Finding("WARN", says, "leave these nodes out with --nodelist, or ask for MIG to be switched off")
