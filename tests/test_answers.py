@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bringup.answers import NAMED, answers
+from bringup.answers import NAMED, answers, in_words
 from bringup.judge import Judged
 from bringup.plan import catalogue
 from bringup.plan.catalogue import GATES
@@ -170,8 +170,11 @@ def test_an_answer_carries_its_number_at_the_widest_scale_and_its_scope():
         for verdict in run.verdicts.verdicts
     ]
     all_answers = answers([judged_of(*verdicts, run=run.run, observations=tuple(run.observations))])
-    assert claim(all_answers, "speed-between").numbers == ["all_reduce 300 GB/s at 8GiB on 4-nodes, floor 280"]
-    assert claim(all_answers, "speed-inside").numbers == ["all_reduce 400 GB/s at 8GiB on 1-node, floor 280"]
+    for name, words in (
+        ("speed-between", "all_reduce 300 GB/s at 8GiB on 4-nodes, floor 280"),
+        ("speed-inside", "all_reduce 400 GB/s at 8GiB on 1-node, floor 280"),
+    ):
+        assert [in_words(number) for number in claim(all_answers, name).numbers] == [words]
     assert all_answers[3].line.startswith("all_reduce 300 GB/s at 8GiB on 4-nodes, floor 280; transport 1 on 4-nodes; ")
     assert all_answers[3].line.endswith(" verdicts on 4 node(s) x 2 GPU(s)")
 

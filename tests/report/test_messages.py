@@ -11,7 +11,7 @@ from bringup.drill import suite
 from runs_for_tests import discovery
 
 
-def said(capsys, *arguments: object) -> tuple[int, str]:
+def output_of(capsys, *arguments: object) -> tuple[int, str]:
     try:
         code = main([str(argument) for argument in arguments])
     except SystemExit as stop:  # of argparse
@@ -20,21 +20,21 @@ def said(capsys, *arguments: object) -> tuple[int, str]:
 
 
 def test_a_verb_that_is_misspelt_gets_a_guess_and_not_all_verbs(capsys):
-    assert said(capsys, "explian", "x") == (
+    assert output_of(capsys, "explian", "x") == (
         2,
         "bringup: argument VERB: no 'explian'; did you mean explain?; see bringup --help\n",
     )
-    assert "'qqq'; bringup --help lists the verbs" in said(capsys, "qqq")[1]
+    assert "'qqq'; bringup --help lists the verbs" in output_of(capsys, "qqq")[1]
 
 
 def test_half_the_name_of_a_profile_names_those_that_begin_so(capsys):
-    assert "did you mean h100-8x400g, h100-azure-ndv5, " in said(capsys, "judge", "x", "--profile", "h100")[1]
+    assert "did you mean h100-8x400g, h100-azure-ndv5, " in output_of(capsys, "judge", "x", "--profile", "h100")[1]
 
 
 def test_report_of_what_is_not_there_speaks_of_the_run_and_not_of_a_page(capsys, tmp_path):
     """It said: -o nowhere/report.html: there is no folder; make it first."""
     for name in ("nowhere", tmp_path):
-        code, text = said(capsys, "report", name)
+        code, text = output_of(capsys, "report", name)
         assert code == 2
         assert (
             text
@@ -46,18 +46,18 @@ def test_a_copy_of_a_run_counts_once(capsys, tmp_path, monkeypatch):
     run = discovery(tmp_path / "runs", monkeypatch)
     shutil.copytree(run, tmp_path / "copy")
     page = tmp_path / "page.html"
-    alone = said(capsys, "report", run, "-o", page)[1]
-    assert said(capsys, "report", run, tmp_path / "copy", "-o", page)[1] == alone
+    alone = output_of(capsys, "report", run, "-o", page)[1]
+    assert output_of(capsys, "report", run, tmp_path / "copy", "-o", page)[1] == alone
 
 
 def test_the_hint_of_a_judgement_by_another_profile_explains_that_judgement(capsys, tmp_path, monkeypatch):
     """judge said FAIL, and the explanation that it named said PASS."""
     run = discovery(tmp_path, monkeypatch)
-    code, judged = said(capsys, "judge", run, "--profile", "h100-8x400g")
+    code, judged = output_of(capsys, "judge", run, "--profile", "h100-8x400g")
     assert code == 1
     hint = re.search(r"why: bringup (.*)", judged)
     assert hint is not None
-    code, explained = said(capsys, *shlex.split(hint[1]))
+    code, explained = output_of(capsys, *shlex.split(hint[1]))
     assert code == 1
     assert explained.startswith("FAIL ")
 
@@ -65,13 +65,13 @@ def test_the_hint_of_a_judgement_by_another_profile_explains_that_judgement(caps
 def test_runs_that_passed_are_one_line_of_an_explanation(capsys, tmp_path, monkeypatch):
     """12 times "nothing to explain", before."""
     runs = [discovery(tmp_path / str(number), monkeypatch) for number in range(2)]
-    assert said(capsys, "explain", *runs) == (0, "PASS       discovery: all 196 checks passed\n")
+    assert output_of(capsys, "explain", *runs) == (0, "PASS       discovery: all 196 checks passed\n")
 
 
 def test_drills_without_a_cluster_leave_nothing_behind(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "DRILLS", tmp_path / "drills")
     monkeypatch.setenv("PATH", "/nonexistent")
-    code, text = said(capsys, "drill", "--anywhere")
+    code, text = output_of(capsys, "drill", "--anywhere")
     assert code == 2
     assert "sinfo" in text
     assert not (tmp_path / "drills").exists()

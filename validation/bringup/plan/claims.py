@@ -18,6 +18,14 @@ QUESTIONS = {
     5: "Can PyTorch train on 1 GPU, on one node, and across nodes, and how well does it scale?",
     6: "Are failure modes observable and diagnosable?",
 }
+QUESTION_NAMES = {  # where there is room for five words
+    1: "GPUs present, bound, isolated",
+    2: "Slurm schedules as requested",
+    3: "The filesystem is shared",
+    4: "NCCL uses the interconnect",
+    5: "Training works and scales",
+    6: "Failures are noticed",
+}
 
 Real = Literal["gpu", "nccl", "fabric"]
 """Hardware or software that must be real: not a placeholder for a GPU, gloo for NCCL or TCP for a fabric."""

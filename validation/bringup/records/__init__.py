@@ -36,6 +36,7 @@ from bringup.records.run import (
     Kind,
     LeftOut,
     Mark,
+    Measured,
     NotApplicable,
     Observation,
     Observations,

@@ -193,13 +193,25 @@ class Mark(StrEnum):
     FAIL = "fail"
 
 
+class Measured(Record):
+    """One number of an answer: of the widest scale, and of several subjects the one nearest to its limit."""
+
+    name: str  # all_reduce
+    value: Value
+    unit: str
+    rule: str  # at_least: the limit is a floor; at_most: a ceiling
+    limit: Limit | None
+    at: str | None  # a size
+    subject: str
+
+
 class ClaimAnswer(Record):
     """One claim (plan/claims.py), with its numbers and its scope."""
 
     claim: str
     says: str
     mark: Mark
-    numbers: list[str]  # what was measured, with its limit
+    numbers: list[Measured]
     verdicts: int = Field(ge=0)
     nodes: list[str]  # that took part
     gpus_per_node: int = Field(ge=0)

@@ -8,7 +8,7 @@ from bringup.answers import stand_ins_of
 from bringup.evidence.names import listed, shortened
 from bringup.plan.phases import PHASES
 from bringup.records import Mark
-from bringup.report import drain, fleet, next_steps, system
+from bringup.report import drain, fleet, next_steps, system, tiles
 from bringup.report import text as report
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere
@@ -64,6 +64,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "not_well": fleet.not_well(nodes)[: fleet.MAX_ROWS],
         "more_not_well": max(0, len(fleet.not_well(nodes)) - fleet.MAX_ROWS),
         "answers": collection.answers,
+        "tiles": tiles.tiles(collection.answers),
         "max_bad": MAX_BAD,
         "shortened": shortened,
         "sections": [

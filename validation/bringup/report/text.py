@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from bringup.answers import in_words
 from bringup.characters import CONTROL
 from bringup.characters import plain as plain
 from bringup.characters import printable as printable
@@ -112,7 +113,7 @@ def answered(answer: Answer) -> str:
 def scope(claim: ClaimAnswer) -> str:
     """Number and scope of a claim in one line."""
     counted = f"{claim.verdicts} verdicts on {len(claim.nodes)} node(s)" if claim.verdicts else ""
-    return "; ".join([text for text in (*claim.numbers, claim.why, counted) if text])
+    return "; ".join([text for text in (*map(in_words, claim.numbers), claim.why, counted) if text])
 
 
 def site_in_short(site: SiteUsed) -> str:

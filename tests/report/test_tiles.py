@@ -1,0 +1,70 @@
+"""A tile per question: the number that is nearest to its limit, drawn against it."""
+
+from __future__ import annotations
+
+from bringup.records import Answer, ClaimAnswer, Mark, Measured
+from bringup.report import page, tiles
+from bringup.report.collection import Collection
+from healthy_cluster import GPU_CLUSTER, playbook
+
+
+def number(name: str, value: float | str, limit: float | None, rule: str = "at_least") -> Measured:
+    return Measured(name=name, value=value, unit="GB/s", rule=rule, limit=limit, at="8GiB", subject="2-nodes")
+
+
+def tile(*numbers: Measured, mark: Mark = Mark.PASS, reservations: tuple[str, ...] = ()) -> tiles.Tile:
+    claim = ClaimAnswer(
+        claim="c",
+        says="s",
+        mark=mark,
+        numbers=list(numbers),
+        verdicts=1,
+        nodes=["n0"],
+        gpus_per_node=8,
+        why=None,
+    )
+    answer = Answer(question=4, mark=mark, line="the line", reservations=list(reservations), claims=[claim])
+    return tiles.tiles([answer])[0]
+
+
+def test_the_number_is_the_one_that_is_nearest_to_its_limit():
+    shown = tile(number("far", 400.0, 100.0), number("near", 390.0, 380.0), number("loose", 9.0, 10.0, "at_most"))
+    assert shown.number == "near 390 GB/s at 8GiB on 2-nodes, floor 380"
+    assert tile(number("latency", 9.9, 10.0, "at_most"), number("far", 400.0, 100.0)).number.startswith("latency 9.9")
+
+
+def test_value_and_limit_are_drawn_on_one_scale_and_both_are_seen():
+    for value, limit in ((390.0, 380.0), (100.0, 380.0), (380.0, 380.0)):
+        bar = tile(number("b", value, limit)).bar
+        assert bar is not None
+        assert abs(bar.value / bar.limit - value / limit) < 1e-9
+        assert 0 < max(bar.value, bar.limit) < tiles.WIDTH
+
+
+def test_without_a_number_that_has_a_limit_nothing_is_drawn():
+    for shown in (tile(), tile(number("b", "eth0", None)), tile(number("b", 3.0, None)), tile(number("b", 0.0, 10.0))):
+        assert shown.bar is None
+        assert shown.number == ""
+
+
+def test_what_failed_says_its_line_and_what_is_only_rehearsed_says_why():
+    assert tile(mark=Mark.FAIL).reason == "the line"
+    assert (
+        tile(mark=Mark.REHEARSED, reservations=("rehearsed, not proven: x", "more")).reason
+        == "rehearsed, not proven: x"
+    )
+    assert tile().reason == ""
+
+
+def test_the_page_of_a_healthy_gpu_cluster_has_a_tile_for_each_question_and_says_accept():
+    html = page.render(Collection(playbook(4, GPU_CLUSTER), [], [], [], {}))
+    assert html.count('class="tile ') == 6
+    assert "Accept." in html
+
+
+def test_a_number_with_its_floor_is_drawn_on_the_page(monkeypatch):
+    shown = tile(number("all_reduce", 392.0, 380.0))
+    monkeypatch.setattr(tiles, "tiles", lambda answers: [shown])
+    html = page.render(Collection(playbook(1, GPU_CLUSTER), [], [], [], {}))
+    assert 'aria-label="all_reduce 392 GB/s at 8GiB on 2-nodes, floor 380"' in html
+    assert '<rect class="limit"' in html

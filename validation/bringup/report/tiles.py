@@ -1,0 +1,77 @@
+"""The six questions at a glance: a tile each, with the one number that is nearest to its limit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from bringup.answers import in_words
+from bringup.plan.claims import QUESTION_NAMES
+from bringup.records import Answer, Mark, Measured
+
+WIDTH = 100.0  # of a bar, in its own units
+_ROOM = 1.15  # the bar ends behind the larger one of value and limit, so that the mark of the limit is seen
+_SHOWS_ITS_LINE = (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """value and limit as lengths, 0 to WIDTH."""
+
+    value: float
+    limit: float
+    sort: str  # floor or ceiling
+
+
+@dataclass(frozen=True)
+class Tile:
+    answer: Answer
+    name: str
+    number: str
+    bar: Bar | None
+    reason: str
+
+
+def tiles(answers: Sequence[Answer]) -> list[Tile]:
+    return [_tile(answer) for answer in answers]
+
+
+def _tile(answer: Answer) -> Tile:
+    nearest = min(_judged(answer), key=_margin, default=None)
+    if answer.mark in _SHOWS_ITS_LINE:
+        reason = answer.line
+    elif answer.reservations:
+        reason = answer.reservations[0]
+    else:
+        reason = answer.line if answer.mark is Mark.NOT_ASKED else ""
+    return Tile(
+        answer=answer,
+        name=QUESTION_NAMES[answer.question],
+        number="" if nearest is None else in_words(nearest),
+        bar=None if nearest is None else _bar(nearest),
+        reason=reason,
+    )
+
+
+def _judged(answer: Answer) -> Iterable[Measured]:
+    """Numbers with a floor or a ceiling."""
+    for claim in answer.claims:
+        for number in claim.numbers:
+            if number.rule in ("at_least", "at_most") and _size(number.value) > 0 and _size(number.limit) > 0:
+                yield number
+
+
+def _size(value: object) -> float:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+
+
+def _margin(number: Measured) -> float:
+    """Below 1: beyond the limit."""
+    share = _size(number.value) / _size(number.limit)
+    return share if number.rule == "at_least" else 1 / share
+
+
+def _bar(number: Measured) -> Bar:
+    value, limit = _size(number.value), _size(number.limit)
+    unit = WIDTH / (max(value, limit) * _ROOM)
+    return Bar(value * unit, limit * unit, "floor" if number.rule == "at_least" else "ceiling")
