@@ -113,6 +113,16 @@ def test_a_profiler_that_fails_is_a_reason_and_every_step_is_made(monkeypatch: p
     assert len(made) == 4
 
 
+def test_a_torch_without_cupti_is_named_in_one_line_and_every_step_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU build stands in for it: it records nothing of a GPU."""
+    monkeypatch.setattr(communication.group, "CUDA", True)
+    monkeypatch.setattr(communication.torch.cuda, "synchronize", lambda: None)
+    made: list[int] = []
+    profiled = communication._profiled(lambda: made.append(1), steps=3)
+    assert profiled == "CUPTI is not available here, so this torch records no kernel of a GPU"
+    assert len(made) == 4
+
+
 def require_measured(run: Finished, ranks: int, calls: dict[str, int]) -> Communication:
     """Seconds that can be: no rank communicated longer than it trained, and each collective was called as planned."""
     assert run.codes == [0], run.output

@@ -195,3 +195,20 @@ def test_an_average_may_be_rounded_as_nccl_rounds_it_and_a_sum_is_none(ranks: in
 
 def test_six_ranks_do_round() -> None:
     assert averages(6) > {3.5}
+
+
+def test_the_flight_recorder_is_set_by_the_names_that_this_torch_does_not_call_deprecated(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """torch 2.13 warns on every rank about TORCH_NCCL_TRACE_BUFFER_SIZE. Older than 2.10 is refused (versions.py)."""
+    from recipe import group, versions
+
+    assert versions.LEAST["torch"][0] >= (2, 9)
+    monkeypatch.setattr(group, "CUDA", True)
+    monkeypatch.setattr(os, "environ", {})
+    group.record_flight(tmp_path)
+    assert os.environ == {
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_FR_BUFFER_SIZE": "2000",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{tmp_path}/flight/rank_",
+    }

@@ -30,7 +30,7 @@ from bringup.formulae import traffic
 from bringup.formulae.models import job_of
 from bringup.records import CollectiveTime, Communication, ModelShape, RunArgs
 from torch.autograd import DeviceType
-from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule
+from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule, supported_activities
 
 from recipe import group
 from recipe.no_device_waits import without_waits
@@ -40,6 +40,7 @@ Interval = tuple[float, float]  # begin and end, microseconds
 OTHER = "other"  # a collective of another kind: broadcast, barrier, send and receive
 KINDS = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
 _COLLECTIVE = re.compile(r"gloo:|nccl\w*Kernel")
+NO_CUPTI = "CUPTI is not available here, so this torch records no kernel of a GPU"
 _COMPUTED_ON_CPU = ("aten::", "Torch-Compiled Region")
 
 
@@ -175,8 +176,9 @@ def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
     """What the profiler read; or why it failed. The steps are made all the same: other ranks are in them too, and a
     training that is done does not fail because a profiler cannot run here."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+    activity = ProfilerActivity.CUDA if group.CUDA else ProfilerActivity.CPU
     events: list[list[Any]] = []
-    problems: list[str] = []
+    problems = [] if activity in supported_activities() else [NO_CUPTI]
 
     def tried(action: Callable[[], Any]) -> None:
         if problems:
@@ -191,7 +193,6 @@ def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
             torch.cuda.synchronize()
         return time.perf_counter()
 
-    activity = ProfilerActivity.CUDA if group.CUDA else ProfilerActivity.CPU
     plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
     assert plan(steps) is ProfilerAction.RECORD_AND_SAVE
     seen = profile(activities=[activity], schedule=plan, on_trace_ready=lambda done: events.append(done.events()))

@@ -49,10 +49,11 @@ def record_flight(raw: Path) -> None:
     kept = {}
     if CUDA:
         (raw / "flight").mkdir(exist_ok=True)
-        kept = {"TORCH_NCCL_DUMP_ON_TIMEOUT": "1"}
-        # new names, and those before torch 2.9
-        kept |= dict.fromkeys(("TORCH_FR_BUFFER_SIZE", "TORCH_NCCL_TRACE_BUFFER_SIZE"), "2000")
-        kept |= dict.fromkeys(("TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"), f"{raw}/flight/rank_")
+        kept = {  # names since torch 2.9: newer ones warn on every rank about the older names (versions.LEAST is 2.10)
+            "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+            "TORCH_FR_BUFFER_SIZE": "2000",
+            "TORCH_FR_DUMP_TEMP_FILE": f"{raw}/flight/rank_",
+        }
         if LOCAL_RANK == 0 and WORLD > 1 and os.environ.get("NCCL_DEBUG", "WARN") == "WARN":
             logs = raw / f"nccl-{WORLD // LOCAL_WORLD}"
             logs.mkdir(exist_ok=True)

@@ -1,0 +1,136 @@
+"""Each statement about CUDA is on one page, with the run that executed it or why none did."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import cuda_statements
+import pytest
+from cuda_statements import PAGE, REASONS, RECORDS, ROOT, Known, everything, record, statements
+
+PROGRAM = '''"""It speaks of cuda."""
+import os
+cuda = os.environ.get("DEVICE") == "cuda"
+
+
+def clock(event):
+    """cuda"""
+    if cuda:
+        event = 1
+        later = 2
+    if not cuda:
+        return 0
+    print("done", "no cuda here")
+    return {
+        "cuda": cuda,
+    }["cuda"]
+
+
+clock(os.environ.get("DEVICE"))
+'''
+NAMES = [
+    "at import: cuda = os.environ.get('DEVICE') == 'cuda'",
+    "clock: if cuda:",
+    "clock: event = 1",
+    "clock: later = 2",
+    "clock: if not cuda:",
+    "clock: return {'cuda': cuda}['cuda']",
+]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for folder in ("training", "tests/cuda/recording", "docs/results"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "training/program.py").write_text(PROGRAM)
+    (tmp_path / REASONS).write_text("[]\n")
+    recorder = "tests/cuda/recording/sitecustomize.py"
+    (tmp_path / recorder).write_text((ROOT / recorder).read_text())
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    return tmp_path
+
+
+def run(tree: Path, lines: Path, device: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(tree / "tests/cuda/recording"), "BRINGUP_LINES": str(lines)}
+    subprocess.run([sys.executable, "training/program.py"], cwd=tree, env=environment | {"DEVICE": device}, check=True)
+
+
+def test_statements_that_name_cuda_or_stand_in_an_if_on_it() -> None:
+    listed = statements("program.py", PROGRAM)
+    assert [each.name for each in listed] == NAMES
+    assert [each.name for each in listed if each.needs_gpu] == [NAMES[2], NAMES[3], NAMES[5]]
+    assert (listed[-1].first, listed[-1].last) == (14, 16)
+
+
+def test_a_run_is_recorded_by_statements_and_the_page_names_it(tree: Path, tmp_path: Path) -> None:
+    run(tree, tmp_path / "lines", "cuda")
+    assert record("one", tmp_path / "lines", "program.py", tree) is None
+    stored = json.loads((tree / RECORDS / "one.json").read_text())
+    assert stored["executed"] == {"training/program.py": NAMES}
+    moved = PROGRAM.replace("import os", "import os\n\nimport sys", 1)
+    (tree / "training/program.py").write_text(moved)
+    (tree / PAGE).write_text(Known(tree).page())
+    assert Known(tree).problems() == []
+    text = (tree / PAGE).read_text()
+    assert "**6 of 6 statements were executed**" in text
+    assert "| clock | ``event = 1`` | one |" in text
+
+
+def test_a_run_without_a_gpu_is_not_recorded(tree: Path, tmp_path: Path) -> None:
+    run(tree, tmp_path / "lines", "cpu")
+    problem = record("one", tmp_path / "lines", "program.py", tree)
+    assert problem is not None and "no statement ran that needs a GPU" in problem
+    assert not (tree / RECORDS / "one.json").exists()
+
+
+def test_what_was_not_executed_needs_a_reason_and_a_reason_needs_such_a_statement(
+    tree: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reasons = [{"file": "training/program.py", "statement": name, "because": "no such device"} for name in NAMES]
+    (tree / REASONS).write_text(json.dumps([*reasons[:5], {**reasons[5], "statement": "clock: gone"}]))
+    (tree / PAGE).write_text(Known(tree).page())
+    assert "| clock | ``event = 1`` | **not executed**: no such device |" in (tree / PAGE).read_text()
+    assert Known(tree).problems() == [
+        f"training/program.py:14: not executed, and {REASONS} does not say why: {NAMES[5]}",
+        f"{REASONS}: training/program.py has no such statement: clock: gone",
+    ]
+    monkeypatch.setattr(cuda_statements, "MOST_NOT_EXECUTED", 5)
+    assert "6 statements were not executed, expected at most 5" in Known(tree).problems()
+
+
+def test_a_reason_for_what_was_executed_and_an_old_page_are_problems(tree: Path, tmp_path: Path) -> None:
+    run(tree, tmp_path / "lines", "cuda")
+    record("one", tmp_path / "lines", "program.py", tree)
+    (tree / REASONS).write_text(
+        json.dumps([{"file": "training/program.py", "statement": NAMES[2], "because": "no such device"}])
+    )
+    executed, page = Known(tree).problems()
+    assert executed == f"{REASONS}: training/program.py: clock: event = 1 was executed by one"
+    assert page.startswith(f"{PAGE} is not what the records say")
+
+
+def test_what_ends_hard_is_recorded_and_the_drills_file_of_the_same_name_still_runs(tree: Path, tmp_path: Path) -> None:
+    (tree / "training/program.py").write_text("import os\ncuda = True\nif cuda:\n    os._exit(0)\n")
+    drills = tree / "drills"
+    drills.mkdir()
+    (drills / "sitecustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
+    both = os.pathsep.join(map(str, (tree / "tests/cuda/recording", drills)))
+    environment = {**os.environ, "PYTHONPATH": both, "BRINGUP_LINES": str(tmp_path / "lines")}
+    subprocess.run([sys.executable, "training/program.py"], cwd=tree, env=environment, check=True)
+    assert (tmp_path / "ran").exists()
+    assert record("hard", tmp_path / "lines", "program.py", tree) is None
+    assert (
+        json.loads((tree / RECORDS / "hard.json").read_text())["executed"]["training/program.py"][-1]
+        == "at import: os._exit(0)"
+    )
+
+
+def test_the_statements_of_the_project_are_seen() -> None:
+    names = {(each.file, each.name) for each in everything(ROOT)}
+    assert len(names) > 120
+    assert ("training/src/recipe/meter.py", "forget_peaks: torch.cuda.reset_peak_memory_stats()") in names
+    assert ("infrastructure-validation/probes/bench.py", "Bench.synchronize: self.torch.cuda.synchronize()") in names
