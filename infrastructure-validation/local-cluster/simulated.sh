@@ -16,7 +16,8 @@ check_simulation() {  # MODEL GPUS
     [[ " $traits " == *" $trait "* ]] || die "--simulate ${1%%+*}+… knows ${traits// /, }, got '$trait'"
   done
   [ "$2" -le 8 ] || die "--simulate $1: a node has at most 8 GPUs, got --gpus $2"
-  ! has_cuda "$1" || command -v g++ >/dev/null || die "not installed: g++, for the stand-in of CUDA; run 'make setup'"
+  ! has_cuda "$1" || [ -e "$CHECKOUT/validation/profiles/simulated-${1%%+*}-cuda.yaml" ] ||
+    die "--cuda: there is no profile simulated-${1%%+*}-cuda; use --simulate h100"
   command -v gcc >/dev/null || die "not installed: gcc, for the stand-in of NVML; run 'make setup'"
 }
 

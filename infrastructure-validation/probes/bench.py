@@ -41,8 +41,8 @@ def fits(size, free):
 
 
 def largest(free):
-    """The size for those that measure one alone: 1 GiB, or the largest below that every rank has memory for. free: bytes,
-    index = rank."""
+    """The size for those that measure one alone: 1 GiB, or the largest below that every rank has memory for. free:
+    bytes, index = rank."""
     return max(size for size in GPU_SIZES if size <= GIB and (size == GPU_SIZES[0] or fits(size, min(free))))
 
 

@@ -158,7 +158,8 @@ def multiply(torch, device, facts):
         seconds.append(took)
     median = statistics.median(seconds[1:])
     twentieths = statistics.quantiles(seconds[1:], n=20)
-    spread = f"{len(seconds) - 1} repetitions of {size} x {size}, 9 of 10 within {(twentieths[-1] - twentieths[0]) / median:.0%}"
+    within = f"9 of 10 within {(twentieths[-1] - twentieths[0]) / median:.0%}"
+    spread = f"{len(seconds) - 1} repetitions of {size} x {size}, {within}"
     return wrong, 2 * size**3 / median / 1e12, spread
 
 

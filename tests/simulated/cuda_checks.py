@@ -1,8 +1,8 @@
-"""What the stand-in for CUDA does, against what torch documents. test_cuda_stand_in.py runs each in a process of its own,
-in which torch has CUDA; those that begin with `ranks_` in two, which are ranks 0 and 1 of a process group named nccl.
+"""What the stand-in for CUDA does, against what torch documents. test_cuda_stand_in.py runs each in a process of its
+own, in which torch has CUDA; those that begin with `ranks_` in two, which are the ranks of a process group named nccl.
 
-Started as a program it reads NAME RANKS KEY=VALUE... from stdin, a check a line, and answers with a line: nothing, or what
-went wrong. Its processes are forked, so that torch is imported once.
+Started as a program it reads NAME RANKS from stdin, a check a line, and answers with a line: nothing, or what went
+wrong. Its processes are forked, so that torch is imported once.
 """
 
 from __future__ import annotations
@@ -53,7 +53,11 @@ def devices_are_those_of_the_node() -> None:
     properties = torch.cuda.get_device_properties(1)
     assert str(properties.uuid).startswith("00000000-0000-") and f"gpu1.uuid=GPU-{properties.uuid}" in STATE.read_text()
     assert properties.name == "NVIDIA H100 80GB HBM3" and torch.cuda.get_device_capability(0) == (9, 0)
-    assert torch.cuda.is_bf16_supported() and torch.version.cuda and torch.accelerator.current_accelerator() == torch.device("cuda")
+    assert (
+        torch.cuda.is_bf16_supported()
+        and torch.version.cuda
+        and torch.accelerator.current_accelerator() == torch.device("cuda")
+    )
 
 
 def the_current_device_is_where_tensors_are_made() -> None:
@@ -272,17 +276,17 @@ def a_gpu_that_hangs_keeps_those_who_wait() -> None:
 
 
 def a_sick_gpu_computes_wrongly_or_slowly() -> None:
-    ones, host = torch.ones(300, 300, device="cuda"), torch.zeros(64)
+    factor, host = torch.ones(300, 300, device="cuda"), torch.zeros(64)
     change("gpu0.cuda.product=wrong", "gpu0.cuda.copy=wrong")
-    assert int((ones @ ones != 300).sum()) == 1
+    assert int((factor @ factor != 300).sum()) == 1
     assert int((host.cuda().cpu() != host).sum()) == 1
     change("gpu0.cuda.product=right", "gpu0.cuda.copy=right")
-    assert int((ones @ ones != 300).sum()) == 0
+    assert int((factor @ factor != 300).sum()) == 0
 
     def seconds() -> float:
         begun = time.perf_counter()
         for _ in range(20):
-            ones @ ones
+            factor @ factor
         return time.perf_counter() - begun
 
     usual = min(seconds() for _ in range(3))
@@ -377,10 +381,9 @@ def ranks_train_as_one_does() -> None:
 # --- the program
 
 
-def _run(name: str, ranks: int, changes: list[str], folder: Path) -> str:
+def _run(name: str, ranks: int, folder: Path) -> str:
     """In forked processes; what went wrong."""
     healthy = STATE.read_text()
-    change(*changes)
     children = []
     for rank in range(ranks):
         output = folder / f"{name}.{rank}"
@@ -415,8 +418,8 @@ def main() -> None:
     os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
     with tempfile.TemporaryDirectory() as folder:
         for line in sys.stdin:
-            name, ranks, *changes = line.split()
-            print(json.dumps(_run(name, int(ranks), changes, Path(folder))), flush=True)
+            name, ranks = line.split()
+            print(json.dumps(_run(name, int(ranks), Path(folder))), flush=True)
 
 
 if __name__ == "__main__":

@@ -12,15 +12,13 @@ from pathlib import Path
 
 import pytest
 import state as states
+from cuda_stand_in import names, node
 from loops import for_each
 
 ROOT = Path(__file__).resolve().parents[2]
 STAND_IN = ROOT / "infrastructure-validation/local-cluster/simulated/cuda"
 BUILD = STAND_IN / "cuda_stand_in/build.py"
 CHECKS = Path(__file__).with_name("cuda_checks.py")
-
-sys.path.append(str(STAND_IN))
-from cuda_stand_in import names, node  # noqa: E402
 
 ALONE = (
     "devices_are_those_of_the_node",
@@ -53,7 +51,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, int
     folder = tmp_path_factory.mktemp("with a space")
     library = subprocess.run([sys.executable, BUILD], check=True, capture_output=True, text=True).stdout.strip()
     (folder / "state.conf").write_text(healthy(2))
-    install = f"import sys; sys.path.append({str(STAND_IN)!r}); import cuda_stand_in; cuda_stand_in.install({library!r})"
+    install = (
+        f"import sys; sys.path.append({str(STAND_IN)!r}); import cuda_stand_in; cuda_stand_in.install({library!r})"
+    )
     (folder / "sitecustomize.py").write_text(install)
     environment = os.environ | {"BRINGUP_SIMULATED_STATE": str(folder / "state.conf"), "PYTHONPATH": str(folder)}
     environment.pop("CUDA_VISIBLE_DEVICES", None)
@@ -81,9 +81,11 @@ def test_with_two_ranks(run, check):
 
 
 def test_the_names_are_those_of_the_torch_that_is_pinned():
-    said = json.loads(names.SURFACE.read_text())
-    assert said["torch"] == importlib.metadata.version("torch").partition("+")[0], "surface.py makes surface.json anew"
-    assert len(said["names"]["torch._C"]) > 100
+    surface = json.loads(names.SURFACE.read_text())
+    assert surface["torch"] == importlib.metadata.version("torch").partition("+")[0], (
+        "surface.py makes surface.json anew"
+    )
+    assert len(surface["names"]["torch._C"]) > 100
 
 
 def test_every_device_says_what_the_cuda_build_names():

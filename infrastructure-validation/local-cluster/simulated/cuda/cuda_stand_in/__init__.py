@@ -1,8 +1,8 @@
-"""CUDA devices for the CPU build of torch, on a simulated GPU node. README.md beside this package says what it can show.
+"""CUDA devices for the CPU build of torch, on a simulated GPU node. README.md beside this package: what it can show.
 
-torch.cuda, torch.distributed, FSDP, accelerate and transformers stay the real ones, so that a wrong name, keyword or device
-of a caller fails as it does on a GPU. Made here is what libtorch_cuda would bring: in C++ (native/), and the names that
-Python takes from torch._C (names.py, group.py).
+torch.cuda, torch.distributed, FSDP, accelerate and transformers stay the real ones, so that a wrong name, keyword or
+device of a caller fails as it does on a GPU. Made here is what libtorch_cuda would bring: in C++ (native/), and the
+names that Python takes from torch._C (names.py, group.py).
 
 Whoever starts Python on such a node calls install(), before anything imports torch.
 """

@@ -42,6 +42,9 @@ def library() -> Path:
     made = folder / f"{NAME}.so"
     if made.exists():
         return made
+    headers = Path(sysconfig.get_path("include"))
+    if not (headers / "Python.h").exists():
+        raise BuildError(f"no headers of Python in {headers}, for the stand-in of CUDA; install them (python3-dev)")
     if shutil.which("g++") is None:
         raise BuildError("not installed: g++, for the stand-in of CUDA; run 'make setup'")
     folder.mkdir(parents=True, exist_ok=True)
@@ -53,12 +56,12 @@ def library() -> Path:
 
 
 def _torch() -> Path:
-    found = importlib.util.find_spec("torch")
-    if found is None or found.origin is None:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
         raise BuildError(f"{sys.executable} has no torch; run 'make setup'")
-    if (Path(found.origin).parent / "lib/libtorch_cuda.so").exists():
+    if (Path(spec.origin).parent / "lib/libtorch_cuda.so").exists():
         raise BuildError("the stand-in of CUDA wants torch's CPU build, and this is a CUDA build (README: TORCH_INDEX)")
-    return Path(found.origin).parent
+    return Path(spec.origin).parent
 
 
 def _digest() -> str:

@@ -1,4 +1,4 @@
-"""ProcessGroupNCCL for torch.distributed: the name that torch.distributed takes from its C part, over the native part."""
+"""ProcessGroupNCCL: a name that torch.distributed takes from its C part, over the native part."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Puts the stand-in in its places while torch is imported: each has one moment, after which torch has looked already."""
+"""Puts the stand-in in its places while torch is imported. Each has one moment: later, torch has looked already."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def record(folder: str) -> None:
     where = functools.cache(os.path.abspath)
 
     if sys.version_info >= (3, 12):
-        _monitor(is_wanted, saw)
+        _monitor(where, is_wanted, saw)
         return
 
     def in_frame(frame: FrameType, event: str, argument: Any) -> Any:
@@ -56,14 +56,14 @@ def record(folder: str) -> None:
     threading.settrace(at_call)
 
 
-def _monitor(is_wanted: Callable[[str], bool], saw: Callable[[str, int], None]) -> None:
+def _monitor(where: Callable[[str], str], is_wanted: Callable[[str], bool], saw: Callable[[str, int], None]) -> None:
     """Costs nothing where nobody looks: each line of other files is switched off at its first time."""
     monitoring = sys.monitoring  # type: ignore[attr-defined,unused-ignore]
     tool = monitoring.PROFILER_ID
     monitoring.use_tool_id(tool, "bringup")
 
     def line(code: Any, number: int) -> Any:
-        name = os.path.abspath(code.co_filename)
+        name = where(code.co_filename)
         if is_wanted(name):
             saw(name, number)
         return monitoring.DISABLE

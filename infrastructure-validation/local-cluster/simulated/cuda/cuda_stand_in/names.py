@@ -131,7 +131,7 @@ class _DeviceProperties:
 
 
 def _cudart(native: Any) -> ModuleType:
-    class cudaError(int):  # noqa: N801  # its name in CUDA
+    class cudaError(int):  # its name in CUDA
         success = 0
 
     module = ModuleType("_cudart")

@@ -1,4 +1,4 @@
-"""The GPUs of this node that a program may use, from the node's state file: as the driver and CUDA would choose them."""
+"""The GPUs of this node that a program may use, from the node's state file: as driver and CUDA would choose them."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ def visible_gpus() -> list[Gpu]:
 
 
 def chosen(gpus: list[Gpu], wanted: str | None) -> list[Gpu]:
-    """CUDA_VISIBLE_DEVICES: numbers among what can be opened, or the beginning of a UUID. What no GPU has hides itself and
-    all that follow (CUDA C++ Programming Guide, environment variables)."""
+    """CUDA_VISIBLE_DEVICES: numbers among what can be opened, or the beginning of a UUID. What no GPU has hides itself
+    and all that follow (CUDA C++ Programming Guide, environment variables)."""
     if wanted is None:
         return gpus
-    found: list[Gpu] = []
+    visible: list[Gpu] = []
     for word in (part.strip() for part in wanted.split(",")):
         if word.isdigit():
             match = gpus[int(word) : int(word) + 1]
         else:
             match = [gpu for gpu in gpus if word.startswith("GPU-") and f"GPU-{gpu.uuid}".startswith(word)]
-        if len(match) != 1 or match[0] in found:
+        if len(match) != 1 or match[0] in visible:
             break
-        found += match
-    return found
+        visible += match
+    return visible
 
 
 def _gpu(state: Any, index: int) -> Gpu:
