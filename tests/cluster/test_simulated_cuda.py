@@ -51,5 +51,5 @@ def test_one_node_passes_on_cuda_and_is_rehearsed(with_cuda: Cluster):
         assert done.returncode == 0, done.stdout
         devices = {v.gate: v.observed for phase in ("smoke", "node_sweep") for v in book.verdicts(phase).verdicts}
         marks = {answer.question: answer for answer in read_record(book.own_folder / PLAYBOOK, Playbook).answers}
-    assert devices["smoke.compute.device"] == devices["sweep.device"] == "cuda"
+    assert devices["smoke.compute.device"] == "cuda" and devices["sweep.device"].startswith("cuda (GPU-00000000-0000-")
     assert marks[1].mark is Mark.REHEARSED and "their UUIDs say so" in marks[1].reservations[0]

@@ -17,6 +17,7 @@ from loops import for_each
 
 ROOT = Path(__file__).resolve().parents[2]
 STAND_IN = ROOT / "infrastructure-validation/local-cluster/simulated/cuda"
+PROBES = ROOT / "infrastructure-validation/probes"
 BUILD = STAND_IN / "cuda_stand_in/build.py"
 CHECKS = Path(__file__).with_name("cuda_checks.py")
 
@@ -121,6 +122,19 @@ def test_a_lost_gpu_and_a_cuda_that_does_not_start_are_not_seen(monkeypatch, tmp
     for change, seen in (("gpu1.lost=1", [0, 2]), ("init=error:18", []), ("cuda.init=error:803", [])):
         (tmp_path / "state.conf").write_text(states.changed(healthy(3), [change]))
         assert [gpu.index for gpu in node.visible_gpus()] == seen, change
+
+
+def test_lines_that_ran_are_recorded_at_once_and_those_of_a_rank_that_ends_hard_too(tmp_path):
+    program = f"""import sys; sys.path.append({str(STAND_IN)!r}); import cuda_stand_in; cuda_stand_in.install("unused")
+import compute, os; compute.size_for(2**30); os._exit(1)"""
+    environment = os.environ | {"BRINGUP_LINES": str(tmp_path), "PYTHONPATH": str(PROBES)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=False)
+    (file,) = tmp_path.iterdir()
+    source = (PROBES / "compute.py").read_text().splitlines()
+    ran = {int(line.rpartition(":")[2]) for line in file.read_text().splitlines() if "/compute.py:" in line}
+    assert any("return max(STEP" in source[number - 1] for number in ran)
+    assert not any("def name(" in source[number - 2] for number in ran if number > 1)
+    assert "facts.py" not in file.read_text()  # it does not speak of CUDA
 
 
 # --- it is built once
