@@ -36,6 +36,7 @@ def test_setup_looks_for_the_commands_where_there_is_no_dpkg(tmp_path: Path, lac
         "faketime",
         "bindfs",
         "gcc",
+        "g++",
     )
     for name in commands:
         if name != lacking:

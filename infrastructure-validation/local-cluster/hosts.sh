@@ -27,7 +27,7 @@ client_environment() {
   export BRINGUP_LOAD_S=${BRINGUP_LOAD_S:-3} # nothing here gets warm
   [ ! -e "$HERE/sites/$site.site.yaml" ] || export BRINGUP_SITE=${BRINGUP_SITE:-$HERE/sites/$site.site.yaml}
   if [ "$model" != "$PLACEHOLDER" ]; then
-    export BRINGUP_PROFILE=${BRINGUP_PROFILE:-simulated-${model%%+*}}
+    export BRINGUP_PROFILE=${BRINGUP_PROFILE:-simulated-${model%%+*}$(! has_cuda "$model" || echo -cuda)}
   elif [ "$confined" = confined ]; then
     export BRINGUP_PROFILE=${BRINGUP_PROFILE:-local-cpu}
   else

@@ -3,8 +3,8 @@
 # is there. On other systems it installs nothing, and says what is not there.
 set -euo pipefail
 
-PACKAGES=(slurmctld slurmd slurm-client munge iproute2 nftables util-linux python3-venv shellcheck faketime bindfs gcc libc6-dev)
-COMMANDS=(slurmctld slurmd sinfo munged ip tc nft unshare flock hostname shellcheck faketime bindfs gcc) # where there is no dpkg
+PACKAGES=(slurmctld slurmd slurm-client munge iproute2 nftables util-linux python3-venv shellcheck faketime bindfs gcc g++ libc6-dev)
+COMMANDS=(slurmctld slurmd sinfo munged ip tc nft unshare flock hostname shellcheck faketime bindfs gcc g++) # where there is no dpkg
 DAEMONS=(slurmctld slurmd munge)
 POLICY=/usr/sbin/policy-rc.d
 
@@ -18,7 +18,7 @@ if ! command -v apt-get >/dev/null || ! command -v dpkg-query >/dev/null; then
   done
   [ ${#lacking[@]} -gt 0 ] || exit 0
   say "not found: ${lacking[*]}; this is not a Debian system: install by hand Slurm (slurmctld, slurmd, clients), munge, iproute2" \
-    "with tc, nftables, util-linux, hostname, shellcheck, faketime, bindfs, gcc with the headers of C, and Python 3.11 or newer"
+    "with tc, nftables, util-linux, hostname, shellcheck, faketime, bindfs, gcc and g++ with the headers of C, and Python 3.11 or newer"
   ! command -v dnf >/dev/null || say "many of them are in EPEL and CRB: dnf install epel-release && dnf config-manager --set-enabled crb;" \
     "then PYTHON=python3.12 make setup"
   exit 2

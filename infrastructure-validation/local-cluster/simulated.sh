@@ -16,11 +16,15 @@ check_simulation() {  # MODEL GPUS
     [[ " $traits " == *" $trait "* ]] || die "--simulate ${1%%+*}+… knows ${traits// /, }, got '$trait'"
   done
   [ "$2" -le 8 ] || die "--simulate $1: a node has at most 8 GPUs, got --gpus $2"
+  ! has_cuda "$1" || [ -e "$CHECKOUT/validation/profiles/simulated-${1%%+*}-cuda.yaml" ] ||
+    die "--cuda: there is no profile simulated-${1%%+*}-cuda; use --simulate h100"
   command -v gcc >/dev/null || die "not installed: gcc, for the stand-in of NVML; run 'make setup'"
 }
 
-# Once a cluster, on the machine: the library, and the stand-ins for programs, which are on the PATH of every host.
-build_stand_ins() {
+has_cuda() { [[ $1+ == *+cuda+* ]]; }  # MODEL
+
+# Once a cluster, on the machine: the libraries, and the stand-ins for programs, which are on the PATH of every host.
+build_stand_ins() {  # MODEL
   local output program
   mkdir -p "$STATE/simulated/lib"
   output=$(gcc -shared -fPIC -O1 -Wall -Wextra -fvisibility=hidden -Wl,-soname,libnvidia-ml.so.1 \
@@ -29,6 +33,26 @@ build_stand_ins() {
   for program in "$SIMULATED"/bin/*; do
     [[ ! -x $program || -d $program ]] || ln -s "$program" "$STATE/bin/"
   done
+  ! has_cuda "$1" || build_cuda
+}
+
+# Every Python of the environment reads its .pth files when it starts. On nodes, one that has nothing to do with torch is covered by a
+# copy with a further line, so that the environment itself and the programs stay as they are.
+build_cuda() {
+  local venv python library covered
+  venv=$(cd "$CHECKOUT" && bash infrastructure-validation/scripts/venv.sh)
+  venv=$(cd "$CHECKOUT" && readlink -m "$venv") python=$venv/bin/python
+  [ -x "$python" ] || die "--cuda: no Python environment at $venv; run 'make setup'"
+  library=$("$python" "$SIMULATED/cuda/cuda_stand_in/build.py") || exit 2
+  cp "$library" "$STATE/simulated/lib/"
+  covered=("$venv"/lib/python3*/site-packages/__editable__.bringup-*.pth)
+  [ -e "${covered[0]}" ] || die "--cuda: $venv has no editable bringup; run 'make setup'"
+  echo "${covered[0]}" >"$STATE/simulated/covered"
+  {
+    cat "${covered[0]}"
+    printf "import sys; sys.path.append('%s'); import cuda_stand_in; cuda_stand_in.install('%s')\n" \
+      "$SIMULATED/cuda" "$STATE/simulated/lib/${library##*/}"
+  } >"$STATE/simulated/cuda.pth"
 }
 
 # On the login host, once a cluster: the linker's cache with the library in it. What looks for libnvidia-ml.so.1 finds it without
@@ -50,6 +74,7 @@ simulate_node() {  # NODE MODEL GPUS: on the node, before its daemon starts
     mount --bind "$OF_NODE/cpuinfo" /proc/cpuinfo
   fi
   mount --bind "$STATE/simulated/ld.so.cache" /etc/ld.so.cache
+  ! has_cuda "$2" || mount --bind "$STATE/simulated/cuda.pth" "$(<"$STATE/simulated/covered")"
   mount --bind "$OF_NODE/driver" /proc/driver
   [ ! -d /sys/bus/pci/devices ] || mount --bind "$OF_NODE/pci" /sys/bus/pci/devices
   mount --bind /sys/class/net "$OF_NODE/class/net"

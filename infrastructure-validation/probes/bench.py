@@ -14,6 +14,8 @@ from progress import Progress
 from pulse import Pulse, longest
 
 KIB, MIB, GIB = 2**10, 2**20, 2**30
+GPU_SIZES = (8 * KIB, 1 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1 * GIB, 8 * GIB)
+ROOM = GIB  # of a GPU's memory, for what NCCL and torch take beside the two buffers of a collective
 WARMUP, REPETITIONS = 2, 7
 PERIOD = 7
 PIECE = PERIOD * 2**22  # elements that are compared at once
@@ -27,6 +29,21 @@ def named(size):
         if size % factor == 0:
             return f"{size // factor}{unit}"
     return f"{size}B"
+
+
+def needed(size):
+    """Bytes of a GPU's memory."""
+    return 2 * size + ROOM
+
+
+def fits(size, free):
+    return needed(size) <= free
+
+
+def largest(free):
+    """The size for those that measure one alone: 1 GiB, or the largest below that every rank has memory for. free:
+    bytes, index = rank."""
+    return max(size for size in GPU_SIZES if size <= GIB and (size == GPU_SIZES[0] or fits(size, min(free))))
 
 
 def label_of(size, nbytes):

@@ -6,7 +6,7 @@ Proves: that these ranks, on these hosts, formed one communicator and that it co
 Does not prove: anything about a rank that did not take part; nccl-tests go deeper into NCCL itself.
 Run: srun --label --ntasks=4 --ntasks-per-node=2 python collectives.py SCALE NCCL_LOG_FOLDER [COLLECTIVE]
      (MASTER_ADDR, MASTER_PORT set; with COLLECTIVE that one alone; that, and one rank, only at the smallest size and at
-     16MiB or 1GiB)
+     16MiB, or at 1GiB or less on GPUs)
 """
 
 import datetime
@@ -22,14 +22,27 @@ import gpus
 import progress
 import ras
 import transport
-from bench import GIB, KIB, MIB, REPETITIONS, Bench, blame, label_of, named, slowed, stall
+from bench import (
+    GIB,
+    GPU_SIZES,
+    KIB,
+    MIB,
+    REPETITIONS,
+    Bench,
+    blame,
+    fits,
+    label_of,
+    largest,
+    named,
+    needed,
+    slowed,
+    stall,
+)
 from facts import Facts, node_name
 from faults import argument_of
 from imports import large_imports
 
 CPU_SIZES = (8 * KIB, 1 * MIB, 4 * MIB, 16 * MIB)
-GPU_SIZES = (8 * KIB, 1 * MIB, 16 * MIB, 64 * MIB, 256 * MIB, 1 * GIB, 8 * GIB)
-ROOM = GIB  # of a GPU's memory, for what NCCL and torch take beside the two buffers of a collective
 MAX_NAMED = 8  # RDMA devices of one host
 FLIGHT = "64"  # collectives that the flight recorder keeps: some 40 KB for each rank that hangs
 
@@ -87,10 +100,11 @@ def main():
         facts.saw("nccl.debug", os.environ["NCCL_DEBUG"], "text", scale)
     before = transport.interface_bytes()
     sizes = GPU_SIZES if cuda else CPU_SIZES
-    bench.slow = slowed(sizes)
+    free = bench.gather(torch.cuda.mem_get_info(device)[0] if cuda else None)
     if only or bench.world == 1:  # one rank has no curve
-        sizes = (sizes[0], 1 * GIB if cuda else 16 * MIB)
-    sizes, too_large, why = fitting(sizes, bench.gather(torch.cuda.mem_get_info(device)[0] if cuda else None), members)
+        sizes = (sizes[0], largest(free) if cuda else 16 * MIB)
+    sizes, too_large, why = fitting(sizes, free, members)
+    bench.slow = slowed(sizes)
     parts, sums, names = [], [], []  # results whose origin is known, sums over all ranks, and of which collective
     chosen = [collective for collective in bench.collectives() if not only or collective.__name__ in only]
     bench.middle = f"{chosen[len(chosen) // 2].__name__}@{named(sizes[0])}"
@@ -139,7 +153,7 @@ def fitting(sizes, free, members):
     if not known:
         return list(sizes), [], ""
     least, rank = min(known)
-    fit = [size for size in sizes if 2 * size + ROOM <= least] or list(sizes[:1])
+    fit = [size for size in sizes if fits(size, least)] or list(sizes[:1])
     host, number, _, _ = members[rank]
     why = f"{host}/rank{number} has {least / GIB:.1f} GiB of GPU memory free"
     return fit, [size for size in sizes if size not in fit], why
@@ -148,7 +162,7 @@ def fitting(sizes, free, members):
 def say_not_measured(facts, scale, name, sizes, why):
     for size in sizes:
         for quantity, unit in (("time", "us"), ("time_spread", "share"), ("busbw", "GB/s")):
-            words = f"{(2 * size + ROOM) / GIB:.1f} GiB are needed for {named(size)}, and {why}"
+            words = f"{needed(size) / GIB:.1f} GiB are needed for {named(size)}, and {why}"
             facts.unknown(f"nccl.{name}.{quantity}@{named(size)}", unit, words, scale)
 
 

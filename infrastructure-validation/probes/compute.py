@@ -21,7 +21,10 @@ from imports import large_imports
 PERIOD = 7
 REPETITIONS = 7
 LEAST_S = 1.0
-SIZE = {"cuda": 8064, "cpu": 1008}  # multiples of 7 and of 16
+SIZE = {"cuda": 8064, "cpu": 1008}  # multiples of STEP; at most, on a GPU
+STEP = 112  # of 7, which the factors repeat with, and of 16, which tensor cores take at once
+PEAK_BYTES = 20  # that an element takes while the factors are made: 2 whole numbers of 8 bytes, 2 of the factors
+SHARE = 12  # of a GPU's memory that this may be: one of 16 GiB has the whole size
 COPY_BYTES = 256 * 2**20
 WITHOUT_TORCH = {
     "smoke.compute.device": "text",
@@ -110,11 +113,23 @@ def factors(size):
     return left, right, table
 
 
+def size_on(torch, device):
+    """Rows of the matrices: the same on all devices of one kind, so that their speeds can be compared."""
+    if device.type == "cpu":
+        return SIZE["cpu"]
+    return size_for(torch.cuda.get_device_properties(device).total_memory)
+
+
+def size_for(memory):
+    """... for a GPU with so many bytes. A part of a GPU (MIG) or a small one has room for less."""
+    return max(STEP, min(SIZE["cuda"], int((memory / SHARE / PEAK_BYTES) ** 0.5) // STEP * STEP))
+
+
 def operands(torch, device):
     """Two factors, and their exact product. Sums stay below 2^24: float32 adds them exactly, in any order."""
     # sums across parts of a product may not be rounded on the way: the result has to be exact
     torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction = False
-    size = SIZE[device.type]
+    size = size_on(torch, device)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     left, right, table = factors(size)
     index = torch.arange(size, device=device)
@@ -126,8 +141,8 @@ def operands(torch, device):
 
 def multiply(torch, device, facts):
     """(wrong elements, TFLOP/s, spread in words)."""
-    size = SIZE[device.type]
     a, b, expected = operands(torch, device)
+    size = len(a)
     seconds = []  # the first one is the warm-up
     wrong = 0
     while len(seconds) <= REPETITIONS or sum(seconds[1:]) < LEAST_S:
@@ -143,7 +158,8 @@ def multiply(torch, device, facts):
         seconds.append(took)
     median = statistics.median(seconds[1:])
     twentieths = statistics.quantiles(seconds[1:], n=20)
-    spread = f"{len(seconds) - 1} repetitions, 9 of 10 within {(twentieths[-1] - twentieths[0]) / median:.0%}"
+    within = f"9 of 10 within {(twentieths[-1] - twentieths[0]) / median:.0%}"
+    spread = f"{len(seconds) - 1} repetitions of {size} x {size}, {within}"
     return wrong, 2 * size**3 / median / 1e12, spread
 
 

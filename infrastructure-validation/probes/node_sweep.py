@@ -19,13 +19,13 @@ import gpus
 import nvml
 import seeded_step
 import sustained_load
-from bench import GIB, KIB, MIB, Bench, named
+from bench import KIB, MIB, Bench, largest, named
 from facts import Facts, node_name
 from faults import hits
 from imports import large_imports
 
 TIMEOUT = datetime.timedelta(seconds=120)  # that a collective may wait
-SIZES = {"cuda": (8 * KIB, 1 * GIB), "cpu": (8 * KIB, 4 * MIB)}
+SMALLEST, ON_CPU = 8 * KIB, 4 * MIB
 LOAD_DRILLS = {"slow-load": "slow", "drifting-load": "drifts", "wrong-load": "wrong"}
 
 
@@ -162,7 +162,7 @@ def join(torch, dist, device, local, world):
 
 
 def inside(bench, facts, subject):
-    sizes, wrong = SIZES[bench.device.type], 0
+    sizes, wrong = (SMALLEST, largest(free_memory(bench)) if bench.device.type == "cuda" else ON_CPU), 0
     for collective in bench.collectives():
         for size in sizes:
             operation, label = collective(size), f"{collective.__name__}@{named(size)}"
@@ -178,6 +178,11 @@ def inside(bench, facts, subject):
                     facts.saw("sweep.inside.busbw", float(f"{busbw:.4g}"), "GB/s", remark=f"all_reduce {named(size)}")
                     facts.saw("sweep.backend", bench.dist.get_backend(), "text")
     facts.saw("sweep.gpu.inside.wrong_values", wrong, "count", subject)
+
+
+def free_memory(bench):
+    """Bytes, index = rank."""
+    return bench.gather(bench.torch.cuda.mem_get_info(bench.device)[0])
 
 
 if __name__ == "__main__":

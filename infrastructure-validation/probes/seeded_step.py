@@ -19,7 +19,8 @@ STEPS = 2
 REPEATS = 3
 LEARNING_RATE = 2.0**-6
 SCALE = 2.0**-8
-SHAPES = {"cuda": (8, 512, 2048), "cpu": (2, 64, 128)}  # sequences, tokens of each, width
+LARGE, SMALL = (8, 512, 2048), (2, 64, 128)  # sequences, tokens of each, width
+ROOM = 4 * 2**30  # bytes that a GPU has for the large one, which takes half of them
 BLOCKS = 2
 HEADS = 8
 DETERMINISTIC_CUBLAS = ":4096:8"  # docs.nvidia.com/cuda/cublas, "Results reproducibility"
@@ -30,14 +31,21 @@ def prepare():
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", DETERMINISTIC_CUBLAS)
 
 
+def shape(torch, device):
+    """The same on all devices of one kind."""
+    large = device.type == "cuda" and torch.cuda.get_device_properties(device).total_memory >= ROOM
+    return LARGE if large else SMALL
+
+
 def kind(torch, device):
     """What has to be equal before bits can be compared."""
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
+        small = ", small steps" if shape(torch, device) == SMALL else ""
         of_gpu = (
             f"{properties.name}, {properties.multi_processor_count} SMs, compute {properties.major}.{properties.minor}"
         )
-        return f"{of_gpu}, torch {torch.__version__}, CUDA {torch.version.cuda}"
+        return f"{of_gpu}, torch {torch.__version__}, CUDA {torch.version.cuda}{small}"
     try:
         model = cpu_model(CPUINFO.read_text())
     except OSError:
@@ -63,7 +71,7 @@ def digests(torch, device, spoiled):
 def digest(torch, device, spoiled):
     generator = torch.Generator().manual_seed(SEED)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
-    sequences, tokens, width = SHAPES[device.type]
+    sequences, tokens, width = shape(torch, device)
 
     def exact(*shape):
         integers = torch.randint(-128, 129, shape, generator=generator)

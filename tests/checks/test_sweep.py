@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -275,6 +276,23 @@ class TestSeededStep:
         assert len(set(right)) == 1
         assert spoiled != right[0]
         assert spoiled.split(" gradients ")[0] == right[0].split(" gradients ")[0]
+
+    def test_a_part_of_a_gpu_makes_small_steps_and_is_compared_with_its_kind(self) -> None:
+        def of(gib: int) -> tuple[tuple[int, ...], str]:
+            properties = SimpleNamespace(
+                name="A100", multi_processor_count=14, major=8, minor=0, total_memory=gib * 2**30
+            )
+            version = SimpleNamespace(cuda="13.0")
+            mine = SimpleNamespace(
+                cuda=SimpleNamespace(get_device_properties=lambda device: properties),
+                __version__="2",
+                version=version,
+            )
+            device = torch.device("cuda", 0)
+            return seeded_step.shape(mine, device), seeded_step.kind(mine, device)
+
+        assert of(40) == (seeded_step.LARGE, "A100, 14 SMs, compute 8.0, torch 2, CUDA 13.0")
+        assert of(2) == (seeded_step.SMALL, "A100, 14 SMs, compute 8.0, torch 2, CUDA 13.0, small steps")
 
     def test_it_leaves_torch_as_it_was(self) -> None:
         before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()

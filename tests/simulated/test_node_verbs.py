@@ -29,7 +29,7 @@ def test_a_trait_adds_ports_to_those_of_the_model():
     assert state.ports == [*(f"mlx5_{number}" for number in range(8)), "bnxt_re0"]
     assert (state.port("bnxt_re0", "rate"), state.first("virtual")) == ("25 Gb/sec (1X EDR)", "yes")
     with pytest.raises(
-        StateError, match="no trait of a node is called 'green'; there are hidden-topology, management-nic"
+        StateError, match="no trait of a node is called 'green'; there are cuda, hidden-topology, management-nic"
     ):
         states.healthy("h100+green", "n1", 2)
 

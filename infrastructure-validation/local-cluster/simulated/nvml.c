@@ -298,8 +298,8 @@ API int nvmlDeviceGetUUID(const gpu_t *gpu, char *to, unsigned size) {
 API int nvmlDeviceGetMemoryInfo(const gpu_t *gpu, memory_t *to) {
   if (!to) return INVALID_ARGUMENT;
   int code = number_of(gpu, "memory", &to->total);
-  to->used = 0;
-  to->free = to->total;
+  if (code == OK) code = number_of(gpu, "memory_used", &to->used);
+  if (code == OK) to->free = to->total > to->used ? to->total - to->used : 0;
   return code;
 }
 

@@ -113,6 +113,18 @@ def test_the_product_that_compute_expects_is_the_product(size):
             assert product == table[row % 7][column % 7]
 
 
+def test_the_matrices_fit_a_gpu_and_are_whole_from_16_gib_on():
+    """Both dimensions of a part of a GPU, too, are whole rounds of the factors and of tensor cores."""
+    gib = 2**30
+    for memory in (80 * gib, 16 * gib):
+        assert compute.size_for(memory) == compute.SIZE["cuda"]
+    for memory in (gib, 5 * gib, 10 * gib):  # parts of an A100 have 5 and 10
+        size = compute.size_for(memory)
+        assert size < compute.SIZE["cuda"] and size % 112 == 0
+        assert size**2 * compute.PEAK_BYTES <= memory / compute.SHARE
+    assert compute.size_for(2**20) == 112
+
+
 def test_sums_stay_exact_in_float32_and_every_position_matters():
     for size in compute.SIZE.values():
         assert size % 112 == 0

@@ -20,6 +20,7 @@ from factory import a_run
 from runs_for_tests import FIXTURES
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
+import bench
 import collectives
 import gpus
 from facts import Facts
@@ -244,6 +245,9 @@ def test_a_size_that_does_not_fit_into_the_memory_of_a_gpu_is_not_measured_and_s
     assert collectives.fitting((gib, 8 * gib), [17 * gib] * 4, GPUS)[:2] == ([gib, 8 * gib], [])
     assert collectives.fitting((gib, 8 * gib), [None] * 4, GPUS)[:2] == ([gib, 8 * gib], [])
     assert collectives.fitting((gib, 8 * gib), [gib] * 4, GPUS)[0] == [gib]
+    assert bench.largest([80 * gib, 70 * gib]) == gib == bench.largest([8 * gib])
+    assert bench.largest([8 * gib, 2 * gib]) == 256 * 2**20  # the rank with the least decides
+    assert bench.largest([0]) == bench.GPU_SIZES[0]
     monkeypatch.setattr("sys.stdout", output := io.StringIO())
     collectives.say_not_measured(Facts("collectives"), "2-nodes", "all_reduce", too_large, why)
     facts = [json.loads(line) for line in output.getvalue().splitlines()]

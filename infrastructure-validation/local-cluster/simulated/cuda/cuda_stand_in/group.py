@@ -1,0 +1,45 @@
+"""ProcessGroupNCCL: a name that torch.distributed takes from its C part, over the native part."""
+
+from __future__ import annotations
+
+import datetime
+from typing import Any
+
+from cuda_stand_in.names import refuse_the_rest
+
+TIMEOUT = datetime.timedelta(minutes=10)  # of NCCL, unless a caller gives one
+
+
+def put(native: Any) -> None:
+    """Before torch.distributed.distributed_c10d is imported."""
+    import torch._C._distributed_c10d as c10d
+
+    def gloo(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
+        group = c10d.ProcessGroupGloo(c10d.PrefixStore("nccl", store), rank, size, timeout=timeout)
+        group._set_sequence_number_for_group()
+        return group
+
+    native.process_group(native, gloo)
+    kept: list[Any] = []
+
+    class Options(c10d.Backend.Options):  # type: ignore[misc]
+        def __init__(self, is_high_priority_stream: bool = False) -> None:
+            super().__init__("nccl", TIMEOUT)
+            kept.append(self)  # the native part keeps the part that is in C++, and hands this object out again
+            self.is_high_priority_stream = is_high_priority_stream
+            self.split_from, self.split_color, self.config = None, 0, None
+
+        def __deepcopy__(self, memo: Any) -> Options:
+            other = Options(self.is_high_priority_stream)
+            other._timeout, other.group_name = self._timeout, self.group_name
+            other.global_ranks_in_group = list(self.global_ranks_in_group)
+            return other
+
+    native.ProcessGroupNCCL.Options = Options
+    c10d.ProcessGroupNCCL = native.ProcessGroupNCCL
+    c10d._DEFAULT_PG_NCCL_TIMEOUT = TIMEOUT
+    # the flight recorder is the one of all process groups, here filled by gloo
+    c10d._dump_nccl_trace_json = lambda includeCollectives=None, onlyActive=None: c10d._dump_fr_trace_json(
+        includeCollectives, onlyActive
+    )
+    refuse_the_rest(c10d, "torch._C._distributed_c10d")

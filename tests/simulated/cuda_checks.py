@@ -1,0 +1,426 @@
+"""What the stand-in for CUDA does, against what torch documents. test_cuda_stand_in.py runs each in a process of its
+own, in which torch has CUDA; those that begin with `ranks_` in two, which are the ranks of a process group named nccl.
+
+Started as a program it reads NAME RANKS from stdin, a check a line, and answers with a line: nothing, or what went
+wrong. Its processes are forked, so that torch is imported once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import os
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+STATE = Path(os.environ.get("BRINGUP_SIMULATED_STATE", "/nonexistent"))
+MIB = 2**20
+GPU = torch.device("cuda", 0)
+
+
+@contextlib.contextmanager
+def refused(*words: str, kind: type[Exception] = RuntimeError) -> Iterator[None]:
+    try:
+        yield
+    except kind as error:
+        assert all(word in str(error) for word in words), str(error)
+        return
+    raise AssertionError(f"nothing was refused; expected {words}")
+
+
+def change(*lines: str) -> None:
+    """Of the node's state, as `cluster gpu` makes it: in one step."""
+    part = STATE.with_suffix(".part")
+    part.write_text(STATE.read_text() + "".join(f"{line}\n" for line in lines))
+    part.replace(STATE)
+    time.sleep(0.05)  # longer than the native part goes without looking
+
+
+# --- devices and tensors
+
+
+def devices_are_those_of_the_node() -> None:
+    assert torch.cuda.is_available() and torch.cuda.device_count() == 2
+    properties = torch.cuda.get_device_properties(1)
+    assert str(properties.uuid).startswith("00000000-0000-") and f"gpu1.uuid=GPU-{properties.uuid}" in STATE.read_text()
+    assert properties.name == "NVIDIA H100 80GB HBM3" and torch.cuda.get_device_capability(0) == (9, 0)
+    assert (
+        torch.cuda.is_bf16_supported()
+        and torch.version.cuda
+        and torch.accelerator.current_accelerator() == torch.device("cuda")
+    )
+
+
+def the_current_device_is_where_tensors_are_made() -> None:
+    with torch.cuda.device(1):
+        assert torch.zeros(1, device="cuda").device == torch.device("cuda", 1)
+    assert torch.zeros(1, device="cuda").device == GPU
+    with refused("invalid device ordinal"):
+        torch.cuda.set_device(2)
+
+
+def tensors_of_two_devices_do_not_mix() -> None:
+    here = torch.ones(3, device="cuda")
+    with refused("Expected all tensors to be on the same device", "cuda:0 and cpu"):
+        here + torch.ones(3)
+    with refused("Expected all tensors to be on the same device", "cuda:0 and cuda:1"):
+        here + torch.ones(3, device="cuda:1")
+    assert (here * torch.tensor(2.0)).tolist() == [2, 2, 2]  # a tensor without dimensions is a number
+    with refused("can't convert cuda:0 device type tensor to numpy", kind=TypeError):
+        here.numpy()
+
+
+def results_are_those_of_the_cpu() -> None:
+    torch.manual_seed(0)
+    a, b = torch.randn(33, 65, dtype=torch.bfloat16), torch.randn(65, 17, dtype=torch.bfloat16)
+    assert torch.equal((a.cuda() @ b.cuda()).cpu(), a @ b)
+    view = torch.zeros(4, 4, device="cuda")
+    view.t()[1] += 1
+    assert view[:, 1].sum().item() == 4 and view.sum().item() == 4
+    out = torch.empty(0, device="cuda")
+    torch.arange(6, device="cuda", dtype=torch.float32, out=out)
+    assert out.device == GPU and out.tolist() == [0, 1, 2, 3, 4, 5]
+    storage = out.untyped_storage()
+    storage.resize_(0)
+    storage.resize_(8)
+    assert storage.nbytes() == 8 and storage.device == GPU
+
+
+def training_is_that_of_the_cpu() -> None:
+    losses = {}
+    for kind in ("cpu", "cuda"):
+        torch.manual_seed(3)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 1)).to(kind)
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
+        data = torch.randn(32, 8, generator=torch.Generator().manual_seed(1)).to(kind)
+        for _ in range(3):
+            loss = model(data).square().mean()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+        losses[kind] = loss.item()
+    assert losses["cpu"] == losses["cuda"] > 0
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        assert model(data).dtype == torch.bfloat16
+
+
+def random_numbers_are_the_devices_own() -> None:
+    state = torch.cuda.get_rng_state()
+    assert state.shape == (16,) and state.device.type == "cpu"
+    drawn = torch.rand(3, device="cuda")
+    on_host = torch.get_rng_state()
+    torch.cuda.set_rng_state(state)
+    assert torch.equal(drawn, torch.rand(3, device="cuda")) and torch.equal(on_host, torch.get_rng_state())
+    torch.manual_seed(5)
+    first = torch.nn.functional.dropout(torch.ones(64, device="cuda"))
+    torch.manual_seed(5)
+    assert torch.equal(first, torch.nn.functional.dropout(torch.ones(64, device="cuda")))
+    with refused("Expected a 'cuda' device type for generator"):
+        torch.rand(3, device="cuda", generator=torch.Generator())
+
+
+def what_is_not_there_says_so() -> None:
+    with refused("no attribute", kind=AttributeError):
+        torch.cuda.max_memory_alocated()  # type: ignore[attr-defined]
+    with refused("unexpected keyword", kind=TypeError):
+        torch.cuda.Event(timing=True)  # type: ignore[call-arg]
+    with refused("the stand-in for CUDA has no", kind=NotImplementedError):
+        torch.cuda.CUDAGraph()
+
+
+# --- streams, events and waits
+
+
+def an_event_passes_after_it_was_recorded() -> None:
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    with refused("must be recorded before"):
+        begin.elapsed_time(end)
+    begin.record()
+    torch.ones(300, 300, device="cuda") @ torch.ones(300, 300, device="cuda")
+    end.record()
+    assert not end.query()
+    with refused("must be completed before"):
+        begin.elapsed_time(end)
+    end.synchronize()
+    assert end.query() and begin.elapsed_time(end) > 0
+    with refused("enable_timing=True"):
+        begin.elapsed_time(torch.cuda.Event())
+
+
+def a_stream_is_current_inside_its_context() -> None:
+    side, usual = torch.cuda.Stream(), torch.cuda.current_stream()
+    with torch.cuda.stream(side):
+        assert torch.cuda.current_stream() == side != usual
+    assert torch.cuda.current_stream() == usual == torch.cuda.default_stream()
+    usual.wait_stream(side)
+    usual.synchronize()
+    assert usual.query() and side.device == GPU
+
+
+def a_copy_that_nobody_waited_for_has_not_arrived() -> None:
+    def later() -> torch.Tensor:
+        host = torch.empty(4, pin_memory=True)
+        assert host.is_pinned() and not torch.empty(4).is_pinned()
+        host.copy_(torch.ones(4, device="cuda"), non_blocking=True)
+        assert host.isnan().all()
+        return host
+
+    host, event = later(), torch.cuda.Event()
+    event.record()
+    event.synchronize()
+    assert host.tolist() == [1, 1, 1, 1]
+    host = later()
+    torch.cuda.synchronize()
+    assert host.tolist() == [1, 1, 1, 1]
+    host = later()
+    torch.ones(1, device="cuda").item()
+    assert host.tolist() == [1, 1, 1, 1]
+    waited = torch.empty(4, pin_memory=True)
+    assert waited.copy_(torch.ones(4, device="cuda")).tolist() == [1, 1, 1, 1]
+    pageable = torch.empty(4)
+    assert pageable.copy_(torch.ones(4, device="cuda"), non_blocking=True).tolist() == [1, 1, 1, 1]
+
+
+def a_hidden_wait_is_an_error_where_that_was_asked_for() -> None:
+    on, host = torch.ones(4, device="cuda"), torch.empty(4, pin_memory=True)
+    event = torch.cuda.Event()
+    torch.cuda.set_sync_debug_mode("error")
+    assert torch.cuda.get_sync_debug_mode() == 2
+    for wait in (
+        on.sum().item,
+        on.cpu,
+        on.nonzero,
+        lambda: on[on > 0],
+        lambda: torch.ones(2).cuda(),
+        lambda: bool(on.any()),
+        torch.cuda.current_stream().synchronize,
+    ):
+        with refused("called a synchronizing CUDA operation"):
+            wait()
+    on.copy_(host, non_blocking=True)
+    host.copy_(on, non_blocking=True)
+    event.record()
+    event.synchronize()
+    torch.cuda.synchronize()
+    (on * 2).clamp_(max=3).add_(1)
+
+
+# --- memory
+
+
+def memory_is_counted() -> None:
+    before = torch.cuda.memory_allocated()
+    torch.cuda.reset_peak_memory_stats()
+    large = torch.empty(8 * MIB, dtype=torch.uint8, device="cuda")
+    assert torch.cuda.memory_allocated() - before == 8 * MIB <= torch.cuda.memory_reserved()
+    free, total = torch.cuda.mem_get_info()
+    assert total == torch.cuda.get_device_properties(0).total_memory and total - free >= 8 * MIB
+    del large
+    assert torch.cuda.memory_allocated() == before and torch.cuda.max_memory_allocated() - before == 8 * MIB
+    torch.cuda.reset_peak_memory_stats()
+    assert torch.cuda.max_memory_allocated() == before
+    torch.cuda.empty_cache()
+    assert torch.cuda.memory_reserved() < 8 * MIB and torch.cuda.memory_stats()["num_ooms"] == 0
+    assert torch.empty(2, device="cuda").tolist() != [0, 0]
+
+
+def memory_has_an_end() -> None:
+    with refused("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0", kind=torch.OutOfMemoryError):
+        torch.empty(4096 * MIB, dtype=torch.uint8, device="cuda")
+    assert torch.cuda.memory_stats()["num_ooms"] == 1
+    torch.cuda.set_per_process_memory_fraction(0.01)
+    with refused("CUDA out of memory", kind=torch.OutOfMemoryError):
+        torch.empty(64 * MIB, dtype=torch.uint8, device="cuda")
+    torch.cuda.set_per_process_memory_fraction(1.0)
+    total = torch.cuda.mem_get_info()[1]
+    change("gpu0.memory_used=77000000000")  # of 85.5 GB: 0.9
+    assert torch.cuda.mem_get_info()[0] < total / 8 and torch.cuda.mem_get_info(1)[0] > total / 2
+    with refused("CUDA out of memory", kind=torch.OutOfMemoryError):
+        torch.empty(512 * MIB, dtype=torch.uint8, device="cuda")
+
+
+# --- a GPU that fails
+
+
+def a_lost_gpu_fails_in_the_middle() -> None:
+    on = torch.ones(4, device="cuda")
+    change("gpu0.lost=1")
+    for use in (lambda: on + 1, on.cpu, torch.cuda.synchronize, lambda: torch.cuda.mem_get_info(0)):
+        with refused("CUDA error: unspecified launch failure", kind=torch.AcceleratorError):
+            use()
+    assert torch.ones(2, device="cuda:1").sum().item() == 2
+
+
+def a_gpu_that_hangs_keeps_those_who_wait() -> None:
+    event = torch.cuda.Event()
+    change("gpu0.hang=86400")
+    event.record()
+    waits = threading.Thread(target=torch.cuda.synchronize, daemon=True)
+    waits.start()
+    waits.join(0.3)
+    assert waits.is_alive() and not event.query()
+    torch.cuda.synchronize(1)
+    change("gpu0.hang=0")
+    waits.join(10)
+    assert not waits.is_alive() and event.query()
+
+
+def a_sick_gpu_computes_wrongly_or_slowly() -> None:
+    factor, host = torch.ones(300, 300, device="cuda"), torch.zeros(64)
+    change("gpu0.cuda.product=wrong", "gpu0.cuda.copy=wrong")
+    assert int((factor @ factor != 300).sum()) == 1
+    assert int((host.cuda().cpu() != host).sum()) == 1
+    change("gpu0.cuda.product=right", "gpu0.cuda.copy=right")
+    assert int((factor @ factor != 300).sum()) == 0
+
+    def seconds() -> float:
+        begun = time.perf_counter()
+        for _ in range(20):
+            factor @ factor
+        return time.perf_counter() - begun
+
+    usual = min(seconds() for _ in range(3))
+    change("gpu0.throttle=hw_thermal", "gpu0.cuda.slow=20")
+    assert seconds() > 5 * usual
+
+
+# --- two ranks
+
+
+def ranks_get_what_each_collective_promises() -> None:
+    rank = dist.get_rank()
+    mine = torch.full((4,), float(rank + 1), device="cuda")
+    for op, result in ((dist.ReduceOp.SUM, 3), (dist.ReduceOp.AVG, 1.5), (dist.ReduceOp.MAX, 2)):
+        reduced = mine.clone()
+        dist.all_reduce(reduced, op=op)
+        assert reduced.tolist() == [result] * 4, op
+    gathered = torch.empty(8, device="cuda")
+    dist.all_gather_single(gathered, mine)
+    assert gathered.tolist() == [1] * 4 + [2] * 4
+    parts = [torch.empty(4, device="cuda") for _ in range(2)]
+    dist.all_gather(parts, mine)
+    assert [part[0].item() for part in parts] == [1, 2]
+    part = torch.empty(2, device="cuda")
+    dist.reduce_scatter_single(part, torch.arange(4.0, device="cuda"), op=dist.ReduceOp.AVG)
+    assert part.tolist() == [2 * rank, 2 * rank + 1]
+    exchanged = torch.empty(4, device="cuda")
+    dist.all_to_all_single(exchanged, mine)
+    assert exchanged.tolist() == [1, 1, 2, 2]
+    dist.broadcast(mine, src=1)
+    assert mine.tolist() == [2] * 4
+    received = torch.empty(4, device="cuda")
+    sent = torch.full((4,), float(rank), device="cuda")
+    both = [dist.P2POp(dist.isend, sent, 1 - rank), dist.P2POp(dist.irecv, received, 1 - rank)]
+    for work in dist.batch_isend_irecv(both):
+        work.wait()
+    assert received.tolist() == [1 - rank] * 4
+    objects: list[object] = [None, None]
+    dist.all_gather_object(objects, {"rank": rank})
+    assert objects == [{"rank": 0}, {"rank": 1}]
+    dist.barrier()
+    assert dist.get_backend() == "nccl" and str(reduced.device) == f"cuda:{rank}"
+    with refused("No backend type associated with device type cpu"):
+        dist.all_reduce(torch.ones(1))
+
+
+def ranks_can_be_split() -> None:
+    rank = dist.get_rank()
+    alone = dist.split_group(split_ranks=[[0], [1]])
+    value = torch.ones(1, device="cuda")
+    dist.all_reduce(value, group=alone)
+    assert value.item() == 1 and dist.get_world_size(alone) == 1
+    dist.all_reduce(value)
+    assert value.item() == 2
+    mesh = dist.init_device_mesh("cuda", (1, 2), mesh_dim_names=("replicate", "shard"))
+    assert mesh["shard"].size() == 2 and list(mesh.get_coordinate() or ()) == [0, rank]
+
+
+def ranks_train_as_one_does() -> None:
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+    from torch.nn.parallel import DistributedDataParallel
+
+    def trained(kind: str, rows: slice) -> float:
+        torch.manual_seed(7)
+        model: torch.nn.Module = torch.nn.Sequential(
+            torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 1)
+        ).to("cpu" if kind == "alone" else "cuda")
+        if kind == "ddp":
+            model = DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
+        elif kind == "fsdp":
+            for layer in model:
+                fully_shard(layer, mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.float32))
+            fully_shard(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        data = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))[rows]
+        for _ in range(4):
+            loss = model(data.to("cpu" if kind == "alone" else "cuda")).square().mean()
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        loss = loss.detach()
+        if kind != "alone":
+            dist.all_reduce(loss, op=dist.ReduceOp.AVG)
+        return loss.item()
+
+    rank = dist.get_rank()
+    alone = trained("alone", slice(None))
+    for kind in ("ddp", "fsdp"):
+        assert abs(trained(kind, slice(4 * rank, 4 * rank + 4)) - alone) < 1e-5, kind
+
+
+# --- the program
+
+
+def _run(name: str, ranks: int, folder: Path) -> str:
+    """In forked processes; what went wrong."""
+    healthy = STATE.read_text()
+    children = []
+    for rank in range(ranks):
+        output = folder / f"{name}.{rank}"
+        child = os.fork()
+        if child == 0:
+            words = ""
+            try:
+                if name.startswith("ranks_"):
+                    torch.cuda.set_device(rank)
+                    store = dist.FileStore(str(folder / f"{name}.store"), ranks)
+                    patience = datetime.timedelta(seconds=60)
+                    device = torch.device("cuda", rank)
+                    dist.init_process_group(
+                        "nccl", store=store, rank=rank, world_size=ranks, timeout=patience, device_id=device
+                    )
+                globals()[name]()
+            except BaseException:  # noqa: BLE001  # whatever it is, the test shows it
+                words = traceback.format_exc()
+            output.write_text(words)
+            os._exit(0)  # without the destructors of gloo's threads
+        children.append((child, output))
+    wrong = []
+    for child, output in children:
+        status = os.waitpid(child, 0)[1]
+        wrong.append(output.read_text() if output.exists() else f"the process ended with status {status}")
+    STATE.write_text(healthy)
+    return "".join(wrong)
+
+
+def main() -> None:
+    torch.set_num_threads(1)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    with tempfile.TemporaryDirectory() as folder:
+        for line in sys.stdin:
+            name, ranks = line.split()
+            print(json.dumps(_run(name, int(ranks), Path(folder))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

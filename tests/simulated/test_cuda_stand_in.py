@@ -1,0 +1,190 @@
+"""The stand-in for CUDA does what torch documents (cuda_checks.py says what), and is built once."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import state as states
+from cuda_stand_in import names, node
+from loops import for_each
+
+ROOT = Path(__file__).resolve().parents[2]
+STAND_IN = ROOT / "infrastructure-validation/local-cluster/simulated/cuda"
+PROBES = ROOT / "infrastructure-validation/probes"
+BUILD = STAND_IN / "cuda_stand_in/build.py"
+CHECKS = Path(__file__).with_name("cuda_checks.py")
+
+ALONE = (
+    "devices_are_those_of_the_node",
+    "the_current_device_is_where_tensors_are_made",
+    "tensors_of_two_devices_do_not_mix",
+    "results_are_those_of_the_cpu",
+    "training_is_that_of_the_cpu",
+    "random_numbers_are_the_devices_own",
+    "what_is_not_there_says_so",
+    "an_event_passes_after_it_was_recorded",
+    "a_stream_is_current_inside_its_context",
+    "a_copy_that_nobody_waited_for_has_not_arrived",
+    "a_hidden_wait_is_an_error_where_that_was_asked_for",
+    "memory_is_counted",
+    "memory_has_an_end",
+    "a_lost_gpu_fails_in_the_middle",
+    "a_gpu_that_hangs_keeps_those_who_wait",
+    "a_sick_gpu_computes_wrongly_or_slowly",
+)
+TOGETHER = ("ranks_get_what_each_collective_promises", "ranks_can_be_split", "ranks_train_as_one_does")
+
+
+def healthy(gpus: int) -> str:
+    return states.healthy("h100+cuda", "n0", gpus) + "devices=all\n"
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, int], str]]:
+    """run(check, ranks): what went wrong."""
+    folder = tmp_path_factory.mktemp("with a space")
+    library = subprocess.run([sys.executable, BUILD], check=True, capture_output=True, text=True).stdout.strip()
+    (folder / "state.conf").write_text(healthy(2))
+    install = (
+        f"import sys; sys.path.append({str(STAND_IN)!r}); import cuda_stand_in; cuda_stand_in.install({library!r})"
+    )
+    (folder / "sitecustomize.py").write_text(install)
+    environment = os.environ | {"BRINGUP_SIMULATED_STATE": str(folder / "state.conf"), "PYTHONPATH": str(folder)}
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    with subprocess.Popen(
+        [sys.executable, CHECKS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+
+        def ask(check: str, ranks: int) -> str:
+            print(check, ranks, file=process.stdin, flush=True)
+            answer = process.stdout.readline()
+            return json.loads(answer) if answer else "the program ended"
+
+        yield ask
+        process.stdin.close()
+
+
+@for_each("check", ALONE)
+def test_on_one_gpu(run, check):
+    assert run(check, 1) == ""
+
+
+@for_each("check", TOGETHER)
+def test_with_two_ranks(run, check):
+    assert run(check, 2) == ""
+
+
+def test_the_names_are_those_of_the_torch_that_is_pinned():
+    surface = json.loads(names.SURFACE.read_text())
+    assert surface["torch"] == importlib.metadata.version("torch").partition("+")[0], (
+        "surface.py makes surface.json anew"
+    )
+    assert len(surface["names"]["torch._C"]) > 100
+
+
+def test_every_device_says_what_the_cuda_build_names():
+    made = names._DeviceProperties(node.Gpu(0, node.uuid.UUID(int=1), "H100", 0x1B, 2**30, (9, 0), 132))
+    for name in ("name", "uuid", "total_memory", "major", "minor", "multi_processor_count"):
+        assert getattr(made, name) is not None
+
+
+@pytest.mark.parametrize(
+    ("wanted", "indices"),
+    [
+        (None, [0, 1, 2]),
+        ("1,0", [1, 0]),
+        ("", []),
+        ("-1", []),
+        ("1,7,0", [1]),  # what no GPU has hides those behind it
+        ("0,0", [0]),
+        ("GPU-uuid-of-1", [1]),
+    ],
+)
+def test_visible_devices_are_chosen_as_cuda_does(monkeypatch, tmp_path, wanted, indices):
+    (tmp_path / "state.conf").write_text(healthy(3))
+    monkeypatch.setattr(node, "STATE_FILE", tmp_path / "state.conf")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    gpus = node.visible_gpus()
+    wanted = wanted and wanted.replace("GPU-uuid-of-1", f"GPU-{gpus[1].uuid}"[:20])
+    assert [gpu.index for gpu in node.chosen(gpus, wanted)] == indices
+
+
+def test_a_lost_gpu_and_a_cuda_that_does_not_start_are_not_seen(monkeypatch, tmp_path):
+    monkeypatch.setattr(node, "STATE_FILE", tmp_path / "state.conf")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    for change, seen in (("gpu1.lost=1", [0, 2]), ("init=error:18", []), ("cuda.init=error:803", [])):
+        (tmp_path / "state.conf").write_text(states.changed(healthy(3), [change]))
+        assert [gpu.index for gpu in node.visible_gpus()] == seen, change
+
+
+def test_lines_that_ran_are_recorded_at_once_and_those_of_a_rank_that_ends_hard_too(tmp_path):
+    program = f"""import sys; sys.path.append({str(STAND_IN)!r}); import cuda_stand_in; cuda_stand_in.install("unused")
+import compute, os; compute.size_for(2**30); os._exit(1)"""
+    environment = os.environ | {"BRINGUP_LINES": str(tmp_path), "PYTHONPATH": str(PROBES)}
+    subprocess.run([sys.executable, "-c", program], env=environment, check=False)
+    (file,) = tmp_path.iterdir()
+    source = (PROBES / "compute.py").read_text().splitlines()
+    ran = {int(line.rpartition(":")[2]) for line in file.read_text().splitlines() if "/compute.py:" in line}
+    assert any("return max(STEP" in source[number - 1] for number in ran)
+    assert not any("def name(" in source[number - 2] for number in ran if number > 1)
+    assert "facts.py" not in file.read_text()  # it does not speak of CUDA
+
+
+# --- it is built once
+
+COMPILER = """#!/bin/sh
+echo compiled >>"$COUNT"
+sleep 0.5
+while [ $# -gt 1 ]; do [ "$1" != -o ] || : >"$2"; shift; done
+"""
+
+
+@pytest.fixture
+def build(tmp_path: Path) -> Callable[[], subprocess.Popen[str]]:
+    """Starts a build with a compiler that counts its calls, and an empty cache."""
+    (tmp_path / "bin").mkdir()
+    compiler = tmp_path / "bin/g++"
+    compiler.write_text(COMPILER)
+    compiler.chmod(0o755)
+    environment = os.environ | {
+        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "COUNT": str(tmp_path / "count"),
+    }
+
+    def start() -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, BUILD], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+
+    return start
+
+
+def test_two_who_build_at_once_compile_once(build, tmp_path):
+    both = [build(), build()]
+    first, second = (each.communicate()[0] for each in both)
+    assert first == second and Path(first.strip()).is_file()
+    assert build().communicate()[0] == first
+    assert (tmp_path / "count").read_text() == "compiled\n"
+
+
+def test_what_the_compiler_says_is_one_line(build, tmp_path):
+    (tmp_path / "bin/g++").write_text("#!/bin/sh\necho 'module.cpp:1: error: no such thing' >&2\nexit 1\n")
+    failed = build()
+    output, error = failed.communicate()
+    assert (failed.returncode, output) == (1, "")
+    assert error == "cluster: g++ cannot make the stand-in of CUDA: module.cpp:1: error: no such thing\n"
+
+
+def test_without_a_compiler_it_says_so(monkeypatch, tmp_path):
+    environment = os.environ | {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    done = subprocess.run([sys.executable, BUILD], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "cluster: not installed: g++, for the stand-in of CUDA; run 'make setup'\n"
