@@ -27,6 +27,13 @@ def test_a_verb_that_is_misspelt_gets_a_guess_and_not_all_verbs(capsys):
     assert "'qqq'; bringup --help lists the verbs" in output_of(capsys, "qqq")[1]
 
 
+def test_bringup_alone_says_what_to_do_first(capsys):
+    code, text = output_of(capsys)
+    assert code == 2, "nothing was asked, so nothing was answered"
+    verbs = re.findall(r"^  bringup (\S+)", text, re.MULTILINE)
+    assert verbs == ["site", "doctor", "run", "run"]
+
+
 def test_half_the_name_of_a_profile_names_those_that_begin_so(capsys):
     assert "did you mean h100-8x400g, h100-azure-ndv5, " in output_of(capsys, "judge", "x", "--profile", "h100")[1]
 

@@ -23,6 +23,17 @@ from bringup.errors import BringupError
 CLOSED_PIPE = 128 + signal.SIGPIPE
 
 
+FIRST = """\
+On a new cluster, from a folder that all nodes see:
+  bringup site --init NAME               a site file from what Slurm says
+  export BRINGUP_SITE=NAME
+  bringup doctor                         what would stop a run, each with its cure; submits nothing
+  bringup run discovery smoke --nodes 2  the first verdict
+  bringup run                            all phases on all nodes
+docs/00-first-day.md explains each; bringup --help lists all verbs.
+"""
+
+
 class _Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -56,6 +67,9 @@ def main(argv: list[str] | None = None) -> int:
 
 def _verb(argv: list[str] | None) -> int:
     arguments = parser().parse_args(argv)
+    if arguments.verb is None:
+        print(FIRST, end="")
+        return CANNOT_TELL
     if threading.current_thread() is threading.main_thread():
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores one on purpose
@@ -118,7 +132,7 @@ def parser(for_scripts: bool = False) -> argparse.ArgumentParser:
     top = _Parser(prog="bringup", description=__doc__)
     top.add_argument("--version", nargs=0, action=_Version, help="show the version and exit")
     top.add_argument("--help-scripts", nargs=0, action=_HelpScripts, help="show the verbs that scripts call, and exit")
-    verbs = top.add_subparsers(required=True, dest="verb", metavar="VERB", parser_class=_Parser)
+    verbs = top.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser)
     rooms = [*((room, True) for room in VERBS.items()), *((room, False) for room in FOR_SCRIPTS.items())]
     for (room, table), is_public in rooms:
         for name, verb in table.items():
