@@ -60,6 +60,10 @@ class Finding:
     def outcome(self) -> Outcome:
         return _OUTCOMES[self.said]
 
+    @property
+    def is_judged(self) -> bool:
+        return len(self.series.points) > LEAST_BEFORE
+
 
 def series(judged: Iterable[Judged]) -> list[Series]:
     """From the runs whose evidence holds."""

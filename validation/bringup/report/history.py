@@ -31,14 +31,31 @@ def screen(findings: Sequence[Finding], runs: int) -> str:
             f"{finding.series.points[-1].value:.4g}",
             finding.series.unit,
             "" if finding.change is None else f"{100 * finding.change:+.1f} %",
-            finding.said,
+            _conclusion(finding),
         ]
         for finding in findings
     ]
-    counts = Counter(finding.said for finding in findings)
-    summary = ", ".join(f"{count} {result}" for result, count in counts.items()) or "nothing was measured"
-    least = f"; a measure needs {LEAST_BEFORE + 1} runs" if counts["cannot tell"] else ""
-    return "\n".join([*([text.columns(HEADER, rows), ""] if rows else []), f"{runs} run(s): {summary}{least}"])
+    counts = Counter(finding.said for finding in findings if finding.is_judged)
+    parts = [f"{count} {result}" for result, count in counts.items()] if findings else ["nothing was measured"]
+    parts += _too_few([finding for finding in findings if not finding.is_judged])
+    return "\n".join([*([text.columns(HEADER, rows), ""] if rows else []), f"{runs} run(s): {'; '.join(parts)}"])
+
+
+def _conclusion(finding: Finding) -> str:
+    return finding.said if finding.is_judged else f"{len(finding.series.points)} of {LEAST_BEFORE + 1} runs"
+
+
+def _too_few(findings: Sequence[Finding]) -> list[str]:
+    """What can be said all the same: how much they changed, which may be noise."""
+    if not findings:
+        return []
+    need = f"{len(findings)} measure(s) with fewer than the {LEAST_BEFORE + 1} runs that tell a change from noise"
+    changed = [finding for finding in findings if finding.change is not None]
+    if not changed:
+        return [need]
+    largest = min(changed, key=lambda finding: finding.series.better * (finding.change or 0))
+    series = largest.series
+    return [f"{need}; the worst change is {100 * (largest.change or 0):+.1f} %: {series.measure}, {series.where}"]
 
 
 def as_json(findings: Sequence[Finding]) -> str:
