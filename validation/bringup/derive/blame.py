@@ -7,11 +7,14 @@ from datetime import UTC, datetime
 
 from bringup.derive.training_ends import GATE
 from bringup.evidence.parsed import Seen, is_number
+from bringup.plan import subjects
 from bringup.plan.phases import PHASES
 from bringup.records import Action, Kind, Outcome, Run, Verdict, Verdicts
 
 _JOB_GATE = "train.exit_code"
 _DIVIDED, _COUNTED = "discovery.gpu.mig", ("discovery.gpu.count", "discovery.gpu.answering", "discovery.slurm.gres")
+_SENT_AGAIN = ("load.tcp_sent_again", "load.rdma_sent_again")
+_SPEEDS = ("GB/s", "us", "ratio")
 _ALL_ALIKE = ("refused",)  # all ranks say it together: none is first
 
 
@@ -19,6 +22,7 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     """The first rank that failed is the cause of the exit code, and is named beside the end of those it took along.
 
     Where several failed, the oldest error file is first. A rank that left none was ended from outside, earlier."""
+    verdicts = _sent_again(verdicts)
     if not PHASES[run.phase].is_training:
         return _divided(verdicts, seen, run)
     failed = [
@@ -59,6 +63,34 @@ def _divided(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
         for v in verdicts.verdicts
     ]
     return verdicts.model_copy(update={"verdicts": judged})
+
+
+def _sent_again(verdicts: Verdicts) -> Verdicts:
+    """What is slow between nodes may be slow because one of them sends much of it twice: that node is named beside it.
+
+    A pair has one number for both directions where it is measured with all_reduce, and does not tell the two apart."""
+    nodes = [v for v in verdicts.verdicts if v.gate in _SENT_AGAIN and v.outcome is Outcome.WARN and is_number(v.value)]
+    if not nodes:
+        return verdicts
+    most = max(nodes, key=lambda v: float(v.value))  # type: ignore[arg-type]
+    words = f"{most.subject} sent {float(most.value):.1%} of its data again ({most.gate}): look at what it sends first"  # type: ignore[arg-type]
+    judged = [
+        v.model_copy(update={"cause": f"{v.cause}; {words}" if v.cause else words})
+        if _is_slow(v) and _takes_part(most.subject, v.subject)
+        else v
+        for v in verdicts.verdicts
+    ]
+    return verdicts.model_copy(update={"verdicts": judged})
+
+
+def _takes_part(node: str, subject: str) -> bool:
+    is_whole = subject == subjects.JOB or subjects.nodes_of_scale(subject) is not None
+    return is_whole or node in subjects.nodes_of(subject)
+
+
+def _is_slow(verdict: Verdict) -> bool:
+    speed = verdict.gate.startswith("nccl.") and verdict.unit in _SPEEDS
+    return speed and verdict.kind is Kind.JUDGED and verdict.outcome in (Outcome.FAIL, Outcome.WARN)
 
 
 def _named_by_srun(seen: Seen) -> str | None:
