@@ -137,6 +137,17 @@ def do_report(arguments: argparse.Namespace) -> int:
     return gathered.outcome.exit_code
 
 
+def do_ticket(arguments: argparse.Namespace) -> int:
+    """Exit code: that of a report of these runs."""
+    from bringup.report import collection, outputs, ticket
+
+    output = outputs.Output("-o", arguments.output or Path("-"), outputs.TICKET)
+    outputs.check([output])
+    gathered = collection.gather(arguments.runs)
+    outputs.write(output, ticket.text(arguments.node, gathered.judged))
+    return gathered.outcome.exit_code
+
+
 def do_history(arguments: argparse.Namespace) -> int:
     """Exit code: 1 something became slower, 0 nothing did, 2 of no measure are there enough runs."""
     from bringup import judge, results

@@ -191,6 +191,12 @@ VERBS: Verbs = {
             SIGNERS,
             _count("--older", 24, "hours that evidence for --apply may be old", metavar="H"),
         ),
+        "ticket": _verb(
+            "what a vendor asks for, of one node: findings, evidence, serials, time line, what to attach",
+            _arg("node", metavar="NODE"),
+            _runs("a playbook's folder, or folders of runs"),
+            _output("the ticket, in Markdown (default: standard output)"),
+        ),
         "history": _verb(
             "all runs over time: bandwidth, storage, GPUs, tokens/s; is the newest slower?",
             _runs("default: every closed run of this checkout", nargs="*"),

@@ -45,9 +45,15 @@ def _environment(form: str) -> jinja2.Environment:
     environment.globals["text"] = text
     if form == "md":
         environment.globals["table"] = _table
+        environment.filters["code"] = _code
     if form == "txt":
         environment.filters |= {"left": _left, "right": _right}
     return environment
+
+
+def _code(words: str) -> Markup:
+    """A code span of Markdown, in which nothing but its own mark has a meaning."""
+    return Markup(f"`{text.plain(words).replace('`', chr(39))}`")  # noqa: S704
 
 
 def _left(words: str, width: int) -> Markup:

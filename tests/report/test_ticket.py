@@ -1,0 +1,62 @@
+"""A ticket: what is wrong on which device of which machine, with the line of evidence, and what to attach."""
+
+from __future__ import annotations
+
+import pytest
+from bringup.cli import main
+from bringup.errors import UsageError
+from bringup.judge import judge_folder
+from bringup.report import ticket
+from runs_for_tests import discovery, reseal
+
+MISSING = '"quantity": "discovery.gpu.count", "value": 2'
+
+
+@pytest.fixture
+def faulty(tmp_path, monkeypatch):
+    """n1 counts one GPU."""
+    folder = discovery(tmp_path / "run", monkeypatch)
+    path = folder / "raw/inventory.jsonl"
+    lines = [
+        line.replace(MISSING, MISSING.replace("2", "1")) if '"at": "n1"' in line else line
+        for line in path.read_text().splitlines(True)
+    ]
+    path.write_text("".join(lines))
+    return reseal(folder)
+
+
+def test_the_finding_stands_with_its_line_of_evidence_and_what_to_run(faulty):
+    text = ticket.text("n1", [judge_folder(faulty)])
+    assert "1. **FAIL** discovery.gpu.count " in text
+    assert MISSING.replace("2", "1") in text
+    assert "nvidia-smi" in text
+    assert "nvidia-bug-report.sh" in text
+    assert "| Slurm | 22.05.8 |" in text
+
+
+def test_a_finding_of_another_node_is_not_in_it(faulty):
+    text = ticket.text("n0", [judge_folder(faulty)])
+    assert "discovery.gpu.count" not in text
+    assert "Nothing failed on this node" in text
+
+
+def test_a_node_of_which_no_run_speaks_is_refused(faulty):
+    with pytest.raises(UsageError, match="no run of these is about 'n7'; they are about n0, n1"):
+        ticket.text("n7", [judge_folder(faulty)])
+
+
+def test_the_exit_code_is_that_of_a_report_and_another_file_is_not_written_over(faulty, tmp_path, capsys):
+    assert main(["ticket", "n1", str(faulty)]) == 1
+    other = tmp_path / "notes.md"
+    other.write_text("mine")
+    assert main(["ticket", "n1", str(faulty), "-o", str(other)]) == 2
+    assert other.read_text() == "mine"
+
+
+def test_markup_in_a_line_of_evidence_stays_text(faulty):
+    path = faulty / "raw/inventory.jsonl"
+    path.write_text(path.read_text().replace(MISSING.replace("2", "1"), MISSING.replace("2", "1") + ', "why": "<b>`|"'))
+    text = ticket.text("n1", [judge_folder(reseal(faulty))])
+    [line] = [line for line in text.splitlines() if '<b>' in line and "raw/" in line]
+    assert line.count("`") == 2, "one code span, which the line cannot end"
+    assert line.index("`") < line.index("<b>") < line.rindex("`")

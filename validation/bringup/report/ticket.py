@@ -1,0 +1,120 @@
+"""`bringup ticket NODE`: what a vendor or the site's own desk asks for, as one text: what is wrong, on which device of
+which machine, since when, with the lines of evidence, and what to attach."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+
+from bringup.errors import UsageError
+from bringup.judge import Judged
+from bringup.plan import subjects
+from bringup.plan.phases import PHASES
+from bringup.plan.rules import WITHOUT_UNIT
+from bringup.records import Observation, Outcome, Verdict, files
+from bringup.report import system
+from bringup.report.explain import next_commands
+from bringup.report.render import render
+from bringup.report.text import counted
+
+_BAD = (Outcome.FAIL, Outcome.WARN)
+_OF_A_GPU = ("discovery.gpu.", "inventory.gpu.")
+_IDENTIFIES = ("index", "model", "pci", "serial", "vbios", "part")
+_LONGEST = 400  # characters of a line of evidence
+ATTACH = (
+    "srun --nodes=1 --nodelist={node} --exclusive nvidia-bug-report.sh --output-file $PWD/{node}-bug-report.log",
+    "srun --nodes=1 --nodelist={node} --exclusive dcgmi diag -r 3 -j > {node}-dcgm.json",
+    "srun --nodes=1 --nodelist={node} --exclusive nvidia-smi -q > {node}-nvidia-smi.txt",
+)
+
+
+@dataclass(frozen=True)
+class Finding:
+    verdict: Verdict
+    run: Judged
+    line: str  # of the evidence, as it stands in the file; empty where the evidence is no line
+
+    @property
+    def commands(self) -> list[str]:
+        return next_commands([self.verdict], self.run.folder, self.run.run)
+
+
+def text(node: str, judged: Sequence[Judged]) -> str:
+    """In Markdown. Raises UsageError when no run is about this node."""
+    of_node = sorted((run for run in judged if node in run.run.nodes), key=lambda run: run.run.opened_at)
+    if not of_node:
+        raise UsageError(f"no run of these is about {node!r}; they are about {', '.join(_nodes(judged)) or 'no node'}")
+    findings = [
+        Finding(verdict, run, _line(run, verdict.evidence))
+        for run in of_node
+        for verdict in run.verdicts.verdicts
+        if verdict.outcome in _BAD and node in subjects.nodes_of(verdict.subject)
+    ]
+    return render(
+        "ticket.md.j2",
+        node=node,
+        cluster=system.cluster_name(of_node),
+        findings=sorted(findings, key=lambda finding: -finding.verdict.outcome.rank),
+        machine=_machine(node, of_node),
+        gpus=_gpus(node, of_node, findings),
+        runs=[
+            (run.run.opened_at, PHASES[run.run.phase].title, run.verdicts.outcome, _counted(node, run))
+            for run in of_node
+        ],
+        attach=[command.format(node=node) for command in ATTACH],
+    )
+
+
+def _nodes(judged: Iterable[Judged]) -> list[str]:
+    return list(dict.fromkeys(node for run in judged for node in run.run.nodes))
+
+
+def _counted(node: str, run: Judged) -> str:
+    return counted(v for v in run.verdicts.verdicts if node in subjects.nodes_of(v.subject))
+
+
+def _line(run: Judged, evidence: str) -> str:
+    """The line that an evidence names: `raw/inventory.jsonl:12`."""
+    name, _, number = evidence.partition(",")[0].rpartition(":")
+    if not number.isdigit() or int(number) < 1:
+        return ""
+    try:
+        lines = files.read_text(run.folder / name, run.folder).splitlines()
+    except (OSError, ValueError):  # it is not there any more, or no path
+        return ""
+    return next(islice(lines, int(number) - 1, None), "")[:_LONGEST]
+
+
+def _machine(node: str, judged: Sequence[Judged]) -> list[tuple[str, str]]:
+    """What the newest run knows of the node itself."""
+    known: dict[str, str] = {}
+    names = {quantity: what for what, quantity in system.OF_NODES}
+    for run in judged:
+        for fact in run.observations:
+            if fact.subject == node and fact.value is not None and fact.quantity in names:
+                known[names[fact.quantity]] = _words(fact)
+    return [(what, known[what]) for what, _ in system.OF_NODES if what in known]
+
+
+def _gpus(node: str, judged: Sequence[Judged], findings: Sequence[Finding]) -> list[tuple[str, str, bool]]:
+    """UUID, what is known of this GPU, and whether a finding names it. Of one that is not named: what identifies it."""
+    known: dict[str, dict[str, str]] = {}
+    for run in judged:
+        for fact in run.observations:
+            at, _, device = fact.subject.partition("/")
+            if at == node and device.startswith("GPU-") and fact.value is not None:
+                prefix = next((prefix for prefix in _OF_A_GPU if fact.quantity.startswith(prefix)), None)
+                if prefix is not None:
+                    known.setdefault(device, {})[fact.quantity.removeprefix(prefix)] = _words(fact)
+    rows = []
+    for device, facts in known.items():
+        is_named = any(device in f"{f.verdict.observed} {f.verdict.cause}" for f in findings)
+        shown = [f"{name} {value}" for name, value in facts.items() if is_named or name in _IDENTIFIES]
+        rows.append((device, ", ".join(shown), is_named))
+    return sorted(rows, key=lambda row: not row[2])
+
+
+def _words(fact: Observation) -> str:
+    value = ", ".join(fact.value) if isinstance(fact.value, list) else str(fact.value)
+    return value if fact.unit in WITHOUT_UNIT else f"{value} {fact.unit}"
