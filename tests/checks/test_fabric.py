@@ -111,7 +111,7 @@ def test_a_port_that_is_down_or_slow_fails_its_node_alone_and_is_named(tmp_path,
         assert outcomes(parsed, gate) == {**ALL_PASS, "n1": Outcome.FAIL}, gate
     verdict = verdicts(parsed, "discovery.rdma.active")["n1"]
     assert says in verdict.observed
-    assert verdict.expected == "≥ 8.0 at 400Gb/s"
+    assert verdict.expected == "≥ 8 at 400Gb/s"
 
 
 @shows_failing("discovery.rdma.active")

@@ -138,7 +138,8 @@ class Kind(StrEnum):
 
 
 class Verdict(Record):
-    """One planned (gate, subject) pair, judged. `observed` and `expected` are words made from the other fields."""
+    """One planned (gate, subject) pair, judged. `observed`, `expected` and `fails` are words made from the other
+    fields."""
 
     gate: str
     subject: str
@@ -153,6 +154,7 @@ class Verdict(Record):
     blocked_by: list[str] = Field(default_factory=list)  # gates
     observed: str  # "nothing" when nothing was found out
     expected: str
+    fails: str | None = None  # what is wrong, without subject and cause; null: it passed, or was not judged
     evidence: str
     cause: str | None = None  # why it did not pass, as far as the evidence says
     fix: str  # the section of docs/ that says what to do
