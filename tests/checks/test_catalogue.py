@@ -12,6 +12,7 @@ from bringup.plan.claims import CLAIMS
 from bringup.plan.gate import Fixed, Gate, Requested
 from bringup.plan.phases import PHASES
 from bringup.plan.variants import VARIANTS
+from bringup.records import Action
 
 MOST_CHARACTERS = 100
 TEXT = """\
@@ -170,3 +171,11 @@ def test_each_check_says_in_a_short_sentence_what_is_wrong():
             assert "value" in places or gate.id == "smoke.requeue", (
                 f"{gate.id}: counts and gives no number: {gate.fails}"
             )
+
+
+def test_only_a_device_that_calls_itself_beyond_repair_is_replaced_at_once():
+    """All else is reset, rebooted, reseated or set first; what has no node to name is looked at again."""
+    assert {gate.id for gate in catalogue.GATES.values() if gate.helps is Action.REPLACE} == {
+        "discovery.gpu.remap_failed"
+    }
+    assert catalogue.GATES["nccl.pair.slowest"].helps is Action.WATCH

@@ -152,6 +152,7 @@ def of_catalogue() -> Golden:
 
     for gate in catalogue.GATES.values():
         data = gate.model_dump(mode="json", exclude={"fold", "guide", "drills", "no_drill"}) | as_json(gate.guide)
+        data |= {"action": gate.helps}
         add(f"gate {gate.id}", data, "proves", "fails", "title", "page", "next")
         if gate.no_drill is not None:
             add(f"without a drill {gate.id}", as_json(gate.no_drill), "reason")

@@ -183,6 +183,7 @@ class _Judging:
     outcomes: dict[tuple[str, str], Outcome]
     planned: set[str]  # gates
     gates: catalogue.Gates
+    undeclared: set[str] = field(default_factory=set)  # gates
 
     def gate(self, gate_id: str, subjects: list[str]) -> list[Verdict]:
         gate = self.gates.get(gate_id)
@@ -197,6 +198,8 @@ class _Judging:
             verdicts = [self._value(gate, required[subject], subject) for subject in subjects]
         for made in verdicts:
             self.outcomes[made.gate, made.subject] = made.outcome
+            if made.kind is Kind.UNDECLARED:
+                self.undeclared.add(made.gate)
         return verdicts
 
     def _requirement(self, gate: Gate, subject: str) -> Requirement:
@@ -227,9 +230,11 @@ class _Judging:
         return Requirement(gate.unit, entry.rule, applied.value, quantity, basis=applied.why)
 
     def _unmet(self, gate: Gate, subject: str) -> list[str]:
-        """Needed gates that did not pass. A gate that was not planned (for example: not applicable) is ignored. A
-        planned gate without a verdict about this subject counts as not passed."""
-        return [need for need in gate.needs if need in self.planned and not self._passed(need, subject)]
+        """Needed gates that did not pass. A gate that was not planned (for example: not applicable) is ignored, and one
+        for which the profile has no limit: it speaks against nothing. A planned gate without a verdict about this
+        subject counts as not passed."""
+        asked = self.planned - self.undeclared
+        return [need for need in gate.needs if need in asked and not self._passed(need, subject)]
 
     def _passed(self, need: str, subject: str) -> bool:
         """Whether `need` passed for this subject; if it has no verdict there, for the rank's node or for the job."""
@@ -398,7 +403,7 @@ def _verdict(
         evidence="none" if seen is None else seen.evidence,
         cause=cause,
         fix=gate.fix,
-        action=gate.guide.action if is_miss else None,
+        action=gate.helps if is_miss else None,
     )
 
 

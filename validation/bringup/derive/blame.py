@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from bringup.derive.fabric import is_a_setting, ports_of
 from bringup.derive.training_ends import GATE
 from bringup.evidence.parsed import Seen, is_number
 from bringup.plan.phases import PHASES
@@ -12,6 +13,7 @@ from bringup.records import Action, Kind, Outcome, Run, Verdict, Verdicts
 
 _JOB_GATE = "train.exit_code"
 _DIVIDED, _COUNTED = "discovery.gpu.mig", ("discovery.gpu.count", "discovery.gpu.answering", "discovery.slurm.gres")
+_PORTS = ("discovery.rdma.active", "discovery.rdma.same")
 _ALL_ALIKE = ("refused",)  # all ranks say it together: none is first
 
 
@@ -20,7 +22,7 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
 
     Where several failed, the oldest error file is first. A rank that left none was ended from outside, earlier."""
     if not PHASES[run.phase].is_training:
-        return _divided(verdicts, seen, run)
+        return _switched_off(_divided(verdicts, seen, run), seen)
     failed = [
         verdict
         for verdict in verdicts.verdicts
@@ -56,6 +58,20 @@ def _divided(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
         return verdicts
     judged = [
         v.model_copy(update=causes[v.gate, v.subject]) if v in failed and (v.gate, v.subject) in causes else v
+        for v in verdicts.verdicts
+    ]
+    return verdicts.model_copy(update={"verdicts": judged})
+
+
+def _switched_off(verdicts: Verdicts, seen: Seen) -> Verdicts:
+    """A port that was switched off is set, and not taken out and put in again."""
+    if not any(v.gate in _PORTS and v.outcome is Outcome.FAIL for v in verdicts.verdicts):
+        return verdicts
+    ports = ports_of(seen)
+    judged = [
+        v.model_copy(update={"action": Action.CONFIGURE})
+        if v.gate in _PORTS and v.outcome is Outcome.FAIL and is_a_setting(ports.get(v.subject, {}))
+        else v
         for v in verdicts.verdicts
     ]
     return verdicts.model_copy(update={"verdicts": judged})

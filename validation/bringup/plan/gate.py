@@ -13,7 +13,7 @@ from pydantic import Field, field_validator, model_validator
 from bringup.plan.drill import Drill, NoDrill
 from bringup.plan.guide import Guide
 from bringup.plan.rules import Rule
-from bringup.records import Limit, Outcome, Record
+from bringup.records import Action, Limit, Outcome, Record
 
 Per = Literal["job", "node", "pair", "link", "rank", "scale", "wide_scale"]
 """The subject of one verdict: the whole job, a node, an ordered pair of nodes (n0->n1, in the rounds of the circle), a
@@ -100,6 +100,7 @@ class Gate(Record):
     rule: Rule
     expect: Fixed | Requested | Source
     guide: Guide  # help for a verdict that is not a pass
+    action: Action | None = None  # where another one than that of its section usually helps
     needs: tuple[str, ...] = ()  # gates that must pass first: speed is not judged on the wrong rank count
     explained_by: tuple[str, ...] = ()  # gates of nodes: a node that fails one of them explains a failure of this one
     # if nodes differ without a majority, a node that fails one of these is the odd one
@@ -123,6 +124,10 @@ class Gate(Record):
                 known = " and ".join(f"{{{place}}}" for place in PLACES)
                 raise ValueError(f"{{{name}}} is not known here; there are {known}")
         return fails
+
+    @property
+    def helps(self) -> Action:
+        return self.action or self.guide.action
 
     @property
     def fix(self) -> str:

@@ -118,13 +118,14 @@ class Observations(Versioned):
 
 
 class Action(StrEnum):
-    """What usually helps when a gate did not pass, from the least to the most that it costs."""
+    """What usually helps first when a gate did not pass, from the least to the most that it costs."""
 
     WATCH = "watch"  # nothing is taken out of service for it: look again
     CONFIGURE = "configure"  # a setting, a mount, a file, a package
     RESET = "reset"  # the GPU, its driver, or the fabric manager
     REBOOT = "reboot"
-    REPLACE = "replace"  # a GPU, a cable, a memory module, cooling
+    INSPECT = "inspect"  # hands on the machine: reseat a cable, a module or a card; look at cooling and power
+    REPLACE = "replace"  # the device itself said that it cannot be repaired; all else is replaced if it comes back
 
 
 class Kind(StrEnum):
