@@ -65,7 +65,9 @@ def test_a_section_says_what_a_failure_means_what_helps_and_what_to_run():
         for begin in ("**A failure usually means.** ", "**Observes.** ", "**Why it matters.** "):
             paragraph = text.partition(begin)[2].partition("\n\n")[0].rstrip()
             assert paragraph.endswith((".", "`.")), f"{where}: {paragraph[-60:]}"
-        assert f"**What usually helps:** {guide.action}.\n" in text, f"{where}: the action is {guide.action}"
+        others = [f"; `{gate.id}`: {gate.action}" for gate in GATES.values() if gate.guide == guide and gate.action]
+        helps = f"{guide.action}{''.join(others)}"
+        assert f"**What usually helps:** {helps}.\n" in text, f"{where}: the action is {helps}"
         place = re.compile(r"\{(" + "|".join(PLACES) + r")\}")
         for command in guide.next:
             assert place.sub(lambda match: match[1].upper(), command) in text.splitlines(), f"{where}: {command}"

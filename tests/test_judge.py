@@ -453,6 +453,7 @@ def speeds(entry: dict[str, object], of_n1: float) -> dict[str, Verdict]:
     parsed = Parsed()
     for node in nodes:
         parsed.saw("smoke.compute.peers", node, of_n1 if node == "n1" else 100.0, "TFLOP/s", "e")
+        parsed.saw("smoke.compute.device.fallback", node, 0, "count", "e")
     gate = "smoke.compute.peers"
     run = nccl_run().model_copy(update={"phase": "smoke", "nodes": nodes, "planned": {gate: nodes}})
     generic = profile.load("generic")
@@ -574,3 +575,18 @@ def test_every_need_has_a_verdict_about_the_subject_of_the_gate_that_needs_it():
     for gate in gates.GATES.values():
         for need in gate.needs:
             assert gates.GATES[need].per in above.get(gate.per, (gate.per, "job")), f"{gate.id} needs {need}"
+
+
+def test_a_need_for_which_the_profile_has_no_limit_blocks_nothing_and_one_that_failed_does():
+    """A profile that does not name the type of device has nothing against the one that computed."""
+    gate, need = "smoke.compute.wrong_values", "smoke.compute.device"
+    parsed = Parsed()
+    for quantity, value, unit in ((need, "cuda", "text"), (f"{need}.fallback", 0, "count"), (gate, 0, "count")):
+        parsed.saw(quantity, "n0", value, unit, "e")
+    run = nccl_run().model_copy(update={"phase": "smoke", "nodes": ["n0"], "planned": {}})
+    for name, outcome, kind in (
+        ("generic", Outcome.PASS, Kind.JUDGED),
+        ("local-cpu", Outcome.INCOMPLETE, Kind.BLOCKED),  # it expects a CPU
+    ):
+        (verdict,) = [v for v in judge.judge(run, profile.load(name), parsed).verdicts if v.gate == gate]
+        assert (verdict.outcome, verdict.kind) == (outcome, kind), name

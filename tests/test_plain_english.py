@@ -92,7 +92,7 @@ def messages() -> Iterator[tuple[str, str]]:
     """(where, text) of every check, and of every text in the rooms of checks that has a space and is no docstring."""
     for gate in GATES.values():
         reason = [] if gate.no_drill is None else [gate.no_drill.reason]
-        texts = [gate.proves, gate.guide.title, *(drill.fault for drill in gate.drills.values()), *reason]
+        texts = [gate.proves, gate.fails, gate.guide.title, *(drill.fault for drill in gate.drills.values()), *reason]
         yield from ((gate.id, text) for text in texts)
     rooms = (ROOT / "validation/bringup" / room for room in ("checks", "derive"))
     for path in sorted(path for room in rooms for path in room.glob("*.py")):

@@ -2,16 +2,19 @@
 
 import re
 from pathlib import Path
+from string import Formatter
 
 import pytest
 from bringup.errors import CheckError
 from bringup.evidence.slurm import USABLE_STATES
 from bringup.plan import catalogue
 from bringup.plan.claims import CLAIMS
-from bringup.plan.gate import Fixed
+from bringup.plan.gate import Fixed, Gate, Requested
 from bringup.plan.phases import PHASES
 from bringup.plan.variants import VARIANTS
+from bringup.records import Action
 
+MOST_CHARACTERS = 100
 TEXT = """\
 page: 01-environment
 defaults: {phases: [discovery], per: node, drill: {shape: {nodes: 3}, subject: n1}}
@@ -35,6 +38,19 @@ sections:
     ("old", "new", "line", "says"),
     [
         ("proves:", "prove:", 8, "a.count: prove: there is no such key; did you mean proves?"),
+        (
+            "unit: count",
+            "fails: '{value} of {most}'\n      unit: count",
+            9,
+            "a.count: fails: {most} is not known here; ",
+        ),
+        (
+            "unit: count",
+            "fails: '{value:d} errors'\n      unit: count",
+            9,
+            "a.count: fails: {value} is not known here; ",
+        ),
+        ("unit: count", "fails: 'errors {'\n      unit: count", 9, "a.count: fails: "),
         ("unit: count", "unit: 3", 9, "a.count: unit: YAML reads it as 3; put it in quotes"),
         ("at_most: profile", "at_mst: profile", 7, "a.count: needs one of equals, at_least, "),
         ("at_most: profile", "at_most: profile\n      equals: 0", 7, "a.count: needs one of equals, at_least, "),
@@ -137,3 +153,29 @@ def test_checks_say_what_the_code_says():
         for kind in ("effect", "busbw"):
             gate = catalogue.GATES[f"nccl.variant.{variant.name}.{kind}"]
             assert variant.says in gate.proves and gate.max_nodes == variant.most_nodes, gate.id
+
+
+def test_each_check_says_in_a_short_sentence_what_is_wrong():
+    """Where the limit is not the same everywhere, it is in the sentence, and what was observed as well."""
+    for gate in catalogue.GATES.values():
+        assert gate.fails != Gate.model_fields["fails"].default, f"{gate.id}: has no `fails` of its own"
+        assert len(gate.fails) <= MOST_CHARACTERS, f"{gate.id}: {len(gate.fails)} characters: {gate.fails}"
+        assert not gate.fails.endswith((".", " ")), f"{gate.id}: ends with a full stop or a space"
+        places = {name for _, name, _, _ in Formatter().parse(gate.fails) if name is not None}
+        varies = gate.expect == "profile" or isinstance(gate.expect, Requested)
+        if varies and gate.unit != "flag":
+            assert places == {"value", "limit"}, (
+                f"{gate.id}: does not name what was observed and expected: {gate.fails}"
+            )
+        if gate.unit == "count":
+            assert "value" in places or gate.id == "smoke.requeue", (
+                f"{gate.id}: counts and gives no number: {gate.fails}"
+            )
+
+
+def test_only_a_device_that_calls_itself_beyond_repair_is_replaced_at_once():
+    """All else is reset, rebooted, reseated or set first; what has no node to name is looked at again."""
+    assert {gate.id for gate in catalogue.GATES.values() if gate.helps is Action.REPLACE} == {
+        "discovery.gpu.remap_failed"
+    }
+    assert catalogue.GATES["nccl.pair.slowest"].helps is Action.WATCH

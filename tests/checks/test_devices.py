@@ -12,7 +12,7 @@ from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
 from bringup.plan import planned, profile
 from bringup.plan.catalogue import GATES
-from bringup.records import Outcome, Verdict
+from bringup.records import Action, Outcome, Verdict
 from factory import a_run
 from showing import shows_failing
 from trained_runs import rank_said, run_of
@@ -150,3 +150,28 @@ def test_the_gates_of_all_three_programs_share_one_guide() -> None:
     ids = {f"{prefix}.device{end}" for prefix in ("train", "nccl", "smoke.compute") for end in ("", ".fallback")}
     assert len({GATES[gate].guide for gate in ids}) == 1
     assert "train.device.fallback" in planned.plan("run_1gpu", ["n0"], 1, set())
+
+
+@pytest.mark.parametrize(("phase", "listed"), [("smoke", 2), ("smoke", 0), ("node_sweep", 2), ("node_sweep", 0)])
+def test_what_a_cpu_computed_in_place_of_a_gpu_accuses_no_gpu(phase: str, listed: int) -> None:
+    """Its rate is that of a CPU: nodes were drained to replace a GPU, and torch was only built for another CUDA."""
+    parsed = Parsed()
+    for node in ("n0", "n1"):
+        if phase == "smoke":
+            parsed.saw("smoke.compute.device", node, "cpu", "text", "e")
+            parsed.saw("smoke.compute.device.fallback", node, int(listed > 0), "count", "e")
+            parsed.saw("smoke.compute.tflops", node, 0.0666, "TFLOP/s", "e", "cpu, 9 repetitions")
+            parsed.saw("smoke.compute.wrong_values", node, 0, "count", "e")
+        else:
+            parsed.saw("sweep.device", node, "cpu", "text", "e")
+            parsed.saw("sweep.device.fallback", node, 2 * int(listed > 0), "count", "e")
+            parsed.saw("sweep.ranks", node, 2, "count", "e")
+            for gate in ("tflops", "drift", "peers"):
+                parsed.saw(f"sweep.load.{gate}", node, 0.01, GATES[f"sweep.load.{gate}"].unit, "e")
+            parsed.saw("sweep.load.wrong_values", node, 0, "count", "e")
+    run = a_run(phase, gpus=2, profile="h100-8x400g")
+    judged = judge.judge(run, profile.load("h100-8x400g"), parsed)
+    failed = {v.gate: v.action for v in judged.verdicts if v.subject == "n0" and v.outcome is Outcome.FAIL}
+    device = "smoke.compute.device" if phase == "smoke" else "sweep.device"
+    assert set(failed) == {device, *([f"{device}.fallback"] if listed else [])}
+    assert set(failed.values()) == {Action.CONFIGURE}

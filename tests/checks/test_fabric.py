@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,12 +13,14 @@ import pytest
 import smi
 from bringup import judge
 from bringup.derive import near
+from bringup.derive.blame import blame
 from bringup.evidence import topology
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
-from bringup.records import Outcome, Verdict
+from bringup.records import Action, Outcome, Verdict
+from bringup.report import drain
 from fabric import COUNTERS, fabric, uses_rdma
-from factory import a_run
+from factory import a_run, judged_of
 from probing import told_by
 from runs_for_tests import FIXTURES, add_derived
 from showing import shows_failing
@@ -111,7 +114,7 @@ def test_a_port_that_is_down_or_slow_fails_its_node_alone_and_is_named(tmp_path,
         assert outcomes(parsed, gate) == {**ALL_PASS, "n1": Outcome.FAIL}, gate
     verdict = verdicts(parsed, "discovery.rdma.active")["n1"]
     assert says in verdict.observed
-    assert verdict.expected == "≥ 8.0 at 400Gb/s"
+    assert verdict.expected == "≥ 8 at 400Gb/s"
 
 
 @shows_failing("discovery.rdma.active")
@@ -418,3 +421,31 @@ def test_rdma_ports_and_numa_nodes_are_read_from_sysfs(tmp_path):
     assert "cannot be read" in str(value_of["n0/mlx5_0:1", "discovery.rdma.layer"])
     assert value_of["n0/0000:18:00.0", "discovery.numa.gpu"] == "1"
     assert value_of["n0", "discovery.rdma.ports"] == 1
+
+
+DISABLED = {**UP, "state": "1: DOWN", "phys_state": "3: Disabled"}
+SLOW = {**UP, "rate": "200 Gb/sec (2X NDR)"}
+
+
+@pytest.mark.parametrize(
+    ("ports", "helps"),
+    [
+        ([UP] * 7 + [DISABLED], Action.CONFIGURE),  # somebody switched it off
+        ([UP] * 7 + [{**UP, "state": "2: INIT"}], Action.CONFIGURE),  # no subnet manager
+        ([], Action.CONFIGURE),  # its driver is not loaded
+        ([UP] * 7 + [DOWN], Action.INSPECT),
+        ([UP] * 7 + [SLOW], Action.INSPECT),
+        ([UP] * 6 + [DISABLED, DOWN], Action.INSPECT),
+    ],
+)
+def test_a_port_that_is_switched_off_is_configured_and_one_without_a_link_is_looked_at(tmp_path, ports, helps):
+    parsed = seen({node: sysfs(tmp_path / node, ports if node == "n1" else [UP] * 8) for node in NODES})
+    run, expected = a_run("discovery", NODES, gpus=4, profile="h100-8x400g"), profile.load("h100-8x400g")
+    blamed = blame(judge.judge(run, expected, parsed), Seen(parsed.observations), run)
+    helps_with = {
+        v.gate: v.action for v in blamed.verdicts if v.subject == "n1" and v.gate.startswith("discovery.rdma")
+    }
+    assert helps_with["discovery.rdma.active"] is helps
+    assert helps_with["discovery.rdma.same"] is helps
+    (line,) = drain.proposals([replace(judged_of(run=run), verdicts=blamed)])
+    assert f"; {helps} (" in line.why

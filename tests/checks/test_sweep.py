@@ -48,10 +48,20 @@ def of_gpus(quantity: str, values: dict[str, Value | None]) -> list[Fact]:
     return [(quantity, subject, value) for subject, value in values.items()]
 
 
+def on_gpus(nodes: tuple[str, ...] = NODES, ranks: int = 2) -> list[Fact]:
+    ranks_of = [f"{node}/GPU-{rank}" for node in nodes for rank in range(ranks)]
+    return [
+        fact
+        for rank in ranks_of
+        for fact in (("sweep.gpu.device", rank, "cuda"), ("sweep.gpu.device.fallback", rank, 0))
+    ]
+
+
 def ended(nodes: tuple[str, ...] = NODES, ranks: int = 2) -> list[Fact]:
     parts = ("sweep_device", "seeded_step", "sustained_load", "node_sweep")
-    begun: list[Fact] = [("sweep.gpu.device", f"{node}/GPU-{rank}", "cuda") for node in nodes for rank in range(ranks)]
-    return begun + [(f"probe.{part}.finished", node, True) for part in parts for node in nodes for _ in range(ranks)]
+    return on_gpus(nodes, ranks) + [
+        (f"probe.{part}.finished", node, True) for part in parts for node in nodes for _ in range(ranks)
+    ]
 
 
 def steps(bits: dict[str, str], where: str = "gpu", kind: str = "H100") -> list[Fact]:
@@ -155,7 +165,7 @@ class TestLoad:
     @pytest.mark.parametrize("what", ["load", "inside"])
     def test_a_wrong_value_is_found_and_its_gpu_named(self, what: str) -> None:
         for each in ("load", "inside"):  # both gates belong to this test
-            facts = of_gpus(
+            facts = on_gpus() + of_gpus(
                 f"sweep.gpu.{each}.wrong_values", {"n0/GPU-0": 0, "n0/GPU-1": 0, "n1/GPU-0": 0, "n1/GPU-1": 3}
             )
             assert outcome(facts, f"sweep.{each}.wrong_values n0")[0] is Outcome.PASS
@@ -229,7 +239,8 @@ class TestLoad:
         assert (fact.value, fact.why) == (None, "NVML did not say it under load")
 
     def test_a_rank_that_said_nothing_leaves_its_node_open(self) -> None:
-        facts = of_gpus("sweep.gpu.load.wrong_values", {"n0/GPU-0": 0, "n0/GPU-1": 0, "n1/GPU-0": 0})
+        answers = {"n0/GPU-0": 0, "n0/GPU-1": 0, "n1/GPU-0": 0}
+        facts = on_gpus() + of_gpus("sweep.gpu.load.wrong_values", answers)
         assert outcome(facts, "sweep.load.wrong_values n1") == (
             Outcome.INCOMPLETE,
             "not found out: 1 of 2 answered",

@@ -34,7 +34,7 @@ def test_it_asks_what_the_run_showed(passed: Judged):
     assert asked_facts["inventory.folder.tmp.writes"].limit == "works"
     low, high = asked_facts["inventory.memory"].limit
     assert low < high
-    assert asked_facts["discovery.cpu.count"].action == "replace"
+    assert asked_facts["discovery.cpu.count"].action == "inspect"
 
 
 def test_it_asks_for_no_version(passed: Judged):

@@ -47,7 +47,7 @@ NEWER = (  # gates that the recordings have no evidence of, or no number in thei
 )
 CATALOGUE = "catalogue"
 VERDICT = ("outcome", "kind", "value", "unit", "rule", "limit", "at", "action", "evidence", "blocked_by")
-WORDS = ("observed", "expected", "cause", "basis", "fix")
+WORDS = ("observed", "expected", "fails", "cause", "basis", "fix")
 
 Facts = dict[str, object]
 
@@ -152,7 +152,8 @@ def of_catalogue() -> Golden:
 
     for gate in catalogue.GATES.values():
         data = gate.model_dump(mode="json", exclude={"fold", "guide", "drills", "no_drill"}) | as_json(gate.guide)
-        add(f"gate {gate.id}", data, "proves", "title", "page", "next")
+        data |= {"action": gate.helps}
+        add(f"gate {gate.id}", data, "proves", "fails", "title", "page", "next")
         if gate.no_drill is not None:
             add(f"without a drill {gate.id}", as_json(gate.no_drill), "reason")
     for drill in catalogue.DRILLS:

@@ -7,7 +7,7 @@ import shlex
 import subprocess
 
 from bringup.judge import Judged
-from bringup.records import Outcome, Verdict
+from bringup.records import Action, Outcome, Verdict
 from bringup.report import drain
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
@@ -39,6 +39,12 @@ def test_a_node_that_failed_is_drained_with_its_gates_as_the_reason():
         "Reason=bringup: discovery.gpu.count discovery.kernel; reboot (2026-01-01T00:00Z, run run)",
     ]
     assert shlex.split(proposal.line) == proposal.command
+
+
+def test_what_helps_is_that_of_the_verdict_and_not_of_its_gate():
+    divided = a_verdict("discovery.gpu.count", "n1").model_copy(update={"action": Action.CONFIGURE})
+    (proposal,) = drain.proposals([judged(divided)])
+    assert proposal.why.startswith("bringup: discovery.gpu.count; configure (")
 
 
 @for_each(

@@ -57,6 +57,6 @@ def test_markup_in_a_line_of_evidence_stays_text(faulty):
     path = faulty / "raw/inventory.jsonl"
     path.write_text(path.read_text().replace(MISSING.replace("2", "1"), MISSING.replace("2", "1") + ', "why": "<b>`|"'))
     text = ticket.text("n1", [judge_folder(reseal(faulty))])
-    [line] = [line for line in text.splitlines() if '<b>' in line and "raw/" in line]
+    [line] = [line for line in text.splitlines() if "<b>" in line and "raw/" in line]
     assert line.count("`") == 2, "one code span, which the line cannot end"
     assert line.index("`") < line.index("<b>") < line.rindex("`")

@@ -40,7 +40,7 @@ def written(tmp_path: Path, text: str = CHECK) -> Path:
     return path
 
 
-def judged(tmp_path: Path, answers_of: dict[str, object]) -> judge.Judged:
+def judged(tmp_path: Path, answers_of: dict[str, object], text: str = CHECK) -> judge.Judged:
     """A discovery whose nodes answered so. An exception: unknown, for this reason. Others are silent."""
     folder = opening.open_run(
         PHASES["discovery"],
@@ -50,7 +50,9 @@ def judged(tmp_path: Path, answers_of: dict[str, object]) -> judge.Judged:
         profile=profile.load("local-cpu"),
         argv=["test"],
         results=tmp_path / "runs",
-        site=AtSite(site.Site(schema_version=1, name="lab", checks=str(written(tmp_path))), tmp_path / "lab.site.yaml"),
+        site=AtSite(
+            site.Site(schema_version=1, name="lab", checks=str(written(tmp_path, text))), tmp_path / "lab.site.yaml"
+        ),
     )
     lines = []
     for number, node in enumerate(("n0", "n1")):
@@ -75,6 +77,7 @@ def test_an_answer_is_judged_and_silence_is_no_pass(tmp_path: Path, capsys: pyte
     run = judged(tmp_path, {"n0": 20, "n1": 3})
     assert {node: verdict.outcome for node, verdict in of_check(run).items()} == {"n0": "pass", "n1": "fail"}
     assert not judge.stops(of_check(run)["n1"])
+    assert of_check(run)["n1"].fails == "observed 3 GiB, expected at least 10 GiB"
     assert main(["explain", str(run.folder)]) == 1
     assert "ssh n1 findmnt /scratch" in capsys.readouterr().out
     assert main(["report", str(run.folder), "-o", str(tmp_path / "page.html")]) == 1
@@ -91,6 +94,16 @@ def test_they_answer_question_2_where_there_are_any(tmp_path: Path):
         assert claims[own.CLAIM].mark is mark
     without = [claim.claim for answer in answers([]) for claim in answer.claims]
     assert own.CLAIM not in without
+
+
+def test_a_check_of_the_site_has_a_sentence_of_its_own_where_it_gives_one(tmp_path: Path):
+    own_words = "      fails: '/scratch has {value}, needed {limit}'\n      command: df /scratch\n"
+    run = judged(tmp_path, {"n0": 20, "n1": 3}, CHECK.replace("      command: df /scratch\n", own_words))
+    assert [of_check(run)[node].fails for node in ("n0", "n1")] == [None, "/scratch has 3 GiB, needed at least 10 GiB"]
+    with pytest.raises(
+        CheckError, match=r":8: site.scratch: fails: \{used\} is not known here; there are \{value\} and"
+    ):
+        own.read(written(tmp_path, CHECK.replace("      command: df /scratch\n", own_words.replace("value", "used"))))
 
 
 def test_a_foreign_folder_replaces_no_gate_of_ours(tmp_path: Path):

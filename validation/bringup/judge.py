@@ -23,7 +23,7 @@ from bringup.plan import subjects as naming
 from bringup.plan.gate import Fixed, Gate, Per, Requested
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
-from bringup.plan.rules import FEWEST_PEERS, FLEET, WITHOUT_UNIT, allowed, holds, in_words, odd_ones
+from bringup.plan.rules import FEWEST_PEERS, FLEET, SPOKEN, allowed, holds, in_words, odd_ones, value_in_words
 from bringup.records import Kind, Limit, Observation, Outcome, Run, Value, Verdict, Verdicts, worst
 from bringup.results import RUN, TrainingRecords
 
@@ -183,6 +183,7 @@ class _Judging:
     outcomes: dict[tuple[str, str], Outcome]
     planned: set[str]  # gates
     gates: catalogue.Gates
+    undeclared: set[str] = field(default_factory=set)  # gates
 
     def gate(self, gate_id: str, subjects: list[str]) -> list[Verdict]:
         gate = self.gates.get(gate_id)
@@ -197,6 +198,8 @@ class _Judging:
             verdicts = [self._value(gate, required[subject], subject) for subject in subjects]
         for made in verdicts:
             self.outcomes[made.gate, made.subject] = made.outcome
+            if made.kind is Kind.UNDECLARED:
+                self.undeclared.add(made.gate)
         return verdicts
 
     def _requirement(self, gate: Gate, subject: str) -> Requirement:
@@ -227,9 +230,11 @@ class _Judging:
         return Requirement(gate.unit, entry.rule, applied.value, quantity, basis=applied.why)
 
     def _unmet(self, gate: Gate, subject: str) -> list[str]:
-        """Needed gates that did not pass. A gate that was not planned (for example: not applicable) is ignored. A
-        planned gate without a verdict about this subject counts as not passed."""
-        return [need for need in gate.needs if need in self.planned and not self._passed(need, subject)]
+        """Needed gates that did not pass. A gate that was not planned (for example: not applicable) is ignored, and one
+        for which the profile has no limit: it speaks against nothing. A planned gate without a verdict about this
+        subject counts as not passed."""
+        asked = self.planned - self.undeclared
+        return [need for need in gate.needs if need in asked and not self._passed(need, subject)]
 
     def _passed(self, need: str, subject: str) -> bool:
         """Whether `need` passed for this subject; if it has no verdict there, for the rank's node or for the job."""
@@ -290,7 +295,7 @@ class _Judging:
         except RuleError as error:
             return [_incomplete(gate, against, subject, Kind.UNKNOWN, str(error)) for subject in subjects]
         for subject, several in observations.items():
-            values_shown = sorted({_shown(item.value, gate.unit, None) for item in several if item.value is not None})
+            values_shown = sorted({value_in_words(item.value, gate.unit) for item in several if item.value is not None})
             if len(values_shown) > 1:
                 different[subject] = f"says both {' and '.join(values_shown)}"
         too_few = f"compared with too few: {len(values)} of {len(subjects)} are known"
@@ -363,6 +368,11 @@ class Requirement:
         basis = f" ({self.basis})" if self.basis else ""
         return in_words(self.rule, self.value, self.unit) + at + basis
 
+    @cached_property
+    def spoken(self) -> str:
+        """The same inside a sentence: `at least 346 GB/s at 8GiB`."""
+        return in_words(self.rule, self.value, self.unit, SPOKEN) + (f" at {self.at}" if self.at else "")
+
 
 def _verdict(
     gate: Gate,
@@ -374,6 +384,8 @@ def _verdict(
     cause: str | None,
     remark: str | None = None,
 ) -> Verdict:
+    value = None if seen is None or seen.value is None else value_in_words(seen.value, seen.unit)
+    is_miss = kind is Kind.JUDGED and outcome is not Outcome.PASS
     return Verdict(
         gate=gate.id,
         subject=subject,
@@ -385,12 +397,13 @@ def _verdict(
         limit=against.value,
         at=against.at,
         basis=against.basis,
-        observed=NOTHING if seen is None or seen.value is None else _shown(seen.value, seen.unit, remark),
+        observed=NOTHING if value is None else _remarked(value, remark),
         expected=against.in_words,
+        fails=gate.fails.format(value=value, limit=against.spoken) if is_miss else None,
         evidence="none" if seen is None else seen.evidence,
         cause=cause,
         fix=gate.fix,
-        action=gate.guide.action if kind is Kind.JUDGED and outcome is not Outcome.PASS else None,
+        action=gate.helps if is_miss else None,
     )
 
 
@@ -435,7 +448,7 @@ def _undeclared(gate: Gate, against: Requirement, subject: str, observations: li
     if not observations:
         return made
     text = "; ".join(
-        _shown(observation.value, observation.unit, _size(observation))
+        _remarked(value_in_words(observation.value, observation.unit), _size(observation))
         for observation in observations
         if observation.value is not None
     )
@@ -472,14 +485,5 @@ def _unknown_gate(gate_id: str, subject: str) -> Verdict:
     )
 
 
-def _shown(value: Value, unit: str, remark: str | None) -> str:
-    if isinstance(value, bool):
-        text = "yes" if value else "no"
-    elif isinstance(value, list):
-        text = ", ".join(value)
-    elif isinstance(value, float):
-        text = f"{value:.4g}"
-    else:
-        text = str(value)
-    text += "" if unit in WITHOUT_UNIT else f" {unit}"
+def _remarked(text: str, remark: str | None) -> str:
     return f"{text} ({remark})" if remark else text

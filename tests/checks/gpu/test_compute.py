@@ -18,6 +18,7 @@ def speeds(**tflops: float) -> dict[str, Outcome]:
     parsed = Parsed()
     for node, value in tflops.items():
         parsed.saw("smoke.compute.tflops", node, value, "TFLOP/s", "f")
+        parsed.saw("smoke.compute.device.fallback", node, 0, "count", "f")
     add_derived(parsed, run)
     return {
         verdict.subject: verdict.outcome
@@ -45,6 +46,7 @@ def gpus(gpus_per_node: int = 4, **nodes: list[float | None]) -> dict[str, tuple
     run = a_run("smoke", list(nodes), gpus=gpus_per_node)
     parsed = Parsed()
     for node, several in nodes.items():
+        parsed.saw("smoke.compute.device.fallback", node, 0, "count", "f")
         for index, speed in enumerate(several):
             parsed.saw(
                 "smoke.compute.gpu.tflops",
@@ -154,6 +156,8 @@ def test_a_slow_copy_fails(gate, value):
     run = a_run("smoke", ["n0"], profile="h100-8x400g")
     parsed = Parsed()
     parsed.saw(gate, "n0", value, "GB/s", "f")
+    parsed.saw("smoke.compute.device", "n0", "cuda", "text", "f")
+    parsed.saw("smoke.compute.device.fallback", "n0", 0, "count", "f")
     parsed.saw("smoke.compute.wrong_values", "n0", 0, "count", "f")
     verdicts = judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts
     assert [verdict.outcome for verdict in verdicts if verdict.gate == gate] == [Outcome.FAIL]

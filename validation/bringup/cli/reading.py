@@ -200,11 +200,11 @@ def do_gates(arguments: argparse.Namespace) -> int:
 
     if arguments.json:
         fields = ("id", "per", "rule", "unit", "severity", "proves", "phases", "claims", "fix")
-        gates = [{field: getattr(gate, field) for field in fields} | {"action": gate.guide.action} for gate in listed]
+        gates = [{field: getattr(gate, field) for field in fields} | {"action": gate.helps} for gate in listed]
         print(json.dumps(gates, indent=1))
         return 0
     header = ("gate", "per", "rule", "unit", "a miss asks to", "a pass says: it was seen that")
-    rows = [(gate.id, gate.per, gate.rule, gate.unit, gate.guide.action, gate.proves) for gate in listed]
+    rows = [(gate.id, gate.per, gate.rule, gate.unit, gate.helps, gate.proves) for gate in listed]
     print(text.columns(header, rows))
     return 0
 

@@ -120,14 +120,14 @@ def _asked(
         rule=rule,
         limit=limit,
         unit=unit,
-        action=action or catalogue.GATES[gate].guide.action,
+        action=action or catalogue.GATES[gate].helps,
     )
 
 
 def _cores(judged: Judged, observed: Seen) -> list[Asked]:
     values = {fact.value for fact in observed.of("discovery.cpu.count") if is_number(fact.value)}
     gate = "discovery.cpu.count"
-    broken = Action.REPLACE  # on a node that had them all
+    broken = Action.INSPECT  # on a node that had them all
     return [_asked(gate, "host", gate, "equals", value, "count", action=broken) for value in values if len(values) == 1]
 
 
@@ -136,7 +136,7 @@ def _memory(judged: Judged, observed: Seen) -> list[Asked]:
     if len(amounts) < len(judged.run.nodes):
         return []
     limit = [round(median(amounts) * share, 3) for share in MEMORY_SHARES]
-    return [_asked("discovery.memory", "host", "inventory.memory", "between", limit, "GiB", action=Action.REPLACE)]
+    return [_asked("discovery.memory", "host", "inventory.memory", "between", limit, "GiB", action=Action.INSPECT)]
 
 
 def _mount(judged: Judged, observed: Seen) -> list[Asked]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+from bringup.derive.fabric import is_a_setting, ports_of
 from bringup.derive.training_ends import GATE
 from bringup.evidence.parsed import Seen, is_number
 from bringup.plan import subjects
@@ -15,6 +16,7 @@ _JOB_GATE = "train.exit_code"
 _DIVIDED, _COUNTED = "discovery.gpu.mig", ("discovery.gpu.count", "discovery.gpu.answering", "discovery.slurm.gres")
 _SENT_AGAIN = ("load.tcp_sent_again", "load.rdma_sent_again")
 _SPEEDS = ("GB/s", "us", "ratio")
+_PORTS = ("discovery.rdma.active", "discovery.rdma.same")
 _ALL_ALIKE = ("refused",)  # all ranks say it together: none is first
 
 
@@ -24,7 +26,7 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     Where several failed, the oldest error file is first. A rank that left none was ended from outside, earlier."""
     verdicts = _sent_again(verdicts)
     if not PHASES[run.phase].is_training:
-        return _divided(verdicts, seen, run)
+        return _switched_off(_divided(verdicts, seen, run), seen)
     failed = [
         verdict
         for verdict in verdicts.verdicts
@@ -91,6 +93,20 @@ def _takes_part(node: str, subject: str) -> bool:
 def _is_slow(verdict: Verdict) -> bool:
     speed = verdict.gate.startswith("nccl.") and verdict.unit in _SPEEDS
     return speed and verdict.kind is Kind.JUDGED and verdict.outcome in (Outcome.FAIL, Outcome.WARN)
+
+
+def _switched_off(verdicts: Verdicts, seen: Seen) -> Verdicts:
+    """A port that was switched off is set, and not taken out and put in again."""
+    if not any(v.gate in _PORTS and v.outcome is Outcome.FAIL for v in verdicts.verdicts):
+        return verdicts
+    ports = ports_of(seen)
+    judged = [
+        v.model_copy(update={"action": Action.CONFIGURE})
+        if v.gate in _PORTS and v.outcome is Outcome.FAIL and is_a_setting(ports.get(v.subject, {}))
+        else v
+        for v in verdicts.verdicts
+    ]
+    return verdicts.model_copy(update={"verdicts": judged})
 
 
 def _named_by_srun(seen: Seen) -> str | None:

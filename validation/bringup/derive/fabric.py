@@ -50,6 +50,15 @@ def others(ports: Ports) -> dict[str, str]:
     return {port: f"is {layer}" for port, layer in layers.items() if usual is not None and layer != usual}
 
 
+def is_a_setting(ports: Ports) -> bool:
+    """Whether a setting may be all that is wrong with a node's ports: those that are down were switched off, or have a
+    link and wait for the subnet manager, and the others run at one rate. No port at all: its driver."""
+    used = [facts for port, facts in ports.items() if port not in others(ports)]
+    physical = {_word(str(facts["phys_state"].value)) for facts in used if "phys_state" in facts}
+    rates = {speed for facts in used if not isinstance(speed := _speed(facts), str)}
+    return physical <= {"Disabled", "LinkUp"} and len(rates) <= 1
+
+
 def _ports(derived: Parsed, count: Observation, ports: Ports) -> None:
     """discovery.rdma.same: all ports in one text, to compare nodes. discovery.rdma.active@RATE: ports that are up and
     at least that fast."""

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
+from string import Formatter
 from typing import Any, Literal, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from bringup.plan.drill import Drill, NoDrill
 from bringup.plan.guide import Guide
 from bringup.plan.rules import Rule
-from bringup.records import Limit, Outcome, Record
+from bringup.records import Action, Limit, Outcome, Record
 
 Per = Literal["job", "node", "pair", "link", "rank", "scale", "wide_scale"]
 """The subject of one verdict: the whole job, a node, an ordered pair of nodes (n0->n1, in the rounds of the circle), a
@@ -42,6 +44,8 @@ How = Literal["as-is", "each", "worst", "count", "against-peers", "against-all",
 FOLDS: tuple[str, ...] = get_args(How)
 NUMBERS = ("gpus_per_node", "folders")
 """What may stand behind `of` and is no fact: GPUs of a node; the folder of the results and those of the site file."""
+PLACES: Sequence[str] = ("value", "limit")
+"""What `fails` may name in braces: what was observed, and what is expected, both with their unit."""
 _FACT = re.compile(r"[a-zA-Z0-9_.]+@?\*?")
 _FUNCTION = re.compile(r"[a-z_]+\.[a-z_]+")
 
@@ -88,12 +92,15 @@ class Gate(Record):
     claims: tuple[str, ...] = ()
     bears_on: tuple[str, ...] = ()
     proves: str  # what a pass proves, as the end of "it was seen that ..."
+    # what is wrong where it fails, and what that means for a job; the subject stands in front of it, the cause behind
+    fails: str = "observed {value}, expected {limit}"
     per: Per
     fold: Fold = Field(default=Fold(), alias="from")
     unit: str
     rule: Rule
     expect: Fixed | Requested | Source
     guide: Guide  # help for a verdict that is not a pass
+    action: Action | None = None  # where another one than that of its section usually helps
     needs: tuple[str, ...] = ()  # gates that must pass first: speed is not judged on the wrong rank count
     explained_by: tuple[str, ...] = ()  # gates of nodes: a node that fails one of them explains a failure of this one
     # if nodes differ without a majority, a node that fails one of these is the odd one
@@ -108,6 +115,19 @@ class Gate(Record):
     shared_nodes: bool = False  # ... and where two jobs may run on one node at the same time
     drills: dict[str, Drill] = Field(default_factory=dict)  # faults that make it fail
     no_drill: NoDrill | None = None
+
+    @field_validator("fails")
+    @classmethod
+    def _known_places(cls, fails: str) -> str:
+        for _, name, form, conversion in Formatter().parse(fails):  # ValueError: a single brace
+            if name is not None and (name not in PLACES or form or conversion):
+                known = " and ".join(f"{{{place}}}" for place in PLACES)
+                raise ValueError(f"{{{name}}} is not known here; there are {known}")
+        return fails
+
+    @property
+    def helps(self) -> Action:
+        return self.action or self.guide.action
 
     @property
     def fix(self) -> str:

@@ -36,6 +36,9 @@ UNRECOGNISED = "unknown:"
 WITHOUT_UNIT = ("text", "count", "flag", "share", "ratio", "sum")
 """Units that are not printed after a value."""
 
+SIGNS = {"equals": "", "at_least": "≥ ", "at_most": "≤ "}
+SPOKEN = {"equals": "", "at_least": "at least ", "at_most": "at most "}
+
 
 def _number(value: object, description: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -98,13 +101,25 @@ def holds(rule: str, value: Value, expected: Limit) -> bool:
     return _VALUE[rule](value, expected)
 
 
-def in_words(rule: str, expected: Limit | None, unit: str) -> str:
-    """The expectation in a reader's words: `≥ 440 GB/s`."""
+def value_in_words(value: Value, unit: str) -> str:
+    """What was observed, in a reader's words: `346.2 GB/s`."""
+    tail = "" if unit in WITHOUT_UNIT else f" {unit}"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(value) + tail
+    if isinstance(value, float):
+        return (f"{value:.0f}" if 1e4 <= abs(value) < 1e15 else f"{value:.4g}") + tail
+    return f"{value}{tail}"
+
+
+def in_words(rule: str, expected: Limit | None, unit: str, signs: Mapping[str, str] = SIGNS) -> str:
+    """The expectation in a reader's words: `≥ 440 GB/s`, or with the signs of a sentence `at least 440 GB/s`."""
     tail = "" if unit in WITHOUT_UNIT else f" {unit}"
     if rule == "between" and isinstance(expected, list):
-        return f"{expected[0]} to {expected[1]}{tail}"
+        return f"{_exact(expected[0])} to {_exact(expected[1])}{tail}"
     if rule == "one_of" and isinstance(expected, list):
-        return "one of " + ", ".join(str(item) for item in expected)
+        return ("one of " if len(expected) > 1 else "") + ", ".join(str(item) for item in expected)
     if rule == "equals" and isinstance(expected, bool):
         return "yes" if expected else "no"
     if rule == "near_peers":
@@ -113,10 +128,14 @@ def in_words(rule: str, expected: Limit | None, unit: str) -> str:
             if expected is None
             else f"no more than {expected:.0%} below the median of the fleet"
         )
-    sign = {"equals": "", "at_least": "≥ ", "at_most": "≤ "}.get(rule)
-    if sign is not None:
-        return f"{sign}{expected}{tail}"
+    if rule in signs:
+        return f"{signs[rule]}{_exact(expected)}{tail}"
     return {"all_equal": "the same on all nodes", "all_distinct": "different on every node"}[rule]
+
+
+def _exact(limit: object) -> str:
+    """Without the .0 of a whole number; nothing is rounded."""
+    return str(int(limit)) if isinstance(limit, float) and limit.is_integer() and abs(limit) < 1e15 else str(limit)
 
 
 def odd_ones(

@@ -118,13 +118,14 @@ class Observations(Versioned):
 
 
 class Action(StrEnum):
-    """What usually helps when a gate did not pass, from the least to the most that it costs."""
+    """What usually helps first when a gate did not pass, from the least to the most that it costs."""
 
     WATCH = "watch"  # nothing is taken out of service for it: look again
     CONFIGURE = "configure"  # a setting, a mount, a file, a package
     RESET = "reset"  # the GPU, its driver, or the fabric manager
     REBOOT = "reboot"
-    REPLACE = "replace"  # a GPU, a cable, a memory module, cooling
+    INSPECT = "inspect"  # hands on the machine: reseat a cable, a module or a card; look at cooling and power
+    REPLACE = "replace"  # the device itself said that it cannot be repaired; all else is replaced if it comes back
 
 
 class Kind(StrEnum):
@@ -138,7 +139,8 @@ class Kind(StrEnum):
 
 
 class Verdict(Record):
-    """One planned (gate, subject) pair, judged. `observed` and `expected` are words made from the other fields."""
+    """One planned (gate, subject) pair, judged. `observed`, `expected` and `fails` are words made from the other
+    fields."""
 
     gate: str
     subject: str
@@ -153,6 +155,7 @@ class Verdict(Record):
     blocked_by: list[str] = Field(default_factory=list)  # gates
     observed: str  # "nothing" when nothing was found out
     expected: str
+    fails: str | None = None  # what is wrong, without subject and cause; null: it passed, or was not judged
     evidence: str
     cause: str | None = None  # why it did not pass, as far as the evidence says
     fix: str  # the section of docs/ that says what to do

@@ -11,13 +11,12 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bringup.evidence import hostlist
 from bringup.judge import Judged
 from bringup.plan import catalogue
-from bringup.plan.gate import Gate
 from bringup.plan.phases import PHASES
 from bringup.records import Action, Outcome, Run
 from bringup.report import reason
@@ -73,13 +72,13 @@ def keep_away(proposals: Sequence[Proposal], nodes: Iterable[str]) -> KeepAway:
 def proposals(judged: Sequence[Judged]) -> list[Proposal]:
     """One per node that failed a gate of its own, in the order of the names; then one per gate that failed on most
     nodes."""
-    against: dict[str, list[str]] = defaultdict(list)
+    against: dict[str, dict[str, Action]] = defaultdict(dict)
     everywhere: list[Proposal] = []
     runs: dict[str, Run] = {}
     for run in judged:
-        for gate, nodes in _failed_nodes(run).items():
-            if len(run.run.nodes) > 1 and len(nodes) > len(run.run.nodes) / 2:
-                where = f"{len(nodes)} of {len(run.run.nodes)} nodes of {run.run.name}"
+        for gate, actions in _failed_nodes(run).items():
+            if len(run.run.nodes) > 1 and len(actions) > len(run.run.nodes) / 2:
+                where = f"{len(actions)} of {len(run.run.nodes)} nodes of {run.run.name}"
                 everywhere.append(
                     Proposal(
                         "",
@@ -89,18 +88,15 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
                     )
                 )
                 continue
-            for node in nodes:
-                against[node].append(gate)
+            for node, action in actions.items():
+                against[node][gate] = max(action, against[node].get(gate, action), key=_COSTS.index)
                 runs.setdefault(node, run.run)
-    known = {**catalogue.GATES, **{name: gate for run in judged for name, gate in run.own.items()}}
-    return [
-        _proposal(node, [known[gate] for gate in dict.fromkeys(against[node])], runs[node]) for node in sorted(against)
-    ] + everywhere
+    return [_proposal(node, against[node], runs[node]) for node in sorted(against)] + everywhere
 
 
-def _failed_nodes(judged: Judged) -> dict[str, list[str]]:
-    """Gate -> nodes of this run on which it failed."""
-    nodes_of: dict[str, list[str]] = {}
+def _failed_nodes(judged: Judged) -> dict[str, dict[str, Action]]:
+    """Gate -> nodes of this run on which it failed -> what usually helps there."""
+    nodes_of: dict[str, dict[str, Action]] = {}
     for verdict in judged.verdicts.verdicts:
         gate = catalogue.GATES.get(verdict.gate) or judged.own.get(verdict.gate)
         if (
@@ -111,19 +107,21 @@ def _failed_nodes(judged: Judged) -> dict[str, list[str]]:
         ):
             continue
         node = verdict.subject.partition("/")[0]
-        if node in judged.run.nodes and node not in nodes_of.setdefault(gate.id, []):
-            nodes_of[gate.id].append(node)
+        if node in judged.run.nodes:
+            action = verdict.action or gate.helps
+            known = nodes_of.setdefault(gate.id, {})
+            known[node] = max(action, known.get(node, action), key=_COSTS.index)
     return nodes_of
 
 
-def _proposal(node: str, failed: list[Gate], run: Run) -> Proposal:
+def _proposal(node: str, failed: Mapping[str, Action], run: Run) -> Proposal:
     if _NODE.fullmatch(node) is None:
         return Proposal(node, f"{node!r} is not a node name; nothing is drained for it", None)
-    gates = [gate.id for gate in failed]
+    gates = list(failed)
     named = " ".join(gates[:_NAMED]) + (f" and {len(gates) - _NAMED} more" if len(gates) > _NAMED else "")
     if STATE_GATE in gates:
         return Proposal(node, f"{node}: Slurm keeps it out already ({named} failed); its reason is left as it is", None)
-    action = max((gate.guide.action for gate in failed), key=_COSTS.index)
+    action = max(failed.values(), key=_COSTS.index)
     why = reason.written(named, action, _minute(run.opened_at), f"run {run.name}")
     return Proposal(node, why, _command(node, why))
 

@@ -18,7 +18,7 @@ from bringup.characters import plain as plain
 from bringup.characters import printable as printable
 from bringup.plan import catalogue
 from bringup.plan.claims import QUESTIONS
-from bringup.records import Answer, ClaimAnswer, Headline, Mark, Outcome, SiteUsed, Verdict
+from bringup.records import Answer, ClaimAnswer, Headline, Kind, Mark, Outcome, SiteUsed, Verdict
 from bringup.results import REPOSITORY
 
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
@@ -67,8 +67,17 @@ def not_passed(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 def sentence(verdict: Verdict) -> str:
-    cause = f" ({verdict.cause})" if verdict.cause and verdict.cause not in verdict.observed else ""
-    return f"observed {verdict.observed}, expected {verdict.expected}{cause}"
+    """What is wrong, and why: the sentence of its gate, then what names the device or the cause. Where nothing was
+    judged, the reason comes first."""
+    if verdict.fails is not None:
+        behind = "; ".join(filter(None, (verdict.cause, verdict.basis)))
+        return f"{verdict.fails} ({behind})" if behind else verdict.fails
+    observed = f"observed {verdict.observed}"
+    if verdict.cause is None:
+        return f"{observed}, expected {verdict.expected}"
+    # the value of several sizes is in `observed` alone
+    is_known = verdict.value is not None or (verdict.kind is Kind.UNDECLARED and verdict.evidence != "none")
+    return f"{verdict.cause} ({observed})" if is_known else verdict.cause
 
 
 def remedy(verdict: Verdict) -> str:
