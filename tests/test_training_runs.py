@@ -301,6 +301,41 @@ def test_bf16_is_compute_only_and_the_loss_stays_float32(tmp_path: Path, single:
     assert len({loss * 32 % 1 for loss in run.metrics().loss}) > 10  # a bf16 loss near 6 moves in steps of 1/32
 
 
+# Liger's fused LM head and loss: the head is never called, its weight is multiplied in the types that are there
+FUSED_HEAD = """
+import torch
+from transformers.models.llama.modeling_llama import LlamaForCausalLM as Model
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+def forward(self, input_ids, labels, **kwargs):
+    hidden = self.model(input_ids=input_ids).last_hidden_state
+    logits = hidden[:, :-1] @ self.lm_head.weight.t()
+    loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels[:, 1:].flatten())
+    return CausalLMOutputWithPast(loss=loss)
+
+Model.forward = forward
+"""
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "hsdp"])
+def test_a_fused_head_gets_hidden_states_in_the_type_of_its_weight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    """As `--recipe fast` trains with Liger on GPUs. It gives the losses of the head that is called."""
+
+    def run(folder: Path) -> Finished:
+        if strategy == "hsdp":
+            return two_nodes(folder, 2, "train_fsdp_multi_node", "--hsdp", "--bf16")
+        return one_node(folder, "train_fsdp_single_node", "--bf16")
+
+    called = run(tmp_path / "called")
+    (tmp_path / "sitecustomize.py").write_text(FUSED_HEAD)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    fused = run(tmp_path / "fused")
+    assert set(fused.codes) == {0}, fused.output
+    assert fused.metrics().loss == pytest.approx(called.metrics().loss, abs=BF16_GAP)
+
+
 def test_hsdp_shards_inside_a_node_and_replicates_across(hsdp: Finished, single: Finished) -> None:
     require_same_training(hsdp, single)
     observed = hsdp.metrics().observed

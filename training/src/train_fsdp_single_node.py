@@ -59,11 +59,9 @@ def train(run: Run) -> int:
         "cpu_ram_efficient_loading": False,
         "state_dict_type": "SHARDED_STATE_DICT",
     }
-    # Gathered in bfloat16 and computed with; the shards that the optimizer updates stay float32, and so does the loss.
-    # Gradients travel in the type of --reduce-dtype.
-    bf16 = MixedPrecisionPolicy(
-        param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, args.reduce_dtype), output_dtype=torch.float32
-    )
+    # Gathered in bfloat16 and computed with; the shards that the optimizer updates stay float32. Gradients travel in
+    # the type of --reduce-dtype. No output_dtype: blocks hand on what they computed, and the model's loss is float32
+    bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, args.reduce_dtype))
     trainer = RecipeTrainer(
         run,
         model=model,
