@@ -301,6 +301,12 @@ def test_bf16_is_compute_only_and_the_loss_stays_float32(tmp_path: Path, single:
     assert len({loss * 32 % 1 for loss in run.metrics().loss}) > 10  # a bf16 loss near 6 moves in steps of 1/32
 
 
+def changed(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every Python that is started from now on runs `code` first."""
+    (folder / "sitecustomize.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+
+
 # Liger's fused LM head and loss: the head is never called, its weight is multiplied in the types that are there
 FUSED_HEAD = """
 import torch
@@ -329,8 +335,7 @@ def test_a_fused_head_gets_hidden_states_in_the_type_of_its_weight(
         return one_node(folder, "train_fsdp_single_node", "--bf16")
 
     called = run(tmp_path / "called")
-    (tmp_path / "sitecustomize.py").write_text(FUSED_HEAD)
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    changed(FUSED_HEAD, tmp_path, monkeypatch)
     fused = run(tmp_path / "fused")
     assert set(fused.codes) == {0}, fused.output
     assert fused.metrics().loss == pytest.approx(called.metrics().loss, abs=BF16_GAP)

@@ -277,9 +277,6 @@ class Run:
             ),
             results.RankResult,
         )
-        with self.watch.patience((args.profiled_steps + 1) * args.timeout_s):
-            # last: the model goes on learning
-            communicated = communication.measure(trainer, self.resolved, self.predicted.shape)
         if group.RANK == 0:
             metrics = results.train_metrics(
                 self.resolved,
@@ -294,7 +291,6 @@ class Run:
                 checkpoint=checkpoint_times,
                 checkpoint_room=checkpoints.room.model_copy(update=self.stop.fields()),
                 resumed=checkpoints.resumed(),
-                communicated=communicated,
             )
             write_record(args.run_dir / "metrics.json", metrics)
             say(
@@ -302,6 +298,13 @@ class Run:
                 f"step p50 {metrics.step_time_s.p50 * 1000:.1f} ms, "
                 f"loss {losses[0]:.4f} -> {losses[-1]:.4f} in {len(losses)} steps"
             )
+        # last, when the record is written: these steps may fail, and the model goes on learning in them
+        patience_s = (args.profiled_steps + 1) * args.timeout_s
+        with self.watch.patience(patience_s), group.patience(patience_s, args.timeout_s):
+            measured = communication.measure(trainer, self.resolved, self.predicted.shape)
+        if group.RANK == 0:
+            metrics = metrics.model_copy(update=communication.fields(*measured))
+            write_record(args.run_dir / "metrics.json", metrics, replace=True)
         return len(losses)
 
     def _observed(self) -> ObservedStrategy:
