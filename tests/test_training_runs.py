@@ -307,6 +307,31 @@ def changed(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHONPATH", str(folder))
 
 
+# what TrainingArguments count where a node with eight GPUs shows all of them to one process
+EIGHT_IN_SIGHT = """
+import functools
+from transformers import TrainingArguments
+
+setup = TrainingArguments._setup_devices.func
+
+def _setup_devices(self):
+    device = setup(self)
+    self._n_gpu = 8
+    return device
+
+TrainingArguments._setup_devices = functools.cached_property(_setup_devices)
+TrainingArguments._setup_devices.__set_name__(TrainingArguments, "_setup_devices")
+"""
+
+
+def test_one_process_takes_one_gpu_of_those_in_sight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainer would wrap the model in DataParallel. The benchmarks start this program without a launcher."""
+    changed(EIGHT_IN_SIGHT, tmp_path, monkeypatch)
+    run = one_node(tmp_path / "run", "train_single_gpu", launcher=[sys.executable])
+    assert run.codes == [0], run.output
+    assert run.metrics().observed.kind == "single"
+
+
 # Liger's fused LM head and loss: the head is never called, its weight is multiplied in the types that are there
 FUSED_HEAD = """
 import torch

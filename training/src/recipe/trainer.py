@@ -46,6 +46,8 @@ class RecipeTrainer(Trainer):
         self.run, self.checkpoints, self.clock = run, run.checkpoints, run.clock
         self.fsdp_precision, self.fsdp_offload = mixed_precision, offload
         self.trajectory = run.checkpoints.trajectory
+        # a rank has one GPU: with several in sight of one process Trainer would wrap the model in DataParallel
+        kwargs["args"]._n_gpu = min(1, kwargs["args"].n_gpu)
         super().__init__(callbacks=run.callbacks(), data_collator=torch.utils.data.default_collate, **kwargs)
 
     def create_accelerator_and_postprocess(self) -> None:
