@@ -114,13 +114,14 @@ def test_a_resumed_training_does_not_wait_for_its_copies_either() -> None:
     assert len(list(shortened)) == 2
 
 
-def model_of(layers: int) -> Any:
+def model_of(layers: int, **changes: int) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = json.loads((ROOT / "training/models/tiny.json").read_text()) | {
         "num_hidden_layers": layers,
         "use_cache": False,
+        **changes,
     }
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).train()
@@ -161,6 +162,35 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
         each("on_train_end", 3)
         torch._dynamo.reset()
     assert first_step.forwards == [accumulation] * layers
+
+
+def test_under_ddp_a_block_is_compiled_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DDP's optimizer would cut it at buckets of gradients, and what is cut apart is not fused."""
+    import torch
+    import torch.distributed as dist
+    from recipe import fast
+
+    graphs: list[torch.fx.GraphModule] = []
+
+    def counted(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    compiling = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **options: compiling(self, backend=counted, **options))
+    torch._dynamo.reset()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with torch._dynamo.config.patch(optimize_ddp=torch._dynamo.config.optimize_ddp):  # to put it back
+            model = model_of(layers=2, intermediate_size=8192)  # a matrix has 2 MiB
+            model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
+            fast.CompileBlocks().on_step_end(None, None, None, model=model)
+            ids = torch.zeros(1, 32, dtype=torch.long)
+            model(input_ids=ids, labels=ids).loss.backward()
+    finally:
+        dist.destroy_process_group()
+        torch._dynamo.reset()
+    assert len(graphs) == 1
 
 
 def test_norms_on_the_host_and_losses_on_the_device_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:

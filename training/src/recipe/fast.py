@@ -204,6 +204,9 @@ class CompileBlocks(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:
         if not self.compiled:
             self.compiled = True
+            # else DDP's part of Dynamo cuts each block at the buckets of its gradients, and little is fused: blocks are
+            # small enough for the reduction to begin in time
+            torch._dynamo.config.optimize_ddp = False
             for block in decoder_layers(model):
                 block.compile(dynamic=False)
 
