@@ -332,6 +332,25 @@ def test_one_process_takes_one_gpu_of_those_in_sight(tmp_path: Path, monkeypatch
     assert run.metrics().observed.kind == "single"
 
 
+BUFFERS_ARE_SENT = """
+from torch.nn.parallel import DistributedDataParallel
+
+def _sync_buffers(self):
+    raise AssertionError("buffers were broadcast before a forward pass")
+
+DistributedDataParallel._sync_buffers = _sync_buffers
+"""
+
+
+@pytest.mark.parametrize("program", ["train_ddp_single_node", BARE_LOOP])
+def test_ddp_sends_gradients_and_no_buffers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Rotary tables are the same on all ranks for ever, and ranks would wait for one another before each step."""
+    changed(BUFFERS_ARE_SENT, tmp_path, monkeypatch)
+    options = ("--strategy", "ddp") if program == BARE_LOOP else ()
+    run = one_node(tmp_path / "run", program, *options)
+    assert run.codes == [0], run.output
+
+
 # Liger's fused LM head and loss: the head is never called, its weight is multiplied in the types that are there
 FUSED_HEAD = """
 import torch

@@ -56,6 +56,11 @@ PLAIN: tuple[tuple[str, dict[str, Any], str], ...] = (
         "under DDP the default walks the graph in every step",
     ),
     (
+        "no broadcast of buffers",
+        {"ddp_broadcast_buffers": False},
+        "under DDP the default sends rank 0's before each step, and they are constants; all ranks wait for it",
+    ),
+    (
         NO_COUNT,
         {"average_tokens_across_devices": False},
         "the count is a collective for which all ranks wait before each step; packed rows have equally many on each",
