@@ -303,6 +303,7 @@ def test_bf16_is_compute_only_and_the_loss_stays_float32(tmp_path: Path, single:
 
 def changed(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every Python that is started from now on runs `code` first."""
+    warm_python.python()  # not the server, which stays for other tests
     (folder / "sitecustomize.py").write_text(code)
     monkeypatch.setenv("PYTHONPATH", str(folder))
 

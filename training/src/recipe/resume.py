@@ -107,10 +107,17 @@ class Checkpoints(TrainerCallback):
         shards = job_of(self.resolved).shards
         self.size = checkpoint_room.size_of(model, shards, len(self.hosts), args.global_batch)
         largest = self.size.bytes(self.rehearse_at)
-        if self.rehearse_at and not args.save_steps and largest > args.rehearse_at_most * GIB:
+        floor, patience_s = checkpoint_room.ALONE_BYTES_PER_S, args.checkpoint_timeout_s
+        limit = (
+            f"--rehearse-at-most {args.rehearse_at_most} GiB"
+            if largest > args.rehearse_at_most * GIB
+            else f"can be read in --checkpoint-timeout {patience_s} s at {floor / 1e9:g} GB/s"
+            if largest > patience_s * floor
+            else None
+        )
+        if self.rehearse_at and not args.save_steps and limit is not None:
             self.not_rehearsed = (
-                f"not rehearsed: its checkpoint would take {checkpoint_room.in_words(largest)}, more than "
-                f"--rehearse-at-most {args.rehearse_at_most} GiB"
+                f"not rehearsed: its checkpoint would take {checkpoint_room.in_words(largest)}, more than {limit}"
             )
             self.rehearse_at = 0
             self._not_judged(self.not_rehearsed, "intact", "resumable")
