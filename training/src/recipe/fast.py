@@ -17,6 +17,7 @@ import os
 import shutil
 import sys
 import sysconfig
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,8 @@ def choose(args: Args) -> tuple[Args, list[Tuning]]:
     plain = [*(Tuning(what=what, on=True, why=why) for what, _, why in _plain(args)), NO_LOOK]
     if args.recipe == "plain":
         return args, plain
+    # of the node, as Inductor's is by default: ~/.triton, where Liger's kernels would go, is one folder for all ranks
+    os.environ.setdefault("TRITON_CACHE_DIR", f"{tempfile.gettempdir()}/triton-{os.getuid()}")
     attention, why_attention = _attention(args)
     workers = max(args.dataloader_workers, WORKERS) if group.CUDA else args.dataloader_workers
     compiled = _compile()
