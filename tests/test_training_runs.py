@@ -475,6 +475,12 @@ def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path: Path) -> None:
     assert "step 1/" not in run.output
 
 
+@pytest.mark.parametrize("attention", ["flash_attention_2", "flash_attention_3"])
+def test_an_attention_that_is_not_installed_is_refused_in_one_line(tmp_path: Path, attention: str) -> None:
+    run = one_node(tmp_path / "run", "train_ddp_single_node", "--attention", attention)
+    require_refused(run, f"--attention {attention}: ")
+
+
 def test_a_model_that_cannot_fit_is_refused_by_every_rank_before_it_is_made(tmp_path: Path) -> None:
     run = one_node(tmp_path / "refused", "train_fsdp_single_node", "--model", "llama3-70b")
     require_refused(run, "llama3-70b as fsdp on 2 rank(s): expected room for 1")
