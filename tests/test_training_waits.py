@@ -143,7 +143,7 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
     model = model_of(layers)
     first_step, clock = observed_strategy.FirstStep(lambda: None), meter.Meter(lambda step: None)
     clock.time_blocks(model)
-    callbacks = [first_step, clock, *fast.callbacks([Tuning(what=fast.COMPILE, on=True, why="")])]
+    callbacks = [first_step, clock, *fast.callbacks([Tuning(what=fast.COMPILE, on=True, why="")], 60)]
     ids = torch.zeros(1, 32, dtype=torch.long)
 
     def each(event: str, step: int) -> None:
@@ -162,6 +162,21 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
         each("on_train_end", 3)
         torch._dynamo.reset()
     assert first_step.forwards == [accumulation] * layers
+
+
+def test_ranks_wait_longer_for_one_another_in_the_step_that_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One node with a cold cache took two minutes; --timeout is one by default."""
+    from recipe import fast
+
+    timeouts: list[int] = []
+    monkeypatch.setattr(fast.group, "set_timeouts", timeouts.append)
+    monkeypatch.setattr(fast, "decoder_layers", lambda model: [])
+    callback, after = fast.CompileBlocks(60), []
+    for _ in range(4):
+        callback.on_step_end(None, None, None, model=None)
+        after.append(timeouts[-1])
+    assert after == [600, 60, 60, 60]
+    assert len(timeouts) == 2
 
 
 def test_under_ddp_a_block_is_compiled_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +199,7 @@ def test_under_ddp_a_block_is_compiled_as_one_graph(monkeypatch: pytest.MonkeyPa
         with torch._dynamo.config.patch(optimize_ddp=torch._dynamo.config.optimize_ddp):  # to put it back
             model = model_of(layers=2, intermediate_size=8192)  # a matrix has 2 MiB
             model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
-            fast.CompileBlocks().on_step_end(None, None, None, model=model)
+            fast.CompileBlocks(60).on_step_end(None, None, None, model=model)
             ids = torch.zeros(1, 32, dtype=torch.long)
             model(input_ids=ids, labels=ids).loss.backward()
     finally:

@@ -22,6 +22,7 @@ from recipe.rank import WORLD, complain, node_name, patience_s
 MODELS = TRAINING / "models"
 REPORTERS = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",)}  # packages, one of which it needs
 FAST_WARMUP = 2  # steps: the first, which is observed, and the one that compiles
+SLOW = 10  # so many times --timeout may these steps take
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from bringup.records import Tuning
 from transformers import TrainerCallback
 
 from recipe import group
-from recipe.arguments import Args
+from recipe.arguments import FAST_WARMUP, SLOW, Args
 from recipe.observed_strategy import decoder_layers
 
 WORKERS = 4
@@ -206,12 +206,17 @@ class CompileBlocks(TrainerCallback):
     block anew, up to its limit of eight, and then leave all of them uncompiled for good.
     """
 
-    def __init__(self) -> None:
-        self.compiled = False
+    def __init__(self, timeout_s: int) -> None:
+        self.timeout_s = timeout_s
+        self.steps = 0  # that ended
 
     def on_step_end(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:
-        if not self.compiled:
-            self.compiled = True
+        self.steps += 1
+        if self.steps == FAST_WARMUP:  # all ranks have compiled
+            group.set_timeouts(self.timeout_s)
+        if self.steps == 1:
+            # a rank with a cold cache or a slow disk compiles for minutes, and the others wait for it in a collective
+            group.set_timeouts(SLOW * self.timeout_s)
             # else DDP's part of Dynamo cuts each block at the buckets of its gradients, and little is fused: blocks are
             # small enough for the reduction to begin in time
             torch._dynamo.config.optimize_ddp = False
@@ -235,6 +240,9 @@ class QuietGc(TrainerCallback):
         gc.enable()
 
 
-def callbacks(tuning: list[Tuning]) -> list[TrainerCallback]:
+def callbacks(tuning: list[Tuning], timeout_s: int) -> list[TrainerCallback]:
     """After observed_strategy.FirstStep in the trainer's list: it has to have let go of the blocks."""
-    return [*([CompileBlocks()] if on(tuning, COMPILE) else []), *([QuietGc()] if on(tuning, QUIET_GC) else [])]
+    return [
+        *([CompileBlocks(timeout_s)] if on(tuning, COMPILE) else []),
+        *([QuietGc()] if on(tuning, QUIET_GC) else []),
+    ]

@@ -187,7 +187,7 @@ class Run:
     def callbacks(self) -> list[TrainerCallback]:
         """What watches the training, in this order. Checkpoints are written by one of them."""
         watching = [self.first_step, self.watch, self.clock, self.states, self.finite_check]
-        return [*watching, self.checkpoints, self.stop, *fast.callbacks(self.tuning)]
+        return [*watching, self.checkpoints, self.stop, *fast.callbacks(self.tuning, self.args.timeout_s)]
 
     def common_arguments(self) -> dict[str, Any]:
         """The TrainingArguments that all programs share: what is trained, and what Trainer leaves alone."""
