@@ -162,6 +162,26 @@ def test_a_nan_is_noticed_at_the_next_look_and_not_before() -> None:
         check.on_step_end(None, state, None)
 
 
+def test_what_micro_steps_leave_is_one_tensor_a_step() -> None:
+    """A tensor of four bytes takes 512 of a GPU's memory, until the training ends or writes a checkpoint."""
+    import torch
+    from recipe import trajectory
+
+    so_far, micro_steps = trajectory.Trajectory(), 64
+    for step in range(1, 6):
+        for micro_step in range(micro_steps):
+            so_far.add_batch(torch.tensor([micro_step, micro_step]), torch.tensor(step))
+            so_far.add_loss(torch.tensor(float(step) / micro_steps))
+        so_far.add_norm(torch.tensor(2.0 * step))
+    losses, norms = so_far.recent(2)
+    assert (losses.tolist(), [norm.item() for norm in norms]) == ([4.0, 5.0], [8.0, 10.0])
+    assert sum(len(kept) for kept in vars(so_far).values() if isinstance(kept, list)) == 4 * 5
+    so_far.settle()
+    assert (so_far.loss, so_far.grad_norm) == ([1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 4.0, 6.0, 8.0, 10.0])
+    assert so_far.padding == [micro_steps * step for step in range(1, 6)]
+    assert so_far.rows == [row for row in range(micro_steps) for _ in range(2)] * 5
+
+
 def test_kernels_are_compiled_into_a_folder_of_the_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Not into the home, which a cluster shares: all ranks would compile into it at once."""
     from recipe import fast

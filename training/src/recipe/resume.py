@@ -52,7 +52,7 @@ class Checkpoints(TrainerCallback):
             name: value for name, value in resolved.model_dump(mode="json").items() if name not in RunArgs.STRATEGY
         }
         self.root = self.rehearsal_root = self._root(args.run_dir.resolve())
-        self.trajectory = Trajectory(resolved.gradient_accumulation)
+        self.trajectory = Trajectory()
         self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
         self.not_rehearsed: str | None = None  # why not, where it was wanted
         self.begins_at: WholeCheckpoint | None = None
