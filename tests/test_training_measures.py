@@ -210,7 +210,7 @@ def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
     assert fast.choose(stock) == (stock, [])
     assert (fast.trainer_arguments(stock, []), fast.callbacks([], 60)) == ({"disable_tqdm": False}, [])
     plain, changed = fast.choose(Args(**fields | {"recipe": "plain"}))
-    assert [part.what for part in changed] == [*(what for what, _, _ in fast.PLAIN), fast.NO_LOOK.what]
+    assert [part.what for part in changed] == [*(what for what, _, _ in fast.PLAIN), fast.NO_LOOK]
     assert fast.callbacks(changed, 60) == []
     assert fast.trainer_arguments(plain, changed)["logging_nan_inf_filter"] is False
     args, tuning = fast.choose(Args(**fields | {"recipe": "fast"}))

@@ -84,22 +84,46 @@ def test_what_is_replaced_in_the_libraries_is_there_again_afterwards() -> None:
     assert (masking_utils.find_packed_sequence_indices, modeling_flash_attention_utils._is_packed_sequence) == before
 
 
-def test_names_that_another_version_does_not_have_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe import no_device_waits
+def test_a_name_that_another_version_does_not_have_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its wait is back in every step, so the record must not claim that it is gone."""
+    from recipe import fast, no_device_waits
+    from recipe.arguments import Args
     from transformers import masking_utils
 
-    monkeypatch.setattr(
-        no_device_waits,
-        "REPLACED",
-        (
-            ("transformers.no_such_module", "f", no_device_waits._copies_as_before),
-            ("transformers.masking_utils", "no_such_name", no_device_waits._copies_as_before),
-            *no_device_waits.REPLACED[:1],
-        ),
-    )
+    plain = Args(**dict.fromkeys(Args.__dataclass_fields__) | {"recipe": "plain", "packing": True})
+    assert fast.on(fast.choose(plain)[1], fast.NO_LOOK)
+    monkeypatch.delattr(masking_utils, "find_packed_sequence_indices")
     with no_device_waits.without_waits():
-        assert not hasattr(masking_utils, "no_such_name")
-        assert masking_utils.find_packed_sequence_indices("positions") is None
+        assert not hasattr(masking_utils, "find_packed_sequence_indices")
+    (look,) = [part for part in fast.choose(plain)[1] if part.what == fast.NO_LOOK]
+    assert (look.on, "transformers.masking_utils.find_packed_sequence_indices" in look.why) == (False, True)
+
+
+def test_a_method_of_trainer_that_another_version_renamed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe's own would never be called: a resumed run began at random weights, and was recorded as resumed."""
+    import transformers
+    from recipe.strategy import Refused
+    from recipe.trainer import RecipeTrainer
+
+    monkeypatch.delattr(transformers.Trainer, "_load_optimizer_and_scheduler")
+    run: Any = None
+    with pytest.raises(Refused, match=r"has no Trainer\._load_optimizer_and_scheduler, which the recipe overrides"):
+        RecipeTrainer(run, model=None)
+
+
+def test_a_training_that_was_not_given_its_checkpoint_does_not_begin() -> None:
+    from recipe import resume
+    from recipe.strategy import Refused
+
+    record = SimpleNamespace(step=6)
+    checkpoints: Any = SimpleNamespace(
+        begins_at=SimpleNamespace(folder="step-6", record=record), reads=[(1, None)], random=None
+    )
+    begin = resume.Checkpoints.on_step_begin
+    begin(checkpoints, None, None, None)
+    for lost in ({"reads": []}, {"random": {"torch": None}}):
+        with pytest.raises(Refused, match="expected the state after step 6 from step-6"):
+            begin(SimpleNamespace(**vars(checkpoints) | lost), None, None, None)
 
 
 def test_a_resumed_training_does_not_wait_for_its_copies_either() -> None:

@@ -26,7 +26,7 @@ import torch
 from bringup.records import Tuning
 from transformers import TrainerCallback
 
-from recipe import group
+from recipe import group, no_device_waits
 from recipe.arguments import FAST_WARMUP, SLOW, Args
 from recipe.observed_strategy import decoder_layers
 
@@ -67,18 +67,14 @@ PLAIN: tuple[tuple[str, dict[str, Any], str], ...] = (
         "the count is a collective for which all ranks wait before each step; packed rows have equally many on each",
     ),
 )
-NO_LOOK = Tuning(
-    what="no look at position ids",
-    on=True,
-    why="in every forward pass transformers asks the device whether a row holds several sequences; here none does",
-)
+NO_LOOK = "no look at position ids"
 
 
 def choose(args: Args) -> tuple[Args, list[Tuning]]:
     """(the arguments as they will be used, what was chosen against stock and why)."""
     if args.recipe == "stock":
         return args, []
-    plain = [*(Tuning(what=what, on=True, why=why) for what, _, why in _plain(args)), NO_LOOK]
+    plain = [*(Tuning(what=what, on=True, why=why) for what, _, why in _plain(args)), _no_look()]
     if args.recipe == "plain":
         return args, plain
     # of the node, as Inductor's is by default: ~/.triton, where Liger's kernels would go, is one folder for all ranks
@@ -112,6 +108,14 @@ def _plain(args: Args) -> list[tuple[str, dict[str, Any], str]]:
     """The changes of PLAIN that go with --report-to, which needs Trainer's logging, and with rows that have padding."""
     kept = {NO_LOGGING: bool(args.report_to), NO_COUNT: not args.packing}
     return [change for change in PLAIN if not kept.get(change[0], False)]
+
+
+def _no_look() -> Tuning:
+    lacking = no_device_waits.lacking()
+    if lacking:
+        return Tuning(what=NO_LOOK, on=False, why=f"its wait stays: {', '.join(lacking)} is not in this version")
+    why = "in every forward pass transformers asks the device whether a row holds several sequences; here none does"
+    return Tuning(what=NO_LOOK, on=True, why=why)
 
 
 def _compile() -> Tuning:

@@ -274,6 +274,14 @@ class Checkpoints(TrainerCallback):
             passed_over=self.begins_at.passed_over,
         )
 
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """By now Trainer has called load() and put_random_state(), through names that another version may change."""
+        if self.begins_at is not None and (not self.reads or self.random is not None):
+            raise Refused(
+                f"expected the state after step {self.begins_at.record.step} from {self.begins_at.folder}, observed "
+                "that Trainer did not ask for it: another version of transformers?"
+            )
+
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == self.rehearse_at:
             control.should_save = True

@@ -45,7 +45,7 @@ from recipe import (
 from recipe.arguments import Args
 from recipe.data import Rows
 from recipe.finite import FiniteCheck
-from recipe.model_states import ModelStates, memory_by_part
+from recipe.model_states import ModelStates, checksum, memory_by_part
 from recipe.no_device_waits import without_waits
 from recipe.rank import RankFacts, one_line, raised, say
 from recipe.resume import Checkpoints
@@ -270,7 +270,7 @@ class Run:
                     self.load_s,
                     step_times_s[0],
                 ),
-                checksum=trainer.parameter_checksum(),
+                checksum=checksum(trainer.model_wrapped),
                 steps_unix_s=clock.steps_unix_s(),
                 rows=checkpoints.trajectory.rows,
                 padding=checkpoints.trajectory.padding,
