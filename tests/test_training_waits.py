@@ -244,6 +244,22 @@ def test_norms_on_the_host_and_losses_on_the_device_are_looked_at_together(monke
         check.on_step_end(None, SimpleNamespace(global_step=finite.CHECK_EVERY), None)
 
 
+@pytest.mark.parametrize(("capability", "bf16"), [((7, 0), False), ((7, 5), False), ((8, 0), True), ((9, 0), True)])
+def test_bfloat16_that_a_gpu_would_emulate_is_not_the_default(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], bf16: bool
+) -> None:
+    """A V100 has none: torch computes it in float32, slower than float32 itself."""
+    import torch
+    from recipe import group
+
+    monkeypatch.setattr(group, "CUDA", True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    major, minor = capability
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=major, minor=minor))
+    assert group.has_bf16() is bf16
+
+
 def averages(ranks: int) -> set[float]:
     """Averages of 1..ranks as NCCL computes them, a float32 of 1/ranks times each, for rings that begin at any rank."""
     import torch

@@ -42,7 +42,7 @@ def main() -> None:
     from recipe.strategy import Expected
 
     group.start(args.start_s)
-    bf16 = group.CUDA if args.bf16 is None else args.bf16
+    bf16 = group.has_bf16() if args.bf16 is None else args.bf16
     hosts = group.gather(node_name())
     expected = Expected(options.strategy)
     resolved = results.run_args(args, expected, hosts, bf16, [])

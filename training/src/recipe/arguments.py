@@ -46,7 +46,7 @@ class Args:
     warmup_steps: int  # measured, but left out of the steady window
     learning_rate: float
     seed: int
-    bf16: bool | None  # None: bfloat16 on a GPU, float32 on a CPU
+    bf16: bool | None  # None: bfloat16 where the GPU computes in it, else float32
     reduce_dtype: str
     reshard_after_forward: bool
     shard_size: int | None  # ranks of an HSDP shard group; None: those of a node
@@ -244,7 +244,7 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
     add(
         "--bf16",
         action=argparse.BooleanOptionalAction,
-        help="bfloat16 compute over float32 master weights (default: on a GPU yes, on a CPU no)",
+        help="bfloat16 compute over float32 master weights (default: on GPUs from Ampere on, which compute in it)",
     )
     add(
         "--reduce-dtype",

@@ -154,6 +154,11 @@ def is_average(value: float, ranks: int) -> bool:
     return math.isclose(value, (ranks + 1) / 2, rel_tol=AVERAGE_TOLERANCE)
 
 
+def has_bf16() -> bool:
+    """Whether the GPU of every rank computes in bfloat16: torch emulates it on those before Ampere. A collective."""
+    return all(gather(CUDA and torch.cuda.is_bf16_supported(including_emulation=False)))
+
+
 def gather(value: T, kind: Any = Any) -> list[T]:
     """One value per rank, index = rank, on every rank. For small values, outside timed windows.
 

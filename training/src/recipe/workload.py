@@ -110,7 +110,6 @@ class Run:
         Raises Refused where the ranks or hosts are not those that the strategy needs.
         """
         args, facts = self.args, self.facts
-        self.bf16 = group.CUDA if args.bf16 is None else args.bf16
         begun = time.perf_counter()
         group.record_flight(args.run_dir / "raw")
         try:
@@ -138,9 +137,12 @@ class Run:
                 "and MASTER_PORT?",
                 ("train.world_size", members, "count"),
             )
+        self.bf16 = group.has_bf16() if args.bf16 is None else args.bf16
         # refused only now that there is a group: torchrun ends rank 0 before it says why when another rank ends first
         if args.reduce_dtype == "bfloat16" and not self.bf16:
-            raise Refused("--reduce-dtype bfloat16 needs --bf16, which is off by default on a CPU")
+            raise Refused(
+                "--reduce-dtype bfloat16 needs --bf16, which is off by default on a CPU and on GPUs before Ampere"
+            )
         accelerated.refuse_what_is_ignored(args, self.expected, self.bf16, group.WORLD, group.LOCAL_WORLD)
         group.require_average()
         self.hosts = group.gather(node_name())
