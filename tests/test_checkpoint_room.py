@@ -227,6 +227,18 @@ def test_a_training_whose_checkpoints_do_not_fit_is_refused_before_its_first_ste
     assert "step 1/6" not in run.output
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
+def test_rows_that_do_not_fit_are_refused_before_they_are_made(tmp_path: Path) -> None:
+    """A file that is mapped into memory and outgrows its filesystem ends the process with SIGBUS, without a word."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = ("unshare", "-m", "bash", "-c", f'mount -t tmpfs -o size=1m tmpfs "{small}" && exec "$0" "$@"')
+    run = one_process(
+        tmp_path / "run", "--sequence-length", "4096", "--global-batch", "16", "--data-cache", str(small), under=mounted
+    )
+    assert f"{small} cannot hold the tokenised rows (96 x 4096 x 4 bytes): No space left on device" in refusal(run)
+
+
 def test_a_rehearsal_writes_to_the_scratch_folder_and_leaves_nothing_there(tmp_path: Path) -> None:
     from test_training_runs import launch
 
