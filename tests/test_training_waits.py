@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from loops import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "training" / "src"
@@ -258,28 +257,6 @@ def test_bfloat16_that_a_gpu_would_emulate_is_not_the_default(
     major, minor = capability
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=major, minor=minor))
     assert group.has_bf16() is bf16
-
-
-def averages(ranks: int) -> set[float]:
-    """Averages of 1..ranks as NCCL computes them, a float32 of 1/ranks times each, for rings that begin at any rank."""
-    import torch
-
-    share = torch.tensor(1 / ranks, dtype=torch.float32)
-    parts = [torch.tensor(float(rank)) * share for rank in range(1, ranks + 1)]
-    return {sum(parts[first:] + parts[:first], start=torch.zeros(())).item() for first in range(ranks)}
-
-
-@for_each("ranks", [2, 3, 6, 7, 12, 24, 96])
-def test_an_average_may_be_rounded_as_nccl_rounds_it_and_a_sum_is_none(ranks: int) -> None:
-    from recipe import group
-
-    assert all(group.is_average(average, ranks) for average in averages(ranks))
-    assert not group.is_average(ranks * (ranks + 1) / 2, ranks)
-    assert not group.is_average(math.nan, ranks)
-
-
-def test_six_ranks_do_round() -> None:
-    assert averages(6) > {3.5}
 
 
 def test_the_flight_recorder_is_set_by_the_names_that_this_torch_does_not_call_deprecated(
