@@ -179,9 +179,17 @@ def test_a_full_folder_is_said_with_what_was_predicted_and_what_is_free(
     assert checkpoint_room.of_full("Input/output error", tmp_path, known) == "Input/output error"
 
 
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ({"rehearse_at_most": 11}, "--rehearse-at-most 11 GiB"),
+        ({"checkpoint_timeout_s": 119}, "can be read in --checkpoint-timeout 119 s at 0.1 GB/s"),
+    ],
+)
 def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limits: dict[str, int], why: str
 ) -> None:
+    """Storage that reads as slowly as the profile allows is healthy, and no reason to run into a timeout."""
     import io
 
     import torch
@@ -190,7 +198,8 @@ def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
 
     monkeypatch.setattr(resume, "job_of", lambda resolved: SimpleNamespace(shards=1))
     screen = io.StringIO()
-    options = {"rehearse_resume": True, "rehearse_at_most": 11, "save_steps": 0, "keep_checkpoints": 2, "steps": 12}
+    limits = {"rehearse_at_most": 160, "checkpoint_timeout_s": 1800} | limits
+    options = {"rehearse_resume": True, "save_steps": 0, "keep_checkpoints": 2, "steps": 12} | limits
     folders_of = {"run_dir": tmp_path, "checkpoint_dir": None, "rehearse_in": None, "resume": None}
     args: Any = SimpleNamespace(**folders_of, global_batch=8, **options)
     resolved: Any = SimpleNamespace(strategy="single", gradient_accumulation=1, model_dump=lambda mode: {})
@@ -200,7 +209,7 @@ def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
         checkpoints.require_room(torch.nn.Linear(1000, 10**6, bias=False))  # 12 GB
     assert checkpoints.rehearse_at == 0
     assert checkpoints.room.at_once == 0
-    assert screen.getvalue().count("its checkpoint would take 11.2 GiB, more than --rehearse-at-most 11 GiB") == 2
+    assert screen.getvalue().count(f"its checkpoint would take 11.2 GiB, more than {why}") == 2
     assert not (tmp_path / "checkpoints").exists()
     assert "not rehearsed" in str(checkpoints.times()[1])
 
@@ -216,6 +225,18 @@ def test_a_training_whose_checkpoints_do_not_fit_is_refused_before_its_first_ste
     assert "(predicted, 2 at a time)" in message
     assert "observed 4.0 MiB free on n0 (by filesystem)" in message
     assert "step 1/6" not in run.output
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
+def test_rows_that_do_not_fit_are_refused_before_they_are_made(tmp_path: Path) -> None:
+    """A file that is mapped into memory and outgrows its filesystem ends the process with SIGBUS, without a word."""
+    small = tmp_path / "small"
+    small.mkdir()
+    mounted = ("unshare", "-m", "bash", "-c", f'mount -t tmpfs -o size=1m tmpfs "{small}" && exec "$0" "$@"')
+    run = one_process(
+        tmp_path / "run", "--sequence-length", "4096", "--global-batch", "16", "--data-cache", str(small), under=mounted
+    )
+    assert f"{small} cannot hold the tokenised rows (96 x 4096 x 4 bytes): No space left on device" in refusal(run)
 
 
 def test_a_rehearsal_writes_to_the_scratch_folder_and_leaves_nothing_there(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import warm_python
 from bringup.records import Checkpoint, TrainMetrics, read_record
-from test_training_runs import SOURCE, STEPS, Finished, injected, one_node
+from test_training_runs import SOURCE, STEPS, Finished, changed, injected, one_node, two_nodes
 
 sys.path.append(str(SOURCE))
 sys.path.append(str(SOURCE.parents[1] / "infrastructure-validation" / "probes"))
@@ -254,6 +254,40 @@ def test_a_rehearsal_wipes_and_brings_back_everything_and_removes_its_checkpoint
     assert times.compared is not None
     assert times.compared > 2 * 150
     assert list((run.folder / "checkpoints").iterdir()) == []
+
+
+# each rank adds a line: how many elements it read from the files of a checkpoint
+READS_COUNTED = """
+import math, pathlib
+from torch.distributed.checkpoint import FileSystemReader
+
+read = FileSystemReader.read_data
+
+def read_data(self, plan, planner):
+    with (pathlib.Path(__file__).parent / "read").open("a") as stream:
+        stream.write(f"{sum(math.prod(item.lengths) for item in plan.items)}\\n")
+    return read(self, plan, planner)
+
+FileSystemReader.read_data = read_data
+"""
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "hsdp"])
+def test_a_checkpoint_is_read_once_however_many_replicas_there_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    """16 nodes that all read it whole would take longer than they are waited for."""
+    changed(READS_COUNTED, tmp_path, monkeypatch)
+    if strategy == "hsdp":
+        run = two_nodes(tmp_path / "run", 2, "train_fsdp_multi_node", "--hsdp")
+    else:
+        run = one_node(tmp_path / "run", f"train_{strategy}_single_node")
+    assert set(run.codes) == {0}, run.output
+    elements = [int(line) for line in (tmp_path / "read").read_text().split()]
+    assert sum(elements) == pytest.approx(3 * run.metrics().observed.parameters, rel=0.01)  # weights and two moments
+    times = run.metrics().checkpoint
+    assert times is not None
+    assert times.differing == 0
 
 
 def test_a_file_that_does_not_read_back_is_told_of_the_rank_that_wrote_it(tmp_path: Path) -> None:

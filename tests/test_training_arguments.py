@@ -53,7 +53,6 @@ def run_dir(tmp_path: Path) -> Path:
         (("--dataset", "alpaca"), "--dataset alpaca: expected generated"),
         (("--global-batch", "7"), "not divisible by 2 rank(s) x 1 accumulation step(s); the nearest that is: 8"),
         (("--rows-at-once", "3"), "not divisible by 2 rank(s) x 3 row(s) at once; the nearest that is: 6"),
-        (("--rows-at-once", "1", "--gradient-accumulation", "4"), "not allowed with argument"),
         (("--sync-each-batch",), "--sync-each-batch changes nothing here: a step of one micro-step reduces once"),
         (("--no-reshard-after-forward",), "under FSDP only"),
         (("--cpu-offload",), "under FSDP only"),
@@ -179,6 +178,9 @@ def test_an_unforeseen_error_still_leaves_its_reason(run_dir: Path) -> None:
         (8, ("--rows-at-once", "1"), 8, 1),
         (16, ("--rows-at-once", "2"), 2, 2),
         (16, ("--gradient-accumulation", "2"), 2, 2),
+        # a profile's workload, and the options of a job after it: the later counts
+        (16, ("--rows-at-once", "1", "--gradient-accumulation", "2"), 2, 2),
+        (16, ("--gradient-accumulation", "2", "--rows-at-once", "1"), 4, 1),
         (16, (), 1, 4),
     ],
 )

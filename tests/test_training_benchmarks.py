@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ sys.path.append(str(BENCHMARKS))
 
 import equality  # noqa: E402  # training/benchmarks is not a package
 import launched  # noqa: E402
+import overhead  # noqa: E402
 
 TRAINED = launched.Trained(tokens_per_s=100.0, fastest_step_s=0.1, loss=[6.0, 5.0], grad_norm=[2.0, 1.0], gpu=None)
 
@@ -62,3 +65,47 @@ def test_bfloat16_is_equal_with_and_without_trainer_under_fsdp(monkeypatch: pyte
     rows = [line for line in table.read_text().splitlines() if line.startswith("| bfloat16")]
     assert [row.split(" | ")[1:3] for row in rows] == [["fsdp", "the bare loop"], ["fsdp", "one GPU"]]
     assert " 0.0e+00 " in rows[0]  # the same kernels in the same order
+
+
+@pytest.mark.parametrize(
+    ("gpu", "options", "same"),
+    [
+        (None, [], False),
+        (None, ["--bf16"], True),
+        ("NVIDIA H100 80GB HBM3", [], True),
+        ("NVIDIA H100 80GB HBM3", ["--no-bf16"], False),
+    ],
+)
+def test_a_gpu_computes_in_bfloat16_without_being_asked(
+    monkeypatch: pytest.MonkeyPatch, gpu: str | None, options: list[str], same: bool
+) -> None:
+    """The limit of the losses follows what was computed in."""
+    monkeypatch.setattr(launched, "with_trainer", lambda *_: replace(TRAINED, gpu=gpu))
+    monkeypatch.setattr(launched, "bare", lambda *_: replace(TRAINED, loss=[6.01, 5.0]))
+    pairs = overhead.Pairs("single")
+    if same:
+        overhead.one_pair(pairs, options, 2)
+    else:
+        with pytest.raises(launched.ProgramFailed, match=r"0\.01 nats apart"):
+            overhead.one_pair(pairs, options, 2)
+
+
+def test_two_launchers_share_the_gpus_that_were_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    assert [launched.gpus_of_node(node, 2) for node in range(2)] == ["4,5", "6,7"]
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert [launched.gpus_of_node(node, 4) for node in range(2)] == ["0,1,2,3", "4,5,6,7"]
+
+
+def test_what_one_gpu_can_show_takes_one_of_the_eight_that_slurm_gave(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\necho "$CUDA_VISIBLE_DEVICES"\n')
+    python.chmod(0o755)
+    environment = os.environ | {
+        "PYTHON": str(python),
+        "CUDA_VISIBLE_DEVICES": "2,3,4,5",
+        "SINGLE_GPU_ARGS": "--steps 3",
+    }
+    script = [str(BENCHMARKS / "single_gpu.sh"), str(tmp_path / "out"), "matmul"]
+    subprocess.run(script, env=environment, check=True, capture_output=True)
+    assert (tmp_path / "out/matmul/stdout.txt").read_text() == "2\n"

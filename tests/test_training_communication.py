@@ -17,7 +17,7 @@ sys.path.append(str(ROOT / "training" / "src"))
 sys.path.append(str(ROOT / "infrastructure-validation" / "probes"))
 
 from recipe import communication  # noqa: E402
-from test_training_runs import Finished, one_node  # noqa: E402
+from test_training_runs import Finished, changed, one_node  # noqa: E402
 
 RECORDS = ROOT / "tests/fixtures/training"
 CPU, GPU = DeviceType.CPU, DeviceType.CUDA
@@ -83,7 +83,7 @@ def test_a_profiler_that_saw_no_collective_gives_a_reason_and_no_share_of_zero()
     args = read_record(RECORDS / "run_ddp_1node/run_args.json", RunArgs).model_copy(update={"profiled_steps": 3})
     busy = communication.read([event("gloo:all_reduce", 0, 100)], steps=3, seconds=1e-3, cuda=False)
     silent = communication.read([event("aten::mm", 0, 100)], steps=3, seconds=1e-3, cuda=False)
-    assert communication.of_all([busy, silent], args, None) == (
+    assert communication.of_all([busy, silent], 3, args, None) == (
         None,
         "torch.profiler saw no collective on 1 of 2 ranks, first rank 1",
     )
@@ -185,3 +185,34 @@ def test_profiled_steps_change_nothing_that_is_recorded_of_the_training(tmp_path
     assert len(ours.steps_unix_s or []) == len(theirs.steps_unix_s or []) == 6
     assert ours.communication is not None
     assert (theirs.communication, theirs.communication_reason) == (None, "no step was profiled (--profiled-steps 0)")
+
+
+# as on a GPU that is almost full: the profiler's buffers take what was left
+NO_ROOM_AFTERWARDS = """
+import torch
+from transformers import Trainer
+
+step = Trainer.training_step
+
+def training_step(self, *args):
+    if self.state.global_step == self.args.max_steps:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+    return step(self, *args)
+
+Trainer.training_step = training_step
+"""
+
+
+def test_a_training_that_is_done_has_its_record_when_a_profiled_step_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changed(NO_ROOM_AFTERWARDS, tmp_path, monkeypatch)
+    run = one_node(tmp_path / "run", "train_ddp_single_node")
+    assert run.codes == [1], run.output  # it is a fault all the same, and the rank names it
+    assert "OutOfMemoryError: CUDA out of memory" in run.value(0, "train.rank.error")
+    metrics = run.metrics()
+    assert metrics.steps_done == len(metrics.loss) == 6
+    assert metrics.communication is None
+    assert (
+        metrics.communication_reason == "the steps that are profiled after the training (--profiled-steps) did not end"
+    )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +162,45 @@ def test_a_nan_is_noticed_at_the_next_look_and_not_before() -> None:
         check.on_step_end(None, state, None)
 
 
+def test_what_micro_steps_leave_is_one_tensor_a_step() -> None:
+    """A tensor of four bytes takes 512 of a GPU's memory, until the training ends or writes a checkpoint."""
+    import torch
+    from recipe import trajectory
+
+    so_far, micro_steps = trajectory.Trajectory(), 64
+    for step in range(1, 6):
+        for micro_step in range(micro_steps):
+            so_far.add_batch(torch.tensor([micro_step, micro_step]), torch.tensor(step))
+            so_far.add_loss(torch.tensor(float(step) / micro_steps))
+        so_far.add_norm(torch.tensor(2.0 * step))
+    losses, norms = so_far.recent(2)
+    assert (losses.tolist(), [norm.item() for norm in norms]) == ([4.0, 5.0], [8.0, 10.0])
+    assert sum(len(kept) for kept in vars(so_far).values() if isinstance(kept, list)) == 4 * 5
+    so_far.settle()
+    assert (so_far.loss, so_far.grad_norm) == ([1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 4.0, 6.0, 8.0, 10.0])
+    assert so_far.padding == [micro_steps * step for step in range(1, 6)]
+    assert so_far.rows == [row for row in range(micro_steps) for _ in range(2)] * 5
+
+
+def test_kernels_are_compiled_into_a_folder_of_the_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Not into the home, which a cluster shares: all ranks would compile into it at once."""
+    from recipe import fast
+    from recipe.arguments import Args
+    from torch._inductor.runtime import cache_dir_utils
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    fields = dict.fromkeys(Args.__dataclass_fields__) | {"attention": "sdpa", "dataloader_workers": 0, "packing": True}
+    fast.choose(Args(**fields | {"recipe": "fast"}))
+    assert cache_dir_utils.cache_dir().startswith(f"{tmp_path}/")
+    assert cache_dir_utils.triton_cache_dir(0).startswith(f"{tmp_path}/")
+    assert os.environ["TRITON_CACHE_DIR"].startswith(f"{tmp_path}/")
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/local/mine")
+    fast.choose(Args(**fields | {"recipe": "fast"}))
+    assert os.environ["TRITON_CACHE_DIR"] == "/local/mine"
+
+
 def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
     from recipe import fast
     from recipe.arguments import Args
@@ -167,10 +208,10 @@ def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
     fields = dict.fromkeys(Args.__dataclass_fields__) | {"attention": "sdpa", "dataloader_workers": 0, "packing": True}
     stock = Args(**fields | {"recipe": "stock"})
     assert fast.choose(stock) == (stock, [])
-    assert (fast.trainer_arguments(stock, []), fast.callbacks([])) == ({"disable_tqdm": False}, [])
+    assert (fast.trainer_arguments(stock, []), fast.callbacks([], 60)) == ({"disable_tqdm": False}, [])
     plain, changed = fast.choose(Args(**fields | {"recipe": "plain"}))
-    assert [part.what for part in changed] == [*(what for what, _, _ in fast.PLAIN), fast.NO_LOOK.what]
-    assert fast.callbacks(changed) == []
+    assert [part.what for part in changed] == [*(what for what, _, _ in fast.PLAIN), fast.NO_LOOK]
+    assert fast.callbacks(changed, 60) == []
     assert fast.trainer_arguments(plain, changed)["logging_nan_inf_filter"] is False
     args, tuning = fast.choose(Args(**fields | {"recipe": "fast"}))
     assert tuning[: len(changed)] == changed

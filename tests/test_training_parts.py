@@ -367,7 +367,7 @@ def test_what_ranks_tell_each_other_comes_back_as_it_was() -> None:
         (rank, results.RankResult),
         (communication.Profiled(1.0, 0.1, 0.1, {"all_reduce": 0.1}, {"all_reduce": 2.0}), communication.Profiled | str),
         ("torch.profiler failed", communication.Profiled | str),
-        ((room.Need(1, 2**40, True), None, 7, "MemAvailable"), tuple[room.Need, int | None, int, str]),
+        ((room.Need(1, 2**40, True, 0), None, 7, "MemAvailable"), tuple[room.Need, int | None, int, str]),
         (folders.Left(1.5, "of 2 GiB", 7, "of 8", False), folders.Left | None),
         (("n0", {0, 2}), tuple[str, set[int]]),
         (((0, 1), 2**64 - 1), tuple[tuple[int, ...], int]),

@@ -301,6 +301,91 @@ def test_bf16_is_compute_only_and_the_loss_stays_float32(tmp_path: Path, single:
     assert len({loss * 32 % 1 for loss in run.metrics().loss}) > 10  # a bf16 loss near 6 moves in steps of 1/32
 
 
+def changed(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every Python that is started from now on runs `code` first."""
+    warm_python.python()  # not the server, which stays for other tests
+    (folder / "sitecustomize.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+
+
+# what TrainingArguments count where a node with eight GPUs shows all of them to one process
+EIGHT_IN_SIGHT = """
+import functools
+from transformers import TrainingArguments
+
+setup = TrainingArguments._setup_devices.func
+
+def _setup_devices(self):
+    device = setup(self)
+    self._n_gpu = 8
+    return device
+
+TrainingArguments._setup_devices = functools.cached_property(_setup_devices)
+TrainingArguments._setup_devices.__set_name__(TrainingArguments, "_setup_devices")
+"""
+
+
+def test_one_process_takes_one_gpu_of_those_in_sight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Trainer would wrap the model in DataParallel. The benchmarks start this program without a launcher."""
+    changed(EIGHT_IN_SIGHT, tmp_path, monkeypatch)
+    run = one_node(tmp_path / "run", "train_single_gpu", launcher=[sys.executable])
+    assert run.codes == [0], run.output
+    assert run.metrics().observed.kind == "single"
+
+
+BUFFERS_ARE_SENT = """
+from torch.nn.parallel import DistributedDataParallel
+
+def _sync_buffers(self):
+    raise AssertionError("buffers were broadcast before a forward pass")
+
+DistributedDataParallel._sync_buffers = _sync_buffers
+"""
+
+
+@pytest.mark.parametrize("program", ["train_ddp_single_node", BARE_LOOP])
+def test_ddp_sends_gradients_and_no_buffers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
+    """Rotary tables are the same on all ranks for ever, and ranks would wait for one another before each step."""
+    changed(BUFFERS_ARE_SENT, tmp_path, monkeypatch)
+    options = ("--strategy", "ddp") if program == BARE_LOOP else ()
+    run = one_node(tmp_path / "run", program, *options)
+    assert run.codes == [0], run.output
+
+
+# Liger's fused LM head and loss: the head is never called, its weight is multiplied in the types that are there
+FUSED_HEAD = """
+import torch
+from transformers.models.llama.modeling_llama import LlamaForCausalLM as Model
+from transformers.modeling_outputs import CausalLMOutputWithPast
+
+def forward(self, input_ids, labels, **kwargs):
+    hidden = self.model(input_ids=input_ids).last_hidden_state
+    logits = hidden[:, :-1] @ self.lm_head.weight.t()
+    loss = torch.nn.functional.cross_entropy(logits.float().flatten(0, 1), labels[:, 1:].flatten())
+    return CausalLMOutputWithPast(loss=loss)
+
+Model.forward = forward
+"""
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "hsdp"])
+def test_a_fused_head_gets_hidden_states_in_the_type_of_its_weight(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    """As `--recipe fast` trains with Liger on GPUs. It gives the losses of the head that is called."""
+
+    def run(folder: Path) -> Finished:
+        if strategy == "hsdp":
+            return two_nodes(folder, 2, "train_fsdp_multi_node", "--hsdp", "--bf16")
+        return one_node(folder, "train_fsdp_single_node", "--bf16")
+
+    called = run(tmp_path / "called")
+    changed(FUSED_HEAD, tmp_path, monkeypatch)
+    fused = run(tmp_path / "fused")
+    assert set(fused.codes) == {0}, fused.output
+    assert fused.metrics().loss == pytest.approx(called.metrics().loss, abs=BF16_GAP)
+
+
 def test_hsdp_shards_inside_a_node_and_replicates_across(hsdp: Finished, single: Finished) -> None:
     require_same_training(hsdp, single)
     observed = hsdp.metrics().observed
@@ -388,6 +473,12 @@ def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path: Path) -> None:
     require_refused(run, "expected fsdp, observed ddp (MULTI_CPU, LlamaForCausalLM, plain, no weights yet)")
     assert run.value(0, "train.strategy") == "ddp"
     assert "step 1/" not in run.output
+
+
+@pytest.mark.parametrize("attention", ["flash_attention_2", "flash_attention_3"])
+def test_an_attention_that_is_not_installed_is_refused_in_one_line(tmp_path: Path, attention: str) -> None:
+    run = one_node(tmp_path / "run", "train_ddp_single_node", "--attention", attention)
+    require_refused(run, f"--attention {attention}: ")
 
 
 def test_a_model_that_cannot_fit_is_refused_by_every_rank_before_it_is_made(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from bringup.records import RunArgs, read_record
+from loops import for_each
 from runs_for_tests import FIXTURES
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -364,6 +365,37 @@ def test_what_cannot_fit_is_refused_with_both_numbers(
     with pytest.raises(Refused, match=f"llama3-70b as .*{says}") as refused:
         room.require(needed, resolved, ["n0"])
     assert "\n" not in str(refused.value)
+
+
+@for_each(
+    ("changes", "advises"),
+    [
+        ({"strategy": "single"}, "give --rows-at-once 1, or give --activation-checkpointing, or take a smaller model"),
+        ({"strategy": "single", "per_device_batch": 1}, "give --activation-checkpointing, or take a smaller model"),
+        ({"strategy": "ddp"}, "give --rows-at-once 1, or give --activation-checkpointing, or take FSDP"),
+        ({"strategy": "fsdp"}, "give --rows-at-once 1, or give --activation-checkpointing, or give --cpu-offload, or"),
+    ],
+)
+def test_the_cheap_change_is_advised_first_where_it_can_be_enough(changes: dict[str, Any], advises: str) -> None:
+    from recipe import room
+
+    resolved = asked(**{"per_device_batch": 8, **changes})
+    assert room.advice(resolved, of_host=False, states_fit=True).startswith(advises)
+    assert "rows-at-once" not in room.advice(resolved, of_host=False, states_fit=False)
+
+
+def test_a_batch_that_is_too_large_for_one_rank_is_refused_with_the_number_of_rows(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from recipe import room, weights
+    from recipe.strategy import Refused
+
+    on_node(monkeypatch, device_gib=79.0, host_gib=500.0)
+    resolved = asked(model="tiny", strategy="single", nodes=1, ranks_per_node=1, per_device_batch=10**5)
+    tiny = weights.without_memory(arguments(ROOT / "training/models/tiny.json"))
+    needed = room.need(tiny, room.footprint(tiny, resolved), resolved, on_gpu=True, read_whole=False)
+    with pytest.raises(Refused, match=r"GiB free on n0 \(rank 0\): give --rows-at-once 1, or"):
+        room.require(needed, resolved, ["n0"])
 
 
 def test_all_ranks_of_a_node_share_its_memory(llama70b: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from loops import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "training" / "src"
@@ -84,22 +83,46 @@ def test_what_is_replaced_in_the_libraries_is_there_again_afterwards() -> None:
     assert (masking_utils.find_packed_sequence_indices, modeling_flash_attention_utils._is_packed_sequence) == before
 
 
-def test_names_that_another_version_does_not_have_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe import no_device_waits
+def test_a_name_that_another_version_does_not_have_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its wait is back in every step, so the record must not claim that it is gone."""
+    from recipe import fast, no_device_waits
+    from recipe.arguments import Args
     from transformers import masking_utils
 
-    monkeypatch.setattr(
-        no_device_waits,
-        "REPLACED",
-        (
-            ("transformers.no_such_module", "f", no_device_waits._copies_as_before),
-            ("transformers.masking_utils", "no_such_name", no_device_waits._copies_as_before),
-            *no_device_waits.REPLACED[:1],
-        ),
-    )
+    plain = Args(**dict.fromkeys(Args.__dataclass_fields__) | {"recipe": "plain", "packing": True})
+    assert fast.on(fast.choose(plain)[1], fast.NO_LOOK)
+    monkeypatch.delattr(masking_utils, "find_packed_sequence_indices")
     with no_device_waits.without_waits():
-        assert not hasattr(masking_utils, "no_such_name")
-        assert masking_utils.find_packed_sequence_indices("positions") is None
+        assert not hasattr(masking_utils, "find_packed_sequence_indices")
+    (look,) = [part for part in fast.choose(plain)[1] if part.what == fast.NO_LOOK]
+    assert (look.on, "transformers.masking_utils.find_packed_sequence_indices" in look.why) == (False, True)
+
+
+def test_a_method_of_trainer_that_another_version_renamed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The recipe's own would never be called: a resumed run began at random weights, and was recorded as resumed."""
+    import transformers
+    from recipe.strategy import Refused
+    from recipe.trainer import RecipeTrainer
+
+    monkeypatch.delattr(transformers.Trainer, "_load_optimizer_and_scheduler")
+    run: Any = None
+    with pytest.raises(Refused, match=r"has no Trainer\._load_optimizer_and_scheduler, which the recipe overrides"):
+        RecipeTrainer(run, model=None)
+
+
+def test_a_training_that_was_not_given_its_checkpoint_does_not_begin() -> None:
+    from recipe import resume
+    from recipe.strategy import Refused
+
+    record = SimpleNamespace(step=6)
+    checkpoints: Any = SimpleNamespace(
+        begins_at=SimpleNamespace(folder="step-6", record=record), reads=[(1, None)], random=None
+    )
+    begin = resume.Checkpoints.on_step_begin
+    begin(checkpoints, None, None, None)
+    for lost in ({"reads": []}, {"random": {"torch": None}}):
+        with pytest.raises(Refused, match="expected the state after step 6 from step-6"):
+            begin(SimpleNamespace(**vars(checkpoints) | lost), None, None, None)
 
 
 def test_a_resumed_training_does_not_wait_for_its_copies_either() -> None:
@@ -114,13 +137,14 @@ def test_a_resumed_training_does_not_wait_for_its_copies_either() -> None:
     assert len(list(shortened)) == 2
 
 
-def model_of(layers: int) -> Any:
+def model_of(layers: int, **changes: int) -> Any:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
     config = json.loads((ROOT / "training/models/tiny.json").read_text()) | {
         "num_hidden_layers": layers,
         "use_cache": False,
+        **changes,
     }
     torch.manual_seed(0)
     return AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).train()
@@ -142,7 +166,7 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
     model = model_of(layers)
     first_step, clock = observed_strategy.FirstStep(lambda: None), meter.Meter(lambda step: None)
     clock.time_blocks(model)
-    callbacks = [first_step, clock, *fast.callbacks([Tuning(what=fast.COMPILE, on=True, why="")])]
+    callbacks = [first_step, clock, *fast.callbacks([Tuning(what=fast.COMPILE, on=True, why="")], 60)]
     ids = torch.zeros(1, 32, dtype=torch.long)
 
     def each(event: str, step: int) -> None:
@@ -163,6 +187,50 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
     assert first_step.forwards == [accumulation] * layers
 
 
+def test_ranks_wait_longer_for_one_another_in_the_step_that_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One node with a cold cache took two minutes; --timeout is one by default."""
+    from recipe import fast
+
+    timeouts: list[int] = []
+    monkeypatch.setattr(fast.group, "set_timeouts", timeouts.append)
+    monkeypatch.setattr(fast, "decoder_layers", lambda model: [])
+    callback, after = fast.CompileBlocks(60), []
+    for _ in range(4):
+        callback.on_step_end(None, None, None, model=None)
+        after.append(timeouts[-1])
+    assert after == [600, 60, 60, 60]
+    assert len(timeouts) == 2
+
+
+def test_under_ddp_a_block_is_compiled_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """DDP's optimizer would cut it at buckets of gradients, and what is cut apart is not fused."""
+    import torch
+    import torch.distributed as dist
+    from recipe import fast
+
+    graphs: list[torch.fx.GraphModule] = []
+
+    def counted(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
+        graphs.append(graph)
+        return graph.forward
+
+    compiling = torch.nn.Module.compile
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **options: compiling(self, backend=counted, **options))
+    torch._dynamo.reset()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        with torch._dynamo.config.patch(optimize_ddp=torch._dynamo.config.optimize_ddp):  # to put it back
+            model = model_of(layers=2, intermediate_size=8192)  # a matrix has 2 MiB
+            model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
+            fast.CompileBlocks(60).on_step_end(None, None, None, model=model)
+            ids = torch.zeros(1, 32, dtype=torch.long)
+            model(input_ids=ids, labels=ids).loss.backward()
+    finally:
+        dist.destroy_process_group()
+        torch._dynamo.reset()
+    assert len(graphs) == 1
+
+
 def test_norms_on_the_host_and_losses_on_the_device_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
     """As with offloaded parameters on a GPU; the device is `meta` here, and a copy from it is made up."""
     import torch
@@ -175,26 +243,20 @@ def test_norms_on_the_host_and_losses_on_the_device_are_looked_at_together(monke
         check.on_step_end(None, SimpleNamespace(global_step=finite.CHECK_EVERY), None)
 
 
-def averages(ranks: int) -> set[float]:
-    """Averages of 1..ranks as NCCL computes them, a float32 of 1/ranks times each, for rings that begin at any rank."""
+@pytest.mark.parametrize(("capability", "bf16"), [((7, 0), False), ((7, 5), False), ((8, 0), True), ((9, 0), True)])
+def test_bfloat16_that_a_gpu_would_emulate_is_not_the_default(
+    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], bf16: bool
+) -> None:
+    """A V100 has none: torch computes it in float32, slower than float32 itself."""
     import torch
-
-    share = torch.tensor(1 / ranks, dtype=torch.float32)
-    parts = [torch.tensor(float(rank)) * share for rank in range(1, ranks + 1)]
-    return {sum(parts[first:] + parts[:first], start=torch.zeros(())).item() for first in range(ranks)}
-
-
-@for_each("ranks", [2, 3, 6, 7, 12, 24, 96])
-def test_an_average_may_be_rounded_as_nccl_rounds_it_and_a_sum_is_none(ranks: int) -> None:
     from recipe import group
 
-    assert all(group.is_average(average, ranks) for average in averages(ranks))
-    assert not group.is_average(ranks * (ranks + 1) / 2, ranks)
-    assert not group.is_average(math.nan, ranks)
-
-
-def test_six_ranks_do_round() -> None:
-    assert averages(6) > {3.5}
+    monkeypatch.setattr(group, "CUDA", True)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    major, minor = capability
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(major=major, minor=minor))
+    assert group.has_bf16() is bf16
 
 
 def test_the_flight_recorder_is_set_by_the_names_that_this_torch_does_not_call_deprecated(

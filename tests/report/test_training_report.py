@@ -26,11 +26,12 @@ TITLES = [
     "GPU: memory", "GPU: PCIe and NVLink", "GPU: power and temperature", "CPU", "Host memory", "Network", "Takeaways",
     "DDP, FSDP and HSDP beside each other", "Final assessment",
 ]  # fmt: skip
+STEPS_AT = 1795447377.2  # unix seconds on n0 in run_ddp_2node
 MONITOR = """\
-n0,100.0,10.0,1.5,1000000000,0,50,300,40,0.1,,
-#gpu,n0,100.0,GPU-a,50,300,40,1900,none,,,,,,,
-n0,101.0,30.0,2.5,3000000000,0,90,500,60,0.1,,
-#gpu,n0,101.0,GPU-a,90,500,60,1900,sw_power_cap,,,,,,,
+n0,1795447377.5,10.0,1.5,1000000000,0,50,300,40,0.1,,
+#gpu,n0,1795447377.5,GPU-a,50,300,40,1900,none,,,,,,,
+n0,1795447378.5,30.0,2.5,3000000000,0,90,500,60,0.1,,
+#gpu,n0,1795447378.5,GPU-a,90,500,60,1900,sw_power_cap,,,,,,,
 """
 
 
@@ -79,8 +80,8 @@ def test_what_was_not_recorded_is_said_and_not_made_up():
     run = a_training("run_fsdp_2node")
     older = {"communication": None, "communication_share": None, "communication_reason": "this run is older"}
     chapter_lines = lines(replace(run, training=communicating(run.training, **older)))
-    assert chapter_lines["GPU: utilisation"]["busy, %"] == [NOT_RECORDED]
-    assert chapter_lines["GPU: power and temperature"]["power, W"] == [NOT_RECORDED]
+    assert chapter_lines["GPU: utilisation"]["busy in the measured steps, %"] == [NOT_RECORDED]
+    assert chapter_lines["GPU: power and temperature"]["power in the measured steps, W"] == [NOT_RECORDED]
     assert chapter_lines["Hardware"]["processor"] == [NOT_RECORDED]
     assert chapter_lines["Performance"]["communication in a step"] == ["not known: this run is older"]
 
@@ -159,11 +160,28 @@ def test_what_the_monitor_sampled_beside_a_training_is_in_its_report(tmp_path: P
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/monitor.csv").write_text(MONITOR)
     chapter_lines = lines(a_training("run_ddp_2node", tmp_path))
-    assert chapter_lines["GPU: utilisation"]["busy, %"] == ["mean 70, most 90 (n0/GPU-a)"]
+    assert chapter_lines["GPU: utilisation"]["busy in the measured steps, %"] == ["mean 70, most 90 (n0/GPU-a)"]
     assert chapter_lines["GPU: utilisation"]["slowed down by"] == ["none, sw_power_cap"]
-    assert chapter_lines["GPU: power and temperature"]["power, W"] == ["mean 400, most 500 (n0/GPU-a)"]
-    assert chapter_lines["CPU"]["CPU of a node, %"] == ["mean 20, most 30 (n0)"]
-    assert chapter_lines["Network"]["sent over interfaces"] == ["2 GB in all, most 2 GB (n0)"]
+    assert chapter_lines["GPU: power and temperature"]["power in the measured steps, W"] == [
+        "mean 400, most 500 (n0/GPU-a)"
+    ]
+    assert chapter_lines["CPU"]["CPU of a node in the measured steps, %"] == ["mean 20, most 30 (n0)"]
+    assert chapter_lines["Network"]["sent over interfaces in the measured steps"] == ["2 GB in all, most 2 GB (n0)"]
+
+
+def test_what_was_sampled_counts_in_the_measured_steps_alone_and_an_idle_gpu_is_named(tmp_path: Path):
+    """A minute of start-up before a few measured seconds made 20 % of a GPU that was 99 % busy."""
+    (tmp_path / "raw").mkdir()
+    percent = {"GPU-a": 99, "GPU-b": 20}
+    rows = [
+        f"#gpu,n0,{STEPS_AT - 60 + second:.1f},{gpu},{busy if second >= 60 else 0},300,40,1900,none,,,,,,,\n"
+        for second in range(63)
+        for gpu, busy in percent.items()
+    ]
+    (tmp_path / "raw/monitor.csv").write_text("".join(rows))
+    run = a_training("run_ddp_2node", tmp_path)
+    busy = "mean 59.5, most 99 (n0/GPU-a), lowest mean 20 (n0/GPU-b)"
+    assert lines(run)["GPU: utilisation"]["busy in the measured steps, %"] == [busy]
 
 
 def test_facts_of_the_cluster_come_from_discovery_in_the_same_report():
@@ -246,11 +264,11 @@ def test_every_column_of_a_gpu_that_a_line_reads_is_one_of_the_samplers() -> Non
 def test_what_went_over_nvlink_and_pcie_is_counted_from_the_samples(tmp_path: Path) -> None:
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/monitor.csv").write_text(
-        "n0,100.0,10.0,1.5,0,0,50,300,40,0.1,,\n"
-        "#gpu,n0,100.0,GPU-a,50,300,40,1900,none,1593,0x0,1.0,1000000,0,500000000,0\n"
-        "n0,101.0,30.0,2.5,0,0,90,500,60,0.1,,\n"
-        "#gpu,n0,101.0,GPU-a,90,500,60,1900,none,1593,0x0,2.0,3000000,0,2500000000,0\n"
+        "n0,1795447402.5,10.0,1.5,0,0,50,300,40,0.1,,\n"
+        "#gpu,n0,1795447402.5,GPU-a,50,300,40,1900,none,1593,0x0,1.0,1000000,0,500000000,0\n"
+        "n0,1795447403.5,30.0,2.5,0,0,90,500,60,0.1,,\n"
+        "#gpu,n0,1795447403.5,GPU-a,90,500,60,1900,none,1593,0x0,2.0,3000000,0,2500000000,0\n"
     )
     chapter_lines = lines(a_training("run_fsdp_2node", tmp_path))["GPU: PCIe and NVLink"]
-    assert chapter_lines["NVLink sent"] == ["2.05 GB in all, most 2.05 GB (n0/GPU-a)"]
-    assert chapter_lines["PCIe sent"] == ["2 GB in all, most 2 GB (n0/GPU-a)"]
+    assert chapter_lines["NVLink sent in the measured steps"] == ["2.05 GB in all, most 2.05 GB (n0/GPU-a)"]
+    assert chapter_lines["PCIe sent in the measured steps"] == ["2 GB in all, most 2 GB (n0/GPU-a)"]

@@ -42,7 +42,7 @@ def main() -> None:
     from recipe.strategy import Expected
 
     group.start(args.start_s)
-    bf16 = group.CUDA if args.bf16 is None else args.bf16
+    bf16 = group.has_bf16() if args.bf16 is None else args.bf16
     hosts = group.gather(node_name())
     expected = Expected(options.strategy)
     resolved = results.run_args(args, expected, hosts, bf16, [])
@@ -104,7 +104,8 @@ def in_parallel(model: Any, strategy: str, args: arguments.Args, bf16: bool) -> 
     if strategy == "single":
         return model
     if strategy == "ddp":  # everything on every rank; gradients are averaged while the backward pass computes others
-        return DistributedDataParallel(model, device_ids=[group.DEVICE.index] if group.CUDA else None)
+        devices = [group.DEVICE.index] if group.CUDA else None
+        return DistributedDataParallel(model, device_ids=devices, broadcast_buffers=False)  # they are constants
     if strategy == "fsdp":  # one shard group of all ranks
         mesh = init_device_mesh(group.DEVICE.type, (group.WORLD,), mesh_dim_names=("shard",))
     else:  # a shard group per node; the nodes are replicas of each other

@@ -61,8 +61,7 @@ def _run(strategy: str, program: list[str], options: list[str], ranks: int) -> T
         for node, command in enumerate(_commands(strategy, program, ranks)):
             environment = {"OMP_NUM_THREADS": "1"} | dict(os.environ)
             if strategy == "hsdp":
-                gpus = range(node * ranks, (node + 1) * ranks)
-                environment |= {"SLURMD_NODENAME": f"n{node}", "CUDA_VISIBLE_DEVICES": ",".join(map(str, gpus))}
+                environment |= {"SLURMD_NODENAME": f"n{node}", "CUDA_VISIBLE_DEVICES": gpus_of_node(node, ranks)}
             arguments = [*command, "--run-dir", name, *options]
             pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
             launchers.append(subprocess.Popen(arguments, env=environment, **pipes))
@@ -79,6 +78,12 @@ def _run(strategy: str, program: list[str], options: list[str], ranks: int) -> T
             grad_norm=record["grad_norm"],
             gpu=record.get("gpu0"),
         )
+
+
+def gpus_of_node(node: int, ranks: int) -> str:
+    """Of those in sight, which Slurm or the shell may have named."""
+    in_sight = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(2 * ranks)))).split(",")
+    return ",".join(in_sight[node * ranks : (node + 1) * ranks])
 
 
 def _commands(strategy: str, program: list[str], ranks: int) -> list[list[str]]:

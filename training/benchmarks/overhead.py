@@ -74,7 +74,8 @@ def one_pair(pairs: Pairs, options: list[str], ranks: int) -> None:
     for trained, run in programs if len(pairs.bare) % 2 == 0 else programs[::-1]:
         trained.append(run(pairs.strategy, options, ranks))
     difference = max(abs(a - b) for a, b in zip(pairs.trainer[-1].loss, pairs.bare[-1].loss, strict=True))
-    if not difference <= SAME_LOSS_NATS["--bf16" in options]:
+    bf16 = "--bf16" in options or (pairs.trainer[-1].gpu is not None and "--no-bf16" not in options)
+    if not difference <= SAME_LOSS_NATS[bf16]:
         raise ProgramFailed(f"{pairs.strategy}: the losses of the two programs are {difference:.2g} nats apart")
     print(
         f"{pairs.strategy}, pair {len(pairs.ratios)}: Trainer {pairs.trainer[-1].tokens_per_s:,.0f} tokens/s, "

@@ -4,7 +4,7 @@
 # Does not prove: anything about a second GPU. NCCL with one rank only starts.
 # Usage:          training/benchmarks/single_gpu.sh OUT [PART…]     parts: discovery binding nccl matmul equal plain fast (default: all)
 #                 Writes OUT/<part>/…: facts as JSON lines, run_args.json, metrics.json; OUT/parts.txt: exit code and seconds of each.
-# Environment:    PYTHON (default .venv/bin/python); CUDA_VISIBLE_DEVICES (default 0: one GPU, of several)
+# Environment:    PYTHON (default .venv/bin/python); CUDA_VISIBLE_DEVICES (its first is taken; default 0)
 #                 SINGLE_GPU_ARGS (default: smollm3-3b, 8,192 tokens, 4 rows per step one at a time, 30 steps of which 10 warm up;
 #                 below 100 GiB of GPU memory with activation checkpointing, without which that model needs 90)
 set -euo pipefail
@@ -18,7 +18,8 @@ parts=("$@")
 : "${PYTHON:=$PWD/.venv/bin/python}"
 export PYTHONPATH=$PWD/validation${PYTHONPATH:+:$PYTHONPATH} TOKENIZERS_PARALLELISM=false HF_HUB_OFFLINE=1
 export SLURM_PROCID=0 SLURM_LOCALID=0 SLURM_NTASKS=1 SLURM_NTASKS_PER_NODE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=29555 # as srun sets them
-export CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES:-0} # with several in sight Trainer would wrap the model in DataParallel
+in_sight=${CUDA_VISIBLE_DEVICES:-0}
+export CUDA_VISIBLE_DEVICES=${in_sight%%,*} # one GPU, where Slurm or the shell shows several
 probes=infrastructure-validation/probes
 
 if [[ -z ${SINGLE_GPU_ARGS:-} ]]; then

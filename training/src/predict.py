@@ -130,9 +130,7 @@ def _model(step: Step, mesh: DeviceMesh | None) -> Any:
 
 def sharded(step: Step, model: Any, mesh: DeviceMesh) -> Any:
     policy = (
-        MixedPrecisionPolicy(
-            param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, step.reduce_dtype), output_dtype=torch.float32
-        )
+        MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, step.reduce_dtype))
         if step.bf16
         else MixedPrecisionPolicy()
     )

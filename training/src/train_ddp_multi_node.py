@@ -5,70 +5,19 @@ What moves per step    gradients, 4 bytes per parameter; each node's share cross
 What it proves         ranks of 2 or more hosts train as one; hosts are counted by the names that ranks gave inside the
                        communicator
 Does not prove         that the fabric is used at full speed: compare tokens/s per rank with the single-node run
-Read it beside         train_ddp_single_node.py (differs in this promise only: 2 or more hosts)
+Read it beside         train_ddp_single_node.py, whose train() this is: it differs in the promise below only
 Launch                 sbatch --nodes=2 training/slurm/run_ddp_2node.sbatch     (any number of nodes from 2)
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from recipe import program
 from recipe.strategy import Expected
-
-if TYPE_CHECKING:
-    from recipe.workload import Run
+from train_ddp_single_node import train
 
 # What must be observed, or the program refuses: ranks on 2 hosts or more, the wrapper DistributedDataParallel, and
 # whole parameters on every rank.
 EXPECTED = Expected("ddp", min_hosts=2, max_hosts=None)
-
-
-def train(run: Run) -> int:
-    """The life of one rank. Returns the optimizer steps done."""
-    # here: torch and transformers take seconds, and --help and --check need neither
-    from recipe import group
-    from recipe.trainer import RecipeTrainer, recomputation
-    from transformers import TrainingArguments
-
-    # 1. The ranks join one process group, are counted in it, and say on which host they are. Refused: fewer than two
-    #    hosts.
-    run.meet()
-    args = run.args
-
-    # 2. The model, in float32 from one seed on every rank: nothing broadcasts it, so its values are compared over the
-    #    ranks. And rows of tokens, packed full: Trainer's loader gives each rank other rows of every batch.
-    model, rows = run.prepare()
-
-    # 3. The strategy: DDP. When training begins, accelerate wraps the model in
-    #    torch.nn.parallel.DistributedDataParallel(model, device_ids=[LOCAL_RANK]). Every rank keeps weights, gradients
-    #    and optimizer states whole. In the backward pass, gradients are all-reduced bucket by bucket, as soon as a
-    #    bucket is full: inside a node over NVLink, between nodes over the fabric. Their average is the same on all
-    #    ranks, so the replicas stay equal.
-    trainer = RecipeTrainer(
-        run,
-        model=model,
-        train_dataset=rows,
-        args=TrainingArguments(
-            **run.common_arguments(),  # steps, seed, AdamW, learning rate, clipping, data loading: as in all programs
-            # autocast: products in bfloat16, everything else and the weights in float32; gradients travel in float32
-            bf16=run.bf16,
-            # rows of this rank: the global batch / (ranks x micro-steps). Only the last micro-step of a step
-            # communicates: before it, Trainer is inside DDP's no_sync(), unless --sync-each-batch is given
-            per_device_train_batch_size=args.per_device_batch,
-            gradient_accumulation_steps=args.gradient_accumulation,
-            # recomputed in the backward pass, block by block: a third more work, activations of one block at a time
-            **recomputation(args.activation_checkpointing),
-            ddp_backend=group.backend(),  # of the group that is there: nccl with GPUs, gloo without
-            ddp_timeout=args.timeout_s,
-        ),
-    )
-
-    # 4. Trained. Before the first step, after it and at the end the wrapper and the parameters are looked at.
-    #    Afterwards the checksums of all replicas have to be equal.
-    #    Written: raw/rank<R>.jsonl while it runs, run_args.json and, when all steps are done, metrics.json.
-    return run.train(trainer)
-
 
 if __name__ == "__main__":
     program.main(train, __doc__, EXPECTED)

@@ -29,11 +29,11 @@ def train(run: Run) -> int:
     """The life of one rank. Returns the optimizer steps done."""
     # here: torch and transformers take seconds, and --help and --check need neither
     from recipe import group
-    from recipe.trainer import RecipeTrainer, recomputation
+    from recipe.trainer import RecipeTrainer
     from transformers import TrainingArguments
 
-    # 1. The ranks join one process group, are counted in it, and say on which host they are. Refused: one rank, or a
-    #    second host.
+    # 1. The ranks join one process group, are counted in it, and say on which host they are. Refused: one rank, or more
+    #    or fewer hosts than the program promises.
     run.meet()
     args = run.args
 
@@ -44,8 +44,8 @@ def train(run: Run) -> int:
     # 3. The strategy: DDP. When training begins, accelerate wraps the model in
     #    torch.nn.parallel.DistributedDataParallel(model, device_ids=[LOCAL_RANK]). Every rank keeps weights, gradients
     #    and optimizer states whole. In the backward pass, gradients are all-reduced bucket by bucket, as soon as a
-    #    bucket is full: over NVLink, while the layers before it still compute. Their average is the same on all ranks,
-    #    so the replicas stay equal.
+    #    bucket is full, while the layers before it still compute: inside a node over NVLink, between nodes over the
+    #    fabric. Their average is the same on all ranks, so the replicas stay equal.
     trainer = RecipeTrainer(
         run,
         model=model,
@@ -59,7 +59,7 @@ def train(run: Run) -> int:
             per_device_train_batch_size=args.per_device_batch,
             gradient_accumulation_steps=args.gradient_accumulation,
             # recomputed in the backward pass, block by block: a third more work, activations of one block at a time
-            **recomputation(args.activation_checkpointing),
+            activation_checkpointing=args.activation_checkpointing,
             ddp_backend=group.backend(),  # of the group that is there: nccl with GPUs, gloo without
             ddp_timeout=args.timeout_s,
         ),

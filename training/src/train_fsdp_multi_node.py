@@ -18,10 +18,11 @@ Launch                 sbatch --nodes=2 training/slurm/run_fsdp_2node.sbatch    
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recipe import program
 from recipe.strategy import Expected
+from train_fsdp_single_node import train_on
 
 if TYPE_CHECKING:
     from recipe.workload import Run
@@ -33,75 +34,25 @@ EXPECTED = Expected("fsdp", min_hosts=2, max_hosts=None)
 EXPECTED_HSDP = Expected("hsdp", min_hosts=2, max_hosts=None)
 
 
-def train(run: Run) -> int:
-    """The life of one rank. Returns the optimizer steps done."""
-    # here: torch and transformers take seconds, and --help and --check need neither
-    import torch
+def mesh_of(run: Run) -> Any:
+    """The only difference to one node. FSDP: one mesh of all ranks, which accelerate makes by itself. HSDP: a mesh of
+    (hosts, ranks of a host). Its rows are shard groups, which gather and reduce-scatter inside a host; its columns hold
+    the same shard and all-reduce the gradients of that shard. --shard-size cuts it otherwise: rows of half a host (less
+    is gathered, more is held), or of several hosts.
+    """
     from accelerate import ParallelismConfig
-    from recipe import group, strategy
-    from recipe.trainer import RecipeTrainer
-    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
-    from transformers import TrainingArguments
+    from recipe import strategy
 
-    # 1. The ranks join one process group, are counted in it, and say on which host they are. Refused: fewer than two
-    #    hosts.
-    run.meet()
-    args = run.args
-
-    # 2. The model, without memory for its weights: whole they may not fit. And rows of tokens, packed full: Trainer's
-    #    loader gives each rank other rows of every batch. Refused: what cannot fit, with the bytes needed and free.
-    model, rows = run.prepare()
-
-    # 3. The strategy: FSDP2. accelerate calls fully_shard(block) for each decoder block and then for the model: each
-    #    becomes a group of parameters cut along dimension 0, and gathered when it computes.
-    #    FSDP: one mesh of all ranks. HSDP: a mesh of (hosts, ranks of a host). Its rows are shard groups, which gather
-    #    and reduce-scatter inside a host; its columns hold the same shard and all-reduce the gradients of that shard.
-    #    --shard-size cuts it otherwise: rows of half a host (less is gathered, more is held), or of several hosts.
     mesh = None
     if run.expected is EXPECTED_HSDP:
-        shards = strategy.shard_group(run.hosts, args.shard_size)
+        shards = strategy.shard_group(run.hosts, run.args.shard_size)
         mesh = ParallelismConfig(dp_replicate_size=len(run.hosts) // shards, dp_shard_size=shards)
-    sharding = {
-        "version": 2,
-        # free a block's gathered parameters after its forward pass, and gather them again for its backward pass
-        "reshard_after_forward": args.reshard_after_forward,
-        "activation_checkpointing": args.activation_checkpointing,  # of the same blocks
-        # no rank has weights yet that could be sent to others. When the model is sharded, each rank fills its own shard
-        # (recipe/weights.py): block by block, from the seed, so that the values are those of one GPU; or from the hub
-        "cpu_ram_efficient_loading": False,
-        "state_dict_type": "SHARDED_STATE_DICT",
-    }
-    # Gathered in bfloat16 and computed with; the shards that the optimizer updates stay float32, and so does the loss.
-    # Gradients travel in the type of --reduce-dtype.
-    bf16 = MixedPrecisionPolicy(
-        param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, args.reduce_dtype), output_dtype=torch.float32
-    )
-    trainer = RecipeTrainer(
-        run,
-        model=model,
-        train_dataset=rows,
-        mixed_precision=bf16 if run.bf16 else MixedPrecisionPolicy(),
-        # shards, gradients and optimizer states in host memory; without a GPU torch refuses to pin it
-        offload=CPUOffloadPolicy(pin_memory=group.CUDA) if args.cpu_offload else OffloadPolicy(),
-        args=TrainingArguments(
-            **run.common_arguments(),  # steps, seed, AdamW, learning rate, clipping, data loading: as in all programs
-            bf16=run.bf16,
-            # rows of this rank: the global batch / (ranks x micro-steps). Only the last micro-step of a step reduces
-            # gradients; until then they are kept unsharded. With --sync-each-batch every micro-step reduces
-            per_device_train_batch_size=args.per_device_batch,
-            gradient_accumulation_steps=args.gradient_accumulation,
-            fsdp=True,
-            fsdp_config=sharding,
-            parallelism_config=mesh,
-            ddp_backend=group.backend(),  # of the group that is there: nccl with GPUs, gloo without
-            ddp_timeout=args.timeout_s,
-        ),
-    )
+    return mesh
 
-    # 4. Trained. Before the first step, after it and at the end placements, mesh and policies are looked at. Trainer
-    #    ignores what it does not know, and trains DDP where FSDP is lost on the way: an argument is not evidence.
-    #    Written: raw/rank<R>.jsonl while it runs, run_args.json and, when all steps are done, metrics.json.
-    return run.train(trainer)
+
+def train(run: Run) -> int:
+    """The life of one rank. Returns the optimizer steps done."""
+    return train_on(run, mesh_of)
 
 
 if __name__ == "__main__":

@@ -15,12 +15,14 @@ Launch                 sbatch training/slurm/run_fsdp_1node.sbatch
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from recipe import program
 from recipe.strategy import Expected
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from recipe.workload import Run
 
 # What must be observed, or the program refuses: 2 ranks or more on one host, and every parameter cut over all of them:
@@ -30,6 +32,11 @@ EXPECTED = Expected("fsdp")
 
 def train(run: Run) -> int:
     """The life of one rank. Returns the optimizer steps done."""
+    return train_on(run, lambda run: None)
+
+
+def train_on(run: Run, mesh_of: Callable[[Run], Any]) -> int:
+    """mesh_of: what the mesh of ranks is, asked when they know each other; None: one dimension, of all ranks."""
     # here: torch and transformers take seconds, and --help and --check need neither
     import torch
     from recipe import group
@@ -37,8 +44,8 @@ def train(run: Run) -> int:
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
     from transformers import TrainingArguments
 
-    # 1. The ranks join one process group, are counted in it, and say on which host they are. Refused: one rank, or a
-    #    second host.
+    # 1. The ranks join one process group, are counted in it, and say on which host they are. Refused: one rank, or more
+    #    or fewer hosts than the program promises.
     run.meet()
     args = run.args
 
@@ -59,11 +66,9 @@ def train(run: Run) -> int:
         "cpu_ram_efficient_loading": False,
         "state_dict_type": "SHARDED_STATE_DICT",
     }
-    # Gathered in bfloat16 and computed with; the shards that the optimizer updates stay float32, and so does the loss.
-    # Gradients travel in the type of --reduce-dtype.
-    bf16 = MixedPrecisionPolicy(
-        param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, args.reduce_dtype), output_dtype=torch.float32
-    )
+    # Gathered in bfloat16 and computed with; the shards that the optimizer updates stay float32. Gradients travel in
+    # the type of --reduce-dtype. No output_dtype: blocks hand on what they computed, and the model's loss is float32
+    bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, args.reduce_dtype))
     trainer = RecipeTrainer(
         run,
         model=model,
@@ -80,6 +85,7 @@ def train(run: Run) -> int:
             gradient_accumulation_steps=args.gradient_accumulation,
             fsdp=True,
             fsdp_config=sharding,
+            parallelism_config=mesh_of(run),
             ddp_backend=group.backend(),  # of the group that is there: nccl with GPUs, gloo without
             ddp_timeout=args.timeout_s,
         ),

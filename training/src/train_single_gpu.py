@@ -27,7 +27,7 @@ EXPECTED = Expected("single")
 def train(run: Run) -> int:
     """The life of one rank. Returns the optimizer steps done."""
     # here: torch and transformers take seconds, and --help and --check need neither
-    from recipe.trainer import RecipeTrainer, recomputation
+    from recipe.trainer import RecipeTrainer
     from transformers import TrainingArguments
 
     # 1. The ranks join one process group, are counted in it, and say on which host they are. Two ranks: refused.
@@ -51,7 +51,7 @@ def train(run: Run) -> int:
             per_device_train_batch_size=args.per_device_batch,
             gradient_accumulation_steps=args.gradient_accumulation,
             # recomputed in the backward pass, block by block: a third more work, activations of one block at a time
-            **recomputation(args.activation_checkpointing),
+            activation_checkpointing=args.activation_checkpointing,
         ),
     )
 

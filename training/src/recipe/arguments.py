@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Any, Literal, NoReturn
 
 from bringup.formulae.models import shard_sizes
 
@@ -22,6 +22,7 @@ from recipe.rank import WORLD, complain, node_name, patience_s
 MODELS = TRAINING / "models"
 REPORTERS = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",)}  # packages, one of which it needs
 FAST_WARMUP = 2  # steps: the first, which is observed, and the one that compiles
+SLOW = 10  # so many times --timeout may these steps take
 
 
 @dataclass(frozen=True)
@@ -45,7 +46,7 @@ class Args:
     warmup_steps: int  # measured, but left out of the steady window
     learning_rate: float
     seed: int
-    bf16: bool | None  # None: bfloat16 on a GPU, float32 on a CPU
+    bf16: bool | None  # None: bfloat16 where the GPU computes in it, else float32
     reduce_dtype: str
     reshard_after_forward: bool
     shard_size: int | None  # ranks of an HSDP shard group; None: those of a node
@@ -73,8 +74,8 @@ class Args:
 
     @property
     def model_config(self) -> Path | None:
-        """The JSON of a model that starts from random weights; None for a hub name."""
-        path = MODELS / f"{self.model}.json"
+        """The JSON of a model that starts from random weights; None for a hub name, or a folder with weights."""
+        path = Path(self.model) if self.model.endswith(".json") else MODELS / f"{self.model}.json"
         return path if path.is_file() else None
 
 
@@ -83,6 +84,14 @@ class OneLineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         complain(f"{message} (see --help)")
+
+
+class _Later(argparse.Action):
+    """Of two options for one thing the later counts, as of one given twice: those of a job follow the profile's."""
+
+    def __call__(self, parser: Any, given: argparse.Namespace, value: Any, option: str | None = None) -> None:
+        given.gradient_accumulation = given.rows_at_once = None
+        setattr(given, self.dest, value)
 
 
 def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
@@ -193,7 +202,8 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
     add(
         "--model",
         default="tiny",
-        help="stem of training/models/*.json (random weights) or a hub name (default: %(default)s)",
+        help="random weights: stem of training/models/*.json, or the path of a config.json; or a hub name, or a folder "
+        "(default: %(default)s)",
     )
     add("--dataset", default="generated", help="generated (no network), a hub name, or a folder (default: %(default)s)")
     add(
@@ -203,10 +213,10 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         "(default: a temporary folder of the node)",
     )
     add(
-        "--no-packing",
-        dest="packing",
-        action="store_false",
-        help="one document per row, cut or padded; padding is not a token",
+        "--packing",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="documents end to end; without it one document per row, cut or padded; padding is not a token",
     )
     add("--sequence-length", type=_natural, default=128, help="tokens per row (default: %(default)s)")
     add(
@@ -215,19 +225,23 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         default=8,
         help="rows per optimizer step, over all ranks (default: %(default)s)",
     )
-    micro_steps = parser.add_mutually_exclusive_group()
-    micro_steps.add_argument(
-        "--gradient-accumulation", type=_natural, help="micro-steps per optimizer step (default: 1)"
+    add(
+        "--gradient-accumulation",
+        action=_Later,
+        type=_natural,
+        help="micro-steps per optimizer step (default: 1); of this option and the next one the later counts",
     )
-    micro_steps.add_argument(
+    add(
         "--rows-at-once",
+        action=_Later,
         type=_natural,
         help="rows per rank and micro-step; the micro-steps follow from the batch, so that one workload suits any "
         "number of ranks (default: all rows of the rank)",
     )
     add(
         "--sync-each-batch",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
+        default=False,
         help="reduce gradients in every micro-step: under FSDP none is kept unsharded then (less memory), for the "
         "traffic of as many reductions; under DDP it costs traffic and saves nothing",
     )
@@ -243,7 +257,7 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
     add(
         "--bf16",
         action=argparse.BooleanOptionalAction,
-        help="bfloat16 compute over float32 master weights (default: on a GPU yes, on a CPU no)",
+        help="bfloat16 compute over float32 master weights (default: on GPUs from Ampere on, which compute in it)",
     )
     add(
         "--reduce-dtype",
@@ -252,18 +266,24 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         help="gradients on the wire, FSDP with bf16; float32 sends twice the bytes",
     )
     add(
-        "--no-reshard-after-forward",
-        dest="reshard_after_forward",
-        action="store_false",
-        help="FSDP: keep parameters gathered from forward to backward (less traffic, more memory)",
+        "--reshard-after-forward",
+        action=argparse.BooleanOptionalAction,
+        default=True,
+        help="FSDP: free gathered parameters between forward and backward; without it less traffic, more memory",
     )
     add(
         "--cpu-offload",
-        action="store_true",
+        action=argparse.BooleanOptionalAction,
+        default=False,
         help="FSDP: parameters, gradients and optimizer states live in host memory, and the optimizer's update is "
         "computed there, on the rank's share of the cores (unless OMP_NUM_THREADS asks for 2 or more)",
     )
-    add("--activation-checkpointing", action="store_true", help="recompute activations in the backward pass")
+    add(
+        "--activation-checkpointing",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="recompute activations in the backward pass",
+    )
     add(
         "--recipe",
         choices=("stock", "plain", "fast"),

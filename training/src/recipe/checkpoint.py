@@ -158,8 +158,12 @@ def save(
 
 
 def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
-    """Give the trainer its saved parameters, optimizer state and scheduler. A collective. The files were checked."""
+    """Give the trainer its saved parameters, optimizer state and scheduler. A collective. The files were checked.
+
+    Each part is read once, by one rank, however many replicas there are.
+    """
     tensors = training_state.tensors_of(trainer)
+    own = {name: tensor for name, tensor in tensors.items() if training_state.is_first_copy(tensor)}
     for file in record.files:
         _drop_from_cache(folder / file.name)
 
@@ -168,12 +172,13 @@ def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # it warns that one process is one process
             try:
-                dcp.load(tensors, storage_reader=CarefulReader(str(folder)))
+                dcp.load(own, storage_reader=CarefulReader(str(folder)))
             except dcp.CheckpointException as error:
                 raise CheckpointError(_own_failure(error, f"{folder} cannot be read")) from None
         return time.perf_counter() - begun
 
     seconds = max(group.gather(together(into_place)))
+    training_state.send_to_replicas(tensors)
     scheduler = trainer.lr_scheduler
     scheduler.load_state_dict(scheduler.state_dict() | record.scheduler)
     for parameters, rate in zip(trainer.optimizer.param_groups, scheduler.get_last_lr(), strict=True):

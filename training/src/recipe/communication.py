@@ -1,9 +1,9 @@
 """What part of a step is communication: read by torch.profiler in a few more steps, after the training.
 
 Why after it: the profiler costs time in every step, and nothing may wait in the steps that are measured. Everything
-that is recorded of the training was gathered before, so these steps change no result. Why on all ranks: if one rank
-alone is profiled, it is slower, and the others are seen waiting for it. The cost is bounded: --profiled-steps, and one
-step to warm up.
+that is recorded of the training was written before, so these steps change no result. Why on all ranks: if one rank
+alone is profiled, it is slower, and the others are seen waiting for it. The cost is bounded: --profiled-steps, fewer of
+many micro-steps, and one step to warm up.
 
 total     time in which a collective of this rank was under way. It begins when the rank is ready and ends when its data
           are there, so it includes the wait for slower ranks. The rank with the shortest time waits least
@@ -38,6 +38,8 @@ from recipe.rank import one_line
 
 Interval = tuple[float, float]  # begin and end, microseconds
 OTHER = "other"  # a collective of another kind: broadcast, barrier, send and receive
+NOT_ENDED = "the steps that are profiled after the training (--profiled-steps) did not end"
+MICRO_STEPS = 32  # that are profiled, at most, but one whole step: each leaves thousands of events, read in Python
 KINDS = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
 _COLLECTIVE = re.compile(r"gloo:|nccl\w*Kernel")
 NO_CUPTI = "CUPTI is not available here, so this torch records no kernel of a GPU"
@@ -135,27 +137,27 @@ def measure(trainer: Any, resolved: RunArgs, shape: ModelShape) -> tuple[Communi
         return None, "one rank sends nothing"
     if resolved.profiled_steps == 0:
         return None, "no step was profiled (--profiled-steps 0)"
-    ranks = group.gather(_of_rank(trainer, resolved), Profiled | str)
+    steps = max(1, min(resolved.profiled_steps, MICRO_STEPS // resolved.gradient_accumulation))
+    ranks = group.gather(_of_rank(trainer, resolved, steps), Profiled | str)
     problems = [f"rank {number}: {rank}" for number, rank in enumerate(ranks) if isinstance(rank, str)]
     if problems:
         return None, f"torch.profiler failed on {len(problems)} of {len(ranks)} ranks, {problems[0]}"
-    return of_all([rank for rank in ranks if not isinstance(rank, str)], resolved, shape)
+    return of_all([rank for rank in ranks if not isinstance(rank, str)], steps, resolved, shape)
 
 
-def share(measured: Communication | None) -> float | None:
-    """Exposed communication / step, the median of the ranks."""
-    if measured is None:
-        return None
-    return min(1.0, statistics.median(measured.exposed_s) / measured.step_s)
+def fields(measured: Communication | None, reason: str | None) -> dict[str, Any]:
+    """Of records.TrainMetrics. The share is exposed communication / step, the median of the ranks."""
+    share = None if measured is None else min(1.0, statistics.median(measured.exposed_s) / measured.step_s)
+    return {"communication": measured, "communication_share": share, "communication_reason": reason}
 
 
-def _of_rank(trainer: Any, resolved: RunArgs) -> Profiled | str:
+def _of_rank(trainer: Any, resolved: RunArgs, steps: int) -> Profiled | str:
     batches = trainer.get_train_dataloader()
     rows, tokens = trainer.get_batch_samples(
         iter(batches), trainer.args.gradient_accumulation_steps, trainer.args.device
     )
     with contextlib.nullcontext() if resolved.recipe == "stock" else without_waits():
-        return _profiled(lambda: one_step(trainer, rows, tokens), resolved.profiled_steps)
+        return _profiled(lambda: one_step(trainer, rows, tokens), steps)
 
 
 def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:
@@ -211,15 +213,17 @@ def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
     return problems[0] if problems else measured[0]
 
 
-def of_all(ranks: list[Profiled], resolved: RunArgs, shape: ModelShape) -> tuple[Communication | None, str | None]:
-    """ranks: index = rank."""
+def of_all(
+    ranks: list[Profiled], steps: int, resolved: RunArgs, shape: ModelShape
+) -> tuple[Communication | None, str | None]:
+    """ranks: index = rank. steps: that were profiled."""
     if not all(rank.total_s > 0 for rank in ranks):
         silent = [number for number, rank in enumerate(ranks) if rank.total_s <= 0]
         return None, f"torch.profiler saw no collective on {len(silent)} of {len(ranks)} ranks, first rank {silent[0]}"
     step_s = statistics.median(rank.step_s for rank in ranks)
     collectives, reason = _collectives(ranks, resolved, shape)
     return Communication(
-        steps=resolved.profiled_steps,
+        steps=steps,
         step_s=step_s,
         total_s=[rank.total_s for rank in ranks],
         exposed_s=[rank.exposed_s for rank in ranks],

@@ -109,6 +109,8 @@ def make_rows(
     try:
         folder.mkdir(parents=True, exist_ok=True)
         file = np.lib.format.open_memmap(part, mode="w+", dtype=np.int32, shape=(rows, sequence_length))
+        with part.open("r+b") as whole:  # now: a mapped page that the filesystem has no block for ends the process
+            os.posix_fallocate(whole.fileno(), 0, part.stat().st_size)
         fill = _pack if packing else _pad
         documents = fill(file, _encoded(source.documents, encoder))
         file.flush()

@@ -17,6 +17,7 @@ import os
 import shutil
 import sys
 import sysconfig
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ import torch
 from bringup.records import Tuning
 from transformers import TrainerCallback
 
-from recipe import group
-from recipe.arguments import Args
+from recipe import group, no_device_waits
+from recipe.arguments import FAST_WARMUP, SLOW, Args
 from recipe.observed_strategy import decoder_layers
 
 WORKERS = 4
@@ -56,25 +57,28 @@ PLAIN: tuple[tuple[str, dict[str, Any], str], ...] = (
         "under DDP the default walks the graph in every step",
     ),
     (
+        "no broadcast of buffers",
+        {"ddp_broadcast_buffers": False},
+        "under DDP the default sends rank 0's before each step, and they are constants; all ranks wait for it",
+    ),
+    (
         NO_COUNT,
         {"average_tokens_across_devices": False},
         "the count is a collective for which all ranks wait before each step; packed rows have equally many on each",
     ),
 )
-NO_LOOK = Tuning(
-    what="no look at position ids",
-    on=True,
-    why="in every forward pass transformers asks the device whether a row holds several sequences; here none does",
-)
+NO_LOOK = "no look at position ids"
 
 
 def choose(args: Args) -> tuple[Args, list[Tuning]]:
     """(the arguments as they will be used, what was chosen against stock and why)."""
     if args.recipe == "stock":
         return args, []
-    plain = [*(Tuning(what=what, on=True, why=why) for what, _, why in _plain(args)), NO_LOOK]
+    plain = [*(Tuning(what=what, on=True, why=why) for what, _, why in _plain(args)), _no_look()]
     if args.recipe == "plain":
         return args, plain
+    # of the node, as Inductor's is by default: ~/.triton, where Liger's kernels would go, is one folder for all ranks
+    os.environ.setdefault("TRITON_CACHE_DIR", f"{tempfile.gettempdir()}/triton-{os.getuid()}")
     attention, why_attention = _attention(args)
     workers = max(args.dataloader_workers, WORKERS) if group.CUDA else args.dataloader_workers
     compiled = _compile()
@@ -104,6 +108,14 @@ def _plain(args: Args) -> list[tuple[str, dict[str, Any], str]]:
     """The changes of PLAIN that go with --report-to, which needs Trainer's logging, and with rows that have padding."""
     kept = {NO_LOGGING: bool(args.report_to), NO_COUNT: not args.packing}
     return [change for change in PLAIN if not kept.get(change[0], False)]
+
+
+def _no_look() -> Tuning:
+    lacking = no_device_waits.lacking()
+    if lacking:
+        return Tuning(what=NO_LOOK, on=False, why=f"its wait stays: {', '.join(lacking)} is not in this version")
+    why = "in every forward pass transformers asks the device whether a row holds several sequences; here none does"
+    return Tuning(what=NO_LOOK, on=True, why=why)
 
 
 def _compile() -> Tuning:
@@ -198,12 +210,20 @@ class CompileBlocks(TrainerCallback):
     block anew, up to its limit of eight, and then leave all of them uncompiled for good.
     """
 
-    def __init__(self) -> None:
-        self.compiled = False
+    def __init__(self, timeout_s: int) -> None:
+        self.timeout_s = timeout_s
+        self.steps = 0  # that ended
 
     def on_step_end(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:
-        if not self.compiled:
-            self.compiled = True
+        self.steps += 1
+        if self.steps == FAST_WARMUP:  # all ranks have compiled
+            group.set_timeouts(self.timeout_s)
+        if self.steps == 1:
+            # a rank with a cold cache or a slow disk compiles for minutes, and the others wait for it in a collective
+            group.set_timeouts(SLOW * self.timeout_s)
+            # else DDP's part of Dynamo cuts each block at the buckets of its gradients, and little is fused: blocks are
+            # small enough for the reduction to begin in time
+            torch._dynamo.config.optimize_ddp = False
             for block in decoder_layers(model):
                 block.compile(dynamic=False)
 
@@ -224,6 +244,9 @@ class QuietGc(TrainerCallback):
         gc.enable()
 
 
-def callbacks(tuning: list[Tuning]) -> list[TrainerCallback]:
+def callbacks(tuning: list[Tuning], timeout_s: int) -> list[TrainerCallback]:
     """After observed_strategy.FirstStep in the trainer's list: it has to have let go of the blocks."""
-    return [*([CompileBlocks()] if on(tuning, COMPILE) else []), *([QuietGc()] if on(tuning, QUIET_GC) else [])]
+    return [
+        *([CompileBlocks(timeout_s)] if on(tuning, COMPILE) else []),
+        *([QuietGc()] if on(tuning, QUIET_GC) else []),
+    ]

@@ -1,4 +1,4 @@
-"""The process group: start it with a timeout that holds, count its members, prove that it averages, end it cleanly.
+"""The process group: start it with a timeout that holds, count its members, end it cleanly.
 
 torchrun sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without them a program is the only rank. The backend is
 nccl where there is a GPU, else gloo. With one rank there is no group: every function here does nothing or returns a
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-import math
 import os
 import time
 from collections.abc import Iterator
@@ -33,11 +32,6 @@ LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 LOCAL_WORLD = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda", LOCAL_RANK) if CUDA else torch.device("cpu")
-AVERAGE_TOLERANCE = 1e-3  # float32 rounds by 1e-7 per addend, a sum is off by the number of ranks
-
-
-class GroupError(RuntimeError):
-    """The process group does not do what training needs of it."""
 
 
 def record_flight(raw: Path) -> None:
@@ -131,27 +125,9 @@ def count_members() -> int:
     return int(members.item())
 
 
-def require_average() -> None:
-    """reduce_scatter AVG of 1..N is (N + 1) / 2. On gloo torch 2.7 and 2.8 give the sum; Adam and clipping hide that.
-
-    Raises GroupError.
-    """
-    if not dist.is_initialized():
-        return
-    # 2.13 has the first name and warns about the second; 2.11 has only the second
-    scatter = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-    out = torch.zeros(1, device=DEVICE)
-    scatter(out, torch.full((WORLD,), float(RANK + 1), device=DEVICE), op=dist.ReduceOp.AVG)
-    if not is_average(out.item(), WORLD):
-        raise GroupError(
-            f"reduce_scatter AVG of 1..{WORLD} gave {out.item()}, expected {(WORLD + 1) / 2} "
-            f"({backend()}, torch {torch.__version__}): gradients would be wrong; use another torch"
-        )
-
-
-def is_average(value: float, ranks: int) -> bool:
-    """Is it the average of 1..ranks, up to rounding? NCCL multiplies by a float32 of 1/ranks before it adds."""
-    return math.isclose(value, (ranks + 1) / 2, rel_tol=AVERAGE_TOLERANCE)
+def has_bf16() -> bool:
+    """Whether the GPU of every rank computes in bfloat16: torch emulates it on those before Ampere. A collective."""
+    return all(gather(CUDA and torch.cuda.is_bf16_supported(including_emulation=False)))
 
 
 def gather(value: T, kind: Any = Any) -> list[T]:

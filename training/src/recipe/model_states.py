@@ -51,6 +51,12 @@ def states_bytes(model: torch.nn.Module, optimizer: Any) -> dict[str, int]:
     return {name: sum(_new_bytes(tensor, seen) for tensor in tensors) for name, tensors in groups.items()}
 
 
+def checksum(model: torch.nn.Module) -> float:
+    """Sum over the parameter elements that this rank stores, in float64."""
+    local = (p.to_local() if isinstance(p, DTensor) else p for p in model.parameters())
+    return sum(p.detach().sum(dtype=torch.float64).item() for p in local)
+
+
 def states_of(optimizer: Any) -> dict[Any, dict[str, Any]]:
     """By parameter, then name; empty before the first step and without an optimizer."""
     wrapped = getattr(optimizer, "optimizer", optimizer)  # accelerate's AcceleratedOptimizer

@@ -5,7 +5,7 @@ a row ("packed" in its sense). With FlashAttention and one row at a time it does
 positions count from 0 to the end: the documents of a row are one sequence. And accelerate's loader of a resumed
 training waits for its copies, which nobody needs.
 
-The names are private: a name that another version does not have is left alone.
+The names are private. Where the installed version lacks one, lacking() names it, and the recorded `tuning` says so.
 """
 
 from __future__ import annotations
@@ -49,13 +49,18 @@ REPLACED: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
 )
 
 
+def lacking() -> list[str]:
+    """What is not in the installed libraries, so that its wait stays."""
+    return [f"{module}.{name}" for module, name, _ in REPLACED if not hasattr(importlib.import_module(module), name)]
+
+
 @contextlib.contextmanager
 def without_waits() -> Iterator[None]:
     """Inside, none of these waits. For models that are given rows of one sequence each, without position ids."""
     with contextlib.ExitStack() as undo:
         for module_name, name, replacement in REPLACED:
-            with contextlib.suppress(ImportError, AttributeError):
-                module = importlib.import_module(module_name)
+            module = importlib.import_module(module_name)
+            if hasattr(module, name):
                 original = getattr(module, name)
                 undo.callback(setattr, module, name, original)
                 setattr(module, name, replacement(original))

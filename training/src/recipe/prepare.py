@@ -132,8 +132,8 @@ def from_hub(load: Callable[[], T], name: str) -> T:
     """load(), and any failure as one line."""
     try:
         return load()
-    except torch.OutOfMemoryError:
-        raise  # a model that is there and does not fit
+    except (torch.OutOfMemoryError, DataError):
+        raise  # a model that is there and does not fit, or cannot be computed here
     except Exception as error:  # whatever a library and a network say: without the model there is no run
         raise DataError(
             f"model {name} cannot be loaded: {documents.first_line(error)}; fetch it once where there is a network "

@@ -13,7 +13,6 @@ from bringup.formulae import flops
 from bringup.records import (
     CheckpointRoom,
     CheckpointTimes,
-    Communication,
     MemoryCheck,
     ObservedStrategy,
     Resumed,
@@ -121,13 +120,12 @@ def train_metrics(
     checkpoint: tuple[CheckpointTimes | None, str | None],
     checkpoint_room: CheckpointRoom,
     resumed: Resumed | None,
-    communicated: tuple[Communication | None, str | None],
 ) -> TrainMetrics:
     """metrics.json. `ranks`: index = rank; `losses`, `grad_norms`: per optimizer step, of the global batch.
 
-    `transport`: (name, None) or (None, why it is not known); `checkpoint`, `communicated` likewise. After a resume
-    `losses` and rows also hold the steps before it. Times are of this run's own steps. The warm-up is shorter when
-    fewer steps are left.
+    `transport`: (name, None) or (None, why it is not known); `checkpoint` likewise. After a resume `losses` and rows
+    also hold the steps before it. Times are of this run's own steps. The warm-up is shorter when fewer steps are left.
+    Communication is measured afterwards.
     """
     world = len(ranks)
     gpu = torch.cuda.get_device_name(group.DEVICE) if group.CUDA else None
@@ -200,9 +198,7 @@ def train_metrics(
         resumed=resumed,
         model_shape=predicted.shape,
         memory_check=memory_check(predicted, ranks, memory_room),
-        communication_share=communication.share(communicated[0]),
-        communication=communicated[0],
-        communication_reason=communicated[1],
+        **communication.fields(None, communication.NOT_ENDED),
     )
 
 

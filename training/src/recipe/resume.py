@@ -52,7 +52,7 @@ class Checkpoints(TrainerCallback):
             name: value for name, value in resolved.model_dump(mode="json").items() if name not in RunArgs.STRATEGY
         }
         self.root = self.rehearsal_root = self._root(args.run_dir.resolve())
-        self.trajectory = Trajectory(resolved.gradient_accumulation)
+        self.trajectory = Trajectory()
         self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
         self.not_rehearsed: str | None = None  # why not, where it was wanted
         self.begins_at: WholeCheckpoint | None = None
@@ -107,10 +107,17 @@ class Checkpoints(TrainerCallback):
         shards = job_of(self.resolved).shards
         self.size = checkpoint_room.size_of(model, shards, len(self.hosts), args.global_batch)
         largest = self.size.bytes(self.rehearse_at)
-        if self.rehearse_at and not args.save_steps and largest > args.rehearse_at_most * GIB:
+        floor, patience_s = checkpoint_room.ALONE_BYTES_PER_S, args.checkpoint_timeout_s
+        limit = (
+            f"--rehearse-at-most {args.rehearse_at_most} GiB"
+            if largest > args.rehearse_at_most * GIB
+            else f"can be read in --checkpoint-timeout {patience_s} s at {floor / 1e9:g} GB/s"
+            if largest > patience_s * floor
+            else None
+        )
+        if self.rehearse_at and not args.save_steps and limit is not None:
             self.not_rehearsed = (
-                f"not rehearsed: its checkpoint would take {checkpoint_room.in_words(largest)}, more than "
-                f"--rehearse-at-most {args.rehearse_at_most} GiB"
+                f"not rehearsed: its checkpoint would take {checkpoint_room.in_words(largest)}, more than {limit}"
             )
             self.rehearse_at = 0
             self._not_judged(self.not_rehearsed, "intact", "resumable")
@@ -266,6 +273,14 @@ class Checkpoints(TrainerCallback):
             random_state=record.world_size == group.WORLD,
             passed_over=self.begins_at.passed_over,
         )
+
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """By now Trainer has called load() and put_random_state(), through names that another version may change."""
+        if self.begins_at is not None and (not self.reads or self.random is not None):
+            raise Refused(
+                f"expected the state after step {self.begins_at.record.step} from {self.begins_at.folder}, observed "
+                "that Trainer did not ask for it: another version of transformers?"
+            )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == self.rehearse_at:

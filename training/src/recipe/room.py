@@ -43,6 +43,7 @@ class Need:
     device: int
     host: int
     read_whole: bool  # part of host: the model, before it is sharded or moved
+    states: int  # part of device, or of host: what no number of rows and no recomputation makes smaller
 
 
 @dataclass(frozen=True)
@@ -75,25 +76,28 @@ def need(model: Any, predicted: Footprint, resolved: RunArgs, *, on_gpu: bool, r
         device = max(device, exact + int(rest / WITHIN))
     host = predicted.states.total if job.offload else 0
     whole = memory.read_whole(predicted.shape) if read_whole else 0
-    return Need(device, host + whole, read_whole) if on_gpu else Need(0, max(host + device, whole), read_whole)
+    states = predicted.states.total
+    if on_gpu:
+        return Need(device, host + whole, read_whole, states)
+    return Need(0, max(host + device, whole), read_whole, states)
 
 
-def advice(resolved: RunArgs, *, of_host: bool) -> str:
-    """What to change, of what was not changed yet."""
-    kind = job_of(resolved).kind
-    if kind == "single":
-        return "take a smaller model, or FSDP on several ranks"
-    if kind == "ddp":
-        return "take FSDP, which divides the states"
-    first = {"zero2": "leave out --no-reshard-after-forward", "hsdp": "raise --shard-size or leave out --hsdp"}.get(
-        kind, "take more nodes"
-    )
+def advice(resolved: RunArgs, *, of_host: bool, states_fit: bool) -> str:
+    """What to change, of what was not changed yet: the cheap first, where it can be enough."""
+    job = job_of(resolved)
+    other = {
+        "single": "take a smaller model, or FSDP on several ranks",
+        "ddp": "take FSDP, which divides the states",
+        "zero2": "leave out --no-reshard-after-forward",
+        "hsdp": "raise --shard-size or leave out --hsdp",
+    }.get(job.kind, "take more nodes")
     options = {
-        "--rows-at-once 1": resolved.per_device_batch > 1,
-        "--activation-checkpointing": not resolved.activation_checkpointing,
-        "--cpu-offload": not (resolved.cpu_offload or of_host),
+        "give --rows-at-once 1": states_fit and resolved.per_device_batch > 1,
+        "give --activation-checkpointing": states_fit and not resolved.activation_checkpointing,
+        "give --cpu-offload": job.sharded and not (resolved.cpu_offload or of_host),
     }
-    return ", or ".join([first, *(f"give {option}" for option, helps in options.items() if helps)])
+    cheap = [option for option, helps in options.items() if helps]
+    return ", or ".join([*cheap, other] if states_fit else [other, *cheap])
 
 
 def at_start(model: Any, predicted: Footprint, job: Job, *, read_whole: bool) -> int:
@@ -117,7 +121,7 @@ def require(needed: Need, resolved: RunArgs, hosts: list[str]) -> Room:
         raise Refused(
             f"{what}: expected room for {tightest[0] / GIB:.1f} GiB of device memory per rank, observed "
             f"{tightest[1] / GIB:.1f} GiB free on {hosts[tightest[2]]} (rank {tightest[2]}): "
-            f"{advice(resolved, of_host=False)}"
+            f"{advice(resolved, of_host=False, states_fit=resolved.cpu_offload or needed.states <= tightest[1])}"
         )
     of_nodes: dict[str, tuple[int, tuple[int, str]]] = {}
     for host, (theirs, _, room, whose) in zip(hosts, everyone, strict=True):
@@ -125,10 +129,11 @@ def require(needed: Need, resolved: RunArgs, hosts: list[str]) -> Room:
         of_nodes[host] = (ours + theirs.host, min(least, (room, whose)))
     host, (ours, (room, whose)) = max(of_nodes.items(), key=lambda known: known[1][0] - known[1][1][0])
     if ours > room:
+        states_fit = not group.CUDA and needed.states * hosts.count(host) <= room
         raise Refused(
             f"{what}: expected room for {ours / GIB:.1f} GiB of host memory for the {hosts.count(host)} rank(s) of a "
             f"node, observed {room / GIB:.1f} GiB on {host} ({whose}): "
-            f"{READ_WHOLE if needed.read_whole else advice(resolved, of_host=True)}"
+            f"{READ_WHOLE if needed.read_whole else advice(resolved, of_host=True, states_fit=states_fit)}"
         )
     return Room(None if tightest is None else tightest[0], None if tightest is None else tightest[1], ours, room)
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
+import transformers
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
-from torch.distributed.tensor import DTensor
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
 from recipe import group, strategy, weights
 from recipe.strategy import Refused
@@ -21,12 +21,6 @@ if TYPE_CHECKING:
     from torch.distributed.fsdp import MixedPrecisionPolicy, OffloadPolicy
 
     from recipe.workload import Run
-
-
-def recomputation(wanted: bool) -> dict[str, bool]:
-    """Activation checkpointing without FSDP: transformers 5.23 calls it so, older ones gradient_checkpointing."""
-    names = TrainingArguments.__dataclass_fields__
-    return {"activation_checkpointing" if "activation_checkpointing" in names else "gradient_checkpointing": wanted}
 
 
 class RecipeTrainer(Trainer):
@@ -43,9 +37,16 @@ class RecipeTrainer(Trainer):
         offload: OffloadPolicy | None = None,
         **kwargs: Any,
     ) -> None:
+        renamed = sorted(name for name in vars(RecipeTrainer) if not hasattr(Trainer, name))
+        if renamed:  # it would never be called: a resumed run would begin anew, a norm be lost
+            raise Refused(
+                f"transformers {transformers.__version__} has no Trainer.{renamed[0]}, which the recipe overrides"
+            )
         self.run, self.checkpoints, self.clock = run, run.checkpoints, run.clock
         self.fsdp_precision, self.fsdp_offload = mixed_precision, offload
         self.trajectory = run.checkpoints.trajectory
+        # a rank has one GPU: with several in sight of one process Trainer would wrap the model in DataParallel
+        kwargs["args"]._n_gpu = min(1, kwargs["args"].n_gpu)
         super().__init__(callbacks=run.callbacks(), data_collator=torch.utils.data.default_collate, **kwargs)
 
     def create_accelerator_and_postprocess(self) -> None:
@@ -123,8 +124,3 @@ class RecipeTrainer(Trainer):
 
     def _load_rng_state(self, checkpoint: str | None) -> None:  # called after the rows before were skipped
         self.checkpoints.put_random_state()
-
-    def parameter_checksum(self) -> float:
-        """Sum over the parameter elements this rank stores, in float64."""
-        local = (p.to_local() if isinstance(p, DTensor) else p for p in self.model_wrapped.parameters())
-        return sum(p.detach().sum(dtype=torch.float64).item() for p in local)

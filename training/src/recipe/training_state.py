@@ -112,7 +112,7 @@ def fingerprints_of_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
     equal order."""
     sums = torch.zeros(len(tensors), dtype=torch.int64, device=group.DEVICE)
     for index, tensor in enumerate(tensors.values()):
-        if _is_first_copy(tensor):
+        if is_first_copy(tensor):
             sums[index] = _local(tensor)
     if dist.is_initialized():
         dist.all_reduce(sums)
@@ -127,11 +127,32 @@ def place_of_shard(tensor: torch.Tensor) -> tuple[int, ...]:
     return tuple(at for placement, at in places if not isinstance(placement, Replicate))
 
 
-def _is_first_copy(tensor: torch.Tensor) -> bool:
+def is_first_copy(tensor: torch.Tensor) -> bool:
+    """Whether this rank stores the first of equal parts: under DDP rank 0 does, under HSDP the first shard group."""
     if not isinstance(tensor, DTensor):
         return group.RANK == 0
     places = zip(tensor.placements, tensor.device_mesh.get_coordinate() or [], strict=True)
     return all(at == 0 for placement, at in places if isinstance(placement, Replicate))
+
+
+def send_to_replicas(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Give every copy what the first one holds, in place. A collective: all ranks give equal names in equal order."""
+    if not dist.is_initialized():
+        return
+    for tensor in tensors.values():
+        if not isinstance(tensor, DTensor):
+            _send(tensor, None)
+            continue
+        for at, placement in enumerate(tensor.placements):
+            if isinstance(placement, Replicate):
+                _send(tensor.to_local(), tensor.device_mesh.get_group(at))
+
+
+def _send(tensor: torch.Tensor, over: dist.ProcessGroup | None) -> None:
+    moved = tensor.detach().to(group.DEVICE).contiguous()  # nccl sends nothing that lies on the host
+    dist.broadcast(moved, group=over, group_src=0)
+    if moved.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(moved)
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

@@ -23,44 +23,50 @@ class Trajectory:
     loss_dtype: of the losses as training returned them; None before the first.
     """
 
-    def __init__(self, micro_steps: int) -> None:
-        self.micro_steps = micro_steps  # of an optimizer step
+    def __init__(self) -> None:
         self.loss: list[float] = []
         self.grad_norm: list[float] = []
         self.rows: list[int] = []
         self.padding: list[int] = []
         self.loss_dtype: torch.dtype | None = None
-        self._losses: list[torch.Tensor] = []  # this rank's share, per micro-step, as are _rows and _padding
+        # of the micro-steps of this step, which become one tensor each: a small one takes 512 bytes of a GPU's memory
+        self._of_step: list[tuple[torch.Tensor, torch.Tensor]] = []  # rows, padding
+        self._shares: list[torch.Tensor] = []
+        # per step
+        self._losses: list[torch.Tensor] = []  # this rank's share
         self._norms: list[Any] = []  # of the averaged gradient before clipping
         self._rows: list[torch.Tensor] = []
         self._padding: list[torch.Tensor] = []
 
     def add_batch(self, rows: torch.Tensor, padding: torch.Tensor) -> None:
-        self._rows.append(rows)
-        self._padding.append(padding)
+        self._of_step.append((rows, padding))
 
     def add_loss(self, loss: torch.Tensor) -> None:
         """After each micro-step."""
-        self._losses.append(loss)
+        self._shares.append(loss)
         self.loss_dtype = loss.dtype
 
     def add_norm(self, norm: Any) -> None:
         """After each optimizer step."""
+        rows, padding = zip(*self._of_step, strict=True)
+        self._losses.append(torch.stack(self._shares).double().sum())
         self._norms.append(norm)
+        self._rows.append(torch.cat(rows))
+        self._padding.append(torch.stack(padding).sum())
+        self._of_step.clear()
+        self._shares.clear()
 
     def recent(self, most: int) -> tuple[torch.Tensor, list[Any]]:
         """(this rank's share of the loss, gradient norms) of the last steps kept, at most `most`; on the device."""
         norms = self._norms[-most:]
-        if not norms:
-            return torch.empty(0), []
-        return self._per_step(torch.stack(self._losses[-len(norms) * self.micro_steps :])), norms
+        return torch.stack(self._losses[-most:]) if norms else torch.empty(0), norms
 
     def settle(self) -> None:
         """Take over the steps since the last time. A collective. Raises NotFinite at a loss of NaN or Inf."""
         if not self._losses:
             return
         # the mean of the shares over the ranks is the loss of the global batch
-        mine = self._per_step(torch.stack(self._losses).double().cpu()).tolist()
+        mine = torch.stack(self._losses).tolist()
         # norms are equal on all ranks, unless one has gradients of its own: the highest; NaN stays NaN
         whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in self._norms]
         of_ranks = group.gather(torch.stack(whole).double().tolist())
@@ -69,9 +75,6 @@ class Trajectory:
         self.loss += [math.fsum(step) / len(step) for step in zip(*group.gather(mine), strict=True)]
         self.grad_norm += norms
         self.rows += torch.cat(self._rows).tolist()
-        self.padding += self._per_step(torch.stack(self._padding).cpu()).tolist()
+        self.padding += torch.stack(self._padding).tolist()
         for kept in (self._losses, self._norms, self._rows, self._padding):
             kept.clear()
-
-    def _per_step(self, of_micro_steps: torch.Tensor) -> torch.Tensor:
-        return of_micro_steps.view(-1, self.micro_steps).sum(dim=1)

@@ -32,7 +32,7 @@ import ras
 from transformers import TrainerCallback
 
 from recipe import group
-from recipe.arguments import FAST_WARMUP
+from recipe.arguments import FAST_WARMUP, SLOW
 from recipe.rank import node_name
 
 LOCKED = 0.75  # of the timeout: no stack was written at half of it
@@ -74,7 +74,7 @@ class Watch(TrainerCallback):
     @property
     def longest_s(self) -> float:
         """How long a step may take."""
-        return (2 if self.steps == SLOW_STEPS else 10) * self.timeout_s
+        return (2 if self.steps == SLOW_STEPS else SLOW) * self.timeout_s
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.training = True

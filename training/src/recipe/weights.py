@@ -30,7 +30,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cache
 
 from recipe import group
 from recipe.arguments import Args
-from recipe.documents import DataError
+from recipe.documents import DataError, first_line
 from recipe.observed_strategy import decoder_layers
 
 OUTSIDE_BLOCKS = ""  # the name of the part outside of the blocks
@@ -44,14 +44,20 @@ class NoWeights(DataError):
 def without_memory(args: Args) -> Any:
     """The model in float32, with its parameters on the meta device.
 
-    Its buffers are real (the frequencies of rotary embeddings): no checkpoint holds them.
+    Its buffers are real (the frequencies of rotary embeddings): no checkpoint holds them. Raises DataError where this
+    node lacks the attention that was requested.
     """
     if args.model_config is None:
         config = AutoConfig.from_pretrained(args.model)
     else:
         config = AutoConfig.for_model(**transformers.PreTrainedConfig.get_config_dict(str(args.model_config))[0])
-    with no_init_weights(), init_empty_weights(include_buffers=False):
-        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=args.attention)
+    try:
+        with no_init_weights(), init_empty_weights(include_buffers=False):
+            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=args.attention)
+    except (ImportError, ValueError) as error:  # not installed; not for this device, or not for this model
+        if args.attention == "sdpa":
+            raise
+        raise DataError(f"--attention {args.attention}: {first_line(error)} Install it, or give sdpa") from error
     model.tie_weights()
     return model
 

@@ -45,7 +45,7 @@ from recipe import (
 from recipe.arguments import Args
 from recipe.data import Rows
 from recipe.finite import FiniteCheck
-from recipe.model_states import ModelStates, memory_by_part
+from recipe.model_states import ModelStates, checksum, memory_by_part
 from recipe.no_device_waits import without_waits
 from recipe.rank import RankFacts, one_line, raised, say
 from recipe.resume import Checkpoints
@@ -110,7 +110,6 @@ class Run:
         Raises Refused where the ranks or hosts are not those that the strategy needs.
         """
         args, facts = self.args, self.facts
-        self.bf16 = group.CUDA if args.bf16 is None else args.bf16
         begun = time.perf_counter()
         group.record_flight(args.run_dir / "raw")
         try:
@@ -138,11 +137,13 @@ class Run:
                 "and MASTER_PORT?",
                 ("train.world_size", members, "count"),
             )
+        self.bf16 = group.has_bf16() if args.bf16 is None else args.bf16
         # refused only now that there is a group: torchrun ends rank 0 before it says why when another rank ends first
         if args.reduce_dtype == "bfloat16" and not self.bf16:
-            raise Refused("--reduce-dtype bfloat16 needs --bf16, which is off by default on a CPU")
+            raise Refused(
+                "--reduce-dtype bfloat16 needs --bf16, which is off by default on a CPU and on GPUs before Ampere"
+            )
         accelerated.refuse_what_is_ignored(args, self.expected, self.bf16, group.WORLD, group.LOCAL_WORLD)
-        group.require_average()
         self.hosts = group.gather(node_name())
         strategy.require_places(self.expected, self.hosts)
         if args.cpu_offload and group.CUDA:  # without a GPU all is computed on the host, in any case
@@ -187,7 +188,7 @@ class Run:
     def callbacks(self) -> list[TrainerCallback]:
         """What watches the training, in this order. Checkpoints are written by one of them."""
         watching = [self.first_step, self.watch, self.clock, self.states, self.finite_check]
-        return [*watching, self.checkpoints, self.stop, *fast.callbacks(self.tuning)]
+        return [*watching, self.checkpoints, self.stop, *fast.callbacks(self.tuning, self.args.timeout_s)]
 
     def common_arguments(self) -> dict[str, Any]:
         """The TrainingArguments that all programs share: what is trained, and what Trainer leaves alone."""
@@ -270,16 +271,13 @@ class Run:
                     self.load_s,
                     step_times_s[0],
                 ),
-                checksum=trainer.parameter_checksum(),
+                checksum=checksum(trainer.model_wrapped),
                 steps_unix_s=clock.steps_unix_s(),
                 rows=checkpoints.trajectory.rows,
                 padding=checkpoints.trajectory.padding,
             ),
             results.RankResult,
         )
-        with self.watch.patience((args.profiled_steps + 1) * args.timeout_s):
-            # last: the model goes on learning
-            communicated = communication.measure(trainer, self.resolved, self.predicted.shape)
         if group.RANK == 0:
             metrics = results.train_metrics(
                 self.resolved,
@@ -294,7 +292,6 @@ class Run:
                 checkpoint=checkpoint_times,
                 checkpoint_room=checkpoints.room.model_copy(update=self.stop.fields()),
                 resumed=checkpoints.resumed(),
-                communicated=communicated,
             )
             write_record(args.run_dir / "metrics.json", metrics)
             say(
@@ -302,6 +299,13 @@ class Run:
                 f"step p50 {metrics.step_time_s.p50 * 1000:.1f} ms, "
                 f"loss {losses[0]:.4f} -> {losses[-1]:.4f} in {len(losses)} steps"
             )
+        # last, when the record is written: these steps may fail, and the model goes on learning in them
+        patience_s = (args.profiled_steps + 1) * args.timeout_s
+        with self.watch.patience(patience_s), group.patience(patience_s, args.timeout_s):
+            measured = communication.measure(trainer, self.resolved, self.predicted.shape)
+        if group.RANK == 0:
+            metrics = metrics.model_copy(update=communication.fields(*measured))
+            write_record(args.run_dir / "metrics.json", metrics, replace=True)
         return len(losses)
 
     def _observed(self) -> ObservedStrategy:

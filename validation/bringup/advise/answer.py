@@ -8,6 +8,7 @@ clipping come on top.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
@@ -50,15 +51,17 @@ class Question:
     activation_checkpointing: bool
     sync_each_batch: bool = False
     shard_size: int | None = None  # of HSDP; None: a node
+    model: str | None = None  # as the programs take it; None: the name of the shape
 
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the cluster."""
+    """What is known of the cluster. headroom: the share of a GPU's memory that the profile wants left."""
 
     profile: str
     machine: Machine
     source: bandwidth.Promised | bandwidth.Measured
+    headroom: float = 0.0
 
 
 def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Known:
@@ -85,7 +88,10 @@ def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Know
         machine = machine.model_copy(update={"mfu": measured})
     if mfu is not None:
         machine = machine.model_copy(update={"mfu": Sourced(value=mfu, source="assumed on the command line (--mfu)")})
-    return Known(profile.name, machine, bandwidth.measured(others) if others else bandwidth.Promised(profile))
+    source = bandwidth.measured(others) if others else bandwidth.Promised(profile)
+    wanted = profile.expect.get("train.memory.headroom")
+    headroom = wanted.at_least if wanted is not None and isinstance(wanted.at_least, float) else 0.0
+    return Known(profile.name, machine, source, headroom)
 
 
 def jobs(question: Question) -> list[Job]:
@@ -148,12 +154,14 @@ def times(shape: ModelShape, job: Job, facts: Known) -> Times:
 def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
     """Memory, traffic and time of one strategy; what cannot be known is null and named."""
     parts = memory.peak(shape, job)
-    outside = memory.OUTSIDE[min(job.ranks, 2)]
     collectives = traffic.collectives(shape, job)
     unknown: list[str] = []
     room = facts.machine.gpu_memory_gib
     if room is None:
         unknown.append(f"whether it fits: profile {facts.profile} declares no machine.gpu_memory_gib")
+    # what an advised run leaves has to pass the gate of it too
+    wanted = 0 if room is None else int(facts.headroom * room.value * memory.GIB)
+    outside = max(memory.OUTSIDE[min(job.ranks, 2)], wanted)
     took = times(shape, job, facts)
     return PredictedStrategy(
         strategy=job.kind,
@@ -310,24 +318,25 @@ def _what_would_fit(question: Question, facts: Known) -> str:
 
 
 def _command(question: Question, chosen: PredictedStrategy) -> str:
-    """A run of what was advised."""
+    """A run of what was advised. Rows and recomputation are always named: the workload of the profile, which comes
+    before these options, may have others."""
     words = [
         "sbatch",
         f"--nodes={question.nodes}" if chosen.strategy != "single" else "--nodes=1",
         f"training/slurm/{SCRIPTS[chosen.strategy][question.nodes > 1]}.sbatch",
         "--model",
-        question.shape.name,
+        shlex.quote(question.model or question.shape.name),
         "--sequence-length",
         str(question.sequence_length),
         "--global-batch",
         str(question.global_batch),
     ]
-    if chosen.accumulation > 1:
-        words += ["--gradient-accumulation", str(chosen.accumulation)]
-        if question.sync_each_batch and chosen.strategy != "single":
-            words.append("--sync-each-batch")
-    if question.activation_checkpointing:
-        words.append("--activation-checkpointing")
+    words += ["--rows-at-once", str(chosen.rows)]
+    words.append("--activation-checkpointing" if question.activation_checkpointing else "--no-activation-checkpointing")
+    if question.float32:
+        words.append("--no-bf16")
+    if chosen.accumulation > 1 and question.sync_each_batch and chosen.strategy != "single":
+        words.append("--sync-each-batch")
     if question.shard_size is not None and chosen.strategy == "hsdp":
         words += ["--shard-size", str(question.shard_size)]
     if chosen.strategy == "zero2":

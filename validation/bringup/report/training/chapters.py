@@ -267,8 +267,8 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
         "checkpoint": _checkpoint,
     },
     "GPU: utilisation": {
-        "busy, %": read.of_gpus("percent"),
-        "clock, MHz": read.of_gpus("sm_mhz"),
+        "busy in the measured steps, %": read.of_gpus("percent"),
+        "clock in the measured steps, MHz": read.of_gpus("sm_mhz"),
         "slowed down by": read.of_gpus("slowdowns"),
     },
     "GPU: memory": {
@@ -277,18 +277,18 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
         "memory used, sampled": read.of_gpus("memory_gib"),
     },
     "GPU: PCIe and NVLink": {
-        "PCIe sent": read.of_gpus("pcie_tx_bytes"),
-        "PCIe received": read.of_gpus("pcie_rx_bytes"),
-        "NVLink sent": read.of_gpus("nvlink_tx_kib"),
-        "NVLink received": read.of_gpus("nvlink_rx_kib"),
+        "PCIe sent in the measured steps": read.of_gpus("pcie_tx_bytes"),
+        "PCIe received in the measured steps": read.of_gpus("pcie_rx_bytes"),
+        "NVLink sent in the measured steps": read.of_gpus("nvlink_tx_kib"),
+        "NVLink received in the measured steps": read.of_gpus("nvlink_rx_kib"),
         "faults that the counters showed": read.worst_seen("load.gpu_faults"),
     },
     "GPU: power and temperature": {
-        "power, W": read.of_gpus("power_w"),
-        "temperature, °C": read.of_gpus("temp_c"),
+        "power in the measured steps, W": read.of_gpus("power_w"),
+        "temperature in the measured steps, °C": read.of_gpus("temp_c"),
     },
     "CPU": {
-        "CPU of a node, %": read.of_nodes("cpu_percent"),
+        "CPU of a node in the measured steps, %": read.of_nodes("cpu_percent"),
         "CPU time of a rank's process": read.worst_seen("probe.train.cpu_s"),
     },
     "Host memory": {
@@ -297,10 +297,10 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
     },
     "Network": {
         "transport between hosts": _transport,
-        "sent over interfaces": read.of_nodes("tx_bytes"),
-        "received over interfaces": read.of_nodes("rx_bytes"),
-        "sent over RDMA": read.of_nodes("rdma_tx_bytes"),
-        "received over RDMA": read.of_nodes("rdma_rx_bytes"),
+        "sent over interfaces in the measured steps": read.of_nodes("tx_bytes"),
+        "received over interfaces in the measured steps": read.of_nodes("rx_bytes"),
+        "sent over RDMA in the measured steps": read.of_nodes("rdma_tx_bytes"),
+        "received over RDMA in the measured steps": read.of_nodes("rdma_rx_bytes"),
         "TCP segments sent again": read.worst_seen("load.tcp_sent_again"),
         "RDMA packets sent again": read.worst_seen("load.rdma_sent_again"),
     },

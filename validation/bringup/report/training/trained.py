@@ -19,29 +19,43 @@ from bringup.report import system
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _COUNTERS = {"_bytes": 1, "_kib": 1024}  # endings of columns that count, in bytes
 _NO_MEASURE = ("node", "unix_s", "uuid", monitor.GPU)
+_OF_ALL = ("memory_gib", "memory_used_gib", "slowdowns")  # what loading a model takes counts too, and every slowdown
 
 
 @dataclass(frozen=True)
 class Sampled:
-    """Column -> words; empty: no monitor ran beside the training."""
+    """Column -> words, of the measured steps, or of the whole job (_OF_ALL); empty: no monitor ran beside the
+    training."""
 
     nodes: Mapping[str, str] = field(default_factory=dict)
     gpus: Mapping[str, str] = field(default_factory=dict)
 
 
-def sampled(judged: Judged) -> Sampled:
+def sampled(judged: Judged, steps: Mapping[str, list[float]]) -> Sampled:
+    """steps: node -> begin and end of the measured ones. Start-up is minutes in which nothing is busy."""
     samples = monitor.of_run(judged.folder)
-    return Sampled(_words(samples.nodes), _words(samples.gpus))
+    return Sampled(_words(samples.nodes, steps), _words(samples.gpus, steps))
 
 
-def _words(rows: Mapping[str, list[monitor.Row]]) -> dict[str, str]:
+def _words(rows: Mapping[str, list[monitor.Row]], steps: Mapping[str, list[float]]) -> dict[str, str]:
     columns = dict.fromkeys(column for samples in rows.values() for sample in samples for column in sample)
-    summaries = {column: _column(column, rows) for column in columns if column not in _NO_MEASURE}
+    measured = {subject: [row for row in samples if _lies_in(row, steps)] for subject, samples in rows.items()}
+    summaries = {
+        column: _column(column, rows if column in _OF_ALL else measured)
+        for column in columns
+        if column not in _NO_MEASURE
+    }
     return {column: text for column, text in summaries.items() if text}
 
 
+def _lies_in(row: monitor.Row, steps: Mapping[str, list[float]]) -> bool:
+    begin, end = steps.get(row["node"], (0.0, 0.0))
+    return begin <= float(row["unix_s"]) <= end
+
+
 def _column(column: str, rows: Mapping[str, list[monitor.Row]]) -> str:
-    """`mean 41, most 97 (n0)`; of a counter what was added: `3.2e+09 in all, most 2e+09 (n0)`; of words, the words."""
+    """`mean 41, most 97 (n0), lowest mean 12 (n1)`; of a counter what was added: `3 GB in all, most 2 GB (n0)`; of
+    words, the words."""
     texts = {subject: [sample[column] for sample in samples if sample.get(column)] for subject, samples in rows.items()}
     values = {subject: [float(text) for text in cells if _NUMBER.fullmatch(text)] for subject, cells in texts.items()}
     values = {subject: numbers for subject, numbers in values.items() if numbers}
@@ -53,7 +67,10 @@ def _column(column: str, rows: Mapping[str, list[monitor.Row]]) -> str:
         return f"{sum(added.values()) / 1e9:.3g} GB in all, most {added[most] / 1e9:.3g} GB ({most})"
     most = max(values, key=lambda subject: max(values[subject]))
     mean = fmean(number for numbers in values.values() for number in numbers)
-    return f"mean {mean:.3g}, most {max(values[most]):.3g} ({most})"
+    text = f"mean {mean:.3g}, most {max(values[most]):.3g} ({most})"
+    idle = min(values, key=lambda subject: fmean(values[subject]))
+    lowest = f"{fmean(values[idle]):.3g}"
+    return text if lowest == f"{mean:.3g}" else f"{text}, lowest mean {lowest} ({idle})"
 
 
 @dataclass(frozen=True)
@@ -66,7 +83,7 @@ class Trained:
 
     @cached_property
     def sampled(self) -> Sampled:
-        return sampled(self.judged)
+        return sampled(self.judged, self.metrics.window_unix_s)
 
     def seen(self, quantity: str) -> list[Observation]:
         """What was observed of it, and has a value."""
