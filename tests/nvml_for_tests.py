@@ -26,6 +26,8 @@ HEALTHY = {
     "clock": 1980,
     "ecc_mode": (1, 1),
     "vbios": "96.00.74.00.01",
+    "serial": "1650000000000",
+    "board": "900-00000-0000-000",
     "name": b"NVIDIA H100 80GB HBM3",
 }
 GPUS = ("GPU-a", "GPU-b")
@@ -132,6 +134,8 @@ class FakeNvml:
             "nvmlDeviceGetPersistenceMode": "persistence",
             "nvmlDeviceGetEccMode": "ecc_mode",
             "nvmlDeviceGetVbiosVersion": "vbios",
+            "nvmlDeviceGetSerial": "serial",
+            "nvmlDeviceGetBoardPartNumber": "board",
             "nvmlDeviceGetCurrPcieLinkWidth": "width",
             "nvmlDeviceGetCurrPcieLinkGeneration": "generation",
             "nvmlDeviceGetCurrentClocksEventReasons": "reasons",

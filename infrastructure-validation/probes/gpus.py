@@ -52,6 +52,13 @@ def _of_each(question):
     return answers
 
 
+def places():
+    """{GPU UUID: PCI address} of all GPUs of the node as the driver tells, also of one that is lost."""
+    names = uuids()
+    written = "{:04x}:{:02x}:{:02x}.{:x}"
+    return {names[minor]: written.format(*at) for minor, at in addresses().items() if minor in names}
+
+
 def in_cuda_order(paths):
     """[(minor, path)] as CUDA counts GPUs of one model: by PCI address, which minors need not follow. By minor where
     an address is not told."""

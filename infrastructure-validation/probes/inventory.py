@@ -141,6 +141,8 @@ def gpu(facts, raw):
     paths, names = gpus.devices(), gpus.uuids()
     facts.saw("discovery.gpu.count", len(paths), "count")
     facts.saw("discovery.gpu.identities", [gpus.identity(minor, path, names) for minor, path in paths.items()], "text")
+    for uuid, address in gpus.places().items():
+        facts.saw("inventory.gpu.address", address, "text", f"{facts.at}/{uuid}")
     library, why_not = nvml.library()
     if library is not None:
         nvml.read(facts, library, names.values())

@@ -267,6 +267,10 @@ QUESTIONS = (
     ("discovery.gpu.model", "text", lambda nvml, gpu: text(nvml.nvmlDeviceGetName(gpu))),
     ("discovery.gpu.memory", "GiB", lambda nvml, gpu: round(nvml.nvmlDeviceGetMemoryInfo(gpu).total / GIB, 2)),
     ("discovery.gpu.pci", "text", lambda nvml, gpu: text(nvml.nvmlDeviceGetPciInfo(gpu).busId)),
+    # what a vendor asks for
+    ("inventory.gpu.serial", "text", lambda nvml, gpu: text(nvml.nvmlDeviceGetSerial(gpu))),
+    ("inventory.gpu.vbios", "text", lambda nvml, gpu: text(nvml.nvmlDeviceGetVbiosVersion(gpu))),
+    ("inventory.gpu.board", "text", lambda nvml, gpu: text(nvml.nvmlDeviceGetBoardPartNumber(gpu))),
     ("discovery.gpu.mig", "text", _mig),
     ("inventory.gpu.mig_devices", "count", _mig_devices),
     ("discovery.gpu.persistence", "flag", lambda nvml, gpu: bool(nvml.nvmlDeviceGetPersistenceMode(gpu))),

@@ -57,6 +57,15 @@ COLUMNS = {column: quantity for quantity, (*both, _) in FIRST_LESS_SECOND.items(
 QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading uuid, what an unsaid value means)
     ("gpu", "--query-gpu=uuid,", BASE, None),
     (
+        "identity",
+        "--query-gpu=uuid,",
+        {
+            "serial": ("inventory.gpu.serial", "text", str),
+            "vbios_version": ("inventory.gpu.vbios", "text", str),
+        },
+        None,
+    ),
+    (
         "slowdown",
         "--query-gpu=uuid,",
         {"clocks_event_reasons.active": ("discovery.gpu.slowdown", "text", _slowdown)},

@@ -83,7 +83,8 @@ def uuid(index: int) -> str:
 
 def of(facts: Facts, index: int) -> dict[str, Any]:
     """What GPU `index` said, without what tells one GPU from another."""
-    return {quantity: value for (gpu, quantity), value in facts.items() if gpu == uuid(index) and quantity != "pci"}
+    own = ("pci", "inventory.gpu.serial")
+    return {name: value for (gpu, name), value in facts.items() if gpu == uuid(index) and name not in own}
 
 
 def test_healthy_gpus_answer_every_question(ask):

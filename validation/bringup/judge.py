@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bringup import results
 from bringup.derive.blame import blame
+from bringup.derive.named_gpus import Names, named, names_of
 from bringup.derive.observed import read_run
 from bringup.errors import RuleError
 from bringup.evidence import pair_rounds
@@ -45,6 +46,7 @@ class Judged:
     verdicts: Verdicts
     training: TrainingRecords | None = None  # None: not a training phase, or the training did not finish
     own: catalogue.Gates = field(default_factory=dict)  # checks of the site
+    names: Names = field(default_factory=dict)  # of its GPUs
 
     @property
     def objection(self) -> str | None:
@@ -66,11 +68,14 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
     records, of_site = TrainingRecords(folder), own.of_run(folder / results.OWN_CHECKS)
     with _no_garbage_collection():
         parsed = read_run(folder, run, records)
-        verdicts = blame(judge(run, profile, parsed, of_site), Facts(parsed.observations), run)
+        facts = Facts(parsed.observations)
+        verdicts = blame(judge(run, profile, parsed, of_site), facts, run)
+        names = names_of(facts, run.gpus_per_node)
+        verdicts = named(verdicts, names)
     if verdicts.outcome is not Outcome.PASS:
         verdicts = verdicts.model_copy(update={"signs": signs.in_run(folder, run)})
     training = records if PHASES[run.phase].is_training and records.are_whole else None
-    return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts, training, of_site)
+    return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts, training, of_site, names)
 
 
 @contextmanager

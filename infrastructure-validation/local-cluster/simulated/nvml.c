@@ -355,6 +355,12 @@ API int nvmlDeviceGetComputeMode(const gpu_t *gpu, unsigned *to) {
 
 API int nvmlDeviceGetVbiosVersion(const gpu_t *gpu, char *to, unsigned size) { return text_of(gpu, "vbios", to, size); }
 
+API int nvmlDeviceGetSerial(const gpu_t *gpu, char *to, unsigned size) { return text_of(gpu, "serial", to, size); }
+
+API int nvmlDeviceGetBoardPartNumber(const gpu_t *gpu, char *to, unsigned size) {
+  return text_of(gpu, "board_part", to, size);
+}
+
 API int nvmlDeviceGetInforomImageVersion(const gpu_t *gpu, char *to, unsigned size) {
   return text_of(gpu, "inforom", to, size);
 }

@@ -18,7 +18,7 @@ STAND_IN = "GPU-00000000-0000-"
 """Begins the UUID of every simulated GPU, and of no other: this is how the judge knows them (plan/stand_ins.py)."""
 
 OF_PROGRAMS = ("dcgm.", "rail.", "loopback.", "nccl.")
-_OF_NODE = ("gpu.uuid", "gpu.bus", "driver", "cuda", "ports", "port.rate", "port.layer")
+_OF_NODE = ("gpu.uuid", "gpu.serial", "gpu.bus", "driver", "cuda", "ports", "port.rate", "port.layer")
 _ERROR = re.compile(r"error:(\d+)")
 
 
@@ -113,6 +113,7 @@ def healthy(shape: str, host: str, gpus: int) -> str:
     identity = [f"gpus={gpus}"]
     for index in range(gpus):
         identity.append(f"gpu{index}.uuid={_uuid(host, index)}")
+        identity.append(f"gpu{index}.serial={_serial(host, index)}")
         if f"gpu{index}.bus" not in state.values:
             raise StateError(f"a node of {model} has {index} GPUs at most, asked for were {gpus}")
     return "\n".join([*parts, f"# --- of {host}", *identity, "# --- what was changed", ""])
@@ -121,6 +122,11 @@ def healthy(shape: str, host: str, gpus: int) -> str:
 def _uuid(host: str, index: int) -> str:
     digits = hashlib.sha256(f"{host} {index}".encode()).hexdigest()
     return f"{STAND_IN}{digits[:4]}-{digits[4:8]}-{digits[8:20]}"
+
+
+def _serial(host: str, index: int) -> str:
+    """13 digits, as a serial number has."""
+    return f"165{int(hashlib.sha256(f'{host} {index}'.encode()).hexdigest(), 16) % 10**10:010}"
 
 
 def changed(text: str, changes: Iterable[str]) -> str:

@@ -283,6 +283,7 @@ SMI = json.loads((FIXTURES / "nvidia-smi.json").read_text())
 def through_smi(answers, kept=None) -> Parsed:
     def run(command, **_):
         words = {
+            "serial": "identity",
             "compute-apps": "processes",
             "remapped": "remapped",
             "mig": "mig",
@@ -313,6 +314,7 @@ def test_nvidia_smi_says_the_same_as_nvml():
         "discovery.gpu.nvlinks",
         "discovery.gpu.cuda",
         "inventory.gpu.mig_devices",
+        "inventory.gpu.board",
         "discovery.gpu.nvlink_recoveries",
         "discovery.gpu.nvlink_replays",
         "discovery.gpu.nvlink_crc_errors",

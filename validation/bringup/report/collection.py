@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from bringup import results
 from bringup.answers import answers
+from bringup.derive.named_gpus import named
 from bringup.errors import BringupError
 from bringup.judge import Judged, judge_folder
 from bringup.plan.phases import PHASES
@@ -71,6 +72,8 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     absent = [*chosen.absent, *(Absent(names.get(folder, folder.name), str(error)) for folder, error in unread)]
     seconds = {folder: step.seconds for folder, step in chosen.steps.items()}
     order = list(PHASES)
+    gpus = {uuid: name for run in judged for uuid, name in run.names.items()}  # as discovery named them
+    judged = [replace(run, verdicts=named(run.verdicts, gpus)) for run in judged]
     judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
     return Collection(
         judged, absent, chosen.left_out, chosen.playbooks, seconds, chosen.unhealthy_nodes, drills, chosen.varied
