@@ -20,7 +20,7 @@ from bringup.report.text import counted
 
 _BAD = (Outcome.FAIL, Outcome.WARN)
 _OF_A_GPU = ("discovery.gpu.", "inventory.gpu.")
-_IDENTIFIES = ("index", "model", "pci", "serial", "vbios", "part")
+_IDENTIFIES = ("model", "pci", "address", "serial", "vbios", "board")
 _LONGEST = 400  # characters of a line of evidence
 ATTACH = (
     "srun --nodes=1 --nodelist={node} --exclusive nvidia-bug-report.sh --output-file $PWD/{node}-bug-report.log",
