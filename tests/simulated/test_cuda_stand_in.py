@@ -57,7 +57,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, int
         f"import sys; sys.path.append({str(STAND_IN)!r}); import cuda_stand_in; cuda_stand_in.install({library!r})"
     )
     (folder / "sitecustomize.py").write_text(install)
-    environment = os.environ | {"BRINGUP_SIMULATED_STATE": str(folder / "state.conf"), "PYTHONPATH": f"{folder}:{PROBES}"}
+    environment = os.environ | {
+        "BRINGUP_SIMULATED_STATE": str(folder / "state.conf"),
+        "PYTHONPATH": f"{folder}:{PROBES}",
+    }
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     with subprocess.Popen(
         [sys.executable, CHECKS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -57,8 +57,8 @@ def refusal() -> str:
     if word != "error":
         return "No CUDA GPUs are available"
     return (
-        "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() that "
-        f"might have already set an error? Error {number}: {ERRORS.get(number, 'unrecognized error code')}"
+        "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() "
+        f"that might have already set an error? Error {number}: {ERRORS.get(number, 'unrecognized error code')}"
     )
 
 
