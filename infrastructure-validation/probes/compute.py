@@ -211,9 +211,9 @@ def copies(torch, devices, who, facts):
         if way == "from":
             remark += ", within one GPU" if alone else ", to the next GPU"
         facts.saw(f"smoke.compute.{quantity}", round(min(speeds), 2), "GB/s", remark=remark)
-    found = [(f"wrong bytes copied to {each} and back", count) for each, count in zip(who, inward_wrong, strict=True)]
+    wrong = [(f"wrong bytes copied to {each} and back", count) for each, count in zip(who, inward_wrong, strict=True)]
     # a copy that carried on what had arrived wrongly is not to blame
-    return found + [
+    return wrong + [
         (f"wrong bytes copied from {who[i]} to {who[(i + 1) % len(who)]}", max(0, across_wrong[i] - inward_wrong[i]))
         for i in range(len(who))
     ]

@@ -305,8 +305,10 @@ def copies_are_compared_with_what_was_sent() -> None:
     between = [("wrong bytes copied from GPU-a to GPU-b", 0), ("wrong bytes copied from GPU-b to GPU-a", 0)]
     for change_of, wrong in ((), (0, 0)), (("gpu1.cuda.copy=wrong",), (0, 1)):
         change(*change_of)
-        found = compute.copies(torch, devices, who, Facts("compute", io.StringIO()))
-        assert found == [(into.format(each), count) for each, count in zip(who, wrong, strict=True)] + between, found
+        wrong_copies = compute.copies(torch, devices, who, Facts("compute", io.StringIO()))
+        assert wrong_copies == [(into.format(each), count) for each, count in zip(who, wrong, strict=True)] + between, (
+            wrong_copies
+        )
     change("gpu1.cuda.copy=right")
 
 
