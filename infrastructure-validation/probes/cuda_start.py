@@ -30,7 +30,9 @@ def reason(text):
 def uuid(torch, device):
     """As nvidia-smi prints it; None where torch does not tell it."""
     known = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-    return None if known is None else f"GPU-{str(known).removeprefix('GPU-')}"
+    if known is None or str(known).startswith("GPU-"):
+        return known and str(known)
+    return f"GPU-{known}"
 
 
 def fallback(listed, why):
