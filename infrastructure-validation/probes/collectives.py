@@ -18,6 +18,7 @@ from collections import Counter
 from pathlib import Path
 
 import arrival
+import cuda_start
 import gpus
 import progress
 import ras
@@ -75,8 +76,9 @@ def main():
         import torch
         import torch.distributed as dist
 
-    cuda = torch.cuda.is_available()
-    device = torch.device("cuda", local % torch.cuda.device_count()) if cuda else torch.device("cpu")
+    count, why_none = cuda_start.devices(torch)
+    cuda = count > 0
+    device = torch.device("cuda", local % count) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
     init_s = start(dist, device)
@@ -88,10 +90,10 @@ def main():
         lambda: keep_words(torch._C._distributed_c10d, cuda, logs, task, local),
     )
     facts = Facts("collectives") if bench.rank == 0 else None
-    name = str(torch.cuda.get_device_properties(device).uuid) if cuda else placeholder(local)
+    name = cuda_start.uuid(torch, device) if cuda else placeholder(local)
     members = [tuple(member) for member in bench.gather((node_name(), task, os.getpid(), name))]
     rdma = bench.gather((node_name(), transport.active_rdma_devices()))
-    used = bench.gather((node_name(), device.type, gpus.driver_count()))
+    used = bench.gather((node_name(), device.type, gpus.driver_count(), why_none))
     if facts is not None:
         say_members(facts, scale, members, rdma)
         say_devices(facts, scale, used)
@@ -268,14 +270,14 @@ def say_members(facts, scale, members, rdma):
 
 
 def say_devices(facts, scale, used):
-    """used: (host, type of the device that the rank computes on, GPUs that the driver of the host lists), index =
-    rank."""
-    facts.saw("nccl.device", " and ".join(sorted({kind for _, kind, _ in used})), "text", scale)
-    fell_back = [(rank, host, listed) for rank, (host, kind, listed) in enumerate(used) if kind == "cpu" and listed]
+    """used: (host, type of the device that the rank computes on, GPUs that the driver of the host lists, why CUDA gave
+    none), index = rank."""
+    facts.saw("nccl.device", " and ".join(sorted({kind for _, kind, *_ in used})), "text", scale)
+    fell_back = [(rank, *each) for rank, each in enumerate(used) if each[1] == "cpu" and each[2]]
     remark = None
     if fell_back:
-        rank, host, listed = fell_back[0]
-        remark = f"first rank {rank} on {host}: the driver lists {listed} GPUs, torch sees none"
+        rank, host, _, listed, why = fell_back[0]
+        remark = f"first rank {rank} on {host}: {cuda_start.fallback(listed, why)}"
     facts.saw("nccl.device.fallback", len(fell_back), "count", scale, remark)
 
 

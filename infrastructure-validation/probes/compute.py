@@ -12,6 +12,7 @@ import contextlib
 import statistics
 import time
 
+import cuda_start
 import faults
 import gpus
 from beside import beside
@@ -26,6 +27,8 @@ STEP = 112  # of 7, which the factors repeat with, and of 16, which tensor cores
 PEAK_BYTES = 20  # that an element takes while the factors are made: 2 whole numbers of 8 bytes, 2 of the factors
 SHARE = 12  # of a GPU's memory that this may be: one of 16 GiB has the whole size
 COPY_BYTES = 256 * 2**20
+PRIME = 251
+PART_BYTES = 2**24  # that are compared at once: the comparison takes as much memory
 WITHOUT_TORCH = {
     "smoke.compute.device": "text",
     "smoke.compute.device.fallback": "count",
@@ -45,21 +48,15 @@ def main():
             facts.unknown(quantity, unit, why)
         facts.finish()
         return
-    devices = [torch.device("cuda", index) for index in range(torch.cuda.device_count())] or [torch.device("cpu")]
-    say_device(facts, devices[0].type, gpus.driver_count())
+    count, why = cuda_start.devices(torch)
+    devices = [torch.device("cuda", index) for index in range(count)] or [torch.device("cpu")]
+    say_device(facts, devices[0].type, gpus.driver_count(), why)
     results = [multiply(torch, device, facts) for device in devices]
     facts.saw("smoke.compute.devices", [name(torch, device) for device in devices], "text")
     who = [label(torch, device) for device in devices]
     for each, (wrong, tflops, spread) in zip(who, results, strict=True):
         facts.saw("smoke.compute.gpu.wrong_values", wrong, "count", f"{facts.at}/{each}")
         facts.saw("smoke.compute.gpu.tflops", round(tflops, 4), "TFLOP/s", f"{facts.at}/{each}", spread)
-    bad = [each for each, (wrong, _, _) in zip(who, results, strict=True) if wrong]
-    facts.saw(
-        "smoke.compute.wrong_values",
-        sum(wrong for wrong, _, _ in results),
-        "count",
-        remark=f"wrong values on {', '.join(bad)}" if bad else None,
-    )
     # the slowest one counts: a job waits for it
     slowest = min(range(len(devices)), key=lambda index: results[index][1])
     facts.saw(
@@ -68,35 +65,47 @@ def main():
         "TFLOP/s",
         remark=f"{who[slowest]}, {results[slowest][2]}",
     )
+    wrong = [(f"wrong values on {each}", count) for each, (count, _, _) in zip(who, results, strict=True)]
+    why_no_copy = "torch sees no GPU"
     if devices[0].type == "cuda":
-        copies(torch, devices, who, facts)
-    else:
+        try:
+            wrong += copies(torch, devices, who, facts)
+            why_no_copy = None
+        except RuntimeError as error:  # what the products showed is said all the same
+            why_no_copy = cuda_start.reason(f"torch: {error}")
+    if why_no_copy is not None:
         for quantity in ("smoke.compute.host_to_device", "smoke.compute.device_to_device"):
-            facts.unknown(quantity, "GB/s", "torch sees no GPU")
+            facts.unknown(quantity, "GB/s", why_no_copy)
+    say_wrong(facts, wrong)
     facts.finish()
 
 
-def say_device(facts, kind, listed):
-    """kind: the type of the device that is used; listed: GPUs that the driver of this node lists."""
-    facts.saw("smoke.compute.device", kind, "text")
+def say_device(facts, kind, listed, why=None):
+    """kind: the type of the device that is used; listed: GPUs that the driver of this node lists; why: CUDA's reason to
+    give none."""
+    facts.saw("smoke.compute.device", kind, "text", remark=why)
     bypassed = listed if kind == "cpu" else 0
-    remark = f"the driver lists {listed} GPUs, torch sees none; bringup doctor says why" if bypassed else None
+    remark = f"{cuda_start.fallback(listed, why)}; bringup doctor says more" if bypassed else None
     facts.saw("smoke.compute.device.fallback", bypassed, "count", remark=remark)
+
+
+def say_wrong(facts, wrong):
+    """wrong: (what may be wrong, in words; how many of its elements are)."""
+    remark = "; ".join(f"{words}: {count}" for words, count in wrong if count)
+    facts.saw("smoke.compute.wrong_values", sum(count for _, count in wrong), "count", remark=remark or None)
 
 
 def label(torch, device):
     """The device in the subject of a fact: its UUID where torch tells it, never an index of what is visible."""
     if device.type == "cpu":
         return "cpu"
-    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-    return f"gpu{device.index}" if uuid is None else f"GPU-{str(uuid).removeprefix('GPU-')}"
+    return cuda_start.uuid(torch, device) or f"gpu{device.index}"
 
 
 def name(torch, device):
     if device.type == "cpu":
         return "cpu"
-    properties = torch.cuda.get_device_properties(device)
-    return f"{properties.name} {getattr(properties, 'uuid', device.index)}"
+    return f"{torch.cuda.get_device_properties(device).name} {label(torch, device)}"
 
 
 def factors(size):
@@ -177,13 +186,24 @@ def clock(torch, device):
 
 def copies(torch, devices, who, facts):
     """From pinned host memory beside each GPU to it; from each GPU to the next, or within the only one. The slowest
-    counts."""
-    hosts = [host_memory(torch, each) for each in who]  # all at once: torch would give a freed one of another socket
-    buffers = [torch.empty(COPY_BYTES, dtype=torch.uint8, device=device) for device in devices]
+    counts. Returns (which copy, in words; bytes that did not arrive as they were sent): each GPU's is read back."""
+    # all at once: torch would give a freed one of another socket
+    hosts = [host_memory(torch, each) for each in who]
+    for host in hosts:
+        fill(torch, host)
     alone = len(devices) == 1
-    targets = [torch.empty_like(buffers[0])] if alone else [*buffers[1:], buffers[0]]
-    inward = [copy_gbps(torch, host, buffer) for host, buffer in zip(hosts, buffers, strict=True)]
-    across = [copy_gbps(torch, source, target) for source, target in zip(buffers, targets, strict=True)]
+    returned = torch.empty(COPY_BYTES, dtype=torch.uint8, pin_memory=True)
+    buffers, inward, across, inward_wrong, across_wrong = [], [], [], [], []
+    for host, device in zip(hosts, devices, strict=True):
+        buffers.append(torch.empty(COPY_BYTES, dtype=torch.uint8, device=device))
+        inward.append(copy_gbps(torch, host, buffers[-1]))
+        inward_wrong.append(wrong_bytes(torch, buffers[-1], returned, host))
+    for host, source, device in zip(hosts, buffers, [*devices[1:], devices[0]], strict=True):
+        # zeros of its own: a copy that never arrives would not be missed where the same bytes lie already
+        target = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=device)
+        across.append(copy_gbps(torch, source, target))
+        across_wrong.append(wrong_bytes(torch, target, returned, host))
+        del target
     for quantity, speeds, way in (("host_to_device", inward, "to"), ("device_to_device", across, "from")):
         for each, speed in zip(who, speeds, strict=True):
             facts.saw(f"smoke.compute.gpu.{quantity}", round(speed, 2), "GB/s", f"{facts.at}/{each}")
@@ -191,6 +211,29 @@ def copies(torch, devices, who, facts):
         if way == "from":
             remark += ", within one GPU" if alone else ", to the next GPU"
         facts.saw(f"smoke.compute.{quantity}", round(min(speeds), 2), "GB/s", remark=remark)
+    wrong = [(f"wrong bytes copied to {each} and back", count) for each, count in zip(who, inward_wrong, strict=True)]
+    # a copy that carried on what had arrived wrongly is not to blame
+    return wrong + [
+        (f"wrong bytes copied from {who[i]} to {who[(i + 1) % len(who)]}", max(0, across_wrong[i] - inward_wrong[i]))
+        for i in range(len(who))
+    ]
+
+
+def fill(torch, host):
+    """With bytes that repeat with a prime period: what arrives at another address differs."""
+    whole = len(host) // PRIME * PRIME
+    part = torch.arange(PRIME, dtype=torch.uint8)
+    host[:whole].view(-1, PRIME).copy_(part)
+    host[whole:].copy_(part[: len(host) - whole])
+
+
+def wrong_bytes(torch, source, returned, sent):
+    """How many bytes on the GPU are not those that were sent. returned: pinned memory for them."""
+    returned.copy_(source)
+    if torch.equal(returned, sent):
+        return 0
+    parts = zip(returned.split(PART_BYTES), sent.split(PART_BYTES), strict=True)
+    return sum(int((here != there).sum()) for here, there in parts)
 
 
 def host_memory(torch, uuid):

@@ -15,6 +15,7 @@ import sys
 import time
 
 import arrival
+import cuda_start
 import gpus
 import nvml
 import seeded_step
@@ -40,11 +41,11 @@ def main():
     with large_imports():
         import torch
 
-    cuda = torch.cuda.is_available()
-    device = torch.device("cuda", local % torch.cuda.device_count()) if cuda else torch.device("cpu")
-    if cuda:
+    count, why = cuda_start.devices(torch)
+    device = torch.device("cuda", local % count) if count else torch.device("cpu")
+    if count:
         torch.cuda.set_device(device)
-    say_device(torch, device, local)
+    say_device(torch, device, local, why)
     say_steps(torch, device, local)
     say_load(torch, device, local, duration_s)
     if local == 1 and hits("exit-sweep", node_name()):
@@ -56,16 +57,16 @@ def who(torch, device, local):
     """The device in the subject of a fact: the UUID of a GPU, else the task that computed on the CPU."""
     if device.type == "cpu":
         return f"{node_name()}/task{local}"
-    uuid = getattr(torch.cuda.get_device_properties(device), "uuid", None)
-    return f"{node_name()}/GPU-{uuid}" if uuid is not None else f"{node_name()}/gpu{local}"
+    return f"{node_name()}/{cuda_start.uuid(torch, device) or f'gpu{local}'}"
 
 
-def say_device(torch, device, local):
+def say_device(torch, device, local, why=None):
+    """why: CUDA's reason to give no GPU."""
     facts = Facts("sweep_device")
     subject, listed = who(torch, device, local), gpus.driver_count()
     facts.saw("sweep.gpu.device", device.type, "text", subject)
     bypassed = device.type == "cpu" and listed > 0
-    remark = f"the driver lists {listed} GPUs, torch sees none" if bypassed else None
+    remark = cuda_start.fallback(listed, why) if bypassed else None
     facts.saw("sweep.gpu.device.fallback", int(bypassed), "count", subject, remark)
     facts.finish()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bringup import judge
@@ -20,6 +21,7 @@ from trained_runs import rank_said, run_of
 sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
 import collectives
 import compute
+import cuda_start
 import gpus
 from facts import Facts
 
@@ -66,16 +68,16 @@ def test_the_driver_counts_the_gpus_that_it_lists_and_none_without_one(tmp_path:
     ],
 )
 def test_collectives_on_the_cpu_of_a_node_with_gpus_fail(kinds, listed, expected, device, fallback) -> None:
-    used = [("n0", kind, count) for kind, count in zip(kinds, listed, strict=True)]
+    used = [("n0", kind, count, None) for kind, count in zip(kinds, listed, strict=True)]
     parsed = facts_of(collectives.say_devices, "2-nodes", used)
     assert verdict("nccl_scaling", parsed, "nccl.device", "2-nodes", expected).outcome is device
     assert verdict("nccl_scaling", parsed, "nccl.device.fallback", "2-nodes", expected).outcome is fallback
 
 
 def test_a_rank_that_fell_back_is_named_and_holds_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed = facts_of(collectives.say_devices, "2-nodes", [("n0", "cuda", 8), ("n1", "cpu", 8)])
+    parsed = facts_of(collectives.say_devices, "2-nodes", [("n0", "cuda", 8, None), ("n1", "cpu", 8, "no driver")])
     judged_verdict = verdict("nccl_scaling", parsed, "nccl.device.fallback", "2-nodes", "h100-8x400g")
-    assert judged_verdict.observed == "1 (first rank 1 on n1: the driver lists 8 GPUs, torch sees none)"
+    assert judged_verdict.observed == "1 (first rank 1 on n1: the driver lists 8 GPUs, torch sees none: no driver)"
     monkeypatch.setattr(gpus, "driver_count", lambda: 8)
     monkeypatch.setattr(gpus, "openable", lambda: (["GPU-a"], []))
     assert collectives.placeholder(0) is None
@@ -101,6 +103,42 @@ def test_products_on_the_cpu_of_a_node_with_gpus_fail(kind, listed, expected, de
     parsed = facts_of(lambda printed: compute.say_device(printed, kind, listed))
     assert verdict("smoke", parsed, "smoke.compute.device", "n0", expected).outcome is device
     assert verdict("smoke", parsed, "smoke.compute.device.fallback", "n0", expected).outcome is fallback
+
+
+ERROR_803 = "system has unsupported display driver / cuda driver combination"
+
+
+class Stuck:
+    """What torch.cuda is where NVML counts eight GPUs, and CUDA does not start."""
+
+    cuda = backends = None
+
+    def __init__(self, built: bool = True) -> None:
+        self.cuda = self
+        self.backends = SimpleNamespace(cuda=SimpleNamespace(is_built=lambda: built))
+
+    def device_count(self) -> int:
+        return 8
+
+    def init(self) -> None:
+        raise RuntimeError(f"Unexpected error from cudaGetDeviceCount(). Did you run … Error 803: {ERROR_803}\n(more)")
+
+
+def test_gpus_that_only_nvml_counts_are_none_and_the_cause_is_in_the_verdict() -> None:
+    assert cuda_start.devices(Stuck(built=False)) == (0, "this torch was built without CUDA")
+    count, why = cuda_start.devices(Stuck())
+    assert (count, why) == (0, f"Error 803: {ERROR_803}")
+    parsed = facts_of(lambda printed: compute.say_device(printed, "cpu", 8, why))
+    for gate in ("smoke.compute.device", "smoke.compute.device.fallback"):
+        fails = verdict("smoke", parsed, gate, "n0", "h100-8x400g")
+        assert fails.outcome is Outcome.FAIL and ERROR_803 in fails.observed
+
+
+def test_a_gpu_has_the_name_that_the_driver_gives_it() -> None:
+    for uuid, name in (("00a1", "GPU-00a1"), ("GPU-00a1", "GPU-00a1"), (None, None)):
+        properties = SimpleNamespace(uuid=uuid) if uuid else SimpleNamespace()
+        torch = SimpleNamespace(cuda=SimpleNamespace(get_device_properties=lambda device, of=properties: of))
+        assert cuda_start.uuid(torch, 0) == name
 
 
 def trained(tmp_path: Path, device: str, listed: int | None) -> Path:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import io
 import json
 import os
 import sys
@@ -19,8 +20,10 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
+import compute
 import torch
 import torch.distributed as dist
+from facts import Facts
 
 STATE = Path(os.environ.get("BRINGUP_SIMULATED_STATE", "/nonexistent"))
 MIB = 2**20
@@ -292,6 +295,21 @@ def a_sick_gpu_computes_wrongly_or_slowly() -> None:
     usual = min(seconds() for _ in range(3))
     change("gpu0.throttle=hw_thermal", "gpu0.cuda.slow=20")
     assert seconds() > 5 * usual
+
+
+def copies_are_compared_with_what_was_sent() -> None:
+    """The probe's own: what a GPU spoils on the way to it is counted, and blamed on no copy that carried it on."""
+    compute.COPY_BYTES = 1000
+    devices, who = [torch.device("cuda", index) for index in range(2)], ["GPU-a", "GPU-b"]
+    into = "wrong bytes copied to {} and back"
+    between = [("wrong bytes copied from GPU-a to GPU-b", 0), ("wrong bytes copied from GPU-b to GPU-a", 0)]
+    for change_of, wrong in ((), (0, 0)), (("gpu1.cuda.copy=wrong",), (0, 1)):
+        change(*change_of)
+        wrong_copies = compute.copies(torch, devices, who, Facts("compute", io.StringIO()))
+        assert wrong_copies == [(into.format(each), count) for each, count in zip(who, wrong, strict=True)] + between, (
+            wrong_copies
+        )
+    change("gpu1.cuda.copy=right")
 
 
 # --- two ranks

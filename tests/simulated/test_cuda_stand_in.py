@@ -38,6 +38,7 @@ ALONE = (
     "a_lost_gpu_fails_in_the_middle",
     "a_gpu_that_hangs_keeps_those_who_wait",
     "a_sick_gpu_computes_wrongly_or_slowly",
+    "copies_are_compared_with_what_was_sent",
 )
 TOGETHER = ("ranks_get_what_each_collective_promises", "ranks_can_be_split", "ranks_train_as_one_does")
 
@@ -56,7 +57,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, int
         f"import sys; sys.path.append({str(STAND_IN)!r}); import cuda_stand_in; cuda_stand_in.install({library!r})"
     )
     (folder / "sitecustomize.py").write_text(install)
-    environment = os.environ | {"BRINGUP_SIMULATED_STATE": str(folder / "state.conf"), "PYTHONPATH": str(folder)}
+    environment = os.environ | {
+        "BRINGUP_SIMULATED_STATE": str(folder / "state.conf"),
+        "PYTHONPATH": f"{folder}:{PROBES}",
+    }
     environment.pop("CUDA_VISIBLE_DEVICES", None)
     with subprocess.Popen(
         [sys.executable, CHECKS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

@@ -380,3 +380,11 @@ class TestEvents:
         facts = self.watched(file, library)
         facts.pop(("n1", "seconds"), None)
         assert facts == reported
+
+
+def test_it_starts_by_the_name_that_torch_calls(library, tmp_path):
+    """torch.cuda.device_count asks by nvmlInit; without that name it takes the driver's count for not known."""
+    file = tmp_path / "state.conf"
+    file.write_text(states.changed(states.healthy("h100", "n1", 8), ["devices=all"]))
+    program = "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit())"
+    assert run(program, file, library) == "0\n"

@@ -17,6 +17,7 @@ BRINGUP_DRILL=device-oom:R@STEP        rank R raises what torch raises when the 
 BRINGUP_DRILL=separate-groups          the ranks of each node form a group of their own, as a wrong launcher makes them
 BRINGUP_DRILL=kill-at:R@MOMENT         rank R kills itself with SIGKILL when it comes to MOMENT, one of those below
 BRINGUP_DRILL=hold-at:R@MOMENT         rank R writes RUN_DIR/moment there and stays; the drill does the rest
+BRINGUP_DRILL=wait-at:R@MOMENT         rank R writes RUN_DIR/moment there and goes on after 5 s; the drill does the rest
 BRINGUP_DRILL=kill-in-save:R@STEP      rank R kills itself with SIGKILL in the middle of writing the checkpoint of STEP
 BRINGUP_DRILL=cut-checkpoint:R@STEP    rank R cuts its file of the checkpoint of STEP in half when it is complete
 BRINGUP_DRILL=flip-checkpoint:R@STEP   rank R inverts one byte of that file
@@ -46,7 +47,8 @@ from typing import Any
 VARIABLE = "BRINGUP_DRILL"
 PLAIN = ("no-fsdp", "no-checkpointing", "unsharded-optimizer", "sum-gradients", "separate-groups", "forget-moments")
 OF_A_RANK = ("same-rows", "slow-rank")
-AT_A_MOMENT = ("kill-at", "hold-at")
+AT_A_MOMENT = ("kill-at", "hold-at", "wait-at")
+WAIT_S = 5  # a drill looks for the file ten times a second, and makes its fault in one
 MOMENTS = ("launch", "rendezvous", "collective", "step", "save", "end")
 STEP_OF_MOMENT = 4
 AT_A_STEP = (
@@ -88,10 +90,12 @@ class Fault:
         """Called by every rank at each of MOMENTS."""
         if (moment, RANK, step) != (self.moment, self.rank, STEP_OF_MOMENT):
             return
-        if self.kind == "hold-at":
+        if self.kind in ("hold-at", "wait-at"):
             (self.run_dir / "moment").write_text(f"{moment}\n")
-            while True:
+            time.sleep(WAIT_S)
+            while self.kind == "hold-at":
                 time.sleep(60)
+            return
         kill_myself()
 
 

@@ -219,6 +219,7 @@ API int nvmlInitWithFlags(unsigned flags) {
 }
 
 API int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
+API int nvmlInit(void) { return nvmlInitWithFlags(0); }  // torch calls it by its first name
 
 API int nvmlShutdown(void) {
   int code = started ? OK : UNINITIALIZED;

@@ -41,7 +41,7 @@ class Shape:
     nodes: int = 2
     gpus_per_node: int = 2
     unconfined: bool = False  # the cluster does not confine devices, memory or cores
-    simulate: str | None = None  # its GPUs, driver and RDMA ports answer like this model's
+    simulate: str | None = None  # GPUs, driver and RDMA ports answer like this model's; +cuda: torch uses them
 
     @property
     def names(self) -> list[str]:

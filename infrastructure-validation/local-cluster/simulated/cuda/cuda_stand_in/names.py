@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from cuda_stand_in import node
 from cuda_stand_in.node import Gpu
 
 SURFACE = Path(__file__).parent / "surface.json"
@@ -64,7 +65,7 @@ def _start(native: Any, gpus: Sequence[Gpu], started: list[bool]) -> None:
     import torch
 
     if not gpus:
-        raise RuntimeError("No CUDA GPUs are available")
+        raise RuntimeError(node.refusal())
     torch.cuda.default_generators = tuple(native.default_generator(index) for index in range(len(gpus)))
     properties = [_DeviceProperties(gpu) for gpu in gpus]
     torch.cuda._get_device_properties = properties.__getitem__

@@ -43,6 +43,25 @@ def _state() -> Any:
     return states.State.read(STATE_FILE)
 
 
+ERRORS = {  # cudaError_t (CUDA Runtime API, data types), in CUDA's words
+    "802": "system not yet initialized",
+    "803": "system has unsupported display driver / cuda driver combination",
+    "804": "forward compatibility was attempted on non supported HW",
+    "999": "unknown error",
+}
+
+
+def refusal() -> str:
+    """torch's words where CUDA gives no GPU."""
+    word, _, number = str(_state().first("cuda.init")).partition(":")
+    if word != "error":
+        return "No CUDA GPUs are available"
+    return (
+        "Unexpected error from cudaGetDeviceCount(). Did you run some cuda functions before calling NumCudaDevices() "
+        f"that might have already set an error? Error {number}: {ERRORS.get(number, 'unrecognized error code')}"
+    )
+
+
 def visible_gpus() -> list[Gpu]:
     """In CUDA's order. None where CUDA does not start; without those that are lost."""
     state = _state()
