@@ -62,3 +62,18 @@ def test_bfloat16_is_equal_with_and_without_trainer_under_fsdp(monkeypatch: pyte
     rows = [line for line in table.read_text().splitlines() if line.startswith("| bfloat16")]
     assert [row.split(" | ")[1:3] for row in rows] == [["fsdp", "the bare loop"], ["fsdp", "one GPU"]]
     assert " 0.0e+00 " in rows[0]  # the same kernels in the same order
+
+
+@pytest.mark.parametrize(("visible", "used"), [(None, "0"), ("2,3", "2")])
+def test_the_program_of_one_gpu_sees_one_of_several(monkeypatch, tmp_path, visible: str | None, used: str) -> None:
+    """With two in sight, Trainer wraps the model in DataParallel, and the program refuses."""
+    (tmp_path / "program.py").write_text(
+        "import json, os, sys\n"
+        "seen = os.environ.get('CUDA_VISIBLE_DEVICES')\n"
+        "record = {'tokens_per_s': 1, 'steps_s': [1], 'loss': [], 'grad_norm': [], 'gpu0': seen}\n"
+        "json.dump(record, open(sys.argv[2] + '/metrics.json', 'w'))\n"
+    )
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert launched._run("single", [str(tmp_path / "program.py")], [], 1).gpu == used
