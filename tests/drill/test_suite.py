@@ -122,7 +122,7 @@ def test_the_folder_of_all_runs_is_a_word_of_its_own_and_no_part_of_a_script():
 
 
 def test_the_declared_verdict_is_found():
-    assert judged_as(DRILL, *HEALTHY, verdict()) == (True, True, True, "1")
+    assert judged_as(DRILL, *HEALTHY, verdict()) == (True, True, True, "observed 1, expected 2")
 
 
 def test_a_verdict_that_the_run_did_not_leave_for_its_user_is_not_noticed():

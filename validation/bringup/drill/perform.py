@@ -252,13 +252,11 @@ def compare(
     verdict_hit = hits.get(drill.subject)
     if verdict_hit is None:
         return detected, right_subject, False, None
-    observed = verdict_hit.observed
-    if verdict_hit.cause and verdict_hit.cause not in verdict_hit.observed:
-        observed = f"{verdict_hit.observed} ({verdict_hit.cause})"
     # a victim of the same fault may also be named, but not instead of the culprit
     is_said = _is_said(drill.says, f"{verdict_hit.observed} {verdict_hit.cause or ''}")
     is_sign = drill.says in [sign.signature for sign in judged.signs]
-    return detected, right_subject, _has_size(drill, verdict_hit.value) and (is_said or is_sign), observed
+    right_cause = _has_size(drill, verdict_hit.value) and (is_said or is_sign)
+    return detected, right_subject, right_cause, report.sentence(verdict_hit)
 
 
 def _on_screen(written: Verdicts) -> set[tuple[str, str, Outcome]]:
