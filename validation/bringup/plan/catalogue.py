@@ -113,10 +113,20 @@ def _valid(kind: type[R], data: Fields, path: Path, text: str, place: tuple[int 
         raise CheckError(f"{path}:{line}: {check}{profile_text.in_words(first, kind)}") from error
 
 
-GATES: dict[str, Gate] = {gate.id: gate for name in FILES for gate in read(CHECKS / f"{name}.yaml")}
+def _by_id(records: Iterable[T]) -> dict[str, T]:
+    """Raises CheckError for an id that comes twice: the second would hide the first."""
+    by_id: dict[str, T] = {}
+    for record in records:
+        if record.id in by_id:
+            raise CheckError(f"{CHECKS}: {record.id} comes twice; give each check and each drill a name of its own")
+        by_id[record.id] = record
+    return by_id
+
+
+GATES: dict[str, Gate] = _by_id(gate for name in FILES for gate in read(CHECKS / f"{name}.yaml"))
 Gates = Mapping[str, Gate]
 NONE: Gates = {}
-DECLARED: dict[str, Drill] = {drill.id: drill for gate in GATES.values() for drill in gate.drills.values()}
+DECLARED: dict[str, Drill] = _by_id(drill for gate in GATES.values() for drill in gate.drills.values())
 DRILLS: tuple[Drill, ...] = tuple(  # on local clusters of their shapes
     drill.placed(drill.shape.names, drill.shape.gpus_per_node) for drill in DECLARED.values()
 )
