@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Each statement of training/ and the probes that speaks of CUDA: executed by which run, or why not.
 
-    python tests/cuda/cuda_statements.py record NAME LINES COMMAND   # executed/NAME.json, from what recording/ left
+    python tests/cuda/cuda_statements.py record NAME LINES COMMAND   # into executed.json, from the files in LINES
     python tests/cuda/cuda_statements.py page                        # docs/results/cuda-statements.md
 
-A record holds statements and not lines, so it lasts while code around them moves:
+LINES is the folder that BRINGUP_LINES named in the run (cuda_stand_in/lines.py). What is kept are statements and not
+lines, so it lasts while code around them moves:
 
-    {"run": NAME, "command": COMMAND, "torch": VERSION, "executed": {FILE: ["FUNCTION: STATEMENT", ...]}}
+    {"runs": {NAME: {"command": COMMAND, "torch": VERSION}}, "executed": {FILE: {"FUNCTION: STATEMENT": "NAME NAME"}}}
 
 A statement speaks of CUDA when its own code has a name of NAMES, or when it stands in an `if` on such a name. Why one
 was not executed is in not_executed.yaml.
@@ -24,12 +25,13 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "docs/results/cuda-statements.md"
-RECORDS = "tests/cuda/executed"
+RECORDS = "tests/cuda/executed.json"
 REASONS = "tests/cuda/not_executed.yaml"
 FOLDERS = ("training", "infrastructure-validation/probes")
 NAMES = {"cuda", "CUDA", "is_cuda", "pin_memory", "elapsed_time", "OutOfMemoryError"}
@@ -136,21 +138,29 @@ def everything(root: Path) -> list[Statement]:
 def record(name: str, folder: Path, command: str, root: Path = ROOT) -> str | None:
     """Write the record of a run. What is wrong with it, or None."""
     lines = {line for file in sorted(folder.glob("*.lines")) for line in file.read_text().splitlines()}
+    there = everything(root)
     executed = [
         each
-        for each in everything(root)
+        for each in there
         if any(f"{each.file}:{number}" in lines for number in range(each.first, each.last + 1))
     ]
     if not any(each.needs_gpu for each in executed):
         return f"{folder}: no statement ran that needs a GPU, so nothing is recorded of {name}"
-    by_file: dict[str, list[str]] = {}
-    for each in executed:
-        by_file.setdefault(each.file, []).append(each.name)
-    torch = importlib.metadata.version("torch")
-    path = root / RECORDS / f"{name}.json"
-    path.parent.mkdir(exist_ok=True)
-    path.write_text(json.dumps({"run": name, "command": command, "torch": torch, "executed": by_file}, indent=1) + "\n")
+    kept = stored(root)
+    kept["runs"][name] = {"command": command, "torch": importlib.metadata.version("torch")}
+    before, kept["executed"] = kept["executed"], {}
+    for each in there:
+        runs = set(before.get(each.file, {}).get(each.name, "").split()) - {name}
+        runs |= {name} if each in executed else set()
+        if runs:
+            kept["executed"].setdefault(each.file, {})[each.name] = " ".join(sorted(runs))
+    (root / RECORDS).write_text(json.dumps(kept, indent=1, sort_keys=True) + "\n")
     return None
+
+
+def stored(root: Path) -> dict[str, Any]:
+    empty = {"runs": {}, "executed": {}}
+    return json.loads((root / RECORDS).read_text()) if (root / RECORDS).exists() else empty
 
 
 class Known:
@@ -158,12 +168,13 @@ class Known:
 
     def __init__(self, root: Path = ROOT) -> None:
         self.root, self.statements = root, everything(root)
-        self.records = [json.loads(file.read_text()) for file in sorted((root / RECORDS).glob("*.json"))]
+        self.records = stored(root)
         reasons = yaml.safe_load((root / REASONS).read_text()) or []
         self.reasons = {(each["file"], each["statement"]): each["because"] for each in reasons}
 
     def runs(self, statement: Statement) -> list[str]:
-        return [each["run"] for each in self.records if statement.name in each["executed"].get(statement.file, [])]
+        of_file: dict[str, str] = self.records["executed"].get(statement.file, {})
+        return of_file.get(statement.name, "").split()
 
     def problems(self) -> list[str]:
         """Why the page may not be believed."""
@@ -192,12 +203,12 @@ class Known:
 
     def page(self) -> str:
         executed = [each for each in self.statements if self.runs(each)]
-        torch = sorted({each["torch"] for each in self.records})
+        torch = sorted({each["torch"] for each in self.records["runs"].values()})
         parts = len(executed), len(self.statements), ", ".join(torch) or "of no run"
         lines = [*(HEAD % parts).splitlines(), "", "| run | command | statements |", "| --- | --- | --- |"]
-        for each in self.records:
-            number = sum(each["run"] in self.runs(statement) for statement in self.statements)
-            lines.append(f"| {each['run']} | `{each['command']}` | {number} |")
+        for name, each in self.records["runs"].items():
+            number = sum(name in self.runs(statement) for statement in self.statements)
+            lines.append(f"| {name} | `{each['command']}` | {number} |")
         file = ""
         for each in self.statements:
             if each.file != file:

@@ -12,6 +12,7 @@ import cuda_statements
 import pytest
 from cuda_statements import PAGE, REASONS, RECORDS, ROOT, Known, everything, record, statements
 
+RECORDER = "infrastructure-validation/local-cluster/simulated/cuda/cuda_stand_in"
 PROGRAM = '''"""It speaks of cuda."""
 import os
 cuda = os.environ.get("DEVICE") == "cuda"
@@ -44,18 +45,18 @@ NAMES = [
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    for folder in ("training", "tests/cuda/recording", "docs/results"):
+    for folder in ("training", "tests/cuda", "docs/results", RECORDER):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "training/program.py").write_text(PROGRAM)
     (tmp_path / REASONS).write_text("[]\n")
-    recorder = "tests/cuda/recording/sitecustomize.py"
-    (tmp_path / recorder).write_text((ROOT / recorder).read_text())
+    (tmp_path / RECORDER / "lines.py").write_text((ROOT / RECORDER / "lines.py").read_text())
+    (tmp_path / RECORDER / "sitecustomize.py").write_text("import os, lines; lines.record(os.environ['BRINGUP_LINES'])")
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     return tmp_path
 
 
 def run(tree: Path, lines: Path, device: str) -> None:
-    environment = {**os.environ, "PYTHONPATH": str(tree / "tests/cuda/recording"), "BRINGUP_LINES": str(lines)}
+    environment = {**os.environ, "PYTHONPATH": str(tree / RECORDER), "BRINGUP_LINES": str(lines)}
     subprocess.run([sys.executable, "training/program.py"], cwd=tree, env=environment | {"DEVICE": device}, check=True)
 
 
@@ -69,8 +70,8 @@ def test_statements_that_name_cuda_or_stand_in_an_if_on_it() -> None:
 def test_a_run_is_recorded_by_statements_and_the_page_names_it(tree: Path, tmp_path: Path) -> None:
     run(tree, tmp_path / "lines", "cuda")
     assert record("one", tmp_path / "lines", "program.py", tree) is None
-    stored = json.loads((tree / RECORDS / "one.json").read_text())
-    assert stored["executed"] == {"training/program.py": NAMES}
+    stored = json.loads((tree / RECORDS).read_text())
+    assert stored["executed"] == {"training/program.py": dict.fromkeys(NAMES, "one")}
     moved = PROGRAM.replace("import os", "import os\n\nimport sys", 1)
     (tree / "training/program.py").write_text(moved)
     (tree / PAGE).write_text(Known(tree).page())
@@ -84,7 +85,7 @@ def test_a_run_without_a_gpu_is_not_recorded(tree: Path, tmp_path: Path) -> None
     run(tree, tmp_path / "lines", "cpu")
     problem = record("one", tmp_path / "lines", "program.py", tree)
     assert problem is not None and "no statement ran that needs a GPU" in problem
-    assert not (tree / RECORDS / "one.json").exists()
+    assert not (tree / RECORDS).exists()
 
 
 def test_what_was_not_executed_needs_a_reason_and_a_reason_needs_such_a_statement(
@@ -113,24 +114,34 @@ def test_a_reason_for_what_was_executed_and_an_old_page_are_problems(tree: Path,
     assert page.startswith(f"{PAGE} is not what the records say")
 
 
-def test_what_ends_hard_is_recorded_and_the_drills_file_of_the_same_name_still_runs(tree: Path, tmp_path: Path) -> None:
+def test_what_ends_hard_is_recorded(tree: Path, tmp_path: Path) -> None:
     (tree / "training/program.py").write_text("import os\ncuda = True\nif cuda:\n    os._exit(0)\n")
-    drills = tree / "drills"
-    drills.mkdir()
-    (drills / "sitecustomize.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n")
-    both = os.pathsep.join(map(str, (tree / "tests/cuda/recording", drills)))
-    environment = {**os.environ, "PYTHONPATH": both, "BRINGUP_LINES": str(tmp_path / "lines")}
-    subprocess.run([sys.executable, "training/program.py"], cwd=tree, env=environment, check=True)
-    assert (tmp_path / "ran").exists()
+    run(tree, tmp_path / "lines", "cuda")
     assert record("hard", tmp_path / "lines", "program.py", tree) is None
-    assert (
-        json.loads((tree / RECORDS / "hard.json").read_text())["executed"]["training/program.py"][-1]
-        == "at import: os._exit(0)"
-    )
+    executed = json.loads((tree / RECORDS).read_text())["executed"]["training/program.py"]
+    assert executed["at import: os._exit(0)"] == "hard"
+
+
+def test_a_run_is_recorded_anew_and_others_stay(tree: Path, tmp_path: Path) -> None:
+    run(tree, tmp_path / "lines", "cuda")
+    for name in ("one", "two"):
+        record(name, tmp_path / "lines", "program.py", tree)
+    (tree / "training/program.py").write_text(PROGRAM.replace("event = 1", "event = 2"))
+    (tmp_path / "less").mkdir()
+    (tmp_path / "less/n0.1.lines").write_text("training/program.py:10\n")
+    assert record("two", tmp_path / "less", "program.py", tree) is None
+    executed = json.loads((tree / RECORDS).read_text())["executed"]["training/program.py"]
+    assert executed == {name: "one" for name in NAMES if name != NAMES[2]} | {NAMES[3]: "one two"}
 
 
 def test_the_statements_of_the_project_are_seen() -> None:
     names = {(each.file, each.name) for each in everything(ROOT)}
     assert len(names) > 120
+    silent = [name for name in {file for file, _ in names} if "cuda" not in (ROOT / name).read_text().lower()]
+    assert silent == []  # lines.py would not look at them
     assert ("training/src/recipe/meter.py", "forget_peaks: torch.cuda.reset_peak_memory_stats()") in names
     assert ("infrastructure-validation/probes/bench.py", "Bench.synchronize: self.torch.cuda.synchronize()") in names
+
+
+def test_the_page_is_what_the_records_say() -> None:
+    assert Known().problems() == []

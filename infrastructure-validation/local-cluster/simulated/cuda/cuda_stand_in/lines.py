@@ -2,6 +2,7 @@
 
 BRINGUP_LINES=FOLDER: every Python of the node appends `FILE:LINE` to a file of its own in FOLDER, each line once and at
 once, because a rank may end without saying goodbye. Of the training and the probes alone, where a file speaks of CUDA.
+tests/cuda/cuda_statements.py reads them.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ OF_PROGRAMS = ("training", "infrastructure-validation/probes")
 
 def record(folder: str) -> None:
     Path(folder).mkdir(parents=True, exist_ok=True)
-    file = Path(folder) / f"{os.uname().nodename}.{os.getpid()}.txt"
+    file = Path(folder) / f"{os.uname().nodename}.{os.getpid()}.lines"
     begin = tuple(f"{ROOT}/{part}/" for part in OF_PROGRAMS)
     wanted: dict[str, bool] = {}
     seen: set[tuple[str, int]] = set()
