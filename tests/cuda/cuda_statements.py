@@ -140,9 +140,7 @@ def record(name: str, folder: Path, command: str, root: Path = ROOT) -> str | No
     lines = {line for file in sorted(folder.glob("*.lines")) for line in file.read_text().splitlines()}
     there = everything(root)
     executed = [
-        each
-        for each in there
-        if any(f"{each.file}:{number}" in lines for number in range(each.first, each.last + 1))
+        each for each in there if any(f"{each.file}:{number}" in lines for number in range(each.first, each.last + 1))
     ]
     if not any(each.needs_gpu for each in executed):
         return f"{folder}: no statement ran that needs a GPU, so nothing is recorded of {name}"

@@ -41,7 +41,7 @@ def main() -> None:
     from recipe.no_device_waits import without_waits
     from recipe.strategy import Expected
 
-    group.start(args.start_s)
+    group.start(args.start_s, tensors_on_host=args.cpu_offload)
     bf16 = group.has_bf16() if args.bf16 is None else args.bf16
     hosts = group.gather(node_name())
     expected = Expected(options.strategy)
