@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from cuda_mutants import table, unnoticed_by_run
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -37,3 +39,10 @@ def test_the_bare_loop_offloads_to_the_host(tmp_path: Path) -> None:
     on_stand_in(*launch, "training/benchmarks/bare_loop.py", *options, gpus=2)
     losses = json.loads((tmp_path / "bare_loop.json").read_text())["loss"]
     assert len(losses) == 4 and losses[-1] < losses[0] < 7
+
+
+def test_a_peak_that_is_not_reset_is_noticed() -> None:
+    command = (sys.executable, "tests/cuda/on_stand_in.py", sys.executable, "tests/cuda/peaks.py")
+    (mutant,) = [each for each in table() if each.noticed_by == "run peaks"]
+    assert unnoticed_by_run(None, command) is None
+    assert unnoticed_by_run(mutant, command) is None
