@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,6 +26,7 @@ FILES = (
 """In the order of reports."""
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T", Gate, Drill)
 Fields = dict[str, Any]
 
 
