@@ -109,18 +109,3 @@ def test_what_one_gpu_can_show_takes_one_of_the_eight_that_slurm_gave(tmp_path: 
     script = [str(BENCHMARKS / "single_gpu.sh"), str(tmp_path / "out"), "matmul"]
     subprocess.run(script, env=environment, check=True, capture_output=True)
     assert (tmp_path / "out/matmul/stdout.txt").read_text() == "2\n"
-
-
-@pytest.mark.parametrize(("visible", "used"), [(None, "0"), ("2,3", "2")])
-def test_the_program_of_one_gpu_sees_one_of_several(monkeypatch, tmp_path, visible: str | None, used: str) -> None:
-    """With two in sight, Trainer wraps the model in DataParallel, and the program refuses."""
-    (tmp_path / "program.py").write_text(
-        "import json, os, sys\n"
-        "seen = os.environ.get('CUDA_VISIBLE_DEVICES')\n"
-        "record = {'tokens_per_s': 1, 'steps_s': [1], 'loss': [], 'grad_norm': [], 'gpu0': seen}\n"
-        "json.dump(record, open(sys.argv[2] + '/metrics.json', 'w'))\n"
-    )
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    if visible:
-        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    assert launched._run("single", [str(tmp_path / "program.py")], [], 1).gpu == used

@@ -60,9 +60,6 @@ def _run(strategy: str, program: list[str], options: list[str], ranks: int) -> T
         launchers = []
         for node, command in enumerate(_commands(strategy, program, ranks)):
             environment = {"OMP_NUM_THREADS": "1"} | dict(os.environ)
-            if strategy == "single":
-                first, *_ = environment.get("CUDA_VISIBLE_DEVICES", "0").split(",")
-                environment["CUDA_VISIBLE_DEVICES"] = first  # with two in sight Trainer wraps the model in DataParallel
             if strategy == "hsdp":
                 environment |= {"SLURMD_NODENAME": f"n{node}", "CUDA_VISIBLE_DEVICES": gpus_of_node(node, ranks)}
             arguments = [*command, "--run-dir", name, *options]
