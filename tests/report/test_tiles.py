@@ -5,6 +5,7 @@ from __future__ import annotations
 from bringup.records import Answer, ClaimAnswer, Mark, Measured
 from bringup.report import page, tiles
 from bringup.report.collection import Collection
+from factory import a_run, a_verdict, judged_of
 from healthy_cluster import GPU_CLUSTER, playbook
 
 
@@ -64,7 +65,24 @@ def test_the_page_of_a_healthy_gpu_cluster_has_a_tile_for_each_question_and_says
 
 def test_a_number_with_its_floor_is_drawn_on_the_page(monkeypatch):
     shown = tile(number("all_reduce", 392.0, 380.0))
-    monkeypatch.setattr(tiles, "tiles", lambda answers: [shown])
+    monkeypatch.setattr(tiles, "tiles", lambda *_: [shown])
     html = page.render(Collection(playbook(1, GPU_CLUSTER), [], [], [], {}))
     assert 'aria-label="all_reduce 392 GB/s at 8GiB on 2-nodes, floor 380"' in html
     assert '<rect class="limit"' in html
+
+
+def test_a_tile_of_what_failed_says_it_in_words_with_its_subject():
+    """It named gates alone: discovery.gpu.ecc [n1]."""
+    run = judged_of(
+        a_verdict("discovery.gpu.count", "n1"), a_verdict("discovery.gpu.model", "n0"), run=a_run("discovery")
+    )
+    collection = Collection([run], [], [], [], {})
+    shown = tiles.tiles(collection.answers, collection.verdicts)[0]
+    assert shown.answer.mark is Mark.FAIL
+    assert shown.reason.startswith("n1: ")
+    assert shown.reason.endswith("; and 1 more failure")
+
+
+def test_the_decision_keeps_the_spaces_between_its_words():
+    run = judged_of(a_verdict("discovery.gpu.count", "n1"), run=a_run("discovery"))
+    assert "</b> 1 of 2 nodes without a failure; failed on n1." in page.render(Collection([run], [], [], [], {}))

@@ -64,7 +64,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "not_well": fleet.not_well(nodes)[: fleet.MAX_ROWS],
         "more_not_well": max(0, len(fleet.not_well(nodes)) - fleet.MAX_ROWS),
         "answers": collection.answers,
-        "tiles": tiles.tiles(collection.answers),
+        "tiles": tiles.tiles(collection.answers, collection.verdicts),
         "max_bad": MAX_BAD,
         "shortened": shortened,
         "sections": [

@@ -104,6 +104,11 @@ def marked(mark: Mark) -> str:
     return mark.upper()
 
 
+def sentence_case(words: str) -> str:
+    """Its first letter large, and all others as they are."""
+    return words[:1].upper() + words[1:]
+
+
 def headline(headline: Headline) -> str:
     """`REHEARSED: nothing failed; no GPU was seen at work`; a word alone where nothing is to be added."""
     return f"{marked(headline.mark)}{': ' if headline.says else ''}{plain(headline.says)}"

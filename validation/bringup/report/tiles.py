@@ -6,8 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bringup.answers import in_words
+from bringup.plan import catalogue
 from bringup.plan.claims import QUESTION_NAMES
-from bringup.records import Answer, Mark, Measured
+from bringup.records import Answer, Mark, Measured, Outcome, Verdict
+from bringup.report.text import sentence
 
 WIDTH = 100.0  # of a bar, in its own units
 _ROOM = 1.15  # the bar ends behind the larger one of value and limit, so that the mark of the limit is seen
@@ -32,13 +34,26 @@ class Tile:
     reason: str
 
 
-def tiles(answers: Sequence[Answer]) -> list[Tile]:
-    return [_tile(answer) for answer in answers]
+def tiles(answers: Sequence[Answer], verdicts: Iterable[Verdict] = ()) -> list[Tile]:
+    """verdicts: of the report; those that failed say in words what is wrong."""
+    failed: dict[int, list[Verdict]] = {}
+    for verdict in verdicts:
+        if verdict.outcome is Outcome.FAIL and verdict.gate in catalogue.GATES:
+            failed.setdefault(catalogue.question_of(catalogue.GATES[verdict.gate]), []).append(verdict)
+    return [_tile(answer, failed.get(answer.question, [])) for answer in answers]
 
 
-def _tile(answer: Answer) -> Tile:
+def _in_words(failed: Sequence[Verdict]) -> str:
+    others = len(failed) - 1
+    more = f"; and {others} more failure{'s'[: others > 1]}" if others else ""
+    return f"{failed[0].subject}: {sentence(failed[0])}{more}"
+
+
+def _tile(answer: Answer, failed: Sequence[Verdict]) -> Tile:
     nearest = min(_judged(answer), key=_margin, default=None)
-    if answer.mark in _SHOWS_ITS_LINE:
+    if answer.mark is Mark.FAIL and failed:
+        reason = _in_words(failed)
+    elif answer.mark in _SHOWS_ITS_LINE:
         reason = answer.line
     elif answer.reservations:
         reason = answer.reservations[0]
