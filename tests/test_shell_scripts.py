@@ -435,17 +435,18 @@ def test_pairs_of_gpus_are_not_waited_for_together_with_what_watches_beside_them
     # the watcher reads until its standard input ends; one pair fails, the other does not
     srun.write_text('#!/bin/bash\ncase "$*" in *xids*) cat ;; *n2,n3*) exit 1 ;; *) echo fact ;; esac\n')
     srun.chmod(0o755)
-    program = f"""set -euo pipefail
-        source {scripts}/watchers.sh; eval "$(sed -n '/^exchange_collectives()/,/^}}/p' {scripts}/nccl_pairwise.sbatch)"
-        end_within() {{ wait "$2"; }}; placed() {{ :; }}; rank0_of() {{ :; }}
-        port() {{ :; }}; cpus_per_rank() {{ echo 1; }}
+    program = """set -euo pipefail
+        source "$SCRIPTS/watchers.sh"
+        eval "$(sed -n '/^exchange_collectives()/,/^}/p' "$SCRIPTS/nccl_pairwise.sbatch")"
+        end_within() { wait "$2"; }; placed() { :; }; rank0_of() { :; }
+        port() { :; }; cpus_per_rank() { echo 1; }
         gpus=2 SRUN_SITE=() CONTAINER=() PYTHON=python3
         start_watcher xids.jsonl 2 xids.py
         exchange_collectives pairs-1-1 "n0,n1 n2,n3" 1
         end_watcher xids.jsonl
         echo ended"""
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RUN_DIR": str(tmp_path)}
-    environment |= {"SLURM_JOB_NUM_NODES": "4"}
+    environment |= {"SLURM_JOB_NUM_NODES": "4", "SCRIPTS": str(scripts)}
     done = subprocess.run(
         ["bash", "-c", program], env=environment, capture_output=True, text=True, check=False, timeout=20
     )

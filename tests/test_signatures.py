@@ -41,7 +41,7 @@ def test_the_report_and_the_screen_show_the_sign(broken):
 def test_explain_names_the_first_cause_the_sign_and_the_next_command(broken, capsys):
     assert main(["explain", str(broken)]) == 1
     output = capsys.readouterr().out
-    assert "FAIL discovery.gpu.count [n1]: observed 1" in output
+    assert "FAIL discovery.gpu.count [n1]: GPUs there: 1 of the 2 that Slurm hands out" in output
     assert "next: findmnt" not in output  # that is another sign's
     assert SIGNATURES["host.stale"].do in output
     section = [line for line in output.splitlines() if line.startswith("  next ")]
@@ -64,7 +64,8 @@ def test_without_a_sign_it_says_so(broken, capsys):
 
 
 def test_a_run_that_passed_has_nothing_to_explain(tmp_path, monkeypatch):
-    assert "nothing to explain" in explain.screen(judge.judge_folder(discovery(tmp_path, monkeypatch)))
+    judged = judge.judge_folder(discovery(tmp_path, monkeypatch))
+    assert explain.screens([judged]) == f"PASS       discovery: all {len(judged.verdicts.verdicts)} checks passed"
 
 
 def test_the_page_of_failure_modes_is_what_the_catalogues_say():

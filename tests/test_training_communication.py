@@ -116,7 +116,7 @@ def test_a_profiler_that_fails_is_a_reason_and_every_step_is_made(monkeypatch: p
 def test_a_torch_without_cupti_is_named_in_one_line_and_every_step_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     """The CPU build stands in for it: it records nothing of a GPU."""
     monkeypatch.setattr(communication.group, "CUDA", True)
-    monkeypatch.setattr(communication.torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(communication.group, "wait_for_device", lambda: None)
     made: list[int] = []
     profiled = communication._profiled(lambda: made.append(1), steps=3)
     assert profiled == "CUPTI is not available here, so this torch records no kernel of a GPU"

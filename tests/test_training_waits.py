@@ -194,12 +194,19 @@ def test_ranks_wait_longer_for_one_another_in_the_step_that_compiles(monkeypatch
     timeouts: list[int] = []
     monkeypatch.setattr(fast.group, "set_timeouts", timeouts.append)
     monkeypatch.setattr(fast, "decoder_layers", lambda model: [])
-    callback, after = fast.CompileBlocks(60), []
+    waited: list[int] = []
+    callback = fast.CompileBlocks(60)
+    monkeypatch.setattr(fast.group, "wait_for_device", lambda: waited.append(callback.steps))
+    in_step = []
     for _ in range(4):
+        callback.on_step_begin(None, None, None)
+        in_step.append(timeouts[-1:])
+        callback.on_optimizer_step(None, None, None)
         callback.on_step_end(None, None, None, model=None)
-        after.append(timeouts[-1])
-    assert after == [600, 60, 60, 60]
-    assert len(timeouts) == 2
+    # the second step compiles, whatever a checkpoint of the first one set
+    assert in_step == [[], [600], [60], [60]]
+    assert timeouts == [600, 60]
+    assert waited == [1], "and ends when the device has: the host is ahead of it"
 
 
 def test_under_ddp_a_block_is_compiled_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -154,7 +154,7 @@ private_dev() {  # FOLDER GPUS CONFINED SLICES
   for entry in 0:stdin 1:stdout 2:stderr; do ln -s "fd/${entry%:*}" "$dev/${entry#*:}"; done
   major=$(placeholder_major)
   for ((i = 0; i < gpus; i++)); do placeholder "$dev/nvidia$i" "$3" "$major" "$i"; done
-  mkdir "$dev/nvidia-caps"
+  [ "$4" = 0 ] || mkdir "$dev/nvidia-caps"
   for ((slice = 0; slice < gpus * $4; slice++)); do
     placeholder "$dev/nvidia-caps/nvidia-cap$slice" "$3" "$major" "$((128 + slice))"
   done

@@ -20,9 +20,9 @@ read_counters() {
   [[ $1 != before ]] || until_watched
 }
 
-until_watched() { # on all nodes; or it has ended, or 10 seconds have passed
+until_watched() { # on all nodes; or it has ended, or a minute has passed, as long as the counters may take
   local tenths watched
-  for ((tenths = 100; tenths > 0; tenths--)); do
+  for ((tenths = 600; tenths > 0; tenths--)); do
     watched=$(grep -cF '"load.event.gpus"' "$RUN_DIR/raw/xids.jsonl" 2>/dev/null) || watched=${watched:-0}
     ((watched < SLURM_JOB_NUM_NODES)) || break
     kill -0 "${watcher_processes[xids.jsonl]}" 2>/dev/null || break

@@ -224,13 +224,18 @@ port() { # offset
   printf '%s\n' "$((20000 + SLURM_JOB_ID % 1200 * 10 + $1 % 10))"
 }
 
-end_within() { # seconds, process: its exit code; a process that takes longer gets SIGTERM
+end_within() { # seconds, process: its exit code; a process that takes longer gets SIGTERM, and SIGKILL 10 seconds later
   local tenths
   for ((tenths = 10 * $1; tenths > 0; tenths--)); do
     kill -0 "$2" 2>/dev/null || break
     sleep 0.1
   done
   kill -TERM "$2" 2>/dev/null || true
+  for ((tenths = 100; tenths > 0; tenths--)); do
+    kill -0 "$2" 2>/dev/null || break
+    sleep 0.1
+  done
+  kill -KILL "$2" 2>/dev/null || true # an srun that waits for a node without an answer; Slurm ends its tasks with the job
   wait "$2"
 }
 

@@ -30,6 +30,10 @@ def verdicts(facts: Iterable[Fact], phase: str = "nccl_scaling") -> dict[str, Ve
     """`gate subject` -> verdict, of a run of two nodes."""
     parsed = Parsed()
     for quantity, subject, value in facts:
+        if quantity == "probe.stamp":
+            assert isinstance(value, list)
+            parsed.saw(quantity, subject, ["run", value[1]], "run and UTC", f"raw/{value[0]}.jsonl:9")
+            continue
         parsed.saw(quantity, subject, value, "count", "raw/x.jsonl:1", "not read" if value is None else None)
     return judged_of(parsed, phase)
 
@@ -45,6 +49,15 @@ def outcome(facts: Iterable[Fact], which: str) -> tuple[Outcome, str]:
     """(outcome, what was observed; why nothing was, where it is incomplete)."""
     verdict = verdicts(facts)[which]
     return verdict.outcome, (verdict.cause or "") if verdict.outcome is Outcome.INCOMPLETE else verdict.observed
+
+
+def stamps(before: int, xids: int, after: int) -> list[Fact]:
+    """When the probes of n0 closed their evidence, in seconds."""
+    closed = {"counters-before": before, "xids": xids, "counters-after": after}
+    return [
+        ("probe.stamp", "n0", [name, f"2026-01-01T00:{second // 60:02}:{second % 60:02}Z"])
+        for name, second in closed.items()
+    ]
 
 
 def both(node: str, device: str = "", **rises: int | None) -> list[Fact]:
@@ -175,7 +188,8 @@ class TestClosedKernelLog:
     """What NVML's events say of a node whose users may not read the kernel log."""
 
     CLOSED: ClassVar[list[Fact]] = [(f"load.counter.{moment}.xid", "n0", None) for moment in ("before", "after")]
-    WATCHED: ClassVar[list[Fact]] = [("load.event.gpus", "n0", 8), ("load.event.seconds", "n0", 63.4)]
+    EVENTS: ClassVar[list[Fact]] = [("load.event.gpus", "n0", 8), ("load.event.seconds", "n0", 63.4)]
+    WATCHED: ClassVar[list[Fact]] = [*EVENTS, *stamps(before=0, xids=64, after=66)]
     GATE = "load.kernel_log n0"
 
     def test_nothing_that_came_while_all_gpus_were_watched_is_a_pass_that_says_so(self) -> None:
@@ -195,6 +209,9 @@ class TestClosedKernelLog:
         [
             ([], "NVML's events were not watched"),
             (WATCHED[:1], "NVML's events were not watched to the end"),
+            (EVENTS, "when NVML's events were watched is not known"),
+            ([*EVENTS, *stamps(0, 180, 182)], "NVML's events were watched from 117 s after the load could begin"),
+            ([*EVENTS, *stamps(0, 64, 240)], "NVML's events were watched until 176 s before its end"),
             ([("load.event.gpus", "n0", None)], "not read"),
             ([*WATCHED, ("load.event.watched", "n0/gpu3", None)], "gpu3: not read"),
             (

@@ -35,8 +35,17 @@ def test_the_slow_link_names_the_node_that_sends_again():
 
 
 def test_the_one_that_sends_most_of_it_again_is_named():
-    causes = blamed(slow("2-nodes", "nccl.all_reduce.busbw"), sent_again("n0", 0.03), sent_again("n2", 0.2))
-    assert str(causes["nccl.all_reduce.busbw 2-nodes"]).startswith("n2 sent 20.0%")
+    causes = blamed(slow("3-nodes", "nccl.all_reduce.busbw"), sent_again("n0", 0.03), sent_again("n2", 0.2))
+    assert str(causes["nccl.all_reduce.busbw 3-nodes"]).startswith("n2 sent 20.0%")
+
+
+def test_a_scale_without_this_node_gets_no_cause():
+    """Inside one node nothing goes over the network, and two nodes are the first two."""
+    slow_scales = [slow(scale, "nccl.all_reduce.busbw") for scale in ("1-gpu", "1-node", "2-nodes")]
+    causes = blamed(*slow_scales, sent_again("n0", 0.0, Outcome.PASS), sent_again("n3", 0.2))
+    assert [causes[f"nccl.all_reduce.busbw {v.subject}"] for v in slow_scales] == [None] * 3
+    causes = blamed(slow("1-node", "nccl.all_reduce.busbw"), sent_again("n0", 0.2))
+    assert causes["nccl.all_reduce.busbw 1-node"] is None
 
 
 def test_a_link_of_others_and_what_passed_get_no_cause():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bringup.answers import answers
 from bringup.judge import Judged
 from bringup.records import Decision, DrillReport, Headline, Mark, Outcome
@@ -63,3 +65,38 @@ def test_what_is_not_known_is_open():
 def test_no_answers_are_no_pass():
     assert answers([])
     assert of().mark is Mark.INCOMPLETE
+
+
+def test_a_fault_that_was_not_found_is_refused_also_above_runs_that_passed():
+    """A missed drill makes question 6 fail, and no verdict."""
+    missed = a_drill_report(a_drill_result(right_subject=False))
+    for runs in (playbook(4, GPU_CLUSTER), []):
+        made = of(*runs, drills=(missed,))
+        assert (made.mark, made.decision) == (Mark.FAIL, Decision.REFUSE)
+        assert made.because == "faults that were made on purpose were not found"
+
+
+def test_training_that_did_not_run_is_not_accepted_where_other_phases_judge_the_same_gates():
+    """A run of DDP alone judges the gates that FSDP has too."""
+    runs = [run for run in playbook(4, GPU_CLUSTER) if "fsdp" not in run.run.phase and "hsdp" not in run.run.phase]
+    made = of(*runs, drills=(a_drill_report(a_drill_result()),))
+    assert (made.mark, made.decision) == (Mark.PARTLY, Decision.OPEN)
+    assert "run_fsdp_1node, run_fsdp_2node, run_hsdp_2node" in made.because
+
+
+def test_nodes_that_only_discovery_saw_are_not_accepted():
+    wide = [healthy("discovery", 8, GPU_CLUSTER), *playbook(4, GPU_CLUSTER)[1:]]
+    made = of(*wide, drills=(a_drill_report(a_drill_result()),))
+    assert (made.mark, made.decision) == (Mark.PARTLY, Decision.OPEN)
+    assert made.because == "not all phases ran on n4, n5, n6, n7"
+
+
+def test_a_warning_does_not_hide_what_was_not_asked():
+    runs = playbook(2, GPU_CLUSTER)
+    assert of(*runs).decision is Decision.OPEN, "no pair tells which of two nodes is slow"
+    pairs = next(run for run in runs if run.run.phase == "nccl_pairwise")
+    [steady] = [v for v in pairs.verdicts.verdicts if v.gate == "nccl.pair.link.steady"]
+    warned = steady.model_copy(update={"outcome": Outcome.WARN})
+    verdicts = [warned if v is steady else v for v in pairs.verdicts.verdicts]
+    jittery = replace(pairs, verdicts=pairs.verdicts.model_copy(update={"verdicts": verdicts}))
+    assert of(*(jittery if run is pairs else run for run in runs)).decision is Decision.OPEN

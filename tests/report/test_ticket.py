@@ -60,3 +60,19 @@ def test_markup_in_a_line_of_evidence_stays_text(faulty):
     [line] = [line for line in text.splitlines() if "<b>" in line and "raw/" in line]
     assert line.count("`") == 2, "one code span, which the line cannot end"
     assert line.index("`") < line.index("<b>") < line.rindex("`")
+
+
+def test_the_line_is_the_one_that_evidence_counts_also_below_a_progress_bar(faulty):
+    """Evidence counts line feeds alone."""
+    path = faulty / "raw/inventory.jsonl"
+    path.write_text("not a fact\r\x0c of this\n" + path.read_text())
+    text = ticket.text("n1", [judge_folder(reseal(faulty))])
+    assert MISSING.replace("2", "1") in text
+
+
+def test_a_node_of_which_evidence_is_missing_is_no_node_without_findings(faulty):
+    path = faulty / "raw/inventory.jsonl"
+    path.write_text("".join(line for line in path.read_text().splitlines(True) if '"at": "n0"' in line))
+    text = ticket.text("n1", [judge_folder(reseal(faulty))])
+    assert "**INCOMPLETE**" in text
+    assert "Nothing failed on this node" not in text

@@ -290,6 +290,7 @@ def test_a_setup_file_that_fails_ends_the_phase(call: Called, lab: Path, tmp_pat
 
 COUNTERS = "infrastructure-validation/probes/counters.py"
 MONITOR = "infrastructure-validation/probes/monitor.py"
+XIDS = "infrastructure-validation/probes/xids.py"
 SITE_OPTIONS = "--mpi=pmix --comment=it's $HOME "
 
 
@@ -313,9 +314,12 @@ def test_a_training_runs_in_the_container_of_pyxis(call: Called, copy: Path, tmp
     done = batch(call, PHASES[stem].script)
     assert done.returncode == 2, done.stderr  # nothing trained: incomplete
     steps = noted(tmp_path, "srun")
-    for sampler in [step for step in steps if MONITOR in step]:  # started beside the training: none if that ended first
+    beside = [
+        step for step in steps if MONITOR in step or XIDS in step
+    ]  # the monitor: none if the training ended first
+    for sampler in beside:
         assert SITE_OPTIONS in sampler and "--container" not in sampler  # a probe runs on the node itself
-    before, line, after, last = (step for step in steps if MONITOR not in step)
+    before, line, after, last = (step for step in steps if step not in beside)
     assert before.endswith(f"{SITE_OPTIONS}python3 {COUNTERS} before")
     assert after.endswith(f"{SITE_OPTIONS}python3 {COUNTERS} after")
     options, _, command = line.partition(SITE_OPTIONS)

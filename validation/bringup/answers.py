@@ -198,12 +198,13 @@ def _claim(
     not_on = [f"not on {', '.join(plain.not_on)}, left out as unhealthy"] if plain.not_on else []
     if lacking:
         return answer(Mark.REHEARSED, "; ".join([stand_ins_of([plain]), *not_on]))
-    if warned:
-        return answer(Mark.WARN, causes=warned)
     judged_gates = {item.verdict.gate for item in bearing}
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs)]
+    unasked += [stem for stem in claim.phases if stem not in {run.judged.run.phase for run in runs}]
     if unasked or not_on:
         return answer(Mark.PARTLY, "; ".join([f"not asked: {', '.join(unasked)}"] * bool(unasked) + not_on))
+    if warned:
+        return answer(Mark.WARN, causes=warned)
     return answer(Mark.PASS)
 
 

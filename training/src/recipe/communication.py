@@ -25,7 +25,6 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from bringup.formulae import traffic
 from bringup.formulae.models import job_of
 from bringup.records import CollectiveTime, Communication, ModelShape, RunArgs
@@ -191,8 +190,7 @@ def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
             problems.append(one_line(f"{type(error).__name__}: {error}"))
 
     def settled() -> float:
-        if group.CUDA:
-            torch.cuda.synchronize()
+        group.wait_for_device()
         return time.perf_counter()
 
     plan = schedule(wait=0, warmup=1, active=steps, repeat=1)

@@ -15,6 +15,7 @@ import importlib.util
 import json
 import os
 import shutil
+import stat
 import sys
 import sysconfig
 import tempfile
@@ -78,7 +79,8 @@ def choose(args: Args) -> tuple[Args, list[Tuning]]:
     if args.recipe == "plain":
         return args, plain
     # of the node, as Inductor's is by default: ~/.triton, where Liger's kernels would go, is one folder for all ranks
-    os.environ.setdefault("TRITON_CACHE_DIR", f"{tempfile.gettempdir()}/triton-{os.getuid()}")
+    if (folder := _own_folder(f"triton-{os.getuid()}")) is not None:
+        os.environ.setdefault("TRITON_CACHE_DIR", str(folder))
     attention, why_attention = _attention(args)
     workers = max(args.dataloader_workers, WORKERS) if group.CUDA else args.dataloader_workers
     compiled = _compile()
@@ -184,6 +186,17 @@ def on(tuning: list[Tuning], what: str) -> bool:
     return any(part.what == what and part.on for part in tuning)
 
 
+def _own_folder(name: str) -> Path | None:
+    """A folder of this user in the node's temporary one; None: another user's has this name. Code is loaded from it."""
+    folder = Path(tempfile.gettempdir(), name)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        status = folder.lstat()
+    except OSError:
+        return None
+    return folder if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() else None
+
+
 def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:
     """For TrainingArguments: what differs from its defaults."""
     if args.recipe == "stock":
@@ -214,13 +227,20 @@ class CompileBlocks(TrainerCallback):
         self.timeout_s = timeout_s
         self.steps = 0  # that ended
 
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.steps == 1:  # not as the first step ends: a checkpoint of it gives back the usual patience
+            # a rank with a cold cache or a slow disk compiles for minutes, and the others wait for it in a collective
+            group.set_timeouts(SLOW * self.timeout_s)
+
+    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.steps == FAST_WARMUP - 1:
+            group.wait_for_device()  # the host is ahead of it: another rank may still compile
+
     def on_step_end(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:
         self.steps += 1
         if self.steps == FAST_WARMUP:  # all ranks have compiled
             group.set_timeouts(self.timeout_s)
         if self.steps == 1:
-            # a rank with a cold cache or a slow disk compiles for minutes, and the others wait for it in a collective
-            group.set_timeouts(SLOW * self.timeout_s)
             # else DDP's part of Dynamo cuts each block at the buckets of its gradients, and little is fused: blocks are
             # small enough for the reduction to begin in time
             torch._dynamo.config.optimize_ddp = False

@@ -116,6 +116,12 @@ def patience(seconds: int, then_s: int) -> Iterator[None]:
         set_timeouts(then_s)
 
 
+def wait_for_device() -> None:
+    """Until this rank's GPU has done all that it was given. A CPU has."""
+    if CUDA:
+        torch.cuda.synchronize()
+
+
 def count_members() -> int:
     """How many ranks answer in one all_reduce. The first collective: a broken transport shows here, not in step 1."""
     if not dist.is_initialized():

@@ -133,8 +133,7 @@ class Meter(TrainerCallback):
 
     def step_times_s(self) -> list[float]:
         """Seconds per optimizer step of this rank. After training: on a GPU it waits for what is still running."""
-        if group.CUDA:
-            torch.cuda.synchronize()
+        group.wait_for_device()
         self._read_passed()
         return self.steps
 

@@ -14,7 +14,7 @@ from bringup.cli.arguments import CANNOT_TELL, complain
 from bringup.errors import BringupError, NotHealthy, UsageError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome, worst
+from bringup.records import Mark, Outcome, worst
 
 if TYPE_CHECKING:
     from bringup import results
@@ -134,7 +134,7 @@ def do_report(arguments: argparse.Namespace) -> int:
         rule = take_out.Rule(arguments.most_drained, arguments.older, signature.signers(arguments.signers))
         if not take_out.apply(gathered.judged, rule, lambda line: print(line, file=stream)):
             return CANNOT_TELL
-    return gathered.outcome.exit_code
+    return Outcome.FAIL.exit_code if gathered.headline.mark is Mark.FAIL else gathered.outcome.exit_code
 
 
 def do_ticket(arguments: argparse.Namespace) -> int:

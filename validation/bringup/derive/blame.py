@@ -3,6 +3,7 @@ and changes no outcome, value or kind."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from bringup.derive.fabric import is_a_setting, ports_of
@@ -24,7 +25,7 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     """The first rank that failed is the cause of the exit code, and is named beside the end of those it took along.
 
     Where several failed, the oldest error file is first. A rank that left none was ended from outside, earlier."""
-    verdicts = _sent_again(verdicts)
+    verdicts = _sent_again(verdicts, run)
     if not PHASES[run.phase].is_training:
         return _switched_off(_divided(verdicts, seen, run), seen)
     failed = [
@@ -67,7 +68,7 @@ def _divided(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     return verdicts.model_copy(update={"verdicts": judged})
 
 
-def _sent_again(verdicts: Verdicts) -> Verdicts:
+def _sent_again(verdicts: Verdicts, run: Run) -> Verdicts:
     """What is slow between nodes may be slow because one of them sends much of it twice: that node is named beside it.
 
     A pair has one number for both directions where it is measured with all_reduce, and does not tell the two apart."""
@@ -78,16 +79,19 @@ def _sent_again(verdicts: Verdicts) -> Verdicts:
     words = f"{most.subject} sent {float(most.value):.1%} of its data again ({most.gate}): look at what it sends first"  # type: ignore[arg-type]
     judged = [
         v.model_copy(update={"cause": f"{v.cause}; {words}" if v.cause else words})
-        if _is_slow(v) and _takes_part(most.subject, v.subject)
+        if _is_slow(v) and _takes_part(most.subject, v.subject, run.nodes)
         else v
         for v in verdicts.verdicts
     ]
     return verdicts.model_copy(update={"verdicts": judged})
 
 
-def _takes_part(node: str, subject: str) -> bool:
-    is_whole = subject == subjects.JOB or subjects.nodes_of_scale(subject) is not None
-    return is_whole or node in subjects.nodes_of(subject)
+def _takes_part(node: str, subject: str, nodes: Sequence[str]) -> bool:
+    """nodes: of the run. A scale takes the first of them, and inside one node nothing goes over the network."""
+    count = subjects.nodes_of_scale(subject)
+    if count is not None:
+        return count > 1 and node in nodes[:count]
+    return subject == subjects.JOB or node in subjects.nodes_of(subject)
 
 
 def _is_slow(verdict: Verdict) -> bool:
@@ -100,9 +104,13 @@ def _switched_off(verdicts: Verdicts, seen: Seen) -> Verdicts:
     if not any(v.gate in _PORTS and v.outcome is Outcome.FAIL for v in verdicts.verdicts):
         return verdicts
     ports = ports_of(seen)
+    most = max(map(len, ports.values()), default=0)  # where one is gone, no setting brings it back
     judged = [
         v.model_copy(update={"action": Action.CONFIGURE})
-        if v.gate in _PORTS and v.outcome is Outcome.FAIL and is_a_setting(ports.get(v.subject, {}))
+        if v.gate in _PORTS
+        and v.outcome is Outcome.FAIL
+        and len(ports.get(v.subject, {})) in (0, most)
+        and is_a_setting(ports.get(v.subject, {}))
         else v
         for v in verdicts.verdicts
     ]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from datetime import datetime
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from bringup.derive.fold import ABSENT
+from bringup.derive.provenance import moment
 from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.known_faults import xid
 from bringup.plan.gate import Gate
@@ -14,6 +16,8 @@ from bringup.records import Observation, Run
 
 _BEFORE, _AFTER = "load.counter.before.", "load.counter.after."
 _EVENT = "load.event."
+# of the watch over NVML's events: a load waits 10 s for it at its begin; the counters after it may take 70 s
+_LATE_S, _EARLY_S = 15, 90
 
 
 class Share(NamedTuple):
@@ -101,10 +105,32 @@ def kernel_log(derived: Parsed, observed: Seen, run: Run) -> None:
         for fact in facts:
             of_node = events.setdefault(fact.subject.partition("/")[0], {})
             of_node.setdefault(quantity.removeprefix(_EVENT), []).append(fact)
+    ended = _ended_at(observed)
     for node, changes in _changes(observed).items():
         total = next((change for change in changes if change.name == "xid"), None)
         if total is not None:
-            _kernel_log(derived, node, total, changes, events.get(node, {}))
+            _kernel_log(derived, node, total, changes, events.get(node, {}), ended.get(node, {}))
+
+
+def _ended_at(observed: Seen) -> dict[str, dict[str, datetime]]:
+    """Node -> file of evidence -> when the node's probe closed it, by the node's own clock."""
+    ended: dict[str, dict[str, datetime]] = {}
+    for fact in observed.of("probe.stamp"):
+        at = moment(str(fact.value[1])) if isinstance(fact.value, list) else None
+        if at is not None:
+            ended.setdefault(fact.subject, {})[fact.evidence.rpartition(":")[0]] = at
+    return ended
+
+
+def _unwatched(ended: Mapping[str, datetime], seconds: float) -> str | None:
+    """The part of the load that the watch over NVML's events left out; None: it covered the whole."""
+    before, end, after = (ended.get(f"raw/{name}.jsonl") for name in ("counters-before", "xids", "counters-after"))
+    if before is None or end is None or after is None:
+        return "when NVML's events were watched is not known"
+    late, early = (end - before).total_seconds() - seconds, (after - end).total_seconds()
+    if late > _LATE_S:
+        return f"NVML's events were watched from {late:.0f} s after the load could begin"
+    return f"NVML's events were watched until {early:.0f} s before its end" if early > _EARLY_S else None
 
 
 def _changes(observed: Seen) -> dict[str, list[_Change]]:
@@ -216,14 +242,19 @@ def _no_share(changes: list[_Change], sent: Collection[str], again: Collection[s
 
 
 def _kernel_log(
-    derived: Parsed, node: str, total: _Change, changes: list[_Change], events: Mapping[str, list[Observation]]
+    derived: Parsed,
+    node: str,
+    total: _Change,
+    changes: list[_Change],
+    events: Mapping[str, list[Observation]],
+    ended: Mapping[str, datetime],
 ) -> None:
     """load.kernel_log: messages that came under load and ask for action. An old message may leave the ring buffer.
     Where the log was not read both times, NVML's events answer."""
     facts = [fact for fact in (total.before, total.after) if fact is not None]
     if len(facts) < 2 or not all(is_number(fact.value) for fact in facts):
         why = next((fact.why for fact in facts if fact.value is None), None) or "the kernel log was read only once"
-        _events(derived, node, why, facts[-1].evidence, events)
+        _events(derived, node, why, facts[-1].evidence, events, ended)
         return
     count, words = 0, []
     for change in changes:
@@ -237,7 +268,14 @@ def _kernel_log(
     derived.saw("load.kernel_log", node, count, "count", facts[-1].evidence, "; ".join(words) or None)
 
 
-def _events(derived: Parsed, node: str, why: str, evidence: str, events: Mapping[str, list[Observation]]) -> None:
+def _events(
+    derived: Parsed,
+    node: str,
+    why: str,
+    evidence: str,
+    events: Mapping[str, list[Observation]],
+    ended: Mapping[str, datetime],
+) -> None:
     """From what NVML reported while it was watched (probes/xids.py). why: the log was not read."""
     asking, unknown = list[str](), list[str]()
     for name, facts in events.items():
@@ -251,6 +289,8 @@ def _events(derived: Parsed, node: str, why: str, evidence: str, events: Mapping
             elif event is not None and event.action is not None:
                 asking.append(f"{event.words} on {where}: {event.action}")
     gpus, seconds = (next((fact.value for fact in events.get(name, ())), None) for name in ("gpus", "seconds"))
+    if is_number(seconds) and not unknown and (gap := _unwatched(ended, float(seconds))) is not None:
+        unknown.append(gap)
     if seconds is None and not unknown:
         unknown.append(f"NVML's events were not watched{' to the end' if events else ''}")
     remark = "; ".join(asking) or (

@@ -11,10 +11,11 @@ from bringup import results
 from bringup.answers import answers
 from bringup.derive.named_gpus import named
 from bringup.errors import BringupError
+from bringup.evidence.names import listed
 from bringup.judge import Judged, judge_folder
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
-from bringup.records import Answer, DrillReport, Headline, Outcome, Verdict, read_record, worst
+from bringup.records import Answer, Decision, DrillReport, Headline, Mark, Outcome, Verdict, read_record, worst
 from bringup.report.headline import headline
 from bringup.results import Absent
 
@@ -43,7 +44,21 @@ class Collection:
     def headline(self) -> Headline:
         nodes = dict.fromkeys(node for judged in self.judged for node in judged.run.nodes)
         ran = [judged.run.phase for judged in self.judged]
-        return headline(self.outcome, self.answers, self.verdicts, list(nodes), ran)
+        made = headline(self.outcome, self.answers, self.verdicts, list(nodes), ran)
+        if made.decision is not Decision.ACCEPT or not (partly := self._not_in_all_phases(list(nodes))):
+            return made
+        because = f"not all phases ran on {listed(partly)}"
+        return made.model_copy(
+            update={"mark": Mark.PARTLY, "says": "nothing failed", "decision": Decision.OPEN, "because": because}
+        )
+
+    def _not_in_all_phases(self, nodes: Sequence[str]) -> list[str]:
+        """Nodes on which a phase that takes all nodes did not run."""
+        took_part: dict[str, set[str]] = {}
+        for judged in self.judged:
+            if PHASES[judged.run.phase].max_nodes is None:
+                took_part.setdefault(judged.run.phase, set()).update(judged.run.nodes)
+        return [node for node in nodes if any(node not in of_phase for of_phase in took_part.values())]
 
     @property
     def outcome(self) -> Outcome:
@@ -62,7 +77,8 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     for folder in chosen.once:
         try:
             run = judge_folder(folder, profile)
-            if not any(run.run == other.run for other in judged):  # a copy of it counts once
+            # a copy of it counts once
+            if not any((run.run, run.verdicts) == (other.run, other.verdicts) for other in judged):
                 judged.append(run)
         except (BringupError, OSError) as error:
             unread.append((folder, error))

@@ -22,12 +22,17 @@ def headline(
     ran: Collection[str],
 ) -> Headline:
     """outcome: the worst of all that was planned. nodes: of the report. ran: stems of the phases that ran."""
-    if outcome is Outcome.FAIL:
-        return _made(Mark.FAIL, _questions(answers, Mark.FAIL), Decision.REFUSE, _unhealthy(verdicts, nodes))
-    if outcome is Outcome.INCOMPLETE:
+    mark = whole(answers)
+    if outcome is Outcome.FAIL or mark is Mark.FAIL:
+        why = (
+            _unhealthy(verdicts, nodes)
+            if outcome is Outcome.FAIL
+            else "faults that were made on purpose were not found"
+        )
+        return _made(Mark.FAIL, _questions(answers, Mark.FAIL), Decision.REFUSE, why)
+    if outcome is Outcome.INCOMPLETE or mark is Mark.INCOMPLETE:
         open_ones = _questions(answers, Mark.INCOMPLETE)
         return _made(Mark.INCOMPLETE, open_ones, Decision.OPEN, "nothing failed; what is not known is listed")
-    mark = whole(answers)
     if mark is Mark.REHEARSED:
         claims = [claim for answer in answers for claim in answer.claims if claim.mark is mark]
         cure = "run it where GPU, NCCL and fabric are the real ones"
@@ -38,8 +43,10 @@ def headline(
 
 
 def whole(answers: Sequence[Answer]) -> Mark:
-    """Of answers of which none failed and none is incomplete."""
     marks = {answer.mark for answer in answers}
+    for bad in (Mark.FAIL, Mark.INCOMPLETE):
+        if bad in marks:
+            return bad
     if Mark.REHEARSED in marks:
         return Mark.REHEARSED
     if not marks or marks & set(_OPEN):
@@ -72,9 +79,9 @@ def _partly(answers: Sequence[Answer], ran: Collection[str]) -> Headline:
     numbers = [answer.question for answer in answers if answer.mark in _OPEN]
     says = f"nothing failed; not all was asked of question{'s'[: len(numbers) > 1]} {', '.join(map(str, numbers))}"
     drills = "bringup drill --anywhere makes faults, and sees whether they are noticed"
-    if answers and all(claim.claim in _OF_DRILLS for claim in open_claims):
-        return _made(Mark.PARTLY, says, Decision.ACCEPT, f"all is answered but whether faults are noticed: {drills}")
     missing = [phase for phase in PHASES.values() if phase.stem not in ran]
+    if answers and not missing and all(claim.claim in _OF_DRILLS for claim in open_claims):
+        return _made(Mark.PARTLY, says, Decision.ACCEPT, f"all is answered but whether faults are noticed: {drills}")
     if not missing:
         return _made(Mark.PARTLY, says, Decision.OPEN, "the answers say what they do not claim")
     least, most = (sum(phase.minutes[end] for phase in missing) for end in (0, 1))

@@ -12,13 +12,14 @@ from bringup.judge import Judged
 from bringup.plan import subjects
 from bringup.plan.phases import PHASES
 from bringup.plan.rules import WITHOUT_UNIT
-from bringup.records import Observation, Outcome, Verdict, files
+from bringup.records import Kind, Observation, Outcome, Verdict, files
 from bringup.report import system
 from bringup.report.explain import next_commands
 from bringup.report.render import render
 from bringup.report.text import counted
 
-_BAD = (Outcome.FAIL, Outcome.WARN)
+_BAD = (Outcome.FAIL, Outcome.WARN, Outcome.INCOMPLETE)
+_FOLLOWS = (Kind.UNDECLARED, Kind.BLOCKED)  # from the profile, or from another verdict
 _OF_A_GPU = ("discovery.gpu.", "inventory.gpu.")
 _IDENTIFIES = ("model", "pci", "address", "serial", "vbios", "board")
 _LONGEST = 400  # characters of a line of evidence
@@ -49,7 +50,7 @@ def text(node: str, judged: Sequence[Judged]) -> str:
         Finding(verdict, run, _line(run, verdict.evidence))
         for run in of_node
         for verdict in run.verdicts.verdicts
-        if verdict.outcome in _BAD and node in subjects.nodes_of(verdict.subject)
+        if verdict.outcome in _BAD and verdict.kind not in _FOLLOWS and node in subjects.nodes_of(verdict.subject)
     ]
     return render(
         "ticket.md.j2",
@@ -80,7 +81,7 @@ def _line(run: Judged, evidence: str) -> str:
     if not number.isdigit() or int(number) < 1:
         return ""
     try:
-        lines = files.read_text(run.folder / name, run.folder).splitlines()
+        lines = files.read_text(run.folder / name, run.folder).split("\n")  # as evidence counts them
     except (OSError, ValueError):  # it is not there any more, or no path
         return ""
     return next(islice(lines, int(number) - 1, None), "")[:_LONGEST]

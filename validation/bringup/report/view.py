@@ -202,9 +202,9 @@ def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
     elif len(subjects) == 1:
         message = f"[{first.subject}]: {first.cause} ({len(group)} gates: {_some(gates)})"
     elif len(gates) == 1:
-        reasons = len({v.cause for v in group})
-        of = "subjects" if reasons == 1 else f"subjects, {reasons} reasons of this kind"
-        message = f"{first.gate}: {first.cause} ({len(group)} {of}: {_some(subjects)})"
+        causes = list(dict.fromkeys(v.cause or "" for v in group))
+        more = f"; and {len(causes) - 2} more reasons" if len(causes) > 2 else ""
+        message = f"{first.gate}: {'; or '.join(causes[:2])}{more} ({len(group)} subjects: {_some(subjects)})"
     else:
         message = f"{first.cause} ({len(group)} verdicts: {_some(gates)} on {_some(subjects)})"
     return text.MARK[first.outcome], message, f"all are in the report; what to do first: {text.remedy(first)}"
