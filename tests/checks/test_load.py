@@ -195,6 +195,8 @@ class TestClosedKernelLog:
     def test_nothing_that_came_while_all_gpus_were_watched_is_a_pass_that_says_so(self) -> None:
         watched = "0 (not read; NVML's events of 8 GPUs were watched for 63 s)"
         assert outcome([*self.CLOSED, *self.WATCHED], self.GATE) == (Outcome.PASS, watched)
+        slow_to_start = [*self.EVENTS, *stamps(before=0, xids=104, after=170)]  # the load waited 40 s for it
+        assert outcome([*self.CLOSED, *slow_to_start], self.GATE) == (Outcome.PASS, watched)
         harmless: Fact = ("load.event.xid_31", "n0/GPU-a", True)
         assert outcome([*self.CLOSED, *self.WATCHED, harmless], self.GATE) == (Outcome.PASS, watched)
 

@@ -16,8 +16,9 @@ from bringup.records import Observation, Run
 
 _BEFORE, _AFTER = "load.counter.before.", "load.counter.after."
 _EVENT = "load.event."
-# of the watch over NVML's events: a load waits 10 s for it at its begin; the counters after it may take 70 s
-_LATE_S, _EARLY_S = 15, 90
+# of the watch over NVML's events (scripts/counters.sh): a load waits a minute for it at its begin, and it ends with the
+# load, before counters that may take 70 s
+_LATE_S, _EARLY_S = 60, 90
 
 
 class Share(NamedTuple):
