@@ -106,6 +106,19 @@ def test_a_probe_of_the_system_needs_no_newer_python(path):
     assert newer_than_the_oldest(path.read_text()) == []
 
 
+def test_the_package_needs_python_3_10() -> None:
+    """That of Ubuntu 22.04's login hosts. datetime.UTC, enum.StrEnum and hashlib.file_digest came with 3.11."""
+    newer = {}
+    package = sorted((PROBES.parents[1] / "validation/bringup").rglob("*.py"))
+    assert len(package) > 150
+    for path in package:
+        _, needed = vermin.detect(path.read_text())
+        if needed is not None and needed > (3, 10):
+            newer[path.name] = needed
+    assert newer == {}
+    assert vermin.detect("from datetime import UTC")[1] == (3, 11)
+
+
 def test_what_is_newer_is_found_and_what_the_parser_of_the_oldest_version_refuses():
     for source in (
         "zip([], [], strict=True)",

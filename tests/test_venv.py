@@ -74,6 +74,11 @@ def test_a_python_that_is_new_enough_is_found_and_none_gets_one_line_of_advice(t
         (tmp_path / name).chmod(0o755)
     path = f"{tmp_path}:{os.environ['PATH']}"
     assert venv("--python", PATH=path).stdout == "python3.12\n"
+    for name in ("python3.12", "python3.13", "python3.14", "python3.10"):
+        asked = '*"(3, 10)"*' if name == "python3.10" else "none"
+        (tmp_path / name).write_text(f"#!/bin/sh\ncase $2 in {asked}) ;; *) exit 1 ;; esac\n")
+        (tmp_path / name).chmod(0o755)
+    assert venv("--python", PATH=path).stdout == "python3.10\n"  # enough without torch
     refused = venv("--python", PATH=path, PYTHON=str(tmp_path / "python3"))
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
     assert "python3 is not one; without root, beside this folder: conda create" in refused.stderr

@@ -121,6 +121,7 @@ node_host() {  # NAME GPUS CONFINED MODEL SITE; slurmd is a child, so "slurmd di
   [ "$(slices_of "$5" "$node")" = 0 ] || model+=+mig
   [ "$4" = "$PLACEHOLDER" ] || simulate_node "$node" "$model" "$2"
   [ "$(site_says "$5" closed)" != kernel-log ] || rm /dev/kmsg  # jobs are root's here: what is not there, no job reads
+  [ "$(site_says "$5" checkout)" != read-only ] || read_only_checkout
   slurmd -N "$node" -d "$STATE/bin/slurmstepd"
 }
 
@@ -135,6 +136,17 @@ private_folder() {  # BUILD TARGET SIZE: a tmpfs of the node's own over TARGET
     mount --bind "$shared" "$build${shared#"$target"}"
   done
   move_mount "$build" "$target"
+}
+
+# As root of the node, too. Without the folders that a run writes to, which stay the shared ones.
+read_only_checkout() {
+  local folder
+  mount --bind "$CHECKOUT" "$CHECKOUT"
+  for folder in validation/results training/results slurm-logs; do
+    mkdir -p "$CHECKOUT/$folder"
+    mount --bind "$CHECKOUT/$folder" "$CHECKOUT/$folder"
+  done
+  mount -o remount,bind,ro "$CHECKOUT"
 }
 
 private_dev() {  # FOLDER GPUS CONFINED SLICES

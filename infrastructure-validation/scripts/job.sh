@@ -99,7 +99,9 @@ need_repository() {
 }
 
 # Slurm (before 23.02) does not create the folder of --output and fails the job without a message when it is missing. So the
-# scripts write to the submission directory, where an error is seen, and move the log once they know where they are.
+# scripts write to the submission directory, where an error is seen, and move the log once they know where they are. `bringup run`
+# writes it to slurm-logs/ from the begin, where a node may write that sees the checkout read-only. It is moved there, too: Slurm
+# begins a requeued job with an empty log of the same name.
 keep_log() {
   [[ -n ${SLURM_JOB_ID:-} ]] || die "this is a batch script; submit it: sbatch $0"
   local log="$SLURM_JOB_NAME-$SLURM_JOB_ID.out" attempt=""
@@ -107,8 +109,9 @@ keep_log() {
   mkdir -p slurm-logs 2>/dev/null || true
   [[ -d slurm-logs && -w slurm-logs ]] ||
     die "$PWD/slurm-logs: no folder that can be written, seen from ${SLURMD_NODENAME:-$HOSTNAME}; the jobs' logs go there"
+  [[ -f $log ]] || log=slurm-logs/${log%.out}.log
   [[ -f $log ]] || return 0 # --output was another one
-  SCREEN=$PWD/slurm-logs/${log%.out}$attempt.out
+  SCREEN=$PWD/slurm-logs/$SLURM_JOB_NAME-$SLURM_JOB_ID$attempt.out
   mv -- "$log" "$SCREEN"
 }
 

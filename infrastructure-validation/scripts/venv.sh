@@ -2,7 +2,8 @@
 # Where the Python environment is, in one place for scripts, training/env.sh, the Makefile and bringup doctor. Sourced, or run:
 #
 #   bash venv.sh             print the folder of the environment of this machine
-#   bash venv.sh --python    print a Python from 3.11 on to make it with (PYTHON, or one on the PATH), or say how to get one
+#   bash venv.sh --python    print a Python to make it with (PYTHON, or one on the PATH): from 3.11 on, otherwise 3.10; or say how to
+#                            get one
 #
 # The folder is BRINGUP_VENV, else `venv` of the site file, else .venv in the checkout. Where it was made for another architecture
 # (make venv writes that down), -aarch64 or -x86_64 is added: login hosts and nodes may differ.
@@ -34,15 +35,21 @@ venv_of_site() { # `bringup site` says what is wrong with the file
 }
 
 find_python() {
-  local name names=(python3 python3.{11..14})
+  local name minor names=(python3 python3.{11..14} python3.10)
   [[ -z ${PYTHON:-} ]] || names=("$PYTHON")
-  for name in "${names[@]}"; do
-    if "$name" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
-      printf '%s\n' "$name"
-      return
-    fi
+  for minor in 11 10; do # 3.10 is enough for make venv-light
+    for name in "${names[@]}"; do
+      if "$name" -c "import sys, venv, ensurepip; sys.exit(sys.version_info < (3, $minor))" 2>/dev/null; then
+        printf '%s\n' "$name"
+        return
+      fi
+    done
   done
-  printf '%s\n' "bringup needs Python 3.11 or newer with venv, and ${PYTHON:-none on the PATH} is not one; without root, beside this folder: \
+  need_python "3.10 or newer with venv"
+}
+
+need_python() { # VERSION: what is needed
+  printf '%s\n' "bringup needs Python $1, and ${PYTHON:-none on the PATH} is not one; without root, beside this folder: \
 conda create --yes --prefix ../python python=3.12 && make venv PYTHON=../python/bin/python3 (or uv: UV_PYTHON_INSTALL_DIR=../python \
 uv python install 3.12 && make venv PYTHON=\"\$(echo ../python/*/bin/python3.12)\")" >&2
   return 1
@@ -50,5 +57,9 @@ uv python install 3.12 && make venv PYTHON=\"\$(echo ../python/*/bin/python3.12)
 
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   set -euo pipefail
-  if [[ ${1:-} == --python ]]; then find_python; else venv_folder; fi
+  case ${1:-} in
+    --python) find_python ;;
+    --need) need_python "$2" ;;
+    *) venv_folder ;;
+  esac
 fi

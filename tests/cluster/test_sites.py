@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from bringup.records import Outcome
-from harness import Cluster
+from harness import CHECKOUT, Cluster
 from playbook import playbook
 
 pytestmark = pytest.mark.cluster
@@ -57,3 +57,12 @@ def test_a_node_of_divided_gpus_is_left_aside_and_who_names_it_reads_what_that_m
         "discovery.gpu.answering": why,
         "discovery.slurm.gres": why,
     }
+
+
+def test_nodes_that_see_the_checkout_read_only_write_results_and_logs(start_cluster: Callable[..., Cluster]) -> None:
+    """Slurm opens a batch job's log on the node: in the checkout itself it cannot, and the job ended without a word."""
+    cluster = start_cluster("--like", "read-only")
+    assert "Read-only file system" in cluster.on("n1", "touch", str(CHECKOUT / "written-by-n1")).stderr
+    with playbook(cluster) as run:
+        done = run.run("discovery")
+        assert done.returncode == 0, done.stdout

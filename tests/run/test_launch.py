@@ -378,11 +378,11 @@ def test_a_script_that_opened_no_run_is_quoted(tmp_path, monkeypatch):
     phase = PHASES["run_ddp_2node"]
     assert launch.last_words(phase, tmp_path) == "it left no log; slurmd.log of its first node may say why"
     (tmp_path / "run_ddp_2node.job").write_text("12\n")
-    log = tmp_path / "run_ddp_2node-12.out"
+    (tmp_path / "slurm-logs").mkdir()
+    log = tmp_path / "slurm-logs/run_ddp_2node-12.log"
     log.write_text("one\nrun_ddp_2node: no Python environment at /x\n\n")
     assert launch.last_words(phase, tmp_path).startswith("run_ddp_2node: no Python environment at /x; see ")
-    (tmp_path / "slurm-logs").mkdir()
-    log.rename(tmp_path / "slurm-logs" / log.name)
+    log.rename(log.with_suffix(".out"))
     assert launch.last_words(phase, tmp_path).startswith("run_ddp_2node: no Python environment at /x; see ")
     again = tmp_path / "slurm-logs/run_ddp_2node-12-r1.out"
     again.write_text("the second attempt\n")

@@ -119,12 +119,17 @@ def test_the_scales_that_are_run_are_those_that_are_planned(capsys, nodes: int, 
     assert capsys.readouterr().out.split()[1] == planned[-1].name
 
 
-def test_a_run_keeps_the_screen_of_its_own_job(tmp_path: Path):
-    """A log in slurm-logs is found by a job's number only, which comes again with every new cluster."""
+@pytest.mark.parametrize("log", ["discovery-5.out", "slurm-logs/discovery-5.log"])
+def test_a_run_keeps_the_screen_of_its_own_job(tmp_path: Path, log: str):
+    """A log in slurm-logs is found by a job's number only, which comes again with every new cluster.
+
+    log: where Slurm writes it, by hand and as `bringup run` submits.
+    """
     (tmp_path / "raw").mkdir()
+    (tmp_path / "slurm-logs").mkdir()
     job = {"SLURM_JOB_NAME": "discovery", "SLURM_JOB_ID": "5", "SLURM_RESTART_COUNT": "1"}
     script = f"""cd {shlex.quote(str(tmp_path))}
-        echo screen >discovery-5.out
+        echo screen >{log}
         keep_log
         RUN_DIR=$PWD PYTHON=true
         run_end 0"""

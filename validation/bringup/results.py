@@ -115,7 +115,10 @@ def _digest(path: Path, folder: Path) -> str | None:
     """None: not a regular file."""
     try:
         with files.opened(path, folder) as fd, os.fdopen(fd, "rb", closefd=False) as stream:
-            return hashlib.file_digest(stream, "sha256").hexdigest()
+            digest = hashlib.sha256()
+            while piece := stream.read(1 << 20):  # Python 3.10 has no hashlib.file_digest
+                digest.update(piece)
+            return digest.hexdigest()
     except (FileNotFoundError, files.NotAFile):
         return None
     except OSError as error:

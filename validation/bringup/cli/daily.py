@@ -80,7 +80,7 @@ def do_certificate(arguments: argparse.Namespace) -> int:
 
 def _check(arguments: argparse.Namespace) -> int:
     """Exit code: 1 it no longer holds, 2 it or the runs cannot be relied on."""
-    from datetime import UTC, datetime
+    from datetime import datetime, timezone
 
     from bringup.daily import certificate
     from bringup.records import Certificate, read_record
@@ -101,7 +101,7 @@ def _check(arguments: argparse.Namespace) -> int:
                 doubts.append(str(error))
     if doubts:
         print("\n".join(["it cannot be relied on:", *map(text.plain, doubts)]))
-    broken = certificate.broken(record, gathered.judged, datetime.now(UTC))
+    broken = certificate.broken(record, gathered.judged, datetime.now(timezone.utc))
     if broken:
         print("\n".join(["it no longer holds:", *map(text.plain, broken)]))
     if not doubts and not broken:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
 
 from bringup.plan import catalogue, own
 from bringup.plan.phases import PHASES
+from bringup.records import StrEnum
 from bringup.report import reason as reasons
 from bringup.report.reason import Reason
 from bringup.run import slurm

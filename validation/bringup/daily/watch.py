@@ -12,7 +12,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from bringup import results
@@ -156,13 +156,13 @@ def _sweeps(folder: Path) -> Iterator[tuple[Path, str, float]]:
     for path in folder.glob(f"{PREFIX}*"):
         stamp, _, node = path.name.removeprefix(PREFIX).partition("_")
         try:
-            yield path, node, datetime.strptime(stamp, _STAMP).replace(tzinfo=UTC).timestamp()
+            yield path, node, datetime.strptime(stamp, _STAMP).replace(tzinfo=timezone.utc).timestamp()
         except ValueError:
             continue
 
 
 def _submitted(node: str, request: Request) -> Sweep:
-    name = f"{PREFIX}{datetime.now(UTC).strftime(_STAMP)}_{node}"
+    name = f"{PREFIX}{datetime.now(timezone.utc).strftime(_STAMP)}_{node}"
     environment = os.environ | {
         "BRINGUP_RUN_NAME": name,
         "BRINGUP_PROFILE": request.profile_name,

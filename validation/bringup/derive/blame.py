@@ -4,7 +4,7 @@ and changes no outcome, value or kind."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from bringup.derive.fabric import is_a_setting, ports_of
 from bringup.derive.training_ends import GATE
@@ -41,7 +41,7 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     words = f"first {first.subject} {first.value}"
     first_failure = words + (f" ({first.cause})" if first.cause else "")
     second = raised_at.get(first.subject)
-    first_failure += f" at {datetime.fromtimestamp(second, UTC):%H:%M:%S} UTC" if second else ""
+    first_failure += f" at {datetime.fromtimestamp(second, timezone.utc):%H:%M:%S} UTC" if second else ""
     first_failure += f"; and {len(failed) - 1} more rank(s)" if len(failed) > 1 else ""
     return _with_cause(verdicts, first_failure, words)
 

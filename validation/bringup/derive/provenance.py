@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import re
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from bringup.derive.fold import shortened
@@ -142,6 +142,6 @@ def _stamps(observed: Seen, run: Run, closed: Closed) -> list[str]:
 def moment(text: str) -> datetime | None:
     """The time in `2026-01-31T12:00:00Z`; None if it is not a time."""
     try:
-        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
     except ValueError:
         return None

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import sys
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -12,6 +12,18 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, 
 from bringup.characters import CONTROL
 from bringup.errors import RecordError
 from bringup.records import files
+
+if sys.version_info >= (3, 11):
+    from enum import StrEnum  # novm
+else:  # login hosts of Ubuntu 22.04 have Python 3.10
+    from enum import Enum
+
+    class StrEnum(str, Enum):
+        """As that of Python 3.11."""
+
+        def __str__(self) -> str:
+            return str(self.value)
+
 
 SCHEMA_VERSION: Literal[1] = 1
 
@@ -29,8 +41,14 @@ Name = Annotated[str, Field(pattern=f"^[^{CONTROL}]*$")]
 MOST_NODES, MOST_GPUS = 16_384, 1_024  # of a run, of a node: a plan of more is a damaged one, and fills the memory
 
 
+def time_of(moment: str) -> datetime:
+    """Of a `Moment`. Python before 3.11 reads neither the Z nor a fraction of another length. Raises ValueError."""
+    seconds = moment.removesuffix("Z")
+    return datetime.fromisoformat((seconds.ljust(26, "0") if "." in seconds else seconds) + "+00:00")
+
+
 def _is_moment(text: str) -> str:
-    datetime.fromisoformat(text)
+    time_of(text)
     return text
 
 

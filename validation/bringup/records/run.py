@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, model_validator
@@ -18,6 +17,7 @@ from bringup.records.base import (
     NonNegative,
     Outcome,
     Record,
+    StrEnum,
     Value,
     Versioned,
 )

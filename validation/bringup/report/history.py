@@ -7,11 +7,11 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from bringup.compare.history import LEAST_BEFORE, Finding
+from bringup.records import time_of
 from bringup.report import outputs, text
 from bringup.report.figures import canvas
 
@@ -88,7 +88,7 @@ def draw(findings: Sequence[Finding], folder: Path) -> list[Path]:
     for path, finding in written.items():
         series = finding.series
         figure, [axis] = canvas.panels(1, 1, (7.4, 3.6))
-        times: Any = [datetime.fromisoformat(point.opened_at) for point in series.points]
+        times: Any = [time_of(point.opened_at) for point in series.points]
         values = [point.value for point in series.points]
         axis.plot(times, values, "o-", color=canvas.COLOURS[0], linewidth=1, markersize=5)
         axis.plot(times[-1:], values[-1:], "D", color=canvas.COLOURS[3], markersize=8, label=f"newest: {finding.said}")

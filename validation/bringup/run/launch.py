@@ -106,7 +106,7 @@ def screen_of(phase: Phase, folder: Path) -> Path | None:
         stem = f"{phase.stem}-{submitted[-1]}" if submitted else ""
         moved = sorted((REPOSITORY / "slurm-logs").glob(f"{stem}-r*.out"), key=lambda path: path.stat().st_mtime)
         # the script moves it, once it has come so far
-        logs = [*reversed(moved), REPOSITORY / f"slurm-logs/{stem}.out", REPOSITORY / f"{stem}.out"] if stem else []
+        logs = [*reversed(moved), *(REPOSITORY / f"slurm-logs/{stem}.{end}" for end in ("out", "log"))] if stem else []
         noted = note_of(phase, folder).stat().st_mtime if stem else 0
         # another cluster may have had a job of this number: its log is older than the note
         logs = [path for path in logs if path.is_file() and path.stat().st_mtime >= noted - CLOCKS_S]
@@ -174,7 +174,8 @@ def _cancelled_when_interrupted(job_id: str, tell: Tell | Callable[[str], None])
             slurm.patiently(partial(slurm.cancel, job_id), tell)
         except (SlurmError, KeyboardInterrupt) as error:  # what ends the run is the interruption, not scancel's failure
             why = str(error) or "interrupted again"
-            reason.add_note(f"job {job_id} was not cancelled ({why}); next: scancel {job_id}")
+            note = f"job {job_id} was not cancelled ({why}); next: scancel {job_id}"
+            vars(reason).setdefault("__notes__", []).append(note)  # BaseException.add_note of Python 3.11
         raise
 
 

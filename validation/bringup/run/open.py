@@ -10,7 +10,7 @@ import secrets
 import shutil
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from pathlib import Path
 
 from bringup.derive.measured import differing_fields
@@ -46,7 +46,7 @@ from bringup.run.lacking import VARIABLE
 
 
 def now() -> str:
-    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _git(*arguments: str) -> str | None:
@@ -68,7 +68,7 @@ def default_name() -> str:
 
     Not the pid: in a namespace of its own it is small, and two clusters of one second would meet.
     """
-    stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+    stamp = datetime.now(timezone.utc).strftime("%Y%m%d-%H%M%S")
     restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
     job = os.environ.get("SLURM_JOB_ID")
     name = os.environ.get("BRINGUP_RUN_NAME") or f"{stamp}-{f'job{job}' if job else secrets.token_hex(3)}"

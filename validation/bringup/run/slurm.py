@@ -203,6 +203,7 @@ def why(job_id: str) -> str:
 
 def submit(script: str, nodes: list[str], environment: dict[str, str], options: Sequence[str] = ()) -> str:
     """Job id of `script`, a path from the repository root. Raises SlurmError with sbatch's words."""
+    (REPOSITORY / "slurm-logs").mkdir(exist_ok=True)  # Slurm before 23.02 does not make it
     try:
         answer = ask(
             "sbatch",
@@ -210,6 +211,7 @@ def submit(script: str, nodes: list[str], environment: dict[str, str], options: 
             "--export=ALL",  # overrides the site's SBATCH_EXPORT: the script needs the run's name and nodes
             f"--nodes={len(nodes)}",
             f"--nodelist={','.join(nodes)}",
+            "--output=slurm-logs/%x-%j.log",  # a node may see the checkout itself read-only
             *options,
             script,
             environment=environment,

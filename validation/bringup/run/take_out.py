@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
 from bringup import results
@@ -42,7 +42,7 @@ def apply(judged: Sequence[Judged], rule: Rule, tell: Tell) -> bool:
     refused = {
         run.folder: why
         for run in judged
-        if run.folder in against and (why := refusal(run, rule, cluster, datetime.now(UTC)))
+        if run.folder in against and (why := refusal(run, rule, cluster, datetime.now(timezone.utc)))
     }
     for folder, why in refused.items():
         tell(f"not used: run {plain(folder.name)}: {why}; no node is drained for it")
@@ -50,7 +50,7 @@ def apply(judged: Sequence[Judged], rule: Rule, tell: Tell) -> bool:
     todo = [proposal for proposal in drain.proposals(used) if proposal.command is not None]
     if not todo:
         return not refused
-    closed: dict[str, datetime] = defaultdict(lambda: datetime.max.replace(tzinfo=UTC))
+    closed: dict[str, datetime] = defaultdict(lambda: datetime.max.replace(tzinfo=timezone.utc))
     for run in used:
         for node in against.get(run.folder, ()):
             closed[node] = min(closed[node], _closed_at(run))
@@ -93,7 +93,7 @@ def refusal(run: Judged, rule: Rule, cluster: str | None, now: datetime) -> str 
 def _closed_at(run: Judged) -> datetime:
     """A time that cannot be read is as old as can be."""
     closed = moment(read_record(run.folder / results.CLOSED, Closed).closed_at)
-    return datetime.fromtimestamp(0, UTC) if closed is None else closed
+    return datetime.fromtimestamp(0, timezone.utc) if closed is None else closed
 
 
 def _booted(nodes: Sequence[str]) -> dict[str, datetime]:
@@ -101,7 +101,7 @@ def _booted(nodes: Sequence[str]) -> dict[str, datetime]:
     shown = slurm.ask(
         *("scontrol", "--oneliner", "show", "node", ",".join(nodes)), environment=brake.environment(brake.TIMES)
     )
-    return {name: datetime.fromtimestamp(int(seconds), UTC) for name, seconds in _BOOTED.findall(shown)}
+    return {name: datetime.fromtimestamp(int(seconds), timezone.utc) for name, seconds in _BOOTED.findall(shown)}
 
 
 def _drained(proposals: Sequence[drain.Proposal], rule: Rule, tell: Tell) -> bool:

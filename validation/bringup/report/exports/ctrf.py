@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from datetime import datetime
 from importlib.metadata import version
 from typing import Any
 
 from bringup.judge import Judged
-from bringup.records import Outcome, Verdict
+from bringup.records import Outcome, Verdict, time_of
 from bringup.report.collection import Collection
 from bringup.report.text import plain, sentence
 
@@ -26,7 +25,7 @@ def ctrf(collection: Collection) -> str:
         for absent in collection.absent
     ]
     counts = Counter(test["status"] for test in tests)
-    opened = [datetime.fromisoformat(judged.run.opened_at).timestamp() for judged in collection.judged]
+    opened = [time_of(judged.run.opened_at).timestamp() for judged in collection.judged]
     start_ms = int(1000 * min(opened, default=0))
     duration_ms = int(1000 * sum(seconds or 0 for seconds in collection.seconds.values()))
     report = {

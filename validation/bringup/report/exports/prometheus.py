@@ -8,11 +8,10 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 
 from bringup.judge import Judged
 from bringup.plan import subjects as naming
-from bringup.records import Outcome, Verdict, worst
+from bringup.records import Outcome, Verdict, time_of, worst
 from bringup.report import system
 from bringup.report.collection import Collection
 from bringup.report.text import plain
@@ -93,7 +92,7 @@ def prometheus(collection: Collection) -> str:
             "bringup_phase_opened_timestamp_seconds",
             "when the latest run was opened, unix time",
             ("phase",),
-            {(phase,): datetime.fromisoformat(run.run.opened_at).timestamp() for phase, run in latest.items()},
+            {(phase,): time_of(run.run.opened_at).timestamp() for phase, run in latest.items()},
         ),
         *_gauge(
             "bringup_run_info",

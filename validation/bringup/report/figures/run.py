@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median, quantiles
@@ -163,7 +163,7 @@ def _timelines(
             panel.set_yticks([])
         panel.set(title=title, xlabel="seconds")
         panel.grid(alpha=0.3)
-    start = datetime.fromtimestamp(began, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    start = datetime.fromtimestamp(began, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     clocks = canvas.label(_clocks(placed, shifts))
     caption = f"second 0 is {start} (unix {began:.0f}); {clocks}"
     figure.suptitle(caption if marks is None else f"{caption}\n{canvas.label(marks.caption)}", fontsize="medium")
