@@ -48,7 +48,7 @@ endif
 
 $(VENV)/installed: $(VENV)/installed-light
 	@$(PY) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-	  PYTHON=$(PY) bash infrastructure-validation/scripts/venv.sh --need '3.11 or newer for torch; $(VENV) was made with another one and is enough for discovery and smoke: remove it, or name another in BRINGUP_VENV'
+	  PYTHON=$(PY) bash infrastructure-validation/scripts/venv.sh --need '3.11 or newer for torch (without it $(VENV) is enough for discovery and smoke; remove it first, or name another in BRINGUP_VENV)'
 	@echo "installing into $(VENV), which takes minutes: about 6 GB with torch for CUDA; 1.5 GB with torch for CPUs (README: TORCH_INDEX)"
 	@$(if $(TORCH_INDEX),$(PIP) --no-deps --force-reinstall --index-url '$(TORCH_INDEX)' torch && echo '$(TORCH_INDEX)' >$(VENV)/torch-index)
 	@$(PIP) --editable '.[draw,train]'
