@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Two nodes and nothing between them: bandwidth in both directions and latency over one TCP connection. Standard
-library only.
+"""Two nodes and nothing between them: bandwidth and losses in both directions, and latency, over one TCP connection.
+Standard library only.
 
 Each task of the step finds its pair in ROUND; the first node of a pair listens, the second connects and reports.
 Proves: what these two nodes do over the path that their names resolve to. Does not prove: anything about RDMA or NCCL.
@@ -22,7 +22,8 @@ TRANSFER_BYTES = 64 * 2**20
 ROUND_TRIPS = 50
 PING = b"p" * 64
 CHUNK = bytes(256 * 2**10)
-TOTAL_RETRANSMITS = 100  # offset of tcpi_total_retrans in struct tcp_info (linux/tcp.h)
+# offsets in struct tcp_info (linux/tcp.h), in segments; the second is there since Linux 4.6
+TOTAL_RETRANSMITS, DATA_SEGMENTS_SENT = 100, 156
 
 
 def read_exactly(connection, count):
@@ -56,6 +57,15 @@ def receive_bulk(connection):
     return speed
 
 
+def sent_again(connection):
+    """The share of this end's segments with data that it sent again. NaN where the kernel is too old to count them."""
+    information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
+    if len(information) < DATA_SEGMENTS_SENT + 4:
+        return float("nan")
+    again, sent = (struct.unpack_from("I", information, at)[0] for at in (TOTAL_RETRANSMITS, DATA_SEGMENTS_SENT))
+    return again / max(1, sent)
+
+
 def listen(port):
     with listening.listen(port, backlog=1) as server:
         server.settimeout(PATIENCE_S)
@@ -67,6 +77,7 @@ def listen(port):
             connection.sendall(read_exactly(connection, len(PING)))
         receive_bulk(connection)
         send_bulk(connection)
+        connection.sendall(struct.pack("!d", sent_again(connection)))
 
 
 def connect(partner, port):
@@ -100,8 +111,12 @@ def measure(facts, here, partner, port):
             reported.add(towards)
             facts.saw("pair.bandwidth", float(f"{receive_bulk(connection):.4g}"), "GB/s", back)
             reported.add(back)
-            information = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256)
-            facts.saw("pair.retransmits", struct.unpack_from("I", information, TOTAL_RETRANSMITS)[0], "count", towards)
+            theirs = struct.unpack("!d", read_exactly(connection, 8))[0]
+            for direction, share in ((towards, sent_again(connection)), (back, theirs)):
+                if share == share:  # a number
+                    facts.saw("pair.sent_again", round(share, 6), "ratio", direction)
+                else:
+                    facts.unknown("pair.sent_again", "ratio", "the kernel is older than 4.6", direction)
     except OSError as error:  # a timeout is one too
         for direction in sorted({towards, back} - reported):
             facts.saw("pair.bandwidth", 0.0, "GB/s", direction, f"no answer: {error}")

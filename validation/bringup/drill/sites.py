@@ -53,7 +53,7 @@ SITES: Mapping[str, Site] = {
         unknown=_LOG,
     ),
     "mig": Site(3, "the GPUs of one node are divided (MIG), and Slurm counts the parts"),
-    "read-only": Site(2, "nodes see the checkout read-only, but for the folders of results and logs"),
+    "read-only": Site(2, "nodes see the checkout read-only, without the folders of results and logs"),
     "cloud-exclusive": Site(2, "OverSubscribe=EXCLUSIVE; prolog 20 s, epilog 10 s"),
 }
 

@@ -14,7 +14,7 @@ from bringup.errors import RecordError
 from bringup.records import files
 
 if sys.version_info >= (3, 11):
-    from enum import StrEnum  # novm
+    from enum import StrEnum as StrEnum  # novm
 else:  # login hosts of Ubuntu 22.04 have Python 3.10
     from enum import Enum
 
