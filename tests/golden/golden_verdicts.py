@@ -42,7 +42,6 @@ NEWER = (  # gates that the recordings have no evidence of, or no number in thei
     "discovery.gpu.ecc_mode",
     "discovery.gpu.power_cap",
     "discovery.torch.driver",
-    "nccl.pair.link.lost",
     "nccl.pair.node.lost",
     "smoke.cpu.bound",
     "sweep.load.tflops",

@@ -21,7 +21,7 @@ def ranks_ended(derived: Parsed, observed: Seen, run: Run) -> None:
 def links(derived: Parsed, observed: Seen, run: Run) -> None:
     derived.add(ends.derive(observed, run))
     derived.add(pairs.derive(observed.under("pair.", "nccl."), run.nodes))
-    derived.add(pair_losses.derive(observed.of(pair_losses.SENT_AGAIN), run.nodes))
+    derived.add(pair_losses.derive(observed.of(pair_losses.SENT_AGAIN)))
 
 
 def step(derived: Parsed, observed: Seen, run: Run) -> None:
