@@ -23,6 +23,18 @@ def make(cluster: Cluster, *verb: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+OWN_CHECK = """sections:
+- title: The GPUs have another firmware than this site wants
+  action: configure
+  checks:
+    site.gpu.vbios:
+      proves: all GPUs have the VBIOS that this site installs
+      command: nvidia-smi --query-gpu=vbios_version --format=csv,noheader | sort -u | xargs
+      unit: text
+      one_of: [96.00.74.00.01]
+"""
+
+
 def test_faults_of_a_node_are_found_together_and_a_boot_ends_them(simulated: Cluster):
     before = {path: path.read_bytes() for path in (Path("/etc/ld.so.cache"),)}
     try:
@@ -59,9 +71,15 @@ def test_faults_of_a_node_are_found_together_and_a_boot_ends_them(simulated: Clu
         simulated.off("n1")
         simulated.boot("n1")
         simulated.wait_idle()
+    # a site's own check gets the node's GPUs: without them nvidia-smi lists none, and it was incomplete
+    (simulated.shared / "checks.yaml").write_text(OWN_CHECK)
+    site = simulated.shared / "own.site.yaml"
+    site.write_text(f"schema_version: 1\nname: own\ndescription: own check\nchecks: {simulated.shared}/checks.yaml\n")
     with playbook(simulated) as book:
-        done = book.run("discovery")
+        done = book.run("discovery", env={"BRINGUP_SITE": str(site)})
         assert done.returncode == 0, done.stdout
+        own = [v for v in book.verdicts("discovery").verdicts if v.gate == "site.gpu.vbios"]
+        assert {(v.subject, v.outcome) for v in own} == {(node, Outcome.PASS) for node in ("n0", "n1", "n2")}
         marks = {answer.question: answer for answer in read_record(book.own_folder / PLAYBOOK, Playbook).answers}
     assert marks[1].mark is Mark.REHEARSED
     assert "the GPUs are simulated: their UUIDs say so" in marks[1].reservations[0]
