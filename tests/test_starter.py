@@ -214,13 +214,13 @@ def test_the_batch_script_of_the_readme_is_whole(tmp_path: Path) -> None:
     (tmp_path / "mine.sbatch").write_text(script)
     tools = {
         "scontrol": 'printf "n0\\nn1\\n"',
-        "srun": 'shift; for SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@"; done',
+        "srun": 'while [[ $1 == --* ]]; do shift; done; for SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@"; done',
         "torchrun": 'echo "torchrun $MASTER_ADDR $*"',
     }
     for name, does in tools.items():
         (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{does}\n")
         (tmp_path / name).chmod(0o755)
-    slurm = {"SLURM_JOB_NODELIST": "n[0-1]", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "8"}
+    slurm = {"SLURM_JOB_NODELIST": "n[0-1]", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "96"}
     done = subprocess.run(
         ["bash", tmp_path / "mine.sbatch", "--steps", "9"],
         env=os.environ | slurm | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
