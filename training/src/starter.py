@@ -116,7 +116,7 @@ def main() -> None:
         logging_steps=1,  # each reads the loss from the device: 10 or more where steps are short
         disable_tqdm=True,
     )
-    if sharded and bf16:  # accelerate's own policy also reduces gradients in bfloat16, and makes the output bfloat16
+    if sharded and cuda and bf16:  # accelerate's own policy reduces gradients in bfloat16, and casts the output to it
         training.fsdp_plugin_args["mixed_precision_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
     if sharded and not cuda:  # on a CPU accelerate drops FSDP without a word; under another name it does not
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_XPU
