@@ -61,7 +61,7 @@ def start(
     """The copy in `folder`, on so many ranks; it sees no other file of this repository. Its output is in folder/out."""
     folder.mkdir(exist_ok=True)
     (folder / "starter.py").write_text(source or STARTER.read_text())
-    python = warm_python.python() if ranks > 1 else sys.executable
+    python = sys.executable if ranks == 1 and "--resume" not in options else warm_python.python()
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_HOME": f"{own}/hf", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHON_EXEC": python}
@@ -201,10 +201,10 @@ def test_the_answer_is_learnt_and_documents_of_a_row_do_not_see_each_other(own: 
     model = AutoModelForCausalLM.from_pretrained(own / "model", use_cache=False)
     ids, places = (torch.from_numpy(packed[name]) for name in ("input_ids", "position_ids"))
     with torch.no_grad():
-        one, two = model(input_ids=ids, position_ids=places).logits[0].split(length)
+        first, second = model(input_ids=ids, position_ids=places).logits[0].split(length)
         together = model(input_ids=ids).logits[0, length:]
-    assert (one - two).abs().max() < 1e-5
-    assert (one - together).abs().max() > 1e-3
+    assert (first - second).abs().max() < 1e-5
+    assert (second - together).abs().max() > 1e-3
 
 
 def test_the_batch_script_of_the_readme_is_whole(tmp_path: Path) -> None:
