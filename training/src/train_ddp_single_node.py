@@ -51,7 +51,7 @@ def train(run: Run) -> int:
         model=model,
         train_dataset=rows,
         args=TrainingArguments(
-            **run.common_arguments(),  # steps, seed, AdamW, learning rate, clipping, data loading: as in all programs
+            **run.common_arguments(),  # steps, seed, AdamW, a constant rate, clipping, loader: recipe/workload.py
             # autocast: products in bfloat16, everything else and the weights in float32; gradients travel in float32
             bf16=run.bf16,
             # rows of this rank: the global batch / (ranks x micro-steps). Only the last micro-step of a step
@@ -60,7 +60,7 @@ def train(run: Run) -> int:
             gradient_accumulation_steps=args.gradient_accumulation,
             # recomputed in the backward pass, block by block: a third more work, activations of one block at a time
             activation_checkpointing=args.activation_checkpointing,
-            ddp_backend=group.backend(),  # of the group that is there: nccl with GPUs, gloo without
+            ddp_backend=group.backend(),  # nccl with GPUs, gloo without
             ddp_timeout=args.timeout_s,
         ),
     )

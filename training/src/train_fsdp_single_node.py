@@ -66,30 +66,31 @@ def train_on(run: Run, mesh_of: Callable[[Run], Any]) -> int:
         "cpu_ram_efficient_loading": False,
         "state_dict_type": "SHARDED_STATE_DICT",
     }
+    training = TrainingArguments(
+        **run.common_arguments(),  # steps, seed, AdamW, a constant rate, clipping, loader: recipe/workload.py
+        bf16=run.bf16,
+        # rows of this rank: the global batch / (ranks x micro-steps). Only the last micro-step of a step reduces
+        # gradients; until then they are kept unsharded. With --sync-each-batch every micro-step reduces
+        per_device_train_batch_size=args.per_device_batch,
+        gradient_accumulation_steps=args.gradient_accumulation,
+        fsdp=True,
+        fsdp_config=sharding,
+        parallelism_config=mesh_of(run),
+        ddp_backend=group.backend(),  # nccl with GPUs, gloo without
+        ddp_timeout=args.timeout_s,
+    )
+    # What fsdp_config has no key for. Otherwise accelerate's own policy reduces gradients in bfloat16, too.
     # Gathered in bfloat16 and computed with; the shards that the optimizer updates stay float32. Gradients travel in
     # the type of --reduce-dtype. No output_dtype: blocks hand on what they computed, and the model's loss is float32
     bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, args.reduce_dtype))
-    trainer = RecipeTrainer(
-        run,
-        model=model,
-        train_dataset=rows,
-        mixed_precision=bf16 if run.bf16 else MixedPrecisionPolicy(),
+    policies = {
+        "mixed_precision_policy": bf16 if run.bf16 else MixedPrecisionPolicy(),
         # shards, gradients and optimizer states in host memory; without a GPU torch refuses to pin it
-        offload=CPUOffloadPolicy(pin_memory=group.CUDA) if args.cpu_offload else OffloadPolicy(),
-        args=TrainingArguments(
-            **run.common_arguments(),  # steps, seed, AdamW, learning rate, clipping, data loading: as in all programs
-            bf16=run.bf16,
-            # rows of this rank: the global batch / (ranks x micro-steps). Only the last micro-step of a step reduces
-            # gradients; until then they are kept unsharded. With --sync-each-batch every micro-step reduces
-            per_device_train_batch_size=args.per_device_batch,
-            gradient_accumulation_steps=args.gradient_accumulation,
-            fsdp=True,
-            fsdp_config=sharding,
-            parallelism_config=mesh_of(run),
-            ddp_backend=group.backend(),  # of the group that is there: nccl with GPUs, gloo without
-            ddp_timeout=args.timeout_s,
-        ),
-    )
+        "cpu_offload": CPUOffloadPolicy(pin_memory=group.CUDA) if args.cpu_offload else OffloadPolicy(),
+    }
+    if training.fsdp:  # what was lost is seen at the model
+        training.fsdp_plugin_args.update(policies)
+    trainer = RecipeTrainer(run, model=model, train_dataset=rows, args=training)
 
     # 4. Trained. Before the first step, after it and at the end placements, mesh and policies are looked at. Trainer
     #    ignores what it does not know, and trains DDP where FSDP is lost on the way: an argument is not evidence.

@@ -44,7 +44,7 @@ def train(run: Run) -> int:
         model=model,
         train_dataset=rows,
         args=TrainingArguments(
-            **run.common_arguments(),  # steps, seed, AdamW, learning rate, clipping, data loading: as in all programs
+            **run.common_arguments(),  # steps, seed, AdamW, a constant rate, clipping, loader: recipe/workload.py
             # autocast: products in bfloat16, everything else and the weights in float32
             bf16=run.bf16,
             # one step = accumulation x rows at once; gradients of the micro-steps are summed in place

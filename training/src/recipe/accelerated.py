@@ -131,7 +131,7 @@ def _of_mesh(args: Args, expected: Expected, world: int, local_world: int, envir
     replicas, shards = str(world // group), str(group)
     advice = "shards are the ranks of a node, or --shard-size" if hybrid else "--hsdp makes replicas"
     sizes = {"dp_replicate": (replicas, advice), "dp_shard": (shards, advice)}
-    sizes |= {name: ("1", "it is not used here") for name in ("tp", "cp", "sp")}
+    sizes |= {name: ("1", "tensor and context parallelism are not trained here") for name in ("tp", "cp", "sp")}
     return [
         Key(f"parallelism_config_{name}_size", f"{_MESH}{name.upper()}_SIZE", does, why)
         for name, (does, why) in sizes.items()

@@ -1,4 +1,4 @@
-"""transformers' Trainer with two additions: FSDP2 on a CPU and its policies, and the results and rows of each step.
+"""transformers' Trainer with two additions: FSDP2 on a CPU, and the results and rows of each step.
 
 It is a Trainer because people train with it, so its behaviour is the one to prove. It adds about a millisecond of
 Python per step to a bare loop.
@@ -18,32 +18,19 @@ from recipe import group, strategy, weights
 from recipe.strategy import Refused
 
 if TYPE_CHECKING:
-    from torch.distributed.fsdp import MixedPrecisionPolicy, OffloadPolicy
-
     from recipe.workload import Run
 
 
 class RecipeTrainer(Trainer):
-    """Adds the loss, gradient norm and rows of every step to the run's trajectory.
+    """Adds the loss, gradient norm and rows of every step to the run's trajectory."""
 
-    `mixed_precision`, `offload`: the policies of FSDP2.
-    """
-
-    def __init__(
-        self,
-        run: Run,
-        *,
-        mixed_precision: MixedPrecisionPolicy | None = None,
-        offload: OffloadPolicy | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def __init__(self, run: Run, **kwargs: Any) -> None:
         renamed = sorted(name for name in vars(RecipeTrainer) if not hasattr(Trainer, name))
         if renamed:  # it would never be called: a resumed run would begin anew, a norm be lost
             raise Refused(
                 f"transformers {transformers.__version__} has no Trainer.{renamed[0]}, which the recipe overrides"
             )
         self.run, self.checkpoints, self.clock = run, run.checkpoints, run.clock
-        self.fsdp_precision, self.fsdp_offload = mixed_precision, offload
         self.trajectory = run.checkpoints.trajectory
         # a rank has one GPU: with several in sight of one process Trainer would wrap the model in DataParallel
         kwargs["args"]._n_gpu = min(1, kwargs["args"].n_gpu)
@@ -68,9 +55,6 @@ class RecipeTrainer(Trainer):
         # with bf16=False TrainingArguments keep what `accelerate launch` put into the environment
         self.args.mixed_precision = "bf16" if self.args.bf16 else "no"
         super().create_accelerator_and_postprocess()
-        if self.is_fsdp_enabled:  # otherwise accelerate takes them from the environment of `accelerate launch`
-            self.accelerator.state.fsdp_plugin.mixed_precision_policy = self.fsdp_precision
-            self.accelerator.state.fsdp_plugin.cpu_offload = self.fsdp_offload
 
     def _move_model_to_device(self, model: Any, device: torch.device) -> None:
         """Refuse what has no weights yet and will not be sharded: FSDP did not reach Trainer, or was lost there."""

@@ -1,0 +1,254 @@
+"""training/src/starter.py, copied alone into an empty folder: an own tiny model, an own JSONL, one rank and two."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import warm_python
+
+ROOT = Path(__file__).resolve().parent.parent
+STARTER = ROOT / "training/src/starter.py"
+STEPS, ROWS, LENGTH = 6, 8, 64
+WORDS = ["a", "node", "waits", "for", "its", "shard", "while", "the", "loss", "falls", "and", "gradients", "meet"]
+LEARNT = ("--learning-rate", "0.001", "--sequence-length", str(LENGTH), "--global-batch", str(ROWS))
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """model/: a folder with weights, tied, and a tokenizer of bytes without a chat template. chat.jsonl, text.jsonl."""
+    import torch
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
+
+    folder = tmp_path_factory.mktemp("own")
+    vocabulary = ["<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    bytes_only = Tokenizer(models.BPE(vocab={token: number for number, token in enumerate(vocabulary)}, merges=[]))
+    bytes_only.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bytes_only.decoder = decoders.ByteLevel()
+    PreTrainedTokenizerFast(tokenizer_object=bytes_only, eos_token="<eos>", pad_token="<eos>").save_pretrained(
+        folder / "model"
+    )
+    torch.manual_seed(1)
+    shape = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4}
+    config = Qwen2Config(vocab_size=len(vocabulary), num_key_value_heads=2, tie_word_embeddings=True, **shape)
+    AutoModelForCausalLM.from_config(config).save_pretrained(folder / "model")
+    dice = random.Random(0)
+    for name, count in (("chat", 200), ("text", 60)):
+        texts = [[" ".join(dice.choices(WORDS, k=dice.randint(3, 9))) for _ in range(2)] for _ in range(count)]
+        lines = [document(name, *each) for each in texts]
+        (folder / f"{name}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return folder
+
+
+def document(kind: str, asked: str, answer: str) -> dict[str, Any]:
+    turns = [{"role": "user", "content": asked}, {"role": "assistant", "content": answer}]
+    return {"messages": turns} if kind == "chat" else {"text": f"{asked} {answer}"}
+
+
+def start(
+    folder: Path, own: Path, ranks: int, *options: str, data: str = "chat", source: str | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The copy in `folder`, on so many ranks; it sees no other file of this repository. Its output is in folder/out."""
+    folder.mkdir(exist_ok=True)
+    (folder / "starter.py").write_text(source or STARTER.read_text())
+    python = sys.executable if ranks == 1 and "--resume" not in options else warm_python.python()
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment |= {"HF_HOME": f"{own}/hf", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHON_EXEC": python}
+    what = ["--model", f"{own}/model", "--data", f"{own}/{data}.jsonl", "--out", "out", "--steps", str(STEPS), *LEARNT]
+    return subprocess.run(
+        [python, *launcher, "starter.py", *what, *options],
+        cwd=folder,
+        env=environment | {"GLOO_SOCKET_IFNAME": "lo"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def trained(folder: Path, own: Path, ranks: int, *options: str) -> Path:
+    done = start(folder, own, ranks, *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return folder / "out"
+
+
+def losses(out: Path) -> list[float]:
+    """Of every step, as Trainer logged them."""
+    state = json.loads((out / f"checkpoint-{STEPS}/trainer_state.json").read_text())
+    return [entry["loss"] for entry in state["log_history"] if "loss" in entry]
+
+
+@pytest.fixture(scope="module")
+def runs(own: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    save, fsdp = ("--save-steps", "3"), ("--strategy", "fsdp", "--activation-checkpointing", "--rows-at-once", "2")
+    return {
+        "single": trained(folder / "single", own, 1, *save),
+        "ddp": trained(folder / "ddp", own, 2, *save),
+        "fsdp": trained(folder / "fsdp", own, 2, *save, *fsdp),
+    }
+
+
+def test_it_needs_no_other_file_and_is_short() -> None:
+    text = STARTER.read_text()
+    assert len(text.splitlines()) <= 150
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(ast.parse(text))
+        for name in ([each.name for each in node.names] if isinstance(node, ast.Import) else [])
+        + ([str(node.module)] if isinstance(node, ast.ImportFrom) else [])
+    }
+    libraries = imported - set(sys.stdlib_module_names)
+    assert libraries == {"torch", "transformers", "accelerate", "datasets", "numpy"}
+
+
+def test_one_rank_ddp_and_fsdp_train_the_same(runs: dict[str, Path]) -> None:
+    single = losses(runs["single"])
+    assert len(single) == STEPS and single[-1] < single[0] - 0.1
+    for kind in ("ddp", "fsdp"):
+        gap = max(abs(a - b) for a, b in zip(single, losses(runs[kind]), strict=True))
+        assert gap < 2e-6, (kind, gap)  # float32; 5e-7 was seen
+
+
+def test_what_is_exported_loads_and_computes_the_same(runs: dict[str, Path], own: Path) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    ids = torch.arange(100, 140).view(2, 20)
+    before = AutoModelForCausalLM.from_pretrained(own / "model")(ids).logits
+    logits = {}
+    for kind, out in runs.items():
+        model = AutoModelForCausalLM.from_pretrained(out / "model")
+        assert type(model).__name__ == "Qwen2ForCausalLM"
+        assert model.get_input_embeddings().weight is model.get_output_embeddings().weight
+        logits[kind] = model(ids, labels=ids).logits
+        assert AutoTokenizer.from_pretrained(out / "model").chat_template
+    assert (logits["single"] - before).abs().max() > 0.01  # it is the trained model
+    for kind in ("ddp", "fsdp"):
+        assert (logits[kind] - logits["single"]).abs().max() < 1e-4, kind
+
+
+@pytest.mark.parametrize(("kind", "ranks"), [("fsdp", 2), ("single", 1)])
+def test_it_goes_on_from_the_newest_complete_checkpoint(
+    kind: str, ranks: int, runs: dict[str, Path], own: Path, tmp_path: Path
+) -> None:
+    whole, folder = runs[kind], tmp_path / "again"
+    shutil.copytree(whole / "checkpoint-3", folder / "out/checkpoint-3")
+    (folder / "out/checkpoint-5").mkdir()  # a job was killed while it wrote this one
+    done = start(folder, own, ranks, *(("--strategy", kind) if ranks > 1 else ()), "--resume")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert len(re.findall(r"'loss':", done.stdout)) == STEPS - 3
+    gap = max(abs(a - b) for a, b in zip(losses(whole), losses(folder / "out"), strict=True))
+    assert gap < 2e-6, gap
+
+
+def test_where_fsdp_is_lost_it_refuses_before_the_first_step(own: Path, tmp_path: Path) -> None:
+    """accelerate drops its plugin on a CPU and DDP trains, with the right loss and exit code 0."""
+    lost = STARTER.read_text().replace('_shared_state["distributed_type"] =', '_shared_state["unused"] =')
+    assert lost != STARTER.read_text()
+    done = start(tmp_path / "lost", own, 2, "--strategy", "fsdp", data="text", source=lost)
+    assert done.returncode != 0
+    assert "expected 2 rank(s) and parameters (Shard(dim=0),), observed (2, {'whole'})" in done.stderr
+    assert "'loss':" not in done.stdout
+
+
+def test_the_policy_that_the_file_gives_is_the_one_that_is_used() -> None:
+    """Without it accelerate reduces gradients in bfloat16, and casts what a block puts out."""
+    import torch
+    from accelerate import FullyShardedDataParallelPlugin
+    from torch.distributed.fsdp import MixedPrecisionPolicy
+
+    given = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    policies = []
+    for own_policy in (given, None):
+        plugin = FullyShardedDataParallelPlugin(fsdp_version=2, mixed_precision_policy=own_policy)
+        plugin.set_mixed_precision("bf16")  # as AcceleratorState does where mixed_precision is bf16
+        policies.append(plugin.mixed_precision_policy)
+    assert policies[0] == given
+    assert (policies[1].reduce_dtype, policies[1].output_dtype) == (torch.bfloat16, torch.bfloat16)
+
+
+def test_the_answer_is_learnt_and_documents_of_a_row_do_not_see_each_other(own: Path, monkeypatch: Any) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    monkeypatch.syspath_prepend(str(STARTER.parent))
+    import starter
+
+    tokenizer = AutoTokenizer.from_pretrained(own / "model")
+    tokenizer.chat_template = starter.CHAT
+    asked, answered = "user:\nwho\n\nwhat\nassistant:\n", "she<eos>\n"
+    for row in (
+        {"instruction": "who", "input": "what", "output": "she", "messages": None},
+        {"messages": document("chat", "who\n\nwhat", "she")["messages"]},
+    ):
+        encoded = starter.encode(row, tokenizer)
+        assert tokenizer.decode(encoded["input_ids"]) == asked + answered
+        assert tokenizer.decode([label for label in encoded["labels"] if label >= 0]) == answered
+    length = len(encoded["input_ids"])
+    packed = starter.pack({name: [each, each] for name, each in encoded.items()}, 2 * length)
+    model = AutoModelForCausalLM.from_pretrained(own / "model", use_cache=False)
+    ids, places = (torch.from_numpy(packed[name]) for name in ("input_ids", "position_ids"))
+    with torch.no_grad():
+        first, second = model(input_ids=ids, position_ids=places).logits[0].split(length)
+        together = model(input_ids=ids).logits[0, length:]
+    assert (first - second).abs().max() < 1e-5
+    assert (second - together).abs().max() > 1e-3
+
+
+def test_the_batch_script_of_the_readme_is_whole(tmp_path: Path) -> None:
+    """With stand-ins for Slurm: torchrun gets the node's rank and the same master on both nodes."""
+    readme = (ROOT / "training/README.md").read_text()
+    script = readme.split("<!-- mine.sbatch -->\n```bash\n")[1].split("```")[0]
+    (tmp_path / "mine.sbatch").write_text(script)
+    tools = {
+        "scontrol": 'printf "n0\\nn1\\n"',
+        "srun": 'while [[ $1 == --* ]]; do shift; done; for SLURM_NODEID in 0 1; do export SLURM_NODEID; "$@"; done',
+        "torchrun": 'echo "torchrun $MASTER_ADDR $*"',
+    }
+    for name, does in tools.items():
+        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{does}\n")
+        (tmp_path / name).chmod(0o755)
+    slurm = {"SLURM_JOB_NODELIST": "n[0-1]", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "96"}
+    done = subprocess.run(
+        ["bash", tmp_path / "mine.sbatch", "--steps", "9"],
+        env=os.environ | slurm | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert [line.split(" --model")[0] for line in lines] == [
+        f"torchrun n0 --nnodes 2 --node-rank {node} --nproc-per-node 8 --master-addr n0 --master-port 29500 "
+        "starter.py --strategy hsdp"
+        for node in (0, 1)
+    ]
+    assert all(line.endswith("--resume --steps 9") for line in lines)
+
+
+def test_the_output_on_the_page_is_that_of_the_program() -> None:
+    page = (ROOT / "docs/06-training-fsdp-design.md").read_text(encoding="utf-8")
+    command, _, shown = page.split("<!-- output: training/benchmarks/dtensor.py -->\n```\n$ ")[1].partition("\n")
+    python = warm_python.python()
+    done = subprocess.run(
+        [python, "-m", "torch.distributed.run", *command.split()[1:]],
+        cwd=ROOT,
+        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHON_EXEC": python},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == shown.split("```")[0]

@@ -1,0 +1,150 @@
+"""Train an own model on own data with transformers' Trainer: on a CPU, a GPU, a node, N nodes. It is made to be copied:
+it needs torch, transformers, accelerate and datasets, and no other file. What Trainer is told stands here: change it.
+    python starter.py --model MODEL --data DATA --out OUT
+    torchrun --standalone --nproc-per-node 8 starter.py --strategy fsdp --model MODEL --data DATA --out OUT --resume
+
+MODEL   a hub name or a folder, with its tokenizer; with --random only its config is used
+DATA    JSON lines: {"text"}, or {"messages": [{"role", "content"}, ...]}, or {"instruction", "input", "output"}
+OUT     checkpoint-N, where --resume goes on; model/, which from_pretrained() loads
+"""
+
+import argparse
+import time
+from os import getenv
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import ParallelismConfig, init_empty_weights
+from accelerate.state import DistributedType, PartialState
+from datasets import load_dataset
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
+
+RANK, WORLD, NODE = int(getenv("RANK", "0")), int(getenv("WORLD_SIZE", "1")), int(getenv("LOCAL_WORLD_SIZE", "1"))
+CHAT = """{% for turn in messages %}{{ turn.role }}:\n{{ turn.content }}{{ eos_token if turn.role == 'assistant' }}
+{% endfor %}{{ 'assistant:\n' if add_generation_prompt }}"""  # for a tokenizer without a template; exported with it
+
+
+def encode(document: dict, tokenizer) -> dict[str, list[int]]:
+    """Tokens of one document. Of a text all are learnt; of a conversation its last answer (label -100: not learnt)."""
+    if document.get("text") is not None:
+        ids = [*tokenizer(document["text"])["input_ids"], tokenizer.eos_token_id]
+        return {"input_ids": ids, "labels": ids}
+    question = "\n\n".join(filter(None, (document.get("instruction"), document.get("input"))))
+    alpaca = [{"role": "user", "content": question}, {"role": "assistant", "content": document.get("output")}]
+    turns = document.get("messages") or alpaca
+    asked = tokenizer.apply_chat_template(turns[:-1], add_generation_prompt=True)["input_ids"]
+    ids = tokenizer.apply_chat_template(turns)["input_ids"]
+    assert ids[: len(asked)] == asked, "this chat template shows a question otherwise when it is answered"
+    labels = [-100] * len(asked) + ids[len(asked) :]
+    # positions begin anew, so the model masks the other documents of a row; texts go without: fast kernels take no mask
+    return {"input_ids": ids, "labels": labels, "position_ids": list(range(len(ids)))}
+
+
+def pack(documents: dict[str, list[list[int]]], length: int) -> dict[str, np.ndarray]:
+    """Full rows: documents one after the other, cut anywhere. What is left of some thousand documents is dropped."""
+    joined = {name: np.concatenate(each) for name, each in documents.items()}
+    return {name: each[: len(each) // length * length].reshape(-1, length) for name, each in joined.items()}
+
+
+def load_model(name: str, random: bool, empty: bool) -> torch.nn.Module:
+    """In float32: an update is often smaller than the distance between two bfloat16 numbers, and would be lost."""
+    torch.manual_seed(0)  # random weights are the same on every rank
+    if not random and not empty:
+        return AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)
+    with init_empty_weights(include_buffers=False) if empty else torch.device("cpu"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(name), dtype=torch.float32)
+    if empty:  # each has an address, by which accelerate knows it; memory is taken where something is written
+        model._apply(lambda tensor: torch.empty_like(tensor, device="cpu") if tensor.is_meta else tensor)
+        model.tie_weights()
+    return model
+
+
+class Observed(TrainerCallback):
+    """Trainer ignores what it does not know, and trains DDP where FSDP is lost on the way: look before step 1."""
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        cut = "(Replicate(), Shard(dim=0))" if args.parallelism_config else "(Shard(dim=0),)" if args.fsdp else "whole"
+        seen = args.world_size, {str(getattr(each, "placements", "whole")) for each in kwargs["model"].parameters()}
+        assert seen == (WORLD, {cut}), f"expected {WORLD} rank(s) and parameters {cut}, observed {seen}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("--model", "--data", "--out"):
+        parser.add_argument(name, required=True)
+    parser.add_argument("--strategy", choices=["ddp", "fsdp", "hsdp"], default="ddp", help="one rank takes none")
+    numbers = {"--sequence-length": 2048, "--global-batch": 64, "--rows-at-once": 1, "--steps": -1, "--save-steps": 500}
+    for name, default in (numbers | {"--learning-rate": 2e-5}).items():
+        parser.add_argument(name, type=type(default), default=default, help=f"{default}")
+    for name in ("--random", "--resume", "--activation-checkpointing"):
+        parser.add_argument(name, action="store_true")
+    args = parser.parse_args()
+    strategy, cuda = args.strategy if WORLD > 1 else "single", torch.cuda.is_available()
+    sharded, bf16 = strategy in ("fsdp", "hsdp"), cuda and torch.cuda.is_bf16_supported(including_emulation=False)
+    micro_steps, left = divmod(args.global_batch, args.rows_at_once * WORLD)
+    assert not left, f"--global-batch is no multiple of {args.rows_at_once} row(s) x {WORLD} rank(s)"
+    assert getenv("LOCAL_RANK") or torch.cuda.device_count() < 2, "torchrun, please: else Trainer is DataParallel"
+    mesh = ParallelismConfig(dp_replicate_size=WORLD // NODE, dp_shard_size=NODE)
+    training = TrainingArguments(
+        output_dir=args.out,
+        num_train_epochs=1,
+        max_steps=args.steps,
+        per_device_train_batch_size=args.rows_at_once,
+        gradient_accumulation_steps=micro_steps,  # only the last one communicates gradients
+        learning_rate=args.learning_rate,  # of AdamW (optim=); gradients are clipped to a norm of 1 (max_grad_norm=)
+        lr_scheduler_type="cosine",
+        warmup_steps=0.03,  # below 1: a share of the steps
+        weight_decay=0.1,  # Trainer leaves out biases and norms
+        bf16=bf16,  # single, ddp: autocast. fsdp, hsdp: the policy below
+        use_cpu=not cuda,  # else each rank of a machine without a GPU trains alone
+        activation_checkpointing=args.activation_checkpointing and not sharded,
+        ddp_find_unused_parameters=False,  # else the graph is walked in each step
+        fsdp=sharded,
+        fsdp_config={
+            "version": 2,  # fully_shard() for each block, then for the rest
+            "reshard_after_forward": True,  # ZeRO-3; False keeps gathered weights until the backward pass: ZeRO-2
+            "activation_checkpointing": args.activation_checkpointing,
+            "cpu_ram_efficient_loading": True,  # rank 0 alone has the weights, and sends each shard
+            "state_dict_type": "SHARDED_STATE_DICT",  # each rank writes its own part of a checkpoint
+        },
+        parallelism_config=mesh if strategy == "hsdp" else None,  # shards inside a node; fsdp: over all ranks
+        dataloader_drop_last=True,  # full batches only, on all ranks
+        save_steps=args.save_steps,
+        save_total_limit=2,
+        logging_steps=1,  # each reads the loss from the device: 10 or more where steps are short
+        disable_tqdm=True,
+    )
+    if sharded and cuda and bf16:  # accelerate's own policy reduces gradients in bfloat16, and casts the output to it
+        training.fsdp_plugin_args["mixed_precision_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
+    if sharded and not cuda:  # on a CPU accelerate drops FSDP without a word; under another name it does not
+        PartialState._shared_state["distributed_type"] = DistributedType.MULTI_XPU
+    tokenizer = AutoTokenizer.from_pretrained(args.model)
+    tokenizer.chat_template = tokenizer.chat_template or CHAT
+    with training.main_process_first():  # of each node; the others read what it leaves in the cache
+        lines = load_dataset("json", data_files=args.data, split="train")
+        tokens = lines.map(encode, fn_kwargs={"tokenizer": tokenizer}, remove_columns=lines.column_names)
+        rows = tokens.map(pack, batched=True, batch_size=10_000, fn_kwargs={"length": args.sequence_length})
+    assert len(rows) >= args.global_batch, f"{len(rows)} rows of {args.sequence_length} tokens are no step"
+    trainer = Trainer(
+        model=load_model(args.model, args.random, empty=sharded and RANK > 0),
+        args=training,
+        train_dataset=rows.with_format("torch"),
+        data_collator=torch.utils.data.default_collate,  # Trainer's would add a mask
+        processing_class=tokenizer,  # exported with the model
+        callbacks=[Observed],
+    )
+    whole = [each.parent for each in Path(args.out).glob("checkpoint-*/trainer_state.json")]  # it is written last
+    newest = max(whole, key=lambda each: int(each.name.split("-")[1]), default=None)
+    trainer.train(resume_from_checkpoint=str(newest) if args.resume and newest else None)
+    if sharded:  # else nothing is exported. Rank 0 gathers the whole model in host memory
+        trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
+    trainer.save_model(f"{args.out}/model")  # float32; from_pretrained(dtype=torch.bfloat16) halves it
+    trainer.accelerator.wait_for_everyone()
+    time.sleep(0.3)  # gloo's threads let go of their last tensor; else a process ends with SIGABRT now and then
+    trainer.accelerator.end_training()
+
+
+if __name__ == "__main__":
+    main()
