@@ -9,24 +9,27 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bringup.cli.arguments import complain
+from bringup.cli.arguments import CANNOT_TELL, complain
 from bringup.errors import UsageError
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, as_json
 
 if TYPE_CHECKING:
     from bringup.compare import entries
+    from bringup.plan.profile import Profile
 
 
 def do_compare(arguments: argparse.Namespace) -> int:
     from bringup.compare import sidebyside
+    from bringup.plan import catalogue
     from bringup.report import text
 
     if arguments.markdown and arguments.json:
         raise UsageError("--markdown and --json exclude each other")
     if arguments.baseline is not None:
         return _against_baseline(arguments)
-    runs, varied = _training_runs(arguments.runs)
+    profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
+    runs, varied = _training_runs(arguments.runs, profile)
     if len(runs) < 2:
         raise UsageError("compare needs at least two training runs (training/results/…), or a playbook that has them")
     compared = sidebyside.compare(runs, [*varied, *arguments.vary])
@@ -35,15 +38,17 @@ def do_compare(arguments: argparse.Namespace) -> int:
     else:
         _show_table(arguments, compared.header, compared.cells)
         print(f"\n{text.plain(compared.note)}")
+    for line in compared.not_judged:
+        print(text.plain(line), file=sys.stderr if arguments.json else sys.stdout)
     _plot(arguments, runs)
     if compared.disagreeing:
         wrong = ", ".join(row.name for row in compared.disagreeing)
         complain(f"the losses of {wrong} do not agree with the base run's: their speed means nothing yet")
         return Outcome.FAIL.exit_code
-    return 0
+    return CANNOT_TELL if compared.not_judged else 0
 
 
-def _training_runs(folders: list[Path]) -> tuple[list[entries.Entry], list[str]]:
+def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[entries.Entry], list[str]]:
     """The runs to compare: of a playbook those that trained, of a sweep those that finished; those that are missing are
     printed. And the fields that sweeps vary."""
     from bringup import results
@@ -60,18 +65,26 @@ def _training_runs(folders: list[Path]) -> tuple[list[entries.Entry], list[str]]
     unfinished = [folder for folder in chosen if folder in of_sweeps and not (folder / results.METRICS).is_file()]
     for folder in unfinished:
         complain(f"left out: {folder.name}: it did not finish; bringup explain says why")
-    return entries.load_all([folder for folder in chosen if folder not in unfinished]), runs.varied
+    return entries.load_all([folder for folder in chosen if folder not in unfinished], profile), runs.varied
 
 
 def _against_baseline(arguments: argparse.Namespace) -> int:
     from bringup.compare import regression
+    from bringup.plan import catalogue
     from bringup.report import text
 
     if not arguments.runs:
         raise UsageError("compare --baseline needs runs to hold against it: bringup compare RUN… --baseline RUN…")
     if arguments.vary:
         raise UsageError("--vary and --baseline exclude each other: a regression is judged at the same arguments")
-    (later, _), (earlier, _) = _training_runs(arguments.runs), _training_runs(arguments.baseline)
+    profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
+    (later, _), (earlier, _) = _training_runs(arguments.runs, profile), _training_runs(arguments.baseline, profile)
+    for entry in [*earlier, *later]:
+        if entry.not_judged is not None:
+            raise UsageError(
+                f"{entry.folder} is {entry.not_judged}, so it is not judged, and --baseline cannot say that it became "
+                "slower; without --baseline the runs are put side by side"
+            )
     compared = regression.check(later, earlier)
     outcome = regression.overall(compared)
     if arguments.json:
@@ -83,7 +96,7 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
         _plot(arguments, [*earlier, *later])
         return outcome.exit_code
     for entry in [*earlier, *later]:
-        if entry.outcome is not Outcome.PASS:
+        if entry.outcome not in (None, Outcome.PASS):
             print(f"{text.MARK[entry.outcome]}: {text.shown_path(entry.folder)} did not pass; bringup explain says why")
     for comparison in compared:
         print(comparison.title)

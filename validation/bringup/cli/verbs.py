@@ -222,7 +222,7 @@ VERBS: Verbs = {
     "training": {
         "compare": _verb(
             "training runs side by side; refuses unlike ones; --baseline: is it slower than it was?",
-            _runs(nargs="*"),
+            _runs("results folders; or any that hold metrics.json and run_args.json, which are not judged", nargs="*"),
             _path(
                 "--baseline",
                 "earlier runs with the same arguments, best 5 of each: regression (exit 1), none (0), cannot tell (2)",
@@ -234,6 +234,7 @@ VERBS: Verbs = {
                 "FIELD",
                 "an argument that may differ, as run_args.json names it (global_batch, attention); it becomes a column",
             ),
+            _arg("--profile", help="judge against this profile instead of the one that each run was opened with"),
             _path("--plot", "draw: a new folder of pictures, or one sheet (.png, .svg, .pdf)", "PATH"),
             _flag("--markdown", "a Markdown table"),
             _flag("--json", "one JSON array instead of the table"),

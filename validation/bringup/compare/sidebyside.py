@@ -31,6 +31,12 @@ LEARNT = frozenset(
 )
 """Arguments that change what is learnt: losses of runs that differ in one of them say nothing about each other."""
 
+NOT_SAID = (
+    "The rows are what the files say. Not known: whether they are as the run wrote them, how its ranks ended, what "
+    "disturbed its GPUs and its network, whether it meets the numbers of a profile"
+)
+"""Of runs whose evidence is not there."""
+
 _FOLLOW = {  # what --recipe fast chooses, beside itself
     "recipe": ("tuning", "compile", "attention", "dataloader_workers"),
     "compile": ("tuning", "recipe", "attention", "dataloader_workers"),
@@ -59,7 +65,7 @@ class Row:
 
 _RUN: dict[str, Callable[[Row], str]] = {
     "run": lambda row: row.name,
-    "judged": lambda row: row.entry.outcome.upper(),
+    "judged": lambda row: "NOT JUDGED" if row.entry.outcome is None else row.entry.outcome.upper(),
     "strategy": lambda row: row.entry.metrics.observed.kind,
     "variant": lambda row: variant_of(row.entry.args, row.entry.metrics.observed),
 }
@@ -102,6 +108,16 @@ class SideBySide:
             ]
             for row in self.rows
         ]
+
+    @property
+    def not_judged(self) -> list[str]:
+        """Which runs have records and no evidence, and what that leaves open. Empty: all were judged."""
+        by_reason: dict[str, list[str]] = {}
+        for row in self.rows:
+            if row.entry.not_judged is not None:
+                by_reason.setdefault(row.entry.not_judged, []).append(row.name)
+        lines = [f"NOT JUDGED: {', '.join(names)}: {why}" for why, names in by_reason.items()]
+        return [*lines, NOT_SAID] if lines else []
 
     @property
     def disagreeing(self) -> list[Row]:
