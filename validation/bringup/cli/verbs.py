@@ -109,6 +109,14 @@ VERBS: Verbs = {
             NAME_OR_PATH,
             _path("--resume", "continue an earlier sweep: runs that finished are not repeated", "FOLDER"),
         ),
+        "train": _verb(
+            "one training on this machine, without Slurm: planned, watched, judged as its job is",
+            _arg("strategy", choices=("single", "ddp", "fsdp", "hsdp"), help="hsdp: two launchers stand for two nodes"),
+            _arg("--ranks", type=natural, help="processes, each with a GPU of its own (default: every GPU here)"),
+            NAME_OR_PATH,
+            description="Further options go to the program: bringup train ddp --ranks 2 --steps 50 --model tiny. "
+            "training/README.md has them. Exit code: 0 pass, 1 a gate failed, 2 we could not tell.",
+        ),
         "site": _verb(
             "what the site file of $BRINGUP_SITE says; --export: as lines to source before sbatch; --init: a first one",
             _arg("phase", nargs="?", metavar="PHASE", help="with its own time limit (default: that of any phase)"),
