@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def do_compare(arguments: argparse.Namespace) -> int:
-    from bringup.compare import sidebyside
+    from bringup.compare import recommend, sidebyside
     from bringup.plan import catalogue
     from bringup.report import text
 
@@ -37,7 +37,7 @@ def do_compare(arguments: argparse.Namespace) -> int:
         print(json.dumps([dict(zip(compared.header, row, strict=True)) for row in compared.cells], indent=1))
     else:
         _show_table(arguments, compared.header, compared.cells)
-        print(f"\n{text.plain(compared.note)}")
+        print(f"\n{text.plain(compared.note)}\n\n{text.plain(recommend.recommend(compared).paragraph)}")
     for line in compared.not_judged:
         print(text.plain(line), file=sys.stderr if arguments.json else sys.stdout)
     _plot(arguments, runs)
