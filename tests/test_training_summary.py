@@ -68,13 +68,13 @@ def test_on_a_gpu_its_reserved_memory_counts():
 
 
 def test_scaling_is_against_the_run_on_one_gpu_or_it_says_why_not():
-    one, (args, metrics) = records("run_1gpu"), records("run_ddp_1node")
-    known, why = scaling_against(args, metrics, one)
-    assert known == metrics.tokens_per_s_per_rank / one[1].tokens_per_s_per_rank
+    single, (args, metrics) = records("run_1gpu"), records("run_ddp_1node")
+    known, why = scaling_against(args, metrics, single)
+    assert known == metrics.tokens_per_s_per_rank / single[1].tokens_per_s_per_rank
     assert why is None
-    assert scaling_against(*one, one)[1] == "one rank: others are compared with it"
+    assert scaling_against(*single, single)[1] == "one rank: others are compared with it"
     assert scaling_against(args, metrics, None) == (None, "no run on one GPU was kept with this run")
-    other = (one[0].model_copy(update={"seed": 7}), one[1])
+    other = (single[0].model_copy(update={"seed": 7}), single[1])
     assert "seed 7 vs" in str(scaling_against(args, metrics, other)[1])
     assert "it had 2 ranks" in str(scaling_against(args, metrics, (args, metrics))[1])
 

@@ -45,14 +45,14 @@ def advice(*entries: Entry) -> recommend.Recommended:
 
 
 def test_on_a_cpu_nothing_is_recommended_and_what_it_showed_is_said_as_that():
-    said = advice(*(an_entry(RECORDS / stem) for stem in STEMS))
-    assert said.choice == [
+    answer = advice(*(an_entry(RECORDS / stem) for stem in STEMS))
+    assert answer.choice == [
         "Which strategy on 4 ranks of 2 node(s): cannot tell: no GPU was at work. What follows is what the CPU "
         "showed, and says nothing about GPUs or NCCL."
     ]
-    assert said.why[0].startswith("HSDP made 63 % of the tokens/s of DDP: 23.2 % of its step was communication")
-    assert said.why[-1] == "A rank of DDP makes 38 % of the tokens/s of one alone."
-    assert said.next == ["Next: the same runs on the GPUs of this cluster."]
+    assert answer.why[0].startswith("HSDP made 63 % of the tokens/s of DDP: 23.2 % of its step was communication")
+    assert answer.why[-1] == "A rank of DDP makes 38 % of the tokens/s of one alone."
+    assert answer.next == ["Next: the same runs on the GPUs of this cluster."]
 
 
 def test_a_stand_in_for_gpus_recommends_nothing_either():
@@ -61,23 +61,23 @@ def test_a_stand_in_for_gpus_recommends_nothing_either():
 
 
 def test_the_fastest_is_recommended_with_the_exposed_communication_of_the_others():
-    said = advice(*(on_gpus(stem) for stem in STEMS))
-    assert said.choice == ["Which strategy on 4 ranks of 2 node(s): DDP."]
-    fsdp = next(sentence for sentence in said.why if sentence.startswith("FSDP"))
+    answer = advice(*(on_gpus(stem) for stem in STEMS))
+    assert answer.choice == ["Which strategy on 4 ranks of 2 node(s): DDP."]
+    fsdp = next(sentence for sentence in answer.why if sentence.startswith("FSDP"))
     # 0.3725 x 360.6 ms - 0.1395 x 183.1 ms, of 360.6 - 183.1
     assert "37.3 % of its step was communication that nothing overlapped, of DDP 14.0 %" in fsdp
     assert "which is about 109 of the 177 ms that its step is longer" in fsdp
     assert "take 25 % of the memory of DDP" in fsdp
-    assert said.next[0].startswith("To try next: a larger --global-batch in micro-steps")
+    assert answer.next[0].startswith("To try next: a larger --global-batch in micro-steps")
 
 
 def test_a_faster_run_that_fills_the_device_is_not_recommended():
-    said = advice(on_gpus("run_ddp_2node", device_reserved_gib=79.0), on_gpus("run_hsdp_2node"))
-    assert said.choice == [
+    answer = advice(on_gpus("run_ddp_2node", device_reserved_gib=79.0), on_gpus("run_hsdp_2node"))
+    assert answer.choice == [
         "Which strategy on 4 ranks of 2 node(s): HSDP.",
         "DDP is faster, and leaves less than 5 % of the device.",
     ]
-    assert "How it scales is not known" in said.why[-1]
+    assert "How it scales is not known" in answer.why[-1]
 
 
 def test_runs_that_one_run_each_cannot_tell_apart_are_named():
@@ -97,15 +97,15 @@ def test_of_repetitions_the_middle_one_counts():
     ("outcome", "says"), [(None, "FSDP was not judged"), (Outcome.FAIL, "FSDP failed"), (Outcome.INCOMPLETE, "DDP.")]
 )
 def test_a_run_that_failed_or_was_not_judged_recommends_nothing(outcome, says):
-    said = advice(on_gpus("run_ddp_2node"), on_gpus("run_fsdp_2node", outcome))
-    assert says in said.choice[0]
-    assert ("cannot tell" in said.choice[0]) == (outcome is not Outcome.INCOMPLETE)
+    answer = advice(on_gpus("run_ddp_2node"), on_gpus("run_fsdp_2node", outcome))
+    assert says in answer.choice[0]
+    assert ("cannot tell" in answer.choice[0]) == (outcome is not Outcome.INCOMPLETE)
 
 
 def test_why_is_not_known_where_communication_was_not_measured():
     unmeasured = {"communication": None, "communication_share": None, "communication_reason": "no step was profiled"}
-    said = advice(on_gpus("run_ddp_2node"), on_gpus("run_fsdp_2node", **unmeasured))
-    assert "why is not known: communication of FSDP: no step was profiled" in said.why[0]
+    answer = advice(on_gpus("run_ddp_2node"), on_gpus("run_fsdp_2node", **unmeasured))
+    assert "why is not known: communication of FSDP: no step was profiled" in answer.why[0]
 
 
 def test_one_strategy_alone_and_losses_that_disagree_tell_nothing():

@@ -232,23 +232,23 @@ def test_losses_of_runs_that_are_not_judged_have_to_agree_all_the_same(tmp_path,
 
 
 def test_records_that_contradict_each_other_are_refused(tmp_path, capsys):
-    one, two = bare("run_1gpu", tmp_path / "one"), bare("run_ddp_1node", tmp_path / "two")
-    shutil.copyfile(one / "run_args.json", two / "run_args.json")
-    assert "they are of two runs" in refused(capsys, one, two)
+    first, two = bare("run_1gpu", tmp_path / "first"), bare("run_ddp_1node", tmp_path / "two")
+    shutil.copyfile(first / "run_args.json", two / "run_args.json")
+    assert "they are of two runs" in refused(capsys, first, two)
     (two / "run_args.json").unlink()
-    assert "run_args.json: cannot be read" in refused(capsys, one, two)
+    assert "run_args.json: cannot be read" in refused(capsys, first, two)
 
 
 def test_a_summary_that_says_another_number_than_its_field_is_refused(tmp_path, capsys):
-    one, two = bare("run_1gpu", tmp_path / "one"), bare("run_ddp_1node", tmp_path / "two")
+    first, two = bare("run_1gpu", tmp_path / "first"), bare("run_ddp_1node", tmp_path / "two")
     args, metrics = read_record(two / "run_args.json", RunArgs), read_record(two / "metrics.json", TrainMetrics)
     head = summary_of(args, metrics, (0.9, None))
     write_record(two / "metrics.json", metrics.model_copy(update={"summary": head}), replace=True)
-    assert main(["compare", str(one), str(two)]) == 2
+    assert main(["compare", str(first), str(two)]) == 2
     assert "NOT JUDGED" in capsys.readouterr().out
     better = head.model_copy(update={"tokens_per_s": 2 * head.tokens_per_s})
     write_record(two / "metrics.json", metrics.model_copy(update={"summary": better}), replace=True)
-    assert "the summary of metrics.json is not what its other fields" in refused(capsys, one, two)
+    assert "the summary of metrics.json is not what its other fields" in refused(capsys, first, two)
 
 
 def test_a_copy_of_records_counts_once_also_beside_the_run_itself(two, tmp_path, capsys):

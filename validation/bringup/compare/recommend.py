@@ -249,8 +249,8 @@ def _objection(candidates: Sequence[Numbers]) -> str | None:
         return "no GPU was at work. What follows is what the CPU showed, and says nothing about GPUs or NCCL"
     unsound = [run for run in candidates if run.row.entry.outcome in (None, Outcome.FAIL)]
     if unsound:
-        said = ", ".join(f"{run.name} {'failed' if run.row.entry.outcome else 'was not judged'}" for run in unsound)
-        return f"{said}. What follows is what the records say"
+        states = ", ".join(f"{run.name} {'failed' if run.row.entry.outcome else 'was not judged'}" for run in unsound)
+        return f"{states}. What follows is what the records say"
     return None
 
 
