@@ -199,19 +199,18 @@ def test_a_gate_that_failed_comes_before_what_was_seen_and_is_no_takeaway_of_suc
     chapter_lines = sentences("Takeaways", run).splitlines()
     assert chapter_lines[0].startswith("FAIL: train.loss.agrees")
     assert chapter_lines[1].startswith("WARN: train.trial")
-    assert chapter_lines[2] == "1 of 3 verdicts of 1 training(s) passed."
+    assert chapter_lines[2] == "1 of 3 verdicts passed."
     assert sentences("Final assessment", run).startswith("FAIL: ")
 
 
 def test_five_takeaways_of_trainings_that_passed_and_no_list_of_gates():
     runs = [a_training(stem) for stem in ("run_1gpu", "run_ddp_2node", "run_fsdp_2node", "run_hsdp_2node")]
     passed, losses, fastest, memory, which = sentences("Takeaways", *runs).splitlines()
-    assert passed == "4 of 4 verdicts of 4 training(s) passed."
+    assert passed == "4 of 4 verdicts passed."
     assert losses.startswith("All learn the same: the losses differ by")
-    assert fastest.startswith("Fastest: DDP on 4 rank(s): 43,707 tokens/s, 10,927 of a rank, MFU not known: no peak")
-    assert memory.startswith(
-        "Least memory: FSDP on 4 rank(s): its fullest rank held 25 % of the parameters, and 0.8 MiB"
-    )
+    assert fastest.startswith("Fastest: DDP on 4 ranks: 43,707 tokens/s, 10,927 of a rank, MFU not known: no peak")
+    assert fastest.endswith("; 14.0 % of a step was communication that nothing overlapped.")
+    assert memory.startswith("Least memory: FSDP on 4 ranks: its fullest rank held 25 % of the parameters, and 0.8 MiB")
     assert which.startswith("Which strategy on 4 ranks of 2 node(s): cannot tell: no GPU was at work")
 
 

@@ -48,7 +48,7 @@ def _seen(runs: Sequence[Trained]) -> list[str]:
     passed = sum(verdict.outcome is Outcome.PASS for verdict in verdicts)
     not_asked = len({entry.gate for run in runs for entry in run.judged.verdicts.not_applicable})
     excluded = f"; {not_asked} gates were not asked" if not_asked else ""
-    sentences = [f"{passed} of {len(verdicts)} verdicts of {len(runs)} training(s) passed{excluded}."]
+    sentences = [f"{passed} of {len(verdicts)} verdicts passed{excluded}."]
     beside = _beside(runs)
     rows = [] if isinstance(beside, str) else beside.rows
     gaps = [row.gap for row in rows if row.gap is not None]
@@ -60,18 +60,22 @@ def _seen(runs: Sequence[Trained]) -> list[str]:
     fastest = max(runs, key=lambda run: run.metrics.tokens_per_s)
     metrics = fastest.metrics
     mfu = f"MFU not known: {metrics.mfu_reason}" if metrics.mfu is None else f"MFU {100 * metrics.mfu:.1f} %"
+    share = metrics.communication_share
+    exposed = "" if share is None else f"; {100 * share:.1f} % of a step was communication that nothing overlapped"
     sentences.append(
-        f"{'Fastest: ' if len(runs) > 1 else ''}{metrics.observed.kind.upper()} on {metrics.world_size} rank(s): "
-        f"{metrics.tokens_per_s:,.0f} tokens/s, {metrics.tokens_per_s_per_rank:,.0f} of a rank, {mfu}."
+        f"{'Fastest: ' if len(runs) > 1 else ''}{_named(metrics)}: {metrics.tokens_per_s:,.0f} tokens/s, "
+        f"{metrics.tokens_per_s_per_rank:,.0f} of a rank, {mfu}{exposed}."
     )
     least = min(runs, key=lambda run: run.metrics.memory_check.states_measured_bytes)
-    sentences.append(
-        f"{'Least memory: ' if len(runs) > 1 else ''}{least.metrics.observed.kind.upper()} on "
-        f"{least.metrics.world_size} rank(s): {_held(least.metrics)}."
-    )
+    sentences.append(f"{'Least memory: ' if len(runs) > 1 else ''}{_named(least.metrics)}: {_held(least.metrics)}.")
     if isinstance(beside, SideBySide):
         sentences.append(" ".join(recommend.recommend(beside).choice))
     return sentences
+
+
+def _named(metrics: TrainMetrics) -> str:
+    ranks = metrics.world_size
+    return "one rank" if ranks == 1 else f"{metrics.observed.kind.upper()} on {ranks} ranks"
 
 
 def _held(metrics: TrainMetrics) -> str:
