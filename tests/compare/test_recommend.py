@@ -108,6 +108,14 @@ def test_why_is_not_known_where_communication_was_not_measured():
     assert "why is not known: communication of FSDP: no step was profiled" in answer.why[0]
 
 
+def test_two_variants_of_a_strategy_stand_against_each_other():
+    zero3 = on_gpus("run_fsdp_2node")
+    zero2 = on_gpus("run_fsdp_2node", reshard_after_forward=False, tokens_per_s=30_000.0)
+    answer = advice(zero3, zero2)
+    assert answer.choice[0] == "Which strategy on 4 ranks of 2 node(s): FSDP (ZeRO-2)."
+    assert answer.why[0].startswith("FSDP (ZeRO-3) made 75 % of the tokens/s of FSDP (ZeRO-2)")
+
+
 def test_one_strategy_alone_and_losses_that_disagree_tell_nothing():
     assert "cannot tell" in advice(on_gpus("run_1gpu"), on_gpus("run_ddp_2node")).choice[0]
     wrong = on_gpus("run_fsdp_2node", loss=[9.0] * 12)
@@ -132,7 +140,7 @@ def test_each_rule_applies_where_its_reason_holds_and_not_to_a_run_without_fault
 
     def applies(**changed: Any) -> bool:
         run = on_gpus("run_fsdp_2node", **changed)
-        return rule.applies(recommend.Numbers(sidebyside.row_of(run, run, ""), None))
+        return rule.applies(recommend.Numbers(sidebyside.row_of(run, run, "")))
 
     assert applies(**situation)
     assert not applies(communication_share=0.05, mfu=0.5)

@@ -10,7 +10,10 @@ from pathlib import Path
 import pytest
 from bringup.cli import main
 from bringup.errors import UsageError
+from bringup.judge import judge_folder
+from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
+from bringup.records import Outcome
 from bringup.results import REPOSITORY
 from bringup.run import train_here
 from bringup.run.train_here import PROGRAMS, choose_ranks, launchers
@@ -85,7 +88,7 @@ def refused(capsys, *arguments: str) -> str:
 
 
 def test_an_option_that_the_program_refuses_is_its_own_line_and_no_folder(capsys, monkeypatch):
-    monkeypatch.setattr(train_here, "_gpus", lambda: 0)
+    monkeypatch.setattr(train_here, "gpus", lambda: 0)
     assert "unrecognized arguments: --nope" in refused(capsys, "ddp", "--ranks", "2", "--nope")
     assert "the nearest that is: 6" in refused(capsys, "ddp", "--ranks", "3", "--global-batch", "7")
 
@@ -107,3 +110,24 @@ def test_other_verbs_take_no_unknown_options(capsys):
         main(["judge", "x", "--steps", "3"])
     assert stop.value.code == 2
     assert "unrecognized arguments: --steps 3" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("strategy", "ranks"), [("single", 1), ("ddp", 2), ("fsdp", 2)])
+def test_a_training_here_is_planned_watched_closed_and_judged(tmp_path, strategy, ranks):
+    """Real processes, on the CPU."""
+    profile = profiles.load("programs-on-cpu")
+    options = ["--steps", "6"]
+    request = train_here.Request(strategy, ranks, profile, "programs-on-cpu", options, results=tmp_path)
+    folder, code = train_here.train(request)
+    assert code == 0, (folder / "raw/launch.log").read_text()[-2000:]
+    judged = judge_folder(folder)
+    assert judged.objection is None
+    outcomes = {(verdict.gate, verdict.subject): verdict for verdict in judged.verdicts.verdicts}
+    for gate in ("train.exit_code", "train.strategy", "train.device", "train.world_size", "train.loss.fell"):
+        assert outcomes[gate, "job"].outcome is Outcome.PASS, outcomes[gate, "job"].cause
+    assert judged.training is not None
+    assert judged.training.metrics.summary is not None
+    assert judged.training.metrics.summary.ranks == ranks
+    log = (folder / "raw/launch.log").read_text().splitlines()
+    assert log
+    assert all(line.startswith("0: ") for line in log)

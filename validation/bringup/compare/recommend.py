@@ -13,7 +13,7 @@ from statistics import median_low
 from bringup.compare.measures import TOKENS_PER_S
 from bringup.compare.sidebyside import Row, SideBySide
 from bringup.plan import stand_ins
-from bringup.records import Outcome
+from bringup.records import Outcome, variant_of
 
 EXPOSED = 0.10  # of a step; below it another option brings more than less communication. A choice of this project
 FULL = 0.95  # of the device's memory: the rest is what train.memory.headroom of the profile generic wants
@@ -28,7 +28,8 @@ class Numbers:
     """What the rules ask of a run. None: not known."""
 
     row: Row
-    one_gpu: Row | None  # the run on one rank, where it was compared too
+    one_gpu: Row | None = None  # the run on one rank, where it was compared too
+    variant: str | None = None  # where two runs of its strategy stand against each other
 
     @property
     def kind(self) -> str:
@@ -36,7 +37,7 @@ class Numbers:
 
     @property
     def name(self) -> str:
-        return self.kind.upper()
+        return self.kind.upper() if self.variant is None else f"{self.kind.upper()} ({self.variant})"
 
     @property
     def exposed(self) -> float | None:
@@ -163,11 +164,11 @@ class Recommended:
 def recommend(beside: SideBySide) -> Recommended:
     candidates = _candidates(beside.rows)
     if candidates is None:
-        needed = "It takes two strategies on equally many ranks, with losses that agree."
+        needed = "It takes two strategies, or two variants of one, on equally many ranks, with losses that agree."
         return Recommended([f"Which strategy: cannot tell. {needed}"])
     fastest, others = candidates[0], candidates[1:]
     where = f"Which strategy on {fastest.row.entry.metrics.world_size} ranks of {fastest.nodes} node(s)"
-    reasons = [*(why(fastest.row, other.row) for other in others), _of_one_gpu(fastest)]
+    reasons = [*(why(fastest, other) for other in others), _of_one_gpu(fastest)]
     objection = _objection(candidates)
     if objection is not None:
         after = ["Next: the same runs on the GPUs of this cluster."] if _no_gpu(candidates) else []
@@ -185,10 +186,9 @@ def recommend(beside: SideBySide) -> Recommended:
     )
 
 
-def why(base: Row, other: Row) -> str:
-    """How the other run's speed and memory stand to the base's, and how much of it is exposed communication."""
-    ours, theirs = Numbers(other, None), Numbers(base, None)
-    share = other.entry.metrics.tokens_per_s / base.entry.metrics.tokens_per_s
+def why(theirs: Numbers, ours: Numbers) -> str:
+    """How our run's speed and memory stand to theirs, and how much of it is exposed communication."""
+    share = _speed(ours.row) / _speed(theirs.row)
     sentence = f"{ours.name} made {share:.0%} of the tokens/s of {theirs.name}"
     if ours.exposed is None or theirs.exposed is None:
         unknown = next(run for run in (ours, theirs) if run.exposed is None)
@@ -204,7 +204,7 @@ def why(base: Row, other: Row) -> str:
             exposed_s = ours.exposed * ours.step_s - theirs.exposed * theirs.step_s
             part, whole = 1e3 * max(0.0, exposed_s), 1e3 * longer_s
             sentence += f", which is about {part:.0f} of the {whole:.0f} ms that its step is longer"
-    states = [row.entry.metrics.memory_check.states_measured_bytes for row in (other, base)]
+    states = [row.entry.metrics.memory_check.states_measured_bytes for row in (ours.row, theirs.row)]
     if states[1]:
         sentence += (
             f". Parameters, gradients and optimizer take {states[0] / states[1]:.0%} of the memory of {theirs.name}"
@@ -213,18 +213,23 @@ def why(base: Row, other: Row) -> str:
 
 
 def _candidates(rows: Sequence[Row]) -> list[Numbers] | None:
-    """The runs to choose from, fastest first: of the largest number of ranks with two strategies, a run of each; of
-    repetitions the median. None: there is no such number."""
+    """The runs to choose from, fastest first: of the largest number of ranks with two of them, a run of each strategy
+    and variant; of repetitions the median. None: there is no such number."""
     one_gpu = next((row for row in rows if row.entry.metrics.world_size == 1), None)
     usable = [row for row in rows if row.agrees and not row.learnt]
     for ranks in sorted({row.entry.metrics.world_size for row in usable}, reverse=True):
-        of_kind: dict[str, list[Row]] = {}
+        alike: dict[tuple[str, str], list[Row]] = {}
         for row in usable:
             if row.entry.metrics.world_size == ranks:
-                of_kind.setdefault(row.entry.metrics.observed.kind, []).append(row)
-        if len(of_kind) > 1:
-            middle = [_middle(alike) for alike in of_kind.values()]
-            return [Numbers(row, one_gpu) for row in sorted(middle, key=_speed, reverse=True)]
+                observed = row.entry.metrics.observed
+                alike.setdefault((observed.kind, variant_of(row.entry.args, observed)), []).append(row)
+        if len(alike) > 1:
+            kinds = [kind for kind, _ in alike]
+            candidates = [
+                Numbers(_middle(repeated), one_gpu, variant if kinds.count(kind) > 1 else None)
+                for (kind, variant), repeated in alike.items()
+            ]
+            return sorted(candidates, key=lambda run: -_speed(run.row))
     return None
 
 

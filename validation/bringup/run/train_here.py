@@ -62,6 +62,7 @@ class Request:
     profile: Profile
     profile_name: str  # or its path
     options: list[str]  # of the program
+    results: Path | None = None  # folder of the runs; None: the phase's own
 
 
 def train(request: Request) -> tuple[Path, int]:
@@ -70,7 +71,7 @@ def train(request: Request) -> tuple[Path, int]:
     program = PROGRAMS[request.strategy]
     phase = PHASES[program.phase]
     opening.refuse_without_torch(phase, None)
-    ranks = choose_ranks(request.strategy, request.ranks, _gpus())
+    ranks = choose_ranks(request.strategy, request.ranks, gpus())
     environment = {"GLOO_SOCKET_IFNAME": "lo", **os.environ, "BRINGUP_PROFILE": request.profile_name}
     source = str(REPOSITORY / "training/src" / program.source)
     workload = _workload([source, str(ranks), *program.options, *request.options], environment)
@@ -82,6 +83,7 @@ def train(request: Request) -> tuple[Path, int]:
         gpus_per_node=ranks // program.nodes,
         ranks_per_node=ranks // program.nodes,
         profile=request.profile,
+        results=request.results,
         argv=["bringup train", request.strategy, "--ranks", str(ranks), *request.options],
     )
     print(f"{phase.stem}: {folder}", flush=True)
@@ -100,16 +102,17 @@ def train(request: Request) -> tuple[Path, int]:
     return folder, code
 
 
-def choose_ranks(strategy: str, wanted: int | None, gpus: int) -> int:
-    """gpus: that torch sees here; 0: the ranks compute on the CPU. Raises UsageError for ranks that cannot train so."""
+def choose_ranks(strategy: str, wanted: int | None, there: int) -> int:
+    """there: GPUs that torch sees here; 0: the ranks compute on the CPU. Raises UsageError for ranks that cannot train
+    so."""
     program = PROGRAMS[strategy]
-    ranks = wanted or (1 if strategy == "single" else gpus)
+    ranks = wanted or (1 if strategy == "single" else there)
     if ranks == 0:
         raise UsageError(f"train {strategy}: torch sees no GPU here; say how many ranks train on the CPU: --ranks 2")
     if strategy == "single" and ranks > 1:
         raise UsageError(f"train single is one rank, {ranks} requested; several are ddp, fsdp or hsdp")
-    if gpus and ranks > gpus:
-        raise UsageError(f"train {strategy} --ranks {ranks}: torch sees {gpus} GPU(s) here, and each rank needs one")
+    if there and ranks > there:
+        raise UsageError(f"train {strategy} --ranks {ranks}: torch sees {there} GPU(s) here, and each rank needs one")
     if ranks < program.least or ranks % program.nodes:
         even = "an even number of ranks, " if program.nodes > 1 else ""
         why = ": two groups, and in each two ranks that shard" if program.nodes > 1 else ""
@@ -130,8 +133,8 @@ def launchers(strategy: str, ranks: int, folder: Path, program: list[str], port:
     return [[*torchrun, *meet, "--node-rank", str(node), *program] for node in range(nodes)]
 
 
-def _gpus() -> int:
-    """Raises UsageError where torch cannot be imported."""
+def gpus() -> int:
+    """That torch sees here. Raises UsageError where it cannot be imported."""
     counted = subprocess.run(
         [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"],
         capture_output=True,

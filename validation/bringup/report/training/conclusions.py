@@ -110,7 +110,8 @@ def strategies(runs: Sequence[Trained]) -> list[str]:
             if base is not None and kind in alike:
                 metrics = alike[kind].entry.metrics
                 where = f"{ranks} ranks on {len(set(metrics.observed.hosts))} node(s)"
-                sentences.append(f"{where}: {recommend.why(base, alike[kind])[:-1]}; {_held(metrics)}.")
+                reason = recommend.why(recommend.Numbers(base), recommend.Numbers(alike[kind]))
+                sentences.append(f"{where}: {reason[:-1]}; {_held(metrics)}.")
     advice = recommend.recommend(beside)
     agreeing = "all losses agree" if not beside.disagreeing else f"{len(beside.disagreeing)} run(s) DISAGREE"
     return [
