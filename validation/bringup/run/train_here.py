@@ -214,7 +214,7 @@ def _watcher(file: Path, program: list[str], environments: list[dict[str, str]])
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=err,
-                process_group=0,
+                start_new_session=True,
             )
             for node, environment in enumerate(environments)
         ]
@@ -242,7 +242,7 @@ def _run(commands: list[list[str]], environments: list[dict[str, str]], log: Pat
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                process_group=0,  # Ctrl-C reaches this process, which ends them in order
+                start_new_session=True,  # Ctrl-C reaches this process, which ends them in order
             )
             copier = threading.Thread(target=_copy, args=(launcher, node, out))
             copier.start()
