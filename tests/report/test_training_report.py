@@ -218,7 +218,7 @@ def test_many_gates_that_did_not_pass_are_counted_behind_the_worst():
     bad = {f"train.trial{number}": Outcome.INCOMPLETE for number in range(7)}
     lines_of = sentences("Takeaways", a_training("run_fsdp_2node", **bad, **{"train.x": Outcome.FAIL})).splitlines()
     assert lines_of[0].startswith("FAIL: train.x")
-    assert lines_of[5] == "3 more gates did not pass; the tables of verdicts have them."
+    assert lines_of[5] == "3 more gate(s) did not pass; the tables of verdicts have them."
 
 
 def test_the_final_assessment_names_what_failed():

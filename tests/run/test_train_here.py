@@ -112,22 +112,27 @@ def test_other_verbs_take_no_unknown_options(capsys):
     assert "unrecognized arguments: --steps 3" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("strategy", "ranks"), [("single", 1), ("ddp", 2), ("fsdp", 2)])
-def test_a_training_here_is_planned_watched_closed_and_judged(tmp_path, strategy, ranks):
+def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path, capfd):
     """Real processes, on the CPU."""
-    profile = profiles.load("programs-on-cpu")
-    options = ["--steps", "6"]
-    request = train_here.Request(strategy, ranks, profile, "programs-on-cpu", options, results=tmp_path)
-    folder, code = train_here.train(request)
-    assert code == 0, (folder / "raw/launch.log").read_text()[-2000:]
-    judged = judge_folder(folder)
-    assert judged.objection is None
-    outcomes = {(verdict.gate, verdict.subject): verdict for verdict in judged.verdicts.verdicts}
-    for gate in ("train.exit_code", "train.strategy", "train.device", "train.world_size", "train.loss.fell"):
-        assert outcomes[gate, "job"].outcome is Outcome.PASS, outcomes[gate, "job"].cause
-    assert judged.training is not None
-    assert judged.training.metrics.summary is not None
-    assert judged.training.metrics.summary.ranks == ranks
-    log = (folder / "raw/launch.log").read_text().splitlines()
-    assert log
-    assert all(line.startswith("0: ") for line in log)
+    folders = []
+    for strategy, ranks in (("single", 1), ("ddp", 2), ("fsdp", 2)):
+        request = train_here.Request(strategy, ranks, profiles.load("cpu"), "cpu", ["--steps", "6"], results=tmp_path)
+        folder, code = train_here.train(request)
+        assert code == 0, (folder / "raw/launch.log").read_text()[-2000:]
+        judged = judge_folder(folder)
+        assert [(bad.gate, bad.cause) for bad in judged.verdicts.verdicts if bad.outcome is not Outcome.PASS] == []
+        assert {"train.strategy", "train.device", "train.loss.fell"} <= {each.gate for each in judged.verdicts.verdicts}
+        assert judged.training is not None
+        head = judged.training.metrics.summary
+        assert head is not None
+        assert (head.strategy, head.ranks, head.nodes) == (strategy, ranks, 1)
+        assert (head.scaling is None) == (strategy == "single")
+        log = (folder / "raw/launch.log").read_text().splitlines()
+        assert log
+        assert all(line.startswith("0: ") for line in log)
+        folders.append(str(folder))
+    capfd.readouterr()
+    assert main(["compare", *folders]) == 0
+    table = capfd.readouterr().out
+    assert table.count("PASS") == 3
+    assert "Which strategy on 2 ranks of 1 node(s): cannot tell: no GPU was at work" in table

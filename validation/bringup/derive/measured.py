@@ -54,7 +54,8 @@ def _reference(parsed: Parsed, folder: Path, records: TrainingRecords) -> Refere
     """The one-GPU run's records, copied when this run was opened; or the reason why there are none."""
     if (metrics := records.reference_metrics) is None:
         return (
-            "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch, then this again"
+            "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch (without Slurm: "
+            "bringup train single), then this again"
         )
     try:
         args = read_record(folder / REFERENCE_ARGS, RunArgs)

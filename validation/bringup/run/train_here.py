@@ -257,9 +257,11 @@ def _run(commands: list[list[str]], environments: list[dict[str, str]], log: Pat
 
 
 def _copy(launcher: subprocess.Popen[str], node: int, out: IO[str]) -> None:
-    for line in launcher.stdout or ():
-        print(line, end="", flush=True)
-        out.write(f"{node}: {line}")
+    assert launcher.stdout is not None
+    with launcher.stdout as lines:
+        for line in lines:
+            print(line, end="", flush=True)
+            out.write(f"{node}: {line}")
 
 
 def _end(process: subprocess.Popen[str] | subprocess.Popen[bytes], *, terminate: bool = False) -> None:

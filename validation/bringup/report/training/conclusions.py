@@ -40,14 +40,14 @@ def _not_passed(runs: Sequence[Trained]) -> list[str]:
         mark = text.MARK[verdict.outcome]
         sentences.append(f"{mark}: {gate} [{verdict.subject}] {text.sentence(verdict)} ({phases})")
     left = len(ordered) - len(sentences)
-    return [*sentences, *([f"{left} more gates did not pass; the tables of verdicts have them."] if left else [])]
+    return [*sentences, *([f"{left} more gate(s) did not pass; the tables of verdicts have them."] if left else [])]
 
 
 def _seen(runs: Sequence[Trained]) -> list[str]:
     verdicts = [each for run in runs for each in run.judged.verdicts.verdicts if each.gate.startswith("train.")]
     passed = sum(verdict.outcome is Outcome.PASS for verdict in verdicts)
     not_asked = len({entry.gate for run in runs for entry in run.judged.verdicts.not_applicable})
-    excluded = f"; {not_asked} gates were not asked" if not_asked else ""
+    excluded = f"; {not_asked} gate(s) were not asked" if not_asked else ""
     sentences = [f"{passed} of {len(verdicts)} verdicts passed{excluded}."]
     beside = _beside(runs)
     rows = [] if isinstance(beside, str) else beside.rows
