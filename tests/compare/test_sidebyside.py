@@ -10,7 +10,7 @@ import pytest
 from bringup.cli import main
 from bringup.compare import sidebyside
 from bringup.errors import NotComparable
-from bringup.records import TrainMetrics, read_record
+from bringup.records import RunArgs, TrainMetrics, read_record, summary_of, write_record
 from factory import an_entry
 from runs_for_tests import reseal
 from trained_runs import RECORDS, STEMS, change, run_of
@@ -191,3 +191,81 @@ def test_a_folder_that_holds_no_training_is_refused_by_name(two, tmp_path, capsy
     reseal(two[1])
     assert "did not finish" in refused(capsys, *two)
     assert "not a results folder" in refused(capsys, two[0], tmp_path)
+
+
+def bare(stem: str, folder: Path, **changed: object) -> Path:
+    """The two records of a training, as a colleague sends them."""
+    folder.mkdir(parents=True)
+    for file in ("run_args.json", "metrics.json"):
+        shutil.copyfile(RECORDS / stem / file, folder / file)
+    if changed:
+        change(folder, "metrics.json", **changed)
+    return folder
+
+
+def test_two_files_of_a_training_are_compared_and_not_judged(tmp_path, capsys):
+    mine, theirs = run_of("run_ddp_2node", tmp_path / "mine"), bare("run_1gpu", tmp_path / "theirs")
+    assert main(["compare", str(mine), str(theirs)]) == 2
+    out, err = capsys.readouterr()
+    rows = {line.split()[0]: line for line in out.splitlines() if "  " in line}
+    assert "NOT JUDGED" in rows["theirs"]
+    assert "PASS" in rows[mine.name]
+    assert "NOT JUDGED: theirs: without run.json, closed.json, raw" in out
+    assert "Not known: whether they are as the run wrote them" in out
+    assert err == ""
+
+
+def test_committed_records_are_compared_too_and_json_stays_json(tmp_path, capsys):
+    folders = [bare(stem, tmp_path / stem) for stem in ("run_1gpu", "run_fsdp_1node")]
+    (folders[1] / "run.json").write_text("{}")  # the plan, without the evidence
+    assert main(["compare", "--json", *map(str, folders)]) == 2
+    out, err = capsys.readouterr()
+    assert [row["judged"] for row in json.loads(out)] == ["NOT JUDGED"] * 2
+    assert "NOT JUDGED: run_fsdp_1node: without closed.json, raw" in err
+
+
+def test_losses_of_runs_that_are_not_judged_have_to_agree_all_the_same(tmp_path, capsys):
+    losses = read_record(RECORDS / "run_ddp_1node/metrics.json", TrainMetrics).loss
+    other = bare("run_ddp_1node", tmp_path / "other", loss=[loss + 0.01 for loss in losses])
+    assert main(["compare", str(bare("run_1gpu", tmp_path / "one")), str(other)]) == 1
+    assert "the losses of other do not agree" in capsys.readouterr().err
+
+
+def test_records_that_contradict_each_other_are_refused(tmp_path, capsys):
+    first, two = bare("run_1gpu", tmp_path / "first"), bare("run_ddp_1node", tmp_path / "two")
+    shutil.copyfile(first / "run_args.json", two / "run_args.json")
+    assert "they are of two runs" in refused(capsys, first, two)
+    (two / "run_args.json").unlink()
+    assert "run_args.json: cannot be read" in refused(capsys, first, two)
+
+
+def test_a_summary_that_says_another_number_than_its_field_is_refused(tmp_path, capsys):
+    first, two = bare("run_1gpu", tmp_path / "first"), bare("run_ddp_1node", tmp_path / "two")
+    args, metrics = read_record(two / "run_args.json", RunArgs), read_record(two / "metrics.json", TrainMetrics)
+    head = summary_of(args, metrics, (0.9, None))
+    write_record(two / "metrics.json", metrics.model_copy(update={"summary": head}), replace=True)
+    assert main(["compare", str(first), str(two)]) == 2
+    assert "NOT JUDGED" in capsys.readouterr().out
+    better = head.model_copy(update={"tokens_per_s": 2 * head.tokens_per_s})
+    write_record(two / "metrics.json", metrics.model_copy(update={"summary": better}), replace=True)
+    assert "the summary of metrics.json is not what its other fields" in refused(capsys, first, two)
+
+
+def test_a_copy_of_records_counts_once_also_beside_the_run_itself(two, tmp_path, capsys):
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    for file in ("run_args.json", "metrics.json"):
+        shutil.copyfile(two[0] / file, copy / file)
+    assert "hold the same metrics.json" in refused(capsys, two[0], copy)
+
+
+def test_a_baseline_takes_no_run_that_is_not_judged(two, tmp_path, capsys):
+    message = refused(capsys, bare("run_ddp_2node", tmp_path / "bare"), "--baseline", two[0])
+    assert "bare is without run.json, closed.json, raw, so it is not judged" in message
+
+
+def test_runs_are_compared_against_a_profile_that_is_named(two, capsys):
+    (two[0] / "profile.yaml").unlink()
+    assert "judge it with --profile NAME" in refused(capsys, *two)
+    assert main(["compare", *map(str, two), "--profile", "local-cpu"]) == 0
+    assert capsys.readouterr().out.count("PASS") == 2

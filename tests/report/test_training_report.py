@@ -195,10 +195,34 @@ def test_facts_of_the_cluster_come_from_discovery_in_the_same_report():
 
 
 def test_a_gate_that_failed_comes_before_what_was_seen_and_is_no_takeaway_of_success():
-    run = a_training("run_fsdp_2node", **{"train.loss.agrees": Outcome.FAIL})
+    run = a_training("run_fsdp_2node", **{"train.loss.agrees": Outcome.FAIL, "train.trial": Outcome.WARN})
     chapter_lines = sentences("Takeaways", run).splitlines()
     assert chapter_lines[0].startswith("FAIL: train.loss.agrees")
-    assert any(line.startswith("PASS: ") for line in chapter_lines[1:])
+    assert chapter_lines[1].startswith("WARN: train.trial")
+    assert chapter_lines[2] == "1 of 3 verdicts passed."
+    assert sentences("Final assessment", run).startswith("FAIL: ")
+
+
+def test_five_takeaways_of_trainings_that_passed_and_no_list_of_gates():
+    runs = [a_training(stem) for stem in ("run_1gpu", "run_ddp_2node", "run_fsdp_2node", "run_hsdp_2node")]
+    passed, losses, fastest, memory, which = sentences("Takeaways", *runs).splitlines()
+    assert passed == "4 of 4 verdicts passed."
+    assert losses.startswith("All learn the same: the losses differ by")
+    assert fastest.startswith("Fastest: DDP on 4 ranks: 43,707 tokens/s, 10,927 of a rank, MFU not known: no peak")
+    assert fastest.endswith("; 14.0 % of a step was communication that nothing overlapped.")
+    assert memory.startswith("Least memory: FSDP on 4 ranks: its fullest rank held 25 % of the parameters, and 0.8 MiB")
+    assert which.startswith("Which strategy on 4 ranks of 2 node(s): cannot tell: no GPU was at work")
+
+
+def test_many_gates_that_did_not_pass_are_counted_behind_the_worst():
+    bad = {f"train.trial{number}": Outcome.INCOMPLETE for number in range(7)}
+    lines_of = sentences("Takeaways", a_training("run_fsdp_2node", **bad, **{"train.x": Outcome.FAIL})).splitlines()
+    assert lines_of[0].startswith("FAIL: train.x")
+    assert lines_of[5] == "3 more gate(s) did not pass; the tables of verdicts have them."
+
+
+def test_the_final_assessment_names_what_failed():
+    run = a_training("run_fsdp_2node", **{"train.loss.agrees": Outcome.FAIL})
     assert sentences("Final assessment", run).startswith("FAIL: ")
 
 
@@ -207,7 +231,8 @@ def test_strategies_are_compared_at_the_same_number_of_ranks():
         "DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"), a_training("run_fsdp_2node")
     )
     assert "4 ranks on 2 node(s): FSDP made" in sentence
-    assert "its fullest rank held 25 % of the parameters (DDP 100 %)" in sentence
+    assert "communication that nothing overlapped, of DDP 14.0 %, which is about" in sentence
+    assert "its fullest rank held 25 % of the parameters" in sentence
     assert "Not compared" in sentences("DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"))
 
 

@@ -16,6 +16,7 @@ from bringup.errors import NotComparable, ProfileError, RecordError, RunError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES, Phase
 from bringup.records import (
+    REFERENCE_METRICS,
     LeftOut,
     Observations,
     Playbook,
@@ -51,7 +52,6 @@ PLAYBOOKS = Path("validation/results/playbook")  # from the root of a tree
 SWEEP = "sweep.json"
 DRILLS = "drill.json"
 SWEEPS = Path("validation/results/sweep")  # from the root of a tree
-REFERENCE_ARGS, REFERENCE_METRICS = "raw/reference.run_args.json", "raw/reference.metrics.json"
 
 UNREADABLE = "cannot be read: "  # stands instead of a checksum; the reason follows
 _ATTEMPT = re.compile(r"(?:-s(?P<submission>\d+))?(?:-r(?P<restarts>\d+))?")

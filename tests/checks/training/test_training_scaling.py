@@ -8,7 +8,7 @@ from bringup import judge
 from bringup import results as runs
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome, Verdict
+from bringup.records import REFERENCE_ARGS, REFERENCE_METRICS, Outcome, Verdict
 from bringup.run import open as opening
 from runs_for_tests import FIXTURES
 from showing import shows_failing
@@ -28,16 +28,16 @@ def scaling(results: Path, *, reference_step_s: float, share: float, optimizer_s
         results=results,
     )
     for stem, names in (
-        ("run_1gpu", (runs.REFERENCE_ARGS, runs.REFERENCE_METRICS)),
+        ("run_1gpu", (REFERENCE_ARGS, REFERENCE_METRICS)),
         ("run_ddp_1node", (runs.RUN_ARGS, runs.METRICS)),
     ):
         for source, name in zip((runs.RUN_ARGS, runs.METRICS), names, strict=True):
             (folder / name).parent.mkdir(exist_ok=True)
             (folder / name).write_text((RECORDS / stem / source).read_text())
-    reference = json.loads((folder / runs.REFERENCE_METRICS).read_text())
+    reference = json.loads((folder / REFERENCE_METRICS).read_text())
     reference["step_time_s"] |= {"p50": reference_step_s}
     reference["rank_times_s"] |= {"optimizer": [optimizer_s]}
-    (folder / runs.REFERENCE_METRICS).write_text(json.dumps(reference))
+    (folder / REFERENCE_METRICS).write_text(json.dumps(reference))
     metrics = json.loads((folder / runs.METRICS).read_text())
     metrics["tokens_per_s_per_rank"] = share * reference["tokens_per_s_per_rank"]
     metrics["tokens_per_s"] = 2 * metrics["tokens_per_s_per_rank"]

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import accelerate
 import torch
 import transformers
 import transport as bytes_sent
+from bringup.errors import RecordError
 from bringup.formulae import flops
 from bringup.records import (
+    REFERENCE_ARGS,
+    REFERENCE_METRICS,
     CheckpointRoom,
     CheckpointTimes,
     MemoryCheck,
@@ -21,6 +26,9 @@ from bringup.records import (
     Startup,
     TrainMetrics,
     Tuning,
+    read_record,
+    scaling_against,
+    summary_of,
 )
 
 from recipe import GIB, communication, environment, fast, group, meter
@@ -200,6 +208,19 @@ def train_metrics(
         memory_check=memory_check(predicted, ranks, memory_room),
         **communication.fields(None, communication.NOT_ENDED),
     )
+
+
+def with_summary(run_dir: Path, resolved: RunArgs, metrics: TrainMetrics) -> TrainMetrics:
+    """The same with its head, from these fields. `bringup open` keeps a run on one GPU with this one, where it has
+    one."""
+    reference = None
+    with contextlib.suppress(RecordError):
+        reference = (
+            read_record(run_dir / REFERENCE_ARGS, RunArgs),
+            read_record(run_dir / REFERENCE_METRICS, TrainMetrics),
+        )
+    scaled = scaling_against(resolved, metrics, reference)
+    return metrics.model_copy(update={"summary": summary_of(resolved, metrics, scaled)})
 
 
 def device_limits(ranks: list[RankResult]) -> dict[str, Any]:

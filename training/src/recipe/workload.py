@@ -293,6 +293,7 @@ class Run:
                 checkpoint_room=checkpoints.room.model_copy(update=self.stop.fields()),
                 resumed=checkpoints.resumed(),
             )
+            metrics = results.with_summary(args.run_dir, self.resolved, metrics)
             write_record(args.run_dir / "metrics.json", metrics)
             say(
                 f"{metrics.tokens_per_s:.0f} tokens/s over all ranks, "
@@ -305,6 +306,7 @@ class Run:
             measured = communication.measure(trainer, self.resolved, self.predicted.shape)
         if group.RANK == 0:
             metrics = metrics.model_copy(update=communication.fields(*measured))
+            metrics = results.with_summary(args.run_dir, self.resolved, metrics)
             write_record(args.run_dir / "metrics.json", metrics, replace=True)
         return len(losses)
 

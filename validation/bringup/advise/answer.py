@@ -324,14 +324,14 @@ def _command(question: Question, chosen: PredictedStrategy) -> str:
         "sbatch",
         f"--nodes={question.nodes}" if chosen.strategy != "single" else "--nodes=1",
         f"training/slurm/{SCRIPTS[chosen.strategy][question.nodes > 1]}.sbatch",
-        "--model",
-        shlex.quote(question.model or question.shape.name),
-        "--sequence-length",
-        str(question.sequence_length),
-        "--global-batch",
-        str(question.global_batch),
     ]
-    words += ["--rows-at-once", str(chosen.rows)]
+    return shlex.join([*words, *program_options(question, chosen)])
+
+
+def program_options(question: Question, chosen: PredictedStrategy) -> list[str]:
+    """What the program of this strategy takes, to train what was computed."""
+    words = ["--model", question.model or question.shape.name, "--sequence-length", str(question.sequence_length)]
+    words += ["--global-batch", str(question.global_batch), "--rows-at-once", str(chosen.rows)]
     words.append("--activation-checkpointing" if question.activation_checkpointing else "--no-activation-checkpointing")
     if question.float32:
         words.append("--no-bf16")
@@ -343,4 +343,4 @@ def _command(question: Question, chosen: PredictedStrategy) -> str:
         words.append("--no-reshard-after-forward")
     if question.reduce_bytes != memory.MASTER and chosen.strategy in ("zero2", "fsdp", "hsdp"):
         words += ["--reduce-dtype", "bfloat16"]
-    return " ".join(words)
+    return words

@@ -66,7 +66,11 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _verb(argv: list[str] | None) -> int:
-    arguments = parser().parse_args(argv)
+    top = parser()
+    arguments, options = top.parse_known_args(argv)
+    if options and arguments.verb not in ("train", "tune"):  # these hand them to the program
+        top.error(f"unrecognized arguments: {' '.join(options)}")
+    arguments.options = options
     if arguments.verb is None:
         print(FIRST, end="")
         return CANNOT_TELL

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bringup.cli.arguments import phase_called
+from bringup.cli.arguments import complain, phase_called
 from bringup.errors import UsageError
 from bringup.plan import profile as profiles
 from bringup.plan import sweep as sweeps
@@ -69,6 +69,25 @@ def do_sweep(arguments: argparse.Namespace) -> int:
         site=site,
     )
     return sweep.run(sweep.begin(request), site)
+
+
+def do_train(arguments: argparse.Namespace) -> int:
+    from bringup import results
+    from bringup.plan import catalogue
+    from bringup.report import write
+    from bringup.run import signature, train_here
+
+    folder, _ = train_here.train(
+        train_here.Request(
+            strategy=arguments.strategy,
+            ranks=arguments.ranks,
+            profile=catalogue.load_profile(arguments.profile),
+            profile_name=profiles.portable(arguments.profile),
+            options=arguments.options,
+        )
+    )
+    signature.sign(folder / results.CLOSED, complain)
+    return write.judge_and_show(folder, None).exit_code
 
 
 def do_site(arguments: argparse.Namespace) -> int:

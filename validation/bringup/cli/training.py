@@ -9,41 +9,105 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bringup.cli.arguments import complain
+from bringup.cli.arguments import CANNOT_TELL, complain
 from bringup.errors import UsageError
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome, as_json
+from bringup.records import Outcome, as_json, worst
 
 if TYPE_CHECKING:
-    from bringup.compare import entries
+    from bringup.compare import entries, sidebyside
+    from bringup.plan.profile import Profile
 
 
 def do_compare(arguments: argparse.Namespace) -> int:
     from bringup.compare import sidebyside
+    from bringup.plan import catalogue
     from bringup.report import text
 
     if arguments.markdown and arguments.json:
         raise UsageError("--markdown and --json exclude each other")
     if arguments.baseline is not None:
         return _against_baseline(arguments)
-    runs, varied = _training_runs(arguments.runs)
+    profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
+    runs, varied = _training_runs(arguments.runs, profile)
     if len(runs) < 2:
         raise UsageError("compare needs at least two training runs (training/results/…), or a playbook that has them")
     compared = sidebyside.compare(runs, [*varied, *arguments.vary])
     if arguments.json:
         print(json.dumps([dict(zip(compared.header, row, strict=True)) for row in compared.cells], indent=1))
     else:
-        _show_table(arguments, compared.header, compared.cells)
-        print(f"\n{text.plain(compared.note)}")
+        _show_table(arguments.markdown, compared.header, compared.cells)
+        _show_words(compared)
+    for line in compared.not_judged:
+        print(text.plain(line), file=sys.stderr if arguments.json else sys.stdout)
     _plot(arguments, runs)
+    return _exit_code(compared)
+
+
+def _show_words(compared: sidebyside.SideBySide) -> None:
+    from bringup.compare import recommend
+    from bringup.report import text
+
+    print(f"\n{text.plain(compared.note)}\n\n{text.plain(recommend.recommend(compared).paragraph)}")
+
+
+def _exit_code(compared: sidebyside.SideBySide) -> int:
+    """1: losses disagree, which is said; 2: a run was not judged."""
     if compared.disagreeing:
         wrong = ", ".join(row.name for row in compared.disagreeing)
         complain(f"the losses of {wrong} do not agree with the base run's: their speed means nothing yet")
         return Outcome.FAIL.exit_code
-    return 0
+    return CANNOT_TELL if compared.not_judged else 0
 
 
-def _training_runs(folders: list[Path]) -> tuple[list[entries.Entry], list[str]]:
+def do_tune(arguments: argparse.Namespace) -> int:
+    from bringup.advise import answer as advising
+    from bringup.compare import entries, sidebyside
+    from bringup.formulae import models
+    from bringup.plan import catalogue
+    from bringup.plan import profile as profiles
+    from bringup.report import advice as advice_text
+    from bringup.report import text, write
+    from bringup.run import train_here, tune
+
+    ranks = train_here.choose_ranks("ddp", arguments.ranks, train_here.gpus())
+    question = advising.Question(
+        shape=models.load(arguments.model),
+        nodes=1,
+        gpus_per_node=ranks,
+        sequence_length=arguments.sequence_length,
+        rows=arguments.rows,
+        global_batch=arguments.global_batch or ranks * arguments.rows,
+        float32=arguments.float32,
+        reduce_bytes=4,
+        activation_checkpointing=arguments.activation_checkpointing,
+        model=str(Path(arguments.model).resolve()) if Path(arguments.model).exists() else None,
+    )
+    profile = catalogue.load_profile(arguments.profile)
+    advice = advising.advise(question, advising.known(profile, [], None))
+    print(advice_text.screen(advice))
+    outcomes, finished, left_out = [], [], []
+    for trial in tune.trials(question, advice, profile, profiles.portable(arguments.profile), arguments.options):
+        if trial.folder is None:
+            left_out.append(f"left out: {trial.strategy}: {trial.why_not}")
+            continue
+        judged = write.judge_and_save(trial.folder)
+        outcomes.append(judged.verdicts.outcome)
+        print(f"{text.MARK[judged.verdicts.outcome]}: {trial.strategy}: {text.shown_path(trial.folder)}\n", flush=True)
+        if judged.training is None:
+            left_out.append(f"left out: {trial.strategy}: it did not finish; bringup explain {trial.folder} says why")
+        else:
+            finished.append(entries.entry(judged))
+    if len(finished) > 1:
+        compared = sidebyside.compare(finished)
+        _show_table(False, compared.header, compared.cells)
+        _show_words(compared)
+        outcomes += [Outcome.FAIL] if _exit_code(compared) else []
+    print("\n".join(map(text.plain, left_out)))
+    return worst(outcomes).exit_code
+
+
+def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[entries.Entry], list[str]]:
     """The runs to compare: of a playbook those that trained, of a sweep those that finished; those that are missing are
     printed. And the fields that sweeps vary."""
     from bringup import results
@@ -60,18 +124,26 @@ def _training_runs(folders: list[Path]) -> tuple[list[entries.Entry], list[str]]
     unfinished = [folder for folder in chosen if folder in of_sweeps and not (folder / results.METRICS).is_file()]
     for folder in unfinished:
         complain(f"left out: {folder.name}: it did not finish; bringup explain says why")
-    return entries.load_all([folder for folder in chosen if folder not in unfinished]), runs.varied
+    return entries.load_all([folder for folder in chosen if folder not in unfinished], profile), runs.varied
 
 
 def _against_baseline(arguments: argparse.Namespace) -> int:
     from bringup.compare import regression
+    from bringup.plan import catalogue
     from bringup.report import text
 
     if not arguments.runs:
         raise UsageError("compare --baseline needs runs to hold against it: bringup compare RUN… --baseline RUN…")
     if arguments.vary:
         raise UsageError("--vary and --baseline exclude each other: a regression is judged at the same arguments")
-    (later, _), (earlier, _) = _training_runs(arguments.runs), _training_runs(arguments.baseline)
+    profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
+    (later, _), (earlier, _) = _training_runs(arguments.runs, profile), _training_runs(arguments.baseline, profile)
+    for entry in [*earlier, *later]:
+        if entry.not_judged is not None:
+            raise UsageError(
+                f"{entry.folder} is {entry.not_judged}, so it is not judged, and --baseline cannot say that it became "
+                "slower; without --baseline the runs are put side by side"
+            )
     compared = regression.check(later, earlier)
     outcome = regression.overall(compared)
     if arguments.json:
@@ -83,23 +155,23 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
         _plot(arguments, [*earlier, *later])
         return outcome.exit_code
     for entry in [*earlier, *later]:
-        if entry.outcome is not Outcome.PASS:
+        if entry.outcome not in (None, Outcome.PASS):
             print(f"{text.MARK[entry.outcome]}: {text.shown_path(entry.folder)} did not pass; bringup explain says why")
     for comparison in compared:
         print(comparison.title)
         for change in comparison.environment:
             print(f"differs: {text.plain(change)}")
-        _show_table(arguments, *regression.table(comparison))
+        _show_table(arguments.markdown, *regression.table(comparison))
         print()
     _plot(arguments, [*earlier, *later])
     print(f"{text.MARK[outcome]}: {regression.in_words(compared)}")
     return outcome.exit_code
 
 
-def _show_table(arguments: argparse.Namespace, header: Sequence[str], rows: list[list[str]]) -> None:
+def _show_table(in_markdown: bool, header: Sequence[str], rows: list[list[str]]) -> None:
     from bringup.report import text
 
-    print("\n".join(text.table(header, rows)) if arguments.markdown else text.columns(header, rows))
+    print("\n".join(text.table(header, rows)) if in_markdown else text.columns(header, rows))
 
 
 def _plot(arguments: argparse.Namespace, runs: list[entries.Entry]) -> None:

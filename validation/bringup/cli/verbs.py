@@ -109,6 +109,14 @@ VERBS: Verbs = {
             NAME_OR_PATH,
             _path("--resume", "continue an earlier sweep: runs that finished are not repeated", "FOLDER"),
         ),
+        "train": _verb(
+            "one training on this machine, without Slurm: planned, watched, judged as its job is",
+            _arg("strategy", choices=("single", "ddp", "fsdp", "hsdp"), help="hsdp: two launchers stand for two nodes"),
+            _arg("--ranks", type=natural, help="processes, each with a GPU of its own (default: every GPU here)"),
+            NAME_OR_PATH,
+            description="Further options go to the program: bringup train ddp --ranks 2 --steps 50 --model tiny. "
+            "training/README.md has them. Exit code: 0 pass, 1 a gate failed, 2 we could not tell.",
+        ),
         "site": _verb(
             "what the site file of $BRINGUP_SITE says; --export: as lines to source before sbatch; --init: a first one",
             _arg("phase", nargs="?", metavar="PHASE", help="with its own time limit (default: that of any phase)"),
@@ -222,7 +230,7 @@ VERBS: Verbs = {
     "training": {
         "compare": _verb(
             "training runs side by side; refuses unlike ones; --baseline: is it slower than it was?",
-            _runs(nargs="*"),
+            _runs("results folders; or any that hold metrics.json and run_args.json, which are not judged", nargs="*"),
             _path(
                 "--baseline",
                 "earlier runs with the same arguments, best 5 of each: regression (exit 1), none (0), cannot tell (2)",
@@ -234,9 +242,23 @@ VERBS: Verbs = {
                 "FIELD",
                 "an argument that may differ, as run_args.json names it (global_batch, attention); it becomes a column",
             ),
+            _arg("--profile", help="judge against this profile instead of the one that each run was opened with"),
             _path("--plot", "draw: a new folder of pictures, or one sheet (.png, .svg, .pdf)", "PATH"),
             _flag("--markdown", "a Markdown table"),
             _flag("--json", "one JSON array instead of the table"),
+        ),
+        "tune": _verb(
+            "which strategy for this model on this machine: computes what fits, trains it, shows both",
+            _arg("--model", required=True, help="a name in training/models, or the path of a config.json"),
+            _arg("--ranks", type=natural, help="processes, each with a GPU of its own (default: every GPU here)"),
+            NAME_OR_PATH,
+            _count("--sequence-length", 4096, "tokens per row"),
+            _count("--rows", 1, "per GPU and micro-step"),
+            _arg("--global-batch", type=natural, help="rows per step over all GPUs (default: GPUs x --rows)"),
+            _flag("--float32", "compute in float32 (default: bfloat16 over float32 weights)"),
+            _flag("--activation-checkpointing", "recompute activations"),
+            description="Further options go to the programs: bringup tune --model tiny --ranks 2 --steps 50. "
+            "Several nodes: bringup run, then bringup compare.",
         ),
         "advise": _verb(
             "does it fit, what does it send, how long does a step take: per strategy, computed",

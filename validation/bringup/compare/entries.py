@@ -1,7 +1,9 @@
-"""Training runs that are comparable: their evidence holds, and none is there twice."""
+"""Training runs that are comparable: their evidence holds, or they have none and are not judged; none is there
+twice."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +12,8 @@ from bringup import results
 from bringup.errors import NotComparable, RecordError
 from bringup.judge import Judged, judge_folder
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome, Run, RunArgs, TrainMetrics
+from bringup.plan.profile import Profile
+from bringup.records import Outcome, Run, RunArgs, TrainMetrics, read_record, summary_of
 
 ENVIRONMENT = ("torch", "transformers", "accelerate")
 """Arguments in which two sides may differ: what they run on is what a regression check is about."""
@@ -23,10 +26,11 @@ class Entry:
     """One finished training run."""
 
     folder: Path
-    run: Run
-    outcome: Outcome
+    run: Run | None  # None: only its records are there
+    outcome: Outcome | None  # None: not judged
     args: RunArgs
     metrics: TrainMetrics
+    not_judged: str | None = None  # why not: what of it is not there
 
     @property
     def steps(self) -> list[float]:
@@ -34,16 +38,46 @@ class Entry:
         return self.metrics.steps_s
 
 
-def load(folder: Path) -> Entry:
-    """Judged from its evidence. Raises NotComparable when that does not hold, RecordError without a training."""
-    return entry(judge_folder(folder))
+def load(folder: Path, profile: Profile | None = None) -> Entry:
+    """Judged from its evidence, against its own copy of the profile or against `profile`; or not judged, where only its
+    records are there. Raises NotComparable when evidence does not hold, RecordError without a training."""
+    why = _records_alone(folder)
+    return entry(judge_folder(folder, profile)) if why is None else _not_judged(folder, why)
 
 
-def load_all(folders: Iterable[Path]) -> list[Entry]:
+def load_all(folders: Iterable[Path], profile: Profile | None = None) -> list[Entry]:
     """Several runs. Raises NotComparable when one run is there twice."""
-    entries = [load(folder) for folder in folders]
+    entries = [load(folder, profile) for folder in folders]
     refuse_repeated(entries)
     return entries
+
+
+def _records_alone(folder: Path) -> str | None:
+    """What is missing where nothing but records of a training can be read: of a container, or from a colleague. None:
+    it is to be judged."""
+    if not (folder / results.METRICS).is_file():
+        return None
+    lacking = [name for name in (results.RUN, results.CLOSED, "raw") if not os.path.lexists(folder / name)]
+    alone = results.RUN in lacking or len(lacking) == 2
+    return f"without {', '.join(lacking)}" if alone else None
+
+
+def _not_judged(folder: Path, why: str) -> Entry:
+    """Raises RecordError for records that cannot be read, NotComparable where they contradict each other."""
+    args = read_record(folder / results.RUN_ARGS, RunArgs)
+    metrics = read_record(folder / results.METRICS, TrainMetrics)
+    head = metrics.summary
+    if head is not None and head != summary_of(args, metrics, (head.scaling, head.scaling_reason)):
+        raise NotComparable(
+            f"{folder}: the summary of {results.METRICS} is not what its other fields and {results.RUN_ARGS} say: one "
+            "of them was changed, or they are of two runs"
+        )
+    if (args.world_size, args.strategy) != (metrics.world_size, metrics.observed.kind):
+        raise NotComparable(
+            f"{folder}: {results.RUN_ARGS} is of {args.strategy} on {args.world_size} rank(s), {results.METRICS} of "
+            f"{metrics.observed.kind} on {metrics.world_size}: they are of two runs"
+        )
+    return Entry(folder.absolute(), None, None, args, metrics, why)
 
 
 def entry(judged: Judged) -> Entry:
@@ -59,4 +93,10 @@ def entry(judged: Judged) -> Entry:
 
 def refuse_repeated(entries: Sequence[Entry]) -> None:
     """Raises NotComparable."""
-    results.refuse_repeated([(entry.folder, entry.run) for entry in entries])
+    results.refuse_repeated([(entry.folder, entry.run) for entry in entries if entry.run is not None])
+    for index, entry in enumerate(entries):
+        for other in entries[:index]:
+            if None in (entry.run, other.run) and entry.metrics == other.metrics:
+                raise NotComparable(
+                    f"{other.folder} and {entry.folder} hold the same {results.METRICS}: a run counts once"
+                )

@@ -17,9 +17,8 @@ from bringup.compare import noise
 from bringup.compare.entries import ENVIRONMENT, REPEATED, Entry, refuse_repeated
 from bringup.compare.measures import MEASURES, Measure
 from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS
-from bringup.derive.measured import differing_fields
 from bringup.errors import NotComparable
-from bringup.records import Outcome, worst
+from bringup.records import Outcome, differing_fields, worst
 
 _MOST_SHOWN = 10.0  # of an upper bound: beyond it a number says no more than that nothing is known
 _OUTCOMES = {"REGRESSION": Outcome.FAIL, "DISAGREES": Outcome.FAIL, "cannot tell": Outcome.INCOMPLETE}

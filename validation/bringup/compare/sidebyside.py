@@ -7,9 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bringup.compare.entries import Entry
-from bringup.derive.measured import differing_fields
 from bringup.errors import NotComparable, UsageError
-from bringup.records import ObservedStrategy, RunArgs
+from bringup.records import RunArgs, differing_fields, scaling, variant_of
 
 LOSS_TOLERANCE_NATS = {"float32": 1e-5, "bfloat16": 2e-2}
 """fp32: strategies differ by rounding order only (measured: 1.4e-6 over 20 steps). bf16: one last place of a loss near
@@ -31,6 +30,12 @@ LEARNT = frozenset(
     }
 )
 """Arguments that change what is learnt: losses of runs that differ in one of them say nothing about each other."""
+
+NOT_SAID = (
+    "The rows are what the files say. Not known: whether they are as the run wrote them, how its ranks ended, what "
+    "disturbed its GPUs and its network, whether it meets the numbers of a profile"
+)
+"""Of runs whose evidence is not there."""
 
 _FOLLOW = {  # what --recipe fast chooses, beside itself
     "recipe": ("tuning", "compile", "attention", "dataloader_workers"),
@@ -60,7 +65,7 @@ class Row:
 
 _RUN: dict[str, Callable[[Row], str]] = {
     "run": lambda row: row.name,
-    "judged": lambda row: row.entry.outcome.upper(),
+    "judged": lambda row: "NOT JUDGED" if row.entry.outcome is None else row.entry.outcome.upper(),
     "strategy": lambda row: row.entry.metrics.observed.kind,
     "variant": lambda row: variant_of(row.entry.args, row.entry.metrics.observed),
 }
@@ -103,6 +108,16 @@ class SideBySide:
             ]
             for row in self.rows
         ]
+
+    @property
+    def not_judged(self) -> list[str]:
+        """Which runs have records and no evidence, and what that leaves open. Empty: all were judged."""
+        by_reason: dict[str, list[str]] = {}
+        for row in self.rows:
+            if row.entry.not_judged is not None:
+                by_reason.setdefault(row.entry.not_judged, []).append(row.name)
+        lines = [f"NOT JUDGED: {', '.join(names)}: {why}" for why, names in by_reason.items()]
+        return [*lines, NOT_SAID] if lines else []
 
     @property
     def disagreeing(self) -> list[Row]:
@@ -175,30 +190,8 @@ def row_of(entry: Entry, base: Entry, name: str) -> Row:
     return Row(
         entry,
         name,
-        scaling=entry.metrics.tokens_per_s_per_rank / base.metrics.tokens_per_s_per_rank,
+        scaling=scaling(entry.metrics, base.metrics),
         gap=gap,
         agrees=bool(learnt) or (gap is not None and len(known) == len(tolerances) and gap <= max(known)),
         learnt=learnt,
     )
-
-
-def variant_of(args: RunArgs, observed: ObservedStrategy) -> str:
-    """What a training was beside its strategy: `ZeRO-2, accumulation 2`. Observed, where not only the arguments say it.
-
-    ZeRO-3 gathers the parameters again for the backward pass, ZeRO-2 keeps them gathered from forward to backward
-    (Rajbhandari et al., ZeRO, SC 2020; PyTorch: reshard_after_forward).
-    """
-    words = {
-        "ZeRO-3": observed.reshard_after_forward is True,
-        "ZeRO-2": observed.reshard_after_forward is False,
-        f"accumulation {args.gradient_accumulation}": args.gradient_accumulation > 1,
-        f"shard groups of {args.hsdp_group}": args.hsdp_group != args.ranks_per_node,
-        "gradients reduced in every micro-step": observed.sync_each_batch is True,
-        f"gradients reduced in {observed.reduce_dtype}": observed.reduce_dtype != "float32",
-        "recomputation": bool(observed.recomputed_layers),
-        "offload": observed.cpu_offload,
-        f"attention {args.attention}": args.attention != "sdpa",
-        "compiled": args.compile,
-        f"recipe {args.recipe}": args.recipe != "plain" and not args.compile,
-    }
-    return ", ".join(word for word, holds in words.items() if holds) or "plain"

@@ -15,9 +15,9 @@ from typing import Literal
 from bringup.compare import noise
 from bringup.compare.entries import Entry
 from bringup.compare.measures import TOKENS_PER_S
-from bringup.compare.sidebyside import number, row_of, variant_of
+from bringup.compare.sidebyside import number, row_of
 from bringup.plan.sweep import Settings, as_requested, label
-from bringup.records import Outcome, SweepRow, worst
+from bringup.records import Outcome, SweepRow, variant_of, worst
 
 SECONDS_PER_HOUR = 3600
 

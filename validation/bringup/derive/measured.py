@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Container
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,8 +12,19 @@ from bringup.errors import RecordError
 from bringup.evidence.parsed import Parsed
 from bringup.plan.phases import PHASES
 from bringup.plan.subjects import JOB, rank_subjects
-from bringup.records import MemoryCheck, ObservedStrategy, Run, RunArgs, TrainMetrics, read_record
-from bringup.results import METRICS, REFERENCE_ARGS, REFERENCE_METRICS, RUN_ARGS, TrainingRecords
+from bringup.records import (
+    REFERENCE_ARGS,
+    REFERENCE_METRICS,
+    MemoryCheck,
+    ObservedStrategy,
+    Run,
+    RunArgs,
+    TrainMetrics,
+    differing_fields,
+    read_record,
+    scaling,
+)
+from bringup.results import METRICS, RUN_ARGS, TrainingRecords
 
 _GIB = 2**30
 FEWEST_STEPS_OF_A_TAIL = 20
@@ -31,14 +41,6 @@ class Reference:
     metrics: TrainMetrics
 
 
-def differing_fields(first: RunArgs, second: RunArgs, allowed: Container[str] = RunArgs.STRATEGY) -> list[str]:
-    """Fields in which two runs differ and may not: `learning_rate 0.001 vs 0.01`. Empty: comparable."""
-    left, right = first.model_dump(), second.model_dump()
-    return [
-        f"{name} {left[name]} vs {right[name]}" for name in left if name not in allowed and left[name] != right[name]
-    ]
-
-
 def of_folder(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
     """Nothing but problems where the training did not finish."""
     parsed = Parsed(problems=[str(error).replace(f"{folder}/", "") for error in records.errors])
@@ -52,7 +54,8 @@ def _reference(parsed: Parsed, folder: Path, records: TrainingRecords) -> Refere
     """The one-GPU run's records, copied when this run was opened; or the reason why there are none."""
     if (metrics := records.reference_metrics) is None:
         return (
-            "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch, then this again"
+            "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch (without Slurm: "
+            "bringup train single), then this again"
         )
     try:
         args = read_record(folder / REFERENCE_ARGS, RunArgs)
@@ -367,7 +370,7 @@ def _scaling(parsed: Parsed, args: RunArgs, metrics: TrainMetrics, reference: Re
         )
     share = None
     if why is None:
-        of_one_gpu = metrics.tokens_per_s_per_rank / reference.metrics.tokens_per_s_per_rank
+        of_one_gpu = scaling(metrics, reference.metrics)
         share = of_one_gpu * ideal_s * metrics.world_size / one_gpu_s
         why = None if shards == metrics.world_size else f"{of_one_gpu:.3g} before the optimizer's update is counted"
     parsed.saw("train.scaling", JOB, share, "share", f"{METRICS}:tokens_per_s_per_rank, {REFERENCE_METRICS}", why)

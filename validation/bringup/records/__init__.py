@@ -4,7 +4,8 @@ Strict on read: an unknown field, a missing field, NaN, a wrong type or version 
 field. Written once: a part file, then a link that fails when the name is taken. Only derived files may be replaced.
 Observers (training) and the judge share this package and nothing else. Units are in the names; GB is 10^9, GiB is 2^30.
 
-base: what a record is, reading, writing · run: a run, its verdicts, playbook, sweep, drills · training · daily
+base: what a record is, reading, writing · run: a run, its verdicts, playbook, sweep, drills · training · summary: the
+head of its metrics · daily
 """
 
 from bringup.records.base import (
@@ -52,6 +53,16 @@ from bringup.records.run import (
     SweepRun,
     Verdict,
     Verdicts,
+)
+from bringup.records.summary import (
+    REFERENCE_ARGS,
+    REFERENCE_METRICS,
+    Summary,
+    differing_fields,
+    scaling,
+    scaling_against,
+    summary_of,
+    variant_of,
 )
 from bringup.records.training import (
     Advice,

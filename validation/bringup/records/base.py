@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -68,6 +69,8 @@ class Record(BaseModel):
 class Versioned(Record):
     """A record that is a file of its own."""
 
+    BY_EYE: ClassVar[bool] = False  # people read the file: its lists of numbers and words are not one to a line
+
     schema_version: Literal[1] = SCHEMA_VERSION
 
 
@@ -117,7 +120,35 @@ def read_record(path: Path, kind: type[R]) -> R:
 
 def write_record(path: Path, record: Record, *, replace: bool = False) -> None:
     """Write atomically. Without `replace` an existing file is a RecordError: evidence is never overwritten."""
-    files.write(path, TypeAdapter(type(record)).dump_json(record, indent=1) + b"\n", replace=replace)
+    text = TypeAdapter(type(record)).dump_json(record, indent=1)
+    if isinstance(record, Versioned) and record.BY_EYE:
+        text = lists_on_lines(text.decode()).encode()
+    files.write(path, text + b"\n", replace=replace)
+
+
+_LIST = re.compile(r"(?m)^( *)(.*?)\[\n([^\[\]{}]*?)\n *\]")
+_WIDTH = 120  # characters of a line
+
+
+def lists_on_lines(text: str) -> str:
+    """The same JSON, written with an indent of 1. The entries of a list that holds no other list and no object stand
+    beside each other, and a list takes a line if it fits."""
+
+    def filled(match: re.Match[str]) -> str:
+        indent, head, inside = match.groups()
+        entries = [line.strip() for line in inside.split("\n")]
+        whole = f"{indent}{head}[{' '.join(entries)}]"
+        if len(whole) < _WIDTH:
+            return whole
+        lines = [f"{indent} {entries[0]}"]
+        for entry in entries[1:]:
+            if len(lines[-1]) + len(entry) < _WIDTH:
+                lines[-1] += f" {entry}"
+            else:
+                lines.append(f"{indent} {entry}")
+        return "\n".join([f"{indent}{head}[", *lines, f"{indent}]"])
+
+    return _LIST.sub(filled, text)
 
 
 def write_text(path: Path, text: str, *, replace: bool = False) -> None:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from bringup.records.base import NonNegative, Record, Versioned
+from bringup.records.summary import Summary
 
 # --- the shape of a model: what decides its memory, its traffic and its FLOPs
 
@@ -161,6 +162,8 @@ class RunArgs(Versioned):
 
     Fields in STRATEGY may differ between two runs that are compared; all the others may not.
     """
+
+    BY_EYE: ClassVar[bool] = True
 
     STRATEGY: ClassVar[frozenset[str]] = frozenset(
         {
@@ -439,12 +442,15 @@ class Communication(Record):
 
 
 class TrainMetrics(Versioned):
-    """`metrics.json`. The first ten names are the ones people already compare; the rest makes them meaningful.
+    """`metrics.json`. The summary first, then the ten names that older results have; the rest makes them meaningful.
 
     tokens_per_s is over ALL ranks in the steady window; tokens_per_s_per_rank is that divided by world_size.
     approx_tokens_per_s_per_rank divides by wall time, start-up included: kept for old comparisons, no throughput.
     """
 
+    BY_EYE: ClassVar[bool] = True
+
+    summary: Summary | None = None  # each number of it is one of the fields below; null: written before there was one
     wall_time_s: float = Field(gt=0)
     approx_tokens_per_rank: int = Field(ge=0)
     approx_tokens_per_s_per_rank: NonNegative

@@ -13,13 +13,24 @@ import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
-from bringup.derive.measured import differing_fields
 from bringup.errors import RecordError, RunError, SlurmError
 from bringup.plan import own, planned, subjects
 from bringup.plan import profile as profiles
 from bringup.plan import site as sites
 from bringup.plan.phases import Phase
-from bringup.records import Closed, Continued, Run, RunArgs, files, read_record, write_record, write_text
+from bringup.records import (
+    REFERENCE_ARGS,
+    REFERENCE_METRICS,
+    Closed,
+    Continued,
+    Run,
+    RunArgs,
+    differing_fields,
+    files,
+    read_record,
+    write_record,
+    write_text,
+)
 from bringup.results import (
     CLOSED,
     CONTINUED,
@@ -27,8 +38,6 @@ from bringup.results import (
     OWN_CHECKS,
     PRIVATE,
     PROFILE,
-    REFERENCE_ARGS,
-    REFERENCE_METRICS,
     REPOSITORY,
     RUN,
     RUN_ARGS,

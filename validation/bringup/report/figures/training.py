@@ -236,6 +236,21 @@ def _memory(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
     canvas.finish(axis, "Peak memory of the rank with most", "GiB", "")
 
 
+def _exposed(axis: Axes, entries: Sequence[Entry], names: Sequence[str]) -> None:
+    """Where the time of a step goes: computation, with what it hides, and communication that nothing overlapped."""
+    for index, entry in enumerate(entries):
+        step_ms, y = 1e3 * entry.metrics.step_time_s.p50, len(entries) - 1 - index
+        share = entry.metrics.communication_share
+        alone_ms = (share or 0.0) * step_ms
+        axis.barh(y, step_ms - alone_ms, height=0.55, color=_colour(entry), alpha=0.75)
+        axis.barh(y, alone_ms, left=step_ms - alone_ms, height=0.55, color=_colour(entry), alpha=0.35, hatch="//")
+        known = "" if share is None else f"{100 * share:.0f} % alone"
+        _number(axis, step_ms, y, known or ("one rank" if entry.metrics.world_size == 1 else "not measured"), "small")
+    axis.barh(0, 0, color="black", alpha=0.35, hatch="//", label="communication that nothing overlapped")
+    _rows(axis, [f"{_short(name)} ({entry.metrics.world_size})" for name, entry in zip(names, entries, strict=True)])
+    canvas.finish(axis, "Where a step goes (p50)", "milliseconds", "", legend="lower right")
+
+
 def _number(axis: Axes, x: float, y: float, text: str, size: str = "x-small") -> None:
     """At the end of a bar."""
     axis.annotate(text, (x, y), xytext=(4, 0), textcoords="offset points", va="center", fontsize=size)
@@ -278,6 +293,7 @@ PANELS: dict[str, Callable[[Axes, Sequence[Entry], Sequence[str]], None]] = {
     "step-time": _steps,
     "throughput": _speed,
     "scaling": _efficiency,
+    "exposed-communication": _exposed,
     "memory": _memory,
     "memory-predicted": _predicted,
 }

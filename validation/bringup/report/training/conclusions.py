@@ -5,67 +5,118 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bringup.compare import entries, sidebyside
+from bringup.compare import entries, recommend, sidebyside
 from bringup.compare.entries import Entry
+from bringup.compare.sidebyside import SideBySide
 from bringup.errors import NotComparable, RecordError
-from bringup.plan.catalogue import GATES
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome, Verdict
+from bringup.records import Outcome, TrainMetrics, Verdict
 from bringup.report import text
 from bringup.report.training.trained import Trained
 
 SHARDED = ("fsdp", "hsdp")
+MOST_NAMED = 5  # gates among the takeaways
 
 
 def takeaways(runs: Sequence[Trained]) -> list[str]:
-    """A sentence per gate: what was seen on all runs that planned it, and what was not."""
+    """What did not pass, the worst first; then what was seen, in five sentences at most."""
+    return [*_not_passed(runs), *_seen(runs)]
+
+
+def _not_passed(runs: Sequence[Trained]) -> list[str]:
+    """A sentence for a gate, with the trainings in which it did not pass."""
     by_gate: dict[str, list[tuple[str, Verdict]]] = {}
     for run in runs:
         for verdict in run.judged.verdicts.verdicts:
-            if verdict.gate.startswith("train."):
+            if verdict.gate.startswith("train.") and verdict.outcome is not Outcome.PASS:
                 by_gate.setdefault(verdict.gate, []).append((run.judged.run.phase, verdict))
-    all_phases = list(dict.fromkeys(run.judged.run.phase for run in runs))
-    passed, others = [], []
-    for gate, of_gate in by_gate.items():
-        bad = [(phase, verdict) for phase, verdict in of_gate if verdict.outcome is not Outcome.PASS]
-        of_these = list(dict.fromkeys(phase for phase, _ in (bad or of_gate)))
-        phases = f"all {len(of_these)}" if len(of_these) > 1 and of_these == all_phases else ", ".join(of_these)
-        if not bad:
-            passed.append(f"PASS: {GATES[gate].proves if gate in GATES else gate} ({phases})")
-        else:
-            worst = max((verdict for _, verdict in bad), key=lambda verdict: verdict.outcome.rank)
-            others.append(f"{text.MARK[worst.outcome]}: {gate} [{worst.subject}] {text.sentence(worst)} ({phases})")
-    excluded = {
-        entry.gate: entry.reason
-        for run in runs
-        for entry in run.judged.verdicts.not_applicable
-        if entry.gate.startswith("train.")
+    worst = {
+        gate: max((verdict for _, verdict in bad), key=lambda each: each.outcome.rank) for gate, bad in by_gate.items()
     }
-    return others + passed + [f"NOT ASKED: {gate}: {reason}" for gate, reason in excluded.items()]
+    ordered = sorted(worst, key=lambda gate: -worst[gate].outcome.rank)
+    sentences = []
+    for gate in ordered[:MOST_NAMED]:
+        verdict, phases = worst[gate], ", ".join(dict.fromkeys(phase for phase, _ in by_gate[gate]))
+        mark = text.MARK[verdict.outcome]
+        sentences.append(f"{mark}: {gate} [{verdict.subject}] {text.sentence(verdict)} ({phases})")
+    left = len(ordered) - len(sentences)
+    return [*sentences, *([f"{left} more gate(s) did not pass; the tables of verdicts have them."] if left else [])]
+
+
+def _seen(runs: Sequence[Trained]) -> list[str]:
+    verdicts = [each for run in runs for each in run.judged.verdicts.verdicts if each.gate.startswith("train.")]
+    passed = sum(verdict.outcome is Outcome.PASS for verdict in verdicts)
+    not_asked = len({entry.gate for run in runs for entry in run.judged.verdicts.not_applicable})
+    excluded = f"; {not_asked} gate(s) were not asked" if not_asked else ""
+    sentences = [f"{passed} of {len(verdicts)} verdicts passed{excluded}."]
+    beside = _beside(runs)
+    rows = [] if isinstance(beside, str) else beside.rows
+    gaps = [row.gap for row in rows if row.gap is not None]
+    if len(gaps) > 1:
+        agree = "All learn the same" if all(row.agrees for row in rows) else "They do NOT learn the same"
+        sentences.append(f"{agree}: the losses differ by {max(gaps):.1e} nats at most in a step.")
+    elif losses := runs[0].metrics.loss:
+        sentences.append(f"The loss went from {losses[0]:.4f} to {losses[-1]:.4f} nats in {len(losses)} steps.")
+    fastest = max(runs, key=lambda run: run.metrics.tokens_per_s)
+    metrics = fastest.metrics
+    mfu = f"MFU not known: {metrics.mfu_reason}" if metrics.mfu is None else f"MFU {100 * metrics.mfu:.1f} %"
+    share = metrics.communication_share
+    exposed = "" if share is None else f"; {100 * share:.1f} % of a step was communication that nothing overlapped"
+    sentences.append(
+        f"{'Fastest: ' if len(runs) > 1 else ''}{_named(metrics)}: {metrics.tokens_per_s:,.0f} tokens/s, "
+        f"{metrics.tokens_per_s_per_rank:,.0f} of a rank, {mfu}{exposed}."
+    )
+    least = min(runs, key=lambda run: run.metrics.memory_check.states_measured_bytes)
+    sentences.append(f"{'Least memory: ' if len(runs) > 1 else ''}{_named(least.metrics)}: {_held(least.metrics)}.")
+    if isinstance(beside, SideBySide):
+        sentences.append(" ".join(recommend.recommend(beside).choice))
+    return sentences
+
+
+def _named(metrics: TrainMetrics) -> str:
+    ranks = metrics.world_size
+    return "one rank" if ranks == 1 else f"{metrics.observed.kind.upper()} on {ranks} ranks"
+
+
+def _held(metrics: TrainMetrics) -> str:
+    seen = metrics.observed
+    share = 100 * seen.parameters_local_max / seen.parameters
+    states = metrics.memory_check.states_measured_bytes / 2**20
+    return f"its fullest rank held {share:.3g} % of the parameters, and {states:,.1f} MiB of states"
+
+
+def _beside(runs: Sequence[Trained]) -> SideBySide | str:
+    """The trainings beside each other, by the rules of `bringup compare`; or why they cannot be compared."""
+    known = [entry for run in runs if (entry := _entry(run)) is not None]
+    if len({entry.metrics.observed.kind for entry in known}) < 2:
+        return "this needs trainings with two strategies whose evidence holds, in one report."
+    try:
+        entries.refuse_repeated(known)
+        return sidebyside.compare(known)
+    except NotComparable as error:
+        return str(error)
 
 
 def strategies(runs: Sequence[Trained]) -> list[str]:
-    """Speed and memory of the strategies at the same number of ranks, from `bringup compare`'s rules of what may be
-    compared."""
-    known = [entry for run in runs if (entry := _entry(run)) is not None]
-    if len({entry.metrics.observed.kind for entry in known}) < 2:
-        return ["Not compared: this needs trainings with two strategies whose evidence holds, in one report."]
-    try:
-        entries.refuse_repeated(known)
-        beside = sidebyside.compare(known)
-    except NotComparable as error:
-        return [f"Not compared: {error}"]
+    """Speed and memory of the strategies at the same number of ranks, and why; which to take."""
+    beside = _beside(runs)
+    if isinstance(beside, str):
+        return [f"Not compared: {beside}"]
     sentences = []
     for ranks in dict.fromkeys(row.entry.metrics.world_size for row in beside.rows):
-        alike = {
-            row.entry.metrics.observed.kind: row.entry for row in beside.rows if row.entry.metrics.world_size == ranks
-        }
+        alike = {row.entry.metrics.observed.kind: row for row in beside.rows if row.entry.metrics.world_size == ranks}
         base = alike.get("ddp")
-        if base is not None:
-            sentences += [_against(base, alike[kind], kind, ranks) for kind in SHARDED if kind in alike]
+        for kind in SHARDED if base is not None else ():
+            if base is not None and kind in alike:
+                metrics = alike[kind].entry.metrics
+                where = f"{ranks} ranks on {len(set(metrics.observed.hosts))} node(s)"
+                reason = recommend.why(recommend.Numbers(base), recommend.Numbers(alike[kind]))
+                sentences.append(f"{where}: {reason[:-1]}; {_held(metrics)}.")
+    advice = recommend.recommend(beside)
     agreeing = "all losses agree" if not beside.disagreeing else f"{len(beside.disagreeing)} run(s) DISAGREE"
     return [
         *(sentences or ["No DDP run has the same number of ranks as a sharded one."]),
+        " ".join([*advice.choice, *advice.next]),
         f"{agreeing}: {beside.note}.",
     ]
 
@@ -75,23 +126,6 @@ def _entry(run: Trained) -> Entry | None:
         return entries.entry(run.judged)
     except (NotComparable, RecordError):
         return None
-
-
-def _against(base: Entry, other: Entry, kind: str, ranks: int) -> str:
-    hosts = len(set(other.metrics.observed.hosts))
-    speed = 100 * other.metrics.tokens_per_s / base.metrics.tokens_per_s
-    seen, of_base = other.metrics.observed, base.metrics.observed
-    held = 100 * seen.parameters_local_max / seen.parameters
-    sentence = (
-        f"{ranks} ranks on {hosts} node(s): {kind.upper()} made {speed:.0f} % of DDP's tokens per second "
-        f"({other.metrics.tokens_per_s:,.0f} of {base.metrics.tokens_per_s:,.0f}); its fullest rank held {held:.3g} % "
-        f"of the parameters (DDP {100 * of_base.parameters_local_max / of_base.parameters:.3g} %)"
-    )
-    ours, theirs = other.metrics.memory_check, base.metrics.memory_check
-    if theirs.states_measured_bytes:
-        share = 100 * ours.states_measured_bytes / theirs.states_measured_bytes
-        sentence += f", and parameters, gradients and optimizer took {share:.0f} % of DDP's memory"
-    return f"{sentence}."
 
 
 def assessment(runs: Sequence[Trained]) -> list[str]:

@@ -1,0 +1,153 @@
+"""What compare recommends: from runs on equally many ranks, with the reason; and nothing from a CPU."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from bringup.compare import recommend, sidebyside
+from bringup.compare.entries import Entry
+from bringup.compare.recommend import RULES
+from bringup.records import Outcome
+from factory import an_entry
+from trained_runs import RECORDS
+
+GIB = 2**30
+STEMS = ("run_1gpu", "run_ddp_2node", "run_fsdp_2node", "run_hsdp_2node")
+
+
+def on_gpus(stem: str, outcome: Outcome | None = Outcome.PASS, **changed: Any) -> Entry:
+    """The run of the fixture, as if GPUs of 80 GiB had computed it. changed: its metrics, or what was observed."""
+    entry = an_entry(RECORDS / stem)
+    metrics, ranks = entry.metrics, entry.metrics.world_size
+    memory = {"device_allocated_gib": 30.0, "device_reserved_gib": 60.0, "device_total_gib": 80.0}
+    memory |= {name: changed.pop(name) for name in list(changed) if name in memory}
+    observed = {name: changed.pop(name) for name in list(changed) if name in type(metrics.observed).model_fields}
+    return replace(
+        entry,
+        outcome=outcome,
+        metrics=metrics.model_copy(
+            update={
+                "straggler": None,
+                "memory": metrics.memory.model_copy(update=memory),
+                "observed": metrics.observed.model_copy(
+                    update={"devices": [f"GPU-{rank}" for rank in range(ranks)], **observed}
+                ),
+                **changed,
+            }
+        ),
+    )
+
+
+def advice(*entries: Entry) -> recommend.Recommended:
+    return recommend.recommend(sidebyside.compare(entries))
+
+
+def test_on_a_cpu_nothing_is_recommended_and_what_it_showed_is_said_as_that():
+    answer = advice(*(an_entry(RECORDS / stem) for stem in STEMS))
+    assert answer.choice == [
+        "Which strategy on 4 ranks of 2 node(s): cannot tell: no GPU was at work. What follows is what the CPU "
+        "showed, and says nothing about GPUs or NCCL."
+    ]
+    assert answer.why[0].startswith("HSDP made 63 % of the tokens/s of DDP: 23.2 % of its step was communication")
+    assert answer.why[-1] == "A rank of DDP makes 38 % of the tokens/s of one alone."
+    assert answer.next == ["Next: the same runs on the GPUs of this cluster."]
+
+
+def test_a_stand_in_for_gpus_recommends_nothing_either():
+    runs = [on_gpus(stem, devices=[f"GPU-00000000-0000-{rank}" for rank in range(4)]) for stem in STEMS[1:]]
+    assert "cannot tell: no GPU was at work" in advice(*runs).choice[0]
+
+
+def test_the_fastest_is_recommended_with_the_exposed_communication_of_the_others():
+    answer = advice(*(on_gpus(stem) for stem in STEMS))
+    assert answer.choice == ["Which strategy on 4 ranks of 2 node(s): DDP."]
+    fsdp = next(sentence for sentence in answer.why if sentence.startswith("FSDP"))
+    # 0.3725 x 360.6 ms - 0.1395 x 183.1 ms, of 360.6 - 183.1
+    assert "37.3 % of its step was communication that nothing overlapped, of DDP 14.0 %" in fsdp
+    assert "which is about 109 of the 177 ms that its step is longer" in fsdp
+    assert "take 25 % of the memory of DDP" in fsdp
+    assert answer.next[0].startswith("To try next: a larger --global-batch in micro-steps")
+
+
+def test_a_faster_run_that_fills_the_device_is_not_recommended():
+    answer = advice(on_gpus("run_ddp_2node", device_reserved_gib=79.0), on_gpus("run_hsdp_2node"))
+    assert answer.choice == [
+        "Which strategy on 4 ranks of 2 node(s): HSDP.",
+        "DDP is faster, and leaves less than 5 % of the device.",
+    ]
+    assert "How it scales is not known" in answer.why[-1]
+
+
+def test_runs_that_one_run_each_cannot_tell_apart_are_named():
+    ddp = on_gpus("run_ddp_2node")
+    as_fast = on_gpus("run_hsdp_2node", tokens_per_s=0.97 * ddp.metrics.tokens_per_s)
+    assert "Within 5 % of it: HSDP. Repeat them." in advice(ddp, as_fast).choice
+
+
+def test_of_repetitions_the_middle_one_counts():
+    speeds = (1.0, 100_000.0, 30_000.0)
+    runs = [on_gpus("run_fsdp_2node", tokens_per_s=speed, loss=[6.0] * 12) for speed in speeds]
+    ddp = on_gpus("run_ddp_2node", loss=[6.0] * 12)
+    assert advice(ddp, *runs).why[0].startswith("FSDP made 69 % of the tokens/s of DDP")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "says"), [(None, "FSDP was not judged"), (Outcome.FAIL, "FSDP failed"), (Outcome.INCOMPLETE, "DDP.")]
+)
+def test_a_run_that_failed_or_was_not_judged_recommends_nothing(outcome, says):
+    answer = advice(on_gpus("run_ddp_2node"), on_gpus("run_fsdp_2node", outcome))
+    assert says in answer.choice[0]
+    assert ("cannot tell" in answer.choice[0]) == (outcome is not Outcome.INCOMPLETE)
+
+
+def test_why_is_not_known_where_communication_was_not_measured():
+    unmeasured = {"communication": None, "communication_share": None, "communication_reason": "no step was profiled"}
+    answer = advice(on_gpus("run_ddp_2node"), on_gpus("run_fsdp_2node", **unmeasured))
+    assert "why is not known: communication of FSDP: no step was profiled" in answer.why[0]
+
+
+def test_two_variants_of_a_strategy_stand_against_each_other():
+    zero3 = on_gpus("run_fsdp_2node")
+    zero2 = on_gpus("run_fsdp_2node", reshard_after_forward=False, tokens_per_s=30_000.0)
+    answer = advice(zero3, zero2)
+    assert answer.choice[0] == "Which strategy on 4 ranks of 2 node(s): FSDP (ZeRO-2)."
+    assert answer.why[0].startswith("FSDP (ZeRO-3) made 75 % of the tokens/s of FSDP (ZeRO-2)")
+
+
+def test_one_strategy_alone_and_losses_that_disagree_tell_nothing():
+    assert "cannot tell" in advice(on_gpus("run_1gpu"), on_gpus("run_ddp_2node")).choice[0]
+    wrong = on_gpus("run_fsdp_2node", loss=[9.0] * 12)
+    assert "with losses that agree" in advice(on_gpus("run_ddp_2node"), wrong).choice[0]
+
+
+SITUATIONS: dict[str, dict[str, Any]] = {
+    "the rank that": {"straggler": an_entry(RECORDS / "run_hsdp_2node").metrics.straggler},
+    "--activation-checkpointing, or": {"device_reserved_gib": 79.0},
+    "HSDP": {"communication_share": 0.4},
+    "--no-reshard": {"communication_share": 0.4, "device_reserved_gib": 40.0},
+    "more rows": {"communication_share": 0.4, "device_reserved_gib": 40.0},
+    "a larger": {"kind": "ddp", "communication_share": 0.4},
+    "without --activation": {"recomputed_layers": 4, "device_reserved_gib": 40.0},
+    "--recipe fast": {"mfu": 0.3, "communication_share": 0.05},
+}
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.do)
+def test_each_rule_applies_where_its_reason_holds_and_not_to_a_run_without_faults(rule):
+    situation = next(changed for start, changed in SITUATIONS.items() if rule.do.startswith(start))
+
+    def applies(**changed: Any) -> bool:
+        run = on_gpus("run_fsdp_2node", **changed)
+        return rule.applies(recommend.Numbers(sidebyside.row_of(run, run, "")))
+
+    assert applies(**situation)
+    assert not applies(communication_share=0.05, mfu=0.5)
+
+
+def test_a_strategy_that_was_compared_is_not_proposed():
+    fast = {"tokens_per_s": 90_000.0}
+    assert "HSDP, because" in advice(on_gpus("run_fsdp_2node", **fast), on_gpus("run_ddp_2node")).next[0]
+    both = advice(on_gpus("run_fsdp_2node", **fast), on_gpus("run_hsdp_2node"))
+    assert "HSDP, because" not in both.next[0]

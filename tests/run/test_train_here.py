@@ -1,0 +1,138 @@
+"""bringup train: what cannot work is one line before a folder is made, and the commands are those of the jobs."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from bringup.cli import main
+from bringup.errors import UsageError
+from bringup.judge import judge_folder
+from bringup.plan import profile as profiles
+from bringup.plan.phases import PHASES
+from bringup.records import Outcome
+from bringup.results import REPOSITORY
+from bringup.run import train_here
+from bringup.run.train_here import PROGRAMS, choose_ranks, launchers
+
+
+@pytest.mark.parametrize("strategy", PROGRAMS)
+def test_it_starts_the_program_and_is_judged_as_the_phase_of_the_job_of_this_strategy(strategy):
+    program = PROGRAMS[strategy]
+    phase = PHASES[program.phase]
+    assert phase.strategy == strategy
+    job = (REPOSITORY / phase.script).read_text()
+    assert f"program=training/src/{program.source}\n" in job
+    options = re.search(r"^strategy=\((.*)\)", job, re.MULTILINE)
+    assert options is not None
+    assert options[1].split() == list(program.options)
+    assert phase.lacks(program.nodes, program.least // program.nodes) is None
+
+
+@pytest.mark.parametrize(
+    ("strategy", "wanted", "gpus", "says"),
+    [
+        ("ddp", None, 0, "say how many ranks train on the CPU: --ranks 2"),
+        ("ddp", 1, 0, "train ddp needs 2 or more; 1 requested"),
+        ("fsdp", 4, 2, "torch sees 2 GPU(s) here, and each rank needs one"),
+        ("fsdp", None, 1, "train fsdp needs 2 or more; 1 requested"),
+        ("hsdp", 2, 0, "needs an even number of ranks, 4 or more: two groups"),
+        ("hsdp", 5, 0, "needs an even number of ranks, 4 or more: two groups"),
+        ("single", 2, 8, "train single is one rank, 2 requested"),
+    ],
+)
+def test_ranks_that_cannot_train_so_are_refused(strategy, wanted, gpus, says):
+    with pytest.raises(UsageError) as refused:
+        choose_ranks(strategy, wanted, gpus)
+    assert says in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_ranks_are_the_gpus_unless_they_are_named():
+    assert choose_ranks("ddp", None, 8) == 8
+    assert choose_ranks("fsdp", 2, 8) == 2
+    assert choose_ranks("single", None, 8) == choose_ranks("single", None, 0) == 1
+    assert choose_ranks("hsdp", 4, 0) == 4
+
+
+def test_a_launcher_per_node_and_none_for_one_rank(tmp_path):
+    assert launchers("single", 1, tmp_path, ["x.py"], 1) == [[sys.executable, "x.py"]]
+    (ddp,) = launchers("ddp", 4, tmp_path, ["x.py", "--steps", "3"], 1)
+    assert ddp[-3:] == ["x.py", "--steps", "3"]
+    assert "--standalone" in ddp
+    assert ddp[ddp.index("--nproc-per-node") + 1] == "4"
+    both = launchers("hsdp", 4, tmp_path, ["x.py"], 29400)
+    assert [command[command.index("--node-rank") + 1] for command in both] == ["0", "1"]
+    assert all(command[command.index("--nproc-per-node") + 1] == "2" for command in both)
+
+
+def test_each_launcher_sees_its_part_of_the_gpus_in_sight(monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
+    assert train_here._gpus_of(1, 4, PROGRAMS["hsdp"]) == {"CUDA_VISIBLE_DEVICES": "6,7"}
+    assert train_here._gpus_of(0, 2, PROGRAMS["ddp"]) == {"CUDA_VISIBLE_DEVICES": "4,5"}
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
+    assert train_here._gpus_of(0, 1, PROGRAMS["single"]) == {"CUDA_VISIBLE_DEVICES": "0"}
+
+
+def refused(capsys, *arguments: str) -> str:
+    before = sorted((REPOSITORY / "training/results").glob("run_*"))
+    assert main(["train", *arguments]) == 2
+    assert sorted((REPOSITORY / "training/results").glob("run_*")) == before
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1, err
+    return err
+
+
+def test_an_option_that_the_program_refuses_is_its_own_line_and_no_folder(capsys, monkeypatch):
+    monkeypatch.setattr(train_here, "gpus", lambda: 0)
+    assert "unrecognized arguments: --nope" in refused(capsys, "ddp", "--ranks", "2", "--nope")
+    assert "the nearest that is: 6" in refused(capsys, "ddp", "--ranks", "3", "--global-batch", "7")
+
+
+def test_without_torch_it_is_one_line(capsys, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
+    assert "torch is not installed" in refused(capsys, "single")
+
+
+def test_a_torch_that_cannot_be_imported_is_one_line(capsys, monkeypatch, tmp_path: Path):
+    (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13: cannot open')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert "torch cannot be used in" in refused(capsys, "single")
+
+
+def test_other_verbs_take_no_unknown_options(capsys):
+    with pytest.raises(SystemExit) as stop:
+        main(["judge", "x", "--steps", "3"])
+    assert stop.value.code == 2
+    assert "unrecognized arguments: --steps 3" in capsys.readouterr().err
+
+
+def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path, capfd):
+    """Real processes, on the CPU."""
+    folders = []
+    for strategy, ranks in (("single", 1), ("ddp", 2), ("fsdp", 2)):
+        request = train_here.Request(strategy, ranks, profiles.load("cpu"), "cpu", ["--steps", "6"], results=tmp_path)
+        folder, code = train_here.train(request)
+        assert code == 0, (folder / "raw/launch.log").read_text()[-2000:]
+        judged = judge_folder(folder)
+        assert [(bad.gate, bad.cause) for bad in judged.verdicts.verdicts if bad.outcome is not Outcome.PASS] == []
+        assert {"train.strategy", "train.device", "train.loss.fell"} <= {each.gate for each in judged.verdicts.verdicts}
+        assert judged.training is not None
+        head = judged.training.metrics.summary
+        assert head is not None
+        assert (head.strategy, head.ranks, head.nodes) == (strategy, ranks, 1)
+        assert (head.scaling is None) == (strategy == "single")
+        log = (folder / "raw/launch.log").read_text().splitlines()
+        assert log
+        assert all(line.startswith("0: ") for line in log)
+        folders.append(str(folder))
+    capfd.readouterr()
+    assert main(["compare", *folders]) == 0
+    table = capfd.readouterr().out
+    assert table.count("PASS") == 3
+    assert "Which strategy on 2 ranks of 1 node(s): cannot tell: no GPU was at work" in table

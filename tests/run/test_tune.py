@@ -1,0 +1,65 @@
+"""bringup tune: what does not fit is left out with its bytes, the rest is trained alike and put side by side."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+from bringup.cli import main
+from bringup.errors import UsageError
+from bringup.run import train_here
+from trained_runs import run_of
+
+STEMS = {"single": "run_1gpu", "ddp": "run_ddp_1node", "fsdp": "run_fsdp_1node"}
+
+
+@pytest.fixture
+def trained(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[train_here.Request]:
+    """Requests, instead of trainings; each gets a finished run of its strategy."""
+    requests: list[train_here.Request] = []
+
+    def train(request: train_here.Request) -> tuple[Path, int]:
+        requests.append(request)
+        if "--no-reshard-after-forward" in request.options:
+            raise UsageError("no room for ZeRO-2")
+        place = tmp_path / str(len(requests))
+        shutil.rmtree(place, ignore_errors=True)
+        return run_of(STEMS[request.strategy], place), 0
+
+    monkeypatch.setattr(train_here, "gpus", lambda: 0)
+    monkeypatch.setattr(train_here, "train", train)
+    return requests
+
+
+def test_what_fits_is_trained_alike_and_compared(trained, capsys):
+    words = ["tune", "--model", "tiny", "--ranks", "2", "--rows", "4", "--sequence-length", "128", "--float32"]
+    assert main([*words, "--profile", "local-cpu", "--steps", "12"]) == 0
+    out = capsys.readouterr().out
+    assert [request.strategy for request in trained] == ["single", "ddp", "fsdp", "fsdp"]
+    assert [request.ranks for request in trained] == [1, 2, 2, 2]
+    shared = (
+        "--model tiny --sequence-length 128 --global-batch 8 --rows-at-once 4 --no-activation-checkpointing --no-bf16"
+    )
+    for request in trained:
+        assert request.options[: len(shared.split())] == shared.split()
+        assert request.options[-2:] == ["--steps", "12"]
+    assert "left out: ZeRO-2: no room for ZeRO-2" in out
+    assert "run_fsdp_1node" in out
+    assert "Which strategy on 2 ranks of 1 node(s): cannot tell: no GPU was at work" in out
+
+
+def test_what_does_not_fit_is_not_started_and_its_bytes_are_shown(trained, capsys):
+    words = ["tune", "--model", "llama3-70b", "--ranks", "8", "--profile", "h100-8x400g"]
+    assert main(words) == 2
+    out = capsys.readouterr().out
+    assert trained == []
+    left_out = [line for line in out.splitlines() if line.startswith("left out: ")]
+    assert len(left_out) == 4
+    assert all("does not fit: " in line and "GiB at the peak" in line for line in left_out)
+
+
+def test_one_rank_has_nothing_to_choose_from(trained, capsys):
+    assert main(["tune", "--model", "tiny", "--ranks", "1"]) == 2
+    assert "needs 2 or more" in capsys.readouterr().err
+    assert trained == []

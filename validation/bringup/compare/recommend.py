@@ -1,0 +1,274 @@
+"""Which strategy of those that were compared, why, and what to try next: in sentences, from their numbers.
+
+Only runs on equally many ranks whose losses agree stand against each other. What a CPU or a stand-in showed is said as
+that, and recommends nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median_low
+
+from bringup.compare.measures import TOKENS_PER_S
+from bringup.compare.sidebyside import Row, SideBySide
+from bringup.plan import stand_ins
+from bringup.records import Outcome, variant_of
+
+EXPOSED = 0.10  # of a step; below it another option brings more than less communication. A choice of this project
+FULL = 0.95  # of the device's memory: the rest is what train.memory.headroom of the profile generic wants
+ROOM = 0.70  # below it a second row, or kept activations, may fit. A choice of this project
+SLOW_RANK = 1.10  # own work over the median: all wait for it. Less than train.straggler fails at, because it is advice
+LOW_MFU = 0.40  # published runs of plain bf16 trainings reach 0.4 to 0.6 (docs/reading-the-numbers.md)
+MOST_TRIED = 3  # of RULES in a paragraph
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """What the rules ask of a run. None: not known."""
+
+    row: Row
+    one_gpu: Row | None = None  # the run on one rank, where it was compared too
+    variant: str | None = None  # where two runs of its strategy stand against each other
+
+    @property
+    def kind(self) -> str:
+        return self.row.entry.metrics.observed.kind
+
+    @property
+    def name(self) -> str:
+        return self.kind.upper() if self.variant is None else f"{self.kind.upper()} ({self.variant})"
+
+    @property
+    def exposed(self) -> float | None:
+        return self.row.entry.metrics.communication_share
+
+    @property
+    def step_s(self) -> float:
+        return self.row.entry.metrics.step_time_s.p50
+
+    @property
+    def nodes(self) -> int:
+        return len(set(self.row.entry.metrics.observed.hosts))
+
+    @property
+    def memory(self) -> float | None:
+        """Share of the device that PyTorch reserved at the peak."""
+        memory = self.row.entry.metrics.memory
+        if memory.device_reserved_gib is None or not memory.device_total_gib:
+            return None
+        return memory.device_reserved_gib / memory.device_total_gib
+
+    @property
+    def slow_rank(self) -> float:
+        straggler = self.row.entry.metrics.straggler
+        return 1.0 if straggler is None else straggler.slowdown
+
+    @property
+    def of_one_gpu(self) -> float | None:
+        """Tokens/s of a rank over those of the run on one."""
+        if self.one_gpu is None:
+            return None
+        return self.row.scaling / self.one_gpu.scaling
+
+    @property
+    def is_exposed(self) -> bool:
+        return self.exposed is not None and self.exposed > EXPOSED
+
+    @property
+    def has_room(self) -> bool:
+        return self.memory is not None and self.memory < ROOM
+
+    @property
+    def shards(self) -> bool:
+        return self.kind in ("fsdp", "hsdp")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """Something to try with the strategy that is recommended."""
+
+    applies: Callable[[Numbers], bool]
+    do: str
+    why: str
+    strategy: str = ""  # which it would be: no advice where that was compared
+
+
+RULES = (
+    Rule(
+        lambda run: run.slow_rank > SLOW_RANK,
+        "the rank that metrics.json names under straggler",
+        "its own work takes longer than that of the others, and all wait for it",
+    ),
+    Rule(
+        lambda run: run.memory is not None and run.memory > FULL,
+        "--activation-checkpointing, or one row at once (--rows-at-once 1)",
+        "the device is full, and emptying the allocator's cache stops a step",
+    ),
+    Rule(
+        lambda run: run.kind == "fsdp" and run.nodes > 1 and run.is_exposed,
+        "HSDP",
+        "its gathers stay inside a node, and between nodes only shards of gradients move",
+        strategy="hsdp",
+    ),
+    Rule(
+        lambda run: (
+            run.shards
+            and run.is_exposed
+            and run.has_room
+            and run.row.entry.metrics.observed.reshard_after_forward is True
+        ),
+        "--no-reshard-after-forward (ZeRO-2)",
+        "it saves the second gather of each block, for memory that is free",
+    ),
+    Rule(
+        lambda run: run.shards and run.is_exposed and run.has_room,
+        "more rows at once (--rows-at-once)",
+        "a gather then serves more tokens",
+    ),
+    Rule(
+        lambda run: run.kind == "ddp" and run.is_exposed,
+        "a larger --global-batch in micro-steps (--gradient-accumulation)",
+        "gradients are reduced once in a step, for however many tokens; the losses are then others",
+    ),
+    Rule(
+        lambda run: bool(run.row.entry.metrics.observed.recomputed_layers) and run.has_room,
+        "without --activation-checkpointing",
+        "the forward pass is then not repeated, which is a quarter of the work",
+    ),
+    Rule(
+        lambda run: (
+            (run.row.entry.args.recipe != "fast" and run.row.entry.metrics.mfu is not None and not run.is_exposed)
+            and (run.row.entry.metrics.mfu or 0) < LOW_MFU
+        ),
+        "--recipe fast",
+        "communication is hidden, so what is left is the computation",
+    ),
+)
+"""In the order in which they are worth trying."""
+
+
+@dataclass(frozen=True)
+class Recommended:
+    """Sentences. choice says why nothing is recommended, where nothing is."""
+
+    choice: list[str]
+    why: list[str] = field(default_factory=list)  # the others against the fastest, and the fastest against one GPU
+    next: list[str] = field(default_factory=list)
+
+    @property
+    def paragraph(self) -> str:
+        return " ".join([*self.choice, *self.why, *self.next])
+
+
+def recommend(beside: SideBySide) -> Recommended:
+    candidates = _candidates(beside.rows)
+    if candidates is None:
+        needed = "It takes two strategies, or two variants of one, on equally many ranks, with losses that agree."
+        return Recommended([f"Which strategy: cannot tell. {needed}"])
+    fastest, others = candidates[0], candidates[1:]
+    where = f"Which strategy on {fastest.row.entry.metrics.world_size} ranks of {fastest.nodes} node(s)"
+    reasons = [*(why(fastest, other) for other in others), _of_one_gpu(fastest)]
+    objection = _objection(candidates)
+    if objection is not None:
+        after = ["Next: the same runs on the GPUs of this cluster."] if _no_gpu(candidates) else []
+        return Recommended([f"{where}: cannot tell: {objection}."], reasons, after)
+    chosen = next((run for run in candidates if run.memory is None or run.memory <= FULL), fastest)
+    choice = [f"{where}: {chosen.name}.", *_as_fast(chosen, candidates)]
+    if chosen is not fastest:
+        choice.append(f"{fastest.name} is faster, and leaves less than {100 * (1 - FULL):.0f} % of the device.")
+    measured = {run.kind for run in candidates}
+    tried = [
+        f"{rule.do}, because {rule.why}" for rule in RULES if rule.strategy not in measured and rule.applies(chosen)
+    ][:MOST_TRIED]
+    return Recommended(
+        choice, reasons, [f"To try next: {'; '.join(tried)}." if tried else "No rule has something to try next."]
+    )
+
+
+def why(theirs: Numbers, ours: Numbers) -> str:
+    """How our run's speed and memory stand to theirs, and how much of it is exposed communication."""
+    share = _speed(ours.row) / _speed(theirs.row)
+    sentence = f"{ours.name} made {share:.0%} of the tokens/s of {theirs.name}"
+    if ours.exposed is None or theirs.exposed is None:
+        unknown = next(run for run in (ours, theirs) if run.exposed is None)
+        reason = unknown.row.entry.metrics.communication_reason or "it was not measured"
+        sentence += f"; why is not known: communication of {unknown.name}: {reason}"
+    else:
+        sentence += (
+            f": {ours.exposed:.1%} of its step was communication that nothing overlapped, of {theirs.name} "
+            f"{theirs.exposed:.1%}"
+        )
+        longer_s = ours.step_s - theirs.step_s
+        if longer_s > 0:
+            exposed_s = ours.exposed * ours.step_s - theirs.exposed * theirs.step_s
+            part, whole = 1e3 * max(0.0, exposed_s), 1e3 * longer_s
+            sentence += f", which is about {part:.0f} of the {whole:.0f} ms that its step is longer"
+    states = [row.entry.metrics.memory_check.states_measured_bytes for row in (ours.row, theirs.row)]
+    if states[1]:
+        sentence += (
+            f". Parameters, gradients and optimizer take {states[0] / states[1]:.0%} of the memory of {theirs.name}"
+        )
+    return f"{sentence}.".replace("%", " %")
+
+
+def _candidates(rows: Sequence[Row]) -> list[Numbers] | None:
+    """The runs to choose from, fastest first: of the largest number of ranks with two of them, a run of each strategy
+    and variant; of repetitions the median. None: there is no such number."""
+    one_gpu = next((row for row in rows if row.entry.metrics.world_size == 1), None)
+    usable = [row for row in rows if row.agrees and not row.learnt]
+    for ranks in sorted({row.entry.metrics.world_size for row in usable}, reverse=True):
+        alike: dict[tuple[str, str], list[Row]] = {}
+        for row in usable:
+            if row.entry.metrics.world_size == ranks:
+                observed = row.entry.metrics.observed
+                alike.setdefault((observed.kind, variant_of(row.entry.args, observed)), []).append(row)
+        if len(alike) > 1:
+            kinds = [kind for kind, _ in alike]
+            candidates = [
+                Numbers(_middle(repeated), one_gpu, variant if kinds.count(kind) > 1 else None)
+                for (kind, variant), repeated in alike.items()
+            ]
+            return sorted(candidates, key=lambda run: -_speed(run.row))
+    return None
+
+
+def _speed(row: Row) -> float:
+    return row.entry.metrics.tokens_per_s
+
+
+def _middle(rows: Sequence[Row]) -> Row:
+    speed = median_low([_speed(row) for row in rows])
+    return next(row for row in rows if _speed(row) == speed)
+
+
+def _no_gpu(candidates: Sequence[Numbers]) -> bool:
+    """Whether one of them computed on the CPU, or on a stand-in for GPUs."""
+    devices = [device for run in candidates for device in run.row.entry.metrics.observed.devices]
+    return any(device == "cpu" or device.startswith(stand_ins.GPU) for device in devices)
+
+
+def _objection(candidates: Sequence[Numbers]) -> str | None:
+    """Why nothing is recommended. None: it is."""
+    if _no_gpu(candidates):
+        return "no GPU was at work. What follows is what the CPU showed, and says nothing about GPUs or NCCL"
+    unsound = [run for run in candidates if run.row.entry.outcome in (None, Outcome.FAIL)]
+    if unsound:
+        states = ", ".join(f"{run.name} {'failed' if run.row.entry.outcome else 'was not judged'}" for run in unsound)
+        return f"{states}. What follows is what the records say"
+    return None
+
+
+def _as_fast(chosen: Numbers, candidates: Sequence[Numbers]) -> list[str]:
+    """Strategies that a run each cannot tell from the chosen one."""
+    least = TOKENS_PER_S.exclude
+    near = [
+        run.name for run in candidates if run is not chosen and abs(_speed(run.row) / _speed(chosen.row) - 1) < least
+    ]
+    return [f"Within {least:.0%} of it: {', '.join(near)}. Repeat them.".replace("%", " %")] if near else []
+
+
+def _of_one_gpu(run: Numbers) -> str:
+    if run.of_one_gpu is None:
+        return "How it scales is not known: no run on one rank was compared."
+    return f"A rank of {run.name} makes {run.of_one_gpu:.0%} of the tokens/s of one alone.".replace("%", " %")

@@ -1,0 +1,275 @@
+"""A training on this machine, without Slurm: a workstation, or one node. It is planned, watched, closed and judged as a
+phase script does it, and the programs are the same.
+
+Lines of what runs beside the ranks, and of the ranks, get the label that srun gives to those of a node. Two launchers
+stand for the two nodes that HSDP needs: their network is this machine's own, and its gate stays incomplete.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from bringup.errors import UsageError
+from bringup.plan.phases import PHASES
+from bringup.plan.profile import Profile
+from bringup.results import REPOSITORY
+from bringup.run import open as opening
+
+PROBES = REPOSITORY / "infrastructure-validation/probes"
+LABELLED = 'set -o pipefail; n=$1; shift; "$@" | sed --unbuffered "s/^/$n: /"'  # stdin stays that of the program
+ENVIRONMENT = (
+    'set -euo pipefail; die() { printf "bringup train: %s\\n" "$*" >&2; exit 2; }; '
+    f"source {shlex.quote(str(REPOSITORY / 'training/env.sh'))};"
+)
+SECONDS_TO_END = 20  # of a watcher after the training, of a rank after an interruption
+INTERRUPTED = 130  # exit code of a shell's command after Ctrl-C
+
+
+@dataclass(frozen=True)
+class Program:
+    """phase: as which it is planned and judged. least: ranks without which the strategy is another one."""
+
+    phase: str
+    source: str
+    options: tuple[str, ...] = ()
+    least: int = 2
+    nodes: int = 1
+
+
+PROGRAMS = {
+    "single": Program("run_1gpu", "train_single_gpu.py", least=1),
+    "ddp": Program("run_ddp_1node", "train_ddp_single_node.py"),
+    "fsdp": Program("run_fsdp_1node", "train_fsdp_single_node.py"),
+    "hsdp": Program("run_hsdp_2node", "train_fsdp_multi_node.py", ("--hsdp",), least=4, nodes=2),
+}
+
+
+@dataclass(frozen=True)
+class Request:
+    strategy: str  # of PROGRAMS
+    ranks: int | None  # None: one per GPU
+    profile: Profile
+    profile_name: str  # or its path
+    options: list[str]  # of the program
+    results: Path | None = None  # folder of the runs; None: the phase's own
+
+
+def train(request: Request) -> tuple[Path, int]:
+    """(the closed folder, exit code of the launcher). Raises UsageError, or RunError, for what cannot work, before a
+    folder is made."""
+    program = PROGRAMS[request.strategy]
+    phase = PHASES[program.phase]
+    opening.refuse_without_torch(phase, None)
+    ranks = choose_ranks(request.strategy, request.ranks, gpus())
+    environment = {"GLOO_SOCKET_IFNAME": "lo", **os.environ, "BRINGUP_PROFILE": request.profile_name}
+    source = str(REPOSITORY / "training/src" / program.source)
+    workload = _workload([source, str(ranks), *program.options, *request.options], environment)
+    here = os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]  # as the ranks call it
+    nodes = [here] if program.nodes == 1 else [f"{here}-{index}" for index in range(program.nodes)]
+    folder = opening.open_run(
+        phase,
+        nodes=nodes,
+        gpus_per_node=ranks // program.nodes,
+        ranks_per_node=ranks // program.nodes,
+        profile=request.profile,
+        results=request.results,
+        argv=["bringup train", request.strategy, "--ranks", str(ranks), *request.options],
+    )
+    print(f"{phase.stem}: {folder}", flush=True)
+    options = ["--run-dir", str(folder), *program.options, *workload, *request.options]
+    commands = launchers(request.strategy, ranks, folder, [source, *options], _free_port())
+    environments = [
+        environment | ({} if program.nodes == 1 else {"SLURMD_NODENAME": node}) | _gpus_of(index, ranks, program)
+        for index, node in enumerate(nodes)
+    ]
+    code = INTERRUPTED
+    try:
+        with _watched(folder / "raw", environments):
+            code = _run(commands, environments, folder / "raw/launch.log")
+    finally:
+        opening.close_run(folder, code)
+    return folder, code
+
+
+def choose_ranks(strategy: str, wanted: int | None, there: int) -> int:
+    """there: GPUs that torch sees here; 0: the ranks compute on the CPU. Raises UsageError for ranks that cannot train
+    so."""
+    program = PROGRAMS[strategy]
+    ranks = wanted or (1 if strategy == "single" else there)
+    if ranks == 0:
+        raise UsageError(f"train {strategy}: torch sees no GPU here; say how many ranks train on the CPU: --ranks 2")
+    if strategy == "single" and ranks > 1:
+        raise UsageError(f"train single is one rank, {ranks} requested; several are ddp, fsdp or hsdp")
+    if there and ranks > there:
+        raise UsageError(f"train {strategy} --ranks {ranks}: torch sees {there} GPU(s) here, and each rank needs one")
+    if ranks < program.least or ranks % program.nodes:
+        even = "an even number of ranks, " if program.nodes > 1 else ""
+        why = ": two groups, and in each two ranks that shard" if program.nodes > 1 else ""
+        raise UsageError(f"train {strategy} needs {even}{program.least} or more{why}; {ranks} requested")
+    return ranks
+
+
+def launchers(strategy: str, ranks: int, folder: Path, program: list[str], port: int) -> list[list[str]]:
+    """The command of each node: torchrun, or Python alone for one rank."""
+    if strategy == "single":
+        return [[sys.executable, *program]]
+    nodes = PROGRAMS[strategy].nodes
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks // nodes)]
+    torchrun += ["--max-restarts", "0", "--log-dir", str(folder / "raw/torchrun")]
+    if nodes == 1:
+        return [[*torchrun, "--standalone", *program]]
+    meet = ["--nnodes", str(nodes), "--master-addr", "127.0.0.1", "--master-port", str(port)]
+    return [[*torchrun, *meet, "--node-rank", str(node), *program] for node in range(nodes)]
+
+
+def gpus() -> int:
+    """That torch sees here. Raises UsageError where it cannot be imported."""
+    counted = subprocess.run(
+        [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if counted.returncode:
+        last = (counted.stderr.strip().splitlines() or ["no message"])[-1]
+        raise UsageError(f"torch cannot be used in {sys.prefix}: {last}")
+    return int(counted.stdout.split()[-1])
+
+
+def _gpus_of(node: int, ranks: int, program: Program) -> dict[str, str]:
+    """What a launcher's ranks see: of the GPUs in sight the first ones, or where there are two launchers its part."""
+    share = ranks // program.nodes
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(ranks)))).split(",")
+    return {"CUDA_VISIBLE_DEVICES": ",".join(seen[node * share : (node + 1) * share])}
+
+
+def _workload(words: list[str], environment: Mapping[str, str]) -> list[str]:
+    """The options that training/env.sh chooses for these ranks, checked by the program itself. words: program, ranks,
+    its options. Raises UsageError with the program's line."""
+    chosen = subprocess.run(
+        ["bash", "-c", f'{ENVIRONMENT} choose_workload "$@"; printf "%s\\n" "${{workload[@]}}"', "train", *words],
+        env={**environment, "PYTHON": sys.executable},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if chosen.returncode:
+        raise UsageError((chosen.stderr.strip().splitlines() or ["training/env.sh chose no workload"])[-1])
+    return chosen.stdout.split("\n")[:-1]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def _watched(raw: Path, environments: list[dict[str, str]]) -> Iterator[None]:
+    """Counters before and after, and the sampler and the watch over Xids beside what runs: as attempt.sh has them."""
+    with ExitStack() as running:
+        _count(raw, "before", environments)
+        begun = time.monotonic()
+        for file, program in (("monitor.csv", ["monitor.py", "until-eof", "1"]), ("xids.jsonl", ["xids.py"])):
+            running.enter_context(_watcher(raw / file, program, environments))
+        try:
+            yield
+        finally:
+            (raw / "train.seconds").write_text(f"{time.monotonic() - begun:.1f}\n")
+    _count(raw, "after", environments)
+
+
+def _labelled(node: int, program: list[str]) -> list[str]:
+    return ["bash", "-c", LABELLED, "train", str(node), *program]
+
+
+def _count(raw: Path, moment: str, environments: list[dict[str, str]]) -> None:
+    with (raw / f"counters-{moment}.jsonl").open("wb") as out, (raw / f"counters-{moment}.err").open("wb") as err:
+        for node, environment in enumerate(environments):
+            command = _labelled(node, [sys.executable, str(PROBES / "counters.py"), moment])
+            subprocess.run(command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=err, check=False)
+            out.flush()
+
+
+@contextmanager
+def _watcher(file: Path, program: list[str], environments: list[dict[str, str]]) -> Iterator[None]:
+    """One on each node. It ends with its standard input."""
+    with file.open("ab") as out, file.with_suffix(".err").open("ab") as err:
+        command = [sys.executable, str(PROBES / program[0]), *program[1:]]
+        watchers = [
+            subprocess.Popen(
+                _labelled(node, command),
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=err,
+                start_new_session=True,
+            )
+            for node, environment in enumerate(environments)
+        ]
+        try:
+            yield
+        finally:
+            for watcher in watchers:
+                if watcher.stdin is not None:
+                    watcher.stdin.close()
+            for watcher in watchers:
+                _end(watcher)
+
+
+def _run(commands: list[list[str]], environments: list[dict[str, str]], log: Path) -> int:
+    """Runs the launchers; their lines go to the screen and, labelled, to `log`. When one fails the others are ended.
+    Returns the first exit code that is not 0."""
+    with log.open("w", encoding="utf-8") as out, ExitStack() as ends:
+        running = []
+        for node, (command, environment) in enumerate(zip(commands, environments, strict=True)):
+            launcher = subprocess.Popen(
+                ["bash", "-c", f'{ENVIRONMENT} exec "$@"', "train", *command],
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,  # Ctrl-C reaches this process, which ends them in order
+            )
+            copier = threading.Thread(target=_copy, args=(launcher, node, out))
+            copier.start()
+            ends.callback(copier.join)
+            ends.callback(_end, launcher, terminate=True)
+            running.append(launcher)
+        while any(launcher.poll() is None for launcher in running):
+            if any(launcher.poll() for launcher in running):
+                break
+            time.sleep(0.1)
+        return next((code for launcher in running if (code := launcher.poll())), 0)
+
+
+def _copy(launcher: subprocess.Popen[str], node: int, out: IO[str]) -> None:
+    assert launcher.stdout is not None
+    with launcher.stdout as lines:
+        for line in lines:
+            print(line, end="", flush=True)
+            out.write(f"{node}: {line}")
+
+
+def _end(process: subprocess.Popen[str] | subprocess.Popen[bytes], *, terminate: bool = False) -> None:
+    """Wait for it, or end it. torchrun ends its ranks when it gets SIGTERM."""
+    if terminate and process.poll() is None:
+        process.terminate()
+    try:
+        process.wait(SECONDS_TO_END)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
