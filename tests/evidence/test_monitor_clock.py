@@ -97,12 +97,12 @@ def test_a_comparison_as_coarse_as_the_sampling_is_none():
 
 def test_a_picture_says_which_clocks_were_put_right(tmp_path):
     rows = monitor.read(samples(), "f").nodes
-    assert figures._clocks(rows, clock.shifts(compared(*NODES).observations)) == "clocks put right to ± 0.0001 s"
+    assert figures.clocks(rows, clock.shifts(compared(*NODES).observations)) == "clocks put right to ± 0.0001 s"
     assert (
-        figures._clocks(rows, clock.shifts(compared("n0", "n2").observations))
+        figures.clocks(rows, clock.shifts(compared("n0", "n2").observations))
         == "clocks put right to ± 0.0001 s, but not of n1"
     )
-    assert figures._clocks(rows, {}) == "times are the nodes' own"
+    assert figures.clocks(rows, {}) == "times are the nodes' own"
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/monitor.csv").write_text(samples())
     assert figures.draw(tmp_path, compared(*NODES).observations, profile.load("local-cpu")) == [

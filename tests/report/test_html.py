@@ -1,4 +1,5 @@
-"""Every page is made by one renderer: no script, nothing from elsewhere, every text escaped."""
+"""Every page is made by one renderer: no script but the search of our page, nothing from elsewhere, every text
+escaped."""
 
 from __future__ import annotations
 
@@ -61,4 +62,7 @@ def test_every_template_forbids_scripts_and_requests_and_marks_nothing_as_safe()
         assert outputs.PAGE.mark in template.read_text()
     for template in render.TEMPLATES.rglob("*.j2"):
         text = template.read_text()
+        text = (
+            text.replace('<script>{% include "search.js" %}</script>', "") if template.name == "page.html.j2" else text
+        )
         assert not re.search(r"\|\s*safe|autoescape|http:|https:|<script|<link", text), template

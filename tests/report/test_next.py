@@ -182,7 +182,7 @@ def test_only_the_first_causes_are_unfolded_and_warnings_stop_nothing():
 def test_a_failing_page_folds_the_facts_and_a_folded_card_still_says_what_was_observed():
     verdicts = [a_verdict(gate, "n1") for gate in (GATE, "discovery.slurm.gres", "discovery.memory")]
     text = page.render(gathered(judged(*verdicts)))
-    [first, *others] = text.split('<details class="card fail-edge"')[1:]
+    [first, *others] = text.split('<details class="card printed fail-edge"')[1:]
     assert first.startswith(" open>")
     assert len(others) == 2
     for other in others:

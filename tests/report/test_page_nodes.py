@@ -114,10 +114,10 @@ def test_a_square_has_the_worst_outcome_of_its_node_and_a_link_accuses_no_node()
         "n1": Outcome.FAIL,
         "n2": Outcome.PASS,
     }
-    assert (node_of["n1"].gates, node_of["n1"].cause) == ([GATE], "it was removed")
+    assert (node_of["n1"].gates, node_of["n1"].says) == ([GATE], "it was removed")
     assert [node.name for node in fleet.not_well(node_of.values())] == ["n1"]
     text = page.render(gathered(run))
-    assert f'<span class="node fail wide" title="n1: fail: {GATE}">n1 F</span>' in text
+    assert f'<a href="#bad-nodes" class="node fail wide" title="n1: fail: it was removed [{GATE}]">n1 F</a>' in text
     assert '<span class="node nothing wide" title="n2: nothing was judged of it alone">' in text
 
 
@@ -128,8 +128,8 @@ def test_a_thousand_nodes_are_squares_without_names_and_a_bounded_table():
         nodes=nodes,
     )
     text = page.render(gathered(run))
-    assert text.count('<span class="node ') == 1024
-    assert '<span class="node fail" title="n7: fail: discovery.gpu.count">F</span>' in text
+    assert text.count(' class="node ') == 1024
+    assert 'class="node fail" title="n7: fail: observed 1, expected 2 [discovery.gpu.count]">F</a>' in text
     assert f"and {100 - fleet.MAX_ROWS} more nodes." in text
 
 

@@ -74,8 +74,8 @@ def test_of_many_nodes_a_band_is_drawn_and_the_node_that_differs_is_named():
     lines["n7"] = [(float(second), 90.0) for second in range(5)]
     figures._band(axes, list(lines.values()))
     assert axes.get_legend_handles_labels()[1] == ["90 % of 20 nodes", "median"]
-    assert figures._outliers(lines)[0] == "n7"
-    assert len(figures._outliers(lines)) == figures.MAX_OUTLIERS
+    assert figures.outliers(lines)[0] == "n7"
+    assert len(figures.outliers(lines)) == figures.MAX_OUTLIERS
 
 
 def test_a_map_of_pairs_becomes_a_strip_with_the_slowest_names_where_it_would_be_white(tmp_path, drawn):

@@ -58,4 +58,4 @@ def test_markup_in_a_site_file_is_text():
     judged = judged_of(a_verdict(), run=run_at(bad))
     assert "\x1b" not in view.screen(Path("/x"), judged.run, judged.verdicts)
     assert "<script>" not in view.markdown(judged.run, judged.verdicts)
-    assert "<script>" not in page.render(Collection([judged], [], [], [], {}))
+    assert page.render(Collection([judged], [], [], [], {})).count("<script>") == 1  # our search

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
-import pytest
 from bringup.derive import observed
 from bringup.evidence import monitor
 from bringup.judge import Judged
@@ -258,9 +257,7 @@ def test_report_md_of_a_playbook_has_a_column_per_training_where_they_differ():
     assert "FSDP made" in text
 
 
-def test_on_the_page_runs_that_say_the_same_share_a_cell(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("bringup.report.section._pictures_of_trainings", lambda known: [])
-    monkeypatch.setattr("bringup.report.section._pictures", lambda judged: [])
+def test_on_the_page_runs_that_say_the_same_share_a_cell():
     shown = page.render(Collection([a_training("run_ddp_2node"), a_training("run_fsdp_2node")], [], [], [], {}))
     assert '<tr><th>global batch</th><td colspan="2">64</td></tr>' in shown
     assert "<tr><th>strategy, observed</th><td>ddp</td><td>fsdp</td></tr>" in shown

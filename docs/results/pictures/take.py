@@ -4,7 +4,8 @@
 
 Of each page: 1,280 px light and dark, 400 px, and as printed, PDF. Exit code 1: a page is wider than 400 px, its
 print does not hold all of its text or is dark, or, with --screens, it is longer at 1,280 px than as many screens of
-900 px. The page itself forbids scripts: a copy without that rule measures its own size.
+900 px, or, with --sheets, its print has more. The page itself forbids scripts: a copy without that rule measures its
+own size.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ FRAME = (
     '<!doctype html><body style="margin:0"><iframe src="{page}" style="border:0;width:{width}px;height:{height}px">'
     "</iframe><script>addEventListener('message', event => document.title = 'size ' + event.data)</script>"
 )
-NOT_PRINTED = ("head", "style", "title")
+NOT_PRINTED = ("head", "style", "title", "script")
+NOT_ON_PAPER = {"contents", "screen"}  # classes
 MAX_SHOWN = 5  # texts that are missing on paper
 
 
@@ -69,7 +71,8 @@ def size_px(frame: Path) -> tuple[int, int]:
 
 
 class Texts(HTMLParser):
-    """The texts between the tags of a page's body, each without white space."""
+    """The texts between the tags of a page's body that are printed, each without white space: of details that are closed
+    the summary alone."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -78,9 +81,13 @@ class Texts(HTMLParser):
         self.feed(page)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        is_hidden = tag in NOT_PRINTED or ("class", "contents") in attrs
-        if tag not in ("meta", "img"):
-            self._inside.append("hidden" if is_hidden else tag)
+        given = dict(attrs)
+        classes = set((given.get("class") or "").split())
+        is_closed = tag == "details" and "open" not in given and "printed" not in classes
+        is_in_closed = self._inside[-1:] == ["closed"] and tag != "summary"
+        if tag not in ("meta", "input"):
+            is_hidden = tag in NOT_PRINTED or classes & NOT_ON_PAPER or is_in_closed
+            self._inside.append("hidden" if is_hidden else "closed" if is_closed else tag)
 
     def handle_endtag(self, tag: str) -> None:
         self._inside.pop()
@@ -95,12 +102,13 @@ def dense(text: str) -> str:
     return "".join(unicodedata.normalize("NFKC", text).replace("\N{SOFT HYPHEN}", "").split())
 
 
-def print_faults(page: Path, pdf: Path) -> list[str]:
-    """Texts of the page that its print does not have, and a dark ground."""
+def print_faults(page: Path, pdf: Path, most_sheets: int | None) -> list[str]:
+    """Texts of the page that its print does not have, a dark ground, and too many sheets."""
     pdftotext = program("pdftotext", package="poppler-utils")
     pdftoppm = program("pdftoppm", package="poppler-utils")
     shown = subprocess.run([pdftotext, "-raw", pdf, "-"], capture_output=True, text=True, check=True).stdout
-    paper = dense(shown.replace("\f", ""))
+    paper, sheets = dense(shown.replace("\f", "")), shown.count("\f")
+    print(f"{page}: {sheets} sheets")
     missing = [text for text in Texts(page.read_text(encoding="utf-8")).texts if text not in paper]
     faults = [f"not on paper: {text[:80]}" for text in missing[:MAX_SHOWN]]
     faults += [f"not on paper: {len(missing) - MAX_SHOWN} more texts"] if len(missing) > MAX_SHOWN else []
@@ -108,11 +116,13 @@ def print_faults(page: Path, pdf: Path) -> list[str]:
     subprocess.run([pdftoppm, "-r", "60", "-png", "-singlefile", pdf, picture], check=True)
     with Image.open(f"{picture}.png") as first:
         greys = first.convert("L").histogram()
+    if most_sheets is not None and sheets > most_sheets:
+        faults.append(f"its print has more than {most_sheets} sheets")
     is_light = max(greys) == greys[255]  # most of it; a margin is white on a dark page too
     return faults if is_light else [*faults, "its ground is printed dark"]
 
 
-def take(page: Path, into: Path, screens: float | None) -> list[str]:
+def take(page: Path, into: Path, screens: float | None, sheets: int | None) -> list[str]:
     """Writes the pictures; returns what is wrong with the page."""
     wide = f"--window-size={WIDE_PX},{HEIGHT_PX}"
     stem, address = into / page.stem, page.resolve().as_uri()
@@ -129,7 +139,7 @@ def take(page: Path, into: Path, screens: float | None) -> list[str]:
         small(Path(picture))
     length = height_px / SCREEN_PX
     print(f"{page}: {narrow_px} px wide at {NARROW_PX} px; {length:.1f} screens of {WIDE_PX} x {SCREEN_PX} px")
-    faults = print_faults(page, printed)
+    faults = print_faults(page, printed, sheets)
     if narrow_px > NARROW_PX:
         faults.append(f"it scrolls sideways at {NARROW_PX} px")
     if screens is not None and length > screens:
@@ -148,12 +158,13 @@ def main() -> int:
     parser.add_argument("pages", nargs="+", type=Path, metavar="PAGE")
     parser.add_argument("--into", type=Path, default=Path(), metavar="FOLDER")
     parser.add_argument("--screens", type=float, metavar="N", help="a page that is longer is a fault")
+    parser.add_argument("--sheets", type=int, metavar="N", help="a print that has more is a fault")
     arguments = parser.parse_args()
     arguments.into.mkdir(parents=True, exist_ok=True)
     faults = [
         f"{page}: {fault}"
         for page in arguments.pages
-        for fault in take(page, arguments.into.resolve(), arguments.screens)
+        for fault in take(page, arguments.into.resolve(), arguments.screens, arguments.sheets)
     ]
     print(*faults, sep="\n", end="\n" if faults else "")
     return int(bool(faults))

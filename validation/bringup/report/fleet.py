@@ -12,6 +12,7 @@ from bringup.evidence.names import shortened
 from bringup.judge import Judged
 from bringup.plan import subjects as naming
 from bringup.records import Outcome, Verdict
+from bringup.report.text import sentence
 
 LETTER = {Outcome.PASS: "", Outcome.WARN: "W", Outcome.INCOMPLETE: "I", Outcome.FAIL: "F"}  # not by colour alone
 MAX_ROWS = 50
@@ -24,7 +25,7 @@ class Node:
     outcome: Outcome = Outcome.PASS
     judged: int = 0
     gates: list[str] = field(default_factory=list)  # that had this outcome, unless it is a pass
-    cause: str | None = None  # of the first of them
+    says: str = ""  # what is wrong, of the first of them
 
     @property
     def letter(self) -> str:
@@ -34,7 +35,7 @@ class Node:
     def title(self) -> str:
         if not self.judged:
             return f"{self.name}: nothing was judged of it alone"
-        return f"{self.name}: {self.outcome}" + (f": {shortened(self.gates)}" if self.gates else "")
+        return f"{self.name}: {self.outcome}" + (f": {self.says} [{shortened(self.gates)}]" if self.gates else "")
 
     @property
     def gates_in_short(self) -> str:
@@ -43,7 +44,7 @@ class Node:
     def add(self, verdict: Verdict) -> None:
         self.judged += 1
         if verdict.outcome.rank > self.outcome.rank:
-            self.outcome, self.gates, self.cause = verdict.outcome, [], verdict.cause
+            self.outcome, self.gates, self.says = verdict.outcome, [], sentence(verdict)
         if verdict.outcome is self.outcome and verdict.outcome is not Outcome.PASS and verdict.gate not in self.gates:
             self.gates.append(verdict.gate)
 

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
+from collections.abc import Sequence
 from typing import Any
 
 from bringup.answers import stand_ins_of
 from bringup.evidence.names import listed, shortened
 from bringup.plan.phases import PHASES
 from bringup.records import Mark
-from bringup.report import drain, fleet, next_steps, system, tiles
+from bringup.report import drain, fleet, next_steps, system, tiles, timeline
 from bringup.report import text as report
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere
+from bringup.report.render import TEMPLATES
 from bringup.report.render import render as rendered
-from bringup.report.section import MAX_BAD, section, side_by_side
+from bringup.report.section import MAX_BAD, Section, section, side_by_side
 
 HEADLINE = (  # facts that are not folded
     "nodes",
@@ -34,6 +38,10 @@ HEADLINE = (  # facts that are not folded
 )
 
 
+SEARCH = (TEMPLATES / "search.js").read_text(encoding="utf-8").rstrip("\n")
+"""The only script of the page, as the template includes it. The page's policy names its hash: no other one runs."""
+
+
 def render(collection: Collection, links: Links = nowhere) -> str:
     return rendered("page.html.j2", **_view(collection, links))
 
@@ -42,6 +50,10 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
     nodes = fleet.nodes(collection.judged)
     facts = system.facts(collection.judged)
     who = _who(collection, [node.name for node in nodes])
+    sections = [
+        section(judged, f"run-{index}", collection.seconds.get(judged.folder), links)
+        for index, judged in enumerate(collection.judged)
+    ]
     shown = [fact for fact in facts if fact.what not in system.ONLY_WHERE_THEY_DIFFER]
     return {
         "outcome": collection.outcome,
@@ -67,10 +79,10 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "tiles": tiles.tiles(collection.answers, collection.verdicts),
         "max_bad": MAX_BAD,
         "shortened": shortened,
-        "sections": [
-            section(judged, f"run-{index}", collection.seconds.get(judged.folder), links)
-            for index, judged in enumerate(collection.judged)
-        ],
+        "sections": sections,
+        "timeline": timeline.timeline(sections, collection.judged),
+        "fabric": _fabric(sections),
+        "search_hash": base64.b64encode(hashlib.sha256(SEARCH.encode()).digest()).decode("ascii"),
         "absent": [
             (PHASES[absent.phase].title if absent.phase in PHASES else absent.phase, absent.why)
             for absent in collection.absent
@@ -81,6 +93,15 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "commands": next_steps.commands(collection),
         "training": side_by_side(collection.judged, collection.varied),
     }
+
+
+def _fabric(sections: Sequence[Section]) -> list[Section]:
+    """The runs whose bandwidth stands on the page itself: over size that of all scales, else the last one that measured
+    it; between nodes the last one. The others have it among their details."""
+    curves = [section for section in sections if section.curves]
+    scales = [section for section in curves if section.view.run.phase == "nccl_scaling"] or curves
+    between = [section for section in sections if section.between]
+    return list({section.anchor: section for section in [*scales[-1:], *between[-1:]]}.values())
 
 
 def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:

@@ -1,7 +1,8 @@
 """The one renderer: templates for HTML, Markdown and the terminal. In each of them a text of a record stays a text.
 
 HTML is escaped by Jinja2, Markdown by text.escaped; for the terminal, control characters are removed. A page has no
-script and no link to elsewhere, and its Content-Security-Policy forbids the browser scripts and requests as well.
+link to elsewhere and no script but its search; its Content-Security-Policy forbids the browser all others, and
+requests.
 """
 
 from __future__ import annotations

@@ -1,16 +1,10 @@
-"""Parts of the page: a run, with what failed, what was proven and its pictures; and the trainings side by side.
-
-Pictures on the page are PNG in data URIs: a host name in a legend is pixels, and the page is one file.
-"""
+"""Parts of the page: a run, with what failed, what was proven and its figures; and the trainings side by side."""
 
 from __future__ import annotations
 
-import base64
-import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 from bringup.compare import entries, sidebyside
 from bringup.compare.entries import Entry
@@ -18,26 +12,15 @@ from bringup.errors import NotComparable, RecordError
 from bringup.evidence.names import shortened
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES
-from bringup.records import Verdict, files
+from bringup.records import Verdict
 from bringup.report import training as training_report
-from bringup.report.figures import canvas
-from bringup.report.figures import pairs as pair_figures
-from bringup.report.figures import run as run_figures
-from bringup.report.figures import training as training_figures
+from bringup.report.charts import bandwidth, pairs, sampled
+from bringup.report.charts import training as charts_of_training
+from bringup.report.charts.drawing import Drawing
 from bringup.report.links import Links, to_evidence
 from bringup.report.view import View
 
 MAX_BAD = 200  # verdicts of one run in its table; the run's own report.md has them all
-
-
-@dataclass(frozen=True)
-class Picture:
-    title: str
-    source: str  # data URI
-
-
-def _picture(title: str, path: Path) -> Picture:
-    return Picture(title, "data:image/png;base64," + base64.b64encode(files.read(path).data).decode("ascii"))
 
 
 @dataclass(frozen=True)
@@ -58,7 +41,9 @@ class Section:
     view: View
     anchor: str
     seconds: float | None  # that a playbook's phase took
-    pictures: list[Picture]
+    curves: list[Drawing]  # bandwidth over size
+    between: list[Drawing]  # bandwidth between nodes
+    drawings: list[Drawing]  # all others
     links: Links
 
     @property
@@ -88,27 +73,17 @@ class Section:
 
 def section(judged: Judged, anchor: str, seconds: float | None, links: Links) -> Section:
     view = View(judged.run, judged.verdicts, judged.folder, judged.observations)
-    return Section(view, anchor, seconds, _pictures(judged), links)
+    curves = bandwidth.draw(judged.observations, judged.profile)
+    between = pairs.draw(judged.observations, judged.run.nodes, judged.verdicts.verdicts)
+    entry = entry_of(judged)
+    drawings = sampled.draw(judged) + ([] if entry is None else charts_of_training.of_ranks(entry))
+    return Section(view, anchor, seconds, curves, between, drawings, links)
 
 
 def _several(texts: Iterable[str]) -> str:
     distinct = list(dict.fromkeys(texts))
     shown = "; ".join(distinct[:3])
     return shown if len(distinct) <= 3 else f"{shown}; … ({len(distinct)} different)"
-
-
-def _pictures(judged: Judged) -> list[Picture]:
-    """Drawn again, into a folder of their own: the run's may be read-only. None where nothing can be drawn."""
-    if not canvas.can_draw():
-        return []
-    with tempfile.TemporaryDirectory(prefix="bringup-report-") as folder:
-        into = Path(folder)
-        drawn = run_figures.draw(judged.folder, judged.observations, judged.profile, judged.training, into)
-        drawn += pair_figures.draw(judged.observations, judged.run.nodes, into)
-        entry = entry_of(judged)
-        if entry is not None:
-            drawn += training_figures.draw_ranks(entry, into)
-        return [_picture(title, into / name) for title, name in drawn]
 
 
 def entry_of(judged: Judged) -> Entry | None:
@@ -126,7 +101,8 @@ class Training:
     header: Sequence[str]
     rows: list[list[str]]
     note: str
-    pictures: list[Picture]
+    deciding: list[Drawing]
+    further: list[Drawing]
     report: training_report.Report  # a column per run, or one for all of them where they say the same
 
 
@@ -140,19 +116,17 @@ def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Traini
         [f"not here, because it did not end or its evidence does not hold: {', '.join(left_out)}"] if left_out else []
     )
     if not known:
-        return Training([], [], "; ".join(notes), [], report)
+        return Training([], [], "; ".join(notes), [], [], report)
     try:
         entries.refuse_repeated(known)
         comparison = sidebyside.compare(known, varied)
     except NotComparable as error:
-        return Training([], [], "; ".join([str(error), *notes]), [], report)
+        return Training([], [], "; ".join([str(error), *notes]), [], [], report)
     return Training(
-        comparison.header, comparison.cells, "; ".join([comparison.note, *notes]), _pictures_of_trainings(known), report
+        comparison.header,
+        comparison.cells,
+        "; ".join([comparison.note, *notes]),
+        charts_of_training.deciding(known),
+        charts_of_training.further(known),
+        report,
     )
-
-
-def _pictures_of_trainings(known: Sequence[Entry]) -> list[Picture]:
-    if not canvas.can_draw():
-        return []
-    with tempfile.TemporaryDirectory(prefix="bringup-report-") as folder:
-        return [_picture(f"Training runs: {path.stem}", path) for path in training_figures.draw(known, Path(folder))]

@@ -24,7 +24,7 @@ CURVES, TIMELINES = "curves.png", "timelines.png"
 MAX_NAMED = 8  # lines in one legend
 MAX_OUTLIERS = 3  # nodes that are named beside the band of a fleet
 _FLOOR_WIDTH = 1.8  # factor on the axis of sizes
-_SAMPLED = (  # title, column
+SAMPLED = (  # title, column
     ("CPU, %", "cpu_percent"),
     ("memory used, GiB", "memory_used_gib"),
     ("busiest GPU, %", "gpu_percent"),
@@ -83,7 +83,7 @@ def _curves(path: Path, by_scale: Mapping[str, Mapping[str, Sequence[curve.Point
                     label=canvas.label(scale),
                 )
                 sizes |= {size: observation.quantity.partition("@")[2] for size, _, observation in points}
-        for (limit, at), scales in _floors(profile, f"nccl.{name}.busbw", by_scale).items():
+        for (limit, at), scales in floors(profile, f"nccl.{name}.busbw", by_scale).items():
             where = "" if len(scales) == len(by_scale) else f" on {', '.join(scales)}"
             size = next((size for size, text in sizes.items() if text == at), None)
             if size is not None:  # it holds at its size, and says nothing of the others
@@ -107,7 +107,7 @@ def _curves(path: Path, by_scale: Mapping[str, Mapping[str, Sequence[curve.Point
     canvas.save(figure, path)
 
 
-def _floors(profile: profiles.Profile, gate: str, scales: Iterable[str]) -> dict[tuple[float, str], list[str]]:
+def floors(profile: profiles.Profile, gate: str, scales: Iterable[str]) -> dict[tuple[float, str], list[str]]:
     """(number, size that it holds for) -> the scales."""
     entry = profile.expect.get(gate)
     floors: dict[tuple[float, str], list[str]] = {}
@@ -134,21 +134,21 @@ def _timelines(
     host_s = shifts[trained.host].seconds if trained is not None and trained.host in shifts else 0.0
     marks = steps.marks(trained, host_s - began, ended - began)
     figure, panels = canvas.panels(2, 3, (16, 6.4))
-    for panel, (title, column) in zip(panels, _SAMPLED, strict=True):
+    for panel, (title, column) in zip(panels, SAMPLED, strict=True):
         lines = {
             node: line
             for node, unix in placed.items()
-            if (line := _line([moment - began for moment in unix], samples[node], column))
+            if (line := line_of([moment - began for moment in unix], samples[node], column))
         }
         shown = list(lines)
         if len(lines) > MAX_NAMED:
             _band(panel, list(lines.values()))
-            shown = _outliers(lines)
+            shown = outliers(lines)
         for index, node in enumerate(shown):
             panel.plot(
                 [time for time, _ in lines[node]],
                 [number for _, number in lines[node]],
-                label=canvas.label(_moved(node, shifts.get(node))),
+                label=canvas.label(moved(node, shifts.get(node))),
                 linewidth=1.3,
                 linestyle=("-", "--", "-.", ":")[index % 4],  # a line under another one is still seen
             )
@@ -164,8 +164,8 @@ def _timelines(
         panel.set(title=title, xlabel="seconds")
         panel.grid(alpha=0.3)
     start = datetime.fromtimestamp(began, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-    clocks = canvas.label(_clocks(placed, shifts))
-    caption = f"second 0 is {start} (unix {began:.0f}); {clocks}"
+    put_right = canvas.label(clocks(placed, shifts))
+    caption = f"second 0 is {start} (unix {began:.0f}); {put_right}"
     figure.suptitle(caption if marks is None else f"{caption}\n{canvas.label(marks.caption)}", fontsize="medium")
     canvas.save(figure, path)
 
@@ -184,14 +184,14 @@ def _band(panel: Axes, lines: Sequence[Line]) -> None:
     panel.plot(seconds, [cut[9] for cut in cuts], linewidth=1.5, color="black", label="median")
 
 
-def _outliers(lines: Mapping[str, Line]) -> list[str]:
+def outliers(lines: Mapping[str, Line]) -> list[str]:
     """Nodes whose mean lies furthest from that of the nodes in the middle."""
     means = {node: fmean(number for _, number in line) for node, line in lines.items()}
     middle = median(means.values())
     return sorted(means, key=lambda node: -abs(means[node] - middle))[:MAX_OUTLIERS]
 
 
-def _line(times: Sequence[float], rows: Sequence[monitor.Row], column: str) -> list[tuple[float, float]]:
+def line_of(times: Sequence[float], rows: Sequence[monitor.Row], column: str) -> list[tuple[float, float]]:
     """(second, number) of what was measured; where the cells count bytes, MB/s since the sample before."""
     measured = [
         (time, number)
@@ -203,11 +203,11 @@ def _line(times: Sequence[float], rows: Sequence[monitor.Row], column: str) -> l
     return [(later, (b - a) / max(1e-9, later - time) / 1e6) for (time, a), (later, b) in pairwise(measured)]
 
 
-def _moved(node: str, shift: clock.Shift | None) -> str:
+def moved(node: str, shift: clock.Shift | None) -> str:
     return f"{node} (own clock)" if shift is None else f"{node} ({shift.moved})"
 
 
-def _clocks(nodes: Collection[str], shifts: Mapping[str, clock.Shift]) -> str:
+def clocks(nodes: Collection[str], shifts: Mapping[str, clock.Shift]) -> str:
     """What was done to the times."""
     own = [node for node in nodes if node not in shifts]
     if len(own) == len(nodes):

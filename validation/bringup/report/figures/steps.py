@@ -56,6 +56,12 @@ class Marks:
     checkpoints: list[float]
     caption: str
 
+    @property
+    def moments(self) -> list[tuple[float, str]]:
+        """(second, style of its line), as the caption names them."""
+        warm = [] if self.warm is None else [(self.warm, "dashed")]
+        return [(self.begin, ""), (self.end, ""), *warm, *((moment, "dotted") for moment in self.checkpoints)]
+
     def draw(self, panel: Axes) -> None:
         """Behind the lines of the nodes, and without a place in their legend."""
         panel.axvspan(self.begin, self.end, color=_GREY, alpha=0.08, linewidth=0, zorder=0)

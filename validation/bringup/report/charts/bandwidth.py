@@ -1,0 +1,71 @@
+"""Bus bandwidth over size, a figure for each collective and a line for each scale, beside what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from bringup.evidence import curve
+from bringup.plan import ceiling
+from bringup.plan import profile as profiles
+from bringup.plan.subjects import scale_nodes
+from bringup.records import Observation
+from bringup.report.charts.drawing import COLOURS, Drawing, Limit, Series, lines
+
+_MOST_SIZES = 5  # on the axis
+_Points = Mapping[str, Sequence[curve.Point]]  # scale -> points
+
+
+def draw(observations: Iterable[Observation], profile: profiles.Profile) -> list[Drawing]:
+    """None where no collective was measured at two sizes."""
+    by_scale = curve.curves(list(observations))
+    names = sorted({name for by_name in by_scale.values() for name in by_name})
+    return [
+        _one(name, points, profile)
+        for name in names
+        if (points := {scale: known for scale, by_name in by_scale.items() if len(known := by_name.get(name, [])) > 1})
+    ]
+
+
+def _one(name: str, by_scale: _Points, profile: profiles.Profile) -> Drawing:
+    scales = sorted(by_scale, key=scale_nodes)[-COLOURS:]  # the widest ones
+    sizes = {size: seen.quantity.partition("@")[2] for scale in scales for size, _, seen in by_scale[scale]}
+    series = [
+        Series(scale, [(float(size), speed) for size, speed, _ in by_scale[scale] if speed > 0]) for scale in scales
+    ]
+    gate = f"nccl.{name}.busbw"
+    limits = [*_floors(profile, gate, scales, sizes), *_ceilings(profile, gate, scales[-1])]
+    shown = sorted(sizes)[:: -(-len(sizes) // _MOST_SIZES)]
+    return lines(
+        name,
+        [each for each in series if each.points],
+        "size of a message",
+        "GB/s",
+        limits=limits,
+        ticks=[(float(size), sizes[size]) for size in shown],
+        is_log=True,
+        note="" if limits else "The profile expects no number of it.",
+    )
+
+
+def _floors(profile: profiles.Profile, gate: str, scales: Sequence[str], sizes: Mapping[int, str]) -> list[Limit]:
+    """Each at the size that it holds for; it says nothing of the others."""
+    entry = profile.expect.get(gate)
+    size = None if entry is None else next((size for size, words in sizes.items() if words == entry.at), None)
+    if entry is None or size is None:
+        return []
+    by_value: dict[float, list[str]] = {}
+    for scale in scales:
+        limit = profile.limit(gate, scale_nodes(scale)).value
+        if isinstance(limit, int | float) and limit > 0:
+            by_value.setdefault(float(limit), []).append(scale)
+    return [
+        Limit(value, f"expected ≥ {value:g} at {entry.at}{'' if len(of) == len(scales) else ', ' + of[-1]}", size)
+        for value, of in by_value.items()
+    ]
+
+
+def _ceilings(profile: profiles.Profile, gate: str, scale: str) -> list[Limit]:
+    if gate not in ceiling.OF_GATE:
+        return []
+    known = ceiling.ceiling(gate, profile.machine, scale_nodes(scale))
+    return [] if isinstance(known, str) else [Limit(known.gb_per_s, str(known))]

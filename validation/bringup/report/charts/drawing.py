@@ -1,0 +1,297 @@
+"""Shapes, axes, and the two forms that most figures have: lines over an axis, and a bar for each run.
+
+Lengths are in units of the picture, which are px where the page is wide enough.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+COLOURS = 8  # classes line-0 to line-7 of the style sheet, and fill-0 to fill-7
+_CHARACTER = 6.3  # the width of one, on average, at the size of the style sheet
+_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 12.0, 8.0, 34.0
+_LINE = 15.0  # from one line of text to the next
+_ROW = 22.0  # of a bar
+_MOST_NAME = 26  # characters of a name beside a bar
+_MOST_TICKS = 6
+
+
+@dataclass(frozen=True)
+class Line:
+    points: Sequence[tuple[float, float]]
+    style: str
+    title: str = ""
+    kind: str = "line"
+
+    @property
+    def path(self) -> str:
+        return " ".join(f"{x:.1f},{y:.1f}" for x, y in self.points)
+
+
+@dataclass(frozen=True)
+class Box:
+    x: float
+    y: float
+    width: float
+    height: float
+    style: str
+    title: str = ""
+    kind: str = "box"
+
+    @property
+    def numbers(self) -> tuple[str, str, str, str]:
+        return f"{self.x:.1f}", f"{self.y:.1f}", f"{max(0.0, self.width):.1f}", f"{max(0.0, self.height):.1f}"
+
+
+@dataclass(frozen=True)
+class Squares:
+    """Many of one colour and side, as one shape."""
+
+    corners: Sequence[tuple[float, float]]
+    side: float
+    style: str
+    kind: str = "squares"
+
+    @property
+    def path(self) -> str:
+        side = f"{self.side:.1f}"
+        return "".join(f"M{x:.1f} {y:.1f}h{side}v{side}h-{side}z" for x, y in self.corners)
+
+
+@dataclass(frozen=True)
+class Text:
+    x: float
+    y: float
+    words: str
+    style: str = "start"  # middle, end: the side that stands at x
+    kind: str = "text"
+
+    @property
+    def numbers(self) -> tuple[str, str]:
+        return f"{self.x:.1f}", f"{self.y:.1f}"
+
+
+Shape = Line | Box | Squares | Text
+
+
+@dataclass(frozen=True)
+class Drawing:
+    title: str
+    width: float
+    height: float
+    shapes: Sequence[Shape]
+    note: str = ""  # below it
+
+    def with_note(self, note: str) -> Drawing:
+        return replace(self, note=note)
+
+
+@dataclass(frozen=True)
+class Axis:
+    """From numbers to places."""
+
+    low: float
+    high: float
+    begin: float
+    end: float
+    is_log: bool = False
+
+    def at(self, value: float) -> float:
+        low, high, value = map(self._scaled, (self.low, self.high, value))
+        share = (value - low) / (high - low) if high > low else 0.5
+        return self.begin + share * (self.end - self.begin)
+
+    def _scaled(self, value: float) -> float:
+        return math.log10(max(value, 1e-12)) if self.is_log else value
+
+    def ticks(self) -> list[float]:
+        """Round numbers inside of it."""
+        if not self.is_log:
+            step = _round_step((self.high - self.low) / _MOST_TICKS)
+            first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
+            return [number * step for number in range(first, last + 1)]
+        low, high = self._scaled(self.low), self._scaled(self.high)
+        whole = range(math.ceil(low - 1e-3), math.floor(high + 1e-3) + 1)
+        if len(whole) > 2:
+            return [10.0**decade for decade in whole[:: -(-len(whole) // _MOST_TICKS)]]
+        known = [factor * 10.0**decade for decade in range(math.floor(low), whole.stop) for factor in (1, 2, 5)]
+        return [value for value in known if 0.999 * self.low <= value <= 1.001 * self.high]
+
+
+def _round_step(least: float) -> float:
+    """1, 2 or 5 times a power of ten, not less than this."""
+    power = 10.0 ** math.floor(math.log10(least)) if least > 0 else 1.0
+    return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * 0.999)
+
+
+@dataclass(frozen=True)
+class Series:
+    name: str
+    points: Sequence[tuple[float, float]]
+    style: str = ""  # further classes of the style sheet: wide
+    colour: int | None = None  # None: by its place
+
+
+@dataclass(frozen=True)
+class Limit:
+    """What is expected: at one place, or everywhere."""
+
+    value: float
+    name: str
+    at: float | None = None
+
+
+def short(value: float) -> str:
+    """`27,700`, `0.0312`."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def lines(
+    title: str,
+    series: Sequence[Series],
+    across: str,
+    up: str,
+    *,
+    limits: Sequence[Limit] = (),
+    ticks: Sequence[tuple[float, str]] = (),
+    is_log: bool = False,
+    from_zero: bool = False,
+    moments: Sequence[tuple[float, str]] = (),
+    size: tuple[float, float] = (380.0, 250.0),
+    note: str = "",
+) -> Drawing:
+    """ticks: (number, words) of the axis across; empty: round numbers. is_log: both axes, and no number may be 0.
+    moments: (number of the axis across, style) of what began or ended."""
+    xs = [x for each in series for x, _ in each.points]
+    ys = [y for each in series for _, y in each.points] + [limit.value for limit in limits]
+    width, height = size
+    low, high = _around(ys, is_log, from_zero)
+    horizontal = Axis(min(xs), max(xs), _LEFT, width - _RIGHT, is_log)
+    vertical = Axis(low, high, height - _BOTTOM, _TOP, is_log)
+    shapes = _axes(horizontal, vertical, across, up, ticks or [(x, short(x)) for x in horizontal.ticks()])
+    shapes += [
+        Line([(horizontal.at(moment), _TOP), (horizontal.at(moment), height - _BOTTOM)], f"moment {style}".strip())
+        for moment, style in moments
+        if min(xs) <= moment <= max(xs)
+    ]
+    for index, each in enumerate(series):
+        colour = (index if each.colour is None else each.colour) % COLOURS
+        points = [(horizontal.at(x), vertical.at(y)) for x, y in each.points]
+        shapes.append(Line(points, f"line-{colour} {each.style}".strip(), each.name))
+        if len(points) <= 24:
+            shapes += [
+                Box(x - 1.8, y - 1.8, 3.6, 3.6, f"fill-{colour}", f"{each.name}: {short(value)} {up}")
+                for (x, y), (_, value) in zip(points, each.points, strict=True)
+            ]
+    for limit in limits:
+        y = vertical.at(limit.value)
+        middle = None if limit.at is None else horizontal.at(limit.at)
+        ends = (_LEFT, width - _RIGHT) if middle is None else (middle - 16, middle + 16)
+        style = "ceiling" if middle is None else "floor"
+        shapes.append(Line([(ends[0], y), (min(ends[1], width - _RIGHT), y)], style, limit.name))
+    named = [
+        *(
+            (f"line-{(n if each.colour is None else each.colour) % COLOURS}", each.name)
+            for n, each in enumerate(series)
+        ),
+        *(("ceiling" if limit.at is None else "floor", limit.name) for limit in limits),
+    ]
+    below = _legend(named, width, height + 4)
+    return Drawing(
+        title,
+        width,
+        height + 6 + _LINE * len({text.y for text in below if isinstance(text, Text)}),
+        [
+            *shapes,
+            *below,
+        ],
+        note,
+    )
+
+
+def _around(values: Sequence[float], is_log: bool, from_zero: bool) -> tuple[float, float]:
+    low, high = min(values), max(values)
+    if is_log:
+        return low / 1.3, high * 1.3
+    room = 0.06 * (high - low) or 0.06 * abs(high) or 1.0
+    return (0.0 if from_zero else low - room), high + room
+
+
+def _axes(horizontal: Axis, vertical: Axis, across: str, up: str, ticks: Sequence[tuple[float, str]]) -> list[Shape]:
+    left, right, bottom, top = horizontal.begin, horizontal.end, vertical.begin, vertical.end
+    shapes: list[Shape] = []
+    for value in vertical.ticks():
+        y = vertical.at(value)
+        shapes += [Line([(left, y), (right, y)], "grid"), Text(left - 4, y + 4, short(value), "end")]
+    for value, words in ticks:
+        x = horizontal.at(value)
+        shapes += [Line([(x, bottom), (x, bottom + 4)], "axis"), Text(x, bottom + 15, words, "middle")]
+    return [
+        *shapes,
+        Line([(left, top), (left, bottom), (right, bottom)], "axis"),
+        Text(right, bottom + 29, across, "end soft"),
+        Text(left + 4, top + 9, up, "start soft"),
+    ]
+
+
+def _legend(named: Sequence[tuple[str, str]], width: float, y: float) -> list[Shape]:
+    """As many in a line as have room."""
+    shapes: list[Shape] = []
+    x = 4.0
+    y += _LINE - 4
+    for style, name in named:
+        needs = 24 + _CHARACTER * len(name) + 10
+        if x > 4 and x + needs > width:
+            x, y = 4.0, y + _LINE
+        shapes += [Line([(x, y - 4), (x + 18, y - 4)], style), Text(x + 22, y, name)]
+        x += needs
+    return shapes
+
+
+@dataclass(frozen=True)
+class Bar:
+    name: str
+    value: float
+    words: str  # behind it
+    colour: int = 0
+    limit: float | None = None  # a mark across it
+
+
+def bars(title: str, rows: Sequence[Bar], note: str = "", width: float = 380.0, ends: float | None = None) -> Drawing:
+    """One for each, the first at the top; all begin at 0. ends: the number of a full bar, 1 for a share."""
+    names = [_cut(row.name, _MOST_NAME) for row in rows]
+    left = 8 + _CHARACTER * max(map(len, names))
+    right = width - 6 - _CHARACTER * max(len(row.words) for row in rows)
+    most = max(ends or 0.0, *(max(row.value, row.limit or 0.0) for row in rows), 1e-12)
+    axis = Axis(0.0, most, left, max(left + 40, right))
+    shapes: list[Shape] = []
+    for index, (name, row) in enumerate(zip(names, rows, strict=True)):
+        y = index * _ROW
+        end = axis.at(row.value)
+        shapes += [
+            Text(left - 6, y + 14, name, "end"),
+            Box(left, y + 3, end - left, 15, f"fill-{row.colour % COLOURS}", f"{row.name}: {row.words}"),
+            Text(end + 4, y + 14, row.words),
+        ]
+        if row.limit is not None:
+            x = axis.at(row.limit)
+            shapes.append(Line([(x, y), (x, y + _ROW - 1)], "floor"))
+    return Drawing(title, width, _ROW * len(rows) + 2, shapes, note)
+
+
+def _cut(name: str, most: int) -> str:
+    return name if len(name) <= most else f"{name[: most - 1]}…"
+
+
+def places(count: int, most: int, name: Callable[[int], str]) -> list[tuple[float, str]]:
+    """Ticks for the first, the last and some between of so many steps, which are numbered from 1."""
+    if count <= most:
+        return [(float(step), name(step)) for step in range(1, count + 1)]
+    every = _round_step(count / most)
+    return [(1.0, name(1)), *((step, name(int(step))) for step in _multiples(every, count))]
+
+
+def _multiples(every: float, last: int) -> list[float]:
+    return [every * number for number in range(1, int(last // every) + 1)]

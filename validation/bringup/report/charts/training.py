@@ -1,0 +1,198 @@
+"""Training runs beside each other, and the ranks of one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+
+from bringup.compare.entries import Entry
+from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS, short_names
+from bringup.records import TrainMetrics
+from bringup.report.charts.drawing import Bar, Drawing, Limit, Series, bars, lines, places, short
+
+_KINDS = ("single", "ddp", "fsdp", "hsdp")  # each a colour, the same in every figure
+_STEPS = 6  # numbers on an axis of steps or ranks
+_MOST_POINTS = 2000  # of a line; of more steps every n-th
+
+
+def deciding(entries: Sequence[Entry]) -> list[Drawing]:
+    """What a strategy is chosen by: that losses agree, tokens/s, and communication that nothing hides."""
+    entries, names = _ordered(entries)
+    of_one = entries[0].metrics.tokens_per_s_per_rank
+    speeds = [
+        Bar(
+            name,
+            one.tokens_per_s,
+            f"{short(one.tokens_per_s)}; {_percent(one.tokens_per_s_per_rank / of_one)}",
+            _colour(one),
+        )
+        for name, one in _named(entries, names)
+    ]
+    exposed = [
+        Bar(name, one.communication_share, _percent(one.communication_share), _colour(one))
+        for name, one in _named(entries, names)
+        if one.communication_share is not None
+    ]
+    unknown = [name for name, one in _named(entries, names) if one.communication_share is None and one.world_size > 1]
+    made = [
+        *_losses(entries, names),
+        bars("Tokens per second, all ranks", speeds, f"%: a rank beside a rank of {names[0]}"),
+    ]
+    if exposed:
+        note = f"not known: {', '.join(unknown)}" if unknown else ""
+        made.append(bars("Communication that no computation hides, of a step", exposed, note, ends=1.0))
+    return made
+
+
+def further(entries: Sequence[Entry]) -> list[Drawing]:
+    entries, names = _ordered(entries)
+    of = _named(entries, names)
+    made = [*_gaps(entries, names)]
+    made.append(
+        bars(
+            "Step time in the steady window, ms",
+            [
+                Bar(
+                    name,
+                    one.step_time_s.p50 * 1e3,
+                    f"{one.step_time_s.p50 * 1e3:.4g}",
+                    _colour(one),
+                    one.step_time_s.p95 * 1e3,
+                )
+                for name, one in of
+            ],
+            "bar: p50; mark: p95",
+        )
+    )
+    device = [
+        (name, one, one.memory.device_allocated_gib) for name, one in of if one.memory.device_allocated_gib is not None
+    ]
+    if device:
+        made.append(
+            bars(
+                "Peak memory of the rank with most, GiB, device",
+                [Bar(name, gib, f"{gib:.3g}", _colour(one)) for name, one, gib in device],
+            )
+        )
+    states = [(name, one, one.memory_check) for name, one in of]
+    made.append(
+        bars(
+            "Parameters, gradients and optimizer of a rank, MiB",
+            [
+                Bar(
+                    name,
+                    check.states_measured_bytes / 2**20,
+                    short(check.states_measured_bytes / 2**20),
+                    _colour(one),
+                    check.states_predicted_bytes / 2**20,
+                )
+                for name, one, check in states
+            ],
+            "bar: measured; mark: predicted",
+        )
+    )
+    return made
+
+
+def of_ranks(entry: Entry) -> list[Drawing]:
+    """None of a single rank."""
+    one = entry.metrics
+    if one.world_size < 2:
+        return []
+    ticks = [(step - 1, words) for step, words in places(one.world_size, _STEPS, lambda step: str(step - 1))]
+    times = one.rank_times_s
+    steps = {"p50": times.step_p50, "p95": times.step_p95, "slowest step": times.step_max}
+    own = {"fetch": times.fetch, "forward": times.forward, "optimizer": times.optimizer}
+    slow = one.straggler
+    most = "" if slow is None else f"most: rank {slow.rank}, {slow.slowdown:.2f} × the median, in {slow.part}; "
+    return [
+        lines("Step time per rank", _per_rank(steps), "rank", "ms", ticks=ticks, from_zero=True),
+        lines(
+            "Own work of a rank in a step",
+            _per_rank(own),
+            "rank",
+            "ms",
+            ticks=ticks,
+            from_zero=True,
+            note=f"{most}medians; backward and communication are not in it",
+        ),
+    ]
+
+
+def _per_rank(series: dict[str, list[float]]) -> list[Series]:
+    return [
+        Series(name, [(float(rank), second * 1e3) for rank, second in enumerate(values)])
+        for name, values in series.items()
+    ]
+
+
+def _ordered(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
+    """Fewest ranks first, as in the table."""
+    ordered = sorted(entries, key=lambda entry: entry.metrics.world_size)
+    return ordered, short_names([entry.folder.name for entry in ordered])
+
+
+def _named(entries: Sequence[Entry], names: Sequence[str]) -> list[tuple[str, TrainMetrics]]:
+    return [(name, entry.metrics) for name, entry in zip(names, entries, strict=True)]
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
+
+
+def _colour(one: TrainMetrics) -> int:
+    kind = one.observed.kind
+    return _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
+
+
+def _losses(entries: Sequence[Entry], names: Sequence[str]) -> list[Drawing]:
+    """Thick below thin, so that lines which coincide are all seen."""
+    series = [
+        Series(name, _every(list(enumerate(one.loss, start=1))), "" if index else "wide", index)
+        for index, (name, one) in enumerate(_named(entries, names))
+        if len(one.loss) > 1
+    ]
+    if not series:
+        return []
+    steps = max(len(entry.metrics.loss) for entry in entries)
+    return [lines("Loss, nats per token", series, "optimizer step", "", ticks=places(steps, _STEPS, str))]
+
+
+def _gaps(entries: Sequence[Entry], names: Sequence[str]) -> list[Drawing]:
+    base = entries[0].metrics.loss
+    series = [
+        Series(name, points, colour=index)
+        for index, (name, one) in enumerate(_named(entries, names))
+        if index
+        and (
+            points := _every(
+                [(step, abs(a - b)) for step, (a, b) in enumerate(zip(one.loss, base, strict=False), start=1)]
+            )
+        )
+        and len(points) > 1
+    ]
+    tolerance = LOSS_TOLERANCE_NATS.get(entries[0].args.compute_dtype)
+    if not series:
+        return []
+    limits = [] if tolerance is None else [Limit(tolerance, f"tolerance {tolerance:g}")]
+    steps = max(len(points.points) for points in series)
+    return [
+        lines(
+            f"Loss gap to {names[0]}, nats per token",
+            series,
+            "optimizer step",
+            "",
+            limits=limits,
+            ticks=places(steps, _STEPS, str),
+            from_zero=True,
+        )
+    ]
+
+
+def _every(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
+    """Each, or the median of so many: a long training in as many points as a figure has places."""
+    bundle = -(-len(points) // _MOST_POINTS)
+    if bundle < 2:
+        return [(float(step), value) for step, value in points]
+    groups = [points[start : start + bundle] for start in range(0, len(points), bundle)]
+    return [(float(group[0][0]), median(value for _, value in group)) for group in groups]

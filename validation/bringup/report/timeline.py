@@ -1,0 +1,82 @@
+"""The steps as one table, each with its place in the time of the whole run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from bringup.errors import RecordError
+from bringup.judge import Judged
+from bringup.records import Closed, Outcome, read_record
+from bringup.report import text
+from bringup.report.section import Section
+from bringup.results import CLOSED
+
+WIDTH = 100.0  # of the whole time, in units of a bar
+_LEAST = 0.6  # of a bar, so that a short step is seen
+
+
+@dataclass(frozen=True)
+class Row:
+    section: Section
+    counts: dict[Outcome, int]
+    seconds: float | None
+    begin: float
+    width: float
+    wrong: str  # of the first that failed or is open; empty: all passed
+
+    @property
+    def clock(self) -> str:
+        return self.section.view.run.opened_at[11:16]
+
+
+@dataclass(frozen=True)
+class Timeline:
+    rows: list[Row]
+    begin: str
+    end: str
+
+
+def timeline(sections: Sequence[Section], judged: Sequence[Judged]) -> Timeline:
+    spans = [_span(run, section.seconds) for run, section in zip(judged, sections, strict=True)]
+    first = min((begin for begin, _ in spans), default=0.0)
+    last = max((end for _, end in spans), default=first)
+    unit = WIDTH / ((last - first) or 1.0)
+    rows = []
+    for section, (begin, end) in zip(sections, spans, strict=True):
+        counted = Counter(verdict.outcome for verdict in section.view.verdicts.verdicts)
+        bad = section.view.bad
+        wrong = f"{bad[0].subject}: {text.sentence(bad[0])}" if bad else ""
+        if len(bad) > 1:
+            wrong += f"; and {len(bad) - 1} more"
+        width = max(_LEAST, (end - begin) * unit)
+        rows.append(
+            Row(
+                section,
+                {outcome: counted[outcome] for outcome in Outcome},
+                section.seconds if section.seconds is not None else end - begin if end > begin else None,
+                min((begin - first) * unit, WIDTH - width),
+                width,
+                wrong,
+            )
+        )
+    return Timeline(rows, _moment(first), _moment(last))
+
+
+def _span(judged: Judged, seconds: float | None) -> tuple[float, float]:
+    """Unix s. A run that was not closed ends, as far as is known, after the seconds that its playbook waited for it."""
+    begin = _unix(judged.run.opened_at)
+    try:
+        return begin, max(begin, _unix(read_record(judged.folder / CLOSED, Closed).closed_at))
+    except (RecordError, OSError):
+        return begin, begin + (seconds or 0.0)
+
+
+def _unix(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
+
+
+def _moment(unix: float) -> str:
+    return datetime.fromtimestamp(unix, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
