@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
+from types import SimpleNamespace
 
 import yaml
 from bringup.judge import Judged
@@ -12,8 +14,9 @@ from bringup.plan.catalogue import GATES
 from bringup.records import Outcome, Verdict
 from bringup.report import exports
 from bringup.report.collection import Collection
-from bringup.results import REPOSITORY, Absent
+from bringup.results import REPOSITORY, Absent, TrainingRecords
 from factory import a_run, a_verdict, judged_of
+from trained_runs import RECORDS
 
 MONITORING = REPOSITORY / "validation/monitoring"
 BUSBW, TFLOPS = "nccl.all_reduce.busbw", "smoke.compute.tflops"
@@ -60,13 +63,37 @@ def test_a_verdict_that_counts_or_says_a_word_is_no_measurement():
     assert lines(gathered(run), "bringup_observed") == []
 
 
+def trained(phase: str, *, mfu: float | None = 0.41, holds: bool = True) -> Judged:
+    records = TrainingRecords(RECORDS / phase)
+    known = SimpleNamespace(metrics=records.metrics.model_copy(update={"mfu": mfu}))
+    outcome = Outcome.PASS if holds else Outcome.INCOMPLETE
+    evidence = [a_verdict(gate, "job", outcome) for gate in ("run.closed", "run.evidence")]
+    return replace(judged(*evidence, phase=phase), training=known)
+
+
+def test_a_training_gives_its_speed_step_time_and_mfu_and_one_whose_evidence_is_open_nothing():
+    run = trained("run_ddp_2node")
+    one = run.training.metrics
+    place = f'phase="run_ddp_2node",strategy="ddp",model="{one.model}",ranks="4"'
+    assert lines(gathered(run), "bringup_train_tokens_per_second") == [
+        f"bringup_train_tokens_per_second{{{place}}} {one.tokens_per_s:.15g}"
+    ]
+    assert lines(gathered(run), "bringup_train_mfu_ratio") == [f"bringup_train_mfu_ratio{{{place}}} 0.41"]
+    assert [line.rpartition("quantile=")[2][:6] for line in lines(gathered(run), "bringup_train_step_seconds")] == [
+        '"0.5"}',
+        '"0.95"',
+    ]
+    assert lines(gathered(trained("run_ddp_2node", mfu=None)), "bringup_train_mfu_ratio") == []
+    assert lines(gathered(trained("run_ddp_2node", holds=False)), "bringup_train_tokens_per_second") == []
+
+
 def test_alert_rules_and_the_dashboard_name_gauges_and_gates_that_exist():
     text = exports.prometheus(gathered(judged(measured(TFLOPS, "n1", 1.0, 1.0), a_verdict())))
     known = set(re.findall(r"^# TYPE (\S+) gauge$", text, re.MULTILINE))
     rules = yaml.safe_load((MONITORING / "bringup.rules.yaml").read_text())["groups"][0]["rules"]
     panels = json.loads((MONITORING / "bringup.dashboard.json").read_text())["panels"]
     asked = [rule["expr"] for rule in rules] + [panel["targets"][0]["expr"] for panel in panels]
-    assert len(asked) >= 10
+    assert len(asked) >= 15
     for expression in asked:
         names = re.findall(r"bringup_\w+", expression)
         assert names

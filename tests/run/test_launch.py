@@ -413,7 +413,7 @@ def test_every_job_that_was_submitted_for_a_phase_is_noted(controller: Controlle
 
     monkeypatch.setattr(slurm, "submit", submit)
     answers = iter([False, True])
-    monkeypatch.setattr(launch, "_wait", lambda job_id, nodes, tell, closed: next(answers))
+    monkeypatch.setattr(launch, "_wait", lambda *arguments: next(answers))
     launch.submit_and_wait(PHASES["discovery"], ["n0", "n1"], {"BRINGUP_RUN_NAME": "x"}, tmp_path, lambda text: None)
     assert names == ["x", "x-s2"]
     assert launch.job_ids(PHASES["discovery"], tmp_path) == ["12", "13"]

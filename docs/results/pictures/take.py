@@ -71,8 +71,8 @@ def size_px(frame: Path) -> tuple[int, int]:
 
 
 class Texts(HTMLParser):
-    """The texts between the tags of a page's body that are printed, each without white space: of details that are closed
-    the summary alone."""
+    """The texts between the tags of a page's body that are printed, each without white space: of closed details the
+    summary alone."""
 
     def __init__(self, page: str) -> None:
         super().__init__()

@@ -26,7 +26,7 @@ PAGE = "report.html"
 def do_judge(arguments: argparse.Namespace) -> int:
     from bringup import results
     from bringup.plan import catalogue
-    from bringup.report import text, write
+    from bringup.report import terminal, text, write
     from bringup.run import signature
 
     signers, unsigned = signature.signers(arguments.signers), 0
@@ -48,17 +48,17 @@ def do_judge(arguments: argparse.Namespace) -> int:
                 unsigned += 1
     if len(outcomes) > 1:
         counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in Outcome if outcome in outcomes)
-        print(f"{text.MARK[worst(outcomes)]}: {len(outcomes)} runs: {counts}")
+        terminal.show(f"{text.MARK[worst(outcomes)]}: {len(outcomes)} runs: {counts}")
     return CANNOT_TELL if unsigned else worst(outcomes).exit_code
 
 
 def _report_absent(runs: results.RunFolders) -> list[results.Absent]:
     """What a playbook had planned and is not there is said, and counts."""
-    from bringup.report import text
+    from bringup.report import terminal, text
 
     for absent in runs.absent:
         title = PHASES[absent.phase].title if absent.phase in PHASES else absent.phase
-        print(f"{'NOT RUN':<10} {title}: {text.plain(absent.why)}; not proven")
+        terminal.show(f"{'NOT RUN':<10} {title}: {text.plain(absent.why)}; not proven")
     return runs.absent
 
 
@@ -66,7 +66,7 @@ def do_explain(arguments: argparse.Namespace) -> int:
     """The worst runs first."""
     from bringup import judge, results
     from bringup.plan import catalogue
-    from bringup.report import explain
+    from bringup.report import explain, terminal
 
     profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
     runs = results.find(arguments.runs)
@@ -82,7 +82,7 @@ def do_explain(arguments: argparse.Namespace) -> int:
         print(json.dumps([explain.as_data(run) for run in worst_first], indent=1))
         absent = runs.absent
     else:
-        print(explain.screens(worst_first))
+        terminal.show(explain.screens(worst_first))
         absent = _report_absent(runs)
     outcomes = [run.verdicts.outcome for run in judged] + [Outcome.INCOMPLETE] * (unread + len(absent))
     return worst(outcomes).exit_code
@@ -153,7 +153,7 @@ def do_history(arguments: argparse.Namespace) -> int:
     from bringup import judge, results
     from bringup.compare import history
     from bringup.report import history as report
-    from bringup.report import text
+    from bringup.report import terminal, text
 
     judged = []
     for folder in results.find(arguments.runs).once if arguments.runs else results.every_run():
@@ -163,7 +163,10 @@ def do_history(arguments: argparse.Namespace) -> int:
             complain(str(error))
     results.refuse_repeated([(run.folder, run.run) for run in judged])
     findings = history.judge(history.series(judged))
-    print(report.as_json(findings) if arguments.json else report.screen(findings, len(judged)))
+    if arguments.json:
+        print(report.as_json(findings))
+    else:
+        terminal.show(report.screen(findings, len(judged)))
     if arguments.plot is not None:
         for path in report.draw(findings, arguments.plot):
             print(f"drawn: {text.shown_path(path)}", file=sys.stderr if arguments.json else sys.stdout)

@@ -35,6 +35,7 @@ def do_run(arguments: argparse.Namespace) -> int:
             resume=arguments.resume,
             strict=arguments.strict,
             site=site,
+            dry_run=arguments.dry_run,
         )
     )
 

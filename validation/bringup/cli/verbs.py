@@ -92,6 +92,7 @@ VERBS: Verbs = {
             NAME_OR_PATH,
             _path("--resume", "continue an earlier playbook run: what passed is not repeated", "FOLDER"),
             _flag("--strict", "stop at any fault; default: unhealthy nodes are left out"),
+            _flag("--dry-run", "print what would be submitted, where and for how long, and submit nothing"),
         ),
         "sweep": _verb(
             "variants of one training (batch, attention, ZeRO-2, …), and a table of what each of them gives",

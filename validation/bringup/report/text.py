@@ -5,9 +5,13 @@ Texts in records may come from logs and host names: control characters are remov
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shlex
+import shutil
+import sys
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -23,6 +27,7 @@ from bringup.results import REPOSITORY
 
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
 _UNSAFE = re.compile(rf"[{CONTROL}\\`*\[\]<>|&]")  # either of them, in one look at a character
+MIN_WIDTH = 10  # of a column that is made narrower
 MARK = {Outcome.PASS: "PASS", Outcome.WARN: "WARN", Outcome.INCOMPLETE: "INCOMPLETE", Outcome.FAIL: "FAIL"}
 
 
@@ -86,11 +91,36 @@ def remedy(verdict: Verdict) -> str:
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table for the terminal. The only printer of one."""
+    """A table for the terminal, not wider than it as far as that goes; in a file a row is a line. The only printer of
+    one."""
     cells = [[plain(cell) for cell in row] for row in [header, *rows]]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
-    return "\n".join([lines[0], "  ".join("-" * width for width in widths), *lines[1:]])
+    widths = _fitting([max(len(row[column]) for row in cells) for column in range(len(header))], terminal_width())
+    first, *others = (_row(row, widths) for row in cells)
+    return "\n".join([first, "  ".join("-" * width for width in widths), *others])
+
+
+def terminal_width() -> int | None:
+    """None: it is no terminal, and nobody set COLUMNS."""
+    if os.environ.get("COLUMNS", "").isdecimal() or (sys.stdout is not None and sys.stdout.isatty()):
+        return shutil.get_terminal_size().columns
+    return None
+
+
+def _fitting(widths: Sequence[int], room: int | None) -> list[int]:
+    """The widest columns become narrower together, none below MIN_WIDTH."""
+    taken = list(widths)
+    while room is not None and sum(taken) + 2 * (len(taken) - 1) > room and max(taken) > MIN_WIDTH:
+        widest = max(taken)
+        taken[taken.index(widest)] = widest - 1
+    return taken
+
+
+def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
+    wrapped = [textwrap.wrap(cell, width) or [""] for cell, width in zip(cells, widths, strict=True)]
+    return "\n".join(
+        "  ".join(part.ljust(width) for part, width in zip(parts, widths, strict=True)).rstrip()
+        for parts in itertools.zip_longest(*wrapped, fillvalue="")
+    )
 
 
 def table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:

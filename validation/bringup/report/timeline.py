@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 
 from bringup.errors import RecordError
 from bringup.judge import Judged
-from bringup.records import Closed, Outcome, read_record
+from bringup.records import Closed, Outcome, read_record, time_of
 from bringup.report import text
 from bringup.report.section import Section
 from bringup.results import CLOSED
@@ -67,16 +67,12 @@ def timeline(sections: Sequence[Section], judged: Sequence[Judged]) -> Timeline:
 
 def _span(judged: Judged, seconds: float | None) -> tuple[float, float]:
     """Unix s. A run that was not closed ends, as far as is known, after the seconds that its playbook waited for it."""
-    begin = _unix(judged.run.opened_at)
+    begin = time_of(judged.run.opened_at).timestamp()
     try:
-        return begin, max(begin, _unix(read_record(judged.folder / CLOSED, Closed).closed_at))
+        return begin, max(begin, time_of(read_record(judged.folder / CLOSED, Closed).closed_at).timestamp())
     except (RecordError, OSError):
         return begin, begin + (seconds or 0.0)
 
 
-def _unix(moment: str) -> float:
-    return datetime.fromisoformat(moment).timestamp()
-
-
 def _moment(unix: float) -> str:
-    return datetime.fromtimestamp(unix, tz=UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return datetime.fromtimestamp(unix, tz=timezone.utc).strftime("%Y-%m-%d %H:%M UTC")

@@ -11,7 +11,7 @@ from bringup import judge, results
 from bringup.judge import Judged
 from bringup.plan.profile import Profile
 from bringup.records import Observations, Outcome
-from bringup.report import training, view
+from bringup.report import terminal, training, view
 from bringup.report.figures import canvas
 from bringup.report.figures import run as figures
 
@@ -43,5 +43,5 @@ def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
 def judge_and_show(folder: Path, profile: Profile | None) -> Outcome:
     """The same, and one screen."""
     judged = judge_and_save(folder, profile)
-    print(view.screen(folder, judged.run, judged.verdicts))
+    terminal.show(view.screen(folder, judged.run, judged.verdicts))
     return judged.verdicts.outcome

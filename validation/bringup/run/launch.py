@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -24,7 +24,9 @@ from bringup.records import files, write_text
 from bringup.report import text as report
 from bringup.results import CLOSED, REPOSITORY, attempts, is_there, submission_name
 from bringup.run import slurm
+from bringup.run.at_work import busy_with
 
+LOOK_S = 3.0  # at what a script is busy with
 FILE_LOOK_S = 0.5  # at the run's folder, between two looks at the queue
 CLOCKS_S = 60  # that the clocks of a node and of this host may be apart
 LEAVING_S = 30  # that Slurm may take to end a job whose script is done; then the wait ends
@@ -84,11 +86,20 @@ def bash_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], f
             pass_fds=(lock.fileno(),),
         )
         try:
-            script.wait()
+            while True:
+                with suppress(subprocess.TimeoutExpired):
+                    script.wait(LOOK_S)
+                    break
+                tell(_running("running", busy_with(phase, environment["BRINGUP_RUN_NAME"])))
         except BaseException:  # Ctrl-C: the script's own srun and salloc end with it, and their jobs with them
             os.killpg(script.pid, signal.SIGTERM)
             script.wait()
             raise
+
+
+def _running(state: str, part: str) -> str:
+    """part: what it is busy with; empty: not known."""
+    return f"{state}: {part}" if part else state
 
 
 def log_of(phase: Phase, folder: Path) -> Path:
@@ -158,7 +169,7 @@ def submit_and_wait(
         with _cancelled_when_interrupted(job_id, tell):
             submitted = [*job_ids(phase, folder), job_id]
             write_text(note_of(phase, folder), "\n".join(submitted) + "\n", replace=True)
-            if _wait(job_id, usable, tell, Closed(phase, name)):
+            if _wait(job_id, usable, tell, Closed(phase, name), partial(busy_with, phase, name)):
                 return
         # a node was lost while the job was pending: the job was cancelled; submit again without the node
         waiting = usable
@@ -212,7 +223,7 @@ def wait_for_earlier(phase: Phase, name: str, folder: Path, tell: Tell) -> None:
     submitted, lock = job_ids(phase, folder), folder / f"{phase.stem}.lock"
     if submitted and slurm.is_own(submitted[-1], phase.stem):
         with _cancelled_when_interrupted(submitted[-1], tell):
-            _wait(submitted[-1], [], tell, Closed(phase, name))
+            _wait(submitted[-1], [], tell, Closed(phase, name), partial(busy_with, phase, name))
     if lock.is_file():
         with lock.open() as stream:
             while True:
@@ -224,7 +235,9 @@ def wait_for_earlier(phase: Phase, name: str, folder: Path, tell: Tell) -> None:
                     time.sleep(FILE_LOOK_S)
 
 
-def _wait(job_id: str, required: list[str], tell: Tell, closed: Callable[[], bool]) -> bool:
+def _wait(
+    job_id: str, required: list[str], tell: Tell, closed: Callable[[], bool], part: Callable[[], str] = str
+) -> bool:
     """True: the job has ended, or its script is done and Slurm cannot end it. False: it could not start because one of
     its nodes became unusable; it is cancelled.
 
@@ -264,5 +277,5 @@ def _wait(job_id: str, required: list[str], tell: Tell, closed: Callable[[], boo
             tell(f"job {job_id} pending" + (f": {why}" if why else ""))
         else:
             lost_since = None
-            tell(f"job {job_id} {job.state.lower()}")
+            tell(_running(f"job {job_id} {job.state.lower()}", part()))
         is_done = _pause(pace, closed) or is_done

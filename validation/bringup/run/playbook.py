@@ -22,8 +22,8 @@ from bringup.report import headline as headlines
 from bringup.report import terminal, training, view
 from bringup.report import text as report
 from bringup.results import PLAYBOOK, REPOSITORY
+from bringup.run import at_work, dry, partitions, resume, slurm
 from bringup.run import open as opening
-from bringup.run import partitions, resume, slurm
 from bringup.run import site as at_site
 from bringup.run.healthy_rest import unhealthy_nodes
 from bringup.run.lacking import VARIABLE, lacking
@@ -43,6 +43,7 @@ class Request:
     resume: Path | None = None
     strict: bool = False  # stop at any fault, also at one of a single node
     site: at_site.AtSite | None = None
+    dry_run: bool = False  # say what would be submitted, and submit nothing
 
 
 def run(request: Request) -> int:
@@ -66,8 +67,11 @@ def run(request: Request) -> int:
         raise CannotStart(str(error)) from error
     refuse_without_gpus(nodes)
     names = list(nodes)
-    playbook, kept_steps = _begin(request, names, max(nodes[name].gpus for name in names), console)
-    folder = REPOSITORY / runs.PLAYBOOKS / playbook.name
+    planned, left_out, kept_steps = _plan(request, names, max(nodes[name].gpus for name in names), console)
+    if request.dry_run:
+        console.print(dry.run(planned, left_out, list(kept_steps), names, request.site))
+        return 0
+    playbook, folder = _begin(request, names, planned, left_out)
     console.print(
         f"bringup: {len(playbook.planned)} step(s) on {len(names)} node(s): {', '.join(names)}; "
         f"profile {request.profile.name}{_at(request.site)}"
@@ -140,10 +144,10 @@ def _at(site: at_site.AtSite | None) -> str:
     return "" if site is None else f"; site {site.site.name} ({report.shown_path(site.file)})"
 
 
-def _begin(
+def _plan(
     request: Request, names: list[str], gpus: int, console: Console
-) -> tuple[Playbook, dict[str, tuple[Step, Judged]]]:
-    """The plan, and the steps of an earlier run that passed and are kept."""
+) -> tuple[list[str], list[str], dict[str, tuple[Step, Judged]]]:
+    """Phases, what these nodes cannot run and why, and the steps of an earlier run that passed and are kept."""
     unknown = [stem for stem in request.phases if stem not in PHASES]
     if unknown:
         raise CannotStart(f"no phase is called {', '.join(unknown)}; there are {', '.join(PHASES)}")
@@ -165,6 +169,11 @@ def _begin(
         for stem in planned:
             if stem not in kept_steps:
                 partitions.refuse(PHASES[stem], names, _environment(request, stem), known)
+    return planned, left_out, kept_steps
+
+
+def _begin(request: Request, names: list[str], planned: list[str], left_out: list[str]) -> tuple[Playbook, Path]:
+    """Its record, and its folder."""
     name = opening.default_name()
     folder = REPOSITORY / runs.PLAYBOOKS / name
     folder.mkdir(parents=True)
@@ -178,7 +187,7 @@ def _begin(
         steps=[],
     )
     write_record(folder / PLAYBOOK, playbook)
-    return playbook, kept_steps
+    return playbook, folder
 
 
 def _one_phase(
@@ -209,7 +218,7 @@ def _one_phase(
     # this playbook's own reference, not the newest one
     if runs.is_there(reference.parent, f"{reference.name}/{runs.METRICS}"):
         environment["BRINGUP_REFERENCE"] = str(reference)
-    with progress(console, f"step {position}: {phase.title}") as tell:
+    with progress(console, f"step {position}: {phase.title} ({at_work.expected(phase, nodes)})") as tell:
         judged = run_phase(
             phase, nodes, gpus, environment, request.profile, request.site, name=playbook, folder=folder, tell=tell
         )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from statistics import quantiles
 
 from bringup.evidence import clock, monitor
@@ -26,7 +26,7 @@ def draw(judged: Judged) -> list[Drawing]:
     trained = steps.moments(judged.training)
     host_s = shifts[trained.host].seconds if trained is not None and trained.host in shifts else 0.0
     marks = steps.marks(trained, host_s - began, ended - began)
-    start = datetime.fromtimestamp(began, tz=UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    start = datetime.fromtimestamp(began, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     caption = f"Second 0 is {start}; {samples.clocks(placed, shifts)}"
     made = []
     for title, column in samples.SAMPLED:

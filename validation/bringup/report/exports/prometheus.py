@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from bringup.judge import Judged
 from bringup.plan import subjects as naming
@@ -70,6 +70,7 @@ def prometheus(collection: Collection) -> str:
             ("phase", "gate", *place, "at", "unit"),
             {series: _number(verdict.limit) for series, verdict in measured.items()},
         ),
+        *_trainings(latest.values()),
         *_gauge(
             "bringup_not_applicable",
             "gates that the profile leaves out",
@@ -102,6 +103,37 @@ def prometheus(collection: Collection) -> str:
         ),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _trainings(runs: Iterable[Judged]) -> list[str]:
+    """Of trainings whose evidence holds; series of another model or number of ranks are not compared with each other."""
+    labels = ("phase", "strategy", "model", "ranks")
+    known = {
+        (run.run.phase, one.observed.kind, one.model, str(one.world_size)): one
+        for run in runs
+        if run.training is not None and run.objection is None
+        for one in (run.training.metrics,)
+    }
+    steps = {
+        (*series, name): value
+        for series, one in known.items()
+        for name, value in (("0.5", one.step_time_s.p50), ("0.95", one.step_time_s.p95))
+    }
+    return [
+        *_gauge(
+            "bringup_train_tokens_per_second",
+            "all ranks, steady window",
+            labels,
+            {series: one.tokens_per_s for series, one in known.items()},
+        ),
+        *_gauge("bringup_train_step_seconds", "time of a step, steady window", (*labels, "quantile"), steps),
+        *_gauge(
+            "bringup_train_mfu_ratio",
+            "share of the peak FLOP/s; absent where the peak is not known",
+            labels,
+            {series: one.mfu for series, one in known.items()},
+        ),
+    ]
 
 
 def _info(judged: Judged, cluster: str) -> Series:

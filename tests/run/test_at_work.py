@@ -1,0 +1,78 @@
+"""While a step runs: what it is busy with, and what it is expected to take; and what would run, before anything does."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from bringup import results
+from bringup.plan.phases import PHASES
+from bringup.records import Outcome, Playbook, Step, write_record
+from bringup.run import at_work, dry
+
+SCALING, DDP = PHASES["nccl_scaling"], PHASES["run_ddp_2node"]
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(results, "REPOSITORY", tmp_path)
+    return tmp_path
+
+
+def raw_of(tree: Path, folder: str) -> Path:
+    raw = tree / folder / "raw"
+    raw.mkdir(parents=True)
+    return raw
+
+
+def test_a_phase_is_busy_with_the_part_whose_files_are_the_newest(tree: Path):
+    assert at_work.busy_with(SCALING, "x") == ""
+    raw = raw_of(tree, "validation/results/nccl_scaling/x")
+    assert at_work.busy_with(SCALING, "x") == ""
+    for second, name in enumerate(("collectives-2.err", "collectives-4.err", "collectives-4.jsonl", "monitor.err")):
+        (raw / name).touch()
+        os.utime(raw / name, (second, second))
+    assert at_work.busy_with(SCALING, "x") == "collectives-4"
+
+
+def test_a_training_says_its_step_and_a_line_that_is_being_written_says_nothing(tree: Path):
+    raw = raw_of(tree, "training/results/run_ddp_2node-x")
+    assert at_work.busy_with(DDP, "x") == ""
+    (raw / "progress.jsonl").write_text('{"step": 11, "of": 60}\n{"step": 12, "of": 60}\n')
+    assert at_work.busy_with(DDP, "x") == "step 12 of 60"
+    (raw / "progress.jsonl").write_text('{"step": 12, "of')
+    assert at_work.busy_with(DDP, "x") == ""
+
+
+def played(tree: Path, name: str, nodes: list[str], outcome: Outcome = Outcome.PASS) -> None:
+    step = Step(phase="nccl_scaling", folder="x", outcome=outcome, blocks=False, seconds=81.3)
+    folder = tree / "validation/results/playbook" / name
+    folder.mkdir(parents=True)
+    write_record(
+        folder / "playbook.json",
+        Playbook(name=name, nodes=nodes, profile="p", planned=["nccl_scaling"], left_out=[], steps=[step]),
+    )
+
+
+def test_a_step_is_expected_to_take_what_it_took_on_as_many_nodes_and_else_what_the_plan_says(tree: Path):
+    assert at_work.expected(SCALING, ["n0", "n1"]) == "2 to 10 min expected"
+    played(tree, "20260101-a", ["n0", "n1"])
+    played(tree, "20260102-b", ["n0", "n1"], Outcome.FAIL)
+    (tree / "validation/results/playbook/20260103-c").mkdir()
+    (tree / "validation/results/playbook/20260103-c/playbook.json").write_text("{")
+    assert at_work.expected(SCALING, ["n2", "n3"]) == "81 s in 20260101-a"
+    assert at_work.expected(SCALING, ["n0"]) == "2 to 10 min expected"
+
+
+def test_a_dry_run_names_commands_nodes_and_minutes_and_what_is_kept_or_not_asked(tree: Path):
+    shown = dry.run(
+        ["discovery", "smoke", "run_1gpu"], ["run_hsdp_2node: needs 2 nodes"], ["smoke"], ["n0", "n1"], None
+    )
+    assert "sbatch infrastructure-validation/scripts/discover-environment.sbatch" in shown
+    assert "smoke_test.sh" not in shown
+    [one_gpu] = [line for line in shown.splitlines() if line.startswith("run_1gpu")]
+    assert one_gpu.split()[1] == "n0"
+    assert "KEPT       Smoke" in shown
+    assert "NOT ASKED  run_hsdp_2node: needs 2 nodes" in shown
+    assert shown.endswith("2 steps, 4 to 21 minutes and the queue. Nothing was submitted.")
