@@ -4,18 +4,40 @@ from __future__ import annotations
 
 import importlib.util
 from pathlib import Path
+from types import ModuleType
 
 from bringup.judge import judge_folder
 from bringup.records import Outcome
+from bringup.report import view
 from bringup.results import REPOSITORY
 
+LINES_OF_A_SCREEN = 50
 
-def test_all_that_a_discovery_plans_is_judged_and_one_sick_gpu_fails(tmp_path: Path) -> None:
+
+def fleet_module() -> ModuleType:
     spec = importlib.util.spec_from_file_location("fleet", REPOSITORY / "validation/benchmarks/judge_and_report.py")
     assert spec is not None and spec.loader is not None
     fleet = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(fleet)
-    run, _ = fleet.made_up_run(4, tmp_path)
+    return fleet
+
+
+def test_all_that_a_discovery_plans_is_judged_and_one_sick_gpu_fails(tmp_path: Path) -> None:
+    run, _ = fleet_module().made_up_run(4, tmp_path)
     verdicts = judge_folder(run).verdicts.verdicts
     bad = [(verdict.gate, verdict.subject, verdict.outcome) for verdict in verdicts if verdict.outcome != Outcome.PASS]
     assert bad == [("discovery.gpu.ecc", "gpu-00-02", Outcome.FAIL)]
+
+
+def test_the_report_of_a_fleet_begins_with_what_the_nodes_are_and_what_failed_and_has_a_row_for_each_gate(
+    tmp_path: Path,
+) -> None:
+    """It had a row for each node and gate: 1,138 lines for 16 nodes, of which one mattered."""
+    judged = judge_folder(fleet_module().made_up_run(16, tmp_path)[0])
+    text = view.markdown(judged.run, judged.verdicts, judged.observations)
+    assert len(text.splitlines()) <= 140
+    assert len(text.partition("## What was proven")[0].splitlines()) <= LINES_OF_A_SCREEN
+    inventory, bad, good = map(text.index, ("## What the nodes are", "## What failed", "## What was proven"))
+    assert inventory < bad < good
+    assert "| GPU | NVIDIA H100 80GB HBM3 (all nodes) |" in text.replace("8 × ", "")
+    assert len([line for line in text.splitlines() if line.startswith("| FAIL |")]) == 1

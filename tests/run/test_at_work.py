@@ -1,4 +1,4 @@
-"""While a step runs: what it is busy with, and what it is expected to take; and what would run, before anything does."""
+"""What a step is busy with and expected to take while it runs; and what would run, before anything does."""
 
 from __future__ import annotations
 

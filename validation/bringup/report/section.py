@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 from bringup.compare import entries, sidebyside
 from bringup.compare.entries import Entry
 from bringup.errors import NotComparable, RecordError
-from bringup.evidence.names import shortened
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES
-from bringup.records import Verdict
 from bringup.report import training as training_report
 from bringup.report.charts import bandwidth, pairs, sampled
 from bringup.report.charts import training as charts_of_training
@@ -21,17 +18,6 @@ from bringup.report.links import Links, to_evidence
 from bringup.report.view import View
 
 MAX_BAD = 200  # verdicts of one run in its table; the run's own report.md has them all
-
-
-@dataclass(frozen=True)
-class Passed:
-    """Verdicts of one gate that passed."""
-
-    gate: str
-    subjects: str
-    observed: str
-    expected: str
-    evidence: str  # of the first of them
 
 
 @dataclass(frozen=True)
@@ -54,22 +40,6 @@ class Section:
     def address(self, evidence: str) -> str | None:
         return to_evidence(self.links, self.view.folder, evidence)
 
-    @cached_property
-    def passed(self) -> list[Passed]:
-        by_gate: dict[str, list[Verdict]] = {}
-        for verdict in self.view.passed:
-            by_gate.setdefault(verdict.gate, []).append(verdict)
-        return [
-            Passed(
-                gate,
-                shortened([verdict.subject for verdict in alike]),
-                _several(verdict.observed for verdict in alike),
-                _several(verdict.expected for verdict in alike),
-                alike[0].evidence,
-            )
-            for gate, alike in by_gate.items()
-        ]
-
 
 def section(judged: Judged, anchor: str, seconds: float | None, links: Links) -> Section:
     view = View(judged.run, judged.verdicts, judged.folder, judged.observations)
@@ -78,12 +48,6 @@ def section(judged: Judged, anchor: str, seconds: float | None, links: Links) ->
     entry = entry_of(judged)
     drawings = sampled.draw(judged) + ([] if entry is None else charts_of_training.of_ranks(entry))
     return Section(view, anchor, seconds, curves, between, drawings, links)
-
-
-def _several(texts: Iterable[str]) -> str:
-    distinct = list(dict.fromkeys(texts))
-    shown = "; ".join(distinct[:3])
-    return shown if len(distinct) <= 3 else f"{shown}; … ({len(distinct)} different)"
 
 
 def entry_of(judged: Judged) -> Entry | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from bringup.evidence.names import listed
-from bringup.judge import Judged
-from bringup.records import Observation
+from bringup.records import Observation, Run
 
 OF_NODES = (
     ("GPU", "discovery.gpu.model"),
@@ -51,7 +51,7 @@ class Fact:
         return "all nodes" if self.nodes == self.asked else f"{self.nodes} of {self.asked} nodes"
 
 
-def cluster_name(judged: Iterable[Judged]) -> str | None:
+def cluster_name(judged: Iterable[Seen]) -> str | None:
     for run in judged:
         names = (seen.value for seen in run.observations if seen.quantity == CLUSTER)
         name = run.run.cluster or next((str(name) for name in names if name is not None), None)
@@ -60,7 +60,17 @@ def cluster_name(judged: Iterable[Judged]) -> str | None:
     return None
 
 
-def facts(judged: Sequence[Judged]) -> list[Fact]:
+class Seen(Protocol):
+    """A run, and what was seen in it."""
+
+    @property
+    def run(self) -> Run: ...
+
+    @property
+    def observations(self) -> Sequence[Observation]: ...
+
+
+def facts(judged: Sequence[Seen]) -> list[Fact]:
     """The facts of the last run that asked for them. A fact that no run found out is left out: its gate says why."""
     wanted = {quantity for _, quantity in OF_NODES}
     seen: dict[str, dict[str, str]] = {}
@@ -71,7 +81,7 @@ def facts(judged: Sequence[Judged]) -> list[Fact]:
     return [fact for fact in known if fact is not None]
 
 
-def _of_one_run(judged: Judged, wanted: Container[str]) -> dict[str, dict[str, str]]:
+def _of_one_run(judged: Seen, wanted: Container[str]) -> dict[str, dict[str, str]]:
     """Quantity -> node -> its value; of a node that does not say it as a whole, the values of its parts, counted:
     `8 × 400 Gb/sec`."""
     nodes = set(judged.run.nodes)

@@ -13,12 +13,13 @@ from pathlib import Path
 from shlex import quote
 from statistics import median
 
+from bringup.evidence.names import shortened
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import catalogue
 from bringup.plan import subjects as naming
 from bringup.plan.phases import PHASES
 from bringup.records import Kind, Observation, Outcome, Playbook, Run, Sign, Verdict, Verdicts
-from bringup.report import text
+from bringup.report import system, text
 from bringup.report.render import render
 from bringup.results import unhealthy_node
 
@@ -26,6 +27,17 @@ MAX_LISTED = 12  # on the screen; the report lists all
 MIN_ALIKE = 3  # failed pairs that are alike share their lines on the screen from so many on; all others from two
 _COST = re.compile(r"probe\.(\w+)\.cpu_s")
 _Key = tuple[object, ...]
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Verdicts of one gate that passed."""
+
+    gate: str
+    subjects: str
+    observed: str
+    expected: str
+    evidence: str  # of the first of them
 
 
 @dataclass(frozen=True)
@@ -55,11 +67,27 @@ class View:
     def passed(self) -> list[Verdict]:
         return [verdict for verdict in self.verdicts.verdicts if verdict.outcome is Outcome.PASS]
 
-    @property
-    def proven(self) -> Iterator[tuple[str, ...]]:
-        """A row for each that passed: of a large fleet there are many."""
-        for v in self.passed:
-            yield v.gate, text.proves(v.gate), v.subject, v.observed, v.expected, v.evidence
+    @cached_property
+    def proven(self) -> list[Passed]:
+        """One for each gate, however many nodes there are."""
+        by_gate: dict[str, list[Verdict]] = {}
+        for verdict in self.passed:
+            by_gate.setdefault(verdict.gate, []).append(verdict)
+        return [
+            Passed(
+                gate,
+                shortened([verdict.subject for verdict in alike]),
+                _several(verdict.observed for verdict in alike),
+                _several(verdict.expected for verdict in alike),
+                alike[0].evidence,
+            )
+            for gate, alike in by_gate.items()
+        ]
+
+    @cached_property
+    def inventory(self) -> list[system.Fact]:
+        """What the nodes are: of a discovery, which asks for it."""
+        return system.facts([self]) if self.run.phase == "discovery" else []
 
     @property
     def profile(self) -> str:
@@ -208,6 +236,12 @@ def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
     else:
         message = f"{first.cause} ({len(group)} verdicts: {_some(gates)} on {_some(subjects)})"
     return text.MARK[first.outcome], message, f"all are in the report; what to do first: {text.remedy(first)}"
+
+
+def _several(texts: Iterable[str]) -> str:
+    distinct = list(dict.fromkeys(texts))
+    shown = "; ".join(distinct[:3])
+    return shown if len(distinct) <= 3 else f"{shown}; … ({len(distinct)} different)"
 
 
 def _some(names: Sequence[str]) -> str:

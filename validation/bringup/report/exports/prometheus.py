@@ -106,7 +106,7 @@ def prometheus(collection: Collection) -> str:
 
 
 def _trainings(runs: Iterable[Judged]) -> list[str]:
-    """Of trainings whose evidence holds; series of another model or number of ranks are not compared with each other."""
+    """Of trainings whose evidence holds. Another model or another number of ranks is another series."""
     labels = ("phase", "strategy", "model", "ranks")
     known = {
         (run.run.phase, one.observed.kind, one.model, str(one.world_size)): one
