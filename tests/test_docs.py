@@ -1,6 +1,7 @@
 """Pages of the phases have one shape and one numbering, and the code that they show is the code that is there."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,9 @@ def test_code_on_a_page_that_is_python_is_quoted():
     for page in sorted((ROOT / "docs").glob("*.md")):
         rest = re.sub(r"<!-- quoted: .*?<!-- end quoted -->", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
         assert "```python" not in rest, page.name
+
+
+def test_the_newest_entry_of_the_changes_is_of_the_version_that_is_built():
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    newest = re.search(r"^## (\S+?),", (ROOT / "docs/CHANGELOG.md").read_text(), re.MULTILINE)
+    assert newest is not None and newest[1] == version

@@ -73,10 +73,10 @@ def trained(phase: str, *, mfu: float | None = 0.41, holds: bool = True) -> Judg
 
 def test_a_training_gives_its_speed_step_time_and_mfu_and_one_whose_evidence_is_open_nothing():
     run = trained("run_ddp_2node")
-    one = run.training.metrics
-    place = f'phase="run_ddp_2node",strategy="ddp",model="{one.model}",ranks="4"'
+    metrics = run.training.metrics
+    place = f'phase="run_ddp_2node",strategy="ddp",model="{metrics.model}",ranks="4"'
     assert lines(gathered(run), "bringup_train_tokens_per_second") == [
-        f"bringup_train_tokens_per_second{{{place}}} {one.tokens_per_s:.15g}"
+        f"bringup_train_tokens_per_second{{{place}}} {metrics.tokens_per_s:.15g}"
     ]
     assert lines(gathered(run), "bringup_train_mfu_ratio") == [f"bringup_train_mfu_ratio{{{place}}} 0.41"]
     assert [line.rpartition("quantile=")[2][:6] for line in lines(gathered(run), "bringup_train_step_seconds")] == [

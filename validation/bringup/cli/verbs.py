@@ -223,6 +223,10 @@ VERBS: Verbs = {
             _flag("--json", "one JSON array instead of the table"),
             _path("--site", "only a site's own checks, of this file: is it right? Nothing is run"),
         ),
+        "completion": _verb(
+            "print what completes verbs, phases and options in a shell: source <(bringup completion bash)",
+            _arg("shell", choices=["bash", "zsh", "tcsh"], metavar="SHELL", help="bash, zsh or tcsh"),
+        ),
         "schema": _verb(
             "print the JSON Schema of a record, a profile or a site file",
             _arg("name", metavar="NAME", help="such as run, verdicts, metrics, profile, site"),

@@ -20,13 +20,13 @@ def draw(observations: Iterable[Observation], profile: profiles.Profile) -> list
     by_scale = curve.curves(list(observations))
     names = sorted({name for by_name in by_scale.values() for name in by_name})
     return [
-        _one(name, points, profile)
+        _collective(name, points, profile)
         for name in names
         if (points := {scale: known for scale, by_name in by_scale.items() if len(known := by_name.get(name, [])) > 1})
     ]
 
 
-def _one(name: str, by_scale: _Points, profile: profiles.Profile) -> Drawing:
+def _collective(name: str, by_scale: _Points, profile: profiles.Profile) -> Drawing:
     scales = sorted(by_scale, key=scale_nodes)[-COLOURS:]  # the widest ones
     sizes = {size: seen.quantity.partition("@")[2] for scale in scales for size, _, seen in by_scale[scale]}
     series = [

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from bringup.derive import pairs
 from bringup.evidence.names import listed
+from bringup.plan.rounds import Pair
 from bringup.plan.subjects import nodes_of
 from bringup.records import Observation, Outcome, Verdict
 from bringup.report.charts.drawing import Box, Drawing, Shape, Squares, Text
@@ -30,7 +31,7 @@ def draw(observations: Iterable[Observation], nodes: Sequence[str], verdicts: It
     if not known:
         return []
     together = -(-len(nodes) // MAX_SQUARES)  # nodes of a square
-    slowest: dict[tuple[int, int], tuple[float, pairs.Pair]] = {}
+    slowest: dict[tuple[int, int], tuple[float, Pair]] = {}
     for (source, target), speed in known.items():
         place = index[source] // together, index[target] // together
         slowest[place] = min(slowest.get(place, (speed, (source, target))), (speed, (source, target)))
@@ -80,7 +81,7 @@ def _scale(x: float, y: float, most: float) -> list[Shape]:
     ]
 
 
-def _note(known: dict[pairs.Pair, float], nodes: Sequence[str], together: int) -> str:
+def _note(known: dict[Pair, float], nodes: Sequence[str], together: int) -> str:
     possible = len(nodes) * (len(nodes) - 1)
     healthy = pairs.reference({pair: pairs.Measured(speed, "", [speed]) for pair, speed in known.items()})
     slow = sorted(known.items(), key=lambda item: item[1])[:MAX_SLOWEST]

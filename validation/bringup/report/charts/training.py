@@ -22,18 +22,22 @@ def deciding(entries: Sequence[Entry]) -> list[Drawing]:
     speeds = [
         Bar(
             name,
-            one.tokens_per_s,
-            f"{short(one.tokens_per_s)}; {_percent(one.tokens_per_s_per_rank / of_one)}",
-            _colour(one),
+            metrics.tokens_per_s,
+            f"{short(metrics.tokens_per_s)}; {_percent(metrics.tokens_per_s_per_rank / of_one)}",
+            _colour(metrics),
         )
-        for name, one in _named(entries, names)
+        for name, metrics in _named(entries, names)
     ]
     exposed = [
-        Bar(name, one.communication_share, _percent(one.communication_share), _colour(one))
-        for name, one in _named(entries, names)
-        if one.communication_share is not None
+        Bar(name, metrics.communication_share, _percent(metrics.communication_share), _colour(metrics))
+        for name, metrics in _named(entries, names)
+        if metrics.communication_share is not None
     ]
-    unknown = [name for name, one in _named(entries, names) if one.communication_share is None and one.world_size > 1]
+    unknown = [
+        name
+        for name, metrics in _named(entries, names)
+        if metrics.communication_share is None and metrics.world_size > 1
+    ]
     made = [
         *_losses(entries, names),
         bars("Tokens per second, all ranks", speeds, f"%: a rank beside a rank of {names[0]}"),
@@ -54,27 +58,29 @@ def further(entries: Sequence[Entry]) -> list[Drawing]:
             [
                 Bar(
                     name,
-                    one.step_time_s.p50 * 1e3,
-                    f"{one.step_time_s.p50 * 1e3:.4g}",
-                    _colour(one),
-                    one.step_time_s.p95 * 1e3,
+                    metrics.step_time_s.p50 * 1e3,
+                    f"{metrics.step_time_s.p50 * 1e3:.4g}",
+                    _colour(metrics),
+                    metrics.step_time_s.p95 * 1e3,
                 )
-                for name, one in of
+                for name, metrics in of
             ],
             "bar: p50; mark: p95",
         )
     )
     device = [
-        (name, one, one.memory.device_allocated_gib) for name, one in of if one.memory.device_allocated_gib is not None
+        (name, metrics, metrics.memory.device_allocated_gib)
+        for name, metrics in of
+        if metrics.memory.device_allocated_gib is not None
     ]
     if device:
         made.append(
             bars(
                 "Peak memory of the rank with most, GiB, device",
-                [Bar(name, gib, f"{gib:.3g}", _colour(one)) for name, one, gib in device],
+                [Bar(name, gib, f"{gib:.3g}", _colour(metrics)) for name, metrics, gib in device],
             )
         )
-    states = [(name, one, one.memory_check) for name, one in of]
+    states = [(name, metrics, metrics.memory_check) for name, metrics in of]
     made.append(
         bars(
             "Parameters, gradients and optimizer of a rank, MiB",
@@ -83,10 +89,10 @@ def further(entries: Sequence[Entry]) -> list[Drawing]:
                     name,
                     check.states_measured_bytes / 2**20,
                     short(check.states_measured_bytes / 2**20),
-                    _colour(one),
+                    _colour(metrics),
                     check.states_predicted_bytes / 2**20,
                 )
-                for name, one, check in states
+                for name, metrics, check in states
             ],
             "bar: measured; mark: predicted",
         )
@@ -96,14 +102,14 @@ def further(entries: Sequence[Entry]) -> list[Drawing]:
 
 def of_ranks(entry: Entry) -> list[Drawing]:
     """None of a single rank."""
-    one = entry.metrics
-    if one.world_size < 2:
+    metrics = entry.metrics
+    if metrics.world_size < 2:
         return []
-    ticks = [(step - 1, words) for step, words in places(one.world_size, _STEPS, lambda step: str(step - 1))]
-    times = one.rank_times_s
+    ticks = [(step - 1, words) for step, words in places(metrics.world_size, _STEPS, lambda step: str(step - 1))]
+    times = metrics.rank_times_s
     steps = {"p50": times.step_p50, "p95": times.step_p95, "slowest step": times.step_max}
     own = {"fetch": times.fetch, "forward": times.forward, "optimizer": times.optimizer}
-    slow = one.straggler
+    slow = metrics.straggler
     most = "" if slow is None else f"most: rank {slow.rank}, {slow.slowdown:.2f} × the median, in {slow.part}; "
     return [
         lines("Step time per rank", _per_rank(steps), "rank", "ms", ticks=ticks, from_zero=True),
@@ -140,17 +146,17 @@ def _percent(share: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-def _colour(one: TrainMetrics) -> int:
-    kind = one.observed.kind
+def _colour(metrics: TrainMetrics) -> int:
+    kind = metrics.observed.kind
     return _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
 
 
 def _losses(entries: Sequence[Entry], names: Sequence[str]) -> list[Drawing]:
     """Thick below thin, so that lines which coincide are all seen."""
     series = [
-        Series(name, _every(list(enumerate(one.loss, start=1))), "" if index else "wide", index)
-        for index, (name, one) in enumerate(_named(entries, names))
-        if len(one.loss) > 1
+        Series(name, _every(list(enumerate(metrics.loss, start=1))), "" if index else "wide", index)
+        for index, (name, metrics) in enumerate(_named(entries, names))
+        if len(metrics.loss) > 1
     ]
     if not series:
         return []
@@ -162,11 +168,11 @@ def _gaps(entries: Sequence[Entry], names: Sequence[str]) -> list[Drawing]:
     base = entries[0].metrics.loss
     series = [
         Series(name, points, colour=index)
-        for index, (name, one) in enumerate(_named(entries, names))
+        for index, (name, metrics) in enumerate(_named(entries, names))
         if index
         and (
             points := _every(
-                [(step, abs(a - b)) for step, (a, b) in enumerate(zip(one.loss, base, strict=False), start=1)]
+                [(step, abs(a - b)) for step, (a, b) in enumerate(zip(metrics.loss, base, strict=False), start=1)]
             )
         )
         and len(points) > 1

@@ -109,29 +109,29 @@ def _trainings(runs: Iterable[Judged]) -> list[str]:
     """Of trainings whose evidence holds. Another model or another number of ranks is another series."""
     labels = ("phase", "strategy", "model", "ranks")
     known = {
-        (run.run.phase, one.observed.kind, one.model, str(one.world_size)): one
+        (run.run.phase, metrics.observed.kind, metrics.model, str(metrics.world_size)): metrics
         for run in runs
         if run.training is not None and run.objection is None
-        for one in (run.training.metrics,)
+        for metrics in (run.training.metrics,)
     }
-    steps = {
+    steps: dict[Series, float | None] = {
         (*series, name): value
-        for series, one in known.items()
-        for name, value in (("0.5", one.step_time_s.p50), ("0.95", one.step_time_s.p95))
+        for series, metrics in known.items()
+        for name, value in (("0.5", metrics.step_time_s.p50), ("0.95", metrics.step_time_s.p95))
     }
     return [
         *_gauge(
             "bringup_train_tokens_per_second",
             "all ranks, steady window",
             labels,
-            {series: one.tokens_per_s for series, one in known.items()},
+            {series: metrics.tokens_per_s for series, metrics in known.items()},
         ),
         *_gauge("bringup_train_step_seconds", "time of a step, steady window", (*labels, "quantile"), steps),
         *_gauge(
             "bringup_train_mfu_ratio",
             "share of the peak FLOP/s; absent where the peak is not known",
             labels,
-            {series: one.mfu for series, one in known.items()},
+            {series: metrics.mfu for series, metrics in known.items()},
         ),
     ]
 
