@@ -246,6 +246,16 @@ def test_verbs_that_only_scripts_call_are_listed_apart(capsys):
     assert not {"open", "close", "pairs"} & listed[0] and not {"run", "judge"} & listed[1]
 
 
+@for_each("shell", ["bash", "zsh"])
+def test_completion_is_a_script_that_its_shell_reads_with_verbs_for_people_and_phases(shell: str, capsys):
+    code, out, _ = call(capsys, "completion", shell)
+    assert code == 0
+    assert {"doctor", "nccl_scaling", "--dry-run"} <= set(re.findall(r"[\w-]+", out))
+    assert not re.search(r"\bpairs-again\b", out)
+    if program := shutil.which(shell):
+        assert subprocess.run([program, "-n"], input=out, text=True, check=False).returncode == 0
+
+
 def test_the_help_loads_neither_the_records_nor_the_catalogue():
     script = "import sys\nfrom bringup.cli import parser\nparser().format_help()\nprint(*sys.modules)"
     loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
