@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from bringup import judge, results
-from bringup.records import Kind, Outcome, Verdict, Verdicts
+from bringup.records import Kind, NotApplicable, Outcome, Verdict, Verdicts
 from bringup.report import view
-from factory import a_run, a_verdict
+from factory import a_run, a_verdict, judged_of
 from runs_for_tests import discovery, reseal
 
 CLOSED_LOG = "not found out: the kernel log cannot be read: Operation not permitted"
@@ -104,3 +104,16 @@ def test_pairs_that_failed_alike_are_one_line_that_names_what_they_have_in_commo
     )
     assert "(3 pairs: n0->n1, n1->n2, n2->n0)" in pairs("n0->n1", "n1->n2", "n2->n0")
     assert "smoke.fs.pair.write [n1->n0]: observed no, expected yes\n" in pairs("n0->n1", "n1->n0"), "two stand alone"
+
+
+def test_what_is_not_applicable_takes_one_line_however_many_reasons_there_are():
+    """Ten lines pushed the failures out of sight."""
+    given = {"a": "no GPU", "b": "no GPU", "c": "one node"}
+    for gates, expected in (
+        ("ab", "  not applicable: no GPU: a, b"),
+        ("abc", "  not applicable: 3 gates, for 2 reasons that the report names"),
+    ):
+        entries = [NotApplicable(gate=gate, reason=given[gate]) for gate in gates]
+        verdicts = judged_of(a_verdict(), not_applicable=tuple(entries)).verdicts
+        shown = view.screen(Path("/x"), a_run("smoke"), verdicts).splitlines()
+        assert [line for line in shown if "not applicable" in line] == [expected]
