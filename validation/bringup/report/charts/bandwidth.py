@@ -12,6 +12,7 @@ from bringup.records import Observation
 from bringup.report.charts.drawing import COLOURS, Drawing, Limit, Series, lines
 
 _MOST_SIZES = 5  # on the axis
+MAX_FLOORS = 2
 _Points = Mapping[str, Sequence[curve.Point]]  # scale -> points
 
 
@@ -58,9 +59,12 @@ def _floors(profile: profiles.Profile, gate: str, scales: Sequence[str], sizes: 
         limit = profile.limit(gate, scale_nodes(scale)).value
         if isinstance(limit, int | float) and limit > 0:
             by_value.setdefault(float(limit), []).append(scale)
+    shown = [*by_value.items()]
+    if len(shown) > MAX_FLOORS:  # one for each scale: those of the narrowest and the widest say where the others are
+        shown = [shown[0], shown[-1]]
     return [
         Limit(value, f"expected ≥ {value:g} at {entry.at}{'' if len(of) == len(scales) else ', ' + of[-1]}", size)
-        for value, of in by_value.items()
+        for value, of in shown
     ]
 
 

@@ -1,12 +1,13 @@
-"""Node x node: what each node sends to each other one, with what did not pass outlined.
+"""What each node sends to each other one, as a map with what did not pass outlined.
 
-Of more nodes than fit, neighbours in the order of the run share a square, which has the colour of its slowest
-direction: a slow node is a dark row or column at any number of nodes.
+Of a large fleet few of the pairs are measured, and a map of them is nearly empty. There each node is a square twice: by
+the median of what it sends, and of what it receives. A slow node is a dark square at any number of nodes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from statistics import median
 
 from bringup.derive import pairs
 from bringup.evidence.names import listed
@@ -15,80 +16,106 @@ from bringup.plan.subjects import nodes_of
 from bringup.records import Observation, Outcome, Verdict
 from bringup.report.charts.drawing import Box, Drawing, Shape, Squares, Text
 
-MAX_SQUARES = 64  # on a side
-MAX_NAMES = 32  # nodes whose names stand at both sides
+MAX_MAP = 64  # nodes
+MAX_NAMES = 32  # nodes whose names stand beside the map
 MAX_NUMBERS = 12  # nodes up to which a square holds its number
 MAX_SLOWEST = 5  # directions that are named below
 STEPS = 10  # classes heat-0, the slowest, to heat-9
-_SIDE = 460.0
+_SIDE, _TOP = 460.0, 18.0
+_OF_A_LINE, _GAP = 64, 0.8  # nodes of a large fleet; between them
 
 
 def draw(observations: Iterable[Observation], nodes: Sequence[str], verdicts: Iterable[Verdict]) -> list[Drawing]:
-    """None where no pair was measured. The scale of colours begins at 0 and ends at the fastest direction."""
+    """None where no pair was measured. The scale of colours begins at 0 and ends at the fastest square."""
     directions, _ = pairs.measured(observations)
-    index = {node: number for number, node in enumerate(nodes)}
-    known = {pair: seen.best for pair, seen in directions.items() if pair[0] in index and pair[1] in index}
+    known = {pair: seen.best for pair, seen in directions.items() if pair[0] in nodes and pair[1] in nodes}
     if not known:
         return []
-    together = -(-len(nodes) // MAX_SQUARES)  # nodes of a square
-    slowest: dict[tuple[int, int], tuple[float, Pair]] = {}
-    for (source, target), speed in known.items():
-        place = index[source] // together, index[target] // together
-        slowest[place] = min(slowest.get(place, (speed, (source, target))), (speed, (source, target)))
-    count = -(-len(nodes) // together)
+    bad = {frozenset(nodes_of(v.subject)) for v in verdicts if v.outcome is Outcome.FAIL}
+    draw_all = _map if len(nodes) <= MAX_MAP else _by_node
+    return [draw_all(known, nodes, bad)]
+
+
+def _map(known: Mapping[Pair, float], nodes: Sequence[str], bad: Collection[frozenset[str]]) -> Drawing:
+    index = {node: number for number, node in enumerate(nodes)}
     left = 8 + 6.3 * max(map(len, nodes)) if len(nodes) <= MAX_NAMES else 18.0
-    side = min(44.0, (_SIDE - left) / count)
-    most = max(known.values()) or 1.0
-    bad = {
-        frozenset(nodes_of(v.subject)) for v in verdicts if v.outcome is Outcome.FAIL and len(nodes_of(v.subject)) == 2
-    }
-    top = 18.0
-    by_heat: dict[int, list[tuple[float, float]]] = {}
-    above: list[Shape] = []
-    for (row, column), (speed, (source, target)) in slowest.items():
-        x, y = left + column * side, top + row * side
-        heat = min(STEPS - 1, int(STEPS * speed / most))
-        by_heat.setdefault(heat, []).append((x, y))
-        words = f"{source} → {target}: {speed:.3g} GB/s"
+    side, most = min(44.0, (_SIDE - left) / len(nodes)), max(known.values()) or 1.0
+    places, above = list[tuple[float, float, float]](), list[Shape]()
+    for (source, target), speed in known.items():
+        x, y = left + index[target] * side, _TOP + index[source] * side
+        places.append((x, y, speed))
         is_bad = frozenset((source, target)) in bad
         if is_bad or len(nodes) <= MAX_NAMES:
+            words = f"{source} → {target}: {speed:.3g} GB/s"
             above.append(Box(x, y, side, side, "outlined" if is_bad else "pointed", words))
         if len(nodes) <= MAX_NUMBERS:
-            style = "on-dark" if heat < STEPS // 2 else "on-light"
+            style = "on-dark" if _heat(speed, most) < STEPS // 2 else "on-light"
             above.append(Text(x + side / 2, y + side / 2 + 4, f"{speed:.2g}", f"middle {style}"))
-    shapes: list[Shape] = [Box(left, top, count * side, count * side, "nothing-seen")]
-    shapes += [Squares(corners, side, f"heat-{heat}") for heat, corners in sorted(by_heat.items())]
-    shapes += above
+    whole = len(nodes) * side
+    shapes: list[Shape] = [Box(left, _TOP, whole, whole, "nothing-seen"), *_squares(places, side, most), *above]
     if len(nodes) <= MAX_NAMES:
-        shapes += [Text(left - 4, top + (n + 0.5) * side + 4, node, "end") for n, node in enumerate(nodes)]
+        shapes += [Text(left - 4, _TOP + (n + 0.5) * side + 4, node, "end") for n, node in enumerate(nodes)]
     if len(nodes) <= MAX_NUMBERS:
-        shapes += [Text(left + (n + 0.5) * side, top - 5, node, "middle") for n, node in enumerate(nodes)]
+        shapes += [Text(left + (n + 0.5) * side, _TOP - 5, node, "middle") for n, node in enumerate(nodes)]
     else:
-        shapes.append(Text(left, top - 5, "receives →", "soft"))
-    bottom = top + count * side
-    shapes += _scale(left, bottom + 8, most)
-    width = max(left + count * side + 4, left + 250)
-    return [Drawing("Bandwidth between nodes", width, bottom + 38, shapes, _note(known, nodes, together))]
+        shapes.append(Text(left, _TOP - 5, "receives →", "soft"))
+    shapes += _scale(left, _TOP + whole + 8, most, "rows send")
+    width = max(left + whole + 4, left + 250)
+    return Drawing("Bandwidth between nodes", width, _TOP + whole + 38, shapes, _note(known, nodes))
 
 
-def _scale(x: float, y: float, most: float) -> list[Shape]:
-    boxes: list[Shape] = [Squares([(x + step * 16, y)], 16, f"heat-{step}") for step in range(STEPS)]
+def _by_node(known: Mapping[Pair, float], nodes: Sequence[str], bad: Collection[frozenset[str]]) -> Drawing:
+    side, lines = _SIDE / _OF_A_LINE, -(-len(nodes) // _OF_A_LINE)
+    shapes, y, most = list[Shape](), _TOP, 0.0
+    for end, what in ((0, "sends"), (1, "receives")):
+        speeds: dict[str, list[float]] = {}
+        for pair, speed in known.items():
+            speeds.setdefault(pair[end], []).append(speed)
+        medians = {node: median(values) for node, values in speeds.items()}
+        most = max(most, *medians.values()) or 1.0
+        slowest = sorted(medians, key=lambda node: medians[node])[:MAX_SLOWEST]
+        shapes.append(Text(0, y - 5, f"what a node {what}, median of its directions", "soft"))
+        places, above = list[tuple[float, float, float]](), list[Shape]()
+        for number, node in enumerate(nodes):
+            if node in medians:
+                x, below = number % _OF_A_LINE * side, y + number // _OF_A_LINE * side
+                places.append((x, below, medians[node]))
+                is_bad = frozenset((node,)) in bad
+                if is_bad or node in slowest:
+                    words = f"{node} {what} {medians[node]:.3g} GB/s"
+                    above.append(Box(x, below, side, side, "outlined" if is_bad else "pointed", words))
+        shapes += [*_squares(places, side - _GAP, most), *above]
+        y += lines * side + _TOP + 4
+    shapes += _scale(0, y - _TOP, most, f"{_OF_A_LINE} nodes in a line, in the order of the run")
+    return Drawing("Bandwidth of each node", _SIDE, y + 14, shapes, _note(known, nodes))
+
+
+def _heat(speed: float, most: float) -> int:
+    return min(STEPS - 1, int(STEPS * speed / most))
+
+
+def _squares(places: Iterable[tuple[float, float, float]], side: float, most: float) -> list[Shape]:
+    """places: x, y, GB/s. All of one colour are one shape."""
+    by_heat: dict[int, list[tuple[float, float]]] = {}
+    for x, y, speed in places:
+        by_heat.setdefault(_heat(speed, most), []).append((x, y))
+    return [Squares(corners, side, f"heat-{heat}") for heat, corners in sorted(by_heat.items())]
+
+
+def _scale(x: float, y: float, most: float, words: str) -> list[Shape]:
+    end = x + 16 * STEPS
     return [
-        *boxes,
+        *(Box(x + step * 16, y, 16, 16, f"heat-{step}") for step in range(STEPS)),
         Text(x, y + 28, "0"),
-        Text(x + 16 * STEPS, y + 28, f"{most:.3g} GB/s", "end"),
-        Text(x + 16 * STEPS + 8, y + 12, "rows send", "soft"),
+        Text(end, y + 28, f"{most:.3g} GB/s", "end"),
+        Text(end + 8, y + 12, words, "soft"),
     ]
 
 
-def _note(known: dict[Pair, float], nodes: Sequence[str], together: int) -> str:
+def _note(known: Mapping[Pair, float], nodes: Sequence[str]) -> str:
     possible = len(nodes) * (len(nodes) - 1)
     healthy = pairs.reference({pair: pairs.Measured(speed, "", [speed]) for pair, speed in known.items()})
     slow = sorted(known.items(), key=lambda item: item[1])[:MAX_SLOWEST]
-    words = [f"{len(known):,} of {possible:,} directions measured; a healthy one has {healthy:.3g} GB/s"]
-    if together > 1:
-        words.append(
-            f"a square is the slowest direction between {together} nodes and {together} nodes, in the run's order"
-        )
     named = listed([f"{source} → {target} {speed:.3g}" for (source, target), speed in slow])
-    return "; ".join([*words, f"slowest: {named}"]) + "."
+    measured = f"{len(known):,} of {possible:,} directions measured; a healthy one has {healthy:.3g} GB/s"
+    return f"{measured}; slowest: {named}."
