@@ -8,6 +8,8 @@ from collections import Counter
 from dataclasses import replace
 from types import SimpleNamespace
 
+import promql_parser
+import pytest
 import yaml
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
@@ -16,6 +18,7 @@ from bringup.report import exports
 from bringup.report.collection import Collection
 from bringup.results import REPOSITORY, Absent, TrainingRecords
 from factory import a_run, a_verdict, judged_of
+from prometheus_client.parser import text_string_to_metric_families
 from trained_runs import RECORDS
 
 MONITORING = REPOSITORY / "validation/monitoring"
@@ -90,15 +93,38 @@ def test_a_training_gives_its_speed_step_time_and_mfu_and_one_whose_evidence_is_
 def test_alert_rules_and_the_dashboard_name_gauges_and_gates_that_exist():
     text = exports.prometheus(gathered(judged(measured(TFLOPS, "n1", 1.0, 1.0), a_verdict())))
     known = set(re.findall(r"^# TYPE (\S+) gauge$", text, re.MULTILINE))
-    rules = yaml.safe_load((MONITORING / "bringup.rules.yaml").read_text())["groups"][0]["rules"]
-    panels = json.loads((MONITORING / "bringup.dashboard.json").read_text())["panels"]
-    asked = [rule["expr"] for rule in rules] + [panel["targets"][0]["expr"] for panel in panels]
-    assert len(asked) >= 15
-    for expression in asked:
+    for expression in expressions():
         names = re.findall(r"bringup_\w+", expression)
         assert names
         assert set(names) <= known, expression
         assert {gate for gate in re.findall(r'gate="([^"]+)"', expression)} <= set(GATES), expression
+
+
+def expressions() -> list[str]:
+    rules = yaml.safe_load((MONITORING / "bringup.rules.yaml").read_text())["groups"][0]["rules"]
+    panels = json.loads((MONITORING / "bringup.dashboard.json").read_text())["panels"]
+    return [rule["expr"] for rule in rules] + [panel["targets"][0]["expr"] for panel in panels]
+
+
+def test_the_reader_of_prometheus_own_client_reads_all_gauges_with_any_text_in_a_label():
+    evil = 'n1 "\\ <x>'
+    run = judged(measured(TFLOPS, evil, 640.0, 600.0), a_verdict("discovery.gpu.count", evil))
+    families = {
+        family.name: family
+        for family in text_string_to_metric_families(exports.prometheus(gathered(run, trained("run_ddp_2node"))))
+    }
+    assert {family.type for family in families.values()} == {"gauge"}
+    assert families["bringup_observed"].samples[0].labels["subject"] == evil
+    assert families["bringup_train_mfu_ratio"].samples[0].value == 0.41
+    assert len(families) == 12
+
+
+def test_a_reader_of_promql_reads_every_rule_and_every_panel():
+    assert len(expressions()) >= 15
+    for expression in expressions():
+        promql_parser.parse(expression)
+    with pytest.raises(ValueError, match=r"\w"):
+        promql_parser.parse("bringup_observed{ / 2")
 
 
 def test_a_ctrf_report_counts_what_it_lists_and_incomplete_is_no_pass():

@@ -188,7 +188,7 @@ def test_a_failing_page_folds_the_facts_and_a_folded_card_still_says_what_was_ob
     for other in others:
         assert not other.startswith(" open")
         assert "observed 1, expected 2" in other.partition("</summary>")[0]
-    assert text.index('id="next"') < text.index('id="steps"') < text.index('id="cluster"')
+    assert text.index('id="next"') < text.index('id="steps"') < text.index('id="more"')
 
 
 def test_one_thing_that_is_not_known_is_one_card_for_all_gates_that_wait_for_it():
