@@ -173,6 +173,13 @@ def test_a_model_without_a_formula_is_refused_and_never_guessed(tmp_path: Path) 
         models.load(str(tmp_path / "broken.json"))
 
 
+def test_without_a_checkout_a_model_with_a_name_is_not_there_and_that_is_the_reason(tmp_path, monkeypatch):
+    """After `pip install .` elsewhere it was: there are ; or give …"""
+    monkeypatch.setattr(models, "MODELS", tmp_path)
+    with pytest.raises(ModelError, match="those with a name come with a checkout of bringup; or give the path"):
+        models.load("llama3-8b")
+
+
 def test_zero_3_moves_half_as_much_again_as_zero_2() -> None:
     """With equal data types and but for the tail, which both gather once (ZeRO, section 7)."""
     sent = {

@@ -111,7 +111,8 @@ def load(name_or_path: str) -> ModelShape:
         path = MODELS / f"{name_or_path}.json"
         if "/" in name_or_path or not path.is_file():
             known = ", ".join(sorted(file.stem for file in MODELS.glob("*.json")))
-            raise ModelError(f"no model named {name_or_path!r}; there are {known}; or give the path of a config.json")
+            named = f"there are {known}" if known else "those with a name come with a checkout of bringup"
+            raise ModelError(f"no model named {name_or_path!r}; {named}; or give the path of a config.json")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
