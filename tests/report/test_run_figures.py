@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from bringup.plan import profile
 from bringup.records import Observation
-from bringup.report.figures import canvas, pairs
+from bringup.report.figures import canvas
 from bringup.report.figures import run as figures
 from bringup.results import TrainingRecords
 from matplotlib.figure import Figure
@@ -76,26 +76,6 @@ def test_of_many_nodes_a_band_is_drawn_and_the_node_that_differs_is_named():
     assert axes.get_legend_handles_labels()[1] == ["90 % of 20 nodes", "median"]
     assert figures.outliers(lines)[0] == "n7"
     assert len(figures.outliers(lines)) == figures.MAX_OUTLIERS
-
-
-def test_a_map_of_pairs_becomes_a_strip_with_the_slowest_names_where_it_would_be_white(tmp_path, drawn):
-    nodes = [f"n{number}" for number in range(pairs.MAX_MAP + 2)]
-    observations = [
-        Observation(
-            quantity="pair.bandwidth",
-            subject=f"{source}->{target}",
-            value=2.0 if source == "n77" else 46.0,
-            unit="GB/s",
-            evidence="raw/pairs-0.jsonl:1",
-        )
-        for source, target in zip(nodes[::2], nodes[1::2], strict=True)
-        for source, target in ((source, target), (target, source))
-    ]
-    assert pairs.draw(observations, nodes, tmp_path) == [("Bandwidth between nodes", pairs.HEAT_MAP)]
-    [figure] = drawn
-    [axes] = figure.axes
-    assert "slowest: n77 2," in axes.get_xlabel()
-    assert "130 of 16770 directions" in axes.get_title()
 
 
 BEGUN = 1_795_400_000.0

@@ -59,12 +59,6 @@ def test_a_folder_gets_a_picture_each_and_a_file_one_sheet(tmp_path):
     assert "<svg" in sheet.read_text()
 
 
-def test_the_ranks_of_a_run_are_one_picture(tmp_path):
-    assert [name for _, name in figures_training.draw_ranks(entries("run_1gpu")[0], tmp_path)] == [
-        figures_training.RANKS
-    ]
-
-
 def test_a_suffix_that_is_no_picture_is_refused(tmp_path):
     with pytest.raises(UsageError, match=r"\.png, \.svg, \.pdf"):
         figures_training.draw(entries("run_1gpu"), tmp_path / "sheet.txt")

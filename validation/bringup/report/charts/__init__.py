@@ -1,6 +1,6 @@
 """Figures of the page: SVG in its text, so that texts can be selected and colours are those of its style sheet.
 
 No library draws them. matplotlib with what it needs takes 165 MB where the whole light environment has 60, and paints
-colours that do not follow a dark page; pygal has no map; Vega brings a JavaScript engine. These figures are lines, bars and squares, the
-escaping is that of every page, and they are there in the light environment too.
+colours that do not follow a dark page; pygal has no map; Vega brings a JavaScript engine. These figures are lines, bars
+and squares, the escaping is that of every page, and they are there in the light environment too.
 """

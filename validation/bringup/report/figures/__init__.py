@@ -1,2 +1,1 @@
-"""Pictures for a reader, of one run, of pairs of nodes, of training runs. They judge nothing. All are drawn on one
-canvas."""
+"""Pictures beside report.md and of --plot, drawn by matplotlib: of one run, of training runs. They judge nothing."""

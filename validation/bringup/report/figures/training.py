@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 DASHES = ("-", "--", "-.", ":")
 MARKERS = {"single": "o", "ddp": "s", "fsdp": "^", "hsdp": "D", "unknown": "x"}
-RANKS = "ranks.png"
 _TITLE_CHARACTERS = 34  # of a run's name in a legend
 
 
@@ -297,37 +296,3 @@ PANELS: dict[str, Callable[[Axes, Sequence[Entry], Sequence[str]], None]] = {
     "memory": _memory,
     "memory-predicted": _predicted,
 }
-
-
-def draw_ranks(entry: Entry, into: Path) -> list[tuple[str, str]]:
-    """(title, file name) of the step times of each rank."""
-    times = entry.metrics.rank_times_s
-    ranks = range(entry.metrics.world_size)
-    edges = [rank - 0.5 for rank in range(entry.metrics.world_size + 1)]  # stairs: one shape, however many ranks
-    low, high, slowest = (
-        [second * 1e3 for second in series] for series in (times.step_p50, times.step_p95, times.step_max)
-    )
-    figure, (steps, own) = canvas.panels(1, 2, (12, 4.2))
-    steps.stairs(high, edges, baseline=low, fill=True, color=COLOURS[5], label="p50 to p95")
-    steps.stairs(low, edges, baseline=None, color=COLOURS[0], linewidth=2, label="p50")
-    steps.plot(ranks, slowest, "x", color=COLOURS[3], markersize=5 if len(ranks) <= 64 else 2, label="slowest step")
-    bottom = [0.0] * len(low)
-    for index, part in enumerate(("fetch", "forward", "optimizer")):
-        top = [base + second * 1e3 for base, second in zip(bottom, getattr(times, part), strict=True)]
-        own.stairs(top, edges, baseline=bottom, fill=True, color=COLOURS[index], label=part)
-        bottom = top
-    straggler = entry.metrics.straggler
-    slow = (
-        ""
-        if straggler is None
-        else f"\nmost: rank {straggler.rank}, {straggler.slowdown:.2f} × the median, in {straggler.part}"
-    )
-    for axis, title in (
-        (steps, "Step time per rank, steady window"),
-        (own, f"A rank's own work in a step, medians; backward and communication are not in it{slow}"),
-    ):
-        axis.set_ylim(0, 1.2 * axis.get_ylim()[1])  # room for the legend
-        _whole_steps(axis)
-        canvas.finish(axis, title, "rank", "milliseconds")
-    canvas.save(figure, into / RANKS)
-    return [("Step times per rank", RANKS)]
