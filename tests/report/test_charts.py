@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
 from bringup.compare.entries import Entry
+from bringup.judge import Judged
 from bringup.plan import profile
 from bringup.plan.rounds import in_advance
-from bringup.records import Closed, Observation, Outcome, write_record
+from bringup.records import Observation, Outcome
 from bringup.report import page, timeline
 from bringup.report.charts import bandwidth, drawing, pairs, training
 from bringup.report.charts.drawing import Axis, Box, Drawing, Line, Squares, Text
@@ -150,18 +150,19 @@ def test_ranks_of_one_are_no_figure():
     assert len(training.of_ranks(an_entry("run_ddp_2node"))) == 2
 
 
-def closed_run(folder: Path, phase: str, opened: str, closed: str, *outcomes: Outcome):
-    folder.mkdir()
-    write_record(folder / "closed.json", Closed(exit_code=0, closed_at=closed, files={}))
+def closed_run(phase: str, opened: str, closed: str, *outcomes: Outcome) -> Judged:
     verdicts = [a_verdict("discovery.kernel", f"n{number}", outcome) for number, outcome in enumerate(outcomes)]
     run = a_run(phase, plan={}).model_copy(update={"opened_at": opened})
-    return replace(judged_of(*verdicts, run=run), folder=folder)
+    at = Observation(
+        quantity="run.closed_at", subject="job", value=closed, unit="text", evidence="closed.json:closed_at"
+    )
+    return judged_of(*verdicts, run=run, observations=(at,))
 
 
-def test_a_step_stands_at_its_time_with_its_counts_and_what_is_wrong_first(tmp_path: Path):
+def test_a_step_stands_at_its_time_with_its_counts_and_what_is_wrong_first():
     runs = [
-        closed_run(tmp_path / "a", "discovery", "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z", Outcome.PASS),
-        closed_run(tmp_path / "b", "smoke", "2026-01-01T00:03:00Z", "2026-01-01T00:04:00Z", Outcome.FAIL, Outcome.FAIL),
+        closed_run("discovery", "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z", Outcome.PASS),
+        closed_run("smoke", "2026-01-01T00:03:00Z", "2026-01-01T00:04:00Z", Outcome.FAIL, Outcome.FAIL),
     ]
     made = timeline.timeline([section(run, "a", None, nowhere) for run in runs], runs)
     assert [(row.begin, row.width, row.seconds) for row in made.rows] == [(0.0, 25.0, 60.0), (75.0, 25.0, 60.0)]

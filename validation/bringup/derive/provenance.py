@@ -19,6 +19,7 @@ from bringup.known_faults.signatures import EXIT_CODES
 from bringup.records import Closed, Continued, Run, files, read_record
 from bringup.results import CLOSED, CONTINUED, JOB_AFTER, RUN, UNREADABLE, checksums
 
+CLOSED_AT, CLOSED_AT_IN = "run.closed_at", f"{CLOSED}:closed_at"
 GATE = "run.evidence"
 # between hosts. discovery.clock.offset judges small offsets; this gate finds evidence from another day
 CLOCKS_DIFFER = timedelta(minutes=10)
@@ -54,6 +55,7 @@ def _closed(derived: Parsed, observed: Seen, folder: Path, run: Run) -> None:
         derived.saw("run.closed", "job", None, "flag", CLOSED, why)
         return
     derived.saw("run.closed", "job", True, "flag", CLOSED)
+    derived.saw(CLOSED_AT, "job", closed.closed_at, "text", CLOSED_AT_IN)
     derived.saw("run.exit_code", "job", closed.exit_code, "count", f"{CLOSED}:exit_code")
     derived.add(observe(observed, folder, run, closed))
     if closed.exit_code != 0:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 
-from bringup.errors import RecordError
+from bringup.derive.provenance import CLOSED_AT, CLOSED_AT_IN
 from bringup.judge import Judged
-from bringup.records import Closed, Outcome, read_record, time_of
+from bringup.records import Outcome, time_of
 from bringup.report import text
 from bringup.report.section import Section
-from bringup.results import CLOSED
 
 WIDTH = 100.0  # of the whole time, in units of a bar
 _LEAST = 0.6  # of a bar, so that a short step is seen
@@ -68,10 +67,13 @@ def timeline(sections: Sequence[Section], judged: Sequence[Judged]) -> Timeline:
 def _span(judged: Judged, seconds: float | None) -> tuple[float, float]:
     """Unix s. A run that was not closed ends, as far as is known, after the seconds that its playbook waited for it."""
     begin = time_of(judged.run.opened_at).timestamp()
-    try:
-        return begin, max(begin, time_of(read_record(judged.folder / CLOSED, Closed).closed_at).timestamp())
-    except (RecordError, OSError):
+    closed = next(  # the record's, which is a moment: a fact of that name may be any text
+        (seen.value for seen in judged.observations if (seen.quantity, seen.evidence) == (CLOSED_AT, CLOSED_AT_IN)),
+        None,
+    )
+    if closed is None:
         return begin, begin + (seconds or 0.0)
+    return begin, max(begin, time_of(str(closed)).timestamp())
 
 
 def _moment(unix: float) -> str:
