@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import pytest
 from bringup.compare.entries import Entry
+from bringup.derive.provenance import CLOSED_AT, CLOSED_AT_IN
 from bringup.judge import Judged
 from bringup.plan import profile
 from bringup.plan.rounds import in_advance
@@ -153,10 +154,11 @@ def test_ranks_of_one_are_no_figure():
 def closed_run(phase: str, opened: str, closed: str, *outcomes: Outcome) -> Judged:
     verdicts = [a_verdict("discovery.kernel", f"n{number}", outcome) for number, outcome in enumerate(outcomes)]
     run = a_run(phase, plan={}).model_copy(update={"opened_at": opened})
-    at = Observation(
-        quantity="run.closed_at", subject="job", value=closed, unit="text", evidence="closed.json:closed_at"
+    forged, at = (
+        Observation(quantity=CLOSED_AT, subject="job", value=value, unit="text", evidence=where)
+        for value, where in (("tomorrow", "raw/x.jsonl:1"), (closed, CLOSED_AT_IN))
     )
-    return judged_of(*verdicts, run=run, observations=(at,))
+    return judged_of(*verdicts, run=run, observations=(forged, at))
 
 
 def test_a_step_stands_at_its_time_with_its_counts_and_what_is_wrong_first():
