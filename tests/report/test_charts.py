@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -144,6 +145,14 @@ def test_strategies_lie_over_each_other_and_exposed_communication_stands_beside_
     share = runs[0].metrics.communication_share
     assert share is not None
     assert of_kind(exposed, Box)[-1].title == f"run_ddp_2node: {100 * share:.3g} %"
+
+
+def test_runs_of_a_resumed_playbook_have_short_names_and_repeated_ones_their_own():
+    books = {"run_1gpu": "a", "run_ddp_2node": "b"}
+    first, other = (replace(an_entry(name), folder=Path(f"{name}-{book}")) for name, book in books.items())
+    assert {"run_1gpu", "run_ddp_2node"} <= set(words(training.deciding([first, other])[1]))
+    again = replace(first, folder=Path("run_1gpu-c"))
+    assert {"run_1gpu-a", "run_1gpu-c"} <= set(words(training.deciding([first, again])[1]))
 
 
 def test_ranks_of_one_are_no_figure():

@@ -114,7 +114,7 @@ class Axis:
             return [number * step for number in range(first, last + 1)]
         low, high = self._scaled(self.low), self._scaled(self.high)
         whole = range(math.ceil(low - 1e-3), math.floor(high + 1e-3) + 1)
-        if len(whole) > 2:
+        if len(whole) >= 2:
             return [10.0**decade for decade in whole[:: -(-len(whole) // _MOST_TICKS)]]
         known = [factor * 10.0**decade for decade in range(math.floor(low), whole.stop) for factor in (1, 2, 5)]
         return [value for value in known if 0.999 * self.low <= value <= 1.001 * self.high]
