@@ -135,7 +135,7 @@ def _per_rank(series: dict[str, list[float]]) -> list[Series]:
 def _ordered(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
     """Fewest ranks first, as in the table; by phase alone where each ran once, also in a run that was resumed."""
     ordered = sorted(entries, key=lambda entry: entry.metrics.world_size)
-    phases = [entry.run.phase for entry in ordered]
+    phases = [entry.folder.name if entry.run is None else entry.run.phase for entry in ordered]
     is_once = len(set(phases)) == len(phases)
     return ordered, phases if is_once else short_names([entry.folder.name for entry in ordered])
 
