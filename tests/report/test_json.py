@@ -44,6 +44,6 @@ def test_runs_side_by_side_are_rows_of_data(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entries = [an_entry(FIXTURES / "training" / name) for name in ("run_1gpu", "run_ddp_2node")]
-    monkeypatch.setattr(training, "_training_runs", lambda folders: (entries, []))
+    monkeypatch.setattr(training, "_training_runs", lambda folders, profile: (entries, []))
     assert cli.main(["compare", "a", "b", "--json"]) == 0
     assert [row["ranks"] for row in json.loads(capsys.readouterr().out)] == ["1", "4"]
