@@ -186,12 +186,20 @@ def test_states_peak_and_traffic_are_those_of_the_real_model_and_the_real_fully_
     }
 
 
-@pytest.mark.parametrize("compute_bytes", [2, 4])
-@pytest.mark.parametrize("kind", ["fsdp", "ddp"])
-def test_what_is_counted_of_a_llama_is_its_formula(kind: Kind, compute_bytes: int) -> None:
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("fsdp", {}),
+        ("fsdp", {"compute_bytes": 4}),
+        ("ddp", {}),
+        ("ddp", {"compute_bytes": 4}),
+        ("ddp", {"bf16_residual": True}),
+    ],
+)
+def test_what_is_counted_of_a_llama_is_its_formula(kind: Kind, options: dict[str, Any]) -> None:
     from recipe import kept
 
-    job = Job(kind, 1, 2, 512, compute_bytes=compute_bytes)
+    job = Job(kind, 1, 2, 512, **options)
     model = without_memory(models.MODELS / "smollm3-3b.json")
     before = list(model.parameters())
     by_blocks, _ = kept.by_blocks(model, job)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from bringup.plan.recipes import PARTS
 from loops import for_each
 
 SOURCE = Path(__file__).resolve().parent.parent / "training" / "src"
@@ -49,6 +50,8 @@ def run_dir(tmp_path: Path) -> Path:
             ("--recipe", "fast", "--warmup-steps", "1"),
             "--recipe fast compiles in its second step: --warmup-steps 1 would measure that",
         ),
+        (("--fast", "compile", "--warmup-steps", "1"), "--recipe fast compiles in its second step"),
+        (("--fast", "compile,liger"), "'liger' is none of compile, cross-entropy, residual, attention, host"),
         (("--model", "gpt"), "expected one of llama3-70b, llama3-8b, mistral-7b, smollm3-3b, tiny"),
         (("--dataset", "alpaca"), "--dataset alpaca: expected generated"),
         (("--global-batch", "7"), "not divisible by 2 rank(s) x 1 accumulation step(s); the nearest that is: 8"),
@@ -67,6 +70,29 @@ def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert list((run_dir / "raw").iterdir()) == []
+
+
+@for_each(
+    ("options", "recipe", "parts"),
+    [
+        ([], "plain", PARTS),
+        (["--recipe", "fast"], "fast", PARTS),
+        (["--fast", "host,compile,host"], "fast", ("compile", "host")),
+        (["--fast", "host", "--recipe", "fast"], "fast", PARTS),  # as a job's option after the profile's
+        (["--fast", "host", "--recipe", "plain"], "plain", PARTS),
+        (["--recipe", "plain", "--fast", "residual", "--warmup-steps", "1"], "fast", ("residual",)),
+    ],
+)
+def test_of_recipe_and_parts_the_later_counts(
+    options: list[str], recipe: str, parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sys.path.append(str(SOURCE))
+    sys.path.append(str(SOURCE.parents[1] / "infrastructure-validation/probes"))
+    from recipe import arguments
+
+    monkeypatch.setattr(sys, "argv", ["train_single_gpu.py", "--check", *options])
+    args, _ = arguments.parse("", takes_hsdp=False, sharded=False)
+    assert (args.recipe, args.fast) == (recipe, parts)
 
 
 @for_each(

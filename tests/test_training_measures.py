@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bringup.plan.recipes import PARTS
 from loops import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -182,6 +183,16 @@ def test_what_micro_steps_leave_is_one_tensor_a_step() -> None:
     assert so_far.rows == [row for row in range(micro_steps) for _ in range(2)] * 5
 
 
+def fields_of(args: Any) -> dict[str, Any]:
+    """Of recipe.arguments.Args: what fast.choose() reads."""
+    read = {"model": "tiny", "attention": "sdpa", "dataloader_workers": 0, "packing": True, "fast": PARTS}
+    return dict.fromkeys(args.__dataclass_fields__) | read
+
+
+def no_model() -> None:
+    raise AssertionError("nothing is trained")
+
+
 def test_kernels_are_compiled_into_a_folder_of_the_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Not into the home, which a cluster shares: all ranks would compile into it at once."""
     from recipe import fast
@@ -191,35 +202,93 @@ def test_kernels_are_compiled_into_a_folder_of_the_node(monkeypatch: pytest.Monk
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
-    fields = dict.fromkeys(Args.__dataclass_fields__) | {"attention": "sdpa", "dataloader_workers": 0, "packing": True}
-    fast.choose(Args(**fields | {"recipe": "fast"}))
+    fields = fields_of(Args)
+    fast.choose(Args(**fields | {"recipe": "fast"}), bf16=False)
     assert cache_dir_utils.cache_dir().startswith(f"{tmp_path}/")
     assert cache_dir_utils.triton_cache_dir(0).startswith(f"{tmp_path}/")
     assert os.environ["TRITON_CACHE_DIR"].startswith(f"{tmp_path}/")
     monkeypatch.setenv("TRITON_CACHE_DIR", "/local/mine")
-    fast.choose(Args(**fields | {"recipe": "fast"}))
+    fast.choose(Args(**fields | {"recipe": "fast"}), bf16=False)
     assert os.environ["TRITON_CACHE_DIR"] == "/local/mine"
 
 
 def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
+    import torch
     from recipe import fast
     from recipe.arguments import Args
 
-    fields = dict.fromkeys(Args.__dataclass_fields__) | {"attention": "sdpa", "dataloader_workers": 0, "packing": True}
+    fields = fields_of(Args)
     stock = Args(**fields | {"recipe": "stock"})
-    assert fast.choose(stock) == (stock, [])
-    assert (fast.trainer_arguments(stock, []), fast.callbacks([], 60)) == ({"disable_tqdm": False}, [])
-    plain, changed = fast.choose(Args(**fields | {"recipe": "plain"}))
-    assert [part.what for part in changed] == [*(what for what, _, _ in fast.PLAIN), fast.NO_LOOK]
-    assert fast.callbacks(changed, 60) == []
+    assert fast.choose(stock, bf16=False) == (stock, [])
+    assert (fast.trainer_arguments(stock, []), fast.callbacks([], 60, no_model)) == ({"disable_tqdm": False}, [])
+    plain, changed = fast.choose(Args(**fields | {"recipe": "plain"}), bf16=False)
+    assert [part.what for part in changed] == [*(what for what, _, _ in fast.PLAIN), fast.NO_LOOK, fast.BUCKETS]
+    alone = torch.nn.Linear(1, 1)
+    (keep,) = fast.callbacks(changed, 60, lambda: alone)
+    keep.on_train_begin(None, None, None)
+    assert "zero_grad" not in vars(alone)  # nothing but DDP has buckets
     assert fast.trainer_arguments(plain, changed)["logging_nan_inf_filter"] is False
-    args, tuning = fast.choose(Args(**fields | {"recipe": "fast"}))
+    args, tuning = fast.choose(Args(**fields | {"recipe": "fast"}), bf16=True)
     assert tuning[: len(changed)] == changed
-    assert {part.what for part in tuning} >= {fast.COMPILE, fast.LIGER, fast.QUIET_GC, "attention sdpa"}
+    assert [part.part for part in tuning[len(changed) :]] == [*PARTS, "host"]  # two of one part
     assert all(part.why for part in tuning)
-    assert not fast.on(tuning, fast.LIGER)  # a CPU
-    assert args.attention == "sdpa"
-    assert "use_liger_kernel" not in fast.trainer_arguments(args, tuning)
+    assert fast.parts_on(tuning) == ["compile", "cross-entropy", "residual", "host"]  # a CPU
+    assert (args.attention, args.dataloader_workers) == ("sdpa", 0)
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_of_fast_is_had_alone_and_the_others_say_that_nobody_asked_for_them(part: str) -> None:
+    from recipe import fast
+    from recipe.arguments import Args
+
+    requested = Args(**fields_of(Args) | {"recipe": "fast", "fast": (part,)})
+    _, tuning = fast.choose(requested, bf16=True)
+    assert fast.parts_on(tuning) == ([] if part == "attention" else [part])
+    left_out = [each for each in tuning if each.part not in (None, part)]
+    assert {each.part for each in left_out} == {*PARTS} - {part}
+    assert {(each.on, each.why) for each in left_out} == {(False, "not among the parts of --fast")}
+
+
+@pytest.mark.parametrize(("bf16", "sharded", "changed"), [(True, False, 1), (True, True, 0), (False, False, 0)])
+def test_the_residual_stream_is_changed_where_autocast_leaves_it_in_float32(
+    bf16: bool, sharded: bool, changed: int
+) -> None:
+    import torch
+    from recipe import fast
+    from recipe.arguments import Args
+
+    _, tuning = fast.choose(Args(**fields_of(Args) | {"recipe": "fast", "fast": ("residual",)}), bf16=bf16)
+    assert fast.parts_on(tuning) == (["residual"] if bf16 else [])
+
+    class Model:
+        embedding = torch.nn.Embedding(1, 1)
+
+        def get_input_embeddings(self) -> torch.nn.Embedding:
+            return self.embedding
+
+    assert fast.change(Model(), tuning, sharded=sharded) is None
+    assert len(Model.embedding._forward_hooks) == changed
+
+
+def test_logits_that_a_configuration_says_are_changed_are_computed_whole(tmp_path: Path) -> None:
+    from recipe import fast
+    from recipe.arguments import Args
+
+    config = tmp_path / "config.json"
+    for softcap, on in ((30.0, False), (None, True)):
+        config.write_text(json.dumps({"model_type": "gemma2", "final_logit_softcapping": softcap}))
+        args = Args(**fields_of(Args) | {"recipe": "fast", "model": str(config)})
+        _, tuning = fast.choose(args, bf16=False)
+        (part,) = (each for each in tuning if each.part == "cross-entropy")
+        assert (part.on, "final_logit_softcapping 30.0" in part.why) == (on, not on)
+
+
+def test_a_model_that_is_not_there_is_refused_where_it_is_loaded_and_not_before(tmp_path: Path) -> None:
+    from recipe import fast
+    from recipe.arguments import Args
+
+    _, tuning = fast.choose(Args(**fields_of(Args) | {"recipe": "fast", "model": str(tmp_path)}), bf16=False)
+    assert "cross-entropy" in fast.parts_on(tuning)
 
 
 def test_stock_is_what_transformers_starts_with() -> None:

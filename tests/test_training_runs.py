@@ -352,7 +352,73 @@ def test_ddp_sends_gradients_and_no_buffers(tmp_path: Path, monkeypatch: pytest.
     assert run.codes == [0], run.output
 
 
-# Liger's fused LM head and loss: the head is never called, its weight is multiplied in the types that are there
+GRADIENTS_ARE_BUCKETS = """
+from transformers import Trainer
+
+train = Trainer.training_step
+
+def training_step(self, model, *rest):
+    loss = train(self, model, *rest)
+    if self.state.global_step:  # the buckets are made anew after the first step
+        gradients = [p.grad for p in model.parameters()]
+        storages = {g.untyped_storage().data_ptr(): g.untyped_storage().nbytes() for g in gradients}
+        assert len(storages) < len(gradients), "gradients have memory of their own, beside DDP's buckets"
+        assert sum(storages.values()) == 4 * sum(g.numel() for g in gradients)
+    return loss
+
+Trainer.training_step = training_step
+"""
+
+
+def test_gradients_of_ddp_are_its_buckets_in_every_micro_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise each rank has two copies of them: 4 bytes more per parameter."""
+    changed(GRADIENTS_ARE_BUCKETS, tmp_path, monkeypatch)
+    run = one_node(tmp_path / "run", "train_ddp_single_node", "--gradient-accumulation", "2")
+    assert run.codes == [0], run.output
+
+
+# a rank has 512 or 256 tokens in a micro-step here: some chunks, and a small one at the end
+SMALL_CHUNKS = """
+import bringup.formulae.memory
+
+bringup.formulae.memory.CHUNK_TOKENS = 96
+"""
+
+
+@pytest.mark.parametrize("kind", ["single", "ddp", "fsdp", "hsdp"])
+def test_with_the_loss_in_chunks_the_same_is_trained(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    whole: Finished = request.getfixturevalue(kind)
+    changed(SMALL_CHUNKS, tmp_path, monkeypatch)
+    options = (*TWENTY, "--fast", "cross-entropy")
+    if kind == "single":
+        run = one_node(tmp_path / "run", "train_single_gpu", *options, launcher=[sys.executable])
+    elif kind == "hsdp":
+        run = two_nodes(tmp_path / "run", 2, "train_fsdp_multi_node", *options, "--hsdp")
+    else:
+        accumulation = ("--gradient-accumulation", "2") if kind == "ddp" else ()
+        run = one_node(tmp_path / "run", f"train_{kind}_single_node", *options, *accumulation)
+    assert set(run.codes) == {0}, run.output
+    assert run.args().fast == ["cross-entropy"]
+    assert run.metrics().loss == pytest.approx(whole.metrics().loss, abs=2e-6)
+    assert run.metrics().grad_norm == pytest.approx(whole.metrics().grad_norm, rel=1e-5)
+
+
+@pytest.mark.parametrize("program", ["train_ddp_single_node", "train_fsdp_single_node"])
+def test_in_bfloat16_too_and_the_loss_stays_float32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single: Finished, program: str
+) -> None:
+    changed(SMALL_CHUNKS, tmp_path, monkeypatch)
+    run = one_node(tmp_path / "run", program, *TWENTY, "--bf16", "--fast", "cross-entropy,residual")
+    assert run.codes == [0], run.output
+    metrics = run.metrics()
+    assert (metrics.observed.loss_dtype, metrics.observed.residual_dtype) == ("float32", "bfloat16")
+    assert metrics.loss == pytest.approx(single.metrics().loss, abs=BF16_GAP)
+    assert len({loss * 32 % 1 for loss in metrics.loss}) > 10
+
+
+# as Liger's fused LM head and loss: the head is never called, its weight is multiplied in the types that are there
 FUSED_HEAD = """
 import torch
 from transformers.models.llama.modeling_llama import LlamaForCausalLM as Model
@@ -372,7 +438,7 @@ Model.forward = forward
 def test_a_fused_head_gets_hidden_states_in_the_type_of_its_weight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
 ) -> None:
-    """As `--recipe fast` trains with Liger on GPUs. It gives the losses of the head that is called."""
+    """As Liger's, which people add to such a training. It gives the losses of the head that is called."""
 
     def run(folder: Path) -> Finished:
         if strategy == "hsdp":

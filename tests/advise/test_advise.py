@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -243,6 +244,27 @@ def test_the_range_of_a_step_is_from_all_overlaps_to_nothing_does() -> None:
             strategy.compute_s + strategy.communication_s,
         ]
         assert strategy.tokens_per_s == [16 * 4096 / strategy.step_s[1], 16 * 4096 / strategy.step_s[0]]
+
+
+def test_with_fast_the_logits_of_all_tokens_are_never_there_and_the_run_is_one_with_fast() -> None:
+    """And one GPU and DDP have a residual stream in bfloat16."""
+    plain, fast = advice(), advice(fast=True)
+    for before, after in zip(plain.strategies, fast.strategies, strict=True):
+        assert after.peak_parts_gib["logits"] < before.peak_parts_gib["logits"] - 1
+        narrower = after.peak_parts_gib["activations"] < before.peak_parts_gib["activations"]
+        assert narrower == (
+            after.strategy in ("single", "ddp")
+        )  # the residual stream of the others is bfloat16 already
+    assert "--recipe fast" in str(fast.command)
+    assert "--recipe" not in str(plain.command)
+
+
+def test_ddp_needs_what_one_gpu_needs() -> None:
+    """Its gradients are its buckets. As Trainer has it by default, there are two copies."""
+    single, ddp = (Job(kind, 1, 8, 4096, accumulation=8) for kind in ("single", "ddp"))
+    assert memory.peak(LLAMA, ddp).total == memory.peak(LLAMA, single).total
+    apart = memory.peak(LLAMA, replace(ddp, buckets_apart=True)).total
+    assert apart - memory.peak(LLAMA, ddp).total == 4 * LLAMA.parameters
 
 
 def test_compute_time_follows_from_peak_mfu_and_flops() -> None:

@@ -2,14 +2,15 @@
 # Everything of the playbook that one GPU can show, without Slurm: discovery, binding, matmul, NCCL with one rank, training plain and fast.
 # Proves:         probes and training run on this GPU; its memory, matmul rate, tokens/s and MFU; Trainer computes what plain PyTorch computes.
 # Does not prove: anything about a second GPU. NCCL with one rank only starts.
-# Usage:          training/benchmarks/single_gpu.sh OUT [PART…]     parts: discovery binding nccl matmul equal plain fast (default: all)
+# Usage:          training/benchmarks/single_gpu.sh OUT [PART…]     parts: discovery binding nccl matmul equal plain fast (default: these)
+#                 and stack: plain again, with one part of --recipe fast more each time
 #                 Writes OUT/<part>/…: facts as JSON lines, run_args.json, metrics.json; OUT/parts.txt: exit code and seconds of each.
 # Environment:    PYTHON (default .venv/bin/python); CUDA_VISIBLE_DEVICES (its first is taken; default 0)
 #                 SINGLE_GPU_ARGS (default: smollm3-3b, 8,192 tokens, 4 rows per step one at a time, 30 steps of which 10 warm up;
 #                 below 100 GiB of GPU memory with activation checkpointing, without which that model needs 90)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-: "${1:?usage: single_gpu.sh OUT [discovery|binding|nccl|matmul|equal|plain|fast…]}"
+: "${1:?usage: single_gpu.sh OUT [discovery|binding|nccl|matmul|equal|plain|fast|stack…]}"
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 shift
@@ -37,6 +38,16 @@ train() { # folder, options
   "$PYTHON" training/src/train_single_gpu.py --run-dir "$folder" "${workload[@]}" "$@"
 }
 
+stack() { # folder
+  local names name so_far="" count=0
+  names=$("$PYTHON" -c 'from bringup.formulae.fast import PARTS; print(*PARTS)')
+  for name in $names; do
+    so_far+=${so_far:+,}$name
+    count=$((count + 1))
+    train "$1/$count-$name" --fast "$so_far"
+  done
+}
+
 run_part() { # part, folder
   case $1 in
     discovery) mkdir -p "$2/raw" && "$PYTHON" "$probes/inventory.py" --raw "$2/raw" ;;
@@ -46,8 +57,9 @@ run_part() { # part, folder
     equal) "$PYTHON" training/benchmarks/equality.py --strategies single --table "$2/equality.md" ;;
     plain) train "$2" ;;
     fast) train "$2" --recipe fast ;;
+    stack) stack "$2" ;;
     *)
-      echo "single_gpu: $1: expected discovery, binding, nccl, matmul, equal, plain or fast" >&2
+      echo "single_gpu: $1: expected discovery, binding, nccl, matmul, equal, plain, fast or stack" >&2
       return 2
       ;;
   esac
@@ -62,8 +74,8 @@ for part in "${parts[@]}"; do
   printf '%s: exit code %d, %d s\n' "$part" "$rc" "$SECONDS" | tee -a "$out/parts.txt"
   tail -n 1 "$out/$part/stdout.txt"
 done
-for run in plain fast; do
-  [[ ! -f $out/$run/metrics.json ]] || "$PYTHON" - "$run" "$out/$run/metrics.json" <<'PY'
+for run in "$out/plain" "$out"/stack/[0-9]-* "$out/fast"; do
+  [[ ! -f $run/metrics.json ]] || "$PYTHON" - "${run#"$out"/}" "$run/metrics.json" <<'PY'
 import json, sys
 m = json.load(open(sys.argv[2]))
 memory = m["memory"]["device_reserved_gib"]

@@ -45,7 +45,8 @@ def train(run: Run) -> int:
     #    torch.nn.parallel.DistributedDataParallel(model, device_ids=[LOCAL_RANK]). Every rank keeps weights, gradients
     #    and optimizer states whole. In the backward pass, gradients are all-reduced bucket by bucket, as soon as a
     #    bucket is full, while the layers before it still compute: inside a node over NVLink, between nodes over the
-    #    fabric. Their average is the same on all ranks, so the replicas stay equal.
+    #    fabric. Their average is the same on all ranks, so the replicas stay equal. The gradients are views of these
+    #    buckets, in one copy (recipe/trainer.py).
     trainer = RecipeTrainer(
         run,
         model=model,

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from bringup.formulae.models import shard_sizes
+from bringup.plan.recipes import PARTS
 
 from recipe import TRAINING
 from recipe.rank import WORLD, complain, node_name, patience_s
@@ -54,6 +55,7 @@ class Args:
     activation_checkpointing: bool
     attention: str
     recipe: Literal["stock", "plain", "fast"]
+    fast: tuple[str, ...]  # requested parts of it
     dataloader_workers: int
     numa_binding: Literal["auto", "off"]
     save_steps: int  # 0: no checkpoint but those of a rehearsal and of a stop
@@ -94,6 +96,13 @@ class _Later(argparse.Action):
         setattr(given, self.dest, value)
 
 
+class _Recipe(argparse.Action):
+    """--recipe NAME, or --fast PART,PART, which is fast with these parts alone: the later counts."""
+
+    def __call__(self, parser: Any, given: argparse.Namespace, value: Any, option: str | None = None) -> None:
+        given.recipe, given.fast = (value, PARTS) if option == "--recipe" else ("fast", value)
+
+
 def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
     """(the arguments, whether --hsdp was given). Exits with code 2 and one line when they cannot work."""
     parser = _parser(doc, takes_hsdp)
@@ -122,7 +131,7 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
     accumulation, rows = _shares(given.global_batch, given.gradient_accumulation, given.rows_at_once)
     if given.warmup_steps >= given.steps:
         complain(f"--warmup-steps {given.warmup_steps} leaves nothing to measure of --steps {given.steps}; lower it")
-    if given.recipe == "fast" and given.warmup_steps < FAST_WARMUP:
+    if given.recipe == "fast" and "compile" in given.fast and given.warmup_steps < FAST_WARMUP:
         complain(
             f"--recipe fast compiles in its second step: --warmup-steps {given.warmup_steps} would measure that; give "
             f"{FAST_WARMUP} or more"
@@ -286,10 +295,20 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
     )
     add(
         "--recipe",
+        action=_Recipe,
         choices=("stock", "plain", "fast"),
         default="plain",
         help="stock: Trainer with its own defaults; plain: without the waits that it puts into a step; fast: fused "
         "kernels, compiled blocks and the like, where they are there (default: %(default)s)",
+    )
+    add(
+        "--fast",
+        action=_Recipe,
+        type=_parts,
+        default=PARTS,
+        metavar="PART,PART",
+        help=f"--recipe fast with these parts alone: {', '.join(PARTS)}; of this option and the last one the later "
+        "counts",
     )
     add(
         "--attention",
@@ -395,6 +414,14 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
             help="HSDP: ranks of a shard group, a part of a node or several whole nodes (default: the ranks of a node)",
         )
     return parser
+
+
+def _parts(text: str) -> tuple[str, ...]:
+    requested = text.split(",")
+    unknown = [part for part in requested if part not in PARTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(PARTS)}")
+    return tuple(part for part in PARTS if part in requested)
 
 
 def _number(kind: Callable[[str], float], low: float, above: str) -> Callable[[str], float]:

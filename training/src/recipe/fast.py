@@ -2,7 +2,8 @@
 
 stock: Trainer with its own defaults. Only the workload (model, data, batch, precision, strategy, schedule) is given.
 plain: without the waits for the device that Trainer and the model put into every step.
-fast:  plain, and what makes one GPU faster without changing what is learnt: the same numbers, computed otherwise.
+fast:  plain, and what makes one GPU faster without changing what is learnt: the same numbers, computed otherwise. Its
+       parts (PARTS) can be taken one by one (--fast). The optimizer is none of them: it is fused in every recipe.
 
 So losses agree within the tolerance of the data type. `recipe` is recorded with every change against stock (`tuning`),
 and compare refuses to mix recipes.
@@ -10,6 +11,8 @@ and compare refuses to mix recipes.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import gc
 import importlib.util
 import json
@@ -19,15 +22,18 @@ import stat
 import sys
 import sysconfig
 import tempfile
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
+from bringup.plan.recipes import PARTS
 from bringup.records import Tuning
+from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
-from recipe import group, no_device_waits
+from recipe import chunked_loss, group, no_device_waits, residual
 from recipe.arguments import FAST_WARMUP, SLOW, Args
 from recipe.observed_strategy import decoder_layers
 
@@ -35,7 +41,16 @@ WORKERS = 4
 COLLECT_EVERY = 1000  # steps
 NO_LOGGING = "no logging by Trainer"
 NO_COUNT = "no count of the tokens of all ranks"
-COMPILE, LIGER, QUIET_GC = "compile per block", "liger kernels", "garbage collection on schedule"
+COMPILE, CHUNKS, RESIDUAL, ATTENTION, WORKERS_ON, QUIET_GC = (
+    "compile per block",
+    "loss in chunks of tokens",
+    "bfloat16 residual stream",
+    "attention kernel",
+    "data-loader workers",
+    "garbage collection on schedule",
+)
+CUDNN_FIRST = ((9, 0), (10, 0), (10, 3))  # Hopper and Blackwell, for which its kernels are written
+BUCKETS = "gradients in DDP's buckets"
 
 
 # What plain changes against stock: Trainer's arguments, and why. The patches of no_device_waits.py belong to it too.
@@ -71,39 +86,42 @@ PLAIN: tuple[tuple[str, dict[str, Any], str], ...] = (
 NO_LOOK = "no look at position ids"
 
 
-def choose(args: Args) -> tuple[Args, list[Tuning]]:
-    """(the arguments as they will be used, what was chosen against stock and why)."""
+def choose(args: Args, *, bf16: bool) -> tuple[Args, list[Tuning]]:
+    """(the arguments as they will be used, what was chosen against stock and why).
+
+    The same under every strategy, whose runs are compared.
+    """
     if args.recipe == "stock":
         return args, []
-    plain = [*(Tuning(what=what, on=True, why=why) for what, _, why in _plain(args)), _no_look()]
+    plain = [*(Tuning(what=what, on=True, why=why) for what, _, why in _plain(args)), _no_look(), _buckets()]
     if args.recipe == "plain":
         return args, plain
-    # of the node, as Inductor's is by default: ~/.triton, where Liger's kernels would go, is one folder for all ranks
+    # of the node, as Inductor's is by default: ~/.triton, where kernels would go, is one folder for all ranks
     if (folder := _own_folder(f"triton-{os.getuid()}")) is not None:
         os.environ.setdefault("TRITON_CACHE_DIR", str(folder))
-    attention, why_attention = _attention(args)
+    attention, kernel = _attention(args)
     workers = max(args.dataloader_workers, WORKERS) if group.CUDA else args.dataloader_workers
-    compiled = _compile()
-    tuning = [
-        *plain,
-        compiled,
-        _liger(args, compiled.on),
-        Tuning(what=f"attention {attention}", on=attention != "sdpa", why=why_attention),
-        Tuning(
-            what=f"{workers} data-loader workers",
-            on=workers > 0,
-            why="rows are collated beside the training thread"
-            if workers
-            else "without a GPU they would take its cores",
-        ),
-        Tuning(
-            what=QUIET_GC,
-            on=True,
-            why="a collection of the heap stops a rank in some step, and with it all others; "
-            f"now every {COLLECT_EVERY} steps",
-        ),
-    ]
-    return replace(args, attention=attention, dataloader_workers=workers), tuning
+    offered = {
+        "compile": [_compile()],
+        "cross-entropy": [_chunks(args)],
+        "residual": [_residual(bf16)],
+        "attention": [kernel],
+        "host": [_workers(workers), _quiet_gc()],
+    }
+    tuning = list(plain)
+    for part in PARTS:
+        left_out = {} if part in args.fast else {"on": False, "why": "not among the parts of --fast"}
+        tuning += [each.model_copy(update={"part": part} | left_out) for each in offered[part]]
+    return replace(
+        args,
+        attention=attention if on(tuning, ATTENTION) else args.attention,
+        dataloader_workers=workers if "host" in args.fast else args.dataloader_workers,
+    ), tuning
+
+
+def parts_on(tuning: list[Tuning]) -> list[str]:
+    """The parts of fast that this training has."""
+    return [part for part in PARTS if any(each.part == part and each.on for each in tuning)]
 
 
 def _plain(args: Args) -> list[tuple[str, dict[str, Any], str]]:
@@ -118,6 +136,11 @@ def _no_look() -> Tuning:
         return Tuning(what=NO_LOOK, on=False, why=f"its wait stays: {', '.join(lacking)} is not in this version")
     why = "in every forward pass transformers asks the device whether a row holds several sequences; here none does"
     return Tuning(what=NO_LOOK, on=True, why=why)
+
+
+def _buckets() -> Tuning:
+    why = "by default DDP has two copies of them, 4 bytes more per parameter"
+    return Tuning(what=BUCKETS, on=True, why=why)
 
 
 def _compile() -> Tuning:
@@ -145,41 +168,74 @@ def _not_installed() -> str | None:
     return None
 
 
-def _liger(args: Args, compiled: bool) -> Tuning:
-    """Beside compiled blocks only its fused LM head and loss: the rest is what compile fuses already."""
-    if not group.CUDA:
-        return Tuning(what=LIGER, on=False, why="they are Triton kernels: they need a GPU")
-    if importlib.util.find_spec("liger_kernel") is None:
-        return Tuning(what=LIGER, on=False, why="liger_kernel is not installed (pip install liger-kernel)")
-    from liger_kernel.transformers.monkey_patch import MODEL_TYPE_TO_APPLY_LIGER_FN
-
-    model_type = _model_type(args)
-    if model_type not in MODEL_TYPE_TO_APPLY_LIGER_FN:
-        return Tuning(what=LIGER, on=False, why=f"the installed version has none for model type {model_type}")
-    part = "LM head and loss in one, so that the logits are never stored whole"
-    return Tuning(what=LIGER, on=True, why=part if compiled else f"{part}; RMSNorm, RoPE and SwiGLU fused")
+def _chunks(args: Args) -> Tuning:
+    lacking = chunked_loss.cannot(_config(args))
+    why = "LM head and loss in one, some thousand tokens at a time: the logits are never there whole"
+    return Tuning(what=CHUNKS, on=lacking is None, why=lacking or why)
 
 
-def _model_type(args: Args) -> str:
+def _config(args: Args) -> dict[str, Any]:
     if args.model_config is not None:
-        return str(json.loads(args.model_config.read_text())["model_type"])
-    from transformers import AutoConfig
+        return dict(json.loads(args.model_config.read_text()))
+    from transformers import PreTrainedConfig
 
-    return str(AutoConfig.from_pretrained(args.model).model_type)
+    try:
+        return dict(PreTrainedConfig.get_config_dict(args.model)[0])
+    except OSError:
+        return {}  # the model cannot be loaded: that is said where it is, by all ranks alike
 
 
-def _attention(args: Args) -> tuple[str, str]:
-    """(implementation, why). A requested one stays."""
+def _residual(bf16: bool) -> Tuning:
+    why = "elementwise kernels move half the bytes; under autocast it would be float32, under FSDP it never is"
+    return Tuning(what=RESIDUAL, on=bf16, why=why if bf16 else "all is float32 here")
+
+
+def _attention(args: Args) -> tuple[str, Tuning]:
+    """(implementation, what it is). A requested one stays."""
+    name, other, why = "sdpa", False, "the others need a GPU"
     if args.attention != "sdpa":
-        return args.attention, "requested"
-    if not group.CUDA:
-        return "sdpa", "the others need a GPU"
-    hopper = torch.cuda.get_device_capability(group.DEVICE) == (9, 0)
-    if hopper and importlib.util.find_spec("flash_attn_interface") is not None:
-        return "flash_attention_3", "75 % of the peak on Hopper, FlashAttention-2 35 % (arXiv 2407.08608)"
+        name, why = args.attention, "requested, and stays"
+    elif group.CUDA:
+        name, other, why = _attention_of_gpu(torch.cuda.get_device_capability(group.DEVICE))
+    return name, Tuning(what=ATTENTION, on=other, why=f"{name}: {why}")
+
+
+def _attention_of_gpu(capability: tuple[int, int]) -> tuple[str, bool, str]:
+    """(implementation, whether it is another kernel than plain's, why)."""
+    if capability == (9, 0) and importlib.util.find_spec("flash_attn_interface") is not None:
+        return "flash_attention_3", True, "75 % of the peak on Hopper, FlashAttention-2 35 % (arXiv 2407.08608)"
+    if capability in CUDNN_FIRST:
+        return "sdpa", True, "cuDNN's kernel, where it takes the shapes, before the FlashAttention-2 that is in torch"
     if importlib.util.find_spec("flash_attn") is not None:
-        return "flash_attention_2", "flash_attn is installed" + (", its version 3 for Hopper is not" if hopper else "")
-    return "sdpa", "no flash_attn is installed; without a mask sdpa takes torch's own flash kernel"
+        return "flash_attention_2", True, "flash_attn is installed"
+    return "sdpa", False, "no flash_attn is installed; without a mask sdpa takes torch's own flash kernel"
+
+
+def order_kernels(args: Args, tuning: list[Tuning]) -> Any:
+    """From here to the end of what is returned, sdpa tries cuDNN's kernel first, where the part attention says so."""
+    if not on(tuning, ATTENTION) or args.attention != "sdpa":
+        return contextlib.nullcontext()
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
+    return sdpa_kernel(order, set_priority=True)
+
+
+def _workers(count: int) -> Tuning:
+    why = f"{count} collate rows beside the training thread" if count else "without a GPU they would take its cores"
+    return Tuning(what=WORKERS_ON, on=count > 0, why=why)
+
+
+def _quiet_gc() -> Tuning:
+    why = "a collection of the heap stops a rank in some step, and with it all others; now every "
+    return Tuning(what=QUIET_GC, on=True, why=f"{why}{COLLECT_EVERY} steps")
+
+
+def change(model: Any, tuning: list[Tuning], *, sharded: bool) -> chunked_loss.ChunkedLoss | None:
+    """What the parts of fast change in the model itself, before anything wraps it. The loss, if it is another one."""
+    if on(tuning, RESIDUAL) and not sharded:
+        residual.in_bfloat16(model)
+    return chunked_loss.ChunkedLoss(model) if on(tuning, CHUNKS) else None
 
 
 def on(tuning: list[Tuning], what: str) -> bool:
@@ -203,16 +259,6 @@ def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:
         return {"disable_tqdm": False}  # its default, which would be another one where libraries log errors only
     given = {name: value for _, arguments, _ in _plain(args) for name, value in arguments.items()}
     given["dataloader_persistent_workers"] = args.dataloader_workers > 0
-    if on(tuning, LIGER):
-        given["use_liger_kernel"] = True
-        if on(tuning, COMPILE):
-            given["liger_kernel_config"] = {
-                "fused_linear_cross_entropy": True,
-                "cross_entropy": False,
-                "rms_norm": False,
-                "rope": False,
-                "swiglu": False,
-            }
     return given
 
 
@@ -223,8 +269,8 @@ class CompileBlocks(TrainerCallback):
     block anew, up to its limit of eight, and then leave all of them uncompiled for good.
     """
 
-    def __init__(self, timeout_s: int) -> None:
-        self.timeout_s = timeout_s
+    def __init__(self, timeout_s: int, loss: chunked_loss.ChunkedLoss | None = None) -> None:
+        self.timeout_s, self.loss = timeout_s, loss
         self.steps = 0  # that ended
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -246,6 +292,21 @@ class CompileBlocks(TrainerCallback):
             torch._dynamo.config.optimize_ddp = False
             for block in decoder_layers(model):
                 block.compile(dynamic=False)
+            if self.loss is not None:
+                self.loss.compile()
+
+
+class KeepGradients(TrainerCallback):
+    """Trainer's zero_grad() would drop them. DDP makes them views of its buckets in a step's last micro-step only, so
+    that those of the micro-steps before would need memory of their own."""
+
+    def __init__(self, wrapped: Callable[[], Any]) -> None:
+        self.wrapped = wrapped  # gives the model that DDP wraps
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        model = self.wrapped()
+        if isinstance(model, DistributedDataParallel):
+            model.zero_grad = functools.partial(model.zero_grad, set_to_none=False)
 
 
 class QuietGc(TrainerCallback):
@@ -264,9 +325,15 @@ class QuietGc(TrainerCallback):
         gc.enable()
 
 
-def callbacks(tuning: list[Tuning], timeout_s: int) -> list[TrainerCallback]:
+def callbacks(
+    tuning: list[Tuning],
+    timeout_s: int,
+    wrapped: Callable[[], Any],
+    loss: chunked_loss.ChunkedLoss | None = None,
+) -> list[TrainerCallback]:
     """After observed_strategy.FirstStep in the trainer's list: it has to have let go of the blocks."""
     return [
-        *([CompileBlocks(timeout_s)] if on(tuning, COMPILE) else []),
+        *([KeepGradients(wrapped)] if on(tuning, BUCKETS) else []),
+        *([CompileBlocks(timeout_s, loss)] if on(tuning, COMPILE) else []),
         *([QuietGc()] if on(tuning, QUIET_GC) else []),
     ]

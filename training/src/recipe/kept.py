@@ -19,6 +19,7 @@ from bringup.formulae.models import Job
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map
 
+from recipe import residual
 from recipe.no_device_waits import without_waits
 from recipe.observed_strategy import LINEAR, decoder_layers
 from recipe.rank import one_line
@@ -90,6 +91,8 @@ def _counted(model: Any, job: Job) -> int:
         block.register_forward_hook(leave)
     if mixed:  # the embedding is a group of its own too
         model.get_input_embeddings().register_forward_hook(lambda *seen: _cast(seen[-1], torch.float32))
+    if autocast and job.bf16_residual:
+        residual.in_bfloat16(model)
     ids = torch.zeros(job.rows, job.sequence_length, dtype=torch.long)
     with (
         torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),

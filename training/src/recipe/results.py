@@ -87,6 +87,7 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
         attention=args.attention,
         compile=fast.on(tuning, fast.COMPILE),
         recipe=args.recipe,
+        fast=fast.parts_on(tuning),
         tuning=tuning,
         dataloader_workers=args.dataloader_workers,
         reshard_after_forward=args.reshard_after_forward if expected.sharded else None,

@@ -148,7 +148,7 @@ class Run:
         strategy.require_places(self.expected, self.hosts)
         if args.cpu_offload and group.CUDA:  # without a GPU all is computed on the host, in any case
             cores.take_share()
-        self.args, self.tuning = fast.choose(args)
+        self.args, self.tuning = fast.choose(args, bf16=self.bf16)
         self.resolved = results.run_args(self.args, self.expected, self.hosts, self.bf16, self.tuning)
         if group.RANK == 0:
             write_record(args.run_dir / "run_args.json", self.resolved)
@@ -162,6 +162,7 @@ class Run:
         model, rows, self.predicted, self.room = prepare.prepare(
             args, self.resolved, self.hosts, self.facts, say, self.checkpoints.require_room
         )
+        self.loss = fast.change(model, self.tuning, sharded=self.expected.sharded)
         self.load_s = time.perf_counter() - begun
         self.stop = StopOnRequest(args.stop_file, Deadline(args.ends_at, args.stop_lead), self.checkpoints.save_s)
         self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.checkpoints.trajectory, self.clock))
@@ -188,7 +189,8 @@ class Run:
     def callbacks(self) -> list[TrainerCallback]:
         """What watches the training, in this order. Checkpoints are written by one of them."""
         watching = [self.first_step, self.watch, self.clock, self.states, self.finite_check]
-        return [*watching, self.checkpoints, self.stop, *fast.callbacks(self.tuning, self.args.timeout_s)]
+        tuned = fast.callbacks(self.tuning, self.args.timeout_s, lambda: self.trainer.model_wrapped, self.loss)
+        return [*watching, self.checkpoints, self.stop, *tuned]
 
     def common_arguments(self) -> dict[str, Any]:
         """The TrainingArguments that all programs share: what is trained, and what Trainer leaves alone."""
@@ -224,6 +226,10 @@ class Run:
         Before the first step, after it, and at the end the model is observed; raises Refused where it is not what was
         promised.
         """
+        with fast.order_kernels(self.args, self.tuning):
+            return self._train(trainer)
+
+    def _train(self, trainer: Any) -> int:
         args, checkpoints, clock = self.args, self.checkpoints, self.clock
         self.trainer = trainer
         trainer.remove_callback(PrinterCallback)

@@ -52,6 +52,7 @@ class Question:
     sync_each_batch: bool = False
     shard_size: int | None = None  # of HSDP; None: a node
     model: str | None = None  # as the programs take it; None: the name of the shape
+    fast: bool = False  # with --recipe fast; what compiled blocks do not keep is not known, and is counted
 
 
 @dataclass(frozen=True)
@@ -109,6 +110,8 @@ def jobs(question: Question) -> list[Job]:
             activation_checkpointing=question.activation_checkpointing,
             shard_size=question.shard_size if kind == "hsdp" else None,
             sync_each_batch=question.sync_each_batch and kind != "single",
+            chunked_loss=question.fast,
+            bf16_residual=question.fast and not question.float32,
         )
         parallel = kind == "single" or job.ranks > 1
         hybrid = kind != "hsdp" or (question.nodes > 1 and job.shards > 1)
@@ -236,6 +239,7 @@ def advise(question: Question, facts: Known) -> Advice:
         compute_dtype="float32" if question.float32 else "bfloat16",
         reduce_dtype="float32" if question.reduce_bytes == memory.MASTER else "bfloat16",
         activation_checkpointing=question.activation_checkpointing,
+        fast=question.fast,
         profile=facts.profile,
         gpu_memory_gib=machine.gpu_memory_gib.value if machine.gpu_memory_gib else None,
         mfu=machine.mfu.value if machine.mfu else None,
@@ -333,6 +337,8 @@ def program_options(question: Question, chosen: PredictedStrategy) -> list[str]:
     words = ["--model", question.model or question.shape.name, "--sequence-length", str(question.sequence_length)]
     words += ["--global-batch", str(question.global_batch), "--rows-at-once", str(chosen.rows)]
     words.append("--activation-checkpointing" if question.activation_checkpointing else "--no-activation-checkpointing")
+    if question.fast:
+        words += ["--recipe", "fast"]
     if question.float32:
         words.append("--no-bf16")
     if chosen.accumulation > 1 and question.sync_each_batch and chosen.strategy != "single":

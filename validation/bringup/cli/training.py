@@ -205,6 +205,7 @@ def do_advise(arguments: argparse.Namespace) -> int:
         arguments.sync_each_batch,
         arguments.shard_size,
         str(Path(arguments.model).resolve()) if Path(arguments.model).exists() else None,
+        arguments.fast,
     )
     runs = [judge.judge_folder(folder) for folder in arguments.runs]
     known = advising.known(catalogue.load_profile(arguments.profile), runs, arguments.mfu)

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from bringup.cli.arguments import awaited, most_drained, natural, share
 from bringup.plan.phases import PHASES
+from bringup.plan.recipes import PARTS
 from bringup.plan.sweep import FIELDS
 
 Argument = tuple[tuple[str, ...], dict[str, Any]]  # of add_argument; a default may be a function
@@ -104,6 +105,14 @@ VERBS: Verbs = {
                 f"{', '.join(FIELDS)}; of the flags yes or no",
             ),
             _flag("--grid", "every combination of the values instead"),
+            _arg(
+                "--stack",
+                nargs="?",
+                const=",".join(PARTS),
+                metavar="PART,PART",
+                help="instead of --vary: plain, then one part of --recipe fast more in each variant, and what it "
+                "brought (default: all)",
+            ),
             _count("--repeat", 1, "runs of each variant, which show the noise"),
             _arg("--nodes", type=int, help="how many nodes (default: all that the phase takes)"),
             NODELIST,
@@ -291,6 +300,7 @@ VERBS: Verbs = {
                 help="gradients between sharded ranks",
             ),
             _flag("--activation-checkpointing", "recompute activations"),
+            _flag("--fast", "with --recipe fast: the logits of 2,048 tokens at a time, a bfloat16 residual stream"),
             _arg("--shard-size", type=natural, help="of HSDP: GPUs of a shard group (default: those of a node)"),
             _flag("--sync-each-batch", "reduce gradients in every micro-step"),
             _flag("--json", "the record instead of the screen"),

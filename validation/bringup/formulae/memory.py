@@ -26,6 +26,7 @@ from bringup.records import ModelShape, Tensor, elements
 GIB = 2**30
 MASTER = 4  # float32 weights and gradients
 ADAM = 8  # two float32 moments
+CHUNK_TOKENS = 2048  # whose logits are there at once where the loss is computed in chunks (recipe/chunked_loss.py)
 WORKSPACE = 32 * 2**20  # cuBLAS on Hopper: CUBLAS_WORKSPACE_CONFIG's default there, allocated through PyTorch
 OUTSIDE = {1: int(1.0 * GIB), 2: int(3.0 * GIB)}
 """Context 0.5-0.9 GiB; NCCL 1-2 GiB more (stas00/ml-engineering, training/performance). Key: ranks; 2 is 2 or more."""
@@ -114,13 +115,19 @@ def moments(shape: ModelShape, job: Job, kept: int | None = None) -> dict[str, P
         early = resident.gradients if later and job.sync_each_batch else 0
     else:
         gathered_at_loss = gathered_in_head = compute * shape.matmul_parameters if compute != MASTER else 0
-        # DDP's buckets: gradient_as_bucket_view is off by default
-        waiting = MASTER * shape.parameters if job.kind == "ddp" else 0
-        in_head = waiting + compute * tail
+        # DDP's buckets: a second copy, or the gradients themselves, which are then never dropped
+        waiting = MASTER * shape.parameters if job.kind == "ddp" and job.buckets_apart else 0
+        in_head = waiting + (0 if job.chunked_loss else compute * tail)
         at_end = waiting + compute * block
-        early = own.gradients if later else 0
+        early = own.gradients if later or (job.kind == "ddp" and not job.buckets_apart) else 0
     common = {"parameters": resident.parameters, "optimizer": resident.optimizer, "workspace": WORKSPACE}
     logits = tokens * shape.vocabulary
+    # float32: log-softmax, its gradient, the gradient of the logits
+    at_loss, in_backward = 12 * logits, 0 if job.sharded else compute * logits
+    if job.chunked_loss:  # the gradients of the head from then on. And of a chunk: logits, in float32, log-softmax
+        in_backward = MASTER * shape.vocabulary * shape.hidden + compute * tokens * shape.hidden
+        chunk = min(CHUNK_TOKENS, tokens) * shape.vocabulary
+        at_loss = in_backward + (compute + 2 * MASTER if compute != MASTER else 2 * MASTER) * chunk
     return {
         "loss": Parts(
             **common,
@@ -128,15 +135,15 @@ def moments(shape: ModelShape, job: Job, kept: int | None = None) -> dict[str, P
             gathered=gathered_at_loss,
             reduction=waiting,
             activations=activated,
-            logits=12 * logits,
-        ),  # float32: log-softmax, its gradient, the gradient of the logits
+            logits=at_loss,
+        ),
         "head": Parts(
             **common,
             gradients=early,
             gathered=gathered_in_head,
             reduction=in_head,
             activations=activated,
-            logits=0 if job.sharded else compute * logits,
+            logits=in_backward,
         ),
         "end of backward": Parts(**common, gradients=resident.gradients, reduction=at_end),
     }
@@ -150,10 +157,11 @@ def activations(shape: ModelShape, job: Job, kept: int | None = None) -> int:
     tokens, hidden = job.tokens, shape.hidden
     mixed = job.compute_bytes != MASTER
     # final norm: its input and the normalised input in float32 (FSDP: the latter in bfloat16); and the head's input
-    final = tokens * hidden * ((8 if job.sharded else 10) if mixed else 12)
+    narrow = job.sharded or job.bf16_residual
+    final = tokens * hidden * ((8 if narrow else 10) if mixed else 12)
     if not job.activation_checkpointing:
         return (shape.layers * one_block(shape, job) if kept is None else kept) + final
-    inputs = tokens * hidden * (job.compute_bytes if job.sharded else MASTER)
+    inputs = tokens * hidden * (job.compute_bytes if narrow else MASTER)
     return shape.layers * inputs + final
 
 
@@ -177,7 +185,7 @@ def one_block(shape: ModelShape, job: Job) -> int:
     a, k = heads * head_size, kv_heads * head_size
     if job.compute_bytes == MASTER:
         per_token = 24 * h + 8 * a + 8 * k + 16 * f
-    elif job.sharded:
+    elif job.sharded or job.bf16_residual:
         # with its own bfloat16 copy of the rotary cosines and sines
         per_token = 16 * h + 4 * a + 4 * k + 8 * f + 4 * head_size
     else:

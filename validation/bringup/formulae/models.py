@@ -139,6 +139,9 @@ class Job:
     offload: bool = False  # sharded states live in host memory
     shard_size: int | None = None  # ranks of an HSDP shard group; None: those of a node
     sync_each_batch: bool = False  # gradients are reduced in every micro-step
+    buckets_apart: bool = False  # DDP's buckets are a second copy of the gradients, as Trainer has it by default
+    chunked_loss: bool = False  # the logits of some thousand tokens are there at once, and not of all
+    bf16_residual: bool = False  # under autocast; FSDP's is
 
     @property
     def ranks(self) -> int:
@@ -197,4 +200,7 @@ def job_of(args: RunArgs) -> Job:
         offload=args.cpu_offload,
         shard_size=args.shard_size,
         sync_each_batch=args.sync_each_batch,
+        buckets_apart=args.recipe == "stock",
+        chunked_loss="cross-entropy" in args.fast,
+        bf16_residual="residual" in args.fast,
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from bringup.errors import UsageError
 from bringup.plan.phases import Phase
+from bringup.plan.recipes import PARTS
 
 Settings = dict[str, str]  # field -> value, as requested; empty: the base
 
@@ -39,8 +40,9 @@ FIELDS: dict[str, Field] = {
     "sync_each_batch": _flag("--sync-each-batch"),
     "sequence_length": Field("--sequence-length"),
     "attention": _choice("--attention", "eager", "sdpa", "flash_attention_2", "flash_attention_3"),
-    "compile": Field("--recipe", {"yes": ("--recipe", "fast"), "no": ("--recipe", "plain")}),
-    "recipe": _choice("--recipe", "stock", "plain", "fast"),
+    "compile": Field("--recipe", {"yes": ("--recipe", "fast"), "no": ("--recipe", "plain")}, rivals=("--fast",)),
+    "recipe": Field("--recipe", {name: ("--recipe", name) for name in ("stock", "plain", "fast")}, rivals=("--fast",)),
+    "fast": Field("--fast", {part: ("--fast", part) for part in PARTS}, rivals=("--recipe",)),
     "reshard_after_forward": _flag("--no-reshard-after-forward", on="no", sharded=True),  # yes: ZeRO-3, no: ZeRO-2
     "shard_size": Field("--shard-size", sharded=True),  # of HSDP
     "reduce_dtype": _choice("--reduce-dtype", "float32", "bfloat16", sharded=True),
@@ -67,8 +69,8 @@ def read(words: Sequence[str], phase: Phase) -> dict[str, list[str]]:
         if field.sharded and phase.strategy not in ("fsdp", "hsdp"):
             raise UsageError(f"--vary {word}: {name} means something under FSDP only; {phase.stem} is {phase.strategy}")
         values_by_field[name] = list(dict.fromkeys(values))
-    if {"compile", "recipe"} <= values_by_field.keys():
-        raise UsageError("--vary compile and --vary recipe are one option of the programs; give one of them")
+    if len({"compile", "recipe", "fast"} & values_by_field.keys()) > 1:
+        raise UsageError("--vary compile, recipe and fast are one option of the programs; give one of them")
     if {"per_device_batch", "gradient_accumulation"} <= values_by_field.keys():
         raise UsageError("--vary per_device_batch and --vary gradient_accumulation: one follows from the other")
     return values_by_field
@@ -89,6 +91,26 @@ def variants(vary: Mapping[str, Sequence[str]], *, grid: bool) -> list[Settings]
     return [{}, *({name: value} for name, values in vary.items() for value in values)]
 
 
+def parts(words: str) -> list[str]:
+    """Of `--stack PART,PART`. Raises UsageError."""
+    listed = list(dict.fromkeys(part for part in words.split(",") if part))
+    unknown = [part for part in listed if part not in PARTS]
+    if unknown or not listed:
+        raise UsageError(f"--stack {words}: expected parts of --recipe fast, of {', '.join(PARTS)}")
+    return listed
+
+
+def stacked(listed: Sequence[str]) -> list[Settings]:
+    """Plain, and then one part more each time."""
+    more = [{"fast": ",".join(listed[: count + 1])} for count in range(len(listed))]
+    return [{"recipe": "plain"}, *more]
+
+
+def added(settings: Settings) -> str:
+    """What a variant of a stack has more than the one before."""
+    return f"+ {settings['fast'].split(',')[-1]}" if "fast" in settings else label(settings)
+
+
 def options(base: Sequence[str], settings: Settings) -> list[str]:
     """The options of a variant: those of the base, without what they say of its fields, and the values."""
     words = list(base)
@@ -98,7 +120,7 @@ def options(base: Sequence[str], settings: Settings) -> list[str]:
         words = _without(words, field.option, takes_value=takes_value)
         for rival in field.rivals:
             words = _without(words, rival, takes_value=True)
-        words += (field.option, value) if field.values is None else field.values[value]
+        words += (field.option, value) if field.values is None else field.values.get(value, (field.option, value))
     return words
 
 
@@ -120,4 +142,6 @@ def label(settings: Settings) -> str:
 
 def as_requested(value: object) -> str:
     """A value of run_args.json as `--vary` spells it."""
+    if isinstance(value, list):
+        return ",".join(value)
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)
