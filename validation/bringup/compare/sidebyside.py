@@ -38,8 +38,9 @@ NOT_SAID = (
 """Of runs whose evidence is not there."""
 
 _FOLLOW = {  # what --recipe fast chooses, beside itself
-    "recipe": ("tuning", "compile", "attention", "dataloader_workers"),
-    "compile": ("tuning", "recipe", "attention", "dataloader_workers"),
+    "recipe": ("tuning", "compile", "attention", "dataloader_workers", "fast"),
+    "compile": ("tuning", "recipe", "attention", "dataloader_workers", "fast"),
+    "fast": ("tuning", "recipe", "compile", "attention", "dataloader_workers"),
 }
 
 

@@ -40,6 +40,7 @@ class Request:
     phase: Phase
     vary: dict[str, list[str]]
     grid: bool
+    stacked: bool
     repeat: int
     nodes: int | None
     nodelist: str | None
@@ -68,8 +69,11 @@ def begin(request: Request) -> Path:
         options=shlex.split(workload if from_environment is None else from_environment),
         vary=request.vary,
         grid=request.grid,
+        stacked=request.stacked,
         repeat=request.repeat,
-        variants=plan.variants(request.vary, grid=request.grid),
+        variants=plan.stacked(request.vary["fast"])
+        if request.stacked
+        else plan.variants(request.vary, grid=request.grid),
         runs=[],
         rows=[],
     )
@@ -155,8 +159,8 @@ class _Work:
     def run_job(self, variant: int, repetition: int) -> None:
         """One job, unless it has finished before, or has the values of the base."""
         settings = self.sweep.variants[variant]
-        title = plan.label(settings)
-        base = self.entries.get(0, [])
+        title = self._label(variant)
+        base = self.entries.get(0, []) if variant else []
         if variant in self.same_as_base or (base and table.is_base(settings, base[0])):
             if variant not in self.same_as_base:
                 self.console.print(f"{'SAME':<10} {title}: the base has these values; its runs count")
@@ -185,6 +189,10 @@ class _Work:
         self.console.print(f"{word:<10} {title}{speed}" + (f": {report.plain(why)}" if why else ""))
         self._save()
 
+    def _label(self, variant: int) -> str:
+        settings = self.sweep.variants[variant]
+        return plan.added(settings) if self.sweep.stacked else plan.label(settings)
+
     def _name(self, variant: int, repetition: int) -> str:
         return f"{self.sweep.name}-v{variant}-k{repetition}"
 
@@ -194,7 +202,7 @@ class _Work:
         notes = self.folder / "jobs" / name
         if not notes.is_dir():
             return None
-        with progress(self.console, plan.label(self.sweep.variants[variant])) as tell:
+        with progress(self.console, self._label(variant)) as tell:
             wait_for_earlier(self.phase, name, notes, tell)
         attempt = newest_attempt(self.phase, name)
         if attempt is None or not (attempt / runs.METRICS).is_file():
@@ -243,7 +251,7 @@ class _Work:
             table.Variant(self.sweep.variants[index], self.entries.get(index, []), self.failures.get(index, []))
             for index in reached
         ]
-        return table.rows(variants, None if price is None else float(price.split()[0]))
+        return table.rows(variants, None if price is None else float(price.split()[0]), stacked=self.sweep.stacked)
 
     def _save(self) -> None:
         self.sweep = self.sweep.model_copy(update={"runs": list(self.runs), "rows": self._rows()})
@@ -253,15 +261,12 @@ class _Work:
         self._save()
         rows = self.sweep.rows
         self.console.print()
-        columns = report.columns(*table.table(rows, self.sweep.price_per_gpu_hour))
+        columns = report.columns(*table.table(rows, self.sweep.price_per_gpu_hour, stacked=self.sweep.stacked))
         self.console.print(columns, soft_wrap=True, markup=False, highlight=False)
         self.console.print("\n".join(["", *_failed(rows)]).rstrip(), soft_wrap=True, markup=False, highlight=False)
         write_text(self.folder / "report.md", markdown(self.sweep), replace=True)
         outcome = worst([row.outcome for row in rows])
-        fastest = max(
-            (row for row in rows if row.against_base == "faster"), key=lambda row: row.change or 0, default=None
-        )
-        words = "no variant was shown to be faster than the base" if fastest is None else f"fastest: {fastest.label}"
+        words = _all_parts(rows) if self.sweep.stacked else _fastest(rows)
         shown = report.shown_path(self.folder)
         self.console.print(f"\n{report.MARK[outcome]}: {words}; report: {shown}/report.md")
         if self.sweep.repeat == 1 and len(rows) > 1:
@@ -269,6 +274,18 @@ class _Work:
         if outcome is not Outcome.PASS:
             self.console.print(f"next: bringup explain {shown}; then bringup sweep --resume {shown}")
         return outcome.exit_code
+
+
+def _fastest(rows: list[SweepRow]) -> str:
+    faster = [row for row in rows if row.against_base == "faster"]
+    if not faster:
+        return "no variant was shown to be faster than the base"
+    return f"fastest: {max(faster, key=lambda row: row.change or 0).label}"
+
+
+def _all_parts(rows: list[SweepRow]) -> str:
+    first, last = rows[0].tokens_per_s, rows[-1].tokens_per_s
+    return "" if first is None or last is None else f"all parts together: {last / first - 1:+.1%} tokens/s"
 
 
 def assessed(judged: Judged, settings: plan.Settings) -> tuple[Entry | None, Outcome, str | None]:
@@ -294,5 +311,5 @@ def _failed(rows: list[SweepRow]) -> list[str]:
 
 def markdown(sweep: Sweep) -> str:
     """The table, with what it is about."""
-    header, rows = table.table(sweep.rows, sweep.price_per_gpu_hour)
+    header, rows = table.table(sweep.rows, sweep.price_per_gpu_hour, stacked=sweep.stacked)
     return render("sweep.md.j2", sweep=sweep, header=header, rows=rows)
