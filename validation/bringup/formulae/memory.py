@@ -171,8 +171,9 @@ def one_block(shape: ModelShape, job: Job) -> int:
     h hidden, a and k: width of queries and of keys, f feed-forward, H heads.
 
     Per token, bfloat16: norms 2 (4 + 2) h, inputs of q/k/v and of gate/up 2 x 2h, q and attention's output 4a, k and v
-    4k, gate, silu, up, product 8f. Under autocast the residual stream is float32 and every linear casts its own input:
-    26 h instead of 16 h. In float32: 24 h + 8a + 8k + 16f. Also: two rsqrt, the log-sum-exp of each head.
+    4k, gate, silu, up, product 8f. Under autocast every linear casts its own input, 22 h instead of 16 h, and the
+    residual stream is float32, 26 h, unless it was changed. In float32: 24 h + 8a + 8k + 16f. Also: two rsqrt, the
+    log-sum-exp of each head.
     """
     why = f"model {shape.name}: no formula for what its blocks keep for the backward pass"
     if not len(shape.attention) == len(shape.blocks) == 1:
@@ -185,11 +186,11 @@ def one_block(shape: ModelShape, job: Job) -> int:
     a, k = heads * head_size, kv_heads * head_size
     if job.compute_bytes == MASTER:
         per_token = 24 * h + 8 * a + 8 * k + 16 * f
-    elif job.sharded or job.bf16_residual:
+    elif job.sharded:
         # with its own bfloat16 copy of the rotary cosines and sines
         per_token = 16 * h + 4 * a + 4 * k + 8 * f + 4 * head_size
     else:
-        per_token = 26 * h + 4 * a + 4 * k + 8 * f
+        per_token = (22 if job.bf16_residual else 26) * h + 4 * a + 4 * k + 8 * f
     per_token += 8 + 4 * heads
     if attention.window is not None and job.sequence_length >= attention.window and not job.eager_attention:
         # a window needs a mask, which every layer keeps, and with a mask sdpa gets keys and values once per head
