@@ -66,7 +66,7 @@ def main() -> None:
                 total += loss.detach()
             norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), results.MAX_GRAD_NORM))
             optimizer.step()
-            optimizer.zero_grad(set_to_none=options.strategy != "ddp")  # DDP's are its buckets, which stay
+            optimizer.zero_grad()
             losses.append(total)
             ends.append(meter.now())
     if group.CUDA:
@@ -105,12 +105,7 @@ def in_parallel(model: Any, strategy: str, args: arguments.Args, bf16: bool) -> 
         return model
     if strategy == "ddp":  # everything on every rank; gradients are averaged while the backward pass computes others
         devices = [group.DEVICE.index] if group.CUDA else None
-        return DistributedDataParallel(
-            model,
-            device_ids=devices,
-            broadcast_buffers=False,  # they are constants
-            gradient_as_bucket_view=True,  # no second copy of the gradients
-        )
+        return DistributedDataParallel(model, device_ids=devices, broadcast_buffers=False)  # they are constants
     if strategy == "fsdp":  # one shard group of all ranks
         mesh = init_device_mesh(group.DEVICE.type, (group.WORLD,), mesh_dim_names=("shard",))
     else:  # a shard group per node; the nodes are replicas of each other
