@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
-from cuda_mutants import table, unnoticed_by_run
+import pytest
+from cuda_mutants import with_gpus
+from on_stand_in import said_to_rank, together
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,8 +44,33 @@ def test_the_bare_loop_offloads_to_the_host(tmp_path: Path) -> None:
     assert len(losses) == 4 and losses[-1] < losses[0] < 7
 
 
-def test_a_peak_that_is_not_reset_is_noticed() -> None:
-    command = (sys.executable, "tests/cuda/on_stand_in.py", sys.executable, "tests/cuda/peaks.py")
-    (mutant,) = [each for each in table() if each.noticed_by == "run peaks"]
-    assert unnoticed_by_run(None, command) is None
-    assert unnoticed_by_run(mutant, command) is None
+SHARED = "2 ranks, 1 different GPU(s): GPU-00000000-0000-"
+TRAINING = ("training/src/train_ddp_single_node.py", "--run-dir")
+COLLECTIVES = ("infrastructure-validation/probes/collectives.py", "1-node")
+
+
+@pytest.mark.parametrize(("program", "code"), [(TRAINING, 2), (COLLECTIVES, 1)])
+def test_two_ranks_that_have_one_gpu_end_with_one_line(tmp_path: Path, program: tuple[str, ...], code: int) -> None:
+    """As a launcher makes them that gives each rank a GPU of its own number 0."""
+    python, environment = with_gpus(1)
+    (tmp_path / "raw").mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = [
+        subprocess.Popen(
+            [python, *program, tmp_path],
+            env=environment | said_to_rank(0, rank, 1, 2, port) | {"LOCAL_RANK": "0", "SLURM_LOCALID": "0"},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for rank in (0, 1)
+    ]
+    assert together(ranks) == code
+    lines = [line for rank in ranks for line in rank.communicate()[0].decode().splitlines()]
+    assert [rank.returncode for rank in ranks] == [code, code], lines
+    assert [SHARED in line for line in lines if not line.startswith("{")] == [True], lines
+    if program == COLLECTIVES:
+        facts = [json.loads(line) for line in lines if line.startswith("{")]
+        assert [fact["value"] for fact in facts if fact.get("quantity") == "nccl.devices"] == [1]
