@@ -64,7 +64,7 @@ def test_a_run_that_fails_without_a_mistake_or_leaves_less_than_it_has_to_shows_
     assert "fails without a mistake:\nstopped" in str(unnoticed_by_run(None, nothing))
 
 
-@pytest.mark.parametrize("name", ["single", "no-waits", "peaks"])
+@pytest.mark.parametrize("name", RUNS)
 def test_a_run_with_devices_notices_its_mistakes(name: str) -> None:
     assert [miss for miss in cuda_mutants.tried(name) if miss] == []
 

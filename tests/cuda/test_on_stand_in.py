@@ -8,38 +8,39 @@ import subprocess
 import sys
 from pathlib import Path
 
+import on_stand_in
 import pytest
-from cuda_mutants import with_gpus
+from cuda_mutants import RANKS, Run, ended, with_gpus
 from on_stand_in import said_to_rank, together
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def on_stand_in(*words: object, gpus: int = 1) -> str:
-    """What the command printed, which has to pass."""
-    command = [sys.executable, "tests/cuda/on_stand_in.py", "--gpus", str(gpus), *map(str, words)]
+def test_a_command_is_started_for_each_rank_and_told_which_it_is() -> None:
+    tells = (
+        "import os; print(*(os.environ[name] for name in ('SLURMD_NODENAME', 'RANK', 'SLURM_LOCALID', 'WORLD_SIZE')))"
+    )
+    command = [sys.executable, "tests/cuda/on_stand_in.py", "--nodes", "2", "--ranks", "2", sys.executable, "-c", tells]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    return done.stdout
+    assert sorted(done.stdout.splitlines()) == ["n0 0 0 4", "n0 1 1 4", "n1 2 0 4", "n1 3 1 4"], done.stderr
+    assert done.returncode == 0
+
+
+def test_a_rank_that_fails_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_stand_in, "GRACE_S", 0.1)
+    programs = ("import time; time.sleep(100)", "raise SystemExit(3)")
+    ranks = [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
+    assert together(ranks) == 3
+    assert [rank.returncode for rank in ranks] == [-9, 3]
 
 
 def test_the_bare_loop_offloads_to_the_host(tmp_path: Path) -> None:
     """The norm of gradients on the host is reduced there, which nccl cannot."""
     (tmp_path / "raw").mkdir()
-    launch = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2)
-    options = (
-        "--strategy",
-        "fsdp",
-        "--cpu-offload",
-        "--steps",
-        4,
-        "--warmup-steps",
-        1,
-        "--no-rehearse-resume",
-        "--run-dir",
-        tmp_path,
-    )
-    on_stand_in(*launch, "training/benchmarks/bare_loop.py", *options, gpus=2)
+    options = ("--strategy", "fsdp", "--cpu-offload", "--steps", "4", "--warmup-steps", "1", "--no-rehearse-resume")
+    words = (*RANKS, "training/benchmarks/bare_loop.py", *options, "--run-dir", str(tmp_path))
+    passed, output = ended(Run(2, words))
+    assert passed, output
     losses = json.loads((tmp_path / "bare_loop.json").read_text())["loss"]
     assert len(losses) == 4 and losses[-1] < losses[0] < 7
 
