@@ -17,9 +17,8 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_command_is_started_for_each_rank_and_told_which_it_is() -> None:
-    tells = (
-        "import os; print(*(os.environ[name] for name in ('SLURMD_NODENAME', 'RANK', 'SLURM_LOCALID', 'WORLD_SIZE')))"
-    )
+    names = ("SLURMD_NODENAME", "RANK", "SLURM_LOCALID", "WORLD_SIZE")
+    tells = f"import os; os.write(1, (' '.join(os.environ[name] for name in {names}) + '\\n').encode())"  # in one piece
     command = [sys.executable, "tests/cuda/on_stand_in.py", "--nodes", "2", "--ranks", "2", sys.executable, "-c", tells]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert sorted(done.stdout.splitlines()) == ["n0 0 0 4", "n0 1 1 4", "n1 2 0 4", "n1 3 1 4"], done.stderr
