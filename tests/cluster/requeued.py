@@ -33,7 +33,10 @@ def steps_done(run: Path) -> int:
 
 
 def goes_on_where_it_was(cluster: Cluster, book: Playbook, phase: str, nodes: int = 1, patience_s: int = 150) -> int:
-    """The step after which the job stopped. Afterwards it has the losses of the one that went through."""
+    """The step after which the job stopped. Afterwards it has the losses of the one that went through, bit for bit.
+
+    Not under DDP with more than 2 ranks: its buckets are others in the first step of a process.
+    """
     whole, first = (CHECKOUT / f"training/results/{phase}-{book.name}-{name}" for name in ("whole", "cut"))
     second = first.with_name(f"{first.name}-r1")
     jobs = [submit(cluster, phase, nodes, f"{book.name}-{name}") for name in ("whole", "cut")]
