@@ -63,8 +63,8 @@ def placed(cluster: Cluster, name: str) -> list[dict[str, object]]:
     cluster.wait_idle()
     for log in CHECKOUT.glob(f"slurm-logs/run_ddp_1node-{done.stdout.strip()}*.out"):
         log.unlink()
-    told = [map(json.loads, (folder / f"raw/rank{rank}.jsonl").read_text().splitlines()) for rank in (0, 1)]
-    return [{fact["quantity"]: fact.get("value") for fact in facts if "quantity" in fact} for facts in told]
+    facts_of_ranks = [map(json.loads, (folder / f"raw/rank{rank}.jsonl").read_text().splitlines()) for rank in (0, 1)]
+    return [{fact["quantity"]: fact.get("value") for fact in facts if "quantity" in fact} for facts in facts_of_ranks]
 
 
 def main(words: list[str]) -> int:

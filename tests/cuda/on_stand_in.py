@@ -64,9 +64,9 @@ def said_to_rank(node: int, local: int, nodes: int, ranks: int, port: int) -> di
     rank, world, name = node * ranks + local, nodes * ranks, f"n{node}"
     of_slurm = {"PROCID": rank, "LOCALID": local, "NTASKS": world, "NTASKS_PER_NODE": ranks, "NODEID": node}
     of_torchrun = {"RANK": rank, "LOCAL_RANK": local, "WORLD_SIZE": world, "LOCAL_WORLD_SIZE": ranks}
-    told = {f"SLURM_{key}": value for key, value in of_slurm.items()} | of_torchrun
-    told |= {"SLURM_STEP_NUM_NODES": nodes, "SLURMD_NODENAME": name, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
-    return {key: str(value) for key, value in told.items()} | {"GLOO_SOCKET_IFNAME": "lo"}
+    words = {f"SLURM_{key}": value for key, value in of_slurm.items()} | of_torchrun
+    words |= {"SLURM_STEP_NUM_NODES": nodes, "SLURMD_NODENAME": name, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port}
+    return {key: str(value) for key, value in words.items()} | {"GLOO_SOCKET_IFNAME": "lo"}
 
 
 def together(started: Sequence[subprocess.Popen[bytes]]) -> int:
@@ -103,7 +103,7 @@ def main() -> int:
             several = [
                 said_to_rank(node, local, chosen.nodes, chosen.ranks, port) for local in range(chosen.ranks or 0)
             ]
-            environments += [environment | told for told in several] or [environment]
+            environments += [environment | of_rank for of_rank in several] or [environment]
         free.close()
         return together([subprocess.Popen(chosen.command, env=environment) for environment in environments])
 

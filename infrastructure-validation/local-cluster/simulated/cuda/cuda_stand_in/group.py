@@ -25,10 +25,10 @@ def put(native: Any) -> None:
 
     def connect(store: Any, rank: int, size: int, device: int) -> None:
         """Where the group was given its device at once, ranks tell each other their GPU. The words are NCCL's."""
-        told, own = c10d.PrefixStore("gpus", store), str(gpus[device].uuid)
-        told.set(str(rank), own)
+        by_rank, own = c10d.PrefixStore("gpus", store), str(gpus[device].uuid)
+        by_rank.set(str(rank), own)
         for other in range(size):
-            if other != rank and told.get(str(other)).decode() == own:
+            if other != rank and by_rank.get(str(other)).decode() == own:
                 raise torch._C._DistBackendError(
                     f"NCCL error in: the stand-in's group, invalid usage, NCCL version {'.'.join(map(str, NCCL))}\n"
                     "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
