@@ -55,7 +55,7 @@ def variables(folder: Path, gpus: int, changes: Sequence[str] = (), node: str = 
     behind = os.environ.get("PYTHONPATH")
     chosen = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
     chosen["PYTHONPATH"] = str(folder) + (f":{behind}" if behind else "")
-    chosen.setdefault("OMP_NUM_THREADS", "1")  # as training/env.sh: two on a busy core take ten times as long
+    chosen.setdefault("OMP_NUM_THREADS", "1")  # as training/env.sh; two threads on busy cores take four times as long
     return chosen | {"BRINGUP_SIMULATED_STATE": str(folder / "state.conf")}
 
 
