@@ -33,14 +33,15 @@ def master(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
 
 
-def met(delays: dict[int, float], *, world: int = 4, patience: int = 3) -> dict[int, object]:
-    """What each rank got: a store, or Late. delays: seconds that a rank starts late; who is not in it never comes."""
+def met(delays: dict[int, float], *, world: int = 4, patience: int = 3, gpus: str = "") -> dict[int, object]:
+    """What each rank got: a store, or Late. delays: seconds that a rank starts late; who is not in it never comes.
+    gpus: a letter for each rank, its GPU."""
     got: dict[int, object] = {}
 
     def rank_of(rank: int) -> None:
         time.sleep(delays[rank])
         try:
-            got[rank] = arrival.meet(dist, rank, world, 2, f"n{rank // 2}", rank == 0, patience)
+            got[rank] = arrival.meet(dist, rank, world, 2, f"n{rank // 2}", rank == 0, patience, gpus[rank : rank + 1])
         except arrival.Late as late:
             got[rank] = late
 
@@ -73,6 +74,23 @@ def test_a_rank_that_comes_too_late_says_so_of_itself() -> None:
     got = met({0: 0, 1: 0, 2: 0, 3: 4})
     assert words(got)[3] == "rank 3 on n1 came when the others had given up: they had waited 3 s for it"
     assert "rank 3 (n1)" in words(got)[1]
+
+
+def test_two_ranks_of_a_host_that_have_one_gpu_are_named_to_all() -> None:
+    got = met({0: 0, 1: 0, 2: 0, 3: 0.2}, gpus="abcc")
+    shared = "4 ranks, 3 different GPU(s): c of n1 is that of ranks 2, 3; start no more ranks than GPUs, each with a "
+    assert words(got) == dict.fromkeys(range(4), f"{shared}LOCAL_RANK of its own")
+    assert [type(end) for end in got.values()] == [arrival.Shared] * 4
+    assert [end.gpus for end in got.values() if isinstance(end, arrival.Shared)] == [3] * 4
+
+
+def test_gpus_of_two_hosts_may_have_one_name_and_a_rank_may_have_none() -> None:
+    assert words(met({0: 0, 1: 0, 2: 0, 3: 0}, gpus="abab")) == {}
+    assert words(met({0: 0, 1: 0}, world=2)) == {}
+
+
+def test_a_rank_that_is_late_is_named_by_host_where_others_have_gpus() -> None:
+    assert "rank 3 (n1);" in words(met({0: 0, 1: 0, 2: 0}, patience=1, gpus="abc"))[0]
 
 
 def slurm_of_three_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -538,6 +538,8 @@ def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path: Path) -> None:
     run = one_node(tmp_path / "refused", "train_fsdp_single_node", drill="no-fsdp")
     require_refused(run, "expected fsdp, observed ddp (MULTI_CPU, LlamaForCausalLM, plain, no weights yet)")
     assert run.value(0, "train.strategy") == "ddp"
+    shown = run.facts(0)["train.strategy"]["why"]  # the verdict's own sentence says what was expected
+    assert shown.startswith("MULTI_CPU, LlamaForCausalLM, plain, no weights yet: was FSDP handed to the Trainer")
     assert "step 1/" not in run.output
 
 

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 PRELOADED = (
@@ -57,7 +57,12 @@ os._exit(code)
 
 @functools.cache
 def python() -> str:
-    """Its path. The server ends with the tests."""
+    """Its path."""
+    return start(os.environ)
+
+
+def start(environment: Mapping[str, str]) -> str:
+    """The path of another one, which imports them in this environment. The server ends with the tests."""
     folder = Path(tempfile.mkdtemp(prefix="bringup-warm-"))
     caller = folder / "python"
     (folder / "caller.py").write_text(CALLER)
@@ -66,7 +71,7 @@ def python() -> str:
     caller.chmod(0o755)
     at_import = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": f"{folder}/hf"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    server = subprocess.Popen([sys.executable, __file__, folder], env=os.environ | at_import, **pipes)
+    server = subprocess.Popen([sys.executable, __file__, folder], env={**environment, **at_import}, **pipes)
 
     def close() -> None:
         server.communicate()  # the end of its stdin ends it

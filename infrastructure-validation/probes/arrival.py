@@ -7,6 +7,9 @@ Each rank writes its host into the store under a key of its own. The first rank 
 missing, and leaves the answer in the store: all ranks that waited end with the same words. torch.distributed is
 handed in.
 
+Each rank writes its GPU beside its host. Where two of a host have one, all end with the same words: NCCL would refuse
+them in a traceback of every rank ("Duplicate GPU detected").
+
 The store has no authentication. So each rank adds a mark to what it writes there, made with the secret of the run, and
 a rank with a wrong mark ends the meeting before data is exchanged. Without the folder of a run (RUN_DIR) there is no
 secret, and no mark.
@@ -15,6 +18,7 @@ secret, and no mark.
 import datetime
 import hmac
 import os
+import re
 import subprocess
 import time
 from pathlib import Path
@@ -28,6 +32,7 @@ LINGER_S = 3.0  # of the rank that serves the store: the others read there who w
 MOST_NAMED = 8
 HERE, COUNT, OUTCOME, GIVEN_UP = "bringup/here/{}", "bringup/count", "bringup/outcome", "bringup/given-up"
 COMPLETE = "complete"
+SHARED = re.compile(r"\d+ ranks, (\d+) different GPU")
 SECRET = "private/secret"  # in the folder of the run: `bringup open` makes it, and only its owner can read it  # noqa: S105
 NO_MARK = "does not know this run's secret: a stranger, or a rank with another RUN_DIR; close the network to strangers"
 
@@ -43,6 +48,14 @@ class Late(RuntimeError):
         self.late = list(late)
 
 
+class Shared(Late):
+    """Two ranks of a host have one GPU. `gpus`: how many different ones all ranks have."""
+
+    def __init__(self, words, gpus):
+        super().__init__(words)
+        self.gpus = gpus
+
+
 def patience_s():
     """Seconds that ranks wait for one another at the start. Raises ValueError."""
     text = os.environ.get("BRINGUP_START_S") or str(DEFAULT_S)
@@ -51,8 +64,9 @@ def patience_s():
     return int(text)
 
 
-def meet(dist, rank, world, per_host, host, listens, patience):
-    """The store of these ranks, when all of them are there. Raises Late. listens: this rank serves the store."""
+def meet(dist, rank, world, per_host, host, listens, patience, gpu=None):
+    """The store of these ranks, when all of them are there. Raises Late. listens: this rank serves the store; gpu: UUID
+    of the GPU that it computes on."""
     begun = time.monotonic()
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     marks, keys = Marks(secret(), (port, world)), [HERE.format(each) for each in range(world)]
@@ -64,9 +78,10 @@ def meet(dist, rank, world, per_host, host, listens, patience):
             raise
         words = "{}; BRINGUP_START_S sets how long to wait".format(str(error).split("\n")[0])
         raise Late(f"nobody answered within {patience} s at {address}:{port}, the node of rank 0: {words}") from None
-    store.set(keys[rank], marks.write(keys[rank], host))
+    store.set(keys[rank], marks.write(keys[rank], f"{host} {gpu}" if gpu else host))
     if store.add(COUNT, 1) >= world and store.check(keys):
-        store.compare_set(OUTCOME, "", marks.write(OUTCOME, strangers(store, marks, keys) or COMPLETE))
+        words = strangers(store, marks, keys) or sharing(store, keys) or COMPLETE
+        store.compare_set(OUTCOME, "", marks.write(OUTCOME, words))
     try:
         store.wait([OUTCOME], max(datetime.timedelta(seconds=1), seconds - _since(begun)))
     except dist.DistStoreError:
@@ -82,6 +97,9 @@ def meet(dist, rank, world, per_host, host, listens, patience):
         raise Late(strangers(store, marks, keys) or "whoever said that all ranks are here " + NO_MARK)
     if outcome == COMPLETE:
         return store
+    shared = SHARED.match(outcome)
+    if shared:  # at once: each rank tells the same
+        raise Shared(outcome, int(shared[1]))
     time.sleep(PAUSE_S)
     if _since(begun) < seconds and f"rank {rank} (" in outcome:
         raise Late(f"rank {rank} on {host} came when the others had given up: they had waited {patience} s for it")
@@ -140,12 +158,29 @@ def strangers(store, marks, keys):
     return None
 
 
+def sharing(store, keys):
+    """Which ranks have one GPU together: one line; None: each has its own, or none. All ranks are there."""
+    ranks = {}
+    for rank, marked in enumerate(store.multi_get(keys)):
+        host, _, gpu = name_of(marked).partition(" ")
+        if gpu:
+            ranks.setdefault((host, gpu), []).append(rank)
+    for (host, gpu), several in ranks.items():
+        if len(several) > 1:
+            named = ", ".join(map(str, several[:MOST_NAMED]))
+            return (
+                f"{len(keys)} ranks, {len(ranks)} different GPU(s): {gpu} of {host} is that of ranks {named}; start no "
+                "more ranks than GPUs, each with a LOCAL_RANK of its own"
+            )
+    return None
+
+
 def missing(store, world, per_host):
     """[(rank, host or None)] of those that have not come. The host is that of ranks beside it, else Slurm says it."""
     here = [store.check([HERE.format(rank)]) for rank in range(world)]
     late = [rank for rank in range(world) if not here[rank]]
     hosts = {rank // per_host: rank for rank in range(world) if here[rank]}
-    names = {place: name_of(store.get(HERE.format(rank))) for place, rank in hosts.items()}
+    names = {place: name_of(store.get(HERE.format(rank))).partition(" ")[0] for place, rank in hosts.items()}
     if any(rank // per_host not in names for rank in late):
         names = {**dict(enumerate(nodes_of_the_step())), **names}
     return [(rank, names.get(rank // per_host)) for rank in late]

@@ -81,7 +81,8 @@ def main():
     device = torch.device("cuda", local % count) if cuda else torch.device("cpu")
     if cuda:
         torch.cuda.set_device(device)
-    init_s = start(dist, device)
+    name = cuda_start.uuid(torch, device) if cuda else placeholder(local)
+    init_s = start(dist, device, scale, name if cuda else None)
     bench = Bench(torch, dist, device, dist.get_rank(), dist.get_world_size())
     bench.progress.watch(
         scale,
@@ -90,7 +91,6 @@ def main():
         lambda: keep_words(torch._C._distributed_c10d, cuda, logs, task, local),
     )
     facts = Facts("collectives") if bench.rank == 0 else None
-    name = cuda_start.uuid(torch, device) if cuda else placeholder(local)
     members = [tuple(member) for member in bench.gather((node_name(), task, os.getpid(), name))]
     rdma = bench.gather((node_name(), transport.active_rdma_devices()))
     used = bench.gather((node_name(), device.type, gpus.driver_count(), why_none))
@@ -203,12 +203,18 @@ def join(task):
         os.environ.update(RANK=str(task), WORLD_SIZE=os.environ["SLURM_NTASKS"])
 
 
-def start(dist, device):
-    """Join the others. Seconds that it took once all were there. Ends this rank when some do not come."""
+def start(dist, device, scale, gpu):
+    """Join the others. Seconds that it took once all were there. Ends this rank when some do not come, or share a
+    GPU."""
     rank, world, patience = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), arrival.patience_s()
     per_host = max(1, world // int(os.environ.get("SLURM_STEP_NUM_NODES", "1")))
     try:
-        store = arrival.meet(dist, rank, world, per_host, node_name(), rank == 0, patience)
+        store = arrival.meet(dist, rank, world, per_host, node_name(), rank == 0, patience, gpu)
+    except arrival.Shared as error:
+        if rank == 0:
+            say_shared(error, scale)
+            time.sleep(arrival.PAUSE_S)  # the others read the store, which it serves
+        os._exit(1)
     except arrival.Late as error:
         say_late(error, rank, patience)
         if rank == 0:
@@ -238,6 +244,13 @@ def say_late(error, rank, patience):
         for late, host in error.late:
             facts.saw("nccl.rank.late", patience, "s", f"{host or 'unknown'}/rank{late}", str(error))
         facts.finish()
+
+
+def say_shared(error, scale):
+    print(f"{node_name()}: {error}", file=sys.stderr, flush=True)
+    facts = Facts("collectives")
+    facts.saw("nccl.devices", error.gpus, "count", scale, str(error))
+    facts.finish()
 
 
 def placeholder(local):

@@ -150,7 +150,8 @@ def say_inside(torch, device, local, world):
 def join(torch, dist, device, local, world):
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
     patience, cuda = arrival.patience_s(), device.type == "cuda"
-    store = arrival.meet(dist, local, world, world, node_name(), local == 0, patience)
+    gpu = cuda_start.uuid(torch, device) if cuda else None
+    store = arrival.meet(dist, local, world, world, node_name(), local == 0, patience, gpu)
     dist.init_process_group(
         "nccl" if cuda else "gloo",
         store=store,

@@ -1,13 +1,16 @@
 #!/usr/bin/env python3
 """Each statement of training/ and the probes that speaks of CUDA: executed by which run, or why not.
 
-    python tests/cuda/cuda_statements.py record NAME LINES COMMAND   # into executed.json, from the files in LINES
-    python tests/cuda/cuda_statements.py page                        # docs/results/cuda-statements.md
+    python tests/cuda/cuda_statements.py run NAME [COMMAND]   # what it executed, into executed.json
+    python tests/cuda/cuda_statements.py page                 # docs/results/cuda-statements.md
 
-LINES is the folder that BRINGUP_LINES named in the run (cuda_stand_in/lines.py). What is kept are statements and not
-lines, so it lasts while code around them moves:
+COMMAND is a line for bash at the root of the checkout, with the Python that runs this first on its PATH; RUN in it is a
+new folder of a run. Without COMMAND it is the one that is recorded. It has to end with the code that is recorded, too.
+Which lines it executed, it writes to the folder that BRINGUP_LINES names (cuda_stand_in/lines.py). What is kept are
+statements and not lines, so it lasts while code around them moves:
 
-    {"runs": {NAME: {"command": COMMAND, "torch": VERSION}}, "executed": {FILE: {"FUNCTION: STATEMENT": "NAME NAME"}}}
+    {"runs": {NAME: {"command": COMMAND, "code": EXIT_CODE or null where it was not kept, "torch": VERSION}},
+     "executed": {FILE: {"FUNCTION: STATEMENT": "NAME NAME"}}}
 
 A statement speaks of CUDA when its own code has a name of NAMES, or when it stands in an `if` on such a name. Why one
 was not executed is in not_executed.yaml.
@@ -19,9 +22,11 @@ import argparse
 import ast
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +38,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGE = "docs/results/cuda-statements.md"
 RECORDS = "tests/cuda/executed.json"
 REASONS = "tests/cuda/not_executed.yaml"
+SHARED = "slurm-logs"  # not in git, and the nodes of a local cluster see it
 FOLDERS = ("training", "infrastructure-validation/probes")
 NAMES = {"cuda", "CUDA", "is_cuda", "pin_memory", "elapsed_time", "OutOfMemoryError"}
 MOST_NOT_EXECUTED = 7
@@ -43,6 +49,8 @@ HEAD = """\
 Made by `python tests/cuda/cuda_statements.py page`. No GPU was there: the devices are a stand-in, which computes on the
 CPU (`infrastructure-validation/local-cluster/simulated/cuda/`). So this page shows that the statements run with torch's
 own names, keywords, devices and types. It shows nothing of a driver, of NCCL or of speed.
+
+`python tests/cuda/cuda_statements.py run NAME` repeats a run; `RUN` in its command is a new folder.
 
 **%d of %d statements were executed** (torch %s).
 """
@@ -135,8 +143,29 @@ def everything(root: Path) -> list[Statement]:
     return [each for file in files for each in statements(file, (root / file).read_text())]
 
 
-def record(name: str, folder: Path, command: str, root: Path = ROOT) -> str | None:
-    """Write the record of a run. What is wrong with it, or None."""
+def run(name: str, command: str | None, root: Path = ROOT) -> str | None:
+    """Run it, and write its record. What is wrong with it, or None."""
+    recorded = stored(root)["runs"].get(name)
+    if command is None and recorded is None:
+        return f"no run {name} is recorded; give its command"
+    command = command or str(recorded["command"])
+    (root / SHARED).mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="bringup-run-", dir=root / SHARED) as folder:
+        (Path(folder) / "run/raw").mkdir(parents=True)
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-c", re.sub(r"\bRUN\b", f"{folder}/run", command)],
+            cwd=root,
+            env={**os.environ, "PATH": path, "BRINGUP_LINES": f"{folder}/lines"},
+            check=False,
+        )
+        if recorded and recorded["command"] == command and recorded["code"] not in (None, done.returncode):
+            return f"{name}: expected exit code {recorded['code']}, observed {done.returncode}"
+        return record(name, Path(folder) / "lines", command, done.returncode, root)
+
+
+def record(name: str, folder: Path, command: str, code: int, root: Path = ROOT) -> str | None:
+    """Write the record of a run, whose lines are in `folder`. What is wrong with it, or None."""
     lines = {line for file in sorted(folder.glob("*.lines")) for line in file.read_text().splitlines()}
     there = everything(root)
     executed = [
@@ -145,7 +174,7 @@ def record(name: str, folder: Path, command: str, root: Path = ROOT) -> str | No
     if not any(each.needs_gpu for each in executed):
         return f"{folder}: no statement ran that needs a GPU, so nothing is recorded of {name}"
     kept = stored(root)
-    kept["runs"][name] = {"command": command, "torch": importlib.metadata.version("torch")}
+    kept["runs"][name] = {"command": command, "code": code, "torch": importlib.metadata.version("torch")}
     before, kept["executed"] = kept["executed"], {}
     for each in there:
         runs = set(before.get(each.file, {}).get(each.name, "").split()) - {name}
@@ -203,10 +232,13 @@ class Known:
         executed = [each for each in self.statements if self.runs(each)]
         torch = sorted({each["torch"] for each in self.records["runs"].values()})
         parts = len(executed), len(self.statements), ", ".join(torch) or "of no run"
-        lines = [*(HEAD % parts).splitlines(), "", "| run | command | statements |", "| --- | --- | --- |"]
+        head = "| run | command | ends with | statements |"
+        lines = [*(HEAD % parts).splitlines(), "", head, "| --- | --- | --- | --- |"]
         for name, each in self.records["runs"].items():
             number = sum(name in self.runs(statement) for statement in self.statements)
-            lines.append(f"| {name} | `{each['command']}` | {number} |")
+            lines.append(
+                f"| {name} | `{each['command']}` | {each['code'] if each['code'] is not None else '?'} | {number} |"
+            )
         file = ""
         for each in self.statements:
             if each.file != file:
@@ -223,14 +255,13 @@ class Known:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
-    recorder = verbs.add_parser("record")
-    recorder.add_argument("name")
-    recorder.add_argument("lines", type=Path)
-    recorder.add_argument("command")
+    runner = verbs.add_parser("run")
+    runner.add_argument("name")
+    runner.add_argument("command", nargs="?")
     verbs.add_parser("page")
     chosen = parser.parse_args()
-    if chosen.verb == "record":
-        wrong = record(chosen.name, chosen.lines, chosen.command)
+    if chosen.verb == "run":
+        wrong = run(chosen.name, chosen.command)
         if wrong:
             print(wrong, file=sys.stderr)
         return 1 if wrong else 0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import os
 import sys
 
 import cuda_mutants
 import pytest
-from cuda_mutants import STATIC, Mutant, table, unnoticed_by_names, unnoticed_by_run
+from cuda_mutants import RUNS, STATIC, Mutant, Run, table, unnoticed_by_names, unnoticed_by_run
 from loops import for_each
 from torch_surface import Surface
 
@@ -18,7 +19,7 @@ SURFACE = Surface()
 def test_a_mistake_is_in_code_that_is_there_and_is_noticed_by_something_or_is_out_of_reach(mutant: Mutant) -> None:
     ast.parse(mutant.text())
     assert (mutant.noticed_by is None) == (mutant.out_of_reach is not None) == (mutant.says is None)
-    assert mutant.noticed_by is None or mutant.noticed_by == STATIC or mutant.noticed_by.startswith("run ")
+    assert mutant.noticed_by in {None, STATIC, *(f"run {name}" for name in RUNS)}
 
 
 @for_each("mutant", [each for each in table() if each.noticed_by == STATIC], ids=lambda mutant: mutant.mistake)
@@ -31,9 +32,16 @@ def test_what_only_a_run_shows_has_no_wrong_name(mutant: Mutant) -> None:
     assert unnoticed_by_names(mutant, SURFACE) is not None
 
 
-COMPILES = (sys.executable, "-c", "compile(open('training/src/recipe/meter.py').read(), 'meter.py', 'exec')")
+COMPILES = Run(0, (sys.executable, "-c", "compile(open('training/src/recipe/meter.py').read(), 'meter.py', 'exec')"))
+METER = "training/src/recipe/meter.py"
 
 
+@pytest.fixture
+def without_a_warm_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cuda_mutants, "with_gpus", lambda gpus: (sys.executable, dict(os.environ)))
+
+
+@pytest.mark.usefixtures("without_a_warm_python")
 @pytest.mark.parametrize(
     ("old", "new", "says", "miss"),
     [
@@ -43,15 +51,22 @@ COMPILES = (sys.executable, "-c", "compile(open('training/src/recipe/meter.py').
     ],
 )
 def test_a_run_has_to_fail_and_to_say_why(old: str, new: str, says: str, miss: str | None) -> None:
-    mutant = Mutant("x", "training/src/recipe/meter.py", old, new, "run compile", says)
-    answer = unnoticed_by_run(mutant, COMPILES)
+    answer = unnoticed_by_run(Mutant("x", METER, old, new, "run compile", says), COMPILES)
     assert (answer is None) == (miss is None)
     assert (answer or "").startswith(miss or "")
+    assert unnoticed_by_run(None, COMPILES) is None  # the mistake was taken back
 
 
-def test_a_run_that_fails_without_a_mistake_shows_nothing() -> None:
-    assert unnoticed_by_run(None, COMPILES) is None
-    assert "fails without a mistake, code 3" in str(unnoticed_by_run(None, (sys.executable, "-c", "exit(3)")))
+@pytest.mark.usefixtures("without_a_warm_python")
+def test_a_run_that_fails_without_a_mistake_or_leaves_less_than_it_has_to_shows_nothing() -> None:
+    assert "fails without a mistake" in str(unnoticed_by_run(None, Run(0, (sys.executable, "-c", "exit(3)"))))
+    nothing = Run(0, (sys.executable, "-c", "print('stopped')"), leaves="metrics.json")
+    assert "fails without a mistake:\nstopped" in str(unnoticed_by_run(None, nothing))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_with_devices_notices_its_mistakes(name: str) -> None:
+    assert [miss for miss in cuda_mutants.tried(name) if miss] == []
 
 
 def test_a_mistake_whose_code_is_gone_is_an_error() -> None:
@@ -69,8 +84,8 @@ def test_the_command_tells_what_it_did_not_notice(monkeypatch: pytest.MonkeyPatc
         "no torch.cuda.reset_peak",
     )
     missed = Mutant("missed", "training/src/recipe/meter.py", "def forget_peaks", "def keep_peaks", STATIC, "peaks")
-    monkeypatch.setattr(cuda_mutants, "table", lambda: [right])
+    monkeypatch.setattr(cuda_mutants, "table", lambda _: [right])
     assert cuda_mutants.main([]) == 0
-    monkeypatch.setattr(cuda_mutants, "table", lambda: [right, missed])
+    monkeypatch.setattr(cuda_mutants, "table", lambda _: [right, missed])
     assert cuda_mutants.main([]) == 1
     assert "missed: nothing wrong\n2 tried, 1 not noticed" in capsys.readouterr().out

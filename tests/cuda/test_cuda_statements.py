@@ -69,7 +69,7 @@ def test_statements_that_name_cuda_or_stand_in_an_if_on_it() -> None:
 
 def test_a_run_is_recorded_by_statements_and_the_page_names_it(tree: Path, tmp_path: Path) -> None:
     run(tree, tmp_path / "lines", "cuda")
-    assert record("one", tmp_path / "lines", "program.py", tree) is None
+    assert record("one", tmp_path / "lines", "program.py", 0, tree) is None
     stored = json.loads((tree / RECORDS).read_text())
     assert stored["executed"] == {"training/program.py": dict.fromkeys(NAMES, "one")}
     moved = PROGRAM.replace("import os", "import os\n\nimport sys", 1)
@@ -81,9 +81,23 @@ def test_a_run_is_recorded_by_statements_and_the_page_names_it(tree: Path, tmp_p
     assert "| clock | ``event = 1`` | one |" in text
 
 
+def test_a_run_is_repeated_by_the_command_that_is_recorded(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(tree / RECORDER))
+    command = "test -d RUN/raw && DEVICE=cuda python training/program.py && exit $CODE"
+    monkeypatch.setenv("CODE", "3")
+    assert cuda_statements.run("one", command, tree) is None
+    first = json.loads((tree / RECORDS).read_text())
+    assert first["runs"]["one"]["command"] == command and first["runs"]["one"]["code"] == 3
+    assert cuda_statements.run("one", None, tree) is None
+    assert json.loads((tree / RECORDS).read_text()) == first
+    monkeypatch.setenv("CODE", "0")
+    assert cuda_statements.run("one", None, tree) == "one: expected exit code 3, observed 0"
+    assert cuda_statements.run("two", None, tree) == "no run two is recorded; give its command"
+
+
 def test_a_run_without_a_gpu_is_not_recorded(tree: Path, tmp_path: Path) -> None:
     run(tree, tmp_path / "lines", "cpu")
-    problem = record("one", tmp_path / "lines", "program.py", tree)
+    problem = record("one", tmp_path / "lines", "program.py", 0, tree)
     assert problem is not None and "no statement ran that needs a GPU" in problem
     assert not (tree / RECORDS).exists()
 
@@ -105,7 +119,7 @@ def test_what_was_not_executed_needs_a_reason_and_a_reason_needs_such_a_statemen
 
 def test_a_reason_for_what_was_executed_and_an_old_page_are_problems(tree: Path, tmp_path: Path) -> None:
     run(tree, tmp_path / "lines", "cuda")
-    record("one", tmp_path / "lines", "program.py", tree)
+    record("one", tmp_path / "lines", "program.py", 0, tree)
     (tree / REASONS).write_text(
         json.dumps([{"file": "training/program.py", "statement": NAMES[2], "because": "no such device"}])
     )
@@ -117,7 +131,7 @@ def test_a_reason_for_what_was_executed_and_an_old_page_are_problems(tree: Path,
 def test_what_ends_hard_is_recorded(tree: Path, tmp_path: Path) -> None:
     (tree / "training/program.py").write_text("import os\ncuda = True\nif cuda:\n    os._exit(0)\n")
     run(tree, tmp_path / "lines", "cuda")
-    assert record("hard", tmp_path / "lines", "program.py", tree) is None
+    assert record("hard", tmp_path / "lines", "program.py", 0, tree) is None
     executed = json.loads((tree / RECORDS).read_text())["executed"]["training/program.py"]
     assert executed["at import: os._exit(0)"] == "hard"
 
@@ -125,11 +139,11 @@ def test_what_ends_hard_is_recorded(tree: Path, tmp_path: Path) -> None:
 def test_a_run_is_recorded_anew_and_others_stay(tree: Path, tmp_path: Path) -> None:
     run(tree, tmp_path / "lines", "cuda")
     for name in ("one", "two"):
-        record(name, tmp_path / "lines", "program.py", tree)
+        record(name, tmp_path / "lines", "program.py", 0, tree)
     (tree / "training/program.py").write_text(PROGRAM.replace("event = 1", "event = 2"))
     (tmp_path / "less").mkdir()
     (tmp_path / "less/n0.1.lines").write_text("training/program.py:10\n")
-    assert record("two", tmp_path / "less", "program.py", tree) is None
+    assert record("two", tmp_path / "less", "program.py", 0, tree) is None
     executed = json.loads((tree / RECORDS).read_text())["executed"]["training/program.py"]
     assert executed == {name: "one" for name in NAMES if name != NAMES[2]} | {NAMES[3]: "one two"}
 

@@ -3,46 +3,74 @@
 from __future__ import annotations
 
 import json
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
-from cuda_mutants import table, unnoticed_by_run
+import on_stand_in
+import pytest
+from cuda_mutants import RANKS, Run, ended, with_gpus
+from on_stand_in import said_to_rank, together
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def on_stand_in(*words: object, gpus: int = 1) -> str:
-    """What the command printed, which has to pass."""
-    command = [sys.executable, "tests/cuda/on_stand_in.py", "--gpus", str(gpus), *map(str, words)]
+def test_a_command_is_started_for_each_rank_and_told_which_it_is() -> None:
+    names = ("SLURMD_NODENAME", "RANK", "SLURM_LOCALID", "WORLD_SIZE")
+    tells = f"import os; os.write(1, (' '.join(os.environ[name] for name in {names}) + '\\n').encode())"  # in one piece
+    command = [sys.executable, "tests/cuda/on_stand_in.py", "--nodes", "2", "--ranks", "2", sys.executable, "-c", tells]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
-    return done.stdout
+    assert sorted(done.stdout.splitlines()) == ["n0 0 0 4", "n0 1 1 4", "n1 2 0 4", "n1 3 1 4"], done.stderr
+    assert done.returncode == 0
+
+
+def test_a_rank_that_fails_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(on_stand_in, "GRACE_S", 0.1)
+    programs = ("import time; time.sleep(100)", "raise SystemExit(3)")
+    ranks = [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
+    assert together(ranks) == 3
+    assert [rank.returncode for rank in ranks] == [-9, 3]
 
 
 def test_the_bare_loop_offloads_to_the_host(tmp_path: Path) -> None:
     """The norm of gradients on the host is reduced there, which nccl cannot."""
     (tmp_path / "raw").mkdir()
-    launch = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 2)
-    options = (
-        "--strategy",
-        "fsdp",
-        "--cpu-offload",
-        "--steps",
-        4,
-        "--warmup-steps",
-        1,
-        "--no-rehearse-resume",
-        "--run-dir",
-        tmp_path,
-    )
-    on_stand_in(*launch, "training/benchmarks/bare_loop.py", *options, gpus=2)
+    options = ("--strategy", "fsdp", "--cpu-offload", "--steps", "4", "--warmup-steps", "1", "--no-rehearse-resume")
+    words = (*RANKS, "training/benchmarks/bare_loop.py", *options, "--run-dir", str(tmp_path))
+    passed, output = ended(Run(2, words))
+    assert passed, output
     losses = json.loads((tmp_path / "bare_loop.json").read_text())["loss"]
     assert len(losses) == 4 and losses[-1] < losses[0] < 7
 
 
-def test_a_peak_that_is_not_reset_is_noticed() -> None:
-    command = (sys.executable, "tests/cuda/on_stand_in.py", sys.executable, "tests/cuda/peaks.py")
-    (mutant,) = [each for each in table() if each.noticed_by == "run peaks"]
-    assert unnoticed_by_run(None, command) is None
-    assert unnoticed_by_run(mutant, command) is None
+SHARED = "2 ranks, 1 different GPU(s): GPU-00000000-0000-"
+TRAINING = ("training/src/train_ddp_single_node.py", "--run-dir")
+COLLECTIVES = ("infrastructure-validation/probes/collectives.py", "1-node")
+
+
+@pytest.mark.parametrize(("program", "code"), [(TRAINING, 2), (COLLECTIVES, 1)])
+def test_two_ranks_that_have_one_gpu_end_with_one_line(tmp_path: Path, program: tuple[str, ...], code: int) -> None:
+    """As a launcher makes them that gives each rank a GPU of its own number 0."""
+    python, environment = with_gpus(1)
+    (tmp_path / "raw").mkdir()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = [
+        subprocess.Popen(
+            [python, *program, tmp_path],
+            env=environment | said_to_rank(0, rank, 1, 2, port) | {"LOCAL_RANK": "0", "SLURM_LOCALID": "0"},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        for rank in (0, 1)
+    ]
+    assert together(ranks) == code
+    lines = [line for rank in ranks for line in rank.communicate()[0].decode().splitlines()]
+    assert [rank.returncode for rank in ranks] == [code, code], lines
+    assert [SHARED in line for line in lines if not line.startswith("{")] == [True], lines
+    if program == COLLECTIVES:
+        facts = [json.loads(line) for line in lines if line.startswith("{")]
+        assert [fact["value"] for fact in facts if fact.get("quantity") == "nccl.devices"] == [1]

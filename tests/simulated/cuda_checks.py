@@ -363,6 +363,14 @@ def ranks_can_be_split() -> None:
     assert mesh["shard"].size() == 2 and list(mesh.get_coordinate() or ()) == [0, rank]
 
 
+def ranks_that_have_one_gpu_are_refused() -> None:
+    """As NCCL refuses them, where the group was given its device."""
+    store = dist.PrefixStore("one GPU", dist.distributed_c10d._get_default_store())
+    group = dist.ProcessGroupNCCL(store, dist.get_rank(), 2, dist.ProcessGroupNCCL.Options())
+    with refused("Duplicate GPU detected", f"rank {dist.get_rank()} and rank", kind=dist.DistBackendError):
+        group.eager_connect_single_device(GPU)
+
+
 def ranks_train_as_one_does() -> None:
     from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from torch.nn.parallel import DistributedDataParallel

@@ -40,7 +40,12 @@ ALONE = (
     "a_sick_gpu_computes_wrongly_or_slowly",
     "copies_are_compared_with_what_was_sent",
 )
-TOGETHER = ("ranks_get_what_each_collective_promises", "ranks_can_be_split", "ranks_train_as_one_does")
+TOGETHER = (
+    "ranks_get_what_each_collective_promises",
+    "ranks_can_be_split",
+    "ranks_train_as_one_does",
+    "ranks_that_have_one_gpu_are_refused",
+)
 
 
 def healthy(gpus: int) -> str:

@@ -330,7 +330,8 @@ def _fewest(gate: Gate, rule: str) -> int:
 def _unexpected(run: Run, parsed: Parsed) -> list[str]:
     """Evidence about nodes that were not requested, possibly from another run. Slurm's own tables name all nodes, so
     they are ignored here, and what gates take from them."""
-    known = {*run.nodes, naming.JOB, *(subject for subjects in run.planned.values() for subject in subjects)}
+    scale = naming.scale_name(len(run.nodes))
+    known = {*run.nodes, naming.JOB, scale, *(subject for subjects in run.planned.values() for subject in subjects)}
     observed_subjects = {
         observation.subject
         for observation in parsed.observations

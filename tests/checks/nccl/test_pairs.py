@@ -273,6 +273,16 @@ def test_above_8_nodes_the_first_round_and_the_idle_node_are_printed(capsys, mon
     )
 
 
+@pytest.mark.parametrize(("nodes", "notes"), [(1, 0), (2, 1)])
+def test_a_training_that_tells_its_backend_is_evidence_about_its_own_scale(nodes: int, notes: int) -> None:
+    """No gate of a training is about a scale; the fact says which log of NCCL belongs to it."""
+    run = a_run(f"run_ddp_{nodes}node", [f"n{number}" for number in range(nodes)])
+    parsed = Parsed()
+    parsed.saw("nccl.backend", "1-node", "nccl", "text", "raw/rank0.jsonl:8")
+    noted = judge.judge(run, profile.load("local-cpu"), parsed).notes
+    assert sum("evidence about 1-node, which" in note for note in noted) == notes
+
+
 def test_a_pair_that_was_measured_again_by_choice_is_no_evidence_about_others():
     """Above 8 nodes not all pairs are measured, and a slow node may then get a partner that was not planned."""
     nodes = [f"n{number}" for number in range(20)]

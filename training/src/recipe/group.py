@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import arrival
+import cuda_start
 import exchange
 import torch
 import torch.distributed as dist
@@ -58,8 +59,8 @@ def record_flight(raw: Path) -> None:
 
 
 def start(patience_s: int, *, tensors_on_host: bool = False) -> None:
-    """Wait until all ranks are there, and join the group. Raises arrival.Late. The first collective has this patience
-    too; afterwards set_timeouts gives the usual one.
+    """Wait until all ranks are there, and join the group. Raises arrival.Late, and arrival.Shared on all ranks alike.
+    The first collective has this patience too; afterwards set_timeouts gives the usual one.
 
     Call it before TrainingArguments exist: with use_cpu=True transformers drops ddp_timeout, and the timeout is 30
     minutes.
@@ -71,7 +72,8 @@ def start(patience_s: int, *, tensors_on_host: bool = False) -> None:
     if WORLD == 1:
         return
     listens = RANK == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun serves the store
-    store = arrival.meet(dist, RANK, WORLD, LOCAL_WORLD, node_name(), listens, patience_s)
+    gpu = cuda_start.uuid(torch, DEVICE) if CUDA else None
+    store = arrival.meet(dist, RANK, WORLD, LOCAL_WORLD, node_name(), listens, patience_s, gpu)
     backends = ("cpu:gloo,cuda:nccl" if tensors_on_host else "nccl") if CUDA else "gloo"
     dist.init_process_group(
         backends,

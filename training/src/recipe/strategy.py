@@ -31,11 +31,14 @@ Seen = tuple[str, "str | int", str]  # quantity, value, unit: a fact about the j
 
 
 class Refused(RuntimeError):
-    """This program will not train as something else than its name says. One line; every rank raises it alike."""
+    """This program will not train as something else than its name says. One line; every rank raises it alike.
 
-    def __init__(self, message: str, *seen: Seen) -> None:
+    `seen`: facts that explain it. `how`: what shows them, beside them; the line itself where it is not given.
+    """
+
+    def __init__(self, message: str, *seen: Seen, how: str | None = None) -> None:
         super().__init__(message)
-        self.seen = seen
+        self.seen, self.how = seen, how or message
 
 
 def saw_kind(kind: str) -> Seen:
@@ -69,6 +72,7 @@ def require_places(expected: Expected, hosts: list[str]) -> None:
             f"expected {expected.kind} on {expected.min_ranks} or more ranks, observed {where}: "
             f"{ADVICE[expected.kind]}",
             saw_kind("single"),
+            how=f"{where}: {ADVICE[expected.kind]}",
         )
     if len(distinct) < expected.min_hosts:
         raise Refused(
@@ -121,7 +125,9 @@ def kind_of(wrapper: str, placements: list[str], mesh: list[list[int]] | None, w
 
 def other_kind(expected: Expected, kind: str, seen: str) -> Refused:
     """The refusal of another kind than declared. `seen`: what shows it."""
-    return Refused(f"expected {expected.kind}, observed {kind} ({seen}): {ADVICE[expected.kind]}", saw_kind(kind))
+    how = f"{seen}: {ADVICE[expected.kind]}"
+    message = f"expected {expected.kind}, observed {kind} ({seen}): {ADVICE[expected.kind]}"
+    return Refused(message, saw_kind(kind), how=how)
 
 
 def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> None:

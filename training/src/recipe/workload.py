@@ -69,7 +69,7 @@ def run_rank(train: Callable[[Run], int], run: Run) -> int:
             say(f"refused: {refused}", stream=sys.stderr)
         # by all: where groups are apart, Slurm may end rank 0's before it comes here
         for quantity, value, unit in refused.seen:
-            facts.saw(quantity, value, unit, "job", one_line(str(refused)))
+            facts.saw(quantity, value, unit, "job", one_line(refused.how))
         facts.saw("train.rank.state", "refused", "text")
         facts.saw("train.rank.error", one_line(str(refused)), "text")
         facts.finish()
@@ -114,6 +114,8 @@ class Run:
         group.record_flight(args.run_dir / "raw")
         try:
             group.start(args.start_s, tensors_on_host=args.cpu_offload)
+        except arrival.Shared as error:
+            raise Refused(str(error)) from None
         except arrival.Late as error:
             for late, host in error.late:
                 facts.saw("train.rank.late", args.start_s, "s", f"{host or 'unknown'}/rank{late}", one_line(str(error)))

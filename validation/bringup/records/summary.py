@@ -7,7 +7,7 @@ The only code that says what a training was in a word or two, and what its scali
 from __future__ import annotations
 
 from collections.abc import Container
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
@@ -102,9 +102,18 @@ def differing_fields(first: RunArgs, second: RunArgs, allowed: Container[str] | 
     """
     left, right = first.model_dump(), second.model_dump()
     may_differ = first.STRATEGY if allowed is None else allowed
-    return [
-        f"{name} {left[name]} vs {right[name]}" for name in left if name not in may_differ and left[name] != right[name]
-    ]
+    for fields in (left, right):  # the reasons are prose: another wording is the same training
+        fields["tuning"] = {each["what"]: "on" if each["on"] else "off" for each in fields["tuning"]}
+    named = [name for name in left if name not in may_differ and left[name] != right[name]]
+    return [f"{name} {_differing(left[name], right[name])}" for name in named]
+
+
+def _differing(left: Any, right: Any) -> str:
+    """`1 vs 2`; of what has several parts, only those that differ."""
+    if not isinstance(left, dict):
+        return f"{left} vs {right}"
+    parts = [part for part in {**left, **right} if left.get(part) != right.get(part)]
+    return ", ".join(f"{part}: {left.get(part, 'not there')} vs {right.get(part, 'not there')}" for part in parts)
 
 
 def variant_of(args: RunArgs, observed: ObservedStrategy) -> str:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import datetime
 from typing import Any
 
-from cuda_stand_in.names import refuse_the_rest
+from cuda_stand_in import node
+from cuda_stand_in.names import NCCL, refuse_the_rest
 
 TIMEOUT = datetime.timedelta(minutes=10)  # of NCCL, unless a caller gives one
 
 
 def put(native: Any) -> None:
     """Before torch.distributed.distributed_c10d is imported."""
+    import torch
     import torch._C._distributed_c10d as c10d
 
     def gloo(store: Any, rank: int, size: int, timeout: datetime.timedelta) -> Any:
@@ -19,7 +21,21 @@ def put(native: Any) -> None:
         group._set_sequence_number_for_group()
         return group
 
-    native.process_group(native, gloo)
+    gpus = node.visible_gpus()
+
+    def connect(store: Any, rank: int, size: int, device: int) -> None:
+        """Where the group was given its device at once, ranks tell each other their GPU. The words are NCCL's."""
+        by_rank, own = c10d.PrefixStore("gpus", store), str(gpus[device].uuid)
+        by_rank.set(str(rank), own)
+        for other in range(size):
+            if other != rank and by_rank.get(str(other)).decode() == own:
+                raise torch._C._DistBackendError(
+                    f"NCCL error in: the stand-in's group, invalid usage, NCCL version {'.'.join(map(str, NCCL))}\n"
+                    "ncclInvalidUsage: This usually reflects invalid usage of NCCL library.\nLast error:\n"
+                    f"Duplicate GPU detected : rank {rank} and rank {other} both on CUDA device {gpus[device].bus:x}000"
+                )
+
+    native.process_group(native, gloo, connect)
     kept: list[Any] = []
 
     class Options(c10d.Backend.Options):  # type: ignore[misc]

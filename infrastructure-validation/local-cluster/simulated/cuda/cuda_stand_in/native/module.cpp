@@ -46,14 +46,21 @@ void begin(std::string state_file, std::vector<int> physical, size_t bytes, doub
 }
 
 // make_gloo(store, rank, size, timeout): the Python binding knows gloo's devices, which have no header in the wheel.
-void process_group(py::module m, py::object make_gloo) {
+// connect(store, rank, size, device): raises what NCCL raises when it connects the GPUs of a group.
+void process_group(py::module m, py::object make_gloo, py::object connect) {
+  auto* of_all = new py::object(connect);  // never freed: a group may end when Python has
   using Options = c10d::Backend::Options;
   py::class_<ProcessGroup, c10d::Backend, c10::intrusive_ptr<ProcessGroup>>(m, "ProcessGroupNCCL")
-      .def(py::init([make_gloo](
+      .def(py::init([make_gloo, of_all](
                         const c10::intrusive_ptr<c10d::Store>& store, int rank, int size,
                         c10::intrusive_ptr<Options> options) {
              auto gloo = make_gloo(store, rank, size, options->timeout).cast<c10::intrusive_ptr<c10d::Backend>>();
-             return c10::make_intrusive<ProcessGroup>(gloo, options);
+             auto group = c10::make_intrusive<ProcessGroup>(gloo, options);
+             group->connect = [=](int device) {
+               py::gil_scoped_acquire gil;
+               (*of_all)(store, rank, size, device);
+             };
+             return group;
            }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"))
       .def_property_readonly("options", [](ProcessGroup& of) { return of.getBackendOptions(); })

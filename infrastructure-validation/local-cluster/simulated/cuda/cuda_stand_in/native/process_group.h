@@ -61,6 +61,10 @@ class ProcessGroup final : public c10d::Backend {
   bool supportsSplitting() const override { return true; }
   bool supportsTimeEstimation() const override { return true; }
   c10::intrusive_ptr<Options> getBackendOptions() override { return options_; }
+  std::function<void(int)> connect;
+  void eagerConnectSingleDevice(at::Device device) override {
+    if (connect) connect(device.index());
+  }
   void setTimeout(std::chrono::milliseconds timeout) override { gloo_->setTimeout(timeout); }
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return sequence_; }
