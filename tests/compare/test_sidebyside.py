@@ -269,3 +269,15 @@ def test_runs_are_compared_against_a_profile_that_is_named(two, capsys):
     assert "judge it with --profile NAME" in refused(capsys, *two)
     assert main(["compare", *map(str, two), "--profile", "local-cpu"]) == 0
     assert capsys.readouterr().out.count("PASS") == 2
+
+
+def test_of_tuning_only_what_differs_is_named_and_another_wording_is_no_difference(tmp_path):
+    folders = copies(tmp_path)
+    args = json.loads((folders[0] / "run_args.json").read_text())
+    first, *others = args["tuning"]
+    change(folders[0], "run_args.json", tuning=[first | {"why": "in other words"}, *others])
+    assert len(beside(folders).rows) == len(STEMS)
+    change(folders[0], "run_args.json", tuning=others)
+    with pytest.raises(NotComparable, match=f"tuning {first['what']}: not there vs on") as refused:
+        beside(folders)
+    assert others[0]["what"] not in str(refused.value)
