@@ -57,6 +57,7 @@ class Case:
 @dataclass(frozen=True)
 class Score:
     case: Case
+    name: str  # of the preflight
     is_right: bool
     accused: str
     exchanged: str
@@ -218,6 +219,7 @@ def _scored(case: Case, target: str, folder: Path, code: int) -> Score:
     steps = _steps(folder)
     return Score(
         case=case,
+        name=folder.name,
         is_right=is_right,
         accused=", ".join(before),
         exchanged=", ".join(exchanged),
@@ -269,8 +271,9 @@ def page(scores: Sequence[Score], failed: Sequence[tuple[Case, str]]) -> str:
     lines = [
         "# Preflight on known culprits",
         "",
-        "Made by `python tests/cluster/preflight_cases.py`: a job of three nodes on the local cluster. Its command needs",
-        "two and knows nothing of bringup (`tests/cluster/plain_program.py`: in lockstep, a checkpoint every 5 steps).",
+        "Made by `python tests/cluster/preflight_cases.py`: a job of three nodes on the local cluster. Its command",
+        "needs two and knows nothing of bringup (`tests/cluster/plain_program.py`: in lockstep, a checkpoint every 5",
+        "steps).",
         "",
         f"- Sick before the start, or under the command: {sum(score.is_right for score in sick)} of {len(sick)} "
         "culprits were left out or exchanged, and the command succeeded.",
