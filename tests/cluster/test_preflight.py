@@ -41,12 +41,12 @@ def test_the_command_sees_the_chosen_nodes_alone_and_its_code_is_passed_on(simul
     verb = [BRINGUP, "preflight", "--spares", "1", "--phases", "discovery", "--retries", "0", "--", "bash", "-c", SEEN]
     try:
         assert simulated.run("gpu", "n0", "1", "ecc", "2").returncode == 0
-        done = simulated.sh(*SALLOC, "--ntasks-per-node=2", *verb, env={"BRINGUP_RUN_NAME": run}, timeout=240)
+        done = simulated.sh(*SALLOC, *verb, env={"BRINGUP_RUN_NAME": run}, timeout=240)
     finally:
         simulated.run("gpu", "n0", "repair")
         cases.forget(run)
     assert done.returncode == 23, done.stderr
-    assert done.stdout.splitlines() == ["n1,n2", "n1", "n[1-2] 2", "n1,n2", "n1,n2", "n1,n2 n1 2 4", "n2"], done.stderr
+    assert done.stdout.splitlines() == ["n1,n2", "n1", "n[1-2] 2", "n1,n2", "n1,n2", "n1,n2 n1 2 ", "n2"], done.stderr
     assert "left out   n0: discovery.gpu.ecc: " in done.stderr
 
 
