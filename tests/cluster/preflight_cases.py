@@ -8,9 +8,9 @@ the drill catalogue, made by its commands. An innocent is a command that fails b
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -34,6 +34,8 @@ COMPUTING = Shape(3, 2, simulate="h100+cuda")
 STEPS, FAULT_AT_STEP = 40, 7
 STALL_S = 25
 CASE_LIMIT_S = 420
+# torch starts six times on the two cores of this machine, so that a sweep takes 50 s: only some cases have it
+QUICK, ALL = ("discovery", "nccl_pairwise"), ("discovery", "node_sweep", "nccl_pairwise")
 SICK = "n1"  # in the commands of the catalogue
 
 When = Literal["before", "during", "innocent"]
@@ -52,6 +54,7 @@ class Case:
     options: tuple[str, ...] = ()  # of the program
     limits: tuple[str, ...] = ()  # of its srun
     environment: dict[str, str] = field(default_factory=dict)
+    phases: tuple[str, ...] = QUICK
 
 
 @dataclass(frozen=True)
@@ -77,18 +80,18 @@ def _of(drill: str, fault: str, *, during: bool = True, before: bool = True, kil
 TMP_FULL = DECLARED["tmp-full"]
 OOM_LINE = "3,9,62000000,-;Memory cgroup out of memory: Killed process 4711 (python3) total-vm:8400000kB"
 CASES = [
-    *_of("gpu-missing", "a GPU is gone, and its device file"),
+    *_of("gpu-missing", "a GPU is gone, and its device file", phases=ALL),
     *_of("gpu-lost", "a GPU fell off the bus, its device file is there", shape=SIMULATED),
     *_of("gpu-hangs", "a GPU gives no answer", shape=SIMULATED, during=False, environment={"BRINGUP_GPU_S": "5"}),
     *_of("xid-79", "the driver logged Xid 79"),
     Case("node-off-before", "the node is off", "before", (("off", SICK),), (("boot", SICK),)),
     Case("node-off-during", "the node is off", "during", (("off", SICK),), (("boot", SICK),)),
-    *_of("cpu-throttled", "the node computes at a thirtieth of its speed", kills=False),
+    *_of("cpu-throttled", "the node computes at a thirtieth of its speed", kills=False, phases=ALL),
     *_of("gpu-ecc", "a GPU counted uncorrected memory errors", shape=SIMULATED),
     *_of("rdma-port-down", "an RDMA port is down", shape=SIMULATED),
     *_of("shm-small", "/dev/shm holds 64 MiB"),
     *_of("tmp-full", "/tmp is full", kills=False),
-    *_of("gpu-multiplies-wrongly", "a GPU gives one wrong element in each product", shape=COMPUTING),
+    *_of("gpu-multiplies-wrongly", "a GPU gives one wrong element in each product", shape=COMPUTING, phases=ALL),
     *_of("path-not-shared", "the results folder is not shared"),
     *_of("slow-link", "the node sends at 100 Mbit/s", kills=False),
     Case(
@@ -98,8 +101,8 @@ CASES = [
         (("on", SICK, "iptables", "-A", "OUTPUT", "-p", "tcp", "--dport", "1024:60000", "-j", "DROP"),),
         (("on", SICK, "iptables", "-F"),),
     ),
-    Case("script-fails", "the program ends with 1", "innocent", options=("--exit",)),
-    Case("program-hangs", "the program hangs in rank 0", "innocent", options=("--hang",)),
+    Case("script-fails", "the program ends with 1", "innocent", options=("--exit",), phases=ALL),
+    Case("program-hangs", "the program hangs in rank 0", "innocent", options=("--hang",), phases=ALL),
     Case("rank-killed", "a user killed a rank", "innocent", kills=True),
     Case(
         "out-of-memory",
@@ -152,9 +155,11 @@ def perform(case: Case, cluster: LocalCluster, say: Callable[[str], None] = lamb
 def _started(case: Case, cluster: LocalCluster, folder: Path) -> subprocess.Popen[str]:
     program = ["srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1", *case.limits, sys.executable]
     program += [str(HERE / "plain_program.py"), str(folder), str(STEPS), *case.options]
+    options = f"--nodes 2 --stall-after {STALL_S} --phases {' '.join(case.phases)}"
     script = (
-        'touch "$0/there"; until [ -e "$0/go" ]; do sleep 0.1; done; "$1" -m bringup preflight --nodes 2 '
-        f'--stall-after {STALL_S} -- bash -c \'echo $BRINGUP_NODES >"$0/nodes"; exec "$@"\' "$0" "${{@:2}}"'
+        'touch "$0/there"; until [ -e "$0/go" ]; do sleep 0.1; done; '
+        f'"$1" -m bringup preflight {options} -- bash -c '
+        """'echo $BRINGUP_NODES >"$0/nodes"; exec "$@"' "$0" "${@:2}\""""
     )
     command = [str(CLUSTER), "sh", "salloc", "--quiet", "--nodes=3", "--exclusive", "--mem=0", "--no-kill"]
     command += ["bash", "-c", script, str(folder), sys.executable, *program]
@@ -241,26 +246,33 @@ def main() -> None:
     chosen = [case for case in CASES if not sys.argv[1:] or case.name in sys.argv[1:]]
     scores: list[Score] = []
     failed: list[tuple[Case, str]] = []
-    for shape in dict.fromkeys(case.shape for case in chosen):
-        with tempfile.TemporaryDirectory(prefix="bringup-preflight-", dir="/tmp") as folder:
-            cluster = LocalCluster(Path(folder) / "state", shape)
-            cluster.start()
-            try:
-                for case in (case for case in chosen if case.shape == shape):
-                    begun = time.monotonic()
-                    try:
-                        score = perform(case, cluster, lambda output: print(output, file=sys.stderr))
-                        scores.append(score)
-                        print(f"{'RIGHT' if score.is_right else 'WRONG'} {case.name}", file=sys.stderr)
-                        print(dataclasses.asdict(score), file=sys.stderr)
-                    except DrillError as error:
-                        failed.append((case, str(error)))
-                        print(f"NOT PERFORMED {case.name}: {error}", file=sys.stderr)
-                    print(f"{time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
-                    cluster.heal()
-            finally:
-                cluster.end()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        for shape in dict.fromkeys(case.shape for case in chosen):
+            _perform_all([case for case in chosen if case.shape == shape], shape, scores, failed)
+    except KeyboardInterrupt:
+        failed += [(case, "interrupted") for case in chosen if case not in [score.case for score in scores]]
     print(page(scores, failed))
+
+
+def _perform_all(cases: Sequence[Case], shape: Shape, scores: list[Score], failed: list[tuple[Case, str]]) -> None:
+    with tempfile.TemporaryDirectory(prefix="bringup-preflight-", dir="/tmp") as folder:
+        cluster = LocalCluster(Path(folder) / "state", shape)
+        cluster.start()
+        try:
+            for case in cases:
+                begun = time.monotonic()
+                try:
+                    score = perform(case, cluster, lambda output: print(output, file=sys.stderr))
+                    scores.append(score)
+                    print("RIGHT" if score.is_right else "WRONG", score, file=sys.stderr)
+                except DrillError as error:
+                    failed.append((case, str(error)))
+                    print(f"NOT PERFORMED {case.name}: {error}", file=sys.stderr)
+                print(f"{case.name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+                cluster.heal()
+        finally:
+            cluster.end()
 
 
 def page(scores: Sequence[Score], failed: Sequence[tuple[Case, str]]) -> str:
@@ -281,8 +293,8 @@ def page(scores: Sequence[Score], failed: Sequence[tuple[Case, str]]) -> str:
         f"- A healthy node was left out or exchanged in {len(wrong)} of {len(scores)} cases.",
         f"- The checks before the start took {checks[0]:.0f} to {checks[-1]:.0f} s." if checks else "",
         "",
-        "| case | when | fault | left out | exchanged | command | steps lost | | because |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| case | when | fault | left out | exchanged | command | steps lost | | because | checks |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for score in scores:
         lost = "" if score.lost is None else str(score.lost)
@@ -290,10 +302,10 @@ def page(scores: Sequence[Score], failed: Sequence[tuple[Case, str]]) -> str:
         words = score.words.replace("|", "\\|").replace("<", "&lt;")[:240]
         lines.append(
             f"| {score.case.name} | {score.case.when} | {score.case.fault} | {score.accused} | {score.exchanged} | "
-            f"{score.code} | {lost} | {verdict} | {words} |"
+            f"{score.code} | {lost} | {verdict} | {words} | {'all' if score.case.phases == ALL else 'no sweep'} |"
         )
     for case, why in failed:
-        lines.append(f"| {case.name} | {case.when} | {case.fault} | | | | | not performed | {why[:200]} |")
+        lines.append(f"| {case.name} | {case.when} | {case.fault} | | | | | not performed | {why[:200]} | |")
     return "\n".join(lines)
 
 

@@ -288,3 +288,12 @@ def test_an_allocation_keeps_the_environment_it_was_started_in():
     before = dict(JOB)
     Allocation("17", NODES, 2, JOB).for_script(["n0"], "discovery")
     assert before == JOB
+
+
+def test_where_a_step_of_a_lost_node_stays_further_steps_share_its_cores(
+    job: Slurmless, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(command, "end_steps", lambda job, others, tell: False)
+    job.accused[1] = {"n1": "Slurm says DOWN"}
+    assert job.run('test "${SLURM_OVERLAP:-}" = 1') == 0
+    assert len(job.record.attempts) == 2

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bringup.errors import UsageError
@@ -58,6 +58,11 @@ class Allocation:
             "SLURM_GPUS_ON_NODE": str(self.gpus_per_node),
             "BRINGUP_NODES": ",".join(nodes),
         }
+
+    def overlapping(self) -> Allocation:
+        """The same job, whose new steps share cores and GPUs with those that are there: a step of which a node was lost
+        keeps its cores on the others for good, and a new step would wait for them."""
+        return replace(self, environment={**self.environment, "SLURM_OVERLAP": "1"})
 
     def _part(self, nodes: Sequence[str]) -> dict[str, str]:
         shown = dict(self.environment)

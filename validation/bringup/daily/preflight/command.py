@@ -18,7 +18,7 @@ from bringup.run import slurm
 LOOK_S = 0.2
 REST_S = 2  # for output that is still in the pipe when the command has ended
 KEPT_BYTES = 1 << 16
-STEPS_S = 30  # that steps of an ended command may take to end by themselves
+STEPS_S = 15  # that steps of an ended command may take to end by themselves
 _PIECE = 1 << 16
 
 
@@ -99,8 +99,9 @@ def steps(job: str) -> set[str]:
     return set()
 
 
-def end_steps(job: str, others: set[str], tell: Callable[[str], None]) -> None:
-    """Steps that the command left running are ended: they hold the GPUs. others: steps that were there before it."""
+def end_steps(job: str, others: set[str], tell: Callable[[str], None]) -> bool:
+    """Steps that the command left running are ended: they hold the GPUs. others: steps that were there before it.
+    False: one stays, as it does in Slurm's books when a node of it was lost."""
     deadline = time.monotonic() + STEPS_S
     while (left := steps(job) - others) and time.monotonic() < deadline:
         time.sleep(1)
@@ -111,6 +112,7 @@ def end_steps(job: str, others: set[str], tell: Callable[[str], None]) -> None:
     deadline = time.monotonic() + STEPS_S
     while left and steps(job) & left and time.monotonic() < deadline:
         time.sleep(1)
+    return not left or not steps(job) & left
 
 
 def recorded(command: Sequence[str]) -> list[str]:

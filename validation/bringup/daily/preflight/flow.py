@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bringup import results as runs
 from bringup.daily.preflight import allocation as allocations
@@ -167,7 +167,7 @@ class _Flight:
         ended = command.run(self._request.command, environment, self._request.stall_after_s)
         command.keep(ended, folder / f"command-{number}.log")
         if ended.code != 0:
-            command.end_steps(allocation.job, others, self._tell)
+            self._end_steps(others)
         self._update(
             seconds=ended.seconds,
             how="stalled" if ended.code is None else "ended",
@@ -175,6 +175,12 @@ class _Flight:
             last_line=text.plain(ended.last_line),
         )
         return ended
+
+    def _end_steps(self, others: set[str]) -> None:
+        allocation = self._setting.allocation
+        if not command.end_steps(allocation.job, others, self._tell):
+            self._tell("a step of the command stays in Slurm's books; further steps share its cores (SLURM_OVERLAP=1)")
+            self._setting = replace(self._setting, allocation=allocation.overlapping())
 
     def _exchange(self, crew: Crew, number: int) -> tuple[Crew | None, str]:
         """(the next crew, or None; why there is none)."""
