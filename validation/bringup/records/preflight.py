@@ -28,7 +28,7 @@ class PreflightAttempt(Record):
     spares: list[Name]
     started_at: Moment
     seconds: NonNegative
-    how: Literal["ended", "stalled", "not started"]
+    how: Literal["ended", "stalled", "running"]
     exit_code: int | None  # 128 + the number of a signal; null: it was ended for a stall
     last_line: str  # that it printed
     look: PreflightLook | None = None  # after a bad end

@@ -157,7 +157,7 @@ class _Flight:
             spares=crew.spares,
             started_at=started_at,
             seconds=0,
-            how="not started",
+            how="running",
             exit_code=None,
             last_line="",
         )
