@@ -30,7 +30,8 @@ def main() -> None:
         exchange(links, rank)
         compute()
         for place in ("/tmp", "/dev/shm"):
-            Path(place, "plain-program.data").write_bytes(PIECE)
+            Path(place, f"plain-program.{step % 2}").write_bytes(PIECE)
+            Path(place, f"plain-program.{(step + 1) % 2}").unlink(missing_ok=True)
         if "--memory" in sys.argv and rank == 0 and step == 3:
             held = bytearray(8 << 30)
             held[:: 1 << 12] = b"x" * len(held[:: 1 << 12])

@@ -1,6 +1,8 @@
 """Preflight scored on known culprits: nodes that are sick before the start, or fall sick under the user's command.
 
-    python tests/cluster/preflight_cases.py [CASE…] >docs/results/preflight.md
+    python tests/cluster/preflight_cases.py FILE [CASE…] >docs/results/preflight.md
+
+FILE: a line of JSON for each case, added when it ends. The page shows all of them, so that a run can be continued.
 
 Each case is a job of three nodes on a local cluster whose command (plain_program.py) needs two. The faults are those of
 the drill catalogue, made by its commands. An innocent is a command that fails by itself: no node may be exchanged.
@@ -8,6 +10,9 @@ the drill catalogue, made by its commands. An innocent is a command that fails b
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import json
 import os
 import shutil
 import signal
@@ -15,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -26,6 +31,7 @@ from bringup.errors import DrillError
 from bringup.plan.catalogue import DECLARED
 from bringup.plan.drill import Command, Shape
 from bringup.records import Preflight, read_record
+from bringup.report import text
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
@@ -54,12 +60,13 @@ class Case:
     options: tuple[str, ...] = ()  # of the program
     limits: tuple[str, ...] = ()  # of its srun
     environment: dict[str, str] = field(default_factory=dict)
+    at_step: int = FAULT_AT_STEP
     phases: tuple[str, ...] = QUICK
 
 
 @dataclass(frozen=True)
 class Score:
-    case: Case
+    case: str
     name: str  # of the preflight
     is_right: bool
     accused: str
@@ -100,7 +107,7 @@ CASES = [
         (("on", SICK, "iptables", "-A", "OUTPUT", "-p", "tcp", "--dport", "1024:60000", "-j", "DROP"),),
         (("on", SICK, "iptables", "-F"),),
     ),
-    Case("script-fails", "the program ends with 1", "innocent", options=("--exit",), phases=ALL),
+    Case("script-fails", "the program ends with 1", "innocent", options=("--exit",)),
     Case("program-hangs", "the program hangs in rank 0", "innocent", options=("--hang",)),
     Case("rank-killed", "a user killed a rank", "innocent", kills=True),
     Case(
@@ -109,6 +116,7 @@ CASES = [
         "innocent",
         options=("--memory",),
         limits=("--mem=600M",),
+        at_step=1,
         make=(("on", SICK, "bash", "-c", f"echo '{OOM_LINE}' >>/dev/kmsg"),),
     ),
     Case("disk-full", "/tmp is full on all nodes", "innocent", TMP_FULL.inject, TMP_FULL.undo, everywhere=True),
@@ -131,7 +139,7 @@ def perform(case: Case, cluster: LocalCluster, say: Callable[[str], None] = lamb
             cluster.make(made)
         (folder / "go").touch()
         if case.when != "before" and (case.make or case.kills):
-            _wait(lambda: _steps(folder)[-1:] >= [FAULT_AT_STEP], job, f"step {FAULT_AT_STEP}")
+            _wait(lambda: _steps(folder)[-1:] >= [case.at_step], job, f"step {case.at_step}")
             target = (folder / "nodes").read_text().strip().split(",")[1]
             nodes = cluster.shape.names if case.everywhere else [target]
             made = tuple(command for node in nodes for command in aimed(case.make, node))
@@ -222,7 +230,7 @@ def _scored(case: Case, target: str, folder: Path, code: int) -> Score:
     is_right = (before, exchanged) == expected[:2] and (code == 0) is (expected[2] == 0)
     steps = _steps(folder)
     return Score(
-        case=case,
+        case=case.name,
         name=folder.name,
         is_right=is_right,
         accused=", ".join(before),
@@ -242,20 +250,23 @@ def forget(folder_name: str) -> None:
 
 
 def main() -> None:
-    chosen = [case for case in CASES if not sys.argv[1:] or case.name in sys.argv[1:]]
-    scores: list[Score] = []
-    failed: list[tuple[Case, str]] = []
+    results, names = Path(sys.argv[1]), sys.argv[2:]
+    known = _read(results)
+    chosen = [case for case in CASES if case.name in names or (not names and case.name not in known)]
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    chosen.sort(key=lambda case: ("innocent", "during", "before").index(case.when))
-    try:
+    with contextlib.suppress(KeyboardInterrupt):
         for shape in dict.fromkeys(case.shape for case in chosen):
-            _perform_all([case for case in chosen if case.shape == shape], shape, scores, failed)
-    except KeyboardInterrupt:
-        failed += [(case, "interrupted") for case in chosen if case not in [score.case for score in scores]]
-    print(page(scores, failed))
+            _perform_all([case for case in chosen if case.shape == shape], shape, results)
+    print(page(_read(results)))
 
 
-def _perform_all(cases: Sequence[Case], shape: Shape, scores: list[Score], failed: list[tuple[Case, str]]) -> None:
+def _read(results: Path) -> dict[str, Score]:
+    lines = results.read_text().splitlines() if results.exists() else []
+    scores = [Score(**json.loads(line)) for line in lines]
+    return {score.case: score for score in scores}
+
+
+def _perform_all(cases: Sequence[Case], shape: Shape, results: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="bringup-preflight-", dir="/tmp") as folder:
         cluster = LocalCluster(Path(folder) / "state", shape)
         cluster.start()
@@ -264,10 +275,10 @@ def _perform_all(cases: Sequence[Case], shape: Shape, scores: list[Score], faile
                 begun = time.monotonic()
                 try:
                     score = perform(case, cluster, lambda output: print(output, file=sys.stderr))
-                    scores.append(score)
+                    with results.open("a") as stream:
+                        print(json.dumps(dataclasses.asdict(score)), file=stream)
                     print("RIGHT" if score.is_right else "WRONG", score, file=sys.stderr)
                 except DrillError as error:
-                    failed.append((case, str(error)))
                     print(f"NOT PERFORMED {case.name}: {error}", file=sys.stderr)
                 print(f"{case.name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
                 cluster.heal()
@@ -275,45 +286,43 @@ def _perform_all(cases: Sequence[Case], shape: Shape, scores: list[Score], faile
             cluster.end()
 
 
-def page(scores: Sequence[Score], failed: Sequence[tuple[Case, str]]) -> str:
-    sick = [score for score in scores if score.case.when != "innocent"]
-    innocent = [score for score in scores if score.case.when == "innocent"]
-    wrong = [score for score in scores if _is_wrong_exchange(score)]
-    checks = sorted(score.check_s for score in scores)
+def page(scores: Mapping[str, Score]) -> str:
+    performed = [(case, scores[case.name]) for case in CASES if case.name in scores]
+    sick = [score for case, score in performed if case.when != "innocent"]
+    innocent = [score for case, score in performed if case.when == "innocent"]
+    wrong = [score for case, score in performed if _is_wrong_exchange(case, score)]
+    checks = sorted(score.check_s for _, score in performed)
+    missing = [case.name for case in CASES if case.name not in scores]
     lines = [
         "# Preflight on known culprits",
         "",
-        "Made by `python tests/cluster/preflight_cases.py`: a job of three nodes on the local cluster. Its command",
-        "needs two and knows nothing of bringup (`tests/cluster/plain_program.py`: in lockstep, a checkpoint every 5",
-        "steps).",
+        "Made by `python tests/cluster/preflight_cases.py FILE`: a job of three nodes on the local cluster. Its",
+        "command needs two and knows nothing of bringup (`tests/cluster/plain_program.py`: in lockstep, a checkpoint",
+        "every 5 steps). A fault that ends a program through the GPU's driver also kills the rank there.",
         "",
         f"- Sick before the start, or under the command: {sum(score.is_right for score in sick)} of {len(sick)} "
         "culprits were left out or exchanged, and the command succeeded.",
         f"- Innocents: in {sum(score.is_right for score in innocent)} of {len(innocent)} no node was exchanged.",
-        f"- A healthy node was left out or exchanged in {len(wrong)} of {len(scores)} cases.",
+        f"- A healthy node was left out or exchanged in {len(wrong)} of {len(performed)} cases.",
         f"- The checks before the start took {checks[0]:.0f} to {checks[-1]:.0f} s." if checks else "",
+        f"- Not performed: {', '.join(missing)}." if missing else "",
         "",
         "| case | when | fault | left out | exchanged | command | steps lost | | because | checks |",
         "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for score in scores:
-        lost = "" if score.lost is None else str(score.lost)
-        verdict = "right" if score.is_right else "wrong exchange" if _is_wrong_exchange(score) else "miss"
-        words = score.words.replace("|", "\\|").replace("<", "&lt;")[:240]
-        lines.append(
-            f"| {score.case.name} | {score.case.when} | {score.case.fault} | {score.accused} | {score.exchanged} | "
-            f"{score.code} | {lost} | {verdict} | {words} | {'all' if score.case.phases == ALL else 'no sweep'} |"
-        )
-    for case, why in failed:
-        lines.append(f"| {case.name} | {case.when} | {case.fault} | | | | | not performed | {why[:200]} | |")
+    for case, score in performed:
+        verdict = "right" if score.is_right else "wrong exchange" if _is_wrong_exchange(case, score) else "miss"
+        cells = (case.name, case.when, case.fault, score.accused, score.exchanged, str(score.code))
+        cells += ("" if score.lost is None else str(score.lost), verdict, score.words[:240])
+        lines.append(text.table((), [(*cells, "all" if case.phases == ALL else "no sweep")])[-1])
     return "\n".join(lines)
 
 
-def _is_wrong_exchange(score: Score) -> bool:
+def _is_wrong_exchange(case: Case, score: Score) -> bool:
     """A healthy node was left out or exchanged. The culprit of a case before the start is n1."""
-    if score.case.when == "innocent":
+    if case.when == "innocent":
         return bool(score.accused or score.exchanged)
-    if score.case.when == "before":
+    if case.when == "before":
         return bool(set(score.accused.split(", ")) - {SICK, ""} or score.exchanged)
     return bool(score.accused) or (bool(score.exchanged) and not score.is_right)
 
