@@ -30,7 +30,7 @@ from bringup.run import site as at_site
 from bringup.run import slurm
 
 SHORT = {"BRINGUP_LOAD_S": "10", "BRINGUP_DCGM_LEVEL": "1", "BRINGUP_PAIR_REPEATS": "1", "BRINGUP_START_S": "120"}
-LIMIT_S = 420  # of one phase; a node without an answer costs discovery up to 300 s
+LIMIT_S = 240  # of one phase; then a node without an answer is accused by what is missing
 ENDING_S = 20
 _NAMED = 2  # sentences about one node
 
