@@ -19,6 +19,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -304,6 +305,7 @@ def page(scores: Mapping[str, Score]) -> str:
         "culprits were left out or exchanged, and the command succeeded.",
         f"- Innocents: in {sum(score.is_right for score in innocent)} of {len(innocent)} no node was exchanged.",
         f"- A healthy node was left out or exchanged in {len(wrong)} of {len(performed)} cases.",
+        "- A miss is a culprit that stayed: the command went on with it, only slower, and nothing asked for a look.",
         f"- The checks before the start took {checks[0]:.0f} to {checks[-1]:.0f} s." if checks else "",
         f"- Not performed: {', '.join(missing)}." if missing else "",
         "",
@@ -313,7 +315,11 @@ def page(scores: Mapping[str, Score]) -> str:
     for case, score in performed:
         verdict = "right" if score.is_right else "wrong exchange" if _is_wrong_exchange(case, score) else "miss"
         cells = (case.name, case.when, case.fault, score.accused, score.exchanged, str(score.code))
-        cells += ("" if score.lost is None else str(score.lost), verdict, score.words[:240])
+        cells += (
+            "" if score.lost is None else str(score.lost),
+            verdict,
+            textwrap.shorten(score.words.replace(f"{CHECKOUT}/", ""), 240, placeholder=" …"),
+        )
         lines.append(text.table((), [(*cells, "all" if case.phases == ALL else "no sweep")])[-1])
     return "\n".join(lines)
 
