@@ -86,7 +86,8 @@ lint: setup ## ruff (format and check), mypy --strict, import arrows, codespell,
 	$(VENV)/bin/lint-imports --no-cache
 	git ls-files -z -- ':!tests' ':!docs/results/pictures' | xargs -0 $(VENV)/bin/codespell
 	git ls-files -z -- '*.sh' '*.sbatch' .ci/run docs/results/keep-records infrastructure-validation/local-cluster/cluster \
-	  infrastructure-validation/local-cluster/playbook infrastructure-validation/slurm/{health-check,prolog,epilog} | xargs -0 shellcheck -x
+	  infrastructure-validation/local-cluster/playbook infrastructure-validation/slurm/{health-check,prolog,epilog} \
+	  infrastructure-validation/scripts/part-of-a-job/srun | xargs -0 shellcheck -x
 
 unit: setup ## the tests that need no cluster, in two halves at once: those of tests/*/, and those of tests/*.py with the trainings
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line unit-folders unit-files

@@ -52,6 +52,8 @@ PLAYBOOKS = Path("validation/results/playbook")  # from the root of a tree
 SWEEP = "sweep.json"
 DRILLS = "drill.json"
 SWEEPS = Path("validation/results/sweep")  # from the root of a tree
+PREFLIGHT = "preflight.json"
+PREFLIGHTS = Path("validation/results/preflight")  # from the root of a tree
 
 UNREADABLE = "cannot be read: "  # stands instead of a checksum; the reason follows
 _ATTEMPT = re.compile(r"(?:-s(?P<submission>\d+))?(?:-r(?P<restarts>\d+))?")

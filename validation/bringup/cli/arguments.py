@@ -44,6 +44,12 @@ def natural(text: str) -> int:
     return int(text)
 
 
+def whole(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is not 0 or more")
+    return int(text)
+
+
 def share(text: str) -> float:
     try:
         value = float(text)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +12,8 @@ from bringup.cli.arguments import (
     CANNOT_TELL,
     complain,
 )
-from bringup.errors import RecordError
+from bringup.errors import RecordError, UsageError
+from bringup.plan.phases import PREFLIGHT
 
 if TYPE_CHECKING:
     pass
@@ -107,6 +110,31 @@ def _check(arguments: argparse.Namespace) -> int:
     if not doubts and not broken:
         print(f"every condition still holds, {certificate.scope_of(record, gathered.judged)}")
     return CANNOT_TELL if doubts else 1 if broken else 0
+
+
+def do_preflight(arguments: argparse.Namespace) -> int:
+    from bringup.daily.preflight import flow
+    from bringup.plan import catalogue
+    from bringup.plan import profile as profiles
+    from bringup.run import site as at_site
+
+    command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
+    if not command:
+        raise UsageError("preflight: which command? bringup preflight --nodes 2 -- srun python train.py")
+    site = at_site.from_environment()  # its variables for sbatch and srun are not the command's
+    request = flow.Request(
+        command=command,
+        nodes=arguments.nodes,
+        spares=arguments.spares,
+        retries=arguments.retries,
+        stall_after_s=arguments.stall_after,
+        phases=[stem for stem in PREFLIGHT if stem in arguments.phases],
+        profile=catalogue.load_profile(arguments.profile),
+        profile_name=profiles.portable(arguments.profile),
+        site=site,
+    )
+    # standard output is the command's
+    return flow.run(request, os.environ, lambda line: print(f"preflight: {line}", file=sys.stderr, flush=True))
 
 
 def do_watch(arguments: argparse.Namespace) -> int:

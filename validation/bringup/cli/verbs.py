@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bringup.cli.arguments import awaited, most_drained, natural, share
-from bringup.plan.phases import PHASES
+from bringup.cli.arguments import awaited, most_drained, natural, share, whole
+from bringup.plan.phases import PHASES, PREFLIGHT
 from bringup.plan.recipes import PARTS
 from bringup.plan.sweep import FIELDS
 
@@ -318,6 +318,35 @@ VERBS: Verbs = {
             _arg("--with", dest="witnesses", metavar="NODES", help="healthy idle nodes, for gates that compare nodes"),
             _flag("--apply", "resume; ask again, in a reservation, what a run drained"),
             NAME_OR_PATH,
+        ),
+        "preflight": _verb(
+            "in a job of yours with spare nodes: your command runs on the healthy ones, and again without a culprit",
+            _arg("--nodes", type=natural, metavar="N", help="that the command needs; all others are spares"),
+            _arg("--spares", type=natural, metavar="K", help="instead: how many nodes the command does without"),
+            _arg(
+                "--retries",
+                type=whole,
+                default=2,
+                metavar="M",
+                help="how often it is started again after a node was exchanged (default: %(default)s)",
+            ),
+            _arg(
+                "--stall-after",
+                type=natural,
+                metavar="S",
+                help="seconds without output after which it counts as hung (default: never)",
+            ),
+            _arg(
+                "--phases",
+                nargs="+",
+                metavar="PHASE",
+                choices=PREFLIGHT,
+                default=list(PREFLIGHT),
+                help=f"checks before the start and after a bad end (default: {' '.join(PREFLIGHT)})",
+            ),
+            NAME_OR_PATH,
+            _arg("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="as you would start it in this job"),
+            description="Exit code: the command's own; 1: too few healthy nodes, it did not run; 2: not in a job.",
         ),
         "watch": _verb(
             "sweep nodes while they are idle; jobs of others go first",

@@ -156,3 +156,6 @@ PHASES: dict[str, Phase] = {
         ),
     )
 }
+
+PREFLIGHT = ("discovery", "node_sweep", "nccl_pairwise")
+"""Phases that accuse single nodes and run inside the job that a user has (`bringup preflight`)."""

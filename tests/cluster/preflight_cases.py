@@ -1,0 +1,337 @@
+"""Preflight scored on known culprits: nodes that are sick before the start, or fall sick under the user's command.
+
+    python tests/cluster/preflight_cases.py FILE [CASE…] >docs/results/preflight.md
+
+FILE: a line of JSON for each case, added when it ends. The page shows all of them, so that a run can be continued.
+
+Each case is a job of three nodes on a local cluster whose command (plain_program.py) needs two. The faults are those of
+the drill catalogue, made by its commands. An innocent is a command that fails by itself: no node may be exchanged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import textwrap
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from bringup import results as runs
+from bringup.drill.environment import CLUSTER, LocalCluster
+from bringup.errors import DrillError
+from bringup.plan.catalogue import DECLARED
+from bringup.plan.drill import Command, Shape
+from bringup.records import Preflight, read_record
+from bringup.report import text
+
+HERE = Path(__file__).resolve().parent
+CHECKOUT = HERE.parents[1]
+PLAIN, SIMULATED = Shape(3, 2), Shape(3, 2, simulate="h100")
+COMPUTING = Shape(3, 2, simulate="h100+cuda")
+STEPS, FAULT_AT_STEP = 40, 7
+STALL_S = 25
+CASE_LIMIT_S = 420
+# torch starts six times on the two cores of this machine, so that a sweep takes 50 s: only some cases have it
+QUICK, ALL = ("discovery", "nccl_pairwise"), ("discovery", "node_sweep", "nccl_pairwise")
+SICK = "n1"  # in the commands of the catalogue
+
+When = Literal["before", "during", "innocent"]
+
+
+@dataclass(frozen=True)
+class Case:
+    name: str
+    fault: str
+    when: When
+    make: tuple[Command, ...] = ()
+    undo: tuple[Command, ...] = ()
+    shape: Shape = PLAIN
+    kills: bool = False  # the fault ends the program there, as a GPU's driver would
+    everywhere: bool = False  # the same on all nodes
+    options: tuple[str, ...] = ()  # of the program
+    limits: tuple[str, ...] = ()  # of its srun
+    environment: dict[str, str] = field(default_factory=dict)
+    at_step: int = FAULT_AT_STEP
+    phases: tuple[str, ...] = QUICK
+
+
+@dataclass(frozen=True)
+class Score:
+    case: str
+    name: str  # of the preflight
+    is_right: bool
+    accused: str
+    exchanged: str
+    code: int
+    lost: int | None  # steps that were done twice
+    check_s: float
+    words: str
+
+
+def _of(drill: str, fault: str, *, during: bool = True, before: bool = True, kills: bool = True, **more) -> list[Case]:
+    declared = DECLARED[drill]
+    made = {"make": declared.inject, "undo": declared.undo, **more}
+    cases = [Case(f"{drill}-before", fault, "before", **made)] if before else []
+    return cases + ([Case(f"{drill}-during", fault, "during", kills=kills, **made)] if during else [])
+
+
+TMP_FULL = DECLARED["tmp-full"]
+OOM_LINE = "3,9,62000000,-;Memory cgroup out of memory: Killed process 4711 (python3) total-vm:8400000kB"
+CASES = [
+    *_of("gpu-missing", "a GPU is gone, and its device file"),
+    *_of("gpu-lost", "a GPU fell off the bus, its device file is there", shape=SIMULATED),
+    *_of("xid-79", "the driver logged Xid 79"),
+    Case("node-off-before", "the node is off", "before", (("off", SICK),), (("boot", SICK),)),
+    Case("node-off-during", "the node is off", "during", (("off", SICK),), (("boot", SICK),)),
+    *_of("cpu-throttled", "the node computes at a thirtieth of its speed", kills=False, phases=ALL),
+    *_of("gpu-ecc", "a GPU counted uncorrected memory errors", shape=SIMULATED),
+    *_of("rdma-port-down", "an RDMA port is down", shape=SIMULATED),
+    *_of("shm-small", "/dev/shm holds 64 MiB"),
+    *_of("tmp-full", "/tmp is full", kills=False),
+    *_of("gpu-multiplies-wrongly", "a GPU gives one wrong element in each product", shape=COMPUTING, phases=ALL),
+    *_of("path-not-shared", "the results folder is not shared"),
+    *_of("slow-link", "the node sends at 100 Mbit/s", kills=False),
+    Case(
+        "network-cut-during",
+        "the network of the node drops the program's packets",
+        "during",
+        (("on", SICK, "iptables", "-A", "OUTPUT", "-p", "tcp", "--dport", "1024:60000", "-j", "DROP"),),
+        (("on", SICK, "iptables", "-F"),),
+    ),
+    Case("script-fails", "the program ends with 1", "innocent", options=("--exit",)),
+    Case("program-hangs", "the program hangs in rank 0", "innocent", options=("--hang",)),
+    Case("rank-killed", "a user killed a rank", "innocent", kills=True),
+    Case(
+        "out-of-memory",
+        "the program takes more memory than its step has",
+        "innocent",
+        options=("--memory",),
+        limits=("--mem=600M",),
+        at_step=1,
+        make=(("on", SICK, "bash", "-c", f"echo '{OOM_LINE}' >>/dev/kmsg"),),
+    ),
+    Case("disk-full", "/tmp is full on all nodes", "innocent", TMP_FULL.inject, TMP_FULL.undo, everywhere=True),
+]
+
+
+def aimed(commands: Sequence[Command], node: str) -> tuple[Command, ...]:
+    return tuple(tuple(node if word == SICK else word for word in command) for command in commands)
+
+
+def perform(case: Case, cluster: LocalCluster, say: Callable[[str], None] = lambda line: None) -> Score:
+    """Raises DrillError."""
+    folder = Path(tempfile.mkdtemp(prefix="preflight-", dir=_shared(cluster)))
+    job = _started(case, cluster, folder)
+    target, made = SICK, ()
+    try:
+        _wait(lambda: (folder / "there").exists(), job, "the job runs")
+        if case.when == "before":
+            made = case.make
+            cluster.make(made)
+        (folder / "go").touch()
+        if case.when != "before" and (case.make or case.kills):
+            _wait(lambda: _steps(folder)[-1:] >= [case.at_step], job, f"step {case.at_step}")
+            target = (folder / "nodes").read_text().strip().split(",")[1]
+            nodes = cluster.shape.names if case.everywhere else [target]
+            made = tuple(command for node in nodes for command in aimed(case.make, node))
+            cluster.make(made)
+            if case.kills:
+                cluster.make((("on", target, "bash", "-c", 'kill -9 "$(</tmp/plain-program.pid)"'),))
+        output, _ = job.communicate(timeout=CASE_LIMIT_S)
+    except subprocess.TimeoutExpired as error:
+        raise DrillError(f"{case.name}: no end within {CASE_LIMIT_S} s") from error
+    finally:
+        if job.poll() is None:
+            job.kill()
+            job.communicate()
+        cluster.verb("sh", "scancel", "--quiet", "--me")
+        _undo(case, cluster, target if made else SICK)
+    say(output)
+    return _scored(case, target, folder, job.returncode)
+
+
+def _started(case: Case, cluster: LocalCluster, folder: Path) -> subprocess.Popen[str]:
+    program = ["srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1", *case.limits, sys.executable]
+    program += [str(HERE / "plain_program.py"), str(folder), str(STEPS), *case.options]
+    options = f"--nodes 2 --stall-after {STALL_S} --phases {' '.join(case.phases)}"
+    script = (
+        'touch "$0/there"; until [ -e "$0/go" ]; do sleep 0.1; done; '
+        f'"$1" -m bringup preflight {options} -- bash -c '
+        """'echo $BRINGUP_NODES >"$0/nodes"; exec "$@"' "$0" "${@:2}\""""
+    )
+    command = [str(CLUSTER), "sh", "salloc", "--quiet", "--nodes=3", "--exclusive", "--mem=0", "--no-kill"]
+    command += ["bash", "-c", script, str(folder), sys.executable, *program]
+    environment = dict(cluster_environment(cluster)) | case.environment | {"BRINGUP_RUN_NAME": folder.name}
+    return subprocess.Popen(
+        command,
+        cwd=CHECKOUT,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+
+
+def cluster_environment(cluster: LocalCluster) -> dict[str, str]:
+    return {**os.environ, "BRINGUP_CLUSTER": str(cluster.state)}
+
+
+def _shared(cluster: LocalCluster) -> Path:
+    folder = cluster.state / "shared"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def _wait(condition: Callable[[], bool], job: subprocess.Popen[str], what: str) -> None:
+    deadline = time.monotonic() + 240
+    while not condition():
+        if job.poll() is not None:
+            output = job.communicate()[0]
+            raise DrillError(f"not seen: {what}; the job ended with {job.returncode}: {output[-400:]}")
+        if time.monotonic() > deadline:
+            raise DrillError(f"not seen within 240 s: {what}")
+        time.sleep(0.05)
+
+
+def _steps(folder: Path) -> list[int]:
+    steps = folder / "steps"
+    return [int(line) for line in steps.read_text().split()] if steps.exists() else []
+
+
+def _undo(case: Case, cluster: LocalCluster, target: str) -> None:
+    nodes = cluster.shape.names if case.everywhere else [target]
+    for node in nodes:
+        for command in aimed(case.undo, node):
+            try:
+                cluster.make((command,))
+            except DrillError:
+                cluster.is_spoiled = True
+
+
+def _scored(case: Case, target: str, folder: Path, code: int) -> Score:
+    place = runs.REPOSITORY / runs.PREFLIGHTS / folder.name
+    record = read_record(place / runs.PREFLIGHT, Preflight)
+    before = [entry.node for entry in record.before.accused] if record.before is not None else []
+    exchanged = [node for attempt in record.attempts for node in attempt.exchanged]
+    looks = [record.before, *(attempt.look for attempt in record.attempts)]
+    whys = [f"{entry.node}: {entry.why}" for look in looks if look is not None for entry in look.accused]
+    expected = {"before": ([SICK], [], 0), "during": ([], [target], 0), "innocent": ([], [], None)}[case.when]
+    is_right = (before, exchanged) == expected[:2] and (code == 0) is (expected[2] == 0)
+    steps = _steps(folder)
+    return Score(
+        case=case.name,
+        name=folder.name,
+        is_right=is_right,
+        accused=", ".join(before),
+        exchanged=", ".join(exchanged),
+        code=code,
+        lost=len(steps) - len(set(steps)) if case.when == "during" else None,
+        check_s=record.before.seconds if record.before is not None else 0,
+        words="; ".join(whys) or record.conclusion,
+    )
+
+
+def forget(folder_name: str) -> None:
+    """What a case left among the results."""
+    for tree in (runs.REPOSITORY / "validation/results").glob("*"):
+        for path in tree.glob(f"{folder_name}*"):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def main() -> None:
+    results, names = Path(sys.argv[1]), sys.argv[2:]
+    known = _read(results)
+    chosen = [case for case in CASES if case.name in names or (not names and case.name not in known)]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with contextlib.suppress(KeyboardInterrupt):
+        for shape in dict.fromkeys(case.shape for case in chosen):
+            _perform_all([case for case in chosen if case.shape == shape], shape, results)
+    print(page(_read(results)))
+
+
+def _read(results: Path) -> dict[str, Score]:
+    lines = results.read_text().splitlines() if results.exists() else []
+    scores = [Score(**json.loads(line)) for line in lines]
+    return {score.case: score for score in scores}
+
+
+def _perform_all(cases: Sequence[Case], shape: Shape, results: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="bringup-preflight-", dir="/tmp") as folder:
+        cluster = LocalCluster(Path(folder) / "state", shape)
+        cluster.start()
+        try:
+            for case in cases:
+                begun = time.monotonic()
+                try:
+                    score = perform(case, cluster, lambda output: print(output, file=sys.stderr))
+                    with results.open("a") as stream:
+                        print(json.dumps(dataclasses.asdict(score)), file=stream)
+                    print("RIGHT" if score.is_right else "WRONG", score, file=sys.stderr)
+                except DrillError as error:
+                    print(f"NOT PERFORMED {case.name}: {error}", file=sys.stderr)
+                print(f"{case.name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+                cluster.heal()
+        finally:
+            cluster.end()
+
+
+def page(scores: Mapping[str, Score]) -> str:
+    performed = [(case, scores[case.name]) for case in CASES if case.name in scores]
+    sick = [score for case, score in performed if case.when != "innocent"]
+    innocent = [score for case, score in performed if case.when == "innocent"]
+    wrong = [score for case, score in performed if _is_wrong_exchange(case, score)]
+    checks = sorted(score.check_s for _, score in performed)
+    missing = [case.name for case in CASES if case.name not in scores]
+    lines = [
+        "# Preflight on known culprits",
+        "",
+        "Made by `python tests/cluster/preflight_cases.py FILE`: a job of three nodes on the local cluster. Its",
+        "command needs two and knows nothing of bringup (`tests/cluster/plain_program.py`: in lockstep, a checkpoint",
+        "every 5 steps). A fault that ends a program through the GPU's driver also kills the rank there.",
+        "",
+        f"- Sick before the start, or under the command: {sum(score.is_right for score in sick)} of {len(sick)} "
+        "culprits were left out or exchanged, and the command succeeded.",
+        f"- Innocents: in {sum(score.is_right for score in innocent)} of {len(innocent)} no node was exchanged.",
+        f"- A healthy node was left out or exchanged in {len(wrong)} of {len(performed)} cases.",
+        "- A miss is a culprit that stayed: the command went on with it, only slower, and nothing asked for a look.",
+        f"- The checks before the start took {checks[0]:.0f} to {checks[-1]:.0f} s." if checks else "",
+        f"- Not performed: {', '.join(missing)}." if missing else "",
+        "",
+        "| case | when | fault | left out | exchanged | command | steps lost | | because | checks |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for case, score in performed:
+        verdict = "right" if score.is_right else "wrong exchange" if _is_wrong_exchange(case, score) else "miss"
+        cells = (case.name, case.when, case.fault, score.accused, score.exchanged, str(score.code))
+        cells += (
+            "" if score.lost is None else str(score.lost),
+            verdict,
+            textwrap.shorten(score.words.replace(f"{CHECKOUT}/", ""), 240, placeholder=" …"),
+        )
+        lines.append(text.table((), [(*cells, "all" if case.phases == ALL else "no sweep")])[-1])
+    return "\n".join(lines)
+
+
+def _is_wrong_exchange(case: Case, score: Score) -> bool:
+    """A healthy node was left out or exchanged. The culprit of a case before the start is n1."""
+    if case.when == "innocent":
+        return bool(score.accused or score.exchanged)
+    if case.when == "before":
+        return bool(set(score.accused.split(", ")) - {SICK, ""} or score.exchanged)
+    return bool(score.accused) or (bool(score.exchanged) and not score.is_right)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,73 @@
+"""`bringup preflight` in a live job: what its command sees, and who is exchanged. More cases: preflight_cases.py."""
+
+from __future__ import annotations
+
+import preflight_cases as cases
+import pytest
+from bringup.drill.environment import LocalCluster
+from harness import Cluster
+from playbook import BRINGUP
+
+pytestmark = pytest.mark.cluster
+NAMED = {case.name: case for case in cases.CASES}
+SALLOC = ("salloc", "--quiet", "--nodes=3", "--exclusive", "--mem=0", "--no-kill")
+SEEN = """
+srun --ntasks-per-node=1 hostname | sort | paste -sd,
+srun --nodes=1 --ntasks=1 hostname
+srun --ntasks-per-node=1 bash -c 'echo "$SLURM_JOB_NODELIST $SLURM_NNODES"' | sort -u
+scontrol show hostnames "$SLURM_JOB_NODELIST" | paste -sd,
+paste -sd, "$BRINGUP_HOSTFILE"
+echo "$BRINGUP_NODES $MASTER_ADDR $SLURM_NNODES $SLURM_NTASKS"
+srun --nodelist=n2 --nodes=1 --ntasks=1 hostname
+exit 23
+"""
+
+
+@pytest.fixture
+def local(simulated: Cluster) -> LocalCluster:
+    return LocalCluster(simulated.state, cases.SIMULATED, up=True)
+
+
+@pytest.mark.parametrize("name", ["gpu-ecc-before", "gpu-lost-during", "script-fails"])
+def test_a_culprit_is_left_out_or_exchanged_and_an_innocent_is_not(local: LocalCluster, name: str):
+    shown: list[str] = []
+    score = cases.perform(NAMED[name], local, shown.append)
+    cases.forget(score.name)
+    assert score.is_right, (score, shown)
+
+
+def test_the_command_sees_the_chosen_nodes_alone_and_its_code_is_passed_on(simulated: Cluster):
+    run = "preflight-sees"
+    verb = [BRINGUP, "preflight", "--spares", "1", "--phases", "discovery", "--retries", "0", "--", "bash", "-c", SEEN]
+    try:
+        assert simulated.run("gpu", "n0", "1", "ecc", "2").returncode == 0
+        done = simulated.sh(*SALLOC, *verb, env={"BRINGUP_RUN_NAME": run}, timeout=240)
+    finally:
+        simulated.run("gpu", "n0", "repair")
+        cases.forget(run)
+    assert done.returncode == 23, done.stderr
+    assert done.stdout.splitlines() == ["n1,n2", "n1", "n1,n2 2", "n1,n2", "n1,n2", "n1,n2 n1 2 ", "n2"], done.stderr
+    assert "left out   n0: discovery.gpu.ecc: " in done.stderr
+
+
+def test_with_too_few_healthy_nodes_nothing_runs_and_the_code_is_1(simulated: Cluster):
+    run, ran = "preflight-few", simulated.shared / "ran"
+    verb = [BRINGUP, "preflight", "--nodes", "3", "--phases", "discovery", "--", "touch", str(ran)]
+    try:
+        assert simulated.run("gpu", "n1", "1", "lost").returncode == 0
+        done = simulated.sh(*SALLOC, *verb, env={"BRINGUP_RUN_NAME": run}, timeout=240)
+    finally:
+        simulated.run("gpu", "n1", "repair")
+        cases.forget(run)
+    assert (done.returncode, ran.exists()) == (1, False), done.stderr
+    assert "2 of 3 are healthy" in done.stderr
+
+
+def test_outside_of_a_job_it_says_so(simulated: Cluster):
+    done = simulated.sh(BRINGUP, "preflight", "--nodes", "2", "--", "true")
+    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
+
+
+def test_the_cases_have_innocents_and_ten_kinds_of_faults():
+    assert sum(case.when == "innocent" for case in cases.CASES) >= 3
+    assert len({case.fault for case in cases.CASES if case.when != "innocent"}) >= 10

@@ -1,0 +1,299 @@
+"""Which nodes preflight accuses and chooses, what it shows of a job, and how it goes on after a bad end. No Slurm."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from bringup import results as runs
+from bringup.daily.preflight import allocation as allocations
+from bringup.daily.preflight import checks, choice, command, flow
+from bringup.daily.preflight.allocation import Allocation
+from bringup.errors import UsageError
+from bringup.plan import catalogue
+from bringup.records import Kind, LeftOut, Outcome, Preflight, PreflightLook, Verdict, read_record
+from bringup.results import PREFLIGHT, REPORT
+from factory import a_run, a_verdict, judged_of
+from loops import for_each
+from schema_reader import validate
+
+NODES = ["n0", "n1", "n2", "n3"]
+
+
+# --- whom verdicts accuse
+
+
+def bad(gate: str, subject: str, outcome: Outcome = Outcome.FAIL, kind: Kind = Kind.JUDGED) -> Verdict:
+    return a_verdict(gate=gate, subject=subject, outcome=outcome, kind=kind)
+
+
+def accused(*verdicts: Verdict, phase: str = "discovery", nodes: Sequence[str] = NODES) -> checks.Accusation:
+    return checks.accuse(judged_of(*verdicts, run=a_run(phase, list(nodes))))
+
+
+def test_a_fault_and_a_missing_answer_accuse_their_own_node():
+    result = accused(
+        bad("discovery.gpu.count", "n1"),
+        bad("discovery.gpu.answering", "n2", Outcome.INCOMPLETE, Kind.ABSENT),
+        bad("discovery.gpu.count", "n0", Outcome.PASS),
+    )
+    assert set(result.nodes) == {"n1", "n2"}
+    assert result.nodes["n1"][0].startswith("discovery.gpu.count: ")
+
+
+def test_a_node_that_cannot_be_compared_because_its_peer_is_silent_is_not_accused():
+    fleet = next(gate for gate in catalogue.GATES.values() if gate.per == "node" and gate.rule == "all_equal")
+    gap = a_verdict(gate=fleet.id, subject="n0", outcome=Outcome.INCOMPLETE, kind=Kind.UNKNOWN)
+    silent = bad("discovery.gpu.count", "n1", Outcome.INCOMPLETE, Kind.ABSENT)
+    assert set(accused(gap, silent, nodes=NODES[:2]).nodes) == {"n1"}
+
+
+def test_what_fails_on_most_nodes_is_a_fault_of_no_single_node():
+    result = accused(*(bad("discovery.gpu.count", node) for node in NODES[:3]), bad("discovery.gpu.answering", "n3"))
+    assert set(result.nodes) == {"n3"}
+    assert list(result.everywhere.values()) == [NODES[:3]]
+
+
+def test_slow_pairs_accuse_the_node_that_they_share_and_else_the_link():
+    shared = accused(bad("nccl.pair.link", "n0--n1"), bad("nccl.pair.link", "n1--n2"), phase="nccl_pairwise")
+    assert set(shared.nodes) == {"n1"} and shared.links == []
+    alone = accused(bad("nccl.pair.link", "n0--n1"), phase="nccl_pairwise")
+    assert not alone.nodes and alone.links == [("n0", "n1")]
+    known = accused(bad("nccl.pair.node", "n1"), bad("nccl.pair.link", "n0--n1"), phase="nccl_pairwise")
+    assert set(known.nodes) == {"n1"} and known.links == []
+
+
+# --- which nodes are the best
+
+
+def test_a_clearly_slower_node_comes_last_and_noise_changes_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(choice, "bandwidths", lambda judged: {"n0": 9.0, "n1": 9.5, "n2": 5.0})
+    monkeypatch.setattr(choice, "speeds", lambda judged: {"n0": 0.96, "n1": 1.0, "n2": 0.98, "n3": 0.7})
+    monkeypatch.setattr(choice, "warned", lambda judged: {})
+    assert choice.ranked(NODES, []) == ["n0", "n1", "n2", "n3"]
+    monkeypatch.setattr(choice, "speeds", lambda judged: {"n0": 0.5, "n1": 1.0})
+    assert choice.ranked(["n0", "n1"], []) == ["n1", "n0"]
+
+
+def test_a_bad_link_is_between_no_two_chosen_nodes():
+    assert choice.choose(NODES, 3, [("n0", "n1")]) == ["n0", "n2", "n3"]
+    assert choice.choose(NODES[:2], 2, [("n0", "n1")]) is None
+    assert choice.choose(NODES[:1], 2, []) is None
+
+
+# --- what programs see of the job
+
+
+JOB = {
+    "SLURM_JOB_ID": "17",
+    "SLURM_JOB_NODELIST": "n[0-3]",
+    "SLURM_NODELIST": "n[0-3]",
+    "SLURM_JOB_NUM_NODES": "4",
+    "SLURM_NNODES": "4",
+    "SLURM_NTASKS": "7",
+    "SLURM_TASKS_PER_NODE": "2(x3),1",
+    "SLURM_JOB_CPUS_PER_NODE": "8(x4)",
+    "SLURM_GPUS_ON_NODE": "2",
+    "PATH": "/usr/bin",
+}
+
+
+def test_the_command_sees_a_job_of_the_chosen_nodes(tmp_path: Path):
+    shown = allocations.of_environment(JOB).for_command(["n0", "n3"], tmp_path / "hosts")
+    assert (shown["SLURM_JOB_NODELIST"], shown["SLURM_NNODES"]) == ("n0,n3", "2")
+    assert (shown["SLURM_TASKS_PER_NODE"], shown["SLURM_NTASKS"]) == ("2,1", "3")
+    assert (shown["BRINGUP_OTHER_NODES"], shown["MASTER_ADDR"]) == ("n1,n2", "n0")
+    script = allocations.of_environment(JOB).for_script(["n0", "n3"], "discovery")
+    assert "SLURM_NTASKS" not in script and script["BRINGUP_NODES"] == "n0,n3"
+
+
+@for_each("environment", [{}, {"SLURM_JOB_ID": "17"}, {**JOB, "SLURM_JOB_ID": "$(id)"}])
+def test_outside_of_a_job_it_says_how_to_get_one(environment):
+    with pytest.raises(UsageError, match="works inside a job of yours"):
+        allocations.of_environment(environment)
+
+
+def test_srun_on_the_path_keeps_steps_away_from_the_other_nodes(tmp_path: Path):
+    real = tmp_path / "srun"
+    real.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    real.chmod(0o755)
+    path = f"{allocations.SRUN}:{tmp_path}:{os.environ['PATH']}"
+
+    def called(others: str) -> list[str]:
+        environment = {"PATH": path, "BRINGUP_OTHER_NODES": others}
+        return subprocess.run(
+            ["srun", "-n2", "a b"], env=environment, check=True, capture_output=True, text=True
+        ).stdout.splitlines()
+
+    assert called("n1,n2") == ["--exclude=n1,n2", "-n2", "a b"]
+    assert called("") == ["-n2", "a b"]
+
+
+# --- the command
+
+
+def test_output_is_passed_on_and_the_exit_code_kept(capfdbinary: pytest.CaptureFixture[bytes]):
+    ended = command.run(["bash", "-c", "echo one; echo two >&2; exit 7"], os.environ, None)
+    assert (ended.code, capfdbinary.readouterr()) == (7, (b"one\n", b"two\n"))
+    assert command.run(["bash", "-c", "kill -9 $$"], os.environ, None).code == 137
+
+
+def test_a_command_that_prints_nothing_is_ended_with_all_that_it_started(tmp_path: Path):
+    begun = time.monotonic()
+    ended = command.run(["bash", "-c", f"sleep 60 & echo $! >{tmp_path}/pid; wait"], os.environ, 1)
+    assert ended.code is None and time.monotonic() - begun < 15
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_a_command_that_leaves_a_process_with_its_output_open_ends_all_the_same():
+    begun = time.monotonic()
+    assert command.run(["bash", "-c", "sleep 20 & exit 3"], os.environ, None).code == 3
+    assert time.monotonic() - begun < 15
+
+
+def test_words_that_look_like_secrets_are_not_recorded():
+    words = command.recorded(["train", "--hf-token", "abc", "--key=def", "WANDB_API_KEY=x", "--lr", "1"])
+    assert not {"abc", "--key=def", "WANDB_API_KEY=x"} & set(words)
+    assert (words[0], words[-2:]) == ("train", ["--lr", "1"])
+
+
+# --- all of it
+
+
+class Slurmless:
+    """A job of four nodes whose checks give prepared answers: look -> node -> what it is accused of."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        self.accused: dict[int, dict[str, str]] = {}
+        self.links: dict[int, list[tuple[str, str]]] = {}
+        self.lines: list[str] = []
+        self.folder = tmp_path / runs.PREFLIGHTS
+        monkeypatch.setattr(flow, "REPOSITORY", tmp_path)
+        monkeypatch.setattr(checks, "look", self._look)
+        monkeypatch.setattr(command, "steps", lambda job: set())
+        monkeypatch.setattr(flow.opening, "default_name", lambda: "flight")
+
+    def _look(self, setting, nodes, number, *, until=(), is_first=False):
+        against = self.accused.get(number, {})
+        entries = [LeftOut(node=node, phase="discovery", why=against[node]) for node in nodes if node in against]
+        look = PreflightLook(nodes=nodes, runs=[], accused=entries, links=self.links.get(number, []), seconds=1)
+        return look, []
+
+    def run(self, script: str, *, nodes: int = 2, retries: int = 2) -> int:
+        request = flow.Request(
+            command=["bash", "-c", script],
+            nodes=nodes,
+            spares=None,
+            retries=retries,
+            stall_after_s=None,
+            phases=[],
+            profile=catalogue.load_profile("local-cpu"),
+            profile_name="local-cpu",
+            site=None,
+        )
+        return flow.run(request, {**os.environ, **JOB, "PATH": os.environ["PATH"]}, self.lines.append)
+
+    @property
+    def record(self) -> Preflight:
+        return read_record(self.folder / "flight" / PREFLIGHT, Preflight)
+
+    def nodes_of_attempts(self) -> list[list[str]]:
+        return [attempt.nodes for attempt in self.record.attempts]
+
+
+@pytest.fixture
+def job(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Slurmless:
+    return Slurmless(monkeypatch, tmp_path)
+
+
+SHOWN = 'test "$BRINGUP_NODES" = {}'
+
+
+def test_the_command_runs_on_healthy_nodes_and_its_success_is_ours(job: Slurmless):
+    job.accused[0] = {"n0": "discovery.gpu.count: GPUs there: 1"}
+    assert job.run(SHOWN.format("n1,n2")) == 0
+    assert job.record.attempts[0].spares == ["n3"]
+    assert job.lines[:2] == ["left out   n0: discovery.gpu.count: GPUs there: 1", "chosen     n1, n2; spare: n3"]
+    validate(job.folder / "flight" / PREFLIGHT)
+    assert stat.S_IMODE((job.folder / "flight/command-1.log").stat().st_mode) == 0o600
+
+
+def test_with_too_few_healthy_nodes_the_command_does_not_run(job: Slurmless, tmp_path: Path):
+    job.accused[0] = {"n0": "a", "n1": "b"}
+    assert job.run(f"touch {tmp_path}/ran", nodes=3) == 1
+    assert not (tmp_path / "ran").exists()
+    assert "needs 3 healthy nodes, and 2 of 4 are healthy" in job.lines[-1]
+
+
+def test_a_culprit_is_exchanged_and_the_others_stay(job: Slurmless):
+    job.accused[1] = {"n1": "discovery.gpu.answering: 1 of 2"}
+    assert job.run(SHOWN.format("n0,n2")) == 0
+    assert job.nodes_of_attempts() == [["n0", "n1"], ["n0", "n2"]]
+    assert job.record.attempts[0].exchanged == {"n1": "n2"}
+    assert "| 1 | n0,n1 | n2,n3 |" in (job.folder / "flight" / REPORT).read_text()
+
+
+def test_without_a_culprit_no_node_is_exchanged_and_the_code_is_the_commands(job: Slurmless):
+    job.accused[1] = {"n3": "a spare that is sick is not the cause"}
+    assert job.run("exit 5") == 5
+    assert job.nodes_of_attempts() == [["n0", "n1"]]
+    assert "nothing was observed that speaks against one of its nodes" in job.record.conclusion
+
+
+def test_a_sick_spare_is_not_taken_and_without_a_healthy_one_it_ends(job: Slurmless):
+    job.accused[1] = {"n0": "a", "n2": "b"}
+    job.accused[2] = {"n1": "c"}
+    assert job.run("exit 5") == 5
+    assert job.nodes_of_attempts() == [["n0", "n1"], ["n1", "n3"]]
+    assert "no healthy spare is left" in job.record.conclusion
+
+
+def test_it_is_started_again_at_most_so_often(job: Slurmless):
+    job.accused = {1: {"n0": "a"}, 2: {"n1": "b"}}
+    assert job.run("exit 5", retries=1) == 5
+    assert len(job.record.attempts) == 2
+
+
+def test_of_a_bad_link_one_node_becomes_a_spare(job: Slurmless):
+    job.links[1] = [("n0", "n1")]
+    assert job.run(SHOWN.format("n0,n2")) == 0
+    assert job.record.attempts[1].spares == ["n3", "n1"]
+
+
+@for_each("arguments", [(None, None), (2, 2), (5, None), (None, 4)])
+def test_how_many_nodes_has_one_answer_that_fits(arguments):
+    request = flow.Request([], *arguments, 2, None, [], None, "", None)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="preflight: "):
+        flow._wanted(request, 4)
+
+
+def test_the_verb_needs_a_command_and_a_job():
+    def ended(*arguments: str) -> subprocess.CompletedProcess[str]:
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
+        verb = [sys.executable, "-m", "bringup", "preflight", *arguments]
+        return subprocess.run(verb, env=environment, capture_output=True, text=True, check=False)
+
+    assert (ended("--nodes", "2").returncode, ended("--nodes", "2", "--", "true").returncode) == (2, 2)
+    assert "works inside a job of yours" in ended("--nodes", "2", "--", "true").stderr
+
+
+def test_an_allocation_keeps_the_environment_it_was_started_in():
+    before = dict(JOB)
+    Allocation("17", NODES, 2, JOB).for_script(["n0"], "discovery")
+    assert before == JOB
+
+
+def test_where_a_step_of_a_lost_node_stays_further_steps_share_its_cores(
+    job: Slurmless, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(command, "end_steps", lambda job, others, tell: False)
+    job.accused[1] = {"n1": "Slurm says DOWN"}
+    assert job.run('test "${SLURM_OVERLAP:-}" = 1') == 0
+    assert len(job.record.attempts) == 2

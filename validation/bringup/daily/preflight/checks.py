@@ -1,0 +1,236 @@
+"""Phases inside a user's job, by their own scripts and in short form; and which nodes their verdicts accuse."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from bringup import judge
+from bringup import results as runs
+from bringup.daily.preflight.allocation import Allocation
+from bringup.errors import SlurmError
+from bringup.judge import Judged
+from bringup.plan import catalogue, subjects
+from bringup.plan.phases import PHASES, Phase
+from bringup.plan.profile import Profile
+from bringup.plan.rules import FLEET
+from bringup.records import Kind, LeftOut, Outcome, PreflightLook, Verdict, write_text
+from bringup.report import text, write
+from bringup.results import REPOSITORY
+from bringup.run import open as opening
+from bringup.run import site as at_site
+from bringup.run import slurm
+
+SHORT = {"BRINGUP_LOAD_S": "10", "BRINGUP_DCGM_LEVEL": "1", "BRINGUP_PAIR_REPEATS": "1", "BRINGUP_START_S": "120"}
+LIMIT_S = 240  # of one phase; then a node without an answer is accused by what is missing
+ENDING_S = 20
+_NAMED = 2  # sentences about one node
+
+Link = tuple[str, str]
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is the same for all looks of a preflight."""
+
+    allocation: Allocation
+    phases: Sequence[str]
+    profile: Profile
+    profile_name: str
+    site: at_site.AtSite | None
+    name: str  # of the preflight: its runs are called NAME-0, NAME-1, …
+    folder: Path  # of the preflight
+    tell: Tell
+
+
+@dataclass
+class Accusation:
+    """What verdicts say about nodes. everywhere: gates that failed on more than half of the nodes, with these nodes."""
+
+    nodes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # sentences
+    everywhere: dict[str, list[str]] = field(default_factory=dict)  # sentence -> nodes
+    links: list[Link] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+def feasible(phases: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Of the default phases those that can run here, and a remark about each other one."""
+    has_torch = importlib.util.find_spec("torch") is not None
+    lacking = [stem for stem in phases if PHASES[stem].uses_torch and not has_torch]
+    remarks = [f"{stem} was not asked: torch is not installed here (make venv)" for stem in lacking]
+    return [stem for stem in phases if stem not in lacking], remarks
+
+
+def look(
+    setting: Setting, nodes: Sequence[str], number: int, *, until: Collection[str] = (), is_first: bool = False
+) -> tuple[PreflightLook, list[Judged]]:
+    """Ask these nodes. until: end after the first phase that accuses one of them. is_first: nothing ran yet, so that a
+    fault of most nodes counts against each of them. Later it may be the command's own doing, and counts against none.
+    """
+    begun = time.monotonic()
+    accused = _by_slurm(nodes)
+    judged: list[Judged] = []
+    links: list[Link] = []
+    phases, remarks = feasible(setting.phases)
+    for stem in phases:
+        if not set(until).isdisjoint(entry.node for entry in accused):
+            break
+        left = [node for node in nodes if node not in {entry.node for entry in accused}]
+        if not left or len(left) < PHASES[stem].min_nodes:
+            remarks.append(f"{stem} was not asked: {len(left)} node(s) are left")
+            continue
+        setting.tell(f"{PHASES[stem].title}, on {len(left)} node(s)")
+        judged.append(_one_phase(setting, PHASES[stem], left, f"{setting.name}-{number}"))
+        accusation = accuse(judged[-1])
+        against = dict(accusation.nodes)
+        for sentence, several in accusation.everywhere.items():
+            remarks.append(f"{sentence}: on {len(several)} of {len(left)} nodes, a fault of no single node")
+            for node in several if is_first else ():
+                against.setdefault(node, []).append(sentence)
+        accused += [LeftOut(node=node, phase=stem, why=_named(against[node])) for node in left if node in against]
+        links += accusation.links
+        remarks += accusation.remarks
+    return (
+        PreflightLook(
+            nodes=list(nodes),
+            runs=[text.shown_path(run.folder) for run in judged],
+            accused=accused,
+            links=links,
+            remarks=list(dict.fromkeys(remarks)),
+            seconds=round(time.monotonic() - begun, 1),
+        ),
+        judged,
+    )
+
+
+def _by_slurm(nodes: Sequence[str]) -> list[LeftOut]:
+    """Nodes that Slurm itself keeps out or does not reach."""
+    with contextlib.suppress(SlurmError):
+        known = slurm.nodes(nodes)
+        return [
+            LeftOut(
+                node=node, phase="slurm", why=f"Slurm says {known[node].state}: {known[node].reason or 'no reason'}"
+            )
+            for node in nodes
+            if node in known and not known[node].is_usable
+        ]
+    return []
+
+
+def accuse(judged: Judged) -> Accusation:
+    """A failed gate of a node or rank accuses this node, and so does a gap, unless it is one of a comparison. Of pairs,
+    the node that all those share that are not explained by now; where there is none, the links are named."""
+    result = Accusation()
+    by_gate: dict[tuple[str, bool], dict[str, Verdict]] = defaultdict(dict)
+    pairs: list[Verdict] = []
+    for verdict in judged.verdicts.verdicts:
+        gate = catalogue.GATES.get(verdict.gate)
+        if gate is None or not judge.stops(verdict):
+            continue
+        is_fail = verdict.outcome is Outcome.FAIL
+        if gate.per in ("node", "rank"):
+            is_comparison = gate.rule in FLEET and verdict.kind is not Kind.ABSENT
+            if is_fail or not (is_comparison or verdict.kind is Kind.BLOCKED):
+                by_gate[gate.id, is_fail].setdefault(subjects.nodes_of(verdict.subject)[0], verdict)
+        elif gate.per in ("pair", "link"):
+            pairs.append(verdict)
+        elif is_fail:
+            result.remarks.append(_words(verdict))
+    for (_, is_fail), several in by_gate.items():
+        if 2 * len(several) > len(judged.run.nodes) > 1:
+            if is_fail:
+                result.everywhere[_words(next(iter(several.values())))] = list(several)
+            else:
+                result.remarks.append(f"not known on {len(several)} nodes: {_words(next(iter(several.values())))}")
+            continue
+        for node, verdict in several.items():
+            result.nodes[node].append(_words(verdict))
+    _accuse_of_pairs(result, pairs)
+    return result
+
+
+def _accuse_of_pairs(result: Accusation, pairs: Sequence[Verdict]) -> None:
+    unexplained: dict[Link, Verdict] = {}
+    for verdict in pairs:
+        first, second = sorted(subjects.nodes_of(verdict.subject))
+        if first not in result.nodes and second not in result.nodes:
+            unexplained.setdefault((first, second), verdict)
+    common = set.intersection(*map(set, unexplained)) if len(unexplained) > 1 else set()
+    if len(common) == 1:
+        result.nodes[common.pop()] += [_words(verdict) for verdict in unexplained.values()]
+    else:
+        result.links += unexplained
+        result.remarks += [f"{_words(verdict)} [{first}--{second}]" for (first, second), verdict in unexplained.items()]
+
+
+def _words(verdict: Verdict) -> str:
+    return f"{verdict.gate}: {text.plain(text.sentence(verdict))}"
+
+
+def _named(sentences: Sequence[str]) -> str:
+    more = f"; and {len(sentences) - _NAMED} more" if len(sentences) > _NAMED else ""
+    return "; ".join(sentences[:_NAMED]) + more
+
+
+def _one_phase(setting: Setting, phase: Phase, nodes: list[str], name: str) -> Judged:
+    """By the phase's own script, which finds itself in a job. What it left is judged, also where it was ended."""
+    allocation = setting.allocation
+    environment = (
+        SHORT
+        | allocation.for_script(nodes, phase.stem)
+        | {"BRINGUP_RUN_NAME": name, "BRINGUP_PROFILE": setting.profile_name, "BRINGUP_JUDGE_LATER": "1"}
+    )
+    runs.folder_of(phase, name).parent.mkdir(parents=True, exist_ok=True)
+    log = setting.folder / f"{name.removeprefix(f'{setting.name}-')}-{phase.stem}.log"
+    _bash(phase.script, environment, log)
+    attempts = runs.attempts(phase, name)
+    if not attempts:  # it never came to open its run: planned here, so that it is judged as incomplete
+        folder = opening.open_run(
+            phase,
+            nodes=nodes,
+            gpus_per_node=allocation.gpus_per_node,
+            ranks_per_node=allocation.gpus_per_node,
+            profile=setting.profile,
+            argv=["bringup", "preflight", phase.stem],
+            name=name,
+            site=setting.site,
+        )
+        write_text(folder / runs.NOT_OPENED, f"{phase.script} ended before it opened a run; see {log}\n")
+        attempts = [folder]
+    return write.judge_and_save(attempts[-1])
+
+
+def _bash(script: str, environment: Mapping[str, str], log: Path) -> None:
+    with log.open("wb") as stream:
+        child = subprocess.Popen(
+            ["bash", script],
+            cwd=REPOSITORY,
+            env=dict(environment),
+            stdin=subprocess.DEVNULL,
+            stdout=stream,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(timeout=LIMIT_S)
+        finally:
+            end_group(child)
+
+
+def end_group(child: subprocess.Popen[bytes]) -> None:
+    """What is left of a process and of all that it started, unless it ended by itself and left none."""
+    for number, patience_s in ((signal.SIGTERM, ENDING_S), (signal.SIGKILL, 5)):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(child.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=patience_s)

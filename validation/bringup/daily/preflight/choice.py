@@ -1,0 +1,69 @@
+"""The best nodes of a job. Pure: from what was measured, without Slurm."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+
+from bringup.derive import pairs
+from bringup.judge import Judged
+from bringup.records import Outcome
+
+STEP = 0.1
+"""Of a speed: nodes within a tenth of the best are equally fast, and Slurm's order decides. Healthy nodes differ by
+less, and an order by noise would scatter the ranks over the switches."""
+_LOAD = "sweep.gpu.load.tflops"
+
+
+def speeds(judged: Iterable[Judged]) -> dict[str, float]:
+    """Node -> TFLOP/s of its slowest device under load."""
+    slowest: dict[str, float] = {}
+    for run in judged:
+        for observation in run.observations:
+            if observation.quantity == _LOAD and isinstance(observation.value, int | float):
+                node = observation.subject.partition("/")[0]
+                slowest[node] = min(slowest.get(node, float("inf")), float(observation.value))
+    return slowest
+
+
+def bandwidths(judged: Iterable[Judged]) -> dict[str, float]:
+    """Node -> GB/s with its middle partner, both directions."""
+    of_node: dict[str, list[float]] = defaultdict(list)
+    for run in judged:
+        for direction, measured in pairs.measured(run.observations)[0].items():
+            for node in direction:
+                of_node[node].append(measured.best)
+    return {node: median(values) for node, values in of_node.items()}
+
+
+def warned(judged: Iterable[Judged]) -> dict[str, int]:
+    """Node -> gates of its own that warn."""
+    count: dict[str, int] = defaultdict(int)
+    for run in judged:
+        for verdict in run.verdicts.verdicts:
+            if verdict.outcome is Outcome.WARN:
+                count[verdict.subject.partition("/")[0]] += 1
+    return count
+
+
+def ranked(nodes: Sequence[str], judged: Sequence[Judged]) -> list[str]:
+    """The best first: by speed under load, by bandwidth, by warnings, then as in `nodes`, which is Slurm's order."""
+    load, network, warnings = speeds(judged), bandwidths(judged), warned(judged)
+    return sorted(nodes, key=lambda node: (_below(load, node), _below(network, node), warnings.get(node, 0)))
+
+
+def _below(values: Mapping[str, float], node: str) -> int:
+    """By how many steps a node is slower than the best; 0 where it is not known."""
+    best = max(values.values(), default=0.0)
+    return int((1 - values[node] / best) / STEP) if best > 0 and node in values else 0
+
+
+def choose(candidates: Sequence[str], count: int, links: Iterable[tuple[str, str]]) -> list[str] | None:
+    """The first `count` candidates of which no two share one of these bad links; None: there are not so many."""
+    bad = {frozenset(link) for link in links}
+    chosen: list[str] = []
+    for node in candidates:
+        if len(chosen) < count and not any(frozenset((node, other)) in bad for other in chosen):
+            chosen.append(node)
+    return chosen if len(chosen) == count else None

@@ -1,0 +1,139 @@
+"""The user's command: started as it is, its output passed on, and ended when it prints nothing for too long."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import selectors
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bringup.daily.preflight.checks import end_group
+from bringup.errors import SlurmError
+from bringup.plan import hidden
+from bringup.run import slurm
+
+LOOK_S = 0.2
+REST_S = 2  # for output that is still in the pipe when the command has ended
+KEPT_BYTES = 1 << 16
+STEPS_S = 15  # that steps of an ended command may take to end by themselves
+_PIECE = 1 << 16
+
+
+@dataclass(frozen=True)
+class Ended:
+    code: int | None  # of the command; 128 + a signal's number; None: it was ended for a stall
+    seconds: float
+    output: bytes  # the last of it
+
+    @property
+    def last_line(self) -> str:
+        lines = self.output.decode(errors="replace").split("\n")
+        return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
+
+
+def run(command: Sequence[str], environment: Mapping[str, str], stall_after_s: int | None) -> Ended:
+    """Its standard output and error are ours; it is in a session of its own, so that all of it can be ended."""
+    begun = time.monotonic()
+    child = subprocess.Popen(
+        command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+    )
+    try:
+        output, is_stalled = _pass_on(child, stall_after_s)
+        if is_stalled or child.wait() != 0:
+            end_group(child)
+    except BaseException:
+        end_group(child)
+        raise
+    finally:
+        for stream in (child.stdout, child.stderr):
+            if stream is not None:
+                stream.close()
+    code = None if is_stalled else child.returncode if child.returncode >= 0 else 128 - child.returncode
+    return Ended(code, round(time.monotonic() - begun, 1), output)
+
+
+def _pass_on(child: subprocess.Popen[bytes], stall_after_s: int | None) -> tuple[bytes, bool]:
+    """(the last of its output, whether it printed nothing for so long)."""
+    kept, ended_at = b"", None
+    last_output = time.monotonic()
+    with selectors.DefaultSelector() as streams:
+        for stream, target in ((child.stdout, 1), (child.stderr, 2)):
+            assert stream is not None  # both are pipes
+            streams.register(stream, selectors.EVENT_READ, target)
+        while streams.get_map():
+            for key, _ in streams.select(timeout=LOOK_S):
+                piece = os.read(key.fd, _PIECE)
+                if not piece:
+                    streams.unregister(key.fileobj)
+                    continue
+                _write(key.data, piece)
+                kept, last_output = (kept + piece)[-KEPT_BYTES:], time.monotonic()
+            now = time.monotonic()
+            if child.poll() is not None:
+                ended_at = ended_at or now
+                if now - ended_at > REST_S:  # what it left running still holds the pipe
+                    break
+            elif stall_after_s is not None and now - last_output > stall_after_s:
+                return kept, True
+    if stall_after_s is not None and child.poll() is None:  # it closed its output, and will never print again
+        try:
+            child.wait(timeout=stall_after_s)
+        except subprocess.TimeoutExpired:
+            return kept, True
+    return kept, False
+
+
+def _write(target: int, data: bytes) -> None:
+    while data:
+        data = data[os.write(target, data) :]
+
+
+def steps(job: str) -> set[str]:
+    """The steps of a job that run now: 17.0, 17.batch. Empty where Slurm does not say it."""
+    with contextlib.suppress(SlurmError):
+        listed = slurm.ask("squeue", "--noheader", "--steps", f"--jobs={job}", "--format", "%i")
+        return {step for step in listed.split() if step.startswith(f"{job}.")}
+    return set()
+
+
+def end_steps(job: str, others: set[str], tell: Callable[[str], None]) -> bool:
+    """Steps that the command left running are ended: they hold the GPUs. others: steps that were there before it.
+    False: one stays, as it does in Slurm's books when a node of it was lost."""
+    deadline = time.monotonic() + STEPS_S
+    while (left := steps(job) - others) and time.monotonic() < deadline:
+        time.sleep(1)
+    for step in sorted(left):
+        tell(f"step {step}, which the command left running, is ended")
+        with contextlib.suppress(SlurmError):
+            slurm.ask("scancel", "--signal=KILL", step)
+    deadline = time.monotonic() + STEPS_S
+    while left and steps(job) & left and time.monotonic() < deadline:
+        time.sleep(1)
+    return not left or not steps(job) & left
+
+
+def recorded(command: Sequence[str]) -> list[str]:
+    """The command without what looks like a secret: `--token=…`, and the word behind `--token`."""
+    words: list[str] = []
+    is_value = False
+    for word in command:
+        name, equals, value = word.partition("=")
+        if is_value and not word.startswith("-"):
+            words.append(hidden.NOT_RECORDED)
+        elif hidden.looks_secret(name if equals else "", value if equals else word):
+            words.append(f"{name}=({hidden.NOT_RECORDED})" if equals else hidden.NOT_RECORDED)
+        else:
+            words.append(word)
+        is_value = word.startswith("-") and not equals and hidden.is_secret_name(word)
+    return words
+
+
+def keep(ended: Ended, path: os.PathLike[str]) -> None:
+    """The last of what it printed, for its owner alone: a command may print secrets."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(ended.output)

@@ -1,0 +1,293 @@
+"""Preflight from the first check to the last attempt. Nothing is drained, and no job is cancelled."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from bringup import results as runs
+from bringup.daily.preflight import allocation as allocations
+from bringup.daily.preflight import checks, choice, command
+from bringup.daily.preflight.checks import Setting, Tell
+from bringup.errors import UsageError
+from bringup.evidence import hostlist
+from bringup.plan.profile import Profile
+from bringup.records import (
+    LeftOut,
+    Outcome,
+    Preflight,
+    PreflightAttempt,
+    PreflightLook,
+    write_record,
+    write_text,
+)
+from bringup.report import text
+from bringup.results import REPOSITORY
+from bringup.run import open as opening
+from bringup.run import site as at_site
+
+UNHEALTHY = Outcome.FAIL.exit_code
+
+
+@dataclass(frozen=True)
+class Request:
+    command: Sequence[str]
+    nodes: int | None  # that the command needs; None: all but the spares
+    spares: int | None
+    retries: int
+    stall_after_s: int | None
+    phases: Sequence[str]
+    profile: Profile
+    profile_name: str
+    site: at_site.AtSite | None
+
+
+@dataclass(frozen=True)
+class Crew:
+    """Nodes that the command may run on: `at_work` does, the best spare comes first."""
+
+    at_work: list[str]
+    spares: list[str]
+
+
+def run(request: Request, environment: Mapping[str, str], tell: Tell) -> int:
+    """Exit code: that of the command; 1: too few healthy nodes, and it did not run. Raises UsageError."""
+    allocation = allocations.of_environment(environment)
+    wanted = _wanted(request, len(allocation.nodes))
+    if shutil.which(request.command[0]) is None:
+        raise UsageError(f"preflight: {request.command[0]!r} is no program on the PATH")
+    name = opening.default_name()
+    folder = REPOSITORY / runs.PREFLIGHTS / name
+    folder.mkdir(parents=True)
+    setting = Setting(
+        allocation=allocation,
+        phases=request.phases,
+        profile=request.profile,
+        profile_name=request.profile_name,
+        site=request.site,
+        name=name,
+        folder=folder,
+        tell=tell,
+    )
+    record = Preflight(
+        name=name,
+        job=allocation.job,
+        allocated=allocation.nodes,
+        wanted=wanted,
+        command=command.recorded(request.command),
+        profile=request.profile.name,
+        retries=request.retries,
+        stall_after_s=request.stall_after_s,
+    )
+    flight = _Flight(request, setting, record)
+    return flight.go()
+
+
+def _wanted(request: Request, allocated: int) -> int:
+    """Nodes of the command. Raises UsageError."""
+    if (request.nodes is None) == (request.spares is None):
+        raise UsageError("preflight: how many nodes does the command need? --nodes N, or --spares K for the others")
+    wanted = request.nodes if request.nodes is not None else allocated - (request.spares or 0)
+    if not 1 <= wanted <= allocated:
+        asked = f"--nodes {request.nodes}" if request.nodes is not None else f"--spares {request.spares}"
+        raise UsageError(f"preflight: {asked} does not fit a job of {allocated} node(s)")
+    return wanted
+
+
+class _Flight:
+    """The attempts. The record is on disk after each step, so that a job that ends early leaves what was known."""
+
+    def __init__(self, request: Request, setting: Setting, record: Preflight) -> None:
+        self._request, self._setting, self._record = request, setting, record
+        self._tell = setting.tell
+
+    def go(self) -> int:
+        self._save()
+        crew = self._first_crew()
+        if crew is None:
+            return UNHEALTHY
+        number = 0
+        while True:
+            number += 1
+            self._say_chosen(crew)
+            ended = self._start(crew, number)
+            if ended.code == 0:
+                return self._conclude(0, "the command succeeded")
+            code = 124 if ended.code is None else ended.code  # as timeout(1) ends for what it ended
+            ended_how = "printed nothing for too long" if ended.code is None else f"ended with {ended.code}"
+            if number > self._request.retries:
+                return self._conclude(code, f"the command {ended_how}, and was started {number} time(s)")
+            self._tell(f"the command {ended_how}: looking at its nodes")
+            next_crew, why = self._exchange(crew, number)
+            if next_crew is None:
+                return self._conclude(code, f"the command {ended_how}; {why}")
+            crew = next_crew
+
+    def _first_crew(self) -> Crew | None:
+        """None: too few nodes are healthy, and everything about it is printed."""
+        nodes = self._setting.allocation.nodes
+        looked, judged = checks.look(self._setting, nodes, 0, is_first=True)
+        self._record = self._record.model_copy(update={"before": looked})
+        self._say(looked)
+        healthy = [node for node in nodes if node not in _names(looked.accused)]
+        ranked = choice.ranked(healthy, judged)
+        chosen = choice.choose(ranked, self._record.wanted, looked.links)
+        if chosen is None:
+            bad = f", and {len(looked.links)} link(s) between them are bad" if looked.links else ""
+            self._conclude(
+                UNHEALTHY,
+                f"the command did not run: it needs {self._record.wanted} healthy nodes, and {len(healthy)} of "
+                f"{len(nodes)} are healthy{bad}",
+            )
+            return None
+        return self._crew(chosen, [node for node in ranked if node not in chosen])
+
+    def _crew(self, chosen: Sequence[str], spares: Sequence[str]) -> Crew:
+        in_order = [node for node in self._setting.allocation.nodes if node in chosen]  # rank 0 is on Slurm's first
+        return Crew(in_order, list(spares))
+
+    def _start(self, crew: Crew, number: int) -> command.Ended:
+        allocation, folder = self._setting.allocation, self._setting.folder
+        hostfile = folder / f"hosts-{number}"
+        write_text(hostfile, "".join(f"{node}\n" for node in crew.at_work))
+        others, started_at = command.steps(allocation.job), opening.now()
+        attempt = PreflightAttempt(
+            nodes=crew.at_work,
+            spares=crew.spares,
+            started_at=started_at,
+            seconds=0,
+            how="running",
+            exit_code=None,
+            last_line="",
+        )
+        self._record = self._record.model_copy(update={"attempts": [*self._record.attempts, attempt]})
+        self._save()
+        environment = allocation.for_command(crew.at_work, hostfile) | {"BRINGUP_ATTEMPT": str(number)}
+        ended = command.run(self._request.command, environment, self._request.stall_after_s)
+        command.keep(ended, folder / f"command-{number}.log")
+        if ended.code != 0:
+            self._end_steps(others)
+        self._update(
+            seconds=ended.seconds,
+            how="stalled" if ended.code is None else "ended",
+            exit_code=ended.code,
+            last_line=text.plain(ended.last_line),
+        )
+        return ended
+
+    def _end_steps(self, others: set[str]) -> None:
+        allocation = self._setting.allocation
+        if not command.end_steps(allocation.job, others, self._tell):
+            self._tell("a step of the command stays in Slurm's books; further steps share its cores (SLURM_OVERLAP=1)")
+            self._setting = replace(self._setting, allocation=allocation.overlapping())
+
+    def _exchange(self, crew: Crew, number: int) -> tuple[Crew | None, str]:
+        """(the next crew, or None; why there is none)."""
+        nodes = [node for node in self._setting.allocation.nodes if node in {*crew.at_work, *crew.spares}]
+        looked, judged = checks.look(self._setting, nodes, number, until=crew.at_work)
+        self._update(look=looked)
+        self._say(looked)
+        accused = _names(looked.accused)
+        culprits = [node for node in crew.at_work if node in accused]
+        is_between = any(set(link) <= set(crew.at_work) for link in looked.links)
+        if not culprits and not is_between:
+            return None, "nothing was observed that speaks against one of its nodes, and none was exchanged"
+        staying = [node for node in crew.at_work if node not in accused]
+        spares = choice.ranked([node for node in crew.spares if node not in accused], judged)
+        chosen = choice.choose([*staying, *spares], len(crew.at_work), looked.links)
+        if chosen is None:
+            who = ", ".join(culprits) or "a link between its nodes"
+            return None, f"{who}: see above, and no healthy spare is left"
+        out = [node for node in crew.at_work if node not in chosen]
+        new = [node for node in chosen if node not in crew.at_work]
+        exchanged = dict(zip(out, new, strict=True))
+        self._update(exchanged=exchanged)
+        for old, spare in exchanged.items():
+            self._tell(f"exchanged  {old}: {spare} takes its place")
+        # a node of a bad link is healthy by itself, and stays a spare
+        left = [node for node in (*spares, *out) if node not in chosen and node not in accused]
+        return self._crew(chosen, left), ""
+
+    def _update(self, **fields: object) -> None:
+        attempts = self._record.attempts
+        last = attempts[-1].model_copy(update=fields)
+        self._record = self._record.model_copy(update={"attempts": [*attempts[:-1], last]})
+        self._save()
+
+    def _save(self) -> None:
+        write_record(self._setting.folder / runs.PREFLIGHT, self._record, replace=True)
+        write_text(self._setting.folder / runs.REPORT, markdown(self._record), replace=True)
+
+    def _say(self, looked: PreflightLook) -> None:
+        for entry in looked.accused:
+            self._tell(f"left out   {entry.node}: {text.plain(entry.why)}")
+        for remark in looked.remarks:
+            self._tell(f"remark     {text.plain(remark)}")
+
+    def _say_chosen(self, crew: Crew) -> None:
+        spares = f"; spare: {', '.join(crew.spares)}" if crew.spares else "; no spare"
+        self._tell(f"chosen     {', '.join(crew.at_work)}{spares}")
+
+    def _conclude(self, code: int, words: str) -> int:
+        self._record = self._record.model_copy(update={"conclusion": words})
+        self._save()
+        self._tell(
+            f"{words}; {_exchanges(self._record)}; report: {text.shown_path(self._setting.folder)}/{runs.REPORT}"
+        )
+        return code
+
+
+def _names(accused: Sequence[LeftOut]) -> set[str]:
+    return {entry.node for entry in accused}
+
+
+def _exchanges(record: Preflight) -> str:
+    pairs = [f"{old} for {new}" for attempt in record.attempts for old, new in attempt.exchanged.items()]
+    return f"exchanged: {', '.join(pairs)}" if pairs else "no node was exchanged"
+
+
+def markdown(record: Preflight) -> str:
+    """The same as a page: the nodes before the start, then a row for each attempt."""
+    lines = [
+        f"# Preflight {record.name}",
+        "",
+        f"Job {record.job} of {len(record.allocated)} node(s) {hostlist.shortened(record.allocated)}; the command "
+        f"needs {record.wanted}. Profile {text.escaped(record.profile)}.",
+        "",
+        text.escaped(record.conclusion) or "It has not ended, or was ended from outside.",
+        "",
+    ]
+    if record.before is not None:
+        lines += ["## Before the start", "", *_looked(record.before)]
+    if record.attempts:
+        lines += ["## Attempts", ""]
+        header = ("attempt", "nodes", "spares", "started", "seconds", "end", "last line", "exchanged")
+        lines += text.table(header, [_row(number, attempt) for number, attempt in enumerate(record.attempts, start=1)])
+        lines.append("")
+    for number, attempt in enumerate(record.attempts, start=1):
+        if attempt.look is not None:
+            lines += [f"## After attempt {number}", "", *_looked(attempt.look)]
+    return "\n".join(lines)
+
+
+def _row(number: int, attempt: PreflightAttempt) -> tuple[str, ...]:
+    end = attempt.how if attempt.exit_code is None else f"exit code {attempt.exit_code}"
+    return (
+        str(number),
+        hostlist.shortened(attempt.nodes),
+        hostlist.shortened(attempt.spares),
+        attempt.started_at,
+        f"{attempt.seconds:.0f}",
+        end,
+        attempt.last_line,
+        ", ".join(f"{old} for {new}" for old, new in attempt.exchanged.items()),
+    )
+
+
+def _looked(looked: PreflightLook) -> list[str]:
+    rows = [(entry.node, entry.phase, entry.why) for entry in looked.accused]
+    lines = text.table(("left out", "by", "because"), rows) if rows else ["No node was accused."]
+    lines += ["", *(f"- {text.escaped(remark)}" for remark in looked.remarks)]
+    lines += [f"- {text.escaped(folder)}" for folder in looked.runs]
+    return [*lines, "", f"{len(looked.nodes)} node(s) were asked, in {looked.seconds:.0f} s.", ""]
