@@ -148,8 +148,10 @@ def test_a_command_that_prints_nothing_is_ended_with_all_that_it_started(tmp_pat
     begun = time.monotonic()
     ended = command.run(["bash", "-c", f"sleep 60 & echo $! >{tmp_path}/pid; wait"], os.environ, 1)
     assert ended.code is None and time.monotonic() - begun < 15
-    with pytest.raises(ProcessLookupError):
-        os.kill(int((tmp_path / "pid").read_text()), 0)
+    state = Path("/proc", (tmp_path / "pid").read_text().strip(), "stat")
+    while state.exists() and ") Z " not in state.read_text():  # Z: ended, and its new parent has not looked yet
+        assert time.monotonic() - begun < 15
+        time.sleep(0.05)
 
 
 def test_a_command_that_leaves_a_process_with_its_output_open_ends_all_the_same():
