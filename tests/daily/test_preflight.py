@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 from bringup import results as runs
 from bringup.daily.preflight import allocation as allocations
-from bringup.daily.preflight import checks, choice, command, flow
+from bringup.daily.preflight import checks, choice, command, flow, steps
 from bringup.daily.preflight.allocation import Allocation
 from bringup.errors import UsageError
-from bringup.plan import catalogue
+from bringup.plan import catalogue, hidden
 from bringup.records import Kind, LeftOut, Outcome, Preflight, PreflightLook, Verdict, read_record
 from bringup.results import PREFLIGHT, REPORT
+from bringup.run import slurm
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
 from schema_reader import validate
@@ -67,6 +68,26 @@ def test_slow_pairs_accuse_the_node_that_they_share_and_else_the_link():
     assert not alone.nodes and alone.links == [("n0", "n1")]
     known = accused(bad("nccl.pair.node", "n1"), bad("nccl.pair.link", "n0--n1"), phase="nccl_pairwise")
     assert set(known.nodes) == {"n1"} and known.links == []
+
+
+def test_links_that_were_not_measured_are_no_bad_links():
+    """The pairs were ended, or never began: three healthy nodes had no two that might work together."""
+    unmeasured = [
+        bad("nccl.pair.link", link, Outcome.INCOMPLETE, Kind.ABSENT) for link in ("n0--n1", "n0--n2", "n1--n2")
+    ]
+    result = accused(*unmeasured, phase="nccl_pairwise", nodes=NODES[:3])
+    assert not result.nodes and result.links == []
+    assert result.remarks[0].startswith("not known of 3 link(s) or pair(s): nccl.pair.link: ")
+
+
+def test_a_node_that_drains_keeps_its_job_and_a_lost_one_is_accused(monkeypatch: pytest.MonkeyPatch):
+    states = {"n0": "ALLOCATED+DRAIN", "n1": "DOWN+NOT_RESPONDING", "n2": "ALLOCATED", "n3": "ALLOCATED+MAINTENANCE"}
+    known = {node: slurm.Node(state, "why", 2, "gpu:2") for node, state in states.items()}
+    monkeypatch.setattr(checks.slurm, "nodes", lambda nodes: known)
+    accusations, remarks = checks._by_slurm(NODES)
+    assert [entry.node for entry in accusations] == ["n1"]
+    assert remarks == ["n0: Slurm says ALLOCATED+DRAIN: why", "n3: Slurm says ALLOCATED+MAINTENANCE: why"]
+    assert not accused(bad("discovery.node.state", "n0")).nodes
 
 
 # --- which nodes are the best
@@ -160,7 +181,33 @@ def test_a_command_that_leaves_a_process_with_its_output_open_ends_all_the_same(
     assert time.monotonic() - begun < 15
 
 
+def test_what_a_shell_started_gets_time_to_end():
+    """A shell ends at once, and an srun below it was killed before it could end its step."""
+    slow = "trap 'sleep 0.5; echo ended; exit' TERM; echo begun; while :; do sleep 0.1; done"
+    ended = command.run(["bash", "-c", f'bash -c "{slow}" & wait'], os.environ, 1)
+    assert ended.code is None
+    shell = subprocess.Popen(["bash", "-c", f'bash -c "{slow}" & wait'], stdout=subprocess.PIPE, start_new_session=True)
+    assert shell.stdout is not None and shell.stdout.readline() == b"begun\n"
+    checks.end_group(shell)
+    assert shell.stdout.read() == b"ended\n"
+    shell.stdout.close()
+
+
+def test_a_warning_of_slurm_reaches_the_command(tmp_path: Path):
+    script = f"trap 'touch {tmp_path}/warned; exit 0' USR1; sleep 0.3; kill -USR1 $PPID; while :; do sleep 0.1; done"
+    assert command.run(["bash", "-c", script], os.environ, None).code == 0
+    assert (tmp_path / "warned").exists()
+
+
 def test_words_that_look_like_secrets_are_not_recorded():
+    for word in (
+        "A=1 WANDB_API_KEY=abc python t.py",
+        "--export=ALL,WANDB_API_KEY=abc",
+        "Authorization: Bearer abc",
+        "torchrun --token abc t.py",
+    ):
+        (kept,) = command.recorded([word])
+        assert "abc" not in kept and hidden.NOT_RECORDED in kept, word
     words = command.recorded(["train", "--hf-token", "abc", "--key=def", "WANDB_API_KEY=x", "--lr", "1"])
     assert not {"abc", "--key=def", "WANDB_API_KEY=x"} & set(words)
     assert (words[0], words[-2:]) == ("train", ["--lr", "1"])
@@ -179,7 +226,7 @@ class Slurmless:
         self.folder = tmp_path / runs.PREFLIGHTS
         monkeypatch.setattr(flow, "REPOSITORY", tmp_path)
         monkeypatch.setattr(checks, "look", self._look)
-        monkeypatch.setattr(command, "steps", lambda job: set())
+        monkeypatch.setattr(steps, "running", lambda job: set())
         monkeypatch.setattr(flow.opening, "default_name", lambda: "flight")
 
     def _look(self, setting, nodes, number, *, until=(), is_first=False):
@@ -295,7 +342,7 @@ def test_an_allocation_keeps_the_environment_it_was_started_in():
 def test_where_a_step_of_a_lost_node_stays_further_steps_share_its_cores(
     job: Slurmless, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(command, "end_steps", lambda job, others, tell: False)
+    monkeypatch.setattr(steps, "end", lambda job, others, tell: False)
     job.accused[1] = {"n1": "Slurm says DOWN"}
     assert job.run('test "${SLURM_OVERLAP:-}" = 1') == 0
     assert len(job.record.attempts) == 2

@@ -68,7 +68,7 @@ def test_a_verdict_that_counts_or_says_a_word_is_no_measurement():
 
 def trained(phase: str, *, mfu: float | None = 0.41, holds: bool = True) -> Judged:
     records = TrainingRecords(RECORDS / phase)
-    known = SimpleNamespace(metrics=records.metrics.model_copy(update={"mfu": mfu}))
+    known = SimpleNamespace(args=records.args, metrics=records.metrics.model_copy(update={"mfu": mfu}))
     outcome = Outcome.PASS if holds else Outcome.INCOMPLETE
     evidence = [a_verdict(gate, "job", outcome) for gate in ("run.closed", "run.evidence")]
     return replace(judged(*evidence, phase=phase), training=known)
@@ -77,7 +77,8 @@ def trained(phase: str, *, mfu: float | None = 0.41, holds: bool = True) -> Judg
 def test_a_training_gives_its_speed_step_time_and_mfu_and_one_whose_evidence_is_open_nothing():
     run = trained("run_ddp_2node")
     metrics = run.training.metrics
-    place = f'phase="run_ddp_2node",strategy="ddp",model="{metrics.model}",ranks="4"'
+    workload = f'batch="{run.training.args.global_batch}",length="{run.training.args.sequence_length}",variant="plain"'
+    place = f'phase="run_ddp_2node",strategy="ddp",model="{metrics.model}",ranks="4",{workload}'
     assert lines(gathered(run), "bringup_train_tokens_per_second") == [
         f"bringup_train_tokens_per_second{{{place}}} {metrics.tokens_per_s:.15g}"
     ]

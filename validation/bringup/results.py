@@ -202,10 +202,12 @@ class RunFolders:
 
 
 def every_run(tree: Path = REPOSITORY) -> list[Path]:
-    """All runs of a checkout that were closed, of all phases."""
+    """All runs of a checkout that were closed, of all phases. Not the short ones of a preflight: a load of 10 s is no
+    number to compare with one of 60 s."""
     folders = {phase.results for phase in PHASES.values()}
     runs = {path.parent for folder in sorted(folders) for path in (tree / folder).glob(f"*/{RUN}")}
-    return sorted(run for run in runs if (run / CLOSED).is_file())
+    looks = {path.name for path in (tree / PREFLIGHTS).glob("*")}
+    return sorted(run for run in runs if (run / CLOSED).is_file() and run.name.rpartition("-")[0] not in looks)
 
 
 def unhealthy_node(entry: LeftOut) -> str:

@@ -89,10 +89,15 @@ def asked_pair_rounds() -> str:
     return os.environ.get("BRINGUP_PAIR_ROUNDS", "")
 
 
-def refuse_without_torch(phase: Phase, site: at_site.AtSite | None) -> None:
-    """Raises RunError, before anything is opened. In a container torch is the image's."""
+def lacks_torch(phase: Phase, site: at_site.AtSite | None) -> bool:
+    """Whether the phase needs torch and this environment has none. In a container torch is the image's."""
     in_container = site is not None and site.site.container is not None
-    if phase.uses_torch and not in_container and importlib.util.find_spec("torch") is None:
+    return phase.uses_torch and not in_container and importlib.util.find_spec("torch") is None
+
+
+def refuse_without_torch(phase: Phase, site: at_site.AtSite | None) -> None:
+    """Raises RunError, before anything is opened."""
+    if lacks_torch(phase, site):
         raise RunError(f"{phase.stem}: torch is not installed in {sys.prefix}: make venv")
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import signal
 import subprocess
@@ -15,6 +14,7 @@ from pathlib import Path
 
 from bringup import judge
 from bringup import results as runs
+from bringup.daily.preflight import steps
 from bringup.daily.preflight.allocation import Allocation
 from bringup.errors import SlurmError
 from bringup.judge import Judged
@@ -32,6 +32,8 @@ from bringup.run import slurm
 SHORT = {"BRINGUP_LOAD_S": "10", "BRINGUP_DCGM_LEVEL": "1", "BRINGUP_PAIR_REPEATS": "1", "BRINGUP_START_S": "120"}
 LIMIT_S = 240  # of one phase; then a node without an answer is accused by what is missing
 ENDING_S = 20
+STATE = "discovery.node.state"  # _by_slurm asks it anew: a job may run on a node that takes no other one
+UNHEALTHY = {"DOWN", "FAIL", "FAILING", "ERROR", "NOT_RESPONDING", "INVALID_REG", "POWERED_DOWN", "POWERING_DOWN"}
 _NAMED = 2  # sentences about one node
 
 Link = tuple[str, str]
@@ -62,10 +64,9 @@ class Accusation:
     remarks: list[str] = field(default_factory=list)
 
 
-def feasible(phases: Sequence[str]) -> tuple[list[str], list[str]]:
+def feasible(phases: Sequence[str], site: at_site.AtSite | None) -> tuple[list[str], list[str]]:
     """Of the default phases those that can run here, and a remark about each other one."""
-    has_torch = importlib.util.find_spec("torch") is not None
-    lacking = [stem for stem in phases if PHASES[stem].uses_torch and not has_torch]
+    lacking = [stem for stem in phases if opening.lacks_torch(PHASES[stem], site)]
     remarks = [f"{stem} was not asked: torch is not installed here (make venv)" for stem in lacking]
     return [stem for stem in phases if stem not in lacking], remarks
 
@@ -77,10 +78,11 @@ def look(
     fault of most nodes counts against each of them. Later it may be the command's own doing, and counts against none.
     """
     begun = time.monotonic()
-    accused = _by_slurm(nodes)
+    accused, reserved = _by_slurm(nodes)
     judged: list[Judged] = []
     links: list[Link] = []
-    phases, remarks = feasible(setting.phases)
+    phases, remarks = feasible(setting.phases, setting.site)
+    remarks += reserved
     for stem in phases:
         if not set(until).isdisjoint(entry.node for entry in accused):
             break
@@ -112,18 +114,20 @@ def look(
     )
 
 
-def _by_slurm(nodes: Sequence[str]) -> list[LeftOut]:
-    """Nodes that Slurm itself keeps out or does not reach."""
-    with contextlib.suppress(SlurmError):
+def _by_slurm(nodes: Sequence[str]) -> tuple[list[LeftOut], list[str]]:
+    """(nodes that Slurm does not reach; remarks). A node that drains or waits for maintenance keeps its jobs."""
+    try:
         known = slurm.nodes(nodes)
-        return [
-            LeftOut(
-                node=node, phase="slurm", why=f"Slurm says {known[node].state}: {known[node].reason or 'no reason'}"
-            )
-            for node in nodes
-            if node in known and not known[node].is_usable
-        ]
-    return []
+    except SlurmError as error:
+        return [], [f"Slurm does not say how its nodes are: {error}"]
+    accused, remarks = [], []
+    for node in (node for node in nodes if node in known and not known[node].is_usable):
+        why = f"Slurm says {known[node].state}: {known[node].reason or 'no reason'}"
+        if UNHEALTHY & set(known[node].state.rstrip("*").upper().replace("~", "").split("+")):
+            accused.append(LeftOut(node=node, phase="slurm", why=why))
+        else:
+            remarks.append(f"{node}: {why}")
+    return accused, remarks
 
 
 def accuse(judged: Judged) -> Accusation:
@@ -132,9 +136,10 @@ def accuse(judged: Judged) -> Accusation:
     result = Accusation()
     by_gate: dict[tuple[str, bool], dict[str, Verdict]] = defaultdict(dict)
     pairs: list[Verdict] = []
+    unmeasured: list[Verdict] = []
     for verdict in judged.verdicts.verdicts:
         gate = catalogue.GATES.get(verdict.gate)
-        if gate is None or not judge.stops(verdict):
+        if gate is None or gate.id == STATE or not judge.stops(verdict):
             continue
         is_fail = verdict.outcome is Outcome.FAIL
         if gate.per in ("node", "rank"):
@@ -142,7 +147,10 @@ def accuse(judged: Judged) -> Accusation:
             if is_fail or not (is_comparison or verdict.kind is Kind.BLOCKED):
                 by_gate[gate.id, is_fail].setdefault(subjects.nodes_of(verdict.subject)[0], verdict)
         elif gate.per in ("pair", "link"):
-            pairs.append(verdict)
+            if is_fail:
+                pairs.append(verdict)
+            else:  # a link that was not measured is no bad one: the pairs may have been ended, or never begun
+                unmeasured.append(verdict)
         elif is_fail:
             result.remarks.append(_words(verdict))
     for (_, is_fail), several in by_gate.items():
@@ -155,6 +163,8 @@ def accuse(judged: Judged) -> Accusation:
         for node, verdict in several.items():
             result.nodes[node].append(_words(verdict))
     _accuse_of_pairs(result, pairs)
+    if unmeasured:
+        result.remarks.append(f"not known of {len(unmeasured)} link(s) or pair(s): {_words(unmeasured[0])}")
     return result
 
 
@@ -191,7 +201,9 @@ def _one_phase(setting: Setting, phase: Phase, nodes: list[str], name: str) -> J
     )
     runs.folder_of(phase, name).parent.mkdir(parents=True, exist_ok=True)
     log = setting.folder / f"{name.removeprefix(f'{setting.name}-')}-{phase.stem}.log"
-    _bash(phase.script, environment, log)
+    others = steps.running(allocation.job)
+    if not _bash(phase.script, environment, log):
+        steps.end(allocation.job, others, setting.tell)
     attempts = runs.attempts(phase, name)
     if not attempts:  # it never came to open its run: planned here, so that it is judged as incomplete
         folder = opening.open_run(
@@ -209,7 +221,8 @@ def _one_phase(setting: Setting, phase: Phase, nodes: list[str], name: str) -> J
     return write.judge_and_save(attempts[-1])
 
 
-def _bash(script: str, environment: Mapping[str, str], log: Path) -> None:
+def _bash(script: str, environment: Mapping[str, str], log: Path) -> bool:
+    """False: it did not end in time, and was ended."""
     with log.open("wb") as stream:
         child = subprocess.Popen(
             ["bash", script],
@@ -223,14 +236,21 @@ def _bash(script: str, environment: Mapping[str, str], log: Path) -> None:
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(timeout=LIMIT_S)
+                return True
         finally:
             end_group(child)
+    return False
 
 
 def end_group(child: subprocess.Popen[bytes]) -> None:
-    """What is left of a process and of all that it started, unless it ended by itself and left none."""
+    """What is left of a process and of all that it started. A shell ends at once; what it started, as srun, may take
+    a while."""
     for number, patience_s in ((signal.SIGTERM, ENDING_S), (signal.SIGKILL, 5)):
+        deadline = time.monotonic() + patience_s
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(timeout=patience_s)
+            while time.monotonic() < deadline:
+                child.poll()
+                os.killpg(child.pid, 0)  # ends the loop when no process is left
+                time.sleep(0.05)
+    child.wait()

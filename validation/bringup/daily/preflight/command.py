@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import selectors
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bringup.daily.preflight.checks import end_group
-from bringup.errors import SlurmError
 from bringup.plan import hidden
-from bringup.run import slurm
 
 LOOK_S = 0.2
 REST_S = 2  # for output that is still in the pipe when the command has ended
 KEPT_BYTES = 1 << 16
-STEPS_S = 15  # that steps of an ended command may take to end by themselves
+PASSED_ON = (
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+    signal.SIGCONT,
+)  # Slurm warns so before a time limit
 _PIECE = 1 << 16
+_BETWEEN = re.compile(r"([\s,;&|()'\"]+)")  # words of a script, of a list, of a header
 
 
 @dataclass(frozen=True)
@@ -37,22 +42,42 @@ class Ended:
 def run(command: Sequence[str], environment: Mapping[str, str], stall_after_s: int | None) -> Ended:
     """Its standard output and error are ours; it is in a session of its own, so that all of it can be ended."""
     begun = time.monotonic()
-    child = subprocess.Popen(
-        command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-    )
-    try:
-        output, is_stalled = _pass_on(child, stall_after_s)
-        if is_stalled or child.wait() != 0:
+    with _signals_passed_on() as children:
+        child = subprocess.Popen(
+            command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
+        )
+        children.append(child)
+        try:
+            output, is_stalled = _pass_on(child, stall_after_s)
+            if is_stalled or child.wait() != 0:
+                end_group(child)
+        except BaseException:
             end_group(child)
-    except BaseException:
-        end_group(child)
-        raise
-    finally:
-        for stream in (child.stdout, child.stderr):
-            if stream is not None:
-                stream.close()
+            raise
+        finally:
+            for stream in (child.stdout, child.stderr):
+                if stream is not None:
+                    stream.close()
     code = None if is_stalled else child.returncode if child.returncode >= 0 else 128 - child.returncode
     return Ended(code, round(time.monotonic() - begun, 1), output)
+
+
+@contextlib.contextmanager
+def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
+    """To the processes in what it yields, and to all that they started."""
+    children: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(number: int, _: object) -> None:
+        for child in children:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(child.pid, number)
+
+    before = {number: signal.signal(number, pass_on) for number in PASSED_ON}
+    try:
+        yield children
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _pass_on(child: subprocess.Popen[bytes], stall_after_s: int | None) -> tuple[bytes, bool]:
@@ -91,44 +116,33 @@ def _write(target: int, data: bytes) -> None:
         data = data[os.write(target, data) :]
 
 
-def steps(job: str) -> set[str]:
-    """The steps of a job that run now: 17.0, 17.batch. Empty where Slurm does not say it."""
-    with contextlib.suppress(SlurmError):
-        listed = slurm.ask("squeue", "--noheader", "--steps", f"--jobs={job}", "--format", "%i")
-        return {step for step in listed.split() if step.startswith(f"{job}.")}
-    return set()
-
-
-def end_steps(job: str, others: set[str], tell: Callable[[str], None]) -> bool:
-    """Steps that the command left running are ended: they hold the GPUs. others: steps that were there before it.
-    False: one stays, as it does in Slurm's books when a node of it was lost."""
-    deadline = time.monotonic() + STEPS_S
-    while (left := steps(job) - others) and time.monotonic() < deadline:
-        time.sleep(1)
-    for step in sorted(left):
-        tell(f"step {step}, which the command left running, is ended")
-        with contextlib.suppress(SlurmError):
-            slurm.ask("scancel", "--signal=KILL", step)
-    deadline = time.monotonic() + STEPS_S
-    while left and steps(job) & left and time.monotonic() < deadline:
-        time.sleep(1)
-    return not left or not steps(job) & left
-
-
 def recorded(command: Sequence[str]) -> list[str]:
-    """The command without what looks like a secret: `--token=…`, and the word behind `--token`."""
-    words: list[str] = []
+    """The command without what looks like a secret: `--token=…`, the word behind `--token`, both also in a script."""
+    return ["".join(_without_secrets(_BETWEEN.split(word))) for word in _without_secrets(command)]
+
+
+def without_secrets(line: str) -> str:
+    return "".join(_without_secrets(_BETWEEN.split(line)))
+
+
+def _without_secrets(words: Sequence[str]) -> list[str]:
+    kept: list[str] = []
     is_value = False
-    for word in command:
+    for word in words:
+        if not word or _BETWEEN.fullmatch(word):
+            kept.append(word)
+            continue
         name, equals, value = word.partition("=")
+        is_script = _BETWEEN.search(word) is not None  # its own words are looked at
         if is_value and not word.startswith("-"):
-            words.append(hidden.NOT_RECORDED)
-        elif hidden.looks_secret(name if equals else "", value if equals else word):
-            words.append(f"{name}=({hidden.NOT_RECORDED})" if equals else hidden.NOT_RECORDED)
+            kept.append(hidden.NOT_RECORDED)
+        elif not is_script and hidden.looks_secret(name if equals else "", value if equals else word):
+            kept.append(f"{name}=({hidden.NOT_RECORDED})" if equals else hidden.NOT_RECORDED)
         else:
-            words.append(word)
-        is_value = word.startswith("-") and not equals and hidden.is_secret_name(word)
-    return words
+            kept.append(word)
+        is_option = word.startswith("-") and not equals and hidden.is_secret_name(word)
+        is_value = is_option or word.lower() in ("bearer", "basic")  # of a header
+    return kept
 
 
 def keep(ended: Ended, path: os.PathLike[str]) -> None:

@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 
 from bringup import results as runs
 from bringup.daily.preflight import allocation as allocations
-from bringup.daily.preflight import checks, choice, command
+from bringup.daily.preflight import checks, choice, command, steps
 from bringup.daily.preflight.checks import Setting, Tell
-from bringup.errors import UsageError
+from bringup.errors import BringupError, UsageError
 from bringup.evidence import hostlist
 from bringup.plan.profile import Profile
 from bringup.records import (
@@ -101,6 +101,8 @@ class _Flight:
     def __init__(self, request: Request, setting: Setting, record: Preflight) -> None:
         self._request, self._setting, self._record = request, setting, record
         self._tell = setting.tell
+        self._links: set[checks.Link] = set()  # bad ones, of all looks: a later look may not come to the pairs
+        self._can_write = True
 
     def go(self) -> int:
         self._save()
@@ -119,7 +121,10 @@ class _Flight:
             if number > self._request.retries:
                 return self._conclude(code, f"the command {ended_how}, and was started {number} time(s)")
             self._tell(f"the command {ended_how}: looking at its nodes")
-            next_crew, why = self._exchange(crew, number)
+            try:
+                next_crew, why = self._exchange(crew, number)
+            except (BringupError, OSError) as error:  # the command's code counts, not that of a look
+                next_crew, why = None, f"its nodes could not be looked at: {error}"
             if next_crew is None:
                 return self._conclude(code, f"the command {ended_how}; {why}")
             crew = next_crew
@@ -130,6 +135,7 @@ class _Flight:
         looked, judged = checks.look(self._setting, nodes, 0, is_first=True)
         self._record = self._record.model_copy(update={"before": looked})
         self._say(looked)
+        self._links.update(looked.links)
         healthy = [node for node in nodes if node not in _names(looked.accused)]
         ranked = choice.ranked(healthy, judged)
         chosen = choice.choose(ranked, self._record.wanted, looked.links)
@@ -151,7 +157,7 @@ class _Flight:
         allocation, folder = self._setting.allocation, self._setting.folder
         hostfile = folder / f"hosts-{number}"
         write_text(hostfile, "".join(f"{node}\n" for node in crew.at_work))
-        others, started_at = command.steps(allocation.job), opening.now()
+        others, started_at = steps.running(allocation.job), opening.now()
         attempt = PreflightAttempt(
             nodes=crew.at_work,
             spares=crew.spares,
@@ -172,13 +178,13 @@ class _Flight:
             seconds=ended.seconds,
             how="stalled" if ended.code is None else "ended",
             exit_code=ended.code,
-            last_line=text.plain(ended.last_line),
+            last_line=text.plain(command.without_secrets(ended.last_line)),
         )
         return ended
 
-    def _end_steps(self, others: set[str]) -> None:
+    def _end_steps(self, others: set[str] | None) -> None:
         allocation = self._setting.allocation
-        if not command.end_steps(allocation.job, others, self._tell):
+        if not steps.end(allocation.job, others, self._tell):
             self._tell("a step of the command stays in Slurm's books; further steps share its cores (SLURM_OVERLAP=1)")
             self._setting = replace(self._setting, allocation=allocation.overlapping())
 
@@ -188,6 +194,7 @@ class _Flight:
         looked, judged = checks.look(self._setting, nodes, number, until=crew.at_work)
         self._update(look=looked)
         self._say(looked)
+        self._links.update(looked.links)
         accused = _names(looked.accused)
         culprits = [node for node in crew.at_work if node in accused]
         is_between = any(set(link) <= set(crew.at_work) for link in looked.links)
@@ -195,7 +202,7 @@ class _Flight:
             return None, "nothing was observed that speaks against one of its nodes, and none was exchanged"
         staying = [node for node in crew.at_work if node not in accused]
         spares = choice.ranked([node for node in crew.spares if node not in accused], judged)
-        chosen = choice.choose([*staying, *spares], len(crew.at_work), looked.links)
+        chosen = choice.choose([*staying, *spares], len(crew.at_work), self._links)
         if chosen is None:
             who = ", ".join(culprits) or "a link between its nodes"
             return None, f"{who}: see above, and no healthy spare is left"
@@ -216,8 +223,14 @@ class _Flight:
         self._save()
 
     def _save(self) -> None:
-        write_record(self._setting.folder / runs.PREFLIGHT, self._record, replace=True)
-        write_text(self._setting.folder / runs.REPORT, markdown(self._record), replace=True)
+        """A disk that is full ends no command, and changes no exit code."""
+        try:
+            write_record(self._setting.folder / runs.PREFLIGHT, self._record, replace=True)
+            write_text(self._setting.folder / runs.REPORT, markdown(self._record), replace=True)
+        except OSError as error:
+            if self._can_write:
+                self._tell(f"the record cannot be written: {error}")
+            self._can_write = False
 
     def _say(self, looked: PreflightLook) -> None:
         for entry in looked.accused:

@@ -24,6 +24,7 @@ def draw(observations: Iterable[Observation], profile: profiles.Profile) -> list
         _collective(name, points, profile)
         for name in names
         if (points := {scale: known for scale, by_name in by_scale.items() if len(known := by_name.get(name, [])) > 1})
+        and any(speed > 0 for known in points.values() for _, speed, _ in known)
     ]
 
 

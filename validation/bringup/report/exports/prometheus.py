@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from bringup.judge import Judged
 from bringup.plan import subjects as naming
-from bringup.records import Outcome, Verdict, time_of, worst
+from bringup.records import Outcome, Verdict, time_of, variant_of, worst
 from bringup.report import system
 from bringup.report.collection import Collection
 from bringup.report.text import plain
@@ -106,13 +106,22 @@ def prometheus(collection: Collection) -> str:
 
 
 def _trainings(runs: Iterable[Judged]) -> list[str]:
-    """Of trainings whose evidence holds. Another model or another number of ranks is another series."""
-    labels = ("phase", "strategy", "model", "ranks")
+    """Of trainings whose evidence holds. Another model, number of ranks, batch or variant is another series: an alert
+    must not fire because somebody chose other options."""
+    labels = ("phase", "strategy", "model", "ranks", "batch", "length", "variant")
     known = {
-        (run.run.phase, metrics.observed.kind, metrics.model, str(metrics.world_size)): metrics
+        (
+            run.run.phase,
+            metrics.observed.kind,
+            metrics.model,
+            str(metrics.world_size),
+            str(args.global_batch),
+            str(args.sequence_length),
+            variant_of(args, metrics.observed),
+        ): metrics
         for run in runs
         if run.training is not None and run.objection is None
-        for metrics in (run.training.metrics,)
+        for args, metrics in ((run.training.args, run.training.metrics),)
     }
     steps: dict[Series, float | None] = {
         (*series, name): value
