@@ -1,7 +1,7 @@
 """The one renderer: templates for HTML, figures, Markdown and the terminal. A text of a record stays a text in each.
 
-HTML and SVG are escaped by Jinja2, Markdown by text.escaped; for the terminal, control characters are removed. A page has no
-link to elsewhere and no script but its search; its Content-Security-Policy forbids the browser all others, and
+HTML and SVG are escaped by Jinja2, Markdown by text.escaped; for the terminal, control characters are removed. A page
+has no link to elsewhere and no script but its search; its Content-Security-Policy forbids the browser all others, and
 requests.
 """
 
