@@ -91,8 +91,8 @@ def test_a_folder_gets_a_figure_each_and_a_file_one_sheet(tmp_path: Path):
     written = sheet.plot(tmp_path / "figures", "t", drawings)
     assert len(written) == len(drawings) > 4
     assert "Tokens-per-second-all-ranks.svg" in {path.name for path in written}
-    [one] = sheet.plot(tmp_path / "sheet.svg", "t", drawings)
-    assert len(list(ElementTree.parse(one).getroot().iter(f"{SVG}g"))) == len(drawings)
+    [whole] = sheet.plot(tmp_path / "sheet.svg", "t", drawings)
+    assert len(list(ElementTree.parse(whole).getroot().iter(f"{SVG}g"))) == len(drawings)
     with pytest.raises(UsageError, match=r"ends in \.svg"):
         sheet.plot(tmp_path / "sheet.png", "t", drawings)
 
