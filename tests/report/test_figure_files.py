@@ -62,6 +62,21 @@ def test_nothing_is_drawn_from_nothing(tmp_path: Path):
     assert not list(tmp_path.glob("*.svg"))
 
 
+@pytest.mark.parametrize("speeds", [(0.0, 0.0), (-1.0, -2.0), (1e308, 1.7e308), (1.0, 1e308), (5e-324, 1e-300)])
+def test_no_number_of_the_evidence_ends_a_judgement(tmp_path: Path, speeds: tuple[float, float]):
+    """Where nothing is above 0 no axis of powers of ten exists, and beyond 1e308 no number."""
+    for folder, names in ((tmp_path / "b", ("8KiB", "16MiB")), (tmp_path / "p", ("n0->n1", "n1->n0"))):
+        folder.mkdir()
+        quantities = [
+            seen(f"nccl.all_reduce.busbw@{name}", "2-nodes", speed)
+            if folder.name == "b"
+            else seen("pair.bandwidth", name, speed)
+            for name, speed in zip(names, speeds, strict=True)
+        ]
+        for _, name in run.draw(judged(folder, *quantities, samples="")):
+            assert ElementTree.parse(folder / name).getroot().tag == f"{SVG}svg"
+
+
 def test_a_name_of_a_record_stays_a_text_in_a_file():
     drawn = lines(EVIL, [Series(EVIL, [(1.0, 5.0), (2.0, 6.0)])], EVIL, EVIL, note=EVIL)
     root = ElementTree.fromstring(sheet.svg(EVIL, [drawn]).encode())

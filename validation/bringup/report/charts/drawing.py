@@ -143,6 +143,11 @@ class Limit:
     at: float | None = None
 
 
+def has_place(value: float) -> bool:
+    """On an axis of sizes or speeds. Evidence may hold any number, and none of them ends a judgement."""
+    return 0 <= value < 1e18
+
+
 def short(value: float) -> str:
     """`27,700`, `0.0312`."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
