@@ -25,7 +25,7 @@ setup: ## everything for the local cluster: Debian packages and .venv with the t
 venv: $(VENV)/installed ## the Python environment alone: all that a real cluster's login host needs
 	@:
 
-venv-light: $(VENV)/installed-light ## the same without torch and pictures, in a minute: discovery, most of smoke, and the judge
+venv-light: $(VENV)/installed-light ## the same without torch, in a minute: discovery, most of smoke, and the judge
 	@:
 
 # A build of torch for another CUDA names its own versions of NVIDIA's libraries.
@@ -51,7 +51,7 @@ $(VENV)/installed: $(VENV)/installed-light
 	  PYTHON=$(PY) bash infrastructure-validation/scripts/venv.sh --need '3.11 or newer for torch (without it $(VENV) is enough for discovery and smoke; remove it first, or name another in BRINGUP_VENV)'
 	@echo "installing into $(VENV), which takes minutes: about 6 GB with torch for CUDA; 1.5 GB with torch for CPUs (README: TORCH_INDEX)"
 	@$(if $(TORCH_INDEX),$(PIP) --no-deps --force-reinstall --index-url '$(TORCH_INDEX)' torch && echo '$(TORCH_INDEX)' >$(VENV)/torch-index)
-	@$(PIP) --editable '.[draw,train]'
+	@$(PIP) --editable '.[train]'
 	@touch $@
 
 $(VENV)/installed-dev: $(VENV)/installed
@@ -128,7 +128,7 @@ surface: venv ## names of torch's CUDA build, for the tests of tests/cuda: 5 GB 
 	    "$$python" -m pip install --quiet --no-cache-dir --constraint training/constraints.txt --requirement /dev/stdin; fi; \
 	  "$$python" tests/cuda/make_surface.py
 
-pictures: venv ## pictures of pages of bringup report: do they fit a narrow screen and paper? Needs Chromium, pdftotext (PAGES="a.html" INTO=folder)
+pictures: $(VENV)/installed-dev ## pictures of pages of bringup report: do they fit a narrow screen and paper? Needs Chromium, pdftotext (PAGES="a.html" INTO=folder)
 	$(PY) docs/results/pictures/take.py $(PAGES) --into $(or $(INTO),.)
 
 clean: cluster-down ## remove results, logs and caches; .venv stays

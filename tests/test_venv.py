@@ -8,10 +8,9 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 import pytest
-from bringup.errors import RunError, UsageError
+from bringup.errors import RunError
 from bringup.plan import site as sites
 from bringup.plan.phases import PHASES
-from bringup.report.figures import canvas, run
 from bringup.run.before.host import environment
 from bringup.run.open import refuse_without_torch
 from bringup.run.site import AtSite
@@ -112,14 +111,6 @@ def test_without_torch_a_phase_that_needs_it_is_refused_in_one_line_before_it_is
             with pytest.raises(RunError, match=r"torch is not installed in .+: make venv$"):
                 refuse_without_torch(phase, None)
         refuse_without_torch(phase, AtSite(sites.parse(SITE, "lab"), Path("lab.yaml")))  # the image has it
-
-
-def test_without_matplotlib_a_report_says_that_it_has_no_pictures(monkeypatch: pytest.MonkeyPatch):
-    assert run.markdown([]) == "" and canvas.can_draw()
-    without("matplotlib", monkeypatch)
-    assert not canvas.can_draw() and "no pictures: matplotlib is not installed" in run.markdown(None)
-    with pytest.raises(UsageError, match="make venv"):
-        canvas.panels(1, 1, (1, 1))
 
 
 def test_another_build_of_torch_replaces_the_one_that_is_there(tmp_path: Path):

@@ -24,7 +24,7 @@ HEADER = """\
 def main() -> None:
     """Raises SystemExit with one line when the answer is not complete."""
     pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--dry-run"]
-    wanted = ["--ignore-installed", "--report", "-", f"{HERE.parent}[draw,train,dev]"]
+    wanted = ["--ignore-installed", "--report", "-", f"{HERE.parent}[train,dev]"]
     done = subprocess.run([*pip, *wanted], stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         raise SystemExit("constraints: pip could not resolve pyproject.toml; constraints.txt is as it was")

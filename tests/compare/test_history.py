@@ -117,7 +117,7 @@ def test_two_runs_say_how_much_changed_and_that_more_are_needed():
 def test_a_picture_is_drawn_for_each_measure_that_has_a_history(tmp_path: Path):
     findings = history.judge(history.series([*(run(number, 390 + number) for number in range(4)), run(9, 1, TFLOPS)]))
     [drawn] = report.draw(findings, tmp_path / "p")
-    assert drawn.name == "nccl.all_reduce.busbw-nccl_scaling-2-nodes.png"
+    assert drawn.name == "nccl.all_reduce.busbw-nccl_scaling-2-nodes.svg"
 
 
 def test_a_training_has_a_history_of_its_speed_with_runs_of_the_same_arguments(tmp_path):

@@ -12,7 +12,7 @@ from bringup.evidence.parsed import Seen
 from bringup.plan import profile
 from bringup.plan.catalogue import DRILLS
 from bringup.records import Outcome, Verdict
-from bringup.report.figures import run as figures
+from bringup.report.charts.sampled import SAMPLED, line_of
 from factory import a_run
 from runs_for_tests import FIXTURES
 from showing import shows_failing
@@ -215,7 +215,7 @@ def test_every_column_that_is_drawn_is_drawn_from_its_own_cells():
         "".join(ROW.format(at=100 + second, sent=second * 10**6) + f",0.10,{second * 10**7},\n" for second in range(3)),
         "f",
     ).nodes["n0"]
-    lines = {title: figures.line_of([0.0, 1.0, 2.0], rows, column) for title, column in figures.SAMPLED}
+    lines = {title: line_of([0.0, 1.0, 2.0], rows, column) for title, column in SAMPLED}
     assert lines == {
         "CPU, %": [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0)],
         "memory used, GiB": [(0.0, 1.0), (1.0, 1.0), (2.0, 1.0)],

@@ -16,7 +16,7 @@ from bringup.errors import RecordError
 from bringup.judge import judge_folder
 from bringup.records import files
 from bringup.report import outputs
-from bringup.report.figures import canvas
+from bringup.report.charts import drawing, sheet
 from bringup.run import open as opening
 from runs_for_tests import discovery
 
@@ -180,9 +180,9 @@ def test_rights_of_a_page_are_set_before_it_has_its_name(run: Path, tmp_path: Pa
 
 def test_a_picture_is_not_drawn_through_a_link(tmp_path: Path, secret: Path) -> None:
     before = secret.read_text()
-    (tmp_path / "picture.png").symlink_to(secret)
+    (tmp_path / "figure.svg").symlink_to(secret)
     with pytest.raises(RecordError, match="a link is in the place of a file"):
-        canvas.save(canvas.panels(1, 1, (1, 1))[0], tmp_path / "picture.png")
+        sheet.save(tmp_path / "figure.svg", "t", [drawing.Drawing("t", 100.0, 1.0, [])])
     assert secret.read_text() == before
 
 

@@ -12,7 +12,7 @@ from bringup.report import render
 from loops import for_each
 
 AA = 4.5
-CSS = (render.TEMPLATES / "style.css").read_text()
+CSS = "".join((render.TEMPLATES / name).read_text() for name in ("figure.css", "style.css"))
 SCHEMES = dict(zip(("light", "dark"), re.findall(r":root \{([^}]*)\}", CSS), strict=True))
 BLOCKS = re.findall(r"([^{}]+)\{([^{}]*)\}", CSS)
 

@@ -65,4 +65,5 @@ def test_every_template_forbids_scripts_and_requests_and_marks_nothing_as_safe()
         text = (
             text.replace('<script>{% include "search.js" %}</script>', "") if template.name == "page.html.j2" else text
         )
+        text = text.replace('xmlns="http://www.w3.org/2000/svg"', "")  # a name, and no request
         assert not re.search(r"\|\s*safe|autoescape|http:|https:|<script|<link", text), template

@@ -8,9 +8,6 @@ from pathlib import Path
 
 import pytest
 from bringup.cli import main
-from bringup.errors import UsageError
-from bringup.report import outputs
-from bringup.report.figures import canvas
 from runs_for_tests import FIXTURES, discovery
 
 OPTIONS = ("-o", "--junit", "--prometheus")
@@ -138,36 +135,9 @@ def test_a_profile_is_never_written_over_because_people_edit_profiles(run, tmp_p
     assert capsys.readouterr().out == text
 
 
-@pytest.mark.parametrize("suffix", canvas.SHEETS)
-def test_a_picture_is_drawn_again_over_ours_only(tmp_path, suffix):
-    path = tmp_path / f"sheet{suffix}"
-    figure, [axis] = canvas.panels(1, 1, (3, 2))
-    axis.plot(range(100_000))  # long: the mark of a PDF stands at its end
-    canvas.save(figure, path)
-    outputs.check([outputs.Output("--plot", path, outputs.PICTURE)])
-    figure.savefig(path)  # by somebody else
-    with pytest.raises(outputs.UsageError, match="not a picture of bringup"):
-        outputs.check([outputs.Output("--plot", path, outputs.PICTURE)])
-
-
-def test_names_with_dollars_and_a_leading_underscore_are_drawn_as_they_are(tmp_path):
-    figure, [axis] = canvas.panels(1, 1, (3, 2))
-    for name in ("$x^", "gpu$01$", "_hidden"):
-        axis.plot([1, 2], label=canvas.label(name))
-    axis.legend()
-    canvas.save(figure, tmp_path / "x.png")
-    assert [text.get_text() for text in axis.get_legend().get_texts()] == [r"\$x^", r"gpu\$01\$", " _hidden"]
-
-
-def test_a_folder_is_not_made_where_a_file_is(tmp_path):
-    (tmp_path / "file").write_text("mine\n")
-    with pytest.raises(UsageError, match="no folder can be made there"):
-        outputs.make_folder("--plot", tmp_path / "file")
-
-
-def test_a_node_called_like_mathematics_and_an_unreadable_monitor_do_not_end_the_judgement(run, monkeypatch, capsys):
+def test_a_node_called_like_markup_and_an_unreadable_monitor_do_not_end_the_judgement(run, monkeypatch, capsys):
     monitor = run / "raw/monitor.csv"
-    lines = (FIXTURES / "monitor.csv").read_text().replace("n0", "$x^$")
+    lines = (FIXTURES / "monitor.csv").read_text().replace("n0", "<x>&")
     monitor.write_text(lines)
     assert main(["judge", str(run)]) == 2  # it came after the run was closed
     assert "![" in (run / "report.md").read_text()

@@ -11,17 +11,10 @@ from bringup import results
 from bringup.cli import main
 from bringup.records import Outcome, Playbook, Step, read_record, write_record
 from bringup.report import collection, text
-from matplotlib.figure import Figure
 from runs_for_tests import discovery, reseal
 from trained_runs import run_of
 
 TRAINED = ("run_ddp_1node", "run_ddp_2node")
-
-
-@pytest.fixture(autouse=True)
-def sketched(monkeypatch) -> None:
-    """Pictures with their mark and nothing drawn: it is asked which runs are read, not how they look."""
-    monkeypatch.setattr(Figure, "savefig", lambda _, file, metadata, **__: file.write(str(metadata).encode()))
 
 
 def tree_of(root: Path, monkeypatch) -> Path:

@@ -14,7 +14,7 @@ from bringup.plan import planned as plan
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Verdict
-from bringup.report.figures import run as figures
+from bringup.report.charts import run as figures
 from bringup.run import open as opening
 from factory import a_run
 from runs_for_tests import FIXTURES
@@ -187,7 +187,7 @@ def test_the_bandwidth_that_nccl_tests_print_for_one_gpu_is_no_point_of_any_curv
             if observation.quantity == "nccl.all_reduce.time@1GiB"
         } == {"1-gpu"}
         assert curve.curves(judged.observations) == {}
-        assert figures.draw(folder, judged.observations, profile.load("local-cpu")) == []
+        assert figures.draw(judged) == []
         assert not [observation for observation in judged.observations if observation.quantity.startswith("nccl.curve")]
         assert (
             next(

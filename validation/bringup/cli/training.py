@@ -176,10 +176,12 @@ def _show_table(in_markdown: bool, header: Sequence[str], rows: list[list[str]])
 
 def _plot(arguments: argparse.Namespace, runs: list[entries.Entry]) -> None:
     from bringup.report import text
-    from bringup.report.figures import training as training_figures
+    from bringup.report.charts import sheet
+    from bringup.report.charts import training as figures
 
     if arguments.plot is not None:
-        for path in training_figures.draw(runs, arguments.plot):
+        drawn = [*figures.deciding(runs), *figures.further(runs)]
+        for path in sheet.plot(arguments.plot, "Training runs side by side", drawn):
             print(f"drawn: {text.shown_path(path)}", file=sys.stderr if arguments.json else sys.stdout)
 
 

@@ -218,7 +218,7 @@ VERBS: Verbs = {
         "history": _verb(
             "all runs over time: bandwidth, storage, GPUs, tokens/s; is the newest slower?",
             _runs("default: every closed run of this checkout", nargs="*"),
-            _path("--plot", "draw: a picture per measure", "FOLDER"),
+            _path("--plot", "draw: a figure per measure, SVG", "FOLDER"),
             _flag("--json", "one JSON object instead of the table"),
         ),
         "profile": _verb(
@@ -257,7 +257,7 @@ VERBS: Verbs = {
                 "an argument that may differ, as run_args.json names it (global_batch, attention); it becomes a column",
             ),
             _arg("--profile", help="judge against this profile instead of the one that each run was opened with"),
-            _path("--plot", "draw: a new folder of pictures, or one sheet (.png, .svg, .pdf)", "PATH"),
+            _path("--plot", "draw: a new folder of figures, or one file of all (.svg)", "PATH"),
             _flag("--markdown", "a Markdown table"),
             _flag("--json", "one JSON array instead of the table"),
         ),

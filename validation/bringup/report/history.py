@@ -1,22 +1,20 @@
-"""What `bringup history` prints, and its pictures: one per measure, a point per run."""
+"""What `bringup history` prints, and its figures: one per measure, a point per run."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from bringup.compare.history import LEAST_BEFORE, Finding
 from bringup.records import time_of
-from bringup.report import outputs, text
-from bringup.report.figures import canvas
+from bringup.report import text
+from bringup.report.charts import sheet
+from bringup.report.charts.drawing import Drawing, Limit, Series, lines
 
 HEADER = ("measure", "where", "runs", "first", "median before", "newest", "unit", "change", "said")
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 def screen(findings: Sequence[Finding], runs: int) -> str:
@@ -77,25 +75,22 @@ def as_json(findings: Sequence[Finding]) -> str:
 
 
 def draw(findings: Sequence[Finding], folder: Path) -> list[Path]:
-    """A picture of each series of two runs or more. Returns what was written. UsageError if something else is there."""
-    outputs.make_folder("--plot", folder)
-    written: dict[Path, Finding] = {}
-    for finding in findings:
-        if len(finding.series.points) > 1:
-            name = _NOT_IN_NAMES.sub("-", f"{finding.series.measure}-{finding.series.where}")
-            written[folder / f"{name}.png"] = finding
-    outputs.check([outputs.Output("--plot", path, outputs.PICTURE) for path in written])
-    for path, finding in written.items():
-        series = finding.series
-        figure, [axis] = canvas.panels(1, 1, (7.4, 3.6))
-        times: Any = [time_of(point.opened_at) for point in series.points]
-        values = [point.value for point in series.points]
-        axis.plot(times, values, "o-", color=canvas.COLOURS[0], linewidth=1, markersize=5)
-        axis.plot(times[-1:], values[-1:], "D", color=canvas.COLOURS[3], markersize=8, label=f"newest: {finding.said}")
-        if finding.usual is not None:
-            axis.axhline(finding.usual, color="black", linestyle="--", linewidth=1, label="median before it")
-        axis.set_ylim(bottom=0)
-        canvas.finish(axis, canvas.label(f"{series.measure}, {series.where}", 90), "", canvas.label(series.unit))
-        figure.autofmt_xdate()
-        canvas.save(figure, path)
-    return list(written)
+    """A figure of each series of two runs or more. Returns what was written. UsageError if something else is there."""
+    return sheet.in_folder(folder, [_over_time(finding) for finding in findings if len(finding.series.points) > 1])
+
+
+def _over_time(finding: Finding) -> Drawing:
+    series = finding.series
+    opened = [time_of(point.opened_at) for point in series.points]
+    points = [(time.timestamp(), point.value) for time, point in zip(opened, series.points, strict=True)]
+    days = {time.timestamp(): f"{time:%Y-%m-%d}" for time in (opened[-1], opened[0])}  # of one moment, one
+    return lines(
+        f"{series.measure}, {series.where}",
+        [Series("runs", points), Series(f"newest: {finding.said}", points[-1:], colour=3)],
+        "",
+        series.unit,
+        limits=[] if finding.usual is None else [Limit(finding.usual, "median before it")],
+        ticks=[*days.items()],
+        from_zero=True,
+        size=(700.0, 300.0),
+    )

@@ -17,7 +17,7 @@ from bringup import results
 from bringup.errors import UsageError
 from bringup.records import files
 
-# bytes at the beginning of a file in which its mark stands; of a picture (PDF) and an archive at the end, too
+# bytes at the beginning of a file in which its mark stands; of an archive at the end, too
 _LOOKED_AT = 1024
 OF_A_RUN = {
     results.RUN,
@@ -137,7 +137,7 @@ def _ends(path: Path, kind: Kind, named: str) -> bytes:
     try:
         with path.open("rb") as stream:
             beginning = stream.read(_LOOKED_AT)
-            if kind in (PICTURE, ARCHIVE):
+            if kind is ARCHIVE:
                 stream.seek(max(0, path.stat().st_size - _LOOKED_AT))
                 beginning += b"\n" + stream.read()
             return beginning

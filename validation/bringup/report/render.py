@@ -1,7 +1,7 @@
-"""The one renderer: templates for HTML, Markdown and the terminal. In each of them a text of a record stays a text.
+"""The one renderer: templates for HTML, figures, Markdown and the terminal. A text of a record stays a text in each.
 
-HTML is escaped by Jinja2, Markdown by text.escaped; for the terminal, control characters are removed. A page has no
-link to elsewhere and no script but its search; its Content-Security-Policy forbids the browser all others, and
+HTML and SVG are escaped by Jinja2, Markdown by text.escaped; for the terminal, control characters are removed. A page
+has no link to elsewhere and no script but its search; its Content-Security-Policy forbids the browser all others, and
 requests.
 """
 
@@ -20,6 +20,7 @@ from bringup.report import text
 TEMPLATES = Path(__file__).parent / "templates"
 _SAFE: Mapping[str, Callable[[str], str]] = {
     "html": text.plain,  # Jinja2 escapes what this returns
+    "svg": text.plain,
     "md": lambda words: Markup(text.escaped(words)),  # noqa: S704
     "txt": lambda words: Markup(text.plain(words)),  # noqa: S704
 }

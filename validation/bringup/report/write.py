@@ -12,25 +12,21 @@ from bringup.judge import Judged
 from bringup.plan.profile import Profile
 from bringup.records import Observations, Outcome
 from bringup.report import terminal, training, view
-from bringup.report.figures import canvas
-from bringup.report.figures import run as figures
+from bringup.report.charts import run as figures
 
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
-    """Writes observations.json, verdicts.json, report.md and its pictures.
+    """Writes observations.json, verdicts.json, report.md and its figures.
 
     A read-only copy is judged too, and a line says so. Any other failure to write, such as a full disk, is raised as
     OSError.
     """
     judged = judge.judge_folder(folder, profile)
     try:
-        drawn = (
-            figures.draw(folder, judged.observations, judged.profile, judged.training) if canvas.can_draw() else None
-        )
         written = view.markdown(judged.run, judged.verdicts, judged.observations)
-        written += training.markdown([judged]) + figures.markdown(drawn)
+        written += training.markdown([judged]) + figures.markdown(figures.draw(judged))
         observations = Observations(observations=judged.observations, problems=judged.problems)
         results.save_judgement(folder, observations, judged.verdicts, written)
     except OSError as error:

@@ -9,7 +9,7 @@ from bringup.plan import ceiling
 from bringup.plan import profile as profiles
 from bringup.plan.subjects import scale_nodes
 from bringup.records import Observation
-from bringup.report.charts.drawing import COLOURS, Drawing, Limit, Series, lines
+from bringup.report.charts.drawing import COLOURS, Drawing, Limit, Series, has_place, lines
 
 _MOST_SIZES = 5  # on the axis
 MAX_FLOORS = 2
@@ -23,23 +23,30 @@ def draw(observations: Iterable[Observation], profile: profiles.Profile) -> list
     return [
         _collective(name, points, profile)
         for name in names
-        if (points := {scale: known for scale, by_name in by_scale.items() if len(known := by_name.get(name, [])) > 1})
-        and any(speed > 0 for known in points.values() for _, speed, _ in known)
+        if (
+            points := {
+                scale: known for scale, by_name in by_scale.items() if len(known := _drawn(by_name.get(name, []))) > 1
+            }
+        )
     ]
+
+
+def _drawn(points: Sequence[curve.Point]) -> list[curve.Point]:
+    """Those that an axis of powers of ten has: above 0."""
+    return [(size, speed, seen) for size, speed, seen in points if speed > 0 and has_place(speed) and has_place(size)]
 
 
 def _collective(name: str, by_scale: _Points, profile: profiles.Profile) -> Drawing:
     scales = sorted(by_scale, key=scale_nodes)[-COLOURS:]  # the widest ones
     sizes = {size: seen.quantity.partition("@")[2] for scale in scales for size, _, seen in by_scale[scale]}
-    series = [
-        Series(scale, [(float(size), speed) for size, speed, _ in by_scale[scale] if speed > 0]) for scale in scales
-    ]
+    series = [Series(scale, [(float(size), speed) for size, speed, _ in by_scale[scale]]) for scale in scales]
     gate = f"nccl.{name}.busbw"
-    limits = [*_floors(profile, gate, scales, sizes), *_ceilings(profile, gate, scales[-1])]
+    known = [*_floors(profile, gate, scales, sizes), *_ceilings(profile, gate, scales[-1])]
+    limits = [limit for limit in known if limit.value > 0 and has_place(limit.value)]
     shown = sorted(sizes)[:: -(-len(sizes) // _MOST_SIZES)]
     return lines(
         name,
-        [each for each in series if each.points],
+        series,
         "size of a message",
         "GB/s",
         limits=limits,
@@ -58,7 +65,7 @@ def _floors(profile: profiles.Profile, gate: str, scales: Sequence[str], sizes: 
     by_value: dict[float, list[str]] = {}
     for scale in scales:
         limit = profile.limit(gate, scale_nodes(scale)).value
-        if isinstance(limit, int | float) and limit > 0:
+        if isinstance(limit, int | float):
             by_value.setdefault(float(limit), []).append(scale)
     shown = [*by_value.items()]
     if len(shown) > MAX_FLOORS:  # one for each scale: those of the narrowest and the widest say where the others are

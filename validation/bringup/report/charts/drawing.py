@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 COLOURS = 8  # classes line-0 to line-7 of the style sheet, and fill-0 to fill-7
-_CHARACTER = 6.3  # the width of one, on average, at the size of the style sheet
+CHARACTER = 6.3  # the width of one, on average, at the size of the style sheet
 _LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 20.0, 18.0, 34.0
-_LINE = 15.0  # from one line of text to the next
+LINE = 15.0  # from one line of text to the next
 _ROW = 22.0  # of a bar
 _MOST_NAME = 26  # characters of a name beside a bar
 _MOST_TICKS = 6
@@ -143,6 +143,11 @@ class Limit:
     at: float | None = None
 
 
+def has_place(value: float) -> bool:
+    """On an axis of sizes or speeds. Evidence may hold any number, and none of them ends a judgement."""
+    return 0 <= value < 1e18
+
+
 def short(value: float) -> str:
     """`27,700`, `0.0312`."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
@@ -202,7 +207,7 @@ def lines(
     return Drawing(
         title,
         width,
-        height + 6 + _LINE * len({text.y for text in below if isinstance(text, Text)}),
+        height + 6 + LINE * len({text.y for text in below if isinstance(text, Text)}),
         [
             *shapes,
             *below,
@@ -240,11 +245,11 @@ def _legend(named: Sequence[tuple[str, str]], width: float, y: float) -> list[Sh
     """As many in a line as have room."""
     shapes: list[Shape] = []
     x = 4.0
-    y += _LINE - 4
+    y += LINE - 4
     for style, name in named:
-        needs = 24 + _CHARACTER * len(name) + 10
+        needs = 24 + CHARACTER * len(name) + 10
         if x > 4 and x + needs > width:
-            x, y = 4.0, y + _LINE
+            x, y = 4.0, y + LINE
         shapes += [Line([(x, y - 4), (x + 18, y - 4)], style), Text(x + 22, y, name)]
         x += needs
     return shapes
@@ -262,8 +267,8 @@ class Bar:
 def bars(title: str, rows: Sequence[Bar], note: str = "", width: float = 380.0, ends: float | None = None) -> Drawing:
     """One for each, the first at the top; all begin at 0. ends: the number of a full bar, 1 for a share."""
     names = [_cut(row.name, _MOST_NAME) for row in rows]
-    left = 8 + _CHARACTER * max(map(len, names))
-    right = width - 6 - _CHARACTER * max(len(row.words) for row in rows)
+    left = 8 + CHARACTER * max(map(len, names))
+    right = width - 6 - CHARACTER * max(len(row.words) for row in rows)
     most = max(ends or 0.0, *(max(row.value, row.limit or 0.0) for row in rows), 1e-12)
     axis = Axis(0.0, most, left, max(left + 40, right))
     shapes: list[Shape] = []
@@ -273,7 +278,7 @@ def bars(title: str, rows: Sequence[Bar], note: str = "", width: float = 380.0, 
         shapes += [
             Text(left - 6, y + 14, name, "end"),
             Box(left, y + 3, end - left, 15, f"fill-{row.colour % COLOURS}", f"{row.name}: {row.words}"),
-            Text(end + 4, y + 14, row.words),
+            Text(max(end, axis.at(row.limit or 0.0)) + 4, y + 14, row.words),
         ]
         if row.limit is not None:
             x = axis.at(row.limit)

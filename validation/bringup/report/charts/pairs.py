@@ -14,7 +14,7 @@ from bringup.evidence.names import listed
 from bringup.plan.rounds import Pair
 from bringup.plan.subjects import nodes_of
 from bringup.records import Observation, Outcome, Verdict
-from bringup.report.charts.drawing import Box, Drawing, Shape, Squares, Text
+from bringup.report.charts.drawing import Box, Drawing, Shape, Squares, Text, has_place
 
 MAX_MAP = 64  # nodes
 MAX_NAMES = 32  # nodes whose names stand beside the map
@@ -28,7 +28,8 @@ _OF_A_LINE, _GAP = 64, 0.8  # nodes of a large fleet; between them
 def draw(observations: Iterable[Observation], nodes: Sequence[str], verdicts: Iterable[Verdict]) -> list[Drawing]:
     """None where no pair was measured. The scale of colours begins at 0 and ends at the fastest square."""
     directions, _ = pairs.measured(observations)
-    known = {pair: seen.best for pair, seen in directions.items() if pair[0] in nodes and pair[1] in nodes}
+    members = frozenset(nodes)
+    known = {pair: seen.best for pair, seen in directions.items() if members.issuperset(pair) and has_place(seen.best)}
     if not known:
         return []
     bad = {frozenset(nodes_of(v.subject)) for v in verdicts if v.outcome is Outcome.FAIL}

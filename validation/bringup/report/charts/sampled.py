@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
-from statistics import quantiles
+from itertools import pairwise
+from statistics import fmean, median, quantiles
 
 from bringup.evidence import clock, monitor
 from bringup.judge import Judged
+from bringup.report.charts import steps
 from bringup.report.charts.drawing import Drawing, Series, lines
-from bringup.report.figures import run as samples
-from bringup.report.figures import steps
 
+Line = Sequence[tuple[float, float]]  # (second, number)
 _MOST_POINTS = 600  # of a line
+MAX_NAMED = 8  # lines in one legend
+MAX_OUTLIERS = 3  # nodes that are named beside the band of a fleet
+SAMPLED = (  # title, column
+    ("CPU, %", "cpu_percent"),
+    ("memory used, GiB", "memory_used_gib"),
+    ("busiest GPU, %", "gpu_percent"),
+    ("sent over network interfaces, MB/s", "tx_bytes"),
+    ("sent over RDMA, MB/s", "rdma_tx_bytes"),
+    ("all GPUs, W", "gpu_power_w"),
+)
 
 
 def draw(judged: Judged) -> list[Drawing]:
@@ -27,13 +38,13 @@ def draw(judged: Judged) -> list[Drawing]:
     host_s = shifts[trained.host].seconds if trained is not None and trained.host in shifts else 0.0
     marks = steps.marks(trained, host_s - began, ended - began)
     start = datetime.fromtimestamp(began, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-    caption = f"Second 0 is {start}; {samples.clocks(placed, shifts)}"
+    caption = f"Second 0 is {start}; {clocks(placed, shifts)}"
     made = []
-    for title, column in samples.SAMPLED:
+    for title, column in SAMPLED:
         of_nodes = {
             node: line
             for node, times in placed.items()
-            if len(line := samples.line_of([time - began for time in times], rows_of[node], column)) > 1
+            if len(line := line_of([time - began for time in times], rows_of[node], column)) > 1
         }
         if of_nodes:
             made.append(
@@ -50,8 +61,8 @@ def draw(judged: Judged) -> list[Drawing]:
     return [*made[:-1], made[-1].with_note(f"{'; '.join(notes)}.")] if made else []
 
 
-def _series(of_nodes: Mapping[str, samples.Line]) -> list[Series]:
-    if len(of_nodes) <= samples.MAX_NAMED:
+def _series(of_nodes: Mapping[str, Line]) -> list[Series]:
+    if len(of_nodes) <= MAX_NAMED:
         return [Series(node, _thinned(line)) for node, line in of_nodes.items()]
     by_second: dict[int, list[float]] = {}
     for line in of_nodes.values():
@@ -62,7 +73,7 @@ def _series(of_nodes: Mapping[str, samples.Line]) -> list[Series]:
         Series(name, _thinned([(float(second), cut[index]) for second, cut in cuts.items()]))
         for name, index in (("5 % of the nodes are below", 0), ("median", 9), ("5 % are above", -1))
     ]
-    return middle + [Series(node, _thinned(of_nodes[node])) for node in samples.outliers(of_nodes)]
+    return middle + [Series(node, _thinned(of_nodes[node])) for node in outliers(of_nodes)]
 
 
 def _thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
@@ -75,3 +86,32 @@ def _thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
         part = line[start : start + stretch]
         kept += sorted({min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])})
     return kept
+
+
+def outliers(lines: Mapping[str, Line]) -> list[str]:
+    """Nodes whose mean lies furthest from that of the nodes in the middle."""
+    means = {node: fmean(number for _, number in line) for node, line in lines.items()}
+    middle = median(means.values())
+    return sorted(means, key=lambda node: -abs(means[node] - middle))[:MAX_OUTLIERS]
+
+
+def line_of(times: Sequence[float], rows: Sequence[monitor.Row], column: str) -> list[tuple[float, float]]:
+    """(second, number) of what was measured; where the cells count bytes, MB/s since the sample before."""
+    measured = [
+        (time, number)
+        for time, row in zip(times, rows, strict=True)
+        if (number := monitor.cell(row, column)) is not None
+    ]
+    if not column.endswith("_bytes"):
+        return measured
+    return [(later, (b - a) / max(1e-9, later - time) / 1e6) for (time, a), (later, b) in pairwise(measured)]
+
+
+def clocks(nodes: Collection[str], shifts: Mapping[str, clock.Shift]) -> str:
+    """What was done to the times."""
+    own = [node for node in nodes if node not in shifts]
+    if len(own) == len(nodes):
+        return "times are the nodes' own"
+    worst = max(shift.uncertainty for node, shift in shifts.items() if node in nodes)
+    left = f", but not of {', '.join(own[:3])}{' …' if len(own) > 3 else ''}" if own else ""
+    return f"clocks put right to ± {worst:.2g} s{left}"

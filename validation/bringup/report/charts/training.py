@@ -77,7 +77,11 @@ def further(entries: Sequence[Entry]) -> list[Drawing]:
         made.append(
             bars(
                 "Peak memory of the rank with most, GiB, device",
-                [Bar(name, gib, f"{gib:.3g}", _colour(metrics)) for name, metrics, gib in device],
+                [
+                    Bar(name, gib, f"{gib:.3g}", _colour(metrics), _gib(metrics.memory_check.peak_predicted_bytes))
+                    for name, metrics, gib in device
+                ],
+                "mark: predicted",
             )
         )
     states = [(name, metrics, metrics.memory_check) for name, metrics in of]
@@ -142,6 +146,10 @@ def _ordered(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
 
 def _named(entries: Sequence[Entry], names: Sequence[str]) -> list[tuple[str, TrainMetrics]]:
     return [(name, entry.metrics) for name, entry in zip(names, entries, strict=True)]
+
+
+def _gib(size: int | None) -> float | None:
+    return None if size is None else size / 2**30
 
 
 def _percent(share: float) -> str:

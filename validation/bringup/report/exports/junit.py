@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from xml.etree import ElementTree as xml
 
+from bringup.characters import for_xml
 from bringup.judge import Judged
 from bringup.records import Mark, Outcome
 from bringup.report.collection import Collection
 from bringup.report.text import headline, plain, remedy, scope, sentence
-
-_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
-"""What XML 1.0 has no way to write, not even escaped (section 2.2)."""
 
 
 def junit(collection: Collection) -> str:
@@ -116,4 +113,4 @@ def _problem(case: xml.Element, kind: str, message: str, more: str = "") -> None
 
 
 def _text(text: str) -> str:
-    return _NOT_XML.sub("\ufffd", plain(text))
+    return for_xml(plain(text))

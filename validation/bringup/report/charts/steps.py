@@ -6,15 +6,9 @@ Single steps are not marked: there may be thousands, of milliseconds each.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from bringup.evidence.names import shortened
 from bringup.results import TrainingRecords
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-_GREY = "#666666"
 
 
 @dataclass(frozen=True)
@@ -62,16 +56,6 @@ class Marks:
         warm = [] if self.warm is None else [(self.warm, "dashed")]
         return [(self.begin, ""), (self.end, ""), *warm, *((moment, "dotted") for moment in self.checkpoints)]
 
-    def draw(self, panel: Axes) -> None:
-        """Behind the lines of the nodes, and without a place in their legend."""
-        panel.axvspan(self.begin, self.end, color=_GREY, alpha=0.08, linewidth=0, zorder=0)
-        for moment in (self.begin, self.end):
-            panel.axvline(moment, color=_GREY, linewidth=0.8, zorder=1)
-        if self.warm is not None:
-            panel.axvline(self.warm, color=_GREY, linewidth=0.8, linestyle="--", zorder=1)
-        for moment in self.checkpoints:
-            panel.axvline(moment, color=_GREY, linewidth=0.8, linestyle=":", zorder=1)
-
 
 def marks(moments: Moments | None, shift_s: float, last_s: float) -> Marks | None:
     """Seconds of the timeline are those of the host's clock plus `shift_s`; its last sample is at `last_s`. None where
@@ -85,8 +69,8 @@ def marks(moments: Moments | None, shift_s: float, last_s: float) -> Marks | Non
     saved = [step for step in moments.checkpoints if step in at]
     last_step = moments.first_step + len(ends) - 1
     words = [
-        f"grey: training, from the begin of step {moments.first_step} ({begin:.1f} s) to the end of step {last_step} "
-        f"({ends[-1]:.1f} s)"
+        f"upright lines: training, from the begin of step {moments.first_step} ({begin:.1f} s) "
+        f"to the end of step {last_step} ({ends[-1]:.1f} s)"
     ]
     warm = None if moments.warm_s is None else moments.warm_s + shift_s
     if warm is not None:

@@ -1,1 +1,0 @@
-"""Pictures beside report.md and of --plot, drawn by matplotlib: of one run, of training runs. They judge nothing."""
