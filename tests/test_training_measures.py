@@ -212,6 +212,11 @@ def test_kernels_are_compiled_into_a_folder_of_the_node(monkeypatch: pytest.Monk
     assert os.environ["TRITON_CACHE_DIR"] == "/local/mine"
 
 
+def not_here() -> set[str]:
+    """Parts that the CPU has no kernel for, or for which Inductor finds no headers: in a path with a space."""
+    return {"attention", "compile"} if " " in sys.prefix else {"attention"}
+
+
 def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
     import torch
     from recipe import fast
@@ -232,7 +237,7 @@ def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
     assert tuning[: len(changed)] == changed
     assert [part.part for part in tuning[len(changed) :]] == [*PARTS, "host"]  # two of one part
     assert all(part.why for part in tuning)
-    assert fast.parts_on(tuning) == ["compile", "cross-entropy", "residual", "host"]  # a CPU
+    assert fast.parts_on(tuning) == [part for part in PARTS if part not in not_here()]
     assert (args.attention, args.dataloader_workers) == ("sdpa", 0)
 
 
@@ -243,7 +248,7 @@ def test_each_part_of_fast_is_had_alone_and_the_others_say_that_nobody_asked_for
 
     requested = Args(**fields_of(Args) | {"recipe": "fast", "fast": (part,)})
     _, tuning = fast.choose(requested, bf16=True)
-    assert fast.parts_on(tuning) == ([] if part == "attention" else [part])
+    assert fast.parts_on(tuning) == ([] if part in not_here() else [part])
     left_out = [each for each in tuning if each.part not in (None, part)]
     assert {each.part for each in left_out} == {*PARTS} - {part}
     assert {(each.on, each.why) for each in left_out} == {(False, "not among the parts of --fast")}

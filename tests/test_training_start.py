@@ -314,7 +314,7 @@ def on_node(monkeypatch: pytest.MonkeyPatch, *, device_gib: float | None, host_g
 @pytest.mark.parametrize(
     ("changes", "read_whole", "device_gib", "host_gib", "says"),
     [
-        ({"strategy": "ddp", "ranks_per_node": 8}, False, 79.0, 500.0, r"1281.3 GiB of device memory .*take FSDP"),
+        ({"strategy": "ddp", "ranks_per_node": 8}, False, 79.0, 500.0, r"1169.6 GiB of device memory .*take FSDP"),
         (
             {"strategy": "fsdp", "ranks_per_node": 8},
             False,

@@ -31,9 +31,9 @@ def test_a_run_leaves_out_what_needs_two_gpus_in_a_node_and_says_why(
         phases=[],
         resume=None,
     )
-    begun, _ = playbook._begin(request, ["n0", "n1"], gpus, Console(file=io.StringIO()))
-    assert set(PHASES) - set(begun.planned) == left_out
-    assert set(begun.left_out) == {f"{stem}: needs at least 2 GPUs in a node, 1 there" for stem in left_out}
+    planned, named, _ = playbook._plan(request, ["n0", "n1"], gpus, Console(file=io.StringIO()))
+    assert set(PHASES) - set(planned) == left_out
+    assert set(named) == {f"{stem}: needs at least 2 GPUs in a node, 1 there" for stem in left_out}
 
 
 @pytest.mark.parametrize("stem", sorted(INSIDE_A_NODE))

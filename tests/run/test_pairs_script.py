@@ -31,6 +31,7 @@ for number, (first, second) in enumerate(pairs):
         gbps = float(speed) if slow in (source, f"{source}->{target}") else 1.0
         gbps *= 1 + 0.001 * (number % 5)
         facts.append(("pair.bandwidth", f"{source}->{target}", gbps, "GB/s"))
+        facts.append(("pair.sent_again", f"{source}->{target}", 0.0, "ratio"))
     for quantity, subject, value, unit in facts:
         fact = dict(probe="pair", at=second, subject=subject, quantity=quantity, value=value, unit=unit)
         print(f"{int(second[1:])}: {json.dumps(fact)}")
