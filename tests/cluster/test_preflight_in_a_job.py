@@ -28,7 +28,7 @@ def local(simulated: Cluster) -> LocalCluster:
     return LocalCluster(simulated.state, cases.SIMULATED, up=True)
 
 
-@pytest.mark.parametrize("name", ["gpu-ecc-before", "gpu-lost-during", "script-fails"])
+@pytest.mark.parametrize("name", ["gpu-lost-during", "script-fails"])  # before the start: below
 def test_a_culprit_is_left_out_or_exchanged_and_an_innocent_is_not(local: LocalCluster, name: str):
     shown: list[str] = []
     score = cases.perform(NAMED[name], local, shown.append)
