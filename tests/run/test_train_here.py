@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import re
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
-from bringup.cli import main
+from bringup.cli import main, parser
 from bringup.errors import UsageError
 from bringup.judge import judge_folder
 from bringup.plan import profile as profiles
@@ -105,6 +108,29 @@ def test_a_torch_that_cannot_be_imported_is_one_line(capsys, monkeypatch, tmp_pa
     assert "torch cannot be used in" in refused(capsys, "single")
 
 
+def test_an_option_of_the_program_is_no_abbreviation_of_ours():
+    arguments, options = parser().parse_known_args(["train", "ddp", "--r", "2", "--ranks", "4"])
+    assert (arguments.ranks, options) == (4, ["--r", "2"])
+
+
+def test_a_launcher_that_does_not_end_is_killed_with_its_ranks(monkeypatch, tmp_path: Path):
+    monkeypatch.setattr(train_here, "SECONDS_TO_END_RANKS", 0.5)
+    pid = tmp_path / "pid"
+    deaf = f'trap "" TERM; sleep 60 & echo $! >{pid}.new; mv {pid}.new {pid}; wait; wait'
+    launcher = subprocess.Popen(["bash", "-c", deaf], start_new_session=True)
+    for _ in range(200):
+        if pid.exists():
+            break
+        time.sleep(0.05)
+    train_here._end(launcher, terminate=True)
+    rank = Path("/proc", pid.read_text().strip(), "stat")
+    for _ in range(100):  # whoever reaps it may be late
+        if not rank.exists() or rank.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return
+        time.sleep(0.05)
+    raise AssertionError("the rank outlived its launcher")
+
+
 def test_other_verbs_take_no_unknown_options(capsys):
     with pytest.raises(SystemExit) as stop:
         main(["judge", "x", "--steps", "3"])
@@ -112,9 +138,11 @@ def test_other_verbs_take_no_unknown_options(capsys):
     assert "unrecognized arguments: --steps 3" in capsys.readouterr().err
 
 
-def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path, capfd):
-    """Real processes, on the CPU."""
-    folders = []
+def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path, capfd, monkeypatch):
+    """Real processes, on the CPU. Each run is stamped with its own name, whatever the shell has, and signed."""
+    folders, signed = [], []
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "another"))
+    monkeypatch.setattr(train_here.signature, "sign", lambda path, _: signed.append(path))
     for strategy, ranks in (("single", 1), ("ddp", 2), ("fsdp", 2)):
         request = train_here.Request(strategy, ranks, profiles.load("cpu"), "cpu", ["--steps", "6"], results=tmp_path)
         folder, code = train_here.train(request)
@@ -127,6 +155,9 @@ def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path,
         assert head is not None
         assert (head.strategy, head.ranks, head.nodes) == (strategy, ranks, 1)
         assert (head.scaling is None) == (strategy == "single")
+        facts = [line for file in (folder / "raw").glob("*.jsonl") for line in file.read_text().splitlines()]
+        assert {json.loads(line[line.index("{") :])["run"] for line in facts if '"end"' in line} == {folder.name}
+        assert signed.pop() == folder / "closed.json"
         log = (folder / "raw/launch.log").read_text().splitlines()
         assert log
         assert all(line.startswith("0: ") for line in log)

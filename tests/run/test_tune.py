@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 from bringup.cli import main
-from bringup.errors import UsageError
+from bringup.compare import entries, sidebyside
+from bringup.errors import NotComparable, UsageError
+from bringup.judge import Judged
 from bringup.run import train_here
 from trained_runs import run_of
 
@@ -57,6 +59,34 @@ def test_what_does_not_fit_is_not_started_and_its_bytes_are_shown(trained, capsy
     left_out = [line for line in out.splitlines() if line.startswith("left out: ")]
     assert len(left_out) == 4
     assert all("does not fit: " in line and "GiB at the peak" in line for line in left_out)
+
+
+def test_what_is_computed_for_each_strategy_is_not_an_option(trained, capsys):
+    assert main(["tune", "--model", "tiny", "--ranks", "2", "--profile", "local-cpu", "--rows-at-once=2"]) == 2
+    assert "tune sets --rows-at-once itself" in capsys.readouterr().err
+    assert trained == []
+
+
+def test_a_run_whose_evidence_does_not_hold_leaves_the_table_of_the_others(trained, capsys, monkeypatch):
+    def entry(judged: Judged) -> entries.Entry:
+        if judged.run.phase == "run_ddp_1node":
+            raise NotComparable("a file was changed")
+        return made(judged)
+
+    made = entries.entry
+    monkeypatch.setattr(entries, "entry", entry)
+    words = ["tune", "--model", "tiny", "--ranks", "2", "--rows", "4", "--sequence-length", "128", "--float32"]
+    assert main([*words, "--profile", "local-cpu"]) == 2
+    out = capsys.readouterr().out
+    assert "left out: DDP: a file was changed" in out
+    assert "run_fsdp_1node" in out
+
+    def compare(runs: list[entries.Entry]) -> None:
+        raise NotComparable("of two models")
+
+    monkeypatch.setattr(sidebyside, "compare", compare)
+    assert main([*words, "--profile", "local-cpu"]) == 2
+    assert "not compared: of two models" in capsys.readouterr().out
 
 
 def test_one_rank_has_nothing_to_choose_from(trained, capsys):

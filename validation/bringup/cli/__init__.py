@@ -21,6 +21,7 @@ from bringup.cli.verbs import FOR_SCRIPTS, VERBS
 from bringup.errors import BringupError
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
+TAKE_OPTIONS = ("train", "tune")  # and hand them to the program
 
 
 FIRST = """\
@@ -68,7 +69,7 @@ def main(argv: list[str] | None = None) -> int:
 def _verb(argv: list[str] | None) -> int:
     top = parser()
     arguments, options = top.parse_known_args(argv)
-    if options and arguments.verb not in ("train", "tune"):  # these hand them to the program
+    if options and arguments.verb not in TAKE_OPTIONS:
         top.error(f"unrecognized arguments: {' '.join(options)}")
     arguments.options = options
     if arguments.verb is None:
@@ -141,7 +142,8 @@ def parser(for_scripts: bool = False) -> argparse.ArgumentParser:
     for (room, table), is_public in rooms:
         for name, verb in table.items():
             listed: dict[str, Any] = {} if is_public is for_scripts else {"help": verb.help}
-            added = verbs.add_parser(name, description=verb.description, **listed)
+            abbreviates = name not in TAKE_OPTIONS  # --r would be theirs, and not the program's
+            added = verbs.add_parser(name, description=verb.description, allow_abbrev=abbreviates, **listed)
             added.set_defaults(room=room)
             for flags, options in verb.arguments:
                 default = options.get("default")

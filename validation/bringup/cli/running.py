@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bringup.cli.arguments import complain, phase_called
+from bringup.cli.arguments import phase_called
 from bringup.errors import UsageError
 from bringup.plan import profile as profiles
 from bringup.plan import sweep as sweeps
@@ -76,10 +76,9 @@ def do_sweep(arguments: argparse.Namespace) -> int:
 
 
 def do_train(arguments: argparse.Namespace) -> int:
-    from bringup import results
     from bringup.plan import catalogue
     from bringup.report import write
-    from bringup.run import signature, train_here
+    from bringup.run import train_here
 
     folder, _ = train_here.train(
         train_here.Request(
@@ -90,7 +89,6 @@ def do_train(arguments: argparse.Namespace) -> int:
             options=arguments.options,
         )
     )
-    signature.sign(folder / results.CLOSED, complain)
     return write.judge_and_show(folder, None).exit_code
 
 

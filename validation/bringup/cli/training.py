@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bringup.cli.arguments import CANNOT_TELL, complain
-from bringup.errors import UsageError
+from bringup.errors import BringupError, UsageError
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, as_json, worst
 
@@ -70,6 +70,7 @@ def do_tune(arguments: argparse.Namespace) -> int:
     from bringup.report import text, write
     from bringup.run import train_here, tune
 
+    tune.refuse_own(arguments.options)
     ranks = train_here.choose_ranks("ddp", arguments.ranks, train_here.gpus())
     question = advising.Question(
         shape=models.load(arguments.model),
@@ -91,18 +92,26 @@ def do_tune(arguments: argparse.Namespace) -> int:
         if trial.folder is None:
             left_out.append(f"left out: {trial.strategy}: {trial.why_not}")
             continue
-        judged = write.judge_and_save(trial.folder)
+        try:
+            judged = write.judge_and_save(trial.folder)
+            finished += [entries.entry(judged)] if judged.training is not None else []
+        except BringupError as error:  # the runs before it, and its table, stay
+            outcomes.append(Outcome.INCOMPLETE)
+            left_out.append(f"left out: {trial.strategy}: {error}")
+            continue
         outcomes.append(judged.verdicts.outcome)
         print(f"{text.MARK[judged.verdicts.outcome]}: {trial.strategy}: {text.shown_path(trial.folder)}\n", flush=True)
         if judged.training is None:
             left_out.append(f"left out: {trial.strategy}: it did not finish; bringup explain {trial.folder} says why")
-        else:
-            finished.append(entries.entry(judged))
     if len(finished) > 1:
-        compared = sidebyside.compare(finished)
-        _show_table(False, compared.header, compared.cells)
-        _show_words(compared)
-        outcomes += [Outcome.FAIL] if _exit_code(compared) else []
+        try:
+            compared = sidebyside.compare(finished)
+            _show_table(False, compared.header, compared.cells)
+            _show_words(compared)
+            outcomes += [Outcome.FAIL] if _exit_code(compared) else []
+        except BringupError as error:
+            outcomes.append(Outcome.INCOMPLETE)
+            left_out.append(f"not compared: {error}")
     print("\n".join(map(text.plain, left_out)))
     return worst(outcomes).exit_code
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -23,8 +24,9 @@ from typing import IO
 from bringup.errors import UsageError
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
-from bringup.results import REPOSITORY
+from bringup.results import CLOSED, REPOSITORY
 from bringup.run import open as opening
+from bringup.run import signature
 
 PROBES = REPOSITORY / "infrastructure-validation/probes"
 LABELLED = 'set -o pipefail; n=$1; shift; "$@" | sed --unbuffered "s/^/$n: /"'  # stdin stays that of the program
@@ -32,7 +34,8 @@ ENVIRONMENT = (
     'set -euo pipefail; die() { printf "bringup train: %s\\n" "$*" >&2; exit 2; }; '
     f"source {shlex.quote(str(REPOSITORY / 'training/env.sh'))};"
 )
-SECONDS_TO_END = 20  # of a watcher after the training, of a rank after an interruption
+SECONDS_TO_END = 20  # of a watcher after the training
+SECONDS_TO_END_RANKS = 40  # of a launcher after an interruption: torchrun kills its ranks after 30 s
 INTERRUPTED = 130  # exit code of a shell's command after Ctrl-C
 
 
@@ -86,6 +89,7 @@ def train(request: Request) -> tuple[Path, int]:
         results=request.results,
         argv=["bringup train", request.strategy, "--ranks", str(ranks), *request.options],
     )
+    environment["RUN_DIR"] = str(folder)  # by which records of another run, and ranks of one, are known
     print(f"{phase.stem}: {folder}", flush=True)
     options = ["--run-dir", str(folder), *program.options, *workload, *request.options]
     commands = launchers(request.strategy, ranks, folder, [source, *options], _free_port())
@@ -99,6 +103,7 @@ def train(request: Request) -> tuple[Path, int]:
             code = _run(commands, environments, folder / "raw/launch.log")
     finally:
         opening.close_run(folder, code)
+    signature.sign(folder / CLOSED, lambda why: print(f"bringup: {why}", file=sys.stderr, flush=True))
     return folder, code
 
 
@@ -265,11 +270,11 @@ def _copy(launcher: subprocess.Popen[str], node: int, out: IO[str]) -> None:
 
 
 def _end(process: subprocess.Popen[str] | subprocess.Popen[bytes], *, terminate: bool = False) -> None:
-    """Wait for it, or end it. torchrun ends its ranks when it gets SIGTERM."""
+    """Wait for it, or end it, with all of its session. torchrun ends its ranks when it gets SIGTERM."""
     if terminate and process.poll() is None:
         process.terminate()
     try:
-        process.wait(SECONDS_TO_END)
+        process.wait(SECONDS_TO_END_RANKS if terminate else SECONDS_TO_END)
     except subprocess.TimeoutExpired:
-        process.kill()
+        os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
         process.wait()

@@ -7,13 +7,27 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bringup.advise import answer as advising
-from bringup.errors import BringupError
+from bringup.errors import BringupError, UsageError
 from bringup.formulae.models import NAMES
 from bringup.plan.profile import Profile
 from bringup.records import Advice, PredictedStrategy
 from bringup.run import train_here
 
 PROGRAM = {"single": "single", "ddp": "ddp", "zero2": "fsdp", "fsdp": "fsdp"}  # of train_here; HSDP needs two nodes
+
+
+OWN = (
+    "--global-batch",
+    "--rows-at-once",
+    "--gradient-accumulation",
+    "--activation-checkpointing",
+    "--no-activation-checkpointing",
+    "--bf16",
+    "--no-bf16",
+    "--reshard-after-forward",
+    "--no-reshard-after-forward",
+)
+"""Options of the programs that are set for each strategy: another value would train what was not computed."""
 
 
 @dataclass(frozen=True)
@@ -23,6 +37,13 @@ class Tried:
     strategy: str
     folder: Path | None
     why_not: str = ""
+
+
+def refuse_own(options: list[str]) -> None:
+    """Raises UsageError."""
+    for option in options:
+        if option.split("=")[0] in OWN:
+            raise UsageError(f"tune sets {option.split('=')[0]} itself: leave it out; bringup tune --help has its own")
 
 
 def does_not_fit(advice: Advice, strategy: PredictedStrategy) -> str | None:
