@@ -40,7 +40,7 @@ train() { # folder, options
 
 stack() { # folder
   local names name so_far="" count=0
-  names=$("$PYTHON" -c 'from bringup.formulae.fast import PARTS; print(*PARTS)')
+  names=$("$PYTHON" -c 'from bringup.plan.recipes import PARTS; print(*PARTS)')
   for name in $names; do
     so_far+=${so_far:+,}$name
     count=$((count + 1))
