@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 from bringup.compare import recommend, sidebyside
-from bringup.compare.entries import Entry
+from bringup.compare.entries import Entry, entry
 from bringup.compare.recommend import RULES
+from bringup.judge import judge_folder
 from bringup.records import Outcome
 from factory import an_entry
-from trained_runs import RECORDS
+from trained_runs import RECORDS, run_of
 
 GIB = 2**30
 STEMS = ("run_1gpu", "run_ddp_2node", "run_fsdp_2node", "run_hsdp_2node")
@@ -19,13 +20,13 @@ STEMS = ("run_1gpu", "run_ddp_2node", "run_fsdp_2node", "run_hsdp_2node")
 
 def on_gpus(stem: str, outcome: Outcome | None = Outcome.PASS, **changed: Any) -> Entry:
     """The run of the fixture, as if GPUs of 80 GiB had computed it. changed: its metrics, or what was observed."""
-    entry = an_entry(RECORDS / stem)
-    metrics, ranks = entry.metrics, entry.metrics.world_size
+    finished = an_entry(RECORDS / stem)
+    metrics, ranks = finished.metrics, finished.metrics.world_size
     memory = {"device_allocated_gib": 30.0, "device_reserved_gib": 60.0, "device_total_gib": 80.0}
     memory |= {name: changed.pop(name) for name in list(changed) if name in memory}
     observed = {name: changed.pop(name) for name in list(changed) if name in type(metrics.observed).model_fields}
     return replace(
-        entry,
+        finished,
         outcome=outcome,
         metrics=metrics.model_copy(
             update={
@@ -94,12 +95,29 @@ def test_of_repetitions_the_middle_one_counts():
 
 
 @pytest.mark.parametrize(
-    ("outcome", "says"), [(None, "FSDP was not judged"), (Outcome.FAIL, "FSDP failed"), (Outcome.INCOMPLETE, "DDP.")]
+    ("outcome", "failed", "says"),
+    [
+        (None, False, "cannot tell: FSDP was not judged"),
+        (Outcome.FAIL, True, "cannot tell: FSDP failed"),
+        (Outcome.FAIL, False, "DDP."),  # a gate of speed
+        (Outcome.INCOMPLETE, False, "DDP."),
+    ],
 )
-def test_a_run_that_failed_or_was_not_judged_recommends_nothing(outcome, says):
-    answer = advice(on_gpus("run_ddp_2node"), on_gpus("run_fsdp_2node", outcome))
-    assert says in answer.choice[0]
-    assert ("cannot tell" in answer.choice[0]) == (outcome is not Outcome.INCOMPLETE)
+def test_a_run_that_failed_or_was_not_judged_recommends_nothing(outcome, failed, says):
+    fsdp = replace(on_gpus("run_fsdp_2node", outcome), failed=failed)
+    answer = advice(on_gpus("run_ddp_2node"), fsdp)
+    assert answer.choice[0].startswith(f"Which strategy on 4 ranks of 2 node(s): {says}")
+
+
+@pytest.mark.parametrize(("gate", "failed"), [("train.scaling", False), ("train.loss.fell", True)])
+def test_a_gate_of_speed_that_failed_leaves_the_numbers_what_they_are(tmp_path, gate, failed):
+    judged = judge_folder(run_of("run_fsdp_2node", tmp_path))
+    changed = [
+        verdict.model_copy(update={"outcome": Outcome.FAIL if verdict.gate == gate else Outcome.PASS})
+        for verdict in judged.verdicts.verdicts
+    ]
+    verdicts = judged.verdicts.model_copy(update={"verdicts": changed, "outcome": Outcome.FAIL})
+    assert entry(replace(judged, verdicts=verdicts)).failed is failed
 
 
 def test_why_is_not_known_where_communication_was_not_measured():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bringup import results
 from bringup.errors import NotComparable, RecordError
-from bringup.judge import Judged, judge_folder
+from bringup.judge import Judged, judge_folder, stops
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
 from bringup.records import Outcome, Run, RunArgs, TrainMetrics, read_record, summary_of
@@ -31,6 +31,7 @@ class Entry:
     args: RunArgs
     metrics: TrainMetrics
     not_judged: str | None = None  # why not: what of it is not there
+    failed: bool = False  # by a gate without which its numbers mean nothing: a slow run has not failed so
 
     @property
     def steps(self) -> list[float]:
@@ -88,7 +89,9 @@ def entry(judged: Judged) -> Entry:
         raise RecordError(f"{folder}: no valid {results.METRICS}: this training did not finish; leave it out")
     if judged.objection is not None:
         raise NotComparable(f"{folder}: {judged.objection}; a run is compared only when its evidence holds")
-    return Entry(folder, judged.run, judged.verdicts.outcome, judged.training.args, judged.training.metrics)
+    failed = any(each.outcome is Outcome.FAIL and stops(each) for each in judged.verdicts.verdicts)
+    args, metrics = judged.training.args, judged.training.metrics
+    return Entry(folder, judged.run, judged.verdicts.outcome, args, metrics, failed=failed)
 
 
 def refuse_repeated(entries: Sequence[Entry]) -> None:

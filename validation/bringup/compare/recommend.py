@@ -13,7 +13,7 @@ from statistics import median_low
 from bringup.compare.measures import TOKENS_PER_S
 from bringup.compare.sidebyside import Row, SideBySide
 from bringup.plan import stand_ins
-from bringup.records import Outcome, variant_of
+from bringup.records import variant_of
 
 EXPOSED = 0.10  # of a step; below it another option brings more than less communication. A choice of this project
 FULL = 0.95  # of the device's memory: the rest is what train.memory.headroom of the profile generic wants
@@ -252,7 +252,7 @@ def _objection(candidates: Sequence[Numbers]) -> str | None:
     """Why nothing is recommended. None: it is."""
     if _no_gpu(candidates):
         return "no GPU was at work. What follows is what the CPU showed, and says nothing about GPUs or NCCL"
-    unsound = [run for run in candidates if run.row.entry.outcome in (None, Outcome.FAIL)]
+    unsound = [run for run in candidates if run.row.entry.outcome is None or run.row.entry.failed]
     if unsound:
         states = ", ".join(f"{run.name} {'failed' if run.row.entry.outcome else 'was not judged'}" for run in unsound)
         return f"{states}. What follows is what the records say"
