@@ -22,7 +22,7 @@ from bringup.formulae.models import Job
 from bringup.judge import EVIDENCE, Judged
 from bringup.plan import profile as profiles
 from bringup.plan.machine import Machine, Sourced
-from bringup.records import Advice, Observation, Outcome, PredictedStrategy, elements
+from bringup.records import Advice, Observation, Outcome, PredictedStrategy, RunArgs, elements, read_record
 from bringup.report import advice as advice_text
 from bringup.results import TrainingRecords
 from factory import a_run, a_verdict, judged_of
@@ -265,6 +265,15 @@ def test_ddp_needs_what_one_gpu_needs() -> None:
     assert memory.peak(LLAMA, ddp).total == memory.peak(LLAMA, single).total
     apart = memory.peak(LLAMA, replace(ddp, buckets_apart=True)).total
     assert apart - memory.peak(LLAMA, ddp).total == 4 * LLAMA.parameters
+
+
+def test_the_first_step_of_a_resumed_ddp_run_has_its_gradients_twice() -> None:
+    """They become views of the buckets with the first reduction, before which other micro-steps have them."""
+    args = read_record(FIXTURES / "training/run_ddp_2node/run_args.json", RunArgs)
+    for micro_steps, sync, apart in ((1, False, False), (4, False, True), (4, True, False)):
+        run = args.model_copy(update={"gradient_accumulation": micro_steps, "sync_each_batch": sync})
+        assert models.job_of(run, reads_checkpoint=True).buckets_apart is apart
+        assert models.job_of(run).buckets_apart is False
 
 
 def test_compute_time_follows_from_peak_mfu_and_flops() -> None:

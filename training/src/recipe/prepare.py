@@ -38,6 +38,7 @@ def prepare(
     facts: RankFacts,
     say: Callable[..., None],
     require_more: Callable[[Any], None] = lambda model: None,
+    reads_checkpoint: bool = False,
 ) -> tuple[Any, data.Rows, Footprint, Room]:
     """The model, its rows, the memory that it needs, and what there is. `hosts`: index = rank. A collective.
 
@@ -49,7 +50,7 @@ def prepare(
     sharded = resolved.strategy in ("fsdp", "hsdp")
     with group.patience(PATIENCE_S, args.timeout_s):
         model, read_whole = together(lambda: build_model(args, sharded))
-        predicted = room.footprint(model, resolved)
+        predicted = room.footprint(model, resolved, reads_checkpoint=reads_checkpoint)
         needed = room.need(model, predicted, resolved, on_gpu=group.CUDA, read_whole=read_whole)
         memory_room = room.require(needed, resolved, hosts)
         require_more(model)

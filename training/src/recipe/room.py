@@ -56,9 +56,9 @@ class Room:
     host_available: int
 
 
-def footprint(model: Any, resolved: RunArgs) -> Footprint:
+def footprint(model: Any, resolved: RunArgs, *, reads_checkpoint: bool = False) -> Footprint:
     """model: on the meta device. The same on every rank: nothing is asked of the machine."""
-    shape, job = model_shape.shape_of(model, resolved.model), job_of(resolved)
+    shape, job = model_shape.shape_of(model, resolved.model), job_of(resolved, reads_checkpoint=reads_checkpoint)
     by_blocks, reason = kept.by_blocks(model, job) if shape.not_covered is None else (None, shape.not_covered)
     peak = None if by_blocks is None else memory.peak(shape, job, by_blocks)
     return Footprint(shape, memory.states(shape, job.shards), memory.least(shape, job), peak, reason)

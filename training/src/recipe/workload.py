@@ -162,7 +162,13 @@ class Run:
         self.checkpoints = Checkpoints(args, self.resolved, self.hosts, self.facts, self.watch)
         self.checkpoints.find()
         model, rows, self.predicted, self.room = prepare.prepare(
-            args, self.resolved, self.hosts, self.facts, say, self.checkpoints.require_room
+            args,
+            self.resolved,
+            self.hosts,
+            self.facts,
+            say,
+            self.checkpoints.require_room,
+            reads_checkpoint=self.checkpoints.begins_at is not None,
         )
         self.loss = fast.change(model, self.tuning, sharded=self.expected.sharded)
         self.load_s = time.perf_counter() - begun

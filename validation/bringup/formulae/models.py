@@ -183,9 +183,11 @@ def shard_sizes(nodes: int, ranks_per_node: int) -> list[int]:
     return [size for size in whole if ranks_per_node % size == 0 or size % ranks_per_node == 0]
 
 
-def job_of(args: RunArgs) -> Job:
-    """The layout that the arguments of a run ask for."""
+def job_of(args: RunArgs, *, reads_checkpoint: bool = False) -> Job:
+    """The layout that the arguments of a run ask for. reads_checkpoint: its first step has the optimizer's states
+    already, and its micro-steps before the first reduction have gradients beside DDP's buckets."""
     bf16 = args.compute_dtype == "bfloat16"
+    apart_at_first = reads_checkpoint and args.gradient_accumulation > 1 and not args.sync_each_batch
     return Job(
         kind="zero2" if args.strategy == "fsdp" and args.reshard_after_forward is False else args.strategy,
         nodes=args.nodes,
@@ -200,7 +202,7 @@ def job_of(args: RunArgs) -> Job:
         offload=args.cpu_offload,
         shard_size=args.shard_size,
         sync_each_batch=args.sync_each_batch,
-        buckets_apart=args.recipe == "stock",
+        buckets_apart=args.recipe == "stock" or apart_at_first,
         chunked_loss="cross-entropy" in args.fast,
         bf16_residual="residual" in args.fast,
     )
