@@ -215,6 +215,9 @@ def test_a_row_of_a_stack_is_held_against_the_last_step_that_has_a_speed(tmp_pat
     header, cells = table.table(rows, None, stacked=True)
     assert header[:5] == ["part", "ran as", "runs", "tokens/s", "against the step before"]
     assert cells[3][4].startswith("+25.0")
+    assert sweep._all_parts(rows) == "not all parts ran"
+    assert sweep._all_parts([*rows[:2], rows[3]]) == "all parts together: +50.0% tokens/s"
+    assert sweep._all_parts(rows[:3]) == "not all parts ran"
 
 
 def test_the_cost_is_that_of_the_gpus_that_train(tmp_path):

@@ -285,7 +285,9 @@ def _fastest(rows: list[SweepRow]) -> str:
 
 def _all_parts(rows: list[SweepRow]) -> str:
     first, last = rows[0].tokens_per_s, rows[-1].tokens_per_s
-    return "" if first is None or last is None else f"all parts together: {last / first - 1:+.1%} tokens/s"
+    if first is None or last is None or any(row.failed for row in rows):
+        return "not all parts ran"
+    return f"all parts together: {last / first - 1:+.1%} tokens/s"
 
 
 def assessed(judged: Judged, settings: plan.Settings) -> tuple[Entry | None, Outcome, str | None]:
