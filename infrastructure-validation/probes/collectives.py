@@ -213,7 +213,7 @@ def start(dist, device, scale, gpu):
     except arrival.Shared as error:
         if rank == 0:
             say_shared(error, scale)
-            time.sleep(arrival.PAUSE_S)  # the others read the store, which it serves
+        time.sleep(arrival.PAUSE_S)  # rank 0 writes it down before Slurm ends all, and serves the store to the others
         os._exit(1)
     except arrival.Late as error:
         say_late(error, rank, patience)
