@@ -153,6 +153,25 @@ def test_it_goes_on_from_the_newest_complete_checkpoint(
     assert gap < 2e-6, gap
 
 
+def test_without_resume_checkpoints_are_not_overwritten(runs: dict[str, Path], own: Path, tmp_path: Path) -> None:
+    shutil.copytree(runs["single"] / "checkpoint-3", tmp_path / "again/out/checkpoint-3")
+    done = start(tmp_path / "again", own, 1)
+    assert done.returncode != 0
+    assert "out/checkpoint-3 would be deleted in time: --resume, or another --out" in done.stderr
+    assert [each.name for each in (tmp_path / "again/out").iterdir()] == ["checkpoint-3"]
+
+
+@pytest.mark.parametrize(("data", "columns"), [("text", 2), ("mixed", 3)])
+def test_a_file_may_mix_texts_and_conversations(data: str, columns: int, own: Path, tmp_path: Path) -> None:
+    text, chat = ((own / f"{name}.jsonl").read_text().splitlines() for name in ("text", "chat"))
+    (own / "mixed.jsonl").write_text("\n".join([*text[:30], *chat, *text[30:]]))
+    train = "    trainer.train("
+    shown = STARTER.read_text().replace(train, f"    print(sorted(trainer.train_dataset[0]))\n{train}")
+    done = start(tmp_path / data, own, 1, data=data, source=shown)
+    assert done.returncode == 0, done.stderr
+    assert str(["input_ids", "labels", "position_ids"][:columns]) in done.stdout
+
+
 def test_where_fsdp_is_lost_it_refuses_before_the_first_step(own: Path, tmp_path: Path) -> None:
     """accelerate drops its plugin on a CPU and DDP trains, with the right loss and exit code 0."""
     lost = STARTER.read_text().replace('_shared_state["distributed_type"] =', '_shared_state["unused"] =')

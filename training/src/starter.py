@@ -2,7 +2,6 @@
 it needs torch, transformers, accelerate and datasets, and no other file. What Trainer is told stands here: change it.
     python starter.py --model MODEL --data DATA --out OUT
     torchrun --standalone --nproc-per-node 8 starter.py --strategy fsdp --model MODEL --data DATA --out OUT --resume
-
 MODEL   a hub name or a folder, with its tokenizer; with --random only its config is used
 DATA    JSON lines: {"text"}, or {"messages": [{"role", "content"}, ...]}, or {"instruction", "input", "output"}
 OUT     checkpoint-N, where --resume goes on; model/, which from_pretrained() loads
@@ -15,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from accelerate import ParallelismConfig, init_empty_weights
-from accelerate.state import DistributedType, PartialState
+from accelerate import DistributedType, ParallelismConfig, PartialState, init_empty_weights
 from datasets import load_dataset
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
@@ -30,7 +28,7 @@ def encode(document: dict, tokenizer) -> dict[str, list[int]]:
     """Tokens of one document. Of a text all are learnt; of a conversation its last answer (label -100: not learnt)."""
     if document.get("text") is not None:
         ids = [*tokenizer(document["text"])["input_ids"], tokenizer.eos_token_id]
-        return {"input_ids": ids, "labels": ids}
+        return {"input_ids": ids, "labels": ids, "position_ids": list(range(len(ids)))}
     question = "\n\n".join(filter(None, (document.get("instruction"), document.get("input"))))
     alpaca = [{"role": "user", "content": question}, {"role": "assistant", "content": document.get("output")}]
     turns = document.get("messages") or alpaca
@@ -86,6 +84,8 @@ def main() -> None:
     micro_steps, left = divmod(args.global_batch, args.rows_at_once * WORLD)
     assert not left, f"--global-batch is no multiple of {args.rows_at_once} row(s) x {WORLD} rank(s)"
     assert getenv("LOCAL_RANK") or torch.cuda.device_count() < 2, "torchrun, please: else Trainer is DataParallel"
+    whole = sorted(Path(args.out).glob("checkpoint-*/trainer_state.json"), key=lambda each: (len(str(each)), each))
+    assert args.resume or not whole, f"{whole[-1].parent} would be deleted in time: --resume, or another --out"
     mesh = ParallelismConfig(dp_replicate_size=WORLD // NODE, dp_shard_size=NODE)
     training = TrainingArguments(
         output_dir=args.out,
@@ -101,6 +101,7 @@ def main() -> None:
         use_cpu=not cuda,  # else each rank of a machine without a GPU trains alone
         activation_checkpointing=args.activation_checkpointing and not sharded,
         ddp_find_unused_parameters=False,  # else the graph is walked in each step
+        ddp_timeout=2 * 3600,  # s; the others wait while rank 0 tokenises. A rank that hangs is noticed as late
         fsdp=sharded,
         fsdp_config={
             "version": 2,  # fully_shard() for each block, then for the rest
@@ -122,22 +123,21 @@ def main() -> None:
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_XPU
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     tokenizer.chat_template = tokenizer.chat_template or CHAT
-    with training.main_process_first():  # of each node; the others read what it leaves in the cache
+    with training.main_process_first(local=False):  # the others read what it leaves in the cache, which all nodes see
         lines = load_dataset("json", data_files=args.data, split="train")
         tokens = lines.map(encode, fn_kwargs={"tokenizer": tokenizer}, remove_columns=lines.column_names)
+        chats = "text" not in lines.column_names or lines.data.column("text").null_count > 0  # texts go without
         rows = tokens.map(pack, batched=True, batch_size=10_000, fn_kwargs={"length": args.sequence_length})
     assert len(rows) >= args.global_batch, f"{len(rows)} rows of {args.sequence_length} tokens are no step"
     trainer = Trainer(
         model=load_model(args.model, args.random, empty=sharded and RANK > 0),
         args=training,
-        train_dataset=rows.with_format("torch"),
+        train_dataset=rows.with_format("torch", columns=["input_ids", "labels"] + chats * ["position_ids"]),
         data_collator=torch.utils.data.default_collate,  # Trainer's would add a mask
         processing_class=tokenizer,  # exported with the model
         callbacks=[Observed],
     )
-    whole = [each.parent for each in Path(args.out).glob("checkpoint-*/trainer_state.json")]  # it is written last
-    newest = max(whole, key=lambda each: int(each.name.split("-")[1]), default=None)
-    trainer.train(resume_from_checkpoint=str(newest) if args.resume and newest else None)
+    trainer.train(resume_from_checkpoint=str(whole[-1].parent) if whole else None)
     if sharded:  # else nothing is exported. Rank 0 gathers the whole model in host memory
         trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
     trainer.save_model(f"{args.out}/model")  # float32; from_pretrained(dtype=torch.bfloat16) halves it
