@@ -15,7 +15,9 @@ import time
 from pathlib import Path
 
 import arrival
+import collectives
 import pytest
+import torch
 import torch.distributed as dist
 from bringup.evidence import launcher
 from factory import a_run
@@ -82,6 +84,30 @@ def test_two_ranks_of_a_host_that_have_one_gpu_are_named_to_all() -> None:
     assert words(got) == dict.fromkeys(range(4), f"{shared}LOCAL_RANK of its own")
     assert [type(end) for end in got.values()] == [arrival.Shared] * 4
     assert [end.gpus for end in got.values() if isinstance(end, arrival.Shared)] == [3] * 4
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_no_rank_ends_before_rank_0_has_written_that_ranks_share_a_gpu(
+    rank: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """srun ends all with the first."""
+    ends: list[float] = []
+
+    def shares(*_: object) -> None:
+        raise arrival.Shared("2 ranks, 1 different GPU(s)", 1)
+
+    def ended(code: int) -> None:
+        raise SystemExit(code)
+
+    monkeypatch.setattr(arrival, "meet", shares)
+    monkeypatch.setattr(collectives.time, "sleep", ends.append)
+    monkeypatch.setattr(os, "_exit", ended)
+    monkeypatch.setenv("RANK", str(rank))
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(SystemExit):
+        collectives.start(dist, torch.device("cpu"), "1-node", "GPU-0")
+    assert ends == [arrival.PAUSE_S]
+    assert ('"nccl.devices"' in capfd.readouterr().out) == (rank == 0)
 
 
 def test_gpus_of_two_hosts_may_have_one_name_and_a_rank_may_have_none() -> None:
