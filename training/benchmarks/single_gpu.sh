@@ -40,11 +40,11 @@ train() { # folder, options
 
 stack() { # folder
   local names name so_far="" count=0
-  names=$("$PYTHON" -c 'from bringup.plan.recipes import PARTS; print(*PARTS)')
+  names=$("$PYTHON" -c 'from bringup.plan.recipes import PARTS; print(*PARTS)') || return # errexit is off here: the caller takes the code
   for name in $names; do
     so_far+=${so_far:+,}$name
     count=$((count + 1))
-    train "$1/$count-$name" --fast "$so_far"
+    train "$1/$count-$name" --fast "$so_far" || return
   done
 }
 
