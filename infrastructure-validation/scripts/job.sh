@@ -100,7 +100,7 @@ need_repository() {
 
 # Slurm (before 23.02) does not create the folder of --output and fails the job without a message when it is missing. So the
 # scripts write to the submission directory, where an error is seen, and move the log once they know where they are. `bringup run`
-# writes it to slurm-logs/ from the begin, where a node may write that sees the checkout read-only. It is moved there, too: Slurm
+# writes it to slurm-logs/ from the start, where a node may write that sees the checkout read-only. It is moved there, too: Slurm
 # begins a requeued job with an empty log of the same name.
 keep_log() {
   [[ -n ${SLURM_JOB_ID:-} ]] || die "this is a batch script; submit it: sbatch $0"

@@ -193,6 +193,17 @@ def test_what_a_shell_started_gets_time_to_end():
     shell.stdout.close()
 
 
+def test_steps_have_ended_only_where_slurm_says_so(monkeypatch: pytest.MonkeyPatch):
+    answers: list[set[str] | None] = [{"17.0", "17.1"}, {"17.0"}]
+    monkeypatch.setattr(steps, "running", lambda job: answers.pop(0) if len(answers) > 1 else answers[0])
+    monkeypatch.setattr(steps, "PATIENCE_S", 0.1)
+    monkeypatch.setattr(steps.slurm, "ask", lambda *command: "")
+    assert steps.end("17", {"17.0"}, print)
+    answers[:] = [None]
+    assert not steps.end("17", {"17.0"}, print)
+    assert not steps.end("17", None, print)
+
+
 def test_a_warning_of_slurm_reaches_the_command(tmp_path: Path):
     script = f"trap 'touch {tmp_path}/warned; exit 0' USR1; sleep 0.3; kill -USR1 $PPID; while :; do sleep 0.1; done"
     assert command.run(["bash", "-c", script], os.environ, None).code == 0

@@ -10,12 +10,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from statistics import median_low
 
+from bringup.derive.pairs import LEAST_PARTNERS
 from bringup.evidence.parsed import Parsed
 from bringup.plan.rounds import Pair
 from bringup.records import Observation
 
 SENT_AGAIN = "pair.sent_again"
-LEAST_PARTNERS = 2  # with one partner, a node that loses packets looks like a link that does
 
 
 def derive(observations: Iterable[Observation]) -> Parsed:

@@ -33,7 +33,7 @@ SHORT = {"BRINGUP_LOAD_S": "10", "BRINGUP_DCGM_LEVEL": "1", "BRINGUP_PAIR_REPEAT
 LIMIT_S = 240  # of one phase; then a node without an answer is accused by what is missing
 ENDING_S = 20
 STATE = "discovery.node.state"  # _by_slurm asks it anew: a job may run on a node that takes no other one
-UNHEALTHY = {"DOWN", "FAIL", "FAILING", "ERROR", "NOT_RESPONDING", "INVALID_REG", "POWERED_DOWN", "POWERING_DOWN"}
+LOST_STATES = {"DOWN", "FAIL", "FAILING", "ERROR", "NOT_RESPONDING", "INVALID_REG", "POWERED_DOWN", "POWERING_DOWN"}
 _NAMED = 2  # sentences about one node
 
 Link = tuple[str, str]
@@ -123,7 +123,7 @@ def _by_slurm(nodes: Sequence[str]) -> tuple[list[LeftOut], list[str]]:
     accused, remarks = [], []
     for node in (node for node in nodes if node in known and not known[node].is_usable):
         why = f"Slurm says {known[node].state}: {known[node].reason or 'no reason'}"
-        if UNHEALTHY & set(known[node].state.rstrip("*").upper().replace("~", "").split("+")):
+        if LOST_STATES & set(known[node].state.rstrip("*").upper().replace("~", "").split("+")):
             accused.append(LeftOut(node=node, phase="slurm", why=why))
         else:
             remarks.append(f"{node}: {why}")

@@ -23,18 +23,24 @@ def running(job: str) -> set[str] | None:
 
 def end(job: str, others: set[str] | None, tell: Callable[[str], None]) -> bool:
     """Steps that a program left running are ended: they hold the GPUs. others: steps that were there before it; None:
-    not known, and then none is ended. False: one stays, as it does in Slurm's books when a node of it was lost."""
+    not known, and then none is ended. False: one stays, or may. In Slurm's books one does when a node of it was lost."""
     if others is None:
         tell("steps are left alone: Slurm did not say which ran before")
-        return True
-    deadline = time.monotonic() + PATIENCE_S
-    while (left := (running(job) or set()) - others) and time.monotonic() < deadline:
-        time.sleep(1)
-    for step in sorted(left):
+        return False
+    left = _wait_until_ended(job, others)
+    for step in sorted(left or ()):
         tell(f"step {step}, which was left running, is ended")
         with contextlib.suppress(SlurmError):
             slurm.ask("scancel", "--signal=KILL", step)
+    return left == set() or _wait_until_ended(job, others) == set()
+
+
+def _wait_until_ended(job: str, others: set[str]) -> set[str] | None:
+    """Steps that stay; None: Slurm does not say it, and they may."""
     deadline = time.monotonic() + PATIENCE_S
-    while left and (running(job) or set()) & left and time.monotonic() < deadline:
+    while True:
+        now = running(job)
+        left = None if now is None else now - others
+        if left == set() or time.monotonic() > deadline:
+            return left
         time.sleep(1)
-    return not left or not (running(job) or set()) & left
