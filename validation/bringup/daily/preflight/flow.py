@@ -185,7 +185,9 @@ class _Flight:
     def _end_steps(self, others: set[str] | None) -> None:
         allocation = self._setting.allocation
         if not steps.end(allocation.job, others, self._tell):
-            self._tell("a step of the command stays in Slurm's books, or may; further steps share its cores (SLURM_OVERLAP=1)")
+            self._tell(
+                "a step of the command stays in Slurm's books, or may; further steps share its cores (SLURM_OVERLAP=1)"
+            )
             self._setting = replace(self._setting, allocation=allocation.overlapping())
 
     def _exchange(self, crew: Crew, number: int) -> tuple[Crew | None, str]:

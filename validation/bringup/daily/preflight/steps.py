@@ -23,7 +23,7 @@ def running(job: str) -> set[str] | None:
 
 def end(job: str, others: set[str] | None, tell: Callable[[str], None]) -> bool:
     """Steps that a program left running are ended: they hold the GPUs. others: steps that were there before it; None:
-    not known, and then none is ended. False: one stays, or may. In Slurm's books one does when a node of it was lost."""
+    not known, and then none is ended. False: one stays, or may. In Slurm's books one does when its node was lost."""
     if others is None:
         tell("steps are left alone: Slurm did not say which ran before")
         return False
