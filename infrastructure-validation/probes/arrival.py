@@ -31,6 +31,7 @@ PAUSE_S = 1.0
 LINGER_S = 3.0  # of the rank that serves the store: the others read there who was late
 MOST_NAMED = 8
 HERE, COUNT, OUTCOME, GIVEN_UP = "bringup/here/{}", "bringup/count", "bringup/outcome", "bringup/given-up"
+HAVE_READ = "bringup/have-read"
 COMPLETE = "complete"
 SHARED = re.compile(r"\d+ ranks, (\d+) different GPU")
 SECRET = "private/secret"  # in the folder of the run: `bringup open` makes it, and only its owner can read it  # noqa: S105
@@ -99,11 +100,20 @@ def meet(dist, rank, world, per_host, host, listens, patience, gpu=None):
         return store
     shared = SHARED.match(outcome)
     if shared:  # at once: each rank tells the same
+        _until_all_have_read(store, world, listens)
         raise Shared(outcome, int(shared[1]))
     time.sleep(PAUSE_S)
     if _since(begun) < seconds and f"rank {rank} (" in outcome:
         raise Late(f"rank {rank} on {host} came when the others had given up: they had waited {patience} s for it")
     raise Late(outcome)
+
+
+def _until_all_have_read(store, world, listens):
+    """The store ends with the rank that serves it: that one waits for the others."""
+    store.add(HAVE_READ, 1)
+    until = time.monotonic() + LINGER_S
+    while listens and store.add(HAVE_READ, 0) < world and time.monotonic() < until:
+        time.sleep(0.02)
 
 
 def _since(begun):

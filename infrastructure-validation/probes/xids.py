@@ -13,12 +13,14 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 
 import nvml
 from facts import Facts
 from patience import NoAnswer, seconds, within
 
 WAIT_MS = 500
+LAST_S = 2.0  # for the events that came before the end and were not asked for yet
 PAUSE_S = 1.0  # after an error: NVML answers at once from when a GPU is lost
 
 
@@ -58,13 +60,20 @@ def watch(facts, library, stop):
     for gpu, why in refused.items():
         facts.unknown("load.event.watched", "flag", why, f"{facts.at}/{gpu}")
     begun, seen, gap = time.monotonic(), set(), None
-    while not stop.is_set():
+    until = None  # when the end is asked for, what came in the last moment is still in the queue
+    while until is None or time.monotonic() < until:
+        if until is None and stop.is_set():
+            until = time.monotonic() + LAST_S
         try:
-            event = within(seconds(), lambda: library.nvmlEventSetWait_v2(events, WAIT_MS))
+            event = within(seconds(), partial(library.nvmlEventSetWait_v2, events, WAIT_MS if until is None else 0))
         except library.NVMLError_Timeout:
+            if until is not None:
+                break
             continue
         except (library.NVMLError, NoAnswer) as error:
             gap = gap or f"NVML's events after {time.monotonic() - begun:.0f} s: {error}"
+            if until is not None:
+                break
             stop.wait(PAUSE_S)
             continue
         xid = event.eventData, watched.get(_place(event.device), "a GPU")

@@ -26,7 +26,7 @@ probes=infrastructure-validation/probes
 if [[ -z ${SINGLE_GPU_ARGS:-} ]]; then
   SINGLE_GPU_ARGS="--model smollm3-3b --sequence-length 8192 --global-batch 4 --gradient-accumulation 4 --steps 30 --warmup-steps 10 \
     --no-rehearse-resume --timeout 300"
-  mib=$(nvidia-smi --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null | head -n 1) || mib=
+  mib=$(nvidia-smi --id=0 --query-gpu=memory.total --format=csv,noheader,nounits 2>/dev/null) || mib=
   [[ -z $mib ]] || ((mib > 100 * 1024)) || SINGLE_GPU_ARGS+=" --activation-checkpointing"
 fi
 read -r -a workload <<<"$SINGLE_GPU_ARGS"
