@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 from bringup import results
@@ -332,17 +332,17 @@ def _unexpected(run: Run, parsed: Parsed) -> list[str]:
     they are ignored here, and what gates take from them."""
     scale = naming.scale_name(len(run.nodes))
     known = {*run.nodes, naming.JOB, scale, *(subject for subjects in run.planned.values() for subject in subjects)}
+    others = {(seen.quantity, seen.subject) for seen in parsed.observations if seen.subject not in known}
     observed_subjects = {
-        observation.subject
-        for observation in parsed.observations
-        if observation.subject not in known
-        and not observation.quantity.startswith(("slurm.", "probe.", "pair."))
-        and not _is_of_slurm(observation.quantity)
+        subject
+        for quantity, subject in others
+        if not quantity.startswith(("slurm.", "probe.", "pair.")) and not _is_of_slurm(quantity)
     }
     unexpected = sorted(subject for subject in observed_subjects if not known.issuperset(naming.nodes_of(subject)))
     return [f"evidence about {', '.join(unexpected)}, which this run did not request"] if unexpected else []
 
 
+@cache
 def _is_of_slurm(quantity: str) -> bool:
     gate = catalogue.GATES.get(quantity)
     return gate is not None and any(fact.startswith("slurm.") for fact in gate.fold.facts)

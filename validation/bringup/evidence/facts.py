@@ -128,16 +128,14 @@ def _is_fact(record: dict[str, Any]) -> bool:
     keys = record.keys()
     if keys != _FACT and keys != _EXPLAINED:
         return False
-    for key, value in record.items():
-        if type(value) is not str and key != "value":
-            return False
-    value = record["value"]
-    return bool(record.get("why")) if value is None else _is_value(value)
+    value = record.pop("value")
+    if {*map(type, record.values())} != {str}:
+        return False
+    record["value"] = value
+    return bool(record.get("why")) if value is None else type(value) is str or _is_value(value)
 
 
 def _is_value(value: object) -> bool:
-    if isinstance(value, str):
-        return True
     if isinstance(value, float):
         return math.isfinite(value)
     if isinstance(value, int):

@@ -88,8 +88,10 @@ def _of_one_run(judged: Seen, wanted: Container[str]) -> dict[str, dict[str, str
     whole: dict[str, dict[str, str]] = {}
     parts: dict[str, dict[str, Counter[str]]] = {}
     for observation in judged.observations:
+        if observation.quantity not in wanted:
+            continue
         node, _, part = observation.subject.partition("/")
-        if observation.quantity not in wanted or node not in nodes:
+        if node not in nodes:
             continue
         if part:
             parts.setdefault(observation.quantity, {}).setdefault(node, Counter())[in_words(observation)] += 1
