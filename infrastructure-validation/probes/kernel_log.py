@@ -1,4 +1,5 @@
-"""What the kernel's log says about GPUs and NVSwitches, by kind and device. Unreadable is unknown, never "no message".
+"""What the kernel's log says about GPUs, NVSwitches and network adapters, by kind and device. Unreadable is unknown,
+never "no message".
 
 Read are Xids (GPU), SXids (NVSwitch), and four messages without a number: a GPU that fell off the bus, one that could
 not be initialized, one that this driver does not support, and a driver that could not take GPUs over. A fact each:
@@ -59,7 +60,17 @@ WITHOUT_A_NUMBER = (
     ("probe_failed", re.compile(r"NVRM: The NVIDIA probe routine failed for \d")),
 )
 SEVERAL_LINES = re.compile(rf"NVRM: The NVIDIA (?:probed )?GPU {_PLACE}")
+# mlx5_core drives NVIDIA's network adapters. "mlx5_core 0000:5c:00.0: poll_health:852:(pid 0): device's health ..."
+ADAPTER = re.compile(rf"mlx5_core (?P<place>{_PLACE}\.\d): (?:\w{{1,60}}:\d{{1,5}}:\(pid \d{{1,9}}\): )?(?P<words>.*)")
+BROKEN = re.compile(  # in the words of Linux's drivers/net/ethernet/mellanox/mlx5/core: events.c, health.c, cmd.c
+    r"Port module event\[error\]: module \d+, (?P<module>[\w /()-]{1,80})(?:, (?P<cause>[\w /()-]{1,80}))?"
+    r"|(?P<health>device's health compromised)"
+    r"|Health issue observed, (?P<issue>[\w ]{1,60}), severity\(\d\) (?:EMERGENCY|ALERT|CRITICAL|ERROR)\b"
+    r"|(?P<heat>High temperature) on sensors"
+    r"|(?:cmd\[\d+\]: )?(?P<command>\w{1,40})\(0x[0-9a-f]{1,4}\) (?:Async, )?timeout\. Will cause a leak"
+)
 DRIVER = "NVRM: "
+MOST_NAMED = 3
 MOST_LINES = 12  # of one message of the driver
 LINE_FEED = "\\x0a"  # as /dev/kmsg writes one inside a record
 MAX_RECORD = 8192  # the kernel refuses a smaller buffer with EINVAL
@@ -80,10 +91,14 @@ def kernel_log(facts):
         why = f"the kernel log cannot be read: {getattr(error, 'strerror', None) or error}"
         facts.unknown("discovery.kernel_log.records", "count", why)
         facts.unknown("discovery.kernel_log.xids", "count", why)
+        facts.unknown("discovery.rdma.messages", "count", why)
         return
     counts, recovery, xids = events(records)
     facts.saw("discovery.kernel_log.records", len(records), "count", remark=reach)
     facts.saw("discovery.kernel_log.xids", xids, "count", remark=reach)
+    broken = of_adapters(records)
+    named = "; ".join(f"{count} × {words}" for words, count in broken.most_common(MOST_NAMED))
+    facts.saw("discovery.rdma.messages", sum(broken.values()), "count", remark=named or reach)
     for (device, event), count in sorted(counts.items()):
         facts.saw(f"discovery.kernel_log.{event}", count, "count", f"{facts.at}/{device}" if device else None)
     for device, action in sorted(recovery.items()):
@@ -119,6 +134,19 @@ def events(records):
         if not counts[device, event] and not counts[device, f"{event}_nonfatal"]:
             counts[device, event] = 1
     return +counts, recovery, xids
+
+
+def of_adapters(records):
+    """`0000:5c:00.0: Cable error, High Temperature` -> how often a driver of network adapters wrote it."""
+    counts = Counter()
+    for message, device_of_record in messages(records):
+        adapter = ADAPTER.match(message)
+        broken = adapter and BROKEN.match(adapter["words"])
+        if not broken or (device_of_record or "").lower() not in ("", f"+pci:{adapter['place'].lower()}"):
+            continue
+        command = f"the adapter did not answer {broken['command']}" if broken["command"] else None
+        counts[f"{adapter['place'].lower()}: {command or ', '.join(filter(None, broken.groups()))}"] += 1
+    return counts
 
 
 def _known(message):

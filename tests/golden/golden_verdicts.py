@@ -41,6 +41,7 @@ NEWER = (  # gates that the recordings have no evidence of, or no number in thei
     "discovery.gpu.clock_cap",
     "discovery.gpu.ecc_mode",
     "discovery.gpu.power_cap",
+    "discovery.rdma.messages",
     "discovery.torch.driver",
     "nccl.pair.node.lost",
     "smoke.cpu.bound",
