@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from typing import IO
 
 import pytest
 from bringup import records
@@ -41,6 +42,14 @@ def start(cluster: Cluster, name: str, *phases: str, env: Mapping[str, str] | No
         text=True,
         start_new_session=True,
     )
+
+
+def iterate_until(pattern: re.Pattern[str], stream: IO[str]) -> Iterator[str]:
+    """The lines up to the first one with this pattern."""
+    for line in stream:
+        yield line
+        if pattern.search(line):
+            return
 
 
 class Killed:
@@ -158,14 +167,19 @@ def test_a_run_that_is_killed_while_the_script_of_a_phase_runs_waits_for_the_scr
 def test_a_node_that_another_job_holds_is_waited_for_by_name(cluster: Cluster):
     """The phase once began, waited BRINGUP_WAIT_S in the queue, and said that nothing had run."""
     held = cluster.sh(
-        "sbatch", "--parsable", "--nodelist=n1", "--exclusive", "--output=/dev/null", "--wrap", "sleep 12"
+        "sbatch", "--parsable", "--nodelist=n1", "--exclusive", "--output=/dev/null", "--wrap", "sleep 280"
     )
     job = held.stdout.strip()
     wait_until(lambda: "allocated" in cluster.node_state("n1"), "n1 allocated")
     with playbook(cluster) as book:
-        done = book.run("nccl_monitoring", env={"BRINGUP_WAIT_S": "3"})
-        assert done.returncode == 0, done.stdout
-        assert re.search(rf"waiting for n1 \(held by job {job} of \w+\)", done.stdout), done.stdout
+        process = start(cluster, book.name, "nccl_monitoring", env={"BRINGUP_WAIT_S": "3"})
+        assert process.stdout is not None
+        waits = re.compile(rf"waiting for n1 \(held by job {job} of \w+\)")
+        lines = list(iterate_until(waits, process.stdout))
+        cluster.sh("scancel", job)
+        rest, _ = process.communicate(timeout=200)
+        assert waits.search(lines[-1]), [*lines, rest]
+        assert process.returncode == 0, rest
 
 
 def test_two_runs_at_once_do_not_meet(cluster: Cluster):

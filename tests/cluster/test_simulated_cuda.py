@@ -45,9 +45,11 @@ def test_the_environment_itself_is_untouched(with_cuda: Cluster):
         assert "cuda_stand_in" not in file.read_text(), file
 
 
+@pytest.mark.timeout(620)
 def test_one_node_passes_on_cuda_and_is_rehearsed(with_cuda: Cluster):
     with playbook(with_cuda) as book:
-        done = book.run("smoke", "node_sweep", "run_1gpu", "run_ddp_1node", env={"BRINGUP_LOAD_S": "3"})
+        phases = ("smoke", "node_sweep", "run_1gpu", "run_ddp_1node")
+        done = book.run(*phases, env={"BRINGUP_LOAD_S": "3"}, timeout=560)
         assert done.returncode == 0, done.stdout
         devices = {v.gate: v.observed for phase in ("smoke", "node_sweep") for v in book.verdicts(phase).verdicts}
         marks = {answer.question: answer for answer in read_record(book.own_folder / PLAYBOOK, Playbook).answers}
