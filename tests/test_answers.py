@@ -55,7 +55,8 @@ def test_one_node_says_nothing_of_a_shared_filesystem_nor_of_links_between_nodes
     assert marks(all_answers)[4] is Mark.PARTLY
     assert marks(all_answers)[5] is Mark.PARTLY
     assert any(
-        text.startswith("not asked: DDP, FSDP and HSDP train across nodes") for text in all_answers[4].reservations
+        text.startswith("not asked: DDP, FSDP and HSDP really run as such across nodes")
+        for text in all_answers[4].reservations
     )
 
 

@@ -12,7 +12,7 @@ from loops import for_each
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").glob("0[1-6]-*.md"))
-SHAPE = ["Why", "What it proves", "What it does not prove", "Run it", "Read it", "What to do next", "By gate"]
+SHAPE = ["Run it", "What you see", "What to do next", "What it proves", "What it does not prove", "By gate"]
 
 
 @for_each("page", PAGES, ids=lambda page: page.stem)

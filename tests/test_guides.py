@@ -19,8 +19,9 @@ KNOWN = {
     "job": "17",
     "profile": "generic",
 }
-SECTION = re.compile(r'((?:<a id="[^"]+"></a>\n)+)\n### (.*)\n((?:(?!<a id=|## |### ).*\n)*)')
-PARTS = ("**A failure usually means.** ", "**What usually helps:** ", "**Observes.** ", "**Why it matters.** ")
+SECTION = re.compile(r'((?:<a id="[^"]+"></a>)+)\n\n### (.*)\n((?:(?!<a id=|## |### ).*\n)*)')
+SYMPTOMS = "| you see | usually | make sure | do |\n| --- | --- | --- | --- |\n"
+PARTS = ("**What usually helps:** ", SYMPTOMS, "**Observes.** ", "**Why it matters.** ")
 
 
 def test_next_is_commands_that_run_as_pasted():
@@ -31,6 +32,9 @@ def test_next_is_commands_that_run_as_pasted():
         for command in commands:
             assert not re.search(r"\{(node|nodes|node_count|gpus|run|job|profile)\}|…|\b(NODE|RUN|JOBID)\b", command), (
                 command
+            )
+            assert not re.search(r"\| *(head|grep -[qm])", command), (
+                f"{command}: fails under pipefail when the reader ends first"
             )
             assert subprocess.run(["bash", "-n", "-c", command], check=False).returncode == 0, command
             for word in shlex.split(command, comments=True):
@@ -60,9 +64,11 @@ def test_a_section_says_what_a_failure_means_what_helps_and_what_to_run():
     for guide in GUIDES:
         _, text = written[guide.page, guide.title]
         where = f"docs/{guide.page}.md, {guide.title}"
-        for part in PARTS:
-            assert text.count(f"\n{part}") == 1, f"{where}: {part}"
-        for begin in ("**A failure usually means.** ", "**Observes.** ", "**Why it matters.** "):
+        places = [text.find(f"\n{part}") for part in PARTS]
+        assert min(places) >= 0 and places == sorted(places), f"{where}: {dict(zip(PARTS, places, strict=True))}"
+        table = text.partition(SYMPTOMS)[2].partition("\n\n")[0].splitlines()
+        assert table and all(len(re.findall(r"(?<!\\)\|", row)) == 5 for row in table), where
+        for begin in PARTS[2:]:
             paragraph = text.partition(begin)[2].partition("\n\n")[0].rstrip()
             assert paragraph.endswith((".", "`.")), f"{where}: {paragraph[-60:]}"
         others = [f"; `{gate.id}`: {gate.action}" for gate in GATES.values() if gate.guide == guide and gate.action]

@@ -60,7 +60,7 @@ def test_a_host_name_with_metacharacters_is_quoted_in_the_commands(broken):
 def test_without_a_sign_it_says_so(broken, capsys):
     (broken / "raw/inventory.err").unlink()
     assert main(["explain", str(broken)]) == 1
-    assert "no line in the logs bears" in capsys.readouterr().out
+    assert "no line in the logs matches" in capsys.readouterr().out
 
 
 def test_a_run_that_passed_has_nothing_to_explain(tmp_path, monkeypatch):

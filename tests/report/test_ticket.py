@@ -51,6 +51,9 @@ def test_the_exit_code_is_that_of_a_report_and_another_file_is_not_written_over(
     other.write_text("mine")
     assert main(["ticket", "n1", str(faulty), "-o", str(other)]) == 2
     assert other.read_text() == "mine"
+    capsys.readouterr()
+    assert main(["ticket", "n1", str(faulty), "-o", str(tmp_path / "n1.md")]) == 1
+    assert capsys.readouterr().out == f"written: {tmp_path / 'n1.md'}\n"
 
 
 def test_markup_in_a_line_of_evidence_stays_text(faulty):

@@ -227,7 +227,7 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
     "driver unknown": (replace(healthy(), driver=None), "torch", "NOT ASKED", "bringup run discovery"),
     "a build for CPUs": (with_host(torch=Torch("2.13.0+cpu", None)), "torch", "WARN", "uses no GPU"),
     "another CUDA": (with_host(torch=Torch("3.0", "15.0")), "torch", "INCOMPLETE", "not known which driver"),
-    "local disk": (with_host(folder=replace(HOST.folder, kind="xfs")), "folder", "WARN", "a type of one host"),
+    "local disk": (with_host(folder=replace(HOST.folder, kind="xfs")), "folder", "WARN", "a local filesystem"),
     "exported disk": (
         with_host(folder=replace(HOST.folder, kind="xfs", is_exported=True)),
         "folder",

@@ -20,6 +20,7 @@ from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
 from bringup.plan.catalogue import DRILLS, GATES, bearing_on, proving
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
 from bringup.plan.gate import Gate
+from bringup.plan.guide import Guide
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile, load, names
 from bringup.plan.rules import DECLARABLE, allowed
@@ -27,7 +28,7 @@ from bringup.plan.site import Site
 from bringup.plan.transports import TRANSPORTS
 from bringup.records import Outcome, Record, Versioned, write_text
 from bringup.report.quoted import with_quotes
-from bringup.report.text import escaped, table
+from bringup.report.text import table
 from bringup.results import REPOSITORY
 
 PAGE = REPOSITORY / "docs/07-failure-modes.md"
@@ -235,23 +236,26 @@ def _replaced(path: Path, page: str, name: str, lines: Sequence[str]) -> str:
 
 
 def _checks(page: str) -> list[str]:
-    """The checks that a page explains, each with its section."""
-    rows, title = [], ""
+    """The sections of a page: the gates that each explains, and what usually helps. `bringup gates` prints the rest."""
+    sections: dict[Guide, list[Gate]] = {}
     for gate in GATES.values():
         if gate.guide.page == page:
-            section = f"[{gate.guide.title}](#{gate.id})" if gate.guide.title != title else ""
-            rows.append((section, f"`{gate.id}`", gate.per, escaped(_with_severity(gate))))
-            title = gate.guide.title
-    return _plain_table(("section", "gate", "per", "a pass says"), rows)
+            sections.setdefault(gate.guide, []).append(gate)
+    return _plain_table(
+        ("gate", "section", "usually helps"),
+        (
+            (", ".join(map(_named, gates)), f"[{guide.title}](#{gates[0].id})", guide.action)
+            for guide, gates in sections.items()
+        ),
+    )
 
 
 def _ids(gates: Sequence[Gate]) -> str:
     return ", ".join(f"`{gate.id}`" for gate in gates)
 
 
-def _with_severity(gate: Gate) -> str:
-    warns = gate.severity is Outcome.WARN
-    return gate.proves + (" (a miss only warns)" if warns else "")
+def _named(gate: Gate) -> str:
+    return f"`{gate.id}`" + (" (warns)" if gate.severity is Outcome.WARN else "")
 
 
 def pages() -> dict[Path, str]:

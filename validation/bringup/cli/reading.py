@@ -139,12 +139,14 @@ def do_report(arguments: argparse.Namespace) -> int:
 
 def do_ticket(arguments: argparse.Namespace) -> int:
     """Exit code: that of a report of these runs."""
-    from bringup.report import collection, outputs, ticket
+    from bringup.report import collection, outputs, text, ticket
 
     output = outputs.Output("-o", arguments.output or Path("-"), outputs.TICKET)
     outputs.check([output])
     gathered = collection.gather(arguments.runs)
     outputs.write(output, ticket.text(arguments.node, gathered.judged))
+    if not output.is_standard_output:
+        print(f"written: {text.shown_path(output.path)}")
     return gathered.outcome.exit_code
 
 
@@ -206,7 +208,7 @@ def do_gates(arguments: argparse.Namespace) -> int:
         gates = [{field: getattr(gate, field) for field in fields} | {"action": gate.helps} for gate in listed]
         print(json.dumps(gates, indent=1))
         return 0
-    header = ("gate", "per", "rule", "unit", "a miss asks to", "a pass says: it was seen that")
+    header = ("gate", "per", "rule", "unit", "usually helps", "a pass says")
     rows = [(gate.id, gate.per, gate.rule, gate.unit, gate.helps, gate.proves) for gate in listed]
     print(text.columns(header, rows))
     return 0

@@ -25,7 +25,7 @@ def resume(only: Sequence[str], with_nodes: Sequence[str], apply: bool, request:
         tell("no node is kept out of service" if not only else f"none of {', '.join(only)} is kept out of service")
     if not apply:
         if ready or to_ask:
-            tell("nothing was done; --apply resumes what passes, and asks again what a run drained")
+            tell("nothing was done; --apply resumes what passes, and runs the phases of nodes that a run drained")
         return 0
     refused = [entry for entry in ready if not _resumed(entry, tell)]
     not_passed: list[asked_again.Answer] = []
@@ -40,7 +40,7 @@ def resume(only: Sequence[str], with_nodes: Sequence[str], apply: bool, request:
 def _in_words(entry: Out) -> str:
     words = {
         May.RESUME: "can be resumed",
-        May.ASK_AGAIN: f"has to be asked again ({', '.join(entry.phases)})",
+        May.ASK_AGAIN: f"must pass {', '.join(entry.phases)} first",
         May.WAIT: "not yet",
         May.LEAVE: "left as it is",
     }

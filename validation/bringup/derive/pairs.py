@@ -301,12 +301,12 @@ def _steadiness(scores: Parsed, link: Pair, measurements: Directions) -> None:
 
 def _node_words(score: NodeScore) -> str:
     words = (
-        f"sends at {score.out:.2f} and receives at {score.into:.2f} of the fleet's, "
-        f"by the middle one of {score.partners} partners"
+        f"sends at {100 * score.out:.0f} % and receives at {100 * score.into:.0f} % of the usual rate, "
+        f"median of {score.partners} partners"
     )
     if score.unconfirmed:
         words += f"; of those that answered only {score.unconfirmed} was slow, and it was measured once"
-    return words + ("; two partners leave room for two bad links" if score.partners == LEAST_PARTNERS else "")
+    return words + ("; two bad links would look the same" if score.partners == LEAST_PARTNERS else "")
 
 
 def suspects(observations: Iterable[Observation]) -> list[Pair]:

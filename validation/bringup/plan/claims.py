@@ -215,14 +215,14 @@ CLAIMS: tuple[Claim, ...] = (
     Claim(
         id="trains-on-a-node",
         question=5,
-        says="DDP and FSDP train on one node as what they are, with the loss of one GPU",
+        says="DDP and FSDP really run as such on one node, and match the losses of one GPU",
         phases=_ONE_NODE,
         real=("gpu",),
     ),
     Claim(
         id="trains-across",
         question=5,
-        says="DDP, FSDP and HSDP train across nodes as what they are, with the loss of one GPU",
+        says="DDP, FSDP and HSDP really run as such across nodes, and match the losses of one GPU",
         phases=_ACROSS,
         least_nodes=2,
         real=("gpu",),

@@ -163,7 +163,7 @@ class Verdict(Record):
 
 
 class Sign(Record):
-    """A line in a log that bears the signature of a known fault. It decides nothing; it says where to look."""
+    """A line in a log that matches a known fault. It decides nothing; it says where to look."""
 
     signature: str  # id in signatures.py
     evidence: str  # raw/launch.log:6, its first line

@@ -32,7 +32,7 @@ OF_NODES = (
 )
 CLUSTER = "slurm.config.ClusterName"
 ONLY_WHERE_THEY_DIFFER = {"RDMA ports in detail"}  # long, and said in short by another fact
-NO_MAJORITY = "nodes differ, and no value is that of most"
+NO_MAJORITY = "nodes differ, without a majority"
 MAX_DIFFERENT = 5  # values; more are counted
 
 

@@ -44,7 +44,7 @@ def _torch(facts: Facts) -> Finding:
             return Finding("PASS", "not installed here: the site's container brings it")
         return Finding(
             "WARN",
-            "not installed: discovery runs, and smoke but for its products of matrices",
+            "not installed: discovery runs, and smoke without its matrix products",
             "make venv, for all phases",
         )
     if torch.cuda is None:
@@ -82,7 +82,7 @@ def _folder(facts: Facts) -> Finding:
         return Finding("PASS", f"{says}, and this host exports it (/etc/exports)")
     return Finding(
         "WARN",
-        f"{says}, a type of one host: nodes see it only if this host exports it",
+        f"{says}, a local filesystem: nodes see it only if this host exports it",
         "clone into a folder that all nodes see; smoke proves it",
     )
 
