@@ -393,8 +393,9 @@ def test_the_whole_of_a_junit_file_is_counted_and_a_phase_is_named_once():
         for phase in ("discovery", "smoke")
     ]
     whole = ElementTree.fromstring(exports.junit(gathered(*runs, absent=(Absent("nccl_scaling", "x"),))))
-    for count in ("tests", "failures", "errors", "skipped"):
+    for count in ("tests", "failures", "errors"):
         assert int(whole.get(count)) == sum(int(suite.get(count)) for suite in whole)
+    assert whole.get("skipped") is None  # the schema of Jenkins' plugin refuses it there
     assert int(whole.get("tests")) == len(list(whole.iter("testcase")))
     names = {case.get("classname") for case in whole.iter("testcase")}
     assert {"discovery.gpu.count", "discovery.run.closed", "smoke.discovery.gpu.count", "smoke.run.closed"} <= names
