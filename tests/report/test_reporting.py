@@ -166,7 +166,7 @@ def test_the_page_asks_nobody_for_anything():
     parsed_page = Page(text)
     assert [attributes["aria-label"] for tag, attributes in parsed_page.tags if attributes.get("role") == "img"][
         -1:
-    ] == ["when"]
+    ] == ["Bandwidth between nodes"]
     assert "Bandwidth between nodes" in parsed_page.words
     assert not [attributes for _, attributes in parsed_page.tags if "src" in attributes or "xlink:href" in attributes]
     assert all(attributes["href"].startswith("#") for tag, attributes in parsed_page.tags if tag == "a")
