@@ -10,7 +10,7 @@ from typing import Any
 from bringup.answers import stand_ins_of
 from bringup.evidence.names import listed, shortened
 from bringup.plan.phases import PHASES
-from bringup.records import Mark
+from bringup.records import Mark, Outcome
 from bringup.report import drain, fleet, next_steps, system, tiles, timeline
 from bringup.report import text as report
 from bringup.report.collection import Collection
@@ -74,6 +74,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "fleet": nodes,
         "named": len(nodes) <= fleet.MAX_NAMES,
         "not_well": fleet.not_well(nodes)[: fleet.MAX_ROWS],
+        "failed_first": [node for node in fleet.not_well(nodes) if node.outcome is Outcome.FAIL][: fleet.MAX_FIRST],
         "more_not_well": max(0, len(fleet.not_well(nodes)) - fleet.MAX_ROWS),
         "answers": collection.answers,
         "tiles": tiles.tiles(collection.answers, collection.verdicts),

@@ -1,4 +1,4 @@
-"""The six questions at a glance: a tile each, with the one number that is nearest to its limit."""
+"""The six questions at a glance: a tile each, with the number that is nearest to its limit, or how many claims hold."""
 
 from __future__ import annotations
 
@@ -62,10 +62,23 @@ def _tile(answer: Answer, failed: Sequence[Verdict]) -> Tile:
     return Tile(
         answer=answer,
         name=QUESTION_NAMES[answer.question],
-        number="" if nearest is None else in_words(nearest),
-        bar=None if nearest is None else _bar(nearest),
+        number=_held(answer) if nearest is None else in_words(nearest),
+        bar=_claims(answer) if nearest is None else _bar(nearest),
         reason=reason,
     )
+
+
+_HOLDS = (Mark.PASS, Mark.WARN)
+
+
+def _held(answer: Answer) -> str:
+    count = sum(claim.mark in _HOLDS for claim in answer.claims)
+    return f"{count} of {len(answer.claims)} claims are proven" if answer.claims else ""
+
+
+def _claims(answer: Answer) -> Bar | None:
+    share = sum(claim.mark in _HOLDS for claim in answer.claims) / max(1, len(answer.claims))
+    return Bar(share * WIDTH / _ROOM, WIDTH / _ROOM, "floor") if answer.claims else None
 
 
 def _judged(answer: Answer) -> Iterable[Measured]:
