@@ -53,6 +53,12 @@ def test_without_a_number_that_has_a_limit_the_claims_are_counted():
     assert rehearsed.bar.value == 0
 
 
+def test_a_number_that_holds_is_not_what_failed():
+    shown = tile(number("far", 400.0, 100.0), mark=Mark.FAIL)
+    assert (shown.number, shown.bar) == ("1 of 1 claims failed", None)
+    assert tile(number("slow", 90.0, 100.0), mark=Mark.FAIL).number.startswith("slow 90 GB/s")
+
+
 def test_what_failed_says_its_line_and_what_is_only_rehearsed_says_why():
     assert tile(mark=Mark.FAIL).reason == "the line"
     assert (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from itertools import islice
@@ -18,6 +19,7 @@ from bringup.records import Outcome, Verdict, files
 from bringup.report.text import sentence
 
 MOST = 200  # failures of one run that are looked up
+_LONGEST = 240  # characters of a sentence
 _ZONES_S = 900.0  # two time zones differ by a multiple of it
 # lines of Slurm, NCCL and torch do not name their zone: 2026-01-31T12:00:00, E0131 12:00:00.123
 _CLOCK = re.compile(r"(?:\b\d{4}-\d\d-\d\d[T _]|\b[A-Z]\d{4} )(\d\d):(\d\d):(\d\d)")
@@ -36,7 +38,7 @@ class Moment:
     def words(self) -> str:
         at = datetime.fromtimestamp(self.unix, tz=timezone.utc)
         day = f"{at:%Y-%m-%d} " if self.is_before else ""
-        return f"{'' if self.is_own else 'seen by '}{day}{at:%H:%M:%S} UTC: {self.says}"
+        return f"{'' if self.is_own else 'seen by '}{day}{at:%H:%M:%S} UTC: {textwrap.shorten(self.says, _LONGEST)}"
 
 
 def moments(judged: Judged, begin: float, end: float) -> tuple[list[Moment], int]:

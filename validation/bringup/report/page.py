@@ -120,7 +120,7 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         ("profile", each([judged.verdicts.profile for judged in collection.judged])),
         ("site file", each([run.site.name for run in runs if run.site is not None])),
         ("torch", each(torch)),
-        ("bringup commit", each([report.commit(run.git_commit, run.git_dirty) for run in runs])),
+        ("bringup commit", _few([report.commit(run.git_commit, run.git_dirty) for run in runs])),
         ("first run opened", min((run.opened_at for run in runs), default="")),
         (
             "duration of the steps",
@@ -128,3 +128,8 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         ),
     ]
     return [(name, value) for name, value in lines if value]
+
+
+def _few(values: list[str]) -> str:
+    first, *others = dict.fromkeys(values)
+    return f"{first}, and {len(others)} more" if others else first

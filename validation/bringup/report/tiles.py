@@ -51,6 +51,10 @@ def _in_words(failed: Sequence[Verdict]) -> str:
 
 def _tile(answer: Answer, failed: Sequence[Verdict]) -> Tile:
     nearest = min(_judged(answer), key=_margin, default=None)
+    if nearest is None or (answer.mark is Mark.FAIL and _margin(nearest) >= 1):  # what failed is no number
+        number, bar = _claims(answer)
+    else:
+        number, bar = in_words(nearest), _bar(nearest)
     if answer.mark is Mark.FAIL and failed:
         reason = _in_words(failed)
     elif answer.mark in _SHOWS_ITS_LINE:
@@ -62,23 +66,18 @@ def _tile(answer: Answer, failed: Sequence[Verdict]) -> Tile:
     return Tile(
         answer=answer,
         name=QUESTION_NAMES[answer.question],
-        number=_held(answer) if nearest is None else in_words(nearest),
-        bar=_claims(answer) if nearest is None else _bar(nearest),
+        number=number,
+        bar=bar,
         reason=reason,
     )
 
 
-_HOLDS = (Mark.PASS, Mark.WARN)
-
-
-def _held(answer: Answer) -> str:
-    count = sum(claim.mark in _HOLDS for claim in answer.claims)
-    return f"{count} of {len(answer.claims)} claims are proven" if answer.claims else ""
-
-
-def _claims(answer: Answer) -> Bar | None:
-    share = sum(claim.mark in _HOLDS for claim in answer.claims) / max(1, len(answer.claims))
-    return Bar(share * WIDTH / _ROOM, WIDTH / _ROOM, "floor") if answer.claims else None
+def _claims(answer: Answer) -> tuple[str, Bar | None]:
+    marks, count = [claim.mark for claim in answer.claims], len(answer.claims)
+    if not marks or answer.mark is Mark.FAIL:
+        return f"{marks.count(Mark.FAIL)} of {count} claims failed" if marks else "", None
+    proven = sum(mark in (Mark.PASS, Mark.WARN) for mark in marks)
+    return f"{proven} of {count} claims are proven", Bar(proven / count * WIDTH / _ROOM, WIDTH / _ROOM, "floor")
 
 
 def _judged(answer: Answer) -> Iterable[Measured]:
