@@ -171,7 +171,8 @@ def test_beside_the_decision_stand_the_failed_nodes_with_what_costs_most_of_what
         a_verdict(GATE, node).model_copy(update={"action": action, "fails": f"{node} lost one"})
         for node, action in (("n1", Action.RESET), ("n1", Action.REBOOT), ("n2", Action.CONFIGURE))
     ]
+    failed += [a_verdict(OTHER, "n1")]
     warned = a_verdict(GATE, "n0", Outcome.WARN).model_copy(update={"action": Action.REPLACE})
     head, _, _ = page.render(gathered(judged(*failed, warned))).partition('<div class="tiles">')
-    assert "n1 reboot : n1 lost one n2 configure : n2 lost one" in words(head)
+    assert "n1 reboot : n1 lost one; and 1 more n2 configure : n2 lost one" in words(head)
     assert "n0 replace" not in words(head)
