@@ -13,7 +13,7 @@ VENV := $(shell bash infrastructure-validation/scripts/venv.sh)
 PY := $(VENV)/bin/python
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
-.PHONY: help setup venv venv-light constraints local cluster cluster-down test drill lint unit unit-folders unit-files golden live live-drills live-rest live-hooks generated surface pictures clean
+.PHONY: help setup venv venv-light constraints local cluster cluster-down test drill lint unit unit-folders unit-files golden live live-drills live-rest live-hooks generated surface pictures validators clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -87,7 +87,7 @@ lint: setup ## ruff (format and check), mypy --strict, import arrows, codespell,
 	git ls-files -z -- ':!tests' ':!docs/results/pictures' | xargs -0 $(VENV)/bin/codespell
 	git ls-files -z -- '*.sh' '*.sbatch' .ci/run docs/results/keep-records infrastructure-validation/local-cluster/cluster \
 	  infrastructure-validation/local-cluster/playbook infrastructure-validation/slurm/{health-check,prolog,epilog} \
-	  infrastructure-validation/scripts/part-of-a-job/srun | xargs -0 shellcheck -x
+	  infrastructure-validation/scripts/part-of-a-job/srun tests/validators/validate | xargs -0 shellcheck -x
 
 unit: setup ## the tests that need no cluster, in two halves at once: those of tests/*/, and those of tests/*.py with the trainings
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line unit-folders unit-files
@@ -130,6 +130,9 @@ surface: venv ## names of torch's CUDA build, for the tests of tests/cuda: 5 GB 
 
 pictures: $(VENV)/installed-dev ## pictures of pages of bringup report: do they fit a narrow screen and paper? Needs Chromium, pdftotext (PAGES="a.html" INTO=folder)
 	$(PY) docs/results/pictures/take.py $(PAGES) --into $(or $(INTO),.)
+
+validators: $(VENV)/installed-dev ## other people's validators of what bringup report writes for machines, fetched for the moment (RUNS="RUN...")
+	tests/validators/validate $(RUNS)
 
 clean: cluster-down ## remove results, logs and caches; .venv stays
 	rm -rf validation/results/* training/results/* slurm-logs/*.out slurm-logs/*.log .pytest_cache .mypy_cache .ruff_cache

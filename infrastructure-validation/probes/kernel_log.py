@@ -20,6 +20,7 @@ import json
 import os
 import re
 import subprocess
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -101,6 +102,9 @@ def kernel_log(facts):
     facts.saw("discovery.rdma.messages", sum(broken.values()), "count", remark=named or reach)
     for (device, event), count in sorted(counts.items()):
         facts.saw(f"discovery.kernel_log.{event}", count, "count", f"{facts.at}/{device}" if device else None)
+    for (device, event), at in sorted(last_at(records, time.time() - time.monotonic()).items()):
+        subject = f"{facts.at}/{device}" if device else None
+        facts.saw("discovery.kernel_log.last_at", at, "text", subject, remark=event)
     for device, action in sorted(recovery.items()):
         facts.saw("discovery.kernel_log.recovery_action", action, "text", f"{facts.at}/{device}")
 
@@ -147,6 +151,19 @@ def of_adapters(records):
         command = f"the adapter did not answer {broken['command']}" if broken["command"] else None
         counts[f"{adapter['place'].lower()}: {command or ', '.join(filter(None, broken.groups()))}"] += 1
     return counts
+
+
+def last_at(records, boot):
+    """{(device, event): UTC of its newest record}, of messages of one line. boot: Unix s of the log's second 0; its
+    clock may go wrong by seconds in a week."""
+    newest = {}
+    for record in records:
+        if record.microseconds is not None and _known(record.text)[1] is not None:
+            newest.update(dict.fromkeys(events([record])[0], record.microseconds))
+    return {
+        key: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(boot + microseconds / 1e6))
+        for key, microseconds in newest.items()
+    }
 
 
 def _known(message):

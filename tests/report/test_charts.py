@@ -179,7 +179,7 @@ def test_a_step_stands_at_its_time_with_its_counts_and_what_is_wrong_first():
     assert made.rows[0].wrong == ""
     assert made.rows[1].wrong == "n0: observed 1, expected 2; and 1 more"
     shown = page.render(Collection(runs, [], [], [], {}))
-    assert '<rect class="when-fail" x="75.00" width="25.00" height="8">' in shown
+    assert '<span class="when-fail" style="left: 75.00%; width: 25.00%">' in shown
 
 
 def test_a_name_is_a_text_in_a_figure():

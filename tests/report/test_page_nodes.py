@@ -10,7 +10,7 @@ from io import BytesIO
 from pathlib import Path
 
 from bringup.judge import Judged
-from bringup.records import Observation, Outcome, Verdict
+from bringup.records import Action, Observation, Outcome, Verdict
 from bringup.report import bundle, fleet, links, page, system
 from bringup.report.collection import Collection
 from factory import a_run, a_verdict, judged_of
@@ -164,3 +164,15 @@ def test_an_archive_holds_the_page_and_what_its_links_lead_to_and_no_checkpoints
         text = archive.read(bundle.PAGE).decode()
     assert names == ["report.html", "evidence/00-discovery/raw/inventory.jsonl"]
     assert addresses(text) == ["evidence/00-discovery", "evidence/00-discovery/raw/inventory.jsonl"]
+
+
+def test_beside_the_decision_stand_the_failed_nodes_with_what_costs_most_of_what_helps():
+    failed = [
+        a_verdict(GATE, node).model_copy(update={"action": action, "fails": f"{node} lost one"})
+        for node, action in (("n1", Action.RESET), ("n1", Action.REBOOT), ("n2", Action.CONFIGURE))
+    ]
+    failed += [a_verdict(OTHER, "n1")]
+    warned = a_verdict(GATE, "n0", Outcome.WARN).model_copy(update={"action": Action.REPLACE})
+    head, _, _ = page.render(gathered(judged(*failed, warned))).partition('<div class="tiles">')
+    assert "n1 reboot : n1 lost one; and 1 more n2 configure : n2 lost one" in words(head)
+    assert "n0 replace" not in words(head)

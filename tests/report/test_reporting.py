@@ -166,7 +166,7 @@ def test_the_page_asks_nobody_for_anything():
     parsed_page = Page(text)
     assert [attributes["aria-label"] for tag, attributes in parsed_page.tags if attributes.get("role") == "img"][
         -1:
-    ] == ["when"]
+    ] == ["Bandwidth between nodes"]
     assert "Bandwidth between nodes" in parsed_page.words
     assert not [attributes for _, attributes in parsed_page.tags if "src" in attributes or "xlink:href" in attributes]
     assert all(attributes["href"].startswith("#") for tag, attributes in parsed_page.tags if tag == "a")
@@ -284,6 +284,7 @@ def test_trainings_are_compared_on_the_page_and_unlike_ones_refused_in_words(tmp
     runs = trained()
     parsed_page = Page(page.render(gathered(*runs)))
     assert "tokens/s/rank" in parsed_page.words
+    assert 0 < parsed_page.words.find("Which strategy: cannot tell.") < parsed_page.words.find("Loss, nats per token")
     figures = [attributes["aria-label"] or "" for tag, attributes in parsed_page.tags if tag == "svg"]
     for title in ("Loss, nats", "Tokens per second", "Loss gap", "Step time", "Parameters, gradients"):
         assert any(figure.startswith(title) for figure in figures), title
@@ -393,8 +394,9 @@ def test_the_whole_of_a_junit_file_is_counted_and_a_phase_is_named_once():
         for phase in ("discovery", "smoke")
     ]
     whole = ElementTree.fromstring(exports.junit(gathered(*runs, absent=(Absent("nccl_scaling", "x"),))))
-    for count in ("tests", "failures", "errors", "skipped"):
+    for count in ("tests", "failures", "errors"):
         assert int(whole.get(count)) == sum(int(suite.get(count)) for suite in whole)
+    assert whole.get("skipped") is None  # the schema of Jenkins' plugin refuses it there
     assert int(whole.get("tests")) == len(list(whole.iter("testcase")))
     names = {case.get("classname") for case in whole.iter("testcase")}
     assert {"discovery.gpu.count", "discovery.run.closed", "smoke.discovery.gpu.count", "smoke.run.closed"} <= names

@@ -42,10 +42,21 @@ def test_value_and_limit_are_drawn_on_one_scale_and_both_are_seen():
         assert 0 < max(bar.value, bar.limit) < tiles.WIDTH
 
 
-def test_without_a_number_that_has_a_limit_nothing_is_drawn():
+def test_without_a_number_that_has_a_limit_the_claims_are_counted():
     for shown in (tile(), tile(number("b", "eth0", None)), tile(number("b", 3.0, None)), tile(number("b", 0.0, 10.0))):
-        assert shown.bar is None
-        assert shown.number == ""
+        assert shown.number == "1 of 1 claims are proven"
+        assert shown.bar is not None
+        assert shown.bar.value == shown.bar.limit < tiles.WIDTH
+    rehearsed = tile(mark=Mark.REHEARSED)
+    assert rehearsed.number == "0 of 1 claims are proven"
+    assert rehearsed.bar is not None
+    assert rehearsed.bar.value == 0
+
+
+def test_a_number_that_holds_is_not_what_failed():
+    shown = tile(number("far", 400.0, 100.0), mark=Mark.FAIL)
+    assert (shown.number, shown.bar) == ("1 of 1 claims failed", None)
+    assert tile(number("slow", 90.0, 100.0), mark=Mark.FAIL).number.startswith("slow 90 GB/s")
 
 
 def test_what_failed_says_its_line_and_what_is_only_rehearsed_says_why():

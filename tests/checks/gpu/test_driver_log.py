@@ -1,6 +1,7 @@
 """Messages of the NVIDIA driver in the kernel log: what the probe counts, and what of it asks for action."""
 
 import json
+import re
 
 import kernel_log
 import pytest
@@ -15,6 +16,7 @@ from runs_for_tests import FIXTURES, add_derived
 from showing import shows_failing
 
 LOG = (FIXTURES / "kernel-log.txt").read_text()
+TIME = re.compile(r", last at \d{4}-\d\d-\d\dT[\d:]{8}Z")
 QUIET = "6,0,0,-;Linux version 6.8.0\n"
 OFF_THE_BUS = (
     "4,900,61000000,-;NVRM: The NVIDIA GPU 0000:c1:00.0\\x0aNVRM: (PCI ID: 10de:2330) installed in this system has\\x0a"
@@ -161,7 +163,16 @@ def test_classes_of_xids():
 def test_a_message_that_asks_for_action_fails_and_names_its_device(log, line, says):
     outcome, shown = judged(read(log, line))["xid"]
     assert outcome is Outcome.FAIL
-    assert shown.startswith(says), shown
+    assert TIME.sub("", shown).startswith(says), shown
+
+
+def test_the_newest_message_of_each_kind_has_a_time_where_it_is_one_record(log):
+    boot = 1_800_000_000.0
+    log.write_text(f"{QUIET}{xid_line(79, 'x')}\n4,901,62000000,-;NVRM: Xid (PCI:0000:c1:00): 79, y\n{OFF_THE_BUS}\n")
+    records, _ = kernel_log.read_log()
+    assert kernel_log.last_at(records, boot) == {("PCI:0000:c1:00", "xid_79"): "2027-01-15T08:01:02Z"}
+    assert TIME.search(judged(read(log, xid_line(79, "x")))["xid"][1])
+    assert not TIME.search(judged(read(log, OFF_THE_BUS))["xid"][1])
 
 
 @pytest.mark.parametrize(

@@ -36,11 +36,11 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     if not failed:
         first_failure = _named_by_srun(seen)
         return verdicts if first_failure is None else _with_cause(verdicts, first_failure, None)
-    raised_at = _raised_at(seen)
-    first = min(failed, key=lambda verdict: (raised_at.get(verdict.subject, 0), verdict.subject))
+    seconds = raised_at(seen)
+    first = min(failed, key=lambda verdict: (seconds.get(verdict.subject, 0), verdict.subject))
     words = f"first {first.subject} {first.value}"
     first_failure = words + (f" ({first.cause})" if first.cause else "")
-    second = raised_at.get(first.subject)
+    second = seconds.get(first.subject)
     first_failure += f" at {datetime.fromtimestamp(second, timezone.utc):%H:%M:%S} UTC" if second else ""
     first_failure += f"; and {len(failed) - 1} more rank(s)" if len(failed) > 1 else ""
     return _with_cause(verdicts, first_failure, words)
@@ -139,7 +139,7 @@ def _with(verdict: Verdict, first_failure: str, words: str | None) -> Verdict:
     return verdict
 
 
-def _raised_at(seen: Seen) -> dict[str, int]:
+def raised_at(seen: Seen) -> dict[str, int]:
     """Rank -> second at which it raised. Each rank says which error file is its own."""
     times = {raised.evidence: raised.value for raised in seen.of("launcher.raised_at")}
     second_of = {file.subject: times.get(str(file.value)) for file in seen.of("train.rank.error_file")}

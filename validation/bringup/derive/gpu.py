@@ -11,7 +11,8 @@ from bringup.plan import cuda
 from bringup.records import Observation, Run
 
 _KERNEL_LOG = "discovery.kernel_log."
-_NO_EVENTS = ("records", "xids", "recovery_action")
+LAST_AT = f"{_KERNEL_LOG}last_at"
+_NO_EVENTS = ("records", "xids", "recovery_action", "last_at")
 
 
 def seen_by_another_node(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -38,6 +39,7 @@ def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:
     discovery.kernel_log.nonfatal. 0 only if the log was read."""
     asking: dict[str, list[tuple[int, str]]] = defaultdict(list)
     nonfatal: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    last = {(at.subject, at.why): f", last at {at.value}" for at in observed.of(LAST_AT) if at.value is not None}
     for quantity, several in observed.starting_with(_KERNEL_LOG).items():
         name = quantity.removeprefix(_KERNEL_LOG)
         event = xid.event(name)
@@ -49,7 +51,8 @@ def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:
             elif event is not None and event.nonfatal:
                 nonfatal[node].append((count, f"{count} × {event.words} on {device}"))
             elif event is not None and event.action is not None:
-                asking[node].append((count, f"{count} × {event.words} on {device or node}: {event.action}"))
+                at = last.get((observation.subject, name), "")
+                asking[node].append((count, f"{count} × {event.words} on {device or node}{at}: {event.action}"))
             elif event is None and name not in _NO_EVENTS:
                 asking[node].append(
                     (count, f"{count} × {name[:40]} on {device or node}: this version does not know it")

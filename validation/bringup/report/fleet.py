@@ -11,11 +11,13 @@ from dataclasses import dataclass, field
 from bringup.evidence.names import shortened
 from bringup.judge import Judged
 from bringup.plan import subjects as naming
-from bringup.records import Outcome, Verdict
+from bringup.records import Action, Outcome, Verdict
 from bringup.report.text import sentence
 
 LETTER = {Outcome.PASS: "", Outcome.WARN: "W", Outcome.INCOMPLETE: "I", Outcome.FAIL: "F"}  # not by colour alone
 MAX_ROWS = 50
+MAX_FIRST = 3  # nodes beside the decision
+_COSTS = list(Action)
 MAX_NAMES = 64  # nodes whose names stand in their squares
 
 
@@ -26,6 +28,7 @@ class Node:
     judged: int = 0
     gates: list[str] = field(default_factory=list)  # that had this outcome, unless it is a pass
     says: str = ""  # what is wrong, of the first of them
+    action: Action | None = None  # what usually helps, of those that failed the one that costs most
 
     @property
     def letter(self) -> str:
@@ -44,9 +47,13 @@ class Node:
     def add(self, verdict: Verdict) -> None:
         self.judged += 1
         if verdict.outcome.rank > self.outcome.rank:
-            self.outcome, self.gates, self.says = verdict.outcome, [], sentence(verdict)
-        if verdict.outcome is self.outcome and verdict.outcome is not Outcome.PASS and verdict.gate not in self.gates:
+            self.outcome, self.gates, self.action, self.says = verdict.outcome, [], None, sentence(verdict)
+        if verdict.outcome is not self.outcome or verdict.outcome is Outcome.PASS:
+            return
+        if verdict.gate not in self.gates:
             self.gates.append(verdict.gate)
+        if verdict.action is not None:
+            self.action = max(verdict.action, self.action or verdict.action, key=_COSTS.index)
 
 
 def nodes(judged: Sequence[Judged]) -> list[Node]:

@@ -10,7 +10,7 @@ from typing import Any
 from bringup.answers import stand_ins_of
 from bringup.evidence.names import listed, shortened
 from bringup.plan.phases import PHASES
-from bringup.records import Mark
+from bringup.records import Mark, Outcome
 from bringup.report import drain, fleet, next_steps, system, tiles, timeline
 from bringup.report import text as report
 from bringup.report.collection import Collection
@@ -74,6 +74,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "fleet": nodes,
         "named": len(nodes) <= fleet.MAX_NAMES,
         "not_well": fleet.not_well(nodes)[: fleet.MAX_ROWS],
+        "failed_first": [node for node in fleet.not_well(nodes) if node.outcome is Outcome.FAIL][: fleet.MAX_FIRST],
         "more_not_well": max(0, len(fleet.not_well(nodes)) - fleet.MAX_ROWS),
         "answers": collection.answers,
         "tiles": tiles.tiles(collection.answers, collection.verdicts),
@@ -119,7 +120,7 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         ("profile", each([judged.verdicts.profile for judged in collection.judged])),
         ("site file", each([run.site.name for run in runs if run.site is not None])),
         ("torch", each(torch)),
-        ("bringup commit", each([report.commit(run.git_commit, run.git_dirty) for run in runs])),
+        ("bringup commit", _few([report.commit(run.git_commit, run.git_dirty) for run in runs])),
         ("first run opened", min((run.opened_at for run in runs), default="")),
         (
             "duration of the steps",
@@ -127,3 +128,8 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         ),
     ]
     return [(name, value) for name, value in lines if value]
+
+
+def _few(values: list[str]) -> str:
+    first, *others = dict.fromkeys(values)
+    return f"{first}, and {len(others)} more" if others else first

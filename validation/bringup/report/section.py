@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bringup.compare import entries, sidebyside
+from bringup.compare import entries, recommend, sidebyside
 from bringup.compare.entries import Entry
 from bringup.errors import NotComparable, RecordError
 from bringup.judge import Judged
@@ -67,6 +67,7 @@ class Training:
     note: str
     deciding: list[Drawing]
     further: list[Drawing]
+    advice: recommend.Recommended | None
     report: training_report.Report  # a column per run, or one for all of them where they say the same
 
 
@@ -80,17 +81,18 @@ def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Traini
         [f"not here, because it did not end or its evidence does not hold: {', '.join(left_out)}"] if left_out else []
     )
     if not known:
-        return Training([], [], "; ".join(notes), [], [], report)
+        return Training([], [], "; ".join(notes), [], [], None, report)
     try:
         entries.refuse_repeated(known)
         comparison = sidebyside.compare(known, varied)
     except NotComparable as error:
-        return Training([], [], "; ".join([str(error), *notes]), [], [], report)
+        return Training([], [], "; ".join([str(error), *notes]), [], [], None, report)
     return Training(
         comparison.header,
         comparison.cells,
         "; ".join([comparison.note, *notes]),
         charts_of_training.deciding(known),
         charts_of_training.further(known),
+        recommend.recommend(comparison),
         report,
     )

@@ -5,16 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from bringup.errors import UsageError
 from bringup.judge import Judged
 from bringup.plan import subjects
 from bringup.plan.phases import PHASES
 from bringup.plan.rules import WITHOUT_UNIT
-from bringup.records import Kind, Observation, Outcome, Verdict, files
+from bringup.records import Kind, Observation, Outcome, Verdict
 from bringup.report import system
 from bringup.report.explain import next_commands
+from bringup.report.moments import line
 from bringup.report.render import render
 from bringup.report.text import counted
 
@@ -47,7 +47,7 @@ def text(node: str, judged: Sequence[Judged]) -> str:
     if not of_node:
         raise UsageError(f"no run of these is about {node!r}; they are about {', '.join(_nodes(judged)) or 'no node'}")
     findings = [
-        Finding(verdict, run, _line(run, verdict.evidence))
+        Finding(verdict, run, line(run, verdict.evidence)[:_LONGEST])
         for run in of_node
         for verdict in run.verdicts.verdicts
         if verdict.outcome in _BAD and verdict.kind not in _FOLLOWS and node in subjects.nodes_of(verdict.subject)
@@ -73,18 +73,6 @@ def _nodes(judged: Iterable[Judged]) -> list[str]:
 
 def _counted(node: str, run: Judged) -> str:
     return counted(v for v in run.verdicts.verdicts if node in subjects.nodes_of(v.subject))
-
-
-def _line(run: Judged, evidence: str) -> str:
-    """The line that an evidence names: `raw/inventory.jsonl:12`."""
-    name, _, number = evidence.partition(",")[0].rpartition(":")
-    if not number.isdigit() or int(number) < 1:
-        return ""
-    try:
-        lines = files.read_text(run.folder / name, run.folder).split("\n")  # as evidence counts them
-    except (OSError, ValueError):  # it is not there any more, or no path
-        return ""
-    return next(islice(lines, int(number) - 1, None), "")[:_LONGEST]
 
 
 def _machine(node: str, judged: Sequence[Judged]) -> list[tuple[str, str]]:

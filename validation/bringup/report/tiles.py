@@ -1,4 +1,4 @@
-"""The six questions at a glance: a tile each, with the one number that is nearest to its limit."""
+"""The six questions at a glance: a tile each, with the number that is nearest to its limit, or how many claims hold."""
 
 from __future__ import annotations
 
@@ -51,6 +51,10 @@ def _in_words(failed: Sequence[Verdict]) -> str:
 
 def _tile(answer: Answer, failed: Sequence[Verdict]) -> Tile:
     nearest = min(_judged(answer), key=_margin, default=None)
+    if nearest is None or (answer.mark is Mark.FAIL and _margin(nearest) >= 1):  # what failed is no number
+        number, bar = _claims(answer)
+    else:
+        number, bar = in_words(nearest), _bar(nearest)
     if answer.mark is Mark.FAIL and failed:
         reason = _in_words(failed)
     elif answer.mark in _SHOWS_ITS_LINE:
@@ -62,10 +66,18 @@ def _tile(answer: Answer, failed: Sequence[Verdict]) -> Tile:
     return Tile(
         answer=answer,
         name=QUESTION_NAMES[answer.question],
-        number="" if nearest is None else in_words(nearest),
-        bar=None if nearest is None else _bar(nearest),
+        number=number,
+        bar=bar,
         reason=reason,
     )
+
+
+def _claims(answer: Answer) -> tuple[str, Bar | None]:
+    marks, count = [claim.mark for claim in answer.claims], len(answer.claims)
+    if not marks or answer.mark is Mark.FAIL:
+        return f"{marks.count(Mark.FAIL)} of {count} claims failed" if marks else "", None
+    proven = sum(mark in (Mark.PASS, Mark.WARN) for mark in marks)
+    return f"{proven} of {count} claims are proven", Bar(proven / count * WIDTH / _ROOM, WIDTH / _ROOM, "floor")
 
 
 def _judged(answer: Answer) -> Iterable[Measured]:

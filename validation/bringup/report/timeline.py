@@ -11,10 +11,29 @@ from bringup.derive.provenance import CLOSED_AT, CLOSED_AT_IN
 from bringup.judge import Judged
 from bringup.records import Outcome, time_of
 from bringup.report import text
+from bringup.report.moments import Moment, moments
 from bringup.report.section import Section
 
 WIDTH = 100.0  # of the whole time, in units of a bar
 _LEAST = 0.6  # of a bar, so that a short step is seen
+_APART = 7.0  # two marks that are closer are one
+MOST_SAID = 8  # moments of one mark
+
+
+@dataclass(frozen=True)
+class Mark:
+    """Moments that lie beside each other in one step."""
+
+    number: int
+    place: float
+    step: str
+    moments: list[Moment]
+
+    @property
+    def lines(self) -> list[str]:
+        hidden = len(self.moments) - MOST_SAID
+        rest = [f"and {hidden} more, in the step"] if hidden > 0 else []
+        return [moment.words for moment in self.moments[:MOST_SAID]] + rest
 
 
 @dataclass(frozen=True)
@@ -25,6 +44,7 @@ class Row:
     begin: float
     width: float
     wrong: str  # of the first that failed or is open; empty: all passed
+    marks: list[Mark]
 
     @property
     def clock(self) -> str:
@@ -36,6 +56,11 @@ class Timeline:
     rows: list[Row]
     begin: str
     end: str
+    untimed: int  # failures without a time in their evidence
+
+    @property
+    def marks(self) -> list[Mark]:
+        return [mark for row in self.rows for mark in row.marks]
 
 
 def timeline(sections: Sequence[Section], judged: Sequence[Judged]) -> Timeline:
@@ -43,8 +68,13 @@ def timeline(sections: Sequence[Section], judged: Sequence[Judged]) -> Timeline:
     first = min((begin for begin, _ in spans), default=0.0)
     last = max((end for _, end in spans), default=first)
     unit = WIDTH / ((last - first) or 1.0)
-    rows = []
-    for section, (begin, end) in zip(sections, spans, strict=True):
+    rows: list[Row] = []
+    numbered = untimed = 0
+    for section, run, (begin, end) in zip(sections, judged, spans, strict=True):
+        known, without = moments(run, begin, end)
+        placed = [(min(max((moment.unix - first) * unit, 0.0), WIDTH), moment) for moment in known]
+        marks = _marks(placed, section.view.title, numbered)
+        numbered, untimed = numbered + len(marks), untimed + without
         counted = Counter(verdict.outcome for verdict in section.view.verdicts.verdicts)
         bad = section.view.bad
         wrong = f"{bad[0].subject}: {text.sentence(bad[0])}" if bad else ""
@@ -59,9 +89,20 @@ def timeline(sections: Sequence[Section], judged: Sequence[Judged]) -> Timeline:
                 min((begin - first) * unit, WIDTH - width),
                 width,
                 wrong,
+                marks,
             )
         )
-    return Timeline(rows, _moment(first), _moment(last))
+    return Timeline(rows, _moment(first), _moment(last), untimed)
+
+
+def _marks(placed: Sequence[tuple[float, Moment]], step: str, before: int) -> list[Mark]:
+    marks: list[Mark] = []
+    for place, moment in placed:
+        if marks and place - marks[-1].place < _APART:
+            marks[-1].moments.append(moment)
+        else:
+            marks.append(Mark(before + len(marks) + 1, place, step, [moment]))
+    return marks
 
 
 def _span(judged: Judged, seconds: float | None) -> tuple[float, float]:

@@ -126,7 +126,7 @@ def _trainings(runs: Iterable[Judged]) -> list[str]:
     steps: dict[Series, float | None] = {
         (*series, name): value
         for series, metrics in known.items()
-        for name, value in (("0.5", metrics.step_time_s.p50), ("0.95", metrics.step_time_s.p95))
+        for name, value in (("50", metrics.step_time_s.p50), ("95", metrics.step_time_s.p95))
     }
     return [
         *_gauge(
@@ -135,7 +135,7 @@ def _trainings(runs: Iterable[Judged]) -> list[str]:
             labels,
             {series: metrics.tokens_per_s for series, metrics in known.items()},
         ),
-        *_gauge("bringup_train_step_seconds", "time of a step, steady window", (*labels, "quantile"), steps),
+        *_gauge("bringup_train_step_seconds", "time of a step, steady window", (*labels, "percentile"), steps),
         *_gauge(
             "bringup_train_mfu_ratio",
             "share of the peak FLOP/s; absent where the peak is not known",
