@@ -72,6 +72,7 @@ class Args:
     timeout_s: int
     report_to: list[str]  # of REPORTERS
     profiled_steps: int  # after the training, for the time of collectives; 0: none
+    trace: bool  # rank 0 keeps what the profiler saw in them
     start_s: int  # that ranks may start apart: BRINGUP_START_S
 
     @property
@@ -146,6 +147,8 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         complain(f"--sync-each-batch changes nothing here: {why}; leave it out")
     if given.reduce_dtype == "bfloat16" and given.bf16 is False:
         complain("--reduce-dtype bfloat16 needs --bf16")
+    if given.trace and not given.profiled_steps:
+        complain("--trace keeps what is seen in --profiled-steps; give 1 or more of them")
     for reporter in given.report_to:
         packages = REPORTERS[reporter]
         if not any(map(importlib.util.find_spec, packages)):
@@ -405,6 +408,13 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         default=3,
         help="further steps after the training, in which torch.profiler reads the time of collectives, and one to warm "
         "up; they change no result. 0: none (default: %(default)s)",
+    )
+    add(
+        "--trace",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="rank 0 keeps these steps in RUN_DIR/raw, for chrome://tracing or ui.perfetto.dev, and metrics.json says "
+        "what they were spent on; also of one rank",
     )
     if takes_hsdp:
         add("--hsdp", action="store_true", help="shard inside the node, replicate across nodes")
