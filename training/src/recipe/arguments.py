@@ -23,6 +23,7 @@ from recipe.rank import WORLD, complain, node_name, patience_s
 MODELS = TRAINING / "models"
 REPORTERS = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",)}  # packages, one of which it needs
 FAST_WARMUP = 2  # steps: the first, which is observed, and the one that compiles
+HALF = "half"
 SLOW = 10  # so many times --timeout may these steps take
 
 
@@ -162,6 +163,7 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         "per_device_batch": rows,
         "timeout_s": given.timeout,
         "start_s": start_s,
+        "save_steps": (given.steps + 1) // 2 if given.save_steps == HALF else given.save_steps,
         "checkpoint_timeout_s": given.checkpoint_timeout,
     }
     hsdp, fields["shard_size"] = getattr(given, "hsdp", False), getattr(given, "shard_size", None)
@@ -329,9 +331,9 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
     )
     add(
         "--save-steps",
-        type=_count,
+        type=lambda text: HALF if text == HALF else _count(text),
         default=0,
-        help="a checkpoint every so many steps and at the end; 0: none (default: 0)",
+        help="a checkpoint every so many steps and at the end; half: in the middle; 0: none (default: 0)",
     )
     add("--keep-checkpoints", type=_natural, default=2, help="of the newest, so many stay (default: %(default)s)")
     add(
