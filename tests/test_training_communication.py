@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from bringup.records import Communication, RunArgs, read_record
 from loops import for_each
 from torch.autograd import DeviceType
@@ -143,6 +146,41 @@ def require_measured(run: Finished, ranks: int, calls: dict[str, int]) -> Commun
     return communication_value
 
 
+def require_trace(run: Finished, *, communication: bool) -> None:
+    """One file, of rank 0, with the operators; and where its step went, which adds up."""
+    kernels = run.metrics().kernels
+    assert kernels is not None, run.metrics().kernels_reason
+    assert [path.name for path in run.folder.glob("raw/*.json.gz")] == ["trace.rank0.json.gz"]
+    events = json.loads(gzip.decompress((run.folder / kernels.trace).read_bytes()))["traceEvents"]
+    names = {event["name"] for event in events}
+    assert "aten::mm" in names and ("gloo:all_reduce" in names) == communication
+    parts = (kernels.compute_ms, kernels.communication_ms, kernels.memory_ms, kernels.other_ms)
+    assert sum(parts) == pytest.approx(kernels.step_ms) and kernels.compute_ms > kernels.memory_ms > 0
+    assert (kernels.communication_ms > 0) == communication
+
+
+def test_what_a_step_was_spent_on_is_told_apart() -> None:
+    events = [
+        event("gemm", 0, 100, GPU),
+        event("Memcpy HtoD (Pinned -> Device)", 50, 150, GPU),  # half of it beside a kernel
+        event("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 140, 200, GPU),  # 10 beside the copy
+    ]
+    rank = communication.read(events, steps=1, seconds=300e-6, cuda=True)
+    kernels, why = communication._classes(rank, 1)
+    assert why is None and kernels is not None
+    assert kernels.model_dump(exclude={"trace", "steps"}) == pytest.approx(
+        {"step_ms": 0.3, "compute_ms": 0.1, "memory_ms": 0.05, "communication_ms": 0.05, "other_ms": 0.1}
+    )
+
+
+def test_a_trace_that_cannot_be_written_is_a_reason_and_the_times_stay(tmp_path: Path) -> None:
+    work = torch.ones(64, 64)
+    profiled = communication._profiled(lambda: work @ work, steps=1, trace=tmp_path / "no-folder/trace.json.gz")
+    assert isinstance(profiled, communication.Profiled) and profiled.compute_s > 0
+    kernels, why = communication._classes(profiled, 1)
+    assert kernels is None and str(why).startswith("the trace was not kept: ")
+
+
 @pytest.mark.parametrize(
     ("program", "calls"),
     [("ddp", {"all_reduce": 1}), ("fsdp", {"all_gather": 11, "reduce_scatter": 6})],
@@ -150,8 +188,9 @@ def require_measured(run: Finished, ranks: int, calls: dict[str, int]) -> Commun
 def test_the_communication_of_a_step_is_measured_on_gloo(tmp_path: Path, program: str, calls: dict[str, int]) -> None:
     """On four ranks; the next test has two."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    run = one_node(tmp_path / "run", f"train_{program}_single_node", launcher=launcher)
+    run = one_node(tmp_path / "run", f"train_{program}_single_node", "--trace", launcher=launcher)
     require_measured(run, 4, calls)
+    require_trace(run, communication=True)
     assert "USDT" not in run.output  # of the profiler's library, a line per rank
 
 

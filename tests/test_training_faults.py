@@ -11,6 +11,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from test_training_communication import require_trace
 from test_training_runs import ROOT, SOURCE, STEPS, Finished, launch, one_node
 
 SINGLE = [sys.executable, str(SOURCE / "train_single_gpu.py")]
@@ -80,7 +81,14 @@ def test_a_full_device_says_what_filled_it(tmp_path: Path) -> None:
 def plain_and_fast(tmp_path_factory: pytest.TempPathFactory) -> tuple[Finished, Finished]:
     folder = tmp_path_factory.mktemp("recipes")
     command = [*SINGLE, *STEPS, "--no-rehearse-resume"]
-    return launch(folder / "plain", [command]), launch(folder / "fast", [[*command, "--recipe", "fast"]])
+    return launch(folder / "plain", [[*command, "--trace"]]), launch(folder / "fast", [[*command, "--recipe", "fast"]])
+
+
+def test_one_rank_has_a_trace_where_it_is_requested(plain_and_fast: tuple[Finished, Finished]) -> None:
+    plain, fast = plain_and_fast
+    require_trace(plain, communication=False)
+    assert plain.metrics().communication_reason == "one rank sends nothing"
+    assert fast.metrics().kernels is None and not list(fast.folder.glob("raw/trace*"))
 
 
 def test_stock_trains_the_same_with_the_defaults_of_trainer(

@@ -72,6 +72,29 @@ def test_a_launcher_per_node_and_none_for_one_rank(tmp_path):
     assert all(command[command.index("--nproc-per-node") + 1] == "2" for command in both)
 
 
+def test_the_second_half_is_trained_again_on_other_ranks(monkeypatch, tmp_path):
+    """The same global batch for both, and what cannot train so is refused before the first is started."""
+    made: list[train_here.Request] = []
+    codes = [0, 0]
+
+    def train(request):
+        made.append(request)
+        return tmp_path / str(len(made)), codes[len(made) - 1]
+
+    monkeypatch.setattr(train_here, "train", train)
+    monkeypatch.setattr(train_here, "gpus", lambda: 0)
+    request = train_here.Request("fsdp", 2, profiles.load("cpu"), "cpu", ["--steps", "8"])
+    assert list(train_here.resumed_on(request, 4)) == [(tmp_path / "1", 0), (tmp_path / "2", 0)]
+    assert [(each.ranks, each.most_ranks) for each in made] == [(2, 4), (4, 4)]
+    assert made[0].options == ["--steps", "8", "--save-steps", "half"]
+    assert made[1].options == [*made[0].options, "--resume", str(tmp_path / "1")]
+    with pytest.raises(UsageError, match="train fsdp needs 2 or more; 1 requested"):
+        list(train_here.resumed_on(request, 1))
+    made.clear()
+    codes[0] = 1
+    assert list(train_here.resumed_on(request, 4)) == [(tmp_path / "1", 1)]
+
+
 def test_each_launcher_sees_its_part_of_the_gpus_in_sight(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     assert train_here._gpus_of(1, 4, PROGRAMS["hsdp"]) == {"CUDA_VISIBLE_DEVICES": "6,7"}

@@ -23,6 +23,7 @@ from recipe.rank import WORLD, complain, node_name, patience_s
 MODELS = TRAINING / "models"
 REPORTERS = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",)}  # packages, one of which it needs
 FAST_WARMUP = 2  # steps: the first, which is observed, and the one that compiles
+HALF = "half"
 SLOW = 10  # so many times --timeout may these steps take
 
 
@@ -72,6 +73,7 @@ class Args:
     timeout_s: int
     report_to: list[str]  # of REPORTERS
     profiled_steps: int  # after the training, for the time of collectives; 0: none
+    trace: bool  # rank 0 keeps what the profiler saw in them
     start_s: int  # that ranks may start apart: BRINGUP_START_S
 
     @property
@@ -146,6 +148,8 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         complain(f"--sync-each-batch changes nothing here: {why}; leave it out")
     if given.reduce_dtype == "bfloat16" and given.bf16 is False:
         complain("--reduce-dtype bfloat16 needs --bf16")
+    if given.trace and not given.profiled_steps:
+        complain("--trace keeps what is seen in --profiled-steps; give 1 or more of them")
     for reporter in given.report_to:
         packages = REPORTERS[reporter]
         if not any(map(importlib.util.find_spec, packages)):
@@ -159,6 +163,7 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         "per_device_batch": rows,
         "timeout_s": given.timeout,
         "start_s": start_s,
+        "save_steps": (given.steps + 1) // 2 if given.save_steps == HALF else given.save_steps,
         "checkpoint_timeout_s": given.checkpoint_timeout,
     }
     hsdp, fields["shard_size"] = getattr(given, "hsdp", False), getattr(given, "shard_size", None)
@@ -326,9 +331,9 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
     )
     add(
         "--save-steps",
-        type=_count,
+        type=lambda text: HALF if text == HALF else _count(text),
         default=0,
-        help="a checkpoint every so many steps and at the end; 0: none (default: 0)",
+        help="a checkpoint every so many steps and at the end; half: in the middle; 0: none (default: 0)",
     )
     add("--keep-checkpoints", type=_natural, default=2, help="of the newest, so many stay (default: %(default)s)")
     add(
@@ -405,6 +410,13 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         default=3,
         help="further steps after the training, in which torch.profiler reads the time of collectives, and one to warm "
         "up; they change no result. 0: none (default: %(default)s)",
+    )
+    add(
+        "--trace",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="rank 0 keeps these steps in RUN_DIR/raw, for chrome://tracing or ui.perfetto.dev, and metrics.json says "
+        "what they were spent on; also of one rank",
     )
     if takes_hsdp:
         add("--hsdp", action="store_true", help="shard inside the node, replicate across nodes")

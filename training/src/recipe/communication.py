@@ -11,6 +11,8 @@ exposed   the part of it in which this rank computed nothing: what the step woul
 
 On a GPU both are read from kernels: those of NCCL, and all others (as Meta's Holistic Trace Analysis defines the
 overlap). On a CPU they are the ranges that gloo and torch's operators leave. Fetching rows is not among it.
+
+With --trace rank 0 also keeps what the profiler saw, for a viewer, and says what its step was spent on.
 """
 
 from __future__ import annotations
@@ -22,12 +24,13 @@ import re
 import statistics
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from bringup.formulae import traffic
 from bringup.formulae.models import job_of
-from bringup.records import CollectiveTime, Communication, ModelShape, RunArgs
+from bringup.records import CollectiveTime, Communication, KernelClasses, ModelShape, RunArgs
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule, supported_activities
 
@@ -43,6 +46,9 @@ KINDS = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": 
 _COLLECTIVE = re.compile(r"gloo:|nccl\w*Kernel")
 NO_CUPTI = "CUPTI is not available here, so this torch records no kernel of a GPU"
 _COMPUTED_ON_CPU = ("aten::", "Torch-Compiled Region")
+_COPIED = re.compile(r"Memcpy|Memset|aten::(copy_|to|_to_copy|clone|contiguous|empty\w*|zeros\w*|zero_|fill_)$")
+TRACE = "raw/trace.rank0.json.gz"  # as chrome://tracing and ui.perfetto.dev read it
+NO_TRACE = "no trace was requested (--trace)"
 
 
 @dataclass(frozen=True)
@@ -54,6 +60,17 @@ class Profiled:
     exposed_s: float
     seconds: dict[str, float]  # by kind of collective
     calls: dict[str, float]
+    compute_s: float = 0.0
+    memory_s: float = 0.0  # in which it copied or filled, and computed nothing
+    trace_problem: str | None = None  # why the trace was not kept, where it was wanted
+
+
+@dataclass(frozen=True)
+class Measured:
+    communication: Communication | None
+    reason: str | None  # why null
+    kernels: KernelClasses | None = None
+    kernels_reason: str | None = NO_TRACE
 
 
 def kind_of(name: str) -> str | None:
@@ -92,6 +109,7 @@ def read(events: Sequence[Any], steps: int, seconds: float, cuda: bool) -> Profi
     """events: FunctionEvents of `steps` steps, which took `seconds`."""
     by_kind: dict[str, list[Interval]] = {}
     compute: list[Interval] = []
+    copies: list[Interval] = []
     events = sorted(events, key=_interval)
     kinds = _as_called([event.name for event in events])
     for event, kind in zip(events, kinds, strict=True):
@@ -100,15 +118,18 @@ def read(events: Sequence[Any], steps: int, seconds: float, cuda: bool) -> Profi
         if kind is not None:
             by_kind.setdefault(kind, []).append(_interval(event))
         elif cuda or event.name.startswith(_COMPUTED_ON_CPU):
-            compute.append(_interval(event))
+            (copies if _COPIED.match(event.name) else compute).append(_interval(event))
+    busy = [*compute, *copies]
     communication = list(itertools.chain.from_iterable(by_kind.values()))
     per_step = 1e-6 / steps
     return Profiled(
         step_s=seconds / steps,
         total_s=length(communication) * per_step,
-        exposed_s=exposed(communication, compute) * per_step,
+        exposed_s=exposed(communication, busy) * per_step,
         seconds={kind: length(intervals) * per_step for kind, intervals in by_kind.items()},
         calls={kind: len(intervals) / steps for kind, intervals in by_kind.items()},
+        compute_s=length(compute) * per_step,
+        memory_s=(length(busy) - length(compute)) * per_step,
     )
 
 
@@ -129,34 +150,62 @@ def _as_called(names: list[str]) -> list[str | None]:
     return kinds
 
 
-def measure(trainer: Any, resolved: RunArgs, shape: ModelShape) -> tuple[Communication | None, str | None]:
-    """After the training: (what was measured, None) or (None, why it is not known). A collective. The model goes on
-    learning, so everything else has to be recorded before."""
-    if resolved.world_size == 1:
-        return None, "one rank sends nothing"
+def measure(trainer: Any, resolved: RunArgs, shape: ModelShape, run_dir: Path) -> Measured:
+    """After the training. A collective. The model goes on learning, so everything else has to be recorded before."""
+    if resolved.world_size == 1 and not resolved.trace:
+        return Measured(None, "one rank sends nothing")
     if resolved.profiled_steps == 0:
-        return None, "no step was profiled (--profiled-steps 0)"
+        return Measured(None, "no step was profiled (--profiled-steps 0)")
     steps = max(1, min(resolved.profiled_steps, MICRO_STEPS // resolved.gradient_accumulation))
-    ranks = group.gather(_of_rank(trainer, resolved, steps), Profiled | str)
+    trace = run_dir / TRACE if resolved.trace and group.RANK == 0 else None
+    ranks = group.gather(_of_rank(trainer, resolved, steps, trace), Profiled | str)
     problems = [f"rank {number}: {rank}" for number, rank in enumerate(ranks) if isinstance(rank, str)]
+    kernels = _classes(ranks[0], steps) if resolved.trace else (None, NO_TRACE)
+    if resolved.world_size == 1:
+        return Measured(None, "one rank sends nothing", *kernels)
     if problems:
-        return None, f"torch.profiler failed on {len(problems)} of {len(ranks)} ranks, {problems[0]}"
-    return of_all([rank for rank in ranks if not isinstance(rank, str)], steps, resolved, shape)
+        why = f"torch.profiler failed on {len(problems)} of {len(ranks)} ranks, {problems[0]}"
+        return Measured(None, why, *kernels)
+    return Measured(*of_all([rank for rank in ranks if not isinstance(rank, str)], steps, resolved, shape), *kernels)
 
 
-def fields(measured: Communication | None, reason: str | None) -> dict[str, Any]:
+def fields(measured: Measured) -> dict[str, Any]:
     """Of records.TrainMetrics. The share is exposed communication / step, the median of the ranks."""
-    share = None if measured is None else min(1.0, statistics.median(measured.exposed_s) / measured.step_s)
-    return {"communication": measured, "communication_share": share, "communication_reason": reason}
+    seen = measured.communication
+    share = None if seen is None else min(1.0, statistics.median(seen.exposed_s) / seen.step_s)
+    return {
+        "communication": seen,
+        "communication_share": share,
+        "communication_reason": measured.reason,
+        "kernels": measured.kernels,
+        "kernels_reason": measured.kernels_reason,
+    }
 
 
-def _of_rank(trainer: Any, resolved: RunArgs, steps: int) -> Profiled | str:
+def _classes(rank: Profiled | str, steps: int) -> tuple[KernelClasses | None, str | None]:
+    """What a step of the rank that kept the trace was spent on."""
+    why = rank if isinstance(rank, str) else rank.trace_problem
+    if isinstance(rank, str) or why is not None:
+        return None, why
+    known_s = rank.compute_s + rank.memory_s + rank.exposed_s
+    return KernelClasses(
+        trace=TRACE,
+        steps=steps,
+        step_ms=1e3 * rank.step_s,
+        compute_ms=1e3 * rank.compute_s,
+        communication_ms=1e3 * rank.exposed_s,
+        memory_ms=1e3 * rank.memory_s,
+        other_ms=1e3 * max(0.0, rank.step_s - known_s),
+    ), None
+
+
+def _of_rank(trainer: Any, resolved: RunArgs, steps: int, trace: Path | None) -> Profiled | str:
     batches = trainer.get_train_dataloader()
     rows, tokens = trainer.get_batch_samples(
         iter(batches), trainer.args.gradient_accumulation_steps, trainer.args.device
     )
     with contextlib.nullcontext() if resolved.recipe == "stock" else without_waits():
-        return _profiled(lambda: one_step(trainer, rows, tokens), steps)
+        return _profiled(lambda: one_step(trainer, rows, tokens), steps, trace)
 
 
 def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:
@@ -173,13 +222,22 @@ def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:
     model.zero_grad()
 
 
-def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
+def _profiled(step: Callable[[], None], steps: int, trace: Path | None = None) -> Profiled | str:
     """What the profiler read; or why it failed. The steps are made all the same: other ranks are in them too, and a
-    training that is done does not fail because a profiler cannot run here."""
+    training that is done does not fail because a profiler cannot run here, or a disk is full."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     activity = ProfilerActivity.CUDA if group.CUDA else ProfilerActivity.CPU
     events: list[list[Any]] = []
     problems = [] if activity in supported_activities() else [NO_CUPTI]
+    of_trace: list[str] = []
+
+    def seen_all(done: profile) -> None:
+        events.append(done.events())
+        if trace is not None:
+            try:
+                done.export_chrome_trace(str(trace))
+            except Exception as error:  # noqa: BLE001  # a full disk, or what Kineto says
+                of_trace.append(one_line(f"the trace was not kept: {type(error).__name__}: {error}"))
 
     def tried(action: Callable[[], Any]) -> None:
         if problems:
@@ -195,7 +253,7 @@ def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
 
     plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
     assert plan(steps) is ProfilerAction.RECORD_AND_SAVE
-    seen = profile(activities=[activity], schedule=plan, on_trace_ready=lambda done: events.append(done.events()))
+    seen = profile(activities=[activity], schedule=plan, on_trace_ready=seen_all)
     tried(seen.start)
     step()  # the ranks start apart, because starting the profiler takes each its own time
     settled()
@@ -208,7 +266,7 @@ def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
     tried(seen.stop)
     measured: list[Profiled] = []
     tried(lambda: measured.append(read(events[0], steps, ended - begun, group.CUDA)))
-    return problems[0] if problems else measured[0]
+    return problems[0] if problems else replace(measured[0], trace_problem=of_trace[0] if of_trace else None)
 
 
 def of_all(

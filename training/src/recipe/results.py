@@ -98,7 +98,8 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
         rehearse_resume=args.rehearse_resume,
         timeout_s=args.timeout_s,
         report_to=args.report_to,
-        profiled_steps=args.profiled_steps if len(hosts) > 1 else 0,
+        profiled_steps=args.profiled_steps if len(hosts) > 1 or args.trace else 0,
+        trace=args.trace,
         device="cuda" if group.CUDA else "cpu",
         torch=torch.__version__,
         transformers=transformers.__version__,
@@ -207,7 +208,7 @@ def train_metrics(
         resumed=resumed,
         model_shape=predicted.shape,
         memory_check=memory_check(predicted, ranks, memory_room),
-        **communication.fields(None, communication.NOT_ENDED),
+        **communication.fields(communication.Measured(None, communication.NOT_ENDED)),
     )
 
 

@@ -244,7 +244,8 @@ class Run:
         group.set_timeouts(args.timeout_s)
         sent_before = transport.interface_bytes()
         heart = pulse.Pulse()
-        with memory_by_part(trainer), contextlib.nullcontext() if args.recipe == "stock" else without_waits():
+        waits = contextlib.nullcontext() if args.recipe == "stock" else without_waits()
+        with memory_by_part(trainer, args.run_dir), waits:
             checkpoints.train(trainer)
         step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
         self.shown.tell(clock)
@@ -317,9 +318,9 @@ class Run:
         # last, when the record is written: these steps may fail, and the model goes on learning in them
         patience_s = (args.profiled_steps + 1) * args.timeout_s
         with self.watch.patience(patience_s), group.patience(patience_s, args.timeout_s):
-            measured = communication.measure(trainer, self.resolved, self.predicted.shape)
+            measured = communication.measure(trainer, self.resolved, self.predicted.shape, args.run_dir)
         if group.RANK == 0:
-            metrics = metrics.model_copy(update=communication.fields(*measured))
+            metrics = metrics.model_copy(update=communication.fields(measured))
             metrics = results.with_summary(args.run_dir, self.resolved, metrics)
             write_record(args.run_dir / "metrics.json", metrics, replace=True)
         return len(losses)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import argparse
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bringup.cli.arguments import phase_called
+from bringup.cli.training import compare_losses
 from bringup.errors import UsageError
 from bringup.plan import profile as profiles
 from bringup.plan import sweep as sweeps
 from bringup.plan.phases import PHASES
-
-if TYPE_CHECKING:
-    pass
+from bringup.records import Outcome, worst
+from bringup.results import METRICS
 
 
 def do_run(arguments: argparse.Namespace) -> int:
@@ -80,16 +79,20 @@ def do_train(arguments: argparse.Namespace) -> int:
     from bringup.report import write
     from bringup.run import train_here
 
-    folder, _ = train_here.train(
-        train_here.Request(
-            strategy=arguments.strategy,
-            ranks=arguments.ranks,
-            profile=catalogue.load_profile(arguments.profile),
-            profile_name=profiles.portable(arguments.profile),
-            options=arguments.options,
-        )
+    request = train_here.Request(
+        strategy=arguments.strategy,
+        ranks=arguments.ranks,
+        profile=catalogue.load_profile(arguments.profile),
+        profile_name=profiles.portable(arguments.profile),
+        options=arguments.options,
     )
-    return write.judge_and_show(folder, None).exit_code
+    if arguments.resume_on is None:
+        return write.judge_and_show(train_here.train(request)[0], None).exit_code
+    folders = [folder for folder, _ in train_here.resumed_on(request, arguments.resume_on)]
+    outcomes = [write.judge_and_show(folder, None) for folder in folders]
+    if all((folder / METRICS).is_file() for folder in folders) and len(folders) == 2:
+        outcomes += [Outcome.FAIL] if compare_losses(folders) else []
+    return worst(outcomes).exit_code
 
 
 def do_site(arguments: argparse.Namespace) -> int:

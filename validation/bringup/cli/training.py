@@ -44,6 +44,15 @@ def do_compare(arguments: argparse.Namespace) -> int:
     return _exit_code(compared)
 
 
+def compare_losses(folders: list[Path]) -> bool:
+    """The table of these runs. Whether their losses disagree, which is then a line."""
+    from bringup.compare import entries, sidebyside
+
+    compared = sidebyside.compare(entries.load_all(folders, None))
+    _show_table(False, compared.header, compared.cells)
+    return _exit_code(compared) == Outcome.FAIL.exit_code
+
+
 def _show_words(compared: sidebyside.SideBySide) -> None:
     from bringup.compare import recommend
     from bringup.report import text

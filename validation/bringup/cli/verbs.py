@@ -123,6 +123,12 @@ VERBS: Verbs = {
             "one training on this machine, without Slurm: planned, watched, judged as its job is",
             _arg("strategy", choices=("single", "ddp", "fsdp", "hsdp"), help="hsdp: two launchers stand for two nodes"),
             _arg("--ranks", type=natural, help="processes, each with a GPU of its own (default: every GPU here)"),
+            _arg(
+                "--resume-on",
+                type=natural,
+                metavar="RANKS",
+                help="then its second half again, from the checkpoint in its middle, on so many; losses must agree",
+            ),
             NAME_OR_PATH,
             description="Further options go to the program: bringup train ddp --ranks 2 --steps 50 --model tiny. "
             "training/README.md has them. Exit code: 0 pass, 1 a gate failed, 2 we could not tell.",

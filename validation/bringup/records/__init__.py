@@ -76,6 +76,7 @@ from bringup.records.training import (
     CollectiveTime,
     Communication,
     Environment,
+    KernelClasses,
     Memory,
     MemoryCheck,
     ModelShape,

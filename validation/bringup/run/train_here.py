@@ -17,7 +17,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
@@ -66,6 +66,7 @@ class Request:
     profile_name: str  # or its path
     options: list[str]  # of the program
     results: Path | None = None  # folder of the runs; None: the phase's own
+    most_ranks: int | None = None  # of the runs that share a global batch; None: its own
 
 
 def train(request: Request) -> tuple[Path, int]:
@@ -76,6 +77,8 @@ def train(request: Request) -> tuple[Path, int]:
     opening.refuse_without_torch(phase, None)
     ranks = choose_ranks(request.strategy, request.ranks, gpus())
     environment = {"GLOO_SOCKET_IFNAME": "lo", **os.environ, "BRINGUP_PROFILE": request.profile_name}
+    if request.most_ranks is not None:
+        environment.setdefault("BRINGUP_TRAIN_RANKS", str(request.most_ranks))
     source = str(REPOSITORY / "training/src" / program.source)
     workload = _workload([source, str(ranks), *program.options, *request.options], environment)
     here = os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]  # as the ranks call it
@@ -105,6 +108,19 @@ def train(request: Request) -> tuple[Path, int]:
         opening.close_run(folder, code)
     signature.sign(folder / CLOSED, lambda why: print(f"bringup: {why}", file=sys.stderr, flush=True))
     return folder, code
+
+
+def resumed_on(request: Request, ranks: int) -> Iterator[tuple[Path, int]]:
+    """The training, and then its second half from the checkpoint in its middle, on another number of ranks: each with
+    its exit code. The second is not made where the first failed. Raises as train()."""
+    here = gpus()
+    choose_ranks(request.strategy, ranks, here)
+    most = max(ranks, choose_ranks(request.strategy, request.ranks, here))
+    request = replace(request, most_ranks=most, options=[*request.options, "--save-steps", "half"])
+    folder, code = train(request)
+    yield folder, code
+    if code == 0:
+        yield train(replace(request, ranks=ranks, options=[*request.options, "--resume", str(folder)]))
 
 
 def choose_ranks(strategy: str, wanted: int | None, there: int) -> int:

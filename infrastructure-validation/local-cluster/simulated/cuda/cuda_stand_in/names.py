@@ -104,7 +104,7 @@ def _functions(native: Any, gpus: Sequence[Gpu], started: list[bool]) -> dict[st
         "emptyCache": native.empty_cache,
         "setMemoryFraction": native.set_memory_fraction,
         "getMemoryFraction": native.memory_fraction,
-        "memorySnapshot": lambda *args: {"segments": [], "device_traces": []},
+        "memorySnapshot": lambda *args: _snapshot(native.live_blocks()),
         "record_memory_history": lambda *args: None,
         "isHistoryEnabled": lambda: False,
         "ipc_collect": lambda: None,
@@ -113,6 +113,22 @@ def _functions(native: Any, gpus: Sequence[Gpu], started: list[bool]) -> dict[st
         "set_cudnn_benchmark_limit": lambda limit: None,
         "get_cudnn_benchmark_limit": lambda: 10,
     }
+
+
+def _snapshot(blocks: Sequence[tuple[int, int, int]]) -> dict[str, Any]:
+    """blocks: (address, bytes, device) of what is allocated. Each is a segment of its own."""
+    segments = [
+        {
+            "device": device,
+            "address": address,
+            "total_size": size,
+            "allocated_size": size,
+            "active_size": size,
+            "blocks": [{"address": address, "size": size, "requested_size": size, "state": "active_allocated"}],
+        }
+        for address, size, device in blocks
+    ]
+    return {"segments": segments, "device_traces": []}
 
 
 class _DeviceProperties:

@@ -76,6 +76,13 @@ struct Memory final : c10::DeviceAllocator {
     std::lock_guard<std::mutex> hold(lock_);
     fraction_.at(device) = fraction;
   }
+  // (address, bytes, device) of all that is allocated
+  std::vector<std::tuple<uintptr_t, size_t, int>> live() {
+    std::lock_guard<std::mutex> hold(lock_);
+    std::vector<std::tuple<uintptr_t, size_t, int>> all;
+    for (auto& [address, kept] : live_) all.emplace_back(address, kept->bytes, kept->device);
+    return all;
+  }
   double fraction(DeviceIndex device) {
     std::lock_guard<std::mutex> hold(lock_);
     return fraction_.at(device);
@@ -87,12 +94,15 @@ struct Memory final : c10::DeviceAllocator {
     c10::Storage storage;  // of a storage that was adopted
     DeviceIndex device;
     size_t bytes;
+    uintptr_t address = 0;
   };
   static c10::DataPtr nothing(DeviceIndex device) {
     return c10::DataPtr(nullptr, nullptr, &c10::detail::deleteNothing, Device(DeviceType::CUDA, device));
   }
-  static c10::DataPtr kept(Kept* kept) {
+  c10::DataPtr kept(Kept* kept) {
     void* data = kept->memory ? kept->memory.get() : kept->storage.mutable_data();
+    std::lock_guard<std::mutex> hold(lock_);
+    live_[kept->address = reinterpret_cast<uintptr_t>(data)] = kept;
     return c10::DataPtr(data, kept, &drop, Device(DeviceType::CUDA, kept->device));
   }
   static void drop(void* kept);
@@ -128,6 +138,10 @@ struct Memory final : c10::DeviceAllocator {
       }
     }
   }
+  void forget(uintptr_t address) {
+    std::lock_guard<std::mutex> hold(lock_);
+    live_.erase(address);
+  }
   void uncount(DeviceIndex device, size_t bytes) {
     std::lock_guard<std::mutex> hold(lock_);
     auto& stats = stats_[device];
@@ -149,6 +163,7 @@ struct Memory final : c10::DeviceAllocator {
   }
 
   mutable std::mutex lock_;
+  std::unordered_map<uintptr_t, Kept*> live_;
   std::array<DeviceStats, MOST> stats_;
   std::array<double, MOST> fraction_ = filled(1.0);
   static std::array<double, MOST> filled(double value) {
@@ -161,6 +176,7 @@ inline Memory* memory = nullptr;
 
 inline void Memory::drop(void* pointer) {
   auto* kept = static_cast<Kept*>(pointer);
+  memory->forget(kept->address);
   memory->uncount(kept->device, kept->bytes);
   delete kept;
 }

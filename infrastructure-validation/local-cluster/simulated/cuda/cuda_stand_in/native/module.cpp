@@ -96,6 +96,7 @@ PYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {
   });
   m.def("memory_info", [](int device) { return memory->getMemoryInfo(device); });
   m.def("memory_stats", &memory_stats);
+  m.def("live_blocks", [] { return memory->live(); });
   m.def("reset_peak", [](int device) { memory->resetPeakStats(device); });
   m.def("reset_accumulated", [](int device) { memory->resetAccumulatedStats(device); });
   m.def("empty_cache", [] { memory->emptyCache(); });
