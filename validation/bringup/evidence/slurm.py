@@ -142,6 +142,36 @@ def job(text: str, where: str, *, quantity: str, field: str) -> Parsed:
     return parsed
 
 
+OF_A_JOB = ("JobID", "User", "State", "ExitCode", "NodeList", "Start", "End", "WorkDir")
+"""Columns of `sacct --parsable2`; free text comes last."""
+_WHOLE_LINE = re.compile(r"\s*(StdErr|StdOut|WorkDir|Command|Comment|AdminComment|SystemComment)=(.*)")
+
+
+def job_fields(text: str) -> dict[str, str]:
+    """`scontrol show job` of one job, in several lines: field -> value. What a user writes into a name or comment
+    of the job changes no other field: the first value of a field counts, and of the last lines the last one."""
+    fields: dict[str, str] = {}
+    for line in map(cut, lines(text.strip().partition("\n\n")[0])):
+        if match := _WHOLE_LINE.fullmatch(line):
+            fields[match[1]] = match[2].strip()
+            continue
+        head, name, rest = line.partition("JobName=")
+        for part in head.split():
+            key, _, value = part.partition("=")
+            fields.setdefault(key, value)
+        if name:
+            fields.setdefault("JobName", rest.strip())
+    return fields
+
+
+def accounted(text: str) -> list[dict[str, str]]:
+    """`sacct --parsable2` with a header: a row per job or step. The last column may hold the delimiter."""
+    header, *rows = [line for line in lines(text) if line.strip()] or [""]
+    names = header.split("|")
+    split = (row.split("|", len(names) - 1) for row in rows)
+    return [dict(zip(names, cells, strict=True)) for cells in split if len(cells) == len(names)]
+
+
 _LAUNCH = (
     re.compile(r"Task launch for (?:StepId=)?\S+ failed on node (?P<node>[^\s:]+): (?P<why>.*)"),
     re.compile(r"srun: error: (?P<node>[^\s:]+): (?P<task>tasks? [\d,-]+): (?P<why>.*)"),
