@@ -26,6 +26,7 @@ PROC = Path("/proc")
 BETWEEN_S = 2.0
 MOST = 16  # processes and messages of a node
 PY_SPY_S = 10
+SHELLS = ("srun", "slurm_script", "bash", "sh", "sleep")  # they wait for programs
 TOLD = re.compile(
     r"Memory cgroup out of memory: Killed process \d+|Out of memory: Killed process \d+|\bsegfault at\b|NVRM: "
 )
@@ -70,7 +71,7 @@ def of_job(job):
         known = dict(entry.partition("=")[::2] for entry in text.split("\0") if "=" in entry)
         is_here = known.get("SLURM_STEP_ID") == os.environ.get("SLURM_STEP_ID")
         ours = os.environ.get("SLURM_JOB_ID") == job and is_here
-        if known.get("SLURM_JOB_ID") == job and not ours and name(path.name) not in ("srun", "bash", "sh", "sleep"):
+        if known.get("SLURM_JOB_ID") == job and not ours and name(path.name) not in SHELLS:
             found[int(path.name)] = known.get("RANK") or known.get("SLURM_PROCID") or ""
     return found
 
@@ -90,7 +91,9 @@ def stack(facts, py_spy, pid, at):
     except (OSError, subprocess.SubprocessError) as error:
         facts.unknown("job.stack", "text", f"py-spy: {error}", at)
         return
-    frames = [match.group(1) for match in map(FRAME.match, text[text.find("MainThread") :].split("\n")) if match]
+    threads = text.split("\nThread ")[1:]
+    main_thread = next((thread for thread in threads if "MainThread" in thread), (threads or [""])[0])
+    frames = [match.group(1) for match in map(FRAME.match, main_thread.split("\n")) if match]
     if answer.returncode or not frames:
         facts.unknown("job.stack", "text", f"py-spy may not look: {text.strip()[-160:]}", at)
     else:

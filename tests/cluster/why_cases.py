@@ -29,6 +29,7 @@ CHECKOUT = HERE.parents[1]
 OWNER, OTHER = 65534, 1  # user numbers
 BUSY = ("RUNNING", "PENDING", "COMPLETING", "CONFIGURING")
 LIMIT_S = 200
+EACH = "each"  # node has the fault, and the first one is named
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,11 @@ CASES = [
     Case("permission", "a rank may not read a file", ("host.permission",), "n1", 2, kind="permission"),
     Case("exit-code", "a rank ends with 7 and prints nothing", ("exit-code",), "n1", 2, kind="quiet"),
     Case(
-        "no-program", "the program is not there", ("host.not-executable",), script="srun --label /opt/not-there/train"
+        "no-program",
+        "the program is not there",
+        ("host.not-executable",),
+        EACH,
+        script="srun --label /opt/not-there/train",
     ),
     Case(
         "script", "a line of the script fails", ("host.not-executable",), script="set -e; module-of-the-site load cuda"
@@ -137,6 +142,8 @@ CASES = [
         "stalled",
         "it runs, and a rank waits for ever",
         ("stalled",),
+        "n1",
+        2,
         kind="stalled",
         is_running=True,
         words="wait_for_data",
@@ -245,7 +252,7 @@ def _wait(cluster: LocalCluster, job: str, log: Path, *, ends: bool) -> None:
 def _scored(case: Case, answer: dict) -> Score:
     cause = answer["cause"]
     is_kind = cause["kind"] in case.kinds
-    is_place = cause["node"] == case.node and (case.rank is None or cause["rank"] == case.rank)
+    is_place = case.node in (EACH, cause["node"]) and (case.rank is None or cause["rank"] == case.rank)
     is_there = case.words in json.dumps(answer)
     knows = cause["kind"] not in ("none", "exit-code")
     score = "right" if is_kind and is_place and is_there else "wrong" if knows else "not seen"

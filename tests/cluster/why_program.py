@@ -47,6 +47,7 @@ def main(kind):
     elif kind == "watchdog" and not is_culprit:
         time.sleep(2)
         print(WATCHDOG.format(rank=RANK), file=sys.stderr, flush=True)
+        time.sleep(2)
         os.abort()
     elif kind == "disk" and is_culprit:
         Path("/mnt/checkpoint").write_bytes(bytes(4 << 20))

@@ -230,6 +230,14 @@ VERBS: Verbs = {
             _runs("default: every closed run of this checkout", nargs="*"),
             _path("--plot", "draw: a figure per measure, SVG", "FOLDER"),
             _flag("--json", "one JSON object instead of the table"),
+            _arg(
+                "--lemons",
+                nargs="?",
+                const="",
+                metavar="FILE",
+                help="also: which nodes stood in failed jobs more often than chance, by Slurm's accounting of "
+                "30 days, or by a file with its table (docs/08-daily-life.md)",
+            ),
         ),
         "profile": _verb(
             "write a profile from runs that passed: numbers with spread and source",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -38,10 +39,18 @@ _ENDED_BY_SLURM = {  # state -> signature; NODE_FAIL and OUT_OF_MEMORY name a no
     "PREEMPTED": "slurm.preempted",
     "BOOT_FAIL": "slurm.boot",
 }
+_WEAK = ("exit-code", "killed")  # how a task ended, where nothing says why
+_OF_A_NODE = ("slurm.out-of-memory", "slurm.node-failure")
+_OF_THE_JOB = ("slurm.time-limit", "slurm.preempted", "slurm.requeued", "slurm.cancelled")  # whichever node prints it
 _ENDED_BY_OTHERS = ("Terminated", "Killed", "Exited with exit code 143")
 _OF_NODE = re.compile(r"slurmstepd-(\S+?): error|error: (\S+?): task|ode failure on (\S+?)[\s,]*$|on node ([\w.-]+)")
 _SIGNAL = re.compile(r"(Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception)")
-_IN_WORDS = {"Segmentation fault": EXIT_CODES[139], "Aborted": EXIT_CODES[134], "Bus error": EXIT_CODES[135]}
+_IN_WORDS = {
+    "Segmentation fault": EXIT_CODES[139],
+    "Aborted": EXIT_CODES[134],
+    "Bus error": EXIT_CODES[135],
+    "Killed": EXIT_CODES[137],
+}
 
 
 @dataclass(frozen=True)
@@ -138,17 +147,21 @@ def _first(
     if by_slurm in ("slurm.out-of-memory", "slurm.node-failure", "slurm.preempted", "slurm.boot"):
         named = next((cause for cause in causes if cause.kind == by_slurm and cause.node), None)
         return named or _by_slurm(by_slurm, unusual)
-    roots = [cause for cause in causes if cause.kind != "exit-code" and _role(cause) == "root"]
-    maybe = [cause for cause in causes if cause.kind != "exit-code" and _role(cause) == "either"]
-    for several in (roots, maybe, waits, victims):
+    roots = [cause for cause in causes if cause.kind not in _WEAK and _role(cause) == "root"]
+    maybe = [cause for cause in causes if cause.kind not in _WEAK and _role(cause) == "either"]
+    consequences = [cause for cause in causes if cause.kind not in (*_WEAK, *_OF_THE_JOB)]
+    for several in (roots, maybe, waits):
         if several:
             return several[0]
     if by_slurm is not None:
         return _by_slurm(by_slurm, unusual)
     if job.state == "CANCELLED":
         return Cause("cancelled", f"it was cancelled{f' by {job.by}' if job.by else '; by whom, the accounting knows'}")
-    if codes := [cause for cause in causes if cause.kind == "exit-code"]:
-        return codes[0]
+    for several in (victims, consequences):
+        if several:
+            return several[0]
+    if weak := sorted((cause for cause in causes if cause.kind in _WEAK), key=lambda cause: _WEAK.index(cause.kind)):
+        return weak[0]
     if job.state in ("FAILED", "DEADLINE") or job.exit_code not in ("", "0:0"):
         code, _, signal = job.exit_code.partition(":")
         number = 128 + int(signal) if signal.isdecimal() and signal != "0" else int(code or 0)
@@ -178,11 +191,11 @@ def _causes(job: Job, text: Text, log: JobLog) -> list[Cause]:
             numbered.append((raised.line, _raised(job, text, log, raised)))
     for sign in signs.in_lines(signs.numbered(text.text), text.name):
         line = int(sign.evidence.rpartition(":")[2])
-        if line not in own and SIGNATURES[sign.signature].role != "consequence":
+        if line not in own:
             numbered.append((line, _signed(job, log, sign)))
     for end in log.ended:
         is_victim = end.words.startswith(_ENDED_BY_OTHERS) or (log.waited and _SIGNAL.match(end.words))
-        if not is_victim:  # NCCL's threads end the ranks that waited, too
+        if not is_victim or end.words.startswith("Killed"):  # NCCL's threads end the ranks that waited, too
             numbered.append((end.line, _ended(text, end)))
     return [cause for _, cause in sorted(numbered, key=lambda item: item[0])]
 
@@ -208,28 +221,30 @@ def _raised(job: Job, text: Text, log: JobLog, raised: Raised) -> Cause:
 
 def _signed(job: Job, log: JobLog, sign: Sign) -> Cause:
     known = SIGNATURES[sign.signature]
-    task, rank = job_log.speaker_of(sign.line)
-    named = _OF_NODE.search(sign.line)
-    node = next((word for word in named.groups() if word), "") if named else ""
-    short = [end for end in log.ended if end.words == "Out Of Memory"]
-    if known.id == "slurm.out-of-memory" and short:
-        node, rank = short[0].node, short[0].task
-    return Cause(
-        known.id,
-        f"{sign.line} ({known.cause})",
-        node=node if node in job.nodes else _place(job, log, rank, task),
-        rank=task if rank is None else rank,
-        evidence=sign.evidence,
-        do=known.do,
-    )
+    node, rank = "", None
+    if known.id in _OF_A_NODE:  # the kernel or Slurm ended it: srun says which task, or which node, it was
+        ends = [end for end in log.ended if end.words in ("Out Of Memory", answers.NODE_FAILURE)]
+        node, rank = (ends[0].node, ends[0].task) if ends else (_named_in(job, sign.line), None)
+    elif known.id not in _OF_THE_JOB:
+        task, rank = job_log.speaker_of(sign.line)
+        node = _named_in(job, sign.line) or _place(job, log, rank, task)
+        rank = task if rank is None else rank
+    words = f"{sign.line} ({known.cause})"
+    return Cause(known.id, words, node=node, rank=rank, evidence=sign.evidence, do=known.do)
+
+
+def _named_in(job: Job, line: str) -> str:
+    named = _OF_NODE.search(line)
+    node = next((word for word in named.groups() if word), "") if named and "CANCELLED AT" not in line else ""
+    return node if node in job.nodes else ""
 
 
 def _ended(text: Text, end: Ended) -> Cause:
     crash = _SIGNAL.match(end.words)
-    words = f"{end.words} ({_IN_WORDS[crash[1]]})" if crash and crash[1] in _IN_WORDS else end.words
-    return Cause(
-        "crash" if crash else "exit-code", words, node=end.node, rank=end.task, evidence=f"{text.name}:{end.line}"
-    )
+    meaning = _IN_WORDS.get(crash[1] if crash else end.words)
+    words = f"{end.words} ({meaning})" if meaning else end.words
+    kind = "crash" if crash else "killed" if end.words.startswith("Killed") else "exit-code"
+    return Cause(kind, words, node=end.node, rank=end.task, evidence=f"{text.name}:{end.line}")
 
 
 def _collective(job: Job, text: Text, log: JobLog) -> Cause | None:
@@ -261,7 +276,7 @@ def _collective(job: Job, text: Text, log: JobLog) -> Cause | None:
 
 def _place(job: Job, log: JobLog, rank: int | None, task: int | None) -> str:
     """The node of a rank: of its task, as srun names it, or else where Slurm usually puts it: node by node."""
-    if rank is not None and rank in log.hosts:
+    if rank is not None and log.hosts.get(rank) in job.nodes:
         return log.hosts[rank]
     task = log.tasks.get(rank, task) if rank is not None else task
     each, rest = divmod(job.tasks, len(job.nodes)) if job.nodes else (0, 0)
@@ -375,6 +390,21 @@ def _ask_nodes(found: Found) -> None:
             found.cause = replace(found.cause, kind="gpu.xid", words=words, node=node, do=event.action)
         elif each.quantity in ("job.process", "job.stack", "job.kernel") and each.value:
             found.then.append(f"{each.subject}: {each.value}")
+    if found.cause.kind == "stalled":
+        stacks = {each.subject: str(each.value) for each in seen.observations if each.quantity == "job.stack"}
+        found.cause = _elsewhere(found.cause, stacks)
+
+
+def _elsewhere(cause: Cause, stacks: Mapping[str, str]) -> Cause:
+    """The rank that stands elsewhere than most others: they wait for it. Without a majority, none is named."""
+    frames = {place: stack.partition(", called by ")[0] for place, stack in stacks.items() if stack}
+    usual, count = next(iter(Counter(frames.values()).most_common(1)), ("", 0))
+    others = [place for place, frame in frames.items() if frame != usual]
+    if len(others) != 1 or count < 2:
+        return cause
+    node, _, rank = others[0].partition("/rank")
+    words = f"{cause.words}; {count} ranks stand in {usual}, and this one elsewhere"
+    return replace(cause, words=words, node=node, rank=int(rank) if rank.isdecimal() else None, stack=stacks[others[0]])
 
 
 def _seconds(moment: str) -> str:
@@ -396,7 +426,8 @@ def screen(found: Found) -> str:
     job, cause = found.job, found.cause
     nodes = f"{len(job.nodes)} node(s) {hostlist.shortened(job.nodes)}" if job.nodes else "no node"
     code = f" with {job.exit_code}" if job.exit_code not in ("", "0:0") else ""
-    rows = [("job", f"{job.id} of {job.user}: {job.state.lower()}{code}, {nodes}, {job.started} to {job.ended}")]
+    head = f"{job.id} of {job.user}: {job.state.lower()}{code}, {nodes}, {job.started} to {job.ended}"
+    rows = [("job", head)]
     rank = f"rank {cause.rank}" if cause.rank is not None else ""
     place = " on ".join(part for part in (rank, cause.node) if part)
     rows.append(("first cause", f"{place}{': ' if place else ''}{cause.words}"))
@@ -407,4 +438,4 @@ def screen(found: Found) -> str:
     rows += [("also", line) for line in found.then]
     rows += [("node", f"{name}: {words}") for name, words in found.nodes.items()]
     rows += [("not seen", line) for line in found.not_seen]
-    return "\n".join(f"{name:<12}{words}" for name, words in rows)
+    return "\n".join(f"{name:<12}{' '.join(words.split())}" for name, words in rows)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
-from bringup.evidence.hostlist import named
+from bringup.errors import UsageError
+from bringup.evidence.hostlist import expand, named
 from bringup.evidence.parsed import Parsed, cut, each_line, lines
 
 # states of a healthy node; anything else (DOWN, DRAIN, NOT_RESPONDING, INVALID_REG, ...) is a fault
@@ -170,6 +173,36 @@ def accounted(text: str) -> list[dict[str, str]]:
     names = header.split("|")
     split = (row.split("|", len(names) - 1) for row in rows)
     return [dict(zip(names, cells, strict=True)) for cells in split if len(cells) == len(names)]
+
+
+OF_ENDED_JOBS = ("JobID", "User", "State", "NodeList", "Start", "End")
+
+
+@dataclass(frozen=True)
+class AccountedJob:
+    user: str
+    state: str  # COMPLETED, FAILED, CANCELLED, ...
+    nodes: tuple[str, ...]
+    start: datetime
+    end: datetime
+
+
+def ended_jobs(text: str) -> list[AccountedJob]:
+    """The jobs of `sacct --parsable2` with these columns that ran on nodes and ended; their steps are left out. Raises
+    UsageError where the table is another one."""
+    rows = accounted(text)
+    if lines(text)[0].split("|") != list(OF_ENDED_JOBS):
+        raise UsageError(f"not a table of sacct --parsable2 --format={','.join(OF_ENDED_JOBS)}: {text[:60]!r}")
+    jobs = []
+    for row in rows:
+        try:
+            start, end = datetime.fromisoformat(row["Start"]), datetime.fromisoformat(row["End"])
+            nodes = tuple(expand(row["NodeList"]))
+        except (ValueError, UsageError):  # it runs, or never began: Unknown, None assigned
+            continue
+        if "." not in row["JobID"]:
+            jobs.append(AccountedJob(row["User"], row["State"].partition(" ")[0], nodes, start, end))
+    return jobs
 
 
 _LAUNCH = (
