@@ -18,6 +18,7 @@ from bringup.records import Mark, Outcome, worst
 
 if TYPE_CHECKING:
     from bringup import results
+    from bringup.compare import lemons
 
 
 PAGE = "report.html"
@@ -151,7 +152,7 @@ def do_ticket(arguments: argparse.Namespace) -> int:
 
 
 def do_history(arguments: argparse.Namespace) -> int:
-    """Exit code: 1 something became slower, 0 nothing did, 2 of no measure are there enough runs."""
+    """Exit code: 1 something became slower, or a node is named; 0 neither; 2 of no measure are there enough runs."""
     from bringup import judge, results
     from bringup.compare import history
     from bringup.report import history as report
@@ -165,14 +166,37 @@ def do_history(arguments: argparse.Namespace) -> int:
             complain(str(error))
     results.refuse_repeated([(run.folder, run.run) for run in judged])
     findings = history.judge(history.series(judged))
+    found = _lemons(arguments.lemons)
     if arguments.json:
-        print(report.as_json(findings))
+        print(report.as_json(findings, found))
     else:
         terminal.show(report.screen(findings, len(judged)))
+        if found is not None:
+            terminal.show(report.lemons(found))
     if arguments.plot is not None:
         for path in report.draw(findings, arguments.plot):
             print(f"drawn: {text.shown_path(path)}", file=sys.stderr if arguments.json else sys.stdout)
-    return history.exit_code(findings)
+    code = history.exit_code(findings)
+    if found is not None and found.found:
+        return Outcome.FAIL.exit_code
+    is_unknown = arguments.lemons is not None and found is None
+    return max(code, Outcome.INCOMPLETE.exit_code) if is_unknown and code != Outcome.FAIL.exit_code else code
+
+
+def _lemons(file: str | None) -> lemons.Lemons | None:
+    """file: a table of sacct; empty: ask sacct. None: not requested, or not known."""
+    from bringup.compare import lemons
+    from bringup.evidence import slurm as answers
+    from bringup.run import slurm
+
+    if file is None:
+        return None
+    try:
+        table = Path(file).read_text() if file else slurm.accounting(answers.OF_ENDED_JOBS)
+        return lemons.find(answers.ended_jobs(table))
+    except (BringupError, OSError, UnicodeDecodeError) as error:
+        complain(f"which nodes stood in failed jobs is not known: {error}")
+        return None
 
 
 def do_profile(arguments: argparse.Namespace) -> int:

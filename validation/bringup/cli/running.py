@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 from bringup.cli.arguments import phase_called
@@ -137,12 +140,21 @@ def do_doctor(arguments: argparse.Namespace) -> int:
 
 
 def do_why(arguments: argparse.Namespace) -> int:
+    from bringup.daily import why
+    from bringup.errors import SlurmError
     from bringup.report import text
     from bringup.run import slurm
 
     if not re.fullmatch(r"\d+([_+]\d+)?(\.\w+)?", arguments.job):
         raise UsageError(f"{arguments.job!r} is not a job number; squeue --me lists yours")
-    print(text.plain(slurm.why(arguments.job)))
+    with contextlib.suppress(SlurmError):  # it may be forgotten: the accounting may know it
+        state = slurm.job(arguments.job)
+        if state is not None and state.state == "PENDING":
+            print(text.plain(slurm.why(arguments.job)))
+            return 0
+    found = why.look(arguments.job, stall_s=arguments.stall_after, on_nodes=arguments.on_nodes)
+    shown = json.dumps(asdict(found), indent=1) if arguments.json else why.screen(found)
+    print("\n".join(text.printable(line) for line in shown.split("\n")))
     return 0
 
 

@@ -151,7 +151,17 @@ VERBS: Verbs = {
             description="One screen; every line that is not a PASS says what to do. "
             "Exit code: 0 a run can start, 1 a run will fail, 2 something could not be found out.",
         ),
-        "why": _verb("why a job waits, or how it ended, in plain words", _arg("job", metavar="JOBID")),
+        "why": _verb(
+            "why a job waits, or the first cause of its end: of any job, also one that bringup did not start",
+            _arg("job", metavar="JOBID"),
+            _flag("--on-nodes", "also a small step of your own on its nodes: kernel log, processes, stacks (py-spy)"),
+            _count(
+                "--stall-after", 600, "seconds without a new line, after which a running job stands still", metavar="S"
+            ),
+            _flag("--json", "one JSON object instead of the screen"),
+            description="Reads what Slurm, its accounting and the job's own files say; submits and changes nothing "
+            "without --on-nodes. What could not be seen is a line of its own.",
+        ),
         "drill": _verb(
             "make the declared faults, and see whether the declared gates say so on the declared subjects",
             _flag("--list", "print the catalogue and make nothing"),
@@ -226,6 +236,14 @@ VERBS: Verbs = {
             _runs("default: every closed run of this checkout", nargs="*"),
             _path("--plot", "draw: a figure per measure, SVG", "FOLDER"),
             _flag("--json", "one JSON object instead of the table"),
+            _arg(
+                "--lemons",
+                nargs="?",
+                const="",
+                metavar="FILE",
+                help="also: which nodes stood in failed jobs more often than chance, by Slurm's accounting of "
+                "30 days, or by a file with its table (docs/08-daily-life.md)",
+            ),
         ),
         "profile": _verb(
             "write a profile from runs that passed: numbers with spread and source",

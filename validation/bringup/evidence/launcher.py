@@ -37,7 +37,7 @@ LOST_PEERS = re.compile(
     r"|ranks did not arrive within|nobody answered within"  # infrastructure-validation/probes/arrival.py
 )
 """Messages of a rank whose peer is lost or sent a NaN."""
-_SPEAKS = re.compile(r"(?=\[rank\d{1,9}\]:)|(?<!\]:)(?=\[[EF] ?ProcessGroupNCCL)")
+SPEAKS = re.compile(r"(?=\[rank\d{1,9}\]:)|(?<!\]:)(?=\[[EF] ?ProcessGroupNCCL)")
 """Where a rank begins to speak. Ranks that print at once may share a line."""
 _KILLED_FOR_MEMORY = re.compile(r"oom[-_]kill event|: Out Of Memory")
 _OF_NODE = re.compile(r"slurmstepd-(\S+?): error: .*oom|error: (\S+): tasks? \S+: Out Of Memory")
@@ -70,8 +70,8 @@ def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Pa
     listed: dict[str, _Listed] = {}
     for number, line in enumerate(each_line(text), start=1):
         evidence, before = f"{where}:{number}", len(parsed.observations)
-        for message in _SPEAKS.split(line) if LOST_PEERS.search(line) else ():
-            speaker, match = _speaker(message), LOST_PEERS.search(message)
+        for message in SPEAKS.split(line) if LOST_PEERS.search(line) else ():
+            speaker, match = printed_by(message), LOST_PEERS.search(message)
             if match is not None and speaker is not None and speaker < len(places):
                 words = message[match.start() :].strip()[:200]
                 parsed.saw("launcher.lost_peers", places[speaker], words, "text", evidence)
@@ -115,7 +115,7 @@ def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Pa
     return parsed
 
 
-def _speaker(line: str) -> int | None:
+def printed_by(line: str) -> int | None:
     """The rank that printed the line; None if the line does not name it."""
     for pattern in _SAID_BY:
         if match := pattern.search(line):

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
 
-from bringup.evidence.hostlist import named
+from bringup.errors import UsageError
+from bringup.evidence.hostlist import expand, named
 from bringup.evidence.parsed import Parsed, cut, each_line, lines
 
 # states of a healthy node; anything else (DOWN, DRAIN, NOT_RESPONDING, INVALID_REG, ...) is a fault
@@ -140,6 +143,66 @@ def job(text: str, where: str, *, quantity: str, field: str) -> Parsed:
     else:
         parsed.saw(quantity, "job", value, "text", f"{where}:{line}")
     return parsed
+
+
+OF_A_JOB = ("JobID", "User", "State", "ExitCode", "NodeList", "Start", "End", "WorkDir")
+"""Columns of `sacct --parsable2`; free text comes last."""
+_WHOLE_LINE = re.compile(r"\s*(StdErr|StdOut|WorkDir|Command|Comment|AdminComment|SystemComment)=(.*)")
+
+
+def job_fields(text: str) -> dict[str, str]:
+    """`scontrol show job` of one job, in several lines: field -> value. What a user writes into a name or comment
+    of the job changes no other field: the first value of a field counts, and of the last lines the last one."""
+    fields: dict[str, str] = {}
+    for line in map(cut, lines(text.strip().partition("\n\n")[0])):
+        if match := _WHOLE_LINE.fullmatch(line):
+            fields[match[1]] = match[2].strip()
+            continue
+        head, name, rest = line.partition("JobName=")
+        for part in head.split():
+            key, _, value = part.partition("=")
+            fields.setdefault(key, value)
+        if name:
+            fields.setdefault("JobName", rest.strip())
+    return fields
+
+
+def accounted(text: str) -> list[dict[str, str]]:
+    """`sacct --parsable2` with a header: a row per job or step. The last column may hold the delimiter."""
+    header, *rows = [line for line in lines(text) if line.strip()] or [""]
+    names = header.split("|")
+    split = (row.split("|", len(names) - 1) for row in rows)
+    return [dict(zip(names, cells, strict=True)) for cells in split if len(cells) == len(names)]
+
+
+OF_ENDED_JOBS = ("JobID", "User", "State", "NodeList", "Start", "End")
+
+
+@dataclass(frozen=True)
+class AccountedJob:
+    user: str
+    state: str  # COMPLETED, FAILED, CANCELLED, ...
+    nodes: tuple[str, ...]
+    start: datetime
+    end: datetime
+
+
+def ended_jobs(text: str) -> list[AccountedJob]:
+    """The jobs of `sacct --parsable2` with these columns that ran on nodes and ended; their steps are left out. Raises
+    UsageError where the table is another one."""
+    rows = accounted(text)
+    if lines(text)[0].split("|") != list(OF_ENDED_JOBS):
+        raise UsageError(f"not a table of sacct --parsable2 --format={','.join(OF_ENDED_JOBS)}: {text[:60]!r}")
+    jobs = []
+    for row in rows:
+        try:
+            start, end = datetime.fromisoformat(row["Start"]), datetime.fromisoformat(row["End"])
+            nodes = tuple(expand(row["NodeList"]))
+        except (ValueError, UsageError):  # it runs, or never began: Unknown, None assigned
+            continue
+        if "." not in row["JobID"]:
+            jobs.append(AccountedJob(row["User"], row["State"].partition(" ")[0], nodes, start, end))
+    return jobs
 
 
 _LAUNCH = (

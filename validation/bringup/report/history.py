@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from bringup.compare.history import LEAST_BEFORE, Finding
+from bringup.compare.lemons import Lemons
 from bringup.records import time_of
 from bringup.report import text
 from bringup.report.charts import sheet
@@ -56,22 +57,40 @@ def _too_few(findings: Sequence[Finding]) -> list[str]:
     return [f"{need}; the worst change is {100 * (largest.change or 0):+.1f} %: {series.measure}, {series.where}"]
 
 
-def as_json(findings: Sequence[Finding]) -> str:
-    return json.dumps(
-        [
-            {
-                "measure": finding.series.measure,
-                "where": finding.series.where,
-                "unit": finding.series.unit,
-                "said": finding.said,
-                "change": finding.change,
-                "median_before": finding.usual,
-                "points": [asdict(point) for point in finding.series.points],
-            }
-            for finding in findings
-        ],
-        indent=1,
+def lemons(found: Lemons) -> str:
+    """The nodes that are named, and how the next one stands."""
+    suspects = [*found.found, *([found.next] if found.next is not None else [])]
+    rows = [
+        (each.node, str(each.failed), str(each.jobs), f"{each.expected:.1f}", f"{each.chance:.2g}", said)
+        for each, said in zip(suspects, ["more than chance"] * len(found.found) + ["within chance"], strict=False)
+    ]
+    head = (
+        f"{found.nodes} node(s) in {found.jobs} job(s), of which {found.failed} failed; {found.left_out} more ended "
+        "otherwise, or follow in a series: "
     )
+    names = ", ".join(each.node for each in found.found) or "no node"
+    table = text.columns(("node", "failed", "of", "expected", "chance", "said"), rows)
+    return "\n".join([*([table, ""] if rows else []), f"{head}{names} stood in failed jobs more often than chance"])
+
+
+def as_json(findings: Sequence[Finding], nodes: Lemons | None = None) -> str:
+    measures = _measures(findings)
+    return json.dumps(measures if nodes is None else {"measures": measures, "nodes": asdict(nodes)}, indent=1)
+
+
+def _measures(findings: Sequence[Finding]) -> list[dict[str, object]]:
+    return [
+        {
+            "measure": finding.series.measure,
+            "where": finding.series.where,
+            "unit": finding.series.unit,
+            "said": finding.said,
+            "change": finding.change,
+            "median_before": finding.usual,
+            "points": [asdict(point) for point in finding.series.points],
+        }
+        for finding in findings
+    ]
 
 
 def draw(findings: Sequence[Finding], folder: Path) -> list[Path]:

@@ -261,6 +261,12 @@ def queued(prefix: str) -> list[tuple[str, str]]:
     return [(row[0], row[1]) for row in rows if len(row) == 3 and row[2].startswith(prefix)]
 
 
+def accounting(columns: Sequence[str], since: str = "now-30days") -> str:
+    """`sacct` of all users' jobs, as far as the accounting shows them to this one. Raises SlurmError."""
+    options = ("--allusers", "--allocations", "--parsable2", f"--starttime={since}", "--endtime=now")
+    return ask("sacct", *options, f"--format={','.join(columns)}", timeout_s=300)
+
+
 def states(job_ids: Sequence[str]) -> dict[str, str]:
     """States of several jobs, in one request. Jobs that Slurm no longer knows are left out. Raises SlurmError."""
     try:

@@ -1,0 +1,124 @@
+"""Which nodes stood in failed jobs more often than chance: from Slurm's accounting, with an exact test.
+
+If failures had nothing to do with nodes, then, among a user's jobs of about the same size, which of them failed would
+be a draw: the failed ones among those with a given node follow the hypergeometric distribution. Strata are independent,
+so the distribution of their sum is a convolution (the exact test of Cochran-Mantel-Haenszel tables: Agresti,
+Categorical Data Analysis, section 6.3.5). So a user whose own program is broken accuses no node.
+
+Somebody who submits a broken job again and again gets the same nodes each time: of such a series only the first job
+counts. Holm's step-down method (Scand. J. Statist. 6, 65, 1979) over all nodes bounds the chance that a healthy one is
+named; the jobs of a named node are then taken out, because they accuse its neighbours, too.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from bringup.compare.noise import FALSE_ALARMS
+from bringup.evidence.slurm import AccountedJob
+
+BAD, GOOD = {"FAILED", "NODE_FAIL", "BOOT_FAIL"}, {"COMPLETED"}
+"""Other ends (cancelled, time limit, memory, preempted) speak neither for nor against a node."""
+SERIES_S = 3600
+
+
+@dataclass(frozen=True)
+class Lemon:
+    node: str
+    failed: int
+    jobs: int
+    expected: float  # failed jobs, if nodes did not matter
+    chance: float  # of so many or more
+
+
+@dataclass(frozen=True)
+class Lemons:
+    found: list[Lemon]
+    next: Lemon | None  # the most suspect of the others
+    nodes: int
+    jobs: int  # that count
+    failed: int
+    left_out: int  # that ended otherwise, or follow in a series
+
+
+_Stratum = tuple[str, int]  # user, size class
+
+
+def find(jobs: Iterable[AccountedJob], false_alarms: float = FALSE_ALARMS) -> Lemons:
+    """false_alarms: the chance that any healthy node is named."""
+    known = list(jobs)
+    counted = _first_of_each_series([job for job in known if job.state in BAD | GOOD])
+    names = {node for job in counted for node in job.nodes}
+    left, found = counted, list[Lemon]()
+    suspects = _suspects(left, names)
+    while suspects and suspects[0].chance <= false_alarms / (len(names) - len(found)):
+        found.append(suspects[0])
+        left = [job for job in left if suspects[0].node not in job.nodes]
+        suspects = _suspects(left, names - {lemon.node for lemon in found})
+    failed = sum(job.state in BAD for job in counted)
+    return Lemons(found, next(iter(suspects), None), len(names), len(counted), failed, len(known) - len(counted))
+
+
+def _suspects(jobs: Sequence[AccountedJob], names: Collection[str]) -> list[Lemon]:
+    """The nodes that stood in more failed jobs than expected, the least probable first."""
+    totals: dict[_Stratum, list[int]] = defaultdict(lambda: [0, 0])  # jobs, failed
+    of_node: dict[str, dict[_Stratum, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
+    for job in jobs:
+        stratum, is_bad = (job.user, len(job.nodes).bit_length()), job.state in BAD
+        for counts in [totals[stratum], *(of_node[node][stratum] for node in job.nodes)]:
+            counts[0] += 1
+            counts[1] += is_bad
+    suspects = []
+    for node in sorted(names & of_node.keys()):
+        strata = [(totals[stratum][0], totals[stratum][1], drawn) for stratum, (drawn, _) in of_node[node].items()]
+        count, failed = (sum(each[place] for each in of_node[node].values()) for place in (0, 1))
+        expected = math.fsum(drawn * bad / total for total, bad, drawn in strata)
+        if failed > expected:
+            suspects.append(Lemon(node, failed, count, expected, chance(strata, failed)))
+    return sorted(suspects, key=lambda lemon: lemon.chance)
+
+
+def chance(strata: Iterable[tuple[int, int, int]], least: int) -> float:
+    """P(X >= least): X is the sum over strata (jobs, failed ones, those with the node) of hypergeometric numbers."""
+    below = [1.0]  # P(sum = 0), P(sum = 1), ...; from `least` on, all that is left
+    for total, bad, drawn in strata:
+        if bad == 0 or drawn == 0:
+            continue
+        first, part = _hypergeometric(total, bad, drawn)
+        summed = [0.0] * (len(below) + first + len(part) - 1)
+        for place, probability in enumerate(below):
+            for more, other in enumerate(part, start=first):
+                summed[place + more] += probability * other
+        below = summed
+    return min(1.0, math.fsum(below[least:]))
+
+
+def _hypergeometric(total: int, bad: int, drawn: int) -> tuple[int, list[float]]:
+    """(the least number, probabilities from it on)."""
+    first = max(0, bad + drawn - total)
+    whole = _log_choose(total, drawn)
+    return first, [
+        math.exp(_log_choose(bad, number) + _log_choose(total - bad, drawn - number) - whole)
+        for number in range(first, min(bad, drawn) + 1)
+    ]
+
+
+def _log_choose(several: int, of_them: int) -> float:
+    return math.lgamma(several + 1) - math.lgamma(of_them + 1) - math.lgamma(several - of_them + 1)
+
+
+def _first_of_each_series(jobs: Sequence[AccountedJob]) -> list[AccountedJob]:
+    """A user's jobs on the same nodes, each begun within SERIES_S of the end of the last one, count as the first."""
+    last_end: dict[tuple[str, tuple[str, ...]], datetime] = {}
+    first = []
+    for job in sorted(jobs, key=lambda job: job.start):
+        key = job.user, job.nodes
+        before = last_end.get(key)
+        if before is None or (job.start - before).total_seconds() > SERIES_S:
+            first.append(job)
+        last_end[key] = max(job.end, before) if before is not None else job.end
+    return first
