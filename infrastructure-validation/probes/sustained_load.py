@@ -12,6 +12,7 @@ import statistics
 import time
 
 import compute
+import faults
 
 DEFAULT_S = 60
 LONGEST_S = 86400
@@ -74,7 +75,7 @@ def run(torch, device, duration_s, drill, watch=None):
             now = compute.clock(torch, device)
             products += 1
             if drill == "slow" or (drill == "drifts" and now - begun > duration_s / 2):
-                time.sleep(PAUSE_S)
+                time.sleep(faults.size(PAUSE_S))
                 now = compute.clock(torch, device)
         windows.append((now - begun, products * flop / (now - opened) / 1e12))
         if drill == "wrong" and len(windows) == 2:

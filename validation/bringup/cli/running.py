@@ -144,15 +144,17 @@ def do_why(arguments: argparse.Namespace) -> int:
 
 
 def do_drill(arguments: argparse.Namespace) -> int:
+    from bringup.drill import limits, suite
     from bringup.drill import result as drill_result
     from bringup.drill import sites as drill_sites
-    from bringup.drill import suite
     from bringup.plan import catalogue, profile_text
     from bringup.plan.drill import Shape
     from bringup.run import site as at_site
 
     if arguments.sites is not None:
         return drill_sites.run(arguments.sites or list(drill_sites.SITES), arguments.phases)
+    if arguments.limits and (arguments.checks or arguments.healthy or arguments.resume):
+        raise UsageError("--limits takes the drills of the catalogue: without --checks, --healthy and --resume")
     if arguments.checks is not None and arguments.anywhere:
         raise UsageError("--checks runs on local clusters: without --anywhere")
     on_local = catalogue.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
@@ -162,7 +164,9 @@ def do_drill(arguments: argparse.Namespace) -> int:
         near = profile_text.meant(unknown[0], ids)
         raise UsageError(f"no drill is called {', '.join(unknown)}{near}; bringup drill --list shows all")
     if arguments.list:
-        print(drill_result.listed([drill for drill in on_local if not arguments.only or drill.id in arguments.only]))
+        chosen = [drill for drill in on_local if not arguments.only or drill.id in arguments.only]
+        sized = {drill.id for drill in catalogue.DECLARED.values() if drill.sizes}
+        print(drill_result.listed([drill for drill in chosen if drill.id in sized or not arguments.limits]))
         return 0
     if arguments.healthy and (arguments.anywhere or arguments.only):
         raise UsageError("--healthy makes no fault and runs on local clusters: without --anywhere and --only")
@@ -170,19 +174,18 @@ def do_drill(arguments: argparse.Namespace) -> int:
         at_site.entered()
     if arguments.resume is not None and (arguments.only or arguments.healthy):
         raise UsageError("--resume goes on with what was planned: without --only and --healthy")
-    known = catalogue.DECLARED.values() if arguments.anywhere else on_local
+    known = catalogue.DECLARED.values() if arguments.anywhere or arguments.limits else on_local
     chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]
     if arguments.anywhere and not arguments.only and arguments.resume is None:
         chosen = [drill for drill in chosen if drill.where == "anywhere"]
-    return suite.run(
-        suite.Request(
-            drills=[] if arguments.healthy else chosen,
-            healthy=arguments.healthy,
-            shape=Shape(arguments.nodes, arguments.gpus),
-            phases=arguments.phases,
-            anywhere=arguments.anywhere,
-            # a run that is continued knows what it had planned
-            profile=catalogue.load_profile(arguments.profile) if arguments.anywhere else None,
-            resume=arguments.resume,
-        )
+    request = suite.Request(
+        drills=[] if arguments.healthy else chosen,
+        healthy=arguments.healthy,
+        shape=Shape(arguments.nodes, arguments.gpus),
+        phases=arguments.phases,
+        anywhere=arguments.anywhere,
+        # a run that is continued knows what it had planned
+        profile=catalogue.load_profile(arguments.profile) if arguments.anywhere else None,
+        resume=arguments.resume,
     )
+    return limits.run(request, arguments.repeat) if arguments.limits else suite.run(request)

@@ -158,6 +158,8 @@ VERBS: Verbs = {
                 help="all phases, without a fault, on clusters with the settings of these kinds of sites, and three "
                 "drills on each (default: all that cluster up --like knows)",
             ),
+            _flag("--limits", "how small a fault is found: the drills that have sizes, in several, each many times"),
+            _count("--repeat", 10, "with --limits: trials of a size"),
             _flag("--anywhere", "on the cluster you are on: those that stay inside your own jobs, and no other"),
             _arg(
                 "--healthy",
