@@ -130,7 +130,7 @@ def _digest(path: Path, folder: Path) -> str | None:
 
 def refuse_unless_named(folder: Path) -> None:
     """Raises RunError when it is the folder of nothing that has a report."""
-    if not any(_holds(folder, name) for name in (PLAYBOOK, SWEEP, DRILLS)):
+    if not any(_holds(folder, name) for name in (PLAYBOOK, SWEEP, DRILLS, LIMITS)):
         load(folder)
 
 

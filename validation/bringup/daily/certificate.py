@@ -29,7 +29,7 @@ from bringup.records import (
     files,
     read_record,
 )
-from bringup.report import system
+from bringup.report import limits, system
 from bringup.report.collection import Collection
 from bringup.report.headline import whole
 from bringup.report.render import render
@@ -94,6 +94,7 @@ def made_of(gathered: Collection, name: str, days: int, partly: bool) -> Certifi
         site_sha256=next(iter(sites.values()), None),
         answers=gathered.answers,
         does_not_say=_open_ends(gathered.answers),
+        limits=[line for report in gathered.limits for line in limits.lines(report)],
         conditions=conditions(judged),
         machines=[machine for machine in machines(judged) if machine.node in nodes],
         runs=[_certified(run) for run in judged],

@@ -55,7 +55,7 @@ def run(request: suite.Request, repeat: int) -> int:
             def well(drill: Drill = drill) -> Environment:
                 return Here(usable) if usable else clusters.of(drill.shape)
 
-            for trial in _trials(drill, fault, repeat, _Trials(drill, well, usable, folder)):
+            for trial in _trials(fault, repeat, _Trials(drill, well, usable, folder)):
                 console.print(shown.trial(fault, trial))
                 write_record(folder / paths.LIMITS, done, replace=True)
                 write_text(folder / "limits.md", shown.markdown(done), replace=True)
@@ -84,7 +84,7 @@ def _fault(drill: Drill, usable: Sequence[str]) -> FaultLimit:
 Once = Callable[[float | None], LimitTrial]
 
 
-def _trials(drill: Drill, fault: FaultLimit, repeat: int, once: Once) -> Iterator[LimitTrial]:
+def _trials(fault: FaultLimit, repeat: int, once: Once) -> Iterator[LimitTrial]:
     """Each trial, added to the record of the fault."""
 
     def kept(trials: list[LimitTrial], size: float | None) -> LimitTrial:

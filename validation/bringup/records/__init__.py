@@ -85,6 +85,7 @@ from bringup.records.training import (
     RankTimes,
     Resumed,
     RunArgs,
+    SaveInterval,
     Standstill,
     Startup,
     StepTime,
