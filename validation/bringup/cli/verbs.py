@@ -160,6 +160,15 @@ VERBS: Verbs = {
             ),
             _flag("--limits", "how small a fault is found: the drills that have sizes, in several, each many times"),
             _count("--repeat", 10, "with --limits: trials of a size"),
+            _arg(
+                "--checker",
+                action="append",
+                default=[],
+                metavar="NAME=COMMAND",
+                help="another tool judges these faults: run with bash on each node, it ends with 0 where it sees none",
+            ),
+            _arg("--checker-once", action="append", default=[], metavar="NAME=COMMAND", help="... on the login host"),
+            _path("--beside", "with --checker: a drill run, for what bringup said of the same faults", "FOLDER"),
             _flag("--anywhere", "on the cluster you are on: those that stay inside your own jobs, and no other"),
             _arg(
                 "--healthy",

@@ -25,7 +25,7 @@ from bringup.records.base import (
     write_text,
 )
 from bringup.records.daily import Asked, Baseline, Certificate, Certified, Condition, Group, Machine
-from bringup.records.limits import FaultLimit, LimitsReport, LimitTrial
+from bringup.records.limits import CheckerAnswer, CheckerReport, CheckerRow, FaultLimit, LimitsReport, LimitTrial
 from bringup.records.preflight import Preflight, PreflightAttempt, PreflightLook
 from bringup.records.run import (
     Action,
