@@ -151,7 +151,7 @@ def do_ticket(arguments: argparse.Namespace) -> int:
 def do_history(arguments: argparse.Namespace) -> int:
     """Exit code: 1 something became slower, 0 nothing did, 2 of no measure are there enough runs."""
     from bringup import judge, results
-    from bringup.compare import history
+    from bringup.compare import history, ledger
     from bringup.report import history as report
     from bringup.report import terminal, text
 
@@ -166,7 +166,7 @@ def do_history(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(report.as_json(findings))
     else:
-        terminal.show(report.screen(findings, len(judged)))
+        terminal.show("\n".join([report.screen(findings, len(judged)), *ledger.sentences(ledger.of(judged))]))
     if arguments.plot is not None:
         for path in report.draw(findings, arguments.plot):
             print(f"drawn: {text.shown_path(path)}", file=sys.stderr if arguments.json else sys.stdout)

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from bringup.compare import ledger
 from bringup.derive.provenance import moment
 from bringup.errors import NotComparable, NotHealthy
 from bringup.evidence.parsed import Seen
@@ -94,6 +95,7 @@ def made_of(gathered: Collection, name: str, days: int, partly: bool) -> Certifi
         site_sha256=next(iter(sites.values()), None),
         answers=gathered.answers,
         does_not_say=_open_ends(gathered.answers),
+        compared=ledger.sentences(ledger.of(judged)),
         limits=[line for report in gathered.limits for line in limits.lines(report)],
         conditions=conditions(judged),
         machines=[machine for machine in machines(judged) if machine.node in nodes],
