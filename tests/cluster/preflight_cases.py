@@ -244,8 +244,10 @@ def _scored(case: Case, target: str, folder: Path, code: int, fault_at: float | 
         first = record.attempts[0]
         ended_at = time_of(first.started_at).timestamp() + first.seconds
         named_at = ended_at + first.look.seconds if first.look is not None and first.exchanged else None
-        before_it = max((step for step, at in done if at < ended_at), default=0)
-        new_at = next((at for step, at in done if at > ended_at and step > before_it), None)
+        # an end is known to a second only: steps before it may look later
+        again_at = time_of(record.attempts[1].started_at).timestamp() if len(record.attempts) > 1 else None
+        before_it = max((step for step, at in done if again_at is None or at < again_at), default=0)
+        new_at = next((at for step, at in done if step > before_it), None)
 
     def since(moment: float | None) -> float | None:
         return None if moment is None or fault_at is None else round(moment - fault_at, 1)

@@ -41,8 +41,8 @@ def page(scores: Mapping[str, cases.Score]) -> str:
         "# Recovery",
         "",
         "Made by `python tests/cluster/recovery.py FILE CASE…`: a user's command on two of three nodes of a local",
-        "cluster, with a checkpoint every fifth step. Seconds (± 1) from the fault on: until the command had ended or was",
-        "ended (noticed), until the checks had named the culprit, and until a step was done that was new.",
+        "cluster, with a checkpoint every fifth step. Seconds (± 1) from the fault on: until the command had ended or",
+        "was ended (noticed), until the checks had named the culprit, and until a step was done that was new.",
         "",
         *text.table(("case", "fault", "noticed, s", "named, s", "new step, s", "steps lost"), rows),
         "",
@@ -53,8 +53,8 @@ def page(scores: Mapping[str, cases.Score]) -> str:
     lines += [
         f"## What failures leave, if every restart takes {restart_s:.0f} s",
         "",
-        f"Computed (Daly 2006, `formulae/goodput.py`): {RATE:g} failures per node and day (Llama 3, arXiv 2407.21783), a",
-        f"save takes {SAVE_S:.0f} s (assumed), a restart the median of the {len(went_on)} above; beside it",
+        f"Computed (Daly 2006, `formulae/goodput.py`): {RATE:g} failures per node and day (Llama 3, arXiv 2407.21783),",
+        f"a save takes {SAVE_S:.0f} s (assumed), a restart the median of the {len(went_on)} above; beside it",
         f"{BY_HAND_S / 60:.0f} minutes, as if a person did it. On more nodes the checks before a restart take longer.",
         "",
         *text.table(

@@ -43,7 +43,7 @@ def marked(*rounds: dict[str, tuple[int, str] | None]) -> tuple[str, list[str], 
 
 
 @pytest.mark.parametrize(
-    ("fault", "mark", "said"),
+    ("fault", "mark", "lines"),
     [
         ({"n1": (1, "/tmp has 64 MiB\n")}, "found", ["n1: /tmp has 64 MiB"]),
         ({"n0": (1, "/tmp has 64 MiB\n")}, "elsewhere", ["n0: /tmp has 64 MiB"]),
@@ -53,8 +53,8 @@ def marked(*rounds: dict[str, tuple[int, str] | None]) -> tuple[str, list[str], 
         ({"n1": None}, "no answer", ["n1 starts no command"]),
     ],
 )
-def test_what_a_checker_says_of_a_fault(fault: dict[str, tuple[int, str] | None], mark: str, said: list[str]):
-    assert marked({}, {}, {}, fault) == (mark, said, [])
+def test_what_a_checker_says_of_a_fault(fault: dict[str, tuple[int, str] | None], mark: str, lines: list[str]):
+    assert marked({}, {}, {}, fault) == (mark, lines, [])
 
 
 def test_what_it_says_of_the_healthy_cluster_is_no_finding():

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
+from bringup import results
 from bringup.drill import limits as measuring
+from bringup.drill import suite
+from bringup.errors import CannotStart
 from bringup.formulae.chance import most_events, share_within
 from bringup.plan.catalogue import DECLARED, DRILLS
-from bringup.records import FaultLimit, LimitsReport, LimitTrial
+from bringup.records import FaultLimit, LimitsReport, LimitTrial, write_record
 from bringup.report import limits
 
 SIZES = [float(size) for size in (64, 32, 16, 8, 4, 2, 1)]
@@ -28,8 +32,8 @@ def test_bounds_of_a_rate():
     assert [most_events(events) for events in (0, 1, 5)] == pytest.approx([2.9957, 4.7439, 10.5130], abs=1e-4)
 
 
-def trial(size: float | None, found: bool | None, *alarms: str) -> LimitTrial:
-    return LimitTrial(size=size, found=found, alarms=list(alarms), seconds=1, load=2)
+def trial(size: float | None, is_found: bool | None, *alarms: str) -> LimitTrial:
+    return LimitTrial(size=size, found=is_found, alarms=list(alarms), seconds=1, load=2)
 
 
 def searched(is_found: Callable[[float | None], bool | None], repeat: int = 4) -> FaultLimit:
@@ -37,6 +41,20 @@ def searched(is_found: Callable[[float | None], bool | None], repeat: int = 4) -
     for _ in measuring._trials(fault, repeat, lambda size: trial(size, is_found(size))):
         pass
     return fault
+
+
+def a_report(*faults: FaultLimit) -> LimitsReport:
+    return LimitsReport(
+        name="l",
+        place="local-cluster",
+        profile=None,
+        cluster=None,
+        cores=2,
+        git_commit=None,
+        opened_at="2026-11-25T00:00:00Z",
+        repeat=4,
+        faults=list(faults),
+    )
 
 
 def test_the_sizes_on_both_sides_are_repeated_in_turns_with_the_healthy_cluster():
@@ -79,17 +97,7 @@ def test_a_false_alarm_is_counted_and_shown():
 def test_the_page_says_what_else_was_accused_and_at_which_load():
     fault = searched(lambda size: size is not None and size >= 8)
     fault.trials.append(trial(8, True, "discovery.memory [n3] fail"))
-    done = LimitsReport(
-        name="l",
-        place="local-cluster",
-        profile=None,
-        cluster=None,
-        cores=2,
-        git_commit=None,
-        opened_at="2026-11-25T00:00:00Z",
-        repeat=4,
-        faults=[fault],
-    )
+    done = a_report(fault)
     page = limits.markdown(done)
     assert r"discovery.memory \[n3\] fail" in page
     assert "load 2.0 to 2.0 on 2 cores" in page
@@ -115,3 +123,14 @@ def test_no_size_is_left_open_and_each_is_smaller_than_the_one_before():
         if declared.sizes is not None:
             assert list(declared.sizes.of) in (sorted(declared.sizes.of), sorted(declared.sizes.of, reverse=True))
             assert len(set(declared.sizes.of)) == len(declared.sizes.of)
+
+
+def test_what_was_tried_to_the_end_is_not_tried_again(tmp_path: Path):
+    faults = [searched(lambda size: size == 64).model_copy(update={"drill": name}) for name in ("slow-pair", "latency")]
+    done = a_report(*faults)
+    for ended, kept in ((False, ["slow-pair"]), (True, ["slow-pair", "latency"])):
+        write_record(tmp_path / results.LIMITS, done.model_copy(update={"ended": ended}), replace=True)
+        again = measuring._begin(suite.Request([], resume=tmp_path), repeat=99)[1]
+        assert ([fault.drill for fault in again.faults], again.repeat, again.ended) == (kept, 4, False)
+    with pytest.raises(CannotStart, match="was local-cluster"):
+        measuring._begin(suite.Request([], resume=tmp_path, anywhere=True), repeat=4)

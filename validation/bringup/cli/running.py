@@ -155,8 +155,8 @@ def do_drill(arguments: argparse.Namespace) -> int:
 
     if arguments.sites is not None:
         return drill_sites.run(arguments.sites or list(drill_sites.SITES), arguments.phases)
-    if arguments.limits and (arguments.checks or arguments.healthy or arguments.resume):
-        raise UsageError("--limits takes the drills of the catalogue: without --checks, --healthy and --resume")
+    if arguments.limits and (arguments.checks or arguments.healthy):
+        raise UsageError("--limits takes the drills of the catalogue: without --checks and --healthy")
     if (arguments.checker or arguments.checker_once) and (arguments.limits or arguments.anywhere):
         raise UsageError("--checker makes faults of local clusters, once each: without --limits and --anywhere")
     if arguments.checks is not None and arguments.anywhere:
@@ -176,7 +176,7 @@ def do_drill(arguments: argparse.Namespace) -> int:
         raise UsageError("--healthy makes no fault and runs on local clusters: without --anywhere and --only")
     if arguments.anywhere:
         at_site.entered()
-    if arguments.resume is not None and (arguments.only or arguments.healthy):
+    if arguments.resume is not None and (arguments.only or arguments.healthy) and not arguments.limits:
         raise UsageError("--resume goes on with what was planned: without --only and --healthy")
     known = catalogue.DECLARED.values() if arguments.anywhere or arguments.limits else on_local
     chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]

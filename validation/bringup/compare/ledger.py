@@ -75,17 +75,17 @@ def _kind(subject: str) -> Kind:
 
 def sentences(ledger: Ledger) -> list[str]:
     """One for each kind of device that computed, and one for what was counted. Empty: nothing was compared."""
-    said = []
+    lines = []
     for kind, line in sorted(ledger.lines.items()):
-        found = f"{len(line.findings)} findings" + (f" ({', '.join(line.findings[:4])})" if line.findings else "")
-        said.append(
+        findings = f"{len(line.findings)} findings" + (f" ({', '.join(line.findings[:4])})" if line.findings else "")
+        lines.append(
             f"silent corruption, {kind}: {_lasting(line.hours)} of {len(line.devices)} devices compared bit by bit, "
-            f"{found}; so at most one in {_lasting(line.hours / most_events(len(line.findings)))} (95 %)"
+            f"{findings}; so at most one in {_lasting(line.hours / most_events(len(line.findings)))} (95 %)"
         )
     if ledger.counted:
         parts = (f"{what} {asked}, of which {bad} differ" for what, (asked, bad) in sorted(ledger.counted.items()))
-        said.append(f"compared besides, in verdicts: {'; '.join(parts)}")
-    return said
+        lines.append(f"compared besides, in verdicts: {'; '.join(parts)}")
+    return lines
 
 
 def _lasting(hours: float) -> str:

@@ -17,7 +17,7 @@ from bringup.drill import perform, suite
 from bringup.drill.environment import Environment, Here, LocalCluster
 from bringup.errors import CannotStart, DrillError
 from bringup.plan.drill import Drill
-from bringup.records import FaultLimit, LimitsReport, LimitTrial, write_record, write_text
+from bringup.records import FaultLimit, LimitsReport, LimitTrial, read_record, write_record, write_text
 from bringup.report import limits as shown
 from bringup.report import terminal
 from bringup.report.text import plain, shown_path
@@ -33,6 +33,40 @@ def run(request: suite.Request, repeat: int) -> int:
     if not drills:
         raise CannotStart("none of these drills has sizes; bringup drill --limits --list shows those that have")
     usable = tuple(suite.usable_here()) if request.anywhere else ()
+    folder, done = _begin(request, repeat)
+    known = {fault.drill for fault in done.faults}
+    drills = [drill for drill in drills if drill.id not in known]
+    console = terminal.console()
+    console.print(f"limits: {len(drills)} faults, {done.repeat} trials of a size; {shown_path(folder)}")
+    with suite.local_clusters(folder, "limits") as clusters:
+        for drill in suite.in_order(drills):
+            fault = _fault(drill, usable)
+            done = done.model_copy(update={"faults": [*done.faults, fault]})
+
+            def well(drill: Drill = drill) -> Environment:
+                return Here(usable) if usable else clusters.of(drill.shape)
+
+            for trial in _trials(fault, done.repeat, _Trials(drill, well, usable, folder)):
+                console.print(shown.trial(fault, trial))
+                write_record(folder / paths.LIMITS, done, replace=True)
+                write_text(folder / "limits.md", shown.markdown(done), replace=True)
+            console.print(plain(shown.sentence(fault)))
+    done = done.model_copy(update={"ended": True})
+    write_record(folder / paths.LIMITS, done, replace=True)
+    console.print(f"\n{shown.screen(done)}\nreport: {shown_path(folder / 'limits.md')}")
+    if any(shown.never_tried(fault) for fault in done.faults):
+        return 2
+    return 0 if all(shown.smallest(fault) is not None for fault in done.faults) else 1
+
+
+def _begin(request: suite.Request, repeat: int) -> tuple[Path, LimitsReport]:
+    """A new record, or the one that is continued, without the fault that was not tried to the end."""
+    if request.resume is not None:
+        done = read_record(request.resume / paths.LIMITS, LimitsReport)
+        if (done.place == "anywhere") is not request.anywhere:
+            raise CannotStart(f"--resume {request.resume}: that run was {done.place}")
+        kept = done.faults if done.ended else done.faults[:-1]
+        return request.resume.resolve(), done.model_copy(update={"faults": kept, "ended": False})
     done = LimitsReport(
         name=opening.default_name(),
         place="anywhere" if request.anywhere else "local-cluster",
@@ -44,26 +78,9 @@ def run(request: suite.Request, repeat: int) -> int:
         repeat=repeat,
         faults=[],
     )
-    folder, console = suite.DRILLS / done.name, terminal.console()
+    folder = suite.DRILLS / done.name
     folder.mkdir(parents=True)
-    console.print(f"limits: {len(drills)} faults, {repeat} trials of a size; {shown_path(folder)}")
-    with suite.local_clusters(folder, "limits") as clusters:
-        for drill in suite.in_order(drills):
-            fault = _fault(drill, usable)
-            done = done.model_copy(update={"faults": [*done.faults, fault]})
-
-            def well(drill: Drill = drill) -> Environment:
-                return Here(usable) if usable else clusters.of(drill.shape)
-
-            for trial in _trials(fault, repeat, _Trials(drill, well, usable, folder)):
-                console.print(shown.trial(fault, trial))
-                write_record(folder / paths.LIMITS, done, replace=True)
-                write_text(folder / "limits.md", shown.markdown(done), replace=True)
-            console.print(plain(shown.sentence(fault)))
-    console.print(f"\n{shown.screen(done)}\nreport: {shown_path(folder / 'limits.md')}")
-    if any(shown.never_tried(fault) for fault in done.faults):
-        return 2
-    return 0 if all(shown.smallest(fault) is not None for fault in done.faults) else 1
+    return folder, done
 
 
 def _fault(drill: Drill, usable: Sequence[str]) -> FaultLimit:

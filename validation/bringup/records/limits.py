@@ -46,6 +46,7 @@ class LimitsReport(Versioned):
     opened_at: str
     repeat: int = Field(ge=1)
     faults: list[FaultLimit]
+    ended: bool = False  # false: the last of its faults was not tried to the end
 
 
 class CheckerAnswer(Record):

@@ -69,13 +69,13 @@ def sentence(fault: FaultLimit) -> str:
     best, below = smallest(fault), _below(fault)
     if never_tried(fault):
         return f"{fault.drill}: could not be tried"
-    found = (
+    at_best = (
         f"found each time at {_size(fault, best)}: {counted(of(fault, best))}"
         if best is not None
         else "in no size found each time"
     )
     smaller = f"; at {_size(fault, below)}: {counted(of(fault, below))}" if below is not None else ""
-    return f"{fault.fault.replace('{size}', 'SIZE')}: {found}{smaller}; false alarms: {counted(of(fault, None))}"
+    return f"{fault.fault.replace('{size}', 'SIZE')}: {at_best}{smaller}; false alarms: {counted(of(fault, None))}"
 
 
 def lines(done: LimitsReport) -> list[str]:
@@ -120,11 +120,6 @@ def markdown(done: LimitsReport) -> str:
         for alarm in trial.alarms
     ]
     where = "a local cluster made for it" if done.place == "local-cluster" else f"{done.cluster}, {done.profile}"
-    every = (
-        (fault.drill, "search" if trial in fault.searched else "repeat", _size(fault, trial.size), _found(trial))
-        for fault in done.faults
-        for trial in fault.searched
-    )
     return "\n".join(
         [
             "# How small a fault is found",
@@ -137,14 +132,10 @@ def markdown(done: LimitsReport) -> str:
             "",
             *table(_HEAD, (_row(fault, done) for fault in done.faults)),
             "",
-            *(
-                [
-                    "Search, one trial a size:",
-                    "",
-                    *table(("drill", "size", "found"), ((a, c, d) for a, _, c, d in every)),
-                    "",
-                ]
-            ),
+            "Searched first, with one trial a size:",
+            "",
+            *(f"- {fault.drill}: {_searched(fault)}" for fault in done.faults),
+            "",
             *(
                 ["Accused besides, or not performed:", "", *table(("drill", "size", "what"), elsewhere), ""]
                 if elsewhere
@@ -154,5 +145,6 @@ def markdown(done: LimitsReport) -> str:
     )
 
 
-def _found(trial: LimitTrial) -> str:
-    return {None: "not performed", True: "yes", False: "no"}[trial.found]
+def _searched(fault: FaultLimit) -> str:
+    words = {None: "not performed", True: "found", False: "not found"}
+    return ", ".join(f"{_size(fault, trial.size)} {words[trial.found]}" for trial in fault.searched)
