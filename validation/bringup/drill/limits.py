@@ -41,7 +41,7 @@ def run(request: suite.Request, repeat: int) -> int:
     with suite.local_clusters(folder, "limits") as clusters:
         for drill in suite.in_order(drills):
             fault = _fault(drill, usable)
-            done = done.model_copy(update={"faults": [*done.faults, fault]})
+            done = done.model_copy(update={"faults": [*done.faults, fault], "ended": False})
 
             def well(drill: Drill = drill) -> Environment:
                 return Here(usable) if usable else clusters.of(drill.shape)
@@ -50,9 +50,9 @@ def run(request: suite.Request, repeat: int) -> int:
                 console.print(shown.trial(fault, trial))
                 write_record(folder / paths.LIMITS, done, replace=True)
                 write_text(folder / "limits.md", shown.markdown(done), replace=True)
+            done = done.model_copy(update={"ended": True})
+            write_record(folder / paths.LIMITS, done, replace=True)
             console.print(plain(shown.sentence(fault)))
-    done = done.model_copy(update={"ended": True})
-    write_record(folder / paths.LIMITS, done, replace=True)
     console.print(f"\n{shown.screen(done)}\nreport: {shown_path(folder / 'limits.md')}")
     if any(shown.never_tried(fault) for fault in done.faults):
         return 2
