@@ -159,7 +159,7 @@ def multiply(torch, device, facts):
         product = a @ b
         took = clock(torch, device) - begun
         if faults.hits("slow-matmul", facts.at):
-            time.sleep(SLOW_S)
+            time.sleep(faults.size(SLOW_S))
             took = clock(torch, device) - begun
         if faults.hits("wrong-matmul", facts.at) and len(seconds) == REPETITIONS:
             spoil(product)

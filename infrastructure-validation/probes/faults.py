@@ -13,16 +13,17 @@ BRINGUP_DRILL=stop-monitor:NODE       the monitor of this node ends after its fi
 BRINGUP_DRILL=clock-deaf:NODE         this node asks for the time at a port where nobody answers
 BRINGUP_DRILL=busy-monitor:NODE       the monitor of this node keeps a core busy for half of the time
 BRINGUP_DRILL=wrong-matmul:NODE       one element of a product has the wrong sign on each GPU of this node
-BRINGUP_DRILL=slow-matmul:NODE        every product takes 3 s longer on this node
+BRINGUP_DRILL=slow-matmul:NODE        every product takes SIZE (3) seconds longer on this node
 BRINGUP_DRILL=flipped-bit:NODE        one bit of a gradient is another one in the last repetition of the seeded step
-BRINGUP_DRILL=slow-load:NODE          this node pauses 3 s after every product of the sustained load
+BRINGUP_DRILL=slow-load:NODE          this node pauses SIZE (3) seconds after every product of the sustained load
 BRINGUP_DRILL=drifting-load:NODE      ... in the second half of the load
 BRINGUP_DRILL=wrong-load:NODE         one element of a product under load has the wrong sign on each GPU of this node
 BRINGUP_DRILL=slow-inside:NODE        the largest all_reduce inside this node takes 2 s longer
 BRINGUP_DRILL=exit-sweep:NODE         a rank of this node ends after the load, without a message
-BRINGUP_DRILL=slow-storage:NODE       this node waits between the blocks and the files that it writes and reads
+BRINGUP_DRILL=slow-storage:NODE       this node waits SIZE (0.2) s for a block that it writes or reads, half for a file
 BRINGUP_DRILL=no-room:NODE            this node cannot write a byte to a file (RLIMIT_FSIZE), as under a used up quota
 
+SIZE: BRINGUP_DRILL_SIZE, where it is set.
 Unset, this module does nothing. It never touches another process. Faults of trainings: training/injected.
 """
 
@@ -46,6 +47,11 @@ def argument_of(kind):
 def hits(kind, who):
     """Whether this fault is requested on `who`: a rank, a node, a size; `*`: on all."""
     return argument_of(kind) in (str(who), "*")
+
+
+def size(own):
+    """How large the fault is: as requested, otherwise its own."""
+    return float(os.environ.get("BRINGUP_DRILL_SIZE") or own)
 
 
 def take_room(node):

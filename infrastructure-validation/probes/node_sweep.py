@@ -107,6 +107,7 @@ def say_load(torch, device, local, duration_s):
     windows = f"{len(load.windows)} windows in {duration_s} s"
     facts.saw("sweep.gpu.load.tflops", round(load.tflops, 4), "TFLOP/s", subject, windows)
     facts.saw("sweep.gpu.load.wrong_values", load.wrong, "count", subject)
+    facts.saw("sweep.gpu.load.compared_s", round(load.compared_s, 6), "s", subject, windows)
     course = f"{windows}, from {min(load.speeds):.4g} to {max(load.speeds):.4g} TFLOP/s"
     facts.saw("sweep.gpu.load.drift", round(load.drift, 3), "ratio", subject, course)
     say_pcie(facts, subject, load.watched, why_not)

@@ -54,7 +54,7 @@ def look(facts, folder, mib, alone):
             except (OSError, fio.NoFigure) as error:
                 facts.unknown(quantity, "GB/s", f"{facts.at}: {error}", subject)
         if not alone:
-            names(facts, folder, SLOW_S / 2 if slow else 0.0)
+            names(facts, folder, faults.size(SLOW_S) / 2 if slow else 0.0)
     finally:
         if file.exists():
             file.unlink()
@@ -88,7 +88,7 @@ def with_fio(file, direction, mib, slow):
 
 
 def plainly(file, direction, mib, slow):
-    pause, direct = SLOW_S if slow else 0.0, direction == "read" and takes_direct(file)
+    pause, direct = faults.size(SLOW_S) if slow else 0.0, direction == "read" and takes_direct(file)
     begun = time.monotonic()
     if direction == "write":
         write(file, mib, pause)

@@ -12,6 +12,7 @@ import statistics
 import time
 
 import compute
+import faults
 
 DEFAULT_S = 60
 LONGEST_S = 86400
@@ -30,10 +31,10 @@ def seconds():
 
 class Load:
     """What a device did under load. windows: (seconds from the begin to its end, TFLOP/s) of each, at least three.
-    watched: what was said of it in each."""
+    watched: what was said of it in each. compared_s: of computing what was compared, the last product of each."""
 
-    def __init__(self, windows, wrong, watched=()):
-        self.windows, self.wrong = windows, wrong
+    def __init__(self, windows, wrong, watched=(), compared_s=0.0):
+        self.windows, self.wrong, self.compared_s = windows, wrong, compared_s
         self.watched = watched[-max(1, len(watched) // 3) :]
 
     @property
@@ -63,7 +64,7 @@ def run(torch, device, duration_s, drill, watch=None):
     a, b, expected = compute.operands(torch, device)
     flop = 2 * a.shape[0] ** 3
     begun = compute.clock(torch, device)
-    windows, wrong, watched = [], 0, []
+    windows, wrong, watched, compared_s = [], 0, [], 0.0
     window_s = min(WINDOW_S, duration_s / WINDOWS)
     while compute.clock(torch, device) - begun < duration_s or len(windows) < 3:
         opened, now, products = compute.clock(torch, device), 0.0, 0
@@ -74,10 +75,11 @@ def run(torch, device, duration_s, drill, watch=None):
             now = compute.clock(torch, device)
             products += 1
             if drill == "slow" or (drill == "drifts" and now - begun > duration_s / 2):
-                time.sleep(PAUSE_S)
+                time.sleep(faults.size(PAUSE_S))
                 now = compute.clock(torch, device)
         windows.append((now - begun, products * flop / (now - opened) / 1e12))
         if drill == "wrong" and len(windows) == 2:
             compute.spoil(product)
         wrong += int((product != expected).sum())
-    return Load(windows, wrong, watched)
+        compared_s += (now - opened) / products
+    return Load(windows, wrong, watched, compared_s)

@@ -44,7 +44,7 @@ def main() -> None:
                 part.write_text(str(step))
                 part.replace(checkpoint)
             with (folder / "steps").open("a") as steps:
-                print(step, file=steps)
+                print(step, time.time(), file=steps)
             print(f"step {step}", flush=True)
 
 

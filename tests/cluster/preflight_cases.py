@@ -31,7 +31,7 @@ from bringup.drill.environment import CLUSTER, LocalCluster
 from bringup.errors import DrillError
 from bringup.plan.catalogue import DECLARED
 from bringup.plan.drill import Command, Shape
-from bringup.records import Preflight, read_record
+from bringup.records import Preflight, read_record, time_of
 from bringup.report import text
 
 HERE = Path(__file__).resolve().parent
@@ -76,6 +76,11 @@ class Score:
     lost: int | None  # steps that were done twice
     check_s: float
     words: str
+    # seconds from the fault: until the command was ended or had ended, until the checks said who, until a step was done
+    # that had not been done before. null: not of this case, or it did not come
+    noticed_s: float | None = None
+    named_s: float | None = None
+    goes_on_s: float | None = None
 
 
 def _of(drill: str, fault: str, *, during: bool = True, before: bool = True, kills: bool = True, **more) -> list[Case]:
@@ -132,7 +137,7 @@ def perform(case: Case, cluster: LocalCluster, say: Callable[[str], None] = lamb
     """Raises DrillError."""
     folder = Path(tempfile.mkdtemp(prefix="preflight-", dir=_shared(cluster)))
     job = _started(case, cluster, folder)
-    target, made = SICK, ()
+    target, made, fault_at = SICK, (), None
     try:
         _wait(lambda: (folder / "there").exists(), job, "the job runs")
         if case.when == "before":
@@ -140,10 +145,11 @@ def perform(case: Case, cluster: LocalCluster, say: Callable[[str], None] = lamb
             cluster.make(made)
         (folder / "go").touch()
         if case.when != "before" and (case.make or case.kills):
-            _wait(lambda: _steps(folder)[-1:] >= [case.at_step], job, f"step {case.at_step}")
+            _wait(lambda: [step for step, _ in _steps(folder)][-1:] >= [case.at_step], job, f"step {case.at_step}")
             target = (folder / "nodes").read_text().strip().split(",")[1]
             nodes = cluster.shape.names if case.everywhere else [target]
             made = tuple(command for node in nodes for command in aimed(case.make, node))
+            fault_at = time.time()
             cluster.make(made)
             if case.kills:
                 cluster.make((("on", target, "bash", "-c", 'kill -9 "$(</tmp/plain-program.pid)"'),))
@@ -157,7 +163,7 @@ def perform(case: Case, cluster: LocalCluster, say: Callable[[str], None] = lamb
         cluster.verb("sh", "scancel", "--quiet", "--me")
         _undo(case, cluster, target if made else SICK)
     say(output)
-    return _scored(case, target, folder, job.returncode)
+    return _scored(case, target, folder, job.returncode, fault_at)
 
 
 def _started(case: Case, cluster: LocalCluster, folder: Path) -> subprocess.Popen[str]:
@@ -205,9 +211,11 @@ def _wait(condition: Callable[[], bool], job: subprocess.Popen[str], what: str) 
         time.sleep(0.05)
 
 
-def _steps(folder: Path) -> list[int]:
+def _steps(folder: Path) -> list[tuple[int, float]]:
+    """(step, when it was done, seconds since 1970), in the order of time."""
     steps = folder / "steps"
-    return [int(line) for line in steps.read_text().split()] if steps.exists() else []
+    lines = [line.split() for line in steps.read_text().splitlines()] if steps.exists() else []
+    return [(int(step), float(at)) for step, at in lines]
 
 
 def _undo(case: Case, cluster: LocalCluster, target: str) -> None:
@@ -220,7 +228,7 @@ def _undo(case: Case, cluster: LocalCluster, target: str) -> None:
                 cluster.is_spoiled = True
 
 
-def _scored(case: Case, target: str, folder: Path, code: int) -> Score:
+def _scored(case: Case, target: str, folder: Path, code: int, fault_at: float | None) -> Score:
     place = runs.REPOSITORY / runs.PREFLIGHTS / folder.name
     record = read_record(place / runs.PREFLIGHT, Preflight)
     before = [entry.node for entry in record.before.accused] if record.before is not None else []
@@ -229,7 +237,21 @@ def _scored(case: Case, target: str, folder: Path, code: int) -> Score:
     whys = [f"{entry.node}: {entry.why}" for look in looks if look is not None for entry in look.accused]
     expected = {"before": ([SICK], [], 0), "during": ([], [target], 0), "innocent": ([], [], None)}[case.when]
     is_right = (before, exchanged) == expected[:2] and (code == 0) is (expected[2] == 0)
-    steps = _steps(folder)
+    done = _steps(folder)
+    steps = [step for step, _ in done]
+    ended_at = named_at = new_at = None
+    if fault_at is not None:
+        first = record.attempts[0]
+        ended_at = time_of(first.started_at).timestamp() + first.seconds
+        named_at = ended_at + first.look.seconds if first.look is not None and first.exchanged else None
+        # an end is known to a second only: steps before it may look later
+        again_at = time_of(record.attempts[1].started_at).timestamp() if len(record.attempts) > 1 else None
+        before_it = max((step for step, at in done if again_at is None or at < again_at), default=0)
+        new_at = next((at for step, at in done if step > before_it), None)
+
+    def since(moment: float | None) -> float | None:
+        return None if moment is None or fault_at is None else round(moment - fault_at, 1)
+
     return Score(
         case=case.name,
         name=folder.name,
@@ -237,9 +259,12 @@ def _scored(case: Case, target: str, folder: Path, code: int) -> Score:
         accused=", ".join(before),
         exchanged=", ".join(exchanged),
         code=code,
-        lost=len(steps) - len(set(steps)) if case.when == "during" else None,
+        lost=None if fault_at is None else len(steps) - len(set(steps)),
         check_s=record.before.seconds if record.before is not None else 0,
         words="; ".join(whys) or record.conclusion,
+        noticed_s=since(ended_at),
+        named_s=since(named_at),
+        goes_on_s=since(new_at),
     )
 
 
@@ -252,16 +277,20 @@ def forget(folder_name: str) -> None:
 
 def main() -> None:
     results, names = Path(sys.argv[1]), sys.argv[2:]
-    known = _read(results)
-    chosen = [case for case in CASES if case.name in names or (not names and case.name not in known)]
+    known = read(results)
+    perform_some([case for case in CASES if case.name in names or (not names and case.name not in known)], results)
+    print(page(read(results)))
+
+
+def perform_some(chosen: Sequence[Case], results: Path) -> None:
+    """On a cluster of each shape; ended by Ctrl-C or SIGTERM, with what is done by then."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with contextlib.suppress(KeyboardInterrupt):
         for shape in dict.fromkeys(case.shape for case in chosen):
             _perform_all([case for case in chosen if case.shape == shape], shape, results)
-    print(page(_read(results)))
 
 
-def _read(results: Path) -> dict[str, Score]:
+def read(results: Path) -> dict[str, Score]:
     lines = results.read_text().splitlines() if results.exists() else []
     scores = [Score(**json.loads(line)) for line in lines]
     return {score.case: score for score in scores}

@@ -12,7 +12,7 @@ from bringup.cli import main
 from bringup.daily import certificate
 from bringup.errors import NotComparable, NotHealthy
 from bringup.judge import Judged
-from bringup.records import Certificate, Mark, read_record
+from bringup.records import Certificate, FaultLimit, LimitsReport, LimitTrial, Mark, read_record
 from bringup.report.collection import Collection
 from bringup.results import Absent
 from runs_for_tests import discovery, reseal
@@ -43,6 +43,38 @@ def test_it_says_at_its_top_that_it_is_less(passed: Judged):
     assert text.startswith("# Lab: REHEARSED\n")
     assert "rehearsed on stand-ins" in text
     assert "one GPU trains: not asked" in text
+
+
+def test_it_says_how_small_a_fault_was_found_where_that_was_tried(passed: Judged):
+    assert "How small a fault" not in certificate.markdown(made(passed), is_signed=False)
+    tried = LimitsReport(
+        name="l",
+        place="local-cluster",
+        profile=None,
+        cluster=None,
+        cores=2,
+        git_commit=None,
+        opened_at="2026-11-25T00:00:00Z",
+        repeat=1,
+        faults=[
+            FaultLimit(
+                drill="d",
+                fault="n1 sends at {size} Mbit/s",
+                unit="Mbit/s",
+                sizes=[50, 100],
+                phase="nccl_pairwise",
+                gate="nccl.pair.node",
+                subject="n1",
+                nodes=4,
+                trials=[
+                    LimitTrial(size=size, found=size == 50, alarms=[], seconds=9, load=1.5) for size in (50, 100, None)
+                ],
+            )
+        ],
+    )
+    certified = certificate.made_of(replace(of(passed), limits=[tried]), "Lab", 90, partly=True)
+    assert "found each time at 50 Mbit/s: 1 of 1 (2 to 100 %)" in certificate.markdown(certified, is_signed=False)
+    assert "on 4 nodes of a local cluster made for it, 2026-11-25, load 1.5 to 1.5" in certified.limits[0]
 
 
 def test_a_phase_that_is_missing_is_refused(passed: Judged):

@@ -54,7 +54,7 @@ def test_the_rounds_run_on_the_cluster_that_was_asked_for_also_when_they_are_con
         return HealthyRound(number=number, verdicts=3, false_alarms=[], seconds=1, evidence=[])
 
     monkeypatch.setattr(campaign, "DRILLS", tmp_path)
-    monkeypatch.setattr(campaign, "_clusters", clusters)
+    monkeypatch.setattr(campaign, "local_clusters", clusters)
     monkeypatch.setattr(perform, "healthy_round", a_round)
     request = campaign.Request(drills=[], healthy=2, shape=Shape(6, 1))
     if resumed:

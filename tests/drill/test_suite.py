@@ -376,7 +376,7 @@ def test_the_record_is_strict(tmp_path):
 
 
 def test_drills_of_one_shape_are_performed_together():
-    shapes = [drill.shape for drill in campaign._in_order(gates.DRILLS)]
+    shapes = [drill.shape for drill in campaign.in_order(gates.DRILLS)]
     changes = sum(shape != other for shape, other in pairwise(shapes))
     assert changes == len(set(shapes)) - 1 > 2
 

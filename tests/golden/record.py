@@ -58,7 +58,7 @@ def main() -> None:
 
 
 def record() -> None:
-    with suite._clusters(PLACE, "golden") as clusters:
+    with suite.local_clusters(PLACE, "golden") as clusters:
         for name, (shape, phases) in HEALTHY.items():
             if not (PLACE / name).exists():
                 healthy = healthy_round(1, phases, clusters.of(shape), PLACE, name=name)

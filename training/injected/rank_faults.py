@@ -10,7 +10,7 @@ BRINGUP_DRILL=kill-rank:R@STEP         rank R kills itself with SIGKILL after ST
 BRINGUP_DRILL=hang-rank:R@STEP         rank R stops taking part
 BRINGUP_DRILL=stop-rank:R@STEP         rank R is stopped for 20 s after STEP optimizer steps (SIGSTOP, SIGCONT)
 BRINGUP_DRILL=raise-rank:R@STEP        rank R raises an exception
-BRINGUP_DRILL=slow-rank:R              rank R pauses in the forward pass, as a slow device does
+BRINGUP_DRILL=slow-rank:R              rank R pauses in the forward pass: BRINGUP_DRILL_SIZE (0.3) s
 BRINGUP_DRILL=nan-rank:R@STEP          the loss of rank R is NaN in STEP
 BRINGUP_DRILL=oom-rank:R@STEP          rank R takes host memory until it is stopped, at most 1.1 x its job's limit
 BRINGUP_DRILL=device-oom:R@STEP        rank R raises what torch raises when the device memory is full
@@ -339,7 +339,7 @@ def _in_the_steps(meter: Any) -> None:
     def _before_block(original: Any, self: Any, *args: Any) -> None:
         original(self, *args)
         if requested.hits("slow-rank"):
-            time.sleep(PAUSE_S)
+            time.sleep(float(os.environ.get("BRINGUP_DRILL_SIZE") or PAUSE_S))
 
 
 @changes("recipe.model_states")

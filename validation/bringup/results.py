@@ -51,6 +51,7 @@ PLAYBOOK = "playbook.json"
 PLAYBOOKS = Path("validation/results/playbook")  # from the root of a tree
 SWEEP = "sweep.json"
 DRILLS = "drill.json"
+LIMITS = "limits.json"
 SWEEPS = Path("validation/results/sweep")  # from the root of a tree
 PREFLIGHT = "preflight.json"
 PREFLIGHTS = Path("validation/results/preflight")  # from the root of a tree
@@ -129,7 +130,7 @@ def _digest(path: Path, folder: Path) -> str | None:
 
 def refuse_unless_named(folder: Path) -> None:
     """Raises RunError when it is the folder of nothing that has a report."""
-    if not any(_holds(folder, name) for name in (PLAYBOOK, SWEEP, DRILLS)):
+    if not any(_holds(folder, name) for name in (PLAYBOOK, SWEEP, DRILLS, LIMITS)):
         load(folder)
 
 

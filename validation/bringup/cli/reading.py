@@ -154,7 +154,7 @@ def do_ticket(arguments: argparse.Namespace) -> int:
 def do_history(arguments: argparse.Namespace) -> int:
     """Exit code: 1 something became slower, or a node is named; 0 neither; 2 of no measure are there enough runs."""
     from bringup import judge, results
-    from bringup.compare import history
+    from bringup.compare import history, ledger
     from bringup.report import history as report
     from bringup.report import terminal, text
 
@@ -170,7 +170,7 @@ def do_history(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(report.as_json(findings, found))
     else:
-        terminal.show(report.screen(findings, len(judged)))
+        terminal.show("\n".join([report.screen(findings, len(judged)), *ledger.sentences(ledger.of(judged))]))
         if found is not None:
             terminal.show(report.lemons(found))
     if arguments.plot is not None:

@@ -159,15 +159,21 @@ def do_why(arguments: argparse.Namespace) -> int:
 
 
 def do_drill(arguments: argparse.Namespace) -> int:
+    from bringup import results as paths
+    from bringup.drill import checker, limits, suite
     from bringup.drill import result as drill_result
     from bringup.drill import sites as drill_sites
-    from bringup.drill import suite
     from bringup.plan import catalogue, profile_text
     from bringup.plan.drill import Shape
+    from bringup.records import DrillReport, read_record
     from bringup.run import site as at_site
 
     if arguments.sites is not None:
         return drill_sites.run(arguments.sites or list(drill_sites.SITES), arguments.phases)
+    if arguments.limits and (arguments.checks or arguments.healthy):
+        raise UsageError("--limits takes the drills of the catalogue: without --checks and --healthy")
+    if (arguments.checker or arguments.checker_once) and (arguments.limits or arguments.anywhere):
+        raise UsageError("--checker makes faults of local clusters, once each: without --limits and --anywhere")
     if arguments.checks is not None and arguments.anywhere:
         raise UsageError("--checks runs on local clusters: without --anywhere")
     on_local = catalogue.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
@@ -177,27 +183,31 @@ def do_drill(arguments: argparse.Namespace) -> int:
         near = profile_text.meant(unknown[0], ids)
         raise UsageError(f"no drill is called {', '.join(unknown)}{near}; bringup drill --list shows all")
     if arguments.list:
-        print(drill_result.listed([drill for drill in on_local if not arguments.only or drill.id in arguments.only]))
+        chosen = [drill for drill in on_local if not arguments.only or drill.id in arguments.only]
+        sized = {drill.id for drill in catalogue.DECLARED.values() if drill.sizes}
+        print(drill_result.listed([drill for drill in chosen if drill.id in sized or not arguments.limits]))
         return 0
     if arguments.healthy and (arguments.anywhere or arguments.only):
         raise UsageError("--healthy makes no fault and runs on local clusters: without --anywhere and --only")
     if arguments.anywhere:
         at_site.entered()
-    if arguments.resume is not None and (arguments.only or arguments.healthy):
+    if arguments.resume is not None and (arguments.only or arguments.healthy) and not arguments.limits:
         raise UsageError("--resume goes on with what was planned: without --only and --healthy")
-    known = catalogue.DECLARED.values() if arguments.anywhere else on_local
+    known = catalogue.DECLARED.values() if arguments.anywhere or arguments.limits else on_local
     chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]
     if arguments.anywhere and not arguments.only and arguments.resume is None:
         chosen = [drill for drill in chosen if drill.where == "anywhere"]
-    return suite.run(
-        suite.Request(
-            drills=[] if arguments.healthy else chosen,
-            healthy=arguments.healthy,
-            shape=Shape(arguments.nodes, arguments.gpus),
-            phases=arguments.phases,
-            anywhere=arguments.anywhere,
-            # a run that is continued knows what it had planned
-            profile=catalogue.load_profile(arguments.profile) if arguments.anywhere else None,
-            resume=arguments.resume,
-        )
+    request = suite.Request(
+        drills=[] if arguments.healthy else chosen,
+        healthy=arguments.healthy,
+        shape=Shape(arguments.nodes, arguments.gpus),
+        phases=arguments.phases,
+        anywhere=arguments.anywhere,
+        # a run that is continued knows what it had planned
+        profile=catalogue.load_profile(arguments.profile) if arguments.anywhere else None,
+        resume=arguments.resume,
     )
+    if arguments.checker or arguments.checker_once:
+        beside = read_record(arguments.beside / paths.DRILLS, DrillReport) if arguments.beside else None
+        return checker.run(chosen, checker.read(arguments.checker, arguments.checker_once), beside)
+    return limits.run(request, arguments.repeat) if arguments.limits else suite.run(request)

@@ -206,6 +206,7 @@ def _plot(arguments: argparse.Namespace, runs: list[entries.Entry]) -> None:
 def do_advise(arguments: argparse.Namespace) -> int:
     from bringup import judge
     from bringup.advise import answer as advising
+    from bringup.advise import interval
     from bringup.formulae import models
     from bringup.plan import catalogue
     from bringup.report import advice as advice_text
@@ -229,6 +230,7 @@ def do_advise(arguments: argparse.Namespace) -> int:
     )
     runs = [judge.judge_folder(folder) for folder in arguments.runs]
     known = advising.known(catalogue.load_profile(arguments.profile), runs, arguments.mfu)
-    advice = advising.advise(question, known)
+    every = interval.best(arguments.failures_per_node_day, arguments.save_s, arguments.restart_s, arguments.nodes, runs)
+    advice = advising.advise(question, known).model_copy(update={"checkpoints": every})
     print(json.dumps(as_json(advice), indent=1) if arguments.json else advice_text.screen(advice))
     return 0

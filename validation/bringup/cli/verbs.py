@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bringup.cli.arguments import awaited, most_drained, natural, share, whole
+from bringup.cli.arguments import awaited, most_drained, natural, positive, share, whole
 from bringup.plan.phases import PHASES, PREFLIGHT
 from bringup.plan.recipes import PARTS
 from bringup.plan.sweep import FIELDS
@@ -174,6 +174,17 @@ VERBS: Verbs = {
                 help="all phases, without a fault, on clusters with the settings of these kinds of sites, and three "
                 "drills on each (default: all that cluster up --like knows)",
             ),
+            _flag("--limits", "how small a fault is found: the drills that have sizes, in several, each many times"),
+            _count("--repeat", 10, "with --limits: trials of a size"),
+            _arg(
+                "--checker",
+                action="append",
+                default=[],
+                metavar="NAME=COMMAND",
+                help="another tool judges these faults: run with bash on each node, it ends with 0 where it sees none",
+            ),
+            _arg("--checker-once", action="append", default=[], metavar="NAME=COMMAND", help="... on the login host"),
+            _path("--beside", "with --checker: a drill run, for what bringup said of the same faults", "FOLDER"),
             _flag("--anywhere", "on the cluster you are on: those that stay inside your own jobs, and no other"),
             _arg(
                 "--healthy",
@@ -327,6 +338,14 @@ VERBS: Verbs = {
             _flag("--fast", "with --recipe fast: the logits of 2,048 tokens at a time, a bfloat16 residual stream"),
             _arg("--shard-size", type=natural, help="of HSDP: GPUs of a shard group (default: those of a node)"),
             _flag("--sync-each-batch", "reduce gradients in every micro-step"),
+            _arg(
+                "--failures-per-node-day",
+                type=positive,
+                metavar="RATE",
+                help="how often to save a checkpoint: 0.0038 in the training of Llama 3 (arXiv 2407.21783)",
+            ),
+            _arg("--save-s", type=positive, metavar="S", help="that a save takes (default: what a run of --from took)"),
+            _arg("--restart-s", type=positive, metavar="S", help="from a failure until training goes on"),
             _flag("--json", "the record instead of the screen"),
         ),
     },

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from bringup.compare import ledger
 from bringup.derive.provenance import moment
 from bringup.errors import NotComparable, NotHealthy
 from bringup.evidence.parsed import Seen
@@ -29,7 +30,7 @@ from bringup.records import (
     files,
     read_record,
 )
-from bringup.report import system
+from bringup.report import limits, system
 from bringup.report.collection import Collection
 from bringup.report.headline import whole
 from bringup.report.render import render
@@ -94,6 +95,8 @@ def made_of(gathered: Collection, name: str, days: int, partly: bool) -> Certifi
         site_sha256=next(iter(sites.values()), None),
         answers=gathered.answers,
         does_not_say=_open_ends(gathered.answers),
+        compared=ledger.sentences(ledger.of(judged)),
+        limits=[line for report in gathered.limits for line in limits.lines(report)],
         conditions=conditions(judged),
         machines=[machine for machine in machines(judged) if machine.node in nodes],
         runs=[_certified(run) for run in judged],

@@ -70,7 +70,7 @@ def of_site(checks: Path) -> list[Drill]:
 
 def run(request: Request) -> int:
     """Perform the drills, print and write the results. Exit code: 0 all found, 1 one was not, 2 could not tell."""
-    nodes = _usable_here() if request.anywhere else {}  # before anything is written: there may be no Slurm
+    nodes = usable_here() if request.anywhere else {}  # before anything is written: there may be no Slurm
     folder, done = _begin(request)
     console = terminal.console()
     catalogue = {drill.id: drill for drill in request.drills}
@@ -92,7 +92,7 @@ def run(request: Request) -> int:
                 console.print(result.line(performed))
         if len(done.healthy) < done.healthy_planned:
             shape = Shape(done.healthy_nodes, done.healthy_gpus_per_node)
-            with _clusters(folder, "healthy") as clusters:
+            with local_clusters(folder, "healthy") as clusters:
                 for number in range(len(done.healthy) + 1, done.healthy_planned + 1):
                     with progress(console, f"healthy round {number}") as tell:
                         tell(f"running {', '.join(done.healthy_phases)}")
@@ -139,7 +139,7 @@ def _begin(request: Request) -> tuple[Path, DrillReport]:
         profile=request.profile.name if request.profile else None,
         git_commit=opening.git_commit(),
         opened_at=opening.now(),
-        planned=[drill.id for drill in _in_order(request.drills)],
+        planned=[drill.id for drill in in_order(request.drills)],
         healthy_planned=request.healthy,
         healthy_phases=list(request.phases) if request.healthy else [],
         healthy_nodes=request.shape.nodes,
@@ -159,7 +159,7 @@ def _add(done: DrillReport, folder: Path, **change: object) -> DrillReport:
     return done
 
 
-def _in_order(drills: Sequence[Drill]) -> list[Drill]:
+def in_order(drills: Sequence[Drill]) -> list[Drill]:
     """Those of one shape together; in the order of the phases inside."""
     phases = list(PHASES)
     return sorted(drills, key=lambda drill: (*_place_of(drill.shape), phases.index(drill.phase)))
@@ -192,7 +192,7 @@ class _Clusters:
 
 
 @contextmanager
-def _clusters(folder: Path, lane: str) -> Iterator[_Clusters]:
+def local_clusters(folder: Path, lane: str) -> Iterator[_Clusters]:
     clusters = _Clusters(folder, lane)
     try:
         yield clusters
@@ -273,7 +273,7 @@ def taken(lane: deque[Drill], other_lane: deque[Drill]) -> Iterator[Drill]:
 def _lane(lane: str, drills: Iterator[Drill], folder: Path, events: queue.Queue[_Event]) -> None:
     """One thread: these drills, one after the other."""
     try:
-        with _clusters(folder, lane) as clusters:
+        with local_clusters(folder, lane) as clusters:
             for drill in drills:
                 if drill.needs_expected is not None:
                     why = "it is about InfiniBand or NVLink, which no local cluster has"
@@ -298,7 +298,7 @@ def _lane(lane: str, drills: Iterator[Drill], folder: Path, events: queue.Queue[
         events.put(_Event(lane, error=error))
 
 
-def _usable_here() -> dict[str, slurm.Node]:
+def usable_here() -> dict[str, slurm.Node]:
     """Nodes of this cluster that drills can use, in the order of the partition. Raises CannotStart."""
     try:
         names = slurm.partition_nodes(slurm.chosen_partition())

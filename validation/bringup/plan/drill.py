@@ -1,7 +1,7 @@
 """Drills: a declared fault with the gate and subject that must report it. Also: gates without a drill.
 
 Commands are verbs of infrastructure-validation/local-cluster/cluster. Its nodes are called n0, n1, …
-`environment` goes to the phase that is run.
+`environment` goes to the phase that is run. {size} is how large the fault is, in a drill that has sizes.
 A drill that can be performed anywhere uses places instead of names: {n1} is the second node of the cluster, {rank3} the
 rank that takes the place of rank 3 in the drill's shape, {gpus} or {gpus-1} a count. `Drill.placed` fills them in.
 """
@@ -49,6 +49,13 @@ class Shape:
         return [f"n{number}" for number in range(self.nodes)]
 
 
+class Sizes(Record):
+    """How large a fault can be, from the largest to the smallest. The first is the drill's own."""
+
+    unit: str
+    of: tuple[float, ...] = Field(min_length=2)
+
+
 class Drill(Record):
     id: str
     fault: str
@@ -78,9 +85,58 @@ class Drill(Record):
     waits: bool = False  # it mostly waits, so other drills run at the same time, on another cluster
     # gate, and a pattern that the profile's expected value must match
     needs_expected: tuple[str, str] | None = None
+    sizes: Sizes | None = None
+
+    def sized(self, size: float) -> Drill:
+        """The fault in this size. How large its gate says it to be is not declared, so it is not compared."""
+        return self._of_size(size).model_copy(
+            update={
+                "says": "",
+                "value": None,
+                "between": None,
+                "also": (),
+                "consequences": (*self.consequences, *self.also),
+            }
+        )
+
+    def without_fault(self) -> Drill:
+        """The same run of the same phase, and no fault."""
+        ours = ("BRINGUP_DRILL", "BRINGUP_DRILL_SIZE")
+        environment = {name: value for name, value in self.environment.items() if name not in ours}
+        return self.sized(0).model_copy(
+            update={
+                "inject": (),
+                "during": (),
+                "undo": (),
+                "environment": environment,
+                "consequences": (),
+                "silent": (),
+            }
+        )
+
+    def _of_size(self, size: float) -> Drill:
+        def text(declared: str) -> str:
+            return declared.replace("{size}", f"{size:g}")
+
+        def commands(declared: tuple[Command, ...]) -> tuple[Command, ...]:
+            return tuple(tuple(text(word) for word in command) for command in declared)
+
+        return self.model_copy(
+            update={
+                "fault": text(self.fault),
+                "inject": commands(self.inject),
+                "during": commands(self.during),
+                "undo": commands(self.undo),
+                "environment": {name: text(value) for name, value in self.environment.items()},
+                "sizes": None,
+            }
+        )
 
     def placed(self, names: Sequence[str], gpus: int) -> Drill:
-        """The drill with its places filled in. names: nodes, at least as many as the shape has; gpus: in each node."""
+        """The drill with its places filled in, in its own size. names: nodes, at least as many as the shape has; gpus:
+        in each node."""
+        if self.sizes is not None:
+            return self._of_size(self.sizes.of[0]).placed(names, gpus)
 
         def text(declared: str) -> str:
             return _PLACE.sub(lambda match: _at_place(match, self.shape, names, gpus), declared)

@@ -5,7 +5,7 @@ field. Written once: a part file, then a link that fails when the name is taken.
 Observers (training) and the judge share this package and nothing else. Units are in the names; GB is 10^9, GiB is 2^30.
 
 base: what a record is, reading, writing · run: a run, its verdicts, playbook, sweep, drills · training · summary: the
-head of its metrics · daily · preflight
+head of its metrics · daily · limits · preflight
 """
 
 from bringup.records.base import (
@@ -25,6 +25,7 @@ from bringup.records.base import (
     write_text,
 )
 from bringup.records.daily import Asked, Baseline, Certificate, Certified, Condition, Group, Machine
+from bringup.records.limits import CheckerAnswer, CheckerReport, CheckerRow, FaultLimit, LimitsReport, LimitTrial
 from bringup.records.preflight import Preflight, PreflightAttempt, PreflightLook
 from bringup.records.run import (
     Action,
@@ -85,6 +86,7 @@ from bringup.records.training import (
     RankTimes,
     Resumed,
     RunArgs,
+    SaveInterval,
     Standstill,
     Startup,
     StepTime,

@@ -97,6 +97,8 @@ class Certificate(Versioned):
     site_sha256: str | None
     answers: list[Answer] = Field(min_length=1)
     does_not_say: list[str]
+    compared: list[str] = Field(default_factory=list)  # bit by bit, for how long, and what differed
+    limits: list[str] = Field(default_factory=list)  # how small a fault was found, where, and at which load
     conditions: list[Condition] = Field(min_length=1)
     machines: list[Machine]
     runs: list[Certified] = Field(min_length=1)

@@ -572,6 +572,18 @@ class PredictedStrategy(Record):
     unknown: list[str]
 
 
+class SaveInterval(Record):
+    """How often to save a checkpoint on these nodes, and what failures and saves then leave of the time. Computed."""
+
+    failures_per_node_day: NonNegative
+    failure_s: NonNegative  # mean time between two failures of the job
+    save_s: NonNegative  # that a save holds the training up
+    save_source: str
+    restart_s: NonNegative  # from a failure until training goes on
+    interval_s: NonNegative  # of training, between two saves
+    goodput: Annotated[float, Field(ge=0, le=1)]  # share of the time that is training which is kept
+
+
 class Advice(Versioned):
     """`advice.json`, printed by `bringup advise --json`. Computed, not measured."""
 
@@ -593,3 +605,4 @@ class Advice(Versioned):
     use: Literal["single", "ddp", "zero2", "fsdp", "hsdp"] | None  # null: none can be named
     why: str
     command: str | None
+    checkpoints: SaveInterval | None = None  # null: no rate of failures was given

@@ -44,7 +44,15 @@ def screen(advice: Advice) -> str:
         number=_number,
         sources=_distinct(strategies, lambda strategy: strategy.sources),
         unknown=_distinct(strategies, lambda strategy: strategy.unknown),
+        steps=_steps_between_saves(advice),
     )
+
+
+def _steps_between_saves(advice: Advice) -> int | None:
+    """Of the advised strategy, if nothing overlaps. At least one: less cannot be saved."""
+    step_s = next((strategy.step_s for strategy in advice.strategies if strategy.strategy == advice.use), None)
+    every = advice.checkpoints
+    return None if every is None or step_s is None else max(1, round(every.interval_s / step_s[1]))
 
 
 def _rounded(value: float, digits: int, least: float) -> str:

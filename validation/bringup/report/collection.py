@@ -15,7 +15,18 @@ from bringup.evidence.names import listed
 from bringup.judge import Judged, judge_folder
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
-from bringup.records import Answer, Decision, DrillReport, Headline, Mark, Outcome, Verdict, read_record, worst
+from bringup.records import (
+    Answer,
+    Decision,
+    DrillReport,
+    Headline,
+    LimitsReport,
+    Mark,
+    Outcome,
+    Verdict,
+    read_record,
+    worst,
+)
 from bringup.report.headline import headline
 from bringup.results import Absent
 
@@ -30,6 +41,7 @@ class Collection:
     unhealthy_nodes: list[str] = field(default_factory=list)  # left out by later phases
     drills: list[DrillReport] = field(default_factory=list)
     varied: list[str] = field(default_factory=list)  # arguments in which the runs of a sweep differ
+    limits: list[LimitsReport] = field(default_factory=list)
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -69,9 +81,12 @@ class Collection:
 def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collection:
     """The runs in these folders (of runs, playbooks, drills), in the order of the phases. A run that cannot be judged
     is absent, and says why; raises RunError, ProfileError or RecordError only when nothing was left to judge."""
-    drill_folders = [folder for folder in folders if _holds_drills(folder)]
-    drills = [read_record(folder / results.DRILLS, DrillReport) for folder in drill_folders]
-    chosen = results.find([folder for folder in folders if folder not in drill_folders])
+    of_drills = [path for folder in folders if _is_file(path := folder / results.DRILLS)]
+    of_limits = [path for folder in folders if _is_file(path := folder / results.LIMITS)]
+    drills = [read_record(path, DrillReport) for path in of_drills]
+    limits = [read_record(path, LimitsReport) for path in of_limits]
+    without_runs = {path.parent for path in (*of_drills, *of_limits)}
+    chosen = results.find([folder for folder in folders if folder not in without_runs])
     judged: list[Judged] = []
     unread: list[tuple[Path, BringupError | OSError]] = []
     for folder in chosen.once:
@@ -82,7 +97,7 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
                 judged.append(run)
         except (BringupError, OSError) as error:
             unread.append((folder, error))
-    if unread and not judged and not chosen.playbooks and not drills:
+    if unread and not judged and not chosen.playbooks and not drills and not limits:
         raise unread[0][1]
     names = {folder: step.phase for folder, step in chosen.steps.items()}
     absent = [*chosen.absent, *(Absent(names.get(folder, folder.name), str(error)) for folder, error in unread)]
@@ -91,13 +106,12 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     gpus = {uuid: name for run in judged for uuid, name in run.names.items()}  # as discovery named them
     judged = [replace(run, verdicts=named(run.verdicts, gpus)) for run in judged]
     judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
-    return Collection(
-        judged, absent, chosen.left_out, chosen.playbooks, seconds, chosen.unhealthy_nodes, drills, chosen.varied
-    )
+    left_out, unhealthy = chosen.left_out, chosen.unhealthy_nodes
+    return Collection(judged, absent, left_out, chosen.playbooks, seconds, unhealthy, drills, chosen.varied, limits)
 
 
-def _holds_drills(folder: Path) -> bool:
+def _is_file(path: Path) -> bool:
     try:
-        return (folder / results.DRILLS).is_file()
+        return path.is_file()
     except OSError:
         return False  # who reads it as a run's says why it cannot be read

@@ -1,0 +1,99 @@
+"""How long a training stands after a fault, and what failures at that pace leave of the time on many nodes.
+
+    python tests/cluster/recovery.py FILE [CASE…] >docs/results/recovery.md
+
+FILE: as of preflight_cases.py, whose cases these are: `bringup preflight` starts a user's command on healthy nodes, and
+a fault comes in its 7th step. The times are measured; the second table is computed from their median.
+"""
+
+from __future__ import annotations
+
+import statistics
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import preflight_cases as cases
+from bringup.formulae.goodput import SIZES, best_interval_s, between_failures_s, goodput
+from bringup.report import text
+
+RATE = 0.0038  # failures per node-day: 419 unexpected interruptions, 54 days, 2,048 nodes (Llama 3, arXiv 2407.21783)
+SAVE_S = 30.0  # assumed: a checkpoint of this training costs nothing
+BY_HAND_S = 1800.0  # assumed: somebody is called, looks, and starts it again
+
+
+def main() -> None:
+    results = Path(sys.argv[1])
+    names = sys.argv[2:]
+    cases.perform_some([case for case in cases.CASES if case.name in names], results)
+    print(page(cases.read(results)))
+
+
+def page(scores: Mapping[str, cases.Score]) -> str:
+    timed = [(case, scores[case.name]) for case in cases.CASES if case.name in scores]
+    timed = [(case, score) for case, score in timed if score.noticed_s is not None]
+    rows = [
+        (case.name, case.fault, *map(_seconds, (score.noticed_s, score.named_s, score.goes_on_s)), _lost(score))
+        for case, score in timed
+    ]
+    went_on = sorted(score.goes_on_s for _, score in timed if score.goes_on_s is not None)
+    lines = [
+        "# Recovery",
+        "",
+        "Made by `python tests/cluster/recovery.py FILE CASE…`: a user's command on two of three nodes of a local",
+        "cluster, with a checkpoint every fifth step. Seconds (± 1) from the fault on: until the command had ended or",
+        "was ended (noticed), until the checks had named the culprit, and until a step was done that was new.",
+        "",
+        *text.table(("case", "fault", "noticed, s", "named, s", "new step, s", "steps lost"), rows),
+        "",
+    ]
+    if not went_on:
+        return "\n".join(lines)
+    restart_s = statistics.median(went_on)
+    lines += [
+        f"## What failures leave, if every restart takes {restart_s:.0f} s",
+        "",
+        f"Computed (Daly 2006, `formulae/goodput.py`): {RATE:g} failures per node and day (Llama 3, arXiv 2407.21783),",
+        f"a save takes {SAVE_S:.0f} s (assumed), a restart the median of the {len(went_on)} above; beside it",
+        f"{BY_HAND_S / 60:.0f} minutes, as if a person did it. On more nodes the checks before a restart take longer.",
+        "",
+        *text.table(
+            (
+                "nodes",
+                "a failure every",
+                "save after",
+                f"goodput, {restart_s:.0f} s",
+                "goodput by hand",
+                "at 1 h between saves",
+            ),
+            (_at(nodes, restart_s) for nodes in SIZES),
+        ),
+    ]
+    return "\n".join(lines)
+
+
+def _at(nodes: int, restart_s: float) -> tuple[str, ...]:
+    failure_s = between_failures_s(RATE, nodes)
+    best_s = best_interval_s(SAVE_S, failure_s)
+    shares = [
+        goodput(interval_s, SAVE_S, after_s, failure_s)
+        for interval_s, after_s in ((best_s, restart_s), (best_s, BY_HAND_S), (3600, restart_s))
+    ]
+    return (
+        f"{nodes:,}",
+        f"{failure_s / 3600:.1f} h",
+        f"{best_s / 60:.1f} min",
+        *(f"{100 * share:.1f} %" for share in shares),
+    )
+
+
+def _seconds(value: float | None) -> str:
+    return "" if value is None else f"{value:.0f}"
+
+
+def _lost(score: cases.Score) -> str:
+    return "" if score.lost is None or score.goes_on_s is None else str(score.lost)
+
+
+if __name__ == "__main__":
+    main()

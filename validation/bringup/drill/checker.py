@@ -1,0 +1,169 @@
+"""`bringup drill --checker`: the faults of the catalogue, judged by another tool's word.
+
+A checker is a command that ends with 0 where it sees nothing wrong, and otherwise prints what it sees. It is asked on
+each node, or once on the login host: three times without a fault, and once with each fault that lies in the cluster
+itself. What it says of the healthy cluster in the first two rounds is its way to speak; what only the third has is a
+false alarm. With a fault, it has found it when it says something new: on the node of the fault, where that is a node.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from bringup.drill import suite
+from bringup.drill.environment import LocalCluster
+from bringup.errors import DrillError, UsageError
+from bringup.plan.drill import Drill
+from bringup.records import CheckerAnswer, CheckerReport, CheckerRow, DrillReport, write_record, write_text
+from bringup.report import checkers as shown
+from bringup.report import terminal
+from bringup.report.text import shown_path
+from bringup.results import REPOSITORY
+from bringup.run import open as opening
+
+LIMIT_S = 120
+REPORT = "checkers.json"
+_NUMBERS = re.compile(r"\d+")
+Words = dict[tuple[str, str], str]
+"""(node or `cluster`, a line that was printed there, without its numbers) -> as it was printed."""
+
+
+@dataclass(frozen=True)
+class Checker:
+    name: str
+    command: str
+    once: bool  # on the login host; otherwise on each node
+
+    def ask(self, cluster: LocalCluster) -> Words:
+        """What it says. Raises DrillError when it does not end, or a node does not start it."""
+        words: Words = {}
+        for place in ["cluster"] if self.once else cluster.shape.names:
+            where = ("sh",) if self.once else ("on", place)
+            command = self.command.replace("{checkout}", str(REPOSITORY))
+            done = cluster.verb(*where, "bash", "-c", command, limit_s=LIMIT_S)
+            if done.code == 0:
+                continue
+            if cluster.verb(*where, "true").code != 0:
+                raise DrillError(f"{place} starts no command")
+            lines = [line.strip() for line in (done.output + done.complained).splitlines() if line.strip()]
+            for line in lines or [f"ended with {done.code}"]:
+                words.setdefault((place, _NUMBERS.sub("#", line)), f"{place}: {line}")
+        return words
+
+
+@dataclass
+class _Asked:
+    """A checker on one cluster."""
+
+    checker: Checker
+    usual: set[tuple[str, str]] = field(default_factory=set)
+    false_alarms: list[str] = field(default_factory=list)
+
+    def learn(self, cluster: LocalCluster) -> None:
+        self.usual = {*self.checker.ask(cluster), *self.checker.ask(cluster)}
+        self.false_alarms = list(self.new(cluster).values())
+
+    def new(self, cluster: LocalCluster) -> Words:
+        """What it does not say of the healthy cluster. Raises DrillError."""
+        return {key: line for key, line in self.checker.ask(cluster).items() if key not in self.usual}
+
+    def of_fault(self, cluster: LocalCluster, drill: Drill) -> CheckerAnswer:
+        try:
+            words = self.new(cluster)
+        except DrillError as error:
+            return CheckerAnswer(checker=self.checker.name, mark="no answer", said=[str(error)])
+        there = places_of(drill)
+        is_right = self.checker.once or not there or bool(there & {place for place, _ in words})
+        return CheckerAnswer(
+            checker=self.checker.name,
+            mark="missed" if not words else "found" if is_right else "elsewhere",
+            said=list(words.values()),
+        )
+
+
+def read(texts: Sequence[str], once: Sequence[str]) -> list[Checker]:
+    """NAME=COMMAND each. Raises UsageError."""
+    checkers = []
+    for text, is_once in [*((text, False) for text in texts), *((text, True) for text in once)]:
+        name, equals, command = text.partition("=")
+        if not (re.fullmatch(r"[\w.-]+", name) and equals and command.strip()):
+            raise UsageError(f"{text!r} is not NAME=COMMAND")
+        checkers.append(Checker(name, command, is_once))
+    if len({checker.name for checker in checkers}) < len(checkers):
+        raise UsageError("two checkers have one name")
+    return checkers
+
+
+def suitable(drill: Drill) -> bool:
+    """The fault is in the cluster, not in what a job of ours does, and it is there before a phase starts."""
+    return bool(drill.inject) and not (drill.during or drill.environment or drill.tamper or drill.truncate)
+
+
+def places_of(drill: Drill) -> set[str]:
+    """Nodes that the subject names. None: the fault is of all."""
+    words = set(re.split(r"--|->|/", drill.subject))
+    return {name for name in drill.shape.names if name in words}
+
+
+def run(drills: Sequence[Drill], checkers: Sequence[Checker], beside: DrillReport | None) -> int:
+    """Exit code: 0 each checker was asked of each fault, 2 not. A checker that misses is no failure of this command."""
+    chosen = suite.in_order([drill for drill in drills if suitable(drill)])
+    folder, console = suite.DRILLS / opening.default_name(), terminal.console()
+    folder.mkdir(parents=True)
+    console.print(f"checkers: {len(chosen)} faults, {', '.join(c.name for c in checkers)}; {shown_path(folder)}")
+    done = CheckerReport(
+        git_commit=opening.git_commit(),
+        opened_at=opening.now(),
+        checkers={checker.name: checker.command for checker in checkers},
+        rows=[],
+        false_alarms=[],
+        healthy=0,
+    )
+    own = {result.drill: bool(result.performed and result.detected) for result in beside.results} if beside else {}
+    with suite.local_clusters(folder, "checkers") as clusters:
+        for shape in dict.fromkeys(drill.shape for drill in chosen):
+            cluster = clusters.of(shape)
+            asked = [_Asked(checker) for checker in checkers]
+            for each in asked:
+                each.learn(cluster)
+            done = done.model_copy(
+                update={
+                    "healthy": done.healthy + 1,
+                    "false_alarms": [
+                        *done.false_alarms,
+                        *(f"{each.checker.name}: {line}" for each in asked for line in each.false_alarms[:3]),
+                    ],
+                }
+            )
+            for row in _rows([drill for drill in chosen if drill.shape == shape], cluster, asked, own):
+                console.print(shown.line(row))
+                done = done.model_copy(update={"rows": [*done.rows, row]})
+                write_record(folder / REPORT, done, replace=True)
+                write_text(folder / "checkers.md", shown.markdown(done), replace=True)
+    console.print(f"\n{shown.totals(done)}\nreport: {shown_path(folder / 'checkers.md')}")
+    return 0 if all(row.why is None for row in done.rows) else 2
+
+
+def _rows(
+    drills: Iterable[Drill], cluster: LocalCluster, asked: Sequence[_Asked], own: dict[str, bool]
+) -> Iterator[CheckerRow]:
+    for drill in drills:
+        answers, why = [], None
+        try:
+            cluster.heal()
+            cluster.make(drill.inject)
+            if drill.wait_for is not None:
+                cluster.wait_for(*drill.wait_for)
+            answers = [each.of_fault(cluster, drill) for each in asked]
+        except DrillError as error:
+            why = str(error)
+        for command in drill.undo:
+            try:
+                cluster.make((command,))
+            except DrillError:
+                cluster.is_spoiled = True
+        yield CheckerRow(
+            drill=drill.id, fault=drill.fault, subject=drill.subject, answers=answers, why=why, own=own.get(drill.id)
+        )

@@ -1,0 +1,77 @@
+"""`limits.json`: how small a fault is found, counted over repeated trials. `checkers.json`: by other tools."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from bringup.records.base import NonNegative, Record, Versioned
+
+
+class LimitTrial(Record):
+    """One run of a phase. size null: without the fault."""
+
+    size: float | None
+    found: bool | None  # the gate named the subject and no other; without the fault: it named anything. null: no run
+    alarms: list[str]  # what else was accused, or why there was no run
+    seconds: NonNegative
+    load: NonNegative  # runnable processes of this machine when the trial began (1 minute)
+
+
+class FaultLimit(Record):
+    """One fault in several sizes. Rates come from `trials` alone: `searched` chose their sizes."""
+
+    drill: str
+    fault: str  # {size} stands for its size
+    unit: str
+    sizes: list[float] = Field(min_length=2)  # from the largest fault to the smallest
+    phase: str
+    gate: str
+    subject: str
+    nodes: int = Field(ge=1)
+    searched: list[LimitTrial] = Field(default_factory=list)
+    trials: list[LimitTrial] = Field(default_factory=list)
+
+
+class LimitsReport(Versioned):
+    """`limits.json`: what `bringup drill --limits` did, rewritten after every trial."""
+
+    name: str
+    place: Literal["local-cluster", "anywhere"]
+    profile: str | None  # anywhere: of the cluster
+    cluster: str | None  # anywhere: as Slurm calls it
+    cores: int = Field(ge=1)  # of the machine on which the command ran; of all nodes on a local cluster
+    git_commit: str | None
+    opened_at: str
+    repeat: int = Field(ge=1)
+    faults: list[FaultLimit]
+    ended: bool = False  # false: the last of its faults was not tried to the end
+
+
+class CheckerAnswer(Record):
+    """What another tool said of one fault."""
+
+    checker: str
+    mark: Literal["found", "elsewhere", "missed", "no answer"]  # elsewhere: only of nodes without the fault
+    said: list[str]  # that it does not say of the healthy cluster
+
+
+class CheckerRow(Record):
+    drill: str
+    fault: str
+    subject: str
+    answers: list[CheckerAnswer]
+    why: str | None = None  # the fault could not be made
+    own: bool | None = None  # whether bringup detected it, in the drill run that was named
+
+
+class CheckerReport(Versioned):
+    """`checkers.json`: the faults of the catalogue, judged by other tools."""
+
+    git_commit: str | None
+    opened_at: str
+    checkers: dict[str, str]  # name -> command
+    rows: list[CheckerRow]
+    false_alarms: list[str]  # of a healthy cluster, in the third round
+    healthy: int = Field(ge=0)  # clusters that were asked of without a fault
