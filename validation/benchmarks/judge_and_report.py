@@ -65,6 +65,7 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
         ("discovery.memlock", node, "unlimited", "text"),
         ("discovery.nofile", node, 1048576, "count"),
         ("discovery.kernel_log.xids", node, 0, "count"),
+        ("discovery.rdma.messages", node, 0, "count"),
         ("discovery.rdma.ports", node, GPUS, "count"),
         ("discovery.gpu.count", node, GPUS, "count"),
         ("discovery.gpu.answering", node, GPUS, "count"),
