@@ -36,6 +36,11 @@ def test_next_is_commands_that_run_as_pasted():
             assert not re.search(r"\| *(head|grep -[qm])", command), (
                 f"{command}: fails under pipefail when the reader ends first"
             )
+            if (
+                re.search("^srun .*(nvidia-smi|torch.cuda)", command)
+                and guide.title != "No GPU for a job that requested none"
+            ):
+                assert "--gpus-per-" in command, f"{command}: where jobs are confined it sees no GPU"
             assert subprocess.run(["bash", "-n", "-c", command], check=False).returncode == 0, command
             for word in shlex.split(command, comments=True):
                 if re.match(r"(infrastructure-validation|training|validation/profiles)/", word):
