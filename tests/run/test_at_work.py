@@ -75,4 +75,4 @@ def test_a_dry_run_names_commands_nodes_and_minutes_and_what_is_kept_or_not_aske
     assert one_gpu.split()[1] == "n0"
     assert "KEPT       Smoke" in shown
     assert "NOT ASKED  run_hsdp_2node: needs 2 nodes" in shown
-    assert shown.endswith("2 steps, 5 to 32 minutes and the queue. Nothing was submitted.")
+    assert shown.endswith("2 steps, 5 to 53 minutes and the queue. Nothing was submitted.")

@@ -145,7 +145,7 @@ PHASES: dict[str, Phase] = {
             minutes=(2, 2),
         ),
         _training(
-            "run_1gpu", 4, "Training on one GPU", "single", ("node_sweep",), nodes=1, one_gpu=True, minutes=(4, 31)
+            "run_1gpu", 4, "Training on one GPU", "single", ("node_sweep",), nodes=1, one_gpu=True, minutes=(4, 52)
         ),
         _training("run_ddp_1node", 5, "DDP on one node", "ddp", ("run_1gpu",), nodes=1, gpus=2),
         _training("run_ddp_2node", 5, "DDP across nodes", "ddp", ("nccl_scaling", "run_ddp_1node"), nodes=2),
