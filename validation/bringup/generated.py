@@ -310,7 +310,7 @@ def _entry(gate: Gate) -> dict[str, Any]:
     other_rules = [rule for rule in DECLARABLE if rule not in rules]
     return {
         "allOf": [{"$ref": "#/$defs/Expectation"}],
-        "description": f"it was seen that {gate.proves}",
+        "description": f"a pass says: {gate.proves}",
         "properties": {"unit": {"const": gate.unit}},
         "oneOf": [{"required": [rule]} for rule in rules],
         "not": {"anyOf": [{"required": [rule]} for rule in other_rules]},

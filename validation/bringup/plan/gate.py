@@ -91,7 +91,7 @@ class Gate(Record):
     # test them
     claims: tuple[str, ...] = ()
     bears_on: tuple[str, ...] = ()
-    proves: str  # what a pass proves, as the end of "it was seen that ..."
+    proves: str  # what a pass says
     # what is wrong where it fails, and what that means for a job; the subject stands in front of it, the cause behind
     fails: str = "observed {value}, expected {limit}"
     per: Per
