@@ -131,5 +131,5 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
 
 
 def _few(values: list[str]) -> str:
-    first, *others = dict.fromkeys(values)
-    return f"{first}, and {len(others)} more" if others else first
+    known = list(dict.fromkeys(values))
+    return f"{known[0]}, and {len(known) - 1} more" if len(known) > 1 else "".join(known)
