@@ -166,13 +166,22 @@ def test_an_archive_holds_the_page_and_what_its_links_lead_to_and_no_checkpoints
     assert addresses(text) == ["evidence/00-discovery", "evidence/00-discovery/raw/inventory.jsonl"]
 
 
-def test_beside_the_decision_stand_the_failed_nodes_with_what_costs_most_of_what_helps():
+def test_beside_the_decision_stand_the_causes_with_their_nodes_and_what_helps():
     failed = [
-        a_verdict(GATE, node).model_copy(update={"action": action, "fails": f"{node} lost one"})
-        for node, action in (("n1", Action.RESET), ("n1", Action.REBOOT), ("n2", Action.CONFIGURE))
+        a_verdict(gate, "n1").model_copy(update={"action": action, "fails": f"{gate} is wrong"})
+        for gate, action in ((GATE, Action.REBOOT), (OTHER, Action.CONFIGURE), ("discovery.shm", Action.CONFIGURE))
     ]
-    failed += [a_verdict(OTHER, "n1")]
-    warned = a_verdict(GATE, "n0", Outcome.WARN).model_copy(update={"action": Action.REPLACE})
-    head, _, _ = page.render(gathered(judged(*failed, warned))).partition('<div class="tiles">')
-    assert "n1 reboot : n1 lost one; and 1 more n2 configure : n2 lost one" in words(head)
-    assert "n0 replace" not in words(head)
+    failed += [failed[0].model_copy(update={"subject": "n2"}), a_verdict("discovery.gpu.ecc", "n2")]
+    warned = a_verdict("discovery.cpu.count", "n0", Outcome.WARN)
+    head, _, below = page.render(gathered(judged(*failed, warned))).partition('<div class="tiles">')
+    assert f"n1, n2 reboot : n1 {GATE} is wrong n1 configure : {OTHER} is wrong" in words(head)
+    assert "and 1 more" in words(head)
+    assert "n0" not in words(head)
+    assert f"n1 FAIL {GATE} is wrong reboot" in words(f"<body>{below}")
+
+
+def test_a_node_needs_what_costs_most_of_what_helps():
+    node = fleet.Node("n1")
+    for action in (Action.RESET, Action.REBOOT, None, Action.CONFIGURE):
+        node.add(a_verdict(GATE, "n1").model_copy(update={"action": action}))
+    assert node.action is Action.REBOOT

@@ -16,7 +16,6 @@ from bringup.report.text import sentence
 
 LETTER = {Outcome.PASS: "", Outcome.WARN: "W", Outcome.INCOMPLETE: "I", Outcome.FAIL: "F"}  # not by colour alone
 MAX_ROWS = 50
-MAX_FIRST = 3  # nodes beside the decision
 _COSTS = list(Action)
 MAX_NAMES = 64  # nodes whose names stand in their squares
 

@@ -48,6 +48,7 @@ def render(collection: Collection, links: Links = nowhere) -> str:
 
 def _view(collection: Collection, links: Links) -> dict[str, Any]:
     nodes = fleet.nodes(collection.judged)
+    cards = next_steps.cards(collection.judged, links)
     facts = system.facts(collection.judged)
     who = _who(collection, [node.name for node in nodes])
     sections = [
@@ -74,7 +75,6 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "fleet": nodes,
         "named": len(nodes) <= fleet.MAX_NAMES,
         "not_well": fleet.not_well(nodes)[: fleet.MAX_ROWS],
-        "failed_first": [node for node in fleet.not_well(nodes) if node.outcome is Outcome.FAIL][: fleet.MAX_FIRST],
         "more_not_well": max(0, len(fleet.not_well(nodes)) - fleet.MAX_ROWS),
         "answers": collection.answers,
         "tiles": tiles.tiles(collection.answers, collection.verdicts),
@@ -89,7 +89,8 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
             for absent in collection.absent
         ],
         "left_out": collection.left_out,
-        "cards": next_steps.arranged(next_steps.cards(collection.judged, links)),
+        "cards": next_steps.arranged(cards),
+        "failed_first": [card for card in cards if card.outcome is Outcome.FAIL],
         "keep_away": drain.keep_away(drain.proposals(collection.judged), [node.name for node in nodes]),
         "commands": next_steps.commands(collection),
         "training": side_by_side(collection.judged, collection.varied),
@@ -131,5 +132,5 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
 
 
 def _few(values: list[str]) -> str:
-    first, *others = dict.fromkeys(values)
-    return f"{first}, and {len(others)} more" if others else first
+    known = list(dict.fromkeys(values))
+    return f"{known[0]}, and {len(known) - 1} more" if len(known) > 1 else "".join(known)
