@@ -30,6 +30,7 @@ class Collection:
     unhealthy_nodes: list[str] = field(default_factory=list)  # left out by later phases
     drills: list[DrillReport] = field(default_factory=list)
     varied: list[str] = field(default_factory=list)  # arguments in which the runs of a sweep differ
+    price: str | None = None  # of a GPU for an hour: 2.50 USD. None: as site files say it
 
     @property
     def verdicts(self) -> list[Verdict]:

@@ -91,7 +91,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "cards": next_steps.arranged(next_steps.cards(collection.judged, links)),
         "keep_away": drain.keep_away(drain.proposals(collection.judged), [node.name for node in nodes]),
         "commands": next_steps.commands(collection),
-        "training": side_by_side(collection.judged, collection.varied),
+        "training": side_by_side(collection.judged, collection.varied, collection.price),
     }
 
 
