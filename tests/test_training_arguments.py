@@ -53,7 +53,10 @@ def run_dir(tmp_path: Path) -> Path:
             "--recipe fast compiles in its second step: --warmup-steps 1 would measure that",
         ),
         (("--fast", "compile", "--warmup-steps", "1"), "--recipe fast compiles in its second step"),
-        (("--fast", "compile,liger"), "'liger' is none of compile, cross-entropy, residual, attention, host"),
+        (
+            ("--fast", "compile,liger"),
+            "'liger' is none of compile, cross-entropy, residual, attention, selective, prefetch, host",
+        ),
         (("--model", "gpt"), "expected one of llama3-70b, llama3-8b, mistral-7b, smollm3-3b, tiny"),
         (("--dataset", "alpaca"), "--dataset alpaca: expected generated"),
         (("--global-batch", "7"), "not divisible by 2 rank(s) x 1 accumulation step(s); the nearest that is: 8"),

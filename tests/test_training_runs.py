@@ -405,6 +405,15 @@ def test_with_the_loss_in_chunks_the_same_is_trained(
     assert run.metrics().grad_norm == pytest.approx(whole.metrics().grad_norm, rel=1e-5)
 
 
+def test_with_products_kept_and_gathers_ahead_the_same_is_trained(tmp_path: Path, fsdp: Finished) -> None:
+    options = (*TWENTY, "--activation-checkpointing", "--fast", "selective,prefetch")
+    run = one_node(tmp_path / "run", "train_fsdp_single_node", *options)
+    assert run.codes == [0], run.output
+    metrics, whole = run.metrics(), fsdp.metrics()
+    assert (run.args().fast, metrics.observed.recomputed_layers) == (["selective", "prefetch"], 4)
+    assert (metrics.loss, metrics.grad_norm) == (whole.loss, whole.grad_norm)  # to the last bit
+
+
 @pytest.mark.parametrize("program", ["train_ddp_single_node", "train_fsdp_single_node"])
 def test_in_bfloat16_too_and_the_loss_stays_float32(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single: Finished, program: str

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 from bringup.records import (
+    REFERENCE_ARGS,
+    REFERENCE_METRICS,
     RunArgs,
     TrainMetrics,
     read_record,
@@ -15,6 +17,8 @@ from bringup.records import (
     write_record,
 )
 from bringup.records.base import lists_on_lines
+from bringup.results import METRICS, RUN_ARGS
+from bringup.run import open as opening
 from trained_runs import RECORDS, STEMS
 
 OLDER = [
@@ -101,3 +105,27 @@ def test_what_was_laid_out_is_read_as_it_was(value):
     shown = lists_on_lines(json.dumps(value, indent=1))
     assert json.loads(shown) == value
     assert len(shown.splitlines()) <= len(json.dumps(value, indent=1).splitlines())
+
+
+def test_the_scaling_is_against_the_run_that_is_beside_it_when_it_is_closed(tmp_path):
+    """The newest run on one GPU had another seed. At the end an older one is comparable, and takes its place."""
+    single, run = records("run_1gpu"), tmp_path / "run_ddp_1node-now"
+    odd = (single[0].model_copy(update={"seed": 7}), single[1])
+    places = {"run_1gpu-1": (single, METRICS, RUN_ARGS), "run_1gpu-2": (odd, METRICS, RUN_ARGS)}
+    places[run.name] = (odd, REFERENCE_METRICS, REFERENCE_ARGS)
+    (run / "raw").mkdir(parents=True)
+    for folder, ((args, metrics), metrics_name, args_name) in places.items():
+        (tmp_path / folder).mkdir(exist_ok=True)
+        write_record(tmp_path / folder / args_name, args)
+        write_record(tmp_path / folder / metrics_name, metrics)
+    args, metrics = records("run_ddp_1node")
+    stale = metrics.model_copy(update={"summary": summary_of(args, metrics, scaling_against(args, metrics, odd))})
+    assert stale.summary is not None and stale.summary.scaling is None
+    write_record(run / RUN_ARGS, args)
+    write_record(run / METRICS, stale)
+    opening._prefer_a_comparable_reference(run)
+    renewed = read_record(run / METRICS, TrainMetrics)
+    assert renewed.summary is not None
+    assert (renewed.summary.scaling, renewed.summary.scaling_reason) == scaling_against(args, metrics, single)
+    assert renewed.summary.scaling is not None
+    assert renewed.model_copy(update={"summary": None}) == metrics.model_copy(update={"summary": None})

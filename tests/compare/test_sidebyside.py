@@ -220,7 +220,7 @@ def test_committed_records_are_compared_too_and_json_stays_json(tmp_path, capsys
     (folders[1] / "run.json").write_text("{}")  # the plan, without the evidence
     assert main(["compare", "--json", *map(str, folders)]) == 2
     out, err = capsys.readouterr()
-    assert [row["judged"] for row in json.loads(out)] == ["NOT JUDGED"] * 2
+    assert [row["judged"] for row in json.loads(out)["runs"]] == ["NOT JUDGED"] * 2
     assert "NOT JUDGED: run_fsdp_1node: without closed.json, raw" in err
 
 

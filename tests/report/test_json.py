@@ -46,4 +46,7 @@ def test_runs_side_by_side_are_rows_of_data(
     entries = [an_entry(FIXTURES / "training" / name) for name in ("run_1gpu", "run_ddp_2node")]
     monkeypatch.setattr(training, "_training_runs", lambda folders, profile: (entries, []))
     assert cli.main(["compare", "a", "b", "--json"]) == 0
-    assert [row["ranks"] for row in json.loads(capsys.readouterr().out)] == ["1", "4"]
+    compared = json.loads(capsys.readouterr().out)
+    assert [row["ranks"] for row in compared["runs"]] == ["1", "4"]
+    assert compared["recommended"]["strategy"] is None
+    assert compared["recommended"]["choice"][0].startswith("Which strategy: cannot tell. It takes two strategies")

@@ -32,7 +32,7 @@ import torch.distributed as dist
 import transformers
 from accelerate.utils import FullyShardedDataParallelPlugin, convert_outputs_to_fp32
 from accelerate.utils.fsdp_utils import fsdp2_apply_ac, fsdp2_prepare_model
-from recipe import TRAINING, chunked_loss, model_shape, model_states, residual, roofline
+from recipe import TRAINING, chunked_loss, fast, model_shape, model_states, residual, roofline, selective
 from recipe.no_device_waits import without_waits
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
@@ -62,6 +62,8 @@ class Step:
     bf16: bool = True
     reduce_dtype: str = "float32"
     activation_checkpointing: bool = False
+    selective: bool = False  # of activation_checkpointing
+    prefetch: bool = False
     attention: str = "sdpa"
     chunked_loss: bool = False
     bf16_residual: bool = False
@@ -127,13 +129,17 @@ def _model(step: Step, mesh: DeviceMesh | None) -> Any:
         residual.in_bfloat16(model)
     if step.chunked_loss:
         chunked_loss.ChunkedLoss(model)
+    if step.activation_checkpointing and (step.selective or mesh is None):
+        contexts = {"context_fn": selective.CONTEXTS} if step.selective else {}
+        model.activation_checkpointing_enable({"use_reentrant": False, **contexts})
     if mesh is None:
-        if step.activation_checkpointing:
-            model.gradient_checkpointing_enable()
         if step.bf16:
             model.forward = convert_outputs_to_fp32(torch.autocast("cpu", torch.bfloat16)(model.forward))
         return model
-    return sharded(step, model, mesh)
+    model = sharded(step, model, mesh)
+    if step.prefetch:
+        fast.Prefetch().on_train_begin(None, None, None, model=model)
+    return model
 
 
 def sharded(step: Step, model: Any, mesh: DeviceMesh) -> Any:
@@ -146,7 +152,7 @@ def sharded(step: Step, model: Any, mesh: DeviceMesh) -> Any:
         fsdp_version=2,
         reshard_after_forward=step.strategy != "zero2",
         auto_wrap_policy="transformer_based_wrap",
-        activation_checkpointing=step.activation_checkpointing,
+        activation_checkpointing=step.activation_checkpointing and not step.selective,
         cpu_ram_efficient_loading=False,
         mixed_precision_policy=policy,
     )
@@ -159,7 +165,7 @@ def sharded(step: Step, model: Any, mesh: DeviceMesh) -> Any:
         device=torch.device("cpu"),
     )
     plugin.set_auto_wrap_policy(model)
-    if step.activation_checkpointing:
+    if plugin.activation_checkpointing:
         model = fsdp2_apply_ac(accelerator, model)
     return fsdp2_prepare_model(accelerator, model)
 
@@ -230,15 +236,21 @@ class CollectiveBytes(TorchDispatchMode):
 
 def expected(step: Step, gpu: str) -> str:
     """A Markdown table: plain, and with one part of `--recipe fast` more in each row, on one GPU of this model."""
+    step = replace(step, selective=False)
     chunked = replace(step, chunked_loss=True)
-    counted = [_counted(part, gpu) for part in (step, chunked, replace(chunked, bf16_residual=True))]
+    narrow = replace(chunked, bf16_residual=True)
+    steps = [step, chunked, narrow, *([replace(narrow, selective=True)] if step.activation_checkpointing else [])]
+    counted = [_counted(part, gpu) for part in steps]
+    faster = 1 / roofline.ASSUMED["faster attention"][0]
     rows = {
         "plain": counted[0].row(fused=False),
         "+ compile": counted[0].row(fused=True),
         "+ cross-entropy": counted[1].row(fused=True),
         "+ residual": counted[2].row(fused=True),
-        "+ attention": counted[2].row(fused=True, attention=1 / roofline.ASSUMED["faster attention"][0]),
+        "+ attention": counted[2].row(fused=True, attention=faster),
     }
+    if step.activation_checkpointing:
+        rows["+ selective"] = counted[3].row(fused=True, attention=faster)
     lines = [
         ["part", *roofline.COLUMNS],
         ["---"] * (1 + len(roofline.COLUMNS)),
@@ -286,6 +298,8 @@ def main(argv: list[str] | None = None) -> int:
     add("--bf16", action=argparse.BooleanOptionalAction, default=True)
     add("--reduce-dtype", choices=("float32", "bfloat16"), default="float32")
     add("--activation-checkpointing", action="store_true")
+    add("--selective", action="store_true", help="of --activation-checkpointing: products are kept (--fast selective)")
+    add("--prefetch", action="store_true", help="the part prefetch of --fast, of sharded strategies")
     add("--attention", choices=("eager", "sdpa"), default="sdpa")
     add("--chunked-loss", action="store_true", help="the part cross-entropy of --fast")
     add("--mfu", choices=tuple(roofline.BANDWIDTH_TB_PER_S), help="the MFU to expect of one such GPU, part by part")

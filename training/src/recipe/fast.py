@@ -30,22 +30,26 @@ from typing import Any
 import torch
 from bringup.plan.recipes import PARTS
 from bringup.records import Tuning
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
-from recipe import chunked_loss, group, no_device_waits, residual
+from recipe import chunked_loss, group, no_device_waits, residual, selective
 from recipe.arguments import FAST_WARMUP, SLOW, Args
 from recipe.observed_strategy import decoder_layers
 
 WORKERS = 4
 COLLECT_EVERY = 1000  # steps
+AHEAD = 2  # blocks
 NO_LOGGING = "no logging by Trainer"
 NO_COUNT = "no count of the tokens of all ranks"
-COMPILE, CHUNKS, RESIDUAL, ATTENTION, WORKERS_ON, QUIET_GC = (
+COMPILE, CHUNKS, RESIDUAL, ATTENTION, SELECTIVE, PREFETCH, WORKERS_ON, QUIET_GC = (
     "compile per block",
     "loss in chunks of tokens",
     "bfloat16 residual stream",
     "attention kernel",
+    "products kept where blocks are recomputed",
+    "gathers two blocks ahead",
     "data-loader workers",
     "garbage collection on schedule",
 )
@@ -106,6 +110,8 @@ def choose(args: Args, *, bf16: bool) -> tuple[Args, list[Tuning]]:
         "cross-entropy": [_chunks(args)],
         "residual": [_residual(bf16)],
         "attention": [kernel],
+        "selective": [Tuning(what=SELECTIVE, on=True, why="with --activation-checkpointing: they take the time")],
+        "prefetch": [Tuning(what=PREFETCH, on=True, why="under FSDP: a gather that is longer than a block has time")],
         "host": [_workers(workers), _quiet_gc()],
     }
     tuning = list(plain)
@@ -259,7 +265,14 @@ def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:
         return {"disable_tqdm": False}  # its default, which would be another one where libraries log errors only
     given = {name: value for _, arguments, _ in _plain(args) for name, value in arguments.items()}
     given["dataloader_persistent_workers"] = args.dataloader_workers > 0
+    if keeps_products(args, tuning):
+        given["activation_checkpointing_kwargs"] = {"use_reentrant": False, "context_fn": selective.CONTEXTS}
     return given
+
+
+def keeps_products(args: Args, tuning: list[Tuning]) -> bool:
+    """Whether blocks are recomputed, and not all of them."""
+    return args.activation_checkpointing and on(tuning, SELECTIVE)
 
 
 class CompileBlocks(TrainerCallback):
@@ -294,6 +307,16 @@ class CompileBlocks(TrainerCallback):
                 block.compile(dynamic=False)
             if self.loss is not None:
                 self.loss.compile()
+
+
+class Prefetch(TrainerCallback):
+    """FSDP gathers one block ahead by itself, and in the forward pass only when the host comes to it."""
+
+    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:
+        blocks = [block for block in decoder_layers(model) if isinstance(block, FSDPModule)]
+        for index, block in enumerate(blocks):
+            block.set_modules_to_forward_prefetch(blocks[index + 1 : index + 1 + AHEAD])
+            block.set_modules_to_backward_prefetch(blocks[max(0, index - AHEAD) : index][::-1])
 
 
 class KeepGradients(TrainerCallback):
@@ -334,6 +357,7 @@ def callbacks(
     """After observed_strategy.FirstStep in the trainer's list: it has to have let go of the blocks."""
     return [
         *([KeepGradients(wrapped)] if on(tuning, BUCKETS) else []),
+        *([Prefetch()] if on(tuning, PREFETCH) else []),
         *([CompileBlocks(timeout_s, loss)] if on(tuning, COMPILE) else []),
         *([QuietGc()] if on(tuning, QUIET_GC) else []),
     ]

@@ -111,6 +111,7 @@ def jobs(question: Question) -> list[Job]:
             shard_size=question.shard_size if kind == "hsdp" else None,
             sync_each_batch=question.sync_each_batch and kind != "single",
             chunked_loss=question.fast,
+            selective=question.fast,
             bf16_residual=question.fast and not question.float32,
         )
         parallel = kind == "single" or job.ranks > 1

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -119,7 +120,7 @@ def do_report(arguments: argparse.Namespace) -> int:
     outputs.check([output for output, _ in renderers])
     # what is said about the files must not stand between the lines of one of them
     stream = sys.stderr if any(output.is_standard_output for output, _ in renderers) else sys.stdout
-    gathered = collection.gather(arguments.runs, profile)
+    gathered = replace(collection.gather(arguments.runs, profile), price=arguments.gpu_hour_price)
     for output, render in renderers:
         outputs.write(output, render(gathered))
         if not output.is_standard_output:

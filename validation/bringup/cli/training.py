@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def do_compare(arguments: argparse.Namespace) -> int:
-    from bringup.compare import sidebyside
+    from bringup.compare import recommend, sidebyside
     from bringup.plan import catalogue
     from bringup.report import text
 
@@ -34,7 +35,9 @@ def do_compare(arguments: argparse.Namespace) -> int:
         raise UsageError("compare needs at least two training runs (training/results/…), or a playbook that has them")
     compared = sidebyside.compare(runs, [*varied, *arguments.vary])
     if arguments.json:
-        print(json.dumps([dict(zip(compared.header, row, strict=True)) for row in compared.cells], indent=1))
+        rows = [dict(zip(compared.header, row, strict=True)) for row in compared.cells]
+        advice = recommend.recommend(compared)
+        print(json.dumps({"runs": rows, "note": compared.note, "recommended": asdict(advice)}, indent=1))
     else:
         _show_table(arguments.markdown, compared.header, compared.cells)
         _show_words(compared)

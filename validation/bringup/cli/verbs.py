@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bringup.cli.arguments import awaited, most_drained, natural, positive, share, whole
+from bringup.cli.arguments import awaited, most_drained, natural, positive, price, share, whole
 from bringup.plan.phases import PHASES, PREFLIGHT
 from bringup.plan.recipes import PARTS
 from bringup.plan.sweep import FIELDS
@@ -231,6 +231,12 @@ VERBS: Verbs = {
             _path("--ctrf", "also JSON in the Common Test Report Format"),
             _path("--prometheus", "also gauges for node_exporter's textfile collector (.prom)"),
             _arg("--profile", help="judge against this profile instead of the one that each run was opened with"),
+            _arg(
+                "--gpu-hour-price",
+                type=price,
+                metavar="'2.50 USD'",
+                help="for what a billion tokens cost (default: price_per_gpu_hour of the site file, if it has it)",
+            ),
             _flag("--apply", "drain the nodes of the printed scontrol commands"),
             MOST_DRAINED,
             SIGNERS,

@@ -155,6 +155,7 @@ class Recommended:
     choice: list[str]
     why: list[str] = field(default_factory=list)  # the others against the fastest, and the fastest against one GPU
     next: list[str] = field(default_factory=list)
+    strategy: str | None = None  # null: none is recommended
 
     @property
     def paragraph(self) -> str:
@@ -181,9 +182,8 @@ def recommend(beside: SideBySide) -> Recommended:
     tried = [
         f"{rule.do}, because {rule.why}" for rule in RULES if rule.strategy not in measured and rule.applies(chosen)
     ][:MOST_TRIED]
-    return Recommended(
-        choice, reasons, [f"To try next: {'; '.join(tried)}." if tried else "No rule has something to try next."]
-    )
+    after = [f"To try next: {'; '.join(tried)}." if tried else "No rule has something to try next."]
+    return Recommended(choice, reasons, after, chosen.name)
 
 
 def why(theirs: Numbers, ours: Numbers) -> str:

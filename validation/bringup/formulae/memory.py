@@ -21,7 +21,7 @@ from dataclasses import dataclass, fields
 
 from bringup.errors import ModelError
 from bringup.formulae.models import Job, dense_block, padded
-from bringup.records import ModelShape, Tensor, elements
+from bringup.records import Attention, ModelShape, Tensor, elements
 
 GIB = 2**30
 MASTER = 4  # float32 weights and gradients
@@ -150,7 +150,8 @@ def moments(shape: ModelShape, job: Job, kept: int | None = None) -> dict[str, P
 
 
 def activations(shape: ModelShape, job: Job, kept: int | None = None) -> int:
-    """Saved for the backward pass, all layers. With checkpointing: every block's input, and one block recomputed.
+    """Saved for the backward pass, all layers. With checkpointing: every block's input, and where it is selective the
+    results of its products.
 
     kept: by all blocks together, as counted where the model is there. Raises ModelError where it is neither counted nor
     has a formula."""
@@ -162,7 +163,10 @@ def activations(shape: ModelShape, job: Job, kept: int | None = None) -> int:
     if not job.activation_checkpointing:
         return (shape.layers * one_block(shape, job) if kept is None else kept) + final
     inputs = tokens * hidden * (job.compute_bytes if narrow else MASTER)
-    return shape.layers * inputs + final
+    products = 0
+    if job.selective:
+        products = shape.layers * products_of_block(shape, job) if kept is None else kept
+    return shape.layers * inputs + products + final
 
 
 def one_block(shape: ModelShape, job: Job) -> int:
@@ -175,15 +179,8 @@ def one_block(shape: ModelShape, job: Job) -> int:
     residual stream is float32, 26 h, unless it was changed. In float32: 24 h + 8a + 8k + 16f. Also: two rsqrt, the
     log-sum-exp of each head.
     """
-    why = f"model {shape.name}: no formula for what its blocks keep for the backward pass"
-    if not len(shape.attention) == len(shape.blocks) == 1:
-        raise ModelError(why)
-    attention, tensors = shape.attention[0], shape.blocks[0].tensors
+    attention, a, k, f = _widths(shape)
     h, heads, head_size = shape.hidden, attention.heads, attention.head_size
-    kv_heads, f = attention.kv_heads or heads, tensors[len(tensors) // 2][0]  # f: of gate
-    if tensors != dense_block(h, heads, kv_heads, head_size, f):
-        raise ModelError(why)
-    a, k = heads * head_size, kv_heads * head_size
     if job.compute_bytes == MASTER:
         per_token = 24 * h + 8 * a + 8 * k + 16 * f
     elif job.sharded:
@@ -199,3 +196,25 @@ def one_block(shape: ModelShape, job: Job) -> int:
         width = job.compute_bytes
         per_token += heads * job.sequence_length * (4 if width == MASTER else 6) + 2 * width * (a - k) - 4 * heads
     return job.tokens * per_token
+
+
+def products_of_block(shape: ModelShape, job: Job) -> int:
+    """Results of the matrix products of one block of a Llama, and of attention, with the log-sum-exp of each head.
+    Raises ModelError for blocks of other tensors. Letters as in one_block()."""
+    attention, a, k, f = _widths(shape)
+    per_token = job.compute_bytes * (a + 2 * k + 2 * shape.hidden + 2 * f)  # q, k, v, o, gate, up, down
+    if not job.eager_attention:
+        per_token += job.compute_bytes * a + 4 * attention.heads
+    return job.tokens * per_token
+
+
+def _widths(shape: ModelShape) -> tuple[Attention, int, int, int]:
+    """Of a Llama's blocks: their attention; widths of queries, of keys, of the feed-forward."""
+    why = f"model {shape.name}: no formula for what its blocks keep for the backward pass"
+    if not len(shape.attention) == len(shape.blocks) == 1:
+        raise ModelError(why)
+    attention, tensors = shape.attention[0], shape.blocks[0].tensors
+    kv_heads, f = attention.kv_heads or attention.heads, tensors[len(tensors) // 2][0]  # f: of gate
+    if tensors != dense_block(shape.hidden, attention.heads, kv_heads, attention.head_size, f):
+        raise ModelError(why)
+    return attention, attention.heads * attention.head_size, kv_heads * attention.head_size, f

@@ -142,6 +142,7 @@ class Job:
     buckets_apart: bool = False  # DDP's buckets are a second copy of the gradients, as Trainer has it by default
     chunked_loss: bool = False  # the logits of some thousand tokens are there at once, and not of all
     bf16_residual: bool = False  # under autocast; FSDP's is
+    selective: bool = False  # with activation_checkpointing: results of products are kept (recipe/selective.py)
 
     @property
     def ranks(self) -> int:
@@ -205,4 +206,5 @@ def job_of(args: RunArgs, *, reads_checkpoint: bool = False) -> Job:
         buckets_apart=args.recipe == "stock" or apart_at_first,
         chunked_loss="cross-entropy" in args.fast,
         bf16_residual="residual" in args.fast,
+        selective="selective" in args.fast,
     )

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-PARTS = ("compile", "cross-entropy", "residual", "attention", "host")
+PARTS = ("compile", "cross-entropy", "residual", "attention", "selective", "prefetch", "host")

@@ -25,9 +25,12 @@ from bringup.records import (
     Continued,
     Run,
     RunArgs,
+    TrainMetrics,
     differing_fields,
     files,
     read_record,
+    scaling_against,
+    summary_of,
     write_record,
     write_text,
 )
@@ -243,7 +246,17 @@ def _prefer_a_comparable_reference(folder: Path) -> None:
             with contextlib.suppress(RecordError):
                 if not differing_fields(read_record(path / RUN_ARGS, RunArgs), args):
                     _copy_reference(path, folder)
+                    _renew_summary(folder, args)
                     return
+
+
+def _renew_summary(folder: Path, args: RunArgs) -> None:
+    """Its scaling is against the run on one GPU that is beside it now."""
+    if files.is_file(folder / METRICS):
+        metrics = read_record(folder / METRICS, TrainMetrics)
+        reference = read_record(folder / REFERENCE_ARGS, RunArgs), read_record(folder / REFERENCE_METRICS, TrainMetrics)
+        summary = summary_of(args, metrics, scaling_against(args, metrics, reference))
+        write_record(folder / METRICS, metrics.model_copy(update={"summary": summary}), replace=True)
 
 
 def _one_gpu_runs(results: Path) -> list[Path]:

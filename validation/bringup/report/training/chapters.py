@@ -91,6 +91,18 @@ def _checkpointing(trained: Trained) -> str | None:
     return f"{seen.recomputed_layers} of {seen.decoder_layers} layers ran again in backward"
 
 
+def _cost(trained: Trained) -> str:
+    """GPU-hours of the ranks that train, as tokens/s in the steady window say; and their price, where it is known."""
+    metrics = trained.metrics
+    hours = metrics.world_size / metrics.tokens_per_s * 1e9 / 3600
+    of_what = "rank-hours on the CPU" if trained.args.device == "cpu" else "GPU-hours"
+    words = f"{read.words(hours)} {of_what}"
+    if trained.price is None or trained.args.device == "cpu":
+        return words
+    amount, currency = trained.price.split()
+    return f"{words}, {hours * float(amount):,.2f} {currency} at {trained.price} a GPU-hour"
+
+
 def _step(trained: Trained) -> str:
     time_s = trained.metrics.step_time_s
     return (
@@ -251,6 +263,7 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
     "Performance": {
         "tokens/s, all ranks": read.of_record("metrics.tokens_per_s"),
         "tokens/s of a rank": read.of_record("metrics.tokens_per_s_per_rank"),
+        "a billion tokens": _cost,
         "step p50 / p95 / slowest": _step,
         "step as predicted": _predicted_step,
         "model TFLOP/s of a rank": read.first(read.of_record("metrics.tflops_per_rank"), _tflops),
@@ -329,9 +342,9 @@ class Report:
     chapters: list[Chapter]
 
 
-def report(judged: Sequence[Judged]) -> Report:
+def report(judged: Sequence[Judged], price: str | None = None) -> Report:
     """The report on the trainings among these runs; the facts of the cluster are those of the discovery among them."""
-    runs = trained(judged)
+    runs = trained(judged, price)
     names = sidebyside.short_names([run.judged.folder.name for run in runs])
     return Report(names, chapters(runs) if runs else [])
 

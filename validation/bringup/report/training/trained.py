@@ -80,6 +80,7 @@ class Trained:
     metrics: TrainMetrics
     facts: Mapping[str, str] = field(default_factory=dict)  # of the cluster, by what they say: report/system.py
     curve: bandwidth.Measured | None = None  # of the collectives, where the same report has them
+    price: str | None = None  # of a GPU for an hour: 2.50 USD
 
     @cached_property
     def sampled(self) -> Sampled:
@@ -94,19 +95,24 @@ class Trained:
         ]
 
 
-def trained(judged: Sequence[Judged]) -> list[Trained]:
-    """The trainings among these runs that finished, fewest ranks first."""
+def trained(judged: Sequence[Judged], price: str | None = None) -> list[Trained]:
+    """The trainings among these runs that finished, fewest ranks first. price: None: that of the run's site file."""
     facts = {
         fact.what: fact.value if not fact.others else f"{fact.value} ({fact.scope})" for fact in system.facts(judged)
     }
     alone = [run for run in judged if run.training is None and curve.curves(run.observations)]
     measured = bandwidth.measured(alone) if alone else None
     trainings = [
-        Trained(run, run.training.args, run.training.metrics, facts, measured)
+        Trained(run, run.training.args, run.training.metrics, facts, measured, price or _price(run))
         for run in judged
         if run.training is not None
     ]
     return sorted(trainings, key=lambda run: run.metrics.world_size)
+
+
+def _price(run: Judged) -> str | None:
+    price = None if run.run.site is None else run.run.site.says.get("price_per_gpu_hour")
+    return price if isinstance(price, str) else None
 
 
 Read = Callable[[Trained], str | None]
