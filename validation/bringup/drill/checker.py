@@ -49,7 +49,9 @@ class Checker:
                 raise DrillError(f"{place} starts no command")
             lines = [line.strip() for line in (done.output + done.complained).splitlines() if line.strip()]
             for line in lines or [f"ended with {done.code}"]:
-                words.setdefault((place, _NUMBERS.sub("#", line)), f"{place}: {line}")
+                words.setdefault(
+                    (place, _NUMBERS.sub("#", line)), f"{place}: {line}".replace(str(REPOSITORY), "CHECKOUT")
+                )
         return words
 
 
