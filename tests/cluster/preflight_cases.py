@@ -250,7 +250,7 @@ def _scored(case: Case, target: str, folder: Path, code: int, fault_at: float | 
         new_at = next((at for step, at in done if step > before_it), None)
 
     def since(moment: float | None) -> float | None:
-        return None if moment is None or fault_at is None else round(moment - fault_at, 1)
+        return None if moment is None or fault_at is None else round(max(0.0, moment - fault_at), 1)
 
     return Score(
         case=case.name,

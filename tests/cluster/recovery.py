@@ -43,6 +43,7 @@ def page(scores: Mapping[str, cases.Score]) -> str:
         "Made by `python tests/cluster/recovery.py FILE CASE…`: a user's command on two of three nodes of a local",
         "cluster, with a checkpoint every fifth step. Seconds (± 1) from the fault on: until the command had ended or",
         "was ended (noticed), until the checks had named the culprit, and until a step was done that was new.",
+        "A command that fails by itself, with no node to blame, is not started again.",
         "",
         *text.table(("case", "fault", "noticed, s", "named, s", "new step, s", "steps lost"), rows),
         "",

@@ -56,6 +56,7 @@ def test_it_says_how_small_a_fault_was_found_where_that_was_tried(passed: Judged
         git_commit=None,
         opened_at="2026-11-25T00:00:00Z",
         repeat=1,
+        ended=True,
         faults=[
             FaultLimit(
                 drill="d",

@@ -47,9 +47,12 @@ class Checker:
                 continue
             if cluster.verb(*where, "true").code != 0:
                 raise DrillError(f"{place} starts no command")
-            lines = [line.strip() for line in (done.output + done.complained).splitlines() if line.strip()]
+            output = (done.output + done.complained).replace(str(REPOSITORY), "CHECKOUT")
+            lines = [line.strip() for line in output.splitlines() if line.strip()]
             for line in lines or [f"ended with {done.code}"]:
-                words.setdefault((place, _NUMBERS.sub("#", line)), f"{place}: {line}")
+                words.setdefault(
+                    (place, _NUMBERS.sub("#", line)), f"{place}: {line}".replace(str(REPOSITORY), "CHECKOUT")
+                )
         return words
 
 

@@ -65,8 +65,7 @@ def _begin(request: suite.Request, repeat: int) -> tuple[Path, LimitsReport]:
         done = read_record(request.resume / paths.LIMITS, LimitsReport)
         if (done.place == "anywhere") is not request.anywhere:
             raise CannotStart(f"--resume {request.resume}: that run was {done.place}")
-        kept = done.faults if done.ended else done.faults[:-1]
-        return request.resume.resolve(), done.model_copy(update={"faults": kept, "ended": False})
+        return request.resume.resolve(), done.model_copy(update={"faults": done.whole, "ended": False})
     done = LimitsReport(
         name=opening.default_name(),
         place="anywhere" if request.anywhere else "local-cluster",

@@ -48,6 +48,11 @@ class LimitsReport(Versioned):
     faults: list[FaultLimit]
     ended: bool = False  # false: the last of its faults was not tried to the end
 
+    @property
+    def whole(self) -> list[FaultLimit]:
+        """The faults that were tried to the end."""
+        return self.faults if self.ended else self.faults[:-1]
+
 
 class CheckerAnswer(Record):
     """What another tool said of one fault."""

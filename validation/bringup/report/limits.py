@@ -85,7 +85,7 @@ def lines(done: LimitsReport) -> list[str]:
     )
     return [
         f"{sentence(fault)} (on {fault.nodes} nodes of {where}, {done.opened_at[:10]}, {_load(fault, done)})"
-        for fault in done.faults
+        for fault in done.whole
     ]
 
 
