@@ -80,7 +80,7 @@ class Cause:
 
 
 @dataclass
-class Found:
+class Answer:
     job: Job
     cause: Cause
     then: list[str] = field(default_factory=list)  # what follows from it, or happens beside it
@@ -97,7 +97,7 @@ class Text:
     written: float  # seconds since 1970
 
 
-def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> Found:
+def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> Answer:
     """Raises SlurmError where neither Slurm nor its accounting knows the job."""
     not_seen: list[str] = []
     job = _job(number, not_seen)
@@ -106,20 +106,20 @@ def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> Fo
         not_seen.append("its output: it has no file of its own (salloc, or srun on a terminal)")
     nodes = _nodes(job, not_seen)
     quiet_s = min((time.time() - text.written for text in texts), default=0.0)
-    found = judged(job, texts, nodes, quiet_s=quiet_s, stall_s=stall_s)
-    found.not_seen = not_seen
+    answer = judged(job, texts, nodes, quiet_s=quiet_s, stall_s=stall_s)
+    answer.not_seen = not_seen
     if on_nodes and job.nodes:
-        _ask_nodes(found)
+        _ask_nodes(answer)
     elif job.nodes:
-        found.not_seen.append(
+        answer.not_seen.append(
             f"kernel logs and processes of {hostlist.shortened(job.nodes)}: a step there can read them (--on-nodes)"
         )
-    return found
+    return answer
 
 
 def judged(
     job: Job, texts: Sequence[Text], nodes: Mapping[str, Node], *, quiet_s: float = 0.0, stall_s: float = STALL_S
-) -> Found:
+) -> Answer:
     """The first cause. Pure. quiet_s: for how long none of the logs has grown."""
     logs = [(text, job_log.read(text.text, job.nodes)) for text in texts]
     causes = [cause for text, log in logs for cause in _causes(job, text, log)]
@@ -137,7 +137,7 @@ def judged(
     if job.state == "COMPLETED":
         cause = Cause("none", "it ended well: exit code 0")
     then = [_in_short(each) for each in [*causes, *waits, *victims] if each != cause]
-    return Found(job, cause, list(dict.fromkeys(then))[:4], unusual)
+    return Answer(job, cause, list(dict.fromkeys(then))[:4], unusual)
 
 
 def _first(
@@ -367,9 +367,9 @@ def _nodes(job: Job, not_seen: list[str]) -> dict[str, Node]:
     return {name: node for name, node in known.items() if name in job.nodes}
 
 
-def _ask_nodes(found: Found) -> None:
+def _ask_nodes(answer: Answer) -> None:
     """A step of one task on each node: in the job, where it is the user's own and runs; else a job of its own."""
-    job = found.job
+    job = answer.job
     runs = job.state == "RUNNING"
     where = [f"--jobid={job.id}", "--overlap"] if runs else [f"--nodelist={','.join(job.nodes)}", "--immediate=20"]
     command = ["srun", "--quiet", "--label", *where, f"--nodes={len(job.nodes)}", f"--ntasks={len(job.nodes)}"]
@@ -377,22 +377,22 @@ def _ask_nodes(found: Found) -> None:
     try:
         output = slurm.ask(*command, "--time=2", "python3", str(REPOSITORY / PROBE), job.id, since, timeout_s=STEP_S)
     except SlurmError as error:
-        found.not_seen.append(f"kernel logs and processes: {error}")
+        answer.not_seen.append(f"kernel logs and processes: {error}")
         return
     seen = facts.parse(output, "the step on its nodes")
-    found.not_seen += [*seen.problems, *_unknown(seen)]
+    answer.not_seen += [*seen.problems, *_unknown(seen)]
     for each in seen.observations:
         event = xid.event(each.quantity.removeprefix("job.kernel."))
         if event is not None and event.action is not None:
             node, _, device = each.subject.partition("/")
             words = f"the kernel log of {node}: {event.words} on {device or 'a GPU'} since the job began"
-            found.then.insert(0, _in_short(found.cause))
-            found.cause = replace(found.cause, kind="gpu.xid", words=words, node=node, do=event.action)
+            answer.then.insert(0, _in_short(answer.cause))
+            answer.cause = replace(answer.cause, kind="gpu.xid", words=words, node=node, do=event.action)
         elif each.quantity in ("job.process", "job.stack", "job.kernel") and each.value:
-            found.then.append(f"{each.subject}: {each.value}")
-    if found.cause.kind == "stalled":
+            answer.then.append(f"{each.subject}: {each.value}")
+    if answer.cause.kind == "stalled":
         stacks = {each.subject: str(each.value) for each in seen.observations if each.quantity == "job.stack"}
-        found.cause = _elsewhere(found.cause, stacks)
+        answer.cause = _elsewhere(answer.cause, stacks)
 
 
 def _elsewhere(cause: Cause, stacks: Mapping[str, str]) -> Cause:
@@ -421,9 +421,9 @@ def _unknown(seen: Parsed) -> Iterator[str]:
             yield f"{each.subject}: {each.quantity.partition('.')[2]}: {each.why}"
 
 
-def screen(found: Found) -> str:
+def screen(answer: Answer) -> str:
     """A line for each part of the answer."""
-    job, cause = found.job, found.cause
+    job, cause = answer.job, answer.cause
     nodes = f"{len(job.nodes)} node(s) {hostlist.shortened(job.nodes)}" if job.nodes else "no node"
     code = f" with {job.exit_code}" if job.exit_code not in ("", "0:0") else ""
     head = f"{job.id} of {job.user}: {job.state.lower()}{code}, {nodes}, {job.started} to {job.ended}"
@@ -435,7 +435,7 @@ def screen(found: Found) -> str:
     rows += [("collective", cause.collective)] if cause.collective else []
     rows += [("seen in", cause.evidence)] if cause.evidence else []
     rows += [("next", cause.do)] if cause.do else []
-    rows += [("also", line) for line in found.then]
-    rows += [("node", f"{name}: {words}") for name, words in found.nodes.items()]
-    rows += [("not seen", line) for line in found.not_seen]
+    rows += [("also", line) for line in answer.then]
+    rows += [("node", f"{name}: {words}") for name, words in answer.nodes.items()]
+    rows += [("not seen", line) for line in answer.not_seen]
     return "\n".join(f"{name:<12}{' '.join(words.split())}" for name, words in rows)
