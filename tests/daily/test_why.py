@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from bringup.cli import main
-from bringup.daily import why
-from bringup.daily.why import Job, Text, judged
+from bringup.daily.first_cause import Cause, Job, Text, elsewhere, judged
 from bringup.evidence import slurm as answers
 from bringup.known_faults.pending import Node
 from loops import for_each
@@ -16,7 +15,7 @@ JOB = Job("7", "ann", "FAILED", "1:0", ["n0", "n1", "n2", "n3"], 4)
 NOBODY = None
 
 
-def cause(text: str, job: Job = JOB, **known) -> why.Cause:
+def cause(text: str, job: Job = JOB, **known) -> Cause:
     return judged(job, [Text("job.log", text, 0.0)], known.pop("nodes", {}), **known).cause
 
 
@@ -63,7 +62,7 @@ srun: error: n1: task 3: Terminated
 
 def test_ranks_that_print_at_once_are_told_apart_and_a_victim_is_not_the_cause():
     answer = judged(JOB, [Text("job.log", RAISED, 0.0)], {})
-    assert answer.cause == why.Cause(
+    assert answer.cause == Cause(
         "python", "ValueError: 3 columns", "n1", 2, "<module> (train.py:9)", evidence="job.log:8"
     )
     assert any("Connection closed by peer" in line for line in answer.then)
@@ -129,10 +128,10 @@ def test_a_running_job_stands_still_when_its_logs_no_longer_grow():
 
 def test_one_rank_that_stands_elsewhere_than_the_others_is_named_and_two_are_not():
     stacks = {f"n{rank // 2}/rank{rank}": "wait (a.py:1), called by main" for rank in range(4)}
-    stalled = why.Cause("stalled", "no log grows")
-    odd = why._elsewhere(stalled, stacks | {"n1/rank2": "read (b.py:7)"})
+    stalled = Cause("stalled", "no log grows")
+    odd = elsewhere(stalled, stacks | {"n1/rank2": "read (b.py:7)"})
     assert (odd.node, odd.rank, odd.stack) == ("n1", 2, "read (b.py:7)")
-    assert why._elsewhere(stalled, stacks | {"n1/rank2": "read (b.py:7)", "n1/rank3": "x (c.py:1)"}) is stalled
+    assert elsewhere(stalled, stacks | {"n1/rank2": "read (b.py:7)", "n1/rank3": "x (c.py:1)"}) is stalled
 
 
 SHOWN = """\
