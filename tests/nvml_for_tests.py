@@ -17,6 +17,7 @@ HEALTHY = {
     "processes": 0,
     "mig": 0,
     "memory": 80,
+    "used": 0.6,
     "recoveries": 0,
     "replays": 0,
     "crc": 0,
@@ -117,7 +118,7 @@ class FakeNvml:
         return [self._of(gpu, "mig"), 0]
 
     def nvmlDeviceGetMemoryInfo(self, gpu):
-        return SimpleNamespace(total=self._of(gpu, "memory") * 2**30)
+        return SimpleNamespace(total=self._of(gpu, "memory") * 2**30, used=int(gpu["used"] * 2**30))
 
     def nvmlDeviceGetPciInfo(self, gpu):
         return SimpleNamespace(busId=b"00000000:18:00.0")

@@ -20,6 +20,7 @@ from fabric import fabric, uses_rdma
 from facts import Facts
 from folders import folders, of_this_task
 from kernel_log import kernel_log
+from leftovers import leftovers
 from machine import is_virtual, machine
 from settings import settings
 from software import software
@@ -58,6 +59,7 @@ def main():
         timekeeping,
         places,
         kernel_log,
+        leftovers,
         fabric,
         devices.devices,
     ):

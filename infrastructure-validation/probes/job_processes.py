@@ -27,7 +27,7 @@ BETWEEN_S = 2.0
 MOST = 16  # processes and messages of a node
 PY_SPY_S = 10
 SHELLS = ("srun", "slurm_script", "bash", "sh", "sleep")  # they wait for programs
-TOLD = re.compile(
+MESSAGES = re.compile(
     r"Memory cgroup out of memory: Killed process \d+|Out of memory: Killed process \d+|\bsegfault at\b|NVRM: "
 )
 FRAME = re.compile(r" {4}(\S.*\(.*\))")
@@ -63,7 +63,7 @@ def processes(facts, job):
 
 def of_job(job):
     """{process: its rank, or empty} of the user's own; programs of Slurm and of this step are left out."""
-    found = {}
+    own = {}
     for path in PROC.iterdir():
         if not path.name.isdigit():
             continue
@@ -72,8 +72,8 @@ def of_job(job):
         is_here = known.get("SLURM_STEP_ID") == os.environ.get("SLURM_STEP_ID")
         ours = os.environ.get("SLURM_JOB_ID") == job and is_here
         if known.get("SLURM_JOB_ID") == job and not ours and name(path.name) not in SHELLS:
-            found[int(path.name)] = known.get("RANK") or known.get("SLURM_PROCID") or ""
-    return found
+            own[int(path.name)] = known.get("RANK") or known.get("SLURM_PROCID") or ""
+    return own
 
 
 def stack(facts, py_spy, pid, at):
@@ -117,7 +117,7 @@ def kernel(facts, since):
     counts, _, _ = kernel_log.events(new)
     for (device, event), count in sorted(counts.items()):
         facts.saw(f"job.kernel.{event}", count, "count", f"{facts.at}/{device}" if device else None)
-    lines = [record.text for record in new if record.facility == kernel_log.KERNEL and TOLD.search(record.text)]
+    lines = [record.text for record in new if record.facility == kernel_log.KERNEL and MESSAGES.search(record.text)]
     for line in lines[:MOST]:
         facts.saw("job.kernel", line[:200], "text")
     facts.saw("job.kernel.records", len(new), "count", remark=reach)

@@ -233,6 +233,11 @@ def _processes(nvml, gpu):
     return len(nvml.nvmlDeviceGetComputeRunningProcesses(gpu))
 
 
+def _left(nvml, gpu):
+    """Memory in use, in GiB, where no process computes: what belongs to one is no remainder. The driver keeps some."""
+    return 0.0 if _processes(nvml, gpu) else round(nvml.nvmlDeviceGetMemoryInfo(gpu).used / GIB, 2)
+
+
 def pcie_links(uuid):
     """A function that gives (generation and lanes now, the most that this GPU and its slot can do); or why there is
     none. To be asked while the GPU is busy: an idle one lowers the generation to save power."""
@@ -297,6 +302,7 @@ QUESTIONS = (
     ("discovery.gpu.clock_cap", "MHz", _below_default_clock),
     ("discovery.gpu.ecc_mode", "text", _ecc_mode),
     ("discovery.gpu.free", "count", _processes),
+    ("discovery.gpu.left", "GiB", _left),
 )
 
 # for counters.py

@@ -216,7 +216,11 @@ def _row(facts, cells, fields, absent):
 
 
 def _processes(facts, uuids, keep, ask):
-    quantity = "discovery.gpu.free"
+    quantity, left = "discovery.gpu.free", "discovery.gpu.left"
+    text = ask.answer(("--query-gpu=uuid,memory.used",), [(left, "GiB")])
+    if text is not None:
+        keep("used", text)
+    used = dict(_rows(text or "", 2))
     answer = ask.answer(("--query-compute-apps=gpu_uuid,pid",), [(quantity, "count")])
     if answer is None:
         return
@@ -227,6 +231,13 @@ def _processes(facts, uuids, keep, ask):
         why = f"nvidia-smi's list of processes holds {len(lines) - len(owners)} lines that name no GPU"
         for uuid in uuids:
             facts.unknown(quantity, "count", why, f"{facts.at}/{uuid}")
+            facts.unknown(left, "GiB", why, f"{facts.at}/{uuid}")
         return
     for uuid in uuids:
         facts.saw(quantity, owners.count(uuid), "count", f"{facts.at}/{uuid}")
+        if uuid in owners:  # what belongs to a process is no remainder
+            facts.saw(left, 0.0, "GiB", f"{facts.at}/{uuid}")
+        elif uuid in used and used[uuid].isdigit():
+            facts.saw(left, _mib(used[uuid]), "GiB", f"{facts.at}/{uuid}")
+        elif used:
+            facts.unknown(left, "GiB", f"nvidia-smi says {used.get(uuid)!r} for memory.used", f"{facts.at}/{uuid}")

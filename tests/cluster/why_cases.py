@@ -11,6 +11,7 @@ another user.
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -265,6 +266,12 @@ def main() -> None:
     results, names = Path(sys.argv[1]), sys.argv[2:]
     known = _read(results)
     chosen = [case for case in CASES if case.name in names or (not names and case.name not in known)]
+    if chosen:
+        _perform_all(chosen, results)
+    print(page(_read(results)))
+
+
+def _perform_all(chosen: list[Case], results: Path) -> None:
     with tempfile.TemporaryDirectory(prefix="bringup-why-", dir="/tmp") as folder:
         cluster = LocalCluster(Path(folder) / "state", Shape(2, 2))
         cluster.start()
@@ -282,7 +289,6 @@ def main() -> None:
                 print(f"{case.name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
         finally:
             cluster.end()
-    print(page(_read(results)))
 
 
 def _read(results: Path) -> dict[str, Score]:
@@ -291,12 +297,23 @@ def _read(results: Path) -> dict[str, Score]:
     return {score.case: score for score in scores}
 
 
+def _without_folder(words: str) -> str:
+    return re.sub(r"/tmp/bringup-why-\w+/state/", "", words)
+
+
 def page(scores: Mapping[str, Score]) -> str:
     performed = [(case, scores[case.name]) for case in CASES if case.name in scores]
     counts = {word: sum(score.score == word for _, score in performed) for word in ("right", "wrong", "not seen")}
     missing = [case.name for case in CASES if case.name not in scores]
     rows = [
-        (case.name, case.cause, score.score, score.place, score.words[:160], "other" if case.asks == OTHER else "owner")
+        (
+            case.name,
+            case.cause,
+            score.score,
+            score.place,
+            _without_folder(score.words)[:160],
+            "other" if case.asks == OTHER else "owner",
+        )
         for case, score in performed
     ]
     lines = [

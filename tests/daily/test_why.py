@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 from bringup.cli import main
-from bringup.daily import why
-from bringup.daily.why import Job, Text, judged
+from bringup.daily.first_cause import Cause, Job, Text, elsewhere, judged
 from bringup.evidence import slurm as answers
 from bringup.known_faults.pending import Node
 from loops import for_each
@@ -16,7 +15,7 @@ JOB = Job("7", "ann", "FAILED", "1:0", ["n0", "n1", "n2", "n3"], 4)
 NOBODY = None
 
 
-def cause(text: str, job: Job = JOB, **known) -> why.Cause:
+def cause(text: str, job: Job = JOB, **known) -> Cause:
     return judged(job, [Text("job.log", text, 0.0)], known.pop("nodes", {}), **known).cause
 
 
@@ -42,9 +41,9 @@ def cause(text: str, job: Job = JOB, **known) -> why.Cause:
     ],
 )
 def test_a_log_of_a_real_program_says_who_was_first(file, kind, node, rank, words):
-    found = cause((FIXTURES / "real" / file).read_text())
-    assert (found.kind, found.node, found.rank) == (kind, node, rank), found
-    assert words in found.words
+    first = cause((FIXTURES / "real" / file).read_text())
+    assert (first.kind, first.node, first.rank) == (kind, node, rank), first
+    assert words in first.words
 
 
 RAISED = """\
@@ -62,11 +61,11 @@ srun: error: n1: task 3: Terminated
 
 
 def test_ranks_that_print_at_once_are_told_apart_and_a_victim_is_not_the_cause():
-    found = judged(JOB, [Text("job.log", RAISED, 0.0)], {})
-    assert found.cause == why.Cause(
+    answer = judged(JOB, [Text("job.log", RAISED, 0.0)], {})
+    assert answer.cause == Cause(
         "python", "ValueError: 3 columns", "n1", 2, "<module> (train.py:9)", evidence="job.log:8"
     )
-    assert any("Connection closed by peer" in line for line in found.then)
+    assert any("Connection closed by peer" in line for line in answer.then)
 
 
 def test_a_fatal_error_of_python_shows_its_innermost_frame():
@@ -82,8 +81,8 @@ def test_a_rank_that_is_behind_in_the_order_of_collectives_is_named():
         "[rank{0}]:[E] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={1}, OpType=ALLREDUCE, "
     )
     text = "".join(f"{line.format(rank, 37 + (rank != 1))}Timeout(ms)=600000) ran\n" for rank in range(4))
-    found = cause(text)
-    assert (found.rank, found.node, found.collective) == (1, "n1", "ALLREDUCE, number 38")
+    first = cause(text)
+    assert (first.rank, first.node, first.collective) == (1, "n1", "ALLREDUCE, number 38")
 
 
 @for_each(
@@ -99,9 +98,9 @@ def test_a_rank_that_is_behind_in_the_order_of_collectives_is_named():
     ],
 )
 def test_without_a_word_in_the_logs_slurm_is_believed(state, code, nodes, kind, node):
-    found = judged(Job("7", "ann", state, code, ["n1", "n2"], 2), [], nodes)
-    assert (found.cause.kind, found.cause.node) == (kind, node)
-    assert list(found.nodes) == list(nodes)
+    answer = judged(Job("7", "ann", state, code, ["n1", "n2"], 2), [], nodes)
+    assert (answer.cause.kind, answer.cause.node) == (kind, node)
+    assert list(answer.nodes) == list(nodes)
 
 
 def test_the_node_that_prints_the_end_of_a_job_is_not_its_cause():
@@ -113,8 +112,8 @@ def test_the_node_that_prints_the_end_of_a_job_is_not_its_cause():
         "CANCELLED": "",
     }
     for state, words in of.items():
-        found = cause(line.format(words), Job("7", "ann", state, "", ["n1", "n2"], 2))
-        assert (found.node, found.rank) == ("", None), state
+        first = cause(line.format(words), Job("7", "ann", state, "", ["n1", "n2"], 2))
+        assert (first.node, first.rank) == ("", None), state
     lost = cause(
         line.format(of["NODE_FAIL"]) + "srun: error: Node failure on n2\n", Job("7", "a", "NODE_FAIL", "", ["n1", "n2"])
     )
@@ -129,10 +128,10 @@ def test_a_running_job_stands_still_when_its_logs_no_longer_grow():
 
 def test_one_rank_that_stands_elsewhere_than_the_others_is_named_and_two_are_not():
     stacks = {f"n{rank // 2}/rank{rank}": "wait (a.py:1), called by main" for rank in range(4)}
-    stalled = why.Cause("stalled", "no log grows")
-    one = why._elsewhere(stalled, stacks | {"n1/rank2": "read (b.py:7)"})
-    assert (one.node, one.rank, one.stack) == ("n1", 2, "read (b.py:7)")
-    assert why._elsewhere(stalled, stacks | {"n1/rank2": "read (b.py:7)", "n1/rank3": "x (c.py:1)"}) is stalled
+    stalled = Cause("stalled", "no log grows")
+    odd = elsewhere(stalled, stacks | {"n1/rank2": "read (b.py:7)"})
+    assert (odd.node, odd.rank, odd.stack) == ("n1", 2, "read (b.py:7)")
+    assert elsewhere(stalled, stacks | {"n1/rank2": "read (b.py:7)", "n1/rank3": "x (c.py:1)"}) is stalled
 
 
 SHOWN = """\

@@ -54,12 +54,12 @@ def _jobs(chance: random.Random, effect: float, jobs: int) -> Iterator[Accounted
 
 def main() -> None:
     begun = time.monotonic()
-    false = sum(bool(lemons.find(fleet(seed)).found) for seed in range(FLEETS))
+    false = sum(bool(lemons.find(fleet(seed)).named) for seed in range(FLEETS))
     rows = []
     for effect in EFFECTS:
-        found = [lemons.find(fleet(seed, effect)).found for seed in range(WITH_LEMON)]
-        right = sum(LEMON in {each.node for each in several} for several in found)
-        others = sum(any(each.node != LEMON for each in several) for several in found)
+        named = [lemons.find(fleet(seed, effect)).named for seed in range(WITH_LEMON)]
+        right = sum(LEMON in {each.node for each in several} for several in named)
+        others = sum(any(each.node != LEMON for each in several) for several in named)
         rows.append(f"| {100 * effect:.0f} % | {right} of {WITH_LEMON} | {others} of {WITH_LEMON} |")
     page = [
         "# Lemon nodes, simulated",

@@ -285,6 +285,7 @@ def through_smi(answers, kept=None) -> Parsed:
         words = {
             "serial": "identity",
             "compute-apps": "processes",
+            "memory.used": "used",
             "remapped": "remapped",
             "mig": "mig",
             "fabric": "fabric",
@@ -391,6 +392,19 @@ def test_a_gpu_that_one_answer_leaves_out_is_incomplete_there_and_not_as_well_as
 @pytest.mark.parametrize("answer", ["GPU-b", "[GPU requires reset], 4711\n", "Unable to determine the processes\n"])
 def test_a_list_of_processes_that_cannot_be_read_is_not_a_free_gpu(answer):
     assert outcomes(through_smi({**SMI["healthy"], "processes": answer}))["discovery.gpu.free"] is Outcome.INCOMPLETE
+
+
+@shows_failing("discovery.gpu.left")
+def test_memory_of_a_gpu_without_a_process_is_a_warning_and_that_of_a_process_is_none():
+    def of(by_gate):
+        return by_gate["discovery.gpu.left"]
+
+    assert of(outcomes(through_nvml(used=8))) is Outcome.WARN
+    assert of(outcomes(through_nvml(used=1.5))) is Outcome.PASS  # the driver's, and that of MPS
+    assert of(outcomes(through_nvml(used=8, processes=1))) is Outcome.PASS  # discovery.gpu.free fails
+    for answer, outcome in (("8192", Outcome.WARN), ("614", Outcome.PASS), ("[N/A]", Outcome.INCOMPLETE)):
+        used = SMI["healthy"]["used"].replace("614", answer)
+        assert of(outcomes(through_smi({**SMI["healthy"], "used": used}))) is outcome
 
 
 def test_a_tool_that_is_absent_leaves_everything_unknown():

@@ -167,20 +167,20 @@ def do_history(arguments: argparse.Namespace) -> int:
             complain(str(error))
     results.refuse_repeated([(run.folder, run.run) for run in judged])
     findings = history.judge(history.series(judged))
-    found = _lemons(arguments.lemons)
+    lemon_nodes = _lemons(arguments.lemons)
     if arguments.json:
-        print(report.as_json(findings, found))
+        print(report.as_json(findings, lemon_nodes))
     else:
         terminal.show("\n".join([report.screen(findings, len(judged)), *ledger.sentences(ledger.of(judged))]))
-        if found is not None:
-            terminal.show(report.lemons(found))
+        if lemon_nodes is not None:
+            terminal.show(report.lemons(lemon_nodes))
     if arguments.plot is not None:
         for path in report.draw(findings, arguments.plot):
             print(f"drawn: {text.shown_path(path)}", file=sys.stderr if arguments.json else sys.stdout)
     code = history.exit_code(findings)
-    if found is not None and found.found:
+    if lemon_nodes is not None and lemon_nodes.named:
         return Outcome.FAIL.exit_code
-    is_unknown = arguments.lemons is not None and found is None
+    is_unknown = arguments.lemons is not None and lemon_nodes is None
     return max(code, Outcome.INCOMPLETE.exit_code) if is_unknown and code != Outcome.FAIL.exit_code else code
 
 

@@ -152,8 +152,8 @@ def do_why(arguments: argparse.Namespace) -> int:
         if state is not None and state.state == "PENDING":
             print(text.plain(slurm.why(arguments.job)))
             return 0
-    found = why.look(arguments.job, stall_s=arguments.stall_after, on_nodes=arguments.on_nodes)
-    shown = json.dumps(asdict(found), indent=1) if arguments.json else why.screen(found)
+    answer = why.look(arguments.job, stall_s=arguments.stall_after, on_nodes=arguments.on_nodes)
+    shown = json.dumps(asdict(answer), indent=1) if arguments.json else why.screen(answer)
     print("\n".join(text.printable(line) for line in shown.split("\n")))
     return 0
 

@@ -37,7 +37,7 @@ class Lemon:
 
 @dataclass(frozen=True)
 class Lemons:
-    found: list[Lemon]
+    named: list[Lemon]
     next: Lemon | None  # the most suspect of the others
     nodes: int
     jobs: int  # that count
@@ -53,14 +53,14 @@ def find(jobs: Iterable[AccountedJob], false_alarms: float = FALSE_ALARMS) -> Le
     known = list(jobs)
     counted = _first_of_each_series([job for job in known if job.state in BAD | GOOD])
     names = {node for job in counted for node in job.nodes}
-    left, found = counted, list[Lemon]()
+    left, named = counted, list[Lemon]()
     suspects = _suspects(left, names)
-    while suspects and suspects[0].chance <= false_alarms / (len(names) - len(found)):
-        found.append(suspects[0])
+    while suspects and suspects[0].chance <= false_alarms / (len(names) - len(named)):
+        named.append(suspects[0])
         left = [job for job in left if suspects[0].node not in job.nodes]
-        suspects = _suspects(left, names - {lemon.node for lemon in found})
+        suspects = _suspects(left, names - {lemon.node for lemon in named})
     failed = sum(job.state in BAD for job in counted)
-    return Lemons(found, next(iter(suspects), None), len(names), len(counted), failed, len(known) - len(counted))
+    return Lemons(named, next(iter(suspects), None), len(names), len(counted), failed, len(known) - len(counted))
 
 
 def _suspects(jobs: Sequence[AccountedJob], names: Collection[str]) -> list[Lemon]:

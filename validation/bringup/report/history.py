@@ -57,18 +57,18 @@ def _too_few(findings: Sequence[Finding]) -> list[str]:
     return [f"{need}; the worst change is {100 * (largest.change or 0):+.1f} %: {series.measure}, {series.where}"]
 
 
-def lemons(found: Lemons) -> str:
+def lemons(nodes: Lemons) -> str:
     """The nodes that are named, and how the next one stands."""
-    suspects = [*found.found, *([found.next] if found.next is not None else [])]
+    suspects = [*nodes.named, *([nodes.next] if nodes.next is not None else [])]
     rows = [
-        (each.node, str(each.failed), str(each.jobs), f"{each.expected:.1f}", f"{each.chance:.2g}", said)
-        for each, said in zip(suspects, ["more than chance"] * len(found.found) + ["within chance"], strict=False)
+        (each.node, str(each.failed), str(each.jobs), f"{each.expected:.1f}", f"{each.chance:.2g}", remark)
+        for each, remark in zip(suspects, ["more than chance"] * len(nodes.named) + ["within chance"], strict=False)
     ]
     head = (
-        f"{found.nodes} node(s) in {found.jobs} job(s), of which {found.failed} failed; {found.left_out} more ended "
+        f"{nodes.nodes} node(s) in {nodes.jobs} job(s), of which {nodes.failed} failed; {nodes.left_out} more ended "
         "otherwise, or follow in a series: "
     )
-    names = ", ".join(each.node for each in found.found) or "no node"
+    names = ", ".join(each.node for each in nodes.named) or "no node"
     table = text.columns(("node", "failed", "of", "expected", "chance", "said"), rows)
     return "\n".join([*([table, ""] if rows else []), f"{head}{names} stood in failed jobs more often than chance"])
 

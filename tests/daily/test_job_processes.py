@@ -1,0 +1,74 @@
+"""What `bringup why JOB --on-nodes` runs on a node: the user's own processes in the job, and the kernel's messages."""
+
+import os
+import subprocess
+import sys
+import time
+
+import job_processes
+import kernel_log
+import pytest
+from probing import told_by
+
+DUMP = """\
+Process 7: python3 train.py
+Python v3.11.7 (/usr/bin/python3.11)
+
+Thread 7 (idle): "MainThread"
+    read_shard (data.py:12)
+    main (train.py:9)
+Thread 8 (idle): "watcher"
+    wait (threading.py:1)
+"""
+
+
+@pytest.fixture
+def rank():
+    """A process of job 4711."""
+    environment = {**os.environ, "SLURM_JOB_ID": "4711", "RANK": "3"}
+    process = subprocess.Popen([sys.executable, "-c", "input()"], env=environment, stdin=subprocess.PIPE)
+    time.sleep(0.2)
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def facts_of(question) -> dict[tuple[str, str], tuple]:
+    return {(fact.quantity, fact.subject): (fact.value, fact.why) for fact in told_by(question).observations}
+
+
+def test_a_rank_of_the_job_is_shown_with_its_stack_and_no_other_process(rank, tmp_path, monkeypatch):
+    program = tmp_path / "py-spy"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{DUMP}END\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setattr(job_processes, "BETWEEN_S", 0.1)
+    facts = facts_of(lambda probe: job_processes.processes(probe, "4711"))
+    words, _ = facts["job.process", "n0/rank3"]
+    assert words.startswith("python")
+    assert "% of a core" in words
+    assert facts["job.stack", "n0/rank3"][0] == "read_shard (data.py:12), called by main (train.py:9)"
+    assert len([fact for fact in facts if fact[0] == "job.process"]) == 1
+    program.write_text("#!/bin/sh\necho 'Error: Permission Denied'; exit 1\n")
+    value, why = facts_of(lambda probe: job_processes.processes(probe, "4711"))["job.stack", "n0/rank3"]
+    assert value is None
+    assert "Permission Denied" in why
+
+
+def test_messages_of_the_kernel_count_from_the_start_of_the_job_on(monkeypatch):
+    def at(seconds: float, text: str) -> str:
+        return f"3,{int(seconds)},{int(seconds * 1e6)},-;{text}"
+
+    uptime = float((job_processes.PROC / "uptime").read_text().split()[0])
+    kill = "Memory cgroup out of memory: Killed process 4711 (python3) total-vm:8kB"
+    log = [
+        at(1, kill),
+        at(uptime, kill),
+        at(uptime, "NVRM: Xid (PCI:0000:c1:00): 79, pid=1, name=x, GPU has fallen off"),
+    ]
+    monkeypatch.setattr(kernel_log, "read_log", lambda: (kernel_log.of_kmsg("\n".join(log)), "all"))
+    facts = told_by(lambda probe: job_processes.kernel(probe, time.time() - 60)).observations
+    values = [(fact.quantity, fact.subject, fact.value) for fact in facts]
+    assert ("job.kernel.xid_79", "n0/PCI:0000:c1:00", 1) in values
+    assert values.count(("job.kernel", "n0", kill)) == 1  # the other one is from before
+    assert ("job.kernel.records", "n0", 2) in values

@@ -1,0 +1,275 @@
+"""The first cause of a job: Slurm's word about it, its nodes and its logs -> a cause with its place. Pure.
+
+What a rank raised, or a known fault in a log, comes before what follows from it: a collective in which others waited, a
+lost peer, Slurm's end of the job. Of several, the first line counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from bringup.evidence import job_log
+from bringup.evidence import slurm as answers
+from bringup.evidence.job_log import Ended, JobLog, Raised
+from bringup.known_faults import signs
+from bringup.known_faults.pending import Node
+from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
+from bringup.records import Sign
+
+STALL_S = 600
+_ENDED_BY_SLURM = {  # state -> signature; NODE_FAIL and OUT_OF_MEMORY name a node
+    "TIMEOUT": "slurm.time-limit",
+    "OUT_OF_MEMORY": "slurm.out-of-memory",
+    "NODE_FAIL": "slurm.node-failure",
+    "PREEMPTED": "slurm.preempted",
+    "BOOT_FAIL": "slurm.boot",
+}
+_WEAK = ("exit-code", "killed")  # how a task ended, where nothing says why
+_OF_A_NODE = ("slurm.out-of-memory", "slurm.node-failure")
+_OF_THE_JOB = ("slurm.time-limit", "slurm.preempted", "slurm.requeued", "slurm.cancelled")  # whichever node prints it
+_ENDED_BY_OTHERS = ("Terminated", "Killed", "Exited with exit code 143")
+_OF_NODE = re.compile(r"slurmstepd-(\S+?): error|error: (\S+?): task|ode failure on (\S+?)[\s,]*$|on node ([\w.-]+)")
+_SIGNAL = re.compile(r"(Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception)")
+_IN_WORDS = {
+    "Segmentation fault": EXIT_CODES[139],
+    "Aborted": EXIT_CODES[134],
+    "Bus error": EXIT_CODES[135],
+    "Killed": EXIT_CODES[137],
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    id: str
+    user: str
+    state: str
+    exit_code: str = ""
+    nodes: Sequence[str] = ()
+    tasks: int = 0  # 0: not known
+    started: str = ""
+    ended: str = ""
+    logs: Sequence[str] = ()  # paths; standard error first
+    by: str = ""  # who cancelled it, where the accounting says so
+
+
+@dataclass(frozen=True)
+class Cause:
+    kind: str  # the id of a signature, or: python, crash, collective, stalled, cancelled, exit-code, none
+    words: str
+    node: str = ""
+    rank: int | None = None
+    stack: str = ""
+    collective: str = ""
+    evidence: str = ""
+    do: str = ""
+
+
+@dataclass
+class Answer:
+    job: Job
+    cause: Cause
+    then: list[str] = field(default_factory=list)  # what follows from it, or happens beside it
+    nodes: dict[str, str] = field(default_factory=dict)  # unusual states, with their reasons
+    not_seen: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A log of the job."""
+
+    name: str
+    text: str
+    written: float  # seconds since 1970
+
+
+def judged(
+    job: Job, texts: Sequence[Text], nodes: Mapping[str, Node], *, quiet_s: float = 0.0, stall_s: float = STALL_S
+) -> Answer:
+    """The first cause. Pure. quiet_s: for how long none of the logs has grown."""
+    logs = [(text, job_log.read(text.text, job.nodes)) for text in texts]
+    causes = [cause for text, log in logs for cause in _causes(job, text, log)]
+    victims = [_raised(job, text, log, raised) for text, log in logs for raised in log.raised if raised.is_victim]
+    waits = [wait for text, log in logs if (wait := _collective(job, text, log)) is not None]
+    unusual = {
+        name: f"{node.state.lower()}{f': {node.reason}' if node.reason else ''}"
+        for name, node in nodes.items()
+        if node.state not in answers.USABLE_STATES or node.reason
+    }
+    cause = _first(job, causes, waits, victims, unusual)
+    if job.state in ("RUNNING", "SUSPENDED", "COMPLETING") and cause.kind == "none" and quiet_s > stall_s:
+        words = f"it runs, and none of its logs has grown for {quiet_s:.0f} s"
+        cause = Cause("stalled", words, do="bringup why JOB --on-nodes shows what its processes do")
+    if job.state == "COMPLETED":
+        cause = Cause("none", "it ended well: exit code 0")
+    then = [in_short(each) for each in [*causes, *waits, *victims] if each != cause]
+    return Answer(job, cause, list(dict.fromkeys(then))[:4], unusual)
+
+
+def _first(
+    job: Job, causes: Sequence[Cause], waits: Sequence[Cause], victims: Sequence[Cause], unusual: Mapping[str, str]
+) -> Cause:
+    by_slurm = _ENDED_BY_SLURM.get(job.state)
+    if by_slurm in ("slurm.out-of-memory", "slurm.node-failure", "slurm.preempted", "slurm.boot"):
+        named = next((cause for cause in causes if cause.kind == by_slurm and cause.node), None)
+        return named or _by_slurm(by_slurm, unusual)
+    roots = [cause for cause in causes if cause.kind not in _WEAK and _role(cause) == "root"]
+    maybe = [cause for cause in causes if cause.kind not in _WEAK and _role(cause) == "either"]
+    consequences = [cause for cause in causes if cause.kind not in (*_WEAK, *_OF_THE_JOB)]
+    for several in (roots, maybe, waits):
+        if several:
+            return several[0]
+    if by_slurm is not None:
+        return _by_slurm(by_slurm, unusual)
+    if job.state == "CANCELLED":
+        return Cause("cancelled", f"it was cancelled{f' by {job.by}' if job.by else '; by whom, the accounting knows'}")
+    for several in (victims, consequences):
+        if several:
+            return several[0]
+    if weak := sorted((cause for cause in causes if cause.kind in _WEAK), key=lambda cause: _WEAK.index(cause.kind)):
+        return weak[0]
+    if job.state in ("FAILED", "DEADLINE") or job.exit_code not in ("", "0:0"):
+        code, _, signal = job.exit_code.partition(":")
+        number = 128 + int(signal) if signal.isdecimal() and signal != "0" else int(code or 0)
+        meaning = f": {EXIT_CODES[number]}" if number in EXIT_CODES else ""
+        return Cause("exit-code", f"its script ended with {number}{meaning}; no line of its logs says why")
+    return Cause("none", "nothing speaks against it")
+
+
+def _by_slurm(signature: str, unusual: Mapping[str, str]) -> Cause:
+    """What only Slurm's word says. Of a lost node, its state names it."""
+    known = SIGNATURES[signature]
+    down = [name for name, words in unusual.items() if re.match(r"down|not_responding", words)]
+    node = down[0] if signature == "slurm.node-failure" and len(down) == 1 else ""
+    return Cause(signature, known.cause, node=node, evidence="Slurm's state of the job", do=known.do)
+
+
+def _role(cause: Cause) -> str:
+    return SIGNATURES[cause.kind].role if cause.kind in SIGNATURES else "root"
+
+
+def _causes(job: Job, text: Text, log: JobLog) -> list[Cause]:
+    """In the order of the lines. `exit-code`: a task that only ended."""
+    numbered: list[tuple[int, Cause]] = []
+    own = {raised.line for raised in log.raised}
+    for raised in log.raised:
+        if not raised.is_victim:
+            numbered.append((raised.line, _raised(job, text, log, raised)))
+    for sign in signs.in_lines(signs.numbered(text.text), text.name):
+        line = int(sign.evidence.rpartition(":")[2])
+        if line not in own:
+            numbered.append((line, _signed(job, log, sign)))
+    for end in log.ended:
+        is_victim = end.words.startswith(_ENDED_BY_OTHERS) or (log.waited and _SIGNAL.match(end.words))
+        if not is_victim or end.words.startswith("Killed"):  # NCCL's threads end the ranks that waited, too
+            numbered.append((end.line, _ended(text, end)))
+    return [cause for _, cause in sorted(numbered, key=lambda item: item[0])]
+
+
+def _raised(job: Job, text: Text, log: JobLog, raised: Raised) -> Cause:
+    signature = signs.match(raised.words)
+    rank, task = raised.rank, raised.task
+    if rank is None and task is None:  # no label: srun says which task ended by itself
+        alone = [end for end in log.ended if not end.words.startswith(_ENDED_BY_OTHERS)]
+        task = alone[0].task if alone and len({(end.node, end.task) for end in alone}) == 1 else None
+    kind, do = ("python", "") if signature is None or raised.is_victim else (signature.id, signature.do)
+    node = _place(job, log, rank, task)
+    return Cause(
+        kind,
+        raised.words if signature is None else f"{raised.words} ({signature.cause})",
+        node=node,
+        rank=task if rank is None else rank,
+        stack=raised.frame,
+        evidence=f"{text.name}:{raised.line}",
+        do=do,
+    )
+
+
+def _signed(job: Job, log: JobLog, sign: Sign) -> Cause:
+    known = SIGNATURES[sign.signature]
+    node, rank = "", None
+    if known.id in _OF_A_NODE:  # the kernel or Slurm ended it: srun says which task, or which node, it was
+        ends = [end for end in log.ended if end.words in ("Out Of Memory", answers.NODE_FAILURE)]
+        node, rank = (ends[0].node, ends[0].task) if ends else (_named_in(job, sign.line), None)
+    elif known.id not in _OF_THE_JOB:
+        task, rank = job_log.speaker_of(sign.line)
+        node = _named_in(job, sign.line) or _place(job, log, rank, task)
+        rank = task if rank is None else rank
+    words = f"{sign.line} ({known.cause})"
+    return Cause(known.id, words, node=node, rank=rank, evidence=sign.evidence, do=known.do)
+
+
+def _named_in(job: Job, line: str) -> str:
+    named = _OF_NODE.search(line)
+    node = next((word for word in named.groups() if word), "") if named and "CANCELLED AT" not in line else ""
+    return node if node in job.nodes else ""
+
+
+def _ended(text: Text, end: Ended) -> Cause:
+    crash = _SIGNAL.match(end.words)
+    meaning = _IN_WORDS.get(crash[1] if crash else end.words)
+    words = f"{end.words} ({meaning})" if meaning else end.words
+    kind = "crash" if crash else "killed" if end.words.startswith("Killed") else "exit-code"
+    return Cause(kind, words, node=end.node, rank=end.task, evidence=f"{text.name}:{end.line}")
+
+
+def _collective(job: Job, text: Text, log: JobLog) -> Cause | None:
+    """Ranks that waited are victims: whom they waited for is behind them, or printed nothing."""
+    if not log.waited:
+        return None
+    first = max(log.waited, key=lambda wait: wait.sequence)
+    collective = f"{first.operation}, number {first.sequence}"
+    behind = [wait.rank for wait in log.waited if wait.sequence < first.sequence]
+    waiting = {wait.rank for wait in log.waited} - set(behind)
+    ranks = max([job.tasks, 1 + max(waiting), *(1 + rank for rank in log.hosts)])
+    silent = [rank for rank in range(ranks) if rank not in waiting and rank not in behind]
+    culprits = behind if 0 < len(behind) < len(waiting) and not silent else silent
+    culprits = culprits if 0 < len(culprits) <= len(waiting) else []
+    who = "which of the ranks it waited for is not known" if not culprits else ""
+    if culprits:
+        many = f" and {len(culprits) - 1} more" if len(culprits) > 1 else ""
+        who = f"rank {culprits[0]}{many} {'was behind' if culprits == behind else 'reported nothing'}"
+    return Cause(
+        "collective",
+        f"a collective was not joined by all ranks in time; {who}, {len(waiting)} waited",
+        node=_place(job, log, culprits[0], None) if culprits else "",
+        rank=culprits[0] if culprits else None,
+        collective=collective,
+        evidence=f"{text.name}:{first.line}",
+        do=SIGNATURES["nccl.timeout"].do,
+    )
+
+
+def _place(job: Job, log: JobLog, rank: int | None, task: int | None) -> str:
+    """The node of a rank: of its task, as srun names it, or else where Slurm usually puts it: node by node."""
+    if rank is not None and log.hosts.get(rank) in job.nodes:
+        return log.hosts[rank]
+    task = log.tasks.get(rank, task) if rank is not None else task
+    each, rest = divmod(job.tasks, len(job.nodes)) if job.nodes else (0, 0)
+    number = rank if task is None else task
+    if number is None:
+        return job.nodes[0] if len(job.nodes) == 1 else ""
+    for end in log.ended:
+        if end.task == number:
+            return end.node
+    place = number // each if each and not rest else len(job.nodes)
+    return job.nodes[place] if place < len(job.nodes) else ""
+
+
+def in_short(cause: Cause) -> str:
+    who = f"rank {cause.rank}: " if cause.rank is not None else ""
+    return f"{who}{cause.words} ({cause.evidence})"
+
+
+def elsewhere(cause: Cause, stacks: Mapping[str, str]) -> Cause:
+    """The rank that stands elsewhere than most others: they wait for it. Without a majority, none is named."""
+    frames = {place: stack.partition(", called by ")[0] for place, stack in stacks.items() if stack}
+    usual, count = next(iter(Counter(frames.values()).most_common(1)), ("", 0))
+    others = [place for place, frame in frames.items() if frame != usual]
+    if len(others) != 1 or count < 2:
+        return cause
+    node, _, rank = others[0].partition("/rank")
+    words = f"{cause.words}; {count} ranks stand in {usual}, and this one elsewhere"
+    return replace(cause, words=words, node=node, rank=int(rank) if rank.isdecimal() else None, stack=stacks[others[0]])
