@@ -65,7 +65,7 @@ def test_faults_of_a_node_are_found_together_and_a_boot_ends_them(simulated: Clu
         assert observed["discovery.gpu.ecc"] == f"2 ({GPU_1})"
         assert observed["discovery.gpu.nvlinks"].startswith("17 (GPU-")
         assert observed["discovery.kernel_log.xid"].startswith("1 (1 × Xid 79 on PCI:0000:43:00, last at 20")
-        assert observed["discovery.kernel_log.xid"].endswith("Z: reboot the node)")
+        assert observed["discovery.kernel_log.xid"].endswith("Z: GPU has fallen off the bus; reboot the node)")
         assert observed["discovery.rdma.flaps"] == "23 (mlx5_3:1: link_downed 23)"
         assert observed["discovery.rdma.active"] == "7 (mlx5_4:1 is DOWN, Disabled)"
     finally:

@@ -109,7 +109,7 @@ def test_only_xids_that_ask_for_action_count_and_unknown_ones_do():
     outcome, shown = judged(parsed)["xid"]
     assert outcome is Outcome.FAIL
     assert shown.startswith("3 (")
-    assert "2 × Xid 79 on PCI:a: reboot the node" in shown
+    assert "2 × Xid 79 on PCI:a: GPU has fallen off the bus; reboot the node" in shown
     assert "look it up" in shown
 
 

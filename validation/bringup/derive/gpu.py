@@ -52,7 +52,9 @@ def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:
                 nonfatal[node].append((count, f"{count} × {event.words} on {device}"))
             elif event is not None and event.action is not None:
                 at = last.get((observation.subject, name), "")
-                asking[node].append((count, f"{count} × {event.words} on {device or node}{at}: {event.action}"))
+                asking[node].append(
+                    (count, f"{count} × {event.words} on {device or node}{at}: {event.what_and_action}")
+                )
             elif event is None and name not in _NO_EVENTS:
                 asking[node].append(
                     (count, f"{count} × {name[:40]} on {device or node}: this version does not know it")

@@ -27,6 +27,18 @@ _ACTIONS = {
     "check the link to the host processor (NVLink-C2C), reboot the node": (159,),
     "switch ECC on, or reboot the node": (168,),
 }
+_MEANS = {  # by NVIDIA's catalogue; of those that users meet
+    46: "GPU stopped processing",
+    48: "uncorrectable memory error",
+    62: "its microcontroller halted",
+    64: "rows were not remapped",
+    74: "NVLink error",
+    79: "GPU has fallen off the bus",
+    95: "uncontained memory error",
+    119: "its GSP does not answer",
+    120: "GSP error",
+    140: "memory error that was not recovered",
+}
 _HARMLESS = frozenset((*_RESTART_APPLICATION, *_IGNORE, *_POWER_SMOOTHING, *_FOLLOWER))
 _ACTION = {number: action for action, numbers in _ACTIONS.items() for number in numbers}
 _SXID_ACTION = (
@@ -51,6 +63,11 @@ class Event:
     words: str
     action: str | None  # None: nothing to do for the node
     nonfatal: bool = False  # by its own message
+    means: str = ""
+
+    @property
+    def what_and_action(self) -> str:
+        return f"{self.means}; {self.action}" if self.means else self.action or ""
 
 
 def action(number: int) -> str | None:
@@ -72,7 +89,8 @@ def event(name: str) -> Event | None:
         return None
     kind, number = match["kind"], int(match["number"])
     asks = None if match["nonfatal"] else action(number) if kind == "xid" else _SXID_ACTION
-    return Event(f"{'Xid' if kind == 'xid' else 'SXid'} {number}", asks, nonfatal=match["nonfatal"] is not None)
+    means = _MEANS.get(number, "") if kind == "xid" else ""
+    return Event(f"{'Xid' if kind == 'xid' else 'SXid'} {number}", asks, match["nonfatal"] is not None, means)
 
 
 def asked_for() -> dict[str, str | None]:
