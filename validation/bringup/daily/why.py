@@ -15,7 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from bringup.daily.first_cause import STALL_S, Answer, Job, Text, elsewhere, in_short, judged
+from bringup.daily.first_cause import STALL_S, Answer, Cause, Job, Text, elsewhere, in_short, judged
 from bringup.errors import BringupError, SlurmError
 from bringup.evidence import facts, hostlist
 from bringup.evidence import slurm as answers
@@ -143,7 +143,8 @@ def _ask_nodes(answer: Answer) -> None:
             node, _, device = each.subject.partition("/")
             words = f"the kernel log of {node}: {event.words} on {device or 'a GPU'} since the job began"
             answer.then.insert(0, in_short(answer.cause))
-            answer.cause = replace(answer.cause, kind="gpu.xid", words=words, node=node, do=event.action)
+            of_it = answer.cause if answer.cause.node == node else Cause("", "")  # the rank on that node
+            answer.cause = replace(of_it, kind="gpu.xid", words=words, node=node, do=event.action)
         elif each.quantity in ("job.process", "job.stack", "job.kernel") and each.value:
             answer.then.append(f"{each.subject}: {each.value}")
     if answer.cause.kind == "stalled":
