@@ -94,7 +94,7 @@ def runs(own: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]
     folder = tmp_path_factory.mktemp("runs")
     save, fsdp = ("--save-steps", "3"), ("--strategy", "fsdp", "--activation-checkpointing", "--rows-at-once", "2")
     return {
-        "single": trained(folder / "single", own, 1, *save),
+        "single": trained(folder / "single", own, 1, *save, "--processes", "2"),
         "ddp": trained(folder / "ddp", own, 2, *save),
         "fsdp": trained(folder / "fsdp", own, 2, *save, *fsdp),
     }

@@ -43,6 +43,7 @@ def run_dir(tmp_path: Path) -> Path:
         (("--hsdp",), "unrecognized arguments: --hsdp"),
         (("--step", "5"), "unrecognized arguments: --step"),
         (("--steps", "0"), "0 is not 1 or more"),
+        (("--chat",), "--chat needs conversations, and generated text has none: give --dataset"),
         (("--save-steps", "middle"), "argument --save-steps: "),
         (("--trace", "--profiled-steps", "0"), "--trace keeps what is seen in --profiled-steps"),
         (("--steps", "many"), "invalid int value: 'many'"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ from test_training_runs import (
     two_nodes,
 )
 
+sys.path.append(str(SOURCE))
+sys.path.append(str(SOURCE.parents[1] / "infrastructure-validation" / "probes"))
 pytestmark = pytest.mark.filterwarnings("default")  # torch and transformers warn about their own insides
 SMALL = ("--sequence-length", "256", "--no-rehearse-resume")
 
@@ -115,3 +118,70 @@ def test_what_cannot_be_had_is_one_line_and_exit_code_2(tmp_path: Path, options:
     require_refused(run, message)
     assert run.output.count("cannot be loaded") == 1
     assert "hf download" in run.output
+
+
+def conversation(n: int) -> dict[str, object]:
+    turns = [
+        ("system", "Count."),
+        ("user", f"To {n}?"),
+        ("assistant", "1 2 3"),
+        ("user", "More?"),
+        ("assistant", "4" * n),
+    ]
+    return {"messages": [{"role": role, "content": content} for role, content in turns]}
+
+
+def test_of_a_conversation_the_answers_are_learnt_and_nothing_else(tmp_path: Path) -> None:
+    from recipe import data, documents
+
+    turns = conversation(3)["messages"]
+    (made,) = data.chat_encoder(None).encode([turns])
+    source = documents.Source(iter([turns]), "one")
+    rows = data.Rows(data.make_rows(tmp_path, source, data.chat_encoder(None), 1, len(made) + 2, packing=False).path)
+    row, text = rows[0], "system:\nCount.\nuser:\nTo 3?\nassistant:\n1 2 3\n#user:\nMore?\nassistant:\n444\n#"
+
+    def shown(ids: list[int]) -> str:
+        return "".join("#" if id == data.END_OF_TEXT else chr(id - data.FIRST_BYTE) for id in ids)
+
+    assert shown(row["input_ids"].tolist()[:-2]) == text
+    assert shown([id for id in row["labels"].tolist() if id != data.IGNORED]) == "1 2 3\n#444\n#"
+    assert (row["padding"], rows.highest) == (2, data.FIRST_BYTE + ord("y"))
+
+
+def test_an_answer_that_a_template_shows_otherwise_later_is_not_learnt_and_one_must_be() -> None:
+    from recipe import data
+    from recipe.documents import DataError
+
+    turns = [{"role": role, "content": content} for role, content in (("user", "a"), ("assistant", "b")) * 2]
+
+    def render(some: list[dict[str, str]], asks: bool) -> list[int]:
+        """The last answer begins with a thought, which is left out of it when another turn follows."""
+        ids = []
+        for number, turn in enumerate(some):
+            thought = [9, 9] if number == len(some) - 1 and turn["role"] == "assistant" else []
+            ids += [1, *thought, ord(turn["content"])]
+        return ids + [1] * asks
+
+    assert [token for token in data.masked(turns, render) if token >= 0] == [9, 9, ord("b")]
+    with pytest.raises(DataError, match="has no answer to learn: roles \\['user'\\]"):
+        data.masked(turns[:1], render)
+
+
+def test_conversations_train_the_same_on_one_rank_and_on_two(tmp_path: Path, model: str) -> None:
+    """Ranks have unequal numbers of answers' tokens: the loss is the mean over those of all of them."""
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    turn = "{% for t in messages %}{{ t.role }} {{ t.content }}{{ eos_token }}{% endfor %}"
+    tokenizer.chat_template = f"{turn}{{{{ 'assistant ' if add_generation_prompt }}}}"
+    tokenizer.save_pretrained(model)
+    file = tmp_path / "chats.jsonl"
+    file.write_text("".join(f"{json.dumps(conversation(n))}\n" for n in range(1, 200)))
+    options = ("--model", model, "--dataset", str(file), "--chat")
+    alone = single(tmp_path / "one", *options)
+    assert alone.codes == [0], alone.output
+    both = one_node(tmp_path / "two", "train_ddp_single_node", *SMALL, *options)
+    assert both.codes == [0], both.output
+    assert both.metrics().loss == pytest.approx(alone.metrics().loss, abs=1e-5)
+    assert both.metrics().grad_norm == pytest.approx(alone.metrics().grad_norm, rel=1e-5)
+    assert both.args().chat and both.metrics().padded_tokens_per_s == 0

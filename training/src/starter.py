@@ -35,9 +35,8 @@ def encode(document: dict, tokenizer) -> dict[str, list[int]]:
     asked = tokenizer.apply_chat_template(turns[:-1], add_generation_prompt=True)["input_ids"]
     ids = tokenizer.apply_chat_template(turns)["input_ids"]
     assert ids[: len(asked)] == asked, "this chat template shows a question otherwise when it is answered"
-    labels = [-100] * len(asked) + ids[len(asked) :]
     # positions begin anew, so the model masks the other documents of a row; texts go without: fast kernels take no mask
-    return {"input_ids": ids, "labels": labels, "position_ids": list(range(len(ids)))}
+    return {"input_ids": ids, "labels": [-100] * len(asked) + ids[len(asked) :], "position_ids": list(range(len(ids)))}
 
 
 def pack(documents: dict[str, list[list[int]]], length: int) -> dict[str, np.ndarray]:
@@ -74,7 +73,7 @@ def main() -> None:
         parser.add_argument(name, required=True)
     parser.add_argument("--strategy", choices=["ddp", "fsdp", "hsdp"], default="ddp", help="one rank takes none")
     numbers = {"--sequence-length": 2048, "--global-batch": 64, "--rows-at-once": 1, "--steps": -1, "--save-steps": 500}
-    for name, default in (numbers | {"--learning-rate": 2e-5}).items():
+    for name, default in (numbers | {"--learning-rate": 2e-5, "--processes": 0}).items():
         parser.add_argument(name, type=type(default), default=default, help=f"{default}")
     for name in ("--random", "--resume", "--activation-checkpointing"):
         parser.add_argument(name, action="store_true")
@@ -125,7 +124,8 @@ def main() -> None:
     tokenizer.chat_template = tokenizer.chat_template or CHAT
     with training.main_process_first(local=False):  # the others read what it leaves in the cache, which all nodes see
         lines = load_dataset("json", data_files=args.data, split="train")
-        tokens = lines.map(encode, fn_kwargs={"tokenizer": tokenizer}, remove_columns=lines.column_names)
+        by = {"num_proc": args.processes or None}  # that tokenise; packed by one, so that rows are the same
+        tokens = lines.map(encode, fn_kwargs={"tokenizer": tokenizer}, remove_columns=lines.column_names, **by)
         chats = "text" not in lines.column_names or lines.data.column("text").null_count > 0  # texts go without
         rows = tokens.map(pack, batched=True, batch_size=10_000, fn_kwargs={"length": args.sequence_length})
     assert len(rows) >= args.global_batch, f"{len(rows)} rows of {args.sequence_length} tokens are no step"

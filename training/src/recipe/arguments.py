@@ -38,6 +38,7 @@ class Args:
     dataset: str
     # where tokenised rows are kept; None: in a temporary folder of the node, until they are open
     data_cache: Path | None
+    chat: bool  # documents are conversations, and their answers are learnt
     packing: bool  # documents end to end; without it one document per row, padded
     sequence_length: int  # tokens per row
     global_batch: int  # rows per optimizer step, over all ranks
@@ -112,6 +113,8 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
     known = sorted(path.stem for path in MODELS.glob("*.json"))
     if given.model not in known and "/" not in given.model:
         complain(f"--model {given.model}: expected one of {', '.join(known)}, a hub name like owner/name, or a folder")
+    if given.chat and given.dataset == "generated":
+        complain("--chat needs conversations, and generated text has none: give --dataset")
     if given.dataset != "generated" and "/" not in given.dataset:
         complain(f"--dataset {given.dataset}: expected generated, a hub name like owner/name, or a folder")
     if not given.check and not (given.run_dir / "raw").is_dir():
@@ -219,7 +222,17 @@ def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
         help="random weights: stem of training/models/*.json, or the path of a config.json; or a hub name, or a folder "
         "(default: %(default)s)",
     )
-    add("--dataset", default="generated", help="generated (no network), a hub name, or a folder (default: %(default)s)")
+    add(
+        "--dataset",
+        default="generated",
+        help="generated (no network), a hub name, a folder, or a file of JSON lines (default: %(default)s)",
+    )
+    add(
+        "--chat",
+        action=argparse.BooleanOptionalAction,
+        default=False,
+        help="the dataset has conversations (column messages: role, content): answers are learnt, all else is read",
+    )
     add(
         "--data-cache",
         type=Path,

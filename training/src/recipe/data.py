@@ -25,6 +25,7 @@ from recipe.documents import DataError, Source
 
 FORMAT = 1  # of the files; part of their names
 PADDING = -1  # in the file; no tokenizer has it
+HIDDEN = -2  # a token that is read and not learnt, which is none of an answer, is HIDDEN - token in the file
 IGNORED = -100  # the label that has no loss
 
 END_OF_TEXT = 1
@@ -38,7 +39,7 @@ DOCUMENTS_AT_ONCE = 1000  # a tokenizer is faster with many
 class Encoder:
     """Texts to ids, each text ended by its end-of-text token, and a name for exactly this way of doing so."""
 
-    encode: Callable[[list[str]], list[list[int]]]
+    encode: Callable[[list[Any]], list[list[int]]]
     identity: str
 
 
@@ -60,6 +61,43 @@ def tokenizer_encoder(tokenizer: Any) -> Encoder:
     return Encoder(encode, hashlib.sha256(about.encode()).hexdigest())
 
 
+def chat_encoder(tokenizer: Any | None) -> Encoder:
+    """Conversations by the tokenizer's chat template, or as bytes. Only answers are learnt. Raises DataError."""
+    if tokenizer is not None and tokenizer.chat_template is None:
+        raise DataError("--chat: the tokenizer has no chat template; take the model's instruct version")
+
+    def render(turns: list[dict[str, str]], asks: bool) -> list[int]:
+        if tokenizer is not None:
+            return list(tokenizer.apply_chat_template(turns, add_generation_prompt=asks, return_dict=False))
+        ids = []
+        for turn in turns:
+            ids += [FIRST_BYTE + byte for byte in f"{turn['role']}:\n{turn['content']}\n".encode()]
+            ids += [END_OF_TEXT] if is_answer(turn) else []
+        return ids + [FIRST_BYTE + byte for byte in b"assistant:\n" * asks]
+
+    about = "bytes" if tokenizer is None else f"{tokenizer_encoder(tokenizer).identity} {tokenizer.chat_template}"
+    return Encoder(lambda some: [masked(turns, render) for turns in some], f"chat {about}")
+
+
+def is_answer(turn: dict[str, str]) -> bool:
+    return turn["role"] == "assistant"
+
+
+def masked(turns: list[dict[str, str]], render: Callable[[list[dict[str, str]], bool], list[int]]) -> list[int]:
+    """Tokens of a conversation, all but those of answers hidden. A template that shows an earlier answer otherwise than
+    the last one leaves that out of what is learnt. render(turns, whether an answer is to follow). Raises DataError."""
+    ids = render(turns, False)
+    stored = [HIDDEN - token for token in ids]
+    for number, turn in enumerate(turns):
+        if is_answer(turn):
+            asked, answered = render(turns[:number], True), render(turns[: number + 1], False)
+            if answered[: len(asked)] == asked and ids[: len(answered)] == answered:
+                stored[len(asked) : len(answered)] = answered[len(asked) :]
+    if all(token <= HIDDEN for token in stored):
+        raise DataError(f"--chat: a conversation has no answer to learn: roles {[turn['role'] for turn in turns]}")
+    return stored
+
+
 class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
     """The rows of a file, mapped into memory: shape (rows, sequence_length)."""
 
@@ -68,6 +106,11 @@ class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def highest(self) -> int:
+        """The largest token."""
+        return max(int(self.ids.max()), HIDDEN - int(self.ids.min()))
 
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One sample. The model shifts the labels itself; `row` and `padding` say later what a rank consumed.
@@ -78,8 +121,8 @@ class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
         ids = torch.from_numpy(self.ids[index].astype(np.int64))
         real = ids != PADDING
         return {
-            "input_ids": ids.clamp(min=0),
-            "labels": ids.where(real, IGNORED),
+            "input_ids": ids.where(ids > HIDDEN, HIDDEN - ids).clamp(min=0),
+            "labels": ids.where(ids >= 0, IGNORED),
             "row": index,
             "padding": int(len(ids) - real.sum()),
         }

@@ -32,25 +32,28 @@ class DataError(RuntimeError):
 class Source:
     """Documents, and a name for exactly these: two sources with one identity give the same documents."""
 
-    documents: Iterator[str]
+    documents: Iterator[Any]  # texts, or the turns of conversations
     identity: str
 
 
-def open_source(name: str, seed: int) -> Source:
-    """Documents: of a dataset (hub name or folder; split train), or endless ones for `generated`. Raises DataError."""
+def open_source(name: str, seed: int, *, chat: bool = False) -> Source:
+    """Documents: of a dataset (hub name, folder or file of JSON lines; split train), or endless ones for `generated`.
+    chat: conversations. Raises DataError."""
     if name == GENERATED:
         return Source(generated(seed), f"{GENERATED} {seed}")
     import datasets  # here: 0.7 s that generated text does not need
 
     datasets.disable_progress_bars()
     try:
-        dataset = datasets.load_dataset(name, split="train")
+        is_file = name.endswith((".jsonl", ".json"))
+        where = {"path": "json", "data_files": name} if is_file else {"path": name}
+        dataset = datasets.load_dataset(**where, split="train")
     except Exception as error:  # whatever a library and a network say: without the dataset there is no run
         raise DataError(
             f"dataset {name} cannot be loaded: {first_line(error)}; fetch it once where there is a network "
             f"(hf download --repo-type dataset {name}), or use --dataset generated"
         ) from error
-    return Source(of_dataset(dataset), f"{name} {dataset._fingerprint}")
+    return Source(conversations(dataset) if chat else of_dataset(dataset), f"{name} {dataset._fingerprint}")
 
 
 def generated(seed: int) -> Iterator[str]:
@@ -58,6 +61,13 @@ def generated(seed: int) -> Iterator[str]:
     dice = random.Random(seed)  # noqa: S311  # sentences, not secrets
     while True:
         yield " ".join(dice.choices(WORDS, k=dice.randint(6, 18))) + ".\n"
+
+
+def conversations(dataset: Any) -> Iterator[list[dict[str, str]]]:
+    """The column `messages`: of each a list of turns, with role and content. Raises DataError."""
+    if "messages" not in dataset.column_names:
+        raise DataError(f"--chat: the dataset has columns {sorted(dataset.column_names)}, expected messages")
+    return (item["messages"] for item in dataset)
 
 
 def of_dataset(dataset: Any) -> Iterator[str]:
@@ -74,6 +84,8 @@ def of_dataset(dataset: Any) -> Iterator[str]:
         )
     if "text" in columns:
         return (item["text"] for item in dataset)
+    if "messages" in columns:
+        raise DataError("the dataset has conversations (column messages): give --chat")
     raise DataError(
         f"the dataset has columns {sorted(columns)}, expected text, or instruction and output (alpaca format)"
     )

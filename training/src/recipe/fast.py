@@ -132,7 +132,7 @@ def parts_on(tuning: list[Tuning]) -> list[str]:
 
 def _plain(args: Args) -> list[tuple[str, dict[str, Any], str]]:
     """The changes of PLAIN that go with --report-to, which needs Trainer's logging, and with rows that have padding."""
-    kept = {NO_LOGGING: bool(args.report_to), NO_COUNT: not args.packing}
+    kept = {NO_LOGGING: bool(args.report_to), NO_COUNT: not args.packing or args.chat}
     return [change for change in PLAIN if not kept.get(change[0], False)]
 
 

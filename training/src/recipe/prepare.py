@@ -124,6 +124,11 @@ def load_whole(args: Args) -> Any:
 
 def build_encoder(args: Args) -> data.Encoder:
     """Models of random weights read bytes, hub models their own tokens."""
+    if args.chat:
+        hub = args.model_config is None
+        return data.chat_encoder(
+            from_hub(lambda: AutoTokenizer.from_pretrained(args.model), args.model) if hub else None
+        )
     if args.model_config is not None:
         return data.byte_encoder()
     return data.tokenizer_encoder(from_hub(lambda: AutoTokenizer.from_pretrained(args.model), args.model))
@@ -153,13 +158,13 @@ def open_rows(
         begun = time.perf_counter()
         made = data.make_rows(
             folder,
-            documents.open_source(args.dataset, args.seed),
+            documents.open_source(args.dataset, args.seed, chat=args.chat),
             build_encoder(args),
             args.steps * args.global_batch,
             args.sequence_length,
             packing=args.packing,
         )
-        highest = int(data.Rows(made.path).ids.max())
+        highest = data.Rows(made.path).highest
         if highest >= config.vocab_size:
             raise DataError(
                 f"token {highest} is beyond the {config.vocab_size} tokens of model {args.model}: its tokenizer or its "

@@ -71,6 +71,7 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
         dataset=args.dataset,
         sequence_length=args.sequence_length,
         packing=args.packing,
+        chat=args.chat,
         global_batch=args.global_batch,
         per_device_batch=args.per_device_batch,
         gradient_accumulation=args.gradient_accumulation,

@@ -19,6 +19,7 @@ LEARNT = frozenset(
         "model",
         "dataset",
         "packing",
+        "chat",
         "sequence_length",
         "global_batch",
         "steps",

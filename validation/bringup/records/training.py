@@ -200,6 +200,7 @@ class RunArgs(Versioned):
     dataset: str
     sequence_length: int = Field(ge=1)
     packing: bool  # documents end to end in full rows; without it one document per row, padded
+    chat: bool = False  # of conversations the answers are learnt
     global_batch: int = Field(ge=1)  # rows (sequences) per optimizer step, all ranks
     per_device_batch: int = Field(ge=1)
     gradient_accumulation: int = Field(ge=1)
