@@ -99,7 +99,9 @@ def _row(fault: FaultLimit, done: LimitsReport) -> tuple[str, ...]:
     return (
         fault.fault.replace("{size}", "SIZE"),
         f"{fault.gate} [{fault.subject}]",
-        "not found each time in any size" if best is None else _size(fault, best),
+        ("could not be tried" if never_tried(fault) else "not found each time in any size")
+        if best is None
+        else _size(fault, best),
         "" if best is None else counted(of(fault, best)),
         "" if below is None else _size(fault, below),
         "" if below is None else counted(of(fault, below)),
