@@ -126,7 +126,8 @@ def markdown(done: LimitsReport) -> str:
         [
             "# How small a fault is found",
             "",
-            f"`bringup drill --limits --repeat {done.repeat}`, on {where}, begun {done.opened_at}, "
+            f"`bringup drill --limits --repeat {done.repeat} --only {' '.join(fault.drill for fault in done.faults)}`, "
+            f"on {where}, begun {done.opened_at}, "
             f"commit {(done.git_commit or 'unknown')[:12]}, {done.cores} cores.",
             "",
             "Found: the gate names the subject of the fault, and no other. Behind a share are its bounds (95 %,",
