@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bringup import results
@@ -11,7 +12,7 @@ from bringup.drill import limits as measuring
 from bringup.drill import suite
 from bringup.errors import CannotStart
 from bringup.formulae.chance import most_events, share_within
-from bringup.plan.catalogue import DECLARED, DRILLS
+from bringup.plan.catalogue import DECLARED, DRILLS, load_profile
 from bringup.records import FaultLimit, LimitsReport, LimitTrial, write_record
 from bringup.report import limits
 
@@ -115,6 +116,16 @@ def test_a_drill_with_sizes_is_made_in_the_size_that_is_asked_for():
         assert rate in " ".join(word for command in drill.inject for word in command)
     healthy = DECLARED["slow-matmul"].without_fault()
     assert (healthy.inject, dict(healthy.environment)) == ((), {"BRINGUP_SMOKE_PARTS": "compute"})
+
+
+def test_a_fault_of_the_cluster_itself_is_never_made_on_one_that_is_not_ours():
+    """lossy-cable has commands of the login host, which would be run there."""
+    drills = [DECLARED["lossy-cable"], DECLARED["slow-storage"]]
+    nodes = dict.fromkeys(("a", "b"), SimpleNamespace(gpus=2))
+    request = suite.Request(drills, anywhere=True, profile=load_profile("local-cpu"))
+    assert measuring.meaningful_here(drills, request, nodes) == drills[1:]  # type: ignore[arg-type]
+    with pytest.raises(CannotStart, match="lossy-cable: it changes the cluster itself"):
+        measuring.meaningful_here(drills[:1], request, nodes)  # type: ignore[arg-type]
 
 
 def test_no_size_is_left_open_and_each_is_smaller_than_the_one_before():

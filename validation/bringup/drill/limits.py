@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from bringup import results as paths
 from bringup.drill import perform, suite
+from bringup.drill.applicable import why_not
 from bringup.drill.environment import Environment, Here, LocalCluster
 from bringup.errors import CannotStart, DrillError
 from bringup.plan.drill import Drill
@@ -32,7 +33,10 @@ def run(request: suite.Request, repeat: int) -> int:
     drills = [drill for drill in request.drills if drill.sizes is not None]
     if not drills:
         raise CannotStart("none of these drills has sizes; bringup drill --limits --list shows those that have")
-    usable = tuple(suite.usable_here()) if request.anywhere else ()
+    nodes = suite.usable_here() if request.anywhere else {}
+    usable = tuple(nodes)
+    if request.anywhere:  # before anything is made: a fault of the cluster itself must not reach one that is not ours
+        drills = meaningful_here(drills, request, nodes)
     folder, done = _begin(request, repeat)
     known = {fault.drill for fault in done.faults}
     drills = [drill for drill in drills if drill.id not in known]
@@ -57,6 +61,18 @@ def run(request: suite.Request, repeat: int) -> int:
     if any(shown.never_tried(fault) for fault in done.faults):
         return 2
     return 0 if all(shown.smallest(fault) is not None for fault in done.faults) else 1
+
+
+def meaningful_here(drills: Sequence[Drill], request: suite.Request, nodes: Mapping[str, slurm.Node]) -> list[Drill]:
+    """Those that can be made on the cluster that the user is on. Raises CannotStart when it is none of them."""
+    assert request.profile is not None
+    reasons = {}
+    for drill in drills:
+        gpus = min(node.gpus for node in list(nodes.values())[: drill.shape.nodes])
+        reasons[drill.id] = why_not(drill, request.profile, len(nodes), gpus)
+    if all(reasons.values()):
+        raise CannotStart("; ".join(f"{name}: {reason}" for name, reason in reasons.items()))
+    return [drill for drill in drills if reasons[drill.id] is None]
 
 
 def _begin(request: suite.Request, repeat: int) -> tuple[Path, LimitsReport]:

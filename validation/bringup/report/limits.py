@@ -99,7 +99,9 @@ def _row(fault: FaultLimit, done: LimitsReport) -> tuple[str, ...]:
     return (
         fault.fault.replace("{size}", "SIZE"),
         f"{fault.gate} [{fault.subject}]",
-        "not found each time in any size" if best is None else _size(fault, best),
+        ("could not be tried" if never_tried(fault) else "not found each time in any size")
+        if best is None
+        else _size(fault, best),
         "" if best is None else counted(of(fault, best)),
         "" if below is None else _size(fault, below),
         "" if below is None else counted(of(fault, below)),
@@ -124,7 +126,8 @@ def markdown(done: LimitsReport) -> str:
         [
             "# How small a fault is found",
             "",
-            f"`bringup drill --limits --repeat {done.repeat}`, on {where}, begun {done.opened_at}, "
+            f"`bringup drill --limits --repeat {done.repeat} --only {' '.join(fault.drill for fault in done.faults)}`, "
+            f"on {where}, begun {done.opened_at}, "
             f"commit {(done.git_commit or 'unknown')[:12]}, {done.cores} cores.",
             "",
             "Found: the gate names the subject of the fault, and no other. Behind a share are its bounds (95 %,",
