@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from bringup.cli import main
 from bringup.errors import UsageError
@@ -54,6 +56,19 @@ def test_the_exit_code_is_that_of_a_report_and_another_file_is_not_written_over(
     capsys.readouterr()
     assert main(["ticket", "n1", str(faulty), "-o", str(tmp_path / "n1.md")]) == 1
     assert capsys.readouterr().out == f"written: {tmp_path / 'n1.md'}\n"
+
+
+def test_a_folder_holds_the_files_of_the_evidence_and_a_script_and_is_a_new_one(faulty, tmp_path, capsys):
+    folder = tmp_path / "for the vendor"
+    assert main(["ticket", "n1", str(faulty), "--folder", str(folder)]) == 1
+    kept = next(folder.glob("discovery-*-inventory.jsonl"))
+    assert kept.read_bytes() == (faulty / "raw/inventory.jsonl").read_bytes()
+    assert "discovery.gpu.count" in (folder / "ticket.md").read_text()
+    subprocess.run(["bash", "-n", folder / "attach.sh"], check=True)
+    assert "--nodelist=n1 --exclusive nvidia-bug-report.sh" in (folder / "attach.sh").read_text()
+    capsys.readouterr()
+    assert main(["ticket", "n1", str(faulty), "--folder", str(folder)]) == 2
+    assert "is not empty; name a new one" in capsys.readouterr().err
 
 
 def test_markup_in_a_line_of_evidence_stays_text(faulty):

@@ -146,6 +146,15 @@ def do_ticket(arguments: argparse.Namespace) -> int:
     output = outputs.Output("-o", arguments.output or Path("-"), outputs.TICKET)
     outputs.check([output])
     gathered = collection.gather(arguments.runs)
+    if arguments.folder is not None:
+        content = ticket.in_folder(arguments.node, gathered.judged)
+        outputs.make_folder("--folder", arguments.folder)
+        if any(arguments.folder.iterdir()):
+            raise UsageError(f"--folder {arguments.folder}: is not empty; name a new one")
+        for name, data in content.items():
+            outputs.write(outputs.Output("--folder", arguments.folder / name, outputs.TICKET), data)
+        print(f"written: {text.shown_path(arguments.folder)}: {', '.join(content)}")
+        return gathered.outcome.exit_code
     outputs.write(output, ticket.text(arguments.node, gathered.judged))
     if not output.is_standard_output:
         print(f"written: {text.shown_path(output.path)}")

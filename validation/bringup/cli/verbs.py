@@ -247,6 +247,9 @@ VERBS: Verbs = {
             _arg("node", metavar="NODE"),
             _runs("a playbook's folder, or folders of runs"),
             _output("the ticket, in Markdown (default: standard output)"),
+            _path(
+                "--folder", "the ticket, the files of its evidence, and a script that collects what to attach", "FOLDER"
+            ),
         ),
         "history": _verb(
             "all runs over time: bandwidth, storage, GPUs, tokens/s; is the newest slower?",

@@ -1,8 +1,9 @@
 """`bringup ticket NODE`: what a vendor or the site's own desk asks for, as one text: what is wrong, on which device of
-which machine, since when, with the lines of evidence, and what to attach."""
+which machine, since when, with the lines of evidence, and what to attach. With --folder the files, too."""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +12,7 @@ from bringup.judge import Judged
 from bringup.plan import subjects
 from bringup.plan.phases import PHASES
 from bringup.plan.rules import WITHOUT_UNIT
-from bringup.records import Kind, Observation, Outcome, Verdict
+from bringup.records import Kind, Observation, Outcome, Verdict, files
 from bringup.report import system
 from bringup.report.explain import next_commands
 from bringup.report.moments import line
@@ -23,6 +24,7 @@ _FOLLOWS = (Kind.UNDECLARED, Kind.BLOCKED)  # from the profile, or from another 
 _OF_A_GPU = ("discovery.gpu.", "inventory.gpu.")
 _IDENTIFIES = ("model", "pci", "address", "serial", "vbios", "board")
 _LONGEST = 400  # characters of a line of evidence
+TICKET, SCRIPT = "ticket.md", "attach.sh"
 ATTACH = (
     "srun --nodes=1 --nodelist={node} --exclusive nvidia-bug-report.sh --output-file $PWD/{node}-bug-report.log",
     "srun --nodes=1 --nodelist={node} --exclusive dcgmi diag -r 3 -j > {node}-dcgm.json",
@@ -41,17 +43,31 @@ class Finding:
         return next_commands([self.verdict], self.run.folder, self.run.run)
 
 
+def in_folder(node: str, judged: Sequence[Judged]) -> dict[str, bytes]:
+    """Files of a folder for a vendor: the ticket, a script that collects what to attach, and the whole files in which
+    the evidence stands. Raises UsageError when no run is about this node."""
+    script = [
+        "#!/usr/bin/env bash",
+        "# collects what vendors ask for; takes the node for some minutes",
+        "set -uo pipefail",
+    ]
+    script += [
+        'cd "$(dirname "${BASH_SOURCE[0]}")" || exit',
+        *(command.format(node=shlex.quote(node)) for command in ATTACH),
+    ]
+    kept = {TICKET: text(node, judged).encode(), SCRIPT: "\n".join([*script, ""]).encode()}
+    for finding in _findings(node, _of_node(node, judged)):
+        name, run = finding.verdict.evidence.partition(":")[0], finding.run
+        if finding.line:
+            place = f"{run.run.phase}-{run.run.name}-{name.rpartition('/')[2]}"
+            kept[place] = files.read(run.folder / name, run.folder).data
+    return kept
+
+
 def text(node: str, judged: Sequence[Judged]) -> str:
     """In Markdown. Raises UsageError when no run is about this node."""
-    of_node = sorted((run for run in judged if node in run.run.nodes), key=lambda run: run.run.opened_at)
-    if not of_node:
-        raise UsageError(f"no run of these is about {node!r}; they are about {', '.join(_nodes(judged)) or 'no node'}")
-    findings = [
-        Finding(verdict, run, line(run, verdict.evidence)[:_LONGEST])
-        for run in of_node
-        for verdict in run.verdicts.verdicts
-        if verdict.outcome in _BAD and verdict.kind not in _FOLLOWS and node in subjects.nodes_of(verdict.subject)
-    ]
+    of_node = _of_node(node, judged)
+    findings = _findings(node, of_node)
     return render(
         "ticket.md.j2",
         node=node,
@@ -63,8 +79,24 @@ def text(node: str, judged: Sequence[Judged]) -> str:
             (run.run.opened_at, PHASES[run.run.phase].title, run.verdicts.outcome, _counted(node, run))
             for run in of_node
         ],
-        attach=[command.format(node=node) for command in ATTACH],
+        attach=[command.format(node=shlex.quote(node)) for command in ATTACH],
     )
+
+
+def _of_node(node: str, judged: Sequence[Judged]) -> list[Judged]:
+    of_node = sorted((run for run in judged if node in run.run.nodes), key=lambda run: run.run.opened_at)
+    if not of_node:
+        raise UsageError(f"no run of these is about {node!r}; they are about {', '.join(_nodes(judged)) or 'no node'}")
+    return of_node
+
+
+def _findings(node: str, of_node: Sequence[Judged]) -> list[Finding]:
+    return [
+        Finding(verdict, run, line(run, verdict.evidence)[:_LONGEST])
+        for run in of_node
+        for verdict in run.verdicts.verdicts
+        if verdict.outcome in _BAD and verdict.kind not in _FOLLOWS and node in subjects.nodes_of(verdict.subject)
+    ]
 
 
 def _nodes(judged: Iterable[Judged]) -> list[str]:
