@@ -10,7 +10,7 @@ import subprocess
 import sys
 
 import pytest
-from bringup.cli import main, parser
+from bringup.cli import STARTS_SCRIPTS, main, parser
 from bringup.cli.verbs import FOR_SCRIPTS, VERBS
 from loops import for_each
 from runs_for_tests import discovery, reseal
@@ -272,3 +272,14 @@ def test_every_verb_is_done_by_the_file_that_the_table_names_and_reads_the_argum
                 {"options"} if name in ("train", "tune") else set()
             )
             assert set(re.findall(r"\barguments\.(\w+)", code)) <= taken, name
+
+
+def test_a_verb_that_starts_scripts_says_that_it_needs_a_checkout(tmp_path, monkeypatch, capsys):
+    """As pipx installs it: `doctor` once ended as a fault of bringup itself."""
+    monkeypatch.setattr("bringup.results.REPOSITORY", tmp_path)
+    needed = {"train": ["ddp"], "watch": ["--idle"], "tune": ["--model", "llama3-8b"], "preflight": ["--", "true"]}
+    for verb in STARTS_SCRIPTS:
+        with pytest.raises(SystemExit) as ended:
+            main([verb, *needed.get(verb, [])])
+        assert ended.value.code == 2
+        assert "starts scripts of a checkout" in capsys.readouterr().err, verb

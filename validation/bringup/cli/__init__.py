@@ -22,6 +22,7 @@ from bringup.errors import BringupError
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
 TAKE_OPTIONS = ("train", "tune")  # and hand them to the program
+STARTS_SCRIPTS = ("run", "sweep", "train", "tune", "doctor", "drill", "preflight", "watch", "resume-nodes")
 
 
 FIRST = """\
@@ -66,11 +67,19 @@ def main(argv: list[str] | None = None) -> int:
         return _nobody_reads()
 
 
+def _is_checkout() -> bool:
+    from bringup.results import REPOSITORY  # not for every start: it takes 0.1 s
+
+    return (REPOSITORY / "infrastructure-validation").is_dir()
+
+
 def _verb(argv: list[str] | None) -> int:
     top = parser()
     arguments, options = top.parse_known_args(argv)
     if options and arguments.verb not in TAKE_OPTIONS:
         top.error(f"unrecognized arguments: {' '.join(options)}")
+    if arguments.verb in STARTS_SCRIPTS and not _is_checkout():
+        top.error(f"{arguments.verb} starts scripts of a checkout, and this is bringup without one: clone it, `make venv`")
     arguments.options = options
     if arguments.verb is None:
         print(FIRST, end="")
