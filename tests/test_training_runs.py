@@ -406,7 +406,7 @@ def test_with_the_loss_in_chunks_the_same_is_trained(
 
 
 def test_with_products_kept_and_gathers_ahead_the_same_is_trained(tmp_path: Path, fsdp: Finished) -> None:
-    options = (*TWENTY, "--activation-checkpointing", "--fast", "selective,prefetch")
+    options = (*TWENTY, "--activation-checkpointing", "--fast", "selective,prefetch", "--report-to", "tensorboard")
     run = one_node(tmp_path / "run", "train_fsdp_single_node", *options)
     assert run.codes == [0], run.output
     metrics, whole = run.metrics(), fsdp.metrics()

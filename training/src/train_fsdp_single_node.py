@@ -39,7 +39,7 @@ def train_on(run: Run, mesh_of: Callable[[Run], Any]) -> int:
     """mesh_of: what the mesh of ranks is, asked when they know each other; None: one dimension, of all ranks."""
     # here: torch and transformers take seconds, and --help and --check need neither
     import torch
-    from recipe import fast, group
+    from recipe import group
     from recipe.trainer import RecipeTrainer
     from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
     from transformers import TrainingArguments
@@ -60,8 +60,7 @@ def train_on(run: Run, mesh_of: Callable[[Run], Any]) -> int:
         "version": 2,
         # free a block's gathered parameters after its forward pass, and gather them again for its backward pass
         "reshard_after_forward": args.reshard_after_forward,
-        # of the same blocks; where their products are kept, it is Trainer's own: see below
-        "activation_checkpointing": args.activation_checkpointing and not fast.keeps_products(args, run.tuning),
+        "activation_checkpointing": run.recomputes_all,  # of the same blocks; --fast selective: the model does it
         # no rank has weights yet that could be sent to others. When the model is sharded, each rank fills its own shard
         # (recipe/weights.py): block by block, from the seed, so that the values are those of one GPU; or from the hub
         "cpu_ram_efficient_loading": False,
@@ -74,7 +73,6 @@ def train_on(run: Run, mesh_of: Callable[[Run], Any]) -> int:
         # gradients; until then they are kept unsharded. With --sync-each-batch every micro-step reduces
         per_device_train_batch_size=args.per_device_batch,
         gradient_accumulation_steps=args.gradient_accumulation,
-        activation_checkpointing=fast.keeps_products(args, run.tuning),
         fsdp=True,
         fsdp_config=sharding,
         parallelism_config=mesh_of(run),

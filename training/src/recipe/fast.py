@@ -237,8 +237,10 @@ def _quiet_gc() -> Tuning:
     return Tuning(what=QUIET_GC, on=True, why=f"{why}{COLLECT_EVERY} steps")
 
 
-def change(model: Any, tuning: list[Tuning], *, sharded: bool) -> chunked_loss.ChunkedLoss | None:
+def change(model: Any, tuning: list[Tuning], *, sharded: bool, recomputed: bool) -> chunked_loss.ChunkedLoss | None:
     """What the parts of fast change in the model itself, before anything wraps it. The loss, if it is another one."""
+    if recomputed and on(tuning, SELECTIVE):  # not by Trainer's arguments, which a reporter writes as JSON
+        model.activation_checkpointing_enable({"use_reentrant": False, "context_fn": selective.CONTEXTS})
     if on(tuning, RESIDUAL) and not sharded:
         residual.in_bfloat16(model)
     return chunked_loss.ChunkedLoss(model) if on(tuning, CHUNKS) else None
@@ -265,14 +267,7 @@ def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:
         return {"disable_tqdm": False}  # its default, which would be another one where libraries log errors only
     given = {name: value for _, arguments, _ in _plain(args) for name, value in arguments.items()}
     given["dataloader_persistent_workers"] = args.dataloader_workers > 0
-    if keeps_products(args, tuning):
-        given["activation_checkpointing_kwargs"] = {"use_reentrant": False, "context_fn": selective.CONTEXTS}
     return given
-
-
-def keeps_products(args: Args, tuning: list[Tuning]) -> bool:
-    """Whether blocks are recomputed, and not all of them."""
-    return args.activation_checkpointing and on(tuning, SELECTIVE)
 
 
 class CompileBlocks(TrainerCallback):

@@ -170,7 +170,9 @@ class Run:
             self.checkpoints.require_room,
             reads_checkpoint=self.checkpoints.begins_at is not None,
         )
-        self.loss = fast.change(model, self.tuning, sharded=self.expected.sharded)
+        self.loss = fast.change(
+            model, self.tuning, sharded=self.expected.sharded, recomputed=args.activation_checkpointing
+        )
         self.load_s = time.perf_counter() - begun
         self.stop = StopOnRequest(args.stop_file, Deadline(args.ends_at, args.stop_lead), self.checkpoints.save_s)
         self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.checkpoints.trajectory, self.clock))
@@ -185,6 +187,11 @@ class Run:
         self.finite_check, self.states = FiniteCheck(self.checkpoints.trajectory.recent), ModelStates()
         self.first_step = observed_strategy.FirstStep(self._around_first_step)
         return model, rows
+
+    @property
+    def recomputes_all(self) -> bool:
+        """Whether blocks are recomputed whole. With --fast selective the model keeps products (recipe/fast.py)."""
+        return self.args.activation_checkpointing and not fast.on(self.tuning, fast.SELECTIVE)
 
     def fill(self, model: Any) -> None:
         """The weights of a model that has none yet, because it had to be sharded first. A collective."""
