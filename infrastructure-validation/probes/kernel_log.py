@@ -27,6 +27,7 @@ from pathlib import Path
 KMSG = "/dev/kmsg"
 JOURNAL = ("journalctl", "--dmesg", "--boot", "--no-pager", "--output=json")
 PCI_DEVICES = "/sys/bus/pci/devices"
+ADAPTERS = "/sys/bus/pci/drivers/mlx5_core"
 NVIDIA = "0x10de"
 _PLACE = r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}"
 # "PCI:0000:c1:00"; of a part of a GPU "PCI:0000:c1:00 GPU-I:05"
@@ -92,7 +93,10 @@ def kernel_log(facts):
         why = f"the kernel log cannot be read: {getattr(error, 'strerror', None) or error}"
         facts.unknown("discovery.kernel_log.records", "count", why)
         facts.unknown("discovery.kernel_log.xids", "count", why)
-        facts.unknown("discovery.rdma.messages", "count", why)
+        if os.path.isdir(ADAPTERS):
+            facts.unknown("discovery.rdma.messages", "count", why)
+        else:
+            facts.saw("discovery.rdma.messages", 0, "count", remark="mlx5_core drives no adapter here")
         return
     counts, recovery, xids = events(records)
     facts.saw("discovery.kernel_log.records", len(records), "count", remark=reach)
@@ -109,10 +113,11 @@ def kernel_log(facts):
         facts.saw("discovery.kernel_log.recovery_action", action, "text", f"{facts.at}/{device}")
 
 
-def events(records):
-    """({(device, event): how often}, {GPU: the last recovery action that it requested}, number of Xids)."""
+def events(records, others=None):
+    """({(device, event): how often}, {GPU: the last recovery action that it requested}, number of Xids). others: what
+    _of_other_vendors says, for who asks many times."""
     counts, causes, recovery, xids = Counter(), set(), {}, 0
-    others = _of_other_vendors()
+    others = _of_other_vendors() if others is None else others
     for message, device_of_record in messages(records):
         kind, match = _known(message)
         if match is None or not _is_of(match, device_of_record, others):
@@ -156,10 +161,10 @@ def of_adapters(records):
 def last_at(records, boot):
     """{(device, event): UTC of its newest record}, of messages of one line. boot: Unix s of the log's second 0; its
     clock may go wrong by seconds in a week."""
-    newest = {}
+    newest, others = {}, _of_other_vendors()
     for record in records:
         if record.microseconds is not None and _known(record.text)[1] is not None:
-            newest.update(dict.fromkeys(events([record])[0], record.microseconds))
+            newest.update(dict.fromkeys(events([record], others)[0], record.microseconds))
     return {
         key: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(boot + microseconds / 1e6))
         for key, microseconds in newest.items()

@@ -3,6 +3,7 @@
 import os
 import re
 import shutil
+from types import SimpleNamespace
 
 import leftovers
 import pytest
@@ -109,6 +110,18 @@ def test_files_of_a_user_without_a_job_count_and_those_of_the_system_do_not(node
     fact = node()["shm"]
     assert fact.value == pytest.approx(2**20 / 2**30, abs=1e-3)
     assert fact.why == "0.00 GiB of user 2000"
+
+
+@for_each("used, value", [(2**30, None), (2**20, 0)])
+def test_what_is_hidden_in_a_folder_of_another_user_is_not_known_to_be_nothing(used, value, node, monkeypatch):
+    space = SimpleNamespace(f_blocks=2 * used, f_bfree=used, f_frsize=1)
+    monkeypatch.setattr(leftovers.os, "statvfs", lambda path: space)
+    monkeypatch.setattr(
+        leftovers.os, "walk", lambda path, onerror: onerror(PermissionError(13, "Permission denied")) or ()
+    )
+    fact = node()["shm"]
+    assert fact.value == value
+    assert value == 0 or "1.00 GiB of it are is not known" in fact.why
 
 
 def test_where_proc_hides_the_others_nothing_is_known(node):

@@ -367,7 +367,11 @@ def test_a_stack_runs_plain_first_and_its_report_says_what_each_part_brought(tre
     assert "| + host |" in report
     assert "where runs are repeated. Each row has one part of `--recipe fast` more than the row before. Peak:" in report
     assert cli.main(["compare", "--json", str(tree)]) == 0
-    assert [row["fast"] for row in json.loads(capsys.readouterr().out)] == ["[]", "['compile']", "['compile', 'host']"]
+    assert [row["fast"] for row in json.loads(capsys.readouterr().out)["runs"]] == [
+        "[]",
+        "['compile']",
+        "['compile', 'host']",
+    ]
 
 
 def test_compare_takes_the_folder_of_a_sweep_with_what_it_varies(tree, monkeypatch, capsys):
@@ -377,7 +381,7 @@ def test_compare_takes_the_folder_of_a_sweep_with_what_it_varies(tree, monkeypat
     assert [folder.name for folder in gathered.folders] == ["run_ddp_1node-s-v0-k1", "run_ddp_1node-s-v2-k1"]
     assert gathered.varied == ["attention"]
     assert cli.main(["compare", "--json", str(tree)]) == 0
-    assert [row["attention"] for row in json.loads(capsys.readouterr().out)] == ["sdpa", "eager"]
+    assert [row["attention"] for row in json.loads(capsys.readouterr().out)["runs"]] == ["sdpa", "eager"]
 
 
 def test_a_sweep_in_a_copy_is_not_continued(tree, tmp_path):

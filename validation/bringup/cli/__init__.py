@@ -79,7 +79,9 @@ def _verb(argv: list[str] | None) -> int:
     if options and arguments.verb not in TAKE_OPTIONS:
         top.error(f"unrecognized arguments: {' '.join(options)}")
     if arguments.verb in STARTS_SCRIPTS and not _is_checkout():
-        top.error(f"{arguments.verb} starts scripts of a checkout, and this is bringup without one: clone it, `make venv`")
+        top.error(
+            f"{arguments.verb} starts scripts of a checkout, and this is bringup without one: clone it, `make venv`"
+        )
     arguments.options = options
     if arguments.verb is None:
         print(FIRST, end="")
