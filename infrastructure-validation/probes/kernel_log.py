@@ -93,7 +93,7 @@ def kernel_log(facts):
         why = f"the kernel log cannot be read: {getattr(error, 'strerror', None) or error}"
         facts.unknown("discovery.kernel_log.records", "count", why)
         facts.unknown("discovery.kernel_log.xids", "count", why)
-        if os.path.isdir(ADAPTERS):
+        if Path(ADAPTERS).is_dir():
             facts.unknown("discovery.rdma.messages", "count", why)
         else:
             facts.saw("discovery.rdma.messages", 0, "count", remark="mlx5_core drives no adapter here")

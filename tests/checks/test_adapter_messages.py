@@ -1,7 +1,9 @@
 """Messages of the driver of network adapters in the kernel log: which speak of a broken one, and who wrote them."""
 
 import kernel_log
+import pytest
 from loops import for_each
+from probing import told_by
 from runs_for_tests import FIXTURES
 
 CLEAN = "6,0,0,-;Linux version 6.8.0\n"
@@ -67,3 +69,12 @@ def test_a_healthy_log_has_none():
 )
 def test_what_another_one_wrote_does_not_count(record):
     assert counted(record) == {}
+
+
+@pytest.mark.parametrize(("has_adapter", "value"), [(True, None), (False, 0)])
+def test_a_closed_log_is_a_question_only_where_there_is_such_an_adapter(has_adapter, value, tmp_path, monkeypatch):
+    monkeypatch.setattr(kernel_log, "KMSG", str(tmp_path / "none"))
+    monkeypatch.setattr(kernel_log, "JOURNAL", ("false",))
+    monkeypatch.setattr(kernel_log, "ADAPTERS", str(tmp_path if has_adapter else tmp_path / "none"))
+    facts = {fact.quantity: fact.value for fact in told_by(kernel_log.kernel_log).observations}
+    assert facts["discovery.rdma.messages"] == value

@@ -113,12 +113,14 @@ def test_files_of_a_user_without_a_job_count_and_those_of_the_system_do_not(node
 
 
 @for_each("used, value", [(2**30, None), (2**20, 0)])
-def test_what_is_hidden_in_a_folder_of_another_user_is_not_known_to_be_nothing(used, value, node, monkeypatch):
+def test_what_is_hidden_in_a_folder_of_another_user_is_not_known_to_be_nothing(
+    used, value, node, tmp_path, monkeypatch
+):
+    shutil.rmtree(tmp_path / "proc", ignore_errors=True)
+    refused = PermissionError(13, "Permission denied")
     space = SimpleNamespace(f_blocks=2 * used, f_bfree=used, f_frsize=1)
     monkeypatch.setattr(leftovers.os, "statvfs", lambda path: space)
-    monkeypatch.setattr(
-        leftovers.os, "walk", lambda path, onerror: onerror(PermissionError(13, "Permission denied")) or ()
-    )
+    monkeypatch.setattr(leftovers.os, "walk", lambda path, onerror: onerror(refused) or ())
     fact = node()["shm"]
     assert fact.value == value
     assert value == 0 or "1.00 GiB of it are is not known" in fact.why
