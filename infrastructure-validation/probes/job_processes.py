@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What a job does on this node, and what the kernel said since its start: for `bringup why JOB --on-nodes`.
+"""What a job does on this node, and what the kernel said in its time: for `bringup why JOB --on-nodes`.
 
-    job_processes.py JOB SECONDS      the job's number; its start in seconds since 1970
+    job_processes.py JOB START [END]      the job's number, as SLURM_JOB_ID has it; seconds since 1970
 
 job.process   a process of the user in that job: state, how much of a core it uses now, the call it waits in
 job.stack     the innermost frames of its main thread, by py-spy, where that is installed and may look
-job.kernel    messages of the kernel about memory and crashes, since the job's start; job.kernel.xid_79: of a GPU's
-              driver
+job.kernel    messages of the kernel about memory and crashes, from the job's start to its end; job.kernel.xid_79: of a
+              GPU's driver
 
 Other users' processes are not looked at.
 """
@@ -34,10 +34,11 @@ FRAME = re.compile(r" {4}(\S.*\(.*\))")
 
 
 def main():
-    job, since = sys.argv[1].partition("_")[0].partition("+")[0], float(sys.argv[2])
+    job, since = sys.argv[1], float(sys.argv[2])
+    until = float(sys.argv[3]) if len(sys.argv) > 3 else float("inf")
     facts = Facts("job_processes")
     processes(facts, job)
-    kernel(facts, since)
+    kernel(facts, since, until)
     facts.finish()
 
 
@@ -100,7 +101,7 @@ def stack(facts, py_spy, pid, at):
         facts.saw("job.stack", ", called by ".join(frames[:3]), "text", at)
 
 
-def kernel(facts, since):
+def kernel(facts, since, until=float("inf")):
     try:
         records, reach = kernel_log.read_log()
     except (OSError, subprocess.SubprocessError) as error:
@@ -112,7 +113,7 @@ def kernel(facts, since):
     new = [
         record
         for record in records
-        if record.microseconds is not None and booted + record.microseconds / 1e6 >= since - 1
+        if record.microseconds is not None and since - 1 <= booted + record.microseconds / 1e6 <= until + 1
     ]
     counts, _, _ = kernel_log.events(new)
     for (device, event), count in sorted(counts.items()):

@@ -72,3 +72,5 @@ def test_messages_of_the_kernel_count_from_the_start_of_the_job_on(monkeypatch):
     assert ("job.kernel.xid_79", "n0/PCI:0000:c1:00", 1) in values
     assert values.count(("job.kernel", "n0", kill)) == 1  # the other one is from before
     assert ("job.kernel.records", "n0", 2) in values
+    earlier = told_by(lambda probe: job_processes.kernel(probe, time.time() - 60, time.time() - 30)).observations
+    assert [(fact.quantity, fact.value) for fact in earlier if fact.value is not True] == [("job.kernel.records", 0)]

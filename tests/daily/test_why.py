@@ -1,6 +1,8 @@
 """The first cause of a job that bringup did not start, from logs as programs print them; and Slurm's words about it."""
 
 import json
+import time
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,76 @@ def test_a_rank_that_is_behind_in_the_order_of_collectives_is_named():
     text = "".join(f"{line.format(rank, 37 + (rank != 1))}Timeout(ms)=600000) ran\n" for rank in range(4))
     first = cause(text)
     assert (first.rank, first.node, first.collective) == (1, "n1", "ALLREDUCE, number 38")
+
+
+WAITED = (
+    "[rank{0}]:[E1] [Rank {1}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={2}, OpType=ALLREDUCE, "
+    "Timeout(ms)=600000) ran\n"
+)
+GROUP = (
+    "[rank{0}]:[E1] [PG ID 1 PG GUID {3} Rank {1}] failure detected by watchdog at work sequence id: {2} PG status\n"
+)
+EIGHT = Job("7", "ann", "FAILED", "1:0", ["n0", "n1"], 8)
+
+
+@for_each(
+    "waits, rank",
+    [
+        ([(rank, rank % 4, 38 - rank // 4, f"{2 + rank // 4}(mesh_shard)") for rank in range(7)], NOBODY),  # two groups
+        ([(rank, rank % 4, 38 - rank // 4, "") for rank in range(7)], NOBODY),  # the same, and no line names them
+        ([(rank, rank, 38, "") for rank in range(4)], NOBODY),  # the others may be in another group
+        ([(rank, rank % 4, 38 - (rank == 6), "3(mesh_shard)") for rank in range(4, 8)], 6),
+        ([(rank, rank, 38, "0(default_pg)") for rank in range(7)], 7),
+    ],
+)
+def test_only_ranks_of_one_process_group_are_compared(waits, rank):
+    first = cause("".join((WAITED + (GROUP if wait[3] else "")).format(*wait) for wait in waits), EIGHT)
+    assert (first.kind, first.rank) == ("collective", rank), first
+
+
+def test_a_rank_of_nine_digits_in_a_log_makes_no_list():
+    text = WAITED.format(9_999_999, 9_999_999, 38)  # two digits less: a list of them takes a second, and not all memory
+    tracemalloc.start()
+    assert cause(text).rank is NOBODY
+    assert tracemalloc.get_traced_memory()[1] < 10**7
+    tracemalloc.stop()
+
+
+CAUGHT = '0: Traceback (most recent call last):\n0:   File "t.py", line 9, in load\n0: OSError: no shard 7\n'
+
+
+@for_each("state, kind", [("RUNNING", "stalled"), ("TIMEOUT", "slurm.time-limit"), ("CANCELLED", "cancelled")])
+@for_each("more", ["", "0: step 2\n"])
+def test_an_exception_that_a_program_may_have_caught_is_no_first_cause(state, kind, more):
+    job = Job("7", "ann", state, "", ["n0", "n1"], 2)
+    answer = judged(job, [Text("job.log", CAUGHT + more, 0.0)], {}, quiet_s=700)
+    assert answer.cause.kind == kind
+    assert answer.then == ["rank 0: OSError: no shard 7 (job.log:3)"]
+    ended = CAUGHT + "srun: error: n0: task 0: Exited with exit code 1\n"
+    assert cause(ended, job).words.startswith("OSError"), "srun saw its end"
+
+
+def test_of_two_exceptions_of_a_rank_the_one_behind_which_it_printed_nothing_is_the_cause():
+    last = CAUGHT.replace("OSError: no shard 7", "ValueError: 3 columns")
+    assert cause(f"{CAUGHT}0: step 2\n{last}").words == "ValueError: 3 columns"
+    chained = "0: \n0: During handling of the above exception, another exception occurred:\n0: \n"
+    assert cause(f"{CAUGHT}{chained}{last}").words == "OSError: no shard 7"
+    waited = WAITED.format(1, 1, 38)
+    assert cause(f"{CAUGHT}0: step 2\n{waited}").kind == "collective"
+
+
+@for_each(
+    "state, words",
+    [("SUSPENDED", "suspended"), ("COMPLETING", "waits until its last processes"), ("DEADLINE", "its deadline")],
+)
+def test_a_state_that_is_not_running_has_words_of_its_own(state, words):
+    assert words in cause("step 1\n", Job("7", "ann", state, "", ["n0"], 1), quiet_s=700).words
+
+
+def test_a_log_that_was_not_read_is_not_called_silent():
+    failed = Job("7", "ann", "FAILED", "1:0", ["n0"], 1, logs=["/x.log"])
+    assert judged(failed, [], {}).cause.words == "its script ended with 1; its logs could not be read"
+    assert "no line of its logs" in cause("step 1\n", failed).words
 
 
 @for_each(
@@ -191,3 +263,90 @@ def test_the_verb_only_reads_and_says_what_it_could_not_see(slurm, capsys):
     screen = capsys.readouterr().out
     assert "first cause rank 2 on n1: ValueError: 3 columns" in screen
     assert "node        n1: down: Xid 79" in screen
+
+
+def put(slurm: Path, name: str, script: str) -> None:
+    (slurm / "bin" / name).write_text(f'#!/bin/sh\necho {name} "$*" >>{slurm}/asked\n{script}\n')
+
+
+def asked(slurm: Path, name: str) -> list[str]:
+    return [line for line in (slurm / "asked").read_text().splitlines() if line.split()[0] == name]
+
+
+ENDED = "   Partition=gpu OverSubscribe=NO StartTime=2026-11-25T10:00:00 EndTime=2026-11-25T11:00:00\n"
+FACT = {"probe": "job_processes", "at": "n0"}
+SEEN = {"subject": "n0/PCI:0000:c1:00", "quantity": "job.kernel.xid_79", "value": 1, "unit": "count"}
+ANSWER = "".join(f"echo '0: {json.dumps(FACT | rest)}'; " for rest in (SEEN, {"end": 1}))
+
+
+@for_each(
+    "change, kind",
+    [
+        (("", ""), "gpu.xid"),
+        (("OverSubscribe=NO", "OverSubscribe=OK"), "exit-code"),  # another job's GPU, perhaps
+        (("OverSubscribe=NO", "OverSubscribe=OK AllocTRES=cpu=4,node=2,gres/gpu=4"), "gpu.xid"),  # all of the nodes'
+        (("StartTime=2026-11-25T10:00:00", "StartTime=Unknown"), "exit-code"),
+        (("EndTime=2026-11-25T11:00:00", "EndTime=Unknown"), "exit-code"),
+        (("JobState=FAILED", "JobState=COMPLETED"), "none"),
+    ],
+)
+def test_a_fault_of_a_gpu_is_the_cause_only_where_time_and_gpu_are_the_jobs(slurm, capsys, change, kind):
+    shown = SHOWN.format(log="/dev/null").replace("   NodeList", f"{ENDED}   ExitCode=1:0\n   NodeList")
+    (slurm / "shown").write_text(shown.replace(*change) if change[0] else shown)
+    node = 'echo "NodeName=n$n State=IDLE Gres=gpu:h100:2 Version=1"'
+    put(slurm, "scontrol", f'case "$*" in *job*) cat {slurm}/shown;; *) for n in 0 1; do {node}; done;; esac')
+    put(slurm, "sacct", "exit 1")
+    put(slurm, "srun", f"{ANSWER} echo 'srun: n1 is away' >&2; exit 1")
+    assert main(["why", "7", "--on-nodes", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["cause"]["kind"] == kind
+    assert "Xid 79" in json.dumps(answer)
+    assert any("n1: no whole answer" in line for line in answer["not_seen"])
+    step = asked(slurm, "srun")[-1]
+    assert "--partition=gpu" in step
+    if not change[0]:
+        assert float(step.split()[-1]) - float(step.split()[-2]) == 3600
+
+
+def test_a_node_that_is_not_usable_takes_no_step(slurm, capsys):
+    assert main(["why", "7", "--on-nodes"]) == 0
+    assert "kernel logs and processes of n1: not usable now" in capsys.readouterr().out
+    assert "--nodelist=n0 --nodes=1 " in asked(slurm, "srun")[0]
+
+
+ARRAY = (
+    "JobId={0} ArrayJobId=5 ArrayTaskId={1} JobName=x\n   UserId=ann(1000) JobState=FAILED\n   NodeList=n0 NumTasks=1\n"
+)
+
+
+def test_an_array_is_asked_for_one_task_at_a_time(slurm, capsys):
+    records = [ARRAY.format(7, 1), ARRAY.format(5, 2)]
+    (slurm / "shown").write_text("\n".join(records))
+    assert main(["why", "5"]) == 2
+    assert "5_1, 5_2" in capsys.readouterr().err
+    (slurm / "shown").write_text(records[0] + f"   StdOut={slurm}/%j-%A-%a.log\n")
+    assert main(["why", "5_1", "--on-nodes", "--json"]) == 0
+    job = json.loads(capsys.readouterr().out)["job"]
+    assert (job["id"], job["number"], job["logs"]) == ("5_1", "7", [f"{slurm}/7-5-1.log"])
+    assert "job_processes.py 7 " in asked(slurm, "srun")[0]
+    put(slurm, "scontrol", "exit 1")
+    put(slurm, "sacct", 'echo "JobID|JobIDRaw|State"; echo "5_1|7|FAILED"; echo "5_2|5|FAILED"')
+    assert main(["why", "5"]) == 2
+    assert "5_1, 5_2" in capsys.readouterr().err
+
+
+def test_times_are_asked_for_as_they_are_read(slurm, monkeypatch):
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    for name in ("scontrol", "sacct", "squeue"):
+        put(slurm, name, f"echo $SLURM_TIME_FORMAT >>{slurm}/formats; exit 1")
+    main(["why", "7"])
+    assert set((slurm / "formats").read_text().split()) == {"standard"}
+
+
+def test_what_many_tasks_printed_is_read_once():
+    text = "".join(f"{task}: ValueError: {task}\n{task}: step\n" for task in range(1500))
+    text += "".join(f"srun: error: n0: task {task}: Exited with exit code 1\n" for task in range(1500))
+    begun = time.process_time()
+    seen = answers.launch_errors(text, "f").observations
+    assert time.process_time() - begun < 3  # many times that, where each task reads all lines again
+    assert seen[-1].value == "Exited with exit code 1; ValueError: 1499"

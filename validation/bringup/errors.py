@@ -75,7 +75,11 @@ class DrillError(BringupError):
 
 
 class SlurmError(BringupError):
-    pass
+    """printed: standard output of the command before it failed."""
+
+    def __init__(self, message: str, printed: str = "") -> None:
+        super().__init__(message)
+        self.printed = printed
 
 
 class ControllerAway(SlurmError):

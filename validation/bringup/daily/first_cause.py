@@ -27,6 +27,12 @@ _ENDED_BY_SLURM = {  # state -> signature; NODE_FAIL and OUT_OF_MEMORY name a no
     "PREEMPTED": "slurm.preempted",
     "BOOT_FAIL": "slurm.boot",
 }
+_GOES_ON = ("RUNNING", "SUSPENDED", "TIMEOUT", "CANCELLED")  # no rank ended it
+_NO_LINE = "no line of its logs says why"
+_IN_SHORT = {
+    "SUSPENDED": "it is suspended: its processes stand still until it is resumed",
+    "COMPLETING": "it has ended, and Slurm waits until its last processes and the epilog of its nodes have ended",
+}
 _WEAK = ("exit-code", "killed")  # how a task ended, where nothing says why
 _OF_A_NODE = ("slurm.out-of-memory", "slurm.node-failure")
 _OF_THE_JOB = ("slurm.time-limit", "slurm.preempted", "slurm.requeued", "slurm.cancelled")  # whichever node prints it
@@ -53,11 +59,15 @@ class Job:
     ended: str = ""
     logs: Sequence[str] = ()  # paths; standard error first
     by: str = ""  # who cancelled it, where the accounting says so
+    number: str = ""  # as SLURM_JOB_ID has it; of a task of an array, not its id
+    partition: str = ""
+    is_alone: bool = False  # it had its nodes, or all of their GPUs, for itself
+    gpus: int = 0
 
 
 @dataclass(frozen=True)
 class Cause:
-    kind: str  # the id of a signature, or: python, crash, collective, stalled, cancelled, exit-code, none
+    kind: str  # the id of a signature, or: python, caught, crash, collective, stalled, cancelled, exit-code, none
     words: str
     node: str = ""
     rank: int | None = None
@@ -99,7 +109,10 @@ def judged(
         if node.state not in answers.USABLE_STATES or node.reason
     }
     cause = _first(job, causes, waits, victims, unusual)
-    if job.state in ("RUNNING", "SUSPENDED", "COMPLETING") and cause.kind == "none" and quiet_s > stall_s:
+    if cause.kind == "exit-code" and cause.words.endswith(_NO_LINE) and not texts:
+        unread = "its logs could not be read" if job.logs else "it has no log of its own"
+        cause = replace(cause, words=f"{cause.words.removesuffix(_NO_LINE)}{unread}")
+    if job.state == "RUNNING" and cause.kind == "none" and quiet_s > stall_s:
         words = f"it runs, and none of its logs has grown for {quiet_s:.0f} s"
         cause = Cause("stalled", words, do="bringup why JOB --on-nodes shows what its processes do")
     if job.state == "COMPLETED":
@@ -115,9 +128,11 @@ def _first(
     if by_slurm in ("slurm.out-of-memory", "slurm.node-failure", "slurm.preempted", "slurm.boot"):
         named = next((cause for cause in causes if cause.kind == by_slurm and cause.node), None)
         return named or _by_slurm(by_slurm, unusual)
-    roots = [cause for cause in causes if cause.kind not in _WEAK and _role(cause) == "root"]
-    maybe = [cause for cause in causes if cause.kind not in _WEAK and _role(cause) == "either"]
-    consequences = [cause for cause in causes if cause.kind not in (*_WEAK, *_OF_THE_JOB)]
+    strong = [cause for cause in causes if cause.kind not in (*_WEAK, "caught")]
+    roots = [cause for cause in strong if _role(cause) == "root"]
+    maybe = [cause for cause in strong if _role(cause) == "either"]
+    consequences = [cause for cause in strong if cause.kind not in _OF_THE_JOB]
+    caught = [cause for cause in (*causes, *victims) if cause.kind == "caught" and job.state not in _GOES_ON]
     for several in (roots, maybe, waits):
         if several:
             return several[0]
@@ -125,17 +140,21 @@ def _first(
         return _by_slurm(by_slurm, unusual)
     if job.state == "CANCELLED":
         return Cause("cancelled", f"it was cancelled{f' by {job.by}' if job.by else '; by whom, the accounting knows'}")
-    for several in (victims, consequences):
+    if job.state == "DEADLINE":
+        return Cause(
+            "deadline", "its deadline (--deadline) passed before it ended", evidence="Slurm's state of the job"
+        )
+    for several in ([cause for cause in victims if cause.kind != "caught"], consequences, caught[-1:]):
         if several:
             return several[0]
     if weak := sorted((cause for cause in causes if cause.kind in _WEAK), key=lambda cause: _WEAK.index(cause.kind)):
         return weak[0]
-    if job.state in ("FAILED", "DEADLINE") or job.exit_code not in ("", "0:0"):
+    if job.state == "FAILED" or job.exit_code not in ("", "0:0"):
         code, _, signal = job.exit_code.partition(":")
         number = 128 + int(signal) if signal.isdecimal() and signal != "0" else int(code or 0)
         meaning = f": {EXIT_CODES[number]}" if number in EXIT_CODES else ""
-        return Cause("exit-code", f"its script ended with {number}{meaning}; no line of its logs says why")
-    return Cause("none", "nothing speaks against it")
+        return Cause("exit-code", f"its script ended with {number}{meaning}; {_NO_LINE}")
+    return Cause("none", _IN_SHORT.get(job.state, "nothing speaks against it"))
 
 
 def _by_slurm(signature: str, unusual: Mapping[str, str]) -> Cause:
@@ -176,6 +195,8 @@ def _raised(job: Job, text: Text, log: JobLog, raised: Raised) -> Cause:
         task = alone[0].task if alone and len({(end.node, end.task) for end in alone}) == 1 else None
     kind, do = ("python", "") if signature is None or raised.is_victim else (signature.id, signature.do)
     node = _place(job, log, rank, task)
+    if _is_caught(job, log, raised):
+        kind, do = "caught", ""
     return Cause(
         kind,
         raised.words if signature is None else f"{raised.words} ({signature.cause})",
@@ -185,6 +206,22 @@ def _raised(job: Job, text: Text, log: JobLog, raised: Raised) -> Cause:
         evidence=f"{text.name}:{raised.line}",
         do=do,
     )
+
+
+def _is_caught(job: Job, log: JobLog, raised: Raised) -> bool:
+    """Whether its program may have gone on behind it, because it caught it."""
+    is_labelled = raised.rank is not None or raised.task is not None or job.tasks == 1  # else it is of any task
+    if raised.is_fatal:
+        return False
+    if raised.raised_again and is_labelled:
+        return True
+    task = raised.task
+    if task is None and raised.rank is not None:
+        task = log.tasks.get(raised.rank, raised.rank)
+    exited = [end.task for end in log.ended if re.match(r"Exited with exit code (?!143)", end.words)]
+    if (exited and task is None) or task in exited or (log.exited and raised.rank is None) or raised.rank in log.exited:
+        return False
+    return job.state in _GOES_ON or (raised.went_on and is_labelled)
 
 
 def _signed(job: Job, log: JobLog, sign: Sign) -> Cause:
@@ -219,14 +256,22 @@ def _collective(job: Job, text: Text, log: JobLog) -> Cause | None:
     """Ranks that waited are victims: whom they waited for is behind them, or printed nothing."""
     if not log.waited:
         return None
-    first = max(log.waited, key=lambda wait: wait.sequence)
-    collective = f"{first.operation}, number {first.sequence}"
-    behind = [wait.rank for wait in log.waited if wait.sequence < first.sequence]
+    groups = {wait.group for wait in log.waited}
+    groups -= {""} if job_log.DEFAULT in groups else set()
+    is_one = len(groups) == 1 and job_log.UNKNOWN not in groups  # numbers of several groups cannot be compared
+    of_all = is_one and groups <= {"", job_log.DEFAULT}  # who is in a group of some ranks is not known
+    first = max(log.waited, key=lambda wait: wait.sequence) if is_one else log.waited[0]
+    behind = [wait.rank for wait in log.waited if is_one and wait.sequence < first.sequence]
     waiting = {wait.rank for wait in log.waited} - set(behind)
     ranks = max([job.tasks, 1 + max(waiting), *(1 + rank for rank in log.hosts)])
-    silent = [rank for rank in range(ranks) if rank not in waiting and rank not in behind]
-    culprits = behind if 0 < len(behind) < len(waiting) and not silent else silent
-    culprits = culprits if 0 < len(culprits) <= len(waiting) else []
+    missing = ranks - len(waiting) - len(behind) if of_all else 0
+    # without a name it may be a group of the first ranks: at most half of all
+    few = 0 < missing <= len(waiting) - ("" in groups)
+    silent = [rank for rank in range(ranks) if rank not in waiting and rank not in behind] if few else []
+    culprits = behind if 0 < len(behind) < len(waiting) and not missing else silent
+    collective = f"{first.operation}, number {first.sequence}"
+    if not of_all:
+        collective += f", in group {first.group}" if is_one else ", in one of several process groups"
     who = "which of the ranks it waited for is not known" if not culprits else ""
     if culprits:
         many = f" and {len(culprits) - 1} more" if len(culprits) > 1 else ""

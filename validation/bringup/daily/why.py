@@ -16,34 +16,38 @@ from datetime import datetime
 from pathlib import Path
 
 from bringup.daily.first_cause import STALL_S, Answer, Cause, Job, Text, elsewhere, in_short, judged
-from bringup.errors import BringupError, SlurmError
+from bringup.errors import BringupError, SlurmError, UsageError
 from bringup.evidence import facts, hostlist
 from bringup.evidence import slurm as answers
 from bringup.evidence.parsed import Parsed
+from bringup.evidence.slurm import USABLE_STATES
 from bringup.known_faults import xid
-from bringup.known_faults.pending import Node
-from bringup.records import files
+from bringup.records import Observation, files
 from bringup.results import REPOSITORY
 from bringup.run import slurm
 
 MOST_BYTES = 32 * 2**20  # of a log: its end
 PROBE = "infrastructure-validation/probes/job_processes.py"
 STEP_S = 90
+_AWAY = re.compile(r"DOWN|NOT_RESPONDING|POWER|FAIL|INVALID|UNKNOWN|FUTURE")  # takes no step of any job
 
 
 def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> Answer:
-    """Raises SlurmError where neither Slurm nor its accounting knows the job."""
+    """Raises SlurmError where neither Slurm nor its accounting knows the job, and UsageError where it has several
+    parts."""
     not_seen: list[str] = []
     job = _job(number, not_seen)
     texts = [text for path in job.logs if (text := _read(path, not_seen)) is not None]
     if not job.logs:
         not_seen.append("its output: it has no file of its own (salloc, or srun on a terminal)")
     nodes = _nodes(job, not_seen)
+    of_nodes = sum(node.gpus for node in nodes.values()) if len(nodes) == len(job.nodes) else 0
+    job = replace(job, is_alone=job.is_alone or 0 < of_nodes <= job.gpus)
     quiet_s = min((time.time() - text.written for text in texts), default=0.0)
     answer = judged(job, texts, nodes, quiet_s=quiet_s, stall_s=stall_s)
     answer.not_seen = not_seen
     if on_nodes and job.nodes:
-        _ask_nodes(answer)
+        _ask_nodes(answer, nodes)
     elif job.nodes:
         answer.not_seen.append(
             f"kernel logs and processes of {hostlist.shortened(job.nodes)}: a step there can read them (--on-nodes)"
@@ -54,7 +58,8 @@ def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> An
 def _job(number: str, not_seen: list[str]) -> Job:
     fields, accounted = {}, {}
     try:
-        fields = answers.job_fields(slurm.ask("scontrol", "show", "job", number))
+        records = answers.job_records(slurm.ask("scontrol", "show", "job", number))
+        fields = _only(number, records, [answers.job_name(record) for record in records])
     except SlurmError as error:
         not_seen.append(f"scontrol show job: {error}")
     try:
@@ -62,25 +67,35 @@ def _job(number: str, not_seen: list[str]) -> Job:
         table = slurm.ask(
             "sacct", "--allocations", "--parsable2", f"--jobs={number}", f"--format={columns}", timeout_s=20
         )
-        accounted = next(iter(answers.accounted(table)), {})
+        rows = answers.accounted(table)
+        accounted = _only(answers.job_name(fields) or number, rows, [row["JobID"] for row in rows])
         if not accounted:
             not_seen.append("sacct: the accounting does not know it")
     except SlurmError as error:
         not_seen.append(f"sacct: {error}: who cancelled it, and jobs that slurmctld forgot, are not known")
     if not fields and not accounted:
         raise SlurmError(f"nothing knows job {number}: {'; '.join(not_seen)}")
+    name = answers.job_name(fields) if fields else accounted.get("JobID", number)
+    raw = fields.get("JobId") or accounted.get("JobIDRaw") or number
     state, _, by = accounted.get("State", "").partition(" by ")
     nodes = _named(fields.get("NodeList") or accounted.get("NodeList", ""))
     folder = fields.get("WorkDir") or accounted.get("WorkDir", "")
     logs = [fields.get("StdErr", ""), fields.get("StdOut", "")]
     if not fields:  # the accounting keeps no path of them before 24.05
-        logs = [f"{folder}/slurm-{number}.out"]
-    names = {"j": number, "A": number.partition("_")[0], "x": fields.get("JobName", ""), "N": next(iter(nodes), "")}
-    names |= {"a": number.partition("_")[2], "u": fields.get("UserId", "").partition("(")[0]}
+        logs = [f"{folder}/slurm-{name if '_' in name else raw}.out"]
+    array, _, task = name.partition("_")
+    names = {
+        "j": raw,
+        "A": array if task else raw,
+        "a": task,
+        "x": fields.get("JobName", ""),
+        "N": next(iter(nodes), ""),
+    }
+    names["u"] = fields.get("UserId", "").partition("(")[0]
     paths = [re.sub(r"%([jAxNau])", lambda part: names[part[1]], path) for path in logs if path]
     tasks = fields.get("NumTasks", "")
     return Job(
-        number,
+        name,
         fields.get("UserId", "").partition("(")[0] or accounted.get("User", ""),
         fields.get("JobState") or state,
         fields.get("ExitCode") or accounted.get("ExitCode", ""),
@@ -90,7 +105,19 @@ def _job(number: str, not_seen: list[str]) -> Job:
         fields.get("EndTime") or accounted.get("End", ""),
         list(dict.fromkeys(path for path in paths if path != "/dev/null")),
         f"user {by}" if by else "",
+        raw,
+        fields.get("Partition") or accounted.get("Partition", ""),
+        fields.get("OverSubscribe") == "NO",  # --exclusive
+        answers.gpus_of_job(fields.get("AllocTRES") or fields.get("TRES") or accounted.get("AllocTRES", "")),
     )
+
+
+def _only(number: str, records: list[dict[str, str]], names: list[str]) -> dict[str, str]:
+    """The record of this job. Raises UsageError where it has several: the causes of tasks are their own."""
+    if len(records) > 1 and number not in names:
+        many = f" and {len(names) - 20} more" if len(names) > 20 else ""
+        raise UsageError(f"job {number} has {len(names)} parts, ask for one of them: {', '.join(names[:20])}{many}")
+    return records[names.index(number) if number in names else 0] if records else {}
 
 
 def _named(nodelist: str) -> list[str]:
@@ -114,7 +141,7 @@ def _read(path: str, not_seen: list[str]) -> Text | None:
     return Text(path, content.decode(errors="replace"), status.st_mtime)
 
 
-def _nodes(job: Job, not_seen: list[str]) -> dict[str, Node]:
+def _nodes(job: Job, not_seen: list[str]) -> dict[str, slurm.Node]:
     try:
         known = slurm.nodes(job.nodes) if job.nodes else {}
     except SlurmError as error:
@@ -123,28 +150,39 @@ def _nodes(job: Job, not_seen: list[str]) -> dict[str, Node]:
     return {name: node for name, node in known.items() if name in job.nodes}
 
 
-def _ask_nodes(answer: Answer) -> None:
+def _ask_nodes(answer: Answer, nodes: dict[str, slurm.Node]) -> None:
     """A step of one task on each node: in the job, where it is the user's own and runs; else a job of its own."""
     job = answer.job
     runs = job.state == "RUNNING"
-    where = [f"--jobid={job.id}", "--overlap"] if runs else [f"--nodelist={','.join(job.nodes)}", "--immediate=20"]
-    command = ["srun", "--quiet", "--label", *where, f"--nodes={len(job.nodes)}", f"--ntasks={len(job.nodes)}"]
-    since = _seconds(job.started)
+    # a node that is drained still takes steps of the jobs that run there
+    away = [n for n, node in nodes.items() if _AWAY.search(node.state) or not (runs or node.state in USABLE_STATES)]
+    asked = [name for name in job.nodes if name not in away]
+    if away:
+        answer.not_seen.append(f"kernel logs and processes of {hostlist.shortened(away)}: not usable now")
+    if not asked:
+        return
+    own = [f"--jobid={job.number}", "--overlap"] if runs else ["--immediate=20"]
+    own += [f"--partition={job.partition}"] if job.partition and not runs else []
+    where = [f"--nodelist={','.join(asked)}", f"--nodes={len(asked)}", f"--ntasks={len(asked)}"]
+    command = ["srun", "--quiet", "--label", "--kill-on-bad-exit=0", *own, *where, "--time=2"]
+    since, until = _seconds(job.started), None if runs or job.state == "SUSPENDED" else _seconds(job.ended)
+    is_timed = since is not None and (until is not None or runs or job.state == "SUSPENDED")
+    times = [since or "0", *([until] if until else [])]
     try:
-        output = slurm.ask(*command, "--time=2", "python3", str(REPOSITORY / PROBE), job.id, since, timeout_s=STEP_S)
+        output = slurm.ask(*command, "python3", str(REPOSITORY / PROBE), job.number, *times, timeout_s=STEP_S)
     except SlurmError as error:
         answer.not_seen.append(f"kernel logs and processes: {error}")
-        return
-    seen = facts.parse(output, "the step on its nodes")
+        output = error.printed
+    seen = facts.parse(output, "the step on its nodes") if output else Parsed()
+    ends = f"probe.{Path(PROBE).stem}.finished"
+    finished = {each.subject for each in seen.observations if each.quantity == ends and each.value}
+    if silent := [name for name in asked if name not in finished]:
+        answer.not_seen.append(f"kernel logs and processes of {hostlist.shortened(silent)}: no whole answer")
     answer.not_seen += [*seen.problems, *_unknown(seen)]
     for each in seen.observations:
         event = xid.event(each.quantity.removeprefix("job.kernel."))
-        if event is not None and event.action is not None:
-            node, _, device = each.subject.partition("/")
-            words = f"the kernel log of {node}: {event.words} on {device or 'a GPU'} since the job began"
-            answer.then.insert(0, in_short(answer.cause))
-            of_it = answer.cause if answer.cause.node == node else Cause("", "")  # the rank on that node
-            answer.cause = replace(of_it, kind="gpu.xid", words=words, node=node, do=event.action)
+        if event is not None and event.action is not None and each.value:
+            _judge(answer, each, event, is_timed=is_timed)
         elif each.quantity in ("job.process", "job.stack", "job.kernel") and each.value:
             answer.then.append(f"{each.subject}: {each.value}")
     if answer.cause.kind == "stalled":
@@ -152,12 +190,27 @@ def _ask_nodes(answer: Answer) -> None:
         answer.cause = elsewhere(answer.cause, stacks)
 
 
-def _seconds(moment: str) -> str:
-    """Since 1970, of a time that Slurm prints: local, and without a zone. 0: it is none."""
+def _judge(answer: Answer, seen: Observation, event: xid.Event, *, is_timed: bool) -> None:
+    """A message about a GPU is the cause where time and GPU are known to be the job's, and it did not end well."""
+    job, before = answer.job, answer.cause
+    node, _, device = seen.subject.partition("/")
+    words = f"the kernel log of {node}: {event.words} on {device or 'a GPU'}"
+    words += " in the time of the job" if is_timed else "; whether in the time of the job is not known"
+    words += "" if job.is_alone else "; whether the GPU was the job's is not known"
+    if not (is_timed and job.is_alone) or job.state == "COMPLETED" or before.kind == "gpu.xid":
+        answer.then.append(words)
+        return
+    answer.then[:0] = [in_short(before)] if before.kind != "none" else []
+    of_it = before if before.node == node else Cause("", "")  # the rank on that node
+    answer.cause = replace(of_it, kind="gpu.xid", words=words, node=node, do=event.action or "")
+
+
+def _seconds(moment: str) -> str | None:
+    """Since 1970, of a time that Slurm prints: local, and without a zone. None: it is none."""
     try:
         return str(int(datetime.fromisoformat(moment).timestamp()))
     except ValueError:
-        return "0"
+        return None
 
 
 def _unknown(seen: Parsed) -> Iterator[str]:

@@ -7,8 +7,8 @@ Without a label, srun's own lines about the end of tasks name node and task.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
 from bringup.evidence import slurm
 from bringup.evidence.launcher import LOST_PEERS, SPEAKS, printed_by
@@ -24,14 +24,25 @@ _LAUNCHERS = re.compile(r"(?:ChildFailedError|SignalException|ProcessExitedExcep
 _WORK = re.compile(
     r"WorkNCCL\(SeqNum=(\d{1,18}), OpType=(\w+)(?:, NumelIn=(\d{1,18}), NumelOut=\d+)?, Timeout\(ms\)=(\d{1,18})\)"
 )
+_GROUP = re.compile(
+    r"\[PG (?:ID \d{1,9} PG GUID (?P<guid>[^\s()\]]{1,80})|(?P<number>\d{1,9})) ?(?P<name>\([^()\]]{1,80}\))?"
+    r" Rank \d{1,9}\]"
+)
+_IN_GROUP = re.compile(r"\[Rank (\d{1,9})\]")
+_AT_WORK = re.compile(r"\bat (?:NCCL )?work(?: sequence id)?: (\d{1,18})\b")
+DEFAULT, UNKNOWN = "default", "?"  # process groups: of all ranks; one of some ranks, and not known which
+_CHAINED = re.compile(r"(?:During handling of|The above exception was the direct cause of)\b")
+_OF_THE_END = re.compile(r"\s|srun: |slurmstepd|\[[WEF][ \d]|Exception ignored in|terminate called|frame #")
+"""Lines behind an exception that do not show a program going on."""
 _HOST = re.compile(r"^\s*host\s*:\s*(\S+)")
 _FAILED_RANK = re.compile(r"^\s*rank\s*:\s*(\d{1,9}) \(local_rank:")
+_EXIT_CODE = re.compile(r"^\s*exitcode\s*:\s*[1-9]\d{0,8} \(pid")  # a signal has a minus
 _TASKS = re.compile(r"tasks? (\d{1,9})")
 
 
 @dataclass(frozen=True)
 class Raised:
-    """An exception that nobody caught, or a fatal error of Python."""
+    """An exception with its traceback, or a fatal error of Python."""
 
     line: int
     rank: int | None
@@ -39,6 +50,9 @@ class Raised:
     words: str
     frame: str  # `step (train.py:12)`: the innermost one outside of installed packages; empty: not known
     is_victim: bool  # its peer was lost, or it is the launcher of what failed
+    is_fatal: bool = False  # a fatal error of Python: a program does not outlive it
+    went_on: bool = False  # its label printed more
+    raised_again: bool = False  # its label printed another traceback later, which is not chained to this one
 
 
 @dataclass(frozen=True)
@@ -49,6 +63,7 @@ class Waited:
     rank: int
     sequence: int
     operation: str  # ALLREDUCE of 9801523 elements
+    group: str = ""  # its process group, by the name that all its ranks know; empty: not named
 
 
 @dataclass(frozen=True)
@@ -67,32 +82,55 @@ class JobLog:
     waited: list[Waited] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
     hosts: dict[int, str] = field(default_factory=dict)  # of ranks, as torchrun's last list names them
+    exited: set[int] = field(default_factory=set)  # ranks that ended by themselves, says torchrun's list
     tasks: dict[int, int] = field(default_factory=dict)  # rank -> task, where lines carry both
 
 
 def read(text: str, nodes: Sequence[str]) -> JobLog:
     """nodes: of the job, in Slurm's order."""
-    log = JobLog(raised=list(_raised(text)))
-    host = ""
+    log, waits, host, listed = JobLog(raised=_raised(text)), dict[int, Waited](), "", -1
     for number, line in enumerate(map(cut, lines(text)), start=1):
-        for message in SPEAKS.split(line) if "WorkNCCL" in line else ():
-            work, rank = _WORK.search(message), printed_by(message)
-            if work is not None and rank is not None and rank not in {known.rank for known in log.waited}:
-                size = f" of {work[3]} elements" if work[3] else ""
-                log.waited.append(Waited(number, rank, int(work[1]), f"{work[2]}{size}"))
         task, rank, rest = _labels(line)
+        for message in SPEAKS.split(line) if "WorkNCCL" in line or "[PG " in line else ():
+            work, speaker, group = _WORK.search(message), printed_by(message), _group(message)
+            if speaker is None:
+                continue
+            if work is not None and speaker not in waits:
+                size = f" of {work[3]} elements" if work[3] else ""
+                in_group, own = _IN_GROUP.search(message), speaker if "[rank" in message else task
+                group = group or (UNKNOWN if in_group and int(in_group[1]) != own else "")
+                waits[speaker] = Waited(number, speaker, int(work[1]), f"{work[2]}{size}", group)
+            elif group and speaker in waits and waits[speaker].group in ("", UNKNOWN):  # the next line names it
+                at = work or _AT_WORK.search(message)
+                if at is not None and int(at[1]) == waits[speaker].sequence:
+                    waits[speaker] = replace(waits[speaker], group=group)
         if task is not None and rank is not None:
             log.tasks[rank] = task
         host = match[1] if (match := _HOST.match(rest)) else host
-        if (match := _FAILED_RANK.match(rest)) and host:
-            log.hosts[int(match[1])] = host.partition(".")[0]
+        if match := _FAILED_RANK.match(rest):
+            listed = int(match[1])
+            if host:
+                log.hosts[listed] = host.partition(".")[0]
+        elif _EXIT_CODE.match(rest) and listed >= 0:
+            log.exited.add(listed)
     for end in slurm.launch_errors(text, "", nodes).observations:
         if end.quantity == "slurm.launch.error":
             task_words = _TASKS.match(end.why or "")
             words = str(end.value).partition("; ")[0]
             number = int(end.evidence.rpartition(":")[2])
             log.ended.append(Ended(number, end.subject, int(task_words[1]) if task_words else None, words))
+    log.waited = list(waits.values())
     return log
+
+
+def _group(message: str) -> str:
+    """Without a GUID, only 0 is the same group in each process: torch 2.3 counts the others by itself."""
+    match = _GROUP.search(message)
+    if match is None:
+        return ""
+    if match["name"] == "(default_pg)" or "0" in (match["guid"], match["number"]):
+        return DEFAULT
+    return f"{match['guid']}{match['name'] or ''}" if match["guid"] else UNKNOWN
 
 
 def _labels(line: str) -> tuple[int | None, int | None, str]:
@@ -119,32 +157,53 @@ class _Open:
     fatal: tuple[int, str] | None = None  # faulthandler's: the innermost frame comes first
 
 
-def _raised(text: str) -> Iterator[Raised]:
+def _raised(text: str) -> list[Raised]:
     """Ranks that print at once are told apart by their labels."""
+    seen: list[Raised] = []
+    newest: dict[
+        tuple[int | None, int | None], list[int]
+    ] = {}  # label -> its last exception, and what it is chained to
+    chained: set[tuple[int | None, int | None]] = set()
     open_by_label: dict[tuple[int | None, int | None], _Open] = {}
+
+    def ends(label: tuple[int | None, int | None], raised: Raised) -> None:
+        del open_by_label[label]
+        newest.setdefault(label, []).append(len(seen))
+        seen.append(raised)
+
     for number, line in enumerate(map(cut, lines(text)), start=1):
         task, rank, rest = _labels(line)
         label = task, rank
-        if _TRACEBACK.match(rest):
-            open_by_label[label] = _Open()
-        elif match := _FATAL.match(rest):
-            open_by_label[label] = _Open(fatal=(number, match[1]))
+        fatal = _FATAL.match(rest)
+        if fatal or _TRACEBACK.match(rest):
+            open_by_label[label] = _Open(fatal=(number, fatal[1]) if fatal else None)
+            if label not in chained:
+                for place in newest.pop(label, ()):
+                    seen[place] = replace(seen[place], raised_again=True)
+            chained.discard(label)
         elif (known := open_by_label.get(label)) is not None:
             if frame := _FRAME.match(rest):
                 known.frames.append(f"{frame['name']} ({frame['file']}:{frame['line']})")
             elif (not rest[:1].strip() and rest) or (known.fatal and not known.frames):  # source, markers, heads
                 continue
+            elif known.fatal is None and not rest:
+                del open_by_label[label]
             elif known.fatal is None:
-                del open_by_label[label]
-                if rest:
-                    is_victim = bool(LOST_PEERS.search(rest) or _LAUNCHERS.search(rest))
-                    yield Raised(number, rank, task, rest.strip(), _own(known.frames[::-1]), is_victim)
+                is_victim = bool(LOST_PEERS.search(rest) or _LAUNCHERS.search(rest))
+                ends(label, Raised(number, rank, task, rest.strip(), _own(known.frames[::-1]), is_victim))
             elif known.frames:
-                del open_by_label[label]
-                yield Raised(known.fatal[0], rank, task, known.fatal[1], _own(known.frames), False)
-    for (task, rank), known in open_by_label.items():
-        if known.fatal is not None:
-            yield Raised(known.fatal[0], rank, task, known.fatal[1], _own(known.frames), False)
+                ends(label, _fatal(label, known.fatal, known.frames))
+        elif _CHAINED.match(rest):
+            chained.add(label)
+        elif rest and label in newest and not _OF_THE_END.match(rest):
+            for place in newest[label]:
+                if not seen[place].went_on:
+                    seen[place] = replace(seen[place], went_on=True)
+    return [*seen, *(_fatal(label, known.fatal, known.frames) for label, known in open_by_label.items() if known.fatal)]
+
+
+def _fatal(label: tuple[int | None, int | None], fatal: tuple[int, str], frames: Sequence[str]) -> Raised:
+    return Raised(fatal[0], label[1], label[0], fatal[1], _own(frames), False, is_fatal=True)
 
 
 def _own(frames: Sequence[str]) -> str:

@@ -145,13 +145,16 @@ def job(text: str, where: str, *, quantity: str, field: str) -> Parsed:
     return parsed
 
 
-OF_A_JOB = ("JobID", "User", "State", "ExitCode", "NodeList", "Start", "End", "WorkDir")
+OF_A_JOB = (
+    *("JobID", "JobIDRaw", "User", "Partition", "State", "ExitCode", "NodeList", "Start", "End", "AllocTRES"),
+    "WorkDir",
+)
 """Columns of `sacct --parsable2`; free text comes last."""
 _WHOLE_LINE = re.compile(r"\s*(StdErr|StdOut|WorkDir|Command|Comment|AdminComment|SystemComment)=(.*)")
 
 
 def job_fields(text: str) -> dict[str, str]:
-    """`scontrol show job` of one job, in several lines: field -> value. What a user writes into a name or comment
+    """One record of `scontrol show job`, in several lines: field -> value. What a user writes into a name or comment
     of the job changes no other field: the first value of a field counts, and of the last lines the last one."""
     fields: dict[str, str] = {}
     for line in map(cut, lines(text.strip().partition("\n\n")[0])):
@@ -165,6 +168,27 @@ def job_fields(text: str) -> dict[str, str]:
         if name:
             fields.setdefault("JobName", rest.strip())
     return fields
+
+
+def job_records(text: str) -> list[dict[str, str]]:
+    """`scontrol show job`: a record, or several: of the tasks of an array, of the parts of a heterogeneous job."""
+    return [job_fields(part) for part in re.split(r"\n\n+", text.strip()) if part.startswith("JobId=")]
+
+
+def job_name(fields: dict[str, str]) -> str:
+    """As Slurm calls it: 7, 7_3 of an array, 7+1 of a heterogeneous job."""
+    if "ArrayTaskId" in fields:
+        task = fields["ArrayTaskId"]
+        return f"{fields.get('ArrayJobId', '')}_{task if task.isdecimal() else f'[{task}]'}"
+    if "HetJobOffset" in fields:
+        return f"{fields.get('HetJobId', '')}+{fields['HetJobOffset']}"
+    return fields.get("JobId", "")
+
+
+def gpus_of_job(tres: str) -> int:
+    """GPUs in `cpu=4,node=2,gres/gpu=16`."""
+    match = re.search(r"(?:^|,)gres/gpu=(\d{1,9})", cut(tres))
+    return int(match[1]) if match else 0
 
 
 def accounted(text: str) -> list[dict[str, str]]:
@@ -243,7 +267,7 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
 
     slurm.launch.error: each; slurm.launch.lost: the node failed; slurm.launch.not_started: what could not start there.
     """
-    parsed = Parsed()
+    parsed, own_words = Parsed(), None
     for number, line in enumerate(each_line(text), start=1):
         if _LABELLED.match(line):  # of a task, which may print whatever it wants: srun's own lines have no label
             continue
@@ -257,7 +281,10 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
                 continue
             task, why = match.groupdict().get("task"), match["why"].strip()
             exited = task is not None and why.startswith("Exited with exit code")
-            not_started, own = _own_words(text, str(task)) if exited else (None, "")
+            if exited and own_words is None:
+                own_words = _own_words(text)
+            first = re.search(r"\d+", task or "")  # `task 1`, `tasks 0,2-3`
+            not_started, own = (own_words or {}).get(first[0], (None, "")) if exited and first else (None, "")
             for node in named(match["node"]):
                 parsed.saw("slurm.launch.error", node, f"{why}{own}" or NODE_FAILURE, "text", evidence, task)
                 if not why:
@@ -268,20 +295,19 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
     return parsed
 
 
-def _own_words(text: str, tasks: str) -> tuple[str | None, str]:
-    """What the first of these tasks (`task 1`, `tasks 0,2-3`) could not start, and the reason that it printed: the
-    line, by srun's label, that says so, or else its last exception."""
-    first = re.search(r"\d+", tasks)
-    messages = [
-        match["message"]
-        for line in each_line(text)
-        if (match := _LABELLED.match(line)) and first and match["task"] == first[0]
-    ]
-    for message in messages:
-        if match := _NOT_STARTED.search(message):
-            return match["what"], f"; could not start: {match['what']}"
-    raised = [match["what"] for message in messages if (match := _RAISED.match(message))]
-    return None, f"; {raised[-1]}" if raised else ""
+def _own_words(text: str) -> dict[str, tuple[str | None, str]]:
+    """Task -> what it could not start, and the reason that it printed: the line, by srun's label, that says so, or else
+    its last exception. All tasks in one pass: thousands of them may end."""
+    own: dict[str, tuple[str | None, str]] = {}
+    for line in each_line(text):
+        labelled = _LABELLED.match(line)
+        if labelled is None or own.get(labelled["task"], (None, ""))[0] is not None:
+            continue
+        if match := _NOT_STARTED.search(labelled["message"]):
+            own[labelled["task"]] = match["what"], f"; could not start: {match['what']}"
+        elif match := _RAISED.match(labelled["message"]):
+            own[labelled["task"]] = None, f"; {match['what']}"
+    return own
 
 
 _PMIX_VERSIONS = re.compile(r"specific pmix plugin versions available: (\S+)")

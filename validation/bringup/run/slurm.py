@@ -84,7 +84,12 @@ class Node(pending.Node):
 def ask(
     *command: str, timeout_s: float = 60, environment: dict[str, str] | None = None, folder: Path | None = None
 ) -> str:
-    """Standard output of a Slurm command. Raises SlurmError with the command's message."""
+    """Standard output of a Slurm command. Raises SlurmError with the command's message, and what it had printed.
+
+    Without an environment of its own it has this program's, and prints times as they are parsed here.
+    """
+    if environment is None:
+        environment = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
     try:
         result = subprocess.run(
             command, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment, cwd=folder
@@ -95,7 +100,8 @@ def ask(
             "(`make cluster` starts a local one)"
         ) from error
     except subprocess.TimeoutExpired as error:
-        raise SlurmError(f"{command[0]} gave no answer in {timeout_s:.0f} s") from error
+        printed = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else error.stdout or ""
+        raise SlurmError(f"{command[0]} gave no answer in {timeout_s:.0f} s", printed) from error
     if result.returncode != 0:
         words = " ".join(result.stderr.split()) or f"exit code {result.returncode}"
         if _NO_CLUSTER.search(words):
@@ -103,7 +109,7 @@ def ask(
                 f"{command[0]} finds no Slurm cluster from this host: run this on a login host of the cluster "
                 "(`make cluster` starts a local one), or set SLURM_CONF"
             )
-        raise (ControllerAway if _AWAY.search(words) else SlurmError)(f"{command[0]}: {words}")
+        raise (ControllerAway if _AWAY.search(words) else SlurmError)(f"{command[0]}: {words}", result.stdout)
     return result.stdout
 
 
