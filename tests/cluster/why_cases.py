@@ -133,8 +133,7 @@ CASES = [
         ("gpu.xid",),
         "n1",
         kind="cuda",
-        before=(),
-        during=(),
+        options=("--exclusive",),  # else it may be another job's GPU
         script="sleep 3; srun --label --kill-on-bad-exit=1 $PY $PROGRAM $KIND",
         words="Xid 79",
         ask=("--on-nodes",),
