@@ -3,6 +3,8 @@
 import json
 import math
 import sys
+from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,8 @@ from bringup.cli import main
 from bringup.compare import lemons
 from bringup.errors import UsageError
 from bringup.evidence import slurm as answers
+from bringup.evidence.slurm import AccountedJob
+from bringup.run import slurm
 from runs_for_tests import FIXTURES
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -33,59 +37,119 @@ def test_a_planted_lemon_is_found_among_64_nodes_and_no_other_is_named():
     assert [each.node for each in answer.named] == [lemon_nodes.LEMON]
 
 
-def test_fleets_without_a_lemon_give_no_alarm():
-    """All 1,000: docs/results/lemons.md."""
-    assert [seed for seed in range(8) if lemons.find(lemon_nodes.fleet(seed, jobs=800)).named] == []
+@pytest.mark.parametrize("kind", ["nightly", "bursts"])
+def test_fleets_without_a_lemon_whose_programs_break_for_days_give_no_alarm(kind: lemon_nodes.Kind):
+    """All 400 of each kind: docs/results/lemons.md."""
+    assert [seed for seed in range(2) if lemons.find(lemon_nodes.fleet(seed, kind)).named] == []
 
 
-def accounted(rows):
-    """(user, state, node, start in minutes)"""
-    head = "|".join(answers.OF_ENDED_JOBS)
-    lines = [
-        f"{number}|{user}|{state}|{node}|2026-10-{1 + at // 1440:02}T{at // 60 % 24:02}:{at % 60:02}:00|"
-        f"2026-10-{1 + at // 1440:02}T{at // 60 % 24:02}:{at % 60:02}:30"
-        for number, (user, state, node, at) in enumerate(rows)
+def a_job(user: str, state: str, node: str, minute: int, name: str = "train") -> AccountedJob:
+    start = lemon_nodes.BEGIN + timedelta(minutes=minute)
+    return AccountedJob(user, name, state, (node,), start, start + timedelta(seconds=30))
+
+
+def table(jobs: Iterable[AccountedJob]) -> str:
+    """As `sacct --parsable2` prints it."""
+    rows = [
+        (str(number), job.user, job.state, ",".join(job.nodes), job.start.isoformat(), job.end.isoformat(), job.name)
+        for number, job in enumerate(jobs)
     ]
-    return answers.ended_jobs("\n".join([head, *lines, ""]))
+    return "".join("|".join(row) + "\n" for row in [answers.OF_ENDED_JOBS, *rows])
 
 
-def test_a_user_whose_program_is_broken_accuses_no_node():
-    """ann fails everywhere, and always sits on n1: her jobs compare only with her own."""
-    rows = [("ann", "FAILED", "n1", 120 * number) for number in range(40)]
-    rows += [("bob", "COMPLETED", f"n{2 + number % 9}", 120 * number) for number in range(200)]
-    assert lemons.find(accounted(rows)).named == []
+def test_a_program_that_always_fails_on_the_first_free_node_accuses_it_not():
+    """ann's other program succeeds elsewhere in the same nights: her programs compare only with themselves."""
+    nights = range(0, 30 * 1440, 1440)
+    jobs = [a_job("ann", "FAILED", "n1", minute, "nightly") for minute in nights]
+    jobs += [a_job("ann", "COMPLETED", f"n{2 + each}", minute + each) for minute in nights for each in range(9)]
+    assert lemons.find(jobs).named == []
 
 
-def test_a_broken_job_that_is_submitted_again_and_again_counts_once():
-    rows = [("ann", "FAILED", "n1", number) for number in range(60)]
-    rows += [("ann", "COMPLETED", f"n{number % 9}", 120 * number) for number in range(100)]
-    answer = lemons.find(accounted(rows))
+def test_a_program_that_was_broken_for_days_accuses_not_where_it_stood_in_them():
+    """Placement and code both stay for a while: on n1 while it was broken, on n2 before and after."""
+    jobs = [
+        a_job("ann", "FAILED" if 10 <= day < 16 else "COMPLETED", "n1" if 10 <= day < 16 else "n2", 1440 * day + each)
+        for day in range(30)
+        for each in (0, 300)
+    ]
+    assert lemons.find(jobs).named == []
+
+
+def test_of_a_program_on_one_node_and_day_the_first_job_counts_however_it_ended():
+    jobs = [a_job("ann", "FAILED", "n1", minute) for minute in range(0, 600, 70)]
+    jobs += [a_job("ann", "COMPLETED", f"n{2 + each}", 600 + each) for each in range(9)]
+    jobs += [a_job("ann", "FAILED", "n2", 700)]
+    answer = lemons.find(jobs)
     assert answer.named == []
-    assert (answer.jobs, answer.left_out) == (101, 59)
+    assert (answer.jobs, answer.failed, answer.left_out) == (10, 1, 9)
 
 
 def test_neighbours_of_a_lemon_in_its_jobs_are_not_named():
-    rows = [("ann", "FAILED" if number % 4 else "COMPLETED", "n[1-2]", 120 * number) for number in range(60)]
-    rows += [("ann", "COMPLETED", f"n[{2 + number % 4},{7 + number % 3}]", 120 * number) for number in range(120)]
-    assert [each.node for each in lemons.find(accounted(rows)).named] == ["n1"]
+    """n2 stands beside n1 on three days of four, and else beside n9: by its own failures it would be named."""
+    jobs = []
+    for day in range(24):
+        start = lemon_nodes.BEGIN + timedelta(days=day)
+        beside, other = ("n2", "n3") if day % 4 else ("n3", "n2")
+        for nodes in (("n1", beside), (other, "n9"), ("n10", "n11"), ("n12", "n13")):
+            state = "FAILED" if "n1" in nodes and day % 3 else "COMPLETED"
+            jobs.append(AccountedJob("ann", "train", state, nodes, start, start + timedelta(minutes=1)))
+    assert lemons._suspects(jobs, {"n2"})[0].chance < lemons.FALSE_ALARMS / 8
+    assert [each.node for each in lemons.find(jobs).named] == ["n1"]
 
 
 def test_a_table_of_several_users_as_sacct_prints_it():
-    jobs = answers.ended_jobs(TABLE.read_text())
+    jobs, unread = answers.ended_jobs(TABLE.read_text())
+    assert unread == 0
     assert {job.user for job in jobs} == {"ann", "bob", "carol", "dave"}
     assert {job.state for job in jobs} == {"COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY"}
     answer = lemons.find(jobs)
-    assert [each.node for each in answer.named] == ["gpu03"]
+    assert (answer.named, answer.next and answer.next.node) == ([], "gpu03")
     with pytest.raises(UsageError, match="not a table of sacct"):
         answers.ended_jobs("JobID|State\n7|FAILED\n")
 
 
+def test_rows_that_cannot_be_read_are_counted_but_not_jobs_that_run_or_never_began():
+    text = table([a_job("ann", "FAILED", "n1", 0, "a|b")])
+    text += (
+        "7|ann|RUNNING|n1|2026-10-01T00:00:00|Unknown|train\n8|ann|CANCELLED|None assigned|None|2026-10-01T00:00:00|x\n"
+    )
+    text += "9|ann|FAILED|n1|10:00|11:00|train\n10|ann|FAILED\n"
+    jobs, unread = answers.ended_jobs(text)
+    assert ([job.name for job in jobs], unread) == (["a|b"], 2)
+
+
+def test_the_accounting_is_asked_for_whole_times_and_for_each_run_of_a_requeued_job(tmp_path, monkeypatch):
+    sacct = tmp_path / "sacct"
+    sacct.write_text('#!/bin/sh\necho "$SLURM_TIME_FORMAT $*"\n')
+    sacct.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    said = slurm.accounting(answers.OF_ENDED_JOBS)
+    assert said.startswith("standard ")
+    assert "--duplicates" in said.split()
+
+
+@pytest.mark.parametrize("rows", ["", "9|ann|FAILED|n1|10:00|11:00|train\n"])
+def test_a_table_without_a_job_that_counts_says_nothing_of_nodes(tmp_path, monkeypatch, capsys, rows):
+    monkeypatch.setattr("bringup.results.every_run", list)
+    file = tmp_path / "jobs.txt"
+    file.write_text(table([]) + rows)
+    assert main(["history", "--lemons", str(file)]) == 2
+    assert f"not known: no job that failed or completed is in the table; {len(rows.splitlines())} row(s)" in (
+        capsys.readouterr().err
+    )
+
+
 def test_history_names_it_and_says_when_there_is_no_accounting(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("bringup.results.every_run", list)
-    assert main(["history", "--lemons", str(TABLE)]) == 1
-    assert "gpu03 stood in failed jobs more often than chance" in " ".join(capsys.readouterr().out.split())
-    assert main(["history", "--lemons", str(TABLE), "--json"]) == 1
-    assert json.loads(capsys.readouterr().out)["nodes"]["named"][0]["node"] == "gpu03"
+    file = tmp_path / "jobs.txt"
+    file.write_text(table(lemon_nodes.fleet(0, effect=0.4)) + "9|ann|FAILED|n1|10:00|11:00|train\n")
+    assert main(["history", "--lemons", str(file)]) == 1
+    screen = " ".join(capsys.readouterr().out.split())
+    assert "n17 stood in failed jobs more often than chance" in screen
+    assert "1 row(s) could not be read" in screen
+    assert main(["history", "--lemons", str(file), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["nodes"]["named"][0]["node"] == "n17"
     sacct = tmp_path / "sacct"
     sacct.write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2; exit 1\n")
     sacct.chmod(0o755)

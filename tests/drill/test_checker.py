@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import pytest
 from bringup.drill import checker
 from bringup.drill.environment import Ended
-from bringup.errors import UsageError
+from bringup.errors import CannotStart, DrillError, UsageError
 from bringup.plan.catalogue import DRILLS
 from bringup.plan.drill import Shape
-from bringup.records import CheckerReport
+from bringup.records import CheckerReport, read_record
 from bringup.report import checkers
 
 FAULT = next(drill for drill in DRILLS if drill.id == "tmp-small")  # on n1
@@ -69,6 +71,58 @@ def test_only_faults_of_the_cluster_itself_are_asked_about():
     assert not asked & {"slow-matmul", "evidence-edited", "rank-killed"}
 
 
+def test_no_fault_to_ask_about_is_no_run():
+    with pytest.raises(CannotStart, match="none of these drills"):
+        checker.run([drill for drill in DRILLS if drill.id == "slow-matmul"], [TOOL], None)
+
+
+class Clusters:
+    """One cluster: `quiet` answers, `dead` does not end, `noisy` has four new complaints in its third round."""
+
+    shape, verbs = Shape(), 0
+
+    @contextlib.contextmanager
+    def __call__(self, *_: object) -> Iterator[Clusters]:
+        yield self
+
+    def of(self, _: Shape) -> Clusters:
+        return self
+
+    def heal(self) -> None: ...
+
+    def make(self, _: object) -> None: ...
+
+    def verb(self, *words: str, limit_s: float = 0) -> Ended:
+        if words[-1] == "dead":
+            raise DrillError("it did not end in 120 s")
+        if words[-1] != "noisy":
+            return Ended(0, "", "")
+        self.verbs += 1
+        return Ended(1, "fan\nled\ncap\nfuse\n" if self.verbs == 3 else "", "")
+
+
+def test_a_checker_that_does_not_answer_ends_no_other_and_the_exit_code_says_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(checker.suite, "DRILLS", tmp_path)
+    monkeypatch.setattr(checker.suite, "local_clusters", Clusters())
+    fault = FAULT.model_copy(update={"wait_for": None})
+    tools = checker.read([], ["tool=quiet", "slow=dead", "loud=noisy"])
+    assert checker.run([fault], tools, None) == 2
+    (file,) = tmp_path.glob(f"*/{checker.REPORT}")
+    done = read_record(file, CheckerReport)
+    assert [answer.mark for answer in done.rows[0].answers] == ["missed", "no answer", "missed"]
+    assert done.healthy == {"tool": 1, "slow": 0, "loud": 1}
+    assert "loud: 1 missed, 4 false alarms on 1 healthy clusters" in checkers.totals(done)
+
+
+def test_a_checker_that_answers_and_misses_is_no_failure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(checker.suite, "DRILLS", tmp_path)
+    monkeypatch.setattr(checker.suite, "local_clusters", Clusters())
+    fault = FAULT.model_copy(update={"wait_for": None})
+    assert checker.run([fault], checker.read([], ["tool=quiet"]), None) == 0
+
+
 @pytest.mark.parametrize("texts", [["check"], ["a b=check"], ["a="], ["a=x", "a=y"]])
 def test_a_checker_has_a_name_of_its_own_and_a_command(texts: Sequence[str]):
     with pytest.raises(UsageError):
@@ -88,7 +142,7 @@ def test_the_page_counts_and_shows(monkeypatch: pytest.MonkeyPatch):
         checkers={"tool": "check"},
         rows=list(rows),
         false_alarms=[],
-        healthy=1,
+        healthy={"tool": 1},
     )
     page = checkers.markdown(done)
     assert "1 faults. tool: 1 found, 0 false alarms on 1 healthy clusters; bringup: 1 of 1 found." in page

@@ -10,10 +10,12 @@ import pytest
 from bringup import results
 from bringup.drill import limits as measuring
 from bringup.drill import suite
+from bringup.drill.environment import Here
 from bringup.errors import CannotStart
 from bringup.formulae.chance import most_events, share_within
 from bringup.plan.catalogue import DECLARED, DRILLS, load_profile
-from bringup.records import FaultLimit, LimitsReport, LimitTrial, write_record
+from bringup.plan.drill import Drill
+from bringup.records import DrillResult, FaultLimit, LimitsReport, LimitTrial, write_record
 from bringup.report import limits
 
 SIZES = [float(size) for size in (64, 32, 16, 8, 4, 2, 1)]
@@ -93,6 +95,25 @@ def test_a_false_alarm_is_counted_and_shown():
     fault = searched(lambda size: size is None or size >= 8)
     assert "false alarms: 4 of 4" in limits.sentence(fault)
     assert limits.trial(fault, trial(None, True)).startswith("FALSE ALARM")
+
+
+def test_any_accusation_without_the_fault_is_a_false_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Also by a gate that is not the drill's: nccl.pair.link.steady warned of n1--n3 while slow-pair was not made."""
+    drill = DECLARED["slow-pair"]
+
+    def performed(sized: Drill, *_: object, **__: object) -> DrillResult:
+        answer = measuring.perform.not_performed(sized, "x")
+        return answer.model_copy(update={"performed": True, "why": None, "detected": False, "false_alarms": ["warn"]})
+
+    monkeypatch.setattr(measuring.perform, "perform", performed)
+    once = measuring._Trials(drill, lambda: Here(("a", "b", "c", "d")), (), tmp_path)
+    assert [once(size).found for size in (None, 200.0)] == [True, False]
+
+
+def test_the_sentence_says_how_many_runs_were_performed():
+    fault = searched(lambda size: size is not None and size >= 8)
+    fault.trials.append(trial(None, None, "no answer from slurmctld"))
+    assert limits.sentence(fault).endswith("false alarms: 0 of 4 (0 to 60 %); 12 of 13 runs performed")
 
 
 def test_the_page_says_what_else_was_accused_and_at_which_load():

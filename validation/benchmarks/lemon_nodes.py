@@ -2,9 +2,10 @@
 
     python validation/benchmarks/lemon_nodes.py FILE          # about ten minutes; FILE: the page
 
-A fleet: 64 nodes, 24 users whose own programs fail at 1 to 40 %, jobs of 1 to 16 nodes that take the first free ones.
-Who fails tries again on the same nodes at once, in two of three cases, up to five times. A lemon lets each job in
-which it stands fail with a further probability. Each fleet has a seed.
+A fleet: 64 nodes, 24 users with one to three programs that fail at 1 to 20 %, jobs of 1 to 16 nodes that take the
+first free ones. Who fails tries again on the same nodes, in two of three cases, up to five times. Failures come in
+bursts, because programs change: see `Kind`. A lemon lets each job in which it stands fail with a further probability.
+Each fleet has a seed.
 """
 
 from __future__ import annotations
@@ -15,49 +16,78 @@ import time
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Literal
 
 from bringup.compare import lemons
 from bringup.evidence.slurm import AccountedJob
 
-NODES, USERS, JOBS = 64, 24, 2000
+NODES, USERS, BROKEN, DAYS = 64, 24, 10, 30
 SIZES = (1, 1, 1, 2, 2, 4, 4, 8, 16)
-FLEETS, WITH_LEMON = 1000, 200
+FLEETS, WITH_LEMON = 400, 100
 EFFECTS = (0.05, 0.1, 0.2, 0.4)
 BEGIN = datetime(2026, 10, 1)
 LEMON = "n17"
+Kind = Literal["plain", "nightly", "bursts"]
+"""nightly: one user's job of each night always fails, on the first free node. bursts: everything of ten users fails
+for three days, from a random hour on."""
+KINDS: dict[Kind, str] = {
+    "plain": "failures come at random",
+    "nightly": "besides, a nightly job always fails, on the first free node",
+    "bursts": f"all jobs of {BROKEN} users fail for 3 of the {DAYS} days, from a random hour on",
+}
 
 
-def fleet(seed: int, effect: float = 0.0, jobs: int = JOBS) -> list[AccountedJob]:
+def fleet(seed: int, kind: Kind = "plain", effect: float = 0.0) -> list[AccountedJob]:
     """effect: what the lemon adds to the probability that a job with it fails."""
-    return list(_jobs(random.Random(seed), effect, jobs))  # noqa: S311
+    return list(_jobs(random.Random(seed), kind, effect))  # noqa: S311
 
 
-def _jobs(chance: random.Random, effect: float, jobs: int) -> Iterator[AccountedJob]:
+Request = tuple[datetime, str, str, int, float]  # when, user, program, nodes, probability that it fails
+
+
+def _requests(chance: random.Random, kind: Kind) -> Iterator[Request]:
+    for number in range(USERS):
+        programs = [
+            (f"p{each}", chance.choice(SIZES), chance.uniform(0.01, 0.2)) for each in range(chance.randint(1, 3))
+        ]
+        broken_at = BEGIN + timedelta(days=chance.uniform(0, DAYS - 3)) if number < BROKEN else None
+        a_day = chance.choice((1, 2, 4, 8))
+        for day in range(DAYS):
+            for _ in range(a_day):
+                at = BEGIN + timedelta(days=day, hours=chance.uniform(8, 20))
+                name, size, fails = chance.choice(programs)
+                is_broken = kind == "bursts" and broken_at and broken_at <= at < broken_at + timedelta(days=3)
+                yield at, f"u{number}", name, size, 1.0 if is_broken else fails
+    if kind == "nightly":
+        yield from ((BEGIN + timedelta(days=day, hours=2), "u0", "nightly", 1, 1.0) for day in range(DAYS))
+
+
+def _jobs(chance: random.Random, kind: Kind, effect: float) -> Iterator[AccountedJob]:
     names = [f"n{number:02}" for number in range(NODES)]
-    habits = [(f"u{number}", chance.uniform(0.01, 0.4), chance.choice(SIZES)) for number in range(USERS)]
     free_at = dict.fromkeys(names, BEGIN)
-    made = 0
-    while made < jobs:
-        user, fails, size = chance.choices(habits, [1 / (1 + place) for place in range(USERS)])[0]
-        nodes = tuple(sorted(sorted(names, key=lambda name: (free_at[name], name))[:size]))
-        start = max(free_at[node] for node in nodes) + timedelta(minutes=chance.expovariate(1 / 10))
+    for at, user, program, size, fails in sorted(_requests(chance, kind)):
+        ready = {name: max(free_at[name], at) for name in names}
+        nodes = tuple(sorted(sorted(names, key=lambda name: (ready[name], name))[:size]))
+        start = max(ready[node] for node in nodes)
         for _ in range(6):
             is_bad = chance.random() < fails or (LEMON in nodes and chance.random() < effect)
             end = start + timedelta(minutes=chance.uniform(1, 20) if is_bad else chance.uniform(30, 600))
-            yield AccountedJob(user, "FAILED" if is_bad else "COMPLETED", nodes, start, end)
-            made += 1
+            yield AccountedJob(user, program, "FAILED" if is_bad else "COMPLETED", nodes, start, end)
+            free_at |= dict.fromkeys(nodes, end)
             if not is_bad or chance.random() < 1 / 3:
                 break
-            start = end + timedelta(minutes=1)
-        free_at |= dict.fromkeys(nodes, end)
+            start = end + timedelta(minutes=chance.uniform(1, 90))
 
 
 def main() -> None:
     begun = time.monotonic()
-    false = sum(bool(lemons.find(fleet(seed)).named) for seed in range(FLEETS))
+    healthy = [
+        f"| {words} | {sum(bool(lemons.find(fleet(seed, kind)).named) for seed in range(FLEETS))} of {FLEETS} |"
+        for kind, words in KINDS.items()
+    ]
     rows = []
     for effect in EFFECTS:
-        named = [lemons.find(fleet(seed, effect)).named for seed in range(WITH_LEMON)]
+        named = [lemons.find(fleet(seed, "bursts", effect)).named for seed in range(WITH_LEMON)]
         right = sum(LEMON in {each.node for each in several} for several in named)
         others = sum(any(each.node != LEMON for each in several) for several in named)
         rows.append(f"| {100 * effect:.0f} % | {right} of {WITH_LEMON} | {others} of {WITH_LEMON} |")
@@ -71,11 +101,17 @@ def main() -> None:
         "python validation/benchmarks/lemon_nodes.py docs/results/lemons.md",
         "```",
         "",
-        f"A fleet has {NODES} nodes, {USERS} users whose own programs fail at 1 to 40 %, and {JOBS} jobs of 1 to 16",
-        "nodes. Who fails tries again on the same nodes, in two of three cases. A lemon lets jobs with it fail with",
-        "a further probability.",
+        f"A fleet has {NODES} nodes and {USERS} users with one to three programs each, which fail at 1 to 20 %. A user",
+        f"submits 1 to 8 jobs of 1 to 16 nodes on each of {DAYS} days. They take the first free nodes. Who fails tries",
+        "again on the same nodes, in two of three cases. A lemon lets jobs with it fail with a further probability.",
         "",
-        f"**Without a lemon: in {false} of {FLEETS} fleets a node was named.** The test allows 1 %.",
+        "**Without a lemon.** The test allows 1 %, if jobs of one program and one day differ only by chance:",
+        "",
+        "| fleets | in which a node was named |",
+        "| --- | --- |",
+        *healthy,
+        "",
+        "**With one**, in fleets whose users have broken days:",
         "",
         "| the lemon adds | fleets in which it was found | fleets in which another node was named |",
         "| --- | --- | --- |",

@@ -203,7 +203,11 @@ def _lemons(file: str | None) -> lemons.Lemons | None:
         return None
     try:
         table = Path(file).read_text() if file else slurm.accounting(answers.OF_ENDED_JOBS)
-        return lemons.find(answers.ended_jobs(table))
+        jobs, unread = answers.ended_jobs(table)
+        answer = replace(lemons.find(jobs), unread=unread)
+        if answer.jobs == 0:
+            raise UsageError(f"no job that failed or completed is in the table; {unread} row(s) could not be read")
+        return answer
     except (BringupError, OSError, UnicodeDecodeError) as error:
         complain(f"which nodes stood in failed jobs is not known: {error}")
         return None

@@ -1,13 +1,15 @@
 """Which nodes stood in failed jobs more often than chance: from Slurm's accounting, with an exact test.
 
-If failures had nothing to do with nodes, then, among a user's jobs of about the same size, which of them failed would
-be a draw: the failed ones among those with a given node follow the hypergeometric distribution. Strata are independent,
-so the distribution of their sum is a convolution (the exact test of Cochran-Mantel-Haenszel tables: Agresti,
-Categorical Data Analysis, section 6.3.5). So a user whose own program is broken accuses no node.
+If failures had nothing to do with nodes, then, among a user's jobs of one name, of one day and of about the same size,
+which of them failed would be a draw: the failed ones among those with a given node follow the hypergeometric
+distribution. Strata are independent, so the distribution of their sum is a convolution (the exact test of
+Cochran-Mantel-Haenszel tables: Agresti, Categorical Data Analysis, section 6.3.5). So a program that is broken, or is
+broken on some days, accuses no node, though the scheduler places it on the same nodes in these days.
 
-Somebody who submits a broken job again and again gets the same nodes each time: of such a series only the first job
-counts. Holm's step-down method (Scand. J. Statist. 6, 65, 1979) over all nodes bounds the chance that a healthy one is
-named; the jobs of a named node are then taken out, because they accuse its neighbours, too.
+What changes within a day is left: of the jobs of one program on one node and one day only the first counts, failed or
+not. (The first failure and the first success would accuse busy nodes.) Holm's step-down method (Scand. J. Statist. 6,
+65, 1979) over all nodes bounds the chance that a healthy one is named; the jobs of a named node are then taken out,
+because they accuse its neighbours, too.
 """
 
 from __future__ import annotations
@@ -16,14 +18,13 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import date
 
 from bringup.compare.noise import FALSE_ALARMS
 from bringup.evidence.slurm import AccountedJob
 
 BAD, GOOD = {"FAILED", "NODE_FAIL", "BOOT_FAIL"}, {"COMPLETED"}
 """Other ends (cancelled, time limit, memory, preempted) speak neither for nor against a node."""
-SERIES_S = 3600
 
 
 @dataclass(frozen=True)
@@ -42,16 +43,17 @@ class Lemons:
     nodes: int
     jobs: int  # that count
     failed: int
-    left_out: int  # that ended otherwise, or follow in a series
+    left_out: int  # that ended otherwise, or followed on the same node and day
+    unread: int = 0  # rows of the table
 
 
-_Stratum = tuple[str, int]  # user, size class
+_Stratum = tuple[str, str, date, int]  # user, job name, day, size class
 
 
 def find(jobs: Iterable[AccountedJob], false_alarms: float = FALSE_ALARMS) -> Lemons:
     """false_alarms: the chance that any healthy node is named."""
     known = list(jobs)
-    counted = _first_of_each_series([job for job in known if job.state in BAD | GOOD])
+    counted = _first_of_each_day([job for job in known if job.state in BAD | GOOD])
     names = {node for job in counted for node in job.nodes}
     left, named = counted, list[Lemon]()
     suspects = _suspects(left, names)
@@ -68,7 +70,8 @@ def _suspects(jobs: Sequence[AccountedJob], names: Collection[str]) -> list[Lemo
     totals: dict[_Stratum, list[int]] = defaultdict(lambda: [0, 0])  # jobs, failed
     of_node: dict[str, dict[_Stratum, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for job in jobs:
-        stratum, is_bad = (job.user, len(job.nodes).bit_length()), job.state in BAD
+        stratum = job.user, job.name, job.start.date(), len(job.nodes).bit_length()
+        is_bad = job.state in BAD
         for counts in [totals[stratum], *(of_node[node][stratum] for node in job.nodes)]:
             counts[0] += 1
             counts[1] += is_bad
@@ -111,14 +114,13 @@ def _log_choose(several: int, of_them: int) -> float:
     return math.lgamma(several + 1) - math.lgamma(of_them + 1) - math.lgamma(several - of_them + 1)
 
 
-def _first_of_each_series(jobs: Sequence[AccountedJob]) -> list[AccountedJob]:
-    """A user's jobs on the same nodes, each begun within SERIES_S of the end of the last one, count as the first."""
-    last_end: dict[tuple[str, tuple[str, ...]], datetime] = {}
+def _first_of_each_day(jobs: Sequence[AccountedJob]) -> list[AccountedJob]:
+    """Of the jobs of one program on one day, no two with a node in common: the first counts, however it ended."""
+    seen = set[tuple[str, str, date, str]]()
     first = []
     for job in sorted(jobs, key=lambda job: job.start):
-        key = job.user, job.nodes
-        before = last_end.get(key)
-        if before is None or (job.start - before).total_seconds() > SERIES_S:
+        keys = {(job.user, job.name, job.start.date(), node) for node in job.nodes}
+        if not keys & seen:
             first.append(job)
-        last_end[key] = max(job.end, before) if before is not None else job.end
+            seen |= keys
     return first

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from bringup.drill import suite
 from bringup.drill.environment import LocalCluster
-from bringup.errors import DrillError, UsageError
+from bringup.errors import CannotStart, DrillError, UsageError
 from bringup.plan.drill import Drill
 from bringup.records import CheckerAnswer, CheckerReport, CheckerRow, DrillReport, write_record, write_text
 from bringup.report import checkers as shown
@@ -62,11 +62,15 @@ class _Asked:
 
     checker: Checker
     usual: set[tuple[str, str]] = field(default_factory=set)
+    why: str | None = None  # it gave no answer on the healthy cluster: what is new cannot be told
     false_alarms: list[str] = field(default_factory=list)
 
     def learn(self, cluster: LocalCluster) -> None:
-        self.usual = {*self.checker.ask(cluster), *self.checker.ask(cluster)}
-        self.false_alarms = list(self.new(cluster).values())
+        try:
+            self.usual = {*self.checker.ask(cluster), *self.checker.ask(cluster)}
+            self.false_alarms = list(self.new(cluster).values())
+        except DrillError as error:  # of this checker; the others are asked all the same
+            self.why = f"of the healthy cluster: {error}"
 
     def new(self, cluster: LocalCluster) -> Words:
         """What it does not say of the healthy cluster. Raises DrillError."""
@@ -74,6 +78,8 @@ class _Asked:
 
     def of_fault(self, cluster: LocalCluster, drill: Drill) -> CheckerAnswer:
         try:
+            if self.why is not None:
+                raise DrillError(self.why)
             words = self.new(cluster)
         except DrillError as error:
             return CheckerAnswer(checker=self.checker.name, mark="no answer", said=[str(error)])
@@ -111,8 +117,10 @@ def places_of(drill: Drill) -> set[str]:
 
 
 def run(drills: Sequence[Drill], checkers: Sequence[Checker], beside: DrillReport | None) -> int:
-    """Exit code: 0 each checker was asked of each fault, 2 not. A checker that misses is no failure of this command."""
+    """Exit code: 0 each checker answered on each fault, 2 not. A checker that misses is no failure of this command."""
     chosen = suite.in_order([drill for drill in drills if suitable(drill)])
+    if not chosen:
+        raise CannotStart("none of these drills has a fault of the cluster itself, which alone other tools can see")
     folder, console = suite.DRILLS / opening.default_name(), terminal.console()
     folder.mkdir(parents=True)
     console.print(f"checkers: {len(chosen)} faults, {', '.join(c.name for c in checkers)}; {shown_path(folder)}")
@@ -122,7 +130,7 @@ def run(drills: Sequence[Drill], checkers: Sequence[Checker], beside: DrillRepor
         checkers={checker.name: checker.command for checker in checkers},
         rows=[],
         false_alarms=[],
-        healthy=0,
+        healthy={},
     )
     own = {result.drill: bool(result.performed and result.detected) for result in beside.results} if beside else {}
     with suite.local_clusters(folder, "checkers") as clusters:
@@ -133,10 +141,12 @@ def run(drills: Sequence[Drill], checkers: Sequence[Checker], beside: DrillRepor
                 each.learn(cluster)
             done = done.model_copy(
                 update={
-                    "healthy": done.healthy + 1,
+                    "healthy": {
+                        each.checker.name: done.healthy.get(each.checker.name, 0) + (each.why is None) for each in asked
+                    },
                     "false_alarms": [
                         *done.false_alarms,
-                        *(f"{each.checker.name}: {line}" for each in asked for line in each.false_alarms[:3]),
+                        *(f"{each.checker.name}: {line}" for each in asked for line in each.false_alarms),
                     ],
                 }
             )
@@ -146,7 +156,13 @@ def run(drills: Sequence[Drill], checkers: Sequence[Checker], beside: DrillRepor
                 write_record(folder / REPORT, done, replace=True)
                 write_text(folder / "checkers.md", shown.markdown(done), replace=True)
     console.print(f"\n{shown.totals(done)}\nreport: {shown_path(folder / 'checkers.md')}")
-    return 0 if all(row.why is None for row in done.rows) else 2
+    return exit_code(done)
+
+
+def exit_code(done: CheckerReport) -> int:
+    """A fault that could not be made, or an answer that did not come: 2."""
+    is_whole = all(row.why is None and all(answer.mark != "no answer" for answer in row.answers) for row in done.rows)
+    return 0 if is_whole else 2
 
 
 def _rows(

@@ -170,7 +170,7 @@ class _Trials:
             shutil.rmtree(self._folder / sized.id, ignore_errors=True)
         return LimitTrial(
             size=size,
-            found=named if result.performed else None,
+            found=(named or (size is None and bool(result.false_alarms))) if result.performed else None,
             alarms=result.false_alarms if result.performed else [result.why or ""],
             seconds=result.seconds,
             load=load,

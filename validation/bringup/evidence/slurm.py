@@ -199,34 +199,39 @@ def accounted(text: str) -> list[dict[str, str]]:
     return [dict(zip(names, cells, strict=True)) for cells in split if len(cells) == len(names)]
 
 
-OF_ENDED_JOBS = ("JobID", "User", "State", "NodeList", "Start", "End")
+OF_ENDED_JOBS = ("JobID", "User", "State", "NodeList", "Start", "End", "JobName")
+_NO_TIME = {"Unknown", "None", ""}  # it runs, or never began
 
 
 @dataclass(frozen=True)
 class AccountedJob:
     user: str
+    name: str
     state: str  # COMPLETED, FAILED, CANCELLED, ...
     nodes: tuple[str, ...]
     start: datetime
     end: datetime
 
 
-def ended_jobs(text: str) -> list[AccountedJob]:
-    """The jobs of `sacct --parsable2` with these columns that ran on nodes and ended; their steps are left out. Raises
-    UsageError where the table is another one."""
+def ended_jobs(text: str) -> tuple[list[AccountedJob], int]:
+    """The jobs of `sacct --parsable2` with these columns that ran on nodes and ended; their steps are left out. And how
+    many rows could not be read. Raises UsageError where the table is another one."""
     rows = accounted(text)
+    unread = len([line for line in lines(text) if line.strip()]) - 1 - len(rows)
     if lines(text)[0].split("|") != list(OF_ENDED_JOBS):
         raise UsageError(f"not a table of sacct --parsable2 --format={','.join(OF_ENDED_JOBS)}: {text[:60]!r}")
     jobs = []
     for row in rows:
+        if "." in row["JobID"] or {row["Start"], row["End"]} & _NO_TIME or row["NodeList"] in ("", "None assigned"):
+            continue
         try:
             start, end = datetime.fromisoformat(row["Start"]), datetime.fromisoformat(row["End"])
             nodes = tuple(expand(row["NodeList"]))
-        except (ValueError, UsageError):  # it runs, or never began: Unknown, None assigned
+        except (ValueError, UsageError):
+            unread += 1
             continue
-        if "." not in row["JobID"]:
-            jobs.append(AccountedJob(row["User"], row["State"].partition(" ")[0], nodes, start, end))
-    return jobs
+        jobs.append(AccountedJob(row["User"], row["JobName"], row["State"].partition(" ")[0], nodes, start, end))
+    return jobs, unread
 
 
 _LAUNCH = (

@@ -79,4 +79,4 @@ class CheckerReport(Versioned):
     checkers: dict[str, str]  # name -> command
     rows: list[CheckerRow]
     false_alarms: list[str]  # of a healthy cluster, in the third round
-    healthy: int = Field(ge=0)  # clusters that were asked of without a fault
+    healthy: dict[str, int]  # checker -> clusters of which it answered without a fault

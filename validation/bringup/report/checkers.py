@@ -7,6 +7,7 @@ from collections import Counter
 from bringup.records import CheckerReport, CheckerRow
 from bringup.report.text import plain, table
 
+SHOWN = 12  # false alarms on the page; all are counted
 MARKS = ("found", "elsewhere", "missed", "no answer")
 
 
@@ -23,7 +24,9 @@ def totals(done: CheckerReport) -> str:
         marks = Counter[str](answer.mark for row in performed for answer in row.answers if answer.checker == name)
         alarms = sum(alarm.startswith(f"{name}: ") for alarm in done.false_alarms)
         counts = ", ".join(f"{count} {mark}" for mark in MARKS if (count := marks[mark]))
-        sentences.append(f"{name}: {counts or 'not asked'}, {alarms} false alarms on {done.healthy} healthy clusters")
+        sentences.append(
+            f"{name}: {counts or 'not asked'}, {alarms} false alarms on {done.healthy.get(name, 0)} healthy clusters"
+        )
     judged = [row for row in performed if row.own is not None]
     if judged:
         sentences.append(f"bringup: {sum(bool(row.own) for row in judged)} of {len(judged)} found")
@@ -54,7 +57,8 @@ def markdown(done: CheckerReport) -> str:
             "that starts no jobs cannot see what only a job shows. So this is no ranking.",
             "",
             *(f"- {name}: `{command}`" for name, command in done.checkers.items()),
-            *(f"- false alarm: {plain(alarm)}" for alarm in done.false_alarms),
+            *(f"- false alarm: {plain(alarm)}" for alarm in done.false_alarms[:SHOWN]),
+            *([f"- {len(left)} more false alarms: checkers.json"] if (left := done.false_alarms[SHOWN:]) else []),
             "",
             *table(head, rows),
             "",

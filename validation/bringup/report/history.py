@@ -64,9 +64,10 @@ def lemons(nodes: Lemons) -> str:
         (each.node, str(each.failed), str(each.jobs), f"{each.expected:.1f}", f"{each.chance:.2g}", remark)
         for each, remark in zip(suspects, ["more than chance"] * len(nodes.named) + ["within chance"], strict=False)
     ]
+    unread = f"; {nodes.unread} row(s) could not be read" if nodes.unread else ""
     head = (
         f"{nodes.nodes} node(s) in {nodes.jobs} job(s), of which {nodes.failed} failed; {nodes.left_out} more ended "
-        "otherwise, or follow in a series: "
+        f"otherwise, or followed on the same node and day{unread}: "
     )
     names = ", ".join(each.node for each in nodes.named) or "no node"
     table = text.columns(("node", "failed", "of", "expected", "chance", "said"), rows)

@@ -75,7 +75,11 @@ def sentence(fault: FaultLimit) -> str:
         else "in no size found each time"
     )
     smaller = f"; at {_size(fault, below)}: {counted(of(fault, below))}" if below is not None else ""
-    return f"{fault.fault.replace('{size}', 'SIZE')}: {at_best}{smaller}; false alarms: {counted(of(fault, None))}"
+    performed = sum(trial.found is not None for trial in fault.trials)
+    return (
+        f"{fault.fault.replace('{size}', 'SIZE')}: {at_best}{smaller}; false alarms: {counted(of(fault, None))}; "
+        f"{performed} of {len(fault.trials)} runs performed"
+    )
 
 
 def lines(done: LimitsReport) -> list[str]:

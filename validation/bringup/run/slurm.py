@@ -269,8 +269,10 @@ def queued(prefix: str) -> list[tuple[str, str]]:
 
 def accounting(columns: Sequence[str], since: str = "now-30days") -> str:
     """`sacct` of all users' jobs, as far as the accounting shows them to this one. Raises SlurmError."""
-    options = ("--allusers", "--allocations", "--parsable2", f"--starttime={since}", "--endtime=now")
-    return ask("sacct", *options, f"--format={','.join(columns)}", timeout_s=300)
+    # duplicates: a run that lost its node and was requeued has the same job id as the next one
+    options = ("--allusers", "--allocations", "--duplicates", "--parsable2", f"--starttime={since}", "--endtime=now")
+    environment = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
+    return ask("sacct", *options, f"--format={','.join(columns)}", timeout_s=300, environment=environment)
 
 
 def states(job_ids: Sequence[str]) -> dict[str, str]:
