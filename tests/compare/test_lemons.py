@@ -124,9 +124,9 @@ def test_the_accounting_is_asked_for_whole_times_and_for_each_run_of_a_requeued_
     sacct.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
-    said = slurm.accounting(answers.OF_ENDED_JOBS)
-    assert said.startswith("standard ")
-    assert "--duplicates" in said.split()
+    output = slurm.accounting(answers.OF_ENDED_JOBS)
+    assert output.startswith("standard ")
+    assert "--duplicates" in output.split()
 
 
 @pytest.mark.parametrize("rows", ["", "9|ann|FAILED|n1|10:00|11:00|train\n"])
