@@ -39,7 +39,7 @@ def test_a_planted_lemon_is_found_among_64_nodes_and_no_other_is_named():
 
 @pytest.mark.parametrize("kind", ["nightly", "bursts"])
 def test_fleets_without_a_lemon_whose_programs_break_for_days_give_no_alarm(kind: lemon_nodes.Kind):
-    """All 400 of each kind: docs/results/lemons.md."""
+    """All fleets of each kind: docs/results/lemons.md."""
     assert [seed for seed in range(2) if lemons.find(lemon_nodes.fleet(seed, kind)).named] == []
 
 

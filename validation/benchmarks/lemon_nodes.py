@@ -27,13 +27,14 @@ FLEETS, WITH_LEMON = 400, 100
 EFFECTS = (0.05, 0.1, 0.2, 0.4)
 BEGIN = datetime(2026, 10, 1)
 LEMON = "n17"
-Kind = Literal["plain", "nightly", "bursts"]
+Kind = Literal["plain", "nightly", "bursts", "sticky"]
 """nightly: one user's job of each night always fails, on the first free node. bursts: everything of ten users fails
-for three days, from a random hour on."""
+for three days, from a random hour on. sticky: so, too, and each user gets the same nodes for three days, where free."""
 KINDS: dict[Kind, str] = {
     "plain": "failures come at random",
     "nightly": "besides, a nightly job always fails, on the first free node",
     "bursts": f"all jobs of {BROKEN} users fail for 3 of the {DAYS} days, from a random hour on",
+    "sticky": "so, too, and each user's jobs stay on the same nodes for 3 days, where these are free",
 }
 
 
@@ -56,7 +57,9 @@ def _requests(chance: random.Random, kind: Kind) -> Iterator[Request]:
             for _ in range(a_day):
                 at = BEGIN + timedelta(days=day, hours=chance.uniform(8, 20))
                 name, size, fails = chance.choice(programs)
-                is_broken = kind == "bursts" and broken_at and broken_at <= at < broken_at + timedelta(days=3)
+                is_broken = (
+                    kind in ("bursts", "sticky") and broken_at and broken_at <= at < broken_at + timedelta(days=3)
+                )
                 yield at, f"u{number}", name, size, 1.0 if is_broken else fails
     if kind == "nightly":
         yield from ((BEGIN + timedelta(days=day, hours=2), "u0", "nightly", 1, 1.0) for day in range(DAYS))
@@ -65,9 +68,12 @@ def _requests(chance: random.Random, kind: Kind) -> Iterator[Request]:
 def _jobs(chance: random.Random, kind: Kind, effect: float) -> Iterator[AccountedJob]:
     names = [f"n{number:02}" for number in range(NODES)]
     free_at = dict.fromkeys(names, BEGIN)
+    salt = chance.random() if kind == "sticky" else 0
     for at, user, program, size, fails in sorted(_requests(chance, kind)):
         ready = {name: max(free_at[name], at) for name in names}
-        nodes = tuple(sorted(sorted(names, key=lambda name: (ready[name], name))[:size]))
+        own = random.Random(f"{salt} {user} {(at - BEGIN).days // 3}")  # noqa: S311
+        order = own.sample(names, NODES) if kind == "sticky" else names
+        nodes = tuple(sorted(sorted(order, key=lambda name: ready[name])[:size]))
         start = max(ready[node] for node in nodes)
         for _ in range(6):
             is_bad = chance.random() < fails or (LEMON in nodes and chance.random() < effect)
