@@ -103,7 +103,7 @@ def _template(tokenizer: Any) -> str:
 
 def dated(template: str) -> str:
     """With DAY in the place of today, so that the text alone says what rows are made. Raises DataError."""
-    fixed = _TODAY.sub(lambda found: json.dumps(DAY.strftime(found[1] or found[2] or "")), template)
+    fixed = _TODAY.sub(lambda day: json.dumps(DAY.strftime(day[1] or day[2] or "")), template)
     if re.search(r"strftime_now\s*\(", fixed):
         raise DataError(
             "--chat: the chat template shows the day in a form that cannot be fixed, and rows would depend on it"

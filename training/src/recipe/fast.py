@@ -93,7 +93,7 @@ NO_LOOK = "no look at position ids"
 def choose(args: Args, *, bf16: bool, sharded: bool) -> tuple[Args, list[Tuning]]:
     """(the arguments as they will be used, what was chosen against stock and why).
 
-    The same under every strategy, whose runs are compared, but for the parts of plan.recipes.OF_STRATEGY.
+    The same under every strategy, whose runs are compared, but for the parts of RunArgs.PARTS_OF_STRATEGY.
     """
     if args.recipe == "stock":
         return args, []

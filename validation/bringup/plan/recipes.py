@@ -3,4 +3,3 @@
 from __future__ import annotations
 
 PARTS = ("compile", "cross-entropy", "residual", "attention", "selective", "prefetch", "host")
-OF_STRATEGY = ("prefetch",)  # that act under some strategies only: where two differ, these do

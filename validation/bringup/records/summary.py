@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field
 
-from bringup.plan.recipes import OF_STRATEGY
 from bringup.records.base import NonNegative, Record
 
 if TYPE_CHECKING:
@@ -103,7 +102,7 @@ def differing_fields(first: RunArgs, second: RunArgs, allowed: Container[str] | 
     """
     left, right = first.model_dump(), second.model_dump()
     may_differ = first.STRATEGY if allowed is None else allowed
-    follow = OF_STRATEGY if first.strategy != second.strategy and "strategy" in may_differ else ()
+    follow = first.PARTS_OF_STRATEGY if first.strategy != second.strategy and "strategy" in may_differ else ()
     for fields in (left, right):  # the reasons are prose: another wording is the same training
         parts = [each for each in fields["tuning"] if each["part"] not in follow]
         fields["tuning"] = {each["what"]: "on" if each["on"] else "off" for each in parts}

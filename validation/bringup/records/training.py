@@ -166,6 +166,8 @@ class RunArgs(Versioned):
 
     BY_EYE: ClassVar[bool] = True
 
+    PARTS_OF_STRATEGY: ClassVar[frozenset[str]] = frozenset({"prefetch"})  # of fast: they act under some only
+
     STRATEGY: ClassVar[frozenset[str]] = frozenset(
         {
             "schema_version",
