@@ -59,7 +59,10 @@ def run_dir(tmp_path: Path) -> Path:
             "'liger' is none of compile, cross-entropy, residual, attention, selective, prefetch, host",
         ),
         (("--model", "gpt"), "expected one of llama3-70b, llama3-8b, mistral-7b, smollm3-3b, tiny"),
-        (("--dataset", "alpaca"), "--dataset alpaca: expected generated"),
+        (
+            ("--dataset", "alpaca"),
+            "--dataset alpaca: expected generated, a hub name like owner/name, a folder, or a file",
+        ),
         (("--global-batch", "7"), "not divisible by 2 rank(s) x 1 accumulation step(s); the nearest that is: 8"),
         (("--rows-at-once", "3"), "not divisible by 2 rank(s) x 3 row(s) at once; the nearest that is: 6"),
         (("--sync-each-batch",), "--sync-each-batch changes nothing here: a step of one micro-step reduces once"),
@@ -76,6 +79,11 @@ def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[
     assert done.stderr.count("\n") == 1
     assert done.stdout == ""
     assert list((run_dir / "raw").iterdir()) == []
+
+
+def test_a_file_of_conversations_needs_no_folder(run_dir: Path) -> None:
+    done = start("train_ddp_single_node", "--check", "--dataset", "chats.jsonl", "--chat", WORLD_SIZE="2")
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @for_each(

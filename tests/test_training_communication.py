@@ -173,6 +173,22 @@ def test_what_a_step_was_spent_on_is_told_apart() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<at::native::direct_copy_kernel_cuda",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::bfloat16_copy_kernel_cuda(at::TensorIterator",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >",
+        "void at::native::(anonymous namespace)::CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<4u>",
+        "at::native::detail::split_with_sizes_copy_out_contiguous_no_cast_kernel(char**, char**, long*)",
+        "void at::native::detail::chunk_cat_cuda_kernel<float, c10::BFloat16>(c10::BFloat16**, float*, long*)",
+    ],
+)
+def test_kernels_that_copy_or_fill_are_no_computation(name: str) -> None:
+    rank = communication.read([event(name, 0, 100, GPU), event("gemm", 200, 250, GPU)], 1, seconds=300e-6, cuda=True)
+    assert (rank.memory_s, rank.compute_s) == pytest.approx((100e-6, 50e-6))
+
+
 def test_a_trace_that_cannot_be_written_is_a_reason_and_the_times_stay(tmp_path: Path) -> None:
     work = torch.ones(64, 64)
     profiled = communication._profiled(lambda: work @ work, steps=1, trace=tmp_path / "no-folder/trace.json.gz")

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from test_training_runs import (
@@ -163,8 +164,90 @@ def test_an_answer_that_a_template_shows_otherwise_later_is_not_learnt_and_one_m
         return ids + [1] * asks
 
     assert [token for token in data.masked(turns, render) if token >= 0] == [9, 9, ord("b")]
-    with pytest.raises(DataError, match="has no answer to learn: roles \\['user'\\]"):
-        data.masked(turns[:1], render)
+    assert data.masked(turns[:1], render) is None
+
+    def prompts(some: list[dict[str, str]], asks: bool) -> list[int]:
+        """The prompt for an answer has text that the answer itself has not."""
+        return [*(ord(turn["content"]) for turn in some), *[7] * asks]
+
+    message = "shows the answer otherwise than its prompt for one: roles \\['user', 'assistant'\\]"
+    with pytest.raises(DataError, match=message):
+        data.masked(turns[:2], prompts)
+
+
+def test_conversations_without_an_answer_are_left_out_and_counted(tmp_path: Path) -> None:
+    from recipe import data, documents
+
+    turns = conversation(3)["messages"]
+    assert isinstance(turns, list)
+
+    def made(name: str, of: list[Any], rows: int) -> data.Made:
+        return data.make_rows(
+            tmp_path, documents.Source(iter(of), name), data.chat_encoder(None), rows, 8, packing=False
+        )
+
+    result = made("some", [turns[:2], turns, []], 1)
+    assert (result.documents, result.left_out) == (1, 1)
+    with pytest.raises(documents.DataError, match=r"fills 0 rows .*; 2 conversation\(s\) had no answer to learn"):
+        made("none", [turns[:2], turns[:1]], 1)
+
+
+SHOWN = "{% for t in messages %}{{ t.role }} {{ t.content }}{{ eos_token }}{% endfor %}"
+
+
+def with_template(model: str, template: str) -> Any:
+    from transformers import AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("turns", "says"),
+    [
+        ([{"role": "tool", "content": "1"}, {"role": "assistant", "content": "2"}], "no tools here: roles ['tool', "),
+        ([{"content": "1"}], "cannot be shown: 'role': roles [None]"),
+        ([{"role": "assistant", "content": None}], "cannot be shown: "),
+    ],
+)
+def test_what_a_template_refuses_is_one_line_for_all_ranks(model: str, turns: list[Any], says: str) -> None:
+    from recipe import data
+    from recipe.documents import DataError
+
+    refuses = "{% for t in messages %}{% if t.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
+    encoder = data.chat_encoder(with_template(model, refuses + "{{ t.role + t.content }}{% endfor %}"))
+    with pytest.raises(DataError) as refused:
+        encoder.encode([turns])
+    assert says in str(refused.value) and "\n" not in str(refused.value)
+
+
+def test_rows_do_not_depend_on_the_day(model: str) -> None:
+    """A template that shows it gets a fixed one, in the template's own form. Other templates are left as they are."""
+    from recipe import data
+    from recipe.documents import DataError
+
+    today = "{% if strftime_now is defined %}{% set day = strftime_now('%d %b %Y') %}{% endif %}Today: {{ day }}\n"
+    tokenizer = with_template(model, today + SHOWN)
+    encoder = data.chat_encoder(tokenizer)
+    (ids,) = encoder.encode([conversation(3)["messages"]])
+    assert ids is not None
+    shown = tokenizer.decode([token if token >= 0 else data.HIDDEN - token for token in ids])
+    assert shown.replace("Ġ", "").replace(" ", "").startswith("Today:26Jul2024")
+    assert encoder.identity != data.chat_encoder(with_template(model, today.replace("%d ", "") + SHOWN)).identity
+    assert data.dated(SHOWN) == SHOWN
+    with pytest.raises(DataError, match="shows the day in a form that cannot be fixed"):
+        data.dated("{{ strftime_now(form) }}")
+    named = with_template(model, {"default": SHOWN, "tool_use": "x"})  # type: ignore[arg-type]
+    assert data.chat_encoder(named).identity == data.chat_encoder(with_template(model, SHOWN)).identity
+
+
+def test_a_file_without_a_folder_is_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from recipe import documents
+
+    monkeypatch.chdir(tmp_path)
+    Path("chats.jsonl").write_text(json.dumps(conversation(2)) + "\n")
+    assert [len(turns) for turns in documents.open_source("chats.jsonl", 1, chat=True).documents] == [5]
 
 
 def test_conversations_train_the_same_on_one_rank_and_on_two(tmp_path: Path, model: str) -> None:

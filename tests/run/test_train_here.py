@@ -82,10 +82,11 @@ def test_the_second_half_is_trained_again_on_other_ranks(monkeypatch, tmp_path):
         return tmp_path / str(len(made)), codes[len(made) - 1]
 
     monkeypatch.setattr(train_here, "train", train)
+    monkeypatch.setattr(train_here, "_planned", lambda request, ranks: None)
     monkeypatch.setattr(train_here, "gpus", lambda: 0)
     request = train_here.Request("fsdp", 2, profiles.load("cpu"), "cpu", ["--steps", "8"])
     assert list(train_here.resumed_on(request, 4)) == [(tmp_path / "1", 0), (tmp_path / "2", 0)]
-    assert [(each.ranks, each.most_ranks) for each in made] == [(2, 4), (4, 4)]
+    assert [(each.ranks, each.batch_for) for each in made] == [(2, 4), (4, 4)]
     assert made[0].options == ["--steps", "8", "--save-steps", "half"]
     assert made[1].options == [*made[0].options, "--resume", str(tmp_path / "1")]
     with pytest.raises(UsageError, match="train fsdp needs 2 or more; 1 requested"):
@@ -93,6 +94,60 @@ def test_the_second_half_is_trained_again_on_other_ranks(monkeypatch, tmp_path):
     made.clear()
     codes[0] = 1
     assert list(train_here.resumed_on(request, 4)) == [(tmp_path / "1", 1)]
+
+
+class Opened(Exception):
+    """A training got so far that its folder would be made."""
+
+
+@pytest.fixture
+def opened(monkeypatch, tmp_path):
+    """Ranks of the trainings that would have been made, each of which passes."""
+    ranks: list[int | None] = []
+    real = train_here.train
+
+    def open_run(*phase, **plan):
+        raise Opened
+
+    def train(request):
+        with pytest.raises(Opened):
+            real(request)
+        ranks.append(request.ranks)
+        return tmp_path, 0
+
+    monkeypatch.setattr(train_here.opening, "open_run", open_run)
+    monkeypatch.setattr(train_here, "train", train)
+    monkeypatch.setattr(train_here, "gpus", lambda: 0)
+    monkeypatch.delenv("BRINGUP_TRAIN_RANKS", raising=False)
+    return ranks
+
+
+def test_the_batch_suits_both_numbers_of_ranks(opened):
+    request = train_here.Request("fsdp", 4, profiles.load("cpu"), "cpu", [])
+    assert len(list(train_here.resumed_on(request, 3))) == 2
+    assert opened == [4, 3]
+
+
+def test_a_batch_that_the_second_ranks_cannot_share_is_refused_before_the_first_training(opened):
+    request = train_here.Request("fsdp", 4, profiles.load("cpu"), "cpu", ["--global-batch", "32"])
+    with pytest.raises(UsageError, match=r"--global-batch 32 is not divisible by 3 rank"):
+        list(train_here.resumed_on(request, 3))
+    assert opened == []
+
+
+def test_the_first_training_is_judged_although_the_second_is_refused(monkeypatch, tmp_path, capsys):
+    from bringup.report import write
+
+    def resumed_on(request, ranks):
+        yield tmp_path, 0
+        raise UsageError("the second cannot be made")
+
+    judged: list[Path] = []
+    monkeypatch.setattr(train_here, "resumed_on", resumed_on)
+    monkeypatch.setattr(write, "judge_and_show", lambda folder, profile: judged.append(folder) or Outcome.PASS)
+    assert main(["train", "fsdp", "--ranks", "4", "--resume-on", "2"]) == 2
+    assert judged == [tmp_path]
+    assert "the second cannot be made" in capsys.readouterr().err
 
 
 def test_each_launcher_sees_its_part_of_the_gpus_in_sight(monkeypatch):

@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 from bringup import cli
 from bringup import results as runs
+from bringup.cli import running
 from bringup.compare import sweep as table
 from bringup.compare.entries import Entry
 from bringup.errors import RunError, UsageError
 from bringup.judge import judge_folder
 from bringup.plan import sweep as plan
 from bringup.plan.phases import PHASES
+from bringup.plan.recipes import PARTS
 from bringup.records import Outcome, Sweep, SweepRow, read_record, write_record
 from bringup.run import sweep
 from compare.test_regression import make_run
@@ -372,6 +374,27 @@ def test_a_stack_runs_plain_first_and_its_report_says_what_each_part_brought(tre
         "['compile']",
         "['compile', 'host']",
     ]
+
+
+@pytest.mark.parametrize(
+    ("phase", "options", "left_out"),
+    [
+        ("run_1gpu", "", {"selective", "prefetch"}),
+        ("run_ddp_1node", "--activation-checkpointing", {"prefetch"}),
+        ("run_fsdp_1node", "--activation-checkpointing --no-activation-checkpointing", {"residual", "selective"}),
+        ("run_fsdp_1node", "--activation-checkpointing", {"residual"}),
+    ],
+)
+def test_a_stack_without_parts_has_those_that_can_act(phase, options, left_out, tree, monkeypatch):
+    begun: list[Path] = []
+    monkeypatch.setattr(sweep, "run", lambda folder, site: begun.append(folder) or 0)
+    monkeypatch.setattr(sweep, "known_partitions", dict)
+    monkeypatch.setattr(sweep.at_site, "entered", lambda: None)
+    monkeypatch.setenv("BRINGUP_TRAIN_ARGS", options)
+    assert running.do_sweep(cli.parser().parse_args(["sweep", phase, "--stack", "--profile", "local-cpu"])) == 0
+    planned = read_record(begun[0] / runs.SWEEP, Sweep)
+    assert planned.vary == {"fast": [part for part in PARTS if part not in left_out]}
+    assert planned.variants == plan.stacked(planned.vary["fast"])
 
 
 def test_compare_takes_the_folder_of_a_sweep_with_what_it_varies(tree, monkeypatch, capsys):

@@ -24,6 +24,7 @@ MODELS = TRAINING / "models"
 REPORTERS = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",)}  # packages, one of which it needs
 FAST_WARMUP = 2  # steps: the first, which is observed, and the one that compiles
 HALF = "half"
+DATA_FILES = (".jsonl", ".json")  # what names of files with JSON lines end in
 SLOW = 10  # so many times --timeout may these steps take
 
 
@@ -115,8 +116,11 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         complain(f"--model {given.model}: expected one of {', '.join(known)}, a hub name like owner/name, or a folder")
     if given.chat and given.dataset == "generated":
         complain("--chat needs conversations, and generated text has none: give --dataset")
-    if given.dataset != "generated" and "/" not in given.dataset:
-        complain(f"--dataset {given.dataset}: expected generated, a hub name like owner/name, or a folder")
+    if given.dataset != "generated" and "/" not in given.dataset and not given.dataset.endswith(DATA_FILES):
+        complain(
+            f"--dataset {given.dataset}: expected generated, a hub name like owner/name, a folder, or a file "
+            f"({', '.join(DATA_FILES)})"
+        )
     if not given.check and not (given.run_dir / "raw").is_dir():
         complain(
             f"--run-dir {given.run_dir}: no such run folder (it must have raw/), seen from {node_name()}; "

@@ -46,7 +46,11 @@ KINDS = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": 
 _COLLECTIVE = re.compile(r"gloo:|nccl\w*Kernel")
 NO_CUPTI = "CUPTI is not available here, so this torch records no kernel of a GPU"
 _COMPUTED_ON_CPU = ("aten::", "Torch-Compiled Region")
-_COPIED = re.compile(r"Memcpy|Memset|aten::(copy_|to|_to_copy|clone|contiguous|empty\w*|zeros\w*|zero_|fill_)$")
+_COPIED = re.compile(
+    r"Memcpy|Memset|aten::(copy_|to|_to_copy|clone|contiguous|empty\w*|zeros\w*|zero_|fill_)$"
+    # torch's own kernels for it: copies (also to another type), fills, and FSDP's into and out of what it sends
+    r"|.*(_copy_kernel_cuda|FillFunctor|CatArrayBatchedCopy|split_with_sizes_copy|chunk_cat_cuda)"
+)
 TRACE = "raw/trace.rank0.json.gz"  # as chrome://tracing and ui.perfetto.dev read it
 NO_TRACE = "no trace was requested (--trace)"
 

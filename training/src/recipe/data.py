@@ -12,8 +12,10 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -21,7 +23,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from recipe.documents import DataError, Source
+from recipe.documents import DataError, Source, first_line
 
 FORMAT = 1  # of the files; part of their names
 PADDING = -1  # in the file; no tokenizer has it
@@ -34,12 +36,15 @@ BYTE_VOCABULARY = FIRST_BYTE + 256
 
 DOCUMENTS_AT_ONCE = 1000  # a tokenizer is faster with many
 
+DAY = date(2024, 7, 26)  # of chat templates that show the day: rows made on another one would be others
+_TODAY = re.compile(r"""strftime_now\(\s*(?:"([^"]*)"|'([^']*)')\s*\)""")
+
 
 @dataclass(frozen=True)
 class Encoder:
     """Texts to ids, each text ended by its end-of-text token, and a name for exactly this way of doing so."""
 
-    encode: Callable[[list[Any]], list[list[int]]]
+    encode: Callable[[list[Any]], Sequence[list[int] | None]]  # None: nothing to learn in it
     identity: str
 
 
@@ -63,39 +68,78 @@ def tokenizer_encoder(tokenizer: Any) -> Encoder:
 
 def chat_encoder(tokenizer: Any | None) -> Encoder:
     """Conversations by the tokenizer's chat template, or as bytes. Only answers are learnt. Raises DataError."""
-    if tokenizer is not None and tokenizer.chat_template is None:
-        raise DataError("--chat: the tokenizer has no chat template; take the model's instruct version")
+    template = None if tokenizer is None else dated(_template(tokenizer))
 
     def render(turns: list[dict[str, str]], asks: bool) -> list[int]:
         if tokenizer is not None:
-            return list(tokenizer.apply_chat_template(turns, add_generation_prompt=asks, return_dict=False))
+            more = {"chat_template": template, "add_generation_prompt": asks}
+            return list(tokenizer.apply_chat_template(turns, return_dict=False, **more))
         ids = []
         for turn in turns:
             ids += [FIRST_BYTE + byte for byte in f"{turn['role']}:\n{turn['content']}\n".encode()]
             ids += [END_OF_TEXT] if is_answer(turn) else []
         return ids + [FIRST_BYTE + byte for byte in b"assistant:\n" * asks]
 
-    about = "bytes" if tokenizer is None else f"{tokenizer_encoder(tokenizer).identity} {tokenizer.chat_template}"
-    return Encoder(lambda some: [masked(turns, render) for turns in some], f"chat {about}")
+    def encode(turns: list[dict[str, str]]) -> list[int] | None:
+        try:
+            return masked(turns, render)
+        except DataError:
+            raise
+        except Exception as error:  # of a template, whatever it raises: the other ranks wait for this one
+            raise DataError(f"--chat: a conversation cannot be shown: {first_line(error)}: {_roles(turns)}") from error
+
+    about = "bytes" if tokenizer is None else f"{tokenizer_encoder(tokenizer).identity} {template}"
+    return Encoder(lambda some: [encode(turns) for turns in some], f"chat {about}")
+
+
+def _template(tokenizer: Any) -> str:
+    """Of several the one that is called default, as transformers takes it."""
+    named = tokenizer.chat_template
+    template = named.get("default") if isinstance(named, dict) else named
+    if template is None:
+        raise DataError("--chat: the tokenizer has no chat template; take the model's instruct version")
+    return str(template)
+
+
+def dated(template: str) -> str:
+    """With DAY in the place of today, so that the text alone says what rows are made. Raises DataError."""
+    fixed = _TODAY.sub(lambda day: json.dumps(DAY.strftime(day[1] or day[2] or "")), template)
+    if re.search(r"strftime_now\s*\(", fixed):
+        raise DataError(
+            "--chat: the chat template shows the day in a form that cannot be fixed, and rows would depend on it"
+        )
+    return fixed
 
 
 def is_answer(turn: dict[str, str]) -> bool:
     return turn["role"] == "assistant"
 
 
-def masked(turns: list[dict[str, str]], render: Callable[[list[dict[str, str]], bool], list[int]]) -> list[int]:
-    """Tokens of a conversation, all but those of answers hidden. A template that shows an earlier answer otherwise than
-    the last one leaves that out of what is learnt. render(turns, whether an answer is to follow). Raises DataError."""
+def _roles(turns: Any) -> str:
+    return f"roles {[turn.get('role') if isinstance(turn, dict) else None for turn in turns or ()]}"
+
+
+def masked(turns: list[dict[str, str]], render: Callable[[list[dict[str, str]], bool], list[int]]) -> list[int] | None:
+    """Tokens of a conversation, all but those of answers hidden; None: it has no answer to learn. A template that shows
+    an earlier answer otherwise than the last one leaves that out of what is learnt. render(turns, whether an answer is
+    to follow). Raises DataError where none can be learnt because the template shows none as it asks for it."""
+    if not any(map(is_answer, turns)):
+        return None
     ids = render(turns, False)
     stored = [HIDDEN - token for token in ids]
+    otherwise = False
     for number, turn in enumerate(turns):
         if is_answer(turn):
             asked, answered = render(turns[:number], True), render(turns[: number + 1], False)
-            if answered[: len(asked)] == asked and ids[: len(answered)] == answered:
+            if answered[: len(asked)] != asked:
+                otherwise = True
+            elif ids[: len(answered)] == answered:
                 stored[len(asked) : len(answered)] = answered[len(asked) :]
-    if all(token <= HIDDEN for token in stored):
-        raise DataError(f"--chat: a conversation has no answer to learn: roles {[turn['role'] for turn in turns]}")
-    return stored
+    if any(token > HIDDEN for token in stored):
+        return stored
+    if otherwise:
+        raise DataError(f"--chat: the template shows the answer otherwise than its prompt for one: {_roles(turns)}")
+    return None
 
 
 class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
@@ -134,6 +178,7 @@ class Made:
 
     path: Path
     documents: int
+    left_out: int = 0  # conversations without an answer to learn
 
 
 def make_rows(
@@ -148,6 +193,7 @@ def make_rows(
     path = folder / f"{hashlib.sha256(about.encode()).hexdigest()[:32]}.npy"
     if path.is_file():
         return Made(path, 0)
+    encoded = _Encoded(source.documents, encoder)
     part = path.with_name(f".{path.stem}.{os.uname().nodename}.{os.getpid()}.npy")
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -155,9 +201,12 @@ def make_rows(
         with part.open("r+b") as whole:  # now: a mapped page that the filesystem has no block for ends the process
             os.posix_fallocate(whole.fileno(), 0, part.stat().st_size)
         fill = _pack if packing else _pad
-        documents = fill(file, _encoded(source.documents, encoder))
+        documents = fill(file, iter(encoded))
         file.flush()
         part.replace(path)
+    except TooLittle as error:
+        why = f"; {encoded.left_out} conversation(s) had no answer to learn" if encoded.left_out else ""
+        raise DataError(f"{error}{why}") from error
     except OSError as error:
         raise DataError(
             f"{folder} cannot hold the tokenised rows ({rows} x {sequence_length} x 4 bytes): {error.strerror}; "
@@ -166,12 +215,24 @@ def make_rows(
     finally:
         with contextlib.suppress(OSError):  # of a folder that is none
             part.unlink(missing_ok=True)
-    return Made(path, documents)
+    return Made(path, documents, encoded.left_out)
 
 
-def _encoded(documents: Iterator[str], encoder: Encoder) -> Iterator[list[int]]:
-    while some := list(islice(documents, DOCUMENTS_AT_ONCE)):
-        yield from encoder.encode(some)
+@dataclass
+class _Encoded:
+    """The tokens of each document, and how many documents had nothing to learn."""
+
+    documents: Iterator[Any]
+    encoder: Encoder
+    left_out: int = 0
+
+    def __iter__(self) -> Iterator[list[int]]:
+        while some := list(islice(self.documents, DOCUMENTS_AT_ONCE)):
+            for ids in self.encoder.encode(some):
+                if ids is None:
+                    self.left_out += 1
+                else:
+                    yield ids
 
 
 def _pack(file: Any, documents: Iterator[list[int]]) -> int:
@@ -199,9 +260,13 @@ def _pad(file: Any, documents: Iterator[list[int]]) -> int:
     return count
 
 
-def _too_little(filled: int, file: Any) -> DataError:
+class TooLittle(DataError):
+    """There are fewer rows than the run needs."""
+
+
+def _too_little(filled: int, file: Any) -> TooLittle:
     rows, length = file.shape
-    return DataError(
+    return TooLittle(
         f"the dataset fills {filled} rows of {length} tokens, the run needs {rows} (steps x global batch): "
         "lower --steps, --global-batch or --sequence-length, or take more data"
     )

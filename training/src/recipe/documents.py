@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from recipe.arguments import DATA_FILES
+
 STORY = (
     "a node in the rack lost its link and the job waits for the queue while one switch drops packets every fan holds "
     "speed two drivers disagree about memory some kernel counts errors no power no fabric the disk fills slowly each "
@@ -45,7 +47,7 @@ def open_source(name: str, seed: int, *, chat: bool = False) -> Source:
 
     datasets.disable_progress_bars()
     try:
-        is_file = name.endswith((".jsonl", ".json"))
+        is_file = name.endswith(DATA_FILES)
         where = {"path": "json", "data_files": name} if is_file else {"path": name}
         dataset = datasets.load_dataset(**where, split="train")
     except Exception as error:  # whatever a library and a network say: without the dataset there is no run

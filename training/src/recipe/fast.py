@@ -90,10 +90,10 @@ PLAIN: tuple[tuple[str, dict[str, Any], str], ...] = (
 NO_LOOK = "no look at position ids"
 
 
-def choose(args: Args, *, bf16: bool) -> tuple[Args, list[Tuning]]:
+def choose(args: Args, *, bf16: bool, sharded: bool) -> tuple[Args, list[Tuning]]:
     """(the arguments as they will be used, what was chosen against stock and why).
 
-    The same under every strategy, whose runs are compared.
+    The same under every strategy, whose runs are compared, but for the parts of RunArgs.PARTS_OF_STRATEGY.
     """
     if args.recipe == "stock":
         return args, []
@@ -110,8 +110,8 @@ def choose(args: Args, *, bf16: bool) -> tuple[Args, list[Tuning]]:
         "cross-entropy": [_chunks(args)],
         "residual": [_residual(bf16)],
         "attention": [kernel],
-        "selective": [Tuning(what=SELECTIVE, on=True, why="with --activation-checkpointing: they take the time")],
-        "prefetch": [Tuning(what=PREFETCH, on=True, why="under FSDP: a gather that is longer than a block has time")],
+        "selective": [_where(args.activation_checkpointing, SELECTIVE, "they take the time", "nothing is recomputed")],
+        "prefetch": [_where(sharded, PREFETCH, "a gather longer than a block has time", "nothing is sharded")],
         "host": [_workers(workers), _quiet_gc()],
     }
     tuning = list(plain)
@@ -225,6 +225,10 @@ def order_kernels(args: Args, tuning: list[Tuning]) -> Any:
 
     order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     return sdpa_kernel(order, set_priority=True)
+
+
+def _where(acts: bool, what: str, why: str, why_not: str) -> Tuning:
+    return Tuning(what=what, on=acts, why=why if acts else f"{why_not} here")
 
 
 def _workers(count: int) -> Tuning:

@@ -172,6 +172,7 @@ def open_rows(
             )
         say(
             f"{made.documents} documents tokenised in {time.perf_counter() - begun:.1f} s"
+            + (f"; {made.left_out} conversation(s) without an answer to learn left out" if made.left_out else "")
             if made.documents
             else f"tokenised rows were there: {made.path}"
         )

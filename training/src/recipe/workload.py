@@ -150,7 +150,7 @@ class Run:
         strategy.require_places(self.expected, self.hosts)
         if args.cpu_offload and group.CUDA:  # without a GPU all is computed on the host, in any case
             cores.take_share()
-        self.args, self.tuning = fast.choose(args, bf16=self.bf16)
+        self.args, self.tuning = fast.choose(args, bf16=self.bf16, sharded=self.expected.sharded)
         self.resolved = results.run_args(self.args, self.expected, self.hosts, self.bf16, self.tuning)
         if group.RANK == 0:
             write_record(args.run_dir / "run_args.json", self.resolved)

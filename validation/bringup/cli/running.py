@@ -60,7 +60,8 @@ def do_sweep(arguments: argparse.Namespace) -> int:
     if not phase.is_training:
         trainings = ", ".join(stem for stem, known in PHASES.items() if known.is_training)
         raise UsageError(f"sweep {phase.stem}: not a training; there are {trainings}")
-    vary = {"fast": sweeps.parts(arguments.stack)} if arguments.stack else sweeps.read(arguments.vary, phase)
+    listed = [] if arguments.stack == sweeps.ALL else sweeps.parts(arguments.stack) if arguments.stack else None
+    vary = {"fast": listed} if listed is not None else sweeps.read(arguments.vary, phase)
     site = at_site.entered()
     request = sweep.Request(
         phase=phase,
@@ -91,8 +92,10 @@ def do_train(arguments: argparse.Namespace) -> int:
     )
     if arguments.resume_on is None:
         return write.judge_and_show(train_here.train(request)[0], None).exit_code
-    folders = [folder for folder, _ in train_here.resumed_on(request, arguments.resume_on)]
-    outcomes = [write.judge_and_show(folder, None) for folder in folders]
+    folders, outcomes = [], []
+    for folder, _ in train_here.resumed_on(request, arguments.resume_on):  # a refusal of the second leaves the first
+        folders.append(folder)
+        outcomes.append(write.judge_and_show(folder, None))
     if all((folder / METRICS).is_file() for folder in folders) and len(folders) == 2:
         outcomes += [Outcome.FAIL] if compare_losses(folders) else []
     return worst(outcomes).exit_code

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from bringup.cli.arguments import awaited, most_drained, natural, positive, price, share, whole
 from bringup.plan.phases import PHASES, PREFLIGHT
-from bringup.plan.recipes import PARTS
-from bringup.plan.sweep import FIELDS
+from bringup.plan.sweep import ALL, FIELDS
 
 Argument = tuple[tuple[str, ...], dict[str, Any]]  # of add_argument; a default may be a function
 
@@ -108,10 +107,10 @@ VERBS: Verbs = {
             _arg(
                 "--stack",
                 nargs="?",
-                const=",".join(PARTS),
+                const=ALL,
                 metavar="PART,PART",
                 help="instead of --vary: plain, then one part of --recipe fast more in each variant, and what it "
-                "brought (default: all)",
+                "brought (default: all that can act in this training)",
             ),
             _count("--repeat", 1, "runs of each variant, which show the noise"),
             _arg("--nodes", type=int, help="how many nodes (default: all that the phase takes)"),

@@ -42,6 +42,7 @@ _FOLLOW = {  # what --recipe fast chooses, beside itself
     "recipe": ("tuning", "compile", "attention", "dataloader_workers", "fast"),
     "compile": ("tuning", "recipe", "attention", "dataloader_workers", "fast"),
     "fast": ("tuning", "recipe", "compile", "attention", "dataloader_workers"),
+    "activation_checkpointing": ("tuning", "fast"),  # selective
 }
 
 

@@ -13,6 +13,7 @@ from bringup.errors import UsageError
 from bringup.plan.phases import Phase
 from bringup.plan.recipes import PARTS
 
+ALL = "all"  # of --stack: the parts that act
 Settings = dict[str, str]  # field -> value, as requested; empty: the base
 
 
@@ -89,6 +90,18 @@ def variants(vary: Mapping[str, Sequence[str]], *, grid: bool) -> list[Settings]
         points = itertools.product(*vary.values())
         return [{}, *(dict(zip(vary, point, strict=True)) for point in points)]
     return [{}, *({name: value} for name, values in vary.items() for value in values)]
+
+
+def that_act(phase: Phase, base: Sequence[str]) -> list[str]:
+    """The parts of fast that change something in a training with these options."""
+    switches = [word for word in base if word in ("--activation-checkpointing", "--no-activation-checkpointing")]
+    sharded = phase.strategy in ("fsdp", "hsdp")
+    acts = {
+        "residual": not sharded,
+        "prefetch": sharded,
+        "selective": switches[-1:] == ["--activation-checkpointing"],
+    }
+    return [part for part in PARTS if acts.get(part, True)]
 
 
 def parts(words: str) -> list[str]:

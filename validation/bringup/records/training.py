@@ -166,6 +166,8 @@ class RunArgs(Versioned):
 
     BY_EYE: ClassVar[bool] = True
 
+    PARTS_OF_STRATEGY: ClassVar[frozenset[str]] = frozenset({"prefetch"})  # of fast: they act under some only
+
     STRATEGY: ClassVar[frozenset[str]] = frozenset(
         {
             "schema_version",
@@ -454,7 +456,7 @@ class KernelClasses(Record):
     step_ms: float = Field(gt=0)
     compute_ms: NonNegative  # a kernel or an operator computed
     communication_ms: NonNegative  # a collective was under way, and nothing else
-    memory_ms: NonNegative  # something was copied or filled, and nothing computed
+    memory_ms: NonNegative  # something was copied, cast or filled, and nothing computed
     other_ms: NonNegative  # none of these: the device waited for the host; on a CPU, Python
 
 

@@ -38,7 +38,7 @@ from bringup.run.resume import newest_attempt
 @dataclass(frozen=True)
 class Request:
     phase: Phase
-    vary: dict[str, list[str]]
+    vary: dict[str, list[str]]  # of a stack without parts: those that act
     grid: bool
     stacked: bool
     repeat: int
@@ -57,6 +57,8 @@ def begin(request: Request) -> Path:
         partitions.refuse(request.phase, names, environment, known)
     from_environment = os.environ.get("BRINGUP_TRAIN_ARGS")
     workload = "" if request.profile.workload is None else request.profile.workload.arguments
+    options = shlex.split(workload if from_environment is None else from_environment)
+    vary = {"fast": request.vary["fast"] or plan.that_act(request.phase, options)} if request.stacked else request.vary
     site = None if request.site is None else request.site.site
     name = opening.default_name()
     sweep = Sweep(
@@ -66,14 +68,12 @@ def begin(request: Request) -> Path:
         profile=request.profile_name,
         site=None if site is None else site.name,
         price_per_gpu_hour=None if site is None else site.price_per_gpu_hour,
-        options=shlex.split(workload if from_environment is None else from_environment),
-        vary=request.vary,
+        options=options,
+        vary=vary,
         grid=request.grid,
         stacked=request.stacked,
         repeat=request.repeat,
-        variants=plan.stacked(request.vary["fast"])
-        if request.stacked
-        else plan.variants(request.vary, grid=request.grid),
+        variants=plan.stacked(vary["fast"]) if request.stacked else plan.variants(vary, grid=request.grid),
         runs=[],
         rows=[],
     )

@@ -7,6 +7,7 @@ stand for the two nodes that HSDP needs: their network is this machine's own, an
 
 from __future__ import annotations
 
+import math
 import os
 import shlex
 import signal
@@ -66,7 +67,7 @@ class Request:
     profile_name: str  # or its path
     options: list[str]  # of the program
     results: Path | None = None  # folder of the runs; None: the phase's own
-    most_ranks: int | None = None  # of the runs that share a global batch; None: its own
+    batch_for: int | None = None  # ranks: a multiple of those of each run that shares the batch; None: its own
 
 
 def train(request: Request) -> tuple[Path, int]:
@@ -76,11 +77,7 @@ def train(request: Request) -> tuple[Path, int]:
     phase = PHASES[program.phase]
     opening.refuse_without_torch(phase, None)
     ranks = choose_ranks(request.strategy, request.ranks, gpus())
-    environment = {"GLOO_SOCKET_IFNAME": "lo", **os.environ, "BRINGUP_PROFILE": request.profile_name}
-    if request.most_ranks is not None:
-        environment.setdefault("BRINGUP_TRAIN_RANKS", str(request.most_ranks))
-    source = str(REPOSITORY / "training/src" / program.source)
-    workload = _workload([source, str(ranks), *program.options, *request.options], environment)
+    source, workload, environment = _planned(request, ranks)
     here = os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]  # as the ranks call it
     nodes = [here] if program.nodes == 1 else [f"{here}-{index}" for index in range(program.nodes)]
     folder = opening.open_run(
@@ -114,9 +111,9 @@ def resumed_on(request: Request, ranks: int) -> Iterator[tuple[Path, int]]:
     """The training, and then its second half from the checkpoint in its middle, on another number of ranks: each with
     its exit code. The second is not made where the first failed. Raises as train()."""
     here = gpus()
-    choose_ranks(request.strategy, ranks, here)
-    most = max(ranks, choose_ranks(request.strategy, request.ranks, here))
-    request = replace(request, most_ranks=most, options=[*request.options, "--save-steps", "half"])
+    both = [choose_ranks(request.strategy, each, here) for each in (request.ranks, ranks)]
+    request = replace(request, batch_for=math.lcm(*both), options=[*request.options, "--save-steps", "half"])
+    _planned(request, ranks)  # what the second cannot do is refused before the first is paid for
     folder, code = train(request)
     yield folder, code
     if code == 0:
@@ -173,6 +170,16 @@ def _gpus_of(node: int, ranks: int, program: Program) -> dict[str, str]:
     share = ranks // program.nodes
     seen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(ranks)))).split(",")
     return {"CUDA_VISIBLE_DEVICES": ",".join(seen[node * share : (node + 1) * share])}
+
+
+def _planned(request: Request, ranks: int) -> tuple[str, list[str], dict[str, str]]:
+    """(the program's file, its workload, the environment). Raises UsageError for what these ranks cannot train."""
+    program = PROGRAMS[request.strategy]
+    environment = {"GLOO_SOCKET_IFNAME": "lo", **os.environ, "BRINGUP_PROFILE": request.profile_name}
+    if request.batch_for is not None:
+        environment.setdefault("BRINGUP_TRAIN_RANKS", str(request.batch_for))
+    source = str(REPOSITORY / "training/src" / program.source)
+    return source, _workload([source, str(ranks), *program.options, *request.options], environment), environment
 
 
 def _workload(words: list[str], environment: Mapping[str, str]) -> list[str]:
