@@ -198,6 +198,8 @@ def test_two_blocks_ahead_are_one_gathered_block_more_at_the_peak(tmp_path: Path
 
     file = write(tmp_path, "llama", num_hidden_layers=3)
     shape, peaks = models.load(str(file)), []
+    two = models.load(str(write(tmp_path / "two", "llama")))  # which are both gathered without it too
+    assert memory.peak(two, Job("fsdp", 1, 8, 64, prefetch=True)) == memory.peak(two, Job("fsdp", 1, 8, 64))
     for prefetch in (False, True):
         debug._clear_sharding_prop_cache()
         step = predict.Step(str(file), "fsdp", 1, 8, 64, prefetch=prefetch)

@@ -1,10 +1,10 @@
 """Which strategy to train with: memory, traffic and step time of each, computed before anything runs. Pure
 arithmetic.
 
-Formulae: memory.py, traffic.py, models.py (each names its sources). An MFU that is given or measured is that of the step
-as it is trained, recomputation paid; one that a profile assumes has none in it, unless it says `recomputed`. Step time: everything overlaps = max(compute,
-communication), nothing does = their sum; the truth lies between, and data loading, the optimizer's update and
-clipping come on top.
+Formulae: memory.py, traffic.py, models.py (each names its sources). An MFU that is given or measured is that of the
+step as it will run, so that recomputation has lowered it already; one that a profile assumes has not paid for it,
+unless it says `recomputed`. Step time: everything overlaps = max(compute, communication), nothing does = their sum; the
+truth lies between, and data loading, the optimizer's update and clipping come on top.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The time of a step of a training that ran, as `bringup advise` predicts it, beside the measured one.
 
-Compute: FLOPs / (peak of the GPU that was used x MFU). The MFU is that of the one-GPU run that is kept with the run
-and recomputed as it did, otherwise the assumed one of its profile. Communication: bytes by formula / bandwidth: measured, otherwise promised by
-the profile.
+Compute: FLOPs / (peak of the GPU that was used x MFU). The MFU is that of the one-GPU run that is kept with the run and
+recomputed as it did, otherwise the assumed one of its profile. Communication: bytes by formula / bandwidth: measured,
+otherwise promised by the profile.
 """
 
 from __future__ import annotations
