@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -177,6 +178,7 @@ def test_states_peak_and_traffic_are_those_of_the_real_model_and_the_real_fully_
     )
     model = without_memory(file, attention)
     shape, job = shape_of(model), Job(strategy, 1, 2, 64, rows=2, eager_attention=attention == "eager", **recomputed)
+    job = replace(job, prefetch=prefetch)
     by_blocks, why = kept.by_blocks(model, job)
     assert why is None
     states = memory.states(shape, job.shards)
@@ -188,6 +190,24 @@ def test_states_peak_and_traffic_are_those_of_the_real_model_and_the_real_fully_
     assert {(each.operation, each.ranks, each.calls, each.size) for each in traffic.collectives(shape, job)} == {
         (each["operation"], each["group_size"], each["calls"], each["bytes"]) for each in predicted["collectives"]
     }
+
+
+def test_two_blocks_ahead_are_one_gathered_block_more_at_the_peak(tmp_path: Path) -> None:
+    import predict
+    from torch.distributed.tensor import debug
+
+    file = write(tmp_path, "llama", num_hidden_layers=3)
+    shape, peaks = models.load(str(file)), []
+    two = models.load(str(write(tmp_path / "two", "llama")))  # which are both gathered without it too
+    assert memory.peak(two, Job("fsdp", 1, 8, 64, prefetch=True)) == memory.peak(two, Job("fsdp", 1, 8, 64))
+    for prefetch in (False, True):
+        debug._clear_sharding_prop_cache()
+        step = predict.Step(str(file), "fsdp", 1, 8, 64, prefetch=prefetch)
+        formula = memory.peak(shape, Job("fsdp", 1, 8, 64, prefetch=prefetch)).total - memory.WORKSPACE
+        peaks.append((predict.computed(step)["peak_bytes"]["total"], formula))
+    (before, by_formula), (after, with_prefetch) = peaks
+    assert with_prefetch - by_formula == 2 * memory.largest_block(shape)
+    assert after - before == pytest.approx(with_prefetch - by_formula, rel=0.05)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from bringup.formulae.flops import flops_per_token
 from bringup.formulae.models import Job
 from bringup.judge import EVIDENCE, Judged
 from bringup.plan import profile as profiles
-from bringup.plan.machine import Machine, Sourced
+from bringup.plan.machine import Machine, Mfu
 from bringup.records import Advice, Observation, Outcome, PredictedStrategy, RunArgs, elements, read_record
 from bringup.report import advice as advice_text
 from bringup.results import TrainingRecords
@@ -282,6 +283,27 @@ def test_compute_time_follows_from_peak_mfu_and_flops() -> None:
     assert single.communication_s == 0
     recomputed = by_name(advice(activation_checkpointing=True))["single"]
     assert recomputed.compute_s == pytest.approx(4 / 3 * (single.compute_s or 0))
+
+
+def test_recomputation_is_paid_once() -> None:
+    """A given or measured MFU has paid for it, as that of a profile whose source recomputed; and a selective one
+    repeats no product."""
+    whole = {"activation_checkpointing": True}
+    once = flops_of_llama(4096) * 16 * 4096 / 989.4e12
+    ran = trained(Outcome.PASS, Outcome.PASS)
+    assert ran.training is not None
+    metrics: Any = SimpleNamespace(metrics=ran.training.metrics.model_copy(update={"mfu": 0.25}))
+    measured = replace(ran, training=metrics)
+    for facts, changes, mfu in (
+        (advise.known(H100, [], 0.25), whole, 0.25),
+        (advise.known(H100, [measured], None), whole, 0.25),
+        (advise.known(H100, [], None), whole | {"fast": True}, 0.4),
+    ):
+        single = by_name(advise.advise(question(**changes), facts))["single"]
+        assert single.compute_s == pytest.approx(once / mfu)
+    b200 = profiles.load("b200-8x400g")
+    plain, recomputed = (by_name(advice(b200, **changes))["single"].compute_s for changes in ({}, whole))
+    assert plain == recomputed
 
 
 def test_an_undeclared_number_is_unknown_and_no_default() -> None:
@@ -621,7 +643,7 @@ def test_a_profile_extends_the_machine_of_its_base(tmp_path: Path) -> None:
         "machine:\n  mfu: {value: 0.45, source: measured by us}\n"
     )
     ours = profiles.load(str(path)).machine
-    assert ours.mfu == Sourced(value=0.45, source="measured by us")
+    assert ours.mfu == Mfu(value=0.45, source="measured by us")
     assert ours.peak_bf16_tflops == H100.machine.peak_bf16_tflops
     assert profiles.parse(profiles.dump(profiles.load(str(path))), "dumped").machine == ours
     assert Machine() == profiles.load("generic").machine

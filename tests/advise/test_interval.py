@@ -62,14 +62,15 @@ def test_the_screen_says_after_how_many_steps_to_save():
 
 
 def test_a_save_costs_what_the_last_run_measured_where_nothing_else_is_given():
-    """Runs without a checkpoint, and runs that are no training, say nothing about it."""
-    written = SimpleNamespace(metrics=SimpleNamespace(checkpoint=SimpleNamespace(write_s=12.5)))
+    """Writing, and the checksums that the training waits for too. Runs without a checkpoint, and runs that are no
+    training, say nothing about it."""
+    written = SimpleNamespace(metrics=SimpleNamespace(checkpoint=SimpleNamespace(write_s=12.5, checksum_s=3.0)))
     without = SimpleNamespace(metrics=SimpleNamespace(checkpoint=None))
     runs: list[Any] = [SimpleNamespace(folder=Path(name), training=training) for name, training in
                        (("a", written), ("b", without), ("c", None))]  # fmt: skip
     every = interval.best(0.0038, None, 300, 64, runs)
     assert every is not None
-    assert (every.save_s, every.save_source) == (12.5, "measured by a")
+    assert (every.save_s, every.save_source) == (15.5, "measured by a")
     given = interval.best(0.0038, 30, 300, 64, runs)
     assert given is not None
     assert (given.save_s, given.save_source) == (30, "given")

@@ -16,6 +16,7 @@ from trained_runs import RECORDS
 
 H100 = "NVIDIA H100 80GB HBM3"
 PROFILE = profiles.load("h100-8x400g")
+SHAPE = models.load("llama3-8b")
 
 
 def args() -> RunArgs:
@@ -37,7 +38,7 @@ def kept(folder: Path) -> TrainMetrics | RecordError | None:
 def predicted_of(
     reference: TrainMetrics | RecordError | None, gpu: str | None = H100, curve: bandwidth.Measured | None = None
 ) -> step.Predicted:
-    return step.predicted(reference, PROFILE, args(), gpu, curve, models.load("llama3-8b"))
+    return step.predicted(reference, PROFILE, args(), gpu, curve, SHAPE)
 
 
 def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path: Path) -> None:
@@ -58,6 +59,10 @@ def test_the_mfu_of_the_one_gpu_run_counts_more_than_the_assumed_one(tmp_path: P
     measured = predicted_of(kept(folder)).compute_s
     assert assumed is not None
     assert measured == pytest.approx(assumed * 0.4 / 0.2)
+    recomputed = step.predicted(
+        kept(folder), PROFILE, args().model_copy(update={"activation_checkpointing": True}), H100, None, SHAPE
+    )
+    assert recomputed.compute_s == measured  # the one-GPU run recomputed too
 
 
 def test_a_measured_curve_counts_more_than_the_promise_of_the_profile(tmp_path: Path) -> None:

@@ -1,9 +1,10 @@
 """Which strategy to train with: memory, traffic and step time of each, computed before anything runs. Pure
 arithmetic.
 
-Formulae: memory.py, traffic.py, models.py (each names its sources). Step time: everything overlaps = max(compute,
-communication), nothing does = their sum; the truth lies between, and data loading, the optimizer's update and
-clipping come on top.
+Formulae: memory.py, traffic.py, models.py (each names its sources). An MFU that is given or measured is that of the
+step as it will run, so that recomputation has lowered it already; one that a profile assumes has not paid for it,
+unless it says `recomputed`. Step time: everything overlaps = max(compute, communication), nothing does = their sum; the
+truth lies between, and data loading, the optimizer's update and clipping come on top.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from bringup.formulae import memory, traffic
 from bringup.formulae.flops import flops_per_token
 from bringup.formulae.models import KINDS, NAMES, Job, Kind, shard_sizes
 from bringup.judge import Judged
-from bringup.plan.machine import Machine, Sourced
+from bringup.plan.machine import Machine, Mfu
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
 from bringup.records import Advice, ModelShape, PredictedStrategy
@@ -83,12 +84,15 @@ def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Know
         metrics = run.training.metrics
         if metrics.mfu is None:
             raise RecordError(f"{run.folder}: has no MFU ({metrics.mfu_reason}); leave it out of --from")
-        measured = Sourced(
-            value=metrics.mfu, source=f"measured by {run.folder.name} ({metrics.observed.kind}, {metrics.model})"
+        measured = Mfu(
+            value=metrics.mfu,
+            source=f"measured by {run.folder.name} ({metrics.observed.kind}, {metrics.model})",
+            recomputed=True,
         )
         machine = machine.model_copy(update={"mfu": measured})
     if mfu is not None:
-        machine = machine.model_copy(update={"mfu": Sourced(value=mfu, source="assumed on the command line (--mfu)")})
+        given = Mfu(value=mfu, source="assumed on the command line (--mfu)", recomputed=True)
+        machine = machine.model_copy(update={"mfu": given})
     source = bandwidth.measured(others) if others else bandwidth.Promised(profile)
     wanted = profile.expect.get("train.memory.headroom")
     headroom = wanted.at_least if wanted is not None and isinstance(wanted.at_least, float) else 0.0
@@ -112,6 +116,7 @@ def jobs(question: Question) -> list[Job]:
             sync_each_batch=question.sync_each_batch and kind != "single",
             chunked_loss=question.fast,
             selective=question.fast,
+            prefetch=question.fast,
             bf16_residual=question.fast and not question.float32,
         )
         parallel = kind == "single" or job.ranks > 1
@@ -193,7 +198,8 @@ def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
 
 
 def _compute_s(shape: ModelShape, job: Job, facts: Known, unknown: list[str]) -> float | None:
-    """FLOPs of a rank's step / (peak x MFU). Recomputation repeats the forward pass, a third of the FLOPs of a step."""
+    """FLOPs of a rank's step / (peak x MFU). Recomputation repeats the forward pass, a third of the FLOPs of a step,
+    where the MFU has not paid for it; a selective one repeats no product."""
     peak, mfu = facts.machine.peak_bf16_tflops, facts.machine.mfu
     per_token = flops_per_token(shape, job.sequence_length)
     if per_token is None:
@@ -208,7 +214,8 @@ def _compute_s(shape: ModelShape, job: Job, facts: Known, unknown: list[str]) ->
         )
     else:
         flops = per_token.full * job.tokens * job.accumulation
-        return flops * (4 / 3 if job.activation_checkpointing else 1) / (peak.value * 1e12 * mfu.value)
+        again = job.activation_checkpointing and not job.selective and not mfu.recomputed
+        return flops * (4 / 3 if again else 1) / (peak.value * 1e12 * mfu.value)
     return None
 
 

@@ -27,7 +27,8 @@ def best(
     for run in runs if save_s is None else ():
         written = run.training.metrics.checkpoint if run.training is not None else None
         if written is not None and written.write_s is not None:
-            save_s, source = written.write_s, f"measured by {run.folder.name}"
+            # the training waits for both
+            save_s, source = written.write_s + (written.checksum_s or 0), f"measured by {run.folder.name}"
     if save_s is None or restart_s is None:
         missing = "--restart-s" if save_s is not None else "--save-s, or --from a training run that wrote a checkpoint"
         raise UsageError(f"how often to save a checkpoint depends on {missing}")

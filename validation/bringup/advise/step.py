@@ -1,8 +1,8 @@
 """The time of a step of a training that ran, as `bringup advise` predicts it, beside the measured one.
 
-Compute: FLOPs / (peak of the GPU that was used x MFU). The MFU is that of the one-GPU run that is kept with the run,
-otherwise the assumed one of its profile. Communication: bytes by formula / bandwidth: measured, otherwise promised by
-the profile.
+Compute: FLOPs / (peak of the GPU that was used x MFU). The MFU is that of the one-GPU run that is kept with the run and
+recomputed as it did, otherwise the assumed one of its profile. Communication: bytes by formula / bandwidth: measured,
+otherwise promised by the profile.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bringup.advise import answer, bandwidth
 from bringup.errors import RecordError
 from bringup.formulae import models
 from bringup.formulae.flops import peak_bf16_tflops
-from bringup.plan.machine import Machine, Sourced
+from bringup.plan.machine import Machine, Mfu, Sourced
 from bringup.plan.profile import Profile
 from bringup.records import ModelShape, RunArgs, TrainMetrics
 
@@ -55,5 +55,5 @@ def _machine(reference: TrainMetrics | None, profile: Profile, gpu: str | None) 
     peak = None if gpu is None else peak_bf16_tflops(gpu)
     rates: dict[str, Sourced | None] = {"peak_bf16_tflops": Sourced(value=peak[0], source=peak[1]) if peak else None}
     if reference is not None and reference.mfu:
-        rates["mfu"] = Sourced(value=reference.mfu, source="measured by the one-GPU run")
+        rates["mfu"] = Mfu(value=reference.mfu, source="measured by the one-GPU run", recomputed=True)
     return profile.machine.model_copy(update=rates)

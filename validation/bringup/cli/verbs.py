@@ -334,7 +334,11 @@ VERBS: Verbs = {
             _count("--sequence-length", 4096, "tokens per row"),
             _count("--rows", 1, "per GPU and micro-step"),
             _arg("--global-batch", type=natural, help="rows per step over all GPUs (default: GPUs x --rows)"),
-            _arg("--mfu", type=share, help="of the compute alone (default: the profile's, or that of a training run)"),
+            _arg(
+                "--mfu",
+                type=share,
+                help="of the compute alone, recomputation paid (default: the profile's, or that of a training run)",
+            ),
             _flag("--float32", "compute in float32 (default: bfloat16 over float32 weights)"),
             _arg(
                 "--reduce-dtype",

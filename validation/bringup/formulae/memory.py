@@ -106,8 +106,9 @@ def moments(shape: ModelShape, job: Job, kept: int | None = None) -> dict[str, P
     if job.sharded:
         everything = compute * shape.parameters if job.kind == "zero2" else 0
         gathered_at_loss = everything or compute * (tail + rest)  # the root stays gathered, as the tail
-        # a group is freed before its gradient travels; the next one is gathered by then
-        gathered_in_head = everything - compute * tail if everything else compute * (block + rest)
+        # a group is freed before its gradient travels; the next one is gathered by then, or the next two
+        blocks = block * (2 if job.prefetch and shape.layers > 2 else 1)
+        gathered_in_head = everything - compute * tail if everything else compute * (blocks + rest)
         # accelerate's no_sync keeps gradients unsharded
         waiting = wire * shape.parameters if later and not job.sync_each_batch else 0
         in_head = waiting or (compute + wire) * max(tail, block) + resident.gradients * tail // shape.parameters

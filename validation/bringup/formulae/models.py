@@ -143,6 +143,7 @@ class Job:
     chunked_loss: bool = False  # the logits of some thousand tokens are there at once, and not of all
     bf16_residual: bool = False  # under autocast; FSDP's is
     selective: bool = False  # with activation_checkpointing: results of products are kept (recipe/selective.py)
+    prefetch: bool = False  # FSDP gathers two blocks ahead instead of one (recipe/fast.py)
 
     @property
     def ranks(self) -> int:
@@ -207,4 +208,5 @@ def job_of(args: RunArgs, *, reads_checkpoint: bool = False) -> Job:
         chunked_loss="cross-entropy" in args.fast,
         bf16_residual="residual" in args.fast,
         selective="selective" in args.fast,
+        prefetch="prefetch" in args.fast,
     )

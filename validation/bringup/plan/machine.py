@@ -14,13 +14,20 @@ class Sourced(Record):
     source: str = Field(min_length=3)
 
 
+class Mfu(Sourced):
+    """A model FLOP utilisation: it counts the model's own operations and no recomputed ones, so that recomputation
+    lowers it."""
+
+    recomputed: bool = False  # reached with recomputation, which it has paid for
+
+
 class Machine(Record):
     """Numbers of the machine. If one is absent, everything computed from it is unknown."""
 
     # for `bringup advise`
     gpu_memory_gib: Sourced | None = None  # what PyTorch can allocate from, context included
     peak_bf16_tflops: Sourced | None = None  # dense
-    mfu: Sourced | None = None  # assumed, full-attention convention
+    mfu: Mfu | None = None  # assumed, full-attention convention
     # for `share_of_ceiling` (plan/ceiling.py)
     gpus_per_node: Sourced | None = None
     nics_per_node: Sourced | None = None  # that carry collectives
