@@ -29,7 +29,7 @@ from typing import Literal
 from bringup import results as runs
 from bringup.drill.environment import CLUSTER, LocalCluster
 from bringup.errors import DrillError
-from bringup.plan.catalogue import DECLARED
+from bringup.plan.catalogue import DRILLS
 from bringup.plan.drill import Command, Shape
 from bringup.records import Preflight, read_record, time_of
 from bringup.report import text
@@ -83,14 +83,17 @@ class Score:
     goes_on_s: float | None = None
 
 
+DRILL = {drill.id: drill for drill in DRILLS}
+
+
 def _of(drill: str, fault: str, *, during: bool = True, before: bool = True, kills: bool = True, **more) -> list[Case]:
-    declared = DECLARED[drill]
+    declared = DRILL[drill]
     made = {"make": declared.inject, "undo": declared.undo, **more}
     cases = [Case(f"{drill}-before", fault, "before", **made)] if before else []
     return cases + ([Case(f"{drill}-during", fault, "during", kills=kills, **made)] if during else [])
 
 
-TMP_FULL = DECLARED["tmp-full"]
+TMP_FULL = DRILL["tmp-full"]
 OOM_LINE = "3,9,62000000,-;Memory cgroup out of memory: Killed process 4711 (python3) total-vm:8400000kB"
 CASES = [
     *_of("gpu-missing", "a GPU is gone, and its device file"),

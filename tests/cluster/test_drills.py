@@ -17,7 +17,7 @@ from bringup.drill import result
 from bringup.drill import suite as campaign
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import INJECTED, perform
-from bringup.plan.catalogue import DECLARED, DRILLS
+from bringup.plan.catalogue import DRILLS
 from bringup.plan.drill import Drill, Shape
 from bringup.records import DrillReport, Mark, Outcome, Playbook, TrainMetrics, read_record
 from bringup.results import DRILLS as DRILLS_FILE
@@ -185,7 +185,7 @@ def test_a_node_that_is_off_is_left_out_and_the_healthy_rest_is_asked(four_nodes
 def test_a_slow_node_is_named_by_the_pairs_and_scales_and_trainings_run_without_it(four_nodes: Cluster):
     """The pairs once did not run when a scale failed, which is when they are needed. The node stays slow meanwhile."""
     trainings = ("run_1gpu", "run_ddp_2node")
-    slow_link = DECLARED["slow-link"]
+    slow_link = next(drill for drill in DRILLS if drill.id == "slow-link")
     with playbook(four_nodes) as book:
         try:
             four_nodes.on("n2", *slow_link.inject[0][2:])
