@@ -28,7 +28,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 def asked(tmp_path: Path, *reporters: str) -> Any:
     return SimpleNamespace(
-        report_to=list(reporters), run_dir=tmp_path, recipe="plain", packing=True, dataloader_workers=0
+        report_to=list(reporters), run_dir=tmp_path, recipe="plain", packing=True, chat=False, dataloader_workers=0
     )
 
 

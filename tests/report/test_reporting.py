@@ -232,7 +232,7 @@ def test_a_healthy_run_gives_a_page_and_exit_code_0(tmp_path, monkeypatch, capsy
     assert "scontrol" not in out
     words = Page((folder / "report.html").read_text()).words
     assert "Slurm considers the node usable" in words
-    assert "Nothing failed and nothing is open" in words
+    assert "Nothing failed. Before you accept it: " in words
     assert "placeholder GPUs have no driver" in words  # what is not applicable is not hidden
 
 
