@@ -109,7 +109,7 @@ def kernel(facts, since, until=float("inf")):
             "job.kernel", "text", f"the kernel log cannot be read: {getattr(error, 'strerror', None) or error}"
         )
         return
-    booted = time.time() - float((PROC / "uptime").read_text().split()[0])
+    booted = kernel_log.booted_at()
     new = [
         record
         for record in records

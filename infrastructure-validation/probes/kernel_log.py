@@ -106,7 +106,7 @@ def kernel_log(facts):
     facts.saw("discovery.rdma.messages", sum(broken.values()), "count", remark=named or reach)
     for (device, event), count in sorted(counts.items()):
         facts.saw(f"discovery.kernel_log.{event}", count, "count", f"{facts.at}/{device}" if device else None)
-    for (device, event), at in sorted(last_at(records, time.time() - time.monotonic()).items()):
+    for (device, event), at in sorted(last_at(records, booted_at()).items()):
         subject = f"{facts.at}/{device}" if device else None
         facts.saw("discovery.kernel_log.last_at", at, "text", subject, remark=event)
     for device, action in sorted(recovery.items()):
@@ -156,6 +156,11 @@ def of_adapters(records):
         command = f"the adapter did not answer {broken['command']}" if broken["command"] else None
         counts[f"{adapter['place'].lower()}: {command or ', '.join(filter(None, broken.groups()))}"] += 1
     return counts
+
+
+def booted_at():
+    """Unix s of the log's second 0. Both clocks stand still while a machine is suspended."""
+    return time.time() - time.monotonic()
 
 
 def last_at(records, boot):

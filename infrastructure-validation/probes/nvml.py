@@ -234,7 +234,7 @@ def _processes(nvml, gpu):
 
 
 def _left(nvml, gpu):
-    """Memory in use, in GiB, where no process computes: what belongs to one is no remainder. The driver keeps some."""
+    """Memory in use, in GiB, on GPUs where no process computes. The driver keeps some."""
     return 0.0 if _processes(nvml, gpu) else round(nvml.nvmlDeviceGetMemoryInfo(gpu).used / GIB, 2)
 
 

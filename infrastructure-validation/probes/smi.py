@@ -235,7 +235,7 @@ def _processes(facts, uuids, keep, ask):
         return
     for uuid in uuids:
         facts.saw(quantity, owners.count(uuid), "count", f"{facts.at}/{uuid}")
-        if uuid in owners:  # what belongs to a process is no remainder
+        if uuid in owners:  # a process uses it: not left over
             facts.saw(left, 0.0, "GiB", f"{facts.at}/{uuid}")
         elif uuid in used and used[uuid].isdigit():
             facts.saw(left, _mib(used[uuid]), "GiB", f"{facts.at}/{uuid}")

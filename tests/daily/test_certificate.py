@@ -12,9 +12,10 @@ from bringup.cli import main
 from bringup.daily import certificate
 from bringup.errors import NotComparable, NotHealthy
 from bringup.judge import Judged
-from bringup.records import Certificate, FaultLimit, LimitsReport, LimitTrial, Mark, read_record
+from bringup.records import Certificate, FaultLimit, LimitTrial, Mark, read_record
 from bringup.report.collection import Collection
 from bringup.results import Absent
+from factory import a_limits_report
 from runs_for_tests import discovery, reseal
 
 
@@ -47,31 +48,22 @@ def test_it_says_at_its_top_that_it_is_less(passed: Judged):
 
 def test_it_says_how_small_a_fault_was_found_where_that_was_tried(passed: Judged):
     assert "How small a fault" not in certificate.markdown(made(passed), is_signed=False)
-    tried = LimitsReport(
-        name="l",
-        place="local-cluster",
-        profile=None,
-        cluster=None,
-        cores=2,
-        git_commit=None,
-        opened_at="2026-11-25T00:00:00Z",
+    tried = a_limits_report(
+        FaultLimit(
+            drill="d",
+            fault="n1 sends at {size} Mbit/s",
+            unit="Mbit/s",
+            sizes=[50, 100],
+            phase="nccl_pairwise",
+            gate="nccl.pair.node",
+            subject="n1",
+            nodes=4,
+            trials=[
+                LimitTrial(size=size, found=size == 50, alarms=[], seconds=9, load=1.5) for size in (50, 100, None)
+            ],
+        ),
         repeat=1,
         ended=True,
-        faults=[
-            FaultLimit(
-                drill="d",
-                fault="n1 sends at {size} Mbit/s",
-                unit="Mbit/s",
-                sizes=[50, 100],
-                phase="nccl_pairwise",
-                gate="nccl.pair.node",
-                subject="n1",
-                nodes=4,
-                trials=[
-                    LimitTrial(size=size, found=size == 50, alarms=[], seconds=9, load=1.5) for size in (50, 100, None)
-                ],
-            )
-        ],
     )
     certified = certificate.made_of(replace(of(passed), limits=[tried]), "Lab", 90, partly=True)
     assert "found each time at 50 Mbit/s: 1 of 1 (2 to 100 %)" in certificate.markdown(certified, is_signed=False)

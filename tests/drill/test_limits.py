@@ -15,8 +15,9 @@ from bringup.errors import CannotStart
 from bringup.formulae.chance import most_events, share_within
 from bringup.plan.catalogue import DECLARED, DRILLS, load_profile
 from bringup.plan.drill import Drill
-from bringup.records import DrillResult, FaultLimit, LimitsReport, LimitTrial, write_record
+from bringup.records import DrillResult, FaultLimit, LimitTrial, write_record
 from bringup.report import limits
+from factory import a_limits_report
 
 SIZES = [float(size) for size in (64, 32, 16, 8, 4, 2, 1)]
 
@@ -44,20 +45,6 @@ def searched(is_found: Callable[[float | None], bool | None], repeat: int = 4) -
     for _ in measuring._trials(fault, repeat, lambda size: trial(size, is_found(size))):
         pass
     return fault
-
-
-def a_report(*faults: FaultLimit) -> LimitsReport:
-    return LimitsReport(
-        name="l",
-        place="local-cluster",
-        profile=None,
-        cluster=None,
-        cores=2,
-        git_commit=None,
-        opened_at="2026-11-25T00:00:00Z",
-        repeat=4,
-        faults=list(faults),
-    )
 
 
 def test_the_sizes_on_both_sides_are_repeated_in_turns_with_the_healthy_cluster():
@@ -119,7 +106,7 @@ def test_the_sentence_says_how_many_runs_were_performed():
 def test_the_page_says_what_else_was_accused_and_at_which_load():
     fault = searched(lambda size: size is not None and size >= 8)
     fault.trials.append(trial(8, True, "discovery.memory [n3] fail"))
-    done = a_report(fault)
+    done = a_limits_report(fault)
     page = limits.markdown(done)
     assert r"discovery.memory \[n3\] fail" in page
     assert "load 2.0 to 2.0 on 2 cores" in page
@@ -161,7 +148,7 @@ def test_no_size_is_left_open_and_each_is_smaller_than_the_one_before():
 
 def test_what_was_tried_to_the_end_is_not_tried_again(tmp_path: Path):
     faults = [searched(lambda size: size == 64).model_copy(update={"drill": name}) for name in ("slow-pair", "latency")]
-    done = a_report(*faults)
+    done = a_limits_report(*faults)
     for ended, kept in ((False, ["slow-pair"]), (True, ["slow-pair", "latency"])):
         write_record(tmp_path / results.LIMITS, done.model_copy(update={"ended": ended}), replace=True)
         again = measuring._begin(suite.Request([], resume=tmp_path), repeat=99)[1]

@@ -27,7 +27,7 @@ from recipe.documents import DataError, Source, first_line
 
 FORMAT = 1  # of the files; part of their names
 PADDING = -1  # in the file; no tokenizer has it
-HIDDEN = -2  # a token that is read and not learnt, which is none of an answer, is HIDDEN - token in the file
+HIDDEN = -2  # a token that is read and not learnt (not part of an answer) is HIDDEN - token in the file
 IGNORED = -100  # the label that has no loss
 
 END_OF_TEXT = 1

@@ -80,7 +80,7 @@ def _verb(argv: list[str] | None) -> int:
         top.error(f"unrecognized arguments: {' '.join(options)}")
     if arguments.verb in STARTS_SCRIPTS and not _is_checkout():
         top.error(
-            f"{arguments.verb} starts scripts of a checkout, and this is bringup without one: clone it, `make venv`"
+            f"{arguments.verb} starts scripts of a checkout, and this bringup has none: clone it, then run `make venv`"
         )
     arguments.options = options
     if arguments.verb is None:
