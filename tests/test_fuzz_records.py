@@ -165,6 +165,12 @@ def test_a_range_names_each_node_once_in_order(prefix, first, count):
     assert hostlist.expand(f"{prefix}[{first}-{first + count - 1}]") == [f"{prefix}{first + n}" for n in range(count)]
 
 
+def test_a_profile_whose_key_holds_a_line_feed_is_refused_in_one_line():
+    with pytest.raises(ProfileError) as refused:
+        profiles.parse('schema_version: 1\nname: x\ndescription: x\nexpect: {"\\n": null}\n', "here.yaml")
+    assert "\n" not in str(refused.value)
+
+
 @MANY
 @given(data=st.data())
 def test_a_profile_with_any_value_in_any_place_is_read_or_refused_in_one_line(data):

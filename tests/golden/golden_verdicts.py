@@ -21,7 +21,6 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import NamedTuple
 
@@ -166,7 +165,7 @@ def of_catalogue() -> Golden:
     for drill in catalogue.DRILLS:
         add(f"drill {drill.id}", as_json(drill), "fault", "says")
     for signature in SIGNATURES.values():
-        add(f"signature {signature.id}", asdict(signature), "cause", "do")
+        add(f"signature {signature.id}", as_json(signature), "cause", "do")
     golden.facts["exit codes"] = {str(code): "known" for code in EXIT_CODES}
     verbs = next(action.choices for action in parser()._actions if isinstance(action.choices, dict))
     golden.facts["verbs"] = {verb: "there" for verb in verbs}

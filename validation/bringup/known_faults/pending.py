@@ -1,4 +1,4 @@
-"""Why a job waits or never ran, in plain words. The table is data. Slurm's reasons: squeue(1), JOB REASON CODES."""
+"""Why a job waits or never ran, in plain words. The table: validation/known_faults/pending.yaml."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from bringup.errors import UsageError
 from bringup.evidence import hostlist
+from bringup.known_faults.signatures import entries
+from bringup.records import Record
 
 
 @dataclass(frozen=True)
@@ -16,88 +18,14 @@ class Node:
     reason: str | None
 
 
-@dataclass(frozen=True)
-class Cause:
+class Cause(Record):
     reason: str  # a pattern for the whole of Slurm's reason
     says: str
     do: str
     nodes: bool = False  # the state of the job's nodes explains it further
 
 
-CAUSES: tuple[Cause, ...] = (
-    Cause(
-        r"ReqNodeNotAvail.*|Nodes required for job are DOWN.*",
-        "a node that it requested cannot take jobs",
-        "repair and resume the node (scontrol update NodeName=NODE State=RESUME), or submit without it",
-        nodes=True,
-    ),
-    Cause(
-        r"Resources",
-        "the nodes that it fits on are busy; it is next",
-        "wait, or ask for less: squeue says who runs there",
-        nodes=True,
-    ),
-    Cause(
-        r"Priority",
-        "jobs of higher priority are before it",
-        "wait; squeue --start estimates the time, sprio shows the priorities",
-    ),
-    Cause(
-        r"DependencyNeverSatisfied",
-        "the job it depends on ended in the wrong way, so it can never begin",
-        "scancel it, repair the first job, submit again (--kill-on-invalid-dep=yes cancels such jobs)",
-    ),
-    Cause(
-        r"Dependency",
-        "it waits for the end of another job",
-        "wait; scontrol show job names the other one (Dependency=)",
-    ),
-    Cause(
-        r"BeginTime",
-        "it may not begin yet: it was submitted with --begin, or was requeued",
-        "wait; a requeued job is held back for two minutes (cred_expire)",
-        nodes=True,
-    ),
-    Cause(
-        r"PartitionNodeLimit|PartitionDown|PartitionInactive|PartitionTimeLimit",
-        "its partition does not take such a job: too many nodes, too long, or the partition is closed",
-        "scontrol show partition says what it takes; scancel, and submit with less or elsewhere",
-    ),
-    Cause(
-        r"BadConstraints",
-        "no set of nodes has what it requested",
-        "compare --gpus, --cpus, --mem, --constraint with scontrol show node",
-    ),
-    Cause(r"JobHeldUser", "its owner holds it", "scontrol release JOB"),
-    Cause(r"JobHeldAdmin", "an administrator holds it", "ask why; scontrol release JOB"),
-    Cause(
-        r"Reservation|ReservationDeleted", "it waits for its reservation, or that is gone", "scontrol show reservation"
-    ),
-    Cause(
-        r"(QOS|Assoc|MaxJobs|Max.*Per).*",
-        "a limit of its account or QOS is reached",
-        "sacctmgr show qos; sacctmgr show assoc user=$USER; wait for own jobs to end",
-    ),
-    Cause(
-        r"InvalidAccount|InvalidQOS",
-        "Slurm finds no account or QOS for it",
-        "wait: where nothing is accounted, Slurm 23.11 says so of a job that then runs; if it stays, "
-        "sacctmgr show assoc user=$USER, and submit with --account or --qos",
-        nodes=True,
-    ),
-    Cause(r"Licenses", "the licences that it requested are in use", "scontrol show licenses"),
-    Cause(
-        r"launch failed requeued held|JobLaunchFailure|.*launch.*",
-        "a node could not start it: folder, user or prolog is missing there",
-        "read slurmd.log on the node; after the repair scontrol release JOB",
-        nodes=True,
-    ),
-    Cause(r"Prolog", "its prolog is still running", "wait; if it stays, read slurmd.log on the node", nodes=True),
-    Cause(r"NodeDown", "a node went down under it", "scontrol show node; submit again", nodes=True),
-    Cause(r"OutOfMemory", "it took more memory than it was granted", "raise --mem"),
-    Cause(r"TimeLimit", "its time was over", "raise --time, or resume from a checkpoint"),
-    Cause(r"NonZeroExitCode|RaisedSignal.*", "its script ended with an error", "read its log in slurm-logs/"),
-)
+CAUSES = tuple(Cause.model_validate(cause) for cause in entries("pending")["causes"])
 _STATES = (
     ("NOT_RESPONDING", "slurmd does not answer"),
     ("INVALID_REG", "it reports less hardware than slurm.conf says"),

@@ -16,8 +16,7 @@ from itertools import accumulate, islice
 from pathlib import Path
 
 from bringup.evidence.parsed import cut, lines
-from bringup.known_faults.signature import Signature
-from bringup.known_faults.signatures import IN_ORDER, SIGNATURES
+from bringup.known_faults.signatures import IN_ORDER, SIGNATURES, Signature
 from bringup.records import Run, Sign, files
 from bringup.results import BATCH_LOG
 

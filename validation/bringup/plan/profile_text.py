@@ -96,7 +96,7 @@ def line_of(text: str, place: tuple[int | str, ...]) -> int:
 def in_words(error: ErrorDetails, model: type[BaseModel]) -> str:
     """The error in one line: `expect.nccl.transport.one_off: there is no such key; did you mean …`"""
     keys = tuple(part for part in error["loc"] if not _is_tag(part))
-    place = ".".join(str(part) for part in keys) or "the file"
+    place = " ".join(".".join(map(str, keys)).split()) or "the file"  # a key may hold a line feed
     name, value = str(keys[-1]) if keys else "", error["input"]
     match error["type"]:
         case "extra_forbidden":

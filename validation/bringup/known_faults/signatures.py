@@ -1,0 +1,92 @@
+"""What known faults leave behind: a line or an exit code -> its cause -> the next command. The lines are data: a file
+per area in validation/known_faults/.
+
+The first match of a line counts. Exact signatures are tried first, in the order of the areas and then of the file;
+then those that know only the program; then errno words. So NCCL's own words explain a line of NCCL, and the subject
+of a line (shared memory, locked memory, a queue pair) comes before the errno at its end. Why a job waits is in
+pending.py, what a message of the driver asks for in xid.py; docs/07-failure-modes.md is made from all three.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from bringup.plan import profile_text
+from bringup.records import Record
+
+_FOLDER = Path(__file__).resolve().parents[2] / "known_faults"
+_AREAS = ("slurm", "gpu", "nccl", "pytorch", "node", "data")
+
+EXIT_CODES = {
+    2: "bringup could not tell, or an argument was wrong: its own line says which",
+    126: "a program may not be executed here (permissions, or a mount with noexec)",
+    127: "a program is not there on this node",
+    134: "abort (SIGABRT): an assertion, often in a library whose peer was lost",
+    135: "bus error (SIGBUS): /dev/shm full, or a file cut off under a mapping",
+    137: "killed (SIGKILL): the kernel's memory killer, a limit of Slurm, or a person",
+    139: "crashed (SIGSEGV)",
+    143: "ended (SIGTERM): by Slurm, or by torchrun because another rank had failed",
+}
+"""Exit codes of a step, as the shell counts them: 128 + signal. Source: bash(1), EXIT STATUS; signal(7)."""
+
+
+class Signature(Record):
+    """A line that a known fault leaves in a log, with its cause and the next command."""
+
+    id: str
+    area: str
+    patterns: tuple[str, ...]  # regular expressions, each searched in a line: one that begins with a word is found fast
+    cause: str
+    do: str
+    source: str  # program or document that the line is from
+    example: str  # a line as the program prints it; a test matches it
+    # whether the line names a first cause, may name one, or only follows from another fault
+    role: Literal["root", "either", "consequence"] = "root"
+    # how specific the pattern is: one fault; one program (any warning of NCCL, any failed launch); or the words of an
+    # errno, which many programs print for many reasons. Exact patterns are tried first, errno words last
+    breadth: Literal["exact", "program", "errno"] = "exact"
+    # a pattern that another line of the same log must match; without it, the signature does not count
+    beside: str | None = None
+    not_after: str | None = None  # a pattern of an earlier line of the same log, after which the words are usual
+    subject: str | None = None  # what the line must also name, where many programs print the same words
+    as_warning: bool = False  # the program that stumbles over the fault only warns of it
+
+
+def entries(name: str) -> dict[str, Any]:
+    """What a file of validation/known_faults/ holds. Raises ProfileError."""
+    path = _FOLDER / f"{name}.yaml"
+    return profile_text.read(path.read_text(encoding="utf-8"), str(path), "a file of known faults")
+
+
+def _of_area(name: str) -> Iterator[Signature]:
+    data = entries(name)
+    for id, fields in data["signatures"].items():
+        patterns = [words for pattern in fields["patterns"] for words in _spelled(pattern)]
+        yield Signature.model_validate_json(
+            json.dumps({**fields, "id": id, "area": data["area"], "patterns": patterns})
+        )
+
+
+def _spelled(pattern: str | dict[str, list[str]]) -> tuple[str, ...]:
+    """`cuda: [number, name, words]` is an error of CUDA wherever it stands: by its number (cudaError_t), its name, or
+    its words. NCCL prints `Cuda failure 2 'out of memory'`, older ones `Cuda failure 'out of memory'`; torch prints
+    `CUDA error: out of memory`, or `Error 802: …`."""
+    if isinstance(pattern, str):
+        return (pattern,)
+    number, name, words = pattern["cuda"]
+    return (
+        rf"Cuda failure (?:({number})\b|'({words}))",
+        rf"CUDA error:? (?:({number})\b|'?({words}))",
+        rf"CUDA_ERROR_({name})\b",
+        rf"cudaGetDeviceCount\(\).* Error ({number}): ",
+    )
+
+
+SIGNATURES = {signature.id: signature for name in _AREAS for signature in _of_area(name)}
+"""By area, as a reader looks them up."""
+
+IN_ORDER = sorted(SIGNATURES.values(), key=lambda signature: ("exact", "program", "errno").index(signature.breadth))
+"""As a line is matched."""
