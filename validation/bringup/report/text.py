@@ -20,6 +20,7 @@ from bringup.answers import in_words
 from bringup.characters import CONTROL
 from bringup.characters import plain as plain
 from bringup.characters import printable as printable
+from bringup.evidence.names import listed as listed
 from bringup.plan import catalogue
 from bringup.plan.claims import QUESTIONS
 from bringup.records import Answer, ClaimAnswer, Headline, Kind, Mark, Outcome, SiteUsed, Verdict
