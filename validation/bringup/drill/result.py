@@ -13,13 +13,12 @@ from bringup.report.render import render
 
 
 def listed(drills: Sequence[Drill]) -> str:
-    """The catalogue, a line each."""
-    width = max(len(drill.id) for drill in drills)
-    return "\n".join(
-        f"{drill.id:<{width}}  {drill.where:<13}  {drill.phase}: {drill.fault} -> "
-        f"{drill.gate} [{drill.subject}] {drill.outcome}"
+    """The catalogue, a row each."""
+    rows = [
+        (drill.id, drill.where, drill.phase, drill.fault, f"{drill.gate} [{drill.subject}] {drill.outcome}")
         for drill in drills
-    )
+    ]
+    return report.columns(("drill", "where", "phase", "fault", "must say"), rows)
 
 
 def mark(result: DrillResult) -> str:

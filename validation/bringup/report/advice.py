@@ -8,6 +8,7 @@ from functools import partial
 from bringup.formulae.models import NAMES
 from bringup.records import Advice, PredictedStrategy
 from bringup.report.render import render
+from bringup.report.text import terminal_width
 
 PARTS = {
     "parameters": "parameters",
@@ -33,9 +34,11 @@ def screen(advice: Advice) -> str:
         for part, words in PARTS.items()
         if any(strategy.peak_parts_gib[part] >= VISIBLE * strategy.peak_gib for strategy in strategies)
     }
+    beside = max(1, ((terminal_width() or 1000) - 30) // 10)  # strategies in the columns of a terminal
     return render(
         "advice.txt.j2",
         advice=advice,
+        groups=[strategies[first : first + beside] for first in range(0, len(strategies), beside)],
         names=NAMES,
         parameters=_parameters(advice.parameters),
         parts=parts,

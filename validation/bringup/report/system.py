@@ -10,26 +10,35 @@ from typing import Protocol
 from bringup.evidence.names import listed
 from bringup.records import Observation, Run
 
-OF_NODES = (
-    ("GPU", "discovery.gpu.model"),
-    ("GPUs of a node", "discovery.gpu.count"),
-    ("memory of a GPU", "discovery.gpu.memory"),
-    ("GPU driver", "discovery.gpu.driver"),
-    ("CUDA of the driver", "discovery.gpu.cuda"),
-    ("NVLinks of a GPU", "discovery.gpu.nvlinks"),
-    ("RDMA ports in detail", "discovery.rdma.same"),
-    ("NCCL library", "discovery.library.libnccl"),
-    ("processor", "discovery.cpu.model"),
-    ("cores", "discovery.cpu.count"),
-    ("memory", "inventory.memory"),
-    ("RDMA ports", "discovery.rdma.rate"),
-    ("network interfaces", "inventory.network"),
-    ("operating system", "discovery.os"),
-    ("kernel", "discovery.kernel"),
-    ("Python of the system", "discovery.python"),
-    ("Slurm", "discovery.slurm.version"),
-    ("mount of the checkout", "discovery.mount"),
-)
+TOPICS: dict[str, tuple[tuple[str, str], ...]] = {
+    "GPUs": (
+        ("GPU", "discovery.gpu.model"),
+        ("GPUs of a node", "discovery.gpu.count"),
+        ("memory of a GPU", "discovery.gpu.memory"),
+        ("GPU driver", "discovery.gpu.driver"),
+        ("CUDA of the driver", "discovery.gpu.cuda"),
+        ("NVLinks of a GPU", "discovery.gpu.nvlinks"),
+    ),
+    "network": (
+        ("RDMA ports in detail", "discovery.rdma.same"),
+        ("RDMA ports", "discovery.rdma.rate"),
+        ("network interfaces", "inventory.network"),
+        ("NCCL library", "discovery.library.libnccl"),
+    ),
+    "host": (
+        ("processor", "discovery.cpu.model"),
+        ("cores", "discovery.cpu.count"),
+        ("memory", "inventory.memory"),
+        ("mount of the checkout", "discovery.mount"),
+    ),
+    "software": (
+        ("operating system", "discovery.os"),
+        ("kernel", "discovery.kernel"),
+        ("Python of the system", "discovery.python"),
+        ("Slurm", "discovery.slurm.version"),
+    ),
+}
+OF_NODES = tuple(fact for topic in TOPICS.values() for fact in topic)
 CLUSTER = "slurm.config.ClusterName"
 ONLY_WHERE_THEY_DIFFER = {"RDMA ports in detail"}  # long, and said in short by another fact
 NO_MAJORITY = "nodes differ, without a majority"

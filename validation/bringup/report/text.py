@@ -20,6 +20,7 @@ from bringup.answers import in_words
 from bringup.characters import CONTROL
 from bringup.characters import plain as plain
 from bringup.characters import printable as printable
+from bringup.evidence.names import listed as listed
 from bringup.plan import catalogue
 from bringup.plan.claims import QUESTIONS
 from bringup.records import Answer, ClaimAnswer, Headline, Kind, Mark, Outcome, SiteUsed, Verdict
@@ -91,10 +92,14 @@ def remedy(verdict: Verdict) -> str:
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table for the terminal, not wider than it as far as that goes; in a file a row is a line. The only printer of
-    one."""
+    """A table for the terminal, not wider than it: its cells are wrapped, but for names in the first column, and where
+    that is not enough each row becomes lines. In a file a row is a line. The only printer of one."""
     cells = [[plain(cell) for cell in row] for row in [header, *rows]]
-    widths = _fitting([max(len(row[column]) for row in cells) for column in range(len(header))], terminal_width())
+    room = terminal_width()
+    names = max(len(word) for row in cells for word in row[0].split() or [""])
+    widths = _fitting([max(len(row[column]) for row in cells) for column in range(len(header))], room, names)
+    if room is not None and _whole(widths) > room:
+        return "\n".join(line for row in cells[1:] for line in _as_lines(cells[0], row, room))
     first, *others = (_row(row, widths) for row in cells)
     return "\n".join([first, "  ".join("-" * width for width in widths), *others])
 
@@ -106,13 +111,26 @@ def terminal_width() -> int | None:
     return None
 
 
-def _fitting(widths: Sequence[int], room: int | None) -> list[int]:
-    """The widest columns become narrower together, none below MIN_WIDTH."""
+def _whole(widths: Sequence[int]) -> int:
+    return sum(widths) + 2 * (len(widths) - 1)
+
+
+def _fitting(widths: Sequence[int], room: int | None, names: int) -> list[int]:
+    """The widest columns become narrower together, none below MIN_WIDTH, and the first not below its longest name."""
     taken = list(widths)
-    while room is not None and sum(taken) + 2 * (len(taken) - 1) > room and max(taken) > MIN_WIDTH:
-        widest = max(taken)
-        taken[taken.index(widest)] = widest - 1
+    least = [max(names, MIN_WIDTH), *[MIN_WIDTH] * (len(taken) - 1)]
+    while room is not None and _whole(taken) > room and any(map(int.__gt__, taken, least)):
+        widest = max(range(len(taken)), key=lambda column: (taken[column] > least[column], taken[column]))
+        taken[widest] -= 1
     return taken
+
+
+def _as_lines(header: Sequence[str], cells: Sequence[str], room: int) -> list[str]:
+    label = max(map(len, header[1:]), default=0)
+    lines = textwrap.wrap(cells[0], room) or [""]
+    for name, cell in zip(header[1:], cells[1:], strict=True):
+        lines += textwrap.wrap(f"  {name:{label}}  {cell}", room, subsequent_indent=" " * (label + 4))
+    return lines
 
 
 def _row(cells: Sequence[str], widths: Sequence[int]) -> str:

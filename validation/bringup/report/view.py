@@ -6,14 +6,14 @@ Everything shown comes from records.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
-from statistics import median
 
-from bringup.evidence.names import shortened
+from bringup.evidence.names import listed, shortened
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import catalogue
 from bringup.plan import subjects as naming
@@ -25,6 +25,9 @@ from bringup.results import unhealthy_node
 
 MAX_LISTED = 12  # on the screen; the report lists all
 MIN_ALIKE = 3  # failed pairs that are alike share their lines on the screen from so many on; all others from two
+MAX_COSTS = 5  # probes
+_LIMITS = ("at_least", "at_most", "between", "near_peers")  # rules that leave room: the number itself says more
+_COUNTED = ("count", "flag", "text", "sum")
 _COST = re.compile(r"probe\.(\w+)\.cpu_s")
 _Key = tuple[object, ...]
 
@@ -68,11 +71,15 @@ class View:
         return [verdict for verdict in self.verdicts.verdicts if verdict.outcome is Outcome.PASS]
 
     @cached_property
-    def proven(self) -> list[Passed]:
-        """One for each gate, however many nodes there are."""
+    def _passed_by_gate(self) -> dict[str, list[Verdict]]:
         by_gate: dict[str, list[Verdict]] = {}
         for verdict in self.passed:
             by_gate.setdefault(verdict.gate, []).append(verdict)
+        return by_gate
+
+    @cached_property
+    def proven(self) -> list[Passed]:
+        """One for each gate, however many nodes there are."""
         return [
             Passed(
                 gate,
@@ -81,13 +88,57 @@ class View:
                 _several(verdict.expected for verdict in alike),
                 alike[0].evidence,
             )
-            for gate, alike in by_gate.items()
+            for gate, alike in self._passed_by_gate.items()
         ]
 
     @cached_property
-    def inventory(self) -> list[system.Fact]:
-        """What the nodes are: of a discovery, which asks for it."""
-        return system.facts([self]) if self.run.phase == "discovery" else []
+    def measured(self) -> list[tuple[str, str, str, str]]:
+        """What passed a limit that leaves room, and is not 0: gate, subjects, values, limit."""
+        return [
+            (gate, self._where(alike), _spread(alike), _several(verdict.expected for verdict in alike))
+            for gate, alike in self._passed_by_gate.items()
+            if alike[0].rule in _LIMITS and alike[0].unit not in _COUNTED and any(verdict.value for verdict in alike)
+        ]
+
+    def _where(self, alike: Sequence[Verdict]) -> str:
+        subjects = [verdict.subject for verdict in alike]
+        return "all nodes" if set(subjects) == set(self.run.nodes) else listed(subjects)
+
+    @cached_property
+    def domains(self) -> list[tuple[str, int, int, str]]:
+        """All that passed: a domain, the number of its gates and verdicts, and the ends of its gates' names."""
+        parts = {gate: ".".join(gate.split(".")[:-1][:2]) for gate in self._passed_by_gate}
+        sizes = Counter(parts.values())
+        domains: dict[str, list[str]] = {}
+        for gate, part in parts.items():
+            domains.setdefault(part if sizes[part] >= MIN_ALIKE else gate.split(".")[0], []).append(gate)
+        return [
+            (
+                domain,
+                len(gates),
+                sum(len(self._passed_by_gate[gate]) for gate in gates),
+                ", ".join(gate[len(domain) + 1 :] for gate in gates),
+            )
+            for domain, gates in domains.items()
+        ]
+
+    @cached_property
+    def inventory(self) -> list[tuple[str, str]]:
+        """What the nodes are: of a discovery, which asks for it. First what differs; then a row for each topic."""
+        known = {fact.what: fact for fact in system.facts([self])} if self.run.phase == "discovery" else {}
+        rows = [
+            (what, "; ".join([f"{fact.value} ({fact.scope})", *(f"{value}: {where}" for value, where in fact.others)]))
+            for what, fact in known.items()
+            if fact.others
+        ]
+        for topic, facts in system.TOPICS.items():
+            alike = [
+                f"{what}: {known[what].value}"
+                for what, _ in facts
+                if what in known and not known[what].others and what not in system.ONLY_WHERE_THEY_DIFFER
+            ]
+            rows += [(topic, "; ".join(alike))] if alike else []
+        return rows
 
     @property
     def profile(self) -> str:
@@ -128,17 +179,17 @@ class View:
             yield (sign, "unknown to this version", "") if known is None else (sign, known.cause, known.do)
 
     @cached_property
-    def costs(self) -> list[tuple[str, int, float, float, str]]:
-        """Each probe that reported its cost: its name, nodes, median and most CPU seconds, and where it was most."""
-        by_probe: dict[str, list[tuple[float, str]]] = {}
+    def costs(self) -> str:
+        """The probes that took most, with their most CPU seconds and where: `inventory 0.19 (n2), clock 0.04 (n1)`."""
+        most: dict[str, tuple[float, str, str]] = {}
         for observation in self.observations:
             name = _COST.fullmatch(observation.quantity)
             if name and isinstance(observation.value, int | float):
-                by_probe.setdefault(name[1], []).append((float(observation.value), observation.subject))
-        return [
-            (probe, len({where for _, where in costs}), median(cost for cost, _ in costs), *max(costs))
-            for probe, costs in sorted(by_probe.items())
-        ]
+                cost = (float(observation.value), observation.subject, name[1])
+                most[name[1]] = max(cost, most.get(name[1], cost))
+        costs = [f"{probe} {seconds:.2f} ({where})" for seconds, where, probe in sorted(most.values(), reverse=True)]
+        left = [f"{len(costs) - MAX_COSTS} more took less"] if len(costs) > MAX_COSTS else []
+        return ", ".join(costs[:MAX_COSTS] + left)
 
 
 def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
@@ -236,6 +287,18 @@ def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
     else:
         message = f"{first.cause} ({len(group)} verdicts: {_some(gates)} on {_some(subjects)})"
     return text.MARK[first.outcome], message, f"all are in the report; what to do first: {text.remedy(first)}"
+
+
+def _spread(alike: Sequence[Verdict]) -> str:
+    """Their values in the order of their subjects; of many, the lowest and the highest."""
+    few = len({verdict.value for verdict in alike}) <= MIN_ALIKE
+    ordered = alike if few else sorted(alike, key=lambda verdict: _number(verdict.value))
+    values = list(dict.fromkeys(verdict.observed.partition(" (")[0] for verdict in ordered))
+    return "; ".join(values) if few else f"{values[0]} to {values[-1]}"
+
+
+def _number(value: object) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _several(texts: Iterable[str]) -> str:

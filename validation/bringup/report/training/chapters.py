@@ -30,8 +30,8 @@ class Chapter:
 
     @property
     def alike(self) -> list[tuple[str, str]]:
-        """Lines that say the same of all runs."""
-        return [(name, values[0]) for name, values in self.lines if len(set(values)) == 1]
+        """Lines that say the same of all runs, and that at least one recorded."""
+        return [(name, values[0]) for name, values in self.lines if len(set(values)) == 1 and values[0] != NOT_RECORDED]
 
     @property
     def differing(self) -> list[tuple[str, ...]]:
@@ -47,9 +47,9 @@ def _asked(trained: Trained) -> str:
 
 def _shows(trained: Trained) -> str:
     stems = {claim for gate in trained.judged.run.planned if gate in GATES for claim in GATES[gate].claims}
-    says = [claim.says for claim in CLAIMS if claim.id in stems and claim.question == 5]
-    applies = [claim for claim in says if claim]
-    return "; ".join(applies) or NOT_RECORDED
+    phase = trained.judged.run.phase
+    asked = [claim for claim in CLAIMS if claim.id in stems and claim.question == 5]
+    return "; ".join(claim.says for claim in asked if phase in (claim.phases or (phase,))) or NOT_RECORDED
 
 
 def _nodes(trained: Trained) -> str:
@@ -228,7 +228,6 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
         "backend of the collectives": read.of_record("metrics.observed.backend"),
         "program": read.of_record("args.entrypoint"),
         "dataset": read.of_record("args.dataset"),
-        "bringup commit": read.of_record("judged.run.git_commit"),
     },
     "Model and parallelisation": {
         "model": read.of_record("metrics.model"),
@@ -353,4 +352,6 @@ def markdown(judged: Sequence[Judged]) -> str:
     """The same for report.md, of one training or of a whole playbook. Empty where no training finished."""
     written = report(judged)
     source = "this run; of the cluster, see the report of discovery" if len(judged) == 1 else "these runs"
-    return render("training.md.j2", report=written, source=source) if written.chapters else ""
+    values = [values for chapter in written.chapters for _, values in chapter.lines]
+    missing = sum(set(of_line) == {NOT_RECORDED} for of_line in values)
+    return render("training.md.j2", report=written, source=source, missing=missing) if written.chapters else ""

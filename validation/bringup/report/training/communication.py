@@ -79,6 +79,8 @@ def _predicted(trained: Trained, measured: Communication) -> str:
 def _speed(trained: Trained, each: CollectiveTime) -> str:
     words = f"{each.operation} {each.busbw_gb_per_s:.3g} GB/s for messages of {each.message_bytes / 2**20:.3g} MiB"
     alone = _alone(trained, each)
+    if alone == NO_CURVE:  # the line of the seconds says so
+        return words
     if isinstance(alone, str):
         return f"{words} (alone not known: {alone})"
     return f"{words}, alone {each.sent_bytes / alone / 1e9:.3g}"
