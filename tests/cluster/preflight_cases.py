@@ -4,8 +4,9 @@
 
 FILE: a line of JSON for each case, added when it ends. The page shows all of them, so that a run can be continued.
 
-Each case is a job of three nodes on a local cluster whose command (plain_program.py) needs two. The faults are those of
-the drill catalogue, made by its commands. An innocent is a command that fails by itself: no node may be exchanged.
+Each case is a job of a local cluster: of three nodes, by salloc, whose command (plain_program.py) needs two; or, where
+its name ends in -of-5, of five, by sbatch, whose command (plain_torch.py under torchrun) needs four. The faults are
+those of the drill catalogue, made by its commands. An innocent is a command that fails by itself: no node may be exchanged.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -38,6 +40,15 @@ HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
 PLAIN, SIMULATED = Shape(3, 2), Shape(3, 2, simulate="h100")
 COMPUTING = Shape(3, 2, simulate="h100+cuda")
+# with the variables of a task: as a user's script has it
+TORCHRUN = [
+    "bash",
+    "-c",
+    'exec "$0" -m torch.distributed.run --nnodes "$SLURM_NNODES" --nproc-per-node 1 --node-rank "$SLURM_PROCID" '
+    '--master-addr "$MASTER_ADDR" --master-port 29411 "$@"',
+    sys.executable,
+    str(HERE / "plain_torch.py"),
+]
 STEPS, FAULT_AT_STEP = 40, 7
 STALL_S = 25
 CASE_LIMIT_S = 420
@@ -111,10 +122,10 @@ CASES = [
     *_of("slow-link", "the node sends at 100 Mbit/s", kills=False),
     Case(
         "network-cut-during",
-        "the network of the node drops the program's packets",
+        "the node runs, and its network is away",
         "during",
-        (("on", SICK, "iptables", "-A", "OUTPUT", "-p", "tcp", "--dport", "1024:60000", "-j", "DROP"),),
-        (("on", SICK, "iptables", "-F"),),
+        (("on", SICK, "ip", "link", "set", "eth0", "down"),),
+        (("on", SICK, "ip", "link", "set", "eth0", "up"),),
     ),
     Case("script-fails", "the program ends with 1", "innocent", options=("--exit",)),
     Case("program-hangs", "the program hangs in rank 0", "innocent", options=("--hang",)),
@@ -129,6 +140,11 @@ CASES = [
         make=(("on", SICK, "bash", "-c", f"echo '{OOM_LINE}' >>/dev/kmsg"),),
     ),
     Case("disk-full", "/tmp is full on all nodes", "innocent", TMP_FULL.inject, TMP_FULL.undo, everywhere=True),
+]
+CASES += [
+    dataclasses.replace(case, name=f"{case.name}-of-5", shape=dataclasses.replace(case.shape, nodes=5))
+    for case in CASES
+    if case.when == "during" or case.name in ("script-fails", "rank-killed")
 ]
 
 
@@ -157,6 +173,8 @@ def perform(case: Case, cluster: LocalCluster, say: Callable[[str], None] = lamb
             if case.kills:
                 cluster.make((("on", target, "bash", "-c", 'kill -9 "$(</tmp/plain-program.pid)"'),))
         output, _ = job.communicate(timeout=CASE_LIMIT_S)
+        log = folder / "job.log"
+        output += log.read_text(errors="replace") if log.exists() else ""
     except subprocess.TimeoutExpired as error:
         raise DrillError(f"{case.name}: no end within {CASE_LIMIT_S} s") from error
     finally:
@@ -170,16 +188,24 @@ def perform(case: Case, cluster: LocalCluster, say: Callable[[str], None] = lamb
 
 
 def _started(case: Case, cluster: LocalCluster, folder: Path) -> subprocess.Popen[str]:
-    program = ["srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1", *case.limits, sys.executable]
-    program += [str(HERE / "plain_program.py"), str(folder), str(STEPS), *case.options]
-    options = f"--nodes 2 --stall-after {STALL_S} --phases {' '.join(case.phases)}"
+    nodes = case.shape.nodes
+    program = ["srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1", *case.limits]
+    program += TORCHRUN if nodes > 3 else [sys.executable, str(HERE / "plain_program.py")]
+    program += [str(folder), str(STEPS), *case.options]
+    stall_s = STALL_S if nodes == 3 else 2 * STALL_S  # torch starts twice on each node
+    options = f"--nodes {nodes - 1} --stall-after {stall_s} --phases {' '.join(case.phases)}"
     script = (
         'touch "$0/there"; until [ -e "$0/go" ]; do sleep 0.1; done; '
         f'"$1" -m bringup preflight {options} -- bash -c '
         """'echo $BRINGUP_NODES >"$0/nodes"; exec "$@"' "$0" "${@:2}\""""
     )
-    command = [str(CLUSTER), "sh", "salloc", "--quiet", "--nodes=3", "--exclusive", "--mem=0", "--no-kill"]
-    command += ["bash", "-c", script, str(folder), sys.executable, *program]
+    job = [f"--nodes={nodes}", "--exclusive", "--mem=0", "--no-kill"]
+    started = ["bash", "-c", script, str(folder), sys.executable, *program]
+    if nodes == 3:
+        command = [str(CLUSTER), "sh", "salloc", "--quiet", *job, *started]
+    else:
+        log = ("--wait", "--no-requeue", f"--output={folder}/job.log")
+        command = [str(CLUSTER), "sh", "sbatch", *job, *log, f"--wrap={shlex.join(started)}"]
     environment = dict(cluster_environment(cluster)) | case.environment | {"BRINGUP_RUN_NAME": folder.name}
     return subprocess.Popen(
         command,
