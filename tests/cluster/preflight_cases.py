@@ -6,7 +6,8 @@ FILE: a line of JSON for each case, added when it ends. The page shows all of th
 
 Each case is a job of a local cluster: of three nodes, by salloc, whose command (plain_program.py) needs two; or, where
 its name ends in -of-5, of five, by sbatch, whose command (plain_torch.py under torchrun) needs four. The faults are
-those of the drill catalogue, made by its commands. An innocent is a command that fails by itself: no node may be exchanged.
+those of the drill catalogue, made by its commands. An innocent is a command that fails by itself: no node may be
+exchanged.
 """
 
 from __future__ import annotations

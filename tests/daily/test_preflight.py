@@ -48,6 +48,16 @@ def test_a_fault_and_a_missing_answer_accuse_their_own_node():
     assert result.nodes["n1"][0].startswith("discovery.gpu.count: ")
 
 
+def test_what_failed_is_told_before_what_was_not_found_out_for_it():
+    """Of a node without the results folder, preflight named only the two answers that this had prevented."""
+    result = accused(
+        bad("discovery.names.unresolved", "n1", Outcome.INCOMPLETE, Kind.UNKNOWN),
+        bad("discovery.names.differ", "n1", Outcome.INCOMPLETE, Kind.UNKNOWN),
+        bad("discovery.folders.writes", "n1"),
+    )
+    assert result.nodes["n1"][0].startswith("discovery.folders.writes: ")
+
+
 def test_a_node_that_cannot_be_compared_because_its_peer_is_silent_is_not_accused():
     fleet = next(gate for gate in catalogue.GATES.values() if gate.per == "node" and gate.rule == "all_equal")
     gap = a_verdict(gate=fleet.id, subject="n0", outcome=Outcome.INCOMPLETE, kind=Kind.UNKNOWN)

@@ -153,7 +153,8 @@ def accuse(judged: Judged) -> Accusation:
                 unmeasured.append(verdict)
         elif is_fail:
             result.remarks.append(_words(verdict))
-    for (_, is_fail), several in by_gate.items():
+    # what failed first: it is often why something else was not found out
+    for (_, is_fail), several in sorted(by_gate.items(), key=lambda entry: not entry[0][1]):
         if 2 * len(several) > len(judged.run.nodes) > 1:
             if is_fail:
                 result.everywhere[_words(next(iter(several.values())))] = list(several)
