@@ -93,6 +93,7 @@ class Score:
     noticed_s: float | None = None
     named_s: float | None = None
     goes_on_s: float | None = None
+    load: float | None = None  # of the machine, in the last minute of the case
 
 
 DRILL = {drill.id: drill for drill in DRILLS}
@@ -295,6 +296,7 @@ def _scored(case: Case, target: str, folder: Path, code: int, fault_at: float | 
         noticed_s=since(ended_at),
         named_s=since(named_at),
         goes_on_s=since(new_at),
+        load=round(os.getloadavg()[0]),
     )
 
 
