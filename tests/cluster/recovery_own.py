@@ -55,7 +55,7 @@ def perform(case: Own, cluster: LocalCluster) -> Score:
     second = first.with_name(f"{first.name}-r1")
     try:
         job = _submit(cluster, first, case.drill, *case.options)
-        _wait(lambda: _told(first)[-1:] >= [FAULT_AT_STEP], f"step {FAULT_AT_STEP} of {case.name}")
+        _wait(lambda: _steps_shown(first)[-1:] >= [FAULT_AT_STEP], f"step {FAULT_AT_STEP} of {case.name}")
         fault_at = time.time()
         if not case.drill:
             cluster.make((("off", CULPRIT),))
@@ -64,9 +64,9 @@ def perform(case: Own, cluster: LocalCluster) -> Score:
             second = first.with_name(f"{first.name}-again")
             _submit(cluster, second, {}, "--resume", str(first))
         named_at = _wait(lambda: _names(first), "a verdict that names the culprit", pause_s=1)
-        done = _told(first)
-        goes_on_at = _wait(lambda: _told(second)[-1:] > done[-1:], "a new step")
-        lost = len(set(done) & set(_told(second)))
+        done = _steps_shown(first)
+        goes_on_at = _wait(lambda: _steps_shown(second)[-1:] > done[-1:], "a new step")
+        lost = len(set(done) & set(_steps_shown(second)))
     finally:
         cluster.verb("sh", "scancel", "--quiet", "--me")
         if not case.drill:
@@ -87,7 +87,7 @@ def _submit(cluster: LocalCluster, run: Path, environment: dict[str, str], *opti
     return done.output.strip()
 
 
-def _told(run: Path) -> list[int]:
+def _steps_shown(run: Path) -> list[int]:
     """Steps, as rank 0 tells them."""
     log = run / "raw/launch.log"
     return [int(step) for step in re.findall(rf"step (\d+)/{STEPS}\b", log.read_text())] if log.exists() else []
