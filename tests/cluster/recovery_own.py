@@ -26,7 +26,7 @@ from preflight_cases import FAULT_AT_STEP, Score
 PHASE, CULPRIT = "run_fsdp_2node", "n1"  # the second of its two nodes
 STEPS, EVERY = 19, 5  # with fewer than 20 steps each one is told
 OPTIONS = ("--steps", str(STEPS), "--save-steps", str(EVERY), "--global-batch", "8", "--sequence-length", "64")
-LIMIT_S = 300
+LIMIT_S = 500
 
 
 @dataclass(frozen=True)
