@@ -348,41 +348,65 @@ def _perform_all(cases: Sequence[Case], shape: Shape, results: Path) -> None:
             cluster.end()
 
 
+HEADER = ("case", "fault", "left out", "exchanged", "command", "steps lost", "", "checks before, s", "load", "because")
+HOW = {
+    5: (
+        "Five nodes, of which a torchrun program needs four",
+        "A batch script (`sbatch`) with one spare. The program (`tests/cluster/plain_torch.py`) knows nothing of",
+        "bringup: it reduces over gloo, and saves a checkpoint every 5 steps.",
+    ),
+    3: (
+        "Three nodes, of which a program needs two",
+        "Under `salloc`. The program (`tests/cluster/plain_program.py`) knows nothing of bringup either: sockets in",
+        "lockstep, and a checkpoint every 5 steps.",
+    ),
+}
+
+
 def page(scores: Mapping[str, Score]) -> str:
     performed = [(case, scores[case.name]) for case in CASES if case.name in scores]
     sick = [score for case, score in performed if case.when != "innocent"]
     innocent = [score for case, score in performed if case.when == "innocent"]
+    of_five = [score for case, score in performed if case.when != "innocent" and case.shape.nodes == 5]
     wrong = [score for case, score in performed if _is_wrong_exchange(case, score)]
     checks = sorted(score.check_s for _, score in performed)
     missing = [case.name for case in CASES if case.name not in scores]
     lines = [
         "# Preflight on known culprits",
         "",
-        "Made by `python tests/cluster/preflight_cases.py FILE`: a job of three nodes on the local cluster. Its",
-        "command needs two and knows nothing of bringup (`tests/cluster/plain_program.py`: in lockstep, a checkpoint",
-        "every 5 steps). A fault that ends a program through the GPU's driver also kills the rank there.",
+        "Made by `python tests/cluster/preflight_cases.py FILE` on the local cluster. A fault that ends a program by",
+        "the GPU's driver also kills the rank there. Load: of the machine, which has 2 cores and other work, in the",
+        "last minute of the case; not kept of earlier ones.",
         "",
         f"- Sick before the start, or under the command: {sum(score.is_right for score in sick)} of {len(sick)} "
         "culprits were left out or exchanged, and the command succeeded.",
+        f"- Of {len(of_five)} kinds of sick nodes among five, {sum(score.is_right for score in of_five)} were "
+        "exchanged under a torchrun program, and the four others stayed.",
         f"- Innocents: in {sum(score.is_right for score in innocent)} of {len(innocent)} no node was exchanged.",
         f"- A healthy node was left out or exchanged in {len(wrong)} of {len(performed)} cases.",
         "- A miss is a culprit that stayed: the command went on with it, only slower, and nothing asked for a look.",
         f"- The checks before the start took {checks[0]:.0f} to {checks[-1]:.0f} s." if checks else "",
         f"- Not performed: {', '.join(missing)}." if missing else "",
-        "",
-        "| case | when | fault | left out | exchanged | command | steps lost | | because | checks |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for case, score in performed:
-        verdict = "right" if score.is_right else "wrong exchange" if _is_wrong_exchange(case, score) else "miss"
-        cells = (case.name, case.when, case.fault, score.accused, score.exchanged, str(score.code))
-        cells += (
-            "" if score.lost is None else str(score.lost),
-            verdict,
-            textwrap.shorten(score.words.replace(f"{CHECKOUT}/", ""), 240, placeholder=" …"),
-        )
-        lines.append(text.table((), [(*cells, "all" if case.phases == ALL else "no sweep")])[-1])
+    for nodes, how in HOW.items():
+        rows = [_row(case, score) for case, score in performed if case.shape.nodes == nodes]
+        lines += ["", f"## {how[0]}", "", *how[1:], "", *text.table(HEADER, rows)]
     return "\n".join(lines)
+
+
+def _row(case: Case, score: Score) -> tuple[str, ...]:
+    return (
+        case.name,
+        case.fault,
+        score.accused,
+        score.exchanged,
+        str(score.code),
+        "" if score.lost is None else str(score.lost),
+        "right" if score.is_right else "wrong exchange" if _is_wrong_exchange(case, score) else "miss",
+        f"{score.check_s:.0f}" + (", with the sweep" if case.phases == ALL else ""),
+        "" if score.load is None else f"{score.load:.0f}",
+        textwrap.shorten(score.words.replace(f"{CHECKOUT}/", ""), 240, placeholder=" …"),
+    )
 
 
 def _is_wrong_exchange(case: Case, score: Score) -> bool:
