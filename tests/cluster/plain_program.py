@@ -29,9 +29,7 @@ def main() -> None:
     for step in range(begin + 1, last + 1):
         exchange(links, rank)
         compute()
-        for place in ("/tmp", "/dev/shm"):
-            Path(place, f"plain-program.{step % 2}").write_bytes(PIECE)
-            Path(place, f"plain-program.{(step + 1) % 2}").unlink(missing_ok=True)
+        keep_files(step)
         if "--memory" in sys.argv and rank == 0 and step == 3:
             held = bytearray(8 << 30)
             held[:: 1 << 12] = b"x" * len(held[:: 1 << 12])
@@ -43,9 +41,19 @@ def main() -> None:
                 part = folder / "checkpoint.part"
                 part.write_text(str(step))
                 part.replace(checkpoint)
-            with (folder / "steps").open("a") as steps:
-                print(step, time.time(), file=steps)
-            print(f"step {step}", flush=True)
+            note_step(folder, step)
+
+
+def keep_files(step: int) -> None:
+    for place in ("/tmp", "/dev/shm"):
+        Path(place, f"plain-program.{step % 2}").write_bytes(PIECE)
+        Path(place, f"plain-program.{(step + 1) % 2}").unlink(missing_ok=True)
+
+
+def note_step(folder: Path, step: int) -> None:
+    with (folder / "steps").open("a") as steps:
+        print(step, time.time(), file=steps)
+    print(f"step {step}", flush=True)
 
 
 def listen(world: int) -> list[socket.socket]:

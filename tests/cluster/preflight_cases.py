@@ -4,8 +4,10 @@
 
 FILE: a line of JSON for each case, added when it ends. The page shows all of them, so that a run can be continued.
 
-Each case is a job of three nodes on a local cluster whose command (plain_program.py) needs two. The faults are those of
-the drill catalogue, made by its commands. An innocent is a command that fails by itself: no node may be exchanged.
+Each case is a job of a local cluster: of three nodes, by salloc, whose command (plain_program.py) needs two; or, where
+its name ends in -of-5, of five, by sbatch, whose command (plain_torch.py under torchrun) needs four. The faults are
+those of the drill catalogue, made by its commands. An innocent is a command that fails by itself: no node may be
+exchanged.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -38,9 +41,18 @@ HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parents[1]
 PLAIN, SIMULATED = Shape(3, 2), Shape(3, 2, simulate="h100")
 COMPUTING = Shape(3, 2, simulate="h100+cuda")
+# with the variables of a task: as a user's script has it
+TORCHRUN = [
+    "bash",
+    "-c",
+    'exec "$0" -m torch.distributed.run --nnodes "$SLURM_NNODES" --nproc-per-node 1 --node-rank "$SLURM_PROCID" '
+    '--master-addr "$MASTER_ADDR" --master-port 29411 "$@"',
+    sys.executable,
+    str(HERE / "plain_torch.py"),
+]
 STEPS, FAULT_AT_STEP = 40, 7
 STALL_S = 25
-CASE_LIMIT_S = 420
+START_LIMIT_S, CASE_LIMIT_S = 500, 900  # this machine has other work
 # torch starts six times on the two cores of this machine, so that a sweep takes 50 s: only some cases have it
 QUICK, ALL = ("discovery", "nccl_pairwise"), ("discovery", "node_sweep", "nccl_pairwise")
 SICK = "n1"  # in the commands of the catalogue
@@ -81,6 +93,7 @@ class Score:
     noticed_s: float | None = None
     named_s: float | None = None
     goes_on_s: float | None = None
+    load: float | None = None  # of the machine, in the last minute of the case
 
 
 DRILL = {drill.id: drill for drill in DRILLS}
@@ -111,10 +124,10 @@ CASES = [
     *_of("slow-link", "the node sends at 100 Mbit/s", kills=False),
     Case(
         "network-cut-during",
-        "the network of the node drops the program's packets",
+        "the node runs, and its network is away",
         "during",
-        (("on", SICK, "iptables", "-A", "OUTPUT", "-p", "tcp", "--dport", "1024:60000", "-j", "DROP"),),
-        (("on", SICK, "iptables", "-F"),),
+        (("on", SICK, "ip", "link", "set", "eth0", "down"),),
+        (("on", SICK, "ip", "link", "set", "eth0", "up"),),
     ),
     Case("script-fails", "the program ends with 1", "innocent", options=("--exit",)),
     Case("program-hangs", "the program hangs in rank 0", "innocent", options=("--hang",)),
@@ -129,6 +142,11 @@ CASES = [
         make=(("on", SICK, "bash", "-c", f"echo '{OOM_LINE}' >>/dev/kmsg"),),
     ),
     Case("disk-full", "/tmp is full on all nodes", "innocent", TMP_FULL.inject, TMP_FULL.undo, everywhere=True),
+]
+CASES += [
+    dataclasses.replace(case, name=f"{case.name}-of-5", shape=dataclasses.replace(case.shape, nodes=5))
+    for case in CASES
+    if case.when == "during" or case.name in ("script-fails", "rank-killed")
 ]
 
 
@@ -157,6 +175,8 @@ def perform(case: Case, cluster: LocalCluster, say: Callable[[str], None] = lamb
             if case.kills:
                 cluster.make((("on", target, "bash", "-c", 'kill -9 "$(</tmp/plain-program.pid)"'),))
         output, _ = job.communicate(timeout=CASE_LIMIT_S)
+        log = folder / "job.log"
+        output += log.read_text(errors="replace") if log.exists() else ""
     except subprocess.TimeoutExpired as error:
         raise DrillError(f"{case.name}: no end within {CASE_LIMIT_S} s") from error
     finally:
@@ -170,16 +190,24 @@ def perform(case: Case, cluster: LocalCluster, say: Callable[[str], None] = lamb
 
 
 def _started(case: Case, cluster: LocalCluster, folder: Path) -> subprocess.Popen[str]:
-    program = ["srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1", *case.limits, sys.executable]
-    program += [str(HERE / "plain_program.py"), str(folder), str(STEPS), *case.options]
-    options = f"--nodes 2 --stall-after {STALL_S} --phases {' '.join(case.phases)}"
+    nodes = case.shape.nodes
+    program = ["srun", "--ntasks-per-node=1", "--kill-on-bad-exit=1", *case.limits]
+    program += TORCHRUN if nodes > 3 else [sys.executable, str(HERE / "plain_program.py")]
+    program += [str(folder), str(STEPS), *case.options]
+    stall_s = STALL_S if nodes == 3 else 2 * STALL_S  # torch starts twice on each node
+    options = f"--nodes {nodes - 1} --stall-after {stall_s} --phases {' '.join(case.phases)}"
     script = (
         'touch "$0/there"; until [ -e "$0/go" ]; do sleep 0.1; done; '
         f'"$1" -m bringup preflight {options} -- bash -c '
         """'echo $BRINGUP_NODES >"$0/nodes"; exec "$@"' "$0" "${@:2}\""""
     )
-    command = [str(CLUSTER), "sh", "salloc", "--quiet", "--nodes=3", "--exclusive", "--mem=0", "--no-kill"]
-    command += ["bash", "-c", script, str(folder), sys.executable, *program]
+    job = [f"--nodes={nodes}", "--exclusive", "--mem=0", "--no-kill"]
+    started = ["bash", "-c", script, str(folder), sys.executable, *program]
+    if nodes == 3:
+        command = [str(CLUSTER), "sh", "salloc", "--quiet", *job, *started]
+    else:
+        log = ("--wait", "--no-requeue", f"--output={folder}/job.log")
+        command = [str(CLUSTER), "sh", "sbatch", *job, *log, f"--wrap={shlex.join(started)}"]
     environment = dict(cluster_environment(cluster)) | case.environment | {"BRINGUP_RUN_NAME": folder.name}
     return subprocess.Popen(
         command,
@@ -204,13 +232,13 @@ def _shared(cluster: LocalCluster) -> Path:
 
 
 def _wait(condition: Callable[[], bool], job: subprocess.Popen[str], what: str) -> None:
-    deadline = time.monotonic() + 240
+    deadline = time.monotonic() + START_LIMIT_S
     while not condition():
         if job.poll() is not None:
             output = job.communicate()[0]
             raise DrillError(f"not seen: {what}; the job ended with {job.returncode}: {output[-400:]}")
         if time.monotonic() > deadline:
-            raise DrillError(f"not seen within 240 s: {what}")
+            raise DrillError(f"not seen within {START_LIMIT_S} s: {what}")
         time.sleep(0.05)
 
 
@@ -268,6 +296,7 @@ def _scored(case: Case, target: str, folder: Path, code: int, fault_at: float | 
         noticed_s=since(ended_at),
         named_s=since(named_at),
         goes_on_s=since(new_at),
+        load=round(os.getloadavg()[0]),
     )
 
 
@@ -319,41 +348,65 @@ def _perform_all(cases: Sequence[Case], shape: Shape, results: Path) -> None:
             cluster.end()
 
 
+HEADER = ("case", "fault", "left out", "exchanged", "command", "steps lost", "", "checks before, s", "load", "because")
+HOW = {
+    5: (
+        "Five nodes, of which a torchrun program needs four",
+        "A batch script (`sbatch`) with one spare. The program (`tests/cluster/plain_torch.py`) knows nothing of",
+        "bringup: it reduces over gloo, and saves a checkpoint every 5 steps.",
+    ),
+    3: (
+        "Three nodes, of which a program needs two",
+        "Under `salloc`. The program (`tests/cluster/plain_program.py`) knows nothing of bringup either: sockets in",
+        "lockstep, and a checkpoint every 5 steps.",
+    ),
+}
+
+
 def page(scores: Mapping[str, Score]) -> str:
     performed = [(case, scores[case.name]) for case in CASES if case.name in scores]
     sick = [score for case, score in performed if case.when != "innocent"]
     innocent = [score for case, score in performed if case.when == "innocent"]
+    of_five = [score for case, score in performed if case.when != "innocent" and case.shape.nodes == 5]
     wrong = [score for case, score in performed if _is_wrong_exchange(case, score)]
     checks = sorted(score.check_s for _, score in performed)
     missing = [case.name for case in CASES if case.name not in scores]
     lines = [
         "# Preflight on known culprits",
         "",
-        "Made by `python tests/cluster/preflight_cases.py FILE`: a job of three nodes on the local cluster. Its",
-        "command needs two and knows nothing of bringup (`tests/cluster/plain_program.py`: in lockstep, a checkpoint",
-        "every 5 steps). A fault that ends a program through the GPU's driver also kills the rank there.",
+        "Made by `python tests/cluster/preflight_cases.py FILE` on the local cluster. A fault that ends a program by",
+        "the GPU's driver also kills the rank there. Load: of the machine, which has 2 cores and other work, in the",
+        "last minute of the case; not kept of earlier ones.",
         "",
         f"- Sick before the start, or under the command: {sum(score.is_right for score in sick)} of {len(sick)} "
         "culprits were left out or exchanged, and the command succeeded.",
+        f"- Of {len(of_five)} kinds of sick nodes among five, {sum(score.is_right for score in of_five)} were "
+        "exchanged under a torchrun program, and the four others stayed.",
         f"- Innocents: in {sum(score.is_right for score in innocent)} of {len(innocent)} no node was exchanged.",
         f"- A healthy node was left out or exchanged in {len(wrong)} of {len(performed)} cases.",
         "- A miss is a culprit that stayed: the command went on with it, only slower, and nothing asked for a look.",
         f"- The checks before the start took {checks[0]:.0f} to {checks[-1]:.0f} s." if checks else "",
         f"- Not performed: {', '.join(missing)}." if missing else "",
-        "",
-        "| case | when | fault | left out | exchanged | command | steps lost | | because | checks |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
-    for case, score in performed:
-        verdict = "right" if score.is_right else "wrong exchange" if _is_wrong_exchange(case, score) else "miss"
-        cells = (case.name, case.when, case.fault, score.accused, score.exchanged, str(score.code))
-        cells += (
-            "" if score.lost is None else str(score.lost),
-            verdict,
-            textwrap.shorten(score.words.replace(f"{CHECKOUT}/", ""), 240, placeholder=" …"),
-        )
-        lines.append(text.table((), [(*cells, "all" if case.phases == ALL else "no sweep")])[-1])
+    for nodes, how in HOW.items():
+        rows = [_row(case, score) for case, score in performed if case.shape.nodes == nodes]
+        lines += ["", f"## {how[0]}", "", *how[1:], "", *text.table(HEADER, rows)]
     return "\n".join(lines)
+
+
+def _row(case: Case, score: Score) -> tuple[str, ...]:
+    return (
+        case.name,
+        case.fault,
+        score.accused,
+        score.exchanged,
+        str(score.code),
+        "" if score.lost is None else str(score.lost),
+        "right" if score.is_right else "wrong exchange" if _is_wrong_exchange(case, score) else "miss",
+        f"{score.check_s:.0f}" + (", with the sweep" if case.phases == ALL else ""),
+        "" if score.load is None else f"{score.load:.0f}",
+        textwrap.shorten(score.words.replace(f"{CHECKOUT}/", ""), 240, placeholder=" …"),
+    )
 
 
 def _is_wrong_exchange(case: Case, score: Score) -> bool:

@@ -3,17 +3,24 @@
     python tests/cluster/recovery.py FILE [CASE…] >docs/results/recovery.md
 
 FILE: as of preflight_cases.py, whose cases these are: `bringup preflight` starts a user's command on healthy nodes, and
-a fault comes in its 7th step. The times are measured; the second table is computed from their median.
+a fault comes in its 7th step. Those of recovery_own.py are our own trainers. The times are measured; the last table is
+computed from the median of the first.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import statistics
 import sys
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
 import preflight_cases as cases
+import recovery_own as own
+from bringup.drill.environment import LocalCluster
+from bringup.errors import DrillError
 from bringup.formulae.goodput import SIZES, best_interval_s, between_failures_s, goodput
 from bringup.report import text
 
@@ -22,20 +29,40 @@ SAVE_S = 30.0  # assumed: a checkpoint of this training costs nothing
 BY_HAND_S = 1800.0  # assumed: somebody is called, looks, and starts it again
 
 
+HEADER = ("case", "fault", "noticed, s", "named, s", "new step, s", "steps lost", "load")
+
+
 def main() -> None:
     results = Path(sys.argv[1])
     names = sys.argv[2:]
     cases.perform_some([case for case in cases.CASES if case.name in names], results)
+    if chosen := [case for case in own.CASES if case.name in names]:
+        _perform_own(chosen, results)
     print(page(cases.read(results)))
+
+
+def _perform_own(chosen: list[own.Own], results: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="bringup-recovery-", dir="/tmp") as folder:
+        cluster = LocalCluster(Path(folder) / "state", cases.PLAIN)
+        cluster.start()
+        try:
+            for case in chosen:
+                try:
+                    score = own.perform(case, cluster)
+                    with results.open("a") as stream:
+                        print(json.dumps(dataclasses.asdict(score)), file=stream)
+                    print(score, file=sys.stderr)
+                except DrillError as error:
+                    print(f"NOT PERFORMED {case.name}: {error}", file=sys.stderr)
+        finally:
+            cluster.end()
 
 
 def page(scores: Mapping[str, cases.Score]) -> str:
     timed = [(case, scores[case.name]) for case in cases.CASES if case.name in scores]
     timed = [(case, score) for case, score in timed if score.noticed_s is not None]
-    rows = [
-        (case.name, case.fault, *map(_seconds, (score.noticed_s, score.named_s, score.goes_on_s)), _lost(score))
-        for case, score in timed
-    ]
+    rows = [_row(case.name, case.fault, score) for case, score in timed]
+    own_rows = [_row(case.name, case.fault, scores[case.name]) for case in own.CASES if case.name in scores]
     went_on = sorted(score.goes_on_s for _, score in timed if score.goes_on_s is not None)
     lines = [
         "# Recovery",
@@ -43,9 +70,19 @@ def page(scores: Mapping[str, cases.Score]) -> str:
         "Made by `python tests/cluster/recovery.py FILE CASE…`: a user's command on two of three nodes of a local",
         "cluster, with a checkpoint every fifth step. Seconds (± 1) from the fault on: until the command had ended or",
         "was ended (noticed), until the checks had named the culprit, and until a step was done that was new.",
-        "A command that fails by itself, with no node to blame, is not started again.",
+        "A command that fails by itself, with no node to blame, is not started again. Load: of this machine (2 cores),",
+        "in the last minute of the case. Others worked on it, and torch starts slowly then.",
         "",
-        *text.table(("case", "fault", "noticed, s", "named, s", "new step, s", "steps lost"), rows),
+        *text.table(HEADER, rows),
+        "",
+        "## Our own trainers",
+        "",
+        f"`training/slurm/{own.PHASE}.sbatch` on two of three nodes, with --save-steps {own.EVERY}, without preflight.",
+        "Named: the verdicts of the run name the rank. Slurm holds a requeued job back: here for 20 s (`cred_expire`),",
+        "by default for 120 s. After the fault of a rank the program submits the job again at once, with `--resume`:",
+        "no person is in these seconds.",
+        "",
+        *text.table(HEADER, own_rows),
         "",
     ]
     if not went_on:
@@ -55,7 +92,7 @@ def page(scores: Mapping[str, cases.Score]) -> str:
         f"## What failures leave, if every restart takes {restart_s:.0f} s",
         "",
         f"Computed (Daly 2006, `formulae/goodput.py`): {RATE:g} failures per node and day (Llama 3, arXiv 2407.21783),",
-        f"a save takes {SAVE_S:.0f} s (assumed), a restart the median of the {len(went_on)} above; beside it",
+        f"a save takes {SAVE_S:.0f} s (assumed), a restart the median of the {len(went_on)} with preflight; beside it",
         f"{BY_HAND_S / 60:.0f} minutes, as if a person did it. On more nodes the checks before a restart take longer.",
         "",
         *text.table(
@@ -71,6 +108,16 @@ def page(scores: Mapping[str, cases.Score]) -> str:
         ),
     ]
     return "\n".join(lines)
+
+
+def _row(name: str, fault: str, score: cases.Score) -> tuple[str, ...]:
+    return (
+        name,
+        fault,
+        *map(_seconds, (score.noticed_s, score.named_s, score.goes_on_s)),
+        _lost(score),
+        f"{score.load or ''}",
+    )
 
 
 def _at(nodes: int, restart_s: float) -> tuple[str, ...]:

@@ -48,6 +48,16 @@ def test_a_fault_and_a_missing_answer_accuse_their_own_node():
     assert result.nodes["n1"][0].startswith("discovery.gpu.count: ")
 
 
+def test_what_failed_is_told_before_what_was_not_found_out_for_it():
+    """Of a node without the results folder, preflight named only the two answers that this had prevented."""
+    result = accused(
+        bad("discovery.names.unresolved", "n1", Outcome.INCOMPLETE, Kind.UNKNOWN),
+        bad("discovery.names.differ", "n1", Outcome.INCOMPLETE, Kind.UNKNOWN),
+        bad("discovery.folders.writes", "n1"),
+    )
+    assert result.nodes["n1"][0].startswith("discovery.folders.writes: ")
+
+
 def test_a_node_that_cannot_be_compared_because_its_peer_is_silent_is_not_accused():
     fleet = next(gate for gate in catalogue.GATES.values() if gate.per == "node" and gate.rule == "all_equal")
     gap = a_verdict(gate=fleet.id, subject="n0", outcome=Outcome.INCOMPLETE, kind=Kind.UNKNOWN)
@@ -68,6 +78,46 @@ def test_slow_pairs_accuse_the_node_that_they_share_and_else_the_link():
     assert not alone.nodes and alone.links == [("n0", "n1")]
     known = accused(bad("nccl.pair.node", "n1"), bad("nccl.pair.link", "n0--n1"), phase="nccl_pairwise")
     assert set(known.nodes) == {"n1"} and known.links == []
+
+
+def test_what_was_slow_once_after_a_bad_end_accuses_no_node_and_what_is_broken_does():
+    """On a busy machine a healthy node was exchanged, because one look at the links had been slow."""
+    slow = [bad("nccl.pair.node", "n1"), bad("nccl.pair.link", "n2--n3")]
+    broken = bad("sweep.load.wrong_values", "n0")
+    first, well = accused(*slow, broken), accused()
+    assert first.has_slow and not accused(broken).has_slow
+    once, twice = first.confirmed_by(well), accused(*slow).confirmed_by(first)
+    assert set(once.nodes) == {"n0"} and once.links == []
+    assert [line for line in once.remarks if "measured again" in line] == [
+        f"{name} was slow, and no more when it was measured again" for name in ("n1", "n2--n3")
+    ]
+    assert set(twice.nodes) == {"n0", "n1"} and twice.links == [("n2", "n3")]
+
+
+@for_each("is_first, looks", [(True, 1), (False, 2)])
+def test_only_after_a_bad_end_a_slow_link_is_measured_again(monkeypatch, tmp_path: Path, is_first: bool, looks: int):
+    names: list[str] = []
+
+    def one_phase(setting, phase, nodes, name):
+        names.append(name)
+        return judged_of(bad("nccl.pair.node", "n1"), run=a_run("nccl_pairwise", NODES))
+
+    monkeypatch.setattr(checks, "_by_slurm", lambda nodes: ([], []))
+    monkeypatch.setattr(checks, "_one_phase", one_phase)
+    monkeypatch.setattr(checks.opening, "lacks_torch", lambda phase, site: False)
+    setting = checks.Setting(
+        allocations.of_environment(JOB),
+        ["nccl_pairwise"],
+        catalogue.load_profile("generic"),
+        "generic",
+        None,
+        "p",
+        tmp_path,
+        lambda line: None,
+    )
+    looked, _ = checks.look(setting, NODES, 1, is_first=is_first)
+    assert [entry.node for entry in looked.accused] == ["n1"]
+    assert names == ["p-1", "p-1-again"][:looks]
 
 
 def test_links_that_were_not_measured_are_no_bad_links():

@@ -9,7 +9,7 @@ import subprocess
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from bringup import judge
@@ -35,6 +35,7 @@ ENDING_S = 20
 STATE = "discovery.node.state"  # _by_slurm asks it anew: a job may run on a node that takes no other one
 LOST_STATES = {"DOWN", "FAIL", "FAILING", "ERROR", "NOT_RESPONDING", "INVALID_REG", "POWERED_DOWN", "POWERING_DOWN"}
 _NAMED = 2  # sentences about one node
+_SPEEDS = {"ratio", "share", "us", "GB/s", "TFLOP/s"}  # units of gates that other work on a node may fail for a moment
 
 Link = tuple[str, str]
 Tell = Callable[[str], None]
@@ -62,6 +63,29 @@ class Accusation:
     everywhere: dict[str, list[str]] = field(default_factory=dict)  # sentence -> nodes
     links: list[Link] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
+
+    @property
+    def has_slow(self) -> bool:
+        return bool(self.links or set(self.nodes) - set(self._broken()))
+
+    def _broken(self) -> dict[str, list[str]]:
+        """Nodes that are accused of more than a speed: it is asked once."""
+        return {node: why for node, why in self.nodes.items() if any(_unit(words) not in _SPEEDS for words in why)}
+
+    def confirmed_by(self, again: Accusation) -> Accusation:
+        """What is broken in one of two looks, and what is slow in both. A bad end leaves work on nodes, and neighbours
+        have their own: a healthy node was exchanged for the pace of one moment."""
+        nodes = (
+            {node: why for node, why in self.nodes.items() if node in again.nodes} | self._broken() | again._broken()
+        )
+        links = [link for link in self.links if link in again.links or not set(link).isdisjoint(nodes)]
+        once = [*(self.nodes.keys() - nodes.keys()), *("--".join(link) for link in self.links if link not in links)]
+        remarks = [f"{name} was slow, and no more when it was measured again" for name in sorted(once)]
+        return replace(self, nodes=nodes, links=links, remarks=[*self.remarks, *again.remarks, *remarks])
+
+
+def _unit(words: str) -> str:
+    return catalogue.GATES[words.partition(":")[0]].unit
 
 
 def feasible(phases: Sequence[str], site: at_site.AtSite | None) -> tuple[list[str], list[str]]:
@@ -93,6 +117,10 @@ def look(
         setting.tell(f"{PHASES[stem].title}, on {len(left)} node(s)")
         judged.append(_one_phase(setting, PHASES[stem], left, f"{setting.name}-{number}"))
         accusation = accuse(judged[-1])
+        if not is_first and accusation.has_slow:
+            setting.tell(f"{PHASES[stem].title}, again: what was slow is measured twice before an exchange")
+            judged.append(_one_phase(setting, PHASES[stem], left, f"{setting.name}-{number}-again"))
+            accusation = accusation.confirmed_by(accuse(judged[-1]))
         against = dict(accusation.nodes)
         for sentence, several in accusation.everywhere.items():
             remarks.append(f"{sentence}: on {len(several)} of {len(left)} nodes, a fault of no single node")
@@ -153,7 +181,8 @@ def accuse(judged: Judged) -> Accusation:
                 unmeasured.append(verdict)
         elif is_fail:
             result.remarks.append(_words(verdict))
-    for (_, is_fail), several in by_gate.items():
+    # what failed first: it is often why something else was not found out
+    for (_, is_fail), several in sorted(by_gate.items(), key=lambda entry: not entry[0][1]):
         if 2 * len(several) > len(judged.run.nodes) > 1:
             if is_fail:
                 result.everywhere[_words(next(iter(several.values())))] = list(several)
