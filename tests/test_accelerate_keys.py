@@ -90,8 +90,8 @@ def test_the_configurations_say_what_the_programs_do(stem: str) -> None:
 def test_every_variable_that_accelerate_sets_is_looked_at(stem: str) -> None:
     expected, world, local_world = SHAPES[stem]
     environment = launched(stem, "--debug", "--gpu_ids", "0,1")
-    known = accelerated.keys(program(), expected, True, world, local_world, environment)
-    assert set(environment) <= {key.variable for key in known} | ELSEWHERE
+    known = accelerated.known(program(), expected, True, world, local_world, environment)
+    assert set(environment) <= known.keys() | ELSEWHERE
 
 
 @for_each(

@@ -327,3 +327,54 @@ def test_stock_is_what_transformers_starts_with() -> None:
         for name, value in arguments.items():
             assert getattr(default, name) != value, what
     assert default.optim == "adamw_torch_fused"  # results.OPTIMIZER: no recipe has another one
+
+
+def test_float8_is_refused_in_one_line_where_it_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not without torchao, not in float32, and not on a GPU before Ada; and --recipe fast alone does not have it."""
+    import torch
+    from recipe import fast, float8
+    from recipe.arguments import Args
+    from recipe.strategy import Refused
+
+    fields = fields_of(Args) | {"recipe": "fast", "fast": ("float8",)}
+
+    def refused(words: str, *, bf16: bool = True) -> None:
+        with pytest.raises(Refused, match=words):
+            fast.choose(Args(**fields), bf16=bf16, sharded=False)
+
+    monkeypatch.setattr(float8.importlib.util, "find_spec", lambda name: None)
+    refused("--fast float8 needs torchao, which is not installed: pip install torchao.*; leave it out")
+    monkeypatch.setattr(float8.importlib.util, "find_spec", lambda name: name)
+    refused("needs --bf16", bf16=False)
+    _, tuning = fast.choose(Args(**fields), bf16=True, sharded=False)
+    assert fast.parts_on(tuning) == ["float8"]
+    monkeypatch.setattr(float8.group, "CUDA", True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    assert "compute capability 8.9 or more), observed (8, 0)" in str(float8.lacking(True))
+
+
+def test_products_of_the_blocks_are_in_float8_and_nothing_else_is_changed() -> None:
+    pytest.importorskip("torchao")
+    import torch
+    from recipe import float8
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    sizes = {"hidden_size": 32, "intermediate_size": 40, "num_attention_heads": 2, "vocab_size": 64}
+    config = AutoConfig.for_model("llama", num_hidden_layers=2, **sizes)  # the kernel takes multiples of 16, so not 40
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
+    ids, names = torch.arange(64)[None], [name for name, _ in model.named_parameters()]
+
+    def loss() -> float:
+        model.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16):
+            computed = model(input_ids=ids, labels=ids).loss
+        computed.backward()
+        return float(computed)
+
+    before = loss()
+    float8.convert(model)
+    narrow = [name for name, module in model.named_modules() if type(module).__name__ == "Float8Linear"]
+    assert len(narrow) == 2 * 4 and all("self_attn" in name for name in narrow)
+    assert [name for name, _ in model.named_parameters()] == names
+    assert 0 < abs(loss() - before) < 0.05
+    assert {parameter.grad.dtype for parameter in model.parameters()} == {torch.float32}

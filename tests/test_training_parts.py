@@ -343,6 +343,15 @@ def test_threads_that_were_requested_stay(monkeypatch: pytest.MonkeyPatch, befor
     assert torch.get_num_threads() == after
 
 
+def memory(host: float, *of_device: float) -> Any:
+    """Of one rank: GiB resident, allocated, reserved, of the card; allocation retries."""
+    from bringup.records import Memory
+
+    allocated, reserved, total, retries = of_device or (None,) * 4
+    names = {"device_allocated_gib": allocated, "device_reserved_gib": reserved, "device_total_gib": total}
+    return Memory(host_rss_gib=host, max_rank=0, allocation_retries=retries, **names)  # type: ignore[arg-type]
+
+
 def test_what_ranks_tell_each_other_comes_back_as_it_was() -> None:
     """As JSON: the kind says what JSON has no word for."""
     import folders
@@ -354,8 +363,7 @@ def test_what_ranks_tell_each_other_comes_back_as_it_was() -> None:
         step_times_s=[0.1, 1 / 3],
         own_times_s={"fetch": [0.0, math.inf]},
         standstill=Standstill(seconds=0),
-        memory_gib=(1.0, None, None),
-        device_limits=(None, None),
+        memory=memory(1.0),
         environment={"nics": ["eth0"], "gpu": None},
         host_threads=1,
         states_bytes=2**62,
@@ -385,9 +393,10 @@ def test_what_ranks_tell_each_other_comes_back_as_it_was() -> None:
 def test_memory_names_the_worst_rank() -> None:
     from recipe import meter
 
-    assert meter.memory([(1.0, None, None), (2.0, None, None)]).max_rank == 1
-    on_gpu = meter.memory([(1.0, 9.0, 10.0), (2.0, 8.0, 12.0)])
+    assert meter.memory([memory(1.0), memory(2.0)]).max_rank == 1
+    on_gpu = meter.memory([memory(1.0, 9.0, 10.0, 80.0, 1), memory(2.0, 8.0, 12.0, 40.0, 2)])
     assert (on_gpu.max_rank, on_gpu.device_allocated_gib, on_gpu.device_reserved_gib) == (0, 9.0, 12.0)
+    assert (on_gpu.host_rss_gib, on_gpu.device_total_gib, on_gpu.allocation_retries) == (2.0, 40.0, 3)
 
 
 @for_each(

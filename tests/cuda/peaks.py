@@ -24,7 +24,8 @@ def main() -> str | None:
         meter.forget_peaks()
         held = torch.empty(int(gib * 2**30), dtype=torch.uint8, device=group.DEVICE)
         del held
-    _, allocated, reserved = meter.rank_memory_gib()
+    peak = meter.rank_memory()
+    allocated, reserved = peak.device_allocated_gib, peak.device_reserved_gib
     if not OWN_GIB <= (allocated or 0) <= (reserved or 0) < BEFORE_GIB:
         return f"peaks.py: expected a peak of {OWN_GIB} GiB, observed {allocated} allocated, {reserved} reserved"
     return None

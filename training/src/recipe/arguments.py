@@ -2,6 +2,7 @@
 
 A typing error costs milliseconds and one line, not seconds per rank.
 """
+# ruff: noqa: RUF009  # what it calls is dataclasses.field
 
 from __future__ import annotations
 
@@ -10,12 +11,12 @@ import importlib.util
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from bringup.formulae.models import shard_sizes
-from bringup.plan.recipes import PARTS
+from bringup.plan.recipes import ALL_PARTS, FLOAT8, PARTS
 
 from recipe import TRAINING
 from recipe.rank import WORLD, complain, node_name, patience_s
@@ -26,63 +27,6 @@ FAST_WARMUP = 2  # steps: the first, which is observed, and the one that compile
 HALF = "half"
 DATA_FILES = (".jsonl", ".json")  # what names of files with JSON lines end in
 SLOW = 10  # so many times --timeout may these steps take
-
-
-@dataclass(frozen=True)
-class Args:
-    """The workload, resolved as far as it can be without torch."""
-
-    entrypoint: str
-    check: bool  # judge the arguments, and end
-    run_dir: Path
-    model: str
-    dataset: str
-    # where tokenised rows are kept; None: in a temporary folder of the node, until they are open
-    data_cache: Path | None
-    chat: bool  # documents are conversations, and their answers are learnt
-    packing: bool  # documents end to end; without it one document per row, padded
-    sequence_length: int  # tokens per row
-    global_batch: int  # rows per optimizer step, over all ranks
-    gradient_accumulation: int
-    sync_each_batch: bool  # reduce gradients in every micro-step, and not in the last one of a step only
-    per_device_batch: int  # rows per rank and micro-step
-    steps: int
-    warmup_steps: int  # measured, but left out of the steady window
-    learning_rate: float
-    seed: int
-    bf16: bool | None  # None: bfloat16 where the GPU computes in it, else float32
-    reduce_dtype: str
-    reshard_after_forward: bool
-    shard_size: int | None  # ranks of an HSDP shard group; None: those of a node
-    cpu_offload: bool
-    activation_checkpointing: bool
-    attention: str
-    recipe: Literal["stock", "plain", "fast"]
-    fast: tuple[str, ...]  # requested parts of it
-    dataloader_workers: int
-    numa_binding: Literal["auto", "off"]
-    save_steps: int  # 0: no checkpoint but those of a rehearsal and of a stop
-    keep_checkpoints: int
-    checkpoint_dir: Path | None  # None: in the run's folder
-    rehearse_resume: bool  # half way through: save, wipe, read back, go on
-    rehearse_in: Path | None  # a rehearsal's checkpoint goes here, where all nodes share it; None: where others go
-    rehearse_at_most: int  # GiB: not with a larger checkpoint
-    resume: str | None  # a run's folder; auto: what the attempt before left, if this is a requeued job
-    checkpoint_timeout_s: int  # that ranks may wait for one another in one
-    stop_file: Path | None  # when it appears: save and end
-    ends_at: int | None  # unix seconds: the time limit of the job; None: not known
-    stop_lead: int | None  # seconds before it: save and end; None: as long as a save is expected to take
-    timeout_s: int
-    report_to: list[str]  # of REPORTERS
-    profiled_steps: int  # after the training, for the time of collectives; 0: none
-    trace: bool  # rank 0 keeps what the profiler saw in them
-    start_s: int  # that ranks may start apart: BRINGUP_START_S
-
-    @property
-    def model_config(self) -> Path | None:
-        """The JSON of a model that starts from random weights; None for a hub name, or a folder with weights."""
-        path = Path(self.model) if self.model.endswith(".json") else MODELS / f"{self.model}.json"
-        return path if path.is_file() else None
 
 
 class OneLineParser(argparse.ArgumentParser):
@@ -107,10 +51,218 @@ class _Recipe(argparse.Action):
         given.recipe, given.fast = (value, PARTS) if option == "--recipe" else ("fast", value)
 
 
+def _parts(text: str) -> tuple[str, ...]:
+    requested = text.split(",")
+    unknown = [part for part in requested if part not in ALL_PARTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(ALL_PARTS)}")
+    return tuple(part for part in ALL_PARTS if part in requested)
+
+
+def _number(kind: Callable[[str], float], low: float, above: str) -> Callable[[str], float]:
+    def convert(text: str) -> float:
+        value = kind(text)  # argparse turns its ValueError into a line that names the option
+        if not (math.isfinite(value) and value >= low):
+            raise argparse.ArgumentTypeError(f"{text} is not {above}")
+        return value
+
+    convert.__name__ = kind.__name__
+    return convert
+
+
+_natural = _number(int, 1, "1 or more")
+_count = _number(int, 0, "0 or more")
+_positive = _number(float, sys.float_info.min, "more than 0")
+
+
+def _option(words: str, default: Any = None, kind: Any = None, **more: Any) -> Any:
+    """A field that is an option of its name. words: its help, which ends with a default that says something by itself;
+    kind: text -> value, ValueError for a wrong one."""
+    if "(default" not in words and isinstance(default, int | float | str):
+        words += " (default: %(default)s)"
+    return field(metadata={"help": words, "default": default, "type": kind} | more)
+
+
+def _switch(words: str, default: bool | None = False) -> Any:
+    return field(metadata={"help": words, "default": default, "action": argparse.BooleanOptionalAction})
+
+
+@dataclass(frozen=True)
+class Args:
+    """The workload, resolved as far as it can be without torch. What has a help text is an option of all programs."""
+
+    entrypoint: str
+    start_s: int  # that ranks may start apart: BRINGUP_START_S
+    per_device_batch: int  # rows per rank and micro-step
+    shard_size: int | None  # ranks of an HSDP shard group; None: those of a node
+    run_dir: Path = _option(
+        "folder of this run, made by `bringup open`, shared by all nodes (default: this folder)", Path(), Path
+    )
+    check: bool = field(
+        metadata={
+            "action": "store_true",
+            "help": "judge the arguments and end: exit code 0, or 2 and one line; ranks: $WORLD_SIZE",
+        }
+    )
+    model: str = _option(
+        "random weights: stem of training/models/*.json, or the path of a config.json; or a hub name, or a folder",
+        "tiny",
+    )
+    dataset: str = _option("generated (no network), a hub name, a folder, or a file of JSON lines", "generated")
+    chat: bool = _switch(
+        "the dataset has conversations (column messages: role, content): answers are learnt, all else is read"
+    )
+    data_cache: Path | None = _option(
+        "keep tokenised rows in this folder, of the node or shared, for later runs "
+        "(default: a temporary folder of the node)",
+        kind=Path,
+    )
+    packing: bool = _switch(
+        "documents end to end; without it one document per row, cut or padded; padding is not a token", default=True
+    )
+    sequence_length: int = _option("tokens per row", 128, _natural)
+    global_batch: int = _option("rows per optimizer step, over all ranks", 8, _natural)
+    gradient_accumulation: int = _option(
+        "micro-steps per optimizer step (default: 1); of this option and the next one the later counts",
+        kind=_natural,
+        action=_Later,
+    )
+    rows_at_once: int | None = _option(
+        "rows per rank and micro-step; the micro-steps follow from the batch, so that one workload suits any number "
+        "of ranks (default: all rows of the rank)",
+        kind=_natural,
+        action=_Later,
+    )
+    sync_each_batch: bool = _switch(
+        "reduce gradients in every micro-step: under FSDP none is kept unsharded then (less memory), for the traffic "
+        "of as many reductions; under DDP it costs traffic and saves nothing"
+    )
+    steps: int = _option("optimizer steps", 12, _natural)
+    warmup_steps: int = _option("first steps, measured, but left out of the steady window", 2, _count)
+    learning_rate: float = _option("constant", 1e-3, _positive)
+    seed: int = _option("of weights, data and their order", 42, _count)
+    bf16: bool | None = _switch(
+        "bfloat16 compute over float32 master weights (default: on GPUs from Ampere on, which compute in it)", None
+    )
+    reduce_dtype: str = _option(
+        "gradients on the wire, FSDP with bf16; float32 sends twice the bytes",
+        "float32",
+        choices=("float32", "bfloat16"),
+    )
+    reshard_after_forward: bool = _switch(
+        "FSDP: free gathered parameters between forward and backward; without it less traffic, more memory",
+        default=True,
+    )
+    cpu_offload: bool = _switch(
+        "FSDP: parameters, gradients and optimizer states live in host memory, and the optimizer's update is computed "
+        "there, on the rank's share of the cores (unless OMP_NUM_THREADS asks for 2 or more)"
+    )
+    activation_checkpointing: bool = _switch("recompute activations in the backward pass")
+    recipe: Literal["stock", "plain", "fast"] = _option(
+        "stock: Trainer with its own defaults; plain: without the waits that it puts into a step; fast: fused kernels, "
+        "compiled blocks and the like, where they are there",
+        "plain",
+        action=_Recipe,
+        choices=("stock", "plain", "fast"),
+    )
+    fast: tuple[str, ...] = _option(
+        f"--recipe fast with these parts alone: {', '.join(PARTS)}; and {FLOAT8}, which it does not have by itself; "
+        "of this option and the last one the later counts",
+        PARTS,
+        _parts,
+        action=_Recipe,
+        metavar="PART,PART",
+    )
+    attention: str = _option(
+        "attention implementation", "sdpa", choices=("eager", "sdpa", "flash_attention_2", "flash_attention_3")
+    )
+    dataloader_workers: int = _option("processes per rank", 0, _count)
+    numa_binding: Literal["auto", "off"] = _option(
+        "auto: a rank whose CPUs lie at several NUMA nodes keeps those at the node of its GPU; off: it keeps all",
+        "auto",
+        choices=("auto", "off"),
+    )
+    save_steps: int = _option(
+        "a checkpoint every so many steps and at the end; half: in the middle; 0: none but those of a rehearsal and of "
+        "a stop",
+        0,
+        lambda text: HALF if text == HALF else _count(text),
+    )
+    keep_checkpoints: int = _option("of the newest, so many stay", 2, _natural)
+    checkpoint_dir: Path | None = _option(
+        "write them to a folder of the run's name in here (default: RUN_DIR/checkpoints)", kind=Path
+    )
+    rehearse_resume: bool = _switch(
+        "half way through, save a checkpoint, wipe the state, read it back, compare, go on; the checkpoint is removed "
+        "again (default: yes)",
+        default=True,
+    )
+    rehearse_in: Path | None = _option(
+        "without --save-steps: write the rehearsal's checkpoint, which is removed again, to a folder of the run's name "
+        "in here, if that is one folder on all nodes (default: where the others go)",
+        kind=Path,
+        metavar="DIR",
+    )
+    rehearse_at_most: int = _option(
+        "without --save-steps: leave the rehearsal out where its checkpoint is predicted to be larger "
+        "(default: %(default)s, half an hour at the 0.1 GB/s of one node)",
+        160,
+        _natural,
+        metavar="GIB",
+    )
+    resume: str | None = _option(
+        "go on from the newest whole checkpoint of a run; auto: of the attempts before, if Slurm requeued this job",
+        metavar="RUN_DIR|auto",
+    )
+    checkpoint_timeout_s: int = _option(
+        "seconds that ranks may wait for one another while a checkpoint is written or read", 1800, _natural
+    )
+    stop_file: Path | None = _option(
+        "when this file appears: write a checkpoint and end (the batch scripts make it in time)", kind=Path
+    )
+    ends_at: int | None = _option("when Slurm ends the job; the batch scripts set it", kind=_natural, metavar="UNIX_S")
+    stop_lead: int | None = _option(
+        "so long before --ends-at: write a checkpoint and end (default: twice what a save takes, two steps and a "
+        "minute, and 120 at least; before a save was timed, its predicted size at 0.1 GB/s, or at 0.02 GB/s a node if "
+        "that is more)",
+        kind=_natural,
+        metavar="SECONDS",
+    )
+    timeout_s: int = _option(
+        "seconds a collective may wait, on every process group (default: %(default)s); at the start ranks wait for one "
+        "another for $BRINGUP_START_S (default: 600)",
+        60,
+        _natural,
+    )
+    report_to: list[str] = _option(
+        "Trainer reports loss, gradient norm and learning rate every 10 steps to RUN_DIR/reports, from rank 0; these "
+        "steps wait for the device. wandb is offline unless WANDB_MODE is set. May be given twice",
+        [],
+        action="append",
+        choices=tuple(REPORTERS),
+    )
+    profiled_steps: int = _option(
+        "further steps after the training, in which torch.profiler reads the time of collectives, and one to warm up; "
+        "they change no result. 0: none",
+        3,
+        _count,
+    )
+    trace: bool = _switch(
+        "rank 0 keeps these steps in RUN_DIR/raw, for chrome://tracing or ui.perfetto.dev, and metrics.json says what "
+        "they were spent on; also of one rank"
+    )
+
+    @property
+    def model_config(self) -> Path | None:
+        """The JSON of a model that starts from random weights; None for a hub name, or a folder with weights."""
+        path = Path(self.model) if self.model.endswith(".json") else MODELS / f"{self.model}.json"
+        return path if path.is_file() else None
+
+
 def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
     """(the arguments, whether --hsdp was given). Exits with code 2 and one line when they cannot work."""
-    parser = _parser(doc, takes_hsdp)
-    given = parser.parse_args()
+    given = _parser(doc, takes_hsdp).parse_args()
+    here = f"seen from {node_name()}"
     known = sorted(path.stem for path in MODELS.glob("*.json"))
     if given.model not in known and "/" not in given.model:
         complain(f"--model {given.model}: expected one of {', '.join(known)}, a hub name like owner/name, or a folder")
@@ -122,16 +274,12 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
             f"({', '.join(DATA_FILES)})"
         )
     if not given.check and not (given.run_dir / "raw").is_dir():
-        complain(
-            f"--run-dir {given.run_dir}: no such run folder (it must have raw/), seen from {node_name()}; "
-            "`bringup open` makes one"
-        )
+        complain(f"--run-dir {given.run_dir}: no such run folder (it must have raw/), {here}; `bringup open` makes one")
     if given.resume not in (None, "auto") and not Path(given.resume).is_dir():
-        complain(f"--resume {given.resume}: no such folder, seen from {node_name()}; give the folder of a run, or auto")
+        complain(f"--resume {given.resume}: no such folder, {here}; give the folder of a run, or auto")
     if given.checkpoint_dir is not None and not given.checkpoint_dir.is_dir():
         complain(
-            f"--checkpoint-dir {given.checkpoint_dir}: no such folder, seen from {node_name()}; "
-            "it has to be one folder on all nodes"
+            f"--checkpoint-dir {given.checkpoint_dir}: no such folder, {here}; it has to be one folder on all nodes"
         )
     try:
         start_s = patience_s()
@@ -161,21 +309,20 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         packages = REPORTERS[reporter]
         if not any(map(importlib.util.find_spec, packages)):
             complain(
-                f"--report-to {reporter}: {' or '.join(packages)} is not installed, seen from {node_name()}; "
-                f"pip install {packages[0]}, or leave it out"
+                f"--report-to {reporter}: {' or '.join(packages)} is not installed, {here}; pip install {packages[0]}, "
+                "or leave it out"
             )
-    fields = vars(given) | {
+    values = vars(given) | {
         "entrypoint": Path(sys.argv[0]).stem,
+        "start_s": start_s,
         "gradient_accumulation": accumulation,
         "per_device_batch": rows,
-        "timeout_s": given.timeout,
-        "start_s": start_s,
+        "shard_size": getattr(given, "shard_size", None),
         "save_steps": (given.steps + 1) // 2 if given.save_steps == HALF else given.save_steps,
-        "checkpoint_timeout_s": given.checkpoint_timeout,
     }
-    hsdp, fields["shard_size"] = getattr(given, "hsdp", False), getattr(given, "shard_size", None)
-    _require_groups(fields["shard_size"], hsdp)
-    return Args(**{name: fields[name] for name in Args.__dataclass_fields__}), hsdp
+    hsdp = values.pop("hsdp", False)
+    _require_groups(values["shard_size"], hsdp)
+    return Args(**values), hsdp
 
 
 def _require_groups(shard_size: int | None, hsdp: bool) -> None:
@@ -208,262 +355,15 @@ def _shares(global_batch: int, accumulation: int | None, rows: int | None) -> tu
 
 def _parser(doc: str, takes_hsdp: bool) -> argparse.ArgumentParser:
     parser = OneLineParser(description=doc, allow_abbrev=False, formatter_class=argparse.RawDescriptionHelpFormatter)
-    add = parser.add_argument
-    add(
-        "--run-dir",
-        type=Path,
-        default=Path(),
-        help="folder of this run, made by `bringup open`, shared by all nodes (default: this folder)",
-    )
-    add(
-        "--check",
-        action="store_true",
-        help="judge the arguments and end: exit code 0, or 2 and one line; ranks: $WORLD_SIZE",
-    )
-    add(
-        "--model",
-        default="tiny",
-        help="random weights: stem of training/models/*.json, or the path of a config.json; or a hub name, or a folder "
-        "(default: %(default)s)",
-    )
-    add(
-        "--dataset",
-        default="generated",
-        help="generated (no network), a hub name, a folder, or a file of JSON lines (default: %(default)s)",
-    )
-    add(
-        "--chat",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="the dataset has conversations (column messages: role, content): answers are learnt, all else is read",
-    )
-    add(
-        "--data-cache",
-        type=Path,
-        help="keep tokenised rows in this folder, of the node or shared, for later runs "
-        "(default: a temporary folder of the node)",
-    )
-    add(
-        "--packing",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="documents end to end; without it one document per row, cut or padded; padding is not a token",
-    )
-    add("--sequence-length", type=_natural, default=128, help="tokens per row (default: %(default)s)")
-    add(
-        "--global-batch",
-        type=_natural,
-        default=8,
-        help="rows per optimizer step, over all ranks (default: %(default)s)",
-    )
-    add(
-        "--gradient-accumulation",
-        action=_Later,
-        type=_natural,
-        help="micro-steps per optimizer step (default: 1); of this option and the next one the later counts",
-    )
-    add(
-        "--rows-at-once",
-        action=_Later,
-        type=_natural,
-        help="rows per rank and micro-step; the micro-steps follow from the batch, so that one workload suits any "
-        "number of ranks (default: all rows of the rank)",
-    )
-    add(
-        "--sync-each-batch",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="reduce gradients in every micro-step: under FSDP none is kept unsharded then (less memory), for the "
-        "traffic of as many reductions; under DDP it costs traffic and saves nothing",
-    )
-    add("--steps", type=_natural, default=12, help="optimizer steps (default: %(default)s)")
-    add(
-        "--warmup-steps",
-        type=_count,
-        default=2,
-        help="first steps left out of the steady window (default: %(default)s)",
-    )
-    add("--learning-rate", type=_positive, default=1e-3, help="constant (default: %(default)s)")
-    add("--seed", type=_count, default=42, help="of weights, data and their order (default: %(default)s)")
-    add(
-        "--bf16",
-        action=argparse.BooleanOptionalAction,
-        help="bfloat16 compute over float32 master weights (default: on GPUs from Ampere on, which compute in it)",
-    )
-    add(
-        "--reduce-dtype",
-        choices=("float32", "bfloat16"),
-        default="float32",
-        help="gradients on the wire, FSDP with bf16; float32 sends twice the bytes",
-    )
-    add(
-        "--reshard-after-forward",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="FSDP: free gathered parameters between forward and backward; without it less traffic, more memory",
-    )
-    add(
-        "--cpu-offload",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="FSDP: parameters, gradients and optimizer states live in host memory, and the optimizer's update is "
-        "computed there, on the rank's share of the cores (unless OMP_NUM_THREADS asks for 2 or more)",
-    )
-    add(
-        "--activation-checkpointing",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="recompute activations in the backward pass",
-    )
-    add(
-        "--recipe",
-        action=_Recipe,
-        choices=("stock", "plain", "fast"),
-        default="plain",
-        help="stock: Trainer with its own defaults; plain: without the waits that it puts into a step; fast: fused "
-        "kernels, compiled blocks and the like, where they are there (default: %(default)s)",
-    )
-    add(
-        "--fast",
-        action=_Recipe,
-        type=_parts,
-        default=PARTS,
-        metavar="PART,PART",
-        help=f"--recipe fast with these parts alone: {', '.join(PARTS)}; of this option and the last one the later "
-        "counts",
-    )
-    add(
-        "--attention",
-        choices=("eager", "sdpa", "flash_attention_2", "flash_attention_3"),
-        default="sdpa",
-        help="attention implementation (default: %(default)s)",
-    )
-    add("--dataloader-workers", type=_count, default=0, help="processes per rank (default: %(default)s)")
-    add(
-        "--numa-binding",
-        choices=("auto", "off"),
-        default="auto",
-        help="auto: a rank whose CPUs lie at several NUMA nodes keeps those at the node of its GPU; off: it keeps all "
-        "(default: %(default)s)",
-    )
-    add(
-        "--save-steps",
-        type=lambda text: HALF if text == HALF else _count(text),
-        default=0,
-        help="a checkpoint every so many steps and at the end; half: in the middle; 0: none (default: 0)",
-    )
-    add("--keep-checkpoints", type=_natural, default=2, help="of the newest, so many stay (default: %(default)s)")
-    add(
-        "--checkpoint-dir",
-        type=Path,
-        help="write them to a folder of the run's name in here (default: RUN_DIR/checkpoints)",
-    )
-    add(
-        "--rehearse-resume",
-        action=argparse.BooleanOptionalAction,
-        default=True,
-        help="half way through, save a checkpoint, wipe the state, read it back, compare, go on; "
-        "the checkpoint is removed again (default: yes)",
-    )
-    add(
-        "--rehearse-in",
-        metavar="DIR",
-        type=Path,
-        help="without --save-steps: write the rehearsal's checkpoint, which is removed again, to a folder of the run's "
-        "name in here, if that is one folder on all nodes (default: where the others go)",
-    )
-    add(
-        "--rehearse-at-most",
-        metavar="GIB",
-        type=_natural,
-        default=160,
-        help="without --save-steps: leave the rehearsal out where its checkpoint is predicted to be larger "
-        "(default: %(default)s, half an hour at the 0.1 GB/s of one node)",
-    )
-    add(
-        "--resume",
-        metavar="RUN_DIR|auto",
-        help="go on from the newest whole checkpoint of a run; "
-        "auto: of the attempts before, if Slurm requeued this job",
-    )
-    add(
-        "--checkpoint-timeout",
-        type=_natural,
-        default=1800,
-        help="seconds that ranks may wait for one another while a checkpoint is written or read (default: %(default)s)",
-    )
-    add(
-        "--stop-file",
-        type=Path,
-        help="when this file appears: write a checkpoint and end (the batch scripts make it in time)",
-    )
-    add("--ends-at", metavar="UNIX_S", type=_natural, help="when Slurm ends the job; the batch scripts set it")
-    add(
-        "--stop-lead",
-        metavar="SECONDS",
-        type=_natural,
-        help="so long before --ends-at: write a checkpoint and end (default: twice what a save takes, two steps and a "
-        "minute, and 120 at least; before a save was timed, its predicted size at 0.1 GB/s, or at 0.02 GB/s a node "
-        "if that is more)",
-    )
-    add(
-        "--timeout",
-        type=_natural,
-        default=60,
-        help="seconds a collective may wait, on every process group (default: %(default)s); at the start "
-        "ranks wait for one another for $BRINGUP_START_S (default: 600)",
-    )
-    add(
-        "--report-to",
-        action="append",
-        choices=tuple(REPORTERS),
-        default=[],
-        help="Trainer reports loss, gradient norm and learning rate every 10 steps to RUN_DIR/reports, from rank 0; "
-        "these steps wait for the device. wandb is offline unless WANDB_MODE is set. May be given twice",
-    )
-    add(
-        "--profiled-steps",
-        type=_count,
-        default=3,
-        help="further steps after the training, in which torch.profiler reads the time of collectives, and one to warm "
-        "up; they change no result. 0: none (default: %(default)s)",
-    )
-    add(
-        "--trace",
-        action=argparse.BooleanOptionalAction,
-        default=False,
-        help="rank 0 keeps these steps in RUN_DIR/raw, for chrome://tracing or ui.perfetto.dev, and metrics.json says "
-        "what they were spent on; also of one rank",
-    )
+    for each in fields(Args):
+        if "help" in each.metadata:  # a name ends with its unit, an option does not
+            name = each.name.removesuffix("_s").replace("_", "-")
+            parser.add_argument(f"--{name}", dest=each.name, **each.metadata)
     if takes_hsdp:
-        add("--hsdp", action="store_true", help="shard inside the node, replicate across nodes")
-        add(
+        parser.add_argument("--hsdp", action="store_true", help="shard inside the node, replicate across nodes")
+        parser.add_argument(
             "--shard-size",
             type=_natural,
             help="HSDP: ranks of a shard group, a part of a node or several whole nodes (default: the ranks of a node)",
         )
     return parser
-
-
-def _parts(text: str) -> tuple[str, ...]:
-    requested = text.split(",")
-    unknown = [part for part in requested if part not in PARTS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(PARTS)}")
-    return tuple(part for part in PARTS if part in requested)
-
-
-def _number(kind: Callable[[str], float], low: float, above: str) -> Callable[[str], float]:
-    def convert(text: str) -> float:
-        value = kind(text)  # argparse turns its ValueError into a line that names the option
-        if not (math.isfinite(value) and value >= low):
-            raise argparse.ArgumentTypeError(f"{text} is not {above}")
-        return value
-
-    convert.__name__ = kind.__name__
-    return convert
-
-
-_natural = _number(int, 1, "1 or more")
-_count = _number(int, 0, "0 or more")
-_positive = _number(float, sys.float_info.min, "more than 0")

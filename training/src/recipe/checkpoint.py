@@ -17,7 +17,6 @@ A function that says so is a collective: what fails on one rank fails on all, an
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import time
@@ -37,6 +36,7 @@ from bringup.records import Checkpoint, CheckpointFile, write_record
 from recipe import group, training_state
 from recipe.checkpoint_folders import RECORD, folder_of
 from recipe.checkpoint_metadata import METADATA, CarefulReader, CheckpointError
+from recipe.documents import first_line
 from recipe.rank import node_name
 from recipe.trajectory import Trajectory
 
@@ -67,13 +67,18 @@ def together(action: Callable[[], T]) -> T:
     try:
         result = action()
     except (CheckpointError, OSError) as error:
-        own = str(error) or type(error).__name__
-    failed = [(rank, why) for rank, why in enumerate(group.gather(own)) if why is not None]
+        own = first_line(error)
+    _raise_first(dict(enumerate(group.gather(own))))
+    return result  # type: ignore[return-value]  # it did not fail
+
+
+def _raise_first(failures: dict[int, str | None]) -> None:
+    """failures: rank -> why it could not, None or missing if it could; the same on every rank."""
+    own, failed = failures.get(group.RANK), [rank for rank, why in failures.items() if why is not None]
     if own is not None:
         raise CheckpointError(own)
     if failed:
-        raise PeerFailedError(f"rank {failed[0][0]} failed: {failed[0][1]}")
-    return result  # type: ignore[return-value]  # it did not fail
+        raise PeerFailedError(f"rank {failed[0]} failed: {failures[failed[0]]}")
 
 
 @dataclass(frozen=True)
@@ -103,11 +108,9 @@ def save(
     _write_tensors(tensors, part, step)
 
     def own_part() -> list[Path]:
-        own = part / f"rank-{group.RANK}.pt"
+        own, rows = part / f"rank-{group.RANK}.pt", torch.tensor(so_far.rows, dtype=torch.int64)
         with _naming(own, step), own.open("wb") as stream:
-            torch.save(
-                {"random": training_state.random_state(), "rows": torch.tensor(so_far.rows, dtype=torch.int64)}, stream
-            )
+            torch.save({"random": training_state.random_state(), "rows": rows}, stream)
             stream.flush()
             os.fsync(stream.fileno())
         return [*sorted(part.glob(f"__{group.RANK}_*")), own]
@@ -115,9 +118,9 @@ def save(
     written = together(own_part)
     write_s = max(group.gather(time.perf_counter() - begun))
     begun = time.perf_counter()
-    own_files = together(lambda: [_described(path, group.RANK) for path in written])
+    own_files = together(lambda: [_described(path) for path in written])
     files = group.gather(own_files, list[CheckpointFile])
-    shared = [_described(part / METADATA, 0)] if group.RANK == 0 else []
+    shared = [_described(part / METADATA)] if group.RANK == 0 else []
     fingerprints = training_state.fingerprints_of_all(tensors)
     checksum_s = max(group.gather(time.perf_counter() - begun))
     record = Checkpoint(
@@ -134,26 +137,22 @@ def save(
         written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
 
-    unseen = (
-        {file.rank: file.name for file in record.files if not (part / file.name).is_file()} if group.RANK == 0 else {}
-    )
+    unseen = {file.rank: file.name for file in record.files if not (part / file.name).is_file()}
     unseen = group.from_first(unseen, dict[int, str])
 
-    def all_seen() -> None:
+    def finish() -> None:
         if group.RANK in unseen:
             raise CheckpointError(
                 f"checkpoint of step {step}: {part / unseen[group.RANK]} was written on {node_name()} and is not "
                 f"seen by rank 0; is {root} one folder on all nodes?"
             )
+        if group.RANK == 0 and not unseen:
+            with _naming(part / RECORD, step):
+                write_record(part / RECORD, record)
+                part.rename(final)
+                _sync_folder(root)
 
-    def finish() -> None:
-        with _naming(part / RECORD, step):
-            write_record(part / RECORD, record)
-            part.rename(final)
-            _sync_folder(root)
-
-    together(all_seen)
-    together(lambda: finish() if group.RANK == 0 else None)
+    together(finish)
     return Saved(final, group.from_first(record, Checkpoint), write_s, checksum_s)
 
 
@@ -167,17 +166,10 @@ def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
     for file in record.files:
         _drop_from_cache(folder / file.name)
 
-    def into_place() -> float:
-        begun = time.perf_counter()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns that one process is one process
-            try:
-                dcp.load(own, storage_reader=CarefulReader(str(folder)))
-            except dcp.CheckpointException as error:
-                raise CheckpointError(_own_failure(error, f"{folder} cannot be read")) from None
-        return time.perf_counter() - begun
-
-    seconds = max(group.gather(together(into_place)))
+    begun = time.perf_counter()
+    with _of_torch(f"{folder} cannot be read"):
+        dcp.load(own, storage_reader=CarefulReader(str(folder)))
+    seconds = max(group.gather(time.perf_counter() - begun))
     training_state.send_to_replicas(tensors)
     scheduler = trainer.lr_scheduler
     scheduler.load_state_dict(scheduler.state_dict() | record.scheduler)
@@ -207,12 +199,8 @@ def damage(folder: Path, record: Checkpoint, *, of_rank: bool) -> list[str]:
     of_rank: the files that this rank wrote. Otherwise a share of all files: together the ranks look at each of them.
     """
     problems = []
-    mine = (
-        [file for file in record.files if file.rank == group.RANK]
-        if of_rank
-        else record.files[group.RANK :: group.WORLD]
-    )
-    for file in mine:
+    of_this_rank = [file for file in record.files if file.rank == group.RANK]
+    for file in of_this_rank if of_rank else record.files[group.RANK :: group.WORLD]:
         path = folder / file.name
         try:
             size = path.stat().st_size
@@ -233,9 +221,16 @@ class NamingWriter(dcp.FileSystemWriter):
             return super().write_data(plan, planner)
         except (OSError, RuntimeError) as error:
             path = next(iter(sorted(Path(str(self.path)).glob(f"__{group.RANK}_*"))), Path(str(self.path)))
-            raise OSError(
-                _errno(error), f"{path}: rank {group.RANK} on {node_name()} cannot write it: {_cause(error)}"
-            ) from None
+            raise CheckpointError(_cannot_write(path, error)) from None
+
+
+def _cannot_write(path: Path, error: BaseException) -> str:
+    """With the operating system's words, also behind the exceptions of torch's zip writer."""
+    cause: BaseException | None = error
+    while cause is not None and not (isinstance(cause, OSError) and cause.strerror):
+        cause = cause.__cause__ or cause.__context__
+    why = cause.strerror if isinstance(cause, OSError) else first_line(error)
+    return f"{path}: rank {group.RANK} on {node_name()} cannot write it: {why}"
 
 
 @contextlib.contextmanager
@@ -246,9 +241,21 @@ def _naming(path: Path, step: int) -> Iterator[None]:
     except CheckpointError:
         raise
     except (OSError, RuntimeError, RecordError) as error:
-        raise CheckpointError(
-            f"checkpoint of step {step}: {path}: rank {group.RANK} on {node_name()} cannot write it: {_cause(error)}"
-        ) from None
+        raise CheckpointError(f"checkpoint of step {step}: {_cannot_write(path, error)}") from None
+
+
+@contextlib.contextmanager
+def _of_torch(what: str) -> Iterator[None]:
+    """What torch raises inside, on all ranks alike, becomes one line of each. what: its beginning."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # it warns that one process is one process
+            yield
+    except dcp.CheckpointException as error:
+        failures = {rank: first_line(why) for rank, (why, _) in error.failures.items()}
+        if group.RANK in failures:
+            failures[group.RANK] = f"{what}: {failures[group.RANK]}"
+        _raise_first(dict(failures))
 
 
 def _make(part: Path, final: Path, step: int) -> None:
@@ -260,47 +267,12 @@ def _make(part: Path, final: Path, step: int) -> None:
 
 
 def _write_tensors(tensors: dict[str, Any], part: Path, step: int) -> None:
-    def write() -> None:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            dcp.save(tensors, storage_writer=NamingWriter(str(part)))
-
-    try:
-        write()
-    except dcp.CheckpointException as error:  # raised on all ranks alike
-        if group.RANK in error.failures:
-            raise CheckpointError(_own_failure(error, f"checkpoint of step {step}")) from None
-        rank, (why, _) = next(iter(error.failures.items()))
-        raise PeerFailedError(f"rank {rank} failed: {_text(why)}") from None
+    with _of_torch(f"checkpoint of step {step}"):
+        dcp.save(tensors, storage_writer=NamingWriter(str(part)))
 
 
-def _own_failure(error: dcp.CheckpointException, what: str) -> str:
-    why = error.failures.get(group.RANK) or next(iter(error.failures.values()))
-    return f"{what}: {_text(why[0])}"
-
-
-def _text(error: BaseException) -> str:
-    return (error.strerror if isinstance(error, OSError) and error.strerror else str(error).split("\n")[0]) or type(
-        error
-    ).__name__
-
-
-def _errno(error: BaseException) -> int:
-    return error.errno or errno.EIO if isinstance(error, OSError) else errno.EIO
-
-
-def _cause(error: BaseException | None) -> str:
-    """The operating system's words, also behind the exceptions of torch's zip writer."""
-    chain, seen = error, error
-    while chain is not None:
-        if isinstance(chain, OSError) and chain.strerror:
-            return chain.strerror
-        chain = chain.__cause__ or chain.__context__
-    return _text(seen) if seen is not None else "no reason given"
-
-
-def _described(path: Path, rank: int) -> CheckpointFile:
-    return CheckpointFile(name=path.name, rank=rank, bytes=path.stat().st_size, crc32=_crc32(path))
+def _described(path: Path) -> CheckpointFile:
+    return CheckpointFile(name=path.name, rank=group.RANK, bytes=path.stat().st_size, crc32=_crc32(path))
 
 
 def _crc32(path: Path) -> int:
@@ -313,14 +285,8 @@ def _crc32(path: Path) -> int:
 
 def _drop_from_cache(path: Path) -> None:
     """As far as this kernel does it: what was just written should come from the storage and not from memory."""
-    try:
-        handle = os.open(path, os.O_RDONLY)
-    except OSError:
-        return
-    try:
-        os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
-    finally:
-        os.close(handle)
+    with contextlib.suppress(OSError), path.open("rb") as stream:
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
 
 
 def _sync_folder(path: Path) -> None:

@@ -26,18 +26,19 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bringup.formulae import traffic
 from bringup.formulae.models import job_of
 from bringup.records import CollectiveTime, Communication, KernelClasses, ModelShape, RunArgs
 from torch.autograd import DeviceType
-from torch.profiler import ProfilerAction, ProfilerActivity, profile, schedule, supported_activities
+from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from recipe import group
 from recipe.no_device_waits import without_waits
 from recipe.rank import one_line
 
+T = TypeVar("T")
 Interval = tuple[float, float]  # begin and end, microseconds
 OTHER = "other"  # a collective of another kind: broadcast, barrier, send and receive
 NOT_ENDED = "the steps that are profiled after the training (--profiled-steps) did not end"
@@ -231,46 +232,37 @@ def _profiled(step: Callable[[], None], steps: int, trace: Path | None = None) -
     training that is done does not fail because a profiler cannot run here, or a disk is full."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     activity = ProfilerActivity.CUDA if group.CUDA else ProfilerActivity.CPU
-    events: list[list[Any]] = []
     problems = [] if activity in supported_activities() else [NO_CUPTI]
-    of_trace: list[str] = []
 
-    def seen_all(done: profile) -> None:
-        events.append(done.events())
-        if trace is not None:
+    def tried(action: Callable[[], T]) -> T | None:
+        """None: it failed, or something before it."""
+        if not problems:
             try:
-                done.export_chrome_trace(str(trace))
-            except Exception as error:  # noqa: BLE001  # a full disk, or what Kineto says
-                of_trace.append(one_line(f"the trace was not kept: {type(error).__name__}: {error}"))
-
-    def tried(action: Callable[[], Any]) -> None:
-        if problems:
-            return
-        try:
-            action()
-        except Exception as error:  # noqa: BLE001  # whatever torch, Kineto and CUPTI say
-            problems.append(one_line(f"{type(error).__name__}: {error}"))
+                return action()
+            except Exception as error:  # noqa: BLE001  # whatever torch, Kineto, CUPTI and a full disk say
+                problems.append(one_line(f"{type(error).__name__}: {error}"))
+        return None
 
     def settled() -> float:
         group.wait_for_device()
         return time.perf_counter()
 
-    plan = schedule(wait=0, warmup=1, active=steps, repeat=1)
-    assert plan(steps) is ProfilerAction.RECORD_AND_SAVE
-    seen = profile(activities=[activity], schedule=plan, on_trace_ready=seen_all)
-    tried(seen.start)
-    step()  # the ranks start apart, because starting the profiler takes each its own time
+    seen = profile(activities=[activity])
+    tried(seen.prepare_trace)
+    step()  # the ranks start apart, because preparing the profiler takes each its own time
     settled()
-    tried(seen.step)
+    tried(seen.start_trace)
     begun = settled()
-    for number in range(1, steps + 1):
+    for _ in range(steps):
         step()
-        ended = settled() if number == steps else 0.0
-        tried(seen.step)
-    tried(seen.stop)
-    measured: list[Profiled] = []
-    tried(lambda: measured.append(read(events[0], steps, ended - begun, group.CUDA)))
-    return problems[0] if problems else replace(measured[0], trace_problem=of_trace[0] if of_trace else None)
+    seconds = settled() - begun
+    tried(seen.stop_trace)
+    measured = tried(lambda: read(seen.events(), steps, seconds, group.CUDA))
+    if measured is None:
+        return problems[0]
+    if trace is not None:
+        tried(lambda: seen.export_chrome_trace(str(trace)))
+    return replace(measured, trace_problem=f"the trace was not kept: {problems[0]}" if problems else None)
 
 
 def of_all(

@@ -28,34 +28,43 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bringup.plan.recipes import PARTS
+from bringup.plan.recipes import ALL_PARTS, FLOAT8, PARTS
 from bringup.records import Tuning
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
-from recipe import chunked_loss, group, no_device_waits, residual, selective
+from recipe import chunked_loss, float8, group, no_device_waits, residual, selective
 from recipe.arguments import FAST_WARMUP, SLOW, Args
 from recipe.observed_strategy import decoder_layers
+from recipe.strategy import Refused
 
 WORKERS = 4
 COLLECT_EVERY = 1000  # steps
 AHEAD = 2  # blocks
 NO_LOGGING = "no logging by Trainer"
 NO_COUNT = "no count of the tokens of all ranks"
-COMPILE, CHUNKS, RESIDUAL, ATTENTION, SELECTIVE, PREFETCH, WORKERS_ON, QUIET_GC = (
-    "compile per block",
-    "loss in chunks of tokens",
-    "bfloat16 residual stream",
-    "attention kernel",
-    "products kept where blocks are recomputed",
-    "gathers two blocks ahead",
-    "data-loader workers",
-    "garbage collection on schedule",
-)
+COMPILE, CHUNKS, RESIDUAL = "compile per block", "loss in chunks of tokens", "bfloat16 residual stream"
+ATTENTION, SELECTIVE = "attention kernel", "products kept where blocks are recomputed"
+PREFETCH, WORKERS_ON = "gathers two blocks ahead", "data-loader workers"
+QUIET_GC = "garbage collection on schedule"
+NO_LOOK, BUCKETS = "no look at position ids", "gradients in DDP's buckets"
+NARROW = "products of the blocks in float8"
 CUDNN_FIRST = ((9, 0), (10, 0), (10, 3))  # Hopper and Blackwell, for which its kernels are written
-BUCKETS = "gradients in DDP's buckets"
 
+WHY = {
+    NO_LOOK: "in every forward pass transformers asks the device whether a row holds several sequences; here none does",
+    BUCKETS: "by default DDP has two copies of them, 4 bytes more per parameter",
+    COMPILE: "fuses elementwise kernels; in the second step, once for all blocks: seconds, not minutes",
+    CHUNKS: "LM head and loss in one, some thousand tokens at a time: the logits are never there whole",
+    RESIDUAL: "elementwise kernels move half the bytes; under autocast it would be float32, under FSDP it never is",
+    SELECTIVE: "they take the time",
+    NARROW: "twice the products of bfloat16 in a second, with less precision; without a GPU the values alone are those",
+    PREFETCH: "a gather longer than a block has time",
+    WORKERS_ON: "they collate rows beside the training thread",
+    QUIET_GC: "a collection of the heap stops a rank in some step, and with it all others; now every "
+    f"{COLLECT_EVERY} steps",
+}
 
 # What plain changes against stock: Trainer's arguments, and why. The patches of no_device_waits.py belong to it too.
 PLAIN: tuple[tuple[str, dict[str, Any], str], ...] = (
@@ -87,7 +96,6 @@ PLAIN: tuple[tuple[str, dict[str, Any], str], ...] = (
         "the count is a collective for which all ranks wait before each step; packed rows have equally many on each",
     ),
 )
-NO_LOOK = "no look at position ids"
 
 
 def choose(args: Args, *, bf16: bool, sharded: bool) -> tuple[Args, list[Tuning]]:
@@ -97,25 +105,32 @@ def choose(args: Args, *, bf16: bool, sharded: bool) -> tuple[Args, list[Tuning]
     """
     if args.recipe == "stock":
         return args, []
-    plain = [*(Tuning(what=what, on=True, why=why) for what, _, why in _plain(args)), _no_look(), _buckets()]
+    waits = no_device_waits.lacking()
+    tuning = [Tuning(what=what, on=True, why=why) for what, _, why in _plain(args)]
+    tuning += [_act(NO_LOOK, not waits, f"its wait stays: {', '.join(waits)} is not in this version"), _act(BUCKETS)]
     if args.recipe == "plain":
-        return args, plain
+        return args, tuning
     # of the node, as Inductor's is by default: ~/.triton, where kernels would go, is one folder for all ranks
     if (folder := _own_folder(f"triton-{os.getuid()}")) is not None:
         os.environ.setdefault("TRITON_CACHE_DIR", str(folder))
     attention, kernel = _attention(args)
     workers = max(args.dataloader_workers, WORKERS) if group.CUDA else args.dataloader_workers
+    changed = chunked_loss.cannot(_config(args))
     offered = {
         "compile": [_compile()],
-        "cross-entropy": [_chunks(args)],
-        "residual": [_residual(bf16)],
+        "cross-entropy": [_act(CHUNKS, changed is None, changed)],
+        "residual": [_act(RESIDUAL, bf16, "all is float32 here")],
         "attention": [kernel],
-        "selective": [_where(args.activation_checkpointing, SELECTIVE, "they take the time", "nothing is recomputed")],
-        "prefetch": [_where(sharded, PREFETCH, "a gather longer than a block has time", "nothing is sharded")],
-        "host": [_workers(workers), _quiet_gc()],
+        "selective": [_act(SELECTIVE, args.activation_checkpointing, "nothing is recomputed here")],
+        "prefetch": [_act(PREFETCH, sharded, "nothing is sharded here")],
+        FLOAT8: [_act(NARROW)],
+        "host": [_act(WORKERS_ON, workers > 0, "without a GPU they would take its cores"), _act(QUIET_GC)],
     }
-    tuning = list(plain)
-    for part in PARTS:
+    if FLOAT8 in args.fast:
+        problems = [problem for problem in group.gather(float8.lacking(bf16)) if problem is not None]
+        if problems:
+            raise Refused(f"--fast {FLOAT8} {problems[0]}; leave it out")
+    for part in ALL_PARTS if FLOAT8 in args.fast else PARTS:
         left_out = {} if part in args.fast else {"on": False, "why": "not among the parts of --fast"}
         tuning += [each.model_copy(update={"part": part} | left_out) for each in offered[part]]
     return replace(
@@ -127,7 +142,7 @@ def choose(args: Args, *, bf16: bool, sharded: bool) -> tuple[Args, list[Tuning]
 
 def parts_on(tuning: list[Tuning]) -> list[str]:
     """The parts of fast that this training has."""
-    return [part for part in PARTS if any(each.part == part and each.on for each in tuning)]
+    return [part for part in ALL_PARTS if any(each.part == part and each.on for each in tuning)]
 
 
 def _plain(args: Args) -> list[tuple[str, dict[str, Any], str]]:
@@ -136,48 +151,24 @@ def _plain(args: Args) -> list[tuple[str, dict[str, Any], str]]:
     return [change for change in PLAIN if not kept.get(change[0], False)]
 
 
-def _no_look() -> Tuning:
-    lacking = no_device_waits.lacking()
-    if lacking:
-        return Tuning(what=NO_LOOK, on=False, why=f"its wait stays: {', '.join(lacking)} is not in this version")
-    why = "in every forward pass transformers asks the device whether a row holds several sequences; here none does"
-    return Tuning(what=NO_LOOK, on=True, why=why)
-
-
-def _buckets() -> Tuning:
-    why = "by default DDP has two copies of them, 4 bytes more per parameter"
-    return Tuning(what=BUCKETS, on=True, why=why)
+def _act(what: str, acts: bool = True, why_not: str | None = None) -> Tuning:
+    return Tuning(what=what, on=acts, why=WHY[what] if acts else str(why_not))
 
 
 def _compile() -> Tuning:
-    why = "fuses elementwise kernels; in the second step, once for all blocks: seconds, not minutes"
-    lacking = _not_installed()
-    if lacking is not None:
-        return Tuning(what=COMPILE, on=False, why=lacking)
-    if not group.CUDA and " " in sys.prefix:
-        return Tuning(
-            what=COMPILE, on=False, why="torch links its CPU kernels by a path, and breaks it at the space in this one"
-        )
-    return Tuning(what=COMPILE, on=True, why=why)
-
-
-def _not_installed() -> str | None:
-    """What this node lacks for compiling: a compiler or Python.h. A GPU needs them too, for the stubs of Triton."""
-    if group.CUDA and importlib.util.find_spec("triton") is None:
-        return "needs triton, which is not installed"
+    """Off where this node lacks a compiler or Python.h. A GPU needs them too, for the stubs of Triton."""
     compilers = ("gcc", "clang") if group.CUDA else ("g++",)
-    if not os.environ.get("CC" if group.CUDA else "CXX") and not any(map(shutil.which, compilers)):
-        return f"needs {' or '.join(compilers)}, and there is none on this node"
     header = Path(sysconfig.get_path("include")) / "Python.h"
-    if not header.is_file():
-        return f"needs {header}, and there is none on this node (package python3-dev or python3-devel)"
-    return None
-
-
-def _chunks(args: Args) -> Tuning:
-    lacking = chunked_loss.cannot(_config(args))
-    why = "LM head and loss in one, some thousand tokens at a time: the logits are never there whole"
-    return Tuning(what=CHUNKS, on=lacking is None, why=lacking or why)
+    lacking = None
+    if group.CUDA and importlib.util.find_spec("triton") is None:
+        lacking = "needs triton, which is not installed"
+    elif not os.environ.get("CC" if group.CUDA else "CXX") and not any(map(shutil.which, compilers)):
+        lacking = f"needs {' or '.join(compilers)}, and there is none on this node"
+    elif not header.is_file():
+        lacking = f"needs {header}, and there is none on this node (package python3-dev or python3-devel)"
+    elif not group.CUDA and " " in sys.prefix:
+        lacking = "torch links its CPU kernels by a path, and breaks it at the space in this one"
+    return _act(COMPILE, lacking is None, lacking)
 
 
 def _config(args: Args) -> dict[str, Any]:
@@ -189,11 +180,6 @@ def _config(args: Args) -> dict[str, Any]:
         return dict(PreTrainedConfig.get_config_dict(args.model)[0])
     except OSError:
         return {}  # the model cannot be loaded: that is said where it is, by all ranks alike
-
-
-def _residual(bf16: bool) -> Tuning:
-    why = "elementwise kernels move half the bytes; under autocast it would be float32, under FSDP it never is"
-    return Tuning(what=RESIDUAL, on=bf16, why=why if bf16 else "all is float32 here")
 
 
 def _attention(args: Args) -> tuple[str, Tuning]:
@@ -227,22 +213,10 @@ def order_kernels(args: Args, tuning: list[Tuning]) -> Any:
     return sdpa_kernel(order, set_priority=True)
 
 
-def _where(acts: bool, what: str, why: str, why_not: str) -> Tuning:
-    return Tuning(what=what, on=acts, why=why if acts else f"{why_not} here")
-
-
-def _workers(count: int) -> Tuning:
-    why = f"{count} collate rows beside the training thread" if count else "without a GPU they would take its cores"
-    return Tuning(what=WORKERS_ON, on=count > 0, why=why)
-
-
-def _quiet_gc() -> Tuning:
-    why = "a collection of the heap stops a rank in some step, and with it all others; now every "
-    return Tuning(what=QUIET_GC, on=True, why=f"{why}{COLLECT_EVERY} steps")
-
-
 def change(model: Any, tuning: list[Tuning], *, sharded: bool, recomputed: bool) -> chunked_loss.ChunkedLoss | None:
     """What the parts of fast change in the model itself, before anything wraps it. The loss, if it is another one."""
+    if on(tuning, NARROW):
+        float8.convert(model)
     if recomputed and on(tuning, SELECTIVE):  # not by Trainer's arguments, which a reporter writes as JSON
         model.activation_checkpointing_enable({"use_reentrant": False, "context_fn": selective.CONTEXTS})
     if on(tuning, RESIDUAL) and not sharded:

@@ -242,29 +242,35 @@ def forget_peaks() -> None:
         torch.cuda.reset_peak_memory_stats()
 
 
-def rank_memory_gib() -> tuple[float, float | None, float | None]:
-    """Peak of this rank: resident host memory; device memory allocated and reserved by torch, None without a GPU."""
+def rank_memory() -> Memory:
+    """Of this rank: the peak of its resident host memory; of a GPU the peaks of what torch allocated and reserved, its
+    size, and how often torch had to empty its cache to allocate."""
     host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # Linux counts KiB
+    own = Memory(host_rss_gib=host, device_allocated_gib=None, device_reserved_gib=None, max_rank=group.RANK)
     if not group.CUDA:
-        return host, None, None
-    return host, torch.cuda.max_memory_allocated() / GIB, torch.cuda.max_memory_reserved() / GIB
+        return own
+    of_device = {
+        "device_allocated_gib": torch.cuda.max_memory_allocated() / GIB,
+        "device_reserved_gib": torch.cuda.max_memory_reserved() / GIB,
+        "device_total_gib": torch.cuda.get_device_properties(group.DEVICE).total_memory / GIB,
+        "allocation_retries": int(torch.cuda.memory_stats().get("num_alloc_retries", 0)),
+    }
+    return own.model_copy(update=of_device)
 
 
-def device_limits() -> tuple[float | None, int | None]:
-    """Memory of this rank's GPU in GiB, and how often torch had to empty its cache to allocate; None without a GPU."""
-    if not group.CUDA:
-        return None, None
-    total = torch.cuda.get_device_properties(group.DEVICE).total_memory / GIB
-    return total, int(torch.cuda.memory_stats().get("num_alloc_retries", 0))
-
-
-def memory(ranks: list[tuple[float, float | None, float | None]]) -> Memory:
+def memory(ranks: list[Memory]) -> Memory:
     """Maximum over ranks. max_rank is the rank with the highest device peak, without a GPU the highest host peak."""
-    host, allocated, reserved = zip(*ranks, strict=True)
-    judged = host if None in allocated else allocated
+
+    def over(name: str, reduce: Callable[[Any], Any]) -> Any:
+        values = [getattr(rank, name) for rank in ranks]
+        return None if None in values else reduce(values)
+
+    judged = "host_rss_gib" if over("device_allocated_gib", max) is None else "device_allocated_gib"
     return Memory(
-        host_rss_gib=max(host),
-        device_allocated_gib=None if None in allocated else max(allocated),
-        device_reserved_gib=None if None in reserved else max(reserved),
-        max_rank=judged.index(max(judged)),
+        host_rss_gib=over("host_rss_gib", max),
+        device_allocated_gib=over("device_allocated_gib", max),
+        device_reserved_gib=over("device_reserved_gib", max),
+        max_rank=over(judged, lambda values: values.index(max(values))),
+        device_total_gib=over("device_total_gib", min),
+        allocation_retries=over("allocation_retries", sum),
     )

@@ -16,11 +16,9 @@ from bringup.formulae import flops
 from bringup.records import (
     REFERENCE_ARGS,
     REFERENCE_METRICS,
-    CheckpointRoom,
-    CheckpointTimes,
+    Memory,
     MemoryCheck,
     ObservedStrategy,
-    Resumed,
     RunArgs,
     Standstill,
     Startup,
@@ -47,8 +45,7 @@ class RankResult:
     step_times_s: list[float]  # per optimizer step
     own_times_s: dict[str, list[float]]  # fetch, forward, optimizer: per optimizer step
     standstill: Standstill
-    memory_gib: tuple[float, float | None, float | None]  # peaks: host, device allocated, device reserved
-    device_limits: tuple[float | None, int | None]  # memory of the GPU in GiB, allocation retries
+    memory: Memory  # peaks
     environment: dict[str, Any]  # of environment.of_rank
     host_threads: int  # that torch computes with
     states_bytes: int  # parameters, gradients and optimizer held after the first step
@@ -61,61 +58,40 @@ class RankResult:
 
 def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tuning: list[Tuning]) -> RunArgs:
     """The resolved arguments as they go to disk: an allow-list, nothing from the environment. `hosts`: index = rank."""
-    return RunArgs(
-        entrypoint=args.entrypoint,
-        strategy=expected.kind,
-        nodes=len(set(hosts)),
-        ranks_per_node=hosts.count(hosts[0]),
-        world_size=len(hosts),
-        model=args.model,
-        dataset=args.dataset,
-        sequence_length=args.sequence_length,
-        packing=args.packing,
-        chat=args.chat,
-        global_batch=args.global_batch,
-        per_device_batch=args.per_device_batch,
-        gradient_accumulation=args.gradient_accumulation,
-        sync_each_batch=args.sync_each_batch,
-        steps=args.steps,
-        warmup_steps=args.warmup_steps,
-        learning_rate=args.learning_rate,
-        max_grad_norm=MAX_GRAD_NORM,
-        optimizer=OPTIMIZER,
-        seed=args.seed,
-        master_dtype="float32",
-        compute_dtype="bfloat16" if bf16 else "float32",
-        reduce_dtype=args.reduce_dtype,
-        attention=args.attention,
-        compile=fast.on(tuning, fast.COMPILE),
-        recipe=args.recipe,
-        fast=fast.parts_on(tuning),
-        tuning=tuning,
-        dataloader_workers=args.dataloader_workers,
-        reshard_after_forward=args.reshard_after_forward if expected.sharded else None,
-        shard_size=shard_group(hosts, args.shard_size) if expected.kind == "hsdp" else None,
-        cpu_offload=args.cpu_offload,
-        activation_checkpointing=args.activation_checkpointing,
-        save_steps=args.save_steps,
-        rehearse_resume=args.rehearse_resume,
-        timeout_s=args.timeout_s,
-        report_to=args.report_to,
-        profiled_steps=args.profiled_steps if len(hosts) > 1 or args.trace else 0,
-        trace=args.trace,
-        device="cuda" if group.CUDA else "cpu",
-        torch=torch.__version__,
-        transformers=transformers.__version__,
-        accelerate=accelerate.__version__,
-    )
+    as_given = {name: value for name, value in vars(args).items() if name in RunArgs.model_fields}
+    as_resolved = {
+        "strategy": expected.kind,
+        "nodes": len(set(hosts)),
+        "ranks_per_node": hosts.count(hosts[0]),
+        "world_size": len(hosts),
+        "max_grad_norm": MAX_GRAD_NORM,
+        "optimizer": OPTIMIZER,
+        "master_dtype": "float32",
+        "compute_dtype": "bfloat16" if bf16 else "float32",
+        "compile": fast.on(tuning, fast.COMPILE),
+        "fast": fast.parts_on(tuning),
+        "tuning": tuning,
+        "reshard_after_forward": args.reshard_after_forward if expected.sharded else None,
+        "shard_size": shard_group(hosts, args.shard_size) if expected.kind == "hsdp" else None,
+        "profiled_steps": args.profiled_steps if len(hosts) > 1 or args.trace else 0,
+        "device": "cuda" if group.CUDA else "cpu",
+        "torch": torch.__version__,
+        "transformers": transformers.__version__,
+        "accelerate": accelerate.__version__,
+    }
+    return RunArgs(**as_given | as_resolved)
 
 
-def transport_of(observed: ObservedStrategy, sent: list[dict[str, int]], steps: int) -> tuple[str | None, str | None]:
-    """(what carried the gradients between hosts, None) or (None, why it is not known).
+def transport_of(observed: ObservedStrategy, sent: list[dict[str, int]], steps: int) -> dict[str, str | None]:
+    """What carried the gradients between hosts, or why it is not known: fields of records.TrainMetrics.
 
     `sent`: bytes per interface, index = rank. Every strategy sends at least a byte per parameter and step from a host.
     """
     if observed.backend != "gloo":
-        return None, "one rank sends nothing" if observed.backend == "none" else "NCCL's log in raw/ names it"
-    return bytes_sent.carriers(sent, 0 if len(set(observed.hosts)) == 1 else observed.parameters * steps)
+        why = "one rank sends nothing" if observed.backend == "none" else "NCCL's log in raw/ names it"
+        return {"transport": None, "transport_reason": why}
+    carried = bytes_sent.carriers(sent, 0 if len(set(observed.hosts)) == 1 else observed.parameters * steps)
+    return dict(zip(("transport", "transport_reason"), carried, strict=True))
 
 
 def train_metrics(
@@ -123,20 +99,14 @@ def train_metrics(
     observed: ObservedStrategy,
     predicted: Footprint,
     ranks: list[RankResult],
-    losses: list[float],
-    grad_norms: list[float],
-    wall_time_s: float,
-    transport: tuple[str | None, str | None],
     memory_room: Room,
-    checkpoint: tuple[CheckpointTimes | None, str | None],
-    checkpoint_room: CheckpointRoom,
-    resumed: Resumed | None,
+    wall_time_s: float,
+    **known: Any,
 ) -> TrainMetrics:
-    """metrics.json. `ranks`: index = rank; `losses`, `grad_norms`: per optimizer step, of the global batch.
+    """metrics.json. `ranks`: index = rank; `known`: further fields of it, as they go there.
 
-    `transport`: (name, None) or (None, why it is not known); `checkpoint` likewise. After a resume `losses` and rows
-    also hold the steps before it. Times are of this run's own steps. The warm-up is shorter when fewer steps are left.
-    Communication is measured afterwards.
+    After a resume losses and rows also hold the steps before it. Times are of this run's own steps. The warm-up is
+    shorter when fewer steps are left. Communication is measured afterwards.
     """
     world = len(ranks)
     gpu = torch.cuda.get_device_name(group.DEVICE) if group.CUDA else None
@@ -172,21 +142,14 @@ def train_metrics(
         padded_tokens_per_s=steady.tokens_per_s * padded,
         step_time_s=steady.step_time_s,
         startup=Startup(**dict(zip(Startup.model_fields, slowest_startup_s, strict=True))),
-        memory=meter.memory([rank.memory_gib for rank in ranks]).model_copy(update=device_limits(ranks)),
-        steps_done=len(losses),
-        loss=losses,
-        grad_norm=grad_norms,
+        memory=meter.memory([rank.memory for rank in ranks]),
         parameter_checksums=[rank.checksum for rank in ranks],
         sample_count=len(rows),
         sample_distinct=len(set(rows)),
-        mfu=efficiency.mfu,
-        mfu_reason=efficiency.mfu_reason,
+        **{name: value for name, value in vars(efficiency).items() if name != "flops"},
         flops_per_token=efficiency.flops.full if efficiency.flops else None,
-        peak_tflops=efficiency.peak_tflops,
-        peak_source=efficiency.peak_source,
         flops_per_token_causal=efficiency.flops.causal if efficiency.flops else None,
         flops_per_token_linear=efficiency.flops.linear if efficiency.flops else None,
-        mfu_causal=efficiency.mfu_causal,
         tflops_per_rank=efficiency.flops.full * tokens_per_s / world / 1e12 if efficiency.flops else None,
         environment=environment.of_all([rank.environment for rank in ranks]),
         host_threads=[rank.host_threads for rank in ranks],
@@ -201,15 +164,10 @@ def train_metrics(
         rank_times_s=rank_times,
         straggler=meter.straggler(rank_times, observed.hosts),
         standstills=[rank.standstill for rank in ranks],
-        transport=transport[0],
-        transport_reason=transport[1],
-        checkpoint=checkpoint[0],
-        checkpoint_reason=checkpoint[1],
-        checkpoint_room=checkpoint_room,
-        resumed=resumed,
         model_shape=predicted.shape,
         memory_check=memory_check(predicted, ranks, memory_room),
         **communication.fields(communication.Measured(None, communication.NOT_ENDED)),
+        **known,
     )
 
 
@@ -226,19 +184,10 @@ def with_summary(run_dir: Path, resolved: RunArgs, metrics: TrainMetrics) -> Tra
     return metrics.model_copy(update={"summary": summary_of(resolved, metrics, scaled)})
 
 
-def device_limits(ranks: list[RankResult]) -> dict[str, Any]:
-    """Fields of records.Memory; empty without a GPU."""
-    totals = [rank.device_limits[0] for rank in ranks if rank.device_limits[0] is not None]
-    retries = [rank.device_limits[1] for rank in ranks if rank.device_limits[1] is not None]
-    if len(totals) < len(ranks) or len(retries) < len(ranks):
-        return {}
-    return {"device_total_gib": min(totals), "allocation_retries": sum(retries)}
-
-
 def memory_check(predicted: Footprint, ranks: list[RankResult], memory_room: Room) -> MemoryCheck:
     """Prediction and measurement side by side, of the rank that holds most. `found`: before anything was allocated."""
     states = [rank.states_bytes for rank in ranks]
-    allocated = [rank.memory_gib[1] for rank in ranks if rank.memory_gib[1] is not None]
+    allocated = [gib for rank in ranks if (gib := rank.memory.device_allocated_gib) is not None]
     return MemoryCheck(
         states_measured_bytes=max(states),
         states_predicted_bytes=predicted.states.total,

@@ -236,8 +236,20 @@ class Checkpoints(TrainerCallback):
         rate = checkpoint_room.assumed_bytes_per_s(len(set(self.hosts)))
         return self.size.bytes(self.args.steps) / rate, f"from the predicted size at {rate / 1e9:g} GB/s"
 
-    def times(self) -> tuple[CheckpointTimes | None, str | None]:
-        """For metrics.json: (what it cost, None) or (None, why there is nothing). A collective."""
+    def fields(self) -> dict[str, Any]:
+        """Of records.TrainMetrics: the steps so far, what checkpoints cost or why there is none, where it began. A
+        collective."""
+        times, reason = self._times()
+        return {
+            "steps_done": len(self.trajectory.loss),
+            "loss": self.trajectory.loss,
+            "grad_norm": self.trajectory.grad_norm,
+            "checkpoint": times,
+            "checkpoint_reason": reason,
+            "resumed": self._resumed(),
+        }
+
+    def _times(self) -> tuple[CheckpointTimes | None, str | None]:
         differing = sum(group.gather(sum(len(got.differing) for _, got in self.reads)))
         compared = sum(group.gather(sum(got.compared for _, got in self.reads)))
         if self.last is None and not self.reads:
@@ -262,7 +274,7 @@ class Checkpoints(TrainerCallback):
             after_steps=self.after_steps,
         ), None
 
-    def resumed(self) -> Resumed | None:
+    def _resumed(self) -> Resumed | None:
         if self.begins_at is None:
             return None
         record = self.begins_at.record

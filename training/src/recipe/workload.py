@@ -264,35 +264,22 @@ class Run:
                 say(f"stopped on request after step {self.stop.step} of {args.steps}; its checkpoint is complete")
             return self.stop.step
         trained = self._observed()
-        losses, grad_norms = checkpoints.trajectory.loss, checkpoints.trajectory.grad_norm
-        checkpoint_times = checkpoints.times()
-        own_times_s, own_steps = clock.own_times_s(), len(step_times_s)
-        sent = group.gather(transport.sent_since(sent_before))
-        carried = results.transport_of(trained, sent, own_steps)  # of this run's own
-        stood_still = standstill.of_rank(
-            heart.gaps(),
-            clock.spans_s,
-            own_times_s,
-            first=len(losses) - own_steps + 1,
-            warmup=min(args.warmup_steps, own_steps - 1),
-        )
+        losses, own_times_s, own_steps = checkpoints.trajectory.loss, clock.own_times_s(), len(step_times_s)
+        known = checkpoints.fields()
+        known |= results.transport_of(trained, group.gather(transport.sent_since(sent_before)), own_steps)
+        first, warmup = len(losses) - own_steps + 1, min(args.warmup_steps, own_steps - 1)
+        stood_still = standstill.of_rank(heart.gaps(), clock.spans_s, own_times_s, first, warmup)
+        startup_s = (self.import_s, self.process_group_s, self.first_collective_s, self.load_s, step_times_s[0])
         ranks = group.gather(
             results.RankResult(
                 step_times_s=step_times_s,
                 own_times_s=own_times_s,
                 standstill=stood_still,
-                memory_gib=meter.rank_memory_gib(),
-                device_limits=meter.device_limits(),
+                memory=meter.rank_memory(),
                 environment=environment.of_rank(),
                 host_threads=torch.get_num_threads(),
                 states_bytes=self.states.total,
-                startup_s=(
-                    self.import_s,
-                    self.process_group_s,
-                    self.first_collective_s,
-                    self.load_s,
-                    step_times_s[0],
-                ),
+                startup_s=startup_s,
                 checksum=checksum(trainer.model_wrapped),
                 steps_unix_s=clock.steps_unix_s(),
                 rows=checkpoints.trajectory.rows,
@@ -301,19 +288,9 @@ class Run:
             results.RankResult,
         )
         if group.RANK == 0:
+            known["checkpoint_room"] = checkpoints.room.model_copy(update=self.stop.fields())
             metrics = results.train_metrics(
-                self.resolved,
-                trained,
-                self.predicted,
-                ranks,
-                losses,
-                grad_norms,
-                wall_time_s,
-                carried,
-                self.room,
-                checkpoint=checkpoint_times,
-                checkpoint_room=checkpoints.room.model_copy(update=self.stop.fields()),
-                resumed=checkpoints.resumed(),
+                self.resolved, trained, self.predicted, ranks, self.room, wall_time_s, **known
             )
             metrics = results.with_summary(args.run_dir, self.resolved, metrics)
             write_record(args.run_dir / "metrics.json", metrics)
