@@ -50,6 +50,7 @@ NEWER = (  # gates that the recordings have no evidence of, or no number in thei
     "discovery.torch.driver",
     "nccl.pair.node.lost",
     "smoke.cpu.bound",
+    "sweep.inside.busbw",
     "sweep.load.tflops",
 )
 CATALOGUE = "catalogue"
