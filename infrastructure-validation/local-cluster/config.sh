@@ -25,6 +25,7 @@ write_config() {  # NODES GPUS CONFINED MODEL SITE
   done >"$STATE/gres.conf"
   choose_cores "$gpus" "$confined"
   write_slurm_conf "$nodes" "$gpus" "$confined" "$model" "$site" >"$STATE/slurm.conf"
+  echo "SwitchName=s0 Nodes=n[0-$((nodes - 1))]" >"$STATE/topology.conf"
   cgroup_conf "$confined" >"$STATE/cgroup.conf"
   apply_site "$site"
   # Slurm's daemons look at the name they are started by: as "slurmd-wlm" they silently drop all GPUs
@@ -91,6 +92,7 @@ SelectTypeParameters=CR_Core_Memory
 DefMemPerCPU=$((memory / CPUS))
 DefMemPerGPU=$((memory / gpus))
 GresTypes=gpu
+TopologyPlugin=topology/tree
 JobAcctGatherType=jobacct_gather/linux
 JobAcctGatherFrequency=task=2
 JobCompType=jobcomp/filetxt

@@ -34,7 +34,7 @@ def verdicts(facts: Iterable[Fact], profile_name: str = H100, nodes: tuple[str, 
     """`gate subject` -> verdict, of a run with two GPUs a node."""
     parsed, facts = Parsed(), list(facts)
     for quantity, subject, value in facts:
-        unit = {"drift": "ratio", "device": "text"}.get(quantity.rpartition(".")[2], "count")
+        unit = {"drift": "ratio", "device": "text", "busbw": "GB/s"}.get(quantity.rpartition(".")[2], "count")
         parsed.saw(quantity, subject, value, unit, "raw/x.jsonl:1", "not read" if value is None else None)
     devices = {subject for _, subject, _ in facts if "/GPU" in subject or "/task" in subject}
     gpus = max(sum(device.startswith(f"{node}/") for device in devices) for node in nodes) or 1
@@ -265,6 +265,16 @@ class TestLoad:
         assert load.wrong == 0
         assert load.tflops > 0
         assert sustained_load.run(torch, torch.device("cpu"), 0, "wrong").wrong > 0
+
+
+@shows_failing("sweep.inside.busbw")
+def test_nodes_that_are_equally_slow_inside_fail_the_floor_and_not_each_other() -> None:
+    right = [("sweep.gpu.inside.wrong_values", f"{node}/GPU-{gpu}", 0) for node in ("n0", "n1") for gpu in (0, 1)]
+    speeds = [("sweep.inside.busbw", node, 0.002) for node in ("n0", "n1")]
+    by_gate = verdicts([*ended(("n0", "n1")), *right, *speeds], "local-cpu", ("n0", "n1"))
+    for node in ("n0", "n1"):
+        assert by_gate[f"sweep.inside.busbw {node}"].outcome is Outcome.FAIL
+        assert by_gate[f"sweep.inside.peers {node}"].outcome is Outcome.PASS
 
 
 @shows_failing("sweep.inside.peers")

@@ -48,7 +48,9 @@ NEWER = (  # gates that the recordings have no evidence of, or no number in thei
     "discovery.rdma.messages",
     "discovery.torch.driver",
     "nccl.pair.node.lost",
+    "nccl.pair.topology",
     "smoke.cpu.bound",
+    "sweep.inside.busbw",
     "sweep.load.tflops",
 )
 CATALOGUE = "catalogue"

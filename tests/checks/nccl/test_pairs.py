@@ -5,9 +5,10 @@ from itertools import combinations, permutations
 import pytest
 from bringup import judge
 from bringup.cli import main
+from bringup.derive import pair_topology
 from bringup.derive import pairs as pairwise
-from bringup.evidence import curve
-from bringup.evidence.parsed import Parsed
+from bringup.evidence import curve, slurm
+from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
 from bringup.plan import rounds as tournament
 from bringup.plan.catalogue import DRILLS
@@ -74,6 +75,31 @@ def test_a_slow_node_is_named_and_none_of_its_links(nodes):
     assert by_node.pop("n1") == 0.01
     assert set(by_node.values()) == {1.0}
     assert set(scores(parsed, "nccl.pair.link", nodes).values()) == {1.0}
+
+
+TREE = "SwitchName=s0 Level=0 LinkSpeed=1 Nodes=n[0-1]\nSwitchName=s1 Level=0 LinkSpeed=1 Nodes=n[2-3,7]\n"
+TREE += "SwitchName=s2 Level=1 LinkSpeed=1 Nodes=n[0-3,7] Switches=s[0-1]\n"
+BLOCKS = "BlockName=b0 BlockIndex=0 Nodes=n[0-1] BlockSize=2\nBlockName=b1 BlockIndex=1 Nodes=n[2-3] BlockSize=2\n"
+BLOCKS += "AggregatedBlock=b[0-1] BlockIndex=2 Nodes=n[0-3] BlockSize=4\n"
+
+
+@pytest.mark.parametrize(
+    ("topology", "share", "words"),
+    [
+        (TREE, 0.01, "n0 with those under s0: 0.01 GB/s, under s1: 1 GB/s"),
+        (BLOCKS, 0.01, "n0 with those under b0: 0.01 GB/s, under b1: 1 GB/s"),
+        (TREE.replace("n[0-1]", "n[0,4]").replace("2-3", "1-3"), 1.0, "n1 with those under s1: 1 GB/s"),
+        ("SwitchName=s0 Level=0 Nodes=n0\n", 1.0, "no two nodes of the run are under the same one"),
+        ("", 1.0, "switches or blocks that Slurm knows: 0"),
+    ],
+)
+def test_pairs_that_are_slow_under_one_switch_contradict_the_topology_of_slurm(topology, share, words):
+    """n1 sends slowly to n0 alone."""
+    parsed = fleet(FOUR, slow_pair=("n1", "n0"))
+    parsed.add(slurm.topology(topology, "raw/scontrol-topology.txt", FOUR))
+    (topology_share,) = pair_topology.derive(Seen(parsed.observations)).observations
+    assert (topology_share.value, parsed.problems) == (share, [])
+    assert words in (topology_share.why or "")
 
 
 @pytest.mark.parametrize("value", [0.01, 0.0])

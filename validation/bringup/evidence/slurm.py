@@ -315,6 +315,29 @@ def _own_words(text: str) -> dict[str, tuple[str | None, str]]:
     return own
 
 
+LEAVES, LEAF = "slurm.leaves", "slurm.leaf"
+# topology/tree; topology/block. Not switches of switches, nor AggregatedBlock
+_LEAF = re.compile(r"(?:SwitchName=(?P<switch>\S+) Level=0|BlockName=(?P<block>\S+)) .*?\bNodes=(?P<nodes>\S+)")
+
+
+def topology(text: str, where: str, nodes: Sequence[str]) -> Parsed:
+    """`scontrol show topology`: the leaf switch or block of each of these nodes. Empty where Slurm knows none."""
+    parsed, leaves = Parsed(), 0
+    for number, line in enumerate(parsed.whole_lines(text, where), start=1):
+        if (match := _LEAF.match(line)) is None:
+            continue
+        leaves += 1
+        try:
+            under = set(expand(match["nodes"])).intersection(nodes)
+        except UsageError as error:
+            parsed.problems.append(f"{where}:{number}: {error}")
+            continue
+        for node in sorted(under):
+            parsed.saw(LEAF, node, match["switch"] or match["block"], "text", f"{where}:{number}")
+    parsed.saw(LEAVES, "job", leaves, "count", f"{where}:1")
+    return parsed
+
+
 _PMIX_VERSIONS = re.compile(r"specific pmix plugin versions available: (\S+)")
 
 
