@@ -132,7 +132,7 @@ class View:
         """Each probe that reported its cost: its name, nodes, median and most CPU seconds, and where it was most."""
         by_probe: dict[str, list[tuple[float, str]]] = {}
         for observation in self.observations:
-            name = _COST.fullmatch(observation.quantity)
+            name = observation.quantity.startswith("probe.") and _COST.fullmatch(observation.quantity)
             if name and isinstance(observation.value, int | float):
                 by_probe.setdefault(name[1], []).append((float(observation.value), observation.subject))
         return [
