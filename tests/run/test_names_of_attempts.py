@@ -1,7 +1,5 @@
 """A phase that is submitted again and a job that is requeued leave a folder each; the newest one counts."""
 
-from dataclasses import replace
-
 import pytest
 from bringup import results
 from bringup.plan.phases import PHASES
@@ -12,12 +10,12 @@ from bringup.run import resume
 @pytest.fixture
 def phase(tmp_path, monkeypatch):
     monkeypatch.setattr(results, "REPOSITORY", tmp_path)
-    return replace(PHASES["discovery"], results="results")
+    return PHASES["discovery"]
 
 
 def test_the_tenth_attempt_is_newer_than_the_ninth_and_a_name_is_no_pattern(phase, tmp_path):
     for name in ("x", "x-r2", "x-r9", "x-r10", "x-r2-other", "[x]", "[x]-r1"):
-        (tmp_path / "results" / name).mkdir(parents=True)
+        (tmp_path / phase.results / name).mkdir(parents=True)
     newest = [resume.newest_attempt(phase, name) for name in ("x", "[x]", "none")]
     assert [path.name if path else None for path in newest] == ["x-r10", "[x]-r1", None]
 
@@ -29,7 +27,7 @@ def test_a_second_submission_that_is_requeued_has_a_name_of_its_own_and_is_found
         monkeypatch.setenv("BRINGUP_RUN_NAME", results.submission_name("x", submission))
         monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
         made.append(opening.default_name())
-        (tmp_path / "results" / made[-1]).mkdir(parents=True)
+        (tmp_path / phase.results / made[-1]).mkdir(parents=True)
     assert made == ["x", "x-r1", "x-r2", "x-s2", "x-s2-r1", "x-s3"]
     assert [path.name for path in results.attempts(phase, "x")] == made
     assert results.attempts(phase, "x-s") == []

@@ -246,12 +246,11 @@ def one_size(nodes: int) -> None:
     with tempfile.TemporaryDirectory(prefix="bringup-benchmark-") as folder:
         run, facts = made_up_run(nodes, Path(folder))
         begun = time.process_time()
-        judged = write.judge_and_save(run)
+        outcomes = [verdict.outcome for verdict in write.judge_and_save(run).verdicts.verdicts]
         saved = time.process_time()
         page.render(collection.gather([run]))
         rendered = time.process_time()
     peak_mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    outcomes = [verdict.outcome for verdict in judged.verdicts.verdicts]
     print(
         f"{nodes:>6} {facts:>9,} {len(outcomes):>9,} {outcomes.count('fail'):>6} "
         f"{saved - begun:>16.2f} {rendered - saved:>16.2f} {peak_mib:>9.0f}"

@@ -17,7 +17,6 @@ from bringup.derive.observed import read_run
 from bringup.errors import RuleError
 from bringup.evidence import pair_rounds
 from bringup.evidence.parsed import Parsed
-from bringup.evidence.parsed import Seen as Facts
 from bringup.known_faults import signs
 from bringup.plan import catalogue, own, planned
 from bringup.plan import subjects as naming
@@ -67,8 +66,7 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
     profile = results.load_profile(folder, run) if profile is None else profile
     records, of_site = TrainingRecords(folder), own.of_run(folder / results.OWN_CHECKS)
     with _no_garbage_collection():
-        parsed = read_run(folder, run, records)
-        facts = Facts(parsed.observations)
+        parsed, facts = read_run(folder, run, records)
         verdicts = blame(judge(run, profile, parsed, of_site), facts, run)
         names = names_of(facts, run.gpus_per_node)
         verdicts = named(verdicts, names)
@@ -94,10 +92,14 @@ def _no_garbage_collection() -> Iterator[None]:
 def judge(run: Run, profile: Profile, parsed: Parsed, own: catalogue.Gates = catalogue.NONE) -> Verdicts:
     """One verdict per planned pair. A pair without evidence is incomplete; a plan without pairs is incomplete."""
     observed: dict[tuple[str, str], list[Observation]] = defaultdict(list)
-    for observation in parsed.observations:
-        observed[observation.quantity, observation.subject].append(observation)
     not_applicable = planned.not_applicable(run, profile.not_applicable)
     pairs = _planned(run, {entry.gate for entry in not_applicable})
+    judged = {*pairs, pair_rounds.ROUND}  # at any size
+    quantities = {observation.quantity for observation in parsed.observations}
+    quantities = {quantity for quantity in quantities if quantity.partition("@")[0] in judged}
+    for observation in parsed.observations:
+        if observation.quantity in quantities:
+            observed[observation.quantity, observation.subject].append(observation)
     _plan_links_that_were_chosen(pairs, run, observed)
     judging = _Judging(run, profile, observed, {}, set(pairs), {**own, **catalogue.GATES})
     verdicts: list[Verdict] = []
@@ -332,13 +334,17 @@ def _unexpected(run: Run, parsed: Parsed) -> list[str]:
     they are ignored here, and what gates take from them."""
     scale = naming.scale_name(len(run.nodes))
     known = {*run.nodes, naming.JOB, scale, *(subject for subjects in run.planned.values() for subject in subjects)}
-    others = {(seen.quantity, seen.subject) for seen in parsed.observations if seen.subject not in known}
-    observed_subjects = {
-        subject
-        for quantity, subject in others
-        if not quantity.startswith(("slurm.", "probe.", "pair.")) and not _is_of_slurm(quantity)
-    }
-    unexpected = sorted(subject for subject in observed_subjects if not known.issuperset(naming.nodes_of(subject)))
+    others = {subject for subject in {seen.subject for seen in parsed.observations} if subject not in known}
+    others = {subject for subject in others if not known.issuperset(naming.nodes_of(subject))}
+    unexpected = sorted(
+        {
+            seen.subject
+            for seen in parsed.observations
+            if seen.subject in others
+            and not seen.quantity.startswith(("slurm.", "probe.", "pair."))
+            and not _is_of_slurm(seen.quantity)
+        }
+    )
     return [f"evidence about {', '.join(unexpected)}, which this run did not request"] if unexpected else []
 
 

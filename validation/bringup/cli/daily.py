@@ -6,17 +6,10 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bringup.cli.arguments import (
-    CANNOT_TELL,
-    complain,
-)
+from bringup.cli.arguments import CANNOT_TELL, complain
 from bringup.errors import RecordError, UsageError
 from bringup.plan.phases import PREFLIGHT
-
-if TYPE_CHECKING:
-    pass
 
 
 def do_site_baseline(arguments: argparse.Namespace) -> int:

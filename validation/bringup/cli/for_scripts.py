@@ -10,7 +10,6 @@ import os
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from bringup import results
 from bringup.cli.arguments import complain, phase_called
@@ -21,9 +20,6 @@ from bringup.plan import rounds, subjects, variants
 from bringup.records import Outcome
 from bringup.run import nodes as choice
 from bringup.run import waiting
-
-if TYPE_CHECKING:
-    pass
 
 MOST_NAMED = 8  # nodes of a message
 

@@ -51,14 +51,18 @@ _MODULES: dict[str, ModuleType] = {
 }
 
 
-def read_run(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
-    """Bad evidence is reported as a problem; it never raises."""
+def read_run(folder: Path, run: Run, records: TrainingRecords) -> tuple[Parsed, Seen]:
+    """What was read and derived, and the same by quantity. Bad evidence is reported as a problem; it never raises."""
     parsed = read_raw(folder, run, records.steps)
-    parsed.add(provenance.derive(Seen(parsed.observations), folder, run))
+    seen = Seen(parsed.observations)
+    further = provenance.derive(seen, folder, run)
     if PHASES[run.phase].is_training:
-        parsed.add(measured.of_folder(folder, run, records))
-    parsed.add(derive(Seen(parsed.observations), run))
-    return parsed
+        further.add(measured.of_folder(folder, run, records))
+    seen = Seen(further.observations, beside=seen)
+    derived = derive(seen, run)
+    parsed.add(further)
+    parsed.add(derived)
+    return parsed, Seen(derived.observations, beside=seen)
 
 
 def derive(observed: Seen, run: Run) -> Parsed:

@@ -77,7 +77,7 @@ Links = Mapping[Pair, Measured]  # (first, second) -> us
 def measured(observations: Iterable[Observation]) -> tuple[Directions, Links]:
     directions: dict[Pair, Measured] = {}
     links: dict[Pair, Measured] = {}
-    observed = list(observations)
+    observed = [seen for seen in observations if seen.quantity.startswith(("pair.", "nccl.all_reduce."))]
     for observation in [*observed, *from_collectives(observed)]:
         if not isinstance(observation.value, int | float) or observation.quantity not in (BANDWIDTH, LATENCY):
             continue

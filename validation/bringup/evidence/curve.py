@@ -24,8 +24,10 @@ def curves(observations: list[Observation]) -> dict[str, dict[str, list[Point]]]
     single GPU is left out: nccl-tests prints 0.00 for it, or for broadcast the speed of a copy."""
     points_by_scale: dict[str, dict[str, dict[int, Point]]] = defaultdict(lambda: defaultdict(dict))
     for observation in observations:
+        if not observation.quantity.startswith("nccl."):
+            continue
         name, _, at = observation.quantity.partition("@")
-        if not (at and name.startswith("nccl.") and name.endswith(".busbw")) or (size := size_bytes(at)) is None:
+        if not (at and name.endswith(".busbw")) or (size := size_bytes(at)) is None:
             continue
         if name.startswith("nccl.variant."):  # NCCL was restricted to one path: not part of the usual curve
             continue

@@ -38,11 +38,11 @@ def parse(text: str, where: str, speakers: Speakers | None = None) -> Parsed:
     for number, raw in enumerate(each_line(text), start=1):
         label = LABEL.match(raw)
         line = raw[label.end() :] if label else raw
-        if not line or line.isspace():
-            continue
         evidence = f"{where}:{number}"
         record = _record(line)
         if record is None:
+            if not line or line.isspace():
+                continue
             others += 1
             if others <= MOST_NAMED:
                 parsed.problems.append(f"{evidence}: not a fact: {line[:60]!r}")

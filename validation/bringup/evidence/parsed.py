@@ -41,8 +41,11 @@ class Parsed:
 class Seen:
     """Observations by quantity. Read only: a derivation returns its results and never writes them back."""
 
-    def __init__(self, observations: Iterable[Observation]) -> None:
+    def __init__(self, observations: Iterable[Observation], beside: Seen | None = None) -> None:
+        """beside: what was seen before."""
         self._by_quantity: dict[str, list[Observation]] = {}
+        if beside is not None:
+            self._by_quantity = {quantity: list(known) for quantity, known in beside._by_quantity.items()}
         for observation in observations:
             self._by_quantity.setdefault(observation.quantity, []).append(observation)
 

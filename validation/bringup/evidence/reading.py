@@ -263,9 +263,10 @@ def _step_beside(path: Path) -> str | None:
 
 def _nccl_logs(parsed: Parsed, raw: Path) -> None:
     """NCCL's own log files, a folder per scale; gloo writes none."""
-    observed = Seen(parsed.observations)
-    for logs in sorted(raw.glob("nccl-*")):
-        if (match := re.fullmatch(rf"nccl-{_SCALE}", logs.name)) is None:
+    folders = {logs: re.fullmatch(rf"nccl-{_SCALE}", logs.name) for logs in sorted(raw.glob("nccl-*"))}
+    observed = Seen(parsed.observations if folders else ())
+    for logs, match in folders.items():
+        if match is None:
             continue
         scale, where = scale_of_file(match["scale"]), f"{RAW}/{logs.name}"
         reported = {  # nccl-tests count their ranks as well, and write no log here

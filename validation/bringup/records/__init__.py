@@ -8,91 +8,10 @@ base: what a record is, reading, writing · run: a run, its verdicts, playbook, 
 head of its metrics · daily · limits · preflight
 """
 
-from bringup.records.base import (
-    SCHEMA_VERSION,
-    Limit,
-    NonNegative,
-    Outcome,
-    Record,
-    StrEnum,
-    Value,
-    Versioned,
-    as_json,
-    read_record,
-    time_of,
-    worst,
-    write_record,
-    write_text,
-)
-from bringup.records.daily import Asked, Baseline, Certificate, Certified, Condition, Group, Machine
-from bringup.records.limits import CheckerAnswer, CheckerReport, CheckerRow, FaultLimit, LimitsReport, LimitTrial
-from bringup.records.preflight import Preflight, PreflightAttempt, PreflightLook
-from bringup.records.run import (
-    Action,
-    Answer,
-    ClaimAnswer,
-    Closed,
-    Continued,
-    Decision,
-    DrillReport,
-    DrillResult,
-    Headline,
-    HealthyRound,
-    Kind,
-    LeftOut,
-    Mark,
-    Measured,
-    NotApplicable,
-    Observation,
-    Observations,
-    Playbook,
-    Run,
-    Sign,
-    SiteUsed,
-    Step,
-    Sweep,
-    SweepRow,
-    SweepRun,
-    Verdict,
-    Verdicts,
-)
-from bringup.records.summary import (
-    REFERENCE_ARGS,
-    REFERENCE_METRICS,
-    Summary,
-    differing_fields,
-    scaling,
-    scaling_against,
-    summary_of,
-    variant_of,
-)
-from bringup.records.training import (
-    Advice,
-    Attention,
-    Blocks,
-    Checkpoint,
-    CheckpointFile,
-    CheckpointRoom,
-    CheckpointTimes,
-    CollectiveTime,
-    Communication,
-    Environment,
-    KernelClasses,
-    Memory,
-    MemoryCheck,
-    ModelShape,
-    ObservedStrategy,
-    PredictedStrategy,
-    RankTimes,
-    Resumed,
-    RunArgs,
-    SaveInterval,
-    Standstill,
-    Startup,
-    StepTime,
-    Straggler,
-    Tensor,
-    TrainMetrics,
-    Tuning,
-    elements,
-)
+from bringup.records.base import *
+from bringup.records.daily import *
+from bringup.records.limits import *
+from bringup.records.preflight import *
+from bringup.records.run import *
+from bringup.records.summary import *
+from bringup.records.training import *

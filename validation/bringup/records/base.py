@@ -123,7 +123,7 @@ def write_record(path: Path, record: Record, *, replace: bool = False) -> None:
     text = TypeAdapter(type(record)).dump_json(record, indent=1)
     if isinstance(record, Versioned) and record.BY_EYE:
         text = lists_on_lines(text.decode()).encode()
-    files.write(path, text + b"\n", replace=replace)
+    files.write(path, text, b"\n", replace=replace)
 
 
 _LIST = re.compile(r"(?m)^( *)(.*?)\[\n([^\[\]{}]*?)\n *\]")
@@ -156,6 +156,7 @@ def write_text(path: Path, text: str, *, replace: bool = False) -> None:
     files.write(path, text.encode(), replace=replace)
 
 
-def as_json(record: Record) -> dict[str, Any]:
+def as_json(record: object) -> dict[str, Any]:
     """The record as plain data."""
-    return record.model_dump(mode="json")
+    data: dict[str, Any] = TypeAdapter(type(record)).dump_python(record, mode="json")
+    return data

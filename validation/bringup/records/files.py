@@ -153,7 +153,7 @@ def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
     return sorted(files), others
 
 
-def write(path: Path, content: bytes, *, replace: bool = False, mode: int | None = None) -> None:
+def write(path: Path, *content: bytes, replace: bool = False, mode: int | None = None) -> None:
     """Atomically: a reader sees the old file, the new file, or none. Without `replace` an existing file is a
     RecordError: evidence is never overwritten. What is not a regular file is never replaced. mode: None: as the umask
     says. Raises OSError."""
@@ -169,11 +169,11 @@ def write(path: Path, content: bytes, *, replace: bool = False, mode: int | None
         raise OSError(error.errno, f"cannot be written: {error.strerror}", str(path)) from error
 
 
-def _write(path: Path, content: bytes, part: str, folder: int, replace: bool, mode: int | None) -> None:
+def _write(path: Path, content: tuple[bytes, ...], part: str, folder: int, replace: bool, mode: int | None) -> None:
     fd = os.open(part, _NEW, 0o666, dir_fd=folder)
     try:
         with os.fdopen(fd, "wb") as stream:
-            stream.write(content)
+            stream.writelines(content)
             if mode is not None:
                 os.fchmod(fd, mode)
             stream.flush()

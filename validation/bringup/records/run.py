@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Annotated, Any, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
 from pydantic import ConfigDict, Field, model_validator
 
@@ -85,16 +85,25 @@ class Continued(Versioned):
     run: Name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
-    """One thing seen. `value` null means that it was looked for and is not known: `why` says why. With a value, `why`
-    is a remark.
+M = TypeVar("M", bound="_OfMany")
 
-    A fleet has hundreds of thousands of them: a plain dataclass takes a fifth of the memory of a record. Readers of
-    evidence check what they put in. What is read from disk is checked as strictly as every record.
-    """
 
+class _OfMany:
+    """A fleet has hundreds of thousands of them: a plain dataclass takes a fifth of the memory of a record. Who makes
+    one checks what goes in. What is read from disk is checked as strictly as every record."""
+
+    __slots__ = ()
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+    def model_copy(self: M, *, update: Mapping[str, Any]) -> M:
+        """As records have it."""
+        return replace(self, **update)  # type: ignore[type-var]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation(_OfMany):
+    """One thing seen. `value` null means that it was looked for and is not known: `why` says why. With a value, `why`
+    is a remark."""
 
     quantity: str  # discovery.gpu.count
     subject: str  # job, n0, n0/gpu1, n0/rank1, n0->n1
@@ -104,10 +113,6 @@ class Observation:
     why: str | None = None
     step: str = ""  # the step that it is from, where its facts have to be told from those of other steps: collectives-2
     round: int | None = None  # of pairs
-
-    def model_copy(self, *, update: Mapping[str, Any]) -> Observation:
-        """As records have it."""
-        return replace(self, **update)
 
 
 class Observations(Versioned):
@@ -138,7 +143,8 @@ class Kind(StrEnum):
     UNDECLARED = "undeclared"  # the profile has no limit for it
 
 
-class Verdict(Record):
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict(_OfMany):
     """One planned (gate, subject) pair, judged. `observed`, `expected` and `fails` are words made from the other
     fields."""
 
@@ -152,7 +158,7 @@ class Verdict(Record):
     limit: Limit | None  # null: none was declared, or the nodes were compared with each other
     at: str | None = None  # the size of a message that value and limit hold for: 16MiB
     basis: str | None = None  # how the limit follows from the number of nodes, where it does
-    blocked_by: list[str] = Field(default_factory=list)  # gates
+    blocked_by: list[str] = field(default_factory=list)  # gates
     observed: str  # "nothing" when nothing was found out
     expected: str
     fails: str | None = None  # what is wrong, without subject and cause; null: it passed, or was not judged

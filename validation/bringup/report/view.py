@@ -183,7 +183,7 @@ class View:
         """The probes that took most, with their most CPU seconds and where: `inventory 0.19 (n2), clock 0.04 (n1)`."""
         most: dict[str, tuple[float, str, str]] = {}
         for observation in self.observations:
-            name = _COST.fullmatch(observation.quantity)
+            name = observation.quantity.startswith("probe.") and _COST.fullmatch(observation.quantity)
             if name and isinstance(observation.value, int | float):
                 cost = (float(observation.value), observation.subject, name[1])
                 most[name[1]] = max(cost, most.get(name[1], cost))

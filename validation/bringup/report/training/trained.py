@@ -97,6 +97,8 @@ class Trained:
 
 def trained(judged: Sequence[Judged], price: str | None = None) -> list[Trained]:
     """The trainings among these runs that finished, fewest ranks first. price: None: that of the run's site file."""
+    if all(run.training is None for run in judged):
+        return []
     facts = {
         fact.what: fact.value if not fact.others else f"{fact.value} ({fact.scope})" for fact in system.facts(judged)
     }
