@@ -57,6 +57,7 @@ $(VENV)/installed: $(VENV)/installed-light
 $(VENV)/installed-dev: $(VENV)/installed
 	@$(PY) -c 'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["dev"], sep="\n")' | \
 	  $(PIP) --requirement /dev/stdin
+	@$(if $(WHEELS),,tests/validators/fetch)
 	@touch $@
 
 constraints: venv ## training/constraints.txt anew: the newest version of every package that fits the pins of pyproject.toml
@@ -87,7 +88,7 @@ lint: setup ## ruff (format and check), mypy --strict, import arrows, codespell,
 	git ls-files -z -- ':!tests' ':!docs/results/pictures' | xargs -0 $(VENV)/bin/codespell
 	git ls-files -z -- '*.sh' '*.sbatch' .ci/run docs/results/keep-records infrastructure-validation/local-cluster/cluster \
 	  infrastructure-validation/local-cluster/playbook infrastructure-validation/slurm/{health-check,prolog,epilog} \
-	  infrastructure-validation/scripts/part-of-a-job/srun tests/validators/validate | xargs -0 shellcheck -x
+	  infrastructure-validation/scripts/part-of-a-job/srun tests/validators/{fetch,validate} | xargs -0 shellcheck -x
 
 unit: setup ## the tests that need no cluster, in two halves at once: those of tests/*/, and those of tests/*.py with the trainings
 	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line unit-folders unit-files

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from trained_runs import RECORDS
 
 MONITORING = REPOSITORY / "validation/monitoring"
+VALIDATORS = Path(sys.prefix) / "validators"
 BUSBW, TFLOPS = "nccl.all_reduce.busbw", "smoke.compute.tflops"
 
 
@@ -127,14 +129,39 @@ def test_the_reader_of_prometheus_own_client_reads_all_gauges_with_any_text_in_a
     assert not labels & {"quantile", "le"}  # promtool refuses them on a gauge
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not on PATH: see tests/validators/validate")
+needs_promtool = pytest.mark.skipif(not (VALIDATORS / "promtool").exists(), reason="tests/validators/fetch got none")
+
+
+def promtool(*arguments: str, folder: Path | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
+    command = [VALIDATORS / "promtool", *arguments]
+    return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, check=False)
+
+
+@needs_promtool
 def test_alerts_come_at_the_moments_of_the_rules_test(tmp_path: Path):
     for file in (MONITORING / "bringup.rules.yaml", REPOSITORY / "tests/validators/rules.test.yaml"):
         shutil.copy(file, tmp_path)
-    done = subprocess.run(
-        ["promtool", "test", "rules", "rules.test.yaml"], cwd=tmp_path, capture_output=True, text=True
-    )
+    done = promtool("test", "rules", "rules.test.yaml", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@needs_promtool
+def test_promtool_accepts_all_gauges_and_refuses_a_wrong_label():
+    written = exports.prometheus(gathered(judged(measured(TFLOPS, "n1", 640.0, 600.0)), trained("run_ddp_2node")))
+    assert (done := promtool("check", "metrics", given=written)).returncode == 0, done.stderr
+    assert promtool("check", "metrics", given=written.replace("percentile=", "quantile=")).returncode != 0
+
+
+@pytest.mark.skipif(not (VALIDATORS / "junit-10.xsd").exists(), reason="tests/validators/fetch got none")
+def test_the_schema_of_jenkins_plugin_accepts_the_junit_file_and_refuses_what_it_does_not_know():
+    import xmlschema  # what make setup has not installed yet must not stop the tests above
+
+    schema = xmlschema.XMLSchema(VALIDATORS / "junit-10.xsd")
+    bad = [a_verdict(), a_verdict("discovery.kernel", "n0", Outcome.INCOMPLETE)]
+    written = exports.junit(gathered(judged(*bad, a_verdict("discovery.kernel", "n1", Outcome.PASS))))
+    schema.validate(written)
+    with pytest.raises(xmlschema.XMLSchemaValidationError, match="skipped"):
+        schema.validate(written.replace("<testsuites ", '<testsuites skipped="1" ', 1))
 
 
 def read_by_grafana(dashboard: object) -> object:

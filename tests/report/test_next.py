@@ -12,12 +12,13 @@ from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
 from bringup.plan.guide import Guide
 from bringup.plan.profile import PROFILES
-from bringup.records import Action, Kind, Outcome, Verdict
+from bringup.records import Action, Kind, Mark, Outcome, Verdict
 from bringup.report import explain, next_steps, page
 from bringup.report.collection import Collection
 from bringup.report.links import nowhere
 from bringup.results import REPOSITORY, Absent
 from factory import a_run, a_verdict, judged_of
+from healthy_cluster import GPU_CLUSTER, LOCAL_CLUSTER, playbook
 
 GATE, OTHER = "discovery.gpu.count", "discovery.kernel"
 NODES = ("n0", "n1", "n2")
@@ -135,15 +136,25 @@ def test_what_follows_from_something_is_no_first_cause():
 
 
 def test_the_commands_of_a_healthy_page_name_every_folder_and_run_as_pasted():
-    runs = [judged(a_verdict(GATE, "n1", Outcome.PASS), name=str(n), folder=f"/nowhere/run {n}") for n in range(6)]
+    real = playbook(1, GPU_CLUSTER)
+    runs = [replace(run, folder=Path(f"/nowhere/run {n}")) for n, run in enumerate(real)]
     [command] = next_steps.commands(gathered(*runs))
     assert shlex.split(command) == [
-        "bringup", "profile", "--from", *(f"/nowhere/run {n}" for n in range(6)), "-o", "measured.yaml",
+        "bringup", "profile", "--from", *(f"/nowhere/run {n}" for n in range(len(real))), "-o", "measured.yaml",
     ]  # fmt: skip
-    playbook = REPOSITORY / "validation/results/playbook/p"
+    whole = REPOSITORY / "validation/results/playbook/p"
     seconds = {run.folder: 1.0 for run in runs}
-    [command] = next_steps.commands(Collection(runs, [], [], [playbook], seconds))
+    [command] = next_steps.commands(Collection(runs, [], [], [whole], seconds))
     assert command == "bringup profile --from validation/results/playbook/p -o measured.yaml"
+
+
+def test_the_numbers_of_a_rehearsal_are_not_offered_as_a_profile():
+    """They were: floors of stand-ins, below a decision that says so."""
+    rehearsed = Collection(playbook(2, LOCAL_CLUSTER), [], [], [], {})
+    assert rehearsed.headline.mark is Mark.REHEARSED
+    assert next_steps.commands(rehearsed) == []
+    assert "as a profile" not in page.render(rehearsed)
+    assert "as a profile" in page.render(Collection(playbook(2, GPU_CLUSTER), [], [], [], {}))
 
 
 def test_the_worst_runs_are_explained_first():

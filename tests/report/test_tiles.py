@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from bringup.records import Answer, ClaimAnswer, Mark, Measured
-from bringup.report import page, tiles
+from bringup.records import Answer, ClaimAnswer, Kind, Mark, Measured, Outcome
+from bringup.report import next_steps, page, tiles
 from bringup.report.collection import Collection
+from bringup.report.links import nowhere
 from factory import a_run, a_verdict, judged_of
 from healthy_cluster import GPU_CLUSTER, playbook
 
@@ -91,7 +92,29 @@ def test_a_tile_of_what_failed_says_it_in_words_with_its_subject():
     shown = tiles.tiles(collection.answers, collection.verdicts)[0]
     assert shown.answer.mark is Mark.FAIL
     assert shown.reason.startswith("n1: ")
-    assert shown.reason.endswith("; and 1 more failure")
+    assert "more" not in shown.reason
+
+
+def test_checks_and_causes_add_up_in_the_sentence_the_tiles_and_the_cards():
+    """A page said: 5 fail; 1 of 8 and 2 of 6 claims failed; and 3 more failures; four cards."""
+    gates = ("discovery.gpu.count", "discovery.gpu.ecc", "discovery.rdma.active", "discovery.rdma.same")
+    failed = [a_verdict(gate, node) for gate in gates for node in ("n0", "n1")]
+    others = [
+        a_verdict("discovery.os", "n0", Outcome.PASS),
+        a_verdict("discovery.kernel", "n0", Outcome.WARN),
+        a_verdict("discovery.gpu.model", "n0", Outcome.INCOMPLETE, kind=Kind.BLOCKED),
+        a_verdict("discovery.shm", "n0", Outcome.INCOMPLETE, kind=Kind.UNDECLARED),
+    ]
+    run = judged_of(*failed, *others, run=a_run("discovery"))
+    collection = Collection([run], [], [], [], {})
+    cards = [card for card in next_steps.cards([run], nowhere) if card.outcome is Outcome.FAIL]
+    assert next_steps.counted([run]) == (
+        f"12 checks: 1 passed, 8 failed for {len(cards)} causes, 1 warned for 1 cause, "
+        "1 incomplete as a consequence, 1 without a number in the profile"
+    )
+    assert sum(card.count for card in cards) == 8
+    shown = tiles.tiles(collection.answers, collection.verdicts)
+    assert [tile.number for tile in shown if tile.answer.mark is Mark.FAIL] == ["4 failed checks", "4 failed checks"]
 
 
 def test_the_decision_keeps_the_spaces_between_its_words():

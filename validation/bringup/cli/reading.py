@@ -93,7 +93,7 @@ def do_explain(arguments: argparse.Namespace) -> int:
 def do_report(arguments: argparse.Namespace) -> int:
     from bringup import results
     from bringup.plan import catalogue
-    from bringup.report import bundle, collection, drain, exports, links, outputs, page, text
+    from bringup.report import bundle, collection, drain, exports, links, next_steps, outputs, page, text
 
     if arguments.output is None and len(arguments.runs) > 1:
         raise UsageError("report of several folders: say where to write the page, -o FILE.html")
@@ -129,7 +129,7 @@ def do_report(arguments: argparse.Namespace) -> int:
     for proposal in proposed:
         print(proposal.line, file=stream)
     not_run = f"; not run: {', '.join(absent.phase for absent in gathered.absent)}" if gathered.absent else ""
-    print(f"{text.headline(gathered.headline)}; {text.counted(gathered.verdicts)}{not_run}", file=stream)
+    print(f"{text.headline(gathered.headline)}; {next_steps.counted(gathered.judged)}{not_run}", file=stream)
     if arguments.apply:
         from bringup.run import signature, take_out
 

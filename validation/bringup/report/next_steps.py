@@ -7,6 +7,7 @@ incomplete has the cause that its verdict names.
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,11 +15,11 @@ from pathlib import Path
 from bringup.evidence.names import listed
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
-from bringup.records import Kind, Outcome, Verdict, worst
+from bringup.records import Kind, Mark, Outcome, Verdict, worst
 from bringup.report import explain
 from bringup.report import text as report
 from bringup.report.collection import Collection
-from bringup.report.links import Links, to_evidence
+from bringup.report.links import Links, nowhere, to_evidence
 from bringup.results import REPOSITORY
 
 MAX_CARDS = 12
@@ -53,6 +54,7 @@ class Card:
     title: str
     subjects: str
     action: str  # in one word what usually helps; empty: none is known
+    count: int  # checks
     findings: list[Finding]
     hidden: int  # gates beyond MAX_FINDINGS
     fix: str  # the section of docs/ to read
@@ -97,6 +99,23 @@ def cards(judged: Iterable[Judged], links: Links) -> list[Card]:
     return _each_command_once(sorted(unsorted, key=lambda card: -card.outcome.rank))
 
 
+def counted(judged: Sequence[Judged]) -> str:
+    """All checks, as the cards have them: `474 checks: 388 passed, 2 failed for 2 causes, 84 incomplete as a
+    consequence`. The one place that counts causes."""
+    causes = cards(judged, nowhere)
+    has = Counter(verdict.outcome for run in judged for verdict in run.verdicts.verdicts)
+    parts = [f"{has[Outcome.PASS]} passed"]
+    for outcome, word in ((Outcome.FAIL, "failed"), (Outcome.INCOMPLETE, "incomplete"), (Outcome.WARN, "warned")):
+        own = [card.count for card in causes if card.outcome is outcome]
+        parts += [f"{sum(own)} {word} for {len(own)} cause{'s'[: len(own) > 1]}"] if own else []
+        has[outcome] -= sum(own)
+    undeclared = sum(len(explain.causes_of(run.verdicts).undeclared) for run in judged)
+    following = has[Outcome.INCOMPLETE] - undeclared
+    parts += [f"{following} incomplete as a consequence"] if following else []
+    parts += [f"{undeclared} without a number in the profile"] if undeclared else []
+    return f"{sum(len(run.verdicts.verdicts) for run in judged)} checks: {', '.join(parts)}"
+
+
 def _cause(verdict: Verdict) -> Hashable:
     if verdict.outcome is Outcome.INCOMPLETE and verdict.kind in _TITLES:
         return verdict.kind, verdict.cause
@@ -125,6 +144,7 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
         title=title,
         subjects=listed([verdict.subject for _, verdict in accused]),
         action="" if first.action is None else str(first.action),
+        count=len(accused),
         findings=[_finding(group, links) for group in list(by_gate.values())[:MAX_FINDINGS]],
         hidden=max(0, len(by_gate) - MAX_FINDINGS),
         fix=first.fix,
@@ -176,7 +196,8 @@ def commands(collection: Collection) -> list[str]:
     named = [judged.folder for judged in collection.judged if judged.folder not in collection.seconds]
     whole = [*collection.playbooks, *named]  # a playbook's folder stands for its runs
     if collection.outcome in (Outcome.PASS, Outcome.WARN):
-        return [f"bringup profile --from {' '.join(shown(whole))} -o measured.yaml"] if whole else []
+        are_real = collection.headline.mark is not Mark.REHEARSED  # numbers of stand-ins are no floors
+        return [f"bringup profile --from {' '.join(shown(whole))} -o measured.yaml"] if whole and are_real else []
     commands = [f"bringup explain {folder}" for folder in shown([judged.folder for judged in bad][:MAX_EXPLAINED])]
     ours = [folder for folder in collection.playbooks if folder.resolve().is_relative_to(REPOSITORY)]
     return commands + [f"bringup run --resume {folder}" for folder in shown(ours)]

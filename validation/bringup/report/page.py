@@ -59,7 +59,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
     return {
         "outcome": collection.outcome,
         "overall": collection.headline,
-        "counted": report.counted(collection.verdicts),
+        "counted": next_steps.counted(collection.judged),
         "cluster": system.cluster_name(collection.judged),
         "node_count": len(nodes),
         "who": who,

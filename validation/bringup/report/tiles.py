@@ -43,20 +43,15 @@ def tiles(answers: Sequence[Answer], verdicts: Iterable[Verdict] = ()) -> list[T
     return [_tile(answer, failed.get(answer.question, [])) for answer in answers]
 
 
-def _in_words(failed: Sequence[Verdict]) -> str:
-    others = len(failed) - 1
-    more = f"; and {others} more failure{'s'[: others > 1]}" if others else ""
-    return f"{failed[0].subject}: {sentence(failed[0])}{more}"
-
-
 def _tile(answer: Answer, failed: Sequence[Verdict]) -> Tile:
     nearest = min(_judged(answer), key=_margin, default=None)
     if nearest is None or (answer.mark is Mark.FAIL and _margin(nearest) >= 1):  # what failed is no number
-        number, bar = _claims(answer)
+        number, bar = (_checks(failed), None) if failed else _claims(answer)
     else:
         number, bar = in_words(nearest), _bar(nearest)
     if answer.mark is Mark.FAIL and failed:
-        reason = _in_words(failed)
+        first = f"{failed[0].subject}: {sentence(failed[0])}"
+        reason = first if bar is None else f"{_checks(failed)}; {first}"
     elif answer.mark in _SHOWS_ITS_LINE:
         reason = answer.line
     elif answer.reservations:
@@ -70,6 +65,10 @@ def _tile(answer: Answer, failed: Sequence[Verdict]) -> Tile:
         bar=bar,
         reason=reason,
     )
+
+
+def _checks(failed: Sequence[Verdict]) -> str:
+    return f"{len(failed)} failed check{'s'[: len(failed) > 1]}"
 
 
 def _claims(answer: Answer) -> tuple[str, Bar | None]:

@@ -19,7 +19,7 @@ from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
 from bringup.records import LeftOut, Outcome, Playbook, Step, worst, write_record, write_text
 from bringup.report import headline as headlines
-from bringup.report import terminal, training, view
+from bringup.report import next_steps, terminal, training, view
 from bringup.report import text as report
 from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import at_work, dry, partitions, resume, slurm
@@ -273,7 +273,7 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
         console.print(not_known)
     console.print(f"\n{report.headline(headline)}")
     console.print(f"decision: {headline.decision}: {report.plain(headline.because)}")
-    console.print(f"{report.counted(verdicts)}; report: {report.shown_path(folder / 'report.md')}")
+    console.print(f"{next_steps.counted(judged)}; report: {report.shown_path(folder / 'report.md')}")
     trained = [step.folder for step in playbook.steps if step.folder is not None and PHASES[step.phase].is_training]
     if len(trained) > 1 and outcome in GOOD:
         console.print(f"next: bringup compare training/results/run_*-{playbook.name}")
