@@ -206,8 +206,11 @@ def _started(case: Case, cluster: LocalCluster, folder: Path) -> subprocess.Pope
     if nodes == 3:
         command = [str(CLUSTER), "sh", "salloc", "--quiet", *job, *started]
     else:
-        log = ("--wait", "--no-requeue", f"--output={folder}/job.log")
-        command = [str(CLUSTER), "sh", "sbatch", *job, *log, f"--wrap={shlex.join(started)}"]
+        # sbatch --wait looks again after 2, 8, 32 and 128 s
+        wrapped = f"--wrap={shlex.join(started)}; echo $? >{folder}/code"
+        submitted = shlex.join(["sbatch", *job, "--no-requeue", f"--output={folder}/job.log", wrapped])
+        waited = f"{submitted}; until [ -s {folder}/code ]; do sleep 0.5; done; exit $(<{folder}/code)"
+        command = [str(CLUSTER), "sh", "bash", "-c", waited]
     environment = dict(cluster_environment(cluster)) | case.environment | {"BRINGUP_RUN_NAME": folder.name}
     return subprocess.Popen(
         command,
