@@ -68,8 +68,9 @@ def page(scores: Mapping[str, cases.Score]) -> str:
         "# Recovery",
         "",
         "Made by `python tests/cluster/recovery.py FILE CASE…`: a user's command on two of three nodes of a local",
-        "cluster, with a checkpoint every fifth step. Seconds (± 1) from the fault on: until the command had ended or",
-        "was ended (noticed), until the checks had named the culprit, and until a step was done that was new.",
+        "cluster, or under torchrun on four of five (-of-5), with a checkpoint every fifth step. Seconds (± 1) from",
+        "the fault on: until the command had ended or was ended (noticed), until the checks had named the culprit, and",
+        "until a step was done that was new. No gate judges them: no source has a limit.",
         "A command that fails by itself, with no node to blame, is not started again. Load: of this machine (2 cores),",
         "in the last minute of the case. Others worked on it, and torch starts slowly then.",
         "",
@@ -136,7 +137,7 @@ def _at(nodes: int, restart_s: float) -> tuple[str, ...]:
 
 
 def _seconds(value: float | None) -> str:
-    return "" if value is None else f"{value:.0f}"
+    return "" if value is None else f"{max(0.0, value):.0f}"
 
 
 def _lost(score: cases.Score) -> str:
