@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from bringup.cli import main
 from bringup.compare import entries, sidebyside
 from bringup.errors import NotComparable, UsageError
 from bringup.judge import Judged
-from bringup.run import train_here
+from bringup.run import train_here, tune
 from trained_runs import run_of
 
 STEMS = {"single": "run_1gpu", "ddp": "run_ddp_1node", "fsdp": "run_fsdp_1node"}
@@ -93,3 +94,28 @@ def test_one_rank_has_nothing_to_choose_from(trained, capsys):
     assert main(["tune", "--model", "tiny", "--ranks", "1"]) == 2
     assert "needs 2 or more" in capsys.readouterr().err
     assert trained == []
+
+
+def test_on_a_cluster_each_strategy_is_a_job_of_its_phase(monkeypatch, tmp_path, capsys):
+    jobs = []
+
+    def run_phase(phase, nodes, gpus, environment, *more, name, **rest):
+        jobs.append((phase.stem, nodes, gpus, environment["BRINGUP_TRAIN_ARGS"].split()))
+        return SimpleNamespace(folder=run_of(STEMS[phase.strategy.replace("hsdp", "fsdp")], tmp_path / name))
+
+    monkeypatch.setattr(tune, "run_phase", run_phase)
+    monkeypatch.setattr(tune.sweep, "nodes_of", lambda *request: (["n0", "n1"], 2))
+    monkeypatch.setattr(tune, "REPOSITORY", tmp_path)
+    words = ["tune", "--model", "tiny", "--nodes", "2", "--sequence-length", "128", "--profile", "local-cpu"]
+    main([*words, "--steps", "12"])
+    assert [(stem, nodes, gpus) for stem, nodes, gpus, _ in jobs] == [
+        ("run_1gpu", ["n0"], 2),
+        *((f"run_{kind}_2node", ["n0", "n1"], 2) for kind in ("ddp", "fsdp", "fsdp", "hsdp")),
+    ]
+    for stem, _, _, options in jobs:
+        assert options[options.index("--global-batch") + 1] == "4", stem  # one for all: 2 nodes x 2 GPUs x 1 row
+        assert options[-2:] == ["--steps", "12"]
+    assert [("--no-reshard-after-forward" in options) for *_, options in jobs] == [False, False, True, False, False]
+    assert "run_ddp_1node" in capsys.readouterr().out
+    assert main([*words, "--ranks", "2"]) == 2
+    assert "leave out --ranks" in capsys.readouterr().err

@@ -83,24 +83,31 @@ def do_tune(arguments: argparse.Namespace) -> int:
     from bringup.run import train_here, tune
 
     tune.refuse_own(arguments.options)
-    ranks = train_here.choose_ranks("ddp", arguments.ranks, train_here.gpus())
+    profile, profile_name = catalogue.load_profile(arguments.profile), profiles.portable(arguments.profile)
+    nodes = arguments.nodes or 1
+    if arguments.nodes is None:
+        gpus = train_here.choose_ranks("ddp", arguments.ranks, train_here.gpus())
+        start = tune.here(profile, profile_name)
+    elif arguments.ranks is not None:
+        raise UsageError("tune --nodes trains on all GPUs of these nodes: leave out --ranks")
+    else:
+        start, gpus = tune.as_jobs(nodes, profile, profile_name)
     question = advising.Question(
         shape=models.load(arguments.model),
-        nodes=1,
-        gpus_per_node=ranks,
+        nodes=nodes,
+        gpus_per_node=gpus,
         sequence_length=arguments.sequence_length,
         rows=arguments.rows,
-        global_batch=arguments.global_batch or ranks * arguments.rows,
+        global_batch=arguments.global_batch or nodes * gpus * arguments.rows,
         float32=arguments.float32,
         reduce_bytes=4,
         activation_checkpointing=arguments.activation_checkpointing,
         model=str(Path(arguments.model).resolve()) if Path(arguments.model).exists() else None,
     )
-    profile = catalogue.load_profile(arguments.profile)
     advice = advising.advise(question, advising.known(profile, [], None))
     print(advice_text.screen(advice))
     outcomes, finished, left_out = [], [], []
-    for trial in tune.trials(question, advice, profile, profiles.portable(arguments.profile), arguments.options):
+    for trial in tune.trials(question, advice, arguments.options, start):
         if trial.folder is None:
             left_out.append(f"left out: {trial.strategy}: {trial.why_not}")
             continue

@@ -52,7 +52,7 @@ class Request:
 def begin(request: Request) -> Path:
     """The folder of a new sweep, with its plan. Raises CannotStart, UsageError."""
     environment = at_site.for_submission(request.site, request.phase.stem, os.environ)
-    names, _ = _nodes(request.nodes, request.nodelist, request.phase, environment)
+    names, _ = nodes_of(request.nodes, request.nodelist, request.phase, environment)
     if known := known_partitions():
         partitions.refuse(request.phase, names, environment, known)
     from_environment = os.environ.get("BRINGUP_TRAIN_ARGS")
@@ -88,7 +88,7 @@ def run(folder: Path, site: at_site.AtSite | None) -> int:
     sweep = _read(folder)
     phase, profile = PHASES[sweep.phase], catalogue.load_profile(sweep.profile)
     environment = at_site.for_submission(site, phase.stem, os.environ)
-    _, gpus = _nodes(None, ",".join(sweep.nodes), phase, environment)
+    _, gpus = nodes_of(None, ",".join(sweep.nodes), phase, environment)
     console = terminal.console()
     count = len(sweep.variants) * sweep.repeat
     at = "" if site is None else f"; site {site.site.name}"
@@ -121,7 +121,9 @@ def _read(folder: Path) -> Sweep:
     return sweep
 
 
-def _nodes(count: int | None, nodelist: str | None, phase: Phase, environment: dict[str, str]) -> tuple[list[str], int]:
+def nodes_of(
+    count: int | None, nodelist: str | None, phase: Phase, environment: dict[str, str]
+) -> tuple[list[str], int]:
     """The nodes of every run, and the most GPUs that one of them has. Raises CannotStart, UsageError."""
     partition = partitions.partition_of(phase, environment)
     try:

@@ -1,17 +1,30 @@
-"""Which strategy for this model on this machine: what fits is computed, and trained, one after the other."""
+"""Which strategy for this model, here or on a cluster: what fits is computed, and trained, one after the other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import shlex
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from bringup import results as runs
 from bringup.advise import answer as advising
 from bringup.errors import BringupError, UsageError
 from bringup.formulae.models import NAMES
+from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
 from bringup.records import Advice, PredictedStrategy
-from bringup.run import train_here
+from bringup.report import terminal
+from bringup.results import REPOSITORY
+from bringup.run import open as opening
+from bringup.run import site as at_site
+from bringup.run import sweep, train_here
+from bringup.run.launch import progress
+from bringup.run.one_phase import run_phase
+
+Start = Callable[[PredictedStrategy, list[str]], Path]
+"""Trains a strategy with these options of its program; the closed folder. Raises BringupError."""
 
 PROGRAM = {"single": "single", "ddp": "ddp", "zero2": "fsdp", "fsdp": "fsdp"}  # of train_here; HSDP needs two nodes
 
@@ -56,27 +69,54 @@ def does_not_fit(advice: Advice, strategy: PredictedStrategy) -> str | None:
     )
 
 
-def trials(
-    question: advising.Question, advice: Advice, profile: Profile, profile_name: str, options: list[str]
-) -> Iterator[Tried]:
+def here(profile: Profile, profile_name: str) -> Start:
+    def start(strategy: PredictedStrategy, options: list[str]) -> Path:
+        if strategy.strategy not in PROGRAM:
+            raise UsageError("it needs two nodes")
+        program = PROGRAM[strategy.strategy]
+        return train_here.train(train_here.Request(program, strategy.ranks, profile, profile_name, options))[0]
+
+    return start
+
+
+def as_jobs(count: int, profile: Profile, profile_name: str) -> tuple[Start, int]:
+    """(each a job on these nodes, the run on one GPU on the first of them; GPUs of a node). Raises BringupError."""
+    site, tuned, at = at_site.entered(), opening.default_name(), "1node" if count == 1 else "2node"
+    largest = PHASES[f"run_fsdp_{at}"]
+    nodes, gpus = sweep.nodes_of(count, None, largest, at_site.for_submission(site, largest.stem, os.environ))
+    workload = [] if profile.workload is None else shlex.split(profile.workload.arguments)
+
+    def start(strategy: PredictedStrategy, options: list[str]) -> Path:
+        kind = PROGRAM.get(strategy.strategy, strategy.strategy)
+        phase = PHASES["run_1gpu" if kind == "single" else f"run_{kind}_{at}"]
+        name = f"{tuned}-{strategy.strategy}"
+        environment = os.environ | {
+            "BRINGUP_RUN_NAME": name,
+            "BRINGUP_PROFILE": profile_name,
+            "BRINGUP_TRAIN_ARGS": " ".join([*workload, *options]),
+            "BRINGUP_JUDGE_LATER": "1",
+        }
+        notes = REPOSITORY / runs.SWEEPS / tuned / "jobs" / name
+        notes.mkdir(parents=True)
+        (REPOSITORY / phase.results).mkdir(parents=True, exist_ok=True)
+        with progress(terminal.console(), NAMES[strategy.strategy]) as tell:
+            places = nodes[: phase.max_nodes]
+            judged = run_phase(phase, places, gpus, environment, profile, site, name=name, folder=notes, tell=tell)
+        return judged.folder
+
+    return start, gpus
+
+
+def trials(question: advising.Question, advice: Advice, options: list[str], start: Start) -> Iterator[Tried]:
     """One after the other, the run on one GPU first: the others are compared with it. options: of all programs."""
     for strategy in advice.strategies:
         name = NAMES[strategy.strategy]
         why_not = does_not_fit(advice, strategy)
-        if strategy.strategy not in PROGRAM:
-            why_not = "it needs two nodes"
         if why_not is not None:
             yield Tried(name, None, why_not)
             continue
-        request = train_here.Request(
-            PROGRAM[strategy.strategy],
-            strategy.ranks,
-            profile,
-            profile_name,
-            [*advising.program_options(question, strategy), *options],
-        )
         try:
-            folder, _ = train_here.train(request)
+            folder = start(strategy, [*advising.program_options(question, strategy), *options])
         except BringupError as error:
             yield Tried(name, None, str(error))
             continue
