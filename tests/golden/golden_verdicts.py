@@ -48,6 +48,8 @@ NEWER = (  # gates that the recordings have no evidence of, or no number in thei
     "discovery.gpu.power_cap",
     "discovery.rdma.messages",
     "discovery.torch.driver",
+    "fabric.rail.crossed",
+    "fabric.rail.together",
     "nccl.groups.busbw",
     "nccl.groups.wrong_values",
     "nccl.pair.node.lost",
