@@ -15,7 +15,7 @@ from loops import for_each
 
 PROBES = Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"
 OLDEST = (3, 6)
-WITH_TORCH = {"bench", "collectives", "compute", "imports", "node_sweep", "seeded_step", "sustained_load"}
+WITH_TORCH = {"bench", "collectives", "compute", "groups", "imports", "node_sweep", "seeded_step", "sustained_load"}
 HOOKS = PROBES.parent / "slurm"
 OF_THE_SYSTEM = sorted(
     [

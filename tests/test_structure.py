@@ -69,7 +69,7 @@ def test_probes_start_with_the_standard_library_alone():
     assert len(probes) >= 7
     own = {path.stem for path in probes}
     # the subject of collectives and compute is torch; NVML is asked only where it is there
-    allowed = {"collectives": {"torch"}, "compute": {"torch"}, "node_sweep": {"torch"}, "nvml": {"pynvml"}}
+    allowed = {key: {"torch"} for key in ("collectives", "compute", "groups", "node_sweep")} | {"nvml": {"pynvml"}}
     for path in probes:
         assert not roots(path) - set(sys.stdlib_module_names) - own - allowed.get(path.stem, set()), path
 

@@ -80,6 +80,7 @@ class Bench:
 
     def __init__(self, torch, dist, device, rank, world):
         self.torch, self.dist, self.device, self.rank, self.world = torch, dist, device, rank, world
+        self.ranks, self.group = range(world), None  # of a part of all ranks: their numbers, and torch's group
         self.slow = None  # NAME@SIZE that a drill slows down
         self.middle = None  # NAME@SIZE in which a drill ends or stops a rank
         self.progress, self.last = Progress(), "the start"
@@ -135,7 +136,7 @@ class Bench:
 
     def contribution(self, period):
         """What this rank contributes: this period, except in a drill."""
-        return period + 1 if hits("wrong-value", self.rank) else period
+        return period + 1 if hits("wrong-value", self.ranks[self.rank]) else period
 
     def part(self, size):
         """Elements of one rank when `size` bytes are divided among all. At least one: no element would be no
@@ -155,7 +156,7 @@ class Bench:
         return self.operation(
             nbytes=len(buffer) * 4,
             prepare=lambda: self.repeat(buffer, values),
-            run=lambda: self.dist.all_reduce(buffer),
+            run=lambda: self.dist.all_reduce(buffer, group=self.group),
             result=lambda: buffer,
             expected={None: self.period(self.weights())},
             factor=2 * (self.world - 1) / self.world,
@@ -169,7 +170,7 @@ class Bench:
         return self.operation(
             nbytes=len(result) * 4,
             prepare=result.zero_,
-            run=lambda: self._gather(result, values),
+            run=lambda: self._gather(result, values, group=self.group),
             result=lambda: result,
             expected={rank: self.period(rank + 1) for rank in range(self.world)},
             factor=(self.world - 1) / self.world,
@@ -183,7 +184,7 @@ class Bench:
         return self.operation(
             nbytes=len(values) * 4,
             prepare=result.zero_,
-            run=lambda: self._scatter(result, values),
+            run=lambda: self._scatter(result, values, group=self.group),
             result=lambda: result,
             expected={None: self.period(self.weights(), offset=count * self.rank)},
             factor=(self.world - 1) / self.world,
@@ -198,7 +199,7 @@ class Bench:
         return self.operation(
             nbytes=len(values) * 4,
             prepare=result.zero_,
-            run=lambda: self.dist.all_to_all_single(result, values),
+            run=lambda: self.dist.all_to_all_single(result, values, group=self.group),
             result=lambda: result,
             expected={rank: self.period(rank + 1, offset=self.rank) for rank in range(self.world)},
             factor=(self.world - 1) / self.world,
@@ -210,7 +211,7 @@ class Bench:
         return self.operation(
             nbytes=len(buffer) * 4,
             prepare=lambda: self.repeat(buffer, given) if self.rank == 0 else buffer.zero_(),
-            run=lambda: self.dist.broadcast(buffer, src=0),
+            run=lambda: self.dist.broadcast(buffer, src=self.ranks[0], group=self.group),
             result=lambda: buffer,
             expected={0: self.period()},
             factor=1,
@@ -223,7 +224,8 @@ class Bench:
         result = self.empty(size // 4)
 
         def run():
-            p2p = [self.dist.P2POp(self.dist.isend, values, after), self.dist.P2POp(self.dist.irecv, result, before)]
+            ways = ((self.dist.isend, values, after), (self.dist.irecv, result, before))
+            p2p = [self.dist.P2POp(way, buffer, self.ranks[peer], self.group) for way, buffer, peer in ways]
             for work in self.dist.batch_isend_irecv(p2p):
                 work.wait()
 

@@ -299,10 +299,10 @@ def some_of(devices):
     return " ".join(devices[:MAX_NAMED]) + (f" and {left} more" if left > 0 else "")
 
 
-def measure(bench, collective, size, facts, scale):
+def measure(bench, collective, size, facts, scale, name=None):
     """(wrong values of every rank, the longest repetition as `stall` says it). Rank 0 reports the median of the slowest
     rank's times, and the spread."""
-    operation, name = collective(size), collective.__name__
+    operation, name = collective(size), name or collective.__name__
     at, label = label_of(size, operation.nbytes), f"{name}@{named(size)}"
     seconds, with_waits, wrong_values = bench.measure(operation, label)
     everyone = bench.gather((seconds, with_waits, list(wrong_values.items())))

@@ -3,14 +3,17 @@
 
 Each task of the step finds its pair in ROUND; the first node of a pair waits, the second leads and reports. Names of
 nodes lead to the network over which perftest arranges itself; the bytes go over the port.
-Proves: what these ports do for host memory, one at a time. Does not prove: GPU memory, all ports at once, NCCL.
-Run: srun --ntasks-per-node=1 python3 rails.py "n0,n3 n1,n2" PORT   (PORT for the two, PORT + 1 for perftest)
+Then all ports at once, each to its own name, and each to another name: as many ports further as the node's name says.
+Proves: what these ports do for host memory. Does not prove: GPU memory, NCCL.
+Run: srun --ntasks-per-node=1 python3 rails.py "n0,n3 n1,n2" PORT   (PORT for the two, from PORT + 1 on for perftest)
 """
 
 import json
 import socket
 import sys
 import time
+import zlib
+from concurrent.futures import ThreadPoolExecutor
 
 import listening
 import perftest
@@ -41,14 +44,15 @@ def wait(port):
         connection.settimeout(ANSWER_S)
         stream = connection.makefile("rw")
         say(stream, rates=perftest.ports())
-        waiting = None
+        waiting = []
         for request in iter(lambda: hear(stream), {"do": "end"}):
             try:
                 if request["do"] == "serve":
-                    waiting = perftest.Server(request["tool"], request["rail"], port + 1)
+                    waiting.append(perftest.Server(request["tool"], request["rail"], port + 1 + len(waiting)))
                     say(stream, ok=True)
                 elif request["do"] == "stop":
-                    waiting.end()
+                    while waiting:
+                        waiting.pop().end()
                     say(stream, ok=True)
                 else:
                     say(stream, value=perftest.call(request["tool"], request["rail"], port + 1, request["host"]))
@@ -83,8 +87,12 @@ class Leader:
                     self.facts.saw("rail.ports", len(rates), "count", node)
                     for rail, rate in sorted(rates.items()):
                         self.facts.saw(f"rail.rate@{rail}", rate, "Gb/s", node)
-                for rail in sorted(local.keys() & remote.keys()):
+                rails = sorted(local.keys() & remote.keys())
+                for rail in rails:
                     self.measure(rail)
+                self.together(rails, rails, "together", local)
+                shift = 1 + zlib.crc32(self.here.encode()) % max(1, len(rails) - 1)  # other nodes take other ways
+                self.together(rails, rails[shift:] + rails[:shift], "crossed", local)
                 say(self.stream, do="end")
             self.facts.saw("rail.met", True, "flag", link)
         except (OSError, ValueError) as error:  # a timeout is an OSError
@@ -96,6 +104,28 @@ class Leader:
         self.report("bandwidth", "Gb/s", rail, towards, self.towards, perftest.BANDWIDTH)
         self.report("bandwidth", "Gb/s", rail, back, self.back, perftest.BANDWIDTH)
         self.report("latency", "us", rail, towards, self.towards, perftest.LATENCY)
+
+    def together(self, rails, theirs, kind, rates):
+        """Towards the partner over all ports at once, each of `rails` to the one of `theirs`: shares of their rates."""
+
+        def share(number):
+            try:
+                gbps = perftest.call(perftest.BANDWIDTH, rails[number], self.port + 1 + number, self.partner)
+            except perftest.Failed as error:
+                return 0.0, str(error)
+            return round(gbps / rates[rails[number]], 3), f"{gbps:g} Gb/s to {theirs[number]}"
+
+        direction = f"{self.here}->{self.partner}"
+        try:
+            for rail in theirs:
+                self.request(do="serve", tool=perftest.BANDWIDTH, rail=rail)
+            with ThreadPoolExecutor(max(1, len(rails))) as pool:
+                for rail, (value, words) in zip(rails, pool.map(share, range(len(rails)))):
+                    self.facts.saw(f"rail.{kind}@{rail}", value, "share", direction, words)
+        except perftest.Failed as error:
+            self.facts.unknown(f"rail.{kind}@{theirs[0]}", "share", str(error), direction)
+        finally:
+            self.request(do="stop")
 
     def report(self, kind, unit, rail, direction, test, tool):
         """A test that failed has a bandwidth of 0, with the reason. One whose program is not there is unknown."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Proves:         on one GPU the library loads, makes a communicator and computes rightly; at 1, 2, 4, … and all nodes, all ranks
 #                 form one communicator, collectives give right results, over the interconnect that the profile names, at the
-#                 bandwidth that it expects at a named size. On one node and on two, where the profile does not leave it out:
+#                 bandwidth that it expects at a named size; so do groups of the ranks at one place of each node, all at once. On one node and on two, where the profile does not leave it out:
 #                 told to go one way only (NVLink, NICs, Ring, no NVLS), NCCL does so, as fast as that way should be.
 # Does not prove: any speed of one GPU (nothing leaves it); which single link or node is slow; anything about other nodes.
 # Usage:          bash infrastructure-validation/scripts/nccl_scaling.sh [--nodes N | --nodelist n[0-3]]
@@ -21,6 +21,7 @@ measure() { # inside the allocation; GPUS, SCALES and RUN_DIR come from outside 
   while read -r files name count gpus list; do
     collectives
     [[ -z ${NCCL_TESTS_BIN:-} ]] || nccl_tests
+    ((count == 1)) || ! is_planned nccl.groups.busbw || groups
   done <<<"$SCALES"
   while read -r variant files name count gpus list settings; do
     ! is_planned "nccl.variant.$variant.effect" || one_way
@@ -38,6 +39,14 @@ collectives() { # of the scale that measure has read
     infrastructure-validation/probes/collectives.py "$name" "$logs" \
     >"$RUN_DIR/raw/collectives-$files.jsonl" 2>"$RUN_DIR/raw/collectives-$files.err" </dev/null || rc=$?
   printf '%s\n' "$rc" >"$RUN_DIR/raw/collectives-$files.rc"
+}
+
+groups() { # of the scale that measure has read, without a log: that of NCCL speaks of all ranks
+  MASTER_ADDR=$(rank0_of "$list") MASTER_PORT=$(port "$files") \
+    srun --label --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
+    --ntasks-per-node="$gpus" --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
+    "${SRUN_SITE[@]}" "${CONTAINER[@]}" "${CONTAINER_PYTHON:-$PYTHON}" infrastructure-validation/probes/groups.py "$name" \
+    >"$RUN_DIR/raw/groups-$files.jsonl" 2>"$RUN_DIR/raw/groups-$files.err" </dev/null || true
 }
 
 nccl_tests() { # of the scale that measure has read

@@ -51,6 +51,8 @@ def measured(nodes: tuple[str, ...], slow: dict[str, float], rails: int = 8, **l
                 keys = (f"{name} {source}->{target}", f"{name} {source}", f"{name} {target}")
                 speed = next((slow[key] for key in keys if key in slow), 386.0)
                 parsed.saw(f"rail.bandwidth@{name}", f"{source}->{target}", speed, "Gb/s", "raw/x.jsonl:3")
+            for kind in ("together", "crossed"):
+                parsed.saw(f"rail.{kind}@{name}", f"{first}->{second}", slow.get(kind, 0.9), "share", "raw/x.jsonl:5")
             parsed.saw(f"rail.latency@{name}", f"{first}->{second}", slow.get(f"{name} us", 2.1), "us", "raw/x.jsonl:4")
     return verdicts(parsed, "nccl_pairwise", nodes)
 
@@ -170,6 +172,22 @@ def test_a_slow_rail_and_a_late_one_are_named(tmp_path: Path) -> None:
     assert "180 of 400 Gb/s" in slowest.observed
     assert (latency.outcome, latency.value) == (Outcome.FAIL, 40.0)
     assert "mlx5_0:1 " in latency.observed
+
+
+@shows_failing("fabric.rail.crossed")
+def test_ports_of_different_names_that_do_not_meet_warn_and_all_at_once_share_nothing(tmp_path: Path) -> None:
+    by_gate = of_two_nodes(tmp_path / "a place", **{"rail_mlx5_1.mlx5_0": "fail"})
+    crossed, together = by_gate["fabric.rail.crossed job"], by_gate["fabric.rail.together job"]
+    assert (crossed.outcome, crossed.value) == (Outcome.WARN, 0.0)
+    assert "mlx5_1:1 " in (crossed.cause or "")
+    assert (together.outcome, together.value) == (Outcome.PASS, 0.965)
+
+
+@shows_failing("fabric.rail.together")
+def test_ports_that_are_slow_at_once_fail_where_each_alone_is_fast() -> None:
+    for alone, outcome in ((386.0, Outcome.FAIL), (90.0, Outcome.INCOMPLETE)):
+        by_gate = measured(("n0", "n1", "n2"), {"mlx5_0:1 n1->n2": alone, "together": 0.5})
+        assert by_gate["fabric.rail.together job"].outcome is outcome
 
 
 def test_transfers_that_fail_are_a_bandwidth_of_zero_with_the_reason(tmp_path: Path) -> None:

@@ -52,6 +52,7 @@ def test_fields_are_the_arguments_of_a_training():
         (["fast=liger"], "'liger' is not one of compile, cross-entropy"),
         (["fast=compile", "recipe=fast"], "one option"),
         (["per_device_batch=1", "gradient_accumulation=2"], "follows from the other"),
+        (["nodes=1,2"], "needs a training across nodes"),
     ],
 )
 def test_what_cannot_be_varied_is_refused_in_one_line(words, says):
@@ -62,6 +63,33 @@ def test_what_cannot_be_varied_is_refused_in_one_line(words, says):
 def test_what_means_something_under_fsdp_only_is_refused_for_ddp():
     with pytest.raises(UsageError, match=r"run_ddp_1node is ddp"):
         plan.read(["reshard_after_forward=no"], DDP)
+
+
+def test_over_numbers_of_nodes_the_batch_stays_or_grows_with_them_and_one_node_has_its_own_training():
+    across = PHASES["run_ddp_2node"]
+    assert plan.read(["nodes=4,1,2"], across) == {"nodes": ["4", "1", "2"]}
+    base = ["--model", "tiny", "--global-batch", "8"]
+    strong = plan.curve(["4", "1", "2"], base, weak=False)
+    assert strong == [{"nodes": "1"}, {"nodes": "2"}, {"nodes": "4"}]
+    assert [plan.of_nodes(across, settings).stem for settings in strong] == ["run_ddp_1node", *["run_ddp_2node"] * 2]
+    weak = plan.curve(["2", "4"], base, weak=True)
+    assert [" ".join(plan.options(base, settings)[2:]) for settings in weak] == [
+        "--global-batch 8",
+        "--global-batch 16",
+    ]
+    for refused in (lambda: plan.curve(["2", "3"], base, weak=True), lambda: plan.curve(["1"], [], weak=True)):
+        with pytest.raises(UsageError, match="--weak needs --global-batch"):
+            refused()
+    with pytest.raises(UsageError, match="no training of hsdp takes one node"):
+        plan.of_nodes(PHASES["run_hsdp_2node"], {"nodes": "1"})
+
+
+def test_a_curve_says_what_a_rank_does_against_the_fewest_nodes(tmp_path):
+    few, more = make_run(tmp_path / "one", speed=1.0), make_run(tmp_path / "two", speed=0.8)
+    rows = rows_of(({"nodes": "1"}, [few]), ({"nodes": "2"}, [more]))
+    assert [row.efficiency for row in rows] == [1.0, pytest.approx(0.8)]
+    header, cells = table.table(rows, None)
+    assert [line[header.index("tokens/s of a rank")] for line in cells] == ["100.0 %", "80.0 %"]
 
 
 VARY = {"reshard_after_forward": ["yes", "no"], "gradient_accumulation": ["2", "4"]}

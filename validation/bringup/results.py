@@ -15,6 +15,7 @@ from typing import TypeVar
 from bringup.errors import NotComparable, ProfileError, RecordError, RunError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES, Phase
+from bringup.plan.sweep import NODES
 from bringup.records import (
     REFERENCE_METRICS,
     LeftOut,
@@ -223,7 +224,7 @@ def find(folders: Sequence[Path]) -> RunFolders:
     for folder in folders:
         if is_sweep(folder):
             sweep = read_record(folder / SWEEP, Sweep)
-            resolved.varied.extend(sweep.vary)
+            resolved.varied.extend(name for name in {**sweep.vary, **sweep.variants[-1]} if name != NODES)
             for run in sweep.runs:
                 try:
                     resolved.folders.append(folder_in_tree(folder, run.folder, SWEEPS, sweep.phase))

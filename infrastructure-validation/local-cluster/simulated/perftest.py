@@ -5,6 +5,8 @@ A port is as fast as its rate in /sys/class/infiniband says, and the slower side
     rail.mlx5_3=180            that device reaches 180 Gb/s; it is there without a file in /sys, too
     rail.mlx5_3=fail           its transfers end with an error
     rail.mlx5_3.n2=90          with node n2 it reaches 90 Gb/s
+    rail.mlx5_3.mlx5_1=90      to that device of another node it reaches 90 Gb/s
+    rail.total=800             the devices of the node that are busy at once share 800 Gb/s
     rail.mlx5_3.latency=40     a message takes so many microseconds
     loopback.mlx5_3=90         with itself it reaches 90 Gb/s (default: as rail.mlx5_3)
 """
@@ -14,6 +16,8 @@ import os
 import re
 import socket
 import sys
+import tempfile
+import time
 from pathlib import Path
 
 from tools import known_keys
@@ -46,14 +50,16 @@ def main():
         sys.exit(1)
     local = {
         "node": os.environ.get("SLURMD_NODENAME", ""),
-        "rate": own_rate,
+        "rate": shared(known["rail.total"]) if host and tool == "ib_write_bw" and "rail.total" in known else own_rate,
+        "device": device,
         "loopback": known.get(f"loopback.{device}", own_rate),
         "us": float(known.get(f"rail.{device}.latency", USUAL_US)),
     }
     remote = exchanged(local, host, int(options.get("-p", "18515")))
     print("".join(f"{line}\n" for line in heading(tool, device, host is None, options)), end="")
     rates = [side["loopback" if host == "localhost" or remote["local"] else "rate"] for side in (local, remote)]
-    rates += [known[f"rail.{device}.{remote['node']}"]] if f"rail.{device}.{remote['node']}" in known else []
+    ways = (f"rail.{device}.{remote['node']}", f"rail.{device}.{remote['device']}")
+    rates += [known[way] for way in ways if way in known]
     if "fail" in rates:
         print(" Completion with error at client\n Failed status 12: wr_id 0 syndrom 0x81\nscnt=128, ccnt=0")
         sys.exit(1)
@@ -76,6 +82,16 @@ def main():
         )
         print(f"     \t{0.05:<7.2f}\t\t{us + 0.3:<7.2f} \t\t{us * 2:<7.2f}")
     print(LINE)
+
+
+def shared(total):
+    """Gb/s of one of those that are busy at this moment."""
+    here = Path(tempfile.gettempdir()) / f"rail-{os.environ.get('SLURMD_NODENAME')}-{os.getpid()}"
+    here.touch()
+    time.sleep(1)
+    busy = len(list(here.parent.glob(here.name.rpartition("-")[0] + "-*")))
+    here.unlink()
+    return float(total) / busy
 
 
 def rate_of(device, port):

@@ -194,6 +194,8 @@ GOOD: dict[str, tuple[Value, Value]] = {  # gate: (good, bad) on eight H100 in a
     "nccl.pair.node.latency": (1.0, 1e9),
     "nccl.pair.node.lost": (0.0, 0.02),
     "nccl.pair.slowest": (1e6, 0.0001),
+    "nccl.groups.wrong_values": (0, 4),
+    "nccl.groups.busbw": (1e6, 0.001),
     "nccl.pair.topology": (1.0, 0.001),
 }
 COUNTED = ("nccl.ranks", "nccl.hosts", "nccl.devices")  # as many as the scale has

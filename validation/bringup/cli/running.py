@@ -62,12 +62,15 @@ def do_sweep(arguments: argparse.Namespace) -> int:
         raise UsageError(f"sweep {phase.stem}: not a training; there are {trainings}")
     listed = [] if arguments.stack == sweeps.ALL else sweeps.parts(arguments.stack) if arguments.stack else None
     vary = {"fast": listed} if listed is not None else sweeps.read(arguments.vary, phase)
+    if arguments.weak and sweeps.NODES not in vary:
+        raise UsageError("--weak is for --vary nodes=1,2,4")
     site = at_site.entered()
     request = sweep.Request(
         phase=phase,
         vary=vary,
         grid=arguments.grid,
         stacked=bool(arguments.stack),
+        weak=arguments.weak,
         repeat=arguments.repeat,
         nodes=arguments.nodes,
         nodelist=arguments.nodelist,

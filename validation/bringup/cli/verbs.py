@@ -101,8 +101,9 @@ VERBS: Verbs = {
                 "--vary",
                 "FIELD=VALUE,VALUE",
                 "one field at a time against the base ($BRINGUP_TRAIN_ARGS, or the profile's workload). Fields: "
-                f"{', '.join(FIELDS)}; of the flags yes or no",
+                f"{', '.join(FIELDS)}; of the flags yes or no. nodes=1,2,4, alone: how the training scales",
             ),
+            _flag("--weak", "with nodes=…: the global batch grows with them (default: it stays the same)"),
             _flag("--grid", "every combination of the values instead"),
             _arg(
                 "--stack",

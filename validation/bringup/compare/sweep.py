@@ -16,7 +16,7 @@ from bringup.compare import noise
 from bringup.compare.entries import Entry
 from bringup.compare.measures import TOKENS_PER_S
 from bringup.compare.sidebyside import number, row_of
-from bringup.plan.sweep import Settings, added, as_requested, label
+from bringup.plan.sweep import NODES, Settings, added, as_requested, label
 from bringup.records import Outcome, SweepRow, variant_of, worst
 
 SECONDS_PER_HOUR = 3600
@@ -69,6 +69,9 @@ def _row(
     first = entries[0] if entries else None
     gaps = [row_of(entry, base[0], "") for entry in entries] if base else []
     disagreeing = next((row for row in gaps if not row.agrees), None)
+    per_rank, of_base = (
+        _median([entry.metrics.tokens_per_s_per_rank for entry in side]) for side in (entries, base or entries)
+    )
     failures = list(variant.failures)
     if disagreeing is not None:
         failures.append((Outcome.FAIL, f"loss gap {disagreeing.gap_in_words}: its speed means nothing yet"))
@@ -86,6 +89,7 @@ def _row(
         low=low,
         high=high,
         against_base=words,
+        efficiency=per_rank / of_base if NODES in variant.settings and per_rank and of_base else None,
         step_p50_s=_median([entry.metrics.step_time_s.p50 for entry in entries]),
         peak_gib=host if device is None else device,
         peak_of=None if first is None else "host" if device is None else "device",
@@ -127,7 +131,7 @@ def not_applied(settings: Mapping[str, str], entry: Entry) -> str | None:
                     f"{last} was requested, the run had {', '.join(entry.args.fast) or 'no part of fast'} ({reasons})"
                 )
             continue
-        observed = as_requested(getattr(entry.args, field))
+        observed = _of_run(entry, field)
         if observed != requested:
             why = next((part.why for part in entry.args.tuning if field == "compile" and "compile" in part.what), None)
             return f"{field}: {requested} was requested, the run had {observed}" + (f" ({why})" if why else "")
@@ -136,7 +140,13 @@ def not_applied(settings: Mapping[str, str], entry: Entry) -> str | None:
 
 def is_base(settings: Mapping[str, str], base: Entry) -> bool:
     """Whether the base has all these values already."""
-    return bool(settings) and all(as_requested(getattr(base.args, field)) == value for field, value in settings.items())
+    return bool(settings) and all(_of_run(base, field) == value for field, value in settings.items())
+
+
+def _of_run(entry: Entry, field: str) -> str:
+    if field == NODES:
+        return "unknown" if entry.run is None else str(len(entry.run.nodes))
+    return as_requested(getattr(entry.args, field))
 
 
 def _median(values: Sequence[float | None]) -> float | None:
@@ -153,6 +163,7 @@ def table(rows: Sequence[SweepRow], price: str | None, *, stacked: bool = False)
         "runs": lambda row: str(row.runs),
         "tokens/s": lambda row: number(row.tokens_per_s, "{:,.0f}"),
         "against the step before" if stacked else "against the base": _change,
+        **({"tokens/s of a rank": _efficiency} if any(row.efficiency for row in rows) else {}),
         "verdict": lambda row: row.against_base or "",
         "step p50 ms": lambda row: number(None if row.step_p50_s is None else row.step_p50_s * 1e3, "{:.1f}"),
         "peak GiB": lambda row: number(row.peak_gib, "{:.2f} " + (row.peak_of or "")).strip(),
@@ -163,6 +174,10 @@ def table(rows: Sequence[SweepRow], price: str | None, *, stacked: bool = False)
         "loss gap": lambda row: row.loss_gap or "",
     }
     return list(columns), [[text(row) for text in columns.values()] for row in rows]
+
+
+def _efficiency(row: SweepRow) -> str:
+    return number(row.efficiency, "{:.1%}")
 
 
 def _change(row: SweepRow) -> str:

@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bringup.errors import UsageError
-from bringup.plan.phases import Phase
+from bringup.plan.phases import PHASES, Phase
 from bringup.plan.recipes import ALL_PARTS, PARTS
 
 ALL = "all"  # of --stack: the parts that act
+NODES = "nodes"  # no option of the programs: the job has so many
 Settings = dict[str, str]  # field -> value, as requested; empty: the base
 
 
@@ -53,14 +54,18 @@ FIELDS: dict[str, Field] = {
 }
 
 
+_COUNT = Field("")
+
+
 def read(words: Sequence[str], phase: Phase) -> dict[str, list[str]]:
     """Field -> values, of `FIELD=VALUE,VALUE`. Raises UsageError."""
     values_by_field: dict[str, list[str]] = {}
     for word in words:
         name, _, listed = word.partition("=")
-        field, values = FIELDS.get(name), [value for value in listed.split(",") if value]
+        field = _COUNT if name == NODES else FIELDS.get(name)
+        values = [value for value in listed.split(",") if value]
         if field is None:
-            raise UsageError(f"--vary {word}: no field is called {name!r}; there are {', '.join(FIELDS)}")
+            raise UsageError(f"--vary {word}: no field is called {name!r}; there are {', '.join((*FIELDS, NODES))}")
         if name in values_by_field:
             raise UsageError(f"--vary {word}: {name} is there twice; give all its values at once, with commas")
         if not values:
@@ -70,6 +75,8 @@ def read(words: Sequence[str], phase: Phase) -> dict[str, list[str]]:
         if field.sharded and phase.strategy not in ("fsdp", "hsdp"):
             raise UsageError(f"--vary {word}: {name} means something under FSDP only; {phase.stem} is {phase.strategy}")
         values_by_field[name] = list(dict.fromkeys(values))
+    if NODES in values_by_field and (len(values_by_field) > 1 or phase.max_nodes is not None):
+        raise UsageError(f"--vary {NODES} stands alone, and needs a training across nodes: run_ddp_2node")
     if len({"compile", "recipe", "fast"} & values_by_field.keys()) > 1:
         raise UsageError("--vary compile, recipe and fast are one option of the programs; give one of them")
     if {"per_device_batch", "gradient_accumulation"} <= values_by_field.keys():
@@ -90,6 +97,28 @@ def variants(vary: Mapping[str, Sequence[str]], *, grid: bool) -> list[Settings]
         points = itertools.product(*vary.values())
         return [{}, *(dict(zip(vary, point, strict=True)) for point in points)]
     return [{}, *({name: value} for name, values in vary.items() for value in values)]
+
+
+def curve(counts: Sequence[str], base: Sequence[str], *, weak: bool) -> list[Settings]:
+    """A variant for each number of nodes, the fewest first. weak: the batch of the base is that of the fewest, and it
+    grows with the nodes; otherwise it stays. Raises UsageError."""
+    ordered = sorted(map(int, counts))
+    if not weak:
+        return [{NODES: str(count)} for count in ordered]
+    given = [after for word, after in itertools.pairwise(base) if word == "--global-batch" and after.isdecimal()]
+    if not given or any(count % ordered[0] for count in ordered):
+        raise UsageError("--weak needs --global-batch N in the workload, and multiples of the fewest nodes")
+    return [{NODES: str(count), "global_batch": str(int(given[-1]) * count // ordered[0])} for count in ordered]
+
+
+def of_nodes(phase: Phase, settings: Settings) -> Phase:
+    """The training of the same strategy that takes so many nodes. Raises UsageError."""
+    if int(settings.get(NODES, phase.min_nodes)) >= phase.min_nodes:
+        return phase
+    for other in PHASES.values():
+        if other.strategy == phase.strategy and other.max_nodes == 1:
+            return other
+    raise UsageError(f"--vary {NODES}: no training of {phase.strategy} takes one node")
 
 
 def that_act(phase: Phase, base: Sequence[str]) -> list[str]:
@@ -128,6 +157,8 @@ def options(base: Sequence[str], settings: Settings) -> list[str]:
     """The options of a variant: those of the base, without what they say of its fields, and the values."""
     words = list(base)
     for name, value in settings.items():
+        if name == NODES:
+            continue
         field = FIELDS[name]
         takes_value = field.values is None or any(len(options) > 1 for options in field.values.values())
         words = _without(words, field.option, takes_value=takes_value)

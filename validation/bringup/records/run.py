@@ -319,6 +319,7 @@ class SweepRow(Record):
     low: float | None  # bounds of the change; null without repetitions
     high: float | None
     against_base: Literal["faster", "slower", "within noise", "cannot tell"] | None
+    efficiency: NonNegative | None = None  # tokens/s of a rank over the base's, where the number of nodes varies
     step_p50_s: float | None
     peak_gib: NonNegative | None  # per rank, the largest: of the device where there is one, else of the host
     peak_of: Literal["device", "host"] | None
@@ -342,6 +343,7 @@ class Sweep(Versioned):
     vary: dict[str, list[str]]  # field -> values
     grid: bool
     stacked: bool = False  # each variant has one part of --recipe fast more than the one before
+    weak: bool = False  # where the number of nodes varies: the global batch grows with it
     repeat: int = Field(ge=1)
     variants: list[dict[str, str]]  # field -> value; the base first
     runs: list[SweepRun]

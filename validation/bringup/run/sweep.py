@@ -15,7 +15,7 @@ from bringup import results as runs
 from bringup.compare import entries as compared
 from bringup.compare import sweep as table
 from bringup.compare.entries import Entry
-from bringup.errors import BringupError, CannotStart, RecordError, RunError, SlurmError
+from bringup.errors import BringupError, CannotStart, RecordError, RunError, SlurmError, UsageError
 from bringup.judge import Judged
 from bringup.plan import catalogue
 from bringup.plan import sweep as plan
@@ -41,6 +41,7 @@ class Request:
     vary: dict[str, list[str]]  # of a stack without parts: those that act
     grid: bool
     stacked: bool
+    weak: bool
     repeat: int
     nodes: int | None
     nodelist: str | None
@@ -52,13 +53,26 @@ class Request:
 def begin(request: Request) -> Path:
     """The folder of a new sweep, with its plan. Raises CannotStart, UsageError."""
     environment = at_site.for_submission(request.site, request.phase.stem, os.environ)
-    names, _ = nodes_of(request.nodes, request.nodelist, request.phase, environment)
+    most = max(map(int, request.vary.get(plan.NODES, [])), default=None)
+    names, gpus = nodes_of(request.nodes or most, request.nodelist, request.phase, environment)
+    if most is not None and len(names) < most:
+        raise UsageError(f"--vary {plan.NODES}: {most} are to be measured, and there are {len(names)}")
     if known := known_partitions():
         partitions.refuse(request.phase, names, environment, known)
     from_environment = os.environ.get("BRINGUP_TRAIN_ARGS")
     workload = "" if request.profile.workload is None else request.profile.workload.arguments
     options = shlex.split(workload if from_environment is None else from_environment)
     vary = {"fast": request.vary["fast"] or plan.that_act(request.phase, options)} if request.stacked else request.vary
+    if request.stacked:
+        variants = plan.stacked(vary["fast"])
+    elif most is not None:
+        variants = plan.curve(vary[plan.NODES], options, weak=request.weak)
+    else:
+        variants = plan.variants(vary, grid=request.grid)
+    for settings in variants:
+        phase = plan.of_nodes(request.phase, settings)
+        if (lack := phase.lacks(int(settings.get(plan.NODES, len(names))), gpus)) is not None:
+            raise CannotStart(f"{phase.stem} {lack}")
     site = None if request.site is None else request.site.site
     name = opening.default_name()
     sweep = Sweep(
@@ -72,8 +86,9 @@ def begin(request: Request) -> Path:
         vary=vary,
         grid=request.grid,
         stacked=request.stacked,
+        weak=request.weak,
         repeat=request.repeat,
-        variants=plan.stacked(vary["fast"]) if request.stacked else plan.variants(vary, grid=request.grid),
+        variants=variants,
         runs=[],
         rows=[],
     )
@@ -198,15 +213,18 @@ class _Work:
     def _name(self, variant: int, repetition: int) -> str:
         return f"{self.sweep.name}-v{variant}-k{repetition}"
 
+    def _phase(self, variant: int) -> Phase:
+        return plan.of_nodes(self.phase, self.sweep.variants[variant])
+
     def _finished(self, variant: int, repetition: int) -> Judged | None:
         """A run that an earlier start of this sweep has finished; what it left running is waited for."""
-        name = self._name(variant, repetition)
+        name, phase = self._name(variant, repetition), self._phase(variant)
         notes = self.folder / "jobs" / name
         if not notes.is_dir():
             return None
         with progress(self.console, self._label(variant)) as tell:
-            wait_for_earlier(self.phase, name, notes, tell)
-        attempt = newest_attempt(self.phase, name)
+            wait_for_earlier(phase, name, notes, tell)
+        attempt = newest_attempt(phase, name)
         if attempt is None or not (attempt / runs.METRICS).is_file():
             return None
         try:
@@ -217,8 +235,8 @@ class _Work:
         return judged
 
     def _submit(self, variant: int, repetition: int, title: str) -> Judged:
-        name = self._name(variant, repetition)
-        again = len(runs.attempts(self.phase, name))  # what did not finish stays, and the next job has its own folder
+        name, phase = self._name(variant, repetition), self._phase(variant)
+        again = len(runs.attempts(phase, name))  # what did not finish stays, and the next job has its own folder
         name = runs.submission_name(name, again + 1)
         options = plan.options(self.sweep.options, self.sweep.variants[variant])
         environment = os.environ | {
@@ -231,8 +249,8 @@ class _Work:
         notes.mkdir(parents=True, exist_ok=True)
         with progress(self.console, title) as tell:
             return run_phase(
-                self.phase,
-                self.sweep.nodes,
+                phase,
+                self.sweep.nodes[: int(self.sweep.variants[variant].get(plan.NODES, len(self.sweep.nodes)))],
                 self.gpus,
                 environment,
                 self.profile,
@@ -268,7 +286,7 @@ class _Work:
         self.console.print("\n".join(["", *_failed(rows)]).rstrip(), soft_wrap=True, markup=False, highlight=False)
         write_text(self.folder / "report.md", markdown(self.sweep), replace=True)
         outcome = worst([row.outcome for row in rows])
-        words = _all_parts(rows) if self.sweep.stacked else _fastest(rows)
+        words = _all_parts(rows) if self.sweep.stacked else _curve(rows) or _fastest(rows)
         shown = report.shown_path(self.folder)
         self.console.print(f"\n{report.MARK[outcome]}: {words}; report: {shown}/report.md")
         if self.sweep.repeat == 1 and len(rows) > 1:
@@ -283,6 +301,11 @@ def _fastest(rows: list[SweepRow]) -> str:
     if not faster:
         return "no variant was shown to be faster than the base"
     return f"fastest: {max(faster, key=lambda row: row.change or 0).label}"
+
+
+def _curve(rows: list[SweepRow]) -> str:
+    points = [f"{row.efficiency:.1%} at {row.label}" for row in rows if row.efficiency is not None]
+    return f"tokens/s of a rank, against the fewest nodes: {', '.join(points)}" if points else ""
 
 
 def _all_parts(rows: list[SweepRow]) -> str:
