@@ -21,8 +21,8 @@ import kernel_log
 import perftest
 import smi
 import yaml
-from bringup.derive import near
-from bringup.evidence import dcgm, flight, launcher, nccl_inspector, nccl_log, nccl_tests, ras, slurm, topology
+from bringup.derive.fabric import nearest_nic
+from bringup.evidence import dcgm, launcher, nccl_inspector, nccl_log, nccl_tests, ras, slurm, stacks, topology
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.known_faults import pending, signs, xid
 from bringup.records import Run, write_text
@@ -111,7 +111,7 @@ def read_nccl_tests(text: str, binary: str = "all_reduce_perf") -> Values:
 
 def read_topology(text: str) -> Values:
     parsed = topology.parse(text, "raw/nvidia-smi.topo.txt", "n0")
-    near.nic(parsed, Seen(parsed.observations), a_run("discovery", ("n0",)))
+    nearest_nic(parsed, Seen(parsed.observations), a_run("discovery", ("n0",)))
     return by_quantity(parsed)
 
 
@@ -204,7 +204,7 @@ def read_fio(text: str, direction: str = "read") -> Values:
 
 
 def read_flight(text: str) -> Values:
-    return by_quantity(flight.parse(text, "raw/flight/rank0.json", "n0/rank0"))
+    return by_quantity(stacks.flight(text, "raw/flight/rank0.json", "n0/rank0"))
 
 
 def read_inspector(text: str) -> Values:

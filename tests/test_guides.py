@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 from bringup.plan.catalogue import GATES
-from bringup.plan.guide import PLACES
+from bringup.plan.gate import PLACES
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = list(dict.fromkeys(gate.guide for gate in GATES.values()))

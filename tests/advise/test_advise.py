@@ -22,7 +22,7 @@ from bringup.formulae.flops import flops_per_token
 from bringup.formulae.models import Job
 from bringup.judge import EVIDENCE, Judged
 from bringup.plan import profile as profiles
-from bringup.plan.machine import Machine, Mfu
+from bringup.plan.ceiling import Machine, Mfu
 from bringup.records import Advice, Observation, Outcome, PredictedStrategy, RunArgs, elements, read_record
 from bringup.report import advice as advice_text
 from bringup.results import TrainingRecords

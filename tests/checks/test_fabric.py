@@ -12,8 +12,8 @@ import inventory
 import pytest
 import smi
 from bringup import judge
-from bringup.derive import near
 from bringup.derive.blame import blame
+from bringup.derive.fabric import HIDDEN
 from bringup.evidence import topology
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
@@ -308,7 +308,7 @@ def test_a_virtual_machine_that_hides_pcie_is_incomplete_and_stops_nothing():
         verdict = verdicts(add_derived(parsed), "discovery.topology.nic", nodes=["n0"])["n0"]
         assert verdict.outcome is outcome
         assert judge.stops(verdict) is (outcome is Outcome.FAIL)
-    assert "NCCL_TOPO_FILE" in near.HIDDEN
+    assert "NCCL_TOPO_FILE" in HIDDEN
 
 
 def test_numa_nodes_that_the_firmware_hides_stop_nothing(tmp_path):

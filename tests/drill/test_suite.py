@@ -11,7 +11,7 @@ import pytest
 from bringup import results as runs
 from bringup.drill import environment, perform, result
 from bringup.drill import suite as campaign
-from bringup.drill.applicable import why_not
+from bringup.drill.suite import why_not
 from bringup.errors import DrillError, RecordError
 from bringup.plan import catalogue as gates
 from bringup.plan import profile

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 from bringup.derive.observed import derive
-from bringup.evidence import flight
+from bringup.evidence import stacks
 from bringup.evidence.parsed import Parsed, Seen
 from factory import a_run
 
@@ -27,8 +27,8 @@ def record(rank: int) -> str:
 
 
 def test_the_rank_that_did_not_enter_has_begun_fewer_and_the_other_has_not_completed() -> None:
-    (waits,) = flight.parse(record(0), "raw/nccl-2/flight.rank0.json", "n0/rank0").observations
-    (stays,) = flight.parse(record(1), "raw/nccl-2/flight.rank1.json", "n1/rank1").observations
+    (waits,) = stacks.flight(record(0), "raw/nccl-2/flight.rank0.json", "n0/rank0").observations
+    (stays,) = stacks.flight(record(1), "raw/nccl-2/flight.rank1.json", "n1/rank1").observations
     assert (waits.value, waits.why) == (4, "gloo:all_reduce of 16, not completed")
     assert (stays.value, stays.why) == (3, "gloo:all_reduce of 8, completed")
 
@@ -37,7 +37,7 @@ def test_a_note_compares_what_the_ranks_had_begun() -> None:
     parsed = Parsed()
     parsed.saw("nccl.step.exit_code", "2-nodes", 1, "count", "raw/collectives-2.rc")
     for rank, node in enumerate(("n0", "n1")):
-        parsed.add(flight.parse(record(rank), f"raw/nccl-2/flight.rank{rank}.json", f"{node}/rank{rank}"))
+        parsed.add(stacks.flight(record(rank), f"raw/nccl-2/flight.rank{rank}.json", f"{node}/rank{rank}"))
     derived = derive(Seen(as_read(parsed).observations), a_run("nccl_monitoring", gpus=1))
     (note,) = [problem for problem in derived.problems if "flight recorder" in problem]
     assert note == (
@@ -48,7 +48,7 @@ def test_a_note_compares_what_the_ranks_had_begun() -> None:
 
 @for_each("text", ["", "{", "[]", "null", '{"entries": 3}', "\x80\x04]q\x00.", "[" * 100_000])
 def test_what_is_no_record_is_said(text: str) -> None:
-    parsed = flight.parse(text, "raw/nccl-2/flight.rank0.json", "n0/rank0")
+    parsed = stacks.flight(text, "raw/nccl-2/flight.rank0.json", "n0/rank0")
     assert parsed.observations == []
     assert "not a record of torch's flight recorder" in parsed.problems[0]
 
@@ -56,7 +56,7 @@ def test_what_is_no_record_is_said(text: str) -> None:
 def test_entries_of_another_shape_are_passed_over() -> None:
     whole = json.loads(record(0))
     whole["entries"] += [None, 3, {"collective_seq_id": "9"}, {"collective_seq_id": 2**70, "profiling_name": "x"}]
-    (observation,) = flight.parse(json.dumps(whole), "f", "n0/rank0").observations
+    (observation,) = stacks.flight(json.dumps(whole), "f", "n0/rank0").observations
     assert observation.value == 4
 
 

@@ -63,7 +63,7 @@ TESTS = {  # of a file of the package: the tests that are about it; the first pa
     "derive/[fr]a*.py": "tests/checks/test_fabric.py tests/checks/test_rails.py tests/checks/test_rail_stops.py",
     "derive/na*.py": "tests/checks/test_names.py",
     "derive/node.py": "tests/checks/test_node.py",
-    "derive/[sd][wc]*.py": "tests/checks/test_sweep.py tests/checks/test_dcgm.py",
+    "derive/sweep.py": "tests/checks/test_sweep.py tests/checks/test_dcgm.py",
     "derive/sl*.py": "tests/checks/test_slurm.py",
     "derive/load.py": "tests/checks/test_load.py",
     "derive/provenance.py": "tests/checks/test_run.py",

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
-from bringup.plan.guide import Guide
+from bringup.plan.gate import Guide
 from bringup.plan.profile import PROFILES
 from bringup.records import Action, Kind, Mark, Outcome, Verdict
 from bringup.report import explain, next_steps, page

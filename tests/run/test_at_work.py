@@ -9,7 +9,7 @@ import pytest
 from bringup import results
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Playbook, Step, write_record
-from bringup.run import at_work, dry
+from bringup.run import at_work, playbook
 
 SCALING, DDP = PHASES["nccl_scaling"], PHASES["run_ddp_2node"]
 
@@ -66,7 +66,7 @@ def test_a_step_is_expected_to_take_what_it_took_on_as_many_nodes_and_else_what_
 
 
 def test_a_dry_run_names_commands_nodes_and_minutes_and_what_is_kept_or_not_asked(tree: Path):
-    shown = dry.run(
+    shown = playbook.dry_run(
         ["discovery", "smoke", "run_1gpu"], ["run_hsdp_2node: needs 2 nodes"], ["smoke"], ["n0", "n1"], None
     )
     assert "sbatch infrastructure-validation/scripts/discover-environment.sbatch" in shown

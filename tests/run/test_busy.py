@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from bringup.errors import SlurmError
-from bringup.run import busy, slurm
+from bringup.run import slurm, waiting
 
 NAMES = ("n0", "n1", "n2")
 
@@ -40,7 +40,7 @@ def clock(
     monotonic: Callable[[], float] = time.monotonic,
 ) -> None:
     """The module's own clock alone: threads that other tests left behind sleep as ever."""
-    monkeypatch.setattr(busy, "time", types.SimpleNamespace(sleep=sleep, monotonic=monotonic))
+    monkeypatch.setattr(waiting, "time", types.SimpleNamespace(sleep=sleep, monotonic=monotonic))
 
 
 def waited(monkeypatch: pytest.MonkeyPatch, queue: Queue, *, whole: bool = True) -> list[str]:
@@ -48,7 +48,7 @@ def waited(monkeypatch: pytest.MonkeyPatch, queue: Queue, *, whole: bool = True)
     monkeypatch.setattr(slurm, "nodes", queue.nodes)
     monkeypatch.setattr(slurm, "running_on", queue.running_on)
     clock(monkeypatch, sleep=lambda seconds: None)
-    busy.wait_until_free(NAMES, whole, messages.append)
+    waiting.wait_until_free(NAMES, whole, messages.append)
     return messages
 
 
@@ -83,15 +83,15 @@ def test_the_smoke_phase_of_another_run_is_waited_for_but_not_for_ever(monkeypat
     messages: list[str] = []
     monkeypatch.setattr(slurm, "queued", lambda prefix: queue.pop(0))
     clock(monkeypatch, sleep=lambda seconds: None)
-    busy.wait_for_smoke(messages.append)
+    waiting.wait_for_smoke(messages.append)
     assert messages == [
         "waiting for the smoke phase of another run (2 job(s), the first is job 17 of alice)",
         "waiting for the smoke phase of another run (1 job(s), the first is job 18 of alice)",
     ]
-    seconds = itertools.count(0, busy.LONGEST_SMOKE_S / 3)  # it is asked twice before the patience is over
+    seconds = itertools.count(0, waiting.LONGEST_SMOKE_S / 3)  # it is asked twice before the patience is over
     clock(monkeypatch, sleep=lambda seconds: None, monotonic=lambda: float(next(seconds)))
     monkeypatch.setattr(slurm, "queued", lambda prefix: [("17", "alice")])
-    busy.wait_for_smoke(messages.append)
+    waiting.wait_for_smoke(messages.append)
     assert len(messages) == 4
 
 
@@ -99,8 +99,8 @@ def test_the_smoke_phase_of_another_run_is_waited_for_but_not_for_ever(monkeypat
 def another_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that is in its smoke phase, on the cluster of /etc/a.conf, until its standard input is closed."""
     program = (
-        "import pathlib, sys; from bringup.run import busy\n"
-        "with busy.only_one(pathlib.Path(sys.argv[1]), print): print('inside', flush=True); sys.stdin.read()"
+        "import pathlib, sys; from bringup.run import waiting\n"
+        "with waiting.only_one(pathlib.Path(sys.argv[1]), print): print('inside', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
         [sys.executable, "-c", program, tmp_path / "smoke.lock"],
@@ -120,7 +120,7 @@ def test_of_two_runs_of_a_checkout_the_second_waits_for_the_smoke_phase_of_the_f
     messages: list[str] = []
     monkeypatch.setenv("SLURM_CONF", "/etc/a.conf")
     clock(monkeypatch, sleep=lambda seconds: another_run.communicate())
-    with busy.only_one(tmp_path / "smoke.lock", messages.append):
+    with waiting.only_one(tmp_path / "smoke.lock", messages.append):
         assert messages == ["waiting for the smoke phase of another run of this checkout"]
 
 
@@ -130,14 +130,14 @@ def test_a_run_on_another_cluster_does_not_wait_for_that_smoke_phase(
     messages: list[str] = []
     monkeypatch.setenv("SLURM_CONF", "/etc/b.conf")
     clock(monkeypatch, sleep=lambda seconds: another_run.communicate())
-    with busy.only_one(tmp_path / "smoke.lock", messages.append):
+    with waiting.only_one(tmp_path / "smoke.lock", messages.append):
         assert not messages
     assert another_run.poll() is None
 
 
 def test_of_many_nodes_and_jobs_the_first_are_named() -> None:
     held = {f"n{number}": f"job {number // 5} of alice" for number in range(25)}
-    assert busy.in_words(held) == (
+    assert waiting.in_words(held) == (
         "n0, n1, n2, n3 and 1 more (held by job 0 of alice); n5, n6, n7, n8 and 1 more (held by job 1 of alice); "
         "n10, n11, n12, n13 and 1 more (held by job 2 of alice); n15, n16, n17, n18 and 1 more "
         "(held by job 3 of alice); and 1 more job(s)"

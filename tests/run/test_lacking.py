@@ -7,7 +7,7 @@ from typing import Any
 
 from bringup.plan import planned, profile
 from bringup.records import Observation, Run
-from bringup.run.lacking import lacking
+from bringup.run.healthy_rest import lacking
 from factory import a_run
 from loops import for_each
 

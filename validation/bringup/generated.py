@@ -19,8 +19,7 @@ from bringup.known_faults.pending import CAUSES
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
 from bringup.plan.catalogue import DRILLS, GATES, bearing_on, proving
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
-from bringup.plan.gate import Gate
-from bringup.plan.guide import Guide
+from bringup.plan.gate import Gate, Guide
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile, load, names
 from bringup.plan.rules import DECLARABLE, allowed

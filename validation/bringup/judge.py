@@ -11,8 +11,7 @@ from functools import cache, cached_property
 from pathlib import Path
 
 from bringup import results
-from bringup.derive.blame import blame
-from bringup.derive.named_gpus import Names, named, names_of
+from bringup.derive.blame import Names, blame, named, names_of
 from bringup.derive.observed import read_run
 from bringup.errors import RuleError
 from bringup.evidence import pair_rounds

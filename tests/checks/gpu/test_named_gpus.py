@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from bringup.derive.named_gpus import named, names_of
+from bringup.derive.blame import named, names_of
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.records import Outcome, Verdicts
 from bringup.report import text

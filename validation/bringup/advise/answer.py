@@ -20,7 +20,7 @@ from bringup.formulae import memory, traffic
 from bringup.formulae.flops import flops_per_token
 from bringup.formulae.models import KINDS, NAMES, Job, Kind, shard_sizes
 from bringup.judge import Judged
-from bringup.plan.machine import Machine, Mfu
+from bringup.plan.ceiling import Machine, Mfu
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
 from bringup.records import Advice, ModelShape, PredictedStrategy

@@ -13,7 +13,7 @@ from bringup.advise import answer, bandwidth
 from bringup.errors import RecordError
 from bringup.formulae import models
 from bringup.formulae.flops import peak_bf16_tflops
-from bringup.plan.machine import Machine, Mfu, Sourced
+from bringup.plan.ceiling import Machine, Mfu, Sourced
 from bringup.plan.profile import Profile
 from bringup.records import ModelShape, RunArgs, TrainMetrics
 

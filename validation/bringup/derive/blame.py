@@ -1,9 +1,14 @@
 """Who was first: the one last step after judging. It adds words to causes, says what helps against the first of them,
-and changes no outcome, value or kind."""
+and changes no outcome, value or kind.
+
+Then a GPU gets the names by which a person finds it: index, PCI address and serial number in place of a UUID.
+`observed` keeps the UUID, which drills and programs compare.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 
 from bringup.derive.fabric import is_a_setting, ports_of
@@ -144,3 +149,55 @@ def raised_at(seen: Seen) -> dict[str, int]:
     times = {raised.evidence: raised.value for raised in seen.of("launcher.raised_at")}
     second_of = {file.subject: times.get(str(file.value)) for file in seen.of("train.rank.error_file")}
     return {subject: second for subject, second in second_of.items() if isinstance(second, int)}
+
+
+_ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}):([0-9a-f]{2})\.[0-9a-f]")
+# a UUID as NVML gives it, and an address as the driver's log does: `Xid 79 on PCI:0000:c1:00`
+_NAMED = re.compile(
+    r"\bGPU-[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}(?![\w-])|\bPCI:[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\b"
+)
+
+Names = Mapping[str, str]  # NODE/UUID, UUID, or NODE/PCI:ADDRESS -> words
+
+
+def names_of(seen: Seen, gpus_per_node: int) -> dict[str, str]:
+    """From the facts of a run that asked for them: discovery. The index is the place by PCI address, as NVML counts,
+    and is left out where not all GPUs of the node are known."""
+    uuids_of: dict[str, dict[str, str]] = {}  # node -> UUID -> address
+    for quantity in ("discovery.gpu.pci", "inventory.gpu.address"):  # the second is also of a GPU that is lost
+        for fact in seen.of(quantity):
+            node, _, uuid = fact.subject.partition("/")
+            address = _ADDRESS.fullmatch(str(fact.value).lower())
+            if uuid and address is not None:
+                domain = int(address[1] or "0", 16)
+                uuids_of.setdefault(node, {})[uuid] = f"{domain:04x}:{address[2]}:{address[3]}"
+    serials = {fact.subject: str(fact.value) for fact in seen.of("inventory.gpu.serial") if fact.value is not None}
+    names: dict[str, str] = {}
+    for node, uuids in uuids_of.items():
+        for index, uuid in enumerate(sorted(uuids, key=lambda uuid: uuids[uuid])):
+            number = f"GPU {index}" if len(uuids) >= gpus_per_node else "GPU"
+            serial = serials.get(f"{node}/{uuid}")
+            words = f"{number} (PCI {uuids[uuid]}{f', serial {serial}' if serial else ''})"
+            names[uuid] = names[f"{node}/{uuid}"] = names[f"{node}/PCI:{uuids[uuid]}"] = words
+    return names
+
+
+def named(verdicts: Verdicts, names: Names) -> Verdicts:
+    """The same verdicts. A cause with a GPU that has a name says that name; all others stay as they are."""
+    if not names:
+        return verdicts
+    judged = list(_named(verdicts.verdicts, names))
+    return verdicts.model_copy(update={"verdicts": judged})
+
+
+def _named(verdicts: Iterable[Verdict], names: Names) -> Iterable[Verdict]:
+    for verdict in verdicts:
+        if verdict.outcome is Outcome.PASS or not verdict.cause or _NAMED.search(verdict.cause) is None:
+            yield verdict
+            continue
+        node = verdict.subject.partition("/")[0]
+
+        def name(match: re.Match[str], node: str = node) -> str:
+            return names.get(f"{node}/{match[0]}") or names.get(match[0]) or match[0]
+
+        yield verdict.model_copy(update={"cause": _NAMED.sub(name, verdict.cause)})

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import ModuleType
 
 from bringup.derive import (
-    dcgm,
     fabric,
     filesystem,
     fold,
@@ -18,7 +17,6 @@ from bringup.derive import (
     measured,
     names,
     nccl,
-    near,
     node,
     provenance,
     rails,
@@ -47,7 +45,7 @@ FOLDS: dict[str, Callable[[Parsed, Gate, Seen, Run], None]] = {
 }
 _MODULES: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module
-    for module in (dcgm, fabric, filesystem, gpu, load, names, nccl, near, node, rails, slurm, sweep, training)
+    for module in (fabric, filesystem, gpu, load, names, nccl, node, rails, slurm, sweep, training)
 }
 
 

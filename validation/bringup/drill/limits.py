@@ -14,8 +14,8 @@ from pathlib import Path
 
 from bringup import results as paths
 from bringup.drill import perform, suite
-from bringup.drill.applicable import why_not
 from bringup.drill.environment import Environment, Here, LocalCluster
+from bringup.drill.suite import why_not
 from bringup.errors import CannotStart, DrillError
 from bringup.plan.drill import Drill
 from bringup.records import FaultLimit, LimitsReport, LimitTrial, read_record, write_record, write_text

@@ -24,7 +24,7 @@ _LEGEND = re.compile(r"\s*(NIC\d+): (\S+)\s*")
 
 def parse(text: str, where: str, node: str) -> Parsed:
     """discovery.topology: the table in one line, to compare nodes. inventory.topology.paths: of each GPU to all NICs,
-    from which derive/near.py takes the nearest one."""
+    from which derive/fabric.py takes the nearest one."""
     parsed = Parsed()
     rows = lines(_CODES.sub("", text))
     header = next((number for number, line in enumerate(rows) if line.split()[:1] == ["GPU0"]), None)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from bringup.plan import ceiling
-from bringup.plan.machine import Machine
+from bringup.plan.ceiling import Machine
 from bringup.plan.rules import DECLARABLE
 from bringup.records import Limit, Record
 

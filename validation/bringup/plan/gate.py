@@ -1,9 +1,10 @@
-"""A gate: what is checked, and which source the expected value comes from."""
+"""A gate: what is checked, which source the expected value comes from, and the section of docs/ that helps."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from string import Formatter
 from typing import Any, Literal, get_args
@@ -11,7 +12,6 @@ from typing import Any, Literal, get_args
 from pydantic import Field, field_validator, model_validator
 
 from bringup.plan.drill import Drill, NoDrill
-from bringup.plan.guide import Guide
 from bringup.plan.rules import Rule
 from bringup.records import Action, Limit, Outcome, Record
 
@@ -44,7 +44,7 @@ How = Literal["as-is", "each", "worst", "count", "against-peers", "against-all",
 FOLDS: tuple[str, ...] = get_args(How)
 NUMBERS = ("gpus_per_node", "folders")
 """What may stand behind `of` and is no fact: GPUs of a node; the folder of the results and those of the site file."""
-PLACES: Sequence[str] = ("value", "limit")
+_IN_A_SENTENCE = ("value", "limit")
 """What `fails` may name in braces: what was observed, and what is expected, both with their unit."""
 _FACT = re.compile(r"[a-zA-Z0-9_.]+@?\*?")
 _FUNCTION = re.compile(r"[a-z_]+\.[a-z_]+")
@@ -120,8 +120,8 @@ class Gate(Record):
     @classmethod
     def _known_places(cls, fails: str) -> str:
         for _, name, form, conversion in Formatter().parse(fails):  # ValueError: a single brace
-            if name is not None and (name not in PLACES or form or conversion):
-                known = " and ".join(f"{{{place}}}" for place in PLACES)
+            if name is not None and (name not in _IN_A_SENTENCE or form or conversion):
+                known = " and ".join(f"{{{place}}}" for place in _IN_A_SENTENCE)
                 raise ValueError(f"{{{name}}} is not known here; there are {known}")
         return fails
 
@@ -133,3 +133,29 @@ class Gate(Record):
     def fix(self) -> str:
         """The place in docs/ that says what to do."""
         return self.guide.page if self.command else f"docs/{self.guide.page}.md#{self.id}"
+
+
+_PLACE = re.compile(r"\{(\w+)\}")
+PLACES = ("node", "nodes", "node_count", "gpus", "run", "job", "profile")
+"""Places in a command: one node that failed, all nodes of the run (n0,n1), their number, GPUs per node, the run's
+folder, its Slurm job, its profile."""
+
+
+class Guide(Record):
+    """Help for one gate, or for several that fail for the same reasons."""
+
+    title: str  # the heading of the section
+    page: str  # in docs/, without .md
+    action: Action  # what usually helps, in one word
+    next: tuple[str, ...] = ()  # commands; each runs as pasted once its places are filled
+
+    def commands(self, known: Mapping[str, str]) -> list[str]:
+        """`next` with its places filled. A command with an unknown place is left out, because it would not run."""
+        filled = []
+        for command in self.next:
+            places = set(_PLACE.findall(command)) & set(PLACES)
+            if places <= set(known):
+                filled.append(
+                    _PLACE.sub(lambda match: shlex.quote(known[match[1]]) if match[1] in PLACES else match[0], command)
+                )
+        return filled

@@ -12,9 +12,9 @@ from pydantic import Field, ValidationError
 
 from bringup.errors import ProfileError
 from bringup.plan import ceiling, profile_text, transports
+from bringup.plan.ceiling import Machine
 from bringup.plan.expectation import Applied, Expectation
 from bringup.plan.gate import Gate
-from bringup.plan.machine import Machine
 from bringup.plan.rules import allowed
 from bringup.records import NotApplicable, Record
 

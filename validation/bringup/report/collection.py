@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bringup import results
 from bringup.answers import answers
-from bringup.derive.named_gpus import named
+from bringup.derive.blame import named
 from bringup.errors import BringupError
 from bringup.evidence.names import listed
 from bringup.judge import Judged, judge_folder

@@ -1,16 +1,19 @@
-"""Chooses the nodes of a run."""
+"""Chooses the nodes of a run: those with as many GPUs of one type, and the features of the site."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shlex
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 
 from bringup.errors import CannotStart, SlurmError, UsageError
 from bringup.evidence import hostlist
 from bringup.plan.phases import Phase
-from bringup.run import kinds, partitions, slurm
+from bringup.run import partitions, slurm
+from bringup.run.slurm import Node
 
 
 def requested_nodes(
@@ -20,7 +23,7 @@ def requested_nodes(
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, slurm.Node]:
     """Nodes of the list, or else of the partition. With a count: usable nodes first, then unusable ones. Of a partition
-    only nodes that are alike (run/kinds.py); say: gets a line about the others.
+    only nodes that are alike (set_aside); say: gets a line about the others.
 
     partition: overrides the environment's. The result is in the order of Slurm's table, not of the list: Slurm places
     rank 0 on the first node of its table.
@@ -32,16 +35,16 @@ def requested_nodes(
         raise CannotStart(f"Slurm knows no node {', '.join(unknown[:8])}; it knows {', '.join(sorted(known)[:8])}")
     listed = set(names)
     names = [name for name in known if name in listed]
-    if not nodelist and (aside := kinds.set_aside(known, names)):
+    if not nodelist and (aside := set_aside(known, names)):
         names = [name for name in names if name not in aside]
-        taken = kinds.kind(known[names[0]])
-        say(f"left aside: {kinds.in_words(aside)}; the run takes {taken} (--nodelist names others)")
+        taken = kind(known[names[0]])
+        say(f"left aside: {in_words(aside)}; the run takes {taken} (--nodelist names others)")
     if count is not None and not 1 <= count <= len(names):
         raise CannotStart(f"--nodes {count}: there are {len(names)} nodes ({', '.join(names[:8])})")
     usable_first = sorted(names, key=lambda name: not known[name].is_usable)
     chosen = set(usable_first[:count])
     taken_nodes = {name: known[name] for name in names if name in chosen}
-    if (words := kinds.divided(taken_nodes)) is not None:
+    if (words := divided(taken_nodes)) is not None:
         say(words)
     return taken_nodes
 
@@ -89,3 +92,69 @@ def node_assignments(
         share = partitions.share_nodes(slurm.chosen_partition(), partitions.read(shown))
         assignments |= {"WHOLE_NODES": "no" if share else "yes"}
     return [f"{name}={shlex.quote(str(value))}" for name, value in assignments.items()]
+
+
+NO_GPU = "no GPU"
+MIG = re.compile(r"\d+g\.\d+gb")  # a part of a GPU, as Gres types are usually called: 1g.10gb
+_SHOWN = 4
+
+
+def set_aside(known: Mapping[str, Node], names: Sequence[str]) -> dict[str, str]:
+    """Node of `names` -> why a run does not take it by itself: it lacks the features that jobs ask for (the site file's
+    constraint), or other nodes are more common. Of two kinds that are equally common, the one with more GPUs is taken.
+    """
+    wanted = constraint()
+    aside = {name: f"not {wanted}" for name in names if wanted and not has_features(known[name].features, wanted)}
+    if len(aside) == len(names):  # Slurm refuses such a job, and says why
+        aside = {}
+    left = [name for name in names if name not in aside]
+    kinds = Counter(kind(known[name]) for name in left if known[name].gpus)
+    if not kinds:
+        return {}
+    most_common = max(kinds, key=lambda common: (kinds[common], _gpus(known, left, common)))
+    return {
+        name: aside.get(name) or kind(known[name])
+        for name in names
+        if name in aside or kind(known[name]) != most_common
+    }
+
+
+def in_words(aside: Mapping[str, str]) -> str:
+    """`n0 (no GPU); n3, n4 (gpu:a100:2)`"""
+    names: dict[str, list[str]] = {}
+    for name, why in aside.items():
+        names.setdefault(why, []).append(name)
+    return "; ".join(
+        f"{', '.join(several[:_SHOWN])}{f' and {len(several) - _SHOWN} more' if len(several) > _SHOWN else ''} ({why})"
+        for why, several in names.items()
+    )
+
+
+def kind(node: Node) -> str:
+    return node.gres or NO_GPU
+
+
+def divided(nodes: Mapping[str, Node]) -> str | None:
+    """What it means for a run that these nodes have parts of GPUs (MIG), in one line. None: they have none."""
+    of_parts = {name: kind(node) for name, node in nodes.items() if MIG.search(node.gres or "")}
+    if not of_parts:
+        return None
+    return (
+        f"GPUs are divided (MIG), and Slurm counts the parts: {in_words(of_parts)}; discovery fails there, because "
+        "ranks on parts of a GPU have neither NVLink nor NCCL between them"
+    )
+
+
+def _gpus(known: Mapping[str, Node], names: Sequence[str], wanted: str) -> int:
+    return max(known[name].gpus for name in names if kind(known[name]) == wanted)
+
+
+def constraint() -> str:
+    """The features that jobs ask for. Alternatives with counts ([a*2&b*4]) are left to Slurm."""
+    wanted = os.environ.get("SBATCH_CONSTRAINT") or os.environ.get("SLURM_CONSTRAINT") or ""
+    return wanted if re.fullmatch(r"[\w.:=+-]+([&|,][\w.:=+-]+)*", wanted) else ""
+
+
+def has_features(features: Sequence[str], wanted: str) -> bool:
+    """a&b|c: all of a group, of one group at least."""
+    return any(set(re.split("[&,]", group)) <= set(features) for group in wanted.split("|"))

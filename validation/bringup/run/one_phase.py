@@ -16,9 +16,9 @@ from bringup.results import REPOSITORY
 from bringup.run import open as opening
 from bringup.run import site as at_site
 from bringup.run import slurm
-from bringup.run.busy import only_one, wait_for_smoke, wait_until_free
 from bringup.run.launch import Tell, bash_and_wait, last_words, screen_of, submit_and_wait
 from bringup.run.resume import newest_attempt
+from bringup.run.waiting import only_one, wait_for_smoke, wait_until_free
 
 SMOKE_LOCK = REPOSITORY / "validation/results/smoke.lock"
 

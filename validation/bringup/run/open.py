@@ -54,7 +54,7 @@ from bringup.results import (
 )
 from bringup.run import site as at_site
 from bringup.run import slurm
-from bringup.run.lacking import VARIABLE
+from bringup.run.healthy_rest import VARIABLE
 
 
 def now() -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import time
 from collections import deque
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from bringup import judge
 from bringup import results as runs
 from bringup.answers import answers
 from bringup.errors import CannotStart, SlurmError
+from bringup.evidence.names import listed
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
@@ -22,11 +25,10 @@ from bringup.report import headline as headlines
 from bringup.report import next_steps, terminal, training, view
 from bringup.report import text as report
 from bringup.results import PLAYBOOK, REPOSITORY
-from bringup.run import at_work, dry, partitions, resume, slurm
+from bringup.run import at_work, partitions, resume, slurm
 from bringup.run import open as opening
 from bringup.run import site as at_site
-from bringup.run.healthy_rest import unhealthy_nodes
-from bringup.run.lacking import VARIABLE, lacking
+from bringup.run.healthy_rest import VARIABLE, lacking, unhealthy_nodes
 from bringup.run.launch import progress
 from bringup.run.nodes import known_partitions, refuse_without_gpus, requested_nodes
 from bringup.run.one_phase import run_phase
@@ -69,7 +71,7 @@ def run(request: Request) -> int:
     names = list(nodes)
     planned, left_out, kept_steps = _plan(request, names, max(nodes[name].gpus for name in names), console)
     if request.dry_run:
-        console.print(dry.run(planned, left_out, list(kept_steps), names, request.site))
+        console.print(dry_run(planned, left_out, list(kept_steps), names, request.site))
         return 0
     playbook, folder = _begin(request, names, planned, left_out)
     console.print(
@@ -285,3 +287,30 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
     elif outcome is not Outcome.PASS:
         console.print(f"next: fix what failed, then bringup run --resume {report.shown_path(folder)}")
     return outcome.exit_code
+
+
+def dry_run(
+    planned: Sequence[str],
+    left_out: Sequence[str],
+    kept: Collection[str],
+    nodes: Sequence[str],
+    site: at_site.AtSite | None,
+) -> str:
+    """What would be submitted, on which nodes, and how long it is expected to take. kept: steps of an earlier run that
+    are not repeated."""
+    left = [PHASES[stem] for stem in planned if stem not in kept]
+    options = [] if site is None else site.site.sbatch
+    rows = []
+    for phase in left:
+        command = ["sbatch", *options, phase.script] if phase.submit else ["bash", phase.script]
+        where = listed(nodes[: phase.max_nodes])
+        rows.append((phase.stem, where, at_work.expected(phase, nodes), shlex.join(command)))
+    least, most = (sum(phase.minutes[end] for phase in left) for end in (0, 1))
+    return "\n".join(
+        [
+            *([report.columns(("step", "nodes", "expected", "command"), rows), ""] if rows else []),
+            *(f"{'KEPT':<10} {PHASES[stem].title}: passed before" for stem in planned if stem in kept),
+            *(f"{'NOT ASKED':<10} {reason}" for reason in left_out),
+            f"{len(left)} steps, {least} to {most} minutes and the queue. Nothing was submitted.",
+        ]
+    )

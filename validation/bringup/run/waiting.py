@@ -1,14 +1,18 @@
-"""Waits for the jobs that smoke submits, and keeps Slurm's record of how each ended."""
+"""Waits for the jobs that smoke submits, for nodes that jobs of others hold, and for the smoke phase of another run."""
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import os
 import time
-from collections.abc import Sequence
+import zlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bringup.errors import SlurmError
+from bringup.evidence import hostlist
 from bringup.records import write_text
 from bringup.run import slurm
 
@@ -40,3 +44,85 @@ def keep_ended_jobs(run_folder: Path, jobs: Sequence[Awaited]) -> None:
         left = [job for job in left if time.monotonic() - begun < job.seconds]
         if left:
             time.sleep(pace.seconds())
+
+
+FULL = frozenset({"ALLOCATED", "COMPLETING"})
+PARTLY = frozenset({"MIXED"})
+MOST_NAMED = 4
+UNSEEN = "jobs that this user may not see"
+SMOKE = "smoke-"  # its jobs begin so (scripts/smoke_jobs.sh, smoke_parts.sh)
+LONGEST_SMOKE_S = 600.0  # a job that nobody looks after any more may stay in the queue
+
+
+@contextlib.contextmanager
+def only_one(file: Path, tell: Callable[[str], None]) -> Iterator[None]:
+    """Inside, no other run of this checkout on this cluster is: two smoke phases that begin at once would each hold
+    what the other one waits for. Where the filesystem has no locks, there is none.
+
+    A byte of the file stands for a cluster, by the configuration that Slurm's commands use.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pace, cluster = slurm.Pace(), zlib.crc32(os.environ.get("SLURM_CONF", "").encode())
+    with file.open("a") as stream:
+        while True:
+            try:
+                fcntl.lockf(stream, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, cluster)
+            except BlockingIOError:
+                tell("waiting for the smoke phase of another run of this checkout")
+                time.sleep(pace.seconds())
+            except OSError:
+                break
+            else:
+                break
+        yield
+
+
+def wait_for_smoke(tell: Callable[[str], None]) -> None:
+    """Wait until no smoke phase of another run is running, but not for ever. Smoke has many small jobs, and its nodes
+    look free between them; a phase that took them would block its next job. Raises SlurmError."""
+    deadline, pace = time.monotonic() + LONGEST_SMOKE_S, slurm.Pace()
+    while time.monotonic() < deadline:
+        jobs = slurm.patiently(lambda: slurm.queued(SMOKE), tell)
+        if not jobs:
+            return
+        job, user = jobs[0]
+        tell(f"waiting for the smoke phase of another run ({len(jobs)} job(s), the first is job {job} of {user})")
+        time.sleep(pace.seconds())
+
+
+def wait_until_free(names: Sequence[str], whole_nodes: bool, tell: Callable[[str], None]) -> None:
+    """Wait until no job holds these nodes. whole_nodes: a partly used node is not free either.
+
+    There is no limit, as for a batch job in the queue. The screen shows what it waits for. Raises SlurmError.
+    """
+    busy, pace = FULL | PARTLY if whole_nodes else FULL, slurm.Pace()
+    while holders := _held(names, busy, tell):
+        tell(f"waiting for {in_words(holders)}")
+        time.sleep(pace.seconds())
+
+
+def _held(names: Sequence[str], busy: frozenset[str], tell: Callable[[str], None]) -> dict[str, str]:
+    """Node -> the job that holds it."""
+    known = slurm.patiently(lambda: slurm.nodes(names), tell)
+    held_nodes = [name for name in names if name in known and busy & set(known[name].state.split("+"))]
+    if not held_nodes:
+        return {}
+    holders: dict[str, str] = {}
+    with contextlib.suppress(SlurmError):  # PrivateData may hide the jobs of others
+        for job, user, nodes in slurm.running_on(held_nodes):
+            holders |= dict.fromkeys(hostlist.expand(nodes), f"job {job} of {user}")
+    return {name: holders.get(name, UNSEEN) for name in held_nodes}
+
+
+def in_words(holders: dict[str, str]) -> str:
+    """`n3, n7 (held by job 17 of alice); n9 (held by job 18 of bob)`."""
+    by_holder: dict[str, list[str]] = {}
+    for name, holder in holders.items():
+        by_holder.setdefault(holder, []).append(name)
+    phrases = [
+        f"{', '.join(names[:MOST_NAMED])}{f' and {len(names) - MOST_NAMED} more' if len(names) > MOST_NAMED else ''}"
+        f" (held by {holder})"
+        for holder, names in by_holder.items()
+    ]
+    more = f"; and {len(phrases) - MOST_NAMED} more job(s)" if len(phrases) > MOST_NAMED else ""
+    return "; ".join(phrases[:MOST_NAMED]) + more

@@ -14,8 +14,7 @@ from bringup.report.text import shown_path
 from bringup.run import site as at_site
 from bringup.run import slurm
 from bringup.run.before import checks, cluster, host
-from bringup.run.before.checks import Line
-from bringup.run.before.facts import Driver, Facts
+from bringup.run.before.facts import Driver, Facts, Line
 
 
 def look(profile_name: str) -> list[Line]:

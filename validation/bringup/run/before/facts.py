@@ -38,3 +38,8 @@ class Finding(NamedTuple):
     mark: Mark
     says: str
     cure: str = ""
+
+
+class Line(NamedTuple):
+    title: str
+    finding: Finding

@@ -12,8 +12,8 @@ from bringup.errors import CannotStart, UsageError
 from bringup.plan import site as sites
 from bringup.plan.profile import PROFILES, SITE_SUFFIX
 from bringup.plan.site import Site
-from bringup.run import kinds
 from bringup.run.before.cluster import Cluster, Node, most_common, shown_nodes
+from bringup.run.nodes import MIG
 from bringup.run.partitions import Partition
 
 TO_ADD = """
@@ -95,7 +95,7 @@ def _request(usual: Node, nodes: dict[str, Node]) -> tuple[str, str]:
         if others
         else ""
     )
-    if any(kinds.MIG.search(kind) for kind in usual.types):
+    if any(MIG.search(kind) for kind in usual.types):
         return "none", f"gpu_request none: GPUs are divided (MIG) in {usual.gres}; write what a whole node has{also}"
     if len(types) > 1 and len(usual.types) == 1:
         request = f"--gres=gpu:{usual.types[0]}:{usual.gpus}"
