@@ -183,5 +183,5 @@ def test_beside_the_decision_stand_the_causes_with_their_nodes_and_what_helps():
 def test_a_node_needs_what_costs_most_of_what_helps():
     node = fleet.Node("n1")
     for action in (Action.RESET, Action.REBOOT, None, Action.CONFIGURE):
-        node.add(a_verdict(GATE, "n1").model_copy(update={"action": action}))
-    assert node.action is Action.REBOOT
+        node.add(a_verdict(GATE, "n1").model_copy(update={"action": action, "fails": f"asks for {action}"}))
+    assert (node.action, node.says) == (Action.REBOOT, "asks for reboot")  # the sentence was that of the first one
