@@ -174,7 +174,7 @@ def test_beside_the_decision_stand_the_causes_with_their_nodes_and_what_helps():
     failed += [failed[0].model_copy(update={"subject": "n2"}), a_verdict("discovery.gpu.ecc", "n2")]
     warned = a_verdict("discovery.cpu.count", "n0", Outcome.WARN)
     head, _, below = page.render(gathered(judged(*failed, warned))).partition('<div class="tiles">')
-    assert f"n1, n2 reboot : n1 {GATE} is wrong n1 configure : {OTHER} is wrong" in words(head)
+    assert f"n1, n2 reboot : {GATE} is wrong n1 configure : {OTHER} is wrong" in words(head)
     assert "and 1 more" in words(head)
     assert "n0" not in words(head)
     assert f"n1 FAIL {GATE} is wrong reboot" in words(f"<body>{below}")

@@ -154,12 +154,12 @@ def _finding(group: Sequence[_Bad], links: Links) -> Finding:
     for phase, subjects in by_phase.items():
         by_subjects.setdefault(listed(subjects), []).append(phase)
     where = "; ".join(f"{', '.join(phases)}: {subjects}" for subjects, phases in by_subjects.items())
-    several = len({verdict.subject for _, verdict in group}) > 1
-    sentence = report.sentence(first)
+    sentences = dict.fromkeys(report.sentence(verdict) for _, verdict in group)
+    sentence = next(iter(sentences))
     return Finding(
         first.gate,
         where,
-        f"{first.subject} {sentence}" if several else sentence,
+        f"{first.subject} {sentence}" if len(sentences) > 1 else sentence,
         first.evidence,
         to_evidence(links, run.folder, first.evidence),
     )
