@@ -157,6 +157,13 @@ def test_the_numbers_of_a_rehearsal_are_not_offered_as_a_profile():
     assert "as a profile" in page.render(Collection(playbook(2, GPU_CLUSTER), [], [], [], {}))
 
 
+def test_the_terminal_has_the_causes_of_the_page_and_the_commands_of_each_once():
+    """Gates that share a guide had the same three commands each."""
+    screen = explain.screen(judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n1")))
+    assert screen.count("look at") == 1
+    assert screen.index(GATE) < screen.index(OTHER) < screen.index("look at")
+
+
 def test_the_worst_runs_are_explained_first():
     outcomes = [Outcome.WARN, Outcome.INCOMPLETE, Outcome.INCOMPLETE, Outcome.INCOMPLETE, Outcome.FAIL]
     runs = [judged(a_verdict(GATE, "n1", outcome), folder=f"/nowhere/{n}") for n, outcome in enumerate(outcomes)]

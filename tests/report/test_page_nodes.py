@@ -174,7 +174,7 @@ def test_beside_the_decision_stand_the_causes_with_their_nodes_and_what_helps():
     failed += [failed[0].model_copy(update={"subject": "n2"}), a_verdict("discovery.gpu.ecc", "n2")]
     warned = a_verdict("discovery.cpu.count", "n0", Outcome.WARN)
     head, _, below = page.render(gathered(judged(*failed, warned))).partition('<div class="tiles">')
-    assert f"n1, n2 reboot : n1 {GATE} is wrong n1 configure : {OTHER} is wrong" in words(head)
+    assert f"n1, n2 reboot : {GATE} is wrong n1 configure : {OTHER} is wrong" in words(head)
     assert "and 1 more" in words(head)
     assert "n0" not in words(head)
     assert f"n1 FAIL {GATE} is wrong reboot" in words(f"<body>{below}")
@@ -183,5 +183,5 @@ def test_beside_the_decision_stand_the_causes_with_their_nodes_and_what_helps():
 def test_a_node_needs_what_costs_most_of_what_helps():
     node = fleet.Node("n1")
     for action in (Action.RESET, Action.REBOOT, None, Action.CONFIGURE):
-        node.add(a_verdict(GATE, "n1").model_copy(update={"action": action}))
-    assert node.action is Action.REBOOT
+        node.add(a_verdict(GATE, "n1").model_copy(update={"action": action, "fails": f"asks for {action}"}))
+    assert (node.action, node.says) == (Action.REBOOT, "asks for reboot")  # the sentence was that of the first one

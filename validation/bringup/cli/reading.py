@@ -246,9 +246,8 @@ def do_gates(arguments: argparse.Namespace) -> int:
         gates = [{field: getattr(gate, field) for field in fields} | {"action": gate.helps} for gate in listed]
         print(json.dumps(gates, indent=1))
         return 0
-    header = ("gate", "per", "rule", "unit", "usually helps", "a pass says")
-    rows = [(gate.id, gate.per, gate.rule, gate.unit, gate.helps, gate.proves) for gate in listed]
-    print(text.columns(header, rows))
+    rows = [(gate.id, gate.helps, gate.proves) for gate in listed]  # their rules and units: --json
+    print(text.columns(("gate", "usual fix", "a pass says"), rows))
     return 0
 
 

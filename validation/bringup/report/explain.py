@@ -7,7 +7,7 @@ Everything said comes from the verdicts, the signatures and the guides of the ga
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -51,7 +51,7 @@ def screen(judged: Judged) -> str:
         "explain.txt.j2",
         view=view,
         causes=causes,
-        groups=list(_by_gate(causes.first).values()),
+        groups=list(_grouped(causes.first, cause_of).values()),
         signs=list(signs.values()),
         gates=_gates,
         next_commands=partial(next_commands, folder=judged.folder, run=judged.run),
@@ -59,11 +59,23 @@ def screen(judged: Judged) -> str:
     )
 
 
-def _by_gate(verdicts: Iterable[Verdict]) -> dict[str, list[Verdict]]:
-    by_gate: dict[str, list[Verdict]] = {}
+def _grouped(verdicts: Iterable[Verdict], key: Callable[[Verdict], Hashable]) -> dict[Hashable, list[Verdict]]:
+    groups: dict[Hashable, list[Verdict]] = {}
     for verdict in verdicts:
-        by_gate.setdefault(verdict.gate, []).append(verdict)
-    return by_gate
+        groups.setdefault(key(verdict), []).append(verdict)
+    return groups
+
+
+def cause_of(verdict: Verdict) -> Hashable:
+    """Verdicts with the same one have one cause: what failed, by its guide; what is incomplete, by what it names."""
+    if verdict.outcome is Outcome.INCOMPLETE and verdict.kind is not Kind.JUDGED:
+        return verdict.kind, verdict.cause
+    return guide_of(verdict)
+
+
+def guide_of(verdict: Verdict) -> Hashable:
+    gate = GATES.get(verdict.gate)
+    return verdict.gate if gate is None else gate.guide
 
 
 def as_data(judged: Judged) -> dict[str, object]:
@@ -79,7 +91,7 @@ def as_data(judged: Judged) -> dict[str, object]:
                 "verdicts": [as_json(verdict) for verdict in group],
                 "next": next_commands(group, judged.folder, judged.run),
             }
-            for gate, group in _by_gate(causes.first).items()
+            for gate, group in _grouped(causes.first, lambda verdict: verdict.gate).items()
         ],
         "following": [[verdict.gate, verdict.subject] for verdict in causes.following],
         "undeclared": [[verdict.gate, verdict.subject] for verdict in causes.undeclared],

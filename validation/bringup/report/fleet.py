@@ -26,8 +26,8 @@ class Node:
     outcome: Outcome = Outcome.PASS
     judged: int = 0
     gates: list[str] = field(default_factory=list)  # that had this outcome, unless it is a pass
-    says: str = ""  # what is wrong, of the first of them
     action: Action | None = None  # what usually helps, of those that failed the one that costs most
+    says: str = ""  # what is wrong, of the one that asks for that action
 
     @property
     def letter(self) -> str:
@@ -51,8 +51,10 @@ class Node:
             return
         if verdict.gate not in self.gates:
             self.gates.append(verdict.gate)
-        if verdict.action is not None:
-            self.action = max(verdict.action, self.action or verdict.action, key=_COSTS.index)
+        if verdict.action is not None and (
+            self.action is None or _COSTS.index(verdict.action) > _COSTS.index(self.action)
+        ):
+            self.action, self.says = verdict.action, sentence(verdict)
 
 
 def nodes(judged: Sequence[Judged]) -> list[Node]:

@@ -89,7 +89,7 @@ def cards(judged: Iterable[Judged], links: Links) -> list[Card]:
     by_cause: dict[Hashable, list[_Bad]] = {}
     for run in judged:
         for verdict in explain.causes_of(run.verdicts).first:
-            by_cause.setdefault(_cause(verdict), []).append((run, verdict))
+            by_cause.setdefault(explain.cause_of(verdict), []).append((run, verdict))
     failed = {verdict.gate for bad in by_cause.values() for _, verdict in bad if verdict.outcome is Outcome.FAIL}
     unsorted = [
         _card(bad, links)
@@ -116,17 +116,6 @@ def counted(judged: Sequence[Judged]) -> str:
     return f"{sum(len(run.verdicts.verdicts) for run in judged)} checks: {', '.join(parts)}"
 
 
-def _cause(verdict: Verdict) -> Hashable:
-    if verdict.outcome is Outcome.INCOMPLETE and verdict.kind in _TITLES:
-        return verdict.kind, verdict.cause
-    return _guide(verdict)
-
-
-def _guide(verdict: Verdict) -> Hashable:
-    gate = GATES.get(verdict.gate)
-    return verdict.gate if gate is None else gate.guide
-
-
 def _card(bad: Sequence[_Bad], links: Links) -> Card:
     outcome = worst([verdict.outcome for _, verdict in bad])
     accused = [(run, verdict) for run, verdict in bad if verdict.outcome is outcome]
@@ -136,7 +125,7 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
         by_gate.setdefault(verdict.gate, []).append((run, verdict))
     known = GATES.get(first.gate) or first_run.own.get(first.gate)
     title = first.gate if known is None else known.guide.title
-    guides = {_guide(verdict) for _, verdict in accused}
+    guides = {explain.guide_of(verdict) for _, verdict in accused}
     if outcome is Outcome.INCOMPLETE and (first.kind is not Kind.UNKNOWN or len(guides) > 1):
         title = _TITLES.get(first.kind, title)
     return Card(
@@ -165,12 +154,12 @@ def _finding(group: Sequence[_Bad], links: Links) -> Finding:
     for phase, subjects in by_phase.items():
         by_subjects.setdefault(listed(subjects), []).append(phase)
     where = "; ".join(f"{', '.join(phases)}: {subjects}" for subjects, phases in by_subjects.items())
-    several = len({verdict.subject for _, verdict in group}) > 1
-    sentence = report.sentence(first)
+    sentences = dict.fromkeys(report.sentence(verdict) for _, verdict in group)
+    sentence = next(iter(sentences))
     return Finding(
         first.gate,
         where,
-        f"{first.subject} {sentence}" if several else sentence,
+        f"{first.subject} {sentence}" if len(sentences) > 1 else sentence,
         first.evidence,
         to_evidence(links, run.folder, first.evidence),
     )
