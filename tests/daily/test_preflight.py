@@ -140,6 +140,30 @@ def test_a_node_that_drains_keeps_its_job_and_a_lost_one_is_accused(monkeypatch:
     assert not accused(bad("discovery.node.state", "n0")).nodes
 
 
+def test_a_node_that_answers_late_is_asked_again_and_most_nodes_at_once_are_not_lost(monkeypatch: pytest.MonkeyPatch):
+    """On a busy machine Slurm missed the answers of three healthy nodes for a moment, and no spare was left."""
+
+    def asked(*answers: dict[str, str]) -> tuple[list[str], list[str]]:
+        left = list(answers)
+
+        def known(nodes: Sequence[str]) -> dict[str, slurm.Node]:
+            states = left.pop(0) if len(left) > 1 else left[0]
+            return {node: slurm.Node(states.get(node, "ALLOCATED"), "", 2, "gpu:2") for node in nodes}
+
+        monkeypatch.setattr(checks.slurm, "nodes", known)
+        monkeypatch.setattr(checks, "SILENT_S", 0 if len(answers) == 1 else 30)
+        monkeypatch.setattr(checks.time, "sleep", lambda seconds: None)
+        accusations, remarks = checks._by_slurm(NODES)
+        return [entry.node for entry in accusations], remarks
+
+    silent = dict.fromkeys(NODES[:3], "ALLOCATED+NOT_RESPONDING")
+    assert asked(silent, {}) == ([], [])
+    assert asked(silent, {"n2": "DOWN+NOT_RESPONDING"})[0] == ["n2"]
+    assert asked({"n2": silent["n2"]})[0] == ["n2"]
+    accusations, remarks = asked(silent)
+    assert accusations == [] and len(remarks) == 3
+
+
 # --- which nodes are the best
 
 

@@ -33,7 +33,8 @@ SHORT = {"BRINGUP_LOAD_S": "10", "BRINGUP_DCGM_LEVEL": "1", "BRINGUP_PAIR_REPEAT
 LIMIT_S = 240  # of one phase; then a node without an answer is accused by what is missing
 ENDING_S = 20
 STATE = "discovery.node.state"  # _by_slurm asks it anew: a job may run on a node that takes no other one
-LOST_STATES = {"DOWN", "FAIL", "FAILING", "ERROR", "NOT_RESPONDING", "INVALID_REG", "POWERED_DOWN", "POWERING_DOWN"}
+SILENT, SILENT_S = "NOT_RESPONDING", 30
+LOST_STATES = {SILENT, "DOWN", "FAIL", "FAILING", "ERROR", "INVALID_REG", "POWERED_DOWN", "POWERING_DOWN"}
 _NAMED = 2  # sentences about one node
 _SPEEDS = {"ratio", "share", "us", "GB/s", "TFLOP/s"}  # units of gates that other work on a node may fail for a moment
 
@@ -143,15 +144,24 @@ def look(
 
 
 def _by_slurm(nodes: Sequence[str]) -> tuple[list[LeftOut], list[str]]:
-    """(nodes that Slurm does not reach; remarks). A node that drains or waits for maintenance keeps its jobs."""
-    try:
-        known = slurm.nodes(nodes)
-    except SlurmError as error:
-        return [], [f"Slurm does not say how its nodes are: {error}"]
+    """(nodes that Slurm does not reach; remarks). A node that drains or waits for maintenance keeps its jobs. One that
+    gave no answer is asked again for a while: a busy one answers late, and a lost one is called down."""
+    deadline = time.monotonic() + SILENT_S
+    while True:
+        try:
+            known = slurm.nodes(nodes)
+        except SlurmError as error:
+            return [], [f"Slurm does not say how its nodes are: {error}"]
+        states = {node: known[node].state.rstrip("*").upper().replace("~", "") for node in nodes if node in known}
+        lost = {node: LOST_STATES.intersection(state.split("+")) for node, state in states.items()}
+        silent = [node for node, words in lost.items() if words == {SILENT}]
+        if not silent or time.monotonic() > deadline:
+            break
+        time.sleep(1)
     accused, remarks = [], []
     for node in (node for node in nodes if node in known and not known[node].is_usable):
         why = f"Slurm says {known[node].state}: {known[node].reason or 'no reason'}"
-        if LOST_STATES & set(known[node].state.rstrip("*").upper().replace("~", "").split("+")):
+        if lost[node] and not (node in silent and 2 * len(silent) > len(nodes) > 1):
             accused.append(LeftOut(node=node, phase="slurm", why=why))
         else:
             remarks.append(f"{node}: {why}")
