@@ -166,7 +166,7 @@ def train_metrics(
         standstills=[rank.standstill for rank in ranks],
         model_shape=predicted.shape,
         memory_check=memory_check(predicted, ranks, memory_room),
-        **communication.fields(communication.Measured(None, communication.NOT_ENDED)),
+        **communication.fields(None, communication.NOT_ENDED),
         **known,
     )
 
