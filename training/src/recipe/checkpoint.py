@@ -22,7 +22,7 @@ import shutil
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,7 +72,7 @@ def together(action: Callable[[], T]) -> T:
     return result  # type: ignore[return-value]  # it did not fail
 
 
-def _raise_first(failures: dict[int, str | None]) -> None:
+def _raise_first(failures: Mapping[int, str | None]) -> None:
     """failures: rank -> why it could not, None or missing if it could; the same on every rank."""
     own, failed = failures.get(group.RANK), [rank for rank, why in failures.items() if why is not None]
     if own is not None:
@@ -255,7 +255,7 @@ def _of_torch(what: str) -> Iterator[None]:
         failures = {rank: first_line(why) for rank, (why, _) in error.failures.items()}
         if group.RANK in failures:
             failures[group.RANK] = f"{what}: {failures[group.RANK]}"
-        _raise_first(dict(failures))
+        _raise_first(failures)
 
 
 def _make(part: Path, final: Path, step: int) -> None:
