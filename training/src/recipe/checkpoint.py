@@ -1,15 +1,9 @@
 """Checkpoints: written whole or not at all, checked when they are read, the same whatever the strategy.
 
-    CHECKPOINTS/step-00000006/
-        __0_0.distcp …      parameters and optimizer state, every rank its part (torch.distributed.checkpoint)
-        .metadata           which tensor lies where
-        rank-0.pt …         random state and the rows consumed, per rank
-        checkpoint.json     the record, written last: step, files with size and CRC-32, loss so far,
-                            fingerprints of all tensors
-
-A save goes to .step-00000006.part. It gets its name when the record is in it, so what a killed save leaves is not a
-checkpoint. A tensor is known by its name and its whole shape, so another number of ranks or another strategy can read
-it. Parameters and optimizer tensors are read in place. Their fingerprints are compared with those that were saved.
+docs/checkpoints.md says what lies in the folder. A save goes to .step-00000006.part. It gets its name when the record
+is in it, so what a killed save leaves is not a checkpoint. A tensor is known by its name and its whole shape, so
+another number of ranks or another strategy can read it. Parameters and optimizer tensors are read in place. Their
+fingerprints are compared with those that were saved.
 
 A function that says so is a collective: what fails on one rank fails on all, and each rank names the one that failed.
 """
