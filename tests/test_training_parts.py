@@ -364,7 +364,7 @@ def test_what_ranks_tell_each_other_comes_back_as_it_was() -> None:
         own_times_s={"fetch": [0.0, math.inf]},
         standstill=Standstill(seconds=0),
         memory=memory(1.0),
-        environment={"nics": ["eth0"], "gpu": None},
+        environment={"nics": ["eth0"], "gpus": []},
         host_threads=1,
         states_bytes=2**62,
         startup_s=(1.0, 2.0, 3.0, 4.0, 5.0),

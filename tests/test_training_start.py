@@ -358,9 +358,9 @@ def test_what_cannot_fit_is_refused_with_both_numbers(
     needed = room.need(llama70b, predicted, resolved, on_gpu=device_gib is not None, read_whole=read_whole)
     if says is None:
         memory_room = room.require(needed, resolved, ["n0"])
-        assert memory_room.device_needed is not None
-        assert 16 < memory_room.device_needed / GIB < 79
-        assert memory_room.host_needed == 0
+        assert memory_room.device_needed_bytes is not None
+        assert 16 < memory_room.device_needed_bytes / GIB < 79
+        assert memory_room.host_needed_bytes == 0
         return
     with pytest.raises(Refused, match=f"llama3-70b as .*{says}") as refused:
         room.require(needed, resolved, ["n0"])

@@ -243,7 +243,7 @@ def test_norms_on_the_host_and_losses_on_the_device_are_looked_at_together(monke
     import torch
     from recipe import finite
 
-    monkeypatch.setattr(finite, "to_host", lambda values: torch.full(values.shape, 1.0) if values.is_meta else values)
+    monkeypatch.setattr(finite, "_to_host", lambda values: torch.full(values.shape, 1.0) if values.is_meta else values)
     norms = [torch.tensor(1.0)] * (finite.CHECK_EVERY - 1) + [torch.tensor(math.nan)]
     check = finite.FiniteCheck(lambda most: (torch.empty(most, device="meta"), norms))
     with pytest.raises(finite.NotFinite, match=f"step {finite.CHECK_EVERY}: the gradient norm is nan"):

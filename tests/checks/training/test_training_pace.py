@@ -102,8 +102,9 @@ def test_the_driver_is_read_from_both_kinds_of_module():
 def test_two_drivers_in_a_run_are_both_recorded():
     from recipe import environment
 
-    rank = {"cuda": "12.8", "nccl": "2.27.3", "driver": "550.54.15", "gpu": "NVIDIA H100", "nics": ["mlx5_0"]}
-    environment_of_all = environment.of_all([rank, rank | {"driver": "580.65.06", "nics": ["mlx5_1"]}])
+    versions = {"cuda": ["12.8"], "nccl": ["2.27.3"], "driver": ["550.54.15"]}
+    rank = versions | {"gpus": ["NVIDIA H100"], "nics": ["mlx5_0"]}
+    environment_of_all = environment.of_all([rank, rank | {"driver": ["580.65.06"], "nics": ["mlx5_1"]}])
     assert (environment_of_all.driver, environment_of_all.nics, environment_of_all.gpus) == (
         ["550.54.15", "580.65.06"],
         ["mlx5_0", "mlx5_1"],

@@ -1,15 +1,9 @@
 """Checkpoints: written whole or not at all, checked when they are read, the same whatever the strategy.
 
-    CHECKPOINTS/step-00000006/
-        __0_0.distcp …      parameters and optimizer state, every rank its part (torch.distributed.checkpoint)
-        .metadata           which tensor lies where
-        rank-0.pt …         random state and the rows consumed, per rank
-        checkpoint.json     the record, written last: step, files with size and CRC-32, loss so far,
-                            fingerprints of all tensors
-
-A save goes to .step-00000006.part. It gets its name when the record is in it, so what a killed save leaves is not a
-checkpoint. A tensor is known by its name and its whole shape, so another number of ranks or another strategy can read
-it. Parameters and optimizer tensors are read in place. Their fingerprints are compared with those that were saved.
+docs/checkpoints.md says what lies in the folder. A save goes to .step-00000006.part. It gets its name when the record
+is in it, so what a killed save leaves is not a checkpoint. A tensor is known by its name and its whole shape, so
+another number of ranks or another strategy can read it. Parameters and optimizer tensors are read in place. Their
+fingerprints are compared with those that were saved.
 
 A function that says so is a collective: what fails on one rank fails on all, and each rank names the one that failed.
 """
@@ -22,7 +16,7 @@ import shutil
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,7 +66,7 @@ def together(action: Callable[[], T]) -> T:
     return result  # type: ignore[return-value]  # it did not fail
 
 
-def _raise_first(failures: dict[int, str | None]) -> None:
+def _raise_first(failures: Mapping[int, str | None]) -> None:
     """failures: rank -> why it could not, None or missing if it could; the same on every rank."""
     own, failed = failures.get(group.RANK), [rank for rank, why in failures.items() if why is not None]
     if own is not None:
@@ -255,7 +249,7 @@ def _of_torch(what: str) -> Iterator[None]:
         failures = {rank: first_line(why) for rank, (why, _) in error.failures.items()}
         if group.RANK in failures:
             failures[group.RANK] = f"{what}: {failures[group.RANK]}"
-        _raise_first(dict(failures))
+        _raise_first(failures)
 
 
 def _make(part: Path, final: Path, step: int) -> None:

@@ -70,14 +70,6 @@ class Profiled:
     trace_problem: str | None = None  # why the trace was not kept, where it was wanted
 
 
-@dataclass(frozen=True)
-class Measured:
-    communication: Communication | None
-    reason: str | None  # why null
-    kernels: KernelClasses | None = None
-    kernels_reason: str | None = NO_TRACE
-
-
 def kind_of(name: str) -> str | None:
     """all_reduce, all_gather, reduce_scatter or other; None: not a collective. name: of a kernel or a range."""
     return _kind(name) if _COLLECTIVE.match(name) else None
@@ -155,35 +147,40 @@ def _as_called(names: list[str]) -> list[str | None]:
     return kinds
 
 
-def measure(trainer: Any, resolved: RunArgs, shape: ModelShape, run_dir: Path) -> Measured:
-    """After the training. A collective. The model goes on learning, so everything else has to be recorded before."""
+def measure(trainer: Any, resolved: RunArgs, shape: ModelShape, run_dir: Path) -> dict[str, Any]:
+    """As fields(). After the training. A collective. The model goes on learning, so everything else has to be recorded
+    before."""
     if resolved.world_size == 1 and not resolved.trace:
-        return Measured(None, "one rank sends nothing")
+        return fields(None, "one rank sends nothing")
     if resolved.profiled_steps == 0:
-        return Measured(None, "no step was profiled (--profiled-steps 0)")
+        return fields(None, "no step was profiled (--profiled-steps 0)")
     steps = max(1, min(resolved.profiled_steps, MICRO_STEPS // resolved.gradient_accumulation))
     trace = run_dir / TRACE if resolved.trace and group.RANK == 0 else None
     ranks = group.gather(_of_rank(trainer, resolved, steps, trace), Profiled | str)
     problems = [f"rank {number}: {rank}" for number, rank in enumerate(ranks) if isinstance(rank, str)]
     kernels = _classes(ranks[0], steps) if resolved.trace else (None, NO_TRACE)
     if resolved.world_size == 1:
-        return Measured(None, "one rank sends nothing", *kernels)
+        return fields(None, "one rank sends nothing", *kernels)
     if problems:
         why = f"torch.profiler failed on {len(problems)} of {len(ranks)} ranks, {problems[0]}"
-        return Measured(None, why, *kernels)
-    return Measured(*of_all([rank for rank in ranks if not isinstance(rank, str)], steps, resolved, shape), *kernels)
+        return fields(None, why, *kernels)
+    return fields(*of_all([rank for rank in ranks if not isinstance(rank, str)], steps, resolved, shape), *kernels)
 
 
-def fields(measured: Measured) -> dict[str, Any]:
+def fields(
+    seen: Communication | None,
+    reason: str | None,  # why null
+    kernels: KernelClasses | None = None,
+    kernels_reason: str | None = NO_TRACE,
+) -> dict[str, Any]:
     """Of records.TrainMetrics. The share is exposed communication / step, the median of the ranks."""
-    seen = measured.communication
     share = None if seen is None else min(1.0, statistics.median(seen.exposed_s) / seen.step_s)
     return {
         "communication": seen,
         "communication_share": share,
-        "communication_reason": measured.reason,
-        "kernels": measured.kernels,
-        "kernels_reason": measured.kernels_reason,
+        "communication_reason": reason,
+        "kernels": kernels,
+        "kernels_reason": kernels_reason,
     }
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
 
 import torch
 import transport
@@ -15,13 +14,14 @@ from recipe import group
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
-def of_rank() -> dict[str, Any]:
-    """The environment of this rank and its node. What is not there is None, or an empty list."""
+def of_rank() -> dict[str, list[str]]:
+    """Of this rank and its node: the fields of records.Environment. What is not there is an empty list."""
+    driver = driver_version(DRIVER.read_text()) if DRIVER.exists() else None
     return {
-        "cuda": torch.version.cuda if group.CUDA else None,
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if group.CUDA else None,
-        "driver": driver_version(DRIVER.read_text()) if DRIVER.exists() else None,
-        "gpu": torch.cuda.get_device_name(group.DEVICE) if group.CUDA else None,
+        "cuda": [str(torch.version.cuda)] if group.CUDA else [],
+        "nccl": [".".join(map(str, torch.cuda.nccl.version()))] if group.CUDA else [],
+        "driver": [] if driver is None else [driver],
+        "gpus": [torch.cuda.get_device_name(group.DEVICE)] if group.CUDA else [],
         "nics": transport.active_rdma_devices() or sorted(transport.interface_bytes()),
     }
 
@@ -32,16 +32,6 @@ def driver_version(text: str) -> str | None:
     return match[1] if match else None
 
 
-def of_all(ranks: list[dict[str, Any]]) -> Environment:
+def of_all(ranks: list[dict[str, list[str]]]) -> Environment:
     """Each distinct value once: two drivers in a list are two drivers in the run."""
-
-    def distinct(name: str) -> list[str]:
-        return sorted({rank[name] for rank in ranks if rank[name] is not None})
-
-    return Environment(
-        cuda=distinct("cuda"),
-        nccl=distinct("nccl"),
-        driver=distinct("driver"),
-        gpus=distinct("gpu"),
-        nics=sorted({nic for rank in ranks for nic in rank["nics"]}),
-    )
+    return Environment(**{name: sorted({value for rank in ranks for value in rank[name]}) for name in ranks[0]})

@@ -33,7 +33,7 @@ class FiniteCheck(TrainerCallback):
 
     def __init__(self, recent: Callable[[int], tuple[torch.Tensor, list[Any]]]) -> None:
         self.recent = recent
-        self.on_the_way: tuple[int, torch.Tensor, torch.Tensor, Any] | None = None  # first step, losses, norms, event
+        self.on_the_way: tuple[int, Sent] | None = None  # first step; losses and norms
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self._look()
@@ -42,26 +42,32 @@ class FiniteCheck(TrainerCallback):
             self._look()  # on a CPU they are there already
 
     def _look(self) -> None:
-        if self.on_the_way is not None and (self.on_the_way[3] is None or self.on_the_way[3].query()):
-            first, losses, norms, _ = self.on_the_way
-            self.on_the_way = None
-            judge(first, losses.tolist(), norms.tolist())
+        if self.on_the_way is not None and self.on_the_way[1].arrived():
+            (first, sent), self.on_the_way = self.on_the_way, None
+            judge(first, *(values.tolist() for values in sent.values))
 
     def _send(self, step: int) -> None:
         losses, norms = self.recent(CHECK_EVERY)
-        if not norms:
-            return
+        if norms:
+            self.on_the_way = step - len(norms) + 1, Sent(losses, torch.stack([local(norm) for norm in norms]))
+
+
+class Sent:
+    """Numbers on their way to the host, behind what the device has to do until now. No rank waits for them."""
+
+    def __init__(self, *values: torch.Tensor) -> None:
         # each by itself: with parameters offloaded the norms are on the host already, and the losses are not
-        sent = to_host(losses.double()), to_host(torch.stack([local(norm) for norm in norms]).double())
-        event = None
+        self.values = [_to_host(each.double()) for each in values]
+        self.event: Any = None
         if group.CUDA:
-            event = torch.cuda.Event()
-            event.record()
-        self.on_the_way = (step - len(norms) + 1, *sent, event)
+            self.event = torch.cuda.Event()
+            self.event.record()
+
+    def arrived(self) -> bool:
+        return self.event is None or bool(self.event.query())
 
 
-def to_host(values: torch.Tensor) -> torch.Tensor:
-    """On the host, when what the device has to do until now is done; no rank waits here."""
+def _to_host(values: torch.Tensor) -> torch.Tensor:
     if not values.is_cuda:
         return values
     host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)

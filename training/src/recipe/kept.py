@@ -54,16 +54,12 @@ def _quiet() -> Iterator[None]:
 
 
 def _make_fake(model: Any, *, bfloat16: bool) -> None:
-    """Its tensors, tied as they were. bfloat16: the weights, as FSDP gathers them; buffers stay as they are."""
-    fakes: dict[int, Any] = {}
-    for module in model.modules():
-        for key, p in module._parameters.items():
-            if p is not None and id(p) not in fakes:
-                dtype = torch.bfloat16 if bfloat16 else p.dtype
-                fakes[id(p)] = torch.nn.Parameter(torch.empty(p.shape, dtype=dtype, device="cpu"))
-            module._parameters[key] = None if p is None else fakes[id(p)]
-        for key, buffer in module._buffers.items():
-            module._buffers[key] = None if buffer is None else torch.empty_like(buffer, device="cpu")
+    """Its tensors. bfloat16: the weights, as FSDP gathers them; buffers stay as they are."""
+    model._apply(lambda tensor: torch.empty_like(tensor, device="cpu"))
+    model.tie_weights()
+    if bfloat16:
+        for p in model.parameters():
+            p.data = p.data.to(torch.bfloat16)
     model.config.use_cache = False
     model.train()
 

@@ -20,7 +20,7 @@ from bringup.formulae import flops
 from bringup.records import ModelShape
 
 from recipe import group
-from recipe.finite import to_host
+from recipe.finite import Sent
 from recipe.meter import Meter
 from recipe.trajectory import Trajectory
 
@@ -42,25 +42,20 @@ class Live:
         self.say, self.mfu = say, mfu
         self.every = max(1, steps // LINES)
         self.begun_s = time.monotonic()
-        self.on_the_way: deque[tuple[int, torch.Tensor, Any]] = deque()  # step, loss, event
+        self.on_the_way: deque[tuple[int, Sent]] = deque()  # step, loss
 
     def after_step(self, step: int, trajectory: Trajectory, clock: Meter) -> None:
         if group.RANK != 0:
             return
         self.tell(clock)
         if step % self.every == 0 or step == self.steps:
-            losses, _ = trajectory.recent(1)
-            sent, event = to_host(losses.double()), None
-            if group.CUDA:
-                event = torch.cuda.Event()
-                event.record()
-            self.on_the_way.append((step, sent, event))
+            self.on_the_way.append((step, Sent(trajectory.recent(1)[0])))
             self.tell(clock)  # on a CPU it is there already
 
     def tell(self, clock: Meter) -> None:
         """What has arrived."""
-        while self.on_the_way and (self.on_the_way[0][2] is None or self.on_the_way[0][2].query()):
-            step, losses, _ = self.on_the_way.popleft()
+        while self.on_the_way and self.on_the_way[0][1].arrived():
+            step, sent = self.on_the_way.popleft()
             recent_s = clock.steps[-self.every :]
             step_s = statistics.fmean(recent_s) if recent_s else None
             speed = self.tokens_per_step / step_s if step_s else None
@@ -68,7 +63,7 @@ class Live:
             line = {
                 "step": step,
                 "of": self.steps,
-                "loss_of_rank_0": losses[-1].item() if len(losses) else None,
+                "loss_of_rank_0": sent.values[0][-1].item() if len(sent.values[0]) else None,
                 "step_s": step_s,
                 "tokens_per_s": speed,
                 "mfu": share,

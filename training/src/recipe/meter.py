@@ -64,7 +64,7 @@ class Meter(TrainerCallback):
         self.begun_s = 0.0  # of the running step, on the host
         self.spans_s: list[tuple[float, float]] = []  # begin and end of each step, on the host
         self.steps: list[float] = []
-        self.own: dict[str, list[float]] = {part: [] for part in PARTS}
+        self.own: dict[str, list[float]] = {part: [] for part in PARTS}  # seconds per step, as far as steps were read
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.end, self.begun_s = now(), time.perf_counter()
@@ -142,10 +142,6 @@ class Meter(TrainerCallback):
         the step after it."""
         unix = time.time() - time.perf_counter()
         return [unix + moment for moment in (self.spans_s[0][0], *(end for _, end in self.spans_s))]
-
-    def own_times_s(self) -> dict[str, list[float]]:
-        """Seconds per optimizer step in each of PARTS, of this rank. After step_times_s()."""
-        return self.own
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,14 @@ def place(facts: RankFacts, mode: str, numa: Path = binding.NUMA) -> None:
         gpu = gpu_of_rank()
         nodes = binding.numa_nodes(numa)
         at, unknown = binding.node_of(gpu, nodes)
-        bound, why = False, "--numa-binding off"
+        near, why = None, "--numa-binding off"
         if mode == "auto":
-            bound, why = _bind(os.sched_getaffinity(0), nodes, at)
+            near, why = choose(os.sched_getaffinity(0), nodes, at)
+        if near is not None:
+            try:
+                os.sched_setaffinity(0, near)
+            except OSError as error:
+                near, why = None, f"the kernel refused: {error.strerror}"
         allowed = os.sched_getaffinity(0)
         where = ", ".join(nodes_of(allowed, nodes)) or "unknown"
         facts.saw("train.rank.cpus", len(allowed), "count", remark=f"at NUMA node {where}")
@@ -36,7 +41,7 @@ def place(facts: RankFacts, mode: str, numa: Path = binding.NUMA) -> None:
             facts.unknown("train.rank.gpu_node", "text", unknown, subject)
         else:
             facts.saw("train.rank.gpu_node", at, "text", remark=gpu)
-        facts.saw("train.rank.numa_bound", bound, "bool", remark=why)
+        facts.saw("train.rank.numa_bound", near is not None, "bool", remark=why)
         binding.near_gpu(facts, gpu, numa, "train.cpu.near_gpu", subject)
     except OSError as error:
         facts.unknown("train.cpu.near_gpu", "share", f"CPUs and GPUs of this node cannot be read: {error}", subject)
@@ -83,14 +88,3 @@ def gpu_of_rank(local_rank: int = LOCAL_RANK) -> str | None:
     if entry.isdecimal():
         return allowed[int(entry)] if int(entry) < len(allowed) else None
     return entry if entry in allowed else None
-
-
-def _bind(allowed: Set[int], nodes: Mapping[str, Set[int]], at: str | None) -> tuple[bool, str]:
-    near, why = choose(allowed, nodes, at)
-    if near is None:
-        return False, why
-    try:
-        os.sched_setaffinity(0, near)
-    except OSError as error:
-        return False, f"the kernel refused: {error.strerror}"
-    return True, why

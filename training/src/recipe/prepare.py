@@ -124,14 +124,12 @@ def load_whole(args: Args) -> Any:
 
 def build_encoder(args: Args) -> data.Encoder:
     """Models of random weights read bytes, hub models their own tokens."""
+    tokenizer = None
+    if args.model_config is None:
+        tokenizer = from_hub(lambda: AutoTokenizer.from_pretrained(args.model), args.model)
     if args.chat:
-        hub = args.model_config is None
-        return data.chat_encoder(
-            from_hub(lambda: AutoTokenizer.from_pretrained(args.model), args.model) if hub else None
-        )
-    if args.model_config is not None:
-        return data.byte_encoder()
-    return data.tokenizer_encoder(from_hub(lambda: AutoTokenizer.from_pretrained(args.model), args.model))
+        return data.chat_encoder(tokenizer)
+    return data.byte_encoder() if tokenizer is None else data.tokenizer_encoder(tokenizer)
 
 
 def from_hub(load: Callable[[], T], name: str) -> T:

@@ -46,7 +46,7 @@ class RankResult:
     own_times_s: dict[str, list[float]]  # fetch, forward, optimizer: per optimizer step
     standstill: Standstill
     memory: Memory  # peaks
-    environment: dict[str, Any]  # of environment.of_rank
+    environment: dict[str, list[str]]  # of environment.of_rank
     host_threads: int  # that torch computes with
     states_bytes: int  # parameters, gradients and optimizer held after the first step
     startup_s: tuple[float, float, float, float, float]  # in the order of records.Startup
@@ -166,7 +166,7 @@ def train_metrics(
         standstills=[rank.standstill for rank in ranks],
         model_shape=predicted.shape,
         memory_check=memory_check(predicted, ranks, memory_room),
-        **communication.fields(communication.Measured(None, communication.NOT_ENDED)),
+        **communication.fields(None, communication.NOT_ENDED),
         **known,
     )
 
@@ -196,8 +196,5 @@ def memory_check(predicted: Footprint, ranks: list[RankResult], memory_room: Roo
         peak_predicted_bytes=None if predicted.peak is None else predicted.peak.total,
         peak_least_bytes=predicted.least,
         reason=predicted.reason,
-        device_needed_bytes=memory_room.device_needed,
-        device_free_bytes=memory_room.device_free,
-        host_needed_bytes=memory_room.host_needed,
-        host_available_bytes=memory_room.host_available,
+        **vars(memory_room),
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import json
 import tempfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -64,7 +63,7 @@ class Checkpoints(TrainerCallback):
     def find(self) -> None:
         """Where to begin. A collective. Raises Refused when --resume names a run that cannot be resumed."""
         if self.args.resume is not None:
-            with self._patience():
+            with self.watch.patience(self.args.checkpoint_timeout_s):
                 self.begins_at = self._find()
 
     def _find(self) -> WholeCheckpoint | None:
@@ -157,7 +156,7 @@ class Checkpoints(TrainerCallback):
         if self.begins_at is None:
             return
         folder, record = self.begins_at.folder, self.begins_at.record
-        with self._patience():
+        with self.watch.patience(self.args.checkpoint_timeout_s):
             got = checkpoint.read(folder, record, trainer)
         self.random, self.trajectory.rows = checkpoint.read_own(folder, record)
         self.trajectory.loss, self.trajectory.grad_norm = list(record.loss), list(record.grad_norm)
@@ -178,7 +177,7 @@ class Checkpoints(TrainerCallback):
     def save(self, trainer: Any) -> None:
         """Called by the trainer after the step it is to be of. A collective."""
         self.trajectory.settle()
-        with self._patience():
+        with self.watch.patience(self.args.checkpoint_timeout_s):
             self._save(trainer)
 
     def _save(self, trainer: Any) -> None:
@@ -297,13 +296,6 @@ class Checkpoints(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if state.global_step == self.rehearse_at:
             control.should_save = True
-
-    @contextlib.contextmanager
-    def _patience(self) -> Iterator[None]:
-        """Gigabytes take longer than a step: neither the groups nor the watch over this rank lose patience."""
-        seconds = self.args.checkpoint_timeout_s
-        with group.patience(seconds, self.args.timeout_s), self.watch.patience(seconds):
-            yield
 
     def _candidates(self, first: Path) -> tuple[list[tuple[Path, Checkpoint | None, str]], bool]:
         """(finished checkpoints of a run and of the attempts before it; were there such attempts).

@@ -48,12 +48,12 @@ class Need:
 
 @dataclass(frozen=True)
 class Room:
-    """Predicted and free bytes of the rank and of the node with the least room. Without a GPU, device is None."""
+    """Of the rank and of the node with the least room: fields of records.MemoryCheck. Without a GPU, device is None."""
 
-    device_needed: int | None
-    device_free: int | None
-    host_needed: int  # by all ranks of the node together
-    host_available: int
+    device_needed_bytes: int | None
+    device_free_bytes: int | None
+    host_needed_bytes: int  # by all ranks of the node together
+    host_available_bytes: int
 
 
 def footprint(model: Any, resolved: RunArgs, *, reads_checkpoint: bool = False) -> Footprint:

@@ -32,11 +32,8 @@ class Trajectory:
         # of the micro-steps of this step, which become one tensor each: a small one takes 512 bytes of a GPU's memory
         self._of_step: list[tuple[torch.Tensor, torch.Tensor]] = []  # rows, padding
         self._shares: list[torch.Tensor] = []
-        # per step
-        self._losses: list[torch.Tensor] = []  # this rank's share
-        self._norms: list[Any] = []  # of the averaged gradient before clipping
-        self._rows: list[torch.Tensor] = []
-        self._padding: list[torch.Tensor] = []
+        # per step: this rank's share of the loss, the norm of the averaged gradient before clipping, rows, padding
+        self._steps: list[tuple[torch.Tensor, Any, torch.Tensor, torch.Tensor]] = []
 
     def add_batch(self, rows: torch.Tensor, padding: torch.Tensor) -> None:
         self._of_step.append((rows, padding))
@@ -49,32 +46,30 @@ class Trajectory:
     def add_norm(self, norm: Any) -> None:
         """After each optimizer step."""
         rows, padding = zip(*self._of_step, strict=True)
-        self._losses.append(torch.stack(self._shares).double().sum())
-        self._norms.append(norm)
-        self._rows.append(torch.cat(rows))
-        self._padding.append(torch.stack(padding).sum())
+        loss = torch.stack(self._shares).double().sum()
+        self._steps.append((loss, norm, torch.cat(rows), torch.stack(padding).sum()))
         self._of_step.clear()
         self._shares.clear()
 
     def recent(self, most: int) -> tuple[torch.Tensor, list[Any]]:
         """(this rank's share of the loss, gradient norms) of the last steps kept, at most `most`; on the device."""
-        norms = self._norms[-most:]
-        return torch.stack(self._losses[-most:]) if norms else torch.empty(0), norms
+        recent = self._steps[-most:]
+        return torch.stack([step[0] for step in recent]) if recent else torch.empty(0), [step[1] for step in recent]
 
     def settle(self) -> None:
         """Take over the steps since the last time. A collective. Raises NotFinite at a loss of NaN or Inf."""
-        if not self._losses:
+        if not self._steps:
             return
+        losses, own_norms, rows, padding = zip(*self._steps, strict=True)
         # the mean of the shares over the ranks is the loss of the global batch
-        mine = torch.stack(self._losses).tolist()
+        mine = torch.stack(losses).tolist()
         # norms are equal on all ranks, unless one has gradients of its own: the highest; NaN stays NaN
-        whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in self._norms]
+        whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in own_norms]
         of_ranks = group.gather(torch.stack(whole).double().tolist())
         norms = torch.tensor(of_ranks, dtype=torch.float64).amax(dim=0).tolist()
         finite.judge(len(self.loss) + 1, mine, norms)
         self.loss += [math.fsum(step) / len(step) for step in zip(*group.gather(mine), strict=True)]
         self.grad_norm += norms
-        self.rows += torch.cat(self._rows).tolist()
-        self.padding += torch.stack(self._padding).tolist()
-        for kept in (self._losses, self._norms, self._rows, self._padding):
-            kept.clear()
+        self.rows += torch.cat(rows).tolist()
+        self.padding += torch.stack(padding).tolist()
+        self._steps.clear()

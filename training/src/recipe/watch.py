@@ -44,7 +44,7 @@ SLOW_STEPS = FAST_WARMUP  # the first also loads and builds what is made on dema
 class Watch(TrainerCallback):
     """One per rank. When the rank gives up, another thread calls `stuck(message)`; then the process ends."""
 
-    def __init__(self, run_dir: Path, timeout_s: float, stuck: Callable[[str], None]) -> None:
+    def __init__(self, run_dir: Path, timeout_s: int, stuck: Callable[[str], None]) -> None:
         folder = run_dir / "raw" / "stacks"
         folder.mkdir(exist_ok=True)
         self.file = folder / f"rank{group.RANK}.txt"
@@ -92,12 +92,14 @@ class Watch(TrainerCallback):
         self._set_back()
 
     @contextlib.contextmanager
-    def patience(self, seconds: float) -> Iterator[None]:
-        """Inside, something other than a step may take so long: a checkpoint of many gigabytes does."""
+    def patience(self, seconds: int) -> Iterator[None]:
+        """Inside, something other than a step may take so long, here and on ranks that wait for one another: a
+        checkpoint of many gigabytes does."""
         usual, self.timeout_s = self.timeout_s, max(seconds, self.timeout_s)
         self._set_back()
         try:
-            yield
+            with group.patience(seconds, usual):
+                yield
         finally:
             self.timeout_s = usual
             self._set_back()

@@ -264,16 +264,16 @@ class Run:
                 say(f"stopped on request after step {self.stop.step} of {args.steps}; its checkpoint is complete")
             return self.stop.step
         trained = self._observed()
-        losses, own_times_s, own_steps = checkpoints.trajectory.loss, clock.own_times_s(), len(step_times_s)
+        losses, own_steps = checkpoints.trajectory.loss, len(step_times_s)
         known = checkpoints.fields()
         known |= results.transport_of(trained, group.gather(transport.sent_since(sent_before)), own_steps)
         first, warmup = len(losses) - own_steps + 1, min(args.warmup_steps, own_steps - 1)
-        stood_still = standstill.of_rank(heart.gaps(), clock.spans_s, own_times_s, first, warmup)
+        stood_still = standstill.of_rank(heart.gaps(), clock.spans_s, clock.own, first, warmup)
         startup_s = (self.import_s, self.process_group_s, self.first_collective_s, self.load_s, step_times_s[0])
         ranks = group.gather(
             results.RankResult(
                 step_times_s=step_times_s,
-                own_times_s=own_times_s,
+                own_times_s=clock.own,
                 standstill=stood_still,
                 memory=meter.rank_memory(),
                 environment=environment.of_rank(),
@@ -301,10 +301,10 @@ class Run:
             )
         # last, when the record is written: these steps may fail, and the model goes on learning in them
         patience_s = (args.profiled_steps + 1) * args.timeout_s
-        with self.watch.patience(patience_s), group.patience(patience_s, args.timeout_s):
+        with self.watch.patience(patience_s):
             measured = communication.measure(trainer, self.resolved, self.predicted.shape, args.run_dir)
         if group.RANK == 0:
-            metrics = metrics.model_copy(update=communication.fields(measured))
+            metrics = metrics.model_copy(update=measured)
             metrics = results.with_summary(args.run_dir, self.resolved, metrics)
             write_record(args.run_dir / "metrics.json", metrics, replace=True)
         return len(losses)
