@@ -458,8 +458,8 @@ def test_a_port_that_is_switched_off_is_configured_and_one_without_a_link_is_loo
 @for_each(
     ("state", "value", "outcome"),
     [
-        ({"imex": "UP"}, "UP", Outcome.PASS),
-        ({"imex": "DEGRADED", "imex_away": "n2"}, "DEGRADED", Outcome.FAIL),
+        ({"imex_state": "UP"}, "UP", Outcome.PASS),
+        ({"imex_state": "DEGRADED", "imex_away": "n2"}, "DEGRADED", Outcome.FAIL),
         ({}, "not running", Outcome.FAIL),
         (None, "no IMEX", Outcome.PASS),
     ],
