@@ -19,6 +19,7 @@ import smi
 from fabric import fabric, uses_rdma
 from facts import Facts
 from folders import folders, of_this_task
+from imex import imex
 from kernel_log import kernel_log
 from leftovers import leftovers
 from machine import is_virtual, machine
@@ -61,6 +62,7 @@ def main():
         kernel_log,
         leftovers,
         fabric,
+        imex,
         devices.devices,
     ):
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import hca
+import imex
 import inventory
 import pytest
 import smi
@@ -21,9 +22,11 @@ from bringup.records import Action, Outcome, Verdict
 from bringup.report import drain
 from fabric import COUNTERS, fabric, uses_rdma
 from factory import a_run, judged_of
+from loops import for_each
 from probing import told_by
 from runs_for_tests import FIXTURES, add_derived
 from showing import shows_failing
+from simulated_tools import on_path
 
 NODES = ["n0", "n1", "n2"]
 UP = {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": "400 Gb/sec (4X NDR)", "link_layer": "InfiniBand"}
@@ -449,3 +452,29 @@ def test_a_port_that_is_switched_off_is_configured_and_one_without_a_link_is_loo
     assert helps_with["discovery.rdma.same"] is helps
     (line,) = drain.proposals([replace(judged_of(run=run), verdicts=blamed)])
     assert f"; {helps} (" in line.why
+
+
+@shows_failing("discovery.imex")
+@for_each(
+    ("state", "value", "outcome"),
+    [
+        ({"imex_state": "UP"}, "UP", Outcome.PASS),
+        ({"imex_state": "DEGRADED", "imex_away": "n2"}, "DEGRADED", Outcome.FAIL),
+        ({}, "not running", Outcome.FAIL),
+        (None, "no IMEX", Outcome.PASS),
+    ],
+)
+def test_the_domain_of_imex_is_up_or_there_is_none(state, value, outcome, tmp_path, monkeypatch):
+    path = str(tmp_path) if state is None else on_path(tmp_path / "node", **state)["PATH"]
+    monkeypatch.setenv("PATH", path)
+    monkeypatch.setenv("BRINGUP_SIMULATED_STATE", str(tmp_path / "node/state.conf"))
+    monkeypatch.setattr(imex, "CHANNELS", tmp_path)
+    parsed = told_by(imex.imex)
+    run = a_run("discovery", ("n0",))
+    (verdict,) = [
+        verdict
+        for verdict in judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts
+        if verdict.gate == "discovery.imex"
+    ]
+    assert (verdict.value, verdict.outcome) == (value, outcome)
+    assert ("n2 UNAVAILABLE" in (verdict.cause or "")) == (value == "DEGRADED")

@@ -40,6 +40,7 @@ NEWER = (  # gates that the recordings have no evidence of, or no number in thei
     "discovery.gpu.clock_cap",
     "discovery.gpu.ecc_mode",
     "discovery.gpu.left",
+    "discovery.imex",
     "discovery.left.blocked",
     "discovery.left.processes",
     "discovery.left.shm",

@@ -60,6 +60,7 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
         ("discovery.cpu.topology", node, "sockets 2, cores 112, threads 1, NUMA nodes 2", "text"),
         ("inventory.memory", node, 2015.3, "GiB"),
         ("discovery.hugepages", node, "madvise", "text"),
+        ("discovery.imex", node, "no IMEX", "text"),
         ("discovery.numa_nodes", node, 2, "count"),
         ("discovery.shm", node, 1007.0, "GiB"),
         ("discovery.memlock", node, "unlimited", "text"),

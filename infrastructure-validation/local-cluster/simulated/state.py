@@ -17,7 +17,7 @@ FILE = Path(os.environ.get("BRINGUP_SIMULATED_STATE") or "/run/bringup-simulated
 STAND_IN = "GPU-00000000-0000-"
 """Begins the UUID of every simulated GPU, and of no other: this is how the judge knows them (plan/stand_ins.py)."""
 
-OF_PROGRAMS = ("dcgm.", "rail.", "loopback.", "nccl.")
+OF_PROGRAMS = ("dcgm.", "rail.", "loopback.", "nccl.", "imex.")
 _OF_NODE = ("gpu.uuid", "gpu.serial", "gpu.bus", "driver", "cuda", "ports", "port.rate", "port.layer")
 _ERROR = re.compile(r"error:(\d+)")
 

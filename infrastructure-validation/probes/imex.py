@@ -1,0 +1,39 @@
+"""The IMEX domain of the node, in which GPUs of several nodes share memory over NVLink, as its own tool says."""
+
+import re
+import subprocess
+from pathlib import Path
+
+LIMIT_S = 20
+CHANNELS = Path("/dev/nvidia-caps-imex-channels")
+NONE = "no IMEX"
+_STATE = re.compile(r"^Domain State: (\w+)", re.M)
+_NODE = re.compile(r"^Node #\d+ +- (\S+) +- (\w+)", re.M)
+
+
+def imex(facts):
+    """discovery.imex: the tool's word (UP, DEGRADED, DOWN), `not running`, or that there is none."""
+    try:
+        done = subprocess.run(
+            ["nvidia-imex-ctl", "-N"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            universal_newlines=True,
+            timeout=LIMIT_S,
+            check=False,
+        )
+    except FileNotFoundError:
+        facts.saw("discovery.imex", NONE, "text", remark="nvidia-imex-ctl is not installed")
+        return
+    except (OSError, subprocess.TimeoutExpired) as error:
+        facts.unknown("discovery.imex", "text", f"nvidia-imex-ctl: {error}")
+        return
+    state = _STATE.search(done.stdout)
+    if state:
+        away = [f"{address} {word}" for address, word in _NODE.findall(done.stdout) if word != "READY"]
+        facts.saw("discovery.imex", state.group(1), "text", remark="; ".join(away[:8]) or None)
+    elif CHANNELS.exists():
+        first = done.stdout.strip().split("\n")[0][:200]
+        facts.saw("discovery.imex", "not running", "text", remark=first or None)
+    else:
+        facts.saw("discovery.imex", NONE, "text", remark=f"nvidia-imex-ctl is installed; no {CHANNELS}")
