@@ -7,7 +7,11 @@ from bringup.records import Kind, Outcome
 from bringup.run.healthy_rest import unhealthy_nodes
 from factory import a_run, a_verdict, judged_of
 
-RAILS = sorted(gate for gate in GATES if gate.startswith("fabric.rail.") or gate == "fabric.loopback")
+RAILS = sorted(
+    gate.id
+    for gate in GATES.values()
+    if gate.id.startswith(("fabric.rail.", "fabric.loopback")) and gate.severity is Outcome.FAIL
+)
 
 
 def subject(gate: str) -> str:
