@@ -113,7 +113,8 @@ def counted(judged: Sequence[Judged]) -> str:
     following = has[Outcome.INCOMPLETE] - undeclared
     parts += [f"{following} incomplete as a consequence"] if following else []
     parts += [f"{undeclared} without a number in the profile"] if undeclared else []
-    return f"{sum(len(run.verdicts.verdicts) for run in judged)} checks: {', '.join(parts)}"
+    count = sum(len(run.verdicts.verdicts) for run in judged)
+    return f"{count} checks: {', '.join(parts)}" if len(parts) > 1 or not count else f"all {count} checks passed"
 
 
 def _card(bad: Sequence[_Bad], links: Links) -> Card:
