@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -391,7 +392,7 @@ def page(scores: Mapping[str, Score]) -> str:
         f"- A healthy node was left out or exchanged in {len(wrong)} of {len(performed)} cases.",
         "- A miss is a culprit that stayed: the command went on with it, only slower, and nothing asked for a look.",
         f"- The checks before the start took {checks[0]:.0f} to {checks[-1]:.0f} s." if checks else "",
-        f"- Not performed on any nodes: {', '.join(missing)}." if missing else "",
+        *([f"- Not performed on any nodes: {', '.join(missing)}."] if missing else []),
     ]
     for nodes, how in HOW.items():
         rows = [_row(case, score) for case, score in performed if case.shape.nodes == nodes]
@@ -410,7 +411,7 @@ def _row(case: Case, score: Score) -> tuple[str, ...]:
         "right" if score.is_right else "wrong exchange" if _is_wrong_exchange(case, score) else "miss",
         f"{score.check_s:.0f}" + (", with the sweep" if case.phases == SWEEP else ""),
         "" if score.load is None else f"{score.load:.0f}",
-        textwrap.shorten(score.words.replace(f"{CHECKOUT}/", ""), 240, placeholder=" …"),
+        textwrap.shorten(re.sub(r"/\S+?/(?=validation/results/)", "", score.words), 240, placeholder=" …"),
     )
 
 
