@@ -16,6 +16,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -374,7 +375,8 @@ def page(scores: Mapping[str, Score]) -> str:
     of_five = [score for case, score in performed if case.when != "innocent" and case.shape.nodes == 5]
     wrong = [score for case, score in performed if _is_wrong_exchange(case, score)]
     checks = sorted(score.check_s for _, score in performed)
-    missing = [case.name for case in CASES if case.name not in scores]
+    names = {name.removesuffix("-of-5") for name in scores}
+    missing = [case.name for case in CASES if case.name.removesuffix("-of-5") not in names]
     lines = [
         "# Preflight on known culprits",
         "",
@@ -390,7 +392,7 @@ def page(scores: Mapping[str, Score]) -> str:
         f"- A healthy node was left out or exchanged in {len(wrong)} of {len(performed)} cases.",
         "- A miss is a culprit that stayed: the command went on with it, only slower, and nothing asked for a look.",
         f"- The checks before the start took {checks[0]:.0f} to {checks[-1]:.0f} s." if checks else "",
-        f"- Not performed: {', '.join(missing)}." if missing else "",
+        *([f"- Not performed on any nodes: {', '.join(missing)}."] if missing else []),
     ]
     for nodes, how in HOW.items():
         rows = [_row(case, score) for case, score in performed if case.shape.nodes == nodes]
@@ -409,7 +411,7 @@ def _row(case: Case, score: Score) -> tuple[str, ...]:
         "right" if score.is_right else "wrong exchange" if _is_wrong_exchange(case, score) else "miss",
         f"{score.check_s:.0f}" + (", with the sweep" if case.phases == SWEEP else ""),
         "" if score.load is None else f"{score.load:.0f}",
-        textwrap.shorten(score.words.replace(f"{CHECKOUT}/", ""), 240, placeholder=" …"),
+        textwrap.shorten(re.sub(r"/\S+?/(?=validation/results/)", "", score.words), 240, placeholder=" …"),
     )
 
 

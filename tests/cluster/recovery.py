@@ -71,8 +71,9 @@ def page(scores: Mapping[str, cases.Score]) -> str:
         "cluster, or under torchrun on four of five (-of-5), with a checkpoint every fifth step. Seconds (± 1) from",
         "the fault on: until the command had ended or was ended (noticed), until the checks had named the culprit, and",
         "until a step was done that was new. No gate judges them: no source has a limit.",
-        "A command that fails by itself, with no node to blame, is not started again. Load: of this machine (2 cores),",
-        "in the last minute of the case. Others worked on it, and torch starts slowly then.",
+        "A command that fails by itself, with no node to blame, is not started again. A node that is only slow was",
+        "not noticed. Load: of this machine (2 cores), in the last minute of the case. Others worked on it, and torch",
+        "starts slowly then.",
         "",
         *text.table(HEADER, rows),
         "",
@@ -112,10 +113,11 @@ def page(scores: Mapping[str, cases.Score]) -> str:
 
 
 def _row(name: str, fault: str, score: cases.Score) -> tuple[str, ...]:
+    is_noticed = score.is_right  # else it ended well, only slower
     return (
         name,
         fault,
-        *map(_seconds, (score.noticed_s, score.named_s, score.goes_on_s)),
+        *map(_seconds, (score.noticed_s if is_noticed else None, score.named_s, score.goes_on_s)),
         _lost(score),
         f"{score.load or ''}",
     )
