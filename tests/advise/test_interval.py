@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from advised import H100, question
 from bringup.advise import answer, interval
+from bringup.advise.interval import best_interval_s, between_failures_s, goodput
 from bringup.errors import UsageError
-from bringup.formulae.goodput import best_interval_s, between_failures_s, goodput
 from bringup.report import advice
 
 

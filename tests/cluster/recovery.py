@@ -19,9 +19,9 @@ from pathlib import Path
 
 import preflight_cases as cases
 import recovery_own as own
+from bringup.advise.interval import SIZES, best_interval_s, between_failures_s, goodput
 from bringup.drill.environment import LocalCluster
 from bringup.errors import DrillError
-from bringup.formulae.goodput import SIZES, best_interval_s, between_failures_s, goodput
 from bringup.report import text
 
 RATE = 0.0038  # failures per node-day: 419 unexpected interruptions, 54 days, 2,048 nodes (Llama 3, arXiv 2407.21783)

@@ -1,7 +1,7 @@
 """What jobs of the smoke phase left behind: whole, cut off, and nothing."""
 
 import pytest
-from bringup.evidence import jobs
+from bringup.evidence import slurm
 from bringup.evidence.parsed import Parsed
 from runs_for_tests import FIXTURES
 
@@ -18,7 +18,7 @@ def values(parsed: Parsed, quantity: str) -> dict[str, object]:
 
 
 def test_a_job_that_has_ended_gives_state_code_and_times():
-    parsed = jobs.ended_job(ENDED, "f", name="exit_code")
+    parsed = slurm.ended_job(ENDED, "f", name="exit_code")
     assert values(parsed, "smoke.exit_code.ExitCode") == {"job": "7:0"}
     assert values(parsed, "smoke.exit_code.state") == {"job": "FAILED"}
     assert "T" in str(values(parsed, "smoke.exit_code.StartTime")["job"])
@@ -26,7 +26,7 @@ def test_a_job_that_has_ended_gives_state_code_and_times():
 
 @pytest.mark.parametrize("text", ["", "slurm_load_jobs error: Invalid job id specified\n", ENDED[:20]])
 def test_what_is_no_job_is_a_problem_and_no_observation(text):
-    parsed = jobs.ended_job(text, "f", name="exit_code")
+    parsed = slurm.ended_job(text, "f", name="exit_code")
     assert parsed.problems
     assert values(parsed, "smoke.exit_code.ExitCode") == {}
 
@@ -40,7 +40,7 @@ def test_what_is_no_job_is_a_problem_and_no_observation(text):
     ],
 )
 def test_tasks_that_outlive_a_failed_one_are_counted_per_node(text, survivors):
-    assert values(jobs.bad_exit(text, "f"), "smoke.bad_exit") == survivors
+    assert values(slurm.bad_exit(text, "f"), "smoke.bad_exit") == survivors
 
 
 @pytest.mark.parametrize(
@@ -51,10 +51,10 @@ def test_tasks_that_outlive_a_failed_one_are_counted_per_node(text, survivors):
     ],
 )
 def test_a_requeued_job_says_how_often_it_began_again(text, restarts):
-    assert values(jobs.requeue(text, "f"), "smoke.requeue") == {"job": restarts}
+    assert values(slurm.requeue(text, "f"), "smoke.requeue") == {"job": restarts}
 
 
-@pytest.mark.parametrize("parser", [jobs.bad_exit, jobs.requeue])
+@pytest.mark.parametrize("parser", [slurm.bad_exit, slurm.requeue])
 @pytest.mark.parametrize("text", ["", "bash: python3: command not found\n"])
 def test_a_job_that_said_nothing_is_a_problem(parser, text):
     parsed = parser(text, "f")
@@ -63,6 +63,6 @@ def test_a_job_that_said_nothing_is_a_problem(parser, text):
 
 
 def test_a_number_of_five_thousand_digits_is_a_problem_and_not_an_error():
-    parsed = jobs.requeue(f"n0 restarts {'9' * 5000}\n", "f")
+    parsed = slurm.requeue(f"n0 restarts {'9' * 5000}\n", "f")
     assert parsed.observations == []
     assert parsed.problems

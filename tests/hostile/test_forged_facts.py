@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from bringup.evidence import jobs, launcher, monitor, slurm, speakers
+from bringup.evidence import launcher, monitor, slurm, speakers
 from bringup.evidence.parsed import Parsed
 from bringup.evidence.reading import read_raw
 from bringup.judge import judge_folder
@@ -170,7 +170,7 @@ def test_samples_of_another_node_are_left_out():
 
 def test_a_task_does_not_say_that_another_nodes_tasks_began():
     text = "0: n0 began\n0: n1 began\n1: n1 began\n"
-    believed, _ = speakers.believed(text, "f", WHO, jobs.node_of)
+    believed, _ = speakers.believed(text, "f", WHO, slurm.node_of)
     assert believed == "0: n0 began\n\n1: n1 began\n"
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from itertools import permutations
 
-from bringup.derive import pair_losses
+from bringup.derive import pairs
 from bringup.evidence.parsed import Parsed
 
 FOUR = ["n0", "n1", "n2", "n10"]
@@ -15,8 +15,8 @@ def lost(share: Callable[[str, str], float | None], nodes: list[str], repeats: i
         for source, target in permutations(nodes, 2):
             value = share(source, target)
             words = None if value is not None else "the kernel is older than 4.6"
-            parsed.saw(pair_losses.SENT_AGAIN, f"{source}->{target}", value, "ratio", "e", words)
-    return {seen.subject: seen.value for seen in pair_losses.derive(parsed.observations).observations}
+            parsed.saw(pairs.SENT_AGAIN, f"{source}->{target}", value, "ratio", "e", words)
+    return {seen.subject: seen.value for seen in pairs.sent_again(parsed.observations).observations}
 
 
 def test_a_node_that_loses_what_it_receives_is_named() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bringup.evidence.names import the_first
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan.subjects import ONE_GPU, nodes_of_scale, rank_subjects, subjects
 from bringup.records import Observation, Run
@@ -67,7 +68,7 @@ def _flight(observed: Seen, places: list[str], logs: str) -> list[str]:
         )
         by_words.setdefault(words, []).append(place)
     behind = [
-        f"{', '.join(ranks[:_LISTED])}{f' and {len(ranks) - _LISTED} more' if len(ranks) > _LISTED else ''} {words}"
+        f"{the_first(ranks, _LISTED)} {words}"
         for words, ranks in sorted(by_words.items(), key=lambda item: len(item[1]))
     ]
     return [f"raw/{logs}: torch's flight recorder: {'; '.join(behind[:_LISTED])}"]

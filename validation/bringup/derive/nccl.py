@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from bringup.derive import collective_ends as ends
-from bringup.derive import pair_losses, pair_topology, pairs
+from bringup.derive import pair_topology, pairs
 from bringup.evidence import clock
 from bringup.evidence.curve import Point, curves
 from bringup.evidence.parsed import Parsed, Seen
@@ -22,7 +22,7 @@ def links(derived: Parsed, observed: Seen, run: Run) -> None:
     derived.add(ends.derive(observed, run))
     derived.add(pairs.derive(observed.under("pair.", "nccl."), run.nodes))
     derived.add(pair_topology.derive(observed))
-    derived.add(pair_losses.derive(observed.of(pair_losses.SENT_AGAIN)))
+    derived.add(pairs.sent_again(observed.of(pairs.SENT_AGAIN)))
 
 
 def step(derived: Parsed, observed: Seen, run: Run) -> None:

@@ -17,6 +17,11 @@ def shortened(names: Sequence[str]) -> str:
     return f"{', '.join(names[:MAX_NAMED])}, … {names[-1]} ({len(names)})"
 
 
+def the_first(names: Sequence[str], shown: int = 4) -> str:
+    """`n0, n1, n2, n3 and 4 more`."""
+    return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
+
+
 def listed(names: Sequence[str]) -> str:
     """Each name once: nodes in Slurm's short form, `n[0-99] (100)`; other subjects, and lists that stay long, as
     `shortened`."""

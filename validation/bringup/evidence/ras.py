@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel, Field
 
+from bringup.evidence import names
 from bringup.evidence.parsed import Parsed, lines
 
 _GROUP = re.compile(r"\s*\d+(?:\s+\d+(?:-\d+)?){5}\s+(?P<status>[A-Z]+)\s+(?P<errors>[A-Z,]+)\s*")
@@ -116,14 +117,14 @@ def _listed(text: str) -> list[str]:
 
 def _faults(communicator: _Communicator) -> Iterator[str]:
     if communicator.missing_ranks:
-        yield _named([str(rank) for rank in communicator.missing_ranks])
+        yield names.the_first([str(rank) for rank in communicator.missing_ranks], _MOST_NAMED)
     for word, ranks in (
         ("failed", [r for r in communicator.ranks if r.status.async_error not in (0, _IN_PROGRESS)]),
         ("aborted", [r for r in communicator.ranks if r.status.abort_flag]),
         ("not initialised", [r for r in communicator.ranks if r.status.init_state != _INITIALISED]),
     ):
         if ranks:
-            yield f"{word}: {_named([str(rank) for rank in ranks])}"
+            yield f"{word}: {names.the_first([str(rank) for rank in ranks], _MOST_NAMED)}"
     for operation in dict.fromkeys(name for rank in communicator.ranks for name in rank.collective_counts):
         yield from _different_counts(communicator.ranks, operation)
 
@@ -134,9 +135,4 @@ def _different_counts(ranks: list[_Rank], operation: str) -> Iterator[str]:
     (usual, many), *others = Counter(launched).most_common()
     if others:
         different = [f"{rank} {count}" for rank, count in zip(ranks, launched, strict=True) if count != usual]
-        yield f"{operation[:40]}: {many} ranks launched {usual}, {_named(different)}"
-
-
-def _named(ranks: list[str]) -> str:
-    more = f" and {len(ranks) - _MOST_NAMED} more" if len(ranks) > _MOST_NAMED else ""
-    return ", ".join(ranks[:_MOST_NAMED]) + more
+        yield f"{operation[:40]}: {many} ranks launched {usual}, {names.the_first(different, _MOST_NAMED)}"

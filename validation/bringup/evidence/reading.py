@@ -12,7 +12,6 @@ from pathlib import Path
 from bringup.evidence import (
     dcgm,
     facts,
-    jobs,
     launcher,
     monitor,
     nccl_inspector,
@@ -104,8 +103,8 @@ def _launch_log(file: File) -> Parsed:
 
 
 def _bad_exit(file: File) -> Parsed:
-    text, refused = speakers.believed(file.text, file.where, file.speakers, jobs.node_of)
-    parsed = jobs.bad_exit(text, file.where)
+    text, refused = speakers.believed(file.text, file.where, file.speakers, slurm.node_of)
+    parsed = slurm.bad_exit(text, file.where)
     parsed.add(refused)
     return parsed
 
@@ -175,10 +174,10 @@ FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. 
     r"mpi-list\.txt": _alone(slurm.mpi_list),
     r"ping\.txt": _alone(slurm.ping),
     r"not-opened\.txt": _alone(_not_opened),
-    r"job-(?P<job>exit-code|memory|before|after|never|requeue|warning)\.txt": lambda file: jobs.ended_job(
+    r"job-(?P<job>exit-code|memory|before|after|never|requeue|warning)\.txt": lambda file: slurm.ended_job(
         file.text, file.where, name=file.name["job"].replace("-", "_")
     ),
-    r"requeue\.txt": _alone(jobs.requeue),
+    r"requeue\.txt": _alone(slurm.requeue),
     r"bad-exit\.txt": _bad_exit,
     r"(?P<step>[^/]+)\.step": _step,
     r"(?P<step>[^/]+)\.err": _launch_errors,

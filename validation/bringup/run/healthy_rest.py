@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from bringup import judge
+from bringup.derive.fold import shortened
 from bringup.judge import Judged
 from bringup.plan import catalogue, subjects
 from bringup.plan.variants import NVLINK, RDMA
@@ -52,8 +53,7 @@ def _named(verdicts: list[Verdict]) -> str:
     """`discovery.gpu.count fail; and 2 more`: faults before gaps."""
     ordered = sorted(verdicts, key=lambda verdict: -verdict.outcome.rank)
     words = list(dict.fromkeys(f"{verdict.gate} {verdict.outcome}" for verdict in ordered))
-    more = f"; and {len(words) - _NAMED} more" if len(words) > _NAMED else ""
-    return "; ".join(words[:_NAMED]) + more
+    return shortened(words, _NAMED)
 
 
 VARIABLE = "BRINGUP_LACKING"

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bringup.errors import CannotStart, SlurmError, UsageError
 from bringup.evidence import hostlist
+from bringup.evidence.names import the_first
 from bringup.plan.phases import Phase
 from bringup.run import partitions, slurm
 from bringup.run.slurm import Node
@@ -96,7 +97,6 @@ def node_assignments(
 
 NO_GPU = "no GPU"
 MIG = re.compile(r"\d+g\.\d+gb")  # a part of a GPU, as Gres types are usually called: 1g.10gb
-_SHOWN = 4
 
 
 def set_aside(known: Mapping[str, Node], names: Sequence[str]) -> dict[str, str]:
@@ -124,10 +124,7 @@ def in_words(aside: Mapping[str, str]) -> str:
     names: dict[str, list[str]] = {}
     for name, why in aside.items():
         names.setdefault(why, []).append(name)
-    return "; ".join(
-        f"{', '.join(several[:_SHOWN])}{f' and {len(several) - _SHOWN} more' if len(several) > _SHOWN else ''} ({why})"
-        for why, several in names.items()
-    )
+    return "; ".join(f"{the_first(several)} ({why})" for why, several in names.items())
 
 
 def kind(node: Node) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from bringup.errors import CannotStart
 from bringup.evidence import hostlist
+from bringup.evidence.names import the_first
 from bringup.plan.phases import Phase
 from bringup.results import REPOSITORY
 
@@ -143,8 +144,7 @@ def _why_not(phase: Phase, nodes: Sequence[str], environment: Mapping[str, str],
     if partition.state in _CLOSED:
         return f"{name} is {partition.state}: it {_CLOSED[partition.state]}; wait until it is up, or {advice}"
     if absent:
-        more = f" and {len(absent) - _SHOWN} more" if len(absent) > _SHOWN else ""
-        return f"{name} does not hold {', '.join(absent[:_SHOWN])}{more}; choose nodes with --nodelist, or {advice}"
+        return f"{name} does not hold {the_first(absent, _SHOWN)}; choose nodes with --nodelist, or {advice}"
     # without a QOS, Slurm uses the user's own, which is unknown here. Only Slurm knows the tree of accounts
     if qos := environment.get(f"{command}_QOS"):
         if partition.qos and qos.lower() not in (accepted.lower() for accepted in partition.qos):

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from bringup.errors import SlurmError
 from bringup.evidence import hostlist
+from bringup.evidence.names import the_first
 from bringup.records import write_text
 from bringup.run import slurm
 
@@ -119,10 +120,6 @@ def in_words(holders: dict[str, str]) -> str:
     by_holder: dict[str, list[str]] = {}
     for name, holder in holders.items():
         by_holder.setdefault(holder, []).append(name)
-    phrases = [
-        f"{', '.join(names[:MOST_NAMED])}{f' and {len(names) - MOST_NAMED} more' if len(names) > MOST_NAMED else ''}"
-        f" (held by {holder})"
-        for holder, names in by_holder.items()
-    ]
+    phrases = [f"{the_first(names, MOST_NAMED)} (held by {holder})" for holder, names in by_holder.items()]
     more = f"; and {len(phrases) - MOST_NAMED} more job(s)" if len(phrases) > MOST_NAMED else ""
     return "; ".join(phrases[:MOST_NAMED]) + more

@@ -10,6 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 from bringup.errors import BringupError, CannotStart, ProfileError, SiteError
+from bringup.evidence.names import the_first
 from bringup.plan import cuda
 from bringup.plan import profile as profiles
 from bringup.plan.catalogue import GATES
@@ -17,7 +18,7 @@ from bringup.plan.claims import CLAIMS
 from bringup.plan.phases import PHASES
 from bringup.run import partitions
 from bringup.run import site as at_site
-from bringup.run.before.cluster import Cluster, most_common, shown_nodes
+from bringup.run.before.cluster import Cluster, most_common
 from bringup.run.before.facts import Facts, Finding, Line, Mark
 from bringup.run.before.host import UNLIMITED
 from bringup.run.nodes import MIG
@@ -243,7 +244,7 @@ def _partition(facts: Facts, cluster: Cluster) -> Finding:
     others = [each for each, node in nodes.items() if node.gres != usual.gres]
     if others:
         cure = f"nothing, if these may be left aside: a run takes those with {usual.gres}; --nodelist names others"
-        return Finding("WARN", f"{says}; others have another Gres: {shown_nodes(others)}", cure)
+        return Finding("WARN", f"{says}; others have another Gres: {the_first(others)}", cure)
     return Finding("PASS", says)
 
 
@@ -271,7 +272,7 @@ def _request(facts: Facts, cluster: Cluster) -> Finding:
     nodes = cluster.nodes_of(cluster.named(facts.partition))
     sliced = [name for name, node in nodes.items() if any(MIG.search(kind) for kind in node.types)]
     if sliced:
-        says = f"GPUs are divided (MIG) on {shown_nodes(sliced)}: a slice counts as a GPU"
+        says = f"GPUs are divided (MIG) on {the_first(sliced)}: a slice counts as a GPU"
         return Finding("WARN", says, "leave these nodes out with --nodelist, or ask for MIG to be switched off")
     if requested == "none" and plugins != "(null)":
         says = f"JobSubmitPlugins={plugins} may refuse jobs without a GPU request, and none is declared"

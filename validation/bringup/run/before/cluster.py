@@ -149,9 +149,3 @@ def _accounts(ask: Ask) -> tuple[str | None, list[Account]]:
             most = int(cells[4]) if cells[4].isdecimal() else None
             accounts.append(Account(cells[0], cells[1], tuple(filter(None, cells[2].split(","))), cells[3], most))
     return (default[0] if default else None), accounts
-
-
-def shown_nodes(names: Sequence[str], most: int = 4) -> str:
-    """n0, n1, n2, n3 and 4 more."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more

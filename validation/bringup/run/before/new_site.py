@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bringup.errors import CannotStart, UsageError
+from bringup.evidence.names import the_first
 from bringup.plan import site as sites
 from bringup.plan.profile import PROFILES, SITE_SUFFIX
 from bringup.plan.site import Site
-from bringup.run.before.cluster import Cluster, Node, most_common, shown_nodes
+from bringup.run.before.cluster import Cluster, Node, most_common
 from bringup.run.nodes import MIG
 from bringup.run.partitions import Partition
 
@@ -36,9 +37,7 @@ def suggest(cluster: Cluster, name: str | None = None) -> NewSite:
     nodes = cluster.nodes_of([partition])
     usual = most_common(nodes)
     if usual is None:
-        raise CannotStart(
-            f"partition {partition.name} has no GPU: Slurm says Gres=(null) for {shown_nodes(list(nodes))}"
-        )
+        raise CannotStart(f"partition {partition.name} has no GPU: Slurm says Gres=(null) for {the_first(list(nodes))}")
     request, why_request = _request(usual, nodes)
     account, why_account = _account(cluster, partition)
     qos, why_qos = _qos(cluster, partition, account)
@@ -91,7 +90,7 @@ def _request(usual: Node, nodes: dict[str, Node]) -> tuple[str, str]:
     types = {kind for node in nodes.values() for kind in node.types}
     others = [name for name, node in nodes.items() if node.gres != usual.gres]
     also = (
-        f"; other nodes differ, and a run leaves them aside unless --nodelist names them: {shown_nodes(others)}"
+        f"; other nodes differ, and a run leaves them aside unless --nodelist names them: {the_first(others)}"
         if others
         else ""
     )
