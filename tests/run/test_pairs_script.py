@@ -50,6 +50,9 @@ def measured(place: Path, nodes: int, slow: str, **environment: str) -> tuple[su
     answer = shlex.join([sys.executable, str(srun.with_suffix(".py"))])  # in a path with a space, "#!" finds nothing
     srun.write_text(f'#!/bin/bash\nexec {answer} "$@"\n')
     srun.chmod(0o755)
+    scontrol = srun.with_name("scontrol")
+    scontrol.write_text("#!/bin/bash\n")  # show topology: as where Slurm knows no switches
+    scontrol.chmod(0o755)
     names = [f"n{number:02}" for number in range(nodes)]
     for moment in ("before", "after"):
         (srun.parent / f"counters-{moment}").write_text("".join(counted(node, moment) for node in names))

@@ -472,7 +472,7 @@ def test_every_srun_line_names_the_options_of_the_site():
                 seen += 1
                 assert '"${SRUN_SITE[@]}"' in line, f"{path.name}: {line}"
                 # of training/src
-                is_torch = "collectives.py" in line or "node_sweep.py" in line or '"$program"' in line
+                is_torch = any(name in line for name in ("collectives.py", "groups.py", "node_sweep.py", '"$program"'))
                 assert ('"${CONTAINER[@]}"' in line) == is_torch, f"{path.name}: {line}"
     assert seen >= 13
 
