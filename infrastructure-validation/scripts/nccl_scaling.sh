@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Proves:         on one GPU the library loads, makes a communicator and computes rightly; at 1, 2, 4, … and all nodes, all ranks
 #                 form one communicator, collectives give right results, over the interconnect that the profile names, at the
-#                 bandwidth that it expects at a named size; so do groups of the ranks at one place of each node, all at once. On one node and on two, where the profile does not leave it out:
+#                 bandwidth that it expects at a named size; so do groups of the ranks at one place of each node, all at once.
+#                 On one node and on two, where the profile does not leave it out:
 #                 told to go one way only (NVLink, NICs, Ring, no NVLS), NCCL does so, as fast as that way should be.
 # Does not prove: any speed of one GPU (nothing leaves it); which single link or node is slow; anything about other nodes.
 # Usage:          bash infrastructure-validation/scripts/nccl_scaling.sh [--nodes N | --nodelist n[0-3]]
