@@ -100,7 +100,7 @@ def test_smoke_can_be_started_by_itself_on_a_partition_that_gives_whole_nodes_an
         )
         assert done.returncode == 0, done.stdout + done.stderr
         report = (book.folder("smoke") / "report.md").read_text()
-        [row] = [line for line in report.splitlines() if line.startswith("| the partition gives whole nodes to a job")]
+        [row] = [line for line in report.splitlines() if line.startswith("- the partition gives whole nodes to a job")]
         assert "smoke.jobs.distinct_gpus" in row
         facts = [
             json.loads(line.partition(": ")[2] if line[0].isspace() or line[0].isdigit() else line)
