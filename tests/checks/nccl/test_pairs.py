@@ -9,7 +9,7 @@ from bringup.derive import pair_topology
 from bringup.derive import pairs as pairwise
 from bringup.evidence import curve, slurm
 from bringup.evidence.parsed import Parsed, Seen
-from bringup.plan import profile
+from bringup.plan import planned, profile
 from bringup.plan import rounds as tournament
 from bringup.plan.catalogue import DRILLS
 from bringup.records import Outcome
@@ -89,8 +89,9 @@ BLOCKS += "AggregatedBlock=b[0-1] BlockIndex=2 Nodes=n[0-3] BlockSize=4\n"
         (TREE, 0.01, "n0 with those under s0: 0.01 GB/s, under s1: 1 GB/s"),
         (BLOCKS, 0.01, "n0 with those under b0: 0.01 GB/s, under b1: 1 GB/s"),
         (TREE.replace("n[0-1]", "n[0,4]").replace("2-3", "1-3"), 1.0, "n1 with those under s1: 1 GB/s"),
-        ("SwitchName=s0 Level=0 Nodes=n0\n", 1.0, "no two nodes of the run are under the same one"),
-        ("", 1.0, "switches or blocks that Slurm knows: 0"),
+        ("SwitchName=s0 Level=0 Nodes=n0\n", None, "of the measured pairs 0 are under one switch and 12 are not"),
+        ("SwitchName=s0 Level=0 Nodes=n[0-3]\n", None, "of the measured pairs 12 are under one switch and 0 are not"),
+        ("", None, "of the measured pairs 0 are under one switch"),
     ],
 )
 def test_pairs_that_are_slow_under_one_switch_contradict_the_topology_of_slurm(topology, share, words):
@@ -100,6 +101,29 @@ def test_pairs_that_are_slow_under_one_switch_contradict_the_topology_of_slurm(t
     (topology_share,) = pair_topology.derive(Seen(parsed.observations)).observations
     assert (topology_share.value, parsed.problems) == (share, [])
     assert words in (topology_share.why or "")
+
+
+def test_pairs_that_carried_nothing_say_nothing_of_the_topology():
+    parsed = Parsed()
+    for source, target in permutations(FOUR, 2):
+        parsed.saw(pairwise.BANDWIDTH, f"{source}->{target}", 0.0, "GB/s", "e")
+    parsed.add(slurm.topology(TREE, "raw/scontrol-topology.txt", FOUR))
+    assert pair_topology.derive(Seen(parsed.observations)).observations == []
+
+
+@pytest.mark.parametrize(
+    ("leaves", "is_asked"),
+    [
+        (None, True),  # Slurm gave no answer: the gate stays planned, and is incomplete
+        ({}, False),
+        (dict.fromkeys(FOUR, "s0"), False),
+        ({node: node for node in FOUR}, False),
+        ({"n0": "s0", "n1": "s0", "n2": "s1", "n3": "s1"}, True),
+    ],
+)
+def test_switches_are_compared_where_slurm_divides_the_nodes(leaves, is_asked):
+    left_out = [entry.gate for entry in planned.without_switches("nccl_pairwise", leaves)]
+    assert left_out == ([] if is_asked else ["nccl.pair.topology"])
 
 
 @pytest.mark.parametrize("value", [0.01, 0.0])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections import Counter
+from collections.abc import Collection, Mapping
 
 from bringup.plan import variants
 from bringup.plan.catalogue import NONE, Gates, of_phase
@@ -37,6 +38,12 @@ WHOLE_NODES = (
 )
 
 
+TOPOLOGY = "nccl.pair.topology"
+ONE_SWITCH = (
+    "Slurm's topology does not divide these nodes into several switches or blocks, one of which has two of them"
+)
+
+
 _OF_SHARING = {claim.id for claim in CLAIMS if claim.of_sharing}
 NOT_SHARED = "the site file says that each job takes whole nodes (jobs_share_nodes): nothing has to keep two jobs apart"
 
@@ -66,6 +73,15 @@ def without(phase: str, lacking: Collection[str], profile: Profile) -> list[NotA
         for variant in variants.VARIANTS
         if variant.needs in absent and gate.id.startswith(f"nccl.variant.{variant.name}.")
     ]
+
+
+def without_switches(phase: str, leaves: Mapping[str, str] | None) -> list[NotApplicable]:
+    """Gates that compare switches, where Slurm knows none, or one for all, or none with two of these nodes. leaves:
+    node -> switch; None: not known, so that it is asked again and judged."""
+    sizes = Counter((leaves or {}).values())
+    if leaves is None or (len(sizes) > 1 and max(sizes.values()) > 1):
+        return []
+    return [NotApplicable(gate=gate.id, reason=ONE_SWITCH) for gate in of_phase(phase) if gate.id == TOPOLOGY]
 
 
 def not_applicable(run: Run, declared: list[NotApplicable]) -> list[NotApplicable]:

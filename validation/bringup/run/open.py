@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from bringup.errors import RecordError, RunError, SlurmError
+from bringup.evidence import slurm as answers
 from bringup.plan import own, planned, subjects
 from bringup.plan import profile as profiles
 from bringup.plan import site as sites
@@ -55,6 +56,15 @@ from bringup.results import (
 from bringup.run import site as at_site
 from bringup.run import slurm
 from bringup.run.healthy_rest import VARIABLE
+
+
+def _leaves(nodes: list[str]) -> dict[str, str] | None:
+    """Node -> its leaf switch or block, as Slurm places jobs. None: it does not say."""
+    try:
+        seen = answers.topology(slurm.ask("scontrol", "show", "topology"), "scontrol", nodes).observations
+    except SlurmError:
+        return None
+    return {observation.subject: str(observation.value) for observation in seen if observation.quantity == answers.LEAF}
 
 
 def now() -> str:
@@ -137,6 +147,7 @@ def open_run(
     not_applicable = planned.excluded_here(phase.stem, profile.not_applicable)
     left_out = planned.left_out(phase.stem, whole_nodes, site is None or site.site.jobs_share_nodes)
     left_out += planned.without(phase.stem, os.environ.get(VARIABLE, "").split(), profile)
+    left_out += planned.without_switches(phase.stem, _leaves(nodes) if phase.stem == "nccl_pairwise" else None)
     own_checks = [] if site is None or site.site.checks is None else own.read(Path(site.site.checks))
     before = _attempt_before(folder.parent, phase)
     status = _git("status", "--porcelain")

@@ -61,32 +61,33 @@ class Accusation:
     """What verdicts say about nodes. everywhere: gates that failed on more than half of the nodes, with these nodes."""
 
     nodes: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))  # sentences
+    broken: set[str] = field(default_factory=set)  # nodes that are accused of more than a speed: it is asked once
     everywhere: dict[str, list[str]] = field(default_factory=dict)  # sentence -> nodes
     links: list[Link] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
 
+    def add(self, node: str, verdict: Verdict) -> None:
+        self.nodes[node].append(_words(verdict))
+        if catalogue.GATES[verdict.gate].unit not in _SPEEDS:
+            self.broken.add(node)
+
     @property
     def has_slow(self) -> bool:
-        return bool(self.links or set(self.nodes) - set(self._broken()))
-
-    def _broken(self) -> dict[str, list[str]]:
-        """Nodes that are accused of more than a speed: it is asked once."""
-        return {node: why for node, why in self.nodes.items() if any(_unit(words) not in _SPEEDS for words in why)}
+        return bool(self.links or self.nodes.keys() - self.broken)
 
     def confirmed_by(self, again: Accusation) -> Accusation:
         """What is broken in one of two looks, and what is slow in both. A bad end leaves work on nodes, and neighbours
         have their own: a healthy node was exchanged for the pace of one moment."""
-        nodes = (
-            {node: why for node, why in self.nodes.items() if node in again.nodes} | self._broken() | again._broken()
-        )
+        broken = self.broken | again.broken
+        nodes = {
+            node: why
+            for node, why in {**again.nodes, **self.nodes, **{node: again.nodes[node] for node in again.broken}}.items()
+            if node in broken or (node in self.nodes and node in again.nodes)
+        }
         links = [link for link in self.links if link in again.links or not set(link).isdisjoint(nodes)]
         once = [*(self.nodes.keys() - nodes.keys()), *("--".join(link) for link in self.links if link not in links)]
         remarks = [f"{name} was slow, and no more when it was measured again" for name in sorted(once)]
-        return replace(self, nodes=nodes, links=links, remarks=[*self.remarks, *again.remarks, *remarks])
-
-
-def _unit(words: str) -> str:
-    return catalogue.GATES[words.partition(":")[0]].unit
+        return replace(self, nodes=nodes, broken=broken, links=links, remarks=[*self.remarks, *again.remarks, *remarks])
 
 
 def feasible(phases: Sequence[str], site: at_site.AtSite | None) -> tuple[list[str], list[str]]:
@@ -200,7 +201,7 @@ def accuse(judged: Judged) -> Accusation:
                 result.remarks.append(f"not known on {len(several)} nodes: {_words(next(iter(several.values())))}")
             continue
         for node, verdict in several.items():
-            result.nodes[node].append(_words(verdict))
+            result.add(node, verdict)
     _accuse_of_pairs(result, pairs)
     if unmeasured:
         result.remarks.append(f"not known of {len(unmeasured)} link(s) or pair(s): {_words(unmeasured[0])}")
@@ -215,7 +216,9 @@ def _accuse_of_pairs(result: Accusation, pairs: Sequence[Verdict]) -> None:
             unexplained.setdefault((first, second), verdict)
     common = set.intersection(*map(set, unexplained)) if len(unexplained) > 1 else set()
     if len(common) == 1:
-        result.nodes[common.pop()] += [_words(verdict) for verdict in unexplained.values()]
+        node = common.pop()
+        for verdict in unexplained.values():
+            result.add(node, verdict)
     else:
         result.links += unexplained
         result.remarks += [f"{_words(verdict)} [{first}--{second}]" for (first, second), verdict in unexplained.items()]
