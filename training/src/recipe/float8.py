@@ -1,5 +1,5 @@
-"""--fast float8: the products of the decoder blocks in float8, by torchao. It is no part of fast by itself, because it
-computes other numbers.
+"""--fast float8: the products of the decoder blocks in float8, by torchao. `--recipe fast` leaves it
+out, because its results differ.
 
 Weights, gradients, what is sent and the optimizer stay as they are. Each product casts both factors to float8, each
 with one scale for the whole tensor (torchao's recipe tensorwise). The LM head stays as it is. Without a GPU the casts

@@ -161,7 +161,7 @@ Names = Mapping[str, str]  # NODE/UUID, UUID, or NODE/PCI:ADDRESS -> words
 
 
 def names_of(seen: Seen, gpus_per_node: int) -> dict[str, str]:
-    """From the facts of a run that asked for them: discovery. The index is the place by PCI address, as NVML counts,
+    """The facts of discovery name GPUs. The index is the place by PCI address, as NVML counts,
     and is left out where not all GPUs of the node are known."""
     uuids_of: dict[str, dict[str, str]] = {}  # node -> UUID -> address
     for quantity in ("discovery.gpu.pci", "inventory.gpu.address"):  # the second is also of a GPU that is lost

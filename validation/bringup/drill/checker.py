@@ -117,7 +117,7 @@ def places_of(drill: Drill) -> set[str]:
 
 
 def run(drills: Sequence[Drill], checkers: Sequence[Checker], beside: DrillReport | None) -> int:
-    """Exit code: 0 each checker answered on each fault, 2 not. A checker that misses is no failure of this command."""
+    """Exit code: 0 each checker answered on each fault, 2 not. A checker may miss a fault."""
     chosen = suite.in_order([drill for drill in drills if suitable(drill)])
     if not chosen:
         raise CannotStart("none of these drills has a fault of the cluster itself, which alone other tools can see")
