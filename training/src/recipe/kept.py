@@ -91,7 +91,7 @@ def _counted(model: Any, job: Job) -> int:
         model.get_input_embeddings().register_forward_hook(lambda *seen: _cast(seen[-1], torch.float32))
     if autocast and job.bf16_residual:
         residual.in_bfloat16(model)
-    ids = torch.zeros(job.rows, job.sequence_length, dtype=torch.long)
+    ids = torch.zeros(job.rows, job.tokens // job.rows, dtype=torch.long)
     saved = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
     with (
         _Products(note) if job.selective and job.activation_checkpointing else saved,

@@ -14,7 +14,7 @@ import torch
 from bringup.records import RunArgs
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipe import data, documents, group, room, training_state, weights
+from recipe import data, documents, group, room, tensor_parallel, training_state, weights
 from recipe.arguments import Args
 from recipe.documents import DataError
 from recipe.rank import RankFacts
@@ -67,7 +67,9 @@ def prepare(
         finally:
             if temporary is not None:
                 shutil.rmtree(temporary)  # what is mapped stays readable
-    if read_whole or not sharded:
+    if args.tensor_parallel > 1:
+        model = tensor_parallel.cut(model, args.tensor_parallel, bf16=resolved.compute_dtype == "bfloat16")
+    if read_whole or not sharded or args.tensor_parallel > 1:
         fill(model, args)
     return model, rows, predicted, memory_room
 

@@ -294,7 +294,8 @@ class Checkpoints(TrainerCallback):
             )
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step == self.rehearse_at:
+        step, every = state.global_step, self.args.save_steps
+        if step == self.rehearse_at or (every and (step % every == 0 or step == self.args.steps)):
             control.should_save = True
 
     def _candidates(self, first: Path) -> tuple[list[tuple[Path, Checkpoint | None, str]], bool]:

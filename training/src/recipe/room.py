@@ -21,6 +21,7 @@ from recipe import GIB, group, kept, model_shape, weights
 from recipe.strategy import Refused
 
 WITHIN = 1.15  # a predicted peak is that of torch's MemTracker within 15 %, a test says
+NOT_PREDICTED = "what blocks keep under tensor parallelism is not predicted"
 FILE_PAGES = ("inactive_file", "active_file")
 READ_WHOLE = "take a model whose safetensors files can be read in parts, fewer ranks per node, or a larger node"
 
@@ -59,9 +60,11 @@ class Room:
 def footprint(model: Any, resolved: RunArgs, *, reads_checkpoint: bool = False) -> Footprint:
     """model: on the meta device. The same on every rank: nothing is asked of the machine."""
     shape, job = model_shape.shape_of(model, resolved.model), job_of(resolved, reads_checkpoint=reads_checkpoint)
-    by_blocks, reason = kept.by_blocks(model, job) if shape.not_covered is None else (None, shape.not_covered)
+    reason = shape.not_covered or (NOT_PREDICTED if job.tensor_parallel > 1 else None)
+    by_blocks, reason = kept.by_blocks(model, job) if reason is None else (None, reason)
     peak = None if by_blocks is None else memory.peak(shape, job, by_blocks)
-    return Footprint(shape, memory.states(shape, job.shards), memory.least(shape, job), peak, reason)
+    states = memory.states(shape, job.shards, job.tensor_parallel)
+    return Footprint(shape, states, memory.least(shape, job), peak, reason)
 
 
 def need(model: Any, predicted: Footprint, resolved: RunArgs, *, on_gpu: bool, read_whole: bool) -> Need:

@@ -110,8 +110,14 @@ def shard_group(hosts: list[str], wanted: int | None = None) -> int:
     return wanted or size
 
 
-def kind_of(wrapper: str, placements: list[str], mesh: list[list[int]] | None, world: int) -> Kind | Literal["unknown"]:
-    """single, ddp, fsdp, hsdp, or unknown. `wrapper` is empty when nothing wraps the model."""
+def kind_of(
+    wrapper: str, placements: list[str], mesh: list[list[int]] | None, world: int, tensor_parallel: int = 1
+) -> Kind | Literal["unknown"]:
+    """single, ddp, fsdp, hsdp, or unknown. `wrapper` is empty when nothing wraps the model. tensor_parallel: ranks that
+    share each product; then a shard is cut along two dimensions, and that of a norm along one."""
+    if tensor_parallel > 1:
+        whole = any(each == PLAIN or "Replicate" in each for each in placements)
+        return "unknown" if whole or mesh is None or len(mesh[0]) != world else "fsdp"
     if placements == [SHARD] and mesh is not None and len(mesh) == 1 and len(mesh[0]) == world:
         return "fsdp"
     if placements == [REPLICATE_SHARD] and mesh is not None and len(mesh) > 1 and len(mesh[0]) > 1:

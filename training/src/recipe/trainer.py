@@ -43,7 +43,7 @@ class RecipeTrainer(Trainer):
         and DDP trains. fully_shard itself works on a CPU mesh. So MULTI_CPU has another name while the Accelerator is
         built. The device stays cpu. strategy.require looks at the model to see whether it worked.
         """
-        wanted = bool(self.args.fsdp)
+        wanted = bool(self.args.fsdp) or self.run.args.tensor_parallel > 1
         if wanted and self.args.device.type == "cpu":
             shared = PartialState._shared_state
             if shared.get("distributed_type") != DistributedType.MULTI_CPU:
@@ -85,7 +85,10 @@ class RecipeTrainer(Trainer):
         return super().create_scheduler(*args, **kwargs)
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
-        return super().get_batch_samples(self.clock.timed(epoch_iterator), num_batches, device)
+        rows, tokens = super().get_batch_samples(self.clock.timed(epoch_iterator), num_batches, device)
+        if tokens is not None and not self.args.average_tokens_across_devices:
+            tokens = tokens * self.get_tp_size()  # by which Trainer has divided them; only a count over all ranks needs it
+        return rows, tokens
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
         self.trajectory.add_batch(inputs.pop("row"), inputs.pop("padding").sum())

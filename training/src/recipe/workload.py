@@ -27,6 +27,7 @@ from transformers import PrinterCallback, TrainerCallback
 from recipe import (
     accelerated,
     communication,
+    context_parallel,
     cores,
     environment,
     fast,
@@ -150,6 +151,8 @@ class Run:
         strategy.require_places(self.expected, self.hosts)
         if args.cpu_offload and group.CUDA:  # without a GPU all is computed on the host, in any case
             cores.take_share()
+        if args.context_parallel > 1 and not group.CUDA:
+            context_parallel.ring_on_cpu()
         self.args, self.tuning = fast.choose(args, bf16=self.bf16, sharded=self.expected.sharded)
         self.resolved = results.run_args(self.args, self.expected, self.hosts, self.bf16, self.tuning)
         if group.RANK == 0:
@@ -228,8 +231,9 @@ class Run:
             "dataloader_pin_memory": group.CUDA,
             "remove_unused_columns": False,  # the row ids travel with the batch
             "include_num_input_tokens_seen": "no",
-            "save_strategy": "steps" if args.save_steps else "no",
-            "save_steps": args.save_steps or 500,
+            "log_level": "error",  # else Trainer sets the libraries back to warnings
+            "log_level_replica": "error",
+            "save_strategy": "no",  # recipe/resume.py says when
             **reporting.trainer_arguments(args),
             **tuned,
             "accelerator_config": tuned.get("accelerator_config", {}) | {"gradient_accumulation_kwargs": reduced},
@@ -252,7 +256,7 @@ class Run:
         sent_before = transport.interface_bytes()
         heart = pulse.Pulse()
         waits = contextlib.nullcontext() if args.recipe == "stock" else without_waits()
-        with memory_by_part(trainer, args.run_dir), waits:
+        with memory_by_part(trainer, args.run_dir), waits, context_parallel.refused_in_one_line():
             checkpoints.train(trainer)
         step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
         self.shown.tell(clock)
@@ -269,6 +273,8 @@ class Run:
         known |= results.transport_of(trained, group.gather(transport.sent_since(sent_before)), own_steps)
         first, warmup = len(losses) - own_steps + 1, min(args.warmup_steps, own_steps - 1)
         stood_still = standstill.of_rank(heart.gaps(), clock.spans_s, clock.own, first, warmup)
+        reads = group.RANK % (args.context_parallel * args.tensor_parallel) == 0  # the others of a row get the same rows
+        rows, padding = checkpoints.trajectory.rows, checkpoints.trajectory.padding
         startup_s = (self.import_s, self.process_group_s, self.first_collective_s, self.load_s, step_times_s[0])
         ranks = group.gather(
             results.RankResult(
@@ -282,8 +288,8 @@ class Run:
                 startup_s=startup_s,
                 checksum=checksum(trainer.model_wrapped),
                 steps_unix_s=clock.steps_unix_s(),
-                rows=checkpoints.trajectory.rows,
-                padding=checkpoints.trajectory.padding,
+                rows=rows if reads else [],
+                padding=padding if reads else [0] * len(padding),
             ),
             results.RankResult,
         )
