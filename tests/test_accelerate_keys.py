@@ -109,8 +109,9 @@ def test_every_variable_that_accelerate_sets_is_looked_at(stem: str) -> None:
         ("fsdp_1node_8gpu", ["--fsdp_cpu_ram_efficient_loading", "true"], "from the seed"),
         ("fsdp_1node_8gpu", ["--fsdp_transformer_layer_cls_to_wrap", "X"], "the model names its layers"),
         ("hsdp_2node_16gpu", ["--parallelism_config_dp_shard_size", "4"], "shards are the ranks of a node"),
-        ("hsdp_2node_16gpu", ["--parallelism_config_cp_size", "2"], "tensor and context parallelism are not trained"),
-        ("hsdp_2node_16gpu", ["--parallelism_config_tp_size", "2"], "tensor and context parallelism are not trained"),
+        ("hsdp_2node_16gpu", ["--parallelism_config_cp_size", "2"], "cp_size: 2, this program has 1; give --context-"),
+        ("hsdp_2node_16gpu", ["--parallelism_config_tp_size", "2"], "tp_size: 2, this program has 1; give --tensor-"),
+        ("hsdp_2node_16gpu", ["--parallelism_config_sp_size", "2"], "DeepSpeed's sequence parallelism is not used"),
     ],
 )
 def test_what_the_program_would_not_do_is_refused_in_one_line_that_names_the_key(

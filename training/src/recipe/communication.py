@@ -220,7 +220,8 @@ def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:
         last = index == len(rows) - 1
         gradients._set_sync_gradients(last)
         with contextlib.nullcontext() if last or in_each else keep():
-            trainer.training_step(model, dict(inputs), tokens)
+            copies = {name: each.clone() for name, each in inputs.items()}  # context parallelism cuts them in place
+            trainer.training_step(model, copies, tokens)
     trainer._clip_grad_norm(model)
     trainer.optimizer.step()
     model.zero_grad()

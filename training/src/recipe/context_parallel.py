@@ -21,6 +21,7 @@ from recipe.strategy import Refused
 ATEN = torch.ops.aten
 SEQUENCE = 2  # the dimension of (batch, heads, tokens, width) that is cut
 REFUSAL = "Context parallelism"  # how accelerate and transformers begin what they raise
+NOT_FUSED = "mixed torch.Tensor and DTensor"  # torch took none of its fused kernels, and the plain one knows no ring
 
 
 def forward_on_cpu(
@@ -93,7 +94,12 @@ def refused_in_one_line() -> Iterator[None]:
     """What the libraries refuse for a model (attention over a window, say) is refused by all ranks alike."""
     try:
         yield
-    except ValueError as error:
+    except (ValueError, RuntimeError) as error:
+        if NOT_FUSED in str(error):
+            raise Refused(
+                "--context-parallel: expected one of torch's fused attention kernels, observed none that takes these "
+                "types and shapes: give --bf16"
+            ) from error
         if not str(error).startswith(REFUSAL):
             raise
         raise Refused(f"--context-parallel: {one_line(str(error))}") from error

@@ -28,6 +28,11 @@ def cut(model: Any, ranks: int, *, bf16: bool) -> Any:
 
     bf16: gathered and computed in bfloat16, gradients reduced in float32. Raises Refused.
     """
+    if group.LOCAL_WORLD % ranks:
+        raise Refused(
+            f"--tensor-parallel {ranks}: expected a part of the {group.LOCAL_WORLD} rank(s) of a node, which every block "
+            "waits for"
+        )
     option, config = f"--tensor-parallel {ranks}", model.config.get_text_config()
     uneven = [f"{name} {getattr(config, name)}" for name in HEADS if (getattr(config, name, None) or 0) % ranks]
     if uneven:

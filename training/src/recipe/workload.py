@@ -273,8 +273,6 @@ class Run:
         known |= results.transport_of(trained, group.gather(transport.sent_since(sent_before)), own_steps)
         first, warmup = len(losses) - own_steps + 1, min(args.warmup_steps, own_steps - 1)
         stood_still = standstill.of_rank(heart.gaps(), clock.spans_s, clock.own, first, warmup)
-        reads = group.RANK % (args.context_parallel * args.tensor_parallel) == 0  # the others of a row get the same rows
-        rows, padding = checkpoints.trajectory.rows, checkpoints.trajectory.padding
         startup_s = (self.import_s, self.process_group_s, self.first_collective_s, self.load_s, step_times_s[0])
         ranks = group.gather(
             results.RankResult(
@@ -288,8 +286,8 @@ class Run:
                 startup_s=startup_s,
                 checksum=checksum(trainer.model_wrapped),
                 steps_unix_s=clock.steps_unix_s(),
-                rows=rows if reads else [],
-                padding=padding if reads else [0] * len(padding),
+                rows=checkpoints.trajectory.rows,
+                padding=checkpoints.trajectory.padding,
             ),
             results.RankResult,
         )
