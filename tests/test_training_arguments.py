@@ -133,13 +133,21 @@ def test_a_shard_size_that_makes_no_groups_is_refused_in_one_line(
     ("ranks", "options", "expected"),
     [
         ("8", ("--context-parallel", "3"), "--context-parallel 3 does not divide 8 rank(s)"),
-        ("8", ("--context-parallel", "4", "--sequence-length", "100"), "100 is not divisible by 2 x --context-parallel"),
+        (
+            "8",
+            ("--context-parallel", "4", "--sequence-length", "100"),
+            "100 is not divisible by 2 x --context-parallel",
+        ),
         ("8", ("--context-parallel", "2", "--attention", "eager"), "--context-parallel 2 needs --attention sdpa"),
         ("8", ("--context-parallel", "2", "--hsdp"), "--context-parallel 2 goes with FSDP over all ranks only"),
         ("8", ("--tensor-parallel", "8"), "--tensor-parallel 8 leaves nothing for FSDP to shard over 8 rank(s)"),
         ("8", ("--tensor-parallel", "2", "--recipe", "fast"), "does not go with --recipe fast"),
         ("8", ("--tensor-parallel", "2", "--context-parallel", "2"), "does not go with"),
-        ("8", ("--tensor-parallel", "2", "--global-batch", "6"), "by 4 rank(s) with rows of their own x 1 accumulation"),
+        (
+            "8",
+            ("--tensor-parallel", "2", "--global-batch", "6"),
+            "by 4 rank(s) with rows of their own x 1 accumulation",
+        ),
     ],
 )
 def test_ranks_that_cannot_share_a_row_are_refused_in_one_line(

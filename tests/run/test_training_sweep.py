@@ -144,7 +144,7 @@ def test_every_value_is_an_option_that_the_programs_take(field, tmp_path, monkey
     from recipe import arguments
 
     groups = ["--hsdp"] if field == "shard_size" else []
-    monkeypatch.setattr(arguments, "WORLD", 16 if groups else 2)
+    monkeypatch.setattr(arguments, "WORLD", 16 if groups or field.endswith("parallel") else 2)
     values = plan.FIELDS[field].values or {"8": ()}
     for value in values:
         options = plan.options(["--bf16", "--global-batch", "32", "--gradient-accumulation", "2"], {field: value})

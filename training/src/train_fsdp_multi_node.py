@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from recipe import program
 from recipe.strategy import Expected
-import train_fsdp_single_node
+from train_fsdp_single_node import mesh_of as mesh_of_fsdp
 from train_fsdp_single_node import train_on
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def mesh_of(run: Run) -> Any:
     from accelerate import ParallelismConfig
     from recipe import strategy
 
-    mesh = train_fsdp_single_node.mesh_of(run)
+    mesh = mesh_of_fsdp(run)
     if run.expected is EXPECTED_HSDP:
         shards = strategy.shard_group(run.hosts, run.args.shard_size)
         mesh = ParallelismConfig(dp_replicate_size=len(run.hosts) // shards, dp_shard_size=shards)

@@ -375,7 +375,7 @@ def _ranks_of_a_row(given: argparse.Namespace, sharded: bool) -> int:
 
 
 def _require_tensor_parallel(given: argparse.Namespace, option: str) -> None:
-    if WORLD % given.tensor_parallel or WORLD == given.tensor_parallel:
+    if WORLD % given.tensor_parallel or given.tensor_parallel == WORLD:
         complain(f"{option} leaves nothing for FSDP to shard over {WORLD} rank(s): give a part of them")
     others = {
         "--context-parallel": given.context_parallel > 1,
@@ -396,9 +396,10 @@ def _shares(global_batch: int, accumulation: int | None, rows: int | None, reade
     least = readers * given
     if global_batch % least:
         nearest = max(1, round(global_batch / least)) * least
+        of_ranks = f"{readers} rank(s)" if readers == WORLD else f"{readers} rank(s) with rows of their own"
         complain(
-            f"--global-batch {global_batch} is not divisible by {readers} rank(s)"
-            f"{'' if readers == WORLD else ' with rows of their own'} x {given} {of_what}; the nearest that is: {nearest}"
+            f"--global-batch {global_batch} is not divisible by {of_ranks} x {given} {of_what}; "
+            f"the nearest that is: {nearest}"
         )
     other = global_batch // least
     return (given, other) if rows is None else (other, given)

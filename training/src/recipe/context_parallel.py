@@ -97,8 +97,8 @@ def refused_in_one_line() -> Iterator[None]:
     except (ValueError, RuntimeError) as error:
         if NOT_FUSED in str(error):
             raise Refused(
-                "--context-parallel: expected one of torch's fused attention kernels, observed none that takes these "
-                "types and shapes: give --bf16"
+                "--context-parallel: expected one of torch's fused attention kernels, observed none that takes this "
+                "attention (its type, its shapes, a mask, dropout): on a GPU give --bf16"
             ) from error
         if not str(error).startswith(REFUSAL):
             raise

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import init_device_mesh
 from transformers.distributed import DistributedConfig
@@ -30,8 +31,8 @@ def cut(model: Any, ranks: int, *, bf16: bool) -> Any:
     """
     if group.LOCAL_WORLD % ranks:
         raise Refused(
-            f"--tensor-parallel {ranks}: expected a part of the {group.LOCAL_WORLD} rank(s) of a node, which every block "
-            "waits for"
+            f"--tensor-parallel {ranks}: expected a part of the {group.LOCAL_WORLD} rank(s) of a node: every block "
+            "waits for its ranks"
         )
     option, config = f"--tensor-parallel {ranks}", model.config.get_text_config()
     uneven = [f"{name} {getattr(config, name)}" for name in HEADS if (getattr(config, name, None) or 0) % ranks]
@@ -41,6 +42,9 @@ def cut(model: Any, ranks: int, *, bf16: bool) -> Any:
     # not by prepare_distribute_model(), which takes the GPU of the local rank: here a rank may see only its own
     mesh = init_device_mesh(group.DEVICE.type, (1, 1, shards, ranks), mesh_dim_names=AXES)
     sizes = DistributedConfig(tp_size=ranks, fsdp_size=shards, fsdp_mixed_precision=bf16)
+    for name in model.all_tied_weights_keys:  # each is cut by its own rule; weights.fill() ties them again
+        module = model.get_submodule(name.rpartition(".")[0])
+        module.weight = torch.nn.Parameter(torch.empty_like(module.weight))
     try:
         return model.maybe_distribute_model(model, sizes, TransformersDeviceMesh(mesh, mesh))
     except ValueError as error:  # no plan in the model's configuration

@@ -88,7 +88,8 @@ class RecipeTrainer(Trainer):
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
         rows, tokens = super().get_batch_samples(self.clock.timed(epoch_iterator), num_batches, device)
         if tokens is not None and not self.args.average_tokens_across_devices:
-            tokens = tokens * self.get_tp_size()  # by which Trainer has divided them; only a count over all ranks needs it
+            # by which Trainer has divided them; only a count over all ranks needs that
+            tokens = tokens * self.get_tp_size()
         return rows, tokens
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
