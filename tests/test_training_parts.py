@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from bringup.formulae import pace
 from loops import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -252,9 +253,7 @@ def test_a_dataset_that_is_not_there_is_one_line_that_says_what_to_do(tmp_path: 
 
 
 def test_percentiles_of_the_steady_window_are_over_the_steps_of_all_ranks() -> None:
-    from recipe import meter
-
-    steady = meter.steady_window(
+    steady = pace.steady_window(
         [[9.0, 1.0, 1.0, 1.0], [9.0, 1.5, 1.5, 0.25]], ["n0", "n1"], warmup_steps=1, tokens_per_step=100
     )
     assert (steady.step_time_s.p50, steady.step_time_s.p95, steady.step_time_s.max) == (1.0, 1.5, 1.5)
@@ -264,9 +263,7 @@ def test_percentiles_of_the_steady_window_are_over_the_steps_of_all_ranks() -> N
 
 def test_a_jitter_of_step_ends_that_ranks_give_back_costs_no_tokens() -> None:
     """Each rank took 3 s for two steps: one was late in the first step, the other in the second."""
-    from recipe import meter
-
-    steady = meter.steady_window([[9.0, 1.0, 2.0], [9.0, 2.0, 1.0]], ["n0", "n1"], warmup_steps=1, tokens_per_step=150)
+    steady = pace.steady_window([[9.0, 1.0, 2.0], [9.0, 2.0, 1.0]], ["n0", "n1"], warmup_steps=1, tokens_per_step=150)
     assert steady.tokens_per_s == 100.0
     assert steady.steps_s == [2.0, 1.0]
 
@@ -282,10 +279,8 @@ def jittering(ranks: int, sigma: float, steps: int, seed: int) -> list[list[floa
 @for_each("steps", [10, 40])
 def test_jitter_of_step_ends_makes_no_number_of_ranks_look_slower(ranks: int, steps: int) -> None:
     """Ends jitter by 3 % of a step. The longest window of a rank is 1.3 % too long at 256 ranks and 10 steps."""
-    from recipe import meter
-
     tokens_per_s = [
-        meter.steady_window(jittering(ranks, 0.03, steps, seed), ["n0"] * ranks, 0, 100).tokens_per_s
+        pace.steady_window(jittering(ranks, 0.03, steps, seed), ["n0"] * ranks, 0, 100).tokens_per_s
         for seed in range(10)
     ]
     assert statistics.fmean(tokens_per_s) == pytest.approx(100, rel=0.005)
@@ -293,26 +288,20 @@ def test_jitter_of_step_ends_makes_no_number_of_ranks_look_slower(ranks: int, st
 
 def test_a_step_in_which_one_rank_stood_still_is_counted_once() -> None:
     """The rank that stood still is late in its step; the others are late in the step after it, or in the same."""
-    from recipe import meter
-
     ranks = [[1.0, 1.0, 6.0, 1.0, 1.0], [1.0, 1.0, 1.0, 6.0, 1.0], [1.0, 1.0, 6.0, 1.0, 1.0]]
-    steady = meter.steady_window(ranks, ["n0", "n0", "n1"], 0, 100)
+    steady = pace.steady_window(ranks, ["n0", "n0", "n1"], 0, 100)
     assert steady.steps_s == [1.0, 1.0, 6.0, 1.0, 1.0]
     assert steady.tokens_per_s == 50.0
 
 
 def test_a_rank_that_ends_late_in_the_last_step_makes_the_window_longer() -> None:
-    from recipe import meter
-
-    steady = meter.steady_window([[1.0] * 4, [1.0, 1.0, 1.0, 3.0]], ["n0", "n1"], 0, 90)
+    steady = pace.steady_window([[1.0] * 4, [1.0, 1.0, 1.0, 3.0]], ["n0", "n1"], 0, 90)
     assert steady.tokens_per_s == 60.0
 
 
 def test_a_window_without_a_step_is_an_error_and_no_number() -> None:
-    from recipe import meter
-
     with pytest.raises(ValueError, match="no step is left"):
-        meter.steady_window([[1.0]], ["n0"], warmup_steps=1, tokens_per_step=1)
+        pace.steady_window([[1.0]], ["n0"], warmup_steps=1, tokens_per_step=1)
 
 
 @pytest.mark.parametrize(
