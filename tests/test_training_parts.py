@@ -10,7 +10,6 @@ import random
 import statistics
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -557,26 +556,15 @@ def test_before_the_first_step_only_structure_is_held_against_the_arguments() ->
     assert seen(sync_each_batch=True).differs_from(in_each) == []
 
 
-def test_the_largest_allocations_of_a_full_device_are_named_and_its_snapshot_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As torch's allocator lists them, for the tensors of a model here."""
+def test_the_snapshot_of_a_full_device_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
     from recipe import model_states
 
-    model = torch.nn.Linear(256, 256, bias=False)
-    trainer = SimpleNamespace(model=model, optimizer=None)
-
-    def block(address: int, state: str = "active_allocated") -> dict[str, Any]:
-        return {"address": address, "requested_size": 2**18, "state": state}
-
-    blocks = [block(model.weight.data_ptr()), block(1), block(2), block(3, "inactive")]
-    seen = {"segments": [{"blocks": blocks}], "device_traces": []}
+    seen: dict[str, Any] = {"segments": [], "device_traces": []}
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: seen)
-    line = model_states._snapshot(trainer, tmp_path)
-    expected = "2 x 0.000244 GiB of activations and other, 1 x 0.000244 GiB of parameters"
-    assert line == f"largest: {expected}; all in raw/memory.rank0.pickle"
-    assert pickle.loads((tmp_path / "memory.rank0.pickle").read_bytes()) == seen
+    file = tmp_path / "memory.rank0.pickle"
+    assert model_states._keep_snapshot(file) == "what is allocated stands in raw/memory.rank0.pickle"
+    assert pickle.loads(file.read_bytes()) == seen
+    assert model_states._keep_snapshot(tmp_path / "missing/x").startswith("no snapshot: FileNotFoundError: ")
     monkeypatch.setattr(model_states, "LARGEST_SNAPSHOT", 10)
-    assert model_states._snapshot(trainer, tmp_path / "other").endswith("a snapshot of 0 MiB was not kept")
-    assert model_states._snapshot(SimpleNamespace(), tmp_path).startswith("no snapshot: AttributeError: ")
+    assert model_states._keep_snapshot(file) == "a snapshot of 0 MiB was not kept"
