@@ -12,7 +12,7 @@ import torch
 import transformers
 import transport as bytes_sent
 from bringup.errors import RecordError
-from bringup.formulae import flops, pace
+from bringup.formulae import flops, overlap, pace
 from bringup.records import (
     REFERENCE_ARGS,
     REFERENCE_METRICS,
@@ -166,7 +166,7 @@ def train_metrics(
         standstills=[rank.standstill for rank in ranks],
         model_shape=predicted.shape,
         memory_check=memory_check(predicted, ranks, memory_room),
-        **communication.fields(None, communication.NOT_ENDED),
+        **overlap.fields(None, communication.NOT_ENDED),
         **known,
     )
 
