@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from collections.abc import Callable
@@ -21,7 +20,7 @@ sys.path.append(str(SOURCE))
 pytestmark = pytest.mark.filterwarnings("default")
 
 MIB = 2**20
-SIZE = {"tensors": 100 * MIB, "rest": 0, "per_step": 0, "files": 10}
+HOSTS = ["n0"] * 4  # ranks, so ten files
 
 
 def left(space_mib: float | None, files: int = folders.NO_LIMIT, *, by_quota: bool = False) -> folders.Left:
@@ -36,8 +35,7 @@ def found_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
 
     def ask(room: folders.Left, at_once: int) -> CheckpointRoom:
         monkeypatch.setattr(folders, "left", lambda path: room)
-        wanted = checkpoint_room.Saves(6, at_once)
-        return checkpoint_room.require(checkpoint_room.Size(**SIZE), wanted, tmp_path / "checkpoints", ["n0"])
+        return checkpoint_room.require(100 * MIB, at_once, tmp_path / "checkpoints", HOSTS)
 
     return ask
 
@@ -45,6 +43,8 @@ def found_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., 
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_prediction_is_what_torch_writes(tmp_path: Path, tied: bool) -> None:
     """Also of bfloat16 parameters, of parameters that are not trained, and of buffers that are kept."""
+    import io
+
     import torch
     import torch.distributed.checkpoint as dcp
     from recipe import checkpoint_room, training_state
@@ -63,11 +63,9 @@ def test_the_prediction_is_what_torch_writes(tmp_path: Path, tied: bool) -> None
     dcp.save(tensors, storage_writer=dcp.FileSystemWriter(tmp_path))
     written = sum(path.stat().st_size for path in tmp_path.iterdir())
 
-    size = checkpoint_room.size_of(model, shards=1, ranks=1, rows_per_step=8)
-    assert size.tensors == sum(tensor.nbytes for tensor in tensors.values())
-    own = checkpoint_room._stored_bytes({"random": training_state.random_state(), "rows": torch.zeros(0)})
-    assert written + own == pytest.approx(size.bytes(0), rel=0.02)
-    assert size.bytes(10) - size.bytes(0) == 10 * 8 * 8
+    own = io.BytesIO()
+    torch.save({"random": training_state.random_state(), "rows": torch.zeros(0)}, own)
+    assert checkpoint_room.bytes_of(model, shards=1, ranks=1) == pytest.approx(written + own.tell(), rel=0.01)
 
 
 def test_it_is_counted_on_a_model_without_weights() -> None:
@@ -76,18 +74,9 @@ def test_it_is_counted_on_a_model_without_weights() -> None:
 
     with torch.device("meta"):
         model = torch.nn.Linear(1000, 10**9, bias=False)
-    alone = checkpoint_room.size_of(model, shards=1, ranks=1, rows_per_step=0)
-    assert alone.tensors == 12 * 10**12 + 4
-    assert alone.rest < MIB
-    many = checkpoint_room.size_of(model, shards=1024, ranks=1024, rows_per_step=0)
-    assert many.tensors == alone.tensors
-    assert many.files == 2 * 1024 + 2
-
-
-def test_a_tensor_with_fewer_rows_than_ranks_is_stored_in_as_many_parts_as_it_has() -> None:
-    from recipe import checkpoint_room
-
-    assert [checkpoint_room._parts(rows, 4) for rows in (1, 3, 4, 5, 8)] == [1, 3, 4, 3, 4]
+    alone = checkpoint_room.bytes_of(model, shards=1, ranks=1)
+    assert 0 < alone - 12 * 10**12 < MIB
+    assert checkpoint_room.bytes_of(model, shards=1024, ranks=1024) == pytest.approx(alone, rel=1e-5)
 
 
 @for_each(
@@ -106,8 +95,7 @@ def test_as_many_are_counted_as_lie_there_at_the_same_time(
 ) -> None:
     from recipe import checkpoint_room
 
-    saves = checkpoint_room.saves(first, 12, save_steps, 2, rehearse_at)
-    assert (saves.last, saves.at_once) == (last, at_once)
+    assert checkpoint_room.saves(first, 12, save_steps, 2, rehearse_at) == (last, at_once)
 
 
 def test_what_fits_is_recorded_and_leaves_nothing(found_out: Callable[..., CheckpointRoom], tmp_path: Path) -> None:
@@ -160,36 +148,13 @@ def test_a_folder_that_another_node_does_not_see_is_refused(monkeypatch: pytest.
     from recipe.strategy import Refused
 
     monkeypatch.setattr(checkpoint_room.group, "gather", lambda mine: [mine, mine, False, True])
-    wanted = checkpoint_room.Saves(6, 1)
     with pytest.raises(Refused, match=r"was made on n0 and is not seen on n1 \(rank 2\); give a --checkpoint-dir"):
-        checkpoint_room.require(checkpoint_room.Size(**SIZE), wanted, tmp_path, ["n0", "n0", "n1", "n1"])
+        checkpoint_room.require(100 * MIB, 1, tmp_path, ["n0", "n0", "n1", "n1"])
 
 
-def test_a_full_folder_is_said_with_what_was_predicted_and_what_is_free(
-    found_out: Callable[..., CheckpointRoom], tmp_path: Path
-) -> None:
-    from recipe import checkpoint_room
-
-    known = found_out(left(300), 1)
-    for code in (errno.ENOSPC, errno.EDQUOT):
-        message = checkpoint_room.of_full(f"cannot write it: {os.strerror(code)}", tmp_path, known)
-        assert (
-            "; predicted 100.0 MiB a checkpoint, free 300.0 MiB before step 1 and 300.0 MiB now; quota: unk" in message
-        )
-    assert checkpoint_room.of_full("Input/output error", tmp_path, known) == "Input/output error"
-
-
-@pytest.mark.parametrize(
-    ("limits", "why"),
-    [
-        ({"rehearse_at_most": 11}, "--rehearse-at-most 11 GiB"),
-        ({"checkpoint_timeout_s": 119}, "can be read in --checkpoint-timeout 119 s at 0.1 GB/s"),
-    ],
-)
 def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limits: dict[str, int], why: str
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Storage that reads as slowly as the profile allows is healthy, and no reason to run into a timeout."""
     import io
 
     import torch
@@ -198,8 +163,7 @@ def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
 
     monkeypatch.setattr(resume, "job_of", lambda resolved: SimpleNamespace(shards=1))
     screen = io.StringIO()
-    limits = {"rehearse_at_most": 160, "checkpoint_timeout_s": 1800} | limits
-    options = {"rehearse_resume": True, "save_steps": 0, "keep_checkpoints": 2, "steps": 12} | limits
+    options = {"rehearse_resume": True, "rehearse_at_most": 11, "save_steps": 0, "keep_checkpoints": 2, "steps": 12}
     folders_of = {"run_dir": tmp_path, "checkpoint_dir": None, "rehearse_in": None, "resume": None}
     args: Any = SimpleNamespace(**folders_of, global_batch=8, **options)
     resolved: Any = SimpleNamespace(strategy="single", gradient_accumulation=1, model_dump=lambda mode: {})
@@ -209,7 +173,7 @@ def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
         checkpoints.require_room(torch.nn.Linear(1000, 10**6, bias=False))  # 12 GB
     assert checkpoints.rehearse_at == 0
     assert checkpoints.room.at_once == 0
-    assert screen.getvalue().count(f"its checkpoint would take 11.2 GiB, more than {why}") == 2
+    assert screen.getvalue().count("its checkpoint would take 11.2 GiB, more than --rehearse-at-most 11 GiB") == 2
     assert not (tmp_path / "checkpoints").exists()
     assert "not rehearsed" in checkpoints.fields()["checkpoint_reason"]
 

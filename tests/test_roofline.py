@@ -28,8 +28,8 @@ def test_time_of_products_is_that_of_the_flops_that_the_formula_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import predict
+    import roofline
     from bringup.formulae import flops, models
-    from recipe import roofline
 
     monkeypatch.setitem(roofline.BANDWIDTH_TB_PER_S, "H200", 1e9)  # nothing waits for memory
     model = small(tmp_path)
@@ -46,8 +46,8 @@ def test_time_of_products_is_that_of_the_flops_that_the_formula_has(
 
 def test_bytes_of_an_update_are_those_of_adam_and_of_the_norm(tmp_path: Path) -> None:
     import predict
+    import roofline
     from bringup.formulae import models
-    from recipe import roofline
 
     model = small(tmp_path)
     counted = predict._counted(predict.Step(model, "single", 1, 1, LENGTH), "H200")

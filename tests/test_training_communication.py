@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from bringup.formulae import overlap
 from bringup.records import Communication, RunArgs, read_record
 from loops import for_each
 from torch.autograd import DeviceType
@@ -30,6 +31,10 @@ def event(name: str, begin: float, end: float, device: DeviceType = CPU) -> Any:
     return SimpleNamespace(name=name, time_range=SimpleNamespace(start=begin, end=end), device_type=device)
 
 
+def read(events: list[Any], steps: int, seconds: float, cuda: bool) -> overlap.Profiled:
+    return overlap.read(communication._events(events, cuda), steps, seconds, cuda)
+
+
 @for_each(
     ("name", "kind"),
     [
@@ -46,7 +51,7 @@ def event(name: str, begin: float, end: float, device: DeviceType = CPU) -> Any:
     ],
 )
 def test_a_collective_is_known_by_the_name_of_its_kernel_or_range(name: str, kind: str | None) -> None:
-    assert communication.kind_of(name) == kind
+    assert overlap.kind_of(name) == kind
 
 
 def test_on_a_gpu_what_no_other_kernel_overlaps_is_exposed() -> None:
@@ -57,7 +62,7 @@ def test_on_a_gpu_what_no_other_kernel_overlaps_is_exposed() -> None:
         event("cudaLaunchKernel", 0, 300),  # of the host: nothing is computed by it
         event("aten::mm", 0, 300),
     ]
-    profiled = communication.read(events, steps=2, seconds=800e-6, cuda=True)
+    profiled = read(events, steps=2, seconds=800e-6, cuda=True)
     assert profiled.step_s == pytest.approx(400e-6)
     assert profiled.total_s == pytest.approx(125e-6)
     assert profiled.exposed_s == pytest.approx((60 + 100) / 2 * 1e-6)
@@ -67,7 +72,7 @@ def test_on_a_gpu_what_no_other_kernel_overlaps_is_exposed() -> None:
 
 def test_collectives_at_the_same_time_count_once() -> None:
     events = [event("gloo:all_reduce", 0, 100), event("gloo:all_reduce", 50, 150), event("aten::add", 140, 150)]
-    profiled = communication.read(events, steps=1, seconds=1e-3, cuda=False)
+    profiled = read(events, steps=1, seconds=1e-3, cuda=False)
     assert (profiled.total_s, profiled.exposed_s) == (pytest.approx(150e-6), pytest.approx(140e-6))
 
 
@@ -78,15 +83,15 @@ def test_gloo_names_a_reduce_scatter_all_reduce_and_the_call_says_what_it_is() -
         event("c10d::allreduce_", 100, 110),
         event("gloo:all_reduce", 105, 115),
     ]
-    profiled = communication.read(events, steps=1, seconds=1e-3, cuda=False)
+    profiled = read(events, steps=1, seconds=1e-3, cuda=False)
     assert profiled.seconds == pytest.approx({"reduce_scatter": 60e-6, "all_reduce": 10e-6})
 
 
 def test_a_profiler_that_saw_no_collective_gives_a_reason_and_no_share_of_zero() -> None:
     args = read_record(RECORDS / "run_ddp_1node/run_args.json", RunArgs).model_copy(update={"profiled_steps": 3})
-    busy = communication.read([event("gloo:all_reduce", 0, 100)], steps=3, seconds=1e-3, cuda=False)
-    silent = communication.read([event("aten::mm", 0, 100)], steps=3, seconds=1e-3, cuda=False)
-    assert communication.of_all([busy, silent], 3, args, None) == (
+    busy = read([event("gloo:all_reduce", 0, 100)], steps=3, seconds=1e-3, cuda=False)
+    silent = read([event("aten::mm", 0, 100)], steps=3, seconds=1e-3, cuda=False)
+    assert overlap.of_all([busy, silent], 3, args, None) == (
         None,
         "torch.profiler saw no collective on 1 of 2 ranks, first rank 1",
     )
@@ -165,8 +170,8 @@ def test_what_a_step_was_spent_on_is_told_apart() -> None:
         event("Memcpy HtoD (Pinned -> Device)", 50, 150, GPU),  # half of it beside a kernel
         event("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 140, 200, GPU),  # 10 beside the copy
     ]
-    rank = communication.read(events, steps=1, seconds=300e-6, cuda=True)
-    kernels, why = communication._classes(rank, 1)
+    rank = read(events, steps=1, seconds=300e-6, cuda=True)
+    kernels, why = overlap.classes(rank, 1, communication.TRACE)
     assert why is None and kernels is not None
     assert kernels.model_dump(exclude={"trace", "steps"}) == pytest.approx(
         {"step_ms": 0.3, "compute_ms": 0.1, "memory_ms": 0.05, "communication_ms": 0.05, "other_ms": 0.1}
@@ -185,15 +190,15 @@ def test_what_a_step_was_spent_on_is_told_apart() -> None:
     ],
 )
 def test_kernels_that_copy_or_fill_are_no_computation(name: str) -> None:
-    rank = communication.read([event(name, 0, 100, GPU), event("gemm", 200, 250, GPU)], 1, seconds=300e-6, cuda=True)
+    rank = read([event(name, 0, 100, GPU), event("gemm", 200, 250, GPU)], 1, seconds=300e-6, cuda=True)
     assert (rank.memory_s, rank.compute_s) == pytest.approx((100e-6, 50e-6))
 
 
 def test_a_trace_that_cannot_be_written_is_a_reason_and_the_times_stay(tmp_path: Path) -> None:
     work = torch.ones(64, 64)
     profiled = communication._profiled(lambda: work @ work, steps=1, trace=tmp_path / "no-folder/trace.json.gz")
-    assert isinstance(profiled, communication.Profiled) and profiled.compute_s > 0
-    kernels, why = communication._classes(profiled, 1)
+    assert isinstance(profiled, overlap.Profiled) and profiled.compute_s > 0
+    kernels, why = overlap.classes(profiled, 1, communication.TRACE)
     assert kernels is None and str(why).startswith("the trace was not kept: ")
 
 

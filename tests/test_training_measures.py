@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from bringup.formulae import pace
 from bringup.plan.recipes import PARTS
 from loops import for_each
 
@@ -56,9 +57,7 @@ def times(**own: list[float]) -> Any:
 
 
 def test_the_straggler_is_who_works_longest_where_all_steps_are_equally_long() -> None:
-    from recipe import meter
-
-    straggler = meter.straggler(
+    straggler = pace.straggler(
         times(fetch=[0.01] * 4, forward=[0.1, 0.1, 0.32, 0.1], optimizer=[0.01] * 4), ["n0", "n0", "n1", "n1"]
     )
     assert straggler is not None
@@ -67,17 +66,13 @@ def test_the_straggler_is_who_works_longest_where_all_steps_are_equally_long() -
 
 
 def test_of_two_ranks_the_slow_one_is_held_against_the_other() -> None:
-    from recipe import meter
-
-    straggler = meter.straggler(times(fetch=[0.3, 0.0], forward=[0.1, 0.1], optimizer=[0.0, 0.0]), ["n0", "n0"])
+    straggler = pace.straggler(times(fetch=[0.3, 0.0], forward=[0.1, 0.1], optimizer=[0.0, 0.0]), ["n0", "n0"])
     assert straggler is not None
     assert (straggler.rank, straggler.part, straggler.slowdown) == (0, "fetch", pytest.approx(4.0))
 
 
 def test_one_rank_is_no_straggler() -> None:
-    from recipe import meter
-
-    assert meter.straggler(times(fetch=[0.1], forward=[0.1], optimizer=[0.1]), ["n0"]) is None
+    assert pace.straggler(times(fetch=[0.1], forward=[0.1], optimizer=[0.1]), ["n0"]) is None
 
 
 def test_own_time_is_counted_in_the_step_it_falls_into() -> None:

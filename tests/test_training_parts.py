@@ -10,10 +10,10 @@ import random
 import statistics
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from bringup.formulae import pace
 from loops import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -252,9 +252,7 @@ def test_a_dataset_that_is_not_there_is_one_line_that_says_what_to_do(tmp_path: 
 
 
 def test_percentiles_of_the_steady_window_are_over_the_steps_of_all_ranks() -> None:
-    from recipe import meter
-
-    steady = meter.steady_window(
+    steady = pace.steady_window(
         [[9.0, 1.0, 1.0, 1.0], [9.0, 1.5, 1.5, 0.25]], ["n0", "n1"], warmup_steps=1, tokens_per_step=100
     )
     assert (steady.step_time_s.p50, steady.step_time_s.p95, steady.step_time_s.max) == (1.0, 1.5, 1.5)
@@ -264,9 +262,7 @@ def test_percentiles_of_the_steady_window_are_over_the_steps_of_all_ranks() -> N
 
 def test_a_jitter_of_step_ends_that_ranks_give_back_costs_no_tokens() -> None:
     """Each rank took 3 s for two steps: one was late in the first step, the other in the second."""
-    from recipe import meter
-
-    steady = meter.steady_window([[9.0, 1.0, 2.0], [9.0, 2.0, 1.0]], ["n0", "n1"], warmup_steps=1, tokens_per_step=150)
+    steady = pace.steady_window([[9.0, 1.0, 2.0], [9.0, 2.0, 1.0]], ["n0", "n1"], warmup_steps=1, tokens_per_step=150)
     assert steady.tokens_per_s == 100.0
     assert steady.steps_s == [2.0, 1.0]
 
@@ -282,10 +278,8 @@ def jittering(ranks: int, sigma: float, steps: int, seed: int) -> list[list[floa
 @for_each("steps", [10, 40])
 def test_jitter_of_step_ends_makes_no_number_of_ranks_look_slower(ranks: int, steps: int) -> None:
     """Ends jitter by 3 % of a step. The longest window of a rank is 1.3 % too long at 256 ranks and 10 steps."""
-    from recipe import meter
-
     tokens_per_s = [
-        meter.steady_window(jittering(ranks, 0.03, steps, seed), ["n0"] * ranks, 0, 100).tokens_per_s
+        pace.steady_window(jittering(ranks, 0.03, steps, seed), ["n0"] * ranks, 0, 100).tokens_per_s
         for seed in range(10)
     ]
     assert statistics.fmean(tokens_per_s) == pytest.approx(100, rel=0.005)
@@ -293,26 +287,20 @@ def test_jitter_of_step_ends_makes_no_number_of_ranks_look_slower(ranks: int, st
 
 def test_a_step_in_which_one_rank_stood_still_is_counted_once() -> None:
     """The rank that stood still is late in its step; the others are late in the step after it, or in the same."""
-    from recipe import meter
-
     ranks = [[1.0, 1.0, 6.0, 1.0, 1.0], [1.0, 1.0, 1.0, 6.0, 1.0], [1.0, 1.0, 6.0, 1.0, 1.0]]
-    steady = meter.steady_window(ranks, ["n0", "n0", "n1"], 0, 100)
+    steady = pace.steady_window(ranks, ["n0", "n0", "n1"], 0, 100)
     assert steady.steps_s == [1.0, 1.0, 6.0, 1.0, 1.0]
     assert steady.tokens_per_s == 50.0
 
 
 def test_a_rank_that_ends_late_in_the_last_step_makes_the_window_longer() -> None:
-    from recipe import meter
-
-    steady = meter.steady_window([[1.0] * 4, [1.0, 1.0, 1.0, 3.0]], ["n0", "n1"], 0, 90)
+    steady = pace.steady_window([[1.0] * 4, [1.0, 1.0, 1.0, 3.0]], ["n0", "n1"], 0, 90)
     assert steady.tokens_per_s == 60.0
 
 
 def test_a_window_without_a_step_is_an_error_and_no_number() -> None:
-    from recipe import meter
-
     with pytest.raises(ValueError, match="no step is left"):
-        meter.steady_window([[1.0]], ["n0"], warmup_steps=1, tokens_per_step=1)
+        pace.steady_window([[1.0]], ["n0"], warmup_steps=1, tokens_per_step=1)
 
 
 @pytest.mark.parametrize(
@@ -568,26 +556,15 @@ def test_before_the_first_step_only_structure_is_held_against_the_arguments() ->
     assert seen(sync_each_batch=True).differs_from(in_each) == []
 
 
-def test_the_largest_allocations_of_a_full_device_are_named_and_its_snapshot_is_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As torch's allocator lists them, for the tensors of a model here."""
+def test_the_snapshot_of_a_full_device_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
     from recipe import model_states
 
-    model = torch.nn.Linear(256, 256, bias=False)
-    trainer = SimpleNamespace(model=model, optimizer=None)
-
-    def block(address: int, state: str = "active_allocated") -> dict[str, Any]:
-        return {"address": address, "requested_size": 2**18, "state": state}
-
-    blocks = [block(model.weight.data_ptr()), block(1), block(2), block(3, "inactive")]
-    seen = {"segments": [{"blocks": blocks}], "device_traces": []}
+    seen: dict[str, Any] = {"segments": [], "device_traces": []}
     monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: seen)
-    line = model_states._snapshot(trainer, tmp_path)
-    expected = "2 x 0.000244 GiB of activations and other, 1 x 0.000244 GiB of parameters"
-    assert line == f"largest: {expected}; all in raw/memory.rank0.pickle"
-    assert pickle.loads((tmp_path / "memory.rank0.pickle").read_bytes()) == seen
+    file = tmp_path / "memory.rank0.pickle"
+    assert model_states._keep_snapshot(file) == "what is allocated stands in raw/memory.rank0.pickle"
+    assert pickle.loads(file.read_bytes()) == seen
+    assert model_states._keep_snapshot(tmp_path / "missing/x").startswith("no snapshot: FileNotFoundError: ")
     monkeypatch.setattr(model_states, "LARGEST_SNAPSHOT", 10)
-    assert model_states._snapshot(trainer, tmp_path / "other").endswith("a snapshot of 0 MiB was not kept")
-    assert model_states._snapshot(SimpleNamespace(), tmp_path).startswith("no snapshot: AttributeError: ")
+    assert model_states._keep_snapshot(file) == "a snapshot of 0 MiB was not kept"

@@ -37,6 +37,7 @@ def main() -> None:
         arguments.complain("the bare loop trains on packed rows; leave out --no-packing")
 
     import torch
+    from bringup.formulae import pace
     from recipe import group, meter, prepare, results
     from recipe.no_device_waits import without_waits
     from recipe.strategy import Expected
@@ -76,7 +77,7 @@ def main() -> None:
     losses_of_ranks = torch.tensor(group.gather(torch.stack(losses).tolist()), dtype=torch.float64)
     whole_norms = [norm.full_tensor() if hasattr(norm, "full_tensor") else norm for norm in norms]  # a collective
     tokens_per_step = args.global_batch * args.sequence_length
-    steady = meter.steady_window(step_times_s, hosts, args.warmup_steps, tokens_per_step)
+    steady = pace.steady_window(step_times_s, hosts, args.warmup_steps, tokens_per_step)
     record = {
         "strategy": options.strategy,
         "world_size": group.WORLD,

@@ -129,34 +129,16 @@ def after_step(step: int) -> None:
 
 def take_all_memory() -> None:
     """Touch memory in pieces, up to 1.1 x the limit of this process's cgroup. RuntimeError when nothing stopped it."""
-    limit = memory_limit()
-    if limit is None:
+    import memory_limits  # here: the programs make the probes importable
+
+    limits = memory_limits.of_cgroups()
+    if not limits:
         raise RuntimeError(
             f"{VARIABLE}=oom-rank: no cgroup limits the memory of this process, so nothing would stop it"
         )
+    limit = limits[0].bytes
     hoard = [b"x" * (16 * MIB) for _ in range(int(1.1 * limit) // (16 * MIB))]
     raise RuntimeError(f"took {len(hoard) * 16} MiB, {limit // MIB} MiB are the limit, and nothing stopped it")
-
-
-def memory_limit() -> int | None:
-    """Bytes, of the innermost cgroup of this process that has a limit (v1 or v2); None without one."""
-    for line in Path("/proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        v1 = controllers == "memory"
-        root, file = ("/sys/fs/cgroup/memory", "memory.limit_in_bytes") if v1 else ("/sys/fs/cgroup", "memory.max")
-        if controllers not in ("memory", ""):
-            continue
-        parts = Path(path.lstrip("/")).parts
-        # in a container the mount begins somewhere below the path's first part
-        visible = next(
-            (Path(root, *parts[start:]) for start in range(len(parts)) if Path(root, *parts[start:]).is_dir()),
-            Path(root),
-        )
-        for folder in (visible, *visible.parents):
-            text = (folder / file).read_text().strip() if (folder / file).is_file() else "max"
-            if text.isdigit() and int(text) < 2**60:  # v1 writes a number near 2**63 for none
-                return int(text)
-    return None
 
 
 def damage_file(path: Path) -> None:

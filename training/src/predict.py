@@ -11,7 +11,7 @@ for.
 
     python training/src/predict.py --model llama3-8b --strategy fsdp --nodes 2 --gpus-per-node 8 --sequence-length 8192
 
---mfu H200 predicts something else: the MFU of one GPU, plain and with each part of --recipe fast (recipe/roofline.py).
+--mfu H200 predicts something else: the MFU of one GPU, plain and with each part of --recipe fast (roofline.py).
 """
 
 from __future__ import annotations
@@ -27,12 +27,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
+import roofline
 import torch
 import torch.distributed as dist
 import transformers
 from accelerate.utils import FullyShardedDataParallelPlugin, convert_outputs_to_fp32
 from accelerate.utils.fsdp_utils import fsdp2_apply_ac, fsdp2_prepare_model
-from recipe import TRAINING, chunked_loss, fast, model_shape, model_states, residual, roofline, selective
+from recipe import TRAINING, chunked_loss, fast, model_shape, model_states, residual, selective
 from recipe.no_device_waits import without_waits
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker

@@ -11,12 +11,13 @@ A function that says so is a collective: what fails on one rank fails on all, an
 from __future__ import annotations
 
 import contextlib
+import io
 import os
 import shutil
 import time
 import warnings
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -25,7 +26,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.distributed.checkpoint as dcp
 from bringup.errors import RecordError
-from bringup.records import Checkpoint, CheckpointFile, write_record
+from bringup.records import Checkpoint, CheckpointFile, read_record, write_record
 
 from recipe import group, training_state
 from recipe.checkpoint_folders import RECORD, folder_of
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _CHUNK_BYTES = 16 * 2**20
+_OF_SCHEDULER = ("last_epoch", "_step_count", "_last_lr")
 
 
 class PeerFailedError(RuntimeError):
@@ -53,26 +55,7 @@ class Read:
     seconds: float
     compared: int
     differing: list[str]
-
-
-def together(action: Callable[[], T]) -> T:
-    """`action` on every rank; this rank's result. Raises on all ranks when it failed on one."""
-    result, own = None, None
-    try:
-        result = action()
-    except (CheckpointError, OSError) as error:
-        own = first_line(error)
-    _raise_first(dict(enumerate(group.gather(own))))
-    return result  # type: ignore[return-value]  # it did not fail
-
-
-def _raise_first(failures: Mapping[int, str | None]) -> None:
-    """failures: rank -> why it could not, None or missing if it could; the same on every rank."""
-    own, failed = failures.get(group.RANK), [rank for rank, why in failures.items() if why is not None]
-    if own is not None:
-        raise CheckpointError(own)
-    if failed:
-        raise PeerFailedError(f"rank {failed[0]} failed: {failures[failed[0]]}")
+    bytes: int
 
 
 @dataclass(frozen=True)
@@ -83,6 +66,26 @@ class Saved:
     record: Checkpoint
     write_s: float  # with fsync
     checksum_s: float  # CRC-32 of the files and fingerprints of the tensors, after the write
+
+
+def together(what: str, action: Callable[[], T]) -> T:
+    """`action` on every rank; this rank's result. Raises on all ranks when it failed on one. what: begins the line."""
+    result, error = None, None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch warns that one process is one process
+            result = action()
+    except dcp.CheckpointException as failed:  # raised on all ranks alike
+        error = failed.failures.get(group.RANK, (None,))[0]
+    except (CheckpointError, OSError, RecordError) as failed:
+        error = failed
+    own = None if error is None else f"{what}: rank {group.RANK} on {node_name()}: {_why(error)}"
+    failures = {rank: why for rank, why in enumerate(group.gather(own)) if why is not None}
+    if own is not None:
+        raise CheckpointError(own)
+    for rank, why in failures.items():
+        raise PeerFailedError(f"rank {rank} failed: {why}")
+    return result  # type: ignore[return-value]  # it did not fail
 
 
 def save(
@@ -96,57 +99,57 @@ def save(
     """Write the checkpoint of this step. A collective."""
     step = trainer.state.global_step
     part, final = root / f".{folder_of(step)}.part", root / folder_of(step)
-    together(lambda: _make(part, final, step) if group.RANK == 0 else None)
+    what = f"checkpoint of step {step} cannot be written to {part}"
+    together(what, lambda: _make(part, final) if group.RANK == 0 else None)
     tensors = training_state.tensors_of(trainer)
     begun = time.perf_counter()
-    _write_tensors(tensors, part, step)
 
-    def own_part() -> list[Path]:
-        own, rows = part / f"rank-{group.RANK}.pt", torch.tensor(so_far.rows, dtype=torch.int64)
-        with _naming(own, step), own.open("wb") as stream:
-            torch.save({"random": training_state.random_state(), "rows": rows}, stream)
+    def write() -> list[Path]:
+        _write_tensors(tensors, part, step)
+        own, content = part / f"rank-{group.RANK}.pt", io.BytesIO()
+        rows = torch.tensor(so_far.rows, dtype=torch.int64)
+        torch.save({"random": training_state.random_state(), "rows": rows}, content)
+        with own.open("wb") as stream:
+            stream.write(content.getbuffer())
             stream.flush()
             os.fsync(stream.fileno())
-        return [*sorted(part.glob(f"__{group.RANK}_*")), own]
+        shared = [part / METADATA] if group.RANK == 0 else []
+        return [*shared, *sorted(part.glob(f"__{group.RANK}_*")), own]
 
-    written = together(own_part)
+    written = together(what, write)
     write_s = max(group.gather(time.perf_counter() - begun))
     begun = time.perf_counter()
-    own_files = together(lambda: [_described(path) for path in written])
-    files = group.gather(own_files, list[CheckpointFile])
-    shared = [_described(part / METADATA)] if group.RANK == 0 else []
+    files = group.gather(together(what, lambda: [_described(path) for path in written]), list[CheckpointFile])
     fingerprints = training_state.fingerprints_of_all(tensors)
     checksum_s = max(group.gather(time.perf_counter() - begun))
+    scheduler = trainer.lr_scheduler.state_dict()
     record = Checkpoint(
         run=run,
         step=step,
         world_size=group.WORLD,
         strategy=strategy,
         recipe=recipe,
-        files=[*shared, *(file for per_rank in files for file in per_rank)],
+        files=[file for per_rank in files for file in per_rank],
         fingerprints=fingerprints,
-        scheduler=_plain(trainer.lr_scheduler.state_dict()),
+        scheduler={name: scheduler[name] for name in _OF_SCHEDULER if name in scheduler},
         loss=so_far.loss,
         grad_norm=so_far.grad_norm,
         written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
 
-    unseen = {file.rank: file.name for file in record.files if not (part / file.name).is_file()}
-    unseen = group.from_first(unseen, dict[int, str])
-
     def finish() -> None:
-        if group.RANK in unseen:
-            raise CheckpointError(
-                f"checkpoint of step {step}: {part / unseen[group.RANK]} was written on {node_name()} and is not "
-                f"seen by rank 0; is {root} one folder on all nodes?"
-            )
-        if group.RANK == 0 and not unseen:
-            with _naming(part / RECORD, step):
-                write_record(part / RECORD, record)
-                part.rename(final)
-                _sync_folder(root)
+        if group.RANK != 0:
+            return
+        for file in record.files:
+            if not (part / file.name).is_file():
+                raise CheckpointError(
+                    f"{file.name} of rank {file.rank} is not seen: is {root} one folder on all nodes?"
+                )
+        write_record(part / RECORD, record)
+        part.rename(final)
+        _sync_folder(root)
 
-    together(finish)
+    together(what, finish)
     return Saved(final, group.from_first(record, Checkpoint), write_s, checksum_s)
 
 
@@ -161,8 +164,8 @@ def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
         _drop_from_cache(folder / file.name)
 
     begun = time.perf_counter()
-    with _of_torch(f"{folder} cannot be read"):
-        dcp.load(own, storage_reader=CarefulReader(str(folder)))
+    reader = CarefulReader(str(folder))
+    together(f"{folder} cannot be read", lambda: dcp.load(own, storage_reader=reader))
     seconds = max(group.gather(time.perf_counter() - begun))
     training_state.send_to_replicas(tensors)
     scheduler = trainer.lr_scheduler
@@ -170,10 +173,11 @@ def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
     for parameters, rate in zip(trainer.optimizer.param_groups, scheduler.get_last_lr(), strict=True):
         parameters["lr"] = rate
     now = training_state.fingerprints_of_all(tensors)
-    return Read(seconds, len(now), [name for name, value in now.items() if record.fingerprints.get(name) != value])
+    differing = [name for name, value in now.items() if record.fingerprints.get(name) != value]
+    return Read(seconds, len(now), differing, record.bytes)
 
 
-def read_own(folder: Path, record: Checkpoint) -> tuple[dict[str, torch.Tensor] | None, list[int]]:
+def read_own(folder: Path, record: Checkpoint) -> tuple[dict[str, Any] | None, list[int]]:
     """(random state of this rank, rows that were consumed).
 
     The state is None when the number of ranks changed. Each rank reads a share of the rows.
@@ -187,14 +191,27 @@ def read_own(folder: Path, record: Checkpoint) -> tuple[dict[str, torch.Tensor] 
     return random, rows
 
 
-def damage(folder: Path, record: Checkpoint, *, of_rank: bool) -> list[str]:
-    """What is wrong with its files, one line each.
+def examine(folder: Path) -> tuple[Checkpoint | None, list[str]]:
+    """(its record, None where it cannot be read; what is wrong, one line each). A collective."""
+    record, problems = None, []
+    if group.RANK == 0:
+        try:
+            record = read_record(folder / RECORD, Checkpoint)
+        except RecordError as error:
+            problems = [str(error)]
+    record = group.from_first(record, Checkpoint | None)
+    if record is not None:
+        problems = damage(folder, record)
+    return record, [line for lines in group.gather(problems) for line in lines]
 
-    of_rank: the files that this rank wrote. Otherwise a share of all files: together the ranks look at each of them.
-    """
+
+def damage(folder: Path, record: Checkpoint) -> list[str]:
+    """What is wrong with its files, one line each: those that this rank wrote. Of more ranks, each looks at the files
+    of several; together they look at each file."""
     problems = []
-    of_this_rank = [file for file in record.files if file.rank == group.RANK]
-    for file in of_this_rank if of_rank else record.files[group.RANK :: group.WORLD]:
+    for file in record.files:
+        if file.rank % group.WORLD != group.RANK:
+            continue
         path = folder / file.name
         try:
             size = path.stat().st_size
@@ -208,61 +225,32 @@ def damage(folder: Path, record: Checkpoint, *, of_rank: bool) -> list[str]:
 
 
 class NamingWriter(dcp.FileSystemWriter):
-    """Says which file could not be written: torch's own message is one of its zip writer, without file and cause."""
+    """Keeps the operating system's words: torch sends an error to other ranks without its cause."""
 
     def write_data(self, plan: Any, planner: Any) -> Any:
         try:
             return super().write_data(plan, planner)
         except (OSError, RuntimeError) as error:
-            path = next(iter(sorted(Path(str(self.path)).glob(f"__{group.RANK}_*"))), Path(str(self.path)))
-            raise CheckpointError(_cannot_write(path, error)) from None
+            raise CheckpointError(_why(error)) from None
 
 
-def _cannot_write(path: Path, error: BaseException) -> str:
-    """With the operating system's words, also behind the exceptions of torch's zip writer."""
+def _why(error: BaseException) -> str:
+    """In the operating system's words, also behind the exceptions of torch's zip writer."""
     cause: BaseException | None = error
     while cause is not None and not (isinstance(cause, OSError) and cause.strerror):
         cause = cause.__cause__ or cause.__context__
-    why = cause.strerror if isinstance(cause, OSError) else first_line(error)
-    return f"{path}: rank {group.RANK} on {node_name()} cannot write it: {why}"
+    return cause.strerror or "" if isinstance(cause, OSError) else first_line(error)
 
 
-@contextlib.contextmanager
-def _naming(path: Path, step: int) -> Iterator[None]:
-    """What the operating system says inside becomes a CheckpointError that names step, rank and file."""
-    try:
-        yield
-    except CheckpointError:
-        raise
-    except (OSError, RuntimeError, RecordError) as error:
-        raise CheckpointError(f"checkpoint of step {step}: {_cannot_write(path, error)}") from None
-
-
-@contextlib.contextmanager
-def _of_torch(what: str) -> Iterator[None]:
-    """What torch raises inside, on all ranks alike, becomes one line of each. what: its beginning."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # it warns that one process is one process
-            yield
-    except dcp.CheckpointException as error:
-        failures = {rank: first_line(why) for rank, (why, _) in error.failures.items()}
-        if group.RANK in failures:
-            failures[group.RANK] = f"{what}: {failures[group.RANK]}"
-        _raise_first(failures)
-
-
-def _make(part: Path, final: Path, step: int) -> None:
-    with _naming(part, step):
-        if final.exists():
-            raise CheckpointError(f"{final} exists: a checkpoint is never written over another")
-        shutil.rmtree(part, ignore_errors=True)
-        part.mkdir(parents=True)
+def _make(part: Path, final: Path) -> None:
+    if final.exists():
+        raise CheckpointError(f"{final} exists: a checkpoint is never written over another")
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir(parents=True)
 
 
 def _write_tensors(tensors: dict[str, Any], part: Path, step: int) -> None:
-    with _of_torch(f"checkpoint of step {step}"):
-        dcp.save(tensors, storage_writer=NamingWriter(str(part)))
+    dcp.save(tensors, storage_writer=NamingWriter(str(part)))
 
 
 def _described(path: Path) -> CheckpointFile:
@@ -289,13 +277,3 @@ def _sync_folder(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    """What of a scheduler's state is numbers and lists of them."""
-    return {
-        name: value
-        for name, value in values.items()
-        if isinstance(value, int | float)
-        or (isinstance(value, list) and all(isinstance(item, int | float) for item in value))
-    }

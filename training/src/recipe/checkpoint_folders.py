@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from bringup.records import Run, read_record
 
-RECORD = "checkpoint.json"
+RECORD, PREFIX = "checkpoint.json", "step-"
 
 
 def folder_of(step: int) -> str:
-    return f"step-{step:08d}"
+    return f"{PREFIX}{step:08d}"
 
 
-def checkpoints_in(root: Path) -> tuple[list[Path], list[str]]:
-    """(finished checkpoints below `root`, newest first; names of unfinished saves)."""
-    if not root.is_dir():
-        return [], []
-    names = sorted((path for path in root.iterdir() if path.is_dir()), reverse=True)
-    return (
-        [path for path in names if path.name.startswith("step-") and (path / RECORD).is_file()],
-        [path.name for path in names if path.name.endswith(".part")],
-    )
+def step_of(folder: Path) -> int:
+    return int(folder.name.removeprefix(PREFIX))
+
+
+def newest_first(roots: Iterable[Path]) -> list[Path]:
+    """The finished checkpoints in these folders, the latest step first. What a killed save left counts as nothing."""
+    finished = [record.parent for root in roots for record in root.glob(f"{PREFIX}{8 * '[0-9]'}/{RECORD}")]
+    return sorted(finished, key=step_of, reverse=True)
 
 
 def attempts(run_dir: Path) -> list[Path]:
@@ -41,7 +41,7 @@ def keep_newest(root: Path, count: int) -> None:
 
     Each is renamed first: a half removed checkpoint must not look like a whole one.
     """
-    for path in checkpoints_in(root)[0][count:]:
+    for path in newest_first([root])[count:]:
         remove(path)
 
 

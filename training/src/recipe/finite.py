@@ -66,6 +66,12 @@ class Sent:
     def arrived(self) -> bool:
         return self.event is None or bool(self.event.query())
 
+    def wait(self) -> Sent:
+        """The same, when they have arrived."""
+        if self.event is not None:
+            self.event.synchronize()
+        return self
+
 
 def _to_host(values: torch.Tensor) -> torch.Tensor:
     if not values.is_cuda:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import pickle
 import resource
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,11 +42,6 @@ def states_bytes(model: torch.nn.Module, optimizer: Any) -> dict[str, int]:
     Gradients are there after optimizer.step() and before zero_grad(). Of a sharded tensor it counts the local part with
     its padding. Of a view it counts the whole buffer that the view keeps alive.
     """
-    return {name: sum(each.nbytes() for each in storages) for name, storages in _storages(model, optimizer).items()}
-
-
-def _storages(model: torch.nn.Module, optimizer: Any) -> dict[str, list[torch.UntypedStorage]]:
-    """As states_bytes, the storages themselves."""
     parameters = list(model.parameters())
     groups: dict[str, Iterable[Any]] = {
         "parameters": parameters,
@@ -56,16 +50,15 @@ def _storages(model: torch.nn.Module, optimizer: Any) -> dict[str, list[torch.Un
             value for state in states_of(optimizer).values() for value in state.values() if torch.is_tensor(value)
         ],
     }
-    storages: dict[str, list[torch.UntypedStorage]] = {name: [] for name in groups}
-    seen: set[int] = set()
+    sizes, seen = dict.fromkeys(groups, 0), set()
     for name, tensors in groups.items():
         for tensor in tensors:
             local = tensor.detach()
             storage = (local.to_local() if isinstance(local, DTensor) else local).untyped_storage()
             if storage._cdata not in seen:
                 seen.add(storage._cdata)
-                storages[name].append(storage)
-    return storages
+                sizes[name] += storage.nbytes()
+    return sizes
 
 
 def checksum(model: torch.nn.Module) -> float:
@@ -80,9 +73,7 @@ def states_of(optimizer: Any) -> dict[Any, dict[str, Any]]:
     return dict(getattr(wrapped, "state", {}))
 
 
-OTHER = "activations and other"
 LARGEST_SNAPSHOT = 64 * 2**20  # bytes; of some ten thousand allocations it is a few MiB
-MOST_NAMED = 4
 
 
 class OutOfMemory(RuntimeError):
@@ -96,7 +87,7 @@ def memory_by_part(trainer: Any, run_dir: Path) -> Iterator[None]:
         yield
     except torch.OutOfMemoryError as error:
         if group.CUDA:
-            say(f"device memory: {_snapshot(trainer, run_dir / 'raw')}", stream=sys.stderr)
+            say(_keep_snapshot(run_dir / f"raw/memory.rank{group.RANK}.pickle"), stream=sys.stderr)
         raise OutOfMemory(
             f"out of device memory on {node_name()} ({group.DEVICE}): {_parts(trainer)}; {one_line(str(error))}"
         ) from error
@@ -111,34 +102,19 @@ def _parts(trainer: Any) -> str:
     """GiB on this rank: parameters, gradients, optimizer states, and on a GPU the rest and what torch holds in all."""
     held = states_bytes(trainer.model, trainer.optimizer)
     if group.CUDA:
-        held[OTHER] = torch.cuda.memory_allocated() - sum(held.values())
+        held["activations and other"] = torch.cuda.memory_allocated() - sum(held.values())
         held["reserved in all"] = torch.cuda.memory_reserved()
     return ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in held.items())
 
 
-def _snapshot(trainer: Any, folder: Path) -> str:
-    """Keep torch's snapshot, for https://pytorch.org/memory_viz, and name the largest live allocations. Nothing of this
-    repository reads the file. What fails here must not hide the error that it explains."""
+def _keep_snapshot(file: Path) -> str:
+    """torch's own, for https://pytorch.org/memory_viz: nothing of this repository reads it. What fails here must not
+    hide the error that it explains."""
     try:
-        seen = torch.cuda.memory._snapshot()
-        part = {
-            storage.data_ptr(): name
-            for name, storages in _storages(trainer.model, trainer.optimizer).items()
-            for storage in storages
-        }
-        live = Counter(
-            (block["requested_size"], part.get(block["address"], OTHER))
-            for segment in seen["segments"]
-            for block in segment["blocks"]
-            if block["state"] == "active_allocated"
-        )
-        largest = sorted(live, key=lambda each: each[0] * live[each], reverse=True)[:MOST_NAMED]
-        named = ", ".join(f"{live[each]} x {each[0] / GIB:.3g} GiB of {each[1]}" for each in largest)
-        pickled = pickle.dumps(seen)
+        pickled = pickle.dumps(torch.cuda.memory._snapshot())
         if len(pickled) > LARGEST_SNAPSHOT:
-            return f"largest: {named}; a snapshot of {len(pickled) / 2**20:.0f} MiB was not kept"
-        file = folder / f"memory.rank{group.RANK}.pickle"
+            return f"a snapshot of {len(pickled) / 2**20:.0f} MiB was not kept"
         file.write_bytes(pickled)
-        return f"largest: {named}; all in raw/{file.name}"
+        return f"what is allocated stands in raw/{file.name}"
     except Exception as error:  # noqa: BLE001  # a private name of torch, a full disk
         return one_line(f"no snapshot: {type(error).__name__}: {error}")

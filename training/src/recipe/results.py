@@ -12,7 +12,7 @@ import torch
 import transformers
 import transport as bytes_sent
 from bringup.errors import RecordError
-from bringup.formulae import flops
+from bringup.formulae import flops, overlap, pace
 from bringup.records import (
     REFERENCE_ARGS,
     REFERENCE_METRICS,
@@ -114,11 +114,11 @@ def train_metrics(
     own_steps = len(ranks[0].step_times_s)
     warmup_steps = min(resolved.warmup_steps, own_steps - 1)
     tokens_per_rank = own_steps * tokens_per_step // world
-    steady = meter.steady_window([rank.step_times_s for rank in ranks], observed.hosts, warmup_steps, tokens_per_step)
+    steady = pace.steady_window([rank.step_times_s for rank in ranks], observed.hosts, warmup_steps, tokens_per_step)
     window = own_steps - warmup_steps
     padded = sum(sum(rank.padding[warmup_steps:]) for rank in ranks) / (window * tokens_per_step)  # share of all tokens
     tokens_per_s = steady.tokens_per_s * (1 - padded)
-    rank_times = meter.rank_times([(rank.step_times_s, rank.own_times_s) for rank in ranks], warmup_steps)
+    rank_times = pace.rank_times([(rank.step_times_s, rank.own_times_s) for rank in ranks], warmup_steps)
     efficiency = flops.efficiency(
         predicted.shape, resolved.sequence_length, tokens_per_s / world, gpu, resolved.compute_dtype
     )
@@ -162,11 +162,11 @@ def train_metrics(
             for rank, host in reversed(list(zip(ranks, observed.hosts, strict=True)))  # the first rank of a node counts
         },
         rank_times_s=rank_times,
-        straggler=meter.straggler(rank_times, observed.hosts),
+        straggler=pace.straggler(rank_times, observed.hosts),
         standstills=[rank.standstill for rank in ranks],
         model_shape=predicted.shape,
         memory_check=memory_check(predicted, ranks, memory_room),
-        **communication.fields(None, communication.NOT_ENDED),
+        **overlap.fields(None, communication.NOT_ENDED),
         **known,
     )
 

@@ -8,7 +8,6 @@ free is read: of the GPU from the driver, of the host from the kernel and from t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -16,13 +15,13 @@ from bringup.formulae import memory
 from bringup.formulae.memory import Parts
 from bringup.formulae.models import Job, job_of
 from bringup.records import ModelShape, RunArgs
+from memory_limits import host_available
 
 from recipe import GIB, group, kept, model_shape, weights
 from recipe.strategy import Refused
 
 WITHIN = 1.15  # a predicted peak is that of torch's MemTracker within 15 %, a test says
 NOT_PREDICTED = "what blocks keep under tensor parallelism is not predicted"
-FILE_PAGES = ("inactive_file", "active_file")
 READ_WHOLE = "take a model whose safetensors files can be read in parts, fewer ranks per node, or a larger node"
 
 
@@ -139,38 +138,3 @@ def require(needed: Need, resolved: RunArgs, hosts: list[str]) -> Room:
             f"{READ_WHOLE if needed.read_whole else advice(resolved, of_host=True, states_fit=states_fit)}"
         )
     return Room(None if tightest is None else tightest[0], None if tightest is None else tightest[1], ours, room)
-
-
-def host_available(root: Path = Path("/")) -> tuple[int, str]:
-    """(bytes that this process can still get on its host, what says so): the kernel, or a cgroup around it."""
-    lines = dict(line.split(":") for line in (root / "proc/meminfo").read_text().splitlines())
-    limits = [(int(lines["MemAvailable"].split()[0]) * 1024, "MemAvailable")]
-    for line in (root / "proc/self/cgroup").read_text().splitlines():
-        _, controllers, path = line.split(":", 2)
-        if controllers in ("", "memory"):
-            limits += _of_cgroups(root, path, v1=controllers == "memory")
-    return min(limits)
-
-
-def _of_cgroups(root: Path, path: str, *, v1: bool) -> list[tuple[int, str]]:
-    """Limits of a cgroup and those above it: limit - usage + pages of files, which the kernel drops before it fails."""
-    mount = root / ("sys/fs/cgroup/memory" if v1 else "sys/fs/cgroup")
-    limit, usage, of_children = (
-        ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_") if v1 else ("memory.max", "memory.current", "")
-    )
-    parts = Path(path.lstrip("/")).parts
-    # in a container the mount begins somewhere below the path's first part
-    inner = next(
-        (mount.joinpath(*parts[cut:]) for cut in range(len(parts)) if mount.joinpath(*parts[cut:]).is_dir()), mount
-    )
-    limits = []
-    while inner != mount.parent:
-        text = (inner / limit).read_text().strip() if (inner / limit).is_file() else "max"
-        if text.isdigit() and (inner / "memory.stat").is_file():
-            kept = dict(line.split() for line in (inner / "memory.stat").read_text().splitlines())
-            used = int((inner / usage).read_text()) - sum(
-                int(kept.get(f"{of_children}{pages}", 0)) for pages in FILE_PAGES
-            )
-            limits.append((int(text) - used, str(inner / limit)))
-        inner = inner.parent
-    return limits

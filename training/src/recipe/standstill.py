@@ -9,6 +9,7 @@ from __future__ import annotations
 import statistics
 
 import pulse
+from bringup.formulae.pace import PARTS
 from bringup.records import Standstill
 
 Spans = list[tuple[float, float]]  # begin and end of each step, on the clock of the host
@@ -21,7 +22,7 @@ def of_rank(gaps: list[pulse.Gap], spans: Spans, own: dict[str, list[float]], fi
     standstill = Standstill(seconds=seconds)
     if index is not None:
         standstill = Standstill(seconds=seconds, step=first + warmup + index, part="process", cpu_s=cpu_s)
-    for part in ("fetch", "forward", "optimizer"):
+    for part in PARTS:
         values = own[part][warmup:]
         longest, usual = max(values), statistics.median(values)
         if longest > LEAST_RATIO * usual and longest - usual > max(pulse.LEAST_S, standstill.seconds):

@@ -16,18 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+from accelerate.utils import set_seed
 from torch.distributed.checkpoint.state_dict import get_model_state_dict, get_optimizer_state_dict
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from recipe import group
+from recipe.checkpoint_metadata import CheckpointError
 
 if TYPE_CHECKING:
     from transformers import Trainer
-
-
-class StateError(RuntimeError):
-    """The optimizer keeps something that cannot be saved here. One line."""
 
 
 def tensors_of(trainer: Trainer) -> dict[str, Any]:
@@ -38,7 +36,7 @@ def tensors_of(trainer: Trainer) -> dict[str, Any]:
         tensors |= {f"optimizer.{parameter}.{name}": value for name, value in kept.items()}
     plain = [name for name, value in tensors.items() if not isinstance(value, torch.Tensor)]
     if plain:
-        raise StateError(f"{plain[0]} is not a tensor: this optimizer keeps a state that cannot be saved here")
+        raise CheckpointError(f"{plain[0]} is not a tensor: this optimizer keeps a state that cannot be saved here")
     return dict(sorted(tensors.items()))
 
 
@@ -47,50 +45,31 @@ def wipe(trainer: Trainer) -> None:
     with torch.no_grad():
         for tensor in tensors_of(trainer).values():
             tensor.zero_()
-    seed_random_state(0)
+    set_seed(0)
 
 
-def random_state() -> dict[str, torch.Tensor]:
-    version, words, gauss = random.getstate()
-    states = {
-        "python": torch.tensor([version, *words], dtype=torch.int64),
-        "python_gauss": torch.tensor([] if gauss is None else [gauss], dtype=torch.float64),
-        "torch": torch.get_rng_state(),
-    }
+def random_state() -> dict[str, Any]:
+    """Of all generators that training may draw from, as numbers and lists of them."""
+    states = {"python": random.getstate(), "torch": torch.get_rng_state().tolist()}
     if "numpy" in sys.modules:
         import numpy
 
-        _, key, *rest = numpy.random.get_state(legacy=True)  # the global one: others draw from it
-        states["numpy"] = torch.tensor([*key.tolist(), *rest[:2]], dtype=torch.int64)
-        states["numpy_gauss"] = torch.tensor([rest[2]], dtype=torch.float64)
+        kind, words, *rest = numpy.random.get_state()  # the global one: others draw from it
+        states["numpy"] = (kind, words.tolist(), *rest)
     if group.CUDA:
-        states["cuda"] = torch.cuda.get_rng_state()
+        states["cuda"] = torch.cuda.get_rng_state().tolist()
     return states
 
 
-def put_random_state(states: dict[str, torch.Tensor]) -> None:
-    version, *words = states["python"].tolist()
-    gauss = states["python_gauss"].tolist()
-    random.setstate((version, tuple(words), gauss[0] if gauss else None))
-    torch.set_rng_state(states["torch"])
+def put_random_state(states: dict[str, Any]) -> None:
+    random.setstate(states["python"])
+    torch.set_rng_state(torch.tensor(states["torch"], dtype=torch.uint8))
     if "numpy" in states:
         import numpy
 
-        *key, position, has_gauss = states["numpy"].tolist()
-        numpy.random.set_state(
-            ("MT19937", numpy.array(key, dtype="uint32"), position, has_gauss, states["numpy_gauss"].item())
-        )
+        numpy.random.set_state(states["numpy"])
     if group.CUDA and "cuda" in states:
-        torch.cuda.set_rng_state(states["cuda"])
-
-
-def seed_random_state(value: int) -> None:
-    random.seed(value)
-    torch.manual_seed(value)
-    if "numpy" in sys.modules:
-        import numpy
-
-        numpy.random.seed(value)
+        torch.cuda.set_rng_state(torch.tensor(states["cuda"], dtype=torch.uint8))
 
 
 _ELEMENTS_AT_ONCE = 2**24
@@ -99,12 +78,7 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 def fingerprints_of_rank(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
     """Fingerprints of the part of each tensor that this rank stores."""
-    return {name: fingerprint(tensor) for name, tensor in tensors.items()}
-
-
-def fingerprint(tensor: torch.Tensor) -> int:
-    """The fingerprint of one tensor, or of the part of it that this rank stores."""
-    return int(_local(tensor).item())
+    return {name: int(_local(tensor).item()) for name, tensor in tensors.items()}
 
 
 def fingerprints_of_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:

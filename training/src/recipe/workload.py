@@ -50,7 +50,7 @@ from recipe.model_states import ModelStates, checksum, memory_by_part
 from recipe.no_device_waits import without_waits
 from recipe.rank import RankFacts, one_line, raised, say
 from recipe.resume import Checkpoints
-from recipe.stopping import Deadline, StopOnRequest
+from recipe.stopping import StopOnRequest
 from recipe.strategy import Expected, Refused
 from recipe.watch import Watch
 
@@ -177,7 +177,7 @@ class Run:
             model, self.tuning, sharded=self.expected.sharded, recomputed=args.activation_checkpointing
         )
         self.load_s = time.perf_counter() - begun
-        self.stop = StopOnRequest(args.stop_file, Deadline(args.ends_at, args.stop_lead), self.checkpoints.save_s)
+        self.stop = StopOnRequest(args.stop_file, args.ends_at, args.stop_lead, self.checkpoints.save_s)
         self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.checkpoints.trajectory, self.clock))
         self.clock.time_blocks(model)
         self.shown = live.Live(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from bringup.derive import stalls
 from bringup.errors import RecordError
 from bringup.evidence.parsed import Parsed
+from bringup.formulae import pace
 from bringup.plan.phases import PHASES
 from bringup.plan.subjects import JOB, rank_subjects
 from bringup.records import (
@@ -193,27 +193,21 @@ def _slowdowns(parsed: Parsed, metrics: TrainMetrics) -> None:
 
     What exceeds it by less than NOISE_S is not a slowdown.
     """
-    times = metrics.rank_times_s
     if metrics.world_size == 1:
         return
-    parts = {"fetch": times.fetch, "forward": times.forward, "optimizer": times.optimizer}
-    own = [math.fsum(values) for values in zip(*parts.values(), strict=True)]
-    usual, usual_of = (
-        statistics.median_low(own),
-        {part: statistics.median_low(values) for part, values in parts.items()},
-    )
-    for rank, (host, mine) in enumerate(zip(metrics.observed.hosts, own, strict=True)):
-        excess = {part: values[rank] - usual_of[part] for part, values in parts.items()}
-        part = max(excess, key=excess.__getitem__)
-        slowdown = None if usual <= 0 else mine / usual if mine - usual > NOISE_S else min(1.0, mine / usual)
+    slow = pace.slowdowns(metrics.rank_times_s)
+    for rank, (host, own) in enumerate(zip(metrics.observed.hosts, slow, strict=True)):
+        ratio = own.ratio
+        if ratio is not None and own.excess_s <= NOISE_S:
+            ratio = min(1.0, ratio)
         parsed.saw(
             "train.straggler",
             f"{host}/rank{rank}",
-            slowdown,
+            ratio,
             "ratio",
             f"{METRICS}:rank_times_s",
-            f"{part} {parts[part][rank]:.4g} s, the median is {usual_of[part]:.4g} s"
-            if usual > 0
+            f"{own.part} {own.part_s:.4g} s, the median is {own.usual_s:.4g} s"
+            if ratio is not None
             else "no own work was timed",
         )
 
