@@ -23,7 +23,9 @@ SOURCE = ROOT / "training" / "src"
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 STEPS = ["--steps", "6"]  # of a test that compares no trajectory
 TWELVE = ("--steps", "12")
-ONLY_TRAINED = (*TWELVE, "--no-rehearse-resume", "--profiled-steps", "0")  # of a test that looks at the losses alone
+UNPROFILED = ("--profiled-steps", "0")
+NOTHING_ELSE = ("--no-rehearse-resume", *UNPROFILED)  # of a test that looks at losses, norms and rows alone
+ONLY_TRAINED = (*TWELVE, *NOTHING_ELSE)
 ACCELERATE = [sys.executable, "-m", "accelerate.commands.launch", "--config_file"]
 BARE_LOOP = "../benchmarks/bare_loop"
 ON_CPU = ("--mixed_precision", "no")  # where the programs compute in float32; the files say bf16, as on GPUs
@@ -632,7 +634,7 @@ def test_gradients_that_are_summed_show_in_the_norm_and_not_in_the_loss(tmp_path
 
 
 def test_a_gradient_that_is_damaged_on_one_rank_parts_the_replicas(tmp_path: Path) -> None:
-    run = one_node(tmp_path / "flipped", "train_ddp_single_node", drill="flip-gradient:1@5")
+    run = one_node(tmp_path / "flipped", "train_ddp_single_node", *NOTHING_ELSE, drill="flip-gradient:1@5")
     sums = run.metrics().parameter_checksums
     assert sums[0] != sums[1]
     norms = run.metrics().grad_norm
@@ -640,7 +642,7 @@ def test_a_gradient_that_is_damaged_on_one_rank_parts_the_replicas(tmp_path: Pat
 
 
 def test_a_rank_that_reads_the_rows_of_another_is_seen(tmp_path: Path) -> None:
-    metrics = one_node(tmp_path / "same-rows", "train_ddp_single_node", drill="same-rows:1").metrics()
+    metrics = one_node(tmp_path / "same-rows", "train_ddp_single_node", *NOTHING_ELSE, drill="same-rows:1").metrics()
     assert (metrics.sample_count, metrics.sample_distinct) == (6 * 8, 6 * 8 // 2)
 
 
