@@ -13,7 +13,7 @@ VENV := $(shell bash infrastructure-validation/scripts/venv.sh)
 PY := $(VENV)/bin/python
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
-.PHONY: help setup venv venv-light constraints local cluster cluster-down test drill lint unit unit-folders unit-files golden live live-drills live-rest live-hooks generated surface pictures validators clean
+.PHONY: help setup venv venv-light constraints local cluster cluster-down test drill lint unit unit-folders unit-files golden live live-drills live-phases live-rest live-hooks generated surface pictures validators clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -73,8 +73,8 @@ cluster: setup ## start a local cluster and open a prompt on its login host (NOD
 cluster-down: ## end the local cluster; leaves nothing behind
 	@$(CLUSTER) down
 
-test: setup lint ## lint, unit tests, and the integration tests on a local cluster
-	@$(MAKE) --no-print-directory --jobs=4 --output-sync=line unit-folders unit-files live-drills live-rest
+test: setup ## lint, unit tests, and the integration tests on a local cluster, all of them side by side
+	@$(MAKE) --no-print-directory --jobs=6 --output-sync=line lint unit-folders unit-files live-drills live-phases live-rest
 	@$(MAKE) --no-print-directory live-hooks
 
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
@@ -102,17 +102,21 @@ unit-files: setup
 golden: venv ## recorded runs and the catalogue: are verdicts and words as stored? (tests/golden/README.md)
 	$(PY) tests/golden/golden_verdicts.py --words
 
-live: setup live-drills live-rest live-hooks ## the tests that start local clusters: they mostly wait, so that `make test` runs the others beside them
+live: setup live-drills live-phases live-rest live-hooks ## the tests that start local clusters: they mostly wait, so that `make test` runs the others beside them
 
 # each with clusters of its own; the hooks alone, because their checks have 3.5 s to answer and a busy machine takes longer
 HOOKS := tests/cluster/test_daily_life.py tests/cluster/test_broken_hooks.py
 DRILLS := tests/cluster/test_drills.py tests/cluster/test_nfs_like.py tests/cluster/test_partitions.py tests/cluster/test_requeue.py
+PHASES := $(addprefix tests/cluster/test_,playbook.py scripts.py system_python.py first_day.py)
 
 live-drills: setup
 	$(PY) -m pytest $(DRILLS) -m cluster -o cache_dir=.pytest_cache/drills
 
+live-phases: setup
+	$(PY) -m pytest $(PHASES) -m cluster -o cache_dir=.pytest_cache/phases
+
 live-rest: setup
-	$(PY) -m pytest tests $(DRILLS:%=--ignore=%) $(HOOKS:%=--ignore=%) -m cluster
+	$(PY) -m pytest tests $(DRILLS:%=--ignore=%) $(PHASES:%=--ignore=%) $(HOOKS:%=--ignore=%) -m cluster
 
 live-hooks: setup
 	$(PY) -m pytest $(HOOKS) -m cluster -o cache_dir=.pytest_cache/hooks

@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 import warm_python
 from bringup.records import Checkpoint, TrainMetrics, read_record
-from test_training_runs import SOURCE, STEPS, Finished, changed, injected, one_node, two_nodes
+from test_training_runs import NOTHING_ELSE, SOURCE, STEPS, UNPROFILED, Finished, changed, injected, one_node, two_nodes
 
 sys.path.append(str(SOURCE))
 sys.path.append(str(SOURCE.parents[1] / "infrastructure-validation" / "probes"))
 pytestmark = pytest.mark.filterwarnings("default")
 
 SINGLE, FSDP, DDP = "train_single_gpu", "train_fsdp_single_node", "train_ddp_single_node"
-SMALL = ["--sequence-length", "32", "--no-rehearse-resume"]  # and 6 steps
+SMALL = ["--sequence-length", "32", *NOTHING_ELSE]  # and 6 steps
 
 
 def one_process(folder: Path, *options: str, drill: str = "", under: tuple[str, ...] = ()) -> Finished:
@@ -242,7 +242,7 @@ def test_a_stop_file_ends_all_ranks_after_the_same_step_with_a_checkpoint(tmp_pa
 def test_a_rehearsal_wipes_and_brings_back_everything_and_removes_its_checkpoint(
     tmp_path: Path, saved: Finished
 ) -> None:
-    run = one_node(tmp_path / "run", FSDP, "--sequence-length", "32")
+    run = one_node(tmp_path / "run", FSDP, "--sequence-length", "32", *UNPROFILED)
     assert run.codes == [0], run.output
     assert trained(run.metrics()) == trained(saved.metrics())
     for rank in (0, 1):
@@ -278,9 +278,9 @@ def test_a_checkpoint_is_read_once_however_many_replicas_there_are(
     """16 nodes that all read it whole would take longer than they are waited for."""
     changed(READS_COUNTED, tmp_path, monkeypatch)
     if strategy == "hsdp":
-        run = two_nodes(tmp_path / "run", 2, "train_fsdp_multi_node", "--hsdp")
+        run = two_nodes(tmp_path / "run", 2, "train_fsdp_multi_node", "--hsdp", *UNPROFILED)
     else:
-        run = one_node(tmp_path / "run", f"train_{strategy}_single_node")
+        run = one_node(tmp_path / "run", f"train_{strategy}_single_node", *UNPROFILED)
     assert set(run.codes) == {0}, run.output
     elements = [int(line) for line in (tmp_path / "read").read_text().split()]
     assert sum(elements) == pytest.approx(3 * run.metrics().observed.parameters, rel=0.01)  # weights and two moments
@@ -290,7 +290,7 @@ def test_a_checkpoint_is_read_once_however_many_replicas_there_are(
 
 
 def test_a_file_that_does_not_read_back_is_told_of_the_rank_that_wrote_it(tmp_path: Path) -> None:
-    run = one_node(tmp_path / "run", FSDP, "--sequence-length", "32", drill="flip-checkpoint:1@3")
+    run = one_node(tmp_path / "run", FSDP, "--sequence-length", "32", *UNPROFILED, drill="flip-checkpoint:1@3")
     assert run.codes == [0], run.output
     assert [run.value(rank, "train.checkpoint.intact") for rank in (0, 1)] == [0, 1]
     assert "__1_0.distcp" in run.facts(1)["train.checkpoint.intact"]["why"]

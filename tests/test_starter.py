@@ -61,7 +61,7 @@ def start(
     """The copy in `folder`, on so many ranks; it sees no other file of this repository. Its output is in folder/out."""
     folder.mkdir(exist_ok=True)
     (folder / "starter.py").write_text(source or STARTER.read_text())
-    python = sys.executable if ranks == 1 and "--resume" not in options else warm_python.python()
+    python = sys.executable if "--processes" in options else warm_python.python()
     launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks > 1 else []
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_HOME": f"{own}/hf", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHON_EXEC": python}

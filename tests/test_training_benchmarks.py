@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import warm_python
 from bringup.plan.recipes import PARTS
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "training" / "benchmarks"
@@ -60,9 +62,10 @@ def test_a_program_that_fails_ends_with_2(monkeypatch: pytest.MonkeyPatch, capsy
 
 def test_bfloat16_is_equal_with_and_without_trainer_under_fsdp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The bare loop once gave its head float32 where the weights were bfloat16, and failed."""
+    warm_python.stand_in(monkeypatch)
     table = tmp_path / "equality.md"
-    options = ["--precisions", "bfloat16", "--strategies", "fsdp", "--table", str(table), "--steps", "8"]
-    assert run(monkeypatch, *options) == 0
+    small = ["--steps", "8", "--sequence-length", "128"]
+    assert run(monkeypatch, "--precisions", "bfloat16", "--strategies", "fsdp", "--table", str(table), *small) == 0
     rows = [line for line in table.read_text().splitlines() if line.startswith("| bfloat16")]
     assert [row.split(" | ")[1:3] for row in rows] == [["fsdp", "the bare loop"], ["fsdp", "one GPU"]]
     assert " 0.0e+00 " in rows[0]  # the same kernels in the same order
@@ -128,3 +131,34 @@ def test_the_parts_of_fast_are_added_one_by_one_up_to_one_that_fails(tmp_path: P
     assert done.returncode == 0, (tmp_path / "out/stack/stderr.txt").read_text()
     trained = (tmp_path / "trained").read_text().splitlines()
     assert [line.split(" --fast ")[1] for line in trained] == [",".join(PARTS[: n + 1]) for n in range(len(PARTS))]
+
+
+def overhead_is(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["overhead.py", "--strategies", "single", *options])
+    return overhead.main()
+
+
+def test_the_benchmark_of_trainer_trains_the_same_twice_and_writes_a_ratio(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    warm_python.stand_in(monkeypatch)
+    small = ["--steps", "4", "--warmup-steps", "1", "--sequence-length", "64"]
+    page = tmp_path / "overhead.md"
+    assert overhead_is(monkeypatch, "--pairs", "1", "--least", "0", "--table", str(page), *small) == 0
+    within = re.search(r"losses within (\S+)", capsys.readouterr().out)
+    assert within is not None
+    assert float(within[1]) < 1e-4
+    cells = [cell.strip() for cell in page.read_text().splitlines()[-1].strip("|").split("|")]
+    assert cells[:2] == ["single", "1"]
+    assert float(cells[2]) > 0
+    # a busy machine may take longer than the floor: the warning goes with the number that is printed
+    assert ("below 100 ms" in cells[6]) == (float(cells[5]) < 100)
+
+
+def test_the_benchmark_of_trainer_says_what_a_program_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert overhead_is(monkeypatch, "--steps", "0") == 2
+    refused = capsys.readouterr().err
+    assert refused.startswith("overhead: train_single_gpu.py (single) ended with [2]: ")
+    assert refused.count("\n") == 1

@@ -209,7 +209,8 @@ def test_a_trace_that_cannot_be_written_is_a_reason_and_the_times_stay(tmp_path:
 def test_the_communication_of_a_step_is_measured_on_gloo(tmp_path: Path, program: str, calls: dict[str, int]) -> None:
     """On four ranks; the next test has two."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    run = one_node(tmp_path / "run", f"train_{program}_single_node", "--trace", launcher=launcher)
+    options = ("--trace", "--no-rehearse-resume")
+    run = one_node(tmp_path / "run", f"train_{program}_single_node", *options, launcher=launcher)
     require_measured(run, 4, calls)
     require_trace(run, communication=True)
     assert "USDT" not in run.output  # of the profiler's library, a line per rank
@@ -225,7 +226,7 @@ def test_the_communication_of_a_step_is_measured_on_gloo(tmp_path: Path, program
 def test_gradients_are_reduced_in_every_micro_step_only_when_that_was_requested(
     tmp_path: Path, program: str, kept: dict[str, int], each: dict[str, int]
 ) -> None:
-    options = ("--gradient-accumulation", "2")
+    options = ("--gradient-accumulation", "2", "--no-rehearse-resume")
     once = one_node(tmp_path / "once", f"train_{program}_single_node", *options)
     always = one_node(tmp_path / "always", f"train_{program}_single_node", *options, "--sync-each-batch")
     require_measured(once, 2, kept)
@@ -237,8 +238,9 @@ def test_gradients_are_reduced_in_every_micro_step_only_when_that_was_requested(
 
 
 def test_profiled_steps_change_nothing_that_is_recorded_of_the_training(tmp_path: Path) -> None:
-    with_them = one_node(tmp_path / "profiled", "train_ddp_single_node", "--profiled-steps", "1")
-    without = one_node(tmp_path / "plain", "train_ddp_single_node", "--profiled-steps", "0")
+    options = ("--no-rehearse-resume", "--profiled-steps")
+    with_them = one_node(tmp_path / "profiled", "train_ddp_single_node", *options, "1")
+    without = one_node(tmp_path / "plain", "train_ddp_single_node", *options, "0")
     ours, theirs = with_them.metrics(), without.metrics()
     for name in ("loss", "grad_norm", "parameter_checksums", "sample_count", "sample_distinct", "steps_done"):
         assert getattr(ours, name) == getattr(theirs, name)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from test_training_runs import (
+    NOTHING_ELSE,
     SOURCE,
     TORCHRUN,
     Finished,
@@ -23,7 +24,7 @@ from test_training_runs import (
 sys.path.append(str(SOURCE))
 sys.path.append(str(SOURCE.parents[1] / "infrastructure-validation" / "probes"))
 pytestmark = pytest.mark.filterwarnings("default")  # torch and transformers warn about their own insides
-SMALL = ("--sequence-length", "256", "--no-rehearse-resume")
+SMALL = ("--sequence-length", "256", *NOTHING_ELSE)
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import warm_python
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "training" / "src"
@@ -52,8 +53,9 @@ finally:
 def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.CompletedProcess[str]]:
     folder = tmp_path_factory.mktemp("watched")
     (folder / "raw").mkdir()
+    program = [str(SOURCE / "train_single_gpu.py"), "--run-dir", str(folder), "--steps", "3"]
     yield subprocess.run(
-        [sys.executable, "-c", WATCHED, str(SOURCE / "train_single_gpu.py"), "--run-dir", str(folder), "--steps", "3"],
+        [warm_python.python(), "-c", WATCHED, *program],
         capture_output=True,
         text=True,
         timeout=120,

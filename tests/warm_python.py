@@ -26,6 +26,10 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pytest
 
 PRELOADED = (
     *("torch.distributed.run", "torch.distributed.fsdp", "torch.distributed.tensor", "torch.profiler"),
@@ -59,6 +63,13 @@ os._exit(code)
 def python() -> str:
     """Its path."""
     return start(os.environ)
+
+
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on what the tested code starts by sys.executable is warm, and so are the ranks of a torchrun."""
+    warm = python()
+    monkeypatch.setattr(sys, "executable", warm)
+    monkeypatch.setenv("PYTHON_EXEC", warm)
 
 
 def start(environment: Mapping[str, str]) -> str:
@@ -115,6 +126,10 @@ def answered(caller: socket.socket) -> int:
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
+        # the server's may be files, and objects that were made for them seek where the caller's are pipes
+        sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
+        sys.stderr = open(2, "w", 1, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
         os.setsid()
         end(run, *json.loads(call))
     for stream in streams:

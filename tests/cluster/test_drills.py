@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from bringup import judge
 from bringup.drill import result
 from bringup.drill import suite as campaign
 from bringup.drill.environment import LocalCluster
-from bringup.drill.perform import INJECTED, perform
+from bringup.drill.perform import perform
 from bringup.plan.catalogue import DRILLS
 from bringup.plan.drill import Drill, Shape
 from bringup.records import DrillReport, Mark, Outcome, Playbook, TrainMetrics, read_record
@@ -69,18 +70,35 @@ def place() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def is_found(drill: Drill, cluster: Cluster, place: Path) -> None:
+def is_found(drill: Drill, cluster: Cluster, place: Path) -> Path:
+    """The run that the fault was made in."""
     local = LocalCluster(cluster.state, drill.shape, up=True)
     try:
         drill_result = perform(drill, local, place, name=place.name)
     finally:
         local.heal()
     assert result.mark(drill_result) == "FOUND", result.line(drill_result)
+    assert drill_result.evidence is not None
+    return campaign.DRILLS / drill_result.evidence
+
+
+def the_job_ended_in_seconds_and_only_the_culprit_fails(folder: Path) -> None:
+    died = (folder / "raw/rank3.jsonl").stat().st_mtime  # its last word: the start of training, a few steps earlier
+    assert (folder / "closed.json").stat().st_mtime - died < JOB_MUST_END_WITHIN_S
+    verdicts = judge.judge_folder(folder).verdicts.verdicts
+    ranks = {v.subject: v.outcome for v in verdicts if v.gate == "train.rank.finished"}
+    assert ranks.pop("n1/rank3") is Outcome.FAIL
+    assert len(ranks) == 3
+    assert set(ranks.values()) == {Outcome.INCOMPLETE}
+
+
+AND_THEN = {"rank-killed": the_job_ended_in_seconds_and_only_the_culprit_fails}
 
 
 @pytest.mark.parametrize("drill", PERFORMED, ids=lambda drill: drill.id)
 def test_the_fault_is_found_on_the_right_subject(request: pytest.FixtureRequest, place: Path, drill: Drill):
-    is_found(drill, request.getfixturevalue(CLUSTERS[drill.shape]), place)
+    evidence = is_found(drill, request.getfixturevalue(CLUSTERS[drill.shape]), place)
+    AND_THEN.get(drill.id, lambda _: None)(evidence)
 
 
 def test_a_check_of_the_site_finds_the_fault_of_its_own_drill(cluster: Cluster, place: Path):
@@ -137,26 +155,12 @@ def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def test_a_killed_rank_ends_the_job_in_seconds_and_only_the_culprit_fails(cluster: Cluster):
-    with playbook(cluster) as book:
-        book.run("run_ddp_2node", env={"BRINGUP_DRILL": "kill-rank:3@4", "PYTHONPATH": str(INJECTED)})
-        folder = book.folder("run_ddp_2node")
-        died = (folder / "raw/rank3.jsonl").stat().st_mtime  # its last word: the start of training, a few steps earlier
-        assert (folder / "closed.json").stat().st_mtime - died < JOB_MUST_END_WITHIN_S
-        ranks = {
-            v.subject: v.outcome for v in book.verdicts("run_ddp_2node").verdicts if v.gate == "train.rank.finished"
-        }
-        assert ranks.pop("n1/rank3") is Outcome.FAIL
-        assert Outcome.FAIL not in ranks.values()
-        assert Outcome.PASS not in ranks.values()
-
-
 def test_a_node_that_is_off_is_left_out_and_the_healthy_rest_is_asked(four_nodes: Cluster):
     with playbook(four_nodes) as book:
         try:
             four_nodes.off("n2")
             wait_until(lambda: four_nodes.node_state("n2") == "down*", "n2 down*")
-            done = book.run("discovery", "smoke", "nccl_scaling", timeout=280)
+            done = book.run("discovery", "smoke", "nccl_pairwise", timeout=280)
         finally:
             four_nodes.boot("n2")
             four_nodes.wait_idle()
@@ -164,12 +168,7 @@ def test_a_node_that_is_off_is_left_out_and_the_healthy_rest_is_asked(four_nodes
         assert "LEFT OUT   n2: discovery.node.state fail" in done.stdout
         assert "the other 3 of 4 node(s) go on" in done.stdout
         assert book.verdicts("smoke").outcome is Outcome.PASS
-        assert book.verdicts("nccl_scaling").outcome is Outcome.PASS
-        assert {v.subject for v in book.verdicts("nccl_scaling").verdicts if v.gate == "nccl.ranks"} == {
-            "1-node",
-            "2-nodes",
-            "3-nodes",
-        }
+        assert book.verdicts("nccl_pairwise").outcome is Outcome.PASS
         claims = {
             claim.claim: claim
             for answer in read_record(book.own_folder / PLAYBOOK, Playbook).answers
@@ -203,6 +202,8 @@ def test_a_slow_node_is_named_by_the_pairs_and_scales_and_trainings_run_without_
             *((stem, Outcome.PASS) for stem in trainings),
         ]
         assert steps[0].folder != steps[2].folder
+        scaled = judge.judge_folder(CHECKOUT / str(steps[2].folder)).verdicts.verdicts
+        assert {v.subject for v in scaled if v.gate == "nccl.ranks"} == {"1-node", "2-nodes", "3-nodes"}
         trained = read_record(book.folder("run_ddp_2node") / METRICS, TrainMetrics)
         assert trained.observed.hosts == ["n0", "n1", "n3"]
         claims = {claim.claim: claim for answer in record.answers for claim in answer.claims}

@@ -30,7 +30,7 @@ expect:
 
 @pytest.fixture
 def nfs_like(start_cluster: Callable[..., Cluster]) -> Cluster:
-    cluster = start_cluster("--nodes", "2", "--gpus", "2")
+    cluster = start_cluster("--nodes", "2", "--gpus", "1")
     for host in HOSTS:
         done = cluster.run("nfs-like", host, CHECKOUT)
         assert (done.returncode, done.stderr) == (0, "")

@@ -146,7 +146,7 @@ def test_it_runs_in_a_path_with_spaces_and_quotes(tmp_path_factory, monkeypatch)
             "run",
             "discovery",
             "smoke",
-            "run_ddp_2node",
+            "run_ddp_1node",
             timeout=240,
             cwd=place,
             env={"PYTHONPATH": str(place / "validation")},

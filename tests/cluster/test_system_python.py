@@ -46,7 +46,7 @@ def environment(cluster: Cluster) -> Path:
 @pytest.mark.timeout(620)
 def test_phases_with_torch_pass_with_the_systems_python(cluster: Cluster, environment: Path):
     with playbook(cluster) as book:
-        done = book.run(*PHASES, env={"BRINGUP_VENV": str(environment)}, timeout=600)
+        done = book.run(*PHASES, "--nodelist", "n0", env={"BRINGUP_VENV": str(environment)}, timeout=600)
         assert done.returncode == 0, done.stdout + done.stderr
         for phase in PHASES:
             judged = judge.judge_folder(book.folder(phase))

@@ -11,7 +11,9 @@ has the stand-in's devices, in a Python that has torch already (warm_python.py).
 from __future__ import annotations
 
 import atexit
+import compileall
 import functools
+import py_compile
 import shutil
 import subprocess
 import sys
@@ -105,10 +107,15 @@ def with_gpus(gpus: int) -> tuple[str, dict[str, str]]:
 
 @functools.cache
 def tree() -> Path:
-    """A copy of the checkout. Who writes a mistake into it takes it back."""
+    """A copy of the checkout, compiled, so that a run compiles what has a mistake alone: such a file is known by its
+    hash, whatever its time. Who writes a mistake into it takes it back."""
     folder = Path(tempfile.mkdtemp(prefix="bringup-mutants-")).resolve()
     atexit.register(shutil.rmtree, folder)
-    return copy_of_checkout(folder)
+    copy_of_checkout(folder)
+    for part in ("training", "infrastructure-validation/probes"):
+        compiled = py_compile.PycInvalidationMode.CHECKED_HASH
+        assert compileall.compile_dir(folder / part, quiet=1, invalidation_mode=compiled)
+    return folder
 
 
 def unnoticed_by_run(mutant: Mutant | None, run: Run) -> str | None:

@@ -42,8 +42,7 @@ for number, (first, second) in enumerate(pairs):
 def measured(place: Path, nodes: int, slow: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], Path]:
     """(what the script said, the run's folder), in a copy of what it needs."""
     for part in ("infrastructure-validation/scripts", "infrastructure-validation/probes", "validation"):
-        ignored = shutil.ignore_patterns("results", "__pycache__")
-        shutil.copytree(ROOT / part, place / part, ignore=ignored)
+        shutil.copytree(ROOT / part, place / part, ignore=shutil.ignore_patterns("results"))
     srun = place / "bin/srun"
     srun.parent.mkdir()
     srun.with_suffix(".py").write_text(SRUN)

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+import warm_python
 from bringup.cli import main, parser
 from bringup.errors import UsageError
 from bringup.judge import judge_folder
@@ -219,6 +220,7 @@ def test_other_verbs_take_no_unknown_options(capsys):
 def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path, capfd, monkeypatch):
     """Real processes, on the CPU. Each run is stamped with its own name, whatever the shell has, and signed."""
     folders, signed = [], []
+    warm_python.stand_in(monkeypatch)
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "another"))
     monkeypatch.setattr(train_here.signature, "sign", lambda path, _: signed.append(path))
     for strategy, ranks in (("single", 1), ("ddp", 2), ("fsdp", 2)):
