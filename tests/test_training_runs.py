@@ -493,7 +493,7 @@ def test_a_shard_group_of_several_nodes(tmp_path: Path, single: Finished) -> Non
 
 
 def test_ranks_that_share_the_tokens_of_a_row_train_what_one_trains(tmp_path: Path, single: Finished) -> None:
-    options = (*TWENTY, "--context-parallel", "2", "--activation-checkpointing")
+    options = (*TWELVE, "--context-parallel", "2", "--activation-checkpointing")
     run = one_node(tmp_path / "context", "train_fsdp_single_node", *options)
     require_same_training(run, single)
     metrics = run.metrics()
@@ -516,13 +516,13 @@ def test_attention_that_stays_inside_a_rank_shows_in_the_loss(
     tmp_path: Path, single: Finished, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changed(EACH_RANK_ALONE, tmp_path, monkeypatch)
-    run = one_node(tmp_path / "alone", "train_fsdp_single_node", *TWENTY, "--context-parallel", "2")
+    run = one_node(tmp_path / "alone", "train_fsdp_single_node", *ONLY_TRAINED, "--context-parallel", "2")
     assert run.codes == [0], run.output
     assert run.metrics().loss != pytest.approx(single.metrics().loss, abs=1e-5)
 
 
 def test_ranks_that_share_the_products_of_a_row_train_what_one_trains(tmp_path: Path, single: Finished) -> None:
-    options = (*TWENTY, "--tensor-parallel", "2", "--gradient-accumulation", "2", "--save-steps", "10")
+    options = (*TWELVE, "--tensor-parallel", "2", "--gradient-accumulation", "2", "--save-steps", "6")
     run = two_nodes(tmp_path / "tensor", 2, "train_fsdp_multi_node", *options)
     require_same_training(run, single)
     metrics = run.metrics()
@@ -532,11 +532,24 @@ def test_ranks_that_share_the_products_of_a_row_train_what_one_trains(tmp_path: 
     predicted = metrics.memory_check.states_predicted_bytes
     assert metrics.memory_check.states_measured_bytes == pytest.approx(predicted, rel=1e-3)
     assert metrics.checkpoint is not None
-    assert metrics.checkpoint.after_steps == [10, 20]
+    assert metrics.checkpoint.after_steps == [6, 12]
     shutil.rmtree(max((run.folder / "checkpoints").iterdir()))  # that of the end
-    resumed = one_node(tmp_path / "resumed", "train_fsdp_single_node", *TWENTY, "--resume", str(run.folder))
+    resumed = one_node(tmp_path / "resumed", "train_fsdp_single_node", *TWELVE, "--resume", str(run.folder))
     require_same_training(resumed, single)
     assert resumed.metrics().resumed is not None
+
+
+def test_a_head_that_is_the_embedding_is_cut_too(tmp_path: Path) -> None:
+    model = tmp_path / "tied.json"
+    model.write_text(
+        json.dumps(json.loads((ROOT / "training/models/tiny.json").read_text()) | {"tie_word_embeddings": True})
+    )
+    given = ("--model", str(model), "--steps", "4", *NOTHING_ELSE)
+    one = one_node(tmp_path / "one", "train_single_gpu", *given, launcher=[sys.executable])
+    run = two_nodes(tmp_path / "cut", 2, "train_fsdp_multi_node", *given, "--tensor-parallel", "2")
+    assert set(run.codes) == {0}, run.output
+    assert run.metrics().loss == pytest.approx(one.metrics().loss, abs=1e-5)
+    assert run.metrics().observed.parameters == one.metrics().observed.parameters
 
 
 def test_tensor_parallel_groups_stay_inside_a_node(tmp_path: Path) -> None:

@@ -374,6 +374,10 @@ def test_what_cannot_fit_is_refused_with_both_numbers(
         ({"strategy": "single", "per_device_batch": 1}, "give --activation-checkpointing, or take a smaller model"),
         ({"strategy": "ddp"}, "give --rows-at-once 1, or give --activation-checkpointing, or take FSDP"),
         ({"strategy": "fsdp"}, "give --rows-at-once 1, or give --activation-checkpointing, or give --cpu-offload, or"),
+        (
+            {"strategy": "fsdp", "per_device_batch": 1, "activation_checkpointing": True},
+            "give --context-parallel 2, or give --cpu-offload, or",
+        ),
     ],
 )
 def test_the_cheap_change_is_advised_first_where_it_can_be_enough(changes: dict[str, Any], advises: str) -> None:

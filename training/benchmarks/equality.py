@@ -8,8 +8,8 @@ Exit code 1: a difference is above its limit. 2: a program failed.
     python training/benchmarks/equality.py [--ranks 2] [--strategies single,ddp,fsdp,hsdp] [--table FILE.md] [options]
 
 Options that are not listed here go to the programs (train_single_gpu.py --help). HSDP needs --ranks x 2 GPUs; with
-fewer, leave it out of --strategies. `single` is always run. Also `context` and `tensor` (FSDP with --context-parallel or
---tensor-parallel 2; the second wants --ranks 4, the first bfloat16 on GPUs), against one GPU alone.
+fewer, leave it out of --strategies. `single` is always run. There are also `context` and `tensor`: FSDP with
+--context-parallel 2 (on GPUs in bfloat16 only) or --tensor-parallel 2 (with --ranks 4), against one GPU alone.
 """
 
 from __future__ import annotations
