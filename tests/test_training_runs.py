@@ -545,11 +545,11 @@ def test_a_head_that_is_the_embedding_is_cut_too(tmp_path: Path) -> None:
         json.dumps(json.loads((ROOT / "training/models/tiny.json").read_text()) | {"tie_word_embeddings": True})
     )
     given = ("--model", str(model), "--steps", "4", *NOTHING_ELSE)
-    one = one_node(tmp_path / "one", "train_single_gpu", *given, launcher=[sys.executable])
+    alone = one_node(tmp_path / "alone", "train_single_gpu", *given, launcher=[sys.executable])
     run = two_nodes(tmp_path / "cut", 2, "train_fsdp_multi_node", *given, "--tensor-parallel", "2")
     assert set(run.codes) == {0}, run.output
-    assert run.metrics().loss == pytest.approx(one.metrics().loss, abs=1e-5)
-    assert run.metrics().observed.parameters == one.metrics().observed.parameters
+    assert run.metrics().loss == pytest.approx(alone.metrics().loss, abs=1e-5)
+    assert run.metrics().observed.parameters == alone.metrics().observed.parameters
 
 
 def test_tensor_parallel_groups_stay_inside_a_node(tmp_path: Path) -> None:
