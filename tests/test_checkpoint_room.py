@@ -152,8 +152,15 @@ def test_a_folder_that_another_node_does_not_see_is_refused(monkeypatch: pytest.
         checkpoint_room.require(100 * MIB, 1, tmp_path, ["n0", "n0", "n1", "n1"])
 
 
+@pytest.mark.parametrize(
+    ("limits", "why"),
+    [
+        ({"rehearse_at_most": 11}, "--rehearse-at-most 11 GiB"),
+        ({"checkpoint_timeout_s": 119}, "what --checkpoint-timeout 119 s reads at 0.1 GB/s"),
+    ],
+)
 def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limits: dict[str, int], why: str
 ) -> None:
     import io
 
@@ -163,7 +170,8 @@ def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
 
     monkeypatch.setattr(resume, "job_of", lambda resolved: SimpleNamespace(shards=1))
     screen = io.StringIO()
-    options = {"rehearse_resume": True, "rehearse_at_most": 11, "save_steps": 0, "keep_checkpoints": 2, "steps": 12}
+    limits = {"rehearse_at_most": 160, "checkpoint_timeout_s": 1800} | limits
+    options = {"rehearse_resume": True, "save_steps": 0, "keep_checkpoints": 2, "steps": 12} | limits
     folders_of = {"run_dir": tmp_path, "checkpoint_dir": None, "rehearse_in": None, "resume": None}
     args: Any = SimpleNamespace(**folders_of, global_batch=8, **options)
     resolved: Any = SimpleNamespace(strategy="single", gradient_accumulation=1, model_dump=lambda mode: {})
@@ -173,7 +181,7 @@ def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
         checkpoints.require_room(torch.nn.Linear(1000, 10**6, bias=False))  # 12 GB
     assert checkpoints.rehearse_at == 0
     assert checkpoints.room.at_once == 0
-    assert screen.getvalue().count("its checkpoint would take 11.2 GiB, more than --rehearse-at-most 11 GiB") == 2
+    assert screen.getvalue().count(f"its checkpoint would take 11.2 GiB, more than {why}") == 2
     assert not (tmp_path / "checkpoints").exists()
     assert "not rehearsed" in checkpoints.fields()["checkpoint_reason"]
 

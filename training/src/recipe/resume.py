@@ -132,12 +132,15 @@ class Checkpoints(TrainerCallback):
     def _limit_rehearsal(self) -> None:
         """None of a checkpoint that is too large to be written unrequested. Its folder. A collective."""
         args, largest = self.args, self._bytes(self.rehearse_at)
-        if largest > args.rehearse_at_most * GIB:
+        limits = {  # storage that reads as slowly as the profile allows is healthy, and no reason to end by a timeout
+            f"--rehearse-at-most {args.rehearse_at_most} GiB": args.rehearse_at_most * GIB,
+            f"what --checkpoint-timeout {args.checkpoint_timeout_s} s reads at {checkpoint_room.ALONE_BYTES_PER_S / 1e9:g}"
+            " GB/s": args.checkpoint_timeout_s * checkpoint_room.ALONE_BYTES_PER_S,
+        }
+        exceeded = [limit for limit, size in limits.items() if largest > size]
+        if exceeded:
             took = checkpoint_room.in_words(largest)
-            self.not_rehearsed = (
-                f"not rehearsed: its checkpoint would take {took}, more than --rehearse-at-most "
-                f"{args.rehearse_at_most} GiB"
-            )
+            self.not_rehearsed = f"not rehearsed: its checkpoint would take {took}, more than {exceeded[0]}"
             self.rehearse_at = 0
             self._not_judged(self.not_rehearsed, "intact", "resumable")
             self._tell(self.not_rehearsed)
