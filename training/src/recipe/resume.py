@@ -132,10 +132,10 @@ class Checkpoints(TrainerCallback):
     def _limit_rehearsal(self) -> None:
         """None of a checkpoint that is too large to be written unrequested. Its folder. A collective."""
         args, largest = self.args, self._bytes(self.rehearse_at)
+        timeout_s, floor = args.checkpoint_timeout_s, checkpoint_room.ALONE_BYTES_PER_S
         limits = {  # storage that reads as slowly as the profile allows is healthy, and no reason to end by a timeout
             f"--rehearse-at-most {args.rehearse_at_most} GiB": args.rehearse_at_most * GIB,
-            f"what --checkpoint-timeout {args.checkpoint_timeout_s} s reads at {checkpoint_room.ALONE_BYTES_PER_S / 1e9:g}"
-            " GB/s": args.checkpoint_timeout_s * checkpoint_room.ALONE_BYTES_PER_S,
+            f"what --checkpoint-timeout {timeout_s} s reads at {floor / 1e9:g} GB/s": timeout_s * floor,
         }
         exceeded = [limit for limit, size in limits.items() if largest > size]
         if exceeded:
