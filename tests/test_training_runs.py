@@ -539,19 +539,6 @@ def test_ranks_that_share_the_products_of_a_row_train_what_one_trains(tmp_path: 
     assert resumed.metrics().resumed is not None
 
 
-def test_a_head_that_is_the_embedding_is_cut_too(tmp_path: Path) -> None:
-    model = tmp_path / "tied.json"
-    model.write_text(
-        json.dumps(json.loads((ROOT / "training/models/tiny.json").read_text()) | {"tie_word_embeddings": True})
-    )
-    given = ("--model", str(model), "--steps", "4", *NOTHING_ELSE)
-    alone = one_node(tmp_path / "alone", "train_single_gpu", *given, launcher=[sys.executable])
-    run = two_nodes(tmp_path / "cut", 2, "train_fsdp_multi_node", *given, "--tensor-parallel", "2")
-    assert set(run.codes) == {0}, run.output
-    assert run.metrics().loss == pytest.approx(alone.metrics().loss, abs=1e-5)
-    assert run.metrics().observed.parameters == alone.metrics().observed.parameters
-
-
 def test_tensor_parallel_groups_stay_inside_a_node(tmp_path: Path) -> None:
     run = two_nodes(tmp_path / "across", 1, "train_fsdp_multi_node", "--tensor-parallel", "2", nodes=4)
     assert set(run.codes) != {0}

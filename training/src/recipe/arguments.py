@@ -154,8 +154,8 @@ class Args:
         default=True,
     )
     context_parallel: int = _option(
-        "FSDP: so many neighbouring ranks share the tokens of a row, and pass keys and values around; for rows that do "
-        "not fit on one",
+        "FSDP: so many neighbouring ranks share the tokens of a row, and give one another keys and values; for rows "
+        "that do not fit on one",
         1,
         _natural,
     )
@@ -265,6 +265,11 @@ class Args:
     )
 
     @property
+    def ranks_of_row(self) -> int:
+        """That get the same rows."""
+        return self.context_parallel * self.tensor_parallel
+
+    @property
     def model_config(self) -> Path | None:
         """The JSON of a model that starts from random weights; None for a hub name, or a folder with weights."""
         path = Path(self.model) if self.model.endswith(".json") else MODELS / f"{self.model}.json"
@@ -366,7 +371,9 @@ def _ranks_of_a_row(given: argparse.Namespace, sharded: bool) -> int:
         complain(f"{option} does not divide {WORLD} rank(s)")
     if context > 1 and given.attention != "sdpa":
         complain(f"{option} needs --attention sdpa: torch passes keys and values around for that one alone")
-    if given.sequence_length % (2 * context):
+    if context > 1 and given.recipe == "stock":
+        complain(f"{option} does not go with --recipe stock: transformers makes a mask of a row that nobody reads")
+    if context > 1 and given.sequence_length % (2 * context):
         complain(
             f"--sequence-length {given.sequence_length} is not divisible by 2 x {option}: each rank gets two pieces of "
             "a row, so that all have as much to attend to"

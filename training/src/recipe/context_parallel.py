@@ -1,7 +1,8 @@
 """Context parallelism: neighbouring ranks share the tokens of a row. Each computes its own part of every layer, and in
-attention keys and values go around among them (Ring Attention, arXiv 2310.01889).
+attention every rank needs the keys and values of the others (Ring Attention, arXiv 2310.01889).
 
-accelerate cuts each batch and asks torch for the ring; torch knows it for the attention kernels of a GPU. Here its
+accelerate cuts each batch and asks torch for the attention, which gathers the keys and values of a layer at once
+(accelerate's default) and takes one rank's after the other; torch knows it for the attention kernels of a GPU. Here its
 kernel for a CPU joins them, so that the same path is trained and watched where there is no GPU. The names are private.
 """
 

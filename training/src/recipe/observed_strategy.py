@@ -163,9 +163,12 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
 
 
 def _tensor_parallel(model: torch.nn.Module) -> int:
-    """Ranks that share each matrix product of the decoder layers: by the mesh on which its weight is cut."""
+    """Ranks that share the matrix products of the decoder layers: by the mesh on which most of the weights are cut. The
+    plan of a model may leave a small one whole (the router of experts)."""
     weights = [m.weight for layer in decoder_layers(model) for m in layer.modules() if isinstance(m, LINEAR)]
-    return min((_ranks_of(weight) for weight in weights), default=1)
+    cut = [weight for weight in weights if _ranks_of(weight) > 1]
+    most = 2 * sum(weight.numel() for weight in cut) > sum(weight.numel() for weight in weights)
+    return min(map(_ranks_of, cut)) if most else 1
 
 
 def _ranks_of(weight: Any) -> int:

@@ -68,7 +68,8 @@ def prepare(
             if temporary is not None:
                 shutil.rmtree(temporary)  # what is mapped stays readable
     if args.tensor_parallel > 1:
-        model = tensor_parallel.cut(model, args.tensor_parallel, bf16=resolved.compute_dtype == "bfloat16")
+        bf16, of_node = resolved.compute_dtype == "bfloat16", resolved.ranks_per_node
+        model = tensor_parallel.cut(model, args.tensor_parallel, bf16=bf16, ranks_of_node=of_node)
     if read_whole or not sharded or args.tensor_parallel > 1:
         fill(model, args)
     return model, rows, predicted, memory_room

@@ -186,7 +186,10 @@ class Checkpoints(TrainerCallback):
     def put_random_state(self) -> None:
         """Called by the trainer when the rows before were skipped."""
         if self.random is not None:
-            training_state.put_random_state(self.random)
+            try:
+                training_state.put_random_state(self.random)
+            except (TypeError, ValueError) as error:
+                raise Refused(f"--resume: the random state is of another version of this program: {error}") from error
             self.random = None
 
     def save(self, trainer: Any) -> None:

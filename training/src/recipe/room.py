@@ -96,9 +96,11 @@ def advice(resolved: RunArgs, *, of_host: bool, states_fit: bool) -> str:
     options = {
         "give --rows-at-once 1": states_fit and resolved.per_device_batch > 1,
         "give --activation-checkpointing": states_fit and not resolved.activation_checkpointing,
-        "give --context-parallel 2": states_fit
-        and resolved.per_device_batch == job.context_parallel == 1
-        and job.sharded,
+        "give --context-parallel 2 --rows-at-once 1": states_fit
+        and resolved.strategy == "fsdp"
+        and (resolved.per_device_batch, job.context_parallel, job.tensor_parallel) == (1, 1, 1)
+        and resolved.attention == "sdpa"
+        and resolved.world_size % 2 == resolved.sequence_length % 4 == 0,
         "give --cpu-offload": job.sharded and not (resolved.cpu_offload or of_host),
     }
     cheap = [option for option, helps in options.items() if helps]

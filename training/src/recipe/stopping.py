@@ -27,6 +27,7 @@ from recipe.strategy import Refused
 
 LOOK_EVERY_S = 0.5
 LEAST_S = 120.0  # what the batch scripts ask of Slurm: --signal=B:USR1@120
+END_S = 60.0  # after the save the ranks end, and the batch script reads counters and requeues the job
 FACTOR = 2  # until all ranks agree two steps end, and a save may take twice as long: other jobs write at the same time
 
 
@@ -56,6 +57,7 @@ class StopOnRequest(TrainerCallback):
         self._looked_s = 0.0
         # of one rank on the host: no collective orders it before its copy
         self._flag = torch.zeros(1, dtype=torch.int32, device=group.DEVICE if dist.is_initialized() else "cpu")
+        self._work: Any = None  # of the step before: on a CPU its all_reduce, on a GPU the copy after it
         self._sent: Sent | None = None
         # the flag is copied beside the compute stream: there it would wait for every kernel that is queued
         self._side = torch.cuda.Stream() if group.CUDA else None
@@ -69,7 +71,7 @@ class StopOnRequest(TrainerCallback):
         if self.asked_s is not None:
             return float(self.asked_s), "--stop-lead"
         save_s, source = self.save_s()
-        wanted = FACTOR * (save_s + self._longest_step_s)
+        wanted = FACTOR * (save_s + self._longest_step_s) + END_S
         if wanted < LEAST_S:
             wanted, source = LEAST_S, "the least"
         if wanted > self.left_s / 2:
@@ -87,16 +89,20 @@ class StopOnRequest(TrainerCallback):
         self._longest_step_s = max(self._longest_step_s, time.monotonic() - self._begun_s)
         if not self.looks or self.step is not None:
             return
-        if self._sent is not None and self._sent.wait().values[0].item():  # at the end of the step before
+        if self._work is not None and not group.CUDA:
+            self._work.wait()
+        if (self._flag if self._sent is None else self._sent.wait().values)[0].item():  # at the end of the step before
             self.step = state.global_step
             control.should_save = control.should_training_stop = True
             return
         self._flag.fill_(int(group.RANK == 0 and self._look()))
-        work = dist.all_reduce(self._flag, op=dist.ReduceOp.MAX, async_op=True) if dist.is_initialized() else None
-        with torch.cuda.stream(self._side):
-            if work is not None:
-                work.wait()
-            self._sent = Sent(self._flag)
+        if dist.is_initialized():
+            self._work = dist.all_reduce(self._flag, op=dist.ReduceOp.MAX, async_op=True)
+        if group.CUDA:
+            with torch.cuda.stream(self._side):
+                if self._work is not None:
+                    self._work.wait()
+                self._sent = Sent(self._flag)
 
     def _look(self) -> bool:
         now = time.monotonic()

@@ -32,7 +32,8 @@ class RecipeTrainer(Trainer):
             )
         self.run, self.checkpoints, self.clock = run, run.checkpoints, run.clock
         self.trajectory = run.checkpoints.trajectory
-        self.reads = group.RANK % (run.args.context_parallel * run.args.tensor_parallel) == 0
+        self.reads = group.RANK % run.args.ranks_of_row == 0
+        self.first_rows: list[int] = []  # of the first micro-step of this process
         # a rank has one GPU: with several in sight of one process Trainer would wrap the model in DataParallel
         kwargs["args"]._n_gpu = min(1, kwargs["args"].n_gpu)
         super().__init__(callbacks=run.callbacks(), data_collator=torch.utils.data.default_collate, **kwargs)
@@ -93,6 +94,7 @@ class RecipeTrainer(Trainer):
         return rows, tokens
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
+        self.first_rows = self.first_rows or inputs["row"].tolist()
         counted = slice(None if self.reads else 0)  # each row once: the other ranks of a row have the same ones
         self.trajectory.add_batch(inputs.pop("row")[counted], inputs.pop("padding")[counted].sum())
         loss = super().training_step(model, inputs, num_items_in_batch)

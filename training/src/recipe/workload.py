@@ -7,6 +7,7 @@ in the entrypoint. Imported after the arguments were accepted, because its impor
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import time
 import warnings
@@ -147,6 +148,8 @@ class Run:
                 "--reduce-dtype bfloat16 needs --bf16, which is off by default on a CPU and on GPUs before Ampere"
             )
         accelerated.refuse_what_is_ignored(args, self.expected, self.bf16, group.WORLD, group.LOCAL_WORLD)
+        if args.tensor_parallel > 1:  # by then the model is cut, and accelerate would do it again
+            os.environ.pop("ACCELERATE_USE_FSDP", None)
         self.hosts = group.gather(node_name())
         strategy.require_places(self.expected, self.hosts)
         if args.cpu_offload and group.CUDA:  # without a GPU all is computed on the host, in any case
@@ -324,6 +327,7 @@ class Run:
     def _around_first_step(self) -> None:
         seen = self._observed()
         if seen.recomputed_layers is not None:
+            strategy.require_shared_rows(group.gather(self.trainer.first_rows), self.args.ranks_of_row)
             return
         group.set_timeouts(self.args.timeout_s)  # again: the groups of the mesh exist only now
         meter.forget_peaks()
