@@ -1,5 +1,6 @@
-// Attention: of numbers of two bytes, and where there is no mask, CUDA's torch takes flash attention. Here the CPU's
-// kernel computes it. It wants as many heads of keys as of queries.
+// Attention of distributed tensors (context parallelism), which torch knows for the fused kernels of CUDA alone: of
+// numbers of two bytes, and where there is no mask, flash attention. Here the CPU's kernel computes it, which wants as
+// many heads of keys as of queries. Of other tensors torch's plain attention is computed.
 #pragma once
 #include "kernels.h"
 
@@ -16,7 +17,8 @@ using Scale = std::optional<double>;
 inline int64_t choose(
     const Tensor& query, const Tensor&, const Tensor&, const std::optional<Tensor>& mask, double dropout, bool, Scale,
     bool) {
-  bool flash = !mask && dropout == 0.0 && query.element_size() == 2;
+  bool distributed = query.key_set().has(c10::DispatchKey::Python);
+  bool flash = distributed && !mask && dropout == 0.0 && query.element_size() == 2;
   return static_cast<int64_t>(flash ? sdp::SDPBackend::flash_attention : sdp::SDPBackend::math);
 }
 
