@@ -142,7 +142,8 @@ def test_a_shard_size_that_makes_no_groups_is_refused_in_one_line(
         ("8", ("--context-parallel", "2", "--hsdp"), "--context-parallel 2 goes with FSDP over all ranks only"),
         ("8", ("--tensor-parallel", "8"), "--tensor-parallel 8 leaves nothing for FSDP to shard over 8 rank(s)"),
         ("8", ("--tensor-parallel", "2", "--recipe", "fast"), "does not go with --recipe fast"),
-        ("8", ("--tensor-parallel", "2", "--context-parallel", "2"), "does not go with"),
+        ("8", ("--tensor-parallel", "2", "--context-parallel", "2"), "--tensor-parallel 2 does not go with --context-"),
+        ("8", ("--tensor-parallel", "3"), "--tensor-parallel 3 does not divide 8 rank(s)"),
         (
             "8",
             ("--tensor-parallel", "2", "--global-batch", "6"),

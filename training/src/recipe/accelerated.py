@@ -88,7 +88,7 @@ def known(
         shards = (args.shard_size or local_world) if hybrid else world
         advice = "shards are the ranks of a node, or --shard-size" if hybrid else "--hsdp makes replicas"
         of_a_row = {"CP": args.context_parallel, "TP": args.tensor_parallel}
-        own = shards // (args.context_parallel * args.tensor_parallel)
+        own = shards // args.ranks_of_row
         of_mesh = {"DP_REPLICATE": (str(world // shards), advice), "DP_SHARD": (str(own), advice)}
         of_mesh |= {name: (str(ranks), f"give {OF_A_ROW[name]}") for name, ranks in of_a_row.items()}
         of_mesh["SP"] = ("1", "DeepSpeed's sequence parallelism is not used here")

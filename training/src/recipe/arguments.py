@@ -366,13 +366,13 @@ def _ranks_of_a_row(given: argparse.Namespace, sharded: bool) -> int:
     if not sharded or getattr(given, "hsdp", False):
         complain(f"{option} goes with FSDP over all ranks only; take train_fsdp_*, without --hsdp")
     if tensor > 1:
-        _require_tensor_parallel(given, option)
+        _require_tensor_parallel(given, f"--tensor-parallel {tensor}")
     if WORLD % context:
         complain(f"{option} does not divide {WORLD} rank(s)")
     if context > 1 and given.attention != "sdpa":
         complain(f"{option} needs --attention sdpa: torch passes keys and values around for that one alone")
     if context > 1 and given.recipe == "stock":
-        complain(f"{option} does not go with --recipe stock: transformers makes a mask of a row that nobody reads")
+        complain(f"{option} does not go with --recipe stock: transformers then makes a large mask that is not used")
     if context > 1 and given.sequence_length % (2 * context):
         complain(
             f"--sequence-length {given.sequence_length} is not divisible by 2 x {option}: each rank gets two pieces of "
@@ -382,7 +382,9 @@ def _ranks_of_a_row(given: argparse.Namespace, sharded: bool) -> int:
 
 
 def _require_tensor_parallel(given: argparse.Namespace, option: str) -> None:
-    if WORLD % given.tensor_parallel or given.tensor_parallel == WORLD:
+    if WORLD % given.tensor_parallel:
+        complain(f"{option} does not divide {WORLD} rank(s)")
+    if given.tensor_parallel == WORLD:
         complain(f"{option} leaves nothing for FSDP to shard over {WORLD} rank(s): give a part of them")
     others = {
         "--context-parallel": given.context_parallel > 1,

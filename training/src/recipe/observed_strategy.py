@@ -96,7 +96,8 @@ class FirstStep(TrainerCallback):
         hidden = inputs[0] if inputs else named.get("hidden_states")
         if isinstance(hidden, torch.Tensor):
             self.residual_dtypes.add(name_of(hidden.dtype))
-            self.row_tokens.add(hidden.shape[1])
+            if hidden.dim() == 3:  # (rows, tokens, width)
+                self.row_tokens.add(hidden.shape[1])
 
 
 def reduced_gradients(model: Any) -> bool:

@@ -189,7 +189,10 @@ class Checkpoints(TrainerCallback):
             try:
                 training_state.put_random_state(self.random)
             except (TypeError, ValueError) as error:
-                raise Refused(f"--resume: the random state is of another version of this program: {error}") from error
+                raise Refused(
+                    f"--resume: the random state is of another version of this program ({error}): resume on another "
+                    "number of ranks, which does not need it"
+                ) from error
             self.random = None
 
     def save(self, trainer: Any) -> None:

@@ -57,7 +57,7 @@ class StopOnRequest(TrainerCallback):
         self._looked_s = 0.0
         # of one rank on the host: no collective orders it before its copy
         self._flag = torch.zeros(1, dtype=torch.int32, device=group.DEVICE if dist.is_initialized() else "cpu")
-        self._work: Any = None  # of the step before: on a CPU its all_reduce, on a GPU the copy after it
+        self._work: Any = None  # the all_reduce of the step before; on a GPU _sent is the copy after it
         self._sent: Sent | None = None
         # the flag is copied beside the compute stream: there it would wait for every kernel that is queued
         self._side = torch.cuda.Stream() if group.CUDA else None

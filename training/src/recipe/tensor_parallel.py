@@ -20,7 +20,7 @@ from recipe.rank import one_line
 from recipe.strategy import Refused
 
 AXES = ("pp", "dp_replicate", "fsdp", "tp")
-IN_PIECES = ("packed", "moe", "mla")  # styles of a plan: a rank's part is no one range of rows or columns
+IN_PIECES = ("packed", "moe", "mla")  # styles of a plan: a rank's part is not one range of rows or columns
 HEADS = ("num_attention_heads", "num_key_value_heads")
 
 

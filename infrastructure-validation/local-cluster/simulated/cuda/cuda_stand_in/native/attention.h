@@ -1,6 +1,6 @@
 // Attention of distributed tensors (context parallelism), which torch knows for the fused kernels of CUDA alone: of
-// numbers of two bytes, and where there is no mask, flash attention. Here the CPU's kernel computes it, which wants as
-// many heads of keys as of queries. Of other tensors torch's plain attention is computed.
+// numbers of two bytes, and where there is no mask, flash attention. Here the CPU's kernel computes it. It needs
+// as many heads of keys as of queries. For all other tensors torch's plain attention is computed.
 #pragma once
 #include "kernels.h"
 
