@@ -17,7 +17,7 @@ from typing import Any
 from bringup.known_faults import xid
 from bringup.known_faults.pending import CAUSES
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
-from bringup.plan.catalogue import DRILLS, GATES, bearing_on, proving
+from bringup.plan.catalogue import GATES, bearing_on, proving
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
 from bringup.plan.gate import Gate, Guide
 from bringup.plan.phases import PHASES
@@ -62,16 +62,6 @@ def _pending() -> list[str]:
 
 def _xids() -> list[str]:
     return table(("message", "what it asks for"), ((", ".join(events), asks) for asks, events in xid.classes()))
-
-
-def _drills() -> list[str]:
-    return table(
-        ("drill", "where", "fault", "phase", "found by", "outcome"),
-        (
-            (drill.id, drill.where, drill.fault, drill.phase, f"{drill.gate} [{drill.subject}]", str(drill.outcome))
-            for drill in DRILLS
-        ),
-    )
 
 
 def _warnings() -> list[str]:
@@ -210,7 +200,6 @@ PARTS: dict[Path, dict[str, Callable[[], list[str]]]] = {
         "exit-codes": _exit_codes,
         "pending": _pending,
         "xids": _xids,
-        "drills": _drills,
         "stops": _stops,
     },
     REPOSITORY / "docs/architecture.md": {"rooms": _rooms},
