@@ -47,14 +47,14 @@ def processes(facts, job):
     before, begun = {pid: cpu_s(pid) for pid in own}, time.monotonic()
     time.sleep(BETWEEN_S if own else 0)
     seconds, py_spy = time.monotonic() - begun, shutil.which("py-spy")
-    for pid, rank in sorted(own.items())[:MOST]:
+    for pid, who in sorted(own.items())[:MOST]:
         now = cpu_s(pid)
         if now is None or before[pid] is None:
             continue
         words = f"{name(pid)}, state {state(pid)}, {100 * (now - before[pid]) / seconds:.0f} % of a core"
         call = read(pid, "wchan")
         words += f", waits in {call}" if call not in ("", "0") else ""
-        at = f"{facts.at}/{'rank' + rank if rank else 'process ' + str(pid)}"
+        at = f"{facts.at}/{who or 'process ' + str(pid)}"
         facts.saw("job.process", words, "text", at)
         if "python" in name(pid):
             stack(facts, py_spy, pid, at)
@@ -63,7 +63,8 @@ def processes(facts, job):
 
 
 def of_job(job):
-    """{process: its rank, or empty} of the user's own; programs of Slurm and of this step are left out."""
+    """{process: its rank, else its task, or empty} of the user's own; programs of Slurm and of this step are left out.
+    torchrun is a task, and its ranks are not."""
     own = {}
     for path in PROC.iterdir():
         if not path.name.isdigit():
@@ -73,7 +74,8 @@ def of_job(job):
         is_here = known.get("SLURM_STEP_ID") == os.environ.get("SLURM_STEP_ID")
         ours = os.environ.get("SLURM_JOB_ID") == job and is_here
         if known.get("SLURM_JOB_ID") == job and not ours and name(path.name) not in SHELLS:
-            own[int(path.name)] = known.get("RANK") or known.get("SLURM_PROCID") or ""
+            numbers = (("rank", known.get("RANK")), ("task", known.get("SLURM_PROCID")))
+            own[int(path.name)] = next((kind + number for kind, number in numbers if number), "")
     return own
 
 

@@ -252,12 +252,13 @@ def _wait(cluster: LocalCluster, job: str, log: Path, *, ends: bool) -> None:
 def _scored(case: Case, answer: dict) -> Score:
     cause = answer["cause"]
     is_kind = cause["kind"] in case.kinds
-    is_place = case.node in (EACH, cause["node"]) and (case.rank is None or cause["rank"] == case.rank)
+    numbers = [cause[kind] for kind in ("rank", "task") if cause[kind] is not None]  # they are the same here
+    is_place = case.node in (EACH, cause["node"]) and (case.rank is None or numbers == [case.rank])
     is_there = case.words in json.dumps(answer)
     knows = cause["kind"] not in ("none", "exit-code")
     score = "right" if is_kind and is_place and is_there else "wrong" if knows else "not seen"
-    rank = f"rank {cause['rank']}" if cause["rank"] is not None else ""
-    place = " on ".join(part for part in (rank, cause["node"]) if part)
+    who = next((f"{kind} {cause[kind]}" for kind in ("rank", "task") if cause[kind] is not None), "")
+    place = " on ".join(part for part in (who, cause["node"]) if part)
     return Score(case.name, score, cause["kind"], place, cause["words"], len(answer["not_seen"]))
 
 
@@ -321,7 +322,7 @@ def page(scores: Mapping[str, Score]) -> str:
         "Made by `python tests/cluster/why_cases.py FILE`. Each case is a job of an ordinary user on two nodes of the",
         "local cluster, with two ranks each, which bringup did not start. An ordinary user asks `bringup why JOB`.",
         "",
-        f"- Right (cause, node and rank): {counts['right']} of {len(performed)}.",
+        f"- Right (cause, node, and rank or task): {counts['right']} of {len(performed)}.",
         f"- Wrong: {counts['wrong']}. Not seen, and the answer says so: {counts['not seen']}.",
         *([f"- Not performed: {', '.join(missing)}."] if missing else []),
         "",

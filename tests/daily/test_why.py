@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 from bringup.cli import main
 from bringup.daily.first_cause import Cause, Job, Text, elsewhere, judged
+from bringup.daily.places import Step
 from bringup.evidence import slurm as answers
 from bringup.known_faults.pending import Node
 from loops import for_each
 from runs_for_tests import FIXTURES
 
 JOB = Job("7", "ann", "FAILED", "1:0", ["n0", "n1", "n2", "n3"], 4)
-NOBODY = None
+NOBODY = ""
 
 
 def cause(text: str, job: Job = JOB, **known) -> Cause:
@@ -22,29 +23,29 @@ def cause(text: str, job: Job = JOB, **known) -> Cause:
 
 
 @for_each(
-    "file, kind, node, rank, words",
+    "file, kind, node, who, words",
     [
-        ("torch/rank-raised-2.13.log", "python", "n1", 1, "inconsistent tensor size"),
-        ("torch/out-of-memory-2.5.log", "gpu.out-of-memory", "n0", 0, "Tried to allocate 29.76 GiB"),
+        ("torch/rank-raised-2.13.log", "python", "", 1, "inconsistent tensor size"),
+        ("torch/out-of-memory-2.5.log", "gpu.out-of-memory", "", 0, "Tried to allocate 29.76 GiB"),
         ("torch/port-in-use-2.13.log", "torch.port-in-use", "", NOBODY, "EADDRINUSE"),
         ("torch/rank-killed-2.13.log", "torch.killed", "", NOBODY, "signal"),
-        ("torch/watchdog-default-group-2.6.log", "collective", "n2", 2, "2 waited"),
+        ("torch/watchdog-default-group-2.6.log", "collective", "", NOBODY, "is not known"),  # of how many ranks
         ("torch/watchdog-sub-group-2.5.log", "collective", "", NOBODY, "is not known"),  # one of 4 waited
-        ("torch/gloo-timed-out-2.7.log", "gloo.remote-gone", "n2", 2, "unbound_buffer"),  # nothing but a consequence
+        ("torch/gloo-timed-out-2.7.log", "gloo.remote-gone", "", 2, "unbound_buffer"),  # nothing but a consequence
         ("warn/completion-through-torch.log", "nccl.ib-completion", "", NOBODY, "error 12"),
-        ("warn/ofi-undeliverable-through-torch.log", "nccl.ofi-transfer", "n3", 3, "UNDELIVERABLE"),
-        ("slurm/oom-kill-event-23.11.txt", "slurm.out-of-memory", "n6", 0, "oom_kill"),
-        ("slurm/step-out-of-memory-22.05.txt", "slurm.out-of-memory", "n0", 0, "Out Of Memory"),
+        ("warn/ofi-undeliverable-through-torch.log", "nccl.ofi-transfer", "", 3, "UNDELIVERABLE"),
+        ("slurm/oom-kill-event-23.11.txt", "slurm.out-of-memory", "n6", "task 0", "oom_kill"),
+        ("slurm/step-out-of-memory-22.05.txt", "slurm.out-of-memory", "n0", "task 0", "Out Of Memory"),
         ("slurm/node-failure.txt", "slurm.node-failure", "n3", NOBODY, "Node failure on n3"),
         ("slurm/time-limit.txt", "slurm.time-limit", "", NOBODY, "TIME LIMIT"),
         ("slurm/no-such-program-22.05.txt", "host.not-executable", "n0", NOBODY, "nosuchprogram"),
-        ("slurm/exit-code-22.05.txt", "exit-code", "n0", 0, "Exited with exit code 3"),
-        ("slurm/task-killed-22.05.txt", "killed", "n1", 1, "Killed"),
+        ("slurm/exit-code-22.05.txt", "exit-code", "n0", "task 0", "Exited with exit code 3"),
+        ("slurm/task-killed-22.05.txt", "killed", "n1", "task 1", "Killed"),
     ],
 )
-def test_a_log_of_a_real_program_says_who_was_first(file, kind, node, rank, words):
+def test_a_log_of_a_real_program_says_who_was_first(file, kind, node, who, words):
     first = cause((FIXTURES / "real" / file).read_text())
-    assert (first.kind, first.node, first.rank) == (kind, node, rank), first
+    assert (first.kind, first.node, first.who) == (kind, node, f"rank {who}" if isinstance(who, int) else who), first
     assert words in first.words
 
 
@@ -65,7 +66,7 @@ srun: error: n1: task 3: Terminated
 def test_ranks_that_print_at_once_are_told_apart_and_a_victim_is_not_the_cause():
     answer = judged(JOB, [Text("job.log", RAISED, 0.0)], {})
     assert answer.cause == Cause(
-        "python", "ValueError: 3 columns", "n1", 2, "<module> (train.py:9)", evidence="job.log:8"
+        "python", "ValueError: 3 columns", "n1", 2, stack="<module> (train.py:9)", evidence="job.log:8"
     )
     assert any("Connection closed by peer" in line for line in answer.then)
 
@@ -84,7 +85,23 @@ def test_a_rank_that_is_behind_in_the_order_of_collectives_is_named():
     )
     text = "".join(f"{line.format(rank, 37 + (rank != 1))}Timeout(ms)=600000) ran\n" for rank in range(4))
     first = cause(text)
-    assert (first.rank, first.node, first.collective) == (1, "n1", "ALLREDUCE, number 38")
+    assert (first.rank, first.collective) == (1, "ALLREDUCE, number 38")
+
+
+@for_each("behind", [(0, 1), (0, 1, 2)])
+def test_ranks_that_are_behind_are_named_only_where_they_are_the_fewer(behind):
+    """Rank 0 was accused of being behind where most ranks were, and one was ahead of its group."""
+    text = "".join(WAITED.format(rank, rank, 38 - (rank in behind)) for rank in range(4))
+    first = cause(text)
+    assert (first.kind, first.rank) == ("collective", None)
+    assert "is not known" in first.words
+
+
+def test_ranks_of_groups_without_a_name_are_not_compared():
+    """Each prints its number in a group that no line names."""
+    text = "".join(WAITED.format(4 + rank, rank, 38 - (rank == 1)) for rank in range(4))
+    first = cause(text, EIGHT)
+    assert (first.kind, first.rank) == ("collective", None)
 
 
 WAITED = (
@@ -94,7 +111,7 @@ WAITED = (
 GROUP = (
     "[rank{0}]:[E1] [PG ID 1 PG GUID {3} Rank {1}] failure detected by watchdog at work sequence id: {2} PG status\n"
 )
-EIGHT = Job("7", "ann", "FAILED", "1:0", ["n0", "n1"], 8)
+EIGHT = Job("7", "ann", "FAILED", "1:0", ["n0", "n1"], 8, steps=[Step(["n0", "n1"], 8, "Block")])
 
 
 @for_each(
@@ -109,13 +126,13 @@ EIGHT = Job("7", "ann", "FAILED", "1:0", ["n0", "n1"], 8)
 )
 def test_only_ranks_of_one_process_group_are_compared(waits, rank):
     first = cause("".join((WAITED + (GROUP if wait[3] else "")).format(*wait) for wait in waits), EIGHT)
-    assert (first.kind, first.rank) == ("collective", rank), first
+    assert (first.kind, first.who) == ("collective", rank if rank == NOBODY else f"rank {rank}"), first
 
 
 def test_a_rank_of_nine_digits_in_a_log_makes_no_list():
     text = WAITED.format(9_999_999, 9_999_999, 38)  # two digits less: a list of them takes a second, and not all memory
     tracemalloc.start()
-    assert cause(text).rank is NOBODY
+    assert cause(text).who == NOBODY
     assert tracemalloc.get_traced_memory()[1] < 10**7
     tracemalloc.stop()
 
@@ -129,7 +146,7 @@ def test_an_exception_that_a_program_may_have_caught_is_no_first_cause(state, ki
     job = Job("7", "ann", state, "", ["n0", "n1"], 2)
     answer = judged(job, [Text("job.log", CAUGHT + more, 0.0)], {}, quiet_s=700)
     assert answer.cause.kind == kind
-    assert answer.then == ["rank 0: OSError: no shard 7 (job.log:3)"]
+    assert answer.then == ["task 0: OSError: no shard 7 (job.log:3)"]
     ended = CAUGHT + "srun: error: n0: task 0: Exited with exit code 1\n"
     assert cause(ended, job).words.startswith("OSError"), "srun saw its end"
 
@@ -161,6 +178,7 @@ def test_a_log_that_was_not_read_is_not_called_silent():
     "state, code, nodes, kind, node",
     [
         ("NODE_FAIL", "0:0", {"n2": Node("DOWN+NOT_RESPONDING", "Not responding")}, "slurm.node-failure", "n2"),
+        ("NODE_FAIL", "0:0", {node: Node("DOWN", "Not responding") for node in ("n1", "n2")}, "slurm.node-failure", ""),
         ("OUT_OF_MEMORY", "0:125", {}, "slurm.out-of-memory", ""),
         ("TIMEOUT", "0:0", {}, "slurm.time-limit", ""),
         ("CANCELLED", "0:15", {}, "cancelled", ""),
@@ -265,6 +283,24 @@ def test_the_verb_only_reads_and_says_what_it_could_not_see(slurm, capsys):
     assert "node        n1: down: Xid 79" in screen
 
 
+STEPS = """case "$*" in
+*allocations*) echo "JobID|User|State"; echo "7|ann|FAILED";;
+*) echo "JobID|NTasks|Layout|NodeList"; printf "%s\\n" "7|||n[0-1]" "7.batch|1|Unknown|n0" "7.0|8|Block|n[0-1]";;
+esac"""
+
+
+def test_the_accounting_says_on_which_node_a_rank_of_srun_ran(slurm, capsys):
+    put(slurm, "sacct", STEPS)
+    (slurm / "job.log").write_text("[rank4]: Traceback (most recent call last):\n[rank4]: ValueError: 3 columns\n")
+    assert main(["why", "7"]) == 0
+    assert "first cause rank 4 on n1: ValueError: 3 columns" in capsys.readouterr().out
+    put(slurm, "sacct", STEPS.replace("Block", "Unknown"))
+    assert main(["why", "7"]) == 0
+    screen = capsys.readouterr().out
+    assert "first cause rank 4: ValueError: 3 columns" in screen
+    assert "srun --label" in screen
+
+
 def put(slurm: Path, name: str, script: str) -> None:
     (slurm / "bin" / name).write_text(f'#!/bin/sh\necho {name} "$*" >>{slurm}/asked\n{script}\n')
 
@@ -284,6 +320,8 @@ ANSWER = "".join(f"echo '0: {json.dumps(FACT | rest)}'; " for rest in (SEEN, {"e
     [
         (("", ""), "gpu.xid"),
         (("OverSubscribe=NO", "OverSubscribe=OK"), "exit-code"),  # another job's GPU, perhaps
+        (("OverSubscribe=NO", "OverSubscribe=NO Exclusive=NO"), "exit-code"),  # every job's words on Slurm 26.05
+        (("OverSubscribe=NO", "OverSubscribe=NO Exclusive=NODE"), "gpu.xid"),
         (("OverSubscribe=NO", "OverSubscribe=OK AllocTRES=cpu=4,node=2,gres/gpu=4"), "gpu.xid"),  # all of the nodes'
         (("StartTime=2026-11-25T10:00:00", "StartTime=Unknown"), "exit-code"),
         (("EndTime=2026-11-25T11:00:00", "EndTime=Unknown"), "exit-code"),

@@ -10,7 +10,9 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import TypedDict
 
+from bringup.daily.places import HOW_TO_LEARN, Places, Step
 from bringup.evidence import job_log
 from bringup.evidence import slurm as answers
 from bringup.evidence.job_log import Ended, JobLog, Raised
@@ -63,6 +65,10 @@ class Job:
     partition: str = ""
     is_alone: bool = False  # it had its nodes, or all of their GPUs, for itself
     gpus: int = 0
+    steps: Sequence[Step] = ()  # that srun started; none: the accounting does not say it
+
+    def places(self, log: JobLog) -> Places:
+        return Places(self.nodes, self.tasks, self.steps, log)
 
 
 @dataclass(frozen=True)
@@ -71,10 +77,17 @@ class Cause:
     words: str
     node: str = ""
     rank: int | None = None
+    task: int | None = None  # of srun, where the rank in it is not known
     stack: str = ""
     collective: str = ""
     evidence: str = ""
     do: str = ""
+
+    @property
+    def who(self) -> str:
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        return f"task {self.task}" if self.task is not None else ""
 
 
 @dataclass
@@ -118,7 +131,8 @@ def judged(
     if job.state == "COMPLETED":
         cause = Cause("none", "it ended well: exit code 0")
     then = [in_short(each) for each in [*causes, *waits, *victims] if each != cause]
-    return Answer(job, cause, list(dict.fromkeys(then))[:4], unusual)
+    not_seen = [f"the node of {cause.who}: {HOW_TO_LEARN}"] if cause.who and not cause.node else []
+    return Answer(job, cause, list(dict.fromkeys(then))[:4], unusual, not_seen)
 
 
 def _first(
@@ -183,7 +197,7 @@ def _causes(job: Job, text: Text, log: JobLog) -> list[Cause]:
     for end in log.ended:
         is_victim = end.words.startswith(_ENDED_BY_OTHERS) or (log.waited and _SIGNAL.match(end.words))
         if not is_victim or end.words.startswith("Killed"):  # NCCL's threads end the ranks that waited, too
-            numbered.append((end.line, _ended(text, end)))
+            numbered.append((end.line, _ended(job, text, log, end)))
     return [cause for _, cause in sorted(numbered, key=lambda item: item[0])]
 
 
@@ -194,14 +208,12 @@ def _raised(job: Job, text: Text, log: JobLog, raised: Raised) -> Cause:
         alone = [end for end in log.ended if not end.words.startswith(_ENDED_BY_OTHERS)]
         task = alone[0].task if alone and len({(end.node, end.task) for end in alone}) == 1 else None
     kind, do = ("python", "") if signature is None or raised.is_victim else (signature.id, signature.do)
-    node = _place(job, log, rank, task)
     if _is_caught(job, log, raised):
         kind, do = "caught", ""
     return Cause(
         kind,
         raised.words if signature is None else f"{raised.words} ({signature.cause})",
-        node=node,
-        rank=task if rank is None else rank,
+        **_speaker(job, log, rank, task),
         stack=raised.frame,
         evidence=f"{text.name}:{raised.line}",
         do=do,
@@ -217,7 +229,7 @@ def _is_caught(job: Job, log: JobLog, raised: Raised) -> bool:
         return True
     task = raised.task
     if task is None and raised.rank is not None:
-        task = log.tasks.get(raised.rank, raised.rank)
+        task = job.places(log).task_of(raised.rank)
     exited = [end.task for end in log.ended if re.match(r"Exited with exit code (?!143)", end.words)]
     if (exited and task is None) or task in exited or (log.exited and raised.rank is None) or raised.rank in log.exited:
         return False
@@ -226,16 +238,16 @@ def _is_caught(job: Job, log: JobLog, raised: Raised) -> bool:
 
 def _signed(job: Job, log: JobLog, sign: Sign) -> Cause:
     known = SIGNATURES[sign.signature]
-    node, rank = "", None
+    place = _Place(node="", rank=None, task=None)
     if known.id in _OF_A_NODE:  # the kernel or Slurm ended it: srun says which task, or which node, it was
         ends = [end for end in log.ended if end.words in ("Out Of Memory", answers.NODE_FAILURE)]
-        node, rank = (ends[0].node, ends[0].task) if ends else (_named_in(job, sign.line), None)
+        place = _ended_at(job, log, ends[0]) if ends else place | {"node": _named_in(job, sign.line)}
     elif known.id not in _OF_THE_JOB:
         task, rank = job_log.speaker_of(sign.line)
-        node = _named_in(job, sign.line) or _place(job, log, rank, task)
-        rank = task if rank is None else rank
+        place = _speaker(job, log, rank, task)
+        place["node"] = _named_in(job, sign.line) or place["node"]
     words = f"{sign.line} ({known.cause})"
-    return Cause(known.id, words, node=node, rank=rank, evidence=sign.evidence, do=known.do)
+    return Cause(known.id, words, **place, evidence=sign.evidence, do=known.do)
 
 
 def _named_in(job: Job, line: str) -> str:
@@ -244,12 +256,12 @@ def _named_in(job: Job, line: str) -> str:
     return node if node in job.nodes else ""
 
 
-def _ended(text: Text, end: Ended) -> Cause:
+def _ended(job: Job, text: Text, log: JobLog, end: Ended) -> Cause:
     crash = _SIGNAL.match(end.words)
     meaning = _IN_WORDS.get(crash[1] if crash else end.words)
     words = f"{end.words} ({meaning})" if meaning else end.words
     kind = "crash" if crash else "killed" if end.words.startswith("Killed") else "exit-code"
-    return Cause(kind, words, node=end.node, rank=end.task, evidence=f"{text.name}:{end.line}")
+    return Cause(kind, words, **_ended_at(job, log, end), evidence=f"{text.name}:{end.line}")
 
 
 def _collective(job: Job, text: Text, log: JobLog) -> Cause | None:
@@ -263,7 +275,8 @@ def _collective(job: Job, text: Text, log: JobLog) -> Cause | None:
     first = max(log.waited, key=lambda wait: wait.sequence) if is_one else log.waited[0]
     behind = [wait.rank for wait in log.waited if is_one and wait.sequence < first.sequence]
     waiting = {wait.rank for wait in log.waited} - set(behind)
-    ranks = max([job.tasks, 1 + max(waiting), *(1 + rank for rank in log.hosts)])
+    tasks = job.tasks if job.places(log).ranks_are_tasks else 0
+    ranks = max([tasks, 1 + max(waiting), *(1 + rank for rank in log.hosts)])
     missing = ranks - len(waiting) - len(behind) if of_all else 0
     # without a name it may be a group of the first ranks: at most half of all
     few = 0 < missing <= len(waiting) - ("" in groups)
@@ -279,7 +292,7 @@ def _collective(job: Job, text: Text, log: JobLog) -> Cause | None:
     return Cause(
         "collective",
         f"a collective was not joined by all ranks in time; {who}, {len(waiting)} waited",
-        node=_place(job, log, culprits[0], None) if culprits else "",
+        node=job.places(log).of_rank(culprits[0]) if culprits else "",
         rank=culprits[0] if culprits else None,
         collective=collective,
         evidence=f"{text.name}:{first.line}",
@@ -287,25 +300,30 @@ def _collective(job: Job, text: Text, log: JobLog) -> Cause | None:
     )
 
 
-def _place(job: Job, log: JobLog, rank: int | None, task: int | None) -> str:
-    """The node of a rank: of its task, as srun names it, or else where Slurm usually puts it: node by node."""
-    if rank is not None and log.hosts.get(rank) in job.nodes:
-        return log.hosts[rank]
-    task = log.tasks.get(rank, task) if rank is not None else task
-    each, rest = divmod(job.tasks, len(job.nodes)) if job.nodes else (0, 0)
-    number = rank if task is None else task
-    if number is None:
-        return job.nodes[0] if len(job.nodes) == 1 else ""
-    for end in log.ended:
-        if end.task == number:
-            return end.node
-    place = number // each if each and not rest else len(job.nodes)
-    return job.nodes[place] if place < len(job.nodes) else ""
+class _Place(TypedDict):
+    node: str
+    rank: int | None
+    task: int | None
+
+
+def _speaker(job: Job, log: JobLog, rank: int | None, task: int | None) -> _Place:
+    """Whose line it is, by its labels."""
+    places = job.places(log)
+    if rank is None and task is not None and places.ranks_are_tasks:
+        rank = task
+    node = job.nodes[0] if len(job.nodes) == 1 else ""
+    node = node or (places.of_task(task) if task is not None else "")
+    node = node or (places.of_rank(rank) if rank is not None else "")
+    return _Place(node=node, rank=rank, task=task if rank is None else None)
+
+
+def _ended_at(job: Job, log: JobLog, end: Ended) -> _Place:
+    is_rank = end.task is not None and job.places(log).ranks_are_tasks
+    return _Place(node=end.node, rank=end.task if is_rank else None, task=None if is_rank else end.task)
 
 
 def in_short(cause: Cause) -> str:
-    who = f"rank {cause.rank}: " if cause.rank is not None else ""
-    return f"{who}{cause.words} ({cause.evidence})"
+    return f"{cause.who}{': ' if cause.who else ''}{cause.words} ({cause.evidence})"
 
 
 def elsewhere(cause: Cause, stacks: Mapping[str, str]) -> Cause:
@@ -315,6 +333,8 @@ def elsewhere(cause: Cause, stacks: Mapping[str, str]) -> Cause:
     others = [place for place, frame in frames.items() if frame != usual]
     if len(others) != 1 or count < 2:
         return cause
-    node, _, rank = others[0].partition("/rank")
-    words = f"{cause.words}; {count} ranks stand in {usual}, and this one elsewhere"
-    return replace(cause, words=words, node=node, rank=int(rank) if rank.isdecimal() else None, stack=stacks[others[0]])
+    node, _, process = others[0].partition("/")
+    kind, number = process[:4], int(process[4:]) if process[4:].isdecimal() else None
+    words = f"{cause.words}; {count} processes stand in {usual}, and this one elsewhere"
+    place = _Place(node=node, rank=number if kind == "rank" else None, task=number if kind == "task" else None)
+    return replace(cause, words=words, **place, stack=stacks[others[0]])

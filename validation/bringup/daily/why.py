@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
 from bringup.daily.first_cause import STALL_S, Answer, Cause, Job, Text, elsewhere, in_short, judged
+from bringup.daily.places import Step
 from bringup.errors import BringupError, SlurmError, UsageError
 from bringup.evidence import facts, hostlist
 from bringup.evidence import slurm as answers
@@ -45,7 +46,7 @@ def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> An
     job = replace(job, is_alone=job.is_alone or 0 < of_nodes <= job.gpus)
     quiet_s = min((time.time() - text.written for text in texts), default=0.0)
     answer = judged(job, texts, nodes, quiet_s=quiet_s, stall_s=stall_s)
-    answer.not_seen = not_seen
+    answer.not_seen[:0] = not_seen
     if on_nodes and job.nodes:
         _ask_nodes(answer, nodes)
     elif job.nodes:
@@ -107,9 +108,30 @@ def _job(number: str, not_seen: list[str]) -> Job:
         f"user {by}" if by else "",
         raw,
         fields.get("Partition") or accounted.get("Partition", ""),
-        fields.get("OverSubscribe") == "NO",  # --exclusive
+        _is_exclusive(fields),
         answers.gpus_of_job(fields.get("AllocTRES") or fields.get("TRES") or accounted.get("AllocTRES", "")),
+        _steps(name) if accounted and len(nodes) > 1 else [],
     )
+
+
+def _is_exclusive(fields: Mapping[str, str]) -> bool:
+    """From Slurm 26.05 on every job has OverSubscribe=NO, and another field says it."""
+    return fields["Exclusive"] == "NODE" if "Exclusive" in fields else fields.get("OverSubscribe") == "NO"
+
+
+def _steps(job: str) -> list[Step]:
+    """Without an answer the places of ranks come from the logs alone, which say so."""
+    columns = ",".join(answers.OF_A_STEP)
+    try:
+        table = slurm.ask("sacct", "--parsable2", f"--jobs={job}", f"--format={columns}", timeout_s=20)
+    except SlurmError:
+        return []
+    rows = [row for row in answers.accounted(table) if row["JobID"].startswith(f"{job}.")]
+    return [
+        Step(_named(row["NodeList"]), int(row["NTasks"]) if row["NTasks"].isdecimal() else 0, row["Layout"])
+        for row in rows
+        if row["JobID"].rpartition(".")[2].isdecimal()  # not the batch script, nor what Slurm itself starts
+    ]
 
 
 def _only(number: str, records: list[dict[str, str]], names: list[str]) -> dict[str, str]:
@@ -226,8 +248,7 @@ def screen(answer: Answer) -> str:
     code = f" with {job.exit_code}" if job.exit_code not in ("", "0:0") else ""
     head = f"{job.id} of {job.user}: {job.state.lower()}{code}, {nodes}, {job.started} to {job.ended}"
     rows = [("job", head)]
-    rank = f"rank {cause.rank}" if cause.rank is not None else ""
-    place = " on ".join(part for part in (rank, cause.node) if part)
+    place = " on ".join(part for part in (cause.who, cause.node) if part)
     rows.append(("first cause", f"{place}{': ' if place else ''}{cause.words}"))
     rows += [("stack", cause.stack)] if cause.stack else []
     rows += [("collective", cause.collective)] if cause.collective else []

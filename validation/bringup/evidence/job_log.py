@@ -35,7 +35,7 @@ _CHAINED = re.compile(r"(?:During handling of|The above exception was the direct
 _OF_THE_END = re.compile(r"\s|srun: |slurmstepd|\[[WEF][ \d]|Exception ignored in|terminate called|frame #")
 """Lines behind an exception that do not show a program going on."""
 _HOST = re.compile(r"^\s*host\s*:\s*(\S+)")
-_FAILED_RANK = re.compile(r"^\s*rank\s*:\s*(\d{1,9}) \(local_rank:")
+_FAILED_RANK = re.compile(r"^\s*rank\s*:\s*(\d{1,9}) \(local_rank: (\d{1,9})\)")
 _EXIT_CODE = re.compile(r"^\s*exitcode\s*:\s*[1-9]\d{0,8} \(pid")  # a signal has a minus
 _TASKS = re.compile(r"tasks? (\d{1,9})")
 
@@ -82,13 +82,20 @@ class JobLog:
     waited: list[Waited] = field(default_factory=list)
     ended: list[Ended] = field(default_factory=list)
     hosts: dict[int, str] = field(default_factory=dict)  # of ranks, as torchrun's last list names them
+    starts: dict[int, str] = field(default_factory=dict)  # the first rank of a host -> the host, by the same list
+    ranks_per_host: int = 0  # at least, by the same list
     exited: set[int] = field(default_factory=set)  # ranks that ended by themselves, says torchrun's list
     tasks: dict[int, int] = field(default_factory=dict)  # rank -> task, where lines carry both
+    last_rank: int = -1  # the largest number of a rank that a label names
 
 
 def read(text: str, nodes: Sequence[str]) -> JobLog:
     """nodes: of the job, in Slurm's order."""
-    log, waits, host, listed = JobLog(raised=_raised(text)), dict[int, Waited](), "", -1
+    log, waits = JobLog(raised=_raised(text)), dict[int, Waited]()
+    hosts, listed = (
+        dict[int | None, str](),
+        dict[int | None, int](),
+    )  # by task: launchers of several nodes print at once
     for number, line in enumerate(map(cut, lines(text)), start=1):
         task, rank, rest = _labels(line)
         for message in SPEAKS.split(line) if "WorkNCCL" in line or "[PG " in line else ():
@@ -104,15 +111,19 @@ def read(text: str, nodes: Sequence[str]) -> JobLog:
                 at = work or _AT_WORK.search(message)
                 if at is not None and int(at[1]) == waits[speaker].sequence:
                     waits[speaker] = replace(waits[speaker], group=group)
-        if task is not None and rank is not None:
-            log.tasks[rank] = task
-        host = match[1] if (match := _HOST.match(rest)) else host
-        if match := _FAILED_RANK.match(rest):
-            listed = int(match[1])
-            if host:
-                log.hosts[listed] = host.partition(".")[0]
-        elif _EXIT_CODE.match(rest) and listed >= 0:
-            log.exited.add(listed)
+        if rank is not None:
+            log.last_rank = max(log.last_rank, rank)
+            if task is not None:
+                log.tasks[rank] = task
+        if match := _HOST.match(rest):
+            hosts[task] = match[1].partition(".")[0]
+        elif match := _FAILED_RANK.match(rest):
+            listed[task], local = int(match[1]), int(match[2])
+            log.ranks_per_host = max(log.ranks_per_host, 1 + local)
+            if task in hosts:
+                log.hosts[listed[task]] = log.starts[listed[task] - local] = hosts[task]
+        elif _EXIT_CODE.match(rest) and task in listed:
+            log.exited.add(listed[task])
     for end in slurm.launch_errors(text, "", nodes).observations:
         if end.quantity == "slurm.launch.error":
             task_words = _TASKS.match(end.why or "")
@@ -120,6 +131,7 @@ def read(text: str, nodes: Sequence[str]) -> JobLog:
             number = int(end.evidence.rpartition(":")[2])
             log.ended.append(Ended(number, end.subject, int(task_words[1]) if task_words else None, words))
     log.waited = list(waits.values())
+    log.last_rank = max([log.last_rank, *waits])
     return log
 
 

@@ -151,6 +151,7 @@ OF_A_JOB = (
     "WorkDir",
 )
 """Columns of `sacct --parsable2`; free text comes last."""
+OF_A_STEP = ("JobID", "NTasks", "Layout", "NodeList")
 _WHOLE_LINE = re.compile(r"\s*(StdErr|StdOut|WorkDir|Command|Comment|AdminComment|SystemComment)=(.*)")
 
 
