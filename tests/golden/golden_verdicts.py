@@ -1,8 +1,8 @@
 """Judge every recorded run, and compare with the verdicts and words that are stored in expected/.
 
-    python tests/golden/golden_verdicts.py            # a line for each other verdict; exit code 1
-    python tests/golden/golden_verdicts.py --words    # also other words, as a unified diff
-    python tests/golden/golden_verdicts.py --accept   # store other words; refused while a verdict differs
+    python tests/golden/golden_verdicts.py            # a line for each verdict that differs; exit code 1
+    python tests/golden/golden_verdicts.py --words    # also words that differ, as a unified diff; exit code 1
+    python tests/golden/golden_verdicts.py --accept   # store the words of today; refused while a verdict differs
     python tests/golden/golden_verdicts.py --accept-verdicts     # store both
 
 Names of recordings (local-faults) after the options: these alone.
@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import functools
+import io
 import json
 import lzma
 import os
@@ -20,9 +22,10 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import NamedTuple
+from unittest import mock
 
 import altered
 from bringup.cli import parser
@@ -35,29 +38,6 @@ from bringup.results import RUN
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected"
-NEWER = (  # gates that the recordings have no evidence of, or no number in their profile
-    "discovery.devices",
-    "discovery.gpu.clock_cap",
-    "discovery.gpu.ecc_mode",
-    "discovery.gpu.left",
-    "discovery.imex",
-    "discovery.left.blocked",
-    "discovery.left.processes",
-    "discovery.left.shm",
-    "discovery.left.zombies",
-    "discovery.gpu.power_cap",
-    "discovery.rdma.messages",
-    "discovery.torch.driver",
-    "fabric.rail.crossed",
-    "fabric.rail.together",
-    "nccl.groups.busbw",
-    "nccl.groups.wrong_values",
-    "nccl.pair.node.lost",
-    "nccl.pair.topology",
-    "smoke.cpu.bound",
-    "sweep.inside.busbw",
-    "sweep.load.tflops",
-)
 CATALOGUE = "catalogue"
 VERDICT = ("outcome", "kind", "value", "unit", "rule", "limit", "at", "action", "evidence", "blocked_by")
 WORDS = ("observed", "expected", "fails", "cause", "basis", "fix")
@@ -87,7 +67,7 @@ def main() -> int:
         for name in names:
             store(name, judged_now[name])
         return 0
-    return 1 if wrong else 0
+    return 1 if wrong or (chosen.words and reworded) else 0
 
 
 def recordings() -> list[str]:
@@ -101,7 +81,7 @@ def golden_of(name: str) -> Golden:
         place = Path(folder).resolve()
         with tarfile.open(HERE / f"recordings/{name}.tar.xz") as archive:
             archive.extractall(place, filter="data")
-        with gates_of_recordings():
+        with gates_of_recordings(), no_terminal():
             golden = of_runs(place)
     return Golden(golden.facts, {about: words.replace(str(place), "/golden") for about, words in golden.words.items()})
 
@@ -110,13 +90,35 @@ def golden_of(name: str) -> Golden:
 def gates_of_recordings() -> Iterator[None]:
     """A gate without evidence would make every recording incomplete, and so hide what changes."""
     known = dict(catalogue.GATES)
-    for gate in NEWER:
+    for gate in known.keys() - planned_in_recordings():
         del catalogue.GATES[gate]
     try:
         yield
     finally:
         catalogue.GATES.clear()
         catalogue.GATES.update(known)
+
+
+@functools.cache
+def planned_in_recordings() -> set[str]:
+    """Return the gates that were in the catalogue when the runs were recorded: a plan names each, also those that do
+    not apply."""
+    gates: set[str] = set()
+    for path in (HERE / "recordings").glob("*.tar.xz"):
+        with tarfile.open(path) as archive:
+            for entry in archive:
+                if Path(entry.name).name == RUN and (file := archive.extractfile(entry)) is not None:
+                    run = json.load(file)
+                    gates |= {*run["planned"], *(left_out["gate"] for left_out in run["not_applicable"])}
+    return gates
+
+
+@contextmanager
+def no_terminal() -> Iterator[None]:
+    """Screens are as wide as the terminal, and must not differ with it."""
+    with redirect_stdout(io.StringIO()), mock.patch.dict(os.environ):
+        os.environ.pop("COLUMNS", None)
+        yield
 
 
 def of_runs(place: Path) -> Golden:

@@ -1,17 +1,20 @@
-"""Verdicts of recorded runs, and the catalogue, are as stored in expected/. README.md: how a change is accepted."""
+"""Verdicts and words of recorded runs, and of the catalogue, are as stored in expected/. README.md: how to accept."""
 
 import golden_verdicts as golden
+import pytest
 from bringup.plan.phases import PHASES
-from loops import for_each
 
+ACCEPT = "If these words are better: python tests/golden/golden_verdicts.py --accept"
 COLUMNS, TWO_SCREENS = 100, 110  # about: the report of a training has all chapters of its source document
 
 
-@for_each("name", golden.recordings())
-def test_recorded_runs_are_judged_as_they_were_and_a_report_without_a_failure_fits_two_screens(name: str):
+@pytest.mark.parametrize("name", golden.recordings())
+def test_recorded_runs_are_judged_in_the_stored_words_and_a_report_without_a_failure_fits_two_screens(name: str):
     """It had a row for each gate with all that was observed: 281 such lines for a healthy discovery of three nodes."""
     now = golden.golden_of(name)
     assert list(golden.differences(golden.stored(name).facts, now.facts)) == []
+    if reworded := "\n".join(golden.diff(name, golden.stored(name).words, now.words)):
+        pytest.fail(f"{reworded}\n{ACCEPT}", pytrace=False)  # whole: pytest cuts a comparison of long texts
     lines = {
         run: sum(max(1, -(-len(line) // COLUMNS)) for line in now.words[f"{run} report"].splitlines())
         for run, facts in now.facts.items()
