@@ -13,7 +13,7 @@ VENV := $(shell bash infrastructure-validation/scripts/venv.sh)
 PY := $(VENV)/bin/python
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
-.PHONY: help setup venv venv-light constraints local cluster cluster-down test drill lint unit unit-folders unit-files golden live live-drills live-phases live-rest live-hooks generated surface pictures validators clean
+.PHONY: help setup venv venv-light constraints local cluster cluster-down test test-all drill lint unit golden live live-session live-drills live-phases live-rest live-hooks generated surface pictures validators clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -73,8 +73,11 @@ cluster: setup ## start a local cluster and open a prompt on its login host (NOD
 cluster-down: ## end the local cluster; leaves nothing behind
 	@$(CLUSTER) down
 
-test: setup ## lint, unit tests, and the integration tests on a local cluster, all of them side by side
-	@$(MAKE) --no-print-directory --jobs=6 --output-sync=line lint unit-folders unit-files live-drills live-phases live-rest
+test: setup ## lint, unit tests, and one session on a local cluster, side by side: before every change
+	@FEWER_TESTS=1 $(MAKE) --no-print-directory --jobs=3 --output-sync=line lint unit live-session
+
+test-all: setup ## everything: all seeds, all recordings, all tests with local clusters; before a change that lands big
+	@$(MAKE) --no-print-directory --jobs=5 --output-sync=line lint unit live-drills live-phases live-rest
 	@$(MAKE) --no-print-directory live-hooks
 
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
@@ -90,19 +93,17 @@ lint: setup ## ruff (format and check), mypy --strict, import arrows, codespell,
 	  infrastructure-validation/local-cluster/playbook infrastructure-validation/slurm/{health-check,prolog,epilog} \
 	  infrastructure-validation/scripts/part-of-a-job/srun tests/validators/{fetch,validate} | xargs -0 shellcheck -x
 
-unit: setup ## the tests that need no cluster, in two halves at once: those of tests/*/, and those of tests/*.py with the trainings
-	@$(MAKE) --no-print-directory --jobs=2 --output-sync=line unit-folders unit-files
-
-unit-folders: setup
-	$(PY) -m pytest tests/*/ -m 'not cluster' -o cache_dir=.pytest_cache/unit-folders
-
-unit-files: setup
-	$(PY) -m pytest tests/test_*.py -m 'not cluster' -o cache_dir=.pytest_cache/unit-files
+# all tests of a file by one process, which starts what they share once
+unit: setup ## the tests that need no cluster, on all cores
+	$(PY) -m pytest tests -m 'not cluster' --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder -o cache_dir=.pytest_cache/unit
 
 golden: venv ## recorded runs and the catalogue: are verdicts and words as stored? (tests/golden/README.md)
 	$(PY) tests/golden/golden_verdicts.py --words
 
-live: setup live-drills live-phases live-rest live-hooks ## the tests that start local clusters: they mostly wait, so that `make test` runs the others beside them
+live: setup live-drills live-phases live-rest live-hooks ## the tests that start local clusters: they mostly wait
+
+live-session: setup ## the whole playbook and a dozen faults
+	$(PY) -m pytest tests/cluster/test_playbook.py tests/cluster/test_drills.py -m cluster -o cache_dir=.pytest_cache/session
 
 # each with clusters of its own; the hooks alone, because their checks have 3.5 s to answer and a busy machine takes longer
 HOOKS := tests/cluster/test_daily_life.py tests/cluster/test_broken_hooks.py

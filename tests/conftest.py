@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
+import tiers
 from bringup import judge
 from bringup.plan.catalogue import GATES
 from bringup.records import Kind, Outcome
 from showing import MARK
+
+os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and what is printed would depend on it
+SLOWEST = ("golden", "test_training_", "test_checkpoint", "test_starter", "test_site", "test_fuzz")  # begin with them
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if tiers.FEWER:
+        kept = [item for item in items if not item.get_closest_marker(tiers.in_test_all.name)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in kept])
+        items[:] = kept
+    items.sort(key=lambda item: not any(name in item.nodeid for name in SLOWEST))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -1,6 +1,7 @@
 """Declared faults are made on the live cluster, and the declared gate says so on the declared subject.
 
-`make test` performs those below, a fault of every kind; `make drill` (bringup drill) performs all, by the same code.
+`make test` performs a dozen, one of each domain; `make test-all` a fault of every kind; `make drill` (bringup drill)
+performs all, by the same code.
 """
 
 import os
@@ -25,30 +26,39 @@ from bringup.results import DRILLS as DRILLS_FILE
 from bringup.results import METRICS, PLAYBOOK
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import playbook
+from tiers import in_test_all
 
 pytestmark = pytest.mark.cluster
 JOB_MUST_END_WITHIN_S = 30
-IN_EVERY_TEST = {
+IN_EVERY_TEST = {  # on the cluster of the playbook, and on simulated GPUs
     "node-off-unnoticed",
+    "hostname-twice",
+    "kernel-log-unreadable",
     "gpu-missing",
     "gpu-lost",
     "rdma-port-down",
-    "clock-off",
-    "kernel-log-unreadable",
-    "path-not-shared",
-    "nfs-client-not-shared",
+    "rail-slow",
     "two-tasks-one-gpu",
-    "no-devices-confined",
-    "wrong-matmul",
+    "path-not-shared",
     "flipped-bit",
+    "wrong-value",
     "separate-communicators",
-    "slow-pair",
     "rank-killed",
-    "fsdp-not-applied",
     "results-truncated",
 }
-HERE = [drill for drill in DRILLS if drill.needs_expected is None]
-PERFORMED = HERE if os.environ.get("BRINGUP_ALL_DRILLS") else [drill for drill in HERE if drill.id in IN_EVERY_TEST]
+IN_TEST_ALL = {
+    "clock-off",
+    "nfs-client-not-shared",
+    "no-devices-confined",
+    "wrong-matmul",
+    "slow-pair",
+    "fsdp-not-applied",
+}
+PERFORMED = [
+    pytest.param(drill, id=drill.id, marks=[] if drill.id in IN_EVERY_TEST else in_test_all)
+    for drill in DRILLS
+    if drill.id in IN_EVERY_TEST | IN_TEST_ALL
+]
 CLUSTERS = {
     Shape(): "cluster",
     Shape(unconfined=True): "unconfined",
@@ -59,7 +69,7 @@ BRINGUP = (sys.executable, "-m", "bringup")
 
 
 def test_the_drills_of_every_test_are_in_the_catalogue():
-    assert {drill.id for drill in DRILLS} >= IN_EVERY_TEST
+    assert {drill.id for drill in DRILLS} >= IN_EVERY_TEST | IN_TEST_ALL
 
 
 @pytest.fixture(scope="module")
@@ -95,17 +105,19 @@ def the_job_ended_in_seconds_and_only_the_culprit_fails(folder: Path) -> None:
 AND_THEN = {"rank-killed": the_job_ended_in_seconds_and_only_the_culprit_fails}
 
 
-@pytest.mark.parametrize("drill", PERFORMED, ids=lambda drill: drill.id)
+@pytest.mark.parametrize("drill", PERFORMED)
 def test_the_fault_is_found_on_the_right_subject(request: pytest.FixtureRequest, place: Path, drill: Drill):
     evidence = is_found(drill, request.getfixturevalue(CLUSTERS[drill.shape]), place)
     AND_THEN.get(drill.id, lambda _: None)(evidence)
 
 
+@in_test_all
 def test_a_check_of_the_site_finds_the_fault_of_its_own_drill(cluster: Cluster, place: Path):
     (drill,) = campaign.of_site(CHECKOUT / "validation/checks/own/example.yaml")
     is_found(drill, cluster, place)
 
 
+@in_test_all
 def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_was():
     def started(*arguments: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
@@ -155,6 +167,7 @@ def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@in_test_all
 def test_a_node_that_is_off_is_left_out_and_the_healthy_rest_is_asked(four_nodes: Cluster):
     with playbook(four_nodes) as book:
         try:
@@ -180,6 +193,7 @@ def test_a_node_that_is_off_is_left_out_and_the_healthy_rest_is_asked(four_nodes
         assert claims["one-folder"].mark is Mark.PARTLY
 
 
+@in_test_all
 @pytest.mark.timeout(620)
 def test_a_slow_node_is_named_by_the_pairs_and_scales_and_trainings_run_without_it(four_nodes: Cluster):
     """The pairs once did not run when a scale failed, which is when they are needed. The node stays slow meanwhile."""
@@ -211,6 +225,7 @@ def test_a_slow_node_is_named_by_the_pairs_and_scales_and_trainings_run_without_
         assert "not on n2, left out as unhealthy" in str(claims["trains-across"].why)
 
 
+@in_test_all
 def test_strictly_a_node_that_is_off_stops_the_phases_that_would_mean_nothing(cluster: Cluster):
     with playbook(cluster) as book:
         try:
