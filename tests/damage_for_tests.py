@@ -11,8 +11,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from tiers import FEWER
 
-FEW = settings(max_examples=8 if FEWER else 40, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
-MANY = settings(FEW, max_examples=5 * FEW.max_examples)
+EXAMPLES = 8 if FEWER else 40
+FEW = settings(max_examples=EXAMPLES, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(FEW, max_examples=5 * EXAMPLES)
 
 # valid JSON that no reader expects: a bad path, a digit that is not 0-9, numbers that do not fit a float or a date
 NASTY = ["\x00", "../..", "x" * 5000, "²KiB", "nccl.all_reduce.busbw@²KiB", "**x", -1, 10**17, 10**400]

@@ -1,4 +1,4 @@
-"""Two sizes of the suite: `make test` performs fewer tests, for minutes; `make test-all` and a bare pytest perform all."""
+"""Two sizes of the suite: `make test` performs fewer tests; `make test-all` and a bare pytest perform all."""
 
 import os
 

@@ -74,7 +74,8 @@ def recordings() -> list[str]:
     return [CATALOGUE, *sorted(path.name.removesuffix(".tar.xz") for path in (HERE / "recordings").glob("*.tar.xz"))]
 
 
-def golden_of(name: str) -> Golden:
+def golden_of(name: str, *, whole: bool = True) -> Golden:
+    """Return what is said now of a recording; whole: of its altered copies, too."""
     if name == CATALOGUE:
         return of_catalogue()
     with tempfile.TemporaryDirectory(prefix="bringup-golden-") as folder:
@@ -82,7 +83,7 @@ def golden_of(name: str) -> Golden:
         with tarfile.open(HERE / f"recordings/{name}.tar.xz") as archive:
             archive.extractall(place, filter="data")
         with gates_of_recordings(), no_terminal():
-            golden = of_runs(place)
+            golden = of_runs(place, whole)
     return Golden(golden.facts, {about: words.replace(str(place), "/golden") for about, words in golden.words.items()})
 
 
@@ -121,9 +122,9 @@ def no_terminal() -> Iterator[None]:
         yield
 
 
-def of_runs(place: Path) -> Golden:
+def of_runs(place: Path, whole: bool) -> Golden:
     golden = Golden({}, {})
-    for healthy in list(place.glob("*-healthy")):
+    for healthy in list(place.glob("*-healthy")) if whole else ():
         altered.copies(healthy)
     for recording in sorted(place.iterdir()):
         gathered = collection.gather(sorted(path.parent for path in recording.rglob(RUN)))
@@ -211,10 +212,14 @@ def diff(name: str, before: dict[str, str], after: dict[str, str]) -> Iterator[s
             )
 
 
-def stored(name: str) -> Golden:
+def stored(name: str, *, whole: bool = True) -> Golden:
+    copies = f"{name}-"  # a recording of a healthy cluster has its own name inside
+
     def read(kind: str) -> dict:
         path = EXPECTED / f"{name}.{kind}.jsonl.xz"
-        return dict(json.loads(line) for line in lzma.open(path, "rt", encoding="utf-8")) if path.exists() else {}
+        text = lzma.decompress(path.read_bytes()).decode() if path.exists() else ""
+        entries = dict(json.loads(line) for line in text.split("\n") if line)
+        return entries if whole else {about: of for about, of in entries.items() if not about.startswith(copies)}
 
     return Golden(read("verdicts"), read("words"))
 
