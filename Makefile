@@ -124,7 +124,7 @@ live-hooks: setup
 
 generated: venv ## everything in docs that is made from data
 	$(PY) -m bringup.generated
-	PYTHONPATH=tests:infrastructure-validation/probes $(PY) tests/real_output.py
+	PYTHONPATH=tests:infrastructure-validation/probes $(PY) validation/benchmarks/real_output.py
 
 # ===: the release as it is named, and none with +cpu behind it
 surface: venv ## names of torch's CUDA build, for the tests of tests/cuda: 5 GB in TMPDIR meanwhile (CUDA_PYTHON: a Python that has it)
@@ -132,7 +132,7 @@ surface: venv ## names of torch's CUDA build, for the tests of tests/cuda: 5 GB 
 	  folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; $(PY) -m venv "$$folder"; python="$$folder/bin/python"; \
 	  $(PY) -c 'import tests.cuda.torch_surface as at; print(*(f"{name}==={pin}" for name, pin in at.pins().items()), sep="\n")' | \
 	    "$$python" -m pip install --quiet --no-cache-dir --constraint training/constraints.txt --requirement /dev/stdin; fi; \
-	  "$$python" tests/cuda/make_surface.py
+	  PYTHONPATH=tests/cuda "$$python" validation/benchmarks/make_surface.py
 
 pictures: $(VENV)/installed-dev ## pictures of pages of bringup report: do they fit a narrow screen and paper? Needs Chromium, pdftotext (PAGES="a.html" INTO=folder)
 	$(PY) docs/results/pictures/take.py $(PAGES) --into $(or $(INTO),.)

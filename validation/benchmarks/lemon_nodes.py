@@ -40,7 +40,7 @@ KINDS: dict[Kind, str] = {
 
 def fleet(seed: int, kind: Kind = "plain", effect: float = 0.0) -> list[AccountedJob]:
     """effect: what the lemon adds to the probability that a job with it fails."""
-    return list(_jobs(random.Random(seed), kind, effect))  # noqa: S311
+    return list(_jobs(random.Random(seed), kind, effect))
 
 
 Request = tuple[datetime, str, str, int, float]  # when, user, program, nodes, probability that it fails
@@ -71,7 +71,7 @@ def _jobs(chance: random.Random, kind: Kind, effect: float) -> Iterator[Accounte
     salt = chance.random() if kind == "sticky" else 0
     for at, user, program, size, fails in sorted(_requests(chance, kind)):
         ready = {name: max(free_at[name], at) for name in names}
-        own = random.Random(f"{salt} {user} {(at - BEGIN).days // 3}")  # noqa: S311
+        own = random.Random(f"{salt} {user} {(at - BEGIN).days // 3}")
         order = own.sample(names, NODES) if kind == "sticky" else names
         nodes = tuple(sorted(sorted(order, key=lambda name: ready[name])[:size]))
         start = max(ready[node] for node in nodes)

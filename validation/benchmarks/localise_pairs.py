@@ -64,7 +64,7 @@ def measured_rounds(
 
 def slow_nodes(seed: int, count: int, bad: int, loss: float, noise: float, one_way: bool = True) -> Outcome:
     """one_way False: over TCP, each bad node slow as a sender only, as a receiver only, or as both."""
-    chance, nodes = random.Random(f"{seed} {count} {bad}"), fleet(count)  # noqa: S311
+    chance, nodes = random.Random(f"{seed} {count} {bad}"), fleet(count)
     ways = {node: "both" if one_way else chance.choice(("both", "out", "in")) for node in chance.sample(nodes, bad)}
 
     def speed(source: str, target: str) -> float:
@@ -81,7 +81,7 @@ def slow_nodes(seed: int, count: int, bad: int, loss: float, noise: float, one_w
 def slow_link(seed: int, count: int, kind: str, loss: float, noise: float) -> Outcome:
     """path: between two neighbours. block: the way out of an aligned block, an eighth of the list or four nodes.
     halves: everything between the first and the second half."""
-    chance, nodes = random.Random(f"{seed} {count} {kind}"), fleet(count)  # noqa: S311
+    chance, nodes = random.Random(f"{seed} {count} {kind}"), fleet(count)
     size = {"path": 2, "block": max(4, count // 8), "halves": count // 2}[kind]
     first = 0 if kind == "halves" else chance.randrange(count // size) * size
     members = set(nodes[first : first + size])

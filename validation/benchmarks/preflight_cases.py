@@ -1,6 +1,6 @@
 """Preflight scored on known culprits: nodes that are sick before the start, or fall sick under the user's command.
 
-    python tests/cluster/preflight_cases.py FILE [CASE…] >docs/results/preflight.md
+    python validation/benchmarks/preflight_cases.py FILE [CASE…] >docs/results/preflight.md
 
 FILE: a line of JSON for each case, added when it ends. The page shows all of them, so that a run can be continued.
 
@@ -357,12 +357,14 @@ HEADER = ("case", "fault", "left out", "exchanged", "command", "steps lost", "",
 HOW = {
     5: (
         "Five nodes, of which a torchrun program needs four",
-        "A batch script (`sbatch`) with one spare. The program (`tests/cluster/plain_torch.py`) knows nothing of",
+        "A batch script (`sbatch`) with one spare. The program (`validation/benchmarks/plain_torch.py`) knows "
+        "nothing of",
         "bringup: it reduces over gloo, and saves a checkpoint every 5 steps.",
     ),
     3: (
         "Three nodes, of which a program needs two",
-        "Under `salloc`. The program (`tests/cluster/plain_program.py`) knows nothing of bringup either: sockets in",
+        "Under `salloc`. The program (`validation/benchmarks/plain_program.py`) knows nothing of bringup either: "
+        "sockets in",
         "lockstep, and a checkpoint every 5 steps.",
     ),
 }
@@ -380,7 +382,8 @@ def page(scores: Mapping[str, Score]) -> str:
     lines = [
         "# Preflight on known culprits",
         "",
-        "Made by `python tests/cluster/preflight_cases.py FILE` on the local cluster. A fault that ends a program by",
+        "Made by `python validation/benchmarks/preflight_cases.py FILE` on the local cluster. A fault that ends a "
+        "program by",
         "the GPU's driver also kills the rank there. Load: of the machine, which has 2 cores and other work, in the",
         "last minute of the case; not kept of earlier ones.",
         "",

@@ -1,6 +1,6 @@
 """`bringup why` scored on jobs whose cause is known.
 
-    python tests/cluster/why_cases.py FILE [CASE…] >docs/results/why.md
+    python validation/benchmarks/why_cases.py FILE [CASE…] >docs/results/why.md
 
 FILE: a line of JSON for each case, added when it ends. The page shows all of them, so that a run can be continued.
 
@@ -319,7 +319,8 @@ def page(scores: Mapping[str, Score]) -> str:
     lines = [
         "# Jobs with known causes",
         "",
-        "Made by `python tests/cluster/why_cases.py FILE`. Each case is a job of an ordinary user on two nodes of the",
+        "Made by `python validation/benchmarks/why_cases.py FILE`. Each case is a job of an ordinary user on two "
+        "nodes of the",
         "local cluster, with two ranks each, which bringup did not start. An ordinary user asks `bringup why JOB`.",
         "",
         f"- Right (cause, node, and rank or task): {counts['right']} of {len(performed)}.",

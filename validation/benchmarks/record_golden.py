@@ -1,6 +1,6 @@
 """Record the runs that golden_verdicts.py judges: healthy and with faults, on local clusters; and a made-up fleet.
 
-    /tmp/bringup-golden/.venv/bin/python tests/golden/record.py      # half an hour; goes on where it was stopped
+    /tmp/bringup-golden/.venv/bin/python validation/benchmarks/record_golden.py    # half an hour; it can be continued
 
 Paths are in the evidence. So this is called with the Python of a clone in a neutral place: that one's cluster runs,
 and the archives are written here.
@@ -12,6 +12,7 @@ import sys
 import tarfile
 from pathlib import Path
 
+import judge_and_report
 from bringup import results
 from bringup.drill import suite
 from bringup.drill.perform import healthy_round, perform
@@ -20,7 +21,7 @@ from bringup.plan.catalogue import DRILLS
 from bringup.plan.drill import Drill, Shape
 from bringup.plan.phases import PHASES
 
-RECORDINGS = Path(__file__).parent / "recordings"
+RECORDINGS = Path(__file__).resolve().parents[2] / "tests/golden/recordings"
 PLACE = suite.DRILLS / "golden"
 HEALTHY = {  # recording: shape, phases
     "local-healthy": (Shape(), tuple(PHASES)),
@@ -83,9 +84,6 @@ def faults() -> list[Drill]:
 
 
 def make_up_a_fleet() -> None:
-    sys.path.insert(0, str(results.REPOSITORY / "validation/benchmarks"))
-    import judge_and_report
-
     if not (PLACE / "fleet").exists():
         judge_and_report.made_up_run(64, PLACE / "fleet")
 

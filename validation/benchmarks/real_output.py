@@ -30,7 +30,7 @@ from bringup.report.text import table
 from factory import a_run
 from probing import told_by
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FIXTURES = ROOT / "tests/fixtures"
 INDEX = FIXTURES / "real/index.yaml"
 PAGE = ROOT / "docs/results/real-output.md"

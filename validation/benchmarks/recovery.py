@@ -1,6 +1,6 @@
 """How long a training stands after a fault, and what failures at that pace leave of the time on many nodes.
 
-    python tests/cluster/recovery.py FILE [CASE…] >docs/results/recovery.md
+    python validation/benchmarks/recovery.py FILE [CASE…] >docs/results/recovery.md
 
 FILE: as of preflight_cases.py, whose cases these are: `bringup preflight` starts a user's command on healthy nodes, and
 a fault comes in its 7th step. Those of recovery_own.py are our own trainers. The times are measured; the last table is
@@ -67,7 +67,8 @@ def page(scores: Mapping[str, cases.Score]) -> str:
     lines = [
         "# Recovery",
         "",
-        "Made by `python tests/cluster/recovery.py FILE CASE…`: a user's command on two of three nodes of a local",
+        "Made by `python validation/benchmarks/recovery.py FILE CASE…`: a user's command on two of three nodes of "
+        "a local",
         "cluster, or under torchrun on four of five (-of-5), with a checkpoint every fifth step. Seconds (± 1) from",
         "the fault on: until the command had ended or was ended (noticed), until the checks had named the culprit, and",
         "until a step was done that was new. No gate judges them: no source has a limit.",
