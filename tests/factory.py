@@ -126,7 +126,7 @@ def judged_of(
 def an_entry(folder: Path, outcome: Outcome = Outcome.PASS) -> Entry:
     """The entry of a folder that holds the records of a training and no evidence for them."""
     records = TrainingRecords(folder)
-    run = a_run("run_1gpu", ["n0"], name=str(folder), plan={})
+    run = a_run("run_1gpu", ["n0"], name=folder.name, plan={})
     return Entry(folder, run, outcome, records.args, records.metrics)
 
 

@@ -8,7 +8,9 @@ import re
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -287,6 +289,58 @@ def test_sums_that_were_made_anew_pass_unless_the_run_is_signed(signed: Path, si
     assert (code, "incorrect signature" in output) == (2, True)
     monkeypatch.delenv("BRINGUP_SITE")
     assert judged(signed, capsys)[0] == 0
+
+
+@pytest.fixture
+def at_open() -> Iterator[Callable[[str, int, Callable[[], None]], None]]:
+    """Do something when a file of this name is opened for the nth time, before it is."""
+    steps: list[tuple[str, int, Callable[[], None]]] = []
+    opened: Counter[str] = Counter()
+
+    def audit(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and steps and isinstance(arguments[0], str):
+            name = Path(arguments[0]).name
+            opened[name] += 1
+            for what, nth, do in list(steps):
+                if (name, opened[name]) == (what, nth):
+                    do()
+
+    sys.addaudithook(audit)  # nothing removes it
+    yield lambda name, nth, do: steps.append((name, nth, do))
+    steps.clear()
+
+
+def lose_a_gpu(signed: Path, signers: Path) -> None:
+    text_in(signed, "raw/inventory.jsonl", COUNT.format(2), COUNT.format(1))
+    sign_with(signers.with_name("key"), signed / "closed.json")
+
+
+def test_a_signature_is_of_the_checksums_that_were_judged(signed: Path, signers, at_open, capsys):
+    """Its owner puts the signed closed.json back once the edited run was judged."""
+    lose_a_gpu(signed, signers)
+    honest = (signed / "closed.json").read_bytes()
+    text_in(signed, "raw/inventory.jsonl", COUNT.format(1), COUNT.format(2))
+    at_open("closed.json", 2, lambda: (signed / "closed.json").write_bytes(honest))
+    code, output = judged(signed, capsys)
+    assert (code, "signed by" in output, "incorrect signature" in output) == (2, False, True), output
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("raw/inventory.jsonl", COUNT.format(1), COUNT.format(2)),
+        ("run.json", '"gpus_per_node": 2', '"gpus_per_node": 1'),
+    ],
+)
+def test_checksums_are_of_the_bytes_that_were_judged(signed: Path, signers, at_open, capsys, file: str, old, new):
+    """Its owner shows other bytes to the first who reads the file, and the signed ones to the second."""
+    lose_a_gpu(signed, signers)
+    honest = (signed / file).read_text()
+    assert old in honest
+    (signed / file).write_text(honest.replace(old, new))
+    at_open(Path(file).name, 2, lambda: (signed / file).write_text(honest))
+    code, output = judged(signed, capsys)
+    assert (code != 0, f"{file} was changed after the run was closed" in output) == (True, True), output
 
 
 def test_a_signed_certificate_cannot_be_changed(signed: Path, tmp_path: Path, capsys, monkeypatch):

@@ -102,7 +102,6 @@ def test_markup_in_any_text_of_a_record_is_text_on_the_page():
             judged(
                 verdict("discovery.gpu.count", f"n1 {evil}", observed=evil),
                 nodes=("n0", NAME),
-                name=NAME,
                 notes=(evil,),
                 reason=evil,
             ),
@@ -303,7 +302,6 @@ def test_junit_counts_failures_errors_and_skips_apart_and_takes_any_text():
                 verdict("discovery.kernel", "n1", Outcome.INCOMPLETE),
                 verdict("discovery.kernel", "n0", Outcome.PASS),
                 verdict("discovery.gpu.persistence", "n0", Outcome.WARN),
-                name=NAME,
             ),
             absent=(Absent("smoke", EVIL),),
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 
 import pytest
 from bringup.cli import main
 from bringup.errors import UsageError
 from bringup.judge import judge_folder
-from bringup.report import ticket
+from bringup.report import outputs, ticket
 from runs_for_tests import discovery, reseal
 
 MISSING = '"quantity": "discovery.gpu.count", "value": 2'
@@ -94,3 +95,19 @@ def test_a_node_of_which_evidence_is_missing_is_no_node_without_findings(faulty)
     text = ticket.text("n1", [judge_folder(reseal(faulty))])
     assert "**INCOMPLETE**" in text
     assert "Nothing failed on this node" not in text
+
+
+@pytest.mark.parametrize("name", ["x/../../outside", "../outside", "..", ".outside", "a b", "/outside", "a\\b", ""])
+def test_a_name_of_a_run_is_never_a_path(faulty, tmp_path, capsys, name):
+    plan = json.loads((faulty / "run.json").read_text())
+    (faulty / "run.json").write_text(json.dumps({**plan, "name": name}))
+    assert main(["ticket", "n1", str(reseal(faulty)), "--folder", str(tmp_path / "for the vendor")]) == 2
+    assert "not a valid Run: name: " in capsys.readouterr().err
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["run"]
+
+
+def test_a_ticket_writes_into_its_folder_alone(tmp_path):
+    for name in ("../outside", "a/b", "/outside", ".."):
+        with pytest.raises(UsageError, match="nothing was written outside of it"):
+            outputs.write_in(tmp_path, name, b"x")
+    assert not any(tmp_path.iterdir())

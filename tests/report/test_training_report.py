@@ -173,7 +173,7 @@ def test_what_nccl_s_inspector_measured_is_in_the_report_and_its_absence_too(tmp
     (folder / "raw/inspector").mkdir(parents=True)
     (folder / "raw/inspector/n0-pid1.log").write_text(sample)
     run = a_training("run_fsdp_2node")
-    parsed, _ = observed.read_run(folder, run.run, TrainingRecords(folder))
+    parsed, _ = observed.read_run(folder, run.run, TrainingRecords(folder), None)
     chapter_lines = lines(replace(run, observations=tuple(parsed.observations)))["Performance"]
     assert chapter_lines["bus bandwidth by NCCL's Inspector"] == [
         "all_reduce 485 GB/s, 8 rank(s) on 1 node(s) (16,384 MiB, 1 call(s)); "

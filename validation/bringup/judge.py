@@ -23,8 +23,8 @@ from bringup.plan.gate import Fixed, Gate, Per, Requested
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
 from bringup.plan.rules import FEWEST_PEERS, FLEET, SPOKEN, allowed, holds, in_words, odd_ones, value_in_words
-from bringup.records import Kind, Limit, Observation, Outcome, Run, Value, Verdict, Verdicts, worst
-from bringup.results import RUN, TrainingRecords
+from bringup.records import Kind, Limit, Observation, Outcome, Run, Value, Verdict, Verdicts, files, worst
+from bringup.results import RUN, Seal, TrainingRecords
 
 Seen = Mapping[tuple[str, str], list[Observation]]
 Outcomes = Mapping[tuple[str, str], Outcome]
@@ -45,6 +45,7 @@ class Judged:
     training: TrainingRecords | None = None  # None: not a training phase, or the training did not finish
     own: catalogue.Gates = field(default_factory=dict)  # checks of the site
     names: Names = field(default_factory=dict)  # of its GPUs
+    seal: Seal | None = None  # None: it was not closed
 
     @property
     def objection(self) -> str | None:
@@ -61,18 +62,18 @@ class Judged:
 
 def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
     """Judge a run's folder against its own copy of the profile, or against `profile`. Raises RunError, ProfileError."""
-    run = results.load(folder)
-    profile = results.load_profile(folder, run) if profile is None else profile
-    records, of_site = TrainingRecords(folder), own.of_run(folder / results.OWN_CHECKS)
-    with _no_garbage_collection():
-        parsed, facts = read_run(folder, run, records)
+    with _no_garbage_collection(), files.checksums_of_reads():
+        run, seal = results.load(folder), results.read_seal(folder)
+        profile = results.load_profile(folder, run) if profile is None else profile
+        records, of_site = TrainingRecords(folder), own.of_run(folder / results.OWN_CHECKS)
+        parsed, facts = read_run(folder, run, records, seal)
         verdicts = blame(judge(run, profile, parsed, of_site), facts, run)
         names = names_of(facts, run.gpus_per_node)
         verdicts = named(verdicts, names)
     if verdicts.outcome is not Outcome.PASS:
         verdicts = verdicts.model_copy(update={"signs": signs.in_run(folder, run)})
     training = records if PHASES[run.phase].is_training and records.are_whole else None
-    return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts, training, of_site, names)
+    return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts, training, of_site, names, seal)
 
 
 @contextmanager

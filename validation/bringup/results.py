@@ -18,6 +18,7 @@ from bringup.plan.phases import PHASES, Phase
 from bringup.plan.sweep import NODES
 from bringup.records import (
     REFERENCE_METRICS,
+    Closed,
     LeftOut,
     Observations,
     Playbook,
@@ -29,7 +30,9 @@ from bringup.records import (
     TrainMetrics,
     Verdicts,
     files,
+    parse_record,
     read_record,
+    read_record_text,
     write_record,
     write_text,
 )
@@ -102,6 +105,27 @@ def attempts(phase: Phase, name: str) -> list[Path]:
     return [path for _, _, path in sorted(numbered)]
 
 
+@dataclass(frozen=True)
+class Seal:
+    """The content of closed.json, read once: the signature is verified for the bytes that were judged."""
+
+    content: str = ""
+    closed: Closed | None = None
+    why: str | None = None  # closed.json is there and cannot be read
+
+
+def read_seal(folder: Path) -> Seal | None:
+    """Read closed.json; None: there is none."""
+    path = folder / CLOSED
+    if not os.path.lexists(path):
+        return None
+    try:
+        content = read_record_text(path, Closed)
+        return Seal(content, parse_record(path, content, Closed))
+    except RecordError as error:
+        return Seal(why=str(error).replace(f"{folder}/", ""))
+
+
 def checksums(folder: Path) -> dict[str, str]:
     """Checksums of all evidence: the plan, the site and its checks, raw/, and training's records. The profile's
     checksum is in the plan; closed.json holds the checksums, and its signature comes after it. For a file that cannot
@@ -118,11 +142,7 @@ def checksums(folder: Path) -> dict[str, str]:
 def _digest(path: Path, folder: Path) -> str | None:
     """None: not a regular file."""
     try:
-        with files.opened(path, folder) as fd, os.fdopen(fd, "rb", closefd=False) as stream:
-            digest = hashlib.sha256()
-            while piece := stream.read(1 << 20):  # Python 3.10 has no hashlib.file_digest
-                digest.update(piece)
-            return digest.hexdigest()
+        return files.checksum(path, folder)
     except (FileNotFoundError, files.NotAFile):
         return None
     except OSError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from functools import partial
 from pathlib import Path
 
 from bringup.cli.arguments import CANNOT_TELL, complain
@@ -90,9 +91,14 @@ def _check(arguments: argparse.Namespace) -> int:
     if signers is None:
         print("not verified: who made it, and who closed the runs (--signers)")
     else:
-        for path in (arguments.check, *(run.folder / CLOSED for run in gathered.judged)):
+        signed = {run.folder / CLOSED: partial(signature.closer, run, signers) for run in gathered.judged}
+        content = arguments.check.read_bytes()
+        for path, signer in {
+            arguments.check: partial(signature.signer, arguments.check, content, signers),
+            **signed,
+        }.items():
             try:
-                print(f"{text.shown_path(path)}: signed by {text.plain(signature.signer(path, signers))}")
+                print(f"{text.shown_path(path)}: signed by {text.plain(signer())}")
             except RecordError as error:
                 doubts.append(str(error))
     if doubts:

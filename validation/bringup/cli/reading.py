@@ -37,14 +37,16 @@ def do_judge(arguments: argparse.Namespace) -> int:
     outcomes = [Outcome.INCOMPLETE for _ in _report_absent(runs)]
     for folder in runs.once:
         try:
-            outcomes.append(write.judge_and_show(folder, profile))
+            judged = write.judge_and_save(folder, profile)
         except BringupError as error:  # the other folders are judged all the same
             complain(str(error))
             outcomes.append(Outcome.INCOMPLETE)
             continue
+        write.show(judged)
+        outcomes.append(judged.verdicts.outcome)
         if signers is not None:
             try:
-                print(f"  signed by {text.plain(signature.signer(folder / results.CLOSED, signers))}")
+                print(f"  signed by {text.plain(signature.closer(judged, signers))}")
             except BringupError as error:
                 complain(str(error))
                 unsigned += 1
@@ -152,7 +154,7 @@ def do_ticket(arguments: argparse.Namespace) -> int:
         if any(arguments.folder.iterdir()):
             raise UsageError(f"--folder {arguments.folder}: is not empty; name a new one")
         for name, data in content.items():
-            outputs.write(outputs.Output("--folder", arguments.folder / name, outputs.TICKET), data)
+            outputs.write_in(arguments.folder, name, data)
         print(f"written: {text.shown_path(arguments.folder)}: {', '.join(content)}")
         return gathered.outcome.exit_code
     outputs.write(output, ticket.text(arguments.node, gathered.judged))

@@ -30,7 +30,7 @@ from bringup.plan.catalogue import of_phase
 from bringup.plan.gate import Gate
 from bringup.plan.phases import PHASES
 from bringup.records import Run
-from bringup.results import TrainingRecords
+from bringup.results import Seal, TrainingRecords
 
 Function = Callable[[Parsed, Seen, Run], None]
 
@@ -49,13 +49,13 @@ _MODULES: dict[str, ModuleType] = {
 }
 
 
-def read_run(folder: Path, run: Run, records: TrainingRecords) -> tuple[Parsed, Seen]:
+def read_run(folder: Path, run: Run, records: TrainingRecords, seal: Seal | None) -> tuple[Parsed, Seen]:
     """What was read and derived, and the same by quantity. Bad evidence is reported as a problem; it never raises."""
     parsed = read_raw(folder, run, records.steps)
     seen = Seen(parsed.observations)
-    further = provenance.derive(seen, folder, run)
-    if PHASES[run.phase].is_training:
-        further.add(measured.of_folder(folder, run, records))
+    trained = measured.of_folder(folder, run, records) if PHASES[run.phase].is_training else Parsed()
+    further = provenance.derive(seen, folder, run, seal)  # last: it compares the checksums of what was read
+    further.add(trained)
     seen = Seen(further.observations, beside=seen)
     derived = derive(seen, run)
     parsed.add(further)

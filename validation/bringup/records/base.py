@@ -37,7 +37,11 @@ Limit = bool | int | float | str | list[float] | list[str]
 NonNegative = Annotated[float, Field(ge=0)]
 
 Name = Annotated[str, Field(pattern=f"^[^{CONTROL}]*$")]
-"""The name of a node, a gate, a phase or a run: printed as it is."""
+"""The name of a node, a gate or a phase: printed as it is."""
+
+RUN_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
+RunName = Annotated[str, Field(pattern=f"^{RUN_NAME}$")]
+"""The name of a run, which is part of the names of files: never a path."""
 
 MOST_NODES, MOST_GPUS = 16_384, 1_024  # of a run, of a node: a plan of more is a damaged one, and fills the memory
 
@@ -105,10 +109,19 @@ R = TypeVar("R", bound=Record)
 
 def read_record(path: Path, kind: type[R]) -> R:
     """Read `path` as `kind`. Raises RecordError (one line) when it is missing, cut off, or not that record."""
+    return parse_record(path, read_record_text(path, kind), kind)
+
+
+def read_record_text(path: Path, kind: type[R]) -> str:
+    """Read the text of `path`, which should be a `kind`. Raises RecordError."""
     try:
-        text = files.read_text(path)
+        return files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"{path}: cannot be read as {kind.__name__}: {error}") from error
+
+
+def parse_record(path: Path, text: str, kind: type[R]) -> R:
+    """Parse the text of `path` as `kind`. Raises RecordError (one line)."""
     try:
         return kind.model_validate_json(text)
     except ValidationError as error:

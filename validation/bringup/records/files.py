@@ -8,11 +8,13 @@ Writing: under a name that nobody can guess, then moved to its place. What stand
 
 from __future__ import annotations
 
+import hashlib
 import os
 import secrets
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import NamedTuple
 
@@ -49,6 +51,35 @@ class NotAFile(OSError):
     """Something else stands in the place of a file. `strerror` says what."""
 
 
+CHANGED = "other bytes at a second read"  # stands instead of a checksum
+_checksums: ContextVar[dict[Path, str] | None] = ContextVar("checksums", default=None)
+
+
+@contextmanager
+def checksums_of_reads() -> Iterator[None]:
+    """Keep the SHA-256 of each file that is read within: its owner may replace it after that. `checksum` gives them."""
+    token = _checksums.set({})
+    try:
+        yield
+    finally:
+        _checksums.reset(token)
+
+
+def checksum(path: Path, beneath: Path) -> str:
+    """Return the SHA-256 of the bytes that were read of this file, or read it. Raises OSError."""
+    known = _checksums.get()
+    if known is not None and path in known:
+        return known[path]
+    with opened(path, beneath) as fd:
+        return _rest(fd, hashlib.sha256())
+
+
+def _rest(fd: int, digest: hashlib._Hash) -> str:
+    while piece := os.read(fd, 2**20):
+        digest.update(piece)
+    return digest.hexdigest()
+
+
 def read(path: Path, beneath: Path | None = None, most: int = MOST_BYTES) -> Content:
     """The file, or its beginning. beneath: a folder above it, which may be a link itself; no part below it may be one.
     Default: the folder that the file is in. Raises OSError."""
@@ -58,7 +89,11 @@ def read(path: Path, beneath: Path | None = None, most: int = MOST_BYTES) -> Con
         while left > 0 and (part := os.read(fd, min(left, 2**20))):
             parts.append(part)
             left -= len(part)
-        return Content(b"".join(parts), max(0, size - most))
+        data = b"".join(parts)
+        if (known := _checksums.get()) is not None:
+            digest = _rest(fd, hashlib.sha256(data))
+            known[path] = digest if known.get(path, digest) == digest else CHANGED
+        return Content(data, max(0, size - most))
 
 
 def read_text(path: Path, beneath: Path | None = None) -> str:

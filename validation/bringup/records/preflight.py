@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from bringup.records.base import Moment, Name, NonNegative, Record, Versioned
+from bringup.records.base import Moment, Name, NonNegative, Record, RunName, Versioned
 from bringup.records.run import LeftOut
 
 
@@ -38,7 +38,7 @@ class PreflightAttempt(Record):
 class Preflight(Versioned):
     """`preflight.json`, rewritten after every step."""
 
-    name: Name
+    name: RunName
     job: Annotated[str, Field(pattern=r"^\d{1,20}$")]
     allocated: list[Name] = Field(min_length=1)
     wanted: int = Field(ge=1)  # nodes of the command

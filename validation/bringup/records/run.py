@@ -17,6 +17,7 @@ from bringup.records.base import (
     NonNegative,
     Outcome,
     Record,
+    RunName,
     StrEnum,
     Value,
     Versioned,
@@ -43,7 +44,7 @@ class Run(Versioned):
     """`run.json`, written before anything runs: what will be judged, from what was REQUESTED."""
 
     phase: Name
-    name: Name
+    name: RunName
     nodes: list[Name] = Field(min_length=1, max_length=MOST_NODES)
     gpus_per_node: int = Field(ge=1, le=MOST_GPUS)
     ranks_per_node: int = Field(ge=1, le=MOST_GPUS)
@@ -63,7 +64,7 @@ class Run(Versioned):
     left_out: list[NotApplicable] = Field(default_factory=list)
     site: SiteUsed | None = None  # null: no site file was used
     cluster: Name | None = None  # as Slurm calls it; null: Slurm did not say
-    continues: Name | None = None  # the folder beside this one in which the same job began, before Slurm requeued it
+    continues: RunName | None = None  # the folder beside this one in which the same job began, before Slurm requeued it
 
     @property
     def ran_on(self) -> list[str]:
@@ -82,7 +83,7 @@ class Closed(Versioned):
 class Continued(Versioned):
     """`continued.json`, in the folder of an attempt that Slurm requeued: where the job went on."""
 
-    run: Name
+    run: RunName
 
 
 M = TypeVar("M", bound="_OfMany")
@@ -283,7 +284,7 @@ class LeftOut(Record):
 class Playbook(Versioned):
     """`playbook.json`: what `bringup run` did, rewritten after every phase."""
 
-    name: Name
+    name: RunName
     nodes: list[Name]
     profile: Name
     site: Name | None = None  # the name of the site file; null: none was used

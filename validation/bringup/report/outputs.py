@@ -104,6 +104,13 @@ def make_folder(option: str, path: Path) -> None:
         raise UsageError(f"{named}: no folder can be made there ({error.strerror}); name a new one") from error
 
 
+def write_in(folder: Path, name: str, data: bytes) -> None:
+    """Write a new file of this folder, and nowhere else. Raises UsageError."""
+    if name != Path(name).name or name in ("", ".."):
+        raise UsageError(f"{folder}: {name!r} is not the name of a file in it; nothing was written outside of it")
+    files.write(folder / name, data)
+
+
 def _target(output: Output) -> Path:
     """Where it is written: a link is followed, but none that somebody may have put into a results folder."""
     path, named = output.path, f"{output.option} {output.path}"

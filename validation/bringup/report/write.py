@@ -39,5 +39,9 @@ def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
 def judge_and_show(folder: Path, profile: Profile | None) -> Outcome:
     """The same, and one screen."""
     judged = judge_and_save(folder, profile)
-    terminal.show(view.screen(folder, judged.run, judged.verdicts))
+    show(judged)
     return judged.verdicts.outcome
+
+
+def show(judged: Judged) -> None:
+    terminal.show(view.screen(judged.folder, judged.run, judged.verdicts))

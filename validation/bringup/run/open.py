@@ -6,6 +6,7 @@ import contextlib
 import glob
 import importlib.util
 import os
+import re
 import secrets
 import shutil
 import subprocess
@@ -22,6 +23,7 @@ from bringup.plan.phases import Phase
 from bringup.records import (
     REFERENCE_ARGS,
     REFERENCE_METRICS,
+    RUN_NAME,
     Closed,
     Continued,
     Run,
@@ -97,6 +99,14 @@ def default_name() -> str:
     return requeue_name(name, int(restarts) if restarts.isdecimal() else 0)
 
 
+def _checked(name: str) -> str:
+    if re.fullmatch(RUN_NAME, name) is None:
+        raise RunError(
+            f"BRINGUP_RUN_NAME={name}: expected letters, digits, '.', '_' and '-', and first a letter or digit"
+        )
+    return name
+
+
 def asked_pair_rounds() -> str:
     """$BRINGUP_PAIR_ROUNDS; what was planned is in run.json."""
     return os.environ.get("BRINGUP_PAIR_ROUNDS", "")
@@ -141,7 +151,7 @@ def open_run(
             f"{phase.stem} runs on {phase.max_nodes} node, {len(nodes)} requested; "
             f"sbatch --nodes={phase.max_nodes} {phase.script}"
         )
-    folder = folder_of(phase, name or default_name())
+    folder = folder_of(phase, _checked(name or default_name()))
     if results is not None:
         folder = results / folder.name
     not_applicable = planned.excluded_here(phase.stem, profile.not_applicable)

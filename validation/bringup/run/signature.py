@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bringup.errors import BringupError, RecordError
+from bringup.judge import Judged
 from bringup.records import files
-from bringup.results import SIGNATURE
+from bringup.results import CLOSED, SIGNATURE
 from bringup.run import site as at_site
 
 NAMESPACE = "bringup"  # a signature that was made for mail or git does not count
@@ -43,6 +44,14 @@ def sign(path: Path, tell: Callable[[str], None]) -> bool:
     return True
 
 
+def closer(judged: Judged, allowed: Path) -> str:
+    """Return who signed the closed.json that was judged. Raises RecordError."""
+    path, seal = judged.folder / CLOSED, judged.seal
+    if seal is None or seal.closed is None:
+        raise RecordError(f"{path}: not signed: {'there is no such file' if seal is None else seal.why}")
+    return signer(path, seal.content.encode(), allowed)
+
+
 def signers(named: Path | None) -> Path | None:
     """The file of those whose signatures count: the named one, or the site's. None: nothing is verified. Raises
     SiteError."""
@@ -52,10 +61,10 @@ def signers(named: Path | None) -> Path | None:
     return None if at is None or at.site.allowed_signers is None else Path(at.site.allowed_signers)
 
 
-def signer(path: Path, allowed: Path) -> str:
-    """Who signed these bytes, as the file `allowed` calls him. Raises RecordError."""
+def signer(path: Path, content: bytes, allowed: Path) -> str:
+    """Return who signed `content`, which was read of `path`, as the file `allowed` calls him. Raises RecordError."""
     try:
-        content, signature = files.read(path).data, files.read(beside(path), most=_MOST_BYTES).data
+        signature = files.read(beside(path), most=_MOST_BYTES).data
     except FileNotFoundError as error:
         raise RecordError(f"{path}: not signed: there is no {beside(path).name}") from error
     except OSError as error:

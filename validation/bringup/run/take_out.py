@@ -9,11 +9,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from bringup import results
 from bringup.derive.provenance import moment
 from bringup.errors import RecordError, SlurmError
 from bringup.judge import Judged
-from bringup.records import Closed, read_record
 from bringup.report import drain, reason, system
 from bringup.report.text import plain
 from bringup.run import brake, signature, slurm
@@ -79,7 +77,7 @@ def refusal(run: Judged, rule: Rule, cluster: str | None, now: datetime) -> str 
         return f"it was closed {-age / timedelta(hours=1):.1f} h from now, by the clock of this host"
     if rule.signers is not None:
         try:
-            signature.signer(run.folder / results.CLOSED, rule.signers)
+            signature.closer(run, rule.signers)
         except RecordError as error:
             return plain(str(error))
     there = system.cluster_name([run])
@@ -92,7 +90,7 @@ def refusal(run: Judged, rule: Rule, cluster: str | None, now: datetime) -> str 
 
 def _closed_at(run: Judged) -> datetime:
     """A time that cannot be read is as old as can be."""
-    closed = moment(read_record(run.folder / results.CLOSED, Closed).closed_at)
+    closed = None if run.seal is None or run.seal.closed is None else moment(run.seal.closed.closed_at)
     return datetime.fromtimestamp(0, timezone.utc) if closed is None else closed
 
 
