@@ -79,11 +79,11 @@ def test_an_event_of_the_driver_asks_for_what_the_catalogue_says(passed: Judged)
     assert events["xid_31"] is None
 
 
-def test_the_verb_writes_a_new_file_and_writes_over_its_own(passed: Judged, tmp_path: Path, capsys):
+def test_the_verb_writes_a_new_file_and_over_another_by_force_alone(passed: Judged, tmp_path: Path, capsys):
     file = tmp_path / "a baseline.json"
     assert main(["site-baseline", str(passed.folder), "-o", str(file)]) == 0
     assert "2 nodes" in capsys.readouterr().out
     assert Baseline.model_validate_json(file.read_text()).groups[0].nodes == ["n0", "n1"]
-    assert main(["site-baseline", str(passed.folder), "-o", str(file)]) == 0
     file.write_text(json.dumps({"somebody": "else's"}))
     assert main(["site-baseline", str(passed.folder), "-o", str(file)]) == 2
+    assert main(["site-baseline", str(passed.folder), "-o", str(file), "--force"]) == 0

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -191,25 +190,3 @@ def test_a_reader_of_promql_reads_every_rule_and_every_panel():
         promql_parser.parse(expression)
     with pytest.raises(ValueError, match=r"\w"):
         promql_parser.parse("bringup_observed{ / 2")
-
-
-def test_a_ctrf_report_counts_what_it_lists_and_incomplete_is_no_pass():
-    record = json.loads(
-        exports.ctrf(
-            gathered(
-                judged(
-                    a_verdict(),
-                    a_verdict("discovery.kernel", "n0", Outcome.INCOMPLETE),
-                    a_verdict("discovery.kernel", "n1", Outcome.PASS),
-                ),
-                absent=(Absent("smoke", "x"),),
-            )
-        )
-    )
-    assert (record["reportFormat"], record["results"]["tool"]["name"]) == ("CTRF", "bringup")
-    tests, summary = record["results"]["tests"], record["results"]["summary"]
-    counted = Counter(test["status"] for test in tests)
-    assert counted == {"failed": 1, "passed": 1, "other": 2}
-    assert summary["tests"] == len(tests) == 4
-    assert {state: summary[state] for state in counted} == dict(counted)
-    assert all({"name", "status", "duration"} <= set(test) for test in tests)

@@ -112,19 +112,17 @@ def test_a_folder_gets_a_figure_each_and_a_file_one_sheet(tmp_path: Path):
         sheet.plot(tmp_path / "sheet.png", "t", drawings)
 
 
-def test_a_figure_is_drawn_again_over_ours_only(tmp_path: Path):
-    path = tmp_path / "sheet.svg"
-    sheet.plot(path, "t", [a_line()] * 50)
-    sheet.plot(path, "t", [a_line()])
-    path.write_text("<svg></svg>\n")
-    with pytest.raises(UsageError, match="not a picture of bringup"):
-        sheet.plot(path, "t", [a_line()])
-    (tmp_path / "folder").mkdir()
-    (tmp_path / "folder/t.svg").write_text("mine\n")
-    with pytest.raises(UsageError, match="not a picture of bringup"):
-        sheet.plot(tmp_path / "folder", "t", [a_line()])
+def test_a_figure_that_is_there_is_drawn_again_by_force_alone(tmp_path: Path):
+    for target, file in ((tmp_path / "sheet.svg", tmp_path / "sheet.svg"), (tmp_path / "f", tmp_path / "f/t.svg")):
+        sheet.plot(target, "t", [a_line()])
+        file.write_text("mine\n")
+        with pytest.raises(UsageError, match="exists already; it is left as it is: name a new file, or add --force"):
+            sheet.plot(target, "t", [a_line()])
+        assert file.read_text() == "mine\n"
+        sheet.plot(target, "t", [a_line()], force=True)
+        assert file.read_text() != "mine\n"
     with pytest.raises(UsageError, match="no folder can be made there"):
-        outputs.make_folder("--plot", path)
+        outputs.make_folder("--plot", tmp_path / "sheet.svg")
 
 
 BEGUN = 1_795_400_000.0

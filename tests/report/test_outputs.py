@@ -1,4 +1,4 @@
-"""Files that a person names: nothing that is not ours is written over, and nothing is done before that is known."""
+"""Files that a person names: nothing is written over without --force, and nothing is done before that is known."""
 
 from __future__ import annotations
 
@@ -38,22 +38,25 @@ def test_a_file_of_somebody_else_is_left_as_it_is(run, tmp_path, capsys, option)
 
 
 @pytest.mark.parametrize("option", OPTIONS)
-def test_what_this_verb_wrote_is_written_again_and_what_another_one_wrote_is_not(run, tmp_path, option):
+def test_a_file_that_is_there_is_replaced_by_force_alone_and_keeps_its_rights(run, tmp_path, option):
     page, own = tmp_path / "page.html", tmp_path / "own"
-    arguments = ["report", str(run), "-o", str(page)]
-    if option == "-o":
-        own = page
-    else:
-        arguments += [option, str(own)]
+    arguments = ["report", str(run), *([] if option == "-o" else ["-o", str(page)]), option, str(own)]
     assert main(arguments) == 0
-    before = own.read_bytes()
+    written = own.read_bytes()
+    own.write_text("mine")
     own.chmod(0o640)
-    assert main(arguments) == 0
-    assert own.read_bytes() == before
+    assert main(arguments) == 2
+    assert own.read_text() == "mine"
+    assert main([*arguments, "--force"]) == 0
+    assert own.read_bytes() == written
     assert stat.S_IMODE(own.stat().st_mode) == 0o640  # who could read it still can
-    other = next(name for name in OPTIONS if name != option)
-    assert main(["report", str(run), other, str(own)]) == 2
-    assert own.read_bytes() == before
+
+
+def test_the_page_beside_a_run_is_made_again(run):
+    assert main(["report", str(run)]) == 0
+    (run / "report.html").write_text("old")
+    assert main(["report", str(run)]) == 0
+    assert (run / "report.html").read_text() != "old"
 
 
 @pytest.mark.parametrize(
@@ -62,7 +65,7 @@ def test_what_this_verb_wrote_is_written_again_and_what_another_one_wrote_is_not
 )
 def test_the_evidence_of_a_run_is_neither_replaced_nor_added_to(run, capsys, name):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    assert "evidence of a run" in refused(capsys, "report", run, "-o", run / name)
+    assert "evidence of a run" in refused(capsys, "report", run, "-o", run / name, "--force")
     assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
@@ -84,12 +87,12 @@ def test_a_link_is_followed_and_stays(run, tmp_path):
     assert main(["report", str(run), "-o", str(link)]) == 2  # somebody else may have put it there
     assert not page.exists()
     assert main(["report", str(run), "-o", str(page)]) == 0
-    assert main(["report", str(run), "-o", str(link)]) == 0
+    assert main(["report", str(run), "-o", str(link), "--force"]) == 0
     assert link.is_symlink()
     assert page.read_text().startswith("<!doctype html>")
     evidence = tmp_path / "evidence.html"
     evidence.symlink_to(run / "run.json")
-    assert main(["report", str(run), "-o", str(evidence)]) == 2
+    assert main(["report", str(run), "-o", str(evidence), "--force"]) == 2
 
 
 def test_two_options_do_not_share_a_file(run, tmp_path, capsys):
@@ -123,7 +126,7 @@ def test_who_may_read_a_new_file_is_the_umasks_business(run, tmp_path, umask, mo
     assert stat.S_IMODE((tmp_path / "b.prom").stat().st_mode) == mode
 
 
-def test_a_profile_is_never_written_over_because_people_edit_profiles(run, tmp_path, capsys):
+def test_a_profile_that_is_there_stays_because_people_edit_profiles(run, tmp_path, capsys):
     profile = tmp_path / "measured.yaml"
     assert main(["profile", "--from", str(run), "-o", str(profile)]) == 0
     text = profile.read_text()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as xml
@@ -101,14 +100,12 @@ def test_all_outputs_say_the_same_sentence(tmp_path: Path):
     whole = replace(judged_of(bad, run=run), folder=tmp_path)
     collection = Collection([whole], [], [], [], {})
     junit = xml.fromstring(exports.junit(collection))
-    tests = json.loads(exports.ctrf(collection))["results"]["tests"]
     outputs = {
         "screen": view.screen(tmp_path, run, whole.verdicts),
         "report.md": view.markdown(run, whole.verdicts),
         "explain": explain.screen(whole),
         "page": page.render(collection),
         "JUnit": "".join(failure.get("message", "") for failure in junit.iter("failure")),
-        "CTRF": "".join(test.get("message", "") for test in tests),
     }
     for name, output in outputs.items():
         assert ECC_SAYS in output, f"{name}: does not say what is wrong"

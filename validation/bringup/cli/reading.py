@@ -46,7 +46,7 @@ def do_judge(arguments: argparse.Namespace) -> int:
         outcomes.append(judged.verdicts.outcome)
         if signers is not None:
             try:
-                print(f"  signed by {text.plain(signature.closer(judged, signers))}")
+                print(f"  signed by {text.plain(signature.signer(judged, signers))}")
             except BringupError as error:
                 complain(str(error))
                 unsigned += 1
@@ -102,20 +102,18 @@ def do_report(arguments: argparse.Namespace) -> int:
     profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
     if arguments.output is None:  # beside the run: that it is not there is said of the run, and not of the page
         results.refuse_unless_named(arguments.runs[0])
-    at = outputs.Output("-o", arguments.output or arguments.runs[0] / PAGE, outputs.PAGE)
+    if arguments.output is None:  # beside the run, and made from it: it is made again
+        at = outputs.Output("-o", arguments.runs[0] / PAGE, force=True)
+    else:
+        at = outputs.Output("-o", arguments.output, arguments.force)
     to_files = links.nowhere if at.is_standard_output else links.beside(at.path)
     Renderer = Callable[[collection.Collection], str | bytes]
-    also: dict[str, tuple[outputs.Kind, Renderer]] = {
-        "zip": (outputs.ARCHIVE, bundle.pack),
-        "junit": (outputs.JUNIT, exports.junit),
-        "ctrf": (outputs.CTRF, exports.ctrf),
-        "prometheus": (outputs.PROMETHEUS, exports.prometheus),
-    }
+    also: dict[str, Renderer] = {"zip": bundle.pack, "junit": exports.junit, "prometheus": exports.prometheus}
     renderers: list[tuple[outputs.Output, Renderer]] = [
         (at, partial(page.render, links=to_files)),
         *(
-            (outputs.Output(f"--{option}", path, kind), render)
-            for option, (kind, render) in also.items()
+            (outputs.Output(f"--{option}", path, arguments.force), render)
+            for option, render in also.items()
             if (path := getattr(arguments, option)) is not None
         ),
     ]
@@ -145,7 +143,7 @@ def do_ticket(arguments: argparse.Namespace) -> int:
     """Exit code: that of a report of these runs."""
     from bringup.report import collection, outputs, text, ticket
 
-    output = outputs.Output("-o", arguments.output or Path("-"), outputs.TICKET)
+    output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
     outputs.check([output])
     gathered = collection.gather(arguments.runs)
     if arguments.folder is not None:
@@ -166,7 +164,7 @@ def do_ticket(arguments: argparse.Namespace) -> int:
 def do_history(arguments: argparse.Namespace) -> int:
     """Exit code: 1 something became slower, or a node is named; 0 neither; 2 of no measure are there enough runs."""
     from bringup import judge, results
-    from bringup.compare import history, ledger
+    from bringup.compare import history
     from bringup.report import history as report
     from bringup.report import terminal, text
 
@@ -182,11 +180,11 @@ def do_history(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print(report.as_json(findings, lemon_nodes))
     else:
-        terminal.show("\n".join([report.screen(findings, len(judged)), *ledger.sentences(ledger.of(judged))]))
+        terminal.show("\n".join(filter(None, [report.screen(findings, len(judged)), history.compared(judged)])))
         if lemon_nodes is not None:
             terminal.show(report.lemons(lemon_nodes))
     if arguments.plot is not None:
-        for path in report.draw(findings, arguments.plot):
+        for path in report.draw(findings, arguments.plot, arguments.force):
             print(f"drawn: {text.shown_path(path)}", file=sys.stderr if arguments.json else sys.stdout)
     code = history.exit_code(findings)
     if lemon_nodes is not None and lemon_nodes.named:
@@ -221,7 +219,7 @@ def do_profile(arguments: argparse.Namespace) -> int:
     from bringup.plan import catalogue
     from bringup.report import outputs
 
-    output = outputs.Output("-o", arguments.output or Path("-"), outputs.PROFILE)
+    output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
     outputs.check([output])
     runs = results.find(arguments.runs)
     if runs.absent:

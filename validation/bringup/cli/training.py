@@ -209,7 +209,7 @@ def _plot(arguments: argparse.Namespace, runs: list[entries.Entry]) -> None:
 
     if arguments.plot is not None:
         drawn = [*figures.deciding(runs), *figures.further(runs)]
-        for path in sheet.plot(arguments.plot, "Training runs side by side", drawn):
+        for path in sheet.plot(arguments.plot, "Training runs side by side", drawn, arguments.force):
             print(f"drawn: {text.shown_path(path)}", file=sys.stderr if arguments.json else sys.stdout)
 
 

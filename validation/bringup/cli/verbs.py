@@ -77,6 +77,7 @@ SIGNERS = _path(
     "whose signatures count, as ssh-keygen's allowed signers; what none of them signed is exit code 2 "
     "(default: the site's allowed_signers; without any, signatures are not verified)",
 )
+FORCE = _flag("--force", "also over files that are there")
 NAME_OR_PATH = _profile("name or .yaml path")
 PROFILE = _arg("--profile", default=_named_profile)
 NODES = _arg("--nodes", required=True)
@@ -228,8 +229,8 @@ VERBS: Verbs = {
             _output("the page (default: report.html in the folder, when it is one; -: standard output)"),
             _path("--zip", "also one file to send: the page with the evidence"),
             _path("--junit", "also JUnit XML, a test case per verdict"),
-            _path("--ctrf", "also JSON in the Common Test Report Format"),
             _path("--prometheus", "also gauges for node_exporter's textfile collector (.prom)"),
+            FORCE,
             _arg("--profile", help="judge against this profile instead of the one that each run was opened with"),
             _arg(
                 "--gpu-hour-price",
@@ -247,6 +248,7 @@ VERBS: Verbs = {
             _arg("node", metavar="NODE"),
             _runs("a playbook's folder, or folders of runs"),
             _output("the ticket, in Markdown (default: standard output)"),
+            FORCE,
             _path(
                 "--folder", "the ticket, the files of its evidence, and a script that collects what to attach", "FOLDER"
             ),
@@ -255,6 +257,7 @@ VERBS: Verbs = {
             "all runs over time: bandwidth, storage, GPUs, tokens/s; is the newest slower?",
             _runs("default: every closed run of this checkout", nargs="*"),
             _path("--plot", "draw: a figure per measure, SVG", "FOLDER"),
+            FORCE,
             _flag("--json", "one JSON object instead of the table"),
             _arg(
                 "--lemons",
@@ -269,7 +272,8 @@ VERBS: Verbs = {
             "write a profile from runs that passed: numbers with spread and source",
             _path("--from", "folders of runs", "RUN", dest="runs", nargs="+", required=True),
             _arg("--name", default="measured", help="of the profile (default: %(default)s)"),
-            _output("a new .yaml file (default: standard output)"),
+            _output("a .yaml file (default: standard output)"),
+            FORCE,
         ),
         "gates": _verb(
             "list the gates, with what a pass says",
@@ -302,6 +306,7 @@ VERBS: Verbs = {
             ),
             _arg("--profile", help="judge against this profile instead of the one that each run was opened with"),
             _path("--plot", "draw: a new folder of figures, or one file of all (.svg)", "PATH"),
+            FORCE,
             _flag("--markdown", "a Markdown table"),
             _flag("--json", "one JSON array instead of the table"),
         ),
@@ -370,7 +375,8 @@ VERBS: Verbs = {
         "site-baseline": _verb(
             "what the health check of a node compares with, from runs that passed",
             _runs("runs of discovery, or playbooks that hold one"),
-            _output("a new .json file (default: standard output)"),
+            _output("a .json file (default: standard output)"),
+            FORCE,
         ),
         "resume-nodes": _verb(
             "nodes that bringup drained and that pass again; others stay as they are. Says, without --apply",
@@ -418,16 +424,6 @@ VERBS: Verbs = {
             _flag("--apply", "drain a node that fails; without it the line is printed"),
             MOST_DRAINED,
             NAME_OR_PATH,
-        ),
-        "certificate": _verb(
-            "a dated statement of a whole pass, with what it does not say",
-            _runs("a playbook's folder, and that of its drills"),
-            _output("default: this one", default=Path(), metavar="FOLDER"),
-            _arg("--name", default="Certificate", help="its title (default: %(default)s)"),
-            _count("--days", 90, "that it holds at most"),
-            _flag("--partly", "also of less than a whole pass; it says so at its top"),
-            _path("--check", "only compare: does certificate.json hold in these runs?"),
-            SIGNERS,
         ),
     },
 }

@@ -10,6 +10,7 @@ before it.
 from __future__ import annotations
 
 import json
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -17,12 +18,15 @@ from statistics import median
 from bringup.compare import noise
 from bringup.compare.entries import REPEATED
 from bringup.compare.measures import MFU, OVER_TIME_EXCLUDE, OVER_TIME_IGNORE, SPEEDS, TOKENS_PER_S
+from bringup.formulae.chance import most_events
 from bringup.judge import Judged
+from bringup.plan import stand_ins
 from bringup.plan import subjects as naming
 from bringup.plan.catalogue import GATES
 from bringup.records import Outcome
 
 LEAST_BEFORE = 3
+COMPARED_S, WRONG = "sweep.gpu.load.compared_s", "sweep.gpu.load.wrong_values"
 _UNITS = (*SPEEDS, "us")  # of gates whose value is a speed or a latency
 _OUTCOMES: dict[noise.Conclusion, Outcome] = {  # worst first
     "regression": Outcome.FAIL,
@@ -92,6 +96,32 @@ def finding_of(line: Series, confidence: float) -> Finding:
     assert interval is not None  # one side is repeated
     conclusion = noise.conclusion(interval, line.better, OVER_TIME_IGNORE, OVER_TIME_EXCLUDE)
     return Finding(line, usual, interval.change, conclusion)
+
+
+def compared(judged: Iterable[Judged]) -> str:
+    """Say for how long results were compared bit by bit, on what, and what no finding allows (95 %). Empty: never."""
+    hours: dict[str, float] = defaultdict(float)
+    wrong: Counter[str] = Counter()
+    for run in (run for run in judged if run.objection is None):
+        seconds = {seen.subject: seen.value for seen in run.observations if seen.quantity == COMPARED_S}
+        for seen in run.observations:
+            lasted = seconds.get(seen.subject)
+            if seen.quantity == WRONG and isinstance(seen.value, int) and isinstance(lasted, int | float):
+                hours[_device(seen.subject)] += lasted / 3600
+                wrong[_device(seen.subject)] += seen.value > 0
+    parts = [
+        f"{kind}: {lasted:.3g} device-hours, {wrong[kind]} findings, so at most one in "
+        f"{lasted / most_events(wrong[kind]):.3g} (95 %)"
+        for kind, lasted in sorted(hours.items())
+    ]
+    return f"silent corruption, compared bit by bit: {'; '.join(parts)}" if parts else ""
+
+
+def _device(subject: str) -> str:
+    device = subject.partition("/")[2]
+    if device.startswith(stand_ins.GPU):
+        return "simulated GPUs"
+    return "GPUs" if device.startswith(("GPU-", "gpu")) else "CPUs"
 
 
 def exit_code(findings: Sequence[Finding]) -> int:

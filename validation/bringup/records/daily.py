@@ -1,11 +1,11 @@
-"""After bring-up: what the health check of a node compares with, and what a passed playbook certifies."""
+"""After bring-up: what the health check of a node compares with."""
 
 from __future__ import annotations
 
 from pydantic import Field
 
-from bringup.records.base import Limit, Outcome, Record, Versioned
-from bringup.records.run import Action, Answer, Mark
+from bringup.records.base import Limit, Record, Versioned
+from bringup.records.run import Action
 
 
 class Asked(Record):
@@ -45,60 +45,3 @@ class Baseline(Versioned):
     most: int  # characters of a reason
     date: str  # strftime
     actions: list[str]  # from the least to the most that they cost
-
-
-class Condition(Record):
-    """Something that was so in the runs. When it is otherwise, the certificate no longer holds."""
-
-    what: str
-    values: list[str] = Field(min_length=1)
-
-
-class Machine(Record):
-    """A node, and what tells it from another one of the same name. null: not seen."""
-
-    node: str
-    hardware: str | None  # SHA-256 of the addresses of its NICs and HCAs, or of its machine id
-    gpus: str | None  # SHA-256 of the UUIDs of its GPUs; null also for placeholders, which have none
-    boot: str | None  # during which it was certified; a later boot breaks nothing
-
-
-class Certified(Record):
-    """A run that the certificate rests on."""
-
-    phase: str
-    name: str
-    opened_at: str
-    nodes: list[str]
-    outcome: Outcome
-    counted: str  # 90 pass, 2 warn
-    files_sha256: str  # of the checksums of its evidence, as closed.json lists them
-    git_commit: str | None
-    git_dirty: bool | None
-
-
-class Certificate(Versioned):
-    """`certificate.json`: what was asked of which nodes and passed, what was not asked, and when it stops holding.
-
-    Unsigned, it is worth what its keeper is worth: whoever may write to it can make another one."""
-
-    name: str
-    holds_until: str  # a day, UTC
-    mark: Mark  # PASS, or what the whole is less than that: PARTLY, REHEARSED
-    dated: str  # the end of its runs, UTC
-    days: int = Field(ge=1)  # from there to holds_until
-    cluster: str | None  # as Slurm calls it
-    nodes: list[str]  # that were in every run
-    left_out: list[str]
-    gpus_per_node: int
-    profile: str
-    profile_sha256: str
-    site: str | None
-    site_sha256: str | None
-    answers: list[Answer] = Field(min_length=1)
-    does_not_say: list[str]
-    compared: list[str] = Field(default_factory=list)  # bit by bit, for how long, and what differed
-    limits: list[str] = Field(default_factory=list)  # how small a fault was found, where, and at which load
-    conditions: list[Condition] = Field(min_length=1)
-    machines: list[Machine]
-    runs: list[Certified] = Field(min_length=1)

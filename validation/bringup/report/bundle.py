@@ -33,7 +33,6 @@ def pack(collection: Collection) -> bytes:
     }
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.comment = (outputs.ARCHIVE.mark or "").encode()
         archive.writestr(PAGE, page.render(collection, _inside(places)))
         for folder, place in places.items():
             for path in _files(folder):

@@ -94,9 +94,11 @@ def _measures(findings: Sequence[Finding]) -> list[dict[str, object]]:
     ]
 
 
-def draw(findings: Sequence[Finding], folder: Path) -> list[Path]:
-    """A figure of each series of two runs or more. Returns what was written. UsageError if something else is there."""
-    return sheet.in_folder(folder, [_over_time(finding) for finding in findings if len(finding.series.points) > 1])
+def draw(findings: Sequence[Finding], folder: Path, force: bool = False) -> list[Path]:
+    """Draw a figure of each series of two runs or more; return the files. UsageError for a file that is there."""
+    return sheet.in_folder(
+        folder, [_over_time(finding) for finding in findings if len(finding.series.points) > 1], force
+    )
 
 
 def _over_time(finding: Finding) -> Drawing:

@@ -1,4 +1,4 @@
-"""How small a fault is noticed: sentences, the table on the screen, the page, and lines of the certificate."""
+"""How small a fault is noticed: sentences, the table on the screen, and the page."""
 
 from __future__ import annotations
 
@@ -80,17 +80,6 @@ def sentence(fault: FaultLimit) -> str:
         f"{fault.fault.replace('{size}', 'SIZE')}: {at_best}{smaller}; false alarms: {counted(of(fault, None))}; "
         f"{performed} of {len(fault.trials)} runs performed"
     )
-
-
-def lines(done: LimitsReport) -> list[str]:
-    """For a certificate: what was tried, where, and at which load."""
-    where = (
-        "a local cluster made for it" if done.place == "local-cluster" else f"{done.cluster}, profile {done.profile}"
-    )
-    return [
-        f"{sentence(fault)} (on {fault.nodes} nodes of {where}, {done.opened_at[:10]}, {_load(fault, done)})"
-        for fault in done.whole
-    ]
 
 
 def _load(fault: FaultLimit, done: LimitsReport) -> str:

@@ -1,7 +1,6 @@
-"""Files that a person names: -o, --junit, --prometheus, --plot. Nothing that is not ours is written over.
+"""Files that a person names: -o, --junit, --prometheus, --plot. A file that is there is refused without --force.
 
-A file is written where nothing is, or over one that begins as the same verb writes it. `-` is standard output.
-Devices, fifos, folders, other people's files and the evidence of a run are refused before any work is done.
+`-` is standard output. Devices, fifos, folders and the evidence of a run are refused before any work is done.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from bringup import results
 from bringup.errors import UsageError
 from bringup.records import files
 
-# bytes at the beginning of a file in which its mark stands; of an archive at the end, too
-_LOOKED_AT = 1024
 OF_A_RUN = {
     results.RUN,
     results.CLOSED,
@@ -36,32 +33,10 @@ OF_A_RUN = {
 
 
 @dataclass(frozen=True)
-class Kind:
-    """What is written, and what every file of this kind begins with."""
-
-    name: str
-    mark: str | None  # None: never written over
-
-
-PAGE = Kind("a page of bringup", "<!-- made by bringup -->")
-JUNIT = Kind("JUnit XML of bringup", '<testsuites name="bringup"')
-CTRF = Kind("a test report (CTRF) of bringup", '"generatedBy": "bringup"')
-PROMETHEUS = Kind("gauges of bringup", "# HELP bringup_verdicts ")
-PICTURE = Kind("a picture of bringup", "made by bringup")
-ARCHIVE = Kind("an archive of bringup", "evidence, packed by bringup")
-TICKET = Kind("a ticket of bringup", "Made by bringup from what its runs recorded.")
-CERTIFICATE = Kind("a certificate of bringup", "It holds until ")
-CERTIFIED = Kind("a certificate of bringup", '"holds_until": ')
-SIGNATURE = Kind("a signature of SSH", "-----BEGIN SSH SIGNATURE-----")
-BASELINE = Kind("a baseline of bringup", '"groups": [')
-PROFILE = Kind("a profile", None)  # people edit profiles
-
-
-@dataclass(frozen=True)
 class Output:
     option: str  # as the user wrote it, for messages
     path: Path
-    kind: Kind
+    force: bool = False  # over a file that is there
 
     @property
     def is_standard_output(self) -> bool:
@@ -134,22 +109,9 @@ def _target(output: Output) -> Path:
         raise UsageError(f"{named}: is a folder; name a file in it")
     if not stat.S_ISREG(mode):
         raise UsageError(f"{named}: is not a regular file; name a new file, or - for standard output")
-    if output.kind.mark is None or output.kind.mark.encode() not in _ends(target, output.kind, named):
-        was = "exists already" if output.kind.mark is None else f"exists and is not {output.kind.name}"
-        raise UsageError(f"{named}: {was}; it is left as it is: name a new file, or remove this one")
+    if not output.force:
+        raise UsageError(f"{named}: exists already; it is left as it is: name a new file, or add --force")
     return target
-
-
-def _ends(path: Path, kind: Kind, named: str) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            beginning = stream.read(_LOOKED_AT)
-            if kind is ARCHIVE:
-                stream.seek(max(0, path.stat().st_size - _LOOKED_AT))
-                beginning += b"\n" + stream.read()
-            return beginning
-    except OSError as error:
-        raise UsageError(f"{named}: exists and cannot be read ({error.strerror}); name a new file") from error
 
 
 def _refuse_evidence(target: Path, named: str) -> None:

@@ -1,4 +1,4 @@
-"""Detached signatures by `ssh-keygen -Y`: of closed.json, which holds the checksums of its run, and of certificates.
+"""Detached signatures by `ssh-keygen -Y` of closed.json, which holds the checksums of its run.
 
 A checksum beside the evidence shows a change, but not to who makes it anew. A signature holds as long as its key is
 kept. Nobody is ever asked for a pass phrase: what cannot be signed at once stays unsigned, and a line says why.
@@ -28,28 +28,18 @@ def beside(path: Path) -> Path:
     return path.with_name(path.name + SIGNATURE)
 
 
-def sign(path: Path, tell: Callable[[str], None]) -> bool:
-    """With the key of the site, if it has one. Whether it was signed; if not, why is told."""
+def sign(path: Path, tell: Callable[[str], None]) -> None:
+    """Sign with the key of the site, if it has one. Where that fails, why is told."""
     try:
         at = at_site.from_environment()
         if at is None or at.site.signing_key is None:
-            return False
+            return
         files.write(
             beside(path),
             _keygen("sign", "-f", at.site.signing_key, "-n", NAMESPACE, standard_input=files.read(path).data),
         )
     except (BringupError, OSError) as error:
         tell(f"{path}: unsigned: {error}")
-        return False
-    return True
-
-
-def closer(judged: Judged, allowed: Path) -> str:
-    """Return who signed the closed.json that was judged. Raises RecordError."""
-    path, seal = judged.folder / CLOSED, judged.seal
-    if seal is None or seal.closed is None:
-        raise RecordError(f"{path}: not signed: {'there is no such file' if seal is None else seal.why}")
-    return signer(path, seal.content.encode(), allowed)
 
 
 def signers(named: Path | None) -> Path | None:
@@ -61,8 +51,11 @@ def signers(named: Path | None) -> Path | None:
     return None if at is None or at.site.allowed_signers is None else Path(at.site.allowed_signers)
 
 
-def signer(path: Path, content: bytes, allowed: Path) -> str:
-    """Return who signed `content`, which was read of `path`, as the file `allowed` calls him. Raises RecordError."""
+def signer(judged: Judged, allowed: Path) -> str:
+    """Return who signed the closed.json that was judged, as the file `allowed` calls him. Raises RecordError."""
+    path, seal = judged.folder / CLOSED, judged.seal
+    if seal is None or seal.closed is None:
+        raise RecordError(f"{path}: not signed: {'there is no such file' if seal is None else seal.why}")
     try:
         signature = files.read(beside(path), most=_MOST_BYTES).data
     except FileNotFoundError as error:
@@ -76,7 +69,8 @@ def signer(path: Path, content: bytes, allowed: Path) -> str:
             principals = _keygen("find-principals", "-f", str(allowed), "-s", copy.name).decode(errors="replace")
             name = principals.partition("\n")[0]
             _keygen(
-                *("verify", "-f", str(allowed), "-I", name, "-n", NAMESPACE, "-s", copy.name), standard_input=content
+                *("verify", "-f", str(allowed), "-I", name, "-n", NAMESPACE, "-s", copy.name),
+                standard_input=seal.content.encode(),
             )
         except RecordError as error:
             raise RecordError(f"{path}: its signature does not count ({allowed}): {error}") from error

@@ -77,7 +77,7 @@ def refusal(run: Judged, rule: Rule, cluster: str | None, now: datetime) -> str 
         return f"it was closed {-age / timedelta(hours=1):.1f} h from now, by the clock of this host"
     if rule.signers is not None:
         try:
-            signature.closer(run, rule.signers)
+            signature.signer(run, rule.signers)
         except RecordError as error:
             return plain(str(error))
     there = system.cluster_name([run])

@@ -62,25 +62,25 @@ def save(path: Path, title: str, drawings: Sequence[Drawing]) -> None:
     files.write(path, svg(title, drawings).encode(), replace=True)
 
 
-def plot(target: Path, title: str, drawings: Sequence[Drawing]) -> list[Path]:
+def plot(target: Path, title: str, drawings: Sequence[Drawing], force: bool = False) -> list[Path]:
     """--plot: one sheet if `target` is an .svg, else a folder with a file each. Returns what was written.
 
-    UsageError for another suffix, and where something is that is not ours.
+    UsageError for another suffix, and without `force` for a file that is there.
     """
     if target.suffix == SUFFIX:
-        outputs.check([outputs.Output("--plot", target, outputs.PICTURE)])
+        outputs.check([outputs.Output("--plot", target, force)])
         save(target, title, drawings)
         return [target]
     if target.suffix:
         raise UsageError(f"--plot {target}: give a folder, or a file that ends in {SUFFIX}")
-    return in_folder(target, drawings)
+    return in_folder(target, drawings, force)
 
 
-def in_folder(folder: Path, drawings: Sequence[Drawing]) -> list[Path]:
+def in_folder(folder: Path, drawings: Sequence[Drawing], force: bool = False) -> list[Path]:
     """A file each, named by its title."""
     outputs.make_folder("--plot", folder)
     written = {folder / f"{_NOT_IN_NAMES.sub('-', drawing.title)}{SUFFIX}": drawing for drawing in drawings}
-    outputs.check([outputs.Output("--plot", path, outputs.PICTURE) for path in written])
+    outputs.check([outputs.Output("--plot", path, force) for path in written])
     for path, drawing in written.items():
         save(path, drawing.title, [drawing])
     return list(written)
