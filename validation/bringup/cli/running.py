@@ -165,21 +165,14 @@ def do_why(arguments: argparse.Namespace) -> int:
 
 
 def do_drill(arguments: argparse.Namespace) -> int:
-    from bringup import results as paths
-    from bringup.drill import checker, limits, suite
+    from bringup.drill import limits, suite
     from bringup.drill import result as drill_result
-    from bringup.drill import sites as drill_sites
     from bringup.plan import catalogue, profile_text
     from bringup.plan.drill import Shape
-    from bringup.records import DrillReport, read_record
     from bringup.run import site as at_site
 
-    if arguments.sites is not None:
-        return drill_sites.run(arguments.sites or list(drill_sites.SITES), arguments.phases)
     if arguments.limits and (arguments.checks or arguments.healthy):
         raise UsageError("--limits takes the drills of the catalogue: without --checks and --healthy")
-    if (arguments.checker or arguments.checker_once) and (arguments.limits or arguments.anywhere):
-        raise UsageError("--checker makes faults of local clusters, once each: without --limits and --anywhere")
     if arguments.checks is not None and arguments.anywhere:
         raise UsageError("--checks runs on local clusters: without --anywhere")
     on_local = catalogue.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
@@ -213,7 +206,4 @@ def do_drill(arguments: argparse.Namespace) -> int:
         profile=catalogue.load_profile(arguments.profile) if arguments.anywhere else None,
         resume=arguments.resume,
     )
-    if arguments.checker or arguments.checker_once:
-        beside = read_record(arguments.beside / paths.DRILLS, DrillReport) if arguments.beside else None
-        return checker.run(chosen, checker.read(arguments.checker, arguments.checker_once), beside)
     return limits.run(request, arguments.repeat) if arguments.limits else suite.run(request)

@@ -168,24 +168,8 @@ VERBS: Verbs = {
             _flag("--list", "print the catalogue and make nothing"),
             _path("--checks", "the drills of a site's own checks, in place of the catalogue"),
             _arg("--only", nargs="+", metavar="ID", default=[], help="these drills"),
-            _arg(
-                "--sites",
-                nargs="*",
-                metavar="SITE",
-                help="all phases, without a fault, on clusters with the settings of these kinds of sites, and three "
-                "drills on each (default: all that cluster up --like knows)",
-            ),
             _flag("--limits", "how small a fault is found: the drills that have sizes, in several, each many times"),
             _count("--repeat", 10, "with --limits: trials of a size"),
-            _arg(
-                "--checker",
-                action="append",
-                default=[],
-                metavar="NAME=COMMAND",
-                help="another tool judges these faults: run with bash on each node, it ends with 0 where it sees none",
-            ),
-            _arg("--checker-once", action="append", default=[], metavar="NAME=COMMAND", help="... on the login host"),
-            _path("--beside", "with --checker: a drill run, for what bringup said of the same faults", "FOLDER"),
             _flag("--anywhere", "on the cluster you are on: those that stay inside your own jobs, and no other"),
             _arg(
                 "--healthy",
@@ -202,7 +186,7 @@ VERBS: Verbs = {
                 metavar="PHASE",
                 choices=list(PHASES),
                 default=list(PHASES),
-                help="with --healthy or --sites: of each round (default: all)",
+                help="with --healthy: of each round (default: all)",
             ),
             _path("--resume", "continue an earlier drill run", "FOLDER"),
             _profile("with --anywhere: of this cluster"),

@@ -1,4 +1,4 @@
-"""`limits.json`: how small a fault is found, counted over repeated trials. `checkers.json`: by other tools."""
+"""`limits.json`: how small a fault is found, counted over repeated trials."""
 
 from __future__ import annotations
 
@@ -52,31 +52,3 @@ class LimitsReport(Versioned):
     def whole(self) -> list[FaultLimit]:
         """The faults that were tried to the end."""
         return self.faults if self.ended else self.faults[:-1]
-
-
-class CheckerAnswer(Record):
-    """What another tool said of one fault."""
-
-    checker: str
-    mark: Literal["found", "elsewhere", "missed", "no answer"]  # elsewhere: only of nodes without the fault
-    said: list[str]  # that it does not say of the healthy cluster
-
-
-class CheckerRow(Record):
-    drill: str
-    fault: str
-    subject: str
-    answers: list[CheckerAnswer]
-    why: str | None = None  # the fault could not be made
-    own: bool | None = None  # whether bringup detected it, in the drill run that was named
-
-
-class CheckerReport(Versioned):
-    """`checkers.json`: the faults of the catalogue, judged by other tools."""
-
-    git_commit: str | None
-    opened_at: str
-    checkers: dict[str, str]  # name -> command
-    rows: list[CheckerRow]
-    false_alarms: list[str]  # of a healthy cluster, in the third round
-    healthy: dict[str, int]  # checker -> clusters of which it answered without a fault

@@ -1,10 +1,15 @@
-"""`bringup drill --sites`: all phases on a healthy cluster with the settings of a kind of site, then three drills.
+"""All phases on a healthy local cluster with the settings of a kind of site, then three drills.
+
+    python validation/benchmarks/kinds_of_sites.py                    # all that cluster up --like knows; hours
+    python validation/benchmarks/kinds_of_sites.py dgx --phases discovery smoke
 
 What a site does not have is no false alarm: it is declared here, and the verdict stays what it is.
 """
 
 from __future__ import annotations
 
+import argparse
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -195,3 +200,11 @@ def markdown(done: Sequence[SiteResult]) -> str:
     ]
     head = ("site", "settings", "exit code", "verdicts", "did not pass", "minutes", "drills")
     return "\n".join([f"Commit {opening.git_commit()}.", "", *report.table(head, rows), ""])
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sites", nargs="*", choices=[[], *SITES], metavar="SITE", help=f"default: {', '.join(SITES)}")
+    parser.add_argument("--phases", nargs="+", choices=list(PHASES), metavar="PHASE", default=list(PHASES))
+    arguments = parser.parse_args()
+    sys.exit(run(arguments.sites or list(SITES), arguments.phases))

@@ -1,4 +1,6 @@
-"""`bringup drill --checker`: the faults of the catalogue, judged by another tool's word.
+"""The faults of the catalogue, judged by another tool's word, on local clusters that are started and ended for it.
+
+    python validation/benchmarks/other_checkers.py 'mine={checkout}/docs/results/peers/ten-lines' --only tmp-full
 
 A checker is a command that ends with 0 where it sees nothing wrong, and otherwise prints what it sees. It is asked on
 each node, or once on the login host: three times without a fault, and once with each fault that lies in the cluster
@@ -8,18 +10,24 @@ false alarm. With a fault, it has found it when it says something new: on the no
 
 from __future__ import annotations
 
+import argparse
 import re
+import sys
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
 from bringup.drill import suite
 from bringup.drill.environment import LocalCluster
-from bringup.errors import CannotStart, DrillError, UsageError
+from bringup.errors import BringupError, CannotStart, DrillError, UsageError
+from bringup.plan.catalogue import DRILLS
 from bringup.plan.drill import Drill
-from bringup.records import CheckerAnswer, CheckerReport, CheckerRow, DrillReport, write_record, write_text
-from bringup.report import checkers as shown
+from bringup.records import DrillReport, Record, Versioned, read_record, write_record, write_text
 from bringup.report import terminal
-from bringup.report.text import shown_path
+from bringup.report.text import plain, shown_path, table
+from bringup.results import DRILLS as DRILL_REPORT
 from bringup.results import REPOSITORY
 from bringup.run import open as opening
 
@@ -28,6 +36,34 @@ REPORT = "checkers.json"
 _NUMBERS = re.compile(r"\d+")
 Words = dict[tuple[str, str], str]
 """(node or `cluster`, a line that was printed there, without its numbers) -> as it was printed."""
+
+
+class CheckerAnswer(Record):
+    """What another tool said of one fault."""
+
+    checker: str
+    mark: Literal["found", "elsewhere", "missed", "no answer"]  # elsewhere: only of nodes without the fault
+    said: list[str]  # that it does not say of the healthy cluster
+
+
+class CheckerRow(Record):
+    drill: str
+    fault: str
+    subject: str
+    answers: list[CheckerAnswer]
+    why: str | None = None  # the fault could not be made
+    own: bool | None = None  # whether bringup detected it, in the drill run that was named
+
+
+class CheckerReport(Versioned):
+    """`checkers.json`: the faults of the catalogue, judged by other tools."""
+
+    git_commit: str | None
+    opened_at: str
+    checkers: dict[str, str]  # name -> command
+    rows: list[CheckerRow]
+    false_alarms: list[str]  # of a healthy cluster, in the third round
+    healthy: dict[str, int]  # checker -> clusters of which it answered without a fault
 
 
 @dataclass(frozen=True)
@@ -151,11 +187,11 @@ def run(drills: Sequence[Drill], checkers: Sequence[Checker], beside: DrillRepor
                 }
             )
             for row in _rows([drill for drill in chosen if drill.shape == shape], cluster, asked, own):
-                console.print(shown.line(row))
+                console.print(line(row))
                 done = done.model_copy(update={"rows": [*done.rows, row]})
                 write_record(folder / REPORT, done, replace=True)
-                write_text(folder / "checkers.md", shown.markdown(done), replace=True)
-    console.print(f"\n{shown.totals(done)}\nreport: {shown_path(folder / 'checkers.md')}")
+                write_text(folder / "checkers.md", markdown(done), replace=True)
+    console.print(f"\n{totals(done)}\nreport: {shown_path(folder / 'checkers.md')}")
     return exit_code(done)
 
 
@@ -186,3 +222,96 @@ def _rows(
         yield CheckerRow(
             drill=drill.id, fault=drill.fault, subject=drill.subject, answers=answers, why=why, own=own.get(drill.id)
         )
+
+
+# --- the page
+
+SHOWN = 12  # false alarms on the page; all are counted
+MARKS = ("found", "elsewhere", "missed", "no answer")
+
+
+def line(row: CheckerRow) -> str:
+    if row.why is not None:
+        return plain(f"{'NOT PERFORMED':<14} {row.drill}: {row.why}")
+    return plain(f"{row.drill}: " + ", ".join(f"{answer.checker} {answer.mark}" for answer in row.answers))
+
+
+def totals(done: CheckerReport) -> str:
+    performed = [row for row in done.rows if row.why is None]
+    sentences = []
+    for name in done.checkers:
+        marks = Counter[str](answer.mark for row in performed for answer in row.answers if answer.checker == name)
+        alarms = sum(alarm.startswith(f"{name}: ") for alarm in done.false_alarms)
+        counts = ", ".join(f"{count} {mark}" for mark in MARKS if (count := marks[mark]))
+        sentences.append(
+            f"{name}: {counts or 'not asked'}, {alarms} false alarms on {done.healthy.get(name, 0)} healthy clusters"
+        )
+    judged = [row for row in performed if row.own is not None]
+    if judged:
+        sentences.append(f"bringup: {sum(bool(row.own) for row in judged)} of {len(judged)} found")
+    return f"{len(performed)} faults. " + "; ".join(sentences) + "."
+
+
+def markdown(done: CheckerReport) -> str:
+    has_own = any(row.own is not None for row in done.rows)
+    rows = [
+        (
+            row.drill,
+            row.fault,
+            row.subject,
+            *((("found" if row.own else "missed") if row.own is not None else "",) if has_own else ()),
+            *(_cell(row, name) for name in done.checkers),
+        )
+        for row in done.rows
+    ]
+    head = ("drill", "fault", "where", *(("bringup",) if has_own else ()), *done.checkers)
+    return "\n".join(
+        [
+            "# The same faults, seen by other tools",
+            "",
+            f"**{totals(done)}**",
+            "",
+            "`validation/benchmarks/other_checkers.py`, "
+            f"begun {done.opened_at}, commit {(done.git_commit or 'unknown')[:12]}. Found:",
+            "the tool says something that it does not say of the healthy cluster, of the node that has the fault. One",
+            "that starts no jobs cannot see what only a job shows. So this is no ranking.",
+            "",
+            *(f"- {name}: `{command}`" for name, command in done.checkers.items()),
+            *(f"- false alarm: {plain(alarm)}" for alarm in done.false_alarms[:SHOWN]),
+            *([f"- {len(left)} more false alarms: checkers.json"] if (left := done.false_alarms[SHOWN:]) else []),
+            "",
+            *table(head, rows),
+            "",
+        ]
+    )
+
+
+def _cell(row: CheckerRow, name: str) -> str:
+    if row.why is not None:
+        return f"not performed: {row.why}"[:80]
+    answer = next((answer for answer in row.answers if answer.checker == name), None)
+    if answer is None:
+        return "not asked"
+    return answer.mark if answer.mark == "missed" else f"{answer.mark}: {answer.said[0] if answer.said else ''}"[:140]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("checkers", nargs="*", metavar="NAME=COMMAND", help="run with bash on each node")
+    parser.add_argument("--once", action="append", default=[], metavar="NAME=COMMAND", help="run on the login host")
+    parser.add_argument("--only", nargs="+", default=[], metavar="ID", help="these drills")
+    parser.add_argument(
+        "--beside", type=Path, metavar="FOLDER", help="a drill run: what bringup said of the same faults"
+    )
+    arguments = parser.parse_args()
+    try:
+        beside = read_record(arguments.beside / DRILL_REPORT, DrillReport) if arguments.beside else None
+        chosen = [drill for drill in DRILLS if not arguments.only or drill.id in arguments.only]
+        return run(chosen, read(arguments.checkers, arguments.once), beside)
+    except BringupError as error:
+        print(f"other_checkers: {error}", file=sys.stderr)
+        return 2
+
+
+if __name__ == "__main__":
+    sys.exit(main())
