@@ -268,16 +268,14 @@ def test_every_verb_is_done_by_the_file_that_the_table_names_and_reads_the_argum
         module = importlib.import_module(f"bringup.cli.{room}")
         for name in table:
             code = inspect.getsource(getattr(module, f"do_{name.replace('-', '_')}"))
-            taken = {action.dest for action in known[name]._actions} | (
-                {"options"} if name in ("train", "tune") else set()
-            )
+            taken = {action.dest for action in known[name]._actions} | ({"options"} if name == "train" else set())
             assert set(re.findall(r"\barguments\.(\w+)", code)) <= taken, name
 
 
 def test_a_verb_that_starts_scripts_says_that_it_needs_a_checkout(tmp_path, monkeypatch, capsys):
     """As pipx installs it: `doctor` once ended as a fault of bringup itself."""
     monkeypatch.setattr("bringup.results.REPOSITORY", tmp_path)
-    needed = {"train": ["ddp"], "watch": ["--idle"], "tune": ["--model", "llama3-8b"], "preflight": ["--", "true"]}
+    needed = {"train": ["ddp"], "watch": ["--idle"], "preflight": ["--", "true"]}
     for verb in STARTS_SCRIPTS:
         with pytest.raises(SystemExit) as ended:
             main([verb, *needed.get(verb, [])])

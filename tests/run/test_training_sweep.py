@@ -71,7 +71,7 @@ def test_over_numbers_of_nodes_the_batch_stays_or_grows_with_them_and_one_node_h
     base = ["--model", "tiny", "--global-batch", "8"]
     strong = plan.curve(["4", "1", "2"], base, weak=False)
     assert strong == [{"nodes": "1"}, {"nodes": "2"}, {"nodes": "4"}]
-    assert [plan.of_nodes(across, settings).stem for settings in strong] == ["run_ddp_1node", *["run_ddp_2node"] * 2]
+    assert [plan.phase_of(across, settings).stem for settings in strong] == ["run_ddp_1node", *["run_ddp_2node"] * 2]
     weak = plan.curve(["2", "4"], base, weak=True)
     assert [" ".join(plan.options(base, settings)[2:]) for settings in weak] == [
         "--global-batch 8",
@@ -81,7 +81,26 @@ def test_over_numbers_of_nodes_the_batch_stays_or_grows_with_them_and_one_node_h
         with pytest.raises(UsageError, match="--weak needs --global-batch"):
             refused()
     with pytest.raises(UsageError, match="no training of hsdp takes one node"):
-        plan.of_nodes(PHASES["run_hsdp_2node"], {"nodes": "1"})
+        plan.phase_of(PHASES["run_hsdp_2node"], {"nodes": "1"})
+
+
+def test_strategies_are_a_list_and_each_has_its_own_training():
+    across = PHASES["run_fsdp_2node"]
+    assert plan.read(["strategy=ddp,fsdp,hsdp"], across) == {"strategy": ["ddp", "fsdp", "hsdp"]}
+    asked = plan.variants({"strategy": ["single", "ddp", "fsdp", "hsdp"]}, grid=False)
+    assert [plan.phase_of(across, settings).stem for settings in asked] == [
+        "run_fsdp_2node",
+        "run_1gpu",
+        "run_ddp_2node",
+        "run_fsdp_2node",
+        "run_hsdp_2node",
+    ]
+    assert plan.phase_of(FSDP, {"strategy": "ddp"}).stem == "run_ddp_1node"
+    assert plan.options(["--steps", "5"], {"strategy": "ddp"}) == ["--steps", "5"]
+    with pytest.raises(UsageError, match="no training of hsdp takes one node"):
+        plan.phase_of(FSDP, {"strategy": "hsdp"})
+    with pytest.raises(UsageError, match="'zero2' is not one of single, ddp, fsdp, hsdp"):
+        plan.read(["strategy=zero2"], across)
 
 
 def test_a_curve_says_what_a_rank_does_against_the_fewest_nodes(tmp_path):

@@ -115,7 +115,7 @@ def run(sites: Sequence[str], phases: Sequence[str]) -> int:
 
 def _try(trial: SiteResult, phases: Sequence[str], folder: Path, name: str, tell: Callable[[str], None]) -> None:
     # a deeper folder is too long for munge's socket
-    cluster = LocalCluster(Path("/tmp") / f"bringup-{name}", Shape(SITES[trial.site].nodes), trial.site)  # noqa: S108
+    cluster = LocalCluster(Path("/tmp") / f"bringup-{name}", Shape(SITES[trial.site].nodes), trial.site)
     try:
         try:
             cluster.start()

@@ -21,8 +21,8 @@ from bringup.cli.verbs import FOR_SCRIPTS, VERBS
 from bringup.errors import BringupError
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
-TAKE_OPTIONS = ("train", "tune")  # and hand them to the program
-STARTS_SCRIPTS = ("run", "sweep", "train", "tune", "doctor", "drill", "preflight", "watch", "resume-nodes")
+TAKE_OPTIONS = ("train",)  # and hand them to the program
+STARTS_SCRIPTS = ("run", "sweep", "train", "doctor", "drill", "preflight", "watch", "resume-nodes")
 
 
 FIRST = """\

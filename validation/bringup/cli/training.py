@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bringup.cli.arguments import CANNOT_TELL, complain
-from bringup.errors import BringupError, UsageError
+from bringup.errors import UsageError
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome, as_json, worst
+from bringup.records import Outcome, as_json
 
 if TYPE_CHECKING:
     from bringup.compare import entries, sidebyside
@@ -70,69 +70,6 @@ def _exit_code(compared: sidebyside.SideBySide) -> int:
         complain(f"the losses of {wrong} do not agree with the base run's: their speed means nothing yet")
         return Outcome.FAIL.exit_code
     return CANNOT_TELL if compared.not_judged else 0
-
-
-def do_tune(arguments: argparse.Namespace) -> int:
-    from bringup.advise import answer as advising
-    from bringup.compare import entries, sidebyside
-    from bringup.formulae import models
-    from bringup.plan import catalogue
-    from bringup.plan import profile as profiles
-    from bringup.report import advice as advice_text
-    from bringup.report import text, write
-    from bringup.run import train_here, tune
-
-    tune.refuse_own(arguments.options)
-    profile, profile_name = catalogue.load_profile(arguments.profile), profiles.portable(arguments.profile)
-    nodes = arguments.nodes or 1
-    if arguments.nodes is None:
-        gpus = train_here.choose_ranks("ddp", arguments.ranks, train_here.gpus())
-        start = tune.here(profile, profile_name)
-    elif arguments.ranks is not None:
-        raise UsageError("tune --nodes trains on all GPUs of these nodes: leave out --ranks")
-    else:
-        start, gpus = tune.as_jobs(nodes, profile, profile_name)
-    question = advising.Question(
-        shape=models.load(arguments.model),
-        nodes=nodes,
-        gpus_per_node=gpus,
-        sequence_length=arguments.sequence_length,
-        rows=arguments.rows,
-        global_batch=arguments.global_batch or nodes * gpus * arguments.rows,
-        float32=arguments.float32,
-        reduce_bytes=4,
-        activation_checkpointing=arguments.activation_checkpointing,
-        model=str(Path(arguments.model).resolve()) if Path(arguments.model).exists() else None,
-    )
-    advice = advising.advise(question, advising.known(profile, [], None))
-    print(advice_text.screen(advice))
-    outcomes, finished, left_out = [], [], []
-    for trial in tune.trials(question, advice, arguments.options, start):
-        if trial.folder is None:
-            left_out.append(f"left out: {trial.strategy}: {trial.why_not}")
-            continue
-        try:
-            judged = write.judge_and_save(trial.folder)
-            finished += [entries.entry(judged)] if judged.training is not None else []
-        except BringupError as error:  # the runs before it, and its table, stay
-            outcomes.append(Outcome.INCOMPLETE)
-            left_out.append(f"left out: {trial.strategy}: {error}")
-            continue
-        outcomes.append(judged.verdicts.outcome)
-        print(f"{text.MARK[judged.verdicts.outcome]}: {trial.strategy}: {text.shown_path(trial.folder)}\n", flush=True)
-        if judged.training is None:
-            left_out.append(f"left out: {trial.strategy}: it did not finish; bringup explain {trial.folder} says why")
-    if len(finished) > 1:
-        try:
-            compared = sidebyside.compare(finished)
-            _show_table(False, compared.header, compared.cells)
-            _show_words(compared)
-            outcomes += [Outcome.FAIL] if _exit_code(compared) else []
-        except BringupError as error:
-            outcomes.append(Outcome.INCOMPLETE)
-            left_out.append(f"not compared: {error}")
-    print("\n".join(map(text.plain, left_out)))
-    return worst(outcomes).exit_code
 
 
 def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[entries.Entry], list[str]]:

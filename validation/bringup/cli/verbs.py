@@ -102,7 +102,8 @@ VERBS: Verbs = {
                 "--vary",
                 "FIELD=VALUE,VALUE",
                 "one field at a time against the base ($BRINGUP_TRAIN_ARGS, or the profile's workload). Fields: "
-                f"{', '.join(FIELDS)}; of the flags yes or no. nodes=1,2,4, alone: how the training scales",
+                f"{', '.join(FIELDS)}; of the flags yes or no. strategy=ddp,fsdp,hsdp: "
+                "the trainings of these. nodes=1,2,4, alone: how it scales",
             ),
             _flag("--weak", "with nodes=…: the global batch grows with them (default: it stays the same)"),
             _flag("--grid", "every combination of the values instead"),
@@ -293,23 +294,6 @@ VERBS: Verbs = {
             FORCE,
             _flag("--markdown", "a Markdown table"),
             _flag("--json", "one JSON array instead of the table"),
-        ),
-        "tune": _verb(
-            "which strategy for this model on this machine: computes what fits, trains it, shows both",
-            _arg("--model", required=True, help="a name in training/models, or the path of a config.json"),
-            _arg("--ranks", type=natural, help="processes, each with a GPU of its own (default: every GPU here)"),
-            _arg(
-                "--nodes",
-                type=natural,
-                help="train as Slurm jobs, one after the other, on so many nodes of the cluster",
-            ),
-            NAME_OR_PATH,
-            _count("--sequence-length", 4096, "tokens per row"),
-            _count("--rows", 1, "per GPU and micro-step"),
-            _arg("--global-batch", type=natural, help="rows per step over all GPUs (default: GPUs x --rows)"),
-            _flag("--float32", "compute in float32 (default: bfloat16 over float32 weights)"),
-            _flag("--activation-checkpointing", "recompute activations"),
-            description="Further options go to the programs: bringup tune --model tiny --ranks 2 --steps 50.",
         ),
         "advise": _verb(
             "does it fit, what does it send, how long does a step take: per strategy, computed",

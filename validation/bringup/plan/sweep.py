@@ -15,6 +15,7 @@ from bringup.plan.recipes import ALL_PARTS, PARTS
 
 ALL = "all"  # of --stack: the parts that act
 NODES = "nodes"  # no option of the programs: the job has so many
+STRATEGY = "strategy"  # nor is this one: the training of this strategy
 Settings = dict[str, str]  # field -> value, as requested; empty: the base
 
 
@@ -56,7 +57,7 @@ FIELDS: dict[str, Field] = {
 }
 
 
-_COUNT = Field("")
+_OF_THE_JOB = {NODES: Field(""), STRATEGY: Field("", {name: () for name in ("single", "ddp", "fsdp", "hsdp")})}
 
 
 def read(words: Sequence[str], phase: Phase) -> dict[str, list[str]]:
@@ -64,10 +65,12 @@ def read(words: Sequence[str], phase: Phase) -> dict[str, list[str]]:
     values_by_field: dict[str, list[str]] = {}
     for word in words:
         name, _, listed = word.partition("=")
-        field = _COUNT if name == NODES else FIELDS.get(name)
+        field = _OF_THE_JOB.get(name) or FIELDS.get(name)
         values = [value for value in listed.split(",") if value]
         if field is None:
-            raise UsageError(f"--vary {word}: no field is called {name!r}; there are {', '.join((*FIELDS, NODES))}")
+            raise UsageError(
+                f"--vary {word}: no field is called {name!r}; there are {', '.join((*FIELDS, *_OF_THE_JOB))}"
+            )
         if name in values_by_field:
             raise UsageError(f"--vary {word}: {name} is there twice; give all its values at once, with commas")
         if not values:
@@ -113,14 +116,14 @@ def curve(counts: Sequence[str], base: Sequence[str], *, weak: bool) -> list[Set
     return [{NODES: str(count), "global_batch": str(int(given[-1]) * count // ordered[0])} for count in ordered]
 
 
-def of_nodes(phase: Phase, settings: Settings) -> Phase:
-    """The training of the same strategy that takes so many nodes. Raises UsageError."""
-    if int(settings.get(NODES, phase.min_nodes)) >= phase.min_nodes:
-        return phase
+def phase_of(phase: Phase, settings: Settings) -> Phase:
+    """Return the training of these settings: of its strategy, on one node or across nodes. Raises UsageError."""
+    strategy = settings.get(STRATEGY, phase.strategy)
+    fewest = min(2, int(settings.get(NODES, phase.min_nodes)))
     for other in PHASES.values():
-        if other.strategy == phase.strategy and other.max_nodes == 1:
+        if other.strategy == strategy and (other.one_gpu or other.min_nodes == fewest):
             return other
-    raise UsageError(f"--vary {NODES}: no training of {phase.strategy} takes one node")
+    raise UsageError(f"no training of {strategy} takes {'one node' if fewest == 1 else 'several nodes'}")
 
 
 def that_act(phase: Phase, base: Sequence[str]) -> list[str]:
@@ -159,7 +162,7 @@ def options(base: Sequence[str], settings: Settings) -> list[str]:
     """The options of a variant: those of the base, without what they say of its fields, and the values."""
     words = list(base)
     for name, value in settings.items():
-        if name == NODES:
+        if name in _OF_THE_JOB:
             continue
         field = FIELDS[name]
         takes_value = field.values is None or any(len(options) > 1 for options in field.values.values())

@@ -70,7 +70,7 @@ def begin(request: Request) -> Path:
     else:
         variants = plan.variants(vary, grid=request.grid)
     for settings in variants:
-        phase = plan.of_nodes(request.phase, settings)
+        phase = plan.phase_of(request.phase, settings)
         if (lack := phase.lacks(int(settings.get(plan.NODES, len(names))), gpus)) is not None:
             raise CannotStart(f"{phase.stem} {lack}")
     site = None if request.site is None else request.site.site
@@ -214,7 +214,7 @@ class _Work:
         return f"{self.sweep.name}-v{variant}-k{repetition}"
 
     def _phase(self, variant: int) -> Phase:
-        return plan.of_nodes(self.phase, self.sweep.variants[variant])
+        return plan.phase_of(self.phase, self.sweep.variants[variant])
 
     def _finished(self, variant: int, repetition: int) -> Judged | None:
         """A run that an earlier start of this sweep has finished; what it left running is waited for."""
@@ -247,10 +247,11 @@ class _Work:
         }
         notes = self.folder / "jobs" / self._name(variant, repetition)
         notes.mkdir(parents=True, exist_ok=True)
+        count = phase.max_nodes or int(self.sweep.variants[variant].get(plan.NODES, len(self.sweep.nodes)))
         with progress(self.console, title) as tell:
             return run_phase(
                 phase,
-                self.sweep.nodes[: int(self.sweep.variants[variant].get(plan.NODES, len(self.sweep.nodes)))],
+                self.sweep.nodes[:count],
                 self.gpus,
                 environment,
                 self.profile,
