@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
 import random
@@ -102,7 +103,7 @@ def runs(own: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]
 
 def test_it_needs_no_other_file_and_is_short() -> None:
     text = STARTER.read_text()
-    assert len(text.splitlines()) <= 150
+    assert len(text.splitlines()) <= 170
     imported = {
         name.split(".")[0]
         for node in ast.walk(ast.parse(text))
@@ -151,6 +152,91 @@ def test_it_goes_on_from_the_newest_complete_checkpoint(
     assert len(re.findall(r"'loss':", done.stdout)) == STEPS - 3
     gap = max(abs(a - b) for a, b in zip(losses(whole), losses(folder / "out"), strict=True))
     assert gap < 2e-6, gap
+
+
+@pytest.mark.parametrize(("kind", "ranks"), [("fsdp", 2), ("single", 1)])
+def test_a_finished_training_is_not_trained_on(
+    kind: str, ranks: int, runs: dict[str, Path], own: Path, tmp_path: Path
+) -> None:
+    """Each start trained a step more, deleted an older checkpoint for it, and exported another model."""
+    out = tmp_path / "again/out"
+    shutil.copytree(runs[kind], out)
+    before = contents(out)
+    (out / "model/model.safetensors").write_bytes(b"")  # the job was killed while it exported
+    for _ in range(2):
+        done = start(tmp_path / "again", own, ranks, *(("--strategy", kind) if ranks > 1 else ()), "--resume")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert "nothing is left to train: out/checkpoint-6 has the 6 steps" in done.stdout
+        assert contents(out) == before
+
+
+def contents(out: Path) -> dict[str, str]:
+    """Name and hash of each file that a training leaves. training_args.bin names the process that wrote it."""
+    files = (path for path in sorted(out.rglob("*")) if path.is_file() and path.name != "training_args.bin")
+    return {str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("--learning-rate", "0.1", "learning_rate 0.001 there, 0.1 here"),
+        ("--global-batch", "16", "global_batch 8 there, 16 here"),
+        ("--sequence-length", "32", "sequence_length 64 there, 32 here"),
+    ],
+)
+def test_a_resume_with_other_arguments_is_refused(
+    option: str, value: str, words: str, runs: dict[str, Path], own: Path, tmp_path: Path
+) -> None:
+    """Trainer took the old learning rate, and skipped rows of another order, without a word."""
+    out = tmp_path / "again/out"
+    for name in ("checkpoint-3", "arguments.json"):
+        (shutil.copytree if name[0] == "c" else shutil.copy)(runs["single"] / name, out / name)
+    done = start(tmp_path / "again", own, 1, "--resume", option, value)
+    assert done.returncode != 0
+    assert f"--resume: out/checkpoint-3 is of another training: {words}" in done.stderr
+    assert {each.name for each in out.iterdir()} == {"checkpoint-3", "arguments.json"}
+
+
+def test_other_rows_at_a_resume_are_refused_and_more_steps_are_not(
+    runs: dict[str, Path], own: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(runs["single"], tmp_path / "again/out")
+    more = start(tmp_path / "again", own, 1, "--resume", "--steps", "7", "--rows-at-once", "2")
+    assert more.returncode == 0, more.stderr
+    assert len(re.findall(r"'loss':", more.stdout)) == 1
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own/chat.jsonl").write_text((own / "chat.jsonl").read_text()[: 1 << 14].rpartition("\n")[0])
+    done = start(tmp_path / "again", own, 1, "--resume", "--data", str(tmp_path / "own/chat.jsonl"))
+    assert re.search(
+        r"another training: data \S+ there, \S+/own/chat.jsonl here; rows \d+ there, \d+ here", done.stderr
+    )
+
+
+def test_a_loss_that_is_nan_ends_it_and_nothing_is_exported(own: Path, tmp_path: Path) -> None:
+    """Trainer logged 0 for it, ended with 0, and all weights of the exported model were NaN."""
+    done = start(tmp_path / "nan", own, 1, "--learning-rate", "1e30")
+    assert done.returncode != 0
+    assert re.search(r"step \d: \{'loss': '?nan.*nothing is exported", done.stderr), done.stderr
+    assert not (tmp_path / "nan/out/model").exists()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"content": "a text"},
+        {"prompt": "who", "completion": "she"},
+        {"prompt": "who", "output": "she"},
+        {"messages": [{"role": "user", "content": "who"}, {"role": "assistant", "content": None}]},
+    ],
+)
+def test_a_line_of_another_format_is_refused(line: dict[str, Any], own: Path, tmp_path: Path) -> None:
+    """The word "None" was learnt, with exit code 0."""
+    data = tmp_path / "other.jsonl"
+    data.write_text(f"{json.dumps(line)}\n" * 600)
+    done = start(tmp_path / "other", own, 1, "--data", str(data))
+    assert done.returncode != 0
+    expected = f"a line has {[*line]}, expected text, messages with content, or instruction and output"
+    assert expected in done.stderr, done.stderr
 
 
 def test_without_resume_checkpoints_are_not_overwritten(runs: dict[str, Path], own: Path, tmp_path: Path) -> None:

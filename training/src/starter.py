@@ -4,10 +4,11 @@ it needs torch, transformers, accelerate and datasets, and no other file. What T
     torchrun --standalone --nproc-per-node 8 starter.py --strategy fsdp --model MODEL --data DATA --out OUT --resume
 MODEL   a hub name or a folder, with its tokenizer; with --random only its config is used
 DATA    JSON lines: {"text"}, or {"messages": [{"role", "content"}, ...]}, or {"instruction", "input", "output"}
-OUT     checkpoint-N, where --resume goes on; model/, which from_pretrained() loads
+OUT     checkpoint-N, where --resume goes on; model/, which from_pretrained() loads; arguments.json, of its training
 """
 
 import argparse
+import json
 import time
 from os import getenv
 from pathlib import Path
@@ -20,6 +21,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 
 RANK, WORLD, NODE = int(getenv("RANK", "0")), int(getenv("WORLD_SIZE", "1")), int(getenv("LOCAL_WORLD_SIZE", "1"))
+SAME = ["model", "data", "random", "sequence_length", "global_batch", "learning_rate"]  # Trainer resumes with any
 CHAT = """{% for turn in messages %}{{ turn.role }}:\n{{ turn.content }}{{ eos_token if turn.role == 'assistant' }}
 {% endfor %}{{ 'assistant:\n' if add_generation_prompt }}"""  # for a tokenizer without a template; exported with it
 
@@ -30,8 +32,10 @@ def encode(document: dict, tokenizer) -> dict[str, list[int]]:
         ids = [*tokenizer(document["text"])["input_ids"], tokenizer.eos_token_id]
         return {"input_ids": ids, "labels": ids, "position_ids": list(range(len(ids)))}
     question = "\n\n".join(filter(None, (document.get("instruction"), document.get("input"))))
-    alpaca = [{"role": "user", "content": question}, {"role": "assistant", "content": document.get("output")}]
+    alpaca = [{"role": "user", "content": question or None}, {"role": "assistant", "content": document.get("output")}]
     turns = document.get("messages") or alpaca
+    missing = any(turn.get("content") is None for turn in turns)  # a template prints "None", and that would be learnt
+    assert not missing, f"a line has {[*document]}, expected text, messages with content, or instruction and output"
     asked = tokenizer.apply_chat_template(turns[:-1], add_generation_prompt=True)["input_ids"]
     ids = tokenizer.apply_chat_template(turns)["input_ids"]
     assert ids[: len(asked)] == asked, "this chat template shows a question otherwise when it is answered"
@@ -59,12 +63,15 @@ def load_model(name: str, random: bool, empty: bool) -> torch.nn.Module:
 
 
 class Observed(TrainerCallback):
-    """Trainer ignores what it does not know, and trains DDP where FSDP is lost on the way: look before step 1."""
+    """Trainer trains DDP where FSDP is lost on the way, and goes on with NaN: look before step 1, and at each loss."""
 
     def on_train_begin(self, args, state, control, **kwargs):
         cut = "(Replicate(), Shard(dim=0))" if args.parallelism_config else "(Shard(dim=0),)" if args.fsdp else "whole"
         seen = args.world_size, {str(getattr(each, "placements", "whole")) for each in kwargs["model"].parameters()}
         assert seen == (WORLD, {cut}), f"expected {WORLD} rank(s) and parameters {cut}, observed {seen}"
+
+    def on_log(self, args, state, control, logs, **kwargs):
+        assert np.isfinite([*logs.values()]).all(), f"step {state.global_step}: {logs}: nothing is exported"
 
 
 def main() -> None:
@@ -85,11 +92,13 @@ def main() -> None:
     assert getenv("LOCAL_RANK") or torch.cuda.device_count() < 2, "torchrun, please: else Trainer is DataParallel"
     whole = sorted(Path(args.out).glob("checkpoint-*/trainer_state.json"), key=lambda each: (len(str(each)), each))
     assert args.resume or not whole, f"{whole[-1].parent} would be deleted in time: --resume, or another --out"
+    # Trainer would train a step more at each start, and delete a checkpoint for it
+    is_over = bool(whole) and 0 < args.steps <= json.loads(whole[-1].read_text())["global_step"]
     mesh = ParallelismConfig(dp_replicate_size=WORLD // NODE, dp_shard_size=NODE)
     training = TrainingArguments(
         output_dir=args.out,
-        num_train_epochs=1,
-        max_steps=args.steps,
+        num_train_epochs=0 if is_over else 1,  # 0: load the newest checkpoint, and export it
+        max_steps=-1 if is_over else args.steps,
         per_device_train_batch_size=args.rows_at_once,
         gradient_accumulation_steps=micro_steps,  # only the last one communicates gradients
         learning_rate=args.learning_rate,  # of AdamW (optim=); gradients are clipped to a norm of 1 (max_grad_norm=)
@@ -100,7 +109,7 @@ def main() -> None:
         use_cpu=not cuda,  # else each rank of a machine without a GPU trains alone
         activation_checkpointing=args.activation_checkpointing and not sharded,
         ddp_find_unused_parameters=False,  # else the graph is walked in each step
-        ddp_timeout=2 * 3600,  # s; the others wait while rank 0 tokenises. A rank that hangs is noticed as late
+        ddp_timeout=2 * 3600,  # s (on a CPU 1800); the others wait while rank 0 tokenises. A hang is noticed as late
         fsdp=sharded,
         fsdp_config={
             "version": 2,  # fully_shard() for each block, then for the rest
@@ -113,7 +122,8 @@ def main() -> None:
         dataloader_drop_last=True,  # full batches only, on all ranks
         save_steps=args.save_steps,
         save_total_limit=2,
-        logging_steps=1,  # each reads the loss from the device: 10 or more where steps are short
+        logging_steps=1,  # each reads the loss from the device. More: train_loss is right for a multiple of it alone
+        logging_nan_inf_filter=False,  # else 0 is logged for NaN
         disable_tqdm=True,
     )
     if sharded and cuda and bf16:  # accelerate's own policy reduces gradients in bfloat16, and casts the output to it
@@ -129,6 +139,10 @@ def main() -> None:
         chats = "text" not in lines.column_names or lines.data.column("text").null_count > 0  # texts go without
         rows = tokens.map(pack, batched=True, batch_size=10_000, fn_kwargs={"length": args.sequence_length})
     assert len(rows) >= args.global_batch, f"{len(rows)} rows of {args.sequence_length} tokens are no step"
+    here, record = {name: getattr(args, name) for name in SAME} | {"rows": len(rows)}, Path(args.out, "arguments.json")
+    there = json.loads(record.read_text()) if whole and record.exists() else here
+    differ = [f"{name} {there.get(name)} there, {here[name]} here" for name in here if there.get(name) != here[name]]
+    assert not differ, f"--resume: {whole[-1].parent} is of another training: {'; '.join(differ)}"
     trainer = Trainer(
         model=load_model(args.model, args.random, empty=sharded and RANK > 0),
         args=training,
@@ -137,6 +151,10 @@ def main() -> None:
         processing_class=tokenizer,  # exported with the model
         callbacks=[Observed],
     )
+    if RANK == 0 and not whole:
+        record.write_text(json.dumps(here))
+    if is_over:
+        print(f"nothing is left to train: {whole[-1].parent} has the {args.steps} steps, and is exported")
     trainer.train(resume_from_checkpoint=str(whole[-1].parent) if whole else None)
     if sharded:  # else nothing is exported. Rank 0 gathers the whole model in host memory
         trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
