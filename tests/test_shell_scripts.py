@@ -338,8 +338,12 @@ def test_a_gpu_request_for_the_whole_job_is_none_for_its_steps() -> None:
         "SLURM_GPUS": "16",
         "SLURM_GRES": "gpu:8",
         "SLURM_TRES_PER_TASK": "gres/gpu:1",
+        "SLURM_TRES_BIND": "gres/gpu:per_task:1",
+        "SRUN_TRES_BIND": "gres/gpu:per_task:1",
+        "SLURM_GPU_BIND": "single:1",
     }
-    shown = "env | awk '/^SLURM_(GPUS|GPUS_PER_NODE|GRES|TRES_PER_TASK)=/ {n++} END {print n + 0}'; gpus_on_node"
+    names = "|".join(sorted({name.partition("_")[2] for name in request}))
+    shown = f"env | awk '/^(SLURM|SRUN)_({names})=/ {{n++}} END {{print n + 0}}'; gpus_on_node"
     assert in_job_sh(shown, **request).split() == ["0", "2"]
     outside = "unset SLURM_JOB_ID; source infrastructure-validation/scripts/job.sh; echo $SLURM_GPUS_PER_NODE"
     assert bash(outside, **request).stdout == "8\n"  # what a user says to the srun of a login host

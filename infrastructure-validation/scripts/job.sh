@@ -54,7 +54,8 @@ forget_gpu_requests() { # SALLOC, SBATCH, SLURM: of these variables; a gres that
   done
 }
 [[ -z ${SLURM_JOB_ID:-} ]] ||
-  unset SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_GRES
+  unset SLURM_GPUS SLURM_GPUS_PER_NODE SLURM_GPUS_PER_SOCKET SLURM_GPUS_PER_TASK SLURM_TRES_PER_TASK SLURM_GRES \
+    {SLURM,SRUN}_{TRES,GPU}_BIND # --gpus-per-task=1 of the job: from Slurm 26.05 on a step of one task sees one of its GPUs
 
 # What the site file says, for command lines (docs/01-environment.md). An array cannot be exported: a script that salloc starts
 # reads them from SITE_ARRAYS. CONTAINER stands last before a torch program; without a container it is empty.
