@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import os
+import re
 import stat
 import subprocess
 import sys
+import tarfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
+from bringup import judge
 from bringup import results as runs
 from bringup.daily.preflight import allocation as allocations
-from bringup.daily.preflight import checks, choice, command, flow, steps
+from bringup.daily.preflight import checks, choice, command, flow, programs, steps
 from bringup.daily.preflight.allocation import Allocation
 from bringup.errors import UsageError
+from bringup.judge import Judged
 from bringup.plan import catalogue, hidden
 from bringup.records import Kind, LeftOut, Outcome, Preflight, PreflightLook, Verdict, read_record
 from bringup.results import PREFLIGHT, REPORT
@@ -25,6 +30,7 @@ from loops import for_each
 from schema_reader import validate
 
 NODES = ["n0", "n1", "n2", "n3"]
+RECORDINGS = Path(__file__).parents[1] / "golden/recordings"
 
 
 # --- whom verdicts accuse
@@ -167,13 +173,45 @@ def test_a_node_that_answers_late_is_asked_again_and_most_nodes_at_once_are_not_
 # --- which nodes are the best
 
 
-def test_a_clearly_slower_node_comes_last_and_noise_changes_nothing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(choice, "bandwidths", lambda judged: {"n0": 9.0, "n1": 9.5, "n2": 5.0})
-    monkeypatch.setattr(choice, "speeds", lambda judged: {"n0": 0.96, "n1": 1.0, "n2": 0.98, "n3": 0.7})
-    monkeypatch.setattr(choice, "warned", lambda judged: {})
-    assert choice.ranked(NODES, []) == ["n0", "n1", "n2", "n3"]
-    monkeypatch.setattr(choice, "speeds", lambda judged: {"n0": 0.5, "n1": 1.0})
-    assert choice.ranked(["n0", "n1"], []) == ["n1", "n0"]
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Judged]:
+    """Judges a recorded run: `h100-faults/nvlink-replays/golden-nvlink-replays`."""
+    folder = tmp_path_factory.mktemp("recorded")
+
+    def run(name: str) -> Judged:
+        archive, _, path = name.partition("/")
+        with tarfile.open(RECORDINGS / f"{archive}.tar.xz") as members:
+            members.extractall(folder, [each for each in members if each.name.startswith(f"{path}/")], filter="data")
+        return judge.judge_folder(folder / path)
+
+    return run
+
+
+def test_the_slowest_device_of_a_node_and_its_middle_partner_rank_it(recorded):
+    """Of two speeds on n0, 0.0032 and 0.0056, the second one made a node with one slow GPU the fastest."""
+    load = recorded("h100-healthy/h100-healthy/node_sweep/h100-healthy-round-1")
+    assert choice.speeds([load]) == {"n0": 0.0032, "n1": 0.0028, "n2": 0.0031}
+    assert choice.ranked(NODES[:3], [load]) == ["n0", "n2", "n1"]
+    assert choice.ranked(["n2", "n1", "n0"], [load]) == ["n2", "n0", "n1"], "n2 and n0 differ by noise"
+    slow_pair = recorded("local-faults/slow-pair/golden-slow-pair")
+    assert choice.bandwidths([slow_pair]) == pytest.approx({"n0": 0.1154, "n1": 0.11445, "n2": 0.22745, "n3": 0.19065})
+    assert choice.ranked(NODES, [slow_pair]) == ["n2", "n3", "n0", "n1"]
+
+
+def test_load_decides_before_bandwidth_and_bandwidth_before_warnings(recorded):
+    load = recorded("h100-healthy/h100-healthy/node_sweep/h100-healthy-round-1")  # n1 is slow
+    pairs = recorded("h100-healthy/h100-healthy/nccl_pairwise/h100-healthy-round-1")  # n2 is slow
+    replays = recorded("h100-faults/nvlink-replays/golden-nvlink-replays")  # n1 warns
+    assert choice.ranked(NODES[:3], [pairs, load]) == ["n0", "n2", "n1"]
+    assert choice.ranked(NODES[:3], [replays, pairs]) == ["n0", "n1", "n2"]
+    assert choice.ranked(NODES[:3], [replays]) == ["n0", "n2", "n1"]
+
+
+def test_a_gate_that_is_not_known_is_no_warning(recorded):
+    replays = recorded("h100-faults/nvlink-replays/golden-nvlink-replays")
+    unknown = [verdict for verdict in replays.verdicts.verdicts if verdict.outcome is Outcome.INCOMPLETE]
+    assert {verdict.subject.partition("/")[0] for verdict in unknown} >= {"n0", "n1", "n2"}
+    assert choice.warned([replays]) == {"n1": 1}
 
 
 def test_a_bad_link_is_between_no_two_chosen_nodes():
@@ -204,8 +242,9 @@ def test_the_command_sees_a_job_of_the_chosen_nodes(tmp_path: Path):
     assert (shown["SLURM_JOB_NODELIST"], shown["SLURM_NNODES"]) == ("n0,n3", "2")
     assert (shown["SLURM_TASKS_PER_NODE"], shown["SLURM_NTASKS"]) == ("2,1", "3")
     assert (shown["BRINGUP_OTHER_NODES"], shown["MASTER_ADDR"]) == ("n1,n2", "n0")
-    script = allocations.of_environment(JOB).for_script(["n0", "n3"], "discovery")
-    assert "SLURM_NTASKS" not in script and script["BRINGUP_NODES"] == "n0,n3"
+    bound = {"SLURM_TRES_BIND": "gres/gpu:per_task:1", "SLURM_GPU_BIND": "single:1"}  # srun obeys them in each step
+    script = allocations.of_environment(JOB | bound).for_script(["n0", "n3"], "discovery")
+    assert not {"SLURM_NTASKS", *bound} & script.keys() and script["BRINGUP_NODES"] == "n0,n3"
 
 
 @for_each("environment", [{}, {"SLURM_JOB_ID": "17"}, {**JOB, "SLURM_JOB_ID": "$(id)"}])
@@ -260,11 +299,75 @@ def test_what_a_shell_started_gets_time_to_end():
     slow = "trap 'sleep 0.5; echo ended; exit' TERM; echo begun; while :; do sleep 0.1; done"
     ended = command.run(["bash", "-c", f'bash -c "{slow}" & wait'], os.environ, 1)
     assert ended.code is None
-    shell = subprocess.Popen(["bash", "-c", f'bash -c "{slow}" & wait'], stdout=subprocess.PIPE, start_new_session=True)
-    assert shell.stdout is not None and shell.stdout.readline() == b"begun\n"
-    checks.end_group(shell)
-    assert shell.stdout.read() == b"ended\n"
-    shell.stdout.close()
+    shell = programs.start(["bash", "-c", f'bash -c "{slow}" & wait'], os.environ, stdout=subprocess.PIPE)
+    output = shell.child.stdout
+    assert output is not None and output.readline() == b"begun\n"
+    programs.end(shell)
+    assert output.read() == b"ended\n"
+    output.close()
+
+
+STUBBORN = """import os, signal, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+signal.signal(signal.SIGUSR1, lambda *_: print("rank", os.environ["RANK"], "was warned", flush=True))
+print("rank", os.environ["RANK"], "is process", os.getpid(), flush=True)
+if os.environ["RANK"] == "1":
+    time.sleep(1)  # the other one is there
+    eval(sys.argv[1])
+time.sleep(600)
+"""
+USR1 = "os.kill(os.getppid(), signal.SIGUSR1)"
+
+
+@for_each(
+    "does, options, code, warned",
+    [
+        ("None", (), None, 0),  # it prints nothing more
+        (USR1, (), 138, 0),  # torchrun does not handle it, and dies
+        (USR1, ("--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1", "--shutdown-timeout", "1"), 1, 2),
+    ],
+)
+def test_of_a_torchrun_whose_ranks_ignore_their_end_no_process_is_left(
+    monkeypatch, tmp_path: Path, capfd, does: str, options: tuple[str, ...], code: int | None, warned: int
+):
+    """Its ranks are leaders of sessions of their own, and held the GPUs while the nodes were looked at."""
+    program = tmp_path / "stubborn.py"
+    program.write_text(STUBBORN)
+    monkeypatch.setattr(programs, "ENDING_S", 3)
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
+    ended = command.run([*torchrun, str(program), does], {**os.environ, "OMP_NUM_THREADS": "1"}, 30)
+    output = capfd.readouterr().out
+    ranks = re.findall(r"is process (\d+)", output)
+    assert ended.code == code and len(ranks) == 2
+    assert [pid for pid in ranks if is_running(pid)] == []
+    assert output.count("was warned") == warned
+
+
+def is_running(pid: str) -> bool:
+    try:
+        return ") Z " not in Path("/proc", pid, "stat").read_text()
+    except OSError:
+        return False
+
+
+def test_torchrun_has_the_time_that_it_gives_its_ranks():
+    """It was killed after 20 s, and its ranks stayed."""
+    from torch.distributed.elastic.multiprocessing.api import PContext
+
+    assert inspect.signature(PContext.close).parameters["timeout"].default < programs.ENDING_S
+
+
+def test_only_what_the_program_started_is_ended(tmp_path: Path):
+    """Of a shell that has ended: a process in a session of its own, and one that cleared its environment, too."""
+    script = "setsid sleep 600 & env -i sleep 600 & exit 0"
+    other = subprocess.Popen(["sleep", "600"], start_new_session=True)
+    shell = programs.start(["bash", "-c", script], os.environ)
+    shell.child.wait()
+    assert len(shell.left()) == 2
+    programs.end(shell)
+    assert shell.left() == [] and other.poll() is None
+    other.kill()
+    other.wait()
 
 
 def test_steps_have_ended_only_where_slurm_says_so(monkeypatch: pytest.MonkeyPatch):

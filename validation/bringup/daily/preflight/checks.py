@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import signal
 import subprocess
 import time
 from collections import defaultdict
@@ -14,7 +12,7 @@ from pathlib import Path
 
 from bringup import judge
 from bringup import results as runs
-from bringup.daily.preflight import steps
+from bringup.daily.preflight import programs, steps
 from bringup.daily.preflight.allocation import Allocation
 from bringup.errors import SlurmError
 from bringup.judge import Judged
@@ -31,7 +29,6 @@ from bringup.run import slurm
 
 SHORT = {"BRINGUP_LOAD_S": "10", "BRINGUP_DCGM_LEVEL": "1", "BRINGUP_PAIR_REPEATS": "1", "BRINGUP_START_S": "120"}
 LIMIT_S = 240  # of one phase; then a node without an answer is accused by what is missing
-ENDING_S = 20
 STATE = "discovery.node.state"  # _by_slurm asks it anew: a job may run on a node that takes no other one
 SILENT, SILENT_S = "NOT_RESPONDING", 30
 LOST_STATES = {SILENT, "DOWN", "FAIL", "FAILING", "ERROR", "INVALID_REG", "POWERED_DOWN", "POWERING_DOWN"}
@@ -266,33 +263,18 @@ def _one_phase(setting: Setting, phase: Phase, nodes: list[str], name: str) -> J
 def _bash(script: str, environment: Mapping[str, str], log: Path) -> bool:
     """False: it did not end in time, and was ended."""
     with log.open("wb") as stream:
-        child = subprocess.Popen(
+        program = programs.start(
             ["bash", script],
+            environment,
             cwd=REPOSITORY,
-            env=dict(environment),
             stdin=subprocess.DEVNULL,
             stdout=stream,
             stderr=subprocess.STDOUT,
-            start_new_session=True,
         )
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                child.wait(timeout=LIMIT_S)
+                program.child.wait(timeout=LIMIT_S)
                 return True
         finally:
-            end_group(child)
+            programs.end(program)
     return False
-
-
-def end_group(child: subprocess.Popen[bytes]) -> None:
-    """What is left of a process and of all that it started. A shell ends at once; what it started, as srun, may take
-    a while."""
-    for number, patience_s in ((signal.SIGTERM, ENDING_S), (signal.SIGKILL, 5)):
-        deadline = time.monotonic() + patience_s
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, number)
-            while time.monotonic() < deadline:
-                child.poll()
-                os.killpg(child.pid, 0)  # ends the loop when no process is left
-                time.sleep(0.05)
-    child.wait()

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bringup.daily.preflight.checks import end_group
+from bringup.daily.preflight import programs
 from bringup.plan import hidden
 
 LOOK_S = 0.2
@@ -40,19 +40,18 @@ class Ended:
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], stall_after_s: int | None) -> Ended:
-    """Its standard output and error are ours; it is in a session of its own, so that all of it can be ended."""
+    """Its standard output and error are ours; all that it started is ended with it, if it ends badly."""
     begun = time.monotonic()
     with _signals_passed_on() as children:
-        child = subprocess.Popen(
-            command, env=dict(environment), stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
-        )
+        program = programs.start(command, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        child = program.child
         children.append(child)
         try:
             output, is_stalled = _pass_on(child, stall_after_s)
             if is_stalled or child.wait() != 0:
-                end_group(child)
+                programs.end(program)
         except BaseException:
-            end_group(child)
+            programs.end(program)
             raise
         finally:
             for stream in (child.stdout, child.stderr):
@@ -64,7 +63,7 @@ def run(command: Sequence[str], environment: Mapping[str, str], stall_after_s: i
 
 @contextlib.contextmanager
 def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
-    """To the processes in what it yields, and to all that they started."""
+    """To the process groups of the processes in what it yields: torchrun passes on to its ranks what it handles."""
     children: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, _: object) -> None:
