@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 from bringup import cli
-from bringup.characters import plain
-from bringup.cli.arguments import Printable
+from bringup.characters import Printable, plain
 from bringup.errors import RecordError
 from bringup.records import Playbook, Run, read_record
 from bringup.report.text import escaped

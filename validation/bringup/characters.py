@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any, TextIO
 
 CONTROL = r"\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069"
 """For a character class: what moves a cursor, names a window, or turns the direction of a text around."""
@@ -11,6 +12,32 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 """What XML 1.0 has no way to write, not even escaped (section 2.2)."""
 
 _CONTROL = re.compile(f"[{CONTROL}]+")
+
+
+_UNPRINTABLE = rf"(?![\n\t])[{CONTROL}]"
+_IN_LINES = re.compile(_UNPRINTABLE)
+_BUT_COLOURS = re.compile(rf"(?!\x1b\[[0-9;]{{0,20}}m){_UNPRINTABLE}")
+
+
+class Printable:
+    """A stream that shows no control character, wherever a text came from. Colours stay, on a terminal.
+
+    The console that draws lines anew (report/terminal.py) cleans its texts itself, and writes to `unfiltered`."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self.unfiltered = stream
+        self._unprintable = _BUT_COLOURS if stream.isatty() else _IN_LINES
+
+    def write(self, text: str) -> int:
+        return self.unfiltered.write(self._unprintable.sub(" ", text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.unfiltered, name)
+
+
+def in_lines(text: str) -> str:
+    """Return the text safe for a terminal, with its line feeds and tabs."""
+    return _IN_LINES.sub(" ", text)
 
 
 def printable(text: str) -> str:

@@ -16,7 +16,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, NoReturn, TextIO, cast
 
-from bringup.cli.arguments import CANNOT_TELL, Printable, complain
+from bringup.characters import Printable
+from bringup.cli.arguments import CANNOT_TELL, complain
 from bringup.cli.verbs import FOR_SCRIPTS, VERBS
 from bringup.errors import BringupError
 

@@ -7,9 +7,9 @@ import argparse
 import math
 import re
 import sys
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING
 
-from bringup.characters import CONTROL, plain
+from bringup.characters import plain
 from bringup.errors import UsageError
 from bringup.plan.phases import PHASES, Phase
 
@@ -17,21 +17,6 @@ if TYPE_CHECKING:
     from bringup.run.waiting import Awaited
 
 CANNOT_TELL = 2  # the exit code
-
-
-class Printable:
-    """A stream that shows no control character, wherever a text came from. Colours stay, on a terminal."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        colour = r"(?!\x1b\[[0-9;]{0,20}m)" if stream.isatty() else ""
-        self._unprintable = re.compile(rf"(?![\n\t]){colour}[{CONTROL}]")
-
-    def write(self, text: str) -> int:
-        return self._stream.write(self._unprintable.sub(" ", text))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._stream, name)
 
 
 def complain(message: str) -> None:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from rich.console import Console
+import sys
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.highlighter import RegexHighlighter
+from rich.segment import Segment
 from rich.theme import Theme
+
+from bringup.characters import in_lines
 
 
 class _Outcomes(RegexHighlighter):
@@ -17,6 +23,11 @@ class _Outcomes(RegexHighlighter):
 
 
 class _Console(Console):
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        """Clean every text, which may come from a log, and keep rich's own control codes: they draw a line anew."""
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=in_lines(segment.text))
+
     def on_broken_pipe(self) -> None:
         """rich would end us with exit code 1, which says that the cluster failed."""
         raise BrokenPipeError
@@ -25,7 +36,8 @@ class _Console(Console):
 def console() -> Console:
     """Wraps nothing and reads no markup: what is printed may come from a log."""
     theme = Theme({"outcome.good": "bold green", "outcome.bad": "bold red", "outcome.open": "bold yellow"})
-    return _Console(highlighter=_Outcomes(), markup=False, emoji=False, soft_wrap=True, theme=theme)
+    stream = getattr(sys.stdout, "unfiltered", None)  # Printable would take the control codes, too
+    return _Console(file=stream, highlighter=_Outcomes(), markup=False, emoji=False, soft_wrap=True, theme=theme)
 
 
 def show(text: str) -> None:

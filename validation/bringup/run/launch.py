@@ -31,6 +31,7 @@ FILE_LOOK_S = 0.5  # at the run's folder, between two looks at the queue
 CLOCKS_S = 60  # that the clocks of a node and of this host may be apart
 LEAVING_S = 30  # that Slurm may take to end a job whose script is done; then the wait ends
 STUCK_S = 1800  # the same of a job whose script did not close its run: an epilog may take minutes, and so may a requeue
+MARK_WIDTH = 3  # of the sign that turns in front of the line, and a column that stays free
 LOST_S = 15  # a node that comes back is not responding for some seconds: no reason to give a waiting job up
 
 
@@ -43,8 +44,12 @@ class Tell:
         self.status = console.status(self) if console.is_terminal else None
 
     def __rich__(self) -> Text:
-        """Drawn again at every refresh, so that the seconds run. Text: Slurm's words are not markup."""
-        return Text(f"{self._title}: {report.plain(self._text)} ({time.monotonic() - self._begun:.0f} s)")
+        """Drawn again at every refresh, so that the seconds run. Text: Slurm's words are not markup. A line that is
+        wider than the terminal cannot be drawn again in its place, so what it says is cut."""
+        seconds = f" ({time.monotonic() - self._begun:.0f} s)"
+        says = Text(f"{self._title}: {report.plain(self._text)}")
+        says.truncate(max(1, self._console.width - MARK_WIDTH - len(seconds)), overflow="ellipsis")
+        return says.append(seconds)
 
     def __call__(self, text: str) -> None:
         self._text = text
