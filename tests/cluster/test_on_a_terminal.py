@@ -9,7 +9,7 @@ from playbook import BRINGUP, playbook
 from pty_screen import Drawn, drawn
 
 pytestmark = pytest.mark.cluster
-GOING_ON = re.compile(r"running|waiting|pending|starting|\(\d+ s\)|^ *[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]")
+GOING_ON = re.compile(r"^ *[⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏]|: (running|waiting|pending)")
 
 
 def nothing_of_the_wait_stays(screen: Drawn, most: int) -> None:
@@ -29,7 +29,7 @@ def test_a_run_leaves_its_verdicts(cluster: Cluster, columns: int, rows: int):
     nothing_of_the_wait_stays(screen, 60 if columns == 80 else 40)
 
 
-@pytest.mark.thorough
+@pytest.mark.in_test_all
 def test_a_drill_leaves_a_line_for_each_fault_and_the_count():
     name = f"test-{uuid.uuid4().hex[:8]}"
     command = [BRINGUP, "drill", "--only", "shm-small", "gpu-missing"]
@@ -39,10 +39,10 @@ def test_a_drill_leaves_a_line_for_each_fault_and_the_count():
     nothing_of_the_wait_stays(screen, 30)
 
 
-@pytest.mark.thorough
+@pytest.mark.in_test_all
 def test_a_sweep_leaves_a_line_for_each_point_and_the_table(cluster: Cluster):
     with playbook(cluster) as book:
-        command = cluster.command("sh", BRINGUP, "sweep", "run_1gpu", "--vary", "recipe=reference,fast", "--steps", "8")
+        command = cluster.command("sh", BRINGUP, "sweep", "run_1gpu", "--vary", "recipe=reference,fast")
         environment = {"BRINGUP_CLUSTER": str(cluster.folder), "BRINGUP_RUN_NAME": book.name}
         screen = drawn(command, 160, 50, CHECKOUT, environment, timeout=280)
     assert screen.returncode in (0, 2), screen.lines

@@ -1,0 +1,72 @@
+"""What stays on a terminal: outcomes, and no trace of the line that says what is going on."""
+
+import re
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+from pty_screen import drawn
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SIZES = pytest.mark.parametrize(("columns", "rows"), [(80, 24), (160, 50)])
+WAITING = textwrap.dedent(
+    """
+    import sys, time
+    from bringup import cli
+    from bringup.report import terminal
+    from bringup.run.launch import progress
+
+    def a_run(argv):
+        console = terminal.console()
+        console.print("RUN        test")
+        for title in ("NCCL between pairs of nodes", "FSDP"):
+            with progress(console, title) as tell:
+                for step in range(12):
+                    tell(f"running: step {step} of 12 \\x1b[2J\\x1b]0;title\\x07" + " of a job with a long name" * 9)
+                    time.sleep(0.12)
+                print("from below \\x1b[2J\\x1b[1A")
+            console.print(f"PASS       {title}: 3 pass\\u202e")
+        return 0
+
+    cli._verb = a_run
+    sys.exit(cli.main([]))
+    """
+)
+
+
+@SIZES
+def test_a_line_that_is_drawn_again_leaves_nothing_and_foreign_control_codes_draw_nothing(columns: int, rows: int):
+    """It left a line for each of its ten refreshes in a second: a run of 16 minutes scrolled by in 10,733 lines."""
+    screen = drawn([sys.executable, "-c", WAITING], columns, rows, CHECKOUT)
+    assert screen.returncode == 0, screen.raw[-500:]
+    assert screen.raw.count(b"\x1b[2K") > 10, "the line was drawn again in its place"
+    assert b"\x1b[2J" not in screen.raw
+    assert b"\x1b]0;" not in screen.raw
+    assert "\u202e".encode() not in screen.raw
+    assert [re.sub(r"\s+", " ", line) for line in screen.lines] == [
+        "RUN test",
+        "from below",  # rich reads what is printed meanwhile, and drops what is no colour
+        "PASS NCCL between pairs of nodes: 3 pass",
+        "from below",  # rich reads what is printed meanwhile, and drops what is no colour
+        "PASS FSDP: 3 pass",
+    ]
+    during = screen.raw.decode().split("\r")
+    assert max(len(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", part).strip("\n")) for part in during) <= columns
+    assert any(re.search(r"….* \(\d+ s\)", part) for part in during), "cut in the middle, with its seconds"
+
+
+def test_a_file_has_no_control_code_and_a_line_only_where_something_changed():
+    done = subprocess.run([sys.executable, "-c", WAITING], capture_output=True, text=True, check=False, cwd=CHECKOUT)
+    assert done.returncode == 0, done.stderr
+    assert "\x1b" not in done.stdout
+    assert [line[:20] for line in done.stdout.splitlines()] == [
+        "RUN        test",
+        "…          NCCL betw",
+        "from below  [2J [1A",
+        "PASS       NCCL betw",
+        "…          FSDP: run",
+        "from below  [2J [1A",
+        "PASS       FSDP: 3 p",
+    ]
