@@ -40,10 +40,11 @@ def test_a_drill_leaves_a_line_for_each_fault_and_the_count():
 
 
 @pytest.mark.in_test_all
+@pytest.mark.timeout(620)
 def test_a_sweep_leaves_a_line_for_each_point_and_the_table(cluster: Cluster):
     with playbook(cluster) as book:
-        command = cluster.command("sh", BRINGUP, "sweep", "run_1gpu", "--vary", "recipe=reference,fast")
+        command = cluster.command("sh", BRINGUP, "sweep", "run_1gpu", "--vary", "global_batch=8,16")
         environment = {"BRINGUP_CLUSTER": str(cluster.folder), "BRINGUP_RUN_NAME": book.name}
-        screen = drawn(command, 160, 50, CHECKOUT, environment, timeout=280)
-    assert screen.returncode in (0, 2), screen.lines
+        screen = drawn(command, 160, 50, CHECKOUT, environment, timeout=560)
+    assert screen.returncode == 0, screen.lines
     nothing_of_the_wait_stays(screen, 60)
