@@ -13,7 +13,7 @@ VENV := $(shell bash infrastructure-validation/scripts/venv.sh)
 PY := $(VENV)/bin/python
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
-.PHONY: help setup venv venv-light constraints local cluster cluster-down test test-all drill lint unit golden live live-session live-drills live-phases live-rest live-hooks generated surface pictures validators clean
+.PHONY: help setup venv venv-light constraints local cluster cluster-down test test-all drill lint unit golden live live-session live-drills live-phases live-rest live-health generated surface pictures validators clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -78,7 +78,7 @@ test: setup ## lint, unit tests, and one session on a local cluster, side by sid
 
 test-all: setup ## everything: all seeds, all recordings, all tests with local clusters; before a change that lands big
 	@$(MAKE) --no-print-directory --jobs=5 --output-sync=line lint unit live-drills live-phases live-rest
-	@$(MAKE) --no-print-directory live-hooks
+	@$(MAKE) --no-print-directory live-health
 
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
 	$(VENV)/bin/bringup drill
@@ -90,7 +90,7 @@ lint: setup ## ruff (format and check), mypy --strict, import arrows, codespell,
 	$(VENV)/bin/lint-imports --no-cache
 	git ls-files -z -- ':!tests' ':!docs/results/pictures' | xargs -0 $(VENV)/bin/codespell
 	git ls-files -z -- '*.sh' '*.sbatch' .ci/run docs/results/keep-records infrastructure-validation/local-cluster/cluster \
-	  infrastructure-validation/local-cluster/playbook infrastructure-validation/slurm/{health-check,prolog,epilog} \
+	  infrastructure-validation/local-cluster/playbook infrastructure-validation/slurm/health-check docs/results/peers/health-check \
 	  infrastructure-validation/scripts/part-of-a-job/srun tests/validators/{fetch,validate} | xargs -0 shellcheck -x
 
 # all tests of a file by one process, which starts what they share once
@@ -100,13 +100,13 @@ unit: setup ## the tests that need no cluster, on all cores
 golden: venv ## recorded runs and the catalogue: are verdicts and words as stored? (tests/golden/README.md)
 	$(PY) tests/golden/golden_verdicts.py --words
 
-live: setup live-drills live-phases live-rest live-hooks ## the tests that start local clusters: they mostly wait
+live: setup live-drills live-phases live-rest live-health ## the tests that start local clusters: they mostly wait
 
 live-session: setup ## the whole playbook and a dozen faults
 	$(PY) -m pytest tests/cluster/test_playbook.py tests/cluster/test_drills.py -m cluster -o cache_dir=.pytest_cache/session
 
-# each with clusters of its own; the hooks alone, because their checks have 3.5 s to answer and a busy machine takes longer
-HOOKS := tests/cluster/test_daily_life.py tests/cluster/test_broken_hooks.py
+# each with clusters of its own; the health check alone, because it has 3.5 s to answer and a busy machine takes longer
+HEALTH := tests/cluster/test_health_check.py
 DRILLS := tests/cluster/test_drills.py tests/cluster/test_nfs_like.py tests/cluster/test_partitions.py tests/cluster/test_requeue.py
 PHASES := $(addprefix tests/cluster/test_,playbook.py scripts.py system_python.py first_day.py)
 
@@ -117,10 +117,10 @@ live-phases: setup
 	$(PY) -m pytest $(PHASES) -m cluster -o cache_dir=.pytest_cache/phases
 
 live-rest: setup
-	$(PY) -m pytest tests $(DRILLS:%=--ignore=%) $(PHASES:%=--ignore=%) $(HOOKS:%=--ignore=%) -m cluster
+	$(PY) -m pytest tests $(DRILLS:%=--ignore=%) $(PHASES:%=--ignore=%) $(HEALTH:%=--ignore=%) -m cluster
 
-live-hooks: setup
-	$(PY) -m pytest $(HOOKS) -m cluster -o cache_dir=.pytest_cache/hooks
+live-health: setup
+	$(PY) -m pytest $(HEALTH) -m cluster -o cache_dir=.pytest_cache/health
 
 generated: venv ## everything in docs that is made from data
 	$(PY) -m bringup.generated

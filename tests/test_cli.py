@@ -242,7 +242,7 @@ def test_verbs_that_only_scripts_call_are_listed_apart(capsys):
     shown = [call(capsys, option)[:2] for option in ("--help", "--help-scripts")]
     assert [code for code, _ in shown] == [0, 0]
     listed = [{line.split()[0] for line in out.splitlines() if line.startswith("    ")} for _, out in shown]
-    assert {"run", "judge", "watch"} <= listed[0] and {"open", "close", "pairs"} <= listed[1]
+    assert {"run", "judge", "why"} <= listed[0] and {"open", "close", "pairs"} <= listed[1]
     assert not {"open", "close", "pairs"} & listed[0] and not {"run", "judge"} & listed[1]
 
 
@@ -275,7 +275,7 @@ def test_every_verb_is_done_by_the_file_that_the_table_names_and_reads_the_argum
 def test_a_verb_that_starts_scripts_says_that_it_needs_a_checkout(tmp_path, monkeypatch, capsys):
     """As pipx installs it: `doctor` once ended as a fault of bringup itself."""
     monkeypatch.setattr("bringup.results.REPOSITORY", tmp_path)
-    needed = {"train": ["ddp"], "watch": ["--idle"], "preflight": ["--", "true"]}
+    needed = {"train": ["ddp"], "preflight": ["--", "true"]}
     for verb in STARTS_SCRIPTS:
         with pytest.raises(SystemExit) as ended:
             main([verb, *needed.get(verb, [])])

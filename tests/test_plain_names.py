@@ -21,7 +21,7 @@ EMPTY = {
 
 
 def is_python(path: Path) -> bool:
-    """By its name, or by its first line: hooks and stand-ins of programs have no ending."""
+    """By its name, or by its first line: checks and stand-ins of programs have no ending."""
     if path.suffix or path.is_symlink() or not path.is_file():
         return path.suffix == ".py"
     with path.open("rb") as file:
@@ -63,7 +63,7 @@ def complaints(tree: ast.AST) -> list[str]:
 
 def test_a_name_says_what_it_is():
     assert len(programs()) >= 200
-    assert {"nvidia-smi", "20-driver-log", "hook.py"} <= {path.name for path in programs()}
+    assert {"nvidia-smi", "20-driver-log", "health.py"} <= {path.name for path in programs()}
     unclear = [
         f"{path.relative_to(ROOT)}:{complaint}"
         for path in programs()

@@ -16,14 +16,13 @@ from loops import for_each
 PROBES = Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"
 OLDEST = (3, 6)
 WITH_TORCH = {"bench", "collectives", "compute", "groups", "imports", "node_sweep", "seeded_step", "sustained_load"}
-HOOKS = PROBES.parent / "slurm"
+HEALTH = PROBES.parent / "slurm"
 OF_THE_SYSTEM = sorted(
     [
         *(path for path in PROBES.glob("*.py") if path.stem not in WITH_TORCH),
-        *HOOKS.glob("*.py"),
-        *(HOOKS / "checks.d").iterdir(),
-        HOOKS / "install",
-        PROBES.parents[1] / "validation/bringup/run/brake.py",
+        *HEALTH.glob("*.py"),
+        *(HEALTH / "checks.d").iterdir(),
+        HEALTH / "install",
     ]
 )
 NEWER_NAMES = {  # attributes and functions -> the version that brought them

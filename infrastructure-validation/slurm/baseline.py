@@ -5,14 +5,13 @@ without its environment; a test holds the two together.
 """
 
 import json
-from pathlib import Path
 
-PASS, FAULT, UNKNOWN = "pass", "fault", "unknown"
+import own_files
+
+PASS, WATCH, FAULT, UNKNOWN = OUTCOMES = ("pass", "watch", "fault", "unknown")
+ACTIONS = (WATCH, "configure", "reset", "reboot", "inspect", "replace")  # what usually helps
 ENTRY = dict.fromkeys(("gate", "check", "quantity", "rule", "action"), str)
 ENTRY.update(parts=list, limit=(bool, int, float, str, list))
-WORDS = dict.fromkeys(("owner", "reason", "passes", "not_allowed", "date"), str)
-WORDS.update(slurms_own=list, actions=list, most=int)
-WATCH = "watch"  # the action of a gate for which nothing is taken out of service
 
 
 class NoBaseline(Exception):
@@ -20,13 +19,15 @@ class NoBaseline(Exception):
 
 
 def load(path, node):
-    """(baseline, what is asked of this node). Raises NoBaseline."""
+    """What is asked of this node. Raises NoBaseline."""
     try:
-        baseline = json.loads(Path(path).read_text(encoding="utf-8"))
+        with own_files.regular(path, "r") as stream:
+            baseline = json.load(stream)
         groups = [group for group in baseline["groups"] if node in group["nodes"]]
         asked = groups[-1]["asked"] if groups else []
         lacking = {name for entry in asked for name, kind in ENTRY.items() if not isinstance(entry.get(name), kind)}
-        lacking |= {name for name, kind in WORDS.items() if not isinstance(baseline.get(name), kind)}
+        if not isinstance(baseline.get("driver_events"), dict):
+            lacking.add("driver_events")
         if lacking:
             raise ValueError("it has no {}, or one of another kind".format(", ".join(sorted(lacking))))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -35,7 +36,7 @@ def load(path, node):
         raise NoBaseline(
             f"{path}: no run in it passed on a node called {node}; run discovery there, then make a new baseline"
         )
-    return baseline, asked
+    return asked
 
 
 def judged(limits, facts, unfinished):
@@ -56,7 +57,7 @@ def _worst(entry, facts):
     silent = [part for part in entry["parts"] if part not in [_part(fact) for fact in facts]]
     for fact in facts:
         if fact.get("value") is not None and _compared(entry, fact["value"]) is False:
-            return _answer(entry, FAULT, _words(entry, fact))
+            return _answer(entry, outcome_of(entry["action"]), _words(entry, fact))
     if silent or not facts:
         return _answer(entry, UNKNOWN, "nothing was said of {}".format(", ".join(silent) or entry["quantity"]))
     for fact in facts:
@@ -64,6 +65,11 @@ def _worst(entry, facts):
             why = fact.get("why") or "it cannot be compared"
             return _answer(entry, UNKNOWN, f"{_part(fact)}: {why}" if _part(fact) else why)
     return _answer(entry, PASS, _words(entry, facts[0]))
+
+
+def outcome_of(action):
+    """The outcome of a finding: with the action `watch` it is said, and is no fault."""
+    return WATCH if action == WATCH else FAULT
 
 
 def _answer(entry, outcome, words):

@@ -1,14 +1,13 @@
-"""Starts the checks of one occasion, all at once, and ends those that take too long.
+"""Starts the checks, all at once, and ends those that take too long.
 
-A check is an executable file checks.d/NN-name. In its first lines it says when it runs and how long it may take:
+A check is an executable file checks.d/NN-name. In its first lines it says how long it may take:
 
-    # occasions: idle prolog epilog
     # budget: 2 s
-    # action: configure       (of a site's own check; with watch its finding is said, and drains nothing)
+    # action: configure       (of a site's own check; with watch its finding is said, and is no fault)
 
-It writes facts (probes/facts.py), which are compared with the baseline. One that a site adds need not: exit code 0 is a
-pass, 1 a fault with the last line of its output as the finding; all else, and a check that is ended, is "could not
-tell", which drains no node.
+It writes facts (probes/facts.py), which are compared with the baseline. One that a site adds need not: what it finds is
+a line `fault: WORDS`. Either ends with exit code 0. All else, and a check that is ended, is "could not tell": exit code
+1 is also what a crash gives.
 """
 
 import contextlib
@@ -23,15 +22,15 @@ import sys
 import time
 from pathlib import Path
 
-from kept import objection
-
-OCCASIONS = ("idle", "prolog", "epilog")
+from baseline import ACTIONS
+from own_files import objection
 
 ISOLATED = ("#!/usr/bin/env python3", "#!/usr/bin/python3")  # started as this program was: the same Python, and -I
-WHOLE_S = 3.5  # of all checks together; what Slurm is told comes after it
+WHOLE_S = 3.5  # of all checks together; the caller waits for it
 MOST_BYTES = 2**18  # of one check's output
 NAME = re.compile(r"\d\d-([a-z][a-z0-9-]*)")
-HEADER = re.compile(r"#\s*(occasions|budget|action):\s*(.*)")
+HEADER = re.compile(r"#\s*(budget|action):\s*(.*)")
+FAULT = "fault:"  # how a site's check begins the line that says what it found
 
 
 class Check:
@@ -46,17 +45,18 @@ class Check:
             lines = _beginning(path).decode(errors="replace").splitlines()[:10]
         except OSError as error:
             self.why = f"{path.name} was not run: {error.strerror or error}"
-            lines, header["occasions"] = [], " ".join(OCCASIONS)
+            lines = []
         if lines[:1] and lines[0].strip() in ISOLATED:
             self.command = [sys.executable, "-I", "-B", str(path)]
         for line in lines:
             match = HEADER.match(line)
             if match:
                 header[match.group(1)] = match.group(2).strip()
-        self.occasions = header.get("occasions", "idle").split()
         number = re.match(r"\d+(\.\d+)?", header.get("budget", ""))
         self.budget_s = min(float(number.group()) if number else WHOLE_S, WHOLE_S)
         self.action = header.get("action", "configure")  # of a finding that the check itself makes
+        if self.action not in ACTIONS:
+            self.why = self.why or f"{path.name} was not run: its action is {self.action!r}"
 
     def start(self, environment):
         try:
@@ -102,10 +102,14 @@ def _beginning(path):
         return stream.read(4096)
 
 
-def of(folder, occasion):
-    """Those that run on this occasion, in the order of their numbers."""
-    checks = [Check(path) for path in sorted(Path(folder).iterdir()) if NAME.fullmatch(path.name)]
-    return [check for check in checks if occasion in check.occasions]
+def of(folder, only):
+    """In the order of their numbers. only: names; None: all. Raises ValueError."""
+    paths = [path for path in sorted(Path(folder).iterdir()) if NAME.fullmatch(path.name)]
+    names = [NAME.fullmatch(path.name).group(1) for path in paths]
+    for name in only or ():
+        if name not in names:
+            raise ValueError("no check is called {!r}; there are {}".format(name, ", ".join(names)))
+    return [Check(path) for path, name in zip(paths, names) if only is None or name in only]
 
 
 def ask(checks, environment, hanging):
@@ -115,10 +119,10 @@ def ask(checks, environment, hanging):
     begun = time.monotonic()
     try:
         return _asked(checks, environment, hanging, begun)
-    except BaseException:  # the hook is ended: its checks, too
+    except BaseException:  # health-check is ended: its checks, too
         for check in checks:
             if check.process is not None and check.process.poll() is None:
-                check.end("the hook was ended")
+                check.end("health-check was ended")
         raise
 
 
@@ -163,13 +167,14 @@ def _conclude(check, begun, facts, unfinished, findings):
         unfinished[check.name] = check.why
         return
     facts_of_check = check.facts()
-    last = (check.output.decode(errors="replace").strip().splitlines() or [""])[-1][:300]
-    if any("end" in fact for fact in facts_of_check) and code == 0:
+    lines = check.output.decode(errors="replace").strip().splitlines()
+    if code != 0 or (facts_of_check and not any("end" in fact for fact in facts_of_check)):
+        unfinished[check.name] = "{} ended with {}: {}".format(check.path.name, code, (lines or [""])[-1][:300])
+    elif facts_of_check:
         facts[check.name] = facts_of_check
-    elif facts_of_check or code not in (0, 1):
-        unfinished[check.name] = f"{check.path.name} ended with {code}: {last}"
     else:
-        findings.append((check, (last or "it ended with 1 and said nothing") if code == 1 else None))
+        faults = [line[len(FAULT) :].strip() for line in lines if line.startswith(FAULT)]
+        findings.append((check, "; ".join(faults)[:300] or "it found a fault and said no more" if faults else None))
 
 
 def identity(pid):

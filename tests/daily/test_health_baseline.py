@@ -63,6 +63,15 @@ def test_the_driver_log_is_asked_for_though_a_user_could_not_read_it(passed: Jud
     assert asked_facts["discovery.kernel_log.xid"].limit == 0
 
 
+def test_a_folder_that_an_automounter_has_not_mounted_is_not_asked_for(passed: Judged):
+    assert "discovery.mount" in asked(passed)
+    unmounted = [
+        replace(seen, value="autofs auto.home rw") if seen.quantity == "discovery.mount" else seen
+        for seen in passed.observations
+    ]
+    assert "discovery.mount" not in asked(replace(passed, observations=unmounted))
+
+
 def test_a_run_that_did_not_pass_is_no_baseline():
     with pytest.raises(NotHealthy, match=r"discovery\.gpu\.count \[n1\] is fail"):
         baseline.made_of([judged_of(a_verdict())])

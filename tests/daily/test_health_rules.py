@@ -1,4 +1,4 @@
-"""The health check on a node compares as the judge does, and its reasons are read as they were written."""
+"""The health check on a node compares as the judge does; a reason is read as it was written."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from bringup.errors import RuleError
 from bringup.plan import rules
 from bringup.records import Action
 from bringup.report import reason
-from hooks_for_tests import GPUS, a_baseline, module
+from health_for_tests import module
 from loops import for_each
 
 VALUES = [True, False, 0, 1, 2, 2.5, -1, "4: ACTIVE", "1", "", ["a"], [0, 2], 10**400]
@@ -37,26 +37,21 @@ def test_both_compare_alike(rule: str):
     assert compared >= 5
 
 
+def test_the_actions_of_a_sites_check_are_those_of_the_catalogue():
+    assert set(module("baseline").ACTIONS) == set(Action)
+
+
 @pytest.mark.parametrize(
-    ("text", "gates", "passes"),
+    ("text", "gates"),
     [
-        (
-            "bringup: discovery.gpu.count 1, expected 2; reboot (2026-11-23T02:00Z, health-check)",
-            ["discovery.gpu.count"],
-            None,
-        ),
-        ("bringup: a.b (x (y): z); reset (2026-11-23T02:00Z, run abc-1) [root@2026-11-23T02:00:01]", ["a.b"], None),
-        (
-            "bringup: passes again 2026-11-23T03:00Z, was a.b; reset (2026-11-23T02:00Z, prolog)",
-            ["a.b"],
-            "2026-11-23T03:00Z",
-        ),
+        ("bringup: discovery.gpu.count 1, expected 2; reboot (2026-11-23T02:00Z, run x)", ["discovery.gpu.count"]),
+        ("bringup: a.b (x (y): z); reset (2026-11-23T02:00Z, run abc-1) [root@2026-11-23T02:00:01]", ["a.b"]),
     ],
 )
-def test_a_reason_of_ours_is_read(text: str, gates: list[str], passes: str | None):
-    reason_given = reason.read(text)
-    assert reason_given is not None
-    assert (reason_given.gates, reason_given.passes_since) == (gates, passes)
+def test_a_reason_of_ours_is_read(text: str, gates: list[str]):
+    given = reason.read(text)
+    assert given is not None
+    assert given.gates == gates
 
 
 @for_each("text", [None, "", "none", "Prolog error", "fan is loud", "bringup: x", "NHC: bringup: a.b; reset (x, y)"])
@@ -65,13 +60,9 @@ def test_a_reason_of_somebody_else_is_not_ours(text: str | None):
 
 
 @pytest.mark.parametrize("finding", ["discovery.gpu.count 1, expected 2", "é" * 300, "x" * 300, "a\nb; c (d)"])
-def test_node_and_report_write_one_form(finding: str, monkeypatch: pytest.MonkeyPatch):
-    reasons = module("told")
-    baseline = a_baseline(GPUS).model_dump(mode="json")
-    gate, _, words = finding.partition(" ")
-    monkeypatch.setattr(reasons.time, "strftime", lambda form, when: "2026-11-23T02:00Z")
-    on_node = reasons.reason_of(baseline, [{"gate": gate, "words": words, "action": "reset"}], "health-check")
-    whole = f"{gate} {words}"
-    assert on_node == reason.written(whole, Action.RESET, "2026-11-23T02:00Z", "health-check")
-    assert len(on_node) <= reason.MOST
-    assert reason.read(on_node) is not None
+def test_a_reason_is_short_and_is_read_as_it_was_written(finding: str):
+    written = reason.written(finding, Action.RESET, "2026-11-23T02:00Z", "run a")
+    assert len(written) <= reason.MOST
+    given = reason.read(written)
+    assert given is not None
+    assert (given.action, given.date, given.by) == ("reset", "2026-11-23T02:00Z", "run a")

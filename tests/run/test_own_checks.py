@@ -10,7 +10,6 @@ import pytest
 from bringup import judge
 from bringup.answers import answers
 from bringup.cli import main
-from bringup.daily import asked_again, drained
 from bringup.errors import CheckError
 from bringup.plan import own, profile, site
 from bringup.plan.phases import PHASES
@@ -169,10 +168,3 @@ def test_what_is_no_answer_has_a_reason(unit: str, command: str, why: str):
 def test_a_command_that_does_not_end_is_ended(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(own_checks, "PATIENCE_S", 0.2)
     assert own_checks.answer("sleep 60") == (None, "", "it did not end within 0.2 s")
-
-
-def test_a_node_that_one_of_them_drained_is_asked_again_and_not_resumed_without_it(tmp_path: Path):
-    out = drained.judged("n1", "drained", "bringup: site.gone discovery.hostname; reboot (2026-11-23T02:00Z, run a)")
-    assert (out.may, out.gates[0], out.phases) == (drained.May.ASK_AGAIN, "site.gone", ["discovery"])
-    answer = asked_again.answered(out, [judged(tmp_path, {"n0": 20, "n1": 20})])
-    assert (answer.passes, answer.why.partition(":")[0]) == (False, "site.gone was not asked")

@@ -23,7 +23,7 @@ from bringup.errors import BringupError
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
 TAKE_OPTIONS = ("train",)  # and hand them to the program
-STARTS_SCRIPTS = ("run", "sweep", "train", "doctor", "drill", "preflight", "watch", "resume-nodes")
+STARTS_SCRIPTS = ("run", "sweep", "train", "doctor", "drill", "preflight")
 
 
 FIRST = """\

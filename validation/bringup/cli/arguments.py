@@ -62,15 +62,6 @@ def _number(text: str) -> float:
         return math.nan
 
 
-def most_drained(text: str) -> str:
-    from bringup.run import brake
-
-    try:
-        return brake.checked(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
 def awaited(text: str) -> Awaited:
     """An empty job id: it was refused, and nothing is waited for."""
     from bringup.run.waiting import Awaited

@@ -1,4 +1,4 @@
-"""Verbs for the time after bring-up: the baseline of the health check, nodes to resume, idle nodes."""
+"""Verbs for the time after bring-up: the baseline of the health check, a preflight."""
 
 from __future__ import annotations
 
@@ -29,21 +29,6 @@ def do_site_baseline(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def do_resume_nodes(arguments: argparse.Namespace) -> int:
-    from bringup.daily import resume_nodes
-    from bringup.evidence import hostlist
-    from bringup.plan import catalogue
-    from bringup.plan import profile as profiles
-    from bringup.run import playbook
-    from bringup.run import site as at_site
-
-    site = at_site.entered()
-    profile = catalogue.load_profile(arguments.profile)
-    request = playbook.Request(profile, profiles.portable(arguments.profile), strict=True, site=site)
-    only, witnesses = (hostlist.expand(text) if text else [] for text in (arguments.nodelist, arguments.witnesses))
-    return resume_nodes.resume(only, witnesses, arguments.apply, request, print)
-
-
 def do_preflight(arguments: argparse.Namespace) -> int:
     from bringup.daily.preflight import flow
     from bringup.plan import catalogue
@@ -67,25 +52,3 @@ def do_preflight(arguments: argparse.Namespace) -> int:
     )
     # standard output is the command's
     return flow.run(request, os.environ, lambda line: print(f"preflight: {line}", file=sys.stderr, flush=True))
-
-
-def do_watch(arguments: argparse.Namespace) -> int:
-    from bringup.daily import watch
-    from bringup.evidence import hostlist
-    from bringup.plan import catalogue
-    from bringup.plan import profile as profiles
-    from bringup.run import site as at_site
-
-    catalogue.load_profile(arguments.profile)  # before the first request to Slurm
-    site = at_site.entered()
-    request = watch.Request(
-        most=arguments.most,
-        every_s=arguments.every * 3600,
-        once=arguments.once,
-        nodelist=hostlist.expand(arguments.nodelist) if arguments.nodelist else [],
-        profile_name=profiles.portable(arguments.profile),
-        site=site,
-        apply=arguments.apply,
-        most_drained=arguments.most_drained,
-    )
-    return watch.watch(request, lambda line: print(line, flush=True))

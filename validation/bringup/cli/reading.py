@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -95,7 +96,8 @@ def do_explain(arguments: argparse.Namespace) -> int:
 def do_report(arguments: argparse.Namespace) -> int:
     from bringup import results
     from bringup.plan import catalogue
-    from bringup.report import bundle, collection, drain, exports, links, next_steps, outputs, page, text
+    from bringup.report import bundle, collection, exports, links, next_steps, outputs, page, text
+    from bringup.run import node_lines
 
     if arguments.output is None and len(arguments.runs) > 1:
         raise UsageError("report of several folders: say where to write the page, -o FILE.html")
@@ -125,17 +127,10 @@ def do_report(arguments: argparse.Namespace) -> int:
         outputs.write(output, render(gathered))
         if not output.is_standard_output:
             print(f"written: {text.shown_path(output.path)}", file=stream)
-    proposed = drain.proposals(gathered.judged)
-    for proposal in proposed:
-        print(proposal.line, file=stream)
+    for line in node_lines.lines(gathered.judged, node_lines.ask(), datetime.now(timezone.utc)):
+        print(line, file=stream)
     not_run = f"; not run: {', '.join(absent.phase for absent in gathered.absent)}" if gathered.absent else ""
     print(f"{text.headline(gathered.headline)}; {next_steps.counted(gathered.judged)}{not_run}", file=stream)
-    if arguments.apply:
-        from bringup.run import signature, take_out
-
-        rule = take_out.Rule(arguments.most_drained, arguments.older, signature.signers(arguments.signers))
-        if not take_out.apply(gathered.judged, rule, lambda line: print(line, file=stream)):
-            return CANNOT_TELL
     return Outcome.FAIL.exit_code if gathered.headline.mark is Mark.FAIL else gathered.outcome.exit_code
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bringup.cli.arguments import awaited, most_drained, natural, positive, price, share, whole
+from bringup.cli.arguments import awaited, natural, positive, price, share, whole
 from bringup.plan.phases import PHASES, PREFLIGHT
 from bringup.plan.sweep import ALL, FIELDS
 
@@ -65,13 +65,6 @@ def _output(help: str, **more: Any) -> Argument:
 
 
 NODELIST = _arg("--nodelist", help="which nodes: n[0-3]")
-MOST_DRAINED = _arg(
-    "--most-drained",
-    type=most_drained,
-    default="10%",
-    metavar="N|N%",
-    help="nodes of a partition that bringup may keep out of service at once (default: 10%%, at least 1)",
-)
 SIGNERS = _path(
     "--signers",
     "whose signatures count, as ssh-keygen's allowed signers; what none of them signed is exit code 2 "
@@ -209,7 +202,7 @@ VERBS: Verbs = {
             _flag("--json", "one JSON array instead of the screen"),
         ),
         "report": _verb(
-            "one HTML page of a playbook or of runs; JUnit, Prometheus, drain commands",
+            "one HTML page of a playbook or of runs; JUnit, Prometheus, lines to drain and resume nodes",
             _runs("a playbook's folder, or folders of runs"),
             _output("the page (default: report.html in the folder, when it is one; -: standard output)"),
             _path("--zip", "also one file to send: the page with the evidence"),
@@ -223,10 +216,6 @@ VERBS: Verbs = {
                 metavar="'2.50 USD'",
                 help="for what a billion tokens cost (default: price_per_gpu_hour of the site file, if it has it)",
             ),
-            _flag("--apply", "drain the nodes of the printed scontrol commands"),
-            MOST_DRAINED,
-            SIGNERS,
-            _count("--older", 24, "hours that evidence for --apply may be old", metavar="H"),
         ),
         "ticket": _verb(
             "what a vendor asks for, of one node: findings, evidence, serials, time line, what to attach",
@@ -346,13 +335,6 @@ VERBS: Verbs = {
             _output("a .json file (default: standard output)"),
             FORCE,
         ),
-        "resume-nodes": _verb(
-            "nodes that bringup drained and that pass again; others stay as they are. Says, without --apply",
-            _arg("--nodelist", help="these alone: n[0-3] (default: all that are kept out of service)"),
-            _arg("--with", dest="witnesses", metavar="NODES", help="healthy idle nodes, for gates that compare nodes"),
-            _flag("--apply", "resume; ask again, in a reservation, what a run drained"),
-            NAME_OR_PATH,
-        ),
         "preflight": _verb(
             "in a job of yours with spare nodes: your command runs on the healthy ones, and again without a culprit",
             _arg("--nodes", type=natural, metavar="N", help="that the command needs; all others are spares"),
@@ -381,17 +363,6 @@ VERBS: Verbs = {
             NAME_OR_PATH,
             _arg("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="as you would start it in this job"),
             description="Exit code: the command's own; 1: too few healthy nodes, it did not run; 2: not in a job.",
-        ),
-        "watch": _verb(
-            "sweep nodes while they are idle; jobs of others go first",
-            _arg("--idle", action="store_true", required=True, help="nodes that nobody uses: nothing else is watched"),
-            _arg("--nodelist", help="these alone: n[0-3] (default: all of the partition)"),
-            _count("--most", 1, "sweeps at once", metavar="N"),
-            _count("--every", 24, "hours between two of a node", metavar="H"),
-            _flag("--once", "end when every node that is idle and due was swept"),
-            _flag("--apply", "drain a node that fails; without it the line is printed"),
-            MOST_DRAINED,
-            NAME_OR_PATH,
         ),
     },
 }

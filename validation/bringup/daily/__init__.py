@@ -1,1 +1,1 @@
-"""After bring-up: the baseline of the health check, nodes to resume, idle nodes to verify."""
+"""After bring-up: the baseline of the health check, first causes, a preflight."""

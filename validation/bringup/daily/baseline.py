@@ -17,7 +17,6 @@ from bringup.known_faults import xid
 from bringup.plan import catalogue
 from bringup.plan.gate import Fixed
 from bringup.records import Action, Asked, Baseline, Group, Limit, Outcome
-from bringup.report import reason
 
 UP = "4: ACTIVE"
 MEMORY_SHARES = (0.98, 1.02)
@@ -57,7 +56,7 @@ def made_of(judgements: Sequence[Judged]) -> Baseline:
         raise NotHealthy(
             "none of these is a run of discovery; the baseline of the health check is made of one that passed"
         )
-    return Baseline(groups=groups, driver_events=xid.asked_for(), **reason.for_the_nodes())
+    return Baseline(groups=groups, driver_events=xid.asked_for())
 
 
 def _group(judged: Judged) -> Group:
@@ -142,7 +141,10 @@ def _memory(judged: Judged, observed: Seen) -> list[Asked]:
 def _mount(judged: Judged, observed: Seen) -> list[Asked]:
     """Type and source: what a mount is, whatever its options."""
     mounts = {
-        " ".join(str(fact.value).split(" ")[:2]) for fact in observed.of("discovery.mount") if fact.value is not None
+        " ".join(str(fact.value).split(" ")[:2])
+        for fact in observed.of("discovery.mount")
+        if fact.value is not None
+        and not str(fact.value).startswith("autofs ")  # of the automounter, which mounts later
     }
     gate = "discovery.mount"
     return [_asked(gate, "mount", gate, "equals", value, "text") for value in mounts if len(mounts) == 1]

@@ -86,7 +86,7 @@ def _begin(request: suite.Request, repeat: int) -> tuple[Path, LimitsReport]:
         name=opening.default_name(),
         place="anywhere" if request.anywhere else "local-cluster",
         profile=request.profile.name if request.profile else None,
-        cluster=slurm.cluster_name() if request.anywhere else None,
+        cluster=slurm.cluster().name if request.anywhere else None,
         cores=os.cpu_count() or 1,
         git_commit=opening.git_commit(),
         opened_at=opening.now(),

@@ -97,7 +97,7 @@ def asked_for() -> dict[str, str | None]:
     """Name of an event -> what to do; None: nothing. For the health check, which has no catalogue on its node."""
     known: dict[str, str | None] = {f"xid_{number}": None for number in sorted(_HARMLESS)}
     known |= {f"xid_{number}": action for number, action in sorted(_ACTION.items())}
-    return known | {name: action for name, (_, action) in _WITHOUT_A_NUMBER.items()}
+    return known | {"sxid": _SXID_ACTION} | {name: action for name, (_, action) in _WITHOUT_A_NUMBER.items()}
 
 
 def classes() -> list[tuple[str, tuple[str, ...]]]:

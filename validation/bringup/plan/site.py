@@ -16,9 +16,8 @@ from bringup.plan.phases import PHASES
 from bringup.plan.profile import PROFILES, SITE_SUFFIX
 from bringup.records import Record
 
-ANY_PHASE, TRAINING, IDLE = "default", "training", "idle"
-"""Keys besides the phases' own: the default for all phases; for all training phases, before the default; for the sweep
-of idle nodes (`bringup watch --idle`), a partition or QOS that other jobs preempt."""
+ANY_PHASE, TRAINING = "default", "training"
+"""Keys besides the phases' own: the default for all phases; for all training phases, before the default."""
 
 _OF_KEYS = {  # option of Slurm -> the key that says it
     "partition": "partition",
@@ -77,8 +76,8 @@ def _variable(name: str) -> str:
 
 
 def _phase(name: str) -> str:
-    if name not in (ANY_PHASE, TRAINING, IDLE) and name not in PHASES:
-        raise ValueError(f"there is no such phase{profile_text.meant(name, [ANY_PHASE, TRAINING, IDLE, *PHASES])}")
+    if name not in (ANY_PHASE, TRAINING) and name not in PHASES:
+        raise ValueError(f"there is no such phase{profile_text.meant(name, [ANY_PHASE, TRAINING, *PHASES])}")
     return name
 
 

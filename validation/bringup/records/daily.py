@@ -36,12 +36,3 @@ class Baseline(Versioned):
 
     groups: list[Group] = Field(min_length=1)
     driver_events: dict[str, str | None]  # xid_79 -> what it asks for; null: nothing
-    owner: str  # how each reason of ours begins
-    reason: str  # its template
-    passes: str  # how it begins when nothing is wrong any more
-    asks_for_a_load: str  # how it begins when a fault of the driver is only out of its log
-    slurms_own: list[str]  # reasons that Slurm gives when a prolog or an epilog fails
-    not_allowed: str  # in a reason: a regular expression
-    most: int  # characters of a reason
-    date: str  # strftime
-    actions: list[str]  # from the least to the most that they cost

@@ -64,6 +64,7 @@ class Run(Versioned):
     left_out: list[NotApplicable] = Field(default_factory=list)
     site: SiteUsed | None = None  # null: no site file was used
     cluster: Name | None = None  # as Slurm calls it; null: Slurm did not say
+    controller: Name | None = None  # hosts of its slurmctld, with commas between them; null: Slurm did not say
     continues: RunName | None = None  # the folder beside this one in which the same job began, before Slurm requeued it
 
     @property

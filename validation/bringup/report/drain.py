@@ -25,6 +25,7 @@ from bringup.report.text import plain
 _NODE = re.compile(r"(?!(?i:all)\Z)[A-Za-z0-9][A-Za-z0-9._-]*")  # ALL: every node, to scontrol
 STATE_GATE = "discovery.node.state"
 _NAMED = 3
+SHORTENED = re.compile(r" and \d+ more$")  # a finding that names these alone
 _COSTS = list(Action)
 
 

@@ -161,6 +161,7 @@ def open_run(
     own_checks = [] if site is None or site.site.checks is None else own.read(Path(site.site.checks))
     before = _attempt_before(folder.parent, phase)
     status = _git("status", "--porcelain")
+    cluster = _cluster()
     run = Run(
         phase=phase.stem,
         name=folder.name,
@@ -187,7 +188,8 @@ def open_run(
         allocated=None if allocated == nodes else allocated,
         left_out=left_out,
         site=None if site is None else at_site.used(site.site, phase.stem),
-        cluster=_cluster(),
+        cluster=cluster.name,
+        controller=cluster.controller,
         continues=None if before is None else before.name,
     )
     try:
@@ -219,10 +221,10 @@ def _for_owner(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
 
 
-def _cluster() -> str | None:
+def _cluster() -> slurm.Cluster:
     with contextlib.suppress(SlurmError):
-        return slurm.cluster_name()
-    return None
+        return slurm.cluster()
+    return slurm.Cluster(None, None)
 
 
 def _attempt_before(results: Path, phase: Phase) -> Path | None:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from bringup.errors import ControllerAway, SlurmError
 from bringup.evidence import hostlist
@@ -31,6 +31,8 @@ ENDED = {
     "PREEMPTED",
 }
 _CLUSTER = re.compile(r"^ClusterName\s*=\s*(\S+)", re.MULTILINE)
+# SlurmctldHost[1] is a second controller; its address may follow in brackets
+_CONTROLLER = re.compile(r"^(?:SlurmctldHost(?:\[\d+\])?|ControlMachine)\s*=\s*([^\s(]+)", re.MULTILINE)
 _NO_CLUSTER = re.compile(r"Could not establish a configuration source")
 _AWAY = re.compile(r"Unable to contact slurm controller|Unable to establish controller machine")
 _FORGOTTEN = "Invalid job id specified"
@@ -113,10 +115,21 @@ def ask(
     return result.stdout
 
 
-def cluster_name() -> str | None:
-    """The name of the cluster that the commands ask. Raises SlurmError."""
-    match = _CLUSTER.search(ask("scontrol", "show", "config"))
-    return None if match is None else match[1]
+class Cluster(NamedTuple):
+    """What tells a cluster from another one: many are called `cluster`, so that its controllers count, too."""
+
+    name: str | None
+    controller: str | None  # its hosts, with commas between them
+
+    def __str__(self) -> str:
+        return f"{self.name or 'a cluster without a name'} at {self.controller or 'a controller that is not known'}"
+
+
+def cluster() -> Cluster:
+    """The one that the commands ask. Raises SlurmError."""
+    text = ask("scontrol", "show", "config")
+    name = _CLUSTER.search(text)
+    return Cluster(None if name is None else name[1], ",".join(_CONTROLLER.findall(text)) or None)
 
 
 def patience_s() -> float:
@@ -168,9 +181,10 @@ def show_partitions() -> str:
     return ask("scontrol", "--all", "--oneliner", "show", "partition")  # hidden ones, too
 
 
-def show_nodes(names: Sequence[str] = ()) -> str:
-    """`scontrol show node` of these nodes; without names, of all nodes."""
-    return ask("scontrol", "--oneliner", "show", "node", *([",".join(names)] if names else []))
+def show_nodes(names: Sequence[str] = (), times: str = "standard") -> str:
+    """`scontrol show node` of these nodes; without names, of all nodes. times: as SLURM_TIME_FORMAT has it."""
+    of = [",".join(names)] if names else []
+    return ask("scontrol", "--oneliner", "show", "node", *of, environment={**os.environ, "SLURM_TIME_FORMAT": times})
 
 
 def nodes(names: Sequence[str] = ()) -> dict[str, Node]:

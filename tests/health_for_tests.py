@@ -1,4 +1,4 @@
-"""The health check as a site installs it, with checks that say what a test wants, and a Slurm that is two scripts."""
+"""The health check as a site installs it, with checks that say what a test wants."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ from types import ModuleType
 from typing import Any
 
 from bringup.records import Action, Asked, Baseline, Group
-from bringup.report import reason
-from bringup.run import brake
 
 SLURM = Path(__file__).resolve().parents[1] / "infrastructure-validation/slurm"
 NODE = "n1"
@@ -32,7 +30,7 @@ GPUS = Asked(
 )
 LOG = Asked(
     gate="discovery.kernel_log.xid",
-    check="log",
+    check="driver-log",
     quantity="discovery.kernel_log.xid",
     rule="equals",
     limit=0,
@@ -45,7 +43,6 @@ def a_baseline(*asked: Asked, nodes: tuple[str, ...] = ("n0", NODE)) -> Baseline
     return Baseline(
         groups=[Group(run="run", opened_at="2026-11-23T02:00:00Z", nodes=list(nodes), mounts=[], asked=list(asked))],
         driver_events={},
-        **reason.for_the_nodes(),
     )
 
 
@@ -55,7 +52,6 @@ def module(name: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault("brake", brake)  # there it lies beside them
     spec.loader.exec_module(made)
     return made
 
@@ -81,11 +77,10 @@ END = json.dumps({"probe": "p", "at": NODE, "end": 1, "run": "", "utc": "2026-11
 class Installed:
     folder: Path
     state: Path
-    slurm: Path
 
-    def check(self, name: str, body: str, occasions: str = "idle prolog epilog", header: str = "") -> None:
+    def check(self, name: str, body: str, header: str = "") -> None:
         path = self.folder / "checks.d" / name
-        path.write_text(f"#!/bin/bash\n# occasions: {occasions}\n{header}\n{body}\n")
+        path.write_text(f"#!/bin/bash\n{header}\n{body}\n")
         path.chmod(0o755)
 
     def says(self, name: str, *facts: str) -> None:
@@ -94,20 +89,13 @@ class Installed:
     def gpus(self, count: int | None) -> None:
         self.says("10-gpus", fact("discovery.gpu.count", count, why=None if count is not None else "no answer"))
 
-    def node_is(self, state: str, given: str = "none", node: str = NODE, since: str = "1700000000") -> None:
-        (self.slurm / "nodes" / node).write_text(f"{state}\x1f{since}\x1f{given}")
-
-    def calls(self) -> list[str]:
-        log = self.slurm / "calls"
-        return log.read_text().splitlines() if log.exists() else []
-
     def log(self) -> str:
         path = self.state / f"{NODE}.log"
         return path.read_text() if path.exists() else ""
 
-    def run(self, hook: str = "health-check", *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            [str(self.folder / hook), *options],
+            [str(self.folder / "health-check"), *options],
             env={"SLURMD_NODENAME": NODE, **environment},
             capture_output=True,
             text=True,
@@ -115,29 +103,11 @@ class Installed:
             check=False,
         )
 
+    def code(self, *options: str) -> int:
+        return self.run("--exit-code", *options).returncode
 
-SINFO = """\
-for file in "$here"/nodes/*; do
-  [[ " $* " != *" --nodes="* || " $* " == *" --nodes=${file##*/} "* ]] || continue
-  printf '%s\\x1fmain\\x1f%s\\n' "${file##*/}" "$(<"$file")"
-done
-"""
-SCONTROL = """\
-echo "$*" >>"$here/calls"
-for word in "$@"; do
-  case $word in
-    NodeName=*) file=$here/nodes/${word#*=} ;;
-    State=*) new=${word#*=} ;;
-    Reason=*) reason=${word#*=} ;;
-  esac
-done
-IFS=$'\\x1f' read -r state since given <"$file" || :
-[[ ${new-} != DRAIN || ! -e $here/rival ]] || cp "$here/rival" "$here/nodes/n0"
-case ${new-} in DRAIN) state=drained ;; UNDRAIN) state=idle since=Unknown reason=none ;; esac
-[ "${new-}" = UNDRAIN ] || since=$(date +%s)
-printf '%s\\x1f%s\\x1f%s' "$state" "$since" "${reason-$given}" >"$here/new.$$"
-mv "$here/new.$$" "$file"  # whole, also where it is killed
-"""
+    def answers(self) -> list[dict[str, Any]]:
+        return json.loads(self.run("--json").stdout)["answers"]
 
 
 def _written(name: str, text: str) -> Callable[[Path], None]:
@@ -158,7 +128,7 @@ def _asked(change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]
 
 
 def _with_python(body: str | None) -> Callable[[Path], None]:
-    """Another python3 on the hooks' PATH; None: none at all."""
+    """Another python3 on the PATH; None: none at all."""
 
     def write(folder: Path) -> None:
         tools = folder / "other tools"
@@ -168,59 +138,59 @@ def _with_python(body: str | None) -> Callable[[Path], None]:
         if body is not None:
             (tools / "python3").write_text(f"#!/bin/bash\n{body}\n")
             (tools / "python3").chmod(0o755)
-        for name in ("health-check", "prolog", "epilog"):
-            hook = folder / name
-            hook.write_text(re.sub("export PATH=[^ ]*", f'export PATH="{tools}"', hook.read_text()))
+        program = folder / "health-check"
+        program.write_text(re.sub("export PATH=[^ ]*", f'export PATH="{tools}"', program.read_text()))
 
     return write
 
 
+CHECK = "checks.d/10-gpus"  # the one that is asked for; of the others nothing is
 BREAKS: dict[str, Callable[[Path], object]] = {
     "a folder in checks.d": lambda folder: (folder / "checks.d/60-site").mkdir(),
     "a dangling link in checks.d": lambda folder: (folder / "checks.d/60-site").symlink_to("/nowhere"),
     "a FIFO in checks.d": lambda folder: os.mkfifo(folder / "checks.d/60-site"),
     "no checks.d": lambda folder: shutil.rmtree(folder / "checks.d"),
     "settings that are no object": _written("settings.json", "[]"),
-    "settings of the wrong kind": _written("settings.json", '{"mode": 5, "state_folder": []}'),
-    "settings that end early": _written("settings.json", '{"mode": "dra'),
+    "settings of the wrong kind": _written("settings.json", '{"tools_folder": 5, "state_folder": []}'),
+    "settings that end early": _written("settings.json", '{"state_fol'),
     "no settings": lambda folder: (folder / "settings.json").unlink(),
     "a baseline that is no object": _written("baseline.json", "[]"),
     "a baseline that ends early": _written("baseline.json", '{"groups": ['),
     "no baseline": lambda folder: (folder / "baseline.json").unlink(),
     "a baseline without what is asked": _asked(lambda baseline: baseline["groups"][0].pop("asked")),
+    "a baseline without events of the driver": _asked(lambda baseline: baseline.pop("driver_events")),
     "an entry without its rule": _asked(lambda baseline: baseline["groups"][0]["asked"][0].pop("rule")),
     "a limit that is none": _asked(lambda baseline: baseline["groups"][0]["asked"][0].update(limit=None)),
     "a gate that is a number": _asked(lambda baseline: baseline["groups"][0]["asked"][0].update(gate=5)),
-    "an owner that is a number": _asked(lambda baseline: baseline.update(owner=5)),
     "an entry that is a number": _asked(lambda baseline: baseline["groups"][0]["asked"].append(7)),
-    "a baseline without its words": _asked(lambda baseline: baseline.pop("reason")),
-    "a module that is missing": lambda folder: (folder / "kept.py").unlink(),
-    "a module of half an upgrade": _written("told.py", "from brake import what_is_not_there\n"),
-    "a module that is no Python": _written("brake.py", "def\n"),
-    "hook.py is missing": lambda folder: (folder / "hook.py").unlink(),
-    "hook.sh is missing": lambda folder: (folder / "hook.sh").unlink(),
+    "a node that is in no group": _asked(lambda baseline: baseline["groups"][0].update(nodes=["n7"])),
+    "a module that is missing": lambda folder: (folder / "state.py").unlink(),
+    "a module of half an upgrade": _written("checks.py", "from state import what_is_not_there\n"),
+    "a module that is no Python": _written("textfile.py", "def\n"),
+    "a module that ends the program": _written("textfile.py", "import sys\nsys.exit(1)\n"),
+    "health.py is missing": lambda folder: (folder / "health.py").unlink(),
     "no python3": _with_python(None),
     "a python3 that ends with 1": _with_python("exit 1"),
     "a python3 that ends with 2": _with_python("exit 2"),
     "a python3 that is killed": _with_python("kill -KILL $$"),
+    "probes that are missing": lambda folder: shutil.rmtree(folder / "probes"),
+    "a probe that is missing": lambda folder: (folder / "probes/own_files.py").unlink(),
+    "a check that raises": _written("checks.d/50-rdma", "#!/usr/bin/env python3\nraise ValueError('of ours')\n"),
+    "a check whose module is missing": _written("checks.d/50-rdma", "#!/usr/bin/env python3\nimport not_there\n"),
+    "a check that has not enough memory": _written("checks.d/50-rdma", "#!/usr/bin/env python3\nraise MemoryError\n"),
+    "a check that is killed": _written("checks.d/50-rdma", "#!/bin/bash\nkill -KILL $$\n"),
+    "a check that is no program": _written("checks.d/50-rdma", "\x7fELF, but not quite\n"),
+    "the check that is asked for raises": _written(CHECK, "#!/usr/bin/env python3\nraise ValueError('of ours')\n"),
+    "the check that is asked for ends with 1": _written(CHECK, "#!/bin/bash\necho sick\nexit 1\n"),
+    "the check that is asked for says nothing": _written(CHECK, "#!/bin/bash\n"),
 }
 
 
-def a_slurm(folder: Path) -> Path:
-    """Two scripts that know nodes by a file each, and note what they are ordered. While there is "away": none."""
-    (folder / "nodes").mkdir(parents=True, exist_ok=True)
-    for program, answer in (("sinfo", SINFO), ("scontrol", SCONTROL)):
-        path = folder / program
-        path.write_text(f'#!/bin/bash\nhere="{folder}"\n[ ! -e "$here/away" ] || exit 1\n{answer}\n')
-        path.chmod(0o755)
-    return folder
-
-
-def run_install(folder: Path, *options: str | Path, slurm: Path) -> subprocess.CompletedProcess[str]:
-    """The documented line."""
+def run_install(folder: Path, *options: str | Path, tools: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """The documented line. tools: a folder that the PATH begins with."""
     return subprocess.run(
         [sys.executable, str(SLURM / "install"), str(folder), *map(str, options)],
-        env={"PATH": f"{slurm}:{os.environ['PATH']}"},
+        env={"PATH": os.environ["PATH"] if tools is None else f"{tools}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         timeout=60,
@@ -228,19 +198,15 @@ def run_install(folder: Path, *options: str | Path, slurm: Path) -> subprocess.C
     )
 
 
-def install(folder: Path, baseline: Baseline, *options: str) -> Installed:
-    """Without the project's own checks. It is moved to a path with a space: slurm.conf carries none, the hooks do."""
-    made = Installed(folder / "opt health", folder / "a state", a_slurm(folder / "a slurm"))
+def install(folder: Path, baseline: Baseline, *options: str | Path, tools: Path | None = None) -> Installed:
+    """Without the project's own checks. It is moved to a path with a space: slurm.conf carries none, a site may."""
+    made = Installed(folder / "opt health", folder / "a state")
+    folder.mkdir(parents=True, exist_ok=True)
     file = folder / "a baseline.json"
     file.write_text(baseline.model_dump_json())
-    done = run_install(folder / "opt", "--baseline", file, "--state", made.state, *options, slurm=made.slurm)
+    done = run_install(folder / "opt", "--baseline", file, "--state", made.state, *options, tools=tools)
     assert done.returncode == 0, done.stderr
     (folder / "opt").rename(made.folder)
     for path in (made.folder / "checks.d").iterdir():
         path.unlink()
-    for node in baseline.groups[0].nodes:
-        made.node_is("idle", node=node, since="Unknown")
-    made.node_is("idle", since="Unknown")
-    rule = made.folder / "brake.py"
-    rule.write_text(rule.read_text().replace("SETTLE_S = 1.1", "SETTLE_S = 0.01"))
     return made

@@ -1,0 +1,145 @@
+"""The health check on a real Slurm: a fault is said on its node alone, and no node changes its state for it. The lines
+that `bringup report` prints do what they say."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from harness import CHECKOUT, Cluster, running_cluster, wait_until
+from playbook import playbook
+
+pytestmark = pytest.mark.cluster
+BRINGUP = CHECKOUT / ".venv/bin/bringup"
+XID = "4,7,61000000,-;NVRM: Xid (PCI:0000:c1:00): 79, pid=0, GPU has fallen off the bus."
+REMOVE, BACK = ("rm", "/dev/nvidia1"), ("mknod", "-m", "666", "/dev/nvidia1", "c", "195", "1")
+
+
+@contextlib.contextmanager
+def with_health_check(*shape: str) -> Iterator[Cluster]:
+    """2 nodes with the health check installed, with the baseline of a run that passed there."""
+    with running_cluster("--nodes", "2", "--gpus", "2", *shape) as cluster, playbook(cluster) as book:
+        done = book.run("discovery")
+        assert done.returncode == 0, done.stdout
+        baseline = cluster.shared / "baseline.json"
+        made = cluster.sh(BRINGUP, "site-baseline", book.folder("discovery"), "-o", baseline)
+        assert made.returncode == 0, made.stderr
+        installed = cluster.run("health-check", baseline)
+        assert installed.returncode == 0, installed.stderr
+        gauges = cluster.state / "health-state/bringup-health.n1.prom"
+        wait_until(gauges.exists, "Slurm has started the health check of n1", timeout=120)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def looked_after() -> Iterator[Cluster]:
+    with with_health_check() as cluster:
+        yield cluster
+
+
+def log_of(cluster: Cluster, node: str) -> str:
+    path = cluster.state / f"health-state/{node}.log"
+    return path.read_text() if path.exists() else ""
+
+
+def wait_until_said(cluster: Cluster, words: str) -> None:
+    wait_until(lambda: words in log_of(cluster, "n1"), f"the health check of n1 says {words!r}", timeout=180)
+
+
+def by_hand(cluster: Cluster, node: str) -> int:
+    return cluster.on(node, cluster.state / "health/health-check", "--exit-code").returncode
+
+
+@pytest.mark.parametrize(
+    ("make", "repair", "gate"),
+    [
+        (REMOVE, BACK, "discovery.gpu.count"),
+        (
+            ("bash", "-c", f"cp /dev/kmsg /dev/kmsg.before && echo '{XID}' >>/dev/kmsg"),
+            ("mv", "/dev/kmsg.before", "/dev/kmsg"),
+            "discovery.kernel_log.xid",
+        ),
+        (
+            ("mount", "-o", "remount,size=64k", "/tmp"),
+            ("mount", "-o", "remount,size=1g", "/tmp"),
+            "discovery.tmp.space",
+        ),
+        (
+            ("mount", "-t", "tmpfs", "lost", str(CHECKOUT)),
+            ("umount", "--lazy", str(CHECKOUT)),
+            "discovery.mount",
+        ),
+    ],
+    ids=["a GPU is lost", "an Xid", "a full /tmp", "a missing mount"],
+)
+def test_a_fault_is_said_on_its_node_and_no_node_changes_its_state(
+    looked_after: Cluster, make: tuple[str, ...], repair: tuple[str, ...], gate: str
+):
+    made = looked_after.on("n1", *make)
+    assert made.returncode == 0, made.stderr
+    try:
+        wait_until_said(looked_after, f"fault: {gate}: ")
+        wait_until(lambda: by_hand(looked_after, "n1") == 1, "by hand it ends with 1", timeout=120)
+        assert "fault: " not in log_of(looked_after, "n0")
+        assert {looked_after.node_state(node) for node in ("n0", "n1")} == {"idle"}
+    finally:
+        looked_after.on("n1", *repair)
+    looked_after.on("n1", looked_after.state / "health/health-check", "--repaired")
+    wait_until_said(looked_after, f"passes again: {gate}")
+
+
+def test_the_lines_of_a_report_drain_and_resume_their_node_when_somebody_pastes_them(
+    looked_after: Cluster, tmp_path: Path
+):
+    cluster, page = looked_after, tmp_path / "report.html"
+
+    def line(folder: Path, state: str) -> str:
+        shown = cluster.sh(BRINGUP, "report", folder, "-o", page, "--force").stdout
+        match = re.search(rf"^scontrol update NodeName=n1 State={state}.*", shown, re.MULTILINE)
+        assert match, shown
+        return match[0]
+
+    with playbook(cluster) as book, playbook(cluster) as again:
+        cluster.on("n1", *REMOVE)
+        try:
+            assert book.run("discovery").returncode == 1
+        finally:
+            cluster.on("n1", *BACK)
+        drain = line(book.folder("discovery"), "DRAIN")
+        assert cluster.node_state("n1") == "idle"  # it printed
+        assert again.run("discovery").returncode == 0
+        earlier = re.sub(r"\(\d{4}-", "(2025-", drain)  # the date of a reason has minutes, and this test takes less
+        assert cluster.sh(*shlex.split(earlier)).returncode == 0  # somebody pastes it late
+        assert cluster.node_state("n1") == "drained"
+        assert (
+            "Slurm has it as IDLE+DRAIN already"
+            in cluster.sh(BRINGUP, "report", book.folder("discovery"), "-o", page, "--force").stdout
+        )
+        resume = line(again.folder("discovery"), "RESUME")
+        assert cluster.sh(*shlex.split(resume)).returncode == 0
+    cluster.wait_idle()
+
+
+def test_faults_of_gpus_and_ports_are_said_and_a_gpu_that_hangs_is_unknown():
+    """On simulated GPUs: nobody can tell what a driver that gives no answer hides."""
+    with with_health_check("--simulate", "h100") as cluster:
+        for fault, gate in (
+            (("gpu", "n1", "1", "ecc", "2"), "discovery.gpu.ecc"),
+            (("gpu", "n1", "1", "lost"), "discovery.gpu.answering"),
+            (("port", "n1", "mlx5_0", "down"), "discovery.rdma.active"),
+        ):
+            assert cluster.run(*fault).returncode == 0
+            wait_until_said(cluster, f"fault: {gate}: ")
+            assert cluster.run("gpu", "n1", "repair").returncode == 0
+            wait_until_said(cluster, f"passes again: {gate}")
+        before = log_of(cluster, "n1").count("fault: ")
+        assert cluster.run("gpu", "n1", "1", "hang").returncode == 0
+        wait_until_said(cluster, "could not tell 3 times in a row: discovery.gpu.count: no answer within")
+        assert by_hand(cluster, "n1") == 2
+        assert log_of(cluster, "n1").count("fault: ") == before
+        assert {cluster.node_state(node) for node in ("n0", "n1")} == {"idle"}
+        cluster.run("gpu", "n1", "repair")

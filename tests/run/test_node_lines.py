@@ -1,0 +1,240 @@
+"""`bringup report` prints what a person pastes, with what it rests on; it says why where there is no line, and runs
+nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from bringup import results
+from bringup.cli import main
+from bringup.judge import judge_folder
+from bringup.run import node_lines
+from runs_for_tests import discovery, reseal
+
+BOOTED = 1_700_000_000
+FORM = "%Y-%m-%dT%H:%M:%SZ"
+OURS = "bringup: discovery.gpu.count; reboot (2023-11-23T02:00Z, run abc)"
+
+
+class Slurm:
+    """A scontrol that shows two nodes, and notes each order."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.log = folder, folder / "calls"
+        folder.mkdir()
+        self.is_called("a-cluster", "ctl0(10.0.0.1)")
+        self.nodes = {"n0": ("IDLE", "none", BOOTED), "n1": ("IDLE", "none", BOOTED)}
+        self.show()
+        (folder / "scontrol").write_text(
+            f'#!/bin/bash\nhere="{folder}"\n'
+            'case "$*" in\n  "show config") cat "$here/config" ;;\n'
+            '  *"show node"*) [[ $SLURM_TIME_FORMAT == %s ]] && cat "$here/nodes" ;;\n'
+            '  *) echo "$*" >>"$here/calls" ;;\nesac\n'
+        )
+        (folder / "scontrol").chmod(0o755)
+
+    def node_is(self, node: str, state: str = "IDLE", given: str = "none", booted: float = BOOTED) -> None:
+        self.nodes[node] = (state, given, booted)
+        self.show()
+
+    def show(self) -> None:
+        (self.folder / "nodes").write_text(
+            "".join(
+                f"NodeName={name} Arch=x86_64 Gres=gpu:2 State={state} ThreadsPerCore=1 BootTime={booted:.0f} "
+                f"SlurmdStartTime=1700000100 Reason={given} [root@1700000000]\n"
+                for name, (state, given, booted) in self.nodes.items()
+            )
+        )
+
+    def is_called(self, name: str, controller: str) -> None:
+        (self.folder / "config").write_text(
+            f"ClusterName             = {name}\nSlurmctldHost[0]        = {controller}\n"
+        )
+
+
+@pytest.fixture
+def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    made = Slurm(tmp_path / "bin")
+    monkeypatch.setenv("PATH", f"{made.folder}:{os.environ['PATH']}")
+    return made
+
+
+def broken(folder: Path) -> Path:
+    """n1 lacks a GPU."""
+    inventory = folder / "raw/inventory.jsonl"
+    lines = inventory.read_text().splitlines(keepends=True)
+    changed = [
+        line.replace('"value": 2', '"value": 1') if "discovery.gpu.count" in line and '"n1"' in line else line
+        for line in lines
+    ]
+    assert changed != lines
+    inventory.write_text("".join(changed))
+    return folder
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: Slurm) -> Path:
+    """A discovery of the cluster that is here, a moment ago; n1 lacks a GPU."""
+    return reseal(broken(discovery(tmp_path / "runs", monkeypatch)))
+
+
+@pytest.fixture
+def healthy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: Slurm) -> Path:
+    return discovery(tmp_path / "healthy", monkeypatch)
+
+
+@pytest.fixture
+def reported(capsys: pytest.CaptureFixture[str], tmp_path: Path, slurm: Slurm) -> Callable[..., str]:
+    def report(*runs: Path) -> str:
+        main(["report", *map(str, runs), "-o", str(tmp_path / "page.html"), "--force"])
+        assert not slurm.log.exists(), "it ordered something"
+        return capsys.readouterr().out
+
+    return report
+
+
+DRAIN = "scontrol update NodeName=n1 State=DRAIN 'Reason=bringup: discovery.gpu.count"
+RESUME = "scontrol update NodeName=n1 State=RESUME"
+
+
+def test_a_drain_line_stands_under_its_run_age_cluster_and_boot(run: Path, reported: Callable[..., str]):
+    remark, line = reported(run).splitlines()[1:3]
+    assert line.startswith(DRAIN)
+    assert remark == f"# n1: run {run.name} (closed 0.0 h ago, a-cluster at ctl0); boot: 2023-11-14T22:13Z"
+
+
+@pytest.mark.parametrize("other", [("elsewhere", "ctl0"), ("a-cluster", "ctl1(10.0.0.1)")])
+def test_evidence_of_another_cluster_gives_no_line(
+    run: Path, slurm: Slurm, reported: Callable[..., str], other: tuple[str, str]
+):
+    """Also of one with the same name: many are called `cluster`."""
+    slurm.is_called(*other)
+    output = reported(run)
+    assert "scontrol" not in output
+    here = " at ".join(other).partition("(")[0]
+    assert f"# no line for n1: run {run.name} is of cluster a-cluster at ctl0, and this is {here}" in output
+
+
+def test_a_run_that_names_no_cluster_gives_no_line(run: Path, reported: Callable[..., str]):
+    plan = json.loads((run / results.RUN).read_text())
+    (run / results.RUN).write_text(json.dumps(plan | {"controller": None}))
+    output = reported(reseal(run))
+    assert "scontrol" not in output
+    assert "does not say which cluster it is of, and this is a-cluster at ctl0" in output
+
+
+@pytest.mark.parametrize(
+    ("hours", "holds", "words"),
+    [
+        (23.9, True, "closed 23.9 h ago"),
+        (24.1, False, "was closed 24.1 h ago, expected at most 24.0 h; run the phase again"),
+        (-24, False, "was closed 24.0 h from now, by the clock of this host"),
+    ],
+)
+def test_evidence_holds_for_a_day(run: Path, hours: float, holds: bool, words: str):
+    now = datetime.now(UTC) + timedelta(hours=hours)
+    output = "\n".join(node_lines.lines([judge_folder(run)], node_lines.ask(), now))
+    assert (DRAIN in output) is holds
+    assert words in output
+
+
+def test_evidence_that_was_changed_or_never_closed_gives_no_line(run: Path, reported: Callable[..., str]):
+    inventory = run / "raw/inventory.jsonl"
+    inventory.write_text(inventory.read_text() + "\n")
+    output = reported(run)
+    assert "was changed after the run was closed" in output
+    assert "scontrol" not in output
+    (run / results.CLOSED).unlink()
+    assert "scontrol" not in reported(run)
+
+
+def test_a_node_that_has_booted_since_gets_no_line(run: Path, slurm: Slurm, reported: Callable[..., str]):
+    slurm.node_is("n1", booted=time.time() + 60)
+    output = reported(run)
+    assert "scontrol" not in output
+    assert "# no line for n1: it booted at " in output
+
+
+def test_the_oldest_of_several_runs_has_to_be_of_this_boot(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: Slurm, reported: Callable[..., str]
+):
+    plan = json.loads((run / results.RUN).read_text())
+    hour_ago = datetime.now(UTC) - timedelta(hours=1)
+    (run / results.RUN).write_text(json.dumps(plan | {"opened_at": hour_ago.strftime(FORM)}))
+    later = reseal(broken(discovery(tmp_path / "later", monkeypatch)))
+    slurm.node_is("n1", booted=time.time() - 1800)
+    assert DRAIN not in reported(reseal(run), later)
+    assert DRAIN in reported(later)
+
+
+def test_a_node_that_is_out_already_keeps_what_somebody_gave(run: Path, slurm: Slurm, reported: Callable[..., str]):
+    slurm.node_is("n1", "IDLE+DRAIN", "fan is loud")
+    assert "# no line for n1: Slurm has it as IDLE+DRAIN already: fan is loud" in reported(run)
+
+
+def test_a_node_that_slurm_does_not_know_gets_no_line(run: Path, slurm: Slurm, reported: Callable[..., str]):
+    del slurm.nodes["n1"]
+    slurm.show()
+    assert "# no line for n1: Slurm knows no such node" in reported(run)
+
+
+def test_where_slurm_cannot_be_asked_the_line_is_printed_and_that_is_said(
+    run: Path, slurm: Slurm, reported: Callable[..., str]
+):
+    (slurm.folder / "scontrol").write_text("#!/bin/bash\necho no controller >&2\nexit 1\n")
+    output = reported(run)
+    assert DRAIN in output
+    assert "boot: not known" in output
+    assert "# what these nodes are now, Slurm could not be asked: scontrol: no controller" in output
+
+
+def test_a_node_that_we_had_drained_and_that_passes_again_gets_a_resume_line(
+    healthy: Path, slurm: Slurm, reported: Callable[..., str]
+):
+    slurm.node_is("n1", "IDLE+DRAIN", OURS)
+    output = reported(healthy)
+    assert (
+        f"# n1 passes again (discovery.gpu.count): run {healthy.name} (closed 0.0 h ago, a-cluster at ctl0)" in output
+    )
+    assert RESUME in output
+
+
+@pytest.mark.parametrize(
+    ("state", "given", "why"),
+    [
+        ("IDLE+DRAIN", "fan is loud", ""),
+        ("IDLE+DRAIN", "NHC: check_cmd_status: bringup: a.b; reset (x, y)", ""),
+        ("IDLE", OURS, ""),
+        ("DOWN", OURS, ""),
+        ("IDLE+DRAIN", OURS.replace("discovery.gpu.count", "sweep.load.wrong_values"), "was not asked there since"),
+        ("IDLE+DRAIN", OURS.replace("2023", "2999"), "was not asked there since"),
+        ("IDLE+DRAIN", OURS.replace("discovery.gpu.count", "discovery.slurm.proctrack site.gone"), "was not asked"),
+    ],
+)
+def test_no_other_node_gets_a_resume_line(
+    healthy: Path, slurm: Slurm, reported: Callable[..., str], state: str, given: str, why: str
+):
+    slurm.node_is("n1", state, given)
+    output = reported(healthy)
+    assert "scontrol" not in output
+    assert why in output
+
+
+def test_a_gate_that_failed_again_gives_no_resume_line(run: Path, slurm: Slurm, reported: Callable[..., str]):
+    slurm.node_is("n1", "IDLE+DRAIN", OURS)
+    assert RESUME not in reported(run)
+
+
+def test_a_boot_after_the_run_that_passed_gives_no_resume_line(
+    healthy: Path, slurm: Slurm, reported: Callable[..., str]
+):
+    slurm.node_is("n1", "IDLE+DRAIN", OURS, booted=time.time() + 60)
+    output = reported(healthy)
+    assert RESUME not in output
+    assert "# no line for n1: it booted at " in output
