@@ -26,8 +26,10 @@ Thread 8 (idle): "watcher"
 def rank():
     """A process of job 4711."""
     environment = {**os.environ, "SLURM_JOB_ID": "4711", "RANK": "3"}
-    process = subprocess.Popen([sys.executable, "-c", "input()"], env=environment, stdin=subprocess.PIPE)
-    time.sleep(0.2)
+    program = [sys.executable, "-c", "print(flush=True); input()"]
+    process = subprocess.Popen(program, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()  # it runs
     yield process
     process.kill()
     process.communicate()

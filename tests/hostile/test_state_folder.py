@@ -4,12 +4,9 @@ Others can predict the name of the default folder, in /tmp. A stub of mkdir, fir
 does what they can do between the look at the folder and its making.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -133,10 +130,8 @@ def test_a_host_that_ended_before_it_was_recorded_does_not_count_as_alive(cluste
             (cluster.state / ".bringup-cluster").touch()
             for name in ("ctl", "ctl.outer"):
                 (cluster.state / "run" / name).write_text(f"{number} \n")
-            begun = time.monotonic()
-            done = cluster.run("down")
+            done = cluster.run("down")  # an error where it waits for a host that does not end
             assert (done.returncode, done.stdout) == (0, "cluster: down\n"), done.stderr
-            assert time.monotonic() - begun < 5
             assert not cluster.state.exists()
         assert bystander.poll() is None
     finally:

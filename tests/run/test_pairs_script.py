@@ -1,7 +1,5 @@
 """The phase script of the pairs, from end to end, with a stand-in for srun that answers as the probe does."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex
@@ -11,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiers import in_test_all
 from trained_runs import counted
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -108,6 +107,7 @@ def test_two_rounds_name_a_slow_node_and_every_link_of_a_round_is_judged(tmp_pat
     assert "n05 sends at 0.05" in (run / "report.md").read_text()
 
 
+@in_test_all
 def test_a_third_round_tells_a_slow_path_from_its_ends(tmp_path: Path) -> None:
     done, run = measured(tmp_path, 12, "n04->n05@0.05")
     assert done.returncode == 1, done.stderr
@@ -118,6 +118,7 @@ def test_a_third_round_tells_a_slow_path_from_its_ends(tmp_path: Path) -> None:
     assert "n04->n05 is at 0.05" in done.stderr
 
 
+@in_test_all
 def test_a_node_that_cannot_be_reached_is_asked_pair_by_pair_and_named(tmp_path: Path) -> None:
     done, run = measured(tmp_path, 11, "none@1", dead="n03")
     assert done.returncode == 2, done.stderr
@@ -126,6 +127,7 @@ def test_a_node_that_cannot_be_reached_is_asked_pair_by_pair_and_named(tmp_path:
     assert verdicts(run, "fail") == set()
 
 
+@in_test_all
 @pytest.mark.parametrize(("nodes", "asked", "rounds"), [(6, "", 5), (10, "2", 2)])
 def test_rounds_that_are_known_in_advance_are_measured_and_no_more(
     tmp_path: Path, nodes: int, asked: str, rounds: int

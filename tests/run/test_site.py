@@ -21,6 +21,7 @@ from bringup.records import Run, SiteUsed, read_record
 from bringup.run import launch, slurm
 from bringup.run import site as at_site
 from bringup.run.site import AtSite
+from tiers import first, in_test_all
 
 ROOT = Path(__file__).resolve().parents[2]
 LAB = """
@@ -193,7 +194,7 @@ def test_smokes_small_jobs_do_not_ask_for_all_gpus(call: Called):
     assert call(begin("smoke") + show, SBATCH_GRES="gpu:2").stdout.startswith("gpu:2 "), "the user's own stays"
 
 
-@pytest.mark.parametrize("form", ["SALLOC_GPUS_PER_NODE=8", "SALLOC_GPUS=16", "SALLOC_GRES=gpu:2,nvme:1"])
+@pytest.mark.parametrize("form", first(["SALLOC_GPUS_PER_NODE=8", "SALLOC_GPUS=16", "SALLOC_GRES=gpu:2,nvme:1"]))
 def test_a_gpu_request_of_the_user_replaces_that_of_the_site(call: Called, form: str):
     """Slurm 26.05: --gpus-per-node and --gres=gpu are mutually exclusive."""
     name, _, value = form.partition("=")
@@ -307,7 +308,7 @@ def batch(call: Called, script: str, **environment: str) -> subprocess.Completed
 TRAININGS = ("run_1gpu", "run_ddp_1node", "run_hsdp_2node")  # one of each way to launch; all hand over to _train.sh
 
 
-@pytest.mark.parametrize("stem", TRAININGS)
+@pytest.mark.parametrize("stem", first(TRAININGS))
 def test_a_training_runs_in_the_container_of_pyxis(call: Called, copy: Path, tmp_path: Path, lab: Path, stem: str):
     (tmp_path / "checkpoints").mkdir()
     lab.write_text(f"{LAB}{CONTAINER.format('pyxis', 'nvcr.io#nvidia/pytorch')}checkpoints: {tmp_path}/checkpoints\n")
@@ -348,7 +349,7 @@ def test_a_rehearsal_goes_to_the_scratch_folder_where_no_folder_of_checkpoints_i
     assert call(begin("run_ddp_2node") + show, BRINGUP_RUN_NAME="again").stdout == f"--checkpoint-dir {tmp_path}\n"
 
 
-@pytest.mark.parametrize("stem", TRAININGS)
+@pytest.mark.parametrize("stem", first(TRAININGS))
 def test_a_training_runs_in_the_container_of_apptainer(call: Called, copy: Path, tmp_path: Path, lab: Path, stem: str):
     lab.write_text(LAB + CONTAINER.format("apptainer", "/images/torch.sif"))
     batch(call, PHASES[stem].script, RUNS="", NCCL_IB_HCA="mlx5_7")
@@ -362,6 +363,7 @@ def test_a_training_runs_in_the_container_of_apptainer(call: Called, copy: Path,
     assert "APPTAINERENV_NCCL_DEBUG=TRACE" in environment
 
 
+@in_test_all
 def test_an_image_that_cannot_train_says_so_in_one_line(call: Called, copy: Path, tmp_path: Path, lab: Path):
     lab.write_text(LAB + CONTAINER.format("apptainer", "/images/torch.sif"))
     done = batch(call, PHASES["run_ddp_2node"].script, RUNS="", LACKING="1", SLURMD_NODENAME="n1")
@@ -386,7 +388,7 @@ def test_probes_stay_outside_of_the_container_and_collectives_go_into_it(call: C
     assert "/images/torch.sif python infrastructure-validation/probes/collectives.py n0--n1 " in pairs
 
 
-@pytest.mark.parametrize("stem", ["nccl_scaling", "nccl_monitoring"])
+@pytest.mark.parametrize("stem", first(["nccl_scaling", "nccl_monitoring"]))
 def test_an_allocation_gets_the_sites_options_and_its_script_knows_the_arrays(
     call: Called, tmp_path: Path, lab: Path, stem: str
 ):
@@ -404,6 +406,7 @@ def test_an_allocation_gets_the_sites_options_and_its_script_knows_the_arrays(
     assert not any("apptainer" in line for line in lines if "monitor.py" in line or "clock.py" in line)
 
 
+@in_test_all
 def test_an_allocation_without_a_site_file_has_its_own_time_limit(call: Called, tmp_path: Path):
     call('exec bash "$@"', PHASES["nccl_scaling"].script, BRINGUP_SITE="")
     assert noted(tmp_path, "salloc")[0].startswith("limit 60: ")

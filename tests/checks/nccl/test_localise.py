@@ -18,6 +18,7 @@ from factory import a_run
 from loops import for_each
 from runs_for_tests import as_read
 from showing import shows_failing
+from tiers import FEWER
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -258,7 +259,7 @@ def test_rounds_that_are_none_are_a_problem_and_plan_nothing():
     assert "x0--x1" not in subjects
 
 
-@for_each("seed", range(20))
+@for_each("seed", range(4 if FEWER else 20))
 def test_whatever_was_measured_a_round_is_of_known_nodes_each_once_and_rounds_end(seed):
     chance = random.Random(seed)
     nodes = fleet(chance.randrange(1, 40))
