@@ -17,27 +17,13 @@ def judged_as(gate: str, value: object) -> None:
     judge.judge(a_run(plan={gate: ["job"]}), profile.load("local-cpu"), parsed)
 
 
+MISSED = pytest.mark.xfail(strict=True, raises=AssertionError, reason="it was not judged so")
+
+
 @shows_failing("run.closed")
-def test_a_gate_that_failed_was_shown_failing():
-    judged_as("run.closed", False)
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="nothing was judged")
-@shows_failing("run.closed")
-def test_a_test_that_judges_nothing_fails():
-    pass
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="it passed")
-@shows_failing("run.closed")
-def test_a_gate_that_passed_was_not_shown_failing():
-    judged_as("run.closed", True)
-
-
-@pytest.mark.xfail(strict=True, raises=AssertionError, reason="incomplete is not failing")
-@shows_failing("run.closed")
-def test_evidence_that_is_missing_does_not_count():
-    judged_as("run.closed", None)
+@pytest.mark.parametrize("value", [False, *(pytest.param(value, marks=MISSED) for value in (True, None))])
+def test_a_gate_that_passed_or_is_incomplete_was_not_shown_failing(value: object):
+    judged_as("run.closed", value)
 
 
 def test_every_row_that_does_not_hold_is_named():
