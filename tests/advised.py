@@ -1,7 +1,5 @@
 """What `bringup advise` says of one model on one cluster, for tests to change."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Damaged evidence: hypothesis strategies, the same every time (derandomize), and values that no program writes."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Sequence

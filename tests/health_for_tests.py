@@ -1,7 +1,5 @@
 """The health check as a site installs it, with checks that say what a test wants."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import os

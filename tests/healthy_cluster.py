@@ -1,7 +1,5 @@
 """Runs in which all that was planned passed, on a cluster with GPUs and on the local one."""
 
-from __future__ import annotations
-
 from bringup.judge import Judged
 from bringup.plan import planned
 from bringup.plan import profile as profiles

@@ -1,7 +1,5 @@
 """Many rows in one test."""
 
-from __future__ import annotations
-
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Sequence

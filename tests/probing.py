@@ -1,7 +1,5 @@
 """What a probe tells the judge: its questions are asked here, and its lines are read as the evidence of a run is."""
 
-from __future__ import annotations
-
 import io
 from collections.abc import Callable
 from typing import Any

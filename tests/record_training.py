@@ -3,8 +3,6 @@
 After a change of RunArgs or TrainMetrics:  .venv/bin/python tests/record_training.py     (a minute or two)
 """
 
-from __future__ import annotations
-
 import shutil
 import sys
 import tempfile

@@ -1,7 +1,5 @@
 """A test names the gates that it shows failing. conftest.py watches what is judged while it runs, and checks this."""
 
-from __future__ import annotations
-
 import importlib.util
 import sys
 from collections.abc import Iterable

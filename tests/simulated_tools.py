@@ -1,7 +1,5 @@
 """The stand-ins of programs for GPUs and networks, on the PATH of a test, with a state of its own."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path

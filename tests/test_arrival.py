@@ -3,8 +3,6 @@
 Ranks are threads here, each with a connection of its own to a real store of torch.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import socket

@@ -1,7 +1,5 @@
 """Which version of cgroups the local cluster uses, what Slurm is told of it, and what is said where it cannot."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

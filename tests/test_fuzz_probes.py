@@ -1,7 +1,5 @@
 """What probes read on a node, damaged: what they write is whole, and what is not an answer is not a figure."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

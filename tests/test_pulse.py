@@ -1,7 +1,5 @@
 """The heartbeat of a process, and when a rank of a training itself stood still."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """What our readers say of real output, sample by sample, against the label of each (fixtures/real/index.yaml)."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

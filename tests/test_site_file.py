@@ -1,7 +1,5 @@
 """The site file: what is accepted, and what a mistake is called."""
 
-from __future__ import annotations
-
 import jsonschema
 import pytest
 import yaml

@@ -1,7 +1,5 @@
 """The part of a step that is communication: from the profiler's events to seconds, and in real trainings on gloo."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import sys

@@ -1,7 +1,5 @@
 """Faults in real trainings on CPU, their evidence, and when they end; the fast recipe; the benchmark of Trainer."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import sys

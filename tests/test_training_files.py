@@ -1,7 +1,5 @@
 """The launch files: their shape, what they launch, and that accelerate reads its own."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from pathlib import Path

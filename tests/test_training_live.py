@@ -1,7 +1,5 @@
 """What is seen while it trains: real numbers, in time, and no step that waits for them."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The head of metrics.json: numbers of its own fields, first in the file, beside the names of older results."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

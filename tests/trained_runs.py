@@ -1,7 +1,5 @@
 """Folders of finished trainings, around records of real runs of the tiny model, for tests to damage."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Every training that the documents show fits into the cluster that they name, as `bringup advise` computes it."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import re

@@ -1,7 +1,5 @@
 """How often to save: the figures of the paper, the best of all intervals, and what has to be given."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """The predicted time of a step beside the measured one: what is known, and why something is not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

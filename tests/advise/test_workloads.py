@@ -1,7 +1,5 @@
 """The workload that a profile trains: it fits into its GPUs, at any number of nodes, and every script takes it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

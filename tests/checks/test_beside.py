@@ -1,7 +1,5 @@
 """Transfers start on the cores of their device, with memory of its NUMA node; what cannot be set is left."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

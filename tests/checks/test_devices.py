@@ -1,7 +1,5 @@
 """A cluster whose GPUs torch cannot see computes on the CPU, rightly, with exit code 0: that is a failure."""
 
-from __future__ import annotations
-
 import io
 import sys
 from pathlib import Path

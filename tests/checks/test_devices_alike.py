@@ -1,7 +1,5 @@
 """Firmware and settings of GPUs, NICs and PCIe: read as a user and as root reads them, and compared between nodes."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import devices

@@ -1,7 +1,5 @@
 """Folders that jobs write to: what a node says of them, and which of them a verdict names."""
 
-from __future__ import annotations
-
 import errno
 import os
 import threading

@@ -1,7 +1,5 @@
 """Names of nodes: where they lead, on each node and over the fleet."""
 
-from __future__ import annotations
-
 import socket
 import threading
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What is slow between nodes names the node that sends its data again; a pair's one number cannot tell which it is."""
 
-from __future__ import annotations
-
 from bringup.derive.blame import blame
 from bringup.evidence.parsed import Seen
 from bringup.records import Outcome, Verdict

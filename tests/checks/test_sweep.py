@@ -1,7 +1,5 @@
 """Every node by itself: the same bits, a load that lasts, and collectives inside."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from pathlib import Path

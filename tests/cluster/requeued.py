@@ -1,7 +1,5 @@
 """A training job that Slurm warns before its time limit, and one of the same options that it does not."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

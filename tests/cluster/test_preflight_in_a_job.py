@@ -1,7 +1,5 @@
 """`bringup preflight` in a live job: what its command sees, and who is exchanged. More cases: preflight_cases.py."""
 
-from __future__ import annotations
-
 import preflight_cases as cases
 import pytest
 from bringup.drill.environment import LocalCluster

@@ -1,7 +1,5 @@
 """A cluster whose programs compute on the simulated GPUs, through CUDA."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """A cluster whose GPUs and RDMA ports are simulated: faults are found on their own GPU, and a new boot is healthy."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What compare recommends: from runs on equally many ranks, with the reason; and nothing from a CPU."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Any
 

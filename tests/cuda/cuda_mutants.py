@@ -8,8 +8,6 @@ A run has to pass in a copy of the tree. With a mistake in the copy it has to fa
 has the stand-in's devices, in a Python that has torch already (warm_python.py).
 """
 
-from __future__ import annotations
-
 import atexit
 import compileall
 import functools

@@ -16,8 +16,6 @@ A statement speaks of CUDA when its own code has a name of NAMES, or when it sta
 was not executed is in not_executed.yaml.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import importlib.metadata

@@ -5,8 +5,6 @@ python tests/cuda/live.py requeue PHASE [NODES]   # a stopped and requeued job h
 python tests/cuda/live.py numa                    # ranks bind themselves to the CPUs at their GPU's NUMA node
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

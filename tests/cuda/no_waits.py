@@ -7,8 +7,6 @@ pinned, torch knows nothing: there CUDA's own call waits. It is on from the end 
 step, after which the checkpoint is written: that may wait. Without a device nothing would be held: an error, too.
 """
 
-from __future__ import annotations
-
 import runpy
 import sys
 from pathlib import Path

@@ -8,8 +8,6 @@ Its library is built once (cuda_stand_in/build.py). The GPUs are those of a simu
 node, with what srun and torchrun say to a rank; when one fails, the others are ended.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import socket

@@ -3,8 +3,6 @@
 python tests/cuda/peaks.py
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

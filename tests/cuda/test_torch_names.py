@@ -1,7 +1,5 @@
 """A name of torch, transformers or accelerate that the CUDA build lacks is seen, and a call that does not fit."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -17,8 +17,6 @@ A way to call is a list of parameters without types: `a,b=,*,c=,**more`. `=`: it
 and begins with @ when it is called on the class.
 """
 
-from __future__ import annotations
-
 import functools
 import inspect
 import json

@@ -1,7 +1,5 @@
 """Faults inside the ranks of a training are loaded from outside, by drills alone."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

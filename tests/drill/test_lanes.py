@@ -1,7 +1,5 @@
 """Two lanes share the drills of a campaign: none is left out, and none is performed twice."""
 
-from __future__ import annotations
-
 import queue
 import threading
 from collections import deque

@@ -1,8 +1,6 @@
 """torch's flight recorder, as JSON. The samples are of two ranks over gloo (torch 2.13): rank 0 waits in an all_reduce
 of 16 elements that rank 1 never enters."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

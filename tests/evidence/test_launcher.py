@@ -1,7 +1,5 @@
 """What torchrun and Slurm say about the end of a step, and what a rank without progress says about itself, as facts."""
 
-from __future__ import annotations
-
 import json
 
 from bringup.evidence import launcher, stacks

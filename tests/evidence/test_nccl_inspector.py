@@ -1,7 +1,5 @@
 """NCCL's Inspector plugin: bus bandwidth of collectives while a training runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

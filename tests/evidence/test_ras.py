@@ -1,8 +1,6 @@
 """NCCL's RAS service. NCCL 2.26.2 printed the samples of text: of 32 ranks two are ahead; of 256 ranks an all_reduce
 had timed out. The sample of JSON is that of NCCL's user guide (2.29.1)."""
 
-from __future__ import annotations
-
 import json
 import socket
 import sys

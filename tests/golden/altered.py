@@ -3,8 +3,6 @@
 No cluster makes such evidence. What the judge says about it is no truth to defend, only what must not change unnoticed.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

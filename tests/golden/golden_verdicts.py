@@ -8,8 +8,6 @@
 Names of recordings (local-faults) after the options: these alone.
 """
 
-from __future__ import annotations
-
 import argparse
 import difflib
 import functools

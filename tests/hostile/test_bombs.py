@@ -1,7 +1,5 @@
 """Small files that would grow, and long ones: a judge says one line, and its memory stays small."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

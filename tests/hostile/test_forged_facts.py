@@ -1,7 +1,5 @@
 """A node that speaks for another one: what its task prints about others is no evidence, and is named."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Runs that were edited, and signatures that are not what they should be."""
 
-from __future__ import annotations
-
 import json
 import os
 import socket

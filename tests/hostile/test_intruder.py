@@ -5,8 +5,6 @@ All are processes on the loopback. Rank 0 and the real rank 1 do what collective
 what the ranks write into the store.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess

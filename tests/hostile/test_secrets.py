@@ -1,8 +1,6 @@
 """No secret of the operator reaches a file that others read: not the environment, not a proxy's password, not what the
 ranks of a run know each other by."""
 
-from __future__ import annotations
-
 import json
 import os
 import stat

@@ -1,7 +1,5 @@
 """Figures of the page: what stands where, what is marked, and that a fleet stays readable."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

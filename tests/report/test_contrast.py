@@ -3,8 +3,6 @@
 https://www.w3.org/TR/WCAG22/#dfn-contrast-ratio; level AA asks for 4.5 of normal text.
 """
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Where a person would pipe: JSON on standard output, and nothing else there."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

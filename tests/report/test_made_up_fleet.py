@@ -1,7 +1,5 @@
 """The evidence that the benchmark makes up has a fact for every gate: its page shows a fleet, and no gap."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from types import ModuleType

@@ -1,7 +1,5 @@
 """What is said to somebody who typed the wrong thing, and hints that run as they are printed."""
 
-from __future__ import annotations
-
 import re
 import shlex
 import shutil

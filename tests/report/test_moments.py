@@ -1,7 +1,5 @@
 """Failures as marks on the time line: only what has a time in the evidence, and whose time it is."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The page says what the cluster is, which nodes are not well and which differ; and leads to the evidence."""
 
-from __future__ import annotations
-
 import html
 import re
 import zipfile

@@ -1,7 +1,5 @@
 """A playbook's folder stands for its runs, for every verb, inside the tree that was named and nowhere else."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The screen of a phase: what has one reason is one line."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from bringup import judge, results

@@ -1,7 +1,5 @@
 """Every report names the site file in one line, and says where the run was not as the file says."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A tile per question: the number that is nearest to its limit, drawn against it."""
 
-from __future__ import annotations
-
 from bringup.records import Answer, ClaimAnswer, Kind, Mark, Measured, Outcome
 from bringup.report import next_steps, page, tiles
 from bringup.report.collection import Collection

@@ -1,7 +1,5 @@
 """What a step is busy with and expected to take while it runs; and what would run, before anything does."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

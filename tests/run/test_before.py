@@ -3,8 +3,6 @@
 What Slurm says here is what real versions of it printed (tests/fixtures/slurm), with one thing changed at a time.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from dataclasses import replace

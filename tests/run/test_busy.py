@@ -1,7 +1,5 @@
 """Nodes that others hold are waited for, and the screen names them and what holds them."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Which nodes a run leaves out after discovery and smoke, so that the healthy rest goes on."""
 
-from __future__ import annotations
-
 from bringup.records import Outcome, Verdict
 from bringup.run.healthy_rest import unhealthy_nodes
 from factory import a_run, a_verdict, judged_of

@@ -1,7 +1,5 @@
 """What stays on the screen of `bringup run`: a line a phase, with its outcome and its duration."""
 
-from __future__ import annotations
-
 from bringup.records import Outcome, Step
 from bringup.run.playbook import _in_one_line
 

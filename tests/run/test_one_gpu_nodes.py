@@ -1,7 +1,5 @@
 """Nodes of one GPU: a strategy between the GPUs of a node cannot run there. That is no fault of the cluster."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Partitions with rules: what would never start is refused in one line, before anything is submitted."""
 
-from __future__ import annotations
-
 import dataclasses
 
 import pytest

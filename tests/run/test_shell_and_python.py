@@ -1,7 +1,5 @@
 """What the phase scripts ask Python: in one call, quoted for the shell."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import subprocess

@@ -1,7 +1,5 @@
 """bringup train: what cannot work is one line before a folder is made, and the commands are those of the jobs."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import re

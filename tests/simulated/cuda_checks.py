@@ -5,8 +5,6 @@ Started as a program it reads NAME RANKS from stdin, a check a line, and answers
 wrong. Its processes are forked, so that torch is imported once.
 """
 
-from __future__ import annotations
-
 import contextlib
 import datetime
 import io

@@ -1,7 +1,5 @@
 """The stand-in for CUDA does what torch documents (cuda_checks.py says what), and is built once."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

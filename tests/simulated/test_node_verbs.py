@@ -1,7 +1,5 @@
 """The verbs of a simulated node change its state, and the trees and the kernel log follow."""
 
-from __future__ import annotations
-
 from importlib.machinery import SourceFileLoader
 from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The stand-in for NVML answers the real pynvml from a state file; the stand-in for nvidia-smi says the same."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

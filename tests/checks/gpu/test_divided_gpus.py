@@ -1,7 +1,5 @@
 """A node whose GPUs are divided (MIG), where Slurm counts the parts: one cause, and no GPU is missing."""
 
-from __future__ import annotations
-
 from bringup import judge
 from bringup.derive.blame import blame
 from bringup.evidence.parsed import Parsed, Seen

@@ -1,7 +1,5 @@
 """A cause names a GPU as a person finds it: index, PCI address, serial number. What is not known is left out."""
 
-from __future__ import annotations
-
 import pytest
 from bringup.derive.blame import named, names_of
 from bringup.evidence.parsed import Parsed, Seen

@@ -1,7 +1,5 @@
 """Whether the driver of a node can run the torch that is installed: asked in discovery, before a GPU is used."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A pause in the middle of a collective: how long, in which one, and which rank stood still."""
 
-from __future__ import annotations
-
 import io
 import sys
 from pathlib import Path

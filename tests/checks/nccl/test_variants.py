@@ -1,7 +1,5 @@
 """Ways that NCCL is told to go: what its log proves, from real lines and from the stand-in, down to the verdict."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

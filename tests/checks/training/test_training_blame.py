@@ -1,7 +1,5 @@
 """The first cause is said after judging, and nothing but words is added."""
 
-from __future__ import annotations
-
 import pytest
 from bringup.derive.blame import blame
 from bringup.evidence.parsed import Parsed, Seen

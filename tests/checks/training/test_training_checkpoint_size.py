@@ -1,7 +1,5 @@
 """The size of a checkpoint is judged against the prediction, in both directions; what is not known does not pass."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

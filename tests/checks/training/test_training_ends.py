@@ -1,7 +1,5 @@
 """When many ranks end, the culprit is named, and the victims are not."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

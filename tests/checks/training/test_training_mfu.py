@@ -1,7 +1,5 @@
 """Whether one GPU does its share of its peak: told from a real workload, and from no other."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

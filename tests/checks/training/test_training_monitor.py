@@ -1,7 +1,5 @@
 """The sampler beside a training: how completely it looked, what it cost, and what GPUs did in the measured steps."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

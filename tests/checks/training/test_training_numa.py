@@ -1,7 +1,5 @@
 """A rank binds itself to the CPUs near its GPU, and the record of each rank is judged."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """Room on the card, slow steps, and a floor of tokens per second, judged from metrics.json."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

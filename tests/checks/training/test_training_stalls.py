@@ -1,7 +1,5 @@
 """A rank that stood still for a while: who it was, on records of real runs of the tiny model."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
