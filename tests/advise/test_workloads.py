@@ -88,7 +88,6 @@ def chosen(ranks: int, **environment: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

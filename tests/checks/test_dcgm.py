@@ -46,7 +46,6 @@ def probed(place: Path, level: int = 2, limit_s: int = 60, gpus: str = "4", path
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
     )
     parsed = facts.parse(done.stdout, "raw/dcgm.jsonl")
     for answer in raw.glob("dcgm-*.json"):

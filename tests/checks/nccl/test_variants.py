@@ -66,7 +66,6 @@ def played(place: Path, variant: str, nodes: int = 1, **state: str) -> Path:
         stdout=subprocess.PIPE,
         text=True,
         check=True,
-        timeout=60,
     ).stdout
     Path(f"{stem}.txt").write_text(table)
     return place / "run"
