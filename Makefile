@@ -83,7 +83,8 @@ test-all: setup ## everything: all seeds, all recordings, all tests with local c
 drill: setup ## the whole catalogue of faults, made and found on a local cluster
 	$(VENV)/bin/bringup drill
 
-lint: setup ## ruff (format and check), mypy --strict, import arrows, codespell, shellcheck
+lint: setup ## lines per room, ruff (format and check), mypy --strict, import arrows, codespell, shellcheck
+	$(PY) tests/sizes.py
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
