@@ -129,44 +129,6 @@ def test_a_shard_size_that_makes_no_groups_is_refused_in_one_line(
     assert start("train_fsdp_multi_node", "--check", "--hsdp", "--shard-size", "2", WORLD_SIZE="8").returncode == 0
 
 
-@for_each(
-    ("ranks", "options", "expected"),
-    [
-        ("8", ("--context-parallel", "3"), "--context-parallel 3 does not divide 8 rank(s)"),
-        (
-            "8",
-            ("--context-parallel", "4", "--sequence-length", "100"),
-            "100 is not divisible by 2 x --context-parallel",
-        ),
-        ("8", ("--context-parallel", "2", "--attention", "eager"), "--context-parallel 2 needs --attention sdpa"),
-        ("8", ("--context-parallel", "2", "--hsdp"), "--context-parallel 2 goes with FSDP over all ranks only"),
-        ("8", ("--tensor-parallel", "8"), "--tensor-parallel 8 leaves nothing for FSDP to shard over 8 rank(s)"),
-        ("8", ("--tensor-parallel", "2", "--recipe", "fast"), "does not go with --recipe fast"),
-        ("8", ("--tensor-parallel", "2", "--context-parallel", "2"), "--tensor-parallel 2 does not go with --context-"),
-        ("8", ("--tensor-parallel", "3"), "--tensor-parallel 3 does not divide 8 rank(s)"),
-        (
-            "8",
-            ("--tensor-parallel", "2", "--global-batch", "6"),
-            "by 4 rank(s) with rows of their own x 1 accumulation",
-        ),
-    ],
-)
-def test_ranks_that_cannot_share_a_row_are_refused_in_one_line(
-    ranks: str, options: tuple[str, ...], expected: str
-) -> None:
-    done = start("train_fsdp_multi_node", "--check", *options, WORLD_SIZE=ranks)
-    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
-    assert expected in done.stderr
-
-
-def test_ranks_of_a_row_need_fsdp_and_fewer_rows_than_ranks_are_enough() -> None:
-    ddp = start("train_ddp_multi_node", "--check", "--context-parallel", "2", WORLD_SIZE="8")
-    assert "goes with FSDP over all ranks only" in ddp.stderr
-    for option in ("--context-parallel", "--tensor-parallel"):
-        given = ("--check", "--global-batch", "4", option, "2")
-        assert start("train_fsdp_multi_node", *given, WORLD_SIZE="8").returncode == 0
-
-
 def test_one_rank_has_nothing_to_reduce(run_dir: Path) -> None:
     options = ("--run-dir", str(run_dir), "--gradient-accumulation", "2", "--sync-each-batch")
     done = start("train_single_gpu", *options, WORLD_SIZE="1")

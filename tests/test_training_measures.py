@@ -180,7 +180,7 @@ def test_what_micro_steps_leave_is_one_tensor_a_step() -> None:
 def fields_of(args: Any) -> dict[str, Any]:
     """Of recipe.arguments.Args: what fast.choose() reads."""
     read = {"model": "tiny", "attention": "sdpa", "dataloader_workers": 0, "packing": True, "fast": PARTS}
-    read |= {"activation_checkpointing": True, "context_parallel": 1}
+    read |= {"activation_checkpointing": True}
     return dict.fromkeys(args.__dataclass_fields__) | read
 
 

@@ -475,54 +475,6 @@ def test_hsdp_whose_shard_group_leaves_its_host_is_refused() -> None:
     assert refused.value.seen == (("train.shard.inside_node", 2, "count"),)
 
 
-def test_under_tensor_parallelism_only_what_fsdp_leaves_whole_is_no_shard() -> None:
-    from recipe import strategy
-
-    mesh, cut = [[0, 1, 2, 3]], "(Shard(dim=0), Shard(dim=1))"
-    assert (
-        strategy.kind_of("", [cut, "(Shard(dim=0),)", "(Shard(dim=0), Replicate())"], mesh, 4, tensor_parallel=2)
-        == "fsdp"
-    )
-    assert strategy.kind_of("", [cut, "(Replicate(), Shard(dim=0))"], mesh, 4, tensor_parallel=2) == "unknown"
-    assert strategy.kind_of("", [cut, "plain"], mesh, 4, tensor_parallel=2) == "unknown"
-
-
-EXPERTS = {"model_type": "qwen3_moe", "architectures": ["Qwen3MoeForCausalLM"], "num_experts": 4, "head_dim": 16}
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"tie_word_embeddings": True}, "the model's LM head is its embedding"),
-        (EXPERTS, "the model has weights that are cut in pieces (moe_tp_experts)"),
-        ({"num_key_value_heads": 1}, "does not divide num_key_value_heads 1 of the model"),
-    ],
-    ids=["tied", "experts", "heads"],
-)
-def test_a_model_that_cannot_be_cut_is_refused_in_one_line(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
-    import torch
-    from recipe import tensor_parallel
-    from recipe.strategy import Refused
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    tiny = json.loads((ROOT / "training/models/tiny.json").read_text())
-    (tmp_path / "config.json").write_text(json.dumps(tiny | changes))
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(tmp_path))
-    with pytest.raises(Refused, match="--tensor-parallel 2") as refused:
-        tensor_parallel.cut(model, 2, bf16=False, ranks_of_node=4)
-    assert says in str(refused.value)
-    assert "\n" not in str(refused.value)
-
-
-def test_neighbours_that_were_given_other_rows_share_none() -> None:
-    from recipe import strategy
-
-    strategy.require_shared_rows([[3, 4], [3, 4], [7, 8], [7, 8]], 2)
-    with pytest.raises(strategy.Refused, match=r"expected ranks 2 and 3 to share rows, observed \[7, 8\] and \[8, 7\]"):
-        strategy.require_shared_rows([[3, 4], [3, 4], [7, 8], [8, 7]], 2)
-
-
 def test_a_shard_group_of_several_nodes_may_have_those_nodes_and_no_more() -> None:
     from recipe import strategy
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -490,59 +489,6 @@ def test_a_shard_group_of_several_nodes(tmp_path: Path, single: Finished) -> Non
     assert metrics.memory_check is not None
     predicted = metrics.memory_check.states_predicted_bytes
     assert metrics.memory_check.states_measured_bytes == pytest.approx(predicted, rel=1e-3)
-
-
-def test_ranks_that_share_the_tokens_of_a_row_train_what_one_trains(tmp_path: Path, single: Finished) -> None:
-    options = (*TWELVE, "--context-parallel", "2", "--activation-checkpointing")
-    run = one_node(tmp_path / "context", "train_fsdp_single_node", *options)
-    require_same_training(run, single)
-    metrics = run.metrics()
-    assert (metrics.observed.kind, metrics.observed.mesh, metrics.observed.row_tokens) == ("fsdp", [[0, 1]], 64)
-    assert metrics.observed.parameters_local_max * 2 == metrics.observed.parameters
-    assert metrics.communication is not None
-    assert metrics.communication.collectives_reason == "no formula for what context and tensor parallelism send"
-    assert metrics.summary is not None
-    assert "context over 2" in metrics.summary.variant
-
-
-EACH_RANK_ALONE = """
-import torch.distributed.tensor.experimental._context_parallel._attention as ring
-
-ring._distribute_function = lambda *named: None  # puts the ring in the place of attention
-"""
-
-
-def test_attention_that_stays_inside_a_rank_shows_in_the_loss(
-    tmp_path: Path, single: Finished, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    changed(EACH_RANK_ALONE, tmp_path, monkeypatch)
-    run = one_node(tmp_path / "alone", "train_fsdp_single_node", *ONLY_TRAINED, "--context-parallel", "2")
-    assert run.codes == [0], run.output
-    assert run.metrics().loss != pytest.approx(single.metrics().loss, abs=1e-5)
-
-
-def test_ranks_that_share_the_products_of_a_row_train_what_one_trains(tmp_path: Path, single: Finished) -> None:
-    options = (*TWELVE, "--tensor-parallel", "2", "--gradient-accumulation", "2", "--save-steps", "6")
-    run = two_nodes(tmp_path / "tensor", 2, "train_fsdp_multi_node", *options)
-    require_same_training(run, single)
-    metrics = run.metrics()
-    assert (metrics.observed.kind, metrics.observed.tensor_parallel) == ("fsdp", 2)
-    assert metrics.observed.mesh == [[0, 1, 2, 3]]
-    assert "(Shard(dim=0), Shard(dim=1))" in metrics.observed.placements
-    predicted = metrics.memory_check.states_predicted_bytes
-    assert metrics.memory_check.states_measured_bytes == pytest.approx(predicted, rel=1e-3)
-    assert metrics.checkpoint is not None
-    assert metrics.checkpoint.after_steps == [6, 12]
-    shutil.rmtree(max((run.folder / "checkpoints").iterdir()))  # that of the end
-    resumed = one_node(tmp_path / "resumed", "train_fsdp_single_node", *ONLY_TRAINED, "--resume", str(run.folder))
-    require_same_training(resumed, single)
-    assert resumed.metrics().resumed is not None
-
-
-def test_tensor_parallel_groups_stay_inside_a_node(tmp_path: Path) -> None:
-    run = two_nodes(tmp_path / "across", 1, "train_fsdp_multi_node", "--tensor-parallel", "2", nodes=4)
-    assert set(run.codes) != {0}
-    assert "--tensor-parallel 2: expected a part of the 1 rank(s) of a node" in run.output
 
 
 def test_rows_are_tokenized_by_one_rank_of_each_node(fsdp: Finished, hsdp: Finished) -> None:

@@ -8,8 +8,7 @@ Exit code 1: a difference is above its limit. 2: a program failed.
     python training/benchmarks/equality.py [--ranks 2] [--strategies single,ddp,fsdp,hsdp] [--table FILE.md] [options]
 
 Options that are not listed here go to the programs (train_single_gpu.py --help). HSDP needs --ranks x 2 GPUs; with
-fewer, leave it out of --strategies. `single` is always run. There are also `context` and `tensor`: FSDP with
---context-parallel 2 (on GPUs in bfloat16 only) or --tensor-parallel 2 (with --ranks 4), against one GPU alone.
+fewer, leave it out of --strategies. `single` is always run.
 """
 
 from __future__ import annotations
@@ -86,9 +85,8 @@ def compare(precision: str, strategies: list[str], options: list[str], ranks: in
     single, differences = launched.with_trainer("single", options, ranks), []
     for strategy in strategies:
         trained = single if strategy == "single" else launched.with_trainer(strategy, options, ranks)
-        if strategy in launched.BARE:
-            bare = launched.bare(strategy, options, ranks)
-            differences.append(difference(precision, strategy, trained, "the bare loop", bare))
+        bare = launched.bare(strategy, options, ranks)
+        differences.append(difference(precision, strategy, trained, "the bare loop", bare))
         if strategy != "single":
             differences.append(difference(precision, strategy, trained, "one GPU", single))
     return differences, single
@@ -117,7 +115,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
-    parser.add_argument("--strategies", default=",".join(launched.BARE), help="default: %(default)s")
+    parser.add_argument("--strategies", default=",".join(launched.PROGRAMS), help="default: %(default)s")
     parser.add_argument("--ranks", type=int, default=2, help="a node (default: %(default)s)")
     parser.add_argument("--precisions", default=",".join(PRECISIONS), help="default: %(default)s")
     parser.add_argument("--table", type=Path, help="write the result to this page too")

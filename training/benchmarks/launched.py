@@ -22,13 +22,8 @@ PROGRAMS = {
     "ddp": ["train_ddp_single_node.py"],
     "fsdp": ["train_fsdp_single_node.py"],
     "hsdp": ["train_fsdp_multi_node.py", "--hsdp"],
-    "context": ["train_fsdp_single_node.py", "--context-parallel", "2"],
-    "tensor": ["train_fsdp_single_node.py", "--tensor-parallel", "2"],
 }
 """Strategy -> its program in training/src, with the option that it needs."""
-
-BARE = ("single", "ddp", "fsdp", "hsdp")
-"""Those that the bare loop has too."""
 
 
 class ProgramFailed(RuntimeError):

@@ -109,7 +109,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--pairs", type=int, default=7, help="of each strategy (default: %(default)s)")
-    parser.add_argument("--strategies", default=",".join(launched.BARE), help="default: %(default)s")
+    parser.add_argument("--strategies", default=",".join(launched.PROGRAMS), help="default: %(default)s")
     parser.add_argument("--ranks", type=int, default=2, help="a node (default: %(default)s)")
     parser.add_argument("--least", type=float, default=0.97, help="good median ratio (default: %(default)s)")
     parser.add_argument("--table", type=Path, help="write the result to this page, after every round of pairs")

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from recipe import program
 from recipe.strategy import Expected
-from train_fsdp_single_node import mesh_of as mesh_of_fsdp
-from train_fsdp_single_node import train_on
+from train_fsdp_single_node import train as train_on
 
 if TYPE_CHECKING:
     from recipe.workload import Run
@@ -41,14 +40,13 @@ def mesh_of(run: Run) -> Any:
     the same shard and all-reduce the gradients of that shard. --shard-size cuts it otherwise: rows of half a host (less
     is gathered, more is held), or of several hosts.
     """
+    if run.expected is not EXPECTED_HSDP:
+        return None
     from accelerate import ParallelismConfig
     from recipe import strategy
 
-    mesh = mesh_of_fsdp(run)
-    if run.expected is EXPECTED_HSDP:
-        shards = strategy.shard_group(run.hosts, run.args.shard_size)
-        mesh = ParallelismConfig(dp_replicate_size=len(run.hosts) // shards, dp_shard_size=shards)
-    return mesh
+    shards = strategy.shard_group(run.hosts, run.args.shard_size)
+    return ParallelismConfig(dp_replicate_size=len(run.hosts) // shards, dp_shard_size=shards)
 
 
 def train(run: Run) -> int:

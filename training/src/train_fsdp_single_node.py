@@ -30,22 +30,11 @@ if TYPE_CHECKING:
 EXPECTED = Expected("fsdp")
 
 
-def train(run: Run) -> int:
-    """The life of one rank. Returns the optimizer steps done."""
-    return train_on(run, mesh_of)
+def train(run: Run, mesh_of: Callable[[Run], Any] = lambda run: None) -> int:
+    """The life of one rank. Returns the optimizer steps done.
 
-
-def mesh_of(run: Run) -> Any:
-    """None: accelerate makes a mesh of one dimension, of all ranks. --context-parallel: ranks that share the tokens of
-    a row stand beside each other in it, and parameters are still cut over all."""
-    from accelerate import ParallelismConfig
-
-    parts = run.args.context_parallel
-    return None if parts == 1 else ParallelismConfig(dp_shard_size=len(run.hosts) // parts, cp_size=parts)
-
-
-def train_on(run: Run, mesh_of: Callable[[Run], Any]) -> int:
-    """mesh_of: what the mesh of ranks is, asked when they know each other; None: one dimension, of all ranks."""
+    mesh_of: what the mesh of ranks is, asked when they know each other; None: one dimension, of all ranks.
+    """
     # here: torch and transformers take seconds, and --help and --check need neither
     import torch
     from recipe import group
@@ -61,9 +50,6 @@ def train_on(run: Run, mesh_of: Callable[[Run], Any]) -> int:
     # 2. The model, without memory for its weights: whole they may not fit. And rows of tokens, packed full: Trainer's
     #    loader gives each rank other rows of every batch. Refused: what cannot fit, with the bytes needed and free.
     model, rows = run.prepare()
-
-    # With --tensor-parallel the model is cut by now, for tensor parallelism and FSDP (recipe/tensor_parallel.py)
-    whole = args.tensor_parallel == 1
 
     # 3. The strategy: FSDP2. accelerate calls fully_shard(block) for each decoder block and then for the model: each
     #    becomes a group of parameters cut along dimension 0, 1/N of each on every rank. A block's parameters are
@@ -85,9 +71,8 @@ def train_on(run: Run, mesh_of: Callable[[Run], Any]) -> int:
         # gradients; until then they are kept unsharded. With --sync-each-batch every micro-step reduces
         per_device_train_batch_size=args.per_device_batch,
         gradient_accumulation_steps=args.gradient_accumulation,
-        fsdp=whole,
-        fsdp_config=sharding if whole else None,
-        activation_checkpointing=run.recomputes_all and not whole,
+        fsdp=True,
+        fsdp_config=sharding,
         parallelism_config=mesh_of(run),
         ddp_backend=group.backend(),  # nccl with GPUs, gloo without
         ddp_timeout=args.timeout_s,

@@ -31,8 +31,6 @@ FIXED = {  # of FSDP_*: the defaults of accelerate, and what FSDP2 here always d
     "activation_checkpointing_offload": ("false", "--cpu-offload moves the states"),
 }
 
-OF_A_ROW = {"CP": "--context-parallel", "TP": "--tensor-parallel"}
-
 Known = dict[str, tuple[str, str]]  # variable -> what the program will do, as the variable spells it; advice
 
 
@@ -87,11 +85,8 @@ def known(
     if says("ACCELERATE_USE_PARALLELISM_CONFIG"):
         shards = (args.shard_size or local_world) if hybrid else world
         advice = "shards are the ranks of a node, or --shard-size" if hybrid else "--hsdp makes replicas"
-        of_a_row = {"CP": args.context_parallel, "TP": args.tensor_parallel}
-        own = shards // args.ranks_of_row
-        of_mesh = {"DP_REPLICATE": (str(world // shards), advice), "DP_SHARD": (str(own), advice)}
-        of_mesh |= {name: (str(ranks), f"give {OF_A_ROW[name]}") for name, ranks in of_a_row.items()}
-        of_mesh["SP"] = ("1", "DeepSpeed's sequence parallelism is not used here")
+        of_mesh = {"DP_REPLICATE": (str(world // shards), advice), "DP_SHARD": (str(shards), advice)}
+        of_mesh |= dict.fromkeys(("CP", "TP", "SP"), ("1", "a rank computes whole rows here"))
     elif hybrid:
         raise Refused(
             f"{_SAYS} no parallelism_config, so FSDP over all ranks; this program was given --hsdp: leave it out, or "

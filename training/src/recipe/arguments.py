@@ -153,18 +153,6 @@ class Args:
         "FSDP: free gathered parameters between forward and backward; without it less traffic, more memory",
         default=True,
     )
-    context_parallel: int = _option(
-        "FSDP: so many neighbouring ranks share the tokens of a row, and give one another keys and values; for rows "
-        "that do not fit on one",
-        1,
-        _natural,
-    )
-    tensor_parallel: int = _option(
-        "FSDP: so many neighbouring ranks share the matrix products of a row, by the model's own plan; for less than a "
-        "row per rank",
-        1,
-        _natural,
-    )
     cpu_offload: bool = _switch(
         "FSDP: parameters, gradients and optimizer states live in host memory, and the optimizer's update is computed "
         "there, on the rank's share of the cores (unless OMP_NUM_THREADS asks for 2 or more)"
@@ -265,11 +253,6 @@ class Args:
     )
 
     @property
-    def ranks_of_row(self) -> int:
-        """That get the same rows."""
-        return self.context_parallel * self.tensor_parallel
-
-    @property
     def model_config(self) -> Path | None:
         """The JSON of a model that starts from random weights; None for a hub name, or a folder with weights."""
         path = Path(self.model) if self.model.endswith(".json") else MODELS / f"{self.model}.json"
@@ -302,8 +285,7 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         start_s = patience_s()
     except ValueError as error:
         complain(str(error))
-    readers = WORLD // _ranks_of_a_row(given, sharded)
-    accumulation, rows = _shares(given.global_batch, given.gradient_accumulation, given.rows_at_once, readers)
+    accumulation, rows = _shares(given.global_batch, given.gradient_accumulation, given.rows_at_once)
     if given.warmup_steps >= given.steps:
         complain(f"--warmup-steps {given.warmup_steps} leaves nothing to measure of --steps {given.steps}; lower it")
     if given.recipe == "fast" and "compile" in given.fast and given.warmup_steps < FAST_WARMUP:
@@ -357,57 +339,14 @@ def _require_groups(shard_size: int | None, hsdp: bool) -> None:
         )
 
 
-def _ranks_of_a_row(given: argparse.Namespace, sharded: bool) -> int:
-    """Ranks that get the same rows. Exits where they cannot share them."""
-    context, tensor = given.context_parallel, given.tensor_parallel
-    if context == tensor == 1:
-        return 1
-    option = f"--context-parallel {context}" if context > 1 else f"--tensor-parallel {tensor}"
-    if not sharded or getattr(given, "hsdp", False):
-        complain(f"{option} goes with FSDP over all ranks only; take train_fsdp_*, without --hsdp")
-    if tensor > 1:
-        _require_tensor_parallel(given, f"--tensor-parallel {tensor}")
-    if WORLD % context:
-        complain(f"{option} does not divide {WORLD} rank(s)")
-    if context > 1 and given.attention != "sdpa":
-        complain(f"{option} needs --attention sdpa: torch passes keys and values around for that one alone")
-    if context > 1 and given.recipe == "stock":
-        complain(f"{option} does not go with --recipe stock: transformers then makes a large mask that is not used")
-    if context > 1 and given.sequence_length % (2 * context):
-        complain(
-            f"--sequence-length {given.sequence_length} is not divisible by 2 x {option}: each rank gets two pieces of "
-            "a row, so that all have as much to attend to"
-        )
-    return context * tensor
-
-
-def _require_tensor_parallel(given: argparse.Namespace, option: str) -> None:
-    if WORLD % given.tensor_parallel:
-        complain(f"{option} does not divide {WORLD} rank(s)")
-    if given.tensor_parallel == WORLD:
-        complain(f"{option} leaves nothing for FSDP to shard over {WORLD} rank(s): give a part of them")
-    others = {
-        "--context-parallel": given.context_parallel > 1,
-        "--recipe fast": given.recipe == "fast",
-        "--cpu-offload": given.cpu_offload,
-        "--no-reshard-after-forward": not given.reshard_after_forward,
-        "--reduce-dtype bfloat16": given.reduce_dtype != "float32",
-    }
-    refused = [name for name, is_given in others.items() if is_given]
-    if refused:
-        complain(f"{option} does not go with {refused[0]} in this transformers; leave one of them out")
-
-
-def _shares(global_batch: int, accumulation: int | None, rows: int | None, readers: int) -> tuple[int, int]:
-    """(micro-steps per optimizer step, rows per rank and micro-step): one of them was given, or neither. readers: ranks
-    that get other rows."""
+def _shares(global_batch: int, accumulation: int | None, rows: int | None) -> tuple[int, int]:
+    """(micro-steps per optimizer step, rows per rank and micro-step): one of them was given, or neither."""
     given, of_what = (rows, "row(s) at once") if rows is not None else (accumulation or 1, "accumulation step(s)")
-    least = readers * given
+    least = WORLD * given
     if global_batch % least:
         nearest = max(1, round(global_batch / least)) * least
-        of_ranks = f"{readers} rank(s)" if readers == WORLD else f"{readers} rank(s) with rows of their own"
         complain(
-            f"--global-batch {global_batch} is not divisible by {of_ranks} x {given} {of_what}; "
+            f"--global-batch {global_batch} is not divisible by {WORLD} rank(s) x {given} {of_what}; "
             f"the nearest that is: {nearest}"
         )
     other = global_batch // least

@@ -70,15 +70,12 @@ def _of_rank(trainer: Any, resolved: RunArgs, steps: int, trace: Path | None) ->
 def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:
     """An optimizer step as Trainer makes it; rows: of each micro-step."""
     model, gradients = trainer.model_wrapped, trainer.accelerator.gradient_state
-    own = trainer.is_distributed_loading_by_transformers  # which reduces then, and not accelerate
-    keep = trainer._defer_fsdp_gradient_reduction if own else lambda: trainer.accelerator.no_sync(model)
     in_each = gradients.plugin_kwargs.get("sync_each_batch", False)
     for index, inputs in enumerate(rows):
         last = index == len(rows) - 1
         gradients._set_sync_gradients(last)
-        with contextlib.nullcontext() if last or in_each else keep():
-            copies = {name: each.clone() for name, each in inputs.items()}  # context parallelism cuts them in place
-            trainer.training_step(model, copies, tokens)
+        with contextlib.nullcontext() if last or in_each else trainer.accelerator.no_sync(model):
+            trainer.training_step(model, dict(inputs), tokens)
     trainer._clip_grad_norm(model)
     trainer.optimizer.step()
     model.zero_grad()

@@ -187,8 +187,6 @@ def _attention(args: Args) -> tuple[str, Tuning]:
     name, other, why = "sdpa", False, "the others need a GPU"
     if args.attention != "sdpa":
         name, why = args.attention, "requested, and stays"
-    elif args.context_parallel > 1:
-        why = "torch passes keys and values around for its own kernels alone"
     elif group.CUDA:
         name, other, why = _attention_of_gpu(torch.cuda.get_device_capability(group.DEVICE))
     return name, Tuning(what=ATTENTION, on=other, why=f"{name}: {why}")

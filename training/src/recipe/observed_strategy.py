@@ -21,7 +21,6 @@ from transformers.pytorch_utils import Conv1D
 from recipe import group
 from recipe.strategy import PLAIN, kind_of
 
-TENSORS = "tp"  # the dimension of such a mesh
 LINEAR = (torch.nn.Linear, Conv1D)  # Conv1D: GPT-2's linear layer, whose weight is transposed
 
 
@@ -53,7 +52,6 @@ class FirstStep(TrainerCallback):
         self.forwards: list[int] = []  # index = decoder layer
         self.compute_dtypes: set[str] = set()
         self.residual_dtypes: set[str] = set()
-        self.row_tokens: set[int] = set()  # tokens of a row that came to a decoder layer
         self.reduced_at_once: bool | None = None  # whether the first backward pass reduced its gradients
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:
@@ -96,8 +94,6 @@ class FirstStep(TrainerCallback):
         hidden = inputs[0] if inputs else named.get("hidden_states")
         if isinstance(hidden, torch.Tensor):
             self.residual_dtypes.add(name_of(hidden.dtype))
-            if hidden.dim() == 3:  # (rows, tokens, width)
-                self.row_tokens.add(hidden.shape[1])
 
 
 def reduced_gradients(model: Any) -> bool:
@@ -120,10 +116,7 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
     parameters = list(model.parameters())
     placements = sorted({str(tuple(p.placements)) if isinstance(p, DTensor) else PLAIN for p in parameters})
     meshes = [p.device_mesh for p in parameters if isinstance(p, DTensor)]
-    tensor_ranks = _tensor_parallel(model)
-    if tensor_ranks > 1:  # norms are whole inside a row of the grid; all ranks together hold the model once
-        meshes = [mesh for mesh in meshes if TENSORS in mesh.mesh_dim_names]
-    mesh = meshes[0].mesh.flatten().tolist() if tensor_ranks > 1 else meshes[0].mesh.tolist() if meshes else None
+    mesh = meshes[0].mesh.tolist() if meshes else None
     if mesh is not None and not isinstance(mesh[0], list):
         mesh = [mesh]  # one row: one shard group of all ranks
     wrapper = type(model).__name__
@@ -131,7 +124,7 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
     stepped = first_step.recomputed(trainer.args.gradient_accumulation_steps)
     several = group.WORLD > 1 and trainer.args.gradient_accumulation_steps > 1
     mine: dict[str, Any] = {
-        "kind": kind_of(wrapper if plainly_wrapped else "", placements, mesh, group.WORLD, tensor_ranks),
+        "kind": kind_of(wrapper if plainly_wrapped else "", placements, mesh, group.WORLD),
         "distributed_type": trainer.accelerator.distributed_type.name,
         "wrapper": wrapper,
         "placements": placements,
@@ -142,8 +135,6 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
         "residual_dtype": None if stepped is None else _only(first_step.residual_dtypes) or None,
         "sync_each_batch": None if stepped is None or not several else first_step.reduced_at_once,
         "loss_dtype": None if stepped is None or loss_dtype is None else name_of(loss_dtype),
-        "tensor_parallel": tensor_ranks,
-        "row_tokens": max(first_step.row_tokens, default=None),
         "decoder_layers": len(decoder_layers(model)),
         "float8_layers": sum(type(module).__name__ == "Float8Linear" for module in model.modules()),
         "recomputed_layers": stepped,
@@ -161,20 +152,6 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
         hosts=[theirs[1] for theirs in everyone],
         devices=[theirs[2] for theirs in everyone],
     )
-
-
-def _tensor_parallel(model: torch.nn.Module) -> int:
-    """Ranks that share the matrix products of the decoder layers: by the mesh on which most of the weights are cut. The
-    plan of a model may leave a small one whole (the router of experts)."""
-    weights = [m.weight for layer in decoder_layers(model) for m in layer.modules() if isinstance(m, LINEAR)]
-    cut = [weight for weight in weights if _ranks_of(weight) > 1]
-    most = 2 * sum(weight.numel() for weight in cut) > sum(weight.numel() for weight in weights)
-    return min(map(_ranks_of, cut)) if most else 1
-
-
-def _ranks_of(weight: Any) -> int:
-    names = weight.device_mesh.mesh_dim_names or () if isinstance(weight, DTensor) else ()
-    return int(weight.device_mesh.size(names.index(TENSORS))) if TENSORS in names else 1
 
 
 def _policies(model: torch.nn.Module) -> dict[str, Any]:

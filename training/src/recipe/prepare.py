@@ -14,7 +14,7 @@ import torch
 from bringup.records import RunArgs
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipe import data, documents, group, room, tensor_parallel, training_state, weights
+from recipe import data, documents, group, room, training_state, weights
 from recipe.arguments import Args
 from recipe.documents import DataError
 from recipe.rank import RankFacts
@@ -67,10 +67,7 @@ def prepare(
         finally:
             if temporary is not None:
                 shutil.rmtree(temporary)  # what is mapped stays readable
-    if args.tensor_parallel > 1:
-        bf16, of_node = resolved.compute_dtype == "bfloat16", resolved.ranks_per_node
-        model = tensor_parallel.cut(model, args.tensor_parallel, bf16=bf16, ranks_of_node=of_node)
-    if read_whole or not sharded or args.tensor_parallel > 1:
+    if read_whole or not sharded:
         fill(model, args)
     return model, rows, predicted, memory_room
 

@@ -21,7 +21,6 @@ from recipe import GIB, group, kept, model_shape, weights
 from recipe.strategy import Refused
 
 WITHIN = 1.15  # a predicted peak is that of torch's MemTracker within 15 %, a test says
-NOT_PREDICTED = "what blocks keep under tensor parallelism is not predicted"
 READ_WHOLE = "take a model whose safetensors files can be read in parts, fewer ranks per node, or a larger node"
 
 
@@ -59,10 +58,9 @@ class Room:
 def footprint(model: Any, resolved: RunArgs, *, reads_checkpoint: bool = False) -> Footprint:
     """model: on the meta device. The same on every rank: nothing is asked of the machine."""
     shape, job = model_shape.shape_of(model, resolved.model), job_of(resolved, reads_checkpoint=reads_checkpoint)
-    reason = shape.not_covered or (NOT_PREDICTED if job.tensor_parallel > 1 else None)
-    by_blocks, reason = kept.by_blocks(model, job) if reason is None else (None, reason)
+    by_blocks, reason = (None, shape.not_covered) if shape.not_covered else kept.by_blocks(model, job)
     peak = None if by_blocks is None else memory.peak(shape, job, by_blocks)
-    states = memory.states(shape, job.shards, job.tensor_parallel)
+    states = memory.states(shape, job.shards)
     return Footprint(shape, states, memory.least(shape, job), peak, reason)
 
 
@@ -96,11 +94,6 @@ def advice(resolved: RunArgs, *, of_host: bool, states_fit: bool) -> str:
     options = {
         "give --rows-at-once 1": states_fit and resolved.per_device_batch > 1,
         "give --activation-checkpointing": states_fit and not resolved.activation_checkpointing,
-        "give --context-parallel 2 --rows-at-once 1": states_fit
-        and resolved.strategy == "fsdp"
-        and (resolved.per_device_batch, job.context_parallel, job.tensor_parallel) == (1, 1, 1)
-        and resolved.attention == "sdpa"
-        and resolved.world_size % 2 == resolved.sequence_length % 4 == 0,
         "give --cpu-offload": job.sharded and not (resolved.cpu_offload or of_host),
     }
     cheap = [option for option, helps in options.items() if helps]

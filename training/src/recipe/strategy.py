@@ -110,14 +110,8 @@ def shard_group(hosts: list[str], wanted: int | None = None) -> int:
     return wanted or size
 
 
-def kind_of(
-    wrapper: str, placements: list[str], mesh: list[list[int]] | None, world: int, tensor_parallel: int = 1
-) -> Kind | Literal["unknown"]:
-    """single, ddp, fsdp, hsdp, or unknown. `wrapper` is empty when nothing wraps the model. tensor_parallel: ranks that
-    share each product; then a shard is cut along two dimensions, and that of a norm along one."""
-    if tensor_parallel > 1:
-        whole = any(each == PLAIN or each.startswith("(Replicate") for each in placements)  # over FSDP's dimension
-        return "unknown" if whole or mesh is None or len(mesh[0]) != world else "fsdp"
+def kind_of(wrapper: str, placements: list[str], mesh: list[list[int]] | None, world: int) -> Kind | Literal["unknown"]:
+    """single, ddp, fsdp, hsdp, or unknown. `wrapper` is empty when nothing wraps the model."""
     if placements == [SHARD] and mesh is not None and len(mesh) == 1 and len(mesh[0]) == world:
         return "fsdp"
     if placements == [REPLICATE_SHARD] and mesh is not None and len(mesh) > 1 and len(mesh[0]) > 1:
@@ -156,14 +150,6 @@ def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> N
             "accelerate launch say otherwise, or do the installed torch, transformers and accelerate not apply it?",
             ("train.variant", len(different), "count"),
         )
-
-
-def require_shared_rows(first_rows: list[list[int]], ranks_of_row: int) -> None:
-    """Refuse neighbours that were given other rows. first_rows: of the first micro-step; index = rank."""
-    for rank, rows in enumerate(first_rows):
-        first = rank - rank % ranks_of_row
-        if rows != first_rows[first]:
-            raise Refused(f"expected ranks {first} and {rank} to share rows, observed {first_rows[first]} and {rows}")
 
 
 def _short(names: list[str], limit: int = 4) -> str:

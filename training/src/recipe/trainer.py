@@ -32,8 +32,6 @@ class RecipeTrainer(Trainer):
             )
         self.run, self.checkpoints, self.clock = run, run.checkpoints, run.clock
         self.trajectory = run.checkpoints.trajectory
-        self.reads = group.RANK % run.args.ranks_of_row == 0
-        self.first_rows: list[int] = []  # of the first micro-step of this process
         # a rank has one GPU: with several in sight of one process Trainer would wrap the model in DataParallel
         kwargs["args"]._n_gpu = min(1, kwargs["args"].n_gpu)
         super().__init__(callbacks=run.callbacks(), data_collator=torch.utils.data.default_collate, **kwargs)
@@ -45,8 +43,7 @@ class RecipeTrainer(Trainer):
         and DDP trains. fully_shard itself works on a CPU mesh. So MULTI_CPU has another name while the Accelerator is
         built. The device stays cpu. strategy.require looks at the model to see whether it worked.
         """
-        wanted = bool(self.args.fsdp) or self.run.args.tensor_parallel > 1
-        if wanted and self.args.device.type == "cpu":
+        if self.args.fsdp and self.args.device.type == "cpu":
             shared = PartialState._shared_state
             if shared.get("distributed_type") != DistributedType.MULTI_CPU:
                 raise Refused(
@@ -87,16 +84,10 @@ class RecipeTrainer(Trainer):
         return super().create_scheduler(*args, **kwargs)
 
     def get_batch_samples(self, epoch_iterator: Any, num_batches: int, device: Any) -> Any:
-        rows, tokens = super().get_batch_samples(self.clock.timed(epoch_iterator), num_batches, device)
-        if tokens is not None and not self.args.average_tokens_across_devices:
-            # by which Trainer has divided them; only a count over all ranks needs that
-            tokens = tokens * self.get_tp_size()
-        return rows, tokens
+        return super().get_batch_samples(self.clock.timed(epoch_iterator), num_batches, device)
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
-        self.first_rows = self.first_rows or inputs["row"].tolist()
-        counted = slice(None if self.reads else 0)  # each row once: the other ranks of a row have the same ones
-        self.trajectory.add_batch(inputs.pop("row")[counted], inputs.pop("padding")[counted].sum())
+        self.trajectory.add_batch(inputs.pop("row"), inputs.pop("padding").sum())
         loss = super().training_step(model, inputs, num_items_in_batch)
         self.run.first_step.after_micro_step(model)
         self.trajectory.add_loss(loss)

@@ -86,7 +86,7 @@ def fingerprints_of_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
     equal order."""
     sums = torch.zeros(len(tensors), dtype=torch.int64, device=group.DEVICE)
     for index, tensor in enumerate(tensors.values()):
-        if is_first_copy(tensor) and _on_first_mesh(tensor):
+        if is_first_copy(tensor):
             sums[index] = _local(tensor)
     if dist.is_initialized():
         dist.all_reduce(sums)
@@ -107,11 +107,6 @@ def is_first_copy(tensor: torch.Tensor) -> bool:
         return group.RANK == 0
     places = zip(tensor.placements, tensor.device_mesh.get_coordinate() or [], strict=True)
     return all(at == 0 for placement, at in places if isinstance(placement, Replicate))
-
-
-def _on_first_mesh(tensor: torch.Tensor) -> bool:
-    """Under tensor parallelism each rank of a row has the norms whole, on a mesh of its own: that of rank 0 counts."""
-    return not isinstance(tensor, DTensor) or int(tensor.device_mesh.mesh.min()) == 0
 
 
 def send_to_replicas(tensors: Mapping[str, torch.Tensor]) -> None:

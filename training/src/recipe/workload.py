@@ -7,7 +7,6 @@ in the entrypoint. Imported after the arguments were accepted, because its impor
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import time
 import warnings
@@ -28,7 +27,6 @@ from transformers import PrinterCallback, TrainerCallback
 from recipe import (
     accelerated,
     communication,
-    context_parallel,
     cores,
     environment,
     fast,
@@ -148,14 +146,10 @@ class Run:
                 "--reduce-dtype bfloat16 needs --bf16, which is off by default on a CPU and on GPUs before Ampere"
             )
         accelerated.refuse_what_is_ignored(args, self.expected, self.bf16, group.WORLD, group.LOCAL_WORLD)
-        if args.tensor_parallel > 1:  # by then the model is cut, and accelerate would do it again
-            os.environ.pop("ACCELERATE_USE_FSDP", None)
         self.hosts = group.gather(node_name())
         strategy.require_places(self.expected, self.hosts)
         if args.cpu_offload and group.CUDA:  # without a GPU all is computed on the host, in any case
             cores.take_share()
-        if args.context_parallel > 1 and not group.CUDA:
-            context_parallel.ring_on_cpu()
         self.args, self.tuning = fast.choose(args, bf16=self.bf16, sharded=self.expected.sharded)
         self.resolved = results.run_args(self.args, self.expected, self.hosts, self.bf16, self.tuning)
         if group.RANK == 0:
@@ -259,7 +253,7 @@ class Run:
         sent_before = transport.interface_bytes()
         heart = pulse.Pulse()
         waits = contextlib.nullcontext() if args.recipe == "stock" else without_waits()
-        with memory_by_part(trainer, args.run_dir), waits, context_parallel.refused_in_one_line():
+        with memory_by_part(trainer, args.run_dir), waits:
             checkpoints.train(trainer)
         step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
         self.shown.tell(clock)
@@ -327,7 +321,6 @@ class Run:
     def _around_first_step(self) -> None:
         seen = self._observed()
         if seen.recomputed_layers is not None:
-            strategy.require_shared_rows(group.gather(self.trainer.first_rows), self.args.ranks_of_row)
             return
         group.set_timeouts(self.args.timeout_s)  # again: the groups of the mesh exist only now
         meter.forget_peaks()

@@ -60,9 +60,9 @@ def host(shape: ModelShape, job: Job) -> int:
     return 0 if job.sharded else min(job.ranks, job.gpus_per_node) * read_whole(shape)
 
 
-def states(shape: ModelShape, shards: int, tensor_parallel: int = 1) -> Parts:
+def states(shape: ModelShape, shards: int) -> Parts:
     """Float32 master weights, float32 gradients, AdamW, of the rank that holds most of them."""
-    held = sum(count * padded(group, shards, tensor_parallel) for count, group in groups(shape))
+    held = sum(count * padded(group, shards) for count, group in groups(shape))
     return Parts(parameters=MASTER * held, gradients=MASTER * held, optimizer=ADAM * held)
 
 
@@ -82,7 +82,7 @@ def least(shape: ModelShape, job: Job) -> int:
     """The least peak: the states when the optimizer steps; where they lie on the host, the largest group, gathered."""
     if job.offload:
         return job.compute_bytes * max(elements(group) for _, group in groups(shape))
-    return states(shape, job.shards, job.tensor_parallel).total
+    return states(shape, job.shards).total
 
 
 def peak(shape: ModelShape, job: Job, kept: int | None = None) -> Parts:
@@ -95,7 +95,7 @@ def moments(shape: ModelShape, job: Job, kept: int | None = None) -> dict[str, P
 
     Activations fall while gradients grow, both layer by layer, so that the largest is at one of the ends.
     """
-    own = states(shape, job.shards, job.tensor_parallel)
+    own = states(shape, job.shards)
     resident = Parts() if job.offload else own
     activated = activations(shape, job, kept)
     block = largest_block(shape)

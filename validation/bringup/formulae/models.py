@@ -68,11 +68,9 @@ def dense_decoder(
     )
 
 
-def padded(tensors: tuple[Tensor, ...], ranks: int, tensor_parallel: int = 1) -> int:
-    """Elements of one rank's shard: fully_shard cuts rows into equal pieces and pads the last ones. Tensor parallelism
-    cuts matrices, and leaves vectors (the weights of norms) whole on each of its ranks, `ranks` being all of them."""
-    cut = {True: ranks, False: ranks // tensor_parallel}
-    return sum(math.ceil(rows / cut[columns > 1]) * columns for rows, columns in tensors)
+def padded(tensors: tuple[Tensor, ...], ranks: int) -> int:
+    """Elements of one rank's shard: fully_shard cuts rows into equal pieces and pads the last ones."""
+    return sum(math.ceil(rows / ranks) * columns for rows, columns in tensors)
 
 
 def shape_of(config: Mapping[str, Any], name: str) -> ModelShape:
@@ -140,8 +138,6 @@ class Job:
     eager_attention: bool = False  # keeps the S x S scores; sdpa and flash do not
     offload: bool = False  # sharded states live in host memory
     shard_size: int | None = None  # ranks of an HSDP shard group; None: those of a node
-    context_parallel: int = 1  # ranks that share the tokens of a row
-    tensor_parallel: int = 1  # ranks that share the products of a row
     sync_each_batch: bool = False  # gradients are reduced in every micro-step
     buckets_apart: bool = False  # DDP's buckets are a second copy of the gradients, as Trainer has it by default
     chunked_loss: bool = False  # the logits of some thousand tokens are there at once, and not of all
@@ -175,11 +171,11 @@ class Job:
     @property
     def tokens(self) -> int:
         """Per rank and micro-step."""
-        return self.rows * self.sequence_length // self.context_parallel
+        return self.rows * self.sequence_length
 
     @property
     def global_batch(self) -> int:
-        return self.ranks // (self.context_parallel * self.tensor_parallel) * self.rows * self.accumulation
+        return self.ranks * self.rows * self.accumulation
 
 
 def shard_sizes(nodes: int, ranks_per_node: int) -> list[int]:
@@ -207,8 +203,6 @@ def job_of(args: RunArgs, *, reads_checkpoint: bool = False) -> Job:
         eager_attention=args.attention == "eager",
         offload=args.cpu_offload,
         shard_size=args.shard_size,
-        context_parallel=args.context_parallel,
-        tensor_parallel=args.tensor_parallel,
         sync_each_batch=args.sync_each_batch,
         buckets_apart=args.recipe == "stock" or apart_at_first,
         chunked_loss="cross-entropy" in args.fast,

@@ -143,8 +143,6 @@ def _collectives(
     ranks: list[Profiled], resolved: RunArgs, shape: ModelShape
 ) -> tuple[list[CollectiveTime], str | None]:
     """Bytes by formula / time of the rank that waited least for the others."""
-    if resolved.context_parallel * resolved.tensor_parallel > 1:
-        return [], "no formula for what context and tensor parallelism send"
     times = []
     for collective in traffic.collectives(shape, job_of(resolved)):
         kind = collective.operation

@@ -48,8 +48,6 @@ FIELDS: dict[str, Field] = {
     "fast": Field("--fast", {part: ("--fast", part) for part in ALL_PARTS}, rivals=("--recipe",)),
     "reshard_after_forward": _flag("--no-reshard-after-forward", on="no", sharded=True),  # yes: ZeRO-3, no: ZeRO-2
     "shard_size": Field("--shard-size", sharded=True),  # of HSDP
-    "context_parallel": Field("--context-parallel", sharded=True),
-    "tensor_parallel": Field("--tensor-parallel", sharded=True),
     "reduce_dtype": _choice("--reduce-dtype", "float32", "bfloat16", sharded=True),
     "activation_checkpointing": _flag("--activation-checkpointing"),
     "cpu_offload": _flag("--cpu-offload", sharded=True),

@@ -125,14 +125,11 @@ def variant_of(args: RunArgs, observed: ObservedStrategy) -> str:
     ZeRO-3 gathers the parameters again for the backward pass, ZeRO-2 keeps them gathered from forward to backward
     (Rajbhandari et al., ZeRO, SC 2020; PyTorch: reshard_after_forward).
     """
-    context = args.sequence_length // (observed.row_tokens or args.sequence_length)
     words = {
         "ZeRO-3": observed.reshard_after_forward is True,
         "ZeRO-2": observed.reshard_after_forward is False,
         f"accumulation {args.gradient_accumulation}": args.gradient_accumulation > 1,
         f"shard groups of {args.hsdp_group}": args.hsdp_group != args.ranks_per_node,
-        f"context over {context}": context > 1,
-        f"tensors over {observed.tensor_parallel}": observed.tensor_parallel > 1,
         "gradients reduced in every micro-step": observed.sync_each_batch is True,
         f"gradients reduced in {observed.reduce_dtype}": observed.reduce_dtype != "float32",
         "recomputation": bool(observed.recomputed_layers),

@@ -180,8 +180,6 @@ class RunArgs(Versioned):
             "gradient_accumulation",
             "sync_each_batch",
             "shard_size",
-            "context_parallel",
-            "tensor_parallel",
             "reshard_after_forward",
             "reduce_dtype",
             "cpu_offload",
@@ -226,8 +224,6 @@ class RunArgs(Versioned):
     dataloader_workers: int = Field(ge=0)
     reshard_after_forward: bool | None
     shard_size: int | None = Field(ge=2)  # ranks of an HSDP shard group; null: no HSDP
-    context_parallel: int = Field(default=1, ge=1)  # ranks that share the tokens of a row
-    tensor_parallel: int = Field(default=1, ge=1)  # ranks that share the products of a row
     cpu_offload: bool
     activation_checkpointing: bool
     save_steps: int = Field(ge=0)
@@ -245,11 +241,6 @@ class RunArgs(Versioned):
     def hsdp_group(self) -> int:
         """Ranks of a shard group, if this is HSDP: those of a node unless another size was requested."""
         return self.shard_size or self.ranks_per_node
-
-    @property
-    def row_tokens(self) -> int:
-        """Of a row, that one rank computes."""
-        return self.sequence_length // self.context_parallel
 
     @property
     def hosts_of_group(self) -> int:
@@ -356,8 +347,6 @@ class ObservedStrategy(Record):
     cpu_offload: bool  # the policy of every group
     # the first of several micro-steps reduced its gradients; null: one rank, one micro-step, or no step
     sync_each_batch: bool | None
-    tensor_parallel: int = Field(default=1, ge=1)  # ranks among which a mesh of the parameters cuts the products
-    row_tokens: int | None = None  # of a row, that the decoder layers took in, in the first step; null: not known
     decoder_layers: int = Field(ge=0)
     float8_layers: int = Field(default=0, ge=0)  # linear layers whose products are in float8
     recomputed_layers: int | None  # of which ran again in the backward pass of the first step; null: no step was made
@@ -388,7 +377,7 @@ class ObservedStrategy(Record):
 
         What only a step can show is left out as long as none was made.
         """
-        names = ["reshard_after_forward", "master_dtype", "reduce_dtype", "cpu_offload", "tensor_parallel"]
+        names = ["reshard_after_forward", "master_dtype", "reduce_dtype", "cpu_offload"]
         pairs = [(name, getattr(asked, name), getattr(self, name)) for name in names]
         pairs.append(("any product in float8", "float8" in asked.fast, self.float8_layers > 0))
         if self.kind == "hsdp" and self.mesh is not None:
@@ -397,8 +386,6 @@ class ObservedStrategy(Record):
             wanted = self.decoder_layers if asked.activation_checkpointing else 0
             if asked.sync_each_batch or self.sync_each_batch is not None:
                 pairs.append(("sync_each_batch", asked.sync_each_batch, self.sync_each_batch))
-            if self.row_tokens is not None or asked.context_parallel > 1:
-                pairs.append(("tokens of a row per rank", asked.row_tokens, self.row_tokens))
             pairs += [
                 ("compute_dtype", asked.compute_dtype, self.compute_dtype),
                 ("loss_dtype", "float32", self.loss_dtype),

@@ -1,7 +1,6 @@
 // CUDA devices for the CPU build of torch: the places that libtorch_cuda fills, filled with the host's memory and kernels.
 //
 // One unit, because torch's headers take 15 s of compiling in each. What Python sees of it is in the package around it.
-#include "attention.h"
 #include "process_group.h"
 
 namespace stand_in {
