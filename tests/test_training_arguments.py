@@ -56,7 +56,7 @@ def run_dir(tmp_path: Path) -> Path:
         (("--fast", "compile", "--warmup-steps", "1"), "--recipe fast compiles in its second step"),
         (
             ("--fast", "compile,liger"),
-            "'liger' is none of compile, cross-entropy, residual, attention, selective, prefetch, host, float8",
+            "'liger' is none of compile, cross-entropy, residual, attention, selective, prefetch, host",
         ),
         (("--model", "gpt"), "expected one of llama3-70b, llama3-8b, mistral-7b, smollm3-3b, tiny"),
         (

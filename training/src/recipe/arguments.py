@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from bringup.formulae.models import shard_sizes
-from bringup.plan.recipes import ALL_PARTS, FLOAT8, PARTS
+from bringup.plan.recipes import PARTS
 
 from recipe import TRAINING
 from recipe.rank import WORLD, complain, node_name, patience_s
@@ -53,10 +53,10 @@ class _Recipe(argparse.Action):
 
 def _parts(text: str) -> tuple[str, ...]:
     requested = text.split(",")
-    unknown = [part for part in requested if part not in ALL_PARTS]
+    unknown = [part for part in requested if part not in PARTS]
     if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(ALL_PARTS)}")
-    return tuple(part for part in ALL_PARTS if part in requested)
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(PARTS)}")
+    return tuple(part for part in PARTS if part in requested)
 
 
 def _number(kind: Callable[[str], float], low: float, above: str) -> Callable[[str], float]:
@@ -166,8 +166,7 @@ class Args:
         choices=("stock", "plain", "fast"),
     )
     fast: tuple[str, ...] = _option(
-        f"--recipe fast with these parts alone: {', '.join(PARTS)}; and {FLOAT8}, which it does not have by itself; "
-        "of this option and the last one the later counts",
+        f"--recipe fast with these parts alone: {', '.join(PARTS)}; of this option and the last one the later counts",
         PARTS,
         _parts,
         action=_Recipe,

@@ -28,16 +28,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from bringup.plan.recipes import ALL_PARTS, FLOAT8, PARTS
+from bringup.plan.recipes import PARTS
 from bringup.records import Tuning
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
-from recipe import chunked_loss, float8, group, no_device_waits, residual, selective
+from recipe import chunked_loss, group, no_device_waits, residual, selective
 from recipe.arguments import FAST_WARMUP, SLOW, Args
 from recipe.observed_strategy import decoder_layers
-from recipe.strategy import Refused
 
 WORKERS = 4
 COLLECT_EVERY = 1000  # steps
@@ -49,7 +48,6 @@ ATTENTION, SELECTIVE = "attention kernel", "products kept where blocks are recom
 PREFETCH, WORKERS_ON = "gathers two blocks ahead", "data-loader workers"
 QUIET_GC = "garbage collection on schedule"
 NO_LOOK, BUCKETS = "no look at position ids", "gradients in DDP's buckets"
-NARROW = "products of the blocks in float8"
 CUDNN_FIRST = ((9, 0), (10, 0), (10, 3))  # Hopper and Blackwell, for which its kernels are written
 
 WHY = {
@@ -59,7 +57,6 @@ WHY = {
     CHUNKS: "LM head and loss in one, some thousand tokens at a time: the logits are never there whole",
     RESIDUAL: "elementwise kernels move half the bytes; under autocast it would be float32, under FSDP it never is",
     SELECTIVE: "they take the time",
-    NARROW: "twice the products of bfloat16 in a second, with less precision; without a GPU the values alone are those",
     PREFETCH: "a gather longer than a block has time",
     WORKERS_ON: "they collate rows beside the training thread",
     QUIET_GC: "a collection of the heap stops a rank in some step, and with it all others; now every "
@@ -123,14 +120,9 @@ def choose(args: Args, *, bf16: bool, sharded: bool) -> tuple[Args, list[Tuning]
         "attention": [kernel],
         "selective": [_act(SELECTIVE, args.activation_checkpointing, "nothing is recomputed here")],
         "prefetch": [_act(PREFETCH, sharded, "nothing is sharded here")],
-        FLOAT8: [_act(NARROW)],
         "host": [_act(WORKERS_ON, workers > 0, "without a GPU they would take its cores"), _act(QUIET_GC)],
     }
-    if FLOAT8 in args.fast:
-        problems = [problem for problem in group.gather(float8.lacking(bf16)) if problem is not None]
-        if problems:
-            raise Refused(f"--fast {FLOAT8} {problems[0]}; leave it out")
-    for part in ALL_PARTS if FLOAT8 in args.fast else PARTS:
+    for part in PARTS:
         left_out = {} if part in args.fast else {"on": False, "why": "not among the parts of --fast"}
         tuning += [each.model_copy(update={"part": part} | left_out) for each in offered[part]]
     return replace(
@@ -142,7 +134,7 @@ def choose(args: Args, *, bf16: bool, sharded: bool) -> tuple[Args, list[Tuning]
 
 def parts_on(tuning: list[Tuning]) -> list[str]:
     """The parts of fast that this training has."""
-    return [part for part in ALL_PARTS if any(each.part == part and each.on for each in tuning)]
+    return [part for part in PARTS if any(each.part == part and each.on for each in tuning)]
 
 
 def _plain(args: Args) -> list[tuple[str, dict[str, Any], str]]:
@@ -215,8 +207,6 @@ def order_kernels(args: Args, tuning: list[Tuning]) -> Any:
 
 def change(model: Any, tuning: list[Tuning], *, sharded: bool, recomputed: bool) -> chunked_loss.ChunkedLoss | None:
     """What the parts of fast change in the model itself, before anything wraps it. The loss, if it is another one."""
-    if on(tuning, NARROW):
-        float8.convert(model)
     if recomputed and on(tuning, SELECTIVE):  # not by Trainer's arguments, which a reporter writes as JSON
         model.activation_checkpointing_enable({"use_reentrant": False, "context_fn": selective.CONTEXTS})
     if on(tuning, RESIDUAL) and not sharded:

@@ -136,7 +136,6 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
         "sync_each_batch": None if stepped is None or not several else first_step.reduced_at_once,
         "loss_dtype": None if stepped is None or loss_dtype is None else name_of(loss_dtype),
         "decoder_layers": len(decoder_layers(model)),
-        "float8_layers": sum(type(module).__name__ == "Float8Linear" for module in model.modules()),
         "recomputed_layers": stepped,
         **_policies(model),
     }

@@ -3,5 +3,3 @@
 from __future__ import annotations
 
 PARTS = ("compile", "cross-entropy", "residual", "attention", "selective", "prefetch", "host")
-FLOAT8 = "float8"
-ALL_PARTS = (*PARTS, FLOAT8)  # what --fast takes: the last one only by its name, because it computes other numbers

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from bringup.errors import UsageError
 from bringup.plan.phases import PHASES, Phase
-from bringup.plan.recipes import ALL_PARTS, PARTS
+from bringup.plan.recipes import PARTS
 
 ALL = "all"  # of --stack: the parts that act
 NODES = "nodes"  # no option of the programs: the job has so many
@@ -45,7 +45,7 @@ FIELDS: dict[str, Field] = {
     "attention": _choice("--attention", "eager", "sdpa", "flash_attention_2", "flash_attention_3"),
     "compile": Field("--recipe", {"yes": ("--recipe", "fast"), "no": ("--recipe", "plain")}, rivals=("--fast",)),
     "recipe": Field("--recipe", {name: ("--recipe", name) for name in ("stock", "plain", "fast")}, rivals=("--fast",)),
-    "fast": Field("--fast", {part: ("--fast", part) for part in ALL_PARTS}, rivals=("--recipe",)),
+    "fast": Field("--fast", {part: ("--fast", part) for part in PARTS}, rivals=("--recipe",)),
     "reshard_after_forward": _flag("--no-reshard-after-forward", on="no", sharded=True),  # yes: ZeRO-3, no: ZeRO-2
     "shard_size": Field("--shard-size", sharded=True),  # of HSDP
     "reduce_dtype": _choice("--reduce-dtype", "float32", "bfloat16", sharded=True),
@@ -139,9 +139,9 @@ def that_act(phase: Phase, base: Sequence[str]) -> list[str]:
 def parts(words: str) -> list[str]:
     """Of `--stack PART,PART`. Raises UsageError."""
     listed = list(dict.fromkeys(part for part in words.split(",") if part))
-    unknown = [part for part in listed if part not in ALL_PARTS]
+    unknown = [part for part in listed if part not in PARTS]
     if unknown or not listed:
-        raise UsageError(f"--stack {words}: expected parts of --recipe fast, of {', '.join(ALL_PARTS)}")
+        raise UsageError(f"--stack {words}: expected parts of --recipe fast, of {', '.join(PARTS)}")
     return listed
 
 

@@ -348,7 +348,6 @@ class ObservedStrategy(Record):
     # the first of several micro-steps reduced its gradients; null: one rank, one micro-step, or no step
     sync_each_batch: bool | None
     decoder_layers: int = Field(ge=0)
-    float8_layers: int = Field(default=0, ge=0)  # linear layers whose products are in float8
     recomputed_layers: int | None  # of which ran again in the backward pass of the first step; null: no step was made
     parameters: int = Field(gt=0)
     parameters_local_max: int = Field(gt=0)  # elements held by the rank that holds most
@@ -379,7 +378,6 @@ class ObservedStrategy(Record):
         """
         names = ["reshard_after_forward", "master_dtype", "reduce_dtype", "cpu_offload"]
         pairs = [(name, getattr(asked, name), getattr(self, name)) for name in names]
-        pairs.append(("any product in float8", "float8" in asked.fast, self.float8_layers > 0))
         if self.kind == "hsdp" and self.mesh is not None:
             pairs.append(("shard_size", asked.hsdp_group, len(self.mesh[0])))
         if self.recomputed_layers is not None:
