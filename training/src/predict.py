@@ -10,8 +10,6 @@ because the reducer does not run on fake collectives. It also answers for a mode
 for.
 
     python training/src/predict.py --model llama3-8b --strategy fsdp --nodes 2 --gpus-per-node 8 --sequence-length 8192
-
---mfu H200 predicts something else: the MFU of one GPU, plain and with each part of --recipe fast (roofline.py).
 """
 
 from __future__ import annotations
@@ -22,18 +20,17 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-import roofline
 import torch
 import torch.distributed as dist
 import transformers
 from accelerate.utils import FullyShardedDataParallelPlugin, convert_outputs_to_fp32
 from accelerate.utils.fsdp_utils import fsdp2_apply_ac, fsdp2_prepare_model
-from recipe import TRAINING, chunked_loss, fast, model_shape, model_states, residual, selective
+from recipe import TRAINING, chunked_loss, fast, model_states, residual, selective
 from recipe.no_device_waits import without_waits
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
@@ -235,55 +232,6 @@ class CollectiveBytes(TorchDispatchMode):
         ]
 
 
-def expected(step: Step, gpu: str) -> str:
-    """A Markdown table: plain, and with one part of `--recipe fast` more in each row, on one GPU of this model."""
-    step = replace(step, selective=False)
-    chunked = replace(step, chunked_loss=True)
-    narrow = replace(chunked, bf16_residual=True)
-    steps = [step, chunked, narrow, *([replace(narrow, selective=True)] if step.activation_checkpointing else [])]
-    counted = [_counted(part, gpu) for part in steps]
-    faster = 1 / roofline.ASSUMED["faster attention"][0]
-    rows = {
-        "plain": counted[0].row(fused=False),
-        "+ compile": counted[0].row(fused=True),
-        "+ cross-entropy": counted[1].row(fused=True),
-        "+ residual": counted[2].row(fused=True),
-        "+ attention": counted[2].row(fused=True, attention=faster),
-    }
-    if step.activation_checkpointing:
-        rows["+ selective"] = counted[3].row(fused=True, attention=faster)
-    lines = [
-        ["part", *roofline.COLUMNS],
-        ["---"] * (1 + len(roofline.COLUMNS)),
-        *([name, *rows[name]] for name in rows),
-    ]
-    assumptions = [f"- {name}: {value:g} {words}" for name, (value, words) in roofline.ASSUMED.items()]
-    return "\n".join(
-        [*(f"| {' | '.join(line)} |" for line in lines), "", "Predicted, not measured. Assumed:", *assumptions]
-    )
-
-
-def _counted(step: Step, gpu: str) -> roofline.Counted:
-    """One step of one GPU, in one micro-step; the further ones are counted as often."""
-    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=1)
-    try:
-        with FakeTensorMode(allow_non_fake_inputs=True), without_waits():
-            model = _model(step, None)
-            shape = model_shape.shape_of(model, step.model)
-            roofline.refuse(model, shape, step.rows, step.sequence_length)
-            optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
-            one_step = _step(replace(step, accumulation=1), model, optimizer)
-            one_step()
-            micro: list[roofline.Work] = []
-            with roofline.Roofline(
-                gpu, step.rows * step.sequence_length, step.sequence_length, shape.vocabulary
-            ) as seen:
-                one_step(after_backward=lambda: micro.append(seen.done()))
-        return roofline.Counted(micro[0], seen.done(), shape, step.rows, step.sequence_length, step.accumulation, gpu)
-    finally:
-        dist.destroy_process_group()
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     add = parser.add_argument
@@ -303,14 +251,11 @@ def main(argv: list[str] | None = None) -> int:
     add("--prefetch", action="store_true", help="the part prefetch of --fast, of sharded strategies")
     add("--attention", choices=("eager", "sdpa"), default="sdpa")
     add("--chunked-loss", action="store_true", help="the part cross-entropy of --fast")
-    add("--mfu", choices=tuple(roofline.BANDWIDTH_TB_PER_S), help="the MFU to expect of one such GPU, part by part")
     add("--bf16-residual", action="store_true", help="the part residual of --fast, of single")
-    given = vars(parser.parse_args(argv))
-    gpu = given.pop("mfu")
-    step = Step(**given)
+    step = Step(**vars(parser.parse_args(argv)))
     if step.model not in STEMS and not Path(step.model).is_file():
         parser.error(f"--model {step.model}: there are {', '.join(STEMS)}, and it is not the path of a config.json")
-    print(json.dumps(computed(step), indent=1) if gpu is None else expected(step, gpu))
+    print(json.dumps(computed(step), indent=1))
     return 0
 
 
