@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import sys
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -165,20 +164,17 @@ def test_states_peak_and_traffic_are_those_of_the_real_model_and_the_real_fully_
     tmp_path: Path, model_type: str, strategy: Kind
 ) -> None:
     """As predict.py computes them: no name of a model is in the prediction. The gate allows 15 %."""
-    recomputed = {"activation_checkpointing": True, "selective": True} if model_type == "recomputed" else {}
-    prefetch, model_type = bool(recomputed) and strategy == "fsdp", "qwen2" if recomputed else model_type
+    recomputed = {"activation_checkpointing": True} if model_type == "recomputed" else {}
+    model_type = "qwen2" if recomputed else model_type
     import predict
     from recipe import kept
     from torch.distributed.tensor import debug
 
     file, attention = write(tmp_path, model_type), "eager" if model_type in EAGER else "sdpa"
     debug._clear_sharding_prop_cache()
-    predicted = predict.computed(
-        predict.Step(str(file), strategy, 1, 2, 64, rows=2, attention=attention, prefetch=prefetch, **recomputed)
-    )
+    predicted = predict.computed(predict.Step(str(file), strategy, 1, 2, 64, rows=2, attention=attention, **recomputed))
     model = without_memory(file, attention)
     shape, job = shape_of(model), Job(strategy, 1, 2, 64, rows=2, eager_attention=attention == "eager", **recomputed)
-    job = replace(job, prefetch=prefetch)
     by_blocks, why = kept.by_blocks(model, job)
     assert why is None
     states = memory.states(shape, job.shards)
@@ -192,24 +188,6 @@ def test_states_peak_and_traffic_are_those_of_the_real_model_and_the_real_fully_
     }
 
 
-def test_two_blocks_ahead_are_one_gathered_block_more_at_the_peak(tmp_path: Path) -> None:
-    import predict
-    from torch.distributed.tensor import debug
-
-    file = write(tmp_path, "llama", num_hidden_layers=3)
-    shape, peaks = models.load(str(file)), []
-    two = models.load(str(write(tmp_path / "two", "llama")))  # which are both gathered without it too
-    assert memory.peak(two, Job("fsdp", 1, 8, 64, prefetch=True)) == memory.peak(two, Job("fsdp", 1, 8, 64))
-    for prefetch in (False, True):
-        debug._clear_sharding_prop_cache()
-        step = predict.Step(str(file), "fsdp", 1, 8, 64, prefetch=prefetch)
-        formula = memory.peak(shape, Job("fsdp", 1, 8, 64, prefetch=prefetch)).total - memory.WORKSPACE
-        peaks.append((predict.computed(step)["peak_bytes"]["total"], formula))
-    (before, by_formula), (after, with_prefetch) = peaks
-    assert with_prefetch - by_formula == 2 * memory.largest_block(shape)
-    assert after - before == pytest.approx(with_prefetch - by_formula, rel=0.05)
-
-
 @pytest.mark.parametrize(
     ("kind", "options"),
     [
@@ -217,9 +195,6 @@ def test_two_blocks_ahead_are_one_gathered_block_more_at_the_peak(tmp_path: Path
         ("fsdp", {"compute_bytes": 4}),
         ("ddp", {}),
         ("ddp", {"compute_bytes": 4}),
-        ("ddp", {"bf16_residual": True}),
-        ("fsdp", {"activation_checkpointing": True, "selective": True}),
-        ("ddp", {"activation_checkpointing": True, "selective": True}),
     ],
 )
 def test_what_is_counted_of_a_llama_is_its_formula(kind: Kind, options: dict[str, Any]) -> None:
@@ -230,8 +205,7 @@ def test_what_is_counted_of_a_llama_is_its_formula(kind: Kind, options: dict[str
     before = list(model.parameters())
     by_blocks, _ = kept.by_blocks(model, job)
     shape = models.load("smollm3-3b")
-    formula = memory.products_of_block if job.selective else memory.one_block
-    assert by_blocks == pytest.approx(shape.layers * formula(shape, job), rel=5e-3)
+    assert by_blocks == pytest.approx(shape.layers * memory.one_block(shape, job), rel=5e-3)
     assert all(p is q and q.device.type == "meta" for p, q in zip(before, model.parameters(), strict=True))
 
 

@@ -86,7 +86,6 @@ def test_training_reads_records_and_formulae_and_nothing_else_of_the_judge():
             "formulae.flops",
             "formulae.overlap",
             "formulae.pace",
-            "plan.recipes",
             "formulae.traffic",
         }, path
 

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-from bringup.plan.recipes import PARTS
 from loops import for_each
 
 SOURCE = Path(__file__).resolve().parent.parent / "training" / "src"
@@ -53,11 +52,6 @@ def run_dir(tmp_path: Path) -> Path:
             ("--recipe", "fast", "--warmup-steps", "1"),
             "--recipe fast compiles in its second step: --warmup-steps 1 would measure that",
         ),
-        (("--fast", "compile", "--warmup-steps", "1"), "--recipe fast compiles in its second step"),
-        (
-            ("--fast", "compile,liger"),
-            "'liger' is none of compile, cross-entropy, residual, attention, selective, prefetch, host",
-        ),
         (("--model", "gpt"), "expected one of llama3-70b, llama3-8b, mistral-7b, smollm3-3b, tiny"),
         (
             ("--dataset", "alpaca"),
@@ -84,29 +78,6 @@ def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[
 def test_a_file_of_conversations_needs_no_folder(run_dir: Path) -> None:
     done = start("train_ddp_single_node", "--check", "--dataset", "chats.jsonl", "--chat", WORLD_SIZE="2")
     assert (done.returncode, done.stderr) == (0, "")
-
-
-@for_each(
-    ("options", "recipe", "parts"),
-    [
-        ([], "plain", PARTS),
-        (["--recipe", "fast"], "fast", PARTS),
-        (["--fast", "host,compile,host"], "fast", ("compile", "host")),
-        (["--fast", "host", "--recipe", "fast"], "fast", PARTS),  # as a job's option after the profile's
-        (["--fast", "host", "--recipe", "plain"], "plain", PARTS),
-        (["--recipe", "plain", "--fast", "residual", "--warmup-steps", "1"], "fast", ("residual",)),
-    ],
-)
-def test_of_recipe_and_parts_the_later_counts(
-    options: list[str], recipe: str, parts: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sys.path.append(str(SOURCE))
-    sys.path.append(str(SOURCE.parents[1] / "infrastructure-validation/probes"))
-    from recipe import arguments
-
-    monkeypatch.setattr(sys, "argv", ["train_single_gpu.py", "--check", *options])
-    args, _ = arguments.parse("", takes_hsdp=False, sharded=False)
-    assert (args.recipe, args.fast) == (recipe, parts)
 
 
 @for_each(

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import warm_python
-from bringup.plan.recipes import PARTS
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "training" / "benchmarks"
 sys.path.append(str(BENCHMARKS))
@@ -113,24 +112,6 @@ def test_what_one_gpu_can_show_takes_one_of_the_eight_that_slurm_gave(tmp_path: 
     script = [str(BENCHMARKS / "single_gpu.sh"), str(tmp_path / "out"), "matmul"]
     subprocess.run(script, env=environment, check=True, capture_output=True)
     assert (tmp_path / "out/matmul/stdout.txt").read_text() == "2\n"
-
-
-def test_the_parts_of_fast_are_added_one_by_one_up_to_one_that_fails(tmp_path: Path) -> None:
-    python = tmp_path / "python"
-    python.write_text(
-        f'#!/bin/sh\n[ "$1" = -c ] && exec "{sys.executable}" "$@"\n'
-        f'echo "$*" >>{tmp_path}/trained\n[ "${{3#*/failing/}}" = "$3" ]\n'
-    )
-    python.chmod(0o755)
-    environment = os.environ | {"PYTHON": str(python), "SINGLE_GPU_ARGS": "--steps 3"}
-    program = str(BENCHMARKS / "single_gpu.sh")
-    failing = subprocess.run([program, str(tmp_path / "failing"), "stack"], env=environment, check=False)
-    assert failing.returncode == 1 and len((tmp_path / "trained").read_text().splitlines()) == 1
-    (tmp_path / "trained").unlink()
-    done = subprocess.run([program, str(tmp_path / "out"), "stack"], env=environment, check=False)
-    assert done.returncode == 0, (tmp_path / "out/stack/stderr.txt").read_text()
-    trained = (tmp_path / "trained").read_text().splitlines()
-    assert [line.split(" --fast ")[1] for line in trained] == [",".join(PARTS[: n + 1]) for n in range(len(PARTS))]
 
 
 def overhead_is(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:

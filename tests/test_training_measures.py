@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 from bringup.formulae import pace
-from bringup.plan.recipes import PARTS
 from loops import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -179,8 +178,7 @@ def test_what_micro_steps_leave_is_one_tensor_a_step() -> None:
 
 def fields_of(args: Any) -> dict[str, Any]:
     """Of recipe.arguments.Args: what fast.choose() reads."""
-    read = {"model": "tiny", "attention": "sdpa", "dataloader_workers": 0, "packing": True, "fast": PARTS}
-    read |= {"activation_checkpointing": True}
+    read = {"model": "tiny", "attention": "sdpa", "dataloader_workers": 0, "packing": True}
     return dict.fromkeys(args.__dataclass_fields__) | read
 
 
@@ -198,18 +196,13 @@ def test_kernels_are_compiled_into_a_folder_of_the_node(monkeypatch: pytest.Monk
     for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     fields = fields_of(Args)
-    fast.choose(Args(**fields | {"recipe": "fast"}), bf16=False, sharded=True)
+    fast.choose(Args(**fields | {"recipe": "fast"}))
     assert cache_dir_utils.cache_dir().startswith(f"{tmp_path}/")
     assert cache_dir_utils.triton_cache_dir(0).startswith(f"{tmp_path}/")
     assert os.environ["TRITON_CACHE_DIR"].startswith(f"{tmp_path}/")
     monkeypatch.setenv("TRITON_CACHE_DIR", "/local/mine")
-    fast.choose(Args(**fields | {"recipe": "fast"}), bf16=False, sharded=True)
+    fast.choose(Args(**fields | {"recipe": "fast"}))
     assert os.environ["TRITON_CACHE_DIR"] == "/local/mine"
-
-
-def not_here() -> set[str]:
-    """Parts that the CPU has no kernel for, or for which Inductor finds no headers: in a path with a space."""
-    return {"attention", "compile"} if " " in sys.prefix else {"attention"}
 
 
 def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
@@ -219,74 +212,40 @@ def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
 
     fields = fields_of(Args)
     stock = Args(**fields | {"recipe": "stock"})
-    assert fast.choose(stock, bf16=False, sharded=True) == (stock, [])
+    assert fast.choose(stock) == []
     assert (fast.trainer_arguments(stock, []), fast.callbacks([], 60, no_model)) == ({"disable_tqdm": False}, [])
-    plain, changed = fast.choose(Args(**fields | {"recipe": "plain"}), bf16=False, sharded=True)
+    plain = Args(**fields | {"recipe": "plain"})
+    changed = fast.choose(plain)
     assert [part.what for part in changed] == [*(what for what, _, _ in fast.PLAIN), fast.NO_LOOK, fast.BUCKETS]
     alone = torch.nn.Linear(1, 1)
     (keep,) = fast.callbacks(changed, 60, lambda: alone)
     keep.on_train_begin(None, None, None)
     assert "zero_grad" not in vars(alone)  # nothing but DDP has buckets
     assert fast.trainer_arguments(plain, changed)["logging_nan_inf_filter"] is False
-    args, tuning = fast.choose(Args(**fields | {"recipe": "fast"}), bf16=True, sharded=True)
+    tuning = fast.choose(Args(**fields | {"recipe": "fast"}))
     assert tuning[: len(changed)] == changed
-    assert [part.part for part in tuning[len(changed) :]] == [*PARTS, "host"]  # two of one part
+    compiles = " " not in sys.prefix  # Inductor finds no headers in a path with a space
+    of_fast = {part.what: part.on for part in tuning[len(changed) :]}
+    assert of_fast == {fast.COMPILE: compiles, fast.CHUNKED_LOSS: True, fast.KERNELS: False}
     assert all(part.why for part in tuning)
-    assert fast.parts_on(tuning) == [part for part in PARTS if part not in not_here()]
-    assert (args.attention, args.dataloader_workers) == ("sdpa", 0)
 
 
-@pytest.mark.parametrize("part", PARTS)
-def test_each_part_of_fast_is_had_alone_and_the_others_say_that_nobody_asked_for_them(part: str) -> None:
-    from recipe import fast
-    from recipe.arguments import Args
-
-    requested = Args(**fields_of(Args) | {"recipe": "fast", "fast": (part,)})
-    _, tuning = fast.choose(requested, bf16=True, sharded=True)
-    assert fast.parts_on(tuning) == ([] if part in not_here() else [part])
-    left_out = [each for each in tuning if each.part not in (None, part)]
-    assert {each.part for each in left_out} == {*PARTS} - {part}
-    assert {(each.on, each.why) for each in left_out} == {(False, "not among the parts of --fast")}
-
-
-@pytest.mark.parametrize(
-    ("part", "more", "sharded", "why"),
-    [
-        ("prefetch", {}, False, "nothing is sharded here"),
-        ("selective", {"activation_checkpointing": False}, True, "nothing is recomputed here"),
-    ],
-)
-def test_a_part_that_has_nothing_to_act_on_is_off_and_says_why(
-    part: str, more: dict[str, Any], sharded: bool, why: str
-) -> None:
-    from recipe import fast
-    from recipe.arguments import Args
-
-    _, tuning = fast.choose(Args(**fields_of(Args) | {"recipe": "fast"} | more), bf16=True, sharded=sharded)
-    assert [(each.on, each.why) for each in tuning if each.part == part] == [(False, why)]
-    assert part not in fast.parts_on(tuning)
-
-
-@pytest.mark.parametrize(("bf16", "sharded", "changed"), [(True, False, 1), (True, True, 0), (False, False, 0)])
-def test_the_residual_stream_is_changed_where_autocast_leaves_it_in_float32(
-    bf16: bool, sharded: bool, changed: int
-) -> None:
+def test_the_kernel_that_was_requested_stays_and_on_hopper_cudnn_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
     from recipe import fast
     from recipe.arguments import Args
 
-    args = Args(**fields_of(Args) | {"recipe": "fast", "fast": ("residual",)})
-    _, tuning = fast.choose(args, bf16=bf16, sharded=sharded)
-    assert fast.parts_on(tuning) == (["residual"] if bf16 else [])
+    def order(capability: tuple[int, int], **more: str) -> tuple[bool, str]:
+        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+        (part,) = (
+            each for each in fast.choose(Args(**fields_of(Args) | {"recipe": "fast"} | more)) if "cuDNN" in each.what
+        )
+        return part.on, part.why
 
-    class Model:
-        embedding = torch.nn.Embedding(1, 1)
-
-        def get_input_embeddings(self) -> torch.nn.Embedding:
-            return self.embedding
-
-    assert fast.change(Model(), tuning, sharded=sharded, recomputed=False) is None
-    assert len(Model.embedding._forward_hooks) == changed
+    monkeypatch.setattr(fast.group, "CUDA", True)
+    assert order((9, 0))[0]
+    assert order((8, 0)) == (False, "a GPU of compute capability (8, 0) has no such kernel")
+    assert order((9, 0), attention="eager") == (False, "eager was requested, and stays")
 
 
 def test_logits_that_a_configuration_says_are_changed_are_computed_whole(tmp_path: Path) -> None:
@@ -297,8 +256,7 @@ def test_logits_that_a_configuration_says_are_changed_are_computed_whole(tmp_pat
     for softcap, on in ((30.0, False), (None, True)):
         config.write_text(json.dumps({"model_type": "gemma2", "final_logit_softcapping": softcap}))
         args = Args(**fields_of(Args) | {"recipe": "fast", "model": str(config)})
-        _, tuning = fast.choose(args, bf16=False, sharded=True)
-        (part,) = (each for each in tuning if each.part == "cross-entropy")
+        (part,) = (each for each in fast.choose(args) if each.what == fast.CHUNKED_LOSS)
         assert (part.on, "final_logit_softcapping 30.0" in part.why) == (on, not on)
 
 
@@ -307,8 +265,7 @@ def test_a_model_that_is_not_there_is_refused_where_it_is_loaded_and_not_before(
     from recipe.arguments import Args
 
     args = Args(**fields_of(Args) | {"recipe": "fast", "model": str(tmp_path)})
-    _, tuning = fast.choose(args, bf16=False, sharded=True)
-    assert "cross-entropy" in fast.parts_on(tuning)
+    assert fast.on(fast.choose(args), fast.CHUNKED_LOSS)
 
 
 def test_stock_is_what_transformers_starts_with() -> None:

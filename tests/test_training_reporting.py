@@ -58,8 +58,8 @@ def test_the_plain_recipe_leaves_logging_on_for_a_report_and_says_so(tmp_path: P
     with_report, without = asked(tmp_path, "wandb"), asked(tmp_path)
     assert "logging_strategy" not in fast.trainer_arguments(with_report, [])
     assert fast.trainer_arguments(without, [])["logging_strategy"] == "no"
-    assert fast.NO_LOGGING not in [part.what for part in fast.choose(with_report, bf16=False, sharded=False)[1]]
-    assert fast.NO_LOGGING in [part.what for part in fast.choose(without, bf16=False, sharded=False)[1]]
+    assert fast.NO_LOGGING not in [part.what for part in fast.choose(with_report)]
+    assert fast.NO_LOGGING in [part.what for part in fast.choose(without)]
 
 
 @pytest.mark.usefixtures("environment")
@@ -68,8 +68,8 @@ def test_tokens_are_counted_over_all_ranks_only_where_rows_have_padding(tmp_path
     padded.packing = False
     assert fast.trainer_arguments(packed, [])["average_tokens_across_devices"] is False
     assert "average_tokens_across_devices" not in fast.trainer_arguments(padded, [])
-    assert fast.NO_COUNT in [part.what for part in fast.choose(packed, bf16=False, sharded=False)[1]]
-    assert fast.NO_COUNT not in [part.what for part in fast.choose(padded, bf16=False, sharded=False)[1]]
+    assert fast.NO_COUNT in [part.what for part in fast.choose(packed)]
+    assert fast.NO_COUNT not in [part.what for part in fast.choose(padded)]
 
 
 def test_tensorboard_gets_the_loss_of_a_real_training(tmp_path: Path) -> None:

@@ -92,11 +92,11 @@ def test_a_name_that_another_version_does_not_have_is_recorded(monkeypatch: pyte
     from transformers import masking_utils
 
     plain = Args(**dict.fromkeys(Args.__dataclass_fields__) | {"recipe": "plain", "packing": True})
-    assert fast.on(fast.choose(plain, bf16=False, sharded=True)[1], fast.NO_LOOK)
+    assert fast.on(fast.choose(plain), fast.NO_LOOK)
     monkeypatch.delattr(masking_utils, "find_packed_sequence_indices")
     with no_device_waits.without_waits():
         assert not hasattr(masking_utils, "find_packed_sequence_indices")
-    (look,) = [part for part in fast.choose(plain, bf16=False, sharded=True)[1] if part.what == fast.NO_LOOK]
+    (look,) = [part for part in fast.choose(plain) if part.what == fast.NO_LOOK]
     assert (look.on, "transformers.masking_utils.find_packed_sequence_indices" in look.why) == (False, True)
 
 

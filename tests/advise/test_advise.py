@@ -248,14 +248,9 @@ def test_the_range_of_a_step_is_from_all_overlaps_to_nothing_does() -> None:
 
 
 def test_with_fast_the_logits_of_all_tokens_are_never_there_and_the_run_is_one_with_fast() -> None:
-    """And one GPU and DDP have a residual stream in bfloat16."""
     plain, fast = advice(), advice(fast=True)
     for before, after in zip(plain.strategies, fast.strategies, strict=True):
         assert after.peak_parts_gib["logits"] < before.peak_parts_gib["logits"] - 1
-        narrower = after.peak_parts_gib["activations"] < before.peak_parts_gib["activations"]
-        assert narrower == (
-            after.strategy in ("single", "ddp")
-        )  # the residual stream of the others is bfloat16 already
     assert "--recipe fast" in str(fast.command)
     assert "--recipe" not in str(plain.command)
 
@@ -286,21 +281,16 @@ def test_compute_time_follows_from_peak_mfu_and_flops() -> None:
 
 
 def test_recomputation_is_paid_once() -> None:
-    """A given or measured MFU has paid for it, as that of a profile whose source recomputed; and a selective one
-    repeats no product."""
+    """A given or measured MFU has paid for it, as that of a profile whose source recomputed."""
     whole = {"activation_checkpointing": True}
     once = flops_of_llama(4096) * 16 * 4096 / 989.4e12
     ran = trained(Outcome.PASS, Outcome.PASS)
     assert ran.training is not None
     metrics: Any = SimpleNamespace(metrics=ran.training.metrics.model_copy(update={"mfu": 0.25}))
     measured = replace(ran, training=metrics)
-    for facts, changes, mfu in (
-        (advise.known(H100, [], 0.25), whole, 0.25),
-        (advise.known(H100, [measured], None), whole, 0.25),
-        (advise.known(H100, [], None), whole | {"fast": True}, 0.4),
-    ):
-        single = by_name(advise.advise(question(**changes), facts))["single"]
-        assert single.compute_s == pytest.approx(once / mfu)
+    for facts in (advise.known(H100, [], 0.25), advise.known(H100, [measured], None)):
+        single = by_name(advise.advise(question(**whole), facts))["single"]
+        assert single.compute_s == pytest.approx(once / 0.25)
     b200 = profiles.load("b200-8x400g")
     plain, recomputed = (by_name(advice(b200, **changes))["single"].compute_s for changes in ({}, whole))
     assert plain == recomputed

@@ -281,16 +281,3 @@ def test_of_tuning_only_what_differs_is_named_and_another_wording_is_no_differen
     with pytest.raises(NotComparable, match=f"tuning {first['what']}: not there vs on") as refused:
         beside(folders)
     assert others[0]["what"] not in str(refused.value)
-
-
-def test_a_part_that_follows_from_the_strategy_may_differ_between_two_of_them_and_not_within_one(tmp_path):
-    folders = copies(tmp_path)
-    for folder in folders:
-        args = json.loads((folder / "run_args.json").read_text())
-        part = {"what": "gathers", "on": args["strategy"] in ("fsdp", "hsdp"), "why": "", "part": "prefetch"}
-        args |= {"tuning": [*args["tuning"], part], "fast": ["prefetch"] if part["on"] else []}
-        (folder / "run_args.json").write_text(json.dumps(args))
-    assert len(beside(folders).rows) == len(STEMS)
-    change(folders[0], "run_args.json", strategy="fsdp")
-    with pytest.raises(NotComparable, match=r"fast \[.*tuning gathers: "):
-        beside(folders)

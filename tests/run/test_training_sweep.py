@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 from bringup import cli
 from bringup import results as runs
-from bringup.cli import running
 from bringup.compare import sweep as table
 from bringup.compare.entries import Entry
 from bringup.errors import RunError, UsageError
 from bringup.judge import judge_folder
 from bringup.plan import sweep as plan
 from bringup.plan.phases import PHASES
-from bringup.plan.recipes import PARTS
 from bringup.records import Outcome, Sweep, SweepRow, read_record, write_record
 from bringup.run import sweep
 from compare.test_regression import make_run
@@ -49,8 +47,6 @@ def test_fields_are_the_arguments_of_a_training():
         (["compile=1"], "'1' is not one of yes, no"),
         (["compile=yes", "compile=no"], "twice"),
         (["compile=yes", "recipe=fast"], "one option"),
-        (["fast=liger"], "'liger' is not one of compile, cross-entropy"),
-        (["fast=compile", "recipe=fast"], "one option"),
         (["per_device_batch=1", "gradient_accumulation=2"], "follows from the other"),
         (["nodes=1,2"], "needs a training across nodes"),
     ],
@@ -163,7 +159,7 @@ def test_every_value_is_an_option_that_the_programs_take(field, tmp_path, monkey
     from recipe import arguments
 
     groups = ["--hsdp"] if field == "shard_size" else []
-    monkeypatch.setattr(arguments, "WORLD", 16 if groups or field.endswith("parallel") else 2)
+    monkeypatch.setattr(arguments, "WORLD", 16 if groups else 2)
     values = plan.FIELDS[field].values or {"8": ()}
     for value in values:
         options = plan.options(["--bf16", "--global-batch", "32", "--gradient-accumulation", "2"], {field: value})
@@ -171,26 +167,7 @@ def test_every_value_is_an_option_that_the_programs_take(field, tmp_path, monkey
         monkeypatch.setattr(sys, "argv", words)
         args, _ = arguments.parse("", takes_hsdp=True, sharded=True)
         if hasattr(args, field):
-            parsed = getattr(args, field)
-            assert plan.as_requested(list(parsed) if field == "fast" else parsed) == value
-
-
-def test_a_stack_begins_plain_and_has_one_part_more_each_time():
-    variants = plan.stacked(plan.parts("compile,residual,host"))
-    base = ["--steps", "5", "--recipe", "fast", "--fast", "attention"]
-    assert [" ".join(plan.options(base, settings)) for settings in variants] == [
-        "--steps 5 --recipe plain",
-        "--steps 5 --fast compile",
-        "--steps 5 --fast compile,residual",
-        "--steps 5 --fast compile,residual,host",
-    ]
-    assert [plan.added(settings) for settings in variants] == ["recipe=plain", "+ compile", "+ residual", "+ host"]
-
-
-@for_each("words", ["", "compile,liger"])
-def test_a_part_that_fast_has_not_is_refused(words):
-    with pytest.raises(UsageError, match=r"expected parts of --recipe fast, of compile, cross-entropy"):
-        plan.parts(words)
+            assert plan.as_requested(getattr(args, field)) == value
 
 
 # --- the table
@@ -244,31 +221,6 @@ def test_of_single_runs_a_difference_that_their_steps_explain_is_noise_and_of_an
     assert rows[2].low is None
 
 
-def test_a_row_of_a_stack_is_held_against_the_last_step_that_has_a_speed(tmp_path):
-    losses = repeated(tmp_path, "losses", 1.0, 1, 0.0)[0].metrics.loss
-
-    def run(name: str, speed: float, *parts: str, off: float = 0.0) -> list[Entry]:
-        metrics = {"loss": [loss + off for loss in losses]}
-        return repeated(tmp_path, name, speed, 1, 0.0, args={"fast": list(parts)}, metrics=metrics)
-
-    variants = [
-        table.Variant({"recipe": "plain"}, run("plain", 1.0)),
-        table.Variant({"fast": "compile"}, run("one", 1.2, "compile", off=1e-6)),
-        table.Variant({"fast": "compile,attention"}, [], [(Outcome.INCOMPLETE, "no GPU")]),
-        table.Variant({"fast": "compile,attention,host"}, run("three", 1.5, "compile", "host", off=2e-6)),
-    ]
-    rows = table.rows(variants, None, stacked=True)
-    assert [row.label for row in rows] == ["recipe=plain", "+ compile", "+ attention", "+ host"]
-    assert [row.change and round(row.change, 3) for row in rows] == [None, 0.2, None, 0.25]
-    assert [row.loss_gap for row in rows] == [None, "1.0e-06", None, "2.0e-06"]  # of all parts: against plain
-    header, cells = table.table(rows, None, stacked=True)
-    assert header[:5] == ["part", "ran as", "runs", "tokens/s", "against the step before"]
-    assert cells[3][4].startswith("+25.0")
-    assert sweep._all_parts(rows) == "not all parts ran"
-    assert sweep._all_parts([*rows[:2], rows[3]]) == "all parts together: +50.0% tokens/s"
-    assert sweep._all_parts(rows[:3]) == "not all parts ran"
-
-
 def test_the_cost_is_that_of_the_gpus_that_train(tmp_path):
     base = repeated(tmp_path, "base", 1.0, 1, 0.0)
     metrics = base[0].metrics
@@ -289,16 +241,6 @@ def test_a_variant_whose_losses_disagree_fails_and_another_batch_does_not(tmp_pa
     assert [row.outcome for row in rows] == [Outcome.PASS, Outcome.FAIL, Outcome.PASS]
     assert "loss gap 1.0e-01 DISAGREES" in str(rows[1].failed)
     assert rows[2].loss_gap == "other global_batch"
-
-
-def test_a_part_of_fast_that_could_not_be_had_is_said_with_its_reason(tmp_path):
-    tuning = [{"what": "attention kernel", "on": False, "why": "sdpa: the others need a GPU", "part": "attention"}]
-    args = {"fast": ["compile"], "tuning": tuning}
-    entry = repeated(tmp_path, "base", 1.0, 1, 0.0, args=args)[0]
-    assert table.not_applied({"fast": "attention,compile"}, entry) is None  # of attention its own run says it
-    assert table.not_applied({"fast": "compile,attention"}, entry) == (
-        "attention was requested, the run had compile (attention kernel: sdpa: the others need a GPU)"
-    )
 
 
 def test_a_run_that_was_not_what_was_requested_is_said(tmp_path):
@@ -390,60 +332,6 @@ def test_what_finished_is_not_run_again_and_what_did_not_is(tree, monkeypatch):
     ]
 
 
-def test_a_stack_runs_plain_first_and_its_report_says_what_each_part_brought(tree, monkeypatch, capsys):
-    jobs = Jobs(tree)
-
-    def stack(phase, nodes, gpus, environment, profile, site, *, name, folder, tell):
-        judged = jobs(phase, nodes, gpus, environment, profile, site, name=name, folder=folder, tell=tell)
-        parts = environment["BRINGUP_TRAIN_ARGS"].partition("--fast ")[2]
-        if parts:
-            file = judged.folder / "run_args.json"
-            file.write_text(json.dumps(json.loads(file.read_text()) | {"recipe": "fast", "fast": parts.split(",")}))
-            reseal(judged.folder)
-        return judge_folder(judged.folder, profile)
-
-    monkeypatch.setattr(sweep, "run_phase", stack)
-    parts = ["compile", "host"]
-    planned = read_record(tree / runs.SWEEP, Sweep).model_copy(
-        update={"stacked": True, "vary": {"fast": parts}, "variants": plan.stacked(parts)}
-    )
-    write_record(tree / runs.SWEEP, planned, replace=True)
-    assert sweep.run(tree, None) == 0
-    options = ["--steps 12 --recipe plain", "--steps 12 --fast compile", "--steps 12 --fast compile,host"]
-    assert [words for _, words in jobs.submitted] == options
-    report = (tree / "report.md").read_text()
-    assert "`bringup sweep run_ddp_1node --stack compile,host --repeat 1`" in report
-    assert "| + host |" in report
-    assert "where runs are repeated. Each row has one part of `--recipe fast` more than the row before. Peak:" in report
-    assert cli.main(["compare", "--json", str(tree)]) == 0
-    assert [row["fast"] for row in json.loads(capsys.readouterr().out)["runs"]] == [
-        "[]",
-        "['compile']",
-        "['compile', 'host']",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("phase", "options", "left_out"),
-    [
-        ("run_1gpu", "", {"selective", "prefetch"}),
-        ("run_ddp_1node", "--activation-checkpointing", {"prefetch"}),
-        ("run_fsdp_1node", "--activation-checkpointing --no-activation-checkpointing", {"residual", "selective"}),
-        ("run_fsdp_1node", "--activation-checkpointing", {"residual"}),
-    ],
-)
-def test_a_stack_without_parts_has_those_that_can_act(phase, options, left_out, tree, monkeypatch):
-    begun: list[Path] = []
-    monkeypatch.setattr(sweep, "run", lambda folder, site: begun.append(folder) or 0)
-    monkeypatch.setattr(sweep, "known_partitions", dict)
-    monkeypatch.setattr(sweep.at_site, "entered", lambda: None)
-    monkeypatch.setenv("BRINGUP_TRAIN_ARGS", options)
-    assert running.do_sweep(cli.parser().parse_args(["sweep", phase, "--stack", "--profile", "local-cpu"])) == 0
-    planned = read_record(begun[0] / runs.SWEEP, Sweep)
-    assert planned.vary == {"fast": [part for part in PARTS if part not in left_out]}
-    assert planned.variants == plan.stacked(planned.vary["fast"])
-
-
 def test_compare_takes_the_folder_of_a_sweep_with_what_it_varies(tree, monkeypatch, capsys):
     monkeypatch.setattr(sweep, "run_phase", Jobs(tree))
     assert sweep.run(tree, None) == 0
@@ -468,8 +356,6 @@ def test_a_sweep_in_a_copy_is_not_continued(tree, tmp_path):
         ([], "sweep needs a training and what to vary"),
         (["smoke", "--vary", "compile=yes"], "not a training; there are run_1gpu"),
         (["run_1gpu", "--resume", "x"], "leave out the phase"),
-        (["run_1gpu", "--stack", "--grid"], "leave out --vary and --grid"),
-        (["run_1gpu", "--stack", "speed"], "expected parts of --recipe fast"),
     ],
 )
 def test_a_wrong_call_is_one_line_and_exit_code_2(words, says, capsys):

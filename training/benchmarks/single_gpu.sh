@@ -3,14 +3,13 @@
 # Proves:         probes and training run on this GPU; its memory, matmul rate, tokens/s and MFU; Trainer computes what plain PyTorch computes.
 # Does not prove: anything about a second GPU. NCCL with one rank only starts.
 # Usage:          training/benchmarks/single_gpu.sh OUT [PART…]     parts: discovery binding nccl matmul equal plain fast (default: these)
-#                 and stack: plain again, with one part of --recipe fast more each time
 #                 Writes OUT/<part>/…: facts as JSON lines, run_args.json, metrics.json; OUT/parts.txt: exit code and seconds of each.
 # Environment:    PYTHON (default .venv/bin/python); CUDA_VISIBLE_DEVICES (its first is taken; default 0)
 #                 SINGLE_GPU_ARGS (default: smollm3-3b, 8,192 tokens, 4 rows per step one at a time, 30 steps of which 10 warm up;
 #                 below 100 GiB of GPU memory with activation checkpointing, without which that model needs 90)
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
-: "${1:?usage: single_gpu.sh OUT [discovery|binding|nccl|matmul|equal|plain|fast|stack…]}"
+: "${1:?usage: single_gpu.sh OUT [discovery|binding|nccl|matmul|equal|plain|fast…]}"
 mkdir -p "$1"
 out=$(cd "$1" && pwd)
 shift
@@ -38,16 +37,6 @@ train() { # folder, options
   "$PYTHON" training/src/train_single_gpu.py --run-dir "$folder" "${workload[@]}" "$@"
 }
 
-stack() { # folder
-  local names name so_far="" count=0
-  names=$("$PYTHON" -c 'from bringup.plan.recipes import PARTS; print(*PARTS)') || return # errexit is off here: the caller takes the code
-  for name in $names; do
-    so_far+=${so_far:+,}$name
-    count=$((count + 1))
-    train "$1/$count-$name" --fast "$so_far" || return
-  done
-}
-
 run_part() { # part, folder
   case $1 in
     discovery) mkdir -p "$2/raw" && "$PYTHON" "$probes/inventory.py" --raw "$2/raw" ;;
@@ -57,9 +46,8 @@ run_part() { # part, folder
     equal) "$PYTHON" training/benchmarks/equality.py --strategies single --table "$2/equality.md" ;;
     plain) train "$2" ;;
     fast) train "$2" --recipe fast ;;
-    stack) stack "$2" ;;
     *)
-      echo "single_gpu: $1: expected discovery, binding, nccl, matmul, equal, plain, fast or stack" >&2
+      echo "single_gpu: $1: expected discovery, binding, nccl, matmul, equal, plain or fast" >&2
       return 2
       ;;
   esac
@@ -74,7 +62,7 @@ for part in "${parts[@]}"; do
   printf '%s: exit code %d, %d s\n' "$part" "$rc" "$SECONDS" | tee -a "$out/parts.txt"
   tail -n 1 "$out/$part/stdout.txt"
 done
-for run in "$out/plain" "$out"/stack/[0-9]-* "$out/fast"; do
+for run in "$out/plain" "$out/fast"; do
   [[ ! -f $run/metrics.json ]] || "$PYTHON" - "${run#"$out"/}" "$run/metrics.json" <<'PY'
 import json, sys
 m = json.load(open(sys.argv[2]))

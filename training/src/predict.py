@@ -30,7 +30,7 @@ import torch.distributed as dist
 import transformers
 from accelerate.utils import FullyShardedDataParallelPlugin, convert_outputs_to_fp32
 from accelerate.utils.fsdp_utils import fsdp2_apply_ac, fsdp2_prepare_model
-from recipe import TRAINING, chunked_loss, fast, model_states, residual, selective
+from recipe import TRAINING, chunked_loss, model_states
 from recipe.no_device_waits import without_waits
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
@@ -60,11 +60,8 @@ class Step:
     bf16: bool = True
     reduce_dtype: str = "float32"
     activation_checkpointing: bool = False
-    selective: bool = False  # of activation_checkpointing
-    prefetch: bool = False
     attention: str = "sdpa"
     chunked_loss: bool = False
-    bf16_residual: bool = False
 
     @property
     def world(self) -> int:
@@ -123,21 +120,15 @@ def _model(step: Step, mesh: DeviceMesh | None) -> Any:
     config.use_cache = False
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=step.attention)
     model.train()
-    if step.bf16_residual:
-        residual.in_bfloat16(model)
     if step.chunked_loss:
         chunked_loss.ChunkedLoss(model)
-    if step.activation_checkpointing and (step.selective or mesh is None):
-        contexts = {"context_fn": selective.CONTEXTS} if step.selective else {}
-        model.activation_checkpointing_enable({"use_reentrant": False, **contexts})
+    if step.activation_checkpointing and mesh is None:
+        model.activation_checkpointing_enable({"use_reentrant": False})
     if mesh is None:
         if step.bf16:
             model.forward = convert_outputs_to_fp32(torch.autocast("cpu", torch.bfloat16)(model.forward))
         return model
-    model = sharded(step, model, mesh)
-    if step.prefetch:
-        fast.Prefetch().on_train_begin(None, None, None, model=model)
-    return model
+    return sharded(step, model, mesh)
 
 
 def sharded(step: Step, model: Any, mesh: DeviceMesh) -> Any:
@@ -150,7 +141,7 @@ def sharded(step: Step, model: Any, mesh: DeviceMesh) -> Any:
         fsdp_version=2,
         reshard_after_forward=step.strategy != "zero2",
         auto_wrap_policy="transformer_based_wrap",
-        activation_checkpointing=step.activation_checkpointing and not step.selective,
+        activation_checkpointing=step.activation_checkpointing,
         cpu_ram_efficient_loading=False,
         mixed_precision_policy=policy,
     )
@@ -247,11 +238,8 @@ def main(argv: list[str] | None = None) -> int:
     add("--bf16", action=argparse.BooleanOptionalAction, default=True)
     add("--reduce-dtype", choices=("float32", "bfloat16"), default="float32")
     add("--activation-checkpointing", action="store_true")
-    add("--selective", action="store_true", help="of --activation-checkpointing: products are kept (--fast selective)")
-    add("--prefetch", action="store_true", help="the part prefetch of --fast, of sharded strategies")
     add("--attention", choices=("eager", "sdpa"), default="sdpa")
-    add("--chunked-loss", action="store_true", help="the part cross-entropy of --fast")
-    add("--bf16-residual", action="store_true", help="the part residual of --fast, of single")
+    add("--chunked-loss", action="store_true", help="as --recipe fast computes the loss")
     step = Step(**vars(parser.parse_args(argv)))
     if step.model not in STEMS and not Path(step.model).is_file():
         parser.error(f"--model {step.model}: there are {', '.join(STEMS)}, and it is not the path of a config.json")

@@ -58,7 +58,7 @@ def train(run: Run, mesh_of: Callable[[Run], Any] = lambda run: None) -> int:
         "version": 2,
         # free a block's gathered parameters after its forward pass, and gather them again for its backward pass
         "reshard_after_forward": args.reshard_after_forward,
-        "activation_checkpointing": run.recomputes_all,  # of the same blocks; --fast selective: the model does it
+        "activation_checkpointing": args.activation_checkpointing,  # of the same blocks
         # no rank has weights yet that could be sent to others. When the model is sharded, each rank fills its own shard
         # (recipe/weights.py): block by block, from the seed, so that the values are those of one GPU; or from the hub
         "cpu_ram_efficient_loading": False,

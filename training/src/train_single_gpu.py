@@ -51,7 +51,7 @@ def train(run: Run) -> int:
             per_device_train_batch_size=args.per_device_batch,
             gradient_accumulation_steps=args.gradient_accumulation,
             # recomputed in the backward pass, block by block: a third more work, activations of one block at a time
-            activation_checkpointing=run.recomputes_all,  # --fast selective: the model does it
+            activation_checkpointing=args.activation_checkpointing,
         ),
     )
 

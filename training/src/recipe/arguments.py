@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn
 
 from bringup.formulae.models import shard_sizes
-from bringup.plan.recipes import PARTS
 
 from recipe import TRAINING
 from recipe.rank import WORLD, complain, node_name, patience_s
@@ -42,21 +41,6 @@ class _Later(argparse.Action):
     def __call__(self, parser: Any, given: argparse.Namespace, value: Any, option: str | None = None) -> None:
         given.gradient_accumulation = given.rows_at_once = None
         setattr(given, self.dest, value)
-
-
-class _Recipe(argparse.Action):
-    """--recipe NAME, or --fast PART,PART, which is fast with these parts alone: the later counts."""
-
-    def __call__(self, parser: Any, given: argparse.Namespace, value: Any, option: str | None = None) -> None:
-        given.recipe, given.fast = (value, PARTS) if option == "--recipe" else ("fast", value)
-
-
-def _parts(text: str) -> tuple[str, ...]:
-    requested = text.split(",")
-    unknown = [part for part in requested if part not in PARTS]
-    if unknown:
-        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(PARTS)}")
-    return tuple(part for part in PARTS if part in requested)
 
 
 def _number(kind: Callable[[str], float], low: float, above: str) -> Callable[[str], float]:
@@ -159,18 +143,10 @@ class Args:
     )
     activation_checkpointing: bool = _switch("recompute activations in the backward pass")
     recipe: Literal["stock", "plain", "fast"] = _option(
-        "stock: Trainer with its own defaults; plain: without the waits that it puts into a step; fast: fused kernels, "
-        "compiled blocks and the like, where they are there",
+        "stock: Trainer with its own defaults; plain: without the waits that it puts into a step; fast: compiled "
+        "blocks, the loss in chunks and the order of the attention kernels, where they are there",
         "plain",
-        action=_Recipe,
         choices=("stock", "plain", "fast"),
-    )
-    fast: tuple[str, ...] = _option(
-        f"--recipe fast with these parts alone: {', '.join(PARTS)}; of this option and the last one the later counts",
-        PARTS,
-        _parts,
-        action=_Recipe,
-        metavar="PART,PART",
     )
     attention: str = _option(
         "attention implementation", "sdpa", choices=("eager", "sdpa", "flash_attention_2", "flash_attention_3")
@@ -287,7 +263,7 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
     accumulation, rows = _shares(given.global_batch, given.gradient_accumulation, given.rows_at_once)
     if given.warmup_steps >= given.steps:
         complain(f"--warmup-steps {given.warmup_steps} leaves nothing to measure of --steps {given.steps}; lower it")
-    if given.recipe == "fast" and "compile" in given.fast and given.warmup_steps < FAST_WARMUP:
+    if given.recipe == "fast" and given.warmup_steps < FAST_WARMUP:
         complain(
             f"--recipe fast compiles in its second step: --warmup-steps {given.warmup_steps} would measure that; give "
             f"{FAST_WARMUP} or more"

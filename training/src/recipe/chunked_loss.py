@@ -22,7 +22,7 @@ from recipe.strategy import Refused
 
 IGNORED = -100  # a label that does not count, as transformers pads
 CHANGES_LOGITS = ("final_logit_softcapping", "logits_scaling", "logit_scale", "lm_head_multiplier")  # configurations
-INSTEAD = "leave cross-entropy out of --fast"
+INSTEAD = "leave out --recipe fast"
 
 
 def of_chunk(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

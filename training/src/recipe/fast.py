@@ -2,8 +2,8 @@
 
 stock: Trainer with its own defaults. Only the workload (model, data, batch, precision, strategy, schedule) is given.
 plain: without the waits for the device that Trainer and the model put into every step.
-fast:  plain, and what makes one GPU faster without changing what is learnt: the same numbers, computed otherwise. Its
-       parts (PARTS) can be taken one by one (--fast). The optimizer is none of them: it is fused in every recipe.
+fast:  plain, and what makes one GPU faster without changing what is learnt: compiled blocks, the loss in chunks, the
+       order of the attention kernels. The optimizer is no part of it: it is fused in every recipe.
 
 So losses agree within the tolerance of the data type. `recipe` is recorded with every change against stock (`tuning`),
 and compare refuses to mix recipes.
@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import importlib.util
 import json
 import os
@@ -23,44 +22,31 @@ import sys
 import sysconfig
 import tempfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from bringup.plan.recipes import PARTS
+from bringup.formulae.models import CHUNKED_LOSS
 from bringup.records import Tuning
-from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
-from recipe import chunked_loss, group, no_device_waits, residual, selective
+from recipe import chunked_loss, group, no_device_waits
 from recipe.arguments import FAST_WARMUP, SLOW, Args
 from recipe.observed_strategy import decoder_layers
 
-WORKERS = 4
-COLLECT_EVERY = 1000  # steps
-AHEAD = 2  # blocks
 NO_LOGGING = "no logging by Trainer"
 NO_COUNT = "no count of the tokens of all ranks"
-COMPILE, CHUNKS, RESIDUAL = "compile per block", "loss in chunks of tokens", "bfloat16 residual stream"
-ATTENTION, SELECTIVE = "attention kernel", "products kept where blocks are recomputed"
-PREFETCH, WORKERS_ON = "gathers two blocks ahead", "data-loader workers"
-QUIET_GC = "garbage collection on schedule"
 NO_LOOK, BUCKETS = "no look at position ids", "gradients in DDP's buckets"
+COMPILE, KERNELS = "compile per block", "cuDNN's attention kernel first"
 CUDNN_FIRST = ((9, 0), (10, 0), (10, 3))  # Hopper and Blackwell, for which its kernels are written
 
 WHY = {
     NO_LOOK: "in every forward pass transformers asks the device whether a row holds several sequences; here none does",
     BUCKETS: "by default DDP has two copies of them, 4 bytes more per parameter",
     COMPILE: "fuses elementwise kernels; in the second step, once for all blocks: seconds, not minutes",
-    CHUNKS: "LM head and loss in one, some thousand tokens at a time: the logits are never there whole",
-    RESIDUAL: "elementwise kernels move half the bytes; under autocast it would be float32, under FSDP it never is",
-    SELECTIVE: "they take the time",
-    PREFETCH: "a gather longer than a block has time",
-    WORKERS_ON: "they collate rows beside the training thread",
-    QUIET_GC: "a collection of the heap stops a rank in some step, and with it all others; now every "
-    f"{COLLECT_EVERY} steps",
+    CHUNKED_LOSS: "LM head and loss in one, some thousand tokens at a time: the logits are never there whole",
+    KERNELS: "on Hopper and Blackwell, where it takes the shapes, it is faster than torch's own FlashAttention-2",
 }
 
 # What plain changes against stock: Trainer's arguments, and why. The patches of no_device_waits.py belong to it too.
@@ -95,46 +81,21 @@ PLAIN: tuple[tuple[str, dict[str, Any], str], ...] = (
 )
 
 
-def choose(args: Args, *, bf16: bool, sharded: bool) -> tuple[Args, list[Tuning]]:
-    """(the arguments as they will be used, what was chosen against stock and why).
-
-    The same under every strategy, whose runs are compared, but for the parts of RunArgs.PARTS_OF_STRATEGY.
-    """
+def choose(args: Args) -> list[Tuning]:
+    """What is changed against stock, and why. The same under every strategy: their runs are compared."""
     if args.recipe == "stock":
-        return args, []
+        return []
     waits = no_device_waits.lacking()
     tuning = [Tuning(what=what, on=True, why=why) for what, _, why in _plain(args)]
-    tuning += [_act(NO_LOOK, not waits, f"its wait stays: {', '.join(waits)} is not in this version"), _act(BUCKETS)]
-    if args.recipe == "plain":
-        return args, tuning
-    # of the node, as Inductor's is by default: ~/.triton, where kernels would go, is one folder for all ranks
-    if (folder := _own_folder(f"triton-{os.getuid()}")) is not None:
-        os.environ.setdefault("TRITON_CACHE_DIR", str(folder))
-    attention, kernel = _attention(args)
-    workers = max(args.dataloader_workers, WORKERS) if group.CUDA else args.dataloader_workers
-    changed = chunked_loss.cannot(_config(args))
-    offered = {
-        "compile": [_compile()],
-        "cross-entropy": [_act(CHUNKS, changed is None, changed)],
-        "residual": [_act(RESIDUAL, bf16, "all is float32 here")],
-        "attention": [kernel],
-        "selective": [_act(SELECTIVE, args.activation_checkpointing, "nothing is recomputed here")],
-        "prefetch": [_act(PREFETCH, sharded, "nothing is sharded here")],
-        "host": [_act(WORKERS_ON, workers > 0, "without a GPU they would take its cores"), _act(QUIET_GC)],
-    }
-    for part in PARTS:
-        left_out = {} if part in args.fast else {"on": False, "why": "not among the parts of --fast"}
-        tuning += [each.model_copy(update={"part": part} | left_out) for each in offered[part]]
-    return replace(
-        args,
-        attention=attention if on(tuning, ATTENTION) else args.attention,
-        dataloader_workers=workers if "host" in args.fast else args.dataloader_workers,
-    ), tuning
-
-
-def parts_on(tuning: list[Tuning]) -> list[str]:
-    """The parts of fast that this training has."""
-    return [part for part in PARTS if any(each.part == part and each.on for each in tuning)]
+    tuning += [_act(NO_LOOK, f"its wait stays: {', '.join(waits)} is not in this version" if waits else None)]
+    tuning += [_act(BUCKETS)]
+    if args.recipe == "fast":
+        # of the node, as Inductor's is by default: ~/.triton, where kernels would go, is one folder for all ranks
+        if (folder := _own_folder(f"triton-{os.getuid()}")) is not None:
+            os.environ.setdefault("TRITON_CACHE_DIR", str(folder))
+        cannot = chunked_loss.cannot(_config(args))
+        tuning += [_act(COMPILE, _no_compiler()), _act(CHUNKED_LOSS, cannot), _act(KERNELS, _no_order(args))]
+    return tuning
 
 
 def _plain(args: Args) -> list[tuple[str, dict[str, Any], str]]:
@@ -143,24 +104,23 @@ def _plain(args: Args) -> list[tuple[str, dict[str, Any], str]]:
     return [change for change in PLAIN if not kept.get(change[0], False)]
 
 
-def _act(what: str, acts: bool = True, why_not: str | None = None) -> Tuning:
-    return Tuning(what=what, on=acts, why=WHY[what] if acts else str(why_not))
+def _act(what: str, why_not: str | None = None) -> Tuning:
+    return Tuning(what=what, on=why_not is None, why=why_not or WHY[what])
 
 
-def _compile() -> Tuning:
-    """Off where this node lacks a compiler or Python.h. A GPU needs them too, for the stubs of Triton."""
+def _no_compiler() -> str | None:
+    """What this node lacks to compile: a compiler or Python.h. A GPU needs them too, for the stubs of Triton."""
     compilers = ("gcc", "clang") if group.CUDA else ("g++",)
     header = Path(sysconfig.get_path("include")) / "Python.h"
-    lacking = None
     if group.CUDA and importlib.util.find_spec("triton") is None:
-        lacking = "needs triton, which is not installed"
-    elif not os.environ.get("CC" if group.CUDA else "CXX") and not any(map(shutil.which, compilers)):
-        lacking = f"needs {' or '.join(compilers)}, and there is none on this node"
-    elif not header.is_file():
-        lacking = f"needs {header}, and there is none on this node (package python3-dev or python3-devel)"
-    elif not group.CUDA and " " in sys.prefix:
-        lacking = "torch links its CPU kernels by a path, and breaks it at the space in this one"
-    return _act(COMPILE, lacking is None, lacking)
+        return "needs triton, which is not installed"
+    if not os.environ.get("CC" if group.CUDA else "CXX") and not any(map(shutil.which, compilers)):
+        return f"needs {' or '.join(compilers)}, and there is none on this node"
+    if not header.is_file():
+        return f"needs {header}, and there is none on this node (package python3-dev or python3-devel)"
+    if not group.CUDA and " " in sys.prefix:
+        return "torch links its CPU kernels by a path, and breaks it at the space in this one"
+    return None
 
 
 def _config(args: Args) -> dict[str, Any]:
@@ -174,44 +134,23 @@ def _config(args: Args) -> dict[str, Any]:
         return {}  # the model cannot be loaded: that is said where it is, by all ranks alike
 
 
-def _attention(args: Args) -> tuple[str, Tuning]:
-    """(implementation, what it is). A requested one stays."""
-    name, other, why = "sdpa", False, "the others need a GPU"
+def _no_order(args: Args) -> str | None:
     if args.attention != "sdpa":
-        name, why = args.attention, "requested, and stays"
-    elif group.CUDA:
-        name, other, why = _attention_of_gpu(torch.cuda.get_device_capability(group.DEVICE))
-    return name, Tuning(what=ATTENTION, on=other, why=f"{name}: {why}")
+        return f"{args.attention} was requested, and stays"
+    if not group.CUDA:
+        return "it needs a GPU"
+    capability = torch.cuda.get_device_capability(group.DEVICE)
+    return None if capability in CUDNN_FIRST else f"a GPU of compute capability {capability} has no such kernel"
 
 
-def _attention_of_gpu(capability: tuple[int, int]) -> tuple[str, bool, str]:
-    """(implementation, whether it is another kernel than plain's, why)."""
-    if capability == (9, 0) and importlib.util.find_spec("flash_attn_interface") is not None:
-        return "flash_attention_3", True, "75 % of the peak on Hopper, FlashAttention-2 35 % (arXiv 2407.08608)"
-    if capability in CUDNN_FIRST:
-        return "sdpa", True, "cuDNN's kernel, where it takes the shapes, before the FlashAttention-2 that is in torch"
-    if importlib.util.find_spec("flash_attn") is not None:
-        return "flash_attention_2", True, "flash_attn is installed"
-    return "sdpa", False, "no flash_attn is installed; without a mask sdpa takes torch's own flash kernel"
-
-
-def order_kernels(args: Args, tuning: list[Tuning]) -> Any:
-    """From here to the end of what is returned, sdpa tries cuDNN's kernel first, where the part attention says so."""
-    if not on(tuning, ATTENTION) or args.attention != "sdpa":
+def order_kernels(tuning: list[Tuning]) -> Any:
+    """From here to the end of what is returned, sdpa tries cuDNN's kernel first, where the tuning says so."""
+    if not on(tuning, KERNELS):
         return contextlib.nullcontext()
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     return sdpa_kernel(order, set_priority=True)
-
-
-def change(model: Any, tuning: list[Tuning], *, sharded: bool, recomputed: bool) -> chunked_loss.ChunkedLoss | None:
-    """What the parts of fast change in the model itself, before anything wraps it. The loss, if it is another one."""
-    if recomputed and on(tuning, SELECTIVE):  # not by Trainer's arguments, which a reporter writes as JSON
-        model.activation_checkpointing_enable({"use_reentrant": False, "context_fn": selective.CONTEXTS})
-    if on(tuning, RESIDUAL) and not sharded:
-        residual.in_bfloat16(model)
-    return chunked_loss.ChunkedLoss(model) if on(tuning, CHUNKS) else None
 
 
 def on(tuning: list[Tuning], what: str) -> bool:
@@ -272,16 +211,6 @@ class CompileBlocks(TrainerCallback):
                 self.loss.compile()
 
 
-class Prefetch(TrainerCallback):
-    """FSDP gathers one block ahead by itself, and in the forward pass only when the host comes to it."""
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:
-        blocks = [block for block in decoder_layers(model) if isinstance(block, FSDPModule)]
-        for index, block in enumerate(blocks):
-            block.set_modules_to_forward_prefetch(blocks[index + 1 : index + 1 + AHEAD])
-            block.set_modules_to_backward_prefetch(blocks[max(0, index - AHEAD) : index][::-1])
-
-
 class KeepGradients(TrainerCallback):
     """Trainer's zero_grad() would drop them. DDP makes them views of its buckets in a step's last micro-step only, so
     that those of the micro-steps before would need memory of their own."""
@@ -295,22 +224,6 @@ class KeepGradients(TrainerCallback):
             model.zero_grad = functools.partial(model.zero_grad, set_to_none=False)
 
 
-class QuietGc(TrainerCallback):
-    """Python's garbage collection when it is convenient, on all ranks in the same step."""
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        gc.collect()
-        gc.freeze()
-        gc.disable()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if state.global_step % COLLECT_EVERY == 0:
-            gc.collect(1)
-
-    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        gc.enable()
-
-
 def callbacks(
     tuning: list[Tuning],
     timeout_s: int,
@@ -320,7 +233,5 @@ def callbacks(
     """After observed_strategy.FirstStep in the trainer's list: it has to have let go of the blocks."""
     return [
         *([KeepGradients(wrapped)] if on(tuning, BUCKETS) else []),
-        *([Prefetch()] if on(tuning, PREFETCH) else []),
         *([CompileBlocks(timeout_s, loss)] if on(tuning, COMPILE) else []),
-        *([QuietGc()] if on(tuning, QUIET_GC) else []),
     ]

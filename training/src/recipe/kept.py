@@ -11,16 +11,14 @@ from __future__ import annotations
 import contextlib
 import copy
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from bringup.formulae.models import Job
 from torch._subclasses.fake_tensor import FakeTensorMode
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
-from recipe import residual, selective
 from recipe.no_device_waits import without_waits
 from recipe.observed_strategy import LINEAR, decoder_layers
 from recipe.rank import one_line
@@ -28,10 +26,10 @@ from recipe.rank import one_line
 
 def by_blocks(model: Any, job: Job) -> tuple[int | None, str | None]:
     """(bytes of all blocks together in a micro-step, None) or (None, why they could not be counted). Where they are
-    recomputed: without their inputs, which a formula has.
+    recomputed it is nothing but their inputs, which a formula has.
 
     model: on the meta device, before anything wraps it. It is not changed."""
-    if job.activation_checkpointing and not job.selective:
+    if job.activation_checkpointing:
         return 0, None
     try:
         twin = copy.deepcopy(model)
@@ -89,37 +87,18 @@ def _counted(model: Any, job: Job) -> int:
         block.register_forward_hook(leave)
     if mixed:  # the embedding is a group of its own too
         model.get_input_embeddings().register_forward_hook(lambda *seen: _cast(seen[-1], torch.float32))
-    if autocast and job.bf16_residual:
-        residual.in_bfloat16(model)
     ids = torch.zeros(job.rows, job.tokens // job.rows, dtype=torch.long)
-    saved = torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor)
     with (
-        _Products(note) if job.selective and job.activation_checkpointing else saved,
+        torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor),
         torch.autocast("cpu", torch.bfloat16) if autocast else contextlib.nullcontext(),
     ):
         model.base_model(input_ids=ids, use_cache=False)
     weights = {p.untyped_storage()._cdata for p in model.parameters()}
     kept_bytes = sum(tensor.untyped_storage().nbytes() for number, tensor in kept.items() if number not in weights)
-    if (
-        autocast and not job.activation_checkpointing
-    ):  # its copies of the weights are kept as well, and counted as gathered elsewhere
+    if autocast:  # its copies of the weights are kept as well, and counted as gathered elsewhere
         linear = {id(m.weight): m.weight for block in blocks for m in block.modules() if isinstance(m, LINEAR)}
         kept_bytes -= sum(2 * weight.numel() for weight in linear.values())
     return kept_bytes
-
-
-class _Products(TorchDispatchMode):
-    """Notes what is kept of blocks that are recomputed."""
-
-    def __init__(self, note: Callable[[torch.Tensor], Any]) -> None:
-        super().__init__()
-        self.note = note
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        out = func(*args, **(kwargs or {}))
-        for tensor in tree_leaves(out) if selective.is_kept(func.name()) else ():
-            self.note(tensor)
-        return out
 
 
 def _cast(value: Any, dtype: torch.dtype) -> Any:

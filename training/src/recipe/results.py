@@ -69,7 +69,6 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
         "master_dtype": "float32",
         "compute_dtype": "bfloat16" if bf16 else "float32",
         "compile": fast.on(tuning, fast.COMPILE),
-        "fast": fast.parts_on(tuning),
         "tuning": tuning,
         "reshard_after_forward": args.reshard_after_forward if expected.sharded else None,
         "shard_size": shard_group(hosts, args.shard_size) if expected.kind == "hsdp" else None,

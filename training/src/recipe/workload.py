@@ -19,6 +19,7 @@ import pulse
 import torch
 import transformers
 import transport
+from bringup.formulae.models import CHUNKED_LOSS
 from bringup.records import ObservedStrategy, write_record
 from facts import node_name
 from torch.distributed.elastic.multiprocessing.errors import record
@@ -43,6 +44,7 @@ from recipe import (
     weights,
 )
 from recipe.arguments import Args
+from recipe.chunked_loss import ChunkedLoss
 from recipe.data import Rows
 from recipe.finite import FiniteCheck
 from recipe.model_states import ModelStates, checksum, memory_by_part
@@ -93,10 +95,7 @@ def run_rank(train: Callable[[Run], int], run: Run) -> int:
 
 
 class Run:
-    """The run of this rank. `expected` is what the entrypoint promises, `hosts` (index = rank) where the ranks are.
-
-    `args` are the arguments as they are used: meet() changes what --recipe fast chooses.
-    """
+    """The run of this rank. `expected` is what the entrypoint promises, `hosts` (index = rank) where the ranks are."""
 
     def __init__(self, args: Args, expected: Expected, facts: RankFacts, started_s: float) -> None:
         self.args, self.expected, self.facts, self.started_s = args, expected, facts, started_s
@@ -150,8 +149,8 @@ class Run:
         strategy.require_places(self.expected, self.hosts)
         if args.cpu_offload and group.CUDA:  # without a GPU all is computed on the host, in any case
             cores.take_share()
-        self.args, self.tuning = fast.choose(args, bf16=self.bf16, sharded=self.expected.sharded)
-        self.resolved = results.run_args(self.args, self.expected, self.hosts, self.bf16, self.tuning)
+        self.tuning = fast.choose(args)
+        self.resolved = results.run_args(args, self.expected, self.hosts, self.bf16, self.tuning)
         if group.RANK == 0:
             write_record(args.run_dir / "run_args.json", self.resolved)
 
@@ -170,9 +169,7 @@ class Run:
             self.checkpoints.require_room,
             reads_checkpoint=self.checkpoints.begins_at is not None,
         )
-        self.loss = fast.change(
-            model, self.tuning, sharded=self.expected.sharded, recomputed=args.activation_checkpointing
-        )
+        self.loss = ChunkedLoss(model) if fast.on(self.tuning, CHUNKED_LOSS) else None
         self.load_s = time.perf_counter() - begun
         self.stop = StopOnRequest(args.stop_file, args.ends_at, args.stop_lead, self.checkpoints.save_s)
         self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.checkpoints.trajectory, self.clock))
@@ -187,11 +184,6 @@ class Run:
         self.finite_check, self.states = FiniteCheck(self.checkpoints.trajectory.recent), ModelStates()
         self.first_step = observed_strategy.FirstStep(self._around_first_step)
         return model, rows
-
-    @property
-    def recomputes_all(self) -> bool:
-        """Whether blocks are recomputed whole. With --fast selective the model keeps products (recipe/fast.py)."""
-        return self.args.activation_checkpointing and not fast.on(self.tuning, fast.SELECTIVE)
 
     def fill(self, model: Any) -> None:
         """The weights of a model that has none yet, because it had to be sharded first. A collective."""
@@ -242,7 +234,7 @@ class Run:
         Before the first step, after it, and at the end the model is observed; raises Refused where it is not what was
         promised.
         """
-        with fast.order_kernels(self.args, self.tuning):
+        with fast.order_kernels(self.tuning):
             return self._train(trainer)
 
     def _train(self, trainer: Any) -> int:

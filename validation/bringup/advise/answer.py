@@ -115,9 +115,6 @@ def jobs(question: Question) -> list[Job]:
             shard_size=question.shard_size if kind == "hsdp" else None,
             sync_each_batch=question.sync_each_batch and kind != "single",
             chunked_loss=question.fast,
-            selective=question.fast,
-            prefetch=question.fast,
-            bf16_residual=question.fast and not question.float32,
         )
         parallel = kind == "single" or job.ranks > 1
         hybrid = kind != "hsdp" or (question.nodes > 1 and job.shards > 1)
@@ -199,7 +196,7 @@ def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
 
 def _compute_s(shape: ModelShape, job: Job, facts: Known, unknown: list[str]) -> float | None:
     """FLOPs of a rank's step / (peak x MFU). Recomputation repeats the forward pass, a third of the FLOPs of a step,
-    where the MFU has not paid for it; a selective one repeats no product."""
+    where the MFU has not paid for it."""
     peak, mfu = facts.machine.peak_bf16_tflops, facts.machine.mfu
     per_token = flops_per_token(shape, job.sequence_length)
     if per_token is None:
@@ -214,7 +211,7 @@ def _compute_s(shape: ModelShape, job: Job, facts: Known, unknown: list[str]) ->
         )
     else:
         flops = per_token.full * job.tokens * job.accumulation
-        again = job.activation_checkpointing and not job.selective and not mfu.recomputed
+        again = job.activation_checkpointing and not mfu.recomputed
         return flops * (4 / 3 if again else 1) / (peak.value * 1e12 * mfu.value)
     return None
 

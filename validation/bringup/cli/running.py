@@ -48,20 +48,17 @@ def do_sweep(arguments: argparse.Namespace) -> int:
     from bringup.run import sweep
 
     if arguments.resume is not None:
-        if arguments.phase or arguments.vary or arguments.stack or arguments.nodes or arguments.nodelist:
+        if arguments.phase or arguments.vary or arguments.nodes or arguments.nodelist:
             raise UsageError("sweep --resume goes on with what it was: leave out the phase, --vary and the nodes")
         site = at_site.entered()
         return sweep.run(arguments.resume, site)
-    if arguments.stack and (arguments.vary or arguments.grid):
-        raise UsageError("--stack has its variants: leave out --vary and --grid")
-    if arguments.phase is None or not (arguments.vary or arguments.stack):
+    if arguments.phase is None or not arguments.vary:
         raise UsageError("sweep needs a training and what to vary: bringup sweep run_fsdp_1node --vary compile=yes,no")
     phase = phase_called(arguments.phase)
     if not phase.is_training:
         trainings = ", ".join(stem for stem, known in PHASES.items() if known.is_training)
         raise UsageError(f"sweep {phase.stem}: not a training; there are {trainings}")
-    listed = [] if arguments.stack == sweeps.ALL else sweeps.parts(arguments.stack) if arguments.stack else None
-    vary = {"fast": listed} if listed is not None else sweeps.read(arguments.vary, phase)
+    vary = sweeps.read(arguments.vary, phase)
     if arguments.weak and sweeps.NODES not in vary:
         raise UsageError("--weak is for --vary nodes=1,2,4")
     site = at_site.entered()
@@ -69,7 +66,6 @@ def do_sweep(arguments: argparse.Namespace) -> int:
         phase=phase,
         vary=vary,
         grid=arguments.grid,
-        stacked=bool(arguments.stack),
         weak=arguments.weak,
         repeat=arguments.repeat,
         nodes=arguments.nodes,

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from bringup.cli.arguments import awaited, natural, positive, price, share, whole
 from bringup.plan.phases import PHASES, PREFLIGHT
-from bringup.plan.sweep import ALL, FIELDS
+from bringup.plan.sweep import FIELDS
 
 Argument = tuple[tuple[str, ...], dict[str, Any]]  # of add_argument; a default may be a function
 
@@ -100,14 +100,6 @@ VERBS: Verbs = {
             ),
             _flag("--weak", "with nodes=…: the global batch grows with them (default: it stays the same)"),
             _flag("--grid", "every combination of the values instead"),
-            _arg(
-                "--stack",
-                nargs="?",
-                const=ALL,
-                metavar="PART,PART",
-                help="instead of --vary: plain, then one part of --recipe fast more in each variant, and what it "
-                "brought (default: all that can act in this training)",
-            ),
             _count("--repeat", 1, "runs of each variant, which show the noise"),
             _arg("--nodes", type=int, help="how many nodes (default: all that the phase takes)"),
             NODELIST,
@@ -314,7 +306,7 @@ VERBS: Verbs = {
                 help="gradients between sharded ranks",
             ),
             _flag("--activation-checkpointing", "recompute activations"),
-            _flag("--fast", "with --recipe fast: the logits of 2,048 tokens at a time, a bfloat16 residual stream"),
+            _flag("--fast", "with --recipe fast: the logits of 2,048 tokens at a time"),
             _arg("--shard-size", type=natural, help="of HSDP: GPUs of a shard group (default: those of a node)"),
             _flag("--sync-each-batch", "reduce gradients in every micro-step"),
             _arg(

@@ -38,12 +38,8 @@ NOT_SAID = (
 )
 """Of runs whose evidence is not there."""
 
-_FOLLOW = {  # what --recipe fast chooses, beside itself
-    "recipe": ("tuning", "compile", "attention", "dataloader_workers", "fast"),
-    "compile": ("tuning", "recipe", "attention", "dataloader_workers", "fast"),
-    "fast": ("tuning", "recipe", "compile", "attention", "dataloader_workers"),
-    "activation_checkpointing": ("tuning", "fast"),  # selective
-}
+_FOLLOW = {"recipe": ("tuning", "compile"), "compile": ("tuning", "recipe")}
+"""What differs too where this one does."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from bringup.compare import noise
 from bringup.compare.entries import Entry
 from bringup.compare.measures import TOKENS_PER_S
 from bringup.compare.sidebyside import number, row_of
-from bringup.plan.sweep import NODES, Settings, added, as_requested, label
+from bringup.plan.sweep import NODES, Settings, as_requested, label
 from bringup.records import Outcome, SweepRow, variant_of, worst
 
 SECONDS_PER_HOUR = 3600
@@ -39,33 +39,18 @@ class Variant:
     failures: Sequence[tuple[Outcome, str]] = ()
 
 
-def rows(variants: Sequence[Variant], price: float | None, *, stacked: bool = False) -> list[SweepRow]:
-    """variants: the base first. price: one GPU for an hour. stacked: a speed is held against that of the step before,
-    the last that has one; a loss in any case against the base's."""
+def rows(variants: Sequence[Variant], price: float | None) -> list[SweepRow]:
+    """variants: the base first. price: one GPU for an hour."""
     base = variants[0].entries
     confidence = noise.shared_confidence(sum(1 for variant in variants[1:] if variant.entries and base))
-    made = [_row(variants[0], [], [], confidence, price, stacked=stacked)]
-    before = base
-    for variant in variants[1:]:
-        made.append(_row(variant, base, before, confidence, price, stacked=stacked))
-        before = variant.entries if stacked and variant.entries else before
-    return made
+    first = _row(variants[0], [], confidence, price)
+    return [first, *(_row(variant, base, confidence, price) for variant in variants[1:])]
 
 
-def _row(
-    variant: Variant,
-    base: Sequence[Entry],
-    before: Sequence[Entry],
-    confidence: float,
-    price: float | None,
-    *,
-    stacked: bool,
-) -> SweepRow:
+def _row(variant: Variant, base: Sequence[Entry], confidence: float, price: float | None) -> SweepRow:
     entries = variant.entries
     speed = _median([entry.metrics.tokens_per_s for entry in entries])
-    change, low, high, words = (
-        _difference(before, entries, confidence) if before and entries else (None, None, None, None)
-    )
+    change, low, high, words = _difference(base, entries, confidence) if base and entries else (None, None, None, None)
     first = entries[0] if entries else None
     gaps = [row_of(entry, base[0], "") for entry in entries] if base else []
     disagreeing = next((row for row in gaps if not row.agrees), None)
@@ -81,7 +66,7 @@ def _row(
     if price is not None and speed is not None and first is not None:
         cost = price * first.metrics.world_size / SECONDS_PER_HOUR / speed * 1e9
     return SweepRow(
-        label=(added if stacked else label)(variant.settings),
+        label=label(variant.settings),
         ran=None if first is None else variant_of(first.args, first.metrics.observed),
         runs=len(entries),
         tokens_per_s=speed,
@@ -123,14 +108,6 @@ def _difference(
 def not_applied(settings: Mapping[str, str], entry: Entry) -> str | None:
     """Where a run was not what was requested; None: it was."""
     for field, requested in settings.items():
-        if field == "fast":  # the last part: whether those before it are there was asked of their own runs
-            last = requested.split(",")[-1]
-            if last not in entry.args.fast:
-                reasons = "; ".join(f"{part.what}: {part.why}" for part in entry.args.tuning if part.part == last)
-                return (
-                    f"{last} was requested, the run had {', '.join(entry.args.fast) or 'no part of fast'} ({reasons})"
-                )
-            continue
         observed = _of_run(entry, field)
         if observed != requested:
             why = next((part.why for part in entry.args.tuning if field == "compile" and "compile" in part.what), None)
@@ -154,15 +131,15 @@ def _median(values: Sequence[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def table(rows: Sequence[SweepRow], price: str | None, *, stacked: bool = False) -> tuple[list[str], list[list[str]]]:
+def table(rows: Sequence[SweepRow], price: str | None) -> tuple[list[str], list[list[str]]]:
     """Header and cells. price: as the site file says it, with its currency."""
     currency = price.split()[-1] if price else ""
     columns: dict[str, Callable[[SweepRow], str]] = {
-        "part" if stacked else "variant": lambda row: row.label,
+        "variant": lambda row: row.label,
         "ran as": lambda row: row.ran or "",
         "runs": lambda row: str(row.runs),
         "tokens/s": lambda row: number(row.tokens_per_s, "{:,.0f}"),
-        "against the step before" if stacked else "against the base": _change,
+        "against the base": _change,
         **({"tokens/s of a rank": _efficiency} if any(row.efficiency for row in rows) else {}),
         "verdict": lambda row: row.against_base or "",
         "step p50 ms": lambda row: number(None if row.step_p50_s is None else row.step_p50_s * 1e3, "{:.1f}"),

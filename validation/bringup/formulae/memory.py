@@ -106,9 +106,8 @@ def moments(shape: ModelShape, job: Job, kept: int | None = None) -> dict[str, P
     if job.sharded:
         everything = compute * shape.parameters if job.kind == "zero2" else 0
         gathered_at_loss = everything or compute * (tail + rest)  # the root stays gathered, as the tail
-        # a group is freed before its gradient travels; the next one is gathered by then, or the next two
-        blocks = block * (2 if job.prefetch and shape.layers > 2 else 1)
-        gathered_in_head = everything - compute * tail if everything else compute * (blocks + rest)
+        # a group is freed before its gradient travels; the next one is gathered by then
+        gathered_in_head = everything - compute * tail if everything else compute * (block + rest)
         # accelerate's no_sync keeps gradients unsharded
         waiting = wire * shape.parameters if later and not job.sync_each_batch else 0
         in_head = waiting or (compute + wire) * max(tail, block) + resident.gradients * tail // shape.parameters
@@ -151,23 +150,17 @@ def moments(shape: ModelShape, job: Job, kept: int | None = None) -> dict[str, P
 
 
 def activations(shape: ModelShape, job: Job, kept: int | None = None) -> int:
-    """Saved for the backward pass, all layers. With checkpointing: every block's input, and where it is selective the
-    results of its products.
+    """Saved for the backward pass, all layers. With checkpointing: every block's input.
 
     kept: by all blocks together, as counted where the model is there. Raises ModelError where it is neither counted nor
     has a formula."""
     tokens, hidden = job.tokens, shape.hidden
     mixed = job.compute_bytes != MASTER
     # final norm: its input and the normalised input in float32 (FSDP: the latter in bfloat16); and the head's input
-    narrow = job.sharded or job.bf16_residual
-    final = tokens * hidden * ((8 if narrow else 10) if mixed else 12)
+    final = tokens * hidden * ((8 if job.sharded else 10) if mixed else 12)
     if not job.activation_checkpointing:
         return (shape.layers * one_block(shape, job) if kept is None else kept) + final
-    inputs = tokens * hidden * (job.compute_bytes if narrow else MASTER)
-    products = 0
-    if job.selective:
-        products = shape.layers * products_of_block(shape, job) if kept is None else kept
-    return shape.layers * inputs + products + final
+    return shape.layers * tokens * hidden * (job.compute_bytes if job.sharded else MASTER) + final
 
 
 def one_block(shape: ModelShape, job: Job) -> int:
@@ -177,7 +170,7 @@ def one_block(shape: ModelShape, job: Job) -> int:
 
     Per token, bfloat16: norms 2 (4 + 2) h, inputs of q/k/v and of gate/up 2 x 2h, q and attention's output 4a, k and v
     4k, gate, silu, up, product 8f. Under autocast every linear casts its own input, 22 h instead of 16 h, and the
-    residual stream is float32, 26 h, unless it was changed. In float32: 24 h + 8a + 8k + 16f. Also: two rsqrt, the
+    residual stream is float32, 26 h. In float32: 24 h + 8a + 8k + 16f. Also: two rsqrt, the
     log-sum-exp of each head.
     """
     attention, a, k, f = _widths(shape)
@@ -188,7 +181,7 @@ def one_block(shape: ModelShape, job: Job) -> int:
         # with its own bfloat16 copy of the rotary cosines and sines
         per_token = 16 * h + 4 * a + 4 * k + 8 * f + 4 * head_size
     else:
-        per_token = (22 if job.bf16_residual else 26) * h + 4 * a + 4 * k + 8 * f
+        per_token = 26 * h + 4 * a + 4 * k + 8 * f
     per_token += 8 + 4 * heads
     if attention.window is not None and job.sequence_length >= attention.window and not job.eager_attention:
         # a window needs a mask, which every layer keeps, and with a mask sdpa gets keys and values once per head
@@ -196,16 +189,6 @@ def one_block(shape: ModelShape, job: Job) -> int:
     if job.eager_attention:  # scores after softmax (float32, and bfloat16 when mixed); keys and values once per head
         width = job.compute_bytes
         per_token += heads * job.sequence_length * (4 if width == MASTER else 6) + 2 * width * (a - k) - 4 * heads
-    return job.tokens * per_token
-
-
-def products_of_block(shape: ModelShape, job: Job) -> int:
-    """Results of the matrix products of one block of a Llama, and of attention, with the log-sum-exp of each head.
-    Raises ModelError for blocks of other tensors. Letters as in one_block()."""
-    attention, a, k, f = _widths(shape)
-    per_token = job.compute_bytes * (a + 2 * k + 2 * shape.hidden + 2 * f)  # q, k, v, o, gate, up, down
-    if not job.eager_attention:
-        per_token += job.compute_bytes * a + 4 * attention.heads
     return job.tokens * per_token
 
 

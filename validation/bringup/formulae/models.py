@@ -33,6 +33,10 @@ NAMES: dict[Kind, str] = {
 KINDS: tuple[Kind, ...] = tuple(NAMES)
 
 
+CHUNKED_LOSS = "loss in chunks of tokens"
+"""Its name in the tuning of a training (training/src/recipe/fast.py)."""
+
+
 def dense_block(hidden: int, heads: int, kv_heads: int, head_size: int, feed_forward: int) -> tuple[Tensor, ...]:
     """A Llama's: q, k, v, o; gate, up, down; two norms."""
     h, a, k, f = hidden, heads * head_size, kv_heads * head_size, feed_forward
@@ -141,9 +145,6 @@ class Job:
     sync_each_batch: bool = False  # gradients are reduced in every micro-step
     buckets_apart: bool = False  # DDP's buckets are a second copy of the gradients, as Trainer has it by default
     chunked_loss: bool = False  # the logits of some thousand tokens are there at once, and not of all
-    bf16_residual: bool = False  # under autocast; FSDP's is
-    selective: bool = False  # with activation_checkpointing: results of products are kept (recipe/selective.py)
-    prefetch: bool = False  # FSDP gathers two blocks ahead instead of one (recipe/fast.py)
 
     @property
     def ranks(self) -> int:
@@ -205,8 +206,5 @@ def job_of(args: RunArgs, *, reads_checkpoint: bool = False) -> Job:
         shard_size=args.shard_size,
         sync_each_batch=args.sync_each_batch,
         buckets_apart=args.recipe == "stock" or apart_at_first,
-        chunked_loss="cross-entropy" in args.fast,
-        bf16_residual="residual" in args.fast,
-        selective="selective" in args.fast,
-        prefetch="prefetch" in args.fast,
+        chunked_loss=any(change.on and change.what == CHUNKED_LOSS for change in args.tuning),
     )

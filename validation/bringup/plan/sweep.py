@@ -11,9 +11,7 @@ from dataclasses import dataclass
 
 from bringup.errors import UsageError
 from bringup.plan.phases import PHASES, Phase
-from bringup.plan.recipes import PARTS
 
-ALL = "all"  # of --stack: the parts that act
 NODES = "nodes"  # no option of the programs: the job has so many
 STRATEGY = "strategy"  # nor is this one: the training of this strategy
 Settings = dict[str, str]  # field -> value, as requested; empty: the base
@@ -43,9 +41,8 @@ FIELDS: dict[str, Field] = {
     "sync_each_batch": _flag("--sync-each-batch"),
     "sequence_length": Field("--sequence-length"),
     "attention": _choice("--attention", "eager", "sdpa", "flash_attention_2", "flash_attention_3"),
-    "compile": Field("--recipe", {"yes": ("--recipe", "fast"), "no": ("--recipe", "plain")}, rivals=("--fast",)),
-    "recipe": Field("--recipe", {name: ("--recipe", name) for name in ("stock", "plain", "fast")}, rivals=("--fast",)),
-    "fast": Field("--fast", {part: ("--fast", part) for part in PARTS}, rivals=("--recipe",)),
+    "compile": Field("--recipe", {"yes": ("--recipe", "fast"), "no": ("--recipe", "plain")}),
+    "recipe": Field("--recipe", {name: ("--recipe", name) for name in ("stock", "plain", "fast")}),
     "reshard_after_forward": _flag("--no-reshard-after-forward", on="no", sharded=True),  # yes: ZeRO-3, no: ZeRO-2
     "shard_size": Field("--shard-size", sharded=True),  # of HSDP
     "reduce_dtype": _choice("--reduce-dtype", "float32", "bfloat16", sharded=True),
@@ -80,8 +77,8 @@ def read(words: Sequence[str], phase: Phase) -> dict[str, list[str]]:
         values_by_field[name] = list(dict.fromkeys(values))
     if NODES in values_by_field and (len(values_by_field) > 1 or phase.max_nodes is not None):
         raise UsageError(f"--vary {NODES} stands alone, and needs a training across nodes: run_ddp_2node")
-    if len({"compile", "recipe", "fast"} & values_by_field.keys()) > 1:
-        raise UsageError("--vary compile, recipe and fast are one option of the programs; give one of them")
+    if {"compile", "recipe"} <= values_by_field.keys():
+        raise UsageError("--vary compile and --vary recipe are one option of the programs; give one of them")
     if {"per_device_batch", "gradient_accumulation"} <= values_by_field.keys():
         raise UsageError("--vary per_device_batch and --vary gradient_accumulation: one follows from the other")
     return values_by_field
@@ -124,38 +121,6 @@ def phase_of(phase: Phase, settings: Settings) -> Phase:
     raise UsageError(f"no training of {strategy} takes {'one node' if fewest == 1 else 'several nodes'}")
 
 
-def that_act(phase: Phase, base: Sequence[str]) -> list[str]:
-    """The parts of fast that change something in a training with these options."""
-    switches = [word for word in base if word in ("--activation-checkpointing", "--no-activation-checkpointing")]
-    sharded = phase.strategy in ("fsdp", "hsdp")
-    acts = {
-        "residual": not sharded,
-        "prefetch": sharded,
-        "selective": switches[-1:] == ["--activation-checkpointing"],
-    }
-    return [part for part in PARTS if acts.get(part, True)]
-
-
-def parts(words: str) -> list[str]:
-    """Of `--stack PART,PART`. Raises UsageError."""
-    listed = list(dict.fromkeys(part for part in words.split(",") if part))
-    unknown = [part for part in listed if part not in PARTS]
-    if unknown or not listed:
-        raise UsageError(f"--stack {words}: expected parts of --recipe fast, of {', '.join(PARTS)}")
-    return listed
-
-
-def stacked(listed: Sequence[str]) -> list[Settings]:
-    """Plain, and then one part more each time."""
-    more = [{"fast": ",".join(listed[: count + 1])} for count in range(len(listed))]
-    return [{"recipe": "plain"}, *more]
-
-
-def added(settings: Settings) -> str:
-    """What a variant of a stack has more than the one before."""
-    return f"+ {settings['fast'].split(',')[-1]}" if "fast" in settings else label(settings)
-
-
 def options(base: Sequence[str], settings: Settings) -> list[str]:
     """The options of a variant: those of the base, without what they say of its fields, and the values."""
     words = list(base)
@@ -189,6 +154,4 @@ def label(settings: Settings) -> str:
 
 def as_requested(value: object) -> str:
     """A value of run_args.json as `--vary` spells it."""
-    if isinstance(value, list):
-        return ",".join(value)
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

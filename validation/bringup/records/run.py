@@ -317,7 +317,7 @@ class SweepRow(Record):
     ran: str | None  # what was observed: ZeRO-2, accumulation 2
     runs: int = Field(ge=0)  # that finished
     tokens_per_s: float | None  # all ranks, steady window
-    change: float | None  # of tokens/s against the base, or of a stack against the step before; relative
+    change: float | None  # of tokens/s against the base; relative
     low: float | None  # bounds of the change; null without repetitions
     high: float | None
     against_base: Literal["faster", "slower", "within noise", "cannot tell"] | None
@@ -344,7 +344,6 @@ class Sweep(Versioned):
     options: list[str]  # of the base
     vary: dict[str, list[str]]  # field -> values
     grid: bool
-    stacked: bool = False  # each variant has one part of --recipe fast more than the one before
     weak: bool = False  # where the number of nodes varies: the global batch grows with it
     repeat: int = Field(ge=1)
     variants: list[dict[str, str]]  # field -> value; the base first

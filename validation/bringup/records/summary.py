@@ -102,11 +102,8 @@ def differing_fields(first: RunArgs, second: RunArgs, allowed: Container[str] | 
     """
     left, right = first.model_dump(), second.model_dump()
     may_differ = first.STRATEGY if allowed is None else allowed
-    follow = first.PARTS_OF_STRATEGY if first.strategy != second.strategy and "strategy" in may_differ else ()
     for fields in (left, right):  # the reasons are prose: another wording is the same training
-        parts = [each for each in fields["tuning"] if each["part"] not in follow]
-        fields["tuning"] = {each["what"]: "on" if each["on"] else "off" for each in parts}
-        fields["fast"] = [part for part in fields["fast"] if part not in follow]
+        fields["tuning"] = {each["what"]: "on" if each["on"] else "off" for each in fields["tuning"]}
     named = [name for name in left if name not in may_differ and left[name] != right[name]]
     return [f"{name} {_differing(left[name], right[name])}" for name in named]
 

@@ -155,7 +155,6 @@ class Tuning(Record):
     what: str
     on: bool
     why: str
-    part: str | None = None  # of plan.recipes.PARTS; null: of plain
 
 
 class RunArgs(Versioned):
@@ -165,8 +164,6 @@ class RunArgs(Versioned):
     """
 
     BY_EYE: ClassVar[bool] = True
-
-    PARTS_OF_STRATEGY: ClassVar[frozenset[str]] = frozenset({"prefetch"})  # of fast: they act under some only
 
     STRATEGY: ClassVar[frozenset[str]] = frozenset(
         {
@@ -218,7 +215,6 @@ class RunArgs(Versioned):
     reduce_dtype: str
     attention: str
     recipe: Literal["stock", "plain", "fast"]  # the same training, as training/src/recipe/fast.py says
-    fast: list[str] = Field(default_factory=list)  # parts of fast that are on
     tuning: list[Tuning]  # what differs from stock
     compile: bool
     dataloader_workers: int = Field(ge=0)
@@ -599,7 +595,7 @@ class Advice(Versioned):
     compute_dtype: Literal["bfloat16", "float32"]
     reduce_dtype: Literal["bfloat16", "float32"]
     activation_checkpointing: bool
-    fast: bool = False  # with --recipe fast: the loss in chunks, a bfloat16 residual stream
+    fast: bool = False  # with --recipe fast: the loss in chunks
     profile: str
     gpu_memory_gib: NonNegative | None
     mfu: NonNegative | None

@@ -38,9 +38,8 @@ from bringup.run.resume import newest_attempt
 @dataclass(frozen=True)
 class Request:
     phase: Phase
-    vary: dict[str, list[str]]  # of a stack without parts: those that act
+    vary: dict[str, list[str]]
     grid: bool
-    stacked: bool
     weak: bool
     repeat: int
     nodes: int | None
@@ -62,13 +61,10 @@ def begin(request: Request) -> Path:
     from_environment = os.environ.get("BRINGUP_TRAIN_ARGS")
     workload = "" if request.profile.workload is None else request.profile.workload.arguments
     options = shlex.split(workload if from_environment is None else from_environment)
-    vary = {"fast": request.vary["fast"] or plan.that_act(request.phase, options)} if request.stacked else request.vary
-    if request.stacked:
-        variants = plan.stacked(vary["fast"])
-    elif most is not None:
-        variants = plan.curve(vary[plan.NODES], options, weak=request.weak)
+    if most is not None:
+        variants = plan.curve(request.vary[plan.NODES], options, weak=request.weak)
     else:
-        variants = plan.variants(vary, grid=request.grid)
+        variants = plan.variants(request.vary, grid=request.grid)
     for settings in variants:
         phase = plan.phase_of(request.phase, settings)
         if (lack := phase.lacks(int(settings.get(plan.NODES, len(names))), gpus)) is not None:
@@ -83,9 +79,8 @@ def begin(request: Request) -> Path:
         site=None if site is None else site.name,
         price_per_gpu_hour=None if site is None else site.price_per_gpu_hour,
         options=options,
-        vary=vary,
+        vary=request.vary,
         grid=request.grid,
-        stacked=request.stacked,
         weak=request.weak,
         repeat=request.repeat,
         variants=variants,
@@ -207,8 +202,7 @@ class _Work:
         self._save()
 
     def _label(self, variant: int) -> str:
-        settings = self.sweep.variants[variant]
-        return plan.added(settings) if self.sweep.stacked else plan.label(settings)
+        return plan.label(self.sweep.variants[variant])
 
     def _name(self, variant: int, repetition: int) -> str:
         return f"{self.sweep.name}-v{variant}-k{repetition}"
@@ -272,7 +266,7 @@ class _Work:
             table.Variant(self.sweep.variants[index], self.entries.get(index, []), self.failures.get(index, []))
             for index in reached
         ]
-        return table.rows(variants, None if price is None else float(price.split()[0]), stacked=self.sweep.stacked)
+        return table.rows(variants, None if price is None else float(price.split()[0]))
 
     def _save(self) -> None:
         self.sweep = self.sweep.model_copy(update={"runs": list(self.runs), "rows": self._rows()})
@@ -282,12 +276,12 @@ class _Work:
         self._save()
         rows = self.sweep.rows
         self.console.print()
-        columns = report.columns(*table.table(rows, self.sweep.price_per_gpu_hour, stacked=self.sweep.stacked))
+        columns = report.columns(*table.table(rows, self.sweep.price_per_gpu_hour))
         self.console.print(columns, soft_wrap=True, markup=False, highlight=False)
         self.console.print("\n".join(["", *_failed(rows)]).rstrip(), soft_wrap=True, markup=False, highlight=False)
         write_text(self.folder / "report.md", markdown(self.sweep), replace=True)
         outcome = worst([row.outcome for row in rows])
-        words = _all_parts(rows) if self.sweep.stacked else _curve(rows) or _fastest(rows)
+        words = _curve(rows) or _fastest(rows)
         shown = report.shown_path(self.folder)
         self.console.print(f"\n{report.MARK[outcome]}: {words}; report: {shown}/report.md")
         if self.sweep.repeat == 1 and len(rows) > 1:
@@ -307,13 +301,6 @@ def _fastest(rows: list[SweepRow]) -> str:
 def _curve(rows: list[SweepRow]) -> str:
     points = [f"{row.efficiency:.1%} at {row.label}" for row in rows if row.efficiency is not None]
     return f"tokens/s of a rank, against the fewest nodes: {', '.join(points)}" if points else ""
-
-
-def _all_parts(rows: list[SweepRow]) -> str:
-    first, last = rows[0].tokens_per_s, rows[-1].tokens_per_s
-    if first is None or last is None or any(row.failed for row in rows):
-        return "not all parts ran"
-    return f"all parts together: {last / first - 1:+.1%} tokens/s"
 
 
 def assessed(judged: Judged, settings: plan.Settings) -> tuple[Entry | None, Outcome, str | None]:
@@ -339,5 +326,5 @@ def _failed(rows: list[SweepRow]) -> list[str]:
 
 def markdown(sweep: Sweep) -> str:
     """The table, with what it is about."""
-    header, rows = table.table(sweep.rows, sweep.price_per_gpu_hour, stacked=sweep.stacked)
+    header, rows = table.table(sweep.rows, sweep.price_per_gpu_hour)
     return render("sweep.md.j2", sweep=sweep, header=header, rows=rows)
