@@ -61,7 +61,6 @@ def run_dir(tmp_path: Path) -> Path:
         (("--rows-at-once", "3"), "not divisible by 2 rank(s) x 3 row(s) at once; the nearest that is: 6"),
         (("--sync-each-batch",), "--sync-each-batch changes nothing here: a step of one micro-step reduces once"),
         (("--no-reshard-after-forward",), "under FSDP only"),
-        (("--cpu-offload",), "under FSDP only"),
         (("--run-dir", "/nowhere"), "no such run folder"),
         (("--report-to", "mlflow"), "argument --report-to: invalid choice: 'mlflow'"),
     ],

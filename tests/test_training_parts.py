@@ -303,34 +303,6 @@ def test_a_window_without_a_step_is_an_error_and_no_number() -> None:
         pace.steady_window([[1.0]], ["n0"], warmup_steps=1, tokens_per_step=1)
 
 
-@pytest.mark.parametrize(
-    ("places", "rank", "threads"),
-    [
-        ([("a", {0, 1, 2, 3}), ("a", {0, 1, 2, 3})], 0, 2),  # all ranks of a host may run anywhere on it
-        ([("a", {0, 1, 2, 3}), ("b", {0, 1, 2, 3})], 0, 4),
-        ([("a", {0, 1, 2, 3}), ("a", {4, 5, 6, 7})], 1, 4),  # bound
-        ([("a", {0})] * 8, 3, 1),  # never none
-    ],
-)
-def test_a_rank_takes_its_share_of_the_cores(places: list[tuple[str, set[int]]], rank: int, threads: int) -> None:
-    from recipe import cores
-
-    assert cores.share(len(places[rank][1]), places, rank) == threads
-
-
-@pytest.mark.parametrize(("before", "after"), [(1, 3), (5, 5)])
-def test_threads_that_were_requested_stay(monkeypatch: pytest.MonkeyPatch, before: int, after: int) -> None:
-    import torch
-    from recipe import cores
-
-    given: list[int] = []
-    monkeypatch.setattr(cores.binding, "cores", lambda: 3)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: (given or [before])[-1])
-    monkeypatch.setattr(torch, "set_num_threads", given.append)
-    cores.take_share()
-    assert torch.get_num_threads() == after
-
-
 def memory(host: float, *of_device: float) -> Any:
     """Of one rank: GiB resident, allocated, reserved, of the card; allocation retries."""
     from bringup.records import Memory
@@ -446,7 +418,6 @@ def seen(**different: Any) -> Any:
             "reduce_dtype": "float32",
             "sync_each_batch": None,
             "loss_dtype": "float32",
-            "cpu_offload": False,
             "decoder_layers": 4,
             "recomputed_layers": 0,
             "parameters": 4,
@@ -531,7 +502,6 @@ def test_a_shard_group_that_would_not_suit_the_hosts_is_refused(hosts: str, want
         ({"compute_dtype": "bfloat16"}, "compute_dtype: asked float32, observed bfloat16"),
         ({"reduce_dtype": "bfloat16"}, "reduce_dtype: asked float32, observed bfloat16"),
         ({"loss_dtype": "bfloat16"}, "loss_dtype: asked float32, observed bfloat16"),
-        ({"cpu_offload": True}, "cpu_offload: asked False, observed True"),
         ({"recomputed_layers": 3}, "recomputed layers of 4: asked 0, observed 3"),
         ({"sync_each_batch": True}, "sync_each_batch: asked False, observed True"),
     ],

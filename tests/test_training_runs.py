@@ -272,14 +272,11 @@ def test_fsdp_holds_half_of_the_parameters_per_rank(fsdp: Finished, single: Fini
     [
         (
             ("--no-reshard-after-forward", "--activation-checkpointing"),
-            {"reshard_after_forward": False, "recomputed_layers": 4, "cpu_offload": False},
+            {"reshard_after_forward": False, "recomputed_layers": 4},
         ),
-        (
-            ("--cpu-offload", "--gradient-accumulation", "2"),
-            {"reshard_after_forward": True, "recomputed_layers": 0, "cpu_offload": True},
-        ),
+        (("--gradient-accumulation", "2"), {"reshard_after_forward": True, "recomputed_layers": 0}),
     ],
-    ids=["zero2-recomputed", "offloaded-accumulated"],
+    ids=["zero2-recomputed", "accumulated"],
 )
 def test_variants_of_fsdp_are_seen_and_train_the_same(
     tmp_path: Path, single: Finished, options: tuple[str, ...], seen: dict[str, Any]

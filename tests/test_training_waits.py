@@ -240,18 +240,6 @@ def test_under_ddp_a_block_is_compiled_as_one_graph(monkeypatch: pytest.MonkeyPa
     assert len(graphs) == 1
 
 
-def test_norms_on_the_host_and_losses_on_the_device_are_looked_at_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As with offloaded parameters on a GPU; the device is `meta` here, and a copy from it is made up."""
-    import torch
-    from recipe import finite
-
-    monkeypatch.setattr(finite, "_to_host", lambda values: torch.full(values.shape, 1.0) if values.is_meta else values)
-    norms = [torch.tensor(1.0)] * (finite.CHECK_EVERY - 1) + [torch.tensor(math.nan)]
-    check = finite.FiniteCheck(lambda most: (torch.empty(most, device="meta"), norms))
-    with pytest.raises(finite.NotFinite, match=f"step {finite.CHECK_EVERY}: the gradient norm is nan"):
-        check.on_step_end(None, SimpleNamespace(global_step=finite.CHECK_EVERY), None)
-
-
 @pytest.mark.parametrize(("capability", "bf16"), [((7, 0), False), ((7, 5), False), ((8, 0), True), ((9, 0), True)])
 def test_bfloat16_that_a_gpu_would_emulate_is_not_the_default(
     monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], bf16: bool

@@ -42,7 +42,7 @@ def main() -> None:
     from recipe.no_device_waits import without_waits
     from recipe.strategy import Expected
 
-    group.start(args.start_s, tensors_on_host=args.cpu_offload)
+    group.start(args.start_s)
     bf16 = group.has_bf16() if args.bf16 is None else args.bf16
     hosts = group.gather(node_name())
     expected = Expected(options.strategy)
@@ -99,7 +99,7 @@ def in_parallel(model: Any, strategy: str, args: arguments.Args, bf16: bool) -> 
     from recipe import group
     from recipe.observed_strategy import decoder_layers
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy, fully_shard
+    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
     from torch.nn.parallel import DistributedDataParallel
 
     if strategy == "single":
@@ -119,7 +119,6 @@ def in_parallel(model: Any, strategy: str, args: arguments.Args, bf16: bool) -> 
         "mesh": mesh,
         "mp_policy": policy,
         "reshard_after_forward": args.reshard_after_forward,
-        "offload_policy": CPUOffloadPolicy(pin_memory=group.CUDA) if args.cpu_offload else OffloadPolicy(),
     }
     for block in decoder_layers(model):  # gathered before it computes, freed after it
         fully_shard(block, **sharded)

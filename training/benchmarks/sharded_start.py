@@ -37,7 +37,7 @@ def started(model_name: str, ranks: int, blocks: int | None) -> dict[str, Any]:
     """GiB: of the process before the model, of the shard, of the largest part, and the peak."""
     path = predict.MODELS / f"{model_name}.json"
     args: Any = SimpleNamespace(  # as much of Args as weights.py reads
-        model_config=path, model=model_name, attention="sdpa", cpu_offload=False, seed=42
+        model_config=path, model=model_name, attention="sdpa", seed=42
     )
     weights.draw = functools.partial(draw_some, weights.draw, blocks)
     step = predict.Step(model_name, "fsdp", ranks, 1, sequence_length=1)

@@ -39,7 +39,7 @@ def train(run: Run, mesh_of: Callable[[Run], Any] = lambda run: None) -> int:
     import torch
     from recipe import group
     from recipe.trainer import RecipeTrainer
-    from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
+    from torch.distributed.fsdp import MixedPrecisionPolicy
     from transformers import TrainingArguments
 
     # 1. The ranks join one process group, are counted in it, and say on which host they are. Refused: one rank, or more
@@ -81,13 +81,8 @@ def train(run: Run, mesh_of: Callable[[Run], Any] = lambda run: None) -> int:
     # Gathered in bfloat16 and computed with; the shards that the optimizer updates stay float32. Gradients travel in
     # the type of --reduce-dtype. No output_dtype: blocks hand on what they computed, and the model's loss is float32
     bf16 = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=getattr(torch, args.reduce_dtype))
-    policies = {
-        "mixed_precision_policy": bf16 if run.bf16 else MixedPrecisionPolicy(),
-        # shards, gradients and optimizer states in host memory; without a GPU torch refuses to pin it
-        "cpu_offload": CPUOffloadPolicy(pin_memory=group.CUDA) if args.cpu_offload else OffloadPolicy(),
-    }
     if training.fsdp:  # what was lost is seen at the model
-        training.fsdp_plugin_args.update(policies)
+        training.fsdp_plugin_args["mixed_precision_policy"] = bf16 if run.bf16 else MixedPrecisionPolicy()
     trainer = RecipeTrainer(run, model=model, train_dataset=rows, args=training)
 
     # 4. Trained. Before the first step, after it and at the end placements, mesh and policies are looked at. Trainer

@@ -138,7 +138,7 @@ def test_the_layout_follows_from_the_arguments_of_a_run() -> None:
     assert job("run_hsdp_2node").shards == 2
     bf16 = job("run_ddp_1node", compute_dtype="bfloat16", reduce_dtype="float32", attention="eager")
     assert (bf16.compute_bytes, bf16.reduce_bytes, bf16.eager_attention) == (2, 4, True)
-    assert job("run_fsdp_1node", compute_dtype="bfloat16", reduce_dtype="bfloat16", cpu_offload=True).reduce_bytes == 2
+    assert job("run_fsdp_1node", compute_dtype="bfloat16", reduce_dtype="bfloat16").reduce_bytes == 2
 
 
 @pytest.mark.filterwarnings("default")

@@ -28,7 +28,8 @@ FIXED = {  # of FSDP_*: the defaults of accelerate, and what FSDP2 here always d
     "use_orig_params": ("true", "it is of version 1"),
     "sync_module_states": ("true", "it is of version 1"),
     "cpu_ram_efficient_loading": ("false", "every rank makes its shard from the seed, or reads it"),
-    "activation_checkpointing_offload": ("false", "--cpu-offload moves the states"),
+    "offload_params": ("false", "states stay on the device"),
+    "activation_checkpointing_offload": ("false", "activations stay on the device"),
 }
 
 Known = dict[str, tuple[str, str]]  # variable -> what the program will do, as the variable spells it; advice
@@ -94,7 +95,6 @@ def known(
         )
     own = {  # what the program does, and the option that changes its default
         "reshard_after_forward": (args.reshard_after_forward, True, "--no-reshard-after-forward"),
-        "offload_params": (args.cpu_offload, False, "--cpu-offload"),
         "activation_checkpointing": (args.activation_checkpointing, False, "--activation-checkpointing"),
     }
     of_fsdp = FIXED | {

@@ -137,10 +137,6 @@ class Args:
         "FSDP: free gathered parameters between forward and backward; without it less traffic, more memory",
         default=True,
     )
-    cpu_offload: bool = _switch(
-        "FSDP: parameters, gradients and optimizer states live in host memory, and the optimizer's update is computed "
-        "there, on the rank's share of the cores (unless OMP_NUM_THREADS asks for 2 or more)"
-    )
     activation_checkpointing: bool = _switch("recompute activations in the backward pass")
     recipe: Literal["stock", "plain", "fast"] = _option(
         "stock: Trainer with its own defaults; plain: without the waits that it puts into a step; fast: compiled "
@@ -268,11 +264,8 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
             f"--recipe fast compiles in its second step: --warmup-steps {given.warmup_steps} would measure that; give "
             f"{FAST_WARMUP} or more"
         )
-    if not sharded and (given.reduce_dtype != "float32" or not given.reshard_after_forward or given.cpu_offload):
-        complain(
-            "--reduce-dtype, --no-reshard-after-forward and --cpu-offload mean something under FSDP only; "
-            "leave them out"
-        )
+    if not sharded and (given.reduce_dtype != "float32" or not given.reshard_after_forward):
+        complain("--reduce-dtype and --no-reshard-after-forward mean something under FSDP only; leave them out")
     if given.sync_each_batch and (WORLD == 1 or accumulation == 1):
         why = "one rank reduces nothing" if WORLD == 1 else "a step of one micro-step reduces once in any case"
         complain(f"--sync-each-batch changes nothing here: {why}; leave it out")

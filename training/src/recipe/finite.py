@@ -56,7 +56,6 @@ class Sent:
     """Numbers on their way to the host, behind what the device has to do until now. No rank waits for them."""
 
     def __init__(self, *values: torch.Tensor) -> None:
-        # each by itself: with parameters offloaded the norms are on the host already, and the losses are not
         self.values = [_to_host(each.double()) for each in values]
         self.event: Any = None
         if group.CUDA:

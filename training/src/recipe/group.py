@@ -58,14 +58,12 @@ def record_flight(raw: Path) -> None:
         os.environ.setdefault(name, value)
 
 
-def start(patience_s: int, *, tensors_on_host: bool = False) -> None:
+def start(patience_s: int) -> None:
     """Wait until all ranks are there, and join the group. Raises arrival.Late, and arrival.Shared on all ranks alike.
     The first collective has this patience too; afterwards set_timeouts gives the usual one.
 
     Call it before TrainingArguments exist: with use_cpu=True transformers drops ddp_timeout, and the timeout is 30
     minutes.
-    `tensors_on_host`: when parameters are offloaded, the norm of their gradients is reduced on the CPU. nccl cannot do
-    that.
     """
     if CUDA:
         torch.cuda.set_device(DEVICE)
@@ -74,9 +72,8 @@ def start(patience_s: int, *, tensors_on_host: bool = False) -> None:
     listens = RANK == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"  # else torchrun serves the store
     gpu = cuda_start.uuid(torch, DEVICE) if CUDA else None
     store = arrival.meet(dist, RANK, WORLD, LOCAL_WORLD, node_name(), listens, patience_s, gpu)
-    backends = ("cpu:gloo,cuda:nccl" if tensors_on_host else "nccl") if CUDA else "gloo"
     dist.init_process_group(
-        backends,
+        "nccl" if CUDA else "gloo",
         store=store,
         rank=RANK,
         world_size=WORLD,

@@ -3,9 +3,8 @@
 A step lasts from the end of the step before to its own end. A clock that starts when the batch is there would hide data
 loading. On a CPU the ends are read from the wall clock. On a GPU they are CUDA events on the compute stream: they are
 exact on the device, and they are read after they have passed, so that no step waits for the host. So the timed window
-holds no synchronisation. Those of the libraries are bypassed (no_device_waits.py). The exception is --cpu-offload,
-where the host waits for gradients. The steady window starts after the warm-up steps. Start-up is reported apart and is
-never part of a throughput.
+holds no synchronisation. Those of the libraries are bypassed (no_device_waits.py). The steady window
+starts after the warm-up steps. Start-up is reported apart and is never part of a throughput.
 
 In a synchronous training every rank takes as long as the slowest, so step times do not say which rank is slow. So a
 rank's own work is timed apart, where it waits for no other rank: fetching rows, the forward pass inside some of the

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from bringup.records import ObservedStrategy
 from facts import node_name
-from torch.distributed.fsdp import CPUOffloadPolicy, FSDPModule
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from transformers import Trainer, TrainerCallback
 from transformers.pytorch_utils import Conv1D
@@ -162,18 +162,16 @@ def _policies(model: torch.nn.Module) -> dict[str, Any]:
     layers = [unit for module in decoder_layers(model) if isinstance(module, FSDPModule) for unit in _groups(module)]
     if not groups:
         gradients = {name_of(p.dtype) for p in model.parameters()}  # a gradient has the type of its parameter
-        return {"reshard_after_forward": None, "reduce_dtype": _only(gradients), "cpu_offload": False}
+        return {"reshard_after_forward": None, "reduce_dtype": _only(gradients)}
     reshard = {unit.post_forward_mesh_info is not None for unit in layers}
     reduce = {
         unit.mp_policy.reduce_dtype or unit.mp_policy.param_dtype or param.sharded_param.dtype
         for unit in groups
         for param in unit.fsdp_params
     }
-    on_host = all(p.device.type == "cpu" for p in model.parameters())
     return {
         "reshard_after_forward": reshard.pop() if len(reshard) == 1 else None,
         "reduce_dtype": _only({name_of(dtype) for dtype in reduce}),
-        "cpu_offload": on_host and all(isinstance(unit.offload_policy, CPUOffloadPolicy) for unit in groups),
     }
 
 

@@ -74,12 +74,11 @@ def need(model: Any, predicted: Footprint, resolved: RunArgs, *, on_gpu: bool, r
         if resolved.recipe == "fast":  # fused kernels and compiled blocks store less of these
             rest -= parts.activations + parts.logits
         device = max(device, exact + int(rest / WITHIN))
-    host = predicted.states.total if job.offload else 0
     whole = memory.read_whole(predicted.shape) if read_whole else 0
     states = predicted.states.total
     if on_gpu:
-        return Need(device, host + whole, read_whole, states)
-    return Need(0, max(host + device, whole), read_whole, states)
+        return Need(device, whole, read_whole, states)
+    return Need(0, max(device, whole), read_whole, states)
 
 
 def advice(resolved: RunArgs, *, of_host: bool, states_fit: bool) -> str:
@@ -94,7 +93,6 @@ def advice(resolved: RunArgs, *, of_host: bool, states_fit: bool) -> str:
     options = {
         "give --rows-at-once 1": states_fit and resolved.per_device_batch > 1,
         "give --activation-checkpointing": states_fit and not resolved.activation_checkpointing,
-        "give --cpu-offload": job.sharded and not (resolved.cpu_offload or of_host),
     }
     cheap = [option for option, helps in options.items() if helps]
     return ", or ".join([*cheap, other] if states_fit else [other, *cheap])
@@ -102,7 +100,7 @@ def advice(resolved: RunArgs, *, of_host: bool, states_fit: bool) -> str:
 
 def at_start(model: Any, predicted: Footprint, job: Job, *, read_whole: bool) -> int:
     """On the device, while weights are drawn: the shard, and the largest part of the model whole (weights.py)."""
-    held = 0 if job.offload else predicted.states.parameters
+    held = predicted.states.parameters
     if read_whole or not job.sharded:
         return held
     return held + memory.MASTER * weights.largest_part(model)
@@ -121,7 +119,7 @@ def require(needed: Need, resolved: RunArgs, hosts: list[str]) -> Room:
         raise Refused(
             f"{what}: expected room for {tightest[0] / GIB:.1f} GiB of device memory per rank, observed "
             f"{tightest[1] / GIB:.1f} GiB free on {hosts[tightest[2]]} (rank {tightest[2]}): "
-            f"{advice(resolved, of_host=False, states_fit=resolved.cpu_offload or needed.states <= tightest[1])}"
+            f"{advice(resolved, of_host=False, states_fit=needed.states <= tightest[1])}"
         )
     of_nodes: dict[str, tuple[int, tuple[int, str]]] = {}
     for host, (theirs, _, room, whose) in zip(hosts, everyone, strict=True):

@@ -76,9 +76,8 @@ def fill(model: Any, args: Args) -> float:
     """
     if not on_meta(model):
         return 0.0
-    home = torch.device("cpu") if args.cpu_offload else group.DEVICE
     # as to_empty(), which would empty the buffers too; FSDP follows where its shards go
-    model._apply(lambda t: torch.empty_like(t, device=home) if t.device.type == "meta" else t)
+    model._apply(lambda t: torch.empty_like(t, device=group.DEVICE) if t.device.type == "meta" else t)
     model.tie_weights()
     if args.model_config is not None:
         return draw(model, args.seed)

@@ -28,7 +28,6 @@ from transformers import PrinterCallback, TrainerCallback
 from recipe import (
     accelerated,
     communication,
-    cores,
     environment,
     fast,
     group,
@@ -112,7 +111,7 @@ class Run:
         begun = time.perf_counter()
         group.record_flight(args.run_dir / "raw")
         try:
-            group.start(args.start_s, tensors_on_host=args.cpu_offload)
+            group.start(args.start_s)
         except arrival.Shared as error:
             raise Refused(str(error)) from None
         except arrival.Late as error:
@@ -147,8 +146,6 @@ class Run:
         accelerated.refuse_what_is_ignored(args, self.expected, self.bf16, group.WORLD, group.LOCAL_WORLD)
         self.hosts = group.gather(node_name())
         strategy.require_places(self.expected, self.hosts)
-        if args.cpu_offload and group.CUDA:  # without a GPU all is computed on the host, in any case
-            cores.take_share()
         self.tuning = fast.choose(args)
         self.resolved = results.run_args(args, self.expected, self.hosts, self.bf16, self.tuning)
         if group.RANK == 0:

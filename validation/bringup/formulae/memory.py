@@ -79,9 +79,7 @@ def largest_block(shape: ModelShape) -> int:
 
 
 def least(shape: ModelShape, job: Job) -> int:
-    """The least peak: the states when the optimizer steps; where they lie on the host, the largest group, gathered."""
-    if job.offload:
-        return job.compute_bytes * max(elements(group) for _, group in groups(shape))
+    """The least peak: the states when the optimizer steps."""
     return states(shape, job.shards).total
 
 
@@ -95,8 +93,7 @@ def moments(shape: ModelShape, job: Job, kept: int | None = None) -> dict[str, P
 
     Activations fall while gradients grow, both layer by layer, so that the largest is at one of the ends.
     """
-    own = states(shape, job.shards)
-    resident = Parts() if job.offload else own
+    resident = states(shape, job.shards)
     activated = activations(shape, job, kept)
     block = largest_block(shape)
     tail, embedding, rest = (elements(group) for group in (shape.tail, shape.embedding, shape.rest))
@@ -119,7 +116,7 @@ def moments(shape: ModelShape, job: Job, kept: int | None = None) -> dict[str, P
         waiting = MASTER * shape.parameters if job.kind == "ddp" and job.buckets_apart else 0
         in_head = waiting + (0 if job.chunked_loss else compute * tail)
         at_end = waiting + compute * block
-        early = own.gradients if later or (job.kind == "ddp" and not job.buckets_apart) else 0
+        early = resident.gradients if later or (job.kind == "ddp" and not job.buckets_apart) else 0
     common = {"parameters": resident.parameters, "optimizer": resident.optimizer, "workspace": WORKSPACE}
     logits = tokens * shape.vocabulary
     # float32: log-softmax, its gradient, the gradient of the logits

@@ -140,7 +140,6 @@ class Job:
     reduce_bytes: int = 4  # a gradient on the wire, sharded strategies; DDP reduces float32
     activation_checkpointing: bool = False
     eager_attention: bool = False  # keeps the S x S scores; sdpa and flash do not
-    offload: bool = False  # sharded states live in host memory
     shard_size: int | None = None  # ranks of an HSDP shard group; None: those of a node
     sync_each_batch: bool = False  # gradients are reduced in every micro-step
     buckets_apart: bool = False  # DDP's buckets are a second copy of the gradients, as Trainer has it by default
@@ -202,7 +201,6 @@ def job_of(args: RunArgs, *, reads_checkpoint: bool = False) -> Job:
         reduce_bytes=2 if bf16 and args.reduce_dtype == "bfloat16" else 4,
         activation_checkpointing=args.activation_checkpointing,
         eager_attention=args.attention == "eager",
-        offload=args.cpu_offload,
         shard_size=args.shard_size,
         sync_each_batch=args.sync_each_batch,
         buckets_apart=args.recipe == "stock" or apart_at_first,

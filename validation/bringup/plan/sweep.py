@@ -47,7 +47,6 @@ FIELDS: dict[str, Field] = {
     "shard_size": Field("--shard-size", sharded=True),  # of HSDP
     "reduce_dtype": _choice("--reduce-dtype", "float32", "bfloat16", sharded=True),
     "activation_checkpointing": _flag("--activation-checkpointing"),
-    "cpu_offload": _flag("--cpu-offload", sharded=True),
     "dataloader_workers": Field("--dataloader-workers"),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -76,6 +77,16 @@ class Versioned(Record):
     BY_EYE: ClassVar[bool] = False  # people read the file: its lists of numbers and words are not one to a line
 
     schema_version: Literal[1] = SCHEMA_VERSION
+
+
+def as_today(fields: Any, gone: Mapping[str, Any]) -> Any:
+    """The fields of a record without those that earlier versions wrote, where they have the value that says nothing.
+
+    gone: field -> that value. With another one the record is of something that this version does not know.
+    """
+    if not isinstance(fields, dict):
+        return fields
+    return {name: value for name, value in fields.items() if name not in gone or value != gone[name]}
 
 
 class Outcome(StrEnum):

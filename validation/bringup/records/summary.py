@@ -130,7 +130,6 @@ def variant_of(args: RunArgs, observed: ObservedStrategy) -> str:
         "gradients reduced in every micro-step": observed.sync_each_batch is True,
         f"gradients reduced in {observed.reduce_dtype}": observed.reduce_dtype != "float32",
         "recomputation": bool(observed.recomputed_layers),
-        "offload": observed.cpu_offload,
         f"attention {args.attention}": args.attention != "sdpa",
         "compiled": args.compile,
         f"recipe {args.recipe}": args.recipe != "plain" and not args.compile,

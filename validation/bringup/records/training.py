@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from bringup.records.base import NonNegative, Record, Versioned
+from bringup.records.base import NonNegative, Record, Versioned, as_today
 from bringup.records.summary import Summary
 
 # --- the shape of a model: what decides its memory, its traffic and its FLOPs
@@ -179,7 +179,6 @@ class RunArgs(Versioned):
             "shard_size",
             "reshard_after_forward",
             "reduce_dtype",
-            "cpu_offload",
             "activation_checkpointing",
             "save_steps",
             "rehearse_resume",
@@ -220,7 +219,6 @@ class RunArgs(Versioned):
     dataloader_workers: int = Field(ge=0)
     reshard_after_forward: bool | None
     shard_size: int | None = Field(ge=2)  # ranks of an HSDP shard group; null: no HSDP
-    cpu_offload: bool
     activation_checkpointing: bool
     save_steps: int = Field(ge=0)
     rehearse_resume: bool  # half way through, the state is wiped and read back from a checkpoint
@@ -232,6 +230,11 @@ class RunArgs(Versioned):
     torch: str
     transformers: str
     accelerate: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_what_is_gone(cls, fields: Any) -> Any:
+        return as_today(fields, {"cpu_offload": False, "fast": []})
 
     @property
     def hsdp_group(self) -> int:
@@ -340,7 +343,6 @@ class ObservedStrategy(Record):
     residual_dtype: str | None  # what the decoder layers took in, in the first step; null: none was made
     reduce_dtype: str  # of gradients between ranks
     loss_dtype: str | None  # null: no step was made
-    cpu_offload: bool  # the policy of every group
     # the first of several micro-steps reduced its gradients; null: one rank, one micro-step, or no step
     sync_each_batch: bool | None
     decoder_layers: int = Field(ge=0)
@@ -350,6 +352,11 @@ class ObservedStrategy(Record):
     backend: str  # gloo, nccl, none
     hosts: list[str] = Field(min_length=1)  # index = rank
     devices: list[str]  # index = rank; device UUID, or cpu
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_what_is_gone(cls, fields: Any) -> Any:
+        return as_today(fields, {"cpu_offload": False, "float8_layers": 0})
 
     @model_validator(mode="after")
     def _one_mesh_of_these_ranks(self) -> ObservedStrategy:
@@ -368,11 +375,11 @@ class ObservedStrategy(Record):
         return [row for row in self.mesh if len({self.hosts[rank] for rank in row}) > asked.hosts_of_group]
 
     def differs_from(self, asked: RunArgs) -> list[str]:
-        """Where the variant is not the requested one: `cpu_offload: asked True, observed False`. Empty: it is.
+        """Where the variant is not the requested one: `reduce_dtype: asked bfloat16, observed float32`. Empty: it is.
 
         What only a step can show is left out as long as none was made.
         """
-        names = ["reshard_after_forward", "master_dtype", "reduce_dtype", "cpu_offload"]
+        names = ["reshard_after_forward", "master_dtype", "reduce_dtype"]
         pairs = [(name, getattr(asked, name), getattr(self, name)) for name in names]
         if self.kind == "hsdp" and self.mesh is not None:
             pairs.append(("shard_size", asked.hsdp_group, len(self.mesh[0])))

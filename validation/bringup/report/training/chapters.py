@@ -240,7 +240,6 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
         "mesh": _mesh,
         "resharded after forward": read.of_record("metrics.observed.reshard_after_forward"),
         "activation checkpointing": _checkpointing,
-        "CPU offload": read.of_record("metrics.observed.cpu_offload"),
     },
     "Configuration": {
         "steps": read.of_record("args.steps"),
