@@ -42,7 +42,6 @@ def run_dir(tmp_path: Path) -> Path:
         (("--hsdp",), "unrecognized arguments: --hsdp"),
         (("--step", "5"), "unrecognized arguments: --step"),
         (("--steps", "0"), "0 is not 1 or more"),
-        (("--chat",), "--chat needs conversations, and generated text has none: give --dataset"),
         (("--save-steps", "middle"), "argument --save-steps: "),
         (("--trace", "--profiled-steps", "0"), "--trace keeps what is seen in --profiled-steps"),
         (("--steps", "many"), "invalid int value: 'many'"),
@@ -74,8 +73,8 @@ def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[
     assert list((run_dir / "raw").iterdir()) == []
 
 
-def test_a_file_of_conversations_needs_no_folder(run_dir: Path) -> None:
-    done = start("train_ddp_single_node", "--check", "--dataset", "chats.jsonl", "--chat", WORLD_SIZE="2")
+def test_a_file_of_json_lines_needs_no_folder(run_dir: Path) -> None:
+    done = start("train_ddp_single_node", "--check", "--dataset", "texts.jsonl", WORLD_SIZE="2")
     assert (done.returncode, done.stderr) == (0, "")
 
 

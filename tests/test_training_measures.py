@@ -163,22 +163,21 @@ def test_what_micro_steps_leave_is_one_tensor_a_step() -> None:
     so_far, micro_steps = trajectory.Trajectory(), 64
     for step in range(1, 6):
         for micro_step in range(micro_steps):
-            so_far.add_batch(torch.tensor([micro_step, micro_step]), torch.tensor(step))
+            so_far.add_rows(torch.tensor([micro_step, micro_step]))
             so_far.add_loss(torch.tensor(float(step) / micro_steps))
         so_far.add_norm(torch.tensor(2.0 * step))
     losses, norms = so_far.recent(2)
     assert (losses.tolist(), [norm.item() for norm in norms]) == ([4.0, 5.0], [8.0, 10.0])
     kept = [len(each) for listed in vars(so_far).values() if isinstance(listed, list) for each in listed]
-    assert kept == [4] * 5
+    assert kept == [3] * 5
     so_far.settle()
     assert (so_far.loss, so_far.grad_norm) == ([1.0, 2.0, 3.0, 4.0, 5.0], [2.0, 4.0, 6.0, 8.0, 10.0])
-    assert so_far.padding == [micro_steps * step for step in range(1, 6)]
     assert so_far.rows == [row for row in range(micro_steps) for _ in range(2)] * 5
 
 
 def fields_of(args: Any) -> dict[str, Any]:
     """Of recipe.arguments.Args: what fast.choose() reads."""
-    read = {"model": "tiny", "attention": "sdpa", "dataloader_workers": 0, "packing": True}
+    read = {"model": "tiny", "attention": "sdpa", "dataloader_workers": 0}
     return dict.fromkeys(args.__dataclass_fields__) | read
 
 

@@ -147,20 +147,17 @@ def test_mfu_is_not_computed_in_float32_nor_on_a_cpu() -> None:
     assert flops.efficiency(models.load("tiny"), 128, 1.0, None, "float32").mfu_reason == "no peak is known for cpu"
 
 
-def made(
-    folder: Path, name: str = "generated", *, rows: int = 4, length: int = 32, packing: bool = True, seed: int = 42
-) -> Any:
-    from recipe import data, documents
-
-    return data.make_rows(folder, documents.open_source(name, seed), data.byte_encoder(), rows, length, packing=packing)
-
-
-def of_texts(folder: Path, documents: list[str], rows: int, length: int, *, packing: bool = True) -> Any:
+def made(folder: Path, *, rows: int = 4, length: int = 32, seed: int = 42) -> Any:
     from recipe import data
-    from recipe.documents import Source
 
-    source = Source(iter(documents), repr(documents))
-    return data.Rows(data.make_rows(folder, source, data.byte_encoder(), rows, length, packing=packing).path)
+    return data.make_rows(folder, data.open_source("generated", seed), data.byte_encoder(), rows, length)
+
+
+def of_texts(folder: Path, documents: list[str], rows: int, length: int) -> Any:
+    from recipe import data
+
+    source = data.Source(iter(documents), repr(documents))
+    return data.Rows(data.make_rows(folder, source, data.byte_encoder(), rows, length).path)
 
 
 def test_generated_rows_depend_on_the_seed_alone(tmp_path: Path) -> None:
@@ -168,7 +165,7 @@ def test_generated_rows_depend_on_the_seed_alone(tmp_path: Path) -> None:
 
     few, many = data.Rows(made(tmp_path, rows=3).path), data.Rows(made(tmp_path, rows=300).path)
     assert few[2]["input_ids"].tolist() == many[2]["input_ids"].tolist()
-    assert (many[2]["row"], many[2]["padding"]) == (2, 0)
+    assert many[2]["row"] == 2
     assert few[1]["input_ids"].tolist() != few[2]["input_ids"].tolist()
     again, other = data.Rows(made(tmp_path / "again", rows=3).path), data.Rows(made(tmp_path, rows=3, seed=43).path)
     assert data.fingerprint(few) == data.fingerprint(again) != data.fingerprint(other)
@@ -182,19 +179,11 @@ def test_packing_fills_every_row_and_keeps_the_order(tmp_path: Path) -> None:
     assert rows[0]["labels"].tolist() == rows[0]["input_ids"].tolist()
 
 
-def test_without_packing_padding_is_counted_and_has_no_loss(tmp_path: Path) -> None:
-    rows = of_texts(tmp_path, ["a", "bcdefg"], rows=2, length=4, packing=False)
-    assert rows[0]["input_ids"].tolist() == [3 + ord("a"), 1, 0, 0]
-    assert rows[0]["labels"].tolist() == [3 + ord("a"), 1, -100, -100]
-    assert [rows[index]["padding"] for index in (0, 1)] == [2, 0]
-
-
-@pytest.mark.parametrize("packing", [True, False])
-def test_a_dataset_that_is_too_small_says_so_and_leaves_nothing(tmp_path: Path, packing: bool) -> None:
-    from recipe.documents import DataError
+def test_a_dataset_that_is_too_small_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+    from recipe.data import DataError
 
     with pytest.raises(DataError, match="fills 1 rows of 4 tokens, the run needs 2"):
-        of_texts(tmp_path, ["abcd"], rows=2, length=4, packing=packing)
+        of_texts(tmp_path, ["abcd"], rows=2, length=4)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -205,7 +194,7 @@ def test_rows_that_are_there_are_not_made_again(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_hold_the_rows_is_one_line(tmp_path: Path) -> None:
-    from recipe.documents import DataError
+    from recipe.data import DataError
 
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"cannot hold the tokenised rows \(4 x 32 x 4 bytes\): .*--data-cache"):
@@ -228,24 +217,24 @@ def hub_folder(folder: Path, rows: list[dict[str, str]]) -> str:
 def test_alpaca_format_and_plain_text_are_read_and_others_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from recipe import documents
+    from recipe import data
 
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    alpaca = list(documents.open_source(hub_folder(tmp_path / "alpaca", ALPACA), 0).documents)
+    alpaca = list(data.open_source(hub_folder(tmp_path / "alpaca", ALPACA), 0).documents)
     assert "### Instruction:\nAdd.\n\n### Input:\n1 1\n\n### Response:\n2" in alpaca[0]
     assert "### Input" not in alpaca[1]
-    plain = documents.open_source(hub_folder(tmp_path / "plain", [{"text": "a b"}]), 0)
+    plain = data.open_source(hub_folder(tmp_path / "plain", [{"text": "a b"}]), 0)
     assert list(plain.documents) == ["a b"]
-    assert plain.identity != documents.open_source(hub_folder(tmp_path / "other", [{"text": "a c"}]), 0).identity
-    with pytest.raises(documents.DataError, match=r"columns \['a'\], expected text, or instruction and output"):
-        documents.open_source(hub_folder(tmp_path / "neither", [{"a": "b"}]), 0)
+    assert plain.identity != data.open_source(hub_folder(tmp_path / "other", [{"text": "a c"}]), 0).identity
+    with pytest.raises(data.DataError, match=r"columns \['a'\], expected text, or instruction and output"):
+        data.open_source(hub_folder(tmp_path / "neither", [{"a": "b"}]), 0)
 
 
 def test_a_dataset_that_is_not_there_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
-    from recipe import documents
+    from recipe import data
 
-    with pytest.raises(documents.DataError) as error:
-        documents.open_source(str(tmp_path / "nothing"), 0)
+    with pytest.raises(data.DataError) as error:
+        data.open_source(str(tmp_path / "nothing"), 0)
     assert str(error.value).startswith(f"dataset {tmp_path}/nothing cannot be loaded: Couldn't find")
     assert "hf download --repo-type dataset" in str(error.value)
     assert "\n" not in str(error.value)
@@ -331,7 +320,6 @@ def test_what_ranks_tell_each_other_comes_back_as_it_was() -> None:
         checksum=1e-300,
         steps_unix_s=[1.7e9],
         rows=[1, 2],
-        padding=[],
     )
     for value, kind in [
         (rank, results.RankResult),

@@ -27,9 +27,7 @@ def environment(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 def asked(tmp_path: Path, *reporters: str) -> Any:
-    return SimpleNamespace(
-        report_to=list(reporters), run_dir=tmp_path, recipe="plain", packing=True, chat=False, dataloader_workers=0
-    )
+    return SimpleNamespace(report_to=list(reporters), run_dir=tmp_path, recipe="plain", dataloader_workers=0)
 
 
 @pytest.mark.usefixtures("environment")
@@ -60,16 +58,6 @@ def test_the_plain_recipe_leaves_logging_on_for_a_report_and_says_so(tmp_path: P
     assert fast.trainer_arguments(without, [])["logging_strategy"] == "no"
     assert fast.NO_LOGGING not in [part.what for part in fast.choose(with_report)]
     assert fast.NO_LOGGING in [part.what for part in fast.choose(without)]
-
-
-@pytest.mark.usefixtures("environment")
-def test_tokens_are_counted_over_all_ranks_only_where_rows_have_padding(tmp_path: Path) -> None:
-    packed, padded = asked(tmp_path), asked(tmp_path)
-    padded.packing = False
-    assert fast.trainer_arguments(packed, [])["average_tokens_across_devices"] is False
-    assert "average_tokens_across_devices" not in fast.trainer_arguments(padded, [])
-    assert fast.NO_COUNT in [part.what for part in fast.choose(packed)]
-    assert fast.NO_COUNT not in [part.what for part in fast.choose(padded)]
 
 
 def test_tensorboard_gets_the_loss_of_a_real_training(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -91,7 +90,7 @@ def test_a_name_that_another_version_does_not_have_is_recorded(monkeypatch: pyte
     from recipe.arguments import Args
     from transformers import masking_utils
 
-    plain = Args(**dict.fromkeys(Args.__dataclass_fields__) | {"recipe": "plain", "packing": True})
+    plain = Args(**dict.fromkeys(Args.__dataclass_fields__) | {"recipe": "plain"})
     assert fast.on(fast.choose(plain), fast.NO_LOOK)
     monkeypatch.delattr(masking_utils, "find_packed_sequence_indices")
     with no_device_waits.without_waits():

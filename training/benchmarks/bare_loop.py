@@ -33,8 +33,6 @@ def main() -> None:
     options, sys.argv[1:] = parser.parse_known_args()
     sharded = options.strategy in ("fsdp", "hsdp")
     args, _ = arguments.parse(__doc__ or "", takes_hsdp=False, sharded=sharded)
-    if not args.packing:
-        arguments.complain("the bare loop trains on packed rows; leave out --no-packing")
 
     import torch
     from bringup.formulae import pace

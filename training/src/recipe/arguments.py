@@ -93,16 +93,10 @@ class Args:
         "tiny",
     )
     dataset: str = _option("generated (no network), a hub name, a folder, or a file of JSON lines", "generated")
-    chat: bool = _switch(
-        "the dataset has conversations (column messages: role, content): answers are learnt, all else is read"
-    )
     data_cache: Path | None = _option(
         "keep tokenised rows in this folder, of the node or shared, for later runs "
         "(default: a temporary folder of the node)",
         kind=Path,
-    )
-    packing: bool = _switch(
-        "documents end to end; without it one document per row, cut or padded; padding is not a token", default=True
     )
     sequence_length: int = _option("tokens per row", 128, _natural)
     global_batch: int = _option("rows per optimizer step, over all ranks", 8, _natural)
@@ -237,8 +231,6 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
     known = sorted(path.stem for path in MODELS.glob("*.json"))
     if given.model not in known and "/" not in given.model:
         complain(f"--model {given.model}: expected one of {', '.join(known)}, a hub name like owner/name, or a folder")
-    if given.chat and given.dataset == "generated":
-        complain("--chat needs conversations, and generated text has none: give --dataset")
     if given.dataset != "generated" and "/" not in given.dataset and not given.dataset.endswith(DATA_FILES):
         complain(
             f"--dataset {given.dataset}: expected generated, a hub name like owner/name, a folder, or a file "

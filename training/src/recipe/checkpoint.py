@@ -31,7 +31,7 @@ from bringup.records import Checkpoint, CheckpointFile, read_record, write_recor
 from recipe import group, training_state
 from recipe.checkpoint_folders import RECORD, folder_of
 from recipe.checkpoint_metadata import METADATA, CarefulReader, CheckpointError
-from recipe.documents import first_line
+from recipe.data import first_line
 from recipe.rank import node_name
 from recipe.trajectory import Trajectory
 

@@ -36,7 +36,6 @@ from recipe.arguments import FAST_WARMUP, SLOW, Args
 from recipe.observed_strategy import decoder_layers
 
 NO_LOGGING = "no logging by Trainer"
-NO_COUNT = "no count of the tokens of all ranks"
 NO_LOOK, BUCKETS = "no look at position ids", "gradients in DDP's buckets"
 COMPILE, KERNELS = "compile per block", "cuDNN's attention kernel first"
 CUDNN_FIRST = ((9, 0), (10, 0), (10, 3))  # Hopper and Blackwell, for which its kernels are written
@@ -74,7 +73,7 @@ PLAIN: tuple[tuple[str, dict[str, Any], str], ...] = (
         "under DDP the default sends rank 0's before each step, and they are constants; all ranks wait for it",
     ),
     (
-        NO_COUNT,
+        "no count of the tokens of all ranks",
         {"average_tokens_across_devices": False},
         "the count is a collective for which all ranks wait before each step; packed rows have equally many on each",
     ),
@@ -99,9 +98,8 @@ def choose(args: Args) -> list[Tuning]:
 
 
 def _plain(args: Args) -> list[tuple[str, dict[str, Any], str]]:
-    """The changes of PLAIN that go with --report-to, which needs Trainer's logging, and with rows that have padding."""
-    kept = {NO_LOGGING: bool(args.report_to), NO_COUNT: not args.packing or args.chat}
-    return [change for change in PLAIN if not kept.get(change[0], False)]
+    """The changes of PLAIN that go with --report-to, which needs Trainer's logging."""
+    return [change for change in PLAIN if not (args.report_to and change[0] == NO_LOGGING)]
 
 
 def _act(what: str, why_not: str | None = None) -> Tuning:

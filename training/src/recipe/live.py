@@ -28,7 +28,7 @@ LINES = 10  # of a run
 
 
 class Live:
-    """`tokens_per_step`: of all ranks, padding included. Does nothing on other ranks than 0."""
+    """`tokens_per_step`: of all ranks. Does nothing on other ranks than 0."""
 
     def __init__(
         self,

@@ -14,9 +14,9 @@ import torch
 from bringup.records import RunArgs
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipe import data, documents, group, room, training_state, weights
+from recipe import data, group, room, training_state, weights
 from recipe.arguments import Args
-from recipe.documents import DataError
+from recipe.data import DataError
 from recipe.rank import RankFacts
 from recipe.room import Footprint, Room
 from recipe.strategy import Refused
@@ -124,12 +124,9 @@ def load_whole(args: Args) -> Any:
 
 def build_encoder(args: Args) -> data.Encoder:
     """Models of random weights read bytes, hub models their own tokens."""
-    tokenizer = None
-    if args.model_config is None:
-        tokenizer = from_hub(lambda: AutoTokenizer.from_pretrained(args.model), args.model)
-    if args.chat:
-        return data.chat_encoder(tokenizer)
-    return data.byte_encoder() if tokenizer is None else data.tokenizer_encoder(tokenizer)
+    if args.model_config is not None:
+        return data.byte_encoder()
+    return data.tokenizer_encoder(from_hub(lambda: AutoTokenizer.from_pretrained(args.model), args.model))
 
 
 def from_hub(load: Callable[[], T], name: str) -> T:
@@ -140,7 +137,7 @@ def from_hub(load: Callable[[], T], name: str) -> T:
         raise  # a model that is there and does not fit, or cannot be computed here
     except Exception as error:  # whatever a library and a network say: without the model there is no run
         raise DataError(
-            f"model {name} cannot be loaded: {documents.first_line(error)}; fetch it once where there is a network "
+            f"model {name} cannot be loaded: {data.first_line(error)}; fetch it once where there is a network "
             f"(hf download {name}), or use one of training/models"
         ) from error
 
@@ -156,11 +153,10 @@ def open_rows(
         begun = time.perf_counter()
         made = data.make_rows(
             folder,
-            documents.open_source(args.dataset, args.seed, chat=args.chat),
+            data.open_source(args.dataset, args.seed),
             build_encoder(args),
             args.steps * args.global_batch,
             args.sequence_length,
-            packing=args.packing,
         )
         highest = data.Rows(made.path).highest
         if highest >= config.vocab_size:
@@ -170,7 +166,6 @@ def open_rows(
             )
         say(
             f"{made.documents} documents tokenised in {time.perf_counter() - begun:.1f} s"
-            + (f"; {made.left_out} conversation(s) without an answer to learn left out" if made.left_out else "")
             if made.documents
             else f"tokenised rows were there: {made.path}"
         )

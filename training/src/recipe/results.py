@@ -53,7 +53,6 @@ class RankResult:
     checksum: float  # sum over the parameters the rank stores
     steps_unix_s: list[float]  # begin of the first step, then the end of each
     rows: list[int]  # dataset rows it trained on, repeats included
-    padding: list[int]  # tokens of padding in its rows, per optimizer step
 
 
 def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tuning: list[Tuning]) -> RunArgs:
@@ -114,9 +113,7 @@ def train_metrics(
     warmup_steps = min(resolved.warmup_steps, own_steps - 1)
     tokens_per_rank = own_steps * tokens_per_step // world
     steady = pace.steady_window([rank.step_times_s for rank in ranks], observed.hosts, warmup_steps, tokens_per_step)
-    window = own_steps - warmup_steps
-    padded = sum(sum(rank.padding[warmup_steps:]) for rank in ranks) / (window * tokens_per_step)  # share of all tokens
-    tokens_per_s = steady.tokens_per_s * (1 - padded)
+    tokens_per_s = steady.tokens_per_s
     rank_times = pace.rank_times([(rank.step_times_s, rank.own_times_s) for rank in ranks], warmup_steps)
     efficiency = flops.efficiency(
         predicted.shape, resolved.sequence_length, tokens_per_s / world, gpu, resolved.compute_dtype
@@ -138,7 +135,6 @@ def train_metrics(
         tokens_per_step=tokens_per_step,
         tokens_per_s=tokens_per_s,
         tokens_per_s_per_rank=tokens_per_s / world,
-        padded_tokens_per_s=steady.tokens_per_s * padded,
         step_time_s=steady.step_time_s,
         startup=Startup(**dict(zip(Startup.model_fields, slowest_startup_s, strict=True))),
         memory=meter.memory([rank.memory for rank in ranks]),

@@ -87,7 +87,7 @@ class RecipeTrainer(Trainer):
         return super().get_batch_samples(self.clock.timed(epoch_iterator), num_batches, device)
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
-        self.trajectory.add_batch(inputs.pop("row"), inputs.pop("padding").sum())
+        self.trajectory.add_rows(inputs.pop("row"))
         loss = super().training_step(model, inputs, num_items_in_batch)
         self.run.first_step.after_micro_step(model)
         self.trajectory.add_loss(loss)

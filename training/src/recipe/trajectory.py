@@ -19,7 +19,6 @@ from recipe import finite, group
 class Trajectory:
     """loss, grad_norm: index = step - 1, the same on every rank. rows: of this rank, in order, repeats included.
 
-    padding: tokens of padding per step, of this rank, and of this process's steps only, as are step times.
     loss_dtype: of the losses as training returned them; None before the first.
     """
 
@@ -27,16 +26,16 @@ class Trajectory:
         self.loss: list[float] = []
         self.grad_norm: list[float] = []
         self.rows: list[int] = []
-        self.padding: list[int] = []
         self.loss_dtype: torch.dtype | None = None
         # of the micro-steps of this step, which become one tensor each: a small one takes 512 bytes of a GPU's memory
-        self._of_step: list[tuple[torch.Tensor, torch.Tensor]] = []  # rows, padding
+        self._rows: list[torch.Tensor] = []
         self._shares: list[torch.Tensor] = []
-        # per step: this rank's share of the loss, the norm of the averaged gradient before clipping, rows, padding
-        self._steps: list[tuple[torch.Tensor, Any, torch.Tensor, torch.Tensor]] = []
+        # per step: this rank's share of the loss, the norm of the averaged gradient before clipping, rows
+        self._steps: list[tuple[torch.Tensor, Any, torch.Tensor]] = []
 
-    def add_batch(self, rows: torch.Tensor, padding: torch.Tensor) -> None:
-        self._of_step.append((rows, padding))
+    def add_rows(self, rows: torch.Tensor) -> None:
+        """Of each micro-step."""
+        self._rows.append(rows)
 
     def add_loss(self, loss: torch.Tensor) -> None:
         """After each micro-step."""
@@ -45,10 +44,9 @@ class Trajectory:
 
     def add_norm(self, norm: Any) -> None:
         """After each optimizer step."""
-        rows, padding = zip(*self._of_step, strict=True)
         loss = torch.stack(self._shares).double().sum()
-        self._steps.append((loss, norm, torch.cat(rows), torch.stack(padding).sum()))
-        self._of_step.clear()
+        self._steps.append((loss, norm, torch.cat(self._rows)))
+        self._rows.clear()
         self._shares.clear()
 
     def recent(self, most: int) -> tuple[torch.Tensor, list[Any]]:
@@ -60,7 +58,7 @@ class Trajectory:
         """Take over the steps since the last time. A collective. Raises NotFinite at a loss of NaN or Inf."""
         if not self._steps:
             return
-        losses, own_norms, rows, padding = zip(*self._steps, strict=True)
+        losses, own_norms, rows = zip(*self._steps, strict=True)
         # the mean of the shares over the ranks is the loss of the global batch
         mine = torch.stack(losses).tolist()
         # norms are equal on all ranks, unless one has gradients of its own: the highest; NaN stays NaN
@@ -71,5 +69,4 @@ class Trajectory:
         self.loss += [math.fsum(step) / len(step) for step in zip(*group.gather(mine), strict=True)]
         self.grad_norm += norms
         self.rows += torch.cat(rows).tolist()
-        self.padding += torch.stack(padding).tolist()
         self._steps.clear()

@@ -30,7 +30,7 @@ from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cache
 
 from recipe import group
 from recipe.arguments import Args
-from recipe.documents import DataError, first_line
+from recipe.data import DataError, first_line
 from recipe.observed_strategy import decoder_layers
 
 OUTSIDE_BLOCKS = ""  # the name of the part outside of the blocks

@@ -211,7 +211,6 @@ class Run:
             "max_grad_norm": results.MAX_GRAD_NORM,
             # without it every rank of a machine without a GPU trains alone, with exit code 0
             "use_cpu": not group.CUDA,
-            "average_tokens_across_devices": True,  # rows with padding; see fast.py for packed ones
             "dataloader_drop_last": True,
             "dataloader_num_workers": args.dataloader_workers,
             "dataloader_pin_memory": group.CUDA,
@@ -273,7 +272,6 @@ class Run:
                 checksum=checksum(trainer.model_wrapped),
                 steps_unix_s=clock.steps_unix_s(),
                 rows=checkpoints.trajectory.rows,
-                padding=checkpoints.trajectory.padding,
             ),
             results.RankResult,
         )

@@ -18,8 +18,6 @@ LEARNT = frozenset(
     {
         "model",
         "dataset",
-        "packing",
-        "chat",
         "sequence_length",
         "global_batch",
         "steps",

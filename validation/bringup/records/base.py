@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Mapping
@@ -75,18 +76,10 @@ class Versioned(Record):
     """A record that is a file of its own."""
 
     BY_EYE: ClassVar[bool] = False  # people read the file: its lists of numbers and words are not one to a line
+    # field of earlier versions, by its path -> the value with which it says nothing; with another one it is not read
+    GONE: ClassVar[Mapping[str, Any]] = {}
 
     schema_version: Literal[1] = SCHEMA_VERSION
-
-
-def as_today(fields: Any, gone: Mapping[str, Any]) -> Any:
-    """The fields of a record without those that earlier versions wrote, where they have the value that says nothing.
-
-    gone: field -> that value. With another one the record is of something that this version does not know.
-    """
-    if not isinstance(fields, dict):
-        return fields
-    return {name: value for name, value in fields.items() if name not in gone or value != gone[name]}
 
 
 class Outcome(StrEnum):
@@ -134,12 +127,31 @@ def read_record_text(path: Path, kind: type[R]) -> str:
 def parse_record(path: Path, text: str, kind: type[R]) -> R:
     """Parse the text of `path` as `kind`. Raises RecordError (one line)."""
     try:
-        return kind.model_validate_json(text)
+        return kind.model_validate_json(_without(text, kind))
     except ValidationError as error:
         first = error.errors()[0]
         # a key may hold a line feed
         field = " ".join(".".join(str(part) for part in first["loc"]).split()) or "the file"
         raise RecordError(f"{path}: not a valid {kind.__name__}: {field}: {first['msg']}") from error
+
+
+def _without(text: str, kind: type[Record]) -> str:
+    """The record without the fields that are gone, if it may have some."""
+    gone = getattr(kind, "GONE", {})
+    if not any(f'"{name.rpartition(".")[2]}"' in text for name in gone):
+        return text
+    try:
+        fields = json.loads(text)
+    except ValueError:  # the reader says where
+        return text
+    for name, value in gone.items():
+        *outer, last = name.split(".")
+        holder = fields
+        for each in outer:
+            holder = holder.get(each) if isinstance(holder, dict) else None
+        if isinstance(holder, dict) and last in holder and holder[last] == value:
+            del holder[last]
+    return json.dumps(fields)
 
 
 def write_record(path: Path, record: Record, *, replace: bool = False) -> None:

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from bringup.records.base import NonNegative, Record, Versioned, as_today
+from bringup.records.base import NonNegative, Record, Versioned
 from bringup.records.summary import Summary
 
 # --- the shape of a model: what decides its memory, its traffic and its FLOPs
@@ -164,6 +165,7 @@ class RunArgs(Versioned):
     """
 
     BY_EYE: ClassVar[bool] = True
+    GONE: ClassVar[Mapping[str, Any]] = {"packing": True, "chat": False, "cpu_offload": False, "fast": []}
 
     STRATEGY: ClassVar[frozenset[str]] = frozenset(
         {
@@ -197,8 +199,6 @@ class RunArgs(Versioned):
     model: str
     dataset: str
     sequence_length: int = Field(ge=1)
-    packing: bool  # documents end to end in full rows; without it one document per row, padded
-    chat: bool = False  # of conversations the answers are learnt
     global_batch: int = Field(ge=1)  # rows (sequences) per optimizer step, all ranks
     per_device_batch: int = Field(ge=1)
     gradient_accumulation: int = Field(ge=1)
@@ -230,11 +230,6 @@ class RunArgs(Versioned):
     torch: str
     transformers: str
     accelerate: str
-
-    @model_validator(mode="before")
-    @classmethod
-    def _without_what_is_gone(cls, fields: Any) -> Any:
-        return as_today(fields, {"cpu_offload": False, "fast": []})
 
     @property
     def hsdp_group(self) -> int:
@@ -353,11 +348,6 @@ class ObservedStrategy(Record):
     hosts: list[str] = Field(min_length=1)  # index = rank
     devices: list[str]  # index = rank; device UUID, or cpu
 
-    @model_validator(mode="before")
-    @classmethod
-    def _without_what_is_gone(cls, fields: Any) -> Any:
-        return as_today(fields, {"cpu_offload": False, "float8_layers": 0})
-
     @model_validator(mode="after")
     def _one_mesh_of_these_ranks(self) -> ObservedStrategy:
         if len(self.devices) != len(self.hosts):
@@ -471,6 +461,11 @@ class TrainMetrics(Versioned):
     """
 
     BY_EYE: ClassVar[bool] = True
+    GONE: ClassVar[Mapping[str, Any]] = {
+        "padded_tokens_per_s": 0,
+        "observed.cpu_offload": False,
+        "observed.float8_layers": 0,
+    }
 
     summary: Summary | None = None  # each number of it is one of the fields below; null: written before there was one
     wall_time_s: float = Field(gt=0)
@@ -501,7 +496,6 @@ class TrainMetrics(Versioned):
     flops_per_token: NonNegative | None  # training, full-attention convention; null where model_shape says why
     peak_tflops: NonNegative | None  # dense bf16 of one device; null when unknown
     peak_source: str | None
-    padded_tokens_per_s: NonNegative  # of padding, which is in no other number of tokens per second
     flops_per_token_causal: NonNegative | None  # half of the attention square
     flops_per_token_linear: NonNegative | None  # no attention
     mfu_causal: NonNegative | None

@@ -249,7 +249,6 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
         "gradient accumulation": read.of_record("args.gradient_accumulation"),
         "gradients reduced in every micro-step": read.of_record("metrics.observed.sync_each_batch"),
         "global batch": read.of_record("args.global_batch"),
-        "packing": read.of_record("args.packing"),
         "precision, observed": _dtypes,
         "attention": read.of_record("args.attention"),
         "recipe": read.of_record("args.recipe"),
