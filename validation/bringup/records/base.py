@@ -76,7 +76,8 @@ class Versioned(Record):
     """A record that is a file of its own."""
 
     BY_EYE: ClassVar[bool] = False  # people read the file: its lists of numbers and words are not one to a line
-    # field of earlier versions, by its path -> the value with which it says nothing; with another one it is not read
+    # field of earlier versions, by its path -> the value with which it says nothing (...: any). With another one the
+    # record is not read
     GONE: ClassVar[Mapping[str, Any]] = {}
 
     schema_version: Literal[1] = SCHEMA_VERSION
@@ -149,7 +150,7 @@ def _without(text: str, kind: type[Record]) -> str:
         holder = fields
         for each in outer:
             holder = holder.get(each) if isinstance(holder, dict) else None
-        if isinstance(holder, dict) and last in holder and holder[last] == value:
+        if isinstance(holder, dict) and last in holder and value in (..., holder[last]):
             del holder[last]
     return json.dumps(fields)
 

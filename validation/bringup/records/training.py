@@ -462,7 +462,7 @@ class TrainMetrics(Versioned):
 
     BY_EYE: ClassVar[bool] = True
     GONE: ClassVar[Mapping[str, Any]] = {
-        "padded_tokens_per_s": 0,
+        "padded_tokens_per_s": ...,
         "observed.cpu_offload": False,
         "observed.float8_layers": 0,
     }
