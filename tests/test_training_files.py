@@ -19,9 +19,7 @@ LAUNCHES = {
 }
 YAML = {  # ranks, nodes
     "ddp_1node_8gpu": (8, 1),
-    "ddp_2node_16gpu": (16, 2),
     "fsdp_1node_8gpu": (8, 1),
-    "fsdp_2node_16gpu": (16, 2),
     "hsdp_2node_16gpu": (16, 2),
 }
 
@@ -105,12 +103,19 @@ def test_accelerate_reads_its_configuration(stem: str) -> None:
     assert set(config.parallelism_config) <= known
 
 
-def test_the_sharded_configurations_differ_only_where_they_must() -> None:
+def test_the_sharded_configurations_differ_in_the_mesh_and_the_machines() -> None:
     import yaml
 
     def settings(stem: str) -> dict[str, object]:
         return yaml.safe_load((TRAINING / "accelerate" / f"{stem}.yaml").read_text())
 
-    one_node, two, hybrid = settings("fsdp_1node_8gpu"), settings("fsdp_2node_16gpu"), settings("hsdp_2node_16gpu")
-    assert one_node["fsdp_config"] == two["fsdp_config"] == hybrid["fsdp_config"]
-    assert {key for key in hybrid if hybrid.get(key) != two.get(key)} == {"parallelism_config"}
+    one_node, hybrid = settings("fsdp_1node_8gpu"), settings("hsdp_2node_16gpu")
+    differing = {key for key in {**one_node, **hybrid} if hybrid.get(key) != one_node.get(key)}
+    assert differing == {"parallelism_config", "num_machines", "num_processes", "machine_rank"}
+
+
+def test_the_launcher_of_the_jobs_is_torchrun_or_accelerate(tmp_path: Path) -> None:
+    text = (TRAINING / "slurm/_train.sh").read_text()
+    for kind in {stem.split("_")[1] for stem in LAUNCHES} - {"1gpu"}:
+        assert len(list((TRAINING / "accelerate").glob(f"{kind}_*.yaml"))) == 1
+    assert '--config_file training/accelerate/"${kind%%_*}"_*.yaml --num_machines "$nodes"' in text

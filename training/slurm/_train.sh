@@ -30,23 +30,37 @@ choose_workload "$program" "$((nodes * gpus))" "${strategy[@]}" "$@"
 run_begin "${phase:?}" --nodes "${BRINGUP_NODES:-$SLURM_JOB_NODELIST}" --gpus-per-node "$gpus" --ranks-per-node "$gpus" --argv "$@"
 
 # 2. What starts the ranks: on each node one launcher, which starts a rank per GPU.
+meet() { # where the launchers of all nodes meet
+  mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
+  MASTER_ADDR=${hosts[0]:?scontrol show hostnames said nothing}
+  MASTER_PORT=$(port 0)
+  export MASTER_ADDR MASTER_PORT
+}
 torchrun=(--nproc-per-node "$gpus" --max-restarts 0 --log-dir "$RUN_DIR/raw/torchrun")
-case $program in
+# shellcheck disable=SC2016  # SLURM_NODEID, MASTER_ADDR and MASTER_PORT expand in each task, not here
+case ${BRINGUP_LAUNCHER:-torchrun}-$program in
   *_single_gpu.py) launcher=(python) ;; # one rank, no launcher
-  *_single_node.py) launcher=(torchrun --standalone "${torchrun[@]}") ;;
-  *_multi_node.py)
-    mapfile -t hosts < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
-    MASTER_ADDR=${hosts[0]:?scontrol show hostnames said nothing}
-    MASTER_PORT=$(port 0)
-    export MASTER_ADDR MASTER_PORT
+  accelerate-*)
+    meet
+    kind=${phase#run_}
+    launcher=(bash -c 'source training/env.sh || exit 2
+      exec accelerate launch --machine_rank "$SLURM_NODEID" --main_process_ip "$MASTER_ADDR" --main_process_port "$MASTER_PORT" "$@"' accelerate
+      --config_file training/accelerate/"${kind%%_*}"_*.yaml --num_machines "$nodes" --num_processes "$((nodes * gpus))")
+    [[ $kind != hsdp* ]] || launcher+=(--parallelism_config_dp_replicate_size "$nodes" --parallelism_config_dp_shard_size "$gpus")
+    read -r -a given <<<"${ACCELERATE_OPTIONS:-}"
+    launcher+=("${given[@]}") # the last one counts: with --shard-size give both sizes of the mesh here
+    ;;
+  torchrun-*_single_node.py) launcher=(torchrun --standalone "${torchrun[@]}") ;;
+  torchrun-*_multi_node.py)
+    meet
     # Static rendezvous: node rank = SLURM_NODEID, so the ranks of a node are consecutive.
     # launcher.py is torchrun, and names a node that does not start within BRINGUP_START_S (training/env.sh).
-    # shellcheck disable=SC2016  # SLURM_NODEID, MASTER_ADDR and MASTER_PORT expand in each task, not here
     launcher=(bash -c 'source training/env.sh || exit 2
       exec python training/src/launcher.py --node-rank "$SLURM_NODEID" \
         --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" "$@"' torchrun
       --nnodes "$nodes" --rdzv-conf timeout="$BRINGUP_START_S" "${torchrun[@]}")
     ;;
+  *) die "BRINGUP_LAUNCHER: expected torchrun or accelerate, got ${BRINGUP_LAUNCHER:-}" ;;
 esac
 
 # 3. The training. A rank that dies ends the job within seconds. In an exclusive job a step sees GPUs only when it asks for them.

@@ -1,8 +1,6 @@
-"""`accelerate launch` says how to train through its environment. The programs have options of their own for that.
+"""`accelerate launch` says how to train through its environment, the programs' options say it too: both have to agree.
 
-Two places for one fact: so they have to agree. What the configuration says, and the programs would not do, is refused
-in one line, before any rank waits for another. What torchrun or accelerate itself does (processes, nodes, addresses,
-GPU ids, debug mode) needs no check here: the ranks count themselves.
+What trains in the end is read from the model in any case.
 """
 
 from __future__ import annotations
@@ -14,25 +12,7 @@ from recipe.arguments import Args
 from recipe.strategy import Expected, Refused
 
 _MARK = "ACCELERATE_MIXED_PRECISION"  # accelerate launch always sets it
-_SAYS = "the configuration of accelerate launch says"
-FIXED = {  # of FSDP_*: the defaults of accelerate, and what FSDP2 here always does
-    "version": ("2", "version 1 is another implementation"),
-    "sharding_strategy": ("FULL_SHARD", "it is of version 1; --no-reshard-after-forward is ZeRO-2, --hsdp is HSDP"),
-    "auto_wrap_policy": ("TRANSFORMER_BASED_WRAP", "each decoder layer is a group"),
-    "min_num_params": ("100000000", "it is of another wrap policy"),
-    "transformer_cls_to_wrap": ("", "the model names its layers; leave it out"),
-    "ignored_modules": ("", "all parameters are sharded; leave it out"),
-    "state_dict_type": ("SHARDED_STATE_DICT", "every rank writes its own part"),
-    "backward_prefetch": ("", "it is of version 1; leave it out"),
-    "forward_prefetch": ("false", "it is of version 1"),
-    "use_orig_params": ("true", "it is of version 1"),
-    "sync_module_states": ("true", "it is of version 1"),
-    "cpu_ram_efficient_loading": ("false", "every rank makes its shard from the seed, or reads it"),
-    "offload_params": ("false", "states stay on the device"),
-    "activation_checkpointing_offload": ("false", "activations stay on the device"),
-}
-
-Known = dict[str, tuple[str, str]]  # variable -> what the program will do, as the variable spells it; advice
+ABSENT = {"ACCELERATE_USE_FSDP": "false", "ACCELERATE_USE_PARALLELISM_CONFIG": "false"}  # what it means
 
 
 def refuse_what_is_ignored(
@@ -43,66 +23,53 @@ def refuse_what_is_ignored(
     local_world: int,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """bf16: as it is resolved. Raises Refused. Does nothing where the program was not started by accelerate launch."""
+    """bf16: as it is resolved. Raises Refused where accelerate launch, if it started the program, says otherwise."""
     if _MARK not in environment:
         return
-    for variable, (does, advice) in known(args, expected, bf16, world, local_world, environment).items():
-        stated = environment.get(variable, does)
+    for variable, (does, advice) in promised(args, expected, bf16, world, local_world).items():
+        stated = environment.get(variable, ABSENT.get(variable, does))
         if stated.lower() != does.lower():
+            name = variable.removeprefix("ACCELERATE_").lower()
             raise Refused(
-                f"{_SAYS} {variable.removeprefix('ACCELERATE_').lower()}: {stated}, this program has {does or 'none'}; "
+                f"the configuration of accelerate launch says {name}: {stated}, this program has {does or 'none'}; "
                 f"{advice}, or change the configuration"
             )
 
 
-def known(
-    args: Args, expected: Expected, bf16: bool, world: int, local_world: int, environment: Mapping[str, str]
-) -> Known:
-    """All that the environment may say. Raises Refused where it is the configuration of another strategy."""
+def promised(args: Args, expected: Expected, bf16: bool, world: int, local_world: int) -> dict[str, tuple[str, str]]:
+    """Variable of accelerate launch -> (what the program does, as the variable spells it; what to do)."""
 
-    def says(variable: str) -> bool:
-        return environment.get(variable, "false").lower() == "true"
+    def switch(on: bool, option: str, default: bool) -> tuple[str, str]:
+        return str(on), f"{'give' if on == default else 'leave out'} {option}"
 
-    if says("ACCELERATE_USE_FSDP") != expected.sharded:
-        stated = "another one than FSDP" if expected.sharded else "FSDP"
-        raise Refused(
-            f"{_SAYS} distributed_type {stated}, this program trains {expected.kind}: take the configuration of "
-            "training/accelerate with its name"
-        )
-    alone = "accelerate launch started processes that do not know each other"
-    steps = str(args.gradient_accumulation)
-    always = {
-        "ACCELERATE_USE_CPU": ("false", alone),
+    own = f"take the configuration of training/accelerate for {expected.kind}"
+    of_all = {
+        "ACCELERATE_USE_FSDP": (str(expected.sharded), own),
+        "ACCELERATE_USE_CPU": ("false", "it starts processes that do not know each other"),
         _MARK: ("bf16" if bf16 else "no", f"give {'--no-bf16' if bf16 else '--bf16'}"),
         "ACCELERATE_DYNAMO_BACKEND": ("no", "--recipe fast compiles"),
-        "ACCELERATE_USE_DEEPSPEED": ("false", "DeepSpeed is not used here"),
-        "ACCELERATE_USE_MEGATRON_LM": ("false", "Megatron is not used here"),
-        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": (steps, "give --gradient-accumulation"),
+        "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": (str(args.gradient_accumulation), "give --gradient-accumulation"),
     }
     if not expected.sharded:
-        return always
+        return of_all
     hybrid = expected.kind == "hsdp"
-    of_mesh: Known = {}
-    if says("ACCELERATE_USE_PARALLELISM_CONFIG"):
-        shards = (args.shard_size or local_world) if hybrid else world
-        advice = "shards are the ranks of a node, or --shard-size" if hybrid else "--hsdp makes replicas"
-        of_mesh = {"DP_REPLICATE": (str(world // shards), advice), "DP_SHARD": (str(shards), advice)}
-        of_mesh |= dict.fromkeys(("CP", "TP", "SP"), ("1", "a rank computes whole rows here"))
-    elif hybrid:
-        raise Refused(
-            f"{_SAYS} no parallelism_config, so FSDP over all ranks; this program was given --hsdp: leave it out, or "
-            "take training/accelerate/hsdp_2node_16gpu.yaml"
-        )
-    own = {  # what the program does, and the option that changes its default
-        "reshard_after_forward": (args.reshard_after_forward, True, "--no-reshard-after-forward"),
-        "activation_checkpointing": (args.activation_checkpointing, False, "--activation-checkpointing"),
-    }
-    of_fsdp = FIXED | {
-        name: (str(does).lower(), f"{'give' if does == default else 'leave out'} {option}")
-        for name, (does, default, option) in own.items()
+    shards = (args.shard_size or local_world) if hybrid else world
+    mesh = {"DP_REPLICATE": (str(world // shards), own), "DP_SHARD": (str(shards), own)}
+    mesh |= dict.fromkeys(("CP", "TP", "SP"), ("1", "a rank computes whole rows here"))
+    of_fsdp = {
+        "VERSION": ("2", "version 1 is another implementation"),
+        "AUTO_WRAP_POLICY": ("TRANSFORMER_BASED_WRAP", "each decoder layer is a group"),
+        "TRANSFORMER_CLS_TO_WRAP": ("", "the model names its layers; leave it out"),
+        "STATE_DICT_TYPE": ("SHARDED_STATE_DICT", "every rank writes its own part"),
+        "CPU_RAM_EFFICIENT_LOADING": ("false", "every rank makes its shard from the seed, or reads it"),
+        "OFFLOAD_PARAMS": ("false", "states stay on the device"),
+        "ACTIVATION_CHECKPOINTING_OFFLOAD": ("false", "activations stay on the device"),
+        "RESHARD_AFTER_FORWARD": switch(args.reshard_after_forward, "--no-reshard-after-forward", default=True),
+        "ACTIVATION_CHECKPOINTING": switch(args.activation_checkpointing, "--activation-checkpointing", default=False),
     }
     return {
-        **always,
-        **{f"FSDP_{name.upper()}": each for name, each in of_fsdp.items()},
-        **{f"PARALLELISM_CONFIG_{name}_SIZE": each for name, each in of_mesh.items()},
+        **of_all,
+        **({"ACCELERATE_USE_PARALLELISM_CONFIG": ("true", own)} if hybrid else {}),
+        **{f"FSDP_{name}": each for name, each in of_fsdp.items()},
+        **{f"PARALLELISM_CONFIG_{name}_SIZE": each for name, each in mesh.items()},
     }
