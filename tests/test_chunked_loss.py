@@ -27,7 +27,7 @@ def model_of(*, tied: bool = False, **changes: Any) -> Any:
 
 def pair(monkeypatch: pytest.MonkeyPatch, *, tied: bool = False) -> tuple[Any, Any]:
     """(plain, the same in chunks)."""
-    from recipe import chunked_loss
+    from recipe.fast import chunked_loss
 
     monkeypatch.setattr(chunked_loss, "CHUNK_TOKENS", CHUNK)
     plain, chunked = model_of(tied=tied), model_of(tied=tied)
@@ -123,7 +123,7 @@ def test_what_is_between_the_head_and_the_loss_is_refused(monkeypatch: pytest.Mo
 
 def test_a_head_with_a_bias_is_refused() -> None:
     import torch
-    from recipe import chunked_loss
+    from recipe.fast import chunked_loss
     from recipe.strategy import Refused
 
     model = model_of()

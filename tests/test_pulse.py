@@ -15,7 +15,7 @@ sys.path.append(str(PROBES))
 
 import pulse  # noqa: E402
 from pulse import Gap  # noqa: E402
-from recipe import standstill  # noqa: E402
+from recipe.watch import standstill  # noqa: E402
 
 STEPS = [(10.0, 11.0), (11.0, 12.0), (20.0, 21.0), (21.0, 42.0), (42.0, 43.0)]  # a checkpoint from 12 to 20
 WORK = {"fetch": [0.1] * 5, "forward": [0.2] * 5, "optimizer": [0.1] * 5}

@@ -12,7 +12,8 @@ import torch
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT / "training/src"))
 
-from recipe import group, live  # noqa: E402
+from recipe import group  # noqa: E402
+from recipe.watch import live  # noqa: E402
 
 
 class Trajectory:

@@ -123,21 +123,21 @@ def test_a_block_that_was_left_in_the_middle_is_not_counted() -> None:
 def test_what_is_no_number_names_its_step_and_whether_it_began_here(
     losses: list[float], norms: list[float], says: str
 ) -> None:
-    from recipe import finite
+    from recipe.watch import finite
 
     with pytest.raises(finite.NotFinite, match=says):
         finite.judge(11, losses, norms)
 
 
 def test_finite_numbers_pass() -> None:
-    from recipe import finite
+    from recipe.watch import finite
 
     finite.judge(1, [1.0, 2.0], [0.5, 0.0])
 
 
 def test_a_nan_is_noticed_at_the_next_look_and_not_before() -> None:
     import torch
-    from recipe import finite
+    from recipe.watch import finite
 
     values = [1.0] * 6 + [math.nan] * 14
     state = type("State", (), {"global_step": 0})
@@ -176,7 +176,7 @@ def test_what_micro_steps_leave_is_one_tensor_a_step() -> None:
 
 
 def fields_of(args: Any) -> dict[str, Any]:
-    """Of recipe.arguments.Args: what fast.choose() reads."""
+    """Of recipe.arguments.Args: what recipes.choose() reads."""
     read = {"model": "tiny", "attention": "sdpa", "dataloader_workers": 0}
     return dict.fromkeys(args.__dataclass_fields__) | read
 
@@ -187,93 +187,97 @@ def no_model() -> None:
 
 def test_kernels_are_compiled_into_a_folder_of_the_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Not into the home, which a cluster shares: all ranks would compile into it at once."""
-    from recipe import fast
     from recipe.arguments import Args
+    from recipe.fast import recipes
     from torch._inductor.runtime import cache_dir_utils
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
     fields = fields_of(Args)
-    fast.choose(Args(**fields | {"recipe": "fast"}))
+    recipes.choose(Args(**fields | {"recipe": "fast"}))
     assert cache_dir_utils.cache_dir().startswith(f"{tmp_path}/")
     assert cache_dir_utils.triton_cache_dir(0).startswith(f"{tmp_path}/")
     assert os.environ["TRITON_CACHE_DIR"].startswith(f"{tmp_path}/")
     monkeypatch.setenv("TRITON_CACHE_DIR", "/local/mine")
-    fast.choose(Args(**fields | {"recipe": "fast"}))
+    recipes.choose(Args(**fields | {"recipe": "fast"}))
     assert os.environ["TRITON_CACHE_DIR"] == "/local/mine"
 
 
 def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
     import torch
-    from recipe import fast
     from recipe.arguments import Args
+    from recipe.fast import recipes
 
     fields = fields_of(Args)
     stock = Args(**fields | {"recipe": "stock"})
-    assert fast.choose(stock) == []
-    assert (fast.trainer_arguments(stock, []), fast.callbacks([], 60, no_model)) == ({"disable_tqdm": False}, [])
+    assert recipes.choose(stock) == []
+    assert (recipes.trainer_arguments(stock, []), recipes.callbacks([], 60, no_model)) == ({"disable_tqdm": False}, [])
     plain = Args(**fields | {"recipe": "plain"})
-    changed = fast.choose(plain)
-    assert [part.what for part in changed] == [*(what for what, _, _ in fast.PLAIN), fast.NO_LOOK, fast.BUCKETS]
+    changed = recipes.choose(plain)
+    assert [part.what for part in changed] == [
+        *(what for what, _, _ in recipes.PLAIN),
+        recipes.NO_LOOK,
+        recipes.BUCKETS,
+    ]
     alone = torch.nn.Linear(1, 1)
-    (keep,) = fast.callbacks(changed, 60, lambda: alone)
+    (keep,) = recipes.callbacks(changed, 60, lambda: alone)
     keep.on_train_begin(None, None, None)
     assert "zero_grad" not in vars(alone)  # nothing but DDP has buckets
-    assert fast.trainer_arguments(plain, changed)["logging_nan_inf_filter"] is False
-    tuning = fast.choose(Args(**fields | {"recipe": "fast"}))
+    assert recipes.trainer_arguments(plain, changed)["logging_nan_inf_filter"] is False
+    tuning = recipes.choose(Args(**fields | {"recipe": "fast"}))
     assert tuning[: len(changed)] == changed
     compiles = " " not in sys.prefix  # Inductor finds no headers in a path with a space
     of_fast = {part.what: part.on for part in tuning[len(changed) :]}
-    assert of_fast == {fast.COMPILE: compiles, fast.CHUNKED_LOSS: True, fast.KERNELS: False}
+    assert of_fast == {recipes.COMPILE: compiles, recipes.CHUNKED_LOSS: True, recipes.KERNELS: False}
     assert all(part.why for part in tuning)
 
 
 def test_the_kernel_that_was_requested_stays_and_on_hopper_cudnn_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
     import torch
-    from recipe import fast
     from recipe.arguments import Args
+    from recipe.fast import recipes
 
     def order(capability: tuple[int, int], **more: str) -> tuple[bool, str]:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
         (part,) = (
-            each for each in fast.choose(Args(**fields_of(Args) | {"recipe": "fast"} | more)) if "cuDNN" in each.what
+            each for each in recipes.choose(Args(**fields_of(Args) | {"recipe": "fast"} | more)) if "cuDNN" in each.what
         )
         return part.on, part.why
 
-    monkeypatch.setattr(fast.group, "CUDA", True)
+    monkeypatch.setattr(recipes.group, "CUDA", True)
     assert order((9, 0))[0]
     assert order((8, 0)) == (False, "a GPU of compute capability (8, 0) has no such kernel")
     assert order((9, 0), attention="eager") == (False, "eager was requested, and stays")
 
 
 def test_logits_that_a_configuration_says_are_changed_are_computed_whole(tmp_path: Path) -> None:
-    from recipe import fast
     from recipe.arguments import Args
+    from recipe.fast import recipes
 
     config = tmp_path / "config.json"
     for softcap, on in ((30.0, False), (None, True)):
         config.write_text(json.dumps({"model_type": "gemma2", "final_logit_softcapping": softcap}))
         args = Args(**fields_of(Args) | {"recipe": "fast", "model": str(config)})
-        (part,) = (each for each in fast.choose(args) if each.what == fast.CHUNKED_LOSS)
+        (part,) = (each for each in recipes.choose(args) if each.what == recipes.CHUNKED_LOSS)
         assert (part.on, "final_logit_softcapping 30.0" in part.why) == (on, not on)
 
 
 def test_a_model_that_is_not_there_is_refused_where_it_is_loaded_and_not_before(tmp_path: Path) -> None:
-    from recipe import fast
     from recipe.arguments import Args
+    from recipe.fast import recipes
 
     args = Args(**fields_of(Args) | {"recipe": "fast", "model": str(tmp_path)})
-    assert fast.on(fast.choose(args), fast.CHUNKED_LOSS)
+    assert recipes.on(recipes.choose(args), recipes.CHUNKED_LOSS)
 
 
 def test_stock_is_what_transformers_starts_with() -> None:
     """What plain changes has another value by default: otherwise it would be no change."""
-    from recipe import fast
+    from recipe.fast import recipes
     from transformers import TrainingArguments
 
     default = TrainingArguments(output_dir="unused", use_cpu=True)
-    for what, arguments, _ in fast.PLAIN:
+    for what, arguments, _ in recipes.PLAIN:
         for name, value in arguments.items():
             assert getattr(default, name) != value, what
     assert default.optim == "adamw_torch_fused"  # results.OPTIMIZER: no recipe has another one

@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "training" / "src"))
 sys.path.append(str(ROOT / "infrastructure-validation" / "probes"))
 
-from recipe import fast, reporting  # noqa: E402
+from recipe import reporting  # noqa: E402
+from recipe.fast import recipes  # noqa: E402
 from test_training_runs import launch  # noqa: E402
 
 
@@ -54,10 +55,10 @@ def test_what_the_user_has_set_is_kept(tmp_path: Path, environment: pytest.Monke
 @pytest.mark.usefixtures("environment")
 def test_the_plain_recipe_leaves_logging_on_for_a_report_and_says_so(tmp_path: Path) -> None:
     with_report, without = asked(tmp_path, "wandb"), asked(tmp_path)
-    assert "logging_strategy" not in fast.trainer_arguments(with_report, [])
-    assert fast.trainer_arguments(without, [])["logging_strategy"] == "no"
-    assert fast.NO_LOGGING not in [part.what for part in fast.choose(with_report)]
-    assert fast.NO_LOGGING in [part.what for part in fast.choose(without)]
+    assert "logging_strategy" not in recipes.trainer_arguments(with_report, [])
+    assert recipes.trainer_arguments(without, [])["logging_strategy"] == "no"
+    assert recipes.NO_LOGGING not in [part.what for part in recipes.choose(with_report)]
+    assert recipes.NO_LOGGING in [part.what for part in recipes.choose(without)]
 
 
 def test_tensorboard_gets_the_loss_of_a_real_training(tmp_path: Path) -> None:

@@ -74,7 +74,7 @@ def test_no_copy_of_a_batch_is_waited_for(watched: subprocess.CompletedProcess[s
 
 
 def test_what_is_replaced_in_the_libraries_is_there_again_afterwards() -> None:
-    from recipe import no_device_waits
+    from recipe.fast import no_device_waits
     from transformers import masking_utils, modeling_flash_attention_utils
 
     before = masking_utils.find_packed_sequence_indices, modeling_flash_attention_utils._is_packed_sequence
@@ -86,16 +86,16 @@ def test_what_is_replaced_in_the_libraries_is_there_again_afterwards() -> None:
 
 def test_a_name_that_another_version_does_not_have_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its wait is back in every step, so the record must not claim that it is gone."""
-    from recipe import fast, no_device_waits
     from recipe.arguments import Args
+    from recipe.fast import no_device_waits, recipes
     from transformers import masking_utils
 
     plain = Args(**dict.fromkeys(Args.__dataclass_fields__) | {"recipe": "plain"})
-    assert fast.on(fast.choose(plain), fast.NO_LOOK)
+    assert recipes.on(recipes.choose(plain), recipes.NO_LOOK)
     monkeypatch.delattr(masking_utils, "find_packed_sequence_indices")
     with no_device_waits.without_waits():
         assert not hasattr(masking_utils, "find_packed_sequence_indices")
-    (look,) = [part for part in fast.choose(plain) if part.what == fast.NO_LOOK]
+    (look,) = [part for part in recipes.choose(plain) if part.what == recipes.NO_LOOK]
     assert (look.on, "transformers.masking_utils.find_packed_sequence_indices" in look.why) == (False, True)
 
 
@@ -129,7 +129,7 @@ def test_a_training_that_was_not_given_its_checkpoint_does_not_begin() -> None:
 def test_a_resumed_training_does_not_wait_for_its_copies_either() -> None:
     import transformers.trainer
     from accelerate.data_loader import DataLoaderShard
-    from recipe import no_device_waits
+    from recipe.fast import no_device_waits
 
     loader = DataLoaderShard([1, 2, 3], _non_blocking=True)
     with no_device_waits.without_waits():
@@ -156,7 +156,8 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
 ) -> None:
     import torch
     from bringup.records import Tuning
-    from recipe import fast, meter, observed_strategy
+    from recipe import meter, observed_strategy
+    from recipe.fast import recipes
     from torch._dynamo.utils import counters
 
     compiling = torch.nn.Module.compile
@@ -167,7 +168,11 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
     model = model_of(layers)
     first_step, clock = observed_strategy.FirstStep(lambda: None), meter.Meter(lambda step: None)
     clock.time_blocks(model)
-    callbacks = [first_step, clock, *fast.callbacks([Tuning(what=fast.COMPILE, on=True, why="")], 60, lambda: None)]
+    callbacks = [
+        first_step,
+        clock,
+        *recipes.callbacks([Tuning(what=recipes.COMPILE, on=True, why="")], 60, lambda: None),
+    ]
     ids = torch.zeros(1, 32, dtype=torch.long)
 
     def each(event: str, step: int) -> None:
@@ -190,14 +195,14 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
 
 def test_ranks_wait_longer_for_one_another_in_the_step_that_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
     """One node with a cold cache took two minutes; --timeout is one by default."""
-    from recipe import fast
+    from recipe.fast import recipes
 
     timeouts: list[int] = []
-    monkeypatch.setattr(fast.group, "set_timeouts", timeouts.append)
-    monkeypatch.setattr(fast, "decoder_layers", lambda model: [])
+    monkeypatch.setattr(recipes.group, "set_timeouts", timeouts.append)
+    monkeypatch.setattr(recipes, "decoder_layers", lambda model: [])
     waited: list[int] = []
-    callback = fast.CompileBlocks(60)
-    monkeypatch.setattr(fast.group, "wait_for_device", lambda: waited.append(callback.steps))
+    callback = recipes.CompileBlocks(60)
+    monkeypatch.setattr(recipes.group, "wait_for_device", lambda: waited.append(callback.steps))
     in_step = []
     for _ in range(4):
         callback.on_step_begin(None, None, None)
@@ -214,7 +219,7 @@ def test_under_ddp_a_block_is_compiled_as_one_graph(monkeypatch: pytest.MonkeyPa
     """DDP's optimizer would cut it at buckets of gradients, and what is cut apart is not fused."""
     import torch
     import torch.distributed as dist
-    from recipe import fast
+    from recipe.fast import recipes
 
     graphs: list[torch.fx.GraphModule] = []
 
@@ -230,7 +235,7 @@ def test_under_ddp_a_block_is_compiled_as_one_graph(monkeypatch: pytest.MonkeyPa
         with torch._dynamo.config.patch(optimize_ddp=torch._dynamo.config.optimize_ddp):  # to put it back
             model = model_of(layers=2, intermediate_size=8192)  # a matrix has 2 MiB
             model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
-            fast.CompileBlocks(60).on_step_end(None, None, None, model=model)
+            recipes.CompileBlocks(60).on_step_end(None, None, None, model=model)
             ids = torch.zeros(1, 32, dtype=torch.long)
             model(input_ids=ids, labels=ids).loss.backward()
     finally:

@@ -30,8 +30,9 @@ import torch.distributed as dist
 import transformers
 from accelerate.utils import FullyShardedDataParallelPlugin, convert_outputs_to_fp32
 from accelerate.utils.fsdp_utils import fsdp2_apply_ac, fsdp2_prepare_model
-from recipe import TRAINING, chunked_loss, model_states
-from recipe.no_device_waits import without_waits
+from recipe import TRAINING, model_states
+from recipe.fast import chunked_loss
+from recipe.fast.no_device_waits import without_waits
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh

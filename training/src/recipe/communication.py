@@ -26,7 +26,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from recipe import group
-from recipe.no_device_waits import without_waits
+from recipe.fast.no_device_waits import without_waits
 from recipe.rank import one_line
 
 T = TypeVar("T")

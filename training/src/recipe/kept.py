@@ -19,7 +19,7 @@ from bringup.formulae.models import Job
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_map
 
-from recipe.no_device_waits import without_waits
+from recipe.fast.no_device_waits import without_waits
 from recipe.observed_strategy import LINEAR, decoder_layers
 from recipe.rank import one_line
 

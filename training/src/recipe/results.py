@@ -29,8 +29,9 @@ from bringup.records import (
     summary_of,
 )
 
-from recipe import GIB, communication, environment, fast, group, meter
+from recipe import GIB, communication, environment, group, meter
 from recipe.arguments import Args
+from recipe.fast import recipes
 from recipe.room import Footprint, Room
 from recipe.strategy import Expected, shard_group
 
@@ -67,7 +68,7 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
         "optimizer": OPTIMIZER,
         "master_dtype": "float32",
         "compute_dtype": "bfloat16" if bf16 else "float32",
-        "compile": fast.on(tuning, fast.COMPILE),
+        "compile": recipes.on(tuning, recipes.COMPILE),
         "tuning": tuning,
         "reshard_after_forward": args.reshard_after_forward if expected.sharded else None,
         "shard_size": shard_group(hosts, args.shard_size) if expected.kind == "hsdp" else None,

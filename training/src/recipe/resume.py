@@ -24,7 +24,7 @@ from recipe.checkpoint import Read, Saved
 from recipe.rank import RankFacts, one_line, say
 from recipe.strategy import Refused
 from recipe.trajectory import Trajectory
-from recipe.watch import Watch
+from recipe.watch.hang import Watch
 
 AUTO = "auto"
 

@@ -21,9 +21,9 @@ import torch.distributed as dist
 from transformers import TrainerCallback
 
 from recipe import group
-from recipe.finite import Sent
 from recipe.rank import say
 from recipe.strategy import Refused
+from recipe.watch.finite import Sent
 
 LOOK_EVERY_S = 0.5
 LEAST_S = 120.0  # what the batch scripts ask of Slurm: --signal=B:USR1@120

@@ -14,7 +14,8 @@ from accelerate.state import PartialState
 from accelerate.utils import DistributedType
 from transformers import Trainer
 
-from recipe import fast, group, strategy, weights
+from recipe import group, strategy, weights
+from recipe.fast import recipes
 from recipe.strategy import Refused
 
 if TYPE_CHECKING:
@@ -54,8 +55,8 @@ class RecipeTrainer(Trainer):
         # with bf16=False TrainingArguments keep what `accelerate launch` put into the environment
         self.args.mixed_precision = "bf16" if self.args.bf16 else "no"
         super().create_accelerator_and_postprocess()
-        # one copy of the gradients under DDP: its buckets (fast.KeepGradients keeps them there)
-        self.accelerator.ddp_handler.gradient_as_bucket_view = fast.on(self.run.tuning, fast.BUCKETS)
+        # one copy of the gradients under DDP: its buckets (recipes.KeepGradients keeps them there)
+        self.accelerator.ddp_handler.gradient_as_bucket_view = recipes.on(self.run.tuning, recipes.BUCKETS)
 
     def _move_model_to_device(self, model: Any, device: torch.device) -> None:
         """Refuse what has no weights yet and will not be sharded: FSDP did not reach Trainer, or was lost there."""

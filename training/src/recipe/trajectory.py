@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
-from recipe import finite, group
+from recipe import group
+from recipe.watch import finite
 
 
 class Trajectory:

@@ -29,30 +29,29 @@ from recipe import (
     accelerated,
     communication,
     environment,
-    fast,
     group,
-    live,
     meter,
     numa,
     observed_strategy,
     prepare,
     reporting,
     results,
-    standstill,
     strategy,
     weights,
 )
 from recipe.arguments import Args
-from recipe.chunked_loss import ChunkedLoss
 from recipe.data import Rows
-from recipe.finite import FiniteCheck
+from recipe.fast import recipes
+from recipe.fast.chunked_loss import ChunkedLoss
+from recipe.fast.no_device_waits import without_waits
 from recipe.model_states import ModelStates, checksum, memory_by_part
-from recipe.no_device_waits import without_waits
 from recipe.rank import RankFacts, one_line, raised, say
 from recipe.resume import Checkpoints
 from recipe.stopping import StopOnRequest
 from recipe.strategy import Expected, Refused
-from recipe.watch import Watch
+from recipe.watch import live, standstill
+from recipe.watch.finite import FiniteCheck
+from recipe.watch.hang import Watch
 
 
 @record  # torchrun finds the exception of a rank in the file this writes
@@ -146,7 +145,7 @@ class Run:
         accelerated.refuse_what_is_ignored(args, self.expected, self.bf16, group.WORLD, group.LOCAL_WORLD)
         self.hosts = group.gather(node_name())
         strategy.require_places(self.expected, self.hosts)
-        self.tuning = fast.choose(args)
+        self.tuning = recipes.choose(args)
         self.resolved = results.run_args(args, self.expected, self.hosts, self.bf16, self.tuning)
         if group.RANK == 0:
             write_record(args.run_dir / "run_args.json", self.resolved)
@@ -166,7 +165,7 @@ class Run:
             self.checkpoints.require_room,
             reads_checkpoint=self.checkpoints.begins_at is not None,
         )
-        self.loss = ChunkedLoss(model) if fast.on(self.tuning, CHUNKED_LOSS) else None
+        self.loss = ChunkedLoss(model) if recipes.on(self.tuning, CHUNKED_LOSS) else None
         self.load_s = time.perf_counter() - begun
         self.stop = StopOnRequest(args.stop_file, args.ends_at, args.stop_lead, self.checkpoints.save_s)
         self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.checkpoints.trajectory, self.clock))
@@ -193,13 +192,13 @@ class Run:
     def callbacks(self) -> list[TrainerCallback]:
         """What watches the training, in this order. Checkpoints are written by one of them."""
         watching = [self.first_step, self.watch, self.clock, self.states, self.finite_check]
-        tuned = fast.callbacks(self.tuning, self.args.timeout_s, lambda: self.trainer.model_wrapped, self.loss)
+        tuned = recipes.callbacks(self.tuning, self.args.timeout_s, lambda: self.trainer.model_wrapped, self.loss)
         return [*watching, self.checkpoints, self.stop, *tuned]
 
     def common_arguments(self) -> dict[str, Any]:
         """The TrainingArguments that all programs share: what is trained, and what Trainer leaves alone."""
         args = self.args
-        tuned, reduced = fast.trainer_arguments(args, self.tuning), {"sync_each_batch": args.sync_each_batch}
+        tuned, reduced = recipes.trainer_arguments(args, self.tuning), {"sync_each_batch": args.sync_each_batch}
         return {
             "output_dir": str(args.run_dir / "checkpoints" if args.save_steps else args.run_dir),
             "max_steps": args.steps,
@@ -230,7 +229,7 @@ class Run:
         Before the first step, after it, and at the end the model is observed; raises Refused where it is not what was
         promised.
         """
-        with fast.order_kernels(self.tuning):
+        with recipes.order_kernels(self.tuning):
             return self._train(trainer)
 
     def _train(self, trainer: Any) -> int:

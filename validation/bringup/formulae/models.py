@@ -34,7 +34,7 @@ KINDS: tuple[Kind, ...] = tuple(NAMES)
 
 
 CHUNKED_LOSS = "loss in chunks of tokens"
-"""Its name in the tuning of a training (training/src/recipe/fast.py)."""
+"""Its name in the tuning of a training (training/src/recipe/fast/recipes.py)."""
 
 
 def dense_block(hidden: int, heads: int, kv_heads: int, head_size: int, feed_forward: int) -> tuple[Tensor, ...]:

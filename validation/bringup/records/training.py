@@ -213,7 +213,7 @@ class RunArgs(Versioned):
     compute_dtype: str
     reduce_dtype: str
     attention: str
-    recipe: Literal["stock", "plain", "fast"]  # the same training, as training/src/recipe/fast.py says
+    recipe: Literal["stock", "plain", "fast"]  # the same training, as training/src/recipe/fast/recipes.py says
     tuning: list[Tuning]  # what differs from stock
     compile: bool
     dataloader_workers: int = Field(ge=0)

@@ -31,8 +31,9 @@ from bringup.records import Tuning
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
-from recipe import chunked_loss, group, no_device_waits
+from recipe import group
 from recipe.arguments import FAST_WARMUP, SLOW, Args
+from recipe.fast import chunked_loss, no_device_waits
 from recipe.observed_strategy import decoder_layers
 
 NO_LOGGING = "no logging by Trainer"

@@ -20,9 +20,9 @@ from bringup.formulae import flops
 from bringup.records import ModelShape
 
 from recipe import group
-from recipe.finite import Sent
 from recipe.meter import Meter
 from recipe.trajectory import Trajectory
+from recipe.watch.finite import Sent
 
 LINES = 10  # of a run
 
