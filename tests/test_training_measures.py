@@ -216,7 +216,7 @@ def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
     plain = Args(**fields | {"recipe": "plain"})
     changed = recipes.choose(plain)
     assert [part.what for part in changed] == [
-        *(what for what, _, _ in recipes.PLAIN),
+        *recipes.PLAIN,
         recipes.NO_LOOK,
         recipes.BUCKETS,
     ]
@@ -277,7 +277,7 @@ def test_stock_is_what_transformers_starts_with() -> None:
     from transformers import TrainingArguments
 
     default = TrainingArguments(output_dir="unused", use_cpu=True)
-    for what, arguments, _ in recipes.PLAIN:
+    for what, arguments in recipes.PLAIN.items():
         for name, value in arguments.items():
             assert getattr(default, name) != value, what
     assert default.optim == "adamw_torch_fused"  # results.OPTIMIZER: no recipe has another one

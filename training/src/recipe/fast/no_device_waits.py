@@ -19,14 +19,7 @@ from typing import Any
 
 def _never_packed(answer: Any) -> Callable[[Any], Callable[..., Any]]:
     """Instead of a question about position ids: its answer for a row that is one sequence."""
-
-    def instead_of(question: Any) -> Callable[..., Any]:
-        def one_sequence(*args: Any, **kwargs: Any) -> Any:
-            return answer
-
-        return one_sequence
-
-    return instead_of
+    return lambda question: lambda *args, **kwargs: answer
 
 
 def _copies_as_before(skip: Callable[..., Any]) -> Callable[..., Any]:

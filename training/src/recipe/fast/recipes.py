@@ -41,7 +41,24 @@ NO_LOOK, BUCKETS = "no look at position ids", "gradients in DDP's buckets"
 COMPILE, KERNELS = "compile per block", "cuDNN's attention kernel first"
 CUDNN_FIRST = ((9, 0), (10, 0), (10, 3))  # Hopper and Blackwell, for which its kernels are written
 
+# What plain changes of Trainer's arguments. The patches of no_device_waits.py belong to it too.
+PLAIN: dict[str, dict[str, Any]] = {
+    "copies without waiting": {"accelerator_config": {"non_blocking": True}},
+    NO_LOGGING: {"logging_strategy": "no"},
+    "no NaN filter": {"logging_nan_inf_filter": False},
+    "no progress bar": {"disable_tqdm": True},
+    "no search for unused parameters": {"ddp_find_unused_parameters": False},
+    "no broadcast of buffers": {"ddp_broadcast_buffers": False},
+    "no count of the tokens of all ranks": {"average_tokens_across_devices": False},
+}
 WHY = {
+    "copies without waiting": "the default waits for the device in every batch, and the time would count as fetching",
+    NO_LOGGING: "it reads the loss from the device; recorded elsewhere",
+    "no NaN filter": "it reads every loss from the device, and puts a mean in the place of a NaN",
+    "no progress bar": "the progress is in raw/progress.jsonl and on the screen",
+    "no search for unused parameters": "under DDP the default walks the graph in every step",
+    "no broadcast of buffers": "under DDP all ranks wait for rank 0's before each step, and they are constants",
+    "no count of the tokens of all ranks": "all ranks wait for it before each step, and each has equally many",
     NO_LOOK: "in every forward pass transformers asks the device whether a row holds several sequences; here none does",
     BUCKETS: "by default DDP has two copies of them, 4 bytes more per parameter",
     COMPILE: "fuses elementwise kernels; in the second step, once for all blocks: seconds, not minutes",
@@ -49,44 +66,13 @@ WHY = {
     KERNELS: "on Hopper and Blackwell, where it takes the shapes, it is faster than torch's own FlashAttention-2",
 }
 
-# What plain changes against stock: Trainer's arguments, and why. The patches of no_device_waits.py belong to it too.
-PLAIN: tuple[tuple[str, dict[str, Any], str], ...] = (
-    (
-        "copies without waiting",
-        {"accelerator_config": {"non_blocking": True}},
-        "the default waits for the device in every batch, and the time would count as fetching",
-    ),
-    (NO_LOGGING, {"logging_strategy": "no"}, "it reads the loss from the device; recorded elsewhere"),
-    (
-        "no NaN filter",
-        {"logging_nan_inf_filter": False},
-        "it reads every loss from the device, and puts a mean in the place of a NaN",
-    ),
-    ("no progress bar", {"disable_tqdm": True}, "the progress is in raw/progress.jsonl and on the screen"),
-    (
-        "no search for unused parameters",
-        {"ddp_find_unused_parameters": False},
-        "under DDP the default walks the graph in every step",
-    ),
-    (
-        "no broadcast of buffers",
-        {"ddp_broadcast_buffers": False},
-        "under DDP the default sends rank 0's before each step, and they are constants; all ranks wait for it",
-    ),
-    (
-        "no count of the tokens of all ranks",
-        {"average_tokens_across_devices": False},
-        "the count is a collective for which all ranks wait before each step; packed rows have equally many on each",
-    ),
-)
-
 
 def choose(args: Args) -> list[Tuning]:
     """What is changed against stock, and why. The same under every strategy: their runs are compared."""
     if args.recipe == "stock":
         return []
     waits = no_device_waits.lacking()
-    tuning = [Tuning(what=what, on=True, why=why) for what, _, why in _plain(args)]
+    tuning = [_act(what) for what in _plain(args)]
     tuning += [_act(NO_LOOK, f"its wait stays: {', '.join(waits)} is not in this version" if waits else None)]
     tuning += [_act(BUCKETS)]
     if args.recipe == "fast":
@@ -98,9 +84,9 @@ def choose(args: Args) -> list[Tuning]:
     return tuning
 
 
-def _plain(args: Args) -> list[tuple[str, dict[str, Any], str]]:
-    """The changes of PLAIN that go with --report-to, which needs Trainer's logging."""
-    return [change for change in PLAIN if not (args.report_to and change[0] == NO_LOGGING)]
+def _plain(args: Args) -> dict[str, dict[str, Any]]:
+    """PLAIN; where something is reported (--report-to) Trainer logs."""
+    return {what: given for what, given in PLAIN.items() if not (args.report_to and what == NO_LOGGING)}
 
 
 def _act(what: str, why_not: str | None = None) -> Tuning:
@@ -171,7 +157,7 @@ def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:
     """For TrainingArguments: what differs from its defaults."""
     if args.recipe == "stock":
         return {"disable_tqdm": False}  # its default, which would be another one where libraries log errors only
-    given = {name: value for _, arguments, _ in _plain(args) for name, value in arguments.items()}
+    given = {name: value for arguments in _plain(args).values() for name, value in arguments.items()}
     given["dataloader_persistent_workers"] = args.dataloader_workers > 0
     return given
 
