@@ -112,7 +112,7 @@ def test_a_method_of_trainer_that_another_version_renamed_is_refused(monkeypatch
 
 
 def test_a_training_that_was_not_given_its_checkpoint_does_not_begin() -> None:
-    from recipe import resume
+    from recipe.checkpoint import resume
     from recipe.strategy import Refused
 
     record = SimpleNamespace(step=6)

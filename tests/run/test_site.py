@@ -338,14 +338,10 @@ def test_a_training_runs_in_the_container_of_pyxis(call: Called, copy: Path, tmp
     assert given in program, "what the user gives comes later, and wins"
 
 
-def test_a_rehearsal_goes_to_the_scratch_folder_where_no_folder_of_checkpoints_is_named(
-    call: Called, tmp_path: Path, lab: Path
-):
+def test_the_folder_of_checkpoints_goes_to_trainings_alone(call: Called, tmp_path: Path, lab: Path):
     show = 'echo "${CHECKPOINTS_SITE[*]}"'
-    lab.write_text(f"{LAB}scratch: {tmp_path}\n")
-    assert call(begin("run_ddp_2node") + show).stdout == f"--rehearse-in {tmp_path}\n"
-    assert call(begin("discovery") + show).stdout == "\n"
     lab.write_text(f"{LAB}scratch: /fast\ncheckpoints: {tmp_path}\n")
+    assert call(begin("discovery") + show).stdout == "\n"
     assert call(begin("run_ddp_2node") + show, BRINGUP_RUN_NAME="again").stdout == f"--checkpoint-dir {tmp_path}\n"
 
 

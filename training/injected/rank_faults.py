@@ -20,7 +20,7 @@ BRINGUP_DRILL=hold-at:R@MOMENT         rank R writes RUN_DIR/moment there and st
 BRINGUP_DRILL=wait-at:R@MOMENT         rank R writes RUN_DIR/moment there and goes on after 5 s; the drill does the rest
 BRINGUP_DRILL=kill-in-save:R@STEP      rank R kills itself with SIGKILL in the middle of writing the checkpoint of STEP
 BRINGUP_DRILL=cut-checkpoint:R@STEP    rank R cuts its file of the checkpoint of STEP in half when it is complete
-BRINGUP_DRILL=flip-checkpoint:R@STEP   rank R inverts one byte of that file
+BRINGUP_DRILL=flip-checkpoint:R@STEP   rank R inverts one bit of that file
 BRINGUP_DRILL=forget-moments           what is saved and read back has no second moments
 BRINGUP_DRILL=forget-tensor:R@STEP     rank R loses a tensor of its optimizer when the checkpoint of STEP was read back
 
@@ -142,10 +142,10 @@ def take_all_memory() -> None:
 
 
 def damage_file(path: Path) -> None:
-    """Cut in half, or with one byte inverted, as requested."""
+    """Cut it in half, or invert one bit, as requested."""
     content = path.read_bytes()
     half = len(content) // 2
-    rest = b"" if requested.kind == "cut-checkpoint" else bytes([content[half] ^ 0xFF]) + content[half + 1 :]
+    rest = b"" if requested.kind == "cut-checkpoint" else bytes([content[half] ^ 1]) + content[half + 1 :]
     path.write_bytes(content[:half] + rest)
 
 
@@ -337,9 +337,9 @@ def _in_the_optimizer(model_states: Any) -> None:
         original(self, *args, optimizer=optimizer, **kwargs)
 
 
-@changes("recipe.training_state")
-def _in_what_is_saved(training_state: Any) -> None:
-    @around(training_state, "tensors_of")
+@changes("recipe.checkpoint.state")
+def _in_what_is_saved(state: Any) -> None:
+    @around(state, "tensors_of")
     def tensors_of(original: Any, trainer: Any) -> Any:
         tensors = original(trainer)
         if requested.kind == "forget-moments":
@@ -347,16 +347,16 @@ def _in_what_is_saved(training_state: Any) -> None:
         return tensors
 
 
-@changes("recipe.checkpoint")
-def _in_checkpoints(checkpoint: Any) -> None:
-    @around(checkpoint, "_write_tensors")
+@changes("recipe.checkpoint.files")
+def _in_checkpoints(files: Any) -> None:
+    @around(files, "_write_tensors")
     def _write_tensors(original: Any, tensors: Any, part: Path, step: int) -> None:
         original(tensors, part, step)
         requested.at("save")
         if requested.hits("kill-in-save", step):
             kill_myself()
 
-    @around(checkpoint, "save")
+    @around(files, "save")
     def save(original: Any, *args: Any) -> Any:
         saved = original(*args)
         if any(requested.hits(kind, saved.record.step) for kind in ("cut-checkpoint", "flip-checkpoint")):
@@ -364,17 +364,17 @@ def _in_checkpoints(checkpoint: Any) -> None:
             damage_file(next(saved.folder / name for name in names if name.startswith(f"__{RANK}_")))
         return saved
 
-    @around(checkpoint, "read")
+    @around(files, "read")
     def read(original: Any, folder: Path, record: Any, trainer: Any) -> Any:
         state = original(folder, record, trainer)
         if requested.hits("forget-tensor", record.step):
-            tensors = checkpoint.training_state.tensors_of(trainer)
+            tensors = files.state.tensors_of(trainer)
             lost = next(tensor for name, tensor in tensors.items() if name.endswith(".exp_avg"))
             getattr(lost, "to_local", lambda: lost)().zero_()
         return state
 
 
-@changes("recipe.resume")
+@changes("recipe.checkpoint.resume")
 def _when_training_is_over(resume: Any) -> None:
     @around(resume.Checkpoints, "train")
     def train(original: Any, self: Any, trainer: Any) -> None:

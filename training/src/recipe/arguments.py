@@ -162,15 +162,8 @@ class Args:
         "again (default: yes)",
         default=True,
     )
-    rehearse_in: Path | None = _option(
-        "without --save-steps: write the rehearsal's checkpoint, which is removed again, to a folder of the run's name "
-        "in here, if that is one folder on all nodes (default: where the others go)",
-        kind=Path,
-        metavar="DIR",
-    )
     rehearse_at_most: int = _option(
-        "without --save-steps: leave the rehearsal out where its checkpoint is predicted to be larger "
-        "(default: %(default)s, half an hour at the 0.1 GB/s of one node)",
+        "without --save-steps: leave the rehearsal out where its checkpoint is predicted to be larger",
         160,
         _natural,
         metavar="GIB",
@@ -185,13 +178,11 @@ class Args:
     stop_file: Path | None = _option(
         "when this file appears: write a checkpoint and end (the batch scripts make it in time)", kind=Path
     )
-    ends_at: int | None = _option("when Slurm ends the job; the batch scripts set it", kind=_natural, metavar="UNIX_S")
-    stop_lead: int | None = _option(
-        "so long before --ends-at: write a checkpoint and end (default: twice what a save takes, two steps and a "
-        "minute, and 120 at least; before a save was timed, its predicted size at 0.1 GB/s, or at 0.02 GB/s a node if "
-        "that is more)",
+    ends_at: int | None = _option(
+        "when Slurm ends the job: a checkpoint is written before, twice as early as the last one took, 120 s at least; "
+        "the batch scripts set it",
         kind=_natural,
-        metavar="SECONDS",
+        metavar="UNIX_S",
     )
     timeout_s: int = _option(
         "seconds a collective may wait, on every process group (default: %(default)s); at the start ranks wait for one "

@@ -14,8 +14,9 @@ import torch
 from bringup.records import RunArgs
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipe import data, group, room, training_state, weights
+from recipe import data, group, room, weights
 from recipe.arguments import Args
+from recipe.checkpoint import state
 from recipe.data import DataError
 from recipe.rank import RankFacts
 from recipe.room import Footprint, Room
@@ -200,8 +201,8 @@ def require_same_start(model: Any, drawn: float) -> None:
     """
     require_same("weights", drawn)
     parameters = dict(model.named_parameters())
-    own = sum(training_state.fingerprints_of_rank(parameters).values())
-    place = training_state.place_of_shard(next(iter(parameters.values())))
+    own = sum(state.fingerprints_of_rank(parameters).values())
+    place = state.place_of_shard(next(iter(parameters.values())))
     held = group.gather((place, own), tuple[tuple[int, ...], int])
     first = dict(reversed(held))  # of each shard, what the lowest rank holds
     odd = [rank for rank, (place, theirs) in enumerate(held) if theirs != first[place]]

@@ -61,6 +61,12 @@ def say(text: str, *, stream: TextIO | None = None) -> None:
     print(f"[{node_name()} rank{RANK}] {text}", file=stream or sys.stdout, flush=True)
 
 
+def say_once(text: str) -> None:
+    """Say it on the first rank alone."""
+    if RANK == 0:
+        say(text)
+
+
 def complain(text: str) -> NoReturn:
     """Refuse before anything began: one line per node, exit code 2."""
     if os.environ.get("LOCAL_RANK", "0") == "0":

@@ -40,14 +40,14 @@ from recipe import (
     weights,
 )
 from recipe.arguments import Args
+from recipe.checkpoint.resume import Checkpoints
+from recipe.checkpoint.stopping import StopOnRequest
 from recipe.data import Rows
 from recipe.fast import recipes
 from recipe.fast.chunked_loss import ChunkedLoss
 from recipe.fast.no_device_waits import without_waits
 from recipe.model_states import ModelStates, checksum, memory_by_part
 from recipe.rank import RankFacts, one_line, raised, say
-from recipe.resume import Checkpoints
-from recipe.stopping import StopOnRequest
 from recipe.strategy import Expected, Refused
 from recipe.watch import live, standstill
 from recipe.watch.finite import FiniteCheck
@@ -167,7 +167,7 @@ class Run:
         )
         self.loss = ChunkedLoss(model) if recipes.on(self.tuning, CHUNKED_LOSS) else None
         self.load_s = time.perf_counter() - begun
-        self.stop = StopOnRequest(args.stop_file, args.ends_at, args.stop_lead, self.checkpoints.save_s)
+        self.stop = StopOnRequest(args.stop_file, args.ends_at, lambda: self.checkpoints.save_s)
         self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.checkpoints.trajectory, self.clock))
         self.clock.time_blocks(model)
         self.shown = live.Live(
@@ -217,7 +217,7 @@ class Run:
             "include_num_input_tokens_seen": "no",
             "log_level": "error",  # else Trainer sets the libraries back to warnings
             "log_level_replica": "error",
-            "save_strategy": "no",  # recipe/resume.py says when
+            "save_strategy": "no",  # recipe/checkpoint/resume.py says when
             **reporting.trainer_arguments(args),
             **tuned,
             "accelerator_config": tuned.get("accelerator_config", {}) | {"gradient_accumulation_kwargs": reduced},
@@ -275,7 +275,6 @@ class Run:
             results.RankResult,
         )
         if group.RANK == 0:
-            known["checkpoint_room"] = checkpoints.room.model_copy(update=self.stop.fields())
             metrics = results.train_metrics(
                 self.resolved, trained, self.predicted, ranks, self.room, wall_time_s, **known
             )

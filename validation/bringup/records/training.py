@@ -77,7 +77,6 @@ class CheckpointFile(Record):
     name: str
     rank: int = Field(ge=0)  # that wrote it
     bytes: int = Field(ge=0)
-    crc32: int = Field(ge=0)
 
 
 class Checkpoint(Versioned):
@@ -118,23 +117,9 @@ class CheckpointTimes(Record):
     differing: int | None = Field(ge=0)
     after_steps: list[int]  # after which one was written
     files: int | None = Field(ge=1)  # of one, without its record; null when none was written
-    checksum_s: float | None  # of the last that was written: CRC-32 and fingerprints, in no other time here
+    checksum_s: float | None  # of the last that was written: fingerprints, in no other time here
     predicted_bytes: int | None = Field(gt=0)  # of one, before step 1
     predicted_reason: str | None  # why null
-
-
-class CheckpointRoom(Record):
-    """What was known of the folder of checkpoints before step 1."""
-
-    predicted_bytes: int = Field(gt=0)  # of one checkpoint, the largest of this run
-    predicted_files: int = Field(ge=1)
-    at_once: int = Field(ge=0)  # that lie there at the same time, the one in writing among them; 0: none is sure
-    free_bytes: int | None = None  # for this user: what the filesystem or a quota leaves; null: not known
-    free_files: int | None = None  # null: not known, or not limited
-    limited_by: Literal["filesystem", "quota"] | None = None  # what ends first; null: nothing was looked at
-    quota: str | None = None  # why no quota is known; null: a tool reported one, or nothing was looked at
-    stop_lead_s: float | None = None  # before the time limit, at the end of the run; null: the limit was not known
-    stop_lead_source: str | None = None
 
 
 class Resumed(Record):
@@ -463,6 +448,7 @@ class TrainMetrics(Versioned):
     BY_EYE: ClassVar[bool] = True
     GONE: ClassVar[Mapping[str, Any]] = {
         "padded_tokens_per_s": ...,
+        "checkpoint_room": ...,
         "observed.cpu_offload": False,
         "observed.float8_layers": 0,
     }
@@ -516,7 +502,6 @@ class TrainMetrics(Versioned):
     transport_reason: str | None  # why null
     checkpoint: CheckpointTimes | None
     checkpoint_reason: str | None  # why null
-    checkpoint_room: CheckpointRoom
     resumed: Resumed | None  # null: from step 1. loss, grad_norm and samples hold the steps before it too
     model_shape: ModelShape  # of the model that was built
     memory_check: MemoryCheck

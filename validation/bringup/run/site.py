@@ -162,8 +162,6 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
     ]
     if phase.is_training and site.checkpoints is not None:
         lines.append(_array("CHECKPOINTS_SITE", ["--checkpoint-dir", site.checkpoints]))
-    elif phase.is_training and site.scratch is not None:
-        lines.append(_array("CHECKPOINTS_SITE", ["--rehearse-in", site.scratch]))
     if phase.stem == _DISCOVERY:
         lines.append(_array("FOLDERS_SITE", _folders(site)))
     if site.scratch is not None:

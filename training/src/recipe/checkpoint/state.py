@@ -1,19 +1,18 @@
 """What a checkpoint holds: the tensors of model and optimizer by name, and the random state; and their fingerprints.
 
 A fingerprint is the bits of a tensor as one integer, the same however the tensor is sharded: sum over rows i (dimension
-0) of (i + 1) x (sum of the row's elements), modulo 2^64. The bits of an element are read as an integer. Integers give
-the same sum in any order, so shards add up to the whole. A row in another place has another factor. Different tensors
-practically never have equal fingerprints by chance; but this does not protect against somebody who makes them equal on
-purpose.
+0) of (i + 1) x (sum of the row's elements), modulo 2^64. Integers give the same sum in any order, so shards add up to
+the whole. A row in another place has another factor. It does not protect against somebody who makes two tensors with
+equal ones on purpose.
 """
 
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy
 import torch
 import torch.distributed as dist
 from accelerate.utils import set_seed
@@ -22,7 +21,7 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from recipe import group
-from recipe.checkpoint_metadata import CheckpointError
+from recipe.checkpoint.metadata import CheckpointError
 
 if TYPE_CHECKING:
     from transformers import Trainer
@@ -40,6 +39,11 @@ def tensors_of(trainer: Trainer) -> dict[str, Any]:
     return dict(sorted(tensors.items()))
 
 
+def of_rank(trainer: Trainer) -> dict[str, Any]:
+    """Return all that this rank holds: fingerprints of its tensors, and its random state."""
+    return fingerprints_of_rank(tensors_of(trainer)) | random_state()
+
+
 def wipe(trainer: Trainer) -> None:
     """Forget parameters, optimizer state and random state, so that only a checkpoint can bring them back."""
     with torch.no_grad():
@@ -49,13 +53,13 @@ def wipe(trainer: Trainer) -> None:
 
 
 def random_state() -> dict[str, Any]:
-    """Of all generators that training may draw from, as numbers and lists of them."""
-    states = {"python": random.getstate(), "torch": torch.get_rng_state().tolist()}
-    if "numpy" in sys.modules:
-        import numpy
-
-        kind, words, *rest = numpy.random.get_state()  # the global one: others draw from it
-        states["numpy"] = (kind, words.tolist(), *rest)
+    """Return that of all generators that training may draw from, as numbers and lists of them."""
+    kind, words, *rest = numpy.random.get_state()  # the global one: others draw from it
+    states: dict[str, Any] = {
+        "python": random.getstate(),
+        "numpy": (kind, words.tolist(), *rest),
+        "torch": torch.get_rng_state().tolist(),
+    }
     if group.CUDA:
         states["cuda"] = torch.cuda.get_rng_state().tolist()
     return states
@@ -63,11 +67,8 @@ def random_state() -> dict[str, Any]:
 
 def put_random_state(states: dict[str, Any]) -> None:
     random.setstate(states["python"])
+    numpy.random.set_state(states["numpy"])
     torch.set_rng_state(torch.tensor(states["torch"], dtype=torch.uint8))
-    if "numpy" in states:
-        import numpy
-
-        numpy.random.set_state(states["numpy"])
     if group.CUDA and "cuda" in states:
         torch.cuda.set_rng_state(torch.tensor(states["cuda"], dtype=torch.uint8))
 
@@ -130,22 +131,20 @@ def _send(tensor: torch.Tensor, over: dist.ProcessGroup | None) -> None:
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:
-    """A sum of this rank's part, int64, on its device."""
+    """Return the sum of this rank's part, int64, on its device."""
     first_row = 0
     if isinstance(tensor, DTensor):
         _, offset = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
         first_row = offset[0] if offset else 0
         tensor = tensor.to_local()
     tensor = tensor.detach()
+    total = torch.zeros((), dtype=torch.int64, device=tensor.device)
     if tensor.numel() == 0:
-        return torch.zeros((), dtype=torch.int64, device=tensor.device)
-    bits = (
-        tensor.contiguous().reshape(tensor.shape[0] if tensor.dim() else 1, -1).view(_INTEGERS[tensor.element_size()])
-    )
-    total = torch.zeros((), dtype=torch.int64, device=bits.device)
+        return total
+    rows = tensor.contiguous().reshape(tensor.shape[0] if tensor.dim() else 1, -1)
+    bits = rows.view(_INTEGERS[tensor.element_size()])
     at_once = max(1, _ELEMENTS_AT_ONCE // max(1, bits.shape[1]))  # on a CPU a sum in int64 copies what it adds
     for first in range(0, len(bits), at_once):
-        rows = bits[first : first + at_once].sum(dim=1, dtype=torch.int64)
-        numbers = torch.arange(len(rows), device=rows.device) + (first_row + first + 1)
-        total += (rows * numbers).sum()
+        sums = bits[first : first + at_once].sum(dim=1, dtype=torch.int64)
+        total += (sums * (torch.arange(len(sums), device=sums.device) + (first_row + first + 1))).sum()
     return total

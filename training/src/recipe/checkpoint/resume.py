@@ -1,4 +1,4 @@
-"""When checkpoints are written and where a run begins: the policy above checkpoint.py.
+"""When checkpoints are written, and where a run begins.
 
 A rehearsal proves that a checkpoint can be resumed before somebody needs it. Half way through, the state is saved,
 wiped and read back. Then training goes on with what was read. So the later losses are those of a resumed training, and
@@ -7,7 +7,6 @@ the gates on them judge the checkpoint too.
 
 from __future__ import annotations
 
-import contextlib
 import json
 import tempfile
 from dataclasses import dataclass
@@ -18,10 +17,11 @@ from bringup.formulae.models import job_of
 from bringup.records import Checkpoint, CheckpointTimes, Resumed, RunArgs
 from transformers import TrainerCallback
 
-from recipe import GIB, checkpoint, checkpoint_folders, checkpoint_room, group, training_state
+from recipe import GIB, group
 from recipe.arguments import Args
-from recipe.checkpoint import Read, Saved
-from recipe.rank import RankFacts, one_line, say
+from recipe.checkpoint import files, folders, size, state
+from recipe.checkpoint.files import Read, Saved
+from recipe.rank import RankFacts, one_line, say_once
 from recipe.strategy import Refused
 from recipe.trajectory import Trajectory
 from recipe.watch.hang import Watch
@@ -47,56 +47,52 @@ class Checkpoints(TrainerCallback):
         self.recipe = {
             name: value for name, value in resolved.model_dump(mode="json").items() if name not in RunArgs.STRATEGY
         }
-        self.root = self.rehearsal_root = self._root(self.run_dir)
+        self.root = self._root(self.run_dir)
         self.trajectory = Trajectory()
         self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
-        self.not_rehearsed: str | None = None  # why not, where it was wanted
+        self.no_checkpoint = "no checkpoint was requested (--save-steps 0, --no-rehearse-resume)"
         self.begins_at: WholeCheckpoint | None = None
         self.random: dict[str, Any] | None = None
         self.after_steps: list[int] = []  # a checkpoint was written
         self.last: Saved | None = None
         self.reads: list[Read] = []
 
-    def find(self) -> None:
-        """Where to begin. A collective. Raises Refused when --resume names a run that cannot be resumed."""
-        if self.args.resume is not None:
-            with self.watch.patience(self.args.checkpoint_timeout_s):
-                self.begins_at = self._find()
+    def _root(self, run_dir: Path) -> Path:
+        folder = self.args.checkpoint_dir
+        return run_dir / "checkpoints" if folder is None else folder.resolve() / run_dir.name
 
-    def _find(self) -> WholeCheckpoint | None:
+    def find(self) -> None:
+        """Find where to begin. A collective. Raises Refused when --resume names a run that cannot be resumed."""
         asked = self.args.resume
+        if asked is None:
+            return
         # one rank looks and all follow: a folder may be seen by one node a little before another one sees it
         mine = []
         if group.RANK == 0:
-            attempts = checkpoint_folders.attempts(self.run_dir if asked == AUTO else Path(str(asked)).resolve())
-            mine = checkpoint_folders.newest_first(map(self._root, attempts))
+            attempts = folders.attempts(self.run_dir if asked == AUTO else Path(asked).resolve())
+            mine = folders.newest_first(map(self._root, attempts))
         finished = group.from_first(mine, list[Path])
-        usable = [folder for folder in finished if checkpoint_folders.step_of(folder) < self.args.steps]
         passed_over: list[str] = []
-        for folder in usable:
-            record, damaged = checkpoint.examine(folder)
+        for folder in finished:
+            if folders.step_of(folder) >= self.args.steps:
+                continue
+            record, damaged = files.examine(folder)
             if record is not None and not damaged:
                 self._require_same_recipe(folder, record)
-                self._tell(
-                    f"resuming after step {record.step} from {folder}"
-                    + (f"; passed over: {passed_over[0]}" if passed_over else "")
-                )
-                return WholeCheckpoint(folder, record, passed_over)
+                passed = f"; passed over: {passed_over[0]}" if passed_over else ""
+                say_once(f"resuming after step {record.step} from {folder}{passed}")
+                self.begins_at = WholeCheckpoint(folder, record, passed_over)
+                return
             passed_over.append(one_line(damaged[0]))
         why = "no finished checkpoint was found"
         if passed_over:
             why = f"damaged: {passed_over[0]}"
         elif finished:
-            step = checkpoint_folders.step_of(finished[0])
+            step = folders.step_of(finished[0])
             why = f"the newest is of step {step} of --steps {self.args.steps}: nothing is left to train"
         if asked != AUTO:
             raise Refused(f"--resume {asked}: {why}")
-        self._tell(f"starting at step 1: {why}")
-        return None
-
-    def _root(self, run_dir: Path) -> Path:
-        folder = self.args.checkpoint_dir
-        return run_dir / "checkpoints" if folder is None else folder.resolve() / run_dir.name
+        say_once(f"starting at step 1: {why}")
 
     def _require_same_recipe(self, folder: Path, record: Checkpoint) -> None:
         differing = [
@@ -110,85 +106,59 @@ class Checkpoints(TrainerCallback):
     def require_room(self, model: Any) -> None:
         """Say what will be written, and refuse it where it cannot fit. A collective, before the model has weights."""
         args = self.args
-        self.empty_bytes = checkpoint_room.bytes_of(model, job_of(self.resolved).shards, len(self.hosts))
-        if self.rehearse_at and not args.save_steps:
-            self._limit_rehearsal()
+        self.empty_bytes = size.bytes_of(model, job_of(self.resolved).shards, len(self.hosts))
+        took = self._bytes(args.steps)
+        if self.rehearse_at and not args.save_steps and took > args.rehearse_at_most * GIB:
+            self.rehearse_at = 0
+            limit = f"--rehearse-at-most {args.rehearse_at_most} GiB"
+            self.no_checkpoint = f"not rehearsed: its checkpoint would take {size.in_words(took)}, more than {limit}"
+            self._not_judged(self.no_checkpoint, "intact", "resumable")
+            say_once(self.no_checkpoint)
         first = 0 if self.begins_at is None else self.begins_at.record.step
-        last, at_once = checkpoint_room.saves(
-            first, args.steps, args.save_steps, args.keep_checkpoints, self.rehearse_at
-        )
-        self.room = checkpoint_room.require(self._bytes(last), at_once, self.rehearsal_root, self.hosts)
-        if at_once:
-            free = self.room.free_bytes
-            self._tell(
-                f"a checkpoint will take {checkpoint_room.in_words(self.room.predicted_bytes)}, {at_once} at a "
-                f"time; free for them: {'unknown' if free is None else checkpoint_room.in_words(free)}"
-            )
+        count = size.at_once(first, args.steps, args.save_steps, args.keep_checkpoints, self.rehearse_at)
+        size.require(took, count, self.root, self.hosts[0])
 
     def _bytes(self, step: int) -> int:
-        """Predicted, of the checkpoint after a step. It holds the number of each row so far."""
+        """Predict the size of the checkpoint after a step. It holds the number of each row so far."""
         return self.empty_bytes + 8 * step * self.args.global_batch
 
-    def _limit_rehearsal(self) -> None:
-        """None of a checkpoint that is too large to be written unrequested. Its folder. A collective."""
-        args, largest = self.args, self._bytes(self.rehearse_at)
-        timeout_s, floor = args.checkpoint_timeout_s, checkpoint_room.ALONE_BYTES_PER_S
-        limits = {  # storage that reads as slowly as the profile allows is healthy, and no reason to end by a timeout
-            f"--rehearse-at-most {args.rehearse_at_most} GiB": args.rehearse_at_most * GIB,
-            f"what --checkpoint-timeout {timeout_s} s reads at {floor / 1e9:g} GB/s": timeout_s * floor,
-        }
-        exceeded = [limit for limit, size in limits.items() if largest > size]
-        if exceeded:
-            took = checkpoint_room.in_words(largest)
-            self.not_rehearsed = f"not rehearsed: its checkpoint would take {took}, more than {exceeded[0]}"
-            self.rehearse_at = 0
-            self._not_judged(self.not_rehearsed, "intact", "resumable")
-            self._tell(self.not_rehearsed)
-        elif args.rehearse_in is not None:
-            scratch = args.rehearse_in.resolve() / self.run_dir.name
-            problem = checkpoint_room.not_one_folder(scratch, self.hosts)
-            if problem is None:
-                self.rehearsal_root = scratch
-            else:
-                self._tell(f"the rehearsal writes to {self.root}, because {problem}")
-
     def train(self, trainer: Any) -> None:
-        """The trainer's own training, from where it begins. Of its own files it wants one, which says how far it is."""
+        """Run the trainer's own training, from where it begins: it wants a file which says how far that is."""
         if self.begins_at is None:
             trainer.train()
             return
         own = {name: getattr(trainer.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
-        state = own | {
+        begins = {
             "global_step": self.begins_at.record.step,
             "train_batch_size": trainer.args.per_device_train_batch_size,
         }
         with tempfile.TemporaryDirectory(prefix="bringup-resume-") as folder:
-            Path(folder, "trainer_state.json").write_text(json.dumps(state), encoding="utf-8")
+            Path(folder, "trainer_state.json").write_text(json.dumps(own | begins), encoding="utf-8")
             trainer.train(resume_from_checkpoint=folder)
 
     def load(self, trainer: Any) -> None:
-        """Called by the trainer when model and optimizer are there. A collective."""
+        """Read the checkpoint. Called by the trainer when model and optimizer are there. A collective."""
         if self.begins_at is None:
             return
         folder, record = self.begins_at.folder, self.begins_at.record
         with self.watch.patience(self.args.checkpoint_timeout_s):
-            got = checkpoint.read(folder, record, trainer)
-        self.random, self.trajectory.rows = checkpoint.read_own(folder, record)
+            got = files.read(folder, record, trainer)
+        self.random, self.trajectory.rows = files.read_own(folder, record)
         self.trajectory.loss, self.trajectory.grad_norm = list(record.loss), list(record.grad_norm)
         self.facts.saw("train.checkpoint.intact", 0, "count")
         self._came_back(got)
         if got.differing:
             raise Refused(
-                f"{folder}: {len(got.differing)} of {got.compared} tensors are not what was saved, "
-                f"{got.differing[0]} first"
+                f"--resume: {len(got.differing)} of {got.compared} tensors in {folder} are not what was saved, "
+                f"{got.differing[0]} first; remove this folder, and the checkpoint before it is taken"
             )
 
     def put_random_state(self) -> None:
-        """Called by the trainer when the rows before were skipped."""
+        """Restore the random state. Called by the trainer when the rows before were skipped."""
         if self.random is not None:
             try:
-                training_state.put_random_state(self.random)
-            except (TypeError, ValueError) as error:
+                state.put_random_state(self.random)
+            except (KeyError, TypeError, ValueError) as error:
                 raise Refused(
                     f"--resume: the random state is of another version of this program ({error}): resume on another "
                     "number of ranks, which does not need it"
@@ -196,51 +166,45 @@ class Checkpoints(TrainerCallback):
             self.random = None
 
     def save(self, trainer: Any) -> None:
-        """Called by the trainer after the step it is to be of. A collective."""
+        """Write a checkpoint. Called by the trainer after the step it is to be of. A collective."""
+        step = trainer.state.global_step
         self.trajectory.settle()
         with self.watch.patience(self.args.checkpoint_timeout_s):
-            self._save(trainer)
-
-    def _save(self, trainer: Any) -> None:
-        step = trainer.state.global_step
-        passing = step == self.rehearse_at and not self.args.save_steps and not trainer.control.should_training_stop
-        root = self.rehearsal_root if passing else self.root
-        self.last = saved = checkpoint.save(
-            root, self.run_dir.name, self.resolved.strategy, self.recipe, trainer, self.trajectory
-        )
-        self.after_steps.append(step)
-        whole = self._rehearse(saved, trainer) if step == self.rehearse_at else True
-        group.gather(step)  # until the last rank has read its own file: rank 0 removes them all
-        if group.RANK == 0:
-            if whole and passing:
-                checkpoint_folders.remove(saved.folder)  # it was wanted for the rehearsal alone
-                if root != self.root:
-                    with contextlib.suppress(OSError):
-                        root.rmdir()
-            else:
-                checkpoint_folders.keep_newest(self.root, self.args.keep_checkpoints)
+            self.last = saved = files.save(
+                self.root, self.run_dir.name, self.resolved.strategy, self.recipe, trainer, self.trajectory
+            )
+            self.after_steps.append(step)
+            whole = self._rehearse(saved, trainer) if step == self.rehearse_at else True
+            group.gather(step)  # until the last rank has read its own file: rank 0 removes them all
+        if group.RANK != 0:
+            return
+        if whole and step == self.rehearse_at and not self.args.save_steps and not trainer.control.should_training_stop:
+            folders.remove(saved.folder)  # it was wanted for the rehearsal alone
+            return
+        for old in folders.newest_first([self.root])[self.args.keep_checkpoints :]:
+            folders.remove(old)
 
     def _rehearse(self, saved: Saved, trainer: Any) -> bool:
-        """Save, wipe, read back, compare. False: a file is damaged already, so nothing was wiped."""
+        """Wipe the state, read it back, compare. False: a file is damaged already, so nothing was wiped."""
         folder, record = saved.folder, saved.record
-        own = checkpoint.damage(folder, record)
+        own = files.damage(folder, [file for file in record.files if file.rank == group.RANK])
         self.facts.saw("train.checkpoint.intact", len(own), "count", remark="; ".join(own) or None)
         damaged = [line for lines in group.gather(own) for line in lines]
         if damaged:
             self._not_judged("not read back: a file of the checkpoint is damaged", "resumable")
-            self._tell(f"the checkpoint of step {record.step} is damaged, not read back: {damaged[0]}")
+            say_once(f"the checkpoint of step {record.step} is damaged, not read back: {damaged[0]}")
             return False
-        before = _state(trainer)
-        training_state.wipe(trainer)
-        if _state(trainer) == before:
-            raise checkpoint.CheckpointError("the state cannot be wiped: reading it back would prove nothing")
-        got = checkpoint.read(folder, record, trainer)
-        random, _ = checkpoint.read_own(folder, record)
-        training_state.put_random_state(random or {})
-        after = _state(trainer)
+        before = state.of_rank(trainer)
+        state.wipe(trainer)
+        if state.of_rank(trainer) == before:
+            raise files.CheckpointError("the state cannot be wiped: reading it back would prove nothing")
+        got = files.read(folder, record, trainer)
+        random, _ = files.read_own(folder, record)
+        state.put_random_state(random or {})
+        after = state.of_rank(trainer)
         differing = sorted(name for name in before if after.get(name) != before[name])
         self._came_back(Read(got.seconds, len(before), differing, got.bytes))
-        self._tell(
+        say_once(
             f"checkpoint of step {record.step}: {record.bytes / GIB:.3f} GiB written in {saved.write_s:.2f} s, "
             f"state wiped, read back in {got.seconds:.2f} s; {len(differing)} of {len(before)} tensors differ"
         )
@@ -255,28 +219,21 @@ class Checkpoints(TrainerCallback):
         for name in names:
             self.facts.unknown(f"train.checkpoint.{name}", "count", why, f"{self.facts.at}/rank{group.RANK}")
 
-    def _tell(self, text: str) -> None:
-        if group.RANK == 0:
-            say(text)
-
-    def save_s(self) -> tuple[float, str]:
-        """Seconds that the next checkpoint is expected to take, and how that is known."""
-        if self.last is not None:
-            return self.last.write_s + self.last.checksum_s, "from the last save"
-        rate = checkpoint_room.assumed_bytes_per_s(len(set(self.hosts)))
-        return self._bytes(self.args.steps) / rate, f"from the predicted size at {rate / 1e9:g} GB/s"
+    @property
+    def save_s(self) -> float:
+        """How long training waited for the last save; 0: there was none."""
+        return 0.0 if self.last is None else self.last.write_s + self.last.checksum_s
 
     def fields(self) -> dict[str, Any]:
-        """Of records.TrainMetrics: the steps so far, what checkpoints cost or why there is none, where it began. A
-        collective."""
-        none = self.not_rehearsed or "no checkpoint was requested (--save-steps 0, --no-rehearse-resume)"
+        """Return fields of records.TrainMetrics: the steps so far, what checkpoints cost or why there is none, where it
+        began. A collective."""
         some = self.last is not None or bool(self.reads)
         return {
             "steps_done": len(self.trajectory.loss),
             "loss": self.trajectory.loss,
             "grad_norm": self.trajectory.grad_norm,
             "checkpoint": self._times() if some else None,
-            "checkpoint_reason": None if some else none,
+            "checkpoint_reason": None if some else self.no_checkpoint,
             "resumed": self._resumed(),
         }
 
@@ -286,15 +243,16 @@ class Checkpoints(TrainerCallback):
         last, read = self.last, self.reads[-1] if self.reads else None
         record = last.record if last is not None else self.begins_at.record  # type: ignore[union-attr]  # else none was read
         ours = (record.world_size, record.strategy) == (group.WORLD, self.resolved.strategy)
+        written: dict[str, Any] = dict.fromkeys(("files", "write_s", "write_gib_per_s", "checksum_s"))
+        if last is not None:
+            rate = record.bytes / GIB / last.write_s
+            written = dict(zip(written, (len(record.files), last.write_s, rate, last.checksum_s), strict=True))
         return CheckpointTimes(
+            **written,
             written=len(self.after_steps),
             bytes=record.bytes,
-            files=None if last is None else len(record.files),
             predicted_bytes=self._bytes(record.step) if ours else None,
             predicted_reason=None if ours else "it was written by other ranks or another strategy",
-            write_s=None if last is None else last.write_s,
-            write_gib_per_s=None if last is None else record.bytes / GIB / last.write_s,
-            checksum_s=None if last is None else last.checksum_s,
             read_s=None if read is None else read.seconds,
             read_gib_per_s=None if read is None else read.bytes / GIB / read.seconds,
             compared=None if read is None else compared,
@@ -326,9 +284,3 @@ class Checkpoints(TrainerCallback):
         step, every = state.global_step, self.args.save_steps
         if step == self.rehearse_at or (every and (step % every == 0 or step == self.args.steps)):
             control.should_save = True
-
-
-def _state(trainer: Any) -> dict[str, Any]:
-    """All that this rank holds: fingerprints of its tensors, and its random state."""
-    tensors = training_state.tensors_of(trainer)
-    return training_state.fingerprints_of_rank(tensors) | training_state.random_state()

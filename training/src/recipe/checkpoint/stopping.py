@@ -1,7 +1,7 @@
 """End early, together, with a checkpoint: when a file appears, or when the time limit is near.
 
 A batch script makes the file when Slurm warns it, two minutes before the time limit. A large checkpoint takes longer
-than that. So rank 0 knows when the job ends (--ends-at), and how long its last checkpoint is going to take.
+than that. So rank 0 knows when the job ends (--ends-at), and how long the last checkpoint took.
 
 Rank 0 looks for both. All ranks have to agree on the step: otherwise one saves while another trains on. The flag is
 sent in a small all_reduce, which begins at the end of a step and is read at the end of the next, so that no step waits
@@ -22,37 +22,23 @@ from transformers import TrainerCallback
 
 from recipe import group
 from recipe.rank import say
-from recipe.strategy import Refused
 from recipe.watch.finite import Sent
 
 LOOK_EVERY_S = 0.5
 LEAST_S = 120.0  # what the batch scripts ask of Slurm: --signal=B:USR1@120
-END_S = 60.0  # after the save the ranks end, and the batch script reads counters and requeues the job
-FACTOR = 2  # until all ranks agree two steps end, and a save may take twice as long: other jobs write at the same time
+FACTOR = 2  # until all ranks agree two steps end, and other jobs may write at the same time
 
 
 class StopOnRequest(TrainerCallback):
     """`step`: after which it stopped; None while it goes on.
 
-    ends_at: unix seconds, None where the end of the job is not known; asked_s: --stop-lead; save_s: what a save takes,
-    and how that is known. Made by all ranks together: raises Refused on each where the lead is longer than the time
-    that is left.
+    ends_at: unix seconds, None where the end of the job is not known; save_s: what the last save took, 0 before one.
     """
 
-    def __init__(
-        self, file: Path | None, ends_at: int | None, asked_s: int | None, save_s: Callable[[], tuple[float, str]]
-    ) -> None:
-        self.file, self.ends_at, self.asked_s, self.save_s = file, ends_at, asked_s, save_s
-        self.left_s = math.inf if ends_at is None else ends_at - group.from_first(time.time())
-        if asked_s is not None and asked_s >= self.left_s:
-            raise Refused(
-                f"--stop-lead {asked_s}: expected less than the time limit leaves, observed {self.left_s:.0f} s left: "
-                "give a smaller lead, or the job more time"
-            )
-        self.looks = file is not None or ends_at is not None
+    def __init__(self, file: Path | None, ends_at: int | None, save_s: Callable[[], float]) -> None:
+        self.file, self.ends_at, self.save_s = file, ends_at, save_s
+        self.left_s = math.inf if ends_at is None else ends_at - time.time()
         self.step: int | None = None
-        self._begun_s = math.inf
-        self._longest_step_s = 0.0
         self._asked = False
         self._looked_s = 0.0
         # of one rank on the host: no collective orders it before its copy
@@ -63,31 +49,13 @@ class StopOnRequest(TrainerCallback):
         self._side = torch.cuda.Stream() if group.CUDA else None
 
     @property
-    def lead(self) -> tuple[float, str]:
-        """Seconds before the time limit at which the training stops, as it is now, and what they were taken from.
-
-        Never more than half of what was left at the start: a job that stops at once, and is requeued, trains nothing.
-        """
-        if self.asked_s is not None:
-            return float(self.asked_s), "--stop-lead"
-        save_s, source = self.save_s()
-        wanted = FACTOR * (save_s + self._longest_step_s) + END_S
-        if wanted < LEAST_S:
-            wanted, source = LEAST_S, "the least"
-        if wanted > self.left_s / 2:
-            return self.left_s / 2, f"half of the time that was left, where {wanted:.0f} s were wanted"
-        return wanted, source
-
-    def fields(self) -> dict[str, Any]:
-        """Its fields in records.CheckpointRoom."""
-        return {} if self.ends_at is None else dict(zip(("stop_lead_s", "stop_lead_source"), self.lead, strict=True))
-
-    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._begun_s = time.monotonic()
+    def lead_s(self) -> float:
+        """How long before the time limit the training stops. Never more than half of what was left at the start: a job
+        that stops at once, and is requeued, trains nothing."""
+        return min(max(LEAST_S, FACTOR * self.save_s()), self.left_s / 2)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._longest_step_s = max(self._longest_step_s, time.monotonic() - self._begun_s)
-        if not self.looks or self.step is not None:
+        if (self.file is None and self.ends_at is None) or self.step is not None:
             return
         if self._work is not None and not group.CUDA:
             self._work.wait()
@@ -112,12 +80,9 @@ class StopOnRequest(TrainerCallback):
         return self._asked
 
     def _time_is_up(self) -> bool:
-        if self.ends_at is None:
+        if self.ends_at is None or time.time() < self.ends_at - self.lead_s:
             return False
-        seconds, source = self.lead
-        if time.time() < self.ends_at - seconds:
-            return False
-        say(f"the time limit is near: {seconds:.0f} s are kept for the last checkpoint ({source})")
+        say(f"the time limit is near: {self.lead_s:.0f} s are left for the last checkpoint")
         if self.file is not None:
             self.file.touch()  # the batch script requeues a job that was stopped
         return True

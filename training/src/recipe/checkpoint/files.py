@@ -1,9 +1,8 @@
-"""Checkpoints: written whole or not at all, checked when they are read, the same whatever the strategy.
+"""Writes and reads the files of a checkpoint.
 
-docs/checkpoints.md says what lies in the folder. A save goes to .step-00000006.part. It gets its name when the record
-is in it, so what a killed save leaves is not a checkpoint. A tensor is known by its name and its whole shape, so
-another number of ranks or another strategy can read it. Parameters and optimizer tensors are read in place. Their
-fingerprints are compared with those that were saved.
+A save goes to .step-00000006.part, which gets its name when the record is in it. So what a killed save leaves is not a
+checkpoint. A tensor is known by its name and its whole shape, so another number of ranks or another strategy can read
+it. It is read in place, and its fingerprint is compared with the one that was saved.
 
 A function that says so is a collective: what fails on one rank fails on all, and each rank names the one that failed.
 """
@@ -16,7 +15,6 @@ import os
 import shutil
 import time
 import warnings
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,9 +26,10 @@ import torch.distributed.checkpoint as dcp
 from bringup.errors import RecordError
 from bringup.records import Checkpoint, CheckpointFile, read_record, write_record
 
-from recipe import group, training_state
-from recipe.checkpoint_folders import RECORD, folder_of
-from recipe.checkpoint_metadata import METADATA, CarefulReader, CheckpointError
+from recipe import group
+from recipe.checkpoint import state
+from recipe.checkpoint.folders import RECORD, folder_of
+from recipe.checkpoint.metadata import METADATA, CarefulReader, CheckpointError
 from recipe.data import first_line
 from recipe.rank import node_name
 from recipe.trajectory import Trajectory
@@ -39,18 +38,16 @@ if TYPE_CHECKING:
     from transformers import Trainer
 
 T = TypeVar("T")
-
-_CHUNK_BYTES = 16 * 2**20
 _OF_SCHEDULER = ("last_epoch", "_step_count", "_last_lr")
 
 
 class PeerFailedError(RuntimeError):
-    """Another rank could not: it says why itself. The message says which."""
+    """Another rank could not, and says why itself. The message says which."""
 
 
 @dataclass(frozen=True)
 class Read:
-    """What reading a checkpoint gave. differing: names of tensors that are not what was saved."""
+    """Result of reading a checkpoint. differing: names of tensors that are not what was saved."""
 
     seconds: float
     compared: int
@@ -60,16 +57,16 @@ class Read:
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint that was written. Seconds of the slowest rank; its bytes are those of the record's files."""
+    """A checkpoint that was written. Seconds of the slowest rank."""
 
     folder: Path
     record: Checkpoint
     write_s: float  # with fsync
-    checksum_s: float  # CRC-32 of the files and fingerprints of the tensors, after the write
+    checksum_s: float  # fingerprints of the tensors, after the write
 
 
 def together(what: str, action: Callable[[], T]) -> T:
-    """`action` on every rank; this rank's result. Raises on all ranks when it failed on one. what: begins the line."""
+    """Return `action`'s result of this rank. Raises on all ranks when it failed on one. what: begins the line."""
     result, error = None, None
     try:
         with warnings.catch_warnings():
@@ -88,39 +85,31 @@ def together(what: str, action: Callable[[], T]) -> T:
     return result  # type: ignore[return-value]  # it did not fail
 
 
-def save(
-    root: Path,
-    run: str,
-    strategy: str,
-    recipe: dict[str, Any],
-    trainer: Trainer,
-    so_far: Trajectory,
-) -> Saved:
+def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: Trainer, so_far: Trajectory) -> Saved:
     """Write the checkpoint of this step. A collective."""
     step = trainer.state.global_step
     part, final = root / f".{folder_of(step)}.part", root / folder_of(step)
     what = f"checkpoint of step {step} cannot be written to {part}"
     together(what, lambda: _make(part, final) if group.RANK == 0 else None)
-    tensors = training_state.tensors_of(trainer)
+    tensors = state.tensors_of(trainer)
     begun = time.perf_counter()
 
-    def write() -> list[Path]:
+    def write() -> list[CheckpointFile]:
         _write_tensors(tensors, part, step)
         own, content = part / f"rank-{group.RANK}.pt", io.BytesIO()
-        rows = torch.tensor(so_far.rows, dtype=torch.int64)
-        torch.save({"random": training_state.random_state(), "rows": rows}, content)
+        torch.save({"random": state.random_state(), "rows": torch.tensor(so_far.rows, dtype=torch.int64)}, content)
         with own.open("wb") as stream:
             stream.write(content.getbuffer())
             stream.flush()
             os.fsync(stream.fileno())
         shared = [part / METADATA] if group.RANK == 0 else []
-        return [*shared, *sorted(part.glob(f"__{group.RANK}_*")), own]
+        paths = [*shared, *sorted(part.glob(f"__{group.RANK}_*")), own]
+        return [CheckpointFile(name=path.name, rank=group.RANK, bytes=path.stat().st_size) for path in paths]
 
-    written = together(what, write)
+    files = group.gather(together(what, write), list[CheckpointFile])
     write_s = max(group.gather(time.perf_counter() - begun))
     begun = time.perf_counter()
-    files = group.gather(together(what, lambda: [_described(path) for path in written]), list[CheckpointFile])
-    fingerprints = training_state.fingerprints_of_all(tensors)
+    fingerprints = state.fingerprints_of_all(tensors)
     checksum_s = max(group.gather(time.perf_counter() - begun))
     scheduler = trainer.lr_scheduler.state_dict()
     record = Checkpoint(
@@ -138,49 +127,50 @@ def save(
     )
 
     def finish() -> None:
-        if group.RANK != 0:
-            return
         for file in record.files:
             if not (part / file.name).is_file():
-                raise CheckpointError(
-                    f"{file.name} of rank {file.rank} is not seen: is {root} one folder on all nodes?"
-                )
+                where = f"is {root} one folder on all nodes?"
+                raise CheckpointError(f"{file.name} of rank {file.rank} is not seen: {where}")
         write_record(part / RECORD, record)
         part.rename(final)
-        _sync_folder(root)
+        handle = os.open(root, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
 
-    together(what, finish)
+    together(what, finish if group.RANK == 0 else lambda: None)
     return Saved(final, group.from_first(record, Checkpoint), write_s, checksum_s)
 
 
 def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
-    """Give the trainer its saved parameters, optimizer state and scheduler. A collective. The files were checked.
+    """Give the trainer its saved parameters, optimizer state and scheduler. A collective.
 
     Each part is read once, by one rank, however many replicas there are.
     """
-    tensors = training_state.tensors_of(trainer)
-    own = {name: tensor for name, tensor in tensors.items() if training_state.is_first_copy(tensor)}
-    for file in record.files:
-        _drop_from_cache(folder / file.name)
-
+    tensors = state.tensors_of(trainer)
+    own = {name: tensor for name, tensor in tensors.items() if state.is_first_copy(tensor)}
+    for file in record.files:  # as far as this kernel does it: it should come from the storage and not from memory
+        with contextlib.suppress(OSError), (folder / file.name).open("rb") as stream:
+            os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     begun = time.perf_counter()
     reader = CarefulReader(str(folder))
     together(f"{folder} cannot be read", lambda: dcp.load(own, storage_reader=reader))
     seconds = max(group.gather(time.perf_counter() - begun))
-    training_state.send_to_replicas(tensors)
+    state.send_to_replicas(tensors)
     scheduler = trainer.lr_scheduler
     scheduler.load_state_dict(scheduler.state_dict() | record.scheduler)
     for parameters, rate in zip(trainer.optimizer.param_groups, scheduler.get_last_lr(), strict=True):
         parameters["lr"] = rate
-    now = training_state.fingerprints_of_all(tensors)
+    now = state.fingerprints_of_all(tensors)
     differing = [name for name, value in now.items() if record.fingerprints.get(name) != value]
     return Read(seconds, len(now), differing, record.bytes)
 
 
 def read_own(folder: Path, record: Checkpoint) -> tuple[dict[str, Any] | None, list[int]]:
-    """(random state of this rank, rows that were consumed).
+    """Return (random state of this rank, rows that were consumed), of which each rank reads a share.
 
-    The state is None when the number of ranks changed. Each rank reads a share of the rows.
+    The state is None when the number of ranks changed.
     """
     random, rows = None, []
     for rank in range(group.RANK, record.world_size, group.WORLD):
@@ -192,35 +182,27 @@ def read_own(folder: Path, record: Checkpoint) -> tuple[dict[str, Any] | None, l
 
 
 def examine(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """(its record, None where it cannot be read; what is wrong, one line each). A collective."""
+    """Return (its record, None where it cannot be read; what is wrong, one line each). A collective."""
     record, problems = None, []
     if group.RANK == 0:
         try:
             record = read_record(folder / RECORD, Checkpoint)
+            problems = damage(folder, record.files)
         except RecordError as error:
             problems = [str(error)]
-    record = group.from_first(record, Checkpoint | None)
-    if record is not None:
-        problems = damage(folder, record)
-    return record, [line for lines in group.gather(problems) for line in lines]
+    return group.from_first((record, problems), tuple[Checkpoint | None, list[str]])
 
 
-def damage(folder: Path, record: Checkpoint) -> list[str]:
-    """What is wrong with its files, one line each: those that this rank wrote. Of more ranks, each looks at the files
-    of several; together they look at each file."""
+def damage(folder: Path, files: list[CheckpointFile]) -> list[str]:
+    """Return what is wrong with these files, one line each: one is missing, or has another size than was written."""
     problems = []
-    for file in record.files:
-        if file.rank % group.WORLD != group.RANK:
-            continue
-        path = folder / file.name
+    for file in files:
         try:
-            size = path.stat().st_size
+            size = (folder / file.name).stat().st_size
             if size != file.bytes:
-                problems.append(f"{folder.name}/{path.name}: {size} bytes, {file.bytes} were written")
-            elif _crc32(path) != file.crc32:
-                problems.append(f"{folder.name}/{path.name}: its contents are not what was written (CRC-32)")
+                problems.append(f"{folder.name}/{file.name}: {size} bytes, {file.bytes} were written")
         except OSError as error:
-            problems.append(f"{folder.name}/{path.name}: cannot be read from {node_name()}: {error.strerror}")
+            problems.append(f"{folder.name}/{file.name}: cannot be read from {node_name()}: {error.strerror}")
     return problems
 
 
@@ -235,7 +217,7 @@ class NamingWriter(dcp.FileSystemWriter):
 
 
 def _why(error: BaseException) -> str:
-    """In the operating system's words, also behind the exceptions of torch's zip writer."""
+    """Return the operating system's words, also from behind the exceptions of torch's zip writer."""
     cause: BaseException | None = error
     while cause is not None and not (isinstance(cause, OSError) and cause.strerror):
         cause = cause.__cause__ or cause.__context__
@@ -251,29 +233,3 @@ def _make(part: Path, final: Path) -> None:
 
 def _write_tensors(tensors: dict[str, Any], part: Path, step: int) -> None:
     dcp.save(tensors, storage_writer=NamingWriter(str(part)))
-
-
-def _described(path: Path) -> CheckpointFile:
-    return CheckpointFile(name=path.name, rank=group.RANK, bytes=path.stat().st_size, crc32=_crc32(path))
-
-
-def _crc32(path: Path) -> int:
-    value = 0
-    with path.open("rb") as stream:
-        while chunk := stream.read(_CHUNK_BYTES):
-            value = zlib.crc32(chunk, value)
-    return value
-
-
-def _drop_from_cache(path: Path) -> None:
-    """As far as this kernel does it: what was just written should come from the storage and not from memory."""
-    with contextlib.suppress(OSError), path.open("rb") as stream:
-        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-
-
-def _sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -20,13 +20,13 @@ def step_of(folder: Path) -> int:
 
 
 def newest_first(roots: Iterable[Path]) -> list[Path]:
-    """The finished checkpoints in these folders, the latest step first. What a killed save left counts as nothing."""
+    """Return the finished checkpoints in these folders, the latest step first, without what a killed save left."""
     finished = [record.parent for root in roots for record in root.glob(f"{PREFIX}{8 * '[0-9]'}/{RECORD}")]
     return sorted(finished, key=step_of, reverse=True)
 
 
 def attempts(run_dir: Path) -> list[Path]:
-    """The run and the attempts of the same job before it, newest first: a requeued job has a folder per attempt."""
+    """Return the run and the attempts of its job before it, newest first: a requeued job has a folder per attempt."""
     folders = [run_dir]
     while (folders[-1] / "run.json").is_file():
         before = read_record(folders[-1] / "run.json", Run).continues
@@ -36,16 +36,8 @@ def attempts(run_dir: Path) -> list[Path]:
     return folders
 
 
-def keep_newest(root: Path, count: int) -> None:
-    """Remove all finished checkpoints but the newest; rank 0 only.
-
-    Each is renamed first: a half removed checkpoint must not look like a whole one.
-    """
-    for path in newest_first([root])[count:]:
-        remove(path)
-
-
 def remove(path: Path) -> None:
+    """Rename it first: a half removed checkpoint must not look like a whole one."""
     going = path.with_name(f".{path.name}.removed")
     path.rename(going)
     shutil.rmtree(going, ignore_errors=True)
