@@ -136,8 +136,8 @@ def test_a_cut_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path, copi
 def test_one_bit_that_changed_is_refused_with_the_tensor(tmp_path: Path, copied: Path) -> None:
     changed_file = step(copied, 4) / "__1_0.distcp"
     content = changed_file.read_bytes()
-    half = len(content) // 2
-    changed_file.write_bytes(content[:half] + bytes([content[half] ^ 1]) + content[half + 1 :])
+    at = 2 * len(content) // 3  # inside a tensor
+    changed_file.write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
     message = refusal(one_process(tmp_path / "run", "--resume", str(copied)))
     assert f"--resume: 1 of 156 tensors in {step(copied, 4)} are not what was saved, " in message
     assert "remove this folder, and the checkpoint before it is taken" in message
@@ -261,6 +261,7 @@ def test_a_bit_that_does_not_read_back_is_seen_on_the_rank_that_holds_it(tmp_pat
     assert run.codes == [0], run.output
     assert [run.value(rank, "train.checkpoint.intact") for rank in (0, 1)] == [0, 0]
     assert [run.value(rank, "train.checkpoint.resumable") for rank in (0, 1)] == [0, 1]
+    assert "gate_proj" in run.facts(1)["train.checkpoint.resumable"]["why"]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")

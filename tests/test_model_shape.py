@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from bringup.errors import ModelError
 from bringup.formulae import flops, memory, models, traffic
 from bringup.formulae.models import Job, Kind
 from bringup.records import ModelShape
@@ -158,16 +159,15 @@ def test_what_is_not_covered_says_why_and_has_states_all_the_same(
     assert memory.states(shape, 1).total == 16 * sum(p.numel() for p in model.parameters())
 
 
-@pytest.mark.parametrize("model_type", ["qwen2", "gemma2", "gemma3_text", "phi", "gpt2", "opt", "bloom", "recomputed"])
+@pytest.mark.parametrize("model_type", ["llama", "qwen2", "gemma3_text", "gpt2", "recomputed"])
 @pytest.mark.parametrize("strategy", ["fsdp", "single"])
 def test_states_peak_and_traffic_are_those_of_the_real_model_and_the_real_fully_shard(
     tmp_path: Path, model_type: str, strategy: Kind
 ) -> None:
-    """As predict.py computes them: no name of a model is in the prediction. The gate allows 15 %."""
+    """As predict.py computes them; the peak of a Llama alone. The gate allows 15 %."""
     recomputed = {"activation_checkpointing": True} if model_type == "recomputed" else {}
-    model_type = "qwen2" if recomputed else model_type
+    model_type = "llama" if recomputed else model_type
     import predict
-    from recipe import kept
     from torch.distributed.tensor import debug
 
     file, attention = write(tmp_path, model_type), "eager" if model_type in EAGER else "sdpa"
@@ -175,38 +175,19 @@ def test_states_peak_and_traffic_are_those_of_the_real_model_and_the_real_fully_
     predicted = predict.computed(predict.Step(str(file), strategy, 1, 2, 64, rows=2, attention=attention, **recomputed))
     model = without_memory(file, attention)
     shape, job = shape_of(model), Job(strategy, 1, 2, 64, rows=2, eager_attention=attention == "eager", **recomputed)
-    by_blocks, why = kept.by_blocks(model, job)
-    assert why is None
     states = memory.states(shape, job.shards)
     held = predicted["states_bytes"]
     assert (states.parameters, states.gradients) == (held["parameters"], held["gradients"])
-    peak = memory.peak(shape, job, by_blocks).total - memory.WORKSPACE  # there is no cuBLAS under fake tensors
-    assert peak == pytest.approx(predicted["peak_bytes"]["total"], rel=0.1)
+    if model_type == "llama":  # whose blocks have a formula
+        peak = memory.peak(shape, job).total - memory.WORKSPACE  # there is no cuBLAS under fake tensors
+        assert peak == pytest.approx(predicted["peak_bytes"]["total"], rel=0.1)
+    else:
+        with pytest.raises(ModelError, match="no formula for what its blocks keep"):
+            memory.peak(shape, job)
     assert memory.least(shape, job) < predicted["peak_bytes"]["total"]
     assert {(each.operation, each.ranks, each.calls, each.size) for each in traffic.collectives(shape, job)} == {
         (each["operation"], each["group_size"], each["calls"], each["bytes"]) for each in predicted["collectives"]
     }
-
-
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("fsdp", {}),
-        ("fsdp", {"compute_bytes": 4}),
-        ("ddp", {}),
-        ("ddp", {"compute_bytes": 4}),
-    ],
-)
-def test_what_is_counted_of_a_llama_is_its_formula(kind: Kind, options: dict[str, Any]) -> None:
-    from recipe import kept
-
-    job = Job(kind, 1, 2, 512, **options)
-    model = without_memory(models.MODELS / "smollm3-3b.json")
-    before = list(model.parameters())
-    by_blocks, _ = kept.by_blocks(model, job)
-    shape = models.load("smollm3-3b")
-    assert by_blocks == pytest.approx(shape.layers * memory.one_block(shape, job), rel=5e-3)
-    assert all(p is q and q.device.type == "meta" for p, q in zip(before, model.parameters(), strict=True))
 
 
 def test_the_first_linear_layer_of_a_block_is_found_also_in_a_gpt2(tmp_path: Path) -> None:
@@ -216,26 +197,3 @@ def test_the_first_linear_layer_of_a_block_is_found_also_in_a_gpt2(tmp_path: Pat
     watched = observed_strategy.FirstStep(lambda: None)
     watched.on_train_begin(None, None, None, model=without_memory(write(tmp_path, "gpt2")))
     assert len(watched.forwards) == 2
-
-
-def test_a_model_that_looks_at_values_is_not_counted_and_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    from bringup.records import RunArgs, read_record
-    from recipe import room
-    from runs_for_tests import FIXTURES
-
-    model = without_memory(write(tmp_path, "llama"))
-    plain = type(model.model).forward
-
-    def looks(self: Any, input_ids: Any, **kwargs: Any) -> Any:
-        assert plain(self, input_ids, **kwargs)[0].sum().item() > 0
-
-    monkeypatch.setattr(type(model.model), "forward", looks)
-    resolved = read_record(FIXTURES / "training/run_fsdp_1node/run_args.json", RunArgs)
-    footprint_of = room.footprint(model, resolved)
-    assert footprint_of.peak is None
-    assert "could not be counted" in str(footprint_of.reason)
-    assert "\n" not in str(footprint_of.reason)
-    assert footprint_of.states.total == memory.states(footprint_of.shape, 2).total
-    assert capfd.readouterr().err == ""

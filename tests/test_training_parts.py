@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import pickle
 import random
 import statistics
 import sys
@@ -303,10 +302,9 @@ def memory(host: float, *of_device: float) -> Any:
 
 def test_what_ranks_tell_each_other_comes_back_as_it_was() -> None:
     """As JSON: the kind says what JSON has no word for."""
-    import folders
     from bringup.records import Checkpoint, Standstill
     from pydantic import TypeAdapter
-    from recipe import communication, group, results, room
+    from recipe import communication, group, results
 
     rank = results.RankResult(
         step_times_s=[0.1, 1 / 3],
@@ -325,8 +323,8 @@ def test_what_ranks_tell_each_other_comes_back_as_it_was() -> None:
         (rank, results.RankResult),
         (communication.Profiled(1.0, 0.1, 0.1, {"all_reduce": 0.1}, {"all_reduce": 2.0}), communication.Profiled | str),
         ("torch.profiler failed", communication.Profiled | str),
-        ((room.Need(1, 2**40, True, 0), None, 7, "MemAvailable"), tuple[room.Need, int | None, int, str]),
-        (folders.Left(1.5, "of 2 GiB", 7, "of 8", False), folders.Left | None),
+        ((1, 2**40, None, (7, "MemAvailable")), tuple[int, int, int | None, tuple[int, str]]),
+        ((1.5, None), tuple[float | None, str | None]),
         (("n0", {0, 2}), tuple[str, set[int]]),
         (((0, 1), 2**64 - 1), tuple[tuple[int, ...], int]),
         ({3: "rank-3.pt"}, dict[int, str]),
@@ -512,17 +510,3 @@ def test_before_the_first_step_only_structure_is_held_against_the_arguments() ->
     assert seen(**unknown).differs_from(in_each) == []
     assert seen().differs_from(in_each) == ["sync_each_batch: asked True, observed None"]
     assert seen(sync_each_batch=True).differs_from(in_each) == []
-
-
-def test_the_snapshot_of_a_full_device_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-    from recipe import model_states
-
-    seen: dict[str, Any] = {"segments": [], "device_traces": []}
-    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: seen)
-    file = tmp_path / "memory.rank0.pickle"
-    assert model_states._keep_snapshot(file) == "what is allocated stands in raw/memory.rank0.pickle"
-    assert pickle.loads(file.read_bytes()) == seen
-    assert model_states._keep_snapshot(tmp_path / "missing/x").startswith("no snapshot: FileNotFoundError: ")
-    monkeypatch.setattr(model_states, "LARGEST_SNAPSHOT", 10)
-    assert model_states._keep_snapshot(file) == "a snapshot of 0 MiB was not kept"

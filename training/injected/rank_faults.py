@@ -19,7 +19,7 @@ BRINGUP_DRILL=kill-at:R@MOMENT         rank R kills itself with SIGKILL when it 
 BRINGUP_DRILL=hold-at:R@MOMENT         rank R writes RUN_DIR/moment there and stays; the drill does the rest
 BRINGUP_DRILL=wait-at:R@MOMENT         rank R writes RUN_DIR/moment there and goes on after 5 s; the drill does the rest
 BRINGUP_DRILL=kill-in-save:R@STEP      rank R kills itself with SIGKILL in the middle of writing the checkpoint of STEP
-BRINGUP_DRILL=cut-checkpoint:R@STEP    rank R cuts its file of the checkpoint of STEP in half when it is complete
+BRINGUP_DRILL=cut-checkpoint:R@STEP    rank R cuts a third off its file of the checkpoint of STEP when it is complete
 BRINGUP_DRILL=flip-checkpoint:R@STEP   rank R inverts one bit of that file
 BRINGUP_DRILL=forget-moments           what is saved and read back has no second moments
 BRINGUP_DRILL=forget-tensor:R@STEP     rank R loses a tensor of its optimizer when the checkpoint of STEP was read back
@@ -142,11 +142,11 @@ def take_all_memory() -> None:
 
 
 def damage_file(path: Path) -> None:
-    """Cut it in half, or invert one bit, as requested."""
+    """Cut a third off, or invert one bit, as requested."""
     content = path.read_bytes()
-    half = len(content) // 2
-    rest = b"" if requested.kind == "cut-checkpoint" else bytes([content[half] ^ 1]) + content[half + 1 :]
-    path.write_bytes(content[:half] + rest)
+    at = 2 * len(content) // 3  # of the tiny model's shards: inside a tensor
+    rest = b"" if requested.kind == "cut-checkpoint" else bytes([content[at] ^ 1]) + content[at + 1 :]
+    path.write_bytes(content[:at] + rest)
 
 
 def from_environment(steps: int, run_dir: Path) -> Fault:
@@ -324,14 +324,14 @@ def _in_the_steps(meter: Any) -> None:
             time.sleep(float(os.environ.get("BRINGUP_DRILL_SIZE") or PAUSE_S))
 
 
-@changes("recipe.model_states")
-def _in_the_optimizer(model_states: Any) -> None:
+@changes("recipe.memory.states")
+def _in_the_optimizer(states: Any) -> None:
     from torch.distributed.tensor import DTensor
 
-    @around(model_states.ModelStates, "on_optimizer_step")
+    @around(states.ModelStates, "on_optimizer_step")
     def on_optimizer_step(original: Any, self: Any, *args: Any, optimizer: Any, **kwargs: Any) -> None:
         if requested.kind == "unsharded-optimizer" and not self.total:
-            for parameter, values in model_states.states_of(optimizer).items():
+            for parameter, values in states.states_of(optimizer).items():
                 sharded = isinstance(parameter, DTensor)
                 values["whole"] = parameter.full_tensor() if sharded else parameter.detach().clone()
         original(self, *args, optimizer=optimizer, **kwargs)

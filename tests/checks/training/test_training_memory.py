@@ -144,19 +144,19 @@ def test_the_layout_follows_from_the_arguments_of_a_run() -> None:
 @pytest.mark.filterwarnings("default")
 def test_states_are_the_storages_behind_the_tensors_each_once() -> None:
     import torch
-    from recipe import model_states
+    from recipe.memory import states
 
     model = torch.nn.Linear(8, 4, bias=False)
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(1, 8)).sum().backward()
     optimizer.step()
-    bytes_of = model_states.states_bytes(model, optimizer)
+    bytes_of = states.states_bytes(model, optimizer)
     assert bytes_of == {"parameters": 128, "gradients": 128, "optimizer": 2 * 128 + 4}  # and a step counter
     buffer = torch.zeros(1000)
     model.weight.grad = buffer[:32].view(4, 8)  # a view keeps all of its buffer alive
-    assert model_states.states_bytes(model, optimizer)["gradients"] == 4000
+    assert states.states_bytes(model, optimizer)["gradients"] == 4000
     optimizer.zero_grad()
-    assert model_states.states_bytes(model, optimizer)["gradients"] == 0
+    assert states.states_bytes(model, optimizer)["gradients"] == 0
 
 
 @pytest.mark.filterwarnings("default")

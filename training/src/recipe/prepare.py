@@ -14,12 +14,13 @@ import torch
 from bringup.records import RunArgs
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from recipe import data, group, room, weights
+from recipe import data, group, weights
 from recipe.arguments import Args
 from recipe.checkpoint import state
 from recipe.data import DataError
+from recipe.memory import room
+from recipe.memory.room import Footprint, Room
 from recipe.rank import RankFacts
-from recipe.room import Footprint, Room
 from recipe.strategy import Refused
 
 # ranks wait while one of their node tokenises, or all load; torchrun ends them sooner if that one dies
@@ -53,7 +54,7 @@ def prepare(
         model, read_whole = together(lambda: build_model(args, sharded))
         predicted = room.footprint(model, resolved, reads_checkpoint=reads_checkpoint)
         needed = room.need(model, predicted, resolved, on_gpu=group.CUDA, read_whole=read_whole)
-        memory_room = room.require(needed, resolved, hosts)
+        memory_room = room.require(needed, predicted, resolved, hosts)
         require_more(model)
         if read_whole:
             model = together(lambda: load_whole(args))

@@ -32,7 +32,7 @@ from bringup.records import (
 from recipe import GIB, communication, environment, group, meter
 from recipe.arguments import Args
 from recipe.fast import recipes
-from recipe.room import Footprint, Room
+from recipe.memory.room import Footprint, Room
 from recipe.strategy import Expected, shard_group
 
 MAX_GRAD_NORM = 1.0

@@ -46,7 +46,7 @@ from recipe.data import Rows
 from recipe.fast import recipes
 from recipe.fast.chunked_loss import ChunkedLoss
 from recipe.fast.no_device_waits import without_waits
-from recipe.model_states import ModelStates, checksum, memory_by_part
+from recipe.memory.states import ModelStates, checksum, memory_by_part
 from recipe.rank import RankFacts, one_line, raised, say
 from recipe.strategy import Expected, Refused
 from recipe.watch import live, standstill
@@ -240,7 +240,7 @@ class Run:
         sent_before = transport.interface_bytes()
         heart = pulse.Pulse()
         waits = contextlib.nullcontext() if args.recipe == "stock" else without_waits()
-        with memory_by_part(trainer, args.run_dir), waits:
+        with memory_by_part(trainer), waits:
             checkpoints.train(trainer)
         step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
         self.shown.tell(clock)

@@ -5,8 +5,7 @@ Two quantities that must not be confused:
   states  parameters, gradients and optimizer between optimizer.step() and zero_grad(): what sharding divides. Exact.
   peak    the most that PyTorch allocates during a step (max_memory_allocated). An estimate: a test requires that it is
           within 15 % of torch's MemTracker on the real model with the real fully_shard (training/src/predict.py).
-          Where the model is there, what its blocks keep for the backward pass is counted (training/src/recipe/kept.py)
-          and given as `kept`. Otherwise one_block() is its formula, which knows the blocks of a Llama.
+          What blocks keep for the backward pass is a formula, one_block(), which knows those of a Llama.
   least   of the peak: what is there at once in every step, whatever the kernels.
 None contains the CUDA context, NCCL's buffers or fragmentation: OUTSIDE is what to leave for those.
 
@@ -83,18 +82,18 @@ def least(shape: ModelShape, job: Job) -> int:
     return states(shape, job.shards).total
 
 
-def peak(shape: ModelShape, job: Job, kept: int | None = None) -> Parts:
-    """The largest of the moments of a step. kept: bytes, see activations(). Raises ModelError."""
-    return max(moments(shape, job, kept).values(), key=lambda parts: parts.total)
+def peak(shape: ModelShape, job: Job) -> Parts:
+    """The largest of the moments of a step. Raises ModelError."""
+    return max(moments(shape, job).values(), key=lambda parts: parts.total)
 
 
-def moments(shape: ModelShape, job: Job, kept: int | None = None) -> dict[str, Parts]:
+def moments(shape: ModelShape, job: Job) -> dict[str, Parts]:
     """loss: all activations and the logits are there. head: the LM head's gradient. end of backward: all gradients.
 
     Activations fall while gradients grow, both layer by layer, so that the largest is at one of the ends.
     """
     resident = states(shape, job.shards)
-    activated = activations(shape, job, kept)
+    activated = activations(shape, job)
     block = largest_block(shape)
     tail, embedding, rest = (elements(group) for group in (shape.tail, shape.embedding, shape.rest))
     largest = max(embedding, tail if shape.tied else 0, rest)
@@ -146,17 +145,16 @@ def moments(shape: ModelShape, job: Job, kept: int | None = None) -> dict[str, P
     }
 
 
-def activations(shape: ModelShape, job: Job, kept: int | None = None) -> int:
+def activations(shape: ModelShape, job: Job) -> int:
     """Saved for the backward pass, all layers. With checkpointing: every block's input.
 
-    kept: by all blocks together, as counted where the model is there. Raises ModelError where it is neither counted nor
-    has a formula."""
+    Raises ModelError where there is no formula."""
     tokens, hidden = job.tokens, shape.hidden
     mixed = job.compute_bytes != MASTER
     # final norm: its input and the normalised input in float32 (FSDP: the latter in bfloat16); and the head's input
     final = tokens * hidden * ((8 if job.sharded else 10) if mixed else 12)
     if not job.activation_checkpointing:
-        return (shape.layers * one_block(shape, job) if kept is None else kept) + final
+        return shape.layers * one_block(shape, job) + final
     return shape.layers * tokens * hidden * (job.compute_bytes if job.sharded else MASTER) + final
 
 

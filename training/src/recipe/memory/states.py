@@ -1,5 +1,4 @@
-"""Parameters, gradients and optimizer tensors that this rank holds: counted after the first step, and named when the
-memory is full.
+"""Counts parameters, gradients and optimizer tensors of this rank after the first step; names them in a full memory.
 
 States are the part of a rank's memory that sharding divides. Activations, gathered copies and buffers are not in them.
 They are the same on a CPU and on a GPU. bringup.formulae.memory.states predicts them exactly.
@@ -7,12 +6,9 @@ They are the same on a CPU and on a GPU. bringup.formulae.memory.states predicts
 
 from __future__ import annotations
 
-import pickle
 import resource
-import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -20,7 +16,7 @@ from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback
 
 from recipe import GIB, group
-from recipe.rank import node_name, one_line, say
+from recipe.rank import node_name, one_line
 
 
 class ModelStates(TrainerCallback):
@@ -73,21 +69,16 @@ def states_of(optimizer: Any) -> dict[Any, dict[str, Any]]:
     return dict(getattr(wrapped, "state", {}))
 
 
-LARGEST_SNAPSHOT = 64 * 2**20  # bytes; of some ten thousand allocations it is a few MiB
-
-
 class OutOfMemory(RuntimeError):
     """Device or host memory ran out. One line: where, what held how much, and what the allocator said."""
 
 
 @contextmanager
-def memory_by_part(trainer: Any, run_dir: Path) -> Iterator[None]:
-    """Turn torch.OutOfMemoryError and MemoryError into OutOfMemory; of a GPU, keep a snapshot too."""
+def memory_by_part(trainer: Any) -> Iterator[None]:
+    """Turn torch.OutOfMemoryError and MemoryError into OutOfMemory."""
     try:
         yield
     except torch.OutOfMemoryError as error:
-        if group.CUDA:
-            say(_keep_snapshot(run_dir / f"raw/memory.rank{group.RANK}.pickle"), stream=sys.stderr)
         raise OutOfMemory(
             f"out of device memory on {node_name()} ({group.DEVICE}): {_parts(trainer)}; {one_line(str(error))}"
         ) from error
@@ -105,16 +96,3 @@ def _parts(trainer: Any) -> str:
         held["activations and other"] = torch.cuda.memory_allocated() - sum(held.values())
         held["reserved in all"] = torch.cuda.memory_reserved()
     return ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in held.items())
-
-
-def _keep_snapshot(file: Path) -> str:
-    """torch's own, for https://pytorch.org/memory_viz: nothing of this repository reads it. What fails here must not
-    hide the error that it explains."""
-    try:
-        pickled = pickle.dumps(torch.cuda.memory._snapshot())
-        if len(pickled) > LARGEST_SNAPSHOT:
-            return f"a snapshot of {len(pickled) / 2**20:.0f} MiB was not kept"
-        file.write_bytes(pickled)
-        return f"what is allocated stands in raw/{file.name}"
-    except Exception as error:  # noqa: BLE001  # a private name of torch, a full disk
-        return one_line(f"no snapshot: {type(error).__name__}: {error}")
