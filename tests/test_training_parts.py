@@ -8,6 +8,7 @@ import math
 import random
 import statistics
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -146,27 +147,28 @@ def test_mfu_is_not_computed_in_float32_nor_on_a_cpu() -> None:
     assert flops.efficiency(models.load("tiny"), 128, 1.0, None, "float32").mfu_reason == "no peak is known for cpu"
 
 
-def made(folder: Path, *, rows: int = 4, length: int = 32, seed: int = 42) -> Any:
+def of_texts(folder: Path, texts: Iterable[str], rows: int, length: int) -> Any:
     from recipe import data
 
-    return data.make_rows(folder, data.open_source("generated", seed), data.byte_encoder(), rows, length)
+    data.make_rows(folder / "rows.npy", iter(texts), data.encode_bytes, rows, length)
+    return data.Rows(folder / "rows.npy")
 
 
-def of_texts(folder: Path, documents: list[str], rows: int, length: int) -> Any:
+def made(folder: Path, *, rows: int, seed: int = 42) -> Any:
     from recipe import data
 
-    source = data.Source(iter(documents), repr(documents))
-    return data.Rows(data.make_rows(folder, source, data.byte_encoder(), rows, length).path)
+    folder.mkdir()
+    return of_texts(folder, data.open_source("generated", seed), rows, 32)
 
 
 def test_generated_rows_depend_on_the_seed_alone(tmp_path: Path) -> None:
     from recipe import data
 
-    few, many = data.Rows(made(tmp_path, rows=3).path), data.Rows(made(tmp_path, rows=300).path)
+    few, many = made(tmp_path / "few", rows=3), made(tmp_path / "many", rows=300)
     assert few[2]["input_ids"].tolist() == many[2]["input_ids"].tolist()
     assert many[2]["row"] == 2
     assert few[1]["input_ids"].tolist() != few[2]["input_ids"].tolist()
-    again, other = data.Rows(made(tmp_path / "again", rows=3).path), data.Rows(made(tmp_path, rows=3, seed=43).path)
+    again, other = made(tmp_path / "again", rows=3), made(tmp_path / "other", rows=3, seed=43)
     assert data.fingerprint(few) == data.fingerprint(again) != data.fingerprint(other)
     assert int(many.ids.max()) < data.BYTE_VOCABULARY
 
@@ -178,26 +180,19 @@ def test_packing_fills_every_row_and_keeps_the_order(tmp_path: Path) -> None:
     assert rows[0]["labels"].tolist() == rows[0]["input_ids"].tolist()
 
 
-def test_a_dataset_that_is_too_small_says_so_and_leaves_nothing(tmp_path: Path) -> None:
+def test_a_dataset_that_is_too_small_says_so(tmp_path: Path) -> None:
     from recipe.data import DataError
 
     with pytest.raises(DataError, match="fills 1 rows of 4 tokens, the run needs 2"):
         of_texts(tmp_path, ["abcd"], rows=2, length=4)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_rows_that_are_there_are_not_made_again(tmp_path: Path) -> None:
-    first, second, longer = made(tmp_path), made(tmp_path), made(tmp_path, length=64)
-    assert (first.path, first.documents > 0, second.documents) == (second.path, True, 0)
-    assert longer.path != first.path
 
 
 def test_a_folder_that_cannot_hold_the_rows_is_one_line(tmp_path: Path) -> None:
     from recipe.data import DataError
 
     (tmp_path / "file").write_text("")
-    with pytest.raises(DataError, match=r"cannot hold the tokenised rows \(4 x 32 x 4 bytes\): .*--data-cache"):
-        made(tmp_path / "file")
+    with pytest.raises(DataError, match=r"cannot hold the tokenised rows \(1 x 4 x 4 bytes\): .*; set TMPDIR"):
+        of_texts(tmp_path / "file", ["abcd"], rows=1, length=4)
 
 
 ALPACA = [
@@ -219,14 +214,35 @@ def test_alpaca_format_and_plain_text_are_read_and_others_refused(
     from recipe import data
 
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    alpaca = list(data.open_source(hub_folder(tmp_path / "alpaca", ALPACA), 0).documents)
+    alpaca = list(data.open_source(hub_folder(tmp_path / "alpaca", ALPACA), 0))
     assert "### Instruction:\nAdd.\n\n### Input:\n1 1\n\n### Response:\n2" in alpaca[0]
     assert "### Input" not in alpaca[1]
-    plain = data.open_source(hub_folder(tmp_path / "plain", [{"text": "a b"}]), 0)
-    assert list(plain.documents) == ["a b"]
-    assert plain.identity != data.open_source(hub_folder(tmp_path / "other", [{"text": "a c"}]), 0).identity
+    assert list(data.open_source(hub_folder(tmp_path / "plain", [{"text": "a b"}]), 0)) == ["a b"]
     with pytest.raises(data.DataError, match=r"columns \['a'\], expected text, or instruction and output"):
         data.open_source(hub_folder(tmp_path / "neither", [{"a": "b"}]), 0)
+
+
+@pytest.mark.parametrize(
+    ("lines", "says"),
+    [
+        ('{"text": "a"}\n{"text": null}\n', "row 2 of the dataset has None in column text, expected a text"),
+        ('{"text": 5}\n', "row 1 of the dataset has 5 in column text"),
+        ('{"instruction": null, "output": "b"}\n', "row 1 of the dataset has None in column instruction"),
+        ('{"text": "a"}\n{"text":\n', "cannot be loaded: JSON parse error: .*; look at what lies there"),
+        ("", "cannot be loaded: .*; look at what lies there"),
+    ],
+)
+def test_a_file_that_is_wrong_is_one_line_that_says_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, says: str
+) -> None:
+    from recipe import data
+
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    (tmp_path / "texts.jsonl").write_text(lines)
+    with pytest.raises(data.DataError, match=says) as error:
+        list(data.open_source(str(tmp_path / "texts.jsonl"), 0))
+    assert "\n" not in str(error.value)
+    assert "hf download" not in str(error.value)
 
 
 def test_a_dataset_that_is_not_there_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:

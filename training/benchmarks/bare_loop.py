@@ -45,7 +45,7 @@ def main() -> None:
     hosts = group.gather(node_name())
     expected = Expected(options.strategy)
     resolved = results.run_args(args, expected, hosts, bf16, [])
-    model, rows, *_ = prepare.prepare(args, resolved, hosts, RankFacts("bare", io.StringIO()), lambda *_, **__: None)
+    model, rows, *_ = prepare.prepare(args, resolved, hosts, RankFacts("bare", io.StringIO()))
     model = in_parallel(model.train() if sharded else model.to(group.DEVICE).train(), options.strategy, args, bf16)
     if sharded:
         prepare.fill(model, args)  # its weights, of which each rank keeps its shard

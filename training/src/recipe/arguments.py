@@ -93,11 +93,6 @@ class Args:
         "tiny",
     )
     dataset: str = _option("generated (no network), a hub name, a folder, or a file of JSON lines", "generated")
-    data_cache: Path | None = _option(
-        "keep tokenised rows in this folder, of the node or shared, for later runs "
-        "(default: a temporary folder of the node)",
-        kind=Path,
-    )
     sequence_length: int = _option("tokens per row", 128, _natural)
     global_batch: int = _option("rows per optimizer step, over all ranks", 8, _natural)
     gradient_accumulation: int = _option(
@@ -227,6 +222,10 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
             f"--dataset {given.dataset}: expected generated, a hub name like owner/name, a folder, or a file "
             f"({', '.join(DATA_FILES)})"
         )
+    for option, named in (("--model", given.model), ("--dataset", given.dataset)):
+        is_path = named.startswith(("/", "./", "../")) or named.count("/") > 1 or named.endswith(DATA_FILES)
+        if is_path and not Path(named).exists():
+            complain(f"{option} {named}: no such file or folder, {here}")
     if not given.check and not (given.run_dir / "raw").is_dir():
         complain(f"--run-dir {given.run_dir}: no such run folder (it must have raw/), {here}; `bringup open` makes one")
     if given.resume not in (None, "auto") and not Path(given.resume).is_dir():

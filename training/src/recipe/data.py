@@ -7,13 +7,10 @@ a column `text`.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import json
 import os
 import random
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -22,8 +19,6 @@ import numpy as np
 import torch
 
 from recipe.arguments import DATA_FILES
-
-FORMAT = 2  # of the files; part of their names
 
 END_OF_TEXT = 1
 FIRST_BYTE = 3  # ids 0, 1, 2 are begin, end and padding; byte b is id b + 3
@@ -50,23 +45,23 @@ class DataError(RuntimeError):
 
 
 def first_line(error: BaseException) -> str:
-    """What an exception says first; its name where it says nothing."""
+    """Return what the first cause of an exception says first; its name where it says nothing."""
+    while error.__cause__ is not None:
+        error = error.__cause__
     return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
 
 
-@dataclass(frozen=True)
-class Source:
-    """Documents, and a name for exactly these: two sources with one identity give the same documents."""
-
-    documents: Iterator[str]
-    identity: str
+def cannot_load(what: str, name: str, error: BaseException, other: str) -> DataError:
+    """Return one line: what a library and a network say, and what to do. other: what to take instead."""
+    cure = "look at what lies there" if Path(name).exists() else f"fetch it once where there is a network ({other})"
+    return DataError(f"{what} {name} cannot be loaded: {first_line(error)}; {cure}")
 
 
-def open_source(name: str, seed: int) -> Source:
-    """Documents: of a dataset (hub name, folder or file of JSON lines; split train), or endless ones for `generated`.
-    Raises DataError."""
+def open_source(name: str, seed: int) -> Iterator[str]:
+    """Return texts: of a dataset (hub name, folder or file of JSON lines; split train), or endless ones for
+    `generated`. Raises DataError."""
     if name == GENERATED:
-        return Source(generated(seed), f"{GENERATED} {seed}")
+        return generated(seed)
     import datasets  # here: 0.7 s that generated text does not need
 
     datasets.disable_progress_bars()
@@ -74,12 +69,9 @@ def open_source(name: str, seed: int) -> Source:
         is_file = name.endswith(DATA_FILES)
         where = {"path": "json", "data_files": name} if is_file else {"path": name}
         dataset = datasets.load_dataset(**where, split="train")
-    except Exception as error:  # whatever a library and a network say: without the dataset there is no run
-        raise DataError(
-            f"dataset {name} cannot be loaded: {first_line(error)}; fetch it once where there is a network "
-            f"(hf download --repo-type dataset {name}), or use --dataset generated"
-        ) from error
-    return Source(of_dataset(dataset), f"{name} {dataset._fingerprint}")
+    except Exception as error:  # without the dataset there is no run
+        raise cannot_load("dataset", name, error, f"hf download --repo-type dataset {name}") from error
+    return of_dataset(dataset)
 
 
 def generated(seed: int) -> Iterator[str]:
@@ -90,49 +82,44 @@ def generated(seed: int) -> Iterator[str]:
 
 
 def of_dataset(dataset: Any) -> Iterator[str]:
-    """Texts of a dataset with a column `text` or in alpaca format (instruction, input, output). Raises DataError."""
+    """Return texts of a dataset with a column `text` or in alpaca format (instruction, input, output). Raises
+    DataError, also as they are read."""
     columns = set(dataset.column_names)
-    if {"instruction", "output"} <= columns:
-        return (
-            ALPACA.format(
-                instruction=item["instruction"],
-                output=item["output"],
-                input=f"### Input:\n{item['input']}\n\n" if item.get("input") else "",
-            )
-            for item in dataset
+    needed = ("instruction", "output") if {"instruction", "output"} <= columns else ("text",)
+    if not columns.issuperset(needed):
+        raise DataError(
+            f"the dataset has columns {sorted(columns)}, expected text, or instruction and output (alpaca format); "
+            "conversations are learnt by training/src/starter.py"
         )
-    if "text" in columns:
-        return (item["text"] for item in dataset)
-    raise DataError(
-        f"the dataset has columns {sorted(columns)}, expected text, or instruction and output (alpaca format); "
-        "conversations are learnt by training/src/starter.py"
+    return (_text(number, item, needed) for number, item in enumerate(dataset, start=1))
+
+
+def _text(number: int, item: dict[str, Any], needed: tuple[str, ...]) -> str:
+    for column in needed:
+        if not isinstance(item[column], str):
+            raise DataError(f"row {number} of the dataset has {item[column]!r} in column {column}, expected a text")
+    if "text" in needed:
+        return str(item["text"])
+    return ALPACA.format(
+        instruction=item["instruction"],
+        output=item["output"],
+        input=f"### Input:\n{item['input']}\n\n" if item.get("input") else "",
     )
 
 
-@dataclass(frozen=True)
-class Encoder:
-    """Texts to ids, each text ended by its end-of-text token, and a name for exactly this way of doing so."""
-
-    encode: Callable[[list[str]], list[list[int]]]
-    identity: str
+Encoder = Callable[[list[str]], list[list[int]]]
+"""Texts to ids, each text ended by its end-of-text token."""
 
 
-def byte_encoder() -> Encoder:
+def encode_bytes(texts: list[str]) -> list[list[int]]:
     """UTF-8 bytes as ids: a tokenizer without a file that ranks could race on."""
-    return Encoder(
-        lambda some: [[*(FIRST_BYTE + byte for byte in text.encode()), END_OF_TEXT] for text in some], "bytes"
-    )
+    return [[*(FIRST_BYTE + byte for byte in text.encode()), END_OF_TEXT] for text in texts]
 
 
-def tokenizer_encoder(tokenizer: Any) -> Encoder:
-    """A Hugging Face tokenizer. Its identity is its vocabulary and one encoded line, which shows how it splits."""
+def encoder_of(tokenizer: Any) -> Encoder:
+    """Return that of a Hugging Face tokenizer."""
     end = [] if tokenizer.eos_token_id is None else [tokenizer.eos_token_id]
-
-    def encode(some: list[str]) -> list[list[int]]:
-        return [ids + end for ids in tokenizer(some, add_special_tokens=False)["input_ids"]]
-
-    about = json.dumps([sorted(tokenizer.get_vocab().items()), encode(["The 3 nodes' links:\n  up, at 400 Gbit/s."])])
-    return Encoder(encode, hashlib.sha256(about.encode()).hexdigest())
+    return lambda texts: [ids + end for ids in tokenizer(texts, add_special_tokens=False)["input_ids"]]
 
 
 class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
@@ -144,11 +131,6 @@ class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
     def __len__(self) -> int:
         return len(self.ids)
 
-    @property
-    def highest(self) -> int:
-        """The largest token."""
-        return int(self.ids.max())
-
     def __getitem__(self, index: int) -> dict[str, Any]:
         """One sample. The model shifts the labels itself; `row` says later what a rank consumed. There is no attention
         mask: every token counts, and the fast kernels take none."""
@@ -156,47 +138,25 @@ class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
         return {"input_ids": ids, "labels": ids, "row": index}
 
 
-@dataclass(frozen=True)
-class Made:
-    """A file of rows, and how many documents were tokenised for it now; 0 when it was there."""
-
-    path: Path
-    documents: int
-
-
-def make_rows(folder: Path, source: Source, encoder: Encoder, rows: int, sequence_length: int) -> Made:
-    """The file of these rows in `folder`, made if it is not there. Its name is its content, so it is never out of date.
-
-    Two jobs, or two nodes with one folder, may make the same file at the same time. Each writes a part of its own. The
-    last rename wins, and its content is the same. Raises DataError.
-    """
-    about = json.dumps([FORMAT, source.identity, encoder.identity, rows, sequence_length])
-    path = folder / f"{hashlib.sha256(about.encode()).hexdigest()[:32]}.npy"
-    if path.is_file():
-        return Made(path, 0)
-    part = path.with_name(f".{path.stem}.{os.uname().nodename}.{os.getpid()}.npy")
+def make_rows(path: Path, texts: Iterator[str], encode: Encoder, rows: int, sequence_length: int) -> int:
+    """Make the file of these rows. Returns how many documents were used. Raises DataError."""
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        file = np.lib.format.open_memmap(part, mode="w+", dtype=np.int32, shape=(rows, sequence_length))
-        with part.open("r+b") as whole:  # now: a mapped page that the filesystem has no block for ends the process
-            os.posix_fallocate(whole.fileno(), 0, part.stat().st_size)
-        documents = _pack(file, _encoded(source.documents, encoder))
+        file = np.lib.format.open_memmap(path, mode="w+", dtype=np.int32, shape=(rows, sequence_length))
+        with path.open("r+b") as whole:  # now: a mapped page that the filesystem has no block for ends the process
+            os.posix_fallocate(whole.fileno(), 0, path.stat().st_size)
+        documents = _pack(file, _encoded(texts, encode))
         file.flush()
-        part.replace(path)
     except OSError as error:
         raise DataError(
-            f"{folder} cannot hold the tokenised rows ({rows} x {sequence_length} x 4 bytes): {error.strerror}; "
-            "give another folder with --data-cache, or set TMPDIR"
+            f"{path.parent} cannot hold the tokenised rows ({rows} x {sequence_length} x 4 bytes): {error.strerror}; "
+            "set TMPDIR to another folder"
         ) from error
-    finally:
-        with contextlib.suppress(OSError):  # of a folder that is none
-            part.unlink(missing_ok=True)
-    return Made(path, documents)
+    return documents
 
 
-def _encoded(documents: Iterator[str], encoder: Encoder) -> Iterator[list[int]]:
-    while some := list(islice(documents, DOCUMENTS_AT_ONCE)):
-        yield from encoder.encode(some)
+def _encoded(texts: Iterator[str], encode: Encoder) -> Iterator[list[int]]:
+    while some := list(islice(texts, DOCUMENTS_AT_ONCE)):
+        yield from encode(some)
 
 
 def _pack(file: Any, documents: Iterator[list[int]]) -> int:

@@ -20,11 +20,12 @@ from recipe.checkpoint import state
 from recipe.data import DataError
 from recipe.memory import room
 from recipe.memory.room import Footprint, Room
-from recipe.rank import RankFacts
+from recipe.rank import RankFacts, say
 from recipe.strategy import Refused
 
 # ranks wait while one of their node tokenises, or all load; torchrun ends them sooner if that one dies
 PATIENCE_S = 3600
+ROWS = "rows.npy"
 
 T = TypeVar("T")
 
@@ -38,7 +39,6 @@ def prepare(
     resolved: RunArgs,
     hosts: list[str],
     facts: RankFacts,
-    say: Callable[..., None],
     require_more: Callable[[Any], None] = lambda model: None,
     reads_checkpoint: bool = False,
 ) -> tuple[Any, data.Rows, Footprint, Room]:
@@ -60,15 +60,7 @@ def prepare(
             model = together(lambda: load_whole(args))
         elif args.model_config is None:
             require_same("files of the model", weights.identity(args.model, model))
-        temporary = (
-            None if args.data_cache else Path(tempfile.mkdtemp(prefix="bringup-rows-")) if is_first(hosts) else None
-        )
-        try:
-            rows = open_rows(args, model.config, args.data_cache or temporary, hosts, facts, say)
-            require_same("rows of tokens", data.fingerprint(rows))  # every rank has opened its file when this returns
-        finally:
-            if temporary is not None:
-                shutil.rmtree(temporary)  # what is mapped stays readable
+        rows = open_rows(args, model.config, hosts, facts)
     if read_whole or not sharded:
         fill(model, args)
     return model, rows, predicted, memory_room
@@ -125,61 +117,53 @@ def load_whole(args: Args) -> Any:
 
 
 def build_encoder(args: Args) -> data.Encoder:
-    """Models of random weights read bytes, hub models their own tokens."""
+    """Return bytes for models of random weights, and for hub models their own tokens."""
     if args.model_config is not None:
-        return data.byte_encoder()
-    return data.tokenizer_encoder(from_hub(lambda: AutoTokenizer.from_pretrained(args.model), args.model))
+        return data.encode_bytes
+    return data.encoder_of(from_hub(lambda: AutoTokenizer.from_pretrained(args.model), args.model))
 
 
 def from_hub(load: Callable[[], T], name: str) -> T:
-    """load(), and any failure as one line."""
+    """Return what load() gives, and raise any failure as one line."""
     try:
         return load()
     except (torch.OutOfMemoryError, DataError):
         raise  # a model that is there and does not fit, or cannot be computed here
-    except Exception as error:  # whatever a library and a network say: without the model there is no run
-        raise DataError(
-            f"model {name} cannot be loaded: {data.first_line(error)}; fetch it once where there is a network "
-            f"(hf download {name}), or use one of training/models"
-        ) from error
+    except Exception as error:  # without the model there is no run
+        raise data.cannot_load("model", name, error, f"hf download {name}") from error
 
 
-def open_rows(
-    args: Args, config: Any, folder: Path | None, hosts: list[str], facts: RankFacts, say: Callable[..., None]
-) -> data.Rows:
-    """As many rows as the run consumes, tokenised by the first rank of each node. `folder`: None on the others."""
+def open_rows(args: Args, config: Any, hosts: list[str], facts: RankFacts) -> data.Rows:
+    """Return as many rows as the run consumes. A collective.
 
-    def make() -> data.Made | None:
-        if not is_first(hosts) or folder is None:
-            return None
-        begun = time.perf_counter()
-        made = data.make_rows(
-            folder,
-            data.open_source(args.dataset, args.seed),
-            build_encoder(args),
-            args.steps * args.global_batch,
-            args.sequence_length,
-        )
-        highest = data.Rows(made.path).highest
+    The first rank of each node tokenises them into a temporary folder, which is removed when all ranks have opened the
+    file: what is mapped stays readable."""
+    folder = Path(tempfile.mkdtemp(prefix="bringup-rows-")) if is_first(hosts) else None
+
+    def make() -> int:
+        if folder is None:
+            return 0
+        begun, texts = time.perf_counter(), data.open_source(args.dataset, args.seed)
+        count = args.steps * args.global_batch
+        documents = data.make_rows(folder / ROWS, texts, build_encoder(args), count, args.sequence_length)
+        highest = int(data.Rows(folder / ROWS).ids.max())
         if highest >= config.vocab_size:
             raise DataError(
                 f"token {highest} is beyond the {config.vocab_size} tokens of model {args.model}: its tokenizer or its "
                 "vocab_size is that of another model"
             )
-        say(
-            f"{made.documents} documents tokenised in {time.perf_counter() - begun:.1f} s"
-            if made.documents
-            else f"tokenised rows were there: {made.path}"
-        )
-        return made
+        say(f"{documents} documents tokenised in {time.perf_counter() - begun:.1f} s")
+        return documents
 
-    made = together(make)
-    facts.saw("train.rank.tokenized_documents", 0 if made is None else made.documents, "count")
-    everyone = group.gather(None if made is None else made.path, Path | None)
-    path = everyone[hosts.index(hosts[group.RANK])]
-    if path is None:
-        raise DifferentStart(f"no rows from the first rank of {hosts[group.RANK]}")
-    return data.Rows(path)
+    try:
+        facts.saw("train.rank.tokenized_documents", together(make), "count")
+        folders = group.gather(folder, Path | None)
+        rows = data.Rows(folders[hosts.index(hosts[group.RANK])] / ROWS)
+        require_same("rows of tokens", data.fingerprint(rows))
+        return rows
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder)
 
 
 def require_same(what: str, mine: Any) -> None:

@@ -161,7 +161,6 @@ class Run:
             self.resolved,
             self.hosts,
             self.facts,
-            say,
             self.checkpoints.require_room,
             reads_checkpoint=self.checkpoints.begins_at is not None,
         )
@@ -278,13 +277,13 @@ class Run:
             metrics = results.train_metrics(
                 self.resolved, trained, self.predicted, ranks, self.room, wall_time_s, **known
             )
-            metrics = results.with_summary(args.run_dir, self.resolved, metrics)
-            write_record(args.run_dir / "metrics.json", metrics)
             say(
                 f"{metrics.tokens_per_s:.0f} tokens/s over all ranks, "
                 f"step p50 {metrics.step_time_s.p50 * 1000:.1f} ms, "
                 f"loss {losses[0]:.4f} -> {losses[-1]:.4f} in {len(losses)} steps"
             )
+            metrics = results.with_summary(args.run_dir, self.resolved, metrics)
+            write_record(args.run_dir / "metrics.json", metrics)  # after the line: the disk may be full
         # last, when the record is written: these steps may fail, and the model goes on learning in them
         patience_s = (args.profiled_steps + 1) * args.timeout_s
         with self.watch.patience(patience_s):
