@@ -25,8 +25,8 @@ from bringup.plan.profile import Profile, load, names
 from bringup.plan.rules import DECLARABLE, allowed
 from bringup.plan.site import Site
 from bringup.plan.transports import TRANSPORTS
+from bringup.quoted import with_quotes
 from bringup.records import Outcome, Record, Versioned, write_text
-from bringup.report.quoted import with_quotes
 from bringup.report.text import table
 from bringup.results import REPOSITORY
 

@@ -19,8 +19,6 @@ from bringup.compare.sidebyside import number, row_of
 from bringup.plan.sweep import NODES, Settings, added, as_requested, label
 from bringup.records import Outcome, SweepRow, variant_of, worst
 
-SECONDS_PER_HOUR = 3600
-
 Conclusion = Literal["faster", "slower", "within noise", "cannot tell"]
 _WORDS: dict[noise.Conclusion, Conclusion] = {
     "improvement": "faster",
@@ -39,15 +37,15 @@ class Variant:
     failures: Sequence[tuple[Outcome, str]] = ()
 
 
-def rows(variants: Sequence[Variant], price: float | None, *, stacked: bool = False) -> list[SweepRow]:
-    """variants: the base first. price: one GPU for an hour. stacked: a speed is held against that of the step before,
+def rows(variants: Sequence[Variant], *, stacked: bool = False) -> list[SweepRow]:
+    """variants: the base first. stacked: a speed is held against that of the step before,
     the last that has one; a loss in any case against the base's."""
     base = variants[0].entries
     confidence = noise.shared_confidence(sum(1 for variant in variants[1:] if variant.entries and base))
-    made = [_row(variants[0], [], [], confidence, price, stacked=stacked)]
+    made = [_row(variants[0], [], [], confidence, stacked=stacked)]
     before = base
     for variant in variants[1:]:
-        made.append(_row(variant, base, before, confidence, price, stacked=stacked))
+        made.append(_row(variant, base, before, confidence, stacked=stacked))
         before = variant.entries if stacked and variant.entries else before
     return made
 
@@ -57,7 +55,6 @@ def _row(
     base: Sequence[Entry],
     before: Sequence[Entry],
     confidence: float,
-    price: float | None,
     *,
     stacked: bool,
 ) -> SweepRow:
@@ -77,9 +74,6 @@ def _row(
         failures.append((Outcome.FAIL, f"loss gap {disagreeing.gap_in_words}: its speed means nothing yet"))
     device = _median([entry.metrics.memory.device_allocated_gib for entry in entries])
     host = _median([entry.metrics.memory.host_rss_gib for entry in entries])
-    cost = None
-    if price is not None and speed is not None and first is not None:
-        cost = price * first.metrics.world_size / SECONDS_PER_HOUR / speed * 1e9
     return SweepRow(
         label=(added if stacked else label)(variant.settings),
         ran=None if first is None else variant_of(first.args, first.metrics.observed),
@@ -94,7 +88,6 @@ def _row(
         peak_gib=host if device is None else device,
         peak_of=None if first is None else "host" if device is None else "device",
         mfu=_median([entry.metrics.mfu for entry in entries]),
-        cost_per_billion_tokens=cost,
         loss_gap=max(gaps, key=lambda row: row.gap or 0.0).gap_in_words if gaps else None,
         outcome=worst([*(outcome for outcome, _ in failures), *([Outcome.PASS] if entries else [])]),
         failed="; ".join(dict.fromkeys(why for _, why in failures)) or None,
@@ -154,9 +147,8 @@ def _median(values: Sequence[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def table(rows: Sequence[SweepRow], price: str | None, *, stacked: bool = False) -> tuple[list[str], list[list[str]]]:
-    """Header and cells. price: as the site file says it, with its currency."""
-    currency = price.split()[-1] if price else ""
+def table(rows: Sequence[SweepRow], *, stacked: bool = False) -> tuple[list[str], list[list[str]]]:
+    """Header and cells."""
     columns: dict[str, Callable[[SweepRow], str]] = {
         "part" if stacked else "variant": lambda row: row.label,
         "ran as": lambda row: row.ran or "",
@@ -168,9 +160,6 @@ def table(rows: Sequence[SweepRow], price: str | None, *, stacked: bool = False)
         "step p50 ms": lambda row: number(None if row.step_p50_s is None else row.step_p50_s * 1e3, "{:.1f}"),
         "peak GiB": lambda row: number(row.peak_gib, "{:.2f} " + (row.peak_of or "")).strip(),
         "MFU": lambda row: number(row.mfu, "{:.1%}", "" if row.tokens_per_s is None else "unknown"),
-        "cost / 10^9 tokens": lambda row: (
-            number(row.cost_per_billion_tokens, "{:,.2f} " + currency) if price else "no price"
-        ),
         "loss gap": lambda row: row.loss_gap or "",
     }
     return list(columns), [[text(row) for text in columns.values()] for row in rows]

@@ -92,15 +92,11 @@ def _checkpointing(trained: Trained) -> str | None:
 
 
 def _cost(trained: Trained) -> str:
-    """GPU-hours of the ranks that train, as tokens/s in the steady window say; and their price, where it is known."""
+    """Return the GPU-hours of the ranks that train, as tokens/s in the steady window say."""
     metrics = trained.metrics
     hours = metrics.world_size / metrics.tokens_per_s * 1e9 / 3600
     of_what = "rank-hours on the CPU" if trained.args.device == "cpu" else "GPU-hours"
-    words = f"{read.words(hours)} {of_what}"
-    if trained.price is None or trained.args.device == "cpu":
-        return words
-    amount, currency = trained.price.split()
-    return f"{words}, {hours * float(amount):,.2f} {currency} at {trained.price} a GPU-hour"
+    return f"{read.words(hours)} {of_what}"
 
 
 def _step(trained: Trained) -> str:
@@ -341,9 +337,9 @@ class Report:
     chapters: list[Chapter]
 
 
-def report(judged: Sequence[Judged], price: str | None = None) -> Report:
+def report(judged: Sequence[Judged]) -> Report:
     """The report on the trainings among these runs; the facts of the cluster are those of the discovery among them."""
-    runs = trained(judged, price)
+    runs = trained(judged)
     names = sidebyside.short_names([run.judged.folder.name for run in runs])
     return Report(names, chapters(runs) if runs else [])
 
