@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from itertools import groupby
@@ -25,7 +26,6 @@ from bringup.plan.profile import Profile, load, names
 from bringup.plan.rules import DECLARABLE, allowed
 from bringup.plan.site import Site
 from bringup.plan.transports import TRANSPORTS
-from bringup.quoted import with_quotes
 from bringup.records import Outcome, Record, Versioned, write_text
 from bringup.report.text import table
 from bringup.results import REPOSITORY
@@ -309,6 +309,71 @@ def schemas() -> dict[str, dict[str, Any]]:
     """By name. Besides the records: what people write, profiles and site files."""
     made = {stem: schema(kind) for stem, kind in kinds().items()} | {"profile": profile_schema(), "site": schema(Site)}
     return dict(sorted(made.items()))
+
+
+# --- lines of code in docs
+
+_QUOTED = re.compile(r"<!-- quoted: (?P<what>[^\n]+?) -->\n.*?<!-- end quoted -->", re.DOTALL)
+_LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json"}
+
+
+def with_quotes(page: str, repository: Path) -> str:
+    """Return the page with all its quotes as the code is now. ValueError when a file, a symbol or a line is not there.
+
+    The block between a marker and its end is replaced. The parts of a marker are the file, the symbol (empty: the whole
+    file), and the first and the last line by how they begin; without them it is the whole symbol, with the first alone
+    that line:
+
+        <!-- quoted: training/src/recipe/data.py | make_rows | about = | path = -->
+        <!-- quoted: training/slurm/run_1gpu.sbatch | | srun -->
+        <!-- end quoted -->
+    """
+    return _QUOTED.sub(lambda match: _block(match["what"], repository), page)
+
+
+def _block(what: str, repository: Path) -> str:
+    path, symbol, first, last = (*(part.strip() for part in what.split("|")), "", "", "")[:4]
+    file = repository / path
+    if not file.is_file():
+        raise ValueError(f"quoted: {what}: expected the file {path}, it is not there")
+    lines = _of_symbol(file.read_text(encoding="utf-8"), symbol, what)
+    begin = _line(lines, first, 0, what) if first else 0
+    end = _line(lines, last, begin, what) if last else (begin if first else len(lines) - 1)
+    code = textwrap.dedent("\n".join(lines[begin : end + 1])).rstrip()
+    caption = f"`{path}`, `{symbol}`:" if symbol else f"`{path}`:"
+    language = _LANGUAGES.get(file.suffix, "bash")
+    return "\n".join([f"<!-- quoted: {what} -->", caption, "", f"```{language}", code, "```", "<!-- end quoted -->"])
+
+
+def _of_symbol(source: str, symbol: str, what: str) -> list[str]:
+    lines = source.splitlines()
+    if not symbol:
+        return lines
+    body: list[ast.stmt] = ast.parse(source).body
+    for name in symbol.split("."):
+        node = next((node for node in body if _name(node) == name), None)
+        if node is None:
+            raise ValueError(f"quoted: {what}: expected {symbol} in the file, {name} is not there")
+        body = getattr(node, "body", [])
+        first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
+        last = node.end_lineno
+    return lines[first - 1 : last]
+
+
+def _name(node: ast.stmt) -> str | None:
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id
+    return getattr(node, "name", None)
+
+
+def _line(lines: list[str], begins: str, after: int, what: str) -> int:
+    for number, line in enumerate(lines[after:], start=after):
+        if line.strip().startswith(begins):
+            return number
+    raise ValueError(f"quoted: {what}: expected a line that begins with `{begins}`, there is none")
+
+
+# --- all of it
 
 
 def main() -> None:

@@ -58,9 +58,13 @@ def compare_losses(folders: list[Path]) -> bool:
 
 def _show_words(compared: sidebyside.SideBySide) -> None:
     from bringup.compare import recommend
+    from bringup.formulae import published
     from bringup.report import text
 
     print(f"\n{text.plain(compared.note)}\n\n{text.plain(recommend.recommend(compared).paragraph)}")
+    others = [said for row in compared.rows if (said := published.beside(row.entry.metrics)) is not None]
+    for said in dict.fromkeys(others):
+        print(f"MFU, published: {said}")
 
 
 def _exit_code(compared: sidebyside.SideBySide) -> int:

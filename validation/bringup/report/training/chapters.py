@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from bringup.advise import step
 from bringup.compare import sidebyside
+from bringup.formulae import published
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS
@@ -127,11 +128,11 @@ def _predicted_step(trained: Trained) -> str:
 
 def _mfu(trained: Trained) -> str | None:
     metrics = trained.metrics
-    return (
-        (None if metrics.mfu_reason is None else f"not known: {metrics.mfu_reason}")
-        if metrics.mfu is None
-        else (f"{100 * metrics.mfu:.1f} %, of {read.words(metrics.peak_tflops)} TFLOP/s ({metrics.peak_source})")
-    )
+    if metrics.mfu is None:
+        return None if metrics.mfu_reason is None else f"not known: {metrics.mfu_reason}"
+    others = published.beside(metrics)
+    of_peak = f"{100 * metrics.mfu:.1f} %, of {read.words(metrics.peak_tflops)} TFLOP/s ({metrics.peak_source})"
+    return of_peak if others is None else f"{of_peak}; published: {others}"
 
 
 def _tflops(trained: Trained) -> str | None:
