@@ -5,9 +5,9 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from bringup.generated import with_quotes
 from bringup.plan.catalogue import GATES
 from bringup.plan.phases import PHASES
+from generated import with_quotes
 from loops import for_each
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -247,9 +247,9 @@ def do_gates(arguments: argparse.Namespace) -> int:
 
 
 def do_schema(arguments: argparse.Namespace) -> int:
-    from bringup import generated
+    from bringup.schemas import schemas as made
 
-    schemas = generated.schemas()
+    schemas = made()
     if arguments.name not in schemas:
         raise UsageError(f"there is no schema of {arguments.name!r}; there are {', '.join(schemas)}")
     print(json.dumps(schemas[arguments.name], indent=1, ensure_ascii=False))

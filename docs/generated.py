@@ -1,7 +1,6 @@
 """Everything in docs that is made from data: `make generated` writes it, and a test names what is outdated.
 
-The tables in docs are made from the catalogues. The JSON Schemas (draft 2020-12) of record files are for
-other programs. The record stays the authority: a rule between two fields has no JSON Schema.
+The tables come from the catalogues, the lines of code from the code.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from bringup.known_faults import xid
 from bringup.known_faults.pending import CAUSES
@@ -23,15 +21,12 @@ from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
 from bringup.plan.gate import Gate, Guide
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile, load, names
-from bringup.plan.rules import DECLARABLE, allowed
-from bringup.plan.site import Site
 from bringup.plan.transports import TRANSPORTS
-from bringup.records import Outcome, Record, Versioned, write_text
+from bringup.records import Outcome, write_text
 from bringup.report.text import table
 from bringup.results import REPOSITORY
 
 PAGE = REPOSITORY / "docs/07-failure-modes.md"
-_FILE = re.compile(r"`(\w+)\.json`")
 
 
 _ROLES = {"root": "", "either": " (a cause, or a consequence)", "consequence": " (a consequence of another fault)"}
@@ -168,7 +163,7 @@ def _needs(claim: Claim) -> str:
 def _rooms() -> list[str]:
     """A drawing (Mermaid) of which room imports which. An arrow that a longer way says as well is left out."""
     imports: dict[str, set[str]] = {}
-    package = Path(__file__).parent
+    package = REPOSITORY / "validation/bringup"
     for file in sorted(package.rglob("*.py")):
         room = file.relative_to(package).parts[0].removesuffix(".py")
         if room.startswith("__"):
@@ -259,56 +254,6 @@ def pages() -> dict[Path, str]:
             text = _replaced(path, text, name, make())
         texts[path] = text
     return texts
-
-
-def kinds() -> dict[str, type[Versioned]]:
-    """Stem of the file -> its record, for all of them. The name is the first that the record's docstring gives."""
-    classes: dict[str, type[Versioned]] = {}
-    for kind in Versioned.__subclasses__():
-        match = _FILE.search(kind.__doc__ or "")
-        if match is None:
-            raise ValueError(
-                f"records.{kind.__name__}: its docstring must begin with the name of its file, `name.json`"
-            )
-        classes[match[1]] = kind
-    return dict(sorted(classes.items()))
-
-
-def schema(kind: type[Record]) -> dict[str, Any]:
-    """What `read_record` accepts, but for rules between fields; and the version must be there."""
-    made = kind.model_json_schema()
-    made["required"] = sorted({*made.get("required", []), "schema_version"})
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
-
-
-def profile_schema() -> dict[str, Any]:
-    """The schema of a profile before its `extends` is resolved, for editors and other programs: which gates take a
-    number, in which unit and direction. Only the reader checks how fields, and files, agree."""
-    made = Profile.model_json_schema()
-    made["$defs"]["NotApplicable"]["properties"]["gate"]["enum"] = list(GATES)
-    entries = made["properties"]["expect"]
-    del entries["additionalProperties"]
-    entries["properties"] = {gate.id: _entry(gate) for gate in GATES.values() if gate.expect == "profile"}
-    entries["additionalProperties"] = False
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
-
-
-def _entry(gate: Gate) -> dict[str, Any]:
-    rules = [rule for rule in DECLARABLE if allowed(gate.rule, rule)]
-    other_rules = [rule for rule in DECLARABLE if rule not in rules]
-    return {
-        "allOf": [{"$ref": "#/$defs/Expectation"}],
-        "description": f"a pass says: {gate.proves}",
-        "properties": {"unit": {"const": gate.unit}},
-        "oneOf": [{"required": [rule]} for rule in rules],
-        "not": {"anyOf": [{"required": [rule]} for rule in other_rules]},
-    }
-
-
-def schemas() -> dict[str, dict[str, Any]]:
-    """By name. Besides the records: what people write, profiles and site files."""
-    made = {stem: schema(kind) for stem, kind in kinds().items()} | {"profile": profile_schema(), "site": schema(Site)}
-    return dict(sorted(made.items()))
 
 
 # --- lines of code in docs
