@@ -85,8 +85,8 @@ def by_floors(known: Cluster, all_speeds: Sequence[Speeds]) -> set[Slow]:
 
 
 def by_spread(known: Cluster, all_speeds: Sequence[Speeds]) -> set[Slow]:
-    found = culprits(known.nodes, all_speeds)
-    return {culprit.ends for culprit in (*found.nodes, *found.links)}
+    accused = culprits(known.nodes, all_speeds)
+    return {culprit.ends for culprit in (*accused.nodes, *accused.links)}
 
 
 def judged(known: Cluster, named: set[Slow]) -> tuple[int, int]:

@@ -62,9 +62,8 @@ def _show_words(compared: sidebyside.SideBySide) -> None:
     from bringup.report import text
 
     print(f"\n{text.plain(compared.note)}\n\n{text.plain(recommend.recommend(compared).paragraph)}")
-    others = [said for row in compared.rows if (said := published.beside(row.entry.metrics)) is not None]
-    for said in dict.fromkeys(others):
-        print(f"MFU, published: {said}")
+    sentences = dict.fromkeys(filter(None, (published.beside(row.entry.metrics) for row in compared.rows)))
+    print("".join(f"MFU, published: {sentence}\n" for sentence in sentences), end="")
 
 
 def _exit_code(compared: sidebyside.SideBySide) -> int:
