@@ -88,6 +88,7 @@ lint: setup ## lines per room, ruff (format and check), mypy --strict, import ar
 	$(PY) -m ruff format --check .
 	$(PY) -m ruff check .
 	$(PY) -m mypy
+	MYPYPATH=validation $(PY) -m mypy docs/generated.py
 	$(VENV)/bin/lint-imports --no-cache
 	git ls-files -z -- ':!tests' ':!docs/results/pictures' | xargs -0 $(VENV)/bin/codespell
 	git ls-files -z -- '*.sh' '*.sbatch' .ci/run docs/results/keep-records infrastructure-validation/local-cluster/cluster \
@@ -124,7 +125,7 @@ live-health: setup
 	$(PY) -m pytest $(HEALTH) -m cluster -o cache_dir=.pytest_cache/health
 
 generated: venv ## everything in docs that is made from data
-	$(PY) -m bringup.generated
+	$(PY) docs/generated.py
 	PYTHONPATH=tests:infrastructure-validation/probes $(PY) validation/benchmarks/real_output.py
 
 # ===: the release as it is named, and none with +cpu behind it

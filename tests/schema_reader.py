@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 
 import jsonschema
-from bringup import generated
+from bringup import schemas
 
 
 @functools.cache
 def validators() -> dict[str, jsonschema.Draft202012Validator]:
     """By name. Each is made once: a schema takes 0.1 s."""
-    return {name: jsonschema.Draft202012Validator(schema) for name, schema in generated.schemas().items()}
+    return {name: jsonschema.Draft202012Validator(schema) for name, schema in schemas.schemas().items()}
 
 
 def validate(file: Path) -> None:

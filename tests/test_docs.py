@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bringup.plan.catalogue import GATES
 from bringup.plan.phases import PHASES
-from bringup.report.quoted import with_quotes
+from generated import with_quotes
 from loops import for_each
 
 ROOT = Path(__file__).resolve().parents[1]

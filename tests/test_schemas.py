@@ -8,8 +8,8 @@ from typing import Any
 import jsonschema
 import pytest
 import yaml
-from bringup import generated
 from bringup import results as runs
+from bringup import schemas as made
 from bringup.cli import main
 from bringup.errors import ProfileError, RecordError
 from bringup.plan.catalogue import GATES
@@ -24,7 +24,7 @@ TRAININGS = sorted(path for path in FIXTURES.iterdir() if path.is_dir())
 
 
 def test_every_schema_is_one_and_is_printed_by_its_name(capsys):
-    schemas = generated.schemas()
+    schemas = made.schemas()
     assert {"run_args", "metrics", "run", "verdicts", "profile", "site"} <= schemas.keys()
     for name, schema in schemas.items():
         jsonschema.Draft202012Validator.check_schema(schema)
@@ -86,7 +86,7 @@ def test_a_field_that_is_gone_is_refused_by_both(tmp_path):
 
 # --- profiles
 
-PROFILE = jsonschema.Draft202012Validator(generated.profile_schema())
+PROFILE = jsonschema.Draft202012Validator(made.profile_schema())
 
 
 def as_json(text: str) -> Any:

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+import generated as failure_modes
 import pytest
-from bringup import generated as failure_modes
 from bringup import judge
 from bringup import results as runs
 from bringup.cli import main

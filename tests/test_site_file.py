@@ -3,7 +3,7 @@
 import jsonschema
 import pytest
 import yaml
-from bringup import generated
+from bringup import schemas
 from bringup.cli import main
 from bringup.errors import SiteError
 from bringup.plan import profile, site
@@ -18,7 +18,7 @@ def test_the_example_says_every_key_once_and_the_schema_accepts_it():
     loaded = site.load(path)
     assert loaded.name == "example"
     assert loaded.model_fields_set == set(site.Site.model_fields), "a key has no example"
-    schema = generated.schemas()["site"]
+    schema = schemas.schemas()["site"]
     jsonschema.validate(yaml.safe_load(path.read_text()), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"schema_version": 1, "name": "lab", "partitoin": "gpu"}, schema)

@@ -5,11 +5,11 @@ A field that this nvidia-smi does not know fails the whole query, so fields of n
 
 import subprocess
 
+from nvml import HARDWARE_SLOWDOWNS
 from patience import NoAnswer, seconds, within
 
 NOT_THERE = ("[N/A]", "N/A", "[Not Supported]")  # the GPU has no such thing; the other words say that it did not answer
 UNSAID = ("", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]", "ERR!")
-HEALTH_BITS = {0x8: "hardware slowdown", 0x40: "hardware thermal", 0x80: "hardware power brake"}
 
 
 def _mib(text):
@@ -33,7 +33,7 @@ def _on_or_off(text):
 
 def _slowdown(text):
     bits = int(text, 16)
-    return ", ".join(name for bit, name in HEALTH_BITS.items() if bits & bit) or "none"
+    return ", ".join(name for bit, name in HARDWARE_SLOWDOWNS.items() if bits & bit) or "none"
 
 
 BASE = {
@@ -104,7 +104,7 @@ QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading u
 )
 PATIENCE = 3  # times that of one GPU: it asks all of them
 NODE_WIDE = ("discovery.gpu.driver",)
-TEXTS = (("q", ("-q",)), ("topo", ("topo", "-m")))  # for people, and for parsers/topology.py
+TEXTS = (("q", ("-q",)), ("topo", ("topo", "-m")))  # for people; -m is also read by evidence/topology.py
 
 
 def keep_texts(facts, keep, run=subprocess.run):

@@ -103,7 +103,7 @@ def test_a_curve_says_what_a_rank_does_against_the_fewest_nodes(tmp_path):
     few, more = make_run(tmp_path / "one", speed=1.0), make_run(tmp_path / "two", speed=0.8)
     rows = rows_of(({"nodes": "1"}, [few]), ({"nodes": "2"}, [more]))
     assert [row.efficiency for row in rows] == [1.0, pytest.approx(0.8)]
-    header, cells = table.table(rows, None)
+    header, cells = table.table(rows)
     assert [line[header.index("tokens/s of a rank")] for line in cells] == ["100.0 %", "80.0 %"]
 
 
@@ -181,8 +181,8 @@ def repeated(tmp_path: Path, name: str, speed: float, count: int, level: float, 
     ]
 
 
-def rows_of(*variants: tuple[dict[str, str], list[Entry]], price: float | None = None) -> list[SweepRow]:
-    return table.rows([table.Variant(settings, entries) for settings, entries in variants], price)
+def rows_of(*variants: tuple[dict[str, str], list[Entry]]) -> list[SweepRow]:
+    return table.rows([table.Variant(settings, entries) for settings, entries in variants])
 
 
 def test_a_difference_within_the_noise_is_called_so_and_a_larger_one_is_not(tmp_path):
@@ -219,17 +219,6 @@ def test_of_single_runs_a_difference_that_their_steps_explain_is_noise_and_of_an
     )
     assert [row.against_base for row in rows] == [None, "within noise", "cannot tell"]
     assert rows[2].low is None
-
-
-def test_the_cost_is_that_of_the_gpus_that_train(tmp_path):
-    base = repeated(tmp_path, "base", 1.0, 1, 0.0)
-    metrics = base[0].metrics
-    row = rows_of(({}, base), price=3.60)[0]
-    # 0.001 per GPU and second
-    assert row.cost_per_billion_tokens == pytest.approx(1e9 / metrics.tokens_per_s * metrics.world_size * 0.001)
-    header, [cells] = table.table([row], "3.60 EUR")
-    assert cells[header.index("cost / 10^9 tokens")].endswith(" EUR")
-    assert table.table(rows_of(({}, base)), None)[1][0][header.index("cost / 10^9 tokens")] == "no price"
 
 
 def test_a_variant_whose_losses_disagree_fails_and_another_batch_does_not(tmp_path):
@@ -273,7 +262,6 @@ def tree(tmp_path, monkeypatch):
             nodes=["n0"],
             profile="local-cpu",
             site=None,
-            price_per_gpu_hour=None,
             options=["--steps", "12"],
             vary={"attention": ["sdpa", "eager"]},
             grid=False,
@@ -361,13 +349,3 @@ def test_a_sweep_in_a_copy_is_not_continued(tree, tmp_path):
 def test_a_wrong_call_is_one_line_and_exit_code_2(words, says, capsys):
     assert cli.main(["sweep", *words]) == 2
     assert says in capsys.readouterr().err
-
-
-def test_a_price_is_a_number_and_a_currency():
-    from bringup.errors import SiteError
-    from bringup.plan import site
-
-    text = "schema_version: 1\nname: x\nprice_per_gpu_hour: {}\n"
-    assert site.parse(text.format("2.50 USD"), "x").price_per_gpu_hour == "2.50 USD"
-    with pytest.raises(SiteError, match=r"write a number and a currency: 2\.50 USD"):
-        site.parse(text.format("cheap"), "x")

@@ -26,7 +26,7 @@ from bringup.plan.rules import FEWEST_PEERS, FLEET, SPOKEN, allowed, holds, in_w
 from bringup.records import Kind, Limit, Observation, Outcome, Run, Value, Verdict, Verdicts, files, worst
 from bringup.results import RUN, Seal, TrainingRecords
 
-Seen = Mapping[tuple[str, str], list[Observation]]
+ByPair = Mapping[tuple[str, str], list[Observation]]  # gate and subject
 Outcomes = Mapping[tuple[str, str], Outcome]
 NOTHING = "nothing"
 EVIDENCE = ("run.closed", "run.evidence")  # if one of these gates does not pass, no number of the run may be used
@@ -152,7 +152,7 @@ def _planned(run: Run, excluded: set[str]) -> dict[str, list[str]]:
     return {gate_id: listed for gate_id, listed in pairs.items() if gate_id not in excluded}
 
 
-def _plan_links_that_were_chosen(pairs: dict[str, list[str]], run: Run, observed: Seen) -> None:
+def _plan_links_that_were_chosen(pairs: dict[str, list[str]], run: Run, observed: ByPair) -> None:
     """Add the links of rounds that were chosen during the run. Each round was recorded before it was measured, so a
     link without a result is reported as missing. Planned links are never removed."""
     nodes = set(run.nodes)
@@ -186,7 +186,7 @@ def _needs_first(pairs: Mapping[str, list[str]]) -> list[str]:
 class _Judging:
     run: Run
     profile: Profile
-    seen: Seen
+    seen: ByPair
     outcomes: dict[tuple[str, str], Outcome]
     planned: set[str]  # gates
     gates: catalogue.Gates

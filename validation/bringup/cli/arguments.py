@@ -35,12 +35,6 @@ def whole(text: str) -> int:
     return int(text)
 
 
-def price(text: str) -> str:
-    if not re.fullmatch(r"\d+(\.\d+)? [A-Z]{3}", text):
-        raise argparse.ArgumentTypeError(f"{text!r} is no price: write a number and a currency, '2.50 USD'")
-    return text
-
-
 def share(text: str) -> float:
     value = _number(text)
     if not 0 < value <= 1:

@@ -122,7 +122,7 @@ def do_report(arguments: argparse.Namespace) -> int:
     outputs.check([output for output, _ in renderers])
     # what is said about the files must not stand between the lines of one of them
     stream = sys.stderr if any(output.is_standard_output for output, _ in renderers) else sys.stdout
-    gathered = replace(collection.gather(arguments.runs, profile), price=arguments.gpu_hour_price)
+    gathered = collection.gather(arguments.runs, profile)
     for output, render in renderers:
         outputs.write(output, render(gathered))
         if not output.is_standard_output:
@@ -247,9 +247,9 @@ def do_gates(arguments: argparse.Namespace) -> int:
 
 
 def do_schema(arguments: argparse.Namespace) -> int:
-    from bringup import generated
+    from bringup.schemas import schemas as made
 
-    schemas = generated.schemas()
+    schemas = made()
     if arguments.name not in schemas:
         raise UsageError(f"there is no schema of {arguments.name!r}; there are {', '.join(schemas)}")
     print(json.dumps(schemas[arguments.name], indent=1, ensure_ascii=False))

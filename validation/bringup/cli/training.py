@@ -58,9 +58,12 @@ def compare_losses(folders: list[Path]) -> bool:
 
 def _show_words(compared: sidebyside.SideBySide) -> None:
     from bringup.compare import recommend
+    from bringup.formulae import published
     from bringup.report import text
 
     print(f"\n{text.plain(compared.note)}\n\n{text.plain(recommend.recommend(compared).paragraph)}")
+    sentences = dict.fromkeys(filter(None, (published.beside(row.entry.metrics) for row in compared.rows)))
+    print("".join(f"MFU, published: {sentence}\n" for sentence in sentences), end="")
 
 
 def _exit_code(compared: sidebyside.SideBySide) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bringup.cli.arguments import awaited, natural, positive, price, share, whole
+from bringup.cli.arguments import awaited, natural, positive, share, whole
 from bringup.plan.phases import PHASES, PREFLIGHT
 from bringup.plan.sweep import FIELDS
 
@@ -202,12 +202,6 @@ VERBS: Verbs = {
             _path("--prometheus", "also gauges for node_exporter's textfile collector (.prom)"),
             FORCE,
             _arg("--profile", help="judge against this profile instead of the one that each run was opened with"),
-            _arg(
-                "--gpu-hour-price",
-                type=price,
-                metavar="'2.50 USD'",
-                help="for what a billion tokens cost (default: price_per_gpu_hour of the site file, if it has it)",
-            ),
         ),
         "ticket": _verb(
             "what a vendor asks for, of one node: findings, evidence, serials, time line, what to attach",

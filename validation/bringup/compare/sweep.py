@@ -19,8 +19,6 @@ from bringup.compare.sidebyside import number, row_of
 from bringup.plan.sweep import NODES, Settings, as_requested, label
 from bringup.records import Outcome, SweepRow, variant_of, worst
 
-SECONDS_PER_HOUR = 3600
-
 Conclusion = Literal["faster", "slower", "within noise", "cannot tell"]
 _WORDS: dict[noise.Conclusion, Conclusion] = {
     "improvement": "faster",
@@ -39,15 +37,14 @@ class Variant:
     failures: Sequence[tuple[Outcome, str]] = ()
 
 
-def rows(variants: Sequence[Variant], price: float | None) -> list[SweepRow]:
-    """variants: the base first. price: one GPU for an hour."""
+def rows(variants: Sequence[Variant]) -> list[SweepRow]:
+    """variants: the base first."""
     base = variants[0].entries
     confidence = noise.shared_confidence(sum(1 for variant in variants[1:] if variant.entries and base))
-    first = _row(variants[0], [], confidence, price)
-    return [first, *(_row(variant, base, confidence, price) for variant in variants[1:])]
+    return [_row(variants[0], [], confidence), *(_row(variant, base, confidence) for variant in variants[1:])]
 
 
-def _row(variant: Variant, base: Sequence[Entry], confidence: float, price: float | None) -> SweepRow:
+def _row(variant: Variant, base: Sequence[Entry], confidence: float) -> SweepRow:
     entries = variant.entries
     speed = _median([entry.metrics.tokens_per_s for entry in entries])
     change, low, high, words = _difference(base, entries, confidence) if base and entries else (None, None, None, None)
@@ -62,9 +59,6 @@ def _row(variant: Variant, base: Sequence[Entry], confidence: float, price: floa
         failures.append((Outcome.FAIL, f"loss gap {disagreeing.gap_in_words}: its speed means nothing yet"))
     device = _median([entry.metrics.memory.device_allocated_gib for entry in entries])
     host = _median([entry.metrics.memory.host_rss_gib for entry in entries])
-    cost = None
-    if price is not None and speed is not None and first is not None:
-        cost = price * first.metrics.world_size / SECONDS_PER_HOUR / speed * 1e9
     return SweepRow(
         label=label(variant.settings),
         ran=None if first is None else variant_of(first.args, first.metrics.observed),
@@ -79,7 +73,6 @@ def _row(variant: Variant, base: Sequence[Entry], confidence: float, price: floa
         peak_gib=host if device is None else device,
         peak_of=None if first is None else "host" if device is None else "device",
         mfu=_median([entry.metrics.mfu for entry in entries]),
-        cost_per_billion_tokens=cost,
         loss_gap=max(gaps, key=lambda row: row.gap or 0.0).gap_in_words if gaps else None,
         outcome=worst([*(outcome for outcome, _ in failures), *([Outcome.PASS] if entries else [])]),
         failed="; ".join(dict.fromkeys(why for _, why in failures)) or None,
@@ -131,9 +124,8 @@ def _median(values: Sequence[float | None]) -> float | None:
     return median(known) if known else None
 
 
-def table(rows: Sequence[SweepRow], price: str | None) -> tuple[list[str], list[list[str]]]:
-    """Header and cells. price: as the site file says it, with its currency."""
-    currency = price.split()[-1] if price else ""
+def table(rows: Sequence[SweepRow]) -> tuple[list[str], list[list[str]]]:
+    """Header and cells."""
     columns: dict[str, Callable[[SweepRow], str]] = {
         "variant": lambda row: row.label,
         "ran as": lambda row: row.ran or "",
@@ -145,9 +137,6 @@ def table(rows: Sequence[SweepRow], price: str | None) -> tuple[list[str], list[
         "step p50 ms": lambda row: number(None if row.step_p50_s is None else row.step_p50_s * 1e3, "{:.1f}"),
         "peak GiB": lambda row: number(row.peak_gib, "{:.2f} " + (row.peak_of or "")).strip(),
         "MFU": lambda row: number(row.mfu, "{:.1%}", "" if row.tokens_per_s is None else "unknown"),
-        "cost / 10^9 tokens": lambda row: (
-            number(row.cost_per_billion_tokens, "{:,.2f} " + currency) if price else "no price"
-        ),
         "loss gap": lambda row: row.loss_gap or "",
     }
     return list(columns), [[text(row) for text in columns.values()] for row in rows]

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from bringup.errors import UsageError
-from bringup.evidence import slurm
 from bringup.evidence.hostlist import expand, named
 from bringup.evidence.parsed import Parsed, cut, each_line, lines
 
@@ -360,10 +359,10 @@ def mpi_list(text: str, where: str) -> Parsed:
 
 def ended_job(text: str, where: str, *, name: str) -> Parsed:
     """Facts from `scontrol show job` of an ended job; times are Slurm's, to the second."""
-    parsed = slurm.job(text, where, quantity=f"smoke.{name}.state", field="JobState")
+    parsed = job(text, where, quantity=f"smoke.{name}.state", field="JobState")
     for field in ("ExitCode", "SubmitTime", "StartTime", "EndTime"):
         if parsed.observations:
-            parsed.observations += slurm.job(text, where, quantity=f"smoke.{name}.{field}", field=field).observations
+            parsed.observations += job(text, where, quantity=f"smoke.{name}.{field}", field=field).observations
     return parsed
 
 

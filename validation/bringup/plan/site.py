@@ -92,7 +92,6 @@ GpuRequest = Annotated[
     str,
     StringConstraints(pattern=r"^(none|--gpus-per-node=([\w.-]+:)?[1-9]\d*|--gres=gpu(:[\w.-]*[A-Za-z][\w.-]*)?:[1-9]\d*)$"),
 ]  # fmt: skip
-Price = Annotated[str, StringConstraints(pattern=r"^\d+(\.\d+)? [A-Z]{3}$")]  # 2.50 USD
 Variable = Annotated[str, AfterValidator(_variable)]
 PhaseKey = Annotated[str, AfterValidator(_phase)]
 Submitted = (
@@ -105,7 +104,6 @@ Submitted = (
 _MEANT = {  # key -> what its pattern means, in words
     "gpu_request": "write none, --gpus-per-node=8 or --gres=gpu:TYPE:8, with the GPUs of a whole node",
     "time_limits": 'write it as Slurm does, in quotes: "90" (minutes), "01:30:00" or "1-12:00:00"',
-    "price_per_gpu_hour": "write a number and a currency: 2.50 USD",
     "environment": "write one line of text",
     "mounts": "write /SOURCE, /SOURCE:/TARGET or /SOURCE:/TARGET:ro",
     "scratch": "write a whole path without , and :",
@@ -140,7 +138,6 @@ class Site(Record):
     time_limits: dict[PhaseKey, TimeLimit] = Field(default_factory=dict)
     gpu_request: GpuRequest = "none"
     jobs_share_nodes: bool = True  # false: each job takes whole nodes, so that nothing has to keep two jobs apart
-    price_per_gpu_hour: Price | None = None  # for the costs that `bringup sweep` shows
     srun: list[Option] = Field(default_factory=list)  # further options of every srun
     salloc: list[Option] = Field(default_factory=list)
     sbatch: list[Option] = Field(default_factory=list)
@@ -148,9 +145,7 @@ class Site(Record):
     scratch: Place | None = None  # a fast folder, shared or of each node
     checkpoints: Place | None = None  # a folder that all nodes share; training writes its checkpoints there
     environment: dict[Variable, Line] = Field(default_factory=dict)
-    venv: Place | None = (
-        None  # where `make venv` puts the Python environment; read by infrastructure-validation/scripts/venv.sh
-    )
+    venv: Place | None = None  # where `make venv` puts the Python environment; scripts/venv.sh reads it
     modules: list[Word] = Field(default_factory=list)
     setup: Place | None = None  # a file that scripts source before they start anything
     checks: Place | None = None  # a file of the site's own checks

@@ -326,7 +326,6 @@ class SweepRow(Record):
     peak_gib: NonNegative | None  # per rank, the largest: of the device where there is one, else of the host
     peak_of: Literal["device", "host"] | None
     mfu: NonNegative | None
-    cost_per_billion_tokens: NonNegative | None  # in the currency of the price
     loss_gap: str | None  # against the base
     outcome: Outcome
     failed: str | None  # why, in one line
@@ -340,7 +339,6 @@ class Sweep(Versioned):
     nodes: list[str] = Field(min_length=1)
     profile: str  # by name, or the path of its file
     site: str | None  # the name of the site file; null: none was used
-    price_per_gpu_hour: str | None  # as the site file says it: 2.50 USD
     options: list[str]  # of the base
     vary: dict[str, list[str]]  # field -> values
     grid: bool

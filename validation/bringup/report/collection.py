@@ -42,7 +42,6 @@ class Collection:
     drills: list[DrillReport] = field(default_factory=list)
     varied: list[str] = field(default_factory=list)  # arguments in which the runs of a sweep differ
     limits: list[LimitsReport] = field(default_factory=list)
-    price: str | None = None  # of a GPU for an hour: 2.50 USD. None: as site files say it
 
     @property
     def verdicts(self) -> list[Verdict]:

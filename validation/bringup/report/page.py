@@ -93,7 +93,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "failed_first": [card for card in cards if card.outcome is Outcome.FAIL],
         "keep_away": drain.keep_away(drain.proposals(collection.judged), [node.name for node in nodes]),
         "commands": next_steps.commands(collection),
-        "training": side_by_side(collection.judged, collection.varied, collection.price),
+        "training": side_by_side(collection.judged, collection.varied),
     }
 
 

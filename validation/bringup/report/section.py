@@ -71,9 +71,8 @@ class Training:
     report: training_report.Report  # a column per run, or one for all of them where they say the same
 
 
-def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = (), price: str | None = None) -> Training:
-    """price: of a GPU for an hour, `2.50 USD`; None: as the site file of a run says it, if it does."""
-    report = training_report.report(judged, price)
+def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Training:
+    report = training_report.report(judged)
     trained = [run for run in judged if PHASES[run.run.phase].is_training]
     known = [entry for run in trained if (entry := entry_of(run)) is not None]
     names = {entry.folder for entry in known}

@@ -77,7 +77,6 @@ def begin(request: Request) -> Path:
         nodes=names,
         profile=request.profile_name,
         site=None if site is None else site.name,
-        price_per_gpu_hour=None if site is None else site.price_per_gpu_hour,
         options=options,
         vary=request.vary,
         grid=request.grid,
@@ -256,7 +255,6 @@ class _Work:
             )
 
     def _rows(self) -> list[SweepRow]:
-        price = self.sweep.price_per_gpu_hour
         reached = [
             index for index in range(len(self.sweep.variants)) if index in self.entries or index in self.failures
         ]
@@ -266,7 +264,7 @@ class _Work:
             table.Variant(self.sweep.variants[index], self.entries.get(index, []), self.failures.get(index, []))
             for index in reached
         ]
-        return table.rows(variants, None if price is None else float(price.split()[0]))
+        return table.rows(variants)
 
     def _save(self) -> None:
         self.sweep = self.sweep.model_copy(update={"runs": list(self.runs), "rows": self._rows()})
@@ -276,7 +274,7 @@ class _Work:
         self._save()
         rows = self.sweep.rows
         self.console.print()
-        columns = report.columns(*table.table(rows, self.sweep.price_per_gpu_hour))
+        columns = report.columns(*table.table(rows))
         self.console.print(columns, soft_wrap=True, markup=False, highlight=False)
         self.console.print("\n".join(["", *_failed(rows)]).rstrip(), soft_wrap=True, markup=False, highlight=False)
         write_text(self.folder / "report.md", markdown(self.sweep), replace=True)
@@ -326,5 +324,5 @@ def _failed(rows: list[SweepRow]) -> list[str]:
 
 def markdown(sweep: Sweep) -> str:
     """The table, with what it is about."""
-    header, rows = table.table(sweep.rows, sweep.price_per_gpu_hour)
+    header, rows = table.table(sweep.rows)
     return render("sweep.md.j2", sweep=sweep, header=header, rows=rows)

@@ -65,14 +65,14 @@ def start(command: Sequence[str], environment: Mapping[str, str], **options: Any
 def end(program: Program) -> None:
     """Ends all that is left. A shell ends at once; what it started, as srun or torchrun, may take a while, and ends
     what it started. SIGTERM goes to the process group, and to what has lost its parent; SIGKILL to all."""
-    told: set[int] = set()
+    signalled: set[int] = set()
     deadline = time.monotonic() + ENDING_S
     while (left := program.left()) and time.monotonic() < deadline:
         program.child.poll()
         ours = {each.pid for each in left}
         for each in left:
-            if each.pid not in told and (each.group == program.child.pid or each.parent not in ours):
-                told.add(each.pid)
+            if each.pid not in signalled and (each.group == program.child.pid or each.parent not in ours):
+                signalled.add(each.pid)
                 _send(each.pid, signal.SIGTERM)
         time.sleep(LOOK_S)
     deadline = time.monotonic() + KILLED_S

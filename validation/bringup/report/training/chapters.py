@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from bringup.advise import step
 from bringup.compare import sidebyside
+from bringup.formulae import published
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS
@@ -92,15 +93,11 @@ def _checkpointing(trained: Trained) -> str | None:
 
 
 def _cost(trained: Trained) -> str:
-    """GPU-hours of the ranks that train, as tokens/s in the steady window say; and their price, where it is known."""
+    """Return the GPU-hours of the ranks that train, as tokens/s in the steady window say."""
     metrics = trained.metrics
     hours = metrics.world_size / metrics.tokens_per_s * 1e9 / 3600
     of_what = "rank-hours on the CPU" if trained.args.device == "cpu" else "GPU-hours"
-    words = f"{read.words(hours)} {of_what}"
-    if trained.price is None or trained.args.device == "cpu":
-        return words
-    amount, currency = trained.price.split()
-    return f"{words}, {hours * float(amount):,.2f} {currency} at {trained.price} a GPU-hour"
+    return f"{read.words(hours)} {of_what}"
 
 
 def _step(trained: Trained) -> str:
@@ -131,11 +128,11 @@ def _predicted_step(trained: Trained) -> str:
 
 def _mfu(trained: Trained) -> str | None:
     metrics = trained.metrics
-    return (
-        (None if metrics.mfu_reason is None else f"not known: {metrics.mfu_reason}")
-        if metrics.mfu is None
-        else (f"{100 * metrics.mfu:.1f} %, of {read.words(metrics.peak_tflops)} TFLOP/s ({metrics.peak_source})")
-    )
+    if metrics.mfu is None:
+        return None if metrics.mfu_reason is None else f"not known: {metrics.mfu_reason}"
+    others = published.beside(metrics)
+    of_peak = f"{100 * metrics.mfu:.1f} %, of {read.words(metrics.peak_tflops)} TFLOP/s ({metrics.peak_source})"
+    return of_peak if others is None else f"{of_peak}; published: {others}"
 
 
 def _tflops(trained: Trained) -> str | None:
@@ -339,9 +336,9 @@ class Report:
     chapters: list[Chapter]
 
 
-def report(judged: Sequence[Judged], price: str | None = None) -> Report:
+def report(judged: Sequence[Judged]) -> Report:
     """The report on the trainings among these runs; the facts of the cluster are those of the discovery among them."""
-    runs = trained(judged, price)
+    runs = trained(judged)
     names = sidebyside.short_names([run.judged.folder.name for run in runs])
     return Report(names, chapters(runs) if runs else [])
 

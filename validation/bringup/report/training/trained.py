@@ -80,7 +80,6 @@ class Trained:
     metrics: TrainMetrics
     facts: Mapping[str, str] = field(default_factory=dict)  # of the cluster, by what they say: report/system.py
     curve: bandwidth.Measured | None = None  # of the collectives, where the same report has them
-    price: str | None = None  # of a GPU for an hour: 2.50 USD
 
     @cached_property
     def sampled(self) -> Sampled:
@@ -95,8 +94,8 @@ class Trained:
         ]
 
 
-def trained(judged: Sequence[Judged], price: str | None = None) -> list[Trained]:
-    """The trainings among these runs that finished, fewest ranks first. price: None: that of the run's site file."""
+def trained(judged: Sequence[Judged]) -> list[Trained]:
+    """The trainings among these runs that finished, fewest ranks first."""
     if all(run.training is None for run in judged):
         return []
     facts = {
@@ -105,16 +104,11 @@ def trained(judged: Sequence[Judged], price: str | None = None) -> list[Trained]
     alone = [run for run in judged if run.training is None and curve.curves(run.observations)]
     measured = bandwidth.measured(alone) if alone else None
     trainings = [
-        Trained(run, run.training.args, run.training.metrics, facts, measured, price or _price(run))
+        Trained(run, run.training.args, run.training.metrics, facts, measured)
         for run in judged
         if run.training is not None
     ]
     return sorted(trainings, key=lambda run: run.metrics.world_size)
-
-
-def _price(run: Judged) -> str | None:
-    price = None if run.run.site is None else run.run.site.says.get("price_per_gpu_hour")
-    return price if isinstance(price, str) else None
 
 
 Read = Callable[[Trained], str | None]

@@ -1,18 +1,17 @@
 """Everything in docs that is made from data: `make generated` writes it, and a test names what is outdated.
 
-The tables in docs are made from the catalogues. The JSON Schemas (draft 2020-12) of record files are for
-other programs. The record stays the authority: a rule between two fields has no JSON Schema.
+The tables come from the catalogues, the lines of code from the code.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any
 
 from bringup.known_faults import xid
 from bringup.known_faults.pending import CAUSES
@@ -22,16 +21,12 @@ from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
 from bringup.plan.gate import Gate, Guide
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile, load, names
-from bringup.plan.rules import DECLARABLE, allowed
-from bringup.plan.site import Site
 from bringup.plan.transports import TRANSPORTS
-from bringup.records import Outcome, Record, Versioned, write_text
-from bringup.report.quoted import with_quotes
+from bringup.records import Outcome, write_text
 from bringup.report.text import table
 from bringup.results import REPOSITORY
 
 PAGE = REPOSITORY / "docs/07-failure-modes.md"
-_FILE = re.compile(r"`(\w+)\.json`")
 
 
 _ROLES = {"root": "", "either": " (a cause, or a consequence)", "consequence": " (a consequence of another fault)"}
@@ -168,7 +163,7 @@ def _needs(claim: Claim) -> str:
 def _rooms() -> list[str]:
     """A drawing (Mermaid) of which room imports which. An arrow that a longer way says as well is left out."""
     imports: dict[str, set[str]] = {}
-    package = Path(__file__).parent
+    package = REPOSITORY / "validation/bringup"
     for file in sorted(package.rglob("*.py")):
         room = file.relative_to(package).parts[0].removesuffix(".py")
         if room.startswith("__"):
@@ -261,54 +256,69 @@ def pages() -> dict[Path, str]:
     return texts
 
 
-def kinds() -> dict[str, type[Versioned]]:
-    """Stem of the file -> its record, for all of them. The name is the first that the record's docstring gives."""
-    classes: dict[str, type[Versioned]] = {}
-    for kind in Versioned.__subclasses__():
-        match = _FILE.search(kind.__doc__ or "")
-        if match is None:
-            raise ValueError(
-                f"records.{kind.__name__}: its docstring must begin with the name of its file, `name.json`"
-            )
-        classes[match[1]] = kind
-    return dict(sorted(classes.items()))
+# --- lines of code in docs
+
+_QUOTED = re.compile(r"<!-- quoted: (?P<what>[^\n]+?) -->\n.*?<!-- end quoted -->", re.DOTALL)
+_LANGUAGES = {".py": "python", ".yaml": "yaml", ".json": "json"}
 
 
-def schema(kind: type[Record]) -> dict[str, Any]:
-    """What `read_record` accepts, but for rules between fields; and the version must be there."""
-    made = kind.model_json_schema()
-    made["required"] = sorted({*made.get("required", []), "schema_version"})
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
+def with_quotes(page: str, repository: Path) -> str:
+    """Return the page with all its quotes as the code is now. ValueError when a file, a symbol or a line is not there.
+
+    The block between a marker and its end is replaced. The parts of a marker are the file, the symbol (empty: the whole
+    file), and the first and the last line by how they begin; without them it is the whole symbol, with the first alone
+    that line:
+
+        <!-- quoted: training/src/recipe/data.py | make_rows | about = | path = -->
+        <!-- quoted: training/slurm/run_1gpu.sbatch | | srun -->
+        <!-- end quoted -->
+    """
+    return _QUOTED.sub(lambda match: _block(match["what"], repository), page)
 
 
-def profile_schema() -> dict[str, Any]:
-    """The schema of a profile before its `extends` is resolved, for editors and other programs: which gates take a
-    number, in which unit and direction. Only the reader checks how fields, and files, agree."""
-    made = Profile.model_json_schema()
-    made["$defs"]["NotApplicable"]["properties"]["gate"]["enum"] = list(GATES)
-    entries = made["properties"]["expect"]
-    del entries["additionalProperties"]
-    entries["properties"] = {gate.id: _entry(gate) for gate in GATES.values() if gate.expect == "profile"}
-    entries["additionalProperties"] = False
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
+def _block(what: str, repository: Path) -> str:
+    path, symbol, first, last = (*(part.strip() for part in what.split("|")), "", "", "")[:4]
+    file = repository / path
+    if not file.is_file():
+        raise ValueError(f"quoted: {what}: expected the file {path}, it is not there")
+    lines = _of_symbol(file.read_text(encoding="utf-8"), symbol, what)
+    begin = _line(lines, first, 0, what) if first else 0
+    end = _line(lines, last, begin, what) if last else (begin if first else len(lines) - 1)
+    code = textwrap.dedent("\n".join(lines[begin : end + 1])).rstrip()
+    caption = f"`{path}`, `{symbol}`:" if symbol else f"`{path}`:"
+    language = _LANGUAGES.get(file.suffix, "bash")
+    return "\n".join([f"<!-- quoted: {what} -->", caption, "", f"```{language}", code, "```", "<!-- end quoted -->"])
 
 
-def _entry(gate: Gate) -> dict[str, Any]:
-    rules = [rule for rule in DECLARABLE if allowed(gate.rule, rule)]
-    other_rules = [rule for rule in DECLARABLE if rule not in rules]
-    return {
-        "allOf": [{"$ref": "#/$defs/Expectation"}],
-        "description": f"a pass says: {gate.proves}",
-        "properties": {"unit": {"const": gate.unit}},
-        "oneOf": [{"required": [rule]} for rule in rules],
-        "not": {"anyOf": [{"required": [rule]} for rule in other_rules]},
-    }
+def _of_symbol(source: str, symbol: str, what: str) -> list[str]:
+    lines = source.splitlines()
+    if not symbol:
+        return lines
+    body: list[ast.stmt] = ast.parse(source).body
+    for name in symbol.split("."):
+        node = next((node for node in body if _name(node) == name), None)
+        if node is None:
+            raise ValueError(f"quoted: {what}: expected {symbol} in the file, {name} is not there")
+        body = getattr(node, "body", [])
+        first = min([node.lineno, *(decorator.lineno for decorator in getattr(node, "decorator_list", []))])
+        last = node.end_lineno
+    return lines[first - 1 : last]
 
 
-def schemas() -> dict[str, dict[str, Any]]:
-    """By name. Besides the records: what people write, profiles and site files."""
-    made = {stem: schema(kind) for stem, kind in kinds().items()} | {"profile": profile_schema(), "site": schema(Site)}
-    return dict(sorted(made.items()))
+def _name(node: ast.stmt) -> str | None:
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id
+    return getattr(node, "name", None)
+
+
+def _line(lines: list[str], begins: str, after: int, what: str) -> int:
+    for number, line in enumerate(lines[after:], start=after):
+        if line.strip().startswith(begins):
+            return number
+    raise ValueError(f"quoted: {what}: expected a line that begins with `{begins}`, there is none")
+
+
+# --- all of it
 
 
 def main() -> None:
