@@ -61,6 +61,8 @@ def run_dir(tmp_path: Path) -> Path:
         (("--sync-each-batch",), "--sync-each-batch changes nothing here: a step of one micro-step reduces once"),
         (("--no-reshard-after-forward",), "under FSDP only"),
         (("--run-dir", "/nowhere"), "no such run folder"),
+        (("--model", "/nowhere/model"), "--model /nowhere/model: no such file or folder, seen from "),
+        (("--dataset", "texts.jsonl"), "--dataset texts.jsonl: no such file or folder, seen from "),
         (("--report-to", "mlflow"), "argument --report-to: invalid choice: 'mlflow'"),
     ],
 )

@@ -224,7 +224,7 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         )
     for option, named in (("--model", given.model), ("--dataset", given.dataset)):
         is_path = named.startswith(("/", "./", "../")) or named.count("/") > 1 or named.endswith(DATA_FILES)
-        if is_path and not Path(named).exists():
+        if is_path and not given.check and not Path(named).exists():  # a login host may not see it
             complain(f"{option} {named}: no such file or folder, {here}")
     if not given.check and not (given.run_dir / "raw").is_dir():
         complain(f"--run-dir {given.run_dir}: no such run folder (it must have raw/), {here}; `bringup open` makes one")
