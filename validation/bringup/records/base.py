@@ -138,14 +138,14 @@ def parse_record(path: Path, text: str, kind: type[R]) -> R:
 
 def _without(text: str, kind: type[Record]) -> str:
     """The record without the fields that are gone, if it may have some."""
-    gone = getattr(kind, "GONE", {})
-    if not any(f'"{name.rpartition(".")[2]}"' in text for name in gone):
+    earlier = getattr(kind, "GONE", {})
+    if not any(f'"{name.rpartition(".")[2]}"' in text for name in earlier):
         return text
     try:
         fields = json.loads(text)
     except ValueError:  # the reader says where
         return text
-    for name, value in gone.items():
+    for name, value in earlier.items():
         *outer, last = name.split(".")
         holder = fields
         for each in outer:
