@@ -14,7 +14,7 @@ inner_health-check() {  # BASELINE: on the login host; a later call changes the 
     --baseline "$source/${1##*/}" --state "$STATE/health-state")
   echo "$lines"
   ! grep -q '^HealthCheckProgram=' "$STATE/slurm.conf" || return 0
-  # every 2 s, so that nobody has to wait for it here
-  sed 's/^HealthCheckInterval=.*/HealthCheckInterval=2/; s/,CYCLE$//' <<<"$lines" >>"$STATE/slurm.conf"
+  # every 10 s, so that nobody has to wait long for it here; it takes at most 9, and slurmd starts the next all the same
+  sed 's/^HealthCheckInterval=.*/HealthCheckInterval=10/; s/,CYCLE$//' <<<"$lines" >>"$STATE/slurm.conf"
   scontrol reconfigure
 }

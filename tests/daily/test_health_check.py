@@ -32,8 +32,8 @@ def test_a_healthy_node_is_one_line(health: Installed):
 def test_a_fault_is_a_line_with_gate_words_and_action(health: Installed):
     health.gpus(7)
     done = health.run("--exit-code")
-    assert done.returncode == 1
     fault, whole = done.stdout.splitlines()
+    assert done.returncode == 1
     assert fault.split() == ["FAULT", "discovery.gpu.count", "7,", "expected", "8;", "reboot"]
     assert whole.startswith(f"{NODE}: 1 fault in ")
 
