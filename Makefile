@@ -97,7 +97,7 @@ lint: setup ## lines per room, ruff (format and check), mypy --strict, import ar
 
 # all tests of a file by one process, which starts what they share once
 unit: setup ## the tests that need no cluster, on all cores
-	$(PY) -m pytest tests -m 'not cluster' --numprocesses auto --maxprocesses 8 --dist loadfile --no-loadscope-reorder -o cache_dir=.pytest_cache/unit
+	$(PY) -m pytest tests -m 'not cluster' --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder -o cache_dir=.pytest_cache/unit
 
 golden: venv ## recorded runs and the catalogue: are verdicts and words as stored? (tests/golden/README.md)
 	$(PY) tests/golden/golden_verdicts.py --words
