@@ -53,7 +53,7 @@ def test_a_copy_of_a_run_counts_once(capsys, tmp_path, monkeypatch):
     shutil.copytree(run, tmp_path / "copy")
     page = tmp_path / "page.html"
     alone = output_of(capsys, "report", run, "-o", page)[1]
-    assert output_of(capsys, "report", run, tmp_path / "copy", "-o", page)[1] == alone
+    assert output_of(capsys, "report", run, tmp_path / "copy", "-o", page, "--force")[1] == alone
 
 
 def test_the_hint_of_a_judgement_by_another_profile_explains_that_judgement(capsys, tmp_path, monkeypatch):
