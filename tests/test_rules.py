@@ -17,10 +17,13 @@ from loops import for_each
         ("at_least", 379.9, 380, False),
         ("at_most", 0.0, 1e-5, True),
         ("at_most", 2e-5, 1e-5, False),
-        ("between", 2, [1, 3], True),
+        ("between", 1, [1, 3], True),
+        ("between", 3, [1, 3], True),
+        ("between", 0.99, [1, 3], False),
         ("between", 4, [1, 3], False),
         ("one_of", "IDLE", ["IDLE", "MIXED"], True),
         ("one_of", "IDLE+DRAIN", ["IDLE", "MIXED"], False),
+        ("one_of", 4, ["4"], False),
         ("one_of", "unknown:Mesh", ["rdma-verbs", "unknown:Mesh"], True),
         ("one_of", "sockets+unknown:Mesh", ["rdma-verbs"], False),
     ],
@@ -78,6 +81,16 @@ def test_a_majority_is_right_whatever_another_gate_says():
 
 def test_a_shared_unique_thing_is_odd_on_all_that_share_it():
     assert set(odd_ones("all_distinct", {"n0": "a", "n1": "b", "n2": "a"})) == {"n0", "n2"}
+
+
+def test_of_peers_only_one_that_is_slow_by_more_than_the_share_is_odd():
+    usual = {f"n{number}": 100.0 + number % 3 - 1 for number in range(9)}  # they differ by 1 %
+
+    def odd(speed: float) -> set[str]:
+        return set(odd_ones("near_peers", usual | {"x": speed}, 0.1))
+
+    assert odd(80.0) == odd(88.0) == {"x"}
+    assert odd(91.0) == odd(120.0) == set()
 
 
 def test_expectations_are_said_as_a_reader_would():

@@ -156,6 +156,12 @@ def test_words_in_the_place_of_json_are_the_reason(tmp_path: Path) -> None:
     assert "ended with 231 and said: Error: Unable to connect to host engine." in (failed.cause or "")
 
 
+def test_an_answer_without_a_test_is_no_answer() -> None:
+    empty = dcgm.parse('{"DCGM Diagnostic": {"version": "4.5.2", "test_categories": []}}', "raw/dcgm-n1.json", "n1")
+    (answer,) = [fact for fact in empty.observations if fact.quantity == "dcgm.answer"]
+    assert (answer.value, answer.why) == (None, "the answer of dcgmi holds no test")
+
+
 def test_a_status_that_nobody_knows_is_no_pass() -> None:
     text = (REAL / "4.5.2-level2.json").read_text().replace('"Fail"', '"Aborted"')
     failed = judged(dcgm.parse(text, "raw/x.json", "n1"), 1)["sweep.dcgm.failed"]

@@ -139,6 +139,20 @@ def test_a_port_that_cannot_be_read_is_incomplete_and_not_down(tmp_path):
         assert "mlx5_3:1" in str(verdicts(parsed, gate)["n1"].cause)
 
 
+def test_a_port_that_was_counted_and_not_described_is_not_up(tmp_path):
+    parsed = seen({node: sysfs(tmp_path / node, [UP] * 8) for node in NODES})
+    parsed.observations = [
+        fact.model_copy(update={"value": 9})
+        if (fact.quantity, fact.subject) == ("discovery.rdma.ports", "n1")
+        else fact
+        for fact in parsed.observations
+        if not fact.quantity.startswith("discovery.rdma.a") and fact.quantity != "discovery.rdma.same"
+    ]
+    for gate in ("discovery.rdma.active", "discovery.rdma.same"):
+        assert outcomes(add_derived(parsed), gate)["n1"] is Outcome.INCOMPLETE, gate
+        assert verdicts(parsed, gate)["n1"].cause == "not found out: 8 of 9 ports are described", gate
+
+
 def storage_beside(tmp_path: Path, layer: str = "InfiniBand", dead: bool = False) -> dict[str, Path]:
     """Nine ports of one rate, the last one for storage; dead: the third one, of the fabric, is down."""
     ports = [UP, UP, DOWN if dead else UP, *[UP] * 5, {**UP, "link_layer": layer}]
@@ -300,6 +314,17 @@ def test_a_gpu_whose_nic_is_dead_has_none_beside_it(tmp_path, monkeypatch):
     assert beside(tmp_path, "mlx5_1", shared)["n0"].observed == "NODE (GPU1; mlx5_1 is DOWN)"
     monkeypatch.setenv("NCCL_IB_HCA", "^mlx5_1")
     assert beside(tmp_path, "mlx5_0", shared, "^mlx5_1")["n0"].outcome is Outcome.FAIL
+
+
+def test_a_nic_beside_a_gpu_is_not_up_where_nobody_knows_its_state():
+    parsed = topology.parse(TEXTS["h100-8"], "raw/topo", "n0")
+    nics = re.findall(r"NIC\d+: (\S+)", TEXTS["h100-8"])
+    for name in nics:
+        state = None if name == "mlx5_0" else UP["state"]
+        parsed.saw("discovery.rdma.state", f"n0/{name}:1", state, "text", "e", None if state else "no answer")
+    parsed.saw("discovery.rdma.ports", "n0", len(nics), "count", "e")
+    nic = verdicts(add_derived(parsed), "discovery.topology.nic", nodes=["n0"])["n0"]
+    assert (nic.outcome, nic.cause) == (Outcome.INCOMPLETE, "not found out: mlx5_0: no answer")
 
 
 def test_a_virtual_machine_that_hides_pcie_is_incomplete_and_stops_nothing():

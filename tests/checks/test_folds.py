@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bringup import judge
+from bringup.derive.fold import ABSENT
 from bringup.derive.observed import function
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
@@ -83,3 +84,10 @@ def test_every_fold_makes_something_that_its_check_can_judge():
             assert gate.per in ("node", "job"), gate.id
         if gate.fold.how.startswith("against"):
             assert gate.unit in ("ratio", "share") and gate.rule in ("at_least", "between"), gate.id
+
+
+def test_where_half_of_the_nodes_lack_a_library_nobody_says_which_half_is_right():
+    facts: Facts = {"n0": "2.36", "n1": "2.36", "n2": ABSENT, "n3": ABSENT}
+    by_node = judged("discovery", "discovery.library.libc", "text", {"discovery.library.libc": facts})
+    assert {verdict.outcome for verdict in by_node.values()} == {Outcome.FAIL}
+    assert {verdict.cause for verdict in by_node.values()} == {"2 different values and no majority"}

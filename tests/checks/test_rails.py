@@ -242,6 +242,24 @@ def test_a_node_without_a_port_that_the_others_have_is_incomplete() -> None:
     assert by_gate["fabric.rail.nic n0"].outcome is Outcome.PASS
 
 
+def test_nodes_whose_ports_never_met_are_incomplete_with_the_reason() -> None:
+    parsed = Parsed()
+    for node in ("n0", "n1"):
+        parsed.saw("rail.rate@mlx5_0:1", node, RATE, "Gb/s", "raw/x.jsonl:1")
+    parsed.saw("rail.met", "n0--n1", False, "flag", "raw/x.jsonl:2", "n1 did not answer in 60 s")
+    slowest = verdicts(parsed, "nccl_pairwise", ("n0", "n1"))["fabric.rail.slowest job"]
+    assert slowest.outcome is Outcome.INCOMPLETE
+    assert "n0--n1: n1 did not answer in 60 s" in (slowest.cause or "")
+
+
+def test_a_planned_link_between_nodes_without_any_port_is_incomplete_with_the_reason() -> None:
+    parsed = Parsed()
+    parsed.saw("rail.met", "n0--n1", True, "flag", "raw/x.jsonl:2")
+    slowest = verdicts(parsed, "nccl_pairwise", ("n0", "n1"))["fabric.rail.slowest job"]
+    assert slowest.outcome is Outcome.INCOMPLETE
+    assert "n0 has no active RDMA port" in (slowest.cause or "")
+
+
 def test_a_link_that_was_not_exercised_is_incomplete() -> None:
     assert verdicts(Parsed(), "nccl_pairwise", ("n0", "n1"))["fabric.rail.slowest job"].outcome is Outcome.INCOMPLETE
 

@@ -4,11 +4,13 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.records import Kind, Outcome, Verdict
+from bringup.records import Closed, Kind, Outcome, Run, Verdict, read_record, write_record
+from bringup.results import CLOSED, RUN, UNREADABLE
 from runs_for_tests import discovery, reseal
 
 SOMEBODY = 65534
@@ -141,3 +143,26 @@ def test_a_stamp_of_another_run_or_time_is_said(tmp_path, monkeypatch, stamp, sa
     verdict = verdict_of("run.evidence", reseal(folder))
     assert verdict.outcome is Outcome.INCOMPLETE
     assert says in verdict.observed
+
+
+def test_a_file_that_nobody_could_read_when_the_run_was_closed_is_no_evidence_later(tmp_path, monkeypatch):
+    folder = discovery(tmp_path, monkeypatch)
+    closed = read_record(folder / CLOSED, Closed)
+    files = closed.files | {"raw/clock.jsonl": f"{UNREADABLE}Permission denied"}
+    write_record(folder / CLOSED, closed.model_copy(update={"files": files}), replace=True)
+    verdict = verdict_of("run.evidence", folder)
+    assert (verdict.outcome, verdict.kind) == (Outcome.INCOMPLETE, Kind.UNKNOWN)
+    assert "raw/clock.jsonl could not be read when the run was closed" in (verdict.cause or "")
+
+
+@pytest.mark.parametrize(("minutes", "outcome"), [(9, Outcome.PASS), (60, Outcome.INCOMPLETE)])
+def test_clocks_of_hosts_may_differ_by_minutes_and_evidence_of_an_hour_before_is_of_another_run(
+    tmp_path, monkeypatch, minutes, outcome
+):
+    folder = discovery(tmp_path, monkeypatch)
+    opened = read_record(folder / RUN, Run)
+    before = datetime.fromisoformat(opened.opened_at) - timedelta(minutes=minutes)
+    stamp = f'"run": "{opened.name}", "utc": "{before:%Y-%m-%dT%H:%M:%SZ}"'
+    facts = folder / "raw/inventory.jsonl"
+    facts.write_text(facts.read_text().replace('"end": ', f'{stamp}, "end": '))
+    assert verdict_of("run.evidence", reseal(folder)).outcome is outcome

@@ -69,6 +69,19 @@ def test_a_node_alone_was_compared_with_nobody():
     }
 
 
+def test_a_node_that_gave_one_list_of_two_is_not_compared_by_that_one():
+    parsed = Parsed()
+    for node in ("n0", "n1", "n2"):
+        parsed.saw("inventory.settings.net", node, ["a=2" if node == "n1" else "a=1"], "text", "f:1")
+        kernel = None if node == "n1" else ["b=1"]
+        parsed.saw(
+            "inventory.settings.kernel", node, kernel, "text", "f:2", "it does not fit" if kernel is None else None
+        )
+    add_derived(parsed, a_run("discovery", ("n0", "n1", "n2")))
+    seen = [(fact.subject, fact.value) for fact in parsed.observations if fact.quantity == "discovery.settings"]
+    assert sorted(seen, key=str) == [("n0", 0), ("n1", None), ("n2", 0)]
+
+
 # ---- the probe
 
 

@@ -117,6 +117,22 @@ def test_a_configuration_is_judged_by_discovery_and_by_no_other_phase():
     assert not any(seen.quantity.startswith("discovery.slurm.") for seen in parsed.observations)
 
 
+def test_a_node_with_a_gpu_more_than_slurm_knows_fails():
+    """Nothing keeps two jobs from one that is not in Gres."""
+    parsed = Parsed()
+    for node, found in (("n0", 8), ("n1", 7)):
+        parsed.saw("slurm.node.gpus", node, 7, "count", "raw/scontrol-node.txt:1")
+        parsed.saw("discovery.gpu.count", node, found, "count", "raw/inventory.jsonl:1")
+    run = a_run()
+    add_derived(parsed, run)
+    verdicts = judge.judge(run, profile.load("generic"), parsed).verdicts
+    by_node = {verdict.subject: verdict for verdict in verdicts if verdict.gate == "discovery.slurm.gres"}
+    assert {node: (verdict.outcome, verdict.value) for node, verdict in by_node.items()} == {
+        "n0": (Outcome.FAIL, -1),
+        "n1": (Outcome.PASS, 0),
+    }
+
+
 # ---- what it does with jobs
 
 

@@ -81,3 +81,14 @@ def test_two_tasks_of_one_node_are_counted_apart():
     parsed = facts.parse("\n".join(f"{task}: {line}" for line in (json.dumps(FACT), end) for task in (0, 1)), "f")
     assert parsed.problems == []
     assert len([observation for observation in parsed.observations if observation.quantity == "probe.p.finished"]) == 2
+
+
+@for_each("ends", [(1,), (2, 2), (1, 2), (3,)])
+def test_facts_count_only_where_one_closing_line_tells_their_number(ends):
+    """A probe that began again, or whose lines were doubled, is not one that finished."""
+    closing = [json.dumps({"probe": "p", "at": "n0", "end": end}) for end in ends]
+    parsed = facts.parse("\n".join([*[json.dumps(FACT)] * 2, *closing]), "f")
+    assert values(parsed, "probe.p.finished") == values(parsed, "q") == {"n0": None}
+    assert (
+        facts.parse("\n".join([json.dumps(FACT), json.dumps({"probe": "p", "at": "n0", "end": 1})]), "f").problems == []
+    )

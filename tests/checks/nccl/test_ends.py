@@ -74,6 +74,11 @@ def test_a_rank_that_said_nothing_while_the_others_waited_is_silent() -> None:
     assert "it said nothing, while 3 rank(s) waited: n0/rank0 in all_to_all@8KiB" in str(by_subject["n1/rank3"].cause)
 
 
+def test_half_of_the_ranks_that_said_nothing_are_named() -> None:
+    by_subject = judged(hung((90, 89, IN), (90, 89, IN), None, None))
+    assert accused(by_subject) == {"n1/rank2": "silent", "n1/rank3": "silent"}
+
+
 def test_who_waits_for_a_silent_rank_in_an_earlier_collective_is_not_accused() -> None:
     by_subject = judged(hung((91, 90, BARRIER), (90, 89, IN), (90, 89, IN), None))
     assert accused(by_subject) == {"n1/rank3": "silent"}
