@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from bringup.answers import NAMED, answers, in_words
 from bringup.judge import Judged
@@ -104,6 +106,15 @@ def test_a_claim_whose_gates_are_all_not_applicable_is_not_asked_and_says_the_re
 
 
 # --- on what it was asked
+
+
+def test_one_scale_over_the_fabric_is_none_where_another_went_over_tcp():
+    over = Observation(quantity="nccl.transport", subject="2-nodes", value="rdma-verbs", unit="text", evidence="e")
+    tcp = over.model_copy(update={"subject": "4-nodes", "value": "tcp:eth0"})
+    run = healthy("nccl_scaling", 4, GPU_CLUSTER)
+    for observed, mark in (([over], Mark.PASS), ([over, tcp], Mark.REHEARSED)):
+        seen = [*run.observations, *observed]
+        assert claim(answers([replace(run, observations=seen)]), "over-the-fabric").mark is mark
 
 
 def test_placeholders_gloo_and_tcp_rehearse_an_answer():

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from bringup import judge
 from bringup import results as runs
+from bringup.evidence import pair_rounds
 from bringup.evidence.parsed import Parsed
 from bringup.plan import catalogue as gates
 from bringup.plan import planned as plan
@@ -590,3 +591,57 @@ def test_a_need_for_which_the_profile_has_no_limit_blocks_nothing_and_one_that_f
     ):
         (verdict,) = [v for v in judge.judge(run, profile.load(name), parsed).verdicts if v.gate == gate]
         assert (verdict.outcome, verdict.kind) == (outcome, kind), name
+
+
+def test_a_rank_whose_node_failed_what_it_needs_is_not_judged_and_those_of_other_nodes_are(monkeypatch):
+    gate = gates.GATES["nccl.rank.local_time"]
+    monkeypatch.setitem(gates.GATES, gate.id, gate.model_copy(update={"needs": ("load.node_faults",)}))
+    parsed = Parsed()
+    for node, faults in (("n0", 1), ("n1", 0)):
+        parsed.saw("load.node_faults", node, faults, "count", "e")
+        parsed.saw(gate.id, f"{node}/rank{node[1]}", 1.0, gate.unit, "e")
+    run = nccl_run().model_copy(
+        update={"planned": {"load.node_faults": ["n0", "n1"], gate.id: ["n0/rank0", "n1/rank1"]}}
+    )
+    by_subject = {
+        v.subject: v.kind for v in judge.judge(run, profile.load("local-cpu"), parsed).verdicts if v.gate == gate.id
+    }
+    assert (by_subject["n0/rank0"], by_subject["n1/rank1"]) == (Kind.BLOCKED, Kind.JUDGED)
+
+
+def discovered(*facts: tuple[str, str, object], planned: dict[str, list[str]]) -> dict[tuple[str, str], Verdict]:
+    parsed = Parsed()
+    for quantity, subject, value in facts:
+        parsed.saw(quantity, subject, value, gates.GATES[quantity].unit, "e", "no answer" if value is None else None)
+    run = nccl_run().model_copy(update={"phase": "discovery", "planned": planned})
+    return {(v.gate, v.subject): v for v in judge.judge(run, profile.load("generic"), parsed).verdicts}
+
+
+def test_a_node_of_which_half_is_unknown_is_not_like_its_peers():
+    gate = "discovery.kernel"
+    by_subject = discovered((gate, "n0", "6.1"), (gate, "n1", "6.1"), (gate, "n1", None), planned={gate: ["n0", "n1"]})
+    assert by_subject[gate, "n1"].outcome is Outcome.INCOMPLETE
+
+
+def test_of_two_nodes_that_differ_the_one_whose_own_ports_are_unknown_is_not_at_fault():
+    same, active = "discovery.rdma.same", "discovery.rdma.active"
+    facts = ((same, "n0", "8 ports"), (same, "n1", "7 ports"), (active, "n0", 8), (active, "n1", None))
+    by_subject = discovered(*facts, planned={same: ["n0", "n1"], active: ["n0", "n1"]})
+    assert by_subject[active, "n1"].outcome is Outcome.INCOMPLETE
+    assert {by_subject[same, node].outcome for node in ("n0", "n1")} == {Outcome.FAIL}
+
+
+@for_each(
+    ("kind", "is_gap"), [(Kind.ABSENT, True), (Kind.UNKNOWN, True), (Kind.BLOCKED, True), (Kind.UNDECLARED, False)]
+)
+def test_all_that_is_incomplete_is_a_gap_but_what_no_profile_declares(kind, is_gap):
+    """What makes a profile or a baseline of a run refuses it for a gap."""
+    assert judge.is_fault_or_gap(a_verdict("discovery.gpu.count", "n0", Outcome.INCOMPLETE, kind=kind)) is is_gap
+
+
+def test_a_round_that_names_a_node_of_another_job_plans_no_link_of_it():
+    gate = "nccl.pair.link"
+    run = nccl_run().model_copy(update={"phase": "nccl_pairwise", "planned": {gate: ["n0--n1"]}})
+    parsed = pair_rounds.parse("n0,n1\nn0,n9\n", "raw/rounds.txt")
+    judged_run = judge.judge(run, profile.load("generic"), parsed)
+    assert {v.subject for v in judged_run.verdicts if v.gate == gate} == {"n0--n1"}

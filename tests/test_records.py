@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from bringup import results as runs
 from bringup.errors import RecordError
 from bringup.records import Closed, Outcome, read_record, worst, write_record
 
@@ -66,3 +67,14 @@ def test_exit_codes_are_0_pass_1_fail_2_cannot_tell():
         ("incomplete", 2),
         ("fail", 1),
     ]
+
+
+def test_runs_that_were_never_closed_and_those_of_a_preflight_are_no_history(tmp_path):
+    results = tmp_path / "validation/results"
+    for name, is_closed in (("a", True), ("open", False), ("look-1", True)):
+        (results / "discovery" / name).mkdir(parents=True)
+        (results / "discovery" / name / runs.RUN).write_text("{}")
+        if is_closed:
+            (results / "discovery" / name / runs.CLOSED).write_text("{}")
+    (tmp_path / runs.PREFLIGHTS / "look").mkdir(parents=True)
+    assert [run.name for run in runs.every_run(tmp_path)] == ["a"]

@@ -183,6 +183,20 @@ class TestCounters:
         assert verdict.outcome is Outcome.INCOMPLETE
         assert not judge.stops(verdict)
 
+    def test_a_log_that_was_read_once_is_compared_with_nothing(self) -> None:
+        once: list[Fact] = [("load.counter.before.xid", "n0", 1), ("load.counter.before.xid_79", "n0/PCI:1", 1)]
+        assert outcome(once, "load.kernel_log n0") == (
+            Outcome.INCOMPLETE,
+            "not found out: the kernel log was read only once; NVML's events were not watched",
+        )
+
+    def test_a_counter_that_was_reset_under_load_counts_once(self) -> None:
+        facts = both("n0", "GPU-a", ecc_uncorrected=-900, gpus=0)
+        assert outcome(facts, "load.gpu_faults n0") == (
+            Outcome.FAIL,
+            "1 (ecc_uncorrected on GPU-a went from 1000 to 100)",
+        )
+
 
 class TestClosedKernelLog:
     """What NVML's events say of a node whose users may not read the kernel log."""

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from bringup.cli import main
 from bringup.compare import noise, regression
 from bringup.compare.entries import Entry
+from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS
 from bringup.errors import NotComparable
 from factory import an_entry
 from loops import for_each
@@ -270,3 +272,31 @@ def test_a_lower_mfu_is_a_regression_and_is_left_out_where_no_peak_is_known(tmp_
         for finding in comparison.findings
         if "MFU" in finding.measure
     ]
+
+
+def test_of_several_later_runs_one_whose_losses_disagree_is_enough(tmp_path):
+    old = make_run(tmp_path / "old")
+    other = make_run(tmp_path / "other", metrics={"loss": [*old.metrics.loss[:-1], old.metrics.loss[-1] + 1e-3]})
+    assert finding_of(regression.check([make_run(tmp_path / "same"), other], [old]), "loss").conclusion == "DISAGREES"
+
+
+@pytest.mark.parametrize(("share", "conclusion"), [(0.9, "agrees"), (1.1, "DISAGREES")])
+def test_losses_agree_up_to_the_tolerance_of_their_dtype(tmp_path, share, conclusion):
+    old = make_run(tmp_path / "old")
+    gap = share * LOSS_TOLERANCE_NATS["float32"]
+    new = make_run(tmp_path / "new", metrics={"loss": [*old.metrics.loss[:-1], old.metrics.loss[-1] + gap]})
+    assert finding_of(regression.check([new], [old]), "loss").conclusion == conclusion
+
+
+def test_runs_that_happen_to_agree_are_no_steadier_than_their_own_steps(tmp_path):
+    """Two runs on each side that differ by 0.01 % made 3 % a regression, though the steps of each scatter by 10 %."""
+    wander = random.Random(11)
+
+    def run(name: str, speed: float) -> Entry:
+        entry = make_run(tmp_path / name, speed=speed)
+        steps = [entry.metrics.step_time_s.p50 * (1 + 0.1 * wander.gauss(0, 1)) for _ in entry.metrics.steps_s * 4]
+        return replace(entry, metrics=entry.metrics.model_copy(update={"steps_s": steps}))
+
+    old = [run("old0", 1.0), run("old1", 1.0001)]
+    new = [run("new0", 0.97), run("new1", 0.9701)]
+    assert finding_of(regression.check(new, old), "tokens").conclusion == "cannot tell"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -281,3 +282,20 @@ def test_of_tuning_only_what_differs_is_named_and_another_wording_is_no_differen
     with pytest.raises(NotComparable, match=f"tuning {first['what']}: not there vs on") as refused:
         beside(folders)
     assert others[0]["what"] not in str(refused.value)
+
+
+@pytest.mark.parametrize(("gap", "agree"), [(1.9e-2, True), (2.1e-2, False)])
+def test_losses_in_bf16_agree_within_its_own_tolerance(tmp_path, gap, agree):
+    folders = copies(tmp_path)
+    for folder in folders:
+        change(folder, "run_args.json", compute_dtype="bfloat16")
+    losses = read_record(folders[0] / "metrics.json", TrainMetrics).loss
+    change(folders[-1], "metrics.json", loss=[*losses[:-1], losses[-1] + gap])
+    assert ("run_hsdp_2node" not in [row.name for row in beside(folders).disagreeing]) is agree
+
+
+def test_runs_without_losses_do_not_agree(tmp_path):
+    first, *others = (an_entry(folder) for folder in copies(tmp_path))
+    silent = replace(others[-1], metrics=others[-1].metrics.model_copy(update={"loss": []}))
+    row = sidebyside.row_of(silent, first, "silent")
+    assert (row.gap, row.agrees) == (None, False)

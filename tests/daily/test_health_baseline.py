@@ -53,6 +53,12 @@ def test_a_port_that_is_up_on_all_nodes_has_to_stay_up(passed: Judged):
     assert asked_facts["discovery.rdma.state"].parts == ["mlx5_0:1", "mlx5_1:1"]
 
 
+def test_memory_that_one_of_two_nodes_told_is_asked_of_none(passed: Judged):
+    told = [fact for fact in passed.observations if (fact.quantity, fact.subject) != ("inventory.memory", "n1")]
+    assert len(told) == len(passed.observations) - 1
+    assert "inventory.memory" not in asked(replace(passed, observations=told))
+
+
 def test_the_driver_log_is_asked_for_though_a_user_could_not_read_it(passed: Judged):
     """The health check runs as root."""
     verdicts = [

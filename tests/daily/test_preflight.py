@@ -71,6 +71,11 @@ def test_a_node_that_cannot_be_compared_because_its_peer_is_silent_is_not_accuse
     assert set(accused(gap, silent, nodes=NODES[:2]).nodes) == {"n1"}
 
 
+def test_what_was_only_blocked_by_another_gate_accuses_nobody():
+    result = accused(bad("discovery.gpu.answering", "n1", Outcome.INCOMPLETE, Kind.BLOCKED))
+    assert not result.nodes
+
+
 def test_what_fails_on_most_nodes_is_a_fault_of_no_single_node():
     result = accused(*(bad("discovery.gpu.count", node) for node in NODES[:3]), bad("discovery.gpu.answering", "n3"))
     assert set(result.nodes) == {"n3"}

@@ -103,3 +103,20 @@ def test_a_picture_says_which_clocks_were_put_right():
         == "clocks put right to ± 0.0001 s, but not of n1"
     )
     assert sampled.clocks(rows, {}) == "times are the nodes' own"
+
+
+def test_a_clock_whose_uncertainty_nobody_knows_has_no_offset():
+    parsed = Parsed()
+    for node, uncertainty in (("n0", 0.0), ("n1", 0.0001), ("n2", None)):
+        parsed.saw(clock.BEHIND, node, 0.001, "s", "raw/clock.jsonl:1")
+        if node != "n3":
+            parsed.saw(
+                clock.UNCERTAINTY,
+                node,
+                uncertainty,
+                "s",
+                "raw/clock.jsonl:2",
+                "no answer" if uncertainty is None else None,
+            )
+    parsed.saw(clock.BEHIND, "n3", 0.001, "s", "raw/clock.jsonl:1")
+    assert set(clock.shifts(parsed.observations)) == {"n0", "n1"}

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from bringup.answers import answers
 from bringup.judge import Judged
+from bringup.plan.phases import PHASES
 from bringup.records import Decision, DrillReport, Headline, Mark, Outcome
 from bringup.report import text
 from bringup.report.collection import Collection
@@ -100,3 +101,12 @@ def test_a_warning_does_not_hide_what_was_not_asked():
     verdicts = [warned if v is steady else v for v in pairs.verdicts.verdicts]
     jittery = replace(pairs, verdicts=pairs.verdicts.model_copy(update={"verdicts": verdicts}))
     assert of(*(jittery if run is pairs else run for run in runs)).decision is Decision.OPEN
+
+
+def test_nodes_that_phases_of_all_nodes_did_not_see_are_not_accepted_and_phases_of_one_node_may_be_on_one():
+    one_node = {stem for stem, phase in PHASES.items() if phase.max_nodes == 1}
+    runs = [healthy(stem, 1 if stem in one_node else 4, GPU_CLUSTER) for stem in PHASES]
+    assert one_node and of(*runs).decision is Decision.ACCEPT
+    fewer = [healthy(run.run.phase, 3, GPU_CLUSTER) if run.run.phase == "nccl_scaling" else run for run in runs]
+    made = of(*fewer)
+    assert (made.decision, made.because) == (Decision.OPEN, "not all phases ran on n3")

@@ -91,6 +91,11 @@ def test_gates_that_share_a_guide_are_one_card_and_their_commands_appear_once():
     assert (card.subjects, card.action, len(card.commands)) == ("n1, n2", "reset", 1)
 
 
+def test_a_node_that_only_warns_is_not_named_on_the_card_of_one_that_failed():
+    [card] = cards(judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n2", Outcome.WARN)))
+    assert (card.outcome, card.subjects, card.count) == (Outcome.FAIL, "n1", 1)
+
+
 def test_a_dead_node_is_one_card_however_many_gates_are_open():
     def absent(gate: str) -> Verdict:
         return a_verdict(gate, "n1", Outcome.INCOMPLETE, "nothing", kind=Kind.ABSENT, cause="nothing arrived from n1")

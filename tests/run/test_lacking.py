@@ -50,6 +50,12 @@ def test_only_what_every_node_says_that_it_lacks_is_lacking(discovery: Any, lack
     assert lacking([discovery]) == lacks
 
 
+def test_a_gpu_that_says_nothing_of_its_links_is_not_without_any() -> None:
+    discovery = discovery_of()
+    discovery.run = a_run("discovery", NODES, gpus=2)  # two of four GPUs say that they have none
+    assert lacking([discovery]) == "rdma"
+
+
 def test_without_a_discovery_nothing_is_known_to_be_lacking() -> None:
     assert lacking([]) == ""
 

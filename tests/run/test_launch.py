@@ -419,6 +419,30 @@ def test_every_job_that_was_submitted_for_a_phase_is_noted(controller: Controlle
     assert launch.job_ids(PHASES["discovery"], tmp_path) == ["12", "13"]
 
 
+@pytest.mark.parametrize(
+    ("phase", "is_submitted"), [("run_ddp_2node", False), ("run_1gpu", False), ("nccl_scaling", True)]
+)
+def test_a_training_is_not_submitted_on_fewer_nodes_than_its_plan(
+    controller: Controller, tmp_path: Path, monkeypatch, phase: str, is_submitted: bool
+):
+    """Its batch is of all ranks. Another phase goes on with the nodes that are usable, and the plan holds all."""
+    controller.n1 = lambda seconds: "DOWN"
+    submitted: list[list[str]] = []
+
+    def submit(script: str, nodes: list[str], environment: dict[str, str], options: object) -> str:
+        submitted.append(nodes)
+        return "12"
+
+    monkeypatch.setattr(slurm, "submit", submit)
+    variables = {"BRINGUP_RUN_NAME": "x"}
+    if is_submitted:
+        launch.submit_and_wait(PHASES[phase], ["n0", "n1"], variables, tmp_path, [].append)
+    else:
+        with pytest.raises(SlurmError, match="not submitted: n1 DOWN"):
+            launch.submit_and_wait(PHASES[phase], ["n0", "n1"], variables, tmp_path, [].append)
+    assert submitted == ([["n0"]] if is_submitted else [])
+
+
 MIXED = """\
 NodeName=n0 Arch=x86_64 ActiveFeatures=cpu Gres=(null) State=IDLE Version=23.11
 NodeName=n1 Arch=x86_64 ActiveFeatures=a100,ib Gres=gpu:a100:4(S:0-1) State=IDLE Version=23.11

@@ -19,7 +19,7 @@ from runs_for_tests import discovery
 
 
 @pytest.mark.parametrize(
-    ("then", "now", "kept"),
+    ("then", "now", "is_kept"),
     [
         (Outcome.PASS, Outcome.PASS, True),
         (Outcome.WARN, Outcome.WARN, True),  # it ran again with every --resume, and warned again
@@ -29,7 +29,7 @@ from runs_for_tests import discovery
         (Outcome.FAIL, Outcome.FAIL, False),
     ],
 )
-def test_what_passed_or_only_warned_is_kept_as_it_is_judged_now(tmp_path, monkeypatch, then, now, kept):
+def test_what_passed_or_only_warned_is_kept_as_it_is_judged_now(tmp_path, monkeypatch, then, now, is_kept):
     monkeypatch.setattr(resume, "judge_folder", lambda folder, profile: judged_of(a_verdict(outcome=now)))
     folder = tmp_path / PLAYBOOKS / "x"
     (tmp_path / "validation/results/x").mkdir(parents=True)
@@ -37,7 +37,7 @@ def test_what_passed_or_only_warned_is_kept_as_it_is_judged_now(tmp_path, monkey
     step = Step(phase="discovery", folder="validation/results/x", outcome=then, blocks=False, seconds=1)
     playbook = Playbook(name="x", nodes=["n0"], profile="p", planned=["discovery"], left_out=[], steps=[step])
     kept = resume.kept(folder, playbook, ["discovery"], profiles.load("local-cpu"), Console())
-    assert [step.outcome for step, _ in kept.values()] == ([now] if kept else [])
+    assert [step.outcome for step, _ in kept.values()] == ([now] if is_kept else [])
 
 
 def test_a_phase_that_ended_after_bringup_run_was_killed_is_judged_and_saved(tmp_path, monkeypatch):

@@ -361,6 +361,16 @@ def test_a_flag_in_a_word_that_nobody_knows_is_unknown():
     )
 
 
+def test_what_is_above_its_greatest_value_has_lost_nothing():
+    """A width of 16 lanes of 8, or a power limit above the default."""
+    answers = {**SMI["healthy"], "power": "GPU-a, 700.00, 750.00\nGPU-b, 700.00, 700.00\n"}
+    answers["gpu"] = SMI["healthy"]["gpu"].replace("0, 3, 16, 16, 5", "0, 3, 16, 8, 5")
+    facts = through_smi(answers).observations
+    for quantity in ("discovery.gpu.power_cap", "discovery.gpu.pcie"):
+        of_gpus = [fact.value for fact in facts if fact.quantity == quantity and "/" in fact.subject]
+        assert of_gpus == [0, 0], quantity
+
+
 def test_a_foreign_process_is_found():
     assert outcomes(through_smi({**SMI["healthy"], "processes": "GPU-b, 4711\n"}))["discovery.gpu.free"] is Outcome.FAIL
 

@@ -1,0 +1,86 @@
+"""What `bringup run` does after each phase: what it goes on with, on which nodes, and what it keeps. Phases end here
+as they are told to; nothing is submitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bringup.judge import Judged
+from bringup.plan import profile as profiles
+from bringup.plan.phases import PHASES, Phase
+from bringup.records import Outcome, Step, read_record
+from bringup.records import Playbook as Record
+from bringup.results import PLAYBOOK, PLAYBOOKS
+from bringup.run import playbook, slurm
+from factory import a_verdict
+from healthy_cluster import LOCAL_CLUSTER, healthy
+
+NODES = {name: slurm.Node("IDLE", "", 2, "gpu:2") for name in ("n0", "n1", "n2")}
+Ends = Callable[[str, list[str]], Judged]
+
+
+class Run:
+    """A run whose phases end as `ends` says. ran: phase and nodes of those that were started."""
+
+    def __init__(self, place: Path, monkeypatch: pytest.MonkeyPatch, ends: Ends) -> None:
+        self.place, self.ends, self.ran = place, ends, dict[str, list[str]]()
+        monkeypatch.setattr(playbook, "REPOSITORY", place)
+        monkeypatch.setattr(playbook, "requested_nodes", lambda *asked: NODES)
+        monkeypatch.setattr(playbook, "known_partitions", dict)
+        monkeypatch.setattr(playbook, "run_phase", self.run_phase)
+
+    def run_phase(self, phase: Phase, nodes: list[str], *arguments: object, **options: object) -> Judged:
+        self.ran[phase.stem] = nodes
+        return self.ends(phase.stem, nodes)
+
+    def of(self, *phases: str, resume: Path | None = None) -> dict[str, Step]:
+        local = profiles.load("local-cpu")
+        playbook.run(playbook.Request(local, "local-cpu", phases=list(phases), resume=resume))
+        (folder,) = (self.place / PLAYBOOKS).iterdir()
+        return {step.phase: step for step in read_record(folder / PLAYBOOK, Record).steps}
+
+
+def well(phase: str, nodes: list[str]) -> Judged:
+    return healthy(phase, len(nodes), LOCAL_CLUSTER, "local-cpu")
+
+
+def bad(judged: Judged, gate: str, subject: str) -> Judged:
+    verdicts = [*judged.verdicts.verdicts, a_verdict(gate, subject)]
+    return replace(judged, verdicts=judged.verdicts.model_copy(update={"verdicts": verdicts, "outcome": Outcome.FAIL}))
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_a_training_does_not_run_after_a_collective_that_failed(tmp_path, monkeypatch, is_slow: bool):
+    def ends(phase: str, nodes: list[str]) -> Judged:
+        ended = well(phase, nodes)
+        return bad(ended, "nccl.wrong_values", "2-nodes") if is_slow and phase == "nccl_scaling" else ended
+
+    run = Run(tmp_path, monkeypatch, ends)
+    training = run.of("nccl_scaling", "run_ddp_2node")["run_ddp_2node"]
+    assert ("run_ddp_2node" in run.ran) is not is_slow
+    assert (training.why_not_run or "") == ("needs nccl_scaling, which did not pass" if is_slow else "")
+
+
+def test_a_phase_that_passed_on_all_nodes_runs_again_where_one_of_them_is_left_out_now(tmp_path, monkeypatch):
+    def ends(phase: str, nodes: list[str]) -> Judged:
+        ended = well(phase, nodes)
+        return bad(ended, "discovery.gpu.count", "n2") if phase == "discovery" else ended
+
+    names = list(NODES)
+    steps = {
+        stem: (
+            Step(phase=stem, folder=f"validation/results/{stem}", outcome=Outcome.PASS, blocks=False, seconds=1),
+            seen,
+        )
+        for stem, seen in (("smoke", well("smoke", names)), ("run_1gpu", well("run_1gpu", names[:1])))
+    }
+    earlier = Record(name="x", nodes=names, profile="local-cpu", planned=["discovery", *steps], left_out=[], steps=[])
+    monkeypatch.setattr(playbook.resume, "earlier", lambda folder: earlier)
+    monkeypatch.setattr(playbook.resume, "kept", lambda *asked: steps)
+    run = Run(tmp_path, monkeypatch, ends)
+    run.of("discovery", "smoke", "run_1gpu", resume=tmp_path / "x")
+    assert run.ran == {"discovery": names, "smoke": ["n0", "n1"]}
+    assert PHASES["run_1gpu"].max_nodes == 1  # n0 alone, as before
