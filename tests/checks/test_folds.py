@@ -88,6 +88,6 @@ def test_every_fold_makes_something_that_its_check_can_judge():
 
 def test_where_half_of_the_nodes_lack_a_library_nobody_says_which_half_is_right():
     facts: Facts = {"n0": "2.36", "n1": "2.36", "n2": ABSENT, "n3": ABSENT}
-    by_node = judged("discovery", "discovery.library.libc", "text", {"discovery.library.libc": facts})
+    by_node = judged("discovery", "discovery.library.libc", "text", {"inventory.library.libc": facts})
     assert {verdict.outcome for verdict in by_node.values()} == {Outcome.FAIL}
     assert {verdict.cause for verdict in by_node.values()} == {"2 different values and no majority"}

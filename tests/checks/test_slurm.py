@@ -120,9 +120,9 @@ def test_a_configuration_is_judged_by_discovery_and_by_no_other_phase():
 def test_a_node_with_a_gpu_more_than_slurm_knows_fails():
     """Nothing keeps two jobs from one that is not in Gres."""
     parsed = Parsed()
-    for node, found in (("n0", 8), ("n1", 7)):
+    for node, devices in (("n0", 8), ("n1", 7)):
         parsed.saw("slurm.node.gpus", node, 7, "count", "raw/scontrol-node.txt:1")
-        parsed.saw("discovery.gpu.count", node, found, "count", "raw/inventory.jsonl:1")
+        parsed.saw("discovery.gpu.count", node, devices, "count", "raw/inventory.jsonl:1")
     run = a_run()
     add_derived(parsed, run)
     verdicts = judge.judge(run, profile.load("generic"), parsed).verdicts

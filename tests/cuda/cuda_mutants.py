@@ -23,11 +23,11 @@ from pathlib import Path
 import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests"))
+sys.path += [str(ROOT / "tests"), str(ROOT / "validation/benchmarks")]
 
 import on_stand_in  # noqa: E402
 import warm_python  # noqa: E402
-from golden.mutate import copy_of_checkout  # noqa: E402
+from mutants import copy_of_checkout  # noqa: E402
 from torch_names import File  # noqa: E402
 from torch_surface import Surface  # noqa: E402
 

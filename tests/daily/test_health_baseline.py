@@ -54,9 +54,9 @@ def test_a_port_that_is_up_on_all_nodes_has_to_stay_up(passed: Judged):
 
 
 def test_memory_that_one_of_two_nodes_told_is_asked_of_none(passed: Judged):
-    told = [fact for fact in passed.observations if (fact.quantity, fact.subject) != ("inventory.memory", "n1")]
-    assert len(told) == len(passed.observations) - 1
-    assert "inventory.memory" not in asked(replace(passed, observations=told))
+    observations = [fact for fact in passed.observations if (fact.quantity, fact.subject) != ("inventory.memory", "n1")]
+    assert len(observations) == len(passed.observations) - 1
+    assert "inventory.memory" not in asked(replace(passed, observations=observations))
 
 
 def test_the_driver_log_is_asked_for_though_a_user_could_not_read_it(passed: Judged):
