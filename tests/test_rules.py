@@ -51,7 +51,7 @@ def test_what_cannot_be_compared_is_not_guessed(rule, value, expected):
 
 
 def test_of_several_unknown_words_the_first_is_named():
-    with pytest.raises(RuleError, match="^Mesh is not known"):
+    with pytest.raises(RuleError, match=r"^Mesh is not known"):
         holds("one_of", "unknown:Mesh+unknown:Torus", ["rdma-verbs"])
 
 

@@ -455,7 +455,7 @@ NodeName=n5 Arch=x86_64 ActiveFeatures=a100,ib Gres=gpu:a100:2 State=IDLE Versio
 
 def test_of_a_mixed_partition_the_most_common_nodes_with_gpus_are_taken_and_the_others_named(monkeypatch):
     """A node without a GPU came first, and ended discovery; one with a divided GPU counted 16."""
-    monkeypatch.setattr(slurm, "ask", lambda *command: MIXED)
+    monkeypatch.setattr(slurm, "ask", lambda *command, **options: MIXED)
     monkeypatch.setattr(slurm, "partition_nodes", lambda partition: [f"n{number}" for number in range(6)])
     lines: list[str] = []
     assert list(playbook.requested_nodes(None, None, None, lines.append)) == ["n1", "n2", "n3"]
