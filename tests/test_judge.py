@@ -612,9 +612,10 @@ def test_a_rank_whose_node_failed_what_it_needs_is_not_judged_and_those_of_other
 def discovered(*facts: tuple[str, str, object], planned: dict[str, list[str]]) -> dict[tuple[str, str], Verdict]:
     parsed = Parsed()
     for quantity, subject, value in facts:
-        parsed.saw(quantity, subject, value, gates.GATES[quantity].unit, "e", "no answer" if value is None else None)
+        unit = gates.GATES[quantity.partition("@")[0]].unit
+        parsed.saw(quantity, subject, value, unit, "e", "no answer" if value is None else None)
     run = nccl_run().model_copy(update={"phase": "discovery", "planned": planned})
-    return {(v.gate, v.subject): v for v in judge.judge(run, profile.load("generic"), parsed).verdicts}
+    return {(v.gate, v.subject): v for v in judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts}
 
 
 def test_a_node_of_which_half_is_unknown_is_not_like_its_peers():
@@ -625,9 +626,14 @@ def test_a_node_of_which_half_is_unknown_is_not_like_its_peers():
 
 def test_of_two_nodes_that_differ_the_one_whose_own_ports_are_unknown_is_not_at_fault():
     same, active = "discovery.rdma.same", "discovery.rdma.active"
-    facts = ((same, "n0", "8 ports"), (same, "n1", "7 ports"), (active, "n0", 8), (active, "n1", None))
+    facts = (
+        (same, "n0", "8 ports"),
+        (same, "n1", "7 ports"),
+        (f"{active}@400Gb/s", "n0", 8),
+        (f"{active}@400Gb/s", "n1", None),
+    )
     by_subject = discovered(*facts, planned={same: ["n0", "n1"], active: ["n0", "n1"]})
-    assert by_subject[active, "n1"].outcome is Outcome.INCOMPLETE
+    assert [by_subject[active, node].outcome for node in ("n0", "n1")] == [Outcome.PASS, Outcome.INCOMPLETE]
     assert {by_subject[same, node].outcome for node in ("n0", "n1")} == {Outcome.FAIL}
 
 
@@ -641,7 +647,9 @@ def test_all_that_is_incomplete_is_a_gap_but_what_no_profile_declares(kind, is_g
 
 def test_a_round_that_names_a_node_of_another_job_plans_no_link_of_it():
     gate = "nccl.pair.link"
-    run = nccl_run().model_copy(update={"phase": "nccl_pairwise", "planned": {gate: ["n0--n1"]}})
-    parsed = pair_rounds.parse("n0,n1\nn0,n9\n", "raw/rounds.txt")
+    run = nccl_run().model_copy(
+        update={"phase": "nccl_pairwise", "nodes": ["n0", "n1", "n2"], "planned": {gate: ["n0--n1"]}}
+    )
+    parsed = pair_rounds.parse("n0,n2\nn0,n9\n", "raw/rounds.txt")
     judged_run = judge.judge(run, profile.load("generic"), parsed)
-    assert {v.subject for v in judged_run.verdicts if v.gate == gate} == {"n0--n1"}
+    assert {v.subject for v in judged_run.verdicts if v.gate == gate} == {"n0--n1", "n0--n2"}
