@@ -16,7 +16,7 @@ from pathlib import Path
 from bringup.known_faults import xid
 from bringup.known_faults.pending import CAUSES
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
-from bringup.plan.catalogue import GATES, bearing_on, proving
+from bringup.plan.catalogue import GATES, proving
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
 from bringup.plan.gate import Gate, Guide
 from bringup.plan.phases import PHASES
@@ -37,11 +37,8 @@ def _signatures() -> list[str]:
     for area, several in groupby(SIGNATURES.values(), key=lambda signature: signature.area):
         lines += [f"**{area}**", ""]
         lines += table(
-            ("sign", "a line as it is printed", "cause", "next"),
-            (
-                (signature.id, signature.example, signature.cause + _ROLES[signature.role], signature.do)
-                for signature in several
-            ),
+            ("a line as it is printed", "cause", "next"),
+            ((signature.example, signature.cause + _ROLES[signature.role], signature.do) for signature in several),
         )
         lines.append("")
     return lines[:-1]
@@ -59,11 +56,6 @@ def _xids() -> list[str]:
     return table(("message", "what it asks for"), ((", ".join(events), asks) for asks, events in xid.classes()))
 
 
-def _warnings() -> list[str]:
-    warning = [f"`{gate.id}`" for gate in GATES.values() if gate.severity is Outcome.WARN]
-    return [f"A miss of these only warns: {', '.join(warning)}."]
-
-
 def _stops() -> list[str]:
     """After which outcome of a gate the later phases do not run. A gate that only warns stops nothing."""
     rows: dict[str, list[Gate]] = {}
@@ -76,8 +68,11 @@ def _stops() -> list[str]:
 
 
 def _profiles() -> list[str]:
-    """The profiles there are, and what each expects of all_reduce at some numbers of nodes."""
-    profiles = [load(name) for name in names()]
+    """The profiles of real machines, and what each expects of all_reduce at some numbers of nodes.
+
+    The local cluster names its own profiles: nobody has to choose one.
+    """
+    profiles = [load(name) for name in names() if not name.startswith(_OF_THE_LOCAL_CLUSTER)]
     lines = _plain_table(("profile", "for"), ((f"`{profile.name}`", profile.description) for profile in profiles))
     numbers = [
         (f"`{profile.name}`", *(f"{limit:.0f}" for limit in floors))
@@ -88,6 +83,7 @@ def _profiles() -> list[str]:
     return lines + _plain_table(("profile", *(str(nodes) for nodes in _SCALES)), numbers)
 
 
+_OF_THE_LOCAL_CLUSTER = ("local-", "simulated-", "programs-on-cpu")
 _SCALES = (1, 2, 4, 8, 16, 32, 64)
 
 
@@ -101,25 +97,13 @@ def _floor(profile: Profile, nodes: int) -> float:
     return float(limit) if isinstance(limit, int | float) else 0
 
 
-def _from_profile() -> list[Gate]:
-    return [gate for gate in GATES.values() if gate.expect == "profile"]
-
-
-def _declarable() -> list[str]:
-    """The gates that read a number from a profile: those of one unit and rule in a row."""
-    rows: dict[tuple[str, str], list[Gate]] = {}
-    for gate in _from_profile():
-        rows.setdefault((gate.unit, gate.rule), []).append(gate)
-    return _plain_table(("unit", "rule by default", "gates"), ((*key, _ids(gates)) for key, gates in rows.items()))
-
-
 def _undeclared() -> list[str]:
     """The gates that have no number in `generic`, by the numbers of their phases."""
     generic = load("generic")
     known = {*generic.expect, *(entry.gate for entry in generic.not_applicable)}
     rows: dict[str, list[Gate]] = {}
-    for gate in _from_profile():
-        if gate.id not in known:
+    for gate in GATES.values():
+        if gate.expect == "profile" and gate.id not in known:
             numbers = sorted({PHASES[stem].number for stem in gate.phases})
             rows.setdefault(" to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))), []).append(gate)
     return _plain_table(("phase", "no number in `generic`"), ((key, _ids(rows[key])) for key in sorted(rows)))
@@ -137,13 +121,12 @@ def _claims() -> list[str]:
     for number, question in QUESTIONS.items():
         lines += [f"**{number}. {question}**", ""]
         lines += table(
-            ("claim", "gates that prove it", "gates that only contradict it", "it needs"),
+            ("claim", "gates that prove it", "it needs"),
             (
                 (
                     claim.says,
                     ", ".join(proving(claim.id))
                     or ("a site's own checks" if claim.optional else "drills of this report"),
-                    ", ".join(bearing_on(claim.id)),
                     _needs(claim),
                 )
                 for claim in CLAIMS
@@ -200,10 +183,8 @@ PARTS: dict[Path, dict[str, Callable[[], list[str]]]] = {
     REPOSITORY / "docs/architecture.md": {"rooms": _rooms},
     REPOSITORY / "docs/reading-the-numbers.md": {"claims": _claims},
     REPOSITORY / "validation/README.md": {
-        "warnings": _warnings,
         "profiles": _profiles,
         "undeclared": _undeclared,
-        "declarable": _declarable,
         "transports": _transports,
     },
 }
