@@ -5,6 +5,7 @@ A user may read all of it but the registers of PCIe, which the kernel shows to r
 
 from pathlib import Path
 
+import absent
 from patience import NoAnswer, seconds, within
 
 HCAS = Path("/sys/class/infiniband")
@@ -59,7 +60,11 @@ def of_gpus(facts, nvml):
 def _answer(nvml, question, gpu):
     try:
         return question(nvml, gpu)
-    except (nvml.NVMLError_NotSupported, AttributeError):
+    except AttributeError:
+        return "not supported"
+    except nvml.NVMLError as error:
+        if absent.kind_of_error(nvml, error) is None:
+            raise
         return "not supported"
 
 

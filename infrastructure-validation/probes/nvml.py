@@ -3,6 +3,7 @@
 `nvml` is the module pynvml, or anything with its functions: tests drive this file without a GPU.
 """
 
+import absent
 from patience import NoAnswer, seconds, within
 
 # health bits of the clock event reasons: the hardware protects itself. The others (idle, power cap, user's clocks)
@@ -94,7 +95,7 @@ def _ask(facts, nvml, subject, quantity, unit, question):
         facts.unknown(quantity, unit, f"NVML: {error}", subject)
         return error
     except nvml.NVMLError as error:
-        facts.unknown(quantity, unit, f"NVML: {error}", subject)
+        absent.says(facts, quantity, unit, absent.kind_of_error(nvml, error), f"NVML: {error}", subject)
     except AttributeError as error:  # a pynvml older than the question
         facts.unknown(quantity, unit, f"pynvml: {error}", subject)
     except NothingToAsk as error:
@@ -111,14 +112,14 @@ def _cuda(version):
 
 
 def _mig(nvml, gpu):
-    try:
-        return "on" if nvml.nvmlDeviceGetMigMode(gpu)[0] else "off"
-    except nvml.NVMLError_NotSupported:
-        return "not supported"
+    return "on" if nvml.nvmlDeviceGetMigMode(gpu)[0] else "off"
 
 
 def in_mig_mode(nvml, gpu):
-    return _mig(nvml, gpu) == "on"
+    try:
+        return _mig(nvml, gpu) == "on"
+    except nvml.NVMLError_NotSupported:
+        return False
 
 
 def _mig_devices(nvml, gpu):
@@ -161,7 +162,7 @@ def _nvlink_errors(counter, *fields):
     """One kind of error (NVML_NVLINK_ERROR_DL_...), over all links that are up, since the driver was loaded or the
     GPU was reset.
 
-    A generation that does not count this kind says NotSupported: unknown, not 0. NVLink 5 counts it in these fields.
+    A generation that does not count this kind says so: unknown, not 0. NVLink 5 counts it in these fields.
     """
 
     def ask(nvml, gpu):
@@ -170,8 +171,8 @@ def _nvlink_errors(counter, *fields):
             raise NothingToAsk("no NVLink is up, so that none counts errors")
         try:
             return sum(nvml.nvmlDeviceGetNvLinkErrorCounter(gpu, link, getattr(nvml, counter)) for link in links)
-        except nvml.NVMLError_NotSupported:
-            if not fields:
+        except nvml.NVMLError as error:
+            if not fields or absent.kind_of_error(nvml, error) is None:
                 raise
         return sum(_field(nvml, gpu, field, link) for field in fields for link in links)
 
@@ -186,11 +187,8 @@ def _field(nvml, gpu, field, link):
 
 
 def _fabric(nvml, gpu):
-    try:
-        info = nvml.c_nvmlGpuFabricInfoV_t()
-        nvml.nvmlDeviceGetGpuFabricInfoV(gpu, nvml.byref(info))
-    except nvml.NVMLError_NotSupported:
-        return FABRIC[0]
+    info = nvml.c_nvmlGpuFabricInfoV_t()
+    nvml.nvmlDeviceGetGpuFabricInfoV(gpu, nvml.byref(info))
     state = FABRIC.get(info.state, f"state {info.state}")
     # completed with an error is not completed; before that, NVML leaves the status undefined
     return f"{state} with status {info.status}" if info.state == COMPLETED and info.status != 0 else state
@@ -208,22 +206,13 @@ def _below_default_power(nvml, gpu):
 
 
 def _below_default_clock(nvml, gpu):
-    """MHz that somebody set the clock of its application below its default. A GPU without such a setting has 0."""
-    try:
-        default, clock = (
-            nvml.nvmlDeviceGetDefaultApplicationsClock(gpu, SM_CLOCK),
-            nvml.nvmlDeviceGetApplicationsClock(gpu, SM_CLOCK),
-        )
-    except nvml.NVMLError_NotSupported:
-        return 0
-    return max(0, default - clock)
+    """MHz that somebody set the clock of its application below its default."""
+    default = nvml.nvmlDeviceGetDefaultApplicationsClock(gpu, SM_CLOCK)
+    return max(0, default - nvml.nvmlDeviceGetApplicationsClock(gpu, SM_CLOCK))
 
 
 def _ecc_mode(nvml, gpu):
-    try:
-        now, after_reset = nvml.nvmlDeviceGetEccMode(gpu)
-    except nvml.NVMLError_NotSupported:
-        return "not supported"
+    now, after_reset = nvml.nvmlDeviceGetEccMode(gpu)
     words = "on" if now else "off"
     return words if now == after_reset else f"{words}, {'on' if after_reset else 'off'} after a reset"
 

@@ -3,13 +3,14 @@
 A field that this nvidia-smi does not know fails the whole query, so fields of newer drivers have a query of their own.
 """
 
+import re
 import subprocess
 
+import absent
 from nvml import HARDWARE_SLOWDOWNS
 from patience import NoAnswer, seconds, within
 
-NOT_THERE = ("[N/A]", "N/A", "[Not Supported]")  # the GPU has no such thing; the other words say that it did not answer
-UNSAID = ("", "[N/A]", "N/A", "[Not Supported]", "[Unknown Error]", "[GPU requires reset]", "ERR!")
+UNSAID = re.compile(r"|N/A|ERR!|\[.*\]")  # no value of its own stands in brackets
 
 
 def _mib(text):
@@ -54,8 +55,8 @@ FIRST_LESS_SECOND = {  # two columns -> the fact that is made of them
     "discovery.gpu.clock_cap": ("clock_default", "clock", "MHz"),
 }
 COLUMNS = {column: quantity for quantity, (*both, _) in FIRST_LESS_SECOND.items() for column in both}
-QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading uuid, what an unsaid value means)
-    ("gpu", "--query-gpu=uuid,", BASE, None),
+QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading uuid)
+    ("gpu", "--query-gpu=uuid,", BASE),
     (
         "identity",
         "--query-gpu=uuid,",
@@ -63,19 +64,16 @@ QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading u
             "serial": ("inventory.gpu.serial", "text", str),
             "vbios_version": ("inventory.gpu.vbios", "text", str),
         },
-        None,
     ),
     (
         "slowdown",
         "--query-gpu=uuid,",
         {"clocks_event_reasons.active": ("discovery.gpu.slowdown", "text", _slowdown)},
-        None,
     ),
     (
         "power",
         "--query-gpu=uuid,",
         {"power.default_limit": ("power_default", "W", float), "enforced.power.limit": ("power", "W", float)},
-        None,
     ),
     (
         "clock",
@@ -84,12 +82,11 @@ QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading u
             "clocks.default_applications.graphics": ("clock_default", "MHz", float),
             "clocks.applications.graphics": ("clock", "MHz", float),
         },
-        0.0,
     ),
     # a GPU without ECC, one without MIG, and one without a fabric, says N/A
-    ("ecc", "--query-gpu=uuid,", {"ecc.mode.current": ("discovery.gpu.ecc_mode", "text", _on_or_off)}, "not supported"),
-    ("mig", "--query-gpu=uuid,", {"mig.mode.current": ("discovery.gpu.mig", "text", _on_or_off)}, "not supported"),
-    ("fabric", "--query-gpu=uuid,", {"fabric.state": ("discovery.gpu.fabric", "text", str.lower)}, "not supported"),
+    ("ecc", "--query-gpu=uuid,", {"ecc.mode.current": ("discovery.gpu.ecc_mode", "text", _on_or_off)}),
+    ("mig", "--query-gpu=uuid,", {"mig.mode.current": ("discovery.gpu.mig", "text", _on_or_off)}),
+    ("fabric", "--query-gpu=uuid,", {"fabric.state": ("discovery.gpu.fabric", "text", str.lower)}),
     (
         "remapped",
         "--query-remapped-rows=gpu_uuid,",
@@ -99,7 +96,6 @@ QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading u
             "remapped_rows.pending": ("discovery.gpu.remap_pending", "flag", _flag),
             "remapped_rows.failure": ("discovery.gpu.remap_failed", "flag", _flag),
         },
-        None,
     ),
 )
 PATIENCE = 3  # times that of one GPU: it asks all of them
@@ -127,7 +123,7 @@ def keep_texts(facts, keep, run=subprocess.run):
 def read(facts, keep, run=subprocess.run, nvml_said=""):
     """All GPUs. keep(name, text) stores a raw answer; nvml_said: why NVML was not asked."""
     ask, uuids = _Asking(facts, run, nvml_said), []
-    for name, query, fields, absent in QUERIES:
+    for name, query, fields in QUERIES:
         answer = ask.answer((query + ",".join(fields),), [field[:2] for field in fields.values()])
         if answer is None and name == "gpu":
             facts.unknown("discovery.gpu.answering", "count", ask.why)
@@ -136,7 +132,7 @@ def read(facts, keep, run=subprocess.run, nvml_said=""):
         keep(name, answer)
         rows = _rows(answer, len(fields) + 1)
         for cells in rows:
-            _row(facts, cells, fields, absent)
+            _row(facts, cells, fields)
         if name == "gpu":
             uuids = [cells[0] for cells in rows]
             facts.saw("discovery.gpu.answering", len(uuids), "count", remark="nvidia-smi")
@@ -192,27 +188,37 @@ def _rows(answer, width):
     return [cells for cells in split if len(cells) == width and cells[0].startswith("GPU-")]
 
 
-def _row(facts, cells, fields, absent):
+def _row(facts, cells, fields):
     subject = f"{facts.at}/{cells[0]}"
     columns = {}
     for (name, (quantity, unit, convert)), text in zip(fields.items(), cells[1:]):
         where = facts.at if quantity in NODE_WIDE else subject
         try:
-            value = absent if text in NOT_THERE and absent is not None else convert(text)
+            value = None if UNSAID.fullmatch(text) else convert(text)
         except (ValueError, KeyError):
             value = None
         if quantity in COLUMNS:
-            columns[quantity] = value
-        elif value is None or (text in UNSAID and not (absent and text in NOT_THERE)):
-            facts.unknown(quantity, unit, f"nvidia-smi says {text!r} for {name}", where)
+            columns[quantity] = value, text
+        elif value is None:
+            absent.says(
+                facts, quantity, unit, absent.kind_of_words(text), f"nvidia-smi says {text!r} for {name}", where
+            )
         else:
             facts.saw(quantity, value, unit, where)
     for quantity, (first, second, unit) in FIRST_LESS_SECOND.items():
         if first in columns:
-            if columns[first] is None or columns[second] is None:
-                facts.unknown(quantity, unit, f"nvidia-smi does not say {first} and {second}", subject)
-            else:
-                facts.saw(quantity, max(0, columns[first] - columns[second]), unit, subject)
+            _difference(facts, quantity, unit, (columns[first], columns[second]), subject)
+
+
+def _difference(facts, quantity, unit, answers, subject):
+    """The first less the second. Nothing is said of both only where neither is there."""
+    (first, its_words), (second, other_words) = answers
+    if first is not None and second is not None:
+        facts.saw(quantity, max(0, first - second), unit, subject)
+        return
+    kinds = {absent.kind_of_words(its_words), absent.kind_of_words(other_words)}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    absent.says(facts, quantity, unit, kind, f"nvidia-smi says {its_words!r} and {other_words!r}", subject)
 
 
 def _processes(facts, uuids, keep, ask):

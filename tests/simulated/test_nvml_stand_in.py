@@ -183,6 +183,22 @@ def test_an_answer_may_be_an_error_of_nvml(ask, change, words):
     assert [value for value in of(facts, 1).values() if str(value).startswith("?")] == [f"? NVML: {words}"]
 
 
+@pytest.mark.parametrize("through", ["nvml", "smi"])
+def test_a_driver_590_leaves_no_question_about_a_healthy_gpu_open(ask, through):
+    facts = ask("driver=590.48.01", "gpu.application_clock=error:26", "gpu.clock_default=error:26", through=through)
+    assert of(facts, 0)["clock_cap"] == 0
+    assert [value for value in facts.values() if str(value).startswith("?")] == []
+
+
+def test_a_retired_setting_leaves_the_others_of_the_gpus(ask, library, tmp_path):
+    file = tmp_path / "retired.conf"
+    file.write_text(states.changed(states.healthy("h100", "n1", 8), ["devices=all", "gpu.application_clock=error:26"]))
+    program = "import devices, nvml; from facts import Facts; devices.of_gpus(Facts('x'), nvml.library()[0])"
+    values = json.loads(run(program, file, library))["value"]
+    assert any(value == "application clock=not supported" for value in values), values
+    assert any(value.startswith("VBIOS=96") for value in values), values
+
+
 def test_a_word_or_a_key_that_nobody_knows_does_not_pass_for_health(ask, library, tmp_path):
     assert of(ask("gpu1.fabric=complete"), 1)["fabric"] == "? NVML: Unknown Error"
     assert of(ask("gpu1.ecc=none"), 1)["ecc"] == "? NVML: Unknown Error"

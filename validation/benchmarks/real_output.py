@@ -117,7 +117,7 @@ def read_topology(text: str) -> Values:
 
 def read_smi(text: str, query: str = "gpu") -> Values:
     """The answer to one question; every other one fails. -q is asked for people only."""
-    question = next((asked for name, asked, _, _ in smi.QUERIES if name == query), "-q")
+    question = next((asked for name, asked, _ in smi.QUERIES if name == query), "-q")
 
     def answer(command: tuple[str, ...], **_: Any) -> SimpleNamespace:
         if not any(part.startswith(question) for part in command) or "Failed to" in text:

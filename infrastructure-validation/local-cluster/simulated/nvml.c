@@ -21,7 +21,7 @@
 #define WORD 256
 
 enum { OK, UNINITIALIZED, INVALID_ARGUMENT, NOT_SUPPORTED, NOT_FOUND = 6, INSUFFICIENT_SIZE, NOT_LOADED = 9, TIMEOUT, LOST = 15,
-       VERSION_MISMATCH = 25, UNKNOWN = 999 };
+       VERSION_MISMATCH = 25, DEPRECATED = 26, UNKNOWN = 999 };
 
 typedef struct { int index, part; } gpu_t;  /* part: of a GPU that is divided (MIG), from 1; 0: the GPU */
 
@@ -234,7 +234,8 @@ API const char *nvmlErrorString(int code) {
       "Corrupted infoROM", "GPU is lost", "GPU requires reset", "GPU access blocked by the operating system",
       "Driver/library version mismatch"};
   return code >= 0 && code < (int)(sizeof words / sizeof *words) ? words[code]
-         : code == VERSION_MISMATCH ? "Argument version mismatch" : "Unknown Error";
+         : code == VERSION_MISMATCH ? "Argument version mismatch"
+         : code == DEPRECATED ? "Requested functionality has been deprecated" : "Unknown Error";
 }
 
 API int nvmlSystemGetDriverVersion(char *to, unsigned size) {
