@@ -16,7 +16,7 @@ from playbook import BRINGUP, playbook
 from runs_for_tests import reseal
 from schema_reader import validate
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1220)]  # the first test waits for the whole playbook
 
 
 SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS_KEY", "MY_PASSWORD")
@@ -38,7 +38,6 @@ def screen(everything) -> Completed:
     return everything[1]
 
 
-@pytest.mark.timeout(1220)
 def test_all_phases_pass_on_a_healthy_cluster(everything, screen):
     assert screen.returncode == 0, screen.stdout + screen.stderr
     book = read_record(CHECKOUT / "validation/results/playbook" / everything[0].name / "playbook.json", Playbook)
