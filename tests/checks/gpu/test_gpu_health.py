@@ -93,33 +93,33 @@ def test_a_lowered_clock_for_applications_is_a_warning_and_a_gpu_without_one_has
         assert by_gate["discovery.gpu.clock_cap"] is outcome
 
 
-GONE = "Requested functionality has been deprecated"
+NO_VALUE = "Requested functionality has been deprecated"
 
 
 def test_a_driver_that_retired_the_clock_for_applications_holds_no_gpu_below_it_and_says_so():
-    clocks = {**SMI["healthy"], "clock": SMI["healthy"]["clock"].replace("1980, 1980", f"[{GONE}], [{GONE}]")}
-    for parsed in (through_nvml(clock=FakeNvml.NVMLError_Deprecated(GONE)), through_smi(clocks)):
+    clocks = {**SMI["healthy"], "clock": SMI["healthy"]["clock"].replace("1980, 1980", f"[{NO_VALUE}], [{NO_VALUE}]")}
+    for parsed in (through_nvml(clock=FakeNvml.NVMLError_Deprecated(NO_VALUE)), through_smi(clocks)):
         assert outcomes(parsed)["discovery.gpu.clock_cap"] is Outcome.PASS
         remarks = [fact.why or "" for fact in parsed.observations if fact.quantity == "discovery.gpu.clock_cap"]
         assert any(remark.startswith("this driver has retired the question") for remark in remarks)
 
 
 def test_a_clock_that_stands_beside_a_retired_default_is_unknown():
-    clocks = {**SMI["healthy"], "clock": SMI["healthy"]["clock"].replace("1980, 1980", f"[{GONE}], 1410", 1)}
+    clocks = {**SMI["healthy"], "clock": SMI["healthy"]["clock"].replace("1980, 1980", f"[{NO_VALUE}], 1410", 1)}
     assert outcomes(through_smi(clocks))["discovery.gpu.clock_cap"] is Outcome.INCOMPLETE
 
 
 @pytest.mark.parametrize(("key", "quantity"), [("mig", "mig"), ("fabric", "fabric"), ("ecc", "ecc")])
 def test_a_retired_question_about_health_is_incomplete_alone(key, quantity):
     """Nobody may take it for health, nor for a GPU without the thing; the other questions are answered."""
-    by_gate = outcomes(through_nvml(**{key: FakeNvml.NVMLError_Deprecated(GONE)}))
+    by_gate = outcomes(through_nvml(**{key: FakeNvml.NVMLError_Deprecated(NO_VALUE)}))
     assert by_gate.pop(f"discovery.gpu.{quantity}") is Outcome.INCOMPLETE
     left = {gate for gate, outcome in outcomes(through_nvml()).items() if by_gate.get(gate, outcome) is not outcome}
     assert left == set()
 
 
 def test_words_in_brackets_are_no_serial_number():
-    answers = {**SMI["healthy"], "identity": f"GPU-a, [{GONE}], [GPU is lost]\nGPU-b, 1, 2\n"}
+    answers = {**SMI["healthy"], "identity": f"GPU-a, [{NO_VALUE}], [GPU is lost]\nGPU-b, 1, 2\n"}
     facts = {(fact.subject, fact.quantity): fact.value for fact in through_smi(answers).observations}
     own = [value for (gpu, name), value in facts.items() if gpu.endswith("GPU-a") and "inventory.gpu" in name]
     assert own == [None, None]
