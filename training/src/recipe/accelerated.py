@@ -31,7 +31,7 @@ def refuse_what_is_ignored(
         if stated.lower() != does.lower():
             name = variable.removeprefix("ACCELERATE_").lower()
             raise Refused(
-                f"the configuration of accelerate launch says {name}: {stated}, this program has {does or 'none'}; "
+                f"the configuration of accelerate launch says {name}: {stated}, this program has {does.lower() if does in ('True', 'False') else does or 'none'}; "
                 f"{advice}, or change the configuration"
             )
 
