@@ -30,8 +30,9 @@ def refuse_what_is_ignored(
         stated = environment.get(variable, ABSENT.get(variable, does))
         if stated.lower() != does.lower():
             name = variable.removeprefix("ACCELERATE_").lower()
+            said = does.lower() if does in ("True", "False") else does or "none"
             raise Refused(
-                f"the configuration of accelerate launch says {name}: {stated}, this program has {does.lower() if does in ('True', 'False') else does or 'none'}; "
+                f"the configuration of accelerate launch says {name}: {stated}, this program has {said}; "
                 f"{advice}, or change the configuration"
             )
 
