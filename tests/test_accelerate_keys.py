@@ -127,8 +127,8 @@ def test_what_the_program_would_not_do_is_refused_in_one_line_that_names_the_key
 @pytest.mark.parametrize(
     ("stem", "of", "says"),
     [
-        ("fsdp_1node_8gpu", "ddp_1node_8gpu", "use_fsdp: false, this program has True; take the configuration"),
-        ("ddp_1node_8gpu", "fsdp_1node_8gpu", "use_fsdp: true, this program has False; .* for ddp"),
+        ("fsdp_1node_8gpu", "ddp_1node_8gpu", "use_fsdp: false, this program has true; take the configuration"),
+        ("ddp_1node_8gpu", "fsdp_1node_8gpu", "use_fsdp: true, this program has false; .* for ddp"),
         ("hsdp_2node_16gpu", "fsdp_1node_8gpu", "use_parallelism_config: false, this program has true"),
         ("fsdp_1node_8gpu", "hsdp_2node_16gpu", "parallelism_config_dp_replicate_size: 2, this program has 1"),
     ],

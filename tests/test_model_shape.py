@@ -178,9 +178,7 @@ def test_states_peak_and_traffic_are_those_of_the_real_model_and_the_real_fully_
     states = memory.states(shape, job.shards)
     held = predicted["states_bytes"]
     assert (states.parameters, states.gradients) == (held["parameters"], held["gradients"])
-    if recomputed:  # the formula lacks the moment in which a block is computed again, and says less
-        assert memory.peak(shape, job).total - memory.WORKSPACE < predicted["peak_bytes"]["total"]
-    elif model_type == "llama":  # whose blocks have a formula
+    if model_type == "llama":  # whose blocks have a formula
         peak = memory.peak(shape, job).total - memory.WORKSPACE  # there is no cuBLAS under fake tensors
         assert peak == pytest.approx(predicted["peak_bytes"]["total"], rel=0.1)
     else:

@@ -30,9 +30,8 @@ def refuse_what_is_ignored(
         stated = environment.get(variable, ABSENT.get(variable, does))
         if stated.lower() != does.lower():
             name = variable.removeprefix("ACCELERATE_").lower()
-            said = does.lower() if does in ("True", "False") else does or "none"
             raise Refused(
-                f"the configuration of accelerate launch says {name}: {stated}, this program has {said}; "
+                f"the configuration of accelerate launch says {name}: {stated}, this program has {does or 'none'}; "
                 f"{advice}, or change the configuration"
             )
 
@@ -41,11 +40,11 @@ def promised(args: Args, expected: Expected, bf16: bool, world: int, local_world
     """Variable of accelerate launch -> (what the program does, as the variable spells it; what to do)."""
 
     def switch(on: bool, option: str, default: bool) -> tuple[str, str]:
-        return str(on), f"{'give' if on == default else 'leave out'} {option}"
+        return str(on).lower(), f"{'give' if on == default else 'leave out'} {option}"
 
     own = f"take the configuration of training/accelerate for {expected.kind}"
     of_all = {
-        "ACCELERATE_USE_FSDP": (str(expected.sharded), own),
+        "ACCELERATE_USE_FSDP": (str(expected.sharded).lower(), own),
         "ACCELERATE_USE_CPU": ("false", "it starts processes that do not know each other"),
         _MARK: ("bf16" if bf16 else "no", f"give {'--no-bf16' if bf16 else '--bf16'}"),
         "ACCELERATE_DYNAMO_BACKEND": ("no", "--recipe fast compiles"),

@@ -16,6 +16,7 @@ What FSDP gathers and when: torch.distributed.fsdp, and the groups that accelera
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, fields
 
 from bringup.errors import ModelError
@@ -89,6 +90,7 @@ def peak(shape: ModelShape, job: Job) -> Parts:
 
 def moments(shape: ModelShape, job: Job) -> dict[str, Parts]:
     """loss: all activations and the logits are there. head: the LM head's gradient. end of backward: all gradients.
+    last and first block: where blocks are recomputed, what one of them keeps and works on is there again.
 
     Activations fall while gradients grow, both layer by layer, so that the largest is at one of the ends.
     """
@@ -124,7 +126,20 @@ def moments(shape: ModelShape, job: Job) -> dict[str, Parts]:
         in_backward = MASTER * shape.vocabulary * shape.hidden + compute * tokens * shape.hidden
         chunk = min(CHUNK_TOKENS, tokens) * shape.vocabulary
         at_loss = in_backward + (compute + 2 * MASTER if compute != MASTER else 2 * MASTER) * chunk
-    return {
+    again = _recomputed(shape, job)
+    behind = {"last block": tail, "first block": shape.parameters - embedding - block}  # whose gradients are there
+    of_blocks = {
+        name: Parts(
+            **common,
+            gradients=early or resident.gradients * elements_behind // shape.parameters,
+            gathered=compute * block,
+            reduction=compute * block if job.sharded and not waiting else waiting,
+            activations=again + (shape.layers * _block_input(shape, job) if name == "last block" else 0),
+        )
+        for name, elements_behind in behind.items()
+        if again
+    }
+    return of_blocks | {
         "loss": Parts(
             **common,
             gradients=early,
@@ -155,7 +170,21 @@ def activations(shape: ModelShape, job: Job) -> int:
     final = tokens * hidden * ((8 if job.sharded else 10) if mixed else 12)
     if not job.activation_checkpointing:
         return shape.layers * one_block(shape, job) + final
-    return shape.layers * tokens * hidden * (job.compute_bytes if job.sharded else MASTER) + final
+    return shape.layers * _block_input(shape, job) + final
+
+
+def _block_input(shape: ModelShape, job: Job) -> int:
+    return job.tokens * shape.hidden * (job.compute_bytes if job.sharded else MASTER)
+
+
+def _recomputed(shape: ModelShape, job: Job) -> int:
+    """One block in the backward pass, if it is recomputed: what it keeps, and the gradients of three tensors of its
+    feed-forward, of its input and its output. 0 where there is no formula."""
+    with suppress(ModelError):
+        if job.activation_checkpointing:
+            work = 3 * job.compute_bytes * _widths(shape)[3] + 8 * shape.hidden
+            return one_block(shape, job) + job.tokens * work
+    return 0
 
 
 def one_block(shape: ModelShape, job: Job) -> int:
