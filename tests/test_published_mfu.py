@@ -45,3 +45,10 @@ def test_neighbours_have_the_gpu_the_size_and_the_recomputation_of_the_training(
 def test_where_nothing_was_published_it_says_so_and_a_cpu_has_none():
     assert published.beside(measured(3, "B200")).startswith("nothing for 3 billion parameters on B200")
     assert published.beside(measured(8, None)) is None
+
+
+def test_sizes_are_ordered_as_numbers_and_7_and_13_billion_are_not_neighbours():
+    """They were ordered as words: `13 to 8`."""
+    assert published._span([8.0, 13.0]) == "8 to 13"
+    assert published.beside(measured(7.6, "A100")) == published.beside(measured(8, "A100"))
+    assert "13" not in str(published.beside(measured(8.1, "A100")))

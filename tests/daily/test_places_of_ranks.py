@@ -10,7 +10,7 @@ from loops import for_each
 TWO, FOUR = ["n0", "n1"], ["n0", "n1", "n2", "n3"]
 TORCHRUN = Job("7", "ann", "FAILED", "1:0", TWO, 2, steps=[Step(TWO, 2, "Cyclic")])  # 8 ranks in each task
 TORCHRUN_4 = Job("7", "ann", "FAILED", "1:0", FOUR, 4, steps=[Step(FOUR, 4, "Cyclic")])
-TASKS = Job("7", "ann", "FAILED", "1:0", TWO, 8, steps=[Step(TWO, 8, "Block")])  # a rank each
+TASKS = Job("7", "ann", "FAILED", "1:0", TWO, 8, steps=[Step(TWO, 8, "Block", 4)])  # a rank each
 ECC = "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered"
 WAITED = (
     "[rank{0}]:[E1] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={1}, OpType=ALLREDUCE, "
@@ -42,7 +42,7 @@ def place(log: str, job: Job) -> tuple[str, str]:
         (BEHIND, TORCHRUN, 1, ""),
         (BEHIND + LISTED.format("n0", 0, 0) + LISTED.format("n1", 8, 0), TORCHRUN, 1, "n0"),
         (raised(3), TORCHRUN_4, 3, ""),  # n3 was named
-        (raised(1), replace(TASKS, steps=[Step(TWO, 8, "Cyclic")]), 1, "n1"),  # n0 was named
+        (raised(1), replace(TASKS, steps=[Step(TWO, 8, "Cyclic", 4)]), 1, "n1"),  # n0 was named
         (raised(3, "0: "), TORCHRUN_4, 3, "n0"),
     ],
 )
@@ -62,18 +62,22 @@ def test_where_the_node_is_not_known_the_answer_says_how_to_learn_it(job):
 @for_each(
     "steps, node",
     [
-        ([Step(TWO, 8, "Block")], "n1"),
-        ([Step(TWO, 8, "BCyclic")], "n1"),  # over the sockets of a node
-        ([Step(TWO, 8, "CBlock")], "n0"),
-        ([Step(["n1", "n0"], 8, "Block")], "n0"),  # a step's own order
-        ([Step(TWO, 8, "Plane")], ""),
-        ([Step(TWO, 8, "Arbitrary")], ""),
-        ([Step(TWO, 8, "Block,Pack")], ""),
-        ([Step(TWO, 9, "Block")], ""),  # 5 and 4, or 8 and 1
-        ([Step(TWO, 4, "Block")], ""),  # its ranks are more than its tasks
-        ([Step(TWO, 8, "Block"), Step(TWO, 8, "Block")], "n1"),
-        ([Step(TWO, 8, "Block"), Step(TWO, 8, "Cyclic")], ""),
-        ([Step(TWO, 8, "Block"), Step(["n0"], 1, "Cyclic")], ""),  # perhaps torchrun on one node
+        ([Step(TWO, 8, "Block", 4)], "n1"),
+        ([Step(TWO, 8, "BCyclic", 4)], "n1"),  # over the sockets of a node
+        ([Step(TWO, 8, "CBlock", 4)], "n0"),
+        ([Step(["n1", "n0"], 8, "Block", 4)], "n0"),  # a step's own order
+        ([Step(TWO, 8, "Plane", 4)], ""),
+        ([Step(TWO, 8, "Arbitrary", 4)], ""),
+        ([Step(TWO, 8, "Block,Pack", 4)], "n1"),
+        ([Step(TWO, 9, "Block", 4)], ""),  # 5 and 4, or 8 and 1
+        ([Step(TWO, 4, "Block", 4)], ""),  # its ranks are more than its tasks
+        ([Step(TWO, 8, "Block", 4), Step(TWO, 8, "Block", 4)], "n1"),
+        ([Step(TWO, 8, "Block", 4), Step(TWO, 8, "Cyclic", 4)], ""),
+        ([Step(TWO, 8, "Block", 4), Step(["n0"], 1, "Cyclic")], ""),  # perhaps torchrun on one node
+        ([Step(TWO, 8, "Block")], ""),  # not requested for each node: 7 on n0 and 1 on n1 where n1 has one free core
+        ([Step(TWO, 8, "Cyclic")], ""),
+        ([Step(TWO, 5, "Block")], "n1"),  # the last one
+        ([Step(["n0", "n1", "n2", "n3", "n4"], 8, "Cyclic")], "n4"),  # of the first round
         ([Step([], 0, "")], ""),
         ([], ""),
     ],

@@ -111,7 +111,7 @@ WAITED = (
 GROUP = (
     "[rank{0}]:[E1] [PG ID 1 PG GUID {3} Rank {1}] failure detected by watchdog at work sequence id: {2} PG status\n"
 )
-EIGHT = Job("7", "ann", "FAILED", "1:0", ["n0", "n1"], 8, steps=[Step(["n0", "n1"], 8, "Block")])
+EIGHT = Job("7", "ann", "FAILED", "1:0", ["n0", "n1"], 8, steps=[Step(["n0", "n1"], 8, "Block", 4)])
 
 
 @for_each(
@@ -230,6 +230,7 @@ JobId=7 JobName=x UserId=root(0) StdOut=/etc/shadow
    JobState=FAILED Reason=NonZeroExitCode Dependency=(null)
    NodeList=n[0-1]
    NumNodes=2 NumCPUs=4 NumTasks=4 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
+   Socks/Node=* NtasksPerN:B:S:C=4:0:*:* CoreSpec=*
    Comment=   StdOut=/etc/shadow
    StdErr={log}
    StdIn=/dev/null

@@ -22,15 +22,19 @@ class Step:
     nodes: Sequence[str]  # in Slurm's order
     tasks: int
     layout: str  # Block, Cyclic, BCyclic (block over nodes, cyclic over sockets), Plane, ...
+    of_a_node: int = 0  # tasks, as the job requested; 0: it did not, and free cores decide how many each node gets
 
     def node_of(self, task: int) -> str:
         """Empty: not known."""
-        each, rest = divmod(self.tasks, len(self.nodes)) if self.nodes else (0, 0)
-        if each < 1 or rest or task >= self.tasks or self.layout[:1] not in ("B", "C"):
+        count, is_block = len(self.nodes), self.layout.startswith("B")
+        if not count <= self.tasks > task or not (is_block or self.layout.startswith("C")) or not count:
             return ""
-        if each > 1 and self.layout.endswith(",Pack"):  # it fills nodes, and may leave the last ones with few tasks
-            return ""
-        return self.nodes[task // each if self.layout.startswith("B") else task % len(self.nodes)]
+        each = 1 if self.tasks == count else self.of_a_node
+        if each * count == self.tasks:
+            return self.nodes[task // each if is_block else task % count]
+        if is_block:  # of several tasks; each node has at least one
+            return {0: self.nodes[0], self.tasks - 1: self.nodes[-1]}.get(task, "")
+        return self.nodes[task] if task < count else ""
 
 
 @dataclass(frozen=True)

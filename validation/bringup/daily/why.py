@@ -110,7 +110,7 @@ def _job(number: str, not_seen: list[str]) -> Job:
         fields.get("Partition") or accounted.get("Partition", ""),
         _is_exclusive(fields),
         answers.gpus_of_job(fields.get("AllocTRES") or fields.get("TRES") or accounted.get("AllocTRES", "")),
-        _steps(name) if accounted and len(nodes) > 1 else [],
+        _steps(name, _tasks_of_a_node(fields)) if accounted and len(nodes) > 1 else [],
     )
 
 
@@ -119,7 +119,13 @@ def _is_exclusive(fields: Mapping[str, str]) -> bool:
     return fields["Exclusive"] == "NODE" if "Exclusive" in fields else fields.get("OverSubscribe") == "NO"
 
 
-def _steps(job: str) -> list[Step]:
+def _tasks_of_a_node(fields: Mapping[str, str]) -> int:
+    """As the job requested (`--ntasks-per-node`). 0: it did not, or Slurm forgot its record."""
+    requested = fields.get("NtasksPerN:B:S:C", "").partition(":")[0]
+    return int(requested) if requested.isdecimal() else 0
+
+
+def _steps(job: str, of_a_node: int) -> list[Step]:
     """Without an answer the places of ranks come from the logs alone, which say so."""
     columns = ",".join(answers.OF_A_STEP)
     try:
@@ -128,7 +134,7 @@ def _steps(job: str) -> list[Step]:
         return []
     rows = [row for row in answers.accounted(table) if row["JobID"].startswith(f"{job}.")]
     return [
-        Step(_named(row["NodeList"]), int(row["NTasks"]) if row["NTasks"].isdecimal() else 0, row["Layout"])
+        Step(_named(row["NodeList"]), int(row["NTasks"]) if row["NTasks"].isdecimal() else 0, row["Layout"], of_a_node)
         for row in rows
         if row["JobID"].rpartition(".")[2].isdecimal()  # not the batch script, nor what Slurm itself starts
     ]

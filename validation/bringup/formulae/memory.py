@@ -16,7 +16,6 @@ What FSDP gathers and when: torch.distributed.fsdp, and the groups that accelera
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, fields
 
 from bringup.errors import ModelError
@@ -179,12 +178,11 @@ def _block_input(shape: ModelShape, job: Job) -> int:
 
 def _recomputed(shape: ModelShape, job: Job) -> int:
     """One block in the backward pass, if it is recomputed: what it keeps, and the gradients of three tensors of its
-    feed-forward, of its input and its output. 0 where there is no formula."""
-    with suppress(ModelError):
-        if job.activation_checkpointing:
-            work = 3 * job.compute_bytes * _widths(shape)[3] + 8 * shape.hidden
-            return one_block(shape, job) + job.tokens * work
-    return 0
+    feed-forward, of its input and its output. Raises ModelError where there is no formula."""
+    if not job.activation_checkpointing:
+        return 0
+    work = 3 * job.compute_bytes * _widths(shape)[3] + 8 * shape.hidden
+    return one_block(shape, job) + job.tokens * work
 
 
 def one_block(shape: ModelShape, job: Job) -> int:

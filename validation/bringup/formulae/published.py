@@ -14,7 +14,7 @@ from bringup.formulae.flops import SOURCES
 from bringup.records import Record, TrainMetrics
 
 FILE = Path(__file__).resolve().parents[2] / "known/mfu.yaml"
-SIZES_APART = 1.7  # models of 7 and of 8 billion parameters stand beside each other, of 7 and of 13 do not
+SIZES_APART = 1.6  # models of 7 and of 8 billion parameters stand beside each other, of 7 and of 13 do not
 
 
 class Published(Record):
@@ -59,5 +59,5 @@ def beside(metrics: TrainMetrics) -> str | None:
 
 
 def _span(values: Iterable[float]) -> str:
-    ordered = sorted(f"{value:.0f}" for value in values)
-    return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
+    ordered = sorted(round(value) for value in values)
+    return f"{ordered[0]}" if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"

@@ -90,12 +90,14 @@ def _refuse_unknown(word: str, value: str, field: Field) -> None:
         raise UsageError(f"--vary {word}: {value!r} is not one of {', '.join(field.values)}")
 
 
-def variants(vary: Mapping[str, Sequence[str]], *, grid: bool) -> list[Settings]:
-    """The base first. Then each value of one field at a time; grid: every combination of all fields."""
+def variants(vary: Mapping[str, Sequence[str]], *, grid: bool, strategy: str | None) -> list[Settings]:
+    """The base, then what differs from it: one field at a time, or every combination (grid). strategy: the base's,
+    which is not trained a second time."""
     if grid:
         points = itertools.product(*vary.values())
         return [{}, *(dict(zip(vary, point, strict=True)) for point in points)]
-    return [{}, *({name: value} for name, values in vary.items() for value in values)]
+    alone = [{name: value} for name, values in vary.items() for value in values]
+    return [{}, *(settings for settings in alone if settings != {STRATEGY: strategy})]
 
 
 def curve(counts: Sequence[str], base: Sequence[str], *, weak: bool) -> list[Settings]:

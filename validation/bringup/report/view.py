@@ -199,6 +199,13 @@ def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
     return render("screen.txt.j2", view=view, shown=_shown(groups), left=left, most=MAX_LISTED)
 
 
+def in_short(folder: Path, run: Run, verdicts: Verdicts) -> str:
+    """One phase of several on the screen: a line if it passed and no log has a sign of a fault, else as `screen`."""
+    whole = screen(folder, run, verdicts)
+    is_short = verdicts.outcome is Outcome.PASS and not verdicts.notes and not verdicts.signs
+    return whole.partition("\n")[0] if is_short else whole
+
+
 def not_known(verdicts: Iterable[Verdict]) -> str:
     """What stays open after all phases of a playbook, a line for each reason: on the screen, below the answers."""
     groups, left = on_screen(verdict for verdict in verdicts if verdict.outcome is Outcome.INCOMPLETE)

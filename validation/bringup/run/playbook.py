@@ -227,7 +227,7 @@ def _one_phase(
     run_folder = judged.folder
     verdicts = judged.verdicts
     seconds = time.monotonic() - begun
-    console.print(f"{view.screen(run_folder, judged.run, verdicts)}  ({seconds:.0f} s)")
+    console.print(f"{view.in_short(run_folder, judged.run, verdicts)}  ({seconds:.0f} s)")
     blocks = any(judge.stops(verdict) for verdict in verdicts.verdicts)
     step = Step(
         phase=phase.stem,
@@ -264,9 +264,10 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
     written = view.playbook_markdown(playbook) + training.markdown(judged)
     write_text(folder / runs.REPORT, written, replace=True)
     console.print()
-    for step in playbook.steps:
-        console.print(_in_one_line(step))
-    console.print()
+    if outcome is not Outcome.PASS:  # else each of them was one line
+        for step in playbook.steps:
+            console.print(_in_one_line(step))
+        console.print()
     for answer in playbook.answers:
         console.print(report.answered(answer))
     for reason in playbook.left_out:

@@ -64,7 +64,7 @@ def begin(request: Request) -> Path:
     if most is not None:
         variants = plan.curve(request.vary[plan.NODES], options, weak=request.weak)
     else:
-        variants = plan.variants(request.vary, grid=request.grid)
+        variants = plan.variants(request.vary, grid=request.grid, strategy=request.phase.strategy)
     for settings in variants:
         phase = plan.phase_of(request.phase, settings)
         if (lack := phase.lacks(int(settings.get(plan.NODES, len(names))), gpus)) is not None:

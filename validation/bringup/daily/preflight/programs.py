@@ -81,7 +81,8 @@ def end(program: Program) -> None:
         for each in left:
             _send(each.pid, signal.SIGKILL)
         time.sleep(LOOK_S)
-    program.child.wait()
+    with contextlib.suppress(subprocess.TimeoutExpired):  # in a call to a dead file server it does not end
+        program.child.wait(KILLED_S)
 
 
 def _send(pid: int, number: int) -> None:
