@@ -11,7 +11,6 @@ from typing import Any
 
 import folders
 import pytest
-from loops import for_each
 from test_checkpoints import one_process, refusal
 from test_training_runs import SOURCE
 
@@ -73,25 +72,6 @@ def test_it_is_counted_on_a_model_without_weights() -> None:
     assert size.bytes_of(model, shards=1024, ranks=1024) == pytest.approx(alone, rel=1e-5)
 
 
-@for_each(
-    ("first", "save_steps", "rehearse_at", "at_once"),
-    [
-        (0, 0, 0, 0),  # none is sure
-        (0, 0, 6, 1),  # the rehearsal's, which is removed
-        (6, 0, 6, 0),  # a resumed training that is past it
-        (0, 12, 0, 1),  # the last alone
-        (0, 5, 6, 3),  # 5, 6, 10, 12: two are kept and one is written
-        (10, 5, 6, 1),
-    ],
-)
-def test_as_many_are_counted_as_lie_there_at_the_same_time(
-    first: int, save_steps: int, rehearse_at: int, at_once: int
-) -> None:
-    from recipe.checkpoint import size
-
-    assert size.at_once(first, 12, save_steps, 2, rehearse_at) == at_once
-
-
 def test_what_fits_is_said_and_leaves_nothing(
     require: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,16 +110,16 @@ def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
 
     monkeypatch.setattr(resume, "job_of", lambda resolved: SimpleNamespace(shards=1))
     screen = io.StringIO()
-    options = {"rehearse_resume": True, "save_steps": 0, "keep_checkpoints": 2, "steps": 12, "rehearse_at_most": 11}
+    options = {"rehearse_resume": True, "save_steps": 0, "steps": 12}
     folders_of = {"run_dir": tmp_path, "checkpoint_dir": None, "resume": None}
     args: Any = SimpleNamespace(**folders_of, global_batch=8, **options)
     resolved: Any = SimpleNamespace(strategy="single", gradient_accumulation=1, model_dump=lambda mode: {})
     watch: Any = None
     checkpoints = resume.Checkpoints(args, resolved, ["n0"], RankFacts("n0", screen), watch)
     with torch.device("meta"):
-        checkpoints.require_room(torch.nn.Linear(1000, 10**6, bias=False))  # 12 GB
+        checkpoints.require_room(torch.nn.Linear(20000, 10**6, bias=False))  # 240 GB
     assert checkpoints.rehearse_at == 0
-    why = "its checkpoint would take 11.2 GiB, more than --rehearse-at-most 11 GiB"
+    why = "its checkpoint would take 223.5 GiB, more than 160 GiB: give --save-steps"
     assert (screen.getvalue().count(why), capsys.readouterr().out.count(why)) == (2, 1)
     assert not (tmp_path / "checkpoints").exists()
     assert "not rehearsed" in checkpoints.fields()["checkpoint_reason"]
@@ -149,11 +129,11 @@ def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
 def test_a_training_whose_checkpoints_do_not_fit_is_refused_before_its_first_step(tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
-    # room for one checkpoint of 2.8 MB, and two lie there while the last one is written
+    # room for one checkpoint of 2.8 MB, and two stay while another one is written
     mounted = ("unshare", "-m", "bash", "-c", f'mount -t tmpfs -o size=4m tmpfs "{small}" && exec "$0" "$@"')
     run = one_process(tmp_path / "run", "--save-steps", "3", "--checkpoint-dir", str(small), under=mounted)
     message = refusal(run)
-    assert "(predicted, 2 at a time)" in message
+    assert "(predicted, 3 at a time)" in message
     assert "observed 4.0 MiB free on n0: " in message
     assert "step 1/6" not in run.output
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -186,22 +185,14 @@ def no_model() -> None:
 
 
 def test_kernels_are_compiled_into_a_folder_of_the_node(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Not into the home, which a cluster shares: all ranks would compile into it at once."""
-    from recipe.arguments import Args
-    from recipe.fast import recipes
+    """Not into the home, which a cluster shares: all ranks would compile into it at once. Inductor sees to it."""
     from torch._inductor.runtime import cache_dir_utils
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     for name in ("TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR"):
         monkeypatch.delenv(name, raising=False)
-    fields = fields_of(Args)
-    recipes.choose(Args(**fields | {"recipe": "fast"}))
     assert cache_dir_utils.cache_dir().startswith(f"{tmp_path}/")
     assert cache_dir_utils.triton_cache_dir(0).startswith(f"{tmp_path}/")
-    assert os.environ["TRITON_CACHE_DIR"].startswith(f"{tmp_path}/")
-    monkeypatch.setenv("TRITON_CACHE_DIR", "/local/mine")
-    recipes.choose(Args(**fields | {"recipe": "fast"}))
-    assert os.environ["TRITON_CACHE_DIR"] == "/local/mine"
 
 
 def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:

@@ -202,7 +202,7 @@ def test_a_rank_never_has_more_memory_than_its_shard_and_the_largest_part(tmp_pa
     file.write_text(file.read_text().replace('"num_hidden_layers": 2', '"num_hidden_layers": 40'))
     args = arguments(file)
     empty = weights.without_memory(args)
-    whole, part = 4 * sum(p.numel() for p in empty.parameters()), 4 * weights.largest_part(empty)
+    whole, part = 4 * sum(p.numel() for p in empty.parameters()), 4 * 2 * empty.lm_head.weight.numel()
     assert len(empty.model.layers) == layers["num_hidden_layers"]
     with Live() as counted:
         shards_of(args, "fsdp", 8, 0)
@@ -270,17 +270,14 @@ def test_files_of_one_name_and_size_with_other_weights_are_other_files(tmp_path:
     assert keys[0] != keys[1]
 
 
-def test_a_hub_model_whose_files_hold_other_names_is_loaded_whole(tmp_path: Path) -> None:
-    from recipe import prepare, weights
+def test_a_hub_model_whose_files_hold_other_names_is_refused(tmp_path: Path) -> None:
+    from recipe import weights
 
     file = write_config(tmp_path, "llama")
     whole_of(arguments(file)).model.save_pretrained(tmp_path / "base/model")  # without its head, and other names
     args = arguments(None, model=str(tmp_path / "base/model"))
-    model, read_whole = prepare.build_model(args, sharded=True)
-    assert read_whole
-    assert weights.files_of(args.model, model) is None
     with pytest.raises(weights.NoWeights, match="do not hold every parameter under its own name"):
-        weights.fill(model, args)
+        weights.identity(args.model, weights.without_memory(args))
 
 
 # --- room
@@ -312,21 +309,18 @@ def on_node(monkeypatch: pytest.MonkeyPatch, *, device_gib: float | None, host_g
 
 
 @pytest.mark.parametrize(
-    ("changes", "read_whole", "device_gib", "host_gib", "says"),
+    ("changes", "device_gib", "host_gib", "says"),
     [
-        ({"strategy": "ddp", "ranks_per_node": 8}, False, 79.0, 500.0, r"1169.6 GiB of device memory .*take FSDP"),
+        ({"strategy": "ddp", "ranks_per_node": 8}, 79.0, 500.0, r"1169.6 GiB of device memory .*take FSDP"),
         (
             {"strategy": "fsdp", "ranks_per_node": 8},
-            False,
             79.0,
             500.0,
             "device memory per rank, observed 79.0 GiB free",
         ),
-        ({"strategy": "fsdp", "ranks_per_node": 8, "nodes": 8}, False, 79.0, 9.0, None),
-        ({"strategy": "fsdp", "ranks_per_node": 8, "nodes": 8}, True, 79.0, 9.0, "host memory .*observed 9.0 GiB"),
+        ({"strategy": "fsdp", "ranks_per_node": 8, "nodes": 8}, 79.0, 9.0, None),
         (
             {"strategy": "single", "ranks_per_node": 1},
-            False,
             None,
             23.0,
             r"10\d\d\.\d GiB of host memory.*take a smaller",
@@ -337,7 +331,6 @@ def test_what_cannot_fit_is_refused_with_both_numbers(
     llama70b: Any,
     monkeypatch: pytest.MonkeyPatch,
     changes: dict[str, Any],
-    read_whole: bool,
     device_gib: float | None,
     host_gib: float,
     says: str | None,
@@ -348,7 +341,7 @@ def test_what_cannot_fit_is_refused_with_both_numbers(
     on_node(monkeypatch, device_gib=device_gib, host_gib=host_gib)
     resolved = asked(**changes)
     predicted = room.footprint(llama70b, resolved)
-    needed = room.need(llama70b, predicted, resolved, on_gpu=device_gib is not None, read_whole=read_whole)
+    needed = room.need(predicted, resolved)
     if says is None:
         memory_room = room.require(needed, predicted, resolved, ["n0"])
         assert memory_room.device_needed_bytes is not None
@@ -392,7 +385,7 @@ def test_a_batch_that_is_too_large_for_one_rank_is_refused_with_the_number_of_ro
     resolved = asked(model="tiny", strategy="single", nodes=1, ranks_per_node=1, per_device_batch=10**5)
     tiny = weights.without_memory(arguments(ROOT / "training/models/tiny.json"))
     predicted = room.footprint(tiny, resolved)
-    needed = room.need(tiny, predicted, resolved, on_gpu=True, read_whole=False)
+    needed = room.need(predicted, resolved)
     with pytest.raises(Refused, match=r"GiB free on n0 \(rank 0\): give --rows-at-once 1, or"):
         room.require(needed, predicted, resolved, ["n0"])
 
@@ -404,13 +397,13 @@ def test_all_ranks_of_a_node_share_its_memory(llama70b: Any, monkeypatch: pytest
     on_node(monkeypatch, device_gib=None, host_gib=100.0)
     resolved = asked(strategy="fsdp", ranks_per_node=8, nodes=8)
     predicted = room.footprint(llama70b, resolved)
-    needed = room.need(llama70b, predicted, resolved, on_gpu=False, read_whole=False)
+    needed = room.need(predicted, resolved)
     monkeypatch.setattr(room.group, "gather", lambda value, _: [value] * 16)
     with pytest.raises(
         Refused, match=r" GiB of host memory for the 8 rank\(s\) of a node, observed 100.0 GiB"
     ) as refused:
         room.require(needed, predicted, resolved, ["n0"] * 8 + ["n1"] * 8)
-    assert f"expected room for {8 * needed[1] / GIB:.1f} GiB" in str(refused.value)
+    assert f"expected room for {8 * needed / GIB:.1f} GiB" in str(refused.value)
 
 
 def test_a_model_whose_activations_are_not_known_is_judged_by_its_states(tmp_path: Path) -> None:
@@ -421,8 +414,7 @@ def test_a_model_whose_activations_are_not_known_is_judged_by_its_states(tmp_pat
     resolved = asked(strategy="single", ranks_per_node=1, nodes=1)
     predicted = room.footprint(model, resolved)
     assert (predicted.peak, "mixture of experts" in (predicted.reason or "")) == (None, True)
-    needed = room.need(model, predicted, resolved, on_gpu=True, read_whole=False)
-    assert needed[0] == 16 * sum(p.numel() for p in model.parameters())
+    assert room.need(predicted, resolved) == 16 * sum(p.numel() for p in model.parameters())
 
 
 def v2(root: Path) -> None:

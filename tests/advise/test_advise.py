@@ -219,14 +219,6 @@ def by_name(answer: Advice) -> dict[str, PredictedStrategy]:
     return {strategy.strategy: strategy for strategy in answer.strategies}
 
 
-def test_without_sharding_every_rank_of_a_node_reads_a_hub_model_whole() -> None:
-    host_gib = {strategy.strategy: strategy.host_gib for strategy in advice().strategies}
-    whole = 8.03e9 * 4 / 2**30
-    assert host_gib["single"] == pytest.approx(whole, rel=1e-3)
-    assert host_gib["ddp"] == pytest.approx(8 * whole, rel=1e-3)  # of one node, however many there are
-    assert (host_gib["zero2"], host_gib["fsdp"], host_gib["hsdp"]) == (0, 0, 0)
-
-
 def test_what_does_not_fit_on_one_gpu_is_not_advised() -> None:
     answer = advice()
     strategies = by_name(answer)

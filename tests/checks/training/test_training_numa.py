@@ -53,9 +53,9 @@ class Rank:
     def bind(self, pid: int, cpus: set[int]) -> None:
         self.mask = cpus
 
-    def place(self, mode: str = "auto") -> dict[str, object]:
+    def place(self) -> dict[str, object]:
         """Its facts, by quantity."""
-        numa.place(self.facts, mode, self.root / "numa")
+        numa.place(self.facts, self.root / "numa")
         return {fact["quantity"]: fact["value"] for fact in map(json.loads, self.stream.getvalue().splitlines())}
 
     def verdict(self) -> Verdict:
@@ -78,19 +78,12 @@ def test_a_rank_on_all_cpus_of_two_numa_nodes_keeps_those_of_its_gpu_and_passes(
     assert rank.verdict().outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize(
-    ("mask", "mode", "observed"),
-    [
-        pytest.param({0, 1}, "auto", "0 (GPU-a sits at NUMA node 1, 0 of 2 CPUs too)", id="all at the other node"),
-        pytest.param(set(range(8)), "off", "0.5 (GPU-a sits at NUMA node 1, 4 of 8 CPUs too)", id="not bound"),
-    ],
-)
 @shows_failing("train.cpu.near_gpu")
-def test_cpus_at_another_numa_node_than_the_gpu_are_a_warning_of_the_rank(tmp_path, monkeypatch, mask, mode, observed):
-    rank = Rank(tmp_path, monkeypatch, "1", mask)
-    assert rank.place(mode)["train.rank.numa_bound"] is False
-    assert rank.mask == mask
-    verdict = rank.verdict()
+def test_cpus_at_another_numa_node_than_the_gpu_are_a_warning_of_the_rank(tmp_path, monkeypatch):
+    rank = Rank(tmp_path, monkeypatch, "1", {0, 1})
+    assert rank.place()["train.rank.numa_bound"] is False
+    assert rank.mask == {0, 1}
+    verdict, observed = rank.verdict(), "0 (GPU-a sits at NUMA node 1, 0 of 2 CPUs too)"
     assert (verdict.subject, verdict.outcome, verdict.observed) == ("n0/rank0", Outcome.WARN, observed)
 
 
@@ -117,6 +110,7 @@ def test_a_kernel_that_refuses_is_recorded_and_the_rank_goes_on(tmp_path, monkey
     monkeypatch.setattr(os, "sched_setaffinity", refuse)
     assert rank.place()["train.rank.numa_bound"] is False
     assert "the kernel refused: Operation not permitted" in rank.stream.getvalue()
+    assert rank.verdict().observed == "0.5 (GPU-a sits at NUMA node 1, 4 of 8 CPUs too)"
 
 
 def test_gpus_that_cannot_be_read_are_recorded_and_the_rank_goes_on(tmp_path, monkeypatch):
@@ -136,7 +130,7 @@ def test_a_rank_that_computes_on_another_gpu_than_it_was_bound_for_is_incomplete
     tmp_path, monkeypatch, device, outcome
 ):
     rank = Rank(tmp_path, monkeypatch, "1", set(range(8)))
-    numa.place(rank.facts, "auto", tmp_path / "numa")
+    numa.place(rank.facts, tmp_path / "numa")
     numa.doubt(rank.facts, device)
     assert rank.verdict().outcome is outcome
 
@@ -191,7 +185,7 @@ def test_threads_that_are_made_later_have_the_cpus_that_the_kernel_was_given(tmp
     program = (
         "import io, os, sys, threading; from pathlib import Path; from recipe import numa, rank; import binding, gpus\n"
         "gpus.openable = lambda: (['GPU-a'], []); gpus.numa_node = lambda gpu: '1'\n"
-        "numa.place(rank.RankFacts('train', io.StringIO()), 'auto', Path(sys.argv[1]))\n"
+        "numa.place(rank.RankFacts('train', io.StringIO()), Path(sys.argv[1]))\n"
         "thread = threading.Thread(target=lambda: print(os.sched_getaffinity(0))); thread.start(); thread.join()"
     )
     path = os.pathsep.join((str(SOURCES), str(Path(binding.__file__).parent)))

@@ -137,38 +137,23 @@ class Args:
         "attention implementation", "sdpa", choices=("eager", "sdpa", "flash_attention_2", "flash_attention_3")
     )
     dataloader_workers: int = _option("processes per rank", 0, _count)
-    numa_binding: Literal["auto", "off"] = _option(
-        "auto: a rank whose CPUs lie at several NUMA nodes keeps those at the node of its GPU; off: it keeps all",
-        "auto",
-        choices=("auto", "off"),
-    )
     save_steps: int = _option(
-        "a checkpoint every so many steps and at the end; half: in the middle; 0: none but those of a rehearsal and of "
-        "a stop",
+        "a checkpoint every so many steps and at the end, of which the newest two stay; half: in the middle; 0: none "
+        "but those of a rehearsal and of a stop",
         0,
         lambda text: HALF if text == HALF else _count(text),
     )
-    keep_checkpoints: int = _option("of the newest, so many stay", 2, _natural)
     checkpoint_dir: Path | None = _option(
         "write them to a folder of the run's name in here (default: RUN_DIR/checkpoints)", kind=Path
     )
     rehearse_resume: bool = _switch(
         "half way through, save a checkpoint, wipe the state, read it back, compare, go on; the checkpoint is removed "
-        "again (default: yes)",
+        "again; left out without --save-steps where it would take more than 160 GiB (default: yes)",
         default=True,
-    )
-    rehearse_at_most: int = _option(
-        "without --save-steps: leave the rehearsal out where its checkpoint is predicted to be larger",
-        160,
-        _natural,
-        metavar="GIB",
     )
     resume: str | None = _option(
         "go on from the newest whole checkpoint of a run; auto: of the attempts before, if Slurm requeued this job",
         metavar="RUN_DIR|auto",
-    )
-    checkpoint_timeout_s: int = _option(
-        "seconds that ranks may wait for one another while a checkpoint is written or read", 1800, _natural
     )
     stop_file: Path | None = _option(
         "when this file appears: write a checkpoint and end (the batch scripts make it in time)", kind=Path

@@ -18,17 +18,15 @@ from recipe.rank import RANK, RankFacts
 LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def place(facts: RankFacts, mode: str, numa: Path = binding.NUMA) -> None:
-    """Bind, unless `mode` is off, and record. Call it while this process has one thread: later ones inherit the CPUs.
+def place(facts: RankFacts, numa: Path = binding.NUMA) -> None:
+    """Bind, and record. Call it while this process has one thread: later ones inherit the CPUs.
     What cannot be read or set is recorded, and training goes on."""
     subject = f"{facts.at}/rank{RANK}"
     try:
         gpu = gpu_of_rank()
         nodes = binding.numa_nodes(numa)
         at, unknown = binding.node_of(gpu, nodes)
-        near, why = None, "--numa-binding off"
-        if mode == "auto":
-            near, why = choose(os.sched_getaffinity(0), nodes, at)
+        near, why = choose(os.sched_getaffinity(0), nodes, at)
         if near is not None:
             try:
                 os.sched_setaffinity(0, near)

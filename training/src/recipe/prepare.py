@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import torch
 from bringup.records import RunArgs
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoTokenizer
 
 from recipe import data, group, weights
 from recipe.arguments import Args
@@ -49,19 +49,16 @@ def prepare(
     A model that is going to be sharded has no weights yet: fill() makes them. Raises Refused on every rank when
     something is not available on one of them, or does not fit.
     """
-    sharded = resolved.strategy in ("fsdp", "hsdp")
     with group.patience(PATIENCE_S, args.timeout_s):
-        model, read_whole = together(lambda: build_model(args, sharded))
+        model = together(lambda: from_hub(lambda: weights.without_memory(args), args))
         predicted = room.footprint(model, resolved, reads_checkpoint=reads_checkpoint)
-        needed = room.need(model, predicted, resolved, on_gpu=group.CUDA, read_whole=read_whole)
-        memory_room = room.require(needed, predicted, resolved, hosts)
+        memory_room = room.require(room.need(predicted, resolved), predicted, resolved, hosts)
         require_more(model)
-        if read_whole:
-            model = together(lambda: load_whole(args))
-        elif args.model_config is None:
-            require_same("files of the model", weights.identity(args.model, model))
+        if args.model_config is None:
+            files = together(lambda: from_hub(lambda: weights.identity(args.model, model), args))
+            require_same("files of the model", files)
         rows = open_rows(args, model.config, hosts, facts)
-    if read_whole or not sharded:
+    if resolved.strategy not in ("fsdp", "hsdp"):
         fill(model, args)
     return model, rows, predicted, memory_room
 
@@ -69,11 +66,7 @@ def prepare(
 def fill(model: Any, args: Args) -> None:
     """The weights: of a sharded model when it is sharded, and before an optimizer looks at them. A collective."""
     with group.patience(PATIENCE_S, args.timeout_s):
-        if args.model_config is None:
-            drawn = together(lambda: from_hub(lambda: weights.fill(model, args), args.model))
-        else:
-            drawn = together(lambda: weights.fill(model, args))
-        require_same_start(model, drawn)
+        require_same_start(model, together(lambda: from_hub(lambda: weights.fill(model, args), args)))
 
 
 def is_first(hosts: list[str]) -> bool:
@@ -95,42 +88,23 @@ def together(make: Callable[[], T]) -> T:
     return made  # type: ignore[return-value]  # no problem, so it was made
 
 
-def build_model(args: Args, sharded: bool) -> tuple[Any, bool]:
-    """(the model, without memory for its weights; whether transformers has to load it whole).
-
-    That is a hub model which nothing shards, or whose files do not hold every parameter as it is.
-    """
-    if args.model_config is not None:
-        return weights.without_memory(args), False
-
-    def look() -> tuple[Any, bool]:
-        model = weights.without_memory(args)
-        return model, not sharded or weights.files_of(args.model, model) is None
-
-    return from_hub(look, args.model)
-
-
-def load_whole(args: Args) -> Any:
-    """A hub model in host memory. The dtype is given, because from_pretrained would take that of the checkpoint."""
-    common = {"dtype": torch.float32, "attn_implementation": args.attention}
-    return from_hub(lambda: AutoModelForCausalLM.from_pretrained(args.model, **common), args.model)
-
-
 def build_encoder(args: Args) -> data.Encoder:
     """Return bytes for models of random weights, and for hub models their own tokens."""
     if args.model_config is not None:
         return data.encode_bytes
-    return data.encoder_of(from_hub(lambda: AutoTokenizer.from_pretrained(args.model), args.model))
+    return data.encoder_of(from_hub(lambda: AutoTokenizer.from_pretrained(args.model), args))
 
 
-def from_hub(load: Callable[[], T], name: str) -> T:
-    """Return what load() gives, and raise any failure as one line."""
+def from_hub(load: Callable[[], T], args: Args) -> T:
+    """Return what load() gives. Of a hub model, or a folder, raise any failure as one line."""
+    if args.model_config is not None:
+        return load()
     try:
         return load()
     except (torch.OutOfMemoryError, DataError):
         raise  # a model that is there and does not fit, or cannot be computed here
     except Exception as error:  # without the model there is no run
-        raise data.cannot_load("model", name, error, f"hf download {name}") from error
+        raise data.cannot_load("model", args.model, error, f"hf download {args.model}") from error
 
 
 def open_rows(args: Args, config: Any, hosts: list[str], facts: RankFacts) -> data.Rows:

@@ -41,7 +41,7 @@ def main(
         raised(facts, "refused", lacking)
         sys.exit(2)
     try:
-        numa.place(facts, args.numa_binding)  # before torch makes threads, which inherit it
+        numa.place(facts)  # before torch makes threads, which inherit it
         with large_imports():  # torch and transformers take seconds, and more over a shared filesystem
             from recipe import workload
 

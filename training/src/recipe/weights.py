@@ -119,12 +119,6 @@ def draw(model: Any, seed: int) -> float:
     return total
 
 
-def largest_part(model: Any) -> int:
-    """Parameters in the part with most of them."""
-    sizes = ({id(p): p.numel() for m in part for p in m.parameters(recurse=False)} for part in parts(model).values())
-    return max(sum(size.values()) for size in sizes)
-
-
 def plain_name(name: str) -> str:
     """The name of a parameter, as if nothing wrapped its block."""
     return name.replace(_CHECKPOINTED, "")
@@ -179,8 +173,6 @@ def _initialise(model: Any, modules: list[torch.nn.Module]) -> None:
 def read(model: Any, name: str) -> None:
     """The shards (or whole tensors) of this rank, from the safetensors files of a hub model or folder."""
     files = files_of(name, model)
-    if files is None:
-        raise NoWeights(f"the safetensors files of {name} do not hold every parameter under its own name")
     parameters = {plain_name(key): p for key, p in model.named_parameters()}
     for path in sorted(set(files.values())):
         with safe_open(path, framework="pt") as stream, torch.no_grad():
@@ -195,7 +187,7 @@ def read(model: Any, name: str) -> None:
 def identity(name: str, model: Any) -> list[tuple[str, int, str]]:
     """Name, bytes and checksum of samples of each file of a hub model. In the cache of the hub a name is the checksum
     of all contents; in a folder another copy may have the same name and size."""
-    paths = {path.resolve() for path in (files_of(name, model) or {}).values()}
+    paths = {path.resolve() for path in files_of(name, model).values()}
     return sorted((path.name, path.stat().st_size, _sampled(path)) for path in paths)
 
 
@@ -209,14 +201,16 @@ def _sampled(path: Path, samples: int = 16, size: int = 2**16) -> str:
     return digest.hexdigest()[:16]
 
 
-def files_of(name: str, model: Any) -> dict[str, Path] | None:
-    """Parameter -> the safetensors file that holds it. None where they are stored under other names, or otherwise.
-
-    Then only transformers' from_pretrained can load the model, which makes it whole.
-    """
+def files_of(name: str, model: Any) -> dict[str, Path]:
+    """Parameter -> the safetensors file that holds it. Raises NoWeights where they are stored under other names, or
+    otherwise: only transformers' from_pretrained can load such a model, and makes it whole on every rank."""
+    otherwise = NoWeights(
+        f"the safetensors files of {name} do not hold every parameter under its own name: save it with the "
+        "save_pretrained() of its causal LM, or take another model"
+    )
     wanted = {plain_name(key) for key in model.state_dict()} - set(model.all_tied_weights_keys)
     if get_model_conversion_mapping(model, add_legacy=False) or any(key in wanted for key, _ in model.named_buffers()):
-        return None
+        raise otherwise
     index = cached_file(name, SAFE_WEIGHTS_INDEX_NAME, _raise_exceptions_for_missing_entries=False)
     if index is not None:
         of_key = json.loads(Path(index).read_text())["weight_map"]
@@ -225,7 +219,9 @@ def files_of(name: str, model: Any) -> dict[str, Path] | None:
     else:
         single = cached_file(name, SAFE_WEIGHTS_NAME, _raise_exceptions_for_missing_entries=False)
         if single is None:
-            return None
+            raise otherwise
         with safe_open(single, framework="pt") as stream:
             files = dict.fromkeys(stream.keys(), Path(single))
-    return files if wanted <= set(files) else None
+    if not wanted <= set(files):
+        raise otherwise
+    return files

@@ -180,7 +180,6 @@ def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
         states_gib=memory.states(shape, job.shards).total / memory.GIB,
         outside_gib=outside / memory.GIB,
         fits=None if room is None else parts.total + outside <= room.value * memory.GIB,
-        host_gib=memory.host(shape, job) / memory.GIB,
         sent_inside_gb=traffic.sent_inside(collectives, job) / GB,
         leaving_node_gb=traffic.leaving_node(collectives, job) / GB,
         compute_s=took.compute,

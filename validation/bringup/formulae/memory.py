@@ -49,16 +49,6 @@ class Parts:
         return sum(getattr(self, field.name) for field in fields(self))
 
 
-def read_whole(shape: ModelShape) -> int:
-    """Host memory of one rank that transformers gives a model of the hub: whole, before the device gets it."""
-    return MASTER * shape.parameters
-
-
-def host(shape: ModelShape, job: Job) -> int:
-    """Host memory of a node, whose ranks read a model of the hub. Sharded ranks read their parts from the files."""
-    return 0 if job.sharded else min(job.ranks, job.gpus_per_node) * read_whole(shape)
-
-
 def states(shape: ModelShape, shards: int) -> Parts:
     """Float32 master weights, float32 gradients, AdamW, of the rank that holds most of them."""
     held = sum(count * padded(group, shards) for count, group in groups(shape))

@@ -546,7 +546,6 @@ class PredictedStrategy(Record):
     states_gib: NonNegative  # parameters, gradients and optimizer between two steps
     outside_gib: NonNegative  # left for the CUDA context and NCCL
     fits: bool | None
-    host_gib: NonNegative = 0  # of a node, by all of its ranks, while they read a model of the hub
     sent_inside_gb: NonNegative  # by one GPU to its neighbour in the node, per optimizer step
     leaving_node_gb: NonNegative  # per node and optimizer step
     compute_s: NonNegative | None

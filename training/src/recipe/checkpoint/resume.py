@@ -27,6 +27,10 @@ from recipe.trajectory import Trajectory
 from recipe.watch.hang import Watch
 
 AUTO = "auto"
+KEPT = 2  # of the newest: the last one may be damaged
+PATIENCE_S = 1800  # that ranks wait for one another while a checkpoint is written or read
+# half an hour at the 0.1 GB/s of one node: without --save-steps nobody asked for so much
+REHEARSED_AT_MOST_GIB = 160
 
 
 @dataclass(frozen=True)
@@ -108,14 +112,14 @@ class Checkpoints(TrainerCallback):
         args = self.args
         self.empty_bytes = size.bytes_of(model, job_of(self.resolved).shards, len(self.hosts))
         took = self._bytes(args.steps)
-        if self.rehearse_at and not args.save_steps and took > args.rehearse_at_most * GIB:
+        if self.rehearse_at and not args.save_steps and took > REHEARSED_AT_MOST_GIB * GIB:
             self.rehearse_at = 0
-            limit = f"--rehearse-at-most {args.rehearse_at_most} GiB"
+            limit = f"{REHEARSED_AT_MOST_GIB} GiB: give --save-steps"
             self.no_checkpoint = f"not rehearsed: its checkpoint would take {size.in_words(took)}, more than {limit}"
             self._not_judged(self.no_checkpoint, "intact", "resumable")
             say_once(self.no_checkpoint)
-        first = 0 if self.begins_at is None else self.begins_at.record.step
-        count = size.at_once(first, args.steps, args.save_steps, args.keep_checkpoints, self.rehearse_at)
+        # each is written before the oldest is removed
+        count = KEPT + 1 if args.save_steps else min(self.rehearse_at, 1)
         size.require(took, count, self.root, self.hosts[0])
 
     def _bytes(self, step: int) -> int:
@@ -141,7 +145,7 @@ class Checkpoints(TrainerCallback):
         if self.begins_at is None:
             return
         folder, record = self.begins_at.folder, self.begins_at.record
-        with self.watch.patience(self.args.checkpoint_timeout_s):
+        with self.watch.patience(PATIENCE_S):
             got = files.read(folder, record, trainer)
         self.random, self.trajectory.rows = files.read_own(folder, record)
         self.trajectory.loss, self.trajectory.grad_norm = list(record.loss), list(record.grad_norm)
@@ -169,7 +173,7 @@ class Checkpoints(TrainerCallback):
         """Write a checkpoint. Called by the trainer after the step it is to be of. A collective."""
         step = trainer.state.global_step
         self.trajectory.settle()
-        with self.watch.patience(self.args.checkpoint_timeout_s):
+        with self.watch.patience(PATIENCE_S):
             self.last = saved = files.save(
                 self.root, self.run_dir.name, self.resolved.strategy, self.recipe, trainer, self.trajectory
             )
@@ -181,7 +185,7 @@ class Checkpoints(TrainerCallback):
         if whole and step == self.rehearse_at and not self.args.save_steps and not trainer.control.should_training_stop:
             folders.remove(saved.folder)  # it was wanted for the rehearsal alone
             return
-        for old in folders.newest_first([self.root])[self.args.keep_checkpoints :]:
+        for old in folders.newest_first([self.root])[KEPT:]:
             folders.remove(old)
 
     def _rehearse(self, saved: Saved, trainer: Any) -> bool:

@@ -36,13 +36,6 @@ def bytes_of(model: Any, shards: int, ranks: int) -> int:
     return tensors + parts * PART_BYTES + ranks * RANK_BYTES
 
 
-def at_once(first: int, steps: int, save_steps: int, keep: int, rehearse_at: int) -> int:
-    """Return how many checkpoints are sure to lie there at the same time, of a training from the step after `first` to
-    `steps`. Each is written before the oldest is removed."""
-    due = {rehearse_at, *(range(save_steps, steps + 1, save_steps) if save_steps else ()), steps if save_steps else 0}
-    return min(sum(step > first for step in due), keep + 1)
-
-
 def require(largest: int, count: int, root: Path, host: str) -> None:
     """Refuse, on every rank, `count` checkpoints that cannot fit; say the rest. A collective. largest: bytes of one;
     host: of the first rank, which looks."""
@@ -64,8 +57,8 @@ def require(largest: int, count: int, root: Path, host: str) -> None:
         )
     if problem is not None:
         raise Refused(
-            f"checkpoints: {problem}: make room there, give another --checkpoint-dir, lower --keep-checkpoints, or "
-            "leave checkpoints out (--save-steps 0, --no-rehearse-resume)"
+            f"checkpoints: {problem}: make room there, give another --checkpoint-dir, or leave checkpoints out "
+            "(--save-steps 0, --no-rehearse-resume)"
         )
     say_once(f"a checkpoint will take {in_words(largest)}, {count} at a time; free for them: {left}")
 

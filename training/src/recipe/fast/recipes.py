@@ -17,10 +17,8 @@ import importlib.util
 import json
 import os
 import shutil
-import stat
 import sys
 import sysconfig
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -76,9 +74,6 @@ def choose(args: Args) -> list[Tuning]:
     tuning += [_act(NO_LOOK, f"its wait stays: {', '.join(waits)} is not in this version" if waits else None)]
     tuning += [_act(BUCKETS)]
     if args.recipe == "fast":
-        # of the node, as Inductor's is by default: ~/.triton, where kernels would go, is one folder for all ranks
-        if (folder := _own_folder(f"triton-{os.getuid()}")) is not None:
-            os.environ.setdefault("TRITON_CACHE_DIR", str(folder))
         cannot = chunked_loss.cannot(_config(args))
         tuning += [_act(COMPILE, _no_compiler()), _act(CHUNKED_LOSS, cannot), _act(KERNELS, _no_order(args))]
     return tuning
@@ -140,17 +135,6 @@ def order_kernels(tuning: list[Tuning]) -> Any:
 
 def on(tuning: list[Tuning], what: str) -> bool:
     return any(part.what == what and part.on for part in tuning)
-
-
-def _own_folder(name: str) -> Path | None:
-    """A folder of this user in the node's temporary one; None: another user's has this name. Code is loaded from it."""
-    folder = Path(tempfile.gettempdir(), name)
-    try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
-    except OSError:
-        return None
-    return folder if stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() else None
 
 
 def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:

@@ -14,15 +14,14 @@ import torch
 from bringup.errors import ModelError
 from bringup.formulae import memory
 from bringup.formulae.memory import Parts
-from bringup.formulae.models import Job, job_of
+from bringup.formulae.models import job_of
 from bringup.records import ModelShape, RunArgs
 from memory_limits import host_available
 
-from recipe import GIB, group, model_shape, weights
+from recipe import GIB, group, model_shape
 from recipe.strategy import Refused
 
 WITHIN = 1.15  # a predicted peak is that of torch's MemTracker within 15 %, a test says
-READ_WHOLE = "take a model whose safetensors files can be read in parts, fewer ranks per node, or a larger node"
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,8 @@ class Footprint:
 
 @dataclass(frozen=True)
 class Room:
-    """Needed and free of the rank and of the node with the least room: fields of records.MemoryCheck. Without a GPU,
-    device is None."""
+    """Needed and free where there is the least room, of a GPU or of a node: fields of records.MemoryCheck. Without a
+    GPU, device is None; with one, no host memory is needed that counts."""
 
     device_needed_bytes: int | None
     device_free_bytes: int | None
@@ -59,25 +58,16 @@ def footprint(model: Any, resolved: RunArgs, *, reads_checkpoint: bool = False) 
     return Footprint(shape, memory.states(shape, job.shards), memory.least(shape, job), peak, reason)
 
 
-def need(model: Any, predicted: Footprint, resolved: RunArgs, *, on_gpu: bool, read_whole: bool) -> tuple[int, int]:
-    """Return the bytes that one rank is going to allocate, at least: (of its device, of its host). model: without
-    memory; read_whole: it is read whole, before it is sharded or moved."""
-    job, parts = job_of(resolved), predicted.peak
-    device = max(predicted.least, at_start(model, predicted, job, read_whole=read_whole))
-    if parts is not None:
-        exact = parts.parameters + parts.gradients + parts.optimizer
-        rest = parts.total - exact
-        if resolved.recipe == "fast":  # fused kernels and compiled blocks store less of these
-            rest -= parts.activations + parts.logits
-        device = max(device, exact + int(rest / WITHIN))
-    whole = memory.read_whole(predicted.shape) if read_whole else 0
-    return (device, whole) if on_gpu else (0, max(device, whole))
-
-
-def at_start(model: Any, predicted: Footprint, job: Job, *, read_whole: bool) -> int:
-    """Return what is on the device while weights are drawn: the shard, and the largest part of the model whole."""
-    held = predicted.states.parameters
-    return held if read_whole or not job.sharded else held + memory.MASTER * weights.largest_part(model)
+def need(predicted: Footprint, resolved: RunArgs) -> int:
+    """Return the bytes that one rank is going to allocate, at least: of its GPU, without one of its host."""
+    parts = predicted.peak
+    if parts is None:
+        return predicted.least
+    exact = parts.parameters + parts.gradients + parts.optimizer
+    rest = parts.total - exact
+    if resolved.recipe == "fast":  # fused kernels and compiled blocks store less of these
+        rest -= parts.activations + parts.logits
+    return max(predicted.least, exact + int(rest / WITHIN))
 
 
 def advice(resolved: RunArgs, *, states_fit: bool) -> str:
@@ -100,31 +90,31 @@ def advice(resolved: RunArgs, *, states_fit: bool) -> str:
     return ", or ".join([*cheap, other] if states_fit else [other])
 
 
-def require(needed: tuple[int, int], predicted: Footprint, resolved: RunArgs, hosts: list[str]) -> Room:
-    """Refuse, on every rank, what cannot fit. A collective. `hosts`: index = rank."""
+def require(needed: int, predicted: Footprint, resolved: RunArgs, hosts: list[str]) -> Room:
+    """Refuse, on every rank, what cannot fit. Without a GPU the ranks of a node share its memory. A collective.
+    `hosts`: index = rank."""
     free = torch.cuda.mem_get_info(group.DEVICE)[0] if group.CUDA else None
-    everyone = group.gather((*needed, free, host_available()), tuple[int, int, int | None, tuple[int, str]])
+    everyone = group.gather((needed, free, *host_available()), tuple[int, int | None, int, str])
     what = f"{resolved.model} as {job_of(resolved).kind} on {len(hosts)} rank(s)"
     states = predicted.states.total
-    of_device = [
-        (room - device, device, room, rank) for rank, (device, _, room, _) in enumerate(everyone) if room is not None
-    ]
-    lacks, device, device_free, rank = min(of_device, default=(0, None, None, 0))
-    if lacks < 0:
+    if group.CUDA:
+        free, rank = min((free or 0, rank) for rank, (_, free, _, _) in enumerate(everyone))
+        if needed > free:
+            raise Refused(
+                f"{what}: expected room for {needed / GIB:.1f} GiB of device memory per rank, observed "
+                f"{free / GIB:.1f} GiB free on {hosts[rank]} (rank {rank}): "
+                f"{advice(resolved, states_fit=states <= free)}"
+            )
+        return Room(needed, free, 0, min(available for _, _, available, _ in everyone))
+    of_ranks = zip(hosts, everyone, strict=True)
+    _, available, ranks, host, whose = min(
+        (available - hosts.count(host) * needed, available, hosts.count(host), host, whose)
+        for host, (_, _, available, whose) in of_ranks
+    )
+    if ranks * needed > available:
         raise Refused(
-            f"{what}: expected room for {device / GIB:.1f} GiB of device memory per rank, observed "
-            f"{device_free / GIB:.1f} GiB free on {hosts[rank]} (rank {rank}): "
-            f"{advice(resolved, states_fit=states <= device_free)}"
+            f"{what}: expected room for {ranks * needed / GIB:.1f} GiB of host memory for the {ranks} rank(s) of a "
+            f"node, observed {available / GIB:.1f} GiB on {host} ({whose}): "
+            f"{advice(resolved, states_fit=states * ranks <= available)}"
         )
-    of_nodes: dict[str, tuple[int, tuple[int, str]]] = {}
-    for host, (_, own, _, available) in zip(hosts, everyone, strict=True):
-        ours, least = of_nodes.get(host, (0, available))
-        of_nodes[host] = (ours + own, min(least, available))
-    host, (ours, (room, whose)) = max(of_nodes.items(), key=lambda known: known[1][0] - known[1][1][0])
-    if ours > room:
-        change = READ_WHOLE if free is not None else advice(resolved, states_fit=states * hosts.count(host) <= room)
-        raise Refused(
-            f"{what}: expected room for {ours / GIB:.1f} GiB of host memory for the {hosts.count(host)} rank(s) of a "
-            f"node, observed {room / GIB:.1f} GiB on {host} ({whose}): {change}"
-        )
-    return Room(device, device_free, ours, room)
+    return Room(None, None, ranks * needed, available)
