@@ -10,7 +10,9 @@ from bringup.judge import Judged
 from bringup.plan import catalogue
 from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS, QUESTIONS
-from bringup.records import Answer, DrillReport, Mark, Observation, Outcome
+from bringup.plan.phases import PHASES
+from bringup.records import Answer, Decision, DrillReport, Kind, Mark, Observation, Outcome
+from bringup.report.headline import headline
 from factory import a_drill_report, a_drill_result, a_run, a_verdict, judged_of
 from healthy_cluster import GPU_CLUSTER, LOCAL_CLUSTER, healthy, playbook
 from loops import for_each
@@ -46,6 +48,30 @@ def test_a_whole_healthy_gpu_cluster_passes_all_questions_but_the_drills():
     all_answers = answers(playbook(4, GPU_CLUSTER))
     assert marks(all_answers) == {1: Mark.PASS, 2: Mark.PASS, 3: Mark.PASS, 4: Mark.PASS, 5: Mark.PASS, 6: Mark.PARTLY}
     assert claim(all_answers, "diagnosable").mark is Mark.NOT_ASKED
+
+
+def test_a_number_without_a_limit_is_shown_and_its_claim_is_not_proven():
+    """The bandwidth of a cluster whose profile has no number: it was `not seen`, and not printed."""
+    judged = playbook(4, GPU_CLUSTER)
+    speed = "nccl.all_reduce.busbw"
+
+    def unlimited(run: Judged) -> Judged:
+        verdicts = [
+            verdict.model_copy(update={"outcome": Outcome.NO_LIMIT, "limit": None, "kind": Kind.UNDECLARED})
+            if verdict.gate == speed and verdict.subject == "4-nodes"
+            else verdict
+            for verdict in run.verdicts.verdicts
+        ]
+        return replace(run, verdicts=run.verdicts.model_copy(update={"verdicts": verdicts}))
+
+    all_answers = answers([unlimited(run) for run in judged])
+    between = claim(all_answers, "speed-between")
+    assert (between.mark, between.is_without_limit) == (Mark.PARTLY, True)
+    assert speed in (between.why or "")
+    assert any(in_words(number).endswith(", no limit") for number in between.numbers)
+    made = headline(Outcome.PASS, all_answers, [], ["n0"], list(PHASES))
+    assert (made.mark, made.decision) == (Mark.PARTLY, Decision.EXCEPT)
+    assert between.says in made.because
 
 
 def test_one_node_says_nothing_of_a_shared_filesystem_nor_of_links_between_nodes():

@@ -13,7 +13,8 @@ from bringup.plan import catalogue as gates
 from bringup.plan import planned as plan
 from bringup.plan import profile
 from bringup.plan.expectation import Expectation
-from bringup.records import Kind, Observation, Observations, Outcome, Run, Verdict, Verdicts
+from bringup.records import Kind, Observation, Observations, Outcome, Run, SiteUsed, Verdict, Verdicts
+from bringup.records.base import worst_of_run
 from bringup.report import view as report
 from bringup.run import open as opening
 from factory import a_verdict
@@ -197,23 +198,56 @@ def nccl_run() -> Run:
     )
 
 
-def test_a_gate_without_a_number_in_the_profile_is_incomplete_and_says_which():
-    verdicts = judge.judge(nccl_run(), profile.load("generic"), Parsed())
-    transport = next(v for v in verdicts.verdicts if v.gate == "nccl.transport")
-    assert transport.outcome is Outcome.INCOMPLETE
-    assert transport.cause == "profile generic declares no nccl.transport"
+def test_a_number_without_a_limit_that_never_arrived_is_no_measured_one():
+    parsed = Parsed()
+    parsed.saw("nccl.ranks", "2-nodes", 4, "count", "raw/nccl-2:1")
+    verdicts = judge.judge(nccl_run(), profile.load("generic"), parsed).verdicts
+    transport = next(v for v in verdicts if v.gate == "nccl.transport" and v.subject == "2-nodes")
+    assert (transport.outcome, transport.kind) == (Outcome.INCOMPLETE, Kind.ABSENT)
+
+
+def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_limit():
+    parsed = Parsed()
+    parsed.saw("nccl.ranks", "2-nodes", 4, "count", "raw/nccl-2:1")
+    parsed.saw("nccl.transport", "2-nodes", None, "text", "raw/nccl-2:1", "the log names none")
+    verdicts = judge.judge(nccl_run(), profile.load("generic"), parsed).verdicts
+    transport = next(v for v in verdicts if v.gate == "nccl.transport" and v.subject == "2-nodes")
+    assert (transport.outcome, transport.kind) == (Outcome.INCOMPLETE, Kind.UNKNOWN)
+    assert "the log names none" in (transport.cause or "")
+
+
+@for_each("strict, outcome, whole", [(False, Outcome.NO_LIMIT, Outcome.PASS), (True, *[Outcome.INCOMPLETE] * 2)])
+def test_what_was_measured_without_a_limit_is_no_gap_unless_the_site_wants_one(strict, outcome, whole):
+    run = nccl_run().model_copy(
+        update={
+            "planned": {"nccl.transport": ["2-nodes"], "nccl.ranks": ["2-nodes"]},
+            "site": SiteUsed(name="lab", says={"strict": strict}),
+        }
+    )
+    parsed = Parsed()
+    parsed.saw("nccl.transport", "2-nodes", "Socket", "text", "raw/nccl-2:1")
+    parsed.saw("nccl.ranks", "2-nodes", 4, "count", "raw/nccl-2:1")
+    verdicts = judge.judge(run, profile.load("generic"), parsed)
+    seen = [verdict for verdict in verdicts.verdicts if verdict.kind in (Kind.JUDGED, Kind.UNDECLARED)]
+    verdict_of = {verdict.gate: verdict for verdict in seen}
+    assert (verdict_of["nccl.transport"].outcome, verdict_of["nccl.transport"].kind) == (outcome, Kind.UNDECLARED)
+    assert worst_of_run([verdict.outcome for verdict in seen]) is whole
 
 
 def test_what_was_observed_is_shown_also_where_the_profile_has_no_number():
     """It said "observed nothing", and the newcomer saw none of the values that a profile needs."""
     parsed = Parsed()
+    parsed.saw("nccl.ranks", "2-nodes", 4, "count", "raw/nccl-2:1")
+    parsed.saw("nccl.hosts", "2-nodes", 2, "count", "raw/nccl-2:1")
+    parsed.saw("nccl.wrong_values", "2-nodes", 0, "count", "raw/nccl-2:1")
     parsed.saw("nccl.transport", "2-nodes", "Socket", "text", "raw/nccl-2:1")
     for size, speed in (("1MiB", 3.5), ("16MiB", 9.25)):
         parsed.saw(f"nccl.all_reduce.busbw@{size}", "2-nodes", speed, "GB/s", "raw/collectives-2.jsonl:1")
     verdict_of = {(v.gate, v.subject): v for v in judge.judge(nccl_run(), profile.load("generic"), parsed).verdicts}
     transport, busbw = verdict_of["nccl.transport", "2-nodes"], verdict_of["nccl.all_reduce.busbw", "2-nodes"]
     assert (transport.kind, transport.value, transport.observed) == (Kind.UNDECLARED, "Socket", "Socket")
-    assert (busbw.outcome, busbw.observed) == (Outcome.INCOMPLETE, "3.5 GB/s (1MiB); 9.25 GB/s (16MiB)")
+    assert (busbw.outcome, busbw.observed) == (Outcome.NO_LIMIT, "3.5 GB/s (1MiB); 9.25 GB/s (16MiB)")
+    assert (busbw.value, busbw.at) == (9.25, "16MiB")
 
 
 def collectives(ranks: int, busbw: float, wrong: int = 0) -> Verdicts:

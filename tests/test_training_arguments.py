@@ -136,7 +136,7 @@ def test_only_one_rank_per_node_complains_but_all_leave_with_2(run_dir: Path) ->
         ("no-fsdp:1", "no-fsdp, no-checkpointing"),
         ("same-rows:0", "can never fire with 1 rank(s)"),
         ("kill-rank:1@3", "can never fire with 1 rank(s)"),
-        ("hang-rank:0@13", "can never fire with 1 rank(s) and 12 step(s)"),
+        ("hang-rank:0@25", "can never fire with 1 rank(s) and 24 step(s)"),
     ],
 )
 def test_a_drill_that_could_not_fire_is_refused(run_dir: Path, drill: str, expected: str) -> None:

@@ -24,6 +24,16 @@ def screen(*verdicts: Verdict) -> str:
     return view.screen(Path("/x"), a_run("smoke"), judged)
 
 
+def test_numbers_without_a_limit_are_on_the_screen_with_what_they_are():
+    """Sixty lines said that a profile declares no number, and none of them had it."""
+    busbw = a_verdict(
+        "nccl.all_reduce.busbw", "2-nodes", Outcome.NO_LIMIT, "1 GB/s (1MiB); 9 GB/s (16MiB)", kind=Kind.UNDECLARED
+    )
+    shown = screen(busbw.model_copy(update={"value": 9, "unit": "GB/s", "at": "16MiB"})).splitlines()
+    assert "0 pass, 1 without a limit" in shown[0]
+    assert "  MEASURED   nccl.all_reduce.busbw [2-nodes]: 9 GB/s at 16MiB" in shown
+
+
 def unknown(gate: str, subject: str, cause: str) -> Verdict:
     return a_verdict(gate, subject, Outcome.INCOMPLETE, "nothing", cause=cause, kind=Kind.UNKNOWN)
 

@@ -86,7 +86,7 @@ def test_what_was_not_judged_gives_its_reason_first_and_nothing_that_was_not_see
     assert text.sentence(alone) == "compared with too few: 1 of 1 are known (observed 6.8)"
     undeclared = judged("train.mfu", "job", 0.35, profile="generic")
     assert undeclared.kind is Kind.UNDECLARED
-    assert text.sentence(undeclared) == "profile generic declares no train.mfu (observed 0.35)"
+    assert text.sentence(undeclared) == "0.35; profile generic declares no train.mfu"
 
 
 def test_a_pass_has_no_sentence_of_a_failure():

@@ -102,13 +102,14 @@ def test_checks_and_causes_add_up_in_the_sentence_the_tiles_and_the_cards():
         a_verdict("discovery.kernel", "n0", Outcome.WARN),
         a_verdict("discovery.gpu.model", "n0", Outcome.INCOMPLETE, kind=Kind.BLOCKED),
         a_verdict("discovery.shm", "n0", Outcome.INCOMPLETE, kind=Kind.UNDECLARED),
+        a_verdict("discovery.swap", "n0", Outcome.NO_LIMIT, kind=Kind.UNDECLARED),
     ]
     run = judged_of(*failed, *others, run=a_run("discovery"))
     collection = Collection([run], [], [], [], {})
     cards = [card for card in next_steps.cards([run], nowhere) if card.outcome is Outcome.FAIL]
     assert next_steps.counted([run]) == (
-        f"12 checks: 1 passed, 8 failed for {len(cards)} causes, 1 warned for 1 cause, "
-        "1 incomplete as a consequence, 1 without a number in the profile"
+        f"13 checks: 1 passed, 8 failed for {len(cards)} causes, 1 warned for 1 cause, "
+        "1 incomplete as a consequence, 1 without the limit that the site asks for, 1 without a limit"
     )
     assert sum(card.count for card in cards) == 8
     shown = tiles.tiles(collection.answers, collection.verdicts)

@@ -27,7 +27,7 @@ def test_a_phase_that_passed_leaves_one_line_unless_there_is_something_to_read(t
         run="x",
         profile="p",
         outcome=Outcome.PASS,
-        verdicts=[a_verdict("smoke.x", "n0")],
+        verdicts=[a_verdict("smoke.x", "n0", Outcome.PASS)],
         not_applicable=[],
         notes=notes,
     )

@@ -151,8 +151,8 @@ def _claim(
     gates = proving(claim.id, of_sites)
     essential = [item for item in bearing if item.verdict.gate in gates]
     asking = {id(item.run): item.run for item in essential}.values()
-    failed, incomplete, warned = (
-        _by_gate(bearing, outcome) for outcome in (Outcome.FAIL, Outcome.INCOMPLETE, Outcome.WARN)
+    failed, incomplete, warned, without_limit = (
+        _by_gate(bearing, outcome) for outcome in (Outcome.FAIL, Outcome.INCOMPLETE, Outcome.WARN, Outcome.NO_LIMIT)
     )
     phases_not_run = [stem for stem in not_run if _would_ask(claim, stem)]
     taking_part = {id(item.run): item.run for item in bearing}.values()
@@ -201,8 +201,11 @@ def _claim(
     judged_gates = {item.verdict.gate for item in bearing}
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs)]
     unasked += [stem for stem in claim.phases if stem not in {run.judged.run.phase for run in runs}]
-    if unasked or not_on:
-        return answer(Mark.PARTLY, "; ".join([f"not asked: {', '.join(unasked)}"] * bool(unasked) + not_on))
+    open_ends = [f"not asked: {', '.join(unasked)}"] * bool(unasked) + not_on
+    if open_ends or without_limit:
+        plain = plain.model_copy(update={"is_without_limit": not open_ends})
+        no_limit = [f"measured, and no limit is known: {_named(without_limit, list(without_limit)[:NAMED])}"]
+        return answer(Mark.PARTLY, "; ".join([*open_ends, *no_limit[: len(without_limit)]]))
     if warned:
         return answer(Mark.WARN, causes=warned)
     return answer(Mark.PASS)
@@ -302,6 +305,7 @@ def in_words(number: Measured) -> str:
     where = f" on {number.subject}" if number.subject != subjects.JOB else ""
     sort = {"at_least": "floor", "at_most": "ceiling"}.get(number.rule)
     limit = f", {sort} {number.limit:g}" if sort and isinstance(number.limit, int | float) else ""
+    limit = limit or (", no limit" if sort and number.limit is None else "")
     return f"{number.name} {value}{at}{where}{limit}"
 
 

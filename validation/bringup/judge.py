@@ -15,6 +15,7 @@ from bringup.derive.blame import Names, blame, named, names_of
 from bringup.derive.observed import read_run
 from bringup.errors import RuleError
 from bringup.evidence import pair_rounds
+from bringup.evidence.curve import size_bytes
 from bringup.evidence.parsed import Parsed
 from bringup.known_faults import signs
 from bringup.plan import catalogue, own, planned
@@ -23,7 +24,7 @@ from bringup.plan.gate import Fixed, Gate, Per, Requested
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
 from bringup.plan.rules import FEWEST_PEERS, FLEET, SPOKEN, allowed, holds, in_words, odd_ones, value_in_words
-from bringup.records import Kind, Limit, Observation, Outcome, Run, Value, Verdict, Verdicts, files, worst
+from bringup.records import Kind, Limit, Observation, Outcome, Run, Value, Verdict, Verdicts, files, worst_of_run
 from bringup.results import RUN, Seal, TrainingRecords
 
 ByPair = Mapping[tuple[str, str], list[Observation]]  # gate and subject
@@ -109,7 +110,7 @@ def judge(run: Run, profile: Profile, parsed: Parsed, own: catalogue.Gates = cat
         phase=run.phase,
         run=run.name,
         profile=profile.name,
-        outcome=worst([verdict.outcome for verdict in verdicts]),
+        outcome=worst_of_run([verdict.outcome for verdict in verdicts]),
         verdicts=verdicts,
         not_applicable=not_applicable,
         notes=[*parsed.problems, *_unexpected(run, parsed)],
@@ -117,7 +118,7 @@ def judge(run: Run, profile: Profile, parsed: Parsed, own: catalogue.Gates = cat
 
 
 def is_fault_or_gap(verdict: Verdict) -> bool:
-    """True for a fail and for missing evidence. False for a number that the profile does not declare yet."""
+    """True for a fail and for missing evidence. False for a number without a limit."""
     return verdict.outcome is Outcome.FAIL or (
         verdict.outcome is Outcome.INCOMPLETE and verdict.kind is not Kind.UNDECLARED
     )
@@ -205,7 +206,7 @@ class _Judging:
             verdicts = [self._value(gate, required[subject], subject) for subject in subjects]
         for made in verdicts:
             self.outcomes[made.gate, made.subject] = made.outcome
-            if made.kind is Kind.UNDECLARED:
+            if required[made.subject].undeclared is not None:
                 self.undeclared.add(made.gate)
         return verdicts
 
@@ -228,7 +229,7 @@ class _Judging:
         elif not allowed(gate.rule, entry.rule):
             why = f"profile {self.profile.name} declares {gate.id} as {entry.rule}, the gate is {gate.rule}"
         if entry is None or why is not None:
-            return Requirement(gate.unit, gate.rule, None, gate.id, why)
+            return Requirement(gate.unit, gate.rule, None, gate.id, why, is_unusable=entry is not None)
         nodes = naming.scale_nodes(subject) if gate.per in ("scale", "wide_scale") else len(self.run.nodes)
         applied = self.profile.limit(gate.id, nodes, self.run.ranks_per_node)
         if applied.value is None:
@@ -248,29 +249,44 @@ class _Judging:
         for known in (subject, subject.partition("/")[0], naming.JOB):
             outcome = self.outcomes.get((need, known))
             if outcome is not None:
-                return outcome in (Outcome.PASS, Outcome.WARN)
+                return outcome.is_good
         return False
 
     def _value(self, gate: Gate, against: Requirement, subject: str) -> Verdict:
-        if against.undeclared is not None:
-            return _undeclared(gate, against, subject, self._shown_without_limit(gate, subject))
         unmet = self._unmet(gate, subject)
         if unmet:
             return _blocked(gate, against, subject, unmet)
+        if against.undeclared is not None:
+            return self._without_limit(gate, against, subject)
         observations = self.seen.get((against.quantity, subject), [])
         if not observations:
             return _incomplete(gate, against, subject, Kind.ABSENT, "no evidence arrived")
         judged = [_compared(gate, against, observation) for observation in observations]
         return max(judged, key=lambda verdict: verdict.outcome.rank)
 
-    def _shown_without_limit(self, gate: Gate, subject: str) -> list[Observation]:
-        """Observations of a gate for which the profile has no number, at every measured size."""
-        prefix = f"{gate.id}@"
-        observations = list(self.seen.get((gate.id, subject), []))
-        for (quantity, observed_subject), at_size in self.seen.items():
-            if observed_subject == subject and quantity.startswith(prefix):
-                observations += at_size
-        return [observation for observation in observations if observation.value is not None]
+    def _without_limit(self, gate: Gate, against: Requirement, subject: str) -> Verdict:
+        """What was measured where the profile has no number: every size is shown, and the value is that of the size
+        which tells most."""
+        whole = self.seen.get((gate.id, subject), [])
+        sized = self._at_sizes.get((gate.id, subject), [])
+        usable = [observation for observation in [*whole, *sized] if _unusable(gate, observation) is None]
+        for observation in whole if usable else [*whole, *sized]:
+            if (why := _unusable(gate, observation)) is not None:
+                return _incomplete(gate, against, subject, Kind.UNKNOWN, why, observation)
+        if not usable:
+            return _incomplete(gate, against, subject, Kind.ABSENT, "no evidence arrived")
+        is_gap = against.is_unusable or (self.run.site is not None and self.run.site.says.get("strict") is True)
+        return _undeclared(gate, against, subject, usable, Outcome.INCOMPLETE if is_gap else Outcome.NO_LIMIT)
+
+    @cached_property
+    def _at_sizes(self) -> dict[tuple[str, str], list[Observation]]:
+        """What was measured at sizes of messages, or on ports of a rate; of a gate and a subject."""
+        found: dict[tuple[str, str], list[Observation]] = defaultdict(list)
+        for (quantity, subject), several in self.seen.items():
+            gate, at, _ = quantity.partition("@")
+            if at:
+                found[gate, subject] += several
+        return found
 
     def _at_fault(self, gate: Gate, subjects: list[str]) -> set[str]:
         """Subjects that another gate failed without comparing them with their peers."""
@@ -367,6 +383,7 @@ class Requirement:
     quantity: str
     undeclared: str | None = None  # why the profile gives no limit
     basis: str | None = None  # how the limit was computed from the number of nodes
+    is_unusable: bool = False  # it gives one, in another unit or as another rule
 
     @property
     def at(self) -> str | None:
@@ -454,25 +471,31 @@ def _blocked(gate: Gate, against: Requirement, subject: str, by: list[str]) -> V
     return made.model_copy(update={"blocked_by": by})
 
 
-def _undeclared(gate: Gate, against: Requirement, subject: str, observations: list[Observation]) -> Verdict:
-    """Incomplete, because the profile declares no number. It shows the observed value, for the profile."""
-    made = _incomplete(gate, against, subject, Kind.UNDECLARED, against.undeclared or "")
-    if not observations:
-        return made
+def _undeclared(
+    gate: Gate, against: Requirement, subject: str, observations: list[Observation], outcome: Outcome
+) -> Verdict:
+    """The profile declares no number. It shows the observed values, for a person and for the next profile."""
     text = "; ".join(
         _remarked(value_in_words(observation.value, observation.unit), _size(observation))
         for observation in observations
         if observation.value is not None
     )
-    single = observations[0] if len(observations) == 1 else None
-    return made.model_copy(
-        update={
-            "value": None if single is None else single.value,
-            "at": None if single is None else _size(single),
-            "observed": text,
-            "evidence": observations[0].evidence,
-        }
-    )
+    shown = _most_telling(gate, observations)
+    made = _verdict(gate, against, subject, outcome, Kind.UNDECLARED, shown, against.undeclared)
+    return made.model_copy(update={"at": _size(shown), "observed": text})
+
+
+def _most_telling(gate: Gate, observations: list[Observation]) -> Observation:
+    """Of a speed the largest message, of a time the smallest; of several values there the worst one."""
+    worst_of, size_of = (max, min) if gate.rule == "at_most" else (min, max)
+
+    def size(observation: Observation) -> int:
+        return size_bytes(_size(observation) or "") or 0
+
+    chosen = size_of(map(size, observations))
+    there = [observation for observation in observations if size(observation) == chosen]
+    numbers = [observation for observation in there if isinstance(observation.value, int | float)]
+    return worst_of(numbers, key=lambda each: float(each.value)) if numbers else there[0]  # type: ignore[arg-type]
 
 
 def _size(observation: Observation) -> str | None:

@@ -110,7 +110,7 @@ class Args:
         "reduce gradients in every micro-step: under FSDP none is kept unsharded then (less memory), for the traffic "
         "of as many reductions; under DDP it costs traffic and saves nothing"
     )
-    steps: int = _option("optimizer steps", 12, _natural)
+    steps: int = _option("optimizer steps", 24, _natural)  # 22 steady ones: enough for every gate
     warmup_steps: int = _option("first steps, measured, but left out of the steady window", 2, _count)
     learning_rate: float = _option("constant", 1e-3, _positive)
     seed: int = _option("of weights, data and their order", 42, _count)

@@ -179,9 +179,7 @@ def _healthy_run(drill: Drill, stem: str, cluster: Environment, place: Path, nam
         if not (folder / runs.CLOSED).exists():
             raise DrillError(f"no healthy {stem} to begin with: {_last_word(done)}")
     bad = [
-        _in_words(verdict)
-        for verdict in judge.judge_folder(folder).verdicts.verdicts
-        if verdict.outcome is not Outcome.PASS
+        _in_words(verdict) for verdict in judge.judge_folder(folder).verdicts.verdicts if not verdict.outcome.is_quiet
     ]
     if bad and cluster.is_well:
         raise DrillError(f"no healthy {stem} to begin with: {bad[0]}")
@@ -194,7 +192,7 @@ def _failing_before(drill: Drill, cluster: Environment, place: Path, name: str) 
     for verdict in verdicts:
         if (verdict.gate, verdict.subject, verdict.outcome) == (drill.gate, drill.subject, drill.outcome):
             raise DrillError(f"here it is so without the fault: {_in_words(verdict)}")
-    return frozenset((verdict.gate, verdict.subject) for verdict in verdicts if verdict.outcome is not Outcome.PASS)
+    return frozenset((verdict.gate, verdict.subject) for verdict in verdicts if not verdict.outcome.is_quiet)
 
 
 def _chosen(cluster: Environment, drill: Drill) -> tuple[str, ...]:
@@ -341,7 +339,7 @@ def healthy_round(number: int, stems: Sequence[str], cluster: Environment, place
                 continue
             verdicts = judge.judge_folder(_last_attempt(stem, run_name)).verdicts.verdicts
             counted += len(verdicts)
-            alarms += [f"{stem}: {_in_words(v)}" for v in verdicts if v.outcome is not Outcome.PASS]
+            alarms += [f"{stem}: {_in_words(v)}" for v in verdicts if not v.outcome.is_quiet]
     finally:
         environments.keep(run_name, (), folder)  # the playbook
         for stem in stems:  # a folder each: phases 1 to 3 call their runs by one name

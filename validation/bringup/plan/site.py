@@ -149,6 +149,7 @@ class Site(Record):
     modules: list[Word] = Field(default_factory=list)
     setup: Place | None = None  # a file that scripts source before they start anything
     checks: Place | None = None  # a file of the site's own checks
+    strict: bool = False  # true: a number that was measured and has no limit is incomplete
     signing_key: Place | None = None  # a private key of SSH, or a public one whose private half an agent holds
     allowed_signers: Place | None = None  # whose signatures count: ssh-keygen(1), ALLOWED SIGNERS
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -87,6 +87,7 @@ class Outcome(StrEnum):
     """Worst last. A known fault is actionable, so fail outranks incomplete; reports print both counts."""
 
     PASS = "pass"  # noqa: S105  # an outcome, not a password
+    NO_LIMIT = "no-limit"  # measured, and nothing says what it has to be
     WARN = "warn"
     INCOMPLETE = "incomplete"
     FAIL = "fail"
@@ -96,9 +97,19 @@ class Outcome(StrEnum):
         return _RANK[self]
 
     @property
+    def is_good(self) -> bool:
+        """Whether nothing failed, and all that was asked was seen."""
+        return self not in (Outcome.INCOMPLETE, Outcome.FAIL)
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether there is nothing to do about it."""
+        return self in (Outcome.PASS, Outcome.NO_LIMIT)
+
+    @property
     def exit_code(self) -> int:
-        """0 pass (and warn), 1 the cluster failed a gate, 2 we could not tell."""
-        return {Outcome.PASS: 0, Outcome.WARN: 0, Outcome.INCOMPLETE: 2, Outcome.FAIL: 1}[self]
+        """0 nothing failed and nothing is open, 1 the cluster failed a gate, 2 we could not tell."""
+        return {Outcome.INCOMPLETE: 2, Outcome.FAIL: 1}.get(self, 0)
 
 
 _RANK = {outcome: rank for rank, outcome in enumerate(Outcome)}
@@ -107,6 +118,11 @@ _RANK = {outcome: rank for rank, outcome in enumerate(Outcome)}
 def worst(outcomes: list[Outcome]) -> Outcome:
     """The worst of the outcomes. Nothing to judge is incomplete, never a pass."""
     return max(outcomes, key=lambda outcome: outcome.rank, default=Outcome.INCOMPLETE)
+
+
+def worst_of_run(outcomes: Sequence[Outcome]) -> Outcome:
+    """The same of a run: a number without a limit does not change that all others passed."""
+    return worst([outcome for outcome in outcomes if outcome is not Outcome.NO_LIMIT] or list(outcomes))
 
 
 R = TypeVar("R", bound=Record)

@@ -232,6 +232,7 @@ class ClaimAnswer(Record):
     )  # GPU, NCCL, fabric: what the claim is about and a stand-in was for
     is_simulated: bool = False  # a simulated GPU took part, so that nothing of it is from real hardware
     not_on: list[Name] = Field(default_factory=list)  # nodes that were left out as unhealthy
+    is_without_limit: bool = False  # nothing is open but that numbers have no limit
 
 
 class Answer(Record):
@@ -246,6 +247,7 @@ class Answer(Record):
 
 class Decision(StrEnum):
     ACCEPT = "accept"
+    EXCEPT = "accept, except"
     REFUSE = "do not accept"
     OPEN = "cannot tell yet"
 

@@ -21,7 +21,7 @@ from bringup.plan import subjects as naming
 from bringup.plan.catalogue import GATES
 from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json
 from bringup.report.render import render
-from bringup.report.text import plain, shown_path
+from bringup.report.text import counted, plain, shown_path
 from bringup.report.view import View
 from bringup.results import OWN_CHECKS, PROFILE
 
@@ -33,9 +33,11 @@ def screens(worst_first: Sequence[Judged]) -> str:
     explained = [screen(run) for run in worst_first if run.verdicts.outcome is not Outcome.PASS]
     passed = [run for run in worst_first if run.verdicts.outcome is Outcome.PASS]
     if passed:
-        verdicts = sum(len(run.verdicts.verdicts) for run in passed)
+        verdicts = [verdict for run in passed for verdict in run.verdicts.verdicts]
         names = ", ".join(dict.fromkeys(run.run.phase for run in passed))
-        explained.append(f"PASS       {names}: all {verdicts} checks passed")
+        is_all = all(verdict.outcome is Outcome.PASS for verdict in verdicts)
+        words = f"all {len(verdicts)} checks passed" if is_all else counted(verdicts)
+        explained.append(f"PASS       {names}: {words}")
     return "\n\n".join(explained)
 
 
@@ -118,7 +120,7 @@ _OWN = (  # of what is incomplete: kinds that have a reason of their own before 
 
 
 def causes_of(verdicts: Verdicts) -> Causes:
-    bad = [verdict for verdict in verdicts.verdicts if verdict.outcome is not Outcome.PASS]
+    bad = [verdict for verdict in verdicts.verdicts if not verdict.outcome.is_quiet]
     first = [verdict for verdict in bad if verdict.outcome is Outcome.FAIL]
     open_ends = [verdict for verdict in bad if verdict.outcome is Outcome.INCOMPLETE]
     for kinds in _OWN:
@@ -128,7 +130,9 @@ def causes_of(verdicts: Verdicts) -> Causes:
     return Causes(
         first=first + [verdict for verdict in bad if verdict.outcome is Outcome.WARN],
         following=[verdict for verdict in left if verdict.kind is not Kind.UNDECLARED],
-        undeclared=[verdict for verdict in left if verdict.kind is Kind.UNDECLARED],
+        undeclared=[
+            verdict for verdict in verdicts.verdicts if verdict.kind is Kind.UNDECLARED and id(verdict) not in taken
+        ],
     )
 
 

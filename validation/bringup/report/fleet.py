@@ -14,7 +14,8 @@ from bringup.plan import subjects as naming
 from bringup.records import Action, Outcome, Verdict
 from bringup.report.text import sentence
 
-LETTER = {Outcome.PASS: "", Outcome.WARN: "W", Outcome.INCOMPLETE: "I", Outcome.FAIL: "F"}  # not by colour alone
+# not by colour alone
+LETTER = {Outcome.PASS: "", Outcome.NO_LIMIT: "", Outcome.WARN: "W", Outcome.INCOMPLETE: "I", Outcome.FAIL: "F"}
 MAX_ROWS = 50
 _COSTS = list(Action)
 MAX_NAMES = 64  # nodes whose names stand in their squares
@@ -45,9 +46,11 @@ class Node:
 
     def add(self, verdict: Verdict) -> None:
         self.judged += 1
+        if verdict.outcome.is_quiet:
+            return
         if verdict.outcome.rank > self.outcome.rank:
             self.outcome, self.gates, self.action, self.says = verdict.outcome, [], None, sentence(verdict)
-        if verdict.outcome is not self.outcome or verdict.outcome is Outcome.PASS:
+        if verdict.outcome is not self.outcome:
             return
         if verdict.gate not in self.gates:
             self.gates.append(verdict.gate)

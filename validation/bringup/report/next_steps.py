@@ -109,12 +109,18 @@ def counted(judged: Sequence[Judged]) -> str:
         own = [card.count for card in causes if card.outcome is outcome]
         parts += [f"{sum(own)} {word} for {len(own)} cause{'s'[: len(own) > 1]}"] if own else []
         has[outcome] -= sum(own)
-    undeclared = sum(len(explain.causes_of(run.verdicts).undeclared) for run in judged)
-    following = has[Outcome.INCOMPLETE] - undeclared
+    left = [verdict for run in judged for verdict in explain.causes_of(run.verdicts).undeclared]
+    asked_for = sum(verdict.outcome is Outcome.INCOMPLETE for verdict in left)
+    following = has[Outcome.INCOMPLETE] - asked_for
     parts += [f"{following} incomplete as a consequence"] if following else []
-    parts += [f"{undeclared} without a number in the profile"] if undeclared else []
+    parts += [f"{asked_for} without the limit that the site asks for"] if asked_for else []
+    parts += [f"{has[Outcome.NO_LIMIT]} without a limit"] if has[Outcome.NO_LIMIT] else []
     count = sum(len(run.verdicts.verdicts) for run in judged)
-    return f"{count} checks: {', '.join(parts)}" if len(parts) > 1 or not count else f"all {count} checks passed"
+    if has[Outcome.PASS] == count and count:
+        return f"all {count} checks passed"
+    if has[Outcome.PASS] + has[Outcome.NO_LIMIT] == count and count:
+        return f"{has[Outcome.PASS]} checks passed, {has[Outcome.NO_LIMIT]} numbers have no limit"
+    return f"{count} checks: {', '.join(parts)}"
 
 
 def _card(bad: Sequence[_Bad], links: Links) -> Card:

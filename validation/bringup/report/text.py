@@ -29,7 +29,14 @@ from bringup.results import REPOSITORY
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
 _UNSAFE = re.compile(rf"[{CONTROL}\\`*\[\]<>|&]")  # either of them, in one look at a character
 MIN_WIDTH = 10  # of a column that is made narrower
-MARK = {Outcome.PASS: "PASS", Outcome.WARN: "WARN", Outcome.INCOMPLETE: "INCOMPLETE", Outcome.FAIL: "FAIL"}
+MARK = {
+    Outcome.PASS: "PASS",
+    Outcome.NO_LIMIT: "MEASURED",
+    Outcome.WARN: "WARN",
+    Outcome.INCOMPLETE: "INCOMPLETE",
+    Outcome.FAIL: "FAIL",
+}
+_COUNTED = {Outcome.NO_LIMIT: "without a limit"}
 
 
 def escaped(text: str) -> str:
@@ -61,15 +68,14 @@ def proves(gate: str) -> str:
 
 
 def counted(verdicts: Iterable[Verdict]) -> str:
-    """`14 pass, 1 fail`: worst last, zeros left out but for pass."""
+    """`14 pass, 2 without a limit, 1 fail`: worst last, zeros left out but for pass."""
     counts = Counter(verdict.outcome for verdict in verdicts)
-    return ", ".join(
-        f"{counts[outcome]} {outcome}" for outcome in Outcome if counts[outcome] or outcome is Outcome.PASS
-    )
+    shown = [outcome for outcome in Outcome if counts[outcome] or outcome is Outcome.PASS]
+    return ", ".join(f"{counts[outcome]} {_COUNTED.get(outcome, outcome)}" for outcome in shown)
 
 
 def not_passed(verdicts: Iterable[Verdict]) -> list[Verdict]:
-    return sorted((v for v in verdicts if v.outcome is not Outcome.PASS), key=lambda v: -v.outcome.rank)
+    return sorted((v for v in verdicts if not v.outcome.is_quiet), key=lambda v: -v.outcome.rank)
 
 
 def sentence(verdict: Verdict) -> str:
@@ -78,6 +84,8 @@ def sentence(verdict: Verdict) -> str:
     if verdict.fails is not None:
         behind = "; ".join(filter(None, (verdict.cause, verdict.basis)))
         return f"{verdict.fails} ({behind})" if behind else verdict.fails
+    if verdict.outcome is Outcome.NO_LIMIT:
+        return f"{verdict.observed}; {verdict.cause}"
     observed = f"observed {verdict.observed}"
     if verdict.cause is None:
         return f"{observed}, expected {verdict.expected}"

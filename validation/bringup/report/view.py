@@ -18,6 +18,7 @@ from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import catalogue
 from bringup.plan import subjects as naming
 from bringup.plan.phases import PHASES
+from bringup.plan.rules import value_in_words
 from bringup.records import Kind, Observation, Outcome, Playbook, Run, Sign, Verdict, Verdicts
 from bringup.report import system, text
 from bringup.report.render import render
@@ -69,6 +70,18 @@ class View:
     @cached_property
     def passed(self) -> list[Verdict]:
         return [verdict for verdict in self.verdicts.verdicts if verdict.outcome is Outcome.PASS]
+
+    @cached_property
+    def without_limit(self) -> list[tuple[str, str, str, str]]:
+        """What was measured, and nothing says what it has to be: gate, subjects, values, why there is no limit."""
+        by_gate: dict[str, list[Verdict]] = {}
+        for verdict in self.verdicts.verdicts:
+            if verdict.outcome is Outcome.NO_LIMIT:
+                by_gate.setdefault(verdict.gate, []).append(verdict)
+        return [
+            (gate, self._where(alike), _spread(alike), _several(verdict.cause or "" for verdict in alike))
+            for gate, alike in by_gate.items()
+        ]
 
     @cached_property
     def _passed_by_gate(self) -> dict[str, list[Verdict]]:
@@ -200,9 +213,9 @@ def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
 
 
 def in_short(folder: Path, run: Run, verdicts: Verdicts) -> str:
-    """One phase of several on the screen: a line if it passed and no log has a sign of a fault, else as `screen`."""
+    """One phase of several on the screen: a line if there is nothing to add to its pass, else as `screen`."""
     whole = screen(folder, run, verdicts)
-    is_short = verdicts.outcome is Outcome.PASS and not verdicts.notes and not verdicts.signs
+    is_short = all(each.outcome is Outcome.PASS for each in verdicts.verdicts) and not verdicts.notes
     return whole.partition("\n")[0] if is_short else whole
 
 
@@ -300,8 +313,15 @@ def _spread(alike: Sequence[Verdict]) -> str:
     """Their values in the order of their subjects; of many, the lowest and the highest."""
     few = len({verdict.value for verdict in alike}) <= MIN_ALIKE
     ordered = alike if few else sorted(alike, key=lambda verdict: _number(verdict.value))
-    values = list(dict.fromkeys(verdict.observed.partition(" (")[0] for verdict in ordered))
+    values = list(dict.fromkeys(map(_observed, ordered)))
     return "; ".join(values) if few else f"{values[0]} to {values[-1]}"
+
+
+def _observed(verdict: Verdict) -> str:
+    """Its value; where several sizes were measured, that of the one which tells most."""
+    if verdict.outcome is Outcome.NO_LIMIT and verdict.at is not None and verdict.value is not None:
+        return f"{value_in_words(verdict.value, verdict.unit)} at {verdict.at}"
+    return verdict.observed.partition(" (")[0]
 
 
 def _number(value: object) -> float:

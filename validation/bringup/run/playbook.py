@@ -20,7 +20,7 @@ from bringup.evidence.names import listed
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
-from bringup.records import LeftOut, Outcome, Playbook, Step, worst, write_record, write_text
+from bringup.records import LeftOut, Outcome, Playbook, Step, worst_of_run, write_record, write_text
 from bringup.report import headline as headlines
 from bringup.report import next_steps, terminal, training, view
 from bringup.report import text as report
@@ -255,7 +255,7 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
     """The six questions, and what to do next."""
     not_run = [step.phase for step in playbook.steps if step.folder is None]
     verdicts = [verdict for phase in judged for verdict in phase.verdicts.verdicts]
-    outcome = worst([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])
+    outcome = worst_of_run([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])
     answered = answers(judged, not_run, left_out=[entry.node for entry in playbook.unhealthy_nodes])
     ran = [step.phase for step in playbook.steps if step.folder is not None]
     headline = headlines.headline(outcome, answered, verdicts, playbook.nodes, ran)

@@ -90,6 +90,8 @@ def _suite(judged: Judged) -> xml.Element:
             _problem(case, "failure", sentence(verdict), f"{verdict.evidence}; {remedy(verdict)}")
         elif verdict.outcome is Outcome.INCOMPLETE:
             _problem(case, "error", sentence(verdict), f"{verdict.evidence}; {remedy(verdict)}")
+        elif verdict.outcome is Outcome.NO_LIMIT:
+            xml.SubElement(case, "system-out").text = _text(f"without a limit: {sentence(verdict)}")
         elif verdict.outcome is Outcome.WARN:
             xml.SubElement(case, "system-out").text = _text(f"warning: {sentence(verdict)}; {remedy(verdict)}")
     for entry in skipped:

@@ -50,12 +50,12 @@ def prometheus(collection: Collection) -> str:
         ),
         *_gauge(
             "bringup_verdict_not_passed",
-            "1 for every verdict that is not a pass",
+            "1 for every verdict that is neither a pass nor a number without a limit",
             ("phase", "gate", *place, "outcome"),
             {
                 (phase, verdict.gate, *_place(verdict), str(verdict.outcome)): 1
                 for phase, verdict in verdicts
-                if verdict.outcome is not Outcome.PASS
+                if not verdict.outcome.is_quiet
             },
         ),
         *_gauge(

@@ -28,7 +28,7 @@ def _not_passed(runs: Sequence[Trained]) -> list[str]:
     by_gate: dict[str, list[tuple[str, Verdict]]] = {}
     for run in runs:
         for verdict in run.judged.verdicts.verdicts:
-            if verdict.gate.startswith("train.") and verdict.outcome is not Outcome.PASS:
+            if verdict.gate.startswith("train.") and not verdict.outcome.is_quiet:
                 by_gate.setdefault(verdict.gate, []).append((run.judged.run.phase, verdict))
     worst = {
         gate: max((verdict for _, verdict in bad), key=lambda each: each.outcome.rank) for gate, bad in by_gate.items()
