@@ -658,6 +658,23 @@ def test_a_node_of_which_half_is_unknown_is_not_like_its_peers():
     assert by_subject[gate, "n1"].outcome is Outcome.INCOMPLETE
 
 
+def test_of_a_node_that_says_two_things_the_first_is_shown():
+    gate = "discovery.kernel"
+    by_subject = discovered(
+        (gate, "n0", "6.1"), (gate, "n1", "6.1"), (gate, "n1", "5.15"), planned={gate: ["n0", "n1"]}
+    )
+    shown = by_subject[gate, "n1"]
+    assert (shown.outcome, shown.value, shown.cause) == (Outcome.FAIL, "6.1", "says both 5.15 and 6.1")
+
+
+def test_what_no_node_but_one_knows_is_no_majority_against_it():
+    gate = "discovery.kernel"
+    by_subject = discovered(
+        (gate, "n0", "6.1"), (gate, "n1", None), (gate, "n2", None), planned={gate: ["n0", "n1", "n2"]}
+    )
+    assert {verdict.outcome for (name, _), verdict in by_subject.items() if name == gate} == {Outcome.INCOMPLETE}
+
+
 def test_of_two_nodes_that_differ_the_one_whose_own_ports_are_unknown_is_not_at_fault():
     same, active = "discovery.rdma.same", "discovery.rdma.active"
     facts = (

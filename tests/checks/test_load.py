@@ -189,6 +189,11 @@ class TestCounters:
             Outcome.INCOMPLETE,
             "not found out: the kernel log was read only once; NVML's events were not watched",
         )
+        closed: list[Fact] = [*once, ("load.counter.after.xid", "n0", None)]
+        assert outcome(closed, "load.kernel_log n0") == (
+            Outcome.INCOMPLETE,
+            "not found out: not read; NVML's events were not watched",
+        )
 
     def test_a_counter_that_was_reset_under_load_counts_once(self) -> None:
         facts = both("n0", "GPU-a", ecc_uncorrected=-900, gpus=0)

@@ -4,6 +4,7 @@ import json
 import socket
 import sys
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -41,6 +42,26 @@ def test_two_clocks_of_one_machine_agree_within_the_uncertainty():
     serving.join()
     assert asked == [1]
     assert abs(offset) <= uncertainty + 1e-5  # the clock is read a moment before and after its counter
+
+
+def test_a_reply_that_was_held_up_on_its_way_is_not_the_one_that_counts():
+    """A busy node answers one question late: the clocks of the two would look as far apart as that."""
+
+    def answer_the_first_one_late(server: socket.socket) -> None:
+        connection, _ = server.accept()
+        with connection:
+            for question in range(clock.SAMPLES):
+                connection.recv(1)
+                time.sleep(0.2 if question == 0 else 0)
+                connection.sendall(clock.TIME.pack(time.time()))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        busy = threading.Thread(target=answer_the_first_one_late, args=(server,))
+        busy.start()
+        offset, uncertainty = clock.measure(*server.getsockname())
+        busy.join()
+    assert abs(offset) < 0.05
+    assert uncertainty < 0.05
 
 
 def test_a_reference_that_is_not_there_is_unknown_within_the_deadline(monkeypatch, capsys):

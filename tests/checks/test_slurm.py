@@ -162,8 +162,10 @@ def test_a_lost_task_of_an_array_is_missing_in_the_list(run):
     ],
 )
 def test_a_dependent_job_waits_for_the_end_of_the_other(run, end, start, waited):
-    parsed = derived(run, ("smoke.before.EndTime", "job", end), ("smoke.after.StartTime", "job", start))
-    assert values(parsed, "smoke.dependency.waits") == {"job": waited}
+    ended, started = ("smoke.before.EndTime", "job", end), ("smoke.after.StartTime", "job", start)
+    assert values(derived(run, ended, started), "smoke.dependency.waits") == {"job": waited}
+    for one_alone in (ended, started):
+        assert values(derived(run, one_alone), "smoke.dependency.waits") == {}
 
 
 @pytest.mark.parametrize(

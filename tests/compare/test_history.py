@@ -100,15 +100,16 @@ def test_the_screen_names_a_regression_first_and_json_has_every_point():
     assert [len(entry["points"]) for entry in json.loads(report.as_json(findings))] == [6, 5]
 
 
-def test_two_runs_say_how_much_changed_and_that_more_are_needed():
+@pytest.mark.parametrize("earlier", [[390], [390, 390]])
+def test_fewer_runs_than_tell_a_change_from_noise_say_how_much_changed_and_that_more_are_needed(earlier: list[float]):
     """28 lines "cannot tell", before."""
-    runs = [run(number, value) for number, value in enumerate([390, 300])]
+    runs = [run(number, value) for number, value in enumerate([*earlier, 300])]
     runs += [run(10 + number, value, LATENCY) for number, value in enumerate([20.0, 21.0])]
     shown = report.screen(history.judge(history.series(runs)), len(runs))
     assert "cannot tell" not in shown
-    assert "2 of 4 runs" in shown
+    assert f"{len(earlier) + 1} of 4 runs" in shown
     assert shown.splitlines()[-1] == (
-        "4 run(s): 2 measure(s) with fewer than the 4 runs that tell a change from noise; "
+        f"{len(runs)} run(s): 2 measure(s) with fewer than the 4 runs that tell a change from noise; "
         "the worst change is -23.1 %: nccl.all_reduce.busbw, nccl_scaling, 2-nodes"
     )
     assert "-23.1 %" in shown.splitlines()[2] or "-23.1 %" in shown.splitlines()[3]

@@ -84,6 +84,13 @@ def test_of_a_program_on_one_node_and_day_the_first_job_counts_however_it_ended(
     assert (answer.jobs, answer.failed, answer.left_out) == (10, 1, 9)
 
 
+def test_where_every_job_fails_no_node_is_suspect():
+    """Each stood in as many failed jobs as it has to."""
+    jobs = [a_job("ann", "FAILED", f"n{node}", 1440 * day + node) for day in range(9) for node in range(4)]
+    answer = lemons.find(jobs)
+    assert (answer.failed, answer.named, answer.next) == (36, [], None)
+
+
 def test_neighbours_of_a_lemon_in_its_jobs_are_not_named():
     """n2 stands beside n1 on three days of four, and else beside n9: by its own failures it would be named."""
     jobs = []

@@ -138,14 +138,15 @@ def test_one_strategy_alone_and_losses_that_disagree_tell_nothing():
     assert "with losses that agree" in advice(on_gpus("run_ddp_2node"), wrong).choice[0]
 
 
+MEMORY_IS_FREE = 40.0
 SITUATIONS: dict[str, dict[str, Any]] = {
     "the rank that": {"straggler": an_entry(RECORDS / "run_hsdp_2node").metrics.straggler},
     "--activation-checkpointing, or": {"device_reserved_gib": 79.0},
     "HSDP": {"communication_share": 0.4},
-    "--no-reshard": {"communication_share": 0.4, "device_reserved_gib": 40.0},
-    "more rows": {"communication_share": 0.4, "device_reserved_gib": 40.0},
+    "--no-reshard": {"communication_share": 0.4, "device_reserved_gib": MEMORY_IS_FREE},
+    "more rows": {"communication_share": 0.4, "device_reserved_gib": MEMORY_IS_FREE},
     "a larger": {"kind": "ddp", "communication_share": 0.4},
-    "without --activation": {"recomputed_layers": 4, "device_reserved_gib": 40.0},
+    "without --activation": {"recomputed_layers": 4, "device_reserved_gib": MEMORY_IS_FREE},
     "--recipe fast": {"mfu": 0.3, "communication_share": 0.05},
 }
 
@@ -159,6 +160,8 @@ def test_each_rule_applies_where_its_reason_holds_and_not_to_a_run_without_fault
         return rule.applies(recommend.Numbers(sidebyside.row_of(run, run, "")))
 
     assert applies(**situation)
+    if situation.get("device_reserved_gib") == MEMORY_IS_FREE:
+        assert not applies(**situation | {"device_reserved_gib": None})  # not known is not free
     assert not applies(communication_share=0.05, mfu=0.5)
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 from bringup.errors import UsageError
+from bringup.evidence import names
 from bringup.evidence.hostlist import FEW, expand, shortened
 from loops import for_each
 
@@ -70,3 +71,14 @@ def test_the_nodes_of_a_large_cluster_fit_into_a_line():
     assert shortened(names) == "gpu-[00-31]-[00-31]"
     assert len(names) > FEW
     assert expand(shortened(names)) == names
+
+
+@for_each(
+    ("numbers", "words"),
+    [
+        (range(10, 88, 2), f"gn[{','.join(map(str, range(10, 88, 2)))}] (39)"),
+        (range(10, 90, 2), "gn10, gn12, gn14, gn16, gn18, gn20, … gn88 (40)"),
+    ],
+)
+def test_a_list_of_nodes_is_in_slurms_form_up_to_120_characters(numbers, words):
+    assert names.listed([f"gn{number}" for number in numbers]) == words

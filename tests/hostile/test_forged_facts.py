@@ -192,3 +192,14 @@ def test_a_task_cannot_say_how_the_ranks_of_another_node_ended():
         ("launcher.out_of_memory", "f:6"),
     }
     assert any("task 0 runs on n0, and the line claims n1" in problem for problem in parsed.problems)
+
+
+def test_a_line_of_a_launcher_is_believed_about_its_own_node_alone():
+    """The step of a training has one launcher on each node, and a user may print in it what he likes."""
+    run = a_run("run_ddp_2node")
+    of_step = speakers.of_file("launch", run, None)
+    lost = "srun: error: Node failure on n1\n"
+    for task, believed_of in (("", ["n1"]), ("1: ", ["n1"]), ("0: ", [])):
+        parsed = launcher.log(f"{task}{lost}", "raw/launch.log", run, of_step)
+        assert [seen.subject for seen in parsed.observations] == believed_of
+        assert len(parsed.problems) == (not believed_of)

@@ -67,6 +67,11 @@ def test_a_gate_that_most_nodes_fail_speaks_against_no_node():
     assert proposal.line.startswith("# discovery.gpu.count failed on 3 of 4 nodes")
 
 
+def test_a_gate_that_half_of_the_nodes_fail_speaks_against_each_of_them():
+    proposals = drain.proposals([judged(*(a_verdict("discovery.gpu.count", node) for node in ("n0", "n1")))])
+    assert [proposal.command[2] for proposal in proposals] == ["NodeName=n0", "NodeName=n1"]
+
+
 def test_a_node_that_slurm_keeps_out_keeps_its_reason():
     (proposal,) = drain.proposals(
         [judged(a_verdict("discovery.node.state", "n1"), a_verdict("discovery.gpu.count", "n1"))]

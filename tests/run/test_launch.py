@@ -10,9 +10,9 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bringup.errors import ControllerAway, SlurmError
+from bringup.errors import ControllerAway, SlurmError, UsageError
 from bringup.plan.phases import PHASES
-from bringup.run import launch, playbook, slurm, waiting
+from bringup.run import launch, nodes, playbook, slurm, waiting
 
 AWAY = "slurm_load_partitions: Unable to contact slurm controller (connect failure)"
 
@@ -510,3 +510,12 @@ def test_a_refusal_that_speaks_of_gpus_tells_how_to_request_them(monkeypatch, me
         slurm.submit("x.sbatch", ["n0"], given)
     assert str(raised.value).startswith(f"sbatch: {message}")
     assert ("say it in the site file (gpu_request)" in str(raised.value)) is hinted
+
+
+def test_a_run_needs_gpus_on_one_node_at_least(monkeypatch):
+    """discovery says which node of the others lacks them."""
+    monkeypatch.setattr(slurm, "ask", lambda *command, **options: MIXED)
+    known = slurm.nodes()
+    nodes.refuse_without_gpus({name: known[name] for name in ("n0", "n1")})
+    with pytest.raises(UsageError, match="Slurm has no GPU configured on n0"):
+        nodes.refuse_without_gpus({"n0": known["n0"]})

@@ -10,6 +10,7 @@ from bringup.run import partitions
 from bringup.run import site as at_site
 from bringup.run.site import AtSite
 from loops import for_each
+from runs_for_tests import FIXTURES
 
 # scontrol of Slurm 22.05, shortened
 SHOWN = """\
@@ -176,3 +177,27 @@ def test_a_mistake_by_phase_is_one_line(line: str, says: str):
     with pytest.raises(sites.SiteError) as error:
         sites.parse(f"schema_version: 1\nname: lab\n{line}\n", "x")
     assert str(error.value).startswith(says)
+
+
+# ---- whether two jobs share a node
+
+BY_VERSION = {
+    version: partitions.read((FIXTURES / f"slurm/partitions-{version}.txt").read_text())
+    for version in ("24.11", "26.05")
+}
+
+
+@for_each(
+    ("named", "shares"),
+    [
+        *((None, True), ("main", True), ("forced", True), ("exclusive-user", True)),
+        *(("oversubscribe", False), ("main,oversubscribe", False), ("oversubscribe,main", False)),
+    ],
+)
+def test_two_jobs_share_a_node_where_every_partition_that_was_named_lets_them(named, shares):
+    for known in BY_VERSION.values():
+        assert partitions.share_nodes(named, known) is shares
+
+
+def test_a_partition_that_gives_whole_racks_shares_no_node_as_slurm_26_says_it():
+    assert partitions.share_nodes("exclusive-topo", BY_VERSION["26.05"]) is False

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from bringup.errors import CannotStart
 from bringup.judge import Judged
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES, Phase
@@ -47,21 +48,31 @@ def well(phase: str, nodes: list[str]) -> Judged:
     return healthy(phase, len(nodes), LOCAL_CLUSTER, "local-cpu")
 
 
-def bad(judged: Judged, gate: str, subject: str) -> Judged:
-    verdicts = [*judged.verdicts.verdicts, a_verdict(gate, subject)]
-    return replace(judged, verdicts=judged.verdicts.model_copy(update={"verdicts": verdicts, "outcome": Outcome.FAIL}))
+def bad(judged: Judged, gate: str, subject: str, outcome: Outcome = Outcome.FAIL) -> Judged:
+    verdicts = [*judged.verdicts.verdicts, a_verdict(gate, subject, outcome)]
+    return replace(judged, verdicts=judged.verdicts.model_copy(update={"verdicts": verdicts, "outcome": outcome}))
 
 
-@pytest.mark.parametrize("is_slow", [False, True])
-def test_a_training_does_not_run_after_a_collective_that_failed(tmp_path, monkeypatch, is_slow: bool):
+@pytest.mark.parametrize(
+    ("gate", "outcome", "runs"),
+    [
+        (None, Outcome.PASS, True),
+        ("nccl.wrong_values", Outcome.FAIL, False),
+        ("nccl.wrong_values", Outcome.INCOMPLETE, False),
+        ("site.scratch-is-mounted", Outcome.FAIL, True),  # a check of the site
+    ],
+)
+def test_a_training_does_not_run_after_a_collective_that_it_builds_on_failed(
+    tmp_path, monkeypatch, gate: str | None, outcome: Outcome, runs: bool
+):
     def ends(phase: str, nodes: list[str]) -> Judged:
         ended = well(phase, nodes)
-        return bad(ended, "nccl.wrong_values", "2-nodes") if is_slow and phase == "nccl_scaling" else ended
+        return ended if gate is None or phase != "nccl_scaling" else bad(ended, gate, "2-nodes", outcome)
 
     run = Run(tmp_path, monkeypatch, ends)
     training = run.of("nccl_scaling", "run_ddp_2node")["run_ddp_2node"]
-    assert ("run_ddp_2node" in run.ran) is not is_slow
-    assert (training.why_not_run or "") == ("needs nccl_scaling, which did not pass" if is_slow else "")
+    assert ("run_ddp_2node" in run.ran) is runs
+    assert (training.why_not_run or "") == ("" if runs else "needs nccl_scaling, which did not pass")
 
 
 def test_a_phase_that_passed_on_all_nodes_runs_again_where_one_of_them_is_left_out_now(tmp_path, monkeypatch):
@@ -84,3 +95,13 @@ def test_a_phase_that_passed_on_all_nodes_runs_again_where_one_of_them_is_left_o
     run.of("discovery", "smoke", "run_1gpu", resume=tmp_path / "x")
     assert run.ran == {"discovery": names, "smoke": ["n0", "n1"]}
     assert PHASES["run_1gpu"].max_nodes == 1  # n0 alone, as before
+
+
+def test_a_run_is_resumed_on_the_nodes_that_it_had_and_not_on_some_of_them(tmp_path, monkeypatch):
+    more = [*NODES, "n3"]
+    earlier = Record(name="x", nodes=more, profile="local-cpu", planned=["discovery"], left_out=[], steps=[])
+    monkeypatch.setattr(playbook.resume, "earlier", lambda folder: earlier)
+    run = Run(tmp_path, monkeypatch, well)
+    with pytest.raises(CannotStart, match="that run was on n0, n1, n2, n3, this one on n0, n1, n2"):
+        run.of("discovery", resume=tmp_path / "x")
+    assert run.ran == {}

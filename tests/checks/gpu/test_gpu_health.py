@@ -408,9 +408,15 @@ def test_a_foreign_process_is_found():
 
 
 @pytest.mark.parametrize(
-    "damage", [lambda text: "", lambda text: text[: len(text) * 2 // 3], lambda text: "No devices were found\n"]
+    "damage",
+    [
+        lambda text: "",
+        lambda text: text[: len(text) * 2 // 3],
+        lambda text: "No devices were found\n",
+        lambda text: text.replace("H100 ", "H100, "),  # a name that counts as two columns moves all behind it
+    ],
 )
-def test_a_cut_off_or_empty_answer_is_never_all_gpus(damage):
+def test_a_cut_off_shifted_or_empty_answer_is_never_all_gpus(damage):
     by_gate = outcomes(through_smi({**SMI["healthy"], "gpu": damage(SMI["healthy"]["gpu"])}))
     assert by_gate["discovery.gpu.answering"] is Outcome.FAIL
     assert by_gate["discovery.gpu.ecc"] is Outcome.INCOMPLETE

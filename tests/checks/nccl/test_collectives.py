@@ -199,6 +199,14 @@ def test_the_bandwidth_that_nccl_tests_print_for_one_gpu_is_no_point_of_any_curv
         )
 
 
+def test_of_two_measurements_of_a_size_the_slower_is_a_point_of_the_curve_and_of_equal_ones_the_first():
+    parsed = Parsed()
+    for line, busbw in enumerate((390.0, 380.0, 380.0), start=1):
+        parsed.saw("nccl.all_reduce.busbw@1GiB", "2-nodes", busbw, "GB/s", f"raw/all_reduce_perf-2.txt:{line}")
+    [(size, busbw, shown)] = curve.curves(parsed.observations)["2-nodes"]["all_reduce"]
+    assert (size, busbw, shown.evidence) == (2**30, 380.0, "raw/all_reduce_perf-2.txt:2")
+
+
 def test_no_folder_among_the_evidence_is_taken_for_that_of_a_scale_by_mistake(tmp_path):
     folder = scaling(tmp_path)
     for name in ("nccl-1x", "nccl-0", "nccl-", "nccl-1gpu2"):

@@ -181,6 +181,13 @@ def test_a_rank_that_exited_without_a_word_is_named_when_its_launcher_saw_it_fir
     assert "first n1/rank2 exited with code 1" in ranks["n1/rank3"][1]
 
 
+def test_a_rank_that_ended_with_code_zero_and_left_no_word_was_killed_by_no_signal(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    (folder / "raw/rank3.jsonl").write_text("")
+    (folder / "raw/launch.log").write_text(failures_of({3: 0}))
+    assert finished(folder)["n1/rank3"][0] is Outcome.INCOMPLETE
+
+
 def test_a_rank_killed_for_memory_says_so_with_its_node(tmp_path: Path) -> None:
     folder = ended(tmp_path)
     (folder / "raw/rank3.jsonl").write_text("")
