@@ -1,17 +1,19 @@
 """A results folder as a healthy discovery of two nodes leaves it, for tests to damage."""
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from bringup import results as runs
 from bringup.derive.observed import derive
 from bringup.evidence import reading
 from bringup.evidence.parsed import Parsed, Seen
-from bringup.plan import planned as plan
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
 from bringup.records import Closed, Run, read_record, write_record
 from bringup.run import open as opening
+from factory import a_run
 
 FIXTURES = Path(__file__).parent / "fixtures"
 HEALTHY_NODES = "".join(
@@ -20,17 +22,32 @@ HEALTHY_NODES = "".join(
 )
 
 
-def discovery(results: Path, monkeypatch, *, close: bool = True, profile_name: str = "local-cpu") -> Path:
-    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
-    folder = opening.open_run(
-        PHASES["discovery"],
-        nodes=["n0", "n1"],
-        gpus_per_node=2,
-        ranks_per_node=2,
+def opened(
+    stem: str,
+    results: Path,
+    profile_name: str = "local-cpu",
+    nodes: Sequence[str] = ("n0", "n1"),
+    *,
+    gpus: int = 2,
+    ranks: int | None = None,
+    **how: Any,
+) -> Path:
+    """The folder of a run, as `bringup open` makes it. how: of run.open.open_run."""
+    return opening.open_run(
+        PHASES[stem],
+        nodes=list(nodes),
+        gpus_per_node=gpus,
+        ranks_per_node=gpus if ranks is None else ranks,
         profile=profile.load(profile_name),
         argv=["test"],
         results=results,
+        **how,
     )
+
+
+def discovery(results: Path, monkeypatch, *, close: bool = True, profile_name: str = "local-cpu") -> Path:
+    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
+    folder = opened("discovery", results, profile_name)
     raw = folder / "raw"
     shutil.copyfile(FIXTURES / "inventory-two-nodes.jsonl", raw / "inventory.jsonl")
     shutil.copyfile(FIXTURES / "clock-two-nodes.jsonl", raw / "clock.jsonl")
@@ -72,20 +89,4 @@ def add_derived(parsed: Parsed, run: Run | None = None) -> Parsed:
 def gpu_run() -> tuple[Run, profile.Profile]:
     """A discovery of one node with two H100, and what is expected of it."""
     expected = profile.load("h100-8x400g")
-    return Run(
-        phase="discovery",
-        name="gpus",
-        profile_sha256="",
-        nodes=["n0"],
-        gpus_per_node=2,
-        ranks_per_node=2,
-        profile=expected.name,
-        planned=plan.plan("discovery", ["n0"], 2, set()),
-        not_applicable=[],
-        argv=[],
-        git_commit=None,
-        git_dirty=None,
-        slurm_job_id=None,
-        slurm_restart_count=0,
-        opened_at="2026-01-01T00:00:00Z",
-    ), expected
+    return a_run("discovery", ["n0"], name="gpus", profile=expected.name), expected

@@ -10,14 +10,13 @@ from bringup import results as runs
 from bringup.evidence import pair_rounds
 from bringup.evidence.parsed import Parsed
 from bringup.plan import catalogue as gates
-from bringup.plan import planned as plan
 from bringup.plan import profile
 from bringup.plan.expectation import Expectation
 from bringup.records import Kind, Observation, Observations, Outcome, Run, SiteUsed, Verdict, Verdicts
 from bringup.records.base import worst_of_run
 from bringup.report import view as report
 from bringup.run import open as opening
-from factory import a_verdict
+from factory import a_run, a_verdict
 from loops import for_each
 from runs_for_tests import HEALTHY_NODES, discovery, reseal
 
@@ -62,23 +61,7 @@ def test_a_run_without_any_evidence_is_incomplete(tmp_path, monkeypatch):
 
 
 def test_nothing_planned_is_incomplete():
-    run = Run(
-        phase="discovery",
-        name="x",
-        profile_sha256="",
-        nodes=["n0"],
-        gpus_per_node=1,
-        ranks_per_node=1,
-        profile="p",
-        planned={},
-        not_applicable=[],
-        argv=[],
-        git_commit=None,
-        git_dirty=None,
-        slurm_job_id=None,
-        slurm_restart_count=0,
-        opened_at="2026-01-01T00:00:00Z",
-    )
+    run = a_run(nodes=["n0"], gpus=1, plan={})
     everything_excluded = profile.load("local-cpu").model_copy(
         update={"not_applicable": [profile.NotApplicable(gate=gate, reason="all") for gate in gates.GATES]}
     )
@@ -179,23 +162,7 @@ def test_two_node_names_for_one_machine_fail_on_both(tmp_path, monkeypatch):
 
 
 def nccl_run() -> Run:
-    return Run(
-        phase="nccl_scaling",
-        name="x",
-        profile_sha256="",
-        nodes=["n0", "n1"],
-        gpus_per_node=2,
-        ranks_per_node=2,
-        profile="generic",
-        planned=plan.plan("nccl_scaling", ["n0", "n1"], 2, set()),
-        not_applicable=[],
-        argv=[],
-        git_commit=None,
-        git_dirty=None,
-        slurm_job_id=None,
-        slurm_restart_count=0,
-        opened_at="2026-01-01T00:00:00Z",
-    )
+    return a_run("nccl_scaling", profile="generic")
 
 
 def test_a_number_without_a_limit_that_never_arrived_is_no_measured_one():
@@ -251,23 +218,7 @@ def test_what_was_observed_is_shown_also_where_the_profile_has_no_number():
 
 
 def collectives(ranks: int, busbw: float, wrong: int = 0) -> Verdicts:
-    run = Run(
-        phase="nccl_monitoring",
-        name="x",
-        profile_sha256="",
-        nodes=["n0", "n1"],
-        gpus_per_node=2,
-        ranks_per_node=2,
-        profile="local-cpu",
-        planned=plan.plan("nccl_monitoring", ["n0", "n1"], 2, set()),
-        not_applicable=[],
-        argv=[],
-        git_commit=None,
-        git_dirty=None,
-        slurm_job_id=None,
-        slurm_restart_count=0,
-        opened_at="2026-01-01T00:00:00Z",
-    )
+    run = a_run("nccl_monitoring")
     parsed = Parsed()
     parsed.saw("nccl.ranks", "2-nodes", ranks, "count", "f:1")
     parsed.saw("nccl.hosts", "2-nodes", 2, "count", "f:2")

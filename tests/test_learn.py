@@ -13,10 +13,8 @@ from bringup.plan import catalogue as gates
 from bringup.plan import profile
 from bringup.plan.expectation import Expectation
 from bringup.plan.gate import Gate
-from bringup.plan.phases import PHASES
 from bringup.records import Outcome
-from bringup.run import open as opening
-from runs_for_tests import discovery
+from runs_for_tests import discovery, opened
 
 BUSBW = gates.GATES["nccl.all_reduce.busbw"]
 
@@ -25,15 +23,7 @@ def seen(
     results: Path, gate: Gate, *facts: tuple[str, str, float | str], declared: str = "generic"
 ) -> profiling.RunObservations:
     """What (quantity, subject, value) give of a run of two nodes."""
-    folder = opening.open_run(
-        PHASES[gate.phases[0]],
-        nodes=["n0", "n1"],
-        gpus_per_node=2,
-        ranks_per_node=2,
-        profile=profile.load(declared),
-        argv=[],
-        results=results,
-    )
+    folder = opened(gate.phases[0], results, declared)
     parsed = Parsed()
     for quantity, subject, value in facts:
         parsed.saw(quantity, subject, value, gate.unit if quantity.startswith(gate.id) else "share", "f:1")

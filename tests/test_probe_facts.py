@@ -9,9 +9,9 @@ import pytest
 from bringup import judge
 from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
-from bringup.plan import planned as plan
 from bringup.plan import profile
-from bringup.records import Outcome, Run, Verdict
+from bringup.records import Outcome, Verdict
+from factory import a_run
 from runs_for_tests import add_derived
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
@@ -42,23 +42,7 @@ def bypassed(hosts: list[tuple[str, list[str]]]) -> Verdict:
     members = [(host, rank, 1_000_000 + rank, f"GPU-{rank:036}") for rank, (host, _) in enumerate(hosts)]
     parsed = parsed_of(lambda probe: collectives.say_members(probe, "8-nodes", members, hosts), HOSTS[0])
     parsed.saw("nccl.transport", "8-nodes", "sockets", "text", "e")
-    run = Run(
-        phase="nccl_monitoring",
-        name="x",
-        profile_sha256="",
-        nodes=HOSTS,
-        gpus_per_node=1,
-        ranks_per_node=1,
-        profile="generic",
-        planned=plan.plan("nccl_monitoring", HOSTS, 1, set()),
-        not_applicable=[],
-        argv=[],
-        git_commit=None,
-        git_dirty=None,
-        slurm_job_id=None,
-        slurm_restart_count=0,
-        opened_at="2026-01-01T00:00:00Z",
-    )
+    run = a_run("nccl_monitoring", HOSTS, gpus=1, profile="generic")
     add_derived(parsed, run)
     return next(v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == "nccl.rdma.bypassed")
 

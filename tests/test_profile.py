@@ -8,10 +8,10 @@ from bringup.cli import main
 from bringup.errors import ProfileError
 from bringup.evidence.parsed import Parsed
 from bringup.plan import catalogue as gates
-from bringup.plan import planned as plan
 from bringup.plan import profile, transports
 from bringup.plan.profile import load, parse
-from bringup.records import Outcome, Run
+from bringup.records import Outcome
+from factory import a_run
 from loops import for_each
 from runs_for_tests import discovery
 
@@ -294,23 +294,7 @@ def test_no_gpu_profile_leaves_a_gate_of_the_fabric_open():
 
 
 def test_a_wrong_unit_in_an_old_run_is_incomplete_and_never_compared():
-    run = Run(
-        phase="nccl_scaling",
-        name="x",
-        profile_sha256="",
-        nodes=["n0", "n1"],
-        gpus_per_node=2,
-        ranks_per_node=2,
-        profile="here",
-        planned=plan.plan("nccl_scaling", ["n0", "n1"], 2, set()),
-        not_applicable=[],
-        argv=[],
-        git_commit=None,
-        git_dirty=None,
-        slurm_job_id=None,
-        slurm_restart_count=0,
-        opened_at="2026-01-01T00:00:00Z",
-    )
+    run = a_run("nccl_scaling", profile="here")
     parsed = Parsed()
     parsed.saw("nccl.transport", "2-nodes", "IB", "text", "f:1")
     parsed.saw("nccl.ranks", "2-nodes", 4, "count", "f:2")

@@ -5,11 +5,10 @@ import shutil
 from pathlib import Path
 
 from bringup import judge
-from bringup.plan import profile
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Verdict
 from bringup.run import open as opening
-from runs_for_tests import FIXTURES
+from runs_for_tests import FIXTURES, opened
 
 STEMS = [stem for stem in PHASES if PHASES[stem].is_training]
 RECORDS = FIXTURES / "training"
@@ -22,15 +21,7 @@ def run_of(stem: str, results: Path, *, reference: bool = True) -> Path:
     ranks = 1 if PHASES[stem].one_gpu else 2
     if reference:
         shutil.copytree(RECORDS / "run_1gpu", results / "run_1gpu-earlier")
-    folder = opening.open_run(
-        PHASES[stem],
-        nodes=nodes,
-        gpus_per_node=2,
-        ranks_per_node=ranks,
-        profile=profile.load("local-cpu"),
-        argv=[],
-        results=results,
-    )
+    folder = opened(stem, results, nodes=nodes, ranks=ranks)
     for file in ("run_args.json", "metrics.json"):
         shutil.copyfile(RECORDS / stem / file, folder / file)
     if len(nodes) > 1:  # the records are of one machine, on whose loopback nothing is counted

@@ -3,12 +3,11 @@
 import pytest
 from bringup import judge
 from bringup.evidence import launcher, slurm, speakers
-from bringup.plan import profile as profiles
-from bringup.plan.phases import PHASES
 from bringup.records import Outcome
 from bringup.results import load
 from bringup.run import open as opening
 from factory import a_run
+from runs_for_tests import opened
 
 LINE = "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node {}\n"
 
@@ -65,15 +64,7 @@ def test_the_nodes_of_a_step_follow_from_its_name_or_stand_beside_it(name, nodes
 def test_a_node_that_is_lost_while_srun_launches_is_the_first_cause(tmp_path, monkeypatch):
     """24 verdicts were incomplete, and nobody was named."""
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[0-1]")
-    folder = opening.open_run(
-        PHASES["run_ddp_2node"],
-        nodes=["n0", "n1"],
-        gpus_per_node=2,
-        ranks_per_node=2,
-        profile=profiles.load("local-cpu"),
-        argv=[],
-        results=tmp_path,
-    )
+    folder = opened("run_ddp_2node", tmp_path)
     (folder / "raw/launch.log").write_text(LINE.format(1) + "srun: Job step aborted: Waiting up to 12 seconds\n")
     opening.close_run(folder, 1)
     assert load(folder).allocated is None, "all of them"

@@ -8,9 +8,9 @@ from bringup import results
 from bringup.errors import RunError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
-from bringup.run import open as opening
 from bringup.run import playbook
 from rich.console import Console
+from runs_for_tests import opened
 
 INSIDE_A_NODE = {"run_ddp_1node", "run_fsdp_1node", "run_hsdp_2node"}
 
@@ -36,15 +36,6 @@ def test_a_run_leaves_out_what_needs_two_gpus_in_a_node_and_says_why(
 
 @pytest.mark.parametrize("stem", sorted(INSIDE_A_NODE))
 def test_its_script_alone_is_refused_before_a_rank_starts(tmp_path: Path, stem: str) -> None:
-    phase = PHASES[stem]
     with pytest.raises(RunError, match=f"^{stem} needs at least 2 GPUs in a node, 1 there$"):
-        opening.open_run(
-            phase,
-            nodes=["n0", "n1"][: phase.max_nodes],
-            gpus_per_node=1,
-            ranks_per_node=1,
-            profile=profiles.load("local-cpu"),
-            argv=[],
-            results=tmp_path,
-        )
+        opened(stem, tmp_path, nodes=["n0", "n1"][: PHASES[stem].max_nodes], gpus=1)
     assert list(tmp_path.iterdir()) == []

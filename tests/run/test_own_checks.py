@@ -11,11 +11,11 @@ from bringup import judge
 from bringup.answers import answers
 from bringup.cli import main
 from bringup.errors import CheckError
-from bringup.plan import own, profile, site
-from bringup.plan.phases import PHASES
+from bringup.plan import own, site
 from bringup.records import Mark, Outcome, Verdict
 from bringup.run import open as opening
 from bringup.run.site import AtSite
+from runs_for_tests import opened
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "validation/checks/own/example.yaml"
 CHECK = """\
@@ -41,18 +41,8 @@ def written(tmp_path: Path, text: str = CHECK) -> Path:
 
 def judged(tmp_path: Path, answers_of: dict[str, object], text: str = CHECK) -> judge.Judged:
     """A discovery whose nodes answered so. An exception: unknown, for this reason. Others are silent."""
-    folder = opening.open_run(
-        PHASES["discovery"],
-        nodes=["n0", "n1"],
-        gpus_per_node=2,
-        ranks_per_node=2,
-        profile=profile.load("local-cpu"),
-        argv=["test"],
-        results=tmp_path / "runs",
-        site=AtSite(
-            site.Site(schema_version=1, name="lab", checks=str(written(tmp_path, text))), tmp_path / "lab.site.yaml"
-        ),
-    )
+    lab = site.Site(schema_version=1, name="lab", checks=str(written(tmp_path, text)))
+    folder = opened("discovery", tmp_path / "runs", site=AtSite(lab, tmp_path / "lab.site.yaml"))
     lines = []
     for number, node in enumerate(("n0", "n1")):
         value = answers_of.get(node)

@@ -2,7 +2,6 @@
 
 import os
 from pathlib import Path
-from typing import Any
 
 import binding
 import gpus
@@ -11,15 +10,13 @@ from bringup import judge
 from bringup.answers import answers
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
-from bringup.plan.phases import PHASES
 from bringup.plan.site import Site
 from bringup.records import Mark, Outcome, Verdict
-from bringup.run import open as opening
 from bringup.run.site import AtSite
 from factory import a_run
 from loops import for_each
 from probing import told_by
-from runs_for_tests import add_derived
+from runs_for_tests import add_derived, opened
 from showing import shows_failing
 
 
@@ -157,23 +154,9 @@ def test_two_jobs_are_not_planned_where_a_node_has_one_gpu():
     assert "smoke.jobs.distinct_gpus" not in a_run("smoke", gpus=1).planned
 
 
-def opened_smoke(results: Path, **how: Any) -> Path:
-    """A run of smoke on a node with two GPUs."""
-    return opening.open_run(
-        PHASES["smoke"],
-        nodes=["n0"],
-        gpus_per_node=2,
-        ranks_per_node=2,
-        profile=profile.load("local-cpu"),
-        argv=[],
-        results=results,
-        **how,
-    )
-
-
 def test_two_jobs_are_not_planned_where_no_two_jobs_share_a_node(tmp_path):
     """OverSubscribe=EXCLUSIVE: the second job would wait for the first. It stays so under another profile."""
-    folder = opened_smoke(tmp_path, whole_nodes=True)
+    folder = opened("smoke", tmp_path, nodes=["n0"], whole_nodes=True)
     gates = {"smoke.jobs.distinct_gpus", "smoke.jobs.refused_gpus"}
     for other in (None, profile.load("generic")):
         verdicts = judge.judge_folder(folder, other).verdicts
@@ -187,7 +170,7 @@ def test_what_keeps_two_jobs_apart_is_not_judged_where_the_site_says_that_no_two
     of_sharing = {"smoke.gpu.isolated", "smoke.jobs.refused_gpus", "smoke.cpu.confined", "smoke.memory.enforced"}
     for shares, absent in ((True, set()), (False, of_sharing)):
         lab = AtSite(Site(schema_version=1, name="lab", jobs_share_nodes=shares), tmp_path / "lab.site.yaml")
-        folder = opened_smoke(tmp_path / str(shares), site=lab)
+        folder = opened("smoke", tmp_path / str(shares), nodes=["n0"], site=lab)
         judged = judge.judge_folder(folder)
         judged_gates = {verdict.gate for verdict in judged.verdicts.verdicts}
         assert of_sharing - judged_gates == absent

@@ -12,12 +12,10 @@ from bringup.evidence import curve, facts
 from bringup.evidence.parsed import Parsed
 from bringup.plan import planned as plan
 from bringup.plan import profile
-from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Verdict
 from bringup.report.charts import run as figures
-from bringup.run import open as opening
 from factory import a_run
-from runs_for_tests import FIXTURES
+from runs_for_tests import FIXTURES, opened
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
 import bench
@@ -120,15 +118,7 @@ ONE_RANK = {
 
 
 def scaling(results: Path, gpus_per_node: int = 2) -> Path:
-    return opening.open_run(
-        PHASES["nccl_scaling"],
-        nodes=["n0", "n1"],
-        gpus_per_node=gpus_per_node,
-        ranks_per_node=gpus_per_node,
-        profile=profile.load("local-cpu"),
-        argv=[],
-        results=results,
-    )
+    return opened("nccl_scaling", results, gpus=gpus_per_node)
 
 
 def test_one_gpu_is_the_first_scale_and_is_planned_for_no_speed_and_no_network():

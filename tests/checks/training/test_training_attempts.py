@@ -6,11 +6,9 @@ from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.plan import profile
-from bringup.plan.phases import PHASES
 from bringup.records import Continued, Outcome, Run, Verdict, read_record
 from bringup.run import open as opening
-from runs_for_tests import FIXTURES
+from runs_for_tests import FIXTURES, opened
 from trained_runs import change, run_of
 
 
@@ -19,16 +17,7 @@ def attempt(
 ) -> Path:
     monkeypatch.setenv("SLURM_JOB_ID", job)
     monkeypatch.setenv("SLURM_RESTART_COUNT", str(restart))
-    return opening.open_run(
-        PHASES[phase],
-        nodes=["n0"],
-        gpus_per_node=2,
-        ranks_per_node=1,
-        profile=profile.load("local-cpu"),
-        argv=[],
-        results=results,
-        name=name,
-    )
+    return opened(phase, results, nodes=["n0"], ranks=1, name=name)
 
 
 def verdict(folder: Path, gate: str, subject: str) -> Verdict:

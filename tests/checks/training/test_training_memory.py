@@ -12,11 +12,9 @@ import pytest
 from bringup import judge
 from bringup.formulae import memory, models, traffic
 from bringup.formulae.models import Job, job_of
-from bringup.plan import profile
-from bringup.plan.phases import PHASES
 from bringup.records import Outcome, RunArgs, Verdict, read_record
 from bringup.run import open as opening
-from runs_for_tests import FIXTURES
+from runs_for_tests import FIXTURES, opened
 from showing import shows_failing
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -49,15 +47,7 @@ def verdicts(
     results: Path, check: dict[str, Any] | None, *, profile_name: str = "local-cpu", **args: Any
 ) -> dict[str, Verdict]:
     """The verdicts of the two gates on a run with this memory_check in metrics.json."""
-    folder = opening.open_run(
-        PHASES["run_fsdp_1node"],
-        nodes=["n0"],
-        gpus_per_node=2,
-        ranks_per_node=2,
-        profile=profile.load(profile_name),
-        argv=[],
-        results=results,
-    )
+    folder = opened("run_fsdp_1node", results, profile_name, ["n0"])
     shutil.copyfile(FIXTURES / "training/run_fsdp_1node/run_args.json", folder / "run_args.json")
     for file, changes in (("metrics.json", {"memory_check": check}), ("run_args.json", args)):
         text = (FIXTURES / "training/run_fsdp_1node" / file).read_text()

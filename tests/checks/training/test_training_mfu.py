@@ -7,11 +7,8 @@ from typing import Any
 import pytest
 from bringup import judge
 from bringup import results as runs
-from bringup.plan import profile
-from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Verdict
-from bringup.run import open as opening
-from runs_for_tests import FIXTURES
+from runs_for_tests import FIXTURES, opened
 from showing import shows_failing
 
 RECORDS = FIXTURES / "training/run_1gpu"
@@ -19,15 +16,7 @@ RECORDS = FIXTURES / "training/run_1gpu"
 
 def verdict(results: Path, *, step_s: float = 0.5, **change: Any) -> Verdict:
     """The verdict on a run on one H100 whose records say so."""
-    folder = opening.open_run(
-        PHASES["run_1gpu"],
-        nodes=["n0"],
-        gpus_per_node=8,
-        ranks_per_node=1,
-        profile=profile.load("h100-8x400g"),
-        argv=[],
-        results=results,
-    )
+    folder = opened("run_1gpu", results, "h100-8x400g", ["n0"], gpus=8, ranks=1)
     (folder / runs.RUN_ARGS).write_text((RECORDS / runs.RUN_ARGS).read_text())
     metrics = json.loads((RECORDS / runs.METRICS).read_text())
     metrics["step_time_s"] |= {"p50": step_s}

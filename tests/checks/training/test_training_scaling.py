@@ -6,11 +6,8 @@ from pathlib import Path
 import pytest
 from bringup import judge
 from bringup import results as runs
-from bringup.plan import profile
-from bringup.plan.phases import PHASES
 from bringup.records import REFERENCE_ARGS, REFERENCE_METRICS, Outcome, Verdict
-from bringup.run import open as opening
-from runs_for_tests import FIXTURES
+from runs_for_tests import FIXTURES, opened
 from showing import shows_failing
 
 RECORDS = FIXTURES / "training"
@@ -18,15 +15,7 @@ RECORDS = FIXTURES / "training"
 
 def scaling(results: Path, *, reference_step_s: float, share: float, optimizer_s: float = 0.0) -> Verdict:
     """The verdict on a DDP run on two ranks, each of which made `share` of the tokens/s of the one-GPU run."""
-    folder = opening.open_run(
-        PHASES["run_ddp_1node"],
-        nodes=["n0"],
-        gpus_per_node=2,
-        ranks_per_node=2,
-        profile=profile.load("generic"),
-        argv=[],
-        results=results,
-    )
+    folder = opened("run_ddp_1node", results, "generic", ["n0"])
     for stem, names in (
         ("run_1gpu", (REFERENCE_ARGS, REFERENCE_METRICS)),
         ("run_ddp_1node", (runs.RUN_ARGS, runs.METRICS)),
