@@ -173,10 +173,14 @@ def test_a_number_without_a_limit_that_never_arrived_is_no_measured_one():
     assert (transport.outcome, transport.kind) == (Outcome.INCOMPLETE, Kind.ABSENT)
 
 
-def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_limit():
+@for_each("another", [None, "Socket"])
+def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_limit(another: str | None):
+    """Also where a second log names one."""
     parsed = Parsed()
     parsed.saw("nccl.ranks", "2-nodes", 4, "count", "raw/nccl-2:1")
     parsed.saw("nccl.transport", "2-nodes", None, "text", "raw/nccl-2:1", "the log names none")
+    if another:
+        parsed.saw("nccl.transport", "2-nodes", another, "text", "raw/nccl-2:2")
     verdicts = judge.judge(nccl_run(), profile.load("generic"), parsed).verdicts
     transport = next(v for v in verdicts if v.gate == "nccl.transport" and v.subject == "2-nodes")
     assert (transport.outcome, transport.kind) == (Outcome.INCOMPLETE, Kind.UNKNOWN)
