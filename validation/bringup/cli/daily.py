@@ -30,7 +30,7 @@ def do_site_baseline(arguments: argparse.Namespace) -> int:
 
 
 def do_preflight(arguments: argparse.Namespace) -> int:
-    from bringup.daily.preflight import flow
+    from bringup.daily.preflight import checks, flow
     from bringup.plan import catalogue
     from bringup.plan import profile as profiles
     from bringup.run import site as at_site
@@ -39,7 +39,7 @@ def do_preflight(arguments: argparse.Namespace) -> int:
     if not command:
         raise UsageError("preflight: which command? bringup preflight --nodes 2 -- srun python train.py")
     site = at_site.from_environment()  # its variables for sbatch and srun are not the command's
-    request = flow.Request(
+    request = checks.Request(
         command=command,
         nodes=arguments.nodes,
         spares=arguments.spares,

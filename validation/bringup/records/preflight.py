@@ -30,7 +30,6 @@ class PreflightAttempt(Record):
     seconds: NonNegative
     how: Literal["ended", "stalled", "running"]
     exit_code: int | None  # 128 + the number of a signal; null: it was ended for a stall
-    last_line: str  # that it printed
     look: PreflightLook | None = None  # after a bad end
     exchanged: dict[Name, Name] = Field(default_factory=dict)  # culprit -> the spare that takes its place
 
@@ -42,7 +41,9 @@ class Preflight(Versioned):
     job: Annotated[str, Field(pattern=r"^\d{1,20}$")]
     allocated: list[Name] = Field(min_length=1)
     wanted: int = Field(ge=1)  # nodes of the command
-    command: list[str]  # words that look like secrets are not recorded
+    program: (
+        str  # of the command; its arguments, which may hold secrets, are in command-1.log, which is its owner's alone
+    )
     profile: Name
     retries: int = Field(ge=0)
     stall_after_s: int | None

@@ -40,14 +40,24 @@ Tell = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Setting:
-    """What is the same for all looks of a preflight."""
-
-    allocation: Allocation
+class Request:
+    command: Sequence[str]
+    nodes: int | None  # that the command needs; None: all but the spares
+    spares: int | None
+    retries: int
+    stall_after_s: int | None
     phases: Sequence[str]
     profile: Profile
     profile_name: str
     site: at_site.AtSite | None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What is the same for all looks of a preflight."""
+
+    request: Request
+    allocation: Allocation
     name: str  # of the preflight: its runs are called NAME-0, NAME-1, …
     folder: Path  # of the preflight
     tell: Tell
@@ -104,7 +114,7 @@ def look(
     accused, reserved = _by_slurm(nodes)
     judged: list[Judged] = []
     links: list[Link] = []
-    phases, remarks = feasible(setting.phases, setting.site)
+    phases, remarks = feasible(setting.request.phases, setting.request.site)
     remarks += reserved
     for stem in phases:
         if not set(until).isdisjoint(entry.node for entry in accused):
@@ -236,7 +246,7 @@ def _one_phase(setting: Setting, phase: Phase, nodes: list[str], name: str) -> J
     environment = (
         SHORT
         | allocation.for_script(nodes, phase.stem)
-        | {"BRINGUP_RUN_NAME": name, "BRINGUP_PROFILE": setting.profile_name, "BRINGUP_JUDGE_LATER": "1"}
+        | {"BRINGUP_RUN_NAME": name, "BRINGUP_PROFILE": setting.request.profile_name, "BRINGUP_JUDGE_LATER": "1"}
     )
     runs.folder_of(phase, name).parent.mkdir(parents=True, exist_ok=True)
     log = setting.folder / f"{name.removeprefix(f'{setting.name}-')}-{phase.stem}.log"
@@ -250,10 +260,10 @@ def _one_phase(setting: Setting, phase: Phase, nodes: list[str], name: str) -> J
             nodes=nodes,
             gpus_per_node=allocation.gpus_per_node,
             ranks_per_node=allocation.gpus_per_node,
-            profile=setting.profile,
+            profile=setting.request.profile,
             argv=["bringup", "preflight", phase.stem],
             name=name,
-            site=setting.site,
+            site=setting.request.site,
         )
         write_text(folder / runs.NOT_OPENED, f"{phase.script} ended before it opened a run; see {log}\n")
         attempts = [folder]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 import selectors
+import shlex
 import signal
 import subprocess
 import time
@@ -13,7 +13,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bringup.daily.preflight import programs
-from bringup.plan import hidden
 
 LOOK_S = 0.2
 REST_S = 2  # for output that is still in the pipe when the command has ended
@@ -24,7 +23,6 @@ PASSED_ON = (
     signal.SIGCONT,
 )  # Slurm warns so before a time limit
 _PIECE = 1 << 16
-_BETWEEN = re.compile(r"([\s,;&|()'\"]+)")  # words of a script, of a list, of a header
 
 
 @dataclass(frozen=True)
@@ -32,11 +30,6 @@ class Ended:
     code: int | None  # of the command; 128 + a signal's number; None: it was ended for a stall
     seconds: float
     output: bytes  # the last of it
-
-    @property
-    def last_line(self) -> str:
-        lines = self.output.decode(errors="replace").split("\n")
-        return next((line.strip()[:200] for line in reversed(lines) if line.strip()), "")
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], stall_after_s: int | None) -> Ended:
@@ -115,38 +108,9 @@ def _write(target: int, data: bytes) -> None:
         data = data[os.write(target, data) :]
 
 
-def recorded(command: Sequence[str]) -> list[str]:
-    """The command without what looks like a secret: `--token=…`, the word behind `--token`, both also in a script."""
-    return ["".join(_without_secrets(_BETWEEN.split(word))) for word in _without_secrets(command)]
-
-
-def without_secrets(line: str) -> str:
-    return "".join(_without_secrets(_BETWEEN.split(line)))
-
-
-def _without_secrets(words: Sequence[str]) -> list[str]:
-    kept: list[str] = []
-    is_value = False
-    for word in words:
-        if not word or _BETWEEN.fullmatch(word):
-            kept.append(word)
-            continue
-        name, equals, value = word.partition("=")
-        is_script = _BETWEEN.search(word) is not None  # its own words are looked at
-        if is_value and not word.startswith("-"):
-            kept.append(hidden.NOT_RECORDED)
-        elif not is_script and hidden.looks_secret(name if equals else "", value if equals else word):
-            kept.append(f"{name}=({hidden.NOT_RECORDED})" if equals else hidden.NOT_RECORDED)
-        else:
-            kept.append(word)
-        is_option = word.startswith("-") and not equals and hidden.is_secret_name(word)
-        is_value = is_option or word.lower() in ("bearer", "basic")  # of a header
-    return kept
-
-
-def keep(ended: Ended, path: os.PathLike[str]) -> None:
-    """The last of what it printed, for its owner alone: a command may print secrets."""
+def keep(command: Sequence[str], ended: Ended, path: os.PathLike[str]) -> None:
+    """The command, and the last of what it printed, for its owner alone: both may hold secrets."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as stream:
-            stream.write(ended.output)
+            stream.write(f"$ {shlex.join(command)}\n".encode() + ended.output)

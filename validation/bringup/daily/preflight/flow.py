@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from bringup import results as runs
 from bringup.daily.preflight import allocation as allocations
 from bringup.daily.preflight import checks, choice, command, steps
-from bringup.daily.preflight.checks import Setting, Tell
+from bringup.daily.preflight.checks import Request, Setting, Tell
 from bringup.errors import BringupError, UsageError
 from bringup.evidence import hostlist
-from bringup.plan.profile import Profile
 from bringup.records import (
     LeftOut,
     Outcome,
@@ -25,22 +24,8 @@ from bringup.records import (
 from bringup.report import text
 from bringup.results import REPOSITORY
 from bringup.run import open as opening
-from bringup.run import site as at_site
 
 UNHEALTHY = Outcome.FAIL.exit_code
-
-
-@dataclass(frozen=True)
-class Request:
-    command: Sequence[str]
-    nodes: int | None  # that the command needs; None: all but the spares
-    spares: int | None
-    retries: int
-    stall_after_s: int | None
-    phases: Sequence[str]
-    profile: Profile
-    profile_name: str
-    site: at_site.AtSite | None
 
 
 @dataclass(frozen=True)
@@ -60,28 +45,18 @@ def run(request: Request, environment: Mapping[str, str], tell: Tell) -> int:
     name = opening.default_name()
     folder = REPOSITORY / runs.PREFLIGHTS / name
     folder.mkdir(parents=True)
-    setting = Setting(
-        allocation=allocation,
-        phases=request.phases,
-        profile=request.profile,
-        profile_name=request.profile_name,
-        site=request.site,
-        name=name,
-        folder=folder,
-        tell=tell,
-    )
+    setting = Setting(request, allocation, name, folder, tell)
     record = Preflight(
         name=name,
         job=allocation.job,
         allocated=allocation.nodes,
         wanted=wanted,
-        command=command.recorded(request.command),
+        program=request.command[0],
         profile=request.profile.name,
         retries=request.retries,
         stall_after_s=request.stall_after_s,
     )
-    flight = _Flight(request, setting, record)
-    return flight.go()
+    return _Flight(setting, record).go()
 
 
 def _wanted(request: Request, allocated: int) -> int:
@@ -98,8 +73,8 @@ def _wanted(request: Request, allocated: int) -> int:
 class _Flight:
     """The attempts. The record is on disk after each step, so that a job that ends early leaves what was known."""
 
-    def __init__(self, request: Request, setting: Setting, record: Preflight) -> None:
-        self._request, self._setting, self._record = request, setting, record
+    def __init__(self, setting: Setting, record: Preflight) -> None:
+        self._request, self._setting, self._record = setting.request, setting, record
         self._tell = setting.tell
         self._links: set[checks.Link] = set()  # bad ones, of all looks: a later look may not come to the pairs
         self._can_write = True
@@ -165,20 +140,18 @@ class _Flight:
             seconds=0,
             how="running",
             exit_code=None,
-            last_line="",
         )
         self._record = self._record.model_copy(update={"attempts": [*self._record.attempts, attempt]})
         self._save()
         environment = allocation.for_command(crew.at_work, hostfile) | {"BRINGUP_ATTEMPT": str(number)}
         ended = command.run(self._request.command, environment, self._request.stall_after_s)
-        command.keep(ended, folder / f"command-{number}.log")
+        command.keep(self._request.command, ended, folder / f"command-{number}.log")
         if ended.code != 0:
             self._end_steps(others)
         self._update(
             seconds=ended.seconds,
             how="stalled" if ended.code is None else "ended",
             exit_code=ended.code,
-            last_line=text.plain(command.without_secrets(ended.last_line)),
         )
         return ended
 
@@ -277,7 +250,7 @@ def markdown(record: Preflight) -> str:
         lines += ["## Before the start", "", *_looked(record.before)]
     if record.attempts:
         lines += ["## Attempts", ""]
-        header = ("attempt", "nodes", "spares", "started", "seconds", "end", "last line", "exchanged")
+        header = ("attempt", "nodes", "spares", "started", "seconds", "end", "exchanged")
         lines += text.table(header, [_row(number, attempt) for number, attempt in enumerate(record.attempts, start=1)])
         lines.append("")
     for number, attempt in enumerate(record.attempts, start=1):
@@ -295,7 +268,6 @@ def _row(number: int, attempt: PreflightAttempt) -> tuple[str, ...]:
         attempt.started_at,
         f"{attempt.seconds:.0f}",
         end,
-        attempt.last_line,
         ", ".join(f"{old} for {new}" for old, new in attempt.exchanged.items()),
     )
 
