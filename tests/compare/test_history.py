@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 
 import pytest
 from bringup.compare import history, noise
@@ -113,12 +112,6 @@ def test_fewer_runs_than_tell_a_change_from_noise_say_how_much_changed_and_that_
         "the worst change is -23.1 %: nccl.all_reduce.busbw, nccl_scaling, 2-nodes"
     )
     assert "-23.1 %" in shown.splitlines()[2] or "-23.1 %" in shown.splitlines()[3]
-
-
-def test_a_picture_is_drawn_for_each_measure_that_has_a_history(tmp_path: Path):
-    findings = history.judge(history.series([*(run(number, 390 + number) for number in range(4)), run(9, 1, TFLOPS)]))
-    [drawn] = report.draw(findings, tmp_path / "p")
-    assert drawn.name == "nccl.all_reduce.busbw-nccl_scaling-2-nodes.svg"
 
 
 def test_a_training_has_a_history_of_its_speed_with_runs_of_the_same_arguments(tmp_path):

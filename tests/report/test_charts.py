@@ -134,9 +134,10 @@ def an_entry(name: str) -> Entry:
 
 def test_strategies_lie_over_each_other_and_exposed_communication_stands_beside_speed():
     runs = [an_entry("run_ddp_2node"), an_entry("run_1gpu")]
-    losses, speeds, exposed = training.deciding(runs)
+    losses, gaps, speeds, exposed = training.deciding(runs)
     thick, thin = [line for line in of_kind(losses, Line) if line.style.startswith("line-") and line.title]
     assert (thick.title, thick.style, thin.style) == ("run_1gpu", "line-0 wide", "line-1")
+    assert gaps.title == "Loss gap to run_1gpu, nats per token"
     assert [box.title.partition(":")[0] for box in of_kind(speeds, Box)] == ["run_1gpu", "run_ddp_2node"]
     share = runs[0].metrics.communication_share
     assert share is not None
@@ -146,9 +147,9 @@ def test_strategies_lie_over_each_other_and_exposed_communication_stands_beside_
 def test_runs_of_a_resumed_playbook_have_short_names_and_repeated_ones_their_own():
     books = {"run_1gpu": "a", "run_ddp_2node": "b"}
     first, other = (replace(an_entry(name), folder=Path(f"{name}-{book}")) for name, book in books.items())
-    assert {"run_1gpu", "run_ddp_2node"} <= set(words(training.deciding([first, other])[1]))
+    assert {"run_1gpu", "run_ddp_2node"} <= set(words(training.deciding([first, other])[2]))
     again = replace(first, folder=Path("run_1gpu-c"))
-    assert {"run_1gpu-a", "run_1gpu-c"} <= set(words(training.deciding([first, again])[1]))
+    assert {"run_1gpu-a", "run_1gpu-c"} <= set(words(training.deciding([first, again])[2]))
 
 
 def test_ranks_of_one_are_no_figure():

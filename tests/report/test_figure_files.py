@@ -1,4 +1,4 @@
-"""Figures as files: what is drawn beside report.md and by --plot, and that no name of a record gets out of its text."""
+"""Figures as files: what is drawn beside report.md, and that no name of a record gets out of its text."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
-from bringup.errors import UsageError
 from bringup.judge import Judged
 from bringup.records import Observation
-from bringup.report import outputs
-from bringup.report.charts import run, sampled, sheet, steps, training
+from bringup.report.charts import run, sampled, sheet, steps
 from bringup.report.charts.drawing import Drawing, Series, lines
 from bringup.results import TrainingRecords
-from factory import a_run, an_entry, judged_of
+from factory import a_run, judged_of
 from runs_for_tests import FIXTURES
 from trained_runs import RECORDS
 
@@ -98,31 +96,6 @@ def test_figures_on_a_sheet_do_not_lie_over_each_other():
     lowest = max(float(text.attrib["y"]) for text in root.find(f"{SVG}g") or [] if text.tag == f"{SVG}text")
     assert ys[3] - ys[0] > lowest
     assert float(root.attrib["height"]) > ys[3] + lowest
-
-
-def test_a_folder_gets_a_figure_each_and_a_file_one_sheet(tmp_path: Path):
-    runs = [an_entry(RECORDS / name) for name in ("run_hsdp_2node", "run_1gpu", "run_ddp_2node")]
-    drawings = [*training.deciding(runs), *training.further(runs)]
-    written = sheet.plot(tmp_path / "figures", "t", drawings)
-    assert len(written) == len(drawings) > 4
-    assert "Tokens-per-second-all-ranks.svg" in {path.name for path in written}
-    [whole] = sheet.plot(tmp_path / "sheet.svg", "t", drawings)
-    assert len(list(ElementTree.parse(whole).getroot().iter(f"{SVG}g"))) == len(drawings)
-    with pytest.raises(UsageError, match=r"ends in \.svg"):
-        sheet.plot(tmp_path / "sheet.png", "t", drawings)
-
-
-def test_a_figure_that_is_there_is_drawn_again_by_force_alone(tmp_path: Path):
-    for target, file in ((tmp_path / "sheet.svg", tmp_path / "sheet.svg"), (tmp_path / "f", tmp_path / "f/t.svg")):
-        sheet.plot(target, "t", [a_line()])
-        file.write_text("mine\n")
-        with pytest.raises(UsageError, match="exists already; it is left as it is: name a new file, or add --force"):
-            sheet.plot(target, "t", [a_line()])
-        assert file.read_text() == "mine\n"
-        sheet.plot(target, "t", [a_line()], force=True)
-        assert file.read_text() != "mine\n"
-    with pytest.raises(UsageError, match="no folder can be made there"):
-        outputs.make_folder("--plot", tmp_path / "sheet.svg")
 
 
 BEGUN = 1_795_400_000.0

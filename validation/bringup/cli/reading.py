@@ -161,7 +161,7 @@ def do_history(arguments: argparse.Namespace) -> int:
     from bringup import judge, results
     from bringup.compare import history
     from bringup.report import history as report
-    from bringup.report import terminal, text
+    from bringup.report import terminal
 
     judged = []
     for folder in results.find(arguments.runs).once if arguments.runs else results.every_run():
@@ -178,9 +178,6 @@ def do_history(arguments: argparse.Namespace) -> int:
         terminal.show("\n".join(filter(None, [report.screen(findings, len(judged)), history.compared(judged)])))
         if lemon_nodes is not None:
             terminal.show(report.lemons(lemon_nodes))
-    if arguments.plot is not None:
-        for path in report.draw(findings, arguments.plot, arguments.force):
-            print(f"drawn: {text.shown_path(path)}", file=sys.stderr if arguments.json else sys.stdout)
     code = history.exit_code(findings)
     if lemon_nodes is not None and lemon_nodes.named:
         return Outcome.FAIL.exit_code

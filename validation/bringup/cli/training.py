@@ -43,7 +43,6 @@ def do_compare(arguments: argparse.Namespace) -> int:
         _show_words(compared)
     for line in compared.not_judged:
         print(text.plain(line), file=sys.stderr if arguments.json else sys.stdout)
-    _plot(arguments, runs)
     return _exit_code(compared)
 
 
@@ -120,7 +119,6 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
             {"runs": title} | dict(zip(header, row, strict=True)) for title, header, rows in tables for row in rows
         ]
         print(json.dumps(changes, indent=1))
-        _plot(arguments, [*earlier, *later])
         return outcome.exit_code
     for entry in [*earlier, *later]:
         if entry.outcome not in (None, Outcome.PASS):
@@ -131,7 +129,6 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
             print(f"differs: {text.plain(change)}")
         _show_table(arguments.markdown, *regression.table(comparison))
         print()
-    _plot(arguments, [*earlier, *later])
     print(f"{text.MARK[outcome]}: {regression.in_words(compared)}")
     return outcome.exit_code
 
@@ -140,17 +137,6 @@ def _show_table(in_markdown: bool, header: Sequence[str], rows: list[list[str]])
     from bringup.report import text
 
     print("\n".join(text.table(header, rows)) if in_markdown else text.columns(header, rows))
-
-
-def _plot(arguments: argparse.Namespace, runs: list[entries.Entry]) -> None:
-    from bringup.report import text
-    from bringup.report.charts import sheet
-    from bringup.report.charts import training as figures
-
-    if arguments.plot is not None:
-        drawn = [*figures.deciding(runs), *figures.further(runs)]
-        for path in sheet.plot(arguments.plot, "Training runs side by side", drawn, arguments.force):
-            print(f"drawn: {text.shown_path(path)}", file=sys.stderr if arguments.json else sys.stdout)
 
 
 def do_advise(arguments: argparse.Namespace) -> int:

@@ -216,8 +216,6 @@ VERBS: Verbs = {
         "history": _verb(
             "all runs over time: bandwidth, storage, GPUs, tokens/s; is the newest slower?",
             _runs("default: every closed run of this checkout", nargs="*"),
-            _path("--plot", "draw: a figure per measure, SVG", "FOLDER"),
-            FORCE,
             _flag("--json", "one JSON object instead of the table"),
             _arg(
                 "--lemons",
@@ -265,8 +263,6 @@ VERBS: Verbs = {
                 "an argument that may differ, as run_args.json names it (global_batch, attention); it becomes a column",
             ),
             _arg("--profile", help="judge against this profile instead of the one that each run was opened with"),
-            _path("--plot", "draw: a new folder of figures, or one file of all (.svg)", "PATH"),
-            FORCE,
             _flag("--markdown", "a Markdown table"),
             _flag("--json", "one JSON array instead of the table"),
         ),

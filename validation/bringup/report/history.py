@@ -6,14 +6,10 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
-from pathlib import Path
 
 from bringup.compare.history import LEAST_BEFORE, Finding
 from bringup.compare.lemons import Lemons
-from bringup.records import time_of
 from bringup.report import text
-from bringup.report.charts import sheet
-from bringup.report.charts.drawing import Drawing, Limit, Series, lines
 
 HEADER = ("measure", "where", "runs", "first", "median before", "newest", "unit", "change", "said")
 
@@ -92,27 +88,3 @@ def _measures(findings: Sequence[Finding]) -> list[dict[str, object]]:
         }
         for finding in findings
     ]
-
-
-def draw(findings: Sequence[Finding], folder: Path, force: bool = False) -> list[Path]:
-    """Draw a figure of each series of two runs or more; return the files. UsageError for a file that is there."""
-    return sheet.in_folder(
-        folder, [_over_time(finding) for finding in findings if len(finding.series.points) > 1], force
-    )
-
-
-def _over_time(finding: Finding) -> Drawing:
-    series = finding.series
-    opened = [time_of(point.opened_at) for point in series.points]
-    points = [(time.timestamp(), point.value) for time, point in zip(opened, series.points, strict=True)]
-    days = {time.timestamp(): f"{time:%Y-%m-%d}" for time in (opened[-1], opened[0])}  # of one moment, one
-    return lines(
-        f"{series.measure}, {series.where}",
-        [Series("runs", points), Series(f"newest: {finding.said}", points[-1:], colour=3)],
-        "",
-        series.unit,
-        limits=[] if finding.usual is None else [Limit(finding.usual, "median before it")],
-        ticks=[*days.items()],
-        from_zero=True,
-        size=(700.0, 300.0),
-    )

@@ -1,4 +1,4 @@
-"""Files that a person names: -o, --junit, --prometheus, --plot. A file that is there is refused without --force.
+"""Files that a person names: -o, --junit, --prometheus. A file that is there is refused without --force.
 
 `-` is standard output. Devices, fifos, folders and the evidence of a run are refused before any work is done.
 """

@@ -66,7 +66,6 @@ class Training:
     rows: list[list[str]]
     note: str
     deciding: list[Drawing]
-    further: list[Drawing]
     advice: recommend.Recommended | None
     report: training_report.Report  # a column per run, or one for all of them where they say the same
 
@@ -81,18 +80,17 @@ def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Traini
         [f"not here, because it did not end or its evidence does not hold: {', '.join(left_out)}"] if left_out else []
     )
     if not known:
-        return Training([], [], "; ".join(notes), [], [], None, report)
+        return Training([], [], "; ".join(notes), [], None, report)
     try:
         entries.refuse_repeated(known)
         comparison = sidebyside.compare(known, varied)
     except NotComparable as error:
-        return Training([], [], "; ".join([str(error), *notes]), [], [], None, report)
+        return Training([], [], "; ".join([str(error), *notes]), [], None, report)
     return Training(
         comparison.header,
         comparison.cells,
         "; ".join([comparison.note, *notes]),
         charts_of_training.deciding(known),
-        charts_of_training.further(known),
         recommend.recommend(comparison),
         report,
     )

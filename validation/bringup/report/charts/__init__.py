@@ -1,4 +1,4 @@
-"""Figures: SVG in the text of the page, and files for report.md and --plot. Texts can be selected, and one style sheet
+"""Figures: SVG in the text of the page, and files for report.md. Texts can be selected, and one style sheet
 has the colours, light and dark.
 
 No library draws them. matplotlib with what it needs takes 165 MB where the whole light environment has 60, and paints

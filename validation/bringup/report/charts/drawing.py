@@ -164,14 +164,13 @@ def lines(
     is_log: bool = False,
     from_zero: bool = False,
     moments: Sequence[tuple[float, str]] = (),
-    size: tuple[float, float] = (380.0, 250.0),
     note: str = "",
 ) -> Drawing:
     """ticks: (number, words) of the axis across; empty: round numbers. is_log: both axes, and no number may be 0.
     moments: (number of the axis across, style) of what began or ended."""
     xs = [x for each in series for x, _ in each.points]
     ys = [y for each in series for _, y in each.points] + [limit.value for limit in limits]
-    width, height = size
+    width, height = 380.0, 250.0
     low, high = _around(ys, is_log, from_zero)
     horizontal = Axis(min(xs), max(xs), _LEFT, width - _RIGHT, is_log)
     vertical = Axis(low, high, height - _BOTTOM, _TOP, is_log)
@@ -261,7 +260,6 @@ class Bar:
     value: float
     words: str  # behind it
     colour: int = 0
-    limit: float | None = None  # a mark across it
 
 
 def bars(title: str, rows: Sequence[Bar], note: str = "", width: float = 380.0, ends: float | None = None) -> Drawing:
@@ -269,7 +267,7 @@ def bars(title: str, rows: Sequence[Bar], note: str = "", width: float = 380.0, 
     names = [_cut(row.name, _MOST_NAME) for row in rows]
     left = 8 + CHARACTER * max(map(len, names))
     right = width - 6 - CHARACTER * max(len(row.words) for row in rows)
-    most = max(ends or 0.0, *(max(row.value, row.limit or 0.0) for row in rows), 1e-12)
+    most = max(ends or 0.0, *(row.value for row in rows), 1e-12)
     axis = Axis(0.0, most, left, max(left + 40, right))
     shapes: list[Shape] = []
     for index, (name, row) in enumerate(zip(names, rows, strict=True)):
@@ -278,11 +276,8 @@ def bars(title: str, rows: Sequence[Bar], note: str = "", width: float = 380.0, 
         shapes += [
             Text(left - 6, y + 14, name, "end"),
             Box(left, y + 3, end - left, 15, f"fill-{row.colour % COLOURS}", f"{row.name}: {row.words}"),
-            Text(max(end, axis.at(row.limit or 0.0)) + 4, y + 14, row.words),
+            Text(end + 4, y + 14, row.words),
         ]
-        if row.limit is not None:
-            x = axis.at(row.limit)
-            shapes.append(Line([(x, y), (x, y + _ROW - 1)], "floor"))
     return Drawing(title, width, _ROW * len(rows) + 2, shapes, note)
 
 

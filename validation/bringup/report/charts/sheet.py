@@ -1,26 +1,19 @@
-"""Figures as files, beside report.md and of --plot: SVG with the style of the page inside, light or dark as its viewer.
-
-Marked as ours, so that they may be drawn again.
-"""
+"""Figures as files beside report.md: SVG with the style of the page inside, light or dark as its viewer."""
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bringup.characters import for_xml
-from bringup.errors import UsageError
 from bringup.records import files
-from bringup.report import outputs, render
+from bringup.report import render
 from bringup.report.charts.drawing import CHARACTER, LINE, Drawing
 
-SUFFIX = ".svg"
 _WIDTH = 1300.0  # of a sheet of several
 _MARGIN, _HEADING = 20.0, 24.0
-_NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 @dataclass(frozen=True)
@@ -60,27 +53,3 @@ def svg(title: str, drawings: Sequence[Drawing]) -> str:
 
 def save(path: Path, title: str, drawings: Sequence[Drawing]) -> None:
     files.write(path, svg(title, drawings).encode(), replace=True)
-
-
-def plot(target: Path, title: str, drawings: Sequence[Drawing], force: bool = False) -> list[Path]:
-    """--plot: one sheet if `target` is an .svg, else a folder with a file each. Returns what was written.
-
-    UsageError for another suffix, and without `force` for a file that is there.
-    """
-    if target.suffix == SUFFIX:
-        outputs.check([outputs.Output("--plot", target, force)])
-        save(target, title, drawings)
-        return [target]
-    if target.suffix:
-        raise UsageError(f"--plot {target}: give a folder, or a file that ends in {SUFFIX}")
-    return in_folder(target, drawings, force)
-
-
-def in_folder(folder: Path, drawings: Sequence[Drawing], force: bool = False) -> list[Path]:
-    """A file each, named by its title."""
-    outputs.make_folder("--plot", folder)
-    written = {folder / f"{_NOT_IN_NAMES.sub('-', drawing.title)}{SUFFIX}": drawing for drawing in drawings}
-    outputs.check([outputs.Output("--plot", path, force) for path in written])
-    for path, drawing in written.items():
-        save(path, drawing.title, [drawing])
-    return list(written)

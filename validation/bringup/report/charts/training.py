@@ -40,67 +40,12 @@ def deciding(entries: Sequence[Entry]) -> list[Drawing]:
     ]
     made = [
         *_losses(entries, names),
+        *_gaps(entries, names),
         bars("Tokens per second, all ranks", speeds, f"%: a rank beside a rank of {names[0]}"),
     ]
     if exposed:
         note = f"not known: {', '.join(unknown)}" if unknown else ""
         made.append(bars("Communication that no computation hides, of a step", exposed, note, ends=1.0))
-    return made
-
-
-def further(entries: Sequence[Entry]) -> list[Drawing]:
-    entries, names = _ordered(entries)
-    of = _named(entries, names)
-    made = [*_gaps(entries, names)]
-    made.append(
-        bars(
-            "Step time in the steady window, ms",
-            [
-                Bar(
-                    name,
-                    metrics.step_time_s.p50 * 1e3,
-                    f"{metrics.step_time_s.p50 * 1e3:.4g}",
-                    _colour(metrics),
-                    metrics.step_time_s.p95 * 1e3,
-                )
-                for name, metrics in of
-            ],
-            "bar: p50; mark: p95",
-        )
-    )
-    device = [
-        (name, metrics, metrics.memory.device_allocated_gib)
-        for name, metrics in of
-        if metrics.memory.device_allocated_gib is not None
-    ]
-    if device:
-        made.append(
-            bars(
-                "Peak memory of the rank with most, GiB, device",
-                [
-                    Bar(name, gib, f"{gib:.3g}", _colour(metrics), _gib(metrics.memory_check.peak_predicted_bytes))
-                    for name, metrics, gib in device
-                ],
-                "mark: predicted",
-            )
-        )
-    states = [(name, metrics, metrics.memory_check) for name, metrics in of]
-    made.append(
-        bars(
-            "Parameters, gradients and optimizer of a rank, MiB",
-            [
-                Bar(
-                    name,
-                    check.states_measured_bytes / 2**20,
-                    short(check.states_measured_bytes / 2**20),
-                    _colour(metrics),
-                    check.states_predicted_bytes / 2**20,
-                )
-                for name, metrics, check in states
-            ],
-            "bar: measured; mark: predicted",
-        )
-    )
     return made
 
 
@@ -146,10 +91,6 @@ def _ordered(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
 
 def _named(entries: Sequence[Entry], names: Sequence[str]) -> list[tuple[str, TrainMetrics]]:
     return [(name, entry.metrics) for name, entry in zip(names, entries, strict=True)]
-
-
-def _gib(size: int | None) -> float | None:
-    return None if size is None else size / 2**30
 
 
 def _percent(share: float) -> str:
