@@ -126,16 +126,6 @@ def test_a_sampler_that_takes_a_core_fails():
     assert verdict(text, "train.monitor.overhead", "n0").outcome is Outcome.FAIL
 
 
-def test_what_a_gpu_did_in_the_measured_steps_is_told():
-    parsed = monitor.parse(watched({"n0": 1500}), "f", 17.0, "train", STEPS)
-    values = {o.quantity: (o.value, o.why) for o in parsed.observations if o.subject == "n0/GPU-n0-b"}
-    assert values["monitor.gpu.percent_mean"] == (99.0, "of 11 samples in the measured steps")
-    assert values["monitor.gpu.memory_max"][0] == 61.2
-    assert values["monitor.gpu.clock_min"][0] == 1500.0
-    assert values["monitor.gpu.nvlink_sent"] == (10 * 1024 / 1e9, "between 11 samples in the measured steps")
-    assert values["monitor.gpu.pcie_sent"][0] == 100 / 1e9
-
-
 def test_the_samples_in_the_folder_of_a_training_are_read(tmp_path: Path) -> None:
     folder = run_of("run_ddp_2node", tmp_path)
     text = "".join(node_line(node, 100.0 + second) for node in ("n0", "n1") for second in range(9))

@@ -123,12 +123,6 @@ def parse(text: str, where: str, duration_s: float | None, room: str = "nccl", s
     parsed = Parsed(problems=samples.problems)
     for node, rows in samples.nodes.items():
         _coverage(parsed, f"{room}.monitor.coverage", node, rows, where, duration_s, samples.period_s)
-        parsed.saw("monitor.cpu_percent_max", node, max(float(row["cpu_percent"]) for row in rows), "%", where)
-        sent = (int(rows[-1]["tx_bytes"]) - int(rows[0]["tx_bytes"])) / 1e9
-        parsed.saw(
-            "monitor.sent", node, sent, "GB", where, "over network interfaces; what RDMA carries is not among it"
-        )
-        _rdma_sent(parsed, node, rows, where)
         own_share = cell(rows[-1], "own_cpu_percent")
         parsed.saw(
             f"{room}.monitor.overhead",
@@ -144,8 +138,8 @@ def parse(text: str, where: str, duration_s: float | None, room: str = "nccl", s
 
 
 def _gpu(parsed: Parsed, gpu: str, rows: Sequence[Row], where: str, window: tuple[float, float] | None) -> None:
-    """What the hardware did to protect itself while the node was watched; its clock under load, its heat, its memory.
-    window: only what lies in it counts for the latter. (0, 0): nothing does."""
+    """What the hardware did to protect itself while the node was watched; its clock under load.
+    window: only what lies in it counts for the clock. (0, 0): nothing does."""
     slowdowns = [row["slowdowns"] for row in rows if row["slowdowns"]]
     kinds = sorted({kind for text in slowdowns if text != "none" for kind in text.split("+")})
     slowed = sum(text != "none" for text in slowdowns)
@@ -158,39 +152,14 @@ def _gpu(parsed: Parsed, gpu: str, rows: Sequence[Row], where: str, window: tupl
     if window is not None:
         rows = [row for row in rows if window[0] <= float(row["unix_s"]) <= window[1]]
     busy = [row for row in rows if _NUMBER.fullmatch(row["percent"]) and float(row["percent"]) >= BUSY_PERCENT]
-    for quantity, column, unit, choose, chosen in (
-        ("clock_min", "sm_mhz", "MHz", min, busy),
-        ("clock_median", "sm_mhz", "MHz", statistics.median, busy),
-        ("temp_max", "temp_c", "C", max, busy),
-        ("percent_mean", "percent", "%", statistics.fmean, rows),
-        ("power_mean", "power_w", "W", statistics.fmean, rows),
-        ("memory_max", "memory_gib", "GiB", max, rows),
-    ):
-        values = [float(row[column]) for row in chosen if _NUMBER.fullmatch(row[column])]
-        if chosen is busy:
-            why = (
-                f"while at least {BUSY_PERCENT} % busy{when}"
-                if values
-                else f"in no sample{when} was it {BUSY_PERCENT} % busy"
-            )
-            if quantity == "clock_median" and 0 < len(values) < FEWEST_BUSY:
-                values, why = (
-                    [],
-                    f"in {len(values)} samples{when} was it {BUSY_PERCENT} % busy, in fewer than {FEWEST_BUSY}",
-                )
-            parsed.saw(f"monitor.gpu.{quantity}", gpu, choose(values) if values else None, unit, where, why)
-        elif values:
-            parsed.saw(f"monitor.gpu.{quantity}", gpu, choose(values), unit, where, f"of {len(values)} samples{when}")
-    for quantity, column, unit_bytes in (
-        ("nvlink_sent", "nvlink_tx_kib", 1024),
-        ("nvlink_received", "nvlink_rx_kib", 1024),
-        ("pcie_sent", "pcie_tx_bytes", 1),
-        ("pcie_received", "pcie_rx_bytes", 1),
-    ):
-        counts = [int(row[column]) for row in rows if row[column].isascii() and row[column].isdigit()]
-        if len(counts) > 1 and counts[-1] >= counts[0]:
-            sent = (counts[-1] - counts[0]) * unit_bytes / 1e9
-            parsed.saw(f"monitor.gpu.{quantity}", gpu, sent, "GB", where, f"between {len(counts)} samples{when}")
+    clocks = [float(row["sm_mhz"]) for row in busy if _NUMBER.fullmatch(row["sm_mhz"])]
+    median = statistics.median(clocks) if len(clocks) >= FEWEST_BUSY else None
+    why = f"while at least {BUSY_PERCENT} % busy{when}"
+    if not clocks:
+        why = f"in no sample{when} was it {BUSY_PERCENT} % busy"
+    elif median is None:
+        why = f"in {len(clocks)} samples{when} was it {BUSY_PERCENT} % busy, in fewer than {FEWEST_BUSY}"
+    parsed.saw("monitor.gpu.clock_median", gpu, median, "MHz", where, why)
 
 
 def cell(row: Row, column: str) -> float | None:
@@ -226,18 +195,6 @@ def _apart(moments: Sequence[float], period_s: float) -> int:
         if moment - last >= period_s / 2:
             count, last = count + 1, moment
     return count
-
-
-def _rdma_sent(parsed: Parsed, node: str, rows: Sequence[Row], where: str) -> None:
-    first, last = (cell(row, "rdma_tx_bytes") for row in (rows[0], rows[-1]))
-    sent = None
-    if first is None or last is None:
-        why = "no active RDMA port counted its bytes"
-    elif last < first:
-        why = f"the counter went back, from {first:.0f} to {last:.0f} bytes"
-    else:
-        sent, why = (last - first) / 1e9, "over all active RDMA ports"
-    parsed.saw("monitor.rdma_sent", node, sent, "GB", where, why)
 
 
 def times(rows: Sequence[Row], shift: clock.Shift | None = None) -> list[float]:
