@@ -81,10 +81,9 @@ def test_scaling_is_against_the_run_on_one_gpu_or_it_says_why_not():
     assert "it had 2 ranks" in str(scaling_against(args, metrics, (args, metrics))[1])
 
 
-def test_a_list_takes_few_lines_and_no_value_changes(tmp_path):
+def test_a_list_takes_one_line_and_no_value_changes(tmp_path):
     text = written("run_hsdp_2node", tmp_path / "metrics.json")
     assert " [0, 1],\n" in text  # a row of the mesh
-    assert max(map(len, text.splitlines())) < 200
     older = (RECORDS / "run_hsdp_2node/metrics.json").read_text()
     assert len(text.splitlines()) < 0.75 * len(older.splitlines())
     assert read_record(tmp_path / "metrics.json", TrainMetrics).loss == records("run_hsdp_2node")[1].loss

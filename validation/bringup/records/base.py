@@ -179,29 +179,9 @@ def write_record(path: Path, record: Record, *, replace: bool = False) -> None:
     files.write(path, text, b"\n", replace=replace)
 
 
-_LIST = re.compile(r"(?m)^( *)(.*?)\[\n([^\[\]{}]*?)\n *\]")
-_WIDTH = 120  # characters of a line
-
-
 def lists_on_lines(text: str) -> str:
-    """The same JSON, written with an indent of 1. The entries of a list that holds no other list and no object stand
-    beside each other, and a list takes a line if it fits."""
-
-    def filled(match: re.Match[str]) -> str:
-        indent, head, inside = match.groups()
-        entries = [line.strip() for line in inside.split("\n")]
-        whole = f"{indent}{head}[{' '.join(entries)}]"
-        if len(whole) < _WIDTH:
-            return whole
-        lines = [f"{indent} {entries[0]}"]
-        for entry in entries[1:]:
-            if len(lines[-1]) + len(entry) < _WIDTH:
-                lines[-1] += f" {entry}"
-            else:
-                lines.append(f"{indent} {entry}")
-        return "\n".join([f"{indent}{head}[", *lines, f"{indent}]"])
-
-    return _LIST.sub(filled, text)
+    """The same JSON, written with an indent. A list that holds no other list and no object is on one line."""
+    return re.sub(r"\[\n *([^\[\]{}]*?)\n *\]", lambda found: "[" + re.sub(r"\n *", " ", found[1]) + "]", text)
 
 
 def write_text(path: Path, text: str, *, replace: bool = False) -> None:
