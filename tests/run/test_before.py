@@ -373,7 +373,7 @@ OTHERS = {
     "without types": (
         {"node": NODES.replace("gpu:h100:8", "gpu:8(S:0-1)")},
         {"gpu_request": "--gpus-per-node=8"},
-        "gpu:8(S:0-1)",
+        "Gres=gpu:8\n",
     ),
     "MIG": ({"node": NODES.replace("gpu:h100:8", "gpu:1g.10gb:14")}, {"gpu_request": "none"}, "divided (MIG)"),
     "no accounts": ({}, {"account": None}, "nothing keeps accounts here"),

@@ -13,10 +13,11 @@ import subprocess
 import sys
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar
 
 from bringup import results as runs
 from bringup.errors import DrillError
@@ -46,15 +47,27 @@ class Ended:
     complained: str  # standard error
 
 
-class Environment(Protocol):
+class Environment(ABC):
     """What performing a drill needs."""
 
     is_spoiled: bool  # a fault of ours could not be undone
     is_well: bool  # without a fault of ours everything passes; otherwise that is looked at first
+    PATIENCE: ClassVar[int] = 1  # how much longer a phase may take than on a cluster of ours
 
-    def make(self, commands: tuple[Command, ...]) -> None: ...
+    @abstractmethod
+    def make(self, commands: tuple[Command, ...]) -> None:
+        """Raises DrillError with the command's own words."""
 
+    @abstractmethod
     def wait_for(self, node: str, state: str) -> None: ...
+
+    @abstractmethod
+    def nodes_of(self, drill: Drill) -> tuple[str, ...]:
+        """Empty: all of them, because the shape was chosen for the drill."""
+
+    @abstractmethod
+    def execute(self, *words: str, limit_s: float = VERB_LIMIT_S, **how: Any) -> Ended:
+        """A command of the login host. how: as of `execute`."""
 
     def bringup(
         self,
@@ -62,9 +75,14 @@ class Environment(Protocol):
         environment: Mapping[str, str],
         meanwhile: Callable[[], None] | None = None,
         phases: int = 1,
-    ) -> Ended: ...
-
-    def nodes_of(self, drill: Drill) -> tuple[str, ...]: ...
+    ) -> Ended:
+        return self.execute(
+            *(sys.executable, "-m", "bringup", *arguments),
+            environment=environment,
+            limit_s=self.PATIENCE * phases * PHASE_LIMIT_S,
+            meanwhile=meanwhile,
+            phase=True,
+        )
 
 
 def execute(
@@ -132,28 +150,25 @@ def _end(child: subprocess.Popen[str]) -> None:
 
 
 @dataclass
-class LocalCluster:
+class LocalCluster(Environment):
     """A cluster of one shape, in a state folder of its own. Up when first needed, replaced if a drill broke it."""
 
     state: Path
     shape: Shape
     like: str | None = None  # it has the settings of this site
-    replaced: int = 0
     up: bool = False
     environment: dict[str, str] = field(default_factory=dict)
     is_well: bool = True
     is_spoiled: bool = False
 
     def verb(
-        self,
-        *words: str,
-        environment: Mapping[str, str] | None = None,
-        limit_s: float = VERB_LIMIT_S,
-        meanwhile: Callable[[], None] | None = None,
-        phase: bool = False,
+        self, *words: str, environment: Mapping[str, str] | None = None, limit_s: float = VERB_LIMIT_S, **how: Any
     ) -> Ended:
         variables = {"BRINGUP_CLUSTER": str(self.state), **self.environment, **(environment or {})}
-        return execute([str(CLUSTER), *words], environment=variables, limit_s=limit_s, meanwhile=meanwhile, phase=phase)
+        return execute([str(CLUSTER), *words], environment=variables, limit_s=limit_s, **how)
+
+    def execute(self, *words: str, limit_s: float = VERB_LIMIT_S, **how: Any) -> Ended:
+        return self.verb("sh", *words, limit_s=limit_s, **how)
 
     def start(self) -> None:
         """What an earlier attempt left in this folder is ended first. Raises DrillError."""
@@ -180,23 +195,21 @@ class LocalCluster:
             return None
         self.end()
         self.start()
-        self.replaced += 1
         return broken
 
     def _what_is_wrong(self) -> str | None:
         """None: every node is there and idle, nothing is queued, and every fault was undone."""
         if self.is_spoiled:
             return "a fault that was made could not be undone"
-        lines = self.verb("sh", "sinfo", "-h", "-N", "-o", "%N %T").output.splitlines()
+        lines = self.execute("sinfo", "-h", "-N", "-o", "%N %T").output.splitlines()
         if not lines:
             return "the controller did not answer"
         states = dict(line.split(maxsplit=1) for line in lines if " " in line)
-        queued = self.verb("sh", "squeue", "-h", "-o", "%j %T").output.splitlines()
+        queued = self.execute("squeue", "-h", "-o", "%j %T").output.splitlines()
         bad = [f"{name} {states.get(name, 'is not there')}" for name in self.shape.names if states.get(name) != "idle"]
         return ", ".join([*bad, *(f"job {job} is left" for job in queued)]) or None
 
     def make(self, commands: tuple[Command, ...]) -> None:
-        """Raises DrillError with the command's own words."""
         for command in commands:
             self._must(
                 *(word.replace("{results}", str(RESULTS)).replace("{checkout}", str(REPOSITORY)) for word in command)
@@ -204,32 +217,13 @@ class LocalCluster:
 
     def wait_for(self, node: str, state: str) -> None:
         deadline = time.monotonic() + 90
-        while (observed_state := self.verb("sh", "sinfo", "-h", "-N", "-n", node, "-o", "%T").output.strip()) != state:
+        while (observed_state := self.execute("sinfo", "-h", "-N", "-n", node, "-o", "%T").output.strip()) != state:
             if time.monotonic() > deadline:
                 raise DrillError(f"{node} is {observed_state or 'in an unknown state'}; expected {state} within 90 s")
             pause()
 
-    def bringup(
-        self,
-        *arguments: str,
-        environment: Mapping[str, str],
-        meanwhile: Callable[[], None] | None = None,
-        phases: int = 1,
-    ) -> Ended:
-        return self.verb(
-            "sh",
-            sys.executable,
-            "-m",
-            "bringup",
-            *arguments,
-            environment=environment,
-            limit_s=phases * PHASE_LIMIT_S,
-            meanwhile=meanwhile,
-            phase=True,
-        )
-
     def nodes_of(self, drill: Drill) -> tuple[str, ...]:
-        return ()  # all of them: the shape was chosen for the drill
+        return ()
 
     def _must(self, *words: str) -> None:
         done = self.verb(*words)
@@ -239,10 +233,11 @@ class LocalCluster:
 
 
 @dataclass
-class Here:
+class Here(Environment):
     """The cluster that the user is on, from its login host. No fault but those that a job of one's own can make."""
 
     names: tuple[str, ...]  # nodes that may be used
+    PATIENCE = 10
     is_well: bool = False
     is_spoiled: bool = False
 
@@ -250,27 +245,15 @@ class Here:
         for command in commands:
             if command[0] != "sh":
                 raise DrillError("it changes the cluster itself, which is done on a local one only")
-            done = execute(list(command[1:]), limit_s=VERB_LIMIT_S)
+            done = self.execute(*command[1:])
             if done.code != 0:
                 raise DrillError(f"ended with {done.code}: {done.complained.strip()[:200]}")
 
     def wait_for(self, node: str, state: str) -> None:
         raise DrillError("it waits for a state of a node, which nobody brings about here")
 
-    def bringup(
-        self,
-        *arguments: str,
-        environment: Mapping[str, str],
-        meanwhile: Callable[[], None] | None = None,
-        phases: int = 1,
-    ) -> Ended:
-        return execute(
-            [sys.executable, "-m", "bringup", *arguments],
-            environment=environment,
-            limit_s=10 * phases * PHASE_LIMIT_S,
-            meanwhile=meanwhile,
-            phase=True,
-        )
+    def execute(self, *words: str, limit_s: float = VERB_LIMIT_S, **how: Any) -> Ended:
+        return execute(list(words), limit_s=limit_s, **how)
 
     def nodes_of(self, drill: Drill) -> tuple[str, ...]:
         return self.names[: drill.shape.nodes]

@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 from bringup import judge
 from bringup import results as runs
@@ -32,19 +33,14 @@ INJECTED = runs.REPOSITORY / "training/injected"
 BEGINS_WITHIN_S = 120
 
 
-def perform(
-    drill: Drill, cluster: Environment, place: Path, *, name: str, before: frozenset[Pair] | None = None
-) -> DrillResult:
-    """Evidence goes to `place`/<drill>, a folder of the drill run called `name`. The fault is always undone.
-
-    before: what does not pass without the fault either, where it is known."""
+def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> DrillResult:
+    """Evidence goes to `place`/<drill>, a folder of the drill run called `name`. The fault is always undone."""
     begun = time.monotonic()
     folder = place / drill.id
     run_name = f"{name}-{drill.id}"
     try:
         healthy = _healthy_runs(drill, cluster, place, name)
-        if before is None:
-            before = frozenset[Pair]() if cluster.is_well else _failing_before(drill, cluster, place, name)
+        before = frozenset[Pair]() if cluster.is_well else _failing_before(drill, cluster, place, name)
         if drill.tamper is not None or drill.truncate is not None:
             in_place, done, evidence = _tamper(drill, cluster, healthy, folder)
         else:
@@ -59,13 +55,8 @@ def perform(
     finally:
         environments.keep(run_name, (drill.phase,), folder)
     detected, right_subject, right_cause, observed = compare(drill, judged, written, done.output)
-    return DrillResult(
-        drill=drill.id,
-        fault=drill.fault,
-        phase=drill.phase,
-        gate=drill.gate,
-        subject=drill.subject,
-        outcome=drill.outcome,
+    return _result(
+        drill,
         performed=True,
         detected=detected,
         right_subject=right_subject,
@@ -164,20 +155,17 @@ def _healthy_runs(drill: Drill, cluster: Environment, place: Path, name: str) ->
 
 def healthy_run(drill: Drill, stem: str, cluster: Environment, place: Path, name: str, number: int) -> Path:
     """Made when first needed, and shared by all drills of one shape."""
-    with _ONE_AT_A_TIME:
-        return _healthy_run(drill, stem, cluster, place, name, number)
-
-
-def _healthy_run(drill: Drill, stem: str, cluster: Environment, place: Path, name: str, number: int) -> Path:
     run_name = f"{name}-healthy-{drill.shape.nodes}-{number}"
     folder = place / "healthy" / f"{stem}-{drill.shape.nodes}-{number}" / runs.folder_of(PHASES[stem], run_name).name
-    if not (folder / runs.CLOSED).exists():
-        try:
-            done = cluster.bringup("run", stem, *_chosen(cluster, drill), environment={"BRINGUP_RUN_NAME": run_name})
-        finally:
-            environments.keep(run_name, (stem,), folder.parent)
+    with _ONE_AT_A_TIME:
         if not (folder / runs.CLOSED).exists():
-            raise DrillError(f"no healthy {stem} to begin with: {_last_word(done)}")
+            environment = {"BRINGUP_RUN_NAME": run_name}
+            try:
+                done = cluster.bringup("run", stem, *_chosen(cluster, drill), environment=environment)
+            finally:
+                environments.keep(run_name, (stem,), folder.parent)
+            if not (folder / runs.CLOSED).exists():
+                raise DrillError(f"no healthy {stem} to begin with: {_last_word(done)}")
     bad = [
         _in_words(verdict) for verdict in judge.judge_folder(folder).verdicts.verdicts if not verdict.outcome.is_quiet
     ]
@@ -354,18 +342,12 @@ def healthy_round(number: int, stems: Sequence[str], cluster: Environment, place
 
 
 def not_performed(drill: Drill, why: str, *, applicable: bool = True, seconds: float = 0) -> DrillResult:
-    return DrillResult(
-        drill=drill.id,
-        fault=drill.fault,
-        phase=drill.phase,
-        gate=drill.gate,
-        subject=drill.subject,
-        outcome=drill.outcome,
-        performed=False,
-        applicable=applicable,
-        why=report.plain(why),
-        seconds=seconds,
-    )
+    return _result(drill, performed=False, applicable=applicable, why=report.plain(why), seconds=seconds)
+
+
+def _result(drill: Drill, **found: Any) -> DrillResult:
+    declared = {name: getattr(drill, name) for name in ("fault", "phase", "gate", "subject", "outcome")}
+    return DrillResult(drill=drill.id, **declared, **found)
 
 
 def _since(begun: float) -> float:

@@ -44,9 +44,10 @@ def gpus_of(gres: str | None) -> int:
     return sum(int(match[1]) for match in counts if match)
 
 
-def shapes(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
-    """`scontrol --oneliner show node`: node -> (what it has of GPUs, without sockets: gpu:h100:8, its features)."""
-    shape_of: dict[str, tuple[str, tuple[str, ...]]] = {}
+def shapes(text: str) -> dict[str, tuple[str, tuple[str, ...], str]]:
+    """`scontrol --oneliner show node`: node -> (what it has of GPUs, without sockets: gpu:h100:8, its features, its
+    architecture, empty if it never registered)."""
+    shape_of: dict[str, tuple[str, tuple[str, ...], str]] = {}
     for line in lines(text):
         fields, _ = _split_reason(line)
         match, gres = _NODE.match(fields), _field(fields, "Gres") or ""
@@ -55,7 +56,7 @@ def shapes(text: str) -> dict[str, tuple[str, tuple[str, ...]]]:
                 re.sub(r"\(.*\)", "", item) for item in re.split(r",(?![^(]*\))", cut(gres)) if item.startswith("gpu")
             ]
             features = cut(_field(fields, "ActiveFeatures") or "").split(",")
-            shape_of[match[1]] = ",".join(gpus), tuple(features)
+            shape_of[match[1]] = ",".join(gpus), tuple(features), _field(fields, "Arch") or ""
     return shape_of
 
 

@@ -89,15 +89,9 @@ class Drill(Record):
 
     def sized(self, size: float) -> Drill:
         """The fault in this size. How large its gate says it to be is not declared, so it is not compared."""
-        return self._of_size(size).model_copy(
-            update={
-                "says": "",
-                "value": None,
-                "between": None,
-                "also": (),
-                "consequences": (*self.consequences, *self.also),
-            }
-        )
+        unknown = {"says": "", "value": None, "between": None, "also": ()}
+        consequences = (*self.consequences, *self.also)
+        return self._of_size(size).model_copy(update={**unknown, "consequences": consequences})
 
     def without_fault(self) -> Drill:
         """The same run of the same phase, and no fault."""
@@ -115,22 +109,8 @@ class Drill(Record):
         )
 
     def _of_size(self, size: float) -> Drill:
-        def text(declared: str) -> str:
-            return declared.replace("{size}", f"{size:g}")
-
-        def commands(declared: tuple[Command, ...]) -> tuple[Command, ...]:
-            return tuple(tuple(text(word) for word in command) for command in declared)
-
-        return self.model_copy(
-            update={
-                "fault": text(self.fault),
-                "inject": commands(self.inject),
-                "during": commands(self.during),
-                "undo": commands(self.undo),
-                "environment": {name: text(value) for name, value in self.environment.items()},
-                "sizes": None,
-            }
-        )
+        fields = ("fault", "inject", "during", "undo", "environment")
+        return self._filled(lambda text: text.replace("{size}", f"{size:g}"), fields, sizes=None)
 
     def placed(self, names: Sequence[str], gpus: int) -> Drill:
         """The drill with its places filled in, in its own size. names: nodes, at least as many as the shape has; gpus:
@@ -141,21 +121,20 @@ class Drill(Record):
         def text(declared: str) -> str:
             return _PLACE.sub(lambda match: _at_place(match, self.shape, names, gpus), declared)
 
-        def pairs(declared: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-            return tuple((first, text(second)) for first, second in declared)
+        fields = ("subject", "says", "environment", "tamper", "also", "consequences", "silent")
+        return self._filled(text, fields, value=_counted(self.value, text))
 
-        return self.model_copy(
-            update={
-                "subject": text(self.subject),
-                "says": text(self.says),
-                "value": _counted(self.value, text),
-                "environment": {name: text(value) for name, value in self.environment.items()},
-                "tamper": None if self.tamper is None else text(self.tamper),
-                "also": pairs(self.also),
-                "consequences": pairs(self.consequences),
-                "silent": tuple(text(subject) for subject in self.silent),
-            }
-        )
+    def _filled(self, text: Callable[[str], str], fields: Sequence[str], **more: object) -> Drill:
+        """With every word of these fields as `text` gives it."""
+        return self.model_copy(update={name: _each(getattr(self, name), text) for name in fields} | more)
+
+
+def _each(declared: Any, text: Callable[[str], str]) -> Any:
+    if isinstance(declared, tuple):
+        return tuple(_each(part, text) for part in declared)
+    if isinstance(declared, dict):
+        return {name: text(value) for name, value in declared.items()}
+    return declared if declared is None else text(declared)
 
 
 def _at_place(match: re.Match[str], shape: Shape, names: Sequence[str], gpus: int) -> str:

@@ -35,6 +35,7 @@ class Partition:
     most_nodes: int | None
     qos: tuple[str, ...]  # those it takes; empty: all
     shares_nodes: bool  # two jobs can run on one node
+    sharing: str  # what Slurm says about that
     accounts: tuple[str, ...] = ()  # those whose jobs it takes; empty: all
 
 
@@ -46,6 +47,8 @@ def read(text: str) -> list[Partition]:
         if "PartitionName" not in fields:
             continue
         most = fields.get("MaxNodes", "UNLIMITED")
+        exclusive = fields.get("Exclusive", "NO")  # Slurm 26.05 says OverSubscribe=NO beside it
+        sharing = fields.get("OverSubscribe", "unknown")
         partitions.append(
             Partition(
                 name=fields["PartitionName"],
@@ -58,16 +61,13 @@ def read(text: str) -> list[Partition]:
                 least_nodes=int(least) if (least := fields.get("MinNodes", "")).isdecimal() else 0,
                 most_nodes=int(most) if most.isdecimal() else None,
                 qos=_listed(fields.get("AllowQos", "ALL")),
-                shares_nodes=not _gives_whole_nodes(fields),
+                # of one user (USER, or ExclusiveTopo before it), jobs share
+                shares_nodes=sharing != "EXCLUSIVE" and exclusive not in ("NODE", "TOPO"),
+                sharing=sharing if exclusive == "NO" else f"{sharing}, Exclusive={exclusive}",
                 accounts=_listed(fields.get("AllowAccounts", "ALL")),
             )
         )
     return partitions
-
-
-def _gives_whole_nodes(fields: Mapping[str, str]) -> bool:
-    """Slurm 26.05 says OverSubscribe=NO beside `Exclusive`. USER, or ExclusiveTopo before it: jobs share."""
-    return fields.get("OverSubscribe") == "EXCLUSIVE" or fields.get("Exclusive") in ("NODE", "TOPO")
 
 
 def _listed(names: str) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import re
 import subprocess
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -77,10 +77,16 @@ class Node(pending.Node):
     gpus: int = 0
     gres: str = ""
     features: tuple[str, ...] = ()
+    arch: str = ""  # empty: it never registered
 
     @property
     def is_usable(self) -> bool:
         return self.state in answers.USABLE_STATES
+
+    @property
+    def types(self) -> list[str]:
+        """Types of its GPUs, where Gres names them."""
+        return re.findall(r"gpu:([^:(,]+):\d+", self.gres)
 
 
 def ask(
@@ -188,19 +194,18 @@ def show_nodes(names: Sequence[str] = (), times: str = "standard") -> str:
 
 
 def nodes(names: Sequence[str] = ()) -> dict[str, Node]:
-    """State, reason and configured GPUs of these nodes; without names, of all nodes. Raises SlurmError."""
-    by_name: dict[str, Node] = {}
-    gpus: dict[str, int] = {}
-    text = show_nodes(names)
-    shapes = answers.shapes(text)
-    for observation in answers.nodes(text, "scontrol").observations:
-        if observation.quantity == "slurm.node.state":
-            by_name[observation.subject] = Node(str(observation.value), observation.why)
-        elif observation.quantity == "slurm.node.gpus" and isinstance(observation.value, int):
-            gpus[observation.subject] = observation.value
+    """These nodes; without names, all of them. Raises SlurmError."""
+    return nodes_in(show_nodes(names))
+
+
+def nodes_in(text: str) -> dict[str, Node]:
+    """`scontrol --oneliner show node`: those whose state it says."""
+    seen = answers.nodes(text, "scontrol").observations
+    states = {each.subject: each for each in seen if each.quantity == "slurm.node.state"}
     return {
-        name: replace(node, gpus=gpus.get(name, 0), gres=shapes[name][0], features=shapes[name][1])
-        for name, node in by_name.items()
+        name: Node(str(states[name].value), states[name].why, answers.gpus_of(gres), gres, features, arch)
+        for name, (gres, features, arch) in answers.shapes(text).items()
+        if name in states
     }
 
 
@@ -291,20 +296,15 @@ def accounting(columns: Sequence[str], since: str = "now-30days") -> str:
 
 def states(job_ids: Sequence[str]) -> dict[str, str]:
     """States of several jobs, in one request. Jobs that Slurm no longer knows are left out. Raises SlurmError."""
+    shown = f"%i{SEPARATOR}%T"
     try:
-        text = _states(job_ids)
+        text = ask("squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(job_ids)}", "--format", shown)
     except SlurmError as error:
         if _FORGOTTEN not in str(error):
             raise
         return {}
     rows = (line.strip().partition(SEPARATOR) for line in text.splitlines())
     return {job_id: state for job_id, _, state in rows}
-
-
-def _states(job_ids: Sequence[str]) -> str:
-    return ask(
-        "squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(job_ids)}", "--format", f"%i{SEPARATOR}%T"
-    )
 
 
 def ended_job(job_id: str) -> str | None:

@@ -236,7 +236,7 @@ def _partition(facts: Facts, cluster: Cluster) -> Finding:
         )
         return Finding("FAIL", f"{name}: Slurm has no GPU on any of its {len(nodes)} node(s)", cure)
     usable = [each for each, node in nodes.items() if node.is_usable]
-    sharing = ", ".join(dict.fromkeys(cluster.oversubscribe.get(partition.name, "unknown") for partition in chosen))
+    sharing = ", ".join(dict.fromkeys(partition.sharing for partition in chosen))
     says = f"{name}: {len(usable)} of {len(nodes)} node(s) usable, {usual.gpus} GPUs each ({usual.gres})"
     says += f"; OverSubscribe={sharing}"
     if not usable:

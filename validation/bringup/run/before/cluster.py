@@ -10,29 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bringup.errors import SlurmError
-from bringup.evidence import slurm as answers
 from bringup.run import partitions, slurm
 from bringup.run.partitions import Partition
+from bringup.run.slurm import Node
 
 Ask = Callable[..., str]  # a Slurm command -> its standard output. Raises SlurmError
 
 _SETTING = re.compile(r"^(\w+)(?:\[\d+\])?\s*=\s*(.*?)\s*$", re.MULTILINE)
-_FIELD = re.compile(r"(?:^| )(Arch|Gres|State)=(\S*)")
-_TYPED = re.compile(r"gpu:([^:(,]+):\d+")
 _ACCOUNT_FIELDS = "Account,Partition,QOS,DefaultQOS,MaxSubmitJobs"
-
-
-@dataclass(frozen=True)
-class Node:
-    gres: str
-    gpus: int
-    arch: str | None  # None: it never registered
-    is_usable: bool
-
-    @property
-    def types(self) -> list[str]:
-        """Types of its GPUs, where Gres names them."""
-        return _TYPED.findall(self.gres)
 
 
 @dataclass(frozen=True)
@@ -51,7 +36,6 @@ class Cluster:
     version: str
     settings: Mapping[str, str]  # scontrol show config
     partitions: Sequence[Partition]
-    oversubscribe: Mapping[str, str]  # partition -> OverSubscribe, with Exclusive where it has one
     nodes: Mapping[str, Node]
     accounts: Sequence[Account] | None  # None: nothing keeps accounts, or it gave no answer
     default_account: str | None
@@ -95,7 +79,6 @@ def read(ask: Ask = slurm.ask) -> Cluster:
     """Submits nothing. Raises SlurmError if Slurm does not answer."""
     version = ask("scontrol", "--version").split()
     settings = dict(_SETTING.findall(ask("scontrol", "show", "config")))
-    shown = ask("scontrol", "--all", "--oneliner", "show", "partition")
     try:
         default, accounts = _accounts(ask)
     except SlurmError:  # no slurmdbd, or no sacctmgr here
@@ -103,37 +86,11 @@ def read(ask: Ask = slurm.ask) -> Cluster:
     return Cluster(
         version=version[-1] if version else "of no known version",
         settings=settings,
-        partitions=partitions.read(shown),
-        oversubscribe=_oversubscribe(shown),
-        nodes=_nodes(ask("scontrol", "--oneliner", "show", "node")),
+        partitions=partitions.read(ask("scontrol", "--all", "--oneliner", "show", "partition")),
+        nodes=slurm.nodes_in(ask("scontrol", "--oneliner", "show", "node")),
         accounts=accounts,
         default_account=default,
     )
-
-
-def _oversubscribe(shown: str) -> dict[str, str]:
-    words_of = {}
-    for line in shown.splitlines():
-        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        if "PartitionName" in fields:
-            exclusive = fields.get("Exclusive", "NO")  # from 26.05 on
-            words = fields.get("OverSubscribe", "unknown") + ("" if exclusive == "NO" else f", Exclusive={exclusive}")
-            words_of[fields["PartitionName"]] = words
-    return words_of
-
-
-def _nodes(shown: str) -> dict[str, Node]:
-    states = {seen.subject: str(seen.value) for seen in answers.nodes(shown, "scontrol").observations
-              if seen.quantity == "slurm.node.state"}  # fmt: skip
-    nodes = {}
-    for line in shown.splitlines():
-        name = line.partition("NodeName=")[2].partition(" ")[0]
-        if name in states:
-            fields = dict(_FIELD.findall(line.partition(" Reason=")[0]))
-            gres = fields.get("Gres", "(null)")
-            is_usable = states[name] in answers.USABLE_STATES
-            nodes[name] = Node(gres, answers.gpus_of(gres), fields.get("Arch") or None, is_usable)
-    return nodes
 
 
 def _accounts(ask: Ask) -> tuple[str | None, list[Account]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +12,11 @@ from bringup.evidence.names import the_first
 from bringup.plan import site as sites
 from bringup.plan.profile import PROFILES, SITE_SUFFIX
 from bringup.plan.site import Site
-from bringup.run.before.cluster import Cluster, Node, most_common
+from bringup.run import slurm
+from bringup.run.before.cluster import Cluster, most_common
 from bringup.run.nodes import MIG
 from bringup.run.partitions import Partition
+from bringup.run.slurm import Node
 
 TO_ADD = """
 # What Slurm cannot say; docs/site-file.md has every key:
@@ -49,14 +50,13 @@ def suggest(cluster: Cluster, name: str | None = None) -> NewSite:
         qos=qos,
         gpu_request=request,
     )
-    sharing = cluster.oversubscribe.get(partition.name, "unknown")
-    whole = f"OverSubscribe={sharing}: every job of a phase asks for whole nodes by itself (--exclusive)"
+    whole = f"OverSubscribe={partition.sharing}: every job of a phase asks for whole nodes by itself (--exclusive)"
     return NewSite(site, [why_partition, why_request, whole, why_account, *([why_qos] if why_qos else [])])
 
 
 def _partition(cluster: Cluster) -> tuple[Partition, str]:
     """The one that the environment names, or the default one, or else that with the most GPU nodes."""
-    named = os.environ.get("SBATCH_PARTITION") or os.environ.get("SLURM_PARTITION")
+    named = slurm.chosen_partition()
     for partition in cluster.named(named):
         if named or (most_common(cluster.nodes_of([partition])) is not None and _is_open(cluster, partition)):
             reason = f"SBATCH_PARTITION says {named}" if named else "it is the default one, and has GPUs"
