@@ -20,6 +20,7 @@ from bringup.records import (
     Run,
     RunArgs,
     TrainMetrics,
+    Value,
     differing_fields,
     read_record,
     scaling,
@@ -31,6 +32,7 @@ FEWEST_STEPS_OF_A_TAIL = 20
 NOISE_S = 0.001  # of a rank's own work in a step: what scheduling on a busy host takes
 # of a perfect division of the work: below it launches and latencies are measured, which ranks do not share
 SHORTEST_STEP_S = 0.1
+_REAL = "set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
 
 
 @dataclass(frozen=True)
@@ -81,27 +83,14 @@ def of_records(run: Run, args: RunArgs, metrics: TrainMetrics, reference: Refere
 
 def _own(parsed: Parsed, run: Run, args: RunArgs, metrics: TrainMetrics) -> None:
     _world_size(parsed, run, metrics)
-    parsed.saw("train.strategy", JOB, metrics.observed.kind, "text", f"{METRICS}:observed.kind")
+    _saw(parsed, "train.strategy", metrics.observed.kind, "text", "observed.kind")
     different = metrics.observed.differs_from(args)
-    parsed.saw(
-        "train.variant",
-        JOB,
-        len(different),
-        "count",
-        f"{METRICS}:observed, {RUN_ARGS}",
-        "; ".join(different) or None,
-    )
+    _saw(parsed, "train.variant", len(different), "count", f"observed, {RUN_ARGS}", "; ".join(different))
     no_speed = _why_no_speed(args, metrics)
-    parsed.saw(
-        "train.tokens_per_s",
-        JOB,
-        None if no_speed else metrics.tokens_per_s,
-        "tokens/s",
-        f"{METRICS}:tokens_per_s",
-        no_speed,
-    )
+    speed = None if no_speed else metrics.tokens_per_s
+    _saw(parsed, "train.tokens_per_s", speed, "tokens/s", "tokens_per_s", no_speed)
     if metrics.observed.backend == "gloo":
-        parsed.saw("train.transport", JOB, metrics.transport, "text", f"{METRICS}:transport", metrics.transport_reason)
+        _saw(parsed, "train.transport", metrics.transport, "text", "transport", metrics.transport_reason)
     _mfu(parsed, args, metrics, no_speed)
     _memory(parsed, args, metrics.memory_check)
     _checkpoint(parsed, metrics)
@@ -111,39 +100,27 @@ def _own(parsed: Parsed, run: Run, args: RunArgs, metrics: TrainMetrics) -> None
     parsed.add(stalls.of_metrics(metrics))
     wanted = args.global_batch * args.steps
     short = None if metrics.sample_count == wanted else f"{metrics.sample_count} rows were consumed, {wanted} requested"
-    parsed.saw(
-        "train.samples.repeated",
-        JOB,
-        None if short else metrics.sample_count - metrics.sample_distinct,
-        "count",
-        f"{METRICS}:sample_count,sample_distinct",
-        short,
-    )
+    repeated = None if short else metrics.sample_count - metrics.sample_distinct
+    _saw(parsed, "train.samples.repeated", repeated, "count", "sample_count,sample_distinct", short)
     # an optimizer step that was never logged was not seen
-    if len(metrics.loss) < args.steps:
-        parsed.saw(
-            "train.loss.fell", JOB, None, "nats", f"{METRICS}:loss", f"{len(metrics.loss)} of {args.steps} losses"
-        )
-    else:
-        parsed.saw("train.loss.fell", JOB, metrics.loss[0] - metrics.loss[-1], "nats", f"{METRICS}:loss")
+    few = f"{len(metrics.loss)} of {args.steps} losses" if len(metrics.loss) < args.steps else None
+    _saw(parsed, "train.loss.fell", None if few else metrics.loss[0] - metrics.loss[-1], "nats", "loss", few)
     apart = farthest_replicas(metrics.observed, metrics.parameter_checksums)
     if apart is not None:
         low, high = (metrics.parameter_checksums[rank] for rank in apart)
-        parsed.saw(
-            "train.replicas.difference",
-            JOB,
-            high - low,
-            "sum",
-            f"{METRICS}:parameter_checksums",
-            f"rank {apart[0]} has {low!r}, rank {apart[1]} has {high!r}" if high != low else None,
-        )
+        why = f"rank {apart[0]} has {low!r}, rank {apart[1]} has {high!r}" if high != low else None
+        _saw(parsed, "train.replicas.difference", high - low, "sum", "parameter_checksums", why)
     shards = shard_count(metrics.observed)
     if shards is not None:
         excess = metrics.observed.parameters_local_max * shards / metrics.observed.parameters
-        parsed.saw("train.shard.size", JOB, excess, "ratio", f"{METRICS}:observed.parameters_local_max")
+        _saw(parsed, "train.shard.size", excess, "ratio", "observed.parameters_local_max")
     if metrics.observed.kind == "hsdp" and metrics.observed.mesh is not None:
-        scattered = metrics.observed.scattered(args)
-        parsed.saw("train.shard.inside_node", JOB, len(scattered), "count", f"{METRICS}:observed.mesh,hosts")
+        _saw(parsed, "train.shard.inside_node", len(metrics.observed.scattered(args)), "count", "observed.mesh,hosts")
+
+
+def _saw(parsed: Parsed, gate: str, value: Value | None, unit: str, field: str, why: str | None = None) -> None:
+    """Of the job as a whole, from this field of metrics.json."""
+    parsed.saw(gate, JOB, value, unit, f"{METRICS}:{field}", why or None)
 
 
 def _world_size(parsed: Parsed, run: Run, metrics: TrainMetrics) -> None:
@@ -156,10 +133,9 @@ def _world_size(parsed: Parsed, run: Run, metrics: TrainMetrics) -> None:
             f"{METRICS}:observed.hosts: ranks sat on {', '.join(places)}; planned were {', '.join(planned)}"
         )
     if elsewhere and metrics.world_size == len(planned):
-        why = "ranks sat on other nodes than planned"
-        parsed.saw("train.world_size", JOB, None, "count", f"{METRICS}:observed.hosts", why)
+        _saw(parsed, "train.world_size", None, "count", "observed.hosts", "ranks sat on other nodes than planned")
     else:
-        parsed.saw("train.world_size", JOB, metrics.world_size, "count", f"{METRICS}:world_size")
+        _saw(parsed, "train.world_size", metrics.world_size, "count", "world_size")
 
 
 def _why_no_speed(args: RunArgs, metrics: TrainMetrics) -> str | None:
@@ -173,19 +149,19 @@ def _why_no_speed(args: RunArgs, metrics: TrainMetrics) -> str | None:
 def _mfu(parsed: Parsed, args: RunArgs, metrics: TrainMetrics, no_speed: str | None) -> None:
     why = no_speed or metrics.mfu_reason
     if why is None and metrics.step_time_s.p50 < SHORTEST_STEP_S:
-        why = (
-            f"a step took {1000 * metrics.step_time_s.p50:.3g} ms, too little work to tell below "
-            f"{1000 * SHORTEST_STEP_S:.0f} ms; set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
-        )
-    parsed.saw("train.mfu", JOB, None if why else metrics.mfu, "share", f"{METRICS}:mfu", why)
+        why = f"{_too_short('a step took', metrics.step_time_s.p50)}; {_REAL}"
+    _saw(parsed, "train.mfu", None if why else metrics.mfu, "share", "mfu", why)
+
+
+def _too_short(what: str, seconds: float, where: str = "") -> str:
+    return f"{what} {1000 * seconds:.3g} ms{where}, too little work to tell below {1000 * SHORTEST_STEP_S:.0f} ms"
 
 
 def _resumed(parsed: Parsed, metrics: TrainMetrics) -> None:
     assert metrics.resumed is not None
-    where, step = f"{METRICS}:resumed", metrics.resumed.step
-    parsed.saw("train.resumed.step", JOB, step, "count", where)
-    parsed.problems.append(f"{where}: it began after step {step}, with a checkpoint of {metrics.resumed.run}")
-    parsed.problems += [f"{where}: passed over a damaged checkpoint: {line}" for line in metrics.resumed.passed_over]
+    where, resumed = f"{METRICS}:resumed", metrics.resumed
+    parsed.problems.append(f"{where}: it began after step {resumed.step}, with a checkpoint of {resumed.run}")
+    parsed.problems += [f"{where}: passed over a damaged checkpoint: {line}" for line in resumed.passed_over]
 
 
 def _slowdowns(parsed: Parsed, metrics: TrainMetrics) -> None:
@@ -200,16 +176,10 @@ def _slowdowns(parsed: Parsed, metrics: TrainMetrics) -> None:
         ratio = own.ratio
         if ratio is not None and own.excess_s <= NOISE_S:
             ratio = min(1.0, ratio)
-        parsed.saw(
-            "train.straggler",
-            f"{host}/rank{rank}",
-            ratio,
-            "ratio",
-            f"{METRICS}:rank_times_s",
-            f"{own.part} {own.part_s:.4g} s, the median is {own.usual_s:.4g} s"
-            if ratio is not None
-            else "no own work was timed",
-        )
+        why = "no own work was timed"
+        if ratio is not None:
+            why = f"{own.part} {own.part_s:.4g} s, the median is {own.usual_s:.4g} s"
+        parsed.saw("train.straggler", f"{host}/rank{rank}", ratio, "ratio", f"{METRICS}:rank_times_s", why)
 
 
 def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck) -> None:
@@ -219,19 +189,11 @@ def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck) -> None:
     Fused kernels and compilers keep less than the plain operations that are predicted: then only more is a deviation,
     down to the least that any kernel leaves. A counter below that did not count: it shows nothing of the training.
     """
-    states, peak, where = "train.memory.states", "train.memory.peak", f"{METRICS}:memory_check"
-    parsed.saw(
-        states,
-        JOB,
-        check.states_measured_bytes / check.states_predicted_bytes,
-        "ratio",
-        where,
-        f"{_mib(check.states_measured_bytes)} on rank {check.states_rank}, "
-        f"predicted {_mib(check.states_predicted_bytes)}",
-    )
-    fused = args.compile or args.recipe == "fast"
-    ratio, why = _peak(check, fused=fused)
-    parsed.saw(peak, JOB, ratio, "ratio", where, why)
+    measured, predicted = check.states_measured_bytes, check.states_predicted_bytes
+    words = f"{_mib(measured)} on rank {check.states_rank}, predicted {_mib(predicted)}"
+    _saw(parsed, "train.memory.states", measured / predicted, "ratio", "memory_check", words)
+    ratio, why = _peak(check, fused=args.compile or args.recipe == "fast")
+    _saw(parsed, "train.memory.peak", ratio, "ratio", "memory_check", why)
 
 
 def _peak(check: MemoryCheck, *, fused: bool) -> tuple[float | None, str | None]:
@@ -250,8 +212,7 @@ def _peak(check: MemoryCheck, *, fused: bool) -> tuple[float | None, str | None]
         return None, check.reason
     both = f"{_mib(measured)}, predicted {_mib(predicted)}"
     if max(measured, predicted) < _GIB:
-        workload = "set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
-        return None, f"{both}: below 1 GiB workspaces decide; {workload}"
+        return None, f"{both}: below 1 GiB workspaces decide; {_REAL}"
     ratio = max(measured, _GIB) / max(predicted, _GIB)
     return (max(1.0, ratio), f"{both} unfused") if fused else (ratio, both)
 
@@ -259,44 +220,43 @@ def _peak(check: MemoryCheck, *, fused: bool) -> tuple[float | None, str | None]
 def _checkpoint(parsed: Parsed, metrics: TrainMetrics) -> None:
     """train.checkpoint.size: bytes of the last checkpoint that was written, else of the one that was read / predicted
     from the model before the first step."""
-    times, gate, where = metrics.checkpoint, "train.checkpoint.size", f"{METRICS}:checkpoint"
+    times, ratio = metrics.checkpoint, None
     if times is None or times.predicted_bytes is None:
         why = metrics.checkpoint_reason if times is None else times.predicted_reason
-        parsed.saw(gate, JOB, None, "ratio", where, why)
-        return
-    words = f"{_mib(times.bytes)}, predicted {_mib(times.predicted_bytes)}"
-    parsed.saw(gate, JOB, times.bytes / times.predicted_bytes, "ratio", where, words)
+    else:
+        ratio = times.bytes / times.predicted_bytes
+        why = f"{_mib(times.bytes)}, predicted {_mib(times.predicted_bytes)}"
+    _saw(parsed, "train.checkpoint.size", ratio, "ratio", "checkpoint", why)
 
 
 def _device_memory(parsed: Parsed, metrics: TrainMetrics) -> None:
     """train.memory.headroom, a share of the smallest card, and train.memory.retries."""
-    memory, where = metrics.memory, f"{METRICS}:memory"
+    memory = metrics.memory
     if memory.device_total_gib is None or memory.device_reserved_gib is None or memory.allocation_retries is None:
         why = "no GPU was used, or its memory was not reported"
-        parsed.saw("train.memory.headroom", JOB, None, "share", where, why)
-        parsed.saw("train.memory.retries", JOB, None, "count", where, why)
+        _saw(parsed, "train.memory.headroom", None, "share", "memory", why)
+        _saw(parsed, "train.memory.retries", None, "count", "memory", why)
         return
     left = (memory.device_total_gib - memory.device_reserved_gib) / memory.device_total_gib
     words = f"{memory.device_reserved_gib:.1f} of {memory.device_total_gib:.1f} GiB were reserved"
-    parsed.saw("train.memory.headroom", JOB, round(left, 4), "share", where, words)
-    parsed.saw("train.memory.retries", JOB, memory.allocation_retries, "count", where)
+    _saw(parsed, "train.memory.headroom", round(left, 4), "share", "memory", words)
+    _saw(parsed, "train.memory.retries", memory.allocation_retries, "count", "memory")
 
 
 def _pace(parsed: Parsed, metrics: TrainMetrics, no_speed: str | None) -> None:
     """train.step.tail: p95 / p50 of the steps. train.tokens_per_s_per_rank."""
-    steps, where = metrics.step_time_s, f"{METRICS}:step_time_s"
-    why = no_speed
+    steps, why = metrics.step_time_s, no_speed
     if why is None and steps.window_steps < FEWEST_STEPS_OF_A_TAIL:
         why = (
             f"{steps.window_steps} steps were measured; of fewer than {FEWEST_STEPS_OF_A_TAIL} the 95th percentile "
             "is the longest"
         )
     if why is None and steps.p50 < SHORTEST_STEP_S:
-        why = f"a step took {1000 * steps.p50:.3g} ms, too little work to tell below {1000 * SHORTEST_STEP_S:.0f} ms"
-    words = f"p95 {steps.p95:.4g} s, p50 {steps.p50:.4g} s"
-    parsed.saw("train.step.tail", JOB, None if why else round(steps.p95 / steps.p50, 3), "ratio", where, why or words)
+        why = _too_short("a step took", steps.p50)
+    tail, words = None if why else round(steps.p95 / steps.p50, 3), f"p95 {steps.p95:.4g} s, p50 {steps.p50:.4g} s"
+    _saw(parsed, "train.step.tail", tail, "ratio", "step_time_s", why or words)
     speed = None if no_speed else metrics.tokens_per_s_per_rank
-    parsed.saw("train.tokens_per_s_per_rank", JOB, speed, "tokens/s", f"{METRICS}:tokens_per_s_per_rank", no_speed)
+    _saw(parsed, "train.tokens_per_s_per_rank", speed, "tokens/s", "tokens_per_s_per_rank", no_speed)
 
 
 def _mib(size: int) -> str:
@@ -354,28 +314,17 @@ def _scaling(parsed: Parsed, args: RunArgs, metrics: TrainMetrics, reference: Re
     """Against a perfect step: rows are divided among all ranks, the optimizer's update among those that share its
     states. One GPU updates once for all its micro-steps; ranks with few micro-steps cannot."""
     one_gpu_s, optimizer_s = reference.metrics.step_time_s.p50, reference.metrics.rank_times_s.optimizer[0]
-    shards = _shards(metrics)
+    shards = shard_count(metrics.observed) or 1
     ideal_s = (one_gpu_s - optimizer_s) / metrics.world_size + optimizer_s / shards
     why = _why_no_speed(args, metrics)
     if why is None and ideal_s < SHORTEST_STEP_S:
-        why = (
-            f"a perfect step would take {1000 * ideal_s:.3g} ms on {metrics.world_size} ranks, too little work to tell "
-            f"below {1000 * SHORTEST_STEP_S:.0f} ms; set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
-        )
+        why = f"{_too_short('a perfect step would take', ideal_s, f' on {metrics.world_size} ranks')}; {_REAL}"
     share = None
     if why is None:
         of_one_gpu = scaling(metrics, reference.metrics)
         share = of_one_gpu * ideal_s * metrics.world_size / one_gpu_s
         why = None if shards == metrics.world_size else f"{of_one_gpu:.3g} before the optimizer's update is counted"
-    parsed.saw("train.scaling", JOB, share, "share", f"{METRICS}:tokens_per_s_per_rank, {REFERENCE_METRICS}", why)
-
-
-def _shards(metrics: TrainMetrics) -> int:
-    """Ranks among which the optimizer's states are divided."""
-    observed = metrics.observed
-    if observed.kind == "hsdp" and observed.mesh is not None:
-        return len(observed.mesh[0])
-    return metrics.world_size if observed.kind == "fsdp" else 1
+    _saw(parsed, "train.scaling", share, "share", f"tokens_per_s_per_rank, {REFERENCE_METRICS}", why)
 
 
 def _step_by_step(
@@ -384,17 +333,9 @@ def _step_by_step(
     """The mean difference over the steps, absolute or as a share of the reference, and where it was largest. The mean:
     what is wrong stays wrong from its step on, and rounding in bfloat16 makes single steps of a sound run differ."""
     if len(ours) != len(reference) or not ours:
-        parsed.saw(
-            quantity, JOB, None, unit, f"{METRICS}:{field}", f"{len(ours)} steps, the reference has {len(reference)}"
-        )
+        _saw(parsed, quantity, None, unit, field, f"{len(ours)} steps, the reference has {len(reference)}")
         return
     gaps = [abs(a - b) / (abs(b) if relative and b else 1.0) for a, b in zip(ours, reference, strict=True)]
     step = gaps.index(max(gaps))
-    parsed.saw(
-        quantity,
-        JOB,
-        statistics.fmean(gaps),
-        unit,
-        f"{METRICS}:{field}, {REFERENCE_METRICS}",
-        f"most at step {step + 1}: {ours[step]:.6g}, the reference has {reference[step]:.6g}",
-    )
+    words = f"most at step {step + 1}: {ours[step]:.6g}, the reference has {reference[step]:.6g}"
+    _saw(parsed, quantity, statistics.fmean(gaps), unit, f"{field}, {REFERENCE_METRICS}", words)
