@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from bringup.errors import SlurmError
+from bringup.evidence.names import by_reason
 from bringup.run import slurm, waiting
 
 NAMES = ("n0", "n1", "n2")
@@ -134,9 +135,9 @@ def test_a_run_on_another_cluster_does_not_wait_for_that_smoke_phase(
 
 
 def test_of_many_nodes_and_jobs_the_first_are_named() -> None:
-    held = {f"n{number}": f"job {number // 5} of alice" for number in range(25)}
-    assert waiting.in_words(held) == (
+    held = {f"n{number}": f"held by job {number // 5} of alice" for number in range(25)}
+    assert by_reason(held) == (
         "n0, n1, n2, n3 and 1 more (held by job 0 of alice); n5, n6, n7, n8 and 1 more (held by job 1 of alice); "
         "n10, n11, n12, n13 and 1 more (held by job 2 of alice); n15, n16, n17, n18 and 1 more "
-        "(held by job 3 of alice); and 1 more job(s)"
+        "(held by job 3 of alice); and 1 more"
     )

@@ -20,6 +20,7 @@ from bringup.daily.places import Step
 from bringup.errors import BringupError, SlurmError, UsageError
 from bringup.evidence import facts, hostlist
 from bringup.evidence import slurm as answers
+from bringup.evidence.names import the_first
 from bringup.evidence.parsed import Parsed
 from bringup.evidence.slurm import USABLE_STATES
 from bringup.known_faults import xid
@@ -143,8 +144,7 @@ def _steps(job: str, of_a_node: int) -> list[Step]:
 def _only(number: str, records: list[dict[str, str]], names: list[str]) -> dict[str, str]:
     """The record of this job. Raises UsageError where it has several: the causes of tasks are their own."""
     if len(records) > 1 and number not in names:
-        many = f" and {len(names) - 20} more" if len(names) > 20 else ""
-        raise UsageError(f"job {number} has {len(names)} parts, ask for one of them: {', '.join(names[:20])}{many}")
+        raise UsageError(f"job {number} has {len(names)} parts, ask for one of them: {the_first(names, 20)}")
     return records[names.index(number) if number in names else 0] if records else {}
 
 

@@ -16,13 +16,13 @@ from itertools import chain
 from statistics import median_high
 from typing import NamedTuple
 
+from bringup.evidence.names import first_few
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan.gate import Gate
 from bringup.plan.subjects import JOB
 from bringup.records import Observation, Run
 
 ABSENT = "absent"  # as a probe says of a library or a setting that a node lacks
-SHOWN = 4  # devices or settings that a remark names
 
 
 class Group(NamedTuple):
@@ -149,7 +149,7 @@ def worst(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
             _, fact = (min if gate.rule == "at_least" else max)(group.numbers, key=_first)
             words = [named(fact, fact.why), *(f"{named(without, None)} has no such" for without in group.lacking)]
             derived.saw(
-                gate.id, group.subject, fact.value, fact.unit, fact.evidence, shortened([*filter(None, words)]) or None
+                gate.id, group.subject, fact.value, fact.unit, fact.evidence, first_few([*filter(None, words)]) or None
             )
         elif group.counted is not None and group.counted.value == 0:
             derived.saw(gate.id, group.subject, 0, gate.unit, group.counted.evidence, "there is none")
@@ -161,7 +161,7 @@ def count(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
     for group in groups(gate, observed, run):
         faulty, silence = [fact for number, fact in group.numbers if number], group.silent()
         if faulty or silence is None:
-            words = shortened([named(fact, fact.why) for fact in faulty]) if faulty else group.facts[0].why
+            words = first_few([named(fact, fact.why) for fact in faulty]) if faulty else group.facts[0].why
             if faulty and not any(fact.why for fact in faulty):
                 words = f"on {words}"
             total = sum(int(number) for number, _ in group.numbers)
@@ -230,7 +230,7 @@ def alike(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
             for name, (value, says) in usual.items()
             if known.get(name, ABSENT) != value
         ]
-        why = shortened(different) if different else f"of {len(usual)} that were compared"
+        why = first_few(different) if different else f"of {len(usual)} that were compared"
         derived.saw(gate.id, node, len(different), "count", evidence[node], why)
 
 
@@ -247,9 +247,3 @@ def _usual(settings: dict[str, dict[str, str]]) -> dict[str, tuple[str | None, s
         else:
             usual[name] = None, f"{len(counts)} different values and no majority"
     return usual
-
-
-def shortened(messages: list[str], shown: int = SHOWN, number: int = 0) -> str:
-    """number: how many there are, if not all are in `messages`."""
-    more = max(len(messages), number) - shown
-    return "; ".join(messages[:shown]) + (f"; and {more} more" if more > 0 else "")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 
-from bringup.derive.fold import shortened
+from bringup.evidence.names import first_few
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.records import Observation, Run
 
@@ -110,7 +110,7 @@ def _differ(
             if node.name in of_name and of_name[node.name] != right[name]
         ]
         count = len(different) if node.is_whole else max(len(different), node.different)
-        why = shortened(different, _SHOWN, count)
+        why = first_few(different, _SHOWN, count)
         derived.saw("discovery.names.differ", node.name, count, "count", node.evidence, why or None)
 
 

@@ -10,8 +10,8 @@ import re
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
-from bringup.derive.fold import shortened
 from bringup.errors import RecordError
+from bringup.evidence.names import first_few
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.evidence.reading import RAW, read_text
 from bringup.known_faults.signatures import EXIT_CODES
@@ -79,9 +79,9 @@ def observe(observed: Seen, folder: Path, run: Run, closed: Closed) -> Parsed:
     objections = [*changes, *_stamps(observed, run, closed)]
     derived.problems += [*objections, *unreadable]
     if objections:
-        derived.saw(GATE, "job", shortened(objections, SAID_AT_MOST), "text", CLOSED)
+        derived.saw(GATE, "job", first_few(objections, SAID_AT_MOST), "text", CLOSED)
     elif unreadable:
-        derived.saw(GATE, "job", None, "text", CLOSED, shortened(unreadable, SAID_AT_MOST))
+        derived.saw(GATE, "job", None, "text", CLOSED, first_few(unreadable, SAID_AT_MOST))
     else:
         derived.saw(GATE, "job", "none", "text", CLOSED)
     return derived

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from bringup.derive.fold import by_node, shortened
+from bringup.derive.fold import by_node
 from bringup.evidence.dcgm import DOUBTFUL
+from bringup.evidence.names import first_few
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.records import Observation, Run
 
@@ -130,7 +131,7 @@ def _name(test: Observation) -> str:
 
 
 def _words(tests: list[Observation]) -> str:
-    return shortened(
+    return first_few(
         [
             f"{_name(test)} {test.value}" + (f" ({test.why})" if test.why and test.value != "skip" else "")
             for test in tests

@@ -1,8 +1,8 @@
-"""Many names in few words."""
+"""Many names, or sentences, in few words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bringup.evidence import hostlist
 
@@ -20,6 +20,20 @@ def shortened(names: Sequence[str]) -> str:
 def the_first(names: Sequence[str], shown: int = 4) -> str:
     """`n0, n1, n2, n3 and 4 more`."""
     return ", ".join(names[:shown]) + (f" and {len(names) - shown} more" if len(names) > shown else "")
+
+
+def first_few(sentences: Sequence[str], shown: int = 4, number: int = 0) -> str:
+    """`one; two; and 3 more`. number: how many there are, if not all are in `sentences`."""
+    more = max(len(sentences), number) - shown
+    return "; ".join(sentences[:shown]) + (f"; and {more} more" if more > 0 else "")
+
+
+def by_reason(reasons: Mapping[str, str]) -> str:
+    """`n0 (no GPU); n3, n4 (gpu:a100:2)`, of the reason of each name."""
+    names: dict[str, list[str]] = {}
+    for name, why in reasons.items():
+        names.setdefault(why, []).append(name)
+    return first_few([f"{the_first(several)} ({why})" for why, several in names.items()])
 
 
 def listed(names: Sequence[str]) -> str:

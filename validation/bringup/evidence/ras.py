@@ -75,9 +75,8 @@ def parse(text: str, where: str) -> Parsed:
     except ValueError:
         parsed.problems.append(f"{where}: not an answer of NCCL's RAS service: {text[:40]!r}")
         return parsed
-    more = f"; and {len(faults) - _MOST_LINES} more lines" if len(faults) > _MOST_LINES else ""
-    summary = "; ".join(faults[:_MOST_LINES]) or "it reports no fault, which alone proves nothing"
-    parsed.problems.append(f"{where}: NCCL's RAS service: {communicators}: {summary}{more}")
+    summary = names.first_few(faults, _MOST_LINES) or "it reports no fault, which alone proves nothing"
+    parsed.problems.append(f"{where}: NCCL's RAS service: {communicators}: {summary}")
     return parsed
 
 

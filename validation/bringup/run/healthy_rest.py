@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from bringup import judge
-from bringup.derive.fold import shortened
+from bringup.evidence.names import first_few
 from bringup.judge import Judged
 from bringup.plan import catalogue, subjects
 from bringup.plan.variants import NVLINK, RDMA
@@ -53,7 +53,7 @@ def _named(verdicts: list[Verdict]) -> str:
     """`discovery.gpu.count fail; and 2 more`: faults before gaps."""
     ordered = sorted(verdicts, key=lambda verdict: -verdict.outcome.rank)
     words = list(dict.fromkeys(f"{verdict.gate} {verdict.outcome}" for verdict in ordered))
-    return shortened(words, _NAMED)
+    return first_few(words, _NAMED)
 
 
 VARIABLE = "BRINGUP_LACKING"

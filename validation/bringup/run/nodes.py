@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bringup.errors import CannotStart, SlurmError, UsageError
 from bringup.evidence import hostlist
-from bringup.evidence.names import the_first
+from bringup.evidence.names import by_reason
 from bringup.plan.phases import Phase
 from bringup.run import partitions, slurm
 from bringup.run.slurm import Node
@@ -39,7 +39,7 @@ def requested_nodes(
     if not nodelist and (aside := set_aside(known, names)):
         names = [name for name in names if name not in aside]
         taken = kind(known[names[0]])
-        say(f"left aside: {in_words(aside)}; the run takes {taken} (--nodelist names others)")
+        say(f"left aside: {by_reason(aside)}; the run takes {taken} (--nodelist names others)")
     if count is not None and not 1 <= count <= len(names):
         raise CannotStart(f"--nodes {count}: there are {len(names)} nodes ({', '.join(names[:8])})")
     usable_first = sorted(names, key=lambda name: not known[name].is_usable)
@@ -119,14 +119,6 @@ def set_aside(known: Mapping[str, Node], names: Sequence[str]) -> dict[str, str]
     }
 
 
-def in_words(aside: Mapping[str, str]) -> str:
-    """`n0 (no GPU); n3, n4 (gpu:a100:2)`"""
-    names: dict[str, list[str]] = {}
-    for name, why in aside.items():
-        names.setdefault(why, []).append(name)
-    return "; ".join(f"{the_first(several)} ({why})" for why, several in names.items())
-
-
 def kind(node: Node) -> str:
     return node.gres or NO_GPU
 
@@ -137,7 +129,7 @@ def divided(nodes: Mapping[str, Node]) -> str | None:
     if not of_parts:
         return None
     return (
-        f"GPUs are divided (MIG), and Slurm counts the parts: {in_words(of_parts)}; discovery fails there, because "
+        f"GPUs are divided (MIG), and Slurm counts the parts: {by_reason(of_parts)}; discovery fails there, because "
         "ranks on parts of a GPU have neither NVLink nor NCCL between them"
     )
 

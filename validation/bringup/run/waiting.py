@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bringup.errors import SlurmError
 from bringup.evidence import hostlist
-from bringup.evidence.names import the_first
+from bringup.evidence.names import by_reason
 from bringup.records import write_text
 from bringup.run import slurm
 
@@ -49,8 +49,7 @@ def keep_ended_jobs(run_folder: Path, jobs: Sequence[Awaited]) -> None:
 
 FULL = frozenset({"ALLOCATED", "COMPLETING"})
 PARTLY = frozenset({"MIXED"})
-MOST_NAMED = 4
-UNSEEN = "jobs that this user may not see"
+UNSEEN = "held by jobs that this user may not see"
 SMOKE = "smoke-"  # its jobs begin so (scripts/smoke_jobs.sh, smoke_parts.sh)
 LONGEST_SMOKE_S = 600.0  # a job that nobody looks after any more may stay in the queue
 
@@ -98,7 +97,7 @@ def wait_until_free(names: Sequence[str], whole_nodes: bool, tell: Callable[[str
     """
     busy, pace = FULL | PARTLY if whole_nodes else FULL, slurm.Pace()
     while holders := _held(names, busy, tell):
-        tell(f"waiting for {in_words(holders)}")
+        tell(f"waiting for {by_reason(holders)}")
         time.sleep(pace.seconds())
 
 
@@ -111,15 +110,5 @@ def _held(names: Sequence[str], busy: frozenset[str], tell: Callable[[str], None
     holders: dict[str, str] = {}
     with contextlib.suppress(SlurmError):  # PrivateData may hide the jobs of others
         for job, user, nodes in slurm.running_on(held_nodes):
-            holders |= dict.fromkeys(hostlist.expand(nodes), f"job {job} of {user}")
+            holders |= dict.fromkeys(hostlist.expand(nodes), f"held by job {job} of {user}")
     return {name: holders.get(name, UNSEEN) for name in held_nodes}
-
-
-def in_words(holders: dict[str, str]) -> str:
-    """`n3, n7 (held by job 17 of alice); n9 (held by job 18 of bob)`."""
-    by_holder: dict[str, list[str]] = {}
-    for name, holder in holders.items():
-        by_holder.setdefault(holder, []).append(name)
-    phrases = [f"{the_first(names, MOST_NAMED)} (held by {holder})" for holder, names in by_holder.items()]
-    more = f"; and {len(phrases) - MOST_NAMED} more job(s)" if len(phrases) > MOST_NAMED else ""
-    return "; ".join(phrases[:MOST_NAMED]) + more

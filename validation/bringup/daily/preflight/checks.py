@@ -15,6 +15,7 @@ from bringup import results as runs
 from bringup.daily.preflight import programs, steps
 from bringup.daily.preflight.allocation import Allocation
 from bringup.errors import SlurmError
+from bringup.evidence.names import first_few
 from bringup.judge import Judged
 from bringup.plan import catalogue, subjects
 from bringup.plan.phases import PHASES, Phase
@@ -135,7 +136,9 @@ def look(
             remarks.append(f"{sentence}: on {len(several)} of {len(left)} nodes, a fault of no single node")
             for node in several if is_first else ():
                 against.setdefault(node, []).append(sentence)
-        accused += [LeftOut(node=node, phase=stem, why=_named(against[node])) for node in left if node in against]
+        accused += [
+            LeftOut(node=node, phase=stem, why=first_few(against[node], _NAMED)) for node in left if node in against
+        ]
         links += accusation.links
         remarks += accusation.remarks
     return (
@@ -233,11 +236,6 @@ def _accuse_of_pairs(result: Accusation, pairs: Sequence[Verdict]) -> None:
 
 def _words(verdict: Verdict) -> str:
     return f"{verdict.gate}: {text.plain(text.sentence(verdict))}"
-
-
-def _named(sentences: Sequence[str]) -> str:
-    more = f"; and {len(sentences) - _NAMED} more" if len(sentences) > _NAMED else ""
-    return "; ".join(sentences[:_NAMED]) + more
 
 
 def _one_phase(setting: Setting, phase: Phase, nodes: list[str], name: str) -> Judged:
