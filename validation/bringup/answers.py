@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from bringup.evidence.names import listed
 from bringup.evidence.parsed import Seen
+from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.plan import stand_ins, subjects, transports
 from bringup.plan.catalogue import bearing_on, of_phase, proving
@@ -253,19 +254,15 @@ def _why_not_asked(claim: Claim, runs: Sequence[_RunEvidence]) -> str:
 
 def _by_gate(evidence: Iterable[_Evidence], outcome: Outcome) -> _ByGate:
     """Evidence with this outcome, in order."""
-    by_gate: dict[str, list[_Evidence]] = {}
-    for item in evidence:
-        if item.verdict.outcome is outcome:
-            by_gate.setdefault(item.verdict.gate, []).append(item)
-    return by_gate
+    return grouped((item.verdict.gate, item) for item in evidence if item.verdict.outcome is outcome)
 
 
 def _named(by_gate: _ByGate, shown: Collection[str]) -> str:
     """`nccl.ranks, nccl.transport [1-node, 2-nodes]; … and 3 more`: each gate once, with its subjects in all runs, and
     gates with the same subjects together."""
-    by_subjects: dict[str, list[str]] = {}
-    for gate in (gate for gate in by_gate if gate in shown):
-        by_subjects.setdefault(listed([item.verdict.subject for item in by_gate[gate]]), []).append(gate)
+    by_subjects = grouped(
+        (listed([item.verdict.subject for item in by_gate[gate]]), gate) for gate in by_gate if gate in shown
+    )
     named = [f"{', '.join(gates)} [{subjects}]" for subjects, gates in by_subjects.items()]
     left_count = len(by_gate) - sum(map(len, by_subjects.values()))
     return "; ".join([*named, *([f"and {left_count} more"] if left_count else [])])
@@ -385,10 +382,7 @@ def _reservations(mark: Mark, claims: Sequence[ClaimAnswer]) -> list[str]:
     reservations = [f"rehearsed, not proven: {stand_ins_of(rehearsed)}{but}"] if rehearsed else []
     reservations += [f"partly: {claim.says}: {claim.why}" for claim in claims if claim.mark is Mark.PARTLY]
     if mark is not Mark.NOT_ASKED:
-        by_reason: dict[str | None, list[str]] = {}
-        for claim in claims:
-            if claim.mark is Mark.NOT_ASKED:
-                by_reason.setdefault(claim.why, []).append(claim.says)
+        by_reason = grouped((claim.why, claim.says) for claim in claims if claim.mark is Mark.NOT_ASKED)
         reservations += [f"not asked: {_several(says)} ({why})" for why, says in by_reason.items()]
     return reservations
 

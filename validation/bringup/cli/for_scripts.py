@@ -174,7 +174,7 @@ def do_open(arguments: argparse.Namespace) -> int:
         phase,
         nodes=hostlist.expand(arguments.nodes),
         gpus_per_node=arguments.gpus_per_node,
-        ranks_per_node=arguments.gpus_per_node if arguments.ranks_per_node is None else arguments.ranks_per_node,
+        ranks_per_node=arguments.ranks_per_node,
         profile=catalogue.load_profile(arguments.profile),
         argv=[phase.script, *arguments.argv],
         results=arguments.results,

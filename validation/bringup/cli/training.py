@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +24,6 @@ def do_compare(arguments: argparse.Namespace) -> int:
     from bringup.plan import catalogue
     from bringup.report import text
 
-    if arguments.markdown and arguments.json:
-        raise UsageError("--markdown and --json exclude each other")
     if arguments.baseline is not None:
         return _against_baseline(arguments)
     profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
@@ -39,7 +36,7 @@ def do_compare(arguments: argparse.Namespace) -> int:
         advice = recommend.recommend(compared)
         print(json.dumps({"runs": rows, "note": compared.note, "recommended": asdict(advice)}, indent=1))
     else:
-        _show_table(arguments.markdown, compared.header, compared.cells)
+        print(text.columns(compared.header, compared.cells))
         _show_words(compared)
     for line in compared.not_judged:
         print(text.plain(line), file=sys.stderr if arguments.json else sys.stdout)
@@ -49,9 +46,10 @@ def do_compare(arguments: argparse.Namespace) -> int:
 def compare_losses(folders: list[Path]) -> bool:
     """The table of these runs. Whether their losses disagree, which is then a line."""
     from bringup.compare import entries, sidebyside
+    from bringup.report import text
 
     compared = sidebyside.compare(entries.load_all(folders, None))
-    _show_table(False, compared.header, compared.cells)
+    print(text.columns(compared.header, compared.cells))
     return _exit_code(compared) == Outcome.FAIL.exit_code
 
 
@@ -127,16 +125,10 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
         print(comparison.title)
         for change in comparison.environment:
             print(f"differs: {text.plain(change)}")
-        _show_table(arguments.markdown, *regression.table(comparison))
+        print(text.columns(*regression.table(comparison)))
         print()
     print(f"{text.MARK[outcome]}: {regression.in_words(compared)}")
     return outcome.exit_code
-
-
-def _show_table(in_markdown: bool, header: Sequence[str], rows: list[list[str]]) -> None:
-    from bringup.report import text
-
-    print("\n".join(text.table(header, rows)) if in_markdown else text.columns(header, rows))
 
 
 def do_advise(arguments: argparse.Namespace) -> int:

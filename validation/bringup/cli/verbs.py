@@ -263,7 +263,6 @@ VERBS: Verbs = {
                 "an argument that may differ, as run_args.json names it (global_batch, attention); it becomes a column",
             ),
             _arg("--profile", help="judge against this profile instead of the one that each run was opened with"),
-            _flag("--markdown", "a Markdown table"),
             _flag("--json", "one JSON array instead of the table"),
         ),
         "advise": _verb(

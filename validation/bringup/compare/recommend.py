@@ -12,6 +12,7 @@ from statistics import median_low
 
 from bringup.compare.measures import TOKENS_PER_S
 from bringup.compare.sidebyside import Row, SideBySide
+from bringup.grouped import grouped
 from bringup.plan import stand_ins
 from bringup.records import variant_of
 
@@ -218,11 +219,8 @@ def _candidates(rows: Sequence[Row]) -> list[Numbers] | None:
     one_gpu = next((row for row in rows if row.entry.metrics.world_size == 1), None)
     usable = [row for row in rows if row.agrees and not row.learnt]
     for ranks in sorted({row.entry.metrics.world_size for row in usable}, reverse=True):
-        alike: dict[tuple[str, str], list[Row]] = {}
-        for row in usable:
-            if row.entry.metrics.world_size == ranks:
-                observed = row.entry.metrics.observed
-                alike.setdefault((observed.kind, variant_of(row.entry.args, observed)), []).append(row)
+        of_size = [(row, row.entry.metrics.observed) for row in usable if row.entry.metrics.world_size == ranks]
+        alike = grouped(((seen.kind, variant_of(row.entry.args, seen)), row) for row, seen in of_size)
         if len(alike) > 1:
             kinds = [kind for kind, _ in alike]
             candidates = [

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bringup.compare.entries import Entry
 from bringup.errors import NotComparable, UsageError
+from bringup.grouped import grouped
 from bringup.records import RunArgs, differing_fields, scaling, variant_of
 
 LOSS_TOLERANCE_NATS = {"float32": 1e-5, "bfloat16": 2e-2}
@@ -109,10 +110,7 @@ class SideBySide:
     @property
     def not_judged(self) -> list[str]:
         """Which runs have records and no evidence, and what that leaves open. Empty: all were judged."""
-        by_reason: dict[str, list[str]] = {}
-        for row in self.rows:
-            if row.entry.not_judged is not None:
-                by_reason.setdefault(row.entry.not_judged, []).append(row.name)
+        by_reason = grouped((why, row.name) for row in self.rows if (why := row.entry.not_judged) is not None)
         lines = [f"NOT JUDGED: {', '.join(names)}: {why}" for why, names in by_reason.items()]
         return [*lines, NOT_SAID] if lines else []
 

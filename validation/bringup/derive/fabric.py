@@ -8,6 +8,7 @@ from collections import Counter, defaultdict
 from bringup.derive.fold import by_node
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.evidence.topology import NEAR_FIRST
+from bringup.grouped import grouped
 from bringup.records import Observation, Run
 
 RATES_GBPS = (10, 25, 40, 50, 56, 100, 200, 400, 800)
@@ -168,10 +169,8 @@ def _devices(ports: Ports) -> tuple[set[str], dict[str, str], dict[str, str]]:
     """RDMA devices that are not for collectives. Of the others those that have no port up, with what they say; and
     those of which it is not known, with the reason."""
     left_out = others(ports)
-    states: dict[str, list[Observation]] = {}
-    for port, facts in ports.items():
-        if port not in left_out and "state" in facts:
-            states.setdefault(port.rpartition(":")[0], []).append(facts["state"])
+    used = {port: facts["state"] for port, facts in ports.items() if port not in left_out and "state" in facts}
+    states = grouped((port.rpartition(":")[0], state) for port, state in used.items())
     down, silent = dict[str, str](), dict[str, str]()
     for device, facts_of_ports in states.items():
         unknown = next((fact for fact in facts_of_ports if fact.value is None), None)

@@ -9,7 +9,7 @@ Two decisions hold for all of them:
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import replace
 from itertools import chain
@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from bringup.evidence.names import first_few
 from bringup.evidence.parsed import Parsed, Seen
+from bringup.grouped import grouped
 from bringup.plan.gate import Gate
 from bringup.plan.subjects import JOB
 from bringup.records import Observation, Run
@@ -94,10 +95,7 @@ def _number(of: str, run: Run) -> int:
 
 
 def by_node(facts: Iterable[Observation]) -> dict[str, list[Observation]]:
-    nodes: dict[str, list[Observation]] = {}
-    for fact in facts:
-        nodes.setdefault(fact.subject.partition("/")[0], []).append(fact)
-    return nodes
+    return grouped((fact.subject.partition("/")[0], fact) for fact in facts)
 
 
 def named(fact: Observation, why: str | None) -> str:
@@ -126,10 +124,7 @@ def each(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
     values = [fact.value for fact in chain.from_iterable(facts_of(gate, observed).values()) if fact.value is not None]
     lacking = values.count(ABSENT)
     for group in groups(gate, observed, run):
-        answers: dict[str, list[Observation]] = defaultdict(list)
-        for fact in group.facts:
-            answers[f"{fact.value!r} {fact.why}"].append(fact)
-        for equal in answers.values():
+        for equal in grouped((f"{fact.value!r} {fact.why}", fact) for fact in group.facts).values():
             first, names = equal[0], [named(fact, None) for fact in equal[:2]]
             kind = "GPUs" if names[0].lower().startswith("gpu") else "ranks"
             devices = ", ".join(names) if len(equal) <= 2 else f"{len(equal)} {kind}, the first is {names[0]}"

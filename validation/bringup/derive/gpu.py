@@ -6,6 +6,7 @@ from collections import defaultdict
 
 from bringup.derive.fold import by_node
 from bringup.evidence.parsed import Parsed, Seen, is_number
+from bringup.grouped import grouped
 from bringup.known_faults import xid
 from bringup.plan import cuda
 from bringup.records import Observation, Run
@@ -24,11 +25,7 @@ def seen_by_another_node(derived: Parsed, observed: Seen, run: Run) -> None:
         if gpu.startswith("GPU-"):
             owners[gpu].add(node)
             evidence.setdefault(node, observation.evidence)
-    shared: dict[str, list[str]] = defaultdict(list)
-    for gpu, nodes in sorted(owners.items()):
-        if len(nodes) > 1:
-            for node in nodes:
-                shared[node].append(gpu)
+    shared = grouped((node, gpu) for gpu, nodes in sorted(owners.items()) if len(nodes) > 1 for node in nodes)
     for node, where in evidence.items():
         gpus = shared.get(node, [])
         derived.saw("discovery.gpu.distinct", node, len(gpus), "count", where, ", ".join(gpus) or None)

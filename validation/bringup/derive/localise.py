@@ -10,13 +10,14 @@ the next round (next_round.py) tests it.
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean, median, median_low
 from typing import Literal
 
 from bringup.derive.pair_noise import LEAST_LOSS, LEAST_NOISE, Measurements, Round, measurements, threshold
+from bringup.grouped import grouped
 from bringup.plan.rounds import Pair
 
 Kind = Literal["node", "path", "block"]
@@ -89,10 +90,9 @@ class _Search:
         self.place = {node: number for number, node in enumerate(nodes)}
         self.nodes = nodes
         self.open = dict(measured.z)  # not explained yet
-        self.of: dict[str, list[Pair]] = defaultdict(list)
-        for pair in measured.z:
-            for node in pair:
-                self.of[node].append(pair)
+        self.of = dict[str, list[Pair]]((node, []) for node in nodes) | grouped(
+            (node, pair) for pair in measured.z for node in pair
+        )
         roles = 1 if measured.one_way else 3
         self.named = {
             "node": threshold(FALSE_NAMES, roles * len(nodes)) ** 2 / 2,

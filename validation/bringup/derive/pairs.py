@@ -20,6 +20,7 @@ from bringup.derive import localise
 from bringup.evidence import pair_rounds
 from bringup.evidence.curve import size_bytes
 from bringup.evidence.parsed import Parsed
+from bringup.grouped import grouped
 from bringup.plan.rounds import ALL_PAIRS, Pair, link_name
 from bringup.records import Observation
 
@@ -136,12 +137,8 @@ class NodeScore:
 def node_scores(directions: Directions) -> dict[str, NodeScore]:
     """Scores of nodes with enough partners. The higher median counts: of two partners, one may be the bad one."""
     normal = reference(directions)
-    out: dict[str, list[tuple[float, Pair]]] = defaultdict(list)
-    into: dict[str, list[tuple[float, Pair]]] = defaultdict(list)
-    for (source, target), speed in directions.items():
-        share = speed.best / normal if normal > 0 else 0.0
-        out[source].append((share, (source, target)))
-        into[target].append((share, (source, target)))
+    shares = [(speed.best / normal if normal > 0 else 0.0, pair) for pair, speed in directions.items()]
+    out, into = (grouped((share[1][end], share) for share in shares) for end in (0, 1))
     scores = {}
     for node in sorted(out.keys() & into.keys()):
         partners = min(len(out[node]), len(into[node]))
@@ -172,10 +169,7 @@ def link_scores(directions: Directions, names: Sequence[str]) -> dict[Pair, dict
 
 def node_latencies(links: Links) -> dict[str, tuple[float, int]]:
     """Node -> the median latency of its links (the lower one of two), and their number."""
-    by_node: dict[str, list[float]] = defaultdict(list)
-    for pair, trips in links.items():
-        for node in pair:
-            by_node[node].append(trips.best)
+    by_node = grouped((node, trips.best) for pair, trips in links.items() for node in pair)
     return {
         node: (median_low(values), len(values))
         for node, values in sorted(by_node.items())
@@ -357,7 +351,5 @@ def sent_again(observations: Iterable[Observation]) -> Parsed:
 
 def _middle(directions: dict[Pair, float], end: int) -> dict[str, float]:
     """Node -> the share of its middle partner, as sender (end 0) or receiver (1); of two partners the better one."""
-    shares: dict[str, list[float]] = defaultdict(list)
-    for pair, share in directions.items():
-        shares[pair[end]].append(share)
+    shares = grouped((pair[end], share) for pair, share in directions.items())
     return {node: median_low(values) for node, values in shares.items() if len(values) >= LEAST_PARTNERS}

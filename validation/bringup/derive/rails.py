@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bringup.evidence.parsed import Parsed, Seen, is_number
+from bringup.grouped import grouped
 from bringup.plan import rounds
 from bringup.records import Run
 
@@ -64,11 +65,9 @@ def _worst_of(derived: Parsed, gate: str, subject: str, tests: Iterable[Transfer
 
 
 def loopback(derived: Parsed, observed: Seen, run: Run) -> None:
-    tests = defaultdict(list)
-    for test in _tests(observed, "loopback", _rates(observed, "loopback")):
-        tests[test.source].append(test)
+    tests = grouped((test.source, test) for test in _tests(observed, "loopback", _rates(observed, "loopback")))
     for ports in observed.of("loopback.ports"):
-        if tests[ports.subject]:
+        if ports.subject in tests:
             _worst_of(derived, "fabric.loopback", ports.subject, tests[ports.subject])
         else:
             derived.saw("fabric.loopback", ports.subject, None, "share", ports.evidence, "no RDMA port is active")

@@ -22,7 +22,7 @@ _MOST_WORDS = 200  # of what DCGM says of a result
 
 
 def parse(text: str, where: str, node: str) -> Parsed:
-    """dcgm.test.NAME of node/gpuN, or of the node if DCGM names no GPU; dcgm.gpus, dcgm.version; dcgm.answer, which is
+    """dcgm.test.NAME of node/gpuN, or of the node if DCGM names no GPU; dcgm.gpus; dcgm.answer, which is
     unknown if the document cannot be used."""
     parsed = Parsed()
     try:
@@ -35,9 +35,6 @@ def parse(text: str, where: str, node: str) -> Parsed:
         parsed.problems.append(f"{where}: {why}")
         parsed.saw("dcgm.answer", node, None, "flag", where, why)
         return parsed
-    version = diagnostic.get("version") or document.get("version") or _of(document.get("metadata"), "version")
-    if isinstance(version, str):
-        parsed.saw("dcgm.version", node, version, "text", where)
     if error or not tests:
         why = f"dcgmi says: {str(error)[:_MOST_WORDS]}" if error else "the answer of dcgmi holds no test"
         parsed.saw("dcgm.answer", node, None, "flag", where, why)
@@ -104,7 +101,3 @@ def _gpus(document: dict[str, Any]) -> int | None:
         return sum(len(group["entities"]) for group in groups if group and group.get("entity_group") == "GPU")
     listed = document.get("GPU Device IDs") or document.get("GPU Device Serials")
     return len(listed) if isinstance(listed, list | dict) else None
-
-
-def _of(record: Any, key: str) -> Any:
-    return record.get(key) if isinstance(record, dict) else None

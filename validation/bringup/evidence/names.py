@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from bringup.evidence import hostlist
+from bringup.grouped import grouped
 
 MAX_NAMED = 6
 MAX_CHARACTERS = 120  # of a list in Slurm's short form
@@ -30,9 +31,7 @@ def first_few(sentences: Sequence[str], shown: int = 4, number: int = 0) -> str:
 
 def by_reason(reasons: Mapping[str, str]) -> str:
     """`n0 (no GPU); n3, n4 (gpu:a100:2)`, of the reason of each name."""
-    names: dict[str, list[str]] = {}
-    for name, why in reasons.items():
-        names.setdefault(why, []).append(name)
+    names = grouped((why, name) for name, why in reasons.items())
     return first_few([f"{the_first(several)} ({why})" for why, several in names.items()])
 
 

@@ -31,7 +31,6 @@ _GDR = re.compile(r"/GDRDMA(\(PCI\))?(/|\s|$)")
 _DOMAINS = re.compile(r"nRanks \d+ nNodes ([0-9]{1,9}) localRanks \d+ localRank \d+ MNNVL 1")
 NVLS_CHANNELS = re.compile(r"\b([0-9]{1,6}) nvls channels")
 _NVLS = re.compile(r"NVLS multicast support is (not )?available")
-_COMPLETE = re.compile(r"comm \S+ rank ([0-9]{1,9}) nranks ([0-9]{1,9}) .*Init COMPLETE")
 _NO_INFO = "the log holds no INFO line"
 
 
@@ -55,14 +54,12 @@ def parse(
             ("gdr", "share"),
             ("nics", "count"),
             ("nvls", "flag"),
-            ("intranode", "text"),
         ):
             parsed.saw(f"nccl.{quantity}", subject, None, unit, folder, why)
         return parsed
     _network(parsed, files, text, folder, subject, ranks)
-    _channels(parsed, files, text, folder, subject)
+    _direct(parsed, files, text, folder, subject)
     _nvls(parsed, text, folder, subject)
-    _complete(parsed, text, folder, subject)
     return parsed
 
 
@@ -196,32 +193,18 @@ def _carrying(text: str) -> dict[str, tuple[set[str], list[str]]]:
     }
 
 
-def _channels(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:
-    """Between hosts `NET/…`, inside one `P2P/…` or `SHM/…`."""
+def _direct(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:
+    """The share of channels between hosts (`NET/…`) that go from and to GPU memory."""
     ways = [match[1] for match in CHANNEL.finditer(text)]
-    outside = [way for way in ways if way.startswith("NET/")]
-    inside = sorted({"/".join(way.split("/")[:2]) for way in ways if not way.startswith("NET/")})
-    if outside:
+    if outside := [way for way in ways if way.startswith("NET/")]:
         direct = sum(_GDR.search(way) is not None for way in outside)
-        parsed.saw(
-            "nccl.gdr",
-            subject,
-            round(direct / len(outside), 3),
-            "share",
-            _evidence(files, folder, "via NET/"),
-            f"{direct} of {len(outside)} channels between hosts",
-        )
-    else:
-        why = (
-            "no channel between hosts leaves NVLink (P2P/MNNVL)"
-            if "P2P/MNNVL" in inside
-            else "the log shows no channel between hosts"
-        )
-        parsed.saw("nccl.gdr", subject, None, "share", folder, why)
-    if inside:
-        parsed.saw("nccl.intranode", subject, "+".join(inside), "text", _evidence(files, folder, f"via {inside[0]}"))
-    else:
-        parsed.saw("nccl.intranode", subject, None, "text", folder, "the log shows no channel inside a host")
+        share, where = round(direct / len(outside), 3), _evidence(files, folder, "via NET/")
+        parsed.saw("nccl.gdr", subject, share, "share", where, f"{direct} of {len(outside)} channels between hosts")
+        return
+    why = "the log shows no channel between hosts"
+    if any(way.startswith("P2P/MNNVL") for way in ways):
+        why = "no channel between hosts leaves NVLink (P2P/MNNVL)"
+    parsed.saw("nccl.gdr", subject, None, "share", folder, why)
 
 
 def _nvls(parsed: Parsed, text: str, folder: str, subject: str) -> None:
@@ -239,12 +222,3 @@ def _nvls(parsed: Parsed, text: str, folder: str, subject: str) -> None:
         )
     else:
         parsed.saw("nccl.nvls", subject, None, "flag", folder, "the log says nothing about NVLS")
-
-
-def _complete(parsed: Parsed, text: str, folder: str, subject: str) -> None:
-    """Ranks that finished init, of the largest communicator (each rank prints the size of its communicator)."""
-    members = [(int(match[2]), int(match[1])) for match in _COMPLETE.finditer(text)]
-    if members:
-        largest = max(nranks for nranks, _ in members)
-        ended = {rank for nranks, rank in members if nranks == largest}
-        parsed.saw("nccl.log.ranks", subject, len(ended), "count", folder, f"of {largest} in the communicator")

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
+from bringup.grouped import grouped
 from bringup.records import Observation, Value
 
 MOST_CHARACTERS = 2000  # of a line of a log
@@ -55,10 +56,7 @@ class Seen:
         return observations if step is None else [seen for seen in observations if seen.step == step]
 
     def by_subject(self, quantity: str) -> dict[str, list[Observation]]:
-        grouped: dict[str, list[Observation]] = {}
-        for observation in self.of(quantity):
-            grouped.setdefault(observation.subject, []).append(observation)
-        return grouped
+        return grouped((observation.subject, observation) for observation in self.of(quantity))
 
     def starting_with(self, prefix: str) -> dict[str, list[Observation]]:
         """Quantity -> observations."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
@@ -82,6 +83,12 @@ def nodes_of(subject: str) -> list[str]:
     if "->" not in subject and "--" not in subject:  # most of a fleet's
         return [subject.partition("/")[0]]
     return [part.partition("/")[0] for part in re.split(r"->|--", subject)]
+
+
+def shared_node(pairs: Iterable[str]) -> str | None:
+    """The one node that all these pairs name."""
+    common = set.intersection(*(set(nodes_of(pair)) for pair in pairs))
+    return common.pop() if len(common) == 1 else None
 
 
 def subjects(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from bringup.formulae.models import NAMES
+from bringup.grouped import grouped
 from bringup.records import Advice, PredictedStrategy
 from bringup.report.render import render
 from bringup.report.text import terminal_width
@@ -71,8 +72,5 @@ def _number(values: float | list[float] | None, digits: int, index: int = 0) -> 
 
 def _distinct(strategies: list[PredictedStrategy], texts: Callable[[PredictedStrategy], list[str]]) -> list[str]:
     """Each text once, with the strategies it is about where it is not about all."""
-    about: dict[str, list[str]] = {}
-    for strategy in strategies:
-        for text in texts(strategy):
-            about.setdefault(text, []).append(NAMES[strategy.strategy])
+    about = grouped((text, NAMES[strategy.strategy]) for strategy in strategies for text in texts(strategy))
     return [text if len(names) == len(strategies) else f"{text} [{', '.join(names)}]" for text, names in about.items()]

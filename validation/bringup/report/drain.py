@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bringup.evidence import hostlist
+from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.plan import catalogue
 from bringup.plan.phases import PHASES
@@ -55,16 +56,13 @@ class KeepAway:
 
 def keep_away(proposals: Sequence[Proposal], nodes: Iterable[str]) -> KeepAway:
     """nodes: of all runs, in their order."""
-    by_reason: dict[str, list[str]] = defaultdict(list)
-    for proposal in proposals:
-        if proposal.command is not None:
-            by_reason[proposal.why].append(proposal.node)
-    drained = [proposal.node for proposal in proposals if proposal.command is not None]
+    drained = [proposal for proposal in proposals if proposal.command is not None]
+    by_reason = grouped((proposal.why, proposal.node) for proposal in drained)
     others = [node for node in nodes if node not in {proposal.node for proposal in proposals}]
     return KeepAway(
         lines=[shlex.join(_command(hostlist.shortened(names), why)) for why, names in by_reason.items()]
         + [proposal.line for proposal in proposals if proposal.command is None],
-        exclude=f"--exclude={hostlist.shortened(drained)}" if drained else "",
+        exclude=f"--exclude={hostlist.shortened([proposal.node for proposal in drained])}" if drained else "",
         others=hostlist.shortened(others),
         other_count=len(others),
     )

@@ -7,12 +7,13 @@ Everything said comes from the verdicts, the signatures and the guides of the ga
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from bringup.evidence import hostlist
+from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import own
@@ -53,19 +54,12 @@ def screen(judged: Judged) -> str:
         "explain.txt.j2",
         view=view,
         causes=causes,
-        groups=list(_grouped(causes.first, cause_of).values()),
+        groups=list(grouped((cause_of(verdict), verdict) for verdict in causes.first).values()),
         signs=list(signs.values()),
         gates=_gates,
         next_commands=partial(next_commands, folder=judged.folder, run=judged.run),
         most=_SHOWN,
     )
-
-
-def _grouped(verdicts: Iterable[Verdict], key: Callable[[Verdict], Hashable]) -> dict[Hashable, list[Verdict]]:
-    groups: dict[Hashable, list[Verdict]] = {}
-    for verdict in verdicts:
-        groups.setdefault(key(verdict), []).append(verdict)
-    return groups
 
 
 def cause_of(verdict: Verdict) -> Hashable:
@@ -93,7 +87,7 @@ def as_data(judged: Judged) -> dict[str, object]:
                 "verdicts": [as_json(verdict) for verdict in group],
                 "next": next_commands(group, judged.folder, judged.run),
             }
-            for gate, group in _grouped(causes.first, lambda verdict: verdict.gate).items()
+            for gate, group in grouped((verdict.gate, verdict) for verdict in causes.first).items()
         ],
         "following": [[verdict.gate, verdict.subject] for verdict in causes.following],
         "undeclared": [[verdict.gate, verdict.subject] for verdict in causes.undeclared],

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bringup.evidence.names import listed
+from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
 from bringup.records import Kind, Mark, Outcome, Verdict, worst
@@ -86,10 +87,8 @@ def arranged(cards: Sequence[Card]) -> Arranged:
 def cards(judged: Iterable[Judged], links: Links) -> list[Card]:
     """One card for each first cause, worst first. A card names the subjects of its outcome alone: one that is only
     incomplete is not accused. Commands are for the first of its runs, and appear once."""
-    by_cause: dict[Hashable, list[_Bad]] = {}
-    for run in judged:
-        for verdict in explain.causes_of(run.verdicts).first:
-            by_cause.setdefault(explain.cause_of(verdict), []).append((run, verdict))
+    first = [(run, verdict) for run in judged for verdict in explain.causes_of(run.verdicts).first]
+    by_cause = grouped((explain.cause_of(verdict), (run, verdict)) for run, verdict in first)
     failed = {verdict.gate for bad in by_cause.values() for _, verdict in bad if verdict.outcome is Outcome.FAIL}
     unsorted = [
         _card(bad, links)
@@ -127,9 +126,7 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
     outcome = worst([verdict.outcome for _, verdict in bad])
     accused = [(run, verdict) for run, verdict in bad if verdict.outcome is outcome]
     first_run, first = accused[0]
-    by_gate: dict[str, list[_Bad]] = {}
-    for run, verdict in accused:
-        by_gate.setdefault(verdict.gate, []).append((run, verdict))
+    by_gate = grouped((verdict.gate, (run, verdict)) for run, verdict in accused)
     known = GATES.get(first.gate) or first_run.own.get(first.gate)
     title = first.gate if known is None else known.guide.title
     guides = {explain.guide_of(verdict) for _, verdict in accused}
@@ -154,12 +151,8 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
 
 def _finding(group: Sequence[_Bad], links: Links) -> Finding:
     run, first = group[0]
-    by_phase: dict[str, list[str]] = {}
-    for other, verdict in group:
-        by_phase.setdefault(other.run.phase, []).append(verdict.subject)
-    by_subjects: dict[str, list[str]] = {}
-    for phase, subjects in by_phase.items():
-        by_subjects.setdefault(listed(subjects), []).append(phase)
+    by_phase = grouped((other.run.phase, verdict.subject) for other, verdict in group)
+    by_subjects = grouped((listed(subjects), phase) for phase, subjects in by_phase.items())
     where = "; ".join(f"{', '.join(phases)}: {subjects}" for subjects, phases in by_subjects.items())
     sentences = dict.fromkeys(report.sentence(verdict) for _, verdict in group)
     sentence = next(iter(sentences))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bringup.answers import in_words
+from bringup.grouped import grouped
 from bringup.plan import catalogue
 from bringup.plan.claims import QUESTION_NAMES
 from bringup.records import Answer, Mark, Measured, Outcome, Verdict
@@ -36,10 +37,11 @@ class Tile:
 
 def tiles(answers: Sequence[Answer], verdicts: Iterable[Verdict] = ()) -> list[Tile]:
     """verdicts: of the report; those that failed say in words what is wrong."""
-    failed: dict[int, list[Verdict]] = {}
-    for verdict in verdicts:
-        if verdict.outcome is Outcome.FAIL and verdict.gate in catalogue.GATES:
-            failed.setdefault(catalogue.question_of(catalogue.GATES[verdict.gate]), []).append(verdict)
+    failed = grouped(
+        (catalogue.question_of(catalogue.GATES[verdict.gate]), verdict)
+        for verdict in verdicts
+        if verdict.outcome is Outcome.FAIL and verdict.gate in catalogue.GATES
+    )
     return [_tile(answer, failed.get(answer.question, [])) for answer in answers]
 
 

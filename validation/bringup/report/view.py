@@ -14,6 +14,7 @@ from pathlib import Path
 from shlex import quote
 
 from bringup.evidence.names import listed, shortened
+from bringup.grouped import grouped
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import catalogue
 from bringup.plan import subjects as naming
@@ -74,21 +75,17 @@ class View:
     @cached_property
     def without_limit(self) -> list[tuple[str, str, str, str]]:
         """What was measured, and nothing says what it has to be: gate, subjects, values, why there is no limit."""
-        by_gate: dict[str, list[Verdict]] = {}
-        for verdict in self.verdicts.verdicts:
-            if verdict.outcome is Outcome.NO_LIMIT:
-                by_gate.setdefault(verdict.gate, []).append(verdict)
         return [
             (gate, self._where(alike), _spread(alike), _several(verdict.cause or "" for verdict in alike))
-            for gate, alike in by_gate.items()
+            for gate, alike in self._by_gate(Outcome.NO_LIMIT).items()
         ]
+
+    def _by_gate(self, outcome: Outcome) -> dict[str, list[Verdict]]:
+        return grouped((verdict.gate, verdict) for verdict in self.verdicts.verdicts if verdict.outcome is outcome)
 
     @cached_property
     def _passed_by_gate(self) -> dict[str, list[Verdict]]:
-        by_gate: dict[str, list[Verdict]] = {}
-        for verdict in self.passed:
-            by_gate.setdefault(verdict.gate, []).append(verdict)
-        return by_gate
+        return self._by_gate(Outcome.PASS)
 
     @cached_property
     def proven(self) -> list[Passed]:
@@ -122,9 +119,9 @@ class View:
         """All that passed: a domain, the number of its gates and verdicts, and the ends of its gates' names."""
         parts = {gate: ".".join(gate.split(".")[:-1][:2]) for gate in self._passed_by_gate}
         sizes = Counter(parts.values())
-        domains: dict[str, list[str]] = {}
-        for gate, part in parts.items():
-            domains.setdefault(part if sizes[part] >= MIN_ALIKE else gate.split(".")[0], []).append(gate)
+        domains = grouped(
+            (part if sizes[part] >= MIN_ALIKE else gate.split(".")[0], gate) for gate, part in parts.items()
+        )
         return [
             (
                 domain,
@@ -179,10 +176,7 @@ class View:
     @cached_property
     def not_applicable(self) -> dict[str, list[str]]:
         """Reason -> gates that the profile excludes for it."""
-        grouped: dict[str, list[str]] = {}
-        for entry in self.verdicts.not_applicable:
-            grouped.setdefault(entry.reason, []).append(entry.gate)
-        return grouped
+        return grouped((entry.reason, entry.gate) for entry in self.verdicts.not_applicable)
 
     @property
     def signs(self) -> Iterator[tuple[Sign, str, str]]:
@@ -263,11 +257,7 @@ def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
     order = {id(verdict): number for number, verdict in enumerate(bad)}
     left, groups = list(bad), list[list[Verdict]]()
     for key_of in _ALIKE:
-        together: dict[_Key, list[Verdict]] = {}
-        for verdict in left:
-            key = key_of(verdict)
-            if key is not None:
-                together.setdefault(key, []).append(verdict)
+        together = grouped((key, verdict) for verdict in left if (key := key_of(verdict)) is not None)
         groups += [group for group in together.values() if len(group) >= _least(group[0])]
         taken = {id(verdict) for group in groups for verdict in group}
         left = [verdict for verdict in left if id(verdict) not in taken]
@@ -295,8 +285,8 @@ def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
     if first.outcome is not Outcome.INCOMPLETE and not _is_pair(first):
         message = f"{first.gate} [{_some(subjects)}]: {text.sentence(first)} ({len(group)} subjects)"
     elif first.outcome is not Outcome.INCOMPLETE:
-        common = set.intersection(*(set(naming.nodes_of(subject)) for subject in subjects))
-        of = f"pairs, all with {common.pop()}" if len(common) == 1 else "pairs"
+        node = naming.shared_node(subjects)
+        of = "pairs" if node is None else f"pairs, all with {node}"
         message = f"{first.gate} [{first.subject}]: {text.sentence(first)} ({len(group)} {of}: {_some(subjects)})"
     elif len(subjects) == 1:
         message = f"[{first.subject}]: {first.cause} ({len(group)} gates: {_some(gates)})"

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from bringup import judge
 from bringup.evidence.names import first_few
+from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.plan import catalogue, subjects
 from bringup.plan.variants import NVLINK, RDMA
@@ -36,10 +37,10 @@ def unhealthy_nodes(judged: Judged) -> list[LeftOut] | None:
             return None
     unexplained = [verdict for verdict in pairs if not faults_by_node.keys() & set(subjects.nodes_of(verdict.subject))]
     if unexplained:
-        common = set.intersection(*(set(subjects.nodes_of(verdict.subject)) for verdict in unexplained))
-        if len(common) != 1:
+        node = subjects.shared_node(verdict.subject for verdict in unexplained)
+        if node is None:
             return None
-        faults_by_node[common.pop()] = unexplained
+        faults_by_node[node] = unexplained
     if not faults_by_node.keys() <= set(judged.run.nodes) or 2 * len(faults_by_node) > len(judged.run.nodes):
         return None
     return [
@@ -64,10 +65,11 @@ def lacking(judged: Iterable[Judged]) -> str:
     discovery = {run.run.phase: run for run in judged}.get("discovery")
     if discovery is None:
         return ""
-    values: dict[str, list[object]] = {}
-    for fact in discovery.observations:
-        if fact.quantity == "discovery.rdma.ports" or "/" in fact.subject:
-            values.setdefault(fact.quantity, []).append(fact.value)
+    values = grouped(
+        (fact.quantity, fact.value)
+        for fact in discovery.observations
+        if fact.quantity == "discovery.rdma.ports" or "/" in fact.subject
+    )
     states = values.get("discovery.rdma.state", [])
     counts = values.get("discovery.rdma.ports", [])
     links = values.get("discovery.gpu.nvlinks", [])

@@ -60,7 +60,6 @@ def run_phase(
             phase,
             nodes=nodes,
             gpus_per_node=gpus,
-            ranks_per_node=1 if phase.one_gpu else gpus,
             profile=profile,
             argv=["bringup", "run", phase.stem],
             name=name,

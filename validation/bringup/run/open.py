@@ -129,9 +129,9 @@ def open_run(
     *,
     nodes: list[str],
     gpus_per_node: int,
-    ranks_per_node: int,
     profile: profiles.Profile,
     argv: list[str],
+    ranks_per_node: int | None = None,
     results: Path | None = None,
     name: str | None = None,
     allocated: list[str] | None = None,
@@ -140,8 +140,10 @@ def open_run(
 ) -> Path:
     """Create the run's folder and write its plan. Raises RunError.
 
-    allocated: of `nodes` those that it really has. whole_nodes: the partition lets no two jobs share a node.
+    ranks_per_node: one per GPU, or one alone, if it is not said. allocated: of `nodes` those that it really has.
+    whole_nodes: the partition lets no two jobs share a node.
     """
+    ranks_per_node = ranks_per_node or (1 if phase.one_gpu else gpus_per_node)
     lack = phase.lacks(len(nodes), gpus_per_node)
     if lack is not None:
         submit = f"; sbatch --nodes={phase.min_nodes} {phase.script}" if len(nodes) < phase.min_nodes else ""

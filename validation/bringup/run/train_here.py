@@ -84,7 +84,6 @@ def train(request: Request) -> tuple[Path, int]:
         phase,
         nodes=nodes,
         gpus_per_node=ranks // program.nodes,
-        ranks_per_node=ranks // program.nodes,
         profile=request.profile,
         results=request.results,
         argv=["bringup train", request.strategy, "--ranks", str(ranks), *request.options],

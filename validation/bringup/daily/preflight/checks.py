@@ -257,7 +257,6 @@ def _one_phase(setting: Setting, phase: Phase, nodes: list[str], name: str) -> J
             phase,
             nodes=nodes,
             gpus_per_node=allocation.gpus_per_node,
-            ranks_per_node=allocation.gpus_per_node,
             profile=setting.request.profile,
             argv=["bringup", "preflight", phase.stem],
             name=name,

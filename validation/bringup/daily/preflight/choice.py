@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from bringup.derive import pairs
+from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.records import Outcome
 
@@ -29,11 +30,8 @@ def speeds(judged: Iterable[Judged]) -> dict[str, float]:
 
 def bandwidths(judged: Iterable[Judged]) -> dict[str, float]:
     """Node -> GB/s with its middle partner, both directions."""
-    of_node: dict[str, list[float]] = defaultdict(list)
-    for run in judged:
-        for direction, measured in pairs.measured(run.observations)[0].items():
-            for node in direction:
-                of_node[node].append(measured.best)
+    measured = [each for run in judged for each in pairs.measured(run.observations)[0].items()]
+    of_node = grouped((node, speed.best) for direction, speed in measured for node in direction)
     return {node: median(values) for node, values in of_node.items()}
 
 

@@ -11,6 +11,7 @@ from statistics import median
 
 from bringup.derive import pairs
 from bringup.evidence.names import listed
+from bringup.grouped import grouped
 from bringup.plan.rounds import Pair
 from bringup.plan.subjects import nodes_of
 from bringup.records import Observation, Outcome, Verdict
@@ -69,9 +70,7 @@ def _by_node(known: Mapping[Pair, float], nodes: Sequence[str], bad: Collection[
     side, lines = _SIDE / _OF_A_LINE, -(-len(nodes) // _OF_A_LINE)
     shapes, y, most = list[Shape](), _TOP, 0.0
     for end, what in ((0, "sends"), (1, "receives")):
-        speeds: dict[str, list[float]] = {}
-        for pair, speed in known.items():
-            speeds.setdefault(pair[end], []).append(speed)
+        speeds = grouped((pair[end], speed) for pair, speed in known.items())
         medians = {node: median(values) for node, values in speeds.items()}
         most = max(most, *medians.values()) or 1.0
         slowest = sorted(medians, key=lambda node: medians[node])[:MAX_SLOWEST]
@@ -97,9 +96,7 @@ def _heat(speed: float, most: float) -> int:
 
 def _squares(places: Iterable[tuple[float, float, float]], side: float, most: float) -> list[Shape]:
     """places: x, y, GB/s. All of one colour are one shape."""
-    by_heat: dict[int, list[tuple[float, float]]] = {}
-    for x, y, speed in places:
-        by_heat.setdefault(_heat(speed, most), []).append((x, y))
+    by_heat = grouped((_heat(speed, most), (x, y)) for x, y, speed in places)
     return [Squares(corners, side, f"heat-{heat}") for heat, corners in sorted(by_heat.items())]
 
 

@@ -8,6 +8,7 @@ from itertools import pairwise
 from statistics import fmean, median, quantiles
 
 from bringup.evidence import clock, monitor
+from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.report.charts import steps
 from bringup.report.charts.drawing import Drawing, Series, lines
@@ -64,10 +65,7 @@ def draw(judged: Judged) -> list[Drawing]:
 def _series(of_nodes: Mapping[str, Line]) -> list[Series]:
     if len(of_nodes) <= MAX_NAMED:
         return [Series(node, _thinned(line)) for node, line in of_nodes.items()]
-    by_second: dict[int, list[float]] = {}
-    for line in of_nodes.values():
-        for time, number in line:
-            by_second.setdefault(round(time), []).append(number)
+    by_second = grouped((round(time), number) for line in of_nodes.values() for time, number in line)
     cuts = {second: quantiles(by_second[second] * 2, n=20) for second in sorted(by_second)}  # twice: one node alone
     middle = [
         Series(name, _thinned([(float(second), cut[index]) for second, cut in cuts.items()]))

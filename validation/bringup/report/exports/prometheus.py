@@ -9,6 +9,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.plan import subjects as naming
 from bringup.records import Outcome, Verdict, time_of, variant_of, worst
@@ -28,9 +29,7 @@ def prometheus(collection: Collection) -> str:
     """
     verdicts = [(judged.run.phase, verdict) for judged in collection.judged for verdict in judged.verdicts.verdicts]
     latest = {judged.run.phase: judged for judged in sorted(collection.judged, key=lambda judged: judged.run.opened_at)}
-    outcomes: dict[str, list[Outcome]] = {}
-    for judged in collection.judged:
-        outcomes.setdefault(judged.run.phase, []).append(judged.verdicts.outcome)
+    outcomes = grouped((judged.run.phase, judged.verdicts.outcome) for judged in collection.judged)
     for absent in collection.absent:
         outcomes.setdefault(absent.phase, []).append(Outcome.INCOMPLETE)
     cluster = system.cluster_name(collection.judged) or ""
