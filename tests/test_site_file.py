@@ -124,8 +124,8 @@ def test_the_partition_key_of_infiniband_is_no_secret():
 @pytest.mark.parametrize(
     ("named", "says"),
     [
-        ("exmaple", "no site named 'exmaple' (BRINGUP_SITE); there are example; or give the path of a .yaml file"),
-        ("/nowhere/x.yaml", "site file /nowhere/x.yaml: no such file; BRINGUP_SITE names it"),
+        ("exmpl", "BRINGUP_SITE: no site file named 'exmpl'; did you mean example?; or give the path of a .yaml file"),
+        ("/nowhere/x.yaml", "BRINGUP_SITE: site file /nowhere/x.yaml: no such file"),
         ("", "no site file is used; name one: export BRINGUP_SITE=NAME, or the path of a .yaml file"),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,18 +65,7 @@ def names() -> list[str]:
 
 def find(name_or_path: str) -> Path:
     """The file of a profile given by name (`local-cpu`) or by path. Raises ProfileError with the names there are."""
-    path = Path(name_or_path)
-    if path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise ProfileError(f"profile {path}: no such file")
-        return path
-    path = PROFILES / f"{name_or_path}.yaml"
-    if "/" in name_or_path or not path.is_file():
-        begins = [name for name in names() if name_or_path and name.startswith(name_or_path)]
-        near = begins or difflib.get_close_matches(name_or_path, names(), 3)
-        listed = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(names())}"
-        raise ProfileError(f"no profile named {name_or_path!r}; {listed}; or give the path of a .yaml file")
-    return path
+    return profile_text.find(name_or_path, "profile", {name: PROFILES / f"{name}.yaml" for name in names()})
 
 
 def portable(name_or_path: str) -> str:
@@ -91,9 +79,8 @@ def load(name_or_path: str, gates: Mapping[str, Gate] | None = None) -> Profile:
     ProfileError."""
     path = find(name_or_path)
     profile = _resolve(path, (), gates)
-    lacking = None if gates is None else _without_a_ceiling(profile)
-    if lacking is not None:
-        raise ProfileError(f"{path}: {lacking}")
+    if gates is not None:
+        check(profile, gates, str(path))
     return profile
 
 
@@ -155,13 +142,10 @@ def dump(profile: Profile) -> str:
     return profile_text.dump(profile.model_dump(exclude_none=True))
 
 
-def check(profile: Profile, gates: Mapping[str, Gate]) -> None:
-    """Check a profile that is not a file. Raises ProfileError."""
-    for wrong in _against(profile, gates):
-        raise ProfileError(f"profile {profile.name}: {wrong}")
-    lacking = _without_a_ceiling(profile)
-    if lacking is not None:
-        raise ProfileError(f"profile {profile.name}: {lacking}")
+def check(profile: Profile, gates: Mapping[str, Gate], where: str = "") -> None:
+    """Check a profile with all that it extends. Raises ProfileError."""
+    for wrong in [*_against(profile, gates), *_without_a_ceiling(profile)]:
+        raise ProfileError(f"{where or f'profile {profile.name}'}: {wrong}")
 
 
 # --- what is wrong with it
@@ -230,9 +214,8 @@ def _of_unit(value: bool | int | float | str, unit: str) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _without_a_ceiling(profile: Profile) -> str | None:
+def _without_a_ceiling(profile: Profile) -> Iterator[_Wrong]:
     for gate, entry in profile.expect.items():
         lacking = ceiling.missing(gate, profile.machine) if entry.shares and gate in ceiling.OF_GATE else []
         if lacking:
-            return f"expect.{gate}: share_of_ceiling needs machine.{', machine.'.join(lacking)}"
-    return None
+            yield _Wrong(("expect", gate), f"share_of_ceiling needs machine.{', machine.'.join(lacking)}")

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import types
 import typing
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -48,6 +49,21 @@ class _Loader(_Safe):
                 )
             lines[key] = line
         return super().construct_mapping(node, deep)
+
+
+def find(name_or_path: str, what: str, there: Mapping[str, Path]) -> Path:
+    """The file given by name or by path. there: files by name. Raises ProfileError with the names there are."""
+    path = Path(name_or_path)
+    if path.suffix in (".yaml", ".yml"):
+        if not path.is_file():
+            raise ProfileError(f"{what} {path}: no such file")
+        return path
+    if name_or_path not in there:
+        begins = [name for name in there if name_or_path and name.startswith(name_or_path)]
+        near = begins or difflib.get_close_matches(name_or_path, there, 3)
+        listed = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(there)}"
+        raise ProfileError(f"no {what} named {name_or_path!r}; {listed}; or give the path of a .yaml file")
+    return there[name_or_path]
 
 
 def read(

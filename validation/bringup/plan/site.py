@@ -171,18 +171,11 @@ def _of_phase(by_phase: Mapping[str, str], phase: str | None) -> str | None:
 
 def find(name_or_path: str) -> Path:
     """The file of a site given by name (`example`) or by path. Raises SiteError with the names there are."""
-    path = Path(name_or_path)
-    if path.suffix in (".yaml", ".yml"):
-        if not path.is_file():
-            raise SiteError(f"site file {path}: no such file; BRINGUP_SITE names it")
-        return path
-    path = PROFILES / f"{name_or_path}{SITE_SUFFIX}"
-    if "/" in name_or_path or not path.is_file():
-        names = ", ".join(sorted(file.name.removesuffix(SITE_SUFFIX) for file in PROFILES.glob(f"*{SITE_SUFFIX}")))
-        raise SiteError(
-            f"no site named {name_or_path!r} (BRINGUP_SITE); there are {names}; or give the path of a .yaml file"
-        )
-    return path
+    there = {file.name.removesuffix(SITE_SUFFIX): file for file in sorted(PROFILES.glob(f"*{SITE_SUFFIX}"))}
+    try:
+        return profile_text.find(name_or_path, "site file", there)
+    except ProfileError as error:
+        raise SiteError(f"BRINGUP_SITE: {error}") from error
 
 
 def load(path: Path) -> Site:
