@@ -13,6 +13,9 @@ VENV := $(shell bash infrastructure-validation/scripts/venv.sh)
 PY := $(VENV)/bin/python
 CLUSTER := infrastructure-validation/local-cluster/cluster
 
+# Tests start Python a thousand times: it compiles a module once, and not each time
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help setup venv venv-light constraints local cluster cluster-down test test-all drill lint unit golden live live-session live-drills live-phases live-rest live-health generated surface pictures validators clean
 
 help: ## print this

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from tiers import FEWER
 
-EXAMPLES = 8 if FEWER else 40
+EXAMPLES = 3 if FEWER else 40
 FEW = settings(max_examples=EXAMPLES, derandomize=True, deadline=None, suppress_health_check=list(HealthCheck))
 MANY = settings(FEW, max_examples=5 * EXAMPLES)
 

@@ -13,6 +13,7 @@ import folders
 import pytest
 from test_checkpoints import one_process, refusal
 from test_training_runs import SOURCE
+from tiers import in_test_all
 
 sys.path.append(str(SOURCE))
 pytestmark = pytest.mark.filterwarnings("default")
@@ -138,6 +139,7 @@ def test_a_training_whose_checkpoints_do_not_fit_is_refused_before_its_first_ste
     assert "step 1/6" not in run.output
 
 
+@in_test_all
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
 def test_rows_that_do_not_fit_are_refused_before_they_are_made(tmp_path: Path) -> None:
     """A file that is mapped into memory and outgrows its filesystem ends the process with SIGBUS, without a word."""

@@ -14,6 +14,7 @@ import pytest
 import warm_python
 from bringup.records import Checkpoint, TrainMetrics, read_record
 from test_training_runs import NOTHING_ELSE, SOURCE, STEPS, UNPROFILED, Finished, changed, injected, one_node, two_nodes
+from tiers import first, in_test_all
 
 sys.path.append(str(SOURCE))
 sys.path.append(str(SOURCE.parents[1] / "infrastructure-validation" / "probes"))
@@ -232,7 +233,7 @@ FileSystemReader.read_data = read_data
 """
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp", "hsdp"])
+@pytest.mark.parametrize("strategy", first(["fsdp", "ddp", "hsdp"]))
 def test_a_rehearsal_reads_its_checkpoint_once_however_many_replicas_there_are_and_removes_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: Finished, strategy: str
 ) -> None:
@@ -256,6 +257,7 @@ def test_a_rehearsal_reads_its_checkpoint_once_however_many_replicas_there_are_a
         assert trained(run.metrics()) == trained(saved.metrics())
 
 
+@in_test_all
 def test_a_bit_that_does_not_read_back_is_seen_on_the_rank_that_holds_it(tmp_path: Path) -> None:
     run = one_node(tmp_path / "run", FSDP, "--sequence-length", "32", *UNPROFILED, drill="flip-checkpoint:1@3")
     assert run.codes == [0], run.output
@@ -264,6 +266,7 @@ def test_a_bit_that_does_not_read_back_is_seen_on_the_rank_that_holds_it(tmp_pat
     assert "gate_proj" in run.facts(1)["train.checkpoint.resumable"]["why"]
 
 
+@in_test_all
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
 def test_a_full_disk_names_rank_file_and_cause_and_leaves_the_checkpoint_before(tmp_path: Path) -> None:
     small = tmp_path / "small"
@@ -283,6 +286,7 @@ def test_a_full_disk_names_rank_file_and_cause_and_leaves_the_checkpoint_before(
     assert f"checkpoint of step 4 cannot be written to {part}: rank 0 on n0: No space left on device" in message
 
 
+@in_test_all
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
 def test_a_full_disk_at_the_end_names_the_file_and_leaves_no_half_metrics(tmp_path: Path) -> None:
     folder = tmp_path / "run"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import warm_python
 from loops import for_each
 
 SOURCE = Path(__file__).resolve().parent.parent / "training" / "src"
@@ -17,10 +18,16 @@ WITHOUT_TORCH = (
 )
 
 
+@functools.cache
+def without_torch() -> str:
+    """A Python that has all but torch, and what comes with it, in memory."""
+    return warm_python.start(os.environ, ("bringup.records", "bringup.formulae.memory", "bringup.formulae.models"))
+
+
 def start(entrypoint: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """The entrypoint in a Python in which importing torch or transformers is an error."""
     return subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH, str(SOURCE), str(SOURCE / f"{entrypoint}.py"), *options],
+        [without_torch(), "-c", WITHOUT_TORCH, str(SOURCE), str(SOURCE / f"{entrypoint}.py"), *options],
         capture_output=True,
         text=True,
         timeout=60,
@@ -112,7 +119,7 @@ def test_a_reporter_that_is_not_installed_is_refused_before_anything_begins(run_
     hidden = "import importlib.util as u; u.find_spec = lambda name, *_: None; "  # whatever this machine has
     program, options = str(SOURCE / "train_single_gpu.py"), ("--report-to", "wandb")
     done = subprocess.run(
-        [sys.executable, "-c", hidden + WITHOUT_TORCH, str(SOURCE), program, "--run-dir", str(run_dir), *options],
+        [without_torch(), "-c", hidden + WITHOUT_TORCH, str(SOURCE), program, "--run-dir", str(run_dir), *options],
         capture_output=True,
         text=True,
         timeout=60,
@@ -204,7 +211,7 @@ def test_rows_at_once_give_each_number_of_ranks_its_micro_steps_for_the_same_bat
         "print(args.gradient_accumulation, args.per_device_batch)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, str(SOURCE), "--check", "--global-batch", "64", *options],
+        [without_torch(), "-c", program, str(SOURCE), "--check", "--global-batch", "64", *options],
         capture_output=True,
         text=True,
         timeout=60,

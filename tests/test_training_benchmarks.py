@@ -20,6 +20,7 @@ sys.path.append(str(BENCHMARKS))
 import equality  # noqa: E402  # training/benchmarks is not a package
 import launched  # noqa: E402
 import overhead  # noqa: E402
+from tiers import in_test_all  # noqa: E402
 
 TRAINED = launched.Trained(tokens_per_s=100.0, fastest_step_s=0.1, loss=[6.0, 5.0], grad_norm=[2.0, 1.0], gpu=None)
 
@@ -59,6 +60,7 @@ def test_a_program_that_fails_ends_with_2(monkeypatch: pytest.MonkeyPatch, capsy
     assert "bare_loop.py (fsdp) ended with [1]" in capsys.readouterr().err
 
 
+@in_test_all
 def test_bfloat16_is_equal_with_and_without_trainer_under_fsdp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """The bare loop once gave its head float32 where the weights were bfloat16, and failed."""
     warm_python.stand_in(monkeypatch)

@@ -20,6 +20,7 @@ sys.path.append(str(ROOT / "infrastructure-validation" / "probes"))
 
 from recipe import communication  # noqa: E402
 from test_training_runs import Finished, changed, one_node  # noqa: E402
+from tiers import first, in_test_all  # noqa: E402
 
 RECORDS = ROOT / "tests/fixtures/training"
 CPU, GPU = DeviceType.CPU, DeviceType.CUDA
@@ -202,7 +203,7 @@ def test_a_trace_that_cannot_be_written_is_a_reason_and_the_times_stay(tmp_path:
 
 @pytest.mark.parametrize(
     ("program", "calls"),
-    [("ddp", {"all_reduce": 1}), ("fsdp", {"all_gather": 11, "reduce_scatter": 6})],
+    first([("ddp", {"all_reduce": 1}), ("fsdp", {"all_gather": 11, "reduce_scatter": 6})]),
 )
 def test_the_communication_of_a_step_is_measured_on_gloo(tmp_path: Path, program: str, calls: dict[str, int]) -> None:
     """On four ranks; the next test has two."""
@@ -214,6 +215,7 @@ def test_the_communication_of_a_step_is_measured_on_gloo(tmp_path: Path, program
     assert "USDT" not in run.output  # of the profiler's library, a line per rank
 
 
+@in_test_all
 @pytest.mark.parametrize(
     ("program", "kept", "each"),
     [
@@ -235,6 +237,7 @@ def test_gradients_are_reduced_in_every_micro_step_only_when_that_was_requested(
     assert always.metrics().grad_norm == pytest.approx(once.metrics().grad_norm, rel=1e-5)
 
 
+@in_test_all
 def test_profiled_steps_change_nothing_that_is_recorded_of_the_training(tmp_path: Path) -> None:
     options = ("--no-rehearse-resume", "--profiled-steps")
     with_them = one_node(tmp_path / "profiled", "train_ddp_single_node", *options, "1")

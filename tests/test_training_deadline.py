@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from test_checkpoints import one_process
 from test_training_runs import ROOT, SOURCE
+from tiers import in_test_all
 
 sys.path.append(str(SOURCE))
 pytestmark = pytest.mark.filterwarnings("default")
@@ -30,6 +31,7 @@ def test_a_save_that_would_take_the_whole_job_leaves_half_of_it_for_training() -
     assert lead_s(3600, left_s=1800) == 900
 
 
+@in_test_all
 def test_the_time_limit_ends_a_training_with_a_checkpoint(tmp_path: Path) -> None:
     ends_at, file = int(time.time()) + 15, tmp_path / "stop"
     run = one_process(tmp_path / "run", "--steps", "4000", "--ends-at", str(ends_at), "--stop-file", str(file))

@@ -17,6 +17,7 @@ import pytest
 import warm_python
 from bringup.formulae.models import CHUNKED_LOSS
 from bringup.records import RunArgs, TrainMetrics, read_record
+from tiers import first, in_test_all
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "training" / "src"
@@ -187,7 +188,7 @@ def require_same_training(run: Finished, single: Finished) -> None:
         assert "end" in run.facts(rank)
 
 
-@pytest.mark.parametrize("kind", ["single", "ddp", "fsdp", "hsdp"])
+@pytest.mark.parametrize("kind", first(["fsdp", "single", "ddp", "hsdp"]))
 def test_trainer_computes_what_the_bare_loop_computes(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
@@ -224,6 +225,7 @@ def test_one_process_trains_and_the_loss_falls(single: Finished) -> None:
     assert "warn" not in single.output.lower()
 
 
+@in_test_all
 def test_accumulation_and_recomputation_change_nothing_in_one_process(tmp_path: Path, single: Finished) -> None:
     run = launch(
         tmp_path / "recomputed",
@@ -250,6 +252,7 @@ def test_ddp_is_one_training_on_two_ranks(ddp: Finished, single: Finished) -> No
     assert len(set(ddp.metrics().parameter_checksums)) == 1
 
 
+@in_test_all
 def test_ddp_across_two_nodes(tmp_path: Path, single: Finished) -> None:
     run = two_nodes(tmp_path / "ddp2", 1, "train_ddp_multi_node", *TWELVE)
     require_same_training(run, single)
@@ -264,30 +267,35 @@ def test_fsdp_holds_half_of_the_parameters_per_rank(fsdp: Finished, single: Fini
     assert observed.reshard_after_forward is True
     assert observed.parameters_local_max * 2 == observed.parameters
     assert fsdp.value(0, "train.strategy") == "fsdp"
+    communication = fsdp.metrics().communication
+    assert communication is not None
+    assert {each.operation: each.calls for each in communication.collectives} == {"all_gather": 11, "reduce_scatter": 6}
 
 
 @pytest.mark.parametrize(
     ("options", "seen"),
-    [
-        (
-            ("--no-reshard-after-forward", "--activation-checkpointing"),
-            {"reshard_after_forward": False, "recomputed_layers": 4},
-        ),
-        (("--gradient-accumulation", "2"), {"reshard_after_forward": True, "recomputed_layers": 0}),
-    ],
-    ids=["zero2-recomputed", "accumulated"],
+    first(
+        [
+            (
+                ("--no-reshard-after-forward", "--activation-checkpointing"),
+                {"reshard_after_forward": False, "recomputed_layers": 4},
+            ),
+            (("--gradient-accumulation", "2"), {"reshard_after_forward": True, "recomputed_layers": 0}),
+        ]
+    ),
+    ids=first(["zero2-recomputed", "accumulated"]),
 )
 def test_variants_of_fsdp_are_seen_and_train_the_same(
     tmp_path: Path, single: Finished, options: tuple[str, ...], seen: dict[str, Any]
 ) -> None:
-    run = one_node(tmp_path / "variant", "train_fsdp_single_node", *TWELVE, *options)
+    run = one_node(tmp_path / "variant", "train_fsdp_single_node", *ONLY_TRAINED, *options)
     require_same_training(run, single)
     observed = run.metrics().observed
     assert {name: getattr(observed, name) for name in seen} == seen
 
 
 def test_bf16_is_compute_only_and_the_loss_stays_float32(tmp_path: Path, single: Finished) -> None:
-    run = one_node(tmp_path / "bf16", "train_fsdp_single_node", *TWELVE, "--bf16", "--reduce-dtype", "bfloat16")
+    run = one_node(tmp_path / "bf16", "train_fsdp_single_node", *ONLY_TRAINED, "--bf16", "--reduce-dtype", "bfloat16")
     assert run.codes == [0], run.output
     observed = run.metrics().observed
     assert (observed.master_dtype, observed.compute_dtype, observed.reduce_dtype, observed.loss_dtype) == (
@@ -343,11 +351,11 @@ DistributedDataParallel._sync_buffers = _sync_buffers
 """
 
 
-@pytest.mark.parametrize("program", ["train_ddp_single_node", BARE_LOOP])
+@pytest.mark.parametrize("program", first(["train_ddp_single_node", BARE_LOOP]))
 def test_ddp_sends_gradients_and_no_buffers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
     """Rotary tables are the same on all ranks for ever, and ranks would wait for one another before each step."""
     changed(BUFFERS_ARE_SENT, tmp_path, monkeypatch)
-    options = ("--strategy", "ddp") if program == BARE_LOOP else ()
+    options = ("--strategy", "ddp") if program == BARE_LOOP else NOTHING_ELSE
     run = one_node(tmp_path / "run", program, *options)
     assert run.codes == [0], run.output
 
@@ -373,7 +381,7 @@ Trainer.training_step = training_step
 def test_gradients_of_ddp_are_its_buckets_in_every_micro_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise each rank has two copies of them: 4 bytes more per parameter."""
     changed(GRADIENTS_ARE_BUCKETS, tmp_path, monkeypatch)
-    run = one_node(tmp_path / "run", "train_ddp_single_node", "--gradient-accumulation", "2")
+    run = one_node(tmp_path / "run", "train_ddp_single_node", "--gradient-accumulation", "2", *NOTHING_ELSE)
     assert run.codes == [0], run.output
 
 
@@ -388,7 +396,7 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 """
 
 
-@pytest.mark.parametrize("kind", ["single", "ddp", "fsdp", "hsdp"])
+@pytest.mark.parametrize("kind", first(["fsdp", "single", "ddp", "hsdp"]))
 def test_with_the_loss_in_chunks_the_same_is_trained(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -408,6 +416,7 @@ def test_with_the_loss_in_chunks_the_same_is_trained(
     assert run.metrics().grad_norm == pytest.approx(whole.metrics().grad_norm, rel=1e-5)
 
 
+@in_test_all
 @pytest.mark.parametrize("program", ["train_ddp_single_node", "train_fsdp_single_node"])
 def test_in_bfloat16_too_and_the_loss_stays_float32(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single: Finished, program: str
@@ -438,6 +447,7 @@ Model.forward = forward
 """
 
 
+@in_test_all
 @pytest.mark.parametrize("strategy", ["fsdp", "hsdp"])
 def test_a_fused_head_gets_hidden_states_in_the_type_of_its_weight(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single: Finished, strategy: str
@@ -462,6 +472,7 @@ def test_hsdp_shards_inside_a_node_and_replicates_across(hsdp: Finished, single:
     assert (sums[0], sums[1]) == (sums[2], sums[3])
 
 
+@in_test_all
 def test_a_shard_group_of_several_nodes(tmp_path: Path, single: Finished) -> None:
     options = (*TWELVE, "--hsdp", "--shard-size", "2")
     run = two_nodes(tmp_path / "groups", 1, "train_fsdp_multi_node", *options, nodes=4)
@@ -488,7 +499,7 @@ def test_rows_are_tokenized_by_one_rank_of_each_node(fsdp: Finished, hsdp: Finis
     assert [count > 0 for count in documents_tokenized(hsdp)] == [True, False, True, False]
 
 
-@pytest.mark.parametrize("kind", ["ddp", "fsdp"])
+@pytest.mark.parametrize("kind", first(["ddp", "fsdp"]))
 def test_accelerate_launch_trains_what_torchrun_trains(
     request: pytest.FixtureRequest, tmp_path: Path, kind: str
 ) -> None:
@@ -502,6 +513,7 @@ def test_accelerate_launch_trains_what_torchrun_trains(
     assert run.metrics().loss == pytest.approx(theirs.metrics().loss, abs=1e-5)
 
 
+@in_test_all
 def test_accelerate_launch_makes_the_mesh_of_torchrun(tmp_path: Path, hsdp: Finished) -> None:
     run = two_nodes(
         tmp_path / "accelerate", 2, "train_fsdp_multi_node", *ONLY_TRAINED, "--hsdp", config="hsdp_2node_16gpu"
@@ -511,14 +523,20 @@ def test_accelerate_launch_makes_the_mesh_of_torchrun(tmp_path: Path, hsdp: Fini
     assert run.metrics().loss == pytest.approx(hsdp.metrics().loss, abs=1e-5)
 
 
+FSDP_1NODE = str(ROOT / "training/accelerate/fsdp_1node_8gpu.yaml")
+ZERO2 = [*ACCELERATE, FSDP_1NODE, *ON_CPU, "--num_processes", "2", "--fsdp_reshard_after_forward", "false"]
+
+
 def test_accelerate_launch_that_says_something_else_is_refused_in_one_line(tmp_path: Path) -> None:
-    config = str(ROOT / "training/accelerate/fsdp_1node_8gpu.yaml")
-    launcher = [*ACCELERATE, config, *ON_CPU, "--num_processes", "2", "--fsdp_reshard_after_forward", "false"]
-    run = one_node(tmp_path / "refused", "train_fsdp_single_node", launcher=launcher)
+    run = one_node(tmp_path / "refused", "train_fsdp_single_node", launcher=ZERO2)
     require_refused(
         run, "says fsdp_reshard_after_forward: false, this program has true; give --no-reshard-after-forward"
     )
-    run = one_node(tmp_path / "zero2", "train_fsdp_single_node", "--no-reshard-after-forward", launcher=launcher)
+
+
+@in_test_all
+def test_accelerate_launch_and_the_program_may_say_the_same(tmp_path: Path) -> None:
+    run = one_node(tmp_path / "zero2", "train_fsdp_single_node", "--no-reshard-after-forward", launcher=ZERO2)
     assert run.codes == [0], run.output
     assert run.metrics().observed.reshard_after_forward is False
 
@@ -545,7 +563,7 @@ def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path: Path) -> None:
     assert "step 1/" not in run.output
 
 
-@pytest.mark.parametrize("attention", ["flash_attention_2", "flash_attention_3"])
+@pytest.mark.parametrize("attention", first(["flash_attention_2", "flash_attention_3"]))
 def test_an_attention_that_is_not_installed_is_refused_in_one_line(tmp_path: Path, attention: str) -> None:
     run = one_node(tmp_path / "run", "train_ddp_single_node", "--attention", attention)
     require_refused(run, f"--attention {attention}: ")
@@ -565,12 +583,14 @@ def test_recomputation_that_was_asked_for_and_is_not_there_is_refused_after_one_
     assert run.value(0, "train.variant") == 1
 
 
+@in_test_all
 def test_gradients_that_are_summed_show_in_the_norm_and_not_in_the_loss(tmp_path: Path, single: Finished) -> None:
     run = one_node(tmp_path / "summed", "train_fsdp_single_node", *ONLY_TRAINED, drill="sum-gradients")
     assert run.metrics().loss == pytest.approx(single.metrics().loss, abs=1e-4)
     assert run.metrics().grad_norm == pytest.approx([2 * norm for norm in single.metrics().grad_norm], rel=1e-3)
 
 
+@in_test_all
 def test_a_gradient_that_is_damaged_on_one_rank_parts_the_replicas(tmp_path: Path) -> None:
     run = one_node(tmp_path / "flipped", "train_ddp_single_node", *NOTHING_ELSE, drill="flip-gradient:1@5")
     sums = run.metrics().parameter_checksums

@@ -24,7 +24,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,8 +72,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTHON_EXEC", warm)
 
 
-def start(environment: Mapping[str, str]) -> str:
-    """The path of another one, which imports them in this environment. The server ends with the tests."""
+def start(environment: Mapping[str, str], preloaded: Iterable[str] = PRELOADED) -> str:
+    """Return the path of another one, which imports these in this environment. The server ends with the tests."""
     folder = Path(tempfile.mkdtemp(prefix="bringup-warm-"))
     caller = folder / "python"
     (folder / "caller.py").write_text(CALLER)
@@ -82,7 +82,7 @@ def start(environment: Mapping[str, str]) -> str:
     caller.chmod(0o755)
     at_import = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": f"{folder}/hf"}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    server = subprocess.Popen([sys.executable, __file__, folder], env={**environment, **at_import}, **pipes)
+    server = subprocess.Popen([sys.executable, __file__, folder, *preloaded], env={**environment, **at_import}, **pipes)
 
     def close() -> None:
         server.communicate()  # the end of its stdin ends it
@@ -94,11 +94,11 @@ def start(environment: Mapping[str, str]) -> str:
     return str(caller)
 
 
-def serve(folder: str) -> None:
+def serve(folder: str, preloaded: Iterable[str]) -> None:
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(f"{folder}/server")
     listening.listen(64)
-    for name in PRELOADED:
+    for name in preloaded:
         importlib.import_module(name)
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
@@ -196,4 +196,4 @@ def run(arguments: list[str], environment: dict[str, str], folder: str) -> None:
 
 
 if __name__ == "__main__":
-    serve(sys.argv[1])
+    serve(sys.argv[1], sys.argv[2:])

@@ -1,6 +1,7 @@
 """Every training that the documents show fits into the cluster that they name, as `bringup advise` computes it."""
 
 import argparse
+import functools
 import json
 import re
 import shlex
@@ -35,18 +36,23 @@ class Shown:
     options: tuple[str, ...]
 
 
+load = functools.cache(profiles.load)
+
+
 def shown() -> list[Shown]:
     commands: list[Shown] = []
     for page in PAGES:
         text = page.read_text().replace("\\\n", " ")
         for block in _BLOCK.finditer(text):
+            if "sbatch" not in block[1]:
+                continue
             named = [name for name in profiles.names() if re.search(rf"\b{re.escape(name)}\b", text[: block.end()])]
-            profile = next((name for name in named if profiles.load(name).machine.gpu_memory_gib), NAMED)
+            profile = next((name for name in named if load(name).machine.gpu_memory_gib), NAMED)
             given = _WORKLOAD.search(block[1])
             for command in _SUBMITTED.finditer(block[1]):
                 line = block[1][command.start() :].partition("\n")[0]
                 options = re.sub(r"\[[^]]*\]", "", command["options"])  # [options of the program]
-                known = profiles.load(profile).workload
+                known = load(profile).workload
                 assert known is not None
                 words = shlex.split(given[1] if given else known.arguments) + shlex.split(options)
                 nodes = re.search(r"--nodes=(\d+)", command["slurm"])

@@ -16,6 +16,7 @@ from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS
 from bringup.errors import NotComparable
 from factory import an_entry
 from loops import for_each
+from tiers import FEWER
 from trained_runs import RECORDS, run_of
 
 FIXTURES = RECORDS
@@ -118,13 +119,16 @@ def test_steps_that_depend_on_each_other_give_a_larger_error_than_their_plain_on
     assert noise.error_inside([1.0] * 7) is None
 
 
+CHECKS = 60 if FEWER else 300
+
+
 def test_the_unchanged_is_called_a_regression_in_no_more_checks_than_is_said(tmp_path):
     outcomes = [
         regression.overall(regression.check(*reversed(sides(tmp_path, 5, 5, speed=1.0, level=0.01, seed=seed))))
-        for seed in range(300)
+        for seed in range(CHECKS)
     ]
-    assert outcomes.count("fail") <= 6  # at most 1 % is promised: 3, and what chance adds to it
-    assert outcomes.count("pass") > 240  # and it is not won by never deciding
+    assert outcomes.count("fail") <= 6  # of 300 at most 1 % is promised: 3, and what chance adds to it
+    assert outcomes.count("pass") > 0.8 * CHECKS  # and it is not won by never deciding
 
 
 def test_five_percent_slower_is_found_with_five_repetitions_at_one_percent_of_noise(tmp_path):

@@ -12,10 +12,12 @@ import on_stand_in
 import pytest
 from cuda_mutants import with_gpus
 from on_stand_in import said_to_rank, together
+from tiers import in_test_all
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@in_test_all
 def test_a_command_is_started_for_each_rank_and_told_which_it_is() -> None:
     names = ("SLURMD_NODENAME", "RANK", "SLURM_LOCALID", "WORLD_SIZE")
     tells = f"import os; os.write(1, (' '.join(os.environ[name] for name in {names}) + '\\n').encode())"  # in one piece
@@ -38,6 +40,7 @@ TRAINING = ("training/src/train_ddp_single_node.py", "--run-dir")
 COLLECTIVES = ("infrastructure-validation/probes/collectives.py", "1-node")
 
 
+@in_test_all
 @pytest.mark.parametrize(("program", "code"), [(TRAINING, 2), (COLLECTIVES, 1)])
 def test_two_ranks_that_have_one_gpu_end_with_one_line(tmp_path: Path, program: tuple[str, ...], code: int) -> None:
     """As a launcher makes them that gives each rank a GPU of its own number 0."""

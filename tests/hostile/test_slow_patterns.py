@@ -31,6 +31,7 @@ from bringup.evidence.parsed import MOST_CHARACTERS, Parsed, cut, shortened
 from bringup.known_faults import signs
 from factory import a_run
 from loops import for_each
+from tiers import in_test_all
 
 LIMIT_S = 10.0  # of CPU, which a busy machine stretches, too; what is quadratic takes minutes
 MEBIBYTE = 2**20
@@ -184,6 +185,7 @@ TABLES: dict[str, Callable[[str, str], object]] = {
 }
 
 
+@in_test_all
 @for_each("name", [*LOGS, *TABLES])
 def test_no_reader_takes_long_over_a_long_line(name: str):
     reader = (LOGS | TABLES)[name]

@@ -345,6 +345,7 @@ def test_the_folder_of_checkpoints_goes_to_trainings_alone(call: Called, tmp_pat
     assert call(begin("run_ddp_2node") + show, BRINGUP_RUN_NAME="again").stdout == f"--checkpoint-dir {tmp_path}\n"
 
 
+@in_test_all
 @pytest.mark.parametrize("stem", first(TRAININGS))
 def test_a_training_runs_in_the_container_of_apptainer(call: Called, copy: Path, tmp_path: Path, lab: Path, stem: str):
     lab.write_text(LAB + CONTAINER.format("apptainer", "/images/torch.sif"))
@@ -384,6 +385,7 @@ def test_probes_stay_outside_of_the_container_and_collectives_go_into_it(call: C
     assert "/images/torch.sif python infrastructure-validation/probes/collectives.py n0--n1 " in pairs
 
 
+@in_test_all
 @pytest.mark.parametrize("stem", first(["nccl_scaling", "nccl_monitoring"]))
 def test_an_allocation_gets_the_sites_options_and_its_script_knows_the_arrays(
     call: Called, tmp_path: Path, lab: Path, stem: str

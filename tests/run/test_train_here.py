@@ -19,6 +19,7 @@ from bringup.records import Outcome
 from bringup.results import REPOSITORY
 from bringup.run import train_here
 from bringup.run.train_here import PROGRAMS, choose_ranks, launchers
+from tiers import FEWER
 
 
 @pytest.mark.parametrize("strategy", PROGRAMS)
@@ -221,7 +222,7 @@ def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path,
     warm_python.stand_in(monkeypatch)
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "another"))
     monkeypatch.setattr(train_here.signature, "sign", lambda path, _: signed.append(path))
-    for strategy, ranks in (("single", 1), ("ddp", 2), ("fsdp", 2)):
+    for strategy, ranks in (("single", 1), ("ddp", 2), *(() if FEWER else (("fsdp", 2),))):
         request = train_here.Request(strategy, ranks, profiles.load("cpu"), "cpu", ["--steps", "6"], results=tmp_path)
         folder, code = train_here.train(request)
         assert code == 0, (folder / "raw/launch.log").read_text()[-2000:]
@@ -243,5 +244,5 @@ def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path,
     capfd.readouterr()
     assert main(["compare", *folders]) == 0
     table = capfd.readouterr().out
-    assert table.count("PASS") == 3
+    assert table.count("PASS") == len(folders)
     assert "Which strategy on 2 ranks of 1 node(s): cannot tell: no GPU was at work" in table

@@ -12,6 +12,7 @@ import pytest
 import state as states
 from cuda_stand_in import names, node
 from loops import for_each
+from tiers import in_test_all
 
 ROOT = Path(__file__).resolve().parents[2]
 STAND_IN = ROOT / "infrastructure-validation/local-cluster/simulated/cuda"
@@ -78,11 +79,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, int
         process.stdin.close()
 
 
+@in_test_all
 @for_each("check", ALONE)
 def test_on_one_gpu(run, check):
     assert run(check, 1) == ""
 
 
+@in_test_all
 @for_each("check", TOGETHER)
 def test_with_two_ranks(run, check):
     assert run(check, 2) == ""

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import state as states
+from tiers import first
 
 ROOT = Path(__file__).resolve().parents[2]
 SIMULATED = ROOT / "infrastructure-validation/local-cluster/simulated"
@@ -143,7 +144,7 @@ LINKS = {
 }
 
 
-@pytest.mark.parametrize("fault", [*FAULTS, *LINKS])
+@pytest.mark.parametrize("fault", [*first([*FAULTS]), *first([*LINKS])])
 def test_a_fault_shows_in_its_own_answer_on_its_own_gpu(ask, fault):
     facts = ask(f"gpu3.{fault}")
     healthy = of(facts, 0)
@@ -158,7 +159,7 @@ def test_a_b200_counts_errors_of_its_links_as_nvlink_5_does(ask):
     assert of(facts, 0)["nvlink_replays"] == "? NVML: Not Supported"
 
 
-@pytest.mark.parametrize("part", range(0, len(FAULTS), 8))
+@pytest.mark.parametrize("part", first(range(0, len(FAULTS), 8)))
 def test_nvidia_smi_says_what_nvml_says(ask, part):
     """Eight faults at a time, each on a GPU of its own."""
     changes = [f"gpu{index}.{fault}" for index, fault in enumerate([*FAULTS][part : part + 8])]
