@@ -5,7 +5,6 @@ Ranks are threads here, each with a connection of its own to a real store of tor
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import threading
@@ -18,6 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from bringup.evidence import launcher
+from bringup.run.train_here import free_port
 from factory import a_run
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -26,9 +26,7 @@ PROBES = ROOT / "infrastructure-validation/probes"
 
 @pytest.fixture(autouse=True)
 def master(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("MASTER_PORT", str(probe.getsockname()[1]))
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
 

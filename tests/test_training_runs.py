@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import pytest
 import warm_python
 from bringup.formulae.models import CHUNKED_LOSS
 from bringup.records import RunArgs, TrainMetrics, read_record
+from bringup.run.train_here import free_port
 from tiers import first, in_test_all
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -104,9 +104,7 @@ def two_nodes(
     nodes: int = 2,
 ) -> Finished:
     """Two launchers, or more: torchrun's, or accelerate's with a configuration of training/accelerate."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = str(probe.getsockname()[1])
+    port = str(free_port())
 
     def launcher(node: str) -> list[str]:
         if config is not None:

@@ -1,7 +1,6 @@
 """The inventory and the clock probe on the machine that runs the tests, and on files made for them."""
 
 import json
-import socket
 import sys
 import threading
 import time
@@ -13,6 +12,7 @@ import inventory
 import pytest
 import software
 from bringup.evidence.parsed import Parsed
+from bringup.run.train_here import free_port
 from machine import machine
 from probing import told_by
 from runs_for_tests import add_derived
@@ -26,11 +26,6 @@ def seen(question) -> dict[tuple[str, str], object]:
 
 
 # ---- clock
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-        return listening.getsockname()[1]
 
 
 def test_two_clocks_of_one_machine_agree_within_the_uncertainty():

@@ -15,6 +15,7 @@ from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile, rounds
 from bringup.records import Outcome, Verdict
+from bringup.run.train_here import free_port
 from factory import a_run
 from loops import for_each
 from runs_for_tests import FIXTURES
@@ -101,15 +102,6 @@ def test_ports_are_the_fastest_that_are_active(tmp_path: Path) -> None:
 
 
 # --- the probes
-
-
-def free_port() -> int:
-    """The first of two free ports in a row."""
-    with socket.socket() as first, socket.socket() as second:
-        first.bind(("", 0))
-        port = first.getsockname()[1]
-        second.bind(("", port + 1))
-        return int(port)
 
 
 def hcas(place: Path, devices: int = 2) -> Path:

@@ -10,7 +10,6 @@ node, with what srun and torchrun say to a rank; when one fails, the others are 
 
 import argparse
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -90,9 +89,8 @@ def main() -> int:
     chosen = parser.parse_args()
     if chosen.nodes > 1 and not chosen.ranks:
         parser.error("--nodes wants --ranks: by itself a command is started once")
-    with tempfile.TemporaryDirectory(prefix="bringup-cuda-") as folder, socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory(prefix="bringup-cuda-") as folder:
+        port = 10_000 + os.getpid() % 10_000  # none of those that Linux hands out by itself
         environments = []
         for node in range(chosen.nodes):
             own = Path(folder).resolve() / f"n{node}"
@@ -102,7 +100,6 @@ def main() -> int:
                 said_to_rank(node, local, chosen.nodes, chosen.ranks, port) for local in range(chosen.ranks or 0)
             ]
             environments += [environment | of_rank for of_rank in several] or [environment]
-        free.close()
         return together([subprocess.Popen(chosen.command, env=environment) for environment in environments])
 
 

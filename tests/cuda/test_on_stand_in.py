@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import on_stand_in
 import pytest
+from bringup.run.train_here import free_port
 from cuda_mutants import with_gpus
 from on_stand_in import said_to_rank, together
 from tiers import in_test_all
@@ -46,9 +46,7 @@ def test_two_ranks_that_have_one_gpu_end_with_one_line(tmp_path: Path, program: 
     """As a launcher makes them that gives each rank a GPU of its own number 0."""
     python, environment = with_gpus(1)
     (tmp_path / "raw").mkdir()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     ranks = [
         subprocess.Popen(
             [python, *program, tmp_path],

@@ -6,7 +6,6 @@ what the ranks write into the store.
 """
 
 import os
-import socket
 import subprocess
 from pathlib import Path
 
@@ -14,6 +13,7 @@ import arrival
 import bench
 import pytest
 import warm_python
+from bringup.run.train_here import free_port
 
 PROBES = Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"
 RANK = """
@@ -77,9 +77,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[str, str]:
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("MASTER_PORT", str(probe.getsockname()[1]))
+    monkeypatch.setenv("MASTER_PORT", str(free_port()))
     monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     (tmp_path / "run/private").mkdir(parents=True)

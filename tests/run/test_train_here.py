@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from bringup.plan.phases import PHASES
 from bringup.records import Outcome
 from bringup.results import REPOSITORY
 from bringup.run import train_here
-from bringup.run.train_here import PROGRAMS, choose_ranks, launchers
+from bringup.run.train_here import PROGRAMS, choose_ranks, free_port, launchers
 from tiers import FEWER
 
 
@@ -70,6 +71,15 @@ def test_a_launcher_per_node_and_none_for_one_rank(tmp_path):
     both = launchers("hsdp", 4, tmp_path, ["x.py"], 29400)
     assert [command[command.index("--node-rank") + 1] for command in both] == ["0", "1"]
     assert all(command[command.index("--nproc-per-node") + 1] == "2" for command in both)
+
+
+def test_where_launchers_meet_is_no_port_that_linux_hands_out_or_that_is_in_use(monkeypatch):
+    handed_out = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    with socket.create_server(("", free_port())) as listening:
+        taken = listening.getsockname()[1]
+        offered = iter([taken - 10_000, taken - 10_000, taken - 9_999])
+        monkeypatch.setattr(train_here.secrets, "randbelow", lambda below: next(offered))
+        assert free_port() == taken + 1 < handed_out
 
 
 def test_the_second_half_is_trained_again_on_other_ranks(monkeypatch, tmp_path):
@@ -245,4 +255,5 @@ def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path,
     assert main(["compare", *folders]) == 0
     table = capfd.readouterr().out
     assert table.count("PASS") == len(folders)
-    assert "Which strategy on 2 ranks of 1 node(s): cannot tell: no GPU was at work" in table
+    two_of_one_size = "Which strategy on 2 ranks of 1 node(s): cannot tell: no GPU was at work" in table
+    assert two_of_one_size == (len(folders) > 2)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import tempfile
@@ -93,9 +92,8 @@ def _commands(strategy: str, program: list[str], ranks: int) -> list[list[str]]:
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks)]
     if strategy != "hsdp":
         return [[*torchrun, "--standalone", *program]]
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        meet = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(probe.getsockname()[1])]
+    port = 10_000 + os.getpid() % 10_000  # none of those that Linux hands out by itself
+    meet = ["--nnodes", "2", "--master-addr", "127.0.0.1", "--master-port", str(port)]
     return [[*torchrun, *meet, "--node-rank", str(node), *program] for node in range(2)]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import os
+import secrets
 import shlex
 import signal
 import socket
@@ -17,7 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
@@ -91,7 +92,7 @@ def train(request: Request) -> tuple[Path, int]:
     environment["RUN_DIR"] = str(folder)  # by which records of another run, and ranks of one, are known
     print(f"{phase.stem}: {folder}", flush=True)
     options = ["--run-dir", str(folder), *program.options, *workload, *request.options]
-    commands = launchers(request.strategy, ranks, folder, [source, *options], _free_port())
+    commands = launchers(request.strategy, ranks, folder, [source, *options], free_port())
     environments = [
         environment | ({} if program.nodes == 1 else {"SLURMD_NODENAME": node}) | _gpus_of(index, ranks, program)
         for index, node in enumerate(nodes)
@@ -196,10 +197,13 @@ def _workload(words: list[str], environment: Mapping[str, str]) -> list[str]:
     return chosen.stdout.split("\n")[:-1]
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def free_port() -> int:
+    """Return one below those that Linux hands out by itself: nobody gets it before the launcher has started."""
+    while True:
+        port = 10_000 + secrets.randbelow(10_000)
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("", port))
+            return port
 
 
 @contextmanager
