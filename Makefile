@@ -98,9 +98,9 @@ lint: setup ## lines per room, ruff (format and check), mypy --strict, import ar
 	  infrastructure-validation/local-cluster/playbook infrastructure-validation/slurm/health-check docs/results/peers/health-check \
 	  infrastructure-validation/scripts/part-of-a-job/srun tests/validators/{fetch,validate} | xargs -0 shellcheck -x
 
-# all tests of a file by one process, which starts what they share once
+# all tests of a file by one process, which starts what they share once; a cluster beside them, which waits often, goes first
 unit: setup ## the tests that need no cluster, on all cores
-	$(PY) -m pytest tests -m 'not cluster' --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder -o cache_dir=.pytest_cache/unit
+	nice -n 5 $(PY) -m pytest tests -m 'not cluster' --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder -o cache_dir=.pytest_cache/unit
 
 golden: venv ## recorded runs and the catalogue: are verdicts and words as stored? (tests/golden/README.md)
 	$(PY) tests/golden/golden_verdicts.py --words

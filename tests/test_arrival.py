@@ -16,6 +16,7 @@ import collectives
 import pytest
 import torch
 import torch.distributed as dist
+import warm_python
 from bringup.evidence import launcher
 from bringup.run.train_here import free_port
 from factory import a_run
@@ -164,10 +165,10 @@ def test_a_patience_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, tex
 
 def test_collectives_end_with_the_names_of_the_ranks_that_did_not_come(tmp_path: Path) -> None:
     """Three of 4 ranks on 2 nodes start. The rank of n0 that looks tells it; all end."""
-    slurm = {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_NODES": "2", "BRINGUP_START_S": "20"}
+    slurm = {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_NODES": "2", "BRINGUP_START_S": "8"}
     ranks = [
         subprocess.Popen(
-            [sys.executable, PROBES / "collectives.py", "2-nodes", tmp_path],
+            [warm_python.python(), PROBES / "collectives.py", "2-nodes", tmp_path],
             env={**os.environ, **slurm, "SLURM_PROCID": f"{rank}", "SLURM_LOCALID": f"{rank % 2}"}
             | {"SLURMD_NODENAME": f"n{rank // 2}"},
             stdout=subprocess.PIPE,
@@ -182,7 +183,7 @@ def test_collectives_end_with_the_names_of_the_ranks_that_did_not_come(tmp_path:
     late = next(fact for fact in facts if "value" in fact)
     assert (late["quantity"], late["subject"]) == ("nccl.rank.late", "n1/rank3")
     for _, err in answers:
-        assert "1 of 4 ranks did not arrive within 20 s: rank 3 (n1); " in err, err
+        assert "1 of 4 ranks did not arrive within 8 s: rank 3 (n1); " in err, err
 
 
 def test_collectives_refuse_a_patience_that_is_none(tmp_path: Path) -> None:

@@ -349,15 +349,6 @@ DistributedDataParallel._sync_buffers = _sync_buffers
 """
 
 
-@pytest.mark.parametrize("program", first(["train_ddp_single_node", BARE_LOOP]))
-def test_ddp_sends_gradients_and_no_buffers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str) -> None:
-    """Rotary tables are the same on all ranks for ever, and ranks would wait for one another before each step."""
-    changed(BUFFERS_ARE_SENT, tmp_path, monkeypatch)
-    options = ("--strategy", "ddp") if program == BARE_LOOP else NOTHING_ELSE
-    run = one_node(tmp_path / "run", program, *options)
-    assert run.codes == [0], run.output
-
-
 GRADIENTS_ARE_BUCKETS = """
 from transformers import Trainer
 
@@ -376,10 +367,16 @@ Trainer.training_step = training_step
 """
 
 
-def test_gradients_of_ddp_are_its_buckets_in_every_micro_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Otherwise each rank has two copies of them: 4 bytes more per parameter."""
-    changed(GRADIENTS_ARE_BUCKETS, tmp_path, monkeypatch)
-    run = one_node(tmp_path / "run", "train_ddp_single_node", "--gradient-accumulation", "2", *NOTHING_ELSE)
+@pytest.mark.parametrize("program", first(["train_ddp_single_node", BARE_LOOP]))
+def test_ddp_sends_no_buffers_and_its_buckets_are_the_gradients_in_every_micro_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    """Rotary tables are the same on all ranks for ever, and ranks would wait for one another before each step. With
+    gradients of their own, each rank has two copies of them: 4 bytes more per parameter."""
+    recipe = program != BARE_LOOP
+    changed(BUFFERS_ARE_SENT + (GRADIENTS_ARE_BUCKETS if recipe else ""), tmp_path, monkeypatch)
+    options = NOTHING_ELSE if recipe else ("--strategy", "ddp")
+    run = one_node(tmp_path / "run", program, "--gradient-accumulation", "2", *options)
     assert run.codes == [0], run.output
 
 

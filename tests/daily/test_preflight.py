@@ -28,6 +28,7 @@ from bringup.run import slurm
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
 from schema_reader import validate
+from tiers import first
 
 NODES = ["n0", "n1", "n2", "n3"]
 RECORDINGS = Path(__file__).parents[1] / "golden/recordings"
@@ -319,11 +320,13 @@ USR1 = "os.kill(os.getppid(), signal.SIGUSR1)"
 
 @for_each(
     "does, options, code, warned",
-    [
-        ("None", (), None, 0),  # it prints nothing more
-        (USR1, (), 138, 0),  # torchrun does not handle it, and dies
-        (USR1, ("--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1", "--shutdown-timeout", "1"), 1, 2),
-    ],
+    first(
+        [
+            (USR1, (), 138, 0),  # torchrun does not handle it, and dies
+            ("None", (), None, 0),  # it prints nothing more
+            (USR1, ("--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1", "--shutdown-timeout", "1"), 1, 2),
+        ]
+    ),
 )
 def test_of_a_torchrun_whose_ranks_ignore_their_end_no_process_is_left(
     monkeypatch, tmp_path: Path, capfd, does: str, options: tuple[str, ...], code: int | None, warned: int
