@@ -1,6 +1,7 @@
 """The inventory and the clock probe on the machine that runs the tests, and on files made for them."""
 
 import json
+import socket
 import sys
 import threading
 import time
