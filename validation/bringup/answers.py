@@ -17,7 +17,7 @@ from bringup.plan import stand_ins, subjects, transports
 from bringup.plan.catalogue import bearing_on, of_phase, proving
 from bringup.plan.claims import CLAIMS, QUESTIONS, REAL_NAMES, Claim, Real
 from bringup.plan.phases import PHASES
-from bringup.plan.rules import WITHOUT_UNIT
+from bringup.plan.rules import value_in_words
 from bringup.records import Answer, ClaimAnswer, DrillReport, Mark, Measured, Outcome, Verdict
 
 NAMED = 3  # gates of a claim
@@ -296,8 +296,7 @@ def _number(evidence: Sequence[_Evidence]) -> Measured | None:
 
 def in_words(number: Measured) -> str:
     """`all_reduce 392 GB/s at 8GiB on 16-nodes, floor 380`"""
-    value = f"{number.value:.4g}" if isinstance(number.value, float) else str(number.value)
-    value += "" if number.unit in WITHOUT_UNIT else f" {number.unit}"
+    value = value_in_words(number.value, number.unit)
     at = f" at {number.at}" if number.at else ""
     where = f" on {number.subject}" if number.subject != subjects.JOB else ""
     sort = {"at_least": "floor", "at_most": "ceiling"}.get(number.rule)

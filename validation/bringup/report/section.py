@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bringup.compare import entries, recommend, sidebyside
-from bringup.compare.entries import Entry
-from bringup.errors import NotComparable, RecordError
+from bringup.errors import NotComparable
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES
 from bringup.report import training as training_report
@@ -45,17 +44,9 @@ def section(judged: Judged, anchor: str, seconds: float | None, links: Links) ->
     view = View(judged.run, judged.verdicts, judged.folder, judged.observations)
     curves = bandwidth.draw(judged.observations, judged.profile)
     between = pairs.draw(judged.observations, judged.run.nodes, judged.verdicts.verdicts)
-    entry = entry_of(judged)
+    entry = entries.if_it_holds(judged)
     drawings = sampled.draw(judged) + ([] if entry is None else charts_of_training.of_ranks(entry))
     return Section(view, anchor, seconds, curves, between, drawings, links)
-
-
-def entry_of(judged: Judged) -> Entry | None:
-    """None where there is no training, or its evidence does not hold."""
-    try:
-        return entries.entry(judged)
-    except (NotComparable, RecordError):
-        return None
 
 
 @dataclass(frozen=True)
@@ -73,7 +64,7 @@ class Training:
 def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Training:
     report = training_report.report(judged)
     trained = [run for run in judged if PHASES[run.run.phase].is_training]
-    known = [entry for run in trained if (entry := entry_of(run)) is not None]
+    known = [entry for run in trained if (entry := entries.if_it_holds(run)) is not None]
     names = {entry.folder for entry in known}
     left_out = [run.run.name for run in trained if run.folder not in names]
     notes = (

@@ -11,8 +11,8 @@ from bringup.errors import UsageError
 from bringup.judge import Judged
 from bringup.plan import subjects
 from bringup.plan.phases import PHASES
-from bringup.plan.rules import WITHOUT_UNIT
-from bringup.records import Kind, Observation, Outcome, Verdict, files
+from bringup.plan.rules import value_in_words
+from bringup.records import Kind, Outcome, Verdict, files
 from bringup.report import system
 from bringup.report.explain import next_commands
 from bringup.report.moments import line
@@ -114,7 +114,7 @@ def _machine(node: str, judged: Sequence[Judged]) -> list[tuple[str, str]]:
     for run in judged:
         for fact in run.observations:
             if fact.subject == node and fact.value is not None and fact.quantity in names:
-                known[names[fact.quantity]] = _words(fact)
+                known[names[fact.quantity]] = value_in_words(fact.value, fact.unit)
     return [(what, known[what]) for what, _ in system.OF_NODES if what in known]
 
 
@@ -127,15 +127,12 @@ def _gpus(node: str, judged: Sequence[Judged], findings: Sequence[Finding]) -> l
             if at == node and device.startswith("GPU-") and fact.value is not None:
                 prefix = next((prefix for prefix in _OF_A_GPU if fact.quantity.startswith(prefix)), None)
                 if prefix is not None:
-                    known.setdefault(device, {})[fact.quantity.removeprefix(prefix)] = _words(fact)
+                    known.setdefault(device, {})[fact.quantity.removeprefix(prefix)] = value_in_words(
+                        fact.value, fact.unit
+                    )
     rows = []
     for device, facts in known.items():
         is_named = any(device in f"{f.verdict.observed} {f.verdict.cause}" for f in findings)
         shown = [f"{name} {value}" for name, value in facts.items() if is_named or name in _IDENTIFIES]
         rows.append((device, ", ".join(shown), is_named))
     return sorted(rows, key=lambda row: not row[2])
-
-
-def _words(fact: Observation) -> str:
-    value = ", ".join(fact.value) if isinstance(fact.value, list) else str(fact.value)
-    return value if fact.unit in WITHOUT_UNIT else f"{value} {fact.unit}"

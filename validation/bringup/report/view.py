@@ -14,6 +14,7 @@ from pathlib import Path
 from shlex import quote
 
 from bringup.evidence.names import listed, shortened
+from bringup.evidence.parsed import is_number
 from bringup.grouped import grouped
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import catalogue
@@ -302,7 +303,7 @@ def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
 def _spread(alike: Sequence[Verdict]) -> str:
     """Their values in the order of their subjects; of many, the lowest and the highest."""
     few = len({verdict.value for verdict in alike}) <= MIN_ALIKE
-    ordered = alike if few else sorted(alike, key=lambda verdict: _number(verdict.value))
+    ordered = alike if few else sorted(alike, key=lambda verdict: verdict.value if is_number(verdict.value) else 0)
     values = list(dict.fromkeys(map(_observed, ordered)))
     return "; ".join(values) if few else f"{values[0]} to {values[-1]}"
 
@@ -312,10 +313,6 @@ def _observed(verdict: Verdict) -> str:
     if verdict.outcome is Outcome.NO_LIMIT and verdict.at is not None and verdict.value is not None:
         return f"{value_in_words(verdict.value, verdict.unit)} at {verdict.at}"
     return verdict.observed.partition(" (")[0]
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _several(texts: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from bringup.advise import step
 from bringup.compare import sidebyside
+from bringup.evidence.names import listed
 from bringup.formulae import published
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
@@ -55,7 +56,7 @@ def _shows(trained: Trained) -> str:
 
 def _nodes(trained: Trained) -> str:
     hosts = list(dict.fromkeys(trained.metrics.observed.hosts))
-    return f"{len(hosts)}: {read.counted(hosts)}"
+    return f"{len(hosts)}: {listed(hosts)}"
 
 
 def _gpu(trained: Trained) -> str | None:

@@ -4,14 +4,14 @@ is read from them. None: it was not recorded."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import fmean
 
 from bringup.advise import bandwidth
 from bringup.evidence import curve, monitor
-from bringup.evidence.names import listed, shortened
+from bringup.evidence.names import shortened
 from bringup.judge import Judged
 from bringup.records import Observation, RunArgs, TrainMetrics
 from bringup.report import system
@@ -175,8 +175,3 @@ def worst_seen(quantity: str) -> Read:
         return f"{words(value)} {unit} ({subject})"
 
     return read
-
-
-def counted(texts: Iterable[str]) -> str:
-    """`n0, n1`, each once."""
-    return listed(list(texts))
