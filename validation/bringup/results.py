@@ -151,7 +151,7 @@ def _digest(path: Path, folder: Path) -> str | None:
 
 def refuse_unless_named(folder: Path) -> None:
     """Raises RunError when it is the folder of nothing that has a report."""
-    if not any(_holds(folder, name) for name in (PLAYBOOK, SWEEP, DRILLS, LIMITS)):
+    if not any(holds(folder, name) for name in (PLAYBOOK, SWEEP, DRILLS, LIMITS)):
         load(folder)
 
 
@@ -286,18 +286,19 @@ def _refuse_alone(folder: Path, playbook: Playbook, runs: RunFolders) -> None:
 
 
 def is_playbook(folder: Path) -> bool:
-    return _holds(folder, PLAYBOOK) and not _holds(folder, RUN)
+    return holds(folder, PLAYBOOK) and not holds(folder, RUN)
 
 
 def is_sweep(folder: Path) -> bool:
-    return _holds(folder, SWEEP) and not _holds(folder, RUN)
+    return holds(folder, SWEEP) and not holds(folder, RUN)
 
 
-def _holds(folder: Path, record: str) -> bool:
+def holds(folder: Path, record: str) -> bool:
+    """False also for a folder that we may not look into: who reads it as a run's next says the reason."""
     try:
         return (folder / record).is_file()
     except OSError:
-        return False  # the caller reads it as a run next, and that error names the reason
+        return False
 
 
 def step_folder(playbook: Path, step: Step) -> Path:
@@ -329,7 +330,7 @@ def folder_in_tree(holder: Path, shown: str, place: Path, phase: str) -> Path:
 def _is_named(folder: Path, name: str) -> bool:
     """Whether it is the run of this name. One that cannot be read is not."""
     try:
-        return _holds(folder, RUN) and read_record(folder / RUN, Run).name == name
+        return holds(folder, RUN) and read_record(folder / RUN, Run).name == name
     except RecordError:
         return False
 
@@ -346,7 +347,7 @@ def _near(holder: Path, shown: str, kind: str, phase: str) -> Path:
     ends = [parts[first:] for first in range(len(parts)) if first < len(parts) - 1 or parts[-1].startswith(f"{phase}-")]
     if ".." not in parts and not Path(shown).is_absolute():
         for path in (base.joinpath(*end) for base in (holder, holder.absolute().parent) for end in ends):
-            if _holds(path, RUN):
+            if holds(path, RUN):
                 return path
         for path in sorted((holder.absolute().parent.parent / PACKED).glob("*")):
             if path.name.endswith(f"-{phase}") and _is_named(path, parts[-1]):

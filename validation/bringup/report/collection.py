@@ -81,12 +81,11 @@ class Collection:
 def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collection:
     """The runs in these folders (of runs, playbooks, drills), in the order of the phases. A run that cannot be judged
     is absent, and says why; raises RunError, ProfileError or RecordError only when nothing was left to judge."""
-    of_drills = [path for folder in folders if _is_file(path := folder / results.DRILLS)]
-    of_limits = [path for folder in folders if _is_file(path := folder / results.LIMITS)]
-    drills = [read_record(path, DrillReport) for path in of_drills]
-    limits = [read_record(path, LimitsReport) for path in of_limits]
-    without_runs = {path.parent for path in (*of_drills, *of_limits)}
-    chosen = results.find([folder for folder in folders if folder not in without_runs])
+    of_drills = [folder for folder in folders if results.holds(folder, results.DRILLS)]
+    of_limits = [folder for folder in folders if results.holds(folder, results.LIMITS)]
+    drills = [read_record(folder / results.DRILLS, DrillReport) for folder in of_drills]
+    limits = [read_record(folder / results.LIMITS, LimitsReport) for folder in of_limits]
+    chosen = results.find([folder for folder in folders if folder not in (*of_drills, *of_limits)])
     judged: list[Judged] = []
     unread: list[tuple[Path, BringupError | OSError]] = []
     for folder in chosen.once:
@@ -108,10 +107,3 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
     left_out, unhealthy = chosen.left_out, chosen.unhealthy_nodes
     return Collection(judged, absent, left_out, chosen.playbooks, seconds, unhealthy, drills, chosen.varied, limits)
-
-
-def _is_file(path: Path) -> bool:
-    try:
-        return path.is_file()
-    except OSError:
-        return False  # who reads it as a run's says why it cannot be read

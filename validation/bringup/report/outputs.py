@@ -117,12 +117,5 @@ def _target(output: Output) -> Path:
 def _refuse_evidence(target: Path, named: str) -> None:
     """In a run's folder only derived files may be added, and none that a run itself writes."""
     for folder in target.parents:
-        if _is_run(folder) and (target.parent != folder or target.name in OF_A_RUN):
+        if results.holds(folder, results.RUN) and (target.parent != folder or target.name in OF_A_RUN):
             raise UsageError(f"{named}: is inside the evidence of a run; name a file outside of {folder}")
-
-
-def _is_run(folder: Path) -> bool:
-    try:
-        return (folder / results.RUN).exists()
-    except OSError:  # a folder that we may not look into
-        return False

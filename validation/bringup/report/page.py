@@ -121,7 +121,7 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         ("profile", each([judged.verdicts.profile for judged in collection.judged])),
         ("site file", each([run.site.name for run in runs if run.site is not None])),
         ("torch", each(torch)),
-        ("bringup commit", _few([report.commit(run.git_commit, run.git_dirty) for run in runs])),
+        ("bringup commit", each([report.commit(run.git_commit, run.git_dirty) for run in runs])),
         ("first run opened", min((run.opened_at for run in runs), default="")),
         (
             "duration of the steps",
@@ -129,8 +129,3 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         ),
     ]
     return [(name, value) for name, value in lines if value]
-
-
-def _few(values: list[str]) -> str:
-    known = list(dict.fromkeys(values))
-    return f"{known[0]}, and {len(known) - 1} more" if len(known) > 1 else "".join(known)

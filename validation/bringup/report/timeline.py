@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 
 from bringup.derive.provenance import CLOSED_AT, CLOSED_AT_IN
+from bringup.evidence.names import first_few
 from bringup.judge import Judged
 from bringup.records import Outcome, time_of
 from bringup.report import text
@@ -77,9 +78,7 @@ def timeline(sections: Sequence[Section], judged: Sequence[Judged]) -> Timeline:
         numbered, untimed = numbered + len(marks), untimed + without
         counted = Counter(verdict.outcome for verdict in section.view.verdicts.verdicts)
         bad = section.view.bad
-        wrong = f"{bad[0].subject}: {text.sentence(bad[0])}" if bad else ""
-        if len(bad) > 1:
-            wrong += f"; and {len(bad) - 1} more"
+        wrong = first_few([f"{each.subject}: {text.sentence(each)}" for each in bad[:1]], 1, len(bad))
         width = max(_LEAST, (end - begin) * unit)
         rows.append(
             Row(

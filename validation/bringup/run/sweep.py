@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -147,25 +147,21 @@ def nodes_of(
     return names, gpus
 
 
+@dataclass
 class _Work:
     """A sweep under way."""
 
-    def __init__(
-        self,
-        folder: Path,
-        sweep: Sweep,
-        phase: Phase,
-        profile: Profile,
-        site: at_site.AtSite | None,
-        gpus: int,
-        console: Console,
-    ) -> None:
-        self.folder, self.sweep, self.phase, self.profile = folder, sweep, phase, profile
-        self.site, self.gpus, self.console = site, gpus, console
-        self.entries: dict[int, list[Entry]] = {}
-        self.failures: dict[int, list[tuple[Outcome, str]]] = {}
-        self.runs: list[SweepRun] = []
-        self.same_as_base: set[int] = set()
+    folder: Path
+    sweep: Sweep
+    phase: Phase
+    profile: Profile
+    site: at_site.AtSite | None
+    gpus: int
+    console: Console
+    entries: dict[int, list[Entry]] = field(default_factory=dict)
+    failures: dict[int, list[tuple[Outcome, str]]] = field(default_factory=dict)
+    runs: list[SweepRun] = field(default_factory=list)
+    same_as_base: set[int] = field(default_factory=set)
 
     def run_job(self, variant: int, repetition: int) -> None:
         """One job, unless it has finished before, or has the values of the base."""
