@@ -46,14 +46,6 @@ def load(folder: Path, profile: Profile | None = None) -> Entry:
     return entry(judge_folder(folder, profile)) if why is None else _not_judged(folder, why)
 
 
-def if_it_holds(judged: Judged) -> Entry | None:
-    """None where there is no training, or its evidence does not hold."""
-    try:
-        return entry(judged)
-    except (NotComparable, RecordError):
-        return None
-
-
 def load_all(folders: Iterable[Path], profile: Profile | None = None) -> list[Entry]:
     """Several runs. Raises NotComparable when one run is there twice."""
     entries = [load(folder, profile) for folder in folders]

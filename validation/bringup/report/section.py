@@ -14,6 +14,7 @@ from bringup.report.charts import bandwidth, pairs, sampled
 from bringup.report.charts import training as charts_of_training
 from bringup.report.charts.drawing import Drawing
 from bringup.report.links import Links, to_evidence
+from bringup.report.training.conclusions import entry_of
 from bringup.report.view import View
 
 MAX_BAD = 200  # verdicts of one run in its table; the run's own report.md has them all
@@ -44,7 +45,7 @@ def section(judged: Judged, anchor: str, seconds: float | None, links: Links) ->
     view = View(judged.run, judged.verdicts, judged.folder, judged.observations)
     curves = bandwidth.draw(judged.observations, judged.profile)
     between = pairs.draw(judged.observations, judged.run.nodes, judged.verdicts.verdicts)
-    entry = entries.if_it_holds(judged)
+    entry = entry_of(judged)
     drawings = sampled.draw(judged) + ([] if entry is None else charts_of_training.of_ranks(entry))
     return Section(view, anchor, seconds, curves, between, drawings, links)
 
@@ -64,7 +65,7 @@ class Training:
 def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Training:
     report = training_report.report(judged)
     trained = [run for run in judged if PHASES[run.run.phase].is_training]
-    known = [entry for run in trained if (entry := entries.if_it_holds(run)) is not None]
+    known = [entry for run in trained if (entry := entry_of(run)) is not None]
     names = {entry.folder for entry in known}
     left_out = [run.run.name for run in trained if run.folder not in names]
     notes = (

@@ -6,8 +6,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from bringup.compare import entries, recommend, sidebyside
+from bringup.compare.entries import Entry
 from bringup.compare.sidebyside import SideBySide
-from bringup.errors import NotComparable
+from bringup.errors import NotComparable, RecordError
+from bringup.judge import Judged
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, TrainMetrics, Verdict
 from bringup.report import text
@@ -86,7 +88,7 @@ def _held(metrics: TrainMetrics) -> str:
 
 def _beside(runs: Sequence[Trained]) -> SideBySide | str:
     """The trainings beside each other, by the rules of `bringup compare`; or why they cannot be compared."""
-    known = [entry for run in runs if (entry := entries.if_it_holds(run.judged)) is not None]
+    known = [entry for run in runs if (entry := entry_of(run.judged)) is not None]
     if len({entry.metrics.observed.kind for entry in known}) < 2:
         return "this needs trainings with two strategies whose evidence holds, in one report."
     try:
@@ -118,6 +120,14 @@ def strategies(runs: Sequence[Trained]) -> list[str]:
         " ".join([*advice.choice, *advice.next]),
         f"{agreeing}: {beside.note}.",
     ]
+
+
+def entry_of(judged: Judged) -> Entry | None:
+    """None where there is no training, or its evidence does not hold."""
+    try:
+        return entries.entry(judged)
+    except (NotComparable, RecordError):
+        return None
 
 
 def assessment(runs: Sequence[Trained]) -> list[str]:
