@@ -137,16 +137,16 @@ def test_the_verdict_says_which_number_applied():
     )
 
 
-def test_a_scale_without_a_number_is_incomplete_and_shows_what_was_seen():
+def test_a_scale_without_a_number_is_measured_without_a_limit_and_shows_what_was_seen():
     base = "schema_version: 1\nname: ours\ndescription: ours\nexpect:\n"
     entry = f"  {ALL_REDUCE}: {{at_least: {{share_of_ceiling: 0.9}}, at: 8GiB, unit: GB/s, source: a test}}\n"
     verdict = judged(parse(base + entry, "ours.yaml"), 350, 4)
-    assert (verdict.outcome, verdict.observed) == (Outcome.INCOMPLETE, "350 GB/s (8GiB)")
+    assert (verdict.outcome, verdict.observed) == (Outcome.NO_LIMIT, "350 GB/s (8GiB)")
     assert "the ceiling needs machine.gpus_per_node" in str(verdict.cause)
 
 
 def test_a_share_without_the_facts_of_the_machine_is_refused_before_anything_runs(tmp_path):
     path = tmp_path / "ours.yaml"
     path.write_text("schema_version: 1\nname: ours\ndescription: ours\nextends: gpu-nodes\n")
-    with pytest.raises(ProfileError, match=r"ours.yaml: expect.nccl.all_reduce.busbw: .* needs machine.gpus_per_node"):
+    with pytest.raises(ProfileError, match=r"ours.yaml: expect.sweep.inside.busbw: .* needs machine.gpus_per_node"):
         catalogue.load_profile(str(path))

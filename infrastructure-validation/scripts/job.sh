@@ -17,7 +17,7 @@
 #                               say it (evidence/reading.py): a fact counts only from the node that it is about
 #   unfinished PROBE FILE NODE… the nodes on which the probe left no closing line
 #
-# Environment: BRINGUP_SITE (name or path of a site file), BRINGUP_PROFILE (name or path; default generic), BRINGUP_VENV (venv.sh),
+# Environment: BRINGUP_SITE (name or path of a site file), BRINGUP_PROFILE (name or path; default auto), BRINGUP_VENV (venv.sh),
 # BRINGUP_RUN_NAME, BRINGUP_WAIT_S (seconds that a step may wait for busy nodes; default 120), BRINGUP_JUDGE_LATER
 # (`bringup run` sets it: it judges the run itself, when the job has ended), BRINGUP_START_S (probes/arrival.py),
 # BRINGUP_HANG_S (probes/progress.py).

@@ -61,8 +61,8 @@ def test_the_driver_counts_the_gpus_that_it_lists_and_none_without_one(tmp_path:
         (("cpu", "cpu"), (0, 0), "h100-8x400g", Outcome.FAIL, Outcome.PASS),
         (("cuda", "cpu"), (8, 8), "h100-8x400g", Outcome.FAIL, Outcome.FAIL),
         (("cpu", "cpu"), (0, 0), "local-cpu", Outcome.PASS, Outcome.PASS),
-        (("cpu", "cpu"), (8, 8), "generic", Outcome.INCOMPLETE, Outcome.FAIL),
-        (("cuda", "cuda"), (8, 8), "generic", Outcome.INCOMPLETE, Outcome.PASS),
+        (("cpu", "cpu"), (8, 8), "generic", Outcome.NO_LIMIT, Outcome.FAIL),
+        (("cuda", "cuda"), (8, 8), "generic", Outcome.NO_LIMIT, Outcome.PASS),
     ],
 )
 def test_collectives_on_the_cpu_of_a_node_with_gpus_fail(kinds, listed, expected, device, fallback) -> None:
@@ -93,7 +93,7 @@ def test_a_rank_that_fell_back_is_named_and_holds_no_gpu(monkeypatch: pytest.Mon
             Outcome.FAIL,
             marks=shows_failing("smoke.compute.device", "smoke.compute.device.fallback"),
         ),
-        ("cpu", 8, "generic", Outcome.INCOMPLETE, Outcome.FAIL),
+        ("cpu", 8, "generic", Outcome.NO_LIMIT, Outcome.FAIL),
         ("cpu", 0, "local-cpu", Outcome.PASS, Outcome.PASS),
     ],
 )
@@ -159,7 +159,7 @@ def trained(tmp_path: Path, device: str, listed: int | None) -> Path:
             marks=shows_failing("train.device", "train.device.fallback"),
         ),
         ("cpu", 0, "h100-8x400g", (Outcome.FAIL, Outcome.PASS)),
-        ("cpu", 8, "generic", (Outcome.INCOMPLETE, Outcome.FAIL)),
+        ("cpu", 8, "generic", (Outcome.NO_LIMIT, Outcome.FAIL)),
         ("cpu", 0, "local-cpu", (Outcome.PASS, Outcome.PASS)),
         ("cpu", None, "local-cpu", (Outcome.PASS, Outcome.INCOMPLETE)),
     ],

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bringup.cli import main
+from bringup.cli import main, training
 from bringup.compare import sidebyside
 from bringup.errors import NotComparable
-from bringup.records import RunArgs, TrainMetrics, read_record, summary_of, write_record
+from bringup.records import Outcome, RunArgs, TrainMetrics, read_record, summary_of, write_record
 from factory import an_entry
 from runs_for_tests import reseal
 from trained_runs import RECORDS, STEMS, change, run_of
@@ -209,9 +210,10 @@ def test_two_files_of_a_training_are_compared_and_not_judged(tmp_path, capsys):
     mine, theirs = run_of("run_ddp_2node", tmp_path / "mine"), bare("run_1gpu", tmp_path / "theirs")
     assert main(["compare", str(mine), str(theirs)]) == 2
     out, err = capsys.readouterr()
-    rows = {line.split()[0]: line for line in out.splitlines() if "  " in line}
-    assert "NOT JUDGED" in rows["theirs"]
-    assert "PASS" in rows[mine.name]
+    lines = out.splitlines()
+    judged = next(line for line in lines if line.startswith("judged"))
+    assert re.split(r"\s{2,}", judged) == ["judged", "NOT JUDGED", "PASS"]
+    assert [line.split()[-1] for line in lines if re.match(r"(single|ddp) \dx\d  +\S+$", line)] == ["theirs", mine.name]
     assert "NOT JUDGED: theirs: without run.json, closed.json, raw" in out
     assert "Not known: whether they are as the run wrote them" in out
     assert err == ""
@@ -300,3 +302,35 @@ def test_runs_without_losses_do_not_agree(tmp_path):
     silent = replace(others[-1], metrics=others[-1].metrics.model_copy(update={"loss": []}))
     row = sidebyside.row_of(silent, first, "silent")
     assert (row.gap, row.agrees) == (None, False)
+
+
+def test_on_80_columns_a_run_is_a_column_and_the_arguments_that_differ_are_lines(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    folders = copies(tmp_path)
+    assert main(["compare", *map(str, folders)]) == 2  # records alone: nothing was judged
+    shown = capsys.readouterr().out.splitlines()
+    assert max(len(line) for line in shown if tmp_path.name not in line and "NOT JUDGED" not in line) <= 80
+    assert shown[0].split("  ")[-1].strip().startswith(("fsdp", "hsdp"))
+    assert any(line.startswith("tokens/s ") for line in shown)
+    assert any(line.startswith("per_device_batch: ") for line in shown)
+
+
+def test_scaling_without_a_run_on_one_gpu_is_the_recorded_one_or_unknown(tmp_path):
+    """A ratio of two strategies was called scaling."""
+    folders = [folder for folder in copies(tmp_path) if "1gpu" not in folder.name]
+    assert column(beside(folders), "scaling") == ["unknown"] * len(folders)
+    entries = [an_entry(folder) for folder in folders]
+    heads = [summary_of(entry.args, entry.metrics, (0.75, None)) for entry in entries]
+    recorded = [
+        replace(entry, metrics=entry.metrics.model_copy(update={"summary": head}))
+        for entry, head in zip(entries, heads, strict=True)
+    ]
+    assert column(sidebyside.compare(recorded), "scaling") == ["0.75"] * len(folders)
+
+
+@pytest.mark.parametrize(
+    ("outcome", "code"), [("pass", 0), ("no-limit", 0), ("warn", 0), ("incomplete", 2), ("fail", 1)]
+)
+def test_runs_that_failed_are_compared_and_the_exit_code_says_so(tmp_path, outcome, code):
+    entries = [replace(an_entry(folder), outcome=Outcome(outcome)) for folder in copies(tmp_path)]
+    assert training._exit_code(sidebyside.compare(entries)) == code

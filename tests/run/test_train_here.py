@@ -93,7 +93,7 @@ def test_the_second_half_is_trained_again_on_other_ranks(monkeypatch, tmp_path):
 
     monkeypatch.setattr(train_here, "train", train)
     monkeypatch.setattr(train_here, "_planned", lambda request, ranks: None)
-    monkeypatch.setattr(train_here, "gpus", lambda: 0)
+    monkeypatch.setattr(train_here, "gpus", list)
     request = train_here.Request("fsdp", 2, profiles.load("cpu"), "cpu", ["--steps", "8"])
     assert list(train_here.resumed_on(request, 4)) == [(tmp_path / "1", 0), (tmp_path / "2", 0)]
     assert [(each.ranks, each.batch_for) for each in made] == [(2, 4), (4, 4)]
@@ -127,7 +127,7 @@ def opened(monkeypatch, tmp_path):
 
     monkeypatch.setattr(train_here.opening, "open_run", open_run)
     monkeypatch.setattr(train_here, "train", train)
-    monkeypatch.setattr(train_here, "gpus", lambda: 0)
+    monkeypatch.setattr(train_here, "gpus", list)
     monkeypatch.delenv("BRINGUP_TRAIN_RANKS", raising=False)
     return ranks
 
@@ -179,7 +179,7 @@ def refused(capsys, *arguments: str) -> str:
 
 
 def test_an_option_that_the_program_refuses_is_its_own_line_and_no_folder(capsys, monkeypatch):
-    monkeypatch.setattr(train_here, "gpus", lambda: 0)
+    monkeypatch.setattr(train_here, "gpus", list)
     assert "unrecognized arguments: --nope" in refused(capsys, "ddp", "--ranks", "2", "--nope")
     assert "the nearest that is: 6" in refused(capsys, "ddp", "--ranks", "3", "--global-batch", "7")
 

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 from bringup.evidence.names import listed
 from bringup.evidence.parsed import Seen
-from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.plan import stand_ins, subjects, transports
 from bringup.plan.catalogue import bearing_on, of_phase, proving
@@ -19,6 +18,7 @@ from bringup.plan.claims import CLAIMS, QUESTIONS, REAL_NAMES, Claim, Real
 from bringup.plan.phases import PHASES
 from bringup.plan.rules import value_in_words
 from bringup.records import Answer, ClaimAnswer, DrillReport, Mark, Measured, Outcome, Verdict
+from bringup.records.grouped import grouped
 
 NAMED = 3  # gates of a claim
 

@@ -18,7 +18,7 @@ from bringup.evidence import pair_rounds
 from bringup.evidence.curve import size_bytes
 from bringup.evidence.parsed import Parsed
 from bringup.known_faults import signs
-from bringup.plan import catalogue, own, planned
+from bringup.plan import auto, catalogue, own, planned
 from bringup.plan import subjects as naming
 from bringup.plan.gate import Fixed, Gate, Per, Requested
 from bringup.plan.phases import PHASES
@@ -68,6 +68,8 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
         profile = results.load_profile(folder, run) if profile is None else profile
         records, of_site = TrainingRecords(folder), own.of_run(folder / results.OWN_CHECKS)
         parsed, facts = read_run(folder, run, records, seal)
+        if auto.is_open(profile) and run.phase == "discovery":  # it is what says which numbers these nodes have
+            profile = auto.completed(auto.seen(parsed.observations, run.nodes, run.cluster))
         verdicts = blame(judge(run, profile, parsed, of_site), facts, run)
         names = names_of(facts, run.gpus_per_node)
         verdicts = named(verdicts, names)
@@ -110,6 +112,7 @@ def judge(run: Run, profile: Profile, parsed: Parsed, own: catalogue.Gates = cat
         phase=run.phase,
         run=run.name,
         profile=profile.name,
+        recognised=profile.recognised,
         outcome=worst_of_run([verdict.outcome for verdict in verdicts]),
         verdicts=verdicts,
         not_applicable=not_applicable,
@@ -281,12 +284,12 @@ class _Judging:
     @cached_property
     def _at_sizes(self) -> dict[tuple[str, str], list[Observation]]:
         """What was measured at sizes of messages, or on ports of a rate; of a gate and a subject."""
-        found: dict[tuple[str, str], list[Observation]] = defaultdict(list)
+        measured: dict[tuple[str, str], list[Observation]] = defaultdict(list)
         for (quantity, subject), several in self.seen.items():
             gate, at, _ = quantity.partition("@")
             if at:
-                found[gate, subject] += several
-        return found
+                measured[gate, subject] += several
+        return measured
 
     def _at_fault(self, gate: Gate, subjects: list[str]) -> set[str]:
         """Subjects that another gate failed without comparing them with their peers."""

@@ -36,21 +36,39 @@ def do_compare(arguments: argparse.Namespace) -> int:
         advice = recommend.recommend(compared)
         print(json.dumps({"runs": rows, "note": compared.note, "recommended": asdict(advice)}, indent=1))
     else:
-        print(text.columns(compared.header, compared.cells))
+        _show_table(compared)
         _show_words(compared)
     for line in compared.not_judged:
-        print(text.plain(line), file=sys.stderr if arguments.json else sys.stdout)
+        print(
+            text.plain(line) if arguments.json else text.wrapped(line),
+            file=sys.stderr if arguments.json else sys.stdout,
+        )
     return _exit_code(compared)
 
 
 def compare_losses(folders: list[Path]) -> bool:
     """The table of these runs. Whether their losses disagree, which is then a line."""
     from bringup.compare import entries, sidebyside
-    from bringup.report import text
 
     compared = sidebyside.compare(entries.load_all(folders, None))
-    print(text.columns(compared.header, compared.cells))
+    _show_table(compared)
     return _exit_code(compared) == Outcome.FAIL.exit_code
+
+
+def _show_table(compared: sidebyside.SideBySide) -> None:
+    """A run a column, as many as fit; then the folders, and the arguments that differ."""
+    from bringup.report import text
+
+    head, lines = compared.columns
+    width = text.terminal_width()
+    widest = max(len(cell) for line in [head, *lines] for cell in line[1:]) + 2
+    fit = len(head) if width is None else max(1, (width - max(len(line[0]) for line in lines)) // widest)
+    for first in range(1, len(head), fit):
+        part = slice(first, first + fit)
+        print(text.columns([head[0], *head[part]], [[line[0], *line[part]] for line in lines]), end="\n\n")
+    for column, row in zip(head[1:], compared.rows, strict=True):
+        print(text.plain(f"{column:<12}  {row.entry.folder.name}"))
+    print("".join(f"\n{text.wrapped(line)}" for line in [*compared.unlike, *compared.reasons]))
 
 
 def _show_words(compared: sidebyside.SideBySide) -> None:
@@ -58,18 +76,23 @@ def _show_words(compared: sidebyside.SideBySide) -> None:
     from bringup.formulae import published
     from bringup.report import text
 
-    print(f"\n{text.plain(compared.note)}\n\n{text.plain(recommend.recommend(compared).paragraph)}")
+    print(f"{text.wrapped(compared.note)}\n\n{text.wrapped(recommend.recommend(compared).paragraph)}")
     sentences = dict.fromkeys(filter(None, (published.beside(row.entry.metrics) for row in compared.rows)))
     print("".join(f"MFU, published: {sentence}\n" for sentence in sentences), end="")
 
 
 def _exit_code(compared: sidebyside.SideBySide) -> int:
-    """1: losses disagree, which is said; 2: a run was not judged."""
+    """1: a run failed, or losses disagree, which is said; 2: a run was not judged, or is incomplete."""
     if compared.disagreeing:
         wrong = ", ".join(row.name for row in compared.disagreeing)
         complain(f"the losses of {wrong} do not agree with the base run's: their speed means nothing yet")
         return Outcome.FAIL.exit_code
-    return CANNOT_TELL if compared.not_judged else 0
+    outcomes = {row.entry.outcome for row in compared.rows}
+    if Outcome.FAIL in outcomes:
+        unsound = next(row for row in compared.rows if row.entry.outcome is Outcome.FAIL)
+        complain(f"{unsound.name} failed: bringup explain {unsound.entry.folder}")
+        return Outcome.FAIL.exit_code
+    return CANNOT_TELL if compared.not_judged or Outcome.INCOMPLETE in outcomes else 0
 
 
 def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[entries.Entry], list[str]]:

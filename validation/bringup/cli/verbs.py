@@ -49,7 +49,7 @@ def _several(name: str, metavar: str, help: str) -> Argument:
 
 
 def _named_profile() -> str:
-    return os.environ.get("BRINGUP_PROFILE") or "generic"
+    return os.environ.get("BRINGUP_PROFILE") or "auto"
 
 
 def _profile(what: str) -> Argument:

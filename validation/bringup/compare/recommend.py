@@ -12,9 +12,9 @@ from statistics import median_low
 
 from bringup.compare.measures import TOKENS_PER_S
 from bringup.compare.sidebyside import Row, SideBySide
-from bringup.grouped import grouped
 from bringup.plan import stand_ins
-from bringup.records import variant_of
+from bringup.records import scaling, variant_of
+from bringup.records.grouped import grouped
 
 EXPOSED = 0.10  # of a step; below it another option brings more than less communication. A choice of this project
 FULL = 0.95  # of the device's memory: the rest is what train.memory.headroom of the profile generic wants
@@ -70,7 +70,7 @@ class Numbers:
         """Tokens/s of a rank over those of the run on one."""
         if self.one_gpu is None:
             return None
-        return self.row.scaling / self.one_gpu.scaling
+        return scaling(self.row.entry.metrics, self.one_gpu.entry.metrics)
 
     @property
     def is_exposed(self) -> bool:
@@ -201,10 +201,11 @@ def why(theirs: Numbers, ours: Numbers) -> str:
             f"{theirs.exposed:.1%}"
         )
         longer_s = ours.step_s - theirs.step_s
-        if longer_s > 0:
-            exposed_s = ours.exposed * ours.step_s - theirs.exposed * theirs.step_s
-            part, whole = 1e3 * max(0.0, exposed_s), 1e3 * longer_s
-            sentence += f", which is about {part:.0f} of the {whole:.0f} ms that its step is longer"
+        exposed_s = ours.exposed * ours.step_s - theirs.exposed * theirs.step_s
+        if longer_s > 0 and exposed_s > 0:
+            sentence += f": a step takes {1e3 * longer_s:.0f} ms longer, of which that explains {1e3 * exposed_s:.0f}"
+        elif longer_s > 0:
+            sentence += f": it does not explain the {1e3 * longer_s:.0f} ms that a step takes longer"
     states = [row.entry.metrics.memory_check.states_measured_bytes for row in (ours.row, theirs.row)]
     if states[1]:
         sentence += (

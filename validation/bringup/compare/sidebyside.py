@@ -3,13 +3,14 @@ compared before speeds."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bringup.compare.entries import Entry
 from bringup.errors import NotComparable, UsageError
-from bringup.grouped import grouped
 from bringup.records import RunArgs, differing_fields, scaling, variant_of
+from bringup.records.grouped import grouped
 
 LOSS_TOLERANCE_NATS = {"float32": 1e-5, "bfloat16": 2e-2}
 """fp32: strategies differ by rounding order only (measured: 1.4e-6 over 20 steps). bf16: one last place of a loss near
@@ -37,6 +38,14 @@ NOT_SAID = (
 )
 """Of runs whose evidence is not there."""
 
+_SAID_OTHERWISE = frozenset(
+    {
+        "schema_version", "entrypoint", "strategy", "nodes", "ranks_per_node", "world_size", "tuning", "save_steps",
+        "rehearse_resume", "timeout_s", "profiled_steps", "trace", "report_to",
+    }
+)  # fmt: skip
+"""Arguments that the table says, or that change no step."""
+
 _FOLLOW = {"recipe": ("tuning", "compile"), "compile": ("tuning", "recipe")}
 """What differs too where this one does."""
 
@@ -47,10 +56,30 @@ class Row:
 
     entry: Entry
     name: str
-    scaling: float  # tokens/s/rank over the base's
+    scaling: float | None  # tokens/s of a rank over those of one GPU, as recorded. None: no such run is known
     gap: float | None  # largest difference of the losses in a step, nats; None: no losses, or another workload
     agrees: bool
     learnt: tuple[str, ...] = ()  # arguments in which it learns something else than the base: its losses are others
+
+    @property
+    def shape(self) -> str:
+        """`2 x 8`: nodes, and ranks on each."""
+        nodes = len(set(self.entry.metrics.observed.hosts))
+        return f"{nodes} x {self.entry.metrics.world_size // nodes}"
+
+    @property
+    def no_communication(self) -> str:
+        return "none" if self.entry.metrics.world_size == 1 else "unknown"
+
+    @property
+    def states_gib(self) -> float | None:
+        """Of a rank: parameters, gradients and optimizer, which sharding divides."""
+        states = self.entry.metrics.memory_check.states_measured_bytes
+        return None if states is None else states / 2**30
+
+    def loss(self, at: int) -> str:
+        losses = self.entry.metrics.loss
+        return f"{losses[at]:.4f}" if losses else "none"
 
     @property
     def gap_in_words(self) -> str:
@@ -68,19 +97,19 @@ _RUN: dict[str, Callable[[Row], str]] = {
     "variant": lambda row: variant_of(row.entry.args, row.entry.metrics.observed),
 }
 _MEASURED: dict[str, Callable[[Row], str]] = {
-    "ranks": lambda row: str(row.entry.metrics.world_size),
-    "hosts": lambda row: str(len(set(row.entry.metrics.observed.hosts))),
+    "nodes x ranks": lambda row: row.shape,
     "tokens/s": lambda row: f"{row.entry.metrics.tokens_per_s:,.0f}",
     "tokens/s/rank": lambda row: f"{row.entry.metrics.tokens_per_s_per_rank:,.0f}",
     "MFU": lambda row: number(row.entry.metrics.mfu, "{:.1%}", "unknown"),
-    "scaling": lambda row: f"{row.scaling:.2f}",
+    "scaling": lambda row: number(row.scaling, "{:.2f}", "unknown"),
     "step p50 ms": lambda row: f"{row.entry.metrics.step_time_s.p50 * 1e3:.1f}",
     "step p95 ms": lambda row: f"{row.entry.metrics.step_time_s.p95 * 1e3:.1f}",
+    "exposed comm.": lambda row: number(row.entry.metrics.communication_share, "{:.1%}", row.no_communication),
+    "states GiB": lambda row: number(row.states_gib, "{:.3g}", "unknown"),
     "host GiB": lambda row: f"{row.entry.metrics.memory.host_rss_gib:.2f}",
     "device GiB": lambda row: number(row.entry.metrics.memory.device_allocated_gib, "{:.2f}", "none"),
-    "loss first → last": lambda row: (
-        " → ".join(f"{row.entry.metrics.loss[at]:.4f}" for at in (0, -1)) if row.entry.metrics.loss else "none"
-    ),
+    "loss first": lambda row: row.loss(0),
+    "loss last": lambda row: row.loss(-1),
     "loss gap": lambda row: row.gap_in_words,
 }
 
@@ -106,6 +135,45 @@ class SideBySide:
             ]
             for row in self.rows
         ]
+
+    @property
+    def columns(self) -> tuple[list[str], list[list[str]]]:
+        """The same with a run a column, for the screen: its head, and a line for each quantity."""
+        heads = [f"{row.entry.metrics.observed.kind} {row.shape.replace(' ', '')}" for row in self.rows]
+        seen = Counter[str]()
+        for at, head in enumerate(heads):
+            seen[head] += 1
+            heads[at] = head if heads.count(head) == 1 and seen[head] == 1 else f"{head} #{seen[head]}"
+        lines = [list(line) for line in zip(self.header, *self.cells, strict=True)]
+        named = ("run", "strategy", "nodes x ranks")
+        return ["", *heads], [line for line in lines if line[0] not in named and set(line[1:]) != {"none"}]
+
+    @property
+    def unlike(self) -> list[str]:
+        """What was trained, and the arguments in which the runs differ, a line for each."""
+        args = [row.entry.args for row in self.rows]
+        base = args[0]
+        fields = [field for field in RunArgs.model_fields if field not in _SAID_OTHERWISE]
+        differ = {field: [_short(getattr(each, field)) for each in args] for field in fields}
+        lines = [
+            f"all: {base.model}, {base.global_batch} rows of {base.sequence_length} tokens a step, "
+            f"{base.compute_dtype}, {base.steps} steps, seed {base.seed}"
+        ]
+        return lines + [f"{field}: {', '.join(known)}" for field, known in differ.items() if len(set(known)) > 1]
+
+    @property
+    def reasons(self) -> list[str]:
+        """Why a number of a run is not known."""
+        known = grouped(
+            (f"{what}: {why}", head)
+            for head, row in zip(self.columns[0][1:], self.rows, strict=True)
+            for what, value, why in (
+                ("MFU", row.entry.metrics.mfu, row.entry.metrics.mfu_reason),
+                ("exposed comm.", row.entry.metrics.communication_share, row.entry.metrics.communication_reason),
+            )
+            if value is None and why and row.entry.metrics.world_size > 1
+        )
+        return [f"unknown {why} ({', '.join(heads)})" for why, heads in known.items()]
 
     @property
     def not_judged(self) -> list[str]:
@@ -146,7 +214,7 @@ def compare(entries: Sequence[Entry], vary: Sequence[str] = ()) -> SideBySide:
         if tolerance is None
         else f"agree within {tolerance:g} ({base.args.compute_dtype})"
     )
-    note = f"scaling and loss gap: against {base.folder.name}; losses must {kept}; tokens/s: all ranks, steady window"
+    note = f"loss gap: against {base.folder.name}; losses must {kept}; tokens/s: all ranks, steady window"
     return SideBySide(rows, note, tuple(dict.fromkeys(vary)))
 
 
@@ -161,6 +229,18 @@ def refuse_unknown(fields: Sequence[str]) -> None:
     for field in fields:
         if field not in known:
             raise UsageError(f"--vary {field}: no argument of a training is called so; there are {', '.join(known)}")
+
+
+def _scaling(entry: Entry, base: Entry) -> float | None:
+    """As the run recorded it; else against the base, where that is of one GPU."""
+    recorded = None if entry.metrics.summary is None else entry.metrics.summary.scaling
+    if recorded is None and base.metrics.world_size == 1:
+        return scaling(entry.metrics, base.metrics)
+    return recorded
+
+
+def _short(value: object) -> str:
+    return "none" if value is None else "yes" if value is True else "no" if value is False else str(value)
 
 
 def learns_otherwise(base: RunArgs, other: RunArgs) -> tuple[str, ...]:
@@ -185,7 +265,7 @@ def row_of(entry: Entry, base: Entry, name: str) -> Row:
     return Row(
         entry,
         name,
-        scaling=scaling(entry.metrics, base.metrics),
+        scaling=_scaling(entry, base),
         gap=gap,
         agrees=bool(learnt) or (gap is not None and len(known) == len(tolerances) and gap <= max(known)),
         learnt=learnt,

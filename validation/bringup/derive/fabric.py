@@ -8,8 +8,8 @@ from collections import Counter, defaultdict
 from bringup.derive.fold import by_node
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.evidence.topology import NEAR_FIRST
-from bringup.grouped import grouped
 from bringup.records import Observation, Run
+from bringup.records.grouped import grouped
 
 RATES_GBPS = (10, 25, 40, 50, 56, 100, 200, 400, 800)
 FIELDS = ("state", "phys_state", "rate", "layer", "numa")

@@ -18,10 +18,10 @@ from typing import NamedTuple
 
 from bringup.evidence.names import first_few
 from bringup.evidence.parsed import Parsed, Seen
-from bringup.grouped import grouped
 from bringup.plan.gate import Gate
 from bringup.plan.subjects import JOB
 from bringup.records import Observation, Run
+from bringup.records.grouped import grouped
 
 ABSENT = "absent"  # as a probe says of a library or a setting that a node lacks
 

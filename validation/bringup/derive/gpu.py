@@ -6,10 +6,10 @@ from collections import defaultdict
 
 from bringup.derive.fold import by_node
 from bringup.evidence.parsed import Parsed, Seen, is_number
-from bringup.grouped import grouped
 from bringup.known_faults import xid
 from bringup.plan import cuda
 from bringup.records import Observation, Run
+from bringup.records.grouped import grouped
 
 _KERNEL_LOG = "discovery.kernel_log."
 LAST_AT = f"{_KERNEL_LOG}last_at"

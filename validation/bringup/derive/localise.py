@@ -17,8 +17,8 @@ from statistics import fmean, median, median_low
 from typing import Literal
 
 from bringup.derive.pair_noise import LEAST_LOSS, LEAST_NOISE, Measurements, Round, measurements, threshold
-from bringup.grouped import grouped
 from bringup.plan.rounds import Pair
+from bringup.records.grouped import grouped
 
 Kind = Literal["node", "path", "block"]
 Way = Literal["out", "in", "both"]

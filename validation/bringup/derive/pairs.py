@@ -20,9 +20,9 @@ from bringup.derive import localise
 from bringup.evidence import pair_rounds
 from bringup.evidence.curve import size_bytes
 from bringup.evidence.parsed import Parsed
-from bringup.grouped import grouped
 from bringup.plan.rounds import ALL_PAIRS, Pair, link_name
 from bringup.records import Observation
+from bringup.records.grouped import grouped
 
 BANDWIDTH, LATENCY = "pair.bandwidth", "pair.latency_p95"
 SUSPECT_RATIO = 0.5  # only decides what is measured again, and its wording; the gates use the profile's numbers

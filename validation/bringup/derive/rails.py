@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bringup.evidence.parsed import Parsed, Seen, is_number
-from bringup.grouped import grouped
 from bringup.plan import rounds
 from bringup.records import Run
+from bringup.records.grouped import grouped
 
 Rates = dict[tuple[str, str], float]  # (node, rail) -> Gb/s
 

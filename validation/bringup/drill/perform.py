@@ -345,9 +345,9 @@ def not_performed(drill: Drill, why: str, *, applicable: bool = True, seconds: f
     return _result(drill, performed=False, applicable=applicable, why=report.plain(why), seconds=seconds)
 
 
-def _result(drill: Drill, **found: Any) -> DrillResult:
+def _result(drill: Drill, **became: Any) -> DrillResult:
     declared = {name: getattr(drill, name) for name in ("fault", "phase", "gate", "subject", "outcome")}
-    return DrillResult(drill=drill.id, **declared, **found)
+    return DrillResult(drill=drill.id, **declared, **became)
 
 
 def _since(begun: float) -> float:

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeGuard
 
-from bringup.grouped import grouped
 from bringup.records import Observation, Value
+from bringup.records.grouped import grouped
 
 MOST_CHARACTERS = 2000  # of a line of a log
 _BEGINNING = 1500

@@ -17,30 +17,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bringup.plan import parts
 from bringup.records import ModelShape
-
-SOURCES = {
-    "A100": "NVIDIA A100 data sheet",
-    "H100": "NVIDIA H100 data sheet, without sparsity",
-    "H200": "NVIDIA H200 data sheet, without sparsity",
-    "GH200": "NVIDIA GH200 data sheet, without sparsity",
-    "B200": "NVIDIA DGX B200 data sheet / 8, without sparsity",
-    "GB200": "NVIDIA GB200 NVL72 data sheet / 72, without sparsity",
-}
-
-# Dense bf16 peak, TFLOP/s, by a part of the device name. The first match wins, so the longer name comes first: "GB200"
-# holds "B200", "GH200" holds "H200". PCIe and NVL cards hold the name of the SXM card, which has another peak.
-PEAKS_BF16_TFLOPS = (
-    ("GB200", 2500.0, "GB200"),
-    ("B200", 2250.0, "B200"),
-    ("GH200", 989.4, "GH200"),
-    ("H200 NVL", 836.0, "H200"),
-    ("H200", 989.4, "H200"),
-    ("H100 NVL", 835.0, "H100"),
-    ("H100 PCIe", 756.0, "H100"),
-    ("H100", 989.4, "H100"),
-    ("A100", 312.0, "A100"),
-)
 
 
 @dataclass(frozen=True)
@@ -66,12 +44,9 @@ def peak_bf16_tflops(device_name: str) -> tuple[float, str] | None:
 
     A MIG slice keeps the name of the whole card, so it is unknown too. A power cap does not show in the name.
     """
-    if "MIG" in device_name:
-        return None
-    for part, tflops, source in PEAKS_BF16_TFLOPS:
-        if part in device_name:
-            return tflops, SOURCES[source]
-    return None
+    gpu = parts.gpu_called(device_name)
+    peak = None if gpu is None else parts.of_gpu(gpu.part).machine.peak_bf16_tflops
+    return None if peak is None else (peak.value, peak.source)
 
 
 @dataclass(frozen=True)

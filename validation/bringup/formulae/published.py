@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -10,10 +11,10 @@ from typing import Literal
 import yaml
 from pydantic import TypeAdapter
 
-from bringup.formulae.flops import SOURCES
 from bringup.records import Record, TrainMetrics
 
 FILE = Path(__file__).resolve().parents[2] / "known/mfu.yaml"
+_MODEL = re.compile(r"\b[A-Z]{1,2}\d{2,3}\b")  # of the peak's source: the data sheet of a GPU
 SIZES_APART = 1.6  # models of 7 and of 8 billion parameters stand beside each other, of 7 and of 13 do not
 
 
@@ -38,10 +39,10 @@ def all_published() -> list[Published]:
 def beside(metrics: TrainMetrics) -> str | None:
     """Say what was published for this GPU and this size, with full recomputation if this training has it, else without.
     None: the GPU is not known."""
-    words = (metrics.peak_source or "").split()
-    gpu = next((name for name in SOURCES if name in words), None)
-    if gpu is None:
+    named = _MODEL.search(metrics.peak_source or "")
+    if named is None:
         return None
+    gpu = named[0]
     billions, is_full = metrics.observed.parameters / 1e9, bool(metrics.observed.recomputed_layers)
     how = "all activations recomputed" if is_full else "activations kept, or recomputed in part"
     alike = [

@@ -55,9 +55,13 @@ class Ceiling:
         return f"the ceiling{ring}, {self.gb_per_s:.4g} GB/s on {where}, set by {self.by}"
 
 
-def needs(operation: Operation) -> tuple[str, ...]:
-    """Keys of `machine` that the formula reads."""
-    return ("gpus_per_node", "nics_per_node", "nic_gb_per_s", _inside(operation))
+def needs(operation: Operation, nodes: int | None = None, domain: int = 1) -> tuple[str, ...]:
+    """Keys of `machine` that the formula reads: for all numbers of nodes, or for this one. domain: nodes that NVLink
+    spans."""
+    nics = ("gpus_per_node", "nics_per_node", "nic_gb_per_s")
+    if operation == "nics":
+        return nics
+    return (_inside(operation),) if nodes is not None and nodes <= domain else (*nics, _inside(operation))
 
 
 def _inside(operation: Operation) -> str:
@@ -74,17 +78,19 @@ def ceiling(gate: str, machine: Machine, nodes: int, algorithm: Algorithm = "bes
     """The ceiling, or the reason why there is none."""
     operation, always = OF_GATE[gate]
     k = nodes if always is None else always
-    lacking = missing(gate, machine)
+    domain = 1 if machine.nvlink_nodes is None else int(machine.nvlink_nodes.value)
+    known = {key: getattr(machine, key) for key in needs(operation, k, domain)}
+    lacking = [key for key, number in known.items() if number is None]
     if lacking:
         return f"the ceiling needs machine.{', machine.'.join(lacking)}"
-    gpus, nics, nic, inside = (getattr(machine, key).value for key in needs(operation))
+    inside = 0.0 if operation == "nics" else known[_inside(operation)].value
+    if operation != "nics" and k <= domain:
+        return Ceiling(inside, k, "NVLink", algorithm)
+    if operation != "nics" and domain > 1:
+        return f"no ceiling is known beyond one NVLink domain, {domain} nodes"
+    gpus, nics, nic = (known[key].value for key in ("gpus_per_node", "nics_per_node", "nic_gb_per_s"))
     if operation == "nics":
         return Ceiling(nics * nic / gpus, k, "the NICs", algorithm)
-    domain = 1 if machine.nvlink_nodes is None else int(machine.nvlink_nodes.value)
-    if k <= domain:
-        return Ceiling(inside, k, "NVLink", algorithm)
-    if domain > 1:
-        return f"no ceiling is known beyond one NVLink domain, {domain} nodes"
     per_gpu, ranks = nics * nic / gpus, k * gpus
     match operation:
         case "all_reduce" if algorithm == "best":

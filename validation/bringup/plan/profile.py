@@ -18,7 +18,6 @@ from bringup.plan.rules import allowed
 from bringup.records import NotApplicable, Record
 
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
-DEFAULT = "generic"
 SITE_SUFFIX = ".site.yaml"  # in the same folder: files of a site (plan/site.py), which are not profiles
 
 
@@ -42,6 +41,7 @@ class Profile(Record):
     not_applicable: list[NotApplicable] = Field(default_factory=list)
     machine: Machine = Machine()
     workload: Workload | None = None  # None: the tiny model, which shows that the strategies work
+    recognised: str | None = None  # of `auto` after a discovery: what its numbers are of (plan/auto.py)
 
     def reason_not_applicable(self, gate: str) -> str | None:
         return next((entry.reason for entry in self.not_applicable if entry.gate == gate), None)
@@ -105,14 +105,21 @@ def _resolve(path: Path, chain: tuple[str, ...], gates: Mapping[str, Gate] | Non
     except (OSError, UnicodeDecodeError) as error:
         raise ProfileError(f"profile {path}: cannot be read: {error}") from error
     profile = parse(text, str(path), gates)
-    if profile.extends is None:
-        return profile
     if profile.name in chain:
         raise ProfileError(f"{path}: extends itself through {' -> '.join(chain)}")
+    return resolved(profile, path.parent, gates, chain)
+
+
+def resolved(
+    profile: Profile, folder: Path, gates: Mapping[str, Gate] | None = None, chain: tuple[str, ...] = ()
+) -> Profile:
+    """The profile with what it extends merged in. folder: of its file. Raises ProfileError."""
+    if profile.extends is None:
+        return profile
     merged: Profile | None = None
     for name in [profile.extends] if isinstance(profile.extends, str) else profile.extends:
         # a path in `extends` is relative to the file that says it
-        extended = name if not name.endswith((".yaml", ".yml")) else str(path.parent / name)
+        extended = name if not name.endswith((".yaml", ".yml")) else str(folder / name)
         base = _resolve(find(extended), (*chain, profile.name), gates)
         merged = base if merged is None else _merged(merged, base)
     return profile if merged is None else _merged(merged, profile)

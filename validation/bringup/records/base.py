@@ -181,7 +181,7 @@ def write_record(path: Path, record: Record, *, replace: bool = False) -> None:
 
 def lists_on_lines(text: str) -> str:
     """The same JSON, written with an indent. A list that holds no other list and no object is on one line."""
-    return re.sub(r"\[\n *([^\[\]{}]*?)\n *\]", lambda found: "[" + re.sub(r"\n *", " ", found[1]) + "]", text)
+    return re.sub(r"\[\n *([^\[\]{}]*?)\n *\]", lambda match: "[" + re.sub(r"\n *", " ", match[1]) + "]", text)
 
 
 def write_text(path: Path, text: str, *, replace: bool = False) -> None:

@@ -185,6 +185,7 @@ class Verdicts(Versioned):
     phase: str
     run: str
     profile: str  # that it was judged against
+    recognised: str | None = None  # of the profile `auto`: what its numbers are of
     outcome: Outcome
     verdicts: list[Verdict]
     not_applicable: list[NotApplicable]

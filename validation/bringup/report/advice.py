@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import partial
 
 from bringup.formulae.models import NAMES
-from bringup.grouped import grouped
 from bringup.records import Advice, PredictedStrategy
+from bringup.records.grouped import grouped
 from bringup.report.render import render
 from bringup.report.text import terminal_width
 

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bringup.evidence import hostlist
-from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.plan import catalogue
 from bringup.plan.phases import PHASES
 from bringup.records import Action, Outcome, Run
+from bringup.records.grouped import grouped
 from bringup.report import reason
 from bringup.report.text import plain
 

@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 from bringup.evidence import hostlist
-from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import own
@@ -21,6 +20,7 @@ from bringup.plan import profile as profiles
 from bringup.plan import subjects as naming
 from bringup.plan.catalogue import GATES
 from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json
+from bringup.records.grouped import grouped
 from bringup.report.render import render
 from bringup.report.text import counted, plain, shown_path
 from bringup.report.view import View

@@ -13,10 +13,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bringup.evidence.names import listed
-from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
 from bringup.records import Kind, Mark, Outcome, Verdict, worst
+from bringup.records.grouped import grouped
 from bringup.report import explain
 from bringup.report import text as report
 from bringup.report.collection import Collection

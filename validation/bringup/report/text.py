@@ -112,6 +112,13 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([first, "  ".join("-" * width for width in widths), *others])
 
 
+def wrapped(line: str) -> str:
+    """Plain, and on a terminal in lines of its width, broken between words."""
+    width = terminal_width()
+    text = plain(line)
+    return text if width is None else "\n".join(textwrap.wrap(text, width, break_long_words=False) or [""])
+
+
 def terminal_width() -> int | None:
     """None: it is no terminal, and nobody set COLUMNS."""
     if os.environ.get("COLUMNS", "").isdecimal() or (sys.stdout is not None and sys.stdout.isatty()):

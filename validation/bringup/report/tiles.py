@@ -6,10 +6,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bringup.answers import in_words
-from bringup.grouped import grouped
 from bringup.plan import catalogue
 from bringup.plan.claims import QUESTION_NAMES
 from bringup.records import Answer, Mark, Measured, Outcome, Verdict
+from bringup.records.grouped import grouped
 from bringup.report.text import sentence
 
 WIDTH = 100.0  # of a bar, in its own units

@@ -15,13 +15,13 @@ from shlex import quote
 
 from bringup.evidence.names import listed, shortened
 from bringup.evidence.parsed import is_number
-from bringup.grouped import grouped
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import catalogue
 from bringup.plan import subjects as naming
 from bringup.plan.phases import PHASES
 from bringup.plan.rules import value_in_words
 from bringup.records import Kind, Observation, Outcome, Playbook, Run, Sign, Verdict, Verdicts
+from bringup.records.grouped import grouped
 from bringup.report import system, text
 from bringup.report.render import render
 from bringup.results import unhealthy_node
@@ -154,7 +154,9 @@ class View:
     @property
     def profile(self) -> str:
         opened_with, used = self.run.profile, self.verdicts.profile
-        return used if used == opened_with else f"{used} (the run was opened with {opened_with})"
+        if self.verdicts.recognised is not None:
+            used += f" ({self.verdicts.recognised})"
+        return used if self.verdicts.profile == opened_with else f"{used} (the run was opened with {opened_with})"
 
     @property
     def other_profile(self) -> str:
@@ -211,7 +213,8 @@ def in_short(folder: Path, run: Run, verdicts: Verdicts) -> str:
     """One phase of several on the screen: a line if there is nothing to add to its pass, else as `screen`."""
     whole = screen(folder, run, verdicts)
     is_short = all(each.outcome is Outcome.PASS for each in verdicts.verdicts) and not verdicts.notes
-    return whole.partition("\n")[0] if is_short else whole
+    kept = 2 if run.phase == "discovery" and verdicts.recognised is not None else 1  # which numbers are to come
+    return "\n".join(whole.split("\n")[:kept]) if is_short else whole
 
 
 def not_known(verdicts: Iterable[Verdict]) -> str:

@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 from bringup import judge
 from bringup.evidence.names import first_few
-from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.plan import catalogue, subjects
 from bringup.plan.variants import NVLINK, RDMA
 from bringup.records import LeftOut, Verdict
+from bringup.records.grouped import grouped
 
 _NAMED = 3
 

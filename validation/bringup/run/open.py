@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bringup.errors import RecordError, RunError, SlurmError
 from bringup.evidence import slurm as answers
-from bringup.plan import own, planned, subjects
+from bringup.plan import auto, own, planned, subjects
 from bringup.plan import profile as profiles
 from bringup.plan import site as sites
 from bringup.plan.phases import Phase
@@ -55,9 +55,9 @@ from bringup.results import (
     requeue_name,
     sha256,
 )
+from bringup.run import discovered, slurm
 from bringup.run import site as at_site
-from bringup.run import slurm
-from bringup.run.healthy_rest import VARIABLE
+from bringup.run.healthy_rest import VARIABLE, lacking
 
 
 def _leaves(nodes: list[str]) -> dict[str, str] | None:
@@ -156,14 +156,19 @@ def open_run(
     folder = folder_of(phase, _checked(name or default_name()))
     if results is not None:
         folder = results / folder.name
+    cluster = slurm.this_cluster()
+    lacks = os.environ.get(VARIABLE)
+    if auto.is_open(profile) and phase.stem != "discovery":
+        discovery = discovered.newest(nodes)
+        profile = discovered.profile(profile, nodes, discovery)
+        lacks = lacking([discovery] if discovery is not None else []) if lacks is None else lacks
     not_applicable = planned.excluded_here(phase.stem, profile.not_applicable)
     left_out = planned.left_out(phase.stem, whole_nodes, site is None or site.site.jobs_share_nodes)
-    left_out += planned.without(phase.stem, os.environ.get(VARIABLE, "").split(), profile)
+    left_out += planned.without(phase.stem, (lacks or "").split(), profile)
     left_out += planned.without_switches(phase.stem, _leaves(nodes) if phase.stem == "nccl_pairwise" else None)
     own_checks = [] if site is None or site.site.checks is None else own.read(Path(site.site.checks))
     before = _attempt_before(folder.parent, phase)
     status = _git("status", "--porcelain")
-    cluster = _cluster()
     run = Run(
         phase=phase.stem,
         name=folder.name,
@@ -221,12 +226,6 @@ def open_run(
 
 def _for_owner(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NOFOLLOW, 0o600)
-
-
-def _cluster() -> slurm.Cluster:
-    with contextlib.suppress(SlurmError):
-        return slurm.cluster()
-    return slurm.Cluster(None, None)
 
 
 def _attempt_before(results: Path, phase: Phase) -> Path | None:

@@ -18,6 +18,7 @@ from bringup.answers import answers
 from bringup.errors import CannotStart, SlurmError
 from bringup.evidence.names import listed
 from bringup.judge import Judged
+from bringup.plan import auto
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
 from bringup.records import LeftOut, Outcome, Playbook, Step, worst_of_run, write_record, write_text
@@ -166,7 +167,7 @@ def _plan(
             raise CannotStart(
                 f"--resume {request.resume}: that run was on {', '.join(earlier.nodes)}, this one on {', '.join(names)}"
             )
-        kept_steps = resume.kept(request.resume, earlier, planned, request.profile, console)
+        kept_steps = resume.kept(request.resume, earlier, planned, auto.closed(request.profile), console)
     if known := known_partitions():
         for stem in planned:
             if stem not in kept_steps:

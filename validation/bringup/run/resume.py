@@ -33,7 +33,7 @@ def earlier(folder: Path) -> Playbook:
 
 
 def kept(
-    folder: Path, playbook: Playbook, planned: list[str], profile: Profile, console: Console
+    folder: Path, playbook: Playbook, planned: list[str], profile: Profile | None, console: Console
 ) -> dict[str, tuple[Step, Judged]]:
     """The phases of the earlier playbook in `folder` that need not run again, judged again.
 
@@ -67,9 +67,9 @@ def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | N
     return Step(phase=phase.stem, folder=shown_path(run_folder), outcome=Outcome.PASS, blocks=False, seconds=0)
 
 
-def _judged_now(folder: Path, step: Step, profile: Profile) -> Judged | None:
-    """Judge an earlier step again, from its evidence, with today's gates and this run's profile. None: the phase runs
-    again."""
+def _judged_now(folder: Path, step: Step, profile: Profile | None) -> Judged | None:
+    """Judge an earlier step again, from its evidence, with today's gates and this run's profile, or with its own. None:
+    the phase runs again."""
     if step.outcome not in GOOD:
         return None
     try:

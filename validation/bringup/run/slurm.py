@@ -138,6 +138,13 @@ def cluster() -> Cluster:
     return Cluster(None if name is None else name[1], ",".join(_CONTROLLER.findall(text)) or None)
 
 
+def this_cluster() -> Cluster:
+    """The same; without names where no Slurm answers."""
+    with contextlib.suppress(SlurmError):
+        return cluster()
+    return Cluster(None, None)
+
+
 def patience_s() -> float:
     """Seconds to wait for an absent controller or for busy nodes: BRINGUP_WAIT_S, 120 by default."""
     setting = os.environ.get("BRINGUP_WAIT_S", "")

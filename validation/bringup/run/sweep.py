@@ -17,7 +17,7 @@ from bringup.compare import sweep as table
 from bringup.compare.entries import Entry
 from bringup.errors import BringupError, CannotStart, RecordError, RunError, SlurmError, UsageError
 from bringup.judge import Judged
-from bringup.plan import catalogue
+from bringup.plan import auto, catalogue
 from bringup.plan import sweep as plan
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
@@ -217,7 +217,7 @@ class _Work:
         if attempt is None or not (attempt / runs.METRICS).is_file():
             return None
         try:
-            judged = judge.judge_folder(attempt, self.profile)
+            judged = judge.judge_folder(attempt, auto.closed(self.profile))
             compared.entry(judged)
         except BringupError:
             return None

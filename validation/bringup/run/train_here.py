@@ -27,8 +27,8 @@ from bringup.errors import UsageError
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
 from bringup.results import CLOSED, REPOSITORY
+from bringup.run import discovered, signature
 from bringup.run import open as opening
-from bringup.run import signature
 
 PROBES = REPOSITORY / "infrastructure-validation/probes"
 LABELLED = 'set -o pipefail; n=$1; shift; "$@" | sed --unbuffered "s/^/$n: /"'  # stdin stays that of the program
@@ -77,7 +77,8 @@ def train(request: Request) -> tuple[Path, int]:
     program = PROGRAMS[request.strategy]
     phase = PHASES[program.phase]
     opening.refuse_without_torch(phase, None)
-    ranks = choose_ranks(request.strategy, request.ranks, gpus())
+    names = gpus()
+    ranks = choose_ranks(request.strategy, request.ranks, len(names))
     source, workload, environment = _planned(request, ranks)
     here = os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]  # as the ranks call it
     nodes = [here] if program.nodes == 1 else [f"{here}-{index}" for index in range(program.nodes)]
@@ -85,7 +86,7 @@ def train(request: Request) -> tuple[Path, int]:
         phase,
         nodes=nodes,
         gpus_per_node=ranks // program.nodes,
-        profile=request.profile,
+        profile=discovered.here(request.profile, nodes, names),
         results=request.results,
         argv=["bringup train", request.strategy, "--ranks", str(ranks), *request.options],
     )
@@ -110,7 +111,7 @@ def train(request: Request) -> tuple[Path, int]:
 def resumed_on(request: Request, ranks: int) -> Iterator[tuple[Path, int]]:
     """The training, and then its second half from the checkpoint in its middle, on another number of ranks: each with
     its exit code. The second is not made where the first failed. Raises as train()."""
-    here = gpus()
+    here = len(gpus())
     both = [choose_ranks(request.strategy, each, here) for each in (request.ranks, ranks)]
     request = replace(request, batch_for=math.lcm(*both), options=[*request.options, "--save-steps", "half"])
     _planned(request, ranks)  # what the second cannot do is refused before the first is paid for
@@ -151,18 +152,14 @@ def launchers(strategy: str, ranks: int, folder: Path, program: list[str], port:
     return [[*torchrun, *meet, "--node-rank", str(node), *program] for node in range(nodes)]
 
 
-def gpus() -> int:
-    """That torch sees here. Raises UsageError where it cannot be imported."""
-    counted = subprocess.run(
-        [sys.executable, "-c", "import torch; print(torch.cuda.device_count())"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if counted.returncode:
-        last = (counted.stderr.strip().splitlines() or ["no message"])[-1]
+def gpus() -> list[str]:
+    """The names of those that torch sees here. Raises UsageError where it cannot be imported."""
+    question = "import torch.cuda as c; print(*map(c.get_device_name, range(c.device_count())), sep=chr(10))"
+    answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True, check=False)
+    if answer.returncode:
+        last = (answer.stderr.strip().splitlines() or ["no message"])[-1]
         raise UsageError(f"torch cannot be used in {sys.prefix}: {last}")
-    return int(counted.stdout.split()[-1])
+    return [name for name in answer.stdout.splitlines() if name]
 
 
 def _gpus_of(node: int, ranks: int, program: Program) -> dict[str, str]:

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from bringup.derive import pairs
-from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.records import Outcome
+from bringup.records.grouped import grouped
 
 STEP = 0.1
 """Of a speed: nodes within a tenth of the best are equally fast, and Slurm's order decides. Healthy nodes differ by

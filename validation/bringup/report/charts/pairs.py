@@ -11,10 +11,10 @@ from statistics import median
 
 from bringup.derive import pairs
 from bringup.evidence.names import listed
-from bringup.grouped import grouped
 from bringup.plan.rounds import Pair
 from bringup.plan.subjects import nodes_of
 from bringup.records import Observation, Outcome, Verdict
+from bringup.records.grouped import grouped
 from bringup.report.charts.drawing import Box, Drawing, Shape, Squares, Text, has_place
 
 MAX_MAP = 64  # nodes

@@ -8,8 +8,8 @@ from itertools import pairwise
 from statistics import fmean, median, quantiles
 
 from bringup.evidence import clock, monitor
-from bringup.grouped import grouped
 from bringup.judge import Judged
+from bringup.records.grouped import grouped
 from bringup.report.charts import steps
 from bringup.report.charts.drawing import Drawing, Series, lines
 

@@ -9,10 +9,10 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from bringup.grouped import grouped
 from bringup.judge import Judged
 from bringup.plan import subjects as naming
 from bringup.records import Outcome, Verdict, time_of, variant_of, worst
+from bringup.records.grouped import grouped
 from bringup.report import system
 from bringup.report.collection import Collection
 from bringup.report.text import plain

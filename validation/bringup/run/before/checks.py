@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from bringup.errors import BringupError, CannotStart, ProfileError, SiteError
 from bringup.evidence.names import the_first
-from bringup.plan import cuda
+from bringup.plan import auto, cuda
 from bringup.plan import profile as profiles
 from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS
@@ -122,7 +122,7 @@ def _site(facts: Facts) -> Finding:
 
 def _profile(facts: Facts) -> Finding:
     if isinstance(facts.profile, ProfileError):
-        return Finding("FAIL", str(facts.profile), "export BRINGUP_PROFILE=generic")
+        return Finding("FAIL", str(facts.profile), "unset BRINGUP_PROFILE")
     profile = facts.profile
     if isinstance(facts.cluster, BringupError):
         return Finding("PASS", f"{profile.name}: {profile.description}")
@@ -134,7 +134,9 @@ def _profile(facts: Facts) -> Finding:
         return Finding(
             "WARN", f"{profile.name} is for {number.value:g} GPUs a node, and Slurm says {usual.gpus}", _choose(fit)
         )
-    if fit and profile.name == profiles.DEFAULT:
+    if auto.is_open(profile):
+        return Finding("PASS", "auto: its numbers are those of what discovery will see; there is none yet")
+    if fit and profile.name == "generic":
         return Finding("WARN", "generic: bandwidth and speed are measured, and judged by no number", _choose(fit))
     return Finding("PASS", f"{profile.name}: {profile.description}")
 

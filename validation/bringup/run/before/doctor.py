@@ -11,8 +11,8 @@ from bringup.plan.profile import Profile
 from bringup.records import Observations, read_record
 from bringup.report.render import render
 from bringup.report.text import shown_path
+from bringup.run import discovered, slurm
 from bringup.run import site as at_site
-from bringup.run import slurm
 from bringup.run.before import checks, cluster, host
 from bringup.run.before.facts import Driver, Facts, Line
 
@@ -24,7 +24,7 @@ def look(profile_name: str) -> list[Line]:
     except SiteError as error:
         site = error
     try:
-        profile = catalogue.load_profile(profile_name)
+        profile = discovered.profile(catalogue.load_profile(profile_name), [])
     except ProfileError as wrong:
         return checks.lines(_facts(site, wrong))
     return checks.lines(_facts(site, profile))

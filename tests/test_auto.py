@@ -1,0 +1,217 @@
+"""The profile `auto`: the numbers of what a discovery saw, and nothing of what it did not see."""
+
+from __future__ import annotations
+
+import tarfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from bringup import results
+from bringup.judge import judge_folder
+from bringup.plan import auto, catalogue, parts
+from bringup.plan.auto import Nodes
+from bringup.plan.profile import PROFILES, Profile
+from bringup.records import Observation, Outcome
+from bringup.run import discovered, slurm
+
+H100 = Nodes("NVIDIA H100 80GB HBM3", 8, "InfiniBand", 8, 400)
+EFA = {"layer": "Unspecified", "rate": 100, "virtual": True}
+MACHINES = {
+    "h100-8x400g": H100,
+    "h100-roce-8x400g": replace(H100, layer="Ethernet"),
+    "h100-azure-ndv5": replace(H100, virtual=True),
+    "h100-efa-p5": replace(H100, ports=32, **EFA),
+    "h200-8x400g": replace(H100, model="NVIDIA H200"),
+    "h200-efa-p5en": replace(H100, model="NVIDIA H200", ports=16, **EFA),
+    "h200-gcp-a3-ultra": replace(H100, model="NVIDIA H200", layer="Ethernet", virtual=True),
+    "a100-8x200g": replace(H100, model="NVIDIA A100-SXM4-80GB", rate=200),
+    "b200-8x400g": replace(H100, model="NVIDIA B200"),
+    "b200-efa-p6": replace(H100, model="NVIDIA B200", ports=8, **EFA),
+    "gb200-nvl72": replace(H100, model="NVIDIA GB200", gpus=4, ports=4),
+    "simulated-h100": replace(H100, gpus=2, simulated=True, cluster="bringup-local"),
+    "simulated-a100": replace(
+        H100, model="NVIDIA A100-SXM4-80GB", rate=200, gpus=2, simulated=True, cluster="bringup-local"
+    ),
+    "local-cpu": Nodes(None, 2, cluster="bringup-local"),
+    "local-cpu-unconfined": Nodes(None, 2, cluster="bringup-local", confined=False),
+}
+
+
+def said_by(name: str) -> set[str]:
+    """Gates that the file of a profile speaks of itself, each with its source."""
+    data = yaml.safe_load((PROFILES / f"{name}.yaml").read_text())
+    return {*data.get("expect", {}), *(entry["gate"] for entry in data.get("not_applicable", []))}
+
+
+def numbers(profile: Profile) -> dict[str, object]:
+    known = {gate: entry.model_dump(exclude={"source"}) for gate, entry in profile.expect.items()}
+    return known | {entry.gate: "not applicable" for entry in profile.not_applicable}
+
+
+@pytest.mark.parametrize("name", sorted(MACHINES))
+def test_auto_gives_the_numbers_of_the_profile_of_each_machine_but_where_its_file_says_another(name):
+    made, known = auto.completed(MACHINES[name], catalogue.GATES), catalogue.load_profile(name)
+    ours, theirs = numbers(made), numbers(known)
+    unlike = {gate for gate in {*ours, *theirs} if ours.get(gate) != theirs.get(gate)}
+    assert unlike <= said_by(name)
+    for key, fact in known.machine:
+        assert (fact and fact.value) == (getattr(made.machine, key) and getattr(made.machine, key).value), key
+    assert (made.workload and made.workload.arguments) == (known.workload and known.workload.arguments)
+    assert made.recognised
+
+
+def test_every_profile_of_a_machine_is_compared_with_auto():
+    bases = {"auto", "cpu", "efa", "generic", "gpu-nodes", "local-nodes", "programs-on-cpu", "example"}
+    of_stand_ins = {path.stem for path in PROFILES.glob("simulated-*.yaml")}  # one mechanism; two of them are above
+    without_ports = {"h100-gcp-a3-mega"}  # its NICs are no RDMA devices to the kernel, so that no discovery sees them
+    named = {path.stem for path in PROFILES.glob("*.yaml") if ".site" not in path.name}
+    assert named - bases - of_stand_ins - without_ports <= set(MACHINES)
+
+
+def facts(nodes: int, *, gpus: int, promised: int, active: int, present: int = 8) -> list[Observation]:
+    """Of a discovery of nodes that are all alike."""
+    known = []
+
+    def saw(quantity: str, subject: str, value: object) -> None:
+        known.append(Observation(quantity=quantity, subject=subject, value=value, unit="text", evidence="f:1"))
+
+    for node in (f"n{number}" for number in range(nodes)):
+        saw("discovery.gpu.count", node, gpus)
+        saw("slurm.node.gpus", node, promised)
+        saw("discovery.rdma.ports", node, present)
+        for gpu in range(gpus):
+            saw("discovery.gpu.model", f"{node}/GPU-{gpu}", H100.model)
+        for port in range(present):
+            saw("discovery.rdma.layer", f"{node}/mlx5_{port}:1", "InfiniBand")
+        for rate in (100, 200, 400):
+            saw(f"discovery.rdma.active@{rate}Gb/s", node, active)
+    return known
+
+
+def seen(**what: int) -> Nodes:
+    return auto.seen(facts(2, **what), ["n0", "n1"], "ours")
+
+
+def test_what_slurm_promises_and_no_node_shows_lowers_no_expectation():
+    assert seen(gpus=7, promised=8, active=8).gpus == 8
+    made = auto.completed(seen(gpus=7, promised=8, active=8))
+    assert made.machine.gpus_per_node.value == 8
+    assert made.machine.nvlink_busbw.value == 480
+
+
+@pytest.mark.parametrize(("active", "expected"), [(8, 8), (7, 8), (10, 8), (5, 8), (4, 4), (3, 4), (16, 16), (1, 1)])
+def test_a_port_that_all_nodes_lack_is_expected_and_one_for_storage_is_not(active, expected):
+    made = auto.completed(seen(gpus=8, promised=8, active=active))
+    assert made.expect["discovery.rdma.active"].at_least == expected
+    assert made.expect["discovery.rdma.active"].at == "400Gb/s"
+    assert made.machine.nic_gb_per_s.value == 48
+
+
+def test_nodes_that_all_have_no_port_are_asked_nothing_of_one_and_silence_is_no_absence():
+    none = seen(gpus=8, promised=8, active=0, present=0)
+    assert none.has_no_ports
+    assert auto.completed(none).reason_not_applicable("nccl.gdr") == "no node has an RDMA port"
+    assert "no RDMA port" in auto.completed(none).recognised
+    silent = auto.seen(facts(1, gpus=8, promised=8, active=0, present=0), ["n0", "n1"], "ours")
+    assert not silent.has_no_ports
+    assert auto.completed(silent).reason_not_applicable("nccl.gdr") is None
+
+
+def test_without_a_driver_and_on_a_cluster_of_another_name_nothing_is_excused():
+    """A real cluster whose driver is not loaded looks like placeholder GPUs, but for Slurm's name of it."""
+    made = auto.completed(Nodes(None, 8, cluster="ours"))
+    assert not [entry.gate for entry in made.not_applicable if entry.gate.startswith("discovery.gpu")]
+    assert made.recognised.endswith("without numbers: no driver named a GPU, no fast RDMA port was seen")
+
+
+def test_other_numbers_of_gpus_have_no_speed_between_them_and_unknown_models_have_no_numbers():
+    four = auto.completed(replace(H100, gpus=4, ports=4))
+    assert four.limit("nccl.all_reduce.busbw", 2).value is None
+    assert four.expect["smoke.compute.tflops"].at_least == 600
+    unknown = auto.completed(replace(H100, model="NVIDIA X999"))
+    assert "smoke.compute.tflops" not in unknown.expect
+    assert "NVIDIA X999 is not known" in unknown.recognised
+    mixed = auto.completed(replace(H100, others=("NVIDIA A100-SXM4-80GB",)))
+    assert "smoke.compute.tflops" not in mixed.expect
+    assert "NVIDIA A100-SXM4-80GB beside it" in mixed.recognised
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "tflops"),
+    [
+        ("NVIDIA B300 SXM6 AC", "b300", 2250),
+        ("NVIDIA GB300", "gb300", 2500),
+        ("NVIDIA H20", "h20", 148),
+        ("NVIDIA H800", "h800", 989.4),
+        ("NVIDIA A800-SXM4-80GB", "a800", 312),
+        ("NVIDIA L40S", "l40s", 362.05),
+        ("NVIDIA L4", "l4", 121),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000", 503.8),
+        ("NVIDIA GH200 480GB", "gh200", 989.4),
+        ("NVIDIA H100 NVL", "h100-nvl", 835),
+        ("NVIDIA H200", "h200", 989.4),
+    ],
+)
+def test_gpus_are_known_by_the_drivers_name_of_them(name, part, tflops):
+    assert parts.gpu_called(name).part == part
+    assert parts.of_gpu(part).machine.peak_bf16_tflops.value == tflops
+
+
+def test_names_of_other_cards_are_not_taken_for_known_ones():
+    for name in ("NVIDIA L40", "NVIDIA H100 80GB HBM3 MIG 1g.10gb", "NVIDIA A100-SXM-64GB", "Tesla V100-SXM2-32GB"):
+        assert parts.gpu_called(name) is None, name
+    assert {gpu.part for gpu in parts.index().gpus} == {path.stem for path in (parts.PARTS / "gpus").glob("*.yaml")}
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch) -> Path:
+    """A discovery of two simulated nodes of H100, in a tree of its own."""
+    with tarfile.open(Path(__file__).parent / "golden/recordings/h100-healthy.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    folder = tmp_path / "validation/results/discovery/recorded"
+    folder.parent.mkdir(parents=True)
+    (tmp_path / "h100-healthy/discovery/h100-healthy-round-1").rename(folder)
+    monkeypatch.setattr(results, "REPOSITORY", tmp_path)
+    monkeypatch.setattr(slurm, "this_cluster", lambda: slurm.Cluster(None, None))
+    return folder
+
+
+def test_later_phases_have_the_numbers_of_the_newest_discovery_of_their_nodes(recorded):
+    opened = catalogue.load_profile("auto")
+    made = discovered.profile(opened, ["n0"])
+    assert made.expect["discovery.gpu.nvlinks"].equals == 18
+    assert made.description.endswith("(discovery h100-healthy-round-1)")
+    assert auto.is_open(discovered.profile(opened, ["n0", "n9"]))  # a node that it did not see
+    named = catalogue.load_profile("h100-8x400g")
+    assert discovered.profile(named, ["n0"]) is named
+
+
+def test_a_discovery_that_somebody_changed_gives_no_numbers(recorded):
+    path = next((recorded / "raw").glob("inventory*"))
+    path.write_text(path.read_text().replace("H100", "H200"))
+    assert auto.is_open(discovered.profile(catalogue.load_profile("auto"), ["n0"]))
+
+
+def test_a_discovery_is_judged_with_the_numbers_of_what_it_saw(recorded):
+    judged = judge_folder(recorded, catalogue.load_profile("auto"))
+    assert judged.verdicts.recognised.startswith("2 x NVIDIA H100 80GB HBM3 per node, 8 x 400 Gb/s InfiniBand")
+    links = [verdict for verdict in judged.verdicts.verdicts if verdict.gate == "discovery.gpu.nvlinks"]
+    assert {verdict.outcome for verdict in links} == {Outcome.PASS}
+    path = next((recorded / "raw").glob("inventory*"))
+    lines = path.read_text().replace('"discovery.gpu.nvlinks", "value": 18', '"discovery.gpu.nvlinks", "value": 17')
+    path.write_text(lines)
+    again = judge_folder(recorded, catalogue.load_profile("auto")).verdicts.verdicts
+    assert {verdict.outcome for verdict in again if verdict.gate == "discovery.gpu.nvlinks"} == {Outcome.FAIL}
+
+
+def test_a_training_here_takes_the_gpus_that_torch_sees_and_on_a_cpu_the_profile_of_a_cpu(monkeypatch, tmp_path):
+    monkeypatch.setattr(results, "REPOSITORY", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))  # no Slurm
+    opened = catalogue.load_profile("auto")
+    assert discovered.here(opened, ["box"], ["NVIDIA L40S"] * 2).machine.peak_bf16_tflops.value == 362.05
+    monkeypatch.setattr(discovered, "_SIGNS_OF_A_GPU", (str(tmp_path / "none"),))
+    assert discovered.here(opened, ["box"], []).expect["train.device"].one_of == ["cpu"]
+    monkeypatch.setattr(discovered, "_SIGNS_OF_A_GPU", (str(tmp_path),))
+    assert auto.is_open(discovered.here(opened, ["box"], []))  # a GPU that torch does not see

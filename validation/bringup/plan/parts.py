@@ -1,0 +1,81 @@
+"""The parts that a profile is made of where nobody named one (profiles/parts): GPU models, node, fabrics."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+from pydantic import Field
+
+from bringup.plan import profile as profiles
+from bringup.plan import profile_text
+from bringup.records import Record
+
+PARTS = profiles.PROFILES / "parts"
+
+
+class Gpu(Record):
+    """A model: `name` is a pattern in the driver's name of it."""
+
+    name: str
+    part: str  # gpus/PART.yaml
+    joined: int | None = None  # GPUs of a node, joined by NVSwitch, that the speeds of the part are of
+
+
+class Fabric(Record):
+    """By the link layer that the kernel says of a port."""
+
+    words: str
+    parts: list[str]  # fabrics/PART.yaml
+    virtual: str | None = None  # the part that is added in virtual machines
+    share: float = Field(gt=0, le=1)  # of the line rate, that one NIC reaches
+    source: str = Field(min_length=3)
+    rates: dict[int, int] = Field(default_factory=dict)  # ports of a node -> Gb/s, where the kernel's rate is not right
+
+
+class Simulated(Record):
+    gpu: str
+    fabric: str | None = None
+    profile: str
+
+
+class Local(Record):
+    """The local cluster of this project, and the profiles of its shapes."""
+
+    cluster: str
+    placeholders: str
+    unconfined: str
+    simulated: list[Simulated]
+
+
+class Index(Record):
+    """`parts/index.yaml`."""
+
+    gpus: list[Gpu]
+    fabrics: dict[str, Fabric]
+    local: Local
+
+
+@cache
+def index() -> Index:
+    """Read once. Raises ProfileError."""
+    path = PARTS / "index.yaml"
+    return Index.model_validate(profile_text.read(path.read_text(encoding="utf-8"), str(path)))
+
+
+def gpu_called(name: str) -> Gpu | None:
+    """The entry of a GPU by the driver's name of it. None: unknown, or a part of one (MIG), which keeps the name."""
+    if "MIG" in name:
+        return None
+    return next((gpu for gpu in index().gpus if re.search(rf"\b{gpu.name}(?!\d)", name)), None)
+
+
+@cache
+def of_gpu(part: str) -> profiles.Profile:
+    """A GPU model's part. Raises ProfileError."""
+    return profiles.load(str(path_of(f"gpus/{part}")))
+
+
+def path_of(part: str) -> Path:
+    return PARTS / f"{part}.yaml"

@@ -1,0 +1,70 @@
+"""The newest discovery of some nodes, for the profile `auto`."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from bringup import results
+from bringup.errors import ProfileError, RecordError, RunError
+from bringup.judge import Judged, judge_folder
+from bringup.plan import auto, catalogue
+from bringup.plan.phases import PHASES
+from bringup.plan.profile import Profile
+from bringup.records import Run, read_record
+from bringup.run import slurm
+
+_SIGNS_OF_A_GPU = ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia")
+
+
+def newest(nodes: Collection[str]) -> Judged | None:
+    """The newest closed discovery of all of these nodes, of this cluster, whose evidence nobody changed. None: there is
+    none. No nodes: of any. Where no Slurm answers, of any cluster."""
+    for folder in _folders(set(nodes), slurm.this_cluster().name):
+        try:
+            judged = judge_folder(folder)
+        except (RunError, RecordError, ProfileError):
+            continue
+        if judged.objection is None:
+            return judged
+    return None
+
+
+def profile(opened: Profile, nodes: Collection[str], discovery: Judged | None = None) -> Profile:
+    """`opened` itself, or, where it is `auto`, the one that the newest discovery makes of it. Raises ProfileError."""
+    if not auto.is_open(opened):
+        return opened
+    discovery = discovery or newest(nodes)
+    if discovery is None:
+        return opened
+    seen = auto.seen(discovery.observations, nodes or discovery.run.nodes, discovery.run.cluster)
+    made = auto.completed(seen, catalogue.GATES)
+    return made.model_copy(update={"description": f"{made.recognised} (discovery {discovery.run.name})"})
+
+
+def here(opened: Profile, nodes: Collection[str], gpus: Sequence[str]) -> Profile:
+    """The same for a training on this machine, which may never have had a discovery. gpus: names, as torch gives them.
+    Raises ProfileError."""
+    made = profile(opened, nodes)
+    if not auto.is_open(made):
+        return made
+    if gpus:
+        return auto.completed(auto.Nodes(Counter(gpus).most_common(1)[0][0], len(gpus)), catalogue.GATES)
+    # a GPU that torch does not see is no machine without one
+    return made if any(map(os.path.exists, _SIGNS_OF_A_GPU)) else auto.without_gpus()
+
+
+def _folders(nodes: set[str], cluster: str | None) -> Iterator[Path]:
+    """Closed discoveries, the newest first."""
+    runs: list[tuple[str, Path]] = []
+    for path in (results.REPOSITORY / PHASES["discovery"].results).glob(f"*/{results.RUN}"):
+        try:
+            run = read_record(path, Run)
+        except RecordError:
+            continue
+        known = cluster is None or run.cluster in (None, cluster)
+        if known and nodes <= set(run.nodes) and (path.parent / results.CLOSED).is_file():
+            runs.append((run.opened_at, path.parent))
+    yield from (folder for _, folder in sorted(runs, reverse=True))
