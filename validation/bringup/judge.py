@@ -28,7 +28,6 @@ from bringup.records import Kind, Limit, Observation, Outcome, Run, Value, Verdi
 from bringup.results import RUN, Seal, TrainingRecords
 
 ByPair = Mapping[tuple[str, str], list[Observation]]  # gate and subject
-Outcomes = Mapping[tuple[str, str], Outcome]
 NOTHING = "nothing"
 EVIDENCE = ("run.closed", "run.evidence")  # if one of these gates does not pass, no number of the run may be used
 

@@ -45,8 +45,6 @@ QUESTIONS: tuple[Question, ...] = (
     Question("discovery.tmp.space", "host", (f"{_TMP}.tmp.space", f"{_TMP}.shm.space")),
     Question("discovery.tmp.files", "host", (f"{_TMP}.tmp.files", f"{_TMP}.shm.files")),
 )
-ALSO = ("discovery.cpu.count", "discovery.memory", "discovery.mount", "discovery.rdma.active")
-"""Gates whose answer is what all nodes of the run showed."""
 
 
 def made_of(judgements: Sequence[Judged]) -> Baseline:
@@ -156,7 +154,7 @@ def _ports(judged: Judged, observed: Seen) -> list[Asked]:
         {
             fact.subject.partition("/")[2]
             for fact in observed.of("discovery.rdma.state")
-            if _is_up(fact.subject, node, fact.value)
+            if fact.subject.startswith(f"{node}/") and fact.value == UP
         }
         for node in judged.run.nodes
     ]
@@ -164,7 +162,3 @@ def _ports(judged: Judged, observed: Seen) -> list[Asked]:
     if not ports:
         return []
     return [_asked("discovery.rdma.active", "rdma", "discovery.rdma.state", "equals", UP, "text", ports)]
-
-
-def _is_up(subject: str, node: str, value: object) -> bool:
-    return subject.startswith(f"{node}/") and value == UP

@@ -285,7 +285,7 @@ def _events(
             where = fact.subject.partition("/")[2]
             if fact.value is None:
                 unknown.append(f"{where}: {fact.why}" if where else fact.why or name)
-            elif event is not None and xid.says_it_in_words(name):
+            elif event is not None and name in xid.IN_WORDS:
                 unknown.append(f"{event.words} on {where}: what it asks for stands in the log alone")
             elif event is not None and event.action is not None:
                 asking.append(f"{event.words} on {where}: {event.action}")

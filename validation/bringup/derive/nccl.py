@@ -31,14 +31,11 @@ def step(derived: Parsed, observed: Seen, run: Run) -> None:
     waited."""
     for code in observed.of("nccl.step.exit_code"):
         missed = next((rank.why for rank in observed.of("nccl.rank.late", code.step)), None)
-        hang = ends.hang_of(observed, rank_subjects(_nodes_of(code.subject, run), run.ranks_per_node), code.step)
+        nodes = run.nodes[: nodes_of_scale(code.subject) or 0]
+        hang = ends.hang_of(observed, rank_subjects(nodes, run.ranks_per_node), code.step)
         hung = hang.words() if hang is not None and hang.culprits else None
         why = code.why if code.value == 0 else missed or hung or _first(observed.of("slurm.launch.error", code.step))
         derived.saw("nccl.step", code.subject, code.value, "count", code.evidence, why)
-
-
-def _nodes_of(scale: str, run: Run) -> list[str]:
-    return run.nodes[: nodes_of_scale(scale) or 0]
 
 
 def _first(errors: list[Observation]) -> str | None:

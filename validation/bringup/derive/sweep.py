@@ -114,13 +114,9 @@ def _results(derived: Parsed, node: str, tests: list[Observation]) -> None:
     elif all(test.value == "skip" for test in tests):
         derived.saw("sweep.dcgm.failed", node, None, "count", where, f"DCGM skipped every test: {_words(tests)}")
     else:
-        ran = sum(test.value != "skip" for test in tests)
-        derived.saw("sweep.dcgm.failed", node, 0, "count", where, f"{ran} results of {len(_kinds(tests))} tests")
+        ran, kinds = sum(test.value != "skip" for test in tests), {test.quantity for test in tests}
+        derived.saw("sweep.dcgm.failed", node, 0, "count", where, f"{ran} results of {len(kinds)} tests")
     derived.saw("sweep.dcgm.doubtful", node, len(doubtful), "count", where, _words(doubtful) if doubtful else None)
-
-
-def _kinds(tests: list[Observation]) -> set[str]:
-    return {test.quantity for test in tests}
 
 
 def _name(test: Observation) -> str:

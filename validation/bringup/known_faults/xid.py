@@ -15,7 +15,8 @@ _POWER_SMOOTHING = (162, 163, 164, 165)  # GB200, GB300: the circuit that evens 
 _FOLLOWER = (45,)  # the cleanup after an earlier Xid; the probe counts the cause that it names
 _NVLINK_5 = tuple(range(144, 151))  # each line says whether it is fatal
 _RECOVERY = 154  # the action that a GPU asks for has changed
-_IN_WORDS = frozenset(f"xid_{number}" for number in (*_NVLINK_5, _RECOVERY))
+IN_WORDS = frozenset(f"xid_{number}" for number in (*_NVLINK_5, _RECOVERY))
+"""What to do stands in the driver's message alone: the number does not say it."""
 _ACTIONS = {
     "reset the GPU": (46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158, 167, 169, 172, 173),
     "row remapping: check remapped rows, then reset": (48, 171),
@@ -73,11 +74,6 @@ class Event:
 def action(number: int) -> str | None:
     """What to do; None: nothing to do for the node. A person has to look up an Xid without a class."""
     return None if number in _HARMLESS else _ACTION.get(number, "look it up in the Xid catalogue")
-
-
-def says_it_in_words(name: str) -> bool:
-    """Whether what to do stands in the driver's message alone: its number does not say it."""
-    return name in _IN_WORDS
 
 
 def event(name: str) -> Event | None:

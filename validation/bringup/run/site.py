@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shlex
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -205,7 +205,9 @@ def container(site: Site, run: Path) -> list[str]:
     """What stands between the options of srun and a torch program: options of pyxis, or Apptainer's command."""
     if site.container is None:
         return []
-    own_folders = [str(REPOSITORY), *_outside([run.resolve().parent]), *filter(None, (site.scratch, site.checkpoints))]
+    results = run.resolve().parent  # they may lie elsewhere, and be linked from here
+    own_folders = [str(REPOSITORY), *([] if results.is_relative_to(REPOSITORY) else [str(results)])]
+    own_folders += filter(None, (site.scratch, site.checkpoints))
     for path in own_folders:
         if "," in path or ":" in path:
             raise SiteError(f"{path}: cannot be mounted in a container: , and : separate mounts; use another folder")
@@ -220,11 +222,6 @@ def container(site: Site, run: Path) -> list[str]:
         f"--container-workdir={REPOSITORY}",
         f"--container-env={','.join(['PYTHONPATH', *site.environment])}",  # otherwise the image's values win
     ]
-
-
-def _outside(paths: Iterable[Path]) -> list[str]:
-    """Results that lie elsewhere and are linked from here."""
-    return [str(path) for path in paths if not path.is_relative_to(REPOSITORY)]
 
 
 def for_a_person(at: AtSite, phase: str | None) -> list[str]:

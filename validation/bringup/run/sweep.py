@@ -272,7 +272,8 @@ class _Work:
         self.console.print()
         columns = report.columns(*table.table(rows))
         self.console.print(columns, soft_wrap=True, markup=False, highlight=False)
-        self.console.print("\n".join(["", *_failed(rows)]).rstrip(), soft_wrap=True, markup=False, highlight=False)
+        failed = [f"{report.MARK[row.outcome]} {row.label}: {report.plain(row.failed)}" for row in rows if row.failed]
+        self.console.print("\n".join(["", *failed]).rstrip(), soft_wrap=True, markup=False, highlight=False)
         write_text(self.folder / "report.md", markdown(self.sweep), replace=True)
         outcome = worst([row.outcome for row in rows])
         words = _curve(rows) or _fastest(rows)
@@ -312,10 +313,6 @@ def assessed(judged: Judged, settings: plan.Settings) -> tuple[Entry | None, Out
         return entry, Outcome.FAIL, " ".join(report.sentence(failed[0]).split())
     other = table.not_applied(settings, entry)
     return entry, Outcome.PASS if other is None else Outcome.INCOMPLETE, other
-
-
-def _failed(rows: list[SweepRow]) -> list[str]:
-    return [f"{report.MARK[row.outcome]} {row.label}: {report.plain(row.failed)}" for row in rows if row.failed]
 
 
 def markdown(sweep: Sweep) -> str:

@@ -290,8 +290,5 @@ def places(count: int, most: int, name: Callable[[int], str]) -> list[tuple[floa
     if count <= most:
         return [(float(step), name(step)) for step in range(1, count + 1)]
     every = _round_step(count / most)
-    return [(1.0, name(1)), *((step, name(int(step))) for step in _multiples(every, count))]
-
-
-def _multiples(every: float, last: int) -> list[float]:
-    return [every * number for number in range(1, int(last // every) + 1)]
+    steps = (every * number for number in range(1, int(count // every) + 1))
+    return [(1.0, name(1)), *((step, name(int(step))) for step in steps)]
