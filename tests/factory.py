@@ -26,6 +26,7 @@ from bringup.records import (
     Verdicts,
     worst,
 )
+from bringup.report.collection import Absent, Collection
 from bringup.results import TrainingRecords
 
 
@@ -121,6 +122,11 @@ def judged_of(
         ),
         training,
     )
+
+
+def gathered(*runs: Judged, absent: tuple[Absent, ...] = ()) -> Collection:
+    """These runs, as a report has them, without drills."""
+    return Collection(list(runs), list(absent), [], [], {})
 
 
 def an_entry(folder: Path, outcome: Outcome = Outcome.PASS) -> Entry:

@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any
 
 from bringup.records import Action, Asked, Baseline, Group
+from programs import ran
 
 SLURM = Path(__file__).resolve().parents[1] / "infrastructure-validation/slurm"
 NODE = "n1"
@@ -92,14 +93,7 @@ class Installed:
         return path.read_text() if path.exists() else ""
 
     def run(self, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [str(self.folder / "health-check"), *options],
-            env={"SLURMD_NODENAME": NODE, **environment},
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
+        return ran([str(self.folder / "health-check"), *options], env={"SLURMD_NODENAME": NODE, **environment})
 
     def code(self, *options: str) -> int:
         return self.run("--exit-code", *options).returncode
@@ -186,13 +180,9 @@ BREAKS: dict[str, Callable[[Path], object]] = {
 
 def run_install(folder: Path, *options: str | Path, tools: Path | None = None) -> subprocess.CompletedProcess[str]:
     """The documented line. tools: a folder that the PATH begins with."""
-    return subprocess.run(
+    return ran(
         [sys.executable, str(SLURM / "install"), str(folder), *map(str, options)],
         env={"PATH": os.environ["PATH"] if tools is None else f"{tools}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
 
 

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from bringup import judge
 from bringup import results as runs
 from bringup.derive.observed import derive
 from bringup.evidence import reading
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
-from bringup.records import Closed, Run, read_record, write_record
+from bringup.records import Closed, Run, Verdict, read_record, write_record
 from bringup.run import open as opening
 from factory import a_run
 
@@ -84,6 +85,17 @@ def add_derived(parsed: Parsed, run: Run | None = None) -> Parsed:
     seen = Seen(parsed.observations)
     parsed.add(derive(seen, gpu_run()[0] if run is None else run))
     return parsed
+
+
+def about(gate: str, parsed: Parsed, run: Run, profile_name: str | None = None) -> dict[str, Verdict]:
+    """Subject -> its verdict of this gate. Without a name: by the profile of the run."""
+    verdicts = judge.judge(run, profile.load(profile_name or run.profile), parsed).verdicts
+    return {verdict.subject: verdict for verdict in verdicts if verdict.gate == gate}
+
+
+def values(parsed: Parsed, quantity: str) -> dict[str, Any]:
+    """Subject -> what was seen of it."""
+    return {seen.subject: seen.value for seen in parsed.observations if seen.quantity == quantity}
 
 
 def gpu_run() -> tuple[Run, profile.Profile]:

@@ -20,6 +20,7 @@ import warm_python
 from bringup.evidence import launcher
 from bringup.run.train_here import free_port
 from factory import a_run
+from programs import ran
 
 ROOT = Path(__file__).resolve().parents[1]
 PROBES = ROOT / "infrastructure-validation/probes"
@@ -188,13 +189,7 @@ def test_collectives_end_with_the_names_of_the_ranks_that_did_not_come(tmp_path:
 
 def test_collectives_refuse_a_patience_that_is_none(tmp_path: Path) -> None:
     environment = {**os.environ, "SLURM_PROCID": "0", "SLURM_NTASKS": "1", "BRINGUP_START_S": "soon"}
-    done = subprocess.run(
-        [sys.executable, PROBES / "collectives.py", "1-node", tmp_path],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran([sys.executable, PROBES / "collectives.py", "1-node", tmp_path], env=environment)
     assert done.stderr == "collectives.py: BRINGUP_START_S=soon: expected seconds, from 1 to 86400\n"
 
 
@@ -208,13 +203,7 @@ def test_the_first_launcher_names_the_nodes_whose_launcher_did_not_start(
     port = os.environ["MASTER_PORT"]
     command = [sys.executable, ROOT / "training/src/launcher.py", "--nnodes", "3", "--node-rank", "0"]
     command += ["--master-addr", "127.0.0.1", "--master-port", port, "--rdzv-conf", "timeout=2", "no-program.py"]
-    done = subprocess.run(
-        command,
-        env={**os.environ, "RUN_DIR": str(tmp_path), "SLURMD_NODENAME": "n0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran(command, env={**os.environ, "RUN_DIR": str(tmp_path), "SLURMD_NODENAME": "n0"})
     assert done.returncode == 1
     line = done.stderr.splitlines()[-1]
     assert line.startswith("1 of 3 launchers did not start in time: n1; BRINGUP_START_S sets how long to wait (")

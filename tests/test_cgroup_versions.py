@@ -2,10 +2,10 @@
 
 import os
 import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
+from programs import ran
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFINEMENT = ROOT / "infrastructure-validation/local-cluster/confinement.sh"
@@ -42,12 +42,9 @@ def slurm(folder: Path, ldd: str, plugins: tuple[str, ...]) -> dict[str, str]:
 
 def output_of(root: Path, script: str, environment: dict[str, str] | None = None) -> list[str]:
     """The lines that the shell code prints on a machine with these cgroups."""
-    done = subprocess.run(
+    done = ran(
         ["bash", "-c", f'set -euo pipefail; CGROUP_ROOT=$1; source "$2"; {script}', "bash", root, CONFINEMENT],
         env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout.splitlines()

@@ -13,6 +13,7 @@ import pytest
 from bringup.cli import STARTS_SCRIPTS, main, parser
 from bringup.cli.verbs import FOR_SCRIPTS, VERBS
 from loops import for_each
+from programs import ran
 from runs_for_tests import discovery, reseal
 
 
@@ -143,13 +144,7 @@ def test_judging_needs_neither_torch_nor_slurm(tmp_path, monkeypatch):
         "for name in ('torch', 'transformers', 'accelerate', 'psutil', 'pynvml'): sys.modules[name] = None\n"
         f"from bringup.cli import main\nsys.exit(main(['judge', {str(copy)!r}]))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        env=os.environ | {"PATH": "/nonexistent"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran([sys.executable, "-c", program], env=os.environ | {"PATH": "/nonexistent"})
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("PASS")
 
@@ -198,13 +193,7 @@ def test_a_closed_terminal_ends_a_run_unless_it_was_started_with_nohup(hangup, c
         "result.listed = lambda drills: os.kill(os.getpid(), signal.SIGHUP) or 'done'\n"
         "sys.exit(cli.main(['drill', '--list']))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGHUP, hangup),
-    )
+    done = ran([sys.executable, "-c", script], preexec_fn=lambda: signal.signal(signal.SIGHUP, hangup))
     assert (done.returncode, done.stdout, done.stderr) == (
         (0, "done\n", "") if code == 0 else (2, "", "bringup: interrupted\n")
     )
@@ -258,7 +247,7 @@ def test_completion_is_a_script_that_its_shell_reads_with_verbs_for_people_and_p
 
 def test_the_help_loads_neither_the_records_nor_the_catalogue():
     script = "import sys\nfrom bringup.cli import parser\nparser().format_help()\nprint(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+    loaded = ran([sys.executable, "-c", script], check=True).stdout.split()
     assert not {"pydantic", "yaml", "jinja2", "bringup.records", "bringup.plan.catalogue"} & set(loaded)
 
 

@@ -1,10 +1,9 @@
 """What probes read on a node, damaged: what they write is whole, and what is not an answer is not a figure."""
 
-import io
 import json
 import re
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -12,29 +11,17 @@ import fio
 import kernel_log
 import pytest
 import smi
-from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
 from damage_for_tests import FEW, MANY, NASTY, damaged, inside, places
-from facts import Facts
 from hypothesis import given
 from hypothesis import strategies as st
 from loops import for_each
+from probing import told_by
 from runs_for_tests import FIXTURES
 
 KERNEL_LOG = (FIXTURES / "kernel-log.txt").read_text()
 SMI = json.loads((FIXTURES / "nvidia-smi.json").read_text())
 FIO = (FIXTURES / "fio/write.json").read_text()
-
-
-def facts_of(look: Callable[[Facts], object]) -> Parsed:
-    """What a probe writes is whole and can be read, whatever it was told."""
-    stream = io.StringIO()
-    probe = Facts("x", stream)
-    look(probe)
-    probe.finish()
-    parsed = facts.parse(stream.getvalue(), "raw/x.jsonl")
-    assert parsed.problems == []
-    return parsed
 
 
 @pytest.mark.parametrize("query", sorted(SMI["healthy"]))
@@ -55,7 +42,7 @@ def test_no_answer_of_nvidia_smi_makes_the_probe_raise_or_write_what_is_no_fact(
             stdout=answers[next((name for word, name in words.items() if word in command[1]), "gpu")]
         )
 
-    facts_of(lambda probe: smi.read(probe, lambda _name, _text: None, run))
+    told_by(lambda probe: smi.read(probe, lambda _name, _text: None, run))
 
 
 def in_kernel_log(text: str) -> Parsed:
@@ -64,7 +51,7 @@ def in_kernel_log(text: str) -> Parsed:
         path.write_text(text, errors="surrogatepass")
         patch.setattr(kernel_log, "KMSG", str(path))
         patch.setattr(kernel_log, "JOURNAL", ("false",))
-        return facts_of(kernel_log.kernel_log)
+        return told_by(kernel_log.kernel_log)
 
 
 @FEW

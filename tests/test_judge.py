@@ -18,7 +18,7 @@ from bringup.report import view as report
 from bringup.run import open as opening
 from factory import a_run, a_verdict
 from loops import for_each
-from runs_for_tests import HEALTHY_NODES, discovery, reseal
+from runs_for_tests import HEALTHY_NODES, about, discovery, reseal
 
 
 def judged(folder) -> Verdicts:
@@ -168,8 +168,7 @@ def nccl_run() -> Run:
 def test_a_number_without_a_limit_that_never_arrived_is_no_measured_one():
     parsed = Parsed()
     parsed.saw("nccl.ranks", "2-nodes", 4, "count", "raw/nccl-2:1")
-    verdicts = judge.judge(nccl_run(), profile.load("generic"), parsed).verdicts
-    transport = next(v for v in verdicts if v.gate == "nccl.transport" and v.subject == "2-nodes")
+    transport = about("nccl.transport", parsed, nccl_run())["2-nodes"]
     assert (transport.outcome, transport.kind) == (Outcome.INCOMPLETE, Kind.ABSENT)
 
 
@@ -181,8 +180,7 @@ def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_lim
     parsed.saw("nccl.transport", "2-nodes", None, "text", "raw/nccl-2:1", "the log names none")
     if another:
         parsed.saw("nccl.transport", "2-nodes", another, "text", "raw/nccl-2:2")
-    verdicts = judge.judge(nccl_run(), profile.load("generic"), parsed).verdicts
-    transport = next(v for v in verdicts if v.gate == "nccl.transport" and v.subject == "2-nodes")
+    transport = about("nccl.transport", parsed, nccl_run())["2-nodes"]
     assert (transport.outcome, transport.kind) == (Outcome.INCOMPLETE, Kind.UNKNOWN)
     assert "the log names none" in (transport.cause or "")
 
@@ -422,11 +420,7 @@ def test_who_lacks_what_a_fleet_gate_needs_is_not_judged_and_has_no_vote():
             "planned": {"discovery.gpu.model": nodes, "discovery.gpu.answering": nodes},
         }
     )
-    outcome_of = {
-        v.subject: v
-        for v in judge.judge(run, profile.load("generic"), parsed).verdicts
-        if v.gate == "discovery.gpu.model"
-    }
+    outcome_of = about("discovery.gpu.model", parsed, run, "generic")
     assert {node: v.outcome for node, v in outcome_of.items()} == {
         "n0": Outcome.PASS,
         "n1": Outcome.INCOMPLETE,
@@ -555,8 +549,7 @@ def test_a_need_that_has_no_verdict_about_the_subject_is_not_met(monkeypatch):
     parsed = Parsed()
     parsed.saw("nccl.ranks", "2-nodes", 1, "count", "e")  # of four
     parsed.saw(gate.id, "n0/rank0", 1.0, "ratio", "e")
-    judged_run = judge.judge(nccl_run(), profile.load("local-cpu"), parsed)
-    verdict = next(v for v in judged_run.verdicts if (v.gate, v.subject) == (gate.id, "n0/rank0"))
+    verdict = about(gate.id, parsed, nccl_run(), "local-cpu")["n0/rank0"]
     assert (verdict.outcome, verdict.kind, verdict.blocked_by) == (Outcome.INCOMPLETE, Kind.BLOCKED, ["nccl.ranks"])
 
 
@@ -578,7 +571,7 @@ def test_a_need_for_which_the_profile_has_no_limit_blocks_nothing_and_one_that_f
         ("generic", Outcome.PASS, Kind.JUDGED),
         ("local-cpu", Outcome.INCOMPLETE, Kind.BLOCKED),  # it expects a CPU
     ):
-        (verdict,) = [v for v in judge.judge(run, profile.load(name), parsed).verdicts if v.gate == gate]
+        verdict = about(gate, parsed, run, name)["n0"]
         assert (verdict.outcome, verdict.kind) == (outcome, kind), name
 
 
@@ -592,10 +585,8 @@ def test_a_rank_whose_node_failed_what_it_needs_is_not_judged_and_those_of_other
     run = nccl_run().model_copy(
         update={"planned": {"load.node_faults": ["n0", "n1"], gate.id: ["n0/rank0", "n1/rank1"]}}
     )
-    by_subject = {
-        v.subject: v.kind for v in judge.judge(run, profile.load("local-cpu"), parsed).verdicts if v.gate == gate.id
-    }
-    assert (by_subject["n0/rank0"], by_subject["n1/rank1"]) == (Kind.BLOCKED, Kind.JUDGED)
+    by_subject = about(gate.id, parsed, run, "local-cpu")
+    assert (by_subject["n0/rank0"].kind, by_subject["n1/rank1"].kind) == (Kind.BLOCKED, Kind.JUDGED)
 
 
 def discovered(*facts: tuple[str, str, object], planned: dict[str, list[str]]) -> dict[tuple[str, str], Verdict]:

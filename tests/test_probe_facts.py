@@ -6,13 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from bringup import judge
 from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
-from bringup.plan import profile
 from bringup.records import Outcome, Verdict
 from factory import a_run
-from runs_for_tests import add_derived
+from runs_for_tests import about, add_derived
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
 import collectives
@@ -43,8 +41,7 @@ def bypassed(hosts: list[tuple[str, list[str]]]) -> Verdict:
     parsed = parsed_of(lambda probe: collectives.say_members(probe, "8-nodes", members, hosts), HOSTS[0])
     parsed.saw("nccl.transport", "8-nodes", "sockets", "text", "e")
     run = a_run("nccl_monitoring", HOSTS, gpus=1, profile="generic")
-    add_derived(parsed, run)
-    return next(v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == "nccl.rdma.bypassed")
+    return about("nccl.rdma.bypassed", add_derived(parsed, run), run)["8-nodes"]
 
 
 def test_eight_hosts_with_thirty_two_efa_devices_each_are_told_and_judged():

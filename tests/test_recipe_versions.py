@@ -3,13 +3,13 @@
 import importlib.metadata
 import importlib.util
 import os
-import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 from loops import for_each
+from programs import ran
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "training/src"
@@ -52,12 +52,9 @@ def test_a_rank_is_refused_before_it_imports_the_library(tmp_path: Path):
     (old / "METADATA").write_text("Metadata-Version: 2.1\nName: transformers\nVersion: 4.57.1\n")
     (tmp_path / "run/raw").mkdir(parents=True)
     inherited = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "RUN_DIR")}
-    done = subprocess.run(
+    done = ran(
         [sys.executable, str(SOURCE / "train_single_gpu.py"), "--run-dir", str(tmp_path / "run")],
         env=inherited | {"PYTHONPATH": str(tmp_path / "site")},
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert (

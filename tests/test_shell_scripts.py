@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from loops import for_each
+from programs import ran
 from tiers import first
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,13 +41,7 @@ def test_setup_looks_for_the_commands_where_there_is_no_dpkg(tmp_path: Path, lac
     for name in commands:
         if name != lacking:
             (tmp_path / name).touch(mode=0o755)
-    done = subprocess.run(
-        [shutil.which("bash") or "/bin/bash", SETUP],
-        env={**os.environ, "PATH": str(tmp_path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran([shutil.which("bash") or "/bin/bash", SETUP], env={**os.environ, "PATH": str(tmp_path)})
     if lacking is None:
         assert (done.returncode, done.stderr) == (0, "")
     else:
@@ -71,14 +66,7 @@ JOB = {
 
 def bash(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "BRINGUP_"))}
-    return subprocess.run(
-        ["bash", "-c", script, "bash", *arguments],
-        cwd=ROOT,
-        env=inherited | JOB | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ran(["bash", "-c", script, "bash", *arguments], cwd=ROOT, env=inherited | JOB | environment)
 
 
 def chosen(ranks: int, *options: str, most: int | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -415,7 +403,7 @@ NEWER_THAN_BASH_44 = re.compile(
 
 def test_scripts_need_nothing_newer_than_bash_44() -> None:
     """RHEL, Rocky and Alma 8 have it; under set -u a variable that it does not know ends the script."""
-    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    listed = ran(["git", "ls-files", "-z"], cwd=ROOT, check=True)
     paths = [ROOT / name for name in listed.stdout.split("\0") if name and not name.startswith("docs/results/")]
     scripts = [path for path in paths if path.is_file() and b"bash" in path.read_bytes()[:64].split(b"\n")[0]]
     assert len(scripts) > 30
@@ -449,6 +437,6 @@ def test_pairs_of_gpus_are_not_waited_for_together_with_what_watches_beside_them
         echo ended"""
     environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RUN_DIR": str(tmp_path)}
     environment |= {"SLURM_JOB_NUM_NODES": "4", "SCRIPTS": str(scripts)}
-    done = subprocess.run(["bash", "-c", program], env=environment, capture_output=True, text=True, check=False)
+    done = ran(["bash", "-c", program], env=environment)
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
     assert (tmp_path / "raw/pairs-1-1-n0-n1.jsonl").read_text() == "fact\n"

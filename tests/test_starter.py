@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import warm_python
+from programs import ran
 from tiers import FEWER, first, rest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,14 +69,8 @@ def start(
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_HOME": f"{own}/hf", "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "PYTHON_EXEC": python}
     what = ["--model", f"{own}/model", "--data", f"{own}/{data}.jsonl", "--out", "out", "--steps", str(STEPS), *LEARNT]
-    return subprocess.run(
-        [python, *launcher, "starter.py", *what, *options],
-        cwd=folder,
-        env=environment | {"GLOO_SOCKET_IFNAME": "lo"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
+    return ran(
+        [python, *launcher, "starter.py", *what, *options], cwd=folder, env=environment | {"GLOO_SOCKET_IFNAME": "lo"}
     )
 
 
@@ -327,11 +322,9 @@ def test_the_batch_script_of_the_readme_is_whole(tmp_path: Path) -> None:
         (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{does}\n")
         (tmp_path / name).chmod(0o755)
     slurm = {"SLURM_JOB_NODELIST": "n[0-1]", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "96"}
-    done = subprocess.run(
+    done = ran(
         ["bash", tmp_path / "mine.sbatch", "--steps", "9"],
         env=os.environ | slurm | {"PATH": f"{tmp_path}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
         check=True,
     )
     lines = done.stdout.splitlines()
@@ -347,14 +340,10 @@ def test_the_output_on_the_page_is_that_of_the_program() -> None:
     page = (ROOT / "docs/06-training-fsdp-design.md").read_text(encoding="utf-8")
     command, _, shown = page.split("<!-- output: training/benchmarks/dtensor.py -->\n```\n$ ")[1].partition("\n")
     python = warm_python.python()
-    done = subprocess.run(
+    done = ran(
         [python, "-m", "torch.distributed.run", *command.split()[1:]],
         cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHON_EXEC": python},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == shown.split("```")[0]

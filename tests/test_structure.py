@@ -3,12 +3,12 @@
 import ast
 import re
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 
 from bringup.plan.phases import PHASES
 from loops import for_each
+from programs import ran
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "validation/bringup"
@@ -125,9 +125,7 @@ def test_every_phase_has_its_script_and_every_need_is_a_phase():
 
 
 def test_no_shell_script_forgets_to_stop_on_errors():
-    listed = subprocess.run(
-        ["git", "-C", ROOT, "ls-files", "*.sh", "*.sbatch"], capture_output=True, text=True, check=True
-    ).stdout
+    listed = ran(["git", "-C", ROOT, "ls-files", "*.sh", "*.sbatch"], check=True).stdout
     scripts = [ROOT / name for name in listed.splitlines()]
     started = [path for path in scripts if path.read_text().startswith("#!")]
     assert len(started) >= 8
@@ -147,7 +145,7 @@ def anchors(path: Path) -> set[str]:
 
 
 def documents() -> list[Path]:
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "*.md"], capture_output=True, text=True, check=True).stdout
+    listed = ran(["git", "-C", ROOT, "ls-files", "*.md"], check=True).stdout
     return [ROOT / name for name in listed.splitlines()]
 
 
@@ -186,9 +184,7 @@ def test_every_script_and_verb_that_the_readme_shows_exists():
 
 
 def test_the_top_level_holds_only_what_belongs_there():
-    listed = subprocess.run(
-        ["git", "-C", ROOT, "ls-files"], capture_output=True, text=True, check=True
-    ).stdout.splitlines()
+    listed = ran(["git", "-C", ROOT, "ls-files"], check=True).stdout.splitlines()
     belongs = (
         "docs infrastructure-validation training validation slurm-logs tests pyproject.toml README.md Makefile .ci"
     )

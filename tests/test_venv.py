@@ -14,6 +14,7 @@ from bringup.plan.phases import PHASES
 from bringup.run.before.host import environment
 from bringup.run.open import refuse_without_torch
 from bringup.run.site import AtSite
+from programs import ran
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "infrastructure-validation/scripts/venv.sh"
@@ -24,14 +25,7 @@ SITE = "{schema_version: 1, name: lab, container: {runtime: pyxis, image: a.sqsh
 
 def venv(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("BRINGUP_", "PYTHON"))}
-    return subprocess.run(
-        ["bash", str(SCRIPT), *arguments],
-        env=inherited | environment,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ran(["bash", str(SCRIPT), *arguments], env=inherited | environment, cwd=ROOT)
 
 
 def made(folder: Path, architecture: str) -> str:
@@ -121,7 +115,7 @@ def test_another_build_of_torch_replaces_the_one_that_is_there(tmp_path: Path):
         inherited = {name: value for name, value in os.environ.items() if not name.startswith(("BRINGUP_", "MAKE"))}
         given = {"BRINGUP_VENV": str(tmp_path), "TORCH_INDEX": index}
         make = ["make", "--dry-run", "--old-file", f"{tmp_path}/installed-light", "venv"]
-        return subprocess.run(make, env=inherited | given, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+        return ran(make, env=inherited | given, cwd=ROOT, check=True).stdout
 
     assert "pip install" not in steps("")
     assert "--no-deps --force-reinstall --index-url 'https://cu126' torch" in steps("https://cu126")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +12,7 @@ from bringup.derive.measured import FEWEST_STEPS_OF_A_TAIL
 from bringup.errors import ProfileError
 from bringup.plan import profile as profiles
 from loops import for_each
+from programs import ran
 from tiers import first
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,13 +82,10 @@ def chosen(ranks: int, **environment: str) -> str:
         choose_workload training/src/train_ddp_multi_node.py "$1"
         printf '%s' "${workload[*]}" """
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("BRINGUP_", "SLURM_"))}
-    done = subprocess.run(
+    done = ran(
         ["bash", "-c", script, "bash", str(ranks)],
         cwd=ROOT,
         env=inherited | {"BRINGUP_VENV": str(Path(sys.prefix)), "SLURM_JOB_ID": "1"} | environment,
-        capture_output=True,
-        text=True,
-        check=False,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
 from bringup.records import Outcome, Verdict
 from factory import a_run
+from programs import ran
 from runs_for_tests import FIXTURES
 from showing import shows_failing
 from simulated_tools import PROBES, on_path
@@ -40,11 +40,9 @@ def probed(place: Path, level: int = 2, limit_s: int = 60, gpus: str = "4", path
     raw = place / "run/raw"
     raw.mkdir(parents=True)
     environment = on_path(place, gpus=gpus, **state) | {"RUN_DIR": str(place / "run"), "SLURMD_NODENAME": "n1"}
-    done = subprocess.run(
+    done = ran(
         [sys.executable, PROBES / "dcgm.py", str(level), str(limit_s)],
         env=environment if path is None else environment | {"PATH": path},
-        capture_output=True,
-        text=True,
         check=True,
     )
     parsed = facts.parse(done.stdout, "raw/dcgm.jsonl")
@@ -114,7 +112,7 @@ def test_a_gpu_that_dcgm_does_not_list_is_missed(tmp_path: Path) -> None:
     raw = tmp_path / "run/raw"
     raw.mkdir(parents=True)
     three = on_path(tmp_path, gpus="3")
-    answer = subprocess.run(["dcgmi", "diag", "-r", "2", "-j"], env=three, capture_output=True, text=True, check=True)
+    answer = ran(["dcgmi", "diag", "-r", "2", "-j"], env=three, check=True)
     by_subject = judged(dcgm.parse(answer.stdout, "raw/dcgm-n1.json", "n1"), 4)
     assert (by_subject["sweep.dcgm.gpus"].outcome, by_subject["sweep.dcgm.gpus"].value) == (Outcome.FAIL, 3)
 

@@ -1,18 +1,18 @@
 """A cluster whose GPUs torch cannot see computes on the CPU, rightly, with exit code 0: that is a failure."""
 
-import io
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 from bringup import judge
-from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
 from bringup.plan import planned, profile
 from bringup.plan.catalogue import GATES
 from bringup.records import Action, Outcome, Verdict
 from factory import a_run
+from probing import told_by
+from runs_for_tests import about
 from showing import shows_failing
 from trained_runs import rank_said, run_of
 
@@ -21,22 +21,10 @@ import collectives
 import compute
 import cuda_start
 import gpus
-from facts import Facts
-
-
-def facts_of(say, *arguments: object) -> Parsed:
-    """What a probe's function says, as read from its output."""
-    stream = io.StringIO()
-    printed = Facts("probe", stream)
-    printed.at = "n0"
-    say(printed, *arguments)
-    printed.finish()
-    return facts.parse(stream.getvalue(), "raw/x.jsonl")
 
 
 def verdict(phase: str, parsed: Parsed, gate: str, subject: str, profile_name: str) -> Verdict:
-    judged = judge.judge(a_run(phase, gpus=2), profile.load(profile_name), parsed)
-    return next(v for v in judged.verdicts if (v.gate, v.subject) == (gate, subject))
+    return about(gate, parsed, a_run(phase, gpus=2), profile_name)[subject]
 
 
 def test_the_driver_counts_the_gpus_that_it_lists_and_none_without_one(tmp_path: Path) -> None:
@@ -67,13 +55,17 @@ def test_the_driver_counts_the_gpus_that_it_lists_and_none_without_one(tmp_path:
 )
 def test_collectives_on_the_cpu_of_a_node_with_gpus_fail(kinds, listed, expected, device, fallback) -> None:
     used = [("n0", kind, count, None) for kind, count in zip(kinds, listed, strict=True)]
-    parsed = facts_of(collectives.say_devices, "2-nodes", used)
+    parsed = told_by(lambda printed: collectives.say_devices(printed, "2-nodes", used))
     assert verdict("nccl_scaling", parsed, "nccl.device", "2-nodes", expected).outcome is device
     assert verdict("nccl_scaling", parsed, "nccl.device.fallback", "2-nodes", expected).outcome is fallback
 
 
 def test_a_rank_that_fell_back_is_named_and_holds_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed = facts_of(collectives.say_devices, "2-nodes", [("n0", "cuda", 8, None), ("n1", "cpu", 8, "no driver")])
+    parsed = told_by(
+        lambda printed: collectives.say_devices(
+            printed, "2-nodes", [("n0", "cuda", 8, None), ("n1", "cpu", 8, "no driver")]
+        )
+    )
     judged_verdict = verdict("nccl_scaling", parsed, "nccl.device.fallback", "2-nodes", "h100-8x400g")
     assert judged_verdict.observed == "1 (first rank 1 on n1: the driver lists 8 GPUs, torch sees none: no driver)"
     monkeypatch.setattr(gpus, "driver_count", lambda: 8)
@@ -98,7 +90,7 @@ def test_a_rank_that_fell_back_is_named_and_holds_no_gpu(monkeypatch: pytest.Mon
     ],
 )
 def test_products_on_the_cpu_of_a_node_with_gpus_fail(kind, listed, expected, device, fallback) -> None:
-    parsed = facts_of(lambda printed: compute.say_device(printed, kind, listed))
+    parsed = told_by(lambda printed: compute.say_device(printed, kind, listed))
     assert verdict("smoke", parsed, "smoke.compute.device", "n0", expected).outcome is device
     assert verdict("smoke", parsed, "smoke.compute.device.fallback", "n0", expected).outcome is fallback
 
@@ -126,7 +118,7 @@ def test_gpus_that_only_nvml_counts_are_none_and_the_cause_is_in_the_verdict() -
     assert cuda_start.devices(Stuck(built=False)) == (0, "this torch was built without CUDA")
     count, why = cuda_start.devices(Stuck())
     assert (count, why) == (0, f"Error 803: {ERROR_803}")
-    parsed = facts_of(lambda printed: compute.say_device(printed, "cpu", 8, why))
+    parsed = told_by(lambda printed: compute.say_device(printed, "cpu", 8, why))
     for gate in ("smoke.compute.device", "smoke.compute.device.fallback"):
         fails = verdict("smoke", parsed, gate, "n0", "h100-8x400g")
         assert fails.outcome is Outcome.FAIL and ERROR_803 in fails.observed

@@ -4,15 +4,13 @@ from pathlib import Path
 
 import devices
 import trees
-from bringup import judge
 from bringup.evidence.parsed import Parsed
-from bringup.plan import profile
 from bringup.records import Outcome, Value, Verdict
 from factory import a_run
 from loops import for_each
 from nvml_for_tests import HEALTHY, FakeNvml
 from probing import told_by
-from runs_for_tests import add_derived
+from runs_for_tests import about, add_derived
 from showing import shows_failing
 
 NODES = ("n0", "n1", "n2")
@@ -50,8 +48,7 @@ def verdicts(*nodes: Parsed) -> dict[str, Verdict]:
     for node_facts in nodes:
         parsed.add(node_facts)
     run = a_run("discovery", NODES, profile="h100-8x400g")
-    judged = judge.judge(run, profile.load("h100-8x400g"), add_derived(parsed, run))
-    return {verdict.subject: verdict for verdict in judged.verdicts if verdict.gate == "discovery.devices"}
+    return about("discovery.devices", add_derived(parsed, run), run)
 
 
 @shows_failing("discovery.devices")

@@ -24,7 +24,7 @@ from fabric import COUNTERS, fabric, uses_rdma
 from factory import a_run, judged_of
 from loops import for_each
 from probing import told_by
-from runs_for_tests import FIXTURES, add_derived
+from runs_for_tests import FIXTURES, about, add_derived
 from showing import shows_failing
 from simulated_tools import on_path
 
@@ -64,7 +64,7 @@ def seen(trees: dict[str, Path], numa_nodes: int = 2) -> Parsed:
 
 def verdicts(parsed: Parsed, gate: str, phase: str = "discovery", nodes: list[str] = NODES) -> dict[str, Verdict]:
     run = a_run(phase, nodes, gpus=4, profile="h100-8x400g")
-    return {v.subject: v for v in judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts if v.gate == gate}
+    return about(gate, parsed, run)
 
 
 TWO = ["n0", "n1"]
@@ -495,11 +495,6 @@ def test_the_domain_of_imex_is_up_or_there_is_none(state, value, outcome, tmp_pa
     monkeypatch.setenv("BRINGUP_SIMULATED_STATE", str(tmp_path / "node/state.conf"))
     monkeypatch.setattr(imex, "CHANNELS", tmp_path)
     parsed = told_by(imex.imex)
-    run = a_run("discovery", ("n0",))
-    (verdict,) = [
-        verdict
-        for verdict in judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts
-        if verdict.gate == "discovery.imex"
-    ]
+    verdict = about("discovery.imex", parsed, a_run("discovery", ("n0",)), "h100-8x400g")["n0"]
     assert (verdict.value, verdict.outcome) == (value, outcome)
     assert ("n2 UNAVAILABLE" in (verdict.cause or "")) == (value == "DEGRADED")

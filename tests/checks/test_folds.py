@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from bringup import judge
 from bringup.derive.fold import ABSENT
 from bringup.derive.observed import function
 from bringup.evidence.parsed import Parsed
-from bringup.plan import profile
 from bringup.plan.catalogue import GATES, of_phase
 from bringup.records import NotApplicable, Outcome, Value, Verdict
 from factory import a_run
-from runs_for_tests import add_derived
+from runs_for_tests import about, add_derived
 
 Facts = dict[str, Value | None]
 
@@ -24,9 +22,7 @@ def judged(phase: str, gate: str, unit: str, facts: dict[str, Facts], gpus: int 
     nodes = sorted({subject.partition("/")[0] for values in facts.values() for subject in values})
     others = [NotApplicable(gate=other.id, reason="not this test") for other in of_phase(phase) if other.id != gate]
     run = a_run(phase, nodes, gpus=gpus, profile="generic").model_copy(update={"left_out": others})
-    add_derived(parsed, run)
-    verdicts = judge.judge(run, profile.load("generic"), parsed).verdicts
-    return {verdict.subject: verdict for verdict in verdicts if verdict.gate == gate}
+    return about(gate, add_derived(parsed, run), run)
 
 
 def test_of_two_nodes_the_better_one_is_usual_whichever_gate_compares_them():

@@ -9,7 +9,7 @@ from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.records import Kind, Outcome, Verdict
 from factory import a_run
-from runs_for_tests import add_derived, discovery, reseal
+from runs_for_tests import about, add_derived, discovery, reseal
 from showing import shows_failing
 
 INVENTORY = "raw/inventory.jsonl"
@@ -92,8 +92,8 @@ def of_four(*values: str | None) -> dict[str, Outcome]:
         why = "no answer" if value is None else None
         parsed.saw("inventory.library.libnccl", node, value, "text", "f:1", why)
     run = a_run(nodes=nodes)
-    verdicts = judge.judge(run, profile.load("generic"), add_derived(parsed, run)).verdicts
-    return {v.subject: v.outcome for v in verdicts if v.gate == "discovery.library.libnccl"}
+    verdicts = about("discovery.library.libnccl", add_derived(parsed, run), run, "generic")
+    return {node: verdict.outcome for node, verdict in verdicts.items()}
 
 
 def test_absence_is_never_what_is_usual():

@@ -16,7 +16,7 @@ from bringup.evidence.parsed import Parsed
 from bringup.run.train_here import free_port
 from machine import machine
 from probing import told_by
-from runs_for_tests import add_derived
+from runs_for_tests import add_derived, values
 
 
 def seen(question) -> dict[tuple[str, str], object]:
@@ -86,11 +86,7 @@ def offsets(**behind: float | None) -> dict[str, object]:
         if value is not None:
             parsed.saw("discovery.clock.uncertainty", node, 0.001, "s", "f:2")
     add_derived(parsed)
-    return {
-        observation.subject: observation.value
-        for observation in parsed.observations
-        if observation.quantity == "discovery.clock.offset"
-    }
+    return values(parsed, "discovery.clock.offset")
 
 
 def test_a_reference_that_is_off_is_named_and_the_others_are_not():

@@ -12,13 +12,8 @@ from bringup.records import Outcome, Run
 from factory import a_run
 from loops import for_each
 from probing import told_by
-from runs_for_tests import FIXTURES, add_derived, discovery, reseal
+from runs_for_tests import FIXTURES, about, add_derived, discovery, reseal, values
 from showing import shows_failing
-
-
-def values(parsed: Parsed, quantity: str) -> dict[str, object]:
-    return {seen.subject: seen.value for seen in parsed.observations if seen.quantity == quantity}
-
 
 # ---- its configuration
 
@@ -125,8 +120,7 @@ def test_a_node_with_a_gpu_more_than_slurm_knows_fails():
         parsed.saw("discovery.gpu.count", node, devices, "count", "raw/inventory.jsonl:1")
     run = a_run()
     add_derived(parsed, run)
-    verdicts = judge.judge(run, profile.load("generic"), parsed).verdicts
-    by_node = {verdict.subject: verdict for verdict in verdicts if verdict.gate == "discovery.slurm.gres"}
+    by_node = about("discovery.slurm.gres", parsed, run, "generic")
     assert {node: (verdict.outcome, verdict.value) for node, verdict in by_node.items()} == {
         "n0": (Outcome.FAIL, -1),
         "n1": (Outcome.PASS, 0),
@@ -196,8 +190,8 @@ def test_a_signal_that_ended_a_script_before_it_began_had_come(run, code, warnin
 def test_how_a_job_ended_is_judged(run, quantity, value, gate, outcome):
     parsed = Parsed()
     parsed.saw(quantity, "job", value, "text", "raw/job.txt:1")
-    verdicts = judge.judge(run, profile.load("generic"), add_derived(parsed, run)).verdicts
-    assert {verdict.outcome for verdict in verdicts if verdict.gate == gate} == {outcome}
+    verdicts = about(gate, add_derived(parsed, run), run, "generic").values()
+    assert {verdict.outcome for verdict in verdicts} == {outcome}
 
 
 # ---- the probe of the warning before a time limit

@@ -1,7 +1,6 @@
 """The whole playbook, end to end, on a real Slurm cluster."""
 
 import shutil
-import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Playbook, RunArgs, TrainMetrics, read_record
 from harness import CHECKOUT, Cluster, Completed
 from playbook import BRINGUP, playbook
+from programs import ran
 from runs_for_tests import reseal
 from schema_reader import validate
 from tiers import FEWER
@@ -70,13 +70,7 @@ def test_a_copied_run_is_judged_the_same_without_slurm(everything, tmp_path):
     copies = {phase: tmp_path / phase for phase in PERFORMED}
     for phase, copy in copies.items():
         shutil.copytree(everything[0].folder(phase), copy, ignore=shutil.ignore_patterns("verdicts.json"))
-    done = subprocess.run(
-        [sys.executable, "-m", "bringup", "judge", *copies.values()],
-        env={"PATH": "/nonexistent"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = ran([sys.executable, "-m", "bringup", "judge", *copies.values()], env={"PATH": "/nonexistent"})
     assert done.returncode == 0, done.stdout + done.stderr
     for phase, copy in copies.items():
         assert (copy / "verdicts.json").read_text() == (everything[0].folder(phase) / "verdicts.json").read_text()

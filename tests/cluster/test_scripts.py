@@ -4,7 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from pathlib import Path
 import pytest
 from harness import CHECKOUT, Cluster, running_cluster, wait_until
 from playbook import playbook
+from programs import ran
 
 pytestmark = pytest.mark.cluster
 DISCOVERY = CHECKOUT / "infrastructure-validation/scripts/discover-environment.sbatch"
@@ -126,11 +126,8 @@ def test_a_script_with_bad_options_is_one_line_and_exit_code_2(cluster: Cluster,
 def test_it_runs_in_a_path_with_spaces_and_quotes(tmp_path_factory, monkeypatch):
     """The checkout's files in such a path, with this venv; its own package, results and logs."""
     place = tmp_path_factory.mktemp('it\'s a "path"') / "bring up"
-    listed = subprocess.run(
-        ["git", "-C", CHECKOUT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        capture_output=True,
-        text=True,
-        check=True,
+    listed = ran(
+        ["git", "-C", CHECKOUT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], check=True
     ).stdout
     for name in filter(None, listed.split("\0")):
         if (CHECKOUT / name).is_file():

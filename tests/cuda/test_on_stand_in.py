@@ -2,19 +2,65 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import on_stand_in
 import pytest
+import warm_python
 from bringup.run.train_here import free_port
-from cuda_mutants import with_gpus
 from on_stand_in import said_to_rank, together
+from programs import ran
 from tiers import in_test_all
 
 ROOT = Path(__file__).resolve().parents[2]
+WithGpus = Callable[[int], tuple[str, dict[str, str]]]
+
+
+@pytest.fixture(scope="module")
+def with_gpus(tmp_path_factory: pytest.TempPathFactory) -> WithGpus:
+    """Gives (a Python that has torch, and torch that has so many GPUs; its environment)."""
+
+    @functools.cache
+    def started(gpus: int) -> tuple[str, dict[str, str]]:
+        environment = on_stand_in.variables(tmp_path_factory.mktemp("gpus").resolve(), gpus)
+        environment |= {"GLOO_SOCKET_IFNAME": "lo", "PYTHONDONTWRITEBYTECODE": "1"}
+        return warm_python.start(environment), environment
+
+    return started
+
+
+SINGLE = ("training/src/train_single_gpu.py", "--run-dir", "RUN", "--steps", "22", "--profiled-steps", "0")
+RANKS = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
+DDP = (
+    *("training/src/train_ddp_single_node.py", "--run-dir", "RUN", "--stop-file", "RUN/stop"),
+    *("--profiled-steps", "0", "--timeout", "20"),
+)
+
+
+@in_test_all
+@pytest.mark.parametrize(
+    ("gpus", "words", "leaves"),
+    [
+        pytest.param(1, SINGLE, "metrics.json", id="single"),
+        pytest.param(2, (*RANKS, *DDP), "metrics.json", id="ddp"),  # one that was stopped leaves none
+        pytest.param(1, ("tests/cuda/no_waits.py", *SINGLE), "metrics.json", id="no-waits"),
+        pytest.param(1, ("tests/cuda/peaks.py",), "raw", id="peaks"),
+    ],
+)
+def test_a_program_ends_well_with_devices(
+    with_gpus: WithGpus, tmp_path: Path, gpus: int, words: tuple[str, ...], leaves: str
+) -> None:
+    python, environment = with_gpus(gpus)
+    (tmp_path / "raw").mkdir()
+    command = [python, *(word.replace("RUN", str(tmp_path)) for word in words)]
+    done = ran(command, cwd=ROOT, env=environment | {"PYTHON_EXEC": python})  # torchrun starts ranks with it
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / leaves).exists(), done.stdout + done.stderr
 
 
 @in_test_all
@@ -22,7 +68,7 @@ def test_a_command_is_started_for_each_rank_and_told_which_it_is() -> None:
     names = ("SLURMD_NODENAME", "RANK", "SLURM_LOCALID", "WORLD_SIZE")
     tells = f"import os; os.write(1, (' '.join(os.environ[name] for name in {names}) + '\\n').encode())"  # in one piece
     command = [sys.executable, "tests/cuda/on_stand_in.py", "--nodes", "2", "--ranks", "2", sys.executable, "-c", tells]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    done = ran(command, cwd=ROOT)
     assert sorted(done.stdout.splitlines()) == ["n0 0 0 4", "n0 1 1 4", "n1 2 0 4", "n1 3 1 4"], done.stderr
     assert done.returncode == 0
 
@@ -42,7 +88,9 @@ COLLECTIVES = ("infrastructure-validation/probes/collectives.py", "1-node")
 
 @in_test_all
 @pytest.mark.parametrize(("program", "code"), [(TRAINING, 2), (COLLECTIVES, 1)])
-def test_two_ranks_that_have_one_gpu_end_with_one_line(tmp_path: Path, program: tuple[str, ...], code: int) -> None:
+def test_two_ranks_that_have_one_gpu_end_with_one_line(
+    with_gpus: WithGpus, tmp_path: Path, program: tuple[str, ...], code: int
+) -> None:
     """As a launcher makes them that gives each rank a GPU of its own number 0."""
     python, environment = with_gpus(1)
     (tmp_path / "raw").mkdir()

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from bringup.known_faults import xid
+from bringup.records import Baseline
 from health_for_tests import END, GPUS, LOG, NODE, SLURM, Installed, a_baseline, fact, install, run_install
+from programs import ran
 from prometheus_client.parser import text_string_to_metric_families
 
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -56,6 +58,14 @@ def test_a_fault_beside_what_could_not_be_told_is_a_fault(tmp_path: Path):
     health.gpus(7)
     health.says("20-driver-log", fact("discovery.kernel_log.xid", None, why="it cannot be read"))
     assert health.code() == 1
+
+
+def test_of_a_node_in_several_runs_the_last_one_counts(tmp_path: Path):
+    asked = (GPUS, GPUS.model_copy(update={"limit": 7}))
+    groups = [group for entry in asked for group in a_baseline(entry).groups]
+    health = install(tmp_path / "node", Baseline(groups=groups, driver_events={}))
+    health.gpus(7)
+    assert health.code() == 0
 
 
 def test_json_holds_every_answer(health: Installed):
@@ -149,15 +159,28 @@ def test_a_check_that_hangs_is_ended_with_its_children_and_is_no_fault(health: I
     assert started.read_text() == "x\n"
 
 
-def test_a_check_whose_process_outlived_its_end_is_waited_for(health: Installed):
-    """A process in the kernel's hands ends when the kernel lets it: another one each time would fill the node."""
+@pytest.mark.parametrize("later", [0, 1])
+def test_a_check_whose_process_outlived_its_end_is_waited_for(health: Installed, later: int):
+    """A process in the kernel's hands ends when the kernel lets it: another one each time would fill the node. One that
+    began later has its number and is another one."""
     with Path("/proc/self/stat").open() as stream:
         pid, _, rest = stream.read().partition(" ")
-    hanging = {"gpus": {"pid": int(pid), "started": rest.rpartition(")")[2].split()[19]}}
+    started = int(rest.rpartition(")")[2].split()[19])
+    hanging = {"gpus": {"pid": int(pid), "started": str(started - later)}}
     health.state.mkdir(exist_ok=True)
     (health.state / f"{NODE}.hanging.json").write_text(json.dumps(hanging))
     (answer,) = health.answers()
-    assert "still hangs" in answer["words"]
+    assert ("still hangs" in answer["words"]) is not bool(later)
+
+
+def test_a_log_of_a_mebibyte_is_put_aside(health: Installed):
+    health.gpus(7)
+    health.state.mkdir(exist_ok=True)
+    log = health.state / f"{NODE}.log"
+    log.write_text("x" * 2**20 + "\n")
+    health.run()
+    assert health.log().count("\n") == 1
+    assert log.with_name(f"{NODE}.log.1").stat().st_size == 2**20 + 1
 
 
 @pytest.mark.parametrize("body", ["exit 3", 'echo \'{"probe": "p"\'', f"echo '{fact('discovery.gpu.count', 7)}'"])
@@ -221,8 +244,9 @@ def own_check(health: Installed, name: str) -> None:
     path.chmod(0o755)
 
 
-def says(health: Installed, *messages: str) -> None:
-    records = [f"4,{number},61000000,-;{message}\n" for number, message in enumerate(("Linux version 6", *messages))]
+def says(health: Installed, *messages: str, first: int = 0) -> None:
+    numbered = enumerate(("Linux version 6", *messages), first)
+    records = [f"4,{number},61000000,-;{message}\n" for number, message in numbered]
     (health.folder.parent.parent / "kmsg").write_text("".join(records))
 
 
@@ -262,6 +286,48 @@ def test_a_fault_of_the_driver_stays_when_its_line_is_gone_until_somebody_repair
     assert "xid_79 on PCI:0000:c1:00: reboot the node" in done.stdout
     assert driver.run("--repaired").returncode == 0
     assert driver.code() == 0
+
+
+@pytest.mark.parametrize(
+    ("begins", "code", "words"),
+    [
+        ((0, 1), 0, ""),  # nothing was said since
+        ((0, 2), 0, ""),
+        ((0, 3), 2, "1 messages were overwritten since the last look"),
+        ((7,), 2, "the log begins with message 7 of this boot"),
+    ],
+)
+def test_messages_that_were_overwritten_unread_are_no_health(
+    driver: Installed, begins: tuple[int, ...], code: int, words: str
+):
+    """The log is looked at each time it begins with that message; it holds two."""
+    for first in begins:
+        says(driver, "usb 1-1: new device", first=first)
+        done = driver.run("--exit-code")
+    assert done.returncode == code, done.stdout
+    assert words in done.stdout
+
+
+def test_a_gpu_that_nvidia_smi_calls_lost_is_one_that_does_not_answer(tmp_path: Path):
+    """It answers for no GPU then."""
+    smi = tmp_path / "tools/nvidia-smi"
+    smi.parent.mkdir()
+    smi.write_text(
+        "#!/bin/bash\necho 'Unable to determine the device handle for GPU0000:43:00.0: GPU is lost.  "
+        "Reboot the system to recover this GPU'\nexit 15\n"
+    )
+    smi.chmod(0o755)
+    for name in ("nvidia0", "nvidia1"):
+        (tmp_path / "dev").mkdir(exist_ok=True)
+        (tmp_path / "dev" / name).symlink_to("/dev/null")
+    answering = GPUS.model_copy(update=dict.fromkeys(("gate", "quantity"), "discovery.gpu.answering") | {"limit": 2})
+    health = install(tmp_path / "node", a_baseline(answering), tools=smi.parent)
+    own_check(health, "10-gpus")
+    probe = health.folder / "probes/gpus.py"
+    probe.write_text(probe.read_text().replace('Path("/dev")', f'Path("{tmp_path}/dev")'))
+    (answer,) = health.answers()
+    assert answer["outcome"] == "fault"
+    assert answer["words"].startswith("1, expected 2 (Unable to determine the device handle for GPU0000:43:00.0")
 
 
 def test_a_fault_of_the_driver_ends_with_the_boot(driver: Installed):
@@ -329,7 +395,7 @@ def test_every_check_has_a_budget_and_finishes_on_this_machine(tmp_path: Path, n
 
 def run_check(name: str, folder: Path, baseline: str) -> subprocess.CompletedProcess[str]:
     (folder / "a baseline.json").write_text(baseline)
-    return subprocess.run(
+    return ran(
         [str(SLURM / "checks.d" / name)],
         env={
             "PATH": "/usr/bin:/bin",
@@ -338,10 +404,6 @@ def run_check(name: str, folder: Path, baseline: str) -> subprocess.CompletedPro
             "BRINGUP_BASELINE": str(folder / "a baseline.json"),
             "BRINGUP_STATE": str(folder),
         },
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
     )
 
 

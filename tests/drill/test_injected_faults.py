@@ -1,7 +1,6 @@
 """Faults inside the ranks of a training are loaded from outside, by drills alone."""
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -9,6 +8,7 @@ import pytest
 from bringup.drill import perform
 from bringup.plan import catalogue as gates
 from bringup.plan.phases import PHASES
+from programs import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 INJECTED = ROOT / "training/injected"
@@ -55,10 +55,8 @@ LOADED = "import sys; print('rank_faults' in sys.modules, [f for f in sys.meta_p
 
 @pytest.mark.parametrize(("drill", "hooked"), [("", False), ("kill-rank:0@1", True)])
 def test_without_the_variable_the_folder_changes_nothing(drill: str, hooked: bool) -> None:
-    done = subprocess.run(
+    done = ran(
         [sys.executable, "-c", LOADED],
-        capture_output=True,
-        text=True,
         check=True,
         env=os.environ | {"PYTHONPATH": str(INJECTED), "BRINGUP_DRILL": drill},
     )

@@ -4,17 +4,8 @@ import json
 
 import pytest
 from bringup.evidence import facts
-from bringup.evidence.parsed import Parsed
 from loops import for_each
-from runs_for_tests import FIXTURES
-
-
-def values(parsed: Parsed, quantity: str) -> dict[str, object]:
-    return {
-        observation.subject: observation.value
-        for observation in parsed.observations
-        if observation.quantity == quantity
-    }
+from runs_for_tests import FIXTURES, values
 
 
 @pytest.mark.parametrize("text", ["", "bash: python3: command not found\n"], ids=["empty", "something else"])

@@ -2,19 +2,10 @@
 
 import pytest
 from bringup.evidence import slurm
-from bringup.evidence.parsed import Parsed
-from runs_for_tests import FIXTURES
+from runs_for_tests import FIXTURES, values
 
 ENDED = (FIXTURES / "slurm/job-exit-code.txt").read_text()
 BEGAN = "0: n0 began\n1: n0 began\n2: n1 began\n3: n1 began\n"
-
-
-def values(parsed: Parsed, quantity: str) -> dict[str, object]:
-    return {
-        observation.subject: observation.value
-        for observation in parsed.observations
-        if observation.quantity == quantity
-    }
 
 
 def test_a_job_that_has_ended_gives_state_code_and_times():

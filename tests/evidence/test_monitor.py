@@ -5,16 +5,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bringup import judge
-from bringup.derive.observed import derive
 from bringup.evidence import monitor
-from bringup.evidence.parsed import Seen
-from bringup.plan import profile
 from bringup.plan.catalogue import DRILLS
 from bringup.records import Outcome, Verdict
 from bringup.report.charts.sampled import SAMPLED, line_of
 from factory import a_run
-from runs_for_tests import FIXTURES
+from runs_for_tests import FIXTURES, about, add_derived
 from showing import shows_failing
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
@@ -132,8 +128,7 @@ def sampled(count: int, *, first: float = 100.0, tail: str = TAIL, sent: int = 0
 
 def judged(text: str, duration_s: float) -> Outcome:
     run = a_run("nccl_monitoring", ["n0"], profile="generic")
-    verdicts = judge.judge(run, profile.load("generic"), monitor.parse(text, "f", duration_s)).verdicts
-    return next(v.outcome for v in verdicts if v.gate == "nccl.monitor.coverage")
+    return about("nccl.monitor.coverage", monitor.parse(text, "f", duration_s), run)["n0"].outcome
 
 
 @for_each(
@@ -380,6 +375,4 @@ def test_that_no_gpu_was_slowed_down_is_known_only_of_all_gpus(text: str, outcom
 def slowdown_of(text: str) -> Verdict:
     run = a_run("nccl_monitoring", ["n0"], profile="generic", gpus=2)
     parsed = monitor.parse(text, "raw/monitor.csv", 2.0)
-    parsed.add(derive(Seen(parsed.observations), run))
-    verdicts = judge.judge(run, profile.load("generic"), parsed).verdicts
-    return next(v for v in verdicts if v.gate == "nccl.monitor.slowdown")
+    return about("nccl.monitor.slowdown", add_derived(parsed, run), run)["n0"]

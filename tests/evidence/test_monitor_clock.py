@@ -1,14 +1,12 @@
 """Samples of all nodes stand on one time axis: each node's clock was compared with the others'."""
 
 import pytest
-from bringup import judge
 from bringup.evidence import clock, monitor
 from bringup.evidence.parsed import Parsed
-from bringup.plan import profile
 from bringup.records import Outcome
 from bringup.report.charts import sampled
 from factory import a_run
-from runs_for_tests import add_derived
+from runs_for_tests import about, add_derived
 
 NODES = ["n0", "n1", "n2"]
 BEHIND_S = {"n0": 0.0, "n1": 2.0, "n2": 0.0}  # n1's clock is 2 s behind
@@ -54,11 +52,8 @@ def bursts(parsed: Parsed) -> dict[str, float]:
 
 def verdicts(parsed: Parsed) -> dict[str, tuple[Outcome, str]]:
     run = a_run("nccl_monitoring", NODES)
-    return {
-        v.subject: (v.outcome, f"{v.observed} {v.cause}")
-        for v in judge.judge(run, profile.load("local-cpu"), parsed).verdicts
-        if v.gate == "nccl.monitor.clock"
-    }
+    verdicts = about("nccl.monitor.clock", parsed, run)
+    return {node: (verdict.outcome, f"{verdict.observed} {verdict.cause}") for node, verdict in verdicts.items()}
 
 
 def test_what_happened_at_one_moment_is_plotted_at_one_moment_though_a_clock_is_off():

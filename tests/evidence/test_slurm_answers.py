@@ -4,10 +4,10 @@ from functools import partial
 
 import pytest
 from bringup.evidence import slurm
-from bringup.evidence.parsed import Parsed, Seen
+from bringup.evidence.parsed import Seen
 from bringup.evidence.slurm import gpus_of
 from loops import for_each
-from runs_for_tests import FIXTURES
+from runs_for_tests import FIXTURES, values
 
 SLURM = FIXTURES / "slurm"
 exit_code = partial(slurm.job, quantity="q", field="ExitCode")
@@ -22,14 +22,6 @@ def value(parser, text, quantity):
     values = [observation.value for observation in parser(text, "f").observations if observation.quantity == quantity]
     assert len(values) <= 1
     return values[0] if values else None
-
-
-def values(parsed: Parsed, quantity: str) -> dict[str, object]:
-    return {
-        observation.subject: observation.value
-        for observation in parsed.observations
-        if observation.quantity == quantity
-    }
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import ast
 import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
 from bringup.plan import catalogue
 from loops import for_each
+from programs import ran
 
 ROOT = Path(__file__).resolve().parents[2]
 PRODUCT = ("validation", "infrastructure-validation", "training", "Makefile", ".ci")
@@ -38,12 +38,8 @@ PRINTED = {  # file -> the orders in it that a person may paste
 
 def product(root: Path = ROOT) -> Iterator[tuple[str, str]]:
     """(path, text) of every program of ours."""
-    listed = subprocess.run(
-        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *PRODUCT],
-        cwd=root,
-        capture_output=True,
-        text=True,
-        check=True,
+    listed = ran(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *PRODUCT], cwd=root, check=True
     )
     for name in listed.stdout.splitlines():
         path = root / name

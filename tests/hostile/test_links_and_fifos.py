@@ -14,6 +14,7 @@ import own_files
 import pytest
 import shared_files
 from health_for_tests import GPUS, NODE, Installed, a_baseline, fact, install, run_install
+from programs import ran
 from tiers import first
 
 NOBODY = 65534
@@ -215,12 +216,9 @@ def test_install_refuses_what_somebody_else_can_change(tmp_path: Path, spoiled: 
     folders = ("--state", tmp_path / "state", "--textfile", tmp_path / "textfile")
 
     def run() -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
+        return ran(
             [source / "slurm/install", folder, "--baseline", baseline, *folders],
             env={"PATH": f"{tools}:{os.environ['PATH']}"},
-            capture_output=True,
-            text=True,
-            check=False,
         )
 
     assert run().returncode == 0

@@ -19,6 +19,7 @@ from bringup.report.collection import gather
 from bringup.run import open as opening
 from bringup.run import site as at_site
 from loops import for_each
+from programs import ran
 from runs_for_tests import discovery
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -66,14 +67,7 @@ def files_with_secret(folder: Path) -> list[str]:
 def nccl_test(run: Path, then: str) -> subprocess.CompletedProcess[str]:
     own = {"RUN_DIR": str(run), "PYTHON": sys.executable, "NCCL_TESTS_BIN": str(SIMULATED)}
     script = NCCL_TEST.format(then=then)
-    return subprocess.run(
-        ["bash", "-c", script],
-        cwd=ROOT,
-        env={**os.environ, **SECRETS, **NEEDED, **own},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    return ran(["bash", "-c", script], cwd=ROOT, env={**os.environ, **SECRETS, **NEEDED, **own})
 
 
 @pytest.fixture
@@ -88,11 +82,9 @@ def packed(run: Path) -> list[str]:
 
 def test_a_program_that_writes_its_environment_down_knows_no_secret(run: Path) -> None:
     program = "import json, os; print(json.dumps(dict(os.environ)))"
-    done = subprocess.run(
+    done = ran(
         [sys.executable, SCRIPTS / "clean_environment.py", sys.executable, "-c", program],
         env={**os.environ, **SECRETS, **NEEDED},
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert SECRET not in done.stdout
@@ -122,10 +114,8 @@ def test_nccl_tests_that_know_no_json_run_and_leave_their_table(tmp_path: Path) 
         " *-J*) echo 'invalid option' ;; *) echo \"ran $*\" ;; esac\n"
     )
     older.chmod(0o755)
-    done = subprocess.run(
+    done = ran(
         [sys.executable, SCRIPTS / "clean_environment.py", older, "-b", "8K", "-J", tmp_path / "x.json", "-c", "1"],
-        capture_output=True,
-        text=True,
         check=True,
     )
     assert done.stdout == "ran -b 8K -c 1\n"

@@ -14,11 +14,10 @@ from bringup.records import Observation, Outcome
 from bringup.report import page, timeline
 from bringup.report.charts import bandwidth, drawing, pairs, training
 from bringup.report.charts.drawing import Axis, Box, Drawing, Line, Squares, Text
-from bringup.report.collection import Collection
 from bringup.report.links import nowhere
 from bringup.report.section import section
 from bringup.results import TrainingRecords
-from factory import a_run, a_verdict, judged_of
+from factory import a_run, a_verdict, gathered, judged_of
 from loops import for_each
 from trained_runs import RECORDS
 
@@ -177,13 +176,13 @@ def test_a_step_stands_at_its_time_with_its_counts_and_what_is_wrong_first():
     assert (made.begin, made.end) == ("2026-01-01 00:00 UTC", "2026-01-01 00:04 UTC")
     assert made.rows[0].wrong == ""
     assert made.rows[1].wrong == "n0: observed 1, expected 2; and 1 more"
-    shown = page.render(Collection(runs, [], [], [], {}))
+    shown = page.render(gathered(*runs))
     assert '<span class="when-fail" style="left: 75.00%; width: 25.00%">' in shown
 
 
 def test_a_name_is_a_text_in_a_figure():
     evil = 'n0"><script>'
     run = judged_of(run=a_run("nccl_pairwise", (evil, "n1"), plan={}), observations=(sent(evil, "n1", 4.0),))
-    shown = page.render(Collection([run], [], [], [], {}))
+    shown = page.render(gathered(run))
     assert re.search(r'<text class="end"[^>]*>n0&#34;&gt;&lt;script&gt;</text>', shown)
     assert "n0&#34;&gt;&lt;script&gt; → n1: 4 GB/s</title>" in shown

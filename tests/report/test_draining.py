@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 
 from bringup.judge import Judged
 from bringup.records import Action, Outcome, Verdict
 from bringup.report import drain
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
+from programs import ran
 
 EVIL = """<script>alert(1)</script> & "double" 'single' `tick` $(reboot) ; rm -rf / {{ 7*7 }} \x1b[31m \x00 \ud83d"""
 NODES = ("n0", "n1", "n2", "n3")
@@ -88,9 +88,7 @@ def test_no_name_reaches_a_shell_or_another_option():
     (proposal,) = drain.proposals([judged(a_verdict("discovery.gpu.count", "n1"))])
     reason = proposal.command[-1]
     assert re.fullmatch(r"Reason=[A-Za-z0-9 ._:/,;()+=-]+", reason)
-    echoed = subprocess.run(
-        ["bash", "-c", f"printf '%s\\n' {proposal.line}"], capture_output=True, text=True, check=True
-    )
+    echoed = ran(["bash", "-c", f"printf '%s\\n' {proposal.line}"], check=True)
     assert echoed.stdout.splitlines() == proposal.command
 
 

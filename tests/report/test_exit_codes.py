@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from bringup.cli import CLOSED_PIPE
 from bringup.report import terminal
+from programs import ran
 from runs_for_tests import discovery, reseal
 from tiers import first, rest
 
@@ -31,13 +32,7 @@ def piped(command: str, *arguments: object) -> tuple[list[int], str, str]:
     """Exit codes of a pipe line in bash, whose $0 is bringup, and what it printed."""
     script = f'{command}; codes=("${{PIPESTATUS[@]}}"); echo "codes ${{codes[*]}}"'
     quoted = 'bringup() { "$0" -m bringup "$@"; }; ' + script
-    done = subprocess.run(
-        ["bash", "-c", quoted, sys.executable, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = ran(["bash", "-c", quoted, sys.executable, *map(str, arguments)])
     *shown, codes = done.stdout.splitlines()
     return [int(code) for code in codes.removeprefix("codes ").split()], "\n".join(shown), done.stderr
 
@@ -80,11 +75,5 @@ def test_a_locale_without_the_letters_changes_no_exit_code(failed, verb, encodin
 
 
 def test_a_closed_standard_output_does_not_matter(failed):
-    done = subprocess.run(
-        ["bash", "-c", 'exec "$0" -m bringup judge "$1" >&-', sys.executable, str(failed)],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=120,
-    )
+    done = ran(["bash", "-c", 'exec "$0" -m bringup judge "$1" >&-', sys.executable, str(failed)])
     assert (done.returncode, done.stderr) == (1, "")

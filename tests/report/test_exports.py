@@ -19,8 +19,8 @@ from bringup.plan.catalogue import GATES
 from bringup.records import Outcome, Verdict
 from bringup.report import exports
 from bringup.report.collection import Collection
-from bringup.results import REPOSITORY, Absent, TrainingRecords
-from factory import a_run, a_verdict, judged_of
+from bringup.results import REPOSITORY, TrainingRecords
+from factory import a_run, a_verdict, gathered, judged_of
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
 from prometheus_client.parser import text_string_to_metric_families
@@ -34,10 +34,6 @@ BUSBW, TFLOPS = "nccl.all_reduce.busbw", "smoke.compute.tflops"
 def judged(*verdicts: Verdict, phase: str = "discovery", opened_at: str = "2026-01-01T00:00:00Z") -> Judged:
     run = a_run(phase, plan={}).model_copy(update={"opened_at": opened_at, "slurm_job_id": "77"})
     return judged_of(*verdicts, run=run)
-
-
-def gathered(*runs: Judged, absent: tuple[Absent, ...] = ()) -> Collection:
-    return Collection(list(runs), list(absent), [], [], {})
 
 
 def measured(gate: str, subject: str, value: float, limit: float, at: str | None = None) -> Verdict:

@@ -17,7 +17,7 @@ from bringup.report import explain, next_steps, page
 from bringup.report.collection import Collection
 from bringup.report.links import nowhere
 from bringup.results import REPOSITORY, Absent
-from factory import a_run, a_verdict, judged_of
+from factory import a_run, a_verdict, gathered, judged_of
 from healthy_cluster import GPU_CLUSTER, LOCAL_CLUSTER, playbook
 
 GATE, OTHER = "discovery.gpu.count", "discovery.kernel"
@@ -40,10 +40,6 @@ def guides(monkeypatch) -> None:
 def judged(*verdicts: Verdict, name: str = "run", folder: str = "/nowhere/a run", **run: object) -> Judged:
     opened = a_run("discovery", NODES, gpus=4, name=name, plan={}).model_copy(update=run)
     return replace(judged_of(*verdicts, run=opened), folder=Path(folder))
-
-
-def gathered(*runs: Judged) -> Collection:
-    return Collection(list(runs), [], [], [], {})
 
 
 def cards(*runs: Judged) -> list[next_steps.Card]:
@@ -155,11 +151,11 @@ def test_the_commands_of_a_healthy_page_name_every_folder_and_run_as_pasted():
 
 def test_the_numbers_of_a_rehearsal_are_not_offered_as_a_profile():
     """They were: floors of stand-ins, below a decision that says so."""
-    rehearsed = Collection(playbook(2, LOCAL_CLUSTER), [], [], [], {})
+    rehearsed = gathered(*playbook(2, LOCAL_CLUSTER))
     assert rehearsed.headline.mark is Mark.REHEARSED
     assert next_steps.commands(rehearsed) == []
     assert "as a profile" not in page.render(rehearsed)
-    assert "as a profile" in page.render(Collection(playbook(2, GPU_CLUSTER), [], [], [], {}))
+    assert "as a profile" in page.render(gathered(*playbook(2, GPU_CLUSTER)))
 
 
 def test_the_terminal_has_the_causes_of_the_page_and_the_commands_of_each_once():

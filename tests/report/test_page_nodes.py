@@ -10,8 +10,7 @@ from pathlib import Path
 from bringup.judge import Judged
 from bringup.records import Action, Observation, Outcome, Verdict
 from bringup.report import bundle, fleet, links, page, system
-from bringup.report.collection import Collection
-from factory import a_run, a_verdict, judged_of
+from factory import a_run, a_verdict, gathered, judged_of
 
 GATE, OTHER = "discovery.gpu.count", "discovery.kernel"
 
@@ -27,10 +26,6 @@ def judged(
     *verdicts: Verdict, nodes: tuple[str, ...] = ("n0", "n1", "n2"), observations: tuple[Observation, ...] = ()
 ) -> Judged:
     return judged_of(*verdicts, run=a_run("discovery", nodes, plan={}), observations=observations)
-
-
-def gathered(*runs: Judged) -> Collection:
-    return Collection(list(runs), [], [], [], {})
 
 
 def words(text: str) -> str:

@@ -25,9 +25,8 @@ from bringup.records import (
     write_record,
 )
 from bringup.report import collection, exports, page, render
-from bringup.report.collection import Collection
 from bringup.results import Absent, TrainingRecords
-from factory import a_run, a_verdict, judged_of
+from factory import a_run, a_verdict, gathered, judged_of
 from runs_for_tests import FIXTURES, discovery
 
 EVIL = """<script>alert(1)</script> & "double" 'single' `tick` $(reboot) ; rm -rf / {{ 7*7 }} \x1b[31m \x00 \ud83d"""
@@ -54,10 +53,6 @@ def judged(
         observations=observations,
         not_applicable=(NotApplicable(gate="discovery.gpu.ecc", reason=reason),),
     )
-
-
-def gathered(*runs: Judged, absent: tuple[Absent, ...] = ()) -> Collection:
-    return Collection(list(runs), list(absent), [], [], {})
 
 
 SVG = ("svg", "polyline", "path", "rect", "text")

@@ -12,8 +12,7 @@ from bringup.evidence.parsed import Parsed
 from bringup.plan import profile as profiles
 from bringup.records import Kind, Outcome, Value, Verdict
 from bringup.report import explain, exports, page, text, view
-from bringup.report.collection import Collection
-from factory import a_run, a_verdict, judged_of
+from factory import a_run, a_verdict, gathered, judged_of
 
 ECC = "discovery.gpu.ecc"
 ECC_SAYS = "uncorrected memory errors of a GPU: 2; jobs on it crash (GPU-3)"
@@ -98,7 +97,7 @@ def test_all_outputs_say_the_same_sentence(tmp_path: Path):
     bad = judged(ECC, "n0", 2, why="GPU-3")
     run = a_run(plan={ECC: ["n0"]})
     whole = replace(judged_of(bad, run=run), folder=tmp_path)
-    collection = Collection([whole], [], [], [], {})
+    collection = gathered(whole)
     junit = xml.fromstring(exports.junit(collection))
     outputs = {
         "screen": view.screen(tmp_path, run, whole.verdicts),

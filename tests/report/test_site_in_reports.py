@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 from bringup.records import Decision, Headline, Mark, Playbook, Run, SiteUsed
 from bringup.report import page, text, view
-from bringup.report.collection import Collection
-from factory import a_run, a_verdict, judged_of
+from factory import a_run, a_verdict, gathered, judged_of
 
 SITE = SiteUsed(
     name="lab",
@@ -25,7 +24,7 @@ def test_the_screen_the_report_and_the_page_name_it_in_one_line():
     screen = view.screen(Path("/x"), judged.run, judged.verdicts).splitlines()
     assert "  site: lab; not as its file says: partition main" in screen
     assert f"Site {text.escaped(WORDS)}." in view.markdown(judged.run, judged.verdicts).splitlines()
-    shown = page.render(Collection([judged], [], [], [], {}))
+    shown = page.render(gathered(judged))
     assert f"<tr><th>site</th><td>{WORDS}</td></tr>" in shown
     assert "<dt>site file</dt><dd>lab</dd>" in shown
 
@@ -35,7 +34,7 @@ def test_without_one_no_report_speaks_of_a_site():
     shown = (
         view.screen(Path("/x"), judged.run, judged.verdicts)
         + view.markdown(judged.run, judged.verdicts)
-        + page.render(Collection([judged], [], [], [], {}))
+        + page.render(gathered(judged))
     )
     assert "site" not in shown.lower()
 
@@ -56,4 +55,4 @@ def test_markup_in_a_site_file_is_text():
     judged = judged_of(a_verdict(), run=run_at(bad))
     assert "\x1b" not in view.screen(Path("/x"), judged.run, judged.verdicts)
     assert "<script>" not in view.markdown(judged.run, judged.verdicts)
-    assert page.render(Collection([judged], [], [], [], {})).count("<script>") == 1  # our search
+    assert page.render(gathered(judged)).count("<script>") == 1  # our search

@@ -2,9 +2,8 @@
 
 from bringup.records import Answer, ClaimAnswer, Kind, Mark, Measured, Outcome
 from bringup.report import next_steps, page, tiles
-from bringup.report.collection import Collection
 from bringup.report.links import nowhere
-from factory import a_run, a_verdict, judged_of
+from factory import a_run, a_verdict, gathered, judged_of
 from healthy_cluster import GPU_CLUSTER, playbook
 
 
@@ -68,7 +67,7 @@ def test_what_failed_says_its_line_and_what_is_only_rehearsed_says_why():
 
 
 def test_the_page_of_a_healthy_gpu_cluster_has_a_tile_for_each_question_and_says_accept():
-    html = page.render(Collection(playbook(4, GPU_CLUSTER), [], [], [], {}))
+    html = page.render(gathered(*playbook(4, GPU_CLUSTER)))
     assert html.count('class="tile ') == 6
     assert "Accept." in html
 
@@ -76,7 +75,7 @@ def test_the_page_of_a_healthy_gpu_cluster_has_a_tile_for_each_question_and_says
 def test_a_number_with_its_floor_is_drawn_on_the_page(monkeypatch):
     shown = tile(number("all_reduce", 392.0, 380.0))
     monkeypatch.setattr(tiles, "tiles", lambda *_: [shown])
-    html = page.render(Collection(playbook(1, GPU_CLUSTER), [], [], [], {}))
+    html = page.render(gathered(*playbook(1, GPU_CLUSTER)))
     assert 'aria-label="all_reduce 392 GB/s at 8GiB on 2-nodes, floor 380"' in html
     assert '<rect class="limit"' in html
 
@@ -86,7 +85,7 @@ def test_a_tile_of_what_failed_says_it_in_words_with_its_subject():
     run = judged_of(
         a_verdict("discovery.gpu.count", "n1"), a_verdict("discovery.gpu.model", "n0"), run=a_run("discovery")
     )
-    collection = Collection([run], [], [], [], {})
+    collection = gathered(run)
     shown = tiles.tiles(collection.answers, collection.verdicts)[0]
     assert shown.answer.mark is Mark.FAIL
     assert shown.reason.startswith("n1: ")
@@ -105,7 +104,7 @@ def test_checks_and_causes_add_up_in_the_sentence_the_tiles_and_the_cards():
         a_verdict("discovery.swap", "n0", Outcome.NO_LIMIT, kind=Kind.UNDECLARED),
     ]
     run = judged_of(*failed, *others, run=a_run("discovery"))
-    collection = Collection([run], [], [], [], {})
+    collection = gathered(run)
     cards = [card for card in next_steps.cards([run], nowhere) if card.outcome is Outcome.FAIL]
     assert next_steps.counted([run]) == (
         f"13 checks: 1 passed, 8 failed for {len(cards)} causes, 1 warned for 1 cause, "
@@ -118,4 +117,4 @@ def test_checks_and_causes_add_up_in_the_sentence_the_tiles_and_the_cards():
 
 def test_the_decision_keeps_the_spaces_between_its_words():
     run = judged_of(a_verdict("discovery.gpu.count", "n1"), run=a_run("discovery"))
-    assert "</b> 1 of 2 nodes without a failure; failed on n1." in page.render(Collection([run], [], [], [], {}))
+    assert "</b> 1 of 2 nodes without a failure; failed on n1." in page.render(gathered(run))

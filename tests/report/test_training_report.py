@@ -14,10 +14,9 @@ from bringup.evidence import monitor
 from bringup.judge import Judged
 from bringup.records import CollectiveTime, Communication, KernelClasses, Observation, Outcome, RunArgs, TrainMetrics
 from bringup.report import page, training
-from bringup.report.collection import Collection
 from bringup.report.training.chapters import NOT_RECORDED
 from bringup.results import TrainingRecords
-from factory import a_run, a_verdict, judged_of
+from factory import a_run, a_verdict, gathered, judged_of
 from trained_runs import RECORDS
 
 TITLES = [
@@ -288,7 +287,7 @@ def test_report_md_of_a_playbook_has_a_column_per_training_where_they_differ():
 
 
 def test_on_the_page_runs_that_say_the_same_share_a_cell():
-    shown = page.render(Collection([a_training("run_ddp_2node"), a_training("run_fsdp_2node")], [], [], [], {}))
+    shown = page.render(gathered(a_training("run_ddp_2node"), a_training("run_fsdp_2node")))
     assert '<tr><th>global batch</th><td colspan="2">64</td></tr>' in shown
     assert "<tr><th>strategy, observed</th><td>ddp</td><td>fsdp</td></tr>" in shown
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from programs import ran
 from tiers import in_test_all
 from trained_runs import counted
 
@@ -71,14 +72,8 @@ def measured(place: Path, nodes: int, slow: str, **environment: str) -> tuple[su
         "PATH": f"{srun.parent}:{os.environ['PATH']}",
         "SLOW": slow,
     }
-    done = subprocess.run(
-        ["bash", "infrastructure-validation/scripts/nccl_pairwise.sbatch"],
-        cwd=place,
-        env=kept | job | environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=240,
+    done = ran(
+        ["bash", "infrastructure-validation/scripts/nccl_pairwise.sbatch"], cwd=place, env=kept | job | environment
     )
     return done, place / "validation/results/nccl_pairwise/stub"
 

@@ -11,6 +11,7 @@ from bringup import cli
 from bringup.plan import subjects
 from bringup.run import nodes, slurm
 from loops import for_each
+from programs import ran
 from tiers import rest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -32,13 +33,10 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def sourced(script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
+    return ran(
         ["bash", "-euc", f"source infrastructure-validation/scripts/job.sh; {script}"],
         cwd=ROOT,
         env={**os.environ, "PYTHON": sys.executable, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
     )
 
 

@@ -21,6 +21,7 @@ from bringup.records import Run, SiteUsed, read_record
 from bringup.run import launch, slurm
 from bringup.run import site as at_site
 from bringup.run.site import AtSite
+from programs import ran
 from tiers import first, in_test_all
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -112,14 +113,8 @@ def call(copy: Path, tmp_path: Path, lab: Path) -> Called:
     def run(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
         for phase in PHASES.values():
             shutil.rmtree(copy / phase.results, ignore_errors=True)
-        return subprocess.run(
-            ["bash", "-euo", "pipefail", "-c", script, "bash", *arguments],
-            cwd=copy,
-            env=keep | own | environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
+        return ran(
+            ["bash", "-euo", "pipefail", "-c", script, "bash", *arguments], cwd=copy, env=keep | own | environment
         )
 
     return run
@@ -454,9 +449,7 @@ def test_a_value_is_data_for_the_shell_and_not_a_command(lab: Path, tmp_path: Pa
     lab.write_text(LAB.replace("mlx5_0,mlx5_1", f"$(touch {tmp_path}/evil)`touch {tmp_path}/evil`'"))
     at = AtSite(load(lab), lab)
     lines = at_site.assignments(at, PHASES["discovery"], tmp_path)
-    completed = subprocess.run(
-        ["bash", "-c", "\n".join([*lines, 'printf %s "$NCCL_IB_HCA"'])], capture_output=True, text=True, check=True
-    ).stdout
+    completed = ran(["bash", "-c", "\n".join([*lines, 'printf %s "$NCCL_IB_HCA"'])], check=True).stdout
     assert completed == f"$(touch {tmp_path}/evil)`touch {tmp_path}/evil`'"
     assert not (tmp_path / "evil").exists()
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import state as states
+from programs import ran
 from tiers import first
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,9 +61,7 @@ def run(program: str, file: Path, library: Path) -> str:
         tool.symlink_to(SIMULATED / "bin/nvidia-smi")
     own = {"BRINGUP_SIMULATED_STATE": str(file), "LD_LIBRARY_PATH": str(library), "PYTHONPATH": str(PROBES)}
     path = {"PATH": f"{library / 'bin'}:{os.environ['PATH']}"}
-    done = subprocess.run(
-        [sys.executable, "-c", program], env={**os.environ, **own, **path}, capture_output=True, text=True, check=False
-    )
+    done = ran([sys.executable, "-c", program], env={**os.environ, **own, **path})
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -293,12 +292,8 @@ def test_a_question_that_nvidia_smi_does_not_know_is_refused(library, tmp_path):
     file.write_text(states.changed(states.healthy("h100", "n1", 1), ["devices=all"]))
     tool = shutil.which("python3") or sys.executable
     for options in (["--query-gpu=uuid,gizmo", "--format=csv"], ["dmon"]):
-        done = subprocess.run(
-            [tool, SIMULATED / "bin/nvidia-smi", *options],
-            env={**os.environ, "BRINGUP_SIMULATED_STATE": str(file)},
-            capture_output=True,
-            text=True,
-            check=False,
+        done = ran(
+            [tool, SIMULATED / "bin/nvidia-smi", *options], env={**os.environ, "BRINGUP_SIMULATED_STATE": str(file)}
         )
         assert done.returncode == 2
         assert "gizmo" in done.stdout or "dmon" in done.stdout

@@ -14,6 +14,7 @@ import pytest
 from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
 from bringup.plan import rounds as tournament
+from runs_for_tests import values
 
 PROBE = Path(__file__).resolve().parents[3] / "infrastructure-validation/probes/coherence.py"
 STEPS = ("write", "read", "change", "see")
@@ -52,11 +53,7 @@ def performed(
 
 
 def flags(parsed: Parsed, case: str) -> dict[str, object]:
-    return {
-        observation.subject: observation.value
-        for observation in parsed.observations
-        if observation.quantity == f"smoke.fs.pair.{case}"
-    }
+    return values(parsed, f"smoke.fs.pair.{case}")
 
 
 def test_on_one_folder_every_ordered_pair_sees_everything(tmp_path):

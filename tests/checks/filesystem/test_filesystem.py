@@ -3,14 +3,14 @@
 from collections import Counter
 
 import pytest
-from bringup import judge
 from bringup.derive.observed import derive
 from bringup.evidence.parsed import Parsed, Seen
-from bringup.plan import profile, rounds
+from bringup.plan import rounds
 from bringup.plan.catalogue import GATES
 from bringup.records import Outcome, Run, Value
 from factory import a_run
 from loops import for_each
+from runs_for_tests import about, values
 from showing import shows_failing
 
 THREE = a_run("smoke", ("n0", "n1", "n2"))
@@ -21,14 +21,6 @@ def derived(run: Run, quantity: str, *facts: tuple[str, Value | None]) -> Parsed
     for index, (subject, value) in enumerate(facts):
         parsed.saw(quantity, subject, value, "flag", f"f:{index}", "it said" if value is None else None)
     return derive(Seen(parsed.observations), run)
-
-
-def values(parsed: Parsed, quantity: str) -> dict[str, object]:
-    return {
-        observation.subject: observation.value
-        for observation in parsed.observations
-        if observation.quantity == quantity
-    }
 
 
 @for_each(
@@ -118,8 +110,7 @@ def test_a_bad_value_fails_its_subject_alone(gate):
     parsed.saw(gate, subject, bad, unit, "e")
     for other in others:
         parsed.saw(gate, other, good(bad), unit, "e")
-    verdicts = judge.judge(run, profile.load("local-cpu"), parsed).verdicts
-    outcomes = {verdict.subject: verdict.outcome for verdict in verdicts if verdict.gate == gate}
+    outcomes = {subject: verdict.outcome for subject, verdict in about(gate, parsed, run).items()}
     assert outcomes == {subject: GATES[gate].severity, **dict.fromkeys(others, Outcome.PASS)}
 
 

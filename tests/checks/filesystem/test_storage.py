@@ -2,12 +2,12 @@
 half."""
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 from bringup.evidence import facts
+from programs import ran
 from runs_for_tests import FIXTURES
 
 PROBES = FIXTURES.parents[1] / "infrastructure-validation/probes"
@@ -71,10 +71,8 @@ def probe(folder: Path, tool: str | None, how: str = "together", **env: str) -> 
         (tools / "fio").chmod(0o755)
     work = folder / "work"
     work.mkdir()
-    done = subprocess.run(
+    done = ran(
         [sys.executable, PROBES / "storage.py", work, "2", how],
-        capture_output=True,
-        text=True,
         check=True,
         env={"PATH": str(tools), "SLURMD_NODENAME": "n0", **env},
     )
@@ -167,10 +165,8 @@ def test_the_drill_for_slow_storage_also_slows_fio(tmp_path):
 
 
 def test_a_folder_that_is_not_there_leaves_nothing_known(tmp_path):
-    done = subprocess.run(
+    done = ran(
         [sys.executable, PROBES / "storage.py", tmp_path / "nowhere", "2", "together"],
-        capture_output=True,
-        text=True,
         check=True,
         env={"PATH": "/nonexistent", "SLURMD_NODENAME": "n0"},
     )
@@ -190,11 +186,9 @@ def test_the_scratch_folder_is_measured_in_a_folder_of_its_own_and_left_as_it_wa
         (tools / "fio").chmod(0o755)
     if there:
         place.mkdir()
-    done = subprocess.run(
+    done = ran(
         [sys.executable, PROBES / "storage.py", str(place), "1", "scratch"],
         env={"SLURMD_NODENAME": "n0", "PATH": str(tools)},
-        capture_output=True,
-        text=True,
         check=True,
     )
     seen = {line["quantity"]: line for line in map(json.loads, done.stdout.splitlines()) if "quantity" in line}

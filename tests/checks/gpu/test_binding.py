@@ -16,7 +16,7 @@ from bringup.run.site import AtSite
 from factory import a_run
 from loops import for_each
 from probing import told_by
-from runs_for_tests import add_derived, opened
+from runs_for_tests import about, add_derived, opened, values
 from showing import shows_failing
 
 
@@ -34,8 +34,7 @@ def near(tmp_path: Path, monkeypatch, at: str, mask: set[int], nodes: int = 2) -
         write(tmp_path / f"numa/node{number}/cpulist", f"{number * 4}-{number * 4 + 3}")
     monkeypatch.setattr(gpus.numa_node, "__defaults__", (tmp_path / "driver", tmp_path / "devices"))
     parsed = told_by(lambda probe: binding.near_gpu(probe, "GPU-a", tmp_path / "numa"), "n0")
-    verdicts = judge.judge(a_run("smoke", ["n0"]), profile.load("h100-8x400g"), parsed).verdicts
-    return next(verdict for verdict in verdicts if verdict.gate == "smoke.cpu.near_gpu")
+    return about("smoke.cpu.near_gpu", parsed, a_run("smoke", ["n0"]), "h100-8x400g")["n0"]
 
 
 def test_a_task_on_the_cpus_beside_its_gpu_passes(tmp_path, monkeypatch):
@@ -97,13 +96,12 @@ def test_gpus_of_which_the_driver_does_not_tell_every_address_are_counted_by_min
 # ---- two jobs at once
 
 
-def values(facts: list[tuple[str, str, object]], quantity: str) -> dict[str, object]:
+def derived_of(facts: list[tuple[str, str, object]], quantity: str) -> dict[str, object]:
     """Subject -> what is derived of it from these facts."""
     parsed = Parsed()
     for index, (name, subject, value) in enumerate(facts):
         parsed.saw(name, subject, value, "count", f"f:{index}", "said" if value is None else None)
-    add_derived(parsed, a_run("smoke"))
-    return {fact.subject: fact.value for fact in parsed.observations if fact.quantity == quantity}
+    return values(add_derived(parsed, a_run("smoke")), quantity)
 
 
 def jobs(
@@ -140,13 +138,13 @@ def jobs(
     ],
 )
 def test_two_jobs_at_once(facts, distinct, refused):
-    assert values(facts, "smoke.jobs.distinct_gpus").get("n0") == distinct
-    assert values(facts, "smoke.jobs.refused_gpus").get("n0") == refused
+    assert derived_of(facts, "smoke.jobs.distinct_gpus").get("n0") == distinct
+    assert derived_of(facts, "smoke.jobs.refused_gpus").get("n0") == refused
 
 
 def test_one_job_alone_is_no_evidence_about_two():
     facts = [fact for fact in jobs("a", "b") if "second" not in fact[0]]
-    assert values(facts, "smoke.jobs.distinct_gpus") == {}
+    assert derived_of(facts, "smoke.jobs.distinct_gpus") == {}
 
 
 def test_two_jobs_are_not_planned_where_a_node_has_one_gpu():

@@ -4,12 +4,11 @@ import json
 
 import compute
 import pytest
-from bringup import judge
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.records import Outcome
 from factory import a_run
-from runs_for_tests import add_derived
+from runs_for_tests import about, add_derived
 from showing import shows_failing
 
 
@@ -19,12 +18,8 @@ def speeds(**tflops: float) -> dict[str, Outcome]:
     for node, value in tflops.items():
         parsed.saw("smoke.compute.tflops", node, value, "TFLOP/s", "f")
         parsed.saw("smoke.compute.device.fallback", node, 0, "count", "f")
-    add_derived(parsed, run)
-    return {
-        verdict.subject: verdict.outcome
-        for verdict in judge.judge(run, profile.load("generic"), parsed).verdicts
-        if verdict.gate == "smoke.compute.peers"
-    }
+    verdicts = about("smoke.compute.peers", add_derived(parsed, run), run, "generic")
+    return {node: verdict.outcome for node, verdict in verdicts.items()}
 
 
 @shows_failing("smoke.compute.peers")
@@ -56,12 +51,8 @@ def gpus(gpus_per_node: int = 4, **nodes: list[float | None]) -> dict[str, tuple
                 "f",
                 "why" if speed is None else None,
             )
-    add_derived(parsed, run)
-    return {
-        v.subject: (v.outcome, f"{v.observed} {v.cause}")
-        for v in judge.judge(run, profile.load("generic"), parsed).verdicts
-        if v.gate == "smoke.compute.gpu_peers"
-    }
+    verdicts = about("smoke.compute.gpu_peers", add_derived(parsed, run), run, "generic")
+    return {gpu: (verdict.outcome, f"{verdict.observed} {verdict.cause}") for gpu, verdict in verdicts.items()}
 
 
 @shows_failing("smoke.compute.gpu_peers")
@@ -159,5 +150,4 @@ def test_a_slow_copy_fails(gate, value):
     parsed.saw("smoke.compute.device", "n0", "cuda", "text", "f")
     parsed.saw("smoke.compute.device.fallback", "n0", 0, "count", "f")
     parsed.saw("smoke.compute.wrong_values", "n0", 0, "count", "f")
-    verdicts = judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts
-    assert [verdict.outcome for verdict in verdicts if verdict.gate == gate] == [Outcome.FAIL]
+    assert about(gate, parsed, run)["n0"].outcome is Outcome.FAIL

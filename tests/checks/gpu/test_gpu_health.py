@@ -11,13 +11,12 @@ import smi
 from bringup import judge
 from bringup.derive.observed import derive
 from bringup.evidence.parsed import Parsed, Seen
-from bringup.plan import profile
 from bringup.records import Outcome
 from factory import a_run
 from loops import for_each
 from nvml_for_tests import HEALTHY, FakeNvml
 from probing import told_by
-from runs_for_tests import FIXTURES, add_derived, gpu_run
+from runs_for_tests import FIXTURES, about, add_derived, gpu_run
 from showing import shows_failing
 
 
@@ -266,9 +265,8 @@ def test_a_uuid_on_two_nodes_fails_on_both():
         parsed.saw("discovery.gpu.count", node, 2, "count", "f:1")
         parsed.saw("discovery.gpu.answering", node, 2, "count", "f:1")
     run = a_run(nodes=["n0", "n1", "n2"])
-    verdicts = judge.judge(run, profile.load("h100-8x400g"), add_derived(parsed, run)).verdicts
-    shared = {verdict.subject: verdict.value for verdict in verdicts if verdict.gate == "discovery.gpu.distinct"}
-    assert shared == {"n0": 1, "n1": 1, "n2": 0}
+    verdicts = about("discovery.gpu.distinct", add_derived(parsed, run), run, "h100-8x400g")
+    assert {node: verdict.value for node, verdict in verdicts.items()} == {"n0": 1, "n1": 1, "n2": 0}
 
 
 def test_uuids_of_many_nodes_are_compared_in_linear_time():
@@ -302,9 +300,12 @@ def test_a_node_with_another_driver_is_the_odd_one():
     run, parsed = a_run(nodes=["n0", "n1", "n2"]), Parsed()
     for node, driver in (("n0", "570.86"), ("n1", "550.54"), ("n2", "570.86")):
         parsed.saw("discovery.gpu.driver", node, driver, "text", "f:1")
-    verdicts = judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts
-    outcome_of = {verdict.subject: verdict.outcome for verdict in verdicts if verdict.gate == "discovery.gpu.driver"}
-    assert outcome_of == {"n0": Outcome.PASS, "n1": Outcome.FAIL, "n2": Outcome.PASS}
+    verdicts = about("discovery.gpu.driver", parsed, run, "h100-8x400g")
+    assert {node: verdict.outcome for node, verdict in verdicts.items()} == {
+        "n0": Outcome.PASS,
+        "n1": Outcome.FAIL,
+        "n2": Outcome.PASS,
+    }
 
 
 # ---- nvidia-smi

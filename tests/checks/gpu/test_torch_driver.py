@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 import software
 from bringup import judge
-from bringup.derive.observed import derive
-from bringup.evidence.parsed import Parsed, Seen
-from bringup.plan import profile
+from bringup.evidence.parsed import Parsed
 from bringup.records import Outcome, SiteUsed, Verdict
 from factory import a_run
 from loops import for_each
+from runs_for_tests import about, add_derived
 from showing import shows_failing
 
 GATE = "discovery.torch.driver"
@@ -29,9 +28,7 @@ def verdict(
     ):
         parsed.saw(quantity, subject, value, "text", "raw/inventory.jsonl:1", "2.13.0+cu130")
     run = a_run("discovery", ("n0",)).model_copy(update={"site": site})
-    parsed.add(derive(Seen(parsed.observations), run))
-    [asked] = [each for each in judge.judge(run, profile.load("generic"), parsed).verdicts if each.gate == GATE]
-    return asked
+    return about(GATE, add_derived(parsed, run), run, "generic")["n0"]
 
 
 @shows_failing(GATE)

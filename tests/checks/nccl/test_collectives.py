@@ -11,11 +11,11 @@ from bringup import judge
 from bringup.evidence import curve, facts
 from bringup.evidence.parsed import Parsed
 from bringup.plan import planned as plan
-from bringup.plan import profile
 from bringup.records import Outcome, Verdict
 from bringup.report.charts import run as figures
 from factory import a_run
-from runs_for_tests import FIXTURES, opened
+from probing import told_by
+from runs_for_tests import FIXTURES, about, opened
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
 import bench
@@ -37,16 +37,11 @@ RECORDED = """\
 
 
 def gathered(members) -> Parsed:
-    stream = io.StringIO()
-    probe = Facts("collectives", stream)
-    collectives.say_members(probe, "2-nodes", members, [])
-    probe.finish()
-    return facts.parse(stream.getvalue(), "raw/collectives-2.jsonl")
+    return told_by(lambda probe: collectives.say_members(probe, "2-nodes", members, []))
 
 
 def verdict(parsed: Parsed, gate: str) -> Verdict:
-    run = a_run("nccl_monitoring", profile="generic")
-    return next(v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == gate)
+    return about(gate, parsed, a_run("nccl_monitoring", profile="generic"))["2-nodes"]
 
 
 def test_four_ranks_on_four_gpus_pass():

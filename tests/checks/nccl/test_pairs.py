@@ -15,7 +15,7 @@ from bringup.plan.catalogue import DRILLS
 from bringup.records import Outcome
 from factory import a_run
 from loops import for_each
-from runs_for_tests import as_read
+from runs_for_tests import about, as_read, values
 
 FOUR = ["n0", "n1", "n2", "n3"]
 
@@ -61,11 +61,7 @@ def fleet(
 
 
 def scores(parsed: Parsed, quantity: str, nodes: list[str] = FOUR) -> dict[str, object]:
-    return {
-        observation.subject: observation.value
-        for observation in pairwise.derive(parsed.observations, nodes).observations
-        if observation.quantity == quantity
-    }
+    return values(pairwise.derive(parsed.observations, nodes), quantity)
 
 
 @pytest.mark.parametrize("nodes", [FOUR[:3], FOUR, [f"n{number}" for number in range(8)]])
@@ -200,9 +196,7 @@ def warned(parsed: Parsed) -> dict[str, str]:
     """Link -> what is said of it, of the links that warn; links are judged as on an unknown GPU cluster."""
     run = a_run("nccl_pairwise", FOUR, gpus=1, profile="generic")
     parsed.add(pairwise.derive(parsed.observations, FOUR))
-    verdicts = [
-        v for v in judge.judge(run, profile.load("generic"), parsed).verdicts if v.gate == "nccl.pair.link.steady"
-    ]
+    verdicts = about("nccl.pair.link.steady", parsed, run).values()
     assert len(verdicts) == 6
     return {v.subject: f"{v.outcome}: {v.observed} {v.cause}" for v in verdicts if v.outcome is not Outcome.PASS}
 

@@ -1,20 +1,18 @@
 """A pause in the middle of a collective: how long, in which one, and which rank stood still."""
 
-import io
 import sys
 from pathlib import Path
 
 from bringup import judge
-from bringup.evidence import facts as facts_file
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.records import Outcome, Verdict
 from factory import a_run
+from probing import told_by
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
 import bench
 import collectives
-from facts import Facts
 
 MEMBERS = [("n0", 0, 11, "a"), ("n0", 1, 12, "b"), ("n1", 2, 13, "a"), ("n1", 3, 14, "b")]
 BEATING = (0.0, None, None)
@@ -26,11 +24,7 @@ EVEN, LONG = (
 
 
 def facts_with(standstills: list[tuple[float, str | None, float | None]], stalls: list[tuple[float, str]]) -> Parsed:
-    stream = io.StringIO()
-    probe = Facts("collectives", stream)
-    collectives.say_stalls(probe, "2-nodes", MEMBERS, stalls, standstills)
-    probe.finish()
-    return facts_file.parse(stream.getvalue(), "raw/collectives-2.jsonl")
+    return told_by(lambda probe: collectives.say_stalls(probe, "2-nodes", MEMBERS, stalls, standstills))
 
 
 def judged(parsed: Parsed) -> dict[tuple[str, str], Verdict]:

@@ -4,12 +4,10 @@ from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.derive.observed import derive
 from bringup.evidence import monitor
-from bringup.evidence.parsed import Seen
-from bringup.plan import profile
 from bringup.records import Outcome, Verdict
 from factory import a_run
+from runs_for_tests import about, add_derived
 from showing import shows_failing
 from trained_runs import run_of
 
@@ -45,9 +43,7 @@ def verdict(
     run = a_run("run_ddp_2node", list(NODES), profile="generic", gpus=gpus)
     parsed = monitor.parse(text, "raw/monitor.csv", duration_s, "train", steps)
     assert parsed.problems == []
-    parsed.add(derive(Seen(parsed.observations), run))
-    verdicts = judge.judge(run, profile.load("generic"), parsed).verdicts
-    return next(v for v in verdicts if (v.gate, v.subject) == (gate, node))
+    return about(gate, add_derived(parsed, run), run)[node]
 
 
 HEALTHY = dict.fromkeys(NODES, 1900)

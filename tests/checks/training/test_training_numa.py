@@ -3,18 +3,17 @@
 import io
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import binding
 import gpus
 import pytest
-from bringup import judge
 from bringup.evidence import facts
-from bringup.plan import profile
 from bringup.records import Outcome, Verdict
 from factory import a_run
+from programs import ran
+from runs_for_tests import about
 from showing import shows_failing
 
 SOURCES = Path(__file__).resolve().parents[3] / "training/src"
@@ -61,8 +60,7 @@ class Rank:
     def verdict(self) -> Verdict:
         self.facts.finish()
         seen = facts.parse(self.stream.getvalue(), "raw/rank0.jsonl")
-        verdicts = judge.judge(a_run("run_1gpu", ["n0"]), profile.load("h100-8x400g"), seen).verdicts
-        return next(verdict for verdict in verdicts if verdict.gate == "train.cpu.near_gpu")
+        return about("train.cpu.near_gpu", seen, a_run("run_1gpu", ["n0"]), "h100-8x400g")["n0/rank0"]
 
 
 def test_a_rank_on_all_cpus_of_two_numa_nodes_keeps_those_of_its_gpu_and_passes(tmp_path, monkeypatch):
@@ -190,12 +188,5 @@ def test_threads_that_are_made_later_have_the_cpus_that_the_kernel_was_given(tmp
     )
     path = os.pathsep.join((str(SOURCES), str(Path(binding.__file__).parent)))
     environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
-    ran = subprocess.run(
-        [sys.executable, "-c", program, str(tmp_path)],
-        env=environment | {"PYTHONPATH": path},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (ran.stdout, ran.stderr) == (f"{{{first}}}\n", "")
+    done = ran([sys.executable, "-c", program, str(tmp_path)], env=environment | {"PYTHONPATH": path})
+    assert (done.stdout, done.stderr) == (f"{{{first}}}\n", "")
