@@ -50,7 +50,6 @@ def run_dir(tmp_path: Path) -> Path:
         (("--step", "5"), "unrecognized arguments: --step"),
         (("--steps", "0"), "0 is not 1 or more"),
         (("--save-steps", "middle"), "argument --save-steps: "),
-        (("--trace", "--profiled-steps", "0"), "--trace keeps what is seen in --profiled-steps"),
         (("--steps", "many"), "invalid int value: 'many'"),
         (("--learning-rate", "nan"), "nan is not more than 0"),
         (("--steps", "2"), "--warmup-steps 2 leaves nothing to measure"),

@@ -1,14 +1,11 @@
 """The part of a step that is communication: from the profiler's events to seconds, and in real trainings on gloo."""
 
-import gzip
-import json
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import torch
 from bringup.formulae import overlap
 from bringup.records import Communication, RunArgs, read_record
 from loops import for_each
@@ -150,57 +147,6 @@ def require_measured(run: Finished, ranks: int, calls: dict[str, int]) -> Commun
     return communication_value
 
 
-def require_trace(run: Finished, *, communication: bool) -> None:
-    """One file, of rank 0, with the operators; and where its step went, which adds up."""
-    kernels = run.metrics().kernels
-    assert kernels is not None, run.metrics().kernels_reason
-    assert [path.name for path in run.folder.glob("raw/*.json.gz")] == ["trace.rank0.json.gz"]
-    events = json.loads(gzip.decompress((run.folder / kernels.trace).read_bytes()))["traceEvents"]
-    names = {event["name"] for event in events}
-    assert "aten::mm" in names and ("gloo:all_reduce" in names) == communication
-    parts = (kernels.compute_ms, kernels.communication_ms, kernels.memory_ms, kernels.other_ms)
-    assert sum(parts) == pytest.approx(kernels.step_ms) and kernels.compute_ms > kernels.memory_ms > 0
-    assert (kernels.communication_ms > 0) == communication
-
-
-def test_what_a_step_was_spent_on_is_told_apart() -> None:
-    events = [
-        event("gemm", 0, 100, GPU),
-        event("Memcpy HtoD (Pinned -> Device)", 50, 150, GPU),  # half of it beside a kernel
-        event("ncclDevKernel_AllReduce_Sum_f32_RING_LL()", 140, 200, GPU),  # 10 beside the copy
-    ]
-    rank = read(events, steps=1, seconds=300e-6, cuda=True)
-    kernels, why = overlap.classes(rank, 1, communication.TRACE)
-    assert why is None and kernels is not None
-    assert kernels.model_dump(exclude={"trace", "steps"}) == pytest.approx(
-        {"step_ms": 0.3, "compute_ms": 0.1, "memory_ms": 0.05, "communication_ms": 0.05, "other_ms": 0.1}
-    )
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<at::native::direct_copy_kernel_cuda",
-        "void at::native::vectorized_elementwise_kernel<4, at::native::bfloat16_copy_kernel_cuda(at::TensorIterator",
-        "void at::native::vectorized_elementwise_kernel<4, at::native::FillFunctor<float>, std::array<char*, 1ul> >",
-        "void at::native::(anonymous namespace)::CatArrayBatchedCopy<at::native::(anonymous namespace)::OpaqueType<4u>",
-        "at::native::detail::split_with_sizes_copy_out_contiguous_no_cast_kernel(char**, char**, long*)",
-        "void at::native::detail::chunk_cat_cuda_kernel<float, c10::BFloat16>(c10::BFloat16**, float*, long*)",
-    ],
-)
-def test_kernels_that_copy_or_fill_are_no_computation(name: str) -> None:
-    rank = read([event(name, 0, 100, GPU), event("gemm", 200, 250, GPU)], 1, seconds=300e-6, cuda=True)
-    assert (rank.memory_s, rank.compute_s) == pytest.approx((100e-6, 50e-6))
-
-
-def test_a_trace_that_cannot_be_written_is_a_reason_and_the_times_stay(tmp_path: Path) -> None:
-    work = torch.ones(64, 64)
-    profiled = communication._profiled(lambda: work @ work, steps=1, trace=tmp_path / "no-folder/trace.json.gz")
-    assert isinstance(profiled, overlap.Profiled) and profiled.compute_s > 0
-    kernels, why = overlap.classes(profiled, 1, communication.TRACE)
-    assert kernels is None and str(why).startswith("the trace was not kept: ")
-
-
 @pytest.mark.parametrize(
     ("program", "calls"),
     first([("ddp", {"all_reduce": 1}), ("fsdp", {"all_gather": 11, "reduce_scatter": 6})]),
@@ -208,10 +154,8 @@ def test_a_trace_that_cannot_be_written_is_a_reason_and_the_times_stay(tmp_path:
 def test_the_communication_of_a_step_is_measured_on_gloo(tmp_path: Path, program: str, calls: dict[str, int]) -> None:
     """On four ranks; the next test has two."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
-    options = ("--trace", "--no-rehearse-resume")
-    run = one_node(tmp_path / "run", f"train_{program}_single_node", *options, launcher=launcher)
+    run = one_node(tmp_path / "run", f"train_{program}_single_node", "--no-rehearse-resume", launcher=launcher)
     require_measured(run, 4, calls)
-    require_trace(run, communication=True)
     assert "USDT" not in run.output  # of the profiler's library, a line per rank
 
 

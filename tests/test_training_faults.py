@@ -7,7 +7,6 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from test_training_communication import require_trace
 from test_training_runs import SOURCE, STEPS, Finished, launch, one_node
 from tiers import in_test_all
 
@@ -79,7 +78,7 @@ def test_a_full_device_says_what_filled_it(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Finished:
-    command = [*SINGLE, *STEPS, "--no-rehearse-resume", "--trace"]
+    command = [*SINGLE, *STEPS, "--no-rehearse-resume"]
     return launch(tmp_path_factory.mktemp("recipes") / "plain", [command])
 
 
@@ -88,11 +87,6 @@ def plain_and_fast(plain: Finished, tmp_path_factory: pytest.TempPathFactory) ->
     """The second is compiled, which takes a minute of a CPU."""
     command = [*SINGLE, *STEPS, "--no-rehearse-resume", "--recipe", "fast"]
     return plain, launch(tmp_path_factory.mktemp("recipes") / "fast", [command])
-
-
-def test_one_rank_has_a_trace_where_it_is_requested(plain: Finished) -> None:
-    require_trace(plain, communication=False)
-    assert plain.metrics().communication_reason == "one rank sends nothing"
 
 
 def test_stock_trains_the_same_with_the_defaults_of_trainer(tmp_path: Path, plain: Finished) -> None:

@@ -12,7 +12,7 @@ from typing import Any, get_args
 from bringup.derive import observed
 from bringup.evidence import monitor
 from bringup.judge import Judged
-from bringup.records import CollectiveTime, Communication, KernelClasses, Observation, Outcome, RunArgs, TrainMetrics
+from bringup.records import CollectiveTime, Communication, Observation, Outcome, RunArgs, TrainMetrics
 from bringup.report import page, training
 from bringup.report.training.chapters import NOT_RECORDED
 from bringup.results import TrainingRecords
@@ -115,23 +115,6 @@ def test_a_billion_tokens_have_their_gpu_hours():
     hours = metrics.world_size * 1e9 / 100_000 / 3600
     assert lines(run)["Performance"]["a billion tokens"] == [f"{hours:.4g} GPU-hours"]
     assert on_cpu.endswith(" rank-hours on the CPU")
-
-
-def test_a_step_that_was_traced_says_what_it_was_spent_on():
-    run = a_training("run_fsdp_2node")
-    kernels = KernelClasses(
-        trace="raw/trace.rank0.json.gz",
-        steps=3,
-        step_ms=100,
-        compute_ms=60,
-        communication_ms=20,
-        memory_ms=5,
-        other_ms=15,
-    )
-    chapter_lines = lines(replace(run, training=communicating(run.training, kernels=kernels)))["Performance"]
-    assert chapter_lines["communication that nothing overlapped"][0].endswith(
-        "; of 100 ms of rank 0 compute 60, communication 20, memory 5, other 15 (raw/trace.rank0.json.gz)"
-    )
 
 
 def test_communication_in_training_stands_beside_that_of_the_collectives_alone():

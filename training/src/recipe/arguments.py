@@ -183,10 +183,6 @@ class Args:
         3,
         _count,
     )
-    trace: bool = _switch(
-        "rank 0 keeps these steps in RUN_DIR/raw, for chrome://tracing or ui.perfetto.dev, and metrics.json says what "
-        "they were spent on; also of one rank"
-    )
 
     @property
     def model_config(self) -> Path | None:
@@ -238,8 +234,6 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         complain(f"--sync-each-batch changes nothing here: {why}; leave it out")
     if given.reduce_dtype == "bfloat16" and given.bf16 is False:
         complain("--reduce-dtype bfloat16 needs --bf16")
-    if given.trace and not given.profiled_steps:
-        complain("--trace keeps what is seen in --profiled-steps; give 1 or more of them")
     for reporter in given.report_to:
         packages = REPORTERS[reporter]
         if not any(map(importlib.util.find_spec, packages)):

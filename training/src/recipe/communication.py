@@ -5,8 +5,7 @@ that is recorded of the training was written before, so these steps change no re
 alone is profiled, it is slower, and the others are seen waiting for it. The cost is bounded: --profiled-steps, fewer of
 many micro-steps, and one step to warm up.
 
-What the events mean stands in bringup.formulae.overlap. With --trace rank 0 also keeps what the profiler saw, for a
-viewer, and says what its step was spent on.
+What the events mean stands in bringup.formulae.overlap.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
-from pathlib import Path
 from typing import Any, TypeVar
 
 from bringup.formulae import overlap
@@ -33,38 +30,33 @@ T = TypeVar("T")
 NOT_ENDED = "the steps that are profiled after the training (--profiled-steps) did not end"
 MICRO_STEPS = 32  # that are profiled, at most, but one whole step: each leaves thousands of events, read in Python
 NO_CUPTI = "CUPTI is not available here, so this torch records no kernel of a GPU"
-TRACE = "raw/trace.rank0.json.gz"  # as chrome://tracing and ui.perfetto.dev read it
 
 
-def measure(trainer: Any, resolved: RunArgs, shape: ModelShape, run_dir: Path) -> dict[str, Any]:
+def measure(trainer: Any, resolved: RunArgs, shape: ModelShape) -> dict[str, Any]:
     """As overlap.fields(). After the training. A collective. The model goes on learning, so everything else has to be
     recorded before."""
-    if resolved.world_size == 1 and not resolved.trace:
+    if resolved.world_size == 1:
         return overlap.fields(None, "one rank sends nothing")
     if resolved.profiled_steps == 0:
         return overlap.fields(None, "no step was profiled (--profiled-steps 0)")
     steps = max(1, min(resolved.profiled_steps, MICRO_STEPS // resolved.gradient_accumulation))
-    trace = run_dir / TRACE if resolved.trace and group.RANK == 0 else None
-    ranks = group.gather(_of_rank(trainer, resolved, steps, trace), Profiled | str)
+    ranks = group.gather(_of_rank(trainer, resolved, steps), Profiled | str)
     problems = [f"rank {number}: {rank}" for number, rank in enumerate(ranks) if isinstance(rank, str)]
-    kernels = overlap.classes(ranks[0], steps, TRACE) if resolved.trace else (None, overlap.NO_TRACE)
-    if resolved.world_size == 1:
-        return overlap.fields(None, "one rank sends nothing", *kernels)
     if problems:
         why = f"torch.profiler failed on {len(problems)} of {len(ranks)} ranks, {problems[0]}"
-        return overlap.fields(None, why, *kernels)
+        return overlap.fields(None, why)
     return overlap.fields(
-        *overlap.of_all([rank for rank in ranks if not isinstance(rank, str)], steps, resolved, shape), *kernels
+        *overlap.of_all([rank for rank in ranks if not isinstance(rank, str)], steps, resolved, shape)
     )
 
 
-def _of_rank(trainer: Any, resolved: RunArgs, steps: int, trace: Path | None) -> Profiled | str:
+def _of_rank(trainer: Any, resolved: RunArgs, steps: int) -> Profiled | str:
     batches = trainer.get_train_dataloader()
     rows, tokens = trainer.get_batch_samples(
         iter(batches), trainer.args.gradient_accumulation_steps, trainer.args.device
     )
     with contextlib.nullcontext() if resolved.recipe == "stock" else without_waits():
-        return _profiled(lambda: one_step(trainer, rows, tokens), steps, trace)
+        return _profiled(lambda: one_step(trainer, rows, tokens), steps)
 
 
 def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:
@@ -81,9 +73,9 @@ def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:
     model.zero_grad()
 
 
-def _profiled(step: Callable[[], None], steps: int, trace: Path | None = None) -> Profiled | str:
+def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
     """What the profiler read; or why it failed. The steps are made all the same: other ranks are in them too, and a
-    training that is done does not fail because a profiler cannot run here, or a disk is full."""
+    training that is done does not fail because a profiler cannot run here."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     activity = ProfilerActivity.CUDA if group.CUDA else ProfilerActivity.CPU
     problems = [] if activity in supported_activities() else [NO_CUPTI]
@@ -93,7 +85,7 @@ def _profiled(step: Callable[[], None], steps: int, trace: Path | None = None) -
         if not problems:
             try:
                 return action()
-            except Exception as error:  # noqa: BLE001  # whatever torch, Kineto, CUPTI and a full disk say
+            except Exception as error:  # noqa: BLE001  # whatever torch, Kineto and CUPTI say
                 problems.append(one_line(f"{type(error).__name__}: {error}"))
         return None
 
@@ -112,11 +104,7 @@ def _profiled(step: Callable[[], None], steps: int, trace: Path | None = None) -
     seconds = settled() - begun
     tried(seen.stop_trace)
     measured = tried(lambda: overlap.read(_events(seen.events(), group.CUDA), steps, seconds, group.CUDA))
-    if measured is None:
-        return problems[0]
-    if trace is not None:
-        tried(lambda: seen.export_chrome_trace(str(trace)))
-    return replace(measured, trace_problem=f"the trace was not kept: {problems[0]}" if problems else None)
+    return problems[0] if measured is None else measured
 
 
 def _events(events: Iterable[Any], cuda: bool) -> list[overlap.Event]:

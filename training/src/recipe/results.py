@@ -72,7 +72,7 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
         "tuning": tuning,
         "reshard_after_forward": args.reshard_after_forward if expected.sharded else None,
         "shard_size": shard_group(hosts, args.shard_size) if expected.kind == "hsdp" else None,
-        "profiled_steps": args.profiled_steps if len(hosts) > 1 or args.trace else 0,
+        "profiled_steps": args.profiled_steps if len(hosts) > 1 else 0,
         "device": "cuda" if group.CUDA else "cpu",
         "torch": torch.__version__,
         "transformers": transformers.__version__,

@@ -287,7 +287,7 @@ class Run:
         # last, when the record is written: these steps may fail, and the model goes on learning in them
         patience_s = (args.profiled_steps + 1) * args.timeout_s
         with self.watch.patience(patience_s):
-            measured = communication.measure(trainer, self.resolved, self.predicted.shape, args.run_dir)
+            measured = communication.measure(trainer, self.resolved, self.predicted.shape)
         if group.RANK == 0:
             metrics = metrics.model_copy(update=measured)
             metrics = results.with_summary(args.run_dir, self.resolved, metrics)

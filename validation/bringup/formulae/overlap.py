@@ -19,7 +19,7 @@ from typing import Any
 
 from bringup.formulae import traffic
 from bringup.formulae.models import job_of
-from bringup.records import CollectiveTime, Communication, KernelClasses, ModelShape, RunArgs
+from bringup.records import CollectiveTime, Communication, ModelShape, RunArgs
 
 Interval = tuple[float, float]  # begin and end, microseconds
 Event = tuple[str, float, float]  # name of a kernel, an operator or a range; begin and end, microseconds
@@ -27,12 +27,6 @@ OTHER = "other"  # a collective of another kind: broadcast, barrier, send and re
 KINDS = {"allreduce": "all_reduce", "allgather": "all_gather", "reducescatter": "reduce_scatter"}
 _COLLECTIVE = re.compile(r"gloo:|nccl\w*Kernel")
 _COMPUTED_ON_CPU = ("aten::", "Torch-Compiled Region")
-_COPIED = re.compile(
-    r"Memcpy|Memset|aten::(copy_|to|_to_copy|clone|contiguous|empty\w*|zeros\w*|zero_|fill_)$"
-    # torch's own kernels for it: copies (also to another type), fills, and FSDP's into and out of what it sends
-    r"|.*(_copy_kernel_cuda|FillFunctor|CatArrayBatchedCopy|split_with_sizes_copy|chunk_cat_cuda)"
-)
-NO_TRACE = "no trace was requested (--trace)"
 
 
 @dataclass(frozen=True)
@@ -44,9 +38,6 @@ class Profiled:
     exposed_s: float
     seconds: dict[str, float]  # by kind of collective
     calls: dict[str, float]
-    compute_s: float = 0.0
-    memory_s: float = 0.0  # in which it copied or filled, and computed nothing
-    trace_problem: str | None = None  # why the trace was not kept, where it was wanted
 
 
 def kind_of(name: str) -> str | None:
@@ -84,16 +75,14 @@ def exposed(communication: list[Interval], compute: list[Interval]) -> float:
 def read(events: Iterable[Event], steps: int, seconds: float, cuda: bool) -> Profiled:
     """events: of `steps` steps, which took `seconds`. Of a GPU its kernels; else what torch recorded of the host."""
     by_kind: dict[str, list[Interval]] = {}
-    compute: list[Interval] = []
-    copies: list[Interval] = []
+    busy: list[Interval] = []
     events = sorted(events, key=lambda event: event[1:])
     kinds = _as_called([name for name, _, _ in events])
     for (name, begin, end), kind in zip(events, kinds, strict=True):
         if kind is not None:
             by_kind.setdefault(kind, []).append((begin, end))
         elif cuda or name.startswith(_COMPUTED_ON_CPU):
-            (copies if _COPIED.match(name) else compute).append((begin, end))
-    busy = [*compute, *copies]
+            busy.append((begin, end))
     communication = list(itertools.chain.from_iterable(by_kind.values()))
     per_step = 1e-6 / steps
     return Profiled(
@@ -102,8 +91,6 @@ def read(events: Iterable[Event], steps: int, seconds: float, cuda: bool) -> Pro
         exposed_s=exposed(communication, busy) * per_step,
         seconds={kind: length(intervals) * per_step for kind, intervals in by_kind.items()},
         calls={kind: len(intervals) / steps for kind, intervals in by_kind.items()},
-        compute_s=length(compute) * per_step,
-        memory_s=(length(busy) - length(compute)) * per_step,
     )
 
 
@@ -168,35 +155,11 @@ def _collectives(
     return times, None
 
 
-def fields(
-    seen: Communication | None,
-    reason: str | None,  # why null
-    kernels: KernelClasses | None = None,
-    kernels_reason: str | None = NO_TRACE,
-) -> dict[str, Any]:
-    """Of records.TrainMetrics. The share is exposed communication / step, the median of the ranks."""
+def fields(seen: Communication | None, reason: str | None) -> dict[str, Any]:
+    """Of records.TrainMetrics; reason: why null. The share is exposed communication / step, the median of the ranks."""
     share = None if seen is None else min(1.0, statistics.median(seen.exposed_s) / seen.step_s)
     return {
         "communication": seen,
         "communication_share": share,
         "communication_reason": reason,
-        "kernels": kernels,
-        "kernels_reason": kernels_reason,
     }
-
-
-def classes(rank: Profiled | str, steps: int, trace: str) -> tuple[KernelClasses | None, str | None]:
-    """What a step of the rank that kept the trace was spent on, or why it is not known."""
-    why = rank if isinstance(rank, str) else rank.trace_problem
-    if isinstance(rank, str) or why is not None:
-        return None, why
-    known_s = rank.compute_s + rank.memory_s + rank.exposed_s
-    return KernelClasses(
-        trace=trace,
-        steps=steps,
-        step_ms=1e3 * rank.step_s,
-        compute_ms=1e3 * rank.compute_s,
-        communication_ms=1e3 * rank.exposed_s,
-        memory_ms=1e3 * rank.memory_s,
-        other_ms=1e3 * max(0.0, rank.step_s - known_s),
-    ), None

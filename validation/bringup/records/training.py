@@ -150,7 +150,7 @@ class RunArgs(Versioned):
     """
 
     BY_EYE: ClassVar[bool] = True
-    GONE: ClassVar[Mapping[str, Any]] = {"packing": True, "chat": False, "cpu_offload": False, "fast": []}
+    GONE: ClassVar[Mapping[str, Any]] = {"packing": True, "chat": False, "cpu_offload": False, "fast": [], "trace": ...}
 
     STRATEGY: ClassVar[frozenset[str]] = frozenset(
         {
@@ -171,7 +171,6 @@ class RunArgs(Versioned):
             "rehearse_resume",
             "timeout_s",
             "profiled_steps",
-            "trace",
             "report_to",
         }
     )
@@ -210,7 +209,6 @@ class RunArgs(Versioned):
     timeout_s: int = Field(gt=0)
     report_to: list[str]  # what Trainer itself reports to: tensorboard, wandb
     profiled_steps: int = Field(ge=0)  # after the training, in which the time of collectives is read
-    trace: bool = False  # rank 0 keeps what the profiler saw in them
     device: Literal["cpu", "cuda"]
     torch: str
     transformers: str
@@ -426,18 +424,6 @@ class Communication(Record):
     collectives_reason: str | None = None  # why there is none
 
 
-class KernelClasses(Record):
-    """What a profiled step of rank 0 was spent on, in ms: the classes add up to step_ms (other is the rest)."""
-
-    trace: str  # in the run's folder: what the profiler saw, gzip'd JSON of Chrome's trace format
-    steps: int = Field(ge=1)
-    step_ms: float = Field(gt=0)
-    compute_ms: NonNegative  # a kernel or an operator computed
-    communication_ms: NonNegative  # a collective was under way, and nothing else
-    memory_ms: NonNegative  # something was copied, cast or filled, and nothing computed
-    other_ms: NonNegative  # none of these: the device waited for the host; on a CPU, Python
-
-
 class TrainMetrics(Versioned):
     """`metrics.json`. The summary first, then the ten names that older results have; the rest makes them meaningful.
 
@@ -449,6 +435,8 @@ class TrainMetrics(Versioned):
     GONE: ClassVar[Mapping[str, Any]] = {
         "padded_tokens_per_s": ...,
         "checkpoint_room": ...,
+        "kernels": ...,
+        "kernels_reason": ...,
         "observed.cpu_offload": False,
         "observed.float8_layers": 0,
     }
@@ -508,8 +496,6 @@ class TrainMetrics(Versioned):
     communication_share: float | None = Field(ge=0, le=1)  # exposed / profiled step, median of the ranks
     communication: Communication | None
     communication_reason: str | None  # why null
-    kernels: KernelClasses | None = None
-    kernels_reason: str | None = None  # why null
 
     @model_validator(mode="after")
     def _one_value_per_rank(self) -> TrainMetrics:

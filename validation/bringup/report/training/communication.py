@@ -11,20 +11,7 @@ NO_CURVE = "no run of the collectives is in this report"
 
 
 def shares(trained: Trained) -> str | None:
-    """The share of a profiled step in which a rank only communicated; with a trace, what else it was spent on."""
-    return "; ".join(part for part in (_share(trained), _classes(trained)) if part is not None) or None
-
-
-def _classes(trained: Trained) -> str | None:
-    kernels = trained.metrics.kernels
-    if kernels is None:
-        return None
-    parts = ("compute", "communication", "memory", "other")
-    spent = ", ".join(f"{part} {getattr(kernels, f'{part}_ms'):.4g}" for part in parts)
-    return f"of {kernels.step_ms:.4g} ms of rank 0 {spent} ({kernels.trace})"
-
-
-def _share(trained: Trained) -> str | None:
+    """The share of a profiled step in which a rank only communicated."""
     measured, share = trained.metrics.communication, trained.metrics.communication_share
     if measured is None or share is None:
         return _unknown(trained)
