@@ -86,23 +86,10 @@ def test_a_file_of_json_lines_needs_no_folder(run_dir: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@for_each(
-    ("ranks", "options", "expected"),
-    [
-        ("8", ("--shard-size", "4"), "--shard-size 4 is the size of a shard group of --hsdp; give both"),
-        ("8", ("--hsdp", "--shard-size", "3"), "3 does not divide 8 rank(s) into 2 groups or more of 2 ranks or more"),
-        ("8", ("--hsdp", "--shard-size", "8"), "these do: 2, 4"),
-        ("8", ("--hsdp", "--shard-size", "1"), "these do: 2, 4"),
-        ("2", ("--hsdp", "--shard-size", "2"), "these do: none"),
-    ],
-)
-def test_a_shard_size_that_makes_no_groups_is_refused_in_one_line(
-    ranks: str, options: tuple[str, ...], expected: str
-) -> None:
-    done = start("train_fsdp_multi_node", "--check", *options, WORLD_SIZE=ranks)
-    assert done.returncode == 2
-    assert expected in done.stderr
-    assert done.stderr.count("\n") == 1
+def test_a_shard_size_without_hsdp_is_refused_in_one_line() -> None:
+    done = start("train_fsdp_multi_node", "--check", "--shard-size", "4", WORLD_SIZE="8")
+    assert (done.returncode, done.stderr.count("\n")) == (2, 1)
+    assert "--shard-size 4 is the size of a shard group of --hsdp; give both" in done.stderr
     assert start("train_fsdp_multi_node", "--check", "--hsdp", "--shard-size", "2", WORLD_SIZE="8").returncode == 0
 
 

@@ -86,23 +86,23 @@ def test_tokens_per_second_are_judged_only_where_a_floor_is_declared(tmp_path: P
 
 
 def test_the_driver_is_read_from_both_kinds_of_module():
-    from recipe import environment
+    from recipe import results
 
     closed = (
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC version: 12\n"
     )
     opened = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build  (dvs)\n"
-    assert environment.driver_version(closed) == "550.54.15"
-    assert environment.driver_version(opened) == "580.65.06"
-    assert environment.driver_version("something else") is None
+    assert results.driver_version(closed) == "550.54.15"
+    assert results.driver_version(opened) == "580.65.06"
+    assert results.driver_version("something else") is None
 
 
 def test_two_drivers_in_a_run_are_both_recorded():
-    from recipe import environment
+    from recipe import results
 
     versions = {"cuda": ["12.8"], "nccl": ["2.27.3"], "driver": ["550.54.15"]}
     rank = versions | {"gpus": ["NVIDIA H100"], "nics": ["mlx5_0"]}
-    environment_of_all = environment.of_all([rank, rank | {"driver": ["580.65.06"], "nics": ["mlx5_1"]}])
+    environment_of_all = results.environment_of_all([rank, rank | {"driver": ["580.65.06"], "nics": ["mlx5_1"]}])
     assert (environment_of_all.driver, environment_of_all.nics, environment_of_all.gpus) == (
         ["550.54.15", "580.65.06"],
         ["mlx5_0", "mlx5_1"],

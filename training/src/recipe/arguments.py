@@ -15,8 +15,6 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
-from bringup.formulae.models import shard_sizes
-
 from recipe import TRAINING
 from recipe.rank import WORLD, complain, node_name, patience_s
 
@@ -250,22 +248,11 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         "save_steps": (given.steps + 1) // 2 if given.save_steps == HALF else given.save_steps,
     }
     hsdp = values.pop("hsdp", False)
-    _require_groups(values["shard_size"], hsdp)
-    return Args(**values), hsdp
-
-
-def _require_groups(shard_size: int | None, hsdp: bool) -> None:
-    """Whether it suits the nodes is seen when the ranks have named them (strategy.shard_group)."""
-    if shard_size is None:
-        return
-    if not hsdp:
-        complain(f"--shard-size {shard_size} is the size of a shard group of --hsdp; give both, or leave it out")
-    sizes = shard_sizes(1, WORLD)
-    if shard_size not in sizes:
+    if values["shard_size"] is not None and not hsdp:
         complain(
-            f"--shard-size {shard_size} does not divide {WORLD} rank(s) into 2 groups or more of 2 ranks or more; "
-            f"these do: {', '.join(map(str, sizes)) or 'none'}"
+            f"--shard-size {values['shard_size']} is the size of a shard group of --hsdp; give both, or leave it out"
         )
+    return Args(**values), hsdp
 
 
 def _shares(global_batch: int, accumulation: int | None, rows: int | None) -> tuple[int, int]:

@@ -6,7 +6,6 @@ RUN_DIR/raw/rank<R>.jsonl says how far the rank came, written as it happens: a r
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from pathlib import Path
 from typing import NoReturn, TextIO
@@ -41,8 +40,6 @@ def open_facts(run_dir: Path) -> RankFacts:
         )
     facts = RankFacts("train", stream)
     facts.saw("train.rank.started", True, "bool")
-    facts.saw("train.rank.pid", os.getpid(), "count")
-    facts.saw("train.rank.host", socket.gethostname(), "text")
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
     if Path(error_file).is_relative_to(run_dir.absolute()):  # torchrun's, when the script keeps its logs in raw/
         facts.saw("train.rank.error_file", str(Path(error_file).relative_to(run_dir.absolute())), "text")

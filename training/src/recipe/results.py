@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,12 +11,13 @@ from typing import Any
 import accelerate
 import torch
 import transformers
-import transport as bytes_sent
+import transport
 from bringup.errors import RecordError
 from bringup.formulae import flops, overlap, pace
 from bringup.records import (
     REFERENCE_ARGS,
     REFERENCE_METRICS,
+    Environment,
     Memory,
     MemoryCheck,
     ObservedStrategy,
@@ -29,7 +31,7 @@ from bringup.records import (
     summary_of,
 )
 
-from recipe import GIB, communication, environment, group, meter
+from recipe import GIB, communication, group, meter
 from recipe.arguments import Args
 from recipe.fast import recipes
 from recipe.memory.room import Footprint, Room
@@ -37,6 +39,7 @@ from recipe.strategy import Expected, shard_group
 
 MAX_GRAD_NORM = 1.0
 OPTIMIZER = "adamw_torch_fused"
+DRIVER = Path("/proc/driver/nvidia/version")
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class RankResult:
     own_times_s: dict[str, list[float]]  # fetch, forward, optimizer: per optimizer step
     standstill: Standstill
     memory: Memory  # peaks
-    environment: dict[str, list[str]]  # of environment.of_rank
+    environment: dict[str, list[str]]  # as environment_of_rank
     host_threads: int  # that torch computes with
     states_bytes: int  # parameters, gradients and optimizer held after the first step
     startup_s: tuple[float, float, float, float, float]  # in the order of records.Startup
@@ -89,7 +92,7 @@ def transport_of(observed: ObservedStrategy, sent: list[dict[str, int]], steps: 
     if observed.backend != "gloo":
         why = "one rank sends nothing" if observed.backend == "none" else "NCCL's log in raw/ names it"
         return {"transport": None, "transport_reason": why}
-    carried = bytes_sent.carriers(sent, 0 if len(set(observed.hosts)) == 1 else observed.parameters * steps)
+    carried = transport.carriers(sent, 0 if len(set(observed.hosts)) == 1 else observed.parameters * steps)
     return dict(zip(("transport", "transport_reason"), carried, strict=True))
 
 
@@ -147,7 +150,7 @@ def train_metrics(
         flops_per_token_causal=efficiency.flops.causal if efficiency.flops else None,
         flops_per_token_linear=efficiency.flops.linear if efficiency.flops else None,
         tflops_per_rank=efficiency.flops.full * tokens_per_s / world / 1e12 if efficiency.flops else None,
-        environment=environment.of_all([rank.environment for rank in ranks]),
+        environment=environment_of_all([rank.environment for rank in ranks]),
         host_threads=[rank.host_threads for rank in ranks],
         transformers=transformers.__version__,
         accelerate=accelerate.__version__,
@@ -194,3 +197,26 @@ def memory_check(predicted: Footprint, ranks: list[RankResult], memory_room: Roo
         reason=predicted.reason,
         **vars(memory_room),
     )
+
+
+def environment_of_rank() -> dict[str, list[str]]:
+    """Of this rank and its node: the fields of records.Environment. What is not there is an empty list."""
+    driver = driver_version(DRIVER.read_text()) if DRIVER.exists() else None
+    return {
+        "cuda": [str(torch.version.cuda)] if group.CUDA else [],
+        "nccl": [".".join(map(str, torch.cuda.nccl.version()))] if group.CUDA else [],
+        "driver": [] if driver is None else [driver],
+        "gpus": [torch.cuda.get_device_name(group.DEVICE)] if group.CUDA else [],
+        "nics": transport.active_rdma_devices() or sorted(transport.interface_bytes()),
+    }
+
+
+def driver_version(text: str) -> str | None:
+    """`NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  …` -> 550.54.15."""
+    match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", text)
+    return match[1] if match else None
+
+
+def environment_of_all(ranks: list[dict[str, list[str]]]) -> Environment:
+    """Each distinct value once: two drivers in a list are two drivers in the run."""
+    return Environment(**{name: sorted({value for rank in ranks for value in rank[name]}) for name in ranks[0]})

@@ -28,7 +28,6 @@ from transformers import PrinterCallback, TrainerCallback
 from recipe import (
     accelerated,
     communication,
-    environment,
     group,
     meter,
     numa,
@@ -263,7 +262,7 @@ class Run:
                 own_times_s=clock.own,
                 standstill=stood_still,
                 memory=meter.rank_memory(),
-                environment=environment.of_rank(),
+                environment=results.environment_of_rank(),
                 host_threads=torch.get_num_threads(),
                 states_bytes=self.states.total,
                 startup_s=startup_s,

@@ -1,4 +1,4 @@
-"""Writes and reads the files of a checkpoint.
+"""Writes and reads the files of a checkpoint, and finds the folders that are whole.
 
 A save goes to .step-00000006.part, which gets its name when the record is in it. So what a killed save leaves is not a
 checkpoint. A tensor is known by its name and its whole shape, so another number of ranks or another strategy can read
@@ -15,7 +15,7 @@ import os
 import shutil
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -24,11 +24,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.distributed.checkpoint as dcp
 from bringup.errors import RecordError
-from bringup.records import Checkpoint, CheckpointFile, read_record, write_record
+from bringup.records import Checkpoint, CheckpointFile, Run, read_record, write_record
 
 from recipe import group
 from recipe.checkpoint import state
-from recipe.checkpoint.folders import RECORD, folder_of
 from recipe.checkpoint.metadata import METADATA, CarefulReader, CheckpointError
 from recipe.data import first_line
 from recipe.rank import node_name
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from transformers import Trainer
 
 T = TypeVar("T")
+RECORD, PREFIX = "checkpoint.json", "step-"
 _OF_SCHEDULER = ("last_epoch", "_step_count", "_last_lr")
 
 
@@ -233,3 +233,35 @@ def _make(part: Path, final: Path) -> None:
 
 def _write_tensors(tensors: dict[str, Any], part: Path, step: int) -> None:
     dcp.save(tensors, storage_writer=NamingWriter(str(part)))
+
+
+def folder_of(step: int) -> str:
+    return f"{PREFIX}{step:08d}"
+
+
+def step_of(folder: Path) -> int:
+    return int(folder.name.removeprefix(PREFIX))
+
+
+def newest_first(roots: Iterable[Path]) -> list[Path]:
+    """Return the finished checkpoints in these folders, the latest step first, without what a killed save left."""
+    finished = [record.parent for root in roots for record in root.glob(f"{PREFIX}{8 * '[0-9]'}/{RECORD}")]
+    return sorted(finished, key=step_of, reverse=True)
+
+
+def attempts(run_dir: Path) -> list[Path]:
+    """Return the run and the attempts of its job before it, newest first: a requeued job has a folder per attempt."""
+    folders = [run_dir]
+    while (folders[-1] / "run.json").is_file():
+        before = read_record(folders[-1] / "run.json", Run).continues
+        if before is None or (folder := run_dir.parent / before) in folders:
+            break
+        folders.append(folder)
+    return folders
+
+
+def remove(path: Path) -> None:
+    """Rename it first: a half removed checkpoint must not look like a whole one."""
+    going = path.with_name(f".{path.name}.removed")
+    path.rename(going)
+    shutil.rmtree(going, ignore_errors=True)

@@ -19,7 +19,7 @@ from transformers import TrainerCallback
 
 from recipe import GIB, group
 from recipe.arguments import Args
-from recipe.checkpoint import files, folders, size, state
+from recipe.checkpoint import files, size, state
 from recipe.checkpoint.files import Read, Saved
 from recipe.rank import RankFacts, one_line, say_once
 from recipe.strategy import Refused
@@ -73,12 +73,12 @@ class Checkpoints(TrainerCallback):
         # one rank looks and all follow: a folder may be seen by one node a little before another one sees it
         mine = []
         if group.RANK == 0:
-            attempts = folders.attempts(self.run_dir if asked == AUTO else Path(asked).resolve())
-            mine = folders.newest_first(map(self._root, attempts))
+            attempts = files.attempts(self.run_dir if asked == AUTO else Path(asked).resolve())
+            mine = files.newest_first(map(self._root, attempts))
         finished = group.from_first(mine, list[Path])
         passed_over: list[str] = []
         for folder in finished:
-            if folders.step_of(folder) >= self.args.steps:
+            if files.step_of(folder) >= self.args.steps:
                 continue
             record, damaged = files.examine(folder)
             if record is not None and not damaged:
@@ -92,7 +92,7 @@ class Checkpoints(TrainerCallback):
         if passed_over:
             why = f"damaged: {passed_over[0]}"
         elif finished:
-            step = folders.step_of(finished[0])
+            step = files.step_of(finished[0])
             why = f"the newest is of step {step} of --steps {self.args.steps}: nothing is left to train"
         if asked != AUTO:
             raise Refused(f"--resume {asked}: {why}")
@@ -160,13 +160,7 @@ class Checkpoints(TrainerCallback):
     def put_random_state(self) -> None:
         """Restore the random state. Called by the trainer when the rows before were skipped."""
         if self.random is not None:
-            try:
-                state.put_random_state(self.random)
-            except (KeyError, TypeError, ValueError) as error:
-                raise Refused(
-                    f"--resume: the random state is of another version of this program ({error}): resume on another "
-                    "number of ranks, which does not need it"
-                ) from error
+            state.put_random_state(self.random)
             self.random = None
 
     def save(self, trainer: Any) -> None:
@@ -183,10 +177,10 @@ class Checkpoints(TrainerCallback):
         if group.RANK != 0:
             return
         if whole and step == self.rehearse_at and not self.args.save_steps and not trainer.control.should_training_stop:
-            folders.remove(saved.folder)  # it was wanted for the rehearsal alone
+            files.remove(saved.folder)  # it was wanted for the rehearsal alone
             return
-        for old in folders.newest_first([self.root])[KEPT:]:
-            folders.remove(old)
+        for old in files.newest_first([self.root])[KEPT:]:
+            files.remove(old)
 
     def _rehearse(self, saved: Saved, trainer: Any) -> bool:
         """Wipe the state, read it back, compare. False: a file is damaged already, so nothing was wiped."""
