@@ -14,7 +14,8 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.append(str(ROOT / "training/src"))
 sys.path.append(str(ROOT / "infrastructure-validation/probes"))
 
-from recipe import accelerated, arguments  # noqa: E402
+from bringup.records import RunArgs  # noqa: E402
+from recipe import accelerated, arguments, results  # noqa: E402
 from recipe.strategy import Expected, Refused  # noqa: E402
 
 DDP, FSDP, HSDP = (Expected(kind, min_hosts=1, max_hosts=None) for kind in ("ddp", "fsdp", "hsdp"))
@@ -80,8 +81,14 @@ def test_the_mesh_of_another_shard_size_is_that_of_the_configuration(monkeypatch
 
 
 def check(stem: str, environment: dict[str, str], *options: str, bf16: bool = True) -> None:
+    accelerated.refuse_what_is_ignored(asked(stem, *options, bf16=bf16), environment)
+
+
+def asked(stem: str, *options: str, bf16: bool = True) -> RunArgs:
+    """As a program resolves them."""
     expected, world, local_world = SHAPES[stem]
-    accelerated.refuse_what_is_ignored(program(*options), expected, bf16, world, local_world, environment)
+    hosts = [f"n{rank // local_world}" for rank in range(world)]
+    return results.run_args(program(*options), expected, hosts, bf16, [])
 
 
 @for_each("stem", SHAPES)
@@ -91,9 +98,8 @@ def test_the_configurations_say_what_the_programs_do(stem: str) -> None:
 
 @for_each("stem", SHAPES)
 def test_every_variable_that_accelerate_sets_is_looked_at(stem: str) -> None:
-    expected, world, local_world = SHAPES[stem]
     environment = launched(stem, "--debug", "--gpu_ids", "0,1")
-    known = accelerated.promised(program(), expected, True, world, local_world)
+    known = accelerated.promised(asked(stem))
     assert set(environment) <= known.keys() | ELSEWHERE
 
 

@@ -73,7 +73,6 @@ CHECKPOINT = Checkpoint(
     scheduler={"last_epoch": 6},
     loss=[2.5],
     grad_norm=[1.0],
-    written_at="now",
 )
 VERDICTS = Verdicts(
     phase="smoke",

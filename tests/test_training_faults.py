@@ -55,7 +55,7 @@ def test_a_hang_that_nobody_waits_for_ends_by_itself_and_says_where(tmp_path: Pa
     assert run.seconds < 90
     assert run.value(0, "train.rank.state") == "hung"
     assert run.value(0, "train.rank.error").startswith(
-        "no step ended within 6 s after step 3, in after_step (rank_faults.py:"
+        "no step ended within 6 s after step 3, at after_step (rank_faults.py:"
     )
     assert "end" in run.facts(0)
 

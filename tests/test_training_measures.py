@@ -204,7 +204,7 @@ def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
     fields = fields_of(Args)
     stock = Args(**fields | {"recipe": "stock"})
     assert recipes.choose(stock) == []
-    assert (recipes.trainer_arguments(stock, []), recipes.callbacks([], 60, no_model)) == ({"disable_tqdm": False}, [])
+    assert (recipes.trainer_arguments(stock), recipes.callbacks([], 60, no_model)) == ({"disable_tqdm": False}, [])
     plain = Args(**fields | {"recipe": "plain"})
     changed = recipes.choose(plain)
     assert [part.what for part in changed] == [
@@ -216,7 +216,7 @@ def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
     (keep,) = recipes.callbacks(changed, 60, lambda: alone)
     keep.on_train_begin(None, None, None)
     assert "zero_grad" not in vars(alone)  # nothing but DDP has buckets
-    assert recipes.trainer_arguments(plain, changed)["logging_nan_inf_filter"] is False
+    assert recipes.trainer_arguments(plain)["logging_nan_inf_filter"] is False
     tuning = recipes.choose(Args(**fields | {"recipe": "fast"}))
     assert tuning[: len(changed)] == changed
     compiles = " " not in sys.prefix  # Inductor finds no headers in a path with a space

@@ -328,7 +328,6 @@ def test_what_ranks_tell_each_other_comes_back_as_it_was() -> None:
         standstill=Standstill(seconds=0),
         memory=memory(1.0),
         environment={"nics": ["eth0"], "gpus": []},
-        host_threads=1,
         states_bytes=2**62,
         startup_s=(1.0, 2.0, 3.0, 4.0, 5.0),
         checksum=1e-300,

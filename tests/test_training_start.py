@@ -343,10 +343,8 @@ def test_what_cannot_fit_is_refused_with_both_numbers(
     predicted = room.footprint(llama70b, resolved)
     needed = room.need(predicted, resolved)
     if says is None:
-        memory_room = room.require(needed, predicted, resolved, ["n0"])
-        assert memory_room.device_needed_bytes is not None
-        assert 16 < memory_room.device_needed_bytes / GIB < 79
-        assert memory_room.host_needed_bytes == 0
+        room.require(needed, predicted, resolved, ["n0"])
+        assert 16 < needed / GIB < 79
         return
     with pytest.raises(Refused, match=f"llama3-70b as .*{says}") as refused:
         room.require(needed, predicted, resolved, ["n0"])

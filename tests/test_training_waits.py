@@ -116,9 +116,7 @@ def test_a_training_that_was_not_given_its_checkpoint_does_not_begin() -> None:
     from recipe.strategy import Refused
 
     record = SimpleNamespace(step=6)
-    checkpoints: Any = SimpleNamespace(
-        begins_at=SimpleNamespace(folder="step-6", record=record), reads=[(1, None)], random=None
-    )
+    checkpoints: Any = SimpleNamespace(begins_at=("step-6", record), reads=[(1, None)], random=None)
     begin = resume.Checkpoints.on_step_begin
     begin(checkpoints, None, None, None)
     for lost in ({"reads": []}, {"random": {"torch": None}}):

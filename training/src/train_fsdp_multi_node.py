@@ -43,9 +43,8 @@ def mesh_of(run: Run) -> Any:
     if run.expected is not EXPECTED_HSDP:
         return None
     from accelerate import ParallelismConfig
-    from recipe import strategy
 
-    shards = strategy.shard_group(run.hosts, run.args.shard_size)
+    shards = run.resolved.shard_size
     return ParallelismConfig(dp_replicate_size=len(run.hosts) // shards, dp_shard_size=shards)
 
 

@@ -31,10 +31,6 @@ HEALTHY = {
     "peak_predicted_bytes": 47_468_160,
     "peak_least_bytes": 1_708_544,
     "reason": None,
-    "device_needed_bytes": None,
-    "device_free_bytes": None,
-    "host_needed_bytes": 47_468_160,
-    "host_available_bytes": 64 * GIB,
 }  # of a run of the tiny model on 2 ranks
 ON_GPU = HEALTHY | {
     "peak_measured_bytes": 40 * GIB,

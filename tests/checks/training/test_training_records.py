@@ -35,7 +35,6 @@ def test_a_healthy_run_of_every_strategy_passes(tmp_path, stem):
                 "observed_devices": ["cpu"] * 3,
                 "rank_times_s": dict.fromkeys(RankTimes.model_fields, [0.1] * 3),
                 "standstills": [{"seconds": 0.0}] * 3,
-                "host_threads": [1] * 3,
                 "communication": None,
                 "communication_share": None,
             },

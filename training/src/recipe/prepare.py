@@ -19,7 +19,7 @@ from recipe.arguments import Args
 from recipe.checkpoint import state
 from recipe.data import DataError
 from recipe.memory import room
-from recipe.memory.room import Footprint, Room
+from recipe.memory.room import Footprint
 from recipe.rank import RankFacts, say
 from recipe.strategy import Refused
 
@@ -41,8 +41,8 @@ def prepare(
     facts: RankFacts,
     require_more: Callable[[Any], None] = lambda model: None,
     reads_checkpoint: bool = False,
-) -> tuple[Any, data.Rows, Footprint, Room]:
-    """The model, its rows, the memory that it needs, and what there is. `hosts`: index = rank. A collective.
+) -> tuple[Any, data.Rows, Footprint]:
+    """The model, its rows, the memory that it needs. `hosts`: index = rank. A collective.
 
     require_more(model): may refuse it too, before it has weights.
 
@@ -52,7 +52,7 @@ def prepare(
     with group.patience(PATIENCE_S, args.timeout_s):
         model = together(lambda: from_hub(lambda: weights.without_memory(args), args))
         predicted = room.footprint(model, resolved, reads_checkpoint=reads_checkpoint)
-        memory_room = room.require(room.need(predicted, resolved), predicted, resolved, hosts)
+        room.require(room.need(predicted, resolved), predicted, resolved, hosts)
         require_more(model)
         if args.model_config is None:
             files = together(lambda: from_hub(lambda: weights.identity(args.model, model), args))
@@ -60,7 +60,7 @@ def prepare(
         rows = open_rows(args, model.config, hosts, facts)
     if resolved.strategy not in ("fsdp", "hsdp"):
         fill(model, args)
-    return model, rows, predicted, memory_room
+    return model, rows, predicted
 
 
 def fill(model: Any, args: Args) -> None:

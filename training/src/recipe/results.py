@@ -34,7 +34,7 @@ from bringup.records import (
 from recipe import GIB, communication, group, meter
 from recipe.arguments import Args
 from recipe.fast import recipes
-from recipe.memory.room import Footprint, Room
+from recipe.memory.room import Footprint
 from recipe.strategy import Expected, shard_group
 
 MAX_GRAD_NORM = 1.0
@@ -51,7 +51,6 @@ class RankResult:
     standstill: Standstill
     memory: Memory  # peaks
     environment: dict[str, list[str]]  # as environment_of_rank
-    host_threads: int  # that torch computes with
     states_bytes: int  # parameters, gradients and optimizer held after the first step
     startup_s: tuple[float, float, float, float, float]  # in the order of records.Startup
     checksum: float  # sum over the parameters the rank stores
@@ -101,7 +100,6 @@ def train_metrics(
     observed: ObservedStrategy,
     predicted: Footprint,
     ranks: list[RankResult],
-    memory_room: Room,
     wall_time_s: float,
     **known: Any,
 ) -> TrainMetrics:
@@ -151,7 +149,6 @@ def train_metrics(
         flops_per_token_linear=efficiency.flops.linear if efficiency.flops else None,
         tflops_per_rank=efficiency.flops.full * tokens_per_s / world / 1e12 if efficiency.flops else None,
         environment=environment_of_all([rank.environment for rank in ranks]),
-        host_threads=[rank.host_threads for rank in ranks],
         transformers=transformers.__version__,
         accelerate=accelerate.__version__,
         steps_s=steady.steps_s,
@@ -164,7 +161,7 @@ def train_metrics(
         straggler=pace.straggler(rank_times, observed.hosts),
         standstills=[rank.standstill for rank in ranks],
         model_shape=predicted.shape,
-        memory_check=memory_check(predicted, ranks, memory_room),
+        memory_check=memory_check(predicted, ranks),
         **overlap.fields(None, communication.NOT_ENDED),
         **known,
     )
@@ -183,8 +180,8 @@ def with_summary(run_dir: Path, resolved: RunArgs, metrics: TrainMetrics) -> Tra
     return metrics.model_copy(update={"summary": summary_of(resolved, metrics, scaled)})
 
 
-def memory_check(predicted: Footprint, ranks: list[RankResult], memory_room: Room) -> MemoryCheck:
-    """Prediction and measurement side by side, of the rank that holds most. `found`: before anything was allocated."""
+def memory_check(predicted: Footprint, ranks: list[RankResult]) -> MemoryCheck:
+    """Prediction and measurement side by side, of the rank that holds most."""
     states = [rank.states_bytes for rank in ranks]
     allocated = [gib for rank in ranks if (gib := rank.memory.device_allocated_gib) is not None]
     return MemoryCheck(
@@ -195,7 +192,6 @@ def memory_check(predicted: Footprint, ranks: list[RankResult], memory_room: Roo
         peak_predicted_bytes=None if predicted.peak is None else predicted.peak.total,
         peak_least_bytes=predicted.least,
         reason=predicted.reason,
-        **vars(memory_room),
     )
 
 

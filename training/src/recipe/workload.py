@@ -16,7 +16,6 @@ from typing import Any
 import arrival
 import gpus
 import pulse
-import torch
 import transformers
 import transport
 from bringup.formulae.models import CHUNKED_LOSS
@@ -141,11 +140,11 @@ class Run:
             raise Refused(
                 "--reduce-dtype bfloat16 needs --bf16, which is off by default on a CPU and on GPUs before Ampere"
             )
-        accelerated.refuse_what_is_ignored(args, self.expected, self.bf16, group.WORLD, group.LOCAL_WORLD)
         self.hosts = group.gather(node_name())
         strategy.require_places(self.expected, self.hosts)
         self.tuning = recipes.choose(args)
         self.resolved = results.run_args(args, self.expected, self.hosts, self.bf16, self.tuning)
+        accelerated.refuse_what_is_ignored(self.resolved)
         if group.RANK == 0:
             write_record(args.run_dir / "run_args.json", self.resolved)
 
@@ -155,7 +154,7 @@ class Run:
         begun = time.perf_counter()
         self.checkpoints = Checkpoints(args, self.resolved, self.hosts, self.facts, self.watch)
         self.checkpoints.find()
-        model, rows, self.predicted, self.room = prepare.prepare(
+        model, rows, self.predicted = prepare.prepare(
             args,
             self.resolved,
             self.hosts,
@@ -196,7 +195,7 @@ class Run:
     def common_arguments(self) -> dict[str, Any]:
         """The TrainingArguments that all programs share: what is trained, and what Trainer leaves alone."""
         args = self.args
-        tuned, reduced = recipes.trainer_arguments(args, self.tuning), {"sync_each_batch": args.sync_each_batch}
+        tuned, reduced = recipes.trainer_arguments(args), {"sync_each_batch": args.sync_each_batch}
         return {
             "output_dir": str(args.run_dir / "checkpoints" if args.save_steps else args.run_dir),
             "max_steps": args.steps,
@@ -263,7 +262,6 @@ class Run:
                 standstill=stood_still,
                 memory=meter.rank_memory(),
                 environment=results.environment_of_rank(),
-                host_threads=torch.get_num_threads(),
                 states_bytes=self.states.total,
                 startup_s=startup_s,
                 checksum=checksum(trainer.model_wrapped),
@@ -273,9 +271,7 @@ class Run:
             results.RankResult,
         )
         if group.RANK == 0:
-            metrics = results.train_metrics(
-                self.resolved, trained, self.predicted, ranks, self.room, wall_time_s, **known
-            )
+            metrics = results.train_metrics(self.resolved, trained, self.predicted, ranks, wall_time_s, **known)
             say(
                 f"{metrics.tokens_per_s:.0f} tokens/s over all ranks, "
                 f"step p50 {metrics.step_time_s.p50 * 1000:.1f} ms, "

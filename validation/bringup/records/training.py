@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from bringup.records.base import NonNegative, Record, Versioned
+from bringup.records.base import NonNegative, Record, Value, Versioned
 from bringup.records.summary import Summary
 
 # --- the shape of a model: what decides its memory, its traffic and its FLOPs
@@ -82,18 +82,20 @@ class CheckpointFile(Record):
 class Checkpoint(Versioned):
     """`checkpoint.json`, the last file of a checkpoint: a folder without it is an unfinished save, not a checkpoint."""
 
+    GONE: ClassVar[Mapping[str, Any]] = {"written_at": ...}
+
     run: str  # folder name of the run that wrote it
     step: int = Field(ge=1)
     world_size: int = Field(ge=1)
     strategy: str
-    recipe: dict[str, Any]  # RunArgs without what may differ between strategies: who resumes has to have the same
+    # RunArgs without what may differ between strategies: who resumes has to have the same
+    recipe: dict[str, Value | list[dict[str, bool | str]] | None]
     files: list[CheckpointFile]
     # parameter or optimizer tensor -> its bits, summed so that sharding makes no difference
     fingerprints: dict[str, int]
-    scheduler: dict[str, Any]
+    scheduler: dict[str, int | list[float]]
     loss: list[float]  # of every step so far
     grad_norm: list[float]
-    written_at: str
 
     @property
     def bytes(self) -> int:
@@ -384,11 +386,6 @@ class MemoryCheck(Record):
     peak_predicted_bytes: int | None = Field(gt=0)
     peak_least_bytes: int = Field(gt=0)
     reason: str | None  # why the peak is not predicted
-    # before anything was allocated, of the rank and of the node with the least room; null: no GPU
-    device_needed_bytes: int | None  # at least, by a rank
-    device_free_bytes: int | None
-    host_needed_bytes: int  # at least, by all ranks of a node
-    host_available_bytes: int | None  # null: not known
 
 
 class CollectiveTime(Record):
@@ -437,8 +434,13 @@ class TrainMetrics(Versioned):
         "checkpoint_room": ...,
         "kernels": ...,
         "kernels_reason": ...,
+        "host_threads": ...,
         "observed.cpu_offload": False,
         "observed.float8_layers": 0,
+        "memory_check.device_needed_bytes": ...,
+        "memory_check.device_free_bytes": ...,
+        "memory_check.host_needed_bytes": ...,
+        "memory_check.host_available_bytes": ...,
     }
 
     summary: Summary | None = None  # each number of it is one of the fields below; null: written before there was one
@@ -475,7 +477,6 @@ class TrainMetrics(Versioned):
     mfu_causal: NonNegative | None
     tflops_per_rank: NonNegative | None  # achieved, of the model's own FLOPs in the full convention
     environment: Environment
-    host_threads: list[int]  # that torch computes with on the host; index = rank
     transformers: str
     accelerate: str
     steps_s: list[float]  # each step of the steady window, from last rank to last rank
@@ -504,7 +505,6 @@ class TrainMetrics(Versioned):
             "observed.hosts": len(self.observed.hosts),
             "parameter_checksums": len(self.parameter_checksums),
             "standstills": len(self.standstills),
-            "host_threads": len(self.host_threads),
             **{f"rank_times_s.{name}": len(values) for name, values in self.rank_times_s},
         }
         if self.communication is not None:

@@ -17,7 +17,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -123,7 +122,6 @@ def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: T
         scheduler={name: scheduler[name] for name in _OF_SCHEDULER if name in scheduler},
         loss=so_far.loss,
         grad_norm=so_far.grad_norm,
-        written_at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
     )
 
     def finish() -> None:

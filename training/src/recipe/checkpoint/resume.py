@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,17 +32,11 @@ PATIENCE_S = 1800  # that ranks wait for one another while a checkpoint is writt
 REHEARSED_AT_MOST_GIB = 160
 
 
-@dataclass(frozen=True)
-class WholeCheckpoint:
-    """A checkpoint that is whole, and the newer ones that are not."""
-
-    folder: Path
-    record: Checkpoint
-    passed_over: list[str]
-
-
 class Checkpoints(TrainerCallback):
-    """All checkpoints of one run. The trainer calls save() and load(); `trajectory` is what they carry along."""
+    """All checkpoints of one run. The trainer calls save() and load(); `trajectory` is what they carry along.
+
+    begins_at: folder and record of the checkpoint that the run goes on from; passed_over: newer ones, and their damage.
+    """
 
     def __init__(self, args: Args, resolved: RunArgs, hosts: list[str], facts: RankFacts, watch: Watch) -> None:
         self.args, self.resolved, self.hosts, self.facts, self.watch = args, resolved, hosts, facts, watch
@@ -55,7 +48,8 @@ class Checkpoints(TrainerCallback):
         self.trajectory = Trajectory()
         self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
         self.no_checkpoint = "no checkpoint was requested (--save-steps 0, --no-rehearse-resume)"
-        self.begins_at: WholeCheckpoint | None = None
+        self.begins_at: tuple[Path, Checkpoint] | None = None
+        self.passed_over: list[str] = []
         self.random: dict[str, Any] | None = None
         self.after_steps: list[int] = []  # a checkpoint was written
         self.last: Saved | None = None
@@ -76,21 +70,20 @@ class Checkpoints(TrainerCallback):
             attempts = files.attempts(self.run_dir if asked == AUTO else Path(asked).resolve())
             mine = files.newest_first(map(self._root, attempts))
         finished = group.from_first(mine, list[Path])
-        passed_over: list[str] = []
         for folder in finished:
             if files.step_of(folder) >= self.args.steps:
                 continue
             record, damaged = files.examine(folder)
             if record is not None and not damaged:
                 self._require_same_recipe(folder, record)
-                passed = f"; passed over: {passed_over[0]}" if passed_over else ""
+                passed = f"; passed over: {self.passed_over[0]}" if self.passed_over else ""
                 say_once(f"resuming after step {record.step} from {folder}{passed}")
-                self.begins_at = WholeCheckpoint(folder, record, passed_over)
+                self.begins_at = folder, record
                 return
-            passed_over.append(one_line(damaged[0]))
+            self.passed_over.append(one_line(damaged[0]))
         why = "no finished checkpoint was found"
-        if passed_over:
-            why = f"damaged: {passed_over[0]}"
+        if self.passed_over:
+            why = f"damaged: {self.passed_over[0]}"
         elif finished:
             step = files.step_of(finished[0])
             why = f"the newest is of step {step} of --steps {self.args.steps}: nothing is left to train"
@@ -133,7 +126,7 @@ class Checkpoints(TrainerCallback):
             return
         own = {name: getattr(trainer.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
         begins = {
-            "global_step": self.begins_at.record.step,
+            "global_step": self.begins_at[1].step,
             "train_batch_size": trainer.args.per_device_train_batch_size,
         }
         with tempfile.TemporaryDirectory(prefix="bringup-resume-") as folder:
@@ -144,7 +137,7 @@ class Checkpoints(TrainerCallback):
         """Read the checkpoint. Called by the trainer when model and optimizer are there. A collective."""
         if self.begins_at is None:
             return
-        folder, record = self.begins_at.folder, self.begins_at.record
+        folder, record = self.begins_at
         with self.watch.patience(PATIENCE_S):
             got = files.read(folder, record, trainer)
         self.random, self.trajectory.rows = files.read_own(folder, record)
@@ -239,7 +232,7 @@ class Checkpoints(TrainerCallback):
         compared = sum(group.gather(sum(got.compared for got in self.reads)))
         differing = sum(group.gather(sum(len(got.differing) for got in self.reads)))
         last, read = self.last, self.reads[-1] if self.reads else None
-        record = last.record if last is not None else self.begins_at.record  # type: ignore[union-attr]  # else none was read
+        record = last.record if last is not None else self.begins_at[1]  # type: ignore[index]  # else none was read
         ours = (record.world_size, record.strategy) == (group.WORLD, self.resolved.strategy)
         written: dict[str, Any] = dict.fromkeys(("files", "write_s", "write_gib_per_s", "checksum_s"))
         if last is not None:
@@ -261,20 +254,20 @@ class Checkpoints(TrainerCallback):
     def _resumed(self) -> Resumed | None:
         if self.begins_at is None:
             return None
-        record = self.begins_at.record
+        record = self.begins_at[1]
         return Resumed(
             run=record.run,
             step=record.step,
             world_size=record.world_size,
             random_state=record.world_size == group.WORLD,
-            passed_over=self.begins_at.passed_over,
+            passed_over=self.passed_over,
         )
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """By now Trainer has called load() and put_random_state(), through names that another version may change."""
         if self.begins_at is not None and (not self.reads or self.random is not None):
             raise Refused(
-                f"expected the state after step {self.begins_at.record.step} from {self.begins_at.folder}, observed "
+                f"expected the state after step {self.begins_at[1].step} from {self.begins_at[0]}, observed "
                 "that Trainer did not ask for it: another version of transformers?"
             )
 

@@ -137,7 +137,7 @@ def on(tuning: list[Tuning], what: str) -> bool:
     return any(part.what == what and part.on for part in tuning)
 
 
-def trainer_arguments(args: Args, tuning: list[Tuning]) -> dict[str, Any]:
+def trainer_arguments(args: Args) -> dict[str, Any]:
     """For TrainingArguments: what differs from its defaults."""
     if args.recipe == "stock":
         return {"disable_tqdm": False}  # its default, which would be another one where libraries log errors only

@@ -35,17 +35,6 @@ class Footprint:
     reason: str | None
 
 
-@dataclass(frozen=True)
-class Room:
-    """Needed and free where there is the least room, of a GPU or of a node: fields of records.MemoryCheck. Without a
-    GPU, device is None; with one, no host memory is needed that counts."""
-
-    device_needed_bytes: int | None
-    device_free_bytes: int | None
-    host_needed_bytes: int  # by all ranks of the node together
-    host_available_bytes: int
-
-
 def footprint(model: Any, resolved: RunArgs, *, reads_checkpoint: bool = False) -> Footprint:
     """model: on the meta device. The same on every rank: nothing is asked of the machine."""
     shape, job = model_shape.shape_of(model, resolved.model), job_of(resolved, reads_checkpoint=reads_checkpoint)
@@ -90,7 +79,7 @@ def advice(resolved: RunArgs, *, states_fit: bool) -> str:
     return ", or ".join([*cheap, other] if states_fit else [other])
 
 
-def require(needed: int, predicted: Footprint, resolved: RunArgs, hosts: list[str]) -> Room:
+def require(needed: int, predicted: Footprint, resolved: RunArgs, hosts: list[str]) -> None:
     """Refuse, on every rank, what cannot fit. Without a GPU the ranks of a node share its memory. A collective.
     `hosts`: index = rank."""
     free = torch.cuda.mem_get_info(group.DEVICE)[0] if group.CUDA else None
@@ -105,7 +94,7 @@ def require(needed: int, predicted: Footprint, resolved: RunArgs, hosts: list[st
                 f"{free / GIB:.1f} GiB free on {hosts[rank]} (rank {rank}): "
                 f"{advice(resolved, states_fit=states <= free)}"
             )
-        return Room(needed, free, 0, min(available for _, _, available, _ in everyone))
+        return
     of_ranks = zip(hosts, everyone, strict=True)
     _, available, ranks, host, whose = min(
         (available - hosts.count(host) * needed, available, hosts.count(host), host, whose)
@@ -117,4 +106,3 @@ def require(needed: int, predicted: Footprint, resolved: RunArgs, hosts: list[st
             f"node, observed {available / GIB:.1f} GiB on {host} ({whose}): "
             f"{advice(resolved, states_fit=states * ranks <= available)}"
         )
-    return Room(None, None, ranks * needed, available)

@@ -20,15 +20,14 @@ import faulthandler
 import json
 import os
 import signal
-import sys
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import ras
+from progress import where
 from transformers import TrainerCallback
 
 from recipe import group
@@ -138,10 +137,3 @@ class Watch(TrainerCallback):
             "quiet_s": round(quiet_s, 1),
             "entered": group.collectives_begun(),
         }
-
-
-def where() -> str:
-    """The innermost frame of the main thread: `in backward (graph.py:66)`."""
-    main = sys._current_frames().get(threading.main_thread().ident or 0)
-    frame = traceback.extract_stack(main)[-1] if main is not None else None
-    return f"in {frame.name} ({Path(frame.filename).name}:{frame.lineno})" if frame is not None else "nowhere"
