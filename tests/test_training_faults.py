@@ -105,7 +105,6 @@ def test_fast_computes_the_same_losses(plain_and_fast: tuple[Finished, Finished]
     assert fast.codes == [0], fast.output
     assert fast.metrics().loss == pytest.approx(plain.metrics().loss, abs=1e-5)
     assert fast.metrics().grad_norm == pytest.approx(plain.metrics().grad_norm, rel=1e-4)
-    assert fast.metrics().kernels is None and not list(fast.folder.glob("raw/trace*"))  # none was requested
 
 
 @in_test_all

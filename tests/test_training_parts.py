@@ -122,7 +122,7 @@ def test_peak_is_that_of_the_card_and_not_of_its_namesake(name: str, tflops: flo
 
 
 @pytest.mark.parametrize(
-    "name", ["NVIDIA H20", "NVIDIA A10G", "Tesla V100-SXM2-16GB", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"]
+    "name", ["NVIDIA L20", "NVIDIA A10G", "Tesla V100-SXM2-16GB", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"]
 )
 def test_unknown_card_has_no_peak_rather_than_a_wrong_one(name: str) -> None:
     from bringup.formulae import flops, models
