@@ -23,13 +23,13 @@ import torch.distributed as dist
 from pydantic import TypeAdapter
 from pydantic_core import to_json
 
+from recipe.rank import LOCAL_RANK as LOCAL_RANK
 from recipe.rank import RANK as RANK
 from recipe.rank import WORLD as WORLD
 from recipe.rank import node_name
 
 T = TypeVar("T")
 
-LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 LOCAL_WORLD = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
 CUDA = torch.cuda.is_available()
 DEVICE = torch.device("cuda", LOCAL_RANK) if CUDA else torch.device("cpu")

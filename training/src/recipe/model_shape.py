@@ -8,7 +8,7 @@ modules of the blocks. What is not certain is not guessed: `not_covered` says wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -41,7 +41,7 @@ def shape_of(model: Any, name: str) -> ModelShape:
         blocks=tuple(Blocks(count=count, tensors=tensors) for tensors, count in Counter(of_blocks).items() if tensors),
         tail=tail,
         rest=_tensors([model], seen),
-        matmul_parameters=sum(module.weight.numel() for module in _linear(model)),
+        matmul_parameters=sum(module.weight.numel() for module in model.modules() if isinstance(module, LINEAR)),
         attention=attention,
         not_covered=_other_than_dense(model) or problem,
     )
@@ -56,10 +56,6 @@ def _tensors(modules: Iterable[Any], seen: set[int]) -> tuple[Tensor, ...]:
             rows = p.shape[0] if p.dim() else 1
             shapes.append((rows, p.numel() // rows))
     return tuple(shapes)
-
-
-def _linear(model: Any) -> Iterator[Any]:
-    return (module for module in model.modules() if isinstance(module, LINEAR))
 
 
 def _other_than_dense(model: Any) -> str | None:

@@ -13,9 +13,7 @@ from pathlib import Path
 import binding
 import gpus
 
-from recipe.rank import RANK, RankFacts
-
-LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
+from recipe.rank import LOCAL_RANK, RANK, RankFacts
 
 
 def place(facts: RankFacts, numa: Path = binding.NUMA) -> None:

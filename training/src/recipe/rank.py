@@ -15,6 +15,7 @@ from facts import MAX_TEXT, Facts, node_name
 
 RANK = int(os.environ.get("RANK", "0"))
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
+LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 
 
 class RankFacts(Facts):  # type: ignore[misc]
@@ -66,7 +67,7 @@ def say_once(text: str) -> None:
 
 def complain(text: str) -> NoReturn:
     """Refuse before anything began: one line per node, exit code 2."""
-    if os.environ.get("LOCAL_RANK", "0") == "0":
+    if LOCAL_RANK == 0:
         print(f"{Path(sys.argv[0]).name}: {text}", file=sys.stderr, flush=True)
     raise SystemExit(2)
 
