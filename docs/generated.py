@@ -1,12 +1,13 @@
 """Everything in docs that is made from data: `make generated` writes it, and a test names what is outdated.
 
-The tables come from the catalogues, the lines of code from the code.
+The tables come from the catalogues, the lines of code from the code, samples of output from a recorded run.
 """
 
 from __future__ import annotations
 
 import ast
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, partial
@@ -25,6 +26,9 @@ from bringup.plan.transports import TRANSPORTS
 from bringup.records import Outcome, write_text
 from bringup.report.text import table
 from bringup.results import REPOSITORY
+
+sys.path.insert(0, str(REPOSITORY / "docs"))
+from samples import with_samples
 
 PAGE = REPOSITORY / "docs/07-failure-modes.md"
 
@@ -230,7 +234,7 @@ def pages() -> dict[Path, str]:
         parts.setdefault(REPOSITORY / "docs" / f"{page}.md", {})["gates"] = partial(_checks, page)
     texts = {}
     for path in dict.fromkeys([*parts, *sorted((REPOSITORY / "docs").glob("*.md"))]):
-        text = with_quotes(path.read_text(encoding="utf-8"), REPOSITORY)
+        text = with_samples(with_quotes(path.read_text(encoding="utf-8"), REPOSITORY))
         for name, make in parts.get(path, {}).items():
             text = _replaced(path, text, name, make())
         texts[path] = text

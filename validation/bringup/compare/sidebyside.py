@@ -97,7 +97,8 @@ _RUN: dict[str, Callable[[Row], str]] = {
     "variant": lambda row: variant_of(row.entry.args, row.entry.metrics.observed),
 }
 _MEASURED: dict[str, Callable[[Row], str]] = {
-    "nodes x ranks": lambda row: row.shape,
+    "ranks": lambda row: str(row.entry.metrics.world_size),
+    "hosts": lambda row: str(len(set(row.entry.metrics.observed.hosts))),
     "tokens/s": lambda row: f"{row.entry.metrics.tokens_per_s:,.0f}",
     "tokens/s/rank": lambda row: f"{row.entry.metrics.tokens_per_s_per_rank:,.0f}",
     "MFU": lambda row: number(row.entry.metrics.mfu, "{:.1%}", "unknown"),
@@ -145,7 +146,7 @@ class SideBySide:
             seen[head] += 1
             heads[at] = head if heads.count(head) == 1 and seen[head] == 1 else f"{head} #{seen[head]}"
         lines = [list(line) for line in zip(self.header, *self.cells, strict=True)]
-        named = ("run", "strategy", "nodes x ranks")
+        named = ("run", "strategy", "ranks", "hosts")
         return ["", *heads], [line for line in lines if line[0] not in named and set(line[1:]) != {"none"}]
 
     @property

@@ -1,0 +1,85 @@
+"""Samples of output in docs, made from the recorded run of docs/results/local (docs/results/keep-records makes those).
+
+<!-- recorded: passes smoke node_sweep -->       the lines of phases that passed
+<!-- recorded: compare -->                       the trainings side by side
+<!-- recorded: trained run_1gpu -->              the last line that a training prints
+<!-- recorded: fields run_hsdp_2node mesh -->    fields of metrics.json
+<!-- end recorded -->
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from bringup.compare import sidebyside
+from bringup.compare.entries import Entry
+from bringup.plan.phases import PHASES
+from bringup.records import Playbook, Run, RunArgs, TrainMetrics, Verdicts, read_record
+from bringup.report import text, view
+from bringup.results import REPOSITORY
+
+RECORDED = REPOSITORY / "docs/results/local"
+_MARKED = re.compile(r"<!-- recorded: (?P<what>[^\n]+?) -->\n.*?<!-- end recorded -->", re.DOTALL)
+
+
+def with_samples(page: str, recorded: Path = RECORDED) -> str:
+    """The page with all its samples as the records are now. KeyError for a kind that is none of the above."""
+
+    def block(match: re.Match[str]) -> str:
+        kind, *words = match["what"].split()
+        lines = "\n".join(_KINDS[kind](recorded, words))
+        return f"<!-- recorded: {match['what']} -->\n\n```\n{lines}\n```\n\n<!-- end recorded -->"
+
+    return _MARKED.sub(block, page)
+
+
+def _passes(recorded: Path, phases: list[str]) -> list[str]:
+    seconds = {step.phase: step.seconds for step in read_record(recorded / "playbook.json", Playbook).steps}
+    lines = []
+    for phase in phases:
+        run = read_record(recorded / phase / "run.json", Run)
+        verdicts = read_record(recorded / phase / "verdicts.json", Verdicts)
+        first = view.screen(recorded / phase, run, verdicts).split("\n")[0]
+        lines.append(f"{first}  ({seconds[phase]:.0f} s)")
+    return lines
+
+
+def _compared(recorded: Path, words: list[str]) -> list[str]:
+    entries = []
+    for phase in (phase.stem for phase in PHASES.values() if phase.is_training):
+        folder = recorded / phase
+        run = read_record(folder / "run.json", Run)
+        args, metrics = read_record(folder / "run_args.json", RunArgs), _metrics(folder)
+        outcome = read_record(folder / "verdicts.json", Verdicts).outcome
+        entries.append(Entry(Path(run.name), run, outcome, args, metrics))
+    compared = sidebyside.compare(entries)
+    head, lines = compared.columns
+    return [*text.columns(head, lines).splitlines(), "", *compared.unlike, *compared.reasons, compared.note]
+
+
+def _trained(recorded: Path, phases: list[str]) -> list[str]:
+    lines = []
+    for phase in phases:
+        made = _metrics(recorded / phase)
+        lines.append(
+            f"[{made.observed.hosts[0]} rank0] {made.tokens_per_s:.0f} tokens/s over all ranks, step p50 "
+            f"{1e3 * made.step_time_s.p50:.1f} ms, loss {made.loss[0]:.4f} -> {made.loss[-1]:.4f} in "
+            f"{len(made.loss)} steps"
+        )
+    return lines
+
+
+def _fields(recorded: Path, words: list[str]) -> list[str]:
+    phase, *names = words
+    whole = json.loads((recorded / phase / "metrics.json").read_text())
+    known = {**whole["observed"], **whole}
+    return [f'"{name}": {json.dumps(known[name])},' for name in names]
+
+
+def _metrics(folder: Path) -> TrainMetrics:
+    return read_record(folder / "metrics.json", TrainMetrics)
+
+
+_KINDS = {"passes": _passes, "compare": _compared, "trained": _trained, "fields": _fields}
