@@ -9,7 +9,6 @@ BRINGUP_DRILL=flip-gradient:R@STEP     after the reduction, an exponent bit flip
 BRINGUP_DRILL=kill-rank:R@STEP         rank R kills itself with SIGKILL after STEP optimizer steps
 BRINGUP_DRILL=hang-rank:R@STEP         rank R stops taking part
 BRINGUP_DRILL=stop-rank:R@STEP         rank R is stopped for 20 s after STEP optimizer steps (SIGSTOP, SIGCONT)
-BRINGUP_DRILL=raise-rank:R@STEP        rank R raises an exception
 BRINGUP_DRILL=slow-rank:R              rank R pauses in the forward pass: BRINGUP_DRILL_SIZE (0.3) s
 BRINGUP_DRILL=nan-rank:R@STEP          the loss of rank R is NaN in STEP
 BRINGUP_DRILL=oom-rank:R@STEP          rank R takes host memory until it is stopped, at most 1.1 x its job's limit
@@ -56,7 +55,6 @@ AT_A_STEP = (
     "kill-rank",
     "hang-rank",
     "stop-rank",
-    "raise-rank",
     "nan-rank",
     "oom-rank",
     "device-oom",
@@ -117,8 +115,6 @@ def after_step(step: int) -> None:
         import faults  # of the probes
 
         faults.stop_here()
-    elif requested.hits("raise-rank", step):
-        raise RuntimeError(f"injected by {VARIABLE} on rank {RANK} after step {step}")
     elif requested.hits("oom-rank", step):
         take_all_memory()
     elif requested.hits("device-oom", step):
