@@ -44,7 +44,7 @@ def mesh_of(run: Run) -> Any:
         return None
     from accelerate import ParallelismConfig
 
-    shards = run.resolved.shard_size
+    shards = run.resolved.hsdp_group
     return ParallelismConfig(dp_replicate_size=len(run.hosts) // shards, dp_shard_size=shards)
 
 
