@@ -7,6 +7,9 @@ from pathlib import Path
 
 from bringup.plan.catalogue import GATES
 from bringup.plan.gate import PLACES
+from bringup.plan.phases import PHASES
+from bringup.report.explain import next_commands
+from factory import a_run, a_verdict
 
 ROOT = Path(__file__).resolve().parents[1]
 GUIDES = list(dict.fromkeys(gate.guide for gate in GATES.values()))
@@ -18,6 +21,7 @@ KNOWN = {
     "run": "validation/results/smoke/a run",
     "job": "17",
     "profile": "generic",
+    "script": "training/slurm/run_ddp_2node.sbatch",
 }
 SECTION = re.compile(r'((?:<a id="[^"]+"></a>)+)\n\n### (.*)\n((?:(?!<a id=|## |### ).*\n)*)')
 SYMPTOMS = "| you see | usually | make sure | do |\n| --- | --- | --- | --- |\n"
@@ -30,9 +34,9 @@ def test_next_is_commands_that_run_as_pasted():
         commands = guide.commands(KNOWN)
         assert len(commands) == len(guide.next), guide.title
         for command in commands:
-            assert not re.search(r"\{(node|nodes|node_count|gpus|run|job|profile)\}|…|\b(NODE|RUN|JOBID)\b", command), (
-                command
-            )
+            assert not re.search(
+                r"\{(node|nodes|node_count|gpus|run|job|profile|script)\}|…|\b(NODE|RUN|JOBID)\b", command
+            ), command
             assert not re.search(r"\| *(head|grep -[qm])", command), (
                 f"{command}: fails under pipefail when the reader ends first"
             )
@@ -45,6 +49,22 @@ def test_next_is_commands_that_run_as_pasted():
             for word in shlex.split(command, comments=True):
                 if re.match(r"(infrastructure-validation|training|validation/profiles)/", word):
                     assert (ROOT / word).exists(), f"{command}: {word} is not there"
+
+
+def test_no_command_starts_a_phase_on_fewer_nodes_than_it_needs_or_on_more():
+    """`explain` printed run_ddp_2node with --nodes=1, which its script refuses."""
+    tried = 0
+    for gate in GATES.values():
+        for phase in (PHASES[stem] for stem in gate.phases):
+            for nodes in {phase.min_nodes, phase.max_nodes or 3}:
+                run = a_run(phase.stem, [f"n{number}" for number in range(nodes)], plan={})
+                for command in next_commands([a_verdict(gate.id, "n0")], Path("a-run"), run):
+                    asked = re.search(r"--nodes=(\d+) .*?(\S+\.(?:sbatch|sh))\b", command)
+                    other = None if asked is None else next((p for p in PHASES.values() if p.script == asked[2]), None)
+                    if asked is not None and other is not None:
+                        assert other.min_nodes <= int(asked[1]) <= (other.max_nodes or 10**6), command
+                        tried += 1
+    assert tried > 50
 
 
 def sections() -> dict[tuple[str, str], tuple[list[str], str]]:

@@ -7,7 +7,7 @@ import shlex
 
 from bringup.judge import Judged
 from bringup.records import Action, Outcome, Verdict
-from bringup.report import drain
+from bringup.report import drain, fleet
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
 from programs import ran
@@ -102,6 +102,17 @@ def test_nodes_with_one_reason_are_one_command_and_one_list_to_exclude():
     assert shlex.split(keep.lines[1])[2] == "NodeName=n9"
     assert keep.exclude == "--exclude=n[1-4,9]"
     assert (keep.others, keep.other_count) == ("n[0,5-8],n[10-31]", 27)
+
+
+def test_a_node_against_which_something_speaks_is_not_offered_as_healthy():
+    """n2 sent 3 % of its data again, and was offered as one of `the other 2 nodes`."""
+    warned = a_verdict("load.tcp_sent_again", "n2", Outcome.WARN)
+    slow = a_verdict("nccl.pair.link", "n0->n3")
+    run = judged(a_verdict("discovery.gpu.count", "n1"), warned, slow, nodes=("n0", "n1", "n2", "n3", "n4"))
+    suspected = fleet.suspected([run], fleet.nodes([run]))
+    keep = drain.keep_away(drain.proposals([run]), run.run.nodes, suspected)
+    assert (keep.exclude, keep.others, keep.other_count) == ("--exclude=n1", "n4", 1)
+    assert keep.suspected == "n0,n2,n3"
 
 
 def test_what_is_not_drained_is_said_and_excludes_no_node():

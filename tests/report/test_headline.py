@@ -7,7 +7,7 @@ from dataclasses import replace
 from bringup.answers import answers
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES
-from bringup.records import Decision, DrillReport, Headline, Mark, Outcome
+from bringup.records import Decision, DrillReport, Headline, Kind, Mark, Outcome
 from bringup.report import text
 from bringup.report.collection import Collection
 from factory import a_drill_report, a_drill_result, a_run, a_verdict, judged_of
@@ -30,6 +30,37 @@ def test_a_healthy_gpu_cluster_is_accepted_and_lacks_only_the_drills():
     assert text.headline(made) == "PARTLY: nothing failed; not all was asked of question 6"
     assert made.decision is Decision.ACCEPT
     assert "bringup drill --anywhere" in made.because
+
+
+def without(judged: Judged, gate: str, cause: str) -> Judged:
+    """The same run, in which a gate could not be seen."""
+    changes = {"outcome": Outcome.INCOMPLETE, "kind": Kind.UNKNOWN, "cause": cause, "value": None}
+    known = judged.verdicts.verdicts
+    assert gate in {verdict.gate for verdict in known}
+    verdicts = [verdict.model_copy(update=changes) if verdict.gate == gate else verdict for verdict in known]
+    made = judged.verdicts.model_copy(update={"verdicts": verdicts, "outcome": Outcome.INCOMPLETE})
+    return replace(judged, verdicts=made)
+
+
+CLOSED = "not found out: the kernel log cannot be read: Permission denied"
+
+
+def test_what_a_usual_account_never_sees_is_an_exception_that_is_named_and_no_open_decision():
+    """An ordinary account could never come to `accept`: the kernel log is closed to it, and DCGM is not installed."""
+    first, *others = playbook(4, GPU_CLUSTER)
+    made = of(without(first, "discovery.kernel_log.xid", CLOSED), *others)
+    assert (made.mark, made.decision) == (Mark.INCOMPLETE, Decision.EXCEPT)
+    assert made.because == "not seen here: the kernel log is closed to this account (group systemd-journal)"
+
+
+def test_what_could_have_been_seen_keeps_the_decision_open():
+    first, *others = playbook(4, GPU_CLUSTER)
+    for gate, cause in (("discovery.kernel_log.xid", "no evidence arrived"), ("discovery.gpu.ecc", "not found out: x")):
+        assert of(without(without(first, "discovery.kernel_log.xid", CLOSED), gate, cause), *others).decision is (
+            Decision.OPEN
+        )
+    alone = without(first, "discovery.kernel_log.xid", CLOSED)
+    assert of(alone).decision is Decision.OPEN  # the other phases did not run
 
 
 def test_with_its_drills_it_passes():

@@ -55,6 +55,7 @@ HOST = Host(
     memlock=(UNLIMITED, UNLIMITED),
     folder=Folder(Path("/shared/bringup"), "nfs4", False, "works", 900.0, "/shared/bringup"),
     tools=("dcgmi", "ib_write_bw", "fio", "all_reduce_perf"),
+    kernel_log_is_closed=False,
     has_pyxis=False,
 )
 
@@ -224,6 +225,12 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
     ),
     "driver unknown": (replace(healthy(), driver=None), "torch", "NOT ASKED", "bringup run discovery"),
     "a build for CPUs": (with_host(torch=Torch("2.13.0+cpu", None)), "torch", "WARN", "uses no GPU"),
+    "a build for CPUs before any run": (
+        replace(with_host(torch=Torch("2.13.0+cpu", None)), driver=None),
+        "torch",
+        "WARN",
+        "Slurm hands out GPUs",
+    ),
     "another CUDA": (with_host(torch=Torch("3.0", "15.0")), "torch", "INCOMPLETE", "not known which driver"),
     "local disk": (with_host(folder=replace(HOST.folder, kind="xfs")), "folder", "WARN", "a local filesystem"),
     "exported disk": (
@@ -277,6 +284,7 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
         "WARN",
         "for 8 GPUs a node, and Slurm says 4",
     ),
+    "a closed kernel log": (with_host(kernel_log_is_closed=True), "kernel log", "NOT ASKED", "accept, except"),
     "no tools": (with_host(tools=()), "tools", "NOT ASKED", "gates of question"),
 }
 

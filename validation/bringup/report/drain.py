@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bringup.evidence import hostlist
@@ -50,21 +50,24 @@ class KeepAway:
 
     lines: list[str]  # commands, one per reason; then what is not drained, and why
     exclude: str  # an option of sbatch, salloc and srun; empty: no node is to be drained
-    others: str  # the nodes of these runs that may work, as a Slurm node list
+    others: str  # the nodes of these runs against which nothing speaks, as a Slurm node list
     other_count: int
+    suspected: str  # those that are neither: something speaks against them, and not enough to drain them
 
 
-def keep_away(proposals: Sequence[Proposal], nodes: Iterable[str]) -> KeepAway:
-    """nodes: of all runs, in their order."""
+def keep_away(proposals: Sequence[Proposal], nodes: Iterable[str], suspected: Collection[str] = ()) -> KeepAway:
+    """nodes: of all runs, in their order. suspected: those of them against which something speaks."""
     drained = [proposal for proposal in proposals if proposal.command is not None]
     by_reason = grouped((proposal.why, proposal.node) for proposal in drained)
-    others = [node for node in nodes if node not in {proposal.node for proposal in proposals}]
+    rest = [node for node in nodes if node not in {proposal.node for proposal in proposals}]
+    others = [node for node in rest if node not in suspected]
     return KeepAway(
         lines=[shlex.join(_command(hostlist.shortened(names), why)) for why, names in by_reason.items()]
         + [proposal.line for proposal in proposals if proposal.command is None],
         exclude=f"--exclude={hostlist.shortened([proposal.node for proposal in drained])}" if drained else "",
         others=hostlist.shortened(others),
         other_count=len(others),
+        suspected=hostlist.shortened([node for node in rest if node in suspected]),
     )
 
 

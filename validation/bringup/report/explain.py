@@ -19,6 +19,7 @@ from bringup.plan import own
 from bringup.plan import profile as profiles
 from bringup.plan import subjects as naming
 from bringup.plan.catalogue import GATES
+from bringup.plan.phases import PHASES
 from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json
 from bringup.records.grouped import grouped
 from bringup.report.render import render
@@ -142,13 +143,22 @@ def next_commands(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]
         "gpus": str(run.gpus_per_node),
         "run": shown_path(folder),
         "profile": _profile(folder, run),
+        "script": PHASES[run.phase].script,
     }
     if run.slurm_job_id is not None:
         known["job"] = run.slurm_job_id
     nodes = [node for verdict in group for node in naming.nodes_of(verdict.subject) if node in run.nodes]
     if nodes:
         known["node"] = nodes[0]
-    return [plain(command) for command in gate.guide.commands(known)]
+    return [plain(command) for command in gate.guide.commands(known) if _takes(command, len(run.nodes))]
+
+
+def _takes(command: str, nodes: int) -> bool:
+    """Whether the phase whose script the command starts on all nodes of the run takes so many."""
+    if f"--nodes={nodes} " not in command:
+        return True
+    asked = next((phase for phase in PHASES.values() if phase.script in command.split()), None)
+    return asked is None or asked.min_nodes <= nodes <= (asked.max_nodes or nodes)
 
 
 def _profile(folder: Path, run: Run) -> str:

@@ -72,6 +72,13 @@ def nodes(judged: Sequence[Judged]) -> list[Node]:
     return list(by_name.values())
 
 
+def suspected(judged: Sequence[Judged], fleet: Iterable[Node]) -> set[str]:
+    """Nodes that did not pass everything of their own, and those of a pair or link that failed or warned."""
+    pairs = [naming.nodes_of(v.subject) for run in judged for v in run.verdicts.verdicts if not v.outcome.is_quiet]
+    of_pairs = {node for named in pairs if len(named) == 2 for node in named}
+    return of_pairs | {node.name for node in fleet if node.outcome is not Outcome.PASS}
+
+
 def not_well(fleet: Iterable[Node]) -> list[Node]:
     """Worst first."""
     return sorted((node for node in fleet if node.outcome is not Outcome.PASS), key=lambda node: -node.outcome.rank)

@@ -91,7 +91,11 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "left_out": collection.left_out,
         "cards": next_steps.arranged(cards),
         "failed_first": [card for card in cards if card.outcome is Outcome.FAIL],
-        "keep_away": drain.keep_away(drain.proposals(collection.judged), [node.name for node in nodes]),
+        "keep_away": drain.keep_away(
+            drain.proposals(collection.judged),
+            [node.name for node in nodes],
+            fleet.suspected(collection.judged, nodes),
+        ),
         "commands": next_steps.commands(collection),
         "training": side_by_side(collection.judged, collection.varied),
     }

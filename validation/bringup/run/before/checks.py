@@ -54,6 +54,9 @@ def _torch(facts: Facts) -> Finding:
             "make venv, for all phases",
         )
     if torch.cuda is None:
+        if driver is None and _slurm_has_gpus(facts):
+            says = f"{torch.version}, a build for CPUs, and Slurm hands out GPUs"
+            return Finding("WARN", says, "make venv without TORCH_INDEX: this build uses no GPU")
         if driver is None:
             return Finding("PASS", f"{torch.version}, a build for CPUs; no run has seen a GPU driver")
         says = f"{torch.version}, a build for CPUs; the nodes have driver {driver.version} ({driver.run})"
@@ -71,6 +74,12 @@ def _torch(facts: Facts) -> Finding:
         if old
         else Finding("PASS", says)
     )
+
+
+def _slurm_has_gpus(facts: Facts) -> bool:
+    if isinstance(facts.cluster, BringupError):
+        return False
+    return most_common(facts.cluster.nodes_of(facts.cluster.named(facts.partition))) is not None
 
 
 def _folder(facts: Facts) -> Finding:
@@ -198,6 +207,15 @@ def _tools(facts: Facts) -> Finding:
     )
 
 
+def _kernel_log(facts: Facts) -> Finding:
+    """Of this host: nodes are usually set up alike."""
+    if not facts.host.kernel_log_is_closed:
+        return Finding("PASS", "this account may read it here")
+    says = "closed to this account here (kernel.dmesg_restrict); where nodes are alike, no Xid in it is ever seen"
+    cure = "the group systemd-journal on the nodes; without it the decision is at best: accept, except"
+    return Finding("NOT ASKED", says, cure)
+
+
 OF_THE_HOST: tuple[tuple[str, Callable[[Facts], Finding]], ...] = (
     ("python", _python),
     ("torch", _torch),
@@ -206,6 +224,7 @@ OF_THE_HOST: tuple[tuple[str, Callable[[Facts], Finding]], ...] = (
     ("site file", _site),
     ("profile", _profile),
     ("tools", _tools),
+    ("kernel log", _kernel_log),
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import platform
 import re
@@ -23,6 +24,7 @@ _CUDA = re.compile(r"^cuda\b[^=\n]*=\s*(?:'([\d.]+)'|None)", re.MULTILINE)
 _VERSION = re.compile(r"^__version__ = '(\S+)'", re.MULTILINE)
 _EXPORTS = Path("/etc/exports")
 _ANSWER_S = 60
+_MAY_READ_THE_JOURNAL = {"systemd-journal", "adm", "wheel"}  # systemd-journald.service(8)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,7 @@ class Host:
     memlock: tuple[int, int]
     folder: Folder
     tools: Sequence[str]  # those of TOOLS that are on the PATH
+    kernel_log_is_closed: bool
     has_pyxis: bool | None  # whether srun knows --container-image; None: srun gives no answer
 
 
@@ -71,8 +74,19 @@ def read() -> Host:
         memlock=resource.getrlimit(resource.RLIMIT_MEMLOCK),
         folder=folder(REPOSITORY),
         tools=[tool for tool in TOOLS if shutil.which(tool) or (named and (Path(named) / tool).is_file())],
+        kernel_log_is_closed=_kernel_log_is_closed(),
         has_pyxis=_knows_pyxis(),
     )
+
+
+def _kernel_log_is_closed(device: str = "/dev/kmsg") -> bool:
+    """Whether neither the log itself nor the journal can be read by this account."""
+    try:
+        os.close(os.open(device, os.O_RDONLY | os.O_NONBLOCK))
+    except OSError:
+        names = {group.gr_name for group in grp.getgrall() if group.gr_gid in os.getgroups()}
+        return not names & _MAY_READ_THE_JOURNAL
+    return False
 
 
 def environment() -> Path:
