@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from bringup.formulae import flops, published
 from bringup.formulae.models import load
+from bringup.plan import parts
 from bringup.records import TrainMetrics, read_record
 
 METRICS = Path(__file__).parent / "fixtures/training/run_fsdp_2node/metrics.json"
@@ -53,3 +54,12 @@ def test_sizes_are_ordered_as_numbers_and_7_and_13_billion_are_not_neighbours():
     assert published._span([8.0, 13.0]) == "8 to 13"
     assert published.beside(measured(7.6, "A100")) == published.beside(measured(8, "A100"))
     assert "13" not in str(published.beside(measured(8.1, "A100")))
+
+
+def test_the_source_of_each_peak_names_its_gpu_or_the_one_it_shares_it_with():
+    """`FP32` was taken for a GPU."""
+    shared = {"a800": "A100", "h800": "H100"}
+    for path in (parts.PARTS / "gpus").glob("*.yaml"):
+        peak = parts.of_gpu(path.stem).machine.peak_bf16_tflops
+        named = None if peak is None else published._MODEL.search(peak.source)
+        assert named is None or named[0] == shared.get(path.stem, path.stem.split("-")[0].upper()), path.stem

@@ -65,7 +65,7 @@ write_slurm_conf() {  # NODES GPUS CONFINED MODEL SITE
   memory=$(awk -v nodes="$nodes" '/^MemTotal:/ { share = int($2 / 1024 * 0.9 / nodes); print share < 8000 ? share : 8000 }' \
     /proc/meminfo)
   cat <<CONF
-ClusterName=bringup-local
+ClusterName=$([ "$model" = "$PLACEHOLDER" ] && echo bringup-local || echo bringup-simulated)
 SlurmctldHost=ctl($NET.0.1)
 SlurmUser=$me
 SlurmdUser=$me

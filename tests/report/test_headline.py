@@ -50,7 +50,7 @@ def test_what_a_usual_account_never_sees_is_an_exception_that_is_named_and_no_op
     first, *others = playbook(4, GPU_CLUSTER)
     made = of(without(first, "discovery.kernel_log.xid", CLOSED), *others)
     assert (made.mark, made.decision) == (Mark.INCOMPLETE, Decision.EXCEPT)
-    assert made.because == "not seen here: the kernel log is closed to this account (group systemd-journal)"
+    assert made.because == "not known here: the kernel log is closed to this account (group systemd-journal)"
 
 
 def test_what_could_have_been_seen_keeps_the_decision_open():

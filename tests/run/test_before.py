@@ -231,6 +231,12 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
         "WARN",
         "Slurm hands out GPUs",
     ),
+    "a build for CPUs where programs compute on the CPU": (
+        replace(with_host(torch=Torch("2.13.0+cpu", None)), driver=None, profile=catalogue.load_profile("local-cpu")),
+        "torch",
+        "PASS",
+        "no run has seen a GPU driver",
+    ),
     "another CUDA": (with_host(torch=Torch("3.0", "15.0")), "torch", "INCOMPLETE", "not known which driver"),
     "local disk": (with_host(folder=replace(HOST.folder, kind="xfs")), "folder", "WARN", "a local filesystem"),
     "exported disk": (

@@ -196,7 +196,7 @@ def memory_check(predicted: Footprint, ranks: list[RankResult]) -> MemoryCheck:
 
 
 def environment_of_rank() -> dict[str, list[str]]:
-    """Of this rank and its node: the fields of records.Environment. What is not there is an empty list."""
+    """Return the fields of records.Environment, of this rank and its node. What is not there is an empty list."""
     driver = driver_version(DRIVER.read_text()) if DRIVER.exists() else None
     return {
         "cuda": [str(torch.version.cuda)] if group.CUDA else [],

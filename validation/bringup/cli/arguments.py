@@ -14,6 +14,7 @@ from bringup.errors import UsageError
 from bringup.plan.phases import PHASES, Phase
 
 if TYPE_CHECKING:
+    from bringup.plan.profile import Profile
     from bringup.run.waiting import Awaited
 
 CANNOT_TELL = 2  # the exit code
@@ -71,3 +72,14 @@ def phase_called(name: str) -> Phase:
     if name not in PHASES:
         raise UsageError(f"no phase is called {name!r}; there are {', '.join(PHASES)}")
     return PHASES[name]
+
+
+def named_profile(name: str | None) -> Profile | None:
+    """The profile that runs are judged with which are there already. None: each with its own copy. Raises UsageError,
+    ProfileError."""
+    from bringup.plan import auto, catalogue
+
+    profile = None if name is None else catalogue.load_profile(name)
+    if profile is not None and auto.is_open(profile):
+        raise UsageError(f"--profile {name}: each run keeps the numbers that it was opened with; leave --profile out")
+    return profile

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bringup.cli.arguments import CANNOT_TELL, complain
+from bringup.cli.arguments import CANNOT_TELL, complain, named_profile
 from bringup.errors import BringupError, NotHealthy, UsageError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
@@ -28,12 +28,11 @@ PAGE = "report.html"
 
 def do_judge(arguments: argparse.Namespace) -> int:
     from bringup import results
-    from bringup.plan import catalogue
     from bringup.report import terminal, text, write
     from bringup.run import signature
 
     signers, unsigned = signature.signers(arguments.signers), 0
-    profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
+    profile = named_profile(arguments.profile)
     runs = results.find(arguments.runs)
     outcomes = [Outcome.INCOMPLETE for _ in _report_absent(runs)]
     for folder in runs.once:
@@ -70,10 +69,9 @@ def _report_absent(runs: results.RunFolders) -> list[results.Absent]:
 def do_explain(arguments: argparse.Namespace) -> int:
     """The worst runs first."""
     from bringup import judge, results
-    from bringup.plan import catalogue
     from bringup.report import explain, terminal
 
-    profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
+    profile = named_profile(arguments.profile)
     runs = results.find(arguments.runs)
     judged, unread = [], 0
     for folder in runs.once:
@@ -95,13 +93,12 @@ def do_explain(arguments: argparse.Namespace) -> int:
 
 def do_report(arguments: argparse.Namespace) -> int:
     from bringup import results
-    from bringup.plan import catalogue
     from bringup.report import bundle, collection, exports, links, next_steps, outputs, page, text
     from bringup.run import node_lines
 
     if arguments.output is None and len(arguments.runs) > 1:
         raise UsageError("report of several folders: say where to write the page, -o FILE.html")
-    profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
+    profile = named_profile(arguments.profile)
     if arguments.output is None:  # beside the run: that it is not there is said of the run, and not of the page
         results.refuse_unless_named(arguments.runs[0])
     if arguments.output is None:  # beside the run, and made from it: it is made again

@@ -165,6 +165,7 @@ def do_drill(arguments: argparse.Namespace) -> int:
     from bringup.drill import result as drill_result
     from bringup.plan import catalogue, profile_text
     from bringup.plan.drill import Shape
+    from bringup.run import discovered
     from bringup.run import site as at_site
 
     if arguments.limits and (arguments.checks or arguments.healthy):
@@ -199,7 +200,7 @@ def do_drill(arguments: argparse.Namespace) -> int:
         phases=arguments.phases,
         anywhere=arguments.anywhere,
         # a run that is continued knows what it had planned
-        profile=catalogue.load_profile(arguments.profile) if arguments.anywhere else None,
+        profile=discovered.profile(catalogue.load_profile(arguments.profile), []) if arguments.anywhere else None,
         resume=arguments.resume,
     )
     return limits.run(request, arguments.repeat) if arguments.limits else suite.run(request)

@@ -9,7 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bringup.cli.arguments import CANNOT_TELL, complain
+from bringup.cli.arguments import CANNOT_TELL, complain, named_profile
 from bringup.errors import UsageError
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, as_json
@@ -21,12 +21,11 @@ if TYPE_CHECKING:
 
 def do_compare(arguments: argparse.Namespace) -> int:
     from bringup.compare import recommend, sidebyside
-    from bringup.plan import catalogue
     from bringup.report import text
 
     if arguments.baseline is not None:
         return _against_baseline(arguments)
-    profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
+    profile = named_profile(arguments.profile)
     runs, varied = _training_runs(arguments.runs, profile)
     if len(runs) < 2:
         raise UsageError("compare needs at least two training runs (training/results/…), or a playbook that has them")
@@ -38,11 +37,9 @@ def do_compare(arguments: argparse.Namespace) -> int:
     else:
         _show_table(compared)
         _show_words(compared)
+    stream = sys.stderr if arguments.json else sys.stdout
     for line in compared.not_judged:
-        print(
-            text.plain(line) if arguments.json else text.wrapped(line),
-            file=sys.stderr if arguments.json else sys.stdout,
-        )
+        print(text.wrapped(line), file=stream)
     return _exit_code(compared)
 
 
@@ -83,6 +80,8 @@ def _show_words(compared: sidebyside.SideBySide) -> None:
 
 def _exit_code(compared: sidebyside.SideBySide) -> int:
     """1: a run failed, or losses disagree, which is said; 2: a run was not judged, or is incomplete."""
+    from bringup.report import text
+
     if compared.disagreeing:
         wrong = ", ".join(row.name for row in compared.disagreeing)
         complain(f"the losses of {wrong} do not agree with the base run's: their speed means nothing yet")
@@ -90,7 +89,7 @@ def _exit_code(compared: sidebyside.SideBySide) -> int:
     outcomes = {row.entry.outcome for row in compared.rows}
     if Outcome.FAIL in outcomes:
         unsound = next(row for row in compared.rows if row.entry.outcome is Outcome.FAIL)
-        complain(f"{unsound.name} failed: bringup explain {unsound.entry.folder}")
+        complain(f"{unsound.name} failed: bringup explain {text.quoted_path(unsound.entry.folder)}")
         return Outcome.FAIL.exit_code
     return CANNOT_TELL if compared.not_judged or Outcome.INCOMPLETE in outcomes else 0
 
@@ -117,14 +116,13 @@ def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[e
 
 def _against_baseline(arguments: argparse.Namespace) -> int:
     from bringup.compare import regression
-    from bringup.plan import catalogue
     from bringup.report import text
 
     if not arguments.runs:
         raise UsageError("compare --baseline needs runs to hold against it: bringup compare RUN… --baseline RUN…")
     if arguments.vary:
         raise UsageError("--vary and --baseline exclude each other: a regression is judged at the same arguments")
-    profile = None if arguments.profile is None else catalogue.load_profile(arguments.profile)
+    profile = named_profile(arguments.profile)
     (later, _), (earlier, _) = _training_runs(arguments.runs, profile), _training_runs(arguments.baseline, profile)
     for entry in [*earlier, *later]:
         if entry.not_judged is not None:
@@ -161,6 +159,7 @@ def do_advise(arguments: argparse.Namespace) -> int:
     from bringup.formulae import models
     from bringup.plan import catalogue
     from bringup.report import advice as advice_text
+    from bringup.run import discovered
 
     if arguments.float32 and arguments.reduce_dtype == "bfloat16":
         raise UsageError("--reduce-dtype bfloat16 means something with bfloat16 compute only; leave out --float32")
@@ -180,7 +179,7 @@ def do_advise(arguments: argparse.Namespace) -> int:
         arguments.fast,
     )
     runs = [judge.judge_folder(folder) for folder in arguments.runs]
-    known = advising.known(catalogue.load_profile(arguments.profile), runs, arguments.mfu)
+    known = advising.known(discovered.profile(catalogue.load_profile(arguments.profile), []), runs, arguments.mfu)
     every = interval.best(arguments.failures_per_node_day, arguments.save_s, arguments.restart_s, arguments.nodes, runs)
     advice = advising.advise(question, known).model_copy(update={"checkpoints": every})
     print(json.dumps(as_json(advice), indent=1) if arguments.json else advice_text.screen(advice))

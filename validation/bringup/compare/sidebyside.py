@@ -73,7 +73,7 @@ class Row:
 
     @property
     def states_gib(self) -> float | None:
-        """Of a rank: parameters, gradients and optimizer, which sharding divides."""
+        """GiB of parameters, gradients and optimizer on a rank: what sharding divides."""
         states = self.entry.metrics.memory_check.states_measured_bytes
         return None if states is None else states / 2**30
 
@@ -141,10 +141,9 @@ class SideBySide:
     def columns(self) -> tuple[list[str], list[list[str]]]:
         """The same with a run a column, for the screen: its head, and a line for each quantity."""
         heads = [f"{row.entry.metrics.observed.kind} {row.shape.replace(' ', '')}" for row in self.rows]
-        seen = Counter[str]()
-        for at, head in enumerate(heads):
-            seen[head] += 1
-            heads[at] = head if heads.count(head) == 1 and seen[head] == 1 else f"{head} #{seen[head]}"
+        for head, several in Counter(heads).items():
+            numbers = iter(range(1, several + 1))
+            heads = [f"{each} #{next(numbers)}" if each == head and several > 1 else each for each in heads]
         lines = [list(line) for line in zip(self.header, *self.cells, strict=True)]
         named = ("run", "strategy", "ranks", "hosts")
         return ["", *heads], [line for line in lines if line[0] not in named and set(line[1:]) != {"none"}]

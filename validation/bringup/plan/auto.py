@@ -1,22 +1,24 @@
 """The profile `auto`: made of the parts that a discovery of the nodes recognised, each number with its source.
 
-What nobody recognised stays without a limit. What Slurm promised counts as there: a GPU that no node shows lowers no
+What is not recognised stays without a limit. What Slurm promised counts as there: a GPU that no node shows lowers no
 expectation.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bringup.plan import parts, stand_ins
 from bringup.plan import profile as profiles
-from bringup.plan.ceiling import Machine, Sourced
+from bringup.plan import subjects as naming
+from bringup.plan.ceiling import Sourced
 from bringup.plan.expectation import Expectation
 from bringup.plan.gate import Gate
 from bringup.plan.profile import Profile
 from bringup.records import Observation
+from bringup.records.grouped import grouped
 
 NAME = "auto"
 RATES_GBPS = (800, 400, 200, 100)  # slower ports carry no collectives of GPUs
@@ -37,12 +39,24 @@ class Nodes:
     virtual: bool = False
     simulated: bool = False
     cluster: str | None = None  # Slurm's name
-    confined: bool = True
     others: tuple[str, ...] = ()  # further models
 
     @property
-    def is_local(self) -> bool:
-        return self.cluster == parts.index().local.cluster
+    def local_profile(self) -> str | None:
+        """Of the local cluster of this project. None: another cluster, or simulated GPUs that did not answer."""
+        local = parts.index().local
+        if self.cluster == local.placeholders.cluster:
+            return local.placeholders.profile
+        if self.cluster != local.simulated.cluster or not self.simulated or self.gpu is None:
+            return None
+        fabric = None if self.fabric is None else self.fabric.words
+        shapes = (shape for shape in local.simulated.shapes if shape.gpu == self.gpu.part)
+        return next((shape.profile for shape in shapes if shape.fabric in (None, fabric)), None)
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether there are as many GPUs in a node as the published speeds between them are of."""
+        return self.gpu is not None and self.gpu.joined == self.gpus
 
     @property
     def gpu(self) -> parts.Gpu | None:
@@ -70,27 +84,25 @@ def closed(profile: Profile) -> Profile | None:
 
 def seen(observations: Iterable[Observation], nodes: Collection[str], cluster: str | None) -> Nodes:
     """From the observations of a discovery. nodes: of the run. cluster: Slurm's name, as the run noted it."""
-    by: dict[str, list[Observation]] = {}
-    for fact in observations:
-        if fact.value is not None and fact.subject.partition("/")[0] in {*nodes, "job"}:
-            by.setdefault(fact.quantity, []).append(fact)
+    kept = {*nodes, naming.JOB}
+    known = (fact for fact in observations if fact.value is not None and fact.subject.partition("/")[0] in kept)
+    by = grouped((fact.quantity, fact) for fact in known)
     models = Counter(str(fact.value) for fact in by.get("discovery.gpu.model", []))
-    counts = [fact.value for name in ("discovery.gpu.count", "slurm.node.gpus") for fact in by.get(name, [])]
-    layers = Counter(str(fact.value) for fact in by.get("discovery.rdma.layer", []))
-    gpus = max((int(count) for count in counts if isinstance(count, int)), default=0)
+    divided = any(fact.value != "off" for fact in by.get("discovery.gpu.mig", []))  # Slurm then counts the parts
+    counted = [*by.get("discovery.gpu.count", []), *([] if divided else by.get("slurm.node.gpus", []))]
+    gpus = max((fact.value for fact in counted if isinstance(fact.value, int)), default=0)
     named = [model for model, _ in models.most_common()]
-    ports, rate = _ports(by, gpus)
+    layer, ports, rate = _ports(by, gpus)
     return Nodes(
         model=named[0] if named else None,
         gpus=gpus,
-        layer=max(layers, key=lambda layer: (layers[layer], layer == "InfiniBand"), default=None),
+        layer=layer,
         ports=ports,
         rate=rate,
         has_no_ports=_all_say_none(by.get("discovery.rdma.ports", []), nodes),
         virtual=any(fact.value is True for fact in by.get("inventory.virtual", [])),
         simulated=any(map(stand_ins.is_named_in, by.get("discovery.gpu.identities", []))),
         cluster=cluster,
-        confined=all(fact.value == "yes" for fact in by.get("discovery.slurm.confines_devices", [])),
         others=tuple(named[1:]),
     )
 
@@ -99,27 +111,49 @@ def _all_say_none(counts: Collection[Observation], nodes: Collection[str]) -> bo
     return all(fact.value == 0 for fact in counts) and {fact.subject for fact in counts} == set(nodes)
 
 
-def _ports(by: dict[str, list[Observation]], gpus: int) -> tuple[int, int]:
-    """Ports that a node should have for collectives, and their rate. The node with the most active ones counts, and a
-    number that suits its GPUs: of 7 ports beside 8 GPUs one is lost, of 10 two are for storage."""
-    faster, at_rates = 0, []
-    for rate in RATES_GBPS:
-        counts = [fact.value for fact in by.get(f"{_ACTIVE}@{rate}Gb/s", [])]
-        active = max((count for count in counts if isinstance(count, int)), default=0)
-        at_rates.append((active - faster, rate))
-        faster = max(active, faster)
-    active, rate = max(at_rates)
+def _ports(by: Mapping[str, Sequence[Observation]], gpus: int) -> tuple[str | None, int, int]:
+    """(layer, ports that a node should have for collectives, their rate in Gb/s). Of the node with most of them."""
+    rate, active = max(((rate, _active(by, rate)) for rate in RATES_GBPS), key=lambda known: (known[1], known[0]))
+    rates = {fact.subject: str(fact.value) for fact in by.get("discovery.rdma.rate", [])}
+    layers = by.get("discovery.rdma.layer", [])
+    of_rate = [fact for fact in layers if active and rates.get(fact.subject, "").startswith(f"{rate} ")] or layers
+    counted = Counter(str(fact.value) for fact in of_rate)
+    layer = max(counted, key=lambda name: (counted[name], name == "InfiniBand"), default=None)
+    of_nodes = Counter(fact.subject.partition("/")[0] for fact in layers if fact.value == layer)
+    present = max(of_nodes.values(), default=0)
+    if not active and layer != "Ethernet":  # a subnet manager that is gone takes all of them; Ethernet may be unused
+        return layer, _suited(min(present, gpus), gpus, present), RATES_GBPS[-1]
+    return layer, _suited(active, gpus, active + max(0, present - _most(by, "10"))), rate
+
+
+def _active(by: Mapping[str, Sequence[Observation]], rate: int) -> int:
+    """Ports of a node that are active at this rate."""
+    faster = [known for known in RATES_GBPS if known > rate]
+    return _most(by, str(rate)) - (_most(by, str(min(faster))) if faster else 0)
+
+
+def _most(by: Mapping[str, Sequence[Observation]], rate: str) -> int:
+    """Ports that are active at this rate or a faster one, of the node that has most of them."""
+    counts = [fact.value for fact in by.get(f"{_ACTIVE}@{rate}Gb/s", [])]
+    return max((count for count in counts if isinstance(count, int)), default=0)
+
+
+def _suited(active: int, gpus: int, present: int) -> int:
+    """A number of ports that suits the GPUs. Of 7 beside 8 GPUs one is lost, also where no node shows it; of 5, where
+    none is down, one is for storage, as two of 10 are. present: active ones, and those that are down."""
     if active <= 0 or gpus <= 0:
-        return 0, 0
+        return 0
     if active >= gpus:
-        return active - active % gpus, rate
-    return next(ports for ports in range(active, gpus + 1) if gpus % ports == 0), rate
+        return active - active % gpus
+    suited = [ports for ports in range(1, gpus + 1) if gpus % ports == 0]
+    up = min(ports for ports in suited if ports >= active)
+    return up if up <= present or up == gpus == active + 1 else max(ports for ports in suited if ports <= active)
 
 
 def completed(nodes: Nodes, gates: Mapping[str, Gate] | None = None) -> Profile:
     """`auto` with the numbers of what was seen. Raises ProfileError where a part is wrong."""
     words = in_words(nodes)
-    local = _local(nodes) if nodes.is_local else None
+    local = nodes.local_profile
     extended = [local] if local is not None else ["generic", *_paths(nodes)]
     bare = Profile(schema_version=1, name=NAME, description=words, recognised=words, extends=extended)
     made = profiles.resolved(bare, profiles.PROFILES, gates)
@@ -127,7 +161,7 @@ def completed(nodes: Nodes, gates: Mapping[str, Gate] | None = None) -> Profile:
         return made
     excluded = {entry.gate for entry in made.not_applicable}
     ports = {gate: entry for gate, entry in _of_ports(nodes).items() if gate not in excluded}
-    machine = made.machine.model_copy(update=dict(_machine(nodes, made.machine)))
+    machine = made.machine.model_copy(update=dict(_machine(nodes)))
     return made.model_copy(update={"expect": made.expect | ports, "machine": machine})
 
 
@@ -141,17 +175,17 @@ def without_gpus() -> Profile:
 def in_words(nodes: Nodes) -> str:
     """What was recognised, in one line, and what was not."""
     words = [f"{nodes.gpus} x {nodes.model or 'GPU'} per node"]
-    if nodes.is_local:
+    if nodes.local_profile is not None:
         words = [f"the local cluster, {nodes.gpus} {'simulated' if nodes.simulated else 'placeholder'} GPU(s) per node"]
     if nodes.fabric is not None:
         words.append(f"{nodes.ports} x {nodes.gbps} Gb/s {nodes.fabric.words}")
     unknown = []
-    if not nodes.is_local:
+    if nodes.local_profile is None:
         if nodes.model is None:
             unknown.append("no driver named a GPU")
         elif nodes.gpu is None:
             unknown.append(f"{nodes.model} is not known")
-        elif not _is_joined(nodes):
+        elif not nodes.is_joined:
             unknown.append(f"no speed between {nodes.gpus} of these GPUs is known")
         if nodes.fabric is None:
             unknown.append("no RDMA port" if nodes.has_no_ports else "no fast RDMA port was seen")
@@ -159,39 +193,28 @@ def in_words(nodes: Nodes) -> str:
     return ", ".join(words) + (f"; without numbers: {', '.join(unknown)}" if unknown else "")
 
 
-def _local(nodes: Nodes) -> str | None:
-    """The profile of a shape of the local cluster. None: simulated GPUs that none is for."""
-    local = parts.index().local
-    if not nodes.simulated:
-        return local.placeholders if nodes.confined else local.unconfined
-    part = nodes.gpu.part if nodes.gpu is not None else None
-    fabric = nodes.fabric.words if nodes.fabric is not None else None
-    for shape in local.simulated:
-        if shape.gpu == part and shape.fabric in (None, fabric):
-            return shape.profile
-    return None
-
-
-def _is_joined(nodes: Nodes) -> bool:
-    return nodes.gpu is not None and nodes.gpu.joined == nodes.gpus
-
-
 def _paths(nodes: Nodes) -> list[str]:
-    """Parts, the later ones the more special."""
-    if nodes.model is None or nodes.others:
+    """Parts, the later ones the more special. Of unlike GPUs there is none but that they are GPUs."""
+    if nodes.model is None:
         return []
     chosen = ["any-gpu"]
-    room = None if nodes.gpu is None else parts.of_gpu(nodes.gpu.part).machine.gpu_memory_gib
+    gpu = None if nodes.others else nodes.gpu
+    joined = gpu is not None and nodes.is_joined
+    room = None if gpu is None else parts.of_gpu(gpu.part).machine.gpu_memory_gib
     if room is not None and room.value >= 79:
         chosen.append("80-gb")
-    if _is_joined(nodes):
+    if joined:
         chosen.append("nvswitch")
+    if joined and nodes.ports and nodes.ports % nodes.gpus == 0:
+        chosen.append("nic-per-gpu")
     if nodes.has_no_ports:
         chosen.append("fabrics/none")
     if nodes.fabric is not None:
         chosen += [f"fabrics/{part}" for part in nodes.fabric.parts]
-    if nodes.gpu is not None:
-        chosen.append(f"gpus/{nodes.gpu.part}")
+    if gpu is not None:
+        chosen.append(f"gpus/{gpu.part}")
+    if gpu is not None and joined:
+        chosen.append(f"nodes/{gpu.part}")
     if nodes.virtual:
         chosen.append("virtual")
         if nodes.fabric is not None and nodes.fabric.virtual is not None:
@@ -209,13 +232,11 @@ def _of_ports(nodes: Nodes) -> dict[str, Expectation]:
     }
 
 
-def _machine(nodes: Nodes, known: Machine) -> Iterable[tuple[str, Sourced | None]]:
-    """Numbers of the node. Speeds inside of it hold only for as many GPUs as they were published of."""
+def _machine(nodes: Nodes) -> Iterable[tuple[str, Sourced]]:
+    """Numbers of the node."""
     if not nodes.gpus:
         return
     yield "gpus_per_node", Sourced(value=nodes.gpus, source=f"{_SEEN}, or what Slurm promises, whichever is more")
-    if not _is_joined(nodes):
-        yield from ((key, None) for key in ("nvlink_busbw", "nvlink_ring_busbw") if getattr(known, key) is not None)
     if nodes.fabric is not None:
         yield "nics_per_node", Sourced(value=nodes.ports, source=_SEEN)
         each = float(f"{nodes.fabric.share * nodes.gbps / 8:.4g}")

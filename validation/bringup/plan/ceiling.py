@@ -58,10 +58,9 @@ class Ceiling:
 def needs(operation: Operation, nodes: int | None = None, domain: int = 1) -> tuple[str, ...]:
     """Keys of `machine` that the formula reads: for all numbers of nodes, or for this one. domain: nodes that NVLink
     spans."""
-    nics = ("gpus_per_node", "nics_per_node", "nic_gb_per_s")
-    if operation == "nics":
-        return nics
-    return (_inside(operation),) if nodes is not None and nodes <= domain else (*nics, _inside(operation))
+    inside = _inside(operation)
+    is_inside = operation != "nics" and nodes is not None and nodes <= domain
+    return (inside,) if is_inside else ("gpus_per_node", "nics_per_node", "nic_gb_per_s", inside)
 
 
 def _inside(operation: Operation) -> str:
@@ -83,7 +82,7 @@ def ceiling(gate: str, machine: Machine, nodes: int, algorithm: Algorithm = "bes
     lacking = [key for key, number in known.items() if number is None]
     if lacking:
         return f"the ceiling needs machine.{', machine.'.join(lacking)}"
-    inside = 0.0 if operation == "nics" else known[_inside(operation)].value
+    inside = known[_inside(operation)].value
     if operation != "nics" and k <= domain:
         return Ceiling(inside, k, "NVLink", algorithm)
     if operation != "nics" and domain > 1:

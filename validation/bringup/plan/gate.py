@@ -138,7 +138,7 @@ class Gate(Record):
 _PLACE = re.compile(r"\{(\w+)\}")
 PLACES = ("node", "nodes", "node_count", "gpus", "run", "job", "profile", "script")
 """Places in a command: one node that failed, all nodes of the run (n0,n1), their number, GPUs per node, the run's
-folder, its Slurm job, its profile."""
+folder, its Slurm job, its profile, its script."""
 
 
 class Guide(Record):

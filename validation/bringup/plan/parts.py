@@ -20,7 +20,7 @@ class Gpu(Record):
 
     name: str
     part: str  # gpus/PART.yaml
-    joined: int | None = None  # GPUs of a node, joined by NVSwitch, that the speeds of the part are of
+    joined: int | None = None  # GPUs of a node, joined by NVSwitch, that nodes/PART.yaml is of
 
 
 class Fabric(Record):
@@ -34,19 +34,27 @@ class Fabric(Record):
     rates: dict[int, int] = Field(default_factory=dict)  # ports of a node -> Gb/s, where the kernel's rate is not right
 
 
-class Simulated(Record):
+class Placeholders(Record):
+    cluster: str
+    profile: str
+
+
+class Shape(Record):
     gpu: str
     fabric: str | None = None
     profile: str
 
 
-class Local(Record):
-    """The local cluster of this project, and the profiles of its shapes."""
-
+class Simulated(Record):
     cluster: str
-    placeholders: str
-    unconfined: str
-    simulated: list[Simulated]
+    shapes: list[Shape]
+
+
+class Local(Record):
+    """The local clusters of this project, each by the name that it gives itself."""
+
+    placeholders: Placeholders
+    simulated: Simulated
 
 
 class Index(Record):

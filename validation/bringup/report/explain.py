@@ -15,7 +15,7 @@ from pathlib import Path
 from bringup.evidence import hostlist
 from bringup.judge import Judged
 from bringup.known_faults.signatures import SIGNATURES
-from bringup.plan import own
+from bringup.plan import auto, own
 from bringup.plan import profile as profiles
 from bringup.plan import subjects as naming
 from bringup.plan.catalogue import GATES
@@ -163,7 +163,7 @@ def _takes(command: str, nodes: int) -> bool:
 
 def _profile(folder: Path, run: Run) -> str:
     """As --profile takes it: the name of one that comes with bringup, else the run's own copy."""
-    own = (profiles.PROFILES / f"{run.profile}.yaml").is_file()
+    own = run.profile != auto.NAME and (profiles.PROFILES / f"{run.profile}.yaml").is_file()
     return run.profile if own else shown_path(folder / PROFILE)
 
 

@@ -41,7 +41,7 @@ def headline(
         open_ones = _questions(answers, Mark.INCOMPLETE)
         exceptions = _never_seen_here(answers, verdicts, ran)
         if exceptions:
-            return _made(Mark.INCOMPLETE, open_ones, Decision.EXCEPT, f"not seen here: {'; '.join(exceptions)}")
+            return _made(Mark.INCOMPLETE, open_ones, Decision.EXCEPT, f"not known here: {'; '.join(exceptions)}")
         return _made(Mark.INCOMPLETE, open_ones, Decision.OPEN, "nothing failed; what is not known is listed")
     if mark is Mark.REHEARSED:
         claims = [claim for answer in answers for claim in answer.claims if claim.mark is mark]
@@ -86,14 +86,15 @@ def _unhealthy(verdicts: Iterable[Verdict], nodes: Collection[str]) -> str:
 
 def _never_seen_here(answers: Sequence[Answer], verdicts: Iterable[Verdict], ran: Collection[str]) -> list[str]:
     """What an ordinary account on a usual image cannot see, where nothing else is open. Empty: something else is."""
-    gaps = [verdict for verdict in verdicts if verdict.outcome is Outcome.INCOMPLETE]
-    excused = [next((says for words, says in NEVER_SEEN if words in (gap.cause or "")), None) for gap in gaps]
-    marks = {claim.mark for answer in answers for claim in answer.claims if claim.claim not in _OF_DRILLS}
+    gaps = [verdict.cause or "" for verdict in verdicts if verdict.outcome is Outcome.INCOMPLETE]
+    excused = [next((says for words, says in NEVER_SEEN if words in cause), "") for cause in gaps]
+    claims = [claim for answer in answers for claim in answer.claims if claim.claim not in _OF_DRILLS]
+    without_limit = [claim for claim in claims if claim.is_without_limit]
+    rest = {claim.mark for claim in claims if not claim.is_without_limit}
     is_whole = all(phase.stem in ran for phase in PHASES.values())
-    if not is_whole or marks - {Mark.PASS, Mark.WARN, Mark.INCOMPLETE, Mark.PARTLY}:
+    if not is_whole or rest - {Mark.PASS, Mark.WARN, Mark.INCOMPLETE} or not all(excused):
         return []
-    named = [says for says in excused if says is not None]
-    return list(dict.fromkeys(named)) if len(named) == len(excused) else []
+    return list(dict.fromkeys([*excused, *(f"no limit: {claim.says}" for claim in without_limit)]))
 
 
 def _partly(answers: Sequence[Answer], ran: Collection[str]) -> Headline:

@@ -17,6 +17,9 @@ from bringup.records import Run, read_record
 from bringup.run import slurm
 
 _SIGNS_OF_A_GPU = ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia")
+_PCI = Path("/sys/bus/pci/devices")
+_NVIDIA = "0x10de"
+_PROMISED = ("SLURM_JOB_GPUS", "SLURM_GPUS", "SLURM_GPUS_ON_NODE", "CUDA_VISIBLE_DEVICES")
 
 
 def newest(nodes: Collection[str]) -> Judged | None:
@@ -52,8 +55,14 @@ def here(opened: Profile, nodes: Collection[str], gpus: Sequence[str]) -> Profil
         return made
     if gpus:
         return auto.completed(auto.Nodes(Counter(gpus).most_common(1)[0][0], len(gpus)), catalogue.GATES)
-    # a GPU that torch does not see is no machine without one
-    return made if any(map(os.path.exists, _SIGNS_OF_A_GPU)) else auto.without_gpus()
+    return made if _has_a_gpu() else auto.without_gpus()
+
+
+def _has_a_gpu() -> bool:
+    """Whether something says that there is one: a machine whose driver is gone is no machine without a GPU."""
+    if any(map(os.path.exists, _SIGNS_OF_A_GPU)) or any(map(os.environ.get, _PROMISED)):
+        return True
+    return any(_NVIDIA in file.read_text() for file in _PCI.glob("*/vendor"))
 
 
 def _folders(nodes: set[str], cluster: str | None) -> Iterator[Path]:

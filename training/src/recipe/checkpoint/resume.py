@@ -28,7 +28,7 @@ from recipe.watch.hang import Watch
 AUTO = "auto"
 KEPT = 2  # of the newest: the last one may be damaged
 PATIENCE_S = 1800  # that ranks wait for one another while a checkpoint is written or read
-# half an hour at the 0.1 GB/s of one node: without --save-steps nobody asked for so much
+# half an hour at the 0.1 GB/s of one node: a larger one is written only with --save-steps
 REHEARSED_AT_MOST_GIB = 160
 
 

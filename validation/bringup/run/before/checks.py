@@ -77,7 +77,9 @@ def _torch(facts: Facts) -> Finding:
 
 
 def _slurm_has_gpus(facts: Facts) -> bool:
-    if isinstance(facts.cluster, BringupError):
+    """Whether programs should find GPUs: not where the profile says that they compute on the CPU."""
+    device = None if isinstance(facts.profile, ProfileError) else facts.profile.expect.get("train.device")
+    if isinstance(facts.cluster, BringupError) or (device is not None and device.one_of == ["cpu"]):
         return False
     return most_common(facts.cluster.nodes_of(facts.cluster.named(facts.partition))) is not None
 
@@ -211,7 +213,7 @@ def _kernel_log(facts: Facts) -> Finding:
     """Of this host: nodes are usually set up alike."""
     if not facts.host.kernel_log_is_closed:
         return Finding("PASS", "this account may read it here")
-    says = "closed to this account here (kernel.dmesg_restrict); where nodes are alike, no Xid in it is ever seen"
+    says = "closed to this account here, as the journal is; if the nodes are alike, their Xids are not seen"
     cure = "the group systemd-journal on the nodes; without it the decision is at best: accept, except"
     return Finding("NOT ASKED", says, cure)
 

@@ -24,7 +24,7 @@ _CUDA = re.compile(r"^cuda\b[^=\n]*=\s*(?:'([\d.]+)'|None)", re.MULTILINE)
 _VERSION = re.compile(r"^__version__ = '(\S+)'", re.MULTILINE)
 _EXPORTS = Path("/etc/exports")
 _ANSWER_S = 60
-_MAY_READ_THE_JOURNAL = {"systemd-journal", "adm", "wheel"}  # systemd-journald.service(8)
+_MAY_READ_THE_JOURNAL = {"systemd-journal", "adm", "wheel"}  # journalctl(1)
 
 
 @dataclass(frozen=True)
