@@ -204,17 +204,14 @@ def _replaced(path: Path, page: str, name: str, lines: Sequence[str]) -> str:
 
 
 def _checks(page: str) -> list[str]:
-    """The sections of a page: the gates that each explains, and what usually helps. `bringup gates` prints the rest."""
+    """The sections of a page, and the gates that each explains. `bringup gates` prints the rest."""
     sections: dict[Guide, list[Gate]] = {}
     for gate in GATES.values():
         if gate.guide.page == page:
             sections.setdefault(gate.guide, []).append(gate)
     return _plain_table(
-        ("gate", "section", "usually helps"),
-        (
-            (", ".join(map(_named, gates)), f"[{guide.title}](#{gates[0].id})", guide.action)
-            for guide, gates in sections.items()
-        ),
+        ("section", "gates"),
+        ((f"[{guide.title}](#{gates[0].id})", ", ".join(map(_named, gates))) for guide, gates in sections.items()),
     )
 
 

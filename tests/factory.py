@@ -90,7 +90,7 @@ def a_verdict(
         expected=expected,
         evidence=evidence,
         cause=cause,
-        fix="docs/07-failure-modes.md#unknown-gate" if known is None else known.fix,
+        fix="docs/gates/run.md#unknown-gate" if known is None else known.fix,
     )
 
 

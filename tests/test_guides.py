@@ -70,8 +70,8 @@ def test_no_command_starts_a_phase_on_fewer_nodes_than_it_needs_or_on_more():
 def sections() -> dict[tuple[str, str], tuple[list[str], str]]:
     """(page, heading) -> the gates whose anchors stand before it, and its text."""
     return {
-        (page.stem, title): (re.findall(r'"([^"]+)"', anchors), text)
-        for page in (ROOT / "docs").glob("*.md")
+        (str(page.relative_to(ROOT / "docs").with_suffix("")), title): (re.findall(r'"([^"]+)"', anchors), text)
+        for page in (ROOT / "docs").rglob("*.md")
         for anchors, title, text in SECTION.findall(page.read_text(encoding="utf-8"))
     }
 

@@ -173,4 +173,6 @@ def test_a_state_of_a_node_is_a_gate_of_discovery_alone(tmp_path, monkeypatch):
 def test_a_healthy_run_of_the_fixture_has_all_facts_that_the_gates_want(tmp_path, monkeypatch):
     verdicts = judge.judge_folder(discovery(tmp_path, monkeypatch)).verdicts.verdicts
     assert {v.outcome for v in verdicts} == {Outcome.PASS}
-    assert {v.fix.partition("#")[0] for v in verdicts} == {"docs/01-environment.md", "docs/07-failure-modes.md"}
+    assert {v.fix.partition("#")[0] for v in verdicts} == {
+        f"docs/gates/{page}.md" for page in ("nodes", "gpus", "fabric", "slurm", "filesystem", "run")
+    }

@@ -518,7 +518,7 @@ def _unknown_gate(gate_id: str, subject: str) -> Verdict:
         expected="a gate that this version knows",
         evidence=RUN,
         cause="no gate is called so in this version",
-        fix="docs/07-failure-modes.md#unknown-gate",
+        fix="docs/gates/run.md#unknown-gate",
     )
 
 
