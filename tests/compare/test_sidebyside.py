@@ -193,7 +193,7 @@ def test_a_folder_that_holds_no_training_is_refused_by_name(two, tmp_path, capsy
     (two[1] / "metrics.json").unlink()
     reseal(two[1])
     assert "did not finish" in refused(capsys, *two)
-    assert "not a results folder" in refused(capsys, two[0], tmp_path)
+    assert "holds no run" in refused(capsys, two[0], tmp_path)
 
 
 def bare(stem: str, folder: Path, **changed: object) -> Path:

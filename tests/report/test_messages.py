@@ -34,18 +34,12 @@ def test_bringup_alone_says_what_to_do_first(capsys):
 
 
 def test_half_the_name_of_a_profile_names_those_that_begin_so(capsys):
-    assert "did you mean h100-8x400g, h100-azure-ndv5, " in output_of(capsys, "judge", "x", "--profile", "h100")[1]
-
-
-def test_report_of_what_is_not_there_speaks_of_the_run_and_not_of_a_page(capsys, tmp_path):
-    """It said: -o nowhere/report.html: there is no folder; make it first."""
-    for name in ("nowhere", tmp_path):
-        code, text = output_of(capsys, "report", name)
-        assert code == 2
-        assert (
-            text
-            == f"bringup: {name}: not a results folder (no run.json); give the folder that a phase script printed\n"
-        )
+    assert (
+        "did you mean h100-8x400g, h100-azure-ndv5, "
+        in output_of(
+            capsys, "advise", "--model", "llama3-8b", "--nodes", "1", "--gpus-per-node", "8", "--profile", "h100"
+        )[1]
+    )
 
 
 def test_a_copy_of_a_run_counts_once(capsys, tmp_path, monkeypatch):

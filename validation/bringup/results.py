@@ -149,12 +149,6 @@ def _digest(path: Path, folder: Path) -> str | None:
         return f"{UNREADABLE}{error.strerror}"
 
 
-def refuse_unless_named(folder: Path) -> None:
-    """Raises RunError when it is the folder of nothing that has a report."""
-    if not any(holds(folder, name) for name in (PLAYBOOK, SWEEP, DRILLS, LIMITS)):
-        load(folder)
-
-
 def load(folder: Path) -> Run:
     """Raises RunError when the folder is not a run's."""
     try:
@@ -165,7 +159,7 @@ def load(folder: Path) -> Run:
     except OSError as error:
         raise RunError(f"{folder}: cannot be read ({error.strerror}); read it as its owner") from error
     if not is_run:
-        raise RunError(f"{folder}: not a results folder (no {RUN}); give the folder that a phase script printed")
+        raise RunError(f"{folder}: not a results folder (no {RUN}); `bringup runs` lists what there is")
     try:
         run = read_record(folder / RUN, Run)
     except RecordError as error:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import difflib
 import errno
 import importlib
 import io
@@ -13,12 +12,13 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TextIO, cast
 
 from bringup.characters import Printable
-from bringup.cli.arguments import CANNOT_TELL, complain
-from bringup.cli.verbs import FOR_SCRIPTS, VERBS
+from bringup.cli import usage
+from bringup.cli.arguments import CANNOT_TELL, complain, run_called
+from bringup.cli.verbs import FOR_SCRIPTS, NEWEST, VERBS
 from bringup.errors import BringupError
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
@@ -40,10 +40,9 @@ docs/00-first-day.md explains each; bringup --help lists all verbs.
 class _Parser(argparse.ArgumentParser):
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
-            near = difflib.get_close_matches(str(value), list(map(str, action.choices)), 1)
-            guess = f"did you mean {near[0]}?" if near else f"there are {', '.join(map(str, action.choices))}"
-            guess = "bringup --help lists the verbs" if action.dest == "verb" and not near else guess
-            raise argparse.ArgumentError(action, f"no {value!r}; {guess}")
+            choices = list(map(str, action.choices))
+            others = "bringup --help lists the verbs" if action.dest == "verb" else f"there are {', '.join(choices)}"
+            raise argparse.ArgumentError(action, f"no {value!r}{usage.meant(str(value), choices) or f'; {others}'}")
 
     def error(self, message: str) -> NoReturn:  # argparse prints the usage first: two lines where one is enough
         self.exit(CANNOT_TELL, f"{self.prog}: {message}; see {self.prog} --help\n")
@@ -74,27 +73,28 @@ def _is_checkout() -> bool:
     return (REPOSITORY / "infrastructure-validation").is_dir()
 
 
-def _verb(argv: list[str] | None) -> int:
+def _parsed(argv: Sequence[str]) -> argparse.Namespace:
+    """Raises UsageError and RunError of what names no run or no phase."""
     top = parser()
-    arguments, options = top.parse_known_args(argv)
+    arguments, options = top.parse_known_args([*argv[1:2], "--help"] if argv[:1] == ["help"] else argv)
     if options and arguments.verb not in TAKE_OPTIONS:
-        top.error(f"unrecognized arguments: {' '.join(options)}")
+        asked = top if arguments.verb is None else top.verbs[arguments.verb]
+        asked.error(usage.unknown(options, asked))
     if arguments.verb in STARTS_SCRIPTS and not _is_checkout():
         top.error(
             f"{arguments.verb} starts scripts of a checkout, and this bringup has none: clone it, then run `make venv`"
         )
     arguments.options = options
-    if arguments.verb is None:
-        print(FIRST, end="")
-        return CANNOT_TELL
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores one on purpose
-                signal.signal(number, _stop)
+    if getattr(arguments, "runs", None) is NEWEST:
+        arguments.runs = [run_called("last")]
+    return arguments
+
+
+def _verb(argv: list[str] | None) -> int:
+    arguments = argparse.Namespace()
     try:
-        room = importlib.import_module(f"bringup.cli.{arguments.room}")  # and nothing else: a start is fast
-        verb: Callable[[argparse.Namespace], int] = getattr(room, f"do_{arguments.verb.replace('-', '_')}")
-        return verb(arguments)
+        arguments = _parsed(sys.argv[1:] if argv is None else argv)
+        return _done(arguments)
     except BrokenPipeError:
         raise
     except BringupError as error:
@@ -105,14 +105,28 @@ def _verb(argv: list[str] | None) -> int:
             message += "; free some space there, then start it again"
             message += " (--resume keeps what had passed)" if hasattr(arguments, "resume") else ""
         complain(message)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         complain("interrupted")
+        return 128 + (stop.args[0] if stop.args else signal.SIGINT)
     except Exception as error:  # a fault of ours must not read as exit code 1, "the cluster failed a gate"
         if os.environ.get("BRINGUP_TRACEBACK"):
             raise
         message = f"{type(error).__name__}: {error}"[:200]
         complain(f"a fault of bringup itself: {message}; BRINGUP_TRACEBACK=1 shows where")
     return CANNOT_TELL
+
+
+def _done(arguments: argparse.Namespace) -> int:
+    if arguments.verb is None:
+        print(FIRST, end="")
+        return CANNOT_TELL
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores one on purpose
+                signal.signal(number, _stop)
+    room = importlib.import_module(f"bringup.cli.{arguments.room}")  # and nothing else: a start is fast
+    verb: Callable[[argparse.Namespace], int] = getattr(room, f"do_{arguments.verb.replace('-', '_')}")
+    return verb(arguments)
 
 
 def _nobody_reads() -> int:
@@ -127,7 +141,7 @@ def _nobody_reads() -> int:
 
 def _stop(number: int, frame: object) -> NoReturn:
     """A closed terminal and a TERM end a run as Ctrl-C does: jobs are cancelled, nothing is left behind."""
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt(number)
 
 
 class _Version(argparse.Action):
@@ -144,9 +158,17 @@ class _HelpScripts(argparse.Action):
         top.exit()
 
 
-def parser(for_scripts: bool = False) -> argparse.ArgumentParser:
+class _Top(_Parser):
+    verbs: Mapping[str, _Parser]
+    helps: Mapping[str, str] | None = None  # of the verbs for people
+
+    def format_help(self) -> str:
+        return super().format_help() if self.helps is None else usage.overview(self.helps)
+
+
+def parser(for_scripts: bool = False) -> _Top:
     """for_scripts: its --help lists the verbs that the phase scripts call, instead of those for people."""
-    top = _Parser(prog="bringup", description=__doc__)
+    top = _Top(prog="bringup", description=__doc__)
     top.add_argument("--version", nargs=0, action=_Version, help="show the version and exit")
     top.add_argument("--help-scripts", nargs=0, action=_HelpScripts, help="show the verbs that scripts call, and exit")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser)
@@ -155,9 +177,13 @@ def parser(for_scripts: bool = False) -> argparse.ArgumentParser:
         for name, verb in table.items():
             listed: dict[str, Any] = {} if is_public is for_scripts else {"help": verb.help}
             abbreviates = name not in TAKE_OPTIONS  # --r would be theirs, and not the program's
-            added = verbs.add_parser(name, description=verb.description, allow_abbrev=abbreviates, **listed)
+            example = f"example: {usage.EXAMPLES[name]}" if name in usage.EXAMPLES else None
+            described = verb.description or verb.help
+            added = verbs.add_parser(name, description=described, epilog=example, allow_abbrev=abbreviates, **listed)
             added.set_defaults(room=room)
             for flags, options in verb.arguments:
                 default = options.get("default")
                 added.add_argument(*flags, **options | {"default": default()} if callable(default) else options)
+    top.verbs = verbs.choices
+    top.helps = None if for_scripts else {name: verb.help for table in VERBS.values() for name, verb in table.items()}
     return top

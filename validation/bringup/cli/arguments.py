@@ -7,9 +7,11 @@ import argparse
 import math
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bringup.characters import plain
+from bringup.cli import usage
 from bringup.errors import UsageError
 from bringup.plan.phases import PHASES, Phase
 
@@ -67,11 +69,38 @@ def awaited(text: str) -> Awaited:
     return Awaited(match[1], match[2], float(match[3] or 90))
 
 
+def run_called(name: str, what: str = "") -> Path:
+    """Raises RunError."""
+    from bringup.report import known_runs
+
+    return known_runs.called(name, what)
+
+
+def node_called(name: str) -> str:
+    """Raises UsageError for a run that stands where the node belongs."""
+    if "/" in name or re.match(r"\d{8}-\d{6}|last$", name):
+        raise UsageError(f"{name}: a run, and the node comes first: bringup ticket NODE RUN")
+    return name
+
+
 def phase_called(name: str) -> Phase:
     """Raises UsageError."""
     if name not in PHASES:
-        raise UsageError(f"no phase is called {name!r}; there are {', '.join(PHASES)}")
+        guess = usage.meant(name, PHASES) or f"; there are {', '.join(PHASES)}"
+        raise UsageError(f"no phase is called {name!r}{guess}")
     return PHASES[name]
+
+
+def phases_called(name: str) -> list[str]:
+    """One by its name; or those of a number of the playbook (`3`, `phase3`), of a strategy, or all trainings. Raises
+    UsageError."""
+    word = name.removeprefix("phase").strip("-_ ")
+    several = [
+        stem
+        for stem, phase in PHASES.items()
+        if word in (str(phase.number), phase.strategy, "training" if phase.is_training else None)
+    ]
+    return [phase_called(name).stem] if name in PHASES or not several else several
 
 
 def named_profile(name: str | None) -> Profile | None:

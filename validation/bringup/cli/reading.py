@@ -26,6 +26,18 @@ if TYPE_CHECKING:
 PAGE = "report.html"
 
 
+def do_runs(arguments: argparse.Namespace) -> int:
+    from bringup.report import known_runs, text
+
+    known = known_runs.newest_first()
+    if not known:
+        raise UsageError("no run is here yet: bringup run starts one")
+    print(text.columns(("run", "when (UTC)", "what", "nodes", "verdict"), [k.row for k in known[: arguments.newest]]))
+    if len(known) > arguments.newest:
+        print(f"and {len(known) - arguments.newest} older ones (--newest N)")
+    return 0
+
+
 def do_judge(arguments: argparse.Namespace) -> int:
     from bringup import results
     from bringup.report import terminal, text, write
@@ -92,15 +104,12 @@ def do_explain(arguments: argparse.Namespace) -> int:
 
 
 def do_report(arguments: argparse.Namespace) -> int:
-    from bringup import results
     from bringup.report import bundle, collection, exports, links, next_steps, outputs, page, text
     from bringup.run import node_lines
 
     if arguments.output is None and len(arguments.runs) > 1:
         raise UsageError("report of several folders: say where to write the page, -o FILE.html")
     profile = named_profile(arguments.profile)
-    if arguments.output is None:  # beside the run: that it is not there is said of the run, and not of the page
-        results.refuse_unless_named(arguments.runs[0])
     if arguments.output is None:  # beside the run, and made from it: it is made again
         at = outputs.Output("-o", arguments.runs[0] / PAGE, force=True)
     else:
@@ -260,7 +269,7 @@ def do_completion(arguments: argparse.Namespace) -> int:
     [verbs] = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]
     for verb in verbs.choices.values():
         for action in verb._actions:
-            if action.type is Path:
+            if action.type is Path or action.metavar == "RUN":
                 vars(action)["complete"] = shtab.FILE
             elif action.metavar == "PHASE":
                 action.choices = list(PHASES)

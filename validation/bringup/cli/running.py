@@ -9,7 +9,7 @@ import re
 from dataclasses import asdict
 from pathlib import Path
 
-from bringup.cli.arguments import phase_called
+from bringup.cli.arguments import phase_called, phases_called
 from bringup.cli.training import compare_losses
 from bringup.errors import UsageError
 from bringup.plan import profile as profiles
@@ -24,8 +24,7 @@ def do_run(arguments: argparse.Namespace) -> int:
     from bringup.run import playbook
     from bringup.run import site as at_site
 
-    for phase in arguments.phases:  # before the first request to Slurm
-        phase_called(phase)
+    phases = [stem for name in arguments.phases for stem in phases_called(name)]  # before Slurm is asked anything
     site = at_site.entered()
     return playbook.run(
         playbook.Request(
@@ -33,7 +32,7 @@ def do_run(arguments: argparse.Namespace) -> int:
             nodelist=arguments.nodelist,
             profile=catalogue.load_profile(arguments.profile),
             profile_name=profiles.portable(arguments.profile),
-            phases=arguments.phases,
+            phases=phases,
             resume=arguments.resume,
             strict=arguments.strict,
             site=site,

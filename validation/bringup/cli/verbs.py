@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bringup.cli.arguments import awaited, natural, positive, share, whole
+from bringup.cli.arguments import awaited, natural, node_called, positive, run_called, share, whole
 from bringup.plan.phases import PHASES, PREFLIGHT
 from bringup.plan.sweep import FIELDS
 
@@ -56,8 +57,19 @@ def _profile(what: str) -> Argument:
     return _arg("--profile", default=_named_profile, help=f"{what} (default: $BRINGUP_PROFILE, here %(default)s)")
 
 
-def _runs(help: str | None = None, nargs: str = "+") -> Argument:
-    return _arg("runs", nargs=nargs, type=Path, metavar="RUN", help=help)
+NEWEST = [Path("last")]  # what stands in arguments.runs where no run was named
+
+
+def _runs(help: str, default: list[Path] = NEWEST) -> Argument:
+    return _arg("runs", nargs="*", type=run_called, default=default, metavar="RUN", help=help)
+
+
+def _resume(what: str, help: str) -> Argument:
+    return _arg("--resume", type=partial(run_called, what=what), metavar="RUN", help=help)
+
+
+def _from(help: str, **more: Any) -> Argument:
+    return _arg("--from", type=run_called, metavar="RUN", dest="runs", nargs="+", help=help, **more)
 
 
 def _output(help: str, **more: Any) -> Argument:
@@ -79,17 +91,22 @@ GPUS_PER_NODE = _arg("--gpus-per-node", type=natural, required=True)
 VERBS: Verbs = {
     "running": {
         "run": _verb(
-            "all phases, one after the other, with progress; or some of them",
-            _arg("phases", nargs="*", metavar="PHASE", help=f"default: all ({', '.join(PHASES)})"),
-            _arg("--nodes", type=int, help="how many nodes (default: all nodes of the default partition)"),
+            "all phases of the playbook, or some of them, with verdicts",
+            _arg(
+                "phases",
+                nargs="*",
+                metavar="PHASE",
+                help=f"default: all ({', '.join(PHASES)}). Also a phase's number (3), a strategy (fsdp), training",
+            ),
+            _arg("--nodes", type=natural, help="how many nodes (default: all nodes of the default partition)"),
             NODELIST,
             NAME_OR_PATH,
-            _path("--resume", "continue an earlier playbook run: what passed is not repeated", "FOLDER"),
+            _resume("playbook", "continue an earlier playbook run: what passed is not repeated"),
             _flag("--strict", "stop at any fault; default: unhealthy nodes are left out"),
             _flag("--dry-run", "print what would be submitted, where and for how long, and submit nothing"),
         ),
         "sweep": _verb(
-            "variants of one training (batch, attention, ZeRO-2, …), and a table of what each of them gives",
+            "variants of one training, and what each of them gives",
             _arg("phase", nargs="?", metavar="PHASE", help="a training: run_fsdp_1node"),
             _several(
                 "--vary",
@@ -101,13 +118,13 @@ VERBS: Verbs = {
             _flag("--weak", "with nodes=…: the global batch grows with them (default: it stays the same)"),
             _flag("--grid", "every combination of the values instead"),
             _count("--repeat", 1, "runs of each variant, which show the noise"),
-            _arg("--nodes", type=int, help="how many nodes (default: all that the phase takes)"),
+            _arg("--nodes", type=natural, help="how many nodes (default: all that the phase takes)"),
             NODELIST,
             NAME_OR_PATH,
-            _path("--resume", "continue an earlier sweep: runs that finished are not repeated", "FOLDER"),
+            _resume("sweep", "continue an earlier sweep: runs that finished are not repeated"),
         ),
         "train": _verb(
-            "one training on this machine, without Slurm: planned, watched, judged as its job is",
+            "one training on this machine, without Slurm",
             _arg("strategy", choices=("single", "ddp", "fsdp", "hsdp"), help="hsdp: two launchers stand for two nodes"),
             _arg("--ranks", type=natural, help="processes, each with a GPU of its own (default: every GPU here)"),
             _arg(
@@ -117,11 +134,11 @@ VERBS: Verbs = {
                 help="then its second half again, from the checkpoint in its middle, on so many; losses must agree",
             ),
             NAME_OR_PATH,
-            description="Further options go to the program: bringup train ddp --ranks 2 --steps 50 --model tiny. "
-            "training/README.md has them. Exit code: 0 pass, 1 a gate failed, 2 we could not tell.",
+            description="Planned, watched and judged as its job is. Further options go to the program: "
+            "training/README.md. Exit code: 0 pass, 1 a gate failed, 2 we could not tell.",
         ),
         "site": _verb(
-            "what the site file of $BRINGUP_SITE says; --export: as lines to source before sbatch; --init: a first one",
+            "what the site file says; --init writes a first one",
             _arg("phase", nargs="?", metavar="PHASE", help="with its own time limit (default: that of any phase)"),
             _flag("--export", "source <(bringup site --export)"),
             _arg(
@@ -133,13 +150,13 @@ VERBS: Verbs = {
             ),
         ),
         "doctor": _verb(
-            "before anything is queued: Slurm, limits, Python, folder, site file, profile; submits nothing",
+            "what would stop a run, each with its cure; submits nothing",
             NAME_OR_PATH,
             description="One screen; every line that is not a PASS says what to do. "
             "Exit code: 0 a run can start, 1 a run will fail, 2 something could not be found out.",
         ),
         "why": _verb(
-            "why a job waits, or the first cause of its end: of any job, also one that bringup did not start",
+            "why any job waits, what it does, or the cause of its end",
             _arg("job", metavar="JOBID"),
             _flag("--on-nodes", "also a small step of your own on its nodes: kernel log, processes, stacks (py-spy)"),
             _count(
@@ -150,7 +167,7 @@ VERBS: Verbs = {
             "without --on-nodes. What could not be seen is a line of its own.",
         ),
         "drill": _verb(
-            "make the declared faults, and see whether the declared gates say so on the declared subjects",
+            "make faults on purpose, and see whether they are found",
             _flag("--list", "print the catalogue and make nothing"),
             _path("--checks", "the drills of a site's own checks, in place of the catalogue"),
             _arg("--only", nargs="+", metavar="ID", default=[], help="these drills"),
@@ -174,28 +191,29 @@ VERBS: Verbs = {
                 default=list(PHASES),
                 help="with --healthy: of each round (default: all)",
             ),
-            _path("--resume", "continue an earlier drill run", "FOLDER"),
+            _resume("drill", "continue an earlier drill run"),
             _profile("with --anywhere: of this cluster"),
             description="The whole catalogue, on a local cluster that is started and ended for it. "
             "Exit code: 0 all found, 1 a fault was missed or something else accused, 2 we could not tell.",
         ),
     },
     "reading": {
+        "runs": _verb("all runs: when, phases, nodes, verdict", _count("--newest", 20, "how many", metavar="N")),
         "judge": _verb(
-            "judge results folders again, here or on a copy; needs no Slurm and no torch",
-            _runs(),
+            "set verdicts again: today's gates, another profile, a copy",
+            _runs("runs, or whole playbooks; needs no Slurm and no torch"),
             _arg("--profile", help="judge against this profile instead of the one the run was opened with"),
             SIGNERS,
         ),
         "explain": _verb(
-            "what went wrong in a run: first causes, signs in the logs, what to run next",
-            _runs("results folders, of a phase or of a whole playbook"),
+            "what went wrong: first causes, signs in logs, what to run",
+            _runs("of a phase or of a whole playbook"),
             _arg("--profile", help="judge against this profile instead of the one the run was opened with"),
             _flag("--json", "one JSON array instead of the screen"),
         ),
         "report": _verb(
-            "one HTML page of a playbook or of runs; JUnit, Prometheus, lines to drain and resume nodes",
-            _runs("a playbook's folder, or folders of runs"),
+            "one HTML page; JUnit, Prometheus, lines to drain and resume",
+            _runs("a playbook, or runs"),
             _output("the page (default: report.html in the folder, when it is one; -: standard output)"),
             _path("--zip", "also one file to send: the page with the evidence"),
             _path("--junit", "also JUnit XML, a test case per verdict"),
@@ -204,9 +222,9 @@ VERBS: Verbs = {
             _arg("--profile", help="judge against this profile instead of the one that each run was opened with"),
         ),
         "ticket": _verb(
-            "what a vendor asks for, of one node: findings, evidence, serials, time line, what to attach",
-            _arg("node", metavar="NODE"),
-            _runs("a playbook's folder, or folders of runs"),
+            "what a vendor asks for, of one node",
+            _arg("node", metavar="NODE", type=node_called),
+            _runs("a playbook, or runs"),
             _output("the ticket, in Markdown (default: standard output)"),
             FORCE,
             _path(
@@ -214,8 +232,8 @@ VERBS: Verbs = {
             ),
         ),
         "history": _verb(
-            "all runs over time: bandwidth, storage, GPUs, tokens/s; is the newest slower?",
-            _runs("default: every closed run of this checkout", nargs="*"),
+            "all runs over time: is the newest one slower?",
+            _runs("default: every closed run of this checkout", default=[]),
             _flag("--json", "one JSON object instead of the table"),
             _arg(
                 "--lemons",
@@ -227,35 +245,36 @@ VERBS: Verbs = {
             ),
         ),
         "profile": _verb(
-            "write a profile from runs that passed: numbers with spread and source",
-            _path("--from", "folders of runs", "RUN", dest="runs", nargs="+", required=True),
+            "write a profile from runs that passed, to be the floors",
+            _from("runs that passed", required=True),
             _arg("--name", default="measured", help="of the profile (default: %(default)s)"),
             _output("a .yaml file (default: standard output)"),
             FORCE,
         ),
         "gates": _verb(
-            "list the gates, with what a pass says",
+            "all checks, and what a pass of each says",
             _flag("--json", "one JSON array instead of the table"),
             _path("--site", "only a site's own checks, of this file: is it right? Nothing is run"),
         ),
         "completion": _verb(
-            "print what completes verbs, phases and options in a shell: source <(bringup completion bash)",
+            "what completes verbs, phases and options in a shell",
             _arg("shell", choices=["bash", "zsh", "tcsh"], metavar="SHELL", help="bash, zsh or tcsh"),
         ),
         "schema": _verb(
-            "print the JSON Schema of a record, a profile or a site file",
+            "the JSON Schema of a record, a profile or a site file",
             _arg("name", metavar="NAME", help="such as run, verdicts, metrics, profile, site"),
         ),
     },
     "training": {
         "compare": _verb(
-            "training runs side by side; refuses unlike ones; --baseline: is it slower than it was?",
-            _runs("results folders; or any that hold metrics.json and run_args.json, which are not judged", nargs="*"),
-            _path(
+            "trainings side by side; --baseline: slower than it was?",
+            _runs("runs; or folders that hold metrics.json and run_args.json, which are not judged"),
+            _arg(
                 "--baseline",
-                "earlier runs with the same arguments, best 5 of each: regression (exit 1), none (0), cannot tell (2)",
-                "RUN",
+                type=run_called,
+                metavar="RUN",
                 nargs="+",
+                help="earlier runs with the same arguments, best 5: regression (exit 1), none (0), cannot tell (2)",
             ),
             _several(
                 "--vary",
@@ -266,19 +285,12 @@ VERBS: Verbs = {
             _flag("--json", "one JSON array instead of the table"),
         ),
         "advise": _verb(
-            "does it fit, what does it send, how long does a step take: per strategy, computed",
+            "DDP or FSDP: what fits and how long a step takes, computed",
             _arg("--model", required=True, help="a name in training/models, or the path of a config.json"),
             _arg("--nodes", type=natural, required=True),
             GPUS_PER_NODE,
             _profile("of the cluster"),
-            _path(
-                "--from",
-                "measured here: a run of nccl_scaling for the bandwidth, a training run for the MFU",
-                "RUN",
-                dest="runs",
-                nargs="+",
-                default=[],
-            ),
+            _from("measured here: a run of nccl_scaling for the bandwidth, a training run for the MFU", default=[]),
             _count("--sequence-length", 4096, "tokens per row"),
             _count("--rows", 1, "per GPU and micro-step"),
             _arg("--global-batch", type=natural, help="rows per step over all GPUs (default: GPUs x --rows)"),
@@ -311,13 +323,13 @@ VERBS: Verbs = {
     },
     "daily": {
         "site-baseline": _verb(
-            "what the health check of a node compares with, from runs that passed",
+            "what the health check compares with, from runs that passed",
             _runs("runs of discovery, or playbooks that hold one"),
             _output("a .json file (default: standard output)"),
             FORCE,
         ),
         "preflight": _verb(
-            "in a job of yours with spare nodes: your command runs on the healthy ones, and again without a culprit",
+            "run your command on the healthy nodes of a job with spares",
             _arg("--nodes", type=natural, metavar="N", help="that the command needs; all others are spares"),
             _arg("--spares", type=natural, metavar="K", help="instead: how many nodes the command does without"),
             _arg(
@@ -343,7 +355,8 @@ VERBS: Verbs = {
             ),
             NAME_OR_PATH,
             _arg("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="as you would start it in this job"),
-            description="Exit code: the command's own; 1: too few healthy nodes, it did not run; 2: not in a job.",
+            description="In a job of yours with spare nodes; again without a culprit. "
+            "Exit code: the command's own; 1: too few healthy nodes, it did not run; 2: not in a job.",
         ),
     },
 }
@@ -352,7 +365,7 @@ FOR_SCRIPTS: Verbs = {
     "for_scripts": {
         "nodes": _verb(
             "which nodes were requested, as assignments for the shell",
-            _arg("--nodes", type=int),
+            _arg("--nodes", type=natural),
             _arg("--nodelist"),
             _flag("--sharing", "also: WHOLE_NODES=yes where no two jobs share a node"),
             _arg("--phase", help="as the site file has it for this one; its partition has to take its job"),

@@ -21,11 +21,8 @@ GOOD = (Outcome.PASS, Outcome.WARN)  # a warning is not a reason to run a phase 
 
 
 def earlier(folder: Path) -> Playbook:
-    """Raises RecordError when there is none to continue, RunError when it lies in a copy of the repository."""
-    try:
-        playbook = read_record(folder / PLAYBOOK, Playbook)
-    except RecordError as error:
-        raise RecordError(f"--resume: {error}") from error
+    """Raises RecordError when it cannot be read, RunError when it lies in a copy of the repository."""
+    playbook = read_record(folder / PLAYBOOK, Playbook)
     tree = runs.tree_of(folder)
     if tree is None or tree.resolve() != runs.REPOSITORY.resolve():
         raise RunError(f"--resume {folder}: is a copy; name the playbook in {runs.REPOSITORY / runs.PLAYBOOKS}")

@@ -1,0 +1,107 @@
+"""A run is named by its folder, a file in it, its name or `last`; whoever names none is told which there are."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from bringup import results
+from bringup.cli import main
+from bringup.records import Outcome, Playbook, Step, write_record
+from bringup.report import known_runs
+from loops import for_each
+from runs_for_tests import discovery
+
+OLD, NEW = "20261126-090000-000001", "20261127-090000-000002"
+
+
+@pytest.fixture
+def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A checkout with two runs of discovery; the newer one is a playbook's."""
+    tree = tmp_path / "a checkout"
+    monkeypatch.setattr(results, "REPOSITORY", tree)
+    for name in (OLD, NEW):
+        monkeypatch.setenv("BRINGUP_RUN_NAME", name)
+        discovery(tree / "validation/results/discovery", monkeypatch)
+    book = tree / results.PLAYBOOKS / NEW
+    book.mkdir(parents=True)
+    step = Step(
+        phase="discovery",
+        folder=f"validation/results/discovery/{NEW}",
+        outcome=Outcome.PASS,
+        blocks=False,
+        seconds=1,
+    )
+    record = Playbook(name=NEW, nodes=["n0"], profile="p", planned=["discovery"], left_out=[], steps=[step])
+    write_record(book / results.PLAYBOOK, record)
+    monkeypatch.chdir(tree)
+    return tree
+
+
+def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+    try:
+        code = main(list(arguments))
+    except SystemExit as stop:
+        code = int(stop.code or 0)
+    return code, "".join(capsys.readouterr())
+
+
+def test_a_run_is_found_by_name_by_last_and_by_a_file_of_it(tree: Path):
+    playbook, alone = tree / results.PLAYBOOKS / NEW, tree / "validation/results/discovery" / OLD
+    assert known_runs.called("last") == known_runs.called(NEW) == known_runs.called(str(playbook)) == playbook
+    assert known_runs.called(OLD) == known_runs.called(str(alone / "profile.yaml")) == alone
+    assert known_runs.called(str(tree / "validation/results/discovery" / NEW)) != playbook, "the phase alone"
+    shutil.rmtree(playbook)
+    assert known_runs.called("last").parent.name == "discovery"
+
+
+@for_each(
+    ("name", "says"),
+    [
+        ("20261126-090000-000003", f"no run is called so; did you mean {OLD}?; the newest are {NEW} (playbook); {OLD}"),
+        ("notes.txt", "is a file of no run; the newest are"),
+        (
+            "validation/results/discovery",
+            f"the folder of several runs; name one of them: validation/results/discovery/{NEW} is",
+        ),
+        ("validation", "holds no run; the newest are"),
+    ],
+)
+def test_who_names_no_run_reads_which_there_are(tree: Path, capsys: pytest.CaptureFixture[str], name: str, says: str):
+    Path("notes.txt").touch()
+    for verb in (["explain"], ["judge"], ["report"], ["ticket", "n0"], ["compare"], ["run", "--resume"]):
+        code, text = said(capsys, *verb, name)
+        assert (code, len(text.splitlines())) == (2, 1), verb
+        assert says.replace(f"; {OLD}", "" if "run" in verb else f"; {OLD}") in text, verb
+        assert text.startswith(f"bringup: {name}: "), verb
+
+
+def test_a_ticket_with_run_and_node_swapped_says_which_comes_first(tree: Path, capsys: pytest.CaptureFixture[str]):
+    for run in ("last", OLD, "validation/results/discovery"):
+        assert said(capsys, "ticket", run, "n0") == (
+            2,
+            f"bringup: {run}: a run, and the node comes first: bringup ticket NODE RUN\n",
+        )
+
+
+def test_without_a_run_the_newest_one_is_read_and_a_phase_is_no_playbook(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert said(capsys, "explain") == said(capsys, "explain", NEW)
+    assert said(capsys, "run", "--resume", OLD) == (
+        2,
+        f"bringup: {OLD}: is no playbook; the newest are {NEW} (playbook); `bringup runs` lists all\n",
+    )
+    shutil.rmtree(tree)
+    tree.mkdir()
+    os.chdir(tree)
+    assert said(capsys, "explain") == (2, "bringup: last: no run is called so; no run is here yet\n")
+
+
+def test_the_list_has_a_line_for_a_playbook_and_none_for_its_phases(tree: Path, capsys: pytest.CaptureFixture[str]):
+    code, text = said(capsys, "runs")
+    assert code == 0
+    rows = [line.split() for line in text.splitlines()[2:]]
+    assert [row[0] for row in rows] == [NEW, OLD]
+    assert rows[0][1:4] == ["11-27", "09:00", "discovery"] and rows[1][3] == "discovery"
+    assert text.splitlines()[3].endswith("not judged")

@@ -1,0 +1,128 @@
+"""The runs of this checkout, each by the name of its folder: listed, and found."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property
+from pathlib import Path
+
+from bringup import results
+from bringup.errors import RecordError, RunError
+from bringup.evidence.names import listed, shortened
+from bringup.plan.phases import PHASES
+from bringup.records import DrillReport, Playbook, Run, Sweep, Verdicts, read_record
+from bringup.report import text
+
+LAST = "last"
+_NAMED = 3  # runs of a message
+_DRILLS = Path("validation/results/drill")
+_WHOLE = {  # what holds further runs: its folder, and the records that show it
+    "playbook": (results.PLAYBOOKS, (results.PLAYBOOK,)),
+    "sweep": (results.SWEEPS, (results.SWEEP,)),
+    "drill": (_DRILLS, (results.DRILLS, results.LIMITS)),
+    "preflight": (results.PREFLIGHTS, (results.PREFLIGHT,)),
+}
+_OF_A_RUN = (results.RUN, results.METRICS, results.RUN_ARGS)  # the last two are enough for `compare`
+_STAMP = re.compile(r"\d{8}-\d{6}")
+
+
+@dataclass(frozen=True)
+class Known:
+    name: str  # a playbook's is also that of its phases
+    what: str  # playbook, sweep, drill, or the phase
+    folder: Path
+
+    @cached_property
+    def at(self) -> str:
+        """When it began, UTC: as its name says, else as its folder does."""
+        stamp = _STAMP.match(self.name)
+        written = datetime.fromtimestamp(self.folder.stat().st_mtime, timezone.utc)
+        return stamp[0] if stamp else written.strftime("%Y%m%d-%H%M%S")
+
+    @property
+    def row(self) -> tuple[str, str, str, str, str]:
+        """Name, when, what, nodes, verdict."""
+        try:
+            what, nodes, verdict = self._record()
+        except (RecordError, OSError):
+            what, nodes, verdict = self.what, "", "cannot be read"
+        when = f"{self.at[4:6]}-{self.at[6:8]} {self.at[9:11]}:{self.at[11:13]}"
+        return self.name, when, what, nodes, verdict
+
+    def _record(self) -> tuple[str, str, str]:
+        if self.what == "playbook":
+            book = read_record(self.folder / results.PLAYBOOK, Playbook)
+            verdict = "not finished" if book.headline is None else text.marked(book.headline.mark)
+            return shortened(book.planned[:3]) + ", …"[: 3 * (len(book.planned) > 3)], listed(book.nodes), verdict
+        if self.what == "sweep":
+            sweep = read_record(self.folder / results.SWEEP, Sweep)
+            return f"sweep of {sweep.phase}", listed(sweep.nodes), f"{len(sweep.runs)} trainings"
+        if self.what == "drill":
+            drill = read_record(self.folder / results.DRILLS, DrillReport)
+            return "drill", drill.place, f"{len(drill.results)} of {len(drill.planned)} drills"
+        run = read_record(self.folder / results.RUN, Run)
+        judged = self.folder / results.VERDICTS
+        outcome = text.MARK[read_record(judged, Verdicts).outcome] if judged.is_file() else "not judged"
+        return self.what, listed(run.nodes), outcome
+
+
+def newest_first() -> list[Known]:
+    """Playbooks, sweeps, drills, and the runs of phases that belong to nothing larger."""
+    whole = [
+        Known(path.parent.name, what, path.parent)
+        for what, (place, records) in _WHOLE.items()
+        for path in (results.REPOSITORY / place).glob(f"*/{records[0]}")
+    ]
+    names = {known.name for known in whole}
+    longer = tuple(f"{name}-" for name in names)
+    alone = [known for known in _of_phases() if known.name not in names and not known.name.startswith(longer)]
+    shown = [known for known in [*whole, *alone] if known.what != "preflight"]
+    return sorted(shown, key=lambda known: (known.at, known.name), reverse=True)
+
+
+def _of_phases() -> Iterator[Known]:
+    for stem, phase in PHASES.items():
+        begin = f"{stem}-" if phase.is_training else ""
+        for path in (results.REPOSITORY / phase.results).glob(f"{begin}*/{results.RUN}"):
+            yield Known(path.parent.name.removeprefix(begin), stem, path.parent)
+
+
+def called(name: str, what: str = "") -> Path:
+    """The folder of a run that was named by its folder, by a file in it, by its name, or as the `last` one. what: the
+    kind that it has to be; empty: any that has verdicts. Raises RunError, whose line names the newest ones."""
+    path, known = Path(name), newest_first()
+    of_kind = [run for run in known if (run.what == what if what else run.what != "drill")]
+    same = [run for run in (*known, *_of_phases()) if name in (run.name, run.folder.name)]
+    found = next((run.folder for run in (of_kind if name == LAST else same)), None)
+    within = list[str]()
+    try:
+        if _holds_a_run(path):
+            found = path
+        elif path.is_file():
+            found = path.parent if _holds_a_run(path.parent) else None
+        elif path.is_dir():
+            found, within = None, [inside.name for inside in path.iterdir() if _holds_a_run(inside)]
+    except OSError:  # a folder of another user: who reads it says so
+        return path
+    if found is not None and (not what or any(results.holds(found, record) for record in _WHOLE[what][1])):
+        return found
+    shown = "; ".join(f"{run.name} ({run.what})" for run in of_kind[:_NAMED])
+    there = f"the newest are {shown}; `bringup runs` lists all" if shown else f"no {what or 'run'} is here yet"
+    if found is not None:
+        raise RunError(f"{name}: is no {what}; {there}")
+    if within:
+        newest = next((f": {path / run.folder.name} is the newest" for run in known if run.folder.name in within), "")
+        raise RunError(f"{name}: is the folder of several runs; name one of them{newest}")
+    near = difflib.get_close_matches(name, [run.name for run in known], 1)
+    meant = f"; did you mean {near[0]}?" if near and not path.exists() else ""
+    is_what = "is a file of no run" if path.is_file() else "holds no run" if path.is_dir() else "no run is called so"
+    raise RunError(f"{name}: {is_what}{meant}; {there}")
+
+
+def _holds_a_run(path: Path) -> bool:
+    records = (*_OF_A_RUN, *(record for _, records in _WHOLE.values() for record in records))
+    return any(results.holds(path, record) for record in records)
