@@ -38,7 +38,7 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tree
 
 
-def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+def answer_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
     try:
         code = main(list(arguments))
     except SystemExit as stop:
@@ -70,7 +70,7 @@ def test_a_run_is_found_by_name_by_last_and_by_a_file_of_it(tree: Path):
 def test_who_names_no_run_reads_which_there_are(tree: Path, capsys: pytest.CaptureFixture[str], name: str, says: str):
     Path("notes.txt").touch()
     for verb in (["explain"], ["judge"], ["report"], ["ticket", "n0"], ["compare"], ["run", "--resume"]):
-        code, text = said(capsys, *verb, name)
+        code, text = answer_of(capsys, *verb, name)
         assert (code, len(text.splitlines())) == (2, 1), verb
         assert says.replace(f"; {OLD}", "" if "run" in verb else f"; {OLD}") in text, verb
         assert text.startswith(f"bringup: {name}: "), verb
@@ -78,7 +78,7 @@ def test_who_names_no_run_reads_which_there_are(tree: Path, capsys: pytest.Captu
 
 def test_a_ticket_with_run_and_node_swapped_says_which_comes_first(tree: Path, capsys: pytest.CaptureFixture[str]):
     for run in ("last", OLD, "validation/results/discovery"):
-        assert said(capsys, "ticket", run, "n0") == (
+        assert answer_of(capsys, "ticket", run, "n0") == (
             2,
             f"bringup: {run}: a run, and the node comes first: bringup ticket NODE RUN\n",
         )
@@ -87,19 +87,19 @@ def test_a_ticket_with_run_and_node_swapped_says_which_comes_first(tree: Path, c
 def test_without_a_run_the_newest_one_is_read_and_a_phase_is_no_playbook(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ):
-    assert said(capsys, "explain") == said(capsys, "explain", NEW)
-    assert said(capsys, "run", "--resume", OLD) == (
+    assert answer_of(capsys, "explain") == answer_of(capsys, "explain", NEW)
+    assert answer_of(capsys, "run", "--resume", OLD) == (
         2,
         f"bringup: {OLD}: is no playbook; the newest are {NEW} (playbook); `bringup runs` lists all\n",
     )
     shutil.rmtree(tree)
     tree.mkdir()
     os.chdir(tree)
-    assert said(capsys, "explain") == (2, "bringup: last: no run is called so; no run is here yet\n")
+    assert answer_of(capsys, "explain") == (2, "bringup: last: no run is called so; no run is here yet\n")
 
 
 def test_the_list_has_a_line_for_a_playbook_and_none_for_its_phases(tree: Path, capsys: pytest.CaptureFixture[str]):
-    code, text = said(capsys, "runs")
+    code, text = answer_of(capsys, "runs")
     assert code == 0
     rows = [line.split() for line in text.splitlines()[2:]]
     assert [row[0] for row in rows] == [NEW, OLD]

@@ -97,22 +97,22 @@ def called(name: str, what: str = "") -> Path:
     path, known = Path(name), newest_first()
     of_kind = [run for run in known if (run.what == what if what else run.what != "drill")]
     same = [run for run in (*known, *_of_phases()) if name in (run.name, run.folder.name)]
-    found = next((run.folder for run in (of_kind if name == LAST else same)), None)
+    folder = next((run.folder for run in (of_kind if name == LAST else same)), None)
     within = list[str]()
     try:
         if _holds_a_run(path):
-            found = path
+            folder = path
         elif path.is_file():
-            found = path.parent if _holds_a_run(path.parent) else None
+            folder = path.parent if _holds_a_run(path.parent) else None
         elif path.is_dir():
-            found, within = None, [inside.name for inside in path.iterdir() if _holds_a_run(inside)]
+            folder, within = None, [inside.name for inside in path.iterdir() if _holds_a_run(inside)]
     except OSError:  # a folder of another user: who reads it says so
         return path
-    if found is not None and (not what or any(results.holds(found, record) for record in _WHOLE[what][1])):
-        return found
+    if folder is not None and (not what or any(results.holds(folder, record) for record in _WHOLE[what][1])):
+        return folder
     shown = "; ".join(f"{run.name} ({run.what})" for run in of_kind[:_NAMED])
     there = f"the newest are {shown}; `bringup runs` lists all" if shown else f"no {what or 'run'} is here yet"
-    if found is not None:
+    if folder is not None:
         raise RunError(f"{name}: is no {what}; {there}")
     if within:
         newest = next((f": {path / run.folder.name} is the newest" for run in known if run.folder.name in within), "")
