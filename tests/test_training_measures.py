@@ -203,26 +203,22 @@ def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
 
     fields = fields_of(Args)
     stock = Args(**fields | {"recipe": "stock"})
-    assert recipes.choose(stock) == []
-    assert (recipes.trainer_arguments(stock), recipes.callbacks([], 60, no_model)) == ({"disable_tqdm": False}, [])
+    assert recipes.choose(stock) == {}
+    assert (recipes.trainer_arguments(stock), recipes.callbacks({}, 60, no_model)) == ({"disable_tqdm": False}, [])
     plain = Args(**fields | {"recipe": "plain"})
     changed = recipes.choose(plain)
-    assert [part.what for part in changed] == [
-        *recipes.PLAIN,
-        recipes.NO_LOOK,
-        recipes.BUCKETS,
-    ]
+    assert changed == dict.fromkeys([*recipes.PLAIN, recipes.NO_LOOK, recipes.BUCKETS], "on")
     alone = torch.nn.Linear(1, 1)
     (keep,) = recipes.callbacks(changed, 60, lambda: alone)
     keep.on_train_begin(None, None, None)
     assert "zero_grad" not in vars(alone)  # nothing but DDP has buckets
     assert recipes.trainer_arguments(plain)["logging_nan_inf_filter"] is False
     tuning = recipes.choose(Args(**fields | {"recipe": "fast"}))
-    assert tuning[: len(changed)] == changed
+    assert changed.items() <= tuning.items()
     compiles = " " not in sys.prefix  # Inductor finds no headers in a path with a space
-    of_fast = {part.what: part.on for part in tuning[len(changed) :]}
+    of_fast = {what: state == "on" for what, state in tuning.items() if what not in changed}
     assert of_fast == {recipes.COMPILE: compiles, recipes.CHUNKED_LOSS: True, recipes.KERNELS: False}
-    assert all(part.why for part in tuning)
+    assert tuning[recipes.KERNELS] == "it needs a GPU"
 
 
 def test_the_kernel_that_was_requested_stays_and_on_hopper_cudnn_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,17 +226,14 @@ def test_the_kernel_that_was_requested_stays_and_on_hopper_cudnn_is_first(monkey
     from recipe.arguments import Args
     from recipe.fast import recipes
 
-    def order(capability: tuple[int, int], **more: str) -> tuple[bool, str]:
+    def order(capability: tuple[int, int], **more: str) -> str:
         monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-        (part,) = (
-            each for each in recipes.choose(Args(**fields_of(Args) | {"recipe": "fast"} | more)) if "cuDNN" in each.what
-        )
-        return part.on, part.why
+        return recipes.choose(Args(**fields_of(Args) | {"recipe": "fast"} | more))[recipes.KERNELS]
 
     monkeypatch.setattr(recipes.group, "CUDA", True)
-    assert order((9, 0))[0]
-    assert order((8, 0)) == (False, "a GPU of compute capability (8, 0) has no such kernel")
-    assert order((9, 0), attention="eager") == (False, "eager was requested, and stays")
+    assert order((9, 0)) == "on"
+    assert order((8, 0)) == "a GPU of compute capability (8, 0) has no such kernel"
+    assert order((9, 0), attention="eager") == "eager was requested, and stays"
 
 
 def test_logits_that_a_configuration_says_are_changed_are_computed_whole(tmp_path: Path) -> None:
@@ -251,8 +244,8 @@ def test_logits_that_a_configuration_says_are_changed_are_computed_whole(tmp_pat
     for softcap, on in ((30.0, False), (None, True)):
         config.write_text(json.dumps({"model_type": "gemma2", "final_logit_softcapping": softcap}))
         args = Args(**fields_of(Args) | {"recipe": "fast", "model": str(config)})
-        (part,) = (each for each in recipes.choose(args) if each.what == recipes.CHUNKED_LOSS)
-        assert (part.on, "final_logit_softcapping 30.0" in part.why) == (on, not on)
+        state = recipes.choose(args)[recipes.CHUNKED_LOSS]
+        assert (state == "on", "final_logit_softcapping 30.0" in state) == (on, not on)
 
 
 def test_a_model_that_is_not_there_is_refused_where_it_is_loaded_and_not_before(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def test_the_plain_recipe_leaves_logging_on_for_a_report_and_says_so(tmp_path: P
     with_report, without = asked(tmp_path, "wandb"), asked(tmp_path)
     assert "logging_strategy" not in recipes.trainer_arguments(with_report)
     assert recipes.trainer_arguments(without)["logging_strategy"] == "no"
-    assert recipes.NO_LOGGING not in [part.what for part in recipes.choose(with_report)]
-    assert recipes.NO_LOGGING in [part.what for part in recipes.choose(without)]
+    assert recipes.NO_LOGGING not in recipes.choose(with_report)
+    assert recipes.NO_LOGGING in recipes.choose(without)
 
 
 def test_tensorboard_gets_the_loss_of_a_real_training(tmp_path: Path) -> None:

@@ -278,13 +278,16 @@ def test_runs_are_compared_against_a_profile_that_is_named(two, capsys):
 def test_of_tuning_only_what_differs_is_named_and_another_wording_is_no_difference(tmp_path):
     folders = copies(tmp_path)
     args = json.loads((folders[0] / "run_args.json").read_text())
-    first, *others = args["tuning"]
-    change(folders[0], "run_args.json", tuning=[first | {"why": "in other words"}, *others])
+    first, second, *_ = tuning = args["tuning"]
+    earlier = [{"what": what, "on": what != first, "why": "in other words"} for what in tuning]  # a record with reasons
+    for folder, said in zip(folders, (earlier, *[tuning | {first: "none is here"}] * len(STEMS)), strict=False):
+        change(folder, "run_args.json", tuning=said)
     assert len(beside(folders).rows) == len(STEMS)
-    change(folders[0], "run_args.json", tuning=others)
-    with pytest.raises(NotComparable, match=f"tuning {first['what']}: not there vs on") as refused:
+    del tuning[first]
+    change(folders[0], "run_args.json", tuning=tuning)
+    with pytest.raises(NotComparable, match=f"tuning {first}: not there vs off") as refused:
         beside(folders)
-    assert others[0]["what"] not in str(refused.value)
+    assert second not in str(refused.value)
 
 
 @pytest.mark.parametrize(("gap", "agree"), [(1.9e-2, True), (2.1e-2, False)])

@@ -30,12 +30,17 @@ def name_of(dtype: torch.dtype) -> str:
 
 
 def decoder_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The blocks that FSDP groups and checkpointing recomputes, by the class names that the model itself declares.
+    """The blocks that FSDP groups and checkpointing recomputes, by the class names that the model itself declares."""
+    return [module for module, _ in _blocks(model)]
 
-    fully_shard makes a subclass of each class, so the whole line of ancestors is searched.
-    """
+
+def _blocks(model: torch.nn.Module) -> list[tuple[torch.nn.Module, str]]:
+    """Each with its class. fully_shard makes a subclass of each class, so the whole line of ancestors is searched."""
     names = set(next((m._no_split_modules for m in model.modules() if getattr(m, "_no_split_modules", None)), ()))
-    return [module for module in model.modules() if any(cls.__name__ in names for cls in type(module).__mro__)]
+    classes = (
+        (m, next((cls.__name__ for cls in type(m).__mro__ if cls.__name__ in names), "")) for m in model.modules()
+    )
+    return [(module, name) for module, name in classes if name]
 
 
 class FirstStep(TrainerCallback):
@@ -136,6 +141,7 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
         "sync_each_batch": None if stepped is None or not several else first_step.reduced_at_once,
         "loss_dtype": None if stepped is None or loss_dtype is None else name_of(loss_dtype),
         "decoder_layers": len(decoder_layers(model)),
+        "layer_class": _only({name for _, name in _blocks(model)}) or None,
         "recomputed_layers": stepped,
         **_policies(model),
     }

@@ -25,7 +25,6 @@ from bringup.records import (
     Standstill,
     Startup,
     TrainMetrics,
-    Tuning,
     read_record,
     scaling_against,
     summary_of,
@@ -58,7 +57,7 @@ class RankResult:
     rows: list[int]  # dataset rows it trained on, repeats included
 
 
-def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tuning: list[Tuning]) -> RunArgs:
+def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tuning: dict[str, str]) -> RunArgs:
     """The resolved arguments as they go to disk: an allow-list, nothing from the environment. `hosts`: index = rank."""
     as_given = {name: value for name, value in vars(args).items() if name in RunArgs.model_fields}
     as_resolved = {

@@ -103,7 +103,9 @@ def not_applied(settings: Mapping[str, str], entry: Entry) -> str | None:
     for field, requested in settings.items():
         observed = _of_run(entry, field)
         if observed != requested:
-            why = next((part.why for part in entry.args.tuning if field == "compile" and "compile" in part.what), None)
+            why = next(
+                (state for what, state in entry.args.tuning.items() if field == "compile" and field in what), None
+            )
             return f"{field}: {requested} was requested, the run had {observed}" + (f" ({why})" if why else "")
     return None
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from bringup.errors import ModelError
-from bringup.records import Attention, Blocks, ModelShape, RunArgs, Tensor
+from bringup.records import ON, Attention, Blocks, ModelShape, RunArgs, Tensor
 from bringup.results import REPOSITORY
 
 MODELS = REPOSITORY / "training/models"
@@ -204,5 +204,5 @@ def job_of(args: RunArgs, *, reads_checkpoint: bool = False) -> Job:
         shard_size=args.shard_size,
         sync_each_batch=args.sync_each_batch,
         buckets_apart=args.recipe == "stock" or apart_at_first,
-        chunked_loss=any(change.on and change.what == CHUNKED_LOSS for change in args.tuning),
+        chunked_loss=args.tuning.get(CHUNKED_LOSS) == ON,
     )

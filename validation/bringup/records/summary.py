@@ -13,6 +13,8 @@ from pydantic import Field
 
 from bringup.records.base import NonNegative, Record
 
+ON = "on"  # a change of the recipe (RunArgs.tuning)
+
 if TYPE_CHECKING:
     from bringup.records.training import ObservedStrategy, RunArgs, TrainMetrics
 
@@ -102,8 +104,8 @@ def differing_fields(first: RunArgs, second: RunArgs, allowed: Container[str] | 
     """
     left, right = first.model_dump(), second.model_dump()
     may_differ = first.STRATEGY if allowed is None else allowed
-    for fields in (left, right):  # the reasons are prose: another wording is the same training
-        fields["tuning"] = {each["what"]: "on" if each["on"] else "off" for each in fields["tuning"]}
+    for fields in (left, right):  # why one is off is prose: another wording is the same training
+        fields["tuning"] = {what: state if state == ON else "off" for what, state in fields["tuning"].items()}
     named = [name for name in left if name not in may_differ and left[name] != right[name]]
     return [f"{name} {_differing(left[name], right[name])}" for name in named]
 

@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from bringup.records.base import NonNegative, Record, Value, Versioned
-from bringup.records.summary import Summary
+from bringup.records.summary import ON, Summary
 
 # --- the shape of a model: what decides its memory, its traffic and its FLOPs
 
@@ -71,6 +71,22 @@ def elements(tensors: tuple[Tensor, ...]) -> int:
 # --- checkpoints
 
 
+def _by_name(tuning: Any) -> Any:
+    """Return a `RunArgs.tuning` as it is now: earlier records had the reason of each change, too."""
+    if not isinstance(tuning, list) or not all(isinstance(each, dict) for each in tuning):
+        return tuning
+    return {str(each.get("what")): ON if each.get("on") is True else each.get("why") for each in tuning}
+
+
+Tuning = Annotated[dict[str, str], BeforeValidator(_by_name)]
+"""What differs from the recipe `stock` -> ON, or why it could not."""
+
+
+def _recipe(recipe: Any) -> Any:
+    named = isinstance(recipe, dict) and "tuning" in recipe
+    return recipe | {"tuning": _by_name(recipe["tuning"])} if named else recipe
+
+
 class CheckpointFile(Record):
     """A file of a checkpoint as it was when it was written."""
 
@@ -89,7 +105,7 @@ class Checkpoint(Versioned):
     world_size: int = Field(ge=1)
     strategy: str
     # RunArgs without what may differ between strategies: who resumes has to have the same
-    recipe: dict[str, Value | list[dict[str, bool | str]] | None]
+    recipe: Annotated[dict[str, Value | dict[str, str] | None], BeforeValidator(_recipe)]
     files: list[CheckpointFile]
     # parameter or optimizer tensor -> its bits, summed so that sharding makes no difference
     fingerprints: dict[str, int]
@@ -135,14 +151,6 @@ class Resumed(Record):
 
 
 # --- arguments and metrics
-
-
-class Tuning(Record):
-    """One thing that --recipe plain or fast changed against Trainer's defaults, or could not."""
-
-    what: str
-    on: bool
-    why: str
 
 
 class RunArgs(Versioned):
@@ -200,7 +208,7 @@ class RunArgs(Versioned):
     reduce_dtype: str
     attention: str
     recipe: Literal["stock", "plain", "fast"]  # the same training, as training/src/recipe/fast/recipes.py says
-    tuning: list[Tuning]  # what differs from stock
+    tuning: Tuning
     compile: bool
     dataloader_workers: int = Field(ge=0)
     reshard_after_forward: bool | None
@@ -326,6 +334,7 @@ class ObservedStrategy(Record):
     # the first of several micro-steps reduced its gradients; null: one rank, one micro-step, or no step
     sync_each_batch: bool | None
     decoder_layers: int = Field(ge=0)
+    layer_class: str | None = None  # of which FSDP makes a group each; null: an earlier record, or no layer
     recomputed_layers: int | None  # of which ran again in the backward pass of the first step; null: no step was made
     parameters: int = Field(gt=0)
     parameters_local_max: int = Field(gt=0)  # elements held by the rank that holds most

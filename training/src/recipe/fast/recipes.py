@@ -1,4 +1,4 @@
-"""The recipes: stock, plain and fast. What each turns on, and why.
+"""The recipes: stock, plain and fast. What each turns on, and why (training/README.md: the changes of fast).
 
 stock: Trainer with its own defaults. Only the workload (model, data, batch, precision, strategy, schedule) is given.
 plain: without the waits for the device that Trainer and the model put into every step.
@@ -19,13 +19,13 @@ import os
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
 from bringup.formulae.models import CHUNKED_LOSS
-from bringup.records import Tuning
+from bringup.records import ON
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
@@ -39,53 +39,42 @@ NO_LOOK, BUCKETS = "no look at position ids", "gradients in DDP's buckets"
 COMPILE, KERNELS = "compile per block", "cuDNN's attention kernel first"
 CUDNN_FIRST = ((9, 0), (10, 0), (10, 3))  # Hopper and Blackwell, for which its kernels are written
 
-# What plain changes of Trainer's arguments. The patches of no_device_waits.py belong to it too.
+# What plain changes of Trainer's arguments, each for the reason above it. The patches of no_device_waits.py belong
+# to it too: in every forward pass transformers asks the device whether a row holds several sequences. So do BUCKETS: by
+# default DDP has two copies of the gradients, 4 bytes more per parameter.
 PLAIN: dict[str, dict[str, Any]] = {
+    # the default waits for the device in every batch, and the time would count as fetching
     "copies without waiting": {"accelerator_config": {"non_blocking": True}},
+    # it reads the loss from the device; recorded elsewhere
     NO_LOGGING: {"logging_strategy": "no"},
+    # it reads every loss from the device, and puts a mean in the place of a NaN
     "no NaN filter": {"logging_nan_inf_filter": False},
+    # the progress is in raw/progress.jsonl and on the screen
     "no progress bar": {"disable_tqdm": True},
+    # under DDP the default walks the graph in every step
     "no search for unused parameters": {"ddp_find_unused_parameters": False},
+    # under DDP all ranks wait for rank 0's before each step, and they are constants
     "no broadcast of buffers": {"ddp_broadcast_buffers": False},
+    # all ranks wait for it before each step, and each has equally many
     "no count of the tokens of all ranks": {"average_tokens_across_devices": False},
 }
-WHY = {
-    "copies without waiting": "the default waits for the device in every batch, and the time would count as fetching",
-    NO_LOGGING: "it reads the loss from the device; recorded elsewhere",
-    "no NaN filter": "it reads every loss from the device, and puts a mean in the place of a NaN",
-    "no progress bar": "the progress is in raw/progress.jsonl and on the screen",
-    "no search for unused parameters": "under DDP the default walks the graph in every step",
-    "no broadcast of buffers": "under DDP all ranks wait for rank 0's before each step, and they are constants",
-    "no count of the tokens of all ranks": "all ranks wait for it before each step, and each has equally many",
-    NO_LOOK: "in every forward pass transformers asks the device whether a row holds several sequences; here none does",
-    BUCKETS: "by default DDP has two copies of them, 4 bytes more per parameter",
-    COMPILE: "fuses elementwise kernels; in the second step, once for all blocks: seconds, not minutes",
-    CHUNKED_LOSS: "LM head and loss in one, some thousand tokens at a time: the logits are never there whole",
-    KERNELS: "on Hopper and Blackwell, where it takes the shapes, it is faster than torch's own FlashAttention-2",
-}
 
 
-def choose(args: Args) -> list[Tuning]:
-    """What is changed against stock, and why. The same under every strategy: their runs are compared."""
+def choose(args: Args) -> dict[str, str]:
+    """What is changed against stock -> ON, or why it cannot. The same under every strategy: their runs are compared."""
     if args.recipe == "stock":
-        return []
+        return {}
     waits = no_device_waits.lacking()
-    tuning = [_act(what) for what in _plain(args)]
-    tuning += [_act(NO_LOOK, f"its wait stays: {', '.join(waits)} is not in this version" if waits else None)]
-    tuning += [_act(BUCKETS)]
+    wait_stays = f"its wait stays: {', '.join(waits)} is not in this version" if waits else None
+    changes = {**dict.fromkeys(_plain(args)), NO_LOOK: wait_stays, BUCKETS: None}
     if args.recipe == "fast":
-        cannot = chunked_loss.cannot(_config(args))
-        tuning += [_act(COMPILE, _no_compiler()), _act(CHUNKED_LOSS, cannot), _act(KERNELS, _no_order(args))]
-    return tuning
+        changes |= {COMPILE: _no_compiler(), CHUNKED_LOSS: chunked_loss.cannot(_config(args)), KERNELS: _no_order(args)}
+    return {what: why_not or ON for what, why_not in changes.items()}
 
 
 def _plain(args: Args) -> dict[str, dict[str, Any]]:
     """PLAIN; where something is reported (--report-to) Trainer logs."""
     return {what: given for what, given in PLAIN.items() if not (args.report_to and what == NO_LOGGING)}
-
-
-def _act(what: str, why_not: str | None = None) -> Tuning:
-    return Tuning(what=what, on=why_not is None, why=why_not or WHY[what])
 
 
 def _no_compiler() -> str | None:
@@ -123,7 +112,7 @@ def _no_order(args: Args) -> str | None:
     return None if capability in CUDNN_FIRST else f"a GPU of compute capability {capability} has no such kernel"
 
 
-def order_kernels(tuning: list[Tuning]) -> Any:
+def order_kernels(tuning: Mapping[str, str]) -> Any:
     """From here to the end of what is returned, sdpa tries cuDNN's kernel first, where the tuning says so."""
     if not on(tuning, KERNELS):
         return contextlib.nullcontext()
@@ -133,8 +122,8 @@ def order_kernels(tuning: list[Tuning]) -> Any:
     return sdpa_kernel(order, set_priority=True)
 
 
-def on(tuning: list[Tuning], what: str) -> bool:
-    return any(part.what == what and part.on for part in tuning)
+def on(tuning: Mapping[str, str], what: str) -> bool:
+    return tuning.get(what) == ON
 
 
 def trainer_arguments(args: Args) -> dict[str, Any]:
@@ -194,7 +183,7 @@ class KeepGradients(TrainerCallback):
 
 
 def callbacks(
-    tuning: list[Tuning],
+    tuning: Mapping[str, str],
     timeout_s: int,
     wrapped: Callable[[], Any],
     loss: chunked_loss.ChunkedLoss | None = None,
