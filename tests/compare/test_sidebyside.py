@@ -280,8 +280,8 @@ def test_of_tuning_only_what_differs_is_named_and_another_wording_is_no_differen
     args = json.loads((folders[0] / "run_args.json").read_text())
     first, second, *_ = tuning = args["tuning"]
     earlier = [{"what": what, "on": what != first, "why": "in other words"} for what in tuning]  # a record with reasons
-    for folder, said in zip(folders, (earlier, *[tuning | {first: "none is here"}] * len(STEMS)), strict=False):
-        change(folder, "run_args.json", tuning=said)
+    for folder, changes in zip(folders, (earlier, *[tuning | {first: "none is here"}] * len(STEMS)), strict=False):
+        change(folder, "run_args.json", tuning=changes)
     assert len(beside(folders).rows) == len(STEMS)
     del tuning[first]
     change(folders[0], "run_args.json", tuning=tuning)
