@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bringup.known_faults import xid
 from bringup.known_faults.pending import CAUSES
-from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
+from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES, Signature
 from bringup.plan.catalogue import GATES, proving
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
 from bringup.plan.gate import Gate, Guide
@@ -31,21 +31,26 @@ sys.path.insert(0, str(REPOSITORY / "docs"))
 from samples import with_samples
 
 PAGE = REPOSITORY / "docs/07-failure-modes.md"
+SIGNS = REPOSITORY / "docs/gates/log-signs.md"
 
 
-_ROLES = {"root": "", "either": " (a cause, or a consequence)", "consequence": " (a consequence of another fault)"}
+_ROLES = {"root": "", "either": " (cause?)", "consequence": " (consequence)"}
 
 
 def _signatures() -> list[str]:
     lines: list[str] = []
     for area, several in groupby(SIGNATURES.values(), key=lambda signature: signature.area):
-        lines += [f"**{area}**", ""]
-        lines += table(
-            ("a line as it is printed", "cause", "next"),
-            ((signature.example, signature.cause + _ROLES[signature.role], signature.do) for signature in several),
-        )
-        lines.append("")
+        rows = ((_telling(sign), sign.cause + _ROLES[sign.role]) for sign in several)
+        lines += [f"## {area}", "", *table(("what the line says", "cause"), rows), ""]
     return lines[:-1]
+
+
+def _telling(sign: Signature) -> str:
+    """The part of the example by which the line is known, in whole words."""
+    match = next(found for pattern in sign.patterns if (found := re.search(pattern, sign.example)))
+    begin = sign.example.rfind(" ", 0, match.start() + 1) + 1
+    end = sign.example.find(" ", match.end() - 1)
+    return sign.example[begin : end if end > 0 else None].rstrip(":.,")
 
 
 def _exit_codes() -> list[str]:
@@ -177,13 +182,9 @@ def _rooms() -> list[str]:
 
 
 PARTS: dict[Path, dict[str, Callable[[], list[str]]]] = {
-    PAGE: {
-        "signatures": _signatures,
-        "exit-codes": _exit_codes,
-        "pending": _pending,
-        "xids": _xids,
-        "stops": _stops,
-    },
+    PAGE: {"exit-codes": _exit_codes, "pending": _pending, "xids": _xids},
+    SIGNS: {"signatures": _signatures},
+    REPOSITORY / "docs/gates/README.md": {"stops": _stops},
     REPOSITORY / "docs/architecture.md": {"rooms": _rooms},
     REPOSITORY / "docs/reading-the-numbers.md": {"claims": _claims},
     REPOSITORY / "validation/README.md": {

@@ -71,7 +71,7 @@ def test_a_run_that_passed_has_nothing_to_explain(tmp_path, monkeypatch):
 def test_the_page_of_failure_modes_is_what_the_catalogues_say():
     for path, text in failure_modes.pages().items():
         assert path.read_text() == text, f"{path.name}: run `make generated`"
-    assert SIGNATURES["nccl.duplicate-gpu"].cause in failure_modes.PAGE.read_text()
+    assert SIGNATURES["nccl.duplicate-gpu"].cause in failure_modes.SIGNS.read_text()
 
 
 def test_every_place_in_the_commands_of_a_guide_is_filled_from_the_run(broken):
