@@ -47,7 +47,7 @@ def _signatures() -> list[str]:
 
 def _telling(sign: Signature) -> str:
     """The part of the example by which the line is known, in whole words."""
-    match = next(found for pattern in sign.patterns if (found := re.search(pattern, sign.example)))
+    match = next(match for pattern in sign.patterns if (match := re.search(pattern, sign.example)))
     begin = sign.example.rfind(" ", 0, match.start() + 1) + 1
     end = sign.example.find(" ", match.end() - 1)
     return sign.example[begin : end if end > 0 else None].rstrip(":.,")
