@@ -10,9 +10,9 @@ from bringup.derive.provenance import CLOSED_AT, CLOSED_AT_IN
 from bringup.judge import Judged
 from bringup.plan import profile
 from bringup.plan.rounds import in_advance
-from bringup.records import Observation, Outcome
+from bringup.records import Observation, Outcome, Verdict
 from bringup.report import page, timeline
-from bringup.report.charts import bandwidth, drawing, pairs, training
+from bringup.report.charts import bandwidth, drawing, pairs, rails, training
 from bringup.report.charts.drawing import Axis, Box, Drawing, Line, Squares, Text
 from bringup.report.links import nowhere
 from bringup.report.section import section
@@ -131,24 +131,81 @@ def an_entry(name: str) -> Entry:
     return Entry(Path(name), a_run(name), Outcome.PASS, records.args, records.metrics)
 
 
-def test_strategies_lie_over_each_other_and_exposed_communication_stands_beside_speed():
+def test_a_strategy_stands_beside_the_ideal_and_losses_that_agree_are_one_line():
     runs = [an_entry("run_ddp_2node"), an_entry("run_1gpu")]
-    losses, gaps, speeds, exposed = training.deciding(runs)
-    thick, thin = [line for line in of_kind(losses, Line) if line.style.startswith("line-") and line.title]
-    assert (thick.title, thick.style, thin.style) == ("run_1gpu", "line-0 wide", "line-1")
+    speeds, exposed, losses, gaps = training.deciding(runs)
+    one, ddp = runs[1].metrics, runs[0].metrics
+    assert (speeds.title, speeds.note) == (
+        "DDP: tokens per second over ranks",
+        f"of the ideal: {ddp.world_size} ranks {100 * ddp.tokens_per_s / (ddp.world_size * one.tokens_per_s):.3g} %",
+    )
+    measured, ideal = [line for line in of_kind(speeds, Line) if line.style.startswith("line-") and line.title]
+    assert (measured.title, ideal.title) == ("DDP", "ideal")
+    assert measured.points[0] == ideal.points[0]
+    assert measured.points[1][1] > ideal.points[1][1], "lower on the picture: fewer tokens/s than the ideal"
+    [line] = [line for line in of_kind(losses, Line) if line.style.startswith("line-") and line.title]
+    assert line.title == "all 2 runs, within 1e-05 of each other"
     assert gaps.title == "Loss gap to run_1gpu, nats per token"
-    assert [box.title.partition(":")[0] for box in of_kind(speeds, Box)] == ["run_1gpu", "run_ddp_2node"]
-    share = runs[0].metrics.communication_share
+    share = ddp.communication_share
     assert share is not None
     assert of_kind(exposed, Box)[-1].title == f"run_ddp_2node: {100 * share:.3g} %"
 
 
-def test_runs_of_a_resumed_playbook_have_short_names_and_repeated_ones_their_own():
-    books = {"run_1gpu": "a", "run_ddp_2node": "b"}
-    first, other = (replace(an_entry(name), folder=Path(f"{name}-{book}")) for name, book in books.items())
-    assert {"run_1gpu", "run_ddp_2node"} <= set(words(training.deciding([first, other])[2]))
-    again = replace(first, folder=Path("run_1gpu-c"))
-    assert {"run_1gpu-a", "run_1gpu-c"} <= set(words(training.deciding([first, again])[2]))
+def test_losses_that_do_not_agree_lie_over_each_other():
+    of_one, ddp = an_entry("run_1gpu"), an_entry("run_ddp_2node")
+    other = replace(ddp, metrics=ddp.metrics.model_copy(update={"loss": [loss + 0.1 for loss in ddp.metrics.loss]}))
+    _, _, losses, _ = training.deciding([other, of_one])
+    thick, thin = [line for line in of_kind(losses, Line) if line.style.startswith("line-") and line.title]
+    assert (thick.title, thick.style, thin.style) == ("run_1gpu", "line-0 wide", "line-1")
+
+
+def test_without_a_run_of_one_rank_each_run_is_a_bar_with_a_name_of_its_own():
+    first = replace(an_entry("run_ddp_2node"), folder=Path("run_ddp_2node-a"))
+    again = replace(first, folder=Path("run_ddp_2node-b"))
+    assert {"run_ddp_2node-a", "run_ddp_2node-b"} <= set(words(training.deciding([first, again])[0]))
+    fsdp = replace(an_entry("run_fsdp_2node"), folder=Path("run_fsdp_2node-c"))
+    assert {"run_ddp_2node", "run_fsdp_2node"} <= set(words(training.deciding([first, fsdp])[0]))
+
+
+def bandwidth_verdict(gate: str, subject: str, value: float, limit: float | None, outcome: Outcome) -> Verdict:
+    made = a_verdict(gate, subject, outcome)
+    return made.model_copy(update={"value": value, "unit": "GB/s", "rule": "at_least", "limit": limit})
+
+
+def test_each_bandwidth_stands_on_a_rail_with_a_tick_at_its_floor_and_what_failed_first():
+    drawn = rails.draw(
+        [
+            bandwidth_verdict("nccl.all_reduce.busbw", "1-node", 400.0, 380.0, Outcome.PASS),
+            bandwidth_verdict("nccl.all_reduce.busbw", "2-nodes", 80.0, 340.0, Outcome.FAIL),
+            bandwidth_verdict("nccl.all_reduce.busbw", "2-nodes", 90.0, 340.0, Outcome.FAIL),
+            bandwidth_verdict("nccl.all_gather.busbw", "2-nodes", 300.0, None, Outcome.NO_LIMIT),
+            bandwidth_verdict("smoke.storage.write", "n0", 2.0, 1.0, Outcome.PASS),
+        ]
+    )
+    assert drawn is not None
+    bars = [box for box in of_kind(drawn, Box) if box.style != "rail"]
+    assert [(bar.title, bar.style) for bar in bars] == [
+        ("all_reduce, 2 nodes: 80 of ≥ 340", "fill-fail"),
+        ("all_reduce, 1 node: 400 of ≥ 380", "fill-pass"),
+        ("all_gather, 2 nodes: 300 no limit", "fill-no-limit"),
+    ]
+    ticks = [line.points[0][0] for line in of_kind(drawn, Line) if line.style == "floor"]
+    ends = [bar.x + bar.width for bar in bars]
+    assert len(ticks) == 2
+    assert ends[0] < ticks[0], "what failed ends before its floor"
+    assert ends[1] > ticks[1]
+    assert rails.draw([bandwidth_verdict("smoke.storage.write", "n0", 2.0, 1.0, Outcome.PASS)]) is None
+
+
+def test_of_very_many_bandwidths_those_nearest_to_their_floors_are_shown_and_the_others_counted():
+    scales = [
+        bandwidth_verdict("nccl.all_reduce.busbw", f"{2**power}-nodes", 1000.0 - 40 * power, 300.0, Outcome.PASS)
+        for power in range(1, 18)
+    ]
+    drawn = rails.draw(scales)
+    assert drawn is not None
+    assert drawn.note == "3 more, which are further above their floors"
+    assert not any("all_reduce, 2 nodes" in text for text in words(drawn))
 
 
 def test_ranks_of_one_are_no_figure():

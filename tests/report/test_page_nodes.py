@@ -7,6 +7,7 @@ from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
 
+import pytest
 from bringup.judge import Judged
 from bringup.records import Action, Observation, Outcome, Verdict
 from bringup.report import bundle, fleet, links, page, system
@@ -108,22 +109,40 @@ def test_a_square_has_the_worst_outcome_of_its_node_and_a_link_accuses_no_node()
         "n2": Outcome.PASS,
     }
     assert (node_of["n1"].gates, node_of["n1"].says) == ([GATE], "it was removed")
-    assert [node.name for node in fleet.not_well(node_of.values())] == ["n1"]
+    standing = fleet.standing([run], list(node_of.values()))
+    assert (standing.broken, standing.suspected, standing.clean) == (["n1"], ["n0", "n2"], [])
     text = page.render(gathered(run))
-    assert f'<a href="#bad-nodes" class="node fail wide" title="n1: fail: it was removed [{GATE}]">n1 F</a>' in text
+    assert f'<a href="#next" class="node fail wide" title="n1: fail: it was removed [{GATE}]">n1 F</a>' in text
     assert '<span class="node nothing wide" title="n2: nothing was judged of it alone">' in text
 
 
-def test_a_thousand_nodes_are_squares_without_names_and_a_bounded_table():
-    nodes = tuple(f"n{number}" for number in range(1024))
+def test_of_a_thousand_nodes_the_rows_with_a_broken_one_are_shown_and_all_others_counted():
+    nodes = tuple(f"rack{rack}-n{number:02}" for rack in range(4) for number in range(256))
     run = judged(
-        *(a_verdict(GATE, node, Outcome.FAIL if number < 100 else Outcome.PASS) for number, node in enumerate(nodes)),
-        nodes=nodes,
+        *(a_verdict(GATE, node, Outcome.FAIL if node == "rack2-n70" else Outcome.PASS) for node in nodes), nodes=nodes
     )
     text = page.render(gathered(run))
-    assert text.count(' class="node ') == 1024
-    assert 'class="node fail" title="n7: fail: observed 1, expected 2 [discovery.gpu.count]">F</a>' in text
-    assert f"and {100 - fleet.MAX_ROWS} more nodes." in text
+    assert text.count(' class="node ') == fleet.ROW
+    assert 'class="node fail" title="rack2-n70: fail: observed 1, expected 2 [discovery.gpu.count]">F</a>' in text
+    assert "Not shown: 31 rows of clean nodes" in text
+    assert "<b>1,023 of 1,024</b> nodes clean" in text
+
+
+def test_nodes_stand_in_one_class_each_and_what_is_not_known_accuses_nobody():
+    run = judged(
+        a_verdict(GATE, "n0", Outcome.FAIL),
+        a_verdict(GATE, "n1", Outcome.INCOMPLETE),
+        a_verdict("nccl.pair.link", "n0--n2", Outcome.FAIL),
+        a_verdict(GATE, "n3", Outcome.PASS),
+        nodes=("n0", "n1", "n2", "n3"),
+    )
+    standing = fleet.standing([run], fleet.nodes([run]))
+    assert standing.words == "1 broken: n0; 1 suspected: n2; 1 not fully known: n1"
+    assert standing.clean == ["n3"]
+    assert [style for style, _, _ in standing.parts] == ["fill-pass", "fill-incomplete", "fill-warn", "fill-fail"]
+    assert sum(width for _, _, width in standing.parts) == pytest.approx(100)
+    many = fleet.Standing(["n0"], [], [], [f"n{number}" for number in range(1, 5000)])
+    assert many.parts[-1][2] > 0.9, "one broken node of thousands is seen"
 
 
 def with_evidence(folder: Path) -> Judged:
@@ -159,18 +178,22 @@ def test_an_archive_holds_the_page_and_what_its_links_lead_to_and_no_checkpoints
     assert addresses(text) == ["evidence/00-discovery", "evidence/00-discovery/raw/inventory.jsonl"]
 
 
-def test_beside_the_decision_stand_the_causes_with_their_nodes_and_what_helps():
+def test_the_repair_list_has_the_causes_with_their_nodes_and_what_helps_and_each_sentence_once():
     failed = [
         a_verdict(gate, "n1").model_copy(update={"action": action, "fails": f"{gate} is wrong"})
         for gate, action in ((GATE, Action.REBOOT), (OTHER, Action.CONFIGURE), ("discovery.shm", Action.CONFIGURE))
     ]
-    failed += [failed[0].model_copy(update={"subject": "n2"}), a_verdict("discovery.gpu.ecc", "n2")]
+    failed += [failed[0].model_copy(update={"subject": "n2"})]
     warned = a_verdict("discovery.cpu.count", "n0", Outcome.WARN)
-    head, _, below = page.render(gathered(judged(*failed, warned))).partition('<div class="tiles">')
-    assert f"n1, n2 reboot : {GATE} is wrong n1 configure : {OTHER} is wrong" in words(head)
-    assert "and 1 more" in words(head)
-    assert "n0" not in words(head)
-    assert f"n1 FAIL {GATE} is wrong reboot" in words(f"<body>{below}")
+    text = page.render(gathered(judged(*failed, warned)))
+    head, _, below = text.partition('<div class="tiles">')
+    rows = [words(f"<body>{row}") for row in head.split('<tr class="is-fail">')[1:]]
+    assert rows[0].startswith(f"n1, n2 {GATE} is wrong {GATE} discovery: n1, n2")
+    assert " reboot " in rows[0]
+    assert rows[1].startswith(f"n1 {OTHER} is wrong")
+    assert words(below.partition('id="steps"')[0].join(("<body>", ""))).count("is wrong") == 0
+    assert re.findall(r'class="where">([^<]*)', head) == ["n1, n2", "n1", "n1"]
+    assert "n0" not in words(head).partition("Repair list")[2].partition("how to look")[0]
 
 
 def test_a_node_needs_what_costs_most_of_what_helps():

@@ -1,24 +1,25 @@
-"""The nodes: a square for each with its worst outcome, and a line for each that is not well.
+"""The nodes: a square for each with its worst outcome, and how many of them are broken, suspected and clean.
 
 Only what was judged of a node alone, or of its ranks, counts here. A pair accuses neither of its nodes by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from bringup.evidence.names import shortened
+from bringup.evidence.names import listed, shortened
 from bringup.judge import Judged
 from bringup.plan import subjects as naming
 from bringup.records import Action, Outcome, Verdict
+from bringup.records.grouped import grouped
 from bringup.report.text import sentence
 
 # not by colour alone
 LETTER = {Outcome.PASS: "", Outcome.NO_LIMIT: "", Outcome.WARN: "W", Outcome.INCOMPLETE: "I", Outcome.FAIL: "F"}
-MAX_ROWS = 50
 _COSTS = list(Action)
-MAX_NAMES = 64  # nodes whose names stand in their squares
+MAX_NAMES = 64  # nodes whose names stand in their squares; of more, whole rows of clean nodes are counted
+ROW = 32  # nodes of such a row
 
 
 @dataclass
@@ -39,10 +40,6 @@ class Node:
         if not self.judged:
             return f"{self.name}: nothing was judged of it alone"
         return f"{self.name}: {self.outcome}" + (f": {self.says} [{shortened(self.gates)}]" if self.gates else "")
-
-    @property
-    def gates_in_short(self) -> str:
-        return shortened(self.gates)
 
     def add(self, verdict: Verdict) -> None:
         self.judged += 1
@@ -74,11 +71,65 @@ def nodes(judged: Sequence[Judged]) -> list[Node]:
 
 def suspected(judged: Sequence[Judged], fleet: Iterable[Node]) -> set[str]:
     """Nodes that did not pass everything of their own, and those of a pair or link that failed or warned."""
-    pairs = [naming.nodes_of(v.subject) for run in judged for v in run.verdicts.verdicts if not v.outcome.is_quiet]
-    of_pairs = {node for named in pairs if len(named) == 2 for node in named}
-    return of_pairs | {node.name for node in fleet if node.outcome is not Outcome.PASS}
+    return _of_pairs(judged) | {node.name for node in fleet if node.outcome is not Outcome.PASS}
 
 
-def not_well(fleet: Iterable[Node]) -> list[Node]:
-    """Worst first."""
-    return sorted((node for node in fleet if node.outcome is not Outcome.PASS), key=lambda node: -node.outcome.rank)
+def _of_pairs(judged: Sequence[Judged]) -> set[str]:
+    bad = (v for run in judged for v in run.verdicts.verdicts if v.outcome in (Outcome.FAIL, Outcome.WARN))
+    return {node for verdict in bad if len(named := naming.nodes_of(verdict.subject)) == 2 for node in named}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Each node in one class: a gate of its own failed; something else speaks against it; not all of it is known;
+    nothing speaks against it."""
+
+    broken: list[str]
+    suspected: list[str]
+    unknown: list[str]
+    clean: list[str]
+
+    @property
+    def count(self) -> int:
+        return sum(map(len, (self.broken, self.suspected, self.unknown, self.clean)))
+
+    @property
+    def words(self) -> str:
+        """`2 broken: n1, n3; 1 suspected: n2`."""
+        classes = (("broken", self.broken), ("suspected", self.suspected), ("not fully known", self.unknown))
+        return "; ".join(f"{len(names):,} {word}: {listed(names)}" for word, names in classes if names)
+
+    @property
+    def parts(self) -> list[tuple[str, float, float]]:
+        """Style, begin and width, of a bar of 100 units. A class of any node is wide enough to be seen."""
+        classes = {"pass": self.clean, "incomplete": self.unknown, "warn": self.suspected, "fail": self.broken}
+        wide = [(style, max(1.0, 100 * len(names) / self.count)) for style, names in classes.items() if names]
+        unit = 100 / sum(width for _, width in wide) if wide else 0.0
+        begins = [unit * sum(width for _, width in wide[:index]) for index in range(len(wide))]
+        return [(f"fill-{style}", at, unit * width) for at, (style, width) in zip(begins, wide, strict=True)]
+
+
+def standing(judged: Sequence[Judged], fleet: Sequence[Node]) -> Standing:
+    suspects = _of_pairs(judged) | {node.name for node in fleet if node.outcome is Outcome.WARN}
+    by_class = grouped((_class(node, suspects), node.name) for node in fleet)
+    return Standing(*(by_class.get(name, []) for name in ("broken", "suspected", "unknown", "clean")))
+
+
+def _class(node: Node, suspects: Collection[str]) -> str:
+    if node.outcome is Outcome.FAIL:
+        return "broken"
+    if node.name in suspects:
+        return "suspected"
+    return "unknown" if node.outcome is Outcome.INCOMPLETE else "clean"
+
+
+def rows(fleet: Sequence[Node]) -> tuple[list[list[Node]], str]:
+    """The rows of squares, and what is said of those that are left out: of a large fleet the rows in which all nodes
+    are clean. A row ends where the name before its number changes: where names say racks, it is of one rack."""
+    if len(fleet) <= MAX_NAMES:
+        return [list(fleet)], ""
+    racks = grouped((node.name.rstrip("0123456789"), node) for node in fleet)
+    cut = [rack[start : start + ROW] for rack in racks.values() for start in range(0, len(rack), ROW)]
+    shown = [row for row in cut if any(node.letter for node in row)]
+    clean = [node.name for row in cut if row not in shown for node in row]
+    return shown, f"Not shown: {len(cut) - len(shown)} rows of clean nodes, {listed(clean)}." if clean else ""

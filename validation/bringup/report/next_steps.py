@@ -25,7 +25,6 @@ from bringup.results import REPOSITORY
 
 MAX_CARDS = 12
 MAX_UNFOLDED = 5  # cards: two screens hold all that is needed first
-MAX_OPEN = 2  # where there are more cards, only the commands of the first one are not folded
 MAX_FINDINGS = 6  # gates of one card
 MAX_EXPLAINED = 3  # runs, the worst ones
 _TITLES = {
@@ -72,9 +71,8 @@ class Arranged:
     left_count: int  # cards beyond MAX_CARDS
 
     @property
-    def open_count(self) -> int:
-        """Cards whose commands are shown at once."""
-        return MAX_OPEN if len(self.unfolded) <= MAX_OPEN else 1
+    def only_warnings(self) -> bool:
+        return not any(card.outcome is not Outcome.WARN for card in self.unfolded)
 
 
 def arranged(cards: Sequence[Card]) -> Arranged:

@@ -13,6 +13,7 @@ from bringup.plan.phases import PHASES
 from bringup.records import Mark, Outcome
 from bringup.report import drain, fleet, next_steps, system, tiles, timeline
 from bringup.report import text as report
+from bringup.report.charts import rails
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere
 from bringup.report.render import TEMPLATES
@@ -56,12 +57,14 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         for index, judged in enumerate(collection.judged)
     ]
     shown = [fact for fact in facts if fact.what not in system.ONLY_WHERE_THEY_DIFFER]
+    node_rows, clean_rows = fleet.rows(nodes)
     return {
         "outcome": collection.outcome,
         "overall": collection.headline,
         "counted": next_steps.counted(collection.judged),
         "cluster": system.cluster_name(collection.judged),
-        "node_count": len(nodes),
+        "context": _context(collection, nodes, facts),
+        "standing": fleet.standing(collection.judged, nodes),
         "who": who,
         "facts": shown,
         "headline": HEADLINE,
@@ -72,10 +75,11 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "stand_ins": stand_ins_of(
             claim for answer in collection.answers for claim in answer.claims if claim.mark is Mark.REHEARSED
         ),
-        "fleet": nodes,
+        "node_rows": node_rows,
+        "clean_rows": clean_rows,
         "named": len(nodes) <= fleet.MAX_NAMES,
-        "not_well": fleet.not_well(nodes)[: fleet.MAX_ROWS],
-        "more_not_well": max(0, len(fleet.not_well(nodes)) - fleet.MAX_ROWS),
+        "not_well": any(node.letter for node in nodes),
+        "nothing_judged": any(not node.judged for row in node_rows for node in row),
         "answers": collection.answers,
         "tiles": tiles.tiles(collection.answers, collection.verdicts),
         "max_bad": MAX_BAD,
@@ -83,6 +87,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "sections": sections,
         "timeline": timeline.timeline(sections, collection.judged),
         "fabric": _fabric(sections),
+        "rails": rails.draw(collection.verdicts),
         "search_hash": base64.b64encode(hashlib.sha256(SEARCH.encode()).digest()).decode("ascii"),
         "absent": [
             (PHASES[absent.phase].title if absent.phase in PHASES else absent.phase, absent.why)
@@ -99,6 +104,22 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "commands": next_steps.commands(collection),
         "training": side_by_side(collection.judged, collection.varied),
     }
+
+
+def _context(collection: Collection, nodes: Sequence[fleet.Node], facts: Sequence[system.Fact]) -> list[str]:
+    """Say what was looked at, by which numbers and when: `4 nodes × 2 NVIDIA H100 80GB`, `profile auto`, a date."""
+    runs = [judged.run for judged in collection.judged]
+    gpus = max((run.gpus_per_node for run in runs), default=0)
+    model = next((fact.value for fact in facts if fact.what == "GPU" and fact.nodes), "GPUs")
+    size = f"{len(nodes):,} node{'s'[: len(nodes) != 1]}" + (f" × {gpus} {model}" if gpus else "")
+    profiles = dict.fromkeys(judged.verdicts.profile for judged in collection.judged)
+    opened = min((run.opened_at for run in runs), default="").replace("T", " ")[:16]
+    cluster = system.cluster_name(collection.judged)
+    return [
+        text
+        for text in (cluster, size, f"profile {', '.join(profiles)}" if profiles else "", opened and f"{opened} UTC")
+        if text
+    ]
 
 
 def _fabric(sections: Sequence[Section]) -> list[Section]:

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from bringup.answers import in_words
+from bringup.evidence.names import listed
 from bringup.plan import catalogue
 from bringup.plan.claims import QUESTION_NAMES
 from bringup.records import Answer, Mark, Measured, Outcome, Verdict
 from bringup.records.grouped import grouped
-from bringup.report.text import sentence
 
+MOST = 110  # characters of a reason
 WIDTH = 100.0  # of a bar, in its own units
 _ROOM = 1.15  # the bar ends behind the larger one of value and limit, so that the mark of the limit is seen
 _SHOWS_ITS_LINE = (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN)
@@ -36,49 +37,45 @@ class Tile:
 
 
 def tiles(answers: Sequence[Answer], verdicts: Iterable[Verdict] = ()) -> list[Tile]:
-    """verdicts: of the report; those that failed say in words what is wrong."""
+    """verdicts: of the report; those that failed are counted."""
     failed = grouped(
-        (catalogue.question_of(catalogue.GATES[verdict.gate]), verdict)
+        (catalogue.question_of(catalogue.GATES[verdict.gate]), verdict.subject)
         for verdict in verdicts
         if verdict.outcome is Outcome.FAIL and verdict.gate in catalogue.GATES
     )
     return [_tile(answer, failed.get(answer.question, [])) for answer in answers]
 
 
-def _tile(answer: Answer, failed: Sequence[Verdict]) -> Tile:
+def _tile(answer: Answer, failed: Sequence[str]) -> Tile:
+    """failed: subjects of failed checks of this question; the repair list says in words what is wrong."""
     nearest = min(_judged(answer), key=_margin, default=None)
+    checks = f"{len(failed)} failed check{'s'[: len(failed) > 1]}" if failed else ""
     if nearest is None or (answer.mark is Mark.FAIL and _margin(nearest) >= 1):  # what failed is no number
-        number, bar = (_checks(failed), None) if failed else _claims(answer)
+        number, bar = checks or _claims(answer), None
     else:
         number, bar = in_words(nearest), _bar(nearest)
     if answer.mark is Mark.FAIL and failed:
-        first = f"{failed[0].subject}: {sentence(failed[0])}"
-        reason = first if bar is None else f"{_checks(failed)}; {first}"
+        reason = f"on {listed(failed)}" if bar is None else f"{checks} on {listed(failed)}"
     elif answer.mark in _SHOWS_ITS_LINE:
         reason = answer.line
     elif answer.reservations:
         reason = answer.reservations[0]
     else:
         reason = answer.line if answer.mark is Mark.NOT_ASKED else ""
-    return Tile(
-        answer=answer,
-        name=QUESTION_NAMES[answer.question],
-        number=number,
-        bar=bar,
-        reason=reason,
-    )
+    return Tile(answer=answer, name=QUESTION_NAMES[answer.question], number=number, bar=bar, reason=_in_short(reason))
 
 
-def _checks(failed: Sequence[Verdict]) -> str:
-    return f"{len(failed)} failed check{'s'[: len(failed) > 1]}"
+def _in_short(words: str) -> str:
+    return words if len(words) <= MOST else words[:MOST].rpartition(" ")[0] + " …"
 
 
-def _claims(answer: Answer) -> tuple[str, Bar | None]:
+def _claims(answer: Answer) -> str:
     marks, count = [claim.mark for claim in answer.claims], len(answer.claims)
-    if not marks or answer.mark is Mark.FAIL:
-        return f"{marks.count(Mark.FAIL)} of {count} claims failed" if marks else "", None
-    proven = sum(mark in (Mark.PASS, Mark.WARN) for mark in marks)
-    return f"{proven} of {count} claims are proven", Bar(proven / count * WIDTH / _ROOM, WIDTH / _ROOM, "floor")
+    if not marks:
+        return ""
+    if answer.mark is Mark.FAIL:
+        return f"{marks.count(Mark.FAIL)} of {count} claims failed"
+    return f"{sum(mark in (Mark.PASS, Mark.WARN) for mark in marks)} of {count} claims are proven"
 
 
 def _judged(answer: Answer) -> Iterable[Measured]:

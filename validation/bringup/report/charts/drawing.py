@@ -281,6 +281,38 @@ def bars(title: str, rows: Sequence[Bar], note: str = "", width: float = 380.0, 
     return Drawing(title, width, _ROW * len(rows) + 2, shapes, note)
 
 
+@dataclass(frozen=True)
+class Rail:
+    name: str
+    value: float
+    limit: float | None
+    words: str  # behind it
+    style: str
+
+
+def rails(title: str, rows: Sequence[Rail], note: str = "", width: float = 560.0) -> Drawing:
+    """One for each, the first at the top, on one axis of powers of ten, with a tick at its limit."""
+    names = [_cut(row.name, _MOST_NAME) for row in rows]
+    left = 8 + CHARACTER * max(map(len, names))
+    right = width - 8 - CHARACTER * max(len(row.words) for row in rows)
+    numbers = [row.value for row in rows] + [row.limit for row in rows if row.limit is not None]
+    axis = Axis(min(numbers) / 1.6, max(numbers) * 1.1, left, right, is_log=True)
+    shapes: list[Shape] = []
+    for index, (name, row) in enumerate(zip(names, rows, strict=True)):
+        y = index * _ROW
+        end = axis.at(row.value)
+        shapes += [
+            Text(left - 6, y + 14, name, "end"),
+            Box(left, y + 4, right - left, 13, "rail"),
+            Box(left, y + 4, end - left, 13, row.style, f"{row.name}: {row.words}"),
+            Text(right + 6, y + 14, row.words),
+        ]
+        if row.limit is not None:
+            at = axis.at(row.limit)
+            shapes.append(Line([(at, y + 1), (at, y + 20)], "floor"))
+    return Drawing(title, width, _ROW * len(rows) + 2, shapes, note)
+
+
 def _cut(name: str, most: int) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from statistics import median
 
 from bringup.compare.entries import Entry
 from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS, short_names
 from bringup.records import TrainMetrics
+from bringup.records.grouped import grouped
 from bringup.report.charts.drawing import Bar, Drawing, Limit, Series, bars, lines, places, short
 
 _KINDS = ("single", "ddp", "fsdp", "hsdp")  # each a colour, the same in every figure
@@ -16,18 +18,8 @@ _MOST_POINTS = 2000  # of a line; of more steps every n-th
 
 
 def deciding(entries: Sequence[Entry]) -> list[Drawing]:
-    """What a strategy is chosen by: that losses agree, tokens/s, and communication that nothing hides."""
+    """What a strategy is chosen by: tokens/s beside the ideal, communication that nothing hides, that losses agree."""
     entries, names = _ordered(entries)
-    of_one = entries[0].metrics.tokens_per_s_per_rank
-    speeds = [
-        Bar(
-            name,
-            metrics.tokens_per_s,
-            f"{short(metrics.tokens_per_s)}; {_percent(metrics.tokens_per_s_per_rank / of_one)}",
-            _colour(metrics),
-        )
-        for name, metrics in _named(entries, names)
-    ]
     exposed = [
         Bar(name, metrics.communication_share, _percent(metrics.communication_share), _colour(metrics))
         for name, metrics in _named(entries, names)
@@ -38,15 +30,57 @@ def deciding(entries: Sequence[Entry]) -> list[Drawing]:
         for name, metrics in _named(entries, names)
         if metrics.communication_share is None and metrics.world_size > 1
     ]
-    made = [
-        *_losses(entries, names),
-        *_gaps(entries, names),
-        bars("Tokens per second, all ranks", speeds, f"%: a rank beside a rank of {names[0]}"),
-    ]
+    made = _scaling(entries) or [_speeds(entries, names)]
     if exposed:
         note = f"not known: {', '.join(unknown)}" if unknown else ""
         made.append(bars("Communication that no computation hides, of a step", exposed, note, ends=1.0))
-    return made
+    return [*made, *_losses(entries, names), *_gaps(entries, names)]
+
+
+def _scaling(entries: Sequence[Entry]) -> list[Drawing]:
+    """A figure for each strategy, all on one scale: tokens/s of all ranks over ranks, beside what one rank alone would
+    make of so many. None without a run of one rank."""
+    one = next((entry.metrics for entry in entries if entry.metrics.world_size == 1), None)
+    several = [entry.metrics for entry in entries if entry.metrics.world_size > 1]
+    if one is None or not several:
+        return []
+    most = max(metrics.world_size for metrics in several)
+    ideal = Series(
+        "ideal", [(1.0, one.tokens_per_s), (float(most), one.tokens_per_s * most)], "dashed", len(_KINDS) + 2
+    )
+    figures = []
+    for kind, runs in grouped((metrics.observed.kind, metrics) for metrics in several).items():
+        best = {run.world_size: run.tokens_per_s for run in sorted(runs, key=lambda run: run.tokens_per_s)}
+        points = [(1.0, one.tokens_per_s), *((float(ranks), best[ranks]) for ranks in sorted(best))]
+        shares = [
+            f"{ranks} ranks {_percent(speed / (ranks * one.tokens_per_s))}" for ranks, speed in sorted(best.items())
+        ]
+        figures.append(
+            lines(
+                f"{kind.upper()}: tokens per second over ranks",
+                [Series(kind.upper(), points, colour=_colour(runs[0])), ideal],
+                "ranks",
+                "",
+                ticks=[(ranks, short(ranks)) for ranks, _ in points],
+                from_zero=True,
+                note=f"of the ideal: {', '.join(shares)}",
+            )
+        )
+    return figures
+
+
+def _speeds(entries: Sequence[Entry], names: Sequence[str]) -> Drawing:
+    of_one = entries[0].metrics.tokens_per_s_per_rank
+    rows = [
+        Bar(
+            name,
+            metrics.tokens_per_s,
+            f"{short(metrics.tokens_per_s)}; {_percent(metrics.tokens_per_s_per_rank / of_one)}",
+            _colour(metrics),
+        )
+        for name, metrics in _named(entries, names)
+    ]
+    return bars("Tokens per second, all ranks", rows, f"%: a rank beside a rank of {names[0]}")
 
 
 def of_ranks(entry: Entry) -> list[Drawing]:
@@ -112,6 +146,10 @@ def _losses(entries: Sequence[Entry], names: Sequence[str]) -> list[Drawing]:
     if not series:
         return []
     steps = max(len(entry.metrics.loss) for entry in entries)
+    gaps = [abs(a - b) for entry in entries for a, b in zip(entry.metrics.loss, entries[0].metrics.loss, strict=False)]
+    tolerance = LOSS_TOLERANCE_NATS.get(entries[0].args.compute_dtype)
+    if len(series) > 1 and tolerance is not None and max(gaps) <= tolerance:  # one line, not as many as cover it
+        series = [replace(series[0], name=f"all {len(series)} runs, within {tolerance:g} of each other", style="")]
     return [lines("Loss, nats per token", series, "optimizer step", "", ticks=places(steps, _STEPS, str))]
 
 
