@@ -134,10 +134,10 @@ def an_entry(name: str) -> Entry:
 def test_a_strategy_stands_beside_the_ideal_and_losses_that_agree_are_one_line():
     runs = [an_entry("run_ddp_2node"), an_entry("run_1gpu")]
     speeds, exposed, losses, gaps = training.deciding(runs)
-    one, ddp = runs[1].metrics, runs[0].metrics
+    alone, ddp = runs[1].metrics, runs[0].metrics
     assert (speeds.title, speeds.note) == (
         "DDP: tokens per second over ranks",
-        f"of the ideal: {ddp.world_size} ranks {100 * ddp.tokens_per_s / (ddp.world_size * one.tokens_per_s):.3g} %",
+        f"of the ideal: {ddp.world_size} ranks {100 * ddp.tokens_per_s / (ddp.world_size * alone.tokens_per_s):.3g} %",
     )
     measured, ideal = [line for line in of_kind(speeds, Line) if line.style.startswith("line-") and line.title]
     assert (measured.title, ideal.title) == ("DDP", "ideal")

@@ -4,8 +4,8 @@ per area in validation/known_faults/.
 The first match of a line counts. Exact signatures are tried first, in the order of the areas and then of the file;
 then those that know only the program; then errno words. So NCCL's own words explain a line of NCCL, and the subject
 of a line (shared memory, locked memory, a queue pair) comes before the errno at its end. Why a job waits is in
-pending.py, what a message of the driver asks for in xid.py; docs/07-failure-modes.md and docs/gates/log-signs.md are made
-of them.
+pending.py, what a message of the driver asks for in xid.py; docs/07-failure-modes.md and docs/gates/log-signs.md are
+made of them.
 """
 
 from __future__ import annotations

@@ -40,20 +40,20 @@ def deciding(entries: Sequence[Entry]) -> list[Drawing]:
 def _scaling(entries: Sequence[Entry]) -> list[Drawing]:
     """A figure for each strategy, all on one scale: tokens/s of all ranks over ranks, beside what one rank alone would
     make of so many. None without a run of one rank."""
-    one = next((entry.metrics for entry in entries if entry.metrics.world_size == 1), None)
+    alone = next((entry.metrics for entry in entries if entry.metrics.world_size == 1), None)
     several = [entry.metrics for entry in entries if entry.metrics.world_size > 1]
-    if one is None or not several:
+    if alone is None or not several:
         return []
     most = max(metrics.world_size for metrics in several)
     ideal = Series(
-        "ideal", [(1.0, one.tokens_per_s), (float(most), one.tokens_per_s * most)], "dashed", len(_KINDS) + 2
+        "ideal", [(1.0, alone.tokens_per_s), (float(most), alone.tokens_per_s * most)], "dashed", len(_KINDS) + 2
     )
     figures = []
     for kind, runs in grouped((metrics.observed.kind, metrics) for metrics in several).items():
         best = {run.world_size: run.tokens_per_s for run in sorted(runs, key=lambda run: run.tokens_per_s)}
-        points = [(1.0, one.tokens_per_s), *((float(ranks), best[ranks]) for ranks in sorted(best))]
+        points = [(1.0, alone.tokens_per_s), *((float(ranks), best[ranks]) for ranks in sorted(best))]
         shares = [
-            f"{ranks} ranks {_percent(speed / (ranks * one.tokens_per_s))}" for ranks, speed in sorted(best.items())
+            f"{ranks} ranks {_percent(speed / (ranks * alone.tokens_per_s))}" for ranks, speed in sorted(best.items())
         ]
         figures.append(
             lines(
