@@ -10,7 +10,7 @@ import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import groupby
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from bringup.known_faults.pending import CAUSES
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES, Signature
 from bringup.plan.catalogue import GATES, proving
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
-from bringup.plan.gate import Gate, Guide
+from bringup.plan.gate import Gate
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile, load, names
 from bringup.plan.transports import TRANSPORTS
@@ -204,36 +204,17 @@ def _replaced(path: Path, page: str, name: str, lines: Sequence[str]) -> str:
     return pattern.sub(lambda _: "\n".join([begin, "", *lines, "", end]), page)
 
 
-def _checks(page: str) -> list[str]:
-    """The sections of a page, and the gates that each explains. `bringup gates` prints the rest."""
-    sections: dict[Guide, list[Gate]] = {}
-    for gate in GATES.values():
-        if gate.guide.page == page:
-            sections.setdefault(gate.guide, []).append(gate)
-    return _plain_table(
-        ("section", "gates"),
-        ((f"[{guide.title}](#{gates[0].id})", ", ".join(map(_named, gates))) for guide, gates in sections.items()),
-    )
-
-
 def _ids(gates: Sequence[Gate]) -> str:
     return ", ".join(f"`{gate.id}`" for gate in gates)
-
-
-def _named(gate: Gate) -> str:
-    return f"`{gate.id}`" + (" (warns)" if gate.severity is Outcome.WARN else "")
 
 
 def pages() -> dict[Path, str]:
     """Every page of docs/, and others with generated parts -> the text that it should have: tables and quotes.
     ValueError when a marker is missing, or what is quoted."""
-    parts = {path: dict(tables) for path, tables in PARTS.items()}
-    for page in dict.fromkeys(gate.guide.page for gate in GATES.values()):
-        parts.setdefault(REPOSITORY / "docs" / f"{page}.md", {})["gates"] = partial(_checks, page)
     texts = {}
-    for path in dict.fromkeys([*parts, *sorted((REPOSITORY / "docs").glob("*.md"))]):
+    for path in dict.fromkeys([*PARTS, *sorted((REPOSITORY / "docs").glob("*.md"))]):
         text = with_samples(with_quotes(path.read_text(encoding="utf-8"), REPOSITORY))
-        for name, make in parts.get(path, {}).items():
+        for name, make in PARTS.get(path, {}).items():
             text = _replaced(path, text, name, make())
         texts[path] = text
     return texts

@@ -8,6 +8,7 @@ from pathlib import Path
 from bringup.plan.catalogue import GATES
 from bringup.plan.gate import PLACES
 from bringup.plan.phases import PHASES
+from bringup.records import Outcome
 from bringup.report.explain import next_commands
 from factory import a_run, a_verdict
 
@@ -97,8 +98,13 @@ def test_a_section_says_what_a_failure_means_what_helps_and_what_to_run():
             paragraph = text.partition(begin)[2].partition("\n\n")[0].rstrip()
             assert paragraph.endswith((".", "`.")), f"{where}: {paragraph[-60:]}"
         others = [f"; `{gate.id}`: {gate.action}" for gate in GATES.values() if gate.guide == guide and gate.action]
-        helps = f"{guide.action}{''.join(others)}"
-        assert f"**What usually helps:** {helps}.\n" in text, f"{where}: the action is {helps}"
+        named = [
+            f"`{gate.id}`{' (warns)' * (gate.severity is Outcome.WARN)}"
+            for gate in GATES.values()
+            if gate.guide == guide
+        ]
+        helps = f"**What usually helps:** {guide.action}{''.join(others)}. Gates: {', '.join(named)}."
+        assert f"\n{helps}\n" in text, f"{where}: expected {helps}"
         place = re.compile(r"\{(" + "|".join(PLACES) + r")\}")
         for command in guide.next:
             assert place.sub(lambda match: match[1].upper(), command) in text.splitlines(), f"{where}: {command}"
