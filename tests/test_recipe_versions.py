@@ -61,4 +61,4 @@ def test_a_rank_is_refused_before_it_imports_the_library(tmp_path: Path):
         done.stderr.count("\n") == 1 and "refused: expected transformers 5.23 or newer, observed 4.57.1" in done.stderr
     )
     facts = (tmp_path / "run/raw/rank0.jsonl").read_text()
-    assert '"value": "refused"' in facts and '"end": ' in facts.splitlines()[-1]
+    assert '"why": "refused: expected transformers 5.23' in facts and '"end": ' in facts.splitlines()[-1]

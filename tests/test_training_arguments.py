@@ -81,9 +81,12 @@ def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[
     assert list((run_dir / "raw").iterdir()) == []
 
 
-def test_a_file_of_json_lines_needs_no_folder(run_dir: Path) -> None:
-    done = start("train_ddp_single_node", "--check", "--dataset", "texts.jsonl", WORLD_SIZE="2")
-    assert (done.returncode, done.stderr) == (0, "")
+def test_a_path_is_looked_for_at_once_but_not_from_outside_of_a_container() -> None:
+    inside = start("train_ddp_single_node", "--check", "--dataset", "texts.jsonl", WORLD_SIZE="2", SLURM_JOB_ID="7")
+    assert (inside.returncode, inside.stderr) == (0, "")
+    here = start("train_ddp_single_node", "--check", "--dataset", "texts.jsonl", WORLD_SIZE="2")
+    assert (here.returncode, here.stderr.count("\n")) == (2, 1)
+    assert "--dataset texts.jsonl: no such file or folder, seen from " in here.stderr
 
 
 def test_a_shard_size_without_hsdp_is_refused_in_one_line() -> None:

@@ -21,7 +21,7 @@ from tiers import first, in_test_all
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "training" / "src"
-TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
+TORCHRUN = [sys.executable, str(SOURCE / "launcher.py")]  # as the jobs start it
 STEPS = ["--steps", "6"]  # of a test that compares no trajectory
 TWELVE = ("--steps", "12")
 UNPROFILED = ("--profiled-steps", "0")
@@ -72,7 +72,7 @@ def launch(folder: Path, commands: list[list[str]], drill: str = "") -> Finished
     launchers = [
         subprocess.Popen(
             [*(python if word == sys.executable else word for word in command), "--run-dir", str(folder)],
-            env=environment | injected(drill) | {"SLURMD_NODENAME": f"n{node}"},
+            env=environment | injected(drill) | {"SLURMD_NODENAME": f"n{node}", "RUN_DIR": str(folder)},
             text=True,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -538,21 +538,36 @@ def test_accelerate_launch_and_the_program_may_say_the_same(tmp_path: Path) -> N
 
 
 def require_refused(run: Finished, message: str) -> None:
-    """One line, exit code 2 on every rank, no training."""
+    """One line, exit code 2, no training; of the ranks nothing is known."""
+    (line,) = [line for line in run.output.splitlines() if "refused:" in line]
+    assert message in line
+    assert (run.codes == [2] and "Traceback" not in run.output) or run.ranks_as_ended == ["2", "2"]  # by accelerate
+    for rank in (0, 1):
+        assert run.value(rank, "train.rank.state") is None
+        assert message in run.facts(rank)["train.rank.state"]["why"]
+    require_untrained(run)
+
+
+def require_not_promised(run: Finished, message: str) -> None:
+    """One line, exit code 1 on every rank, no training."""
     refusals = [line for line in run.output.splitlines() if "refused:" in line]
     assert len(refusals) == 1
     assert message in refusals[0]
-    assert run.ranks_as_ended == ["2", "2"]
-    assert not (run.folder / "metrics.json").exists()
+    assert run.ranks_as_ended == ["1", "1"]
     for rank in (0, 1):
         assert run.value(rank, "train.rank.state") == "refused"
         assert message in run.value(rank, "train.rank.error")
-        assert "train.rank.steps" not in run.facts(rank)
+    require_untrained(run)
+
+
+def require_untrained(run: Finished) -> None:
+    assert not (run.folder / "metrics.json").exists()
+    assert not any("train.rank.steps" in run.facts(rank) for rank in (0, 1))
 
 
 def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path: Path) -> None:
     run = one_node(tmp_path / "refused", "train_fsdp_single_node", drill="no-fsdp")
-    require_refused(run, "expected fsdp, observed ddp (MULTI_CPU, LlamaForCausalLM, plain, no weights yet)")
+    require_not_promised(run, "expected fsdp, observed ddp (MULTI_CPU, LlamaForCausalLM, plain, no weights yet)")
     assert run.value(0, "train.strategy") == "ddp"
     shown = run.facts(0)["train.strategy"]["why"]  # the verdict's own sentence says what was expected
     assert shown.startswith("MULTI_CPU, LlamaForCausalLM, plain, no weights yet: was FSDP handed to the Trainer")
@@ -568,14 +583,14 @@ def test_an_attention_that_is_not_installed_is_refused_in_one_line(tmp_path: Pat
 def test_a_model_that_cannot_fit_is_refused_by_every_rank_before_it_is_made(tmp_path: Path) -> None:
     run = one_node(tmp_path / "refused", "train_fsdp_single_node", "--model", "llama3-70b")
     require_refused(run, "llama3-70b as fsdp on 2 rank(s): expected room for 1")
-    assert "GiB of host memory for the 2 rank(s) of a node, observed" in run.value(0, "train.rank.error")
+    assert "GiB of host memory for the 2 rank(s) of a node, observed" in run.facts(0)["train.rank.state"]["why"]
 
 
 def test_recomputation_that_was_asked_for_and_is_not_there_is_refused_after_one_step(tmp_path: Path) -> None:
     run = one_node(
         tmp_path / "refused", "train_fsdp_single_node", "--activation-checkpointing", drill="no-checkpointing"
     )
-    require_refused(run, "recomputed layers of 4: asked 4, observed 0")
+    require_not_promised(run, "recomputed layers of 4: asked 4, observed 0")
     assert run.value(0, "train.variant") == 1
 
 
@@ -602,7 +617,7 @@ def test_a_rank_that_reads_the_rows_of_another_is_seen(tmp_path: Path) -> None:
 
 def test_multi_node_entrypoint_refuses_one_host(tmp_path: Path) -> None:
     run = one_node(tmp_path / "one-host", "train_ddp_multi_node")
-    require_refused(run, "expected ddp across 2 or more hosts, observed 2 rank(s) on 1 host(s) (n0)")
+    require_not_promised(run, "expected ddp across 2 or more hosts, observed 2 rank(s) on 1 host(s) (n0)")
 
 
 def test_killed_rank_ends_the_job_and_leaves_no_last_word(tmp_path: Path) -> None:

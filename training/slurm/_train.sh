@@ -50,7 +50,7 @@ case ${BRINGUP_LAUNCHER:-torchrun}-$program in
     read -r -a given <<<"${ACCELERATE_OPTIONS:-}"
     launcher+=("${given[@]}") # the last one counts: with --shard-size give both sizes of the mesh here
     ;;
-  torchrun-*_single_node.py) launcher=(torchrun --standalone "${torchrun[@]}") ;;
+  torchrun-*_single_node.py) launcher=(python training/src/launcher.py --standalone "${torchrun[@]}") ;;
   torchrun-*_multi_node.py)
     meet
     # Static rendezvous: node rank = SLURM_NODEID, so the ranks of a node are consecutive.

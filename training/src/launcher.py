@@ -1,15 +1,19 @@
-"""torchrun, on several nodes: it says which nodes did not come.
+"""torchrun, which says which nodes did not come, and says nothing where ranks have said it: they refused what they were
+given, each with exit code 2, and so it ends.
 
 torchrun's rendezvous counts the launchers that joined and names none of them. Here each launcher leaves a file as soon
 as torch is imported, which may take minutes over a shared filesystem. The first one, which waits for the others, names
 the nodes without such a file.
 
-Run: srun --ntasks-per-node=1 python training/src/launcher.py OPTIONS OF torchrun (RUN_DIR and Slurm's variables set)
+Run: srun --ntasks-per-node=1 python training/src/launcher.py OPTIONS OF torchrun (RUN_DIR and Slurm's variables set; on
+one node also without Slurm)
 """
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -21,15 +25,25 @@ from imports import large_imports
 
 with large_imports():
     import torch.distributed as dist
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
     from torch.distributed.run import main
+
+REFUSED = 2  # exit code of a rank
 
 
 def launch() -> None:
     started = Path(os.environ["RUN_DIR"], "raw/launchers")
-    started.mkdir(exist_ok=True)
+    started.mkdir(parents=True, exist_ok=True)
     (started / rank.node_name()).touch()
+    of_ranks = logging.getLogger("torch.distributed.elastic.multiprocessing.api")
+    of_ranks.addFilter(lambda said: f"(exitcode: {REFUSED})" not in said.getMessage())
     try:
         main()
+    except ChildFailedError as error:
+        codes = {failure.exitcode for failure in error.failures.values()}
+        if REFUSED in codes and codes <= {REFUSED, -signal.SIGTERM}:  # torchrun ended the others
+            sys.exit(REFUSED)
+        raise
     except dist.DistStoreError as error:
         missing = [node for node in nodes_of_the_step() if not (started / node).exists()]
         if missing:

@@ -1,6 +1,7 @@
 """When many ranks end, the culprit is named, and the victims are not."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -424,3 +425,41 @@ def test_less_than_a_millisecond_more_is_no_slowdown(tmp_path: Path) -> None:
         },
     )
     assert "train.straggler" not in {gate for gate, _ in bad(folder)}
+
+
+REFUSED = "--model /nowhere/model: no such file or folder, seen from n0"
+
+
+def refused_by_ranks(folder: Path) -> None:
+    state = {"quantity": "train.rank.state", "value": None, "unit": "text", "why": f"refused: {REFUSED}"}
+    for rank, node in enumerate(("n0", "n0", "n1", "n1")):
+        common = {"probe": "train", "at": node}
+        lines = [common | {"subject": f"{node}/rank{rank}"} | state, common | {"end": 1}]
+        (folder / f"raw/rank{rank}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def refused_by_programs(folder: Path) -> None:
+    for file in (folder / "raw").glob("rank*.jsonl"):
+        file.unlink()
+    (folder / "raw/launch.log").write_text(f"0: train_ddp_multi_node.py: {REFUSED}\n")
+
+
+@pytest.mark.parametrize("said", [refused_by_ranks, refused_by_programs])
+def test_what_ranks_refuse_is_no_fault_of_the_cluster(tmp_path: Path, said: Callable[[Path], None]) -> None:
+    folder = ended(tmp_path)
+    said(folder)
+    ranks = finished(folder)
+    assert {subject: outcome for subject, (outcome, _) in ranks.items()} == dict.fromkeys(ranks, Outcome.INCOMPLETE)
+    assert len(ranks) == 4
+    assert all(f"refused: {REFUSED}" in words for _, words in ranks.values())
+    job = bad(folder)["train.exit_code", "job"]
+    assert (job.outcome, job.cause) == (Outcome.INCOMPLETE, f"not found out: exit code 1: refused: {REFUSED}")
+    assert Outcome.FAIL not in {verdict.outcome for verdict in bad(folder).values()}
+
+
+def test_a_rank_that_was_killed_counts_although_others_refused(tmp_path: Path) -> None:
+    folder = ended(tmp_path)
+    refused_by_ranks(folder)
+    rank_said(folder, "n1", 3, state="raised", error="RuntimeError: of its own")
+    assert finished(folder)["n1/rank3"][0] is Outcome.FAIL
+    assert bad(folder)["train.exit_code", "job"].outcome is Outcome.FAIL

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import math
+import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
@@ -203,7 +204,8 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         )
     for option, named in (("--model", given.model), ("--dataset", given.dataset)):
         is_path = named.startswith(("/", "./", "../")) or named.count("/") > 1 or named.endswith(DATA_FILES)
-        if is_path and not given.check and not Path(named).exists():  # a login host may not see it
+        in_container = given.check and "SLURM_JOB_ID" in os.environ  # perhaps: the batch script is outside of it
+        if is_path and not in_container and not Path(named).exists():
             complain(f"{option} {named}: no such file or folder, {here}")
     if not given.check and not (given.run_dir / "raw").is_dir():
         complain(f"--run-dir {given.run_dir}: no such run folder (it must have raw/), {here}; `bringup open` makes one")

@@ -1,7 +1,7 @@
 """How a training program begins and ends.
 
 An entrypoint hands over its train(run), which is the life of one rank. Exit codes of a rank: 0 trained to the end; 1 an
-error while training; 2 refused (wrong arguments, or the strategy is not the promised one).
+error while training, or another strategy than the promised one; 2 refused (wrong arguments, data, memory).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, NoReturn
 from imports import large_imports
 
 from recipe import arguments, numa, versions
-from recipe.rank import RANK, one_line, open_facts, raised, say
+from recipe.rank import RANK, one_line, open_facts, raised, refused, say
 from recipe.strategy import Expected
 
 STARTED_S = time.perf_counter()
@@ -38,7 +38,7 @@ def main(
     if lacking is not None:
         if RANK == 0:
             say(f"refused: {lacking}", stream=sys.stderr)
-        raised(facts, "refused", lacking)
+        refused(facts, lacking)
         sys.exit(2)
     try:
         numa.place(facts)  # before torch makes threads, which inherit it

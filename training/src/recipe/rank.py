@@ -48,9 +48,15 @@ def open_facts(run_dir: Path) -> RankFacts:
 
 
 def raised(facts: RankFacts, state: str, message: str) -> None:
-    """The last facts of a rank that does not finish: `state` raised or hung, and why."""
+    """The last facts of a rank that does not finish: `state` raised, hung or refused, and why."""
     facts.saw("train.rank.state", state, "text")
     facts.saw("train.rank.error", one_line(message), "text")
+    facts.finish()
+
+
+def refused(facts: RankFacts, message: str) -> None:
+    """The last facts of a rank that was given what cannot be trained: of the cluster nothing is known."""
+    facts.unknown("train.rank.state", "text", one_line(f"refused: {message}"), f"{facts.at}/rank{RANK}")
     facts.finish()
 
 

@@ -31,7 +31,11 @@ Seen = tuple[str, "str | int", str]  # quantity, value, unit: a fact about the j
 
 
 class Refused(RuntimeError):
-    """This program will not train as something else than its name says. One line; every rank raises it alike.
+    """What was given cannot be trained. One line, raised by every rank alike. It says nothing about the cluster."""
+
+
+class NotPromised(Refused):
+    """This program will not train as something else than its name says: the cluster started it otherwise.
 
     `seen`: facts that explain it. `how`: what shows them, beside them; the line itself where it is not given.
     """
@@ -68,23 +72,23 @@ def require_places(expected: Expected, hosts: list[str]) -> None:
     distinct = sorted(set(hosts))
     where = f"{len(hosts)} rank(s) on {len(distinct)} host(s) ({_short(distinct)})"
     if len(hosts) < expected.min_ranks:
-        raise Refused(
+        raise NotPromised(
             f"expected {expected.kind} on {expected.min_ranks} or more ranks, observed {where}: "
             f"{ADVICE[expected.kind]}",
             saw_kind("single"),
             how=f"{where}: {ADVICE[expected.kind]}",
         )
     if len(distinct) < expected.min_hosts:
-        raise Refused(
+        raise NotPromised(
             f"expected {expected.kind} across {expected.min_hosts} or more hosts, observed {where}: "
             "use the single-node entrypoint, or sbatch --nodes=2 or more"
         )
     if expected.max_hosts is not None and len(distinct) > expected.max_hosts:
-        raise Refused(
+        raise NotPromised(
             f"expected {expected.kind} on {expected.max_hosts} host(s), observed {where}: use the multi-node entrypoint"
         )
     if expected.kind == "single" and len(hosts) > 1:
-        raise Refused(f"expected single, observed {where}: {ADVICE['single']}")
+        raise NotPromised(f"expected single, observed {where}: {ADVICE['single']}")
 
 
 def shard_group(hosts: list[str], wanted: int | None = None) -> int:
@@ -96,7 +100,7 @@ def shard_group(hosts: list[str], wanted: int | None = None) -> int:
     counted = Counter(hosts)
     per_host = set(counted.values())
     if len(per_host) > 1 or (wanted is None and per_host == {1}):
-        raise Refused(
+        raise NotPromised(
             "expected hsdp with the same number of ranks, 2 or more, on each host, observed "
             f"{sorted(per_host)}: {ADVICE['hsdp']}"
         )
@@ -123,11 +127,11 @@ def kind_of(wrapper: str, placements: list[str], mesh: list[list[int]] | None, w
     return "unknown"
 
 
-def other_kind(expected: Expected, kind: str, seen: str) -> Refused:
+def other_kind(expected: Expected, kind: str, seen: str) -> NotPromised:
     """The refusal of another kind than declared. `seen`: what shows it."""
     how = f"{seen}: {ADVICE[expected.kind]}"
     message = f"expected {expected.kind}, observed {kind} ({seen}): {ADVICE[expected.kind]}"
-    return Refused(message, saw_kind(kind), how=how)
+    return NotPromised(message, saw_kind(kind), how=how)
 
 
 def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> None:
@@ -138,14 +142,14 @@ def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> N
     scattered = observed.scattered(asked)
     if scattered:
         hosts = sorted({observed.hosts[rank] for rank in scattered[0]})
-        raise Refused(
+        raise NotPromised(
             f"expected hsdp with every shard group inside {asked.hosts_of_group} host(s), observed group "
             f"{scattered[0]} on {_short(hosts)}: {ADVICE['hsdp']}",
             ("train.shard.inside_node", len(scattered), "count"),
         )
     different = observed.differs_from(asked)
     if different:
-        raise Refused(
+        raise NotPromised(
             f"expected the {expected.kind} variant that was requested, {'; '.join(different)}: does a configuration of "
             "accelerate launch say otherwise, or do the installed torch, transformers and accelerate not apply it?",
             ("train.variant", len(different), "count"),

@@ -16,7 +16,7 @@ from transformers import Trainer
 
 from recipe import group, strategy, weights
 from recipe.fast import recipes
-from recipe.strategy import Refused
+from recipe.strategy import NotPromised, Refused
 
 if TYPE_CHECKING:
     from recipe.workload import Run
@@ -47,7 +47,7 @@ class RecipeTrainer(Trainer):
         if self.args.fsdp and self.args.device.type == "cpu":
             shared = PartialState._shared_state
             if shared.get("distributed_type") != DistributedType.MULTI_CPU:
-                raise Refused(
+                raise NotPromised(
                     f"expected fsdp over the ranks of torchrun, observed {shared.get('distributed_type')}: "
                     "start it with torchrun, 2 ranks or more"
                 )

@@ -45,8 +45,8 @@ from recipe.fast import recipes
 from recipe.fast.chunked_loss import ChunkedLoss
 from recipe.fast.no_device_waits import without_waits
 from recipe.memory.states import ModelStates, checksum, memory_by_part
-from recipe.rank import RankFacts, one_line, raised, say
-from recipe.strategy import Expected, Refused
+from recipe.rank import RankFacts, one_line, raised, refused, say
+from recipe.strategy import Expected, NotPromised, Refused
 from recipe.watch import live, standstill
 from recipe.watch.finite import FiniteCheck
 from recipe.watch.hang import Watch
@@ -54,26 +54,27 @@ from recipe.watch.hang import Watch
 
 @record  # torchrun finds the exception of a rank in the file this writes
 def run_rank(train: Callable[[Run], int], run: Run) -> int:
-    """Call train(run), which returns its optimizer steps, and end the group. Returns the exit code: 0, or 2 when it
-    refuses."""
+    """Call train(run), which returns its optimizer steps, and end the group. Returns the exit code: 0; 2 when it
+    refuses what it was given; 1 when it is not what its name promises."""
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     warnings.simplefilter("ignore")  # of libraries, N ranks times; what matters here is checked and raised
     facts = run.facts
     try:
         steps = train(run)
-    except Refused as refused:  # every rank is here: all of them judged the same gathered facts
+    except Refused as error:  # every rank is here: all of them judged the same gathered facts
         if group.RANK == 0:
-            say(f"refused: {refused}", stream=sys.stderr)
-        # by all: where groups are apart, Slurm may end rank 0's before it comes here
-        for quantity, value, unit in refused.seen:
-            facts.saw(quantity, value, unit, "job", one_line(refused.how))
-        facts.saw("train.rank.state", "refused", "text")
-        facts.saw("train.rank.error", one_line(str(refused)), "text")
-        facts.finish()
+            say(f"refused: {error}", stream=sys.stderr)
+        if isinstance(error, NotPromised):
+            # by all: where groups are apart, Slurm may end rank 0's before it comes here
+            for quantity, value, unit in error.seen:
+                facts.saw(quantity, value, unit, "job", one_line(error.how))
+            raised(facts, "refused", str(error))
+        else:
+            refused(facts, str(error))
         group.close()  # together, so that every rank leaves with this exit code
         run.watch.close()
-        return 2
+        return 1 if isinstance(error, NotPromised) else 2
     group.close()
     run.watch.close()
     if steps < run.args.steps:  # no end and no fault: the run goes on elsewhere
@@ -110,7 +111,7 @@ class Run:
         try:
             group.start(args.start_s)
         except arrival.Shared as error:
-            raise Refused(str(error)) from None
+            raise NotPromised(str(error)) from None
         except arrival.Late as error:
             for late, host in error.late:
                 facts.saw("train.rank.late", args.start_s, "s", f"{host or 'unknown'}/rank{late}", one_line(str(error)))
@@ -129,7 +130,7 @@ class Run:
             nodes = group.WORLD // group.LOCAL_WORLD  # of NCCL's log, as the collectives phases name it
             facts.saw("nccl.backend", group.backend(), "text", "1-node" if nodes == 1 else f"{nodes}-nodes")
         if members != group.WORLD:
-            raise Refused(
+            raise NotPromised(
                 f"expected {group.WORLD} ranks in one group, observed {members}: do all nodes get the same MASTER_ADDR "
                 "and MASTER_PORT?",
                 ("train.world_size", members, "count"),
@@ -292,7 +293,7 @@ class Run:
     def _observed(self) -> ObservedStrategy:
         left = weights.on_meta(self.trainer.model_wrapped)
         if left:
-            raise Refused(f"expected weights in every parameter, observed none in {left[0]} ({len(left)} in all)")
+            raise NotPromised(f"expected weights in every parameter, observed none in {left[0]} ({len(left)} in all)")
         seen = observed_strategy.observe(self.trainer, self.first_step, self.checkpoints.trajectory.loss_dtype)
         strategy.require(seen, self.expected, self.resolved)
         return seen

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 
 from bringup.derive.fabric import is_a_setting, ports_of
-from bringup.derive.training_ends import GATE
+from bringup.derive.training_ends import GATE, JOB_GATE
 from bringup.evidence.parsed import Seen, is_number
 from bringup.plan import subjects
 from bringup.plan.phases import PHASES
 from bringup.records import Action, Kind, Outcome, Run, Verdict, Verdicts
 
-_JOB_GATE = "train.exit_code"
 _DIVIDED, _COUNTED = "discovery.gpu.mig", ("discovery.gpu.count", "discovery.gpu.answering", "discovery.slurm.gres")
 _SENT_AGAIN = ("load.tcp_sent_again", "load.rdma_sent_again")
 _SPEEDS = ("GB/s", "us", "ratio")
@@ -137,7 +136,7 @@ def _with_cause(verdicts: Verdicts, first_failure: str, words: str | None) -> Ve
 
 def _with(verdict: Verdict, first_failure: str, words: str | None) -> Verdict:
     """first_failure: the cause of the job. words: the cause of ranks that ended with it; None where none is known."""
-    if verdict.gate == _JOB_GATE and verdict.outcome is Outcome.FAIL:
+    if verdict.gate == JOB_GATE and verdict.outcome is Outcome.FAIL:
         return verdict.model_copy(update={"cause": first_failure})
     if words is not None and verdict.gate == GATE and verdict.kind in (Kind.UNKNOWN, Kind.ABSENT):
         return verdict.model_copy(update={"cause": f"{verdict.cause}; {words}"})

@@ -1,12 +1,17 @@
-"""How each rank ended: train.rank.finished, from what the rank said, the launcher, Slurm, and the stacks. Pure.
+"""How each rank ended: train.rank.finished, from what the rank said, the launcher, Slurm, and the stacks; and with them
+the job: train.exit_code. Pure.
 
 What the rank itself said counts first, then who ended it, then who missed it at the start, then where it stood still,
 then what Slurm said of its node.
 A rank whose peers are gone, or whose collective waited too long, did not finish and is not the fault: its end is
-unknown, and its own words are kept. blame.py says after judging who was first.
+unknown, and its own words are kept. blame.py says after judging who was first. Ranks that refuse what they were given
+(arguments, data, memory) say nothing about the cluster: their end is unknown, and that of a job of which no more is
+known.
 """
 
 from __future__ import annotations
+
+import dataclasses
 
 from bringup.evidence.launcher import LOST_PEERS
 from bringup.evidence.parsed import Parsed, Seen
@@ -14,9 +19,11 @@ from bringup.evidence.slurm import NODE_FAILURE
 from bringup.plan.subjects import JOB, nodes_of, rank_subjects
 from bringup.records import Observation, Run, Value
 
-GATE = "train.rank.finished"
+GATE, JOB_GATE = "train.rank.finished", "train.exit_code"
+FINISHED, REFUSED = "finished", "refused: "
 _TERMINATED = -15  # torchrun ends the peers of a failed rank so
 _KILLED = -9
+_REFUSED = 2
 _CRASHED = (-6, -11)  # NCCL's threads end their own rank so when a peer is gone or a collective timed out
 
 
@@ -27,7 +34,15 @@ def derive(seen: Seen, run: Run) -> Parsed:
     facts = _Facts(seen)
     for place in rank_subjects(run.nodes, run.ranks_per_node):
         parsed.observations += facts.ends(place)
+    parsed.observations += [_of_job(code, parsed.observations) for code in seen.of("run.exit_code")]
     return parsed
+
+
+def _of_job(code: Observation, ends: list[Observation]) -> Observation:
+    refused = [end.why for end in ends if end.value is None and (end.why or "").startswith(REFUSED)]
+    if code.value == 0 or not refused or any(end.value not in (None, FINISHED) for end in ends):
+        return dataclasses.replace(code, quantity=JOB_GATE)
+    return dataclasses.replace(code, quantity=JOB_GATE, value=None, why=f"exit code {code.value}: {refused[0]}")
 
 
 def _end(place: str, value: Value | None, evidence: str, why: str | None = None) -> Observation:
@@ -55,6 +70,7 @@ class _Facts:
         }
         self.unwritable = _first(seen, "launcher.cannot_write")
         self.not_started = _first(seen, "slurm.launch.not_started")  # files are read by name: launch.log first
+        self.refused = seen.of("launcher.refused")
         self.slurm = seen.of("launcher.ended_by_slurm")
 
     def ends(self, place: str) -> list[Observation]:
@@ -67,6 +83,7 @@ class _Facts:
             self._came_late(place, node),
             self._stood_still(place),
             self._could_not_begin(place, node),
+            self._was_refused(place),
             self._exited(place),
             self._ended_by_slurm(place),
         ):
@@ -128,6 +145,13 @@ class _Facts:
             problem = self.not_started[node]
             return _end(place, "could not begin", problem.evidence, str(problem.value))
         return None
+
+    def _was_refused(self, place: str) -> Observation | None:
+        """Its arguments, by the first rank of a node. With another exit code than that of a refusal it is its own."""
+        code = self.codes.get(place)
+        if not self.refused or (code is not None and code.value != _REFUSED):
+            return None
+        return _end(place, None, self.refused[0].evidence, f"{REFUSED}{self.refused[0].value}")
 
     def _exited(self, place: str) -> Observation | None:
         """A program that left no word of its own, because it failed before its first line, say. Of those that exit

@@ -7,6 +7,7 @@ launcher.out_of_memory [n1]     a memory limit was reached on this node; [job]: 
 launcher.node_lost [n1]         Slurm's words
 launcher.late [n1]              the launcher of this node had not started when the others gave up
 launcher.cannot_write [n1]      no rank of this node could write to the results folder
+launcher.refused [job]          what a program said of its arguments, before a rank began
 launcher.ended_by_slurm [n1]    the reason that Slurm gave: time limit
 launcher.raised_at [job]        seconds since 1970 at which a rank raised; the evidence is its error file
 """
@@ -50,6 +51,7 @@ _CANNOT_WRITE = re.compile(  # training: env.sh; src/recipe/rank.py and src/reci
     r"(?P<what>raw/rank\d+\.jsonl cannot be written: [^;]+|run folder cannot be written|no such run folder)\b"
     r".*seen from (?P<node>[\w.-]+)"
 )
+_REFUSED = re.compile(r"(?:^|: )train_[a-z_0-9]+\.py: (?P<why>.+)")  # training/src/recipe/rank.py: complain()
 _LATE = re.compile(r"launchers did not start in time: (?P<nodes>[\w.-]+(?:, [\w.-]+)*)")  # training/src/launcher.py
 _LATEST = 2**37  # seconds, in the year 6325: a larger number is not a time
 
@@ -81,6 +83,8 @@ def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Pa
             parsed.saw("launcher.out_of_memory", JOB, line.strip()[:200], "text", evidence)
         if match := _CANNOT_WRITE.search(line):
             parsed.saw("launcher.cannot_write", match["node"], match["what"], "text", evidence)
+        elif match := _REFUSED.search(line):
+            parsed.saw("launcher.refused", JOB, match["why"][:200], "text", evidence)
         if match := _LATE.search(line):
             words = line[line.rfind(": ", 0, match.start()) + 1 :].strip()[:200]
             for node in match["nodes"].split(", "):

@@ -77,9 +77,11 @@ def train(request: Request) -> tuple[Path, int]:
     program = PROGRAMS[request.strategy]
     phase = PHASES[program.phase]
     opening.refuse_without_torch(phase, None)
+    ranks = 0 if request.ranks is None else choose_ranks(request.strategy, request.ranks, 0)
+    planned = _planned(request, ranks) if ranks else None  # first: what asks torch takes seconds
     names = gpus()
     ranks = choose_ranks(request.strategy, request.ranks, len(names))
-    source, workload, environment = _planned(request, ranks)
+    source, workload, environment = planned or _planned(request, ranks)
     here = os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]  # as the ranks call it
     nodes = [here] if program.nodes == 1 else [f"{here}-{index}" for index in range(program.nodes)]
     folder = opening.open_run(
@@ -111,10 +113,11 @@ def train(request: Request) -> tuple[Path, int]:
 def resumed_on(request: Request, ranks: int) -> Iterator[tuple[Path, int]]:
     """The training, and then its second half from the checkpoint in its middle, on another number of ranks: each with
     its exit code. The second is not made where the first failed. Raises as train()."""
-    here = len(gpus())
-    both = [choose_ranks(request.strategy, each, here) for each in (request.ranks, ranks)]
+    first = request.ranks or choose_ranks(request.strategy, None, len(gpus()))
+    both = [choose_ranks(request.strategy, each, 0) for each in (first, ranks)]
     request = replace(request, batch_for=math.lcm(*both), options=[*request.options, "--save-steps", "half"])
     _planned(request, ranks)  # what the second cannot do is refused before the first is paid for
+    choose_ranks(request.strategy, ranks, len(gpus()))
     folder, code = train(request)
     yield folder, code
     if code == 0:
@@ -144,7 +147,7 @@ def launchers(strategy: str, ranks: int, folder: Path, program: list[str], port:
     if strategy == "single":
         return [[sys.executable, *program]]
     nodes = PROGRAMS[strategy].nodes
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", str(ranks // nodes)]
+    torchrun = [sys.executable, str(REPOSITORY / "training/src/launcher.py"), "--nproc-per-node", str(ranks // nodes)]
     torchrun += ["--max-restarts", "0", "--log-dir", str(folder / "raw/torchrun")]
     if nodes == 1:
         return [[*torchrun, "--standalone", *program]]
