@@ -229,7 +229,7 @@ def test_alpaca_format_and_plain_text_are_read_and_others_refused(
         ('{"text": 5}\n', "row 1 of the dataset has 5 in column text"),
         ('{"instruction": null, "output": "b"}\n', "row 1 of the dataset has None in column instruction"),
         ('{"text": "a"}\n{"text":\n', "cannot be loaded: JSON parse error: .*; look at what lies there"),
-        ("", "cannot be loaded: .*; look at what lies there"),
+        ("", "cannot be loaded: it is empty; look at what lies there"),
     ],
 )
 def test_a_file_that_is_wrong_is_one_line_that_says_where(

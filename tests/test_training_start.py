@@ -257,6 +257,28 @@ def test_a_rank_reads_its_shard_of_a_hub_model(tmp_path: Path, model_type: str, 
     )
 
 
+def test_weights_that_are_no_numbers_are_named_before_a_gpu_is_blamed(tmp_path: Path) -> None:
+    import torch
+    from recipe import weights
+
+    model = whole_of(arguments(write_config(tmp_path, "llama")))
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight[0, 0] = torch.nan
+    model.save_pretrained(tmp_path / "saved/model")
+    args = arguments(None, model=str(tmp_path / "saved/model"))
+    with pytest.raises(weights.NoWeights, match=r"hold NaN or Inf \(model\.layers\.1\.mlp\.up_proj\.weight\): take"):
+        whole_of(args)
+
+
+def test_a_folder_without_weights_is_not_blamed_for_names(tmp_path: Path) -> None:
+    from recipe import weights
+
+    write_config(tmp_path, "llama").rename(tmp_path / "config.json")
+    args = arguments(None, model=str(tmp_path))
+    with pytest.raises(weights.NoWeights, match="has no safetensors files"):
+        weights.identity(args.model, weights.without_memory(args))
+
+
 def test_files_of_one_name_and_size_with_other_weights_are_other_files(tmp_path: Path) -> None:
     """FSDP would mix them: each rank reads only its own rows."""
     from recipe import weights

@@ -45,10 +45,13 @@ class DataError(RuntimeError):
 
 
 def first_line(error: BaseException) -> str:
-    """Return what the first cause of an exception says first; its name where it says nothing."""
+    """Return what the first cause of an exception says first, with what it lists; its name where it says nothing."""
     while error.__cause__ is not None:
         error = error.__cause__
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if not lines:
+        return "it is empty" if isinstance(error, StopIteration) else type(error).__name__
+    return " ".join(lines if lines[0].endswith(":") else lines[:1])
 
 
 def cannot_load(what: str, name: str, error: BaseException, other: str) -> DataError:

@@ -20,7 +20,7 @@ from recipe.checkpoint import state
 from recipe.data import DataError
 from recipe.memory import room
 from recipe.memory.room import Footprint
-from recipe.rank import RankFacts, say
+from recipe.rank import RankFacts, say, say_once
 from recipe.strategy import Refused
 
 # ranks wait while one of their node tokenises, or all load; torchrun ends them sooner if that one dies
@@ -54,6 +54,12 @@ def prepare(
         predicted = room.footprint(model, resolved, reads_checkpoint=reads_checkpoint)
         room.require(room.need(predicted, resolved), predicted, resolved, hosts)
         require_more(model)
+        positions = getattr(model.config, "max_position_embeddings", None) or args.sequence_length
+        if args.sequence_length > positions:
+            say_once(
+                f"WARN --sequence-length {args.sequence_length}: {args.model} was made for {positions} positions; the "
+                "speed is right, the loss is not that of the model"
+            )
         if args.model_config is None:
             files = together(lambda: from_hub(lambda: weights.identity(args.model, model), args))
             require_same("files of the model", files)

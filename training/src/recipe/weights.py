@@ -178,10 +178,10 @@ def read(model: Any, name: str) -> None:
         with safe_open(path, framework="pt") as stream, torch.no_grad():
             for key in sorted(key for key in parameters if files[key] == path):
                 p = parameters[key]
-                if isinstance(p, DTensor):
-                    p.to_local().copy_(stream.get_slice(key)[rows_of(p)])
-                else:
-                    p.copy_(stream.get_tensor(key))
+                own = p.to_local() if isinstance(p, DTensor) else p
+                own.copy_(stream.get_slice(key)[rows_of(p)] if isinstance(p, DTensor) else stream.get_tensor(key))
+                if not own.isfinite().all():
+                    raise NoWeights(f"weights of {name} hold NaN or Inf ({key}): take an earlier copy of it")
 
 
 def identity(name: str, model: Any) -> list[tuple[str, int, str]]:
@@ -219,7 +219,7 @@ def files_of(name: str, model: Any) -> dict[str, Path]:
     else:
         single = cached_file(name, SAFE_WEIGHTS_NAME, _raise_exceptions_for_missing_entries=False)
         if single is None:
-            raise otherwise
+            raise NoWeights(f"{name} has no safetensors files; look at what lies there")
         with safe_open(single, framework="pt") as stream:
             files = dict.fromkeys(stream.keys(), Path(single))
     if not wanted <= set(files):

@@ -9,9 +9,11 @@ truth lies between, and data loading, the optimizer's update and clipping come o
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from bringup.advise import bandwidth
 from bringup.errors import NotHealthy, RecordError, UsageError
@@ -307,22 +309,29 @@ def _require_groups(question: Question) -> None:
 
 
 def _what_would_fit(question: Question, facts: Known) -> str:
-    """The first change, from cheap to dear, with which a strategy fits."""
-    for words, changed in (
-        ("--activation-checkpointing", replace(question, activation_checkpointing=True)),
-        ("--activation-checkpointing and --rows 1", replace(question, activation_checkpointing=True, rows=1)),
-    ):
-        if changed != question:
-            fitting = [
-                strategy for strategy in (predict(question.shape, job, facts) for job in jobs(changed)) if strategy.fits
-            ]
+    """The fewest and cheapest options with which a strategy fits."""
+    world = question.nodes * question.gpus_per_node
+    whole = max(1, question.global_batch // world)
+    cures: list[tuple[str, dict[str, Any]]] = [
+        ("--activation-checkpointing", {"activation_checkpointing": True}),
+        ("--sync-each-batch", {"sync_each_batch": True}),
+        ("--rows 1", {"rows": 1}),
+        (f"--rows {whole}", {"rows": whole}),  # one micro-step
+        ("--reduce-dtype bfloat16", {"reduce_bytes": 2}),
+    ]
+    cures = [(words, change) for words, change in cures if replace(question, **change) != question]
+    for count in range(1, len(cures) + 1):
+        for some in itertools.combinations(cures, count):
+            changed = question
+            for _, change in some:
+                changed = replace(changed, **change)
+            wanted = [job for job in jobs(changed) if job.kind != "single" or world == 1]
+            fitting = [each for each in (predict(question.shape, job, facts) for job in wanted) if each.fits]
             if fitting:
-                named = ", ".join(
-                    f"{NAMES[strategy.strategy]} ({strategy.peak_gib + strategy.outside_gib:.0f} GiB)"
-                    for strategy in fitting
-                )
-                return f"with {words} these do: {named}"
-    return "take more nodes, shorter sequences, or bfloat16 gradients on the wire"
+                named = (f"{NAMES[each.strategy]} ({each.peak_gib + each.outside_gib:.0f} GiB)" for each in fitting)
+                these = "this does" if len(fitting) == 1 else "these do"
+                return f"with {' and '.join(words for words, _ in some)} {these}: {', '.join(named)}"
+    return "take more nodes or shorter sequences"
 
 
 def _command(question: Question, chosen: PredictedStrategy) -> str:

@@ -93,4 +93,7 @@ def judge(first_step: int, losses: list[float], norms: list[float]) -> None:
                 "else lower --learning-rate"
             )
         if not math.isfinite(norm):
-            raise NotFinite(f"step {step}: the gradient norm is {norm}, {OWN_LOSS_FINITE}")
+            raise NotFinite(
+                f"step {step}: the gradient norm is {norm}, {OWN_LOSS_FINITE}; where all ranks say so, lower "
+                "--learning-rate"
+            )
