@@ -36,7 +36,7 @@ def launch() -> None:
     started.mkdir(parents=True, exist_ok=True)
     (started / rank.node_name()).touch()
     of_ranks = logging.getLogger("torch.distributed.elastic.multiprocessing.api")
-    of_ranks.addFilter(lambda said: f"(exitcode: {REFUSED})" not in said.getMessage())
+    of_ranks.addFilter(lambda message: f"(exitcode: {REFUSED})" not in message.getMessage())
     try:
         main()
     except ChildFailedError as error:

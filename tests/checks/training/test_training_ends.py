@@ -444,10 +444,10 @@ def refused_by_programs(folder: Path) -> None:
     (folder / "raw/launch.log").write_text(f"0: train_ddp_multi_node.py: {REFUSED}\n")
 
 
-@pytest.mark.parametrize("said", [refused_by_ranks, refused_by_programs])
-def test_what_ranks_refuse_is_no_fault_of_the_cluster(tmp_path: Path, said: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize("refuse", [refused_by_ranks, refused_by_programs])
+def test_what_ranks_refuse_is_no_fault_of_the_cluster(tmp_path: Path, refuse: Callable[[Path], None]) -> None:
     folder = ended(tmp_path)
-    said(folder)
+    refuse(folder)
     ranks = finished(folder)
     assert {subject: outcome for subject, (outcome, _) in ranks.items()} == dict.fromkeys(ranks, Outcome.INCOMPLETE)
     assert len(ranks) == 4
