@@ -64,6 +64,18 @@ make_linker_cache() {
   ldconfig -X -f "$conf" -C "$STATE/simulated/ld.so.cache"
 }
 
+# ldconfig on the machine, as at each installation of a package, replaces /etc/ld.so.cache, and Linux then ends what is mounted there.
+inner_mend-linker-caches() {
+  local node nodes pid
+  read -r nodes _ <"$STATE/shape"
+  [ -e "$STATE/simulated/ld.so.cache" ] || return 0
+  for ((node = 0; node < nodes; node++)); do
+    pid=$(recorded "n$node") && ! grep -q ' /etc/ld.so.cache ' "/proc/$pid/mountinfo" || continue
+    (inner_on "n$node" mount --bind "$STATE/simulated/ld.so.cache" /etc/ld.so.cache)
+    echo "cluster: n$node had lost NVML to an ldconfig on this machine, and has it again; repeat what ran meanwhile"
+  done
+}
+
 simulate_node() {  # NODE MODEL GPUS: on the node, before its daemon starts
   private_run "$STATE/node/$1/run"
   mkdir "$OF_NODE"

@@ -21,6 +21,14 @@ def make(cluster: Cluster, *verb: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_status_gives_back_the_nvml_that_an_ldconfig_took_and_says_so(simulated: Cluster):
+    """Linux ends a mount on a file that is replaced on the machine; here the mount is ended by hand."""
+    make(simulated, "on", "n1", "umount", "/etc/ld.so.cache")
+    assert "n1 had lost NVML" in simulated.run("status").stdout
+    assert "libnvidia-ml" in simulated.run("on", "n1", "ldconfig", "-p").stdout
+    assert "lost" not in simulated.run("status").stdout
+
+
 OWN_CHECK = """sections:
 - title: The GPUs have another firmware than this site wants
   action: configure
