@@ -105,7 +105,17 @@ def test_few_nodes_have_names_and_numbers_and_what_failed_is_outlined():
     outlined = [box.title for box in of_kind(drawn, Box) if box.style == "outlined"]
     assert outlined == ["n0 → n1: 40 GB/s", "n1 → n0: 4 GB/s"]
     assert {"n0", "n1", "n2", "40", "4", "46"} <= set(words(drawn))
-    assert drawn.note.startswith("3 of 6 directions measured; a healthy one has 43 GB/s; slowest: n1 → n0 4,")
+    assert drawn.note.startswith("3 of 6 directions measured; slowest: n1 → n0 4,")
+
+
+def test_a_pair_far_below_the_floor_is_dark_and_outlined_though_it_is_the_fastest_there_is():
+    """Both squares had the colour of the best, and a fifth of the floor was "a healthy one"."""
+    [busbw] = curve_of(0.006, scale="n0--n1")
+    failed = a_verdict("nccl.pair.slowest", "job").model_copy(update={"limit": 0.03})
+    [drawn] = pairs.draw([busbw], ["n0", "n1"], [failed])
+    assert [squares.style for squares in of_kind(drawn, pairs.Squares)] == ["heat-2"]
+    assert [box.style for box in of_kind(drawn, Box) if box.title] == ["outlined"] * 2
+    assert drawn.note == "1 of 1 pairs measured; 0.03 GB/s are needed; slowest: n0 and n1 0.006."
 
 
 def test_of_a_thousand_nodes_each_is_a_square_and_a_slow_sender_is_dark_and_outlined():

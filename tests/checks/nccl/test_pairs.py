@@ -267,6 +267,16 @@ def test_pairs_that_ran_all_reduce_are_judged_by_its_largest_and_its_smallest_si
     assert curve.curves(parsed.observations) == {}
 
 
+def test_the_only_pair_has_nothing_healthy_to_compare_with_and_a_collective_no_direction():
+    """0.006 GB/s of two sick directions were "a healthy direction of this fleet"; n0->n1 was named, n1 the culprit."""
+    parsed = Parsed()
+    for size, speed in (("8KiB", 0.0001), ("16MiB", 0.006)):
+        parsed.saw(f"nccl.all_reduce.busbw@{size}", "n0--n1", speed, "GB/s", "e")
+    words = {each.quantity: each.why for each in pairwise.derive(parsed.observations, FOUR[:2]).observations}
+    assert words["nccl.pair.slowest"] == "n0 and n1; no other pair to compare with"
+    assert words["nccl.pair.link"] == "n0 and n1 at 0.006 GB/s"
+
+
 def test_pairs_that_ran_all_reduce_twice_were_measured_twice():
     """All repeats were taken for sizes of one measurement: no link of a GPU cluster was ever found steady."""
     parsed = Parsed()

@@ -113,6 +113,15 @@ def measured_rounds(observations: Iterable[Observation]) -> list[dict[Pair, floa
     return [rounds[number] for number in sorted(rounds)]
 
 
+def are_directed(observations: Iterable[Observation]) -> bool:
+    """Whether each direction was measured by itself. False: a collective goes both ways at once, with one speed."""
+    return any(seen.quantity == BANDWIDTH for seen in observations)
+
+
+def way_in_words(pair: Pair, is_directed: bool) -> str:
+    return f"{pair[0]}->{pair[1]}" if is_directed else " and ".join(sorted(pair))
+
+
 def reference(directions: Directions) -> float:
     """GB/s of a healthy direction: the median of the faster half, which is healthy even if half of all directions are
     not."""
@@ -181,13 +190,14 @@ def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
     """Scores of nodes and links as observations; pairs without a measurement as a note."""
     observed = list(observations)
     directions, links = measured(observed)
+    is_directed = are_directed(observed)
     scores = Parsed()
     if directions:
         scores.problems += _not_exercised(directions, names)
         scores.problems += _localised(observed, names)
     for node, score in node_scores(directions).items():
         worst = None if score.unconfirmed else round(score.worst, 4)
-        scores.saw("nccl.pair.node", node, worst, "ratio", "raw/pairs-*.jsonl", _node_words(score))
+        scores.saw("nccl.pair.node", node, worst, "ratio", "raw/pairs-*.jsonl", _node_words(score, is_directed))
     for link, by_direction in link_scores(directions, names).items():
         if len(by_direction) < 2:
             ((source, target),) = by_direction
@@ -202,22 +212,27 @@ def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
             continue
         source, target = min(by_direction, key=lambda direction: by_direction[direction])
         speed = directions[source, target]
-        words = f"{source}->{target} at {speed.best:.3g} GB/s" + (" (no answer)" if speed.best == 0 else "")
+        way = way_in_words((source, target), is_directed)
+        words = f"{way} at {speed.best:.3g} GB/s" + (" (no answer)" if speed.best == 0 else "")
         if len(speed.all) > 1:
             words += f", the best of {len(speed.all)}: {', '.join(f'{value:.3g}' for value in speed.all)}"
         scores.saw(
             "nccl.pair.link", link_name(link), round(by_direction[source, target], 4), "ratio", speed.evidence, words
         )
-        _steadiness(scores, link, {pair: directions[pair] for pair in by_direction})
+        _steadiness(scores, link, {pair: directions[pair] for pair in by_direction}, is_directed)
     if directions:
-        (source, target), slowest = min(directions.items(), key=lambda item: item[1].best)
+        pair, slowest = min(directions.items(), key=lambda item: item[1].best)
+        is_alone = len(link_scores(directions, names)) == 1
+        others = (
+            "no other pair to compare with" if is_alone else f"the faster half has {reference(directions):.3g} GB/s"
+        )
         scores.saw(
             "nccl.pair.slowest",
             "job",
             slowest.best,
             "GB/s",
             slowest.evidence,
-            f"{source}->{target}; a healthy direction of this fleet has {reference(directions):.3g} GB/s",
+            f"{way_in_words(pair, is_directed)}; {others}",
         )
     nodes = node_latencies(links)
     for node, (latency_us, partners) in nodes.items():
@@ -267,7 +282,7 @@ def _not_exercised(directions: Directions, names: Sequence[str]) -> list[str]:
     return [words + (f"; without any partner: {', '.join(alone[:LISTED])}" if alone else "")]
 
 
-def _steadiness(scores: Parsed, link: Pair, measurements: Directions) -> None:
+def _steadiness(scores: Parsed, link: Pair, measurements: Directions, is_directed: bool) -> None:
     """nccl.pair.link.steady: the worst measurement as a share of the best, in the less steady direction."""
     shares = {pair: speed.steady for pair, speed in measurements.items()}
     known = {pair: share for pair, share in shares.items() if share is not None}
@@ -289,15 +304,15 @@ def _steadiness(scores: Parsed, link: Pair, measurements: Directions) -> None:
         round(known[source, target], 4),
         "ratio",
         speed.evidence,
-        f"{source}->{target} at {', '.join(f'{value:.3g}' for value in speed.all)} GB/s, one after the other",
+        f"{way_in_words((source, target), is_directed)} at {', '.join(f'{value:.3g}' for value in speed.all)} GB/s, "
+        "one after the other",
     )
 
 
-def _node_words(score: NodeScore) -> str:
-    words = (
-        f"sends at {100 * score.out:.0f} % and receives at {100 * score.into:.0f} % of the usual rate, "
-        f"median of {score.partners} partners"
-    )
+def _node_words(score: NodeScore, is_directed: bool) -> str:
+    both = f"sends at {100 * score.out:.0f} % and receives at {100 * score.into:.0f} %"
+    does = both if is_directed else f"collectives with it reach {100 * score.worst:.0f} %"
+    words = f"{does} of the usual rate, median of {score.partners} partners"
     if score.unconfirmed:
         words += f"; of those that answered only {score.unconfirmed} was slow, and it was measured once"
     return words + ("; two bad links would look the same" if score.partners == LEAST_PARTNERS else "")

@@ -27,21 +27,28 @@ _OF_A_LINE, _GAP = 64, 0.8  # nodes of a large fleet; between them
 
 
 def draw(observations: Iterable[Observation], nodes: Sequence[str], verdicts: Iterable[Verdict]) -> list[Drawing]:
-    """None where no pair was measured. The scale of colours begins at 0 and ends at the fastest square."""
-    directions, _ = pairs.measured(observations)
+    """None where no pair was measured. The scale of colours begins at 0 and ends at the fastest square, or at the floor
+    where no square reaches it."""
+    observed, judged = list(observations), list(verdicts)
+    directions, _ = pairs.measured(observed)
     members = frozenset(nodes)
     known = {pair: seen.best for pair, seen in directions.items() if members.issuperset(pair) and has_place(seen.best)}
     if not known:
         return []
-    bad = {frozenset(nodes_of(v.subject)) for v in verdicts if v.outcome is Outcome.FAIL}
+    bad = {frozenset(nodes_of(v.subject)) for v in judged if v.outcome is Outcome.FAIL}
+    limits = [v.limit for v in judged if v.gate == "nccl.pair.slowest" and isinstance(v.limit, int | float)]
+    floor = float(limits[0]) if limits else 0.0
+    bad |= {frozenset(pair) for pair, speed in known.items() if speed < floor}
     draw_all = _map if len(nodes) <= MAX_MAP else _by_node
-    return [draw_all(known, nodes, bad)]
+    return [draw_all(known, nodes, bad, floor, _note(known, nodes, floor, pairs.are_directed(observed)))]
 
 
-def _map(known: Mapping[Pair, float], nodes: Sequence[str], bad: Collection[frozenset[str]]) -> Drawing:
+def _map(
+    known: Mapping[Pair, float], nodes: Sequence[str], bad: Collection[frozenset[str]], floor: float, note: str
+) -> Drawing:
     index = {node: number for number, node in enumerate(nodes)}
     left = 8 + 6.3 * max(map(len, nodes)) if len(nodes) <= MAX_NAMES else 18.0
-    side, most = min(44.0, (_SIDE - left) / len(nodes)), max(known.values()) or 1.0
+    side, most = min(44.0, (_SIDE - left) / len(nodes)), max(floor, *known.values()) or 1.0
     places, above = list[tuple[float, float, float]](), list[Shape]()
     for (source, target), speed in known.items():
         x, y = left + index[target] * side, _TOP + index[source] * side
@@ -63,12 +70,14 @@ def _map(known: Mapping[Pair, float], nodes: Sequence[str], bad: Collection[froz
         shapes.append(Text(left, _TOP - 5, "receives →", "soft"))
     shapes += _scale(left, _TOP + whole + 8, most, "rows send")
     width = max(left + whole + 4, left + 250)
-    return Drawing("Bandwidth between nodes", width, _TOP + whole + 38, shapes, _note(known, nodes))
+    return Drawing("Bandwidth between nodes", width, _TOP + whole + 38, shapes, note)
 
 
-def _by_node(known: Mapping[Pair, float], nodes: Sequence[str], bad: Collection[frozenset[str]]) -> Drawing:
+def _by_node(
+    known: Mapping[Pair, float], nodes: Sequence[str], bad: Collection[frozenset[str]], floor: float, note: str
+) -> Drawing:
     side, lines = _SIDE / _OF_A_LINE, -(-len(nodes) // _OF_A_LINE)
-    shapes, y, most = list[Shape](), _TOP, 0.0
+    shapes, y, most = list[Shape](), _TOP, floor
     for end, what in ((0, "sends"), (1, "receives")):
         speeds = grouped((pair[end], speed) for pair, speed in known.items())
         medians = {node: median(values) for node, values in speeds.items()}
@@ -87,7 +96,7 @@ def _by_node(known: Mapping[Pair, float], nodes: Sequence[str], bad: Collection[
         shapes += [*_squares(places, side - _GAP, most), *above]
         y += lines * side + _TOP + 4
     shapes += _scale(0, y - _TOP, most, f"{_OF_A_LINE} nodes in a line, in the order of the run")
-    return Drawing("Bandwidth of each node", _SIDE, y + 14, shapes, _note(known, nodes))
+    return Drawing("Bandwidth of each node", _SIDE, y + 14, shapes, note)
 
 
 def _heat(speed: float, most: float) -> int:
@@ -110,10 +119,11 @@ def _scale(x: float, y: float, most: float, words: str) -> list[Shape]:
     ]
 
 
-def _note(known: Mapping[Pair, float], nodes: Sequence[str]) -> str:
-    possible = len(nodes) * (len(nodes) - 1)
-    healthy = pairs.reference({pair: pairs.Measured(speed, "", [speed]) for pair, speed in known.items()})
-    slow = sorted(known.items(), key=lambda item: item[1])[:MAX_SLOWEST]
-    named = listed([f"{source} → {target} {speed:.3g}" for (source, target), speed in slow])
-    measured = f"{len(known):,} of {possible:,} directions measured; a healthy one has {healthy:.3g} GB/s"
-    return f"{measured}; slowest: {named}."
+def _note(known: Mapping[Pair, float], nodes: Sequence[str], floor: float, is_directed: bool) -> str:
+    ways = {pairs.way_in_words(pair, is_directed): speed for pair, speed in sorted(known.items())}
+    possible = len(nodes) * (len(nodes) - 1) // (1 if is_directed else 2)
+    slowest = sorted(ways, key=lambda way: ways[way])[:MAX_SLOWEST]
+    named = listed([f"{way.replace('->', ' → ')} {ways[way]:.3g}" for way in slowest])
+    needed = f"; {floor:.3g} GB/s are needed" if floor else ""
+    what = "directions" if is_directed else "pairs"
+    return f"{len(ways):,} of {possible:,} {what} measured{needed}; slowest: {named}."
