@@ -16,7 +16,7 @@ from bringup.derive.observed import read_run
 from bringup.errors import RuleError
 from bringup.evidence import pair_rounds
 from bringup.evidence.curve import size_bytes
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, is_number
 from bringup.known_faults import signs
 from bringup.plan import auto, catalogue, own, planned
 from bringup.plan import subjects as naming
@@ -404,6 +404,16 @@ class Requirement:
         """The same inside a sentence: `at least 346 GB/s at 8GiB`."""
         return in_words(self.rule, self.value, self.unit, SPOKEN) + (f" at {self.at}" if self.at else "")
 
+    def fails(self, gate: Gate, value: Value) -> str:
+        """What is wrong, with the value and the limit in it: a share as a percentage."""
+        limit = self.value
+        if gate.unit != "ratio" or "{value} of" not in gate.fails or not is_number(value):
+            return gate.fails.format(value=value_in_words(value, gate.unit), limit=self.spoken)
+        if is_number(limit):
+            limit = float(f"{100 * limit:.4g}")
+        asked = in_words(self.rule, limit, "%", SPOKEN) if self.rule in SPOKEN else self.spoken
+        return gate.fails.format(value=f"{100 * value:.3g} %", limit=asked)
+
 
 def _verdict(
     gate: Gate,
@@ -430,7 +440,7 @@ def _verdict(
         basis=against.basis,
         observed=NOTHING if value is None else _remarked(value, remark),
         expected=against.in_words,
-        fails=gate.fails.format(value=value, limit=against.spoken) if is_miss else None,
+        fails=against.fails(gate, seen.value) if is_miss and seen is not None and seen.value is not None else None,
         evidence="none" if seen is None else seen.evidence,
         cause=cause,
         fix=gate.fix,

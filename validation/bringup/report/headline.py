@@ -6,9 +6,12 @@ from collections.abc import Collection, Iterable, Sequence
 
 from bringup.answers import stand_ins_of
 from bringup.evidence.names import listed
+from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS
 from bringup.plan.phases import PHASES
+from bringup.plan.subjects import nodes_of
 from bringup.records import Answer, Decision, Headline, Mark, Outcome, Verdict
+from bringup.records.grouped import grouped
 
 _OF_DRILLS = frozenset(claim.id for claim in CLAIMS if claim.drills)
 _OPEN = (Mark.PARTLY, Mark.NOT_ASKED)
@@ -73,15 +76,37 @@ def _questions(answers: Sequence[Answer], mark: Mark) -> str:
     return f"question{'s'[: len(numbers) > 1]} {', '.join(numbers)}" if numbers else ""
 
 
+def of_the_whole(verdicts: Iterable[Verdict], nodes: Collection[str]) -> set[str]:
+    """Gates that failed on most of the nodes of which they were judged: a fault of the cluster accuses no node."""
+    judged = grouped((v.gate, v) for v in verdicts if _node(v) in nodes)
+    failed = {gate: {_node(v) for v in alike if v.outcome is Outcome.FAIL} for gate, alike in judged.items()}
+    return {gate for gate, bad in failed.items() if len(bad) > 1 and 2 * len(bad) > len(set(map(_node, judged[gate])))}
+
+
+def _node(verdict: Verdict) -> str:
+    return verdict.subject.partition("/")[0]
+
+
 def _unhealthy(verdicts: Iterable[Verdict], nodes: Collection[str]) -> str:
-    """How many nodes no verdict failed on, and which gates failed for the whole."""
-    failed = [verdict for verdict in verdicts if verdict.outcome is Outcome.FAIL]
-    bad = list(dict.fromkeys(v.subject.partition("/")[0] for v in failed if v.subject.partition("/")[0] in nodes))
-    others = dict.fromkeys(v.gate for v in failed if v.subject.partition("/")[0] not in nodes)
-    words = [f"{len(nodes) - len(bad)} of {len(nodes)} nodes without a failure"] if nodes else []
-    words += [f"failed on {listed(bad)}"] if bad else []
-    words += [f"failed: {', '.join(list(others)[:3])}{', …' if len(others) > 3 else ''}"] if others else []
+    """Which nodes failed, which are only suspected, and what failed for the whole."""
+    every = list(verdicts)
+    whole = of_the_whole(every, nodes)
+    failed = [verdict for verdict in every if verdict.outcome is Outcome.FAIL]
+    bad = list(dict.fromkeys(_node(v) for v in failed if _node(v) in nodes and v.gate not in whole))
+    warned = (
+        v for v in every if not v.outcome.is_quiet and v.outcome is not Outcome.INCOMPLETE and v.gate not in whole
+    )
+    suspected = [node for node in dict.fromkeys(node for v in warned for node in nodes_of(v.subject)) if node in nodes]
+    suspected = [node for node in suspected if node not in bad]
+    others = dict.fromkeys(_title(v.gate) for v in failed if _node(v) not in nodes or v.gate in whole)
+    words = [f"{len(bad)} of {len(nodes)} nodes failed: {listed(bad)}"] if bad else []
+    words += [f"suspected: {listed(suspected)}"] if suspected else []
+    words += [f"not of one node: {', '.join(list(others)[:3])}{', …' if len(others) > 3 else ''}"] if others else []
     return "; ".join(words)
+
+
+def _title(gate: str) -> str:
+    return GATES[gate].guide.title if gate in GATES else gate
 
 
 def _never_seen_here(answers: Sequence[Answer], verdicts: Iterable[Verdict], ran: Collection[str]) -> list[str]:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from bringup.evidence.names import listed
 from bringup.judge import Judged
+from bringup.plan import subjects
 from bringup.plan.catalogue import GATES
-from bringup.records import Kind, Mark, Outcome, Verdict, worst
+from bringup.records import Kind, Mark, Outcome, Run, Verdict, worst
 from bringup.records.grouped import grouped
 from bringup.report import explain
 from bringup.report import text as report
@@ -96,6 +97,14 @@ def cards(judged: Iterable[Judged], links: Links) -> list[Card]:
     return _each_command_once(sorted(unsorted, key=lambda card: -card.outcome.rank))
 
 
+def repairs(judged: Iterable[Judged]) -> list[str]:
+    """A line for each thing that failed: what usually helps, where, and what is wrong there."""
+    failed = [card for card in cards(judged, nowhere) if card.outcome is Outcome.FAIL]
+    lines = [f"{card.action.upper() or 'LOOK AT':<10} {card.subjects}: {card.findings[0].sentence}" for card in failed]
+    more = len(lines) - MAX_CARDS
+    return lines[:MAX_CARDS] + ([f"… and {more} more in the report"] if more > 0 else [])
+
+
 def counted(judged: Sequence[Judged]) -> str:
     """All checks, as the cards have them: `474 checks: 388 passed, 2 failed for 2 causes, 84 incomplete as a
     consequence`. The one place that counts causes."""
@@ -133,7 +142,7 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
     return Card(
         outcome=outcome,
         title=title,
-        subjects=listed([verdict.subject for _, verdict in accused]),
+        subjects=listed([_where(run.run, verdict.subject) for run, verdict in accused]),
         action="" if first.action is None else str(first.action),
         count=len(accused),
         findings=[_finding(group, links) for group in list(by_gate.values())[:MAX_FINDINGS]],
@@ -145,6 +154,15 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
             first_run.run,
         ),
     )
+
+
+def _where(run: Run, subject: str) -> str:
+    """In a reader's words: `n0 and n2` of a pair, the nodes of a scale of this run."""
+    several = subjects.nodes_of_scale(subject)
+    nodes = run.nodes[:several] if several else subjects.nodes_of(subject)
+    if subject == subjects.JOB:
+        return "the whole run"
+    return " and ".join(nodes) if len(nodes) == 2 else listed(nodes) if several else subject
 
 
 def _finding(group: Sequence[_Bad], links: Links) -> Finding:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
+import textwrap
 from collections.abc import Iterable
+from typing import Any
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.highlighter import RegexHighlighter
@@ -11,6 +14,8 @@ from rich.segment import Segment
 from rich.theme import Theme
 
 from bringup.characters import in_lines
+
+_MARKED = re.compile(r" *(?:[A-Z][A-Z ]{3,} +)?")
 
 
 class _Outcomes(RegexHighlighter):
@@ -28,9 +33,23 @@ class _Console(Console):
         for segment in super().render(renderable, options):
             yield segment if segment.control else segment._replace(text=in_lines(segment.text))
 
+    def print(self, *objects: Any, **options: Any) -> None:
+        """A long text of ours is broken between words on a terminal, under the word that its mark begins."""
+        lines = objects[0].split("\n") if self.is_terminal and len(objects) == 1 and isinstance(objects[0], str) else []
+        super().print(*(["\n".join(fitted(line, self.width) for line in lines)] if lines else objects), **options)
+
     def on_broken_pipe(self) -> None:
         """rich would end us with exit code 1, which says that the cluster failed."""
         raise BrokenPipeError
+
+
+def fitted(line: str, width: int) -> str:
+    """A command stays in one line, for who copies it."""
+    if len(line) <= width or "bringup " in line:
+        return line
+    indent = " " * len(_MARKED.match(line)[0])  # type: ignore[index]
+    words = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(words)
 
 
 def console() -> Console:

@@ -82,6 +82,8 @@ def sentence(verdict: Verdict) -> str:
     """What is wrong, and why: the sentence of its gate, then what names the device or the cause. Where nothing was
     judged, the reason comes first."""
     if verdict.fails is not None:
+        if verdict.unit == "count" and verdict.cause:  # what is named, before how many
+            return f"{verdict.cause} ({'; '.join(filter(None, (verdict.fails, verdict.basis)))})"
         behind = "; ".join(filter(None, (verdict.cause, verdict.basis)))
         return f"{verdict.fails} ({behind})" if behind else verdict.fails
     if verdict.outcome is Outcome.NO_LIMIT:

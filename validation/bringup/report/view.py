@@ -241,6 +241,8 @@ _ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None:
     lambda v: (v.gate, v.kind) if v.outcome is Outcome.INCOMPLETE else None,  # for reasons that name a device each
     lambda v: (v.gate, v.outcome) if _is_pair(v) and v.outcome is not Outcome.INCOMPLETE else None,  # pairs of one node
     lambda v: (v.gate, v.outcome, v.observed, v.expected) if v.outcome is not Outcome.INCOMPLETE else None,  # a setting
+    lambda v: (v.gate, v.outcome) if v.outcome is Outcome.FAIL and is_number(v.value) else None,  # a fault of the whole
+    lambda v: (v.subject, v.outcome, v.evidence) if ":" in v.evidence else None,  # one line, judged by several gates
 )
 
 
@@ -262,14 +264,19 @@ def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
     left, groups = list(bad), list[list[Verdict]]()
     for key_of in _ALIKE:
         together = grouped((key, verdict) for verdict in left if (key := key_of(verdict)) is not None)
-        groups += [group for group in together.values() if len(group) >= _least(group[0])]
+        groups += [group for group in together.values() if len(group) >= _least(group)]
         taken = {id(verdict) for group in groups for verdict in group}
         left = [verdict for verdict in left if id(verdict) not in taken]
     return sorted([*groups, *([verdict] for verdict in left)], key=lambda group: order[id(group[0])])
 
 
-def _least(verdict: Verdict) -> int:
-    return MIN_ALIKE if _is_pair(verdict) and verdict.outcome is not Outcome.INCOMPLETE else 2
+def _least(group: Sequence[Verdict]) -> int:
+    """So many of them share their lines."""
+    first = group[0]
+    differ = (
+        first.outcome is Outcome.FAIL and len({v.gate for v in group}) == 1 and len({v.observed for v in group}) > 1
+    )
+    return MIN_ALIKE if first.outcome is not Outcome.INCOMPLETE and (_is_pair(first) or differ) else 2
 
 
 def _shown(groups: Sequence[Sequence[Verdict]]) -> list[tuple[str, str, str]]:
@@ -286,8 +293,12 @@ def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
     """The same of several; the report has a row for each."""
     first = group[0]
     gates, subjects = (list(dict.fromkeys(names)) for names in zip(*((v.gate, v.subject) for v in group), strict=True))
+    if first.outcome is not Outcome.INCOMPLETE and len(gates) > 1:
+        message = f"{first.gate} [{first.subject}]: {text.sentence(first)}; also {', '.join(gates[1:])}"
+        return text.MARK[first.outcome], message, f"evidence {first.evidence}; what to do: {text.remedy(first)}"
     if first.outcome is not Outcome.INCOMPLETE and not _is_pair(first):
-        message = f"{first.gate} [{_some(subjects)}]: {text.sentence(first)} ({len(group)} subjects)"
+        spread = f", {_spread(group)}" if len({v.observed for v in group}) > 1 else ""
+        message = f"{first.gate} [{_some(subjects)}]: {text.sentence(first)} ({len(group)} subjects{spread})"
     elif first.outcome is not Outcome.INCOMPLETE:
         node = naming.shared_node(subjects)
         of = "pairs" if node is None else f"pairs, all with {node}"

@@ -117,7 +117,8 @@ def run(request: Request) -> int:
                     new = unhealthy_nodes(phase_judged)
                     step = step.model_copy(update={"blocks": new is None})
                     unhealthy += new or []
-                    _say_left_out(new or [], len(phase_nodes), console)
+                    left = {node for node in phase_nodes} - {entry.node for entry in unhealthy}
+                    _say_left_out(new or [], [node for node in phase_nodes if node in left], console)
                     if new and phase.localises in latest and latest[phase.localises].blocks:
                         console.print(f"{'AGAIN':<10} {PHASES[phase.localises].title}, without what was left out")
                         queue.appendleft(phase.localises)
@@ -246,10 +247,10 @@ def _in_one_line(step: Step) -> str:
     return f"{outcome:<10} {step.seconds:>5.0f} s  {PHASES[step.phase].title}"
 
 
-def _say_left_out(new: list[LeftOut], before: int, console: Console) -> None:
-    for entry in new:
-        others = f"the other {before - len(new)} of {before} node(s) go on"
-        console.print(f"{'LEFT OUT':<10} {entry.node}: {report.plain(entry.why)}; {others}")
+def _say_left_out(new: list[LeftOut], left: Sequence[str], console: Console) -> None:
+    if new:
+        nodes = "; ".join(f"{entry.node}: {report.plain(entry.why)}" for entry in new)
+        console.print(f"{'LEFT OUT':<10} {nodes}. Going on with {listed(left)}")
 
 
 def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: Console) -> int:
@@ -280,14 +281,19 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
     console.print(f"{next_steps.counted(judged)}; report: {report.shown_path(folder / 'report.md')}")
     trained = [step.folder for step in playbook.steps if step.folder is not None and PHASES[step.phase].is_training]
     if len(trained) > 1 and outcome in GOOD:
-        console.print(f"next: bringup compare training/results/run_*-{playbook.name}")
+        console.print(f"next: bringup compare {playbook.name}")
     elif outcome is Outcome.WARN:
         console.print("next: nothing has to be fixed; the report says what the warnings are about")
     elif outcome is Outcome.INCOMPLETE:
-        again = f"bringup run --resume {report.shown_path(folder)}"
+        again = f"bringup run --resume {playbook.name}"
         console.print(f"next: nothing failed; each line NOT KNOWN says what to do; then {again}")
     elif outcome is not Outcome.PASS:
-        console.print(f"next: fix what failed, then bringup run --resume {report.shown_path(folder)}")
+        console.print("")
+        for line in next_steps.repairs(judged):
+            console.print(line)
+        console.print(f"next: bringup explain {playbook.name}        causes, signs in the logs, commands")
+        console.print(f"      bringup report {playbook.name}         one page; lines to drain nodes")
+        console.print(f"      bringup run --resume {playbook.name}   when it is repaired")
     return outcome.exit_code
 
 
