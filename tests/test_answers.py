@@ -69,7 +69,7 @@ def test_a_number_without_a_limit_is_shown_and_its_claim_is_not_proven():
     assert (between.mark, between.is_without_limit) == (Mark.PARTLY, True)
     assert speed in (between.why or "")
     assert any(in_words(number).endswith(", no limit") for number in between.numbers)
-    made = headline(Outcome.PASS, all_answers, [], ["n0"], list(PHASES))
+    made = headline(Outcome.PASS, all_answers, [], list(PHASES))
     assert (made.mark, made.decision) == (Mark.PARTLY, Decision.EXCEPT)
     assert between.says in made.because
 

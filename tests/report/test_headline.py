@@ -85,7 +85,16 @@ def test_a_failure_is_refused_and_names_nodes_and_gates_of_the_whole():
     )
     made = of(run)
     assert (made.mark, made.decision) == (Mark.FAIL, Decision.REFUSE)
-    assert made.because == "1 of 2 nodes without a failure; failed on n1; failed: discovery.slurm.proctrack"
+    assert made.because == "1 broken: n1; not of one node: Processes can outlive their job"
+
+
+def test_a_fault_of_the_whole_is_blamed_on_no_node_and_a_warned_node_is_suspected():
+    """A slow filesystem made "0 of 4 nodes without a failure"; a node that only warned was counted as healthy."""
+    nodes = ["n0", "n1", "n2", "n3"]
+    slow = [a_verdict("smoke.fs.writes", node) for node in nodes]
+    warned = a_verdict("load.tcp_sent_again", "n2", Outcome.WARN)
+    made = of(judged_of(*slow, warned, a_verdict("smoke.compute.tflops", "n1"), run=a_run("smoke", nodes=nodes)))
+    assert made.because == "1 broken: n1; 1 suspected: n2; not of one node: Shared folder"
 
 
 def test_what_is_not_known_is_open():

@@ -43,7 +43,7 @@ def test_runs_side_by_side_are_rows_of_data(
 ) -> None:
     entries = [an_entry(FIXTURES / "training" / name) for name in ("run_1gpu", "run_ddp_2node")]
     monkeypatch.setattr(training, "_training_runs", lambda folders, profile: (entries, []))
-    assert cli.main(["compare", "a", "b", "--json"]) == 0
+    assert cli.main(["compare", *(str(entry.folder) for entry in entries), "--json"]) == 0
     compared = json.loads(capsys.readouterr().out)
     assert [row["ranks"] for row in compared["runs"]] == ["1", "4"]
     assert compared["recommended"]["strategy"] is None

@@ -7,6 +7,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
+from bringup.report import terminal
 from pty_screen import drawn
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -55,6 +56,16 @@ def test_a_line_that_is_drawn_again_leaves_nothing_and_foreign_control_codes_dra
     during = screen.raw.decode().split("\r")
     assert max(len(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", part).strip("\n")) for part in during) <= columns
     assert any(re.search(r"….* \(\d+ s\)", part) for part in during), "cut in the middle, with its seconds"
+
+
+def test_a_long_line_is_broken_between_words_below_its_text_and_a_command_is_not():
+    text = "  FAIL       discovery.rdma.active [n3]: mlx5_3:1 is DOWN, Disabled (usable RDMA ports: 7, expected 8)"
+    assert terminal.fitted(text, 60).split("\n") == [
+        "  FAIL       discovery.rdma.active [n3]: mlx5_3:1 is DOWN,",
+        "             Disabled (usable RDMA ports: 7, expected 8)",
+    ]
+    command = f"  why: bringup explain {'validation/results/' * 4}"
+    assert terminal.fitted(command, 60) == command
 
 
 def test_a_file_has_no_control_code_and_a_line_only_where_something_changed():

@@ -102,6 +102,25 @@ def test_nodes_on_which_a_gate_failed_alike_are_one_line_and_another_value_is_an
     assert "FAIL       smoke.gpu.isolated [n4]: observed 7, expected 8\n" in shown
 
 
+def test_a_number_that_is_too_low_on_three_nodes_is_one_line_with_the_lowest_and_the_highest():
+    """A slow shared filesystem took eight lines."""
+    slow = [
+        a_verdict("load.start", f"n{number}", Outcome.FAIL, f"0.01{number} GB/s").model_copy(
+            update={"value": 0.01 + number / 1000, "unit": "GB/s"}
+        )
+        for number in range(4)
+    ]
+    assert "[n0, n1, n2, …]: observed 0.010 GB/s, expected 2 (4 subjects, 0.010 GB/s to 0.013 GB/s)\n" in screen(*slow)
+
+
+def test_one_line_of_evidence_is_told_once_whatever_gates_judge_it():
+    """A port that is down stood there a second time, in 500 characters, as "RDMA ports differ"."""
+    active, same = (a_verdict(f"discovery.rdma.{name}", "n3", evidence="raw/x:7") for name in ("active", "same"))
+    shown = screen(active, same)
+    assert "discovery.rdma.active [n3]: observed 1, expected 2; also discovery.rdma.same\n" in shown
+    assert shown.count("FAIL ") == 2, "the phase, and the port"
+
+
 def test_pairs_that_failed_alike_are_one_line_that_names_what_they_have_in_common():
     def pairs(*names: str) -> str:
         return screen(*(a_verdict("smoke.fs.pair.write", pair, Outcome.FAIL, "no", expected="yes") for pair in names))
@@ -119,7 +138,7 @@ def test_what_is_not_applicable_takes_one_line_however_many_reasons_there_are():
     given = {"a": "no GPU", "b": "no GPU", "c": "one node"}
     for gates, expected in (
         ("ab", "  not applicable: no GPU: a, b"),
-        ("abc", "  not applicable: 3 gates, for 2 reasons that the report names"),
+        ("abc", "  not applicable: 3 checks; the report says why"),
     ):
         entries = [NotApplicable(gate=gate, reason=given[gate]) for gate in gates]
         verdicts = judged_of(a_verdict(), not_applicable=tuple(entries)).verdicts

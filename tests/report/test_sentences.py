@@ -15,7 +15,7 @@ from bringup.report import explain, exports, page, text, view
 from factory import a_run, a_verdict, gathered, judged_of
 
 ECC = "discovery.gpu.ecc"
-ECC_SAYS = "uncorrected memory errors of a GPU: 2; jobs on it crash (GPU-3)"
+ECC_SAYS = "GPU-3 (uncorrected memory errors of a GPU: 2; jobs on it crash)"
 
 
 def judged(gate: str, subject: str, *values: Value, why: str | None = None, profile: str = "h100-8x400g") -> Verdict:
@@ -35,7 +35,11 @@ def judged(gate: str, subject: str, *values: Value, why: str | None = None, prof
 @pytest.mark.parametrize(
     ("verdict", "says"),
     [
-        ((ECC, "n0", 2), "uncorrected memory errors of a GPU: 2; jobs on it crash (GPU-3)"),
+        ((ECC, "n0", 2), ECC_SAYS),
+        (
+            ("load.tcp_sent_again", "n0", 0.02954),
+            "under load 2.95 % of the TCP segments that the node sends are sent again, allowed at most 1 % (GPU-3)",
+        ),
         (
             ("discovery.gpu.remap_failed", "n0", True),
             "a GPU has no spare row left: its next memory error cannot be repaired (GPU-3)",
@@ -46,7 +50,7 @@ def judged(gate: str, subject: str, *values: Value, why: str | None = None, prof
         ),
         (
             ("discovery.rdma.flaps", "n0", 23),
-            "times that an RDMA port lost its link: 23, allowed at most 5; jobs stall then (GPU-3)",
+            "GPU-3 (times that an RDMA port lost its link: 23, allowed at most 5; jobs stall then)",
         ),
         (("discovery.clock.offset", "n0", 12345.678), "the clock may be 12346 s off, allowed at most 0.1 s (GPU-3)"),
         (

@@ -119,4 +119,4 @@ def test_checks_and_causes_add_up_in_the_sentence_the_tiles_and_the_cards():
 
 def test_the_decision_keeps_the_spaces_between_its_words():
     run = judged_of(a_verdict("discovery.gpu.count", "n1"), run=a_run("discovery"))
-    assert "</span> 1 of 2 nodes without a failure; failed on n1." in page.render(gathered(run))
+    assert "</span> 1 broken: n1." in page.render(gathered(run))

@@ -56,7 +56,7 @@ class Collection:
     def headline(self) -> Headline:
         nodes = dict.fromkeys(node for judged in self.judged for node in judged.run.nodes)
         ran = [judged.run.phase for judged in self.judged]
-        made = headline(self.outcome, self.answers, self.verdicts, list(nodes), ran)
+        made = headline(self.outcome, self.answers, self.judged, ran)
         if made.decision is not Decision.ACCEPT or not (partly := self._not_in_all_phases(list(nodes))):
             return made
         because = f"not all phases ran on {listed(partly)}"

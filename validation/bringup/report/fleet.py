@@ -61,12 +61,20 @@ def nodes(judged: Sequence[Judged]) -> list[Node]:
     """In the order in which runs name them."""
     by_name = {name: Node(name) for run in judged for name in run.run.nodes}
     for run in judged:
-        own = set(run.run.nodes)
-        for verdict in run.verdicts.verdicts:
-            named = naming.nodes_of(verdict.subject)
-            if len(named) == 1 and named[0] in own:
-                by_name[named[0]].add(verdict)
+        for verdict in of_single_nodes(run):
+            by_name[naming.nodes_of(verdict.subject)[0]].add(verdict)
     return list(by_name.values())
+
+
+def of_single_nodes(run: Judged) -> list[Verdict]:
+    """Verdicts about one node, or a rank of it. What failed on most nodes of the run is a fault of the whole: it
+    accuses none of them."""
+    own = set(run.run.nodes)
+    about = [(naming.nodes_of(verdict.subject), verdict) for verdict in run.verdicts.verdicts]
+    single = [(named[0], verdict) for named, verdict in about if len(named) == 1 and named[0] in own]
+    failed = grouped((verdict.gate, node) for node, verdict in single if verdict.outcome is Outcome.FAIL)
+    whole = {gate for gate, nodes in failed.items() if len(own) > 1 and 2 * len(set(nodes)) > len(own)}
+    return [verdict for _, verdict in single if verdict.outcome is not Outcome.FAIL or verdict.gate not in whole]
 
 
 def suspected(judged: Sequence[Judged], fleet: Iterable[Node]) -> set[str]:

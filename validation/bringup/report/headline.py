@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from bringup.answers import stand_ins_of
-from bringup.evidence.names import listed
+from bringup.evidence.names import first_few
+from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS
 from bringup.plan.phases import PHASES
-from bringup.plan.subjects import nodes_of
 from bringup.records import Answer, Decision, Headline, Mark, Outcome, Verdict
-from bringup.records.grouped import grouped
+from bringup.report import fleet
 
 _OF_DRILLS = frozenset(claim.id for claim in CLAIMS if claim.drills)
 _OPEN = (Mark.PARTLY, Mark.NOT_ASKED)
@@ -27,22 +27,17 @@ NEVER_SEEN = (
 def headline(
     outcome: Outcome,
     answers: Sequence[Answer],
-    verdicts: Iterable[Verdict],
-    nodes: Collection[str],
+    judged: Sequence[Judged],
     ran: Collection[str],
 ) -> Headline:
-    """outcome: the worst of all that was planned. nodes: of the report. ran: stems of the phases that ran."""
+    """outcome: the worst of all that was planned. ran: stems of the phases that ran."""
     mark = whole(answers)
     if outcome is Outcome.FAIL or mark is Mark.FAIL:
-        why = (
-            _unhealthy(verdicts, nodes)
-            if outcome is Outcome.FAIL
-            else "faults that were made on purpose were not found"
-        )
+        why = _unhealthy(judged) if outcome is Outcome.FAIL else "faults that were made on purpose were not found"
         return _made(Mark.FAIL, _questions(answers, Mark.FAIL), Decision.REFUSE, why)
     if outcome is Outcome.INCOMPLETE or mark is Mark.INCOMPLETE:
         open_ones = _questions(answers, Mark.INCOMPLETE)
-        exceptions = _never_seen_here(answers, verdicts, ran)
+        exceptions = _never_seen_here(answers, [v for run in judged for v in run.verdicts.verdicts], ran)
         if exceptions:
             return _made(Mark.INCOMPLETE, open_ones, Decision.EXCEPT, f"not known here: {'; '.join(exceptions)}")
         return _made(Mark.INCOMPLETE, open_ones, Decision.OPEN, "nothing failed; what is not known is listed")
@@ -76,37 +71,16 @@ def _questions(answers: Sequence[Answer], mark: Mark) -> str:
     return f"question{'s'[: len(numbers) > 1]} {', '.join(numbers)}" if numbers else ""
 
 
-def of_the_whole(verdicts: Iterable[Verdict], nodes: Collection[str]) -> set[str]:
-    """Gates that failed on most of the nodes of which they were judged: a fault of the cluster accuses no node."""
-    judged = grouped((v.gate, v) for v in verdicts if _node(v) in nodes)
-    failed = {gate: {_node(v) for v in alike if v.outcome is Outcome.FAIL} for gate, alike in judged.items()}
-    return {gate for gate, bad in failed.items() if len(bad) > 1 and 2 * len(bad) > len(set(map(_node, judged[gate])))}
-
-
-def _node(verdict: Verdict) -> str:
-    return verdict.subject.partition("/")[0]
-
-
-def _unhealthy(verdicts: Iterable[Verdict], nodes: Collection[str]) -> str:
+def _unhealthy(judged: Sequence[Judged]) -> str:
     """Which nodes failed, which are only suspected, and what failed for the whole."""
-    every = list(verdicts)
-    whole = of_the_whole(every, nodes)
-    failed = [verdict for verdict in every if verdict.outcome is Outcome.FAIL]
-    bad = list(dict.fromkeys(_node(v) for v in failed if _node(v) in nodes and v.gate not in whole))
-    warned = (
-        v for v in every if not v.outcome.is_quiet and v.outcome is not Outcome.INCOMPLETE and v.gate not in whole
-    )
-    suspected = [node for node in dict.fromkeys(node for v in warned for node in nodes_of(v.subject)) if node in nodes]
-    suspected = [node for node in suspected if node not in bad]
-    others = dict.fromkeys(_title(v.gate) for v in failed if _node(v) not in nodes or v.gate in whole)
-    words = [f"{len(bad)} of {len(nodes)} nodes failed: {listed(bad)}"] if bad else []
-    words += [f"suspected: {listed(suspected)}"] if suspected else []
-    words += [f"not of one node: {', '.join(list(others)[:3])}{', …' if len(others) > 3 else ''}"] if others else []
-    return "; ".join(words)
-
-
-def _title(gate: str) -> str:
-    return GATES[gate].guide.title if gate in GATES else gate
+    nodes = fleet.nodes(judged)
+    of_nodes = {id(verdict) for run in judged for verdict in fleet.of_single_nodes(run)}
+    others = [
+        v.gate for run in judged for v in run.verdicts.verdicts if v.outcome is Outcome.FAIL and id(v) not in of_nodes
+    ]
+    titles = list(dict.fromkeys(GATES[gate].guide.title if gate in GATES else gate for gate in others))
+    whole = [f"not of one node: {first_few(titles, 3)}"] if titles else []
+    return "; ".join(filter(None, [fleet.standing(judged, nodes).words, *whole]))
 
 
 def _never_seen_here(answers: Sequence[Answer], verdicts: Iterable[Verdict], ran: Collection[str]) -> list[str]:

@@ -117,8 +117,8 @@ def run(request: Request) -> int:
                     new = unhealthy_nodes(phase_judged)
                     step = step.model_copy(update={"blocks": new is None})
                     unhealthy += new or []
-                    left = {node for node in phase_nodes} - {entry.node for entry in unhealthy}
-                    _say_left_out(new or [], [node for node in phase_nodes if node in left], console)
+                    out = {entry.node for entry in unhealthy}
+                    _say_left_out(new or [], [node for node in phase_nodes if node not in out], console)
                     if new and phase.localises in latest and latest[phase.localises].blocks:
                         console.print(f"{'AGAIN':<10} {PHASES[phase.localises].title}, without what was left out")
                         queue.appendleft(phase.localises)
@@ -260,7 +260,7 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
     outcome = worst_of_run([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])
     answered = answers(judged, not_run, left_out=[entry.node for entry in playbook.unhealthy_nodes])
     ran = [step.phase for step in playbook.steps if step.folder is not None]
-    headline = headlines.headline(outcome, answered, verdicts, playbook.nodes, ran)
+    headline = headlines.headline(outcome, answered, judged, ran)
     playbook = playbook.model_copy(update={"answers": answered, "headline": headline})
     write_record(folder / PLAYBOOK, playbook, replace=True)
     written = view.playbook_markdown(playbook) + training.markdown(judged)
@@ -291,8 +291,8 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
         console.print("")
         for line in next_steps.repairs(judged):
             console.print(line)
-        console.print(f"next: bringup explain {playbook.name}        causes, signs in the logs, commands")
-        console.print(f"      bringup report {playbook.name}         one page; lines to drain nodes")
+        console.print(f"next: bringup explain {playbook.name}        causes, signs, commands")
+        console.print(f"      bringup report {playbook.name}         one page; drain lines")
         console.print(f"      bringup run --resume {playbook.name}   when it is repaired")
     return outcome.exit_code
 
