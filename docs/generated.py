@@ -17,7 +17,7 @@ from pathlib import Path
 from bringup.known_faults import xid
 from bringup.known_faults.pending import CAUSES
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES, Signature
-from bringup.plan.catalogue import GATES, proving
+from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
 from bringup.plan.gate import Gate
 from bringup.plan.phases import PHASES
@@ -128,28 +128,16 @@ def _transports() -> list[str]:
 def _claims() -> list[str]:
     lines: list[str] = []
     for number, question in QUESTIONS.items():
-        lines += [f"**{number}. {question}**", ""]
-        lines += table(
-            ("claim", "gates that prove it", "it needs"),
-            (
-                (
-                    claim.says,
-                    ", ".join(proving(claim.id))
-                    or ("a site's own checks" if claim.optional else "drills of this report"),
-                    _needs(claim),
-                )
-                for claim in CLAIMS
-                if claim.question == number
-            ),
-        )
-        lines.append("")
+        said = [f"- {claim.says}{_needs(claim)}" for claim in CLAIMS if claim.question == number]
+        lines += [f"**{number}. {question}**", "", *said, ""]
     return lines[:-1]
 
 
 def _needs(claim: Claim) -> str:
     words = {"gpu": "a GPU", "nccl": "NCCL", "fabric": "a fabric between nodes"}
     nodes = [f"{claim.least_nodes} nodes"] if claim.least_nodes > 1 else []
-    return ", ".join([*nodes, *(words[kind] for kind in claim.real)])
+    needs = ", ".join([*nodes, *(words[kind] for kind in claim.real)])
+    return f" ({needs})" if needs else ""
 
 
 def _rooms() -> list[str]:
