@@ -128,8 +128,8 @@ def _transports() -> list[str]:
 def _claims() -> list[str]:
     lines: list[str] = []
     for number, question in QUESTIONS.items():
-        said = [f"- {claim.says}{_needs(claim)}" for claim in CLAIMS if claim.question == number]
-        lines += [f"**{number}. {question}**", "", *said, ""]
+        claims = [f"- {claim.says}{_needs(claim)}" for claim in CLAIMS if claim.question == number]
+        lines += [f"**{number}. {question}**", "", *claims, ""]
     return lines[:-1]
 
 
