@@ -79,6 +79,7 @@ MAX_RECORD = 8192  # the kernel refuses a smaller buffer with EINVAL
 RECORD = re.compile(r"(\d{1,9}),(\d{1,20}),(\d{1,18}),([^;]*);(.*)")  # "6,339,5140900,-;message"
 REST = ("c", "+")  # flags of the rest of a line, cut off by another processor's: it begins anywhere, also with a name
 FIREWALL = re.compile(r"IN=\S* OUT=")  # its records begin with a prefix of up to 127 letters, in a container a user's
+MOST_QUOTED = 300  # characters of a message
 KERNEL = 0  # the facility. What user space writes to /dev/kmsg has another one; the kernel sees to that
 
 # sequence: its number since the boot, None in the journal; microseconds: since the boot, None where it is not known;
@@ -106,9 +107,10 @@ def kernel_log(facts):
     facts.saw("discovery.rdma.messages", sum(broken.values()), "count", remark=named or reach)
     for (device, event), count in sorted(counts.items()):
         facts.saw(f"discovery.kernel_log.{event}", count, "count", f"{facts.at}/{device}" if device else None)
-    for (device, event), at in sorted(last_at(records, booted_at()).items()):
+    for (device, event), (at, text) in sorted(last_of(records, booted_at()).items()):
         subject = f"{facts.at}/{device}" if device else None
         facts.saw("discovery.kernel_log.last_at", at, "text", subject, remark=event)
+        facts.saw("inventory.kernel_log.line", text[:MOST_QUOTED], "text", subject, remark=event)
     for device, action in sorted(recovery.items()):
         facts.saw("discovery.kernel_log.recovery_action", action, "text", f"{facts.at}/{device}")
 
@@ -163,16 +165,16 @@ def booted_at():
     return time.time() - time.monotonic()
 
 
-def last_at(records, boot):
-    """{(device, event): UTC of its newest record}, of messages of one line. boot: Unix s of the log's second 0; its
-    clock may go wrong by seconds in a week."""
+def last_of(records, boot):
+    """{(device, event): (UTC of its newest record, its text)}, of messages of one line. boot: Unix s of the log's
+    second 0; its clock may go wrong by seconds in a week."""
     newest, others = {}, _of_other_vendors()
     for record in records:
         if record.microseconds is not None and _known(record.text)[1] is not None:
-            newest.update(dict.fromkeys(events([record], others)[0], record.microseconds))
+            newest.update(dict.fromkeys(events([record], others)[0], record))
     return {
-        key: time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(boot + microseconds / 1e6))
-        for key, microseconds in newest.items()
+        key: (time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(boot + last.microseconds / 1e6)), last.text)
+        for key, last in newest.items()
     }
 
 

@@ -37,6 +37,38 @@ def test_the_finding_stands_with_its_line_of_evidence_and_what_to_run(faulty):
     assert "| Slurm | 22.05.8 |" in text
 
 
+def test_the_gpu_of_a_driver_message_is_marked_and_the_message_is_quoted(faulty):
+    """A verdict names a GPU by its PCI address and serial number, and the table joined by UUID alone. The line that
+    was quoted was a count."""
+    says = "NVRM: Xid (PCI:0000:43:00): 79, GPU has fallen off the bus."
+    facts: list[tuple[str, str, int | str, str]] = [
+        ("n1/PCI:0000:43:00", "discovery.kernel_log.xid_79", 1, "count"),
+        ("n1/PCI:0000:43:00", "inventory.kernel_log.line", says, "text"),
+        ("n1/GPU-a", "inventory.gpu.address", "0000:43:00.0", "text"),
+        ("n1/GPU-b", "inventory.gpu.address", "0000:1b:00.0", "text"),
+    ]
+    lines = (
+        {"probe": "inventory", "at": "n1", "subject": subject, "quantity": quantity, "value": value, "unit": unit}
+        for subject, quantity, value, unit in facts
+    )
+    path = faulty / "raw/inventory.jsonl"
+    inserted = "".join(f"1: {json.dumps(each)}\n" for each in lines)
+    before, at, after = path.read_text().partition(
+        '1: {"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "disc'
+    )
+    path.write_text(
+        (before + inserted + at + after).replace('kernel_log.xids", "value": 0', 'kernel_log.xids", "value": 1', 1)
+    )
+    text = ticket.text("n1", [judge_folder(reseal(faulty))])
+    print(text)
+    assert f"`{says}`" in text
+    assert [line.split("|")[1:3] for line in text.splitlines() if "| GPU-" in line] == [
+        [" GPU-a ", " yes "],
+        [" GPU-b ", "  "],
+    ]
+    assert "A drained node starts no `srun`" in text
+
+
 def test_a_finding_of_another_node_is_not_in_it(faulty):
     text = ticket.text("n0", [judge_folder(faulty)])
     assert "discovery.gpu.count" not in text

@@ -170,7 +170,9 @@ def test_the_newest_message_of_each_kind_has_a_time_where_it_is_one_record(log):
     boot = 1_800_000_000.0
     log.write_text(f"{QUIET}{xid_line(79, 'x')}\n4,901,62000000,-;NVRM: Xid (PCI:0000:c1:00): 79, y\n{OFF_THE_BUS}\n")
     records, _ = kernel_log.read_log()
-    assert kernel_log.last_at(records, boot) == {("PCI:0000:c1:00", "xid_79"): "2027-01-15T08:01:02Z"}
+    [(key, (at, text))] = kernel_log.last_of(records, boot).items()
+    assert (key, at) == (("PCI:0000:c1:00", "xid_79"), "2027-01-15T08:01:02Z")
+    assert text.startswith("NVRM: Xid (PCI:0000:c1:00): 79")
     assert TIME.search(judged(read(log, xid_line(79, "x")))["xid"][1])
     assert not TIME.search(judged(read(log, OFF_THE_BUS))["xid"][1])
 

@@ -22,6 +22,7 @@ from bringup.report.text import counted
 _BAD = (Outcome.FAIL, Outcome.WARN, Outcome.INCOMPLETE)
 _FOLLOWS = (Kind.UNDECLARED, Kind.BLOCKED)  # from the profile, or from another verdict
 _OF_A_GPU = ("discovery.gpu.", "inventory.gpu.")
+_OF_THE_DRIVER, _SPOKEN = "discovery.kernel_log.", "inventory.kernel_log.line"
 _IDENTIFIES = ("model", "pci", "address", "serial", "vbios", "board")
 _LONGEST = 400  # characters of a line of evidence
 TICKET, SCRIPT = "ticket.md", "attach.sh"
@@ -92,11 +93,22 @@ def _of_node(node: str, judged: Sequence[Judged]) -> list[Judged]:
 
 def _findings(node: str, of_node: Sequence[Judged]) -> list[Finding]:
     return [
-        Finding(verdict, run, line(run, verdict.evidence)[:_LONGEST])
+        Finding(verdict, run, _quoted(node, run, verdict))
         for run in of_node
         for verdict in run.verdicts.verdicts
         if verdict.outcome in _BAD and verdict.kind not in _FOLLOWS and node in subjects.nodes_of(verdict.subject)
     ]
+
+
+def _quoted(node: str, run: Judged, verdict: Verdict) -> str:
+    """The driver's own lines, where it was the driver that spoke; else the line of the evidence."""
+    of_driver = verdict.gate.startswith(_OF_THE_DRIVER)
+    spoken = [str(s.value) for s in run.observations if of_driver and s.quantity == _SPOKEN and _is_at(node, s.subject)]
+    return ("; ".join(spoken) or line(run, verdict.evidence))[:_LONGEST]
+
+
+def _is_at(node: str, subject: str) -> bool:
+    return subject.partition("/")[0] == node
 
 
 def _nodes(judged: Iterable[Judged]) -> list[str]:
@@ -119,12 +131,13 @@ def _machine(node: str, judged: Sequence[Judged]) -> list[tuple[str, str]]:
 
 
 def _gpus(node: str, judged: Sequence[Judged], findings: Sequence[Finding]) -> list[tuple[str, str, bool]]:
-    """UUID, what is known of this GPU, and whether a finding names it. Of one that is not named: what identifies it."""
+    """UUID, what is known of this GPU, and whether a finding names it, by UUID, PCI address or serial number. Of one
+    that is not named: what identifies it."""
     known: dict[str, dict[str, str]] = {}
     for run in judged:
         for fact in run.observations:
-            at, _, device = fact.subject.partition("/")
-            if at == node and device.startswith("GPU-") and fact.value is not None:
+            device = fact.subject.partition("/")[2]
+            if _is_at(node, fact.subject) and device.startswith("GPU-") and fact.value is not None:
                 prefix = next((prefix for prefix in _OF_A_GPU if fact.quantity.startswith(prefix)), None)
                 if prefix is not None:
                     known.setdefault(device, {})[fact.quantity.removeprefix(prefix)] = value_in_words(
@@ -132,7 +145,9 @@ def _gpus(node: str, judged: Sequence[Judged], findings: Sequence[Finding]) -> l
                     )
     rows = []
     for device, facts in known.items():
-        is_named = any(device in f"{f.verdict.observed} {f.verdict.cause}" for f in findings)
+        known_by = {device, facts.get("serial", device), facts.get("address", device).partition(".")[0]}
+        words = (f"{finding.verdict.observed} {finding.verdict.cause}" for finding in findings)
+        is_named = any(name in text for text in words for name in known_by)
         shown = [f"{name} {value}" for name, value in facts.items() if is_named or name in _IDENTIFIES]
         rows.append((device, ", ".join(shown), is_named))
     return sorted(rows, key=lambda row: not row[2])
