@@ -56,11 +56,9 @@ def test_the_gpu_of_a_driver_message_is_marked_and_the_message_is_quoted(faulty)
     before, at, after = path.read_text().partition(
         '1: {"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "disc'
     )
-    path.write_text(
-        (before + inserted + at + after).replace('kernel_log.xids", "value": 0', 'kernel_log.xids", "value": 1', 1)
-    )
+    whole = (before + inserted + at + after).replace('"at": "n1", "end": 71', f'"at": "n1", "end": {71 + len(facts)}')
+    path.write_text(whole.replace('kernel_log.xids", "value": 0', 'kernel_log.xids", "value": 1', 1))
     text = ticket.text("n1", [judge_folder(reseal(faulty))])
-    print(text)
     assert f"`{says}`" in text
     assert [line.split("|")[1:3] for line in text.splitlines() if "| GPU-" in line] == [
         [" GPU-a ", " yes "],
