@@ -17,13 +17,14 @@ WAITING = textwrap.dedent(
     import sys, time
     from bringup import cli
     from bringup.report import terminal
+    from bringup.run.at_work import Expected
     from bringup.run.launch import progress
 
     def a_run(argv):
         console = terminal.console()
         console.print("RUN        test")
         for title in ("NCCL between pairs of nodes", "FSDP"):
-            with progress(console, title) as tell:
+            with progress(console, title, Expected(60, 60), 600) as tell:
                 for step in range(12):
                     tell(f"running: step {step} of 12 \\x1b[2J\\x1b]0;title\\x07" + " of a job with a long name" * 9)
                     time.sleep(0.12)
@@ -55,7 +56,9 @@ def test_a_line_that_is_drawn_again_leaves_nothing_and_foreign_control_codes_dra
     ]
     during = screen.raw.decode().split("\r")
     assert max(len(re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", part).strip("\n")) for part in during) <= columns
-    assert any(re.search(r"….* \(\d+ s\)", part) for part in during), "cut in the middle, with its seconds"
+    assert any(re.search(r"….* \(\d+ s of about 60 s; about 11 min left\)", part) for part in during), (
+        "cut, with its seconds"
+    )
 
 
 def test_a_long_line_is_broken_between_words_below_its_text_and_a_command_is_not():

@@ -6,21 +6,52 @@ A look is one listing of a folder, so that it costs a shared filesystem next to 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from bringup import results
-from bringup.errors import RecordError
+from bringup.errors import RecordError, RunError
 from bringup.plan.phases import Phase
 from bringup.records import Outcome, Playbook, files, read_record
 
 PROGRESS = "progress.jsonl"  # of a training: a line for each step
 _BESIDE = ("monitor", "counters")  # files that are written beside the work
+_PAIR = re.compile(r"pairs-\d+-\d+-(.+)")  # repeat, round, nodes
+_SCALE = re.compile(r"([a-z_]+)-(\d+)")
+_TINY_MINUTES = (1, 3)
 _LOOKED_AT = 8  # earlier playbook runs, the newest first
 
 
-def expected(phase: Phase, nodes: Sequence[str]) -> str:
-    """`18 s in 20261124-…`, of the newest run on as many nodes in which it passed; else what the plan says."""
+@dataclass(frozen=True)
+class Expected:
+    """What a step should take, s: a range of the plan, or as it took before, twice."""
+
+    least: float
+    most: float
+
+    @property
+    def words(self) -> str:
+        if self.least == self.most:
+            return f"about {span(self.most)}"
+        return f"{self.least / 60:.0f} to {self.most / 60:.0f} min"
+
+    def after(self, elapsed: float, job: str = "") -> str:
+        """`17 s of about 60 s`; of one that is late, since when, and what says why."""
+        if elapsed <= self.most * (2 if self.least == self.most else 1):
+            return f"{span(elapsed)} of {self.words}"
+        why = f"; bringup why {job}" if job else ""
+        return f"{span(elapsed)}, overdue since {span(elapsed - self.most)}{why}"
+
+
+def span(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"
+
+
+def expected(phase: Phase, nodes: Sequence[str], options: str = "") -> Expected:
+    """Of the newest run on as many nodes in which it passed; else what the plan says. options: of the trainings; the
+    plan's minutes are of the model of a few billion parameters, and the tiny one takes what a start takes."""
     place = results.REPOSITORY / results.PLAYBOOKS
     for path in sorted(place.glob(f"*/{results.PLAYBOOK}"), reverse=True)[:_LOOKED_AT]:
         try:
@@ -30,31 +61,36 @@ def expected(phase: Phase, nodes: Sequence[str]) -> str:
         for step in playbook.steps:
             is_good = step.outcome in (Outcome.PASS, Outcome.WARN) and step.folder is not None
             if step.phase == phase.stem and is_good and len(playbook.nodes) == len(nodes):
-                return f"{step.seconds:.0f} s in {playbook.name}"
-    return minutes(phase)
-
-
-def minutes(phase: Phase) -> str:
-    least, most = phase.minutes
-    return f"{least} min expected" if least == most else f"{least} to {most} min expected"
+                return Expected(step.seconds, step.seconds)
+    is_tiny = phase.is_training and "--model" not in options.replace("--model tiny", "")
+    least, most = _TINY_MINUTES if is_tiny else phase.minutes
+    return Expected(60.0 * least, 60.0 * most)
 
 
 def busy_with(phase: Phase, name: str) -> str:
-    """`step 12 of 60` of a training; else the part whose files are the newest: `collectives-4`. Empty: not known."""
+    """`step 12 of 60` of a training; else the part whose files are the newest: `4 nodes`, `pair 3 of 6`. Empty: not
+    known."""
     try:
         folder = next(reversed(results.attempts(phase, name)), None)
         if folder is None:
             return ""
         if not results.is_there(folder, f"raw/{PROGRESS}" if phase.is_training else "raw"):
             return ""
-        return _last_step(folder / "raw" / PROGRESS) if phase.is_training else _newest_part(folder / "raw")
-    except OSError:
+        return _last_step(folder / "raw" / PROGRESS) if phase.is_training else _newest_part(folder)
+    except (OSError, RunError):
         return ""
 
 
-def _newest_part(raw: Path) -> str:
-    parts = [path for path in raw.iterdir() if path.suffix == ".err" and not path.stem.startswith(_BESIDE)]
-    return max(parts, key=lambda path: path.lstat().st_mtime).stem if parts else ""
+def _newest_part(folder: Path) -> str:
+    raw = folder / "raw"
+    parts = {path.stem: path for path in raw.iterdir() if path.suffix == ".err" and not path.stem.startswith(_BESIDE)}
+    newest = max(parts, key=lambda stem: parts[stem].lstat().st_mtime, default="")
+    if _PAIR.match(newest):
+        pairs = {match[1] for stem in parts if (match := _PAIR.match(stem))}
+        planned = len(results.load(folder).planned.get("nccl.pair.link", []))
+        return f"pair {len(pairs)}" + (f" of {planned}" if planned >= len(pairs) else "")
+    scale = _SCALE.fullmatch(newest)
+    return newest if scale is None else f"{scale[1]} on {scale[2]} node{'s'[: scale[2] != '1']}"
 
 
 def _last_step(progress: Path) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import itertools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -24,8 +25,9 @@ from bringup.records import files, write_text
 from bringup.report import text as report
 from bringup.results import CLOSED, REPOSITORY, attempts, is_there, submission_name
 from bringup.run import slurm
-from bringup.run.at_work import busy_with
+from bringup.run.at_work import Expected, busy_with, span
 
+AGAIN_S = 300.0  # in a file, what goes on is a line again
 LOOK_S = 3.0  # at what a script is busy with
 FILE_LOOK_S = 0.5  # at the run's folder, between two looks at the queue
 CLOCKS_S = 60  # that the clocks of a node and of this host may be apart
@@ -38,32 +40,43 @@ LOST_S = 15  # a node that comes back is not responding for some seconds: no rea
 class Tell:
     """What is going on now: a line that is rewritten on a terminal, a new line only when it changed elsewhere."""
 
-    def __init__(self, console: Console, title: str) -> None:
+    def __init__(self, console: Console, title: str, expected: Expected | None = None, rest_s: float = 0.0) -> None:
         self._title, self._text, self._last, self._begun = title, "", "", time.monotonic()
-        self._console = console
+        self._console, self._expected, self._rest_s, self._printed = console, expected, rest_s, 0.0
         self.status = console.status(self) if console.is_terminal else None
 
     def __rich__(self) -> Text:
         """Drawn again at every refresh, so that the seconds run. Text: Slurm's words are not markup. A line that is
         wider than the terminal cannot be drawn again in its place, so what it says is cut."""
-        seconds = f" ({time.monotonic() - self._begun:.0f} s)"
+        seconds = f" ({self._how_far()})"
         says = Text(f"{self._title}: {report.plain(self._text)}")
         says.truncate(max(1, self._console.width - MARK_WIDTH - len(seconds)), overflow="ellipsis")
         return says.append(seconds)
+
+    def _how_far(self) -> str:
+        elapsed = time.monotonic() - self._begun
+        if self._expected is None:
+            return f"{elapsed:.0f} s"
+        job = re.search(r"job (\d+)", self._text)
+        left = max(0.0, self._expected.most - elapsed) + self._rest_s
+        whole = f"; about {span(left)} left" if self._rest_s else ""
+        return self._expected.after(elapsed, job[1] if job else "") + whole
 
     def __call__(self, text: str) -> None:
         self._text = text
         if self.status is not None:
             return
-        if text.split(":")[0] != self._last:
-            self._last = text.split(":")[0]
-            self._console.print(f"{'…':<10} {self._title}: {report.plain(text)}")
+        elapsed = time.monotonic() - self._begun
+        if text.split(":")[0] != self._last or elapsed - self._printed > AGAIN_S:
+            self._last, self._printed = text.split(":")[0], elapsed
+            self._console.print(f"{'…':<10} {self._title}: {report.plain(text)} ({self._how_far()})")
         sys.stdout.flush()
 
 
 @contextmanager
-def progress(console: Console, title: str) -> Iterator[Tell]:
-    tell = Tell(console, title)
+def progress(console: Console, title: str, expected: Expected | None = None, rest_s: float = 0.0) -> Iterator[Tell]:
+    """expected: of this step. rest_s: what is expected of all those after it."""
+    tell = Tell(console, title, expected, rest_s)
     if tell.status is None:
         yield tell
     else:

@@ -72,7 +72,7 @@ def run(request: Request) -> int:
     names = list(nodes)
     planned, left_out, kept_steps = _plan(request, names, max(nodes[name].gpus for name in names), console)
     if request.dry_run:
-        console.print(dry_run(planned, left_out, list(kept_steps), names, request.site))
+        console.print(dry_run(request, planned, left_out, list(kept_steps), names))
         return 0
     playbook, folder = _begin(request, names, planned, left_out)
     console.print(
@@ -109,8 +109,20 @@ def run(request: Request) -> int:
                 gpus, ranks = max(nodes[name].gpus for name in names), len(healthy)
                 name = runs.submission_name(playbook.name, sum(earlier.phase == stem for earlier in steps) + 1)
                 position = f"{len(steps) + 1} of {len(steps) + 1 + len(queue)}"
+                to_come = [PHASES[later] for later in queue if later not in kept_steps]
+                rest_s = sum(_expected(request, later, names).most for later in to_come)
                 step, phase_judged = _one_phase(
-                    phase, phase_nodes, gpus, ranks * gpus, request, name, folder, console, position, lacking(judged)
+                    phase,
+                    phase_nodes,
+                    gpus,
+                    ranks * gpus,
+                    request,
+                    name,
+                    folder,
+                    console,
+                    position,
+                    lacking(judged),
+                    rest_s,
                 )
                 judged.append(phase_judged)
                 if phase.screens and step.blocks and not request.strict:
@@ -205,6 +217,7 @@ def _one_phase(
     console: Console,
     position: str,
     lacks: str,
+    rest_s: float,
 ) -> tuple[Step, Judged]:
     begun = time.monotonic()
     # made here: NFS caches a folder as missing if it was looked for before a node made it (results.is_there)
@@ -222,7 +235,8 @@ def _one_phase(
     # this playbook's own reference, not the newest one
     if runs.is_there(reference.parent, f"{reference.name}/{runs.METRICS}"):
         environment["BRINGUP_REFERENCE"] = str(reference)
-    with progress(console, f"step {position}: {phase.title} ({at_work.expected(phase, nodes)})") as tell:
+    expects = _expected(request, phase, nodes)
+    with progress(console, f"step {position}: {phase.title}", expects, rest_s) as tell:
         judged = run_phase(
             phase, nodes, gpus, environment, request.profile, request.site, name=playbook, folder=folder, tell=tell
         )
@@ -239,6 +253,12 @@ def _one_phase(
         seconds=round(seconds, 1),
     )
     return step, judged
+
+
+def _expected(request: Request, phase: Phase, nodes: Sequence[str]) -> at_work.Expected:
+    known = request.profile.workload
+    workload = "--model is-not-known-yet" if auto.is_open(request.profile) else "" if known is None else known.arguments
+    return at_work.expected(phase, nodes, os.environ.get("BRINGUP_TRAIN_ARGS", workload))
 
 
 def _in_one_line(step: Step) -> str:
@@ -298,27 +318,24 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
 
 
 def dry_run(
-    planned: Sequence[str],
-    left_out: Sequence[str],
-    kept: Collection[str],
-    nodes: Sequence[str],
-    site: at_site.AtSite | None,
+    request: Request, planned: Sequence[str], left_out: Sequence[str], kept: Collection[str], nodes: Sequence[str]
 ) -> str:
     """What would be submitted, on which nodes, and how long it is expected to take. kept: steps of an earlier run that
     are not repeated."""
     left = [PHASES[stem] for stem in planned if stem not in kept]
-    options = [] if site is None else site.site.sbatch
+    options = [] if request.site is None else request.site.site.sbatch
+    expects = {phase.stem: _expected(request, phase, nodes) for phase in left}
     rows = []
     for phase in left:
         command = ["sbatch", *options, phase.script] if phase.submit else ["bash", phase.script]
         where = listed(nodes[: phase.max_nodes])
-        rows.append((phase.stem, where, at_work.expected(phase, nodes), shlex.join(command)))
-    least, most = (sum(phase.minutes[end] for phase in left) for end in (0, 1))
+        rows.append((phase.stem, where, expects[phase.stem].words, shlex.join(command)))
+    least, most = (sum(getattr(each, end) for each in expects.values()) / 60 for end in ("least", "most"))
     return "\n".join(
         [
             *([report.columns(("step", "nodes", "expected", "command"), rows), ""] if rows else []),
             *(f"{'KEPT':<10} {PHASES[stem].title}: passed before" for stem in planned if stem in kept),
             *(f"{'NOT ASKED':<10} {reason}" for reason in left_out),
-            f"{len(left)} steps, {least} to {most} minutes and the queue. Nothing was submitted.",
+            f"{len(left)} steps, {least:.0f} to {most:.0f} minutes and the queue. Nothing was submitted.",
         ]
     )
