@@ -284,6 +284,20 @@ def test_the_verb_only_reads_and_says_what_it_could_not_see(slurm, capsys):
     assert "node        n1: down: Xid 79" in screen
 
 
+def test_a_job_of_bringup_is_read_where_its_script_keeps_its_log_and_a_late_one_is_called_late(slurm, capsys):
+    """It said "No such file" of a log that lay beside it, and of a job at four times its length that nothing speaks
+    against it."""
+    begun = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 22 * 60))
+    shown = SHOWN.format(log=slurm / "nccl_pairwise-7.log").replace("JobState=FAILED", "JobState=RUNNING")
+    (slurm / "shown").write_text(f"{shown}   StartTime={begun}\n")
+    (slurm / "nccl_pairwise-7.out").write_text("round 1\n")
+    assert main(["why", "7"]) == 0
+    screen = capsys.readouterr().out
+    assert "No such file" not in screen
+    assert "first cause it takes longer than this step should: 22 min, overdue since 17 min\n" in screen
+    assert "bringup why 7 --on-nodes" in screen
+
+
 STEPS = """case "$*" in
 *allocations*) echo "JobID|User|State"; echo "7|ann|FAILED";;
 *) echo "JobID|NTasks|Layout|NodeList"; printf "%s\\n" "7|||n[0-1]" "7.batch|1|Unknown|n0" "7.0|8|Block|n[0-1]";;

@@ -24,9 +24,11 @@ from bringup.evidence.names import the_first
 from bringup.evidence.parsed import Parsed
 from bringup.evidence.slurm import USABLE_STATES
 from bringup.known_faults import xid
+from bringup.plan.phases import PHASES
 from bringup.records import Observation, files
 from bringup.results import REPOSITORY
 from bringup.run import slurm
+from bringup.run.at_work import expected
 
 MOST_BYTES = 32 * 2**20  # of a log: its end
 PROBE = "infrastructure-validation/probes/job_processes.py"
@@ -39,7 +41,8 @@ def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> An
     parts."""
     not_seen: list[str] = []
     job = _job(number, not_seen)
-    texts = [text for path in job.logs if (text := _read(path, not_seen)) is not None]
+    logs = list(dict.fromkeys(map(_moved, job.logs)))
+    texts = [text for path in logs if (text := _read(path, not_seen)) is not None]
     if not job.logs:
         not_seen.append("its output: it has no file of its own (salloc, or srun on a terminal)")
     nodes = _nodes(job, not_seen)
@@ -48,6 +51,8 @@ def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> An
     quiet_s = min((time.time() - text.written for text in texts), default=0.0)
     answer = judged(job, texts, nodes, quiet_s=quiet_s, stall_s=stall_s)
     answer.not_seen[:0] = not_seen
+    if (late := _late(job, logs)) and answer.cause.kind == "none":
+        answer.cause = Cause("late", late, do=f"bringup why {number} --on-nodes shows what its processes wait for")
     if on_nodes and job.nodes:
         _ask_nodes(answer, nodes)
     elif job.nodes:
@@ -55,6 +60,26 @@ def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> An
             f"kernel logs and processes of {hostlist.shortened(job.nodes)}: a step there can read them (--on-nodes)"
         )
     return answer
+
+
+def _moved(log: str) -> str:
+    """Where the phase scripts of bringup keep their log from their first line on (scripts/job.sh): the newest one."""
+    path = Path(log)
+    names = (f"{path.stem}.out", f"{path.stem}-r*.out")  # of a requeued job
+    kept = sorted((each for name in names for each in path.parent.glob(name)), key=lambda each: each.stat().st_mtime)
+    return str(kept[-1]) if kept and path.suffix == ".log" and not path.exists() else log
+
+
+def _late(job: Job, logs: list[str]) -> str:
+    """What is said of a step of bringup that takes longer than it should; empty: it does not, or is no such step."""
+    phase = next(
+        (PHASES[stem] for log in logs if (stem := Path(log).stem.partition(f"-{job.number}")[0]) in PHASES), None
+    )
+    begun = _seconds(job.started)
+    if phase is None or begun is None or job.state != "RUNNING":
+        return ""
+    taken = expected(phase, job.nodes, "--model is-not-known").after(time.time() - float(begun))
+    return f"it takes longer than this step should: {taken}" if "overdue" in taken else ""
 
 
 def _job(number: str, not_seen: list[str]) -> Job:
