@@ -129,6 +129,7 @@ live-health: setup
 
 generated: venv ## everything in docs that is made from data
 	$(PY) docs/generated.py
+	$(PY) validation/benchmarks/predictors.py
 	PYTHONPATH=tests:infrastructure-validation/probes $(PY) validation/benchmarks/real_output.py
 
 # ===: the release as it is named, and none with +cpu behind it

@@ -36,7 +36,7 @@ def test_each_published_mfu_follows_from_its_tokens_per_second():
 def test_neighbours_have_the_gpu_the_size_and_the_recomputation_of_the_training():
     assert published.beside(measured(7.6, "H100")) == (
         "33 to 47 % for 7 to 8 billion parameters on H100, activations kept, or recomputed in part "
-        "(torchtitan, accelerate, llm-foundry)"
+        "(torchtitan, accelerate, llm-foundry, fms-fsdp)"
     )
     assert published.beside(measured(7.6, "H100", recomputed=32)) == (
         "40 % for 7 billion parameters on H100, all activations recomputed (llm-foundry)"

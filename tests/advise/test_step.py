@@ -44,9 +44,10 @@ def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path: Path) -> N
     assert predicted.reason is None
     assert predicted.compute_s is not None
     assert predicted.communication_s is not None
+    least, most = predicted.compute_s
     assert predicted.step_s == (
-        max(predicted.compute_s, predicted.communication_s),
-        predicted.compute_s + predicted.communication_s,
+        max(least, predicted.communication_s),
+        most + predicted.communication_s,
     )
 
 
@@ -56,7 +57,7 @@ def test_the_mfu_of_the_one_gpu_run_counts_more_than_the_assumed_one(tmp_path: P
     folder = kept_reference(tmp_path, json.dumps(reference))
     measured = predicted_of(kept(folder)).compute_s
     assert assumed is not None
-    assert measured == pytest.approx(assumed * 0.4 / 0.2)
+    assert measured is not None and measured[0] == measured[1] > assumed[1]  # 0.2 is below all that was published
     recomputed = step.predicted(
         kept(folder), PROFILE, args().model_copy(update={"activation_checkpointing": True}), H100, None, SHAPE
     )

@@ -3,8 +3,8 @@ arithmetic.
 
 Formulae: memory.py, traffic.py, models.py (each names its sources). An MFU that is given or measured is that of the
 step as it will run, so that recomputation has lowered it already; one that a profile assumes has not paid for it,
-unless it says `recomputed`. Step time: everything overlaps = max(compute, communication), nothing does = their sum; the
-truth lies between, and data loading, the optimizer's update and clipping come on top.
+unless it says `recomputed`. Without one, what others published for this GPU and setting is a range. Step time: at the
+highest MFU everything overlaps = max(compute, communication), at the lowest nothing does = their sum.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from bringup.advise import bandwidth
 from bringup.errors import NotHealthy, RecordError, UsageError
 from bringup.evidence import curve
-from bringup.formulae import memory, traffic
+from bringup.formulae import memory, published, traffic
 from bringup.formulae.flops import flops_per_token
 from bringup.formulae.models import KINDS, NAMES, Job, Kind, shard_sizes
 from bringup.judge import Judged
@@ -129,17 +129,17 @@ def jobs(question: Question) -> list[Job]:
 class Times:
     """Seconds of a step. None: `unknown` says why."""
 
-    compute: float | None
+    compute: tuple[float, float] | None  # at the highest MFU; at the lowest
     communication: float | None
     sources: list[str]
     unknown: list[str]
 
     @property
     def step(self) -> tuple[float, float] | None:
-        """All communication overlaps; nothing does."""
+        """At the highest MFU, where all communication overlaps; at the lowest, where nothing does."""
         if self.compute is None or self.communication is None:
             return None
-        return max(self.compute, self.communication), self.compute + self.communication
+        return max(self.compute[0], self.communication), self.compute[1] + self.communication
 
 
 def times(shape: ModelShape, job: Job, facts: Known) -> Times:
@@ -170,6 +170,7 @@ def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
     # what an advised run leaves has to pass the gate of it too
     wanted = 0 if room is None else int(facts.headroom * room.value * memory.GIB)
     outside = max(memory.OUTSIDE[min(job.ranks, 2)], wanted)
+    fragments = memory.fragments(parts)
     took = times(shape, job, facts)
     return PredictedStrategy(
         strategy=job.kind,
@@ -180,11 +181,12 @@ def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
         peak_parts_gib={field.name: getattr(parts, field.name) / memory.GIB for field in fields(parts)},
         peak_gib=parts.total / memory.GIB,
         states_gib=memory.states(shape, job.shards).total / memory.GIB,
+        fragments_gib=fragments / memory.GIB,
         outside_gib=outside / memory.GIB,
-        fits=None if room is None else parts.total + outside <= room.value * memory.GIB,
+        fits=None if room is None else parts.total + fragments + outside <= room.value * memory.GIB,
         sent_inside_gb=traffic.sent_inside(collectives, job) / GB,
         leaving_node_gb=traffic.leaving_node(collectives, job) / GB,
-        compute_s=took.compute,
+        compute_s=None if took.compute is None else list(took.compute),
         communication_s=took.communication,
         step_s=None if took.step is None else list(took.step),
         tokens_per_s=None
@@ -195,10 +197,24 @@ def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
     )
 
 
-def _compute_s(shape: ModelShape, job: Job, facts: Known, unknown: list[str]) -> float | None:
-    """FLOPs of a rank's step / (peak x MFU). Recomputation repeats the forward pass, a third of the FLOPs of a step,
-    where the MFU has not paid for it."""
-    peak, mfu = facts.machine.peak_bf16_tflops, facts.machine.mfu
+def mfu_of(machine: Machine, *, recomputed: bool, compiled: bool) -> Mfu | None:
+    """Return what the machine is known to reach, otherwise what others published."""
+    peak = machine.peak_bf16_tflops
+    if machine.mfu is not None or peak is None:
+        return machine.mfu
+    span = published.span(peak.source, recomputed=recomputed, compiled=compiled)
+    return (
+        None
+        if span is None
+        else Mfu(value=span.low, most=span.high if span.high > span.low else None, source=span.source, recomputed=True)
+    )
+
+
+def _compute_s(shape: ModelShape, job: Job, facts: Known, unknown: list[str]) -> tuple[float, float] | None:
+    """FLOPs of a rank's step / (peak x MFU), at the highest and at the lowest. Recomputation repeats the forward pass,
+    a third of the FLOPs of a step, where the MFU has not paid for it."""
+    peak = facts.machine.peak_bf16_tflops
+    mfu = mfu_of(facts.machine, recomputed=job.activation_checkpointing, compiled=job.chunked_loss)
     per_token = flops_per_token(shape, job.sequence_length)
     if per_token is None:
         unknown.append(f"compute time: the FLOPs of {shape.name} are not covered: {shape.not_covered}")
@@ -213,7 +229,8 @@ def _compute_s(shape: ModelShape, job: Job, facts: Known, unknown: list[str]) ->
     else:
         flops = per_token.full * job.tokens * job.accumulation
         again = job.activation_checkpointing and not mfu.recomputed
-        return flops * (4 / 3 if again else 1) / (peak.value * 1e12 * mfu.value)
+        at_all = flops * (4 / 3 if again else 1) / (peak.value * 1e12)
+        return at_all / (mfu.most or mfu.value), at_all / mfu.value
     return None
 
 
@@ -235,6 +252,7 @@ def advise(question: Question, facts: Known) -> Advice:
     if use is None and any(strategy.fits is False for strategy in strategies):
         why += f"; {_what_would_fit(question, facts)}"
     machine = facts.machine
+    mfu = mfu_of(machine, recomputed=question.activation_checkpointing, compiled=question.fast)
     return Advice(
         model=shape.name,
         parameters=shape.parameters,
@@ -248,13 +266,13 @@ def advise(question: Question, facts: Known) -> Advice:
         fast=question.fast,
         profile=facts.profile,
         gpu_memory_gib=machine.gpu_memory_gib.value if machine.gpu_memory_gib else None,
-        mfu=machine.mfu.value if machine.mfu else None,
+        mfu=None if mfu is None else [mfu.value, mfu.most or mfu.value],
         assumptions=[
-            f"{name} {entry.value:g}: {entry.source}"
-            for name, entry in (
-                ("GPU memory, GiB", machine.gpu_memory_gib),
-                ("peak, TFLOP/s", machine.peak_bf16_tflops),
-                ("MFU", machine.mfu),
+            f"{name} {entry.value:.3g}{f' to {most:.3g}' if most else ''}: {entry.source}"
+            for name, entry, most in (
+                ("GPU memory, GiB", machine.gpu_memory_gib, None),
+                ("peak, TFLOP/s", machine.peak_bf16_tflops, None),
+                ("MFU", mfu, mfu and mfu.most),
             )
             if entry is not None
         ],
@@ -328,7 +346,7 @@ def _what_would_fit(question: Question, facts: Known) -> str:
             wanted = [job for job in jobs(changed) if job.kind != "single" or world == 1]
             fitting = [each for each in (predict(question.shape, job, facts) for job in wanted) if each.fits]
             if fitting:
-                named = (f"{NAMES[each.strategy]} ({each.peak_gib + each.outside_gib:.0f} GiB)" for each in fitting)
+                named = (f"{NAMES[each.strategy]} ({each.needed_gib:.0f} GiB)" for each in fitting)
                 these = "this does" if len(fitting) == 1 else "these do"
                 return f"with {' and '.join(words for words, _ in some)} {these}: {', '.join(named)}"
     return "take more nodes or shorter sequences"

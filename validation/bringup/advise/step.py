@@ -1,7 +1,7 @@
 """The time of a step of a training that ran, as `bringup advise` predicts it, beside the measured one.
 
 Compute: FLOPs / (peak of the GPU that was used x MFU). The MFU is that of the one-GPU run that is kept with the run and
-recomputed as it did, otherwise the assumed one of its profile. Communication: bytes by formula / bandwidth: measured,
+recomputed as it did, otherwise the range that others published. Communication: bytes by formula / bandwidth: measured,
 otherwise promised by the profile.
 """
 
@@ -22,7 +22,7 @@ from bringup.records import ModelShape, RunArgs, TrainMetrics
 class Predicted:
     """Seconds. What cannot be predicted is None, and `reason` says why."""
 
-    compute_s: float | None = None
+    compute_s: tuple[float, float] | None = None  # at the highest MFU, at the lowest
     communication_s: float | None = None
     step_s: tuple[float, float] | None = None  # all communication overlaps; nothing does
     reason: str | None = None

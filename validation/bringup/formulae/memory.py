@@ -7,7 +7,8 @@ Two quantities that must not be confused:
           within 15 % of torch's MemTracker on the real model with the real fully_shard (training/src/predict.py).
           What blocks keep for the backward pass is a formula, one_block(), which knows those of a Llama.
   least   of the peak: what is there at once in every step, whatever the kernels.
-None contains the CUDA context, NCCL's buffers or fragmentation: OUTSIDE is what to leave for those.
+None contains the CUDA context and NCCL's buffers, for which OUTSIDE is left, nor what the allocator holds and cannot
+use: fragments().
 
 Sources: 16 bytes per parameter and its division, ZeRO (arXiv 1910.02054, section 3). What autograd saves per layer was
 derived from the operations of transformers' Llama; a test compares it with torch.autograd.graph.saved_tensors_hooks.
@@ -31,6 +32,11 @@ OUTSIDE = {1: int(1.0 * GIB), 2: int(3.0 * GIB)}
 """Context 0.5-0.9 GiB; NCCL 1-2 GiB more (stas00/ml-engineering, training/performance). Key: ranks; 2 is 2 or more."""
 
 
+FRAGMENTED = 0.12
+"""Share of what comes and goes in a step that torch reserves on top of it. A choice within what was published: see
+docs/results/predictors.md."""
+
+
 @dataclass(frozen=True)
 class Parts:
     """Bytes by what they are for."""
@@ -47,6 +53,11 @@ class Parts:
     @property
     def total(self) -> int:
         return sum(getattr(self, field.name) for field in fields(self))
+
+
+def fragments(parts: Parts) -> int:
+    """Bytes to leave for fragmentation."""
+    return int(FRAGMENTED * (parts.gathered + parts.activations + parts.logits))
 
 
 def states(shape: ModelShape, shards: int) -> Parts:

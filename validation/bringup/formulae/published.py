@@ -1,9 +1,11 @@
-"""MFUs that others published, beside a measured one: of the same GPU, and of models of about the same size."""
+"""MFUs that others published: beside a measured one, of the same GPU and of models of about the same size; and as the
+range that a prediction assumes."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -15,6 +17,8 @@ from bringup.records import Record, TrainMetrics
 
 FILE = Path(__file__).resolve().parents[2] / "known/mfu.yaml"
 _MODEL = re.compile(r"\b[A-Z]{1,2}\d{2,3}\b")  # of the peak's source: the data sheet of a GPU
+ENOUGH = 2  # published values that make a range
+SAME_CHIP = {"H200": "H100"}  # with faster memory
 SIZES_APART = 1.6  # models of 7 and of 8 billion parameters stand beside each other, of 7 and of 13 do not
 
 
@@ -34,6 +38,72 @@ class Published(Record):
 @cache
 def all_published() -> list[Published]:
     return TypeAdapter(list[Published]).validate_python(yaml.safe_load(FILE.read_text()))
+
+
+@dataclass(frozen=True)
+class Span:
+    """The lowest and the highest MFU, and whose they are."""
+
+    low: float
+    high: float
+    source: str
+
+
+def span(peak_source: str, *, recomputed: bool, compiled: bool, without: str = "") -> Span | None:
+    """What a training on this GPU may reach: the lowest and the highest that was published for one that recomputes all
+    activations or does not, with torch.compile or without. None: nothing is known of this GPU. Where fewer than ENOUGH
+    were published, others count too: of the same chip, then of other settings, as much wider as these change it.
+    without: a source that is left out."""
+    named = _MODEL.search(peak_source)
+    found: list[Span] = []
+    count = 0
+    for is_full, is_compiled in (
+        (recomputed, compiled),
+        (recomputed, not compiled),
+        (not recomputed, compiled),
+        (not recomputed, not compiled),
+    ):
+        for gpu in (named[0], SAME_CHIP.get(named[0])) if named is not None else ():
+            rows = [
+                row
+                for row in all_published()
+                if (row.gpu, row.recomputed == "full", row.compiled) == (gpu, is_full, is_compiled)
+                and row.source != without
+            ]
+            if rows and count < ENOUGH:
+                count += len(rows)
+                found.append(_as_wanted(rows, recomputed, compiled))
+    if not found:
+        return None
+    low, high = min(each.low for each in found), max(each.high for each in found)
+    return Span(low, high, "; ".join(each.source for each in found))
+
+
+def _as_wanted(rows: Sequence[Published], recomputed: bool, compiled: bool) -> Span:
+    low, high = min(row.mfu for row in rows), max(row.mfu for row in rows)
+    is_full, is_compiled = rows[0].recomputed == "full", rows[0].compiled
+    if is_full != recomputed:  # the forward pass again is a third; larger batches, which it allows, can bring that back
+        low, high = (low * 3 / 4, high) if recomputed else (low, high * 4 / 3)
+    if is_compiled != compiled:
+        least, most = by_compiling(rows[0].gpu)
+        low, high = (low * least, high * most) if compiled else (low / most, high / least)
+    shown = f"{'all' if is_full else 'not all'} activations recomputed, {'compiled' if is_compiled else 'eager'}"
+    sources = ", ".join(dict.fromkeys(row.source for row in rows))
+    return Span(low, high, f"published for {rows[0].gpu}, {shown} ({sources})")
+
+
+def by_compiling(gpu: str) -> tuple[float, float]:
+    """How many times as fast torch.compile made a training, in published pairs that differ in nothing else."""
+    pairs = [
+        (eager.gpu, compiled.tokens_per_s / eager.tokens_per_s)
+        for eager in all_published()
+        for compiled in all_published()
+        if compiled
+        == eager.model_copy(update={"compiled": True, "tokens_per_s": compiled.tokens_per_s, "mfu": compiled.mfu})
+        and not eager.compiled
+    ]
+    factors = [factor for of, factor in pairs if of == gpu] or [factor for _, factor in pairs]
+    return min(factors), max(factors)
 
 
 def beside(metrics: TrainMetrics) -> str | None:

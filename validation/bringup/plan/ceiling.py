@@ -111,8 +111,9 @@ class Sourced(Record):
 
 class Mfu(Sourced):
     """A model FLOP utilisation: it counts the model's own operations and no recomputed ones, so that recomputation
-    lowers it."""
+    lowers it. A profile that declares none is assumed to reach what others published (formulae/published.py)."""
 
+    most: float | None = None  # of a range whose lowest is `value`
     recomputed: bool = False  # reached with recomputation, which it has paid for
 
 

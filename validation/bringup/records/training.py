@@ -539,16 +539,21 @@ class PredictedStrategy(Record):
     peak_parts_gib: dict[str, float]  # at the moment of the step at which the sum is largest
     peak_gib: NonNegative  # PyTorch's max_memory_allocated
     states_gib: NonNegative  # parameters, gradients and optimizer between two steps
+    fragments_gib: NonNegative  # left for what the allocator holds and cannot use
     outside_gib: NonNegative  # left for the CUDA context and NCCL
     fits: bool | None
     sent_inside_gb: NonNegative  # by one GPU to its neighbour in the node, per optimizer step
     leaving_node_gb: NonNegative  # per node and optimizer step
-    compute_s: NonNegative | None
+    compute_s: list[float] | None  # [at the highest MFU, at the lowest]
     communication_s: NonNegative | None
-    step_s: list[float] | None  # [everything overlaps, nothing does]
-    tokens_per_s: list[float] | None  # all ranks; [nothing overlaps, everything does]
+    step_s: list[float] | None  # [highest MFU and everything overlaps, lowest and nothing does]
+    tokens_per_s: list[float] | None  # all ranks; [lowest MFU and nothing overlaps, highest and everything does]
     sources: list[str]
     unknown: list[str]
+
+    @property
+    def needed_gib(self) -> float:
+        return self.peak_gib + self.fragments_gib + self.outside_gib
 
 
 class SaveInterval(Record):
@@ -578,7 +583,7 @@ class Advice(Versioned):
     fast: bool = False  # with --recipe fast: the loss in chunks
     profile: str
     gpu_memory_gib: NonNegative | None
-    mfu: NonNegative | None
+    mfu: list[float] | None  # [lowest, highest]
     assumptions: list[str]  # each number that went in, with its source
     strategies: list[PredictedStrategy]
     use: Literal["single", "ddp", "zero2", "fsdp", "hsdp"] | None  # null: none can be named

@@ -115,9 +115,9 @@ def _predicted_step(trained: Trained) -> str:
         reference, judged.profile, trained.args, metrics.gpu0, trained.curve, metrics.model_shape
     )
     parts = [
-        f"{name} {read.words(value)} s"
-        for name, value in (("compute", predicted.compute_s), ("communication", predicted.communication_s))
-        if value is not None
+        f"{name} {' to '.join(dict.fromkeys(map(read.words, values)))} s"
+        for name, values in (("compute", predicted.compute_s or ()), ("communication", (predicted.communication_s,)))
+        if values and values[0] is not None
     ]
     beside = f" ({', '.join(parts)})" if parts else ""
     measured = f"measured {metrics.step_time_s.p50:.4g} s"

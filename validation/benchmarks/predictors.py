@@ -1,0 +1,205 @@
+"""Published trainings beside what `bringup advise` says of them: docs/results/predictors.md (`make generated`).
+
+Speed: the tokens/s of a GPU, inside the predicted range or not; and once more with the MFUs of its own source left out
+of the range. Memory: what torch reserved, of what is predicted.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import yaml
+from bringup.advise import answer
+from bringup.formulae import memory, published
+from bringup.formulae.models import Job, dense_decoder, load
+from bringup.plan import profile as profiles
+from bringup.plan.ceiling import Mfu
+from bringup.records import ModelShape, Record
+from pydantic import TypeAdapter
+
+ROOT = Path(__file__).resolve().parents[2]
+INTO = ROOT / "docs/results/predictors.md"
+PROFILES = {"H100": "h100-8x400g", "H200": "h200-8x400g", "A100": "a100-8x200g", "B200": "b200-8x400g"}
+LLAMA_2 = {
+    7: dense_decoder("7B", 32, 4096, 32, 32, 128, 11008, 32000, tied=False),
+    13: dense_decoder("13B", 40, 5120, 40, 40, 128, 13824, 32000, tied=False),
+    34: dense_decoder("34B", 48, 8192, 64, 8, 128, 22016, 32000, tied=False),
+    70: dense_decoder("70B", 80, 8192, 64, 8, 128, 28672, 32000, tied=False),
+}
+MPT = {  # of llm-foundry: two matrices of 4 x hidden count as the three of a Llama of 8/3
+    billions: dense_decoder(
+        f"MPT-{billions}B", layers, hidden, hidden // 128, hidden // 128, 128, 8 * hidden // 3, 50368, tied=True
+    )
+    for billions, layers, hidden in ((3, 32, 2560), (7, 32, 4096), (13, 40, 5120), (30, 48, 7168), (70, 80, 8192))
+}
+Inside = Literal["inside", "below", "above", "unknown"]
+
+
+class Reserved(Record):
+    """A published peak of what torch reserved on a GPU, in GiB."""
+
+    source: str
+    gpus: int
+    model: str
+    tokens: int
+    rows: int
+    context: int = 1  # ranks that share a row
+    recomputed: Literal["none", "selective", "full"]
+    compiled: bool = False
+    gib: float
+
+
+@dataclass(frozen=True)
+class Speed:
+    row: published.Published
+    low: float | None  # tokens/s of a GPU
+    high: float | None
+    low_without: float | None  # with its own source left out
+    high_without: float | None
+
+    def is_inside(self, low: float | None, high: float | None) -> Inside:
+        if low is None or high is None:
+            return "unknown"
+        rounding = 0.005  # of what was published
+        if self.row.tokens_per_s < low * (1 - rounding):
+            return "below"
+        return "above" if self.row.tokens_per_s > high * (1 + rounding) else "inside"
+
+
+def shape_of(row: published.Published) -> ModelShape:
+    if row.billions == 8 or (row.billions == 70 and row.tokens == 8192):  # Llama 3
+        return load(f"llama3-{row.billions:g}b")
+    return (MPT if row.source == "llm-foundry" else LLAMA_2)[int(row.billions)]
+
+
+def speed_of(row: published.Published) -> Speed:
+    nodes = max(1, row.gpus // 8)
+    job = Job(
+        "fsdp" if row.gpus > 1 else "single",
+        nodes,
+        row.gpus // nodes,
+        row.tokens,
+        row.rows,
+        activation_checkpointing=row.recomputed == "full",
+        chunked_loss=row.compiled,  # --recipe fast
+    )
+    facts = answer.known(profiles.load(PROFILES[row.gpu]), [], None)
+    with_all = answer.predict(shape_of(row), job, facts).tokens_per_s
+    peak = facts.machine.peak_bf16_tflops
+    others = None
+    if peak is not None:
+        others = published.span(
+            peak.source, recomputed=row.recomputed == "full", compiled=row.compiled, without=row.source
+        )
+    without = None
+    if others is not None:
+        mfu = Mfu(value=others.low, most=others.high, source=others.source, recomputed=True)
+        machine = facts.machine.model_copy(update={"mfu": mfu})
+        without = answer.predict(shape_of(row), job, replace(facts, machine=machine)).tokens_per_s
+    ends = [None if each is None else [value / row.gpus for value in each] for each in (with_all, without)]
+    return Speed(row, *(ends[0] or (None, None)), *(ends[1] or (None, None)))
+
+
+def memory_of(row: Reserved) -> tuple[float, float]:
+    """(GiB that PyTorch allocates at the peak, GiB with the room for fragmentation)."""
+    shape = load(row.model) if row.model.startswith("llama3") else LLAMA_2[int(row.model.removesuffix("b"))]
+    nodes = max(1, row.gpus // 8)
+    full = Job("fsdp", nodes, row.gpus // nodes, row.tokens // row.context, row.rows, activation_checkpointing=True)
+    parts = memory.peak(shape, replace(full, activation_checkpointing=row.recomputed != "none"))
+    if row.recomputed == "selective":
+        kept = full.tokens * shape.layers * selective_op(shape)
+        moments = memory.moments(shape, full)
+        parts = max(
+            (replace(each, activations=each.activations + kept) for each in moments.values() if each.activations),
+            key=lambda each: each.total,
+        )
+    return parts.total / memory.GIB, (parts.total + memory.fragments(parts)) / memory.GIB
+
+
+def selective_op(shape: ModelShape) -> int:
+    """Bytes of a token and block, bfloat16, beside the block's input: the outputs of attention and of every second
+    product of a Llama as torchtitan orders them (q, v, gate, down)."""
+    (attention,) = shape.attention
+    tensors = shape.blocks[0].tensors
+    queries, keys, feed_forward = tensors[0][0], tensors[1][0], tensors[4][0]
+    return 2 * (2 * queries + keys + feed_forward + shape.hidden) + 4 * attention.heads
+
+
+PAGE = """\
+# Published trainings beside `bringup advise`
+
+Written by `validation/benchmarks/predictors.py` (`make generated`). None of them was run here.
+
+## Speed
+
+{inside} of {speeds} published speeds lie inside the predicted range; with one assumed MFU for each GPU 1 of the first
+19 did. The range is from the lowest MFU that was published for this GPU and setting, where nothing overlaps, to the
+highest, where all does. So its own rows are in it: it says how far published trainings lie apart. With the MFUs of its
+own source left out, {without} lie inside. On a part of a node no bandwidth is known, and so no speed.
+
+| source | GPUs | model, tokens x rows | recomputed | tokens/s of a GPU | advise | high / low | | without its source |
+|---|---|---|---|---|---|---|---|---|
+{of_speed}
+
+## Memory
+
+{near} of {reserved} published peaks of *reserved* memory are within 5 % of the prediction with its room for
+fragmentation, {share} of all but states and gradients. Reserved is what the allocator took, and not what a training needs: it
+frees its cache before it gives up. With full recomputation torchtitan's four rows took 84 of 95 GiB, more than this; on
+H200 a later version took a quarter less. No single share fits both.
+
+| source | GPUs | model, tokens x rows (ranks a row) | recomputed | published | allocated | with fragments | ratio |
+|---|---|---|---|---|---|---|---|
+{of_memory}
+"""
+
+
+def page(speeds: list[Speed], reserved: list[Reserved]) -> str:
+    inside = [speed.is_inside(speed.low, speed.high) for speed in speeds]
+    without = [speed.is_inside(speed.low_without, speed.high_without) for speed in speeds]
+    of_speed = [
+        f"| {row.source} | {row.gpus} {row.gpu} | {row.billions:g}B, {row.tokens} x {row.rows} | {_how(row)} | "
+        f"{row.tokens_per_s:,.0f} | {_range(speed)} | {verdict} | {other} |"
+        for speed, verdict, other in zip(speeds, inside, without, strict=True)
+        for row in [speed.row]
+    ]
+    predicted = [memory_of(row) for row in reserved]
+    of_memory = [
+        f"| {row.source} | {row.gpus} | {row.model}, {row.tokens} x {row.rows} ({row.context}) | {_how(row)} | "
+        f"{row.gib} | {allocated:.1f} | {gib:.1f} | {row.gib / gib:.2f} |"
+        for row, (allocated, gib) in zip(reserved, predicted, strict=True)
+    ]
+    return PAGE.format(
+        inside=inside.count("inside"),
+        speeds=len(speeds),
+        without=without.count("inside"),
+        of_speed="\n".join(of_speed),
+        near=sum(0.95 <= row.gib / gib <= 1.05 for row, (_, gib) in zip(reserved, predicted, strict=True)),
+        reserved=len(reserved),
+        share=f"{100 * memory.FRAGMENTED:.0f} %",
+        of_memory="\n".join(of_memory),
+    )
+
+
+def _how(row: published.Published | Reserved) -> str:
+    return row.recomputed + (", compiled" if row.compiled else "")
+
+
+def _range(speed: Speed) -> str:
+    if speed.low is None or speed.high is None:
+        return "unknown | "
+    return f"{speed.low:,.0f} to {speed.high:,.0f} | {speed.high / speed.low:.2f}"
+
+
+def written() -> str:
+    known = yaml.safe_load((ROOT / "validation/known/reserved.yaml").read_text())
+    reserved = TypeAdapter(list[Reserved]).validate_python(known)
+    return page([speed_of(row) for row in published.all_published()], reserved)
+
+
+if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
+    INTO.write_text(written())
