@@ -148,8 +148,8 @@ own source left out, {without} lie inside. On a part of a node no bandwidth is k
 
 {near} of {reserved} published peaks of *reserved* memory are within 5 % of the prediction with its room for
 fragmentation, {share} of all but states and gradients. Reserved is what the allocator took, and not what a training
-needs: it frees its cache before it gives up. With full recomputation torchtitan's four rows took 84 of 95 GiB, more than
-this; on H200 a later version took a quarter less. No single share fits both.
+needs: it frees its cache before it gives up. With full recomputation torchtitan's four rows took 84 of 95 GiB, more
+than this; on H200 a later version took a quarter less. No single share fits both.
 
 | source | GPUs | model, tokens x rows (ranks a row) | recomputed | published | allocated | with fragments | ratio |
 |---|---|---|---|---|---|---|---|
