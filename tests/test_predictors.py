@@ -20,9 +20,9 @@ COMPARED = 19  # the rows that were held against one assumed MFU of each GPU
 def span(gpu: str, *, recomputed: bool, compiled: bool, without: str = "") -> published.Span:
     peak = parts.of_gpu(gpu).machine.peak_bf16_tflops
     assert peak is not None
-    found = published.span(peak.source, recomputed=recomputed, compiled=compiled, without=without)
-    assert found is not None
-    return found
+    spanned = published.span(peak.source, recomputed=recomputed, compiled=compiled, without=without)
+    assert spanned is not None
+    return spanned
 
 
 def test_the_page_is_of_today() -> None:

@@ -55,7 +55,7 @@ def span(peak_source: str, *, recomputed: bool, compiled: bool, without: str = "
     were published, others count too: of the same chip, then of other settings, as much wider as these change it.
     without: a source that is left out."""
     named = _MODEL.search(peak_source)
-    found: list[Span] = []
+    spans: list[Span] = []
     count = 0
     for is_full, is_compiled in (
         (recomputed, compiled),
@@ -72,11 +72,11 @@ def span(peak_source: str, *, recomputed: bool, compiled: bool, without: str = "
             ]
             if rows and count < ENOUGH:
                 count += len(rows)
-                found.append(_as_wanted(rows, recomputed, compiled))
-    if not found:
+                spans.append(_as_wanted(rows, recomputed, compiled))
+    if not spans:
         return None
-    low, high = min(each.low for each in found), max(each.high for each in found)
-    return Span(low, high, "; ".join(each.source for each in found))
+    low, high = min(each.low for each in spans), max(each.high for each in spans)
+    return Span(low, high, "; ".join(each.source for each in spans))
 
 
 def _as_wanted(rows: Sequence[Published], recomputed: bool, compiled: bool) -> Span:
