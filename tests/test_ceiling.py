@@ -1,15 +1,24 @@
 """The ceiling of collectives over k nodes, and what profiles make of it, against values computed by hand."""
 
+import sys
+from collections import defaultdict
+from pathlib import Path
+
 import pytest
 from bringup import judge
 from bringup.errors import ProfileError
 from bringup.evidence.parsed import Parsed
 from bringup.plan import catalogue, ceiling
+from bringup.plan.expectation import Share
 from bringup.plan.profile import Profile, load, parse
 from bringup.records import Outcome, Verdict
 from factory import a_run
 from loops import for_each
 from showing import shows_failing
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "validation/benchmarks"))
+
+import predictors
 
 NODES = (1, 2, 4, 8, 16, 32, 64)
 ALL_REDUCE = "nccl.all_reduce.busbw"
@@ -44,28 +53,26 @@ def test_many_small_nics_are_as_good_as_a_large_one():
             assert ceiling.ceiling(gate, ours, nodes) == ceiling.ceiling(gate, theirs, nodes)
 
 
-@for_each(
-    ("name", "gate", "nodes", "published"),
-    [
-        ("h100-8x400g", ALL_REDUCE, 8, 386),  # coreweave/nccl-tests README
-        ("h200-8x400g", "nccl.all_gather.busbw", 1, 361.4),  # stas00/ml-engineering, network/README
-        ("h100-efa-p5", ALL_REDUCE, 16, 320),  # Hugging Face, Smol Training Playbook
-        ("h100-efa-p5", "nccl.all_gather.busbw", 2, 338.6),  # NVIDIA/cluster-readiness-engine
-        ("h100-efa-p5", "nccl.all_to_all.busbw", 2, 79.1),
-        ("b200-efa-p6", ALL_REDUCE, 4, 380.4),  # stas00/ml-engineering, network/README
-        ("b200-efa-p6", ALL_REDUCE, 1, 838.0),
-        ("a100-8x200g", ALL_REDUCE, 1, 228),  # a gate of Azure/azurehpc-health-checks
-        ("gb200-nvl72", ALL_REDUCE, 18, 846.8),  # coreweave/nccl-tests README
-        ("gb200-nvl72", ALL_REDUCE, 360, 381.5),
-        ("gb200-nvl72", "nccl.all_to_all.busbw", 4, 569),
-        ("h100-gcp-a3-mega", "nccl.all_reduce.busbw", 2, 337.1),
-        ("h100-gcp-a3-mega", "nccl.all_gather.busbw", 2, 189.3),
-        ("h100-gcp-a3-mega", "nccl.all_to_all.busbw", 2, 40.2),
-    ],
-)
-def test_what_others_published_passes_and_half_of_it_does_not(name, gate, nodes, published):
-    floor = load(name).limit(gate, nodes).value
-    assert published / 2 < floor < published
+PUBLISHED = predictors.known(predictors.BusBandwidth, "busbw")
+
+
+@for_each("row", PUBLISHED)
+def test_what_others_published_passes_and_half_of_it_does_not(row):
+    assert row.gb_per_s / 2 < row.floor() < row.gb_per_s
+
+
+def test_the_share_that_a_floor_promises_is_below_the_worst_that_was_published_over_its_fabric():
+    assert len(PUBLISHED) >= 8
+    assert len({row.source for row in PUBLISHED}) >= 5
+    shares, promised = defaultdict(list), defaultdict(set)
+    for row in PUBLISHED:
+        if isinstance(row.promised, Share):
+            kind = (row.fabric, row.operation, row.promised.algorithm)
+            shares[kind].append(row.share())
+            promised[kind].add(row.promised.share_of_ceiling)
+    assert {fabric for fabric, _, _ in shares} == {"NVLink", "InfiniBand", "EFA", "GCP"}
+    for kind, of_kind in shares.items():
+        assert max(promised[kind]) < min(of_kind), kind
 
 
 FLOORS = {

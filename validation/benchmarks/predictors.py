@@ -9,14 +9,16 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeVar
 
 import yaml
 from bringup.advise import answer
 from bringup.formulae import memory, published
 from bringup.formulae.models import Job, dense_decoder, load
+from bringup.plan import ceiling
 from bringup.plan import profile as profiles
 from bringup.plan.ceiling import Mfu
+from bringup.plan.expectation import Share
 from bringup.records import ModelShape, Record
 from pydantic import TypeAdapter
 
@@ -35,6 +37,7 @@ MPT = {  # of llm-foundry: two matrices of 4 x hidden count as the three of a Ll
     )
     for billions, layers, hidden in ((3, 32, 2560), (7, 32, 4096), (13, 40, 5120), (30, 48, 7168), (70, 80, 8192))
 }
+T = TypeVar("T", bound=Record)
 Inside = Literal["inside", "below", "above", "unknown"]
 
 
@@ -50,6 +53,42 @@ class Reserved(Record):
     recomputed: Literal["none", "selective", "full"]
     compiled: bool = False
     gib: float
+
+
+class BusBandwidth(Record):
+    """A published one, GB/s. fabric: what carries it, NVLink inside a node or a rack."""
+
+    source: str
+    profile: str
+    fabric: Literal["NVLink", "InfiniBand", "RoCE", "EFA", "GCP"]
+    operation: Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all"]
+    nodes: int
+    size: str
+    gb_per_s: float
+
+    @property
+    def gate(self) -> str:
+        return f"nccl.{self.operation}.busbw"
+
+    @property
+    def promised(self) -> object:
+        """The limit of the profile for this number of nodes: GB/s, or a share of the ceiling."""
+        limit = profiles.load(self.profile).expect[self.gate]
+        since = max((count for count in limit.from_nodes or {} if count <= self.nodes), default=None)
+        return limit.at_least if since is None else (limit.from_nodes or {})[since]
+
+    def share(self) -> float | None:
+        """Of the ceiling that line rates allow, of a ring where the floor is that of one. None: none is known."""
+        machine, promised = profiles.load(self.profile).machine, self.promised
+        algorithm = promised.algorithm if isinstance(promised, Share) else "best"
+        at_most = ceiling.ceiling(self.gate, machine, self.nodes, algorithm)
+        return None if isinstance(at_most, str) else self.gb_per_s / at_most.gb_per_s
+
+    def floor(self) -> float:
+        """GB/s, of the profile."""
+        value = profiles.load(self.profile).limit(self.gate, self.nodes).value
+        assert isinstance(value, int | float)
+        return float(value)
 
 
 @dataclass(frozen=True)
@@ -154,10 +193,19 @@ than this; on H200 a later version took a quarter less. No single share fits bot
 | source | GPUs | model, tokens x rows (ranks a row) | recomputed | published | allocated | with fragments | ratio |
 |---|---|---|---|---|---|---|---|
 {of_memory}
+
+## Bus bandwidth
+
+{published} published results, as shares of [the ceiling of line rates](../../validation/bringup/plan/ceiling.py):
+{spread}. Each floor is below the worst of its kind.
+
+| source | profile | nodes | operation | over | published, GB/s | share of the ceiling | floor, GB/s |
+|---|---|---|---|---|---|---|---|
+{of_busbw}
 """
 
 
-def page(speeds: list[Speed], reserved: list[Reserved]) -> str:
+def page(speeds: list[Speed], reserved: list[Reserved], bandwidths: list[BusBandwidth]) -> str:
     inside = [speed.is_inside(speed.low, speed.high) for speed in speeds]
     without = [speed.is_inside(speed.low_without, speed.high_without) for speed in speeds]
     of_speed = [
@@ -172,7 +220,20 @@ def page(speeds: list[Speed], reserved: list[Reserved]) -> str:
         f"{row.gib} | {allocated:.1f} | {gib:.1f} | {row.gib / gib:.2f} |"
         for row, (allocated, gib) in zip(reserved, predicted, strict=True)
     ]
+    shares = [row.share() for row in bandwidths]
+    of_busbw = [
+        f"| {row.source} | {row.profile} | {row.nodes} | {row.operation} | {row.fabric} | {row.gb_per_s:g} | "
+        f"{'' if share is None else f'{share:.2f}'} | {row.floor():.4g} |"
+        for row, share in zip(bandwidths, shares, strict=True)
+    ]
+    of_fabric = {
+        fabric: [share for row, share in zip(bandwidths, shares, strict=True) if row.fabric == fabric and share]
+        for fabric in dict.fromkeys(row.fabric for row in bandwidths)
+    }
     return PAGE.format(
+        published=len(bandwidths),
+        spread=", ".join(f"{min(each):.2f} to {max(each):.2f} over {fabric}" for fabric, each in of_fabric.items()),
+        of_busbw="\n".join(of_busbw),
         inside=inside.count("inside"),
         speeds=len(speeds),
         without=without.count("inside"),
@@ -194,10 +255,14 @@ def _range(speed: Speed) -> str:
     return f"{speed.low:,.0f} to {speed.high:,.0f} | {speed.high / speed.low:.2f}"
 
 
+def known(kind: type[T], file: str) -> list[T]:
+    """The rows of a file of validation/known, read strictly."""
+    return TypeAdapter(list[kind]).validate_python(yaml.safe_load((ROOT / f"validation/known/{file}.yaml").read_text()))  # type: ignore[valid-type]  # a type
+
+
 def written() -> str:
-    known = yaml.safe_load((ROOT / "validation/known/reserved.yaml").read_text())
-    reserved = TypeAdapter(list[Reserved]).validate_python(known)
-    return page([speed_of(row) for row in published.all_published()], reserved)
+    speeds = [speed_of(row) for row in published.all_published()]
+    return page(speeds, known(Reserved, "reserved"), known(BusBandwidth, "busbw"))
 
 
 if __name__ == "__main__":
