@@ -40,7 +40,7 @@ SHARED = "slurm-logs"  # not in git, and the nodes of a local cluster see it
 FOLDERS = ("training", "infrastructure-validation/probes")
 NAMES = {"cuda", "CUDA", "is_cuda", "pin_memory", "elapsed_time", "OutOfMemoryError"}
 MOST_NOT_EXECUTED = 7
-SHOWN = 110  # characters of a statement
+EACH = f"`{RECORDS}` has each statement, with the runs that executed it."
 HEAD = """\
 # Statements about CUDA, and which run executed each
 
@@ -237,16 +237,19 @@ class Known:
             lines.append(
                 f"| {name} | `{each['command']}` | {each['code'] if each['code'] is not None else '?'} | {number} |"
             )
-        file = ""
+        lines += ["", "## Not executed", "", "| where | statement | why |", "| --- | --- | --- |"]
         for each in self.statements:
-            if each.file != file:
-                file = each.file
-                lines += ["", f"## {file}", "", "| in | statement | executed by |", "| --- | --- | --- |"]
-            where, _, code = each.name.partition(": ")
-            code = re.sub(r"\s+", " ", code).replace("|", "\\|")
-            code = code if len(code) <= SHOWN else f"{code[:SHOWN]}…"
-            reason = self.reasons.get((each.file, each.name), "no reason is known")
-            lines.append(f"| {where} | ``{code}`` | {', '.join(self.runs(each)) or f'**not executed**: {reason}'} |")
+            if not self.runs(each):
+                where, _, code = each.name.partition(": ")
+                code = re.sub(r"\s+", " ", code).replace("|", "\\|")
+                reason = self.reasons.get((each.file, each.name), "no reason is known")
+                lines.append(f"| {each.file}, {where} | ``{code}`` | {reason} |")
+        lines += ["", "## Executed", "", EACH, "", "| file | statements | in | by |", "| --- | --- | --- | --- |"]
+        for file in dict.fromkeys(each.file for each in executed):
+            own = [each for each in executed if each.file == file]
+            where = dict.fromkeys(each.name.partition(": ")[0] for each in own)
+            by = dict.fromkeys(run for each in own for run in self.runs(each))
+            lines.append(f"| {file} | {len(own)} | {', '.join(where)} | {', '.join(by)} |")
         return "\n".join(lines) + "\n"
 
 

@@ -5,8 +5,8 @@
 
 Simulated, with a seed per trial: the speed of a pair is that of its slower end or of its link, times a lognormal noise
 of its own each time, and the best of two repeats counts, as in the phase. All else is the product's own code:
-bringup.derive.next_round and localise. Each cell of a table holds four numbers: of the bad ones how many were
-missed (%), how many healthy nodes and links were named per 100 runs, rounds in the mean, most rounds.
+bringup.derive.next_round and localise. A cell: how many of the bad ones were missed (%), and how many healthy nodes
+and links were named per 100 runs. The last column: rounds at the largest noise, in the mean and at most.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from typing import NamedTuple
 
 from bringup.derive.localise import Culprit, Culprits, culprits
 from bringup.derive.next_round import next_round
@@ -108,50 +111,60 @@ def _is_between_halves(result: Culprits, count: int) -> bool:
 
 def cell(outcomes: Sequence[Outcome]) -> str:
     runs, bad = len(outcomes), sum(outcome.bad for outcome in outcomes)
-    missed = f"{100 * sum(outcome.missed for outcome in outcomes) / bad:.1f}" if bad else "-"
-    falsely = 100 * sum(outcome.falsely for outcome in outcomes) / runs
-    rounds = [outcome.rounds for outcome in outcomes]
-    return f"{missed} / {falsely:.1f} / {sum(rounds) / runs:.2f} / {max(rounds)}"
+    missed = f"{100 * sum(outcome.missed for outcome in outcomes) / bad:.0f}" if bad else "-"
+    return f"{missed}, {100 * sum(outcome.falsely for outcome in outcomes) / runs:.0f}"
 
 
-def row(first: Sequence[object], trials: int, simulated: Callable[[int, float], Outcome]) -> None:
-    cells = [cell([simulated(seed, noise) for seed in range(trials)]) for noise in NOISES]
-    print(f"| {' | '.join([*map(str, first), *cells])} |", flush=True)
+class Row(NamedTuple):
+    loss: str
+    found: list[str]  # at each noise
+    rounds: tuple[float, int]  # at the largest noise, in the mean and at most
+
+
+def row(loss: float, trials: int, simulated: Callable[[int, float], Outcome]) -> Row:
+    outcomes = [[simulated(seed, noise) for seed in range(trials)] for noise in NOISES]
+    rounds = [outcome.rounds for outcome in outcomes[-1]]
+    return Row(f"{loss:.0%}", [*map(cell, outcomes)], (sum(rounds) / trials, max(rounds)))
+
+
+def printed(first: Sequence[object], several: Sequence[Row]) -> None:
+    """Losses that follow each other with the same numbers share a row, with the longest of their rounds."""
+    for found, alike in groupby(several, key=lambda row: row.found):
+        same = list(alike)
+        mean, most = max(row.rounds for row in same)
+        losses = ", ".join(row.loss for row in same)
+        print(f"| {' | '.join([*map(str, first), losses, *found, f'{mean:.1f}, {most}'])} |", flush=True)
 
 
 def table(*names: str) -> None:
-    columns = [*names, *(f"noise {noise:.0%}" for noise in NOISES)]
+    columns = [*names, *(f"noise {noise:.0%}" for noise in NOISES), "rounds"]
     print(f"\n| {' | '.join(columns)} |\n|{' --- |' * len(columns)}", flush=True)
 
 
 def nodes_table(sizes: dict[int, int], one_way: bool) -> None:
-    table("nodes", "trials", "bad", "loss")
+    table("nodes", "bad", "loss")
     for count, trials in sizes.items():
-        if one_way:
-            row((count, trials, 0, "-"), trials, lambda seed, noise, n=count: slow_nodes(seed, n, 0, 0.0, noise))
-        for bad, most in ((1, 1), (2, 5)) if one_way else ((1, 5),):
-            for loss in LOSSES:
+        for bad, most in ((0, 0), (1, 1), (2, 5)) if one_way else ((1, 5),):
 
-                def simulated(
-                    seed: int, noise: float, n: int = count, low: int = bad, high: int = most, lost: float = loss
-                ) -> Outcome:
-                    return slow_nodes(seed, n, low + seed % (high - low + 1), lost, noise, one_way)
+            def simulated(
+                seed: int, noise: float, lost: float, n: int = count, low: int = bad, high: int = most
+            ) -> Outcome:
+                return slow_nodes(seed, n, low + seed % (high - low + 1), lost, noise, one_way)
 
-                row((count, trials, bad if bad == most else f"{bad} to {most}", f"{loss:.0%}"), trials, simulated)
+            losses = LOSSES if most else (0.0,)
+            several = [row(lost, trials, partial(simulated, lost=lost)) for lost in losses]
+            printed((count, bad if bad == most else f"{bad} to {most}"), several)
 
 
 def links_table(sizes: dict[int, int]) -> None:
-    table("nodes", "trials", "slow", "loss")
+    table("nodes", "slow", "loss")
     for count, trials in sizes.items():
         for kind in ("path", "block", "halves"):
-            for loss in LOSSES:
 
-                def simulated(
-                    seed: int, noise: float, n: int = count, link_kind: str = kind, lost: float = loss
-                ) -> Outcome:
-                    return slow_link(seed, n, link_kind, lost, noise)
+            def simulated(seed: int, noise: float, lost: float, n: int = count, link_kind: str = kind) -> Outcome:
+                return slow_link(seed, n, link_kind, lost, noise)
 
-                row((count, trials, kind, f"{loss:.0%}"), trials, simulated)
+            printed((count, kind), [row(lost, trials, partial(simulated, lost=lost)) for lost in LOSSES])
 
 
 def main() -> None:
@@ -160,7 +173,7 @@ def main() -> None:
     parser.add_argument("--trials", type=int, help="of each cell; default: fewer for many nodes")
     arguments = parser.parse_args()
     sizes = {size: arguments.trials or SIZES.get(size, 50) for size in arguments.sizes or SIZES}
-    print("Each cell: missed % / falsely named per 100 runs / rounds in the mean / most rounds")
+    print("Each cell: missed in %, falsely named per 100 runs; rounds at the largest noise: in the mean, at most")
     print("\nSlow nodes, one number for both directions of a pair (all_reduce):")
     nodes_table(sizes, one_way=True)
     print("\nSlow nodes over TCP, each direction for itself; slow as sender, as receiver, or as both:")

@@ -254,6 +254,7 @@ def totals(done: CheckerReport) -> str:
 
 def markdown(done: CheckerReport) -> str:
     has_own = any(row.own is not None for row in done.rows)
+    silent = [row for row in done.rows if row.answers and all(answer.mark == "missed" for answer in row.answers)]
     rows = [
         (
             row.drill,
@@ -263,6 +264,7 @@ def markdown(done: CheckerReport) -> str:
             *(_cell(row, name) for name in done.checkers),
         )
         for row in done.rows
+        if row not in silent
     ]
     head = ("drill", "fault", "where", *(("bringup",) if has_own else ()), *done.checkers)
     return "\n".join(
@@ -281,6 +283,8 @@ def markdown(done: CheckerReport) -> str:
             *([f"- {len(left)} more false alarms: checkers.json"] if (left := done.false_alarms[SHOWN:]) else []),
             "",
             *table(head, rows),
+            "",
+            f"Missed by all of them ([what each is](drills.md)): {', '.join(row.drill for row in silent)}.",
             "",
         ]
     )

@@ -354,6 +354,7 @@ def _perform_all(cases: Sequence[Case], shape: Shape, results: Path) -> None:
 
 
 HEADER = ("case", "fault", "left out", "exchanged", "command", "steps lost", "", "checks before, s", "load", "because")
+GATE = re.compile(r"(?:: |; )([a-z_]+\.[a-z_.]+[a-z_]):")  # n1: discovery.shm: /dev/shm holds 0.062 GiB; …
 HOW = {
     5: (
         "Five nodes, of which a torchrun program needs four",
@@ -414,7 +415,7 @@ def _row(case: Case, score: Score) -> tuple[str, ...]:
         "right" if score.is_right else "wrong exchange" if _is_wrong_exchange(case, score) else "miss",
         f"{score.check_s:.0f}" + (", with the sweep" if case.phases == SWEEP else ""),
         "" if score.load is None else f"{score.load:.0f}",
-        textwrap.shorten(re.sub(r"/\S+?/(?=validation/results/)", "", score.words), 240, placeholder=" …"),
+        ", ".join(dict.fromkeys(GATE.findall(score.words))) or textwrap.shorten(score.words, 60, placeholder=" …"),
     )
 
 

@@ -299,18 +299,11 @@ def checks(sample: Sample) -> Iterator[Check]:
 # --- the page
 
 
-def source_of(sample: Sample) -> str:
-    """A thread on GitHub as a link."""
-    match = re.fullmatch(r"([\w.-]+/[\w.-]+) (issue|pull request) (\d+)", sample.source)
-    if match is None:
-        return "a machine of this project" if sample.source == OWN else sample.source
-    return f"https://github.com/{match[1]}/{'issues' if match[2] == 'issue' else 'pull'}/{match[3]}"
-
-
 INTRODUCTION = """# What is read of real output
 
 Output of programs that others posted, or that clusters and machines of this project printed, each with a label: what a
-right reader must say about it. Samples, sources and rules: [tests/fixtures/real](../../tests/fixtures/real/README.md).
+right reader must say about it. Rules: [tests/fixtures/real](../../tests/fixtures/real/README.md); program and source of
+each sample: [index.yaml](../../tests/fixtures/real/index.yaml).
 Every parser and every signature runs over them in `tests/test_real_output.py`. `make generated` makes this page.
 
 *Wrong*: another value, or a signature too many. *Not recognised*: nothing was said. A check is one value of a label, or
@@ -326,7 +319,6 @@ ended their steps so, after the result.
 def page() -> str:
     samples = index()
     done = [check for sample in samples for check in checks(sample)]
-    rows = ((each.file.removeprefix("real/"), each.program, source_of(each)) for each in samples)
     known = "Each is known: the test fails when one is read otherwise, and so when one is read right."
     return "\n".join(
         [
@@ -334,8 +326,6 @@ def page() -> str:
             *by_kind(samples, done),
             *("", "## Misses", "", known, ""),
             *misses(done),
-            *("", "## Samples", ""),
-            *table(("sample", "program", "seen in"), rows),
             "",
         ]
     )

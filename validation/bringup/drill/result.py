@@ -103,11 +103,18 @@ def page(done: DrillReport) -> str:
 
 
 def _view(done: DrillReport) -> dict[str, Any]:
+    found: dict[str, list[DrillResult]] = {}
+    for result in done.results:
+        if mark(result) == "FOUND":
+            found.setdefault(f"{result.gate} [{result.subject}] {result.outcome}", []).append(result)
     where = "on a local cluster" if done.place == "local-cluster" else f"on this cluster, profile {done.profile}"
     return {
         "done": done,
         "heading": f"{where}, begun {done.opened_at}, bringup commit {(done.git_commit or 'unknown')[:12]}",
         "totals": totals(done),
+        "found": list(found.items()),
+        "others": [result for result in done.results if mark(result) != "FOUND"],
+        "mark": mark,
         "yes": {None: "-", True: "yes", False: "NO"},
         "message": lambda result: result.observed or f"{mark(result).lower()}: {result.why or '-'}",
     }
