@@ -117,7 +117,7 @@ def cell(outcomes: Sequence[Outcome]) -> str:
 
 class Row(NamedTuple):
     loss: str
-    found: list[str]  # at each noise
+    cells: list[str]  # at each noise
     rounds: tuple[float, int]  # at the largest noise, in the mean and at most
 
 
@@ -129,11 +129,11 @@ def row(loss: float, trials: int, simulated: Callable[[int, float], Outcome]) ->
 
 def printed(first: Sequence[object], several: Sequence[Row]) -> None:
     """Losses that follow each other with the same numbers share a row, with the longest of their rounds."""
-    for found, alike in groupby(several, key=lambda row: row.found):
+    for cells, alike in groupby(several, key=lambda row: row.cells):
         same = list(alike)
         mean, most = max(row.rounds for row in same)
         losses = ", ".join(row.loss for row in same)
-        print(f"| {' | '.join([*map(str, first), losses, *found, f'{mean:.1f}, {most}'])} |", flush=True)
+        print(f"| {' | '.join([*map(str, first), losses, *cells, f'{mean:.1f}, {most}'])} |", flush=True)
 
 
 def table(*names: str) -> None:

@@ -103,16 +103,16 @@ def page(done: DrillReport) -> str:
 
 
 def _view(done: DrillReport) -> dict[str, Any]:
-    found: dict[str, list[DrillResult]] = {}
+    by_verdict: dict[str, list[DrillResult]] = {}
     for result in done.results:
         if mark(result) == "FOUND":
-            found.setdefault(f"{result.gate} [{result.subject}] {result.outcome}", []).append(result)
+            by_verdict.setdefault(f"{result.gate} [{result.subject}] {result.outcome}", []).append(result)
     where = "on a local cluster" if done.place == "local-cluster" else f"on this cluster, profile {done.profile}"
     return {
         "done": done,
         "heading": f"{where}, begun {done.opened_at}, bringup commit {(done.git_commit or 'unknown')[:12]}",
         "totals": totals(done),
-        "found": list(found.items()),
+        "by_verdict": list(by_verdict.items()),
         "others": [result for result in done.results if mark(result) != "FOUND"],
         "mark": mark,
         "yes": {None: "-", True: "yes", False: "NO"},
