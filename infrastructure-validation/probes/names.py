@@ -55,7 +55,7 @@ def table(facts, names):
 def compare(facts, file):
     try:
         known = read_table(file)
-    except OSError as error:
+    except (OSError, ValueError) as error:
         for quantity in ("discovery.names.unresolved", "names.different"):
             facts.unknown(quantity, "count", f"the table of names cannot be read: {error}")
         return
@@ -118,9 +118,14 @@ def is_loopback(address):
 
 
 def read_table(file):
-    """{name: address, or None where the node that was asked did not know it}"""
+    """{name: address, or None where the node that was asked did not know it}. Raises OSError and ValueError: what made
+    it did not finish, and no question would be put."""
     records = [json.loads(line) for line in file.read_text().splitlines()]
-    return {record["subject"]: record["value"] for record in records if record.get("quantity") == "names.address"}
+    known = {record["subject"]: record["value"] for record in records if record.get("quantity") == "names.address"}
+    ends = [record["end"] for record in records if "end" in record]
+    if not known or ends != [len(records) - 1]:
+        raise ValueError(f"it has {len(known)} names, and no end that counts its facts")
+    return known
 
 
 class Answer:

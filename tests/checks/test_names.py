@@ -198,8 +198,13 @@ def test_a_table_is_compared_as_it_was_written(tmp_path, monkeypatch):
     facts_by_name = seen(lambda probe: names.compare(probe, path))
     assert facts_by_name["names.differ"][0] == ["n0 10.0.0.9", "n2 10.0.0.99"]
     assert facts_by_name["discovery.names.unresolved"][0] == 0
-    missing = seen(lambda probe: names.compare(probe, tmp_path / "nowhere"))
-    assert missing["names.different"][0] is None
+    cut, empty = tmp_path / "cut.jsonl", tmp_path / "empty.jsonl"
+    cut.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
+    empty.write_text("")
+    for lost in (tmp_path / "nowhere", cut, empty):
+        missing = seen(lambda probe, lost=lost: names.compare(probe, lost))
+        assert missing["names.different"][0] is None
+        assert missing["discovery.names.unresolved"][0] is None, "a question that was never put is no 0"
 
 
 def test_as_many_names_are_told_as_a_line_holds(monkeypatch):

@@ -18,7 +18,7 @@ from bringup.evidence import pair_rounds
 from bringup.evidence.curve import size_bytes
 from bringup.evidence.parsed import Parsed, is_number
 from bringup.known_faults import signs
-from bringup.plan import auto, catalogue, own, planned
+from bringup.plan import auto, catalogue, ceiling, own, planned
 from bringup.plan import subjects as naming
 from bringup.plan.gate import Fixed, Gate, Per, Requested
 from bringup.plan.phases import PHASES
@@ -29,6 +29,7 @@ from bringup.results import RUN, Seal, TrainingRecords
 
 ByPair = Mapping[tuple[str, str], list[Observation]]  # gate and subject
 NOTHING = "nothing"
+BEYOND = 1.2  # times the ceiling, which leaves out what a measurement may gain: no number is believed above it
 EVIDENCE = ("run.closed", "run.evidence")  # if one of these gates does not pass, no number of the run may be used
 
 
@@ -263,8 +264,27 @@ class _Judging:
         observations = self.seen.get((against.quantity, subject), [])
         if not observations:
             return _incomplete(gate, against, subject, Kind.ABSENT, "no evidence arrived")
-        judged = [_compared(gate, against, observation) for observation in observations]
+        judged = [
+            _incomplete(gate, against, subject, Kind.UNKNOWN, why, observation)
+            if (why := self._too_fast(gate, observation)) is not None
+            else _compared(gate, against, observation)
+            for observation in observations
+        ]
         return max(judged, key=lambda verdict: verdict.outcome.rank)
+
+    def _too_fast(self, gate: Gate, seen: Observation) -> str | None:
+        """Why a bandwidth cannot be true: a unit or a clock slipped, or the ranks never left a GPU."""
+        if gate.id not in ceiling.OF_GATE or not is_number(seen.value):
+            return None
+        of_scale = gate.per in ("scale", "wide_scale")
+        nodes = naming.scale_nodes(seen.subject) if of_scale else len(self.run.nodes)
+        machine = self.profile.machine
+        if machine.gpus_per_node is None or machine.gpus_per_node.value != self.run.ranks_per_node:
+            return None
+        highest = ceiling.ceiling(gate.id, machine, nodes)
+        if isinstance(highest, str) or float(seen.value) <= BEYOND * highest.gb_per_s:
+            return None
+        return f"{seen.value:.4g} GB/s is more than this machine can reach: {highest}"
 
     def _without_limit(self, gate: Gate, against: Requirement, subject: str) -> Verdict:
         """What was measured where the profile has no number: every size is shown, and the value is that of the size
@@ -459,10 +479,15 @@ def _incomplete(
     return _verdict(gate, against, subject, Outcome.INCOMPLETE, kind, seen, cause)
 
 
+_NEVER_BELOW_0 = ("s", "ms", "us", "GiB", "GB/s", "TFLOP/s", "ratio", "share")
+
+
 def _unusable(gate: Gate, seen: Observation) -> str | None:
     """Why it can be compared with nothing."""
     if seen.value is None:
         return f"not found out: {seen.why}"
+    if seen.unit in _NEVER_BELOW_0 and is_number(seen.value) and seen.value < 0:
+        return f"observed {seen.value:g} {seen.unit}: no amount is below 0"
     return None if seen.unit == gate.unit else f"observed in {seen.unit}, the gate is in {gate.unit}"
 
 

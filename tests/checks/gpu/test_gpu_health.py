@@ -260,8 +260,9 @@ def test_an_old_pynvml_is_unknown_and_no_crash():
 @shows_failing("discovery.gpu.distinct")
 def test_a_uuid_on_two_nodes_fails_on_both():
     parsed = Parsed()
-    for node, gpu in (("n0", "GPU-a"), ("n1", "GPU-a"), ("n1", "GPU-b"), ("n2", "GPU-c")):
-        parsed.saw("discovery.gpu.model", f"{node}/{gpu}", "H100", "text", "f:1")
+    for node, gpus in (("n0", "ad"), ("n1", "ab"), ("n2", "ce")):
+        for gpu in gpus:
+            parsed.saw("discovery.gpu.model", f"{node}/GPU-{gpu}", "H100", "text", "f:1")
         parsed.saw("discovery.gpu.count", node, 2, "count", "f:1")
         parsed.saw("discovery.gpu.answering", node, 2, "count", "f:1")
     run = a_run(nodes=["n0", "n1", "n2"])

@@ -24,6 +24,10 @@ from bringup.records import Observation, Run
 from bringup.records.grouped import grouped
 
 ABSENT = "absent"  # as a probe says of a library or a setting that a node lacks
+ASKED_OF_EACH = {"discovery.gpu.": "discovery.gpu.answering"}
+"""Names of facts that a probe asks of each device, by how they begin -> the fact that counts these devices. A device
+that does not say one of them is unknown, whatever the check names behind `of`."""
+ALONE = "no other node was there to compare with"
 
 
 class Group(NamedTuple):
@@ -79,13 +83,24 @@ def facts_of(gate: Gate, observed: Seen) -> dict[str, list[Observation]]:
 
 
 def groups(gate: Gate, observed: Seen, run: Run) -> list[Group]:
-    of = gate.fold.of or ""
+    of = gate.fold.of or _asked_of_each(gate)
     facts = list(chain.from_iterable(facts_of(gate, observed).values()))
     of_subjects = by_node(facts) if gate.per == "node" else {JOB: facts} if facts else {}
     if "." in of:
-        return [Group(count.subject, of_subjects.get(count.subject, []), count) for count in observed.of(of)]
+        # said of the node as a whole: nvidia-smi lists no process on any GPU
+        whole = {fact.subject for fact in observed.of(gate.id) if "/" not in fact.subject and fact.value is not None}
+        return [
+            Group(count.subject, of_subjects.get(count.subject, []), None if count.subject in whole else count)
+            for count in observed.of(of)
+            if gate.fold.of or count.subject in of_subjects  # else: no device was asked, and no evidence arrived
+        ]
     expected = _number(of, run) if of else None
     return [Group(subject, several, None, expected) for subject, several in of_subjects.items()]
+
+
+def _asked_of_each(gate: Gate) -> str:
+    begins = next((begin for begin in ASKED_OF_EACH if all(fact.startswith(begin) for fact in gate.fold.facts)), "")
+    return ASKED_OF_EACH.get(begins, "") if gate.fold.facts else ""
 
 
 def _number(of: str, run: Run) -> int:
@@ -169,23 +184,25 @@ def against_peers(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None
     """The worst device of a node as a share of what is usual for the worst devices of all nodes."""
     several = groups(gate, observed, run)
     peers = [min(number for number, _ in group.numbers) for group in several if group.numbers]
-    _against(derived, gate, several, peers, "nodes")
+    _against(derived, gate, several, peers, "nodes", run)
 
 
 def against_all(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
     """The worst device of a node as a share of what is usual for all devices of all nodes."""
     several = groups(gate, observed, run)
-    _against(derived, gate, several, [number for group in several for number, _ in group.numbers], "devices")
+    _against(derived, gate, several, [number for group in several for number, _ in group.numbers], "devices", run)
 
 
-def _against(derived: Parsed, gate: Gate, several: list[Group], peers: list[float], kind: str) -> None:
+def _against(derived: Parsed, gate: Gate, several: list[Group], peers: list[float], kind: str, run: Run) -> None:
     usual = median_high(peers) if peers else 0.0
+    answered = sum(bool(group.numbers) for group in several)
+    is_alone = len(peers) < 2 or (answered < 2 and len(run.nodes) > 1)  # it would be compared with itself
     whose = f"the better of 2 {kind} has" if len(peers) == 2 else f"the median of {len(peers)} {kind} is"
     for group in several:
         if group.numbers:
             least, fact = min(group.numbers, key=_first)
-            value = round(least / usual, 3) if usual > 0 else None
-            words = named(fact, f"{least:.4g} {fact.unit}, {whose} {usual:.4g}")
+            value = round(least / usual, 3) if usual > 0 and not is_alone else None
+            words = ALONE if is_alone else named(fact, f"{least:.4g} {fact.unit}, {whose} {usual:.4g}")
             derived.saw(gate.id, group.subject, value, gate.unit, fact.evidence, words)
         _unknown(derived, gate, group, group.silent())
 
@@ -218,7 +235,7 @@ def alike(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
         derived.saw(gate.id, node, None, "count", fact.evidence, fact.why or "no list arrived")
     for node, known in settings.items():
         if len(settings) < 2:
-            derived.saw(gate.id, node, None, "count", evidence[node], "no other node was there to compare with")
+            derived.saw(gate.id, node, None, "count", evidence[node], ALONE)
             continue
         different = [
             f"{name}: {known.get(name, ABSENT)}, {says}"

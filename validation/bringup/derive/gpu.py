@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 
 from bringup.derive.fold import by_node
+from bringup.evidence.names import first_few
 from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.known_faults import xid
 from bringup.plan import cuda
@@ -25,10 +26,24 @@ def seen_by_another_node(derived: Parsed, observed: Seen, run: Run) -> None:
         if gpu.startswith("GPU-"):
             owners[gpu].add(node)
             evidence.setdefault(node, observation.evidence)
+    silent = _without_their_gpus(observed, run)
     shared = grouped((node, gpu) for gpu, nodes in sorted(owners.items()) if len(nodes) > 1 for node in nodes)
     for node, where in evidence.items():
-        gpus = shared.get(node, [])
-        derived.saw("discovery.gpu.distinct", node, len(gpus), "count", where, ", ".join(gpus) or None)
+        gpus, others = shared.get(node, []), [name for name in silent if name != node]
+        if gpus or not silent:
+            derived.saw("discovery.gpu.distinct", node, len(gpus), "count", where, ", ".join(gpus) or None)
+        if silent:
+            why = f"{first_few(others or [node])} did not name all GPUs: one of them may be of this node, too"
+            derived.saw("discovery.gpu.distinct", node, None, "count", where, why)
+
+
+def _without_their_gpus(observed: Seen, run: Run) -> list[str]:
+    """Nodes of the run that named fewer GPUs than answered there, or said nothing about them."""
+    named = by_node(fact for fact in observed.of("discovery.gpu.model") if "/GPU-" in fact.subject)
+    answered = {fact.subject: fact.value for fact in observed.of("discovery.gpu.answering")}
+    return [
+        node for node in run.nodes if len({fact.subject for fact in named.get(node, [])}) != answered.get(node)
+    ]
 
 
 def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -57,11 +72,33 @@ def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:
                     (count, f"{count} × {name[:40]} on {device or node}: this version does not know it")
                 )
     for total in observed.of(f"{_KERNEL_LOG}xids"):
+        if (lost := _not_named(observed, total)) is not None:
+            for gate in (f"{_KERNEL_LOG}xid", f"{_KERNEL_LOG}nonfatal"):
+                derived.saw(gate, total.subject, None, "count", total.evidence, lost)
         for gate, messages in ((f"{_KERNEL_LOG}xid", asking), (f"{_KERNEL_LOG}nonfatal", nonfatal)):
             known = messages.get(total.subject, [])
+            if lost is not None and not known:
+                continue
             value = None if total.value is None else sum(count for count, _ in known)
             remark = "; ".join(words for _, words in known) or total.why
             derived.saw(gate, total.subject, value, "count", total.evidence, remark)
+
+
+def _not_named(observed: Seen, total: Observation) -> str | None:
+    """Why the named Xids of a node are not all that the log held: fewer arrived than were counted. Of messages that
+    change the recovery action, the last one of each GPU arrives."""
+    if not is_number(total.value):
+        return None
+    node, counts = total.subject, dict[str, int]()
+    for quantity, several in observed.starting_with(_KERNEL_LOG).items():
+        name = quantity.removeprefix(_KERNEL_LOG)
+        of_node = [fact for fact in several if fact.subject.partition("/")[0] == node]
+        if name == "recovery_action" and of_node:
+            return None
+        if name.startswith("xid_"):
+            counts[name] = sum(int(fact.value) for fact in of_node if is_number(fact.value))
+    named = sum(counts.values())
+    return f"the log has {total.value} Xids, and {named} of them are named" if named < int(total.value) else None
 
 
 def driver_for_torch(derived: Parsed, observed: Seen, run: Run) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 from bringup.derive.fold import ABSENT
 from bringup.derive.provenance import moment
+from bringup.evidence.names import first_few
 from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.known_faults import xid
 from bringup.plan.gate import Gate
@@ -178,11 +180,31 @@ def _rise(
         elif change.name in rising and rise != 0:
             counted += max(rise, 1)  # one that fell was reset in the middle of the load
             words.append(f"{change.name}{change.where} went from {change.before.value} to {change.after.value}")
+    unknown = unknown or _not_of_all(changes, rising, gate.fold.of)
     if not any(change.name in rising for change in of_group) or len(absent) == len(of_group):
         unknown = unknown or "this node lists no such counter"
     value = counted if words or unknown is None else None
     known = "; ".join([f"{len(of_group) - len(absent)} counters", *absent])
     derived.saw(gate.id, node, value, "count", evidence, "; ".join(words) or unknown or known)
+
+
+def _not_of_all(changes: list[_Change], rising: Sequence[str], counted_by: str | None) -> str | None:
+    """What one device of the node did not say: it gave no answer, or lacks a counter that others of its kind have."""
+    if counted_by is not None and (silent := [change for change in changes if change.name == "answers"]):
+        facts = [fact for fact in (silent[0].before, silent[0].after) if fact is not None]
+        return f"no answer from {silent[0].device}: {facts[0].why}"
+    for name in rising:
+        having = {change.device for change in changes if change.name == name}
+        kinds = {kind_of(device) for device in having}
+        others = {change.device for change in changes if change.device and kind_of(change.device) in kinds}
+        if lacking := sorted(others - having):
+            return f"{name} was not read on {first_few(lacking)}"
+    return None
+
+
+def kind_of(device: str) -> str:
+    """`GPU` of a UUID, `mlx` of mlx5_1:1: devices of one kind have the same counters."""
+    return re.split(r"[^A-Za-z]", device)[0]
 
 
 def _silent_after(changes: list[_Change]) -> list[str]:

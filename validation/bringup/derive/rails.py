@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from bringup.evidence.parsed import Parsed, Seen, is_number
@@ -65,7 +65,12 @@ def _worst_of(derived: Parsed, gate: str, subject: str, tests: Iterable[Transfer
 
 
 def loopback(derived: Parsed, observed: Seen, run: Run) -> None:
-    tests = grouped((test.source, test) for test in _tests(observed, "loopback", _rates(observed, "loopback")))
+    rates = _rates(observed, "loopback")
+    tests = grouped((test.source, test) for test in _tests(observed, "loopback", rates))
+    for node, port in sorted(rates):
+        if all(test.rail != port for test in tests.get(node, [])):
+            why = f"{port}: no transfer to itself arrived"
+            tests.setdefault(node, []).append(Transfer(port, node, node, None, why, "raw/"))
     for ports in observed.of("loopback.ports"):
         if ports.subject in tests:
             _worst_of(derived, "fabric.loopback", ports.subject, tests[ports.subject])
@@ -75,14 +80,19 @@ def loopback(derived: Parsed, observed: Seen, run: Run) -> None:
 
 def between_nodes(derived: Parsed, observed: Seen, run: Run) -> None:
     rates = _rates(observed, "rail")
-    tests = _tests(observed, "rail", rates) + _not_measured(observed, run.nodes, rates)
+    tests = _tests(observed, "rail", rates)
+    measured = {(test.rail, test.source, test.target) for test in tests}
+    tests += _not_measured(observed, run.nodes, rates, measured)
     _worst_of(derived, "fabric.rail.slowest", "job", tests)
     for node in run.nodes:
         _worst_of(derived, "fabric.rail.nic", node, _best_of_each_rail(node, tests))
 
 
-def _not_measured(observed: Seen, nodes: list[str], rates: Rates) -> list[Transfer]:
-    """Links without an answer or not exercised, and ports that the other node does not have."""
+def _not_measured(
+    observed: Seen, nodes: list[str], rates: Rates, measured: Collection[tuple[str, str, str]]
+) -> list[Transfer]:
+    """Links without an answer or not exercised, ports that the other node does not have, and rails without a transfer.
+    measured: rail, source and target of each transfer that arrived."""
     met = {fact.subject: fact for fact in observed.of("rail.met")}
     ports = {fact.subject: fact for fact in observed.of("rail.ports")}
     rails = sorted({rail for _, rail in rates})
@@ -94,6 +104,11 @@ def _not_measured(observed: Seen, nodes: list[str], rates: Rates) -> list[Transf
             why, where = (fact.why or "no answer", fact.evidence) if fact is not None else ("not exercised", "raw/")
             missing.append(Transfer("", first, second, None, f"{link}: {why}", where))
             continue
+        for source, target in ((first, second), (second, first)):
+            for rail in rails:
+                if {(source, rail), (target, rail)} <= rates.keys() and (rail, source, target) not in measured:
+                    why = f"{rail} {source}->{target}: no transfer arrived"
+                    missing.append(Transfer(rail, source, target, None, why, fact.evidence))
         for node, peer in ((first, second), (second, first)):
             lacking = [rail for rail in rails if (node, rail) not in rates]
             if lacking or not rails:

@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from bringup.derive.fold import by_node
 from bringup.evidence.dcgm import DOUBTFUL
 from bringup.evidence.names import first_few
-from bringup.evidence.parsed import Parsed, Seen
+from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.records import Observation, Run
+from bringup.records.grouped import grouped
 
 _PARTS = ("sweep_device", "seeded_step", "sustained_load", "node_sweep")
 
@@ -84,7 +85,7 @@ def dcgm(derived: Parsed, observed: Seen, run: Run) -> None:
     for node, tests in by_node(observed.under(_TEST)).items():
         if node not in without:
             _gpus(derived, node, counted.get(node, []), tests)
-            _results(derived, node, tests)
+            _results(derived, node, tests, counted.get(node, []))
 
 
 def _without_an_answer(observed: Seen) -> dict[str, Observation]:
@@ -102,7 +103,7 @@ def _gpus(derived: Parsed, node: str, counted: list[Observation], tests: list[Ob
         derived.saw("sweep.dcgm.gpus", node, None, "count", tests[0].evidence, "the answer of dcgmi names no GPU")
 
 
-def _results(derived: Parsed, node: str, tests: list[Observation]) -> None:
+def _results(derived: Parsed, node: str, tests: list[Observation], counted: list[Observation]) -> None:
     failed = [test for test in tests if test.value == "fail"]
     doubtful = [test for test in tests if test.value in ("skip", "warn", DOUBTFUL)]
     unknown = next((test for test in tests if test.value is None), None)
@@ -111,12 +112,23 @@ def _results(derived: Parsed, node: str, tests: list[Observation]) -> None:
         derived.saw("sweep.dcgm.failed", node, len(failed), "count", where, _words(failed))
     elif unknown is not None:
         derived.saw("sweep.dcgm.failed", node, None, "count", where, f"{_name(unknown)}: {unknown.why}")
+    elif (lacking := _not_of_all_gpus(node, tests, counted)) is not None:
+        derived.saw("sweep.dcgm.failed", node, None, "count", where, lacking)
     elif all(test.value == "skip" for test in tests):
         derived.saw("sweep.dcgm.failed", node, None, "count", where, f"DCGM skipped every test: {_words(tests)}")
     else:
         ran, kinds = sum(test.value != "skip" for test in tests), {test.quantity for test in tests}
         derived.saw("sweep.dcgm.failed", node, 0, "count", where, f"{ran} results of {len(kinds)} tests")
     derived.saw("sweep.dcgm.doubtful", node, len(doubtful), "count", where, _words(doubtful) if doubtful else None)
+
+
+def _not_of_all_gpus(node: str, tests: list[Observation], counted: list[Observation]) -> str | None:
+    """A test that names GPUs, and fewer of them than DCGM counted."""
+    count = counted[0].value if counted else None
+    for test, results in grouped((test.quantity, test.subject) for test in tests if "/gpu" in test.subject).items():
+        if is_number(count) and len(set(results)) < int(count):
+            return f"{test.removeprefix(_TEST)} has results of {len(set(results))} of {count} GPUs"
+    return None
 
 
 def _name(test: Observation) -> str:

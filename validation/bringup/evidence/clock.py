@@ -41,4 +41,5 @@ def shifts(observations: Iterable[Observation]) -> dict[str, Shift]:
             (behind if observation.quantity == BEHIND else error)[observation.subject] = float(observation.value)
     # the reference's own clock may be wrong
     median = statistics.median(behind.values()) if behind else 0.0
-    return {node: Shift(behind[node] - median, error[node], len(behind)) for node in behind if node in error}
+    known = [node for node in behind if error.get(node, -1.0) >= 0]
+    return {node: Shift(behind[node] - median, error[node], len(behind)) for node in known}

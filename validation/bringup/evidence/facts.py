@@ -60,7 +60,10 @@ def parse(text: str, where: str, speakers: Speakers | None = None) -> Parsed:
                 parsed.saw("probe.stamp", record["at"], [record["run"], record["utc"]], "run and UTC", evidence)
             continue
         facts.setdefault(source, []).append(len(parsed.observations))
-        parsed.saw(record["quantity"], record["subject"], record["value"], record["unit"], evidence, record.get("why"))
+        value, why = record["value"], record.get("why")
+        if value == "":  # no name, version or id is empty: two nodes without one are not alike
+            value, why = None, why or "an empty text"
+        parsed.saw(record["quantity"], record["subject"], value, record["unit"], evidence, why)
     if refusals and speakers is not None:
         claims = ((label[1], label[2]) for label in _CLOSING_LINE.finditer(text))
         if (by_label := speakers.as_labelled(claims)) is not None:

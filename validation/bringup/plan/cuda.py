@@ -16,8 +16,13 @@ _BLACKWELL = re.compile(r"\bG?B[123]00\b")
 
 def too_old(driver: str, cuda: str) -> bool | None:
     """Whether this driver is too old for a build for this CUDA. None: not known."""
-    least, major = LEAST_DRIVER.get(int(cuda.split(".")[0])), driver.split(".")[0]
-    return int(major) < least if least is not None and major.isdecimal() else None
+    least, major = LEAST_DRIVER.get(_major(cuda) or 0), _major(driver)
+    return major < least if least is not None and major is not None else None
+
+
+def _major(version: str) -> int | None:
+    major = version.split(".")[0]
+    return int(major) if re.fullmatch("[0-9]{1,6}", major) else None
 
 
 def can_run(version: str, driver: str | None, torch: str) -> bool | None:
@@ -26,8 +31,9 @@ def can_run(version: str, driver: str | None, torch: str) -> bool | None:
     version: the newest CUDA that NVML says; NVIDIA's package cuda-compat makes it newer than the driver's own. driver:
     asked where NVML does not say it.
     """
-    if re.fullmatch(r"\d+\.\d+", version):
-        return int(torch.split(".")[0]) <= int(version.split(".")[0])
+    newest, built_for = _major(version), _major(torch)
+    if newest is not None and built_for is not None:
+        return built_for <= newest
     old = too_old(driver or "", torch)
     return None if old is None else not old
 
@@ -35,8 +41,8 @@ def can_run(version: str, driver: str | None, torch: str) -> bool | None:
 def way_out(driver: str, gpu: str = "") -> str:
     """What to do where the driver is too old for torch."""
     newer = f"ask the administrator for driver {LEAST_DRIVER[13]} or newer"
-    major = driver.split(".")[0]
-    if major.isdecimal() and int(major) < LEAST_DRIVER[12]:
+    major = _major(driver)
+    if major is not None and major < LEAST_DRIVER[12]:
         return f"{newer}: no build of torch 2.13 runs with {driver}"
     if _BLACKWELL.search(gpu):
         return f"{newer}: the build of torch 2.13 for CUDA 12.6 has no code for {gpu}"

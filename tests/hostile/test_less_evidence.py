@@ -1,0 +1,276 @@
+"""A verdict never gets better when evidence is taken away: a fact of a device, the answers of the other nodes.
+
+Recorded runs, with one fact that is never said (the probe finished, and its closing line counts what is left), or with
+another value. What stays a pass has to be built from what the other devices and nodes said.
+"""
+
+import json
+import re
+import tarfile
+from collections import Counter
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from bringup import judge, results
+from bringup.evidence.parsed import Parsed
+from bringup.plan import profile as profiles
+from bringup.records import Outcome
+from factory import a_run
+
+RECORDINGS = Path(__file__).parents[1] / "golden/recordings"
+GPU_1 = "GPU-00000000-0000-8575-9a7a-461ee90213dc"  # of n1
+INVENTORY = "raw/inventory.jsonl"
+EVERYTHING = "*"
+
+
+class Less(NamedTuple):
+    """What is never said: this quantity of these subjects (devices, or nodes whose facts all go)."""
+
+    recording: str
+    folder: str
+    file: str
+    quantity: str
+    of: str
+    gate: str
+    node: str
+
+
+DEVICES = [
+    Less("h100-faults", "gpu-other-model", INVENTORY, "discovery.gpu.model", GPU_1, "discovery.gpu.model", "n1"),
+    Less("h100-faults", "nvlink-down", INVENTORY, "discovery.gpu.nvlinks", GPU_1, "discovery.gpu.nvlinks", "n1"),
+    Less(
+        "h100-faults",
+        "nvlink-replays",
+        INVENTORY,
+        "discovery.gpu.nvlink_replays",
+        GPU_1,
+        "discovery.gpu.nvlink_replays",
+        "n1",
+    ),
+    Less(
+        "h100-faults",
+        "gpu-replaced-rows",
+        INVENTORY,
+        "discovery.gpu.remapped_uncorrected",
+        GPU_1,
+        "discovery.gpu.remapped_uncorrected",
+        "n1",
+    ),
+    Less("h100-faults", "gpu-ecc", INVENTORY, "discovery.gpu.ecc", GPU_1, "discovery.gpu.ecc", "n1"),
+    Less("h100-faults", "gpu-hot", INVENTORY, "discovery.gpu.slowdown", GPU_1, "discovery.gpu.slowdown", "n1"),
+    Less("local-faults", "xid-79", INVENTORY, "discovery.kernel_log.xid_79", "n1", "discovery.kernel_log.xid", "n1"),
+    Less(
+        "h100-faults",
+        "xid-nonfatal",
+        INVENTORY,
+        "discovery.kernel_log.xid_145_nonfatal",
+        "n1",
+        "discovery.kernel_log.nonfatal",
+        "n1",
+    ),
+    Less("h100-faults", "gpu-twice", INVENTORY, "discovery.gpu.model", "n1", "discovery.gpu.distinct", "n0"),
+    Less("h100-faults", "gpu-twice", INVENTORY, "discovery.gpu.model", "n0", "discovery.gpu.distinct", "n1"),
+]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("recorded")
+    for name in ("h100-faults", "local-faults", "h100-healthy", "local-healthy"):
+        with tarfile.open(RECORDINGS / f"{name}.tar.xz") as archive:
+            archive.extractall(place / name, filter="data")
+    return place
+
+
+def run_of(recorded: Path, recording: str, folder: str) -> Path:
+    [run] = [path.parent for path in sorted((recorded / recording).glob("**/run.json")) if f"/{folder}/" in str(path)]
+    return run
+
+
+def copied(run: Path, to: Path) -> Path:
+    for path in run.rglob("*"):
+        target = to / path.relative_to(run)
+        if path.is_dir():
+            target.mkdir(parents=True, exist_ok=True)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(path.read_bytes())
+    return to
+
+
+def change(run: Path, file: str, quantity: str, of: str, value: object = ...) -> int:
+    """Never said by `of`, a subject, its end behind the node, or a node that said it; or said with this value. Returns
+    how many facts were changed."""
+    lost, lines, changed, path = Counter[tuple[str | None, str]](), [], 0, run / file
+    for line in path.read_text().splitlines():
+        matched = re.fullmatch(r"(\d+: )?(.*)", line)
+        assert matched is not None
+        label, fact = matched[1], json.loads(matched[2])
+        if quantity == EVERYTHING and fact.get("at") == of:
+            changed += 1
+            continue
+        if fact.get("quantity") == quantity and of in (fact["at"], fact["subject"], fact["subject"].partition("/")[2]):
+            changed += 1
+            if value is ...:
+                lost[label, fact["at"]] += 1
+                continue
+            fact["value"] = value
+        if "end" in fact:
+            fact["end"] -= lost[label, fact["at"]]
+        lines.append(f"{label or ''}{json.dumps(fact)}\n")
+    path.write_text("".join(lines))
+    closed = run / results.CLOSED
+    closed.write_text(json.dumps(json.loads(closed.read_text()) | {"files": results.checksums(run)}))
+    return changed
+
+
+def outcomes(run: Path) -> dict[tuple[str, str], tuple[Outcome, str]]:
+    return {(v.gate, v.subject): (v.outcome, v.cause or v.observed) for v in judge.judge_folder(run).verdicts.verdicts}
+
+
+@pytest.mark.parametrize("less", DEVICES, ids=lambda less: f"{less.folder}-{less.of[:6]}")
+def test_a_device_that_says_nothing_never_makes_a_verdict_a_pass(recorded: Path, tmp_path: Path, less: Less):
+    run = copied(run_of(recorded, less.recording, less.folder), tmp_path / "run")
+    before = outcomes(run)[less.gate, less.node]
+    assert before[0] in (Outcome.FAIL, Outcome.WARN)
+    assert change(run, less.file, less.quantity, less.of) > 0
+    after = outcomes(run)[less.gate, less.node]
+    assert after[0] in (before[0], Outcome.INCOMPLETE), after
+
+
+GPU_GATES = ("ecc", "remap_failed", "nvlinks", "slowdown", "pcie", "memory", "model", "mig")
+
+
+@pytest.mark.parametrize("name", GPU_GATES)
+def test_a_gpu_that_never_says_it_is_not_known_beside_one_that_is_healthy(recorded: Path, tmp_path: Path, name: str):
+    run = copied(run_of(recorded, "h100-healthy", "discovery"), tmp_path / "run")
+    gate = f"discovery.gpu.{name}"
+    if outcomes(run)[gate, "n1"][0] is not Outcome.PASS:
+        pytest.fail(f"{gate} did not pass before: {outcomes(run)[gate, 'n1']}")
+    assert change(run, INVENTORY, gate, GPU_1) > 0
+    outcome, why = outcomes(run)[gate, "n1"]
+    assert (outcome, why) == (Outcome.INCOMPLETE, "not found out: 1 of 2 answered")
+
+
+ALONE = [
+    ("local-healthy", "node_sweep", "raw/sweep.jsonl", "sweep.inside.busbw", 0.0123, "sweep.inside.peers"),
+    ("local-healthy", "discovery", INVENTORY, "inventory.memory", 1.0, "discovery.memory"),
+    (
+        "local-healthy",
+        "discovery",
+        "raw/clock.jsonl",
+        "discovery.clock.behind_reference",
+        5.0,
+        "discovery.clock.offset",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("recording", "phase", "file", "quantity", "sick", "gate"), ALONE, ids=[row[-1] for row in ALONE]
+)
+def test_a_node_is_never_compared_with_itself_alone(
+    recorded: Path, tmp_path: Path, recording: str, phase: str, file: str, quantity: str, sick: float, gate: str
+):
+    """The sick one of two went on as healthy when the healthy one fell silent."""
+    run = copied(run_of(recorded, recording, phase), tmp_path / "run")
+    assert change(run, file, quantity, "n1", sick) > 0
+    assert outcomes(run)[gate, "n1"][0] is Outcome.FAIL
+    assert change(run, file, EVERYTHING, "n0") > 0
+    outcome, why = outcomes(run)[gate, "n1"]
+    assert outcome is Outcome.INCOMPLETE
+    assert "no other node was there to compare with" in why
+
+
+def test_of_two_clocks_each_has_the_whole_difference_unless_one_is_known_to_drift(recorded: Path, tmp_path: Path):
+    """It was half of it: 0.19 s passed a limit of 0.1 s on both nodes."""
+    run = copied(run_of(recorded, "local-healthy", "discovery"), tmp_path / "run")
+    assert change(run, "raw/clock.jsonl", "discovery.clock.behind_reference", "n1", 0.8) > 0
+    assert [outcomes(run)["discovery.clock.offset", node][0] for node in ("n0", "n1")] == [Outcome.FAIL, Outcome.FAIL]
+    for node, is_held in (("n0", True), ("n1", False)):
+        assert change(run, INVENTORY, "discovery.clock.synchronised", node, is_held) > 0
+    assert [outcomes(run)["discovery.clock.offset", node][0] for node in ("n0", "n1")] == [Outcome.PASS, Outcome.FAIL]
+
+
+SILENT_DEVICES = [
+    ("node_sweep", "raw/counters-after.jsonl", "load.counter.after.ecc_uncorrected", GPU_1, "load.gpu_faults"),
+    ("node_sweep", "raw/counters-before.jsonl", "load.counter.before.pcie_replays", GPU_1, "load.gpu_corrected"),
+]
+
+
+@pytest.mark.parametrize(
+    ("phase", "file", "quantity", "of", "gate"), SILENT_DEVICES, ids=[row[2] for row in SILENT_DEVICES]
+)
+def test_a_counter_that_one_gpu_never_says_is_not_known(
+    recorded: Path, tmp_path: Path, phase: str, file: str, quantity: str, of: str, gate: str
+):
+    run = copied(run_of(recorded, "h100-healthy", phase), tmp_path / "run")
+    assert outcomes(run)[gate, "n1"][0] is Outcome.PASS
+    for moment in ("before", "after"):  # never asked, before and after the load
+        part = file.replace("before", moment).replace("after", moment)
+        assert change(run, part, quantity.replace("before", moment).replace("after", moment), of) > 0
+    outcome, why = outcomes(run)[gate, "n1"]
+    assert (outcome, f"was not read on {GPU_1}" in why) == (Outcome.INCOMPLETE, True)
+
+
+def test_a_gpu_that_gave_no_answer_before_and_after_the_load_leaves_its_faults_open(recorded: Path, tmp_path: Path):
+    """The probe says so itself: one GPU answered of two, both times."""
+    run = copied(run_of(recorded, "h100-healthy", "node_sweep"), tmp_path / "run")
+    for moment in ("before", "after"):
+        path = run / f"raw/counters-{moment}.jsonl"
+        lines = [line for line in path.read_text().splitlines() if GPU_1 not in line]
+        dropped = len(path.read_text().splitlines()) - len(lines)
+        told = []
+        for line in lines:
+            label, fact = re.fullmatch(r"(\d+: )(.*)", line).groups()  # type: ignore[union-attr]
+            fact = json.loads(fact)
+            if fact["at"] == "n1" and fact.get("quantity") == f"load.counter.{moment}.gpus":
+                fact["value"] = 1
+                silent = {**fact, "subject": "n1/gpu1", "quantity": f"load.counter.{moment}.answers", "value": None}
+                told.append(f"{label}{json.dumps({**silent, 'why': 'NVML: GPU is lost'})}")
+            if fact["at"] == "n1" and "end" in fact:
+                fact["end"] += 1 - dropped
+            told.append(f"{label}{json.dumps(fact)}")
+        path.write_text("\n".join(told) + "\n")
+    closed = run / results.CLOSED
+    closed.write_text(json.dumps(json.loads(closed.read_text()) | {"files": results.checksums(run)}))
+    for gate in ("load.gpu_faults", "load.gpu_corrected"):
+        outcome, why = outcomes(run)[gate, "n1"]
+        assert (outcome, why) == (Outcome.INCOMPLETE, "not found out: no answer from gpu1: NVML: GPU is lost")
+
+
+@pytest.mark.parametrize(("value", "is_believed"), [(450.0, True), (48_000.0, False), (1e300, False)])
+def test_a_bandwidth_that_no_machine_has_is_not_believed(value: float, is_believed: bool):
+    """A unit or a clock that slipped, ranks that never left a GPU: each gives such a number."""
+    run, parsed = a_run("nccl_scaling", ("n0", "n1"), gpus=8), Parsed()
+    for quantity, seen, unit in (
+        ("nccl.ranks", 16, "count"),
+        ("nccl.hosts", 2, "count"),
+        ("nccl.wrong_values", 0, "count"),
+        ("nccl.transport", "NET/IB", "text"),
+        ("nccl.all_reduce.busbw@8GiB", value, "GB/s"),
+    ):
+        parsed.saw(quantity, "2-nodes", seen, unit, "raw/x:1")
+    verdicts = judge.judge(run, profiles.load("h100-8x400g"), parsed).verdicts
+    [verdict] = [v for v in verdicts if (v.gate, v.subject) == ("nccl.all_reduce.busbw", "2-nodes")]
+    assert verdict.outcome is (Outcome.PASS if is_believed else Outcome.INCOMPLETE), verdict.cause
+    assert is_believed or "is more than this machine can reach: the ceiling" in (verdict.cause or "")
+
+
+@pytest.mark.parametrize(
+    ("quantity", "value", "unit", "gate"),
+    [
+        ("discovery.shm", -1.0, "GiB", "discovery.shm"),
+        ("discovery.names.slowest", -0.5, "s", "discovery.names.slowest"),
+    ],
+)
+def test_no_amount_is_below_0(quantity: str, value: float, unit: str, gate: str):
+    parsed = Parsed()
+    parsed.saw(quantity, "n0", value, unit, "raw/x:1")
+    verdicts = judge.judge(a_run("discovery", ("n0", "n1")), profiles.load("h100-8x400g"), parsed).verdicts
+    [verdict] = [v for v in verdicts if (v.gate, v.subject) == (gate, "n0")]
+    assert (verdict.outcome, verdict.cause) == (
+        Outcome.INCOMPLETE,
+        f"observed {value:g} {unit}: no amount is below 0",
+    )
