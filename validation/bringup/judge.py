@@ -31,6 +31,7 @@ ByPair = Mapping[tuple[str, str], list[Observation]]  # gate and subject
 NOTHING = "nothing"
 BEYOND = 1.2  # times the ceiling, which leaves out what a measurement may gain: no number is believed above it
 EVIDENCE = ("run.closed", "run.evidence")  # if one of these gates does not pass, no number of the run may be used
+AGREE = "train.records.agree"  # and if this one fails, of a training
 
 
 @dataclass(frozen=True)
@@ -50,14 +51,16 @@ class Judged:
 
     @property
     def objection(self) -> str | None:
-        """Why its numbers must not be used: a gate of EVIDENCE did not pass. None: both passed."""
-        known = {verdict.gate: verdict for verdict in self.verdicts.verdicts if verdict.gate in EVIDENCE}
+        """Why its numbers must not be used: a gate of EVIDENCE did not pass, or the records contradict themselves."""
+        known = {verdict.gate: verdict for verdict in self.verdicts.verdicts if verdict.gate in (*EVIDENCE, AGREE)}
         for gate in EVIDENCE:
             verdict = known.get(gate)
             if verdict is None:
                 return f"{gate} was not judged"
             if verdict.outcome is not Outcome.PASS:
                 return f"{gate}: {verdict.cause or f'observed {verdict.observed}'}"
+        if (agree := known.get(AGREE)) is not None and agree.outcome is Outcome.FAIL:
+            return f"{AGREE}: {agree.cause}"
         return None
 
 

@@ -12,6 +12,7 @@ from runs_for_tests import FIXTURES, opened
 from showing import shows_failing
 
 RECORDS = FIXTURES / "training/run_1gpu"
+PEAK_TFLOPS = 989.0
 
 
 def verdict(results: Path, *, step_s: float = 0.5, **change: Any) -> Verdict:
@@ -20,7 +21,12 @@ def verdict(results: Path, *, step_s: float = 0.5, **change: Any) -> Verdict:
     (folder / runs.RUN_ARGS).write_text((RECORDS / runs.RUN_ARGS).read_text())
     metrics = json.loads((RECORDS / runs.METRICS).read_text())
     metrics["step_time_s"] |= {"p50": step_s}
-    (folder / runs.METRICS).write_text(json.dumps(metrics | {"mfu": 0.38, "mfu_reason": None} | change))
+    metrics["rank_times_s"] |= {"step_p50": [step_s]}
+    mfu = change.get("mfu", 0.38)
+    tflops = None if mfu is None else mfu * PEAK_TFLOPS
+    metrics |= {"mfu": mfu, "mfu_reason": None, "peak_tflops": PEAK_TFLOPS, "tflops_per_rank": tflops}
+    metrics["flops_per_token"] = None if tflops is None else tflops * 1e12 / metrics["tokens_per_s_per_rank"]
+    (folder / runs.METRICS).write_text(json.dumps(metrics | change))
     return next(metrics for metrics in judge.judge_folder(folder).verdicts.verdicts if metrics.gate == "train.mfu")
 
 

@@ -30,6 +30,11 @@ def scaling(results: Path, *, reference_step_s: float, share: float, optimizer_s
     metrics = json.loads((folder / runs.METRICS).read_text())
     metrics["tokens_per_s_per_rank"] = share * reference["tokens_per_s_per_rank"]
     metrics["tokens_per_s"] = 2 * metrics["tokens_per_s_per_rank"]
+    if metrics["flops_per_token"] is not None:
+        metrics["tflops_per_rank"] = metrics["flops_per_token"] * metrics["tokens_per_s_per_rank"] / 1e12
+    step_s, begin = metrics["tokens_per_step"] / metrics["tokens_per_s"], metrics["steps_unix_s"][0]
+    metrics["steps_s"] = [step_s for _ in metrics["steps_s"]]
+    metrics["steps_unix_s"] = [begin + step_s * count for count in range(len(metrics["steps_unix_s"]))]
     (folder / runs.METRICS).write_text(json.dumps(metrics))
     return next(verdict for verdict in judge.judge_folder(folder).verdicts.verdicts if verdict.gate == "train.scaling")
 

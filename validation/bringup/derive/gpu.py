@@ -41,9 +41,7 @@ def _without_their_gpus(observed: Seen, run: Run) -> list[str]:
     """Nodes of the run that named fewer GPUs than answered there, or said nothing about them."""
     named = by_node(fact for fact in observed.of("discovery.gpu.model") if "/GPU-" in fact.subject)
     answered = {fact.subject: fact.value for fact in observed.of("discovery.gpu.answering")}
-    return [
-        node for node in run.nodes if len({fact.subject for fact in named.get(node, [])}) != answered.get(node)
-    ]
+    return [node for node in run.nodes if len({fact.subject for fact in named.get(node, [])}) != answered.get(node)]
 
 
 def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:

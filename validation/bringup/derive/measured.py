@@ -6,8 +6,9 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup.derive import stalls
+from bringup.derive import agreement, stalls
 from bringup.errors import RecordError
+from bringup.evidence.names import first_few
 from bringup.evidence.parsed import Parsed
 from bringup.formulae import pace
 from bringup.plan.phases import PHASES
@@ -83,6 +84,8 @@ def of_records(run: Run, args: RunArgs, metrics: TrainMetrics, reference: Refere
 
 def _own(parsed: Parsed, run: Run, args: RunArgs, metrics: TrainMetrics) -> None:
     _world_size(parsed, run, metrics)
+    wrong = list(agreement.contradictions(args, metrics))
+    _saw(parsed, "train.records.agree", len(wrong), "count", f"tokens_per_s, {RUN_ARGS}", first_few(wrong))
     _saw(parsed, "train.strategy", metrics.observed.kind, "text", "observed.kind")
     different = metrics.observed.differs_from(args)
     _saw(parsed, "train.variant", len(different), "count", f"observed, {RUN_ARGS}", "; ".join(different))
