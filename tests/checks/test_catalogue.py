@@ -174,8 +174,7 @@ def test_each_check_says_in_a_short_sentence_what_is_wrong():
 
 
 def test_only_a_device_that_calls_itself_beyond_repair_is_replaced_at_once():
-    """All else is reset, rebooted, reseated or set first; what has no node to name is looked at again."""
+    """All else is reset, rebooted, reseated or set first."""
     assert {gate.id for gate in catalogue.GATES.values() if gate.helps is Action.REPLACE} == {
         "discovery.gpu.remap_failed"
     }
-    assert catalogue.GATES["nccl.pair.slowest"].helps is Action.WATCH

@@ -108,11 +108,7 @@ def _own(parsed: Parsed, run: Run, args: RunArgs, metrics: TrainMetrics) -> None
     # an optimizer step that was never logged was not seen
     few = f"{len(metrics.loss)} of {args.steps} losses" if len(metrics.loss) < args.steps else None
     _saw(parsed, "train.loss.fell", None if few else metrics.loss[0] - metrics.loss[-1], "nats", "loss", few)
-    apart = farthest_replicas(metrics.observed, metrics.parameter_checksums)
-    if apart is not None:
-        low, high = (metrics.parameter_checksums[rank] for rank in apart)
-        why = f"rank {apart[0]} has {low!r}, rank {apart[1]} has {high!r}" if high != low else None
-        _saw(parsed, "train.replicas.difference", high - low, "sum", "parameter_checksums", why)
+    _replicas(parsed, metrics)
     shards = shard_count(metrics.observed)
     if shards is not None:
         excess = metrics.observed.parameters_local_max * shards / metrics.observed.parameters
@@ -271,6 +267,17 @@ def shard_count(observed: ObservedStrategy) -> int | None:
     if observed.kind not in ("fsdp", "hsdp") or observed.mesh is None:
         return None
     return len(observed.mesh[0])
+
+
+def _replicas(parsed: Parsed, metrics: TrainMetrics) -> None:
+    """At the end, and before the rehearsal of a resume: what is read back is the same on all replicas."""
+    for field in ("parameter_checksums", "parameter_checksums_rehearsed"):
+        sums = getattr(metrics, field)
+        apart = None if sums is None else farthest_replicas(metrics.observed, sums)
+        if apart is not None:
+            low, high = (sums[rank] for rank in apart)
+            why = f"rank {apart[0]} has {low!r}, rank {apart[1]} has {high!r}" if high != low else None
+            _saw(parsed, "train.replicas.difference", high - low, "sum", field, why)
 
 
 def farthest_replicas(observed: ObservedStrategy, checksums: list[float]) -> tuple[int, int] | None:

@@ -474,6 +474,8 @@ class TrainMetrics(Versioned):
     loss: list[float]  # index = optimizer step - 1
     grad_norm: list[float]
     parameter_checksums: list[float]  # index = rank; sum over the parameters the rank holds
+    # the same before a rehearsal read them back, which makes replicas alike again; null: there was none
+    parameter_checksums_rehearsed: list[float] | None = None
     sample_count: int = Field(ge=0)  # rows consumed, all ranks
     sample_distinct: int = Field(ge=0)  # of which distinct
     mfu: NonNegative | None

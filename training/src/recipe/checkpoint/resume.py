@@ -20,6 +20,7 @@ from recipe import GIB, group
 from recipe.arguments import Args
 from recipe.checkpoint import files, size, state
 from recipe.checkpoint.files import Read, Saved
+from recipe.memory.states import checksum
 from recipe.rank import RankFacts, one_line, say_once
 from recipe.strategy import Refused
 from recipe.trajectory import Trajectory
@@ -46,6 +47,7 @@ class Checkpoints(TrainerCallback):
         }
         self.root = self._root(self.run_dir)
         self.trajectory = Trajectory()
+        self.checksum: float | None = None  # before the rehearsal, which makes replicas alike again
         self.rehearse_at = max(1, args.steps // 2) if args.rehearse_resume else 0
         self.no_checkpoint = "no checkpoint was requested (--save-steps 0, --no-rehearse-resume)"
         self.begins_at: tuple[Path, Checkpoint] | None = None
@@ -185,7 +187,7 @@ class Checkpoints(TrainerCallback):
             self._not_judged("not read back: a file of the checkpoint is damaged", "resumable")
             say_once(f"the checkpoint of step {record.step} is damaged, not read back: {damaged[0]}")
             return False
-        before = state.of_rank(trainer)
+        before, self.checksum = state.of_rank(trainer), checksum(trainer.model_wrapped)
         state.wipe(trainer)
         if state.of_rank(trainer) == before:
             raise files.CheckpointError("the state cannot be wiped: reading it back would prove nothing")
@@ -220,6 +222,7 @@ class Checkpoints(TrainerCallback):
         began. A collective."""
         some = self.last is not None or bool(self.reads)
         return {
+            "parameter_checksums_rehearsed": None if self.checksum is None else group.gather(self.checksum),
             "steps_done": len(self.trajectory.loss),
             "loss": self.trajectory.loss,
             "grad_norm": self.trajectory.grad_norm,
