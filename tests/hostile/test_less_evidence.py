@@ -221,18 +221,18 @@ def test_a_gpu_that_gave_no_answer_before_and_after_the_load_leaves_its_faults_o
         path = run / f"raw/counters-{moment}.jsonl"
         lines = [line for line in path.read_text().splitlines() if GPU_1 not in line]
         dropped = len(path.read_text().splitlines()) - len(lines)
-        told = []
+        facts_left = []
         for line in lines:
             label, fact = re.fullmatch(r"(\d+: )(.*)", line).groups()  # type: ignore[union-attr]
             fact = json.loads(fact)
             if fact["at"] == "n1" and fact.get("quantity") == f"load.counter.{moment}.gpus":
                 fact["value"] = 1
                 silent = {**fact, "subject": "n1/gpu1", "quantity": f"load.counter.{moment}.answers", "value": None}
-                told.append(f"{label}{json.dumps({**silent, 'why': 'NVML: GPU is lost'})}")
+                facts_left.append(f"{label}{json.dumps({**silent, 'why': 'NVML: GPU is lost'})}")
             if fact["at"] == "n1" and "end" in fact:
                 fact["end"] += 1 - dropped
-            told.append(f"{label}{json.dumps(fact)}")
-        path.write_text("\n".join(told) + "\n")
+            facts_left.append(f"{label}{json.dumps(fact)}")
+        path.write_text("\n".join(facts_left) + "\n")
     closed = run / results.CLOSED
     closed.write_text(json.dumps(json.loads(closed.read_text()) | {"files": results.checksums(run)}))
     for gate in ("load.gpu_faults", "load.gpu_corrected"):

@@ -41,9 +41,9 @@ def contradictions(args: RunArgs, metrics: TrainMetrics) -> Iterator[str]:
         yield "straggler is null, and the ranks' own work was timed"
 
 
-def _differ(name: str, said: float, made: float, of: str) -> Iterator[str]:
-    if not math.isclose(said, made, rel_tol=CLOSE):
-        yield f"{name} is {said:.6g}, {of} gives {made:.6g}"
+def _differ(name: str, recorded: float, made: float, of: str) -> Iterator[str]:
+    if not math.isclose(recorded, made, rel_tol=CLOSE):
+        yield f"{name} is {recorded:.6g}, {of} gives {made:.6g}"
 
 
 def _clock(metrics: TrainMetrics) -> Iterator[str]:
