@@ -12,6 +12,7 @@ from bringup import results
 from bringup.cli import main
 from bringup.judge import judge_folder
 from bringup.plan import auto, catalogue, parts
+from bringup.plan import profile as profiles
 from bringup.plan.auto import Nodes
 from bringup.plan.profile import PROFILES, Profile
 from bringup.records import Observation, Outcome
@@ -259,6 +260,25 @@ def test_a_discovery_is_judged_with_the_numbers_of_what_it_saw(recorded):
     path.write_text(lines)
     again = judge_folder(recorded, catalogue.load_profile("auto")).verdicts.verdicts
     assert {verdict.outcome for verdict in again if verdict.gate == "discovery.gpu.nvlinks"} == {Outcome.FAIL}
+
+
+def test_a_profile_that_extends_auto_has_the_numbers_of_what_was_seen_and_then_its_own(recorded, tmp_path):
+    """It had those of `generic`: the discovery was never asked."""
+    gate, other = "nccl.all_reduce.busbw", "nccl.all_gather.busbw"
+    for name, base, own in (("first", "auto", gate), ("second", "first.yaml", other)):
+        limit = {"at_least": len(name), "unit": "GB/s", "source": "ours"}
+        data = {"schema_version": 1, "name": name, "description": "ours", "extends": base, "expect": {own: limit}}
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(data))
+    opened = catalogue.load_profile(str(tmp_path / "second.yaml"))
+    assert auto.is_open(opened) and auto.is_open(profiles.parse(profiles.dump(opened), "the copy of a run"))
+    made = discovered.profile(opened, ["n0", "n1"])
+    assert (made.name, auto.is_open(made)) == ("second", False)
+    known = discovered.profile(catalogue.load_profile("auto"), ["n0", "n1"])
+    assert (made.recognised, made.expect[gate].at_least, made.expect[other].at_least) == (known.recognised, 5, 6)
+    unlike = {key for key, number in numbers(made).items() if numbers(known).get(key) != number}
+    assert unlike == {gate, other}
+    judged = judge_folder(recorded, opened).verdicts
+    assert (judged.profile, judged.recognised) == ("second", known.recognised)
 
 
 def test_a_training_here_takes_the_gpus_that_torch_sees_and_on_a_cpu_the_profile_of_a_cpu(monkeypatch, tmp_path):

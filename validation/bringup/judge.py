@@ -72,7 +72,8 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
         records, of_site = TrainingRecords(folder), own.of_run(folder / results.OWN_CHECKS)
         parsed, facts = read_run(folder, run, records, seal)
         if auto.is_open(profile) and run.phase == "discovery":  # it is what says which numbers these nodes have
-            profile = auto.completed(auto.seen(parsed.observations, run.nodes, run.cluster))
+            made = auto.completed(auto.seen(parsed.observations, run.nodes, run.cluster))
+            profile = auto.with_own(profile, made)
         verdicts = blame(judge(run, profile, parsed, of_site), facts, run)
         names = names_of(facts, run.gpus_per_node)
         verdicts = named(verdicts, names)

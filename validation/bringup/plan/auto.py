@@ -20,7 +20,7 @@ from bringup.plan.profile import Profile
 from bringup.records import Observation
 from bringup.records.grouped import grouped
 
-NAME = "auto"
+NAME = profiles.AUTO
 RATES_GBPS = (800, 400, 200, 100)  # slower ports carry no collectives of GPUs
 _ACTIVE = "discovery.rdma.active"
 _SEEN = "what discovery saw"
@@ -73,12 +73,17 @@ class Nodes:
 
 
 def is_open(profile: Profile) -> bool:
-    """Whether it is `auto` before a discovery."""
-    return profile.name == NAME and profile.recognised is None
+    """Whether it is `auto`, or one that extends it, before a discovery."""
+    return profile.recognised is None and (profile.name == NAME or profile.own is not None)
+
+
+def with_own(opened: Profile, made: Profile) -> Profile:
+    """`made`, and over it what a profile that extends `auto` says itself."""
+    return made if opened.own is None else profiles.over(made, opened.own)
 
 
 def closed(profile: Profile) -> Profile | None:
-    """The profile that runs are judged with. None: each with its own copy, because it is `auto`."""
+    """The profile that runs are judged with. None: each with its own copy, because a discovery makes it."""
     return None if is_open(profile) else profile
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationError
+from pydantic.json_schema import SkipJsonSchema
 
 from bringup.errors import ProfileError
 from bringup.plan import ceiling, profile_text, transports
@@ -17,6 +18,7 @@ from bringup.plan.gate import Gate
 from bringup.plan.rules import allowed
 from bringup.records import NotApplicable, Record
 
+AUTO = "auto"  # its numbers come with a discovery (plan/auto.py)
 PROFILES = Path(__file__).resolve().parents[2] / "profiles"
 SITE_SUFFIX = ".site.yaml"  # in the same folder: files of a site (plan/site.py), which are not profiles
 
@@ -42,6 +44,7 @@ class Profile(Record):
     machine: Machine = Machine()
     workload: Workload | None = None  # None: the tiny model, which shows that the strategies work
     recognised: str | None = None  # of `auto` after a discovery: what its numbers are of (plan/auto.py)
+    own: SkipJsonSchema[Profile | None] = None  # of one that extends `auto`: what it says itself
 
     def reason_not_applicable(self, gate: str) -> str | None:
         return next((entry.reason for entry in self.not_applicable if entry.gate == gate), None)
@@ -121,11 +124,14 @@ def resolved(
         # a path in `extends` is relative to the file that says it
         extended = name if not name.endswith((".yaml", ".yml")) else str(folder / name)
         base = _resolve(find(extended), (*chain, profile.name), gates)
-        merged = base if merged is None else _merged(merged, base)
-    return profile if merged is None else _merged(merged, profile)
+        merged = base if merged is None else over(merged, base)
+    return profile if merged is None else over(merged, profile)
 
 
-def _merged(base: Profile, profile: Profile) -> Profile:
+def over(base: Profile, profile: Profile) -> Profile:
+    """`base` with what `profile` says in place of what it said."""
+    waits = base.recognised is None and (base.name == AUTO or base.own is not None)
+    own = profile.model_copy(update={"extends": None})
     not_applicable = {entry.gate for entry in profile.not_applicable}
     return profile.model_copy(
         update={
@@ -140,6 +146,8 @@ def _merged(base: Profile, profile: Profile) -> Profile:
                 update={name: known for name, known in profile.machine if known is not None}
             ),
             "workload": profile.workload or base.workload,
+            "recognised": profile.recognised or base.recognised,
+            "own": None if not waits else own if base.own is None else over(base.own, own),
         }
     )
 
@@ -151,7 +159,7 @@ def dump(profile: Profile) -> str:
 
 def check(profile: Profile, gates: Mapping[str, Gate], where: str = "") -> None:
     """Check a profile with all that it extends. Raises ProfileError."""
-    for wrong in [*_against(profile, gates), *_without_a_ceiling(profile)]:
+    for wrong in [*_against(profile, gates), *([] if profile.own else _without_a_ceiling(profile))]:
         raise ProfileError(f"{where or f'profile {profile.name}'}: {wrong}")
 
 

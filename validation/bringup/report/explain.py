@@ -163,8 +163,9 @@ def _takes(command: str, nodes: int) -> bool:
 
 def _profile(folder: Path, run: Run) -> str:
     """As --profile takes it: the name of one that comes with bringup, else the run's own copy."""
-    own = run.profile != auto.NAME and (profiles.PROFILES / f"{run.profile}.yaml").is_file()
-    return run.profile if own else shown_path(folder / PROFILE)
+    is_there = (profiles.PROFILES / f"{run.profile}.yaml").is_file()
+    is_whole = is_there and not auto.is_open(profiles.load(run.profile))
+    return run.profile if is_whole else shown_path(folder / PROFILE)
 
 
 def _gates(verdicts: Sequence[Verdict]) -> str:

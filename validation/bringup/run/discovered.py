@@ -36,14 +36,14 @@ def newest(nodes: Collection[str]) -> Judged | None:
 
 
 def profile(opened: Profile, nodes: Collection[str], discovery: Judged | None = None) -> Profile:
-    """`opened` itself, or, where it is `auto`, the one that the newest discovery makes of it. Raises ProfileError."""
+    """`opened` itself, or, where it is or extends `auto`, what the newest discovery makes. Raises ProfileError."""
     if not auto.is_open(opened):
         return opened
     discovery = discovery or newest(nodes)
     if discovery is None:
         return opened
     seen = auto.seen(discovery.observations, nodes or discovery.run.nodes, discovery.run.cluster)
-    made = auto.completed(seen, catalogue.GATES)
+    made = auto.with_own(opened, auto.completed(seen, catalogue.GATES))
     return made.model_copy(update={"description": f"{made.recognised} (discovery {discovery.run.name})"})
 
 
@@ -54,8 +54,9 @@ def here(opened: Profile, nodes: Collection[str], gpus: Sequence[str]) -> Profil
     if not auto.is_open(made):
         return made
     if gpus:
-        return auto.completed(auto.Nodes(Counter(gpus).most_common(1)[0][0], len(gpus)), catalogue.GATES)
-    return made if _has_a_gpu() else auto.without_gpus()
+        seen = auto.Nodes(Counter(gpus).most_common(1)[0][0], len(gpus))
+        return auto.with_own(opened, auto.completed(seen, catalogue.GATES))
+    return made if _has_a_gpu() else auto.with_own(opened, auto.without_gpus())
 
 
 def _has_a_gpu() -> bool:

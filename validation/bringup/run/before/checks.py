@@ -146,7 +146,7 @@ def _profile(facts: Facts) -> Finding:
             "WARN", f"{profile.name} is for {number.value:g} GPUs a node, and Slurm says {usual.gpus}", _choose(fit)
         )
     if auto.is_open(profile):
-        return Finding("PASS", "auto: its numbers are those of what discovery will see; there is none yet")
+        return Finding("PASS", f"{profile.name}: its numbers are those of what discovery will see; there is none yet")
     if fit and profile.name == "generic":
         return Finding("WARN", "generic: bandwidth and speed are measured, and judged by no number", _choose(fit))
     return Finding("PASS", f"{profile.name}: {profile.description}")
