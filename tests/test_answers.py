@@ -117,11 +117,11 @@ def test_nothing_is_claimed_for_a_node_that_was_left_out():
     judged = [healthy("discovery", 4, GPU_CLUSTER), healthy("smoke", 3, GPU_CLUSTER), healthy("nccl_scaling", 3, {})]
     all_answers = answers(judged, left_out=["n3"])
     shared = claim(all_answers, "one-folder")
-    assert (shared.mark, shared.why) == (Mark.PARTLY, "not on n3, left out as unhealthy")
+    assert (shared.mark, shared.why) == (Mark.PARTLY, "not on n3 (excluded)")
     assert claim(all_answers, "gpus-present").mark is Mark.PASS, "discovery asked n3 too"
     rehearsed = claim(all_answers, "one-communicator")
     assert rehearsed.mark is Mark.REHEARSED
-    assert "not on n3, left out as unhealthy" in str(rehearsed.why)
+    assert "not on n3 (excluded)" in str(rehearsed.why)
     assert claim(answers(judged), "one-folder").mark is Mark.PASS
 
 
@@ -214,7 +214,7 @@ def test_an_answer_carries_its_number_at_the_widest_scale_and_its_scope():
     ):
         assert [in_words(number) for number in claim(all_answers, name).numbers] == [words]
     assert all_answers[3].line.startswith("all_reduce 300 GB/s at 8GiB on 4-nodes, floor 280; transport 1 on 4-nodes; ")
-    assert all_answers[3].line.endswith(" verdicts on 4 node(s) x 2 GPU(s)")
+    assert all_answers[3].line.endswith(" verdicts on 4 nodes x 2 GPUs")
 
 
 def test_what_failed_is_named_and_what_is_only_missing_is_not():

@@ -40,7 +40,7 @@ def test_a_site_file_is_no_profile():
         ("", ": the file is empty; a site file begins with schema_version and name"),
         ("- a", ": the file is a list; a site file is `key: value`, one a line"),
         (GOOD + "name: other", ":3: name is given twice, first in line 2; keep one"),
-        (GOOD.replace("1", "2"), ": schema_version: 2 is unknown to this version of bringup, which knows 1"),
+        (GOOD.replace("1", "2"), ":1: schema_version: 2 is unknown to this version of bringup, which knows 1"),
     ],
 )
 def test_a_text_that_is_no_site_file_is_one_line(text: str, says: str) -> None:
@@ -90,7 +90,19 @@ def test_a_text_that_is_no_site_file_is_one_line(text: str, says: str) -> None:
 def test_a_mistake_is_one_line_with_the_key_and_what_was_meant(line: str, says: str) -> None:
     with pytest.raises(SiteError) as error:
         site.parse(f"{GOOD}{line}\n", "x.yaml")
-    assert str(error.value).startswith(f"x.yaml: {says}")
+    assert str(error.value).startswith(f"x.yaml:3: {says}")
+
+
+def test_a_misspelled_key_comes_before_what_else_is_wrong_and_a_list_and_a_missing_key_are_shown():
+    """A value of the wrong kind hid `partiton` behind it, in the words of pydantic, without a line."""
+    for text, says in (
+        (f"{GOOD}modules: gcc\npartiton: main\n", "4: partiton: there is no such key; did you mean partition?"),
+        (f"{GOOD}modules: gcc\n", "3: modules: write a list, [gcc]"),
+        ("name: lab\n", "1: schema_version: is missing; add the line `schema_version: 1`"),
+    ):
+        with pytest.raises(SiteError) as error:
+            site.parse(text, "x.yaml")
+        assert str(error.value) == f"x.yaml:{says}"
     assert "\n" not in str(error.value)
 
 

@@ -179,7 +179,7 @@ def test_a_node_that_is_off_is_left_out_and_the_healthy_rest_is_asked(four_nodes
             four_nodes.wait_idle()
         assert done.returncode == 1, done.stdout
         assert "LEFT OUT   n2: discovery.node.state fail" in done.stdout
-        assert "the other 3 of 4 node(s) go on" in done.stdout
+        assert "the other 3 of 4 nodes go on" in done.stdout
         assert book.verdicts("smoke").outcome is Outcome.PASS
         assert book.verdicts("nccl_pairwise").outcome is Outcome.PASS
         claims = {
@@ -189,7 +189,7 @@ def test_a_node_that_is_off_is_left_out_and_the_healthy_rest_is_asked(four_nodes
         }
         assert claims["nodes-ran"].mark is Mark.FAIL
         assert claims["gpus-present"].mark is Mark.INCOMPLETE
-        assert "not on n2, left out as unhealthy" in str(claims["one-folder"].why)
+        assert "not on n2 (excluded)" in str(claims["one-folder"].why)
         assert claims["one-folder"].mark is Mark.PARTLY
 
 
@@ -206,7 +206,7 @@ def test_a_slow_node_is_named_by_the_pairs_and_scales_and_trainings_run_without_
         finally:
             four_nodes.on("n2", *slow_link.undo[0][2:])
         assert done.returncode == 1, done.stdout
-        assert "LEFT OUT   n2: nccl.pair.node fail; the other 3 of 4 node(s) go on" in done.stdout
+        assert "LEFT OUT   n2: nccl.pair.node fail; the other 3 of 4 nodes go on" in done.stdout
         record = read_record(book.own_folder / PLAYBOOK, Playbook)
         steps = record.steps
         assert [(step.phase, step.outcome) for step in steps] == [
@@ -222,7 +222,7 @@ def test_a_slow_node_is_named_by_the_pairs_and_scales_and_trainings_run_without_
         assert trained.observed.hosts == ["n0", "n1", "n3"]
         claims = {claim.claim: claim for answer in record.answers for claim in answer.claims}
         assert claims["no-slow-link"].mark is Mark.FAIL
-        assert "not on n2, left out as unhealthy" in str(claims["trains-across"].why)
+        assert "not on n2 (excluded)" in str(claims["trains-across"].why)
 
 
 @in_test_all

@@ -72,7 +72,7 @@ def test_each_phase_goes_to_its_partition(partitioned: Cluster, site: Path):
             "partition: debug",
             "smoke: its job asks for 30 minutes, and partition debug allows 20",
         ),
-        (("discovery", "run_1gpu"), "partition: pairs", "run_1gpu: its job has 1 node(s), and partition pairs starts"),
+        (("discovery", "run_1gpu"), "partition: pairs", "run_1gpu: its job has 1 node, and partition pairs starts"),
         (("discovery", "run_1gpu"), "partition: {training: trian}", "run_1gpu: there is no partition 'trian'"),
     ],
 )

@@ -161,7 +161,7 @@ def test_doctor_submits_nothing_and_a_site_file_that_slurm_wrote_is_used(cluster
     before = cluster.sh(*queue).stdout
     asked = cluster.sh(bringup, "doctor")
     assert asked.returncode == 0, asked.stdout + asked.stderr
-    assert "PASS       partition    main: 2 of 2 node(s) usable, 2 GPUs each" in asked.stdout
+    assert "PASS       partition    main: 2 of 2 nodes usable, 2 GPUs each" in asked.stdout
     assert "WARN       site file" in asked.stdout and "bringup site --init" in asked.stdout
     file = cluster.shared / "made.yaml"
     made = cluster.sh(bringup, "site", "--init", file)

@@ -20,7 +20,7 @@ def test_a_mixed_partition_that_refuses_jobs_without_gpus_and_a_fifth_job_passes
     assert "only jobs that ask for a GPU" in refused.stderr
     with playbook(cluster) as run:
         done = run.run("smoke", env={"BRINGUP_SMOKE_PARTS": "binding jobs"})
-        assert "on 2 node(s): n1, n2" in done.stdout
+        assert "on 2 nodes: n1, n2" in done.stdout
         assert "left aside: n0 (no GPU); n3 (gpu:placeholder:1)" in " ".join(done.stdout.split())
         asked = (
             "smoke.gpu.",
@@ -42,7 +42,7 @@ def test_a_node_of_divided_gpus_is_left_aside_and_who_names_it_reads_what_that_m
     cluster = start_cluster("--like", "mig", "--simulate", "h100")
     with playbook(cluster) as run:
         done = run.run("discovery")
-        assert "on 2 node(s): n0, n1" in done.stdout
+        assert "on 2 nodes: n0, n1" in done.stdout
         assert "left aside: n2 (gpu:1g.10gb:4)" in " ".join(done.stdout.split())
         assert done.returncode == 0, done.stdout
     with playbook(cluster) as run:

@@ -24,7 +24,7 @@ def test_a_run_leaves_its_verdicts(cluster: Cluster, columns: int, rows: int):
         command = cluster.command("sh", BRINGUP, "run", "discovery")
         environment = {"BRINGUP_CLUSTER": str(cluster.folder), "BRINGUP_RUN_NAME": book.name}
         screen = drawn(command, columns, rows, CHECKOUT, environment)
-    assert any(line.startswith("PASS       Discovery: what is there on 2 node(s)") for line in screen.lines)
+    assert any(line.startswith("PASS       Discovery: what is there on 2 nodes") for line in screen.lines)
     assert sum("report: " in line for line in screen.lines) >= 1
     nothing_of_the_wait_stays(screen, 60 if columns == 80 else 40)
 

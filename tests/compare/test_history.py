@@ -94,7 +94,7 @@ def test_the_screen_names_a_regression_first_and_json_has_every_point():
     findings = history.judge(history.series(runs))
     shown = report.screen(findings, len(runs)).splitlines()
     assert BUSBW in shown[1] or BUSBW in shown[2]
-    assert shown[-1].startswith("11 run(s): 1 regression")
+    assert shown[-1].startswith("11 runs: 1 regression")
     assert history.exit_code(findings) == 1
     assert [len(entry["points"]) for entry in json.loads(report.as_json(findings))] == [6, 5]
 
@@ -108,7 +108,7 @@ def test_fewer_runs_than_tell_a_change_from_noise_say_how_much_changed_and_that_
     assert "cannot tell" not in shown
     assert f"{len(earlier) + 1} of 4 runs" in shown
     assert shown.splitlines()[-1] == (
-        f"{len(runs)} run(s): 2 measure(s) with fewer than the 4 runs that tell a change from noise; "
+        f"{len(runs)} runs: 2 measures with fewer than the 4 runs that tell a change from noise; "
         "the worst change is -23.1 %: nccl.all_reduce.busbw, nccl_scaling, 2-nodes"
     )
     assert "-23.1 %" in shown.splitlines()[2] or "-23.1 %" in shown.splitlines()[3]

@@ -142,7 +142,7 @@ def test_a_table_without_a_job_that_counts_says_nothing_of_nodes(tmp_path, monke
     file = tmp_path / "jobs.txt"
     file.write_text(table([]) + rows)
     assert main(["history", "--lemons", str(file)]) == 2
-    assert f"not known: no job that failed or completed is in the table; {len(rows.splitlines())} row(s)" in (
+    assert f"not known: no job that failed or completed is in the table; {len(rows.splitlines())} row" in (
         capsys.readouterr().err
     )
 
@@ -154,7 +154,7 @@ def test_history_names_it_and_says_when_there_is_no_accounting(tmp_path, monkeyp
     assert main(["history", "--lemons", str(file)]) == 1
     screen = " ".join(capsys.readouterr().out.split())
     assert "n17 stood in failed jobs more often than chance" in screen
-    assert "1 row(s) could not be read" in screen
+    assert "1 row could not be read" in screen
     assert main(["history", "--lemons", str(file), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["nodes"]["named"][0]["node"] == "n17"
     sacct = tmp_path / "sacct"

@@ -46,7 +46,7 @@ def advice(*entries: Entry) -> recommend.Recommended:
 def test_on_a_cpu_nothing_is_recommended_and_what_it_showed_is_said_as_that():
     answer = advice(*(an_entry(RECORDS / stem) for stem in STEMS))
     assert answer.choice == [
-        "Which strategy on 4 ranks of 2 node(s): cannot tell: no GPU was at work. What follows is what the CPU "
+        "Which strategy on 4 ranks of 2 nodes: cannot tell: no GPU was at work. What follows is what the CPU "
         "showed, and says nothing about GPUs or NCCL."
     ]
     assert answer.why[0].startswith("HSDP made 63 % of the tokens/s of DDP: 23.2 % of its step was communication")
@@ -61,7 +61,7 @@ def test_a_stand_in_for_gpus_recommends_nothing_either():
 
 def test_the_fastest_is_recommended_with_the_exposed_communication_of_the_others():
     answer = advice(*(on_gpus(stem) for stem in STEMS))
-    assert answer.choice == ["Which strategy on 4 ranks of 2 node(s): DDP."]
+    assert answer.choice == ["Which strategy on 4 ranks of 2 nodes: DDP."]
     fsdp = next(sentence for sentence in answer.why if sentence.startswith("FSDP"))
     # 0.3725 x 360.6 ms - 0.1395 x 183.1 ms, of 360.6 - 183.1
     assert "37.3 % of its step was communication that nothing overlapped, of DDP 14.0 %" in fsdp
@@ -73,7 +73,7 @@ def test_the_fastest_is_recommended_with_the_exposed_communication_of_the_others
 def test_a_faster_run_that_fills_the_device_is_not_recommended():
     answer = advice(on_gpus("run_ddp_2node", device_reserved_gib=79.0), on_gpus("run_hsdp_2node"))
     assert answer.choice == [
-        "Which strategy on 4 ranks of 2 node(s): HSDP.",
+        "Which strategy on 4 ranks of 2 nodes: HSDP.",
         "DDP is faster, and leaves less than 5 % of the device.",
     ]
     assert "How it scales is not known" in answer.why[-1]
@@ -104,7 +104,7 @@ def test_of_repetitions_the_middle_one_counts():
 def test_a_run_that_failed_or_was_not_judged_recommends_nothing(outcome, failed, says):
     fsdp = replace(on_gpus("run_fsdp_2node", outcome), failed=failed)
     answer = advice(on_gpus("run_ddp_2node"), fsdp)
-    assert answer.choice[0].startswith(f"Which strategy on 4 ranks of 2 node(s): {says}")
+    assert answer.choice[0].startswith(f"Which strategy on 4 ranks of 2 nodes: {says}")
 
 
 @pytest.mark.parametrize(("gate", "failed"), [("train.scaling", False), ("train.loss.fell", True)])
@@ -128,7 +128,7 @@ def test_two_variants_of_a_strategy_stand_against_each_other():
     zero3 = on_gpus("run_fsdp_2node")
     zero2 = on_gpus("run_fsdp_2node", reshard_after_forward=False, tokens_per_s=30_000.0)
     answer = advice(zero3, zero2)
-    assert answer.choice[0] == "Which strategy on 4 ranks of 2 node(s): FSDP (ZeRO-2)."
+    assert answer.choice[0] == "Which strategy on 4 ranks of 2 nodes: FSDP (ZeRO-2)."
     assert answer.why[0].startswith("FSDP (ZeRO-3) made 75 % of the tokens/s of FSDP (ZeRO-2)")
 
 

@@ -132,7 +132,7 @@ def test_links_that_were_not_measured_are_no_bad_links():
     ]
     result = accused(*unmeasured, phase="nccl_pairwise", nodes=NODES[:3])
     assert not result.nodes and result.links == []
-    assert result.remarks[0].startswith("not known of 3 link(s) or pair(s): nccl.pair.link: ")
+    assert result.remarks[0].startswith("not known of 3 links or pairs: nccl.pair.link: ")
 
 
 def test_a_node_that_drains_keeps_its_job_and_a_lost_one_is_accused(monkeypatch: pytest.MonkeyPatch):

@@ -21,15 +21,15 @@ def test_of_a_call_the_rank_that_waited_least_counts_and_of_the_calls_the_median
     ]
     (observation,) = nccl_inspector.parse(files).observations
     assert (observation.quantity, observation.value, observation.unit) == ("inspector.all_gather.busbw", 40.0, "GB/s")
-    assert (observation.subject, observation.why) == ("2 rank(s) on 1 node(s)", "1 MiB, 3 call(s)")
+    assert (observation.subject, observation.why) == ("2 ranks on 1 node", "1 MiB, 3 calls")
 
 
 def test_sizes_are_kept_apart_and_a_communicator_of_one_rank_sends_nothing() -> None:
     text = a_line(0, 1, 10.0) + a_line(0, 2, 20.0, size=2**21) + a_line(0, 3, 99.0, ranks=1)
     parsed = nccl_inspector.parse([("a", text)])
     assert [(observation.value, observation.why) for observation in parsed.observations] == [
-        (20.0, "2 MiB, 1 call(s)"),
-        (10.0, "1 MiB, 1 call(s)"),
+        (20.0, "2 MiB, 1 call"),
+        (10.0, "1 MiB, 1 call"),
     ]
     assert parsed.problems == []
 
@@ -37,7 +37,7 @@ def test_sizes_are_kept_apart_and_a_communicator_of_one_rank_sends_nothing() -> 
 def test_what_is_not_such_a_line_is_a_problem_and_a_last_line_that_was_cut_off_is_not() -> None:
     text = a_line(0, 1, 10.0) + "nonsense\n" + a_line(0, 2, 20.0)[:40]
     parsed = nccl_inspector.parse([("raw/inspector/a.log", text)])
-    assert parsed.problems == ["raw/inspector/a.log: 1 line(s) are not as NCCL's Inspector writes them"]
+    assert parsed.problems == ["raw/inspector/a.log: 1 line are not as NCCL's Inspector writes them"]
     assert [observation.value for observation in parsed.observations] == [10.0]
 
 

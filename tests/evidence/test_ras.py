@@ -39,7 +39,7 @@ def test_a_job_that_it_calls_healthy_is_not_called_healthy() -> None:
 def test_a_rank_that_does_not_answer_is_named_from_json() -> None:
     (note,) = reader.parse((REAL / "ras/missing-2.29.json").read_text(), "raw/nccl-2/ras.rank0.txt").problems
     assert note == (
-        "raw/nccl-2/ras.rank0.txt: NCCL's RAS service: 1 communicator(s): communicator 0xae94423cfbb2ef4a of 2 ranks: "
+        "raw/nccl-2/ras.rank0.txt: NCCL's RAS service: 1 communicator: communicator 0xae94423cfbb2ef4a of 2 ranks: "
         "rank 1 (GPU 1 of 172.16.64.245) does not answer"
     )
 
@@ -79,7 +79,7 @@ def as_json(*ranks: dict[str, Any]) -> str:
 )
 def test_ranks_with_a_fault_are_named_from_json(ranks: list[dict[str, Any]], expected: str) -> None:
     (note,) = reader.parse(as_json(*ranks), "raw/nccl-4/ras.rank0.txt").problems
-    assert note.startswith("raw/nccl-4/ras.rank0.txt: NCCL's RAS service: 1 communicator(s): ")
+    assert note.startswith("raw/nccl-4/ras.rank0.txt: NCCL's RAS service: 1 communicator: ")
     assert note.endswith(f": {expected}")
 
 

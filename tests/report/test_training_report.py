@@ -148,8 +148,8 @@ def test_what_nccl_s_inspector_measured_is_in_the_report_and_its_absence_too(tmp
     parsed, _ = observed.read_run(folder, run.run, TrainingRecords(folder), None)
     chapter_lines = lines(replace(run, observations=tuple(parsed.observations)))["Performance"]
     assert chapter_lines["bus bandwidth by NCCL's Inspector"] == [
-        "all_reduce 485 GB/s, 8 rank(s) on 1 node(s) (16,384 MiB, 1 call(s)); "
-        "reduce_scatter 366 GB/s, 8 rank(s) on 1 node(s) (2,048 MiB, 1 call(s))"
+        "all_reduce 485 GB/s, 8 ranks on 1 node (16,384 MiB, 1 call); "
+        "reduce_scatter 366 GB/s, 8 ranks on 1 node (2,048 MiB, 1 call)"
     ]
     assert lines(run)["Performance"]["bus bandwidth by NCCL's Inspector"] == [NOT_RECORDED]
 
@@ -220,14 +220,14 @@ def test_five_takeaways_of_trainings_that_passed_and_no_list_of_gates():
     assert fastest.startswith("Fastest: DDP on 4 ranks: 43,707 tokens/s, 10,927 of a rank, MFU not known: no peak")
     assert fastest.endswith("; 14.0 % of a step was communication that nothing overlapped.")
     assert memory.startswith("Least memory: FSDP on 4 ranks: its fullest rank held 25 % of the parameters, and 0.8 MiB")
-    assert which.startswith("Which strategy on 4 ranks of 2 node(s): cannot tell: no GPU was at work")
+    assert which.startswith("Which strategy on 4 ranks of 2 nodes: cannot tell: no GPU was at work")
 
 
 def test_many_gates_that_did_not_pass_are_counted_behind_the_worst():
     bad = {f"train.trial{number}": Outcome.INCOMPLETE for number in range(7)}
     lines_of = sentences("Takeaways", a_training("run_fsdp_2node", **bad, **{"train.x": Outcome.FAIL})).splitlines()
     assert lines_of[0].startswith("FAIL: train.x")
-    assert lines_of[5] == "3 more gate(s) did not pass; the tables of verdicts have them."
+    assert lines_of[5] == "3 more gates did not pass; the tables of verdicts have them."
 
 
 def test_the_final_assessment_names_what_failed():
@@ -239,7 +239,7 @@ def test_strategies_are_compared_at_the_same_number_of_ranks():
     sentence = sentences(
         "DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"), a_training("run_fsdp_2node")
     )
-    assert "4 ranks on 2 node(s): FSDP made" in sentence
+    assert "4 ranks on 2 nodes: FSDP made" in sentence
     assert (
         "communication that nothing overlapped, of DDP 14.0 %: a step takes 177 ms longer, of which that explains"
         in sentence

@@ -136,7 +136,7 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
         with_slurm({"node": re.sub(r"State=\S+", "State=DOWN", NODES)}),
         "partition",
         "INCOMPLETE",
-        "0 of 2 node(s) usable",
+        "0 of 2 nodes usable",
     ),
     "short partition": (
         with_slurm({"partition": PARTITIONS["24.11"].replace("MaxTime=UNLIMITED", "MaxTime=00:05:00")}),
@@ -195,7 +195,7 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
         with_slurm({"node": NODES.replace("Arch=x86_64", "Arch=aarch64")}),
         "architecture",
         "FAIL",
-        "aarch64 on 2 node(s)",
+        "aarch64 on 2 nodes",
     ),
     "nodes without a word": (
         with_slurm({"node": NODES.replace("Arch=x86_64 ", "")}),

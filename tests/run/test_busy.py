@@ -84,8 +84,8 @@ def test_the_smoke_phase_of_another_run_is_waited_for_but_not_for_ever(monkeypat
     clock(monkeypatch, sleep=lambda seconds: None)
     waiting.wait_for_smoke(messages.append)
     assert messages == [
-        "waiting for the smoke phase of another run (2 job(s), the first is job 17 of alice)",
-        "waiting for the smoke phase of another run (1 job(s), the first is job 18 of alice)",
+        "waiting for the smoke phase of another run (2 jobs, the first is job 17 of alice)",
+        "waiting for the smoke phase of another run (1 job, the first is job 18 of alice)",
     ]
     seconds = itertools.count(0, waiting.LONGEST_SMOKE_S / 3)  # it is asked twice before the patience is over
     clock(monkeypatch, sleep=lambda seconds: None, monotonic=lambda: float(next(seconds)))

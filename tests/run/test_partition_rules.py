@@ -77,7 +77,7 @@ def test_a_partition_that_takes_the_job_is_not_refused():
         ("discovery", {"SBATCH_PARTITION": "nope"}, "discovery: there is no partition 'nope'; there are main, debug, "),
         ("smoke", {"SALLOC_PARTITION": "debug"}, "smoke: partition debug does not hold n2, n3; choose nodes with "),
         ("smoke", {"SALLOC_PARTITION": "closed"}, "smoke: partition closed is DOWN: it starts no job; wait until it "),
-        ("run_1gpu", {"SBATCH_PARTITION": "train"}, "run_1gpu: its job has 1 node(s), and partition train starts none"),
+        ("run_1gpu", {"SBATCH_PARTITION": "train"}, "run_1gpu: its job has 1 node, and partition train starts none"),
         (
             "discovery",
             {"SBATCH_PARTITION": "train", "SBATCH_QOS": "low"},

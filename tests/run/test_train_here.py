@@ -41,7 +41,7 @@ def test_it_starts_the_program_and_is_judged_as_the_phase_of_the_job_of_this_str
     [
         ("ddp", None, 0, "say how many ranks train on the CPU: --ranks 2"),
         ("ddp", 1, 0, "train ddp needs 2 or more; 1 requested"),
-        ("fsdp", 4, 2, "torch sees 2 GPU(s) here, and each rank needs one"),
+        ("fsdp", 4, 2, "torch sees 2 GPUs here, and each rank needs one"),
         ("fsdp", None, 1, "train fsdp needs 2 or more; 1 requested"),
         ("hsdp", 2, 0, "needs an even number of ranks, 4 or more: two groups"),
         ("hsdp", 5, 0, "needs an even number of ranks, 4 or more: two groups"),
@@ -255,5 +255,5 @@ def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path,
     assert main(["compare", *folders]) == 0
     table = capfd.readouterr().out
     assert table.count("PASS") == len(folders)
-    two_of_one_size = "Which strategy on 2 ranks of 1 node(s): cannot tell: no GPU was at work" in table
+    two_of_one_size = "Which strategy on 2 ranks of 1 node: cannot tell: no GPU was at work" in table
     assert two_of_one_size == (len(folders) > 2)

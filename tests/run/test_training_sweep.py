@@ -342,7 +342,7 @@ def test_a_sweep_in_a_copy_is_not_continued(tree, tmp_path):
     [
         ([], "sweep needs a training and what to vary"),
         (["smoke", "--vary", "compile=yes"], "not a training; there are run_1gpu"),
-        (["run_1gpu", "--resume", "x"], "leave out the phase"),
+        (["run_1gpu", "--resume", "last"], "no sweep is here yet"),
     ],
 )
 def test_a_wrong_call_is_one_line_and_exit_code_2(words, says, capsys):

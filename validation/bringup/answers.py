@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from bringup.characters import many
 from bringup.evidence.names import listed
 from bringup.evidence.parsed import Seen
 from bringup.judge import Judged
@@ -21,6 +22,7 @@ from bringup.records import Answer, ClaimAnswer, DrillReport, Mark, Measured, Ou
 from bringup.records.grouped import grouped
 
 NAMED = 3  # gates of a claim
+NOT_RUN = "no phase that asks it was run"
 
 
 def answers(
@@ -196,7 +198,7 @@ def _claim(
             "not_on": [node for node in left_out if node not in nodes],
         }
     )
-    not_on = [f"not on {', '.join(plain.not_on)}, left out as unhealthy"] if plain.not_on else []
+    not_on = [f"not on {', '.join(plain.not_on)} (excluded)"] if plain.not_on else []
     if lacking:
         return answer(Mark.REHEARSED, "; ".join([stand_ins_of([plain]), *not_on]))
     judged_gates = {item.verdict.gate for item in bearing}
@@ -249,7 +251,7 @@ def _why_not_asked(claim: Claim, runs: Sequence[_RunEvidence]) -> str:
     widest = max((len(run.judged.run.nodes) for run in asking or runs), default=0)
     if widest < claim.least_nodes:
         return f"it needs {claim.least_nodes} nodes, {widest} took part"
-    return "no phase of this report asks it"
+    return NOT_RUN
 
 
 def _by_gate(evidence: Iterable[_Evidence], outcome: Outcome) -> _ByGate:
@@ -366,7 +368,9 @@ def _line(claims: Sequence[ClaimAnswer]) -> str:
         return "; ".join(dict.fromkeys(claim.why or "" for claim in claims))
     nodes = {node for claim in asked_claims for node in claim.nodes}
     gpus = max(claim.gpus_per_node for claim in asked_claims)
-    counted = f"{sum(claim.verdicts for claim in asked_claims)} verdicts on {len(nodes)} node(s) x {gpus} GPU(s)"
+    counted = (
+        f"{sum(claim.verdicts for claim in asked_claims)} verdicts on {many(len(nodes), 'node')} x {many(gpus, 'GPU')}"
+    )
     # a quantity may be measured inside a node and between nodes: the wider scale comes last and is kept
     numbers = {number.name: in_words(number) for claim in asked_claims for number in claim.numbers}
     drilled = [claim.why for claim in asked_claims if claim.why and not claim.verdicts]
@@ -377,15 +381,18 @@ def _reservations(mark: Mark, claims: Sequence[ClaimAnswer]) -> list[str]:
     """Limits of the answer: claims that were rehearsed, partly tested or not tested."""
     rehearsed = [claim for claim in claims if claim.mark is Mark.REHEARSED]
     not_on = dict.fromkeys(node for claim in rehearsed for node in claim.not_on)
-    but = f"; not on {', '.join(not_on)}, left out as unhealthy" if not_on else ""
+    but = f"; not on {', '.join(not_on)} (excluded)" if not_on else ""
     reservations = [f"rehearsed, not proven: {stand_ins_of(rehearsed)}{but}"] if rehearsed else []
-    reservations += [f"partly: {claim.says}: {claim.why}" for claim in claims if claim.mark is Mark.PARTLY]
+    partly = grouped((claim.why, claim.says) for claim in claims if claim.mark is Mark.PARTLY)
+    reservations += [f"partly: {why}: {_several(says)}" for why, says in partly.items()]
     if mark is not Mark.NOT_ASKED:
         by_reason = grouped((claim.why, claim.says) for claim in claims if claim.mark is Mark.NOT_ASKED)
+        if left := by_reason.pop(NOT_RUN, []):
+            reservations.append(f"not asked: {many(len(left), 'claim')} of phases that were not run")
         reservations += [f"not asked: {_several(says)} ({why})" for why, says in by_reason.items()]
     return reservations
 
 
 def _several(says: Sequence[str]) -> str:
     """The claim, or the first claim and the number of others. In a report of one phase, most share one reason."""
-    return says[0] if len(says) == 1 else f"{says[0]}; and {len(says) - 1} more claim(s)"
+    return says[0] if len(says) == 1 else f"{says[0]}; and {many(len(says) - 1, 'more claim')}"

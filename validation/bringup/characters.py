@@ -52,3 +52,8 @@ def plain(text: str) -> str:
 
 def for_xml(text: str) -> str:
     return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def many(count: int, noun: str) -> str:
+    """`1 node`, `2 nodes`, `1,024 nodes`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

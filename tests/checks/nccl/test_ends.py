@@ -71,7 +71,7 @@ def test_the_rank_that_never_came_to_the_collective_hung_and_the_others_waited()
 def test_a_rank_that_said_nothing_while_the_others_waited_is_silent() -> None:
     by_subject = judged(hung((90, 89, IN), (90, 89, IN), (90, 89, IN), None))
     assert accused(by_subject) == {"n1/rank3": "silent"}
-    assert "it said nothing, while 3 rank(s) waited: n0/rank0 in all_to_all@8KiB" in str(by_subject["n1/rank3"].cause)
+    assert "it said nothing, while 3 ranks waited: n0/rank0 in all_to_all@8KiB" in str(by_subject["n1/rank3"].cause)
 
 
 def test_half_of_the_ranks_that_said_nothing_are_named() -> None:
@@ -160,5 +160,5 @@ def test_a_rank_that_hangs_in_a_pair_of_nodes_is_the_reason_why_the_link_was_not
     derived = derive(Seen(as_read(parsed).observations), run)
     (link,) = [observation for observation in derived.observations if observation.quantity == "nccl.pair.link"]
     assert (link.subject, link.value) == ("n0--n1", None)
-    assert "first n1/rank3 silent: it said nothing, while 3 rank(s) waited" in str(link.why)
+    assert "first n1/rank3 silent: it said nothing, while 3 ranks waited" in str(link.why)
     assert any(note.startswith(f"{file}: n0--n1: first n1/rank3 silent") for note in derived.problems)

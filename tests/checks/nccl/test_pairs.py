@@ -307,7 +307,7 @@ def test_before_the_rounds_the_pairs_with_a_node_that_is_not_there_count_as_not_
     assert main(["pairs", "--nodes", "n[0-3]", "--here", "n0,n2,n3"]) == 0
     out, err = capsys.readouterr()
     assert "n1" not in out
-    assert err.startswith("3 round(s), 3 of 6 pairs; not exercised: 3 (not there: n1)")
+    assert err.startswith("3 rounds, 3 of 6 pairs; not exercised: 3 (not there: n1)")
 
 
 def test_above_8_nodes_the_first_round_and_the_idle_node_are_printed(capsys, monkeypatch):
@@ -323,7 +323,7 @@ def test_above_8_nodes_the_first_round_and_the_idle_node_are_printed(capsys, mon
     out, err = capsys.readouterr()
     assert (len(out.splitlines()), err) == (
         9,
-        "9 round(s), 36 of 36 pairs; not exercised: 0 (BRINGUP_PAIR_ROUNDS=all measures every pair)\n",
+        "9 rounds, 36 of 36 pairs; not exercised: 0 (BRINGUP_PAIR_ROUNDS=all measures every pair)\n",
     )
 
 

@@ -132,7 +132,7 @@ def test_a_node_whose_launcher_could_not_start_is_the_first_cause(tmp_path: Path
     assert verdict(folder, "train.rank.finished", "n0/rank0").outcome is Outcome.INCOMPLETE
     job = verdict(folder, "train.exit_code", "job")
     assert job.outcome is Outcome.FAIL
-    assert f"n1/rank2 could not begin ({says}); and 1 more rank(s)" in f"{job.observed} {job.cause}"
+    assert f"n1/rank2 could not begin ({says}); and 1 more rank" in f"{job.observed} {job.cause}"
     notes = judge.judge_folder(folder).verdicts.notes
     assert f"raw/launch.log:1: n1, task 1: Exited with exit code 127; could not start: {says}" in notes
 

@@ -39,9 +39,7 @@ def test_the_oldest_error_is_first_and_its_time_is_said() -> None:
     causes = blamed(
         rank("n0/rank1", "raised", "ValueError: 1"), rank("n1/rank3", "raised", "ValueError: 3"), CODE, seen=seen
     )
-    assert (
-        causes["train.exit_code", "job"] == "first n1/rank3 raised (ValueError: 3) at 19:03:10 UTC; and 1 more rank(s)"
-    )
+    assert causes["train.exit_code", "job"] == "first n1/rank3 raised (ValueError: 3) at 19:03:10 UTC; and 1 more rank"
     assert causes[ENDED, "n0/rank1"] == "ValueError: 1"
 
 
@@ -49,7 +47,7 @@ def test_a_rank_that_was_killed_left_no_time_and_was_earlier_than_those_that_rai
     causes = blamed(
         rank("n0/rank0", "raised", "x"), rank("n1/rank3", "killed by signal 9"), CODE, seen=raised(n0_rank0=1795287790)
     )
-    assert causes["train.exit_code", "job"] == "first n1/rank3 killed by signal 9; and 1 more rank(s)"
+    assert causes["train.exit_code", "job"] == "first n1/rank3 killed by signal 9; and 1 more rank"
 
 
 @pytest.mark.parametrize("kind", [Kind.UNKNOWN, Kind.ABSENT])

@@ -380,7 +380,7 @@ def test_the_first_of_those_that_raised_is_said_with_its_time(tmp_path: Path) ->
             error=f"ValueError: of rank {rank}",
         )
     words = bad(folder)["train.exit_code", "job"].cause
-    assert words == "first n1/rank3 raised (ValueError: of rank 3) at 19:03:10 UTC; and 1 more rank(s)"
+    assert words == "first n1/rank3 raised (ValueError: of rank 3) at 19:03:10 UTC; and 1 more rank"
 
 
 @pytest.mark.parametrize("file", ["../../../etc/passwd", "/etc/passwd", "raw/torchrun/none", "raw/rank0.jsonl"])

@@ -370,4 +370,4 @@ def test_a_reference_that_is_no_one_gpu_run_is_no_reference(tmp_path):
         shutil.copyfile(folder / file, folder / f"raw/reference.{file}")
     verdict = bad(folder)["train.loss.agrees", "job"]
     assert verdict.outcome is Outcome.INCOMPLETE
-    assert "it is a ddp run on 2 rank(s)" in (verdict.cause or "")
+    assert "it is a ddp run on 2 ranks" in (verdict.cause or "")

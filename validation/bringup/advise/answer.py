@@ -16,6 +16,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from bringup.advise import bandwidth
+from bringup.characters import many
 from bringup.errors import NotHealthy, RecordError, UsageError
 from bringup.evidence import curve
 from bringup.formulae import memory, published, traffic
@@ -241,7 +242,7 @@ def advise(question: Question, facts: Known) -> Advice:
     if not layouts:
         world = question.nodes * question.gpus_per_node
         raise UsageError(
-            f"--global-batch {question.global_batch} is not a multiple of {world} GPUs x {question.rows} row(s)"
+            f"--global-batch {question.global_batch} is not a multiple of {world} GPUs x {many(question.rows, 'row')}"
         )
     if question.sync_each_batch and not any(job.sync_each_batch and job.accumulation > 1 for job in layouts):
         raise UsageError(
@@ -321,7 +322,7 @@ def _require_groups(question: Question) -> None:
     if question.shard_size is not None and question.shard_size not in sizes:
         raise UsageError(
             f"--shard-size {question.shard_size}: a shard group is a part of a node or whole nodes, and there are 2 or "
-            f"more; on {question.nodes} node(s) of {question.gpus_per_node} GPUs: "
+            f"more; on {many(question.nodes, 'node')} of {question.gpus_per_node} GPUs: "
             f"{', '.join(map(str, sizes)) or 'none is possible'}"
         )
 

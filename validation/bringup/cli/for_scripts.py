@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from bringup import results
+from bringup.characters import many
 from bringup.cli.arguments import complain, phase_called
 from bringup.errors import UsageError
 from bringup.evidence import hostlist
@@ -63,7 +64,7 @@ def pair_rounds(nodes: list[str], reachable: set[str]) -> tuple[list[str], str]:
         return lines, remark if reachable.issuperset(nodes) else f"{remark}; {absent}"
     exercised, possible = sum(map(len, possible_now)), len(nodes) * (len(nodes) - 1) // 2
     why = "BRINGUP_PAIR_ROUNDS=all measures every pair" if reachable.issuperset(nodes) else absent
-    counted = f"{len(planned)} round(s), {exercised} of {possible} pairs"
+    counted = f"{many(len(planned), 'round')}, {exercised} of {possible} pairs"
     return lines, f"{counted}; not exercised: {possible - exercised} ({why})"
 
 

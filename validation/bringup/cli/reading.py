@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from bringup.characters import many
 from bringup.cli.arguments import CANNOT_TELL, complain, named_profile
 from bringup.errors import BringupError, NotHealthy, UsageError
 from bringup.plan import profile as profiles
@@ -204,7 +205,9 @@ def _lemons(file: str | None) -> lemons.Lemons | None:
         jobs, unread = answers.ended_jobs(table)
         answer = replace(lemons.find(jobs), unread=unread)
         if answer.jobs == 0:
-            raise UsageError(f"no job that failed or completed is in the table; {unread} row(s) could not be read")
+            raise UsageError(
+                f"no job that failed or completed is in the table; {many(unread, 'row')} could not be read"
+            )
         return answer
     except (BringupError, OSError, UnicodeDecodeError) as error:
         complain(f"which nodes stood in failed jobs is not known: {error}")

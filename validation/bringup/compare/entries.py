@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bringup import results
+from bringup.characters import many
 from bringup.errors import NotComparable, RecordError
 from bringup.judge import Judged, judge_folder, stops
 from bringup.plan.phases import PHASES
@@ -75,7 +76,8 @@ def _not_judged(folder: Path, why: str) -> Entry:
         )
     if (args.world_size, args.strategy) != (metrics.world_size, metrics.observed.kind):
         raise NotComparable(
-            f"{folder}: {results.RUN_ARGS} is of {args.strategy} on {args.world_size} rank(s), {results.METRICS} of "
+            f"{folder}: {results.RUN_ARGS} is of {args.strategy} on {many(args.world_size, 'rank')}, "
+            f"{results.METRICS} of "
             f"{metrics.observed.kind} on {metrics.world_size}: they are of two runs"
         )
     return Entry(folder.absolute(), None, None, args, metrics, why)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from statistics import median_low
 
+from bringup.characters import many
 from bringup.compare.measures import TOKENS_PER_S
 from bringup.compare.sidebyside import Row, SideBySide
 from bringup.plan import stand_ins
@@ -169,7 +170,7 @@ def recommend(beside: SideBySide) -> Recommended:
         needed = "It takes two strategies, or two variants of one, on equally many ranks, with losses that agree."
         return Recommended([f"Which strategy: cannot tell. {needed}"])
     fastest, others = candidates[0], candidates[1:]
-    where = f"Which strategy on {fastest.row.entry.metrics.world_size} ranks of {fastest.nodes} node(s)"
+    where = f"Which strategy on {fastest.row.entry.metrics.world_size} ranks of {many(fastest.nodes, 'node')}"
     reasons = [*(why(fastest, other) for other in others), _of_one_gpu(fastest)]
     objection = _objection(candidates)
     if objection is not None:

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import astuple, dataclass
 from statistics import fmean, median
 
+from bringup.characters import many
 from bringup.compare import noise
 from bringup.compare.entries import ENVIRONMENT, REPEATED, Entry, refuse_repeated
 from bringup.compare.measures import MEASURES, Measure
@@ -88,8 +89,8 @@ def _compare(before: Sequence[Entry], after: Sequence[Entry], confidence: float)
     _require_one_environment("the runs", after)
     args = after[0].args
     title = (
-        f"{args.entrypoint}, {args.model}, {args.world_size} rank(s) on {args.nodes} node(s): "
-        f"{len(after)} run(s) against {len(before)}"
+        f"{args.entrypoint}, {args.model}, {many(args.world_size, 'rank')} on {many(args.nodes, 'node')}: "
+        f"{many(len(after), 'run')} against {len(before)}"
     )
     findings = [_finding(measure, before, after, confidence) for measure in _recorded(before, after)]
     return Comparison(title, _environment_changes(before, after), [_loss(before, after), *findings])

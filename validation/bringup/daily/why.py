@@ -15,6 +15,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
+from bringup.characters import many
 from bringup.daily.first_cause import STALL_S, Answer, Cause, Job, Text, elsewhere, in_short, judged
 from bringup.daily.places import Step
 from bringup.errors import BringupError, SlurmError, UsageError
@@ -101,7 +102,10 @@ def _job(number: str, not_seen: list[str]) -> Job:
     except SlurmError as error:
         not_seen.append(f"sacct: {error}: who cancelled it, and jobs that slurmctld forgot, are not known")
     if not fields and not accounted:
-        raise SlurmError(f"nothing knows job {number}: {'; '.join(not_seen)}")
+        raise SlurmError(
+            f"job {number} is not known: slurmctld forgets a job some minutes after its end, and the accounting has no "
+            f"record of it; squeue --me lists yours ({'; '.join(not_seen)})"
+        )
     name = answers.job_name(fields) if fields else accounted.get("JobID", number)
     raw = fields.get("JobId") or accounted.get("JobIDRaw") or number
     state, _, by = accounted.get("State", "").partition(" by ")
@@ -275,7 +279,7 @@ def _unknown(seen: Parsed) -> Iterator[str]:
 def screen(answer: Answer) -> str:
     """A line for each part of the answer."""
     job, cause = answer.job, answer.cause
-    nodes = f"{len(job.nodes)} node(s) {hostlist.shortened(job.nodes)}" if job.nodes else "no node"
+    nodes = f"{many(len(job.nodes), 'node')} {hostlist.shortened(job.nodes)}" if job.nodes else "no node"
     code = f" with {job.exit_code}" if job.exit_code not in ("", "0:0") else ""
     head = f"{job.id} of {job.user}: {job.state.lower()}{code}, {nodes}, {job.started} to {job.ended}"
     rows = [("job", head)]

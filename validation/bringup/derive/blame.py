@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 
+from bringup.characters import many
 from bringup.derive.fabric import is_a_setting, ports_of
 from bringup.derive.training_ends import GATE, JOB_GATE
 from bringup.evidence.parsed import Seen, is_number
@@ -46,7 +47,7 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     first_failure = words + (f" ({first.cause})" if first.cause else "")
     second = seconds.get(first.subject)
     first_failure += f" at {datetime.fromtimestamp(second, timezone.utc):%H:%M:%S} UTC" if second else ""
-    first_failure += f"; and {len(failed) - 1} more rank(s)" if len(failed) > 1 else ""
+    first_failure += f"; and {many(len(failed) - 1, 'more rank')}" if len(failed) > 1 else ""
     return _with_cause(verdicts, first_failure, words)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from bringup.characters import many
 from bringup.evidence.names import the_first
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan.subjects import ONE_GPU, nodes_of_scale, rank_subjects, subjects
@@ -115,7 +116,7 @@ class Hang:
         if not self.culprits:
             return "no rank was behind the others"
         place, why = next(iter(self.culprits.items()))
-        more = f"; and {len(self.culprits) - 1} more rank(s)" if len(self.culprits) > 1 else ""
+        more = f"; and {many(len(self.culprits) - 1, 'more rank')}" if len(self.culprits) > 1 else ""
         return f"first {place} {self.state}: {why}{more}"
 
 
@@ -139,7 +140,7 @@ def hang_of(observed: Seen, places: list[str], step: str) -> Hang | None:
     most = max(entered.values())
     first = next(place for place, count in entered.items() if count == most)
     if silent and len(silent) <= len(entered):  # if most ranks are silent, their reports were lost
-        why = f"it said nothing, while {len(entered)} rank(s) waited: {first} {waited[first]}"
+        why = f"it said nothing, while {many(len(entered), 'rank')} waited: {first} {waited[first]}"
         return Hang("silent", dict.fromkeys(silent, why), waited, evidence)
     fewest = min(entered.values())
     behind = [place for place, count in entered.items() if count == fewest < most]

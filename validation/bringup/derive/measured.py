@@ -6,6 +6,7 @@ import statistics
 from dataclasses import dataclass
 from pathlib import Path
 
+from bringup.characters import many
 from bringup.derive import agreement, stalls
 from bringup.errors import RecordError
 from bringup.evidence.names import first_few
@@ -316,7 +317,7 @@ def _against_reference(parsed: Parsed, args: RunArgs, metrics: TrainMetrics, ref
 def _why_not_comparable(args: RunArgs, reference: Reference) -> str | None:
     differing = differing_fields(reference.args, args)
     if reference.args.strategy != "single" or reference.metrics.world_size != 1:
-        differing.append(f"it is a {reference.args.strategy} run on {reference.metrics.world_size} rank(s)")
+        differing.append(f"it is a {reference.args.strategy} run on {many(reference.metrics.world_size, 'rank')}")
     return f"not comparable with the one-GPU run: {'; '.join(differing)}" if differing else None
 
 

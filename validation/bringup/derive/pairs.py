@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import combinations, islice
 from statistics import median, median_high, median_low
 
+from bringup.characters import many
 from bringup.derive import localise
 from bringup.evidence import pair_rounds
 from bringup.evidence.curve import size_bytes
@@ -264,7 +265,7 @@ def _localised(observations: Sequence[Observation], names: Sequence[str]) -> lis
     if not any(rounds):
         return []
     phrases = localise.words(localise.culprits(names, rounds), names)
-    return [f"pairs, after {len(rounds)} round(s): {'; '.join(phrases)}"]
+    return [f"pairs, after {many(len(rounds), 'round')}: {'; '.join(phrases)}"]
 
 
 def _not_exercised(directions: Directions, names: Sequence[str]) -> list[str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 
+from bringup.characters import many
 from bringup.evidence.parsed import Parsed
 from bringup.plan.subjects import JOB
 from bringup.records import Standstill, TrainMetrics
@@ -33,7 +34,7 @@ def of_metrics(metrics: TrainMetrics) -> Parsed:
 def _job(parsed: Parsed, metrics: TrainMetrics) -> None:
     where, steps = f"{METRICS}:steps_s", metrics.steps_s
     if len(steps) < FEWEST_STEPS:
-        why = f"{len(steps)} step(s) are left after the warm-up: none of them is usual"
+        why = f"{many(len(steps), 'step')} are left after the warm-up: none of them is usual"
         parsed.saw("train.stall", JOB, None, "s", where, why)
         return
     longest, usual = max(steps), statistics.median(steps)

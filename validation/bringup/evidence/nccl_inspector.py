@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from pydantic import BaseModel, Field, ValidationError
 
+from bringup.characters import many
 from bringup.evidence.parsed import Parsed, lines
 
 FOLDER = "raw/inspector"  # training/env.sh
@@ -60,17 +61,17 @@ def parse(files: Iterable[tuple[str, str]]) -> Parsed:
             if read.coll_perf is not None and read.header.n_ranks > 1:
                 _note(fastest, read.header, read.coll_perf)
         if unread:
-            parsed.problems.append(f"{where}: {unread} line(s) are not as NCCL's Inspector writes them")
+            parsed.problems.append(f"{where}: {many(unread, 'line')} are not as NCCL's Inspector writes them")
     by_bytes = sorted(fastest, key=lambda kind: (-kind[1] * len(fastest[kind]), kind))
     for collective, size, ranks, nodes in by_bytes[:_MOST_KINDS]:
         calls = fastest[collective, size, ranks, nodes]
         parsed.saw(
             f"inspector.{_snake(collective)}.busbw",
-            f"{ranks} rank(s) on {nodes} node(s)",
+            f"{many(ranks, 'rank')} on {many(nodes, 'node')}",
             round(statistics.median(calls.values()), 3),
             "GB/s",
             FOLDER,
-            f"{_mib(size)} MiB, {len(calls)} call(s)",
+            f"{_mib(size)} MiB, {many(len(calls), 'call')}",
         )
     return parsed
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from pydantic import BaseModel, Field
 
+from bringup.characters import many
 from bringup.evidence import names
 from bringup.evidence.parsed import Parsed, lines
 
@@ -83,7 +84,7 @@ def parse(text: str, where: str) -> Parsed:
 def _of_json(text: str) -> tuple[str, list[str]]:
     """(how many communicators, what is wrong with them, a line each). Raises ValueError where it is not such JSON."""
     communicators = _Answer.model_validate_json(text).communicators
-    return f"{len(communicators)} communicator(s)", [
+    return f"{many(len(communicators), 'communicator')}", [
         f"communicator {communicator.hash} of {communicator.size} ranks: {fault}"
         for communicator in communicators
         for fault in _faults(communicator)

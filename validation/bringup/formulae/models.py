@@ -116,7 +116,10 @@ def load(name_or_path: str) -> ModelShape:
         if "/" in name_or_path or not path.is_file():
             known = ", ".join(sorted(file.stem for file in MODELS.glob("*.json")))
             named = f"there are {known}" if known else "those with a name come with a checkout of bringup"
-            raise ModelError(f"no model named {name_or_path!r}; {named}; or give the path of a config.json")
+            path_of = "the path of a config.json"
+            if name_or_path.count("/") == 1:
+                path_of += f": huggingface-cli download {name_or_path} config.json"
+            raise ModelError(f"no model named {name_or_path!r}; {named}; or give {path_of}")
     try:
         config = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:

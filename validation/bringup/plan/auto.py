@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from bringup.characters import many
 from bringup.plan import parts, stand_ins
 from bringup.plan import profile as profiles
 from bringup.plan import subjects as naming
@@ -181,7 +182,8 @@ def in_words(nodes: Nodes) -> str:
     """What was recognised, in one line, and what was not."""
     words = [f"{nodes.gpus} x {nodes.model or 'GPU'} per node"]
     if nodes.local_profile is not None:
-        words = [f"the local cluster, {nodes.gpus} {'simulated' if nodes.simulated else 'placeholder'} GPU(s) per node"]
+        kind = "simulated" if nodes.simulated else "placeholder"
+        words = [f"the local cluster, {many(nodes.gpus, f'{kind} GPU')} per node"]
     if nodes.fabric is not None:
         words.append(f"{nodes.ports} x {nodes.gbps} Gb/s {nodes.fabric.words}")
     unknown = []

@@ -65,7 +65,7 @@ def read(path: Path, shared: Fields | None = None) -> list[Gate]:
         text = path.read_text(encoding="utf-8")
         data = profile_text.read(text, str(path), "a file of checks", "page, defaults and sections")
     except (OSError, UnicodeDecodeError) as error:
-        raise CheckError(f"{path}: cannot be read: {error}") from error
+        raise CheckError(f"{path}: {profile_text.unread(error)}") from error
     except ProfileError as error:
         raise CheckError(str(error)) from error
     file = _valid(_File, data, path, text, ())

@@ -93,8 +93,7 @@ def parse(text: str, where: str, gates: Mapping[str, Gate] | None = None) -> Pro
     try:
         profile = Profile.model_validate(data)
     except ValidationError as error:
-        # a key that is misspelled is missing as well
-        first = next((detail for detail in error.errors() if detail["type"] == "extra_forbidden"), error.errors()[0])
+        first = profile_text.first_of(error)
         line = profile_text.line_of(text, first["loc"])
         raise ProfileError(f"{where}:{line}: {profile_text.in_words(first, Profile)}") from error
     for wrong in [*_wrong_words(profile), *(() if gates is None else _against(profile, gates))]:
@@ -106,7 +105,7 @@ def _resolve(path: Path, chain: tuple[str, ...], gates: Mapping[str, Gate] | Non
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"profile {path}: cannot be read: {error}") from error
+        raise ProfileError(f"profile {path}: {profile_text.unread(error)}") from error
     profile = parse(text, str(path), gates)
     if profile.name in chain:
         raise ProfileError(f"{path}: extends itself through {' -> '.join(chain)}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 from yaml.composer import Composer
 from yaml.constructor import SafeConstructor
@@ -49,6 +49,19 @@ class _Loader(_Safe):
                 )
             lines[key] = line
         return super().construct_mapping(node, deep)
+
+
+_EXAMPLES = {"schema_version": "1", "name": "lab", "description": "what it is of", "source": "where the number is from"}
+
+
+def first_of(error: ValidationError) -> ErrorDetails:
+    """A key that is misspelled comes first: it may be missing as well, or be the reason of another error."""
+    return next((detail for detail in error.errors() if detail["type"] == "extra_forbidden"), error.errors()[0])
+
+
+def unread(error: OSError | UnicodeDecodeError) -> str:
+    """Why a file cannot be read, without its name and the number of the error."""
+    return f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
 
 
 def find(name_or_path: str, what: str, there: Mapping[str, Path]) -> Path:
@@ -118,7 +131,10 @@ def in_words(error: ErrorDetails, model: type[BaseModel]) -> str:
         case "extra_forbidden":
             return f"{place}: there is no such key{meant(name, _keys_at(keys[:-1], model))}"
         case "missing":
-            return f"{place}: is missing"
+            example = _EXAMPLES.get(name)
+            return f"{place}: is missing" + (f"; add the line `{name}: {example}`" if example else "")
+        case "list_type":
+            return f"{place}: write a list, [{value}]"
         case "literal_error" if name == "schema_version":
             return f"{place}: {value!r} is unknown to this version of bringup, which knows 1"
         case "float_type" | "int_type" | "int_parsing" | "float_parsing" if isinstance(value, str) and _is_number(

@@ -183,7 +183,7 @@ def load(path: Path) -> Site:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SiteError(f"site file {path}: cannot be read: {error}") from error
+        raise SiteError(f"site file {path}: {profile_text.unread(error)}") from error
     return parse(text, str(path))
 
 
@@ -195,13 +195,13 @@ def parse(text: str, where: str) -> Site:
     except ProfileError as error:
         raise SiteError(str(error)) from error
     except ValidationError as error:
-        first = error.errors()[0]
+        first = profile_text.first_of(error)
         message = profile_text.in_words(first, Site)
         key = next((str(part) for part in reversed(first["loc"]) if part in _MEANT), None)
         if first["type"] == "string_pattern_mismatch":
             place = message.partition(": ")[0]
             message = f"{place}: {first['input']!r} is not understood; {_MEANT.get(key or '', 'write one word')}"
-        raise SiteError(f"{where}: {message}") from error
+        raise SiteError(f"{where}:{profile_text.line_of(text, first['loc'])}: {message}") from error
 
 
 def dump(site: Site) -> str:

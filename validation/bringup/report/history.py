@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 
+from bringup.characters import many
 from bringup.compare.history import LEAST_BEFORE, Finding
 from bringup.compare.lemons import Lemons
 from bringup.report import text
@@ -29,11 +30,12 @@ def screen(findings: Sequence[Finding], runs: int) -> str:
             _conclusion(finding),
         ]
         for finding in findings
+        if finding.is_judged or len(finding.series.points) > 1  # one run alone shows nothing over time
     ]
     counts = Counter(finding.said for finding in findings if finding.is_judged)
     parts = [f"{count} {result}" for result, count in counts.items()] if findings else ["nothing was measured"]
     parts += _too_few([finding for finding in findings if not finding.is_judged])
-    return "\n".join([*([text.columns(HEADER, rows), ""] if rows else []), f"{runs} run(s): {'; '.join(parts)}"])
+    return "\n".join([*([text.columns(HEADER, rows), ""] if rows else []), f"{many(runs, 'run')}: {'; '.join(parts)}"])
 
 
 def _conclusion(finding: Finding) -> str:
@@ -44,7 +46,7 @@ def _too_few(findings: Sequence[Finding]) -> list[str]:
     """What can be said all the same: how much they changed, which may be noise."""
     if not findings:
         return []
-    need = f"{len(findings)} measure(s) with fewer than the {LEAST_BEFORE + 1} runs that tell a change from noise"
+    need = f"{many(len(findings), 'measure')} with fewer than the {LEAST_BEFORE + 1} runs that tell a change from noise"
     changed = [finding for finding in findings if finding.change is not None]
     if not changed:
         return [need]
@@ -60,10 +62,10 @@ def lemons(nodes: Lemons) -> str:
         (each.node, str(each.failed), str(each.jobs), f"{each.expected:.1f}", f"{each.chance:.2g}", remark)
         for each, remark in zip(suspects, ["more than chance"] * len(nodes.named) + ["within chance"], strict=False)
     ]
-    unread = f"; {nodes.unread} row(s) could not be read" if nodes.unread else ""
+    unread = f"; {many(nodes.unread, 'row')} could not be read" if nodes.unread else ""
     head = (
-        f"{nodes.nodes} node(s) in {nodes.jobs} job(s), of which {nodes.failed} failed; {nodes.left_out} more ended "
-        f"otherwise, or followed on the same node and day{unread}: "
+        f"{many(nodes.nodes, 'node')} in {many(nodes.jobs, 'job')}, of which {nodes.failed} failed; "
+        f"{nodes.left_out} more ended otherwise, or followed on the same node and day{unread}: "
     )
     names = ", ".join(each.node for each in nodes.named) or "no node"
     table = text.columns(("node", "failed", "of", "expected", "chance", "said"), rows)

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from bringup.answers import in_words
 from bringup.characters import CONTROL
+from bringup.characters import many as many
 from bringup.characters import plain as plain
 from bringup.characters import printable as printable
 from bringup.evidence.names import listed as listed
@@ -191,7 +192,7 @@ def answered(answer: Answer) -> str:
 
 def scope(claim: ClaimAnswer) -> str:
     """Number and scope of a claim in one line."""
-    counted = f"{claim.verdicts} verdicts on {len(claim.nodes)} node(s)" if claim.verdicts else ""
+    counted = f"{claim.verdicts} verdicts on {many(len(claim.nodes), 'node')}" if claim.verdicts else ""
     return "; ".join([text for text in (*map(in_words, claim.numbers), claim.why, counted) if text])
 
 

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bringup.characters import many
 from bringup.errors import CannotStart
 from bringup.evidence import hostlist
 from bringup.evidence.names import the_first
@@ -155,9 +156,8 @@ def _why_not(phase: Phase, nodes: Sequence[str], environment: Mapping[str, str],
         return None  # a QOS may lift the partition's limits; only Slurm knows
     fewest, most = (1, 1) if phase.max_nodes == 1 else (len(nodes), len(nodes))
     if fewest < partition.least_nodes:
-        return (
-            f"its job has {fewest} node(s), and {name} starts none below {partition.least_nodes} (MinNodes); {advice}"
-        )
+        least = f"{name} starts none below {partition.least_nodes} (MinNodes)"
+        return f"its job has {many(fewest, 'node')}, and {least}; {advice}"
     if partition.most_nodes is not None and most > partition.most_nodes:
         return (
             f"its job has {most} nodes, and {name} starts none above {partition.most_nodes} (MaxNodes); "

@@ -15,6 +15,7 @@ from rich.console import Console
 from bringup import judge
 from bringup import results as runs
 from bringup.answers import answers
+from bringup.characters import many
 from bringup.errors import CannotStart, SlurmError
 from bringup.evidence.names import listed
 from bringup.judge import Judged
@@ -76,9 +77,10 @@ def run(request: Request) -> int:
         return 0
     playbook, folder = _begin(request, names, planned, left_out)
     console.print(
-        f"bringup: {len(playbook.planned)} step(s) on {len(names)} node(s): {', '.join(names)}; "
+        f"bringup: {many(len(playbook.planned), 'step')} on {many(len(names), 'node')}: {', '.join(names)}; "
         f"profile {request.profile.name}{_at(request.site)}"
     )
+    aside += _without_reference(playbook.planned)
     for line in dict.fromkeys(aside):  # Slurm may have been asked more than once
         console.print(f"{'':<10} {report.plain(line)}")
     steps: list[Step] = []
@@ -154,6 +156,13 @@ def _one_partition(request: Request) -> str | None:
 
 def _environment(request: Request, stem: str) -> dict[str, str]:
     return at_site.for_submission(request.site, stem, os.environ)
+
+
+def _without_reference(planned: Sequence[str]) -> list[str]:
+    strategies = [PHASES[stem].strategy for stem in planned if PHASES[stem].is_training]
+    if not strategies or "single" in strategies or os.environ.get("BRINGUP_REFERENCE"):
+        return []
+    return ["NOTE: without the step run_1gpu, losses and scaling are compared with its newest run, or stay unknown"]
 
 
 def _at(site: at_site.AtSite | None) -> str:
@@ -336,6 +345,7 @@ def dry_run(
             *([report.columns(("step", "nodes", "expected", "command"), rows), ""] if rows else []),
             *(f"{'KEPT':<10} {PHASES[stem].title}: passed before" for stem in planned if stem in kept),
             *(f"{'NOT ASKED':<10} {reason}" for reason in left_out),
+            *_without_reference(planned),
             f"{len(left)} steps, {least:.0f} to {most:.0f} minutes and the queue. Nothing was submitted.",
         ]
     )

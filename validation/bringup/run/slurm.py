@@ -105,7 +105,7 @@ def ask(
     except FileNotFoundError as error:
         raise SlurmError(
             f"{command[0]} is not on the PATH: run this on a login host of the cluster "
-            "(`make cluster` starts a local one)"
+            "(`make cluster` starts a local one); without Slurm: bringup train ddp --ranks 2"
         ) from error
     except subprocess.TimeoutExpired as error:
         printed = error.stdout.decode(errors="replace") if isinstance(error.stdout, bytes) else error.stdout or ""
@@ -171,14 +171,15 @@ def chosen_partition() -> str | None:
 
 def partition_nodes(partition: str | None) -> list[str]:
     """Names of all nodes of a partition (None: the default one), in Slurm's order. Raises SlurmError."""
-    names: list[str] = []
+    names, known = list[str](), set[str]()
     for line in ask("sinfo", "--noheader", "--format", f"%P{SEPARATOR}%N").splitlines():
         name, _, nodes = line.partition(SEPARATOR)
+        known.add(name.rstrip("*"))
         if _is_chosen(name, partition):
             names += [node for node in hostlist.expand(nodes) if node not in names]
     if not names:
         raise SlurmError(
-            f"no partition {partition!r} with nodes"
+            f"no partition {partition!r} with nodes; there are {', '.join(sorted(known)) or 'none'}"
             if partition
             else "no default partition; name one in a site file (BRINGUP_SITE), or export SBATCH_PARTITION=…"
         )

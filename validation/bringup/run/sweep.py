@@ -12,6 +12,7 @@ from rich.console import Console
 
 from bringup import judge
 from bringup import results as runs
+from bringup.characters import many
 from bringup.compare import entries as compared
 from bringup.compare import sweep as table
 from bringup.compare.entries import Entry
@@ -102,8 +103,8 @@ def run(folder: Path, site: at_site.AtSite | None) -> int:
     count = len(sweep.variants) * sweep.repeat
     at = "" if site is None else f"; site {site.site.name}"
     console.print(
-        f"bringup: {len(sweep.variants)} variant(s) x {sweep.repeat} of {phase.stem} on {', '.join(sweep.nodes)}; "
-        f"profile {profile.name}{at}"
+        f"bringup: {many(len(sweep.variants), 'variant')} x {sweep.repeat} of {phase.stem} on {', '.join(sweep.nodes)}"
+        f"; profile {profile.name}{at}"
     )
     (REPOSITORY / phase.results).mkdir(parents=True, exist_ok=True)  # before a node looks for it (results.is_there)
     work = _Work(folder, sweep, phase, profile, site, gpus, console)

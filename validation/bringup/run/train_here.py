@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
+from bringup.characters import many
 from bringup.errors import UsageError
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
@@ -134,7 +135,9 @@ def choose_ranks(strategy: str, wanted: int | None, there: int) -> int:
     if strategy == "single" and ranks > 1:
         raise UsageError(f"train single is one rank, {ranks} requested; several are ddp, fsdp or hsdp")
     if there and ranks > there:
-        raise UsageError(f"train {strategy} --ranks {ranks}: torch sees {there} GPU(s) here, and each rank needs one")
+        raise UsageError(
+            f"train {strategy} --ranks {ranks}: torch sees {many(there, 'GPU')} here, and each rank needs one"
+        )
     if ranks < program.least or ranks % program.nodes:
         even = "an even number of ranks, " if program.nodes > 1 else ""
         why = ": two groups, and in each two ranks that shard" if program.nodes > 1 else ""

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bringup.characters import many
 from bringup.errors import SlurmError
 from bringup.evidence import hostlist
 from bringup.evidence.names import by_reason
@@ -86,7 +87,7 @@ def wait_for_smoke(tell: Callable[[str], None]) -> None:
         if not jobs:
             return
         job, user = jobs[0]
-        tell(f"waiting for the smoke phase of another run ({len(jobs)} job(s), the first is job {job} of {user})")
+        tell(f"waiting for the smoke phase of another run ({many(len(jobs), 'job')}, the first is job {job} of {user})")
         time.sleep(pace.seconds())
 
 

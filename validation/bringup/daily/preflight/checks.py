@@ -12,6 +12,7 @@ from pathlib import Path
 
 from bringup import judge
 from bringup import results as runs
+from bringup.characters import many
 from bringup.daily.preflight import programs, steps
 from bringup.daily.preflight.allocation import Allocation
 from bringup.errors import SlurmError
@@ -122,9 +123,9 @@ def look(
             break
         left = [node for node in nodes if node not in {entry.node for entry in accused}]
         if not left or len(left) < PHASES[stem].min_nodes:
-            remarks.append(f"{stem} was not asked: {len(left)} node(s) are left")
+            remarks.append(f"{stem} was not asked: {many(len(left), 'node')} are left")
             continue
-        setting.tell(f"{PHASES[stem].title}, on {len(left)} node(s)")
+        setting.tell(f"{PHASES[stem].title}, on {many(len(left), 'node')}")
         judged.append(_one_phase(setting, PHASES[stem], left, f"{setting.name}-{number}"))
         accusation = accuse(judged[-1])
         if not is_first and accusation.has_slow:
@@ -214,7 +215,7 @@ def accuse(judged: Judged) -> Accusation:
             result.add(node, verdict)
     _accuse_of_pairs(result, pairs)
     if unmeasured:
-        result.remarks.append(f"not known of {len(unmeasured)} link(s) or pair(s): {_words(unmeasured[0])}")
+        result.remarks.append(f"not known of {many(len(unmeasured), 'link')} or pairs: {_words(unmeasured[0])}")
     return result
 
 

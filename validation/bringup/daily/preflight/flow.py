@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bringup import results as runs
+from bringup.characters import many
 from bringup.daily.preflight import allocation as allocations
 from bringup.daily.preflight import checks, choice, command, steps
 from bringup.daily.preflight.checks import Request, Setting, Tell
@@ -66,7 +67,7 @@ def _wanted(request: Request, allocated: int) -> int:
     wanted = request.nodes if request.nodes is not None else allocated - (request.spares or 0)
     if not 1 <= wanted <= allocated:
         asked = f"--nodes {request.nodes}" if request.nodes is not None else f"--spares {request.spares}"
-        raise UsageError(f"preflight: {asked} does not fit a job of {allocated} node(s)")
+        raise UsageError(f"preflight: {asked} does not fit a job of {many(allocated, 'node')}")
     return wanted
 
 
@@ -94,7 +95,7 @@ class _Flight:
             code = 124 if ended.code is None else ended.code  # as timeout(1) ends for what it ended
             ended_how = "printed nothing for too long" if ended.code is None else f"ended with {ended.code}"
             if number > self._request.retries:
-                return self._conclude(code, f"the command {ended_how}, and was started {number} time(s)")
+                return self._conclude(code, f"the command {ended_how}, and was started {many(number, 'time')}")
             self._tell(f"the command {ended_how}: looking at its nodes")
             try:
                 next_crew, why = self._exchange(crew, number)
@@ -115,7 +116,7 @@ class _Flight:
         ranked = choice.ranked(healthy, judged)
         chosen = choice.choose(ranked, self._record.wanted, looked.links)
         if chosen is None:
-            bad = f", and {len(looked.links)} link(s) between them are bad" if looked.links else ""
+            bad = f", and {many(len(looked.links), 'link')} between them are bad" if looked.links else ""
             self._conclude(
                 UNHEALTHY,
                 f"the command did not run: it needs {self._record.wanted} healthy nodes, and {len(healthy)} of "
@@ -240,8 +241,8 @@ def markdown(record: Preflight) -> str:
     lines = [
         f"# Preflight {record.name}",
         "",
-        f"Job {record.job} of {len(record.allocated)} node(s) {hostlist.shortened(record.allocated)}; the command "
-        f"needs {record.wanted}. Profile {text.escaped(record.profile)}.",
+        f"Job {record.job} of {many(len(record.allocated), 'node')} {hostlist.shortened(record.allocated)}; "
+        f"the command needs {record.wanted}. Profile {text.escaped(record.profile)}.",
         "",
         text.escaped(record.conclusion) or "It has not ended, or was ended from outside.",
         "",
@@ -277,4 +278,4 @@ def _looked(looked: PreflightLook) -> list[str]:
     lines = text.table(("left out", "by", "because"), rows) if rows else ["No node was accused."]
     lines += ["", *(f"- {text.escaped(remark)}" for remark in looked.remarks)]
     lines += [f"- {text.escaped(folder)}" for folder in looked.runs]
-    return [*lines, "", f"{len(looked.nodes)} node(s) were asked, in {looked.seconds:.0f} s.", ""]
+    return [*lines, "", f"{many(len(looked.nodes), 'node')} were asked, in {looked.seconds:.0f} s.", ""]

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bringup.advise import step
+from bringup.characters import many
 from bringup.compare import sidebyside
 from bringup.evidence.names import listed
 from bringup.formulae import published
@@ -42,9 +43,8 @@ class Chapter:
 
 def _asked(trained: Trained) -> str:
     args = trained.args
-    return (
-        f"{args.strategy} of {args.model} on {args.nodes} node(s) × {args.ranks_per_node} rank(s), {args.steps} steps"
-    )
+    where = f"{many(args.nodes, 'node')} × {many(args.ranks_per_node, 'rank')}"
+    return f"{args.strategy} of {args.model} on {where}, {args.steps} steps"
 
 
 def _shows(trained: Trained) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from bringup.characters import many
 from bringup.compare import entries, recommend, sidebyside
 from bringup.compare.entries import Entry
 from bringup.compare.sidebyside import SideBySide
@@ -41,14 +42,17 @@ def _not_passed(runs: Sequence[Trained]) -> list[str]:
         mark = text.MARK[verdict.outcome]
         sentences.append(f"{mark}: {gate} [{verdict.subject}] {text.sentence(verdict)} ({phases})")
     left = len(ordered) - len(sentences)
-    return [*sentences, *([f"{left} more gate(s) did not pass; the tables of verdicts have them."] if left else [])]
+    return [
+        *sentences,
+        *([f"{many(left, 'more gate')} did not pass; the tables of verdicts have them."] if left else []),
+    ]
 
 
 def _seen(runs: Sequence[Trained]) -> list[str]:
     verdicts = [each for run in runs for each in run.judged.verdicts.verdicts if each.gate.startswith("train.")]
     passed = sum(verdict.outcome is Outcome.PASS for verdict in verdicts)
     not_asked = len({entry.gate for run in runs for entry in run.judged.verdicts.not_applicable})
-    excluded = f"; {not_asked} gate(s) were not asked" if not_asked else ""
+    excluded = f"; {many(not_asked, 'gate')} were not asked" if not_asked else ""
     sentences = [f"{passed} of {len(verdicts)} verdicts passed{excluded}."]
     beside = _beside(runs)
     rows = [] if isinstance(beside, str) else beside.rows
@@ -110,11 +114,11 @@ def strategies(runs: Sequence[Trained]) -> list[str]:
         for kind in SHARDED if base is not None else ():
             if base is not None and kind in alike:
                 metrics = alike[kind].entry.metrics
-                where = f"{ranks} ranks on {len(set(metrics.observed.hosts))} node(s)"
+                where = f"{ranks} ranks on {many(len(set(metrics.observed.hosts)), 'node')}"
                 reason = recommend.why(recommend.Numbers(base), recommend.Numbers(alike[kind]))
                 sentences.append(f"{where}: {reason[:-1]}; {_held(metrics)}.")
     advice = recommend.recommend(beside)
-    agreeing = "all losses agree" if not beside.disagreeing else f"{len(beside.disagreeing)} run(s) DISAGREE"
+    agreeing = "all losses agree" if not beside.disagreeing else f"{many(len(beside.disagreeing), 'run')} DISAGREE"
     return [
         *(sentences or ["No DDP run has the same number of ranks as a sharded one."]),
         " ".join([*advice.choice, *advice.next]),

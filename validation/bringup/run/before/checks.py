@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
 
+from bringup.characters import many
 from bringup.errors import BringupError, CannotStart, ProfileError, SiteError
 from bringup.evidence.names import the_first
 from bringup.plan import auto, cuda
@@ -257,10 +258,10 @@ def _partition(facts: Facts, cluster: Cluster) -> Finding:
             if with_gpus
             else "Gres=gpu:N in slurm.conf: the administrator"
         )
-        return Finding("FAIL", f"{name}: Slurm has no GPU on any of its {len(nodes)} node(s)", cure)
+        return Finding("FAIL", f"{name}: Slurm has no GPU on any of its {many(len(nodes), 'node')}", cure)
     usable = [each for each, node in nodes.items() if node.is_usable]
     sharing = ", ".join(dict.fromkeys(partition.sharing for partition in chosen))
-    says = f"{name}: {len(usable)} of {len(nodes)} node(s) usable, {usual.gpus} GPUs each ({usual.gres})"
+    says = f"{name}: {len(usable)} of {many(len(nodes), 'node')} usable, {usual.gpus} GPUs each ({usual.gres})"
     says += f"; OverSubscribe={sharing}"
     if not usable:
         return Finding("INCOMPLETE", says, "sinfo -N -l says why no node is usable")
@@ -286,7 +287,7 @@ def _phases(facts: Facts, cluster: Cluster) -> Finding:
     if refused:
         first = next(iter(refused.values()))
         return Finding("FAIL", f"{len(refused)} of {len(PHASES)} steps would be refused: {first}", "as the line says")
-    return Finding("PASS", f"the partition takes the jobs of all {len(PHASES)} steps on {len(nodes)} node(s)")
+    return Finding("PASS", f"the partition takes the jobs of all {len(PHASES)} steps on {many(len(nodes), 'node')}")
 
 
 def _request(facts: Facts, cluster: Cluster) -> Finding:
@@ -366,7 +367,7 @@ def _architecture(facts: Facts, cluster: Cluster) -> Finding:
     others = [arch for arch in arches if arch != here]
     for arch in others:
         if not facts.host.venv.with_name(f"{facts.host.venv.name}-{arch}").exists():
-            says = f"{here} here, {arch} on {arches[arch]} node(s), and no Python environment for {arch}"
+            says = f"{here} here, {arch} on {many(arches[arch], 'node')}, and no Python environment for {arch}"
             return Finding("FAIL", says, "on such a node, in this folder: make venv (it makes one per architecture)")
     return Finding("PASS", f"{here} here, {', '.join(arches)} on the nodes")
 
