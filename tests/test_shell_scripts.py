@@ -372,6 +372,17 @@ def test_a_sampler_that_does_not_end_is_stopped() -> None:
     assert in_job_sh("sleep 60 & end_within 1 $! || echo ended with $?") == "ended with 143\n"
 
 
+def test_the_allocator_grows_its_segments_unless_somebody_set_it() -> None:
+    script = "source training/env.sh; env | grep ALLOC_CONF"
+    for own, expected in (
+        ({}, "PYTORCH_ALLOC_CONF=expandable_segments:True"),
+        ({"PYTORCH_ALLOC_CONF": "backend:native"}, "PYTORCH_ALLOC_CONF=backend:native"),
+        ({"PYTORCH_CUDA_ALLOC_CONF": "backend:native"}, "PYTORCH_CUDA_ALLOC_CONF=backend:native"),
+    ):
+        given = {name: value for name, value in os.environ.items() if "ALLOC_CONF" not in name}
+        assert ran(["bash", "-c", script], env=given | own, cwd=ROOT).stdout == f"{expected}\n"
+
+
 def test_the_patience_at_the_start_reaches_the_ranks_and_one_that_is_no_number_is_refused() -> None:
     script = "source training/env.sh; env | grep BRINGUP_START_S"
     assert bash(script).stdout == "BRINGUP_START_S=600\n"

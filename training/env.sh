@@ -23,6 +23,8 @@ choose_workload() { # entrypoint, ranks, options of the script; sets `workload`;
 : "${TOKENIZERS_PARALLELISM:=false}" # it warns in every data-loader worker, and the ranks are parallelism enough
 : "${PYTHONUNBUFFERED:=1}" # a killed rank's last line counts
 
+# torch's caching allocator then grows its segments, and what was freed in one size is used for another. The older name still counts.
+[[ -n ${PYTORCH_CUDA_ALLOC_CONF:-} ]] || export PYTORCH_ALLOC_CONF="${PYTORCH_ALLOC_CONF:-expandable_segments:True}"
 : "${TORCH_CPP_LOG_LEVEL:=ERROR}" # otherwise every connection warns on a cluster without reverse DNS
 
 # Seconds that launchers and ranks wait for one another at the start. From a cold shared filesystem, imports take minutes.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,8 +13,9 @@ import accelerate
 import torch
 import transformers
 import transport
-from bringup.errors import RecordError
+from bringup.errors import ProfileError, RecordError
 from bringup.formulae import flops, overlap, pace
+from bringup.plan.profile import Profile, load
 from bringup.records import (
     REFERENCE_ARGS,
     REFERENCE_METRICS,
@@ -29,6 +31,7 @@ from bringup.records import (
     scaling_against,
     summary_of,
 )
+from bringup.results import PROFILE
 
 from recipe import GIB, communication, group, meter
 from recipe.arguments import Args
@@ -38,6 +41,7 @@ from recipe.strategy import Expected, shard_group
 
 MAX_GRAD_NORM = 1.0
 OPTIMIZER = "adamw_torch_fused"
+ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
 DRIVER = Path("/proc/driver/nvidia/version")
 
 
@@ -94,12 +98,20 @@ def transport_of(observed: ObservedStrategy, sent: list[dict[str, int]], steps: 
     return dict(zip(("transport", "transport_reason"), carried, strict=True))
 
 
+def profile_of(run_dir: Path) -> Profile | None:
+    """Return that of the run; None in a folder that `bringup open` did not make."""
+    with contextlib.suppress(ProfileError):
+        return load(str(run_dir / PROFILE))
+    return None
+
+
 def train_metrics(
     resolved: RunArgs,
     observed: ObservedStrategy,
     predicted: Footprint,
     ranks: list[RankResult],
     wall_time_s: float,
+    profile: Profile | None = None,
     **known: Any,
 ) -> TrainMetrics:
     """metrics.json. `ranks`: index = rank; `known`: further fields of it, as they go there.
@@ -117,7 +129,7 @@ def train_metrics(
     tokens_per_s = steady.tokens_per_s
     rank_times = pace.rank_times([(rank.step_times_s, rank.own_times_s) for rank in ranks], warmup_steps)
     efficiency = flops.efficiency(
-        predicted.shape, resolved.sequence_length, tokens_per_s / world, gpu, resolved.compute_dtype
+        predicted.shape, resolved.sequence_length, tokens_per_s / world, gpu, resolved.compute_dtype, profile
     )
     slowest_startup_s = [max(part) for part in zip(*(rank.startup_s for rank in ranks), strict=True)]
     rows = [row for rank in ranks for row in rank.rows]
@@ -202,6 +214,7 @@ def environment_of_rank() -> dict[str, list[str]]:
         "nccl": [".".join(map(str, torch.cuda.nccl.version()))] if group.CUDA else [],
         "driver": [] if driver is None else [driver],
         "gpus": [torch.cuda.get_device_name(group.DEVICE)] if group.CUDA else [],
+        "allocator": [os.environ[name] for name in ALLOCATOR if name in os.environ],
         "nics": transport.active_rdma_devices() or sorted(transport.interface_bytes()),
     }
 

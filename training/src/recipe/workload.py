@@ -145,6 +145,7 @@ class Run:
         strategy.require_places(self.expected, self.hosts)
         self.tuning = recipes.choose(args)
         self.resolved = results.run_args(args, self.expected, self.hosts, self.bf16, self.tuning)
+        self.profile = results.profile_of(args.run_dir)
         accelerated.refuse_what_is_ignored(self.resolved)
         if group.RANK == 0:
             write_record(args.run_dir / "run_args.json", self.resolved)
@@ -173,7 +174,7 @@ class Run:
             args.steps,
             args.global_batch * args.sequence_length,
             say,
-            live.mfu_of(self.predicted.shape, args.sequence_length, self.resolved.compute_dtype),
+            live.mfu_of(self.predicted.shape, args.sequence_length, self.resolved.compute_dtype, self.profile),
         )
         self.finite_check, self.states = FiniteCheck(self.checkpoints.trajectory.recent), ModelStates()
         self.first_step = observed_strategy.FirstStep(self._around_first_step)
@@ -272,7 +273,9 @@ class Run:
             results.RankResult,
         )
         if group.RANK == 0:
-            metrics = results.train_metrics(self.resolved, trained, self.predicted, ranks, wall_time_s, **known)
+            metrics = results.train_metrics(
+                self.resolved, trained, self.predicted, ranks, wall_time_s, self.profile, **known
+            )
             say(
                 f"{metrics.tokens_per_s:.0f} tokens/s over all ranks, "
                 f"step p50 {metrics.step_time_s.p50 * 1000:.1f} ms, "

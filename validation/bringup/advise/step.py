@@ -52,7 +52,7 @@ def predicted(
 
 def _machine(reference: TrainMetrics | None, profile: Profile, gpu: str | None) -> Machine:
     """The profile's, with the peak of the GPU that was used and the MFU that one of them reached."""
-    peak = None if gpu is None else peak_bf16_tflops(gpu)
+    peak = None if gpu is None else peak_bf16_tflops(gpu, profile)
     rates: dict[str, Sourced | None] = {"peak_bf16_tflops": Sourced(value=peak[0], source=peak[1]) if peak else None}
     if reference is not None and reference.mfu:
         rates["mfu"] = Mfu(value=reference.mfu, source="measured by the one-GPU run", recomputed=True)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bringup.plan import parts
+from bringup.plan.profile import Profile
 from bringup.records import ModelShape
 
 
@@ -39,11 +40,15 @@ def flops_per_token(shape: ModelShape, sequence_length: int) -> Flops | None:
     return Flops(full=linear + square, causal=linear + square / 2, linear=linear)
 
 
-def peak_bf16_tflops(device_name: str) -> tuple[float, str] | None:
-    """(TFLOP/s, source) of one device, or None: an unknown GPU gets no peak rather than a wrong one.
+def peak_bf16_tflops(device_name: str, profile: Profile | None = None) -> tuple[float, str] | None:
+    """(TFLOP/s, source) of one device, or None: an unknown GPU gets no peak rather than a wrong one. What a profile
+    declares itself, and does not have from a part, counts more.
 
     A MIG slice keeps the name of the whole card, so it is unknown too. A power cap does not show in the name.
     """
+    own = None if profile is None else profile.machine.peak_bf16_tflops
+    if own is not None and own not in (parts.of_gpu(gpu.part).machine.peak_bf16_tflops for gpu in parts.index().gpus):
+        return own.value, own.source
     gpu = parts.gpu_called(device_name)
     peak = None if gpu is None else parts.of_gpu(gpu.part).machine.peak_bf16_tflops
     return None if peak is None else (peak.value, peak.source)
@@ -62,11 +67,16 @@ class Efficiency:
 
 
 def efficiency(
-    shape: ModelShape, sequence_length: int, tokens_per_s_per_rank: float, device_name: str | None, compute_dtype: str
+    shape: ModelShape,
+    sequence_length: int,
+    tokens_per_s_per_rank: float,
+    device_name: str | None,
+    compute_dtype: str,
+    profile: Profile | None = None,
 ) -> Efficiency:
-    """MFU of one rank, or the reason why there is none. `device_name` None: a CPU."""
+    """MFU of one rank, or the reason why there is none. `device_name` None: a CPU. profile: that of the run."""
     per_token = flops_per_token(shape, sequence_length)
-    peak = None if device_name is None else peak_bf16_tflops(device_name)
+    peak = None if device_name is None else peak_bf16_tflops(device_name, profile)
     tflops, source = peak or (None, None)
     reason = None
     if device_name is None:

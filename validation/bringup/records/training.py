@@ -313,6 +313,7 @@ class Environment(Record):
     driver: list[str]
     gpus: list[str]  # names of the models
     nics: list[str]  # RDMA devices with an active port; where there is none, network interfaces
+    allocator: list[str] = Field(default_factory=list)  # options of torch's caching allocator that were set
 
 
 class ObservedStrategy(Record):

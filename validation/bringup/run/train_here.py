@@ -39,6 +39,7 @@ ENVIRONMENT = (
 )
 SECONDS_TO_END = 20  # of a watcher after the training
 SECONDS_TO_END_RANKS = 40  # of a launcher after an interruption: torchrun kills its ranks after 30 s
+SECONDS_TO_SAVE = 120  # after SIGTERM: for a checkpoint, as the batch scripts leave before the time limit
 INTERRUPTED = 130  # exit code of a shell's command after Ctrl-C
 
 
@@ -95,7 +96,8 @@ def train(request: Request) -> tuple[Path, int]:
     )
     environment["RUN_DIR"] = str(folder)  # by which records of another run, and ranks of one, are known
     print(f"{phase.stem}: {folder}", flush=True)
-    options = ["--run-dir", str(folder), *program.options, *workload, *request.options]
+    stop = folder / "stop"
+    options = ["--run-dir", str(folder), "--stop-file", str(stop), *program.options, *workload, *request.options]
     commands = launchers(request.strategy, ranks, folder, [source, *options], free_port())
     environments = [
         environment | ({} if program.nodes == 1 else {"SLURMD_NODENAME": node}) | _gpus_of(index, ranks, program)
@@ -104,7 +106,7 @@ def train(request: Request) -> tuple[Path, int]:
     code = INTERRUPTED
     try:
         with _watched(folder / "raw", environments):
-            code = _run(commands, environments, folder / "raw/launch.log")
+            code = _run(commands, environments, folder / "raw/launch.log", stop)
     finally:
         opening.close_run(folder, code)
     signature.sign(folder / CLOSED, lambda why: print(f"bringup: {why}", file=sys.stderr, flush=True))
@@ -262,10 +264,12 @@ def _watcher(file: Path, program: list[str], environments: list[dict[str, str]])
                 _end(watcher)
 
 
-def _run(commands: list[list[str]], environments: list[dict[str, str]], log: Path) -> int:
+def _run(commands: list[list[str]], environments: list[dict[str, str]], log: Path, stop: Path) -> int:
     """Runs the launchers; their lines go to the screen and, labelled, to `log`. When one fails the others are ended.
-    Returns the first exit code that is not 0."""
+    After SIGTERM the ranks have time for a checkpoint (`stop` tells them). Returns the first exit code that is not
+    0."""
     with log.open("w", encoding="utf-8") as out, ExitStack() as ends:
+        ends.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, lambda *_: stop.touch()))
         running = []
         for node, (command, environment) in enumerate(zip(commands, environments, strict=True)):
             launcher = subprocess.Popen(
@@ -284,10 +288,16 @@ def _run(commands: list[list[str]], environments: list[dict[str, str]], log: Pat
             ends.callback(_end, launcher, terminate=True)
             running.append(launcher)
         while any(launcher.poll() is None for launcher in running):
-            if any(launcher.poll() for launcher in running):
+            if any(launcher.poll() for launcher in running) or _is_late(stop):
                 break
             time.sleep(0.1)
         return next((code for launcher in running if (code := launcher.poll())), 0)
+
+
+def _is_late(stop: Path) -> bool:
+    with suppress(OSError):
+        return time.time() - stop.stat().st_mtime > SECONDS_TO_SAVE
+    return False
 
 
 def _copy(launcher: subprocess.Popen[str], node: int, out: IO[str]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 from bringup.formulae import flops
+from bringup.plan.profile import Profile
 from bringup.records import ModelShape
 
 from recipe import group
@@ -86,7 +87,9 @@ def in_words(line: dict[str, Any]) -> str:
     return "  ".join(words)
 
 
-def mfu_of(shape: ModelShape, sequence_length: int, compute_dtype: str) -> Callable[[float], float | None]:
+def mfu_of(
+    shape: ModelShape, sequence_length: int, compute_dtype: str, profile: Profile | None
+) -> Callable[[float], float | None]:
     """tokens/s of one rank -> MFU; None where no peak or no FLOPs are known."""
     gpu = torch.cuda.get_device_name(group.DEVICE) if group.CUDA else None
-    return lambda tokens_per_s: flops.efficiency(shape, sequence_length, tokens_per_s, gpu, compute_dtype).mfu
+    return lambda tokens_per_s: flops.efficiency(shape, sequence_length, tokens_per_s, gpu, compute_dtype, profile).mfu
