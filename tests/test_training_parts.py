@@ -135,12 +135,11 @@ def test_unknown_card_has_no_peak_rather_than_a_wrong_one(name: str) -> None:
 def test_a_peak_that_a_profile_declares_itself_counts_for_an_unknown_card_and_a_known_one(tmp_path: Path) -> None:
     from bringup.formulae import flops
     from bringup.plan import profile as profiles
-    from recipe import results
 
-    assert results.profile_of(tmp_path) is None
+    assert flops.profile_of(tmp_path) is None
     head = "schema_version: 1\nname: ours\ndescription: ours\n"
     (tmp_path / "profile.yaml").write_text(head + "machine:\n  peak_bf16_tflops: {value: 61, source: our data sheet}\n")
-    ours = results.profile_of(tmp_path)
+    ours = flops.profile_of(tmp_path)
     for name in ("NVIDIA L20", "NVIDIA H100 80GB HBM3"):
         assert flops.peak_bf16_tflops(name, ours) == (61, "our data sheet")
     with_part = profiles.load("h100-8x400g")  # another card than that of the profile has its own peak

@@ -13,9 +13,8 @@ import accelerate
 import torch
 import transformers
 import transport
-from bringup.errors import ProfileError, RecordError
+from bringup.errors import RecordError
 from bringup.formulae import flops, overlap, pace
-from bringup.plan.profile import Profile, load
 from bringup.records import (
     REFERENCE_ARGS,
     REFERENCE_METRICS,
@@ -31,7 +30,6 @@ from bringup.records import (
     scaling_against,
     summary_of,
 )
-from bringup.results import PROFILE
 
 from recipe import GIB, communication, group, meter
 from recipe.arguments import Args
@@ -98,20 +96,13 @@ def transport_of(observed: ObservedStrategy, sent: list[dict[str, int]], steps: 
     return dict(zip(("transport", "transport_reason"), carried, strict=True))
 
 
-def profile_of(run_dir: Path) -> Profile | None:
-    """Return that of the run; None in a folder that `bringup open` did not make."""
-    with contextlib.suppress(ProfileError):
-        return load(str(run_dir / PROFILE))
-    return None
-
-
 def train_metrics(
     resolved: RunArgs,
     observed: ObservedStrategy,
     predicted: Footprint,
     ranks: list[RankResult],
     wall_time_s: float,
-    profile: Profile | None = None,
+    profile: flops.Profile | None = None,
     **known: Any,
 ) -> TrainMetrics:
     """metrics.json. `ranks`: index = rank; `known`: further fields of it, as they go there.

@@ -18,6 +18,7 @@ import gpus
 import pulse
 import transformers
 import transport
+from bringup.formulae import flops
 from bringup.formulae.models import CHUNKED_LOSS
 from bringup.records import ObservedStrategy, write_record
 from facts import node_name
@@ -145,7 +146,7 @@ class Run:
         strategy.require_places(self.expected, self.hosts)
         self.tuning = recipes.choose(args)
         self.resolved = results.run_args(args, self.expected, self.hosts, self.bf16, self.tuning)
-        self.profile = results.profile_of(args.run_dir)
+        self.profile = flops.profile_of(args.run_dir)
         accelerated.refuse_what_is_ignored(self.resolved)
         if group.RANK == 0:
             write_record(args.run_dir / "run_args.json", self.resolved)

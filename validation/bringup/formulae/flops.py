@@ -15,11 +15,16 @@ architecture that a test tries: W is read from the shapes of the model's own lin
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 
+from bringup.errors import ProfileError
 from bringup.plan import parts
-from bringup.plan.profile import Profile
+from bringup.plan.profile import Profile as Profile
+from bringup.plan.profile import load
 from bringup.records import ModelShape
+from bringup.results import PROFILE
 
 
 @dataclass(frozen=True)
@@ -38,6 +43,13 @@ def flops_per_token(shape: ModelShape, sequence_length: int) -> Flops | None:
     linear = 6.0 * shape.matmul_parameters
     square = 12.0 * sequence_length * sum(like.layers * like.heads * like.head_size for like in shape.attention)
     return Flops(full=linear + square, causal=linear + square / 2, linear=linear)
+
+
+def profile_of(run_dir: Path) -> Profile | None:
+    """Return that of a run; None in a folder that `bringup open` did not make."""
+    with contextlib.suppress(ProfileError):
+        return load(str(run_dir / PROFILE))
+    return None
 
 
 def peak_bf16_tflops(device_name: str, profile: Profile | None = None) -> tuple[float, str] | None:

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from bringup.formulae import flops
-from bringup.plan.profile import Profile
 from bringup.records import ModelShape
 
 from recipe import group
@@ -88,7 +87,7 @@ def in_words(line: dict[str, Any]) -> str:
 
 
 def mfu_of(
-    shape: ModelShape, sequence_length: int, compute_dtype: str, profile: Profile | None
+    shape: ModelShape, sequence_length: int, compute_dtype: str, profile: flops.Profile | None
 ) -> Callable[[float], float | None]:
     """tokens/s of one rank -> MFU; None where no peak or no FLOPs are known."""
     gpu = torch.cuda.get_device_name(group.DEVICE) if group.CUDA else None
