@@ -15,13 +15,13 @@ RECORDS = FIXTURES / "training"
 SECONDS = 20  # that the sampler watched
 
 
-def run_of(stem: str, results: Path, *, reference: bool = True) -> Path:
+def run_of(stem: str, results: Path, *, reference: bool = True, name: str | None = None) -> Path:
     """A finished run's folder around the fixture's records."""
     nodes = ["n0", "n1"] if PHASES[stem].min_nodes == 2 else ["n0"]
     ranks = 1 if PHASES[stem].one_gpu else 2
     if reference:
         shutil.copytree(RECORDS / "run_1gpu", results / "run_1gpu-earlier")
-    folder = opened(stem, results, nodes=nodes, ranks=ranks)
+    folder = opened(stem, results, nodes=nodes, ranks=ranks, name=name)
     for file in ("run_args.json", "metrics.json"):
         shutil.copyfile(RECORDS / stem / file, folder / file)
     if len(nodes) > 1:  # the records are of one machine, on whose loopback nothing is counted

@@ -2,6 +2,7 @@
 
 import errno
 import hashlib
+import os
 import platform
 import re
 import socket
@@ -60,6 +61,12 @@ def software(facts):
         facts.saw("discovery.mount", mount_of(Path.cwd()), "text", remark=str(Path.cwd()))
     except OSError as error:
         facts.unknown("discovery.mount", "text", f"the mount of the working directory: {error.strerror}")
+    hub = os.environ.get("HF_HOME") or "~/.cache/huggingface"  # models and data sets: the largest folder of a training
+    folder = Path(hub).expanduser()
+    try:
+        facts.saw("inventory.hf_home", f"{hub}: {mount_of(folder) if folder.is_dir() else 'is not there'}", "text")
+    except OSError as error:
+        facts.unknown("inventory.hf_home", "text", f"{hub}: {error.strerror}")
 
 
 def absent(library):

@@ -31,7 +31,7 @@ from bringup.judge import Judged
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
 from bringup.plan import catalogue
 from bringup.records import as_json
-from bringup.report import collection, drain, explain, training, view
+from bringup.report import collection, document, drain, explain, view
 from bringup.results import RUN
 
 HERE = Path(__file__).parent
@@ -150,8 +150,7 @@ def add_run(golden: Golden, run: str, judged: Judged) -> None:
         "not_applicable": sorted(entry.gate for entry in verdicts.not_applicable),
         "signs": [f"{sign.signature} {sign.evidence} {sign.count}" for sign in verdicts.signs],
     }
-    report = view.markdown(judged.run, verdicts, judged.observations) + training.markdown([judged])
-    golden.words[f"{run} report"] = report
+    golden.words[f"{run} report"] = document.run(judged)
     golden.words[f"{run} notes"] = "\n".join(verdicts.notes)
     golden.words[f"{run} screen"] = view.screen(judged.folder, judged.run, verdicts)
     golden.words[f"{run} explain"] = explain.screen(judged)

@@ -11,7 +11,7 @@ from bringup import judge
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile as profiles
 from bringup.records import Kind, Outcome, Value, Verdict
-from bringup.report import explain, exports, page, text, view
+from bringup.report import document, explain, exports, page, text, view
 from factory import a_run, a_verdict, gathered, judged_of
 
 ECC = "discovery.gpu.ecc"
@@ -105,7 +105,7 @@ def test_all_outputs_say_the_same_sentence(tmp_path: Path):
     junit = xml.fromstring(exports.junit(collection))
     outputs = {
         "screen": view.screen(tmp_path, run, whole.verdicts),
-        "report.md": view.markdown(run, whole.verdicts),
+        "report.md": document.run(whole),
         "explain": explain.screen(whole),
         "page": page.render(collection),
         "JUnit": "".join(failure.get("message", "") for failure in junit.iter("failure")),

@@ -2,9 +2,8 @@
 
 from pathlib import Path
 
-import pytest
-from bringup.records import Decision, Headline, Mark, Playbook, Run, SiteUsed
-from bringup.report import page, text, view
+from bringup.records import Run, SiteUsed
+from bringup.report import document, page, text, view
 from factory import a_run, a_verdict, gathered, judged_of
 
 SITE = SiteUsed(
@@ -23,7 +22,7 @@ def test_the_screen_the_report_and_the_page_name_it_in_one_line():
     judged = judged_of(a_verdict(), run=run_at(SITE))
     screen = view.screen(Path("/x"), judged.run, judged.verdicts).splitlines()
     assert "  site: lab; not as its file says: partition main" in screen
-    assert f"Site {text.escaped(WORDS)}." in view.markdown(judged.run, judged.verdicts).splitlines()
+    assert f"| site | {text.escaped(WORDS)} |" in document.run(judged).splitlines()
     shown = page.render(gathered(judged))
     assert f"<tr><th>site</th><td>{WORDS}</td></tr>" in shown
     assert "<dt>site file</dt><dd>lab</dd>" in shown
@@ -31,28 +30,18 @@ def test_the_screen_the_report_and_the_page_name_it_in_one_line():
 
 def test_without_one_no_report_speaks_of_a_site():
     judged = judged_of(a_verdict(), run=run_at(None))
-    shown = (
-        view.screen(Path("/x"), judged.run, judged.verdicts)
-        + view.markdown(judged.run, judged.verdicts)
-        + page.render(gathered(judged))
-    )
+    shown = view.screen(Path("/x"), judged.run, judged.verdicts) + document.run(judged) + page.render(gathered(judged))
     assert "site" not in shown.lower()
 
 
-OPEN = Headline(mark=Mark.PARTLY, says="nothing failed", decision=Decision.OPEN, because="nothing ran")
-
-
-@pytest.mark.parametrize(("site", "says"), [("lab", "profile local-cpu, site lab."), (None, "profile local-cpu.")])
-def test_the_report_of_a_playbook_names_it(site: str | None, says: str):
-    playbook = Playbook(
-        name="p", nodes=["n0"], profile="local-cpu", site=site, planned=[], left_out=[], steps=[], headline=OPEN
-    )
-    assert says in view.playbook_markdown(playbook)
+def test_the_report_of_a_playbook_names_it():
+    assert f"; site {text.escaped(WORDS)};" in document.playbook(gathered(judged_of(a_verdict(), run=run_at(SITE))))
+    assert "site" not in document.playbook(gathered(judged_of(a_verdict(), run=run_at(None))))
 
 
 def test_markup_in_a_site_file_is_text():
     bad = SITE.model_copy(update={"name": "<b>|x\x1b[31m", "says": {"partition": "<script>"}})
     judged = judged_of(a_verdict(), run=run_at(bad))
     assert "\x1b" not in view.screen(Path("/x"), judged.run, judged.verdicts)
-    assert "<script>" not in view.markdown(judged.run, judged.verdicts)
+    assert "<script>" not in document.run(judged)
     assert page.render(gathered(judged)).count("<script>") == 1  # our search

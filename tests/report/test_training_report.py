@@ -13,16 +13,15 @@ from bringup.derive import observed
 from bringup.evidence import monitor
 from bringup.judge import Judged
 from bringup.records import CollectiveTime, Communication, Observation, Outcome, RunArgs, TrainMetrics
-from bringup.report import page, training
+from bringup.report import document, page, training, write
 from bringup.report.training.chapters import NOT_RECORDED
 from bringup.results import TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of
-from trained_runs import RECORDS
+from trained_runs import RECORDS, run_of
 
 TITLES = [
-    "Goal", "Hardware", "Software", "Model and parallelisation", "Configuration", "Performance", "GPU: utilisation",
-    "GPU: memory", "GPU: PCIe and NVLink", "GPU: power and temperature", "CPU", "Host memory", "Network", "Takeaways",
-    "DDP, FSDP and HSDP beside each other", "Final assessment",
+    "Overview", "Hardware", "Software", "Model and strategy", "Configuration", "Metrics", "Interpretation",
+    "CPU and memory", "Network", "Takeaways", "DDP, FSDP and HSDP beside each other", "When to use which", "Assessment",
 ]  # fmt: skip
 STEPS_AT = 1795447377.2  # unix seconds on n0 in run_ddp_2node
 MONITOR = """\
@@ -60,28 +59,36 @@ def test_a_line_says_what_the_records_say():
     run = a_training("run_fsdp_2node")
     assert run.training is not None
     metrics, chapter_lines = run.training.metrics, lines(run)
-    assert chapter_lines["Model and parallelisation"]["strategy, observed"] == ["fsdp"]
-    assert chapter_lines["Model and parallelisation"]["held by the fullest rank"] == [
-        "53,392 of 213,568 parameters (25 %)"
-    ]
+    assert chapter_lines["Model and strategy"]["strategy, observed"] == ["fsdp"]
+    assert chapter_lines["Model and strategy"]["held by the fullest rank"] == ["53,392 of 213,568 parameters (25 %)"]
     assert chapter_lines["Configuration"]["global batch"] == ["64"]
-    assert chapter_lines["Performance"]["tokens/s, all ranks"] == [f"{metrics.tokens_per_s:,.0f}"]
-    assert chapter_lines["Performance"]["MFU"] == ["not known: no peak is known for cpu"]
-    assert chapter_lines["Hardware"]["GPU"] == ["none: it ran on the CPU"]
-    assert chapter_lines["Performance"]["step as predicted"] == [
-        "incomplete (communication 0.09003 s): compute time: no peak is known for cpu; measured "
-        f"{metrics.step_time_s.p50:.4g} s"
-    ]
+    assert chapter_lines["Metrics"]["tokens/s, all ranks"] == [f"{metrics.tokens_per_s:,.0f}"]
+    assert chapter_lines["Hardware"]["device"] == ["cpu"]
 
 
-def test_what_was_not_recorded_is_said_and_not_made_up():
+def test_a_training_on_the_cpu_says_nothing_of_gpus_and_one_on_gpus_says_why_a_number_is_missing():
+    """It had a chapter "GPU: memory", an MFU that is not known, and a step that could not be predicted."""
+    run = a_training("run_fsdp_2node")
+    names = [name for title, chapter in lines(run).items() for name in chapter if title in TITLES[:9]]
+    assert not re.search("GPU|MFU|NCCL|RDMA|TFLOP|predicted", " ".join(names))
+    args = run.training.args.model_copy(update={"device": "cuda"})
+    run = replace(run, training=SimpleNamespace(args=args, metrics=run.training.metrics, reference_metrics=None))
+    chapter_lines = lines(run)["Metrics"]
+    assert chapter_lines["MFU"] == ["not known: no peak is known for cpu"]
+    assert chapter_lines["step as predicted"][0].startswith("incomplete (communication 0.09003 s): compute time: no")
+
+
+def test_what_was_not_recorded_has_no_line_and_where_others_recorded_it_that_is_said():
     run = a_training("run_fsdp_2node")
     older = {"communication": None, "communication_share": None, "communication_reason": "this run is older"}
     chapter_lines = lines(replace(run, training=communicating(run.training, **older)))
-    assert chapter_lines["GPU: utilisation"]["busy in the measured steps, %"] == [NOT_RECORDED]
-    assert chapter_lines["GPU: power and temperature"]["power in the measured steps, W"] == [NOT_RECORDED]
-    assert chapter_lines["Hardware"]["processor"] == [NOT_RECORDED]
-    assert chapter_lines["Performance"]["communication in a step"] == ["not known: this run is older"]
+    assert "GPU" not in chapter_lines
+    assert "processor" not in chapter_lines["Hardware"]
+    assert lines(a_training("run_1gpu"), run)["Model and strategy"]["mesh"] == [
+        NOT_RECORDED,
+        "1 × 4 (replicas × shards)",
+    ]
+    assert chapter_lines["Metrics"]["communication in a step"] == ["not known: this run is older"]
 
 
 def communicating(records: TrainingRecords, **changed: object) -> TrainingRecords:
@@ -108,19 +115,17 @@ def communicating(records: TrainingRecords, **changed: object) -> TrainingRecord
 
 def test_a_billion_tokens_have_their_gpu_hours():
     run = a_training("run_fsdp_2node")
-    on_cpu = lines(run)["Performance"]["a billion tokens"][0]
     metrics = run.training.metrics.model_copy(update={"tokens_per_s": 100_000.0})
     args = run.training.args.model_copy(update={"device": "cuda"})
     run = replace(run, training=SimpleNamespace(args=args, metrics=metrics, reference_metrics=None))
     hours = metrics.world_size * 1e9 / 100_000 / 3600
-    assert lines(run)["Performance"]["a billion tokens"] == [f"{hours:.4g} GPU-hours"]
-    assert on_cpu.endswith(" rank-hours on the CPU")
+    assert lines(run)["Metrics"]["a billion tokens"] == [f"{hours:.4g} GPU-hours"]
 
 
 def test_communication_in_training_stands_beside_that_of_the_collectives_alone():
     run = a_training("run_fsdp_2node")
     run = replace(run, training=communicating(run.training))
-    chapter_lines = lines(run)["Performance"]
+    chapter_lines = lines(run)["Metrics"]
     assert chapter_lines["communication that nothing overlapped"] == [
         "20.0 %, by rank 10.0 to 30.0 %; a profiled step took 0.1 s"
     ]
@@ -131,7 +136,7 @@ def test_communication_in_training_stands_beside_that_of_the_collectives_alone()
         quantity="nccl.all_gather.busbw@4MiB", subject="2-nodes", value=1.0, unit="GB/s", evidence="raw/x:1"
     )
     collectives = judged_of(run=a_run("nccl_scaling", plan={}), observations=(speed,))
-    chapter_lines = lines(collectives, run)["Performance"]
+    chapter_lines = lines(collectives, run)["Metrics"]
     assert chapter_lines["communication in a step"] == [
         "0.02 s on the rank that waited least, 0.006291 s predicted from the collectives alone"
     ]
@@ -146,12 +151,12 @@ def test_what_nccl_s_inspector_measured_is_in_the_report_and_its_absence_too(tmp
     (folder / "raw/inspector/n0-pid1.log").write_text(sample)
     run = a_training("run_fsdp_2node")
     parsed, _ = observed.read_run(folder, run.run, TrainingRecords(folder), None)
-    chapter_lines = lines(replace(run, observations=tuple(parsed.observations)))["Performance"]
+    chapter_lines = lines(replace(run, observations=tuple(parsed.observations)))["Metrics"]
     assert chapter_lines["bus bandwidth by NCCL's Inspector"] == [
         "all_reduce 485 GB/s, 8 ranks on 1 node (16,384 MiB, 1 call); "
         "reduce_scatter 366 GB/s, 8 ranks on 1 node (2,048 MiB, 1 call)"
     ]
-    assert lines(run)["Performance"]["bus bandwidth by NCCL's Inspector"] == [NOT_RECORDED]
+    assert "bus bandwidth by NCCL's Inspector" not in lines(run)["Metrics"]
 
 
 def test_a_collective_that_the_collectives_phase_did_not_measure_is_said_to_be_unknown_alone():
@@ -160,7 +165,7 @@ def test_a_collective_that_the_collectives_phase_did_not_measure_is_said_to_be_u
     speed = Observation(
         quantity="nccl.all_reduce.busbw@4MiB", subject="2-nodes", value=1.0, unit="GB/s", evidence="raw/x:1"
     )
-    chapter_lines = lines(judged_of(run=a_run("nccl_scaling", plan={}), observations=(speed,)), run)["Performance"]
+    chapter_lines = lines(judged_of(run=a_run("nccl_scaling", plan={}), observations=(speed,)), run)["Metrics"]
     assert "measured no all_gather on 2-nodes" in chapter_lines["communication in a step"][0]
     assert "alone not known" in chapter_lines["bus bandwidth in training"][0]
 
@@ -169,13 +174,13 @@ def test_what_the_monitor_sampled_beside_a_training_is_in_its_report(tmp_path: P
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/monitor.csv").write_text(MONITOR)
     chapter_lines = lines(a_training("run_ddp_2node", tmp_path))
-    assert chapter_lines["GPU: utilisation"]["busy in the measured steps, %"] == ["mean 70, most 90 (n0/GPU-a)"]
-    assert chapter_lines["GPU: utilisation"]["slowed down by"] == ["none, sw_power_cap"]
-    assert chapter_lines["GPU: power and temperature"]["power in the measured steps, W"] == [
-        "mean 400, most 500 (n0/GPU-a)"
+    assert chapter_lines["GPU"]["busy in the measured steps, % (waiting in NCCL counts)"] == [
+        "mean 70, most 90 (n0/GPU-a)"
     ]
-    assert chapter_lines["CPU"]["CPU of a node in the measured steps, %"] == ["mean 20, most 30 (n0)"]
-    assert chapter_lines["Network"]["sent over interfaces in the measured steps"] == ["2 GB in all, most 2 GB (n0)"]
+    assert chapter_lines["GPU"]["slowed down by"] == ["none, sw_power_cap"]
+    assert chapter_lines["GPU"]["power in the measured steps, W"] == ["mean 400, most 500 (n0/GPU-a)"]
+    assert chapter_lines["CPU and memory"]["CPU of a node in the measured steps, %"] == ["mean 20, most 30 (n0)"]
+    assert chapter_lines["Network"]["sent over interfaces in the measured steps"] == ["2 GB"]
 
 
 def test_what_was_sampled_counts_in_the_measured_steps_alone_and_an_idle_gpu_is_named(tmp_path: Path):
@@ -190,7 +195,7 @@ def test_what_was_sampled_counts_in_the_measured_steps_alone_and_an_idle_gpu_is_
     (tmp_path / "raw/monitor.csv").write_text("".join(rows))
     run = a_training("run_ddp_2node", tmp_path)
     busy = "mean 59.5, most 99 (n0/GPU-a), lowest mean 20 (n0/GPU-b)"
-    assert lines(run)["GPU: utilisation"]["busy in the measured steps, %"] == [busy]
+    assert lines(run)["GPU"]["busy in the measured steps, % (waiting in NCCL counts)"] == [busy]
 
 
 def test_facts_of_the_cluster_come_from_discovery_in_the_same_report():
@@ -203,36 +208,26 @@ def test_facts_of_the_cluster_come_from_discovery_in_the_same_report():
     assert lines(discovery, a_training("run_1gpu"))["Software"]["kernel"] == ["6.8"]
 
 
-def test_a_gate_that_failed_comes_before_what_was_seen_and_is_no_takeaway_of_success():
+def test_a_gate_that_failed_is_no_takeaway_and_the_assessment_says_that_it_failed():
     run = a_training("run_fsdp_2node", **{"train.loss.agrees": Outcome.FAIL, "train.trial": Outcome.WARN})
-    chapter_lines = sentences("Takeaways", run).splitlines()
-    assert chapter_lines[0].startswith("FAIL: train.loss.agrees")
-    assert chapter_lines[1].startswith("WARN: train.trial")
-    assert chapter_lines[2] == "1 of 3 verdicts passed."
-    assert sentences("Final assessment", run).startswith("FAIL: ")
+    [confirmed] = sentences("Takeaways", run).splitlines()
+    assert confirmed.startswith("Confirmed: the strategy that trained is the one that")
+    assert sentences("Assessment", run).startswith("FAIL: ")
+    passed = a_training("run_ddp_2node", **{"train.loss.agrees": Outcome.PASS})
+    assert "the losses agree" in sentences("Takeaways", passed)
+    assert "the losses agree" not in sentences("Takeaways", passed, run), "of two runs one failed"
 
 
-def test_five_takeaways_of_trainings_that_passed_and_no_list_of_gates():
+def test_what_the_numbers_of_trainings_that_passed_say():
     runs = [a_training(stem) for stem in ("run_1gpu", "run_ddp_2node", "run_fsdp_2node", "run_hsdp_2node")]
-    passed, losses, fastest, memory, which = sentences("Takeaways", *runs).splitlines()
-    assert passed == "4 of 4 verdicts passed."
+    losses, fastest, memory = sentences("Interpretation", *runs).splitlines()
     assert losses.startswith("All learn the same: the losses differ by")
-    assert fastest.startswith("Fastest: DDP on 4 ranks: 43,707 tokens/s, 10,927 of a rank, MFU not known: no peak")
+    assert fastest.startswith("Fastest: DDP on 4 ranks: 43,707 tokens/s, 10,927 of a rank")
     assert fastest.endswith("; 14.0 % of a step was communication that nothing overlapped.")
     assert memory.startswith("Least memory: FSDP on 4 ranks: its fullest rank held 25 % of the parameters, and 0.8 MiB")
+    which = sentences("DDP, FSDP and HSDP beside each other", *runs).splitlines()[0]
     assert which.startswith("Which strategy on 4 ranks of 2 nodes: cannot tell: no GPU was at work")
-
-
-def test_many_gates_that_did_not_pass_are_counted_behind_the_worst():
-    bad = {f"train.trial{number}": Outcome.INCOMPLETE for number in range(7)}
-    lines_of = sentences("Takeaways", a_training("run_fsdp_2node", **bad, **{"train.x": Outcome.FAIL})).splitlines()
-    assert lines_of[0].startswith("FAIL: train.x")
-    assert lines_of[5] == "3 more gates did not pass; the tables of verdicts have them."
-
-
-def test_the_final_assessment_names_what_failed():
-    run = a_training("run_fsdp_2node", **{"train.loss.agrees": Outcome.FAIL})
-    assert sentences("Final assessment", run).startswith("FAIL: ")
+    assert sentences("Takeaways", *runs).startswith("Confirmed: the strategy that trained is the one")
 
 
 def test_strategies_are_compared_at_the_same_number_of_ranks():
@@ -251,25 +246,34 @@ def test_strategies_are_compared_at_the_same_number_of_ranks():
 def test_a_run_whose_evidence_does_not_hold_is_not_compared_and_the_assessment_says_so():
     changed = a_training("run_fsdp_2node", **{"run.evidence": Outcome.INCOMPLETE})
     assert "Not compared" in sentences("DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"), changed)
-    assert "its numbers must not be used" in sentences("Final assessment", changed)
+    assert "its numbers must not be used" in sentences("Assessment", changed)
 
 
 def test_it_is_in_report_md_of_a_training_and_of_no_other_phase():
-    text = training.markdown([a_training("run_hsdp_2node")])
-    assert "- **Model and parallelisation**: model *tiny*; " in text
+    text = document.run(a_training("run_hsdp_2node"))
+    assert "\n## Model and strategy\n\n| what | value |\n| --- | --- |\n| model | tiny |\n" in text
     assert "| wall time | " in text
     assert NOT_RECORDED not in text
     assert "\n- Not compared: " in text
-    assert training.markdown([judged_of(a_verdict(), run=a_run())]) == ""
+    assert "## Metrics" not in document.run(judged_of(a_verdict(), run=a_run()))
 
 
-def test_report_md_of_a_playbook_has_a_column_per_training_where_they_differ():
+def test_a_playbook_s_document_has_what_all_say_alike_and_the_trainings_beside_each_other():
     runs = [judged_of(run=a_run("discovery", plan={})), a_training("run_ddp_2node"), a_training("run_fsdp_2node")]
-    text = training.markdown(runs)
-    assert "global batch *64*" in text
-    assert "| what | run_ddp_2node | run_fsdp_2node |" in text
-    assert "| strategy, observed | ddp | fsdp |" in text
+    text = document.playbook(gathered(*runs))
+    assert "| global batch | 64 |" in text
+    assert "|  | ddp 2x2 | fsdp 2x2 |" in text
     assert "FSDP made" in text
+
+
+def test_a_run_of_a_playbook_is_compared_with_ddp_of_the_same_playbook(tmp_path: Path):
+    """The DDP run lay beside it, and its report said that there was nothing to compare it with."""
+    for stem in ("run_ddp_2node", "run_fsdp_2node"):
+        folder = run_of(stem, tmp_path / "training/results", reference=stem == "run_ddp_2node", name="p")
+        write.judge_and_save(folder)
+    text = (tmp_path / "training/results/run_fsdp_2node-p/report.md").read_text()
+    assert "- 4 ranks on 2 nodes: FSDP made " in text
+    assert "Not compared" not in text
 
 
 def test_on_the_page_runs_that_say_the_same_share_a_cell():
@@ -306,6 +310,6 @@ def test_what_went_over_nvlink_and_pcie_is_counted_from_the_samples(tmp_path: Pa
         "n0,1795447403.5,30.0,2.5,0,0,90,500,60,0.1,,\n"
         "#gpu,n0,1795447403.5,GPU-a,90,500,60,1900,none,1593,0x0,2.0,3000000,0,2500000000,0\n"
     )
-    chapter_lines = lines(a_training("run_fsdp_2node", tmp_path))["GPU: PCIe and NVLink"]
-    assert chapter_lines["NVLink sent in the measured steps"] == ["2.05 GB in all, most 2.05 GB (n0/GPU-a)"]
-    assert chapter_lines["PCIe sent in the measured steps"] == ["2 GB in all, most 2 GB (n0/GPU-a)"]
+    chapter_lines = lines(a_training("run_fsdp_2node", tmp_path))["GPU"]
+    assert chapter_lines["NVLink sent in the measured steps"] == ["2.05 GB"]
+    assert chapter_lines["PCIe sent in the measured steps"] == ["2 GB"]

@@ -22,6 +22,7 @@ from bringup.records import Mark, Outcome, worst
 if TYPE_CHECKING:
     from bringup import results
     from bringup.compare import lemons
+    from bringup.report import links
 
 
 PAGE = "report.html"
@@ -105,7 +106,7 @@ def do_explain(arguments: argparse.Namespace) -> int:
 
 
 def do_report(arguments: argparse.Namespace) -> int:
-    from bringup.report import bundle, collection, exports, links, next_steps, outputs, page, text
+    from bringup.report import bundle, collection, document, exports, next_steps, outputs, page, text
     from bringup.run import node_lines
 
     if arguments.output is None and len(arguments.runs) > 1:
@@ -115,11 +116,15 @@ def do_report(arguments: argparse.Namespace) -> int:
         at = outputs.Output("-o", arguments.runs[0] / PAGE, force=True)
     else:
         at = outputs.Output("-o", arguments.output, arguments.force)
-    to_files = links.nowhere if at.is_standard_output else links.beside(at.path)
     Renderer = Callable[[collection.Collection], str | bytes]
-    also: dict[str, Renderer] = {"zip": bundle.pack, "junit": exports.junit, "prometheus": exports.prometheus}
+    also: dict[str, Renderer] = {
+        "markdown": lambda gathered: document.playbook(gathered, _links_from(arguments.markdown)),
+        "zip": bundle.pack,
+        "junit": exports.junit,
+        "prometheus": exports.prometheus,
+    }
     renderers: list[tuple[outputs.Output, Renderer]] = [
-        (at, partial(page.render, links=to_files)),
+        (at, partial(page.render, links=_links_from(at.path))),
         *(
             (outputs.Output(f"--{option}", path, arguments.force), render)
             for option, render in also.items()
@@ -139,6 +144,13 @@ def do_report(arguments: argparse.Namespace) -> int:
     not_run = f"; not run: {', '.join(absent.phase for absent in gathered.absent)}" if gathered.absent else ""
     print(f"{text.headline(gathered.headline)}; {next_steps.counted(gathered.judged)}{not_run}", file=stream)
     return Outcome.FAIL.exit_code if gathered.headline.mark is Mark.FAIL else gathered.outcome.exit_code
+
+
+def _links_from(document: Path) -> links.Links:
+    """To the folders of the runs; from standard output, of which nobody knows where it will lie, to none."""
+    from bringup.report import links
+
+    return links.nowhere if str(document) == "-" else links.beside(document)
 
 
 def do_ticket(arguments: argparse.Namespace) -> int:

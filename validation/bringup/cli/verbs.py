@@ -212,9 +212,10 @@ VERBS: Verbs = {
             _flag("--json", "one JSON array instead of the screen"),
         ),
         "report": _verb(
-            "one HTML page; JUnit, Prometheus, lines to drain and resume",
+            "one HTML page, or document; JUnit, Prometheus, drain lines",
             _runs("a playbook, or runs"),
             _output("the page (default: report.html in the folder, when it is one; -: standard output)"),
+            _path("--markdown", "also all phases in one document, the decision first (.md)"),
             _path("--zip", "also one file to send: the page with the evidence"),
             _path("--junit", "also JUnit XML, a test case per verdict"),
             _path("--prometheus", "also gauges for node_exporter's textfile collector (.prom)"),

@@ -169,6 +169,7 @@ def _step(file: File) -> Parsed:
 FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. No two patterns match the same name
     r"scontrol-node(-after)?\.txt": _alone(slurm.nodes),
     r"scontrol-config\.txt": _alone(slurm.config),
+    r"scontrol-partition\.txt": _alone(slurm.partitions),
     r"scontrol-topology\.txt": lambda file: slurm.topology(file.text, file.where, file.run.nodes),
     r"cgroup\.conf": _alone(slurm.cgroup_conf),
     r"mpi-list\.txt": _alone(slurm.mpi_list),

@@ -106,6 +106,21 @@ def cgroup_conf(text: str, where: str) -> Parsed:
     return parsed
 
 
+def partitions(text: str, where: str) -> Parsed:
+    """`scontrol --oneliner show partition`: what a job meets there, in one line for each."""
+    parsed = Parsed()
+    for number, line in enumerate(parsed.whole_lines(text, where), start=1):
+        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        if name := fields.get("PartitionName"):
+            default = " (default)" if fields.get("Default") == "YES" else ""
+            keys = ("State", "TotalNodes", "MaxTime", "MaxNodes", "OverSubscribe", "AllowAccounts", "AllowQos")
+            words = ", ".join(
+                f"{key} {fields[key]}" for key in keys if fields.get(key) not in (None, "ALL", "UNLIMITED")
+            )
+            parsed.saw("slurm.partitions", "job", f"{name}{default}: {words}", "text", f"{where}:{number}")
+    return parsed
+
+
 def ping(text: str, where: str) -> Parsed:
     """`scontrol ping`: is the primary controller up?"""
     parsed = Parsed()

@@ -10,6 +10,7 @@ class Phase:
     stem: str
     number: int
     title: str
+    asks: str = ""  # a question to which its verdicts are the answer
     needs: tuple[str, ...] = ()  # phases that must pass first, or this one would be meaningless
     minutes: tuple[int, int] = (1, 3)  # to expect on up to 16 nodes, without the queue; docs/00-first-day.md says why
     file: str = ""  # the script, where it is not called STEM.sbatch
@@ -58,30 +59,68 @@ class Phase:
 
 _PHASES = (
     Phase(
-        "discovery", 1, "Discovery: what is there", (), (1, 1), "discover-environment.sbatch",
+        "discovery", 1, "Discovery: what is there",
+        "Is everything in the nodes that Slurm says is there, and are they alike?",
+        (), (1, 1), "discover-environment.sbatch",
         uses_torch=False, screens=True,
     ),
     Phase(
-        "smoke", 2, "Smoke: scheduling, binding, shared filesystem", ("discovery",), (1, 4), "smoke_test.sh",
+        "smoke", 2, "Smoke: scheduling, binding, shared filesystem",
+        "Does Slurm start, bind, confine and end jobs as asked, and is the results folder one folder on all nodes?",
+        ("discovery",), (1, 4), "smoke_test.sh",
         uses_torch=False, whole_nodes=False, screens=True,
     ),
-    Phase("node_sweep", 2, "Every node alone, under load", ("smoke",), (4, 12), screens=True),
-    Phase("nccl_scaling", 3, "Collectives at every scale", ("node_sweep",), (2, 10), "nccl_scaling.sh"),
     Phase(
-        "nccl_pairwise", 3, "Pairs of nodes: which one, or which link, is slow", ("node_sweep",), (1, 5),
+        "node_sweep", 2, "Every node alone, under load",
+        "Does each node alone compute correctly, and keep its speed under load?",
+        ("smoke",), (4, 12), screens=True,
+    ),
+    Phase(
+        "nccl_scaling", 3, "Collectives at every scale",
+        "How fast are the collectives inside a node and between nodes, and over which transport do they go?",
+        ("node_sweep",), (2, 10), "nccl_scaling.sh",
+    ),
+    Phase(
+        "nccl_pairwise", 3, "Pairs of nodes: which one, or which link, is slow",
+        "Is a node, or a link between two nodes, slower than the others?",
+        ("node_sweep",), (1, 5),
         min_nodes=2, screens=True, localises="nccl_scaling",
     ),
     Phase(
-        "nccl_monitoring", 3, "Collectives, watched on every node", ("nccl_scaling",), (2, 2),
+        "nccl_monitoring", 3, "Collectives, watched on every node",
+        "What do the nodes count while collectives run: load, network, errors?",
+        ("nccl_scaling",), (2, 2),
         "nccl_run_with_monitoring.sh",
     ),
-    Phase("run_1gpu", 4, "Training on one GPU", ("node_sweep",), (4, 52), strategy="single", one_gpu=True),
-    Phase("run_ddp_1node", 5, "DDP on one node", ("run_1gpu",), strategy="ddp", min_gpus_per_node=2),
-    Phase("run_ddp_2node", 5, "DDP across nodes", ("nccl_scaling", "run_ddp_1node"), strategy="ddp", min_nodes=2),
-    Phase("run_fsdp_1node", 6, "FSDP on one node", ("run_1gpu",), strategy="fsdp", min_gpus_per_node=2),
-    Phase("run_fsdp_2node", 6, "FSDP across nodes", ("nccl_scaling", "run_fsdp_1node"), strategy="fsdp", min_nodes=2),
     Phase(
-        "run_hsdp_2node", 6, "HSDP across nodes", ("nccl_scaling", "run_fsdp_1node"),
+        "run_1gpu", 4, "Training on one GPU",
+        "Does one GPU train, and does it resume from a checkpoint?",
+        ("node_sweep",), (4, 52), strategy="single", one_gpu=True,
+    ),
+    Phase(
+        "run_ddp_1node", 5, "DDP on one node",
+        "Does DDP run on all GPUs of a node, and learn what one GPU learns?",
+        ("run_1gpu",), strategy="ddp", min_gpus_per_node=2,
+    ),
+    Phase(
+        "run_ddp_2node", 5, "DDP across nodes",
+        "Does DDP run across nodes, learn what one GPU learns, and how well does it scale?",
+        ("nccl_scaling", "run_ddp_1node"), strategy="ddp", min_nodes=2,
+    ),
+    Phase(
+        "run_fsdp_1node", 6, "FSDP on one node",
+        "Does FSDP really shard over the GPUs of a node, and learn what one GPU learns?",
+        ("run_1gpu",), strategy="fsdp", min_gpus_per_node=2,
+    ),
+    Phase(
+        "run_fsdp_2node", 6, "FSDP across nodes",
+        "Does FSDP really shard across nodes, learn what one GPU learns, and how well does it scale?",
+        ("nccl_scaling", "run_fsdp_1node"), strategy="fsdp", min_nodes=2,
+    ),
+    Phase(
+        "run_hsdp_2node", 6, "HSDP across nodes",
+        "Does HSDP shard inside a node and copy across nodes, and learn what one GPU learns?",
+        ("nccl_scaling", "run_fsdp_1node"),
         strategy="hsdp", min_nodes=2, min_gpus_per_node=2,
     ),
 )  # fmt: skip

@@ -23,6 +23,7 @@ from bringup.records import (
     LimitsReport,
     Mark,
     Outcome,
+    Playbook,
     Verdict,
     read_record,
     worst,
@@ -76,6 +77,19 @@ class Collection:
     def outcome(self) -> Outcome:
         """The worst outcome of everything that was planned: what is absent is incomplete."""
         return worst([*(judged.verdicts.outcome for judged in self.judged), *(Outcome.INCOMPLETE for _ in self.absent)])
+
+
+def of_playbook(playbook: Playbook, judged: Sequence[Judged], folder: Path) -> Collection:
+    """What a playbook has just judged."""
+    seconds = {step.phase: step.seconds for step in playbook.steps}
+    return Collection(
+        list(judged),
+        [Absent(step.phase, step.why_not_run or "did not run") for step in playbook.steps if step.folder is None],
+        [*playbook.left_out, *map(results.unhealthy_node, playbook.unhealthy_nodes)],
+        [folder],
+        {each.folder: seconds[each.run.phase] for each in judged if each.run.phase in seconds},
+        [entry.node for entry in playbook.unhealthy_nodes],
+    )
 
 
 def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collection:

@@ -47,7 +47,7 @@ def _environment(form: str) -> jinja2.Environment:
     environment.globals["text"] = text
     if form == "md":
         environment.globals["table"] = _table
-        environment.filters["code"] = _code
+        environment.filters |= {"code": _code, "line": _line}
     if form == "txt":
         environment.filters |= {"left": _left, "right": _right}
     return environment
@@ -56,6 +56,11 @@ def _environment(form: str) -> jinja2.Environment:
 def _code(words: str) -> Markup:
     """A code span of Markdown, in which nothing but its own mark has a meaning."""
     return Markup(f"`{text.plain(words).replace('`', chr(39))}`")  # noqa: S704
+
+
+def _line(words: str) -> Markup:
+    """A line in a block of code, which it cannot end."""
+    return Markup(text.plain(words).replace("`", chr(39)))  # noqa: S704
 
 
 def _left(words: str, width: int) -> Markup:

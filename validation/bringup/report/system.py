@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
@@ -10,36 +11,36 @@ from typing import Protocol
 from bringup.evidence.names import listed
 from bringup.records import Observation, Run
 
-TOPICS: dict[str, tuple[tuple[str, str], ...]] = {
+TOPICS: dict[str, tuple[tuple[str, str], ...]] = {  # of a row: what, and the quantity
     "GPUs": (
-        ("GPU", "discovery.gpu.model"),
-        ("GPUs of a node", "discovery.gpu.count"),
-        ("memory of a GPU", "discovery.gpu.memory"),
-        ("GPU driver", "discovery.gpu.driver"),
-        ("CUDA of the driver", "discovery.gpu.cuda"),
-        ("NVLinks of a GPU", "discovery.gpu.nvlinks"),
+        ("GPU", "discovery.gpu.model"), ("GPUs of a node", "discovery.gpu.count"), ("MIG", "discovery.gpu.mig"),
+        ("memory of a GPU", "discovery.gpu.memory"), ("NVLinks of a GPU", "discovery.gpu.nvlinks"),
+    ),
+    "driver": (
+        ("GPU driver", "discovery.gpu.driver"), ("CUDA of the driver", "discovery.gpu.cuda"),
+        ("torch", "discovery.torch.driver"),
     ),
     "network": (
-        ("RDMA ports in detail", "discovery.rdma.same"),
-        ("RDMA ports", "discovery.rdma.rate"),
+        ("RDMA ports in detail", "discovery.rdma.same"), ("RDMA ports", "discovery.rdma.rate"),
         ("network interfaces", "inventory.network"),
-        ("NCCL library", "discovery.library.libnccl"),
     ),
-    "host": (
-        ("processor", "discovery.cpu.model"),
-        ("cores", "discovery.cpu.count"),
-        ("memory", "inventory.memory"),
-        ("mount of the checkout", "discovery.mount"),
+    "topology": (("GPUs and NICs", "discovery.topology"),),
+    "processor": (
+        ("processor", "discovery.cpu.model"), ("cores", "discovery.cpu.count"),
+        ("layout of the cores", "discovery.cpu.topology"),
     ),
+    "memory": (("memory", "inventory.memory"), ("shared memory", "discovery.shm")),
+    "mounts": (("mount of the checkout", "discovery.mount"), ("HF_HOME", "inventory.hf_home")),
     "software": (
-        ("operating system", "discovery.os"),
-        ("kernel", "discovery.kernel"),
-        ("Python of the system", "discovery.python"),
-        ("Slurm", "discovery.slurm.version"),
+        ("operating system", "discovery.os"), ("kernel", "discovery.kernel"),
+        ("Python of the system", "discovery.python"), ("NCCL library", "discovery.library.libnccl"),
     ),
-}
+    "scheduler": (("Slurm", "discovery.slurm.version"),),
+}  # fmt: skip
 OF_NODES = tuple(fact for topic in TOPICS.values() for fact in topic)
 CLUSTER = "slurm.config.ClusterName"
+PARTITIONS = "slurm.partitions"
+_CPU = re.compile(r"cores (\d+), threads (\d+)")
 ONLY_WHERE_THEY_DIFFER = {"RDMA ports in detail"}  # long, and said in short by another fact
 NO_MAJORITY = "nodes differ, without a majority"
 MAX_DIFFERENT = 5  # values; more are counted
@@ -90,6 +91,26 @@ def facts(judged: Sequence[Seen]) -> list[Fact]:
     return [fact for fact in known if fact is not None]
 
 
+def table(run: Seen) -> list[tuple[str, str]]:
+    """The facts of one run, a row for each topic; first what differs between the nodes."""
+    known = {fact.what: fact for fact in facts([run])}
+    rows = [
+        (what, "; ".join([f"{fact.value} ({fact.scope})", *(f"{value}: {where}" for value, where in fact.others)]))
+        for what, fact in known.items()
+        if fact.others
+    ]
+    for topic, of_topic in TOPICS.items():
+        alike = [
+            value if what == topic else f"{what}: {value}"
+            for what, _ in of_topic
+            if what in known and not known[what].others and what not in ONLY_WHERE_THEY_DIFFER
+            for value in [known[what].value]
+        ]
+        rows += [(topic, "; ".join(alike))] if alike else []
+    partitions = [in_words(seen) for seen in run.observations if seen.quantity == PARTITIONS and seen.value]
+    return [*rows, *([("partitions", "; ".join(partitions))] if partitions else [])]
+
+
 def _of_one_run(judged: Seen, wanted: Container[str]) -> dict[str, dict[str, str]]:
     """Quantity -> node -> its value; of a node that does not say it as a whole, the values of its parts, counted:
     `8 × 400 Gb/sec`."""
@@ -119,6 +140,8 @@ def in_words(observation: Observation) -> str:
         return ""
     if isinstance(value, list):
         return ", ".join(map(str, value))
+    if observation.quantity == "discovery.cpu.topology" and (counts := _CPU.search(str(value))) is not None:
+        return f"{value}, SMT {'on' if int(counts[2]) > int(counts[1]) else 'off'}"
     if observation.unit == "GiB":  # what a kernel keeps for itself differs by megabytes
         return f"{float(value):.0f} GiB"
     return str(value)

@@ -28,6 +28,8 @@ from bringup.records import Answer, ClaimAnswer, Headline, Kind, Mark, Outcome, 
 from bringup.results import REPOSITORY
 
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
+# n[0-3] or `gate [n1]`, escaped: behind other words of a line it defines no link, and is none without a definition
+_NAMES = re.compile(r"(?<=[\w ])\\\[([\w/, .-]+)\\\](?![(:\\])")
 _UNSAFE = re.compile(rf"[{CONTROL}\\`*\[\]<>|&]")  # either of them, in one look at a character
 MIN_WIDTH = 10  # of a column that is made narrower
 MARK = {
@@ -44,7 +46,9 @@ def escaped(text: str) -> str:
     """Safe for Markdown and the HTML made from it."""
     if not _UNSAFE.search(text):  # nearly all cells of a large fleet
         return text.strip()
-    return _MARKDOWN.sub(r"\\\1", plain(text)).replace("\\<", "&lt;").replace("\\>", "&gt;").replace("\\&", "&amp;")
+    safe = _MARKDOWN.sub(r"\\\1", plain(text)).replace("-\\>", "->")  # n0->n1: where no < is, > ends nothing
+    safe = _NAMES.sub(r"[\1]", safe)
+    return safe.replace("\\<", "&lt;").replace("\\>", "&gt;").replace("\\&", "&amp;")
 
 
 def shown_path(path: Path) -> str:

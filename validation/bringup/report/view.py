@@ -5,33 +5,30 @@ Everything shown comes from records.
 
 from __future__ import annotations
 
-import re
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from shlex import quote
 
+from bringup.evidence import hostlist
 from bringup.evidence.names import listed, shortened
 from bringup.evidence.parsed import is_number
 from bringup.known_faults.signatures import SIGNATURES
-from bringup.plan import catalogue
+from bringup.plan import catalogue, transports
 from bringup.plan import subjects as naming
 from bringup.plan.phases import PHASES
 from bringup.plan.rules import value_in_words
-from bringup.records import Kind, Observation, Outcome, Playbook, Run, Sign, Verdict, Verdicts
+from bringup.records import Kind, Observation, Outcome, Run, Sign, Verdict, Verdicts
 from bringup.records.grouped import grouped
-from bringup.report import system, text
+from bringup.report import collectives, system, text
 from bringup.report.render import render
-from bringup.results import unhealthy_node
+from bringup.report.training.conclusions import CONFIRMED
 
 MAX_LISTED = 12  # on the screen; the report lists all
 MIN_ALIKE = 3  # failed pairs that are alike share their lines on the screen from so many on; all others from two
-MAX_COSTS = 5  # probes
 _LIMITS = ("at_least", "at_most", "between", "near_peers")  # rules that leave room: the number itself says more
 _COUNTED = ("count", "flag", "text", "sum")
-_COST = re.compile(r"probe\.(\w+)\.cpu_s")
 _Key = tuple[object, ...]
 
 
@@ -103,53 +100,53 @@ class View:
         ]
 
     @cached_property
-    def measured(self) -> list[tuple[str, str, str, str]]:
-        """What passed a limit that leaves room, and is not 0: gate, subjects, values, limit."""
-        return [
-            (gate, self._where(alike), _spread(alike), _several(verdict.expected for verdict in alike))
+    def measured(self) -> dict[str, tuple[str, str, str, str]]:
+        """Gate -> what a pass says, subjects, values, limit. Of what passed a limit that leaves room and is not 0, or
+        has none; but for what the table of collectives, or a takeaway of a training, says."""
+        elsewhere = {f"nccl.{name}.{what}" for name in self.collectives for what in ("busbw", "latency")}
+        elsewhere |= {*CONFIRMED} if PHASES[self.run.phase].is_training else set()
+        passed = [
+            (gate, alike, _several(verdict.expected for verdict in alike))
             for gate, alike in self._passed_by_gate.items()
-            if alike[0].rule in _LIMITS and alike[0].unit not in _COUNTED and any(verdict.value for verdict in alike)
+            if gate in transports.GATES
+            or (alike[0].rule in _LIMITS and alike[0].unit not in _COUNTED and any(each.value for each in alike))
         ]
+        open_ended = [(gate, alike, "no limit") for gate, alike in self._by_gate(Outcome.NO_LIMIT).items()]
+        return {
+            gate: (text.proves(gate) or gate, self._where(alike), _spread(alike), limit)
+            for gate, alike, limit in passed + open_ended
+            if gate not in elsewhere
+        }
+
+    @cached_property
+    def collectives(self) -> dict[str, list[collectives.Row]]:
+        return collectives.tables(self.observations, self.verdicts.verdicts)
+
+    def not_passed(self, shown: Collection[str]) -> list[tuple[str, str, str, list[str]]]:
+        """What did not pass, but for gates in `shown` that say the same of all subjects: outcome, subjects, why, and
+        the gates of which this is true."""
+        gates: dict[tuple[str, str, str], list[str]] = {}
+        for group in grouped(((each.outcome, each.gate), each) for each in self.bad).values():
+            reasons = grouped((text.sentence(each), each.subject) for each in group)
+            if len(reasons) == 1 and group[0].gate in shown and len(group) <= MAX_LISTED:
+                continue
+            for why, subjects in reasons.items():
+                gates.setdefault((text.MARK[group[0].outcome], _all(subjects), why), []).append(group[0].gate)
+        return [(*key, names) for key, names in gates.items()]
 
     def _where(self, alike: Sequence[Verdict]) -> str:
         subjects = [verdict.subject for verdict in alike]
         return "all nodes" if set(subjects) == set(self.run.nodes) else listed(subjects)
 
     @cached_property
-    def domains(self) -> list[tuple[str, int, int, str]]:
-        """All that passed: a domain, the number of its gates and verdicts, and the ends of its gates' names."""
-        parts = {gate: ".".join(gate.split(".")[:-1][:2]) for gate in self._passed_by_gate}
-        sizes = Counter(parts.values())
-        domains = grouped(
-            (part if sizes[part] >= MIN_ALIKE else gate.split(".")[0], gate) for gate, part in parts.items()
-        )
-        return [
-            (
-                domain,
-                len(gates),
-                sum(len(self._passed_by_gate[gate]) for gate in gates),
-                ", ".join(gate[len(domain) + 1 :] for gate in gates),
-            )
-            for domain, gates in domains.items()
-        ]
+    def domains(self) -> dict[str, list[str]]:
+        """All that passed: the first word of gates' names -> the gates, without it."""
+        return grouped((gate.partition(".")[0], gate.partition(".")[2]) for gate in self._passed_by_gate)
 
     @cached_property
     def inventory(self) -> list[tuple[str, str]]:
         """What the nodes are: of a discovery, which asks for it. First what differs; then a row for each topic."""
-        known = {fact.what: fact for fact in system.facts([self])} if self.run.phase == "discovery" else {}
-        rows = [
-            (what, "; ".join([f"{fact.value} ({fact.scope})", *(f"{value}: {where}" for value, where in fact.others)]))
-            for what, fact in known.items()
-            if fact.others
-        ]
-        for topic, facts in system.TOPICS.items():
-            alike = [
-                f"{what}: {known[what].value}"
-                for what, _ in facts
-                if what in known and not known[what].others and what not in system.ONLY_WHERE_THEY_DIFFER
-            ]
-            rows += [(topic, "; ".join(alike))] if alike else []
-        return rows
+        return system.table(self) if self.run.phase == "discovery" else []
 
     @property
     def profile(self) -> str:
@@ -173,6 +170,22 @@ class View:
         return self.run.slurm_job_id or "none (started on the login host)"
 
     @property
+    def record(self) -> list[tuple[str, str]]:
+        """Who, when, with what."""
+        site = self.run.site
+        rows = {
+            "run": self.run.name,
+            "opened": self.run.opened_at,
+            "nodes": f"{listed(self.run.nodes)}, {self.run.gpus_per_node} GPUs each",
+            "profile": self.profile,
+            "site": "" if site is None else text.site_in_words(site),
+            "bringup commit": self.commit,
+            "Slurm job": self.job,
+            "planned before the run": f"{self.planned_count} checks",
+        }
+        return [(name, value) for name, value in rows.items() if value]
+
+    @property
     def planned_count(self) -> int:
         return sum(map(len, self.run.planned.values()))
 
@@ -187,19 +200,6 @@ class View:
         for sign in self.verdicts.signs:
             known = SIGNATURES.get(sign.signature)
             yield (sign, "unknown to this version", "") if known is None else (sign, known.cause, known.do)
-
-    @cached_property
-    def costs(self) -> str:
-        """The probes that took most, with their most CPU seconds and where: `inventory 0.19 (n2), clock 0.04 (n1)`."""
-        most: dict[str, tuple[float, str, str]] = {}
-        for observation in self.observations:
-            name = observation.quantity.startswith("probe.") and _COST.fullmatch(observation.quantity)
-            if name and isinstance(observation.value, int | float):
-                cost = (float(observation.value), observation.subject, name[1])
-                most[name[1]] = max(cost, most.get(name[1], cost))
-        costs = [f"{probe} {seconds:.2f} ({where})" for seconds, where, probe in sorted(most.values(), reverse=True)]
-        left = [f"{len(costs) - MAX_COSTS} more took less"] if len(costs) > MAX_COSTS else []
-        return ", ".join(costs[:MAX_COSTS] + left)
 
 
 def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
@@ -221,17 +221,6 @@ def not_known(verdicts: Iterable[Verdict]) -> str:
     """What stays open after all phases of a playbook, a line for each reason: on the screen, below the answers."""
     groups, left = on_screen(verdict for verdict in verdicts if verdict.outcome is Outcome.INCOMPLETE)
     return render("not_known.txt.j2", shown=_shown(groups), left=left)
-
-
-def markdown(run: Run, verdicts: Verdicts, observations: Sequence[Observation] = ()) -> str:
-    """report.md of one run. observations: for what the probes themselves took."""
-    return render("report.md.j2", view=View(run, verdicts, observations=observations))
-
-
-def playbook_markdown(playbook: Playbook) -> str:
-    """report.md of a whole playbook run: the six questions, then the steps."""
-    left_out = [*playbook.left_out, *map(unhealthy_node, playbook.unhealthy_nodes)]
-    return render("playbook.md.j2", playbook=playbook, phases=PHASES, left_out=left_out)
 
 
 _ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None: not of this kind
@@ -327,6 +316,12 @@ def _observed(verdict: Verdict) -> str:
     if verdict.outcome is Outcome.NO_LIMIT and verdict.at is not None and verdict.value is not None:
         return f"{value_in_words(verdict.value, verdict.unit)} at {verdict.at}"
     return verdict.observed.partition(" (")[0]
+
+
+def _all(subjects: Iterable[str]) -> str:
+    """Each of them; nodes in Slurm's short form."""
+    distinct = list(dict.fromkeys(subjects))
+    return hostlist.shortened(distinct) if all(map(hostlist.is_name, distinct)) else ", ".join(distinct)
 
 
 def _several(texts: Iterable[str]) -> str:

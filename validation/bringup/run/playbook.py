@@ -14,7 +14,6 @@ from rich.console import Console
 
 from bringup import judge
 from bringup import results as runs
-from bringup.answers import answers
 from bringup.characters import many
 from bringup.errors import CannotStart, SlurmError
 from bringup.evidence.names import listed
@@ -23,8 +22,7 @@ from bringup.plan import auto
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
 from bringup.records import LeftOut, Outcome, Playbook, Step, worst_of_run, write_record, write_text
-from bringup.report import headline as headlines
-from bringup.report import next_steps, terminal, training, view
+from bringup.report import collection, document, links, next_steps, terminal, view
 from bringup.report import text as report
 from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import at_work, partitions, resume, slurm
@@ -284,16 +282,14 @@ def _say_left_out(new: list[LeftOut], left: Sequence[str], console: Console) -> 
 
 def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: Console) -> int:
     """The six questions, and what to do next."""
-    not_run = [step.phase for step in playbook.steps if step.folder is None]
     verdicts = [verdict for phase in judged for verdict in phase.verdicts.verdicts]
     outcome = worst_of_run([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])
-    answered = answers(judged, not_run, left_out=[entry.node for entry in playbook.unhealthy_nodes])
-    ran = [step.phase for step in playbook.steps if step.folder is not None]
-    headline = headlines.headline(outcome, answered, judged, ran)
-    playbook = playbook.model_copy(update={"answers": answered, "headline": headline})
+    gathered = collection.of_playbook(playbook, judged, folder)
+    headline = gathered.headline
+    playbook = playbook.model_copy(update={"answers": gathered.answers, "headline": headline})
     write_record(folder / PLAYBOOK, playbook, replace=True)
-    written = view.playbook_markdown(playbook) + training.markdown(judged)
-    write_text(folder / runs.REPORT, written, replace=True)
+    report_md = folder / runs.REPORT
+    write_text(report_md, document.playbook(gathered, links.beside(report_md)), replace=True)
     console.print()
     if outcome is not Outcome.PASS:  # else each of them was one line
         for step in playbook.steps:

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from bringup.judge import Judged
 from bringup.report.charts import bandwidth, pairs, sampled, sheet
+
+NAMES = {
+    "Bus bandwidth over size": "curves.svg",
+    "Bandwidth between nodes": "pairs.svg",
+    "What the monitor sampled": "timelines.svg",
+}
 
 
 def draw(judged: Judged) -> list[tuple[str, str]]:
     """(title, file name) of those drawn into the run's folder; none where there is nothing to draw."""
-    known = {
-        ("Bus bandwidth over size", "curves.svg"): bandwidth.draw(judged.observations, judged.profile),
-        ("Bandwidth between nodes", "pairs.svg"): pairs.draw(
-            judged.observations, judged.run.nodes, judged.verdicts.verdicts
-        ),
-        ("What the monitor sampled", "timelines.svg"): sampled.draw(judged),
-    }
-    for (title, name), drawings in known.items():
-        if drawings:
-            sheet.save(judged.folder / name, title, drawings)
-    return [named for named, drawings in known.items() if drawings]
-
-
-def markdown(drawn: Sequence[tuple[str, str]]) -> str:
-    """The end of report.md."""
-    return "".join(f"\n## {title}\n\n![{title}]({name})\n" for title, name in drawn)
+    drawn = (
+        bandwidth.draw(judged.observations, judged.profile),
+        pairs.draw(judged.observations, judged.run.nodes, judged.verdicts.verdicts),
+        sampled.draw(judged),
+    )
+    known = [(title, name, drawings) for (title, name), drawings in zip(NAMES.items(), drawn, strict=True) if drawings]
+    for title, name, drawings in known:
+        sheet.save(judged.folder / name, title, drawings)
+    return [(title, name) for title, name, _ in known]

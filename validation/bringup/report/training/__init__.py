@@ -1,8 +1,6 @@
-"""A training report: goal, hardware, software, model, configuration, performance, utilisation, comparison, assessment.
+"""A training report: overview, hardware, software, model, configuration, metrics, what they mean, utilisation,
+comparison, assessment. Every line is read from records and evidence; what they do not hold has no line."""
 
-Every line is read from the records and the evidence of the runs. What they do not hold is said to be not recorded.
-"""
+from bringup.report.training.chapters import Report, report
 
-from bringup.report.training.chapters import Report, markdown, report
-
-__all__ = ["Report", "markdown", "report"]
+__all__ = ["Report", "report"]

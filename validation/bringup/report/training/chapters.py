@@ -7,62 +7,46 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from bringup.advise import step
-from bringup.characters import many
 from bringup.compare import sidebyside
+from bringup.compare.sidebyside import SideBySide
 from bringup.evidence.names import listed
 from bringup.formulae import published
 from bringup.judge import Judged
-from bringup.plan.catalogue import GATES
-from bringup.plan.claims import CLAIMS
-from bringup.plan.phases import PHASES
-from bringup.report.render import render
 from bringup.report.training import communication, conclusions
 from bringup.report.training import trained as read
 from bringup.report.training.trained import Trained, trained
 
 NOT_RECORDED = "not recorded"
+METRICS = "Metrics"
 
 
 @dataclass(frozen=True)
 class Chapter:
-    """Either lines with a value for each run, or sentences about all of them."""
+    """Lines with a value for each run, then sentences about all of them."""
 
     title: str
     lines: list[tuple[str, list[str]]] = field(default_factory=list)
     sentences: list[str] = field(default_factory=list)
+    header: tuple[str, str] = ("what", "value")
 
     @property
     def alike(self) -> list[tuple[str, str]]:
-        """Lines that say the same of all runs, and that at least one recorded."""
-        return [(name, values[0]) for name, values in self.lines if len(set(values)) == 1 and values[0] != NOT_RECORDED]
+        """Lines that say the same of all runs."""
+        return [(name, values[0]) for name, values in self.lines if len(set(values)) == 1]
 
     @property
     def differing(self) -> list[tuple[str, ...]]:
         return [(name, *values) for name, values in self.lines if len(set(values)) > 1]
 
 
-def _asked(trained: Trained) -> str:
-    args = trained.args
-    where = f"{many(args.nodes, 'node')} × {many(args.ranks_per_node, 'rank')}"
-    return f"{args.strategy} of {args.model} on {where}, {args.steps} steps"
-
-
-def _shows(trained: Trained) -> str:
-    stems = {claim for gate in trained.judged.run.planned if gate in GATES for claim in GATES[gate].claims}
-    phase = trained.judged.run.phase
-    asked = [claim for claim in CLAIMS if claim.id in stems and claim.question == 5]
-    return "; ".join(claim.says for claim in asked if phase in (claim.phases or (phase,))) or NOT_RECORDED
+def _on_gpus(reader: read.Read) -> read.Read:
+    """A line that says nothing of a training on the CPU."""
+    return lambda trained: None if trained.args.device == "cpu" else reader(trained)
 
 
 def _nodes(trained: Trained) -> str:
     hosts = list(dict.fromkeys(trained.metrics.observed.hosts))
     return f"{len(hosts)}: {listed(hosts)}"
-
-
-def _gpu(trained: Trained) -> str | None:
-    if trained.metrics.gpu0 is None and trained.args.device == "cpu":
-        return "none: it ran on the CPU"
-    return trained.metrics.gpu0
 
 
 def _versions(trained: Trained) -> str:
@@ -97,8 +81,12 @@ def _cost(trained: Trained) -> str:
     """Return the GPU-hours of the ranks that train, as tokens/s in the steady window say."""
     metrics = trained.metrics
     hours = metrics.world_size / metrics.tokens_per_s * 1e9 / 3600
-    of_what = "rank-hours on the CPU" if trained.args.device == "cpu" else "GPU-hours"
-    return f"{read.words(hours)} {of_what}"
+    return f"{read.words(hours)} GPU-hours"
+
+
+def _scaling(trained: Trained) -> str | None:
+    scaled = None if trained.metrics.summary is None else trained.metrics.summary.scaling
+    return None if scaled is None else f"{100 * scaled:.0f} %"
 
 
 def _step(trained: Trained) -> str:
@@ -144,6 +132,11 @@ def _tflops(trained: Trained) -> str | None:
     return f"{per_token * trained.metrics.tokens_per_s_per_rank / 1e12:.3g} TFLOP/s"
 
 
+def _communicates(trained: Trained) -> str | None:
+    """RDMA packets sent again, where RDMA carried something."""
+    return read.worst_seen("load.rdma_sent_again")(trained) if trained.sampled.nodes.get("rdma_tx_bytes") else None
+
+
 def _startup(trained: Trained) -> str:
     parts = {name.removesuffix("_s"): value for name, value in trained.metrics.startup}
     return f"{sum(parts.values()):.1f} s: " + ", ".join(
@@ -168,6 +161,11 @@ def _gpu_memory(trained: Trained) -> str | None:
     if memory.device_allocated_gib is None:
         return None
     return f"{memory.device_allocated_gib:.2f} GiB allocated, {read.words(memory.device_reserved_gib)} GiB reserved"
+
+
+def _layers(trained: Trained) -> str:
+    seen = trained.metrics.observed
+    return f"{seen.decoder_layers}{'' if seen.layer_class is None else f' × {seen.layer_class}'}"
 
 
 def _states(trained: Trained) -> str:
@@ -197,40 +195,33 @@ def _transport(trained: Trained) -> str | None:
 
 
 CHAPTERS: dict[str, dict[str, read.Read]] = {
-    "Goal": {
-        "phase": lambda trained: PHASES[trained.judged.run.phase].title,
-        "requested": _asked,
-        "it is to show that": _shows,
-    },
     "Hardware": {
         "nodes": _nodes,
-        "GPUs per node": read.of_record("judged.run.gpus_per_node"),
         "ranks": read.of_record("metrics.world_size"),
-        "GPU": read.first(_gpu, read.fact("GPU")),
-        "memory of a GPU": read.fact("memory of a GPU"),
-        "NVLinks of a GPU": read.fact("NVLinks of a GPU"),
+        "device": read.first(read.of_record("metrics.gpu0"), read.of_record("args.device")),
+        "memory of a GPU": _on_gpus(read.fact("memory of a GPU")),
+        "NVLinks of a GPU": _on_gpus(read.fact("NVLinks of a GPU")),
         "RDMA ports": read.fact("RDMA ports"),
         "network interfaces": read.fact("network interfaces"),
         "processor": read.fact("processor"),
-        "cores of a node": read.fact("cores"),
+        "layout of the cores": read.fact("layout of the cores"),
         "memory of a node": read.fact("memory"),
+        "scheduler": lambda trained: f"Slurm {trained.facts['Slurm']}" if "Slurm" in trained.facts else None,
     },
     "Software": {
         "libraries": _versions,
-        "CUDA": read.first(read.of_record("metrics.environment.cuda"), read.fact("CUDA of the driver")),
-        "NCCL": read.first(read.of_record("metrics.environment.nccl"), read.fact("NCCL library")),
-        "GPU driver": read.first(read.of_record("metrics.environment.driver"), read.fact("GPU driver")),
+        "CUDA": _on_gpus(read.first(read.of_record("metrics.environment.cuda"), read.fact("CUDA of the driver"))),
+        "NCCL": _on_gpus(read.first(read.of_record("metrics.environment.nccl"), read.fact("NCCL library"))),
+        "GPU driver": _on_gpus(read.first(read.of_record("metrics.environment.driver"), read.fact("GPU driver"))),
         "operating system": read.fact("operating system"),
         "kernel": read.fact("kernel"),
-        "scheduler": lambda trained: f"Slurm {trained.facts['Slurm']}" if "Slurm" in trained.facts else None,
         "backend of the collectives": read.of_record("metrics.observed.backend"),
         "program": read.of_record("args.entrypoint"),
-        "dataset": read.of_record("args.dataset"),
     },
-    "Model and parallelisation": {
+    "Model and strategy": {
         "model": read.of_record("metrics.model"),
         "parameters": read.of_record("metrics.observed.parameters"),
-        "decoder layers": read.of_record("metrics.observed.decoder_layers"),
+        "decoder layers": _layers,
         "strategy, observed": read.of_record("metrics.observed.kind"),
         "wrapper": read.of_record("metrics.observed.wrapper"),
         "placements of parameters": read.of_record("metrics.observed.placements"),
@@ -240,6 +231,7 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
         "activation checkpointing": _checkpointing,
     },
     "Configuration": {
+        "dataset": read.of_record("args.dataset"),
         "steps": read.of_record("args.steps"),
         "of which warm-up": read.of_record("args.warmup_steps"),
         "sequence length": read.of_record("args.sequence_length"),
@@ -255,51 +247,44 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
         "learning rate": read.of_record("args.learning_rate"),
         "seed": read.of_record("args.seed"),
     },
-    "Performance": {
+    METRICS: {
         "tokens/s, all ranks": read.of_record("metrics.tokens_per_s"),
         "tokens/s of a rank": read.of_record("metrics.tokens_per_s_per_rank"),
-        "a billion tokens": _cost,
+        "share of the speed of one rank alone": _scaling,
         "step p50 / p95 / slowest": _step,
-        "step as predicted": _predicted_step,
-        "model TFLOP/s of a rank": read.first(read.of_record("metrics.tflops_per_rank"), _tflops),
-        "MFU": _mfu,
+        "step as predicted": _on_gpus(_predicted_step),
+        "MFU": _on_gpus(_mfu),
+        "model TFLOP/s of a rank": _on_gpus(read.first(read.of_record("metrics.tflops_per_rank"), _tflops)),
+        "a billion tokens": _on_gpus(_cost),
         "tokens of a step": read.of_record("metrics.tokens_per_step"),
         "communication that nothing overlapped": communication.shares,
         "communication in a step": communication.seconds,
         "bus bandwidth in training": communication.speeds,
         "bus bandwidth by NCCL's Inspector": communication.inspected,
         "slowest rank's own work": _straggler,
+        "loss, nats per token": _losses,
+        "parameters, gradients, optimizer": _states,
         "wall time": read.of_record("metrics.wall_time_s", "s"),
         "start-up": _startup,
-        "loss, nats per token": _losses,
         "checkpoint": _checkpoint,
     },
-    "GPU: utilisation": {
-        "busy in the measured steps, %": read.of_gpus("percent"),
+    "GPU": {
+        "busy in the measured steps, % (waiting in NCCL counts)": read.of_gpus("percent"),
         "clock in the measured steps, MHz": read.of_gpus("sm_mhz"),
         "slowed down by": read.of_gpus("slowdowns"),
-    },
-    "GPU: memory": {
         "peak of the allocator, fullest rank": _gpu_memory,
-        "parameters, gradients, optimizer": _states,
         "memory used, sampled": read.of_gpus("memory_gib"),
-    },
-    "GPU: PCIe and NVLink": {
         "PCIe sent in the measured steps": read.of_gpus("pcie_tx_bytes"),
         "PCIe received in the measured steps": read.of_gpus("pcie_rx_bytes"),
         "NVLink sent in the measured steps": read.of_gpus("nvlink_tx_kib"),
         "NVLink received in the measured steps": read.of_gpus("nvlink_rx_kib"),
-        "faults that the counters showed": read.worst_seen("load.gpu_faults"),
-    },
-    "GPU: power and temperature": {
+        "faults that the counters showed": _on_gpus(read.worst_seen("load.gpu_faults")),
         "power in the measured steps, W": read.of_gpus("power_w"),
         "temperature in the measured steps, °C": read.of_gpus("temp_c"),
     },
-    "CPU": {
+    "CPU and memory": {
         "CPU of a node in the measured steps, %": read.of_nodes("cpu_percent"),
         "CPU time of a rank's process": read.worst_seen("probe.train.cpu_s"),
-    },
-    "Host memory": {
         "peak of a rank, resident": read.of_record("metrics.memory.host_rss_gib", "GiB"),
         "used on a node, GiB": read.of_nodes("memory_used_gib"),
     },
@@ -310,44 +295,67 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
         "sent over RDMA in the measured steps": read.of_nodes("rdma_tx_bytes"),
         "received over RDMA in the measured steps": read.of_nodes("rdma_rx_bytes"),
         "TCP segments sent again": read.worst_seen("load.tcp_sent_again"),
-        "RDMA packets sent again": read.worst_seen("load.rdma_sent_again"),
+        "RDMA packets sent again": _communicates,
     },
 }
 
 
-def chapters(runs: Sequence[Trained]) -> list[Chapter]:
-    """The chapters of a report on at least one run."""
-    written = [
-        Chapter(title, [(name, [reader(run) or NOT_RECORDED for run in runs]) for name, reader in lines.items()])
+def chapters(runs: Sequence[Trained], beside: Sequence[Trained] = ()) -> list[Chapter]:
+    """The chapters of a report on at least one run. What none of them recorded has no line. beside: they are compared
+    with these, too."""
+    readings = {
+        title: [(name, [reader(run) for run in runs]) for name, reader in lines.items()]
         for title, lines in CHAPTERS.items()
+    }
+    written = [
+        Chapter(title, [(name, [value or NOT_RECORDED for value in values]) for name, values in lines if any(values)])
+        for title, lines in readings.items()
     ]
+    known = [chapter for chapter in written if chapter.lines]
+    at = next(index for index, chapter in enumerate(known) if chapter.title == METRICS) + 1
+    in_words = {
+        "Takeaways": conclusions.takeaways(runs),
+        "DDP, FSDP and HSDP beside each other": conclusions.strategies([*runs, *beside]),
+    }
     return [
-        *written,
-        Chapter("Takeaways", sentences=conclusions.takeaways(runs)),
-        Chapter("DDP, FSDP and HSDP beside each other", sentences=conclusions.strategies(runs)),
-        Chapter("Final assessment", sentences=conclusions.assessment(runs)),
+        Chapter("Overview", sentences=conclusions.overview(runs)),
+        *known[:at],
+        Chapter("Interpretation", sentences=conclusions.interpretation(runs)),
+        *known[at:],
+        *(Chapter(title, sentences=sentences) for title, sentences in in_words.items() if sentences),
+        Chapter(
+            "When to use which",
+            [(situation, [strategy] * len(runs)) for situation, strategy in conclusions.WHEN],
+            header=("situation", "strategy"),
+        ),
+        Chapter("Assessment", sentences=conclusions.assessment(runs)),
     ]
 
 
 @dataclass(frozen=True)
 class Report:
-    """Names of the runs, which are those of the values of each line. No chapter: no training finished."""
+    """Names of the runs, which are those of the values of each line. No chapter: no training finished. beside: None
+    where there are not two to compare."""
 
     names: list[str]
     chapters: list[Chapter]
+    beside: SideBySide | None = None
+
+    @property
+    def columns(self) -> tuple[list[str], list[list[str]]]:
+        """A run a column, as `bringup compare` shows them: the head, and the lines in which they differ."""
+        head, lines = ([], []) if self.beside is None else self.beside.columns
+        return head, [line for line in lines if len(set(line[1:])) > 1]
 
 
-def report(judged: Sequence[Judged]) -> Report:
-    """The report on the trainings among these runs; the facts of the cluster are those of the discovery among them."""
-    runs = trained(judged)
+def report(judged: Sequence[Judged], beside: Sequence[Judged] = ()) -> Report:
+    """The report on the trainings among `judged`. beside: other runs of the same playbook; the facts of the cluster are
+    those of the discovery among all of them."""
+    every = trained([*judged, *beside])
+    runs = [run for run in every if run.judged in judged]
     names = sidebyside.short_names([run.judged.folder.name for run in runs])
-    return Report(names, chapters(runs) if runs else [])
-
-
-def markdown(judged: Sequence[Judged]) -> str:
-    """The same for report.md, of one training or of a whole playbook. Empty where no training finished."""
-    written = report(judged)
-    source = "this run; of the cluster, see the report of discovery" if len(judged) == 1 else "these runs"
-    values = [values for chapter in written.chapters for _, values in chapter.lines]
-    missing = sum(set(of_line) == {NOT_RECORDED} for of_line in values)
-    return render("training.md.j2", report=written, source=source, missing=missing) if written.chapters else ""
+    if not runs:
+        return Report(names, [])
+    compared = conclusions.beside(runs)
+    others = [run for run in every if run not in runs]
+    return Report(names, chapters(runs, others), compared if isinstance(compared, SideBySide) else None)

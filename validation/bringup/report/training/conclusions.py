@@ -13,68 +13,82 @@ from bringup.errors import NotComparable, RecordError
 from bringup.judge import Judged
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, TrainMetrics, Verdict
+from bringup.records.grouped import grouped
 from bringup.report import text
 from bringup.report.training.trained import Trained
 
 SHARDED = ("fsdp", "hsdp")
-MOST_NAMED = 5  # gates among the takeaways
+SHORT = 200  # steps
+CONFIRMED = (
+    "train.strategy",
+    "train.shard.size",
+    "train.loss.agrees",
+    "train.grad_norm.agrees",
+    "train.transport",
+    "train.checkpoint.resumable",
+)
+WHEN = (
+    ("all fits on one GPU: 16 bytes per parameter, and the activations", "DDP"),
+    ("it fits into a node", "FSDP (ZeRO-3); ZeRO-2 where 2 bytes per parameter more fit"),
+    ("it does not fit into a node", "FSDP over all nodes"),
+    ("it fits into a node, and the network is much slower than NVLink", "HSDP"),
+    ("a block, a row or the batch is too large for that", "tensor, context or pipeline parallelism"),
+)
+"""As docs/06-training-fsdp-design.md has it, which says why."""
+
+
+def overview(runs: Sequence[Trained]) -> list[str]:
+    """What was trained, on what, and what so short a run is for."""
+    args, metrics = runs[0].args, runs[0].metrics
+    who = ", ".join(dict.fromkeys(_named(run.metrics) for run in runs))
+    of_model = f"the model {metrics.model} ({metrics.observed.parameters:,} parameters)"
+    sentences = [f"Trained: {of_model}, {args.steps} steps of {metrics.tokens_per_step:,} tokens, by {who}."]
+    if args.steps <= SHORT:
+        sentences.append("It is short on purpose: it shows how ranks work together, and not how well the model learns.")
+    return sentences
 
 
 def takeaways(runs: Sequence[Trained]) -> list[str]:
-    """What did not pass, the worst first; then what was seen, in five sentences at most."""
-    return [*_not_passed(runs), *_seen(runs)]
-
-
-def _not_passed(runs: Sequence[Trained]) -> list[str]:
-    """A sentence for a gate, with the trainings in which it did not pass."""
-    by_gate: dict[str, list[tuple[str, Verdict]]] = {}
-    for run in runs:
-        for verdict in run.judged.verdicts.verdicts:
-            if verdict.gate.startswith("train.") and not verdict.outcome.is_quiet:
-                by_gate.setdefault(verdict.gate, []).append((run.judged.run.phase, verdict))
-    worst = {
-        gate: max((verdict for _, verdict in bad), key=lambda each: each.outcome.rank) for gate, bad in by_gate.items()
-    }
-    ordered = sorted(worst, key=lambda gate: -worst[gate].outcome.rank)
+    """What passed in every run that asked it."""
+    judged = grouped((verdict.gate, verdict) for run in runs for verdict in run.judged.verdicts.verdicts)
     sentences = []
-    for gate in ordered[:MOST_NAMED]:
-        verdict, phases = worst[gate], ", ".join(dict.fromkeys(phase for phase, _ in by_gate[gate]))
-        mark = text.MARK[verdict.outcome]
-        sentences.append(f"{mark}: {gate} [{verdict.subject}] {text.sentence(verdict)} ({phases})")
-    left = len(ordered) - len(sentences)
-    return [
-        *sentences,
-        *([f"{many(left, 'more gate')} did not pass; the tables of verdicts have them."] if left else []),
-    ]
+    for gate in CONFIRMED:
+        alike = judged.get(gate, [])
+        if alike and all(verdict.outcome is Outcome.PASS for verdict in alike):
+            sentences.append(f"Confirmed: {text.proves(gate)}{_number(alike)}.")
+    return sentences
 
 
-def _seen(runs: Sequence[Trained]) -> list[str]:
-    verdicts = [each for run in runs for each in run.judged.verdicts.verdicts if each.gate.startswith("train.")]
-    passed = sum(verdict.outcome is Outcome.PASS for verdict in verdicts)
-    not_asked = len({entry.gate for run in runs for entry in run.judged.verdicts.not_applicable})
-    excluded = f"; {many(not_asked, 'gate')} were not asked" if not_asked else ""
-    sentences = [f"{passed} of {len(verdicts)} verdicts passed{excluded}."]
-    beside = _beside(runs)
-    rows = [] if isinstance(beside, str) else beside.rows
+def _number(alike: Sequence[Verdict]) -> str:
+    """What was observed, and its limit; of one verdict alone."""
+    first = alike[0]
+    if len(alike) > 1 or first.unit == "flag":
+        return ""
+    observed = first.observed.partition(" (")[0]
+    return f" ({observed})" if observed == first.expected else f" ({observed}, {first.expected})"
+
+
+def interpretation(runs: Sequence[Trained]) -> list[str]:
+    """What the numbers say: learning, speed, communication, memory."""
+    sentences = []
+    compared = beside(runs)
+    rows = [] if isinstance(compared, str) else compared.rows
     gaps = [row.gap for row in rows if row.gap is not None]
     if len(gaps) > 1:
         agree = "All learn the same" if all(row.agrees for row in rows) else "They do NOT learn the same"
         sentences.append(f"{agree}: the losses differ by {max(gaps):.1e} nats at most in a step.")
-    elif losses := runs[0].metrics.loss:
-        sentences.append(f"The loss went from {losses[0]:.4f} to {losses[-1]:.4f} nats in {len(losses)} steps.")
     fastest = max(runs, key=lambda run: run.metrics.tokens_per_s)
     metrics = fastest.metrics
-    mfu = f"MFU not known: {metrics.mfu_reason}" if metrics.mfu is None else f"MFU {100 * metrics.mfu:.1f} %"
-    share = metrics.communication_share
+    mfu = "" if metrics.mfu is None else f", MFU {100 * metrics.mfu:.1f} %"
+    share, scaled = metrics.communication_share, None if metrics.summary is None else metrics.summary.scaling
+    alone = "" if scaled is None or metrics.world_size == 1 else f", {100 * scaled:.0f} % of what one alone makes"
     exposed = "" if share is None else f"; {100 * share:.1f} % of a step was communication that nothing overlapped"
     sentences.append(
         f"{'Fastest: ' if len(runs) > 1 else ''}{_named(metrics)}: {metrics.tokens_per_s:,.0f} tokens/s, "
-        f"{metrics.tokens_per_s_per_rank:,.0f} of a rank, {mfu}{exposed}."
+        f"{metrics.tokens_per_s_per_rank:,.0f} of a rank{alone}{mfu}{exposed}."
     )
     least = min(runs, key=lambda run: run.metrics.memory_check.states_measured_bytes)
     sentences.append(f"{'Least memory: ' if len(runs) > 1 else ''}{_named(least.metrics)}: {_held(least.metrics)}.")
-    if isinstance(beside, SideBySide):
-        sentences.append(" ".join(recommend.recommend(beside).choice))
     return sentences
 
 
@@ -90,11 +104,11 @@ def _held(metrics: TrainMetrics) -> str:
     return f"its fullest rank held {share:.3g} % of the parameters, and {states:,.1f} MiB of states"
 
 
-def _beside(runs: Sequence[Trained]) -> SideBySide | str:
+def beside(runs: Sequence[Trained]) -> SideBySide | str:
     """The trainings beside each other, by the rules of `bringup compare`; or why they cannot be compared."""
     known = [entry for run in runs if (entry := entry_of(run.judged)) is not None]
     if len({entry.metrics.observed.kind for entry in known}) < 2:
-        return "this needs trainings with two strategies whose evidence holds, in one report."
+        return "no training with another strategy, whose evidence holds, lies beside it."
     try:
         entries.refuse_repeated(known)
         return sidebyside.compare(known)
@@ -104,12 +118,12 @@ def _beside(runs: Sequence[Trained]) -> SideBySide | str:
 
 def strategies(runs: Sequence[Trained]) -> list[str]:
     """Speed and memory of the strategies at the same number of ranks, and why; which to take."""
-    beside = _beside(runs)
-    if isinstance(beside, str):
-        return [f"Not compared: {beside}"]
+    compared = beside(runs)
+    if isinstance(compared, str):
+        return [] if all(run.metrics.world_size == 1 for run in runs) else [f"Not compared: {compared}"]
     sentences = []
-    for ranks in dict.fromkeys(row.entry.metrics.world_size for row in beside.rows):
-        alike = {row.entry.metrics.observed.kind: row for row in beside.rows if row.entry.metrics.world_size == ranks}
+    for ranks in dict.fromkeys(row.entry.metrics.world_size for row in compared.rows):
+        alike = {row.entry.metrics.observed.kind: row for row in compared.rows if row.entry.metrics.world_size == ranks}
         base = alike.get("ddp")
         for kind in SHARDED if base is not None else ():
             if base is not None and kind in alike:
@@ -117,13 +131,8 @@ def strategies(runs: Sequence[Trained]) -> list[str]:
                 where = f"{ranks} ranks on {many(len(set(metrics.observed.hosts)), 'node')}"
                 reason = recommend.why(recommend.Numbers(base), recommend.Numbers(alike[kind]))
                 sentences.append(f"{where}: {reason[:-1]}; {_held(metrics)}.")
-    advice = recommend.recommend(beside)
-    agreeing = "all losses agree" if not beside.disagreeing else f"{many(len(beside.disagreeing), 'run')} DISAGREE"
-    return [
-        *(sentences or ["No DDP run has the same number of ranks as a sharded one."]),
-        " ".join([*advice.choice, *advice.next]),
-        f"{agreeing}: {beside.note}.",
-    ]
+    advice = recommend.recommend(compared)
+    return [" ".join([*advice.choice, *advice.next]), *sentences]
 
 
 def entry_of(judged: Judged) -> Entry | None:
@@ -137,11 +146,17 @@ def entry_of(judged: Judged) -> Entry | None:
 def assessment(runs: Sequence[Trained]) -> list[str]:
     """One sentence per run, and what they do not show."""
     sentences = []
-    for run in runs:
+    quiet = [run for run in runs if run.judged.verdicts.outcome.is_quiet and run.judged.objection is None]
+    if len(runs) > 1 and quiet:
+        titles = ", ".join(PHASES[run.judged.run.phase].title for run in quiet)
+        sentences.append(f"PASS: {titles}.")
+    for run in runs if len(runs) == 1 else [run for run in runs if run not in quiet]:
         verdicts = run.judged.verdicts
         why = "" if run.judged.objection is None else f"; its numbers must not be used: {run.judged.objection}"
         title, counted = PHASES[run.judged.run.phase].title, text.counted(verdicts.verdicts)
-        sentences.append(f"{text.MARK[verdicts.outcome]}: {title}: {counted}{why}.")
+        not_asked = len({entry.gate for entry in verdicts.not_applicable})
+        left = f"; {not_asked} checks do not apply here" if not_asked else ""
+        sentences.append(f"{text.MARK[verdicts.outcome]}: {title}: {counted}{left}{why}.")
     if any(run.args.device == "cpu" for run in runs):
         sentences.append(
             "The trainings computed on the CPU: this proves the path, and says nothing about a GPU or NCCL."

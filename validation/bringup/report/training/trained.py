@@ -64,13 +64,20 @@ def _column(column: str, rows: Mapping[str, list[monitor.Row]]) -> str:
     if unit_bytes := next((size for ending, size in _COUNTERS.items() if column.endswith(ending)), 0):
         added = {subject: max(0.0, numbers[-1] - numbers[0]) * unit_bytes for subject, numbers in values.items()}
         most = max(added, key=added.__getitem__)
-        return f"{sum(added.values()) / 1e9:.3g} GB in all, most {added[most] / 1e9:.3g} GB ({most})"
+        whole = _amount(sum(added.values()))
+        return whole if len(added) == 1 else f"{whole} in all, most {_amount(added[most])} ({most})"
     most = max(values, key=lambda subject: max(values[subject]))
     mean = fmean(number for numbers in values.values() for number in numbers)
     text = f"mean {mean:.3g}, most {max(values[most]):.3g} ({most})"
     idle = min(values, key=lambda subject: fmean(values[subject]))
     lowest = f"{fmean(values[idle]):.3g}"
     return text if lowest == f"{mean:.3g}" else f"{text}, lowest mean {lowest} ({idle})"
+
+
+def _amount(size: float) -> str:
+    """Bytes in words: `0.2 kB`, `3.1 MB`, `2 GB`."""
+    unit, factor = next((each for each in (("GB", 1e9), ("MB", 1e6)) if size >= each[1] / 10), ("kB", 1e3))
+    return f"{size / factor:.3g} {unit}"
 
 
 @dataclass(frozen=True)
@@ -172,6 +179,6 @@ def worst_seen(quantity: str) -> Read:
         if not seen:
             return None
         value, unit, subject = max(seen)
-        return f"{words(value)} {unit} ({subject})"
+        return f"{words(value)}{'' if unit == 'ratio' else f' {unit}'} ({subject})"
 
     return read

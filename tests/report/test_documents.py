@@ -1,0 +1,157 @@
+"""What one sends: report.md of a phase, and the phases of a playbook in one document."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from bringup.cli import main
+from bringup.evidence import slurm
+from bringup.records import Action, Observation, Outcome
+from bringup.report import collectives, document, system
+from bringup.report.text import escaped
+from factory import a_run, a_verdict, gathered, judged_of
+
+DEVICE = "GPU 1 fell off the bus (Xid 79, PCI 0000:43:00)"
+
+
+def seen(quantity: str, subject: str, value: float | str, unit: str = "us") -> Observation:
+    return Observation(quantity=quantity, subject=subject, value=value, unit=unit, evidence="raw/x:1", why="w")
+
+
+def measured() -> list[Observation]:
+    """all_reduce of two sizes at two scales; the large one repeated."""
+    of_size = {"8KiB": (8.0, 1.0), "16MiB": (1000.0, 16.8)}
+    return [
+        *(
+            seen(f"nccl.all_reduce.{what}@{size}", scale, number, unit)
+            for size, (us, busbw) in of_size.items()
+            for scale in ("2-nodes", "1-node")
+            for what, number, unit in (("time", us, "us"), ("busbw", busbw, "GB/s"))
+        ),
+        seen("nccl.all_reduce.time@16MiB", "2-nodes", 2000.0),
+        seen("nccl.groups.all_gather.busbw@16MiB", "2-nodes", 1.0, "GB/s"),
+    ]
+
+
+def a_broken_node(stem: str = "discovery"):
+    bad = a_verdict("discovery.kernel_log.xid", "n1", Outcome.FAIL, "1", cause=DEVICE, evidence="raw/inventory.jsonl:9")
+    bad = bad.model_copy(update={"action": Action.REBOOT, "fails": "jobs on this GPU crash"})
+    plan = {"discovery.kernel_log.xid": ["n0", "n1"]}
+    return judged_of(
+        bad, a_verdict("discovery.kernel_log.xid", "n0", Outcome.PASS), run=a_run(stem, ["n0", "n1"], plan=plan)
+    )
+
+
+def test_a_collective_is_a_row_for_each_size_and_scale_with_time_algbw_busbw_and_what_is_expected():
+    """report.md of the collectives had the floor of one size, and a picture."""
+    floor = a_verdict("nccl.all_reduce.busbw", "2-nodes", Outcome.FAIL, "17", expected="≥ 20")
+    floor = floor.model_copy(update={"at": "16MiB", "limit": 20.0, "rule": "at_least"})
+    assert collectives.tables(measured(), [floor]) == {
+        "all_reduce": [
+            ("8KiB", "1-node", "8 us", "1.02", "1", ""),
+            ("8KiB", "2-nodes", "8 us", "1.02", "1", ""),
+            ("16MiB", "1-node", "1 ms", "16.8", "16.8", ""),
+            ("16MiB", "2-nodes", "2 ms", "8.39", "16.8", "busbw ≥ 20 FAIL"),
+        ]
+    }
+
+
+def test_the_table_is_in_report_md_whole_and_in_the_document_of_a_playbook_once_and_in_short():
+    runs = [
+        replace(judged_of(run=a_run(stem, plan={})), observations=measured())
+        for stem in ("nccl_scaling", "nccl_monitoring")
+    ]
+    whole = document.run(runs[0])
+    assert "\n\n| collective | size | on | time | algbw GB/s | busbw GB/s | expected |\n" in whole
+    assert (whole.count("| all_reduce | 8KiB | "), whole.count("| all_reduce | 16MiB | ")) == (2, 2)
+    short = document.playbook(gathered(*runs))
+    assert short.count("| all_reduce | 16MiB | ") == 2
+    assert "8KiB" not in short
+
+
+@pytest.mark.parametrize("write", [document.run, lambda judged: document.playbook(gathered(judged))])
+def test_what_failed_is_said_in_words_with_device_action_and_evidence_before_any_number(write):
+    """The playbook's had `discovery.kernel_log.xid \\[n1\\]`, and no device, action, evidence or drain line."""
+    text = write(a_broken_node())
+    problem = text.index("- **FAIL** ")
+    assert DEVICE in text[problem:]
+    assert "**Do: reboot**" in text[problem:]
+    assert "evidence raw/inventory.jsonl:9; read docs/" in text[problem:]
+    assert problem < min(text.find(mark) % len(text) for mark in ("\n## What was measured", "\n## The six questions"))
+
+
+def test_the_document_of_a_playbook_begins_with_the_decision_and_has_the_drain_line_and_its_own_contents():
+    text = document.playbook(gathered(a_broken_node()))
+    assert text.startswith("# Bring-up of 2 nodes: do not accept\n\n**FAIL")
+    assert "```\nscontrol update NodeName=n1 State=DRAIN " in text
+    anchors = re.findall(r"^- \[.*\]\(#(.*)\)$", text, re.MULTILINE)
+    assert anchors[:2] == ["what-is-wrong-and-what-to-do", "the-six-questions"]
+    assert len(anchors) == len(re.findall("^## ", text, re.MULTILINE))
+    assert not re.search(r"\n{3}|\\\[", text)
+
+
+def test_a_line_of_a_drain_command_cannot_end_its_block_of_code():
+    run = a_run("discovery", ["n0", "n`1"], plan={})
+    bad = a_verdict("discovery.kernel_log.xid", "n`1", Outcome.FAIL, "1").model_copy(update={"action": Action.REBOOT})
+    text = document.playbook(gathered(judged_of(bad, run=run)))
+    assert text.count("```") == 2
+
+
+def test_the_verb_writes_it_with_links_from_where_it_lies(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    from runs_for_tests import opened
+
+    folder = opened("discovery", tmp_path / "validation/results/discovery")
+    (folder / "report.md").write_text("x")
+    document_of_it = tmp_path / "a folder/doc.md"
+    document_of_it.parent.mkdir()
+    assert main(["report", str(folder), "--markdown", str(document_of_it)]) == 2, "nothing arrived"
+    assert str(document_of_it) in capsys.readouterr().out
+    written = document_of_it.read_text()
+    assert f"(../validation/results/discovery/{folder.name}/report.md)" in written
+    assert main(["report", str(folder), "--markdown", str(document_of_it)]) == 2
+    assert "--force" in capsys.readouterr().err
+
+
+def test_what_a_node_is_has_sockets_smt_mig_topology_mounts_and_partitions_and_what_differs_comes_first():
+    facts = {
+        "discovery.cpu.topology": "sockets 2, cores 96, threads 192, NUMA nodes 2",
+        "discovery.gpu.mig": "off",
+        "discovery.topology": "8 GPUs, NV18 between them",
+        "inventory.hf_home": "~/.cache/huggingface: nfs4 srv:/home rw",
+    }
+    line = (
+        "PartitionName=gpu Default=YES TotalNodes=16 MaxTime=2-00:00:00 OverSubscribe=EXCLUSIVE State=UP AllowQos=ALL\n"
+    )
+    run = replace(
+        judged_of(run=a_run("discovery", ["n0", "n1"], plan={})),
+        observations=[
+            *(seen(quantity, node, value, "text") for quantity, value in facts.items() for node in ("n0", "n1")),
+            seen("discovery.kernel", "n0", "6.8", "text"),
+            seen("discovery.kernel", "n1", "6.9", "text"),
+            *slurm.partitions(line, "raw/scontrol-partition.txt").observations,
+        ],
+    )
+    rows = dict(system.table(run))
+    assert next(iter(rows)) == "kernel"
+    assert rows["processor"] == "layout of the cores: sockets 2, cores 96, threads 192, NUMA nodes 2, SMT on"
+    assert (rows["GPUs"], rows["topology"]) == ("MIG: off", "GPUs and NICs: 8 GPUs, NV18 between them")
+    assert rows["mounts"] == "HF_HOME: ~/.cache/huggingface: nfs4 srv:/home rw"
+    says = "gpu (default): State UP, TotalNodes 16, MaxTime 2-00:00:00, OverSubscribe EXCLUSIVE"
+    assert rows["partitions"] == says
+
+
+@pytest.mark.parametrize(
+    ("words", "safe"),
+    [
+        ("n0->n1 of n[0-3] fails nccl.step [2-nodes]", "n0->n1 of n[0-3] fails nccl.step [2-nodes]"),
+        ("x [a](http://b)", r"x \[a\](http://b)"),
+        ("[a]: http://b", r"\[a\]: http://b"),
+        ("x[a][b]", r"x\[a\][b]".replace("[b]", r"\[b\]")),
+        ("<b>", "&lt;b&gt;"),
+    ],
+)
+def test_names_of_nodes_stay_readable_and_nothing_becomes_a_link(words: str, safe: str):
+    assert escaped(words) == safe

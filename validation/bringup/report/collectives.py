@@ -1,0 +1,74 @@
+"""The collectives of a run: a row for each size and scale, as nccl-tests prints them, beside what is expected."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from bringup.evidence import curve
+from bringup.plan.subjects import scale_nodes
+from bringup.records import Observation, Verdict
+
+HEADER = ("collective", "size", "on", "time", "algbw GB/s", "busbw GB/s", "expected")
+Row = tuple[str, str, str, str, str, str]
+_Limits = Mapping[tuple[str, str], str]
+
+
+def tables(observations: Sequence[Observation], verdicts: Sequence[Verdict]) -> dict[str, list[Row]]:
+    """Collective -> its rows, by size and then by scale. algbw is size over time; the slowest of repetitions counts."""
+    times: dict[tuple[str, str], float] = {}
+    for seen in observations:
+        if isinstance(seen.value, int | float) and seen.quantity.startswith("nccl."):
+            key = seen.quantity, seen.subject
+            times[key] = max(float(seen.value), times.get(key, 0.0))
+    ordered: dict[str, list[tuple[int, int, Row]]] = {}
+    limits = _limits(verdicts)
+    for scale, by_name in curve.curves(list(observations)).items():
+        for name, points in by_name.items():
+            for size, busbw, seen in (
+                points if not name.startswith("groups") else ()
+            ):  # groups.all_gather: not of all ranks
+                at = seen.quantity.partition("@")[2]
+                us = times.get((f"nccl.{name}.time@{at}", scale))
+                row = (
+                    at,
+                    scale,
+                    "unknown" if us is None else _time(us),
+                    "unknown" if not us else f"{size / us / 1e3:.3g}",
+                    f"{busbw:.3g}",
+                    limits.get((f"{name}@{at}", scale), ""),
+                )
+                ordered.setdefault(name, []).append((size, scale_nodes(scale), row))
+    return {name: [row for _, _, row in sorted(known)] for name, known in ordered.items()}
+
+
+def rows(tables: Mapping[str, Sequence[Row]], whole: bool) -> list[tuple[str, ...]]:
+    """With the collective in front. Not whole: of each the rows with a limit, else those of the largest size."""
+    return [
+        (name, *row)
+        for name, known in tables.items()
+        for row in known
+        if whole or row[-1] or (row[0] == known[-1][0] and not any(other[-1] for other in known))
+    ]
+
+
+def _limits(verdicts: Sequence[Verdict]) -> _Limits:
+    """Of `all_reduce@16MiB`, and a scale: `busbw ≥ 0.03`, with its outcome where it did not pass."""
+    limits: dict[tuple[str, str], list[str]] = {}
+    for verdict in verdicts:
+        name, _, what = verdict.gate.removeprefix("nccl.").rpartition(".")
+        if verdict.at is not None and isinstance(verdict.limit, int | float) and what in ("busbw", "latency"):
+            sign = "≥" if verdict.rule == "at_least" else "≤"
+            value = _time(float(verdict.limit)) if what == "latency" else f"{verdict.limit:g}"
+            outcome = "" if verdict.outcome.is_quiet else f" {verdict.outcome.upper()}"
+            limits.setdefault((f"{name}@{verdict.at}", verdict.subject), []).append(
+                f"{'time' if what == 'latency' else 'busbw'} {sign} {value}{outcome}"
+            )
+    return {key: ", ".join(words) for key, words in limits.items()}
+
+
+def _time(us: float) -> str:
+    """`15.2 us`, `2.36 ms`, `1.2 s`."""
+    for unit, factor in (("s", 1e6), ("ms", 1e3)):
+        if us >= factor:
+            return f"{us / factor:.3g} {unit}"
+    return f"{us:.3g} us"

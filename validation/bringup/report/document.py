@@ -1,0 +1,163 @@
+"""What one sends: report.md of a run, and the phases of a playbook in one document. Both begin with what was asked and
+the answer, then what is wrong, then the numbers."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bringup import results
+from bringup.answers import answers, stand_ins_of
+from bringup.characters import many
+from bringup.errors import BringupError
+from bringup.judge import Judged
+from bringup.plan.catalogue import GATES
+from bringup.plan.phases import PHASES
+from bringup.records import Mark, Observations, Verdicts, read_record
+from bringup.report import collectives, drain, fleet, next_steps, training
+from bringup.report.charts import run as charts
+from bringup.report.collection import Collection
+from bringup.report.links import Links, nowhere
+from bringup.report.render import render
+from bringup.report.view import View
+
+AT_THE_HEAD = ("profile", "site", "bringup commit", "opened")  # of the record of the first run
+READ_BESIDE = ("discovery", "nccl_scaling")  # phases whose facts and curves a training is read beside
+
+
+@dataclass(frozen=True)
+class Section:
+    """One run as a part of the document."""
+
+    view: View
+    answer: str
+    pictures: Sequence[tuple[str, str]]  # title, address
+    measured: list[tuple[str, str, str, str]]
+    has_table: bool = True  # of the collectives
+
+    @property
+    def asks(self) -> str:
+        return PHASES[self.view.run.phase].asks
+
+
+def run(judged: Judged, pictures: Sequence[tuple[str, str]] = ()) -> str:
+    """report.md of one run. pictures: titles and addresses of figures."""
+    of_run = _section(judged, pictures)
+    cards = next_steps.cards([judged], nowhere)
+    stand_ins = stand_ins_of(
+        claim for each in answers([judged]) for claim in each.claims if claim.mark is Mark.REHEARSED
+    )
+    return _rendered(
+        "report.md.j2",
+        section=of_run,
+        stand_ins=stand_ins,
+        view=of_run.view,
+        cards=cards,
+        not_passed=of_run.view.not_passed({finding.gate for card in cards for finding in card.findings}),
+        chapters=training.report([judged], beside(judged)).chapters,
+    )
+
+
+def playbook(gathered: Collection, links: Links = nowhere) -> str:
+    """All phases in one document. links: from where it will lie to the folders of the runs."""
+    judged = gathered.judged
+    widest = next((each for each in judged if each.run.phase == "nccl_scaling"), None)
+    sections = [_section(each, _linked(each, links), each is widest or widest is None) for each in judged]
+    before_training = _in_short([each for each in sections if not PHASES[each.view.run.phase].is_training])
+    nodes = fleet.nodes(judged)
+    names = [node.name for node in nodes]
+    reports = [each.folder / results.REPORT for each in judged]
+    excluded = {(entry.gate, entry.reason) for each in judged for entry in each.verdicts.not_applicable}
+    reasons = {reason for _, reason in excluded}
+    written = _rendered(
+        "playbook.md.j2",
+        gathered=gathered,
+        headline=gathered.headline,
+        counted=next_steps.counted(judged),
+        nodes=names,
+        record=[row for each in sections[:1] for row in each.view.record if row[0] in AT_THE_HEAD],
+        cards=next_steps.arranged(next_steps.cards(judged, nowhere)),
+        keep_away=drain.keep_away(drain.proposals(judged), names, fleet.suspected(judged, nodes)),
+        sections=before_training,
+        steps=[
+            (each.view, gathered.seconds.get(each.view.folder), links(report) if report.is_file() else None)
+            for each, report in zip(sections, reports, strict=True)
+        ],
+        titles={phase.stem: phase.title for phase in PHASES.values()},
+        trainings=training.report(judged),
+        left_to_discovery=["Hardware"] if any(each.view.inventory for each in before_training) else [],
+        excluded=[f"{many(len(excluded), 'check')}, for {many(len(reasons), 'reason')} that the reports name"][
+            : len(reasons)
+        ],
+    )
+    headings = re.findall(r"^## (.+)$", written, re.MULTILINE)
+    contents = "\n".join(f"- [{title}](#{_anchor(title)})" for title in headings)
+    return written.replace("\n## ", f"\n{contents}\n\n## ", 1)
+
+
+def _rendered(template: str, **parts: Any) -> str:
+    """With one empty line between two blocks."""
+    return re.sub(r"\n{3,}", "\n\n", render(template, collectives=collectives, **parts)).strip() + "\n"
+
+
+def _section(judged: Judged, pictures: Sequence[tuple[str, str]], has_table: bool = True) -> Section:
+    view = View(judged.run, judged.verdicts, judged.folder, judged.observations)
+    return Section(view, next_steps.counted([judged]), pictures, list(view.measured.values()), has_table)
+
+
+def _in_short(sections: Sequence[Section]) -> list[Section]:
+    """Without what discovery measured, of which the table of the nodes says more; of the others the numbers that a
+    profile declares, each gate once."""
+    shown: set[str] = set()
+    shortened = []
+    for section in sections:
+        known = {} if section.view.inventory else section.view.measured
+        gates = [gate for gate in known if gate not in shown and (gate in GATES and GATES[gate].expect == "profile")]
+        shown.update(gates)
+        shortened.append(replace(section, measured=[known[gate] for gate in gates]))
+    return shortened
+
+
+def _linked(judged: Judged, links: Links) -> list[tuple[str, str]]:
+    """The figures that lie in its folder."""
+    there = [(title, judged.folder / name) for title, name in charts.NAMES.items() if (judged.folder / name).is_file()]
+    return [(title, address) for title, path in there if (address := links(path)) is not None]
+
+
+def _anchor(title: str) -> str:
+    """Of a heading, as GitHub and GitLab make it."""
+    return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
+
+
+def beside(judged: Judged) -> list[Judged]:
+    """What was judged in the same playbook and a training is read beside: discovery, collectives, DDP on as many nodes.
+    Empty for a copy that lies in no tree."""
+    phase = PHASES[judged.run.phase]
+    tree = results.tree_of(judged.folder, Path(phase.results))
+    if not phase.is_training or tree is None:
+        return []
+    alike = [
+        other.stem
+        for other in PHASES.values()
+        if other.strategy == "ddp" and other.min_nodes == phase.min_nodes and other is not phase and not phase.one_gpu
+    ]
+    name = judged.run.name.removeprefix(f"{phase.stem}-")
+    folders = [results.folder_of(PHASES[stem], name, tree) for stem in (*READ_BESIDE, *alike)]
+    return [each for folder in folders if (each := _judged_before(folder)) is not None]
+
+
+def _judged_before(folder: Path) -> Judged | None:
+    """A run as it was judged when it ended. None: it is not there, or cannot be read."""
+    try:
+        run = results.load(folder)
+        seen = read_record(folder / results.OBSERVATIONS, Observations)
+        verdicts = read_record(folder / results.VERDICTS, Verdicts)
+        profile = results.load_profile(folder, run)
+    except (BringupError, OSError):
+        return None
+    records = results.TrainingRecords(folder)
+    trained = records if PHASES[run.phase].is_training and records.are_whole else None
+    return Judged(folder, run, profile, seen.observations, seen.problems, verdicts, trained)
