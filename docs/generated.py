@@ -18,9 +18,7 @@ from bringup.known_faults import xid
 from bringup.known_faults.pending import CAUSES
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES, Signature
 from bringup.plan.catalogue import GATES
-from bringup.plan.claims import CLAIMS, QUESTIONS, Claim
 from bringup.plan.gate import Gate
-from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile, load, names
 from bringup.plan.transports import TRANSPORTS
 from bringup.records import Outcome, write_text
@@ -96,7 +94,11 @@ _SCALES = (1, 2, 4, 16, 64)
 
 def _plain_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
     """A table whose cells are Markdown already."""
-    return [f"| {' | '.join(row)} |" for row in (head, ["---"] * len(head), *rows)]
+    return [_row(head), "|" + "---|" * len(head), *map(_row, rows)]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _floor(profile: Profile, nodes: int) -> float:
@@ -104,38 +106,11 @@ def _floor(profile: Profile, nodes: int) -> float:
     return float(limit) if isinstance(limit, int | float) else 0
 
 
-def _undeclared() -> list[str]:
-    """The gates that have no number in `generic`, by the numbers of their phases."""
-    generic = load("generic")
-    known = {*generic.expect, *(entry.gate for entry in generic.not_applicable)}
-    rows: dict[str, list[Gate]] = {}
-    for gate in GATES.values():
-        if gate.expect == "profile" and gate.id not in known:
-            numbers = sorted({PHASES[stem].number for stem in gate.phases})
-            rows.setdefault(" to ".join(map(str, dict.fromkeys((numbers[0], numbers[-1])))), []).append(gate)
-    return _plain_table(("phase", "no number in `generic`"), ((key, _ids(rows[key])) for key in sorted(rows)))
-
-
 def _transports() -> list[str]:
     return _plain_table(
         ("class", "what it is", "what NCCL prints"),
         ((f"`{transport.name}`", transport.says, transport.prints) for transport in TRANSPORTS),
     )
-
-
-def _claims() -> list[str]:
-    lines: list[str] = []
-    for number, question in QUESTIONS.items():
-        claims = [f"- {claim.says}{_needs(claim)}" for claim in CLAIMS if claim.question == number]
-        lines += [f"**{number}. {question}**", "", *claims, ""]
-    return lines[:-1]
-
-
-def _needs(claim: Claim) -> str:
-    words = {"gpu": "a GPU", "nccl": "NCCL", "fabric": "a fabric between nodes"}
-    nodes = [f"{claim.least_nodes} nodes"] if claim.least_nodes > 1 else []
-    needs = ", ".join([*nodes, *(words[kind] for kind in claim.real)])
-    return f" ({needs})" if needs else ""
 
 
 def _rooms() -> list[str]:
@@ -172,10 +147,8 @@ PARTS: dict[Path, dict[str, Callable[[], list[str]]]] = {
     SIGNS: {"signatures": _signatures},
     REPOSITORY / "docs/gates/README.md": {"stops": _stops},
     REPOSITORY / "docs/architecture.md": {"rooms": _rooms},
-    REPOSITORY / "docs/reading-the-numbers.md": {"claims": _claims},
     REPOSITORY / "validation/README.md": {
         "profiles": _profiles,
-        "undeclared": _undeclared,
         "transports": _transports,
     },
 }

@@ -25,8 +25,8 @@ KNOWN = {
     "script": "training/slurm/run_ddp_2node.sbatch",
 }
 SECTION = re.compile(r'((?:<a id="[^"]+"></a>)+)\n\n### (.*)\n((?:(?!<a id=|## |### ).*\n)*)')
-SYMPTOMS = "| you see | usually | make sure | do |\n| --- | --- | --- | --- |\n"
-PARTS = ("**What usually helps:** ", SYMPTOMS, "**Observes.** ", "**Why it matters.** ")
+SYMPTOMS = "| you see | usually | check | do |\n|---|---|---|---|\n"
+PARTS = ("**Usually helps:** ", SYMPTOMS, "**Observes.** ", "**Why.** ")
 
 
 def test_next_is_commands_that_run_as_pasted():
@@ -103,7 +103,7 @@ def test_a_section_says_what_a_failure_means_what_helps_and_what_to_run():
             for gate in GATES.values()
             if gate.guide == guide
         ]
-        helps = f"**What usually helps:** {guide.action}{''.join(others)}. Gates: {', '.join(named)}."
+        helps = f"**Usually helps:** {guide.action}{''.join(others)}. Gates: {', '.join(named)}."
         assert f"\n{helps}\n" in text, f"{where}: expected {helps}"
         place = re.compile(r"\{(" + "|".join(PLACES) + r")\}")
         for command in guide.next:

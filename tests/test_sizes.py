@@ -41,6 +41,13 @@ def test_lines_and_words_are_counted_in_all_folders_of_a_room_with_the_differenc
     assert sizes.lines([of(checkout, "lines", 6)]) == [f"{ROOM}       4 of       6 lines -2"]
 
 
+def test_a_room_may_be_some_patterns_without_another(checkout: Path):
+    (checkout / "READ ME.md").write_text("a word\n")
+    room = "*.py *.md :!*/deep"
+    assert sizes.words_of(checkout, room) == 6
+    assert sizes.lines_of(checkout, room) == 4
+
+
 def test_a_room_above_its_number_is_an_error_and_one_at_its_number_is_none(checkout: Path):
     assert sizes.above([of(checkout, "lines", 6)]) == []
     (error,) = sizes.above([of(checkout, "lines", 5)])
