@@ -223,3 +223,18 @@ def test_one_thing_that_is_not_known_is_one_card_for_all_gates_that_wait_for_it(
     assert card.title == "One thing is not known, and more than one gate waits for it"
     [card] = cards(judged(unknown("discovery.kernel_log.xid"), unknown("discovery.kernel_log.nonfatal")))
     assert card.title == "Driver messages in the kernel log"
+
+
+def test_an_explanation_starts_no_phase_that_ran_beside_it_and_says_once_what_holds_for_all_runs():
+    """`explain` of a playbook named the script of the pairs, which had run in it, and three times that no line in the
+    logs matches a known fault; the same line of evidence was told twice."""
+    slow = judged_of(a_verdict("nccl.all_reduce.busbw", "2-nodes"), run=a_run("nccl_scaling"))
+    again = [a_verdict(f"discovery.rdma.{name}", "n0", evidence="raw/x:7") for name in ("active", "same")]
+    pairs, port = judged_of(a_verdict("nccl.pair.slowest", "job"), run=a_run("nccl_pairwise")), judged_of(*again)
+    script = "sbatch --nodes=2 --nodelist=n0,n1 infrastructure-validation/scripts/nccl_pairwise.sbatch"
+    assert script in explain.screens([slow])
+    shown = explain.screens([slow, pairs, port])
+    assert f"        {script}" not in shown
+    assert "        bringup explain /nowhere\n" in shown
+    assert shown.count("no line in the logs matches a known fault") == 1
+    assert "FAIL discovery.rdma.same [n0]: by the same line\n" in shown

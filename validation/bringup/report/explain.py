@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 
 from bringup.evidence import hostlist
@@ -23,7 +22,7 @@ from bringup.plan.phases import PHASES
 from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json
 from bringup.records.grouped import grouped
 from bringup.report.render import render
-from bringup.report.text import counted, plain, shown_path
+from bringup.report.text import counted, plain, quoted_path, shown_path
 from bringup.report.view import View
 from bringup.results import OWN_CHECKS, PROFILE
 
@@ -32,7 +31,10 @@ _SHOWN = 6
 
 def screens(worst_first: Sequence[Judged]) -> str:
     """The explanation of each run that has something to explain, and one line for all others."""
-    explained = [screen(run) for run in worst_first if run.verdicts.outcome is not Outcome.PASS]
+    bad = [run for run in worst_first if run.verdicts.outcome is not Outcome.PASS]
+    explained = [screen(run, worst_first).rstrip("\n") for run in bad]
+    if bad and not any(_known_signs(run) for run in bad):
+        explained.append("no line in the logs matches a known fault (docs/gates/log-signs.md)")
     passed = [run for run in worst_first if run.verdicts.outcome is Outcome.PASS]
     if passed:
         verdicts = [verdict for run in passed for verdict in run.verdicts.verdicts]
@@ -43,22 +45,34 @@ def screens(worst_first: Sequence[Judged]) -> str:
     return "\n\n".join(explained)
 
 
-def screen(judged: Judged) -> str:
-    """The explanation of one run."""
-    causes = causes_of(judged.verdicts)
-    view = View(judged.run, judged.verdicts, judged.folder)
+def _known_signs(judged: Judged) -> list[tuple[Sign, str, str]]:
     signs: dict[str, tuple[Sign, str, str]] = {}
-    for entry in view.signs:
+    for entry in View(judged.run, judged.verdicts, judged.folder).signs:
         if entry[0].signature in SIGNATURES:
             signs.setdefault(entry[0].signature, entry)
+    return list(signs.values())
+
+
+def screen(judged: Judged, beside: Sequence[Judged] = ()) -> str:
+    """The explanation of one run. beside: runs that are explained with it; a phase that ran there is not run again."""
+    causes = causes_of(judged.verdicts)
+    view = View(judged.run, judged.verdicts, judged.folder)
+    done = {PHASES[run.run.phase].script: run for run in beside if set(run.run.nodes) <= set(judged.run.nodes)}
+    done.pop(PHASES[judged.run.phase].script, None)
+
+    def commands(group: Sequence[Verdict]) -> list[str]:
+        asked = next_commands(group, judged.folder, judged.run)
+        ran = {command: run for command in asked for script, run in done.items() if script in command.split()}
+        return [f"bringup explain {quoted_path(ran[each].folder)}" if each in ran else each for each in asked]
+
     return render(
         "explain.txt.j2",
         view=view,
         causes=causes,
         groups=list(grouped((cause_of(verdict), verdict) for verdict in causes.first).values()),
-        signs=list(signs.values()),
+        signs=_known_signs(judged),
         gates=_gates,
-        next_commands=partial(next_commands, folder=judged.folder, run=judged.run),
+        next_commands=commands,
         most=_SHOWN,
     )
 
