@@ -290,10 +290,13 @@ def test_a_job_of_bringup_is_read_where_its_script_keeps_its_log_and_a_late_one_
     begun = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 22 * 60))
     shown = SHOWN.format(log=slurm / "nccl_pairwise-7.log").replace("JobState=FAILED", "JobState=RUNNING")
     (slurm / "shown").write_text(f"{shown}   StartTime={begun}\n")
-    (slurm / "nccl_pairwise-7.out").write_text("round 1\n")
-    assert main(["why", "7"]) == 0
-    screen = capsys.readouterr().out
-    assert "No such file" not in screen
+    for kept in ("nccl_pairwise-7.out", "slurm-logs/nccl_pairwise-7-r1.out"):  # of bringup run; of sbatch
+        (slurm / kept).parent.mkdir(exist_ok=True)
+        (slurm / kept).write_text("round 1\n")
+        assert main(["why", "7"]) == 0
+        screen = capsys.readouterr().out
+        assert "No such file" not in screen
+        (slurm / kept).unlink()
     assert "first cause it takes longer than this step should: 22 min, overdue since 17 min\n" in screen
     assert "bringup why 7 --on-nodes" in screen
 

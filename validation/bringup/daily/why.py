@@ -66,9 +66,9 @@ def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> An
 def _moved(log: str) -> str:
     """Where the phase scripts of bringup keep their log from their first line on (scripts/job.sh): the newest one."""
     path = Path(log)
-    names = (f"{path.stem}.out", f"{path.stem}-r*.out")  # of a requeued job
+    names = [f"{folder}{path.stem}{attempt}.out" for folder in ("", "slurm-logs/") for attempt in ("", "-r*")]
     kept = sorted((each for name in names for each in path.parent.glob(name)), key=lambda each: each.stat().st_mtime)
-    return str(kept[-1]) if kept and path.suffix == ".log" and not path.exists() else log
+    return log if path.exists() or not kept else str(kept[-1])
 
 
 def _late(job: Job, logs: list[str]) -> str:

@@ -15,6 +15,7 @@ from rich.theme import Theme
 
 from bringup.characters import in_lines
 
+_COMMAND = re.compile(r"(?:^ *|\b(?:why|next|or): )bringup ")
 _MARKED = re.compile(r" *(?:[A-Z][A-Z ]{3,} +)?")
 
 
@@ -45,7 +46,7 @@ class _Console(Console):
 
 def fitted(line: str, width: int) -> str:
     """A command stays in one line, for who copies it."""
-    if len(line) <= width or "bringup " in line:
+    if len(line) <= width or _COMMAND.search(line):
         return line
     indent = " " * len(_MARKED.match(line)[0])  # type: ignore[index]
     words = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
