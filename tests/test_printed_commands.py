@@ -28,7 +28,7 @@ sys.path.append(str(ROOT / "training/src"))
 from recipe import arguments as recipe_arguments  # noqa: E402
 
 WORDS = sorted((ROOT / "tests/golden/expected").glob("*.words.jsonl.xz"))
-VALUES = {"JOB": "4711", "JOBID": "4711", "N": "2", "K": "1", "G": "8", "…": "", "...": "", "[...]": ""}
+VALUES = {"VERB": "run", "JOB": "4711", "JOBID": "4711", "N": "2", "K": "1", "G": "8", "…": "", "...": "", "[...]": ""}
 BEGINS = (
     r"(?:\.venv/bin/)?(?P<program>bringup|sbatch|make|bash infrastructure-validation/scripts/\S+"
     r"|python training/src/train_\w+\.py)\s"

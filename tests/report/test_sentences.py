@@ -87,9 +87,9 @@ def test_what_was_not_judged_gives_its_reason_first_and_nothing_that_was_not_see
     alone = judged("discovery.kernel", "n0", "6.8")
     assert alone.outcome is Outcome.INCOMPLETE
     assert text.sentence(alone) == "compared with too few: 1 of 1 are known (observed 6.8)"
-    undeclared = judged("train.mfu", "job", 0.35, profile="generic")
+    undeclared = judged("smoke.compute.tflops", "n0", 0.35, profile="generic")
     assert undeclared.kind is Kind.UNDECLARED
-    assert text.sentence(undeclared) == "0.35; profile generic declares no train.mfu"
+    assert text.sentence(undeclared) == "0.35 TFLOP/s; profile generic declares no smoke.compute.tflops"
 
 
 def test_a_pass_has_no_sentence_of_a_failure():
