@@ -13,10 +13,8 @@ from bringup.plan.catalogue import GATES
 from bringup.records import (
     DrillReport,
     DrillResult,
-    FaultLimit,
     Kind,
     Limit,
-    LimitsReport,
     NotApplicable,
     Observation,
     Outcome,
@@ -153,23 +151,6 @@ def a_drill_result(**change: Any) -> DrillResult:
             "observed": "1",
             "seconds_to_detect": 2.0,
             "seconds": 3.0,
-        }
-        | change
-    )
-
-
-def a_limits_report(*faults: FaultLimit, **change: Any) -> LimitsReport:
-    return LimitsReport(
-        **{
-            "name": "l",
-            "place": "local-cluster",
-            "profile": None,
-            "cluster": None,
-            "cores": 2,
-            "git_commit": None,
-            "opened_at": "2026-11-25T00:00:00Z",
-            "repeat": 4,
-            "faults": list(faults),
         }
         | change
     )

@@ -6,18 +6,33 @@ from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
+import fault_limits as limits
 import pytest
-from bringup import results
-from bringup.drill import limits as measuring
 from bringup.drill import suite
 from bringup.drill.environment import Here
 from bringup.errors import CannotStart
 from bringup.formulae.chance import most_events, share_within
 from bringup.plan.catalogue import DECLARED, DRILLS, load_profile
 from bringup.plan.drill import Drill
-from bringup.records import DrillResult, FaultLimit, LimitTrial, write_record
-from bringup.report import limits
-from factory import a_limits_report
+from bringup.records import DrillResult, write_record
+
+
+def a_limits_report(*faults: limits.FaultLimit, **change: object) -> limits.LimitsReport:
+    return limits.LimitsReport(
+        **{
+            "name": "l",
+            "place": "local-cluster",
+            "profile": None,
+            "cluster": None,
+            "cores": 2,
+            "git_commit": None,
+            "opened_at": "2026-11-25T00:00:00Z",
+            "repeat": 4,
+            "faults": list(faults),
+        }
+        | change
+    )
+
 
 SIZES = [float(size) for size in (64, 32, 16, 8, 4, 2, 1)]
 
@@ -36,13 +51,13 @@ def test_bounds_of_a_rate():
     assert [most_events(events) for events in (0, 1, 5)] == pytest.approx([2.9957, 4.7439, 10.5130], abs=1e-4)
 
 
-def trial(size: float | None, is_found: bool | None, *alarms: str) -> LimitTrial:
-    return LimitTrial(size=size, found=is_found, alarms=list(alarms), seconds=1, load=2)
+def trial(size: float | None, is_found: bool | None, *alarms: str) -> limits.LimitTrial:
+    return limits.LimitTrial(size=size, found=is_found, alarms=list(alarms), seconds=1, load=2)
 
 
-def searched(is_found: Callable[[float | None], bool | None], repeat: int = 4) -> FaultLimit:
-    fault = measuring._fault(DECLARED["slow-pair"], ()).model_copy(update={"sizes": SIZES})
-    for _ in measuring._trials(fault, repeat, lambda size: trial(size, is_found(size))):
+def searched(is_found: Callable[[float | None], bool | None], repeat: int = 4) -> limits.FaultLimit:
+    fault = limits._fault(DECLARED["slow-pair"], ()).model_copy(update={"sizes": SIZES})
+    for _ in limits._trials(fault, repeat, lambda size: trial(size, is_found(size))):
         pass
     return fault
 
@@ -81,7 +96,7 @@ def test_what_is_never_found_or_never_performed_is_no_limit(answer: bool | None)
 def test_a_false_alarm_is_counted_and_shown():
     fault = searched(lambda size: size is None or size >= 8)
     assert "false alarms: 4 of 4" in limits.sentence(fault)
-    assert limits.trial(fault, trial(None, True)).startswith("FALSE ALARM")
+    assert limits.of_a_trial(fault, trial(None, True)).startswith("FALSE ALARM")
 
 
 def test_any_accusation_without_the_fault_is_a_false_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -89,11 +104,11 @@ def test_any_accusation_without_the_fault_is_a_false_alarm(tmp_path: Path, monke
     drill = DECLARED["slow-pair"]
 
     def performed(sized: Drill, *_: object, **__: object) -> DrillResult:
-        answer = measuring.perform.not_performed(sized, "x")
+        answer = limits.perform.not_performed(sized, "x")
         return answer.model_copy(update={"performed": True, "why": None, "detected": False, "false_alarms": ["warn"]})
 
-    monkeypatch.setattr(measuring.perform, "perform", performed)
-    once = measuring._Trials(drill, lambda: Here(("a", "b", "c", "d")), (), tmp_path)
+    monkeypatch.setattr(limits.perform, "perform", performed)
+    once = limits._Trials(drill, lambda: Here(("a", "b", "c", "d")), (), tmp_path)
     assert [once(size).found for size in (None, 200.0)] == [True, False]
 
 
@@ -108,7 +123,7 @@ def test_the_page_says_what_else_was_accused_and_at_which_load():
     fault.trials.append(trial(8, True, "discovery.memory [n3] fail"))
     done = a_limits_report(fault)
     page = limits.markdown(done)
-    assert r"discovery.memory \[n3\] fail" in page
+    assert "discovery.memory [n3] fail" in page
     assert "load 2.0 to 2.0 on 2 cores" in page
 
 
@@ -128,9 +143,9 @@ def test_a_fault_of_the_cluster_itself_is_never_made_on_one_that_is_not_ours():
     drills = [DECLARED["lossy-cable"], DECLARED["slow-storage"]]
     nodes = dict.fromkeys(("a", "b"), SimpleNamespace(gpus=2))
     request = suite.Request(drills, anywhere=True, profile=load_profile("local-cpu"))
-    assert measuring.meaningful_here(drills, request, nodes) == drills[1:]  # type: ignore[arg-type]
+    assert limits.meaningful_here(drills, request, nodes) == drills[1:]  # type: ignore[arg-type]
     with pytest.raises(CannotStart, match="lossy-cable: it changes the cluster itself"):
-        measuring.meaningful_here(drills[:1], request, nodes)  # type: ignore[arg-type]
+        limits.meaningful_here(drills[:1], request, nodes)  # type: ignore[arg-type]
 
 
 def test_no_size_is_left_open_and_each_is_smaller_than_the_one_before():
@@ -147,8 +162,8 @@ def test_what_was_tried_to_the_end_is_not_tried_again(tmp_path: Path):
     faults = [searched(lambda size: size == 64).model_copy(update={"drill": name}) for name in ("slow-pair", "latency")]
     done = a_limits_report(*faults)
     for ended, kept in ((False, ["slow-pair"]), (True, ["slow-pair", "latency"])):
-        write_record(tmp_path / results.LIMITS, done.model_copy(update={"ended": ended}), replace=True)
-        again = measuring._begin(suite.Request([], resume=tmp_path), repeat=99)[1]
+        write_record(tmp_path / limits.LIMITS, done.model_copy(update={"ended": ended}), replace=True)
+        again = limits._begin(suite.Request([], resume=tmp_path), repeat=99)[1]
         assert ([fault.drill for fault in again.faults], again.repeat, again.ended) == (kept, 4, False)
     with pytest.raises(CannotStart, match="was local-cluster"):
-        measuring._begin(suite.Request([], resume=tmp_path, anywhere=True), repeat=4)
+        limits._begin(suite.Request([], resume=tmp_path, anywhere=True), repeat=4)

@@ -55,7 +55,6 @@ PLAYBOOK = "playbook.json"
 PLAYBOOKS = Path("validation/results/playbook")  # from the root of a tree
 SWEEP = "sweep.json"
 DRILLS = "drill.json"
-LIMITS = "limits.json"
 SWEEPS = Path("validation/results/sweep")  # from the root of a tree
 PREFLIGHT = "preflight.json"
 PREFLIGHTS = Path("validation/results/preflight")  # from the root of a tree

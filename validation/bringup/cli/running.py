@@ -160,15 +160,13 @@ def do_why(arguments: argparse.Namespace) -> int:
 
 
 def do_drill(arguments: argparse.Namespace) -> int:
-    from bringup.drill import limits, suite
     from bringup.drill import result as drill_result
+    from bringup.drill import suite
     from bringup.plan import catalogue, profile_text
     from bringup.plan.drill import Shape
     from bringup.run import discovered
     from bringup.run import site as at_site
 
-    if arguments.limits and (arguments.checks or arguments.healthy):
-        raise UsageError("--limits takes the drills of the catalogue: without --checks and --healthy")
     if arguments.checks is not None and arguments.anywhere:
         raise UsageError("--checks runs on local clusters: without --anywhere")
     on_local = catalogue.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
@@ -179,16 +177,15 @@ def do_drill(arguments: argparse.Namespace) -> int:
         raise UsageError(f"no drill is called {', '.join(unknown)}{near}; bringup drill --list shows all")
     if arguments.list:
         chosen = [drill for drill in on_local if not arguments.only or drill.id in arguments.only]
-        sized = {drill.id for drill in catalogue.DECLARED.values() if drill.sizes}
-        print(drill_result.listed([drill for drill in chosen if drill.id in sized or not arguments.limits]))
+        print(drill_result.listed(chosen))
         return 0
     if arguments.healthy and (arguments.anywhere or arguments.only):
         raise UsageError("--healthy makes no fault and runs on local clusters: without --anywhere and --only")
     if arguments.anywhere:
         at_site.entered()
-    if arguments.resume is not None and (arguments.only or arguments.healthy) and not arguments.limits:
+    if arguments.resume is not None and (arguments.only or arguments.healthy):
         raise UsageError("--resume goes on with what was planned: without --only and --healthy")
-    known = catalogue.DECLARED.values() if arguments.anywhere or arguments.limits else on_local
+    known = catalogue.DECLARED.values() if arguments.anywhere else on_local
     chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]
     if arguments.anywhere and not arguments.only and arguments.resume is None:
         chosen = [drill for drill in chosen if drill.where == "anywhere"]
@@ -202,4 +199,4 @@ def do_drill(arguments: argparse.Namespace) -> int:
         profile=discovered.profile(catalogue.load_profile(arguments.profile), []) if arguments.anywhere else None,
         resume=arguments.resume,
     )
-    return limits.run(request, arguments.repeat) if arguments.limits else suite.run(request)
+    return suite.run(request)

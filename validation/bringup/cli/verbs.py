@@ -171,8 +171,6 @@ VERBS: Verbs = {
             _flag("--list", "print the catalogue and make nothing"),
             _path("--checks", "the drills of a site's own checks, in place of the catalogue"),
             _arg("--only", nargs="+", metavar="ID", default=[], help="these drills"),
-            _flag("--limits", "how small a fault is found: the drills that have sizes, in several, each many times"),
-            _count("--repeat", 10, "with --limits: trials of a size"),
             _flag("--anywhere", "on the cluster you are on: those that stay inside your own jobs, and no other"),
             _arg(
                 "--healthy",

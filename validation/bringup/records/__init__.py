@@ -10,7 +10,6 @@ head of its metrics · daily · limits · preflight
 
 from bringup.records.base import *
 from bringup.records.daily import *
-from bringup.records.limits import *
 from bringup.records.preflight import *
 from bringup.records.run import *
 from bringup.records.summary import *

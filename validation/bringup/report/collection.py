@@ -20,7 +20,6 @@ from bringup.records import (
     Decision,
     DrillReport,
     Headline,
-    LimitsReport,
     Mark,
     Outcome,
     Playbook,
@@ -42,7 +41,6 @@ class Collection:
     unhealthy_nodes: list[str] = field(default_factory=list)  # left out by later phases
     drills: list[DrillReport] = field(default_factory=list)
     varied: list[str] = field(default_factory=list)  # arguments in which the runs of a sweep differ
-    limits: list[LimitsReport] = field(default_factory=list)
 
     @property
     def verdicts(self) -> list[Verdict]:
@@ -96,10 +94,8 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     """The runs in these folders (of runs, playbooks, drills), in the order of the phases. A run that cannot be judged
     is absent, and says why; raises RunError, ProfileError or RecordError only when nothing was left to judge."""
     of_drills = [folder for folder in folders if results.holds(folder, results.DRILLS)]
-    of_limits = [folder for folder in folders if results.holds(folder, results.LIMITS)]
     drills = [read_record(folder / results.DRILLS, DrillReport) for folder in of_drills]
-    limits = [read_record(folder / results.LIMITS, LimitsReport) for folder in of_limits]
-    chosen = results.find([folder for folder in folders if folder not in (*of_drills, *of_limits)])
+    chosen = results.find([folder for folder in folders if folder not in of_drills])
     judged: list[Judged] = []
     unread: list[tuple[Path, BringupError | OSError]] = []
     for folder in chosen.once:
@@ -110,7 +106,7 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
                 judged.append(run)
         except (BringupError, OSError) as error:
             unread.append((folder, error))
-    if unread and not judged and not chosen.playbooks and not drills and not limits:
+    if unread and not judged and not chosen.playbooks and not drills:
         raise unread[0][1]
     names = {folder: step.phase for folder, step in chosen.steps.items()}
     absent = [*chosen.absent, *(Absent(names.get(folder, folder.name), str(error)) for folder, error in unread)]
@@ -120,4 +116,4 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     judged = [replace(run, verdicts=named(run.verdicts, gpus)) for run in judged]
     judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
     left_out, unhealthy = chosen.left_out, chosen.unhealthy_nodes
-    return Collection(judged, absent, left_out, chosen.playbooks, seconds, unhealthy, drills, chosen.varied, limits)
+    return Collection(judged, absent, left_out, chosen.playbooks, seconds, unhealthy, drills, chosen.varied)

@@ -23,7 +23,7 @@ _DRILLS = Path("validation/results/drill")
 _WHOLE = {  # what holds further runs: its folder, and the records that show it
     "playbook": (results.PLAYBOOKS, (results.PLAYBOOK,)),
     "sweep": (results.SWEEPS, (results.SWEEP,)),
-    "drill": (_DRILLS, (results.DRILLS, results.LIMITS)),
+    "drill": (_DRILLS, (results.DRILLS,)),
     "preflight": (results.PREFLIGHTS, (results.PREFLIGHT,)),
 }
 _OF_A_RUN = (results.RUN, results.METRICS, results.RUN_ARGS)  # the last two are enough for `compare`
