@@ -217,23 +217,7 @@ def test_stock_changes_nothing_and_the_others_say_why_for_each_change() -> None:
     assert changed.items() <= tuning.items()
     compiles = " " not in sys.prefix  # Inductor finds no headers in a path with a space
     of_fast = {what: state == "on" for what, state in tuning.items() if what not in changed}
-    assert of_fast == {recipes.COMPILE: compiles, recipes.CHUNKED_LOSS: True, recipes.KERNELS: False}
-    assert tuning[recipes.KERNELS] == "it needs a GPU"
-
-
-def test_the_kernel_that_was_requested_stays_and_on_hopper_cudnn_is_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-    from recipe.arguments import Args
-    from recipe.fast import recipes
-
-    def order(capability: tuple[int, int], **more: str) -> str:
-        monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
-        return recipes.choose(Args(**fields_of(Args) | {"recipe": "fast"} | more))[recipes.KERNELS]
-
-    monkeypatch.setattr(recipes.group, "CUDA", True)
-    assert order((9, 0)) == "on"
-    assert order((8, 0)) == "a GPU of compute capability (8, 0) has no such kernel"
-    assert order((9, 0), attention="eager") == "eager was requested, and stays"
+    assert of_fast == {recipes.COMPILE: compiles, recipes.CHUNKED_LOSS: True}
 
 
 def test_logits_that_a_configuration_says_are_changed_are_computed_whole(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ class Args:
     activation_checkpointing: bool = _switch("recompute activations in the backward pass")
     recipe: Literal["stock", "plain", "fast"] = _option(
         "stock: Trainer with its own defaults; plain: without the waits that it puts into a step; fast: compiled "
-        "blocks, the loss in chunks and the order of the attention kernels, where they are there",
+        "blocks and the loss in chunks, where they are there",
         "plain",
         choices=("stock", "plain", "fast"),
     )

@@ -229,10 +229,6 @@ class Run:
         Before the first step, after it, and at the end the model is observed; raises Refused where it is not what was
         promised.
         """
-        with recipes.order_kernels(self.tuning):
-            return self._train(trainer)
-
-    def _train(self, trainer: Any) -> int:
         args, checkpoints, clock = self.args, self.checkpoints, self.clock
         self.trainer = trainer
         trainer.remove_callback(PrinterCallback)

@@ -1,7 +1,7 @@
 """Reads `.metadata`, which is a pickle, as nothing but what torch writes there.
 
-What the pickle may name is a closed table of (module, name) pairs. Nothing is looked up in a module, because pickle
-follows dotted names there: `os.system`, of a module that imports os.
+What the pickle may name is a closed table. Nothing is looked up in a module, because pickle follows dotted names there:
+`os.system`, of a module that imports os.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import torch.distributed.checkpoint as dcp
 from torch.distributed.checkpoint import filesystem, metadata
 
 METADATA = ".metadata"
-_DTYPES = ("float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8")
 _ENCODING = metadata._MEM_FORMAT_ENCODING
 
 
@@ -31,26 +30,19 @@ def _member(of: object, name: object) -> _ENCODING:
     return _ENCODING.__members__[name]
 
 
+_TENSOR = (metadata.TensorStorageMetadata, metadata.TensorProperties, metadata.ChunkStorageMetadata, _ENCODING)
+_WHOLE = (metadata.Metadata, metadata.MetadataIndex, metadata.StorageMeta, filesystem._StorageInfo)
 # No BytesStorageMetadata: torch unpickles such an entry without any list, and all that we save is tensors.
 _ALLOWED: dict[tuple[str, str], Any] = {
     ("builtins", "getattr"): _member,
-    ("pathlib", "PosixPath"): pathlib.PosixPath,
     ("pathlib._local", "PosixPath"): pathlib.PosixPath,  # written by Python 3.13; older ones have no such module
-    ("torch", "Size"): torch.Size,
-    **{("torch", name): getattr(torch, name) for name in _DTYPES},
+    ("pathlib", "PosixPath"): pathlib.PosixPath,
     ("torch.serialization", "_get_layout"): torch.serialization._get_layout,
-    (filesystem.__name__, "_StorageInfo"): filesystem._StorageInfo,
+    ("torch", "Size"): torch.Size,
+    **{(kind.__module__, kind.__name__): kind for kind in (*_TENSOR, *_WHOLE)},
     **{
-        (metadata.__name__, kind.__name__): kind
-        for kind in (
-            metadata.Metadata,
-            metadata.MetadataIndex,
-            metadata.StorageMeta,
-            metadata.TensorStorageMetadata,
-            metadata.TensorProperties,
-            metadata.ChunkStorageMetadata,
-            _ENCODING,
-        )
+        ("torch", name): getattr(torch, name)
+        for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8")
     },
 }
 
@@ -73,7 +65,6 @@ class CarefulReader(dcp.FileSystemReader):
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise CheckpointError(f"{METADATA} holds {module}.{name}, which no checkpoint of ours does") from None
+        if (module, name) not in _ALLOWED:
+            raise CheckpointError(f"{METADATA} holds {module}.{name}, which no checkpoint of ours does")
+        return _ALLOWED[module, name]

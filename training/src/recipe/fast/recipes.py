@@ -2,8 +2,9 @@
 
 stock: Trainer with its own defaults. Only the workload (model, data, batch, precision, strategy, schedule) is given.
 plain: without the waits for the device that Trainer and the model put into every step.
-fast:  plain, and what makes one GPU faster without changing what is learnt: compiled blocks, the loss in chunks, the
-       order of the attention kernels. The optimizer is no part of it: it is fused in every recipe.
+fast:  plain, and what makes one GPU faster without changing what is learnt: compiled blocks, the loss in chunks. The
+       optimizer is no part of it: it is fused in every recipe. Nor is the order of the attention kernels: on Hopper and
+       Blackwell torch itself tries cuDNN's first.
 
 So losses agree within the tolerance of the data type. `recipe` is recorded with every change against stock (`tuning`),
 and compare refuses to mix recipes.
@@ -11,7 +12,6 @@ and compare refuses to mix recipes.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib.util
 import json
@@ -36,8 +36,7 @@ from recipe.observed_strategy import decoder_layers
 
 NO_LOGGING = "no logging by Trainer"
 NO_LOOK, BUCKETS = "no look at position ids", "gradients in DDP's buckets"
-COMPILE, KERNELS = "compile per block", "cuDNN's attention kernel first"
-CUDNN_FIRST = ((9, 0), (10, 0), (10, 3))  # Hopper and Blackwell, for which its kernels are written
+COMPILE = "compile per block"
 
 # What plain changes of Trainer's arguments, each for the reason above it. The patches of no_device_waits.py belong
 # to it too: in every forward pass transformers asks the device whether a row holds several sequences. So do BUCKETS: by
@@ -68,7 +67,7 @@ def choose(args: Args) -> dict[str, str]:
     wait_stays = f"its wait stays: {', '.join(waits)} is not in this version" if waits else None
     changes = {**dict.fromkeys(_plain(args)), NO_LOOK: wait_stays, BUCKETS: None}
     if args.recipe == "fast":
-        changes |= {COMPILE: _no_compiler(), CHUNKED_LOSS: chunked_loss.cannot(_config(args)), KERNELS: _no_order(args)}
+        changes |= {COMPILE: _no_compiler(), CHUNKED_LOSS: chunked_loss.cannot(_config(args))}
     return {what: why_not or ON for what, why_not in changes.items()}
 
 
@@ -101,25 +100,6 @@ def _config(args: Args) -> dict[str, Any]:
         return dict(PreTrainedConfig.get_config_dict(args.model)[0])
     except OSError:
         return {}  # the model cannot be loaded: that is said where it is, by all ranks alike
-
-
-def _no_order(args: Args) -> str | None:
-    if args.attention != "sdpa":
-        return f"{args.attention} was requested, and stays"
-    if not group.CUDA:
-        return "it needs a GPU"
-    capability = torch.cuda.get_device_capability(group.DEVICE)
-    return None if capability in CUDNN_FIRST else f"a GPU of compute capability {capability} has no such kernel"
-
-
-def order_kernels(tuning: Mapping[str, str]) -> Any:
-    """From here to the end of what is returned, sdpa tries cuDNN's kernel first, where the tuning says so."""
-    if not on(tuning, KERNELS):
-        return contextlib.nullcontext()
-    from torch.nn.attention import SDPBackend, sdpa_kernel
-
-    order = [SDPBackend.CUDNN_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-    return sdpa_kernel(order, set_priority=True)
 
 
 def on(tuning: Mapping[str, str], what: str) -> bool:
