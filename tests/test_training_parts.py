@@ -430,7 +430,6 @@ def seen(**different: Any) -> Any:
             "reshard_after_forward": True,
             "master_dtype": "float32",
             "compute_dtype": "float32",
-            "residual_dtype": "float32",
             "reduce_dtype": "float32",
             "sync_each_batch": None,
             "loss_dtype": "float32",

@@ -56,7 +56,6 @@ class FirstStep(TrainerCallback):
         self.handles: list[Any] = []
         self.forwards: list[int] = []  # index = decoder layer
         self.compute_dtypes: set[str] = set()
-        self.residual_dtypes: set[str] = set()
         self.reduced_at_once: bool | None = None  # whether the first backward pass reduced its gradients
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any, **kwargs: Any) -> None:
@@ -66,8 +65,6 @@ class FirstStep(TrainerCallback):
         for index, layer in enumerate(layers):
             linear = next(module for module in layer.modules() if isinstance(module, LINEAR))
             self.handles.append(linear.register_forward_hook(self._watch(index)))
-            # after FSDP's own hook, which may cast: what the block computes with
-            self.handles.append(layer.register_forward_pre_hook(self._watch_residual, with_kwargs=True))
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.handles:
@@ -93,12 +90,6 @@ class FirstStep(TrainerCallback):
             self.compute_dtypes.add(name_of(output.dtype))
 
         return note
-
-    def _watch_residual(self, module: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
-        """A decoder layer's first input is the sum of what the layers before it added."""
-        hidden = inputs[0] if inputs else named.get("hidden_states")
-        if isinstance(hidden, torch.Tensor):
-            self.residual_dtypes.add(name_of(hidden.dtype))
 
 
 def reduced_gradients(model: Any) -> bool:
@@ -137,7 +128,6 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
         "mesh_dims": list(meshes[0].mesh_dim_names) if meshes and meshes[0].mesh_dim_names else None,
         "master_dtype": _only({name_of(p.dtype) for p in parameters}),
         "compute_dtype": None if stepped is None else _only(first_step.compute_dtypes),
-        "residual_dtype": None if stepped is None else _only(first_step.residual_dtypes) or None,
         "sync_each_batch": None if stepped is None or not several else first_step.reduced_at_once,
         "loss_dtype": None if stepped is None or loss_dtype is None else name_of(loss_dtype),
         "decoder_layers": len(decoder_layers(model)),

@@ -329,7 +329,7 @@ class ObservedStrategy(Record):
     reshard_after_forward: bool | None
     master_dtype: str  # of the parameters as stored
     compute_dtype: str | None  # what the first linear layer gave out in the first step; null: no step was made
-    residual_dtype: str | None  # what the decoder layers took in, in the first step; null: none was made
+    residual_dtype: str | None = None  # of an earlier record
     reduce_dtype: str  # of gradients between ranks
     loss_dtype: str | None  # null: no step was made
     # the first of several micro-steps reduced its gradients; null: one rank, one micro-step, or no step

@@ -4,7 +4,7 @@ stock: Trainer with its own defaults. Only the workload (model, data, batch, pre
 plain: without the waits for the device that Trainer and the model put into every step.
 fast:  plain, and what makes one GPU faster without changing what is learnt: compiled blocks, the loss in chunks. The
        optimizer is no part of it: it is fused in every recipe. Nor is the order of the attention kernels: on Hopper and
-       Blackwell torch itself tries cuDNN's first.
+       Blackwell torch (2.13) itself tries cuDNN's first.
 
 So losses agree within the tolerance of the data type. `recipe` is recorded with every change against stock (`tuning`),
 and compare refuses to mix recipes.
