@@ -216,7 +216,7 @@ def read_inspector(text: str) -> Values:
 
 def read_ras(text: str) -> Values:
     (note,) = ras.parse(text, "raw/ras.txt").problems
-    match = re.search(r"NCCL's RAS service: ([A-Z ,]+|\d+ communicator\(s\)): ", note)
+    match = re.search(r"NCCL's RAS service: ([A-Z ,]+|\d+ communicators?): ", note)
     return {"communicators": match[1] if match else None}
 
 
