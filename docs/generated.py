@@ -26,7 +26,7 @@ from bringup.report.text import table
 from bringup.results import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "docs"))
-from samples import with_samples
+from samples import of_the_whole_run, with_samples
 
 PAGE = REPOSITORY / "docs/07-failure-modes.md"
 SIGNS = REPOSITORY / "docs/gates/log-signs.md"
@@ -170,7 +170,7 @@ def _ids(gates: Sequence[Gate]) -> str:
 def pages() -> dict[Path, str]:
     """Every page of docs/, and others with generated parts -> the text that it should have: tables and quotes.
     ValueError when a marker is missing, or what is quoted."""
-    texts = {}
+    texts = dict(of_the_whole_run())
     for path in dict.fromkeys([*PARTS, *sorted((REPOSITORY / "docs").glob("*.md"))]):
         text = with_samples(with_quotes(path.read_text(encoding="utf-8"), REPOSITORY))
         for name, make in PARTS.get(path, {}).items():

@@ -4,6 +4,7 @@
 <!-- recorded: compare -->                       the trainings side by side
 <!-- recorded: trained run_1gpu -->              the last line that a training prints
 <!-- recorded: fields run_hsdp_2node mesh -->    fields of metrics.json
+<!-- recorded: collectives 16MiB -->             rows of the table of the collectives
 <!-- end recorded -->
 """
 
@@ -11,13 +12,19 @@ from __future__ import annotations
 
 import json
 import re
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 
 from bringup.compare import sidebyside
 from bringup.compare.entries import Entry
 from bringup.plan.phases import PHASES
 from bringup.records import Playbook, Run, RunArgs, TrainMetrics, Verdicts, read_record
-from bringup.report import text, view
+from bringup.report import collection, document, text, view
+from bringup.report.charts import run as charts
 from bringup.results import REPOSITORY
 
 RECORDED = REPOSITORY / "docs/results/local"
@@ -33,6 +40,36 @@ def with_samples(page: str, recorded: Path = RECORDED) -> str:
         return f"<!-- recorded: {match['what']} -->\n\n```\n{lines}\n```\n\n<!-- end recorded -->"
 
     return _MARKED.sub(block, page)
+
+
+@cache
+def of_the_whole_run(recorded: Path = RECORDED) -> dict[Path, str]:
+    """What `bringup report --markdown` writes of it, and the figure that it shows: place -> text."""
+    curves = recorded / "curves.svg"
+    with judged(recorded) as gathered:
+        [scaling] = [run.folder for run in gathered.judged if run.run.phase == "nccl_scaling"]
+        text = document.playbook(
+            gathered, lambda path: curves.name if path == scaling / charts.NAMES["Bus bandwidth over size"] else None
+        )
+        return {recorded / "report.md": text, curves: (scaling / curves.name).read_text(encoding="utf-8")}
+
+
+@contextmanager
+def judged(recorded: Path) -> Iterator[collection.Collection]:
+    """The recorded run, judged again from its evidence, with its figures drawn."""
+    with tempfile.TemporaryDirectory() as folder:
+        with tarfile.open(recorded / "evidence.tar.xz") as archive:
+            archive.extractall(folder, filter="data")
+        gathered = collection.gather(sorted(Path(folder).glob("validation/results/playbook/*")))
+        for run in gathered.judged:
+            charts.draw(run)
+        yield gathered
+
+
+def _collectives(recorded: Path, sizes: list[str]) -> list[str]:
+    text = of_the_whole_run(recorded)[recorded / "report.md"]
+    head, line, *rows = text[text.index("| collective ") :].partition("\n\n")[0].splitlines()
+    return [head, line, *(row for row in rows if any(f"| {size} " in row for size in sizes))]
 
 
 def _passes(recorded: Path, phases: list[str]) -> list[str]:
@@ -82,4 +119,4 @@ def _metrics(folder: Path) -> TrainMetrics:
     return read_record(folder / "metrics.json", TrainMetrics)
 
 
-_KINDS = {"passes": _passes, "compare": _compared, "trained": _trained, "fields": _fields}
+_KINDS = {"passes": _passes, "compare": _compared, "trained": _trained, "fields": _fields, "collectives": _collectives}

@@ -103,3 +103,13 @@ def test_the_newest_entry_of_the_changes_is_of_the_version_that_is_built():
     version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     newest = re.search(r"^## (\S+?),", (ROOT / "docs/CHANGELOG.md").read_text(), re.MULTILINE)
     assert newest is not None and newest[1] == version
+
+
+def test_the_document_of_a_whole_run_is_read_in_three_minutes_and_has_the_chapters_of_a_report():
+    """It had 3,800 words, a table of 34 claims and cells of 150 characters."""
+    text = (ROOT / "docs/results/local/report.md").read_text()
+    assert len(re.findall(r"\S*\w\S*", text)) <= 2500
+    chapters = ("The six questions", "Discovery: what is there", "Collectives at every scale", "Training", "Takeaways")
+    assert all(re.search(f"^##+ {chapter}$", text, re.MULTILINE) for chapter in chapters)
+    assert "![Bus bandwidth over size](curves.svg)" in text
+    assert "not recorded" not in text

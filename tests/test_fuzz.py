@@ -19,6 +19,7 @@ from bringup.errors import ProfileError, RecordError, RunError
 from bringup.evidence import topology
 from bringup.known_faults import signs
 from bringup.records import Outcome, Run, RunArgs, TrainMetrics, read_record
+from bringup.report import document
 from bringup.report import view as report
 from damage_for_tests import FEW, JSON, MANY, NASTY, damaged, everywhere, inside, places
 from hypothesis import given
@@ -82,10 +83,10 @@ def outcomes_of(folder: Path, name: str, text: str) -> dict[tuple[str, str], Out
     path.parent.mkdir(exist_ok=True)
     path.write_text(text, errors="surrogatepass")
     try:
-        verdicts = judge.judge_folder(folder).verdicts
-        run = runs.load(folder)
+        judged = judge.judge_folder(folder)
+        run, verdicts = judged.run, judged.verdicts
         assert "\x1b" not in report.screen(folder, run, verdicts)
-        assert "<script" not in report.markdown(run, verdicts)
+        assert "<script" not in document.run(judged)
         signs.in_run(folder, run)
         return {(verdict.gate, verdict.subject): verdict.outcome for verdict in verdicts.verdicts}
     finally:

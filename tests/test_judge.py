@@ -12,9 +12,9 @@ from bringup.evidence.parsed import Parsed
 from bringup.plan import catalogue as gates
 from bringup.plan import profile
 from bringup.plan.expectation import Expectation
-from bringup.records import Kind, Observation, Observations, Outcome, Run, SiteUsed, Verdict, Verdicts
+from bringup.records import Kind, Observations, Outcome, Run, SiteUsed, Verdict, Verdicts
 from bringup.records.base import worst_of_run
-from bringup.report import view as report
+from bringup.report import document
 from bringup.run import open as opening
 from factory import a_run, a_verdict
 from loops import for_each
@@ -336,27 +336,7 @@ def test_a_plan_that_lost_a_node_is_judged_on_all_requested_nodes(tmp_path, monk
 def test_a_report_names_the_profile_it_was_judged_against(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
     other = profile.load("generic")
-    verdicts = judge.judge_folder(folder, other).verdicts
-    assert "profile generic (the run was opened with local-cpu)" in report.markdown(runs.load(folder), verdicts)
-
-
-def test_the_report_tells_what_the_probes_took_and_where_it_was_most(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    judged = judge.judge_folder(folder)
-    verdicts = judged.verdicts
-    for node, seconds in (("n0", 0.2), ("n1", 0.4)):
-        judged.observations.append(
-            Observation(
-                quantity="probe.inventory.cpu_s",
-                subject=node,
-                value=seconds,
-                unit="s",
-                evidence="raw/inventory.jsonl:1",
-            )
-        )
-    written = report.markdown(runs.load(folder), verdicts, judged.observations)
-    assert "inventory 0.40 (n1)" in written
-    assert "took" not in report.markdown(runs.load(folder), verdicts)
+    assert "| generic (the run was opened with local-cpu)" in document.run(judge.judge_folder(folder, other))
 
 
 FACT = (
@@ -370,7 +350,7 @@ def judged_with(folder: Path, line: str) -> Verdicts:
     (folder / "raw/evil.jsonl").write_text(f"1: {line}\n")
     judged = judge.judge_folder(reseal(folder))
     observations = Observations(observations=judged.observations, problems=judged.problems)
-    runs.save_judgement(folder, observations, judged.verdicts, report.markdown(judged.run, judged.verdicts))
+    runs.save_judgement(folder, observations, judged.verdicts, document.run(judged))
     return judged.verdicts
 
 

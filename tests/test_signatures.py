@@ -9,7 +9,7 @@ from bringup import results as runs
 from bringup.cli import main
 from bringup.known_faults.signatures import SIGNATURES
 from bringup.plan import catalogue as gates
-from bringup.report import explain
+from bringup.report import document, explain
 from bringup.report import view as report
 from factory import a_verdict
 from runs_for_tests import discovery
@@ -29,10 +29,9 @@ def broken(tmp_path, monkeypatch) -> Path:
 
 
 def test_the_report_and_the_screen_show_the_sign(broken):
-    verdicts = judge.judge_folder(broken).verdicts
-    run = runs.load(broken)
-    assert "host.stale" in report.screen(broken, run, verdicts)
-    written = report.markdown(run, verdicts)
+    judged = judge.judge_folder(broken)
+    assert "host.stale" in report.screen(broken, judged.run, judged.verdicts)
+    written = document.run(judged)
     assert "raw/inventory.err:1" in written
     assert SIGNATURES["host.stale"].do in written.replace("\\", "")
     assert "<script>" not in written

@@ -11,7 +11,7 @@ from bringup.cli import main
 from bringup.evidence import slurm
 from bringup.records import Action, Observation, Outcome
 from bringup.report import collectives, document, system
-from bringup.report.text import escaped
+from bringup.report.text import escaped, table
 from factory import a_run, a_verdict, gathered, judged_of
 
 DEVICE = "GPU 1 fell off the bus (Xid 79, PCI 0000:43:00)"
@@ -65,10 +65,10 @@ def test_the_table_is_in_report_md_whole_and_in_the_document_of_a_playbook_once_
         for stem in ("nccl_scaling", "nccl_monitoring")
     ]
     whole = document.run(runs[0])
-    assert "\n\n| collective | size | on | time | algbw GB/s | busbw GB/s | expected |\n" in whole
-    assert (whole.count("| all_reduce | 8KiB | "), whole.count("| all_reduce | 16MiB | ")) == (2, 2)
+    assert re.search(r"\n\n\| collective +\| size +\| on +\| time \| algbw GB/s \| busbw GB/s \| expected +\|\n", whole)
+    assert (whole.count("| 8KiB  | "), whole.count("| 16MiB | ")) == (2, 2)
     short = document.playbook(gathered(*runs))
-    assert short.count("| all_reduce | 16MiB | ") == 2
+    assert short.count("| 16MiB | ") == 2
     assert "8KiB" not in short
 
 
@@ -91,6 +91,17 @@ def test_the_document_of_a_playbook_begins_with_the_decision_and_has_the_drain_l
     assert anchors[:2] == ["what-is-wrong-and-what-to-do", "the-six-questions"]
     assert len(anchors) == len(re.findall("^## ", text, re.MULTILINE))
     assert not re.search(r"\n{3}|\\\[", text)
+
+
+def test_tables_are_aligned_for_a_terminal_as_far_as_they_fit():
+    rows = [["n0", "x" * 90], ["n1000", "y"]]
+    assert table(["node", "what"], rows, 100) == [
+        "| node  | what |",
+        "| ----- | --- |",
+        f"| n0    | {'x' * 90} |",
+        "| n1000 | y |",
+    ]
+    assert table(["a", "b"], [["1", "|"]])[-1] == r"| 1 | \| |"
 
 
 def test_a_line_of_a_drain_command_cannot_end_its_block_of_code():

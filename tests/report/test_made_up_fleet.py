@@ -34,7 +34,7 @@ def test_the_report_of_a_fleet_fits_two_screens_and_begins_with_what_failed_and_
     judged = judge_folder(fleet_module().made_up_run(16, tmp_path)[0])
     text = document.run(judged)
     assert len(text.splitlines()) <= 2 * LINES_OF_A_SCREEN
-    bad, inventory, good = map(text.index, ("- **FAIL** gpu-00-08: ", "| GPUs | GPU: NVIDIA H100", "## What passed"))
+    bad, inventory, good = map(text.index, ("- **FAIL** gpu-00-08: ", "| GPU: NVIDIA H100", "## What passed"))
     assert bad < inventory < good < 3000
     assert "GPU: NVIDIA H100 80GB HBM3; GPUs of a node: 8; MIG: off; memory of a GPU: 80 GiB;" in text
     assert "holds memory for which no process is there: 0.5 GiB (≤ 2 GiB)\n" in text

@@ -251,8 +251,8 @@ def test_a_run_whose_evidence_does_not_hold_is_not_compared_and_the_assessment_s
 
 def test_it_is_in_report_md_of_a_training_and_of_no_other_phase():
     text = document.run(a_training("run_hsdp_2node"))
-    assert "\n## Model and strategy\n\n| what | value |\n| --- | --- |\n| model | tiny |\n" in text
-    assert "| wall time | " in text
+    assert re.search(r"\n## Model and strategy\n\n\| what +\| value +\|\n\| -+ \| -+ \|\n\| model +\| tiny +\|\n", text)
+    assert "| wall time " in text
     assert NOT_RECORDED not in text
     assert "\n- Not compared: " in text
     assert "## Metrics" not in document.run(judged_of(a_verdict(), run=a_run()))
@@ -261,8 +261,8 @@ def test_it_is_in_report_md_of_a_training_and_of_no_other_phase():
 def test_a_playbook_s_document_has_what_all_say_alike_and_the_trainings_beside_each_other():
     runs = [judged_of(run=a_run("discovery", plan={})), a_training("run_ddp_2node"), a_training("run_fsdp_2node")]
     text = document.playbook(gathered(*runs))
-    assert "| global batch | 64 |" in text
-    assert "|  | ddp 2x2 | fsdp 2x2 |" in text
+    assert re.search(r"\| global batch +\| 64 +\|", text)
+    assert re.search(r"\| +\| ddp 2x2 \| fsdp 2x2 \|", text)
     assert "FSDP made" in text
 
 

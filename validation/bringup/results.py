@@ -63,9 +63,9 @@ UNREADABLE = "cannot be read: "  # stands instead of a checksum; the reason foll
 _ATTEMPT = re.compile(r"(?:-s(?P<submission>\d+))?(?:-r(?P<restarts>\d+))?")
 
 
-def folder_of(phase: Phase, name: str, tree: Path = REPOSITORY) -> Path:
+def folder_of(phase: Phase, name: str, tree: Path | None = None) -> Path:
     """The folder of the run called `name` of this phase."""
-    return tree / phase.results / (f"{phase.stem}-{name}" if phase.is_training else name)
+    return (tree or REPOSITORY) / phase.results / (f"{phase.stem}-{name}" if phase.is_training else name)
 
 
 def submission_name(name: str, number: int) -> str:

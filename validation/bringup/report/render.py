@@ -18,6 +18,7 @@ from markupsafe import Markup
 from bringup.report import text
 
 TEMPLATES = Path(__file__).parent / "templates"
+COLUMNS = 100  # of a terminal in which a document is read
 _SAFE: Mapping[str, Callable[[str], str]] = {
     "html": text.plain,  # Jinja2 escapes what this returns
     "svg": text.plain,
@@ -74,4 +75,4 @@ def _right(words: str, width: int) -> Markup:
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
     """A Markdown table whose columns are known only with its rows."""
-    return Markup("\n".join(text.table(map(text.escaped, header), rows)))  # noqa: S704
+    return Markup("\n".join(text.table(map(text.escaped, header), rows, COLUMNS)))  # noqa: S704

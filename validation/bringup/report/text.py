@@ -163,11 +163,15 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
     )
 
 
-def table(header: Iterable[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """The same for Markdown."""
-    header = list(header)
-    lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
-    return lines + ["| " + " | ".join(escaped(cell) for cell in row) + " |" for row in rows]
+def table(header: Iterable[str], rows: Iterable[Sequence[str]], width: int = 0) -> list[str]:
+    """The same for Markdown; the first columns, as many as fit into the width, are aligned."""
+    cells = [list(header), *([escaped(cell) for cell in row] for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for index in reversed(range(len(widths))):
+        if sum(widths) + 3 * len(widths) >= width:
+            widths[index] = 0
+    first, *others = ([cell.ljust(to) for cell, to in zip(row, widths, strict=True)] for row in cells)
+    return [f"| {' | '.join(line)} |" for line in (first, ["-" * max(3, to) for to in widths], *others)]
 
 
 def marked(mark: Mark) -> str:
