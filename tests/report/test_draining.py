@@ -25,7 +25,7 @@ def test_a_node_that_failed_is_drained_with_its_gates_as_the_reason():
         [
             judged(
                 a_verdict("discovery.gpu.count", "n1"),
-                a_verdict("discovery.kernel", "n1"),
+                a_verdict("discovery.shm", "n1"),
                 a_verdict("discovery.gpu.count", "n0", Outcome.PASS),
             )
         ]
@@ -35,9 +35,18 @@ def test_a_node_that_failed_is_drained_with_its_gates_as_the_reason():
         "update",
         "NodeName=n1",
         "State=DRAIN",
-        "Reason=bringup: discovery.gpu.count discovery.kernel; reboot (2026-01-01T00:00Z, run run)",
+        "Reason=bringup: discovery.gpu.count discovery.shm; reboot (2026-01-01T00:00Z, run run)",
     ]
     assert shlex.split(proposal.line) == proposal.command
+
+
+@for_each("gate", ["discovery.kernel", "discovery.os", "discovery.cpu.model", "discovery.hugepages", "discovery.memory"])
+def test_a_node_that_is_only_odd_is_named_and_gets_no_line(gate):
+    """A rolling update, or a partition with two kinds of CPU, printed a line for each healthy node that is in the
+    minority."""
+    keep_away = drain.keep_away(drain.proposals([judged(a_verdict(gate, "n2"))]), NODES, {"n2"})
+    assert keep_away.lines == [f"# no line for n2: {gate} failed, which is to be set or compared, no broken node"]
+    assert (keep_away.exclude, keep_away.others, keep_away.suspected) == ("", "n0,n1,n3", "n2")
 
 
 def test_what_helps_is_that_of_the_verdict_and_not_of_its_gate():
@@ -95,7 +104,7 @@ def test_no_name_reaches_a_shell_or_another_option():
 def test_nodes_with_one_reason_are_one_command_and_one_list_to_exclude():
     nodes = tuple(f"n{number}" for number in range(32))
     bad = [a_verdict("discovery.gpu.count", node) for node in ("n1", "n2", "n3", "n4", "n9")]
-    run = judged(*bad, a_verdict("discovery.kernel", "n9"), nodes=nodes)
+    run = judged(*bad, a_verdict("discovery.shm", "n9"), nodes=nodes)
     keep = drain.keep_away(drain.proposals([run]), nodes)
     assert len(keep.lines) == 2
     assert shlex.split(keep.lines[0])[2] == "NodeName=n1,n2,n3,n4"

@@ -2,8 +2,9 @@
 
 A line is proposed only where a node is to blame: a gate that judges single nodes (or their ranks, outside of
 training, where the program may be at fault) failed on it, and did not fail on most nodes of that run, which would be
-a fault of the cluster or of the expectation. An incomplete verdict drains no node. A node that Slurm keeps out already
-keeps the reason that somebody gave.
+a fault of the cluster or of the expectation. A node that is only odd (its kernel is newer: a rolling update) is named,
+without a line: the gate has to say that the node is broken. An incomplete verdict drains no node. A node that Slurm
+keeps out already keeps the reason that somebody gave.
 """
 
 from __future__ import annotations
@@ -15,9 +16,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from bringup.evidence import hostlist
+from bringup.evidence.names import listed
 from bringup.judge import Judged
 from bringup.plan import catalogue
+from bringup.plan.gate import Gate
 from bringup.plan.phases import PHASES
+from bringup.plan.rules import FLEET
 from bringup.records import Action, Outcome, Run
 from bringup.records.grouped import grouped
 from bringup.report import reason
@@ -28,6 +32,8 @@ STATE_GATE = "discovery.node.state"
 _NAMED = 3
 SHORTENED = re.compile(r" and \d+ more$")  # a finding that names these alone
 _COSTS = list(Action)
+_BY_HAND = (Action.RESET, Action.REBOOT, Action.INSPECT, Action.REPLACE)  # of a node that is out of service meanwhile
+_COMPARES = ("against-peers", "against-all", "alike")
 
 
 @dataclass(frozen=True)
@@ -76,9 +82,14 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
     nodes."""
     against: dict[str, dict[str, Action]] = defaultdict(dict)
     everywhere: list[Proposal] = []
+    odd: dict[str, list[str]] = defaultdict(list)
     runs: dict[str, Run] = {}
     for run in judged:
         for gate, actions in _failed_nodes(run).items():
+            if not _is_broken(catalogue.GATES.get(gate) or run.own[gate], max(actions.values(), key=_COSTS.index)):
+                for node in actions:
+                    odd[node] += [] if gate in odd[node] else [gate]
+                continue
             if len(run.run.nodes) > 1 and len(actions) > len(run.run.nodes) / 2:
                 where = f"{len(actions)} of {len(run.run.nodes)} nodes of {run.run.name}"
                 everywhere.append(
@@ -93,7 +104,23 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
             for node, action in actions.items():
                 against[node][gate] = max(action, against[node].get(gate, action), key=_COSTS.index)
                 runs.setdefault(node, run.run)
-    return [_proposal(node, against[node], runs[node]) for node in sorted(against)] + everywhere
+    only_odd = grouped((", ".join(gates), node) for node, gates in sorted(odd.items()) if node not in against)
+    return [
+        *(_proposal(node, against[node], runs[node]) for node in sorted(against)),
+        *everywhere,
+        *(
+            Proposal(
+                "", f"no line for {listed(nodes)}: {gates} failed, which is to be set or compared, no broken node", None
+            )
+            for gates, nodes in only_odd.items()
+        ),
+    ]
+
+
+def _is_broken(gate: Gate, action: Action) -> bool:
+    """Whether a failure says that the node is broken, and not only that it differs from others or wants a setting."""
+    compares = gate.rule in FLEET or gate.fold.how in _COMPARES
+    return action in _BY_HAND or (not compares and Outcome.FAIL in gate.stops)
 
 
 def _failed_nodes(judged: Judged) -> dict[str, dict[str, Action]]:
