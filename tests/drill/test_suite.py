@@ -27,6 +27,7 @@ from bringup.records import (
     write_record,
 )
 from bringup.report import view
+from bringup.results import REPOSITORY
 from factory import a_drill_report, a_drill_result, a_verdict, judged_of
 from loops import for_each
 from pydantic import ValidationError
@@ -446,6 +447,20 @@ def test_a_size_is_asked_for_by_its_place_and_is_another_one_on_gpus(monkeypatch
 def test_a_step_and_a_moment_are_kept_with_their_rank():
     for name, placed in (("rank-killed", "kill-rank:5@4"), ("rank-lost-at-end", "kill-at:5@end")):
         assert gates.DECLARED[name].placed(("a", "b"), 4).environment["BRINGUP_DRILL"] == placed
+
+
+def test_a_fault_in_a_checkpoint_is_made_at_the_step_that_writes_one():
+    """With twelve steps it was step 6; with the default of 24 no checkpoint was written there, and nothing happened."""
+    text = (REPOSITORY / "training/src/recipe/arguments.py").read_text()
+    [steps] = re.findall(r'steps: int = _option\("optimizer steps", (\d+)', text)
+    at = {
+        drill.id: drill.environment["BRINGUP_DRILL"].partition("@")[2]
+        for drill in gates.DECLARED.values()
+        if re.match("(cut|flip)-checkpoint|forget-tensor|kill-in-save", drill.environment.get("BRINGUP_DRILL", ""))
+    }
+    assert at == dict.fromkeys(
+        ("checkpoint-cut", "checkpoint-forgets", "checkpoint-changed", "killed-in-save"), str(int(steps) // 2)
+    )
 
 
 def test_a_drill_that_would_mean_nothing_says_why():
