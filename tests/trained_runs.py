@@ -96,6 +96,21 @@ def change(folder: Path, file: str, **fields: object) -> None:
     path.write_text(json.dumps(data))
 
 
+def change_speed(folder: Path, tokens_per_s: float) -> None:
+    """The run was as fast as that, and all of its numbers say so."""
+    metrics = json.loads((folder / "metrics.json").read_text())
+    step_s, each = metrics["tokens_per_step"] / tokens_per_s, tokens_per_s / metrics["world_size"]
+    change(
+        folder,
+        "metrics.json",
+        tokens_per_s=tokens_per_s,
+        tokens_per_s_per_rank=each,
+        steps_s=[step_s for _ in metrics["steps_s"]],
+        steps_unix_s=[metrics["steps_unix_s"][0] + step_s * number for number in range(len(metrics["steps_unix_s"]))],
+        tflops_per_rank=metrics["flops_per_token"] and metrics["flops_per_token"] * each / 1e12,
+    )
+
+
 def bad(folder: Path) -> dict[tuple[str, str], Verdict]:
     return {
         (v.gate, v.subject): v for v in judge.judge_folder(folder).verdicts.verdicts if v.outcome is not Outcome.PASS

@@ -12,7 +12,7 @@ from bringup.records import Outcome
 from bringup.report import history as report
 from factory import a_run, a_verdict, judged_of
 from runs_for_tests import reseal
-from trained_runs import change, run_of
+from trained_runs import change, change_speed, run_of
 
 BUSBW, LATENCY, TFLOPS = "nccl.all_reduce.busbw", "nccl.all_reduce.latency", "smoke.compute.tflops"
 HOLDS = [a_verdict(gate, "job", Outcome.PASS) for gate in ("run.closed", "run.evidence")]
@@ -118,7 +118,7 @@ def test_a_training_has_a_history_of_its_speed_with_runs_of_the_same_arguments(t
     runs = []
     for number, (rate, seed) in enumerate([(100.0, 42), (101.0, 42), (50.0, 43)]):
         folder = run_of("run_1gpu", tmp_path / str(number))
-        change(folder, "metrics.json", tokens_per_s=rate)
+        change_speed(folder, rate)
         change(folder, "run_args.json", seed=seed)
         reseal(folder)
         runs.append(judge_folder(folder))

@@ -15,7 +15,7 @@ from bringup.errors import NotComparable
 from bringup.records import Outcome, RunArgs, TrainMetrics, read_record, summary_of, write_record
 from factory import an_entry
 from runs_for_tests import reseal
-from trained_runs import RECORDS, STEMS, change, run_of
+from trained_runs import RECORDS, STEMS, change, change_speed, run_of
 
 
 def beside(folders: list[Path]) -> sidebyside.SideBySide:
@@ -153,7 +153,7 @@ def refused(capsys, *arguments: object) -> str:
 def test_two_healthy_runs_are_compared_and_their_outcome_is_shown(two, capsys):
     assert main(["compare", *map(str, two)]) == 0
     assert capsys.readouterr().out.count("PASS") == 2
-    change(two[1], "metrics.json", tokens_per_s=1.0)  # another number, and evidence of it
+    change_speed(two[1], 1.0)  # another number, and evidence of it
     (two[1] / "raw/rank0.jsonl").unlink()
     reseal(two[1])
     main(["compare", *map(str, two)])

@@ -6,16 +6,24 @@ from dataclasses import replace
 
 from bringup.answers import answers
 from bringup.judge import Judged
+from bringup.plan import profile
+from bringup.plan.catalogue import GATES
+from bringup.plan.expectation import MEASURED_HERE
 from bringup.plan.phases import PHASES
 from bringup.records import Decision, DrillReport, Headline, Kind, Mark, Outcome
 from bringup.report import text
 from bringup.report.collection import Collection
+from bringup.report.headline import headline
 from factory import a_drill_report, a_drill_result, a_run, a_verdict, judged_of
 from healthy_cluster import GPU_CLUSTER, LOCAL_CLUSTER, healthy, playbook
 
 
+def collection_of(*judged: Judged, drills: tuple[DrillReport, ...] = ()) -> Collection:
+    return Collection(list(judged), [], [], [], {}, drills=list(drills))
+
+
 def of(*judged: Judged, drills: tuple[DrillReport, ...] = ()) -> Headline:
-    return Collection(list(judged), [], [], [], {}, drills=list(drills)).headline
+    return collection_of(*judged, drills=drills).headline
 
 
 def test_a_healthy_rehearsal_is_no_pass_and_no_reason_to_accept():
@@ -42,6 +50,43 @@ def without(judged: Judged, gate: str, cause: str) -> Judged:
     return replace(judged, verdicts=made)
 
 
+def test_who_accepts_is_told_of_how_many_nodes_which_were_set_aside_and_what_warned():
+    """`accept: all six questions are answered` stood above 13 of 16 nodes, and above warnings."""
+    aside = ["left aside: n13, n14 (gpu:h100:7)"]
+    judged = playbook(4, GPU_CLUSTER)
+    whole = collection_of(*judged)
+    made = headline(whole.outcome, whole.answers, judged, [run.run.phase for run in judged], aside)
+    assert made.decision is Decision.ACCEPT
+    assert made.because.endswith("; of 4 nodes; left aside: n13, n14 (gpu:h100:7)")
+    first, *others = judged
+    flaps = first.verdicts.model_copy(
+        update={
+            "verdicts": [
+                v.model_copy(update={"outcome": Outcome.WARN}) if v.gate == "discovery.rdma.flaps" else v
+                for v in first.verdicts.verdicts
+            ],
+            "outcome": Outcome.WARN,
+        }
+    )
+    made = of(replace(first, verdicts=flaps), *others)
+    assert made.decision is Decision.EXCEPT
+    assert f"warned: {GATES['discovery.rdma.flaps'].guide.title}" in made.because
+
+
+def test_a_cluster_that_made_its_own_floors_is_as_before_and_not_as_bought():
+    """At a tenth of its bandwidth it passed floors of half of that, and was accepted without a word."""
+    lab = profile.load("h100-8x400g")
+    assert of(*(replace(run, profile=lab) for run in playbook(4, GPU_CLUSTER))).decision is Decision.ACCEPT
+    learned = {"source": f"{MEASURED_HERE}nccl_scaling a on 2026-11-26: 38 GB/s"}
+    expect = {gate: limit.model_copy(update=learned) for gate, limit in lab.expect.items()}
+    own = [replace(run, profile=lab.model_copy(update={"expect": expect})) for run in playbook(4, GPU_CLUSTER)]
+    made = of(*own)
+    assert (made.mark, made.decision) == (Mark.PARTLY, Decision.EXCEPT)
+    whys = [claim.why or "" for answer in collection_of(*own).answers for claim in answer.claims]
+    words = "compared with this cluster's own numbers alone (measured by nccl_scaling a on 2026-11-26)"
+    assert sum(words in why for why in whys) >= 2
+
+
 CLOSED = "not found out: the kernel log cannot be read: Permission denied"
 
 
@@ -50,7 +95,9 @@ def test_what_a_usual_account_never_sees_is_an_exception_that_is_named_and_no_op
     first, *others = playbook(4, GPU_CLUSTER)
     made = of(without(first, "discovery.kernel_log.xid", CLOSED), *others)
     assert (made.mark, made.decision) == (Mark.INCOMPLETE, Decision.EXCEPT)
-    assert made.because == "not known here: the kernel log is closed to this account (group systemd-journal)"
+    assert (
+        made.because == "not known here: the kernel log is closed to this account (group systemd-journal); of 4 nodes"
+    )
 
 
 def test_what_could_have_been_seen_keeps_the_decision_open():

@@ -16,6 +16,7 @@ from bringup.judge import Judged
 from bringup.plan import stand_ins, subjects, transports
 from bringup.plan.catalogue import bearing_on, of_phase, proving
 from bringup.plan.claims import CLAIMS, QUESTIONS, REAL_NAMES, Claim, Real
+from bringup.plan.expectation import SPEEDS
 from bringup.plan.phases import PHASES
 from bringup.plan.rules import value_in_words
 from bringup.records import Answer, ClaimAnswer, DrillReport, Mark, Measured, Outcome, Verdict
@@ -205,13 +206,23 @@ def _claim(
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs)]
     unasked += [stem for stem in claim.phases if stem not in {run.judged.run.phase for run in runs}]
     open_ends = [f"not asked: {', '.join(unasked)}"] * bool(unasked) + not_on
-    if open_ends or without_limit:
+    own = _own_numbers(bearing)
+    if open_ends or without_limit or own:
         plain = plain.model_copy(update={"is_without_limit": not open_ends})
         no_limit = [f"measured, and no limit is known: {_named(without_limit, list(without_limit)[:NAMED])}"]
-        return answer(Mark.PARTLY, "; ".join([*open_ends, *no_limit[: len(without_limit)]]))
+        return answer(Mark.PARTLY, "; ".join([*open_ends, *no_limit[: len(without_limit)], *own]))
     if warned:
         return answer(Mark.WARN, causes=warned)
     return answer(Mark.PASS)
+
+
+def _own_numbers(bearing: Sequence[_Evidence]) -> list[str]:
+    """Why speeds that passed say `as before` and not `as bought`: each of their limits was measured on this cluster."""
+    limits = [item.run.judged.profile.expect.get(item.verdict.gate) for item in bearing]
+    speeds = [limit for limit in limits if limit is not None and limit.unit in SPEEDS]
+    if not speeds or not all(limit.is_own for limit in speeds):
+        return []
+    return [f"compared with this cluster's own numbers alone ({speeds[0].source.partition(':')[0]})"]
 
 
 def _evidence(claim: Claim, run: _RunEvidence) -> Iterable[_Evidence]:

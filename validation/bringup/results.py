@@ -207,6 +207,7 @@ class RunFolders:
     # phases that could not be requested for a playbook's nodes, with the reason
     left_out: list[str] = field(default_factory=list)
     unhealthy_nodes: list[str] = field(default_factory=list)  # left out by later phases
+    set_aside: list[str] = field(default_factory=list)  # nodes that no phase took, and why
     playbooks: list[Path] = field(default_factory=list)
     steps: dict[Path, Step] = field(default_factory=dict)  # of the playbooks' runs
     varied: list[str] = field(default_factory=list)  # arguments in which the runs of a sweep differ
@@ -252,6 +253,7 @@ def find(folders: Sequence[Path]) -> RunFolders:
         resolved.left_out.extend(playbook.left_out)
         resolved.left_out.extend(unhealthy_node(entry) for entry in playbook.unhealthy_nodes)
         resolved.unhealthy_nodes.extend(entry.node for entry in playbook.unhealthy_nodes)
+        resolved.set_aside.extend(playbook.set_aside)
         reached = {step.phase for step in playbook.steps}
         resolved.absent.extend(
             Absent(stem, "the playbook was interrupted before it") for stem in playbook.planned if stem not in reached

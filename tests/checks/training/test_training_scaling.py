@@ -9,6 +9,7 @@ from bringup import results as runs
 from bringup.records import REFERENCE_ARGS, REFERENCE_METRICS, Outcome, Verdict
 from runs_for_tests import FIXTURES, opened
 from showing import shows_failing
+from trained_runs import change_speed
 
 RECORDS = FIXTURES / "training"
 
@@ -27,15 +28,7 @@ def scaling(results: Path, *, reference_step_s: float, share: float, optimizer_s
     reference["step_time_s"] |= {"p50": reference_step_s}
     reference["rank_times_s"] |= {"optimizer": [optimizer_s]}
     (folder / REFERENCE_METRICS).write_text(json.dumps(reference))
-    metrics = json.loads((folder / runs.METRICS).read_text())
-    metrics["tokens_per_s_per_rank"] = share * reference["tokens_per_s_per_rank"]
-    metrics["tokens_per_s"] = 2 * metrics["tokens_per_s_per_rank"]
-    if metrics["flops_per_token"] is not None:
-        metrics["tflops_per_rank"] = metrics["flops_per_token"] * metrics["tokens_per_s_per_rank"] / 1e12
-    step_s, begin = metrics["tokens_per_step"] / metrics["tokens_per_s"], metrics["steps_unix_s"][0]
-    metrics["steps_s"] = [step_s for _ in metrics["steps_s"]]
-    metrics["steps_unix_s"] = [begin + step_s * count for count in range(len(metrics["steps_unix_s"]))]
-    (folder / runs.METRICS).write_text(json.dumps(metrics))
+    change_speed(folder, 2 * share * reference["tokens_per_s_per_rank"])
     return next(verdict for verdict in judge.judge_folder(folder).verdicts.verdicts if verdict.gate == "train.scaling")
 
 

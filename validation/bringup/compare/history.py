@@ -17,12 +17,13 @@ from statistics import median
 
 from bringup.compare import noise
 from bringup.compare.entries import REPEATED
-from bringup.compare.measures import MFU, OVER_TIME_EXCLUDE, OVER_TIME_IGNORE, SPEEDS, TOKENS_PER_S
+from bringup.compare.measures import MFU, OVER_TIME_EXCLUDE, OVER_TIME_IGNORE, TOKENS_PER_S
 from bringup.formulae.chance import most_events
 from bringup.judge import Judged
 from bringup.plan import stand_ins
 from bringup.plan import subjects as naming
 from bringup.plan.catalogue import GATES
+from bringup.plan.expectation import SPEEDS
 from bringup.records import Outcome
 
 LEAST_BEFORE = 3

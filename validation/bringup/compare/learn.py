@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from statistics import median
 
 from bringup import judge, results
-from bringup.compare.measures import SPEEDS
 from bringup.errors import NotHealthy
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES, of_phase
-from bringup.plan.expectation import Expectation
+from bringup.plan.expectation import MEASURED_HERE, SPEEDS, Expectation
 from bringup.plan.gate import Gate
 from bringup.plan.profile import Profile
 from bringup.records import Observation, Run, Value
@@ -120,7 +119,7 @@ def _expectation(gate: Gate, runs: list[RunObservations], declared: Expectation 
     rule = declared.rule if declared is not None else str(gate.rule)
     values = [observation.value for observation in observed if observation.value is not None]
     by = ", ".join(f"{run.run.phase} {run.run.name} on {run.run.opened_at[:10]}" for run in runs if run.observations)
-    source = f"measured by {by}: {_range(values)}"
+    source = f"{MEASURED_HERE}{by}: {_range(values)}"
     spread = _spread(gate, runs)
     limit: object
     if rule == "at_least" and gate.unit in SPEEDS:

@@ -7,7 +7,6 @@ from typing import Any
 
 from bringup.records import TrainMetrics
 
-SPEEDS = ("GB/s", "TFLOP/s", "1/s")  # units of gates whose value is a speed
 # of `bringup history`, whatever the measure: its runs are of different days
 OVER_TIME_IGNORE, OVER_TIME_EXCLUDE = 0.02, 0.10
 

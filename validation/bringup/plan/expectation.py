@@ -41,6 +41,10 @@ class Applied:
     why: str | None = None  # how it was computed from the number of nodes; None: it does not depend on it
 
 
+SPEEDS = ("GB/s", "TFLOP/s", "1/s")  # units of gates whose value is a speed
+MEASURED_HERE = "measured by "  # begins the source of a number that a cluster gave itself
+
+
 class Expectation(Record):
     """Exactly one comparison, its unit, and the source of its number."""
 
@@ -87,6 +91,11 @@ class Expectation(Record):
     def expected(self) -> Any:
         """The value as declared, not yet for a number of nodes; see `limit`."""
         return getattr(self, self.rule)
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the cluster measured it itself: then it says `as before`, and not `as bought`."""
+        return self.source.startswith(MEASURED_HERE)
 
     @property
     def shares(self) -> bool:

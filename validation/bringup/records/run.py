@@ -295,6 +295,7 @@ class Playbook(Versioned):
     planned: list[Name]  # phases
     left_out: list[str]  # phases that these nodes cannot run, with the reason
     unhealthy_nodes: list[LeftOut] = Field(default_factory=list)  # left out by the phases after the one that names them
+    set_aside: list[str] = Field(default_factory=list)  # nodes of the partition that the run did not take, and why
     steps: list[Step]
     answers: list[Answer] = Field(default_factory=list)  # of the six questions; empty until the end
     headline: Headline | None = None  # null until the end

@@ -39,6 +39,7 @@ class Collection:
     playbooks: list[Path]
     seconds: dict[Path, float]  # what a playbook's phases took
     unhealthy_nodes: list[str] = field(default_factory=list)  # left out by later phases
+    set_aside: list[str] = field(default_factory=list)  # nodes that no phase took, and why
     drills: list[DrillReport] = field(default_factory=list)
     varied: list[str] = field(default_factory=list)  # arguments in which the runs of a sweep differ
 
@@ -55,7 +56,7 @@ class Collection:
     def headline(self) -> Headline:
         nodes = dict.fromkeys(node for judged in self.judged for node in judged.run.nodes)
         ran = [judged.run.phase for judged in self.judged]
-        made = headline(self.outcome, self.answers, self.judged, ran)
+        made = headline(self.outcome, self.answers, self.judged, ran, self.set_aside)
         if made.decision is not Decision.ACCEPT or not (partly := self._not_in_all_phases(list(nodes))):
             return made
         because = f"not all phases ran on {listed(partly)}"
@@ -87,6 +88,7 @@ def of_playbook(playbook: Playbook, judged: Sequence[Judged], folder: Path) -> C
         [folder],
         {each.folder: seconds[each.run.phase] for each in judged if each.run.phase in seconds},
         [entry.node for entry in playbook.unhealthy_nodes],
+        playbook.set_aside,
     )
 
 
@@ -116,4 +118,14 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     judged = [replace(run, verdicts=named(run.verdicts, gpus)) for run in judged]
     judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
     left_out, unhealthy = chosen.left_out, chosen.unhealthy_nodes
-    return Collection(judged, absent, left_out, chosen.playbooks, seconds, unhealthy, drills, chosen.varied)
+    return Collection(
+        judged,
+        absent,
+        left_out,
+        chosen.playbooks,
+        seconds,
+        unhealthy,
+        chosen.set_aside,
+        drills,
+        chosen.varied,
+    )

@@ -86,10 +86,6 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
     runs: dict[str, Run] = {}
     for run in judged:
         for gate, actions in _failed_nodes(run).items():
-            if not _is_broken(catalogue.GATES.get(gate) or run.own[gate], max(actions.values(), key=_COSTS.index)):
-                for node in actions:
-                    odd[node] += [] if gate in odd[node] else [gate]
-                continue
             if len(run.run.nodes) > 1 and len(actions) > len(run.run.nodes) / 2:
                 where = f"{len(actions)} of {len(run.run.nodes)} nodes of {run.run.name}"
                 everywhere.append(
@@ -101,20 +97,20 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
                     )
                 )
                 continue
+            if not _is_broken(catalogue.GATES.get(gate) or run.own[gate], max(actions.values(), key=_COSTS.index)):
+                for node in actions:
+                    odd[node] += [] if gate in odd[node] else [gate]
+                continue
             for node, action in actions.items():
                 against[node][gate] = max(action, against[node].get(gate, action), key=_COSTS.index)
                 runs.setdefault(node, run.run)
     only_odd = grouped((", ".join(gates), node) for node, gates in sorted(odd.items()) if node not in against)
-    return [
-        *(_proposal(node, against[node], runs[node]) for node in sorted(against)),
-        *everywhere,
-        *(
-            Proposal(
-                "", f"no line for {listed(nodes)}: {gates} failed, which is to be set or compared, no broken node", None
-            )
-            for gates, nodes in only_odd.items()
-        ),
+    unbroken = [
+        f"no line for {listed(nodes)}: not broken, but unlike other nodes or wanting a setting ({gates})"
+        for gates, nodes in only_odd.items()
     ]
+    lines = [_proposal(node, against[node], runs[node]) for node in sorted(against)]
+    return [*lines, *everywhere, *(Proposal("", words, None) for words in unbroken)]
 
 
 def _is_broken(gate: Gate, action: Action) -> bool:

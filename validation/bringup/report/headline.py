@@ -29,8 +29,23 @@ def headline(
     answers: Sequence[Answer],
     judged: Sequence[Judged],
     ran: Collection[str],
+    aside: Sequence[str] = (),
 ) -> Headline:
-    """outcome: the worst of all that was planned. ran: stems of the phases that ran."""
+    """outcome: the worst of all that was planned. ran: stems of the phases that ran. aside: nodes of the partition that
+    were not taken, and why. Who accepts is told of how many nodes, which were set aside, and what warned."""
+    made = _headline(outcome, answers, judged, ran)
+    if made.decision not in (Decision.ACCEPT, Decision.EXCEPT):
+        return made
+    nodes = dict.fromkeys(node for run in judged for node in run.run.nodes)
+    warned = dict.fromkeys(v.gate for run in judged for v in run.verdicts.verdicts if v.outcome is Outcome.WARN)
+    titles = dict.fromkeys(GATES[gate].guide.title if gate in GATES else gate for gate in warned)
+    scope = [f"of {len(nodes)} node{'s'[: len(nodes) != 1]}"] if nodes else []
+    because = "; ".join([made.because, *([f"warned: {', '.join(titles)}"] if titles else []), *scope, *aside])
+    decision = Decision.EXCEPT if titles else made.decision
+    return made.model_copy(update={"decision": decision, "because": because})
+
+
+def _headline(outcome: Outcome, answers: Sequence[Answer], judged: Sequence[Judged], ran: Collection[str]) -> Headline:
     mark = whole(answers)
     if outcome is Outcome.FAIL or mark is Mark.FAIL:
         why = _unhealthy(judged) if outcome is Outcome.FAIL else "faults that were made on purpose were not found"

@@ -44,6 +44,8 @@ def requested_nodes(
         raise CannotStart(f"--nodes {count}: there are {len(names)} nodes ({', '.join(names[:8])})")
     usable_first = sorted(names, key=lambda name: not known[name].is_usable)
     chosen = set(usable_first[:count])
+    if down := {name: known[name].state for name in names if name not in chosen and not known[name].is_usable}:
+        say(f"not taken: {by_reason(down)}")
     taken_nodes = {name: known[name] for name in names if name in chosen}
     if (words := divided(taken_nodes)) is not None:
         say(words)

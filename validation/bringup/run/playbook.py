@@ -73,13 +73,12 @@ def run(request: Request) -> int:
     if request.dry_run:
         console.print(dry_run(request, planned, left_out, list(kept_steps), names))
         return 0
-    playbook, folder = _begin(request, names, planned, left_out)
+    playbook, folder = _begin(request, names, planned, left_out, list(dict.fromkeys(aside)))
     console.print(
         f"bringup: {many(len(playbook.planned), 'step')} on {many(len(names), 'node')}: {', '.join(names)}; "
         f"profile {request.profile.name}{_at(request.site)}"
     )
-    aside += _without_reference(playbook.planned)
-    for line in dict.fromkeys(aside):  # Slurm may have been asked more than once
+    for line in [*playbook.set_aside, *_without_reference(playbook.planned)]:
         console.print(f"{'':<10} {report.plain(line)}")
     steps: list[Step] = []
     judged: list[Judged] = []
@@ -195,7 +194,9 @@ def _plan(
     return planned, left_out, kept_steps
 
 
-def _begin(request: Request, names: list[str], planned: list[str], left_out: list[str]) -> tuple[Playbook, Path]:
+def _begin(
+    request: Request, names: list[str], planned: list[str], left_out: list[str], aside: list[str]
+) -> tuple[Playbook, Path]:
     """Its record, and its folder."""
     name = opening.default_name()
     folder = REPOSITORY / runs.PLAYBOOKS / name
@@ -207,6 +208,7 @@ def _begin(request: Request, names: list[str], planned: list[str], left_out: lis
         site=None if request.site is None else request.site.site.name,
         planned=planned,
         left_out=left_out,
+        set_aside=aside,
         steps=[],
     )
     write_record(folder / PLAYBOOK, playbook)
@@ -308,7 +310,7 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
     if len(trained) > 1 and outcome in GOOD:
         console.print(f"next: bringup compare {playbook.name}")
     elif outcome is Outcome.WARN:
-        console.print("next: nothing has to be fixed; the report says what the warnings are about")
+        console.print("next: nothing stops; the report says what the warnings are about")
     elif outcome is Outcome.INCOMPLETE:
         again = f"bringup run --resume {playbook.name}"
         console.print(f"next: nothing failed; each line NOT KNOWN says what to do; then {again}")
