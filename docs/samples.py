@@ -4,7 +4,7 @@
 <!-- recorded: compare -->                       the trainings side by side
 <!-- recorded: trained run_1gpu -->              the last line that a training prints
 <!-- recorded: fields run_hsdp_2node mesh -->    fields of metrics.json
-<!-- recorded: collectives 16MiB -->             rows of the table of the collectives
+<!-- recorded: collectives 16MiB all_reduce -->  rows of the table of the collectives
 <!-- end recorded -->
 """
 
@@ -66,10 +66,11 @@ def judged(recorded: Path) -> Iterator[collection.Collection]:
         yield gathered
 
 
-def _collectives(recorded: Path, sizes: list[str]) -> list[str]:
+def _collectives(recorded: Path, words: list[str]) -> list[str]:
+    size, *names = words
     text = of_the_whole_run(recorded)[recorded / "report.md"]
     head, line, *rows = text[text.index("| collective ") :].partition("\n\n")[0].splitlines()
-    return [head, line, *(row for row in rows if any(f"| {size} " in row for size in sizes))]
+    return [head, line, *(row for row in rows if f"| {size} " in row and row.split()[1] in names)]
 
 
 def _passes(recorded: Path, phases: list[str]) -> list[str]:
