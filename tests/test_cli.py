@@ -1,5 +1,6 @@
 """Bad input: one clear line, exit code 2, nothing lost."""
 
+import errno
 import importlib
 import inspect
 import os
@@ -8,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from unittest.mock import Mock
 
 import pytest
 from bringup.cli import STARTS_SCRIPTS, main, parser
@@ -218,6 +220,15 @@ def test_the_list_of_drills_is_of_those_that_are_named(capsys):
     code, out, _ = call(capsys, "drill", "--list", "--only", "node-flaps")
     assert code == 0
     assert [line.split()[0] for line in out.splitlines()[2:]] == ["node-flaps"]
+
+
+def test_a_page_that_may_not_be_written_beside_its_run_says_where_else(tmp_path, monkeypatch, capsys):
+    """As root may write everywhere, the folder of another user is a file system that refuses."""
+    folder = discovery(tmp_path, monkeypatch)
+    refuse = PermissionError(errno.EACCES, "Permission denied", str(folder / "report.html"))
+    monkeypatch.setattr("bringup.records.files.write", Mock(side_effect=refuse))
+    code, _, err = call(capsys, "report", str(folder))
+    assert (code, err) == (2, f"bringup: {folder}/report.html: Permission denied; -o FILE writes it elsewhere\n")
 
 
 def test_the_version_is_told(capsys):

@@ -104,6 +104,8 @@ def _verb(argv: list[str] | None) -> int:
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
             message += "; free some space there, then start it again"
             message += " (--resume keeps what had passed)" if hasattr(arguments, "resume") else ""
+        elif error.errno in (errno.EACCES, errno.EROFS) and hasattr(arguments, "output"):
+            message += "; -o FILE writes it elsewhere"
         complain(message)
     except KeyboardInterrupt as stop:
         complain("interrupted")

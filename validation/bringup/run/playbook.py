@@ -305,7 +305,7 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
         console.print(not_known)
     console.print(f"\n{report.headline(headline)}")
     console.print(f"decision: {headline.decision}: {report.plain(headline.because)}")
-    console.print(f"{next_steps.counted(judged)}; report: {report.shown_path(folder / 'report.md')}")
+    console.print(f"{next_steps.counted(judged)}\nreport: {report.shown_path(folder / 'report.md')}")
     trained = [step.folder for step in playbook.steps if step.folder is not None and PHASES[step.phase].is_training]
     if len(trained) > 1 and outcome in GOOD:
         console.print(f"next: bringup compare {playbook.name}")

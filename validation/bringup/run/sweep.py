@@ -279,7 +279,7 @@ class _Work:
         outcome = worst([row.outcome for row in rows])
         words = _curve(rows) or _fastest(rows)
         shown = report.shown_path(self.folder)
-        self.console.print(f"\n{report.MARK[outcome]}: {words}; report: {shown}/report.md")
+        self.console.print(f"\n{report.MARK[outcome]}: {words}\nreport: {shown}/report.md")
         if self.sweep.repeat == 1 and len(rows) > 1:
             self.console.print("one run per variant: the spread between runs is not known; --repeat 5 tells most")
         if outcome is not Outcome.PASS:
