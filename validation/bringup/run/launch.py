@@ -49,7 +49,9 @@ class Tell:
         """Drawn again at every refresh, so that the seconds run. Text: Slurm's words are not markup. A line that is
         wider than the terminal cannot be drawn again in its place, so what it says is cut."""
         seconds = f" ({self._how_far()})"
-        says = Text(f"{self._title}: {report.plain(self._text)}")
+        state, _, part = self._text.partition(": ")
+        now = f"{part}; {state}" if part and "running" in state else self._text  # what is cut is known already
+        says = Text(f"{self._title}: {report.plain(now)}")
         says.truncate(max(1, self._console.width - MARK_WIDTH - len(seconds)), overflow="ellipsis")
         return says.append(seconds)
 
