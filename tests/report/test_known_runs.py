@@ -51,6 +51,8 @@ def test_a_run_is_found_by_name_by_last_and_by_a_file_of_it(tree: Path):
     assert known_runs.called("last") == known_runs.called(NEW) == known_runs.called(str(playbook)) == playbook
     assert known_runs.called(OLD) == known_runs.called(str(alone / "profile.yaml")) == alone
     assert known_runs.called(str(tree / "validation/results/discovery" / NEW)) != playbook, "the phase alone"
+    os.chdir("/")
+    assert known_runs.called(f"validation/results/discovery/{OLD}") == alone, "as screens print it, from anywhere"
     shutil.rmtree(playbook)
     assert known_runs.called("last").parent.name == "discovery"
 
@@ -96,6 +98,14 @@ def test_without_a_run_the_newest_one_is_read_and_a_phase_is_no_playbook(
     tree.mkdir()
     os.chdir(tree)
     assert answer_of(capsys, "explain") == (2, "bringup: last: no run is called so; no run is here yet\n")
+
+
+def test_a_run_that_cannot_be_read_is_one_line_and_no_empty_one_before_it(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+):
+    (tree / "validation/results/discovery" / OLD / "run.json").write_text("{")
+    code, text = answer_of(capsys, "explain", OLD)
+    assert (code, len(text.splitlines())) == (2, 1), text
 
 
 def test_the_list_has_a_line_for_a_playbook_and_none_for_its_phases(tree: Path, capsys: pytest.CaptureFixture[str]):

@@ -99,7 +99,8 @@ def do_explain(arguments: argparse.Namespace) -> int:
         print(json.dumps([explain.as_data(run) for run in worst_first], indent=1))
         absent = runs.absent
     else:
-        terminal.show(explain.screens(worst_first))
+        if worst_first:
+            terminal.show(explain.screens(worst_first))
         absent = _report_absent(runs)
     outcomes = [run.verdicts.outcome for run in judged] + [Outcome.INCOMPLETE] * (unread + len(absent))
     return worst(outcomes).exit_code

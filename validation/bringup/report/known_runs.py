@@ -94,20 +94,24 @@ def _of_phases() -> Iterator[Known]:
 def called(name: str, what: str = "") -> Path:
     """The folder of a run that was named by its folder, by a file in it, by its name, or as the `last` one. what: the
     kind that it has to be; empty: any that has verdicts. Raises RunError, whose line names the newest ones."""
-    path, known = Path(name), newest_first()
-    of_kind = [run for run in known if (run.what == what if what else run.what != "drill")]
-    same = [run for run in (*known, *_of_phases()) if name in (run.name, run.folder.name)]
-    folder = next((run.folder for run in (of_kind if name == LAST else same)), None)
-    within = list[str]()
+    path, folder, within = Path(name), None, list[str]()
     try:
+        path = path if path.exists() else results.REPOSITORY / name  # as screens print it
         if _holds_a_run(path):
             folder = path
         elif path.is_file():
             folder = path.parent if _holds_a_run(path.parent) else None
         elif path.is_dir():
-            folder, within = None, [inside.name for inside in path.iterdir() if _holds_a_run(inside)]
+            within = [inside.name for inside in path.iterdir() if _holds_a_run(inside)]
     except OSError:  # a folder of another user: who reads it says so
         return path
+    if folder is not None and not what:
+        return folder
+    known = newest_first()
+    of_kind = [run for run in known if (run.what == what if what else run.what != "drill")]
+    if folder is None and not path.exists():
+        same = [run for run in (*known, *_of_phases()) if name in (run.name, run.folder.name)]
+        folder = next((run.folder for run in (of_kind if name == LAST else same)), None)
     if folder is not None and (not what or any(results.holds(folder, record) for record in _WHOLE[what][1])):
         return folder
     shown = "; ".join(f"{run.name} ({run.what})" for run in of_kind[:_NAMED])
@@ -115,7 +119,9 @@ def called(name: str, what: str = "") -> Path:
     if folder is not None:
         raise RunError(f"{name}: is no {what}; {there}")
     if within:
-        newest = next((f": {path / run.folder.name} is the newest" for run in known if run.folder.name in within), "")
+        newest = next(
+            (f": {Path(name) / run.folder.name} is the newest" for run in known if run.folder.name in within), ""
+        )
         raise RunError(f"{name}: is the folder of several runs; name one of them{newest}")
     near = difflib.get_close_matches(name, [run.name for run in known], 1)
     meant = f"; did you mean {near[0]}?" if near and not path.exists() else ""
