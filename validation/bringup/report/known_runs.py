@@ -11,8 +11,9 @@ from functools import cached_property
 from pathlib import Path
 
 from bringup import results
+from bringup.characters import many
 from bringup.errors import RecordError, RunError
-from bringup.evidence.names import listed, shortened
+from bringup.evidence import hostlist
 from bringup.plan.phases import PHASES
 from bringup.records import DrillReport, Playbook, Run, Sweep, Verdicts, read_record
 from bringup.report import text
@@ -57,17 +58,18 @@ class Known:
         if self.what == "playbook":
             book = read_record(self.folder / results.PLAYBOOK, Playbook)
             verdict = "not finished" if book.headline is None else text.marked(book.headline.mark)
-            return shortened(book.planned[:3]) + ", …"[: 3 * (len(book.planned) > 3)], listed(book.nodes), verdict
+            what = " ".join(book.planned) if len(book.planned) < _NAMED else many(len(book.planned), "phase")
+            return what, hostlist.shortened(book.nodes), verdict
         if self.what == "sweep":
             sweep = read_record(self.folder / results.SWEEP, Sweep)
-            return f"sweep of {sweep.phase}", listed(sweep.nodes), f"{len(sweep.runs)} trainings"
+            return f"sweep of {sweep.phase}", hostlist.shortened(sweep.nodes), f"{len(sweep.runs)} trainings"
         if self.what == "drill":
             drill = read_record(self.folder / results.DRILLS, DrillReport)
             return "drill", drill.place, f"{len(drill.results)} of {len(drill.planned)} drills"
         run = read_record(self.folder / results.RUN, Run)
         judged = self.folder / results.VERDICTS
         outcome = text.MARK[read_record(judged, Verdicts).outcome] if judged.is_file() else "not judged"
-        return self.what, listed(run.nodes), outcome
+        return self.what, hostlist.shortened(run.nodes), outcome
 
 
 def newest_first() -> list[Known]:
