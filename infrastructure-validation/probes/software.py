@@ -62,11 +62,10 @@ def software(facts):
     except OSError as error:
         facts.unknown("discovery.mount", "text", f"the mount of the working directory: {error.strerror}")
     hub = os.environ.get("HF_HOME") or "~/.cache/huggingface"  # models and data sets: the largest folder of a training
-    folder = Path(hub).expanduser()
-    try:
-        facts.saw("inventory.hf_home", f"{hub}: {mount_of(folder) if folder.is_dir() else 'is not there'}", "text")
-    except OSError as error:
-        facts.unknown("inventory.hf_home", "text", f"{hub}: {error.strerror}")
+    try:  # by the table of mounts: a server that is gone keeps who looks into its folder
+        facts.saw("inventory.hf_home", f"{hub}: {mount_of(Path(hub).expanduser())}", "text")
+    except (OSError, RuntimeError) as error:  # RuntimeError: this user has no home
+        facts.unknown("inventory.hf_home", "text", f"{hub}: {error}")
 
 
 def absent(library):

@@ -130,6 +130,12 @@ def test_a_library_is_absent_only_where_the_linker_was_asked(monkeypatch, answer
     assert says in str(seen(software.software)["n0", "inventory.library.libc"])
 
 
+def test_the_mount_of_models_is_named_and_nobody_looks_into_it(monkeypatch):
+    for home, says in (("/proc/gone/hub", "/proc/gone/hub: proc proc "), ("", "~/.cache/huggingface: ")):
+        monkeypatch.setenv("HF_HOME", home)
+        assert says in str(seen(software.software)["n0", "inventory.hf_home"])
+
+
 def test_the_mount_of_a_folder_is_the_innermost_one():
     assert software.mount_of(Path("/proc/self")).startswith("proc proc ")
 

@@ -83,6 +83,19 @@ def test_what_failed_is_said_in_words_with_device_action_and_evidence_before_any
     assert problem < min(text.find(mark) % len(text) for mark in ("\n## What was measured", "\n## The six questions"))
 
 
+def test_a_number_that_is_too_small_on_every_node_is_said_once_with_its_range():
+    """A slow filesystem was blamed on each node, and no line had the others' numbers."""
+    gate, nodes = "smoke.storage.write_together", [f"n{number}" for number in range(4)]
+    slow = [
+        a_verdict(gate, node, Outcome.FAIL, f"{number} GB/s", expected="≥ 0.02 GB/s", value=number)
+        for node, number in zip(nodes, (0.016, 0.014, 0.015, 0.0155), strict=True)
+    ]
+    slow = [each.model_copy(update={"fails": f"the node writes at {each.observed}"}) for each in slow]
+    text = document.run(judged_of(*slow, run=a_run("smoke", nodes, plan={gate: nodes})))
+    [line] = [line for line in text.splitlines() if line.startswith("- **FAIL**")]
+    assert line.startswith("- **FAIL** n0, n1, n2, n3: n0 the node writes at 0.016 GB/s (all: 0.014 GB/s to 0.016 GB/s)")
+
+
 def test_the_document_of_a_playbook_begins_with_the_decision_and_has_the_drain_line_and_its_own_contents():
     text = document.playbook(gathered(a_broken_node()))
     assert text.startswith("# Bring-up of 2 nodes: do not accept\n\n**FAIL")

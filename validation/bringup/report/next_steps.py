@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bringup.evidence.names import listed
+from bringup.evidence.parsed import is_number
 from bringup.judge import Judged
 from bringup.plan import subjects
 from bringup.plan.catalogue import GATES
@@ -22,6 +23,7 @@ from bringup.report import explain
 from bringup.report import text as report
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere, to_evidence
+from bringup.report.view import spread
 from bringup.results import REPOSITORY
 
 MAX_CARDS = 12
@@ -172,10 +174,14 @@ def _finding(group: Sequence[_Bad], links: Links) -> Finding:
     where = "; ".join(f"{', '.join(phases)}: {subjects}" for subjects, phases in by_subjects.items())
     sentences = dict.fromkeys(report.sentence(verdict) for _, verdict in group)
     sentence = next(iter(sentences))
+    if len(sentences) > 1:  # a number that is too small on each is one fault of what they share: its range says so
+        every = [verdict for _, verdict in group]
+        are_numbers = all(is_number(verdict.value) and verdict.cause is None for verdict in every)
+        sentence = f"{first.subject} {sentence}" + (f" (all: {spread(every)})" if are_numbers else "")
     return Finding(
         first.gate,
         where,
-        f"{first.subject} {sentence}" if len(sentences) > 1 else sentence,
+        sentence,
         first.evidence,
         to_evidence(links, run.folder, first.evidence),
     )

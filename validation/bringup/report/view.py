@@ -74,7 +74,7 @@ class View:
     def without_limit(self) -> list[tuple[str, str, str, str]]:
         """What was measured, and nothing says what it has to be: gate, subjects, values, why there is no limit."""
         return [
-            (gate, self._where(alike), _spread(alike), _several(verdict.cause or "" for verdict in alike))
+            (gate, self._where(alike), spread(alike), _several(verdict.cause or "" for verdict in alike))
             for gate, alike in self._by_gate(Outcome.NO_LIMIT).items()
         ]
 
@@ -113,7 +113,7 @@ class View:
         ]
         open_ended = [(gate, alike, "no limit") for gate, alike in self._by_gate(Outcome.NO_LIMIT).items()]
         return {
-            gate: (text.proves(gate) or gate, self._where(alike), _spread(alike), limit)
+            gate: (text.proves(gate) or gate, self._where(alike), spread(alike), limit)
             for gate, alike, limit in passed + open_ended
             if gate not in elsewhere
         }
@@ -286,8 +286,8 @@ def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
         message = f"{first.gate} [{first.subject}]: {text.sentence(first)}; also {', '.join(gates[1:])}"
         return text.MARK[first.outcome], message, f"evidence {first.evidence}; what to do: {text.remedy(first)}"
     if first.outcome is not Outcome.INCOMPLETE and not _is_pair(first):
-        spread = f", {_spread(group)}" if len({v.observed for v in group}) > 1 else ""
-        message = f"{first.gate} [{_some(subjects)}]: {text.sentence(first)} ({len(group)} subjects{spread})"
+        values = f", {spread(group)}" if len({v.observed for v in group}) > 1 else ""
+        message = f"{first.gate} [{_some(subjects)}]: {text.sentence(first)} ({len(group)} subjects{values})"
     elif first.outcome is not Outcome.INCOMPLETE:
         node = naming.shared_node(subjects)
         of = "pairs" if node is None else f"pairs, all with {node}"
@@ -303,7 +303,7 @@ def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
     return text.MARK[first.outcome], message, f"all are in the report; what to do first: {text.remedy(first)}"
 
 
-def _spread(alike: Sequence[Verdict]) -> str:
+def spread(alike: Sequence[Verdict]) -> str:
     """Their values in the order of their subjects; of many, the lowest and the highest."""
     few = len({verdict.value for verdict in alike}) <= MIN_ALIKE
     ordered = alike if few else sorted(alike, key=lambda verdict: verdict.value if is_number(verdict.value) else 0)
