@@ -117,6 +117,13 @@ def test_rows_longer_than_the_positions_of_the_model_are_said_once(tmp_path: Pat
     assert run.output.count("was made for 64 positions; the speed is right, the loss is not that of the model") == 1
 
 
+def test_what_was_measured_is_said_before_a_record_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "run/metrics.json").mkdir(parents=True)
+    run = single(tmp_path / "run")
+    assert run.codes == [1]
+    assert "tokens/s over all ranks" in run.output.partition("raised ")[0]
+
+
 def test_a_file_without_a_folder_is_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from recipe import data
 
