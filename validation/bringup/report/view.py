@@ -67,10 +67,6 @@ class View:
         return text.not_passed(self.verdicts.verdicts)
 
     @cached_property
-    def passed(self) -> list[Verdict]:
-        return [verdict for verdict in self.verdicts.verdicts if verdict.outcome is Outcome.PASS]
-
-    @cached_property
     def without_limit(self) -> list[tuple[str, str, str, str]]:
         """What was measured, and nothing says what it has to be: gate, subjects, values, why there is no limit."""
         return [

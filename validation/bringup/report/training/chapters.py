@@ -34,10 +34,6 @@ class Chapter:
         """Lines that say the same of all runs."""
         return [(name, values[0]) for name, values in self.lines if len(set(values)) == 1]
 
-    @property
-    def differing(self) -> list[tuple[str, ...]]:
-        return [(name, *values) for name, values in self.lines if len(set(values)) > 1]
-
 
 def _on_gpus(reader: read.Read) -> read.Read:
     """A line that says nothing of a training on the CPU."""
