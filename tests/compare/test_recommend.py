@@ -9,6 +9,7 @@ from bringup.compare.entries import Entry, entry
 from bringup.compare.recommend import RULES
 from bringup.judge import judge_folder
 from bringup.records import Outcome
+from bringup.records.training import Straggler
 from factory import an_entry
 from trained_runs import RECORDS, run_of
 
@@ -79,10 +80,40 @@ def test_a_faster_run_that_fills_the_device_is_not_recommended():
     assert "How it scales is not known" in answer.why[-1]
 
 
-def test_runs_that_one_run_each_cannot_tell_apart_are_named():
+def test_runs_that_one_run_each_cannot_tell_apart_recommend_none_and_repeated_ones_are_named():
     ddp = on_gpus("run_ddp_2node")
-    as_fast = on_gpus("run_hsdp_2node", tokens_per_s=0.97 * ddp.metrics.tokens_per_s)
-    assert "Within 5 % of it: HSDP. Repeat them." in advice(ddp, as_fast).choice
+    speed = ddp.metrics.tokens_per_s
+    for share in (0.97, 0.92, 1.08):
+        answer = advice(ddp, on_gpus("run_hsdp_2node", tokens_per_s=share * speed))
+        assert "are within 10 % of each other, by one run of one of them. Repeat them in turn." in answer.choice[0]
+        assert answer.strategy is None
+    assert advice(ddp, on_gpus("run_hsdp_2node", tokens_per_s=0.88 * speed)).strategy == "DDP"
+    repeated = [on_gpus("run_ddp_2node", tokens_per_s=speed * at) for at in (0.99, 1.01)]
+    others = [on_gpus("run_hsdp_2node", tokens_per_s=speed * at) for at in (0.96, 0.97, 0.98)]
+    answer = advice(ddp, *repeated, *others)
+    assert (answer.strategy, answer.choice[1]) == ("DDP", "Within 5 % of it: HSDP.")
+
+
+def test_strategies_on_different_gpus_or_with_a_slow_rank_stand_against_nobody():
+    """HSDP was recommended because FSDP had run on another GPU, or beside a sick node."""
+    fsdp, hsdp = on_gpus("run_fsdp_2node", gpu0="NVIDIA A100-SXM4-80GB"), on_gpus("run_hsdp_2node", gpu0="NVIDIA H100")
+    answer = advice(fsdp, hsdp)
+    assert answer.strategy is None
+    assert "different GPUs (HSDP on NVIDIA H100; FSDP on NVIDIA A100-SXM4-80GB)" in answer.choice[0]
+    base = on_gpus("run_fsdp_2node").metrics.tokens_per_s
+    waited = Straggler(rank=3, node="n1", slowdown=1.8, part="forward")
+    slow, other = on_gpus("run_fsdp_2node", tokens_per_s=base / 1.8, straggler=waited), on_gpus("run_hsdp_2node")
+    answer = advice(slow, other)
+    assert answer.strategy is None
+    assert "all waited for one rank (FSDP: rank 3 on n1 took 1.8 times as long as the others)" in answer.choice[0]
+    answer = advice(slow, other, on_gpus("run_ddp_2node"))
+    assert answer.strategy == "DDP"
+    assert "FSDP is left out: rank 3 on n1 took 1.8 times as long as the others" in answer.choice[1]
+
+
+def test_other_nodes_are_said():
+    ddp, hsdp = on_gpus("run_ddp_2node"), on_gpus("run_hsdp_2node", hosts=["n2", "n2", "n3", "n3"])
+    assert any(sentence.startswith("They ran on different nodes (") for sentence in advice(ddp, hsdp).why)
 
 
 def test_of_repetitions_the_middle_one_counts():

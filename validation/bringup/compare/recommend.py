@@ -13,6 +13,7 @@ from statistics import median_low
 from bringup.characters import many
 from bringup.compare.measures import TOKENS_PER_S
 from bringup.compare.sidebyside import Row, SideBySide
+from bringup.evidence.names import listed
 from bringup.plan import stand_ins
 from bringup.records import scaling, variant_of
 from bringup.records.grouped import grouped
@@ -21,6 +22,7 @@ EXPOSED = 0.10  # of a step; below it another option brings more than less commu
 FULL = 0.95  # of the device's memory: the rest is what train.memory.headroom of the profile generic wants
 ROOM = 0.70  # below it a second row, or kept activations, may fit. A choice of this project
 SLOW_RANK = 1.10  # own work over the median: all wait for it. Less than train.straggler fails at, because it is advice
+ONE_RUN = 0.10  # what one run each cannot tell apart: days, nodes and neighbours differ by as much
 LOW_MFU = 0.40  # published runs of plain bf16 trainings reach 0.4 to 0.6 (docs/reading-the-numbers.md)
 MOST_TRIED = 3  # of RULES in a paragraph
 
@@ -32,6 +34,7 @@ class Numbers:
     row: Row
     one_gpu: Row | None = None  # the run on one rank, where it was compared too
     variant: str | None = None  # where two runs of its strategy stand against each other
+    runs: int = 1  # of which this one is the middle
 
     @property
     def kind(self) -> str:
@@ -62,9 +65,16 @@ class Numbers:
         return memory.device_reserved_gib / memory.device_total_gib
 
     @property
-    def slow_rank(self) -> float:
+    def slow_rank(self) -> str | None:
+        """Which rank all others waited for, and how long; None: none that counts."""
         straggler = self.row.entry.metrics.straggler
-        return 1.0 if straggler is None else straggler.slowdown
+        if straggler is None or straggler.slowdown <= SLOW_RANK:
+            return None
+        return f"rank {straggler.rank} on {straggler.node} took {straggler.slowdown:.2g} times as long as the others"
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        return frozenset(self.row.entry.metrics.observed.hosts)
 
     @property
     def of_one_gpu(self) -> float | None:
@@ -97,11 +107,6 @@ class Rule:
 
 
 RULES = (
-    Rule(
-        lambda run: run.slow_rank > SLOW_RANK,
-        "the rank that metrics.json names under straggler",
-        "its own work takes longer than that of the others, and all wait for it",
-    ),
     Rule(
         lambda run: run.memory is not None and run.memory > FULL,
         "--activation-checkpointing, or one row at once (--rows-at-once 1)",
@@ -169,15 +174,24 @@ def recommend(beside: SideBySide) -> Recommended:
     if candidates is None:
         needed = "It takes two strategies, or two variants of one, on equally many ranks, with losses that agree."
         return Recommended([f"Which strategy: cannot tell. {needed}"])
+    slowed = [] if _no_gpu(candidates) else [run for run in candidates if run.slow_rank is not None]
+    set_aside = [f"{run.name} is left out: {run.slow_rank}. Repeat it without that node." for run in slowed]
+    if len(candidates) - len(slowed) > 1:
+        candidates = [run for run in candidates if run not in slowed]
     fastest, others = candidates[0], candidates[1:]
     where = f"Which strategy on {fastest.row.entry.metrics.world_size} ranks of {many(fastest.nodes, 'node')}"
     reasons = [*(why(fastest, other) for other in others), _of_one_gpu(fastest)]
+    reasons += _other_nodes(candidates)
     objection = _objection(candidates)
     if objection is not None:
         after = ["Next: the same runs on the GPUs of this cluster."] if _no_gpu(candidates) else []
         return Recommended([f"{where}: cannot tell: {objection}."], reasons, after)
     chosen = next((run for run in candidates if run.memory is None or run.memory <= FULL), fastest)
-    choice = [f"{where}: {chosen.name}.", *_as_fast(chosen, candidates)]
+    if len(near := _as_fast(chosen, candidates)) > 1 and min(run.runs for run in near) == 1:
+        names = " and ".join(run.name for run in near)
+        alike = f"{names} are within {ONE_RUN:.0%} of each other, by one run of one of them".replace("%", " %")
+        return Recommended([f"{where}: cannot tell: {alike}. Repeat them in turn.", *set_aside], reasons)
+    choice = [f"{where}: {chosen.name}.", *_in_words(near[1:]), *set_aside]
     if chosen is not fastest:
         choice.append(f"{fastest.name} is faster, and leaves less than {100 * (1 - FULL):.0f} % of the device.")
     measured = {run.kind for run in candidates}
@@ -226,7 +240,7 @@ def _candidates(rows: Sequence[Row]) -> list[Numbers] | None:
         if len(alike) > 1:
             kinds = [kind for kind, _ in alike]
             candidates = [
-                Numbers(_middle(repeated), one_gpu, variant if kinds.count(kind) > 1 else None)
+                Numbers(_middle(repeated), one_gpu, variant if kinds.count(kind) > 1 else None, len(repeated))
                 for (kind, variant), repeated in alike.items()
             ]
             return sorted(candidates, key=lambda run: -_speed(run.row))
@@ -252,6 +266,13 @@ def _objection(candidates: Sequence[Numbers]) -> str | None:
     """Why nothing is recommended. None: it is."""
     if _no_gpu(candidates):
         return "no GPU was at work. What follows is what the CPU showed, and says nothing about GPUs or NCCL"
+    gpus = grouped((run.row.entry.metrics.gpu0, run.name) for run in candidates)
+    if len(gpus) > 1:
+        where = "; ".join(f"{', '.join(names)} on {gpu}" for gpu, names in gpus.items())
+        return f"they ran on different GPUs ({where}). Run all of them on one kind"
+    slowed = [f"{run.name}: {run.slow_rank}" for run in candidates if run.slow_rank is not None]
+    if slowed:
+        return f"all waited for one rank ({'; '.join(slowed)}). Repeat it without that node"
     unsound = [run for run in candidates if run.row.entry.outcome is None or run.row.entry.failed]
     if unsound:
         states = ", ".join(f"{run.name} {'failed' if run.row.entry.outcome else 'was not judged'}" for run in unsound)
@@ -259,13 +280,25 @@ def _objection(candidates: Sequence[Numbers]) -> str | None:
     return None
 
 
-def _as_fast(chosen: Numbers, candidates: Sequence[Numbers]) -> list[str]:
-    """Strategies that a run each cannot tell from the chosen one."""
-    least = TOKENS_PER_S.exclude
-    near = [
-        run.name for run in candidates if run is not chosen and abs(_speed(run.row) / _speed(chosen.row) - 1) < least
-    ]
-    return [f"Within {least:.0%} of it: {', '.join(near)}. Repeat them.".replace("%", " %")] if near else []
+def _as_fast(chosen: Numbers, candidates: Sequence[Numbers]) -> list[Numbers]:
+    """The chosen one, and those that these runs cannot tell from it."""
+
+    def is_near(run: Numbers) -> bool:
+        least = ONE_RUN if min(run.runs, chosen.runs) == 1 else TOKENS_PER_S.exclude
+        return run is not chosen and abs(_speed(run.row) / _speed(chosen.row) - 1) < least
+
+    return [chosen, *filter(is_near, candidates)]
+
+
+def _in_words(near: Sequence[Numbers]) -> list[str]:
+    names = ", ".join(run.name for run in near)
+    return [f"Within {TOKENS_PER_S.exclude:.0%} of it: {names}.".replace("%", " %")] if near else []
+
+
+def _other_nodes(candidates: Sequence[Numbers]) -> list[str]:
+    hosts = {run.hosts for run in candidates if run.nodes == candidates[0].nodes}
+    named = "; ".join(f"{run.name}: {listed(sorted(run.hosts))}" for run in candidates)
+    return [f"They ran on different nodes ({named})."] if len(hosts) > 1 else []
 
 
 def _of_one_gpu(run: Numbers) -> str:
