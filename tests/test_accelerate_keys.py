@@ -88,7 +88,7 @@ def asked(stem: str, *options: str, bf16: bool = True) -> RunArgs:
     """As a program resolves them."""
     expected, world, local_world = SHAPES[stem]
     hosts = [f"n{rank // local_world}" for rank in range(world)]
-    return results.run_args(program(*options), expected, hosts, bf16, [])
+    return results.run_args(program(*options), expected, hosts, bf16, {})
 
 
 @for_each("stem", SHAPES)

@@ -44,7 +44,7 @@ def main() -> None:
     bf16 = group.has_bf16() if args.bf16 is None else args.bf16
     hosts = group.gather(node_name())
     expected = Expected(options.strategy)
-    resolved = results.run_args(args, expected, hosts, bf16, [])
+    resolved = results.run_args(args, expected, hosts, bf16, {})
     model, rows, *_ = prepare.prepare(args, resolved, hosts, RankFacts("bare", io.StringIO()))
     model = in_parallel(model.train() if sharded else model.to(group.DEVICE).train(), options.strategy, args, bf16)
     if sharded:
