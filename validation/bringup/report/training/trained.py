@@ -179,6 +179,6 @@ def worst_seen(quantity: str) -> Read:
         if not seen:
             return None
         value, unit, subject = max(seen)
-        return f"{words(value)}{'' if unit == 'ratio' else f' {unit}'} ({subject})"
+        return f"{words(value)}{'' if unit in ('ratio', 'count') else f' {unit}'} ({subject})"
 
     return read
