@@ -19,6 +19,7 @@ OLD, NEW = "20261126-090000-000001", "20261127-090000-000002"
 def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A checkout with two runs of discovery; the newer one is a playbook's."""
     tree = tmp_path / "a checkout"
+    (tree / "infrastructure-validation").mkdir(parents=True)
     monkeypatch.setattr(results, "REPOSITORY", tree)
     for name in (OLD, NEW):
         monkeypatch.setenv("BRINGUP_RUN_NAME", name)
@@ -106,6 +107,15 @@ def test_a_run_that_cannot_be_read_is_one_line_and_no_empty_one_before_it(
     (tree / "validation/results/discovery" / OLD / "run.json").write_text("{")
     code, text = answer_of(capsys, "explain", OLD)
     assert (code, len(text.splitlines())) == (2, 1), text
+
+
+def test_a_wrong_option_is_told_before_the_run_that_its_value_looks_like(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert answer_of(capsys, "explain", "--profiel", "h100") == (
+        2,
+        "bringup explain: no option --profiel; did you mean --profile?; see bringup explain --help\n",
+    )
 
 
 def test_the_list_has_a_line_for_a_playbook_and_none_for_its_phases(tree: Path, capsys: pytest.CaptureFixture[str]):

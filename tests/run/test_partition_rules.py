@@ -167,10 +167,10 @@ def test_what_is_entered_for_all_phases_does_not_win_over_that_of_one(at, monkey
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("partition: {smok: debug}", "x: partition.smok: there is no such phase; did you mean smoke?"),
-        ("partition: {smoke: a b}", "x: partition.smoke: 'a b' is not understood; write one word"),
-        ("qos: a b", "x: qos: 'a b' is not understood; write one word"),
-        ("partition: {smoke: 1}", "x: partition.smoke: YAML reads it as 1; put it in quotes"),
+        ("partition: {smok: debug}", "x:3: partition.smok: there is no such phase; did you mean smoke?"),
+        ("partition: {smoke: a b}", "x:3: partition.smoke: 'a b' is not understood; write one word"),
+        ("qos: a b", "x:3: qos: 'a b' is not understood; write one word"),
+        ("partition: {smoke: 1}", "x:3: partition.smoke: YAML reads it as 1; put it in quotes"),
     ],
 )
 def test_a_mistake_by_phase_is_one_line(line: str, says: str):

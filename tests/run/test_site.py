@@ -218,9 +218,10 @@ def test_the_run_keeps_a_copy_that_loads_again(call: Called, copy: Path, lab: Pa
 
 def test_a_file_that_cannot_be_used_ends_the_phase_with_one_line_and_leaves_no_run(call: Called, copy: Path, lab: Path):
     lab.write_text(LAB + "partitoin: gpu\n")
+    line = LAB.count("\n") + 1
     done = call(begin("discovery"))
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"bringup: {lab}: partitoin: there is no such key; did you mean partition?\n"
+    assert done.stderr == f"bringup: {lab}:{line}: partitoin: there is no such key; did you mean partition?\n"
     assert not (copy / PHASES["discovery"].results).exists()
 
 

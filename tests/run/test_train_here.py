@@ -221,9 +221,9 @@ def test_a_launcher_that_does_not_end_is_killed_with_its_ranks(monkeypatch, tmp_
 
 def test_other_verbs_take_no_unknown_options(capsys):
     with pytest.raises(SystemExit) as stop:
-        main(["judge", "x", "--steps", "3"])
+        main(["judge", "--steps", "3"])
     assert stop.value.code == 2
-    assert "unrecognized arguments: --steps 3" in capsys.readouterr().err
+    assert "bringup judge: no option --steps; see bringup judge --help" in capsys.readouterr().err
 
 
 def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path, capfd, monkeypatch):

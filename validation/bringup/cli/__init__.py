@@ -17,8 +17,8 @@ from typing import Any, NoReturn, TextIO, cast
 
 from bringup.characters import Printable
 from bringup.cli import usage
-from bringup.cli.arguments import CANNOT_TELL, complain, run_called
-from bringup.cli.verbs import FOR_SCRIPTS, NEWEST, VERBS
+from bringup.cli.arguments import CANNOT_TELL, complain, with_runs
+from bringup.cli.verbs import FOR_SCRIPTS, VERBS
 from bringup.errors import BringupError
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
@@ -85,8 +85,8 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
             f"{arguments.verb} starts scripts of a checkout, and this bringup has none: clone it, then run `make venv`"
         )
     arguments.options = options
-    if getattr(arguments, "runs", None) is NEWEST:
-        arguments.runs = [run_called("last")]
+    for name, value in list(vars(arguments).items()):
+        setattr(arguments, name, with_runs(value))
     return arguments
 
 

@@ -7,7 +7,6 @@ import argparse
 import math
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bringup.characters import plain
@@ -69,11 +68,27 @@ def awaited(text: str) -> Awaited:
     return Awaited(match[1], match[2], float(match[3] or 90))
 
 
-def run_called(name: str, what: str = "") -> Path:
-    """Raises RunError."""
+class RunName(str):
+    """A run as it was named. It is looked for when all options are known to be right."""
+
+    what = ""  # it has to be a playbook, a sweep or a drill run
+
+
+def run_named(name: str, what: str = "") -> RunName:
+    named = RunName(name)
+    named.what = what
+    return named
+
+
+def with_runs(value: object) -> object:
+    """`value` with folders in place of names of runs. Raises RunError."""
+    if isinstance(value, list):
+        return [with_runs(each) for each in value]
+    if not isinstance(value, RunName):
+        return value
     from bringup.report import known_runs
 
-    return known_runs.called(name, what)
+    return known_runs.called(value, value.what)
 
 
 def node_called(name: str) -> str:

@@ -58,7 +58,7 @@ def overview(helps: Mapping[str, str]) -> str:
 
 def meant(word: str, known: Iterable[str]) -> str:
     """`; did you mean explain?`, or nothing."""
-    near = difflib.get_close_matches(word, list(known), 1)
+    near = difflib.get_close_matches(word, list(known), 1, 0.7)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bringup.cli.arguments import awaited, natural, node_called, positive, run_called, share, whole
+from bringup.cli.arguments import RunName, awaited, natural, node_called, positive, run_named, share, whole
 from bringup.plan.phases import PHASES, PREFLIGHT
 from bringup.plan.sweep import FIELDS
 
@@ -57,19 +57,19 @@ def _profile(what: str) -> Argument:
     return _arg("--profile", default=_named_profile, help=f"{what} (default: $BRINGUP_PROFILE, here %(default)s)")
 
 
-NEWEST = [Path("last")]  # what stands in arguments.runs where no run was named
+NEWEST = [run_named("last")]  # what stands in arguments.runs where no run was named
 
 
-def _runs(help: str, default: list[Path] = NEWEST) -> Argument:
-    return _arg("runs", nargs="*", type=run_called, default=default, metavar="RUN", help=help)
+def _runs(help: str, default: list[RunName] = NEWEST) -> Argument:
+    return _arg("runs", nargs="*", type=run_named, default=default, metavar="RUN", help=help)
 
 
 def _resume(what: str, help: str) -> Argument:
-    return _arg("--resume", type=partial(run_called, what=what), metavar="RUN", help=help)
+    return _arg("--resume", type=partial(run_named, what=what), metavar="RUN", help=help)
 
 
 def _from(help: str, **more: Any) -> Argument:
-    return _arg("--from", type=run_called, metavar="RUN", dest="runs", nargs="+", help=help, **more)
+    return _arg("--from", type=run_named, metavar="RUN", dest="runs", nargs="+", help=help, **more)
 
 
 def _output(help: str, **more: Any) -> Argument:
@@ -270,7 +270,7 @@ VERBS: Verbs = {
             _runs("runs; or folders that hold metrics.json and run_args.json, which are not judged"),
             _arg(
                 "--baseline",
-                type=run_called,
+                type=run_named,
                 metavar="RUN",
                 nargs="+",
                 help="earlier runs with the same arguments, best 5: regression (exit 1), none (0), cannot tell (2)",
