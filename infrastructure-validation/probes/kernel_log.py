@@ -78,7 +78,10 @@ LINE_FEED = "\\x0a"  # as /dev/kmsg writes one inside a record
 MAX_RECORD = 8192  # the kernel refuses a smaller buffer with EINVAL
 RECORD = re.compile(r"(\d{1,9}),(\d{1,20}),(\d{1,18}),([^;]*);(.*)")  # "6,339,5140900,-;message"
 REST = ("c", "+")  # flags of the rest of a line, cut off by another processor's: it begins anywhere, also with a name
-FIREWALL = re.compile(r"IN=\S* OUT=")  # its records begin with a prefix of up to 127 letters, in a container a user's
+# its records begin with a prefix of up to 127 letters, in a container a user's; none fits into the name of a process
+FIREWALL = re.compile(
+    r"IN=\S{0,15} OUT=\S{0,15} (?:[A-Z]{3,8}=\S{0,120} ){0,9}(?:SRC=\S{2,45} DST=|ARP HTYPE=|TRUNCATED|$)"
+)
 MOST_QUOTED = 300  # characters of a message
 KERNEL = 0  # the facility. What user space writes to /dev/kmsg has another one; the kernel sees to that
 
@@ -217,7 +220,7 @@ def messages(records):
     at their first line feed: what comes after it may be the rest of a program's name."""
     texts, unfinished = [], 0
     for record in records:
-        if record.facility != KERNEL or FIREWALL.search(record.text):
+        if record.facility != KERNEL or FIREWALL.search(f"{record.text} "):
             continue
         first, *rest = record.text.split(LINE_FEED)
         if unfinished and _goes_on(first):

@@ -136,6 +136,22 @@ def test_the_accounting_is_asked_for_whole_times_and_for_each_run_of_a_requeued_
     assert "--duplicates" in output.split()
 
 
+def test_a_line_feed_in_the_name_of_a_job_makes_no_row(tmp_path, monkeypatch):
+    """Twelve failed jobs on n5 by one name: history --lemons named the node."""
+    forged = "\n".join(f"{job}|ann|FAILED|n5|2026-10-01T00:00:00|2026-10-01T01:00:00|x" for job in range(12))
+    row = ("7", "ann", "COMPLETED", "n1", "2026-10-01T00:00:00", "2026-10-01T01:00:00", f"a|b\n{forged}")
+    program = "import sys\nbetween = {a[2:].partition('=')[0]: a.partition('=')[2] for a in sys.argv}"
+    sacct = tmp_path / "sacct"
+    sacct.write_text(
+        f"#!{sys.executable}\n{program}.get('delimiter', '|')\n"
+        f"for row in {(answers.OF_ENDED_JOBS, row)!r}:\n    print(between.join(row))\n"
+    )
+    sacct.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    [job], unread = answers.ended_jobs(slurm.accounting(answers.OF_ENDED_JOBS))
+    assert (job.nodes, job.name, unread) == (("n1",), "a|b", 0)
+
+
 @pytest.mark.parametrize("rows", ["", "9|ann|FAILED|n1|10:00|11:00|train\n"])
 def test_a_table_without_a_job_that_counts_says_nothing_of_nodes(tmp_path, monkeypatch, capsys, rows):
     monkeypatch.setattr("bringup.results.every_run", list)

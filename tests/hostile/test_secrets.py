@@ -143,6 +143,17 @@ def test_no_file_that_lists_an_environment_is_packed(run: Path) -> None:
     ]
 
 
+def test_what_came_after_the_run_was_closed_is_not_packed(run: Path) -> None:
+    opening.close_run(run, 0)
+    for name in ("later.txt", "a\\..\\b.txt", "a\033[2J.txt"):
+        (run / "raw" / name).write_text("{}")
+    assert sorted(name for name in packed(run) if "/raw/" in name) == [
+        f"evidence/00-discovery/{name}"
+        for name in json.loads((run / results.CLOSED).read_text())["files"]
+        if "raw/" in name
+    ]
+
+
 def test_the_secret_of_a_run_is_its_owners_and_ends_with_it(run: Path) -> None:
     secret = run / results.SECRET
     assert len(secret.read_text()) == 64

@@ -5,6 +5,7 @@ a segfault, a trap, a task that hangs, the memory killer. Root writes there too,
 """
 
 import json
+import time
 
 import kernel_log
 import pytest
@@ -109,6 +110,20 @@ def test_the_rest_of_a_line_that_another_one_cut_off_does_not(message, flags):
 def test_the_log_prefix_of_a_firewall_does_not(message):
     """In a network namespace of his own a user chooses it, where net.netfilter.nf_log_all_netns is 1."""
     assert read(f"4,9,9,-;{message[:127]}IN=lo OUT= MAC=00 SRC=127.0.0.1 DST=127.0.0.1 LEN=84\n") == NOTHING
+
+
+@for_each("name", ["IN= OUT=", "IN= OUT= MAC=", "IN= OUT= SRC= ", "IN=a OUT= ARP H"])
+def test_a_process_called_like_a_firewall_hides_no_message(name):
+    line = f"4,9,9,-;NVRM: Xid (PCI:0000:c1:00): 48, pid=1, name={name}, DBE ECC Error\n"
+    assert read(line)[0] == {("PCI:0000:c1:00", "xid_48"): 1}
+
+
+@for_each("piece", ["IN=", "IN= OUT=", "IN= OUT= ", "IN= OUT= MAC= ", "MAC="])
+def test_records_of_many_firewall_words_are_read_in_time(piece):
+    text = piece * (8000 // len(piece))
+    began = time.process_time()
+    read("".join(f"4,{number},9,-;{text}\n" for number in range(300)))
+    assert time.process_time() - began < 2  # a search that grows with the square took many times as long
 
 
 def test_a_process_called_nonfatal_makes_no_fatal_message_harmless():

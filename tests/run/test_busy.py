@@ -94,6 +94,22 @@ def test_the_smoke_phase_of_another_run_is_waited_for_but_not_for_ever(monkeypat
     assert len(messages) == 4
 
 
+def test_names_and_reasons_of_users_make_no_job_and_break_no_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reason in Latin-1, on any node; a name with a line feed and the delimiter that stood between columns."""
+    squeue = tmp_path / "squeue"
+    squeue.write_text(
+        f"#!{sys.executable}\nimport sys\nrow = sys.argv[-1].replace('%i', '7').replace('%u', 'ann')\n"
+        "name = 'caf\\xe9\\n9\\x1froot\\x1fsmoke-a'\n"
+        "sys.stdout.buffer.write((row.replace('%j', name) + '\\n').encode('latin-1'))\n"
+    )
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert slurm.queued(waiting.SMOKE) == []
+    assert slurm.queued("caf") == [("7", "ann")]
+
+
 @pytest.fixture
 def another_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that is in its smoke phase, on the cluster of /etc/a.conf, until its standard input is closed."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 from bringup import results
+from bringup.judge import Judged
 from bringup.records import files
 from bringup.report import outputs, page
 from bringup.report.collection import Collection
@@ -34,9 +35,9 @@ def pack(collection: Collection) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(PAGE, page.render(collection, _inside(places)))
-        for folder, place in places.items():
-            for path in _files(folder):
-                _pack(archive, path, folder, f"{place}/{path.relative_to(folder)}")
+        for judged in collection.judged:
+            for path in _files(judged):
+                _pack(archive, path, judged.folder, f"{places[judged.folder]}/{path.relative_to(judged.folder)}")
         for playbook in collection.playbooks:
             for name in (results.PLAYBOOK, results.REPORT):
                 if files.is_file(playbook / name):
@@ -63,10 +64,14 @@ def _inside(places: dict[Path, str]) -> Links:
     return link
 
 
-def _files(folder: Path) -> Iterator[Path]:
-    """What a run wrote. Regular files only: a link may lead out of the folder."""
-    for path in files.below(folder)[0]:
-        if path.relative_to(folder).parts[0] in _PACKED and not _lists_environment(path, folder):
+def _files(judged: Judged) -> Iterator[Path]:
+    """What a run wrote before it was closed, and what was made of it. Regular files only: a link may lead out."""
+    closed = None if judged.seal is None else judged.seal.closed
+    for path in files.below(judged.folder)[0]:
+        name = path.relative_to(judged.folder).as_posix()
+        is_ours = name.partition("/")[0] in _PACKED and name.isprintable() and "\\" not in name
+        came_later = closed is not None and name.startswith("raw/") and name not in closed.files
+        if is_ours and not came_later and not _lists_environment(path, judged.folder):
             yield path
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -15,6 +16,7 @@ from typing import NamedTuple, TypeVar
 from bringup.errors import ControllerAway, SlurmError
 from bringup.evidence import hostlist
 from bringup.evidence import slurm as answers
+from bringup.evidence.parsed import lines
 from bringup.known_faults import pending
 from bringup.results import REPOSITORY
 
@@ -100,7 +102,14 @@ def ask(
         environment = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
     try:
         result = subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment, cwd=folder
+            command,
+            capture_output=True,
+            text=True,
+            errors="replace",  # a reason, a name: whatever a terminal of any encoding typed
+            timeout=timeout_s,
+            check=False,
+            env=environment,
+            cwd=folder,
         )
     except FileNotFoundError as error:
         raise SlurmError(
@@ -289,8 +298,9 @@ def running_on(nodes: Sequence[str]) -> list[tuple[str, str, str]]:
 
 def queued(prefix: str) -> list[tuple[str, str]]:
     """(job, its user) of the pending and running jobs whose name begins with `prefix`. Raises SlurmError."""
-    text = ask("squeue", "--noheader", "--format", f"%i{SEPARATOR}%u{SEPARATOR}%j")
-    rows = [line.split(SEPARATOR, 2) for line in text.splitlines()]
+    between = _unguessed()
+    text = ask("squeue", "--noheader", "--format", f"%i{between}%u{between}%j")
+    rows = [line.split(between, 2) for line in text.splitlines()]
     return [(row[0], row[1]) for row in rows if len(row) == 3 and row[2].startswith(prefix)]
 
 
@@ -298,8 +308,14 @@ def accounting(columns: Sequence[str], since: str = "now-30days") -> str:
     """`sacct` of all users' jobs, as far as the accounting shows them to this one. Raises SlurmError."""
     # duplicates: a run that lost its node and was requeued has the same job id as the next one
     options = ("--allusers", "--allocations", "--duplicates", "--parsable2", f"--starttime={since}", "--endtime=now")
-    environment = {**os.environ, "SLURM_TIME_FORMAT": "standard"}
-    return ask("sacct", *options, f"--format={','.join(columns)}", timeout_s=300, environment=environment)
+    between = _unguessed()
+    table = ask("sacct", *options, f"--delimiter={between}", f"--format={','.join(columns)}", timeout_s=300)
+    return "\n".join(line.replace(between, "|") for line in lines(table) if between in line)
+
+
+def _unguessed() -> str:
+    """What stands between columns, so that a line feed in a job's name makes no row: its user cannot know it."""
+    return secrets.token_hex(8)
 
 
 def states(job_ids: Sequence[str]) -> dict[str, str]:
