@@ -85,4 +85,4 @@ def test_the_sentence_says_the_name():
     verdict = a_verdict("discovery.gpu.ecc", "n1", cause=cause_of(FIRST, facts, 2)).model_copy(
         update={"fails": "it fails"}
     )
-    assert text.sentence(verdict) == "it fails (GPU 1 (PCI 0000:43:00))"
+    assert text.sentence(verdict) == "GPU 1 (PCI 0000:43:00) (it fails)"
