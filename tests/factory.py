@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from bringup.answers import Drilled
 from bringup.compare.entries import Entry
 from bringup.judge import Judged
 from bringup.plan import planned
@@ -154,6 +155,20 @@ def a_drill_result(**change: Any) -> DrillResult:
         }
         | change
     )
+
+
+def drilled(
+    *found: DrillResult, runs: dict[str, Judged] | None = None, run: dict[str, Any] | None = None, **change: Any
+) -> Drilled:
+    """Drills inside one's own job, and the runs that show them. run: fields that those have otherwise."""
+    shown = {
+        result.drill: judged_of(
+            a_verdict("discovery.gpu.count", "n1"),
+            run=a_run(result.phase, name=f"r-{result.drill}").model_copy(update=run or {}),
+        )
+        for result in found
+    }
+    return Drilled(a_drill_report(*found, **{"place": "anywhere", **change}), shown if runs is None else runs)
 
 
 def a_drill_report(*results: DrillResult, **change: Any) -> DrillReport:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from bringup.answers import NAMED, answers, in_words
+from bringup.answers import NAMED, answers, in_words, stand_ins_of
 from bringup.judge import Judged
 from bringup.plan import catalogue
 from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS, QUESTIONS
 from bringup.plan.phases import PHASES
-from bringup.records import Answer, Decision, DrillReport, Kind, Mark, Observation, Outcome
+from bringup.records import Answer, Decision, DrillResult, Kind, Mark, Observation, Outcome
 from bringup.report.headline import headline
-from factory import a_drill_report, a_drill_result, a_run, a_verdict, judged_of
+from factory import a_drill_result, a_run, a_verdict, drilled, judged_of
 from healthy_cluster import GPU_CLUSTER, LOCAL_CLUSTER, healthy, playbook
 from loops import for_each
 
@@ -263,18 +264,56 @@ def test_of_many_gates_of_a_claim_the_first_are_named_and_the_others_counted():
 # --- drills
 
 
-def drilled(**change) -> DrillReport:
-    return a_drill_report(a_drill_result(**change))
+LOCAL = "the faults were made on a local cluster: bringup drill --anywhere"
 
 
 @pytest.mark.parametrize(
     ("change", "mark", "line"),
     [
         ({}, Mark.PASS, "1 of 1 drills found"),
+        ({"drill": "no-such"}, Mark.INCOMPLETE, "1 of 1 drills found; no run beside drill.json shows it: no-such"),
+        ({"subject": "n0"}, Mark.INCOMPLETE, "1 of 1 drills found; no run beside drill.json shows it: gpu-missing"),
         ({"right_subject": False}, Mark.FAIL, "0 of 1 drills found; not: gpu-missing"),
         ({"false_alarms": ["x"]}, Mark.FAIL, "0 of 1 drills found; not: gpu-missing"),
     ],
 )
 def test_faults_count_as_diagnosable_when_drills_of_this_report_found_them(change, mark, line):
-    drill_claim = claim(answers(playbook(2, GPU_CLUSTER), drills=[drilled(**change)]), "diagnosable")
+    drill_claim = claim(answers(playbook(2, GPU_CLUSTER), drills=[drilled(a_drill_result(**change))]), "diagnosable")
     assert (drill_claim.mark, drill_claim.why) == (mark, line)
+
+
+def diagnosable(cluster: dict[str, dict[str, str]], *results: DrillResult, **how: Any) -> tuple[Mark, str | None]:
+    of_drills = claim(
+        answers(playbook(2, cluster), drills=[drilled(*(results or [a_drill_result()]), **how)]), "diagnosable"
+    )
+    return of_drills.mark, of_drills.why
+
+
+def test_a_record_without_the_runs_of_its_drills_proves_nothing():
+    mark, why = diagnosable(GPU_CLUSTER, runs={})
+    assert (mark, "no run beside drill.json shows it: gpu-missing" in (why or "")) == (Mark.INCOMPLETE, True)
+    passed = a_drill_result(outcome=Outcome.PASS)  # any run shows that
+    assert diagnosable(GPU_CLUSTER, passed)[0] is Mark.INCOMPLETE
+    assert diagnosable(GPU_CLUSTER, name="another")[0] is Mark.INCOMPLETE  # a run of these drills has their name
+
+
+@for_each(
+    ("run", "words"),
+    [
+        ({"cluster": "other"}, "on another cluster"),
+        ({"controller": "other"}, "on another cluster"),
+        ({"nodes": ["n0", "n9"]}, "on nodes of no run here (n9)"),
+        ({"opened_at": "2025-01-01T00:00:00Z"}, "365 days from these runs"),
+    ],
+)
+def test_what_was_found_elsewhere_says_nothing_about_this_cluster(run, words):
+    mark, why = diagnosable(GPU_CLUSTER, run=run)
+    assert (mark, words in (why or "")) == (Mark.NOT_ASKED, True)
+    assert diagnosable(LOCAL_CLUSTER, run=run)[0] is Mark.REHEARSED
+
+
+def test_drills_of_a_local_cluster_prove_nothing_of_another_and_take_nothing_from_it():
+    assert diagnosable(GPU_CLUSTER, place="local-cluster") == (Mark.NOT_ASKED, LOCAL)
+    assert diagnosable(LOCAL_CLUSTER, place="local-cluster") == (Mark.REHEARSED, LOCAL)
+    alone = answers([], drills=[drilled(a_drill_result(), place="local-cluster")])
+    assert (claim(alone, "diagnosable").mark, stand_ins_of([claim(alone, "diagnosable")])) == (Mark.REHEARSED, LOCAL)

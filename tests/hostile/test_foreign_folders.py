@@ -14,10 +14,13 @@ import pytest
 from bringup import cli, results
 from bringup.errors import RecordError
 from bringup.judge import judge_folder
-from bringup.records import files
+from bringup.records import Mark, Outcome, files, write_record
 from bringup.report import outputs
 from bringup.report.charts import drawing, sheet
+from bringup.report.collection import gather
 from bringup.run import open as opening
+from factory import a_drill_report, a_drill_result
+from pydantic import ValidationError
 from runs_for_tests import discovery
 
 SECRET = "a secret of the reader"
@@ -230,3 +233,20 @@ def test_the_folder_that_was_named_may_be_a_link(run: Path, tmp_path: Path) -> N
     link = tmp_path / "my results"
     link.symlink_to(run)
     assert judge_folder(link).verdicts.outcome == judge_folder(run).verdicts.outcome
+
+
+def test_drills_count_by_the_run_beside_their_record_wherever_it_was_moved_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A result written by hand was a pass. A path in a record leads nowhere else."""
+    found: dict[str, Any] = {"drill": "not-closed", "gate": "run.closed", "subject": "job"}
+    found["outcome"] = Outcome.INCOMPLETE
+    result = a_drill_result(**found, evidence="r/not-closed/r-not-closed")
+    write_record(tmp_path / results.DRILLS, a_drill_report(result, place="anywhere"))
+    monkeypatch.setenv("BRINGUP_RUN_NAME", "r-not-closed")
+    assert gather([tmp_path]).answers[5].mark is Mark.INCOMPLETE
+    run = discovery(tmp_path / "not-closed", monkeypatch, close=False)
+    assert (run.name, gather([tmp_path]).answers[5].mark) == ("r-not-closed", Mark.PARTLY)
+    for name in ("../x/r-not-closed", "/x/r-not-closed"):
+        with pytest.raises(ValidationError, match="evidence"):
+            a_drill_result(evidence=name)

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bringup.answers import answers
+from bringup.answers import Drilled, answers
 from bringup.judge import Judged
 from bringup.plan import profile
 from bringup.plan.catalogue import GATES
 from bringup.plan.expectation import MEASURED_HERE
 from bringup.plan.phases import PHASES
-from bringup.records import Decision, DrillReport, Headline, Kind, Mark, Outcome
+from bringup.records import Decision, Headline, Kind, Mark, Outcome
 from bringup.report import text
 from bringup.report.collection import Collection
 from bringup.report.headline import headline
-from factory import a_drill_report, a_drill_result, a_run, a_verdict, judged_of
+from factory import a_drill_result, a_run, a_verdict, drilled, judged_of
 from healthy_cluster import GPU_CLUSTER, LOCAL_CLUSTER, healthy, playbook
 
 
-def collection_of(*judged: Judged, drills: tuple[DrillReport, ...] = ()) -> Collection:
+def collection_of(*judged: Judged, drills: tuple[Drilled, ...] = ()) -> Collection:
     return Collection(list(judged), [], [], [], {}, drills=list(drills))
 
 
-def of(*judged: Judged, drills: tuple[DrillReport, ...] = ()) -> Headline:
+def of(*judged: Judged, drills: tuple[Drilled, ...] = ()) -> Headline:
     return collection_of(*judged, drills=drills).headline
 
 
@@ -111,7 +111,7 @@ def test_what_could_have_been_seen_keeps_the_decision_open():
 
 
 def test_with_its_drills_it_passes():
-    made = of(*playbook(4, GPU_CLUSTER), drills=(a_drill_report(a_drill_result()),))
+    made = of(*playbook(4, GPU_CLUSTER), drills=(drilled(a_drill_result()),))
     assert (made.mark, made.decision, text.headline(made)) == (Mark.PASS, Decision.ACCEPT, "PASS")
 
 
@@ -157,7 +157,7 @@ def test_no_answers_are_no_pass():
 
 def test_a_fault_that_was_not_found_is_refused_also_above_runs_that_passed():
     """A missed drill makes question 6 fail, and no verdict."""
-    missed = a_drill_report(a_drill_result(right_subject=False))
+    missed = drilled(a_drill_result(right_subject=False), runs={})
     for runs in (playbook(4, GPU_CLUSTER), []):
         made = of(*runs, drills=(missed,))
         assert (made.mark, made.decision) == (Mark.FAIL, Decision.REFUSE)
@@ -167,14 +167,14 @@ def test_a_fault_that_was_not_found_is_refused_also_above_runs_that_passed():
 def test_training_that_did_not_run_is_not_accepted_where_other_phases_judge_the_same_gates():
     """A run of DDP alone judges the gates that FSDP has too."""
     runs = [run for run in playbook(4, GPU_CLUSTER) if "fsdp" not in run.run.phase and "hsdp" not in run.run.phase]
-    made = of(*runs, drills=(a_drill_report(a_drill_result()),))
+    made = of(*runs, drills=(drilled(a_drill_result()),))
     assert (made.mark, made.decision) == (Mark.PARTLY, Decision.OPEN)
     assert "run_fsdp_1node, run_fsdp_2node, run_hsdp_2node" in made.because
 
 
 def test_nodes_that_only_discovery_saw_are_not_accepted():
     wide = [healthy("discovery", 8, GPU_CLUSTER), *playbook(4, GPU_CLUSTER)[1:]]
-    made = of(*wide, drills=(a_drill_report(a_drill_result()),))
+    made = of(*wide, drills=(drilled(a_drill_result()),))
     assert (made.mark, made.decision) == (Mark.PARTLY, Decision.OPEN)
     assert made.because == "not all phases ran on n4, n5, n6, n7"
 

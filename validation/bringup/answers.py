@@ -10,26 +10,36 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bringup.characters import many
+from bringup.derive.provenance import moment
 from bringup.evidence.names import listed
 from bringup.evidence.parsed import Seen
 from bringup.judge import Judged
 from bringup.plan import stand_ins, subjects, transports
-from bringup.plan.catalogue import bearing_on, of_phase, proving
+from bringup.plan.catalogue import DECLARED, bearing_on, of_phase, proving
 from bringup.plan.claims import CLAIMS, QUESTIONS, REAL_NAMES, Claim, Real
 from bringup.plan.expectation import SPEEDS
 from bringup.plan.phases import PHASES
 from bringup.plan.rules import value_in_words
-from bringup.records import Answer, ClaimAnswer, DrillReport, Mark, Measured, Outcome, Verdict
+from bringup.records import Answer, ClaimAnswer, DrillReport, DrillResult, Mark, Measured, Outcome, Verdict
 from bringup.records.grouped import grouped
 
 NAMED = 3  # gates of a claim
+DAYS = 90  # that may lie between a drill and the runs beside it: a cluster changes
 NOT_RUN = "no phase that asks it was run"
+
+
+@dataclass(frozen=True)
+class Drilled:
+    """What drills found, and the runs in which they found it. runs: drill -> its run, judged again."""
+
+    report: DrillReport
+    runs: Mapping[str, Judged]
 
 
 def answers(
     judged: Sequence[Judged],
     not_run: Sequence[str] = (),
-    drills: Sequence[DrillReport] = (),
+    drills: Sequence[Drilled] = (),
     left_out: Sequence[str] = (),
 ) -> list[Answer]:
     """One answer per question.
@@ -103,6 +113,8 @@ def stand_ins_of(claims: Iterable[ClaimAnswer]) -> str:
         return "the GPUs are simulated: their UUIDs say so"
     missing = {name for claim in claims for name in claim.not_real}
     names = [name for name in REAL_NAMES.values() if name in missing]
+    if claims and not names:  # drills
+        return "; ".join(dict.fromkeys(claim.why or "" for claim in claims))
     return f"no {', '.join(names[:-1])}{' or ' if names[:-1] else ''}{names[-1]} was seen at work" if names else ""
 
 
@@ -145,11 +157,11 @@ def _claim(
     claim: Claim,
     runs: Sequence[_RunEvidence],
     not_run: Sequence[str],
-    drills: Sequence[DrillReport],
+    drills: Sequence[Drilled],
     left_out: Sequence[str],
 ) -> _Claimed:
     if claim.drills:
-        return _Claimed(_diagnosable(claim, drills))
+        return _Claimed(_diagnosable(claim, drills, runs))
     bearing = [evidence for run in runs for evidence in _evidence(claim, run)]
     of_sites = {id: gate for run in runs for id, gate in run.judged.own.items()}
     gates = proving(claim.id, of_sites)
@@ -318,19 +330,61 @@ def in_words(number: Measured) -> str:
     return f"{number.name} {value}{at}{where}{limit}"
 
 
-def _diagnosable(claim: Claim, drills: Sequence[DrillReport]) -> ClaimAnswer:
-    results = [result for report in drills for result in report.results if result.performed]
+def _diagnosable(claim: Claim, drills: Sequence[Drilled], runs: Sequence[_RunEvidence]) -> ClaimAnswer:
+    """A record that says `found` proves nothing: the run that shows it lies beside it, and says so again."""
+    pairs = [(drilled, result) for drilled in drills for result in drilled.report.results if result.performed]
+    results = [result for _, result in pairs]
     passed = [result for result in results if result.is_found and not result.false_alarms]
+    unproven = [result.drill for drilled, result in pairs if not _is_shown(drilled, result)]
+    found = f"{len(passed)} of {len(results)} drills found"
     if not results:
         mark, line = Mark.NOT_ASKED, "no fault was made on purpose: bringup drill --anywhere"
     elif len(passed) < len(results):
         missed = [result.drill for result in results if result not in passed]
-        mark, line = Mark.FAIL, f"{len(passed)} of {len(results)} drills found; not: {', '.join(missed[:NAMED])}"
+        mark, line = Mark.FAIL, f"{found}; not: {', '.join(missed[:NAMED])}"
+    elif unproven:
+        mark, line = Mark.INCOMPLETE, f"{found}; no run beside drill.json shows it: {', '.join(unproven[:NAMED])}"
+    elif elsewhere := _elsewhere(drills, runs):
+        is_real = any(run.real for run in runs)  # and what is said of it stays said
+        mark, line = Mark.NOT_ASKED if is_real else Mark.REHEARSED, f"{elsewhere}: bringup drill --anywhere"
     else:
-        mark, line = Mark.PASS, f"{len(passed)} of {len(results)} drills found"
+        mark, line = Mark.PASS, found
     return ClaimAnswer(
         claim=claim.id, says=claim.says, mark=mark, numbers=[], verdicts=0, nodes=[], gpus_per_node=0, why=line
     )
+
+
+def _is_shown(drilled: Drilled, result: DrillResult) -> bool:
+    """Whether a run of these drills, and of no other name, has the verdict that the fault was declared with."""
+    run, drill = drilled.runs.get(result.drill), DECLARED.get(result.drill)
+    if run is None or run.run.phase != result.phase:
+        return False
+    if not run.run.name.removeprefix(f"{result.phase}-").startswith(f"{drilled.report.name}-"):  # of a training
+        return False
+    is_own = result.gate in run.own and result.outcome is not Outcome.PASS
+    is_declared = is_own if drill is None else (drill.gate, drill.outcome) == (result.gate, result.outcome)
+    said = (result.gate, result.subject, result.outcome)
+    return is_declared and any((v.gate, v.subject, v.outcome) == said for v in run.verdicts.verdicts)
+
+
+def _elsewhere(drills: Sequence[Drilled], runs: Sequence[_RunEvidence]) -> str:
+    """Why what the drills found says nothing about the cluster of these runs; empty where it does."""
+    judged = [run for drilled in drills for run in drilled.runs.values()]
+    if any(drilled.report.place == "local-cluster" for drilled in drills):
+        return "the faults were made on a local cluster"
+    if any(_RunEvidence.of(run).is_simulated for run in judged):
+        return "the faults were made on simulated GPUs"
+    beside = [run.judged.run for run in runs]
+    made = [run.run for run in judged]
+    if beside and {(run.cluster, run.controller) for run in made} - {(run.cluster, run.controller) for run in beside}:
+        return "the faults were made on another cluster"
+    nodes = {node for run in made for node in run.nodes} - {node for run in beside for node in run.nodes}
+    if beside and nodes:
+        return f"the faults were made on nodes of no run here ({listed(sorted(nodes))})"
+    newest = [max(filter(None, (moment(run.opened_at) for run in group)), default=None) for group in (made, beside)]
+    if newest[0] and newest[1] and abs(newest[0] - newest[1]).days > DAYS:
+        return f"the faults were made {abs(newest[0] - newest[1]).days} days from these runs"
+    return ""
 
 
 # --- questions

@@ -11,6 +11,7 @@ from pydantic import ConfigDict, Field, model_validator
 from bringup.records.base import (
     MOST_GPUS,
     MOST_NODES,
+    RUN_NAME,
     Limit,
     Moment,
     Name,
@@ -359,7 +360,7 @@ class Sweep(Versioned):
 class DrillResult(Record):
     """A fault that was made on purpose, and what the judge said about it. null: not performed, and `why` says why."""
 
-    drill: str
+    drill: RunName
     fault: str
     phase: str
     gate: str  # that must say so
@@ -375,7 +376,8 @@ class DrillResult(Record):
     seconds_to_detect: NonNegative | None = None  # from the fault in place to the verdict
     seconds: NonNegative  # all of it: making it, undoing it, waiting until the cluster is well
     false_alarms: list[str] = Field(default_factory=list)  # verdicts that failed and that this fault does not explain
-    evidence: str | None = None  # folder of the run, beside drill.json
+    # folder of the run, below that of the drills
+    evidence: Annotated[str, Field(pattern=f"^(?:{RUN_NAME}/)*{RUN_NAME}$")] | None = None
 
     @model_validator(mode="after")
     def _whole_or_why(self) -> DrillResult:
@@ -402,7 +404,7 @@ class HealthyRound(Record):
 class DrillReport(Versioned):
     """`drill.json`: what `bringup drill` did, rewritten after every drill."""
 
-    name: str
+    name: RunName
     place: Literal["local-cluster", "anywhere"]
     profile: str | None  # anywhere: of the cluster; on the local cluster each run names its own
     git_commit: str | None

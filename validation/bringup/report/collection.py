@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
 from bringup import results
-from bringup.answers import answers
+from bringup.answers import Drilled, answers
 from bringup.derive.blame import named
 from bringup.errors import BringupError
 from bringup.evidence.names import listed
@@ -40,7 +41,7 @@ class Collection:
     seconds: dict[Path, float]  # what a playbook's phases took
     unhealthy_nodes: list[str] = field(default_factory=list)  # left out by later phases
     set_aside: list[str] = field(default_factory=list)  # nodes that no phase took, and why
-    drills: list[DrillReport] = field(default_factory=list)
+    drills: list[Drilled] = field(default_factory=list)
     varied: list[str] = field(default_factory=list)  # arguments in which the runs of a sweep differ
 
     @property
@@ -92,11 +93,21 @@ def of_playbook(playbook: Playbook, judged: Sequence[Judged], folder: Path) -> C
     )
 
 
+def _drilled(folder: Path) -> Drilled:
+    """The record of drills, and their runs: each in the folder of its drill, wherever the whole was moved to."""
+    report, runs = read_record(folder / results.DRILLS, DrillReport), dict[str, Judged]()
+    for result in report.results:
+        if result.performed and result.evidence is not None:
+            with contextlib.suppress(BringupError, OSError):  # then nothing shows what it found
+                runs[result.drill] = judge_folder(folder / result.drill / Path(result.evidence).name)
+    return Drilled(report, runs)
+
+
 def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collection:
     """The runs in these folders (of runs, playbooks, drills), in the order of the phases. A run that cannot be judged
     is absent, and says why; raises RunError, ProfileError or RecordError only when nothing was left to judge."""
     of_drills = [folder for folder in folders if results.holds(folder, results.DRILLS)]
-    drills = [read_record(folder / results.DRILLS, DrillReport) for folder in of_drills]
+    drills = [_drilled(folder) for folder in of_drills]
     chosen = results.find([folder for folder in folders if folder not in of_drills])
     judged: list[Judged] = []
     unread: list[tuple[Path, BringupError | OSError]] = []
