@@ -158,7 +158,7 @@ def a_drill_result(**change: Any) -> DrillResult:
 
 
 def drilled(
-    *found: DrillResult, runs: dict[str, Judged] | None = None, run: dict[str, Any] | None = None, **change: Any
+    *results: DrillResult, runs: dict[str, Judged] | None = None, run: dict[str, Any] | None = None, **change: Any
 ) -> Drilled:
     """Drills inside one's own job, and the runs that show them. run: fields that those have otherwise."""
     shown = {
@@ -166,9 +166,9 @@ def drilled(
             a_verdict("discovery.gpu.count", "n1"),
             run=a_run(result.phase, name=f"r-{result.drill}").model_copy(update=run or {}),
         )
-        for result in found
+        for result in results
     }
-    return Drilled(a_drill_report(*found, **{"place": "anywhere", **change}), shown if runs is None else runs)
+    return Drilled(a_drill_report(*results, **{"place": "anywhere", **change}), shown if runs is None else runs)
 
 
 def a_drill_report(*results: DrillResult, **change: Any) -> DrillReport:

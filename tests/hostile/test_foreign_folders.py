@@ -239,9 +239,9 @@ def test_drills_count_by_the_run_beside_their_record_wherever_it_was_moved_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A result written by hand was a pass. A path in a record leads nowhere else."""
-    found: dict[str, Any] = {"drill": "not-closed", "gate": "run.closed", "subject": "job"}
-    found["outcome"] = Outcome.INCOMPLETE
-    result = a_drill_result(**found, evidence="r/not-closed/r-not-closed")
+    declared: dict[str, Any] = {"drill": "not-closed", "gate": "run.closed", "subject": "job"}
+    declared["outcome"] = Outcome.INCOMPLETE
+    result = a_drill_result(**declared, evidence="r/not-closed/r-not-closed")
     write_record(tmp_path / results.DRILLS, a_drill_report(result, place="anywhere"))
     monkeypatch.setenv("BRINGUP_RUN_NAME", "r-not-closed")
     assert gather([tmp_path]).answers[5].mark is Mark.INCOMPLETE

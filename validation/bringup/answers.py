@@ -336,19 +336,19 @@ def _diagnosable(claim: Claim, drills: Sequence[Drilled], runs: Sequence[_RunEvi
     results = [result for _, result in pairs]
     passed = [result for result in results if result.is_found and not result.false_alarms]
     unproven = [result.drill for drilled, result in pairs if not _is_shown(drilled, result)]
-    found = f"{len(passed)} of {len(results)} drills found"
+    counted = f"{len(passed)} of {len(results)} drills found"
     if not results:
         mark, line = Mark.NOT_ASKED, "no fault was made on purpose: bringup drill --anywhere"
     elif len(passed) < len(results):
         missed = [result.drill for result in results if result not in passed]
-        mark, line = Mark.FAIL, f"{found}; not: {', '.join(missed[:NAMED])}"
+        mark, line = Mark.FAIL, f"{counted}; not: {', '.join(missed[:NAMED])}"
     elif unproven:
-        mark, line = Mark.INCOMPLETE, f"{found}; no run beside drill.json shows it: {', '.join(unproven[:NAMED])}"
+        mark, line = Mark.INCOMPLETE, f"{counted}; no run beside drill.json shows it: {', '.join(unproven[:NAMED])}"
     elif elsewhere := _elsewhere(drills, runs):
         is_real = any(run.real for run in runs)  # and what is said of it stays said
         mark, line = Mark.NOT_ASKED if is_real else Mark.REHEARSED, f"{elsewhere}: bringup drill --anywhere"
     else:
-        mark, line = Mark.PASS, found
+        mark, line = Mark.PASS, counted
     return ClaimAnswer(
         claim=claim.id, says=claim.says, mark=mark, numbers=[], verdicts=0, nodes=[], gpus_per_node=0, why=line
     )
@@ -363,8 +363,8 @@ def _is_shown(drilled: Drilled, result: DrillResult) -> bool:
         return False
     is_own = result.gate in run.own and result.outcome is not Outcome.PASS
     is_declared = is_own if drill is None else (drill.gate, drill.outcome) == (result.gate, result.outcome)
-    said = (result.gate, result.subject, result.outcome)
-    return is_declared and any((v.gate, v.subject, v.outcome) == said for v in run.verdicts.verdicts)
+    declared = (result.gate, result.subject, result.outcome)
+    return is_declared and any((v.gate, v.subject, v.outcome) == declared for v in run.verdicts.verdicts)
 
 
 def _elsewhere(drills: Sequence[Drilled], runs: Sequence[_RunEvidence]) -> str:
