@@ -114,3 +114,37 @@ def test_messages_of_the_gates_use_plain_words():
 def test_a_word_of_the_list_and_an_inversion_are_seen_in_prose_and_not_in_code():
     page = "It is no pass.\n```\nnobody\n```\nSee `told`. Nor is it known."
     assert [(number, len(complaints(line))) for number, line in prose(page)] == [(1, 1), (5, 1)]
+
+
+NO_VERB = {
+    *("The", "A", "An", "What", "Whether", "Why", "How", "One", "Of", "Those", "Each", "All", "From", "As", "In", "On"),
+    *("By", "For", "Where", "When", "None", "Its", "No", "This", "At", "Raises", "Returns", "True", "False"),
+}
+ROOMS_OF_VERBS = [f"validation/bringup/{room}" for room in ("plan", "records", "report")]
+
+
+def public_docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield (line, docstring) of functions, methods and properties whose name begins without an underscore."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not node.name.startswith("_"):
+            text = ast.get_docstring(node)
+            if text is not None:
+                yield node.lineno, text
+
+
+def begins_with_a_verb(docstring: str) -> bool:
+    return docstring[:1].isalpha() and re.split(r"\W", docstring, maxsplit=1)[0] not in NO_VERB
+
+
+def test_docstrings_of_public_functions_begin_with_a_verb():
+    paths = [path for room in ROOMS_OF_VERBS for path in sorted((ROOT / room).rglob("*.py"))]
+    texts = [(path, *line) for path in paths for line in public_docstrings(ast.parse(path.read_text("utf-8")))]
+    others = [f"{path.relative_to(ROOT)}:{line}: {text}" for path, line, text in texts if not begins_with_a_verb(text)]
+    assert len(texts) > 200
+    assert not others, "\n".join(others)
+
+
+def test_a_docstring_that_is_a_noun_or_a_code_is_not_taken_for_a_verb():
+    nouns = ("The node.", "None: no node.", "`n0`.", "(node, GPU).", "Whether it is.")
+    assert not any(map(begins_with_a_verb, nouns))
+    assert begins_with_a_verb("Return the node.")

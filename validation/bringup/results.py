@@ -64,7 +64,7 @@ _ATTEMPT = re.compile(r"(?:-s(?P<submission>\d+))?(?:-r(?P<restarts>\d+))?")
 
 
 def folder_of(phase: Phase, name: str, tree: Path | None = None) -> Path:
-    """The folder of the run called `name` of this phase."""
+    """Return the folder of the run called `name` of this phase."""
     return (tree or REPOSITORY) / phase.results / (f"{phase.stem}-{name}" if phase.is_training else name)
 
 
@@ -79,7 +79,7 @@ def requeue_name(name: str, restarts: int) -> str:
 
 
 def is_there(folder: Path, name: str) -> bool:
-    """Whether a file that another host writes exists: `closed.json`, `raw/moment`. The folder is listed for this.
+    """Say whether a file that another host writes exists: `closed.json`, `raw/moment`. The folder is listed for this.
 
     An NFS client caches a missing name for half a minute, but reads a folder again when it is opened.
     """
@@ -139,7 +139,7 @@ def checksums(folder: Path) -> dict[str, str]:
 
 
 def _digest(path: Path, folder: Path) -> str | None:
-    """None: not a regular file."""
+    """Return the digest of a file. None: not a regular file."""
     try:
         return files.checksum(path, folder)
     except (FileNotFoundError, files.NotAFile):
@@ -149,7 +149,7 @@ def _digest(path: Path, folder: Path) -> str | None:
 
 
 def load(folder: Path) -> Run:
-    """Raises RunError when the folder is not a run's."""
+    """Load a run from its folder. Raises RunError when the folder is not a run's."""
     try:
         (folder / RUN).lstat()
         is_run = True
@@ -169,7 +169,7 @@ def load(folder: Path) -> Run:
 
 
 def load_profile(folder: Path, run: Run | None = None) -> profiles.Profile:
-    """The expectations the run was opened with. Raises ProfileError."""
+    """Load the expectations the run was opened with. Raises ProfileError."""
     path = folder / PROFILE
     try:
         text = files.read_text(path)
@@ -218,8 +218,8 @@ class RunFolders:
 
 
 def every_run(tree: Path = REPOSITORY) -> list[Path]:
-    """All runs of a checkout that were closed, of all phases. Not the short ones of a preflight: a load of 10 s is no
-    number to compare with one of 60 s."""
+    """Find all runs of a checkout that were closed, of all phases, but not the short ones of a preflight: a load of 10
+    s is no number to compare with one of 60 s."""
     folders = {phase.results for phase in PHASES.values()}
     runs = {path.parent for folder in sorted(folders) for path in (tree / folder).glob(f"*/{RUN}")}
     looks = {path.name for path in (tree / PREFLIGHTS).glob("*")}
@@ -271,7 +271,7 @@ def find(folders: Sequence[Path]) -> RunFolders:
 
 
 def _refuse_alone(folder: Path, playbook: Playbook, runs: RunFolders) -> None:
-    """One line for all runs of a playbook that was copied without them."""
+    """Raise RunError, one line for all runs, where a playbook was copied without them."""
     ran = [step for step in playbook.steps if step.folder is not None]
     if ran and tree_of(folder) is None and not any(step in runs.steps.values() for step in ran):
         raise RunError(
@@ -289,7 +289,7 @@ def is_sweep(folder: Path) -> bool:
 
 
 def holds(folder: Path, record: str) -> bool:
-    """False also for a folder that we may not look into: who reads it as a run's next says the reason."""
+    """Say whether it holds the record: no, too, where we may not look; who reads it as a run's next says why."""
     try:
         return (folder / record).is_file()
     except OSError:
@@ -297,16 +297,16 @@ def holds(folder: Path, record: str) -> bool:
 
 
 def step_folder(playbook: Path, step: Step) -> Path:
-    """The run folder of a step: in the same tree as the playbook (the repository or a copy of it), or near a playbook
-    that is in no tree. Raises RunError when it does not exist."""
+    """Find the run folder of a step: in the same tree as the playbook (the repository or a copy of it), or near a
+    playbook that is in no tree. Raises RunError when it does not exist."""
     if step.folder is None:
         raise RunError(step.why_not_run or "did not run")
     return folder_in_tree(playbook, step.folder, PLAYBOOKS, step.phase)
 
 
 def folder_in_tree(holder: Path, shown: str, place: Path, phase: str) -> Path:
-    """A run's folder, as the record in `holder` names it. place: where such records lie in a tree; where this one does
-    not, the run may lie near it. Raises RunError."""
+    """Find a run's folder, as the record in `holder` names it. place: where such records lie in a tree; where this one
+    does not, the run may lie near it. Raises RunError."""
     tree = tree_of(holder, place)
     if tree is None:
         return _near(holder, shown, place.name, phase)
@@ -323,7 +323,7 @@ def folder_in_tree(holder: Path, shown: str, place: Path, phase: str) -> Path:
 
 
 def _is_named(folder: Path, name: str) -> bool:
-    """Whether it is the run of this name. One that cannot be read is not."""
+    """Say whether it is the run of this name. One that cannot be read is not."""
     try:
         return holds(folder, RUN) and read_record(folder / RUN, Run).name == name
     except RecordError:
@@ -335,7 +335,7 @@ PACKED = "evidence"
 
 
 def _near(holder: Path, shown: str, kind: str, phase: str) -> Path:
-    """The run's folder inside of `holder` or beside it, by an end of its path: validation/results/smoke/NAME,
+    """Find the run's folder inside of `holder` or beside it, by an end of its path: validation/results/smoke/NAME,
     results/smoke/NAME or smoke/NAME; NAME alone only where it names the phase. Or the run of that name in a zip of
     `bringup report`, unpacked. Raises RunError."""
     parts = Path(shown).parts
@@ -351,8 +351,8 @@ def _near(holder: Path, shown: str, kind: str, phase: str) -> Path:
 
 
 def tree_of(holder: Path, place: Path = PLAYBOOKS) -> Path | None:
-    """The repository, or the copy of it, that the folder of a playbook or of a sweep lies in. None: neither. Either may
-    be reached by links."""
+    """Return the repository, or the copy of it, that the folder of a playbook or of a sweep lies in. None: neither.
+    Links may lead to either."""
     for path in (Path(os.path.normpath(holder.absolute())), holder.resolve()):
         if path.parent.parts[-len(place.parts) :] == place.parts:
             return path.parents[len(place.parts)]
@@ -412,7 +412,7 @@ class TrainingRecords:
 
     @cached_property
     def reference_metrics(self) -> TrainMetrics | RecordError | None:
-        """The metrics of the one-GPU run that was kept with this one; None where there was none."""
+        """Return the metrics of the one-GPU run that was kept with this one; None where there was none."""
         path = self.folder / REFERENCE_METRICS
         return _read(path, TrainMetrics) if path.is_file() else None
 

@@ -44,7 +44,7 @@ class Nodes:
 
     @property
     def local_profile(self) -> str | None:
-        """Of the local cluster of this project. None: another cluster, or simulated GPUs that did not answer."""
+        """Name the local cluster's profile. None: another cluster, or simulated GPUs that did not answer."""
         local = parts.index().local
         if self.cluster == local.placeholders.cluster:
             return local.placeholders.profile
@@ -56,7 +56,7 @@ class Nodes:
 
     @property
     def is_joined(self) -> bool:
-        """Whether there are as many GPUs in a node as the published speeds between them are of."""
+        """Say whether there are as many GPUs in a node as the published speeds between them are of."""
         return self.gpu is not None and self.gpu.joined == self.gpus
 
     @property
@@ -74,22 +74,22 @@ class Nodes:
 
 
 def is_open(profile: Profile) -> bool:
-    """Whether it is `auto`, or one that extends it, before a discovery."""
+    """Say whether it is `auto`, or one that extends it, before a discovery."""
     return profile.recognised is None and (profile.name == NAME or profile.own is not None)
 
 
 def with_own(opened: Profile, made: Profile) -> Profile:
-    """`made`, and over it what a profile that extends `auto` says itself."""
+    """Return `made`, and over it what a profile that extends `auto` says itself."""
     return made if opened.own is None else profiles.over(made, opened.own)
 
 
 def closed(profile: Profile) -> Profile | None:
-    """The profile that runs are judged with. None: each with its own copy, because a discovery makes it."""
+    """Return the profile that runs are judged with. None: each with its own copy, because a discovery makes it."""
     return None if is_open(profile) else profile
 
 
 def seen(observations: Iterable[Observation], nodes: Collection[str], cluster: str | None) -> Nodes:
-    """From the observations of a discovery. nodes: of the run. cluster: Slurm's name, as the run noted it."""
+    """Read the nodes from a discovery's observations. nodes: of the run. cluster: Slurm's name, as the run noted it."""
     kept = {*nodes, naming.JOB}
     known = (fact for fact in observations if fact.value is not None and fact.subject.partition("/")[0] in kept)
     by = grouped((fact.quantity, fact) for fact in known)
@@ -118,7 +118,7 @@ def _all_say_none(counts: Collection[Observation], nodes: Collection[str]) -> bo
 
 
 def _ports(by: Mapping[str, Sequence[Observation]], gpus: int) -> tuple[str | None, int, int]:
-    """(layer, ports that a node should have for collectives, their rate in Gb/s). Of the node with most of them."""
+    """Return (layer, ports that a node should have for collectives, Gb/s of each), of the node with most ports."""
     rate, active = max(((rate, _active(by, rate)) for rate in RATES_GBPS), key=lambda known: (known[1], known[0]))
     rates = {fact.subject: str(fact.value) for fact in by.get("discovery.rdma.rate", [])}
     layers = by.get("discovery.rdma.layer", [])
@@ -145,8 +145,8 @@ def _most(by: Mapping[str, Sequence[Observation]], rate: str) -> int:
 
 
 def _suited(active: int, gpus: int, present: int) -> int:
-    """A number of ports that suits the GPUs. Of 7 beside 8 GPUs one is lost, also where no node shows it; of 5, where
-    none is down, one is for storage, as two of 10 are. present: active ones, and those that are down."""
+    """Return a number of ports that suits the GPUs. Of 7 beside 8 GPUs one is lost, also where no node shows it; of 5,
+    where none is down, one is for storage, as two of 10 are. present: active ones, and those that are down."""
     if active <= 0 or gpus <= 0:
         return 0
     if active >= gpus:
@@ -157,7 +157,7 @@ def _suited(active: int, gpus: int, present: int) -> int:
 
 
 def completed(nodes: Nodes, gates: Mapping[str, Gate] | None = None) -> Profile:
-    """`auto` with the numbers of what was seen. Raises ProfileError where a part is wrong."""
+    """Return `auto` with the numbers of what was seen. Raises ProfileError where a part is wrong."""
     words = in_words(nodes)
     local = nodes.local_profile
     extended = [local] if local is not None else ["generic", *_paths(nodes)]
@@ -172,14 +172,14 @@ def completed(nodes: Nodes, gates: Mapping[str, Gate] | None = None) -> Profile:
 
 
 def without_gpus() -> Profile:
-    """`auto` on one machine that has no GPU. Raises ProfileError."""
+    """Return `auto` on one machine that has no GPU. Raises ProfileError."""
     words = "no GPU here: one machine, whose ranks share its cores"
     bare = Profile(schema_version=1, name=NAME, description=words, recognised=words, extends="cpu")
     return profiles.resolved(bare, profiles.PROFILES)
 
 
 def in_words(nodes: Nodes) -> str:
-    """What was recognised, in one line, and what was not."""
+    """Say in one line what was recognised, and what was not."""
     words = [f"{nodes.gpus} x {nodes.model or 'GPU'} per node"]
     if nodes.local_profile is not None:
         kind = "simulated" if nodes.simulated else "placeholder"

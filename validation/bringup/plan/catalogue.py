@@ -60,7 +60,7 @@ class _File(Record):
 
 
 def read(path: Path, shared: Fields | None = None) -> list[Gate]:
-    """The checks of a file, in its order. shared: fields of each check that gives no other. Raises CheckError."""
+    """Read the checks of a file, in its order. shared: fields of each check that gives no other. Raises CheckError."""
     try:
         text = path.read_text(encoding="utf-8")
         data = profile_text.read(text, str(path), "a file of checks", "page, defaults and sections")
@@ -91,13 +91,13 @@ def read(path: Path, shared: Fields | None = None) -> list[Gate]:
 
 
 def _same(check: Fields) -> Fields:
-    """What a drill has from its check: the outcome of a miss, and the phase, where there is one."""
+    """Return what a drill has from its check: the outcome of a miss, and the phase, where there is one."""
     outcome, phases = {"outcome": check.get("severity", "fail")}, check.get("phases")
     return outcome | ({"phase": phases[0]} if isinstance(phases, list) and len(phases) == 1 else {})
 
 
 def _expected(limit: Any) -> Any:
-    """What a rule is followed by: `profile`, `fleet`, {requested: field of run.json}, or a limit."""
+    """Read what follows a rule: `profile`, `fleet`, {requested: field of run.json}, or a limit."""
     if limit in ("profile", "fleet"):
         return limit
     return {"field": limit["requested"]} if isinstance(limit, dict) and "requested" in limit else {"value": limit}
@@ -115,7 +115,7 @@ def _valid(kind: type[R], data: Fields, path: Path, text: str, place: tuple[int 
 
 
 def _by_id(records: Iterable[T]) -> dict[str, T]:
-    """Raises CheckError for an id that comes twice: the second would hide the first."""
+    """Raise CheckError for an id that comes twice: the second would hide the first."""
     by_id: dict[str, T] = {}
     for record in records:
         if record.id in by_id:

@@ -64,7 +64,7 @@ def needs(operation: Operation, nodes: int | None = None, domain: int = 1) -> tu
 
 
 def _inside(operation: Operation) -> str:
-    """The key of NVLink's bandwidth. NVSwitches can reduce, so an all_reduce is faster than the other collectives."""
+    """Return the key of NVLink's bandwidth. NVSwitches can reduce: an all_reduce is faster than other collectives."""
     return "nvlink_busbw" if operation == "all_reduce" else "nvlink_ring_busbw"
 
 
@@ -74,7 +74,7 @@ def missing(gate: str, machine: Machine) -> list[str]:
 
 
 def ceiling(gate: str, machine: Machine, nodes: int, algorithm: Algorithm = "best") -> Ceiling | str:
-    """The ceiling, or the reason why there is none."""
+    """Return the ceiling, or the reason why there is none."""
     operation, always = OF_GATE[gate]
     k = nodes if always is None else always
     domain = 1 if machine.nvlink_nodes is None else int(machine.nvlink_nodes.value)

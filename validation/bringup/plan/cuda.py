@@ -15,7 +15,7 @@ _BLACKWELL = re.compile(r"\bG?B[123]00\b")
 
 
 def too_old(driver: str, cuda: str) -> bool | None:
-    """Whether this driver is too old for a build for this CUDA. None: not known."""
+    """Say whether this driver is too old for a build for this CUDA. None: not known."""
     least, major = LEAST_DRIVER.get(_major(cuda) or 0), _major(driver)
     return major < least if least is not None and major is not None else None
 
@@ -26,7 +26,7 @@ def _major(version: str) -> int | None:
 
 
 def can_run(version: str, driver: str | None, torch: str) -> bool | None:
-    """Whether a driver runs a build for the CUDA `torch`: within a major version of CUDA all run. None: not known.
+    """Say whether a driver runs a build for the CUDA `torch`: within a major version of CUDA all run. None: not known.
 
     version: the newest CUDA that NVML says; NVIDIA's package cuda-compat makes it newer than the driver's own. driver:
     asked where NVML does not say it.
@@ -39,7 +39,7 @@ def can_run(version: str, driver: str | None, torch: str) -> bool | None:
 
 
 def way_out(driver: str, gpu: str = "") -> str:
-    """What to do where the driver is too old for torch."""
+    """Say what to do where the driver is too old for torch."""
     newer = f"ask the administrator for driver {LEAST_DRIVER[13]} or newer"
     major = _major(driver)
     if major is not None and major < LEAST_DRIVER[12]:

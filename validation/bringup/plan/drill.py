@@ -20,7 +20,7 @@ from bringup.records import Outcome, Record, Value
 
 
 def _words(command: Any) -> Any:
-    """`off n1` -> its words, as a shell splits them. {`on n1 bash -c`: script}: the script, or what a list holds, is
+    """Split `off n1` into its words, as a shell does. {`on n1 bash -c`: script}: the script, or what a list holds, is
     taken as it is."""
     if isinstance(command, str):
         return tuple(shlex.split(command))
@@ -88,13 +88,13 @@ class Drill(Record):
     sizes: Sizes | None = None
 
     def sized(self, size: float) -> Drill:
-        """The fault in this size. How large its gate says it to be is not declared, so it is not compared."""
+        """Return the fault in this size. How large its gate says it to be is not declared, so it is not compared."""
         unknown = {"says": "", "value": None, "between": None, "also": ()}
         consequences = (*self.consequences, *self.also)
         return self._of_size(size).model_copy(update={**unknown, "consequences": consequences})
 
     def without_fault(self) -> Drill:
-        """The same run of the same phase, and no fault."""
+        """Return the same run of the same phase, and no fault."""
         ours = ("BRINGUP_DRILL", "BRINGUP_DRILL_SIZE")
         environment = {name: value for name, value in self.environment.items() if name not in ours}
         return self.sized(0).model_copy(
@@ -113,8 +113,8 @@ class Drill(Record):
         return self._filled(lambda text: text.replace("{size}", f"{size:g}"), fields, sizes=None)
 
     def placed(self, names: Sequence[str], gpus: int) -> Drill:
-        """The drill with its places filled in, in its own size. names: nodes, at least as many as the shape has; gpus:
-        in each node."""
+        """Return the drill with its places filled in, in its own size. names: nodes, at least as many as the shape has;
+        gpus: in each node."""
         if self.sizes is not None:
             return self._of_size(self.sizes.of[0]).placed(names, gpus)
 

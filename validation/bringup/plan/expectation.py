@@ -89,17 +89,17 @@ class Expectation(Record):
 
     @property
     def expected(self) -> Any:
-        """The value as declared, not yet for a number of nodes; see `limit`."""
+        """Return the value as declared, not yet for a number of nodes; see `limit`."""
         return getattr(self, self.rule)
 
     @property
     def is_own(self) -> bool:
-        """Whether the cluster measured it itself: then it says `as before`, and not `as bought`."""
+        """Say whether the cluster measured it itself: then it says `as before`, and not `as bought`."""
         return self.source.startswith(MEASURED_HERE)
 
     @property
     def shares(self) -> bool:
-        """Whether it needs a ceiling."""
+        """Say whether it needs a ceiling."""
         return any(isinstance(amount, Share) for amount in (self.at_least, *(self.from_nodes or {}).values()))
 
     @property
@@ -107,7 +107,7 @@ class Expectation(Record):
         return self.shares or bool(self.from_nodes)
 
     def limit(self, gate: str, machine: Machine, nodes: int, gpus_per_node: int | None = None) -> Applied:
-        """The limit for this number of nodes and of GPUs in use on each. A ceiling holds for whole nodes only."""
+        """Return the limit for so many nodes, and GPUs in use on each. A ceiling holds only for whole nodes."""
         reached = [count for count in self.from_nodes or {} if count <= nodes]
         amount = self.expected if self.from_nodes is None or not reached else self.from_nodes[max(reached)]
         since = f"from {max(reached)} nodes on" if reached and max(reached) > 1 else None

@@ -131,7 +131,7 @@ class Gate(Record):
 
     @property
     def fix(self) -> str:
-        """The place in docs/ that says what to do."""
+        """Return the place in docs/ that says what to do."""
         return self.guide.page if self.command else f"docs/{self.guide.page}.md#{self.id}"
 
 
@@ -150,7 +150,7 @@ class Guide(Record):
     next: tuple[str, ...] = ()  # commands; each runs as pasted once its places are filled
 
     def commands(self, known: Mapping[str, str]) -> list[str]:
-        """`next` with its places filled. A command with an unknown place is left out, because it would not run."""
+        """Return `next` with its places filled. Leave out a command with an unknown place, because it would not run."""
         filled = []
         for command in self.next:
             places = set(_PLACE.findall(command)) & set(PLACES)

@@ -19,7 +19,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def holds_password(text: str) -> bool:
-    """Whether a URL in it says who logs in."""
+    """Say whether a URL in it says who logs in."""
     return _PASSWORD.search(text) is not None
 
 

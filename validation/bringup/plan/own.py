@@ -22,7 +22,7 @@ _GATES = TypeAdapter(list[Gate])
 
 
 def read(path: Path) -> list[Gate]:
-    """Raises CheckError."""
+    """Read a site's own checks from a file. Raises CheckError."""
     gates = catalogue.read(path, _SHARED)
     for gate in gates:
         if (lack := _lack(gate)) is not None:
@@ -49,7 +49,7 @@ def dump(gates: list[Gate]) -> str:
 
 
 def of_run(path: Path) -> dict[str, Gate]:
-    """Those that a run planned, from its own_checks.json. Raises CheckError when they cannot be read."""
+    """Read those that a run planned, from its own_checks.json. Raises CheckError when they cannot be read."""
     try:
         gates = _GATES.validate_json(files.read_text(path))
     except FileNotFoundError:

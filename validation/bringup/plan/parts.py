@@ -73,7 +73,7 @@ def index() -> Index:
 
 
 def gpu_called(name: str) -> Gpu | None:
-    """The entry of a GPU by the driver's name of it. None: unknown, or a part of one (MIG), which keeps the name."""
+    """Find a GPU by the driver's name of it. None: unknown, or a part of one (MIG), which keeps the name."""
     if "MIG" in name:
         return None
     return next((gpu for gpu in index().gpus if re.search(rf"\b{gpu.name}(?!\d)", name)), None)
@@ -81,7 +81,7 @@ def gpu_called(name: str) -> Gpu | None:
 
 @cache
 def of_gpu(part: str) -> profiles.Profile:
-    """A GPU model's part. Raises ProfileError."""
+    """Load a GPU model's part. Raises ProfileError."""
     return profiles.load(str(path_of(f"gpus/{part}")))
 
 

@@ -29,7 +29,7 @@ class Phase:
 
     @property
     def script(self) -> str:
-        """From the repository root."""
+        """Return the path of the script, from the repository root."""
         folder = "training/slurm" if self.is_training else "infrastructure-validation/scripts"
         return f"{folder}/{self.file or f'{self.stem}.sbatch'}"
 
@@ -45,11 +45,11 @@ class Phase:
 
     @property
     def max_nodes(self) -> int | None:
-        """None: takes any --nodes."""
+        """Return the most nodes that it takes. None: takes any --nodes."""
         return 1 if self.is_training and self.min_nodes == 1 else None
 
     def lacks(self, nodes: int, gpus_per_node: int) -> str | None:
-        """The requirement that these nodes do not meet; None: they meet all."""
+        """Return the requirement that these nodes do not meet; None: they meet all."""
         if nodes < self.min_nodes:
             return f"needs at least {self.min_nodes} nodes, {nodes} requested"
         if gpus_per_node < self.min_gpus_per_node:

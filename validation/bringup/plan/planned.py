@@ -91,6 +91,6 @@ def not_applicable(run: Run, declared: list[NotApplicable]) -> list[NotApplicabl
 
 
 def excluded_here(phase: str, not_applicable: list[NotApplicable]) -> list[NotApplicable]:
-    """The profile's exclusions of gates of this phase."""
+    """Return the profile's exclusions of gates of this phase."""
     of_this_phase = {gate.id for gate in of_phase(phase)}
     return [entry for entry in not_applicable if entry.gate in of_this_phase]

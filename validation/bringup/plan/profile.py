@@ -50,7 +50,7 @@ class Profile(Record):
         return next((entry.reason for entry in self.not_applicable if entry.gate == gate), None)
 
     def limit(self, gate: str, nodes: int, gpus_per_node: int | None = None) -> Applied:
-        """The limit of a gate on this number of nodes, with this number of GPUs in use on each."""
+        """Return the limit of a gate on this number of nodes, with this number of GPUs in use on each."""
         entry = self.expect.get(gate)
         if entry is None:
             return Applied(None, f"profile {self.name} declares no {gate}")
@@ -62,23 +62,23 @@ class Profile(Record):
 
 
 def names() -> list[str]:
-    """The names of the profiles that this project ships, and of those that were put beside them."""
+    """Return the names of the profiles that this project ships, and of those that were put beside them."""
     return sorted(file.stem for file in PROFILES.glob("*.yaml") if not file.name.endswith(SITE_SUFFIX))
 
 
 def find(name_or_path: str) -> Path:
-    """The file of a profile given by name (`local-cpu`) or by path. Raises ProfileError with the names there are."""
+    """Find a profile's file by its name (`local-cpu`) or path. Raises ProfileError with the names there are."""
     return profile_text.find(name_or_path, "profile", {name: PROFILES / f"{name}.yaml" for name in names()})
 
 
 def portable(name_or_path: str) -> str:
-    """The same profile named from any folder: jobs start in the repository root."""
+    """Return the same profile named from any folder: jobs start in the repository root."""
     path = find(name_or_path)
     return name_or_path if path.parent == PROFILES and path.stem == name_or_path else str(path.resolve())
 
 
 def load(name_or_path: str, gates: Mapping[str, Gate] | None = None) -> Profile:
-    """The profile with everything it extends merged in; checked against the gates, where they are given. Raises
+    """Load the profile with everything it extends merged in; checked against the gates, where they are given. Raises
     ProfileError."""
     path = find(name_or_path)
     profile = _resolve(path, (), gates)
@@ -88,7 +88,7 @@ def load(name_or_path: str, gates: Mapping[str, Gate] | None = None) -> Profile:
 
 
 def parse(text: str, where: str, gates: Mapping[str, Gate] | None = None) -> Profile:
-    """One profile text, `extends` left as it is. Raises ProfileError: file, line, key, and what was meant."""
+    """Parse one profile text, `extends` left as it is. Raises ProfileError: file, line, key, and what was meant."""
     data = profile_text.read(text, where)
     try:
         profile = Profile.model_validate(data)
@@ -115,7 +115,7 @@ def _resolve(path: Path, chain: tuple[str, ...], gates: Mapping[str, Gate] | Non
 def resolved(
     profile: Profile, folder: Path, gates: Mapping[str, Gate] | None = None, chain: tuple[str, ...] = ()
 ) -> Profile:
-    """The profile with what it extends merged in. folder: of its file. Raises ProfileError."""
+    """Return the profile with what it extends merged in. folder: of its file. Raises ProfileError."""
     if profile.extends is None:
         return profile
     merged: Profile | None = None
@@ -128,7 +128,7 @@ def resolved(
 
 
 def over(base: Profile, profile: Profile) -> Profile:
-    """`base` with what `profile` says in place of what it said."""
+    """Return `base` with what `profile` says in place of what it said."""
     waits = base.recognised is None and (base.name == AUTO or base.own is not None)
     own = profile.model_copy(update={"extends": None})
     not_applicable = {entry.gate for entry in profile.not_applicable}
@@ -152,7 +152,7 @@ def over(base: Profile, profile: Profile) -> Profile:
 
 
 def dump(profile: Profile) -> str:
-    """The resolved profile as YAML: it goes into the run's folder, so that a copied run is judged the same anywhere."""
+    """Return the resolved profile as YAML. In the run's folder it judges a copied run the same anywhere."""
     return profile_text.dump(profile.model_dump(exclude_none=True))
 
 

@@ -55,17 +55,17 @@ _EXAMPLES = {"schema_version": "1", "name": "lab", "description": "what it is of
 
 
 def first_of(error: ValidationError) -> ErrorDetails:
-    """A key that is misspelled comes first: it may be missing as well, or be the reason of another error."""
+    """Return the error to show: first a misspelled key, which may be missing as well, or cause another error."""
     return next((detail for detail in error.errors() if detail["type"] == "extra_forbidden"), error.errors()[0])
 
 
 def unread(error: OSError | UnicodeDecodeError) -> str:
-    """Why a file cannot be read, without its name and the number of the error."""
+    """Say why a file cannot be read, without its name and the number of the error."""
     return f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
 
 
 def find(name_or_path: str, what: str, there: Mapping[str, Path]) -> Path:
-    """The file given by name or by path. there: files by name. Raises ProfileError with the names there are."""
+    """Find the file given by name or by path. there: files by name. Raises ProfileError with the names there are."""
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
@@ -103,12 +103,12 @@ def read(
 
 
 def dump(data: dict[str, Any]) -> str:
-    """As YAML, with the keys in their order."""
+    """Return the data as YAML, with the keys in their order."""
     return yaml.dump(data, Dumper=getattr(yaml, "CSafeDumper", yaml.SafeDumper), sort_keys=False, allow_unicode=True)
 
 
 def line_of(text: str, place: tuple[int | str, ...]) -> int:
-    """The line of a key, or of the innermost existing key around it. The text was already read without an error."""
+    """Return the line of a key, or of the innermost key around it that exists. The text was read without an error."""
     node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
     line = 1
     for part in place:
@@ -123,7 +123,7 @@ def line_of(text: str, place: tuple[int | str, ...]) -> int:
 
 
 def in_words(error: ErrorDetails, model: type[BaseModel]) -> str:
-    """The error in one line: `expect.nccl.transport.one_off: there is no such key; did you mean …`"""
+    """Say the error in one line: `expect.nccl.transport.one_off: there is no such key; did you mean …`"""
     keys = tuple(part for part in error["loc"] if not _is_tag(part))
     place = " ".join(".".join(map(str, keys)).split()) or "the file"  # a key may hold a line feed
     name, value = str(keys[-1]) if keys else "", error["input"]
@@ -149,12 +149,12 @@ def in_words(error: ErrorDetails, model: type[BaseModel]) -> str:
 
 
 def _is_tag(part: int | str) -> bool:
-    """Whether this part is not a key but pydantic's name for the kind of the value."""
+    """Say whether this part is not a key but pydantic's name for the kind of the value."""
     return isinstance(part, str) and part.startswith("[") and part.endswith("]")
 
 
 def meant(name: str, names: Iterable[str]) -> str:
-    """`; did you mean at_least?`, or all names if they are few."""
+    """Return `; did you mean at_least?`, or all names if they are few."""
     known = list(names)
     near = difflib.get_close_matches(name, known, n=1)
     if near:
@@ -163,7 +163,7 @@ def meant(name: str, names: Iterable[str]) -> str:
 
 
 def _keys_at(place: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
-    """The keys that the record at this place accepts."""
+    """Return the keys that the record at this place accepts."""
     annotation: Any = model
     for part in place:
         kind = _record_of(annotation)
@@ -176,7 +176,7 @@ def _keys_at(place: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:
 
 
 def _options(annotation: Any) -> list[Any]:
-    """The types of a union: both of `Machine | None`. The type itself if it is annotated."""
+    """Return the types of a union: both of `Machine | None`. The type itself if it is annotated."""
     if typing.get_origin(annotation) is typing.Annotated:
         return _options(typing.get_args(annotation)[0])
     if isinstance(annotation, types.UnionType) or typing.get_origin(annotation) is typing.Union:
@@ -185,12 +185,12 @@ def _options(annotation: Any) -> list[Any]:
 
 
 def _record_of(annotation: Any) -> type[BaseModel] | None:
-    """The record class in `Machine` or `Machine | None`."""
+    """Return the record class in `Machine` or `Machine | None`."""
     return next((kind for kind in _options(annotation) if isinstance(kind, type) and issubclass(kind, BaseModel)), None)
 
 
 def _inside(annotation: Any) -> Any:
-    """The type of the items of a list or the values of a mapping."""
+    """Return the type of the items of a list or the values of a mapping."""
     return next((typing.get_args(option)[-1] for option in _options(annotation) if typing.get_args(option)), None)
 
 

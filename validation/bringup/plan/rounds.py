@@ -18,24 +18,24 @@ def link_name(pair: Pair) -> str:
 
 
 def all_rounds(nodes: Sequence[str]) -> int:
-    """Rounds in which every pair is measured once: N - 1, or N when one node is idle in each."""
+    """Return the number of rounds that measure every pair once: N - 1, or N when one node is idle in each."""
     return len(nodes) - 1 + len(nodes) % 2 if len(nodes) > 1 else 0
 
 
 def is_adaptive(nodes: Sequence[str], number: int | None) -> bool:
-    """Whether only the first round is known in advance. number: of rounds, if the user set it."""
+    """Say whether only the first round is known in advance. number: of rounds, if the user set it."""
     return number is None and len(nodes) > ALL_PAIRS
 
 
 def in_advance(nodes: Sequence[str], number: int | None = None) -> list[list[Pair]]:
-    """The rounds that are planned before anything is measured."""
+    """Return the rounds that are planned before anything is measured."""
     if is_adaptive(nodes, number):
         return [neighbours(nodes)]
     return rounds(nodes, all_rounds(nodes) if number is None else number)
 
 
 def neighbours(nodes: Sequence[str]) -> list[Pair]:
-    """Each node with the next one. If the number is odd, the last node is idle."""
+    """Pair each node with the next one. If the number is odd, the last node is idle."""
     return list(zip(nodes[::2], nodes[1::2], strict=False))
 
 
@@ -47,8 +47,8 @@ def ring(nodes: Sequence[str]) -> list[Pair]:
 
 
 def rounds(nodes: Sequence[str], number: int) -> list[list[Pair]]:
-    """The circle method: one place is fixed, the others move by one each round. If the number of nodes is odd, one node
-    is idle in each round."""
+    """Make rounds by the circle method: one place is fixed, the others move by one each round. If the number of nodes
+    is odd, one node is idle in each round."""
     places: list[str | None] = [*nodes, *([None] if len(nodes) % 2 else [])]
     order = {node: index for index, node in enumerate(nodes)}
     planned = []
@@ -61,7 +61,7 @@ def rounds(nodes: Sequence[str], number: int) -> list[list[Pair]]:
 
 
 def circle_rounds(nodes: Sequence[str]) -> list[int]:
-    """Rounds for ordered pairs: in round s each node is paired with the s-th node after it in the list.
+    """Return rounds for ordered pairs: in round s each node is paired with the s-th node after it in the list.
 
     Few nodes: every pair. More nodes: rounds whose numbers are powers of two come first, to spread a node's partners
     over the list.
@@ -100,5 +100,5 @@ def in_rounds(pairs: Sequence[Pair]) -> list[list[Pair]]:
 
 
 def as_line(pairs: Sequence[Pair]) -> str:
-    """One round in the format that the script and the probe read: `n0,n3 n1,n2`."""
+    """Write one round in the format that the script and the probe read: `n0,n3 n1,n2`."""
     return " ".join(",".join(pair) for pair in pairs)

@@ -91,18 +91,18 @@ _VALUE: dict[str, Callable[[Value, Limit], bool]] = {
 
 
 def allowed(gate_rule: str, profile_rule: str) -> bool:
-    """Whether a profile may use this rule for a gate. It must keep the gate's direction; a floor may also be
+    """Say whether a profile may use this rule for a gate. It must keep the gate's direction; a floor may also be
     relative to the peers, and a list may be a single value."""
     return profile_rule == gate_rule or (gate_rule, profile_rule) in (("at_least", "near_peers"), ("one_of", "equals"))
 
 
 def holds(rule: str, value: Value, expected: Limit) -> bool:
-    """Whether `value` meets `expected`. Raises RuleError when the two cannot be compared."""
+    """Say whether `value` meets `expected`. Raises RuleError when the two cannot be compared."""
     return _VALUE[rule](value, expected)
 
 
 def value_in_words(value: Value, unit: str) -> str:
-    """What was observed, in a reader's words: `346.2 GB/s`."""
+    """Say what was observed, in a reader's words: `346.2 GB/s`."""
     tail = "" if unit in WITHOUT_UNIT else f" {unit}"
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -114,7 +114,7 @@ def value_in_words(value: Value, unit: str) -> str:
 
 
 def in_words(rule: str, expected: Limit | None, unit: str, signs: Mapping[str, str] = SIGNS) -> str:
-    """The expectation in a reader's words: `≥ 440 GB/s`, or with the signs of a sentence `at least 440 GB/s`."""
+    """Say the expectation in a reader's words: `≥ 440 GB/s`, or with the signs of a sentence `at least 440 GB/s`."""
     tail = "" if unit in WITHOUT_UNIT else f" {unit}"
     if rule == "between" and isinstance(expected, list):
         return f"{_exact(expected[0])} to {_exact(expected[1])}{tail}"

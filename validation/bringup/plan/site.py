@@ -170,7 +170,7 @@ def _of_phase(by_phase: Mapping[str, str], phase: str | None) -> str | None:
 
 
 def find(name_or_path: str) -> Path:
-    """The file of a site given by name (`example`) or by path. Raises SiteError with the names there are."""
+    """Find the file of a site given by name (`example`) or by path. Raises SiteError with the names there are."""
     there = {file.name.removesuffix(SITE_SUFFIX): file for file in sorted(PROFILES.glob(f"*{SITE_SUFFIX}"))}
     try:
         return profile_text.find(name_or_path, "site file", there)
@@ -179,7 +179,7 @@ def find(name_or_path: str) -> Path:
 
 
 def load(path: Path) -> Site:
-    """Raises SiteError."""
+    """Load a site's file. Raises SiteError."""
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
@@ -205,11 +205,11 @@ def parse(text: str, where: str) -> Site:
 
 
 def dump(site: Site) -> str:
-    """As YAML, without unset keys: it goes into the run's folder."""
+    """Return the site as YAML, without unset keys: it goes into the run's folder."""
     return profile_text.dump(site.model_dump(exclude_none=True, exclude_defaults=True))
 
 
 def from_environment() -> Path | None:
-    """The file that $BRINGUP_SITE names, by name or path. None: no site file is used."""
+    """Return the file that $BRINGUP_SITE names, by name or path. None: no site file is used."""
     named = os.environ.get("BRINGUP_SITE")
     return find(named) if named else None

@@ -25,7 +25,7 @@ class Scale(NamedTuple):
 
 
 def scales(nodes: int, ranks_per_node: int) -> list[Scale]:
-    """One GPU (if a node has several), then 1, 2, 4, ... and all nodes, with all of their GPUs."""
+    """Return one GPU (if a node has several), then 1, 2, 4, ... and all nodes, with all of their GPUs."""
     counts = [1]
     while counts[-1] * 2 < nodes:
         counts.append(counts[-1] * 2)
@@ -42,12 +42,12 @@ def scale_name(nodes: int) -> str:
 
 
 def file_suffix(scale: Scale) -> str:
-    """The suffix that the phase scripts use for files of this scale: `collectives-1gpu.rc`, `collectives-4.rc`."""
+    """Return the suffix that phase scripts use for files of this scale: `collectives-1gpu.rc`, `collectives-4.rc`."""
     return "1gpu" if scale.name == ONE_GPU else str(scale.nodes)
 
 
 def scale_of_file(suffix: str) -> str:
-    """The inverse of `file_suffix`."""
+    """Return the scale that `file_suffix` gave this suffix."""
     return ONE_GPU if suffix == "1gpu" else scale_name(int(suffix))
 
 
@@ -60,7 +60,7 @@ _SCALE = re.compile(r"(\d+)-(?:nodes?|gpu)")
 
 @cache
 def nodes_of_scale(subject: str) -> int | None:
-    """4 for `4-nodes`, 1 for `1-gpu`; None if the subject is not a scale."""
+    """Return 4 for `4-nodes`, 1 for `1-gpu`; None if the subject is not a scale."""
     match = _SCALE.fullmatch(subject)
     return int(match[1]) if match else None
 
@@ -70,7 +70,7 @@ def scale_ranks(subject: str, ranks_per_node: int) -> int:
 
 
 def rank_subjects(nodes: list[str], ranks_per_node: int) -> list[str]:
-    """`n1/rank3`: ranks follow the node list, as SLURM_NODEID does."""
+    """Name the ranks, `n1/rank3`: ranks follow the node list, as SLURM_NODEID does."""
     return [
         f"{node}/rank{index * ranks_per_node + local}"
         for index, node in enumerate(nodes)
@@ -86,7 +86,7 @@ def nodes_of(subject: str) -> list[str]:
 
 
 def shared_node(pairs: Iterable[str]) -> str | None:
-    """The one node that all these pairs name."""
+    """Return the one node that all these pairs name."""
     common = set.intersection(*(set(nodes_of(pair)) for pair in pairs))
     return common.pop() if len(common) == 1 else None
 
@@ -120,7 +120,7 @@ def subjects(
 
 
 def pair_rounds(nodes: list[str], requested_rounds: str) -> int | None:
-    """Rounds of pairs to measure: `all`, a number, or empty for as many as are needed (None). Raises UsageError."""
+    """Read rounds of pairs to measure: `all`, a number, or empty for as many as needed (None). Raises UsageError."""
     if requested_rounds == "all":
         return rounds.all_rounds(nodes)
     if requested_rounds and not (requested_rounds.isdigit() and int(requested_rounds) > 0):
@@ -129,7 +129,7 @@ def pair_rounds(nodes: list[str], requested_rounds: str) -> int | None:
 
 
 def requested(run: Run, gate: Gate, subject: str, field: str, strategy: str | None) -> int | str | None:
-    """The value that this run requested, for Requested(field)."""
+    """Return the value that this run requested, for Requested(field)."""
     match field:
         case "gpus_per_node":
             return run.gpus_per_node

@@ -91,8 +91,8 @@ def _refuse_unknown(word: str, value: str, field: Field) -> None:
 
 
 def variants(vary: Mapping[str, Sequence[str]], *, grid: bool, strategy: str | None) -> list[Settings]:
-    """The base, then what differs from it: one field at a time, or every combination (grid). strategy: the base's,
-    which is not trained a second time."""
+    """Return the base, then what differs from it: one field at a time, or every combination (grid). strategy: the
+    base's, which is not trained a second time."""
     if grid:
         points = itertools.product(*vary.values())
         return [{}, *(dict(zip(vary, point, strict=True)) for point in points)]
@@ -101,8 +101,8 @@ def variants(vary: Mapping[str, Sequence[str]], *, grid: bool, strategy: str | N
 
 
 def curve(counts: Sequence[str], base: Sequence[str], *, weak: bool) -> list[Settings]:
-    """A variant for each number of nodes, the fewest first. weak: the batch of the base is that of the fewest, and it
-    grows with the nodes; otherwise it stays. Raises UsageError."""
+    """Return a variant for each number of nodes, the fewest first. weak: the batch of the base is that of the fewest,
+    and it grows with the nodes; otherwise it stays. Raises UsageError."""
     ordered = sorted(map(int, counts))
     if not weak:
         return [{NODES: str(count)} for count in ordered]
@@ -123,7 +123,7 @@ def phase_of(phase: Phase, settings: Settings) -> Phase:
 
 
 def options(base: Sequence[str], settings: Settings) -> list[str]:
-    """The options of a variant: those of the base, without what they say of its fields, and the values."""
+    """Return the options of a variant: those of the base, without what they say of its fields, and the values."""
     words = list(base)
     for name, value in settings.items():
         if name in _OF_THE_JOB:
@@ -154,5 +154,5 @@ def label(settings: Settings) -> str:
 
 
 def as_requested(value: object) -> str:
-    """A value of run_args.json as `--vary` spells it."""
+    """Return a value of run_args.json as `--vary` spells it."""
     return {True: "yes", False: "no"}[value] if isinstance(value, bool) else str(value)

@@ -104,12 +104,12 @@ def of_network(name: str, providers: set[str]) -> set[str]:
 
 
 def is_fabric(value: str) -> bool:
-    """Whether all bytes used a known transport other than TCP through the kernel."""
+    """Say whether all bytes used a known transport other than TCP through the kernel."""
     return all(part in NAMES and part != SOCKETS for part in value.split("+"))
 
 
 def is_tcp(value: str) -> bool:
-    """Whether any bytes went over TCP through the kernel."""
+    """Say whether any bytes went over TCP through the kernel."""
     return any(part == SOCKETS or part.startswith(INTERFACE) for part in value.split("+"))
 
 
@@ -118,7 +118,7 @@ def is_recognised(value: str) -> bool:
 
 
 def why_not(text: str) -> str | None:
-    """Why a profile cannot name this text, with what to write instead. None: it can."""
+    """Say why a profile cannot name this text, with what to write instead. None: it can."""
     for part in text.split("+"):
         if part in NAMES or any(part.startswith(begin) and part != begin for begin in (INTERFACE, UNRECOGNISED)):
             continue

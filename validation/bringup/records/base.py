@@ -49,7 +49,7 @@ MOST_NODES, MOST_GPUS = 16_384, 1_024  # of a run, of a node: a plan of more is 
 
 
 def time_of(moment: str) -> datetime:
-    """Of a `Moment`. Python before 3.11 reads neither the Z nor a fraction of another length. Raises ValueError."""
+    """Read a `Moment`. Python before 3.11 reads neither the Z nor a fraction of another length. Raises ValueError."""
     seconds = moment.removesuffix("Z")
     return datetime.fromisoformat((seconds.ljust(26, "0") if "." in seconds else seconds) + "+00:00")
 
@@ -98,17 +98,17 @@ class Outcome(StrEnum):
 
     @property
     def is_good(self) -> bool:
-        """Whether nothing failed, and all that was asked was seen."""
+        """Say whether nothing failed, and all that was asked was seen."""
         return self not in (Outcome.INCOMPLETE, Outcome.FAIL)
 
     @property
     def is_quiet(self) -> bool:
-        """Whether there is nothing to do about it."""
+        """Say whether there is nothing to do about it."""
         return self in (Outcome.PASS, Outcome.NO_LIMIT)
 
     @property
     def exit_code(self) -> int:
-        """0 nothing failed and nothing is open, 1 the cluster failed a gate, 2 we could not tell."""
+        """Return 0: nothing failed and nothing is open, 1: the cluster failed a gate, 2: we could not tell."""
         return {Outcome.INCOMPLETE: 2, Outcome.FAIL: 1}.get(self, 0)
 
 
@@ -116,12 +116,12 @@ _RANK = {outcome: rank for rank, outcome in enumerate(Outcome)}
 
 
 def worst(outcomes: list[Outcome]) -> Outcome:
-    """The worst of the outcomes. Nothing to judge is incomplete, never a pass."""
+    """Return the worst of the outcomes. Nothing to judge is incomplete, never a pass."""
     return max(outcomes, key=lambda outcome: outcome.rank, default=Outcome.INCOMPLETE)
 
 
 def worst_of_run(outcomes: Sequence[Outcome]) -> Outcome:
-    """The same of a run: a number without a limit does not change that all others passed."""
+    """Return the worst outcome of a run: a number without a limit does not change that all others passed."""
     return worst([outcome for outcome in outcomes if outcome is not Outcome.NO_LIMIT] or list(outcomes))
 
 
@@ -153,7 +153,7 @@ def parse_record(path: Path, text: str, kind: type[R]) -> R:
 
 
 def _without(text: str, kind: type[Record]) -> str:
-    """The record without the fields that are gone, if it may have some."""
+    """Return the record without the fields that are gone, if it may have some."""
     earlier = getattr(kind, "GONE", {})
     if not any(f'"{name.rpartition(".")[2]}"' in text for name in earlier):
         return text
@@ -180,7 +180,7 @@ def write_record(path: Path, record: Record, *, replace: bool = False) -> None:
 
 
 def lists_on_lines(text: str) -> str:
-    """The same JSON, written with an indent. A list that holds no other list and no object is on one line."""
+    """Write JSON again with an indent. A list that holds no other list and no object is on one line."""
     return re.sub(r"\[\n *([^\[\]{}]*?)\n *\]", lambda match: "[" + re.sub(r"\n *", " ", match[1]) + "]", text)
 
 
@@ -190,6 +190,6 @@ def write_text(path: Path, text: str, *, replace: bool = False) -> None:
 
 
 def as_json(record: object) -> dict[str, Any]:
-    """The record as plain data."""
+    """Return the record as plain data."""
     data: dict[str, Any] = TypeAdapter(type(record)).dump_python(record, mode="json")
     return data

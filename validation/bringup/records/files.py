@@ -81,8 +81,8 @@ def _rest(fd: int, digest: hashlib._Hash) -> str:
 
 
 def read(path: Path, beneath: Path | None = None, most: int = MOST_BYTES) -> Content:
-    """The file, or its beginning. beneath: a folder above it, which may be a link itself; no part below it may be one.
-    Default: the folder that the file is in. Raises OSError."""
+    """Read the file, or its beginning. beneath: a folder above it, which may be a link itself; no part below it may be
+    one. Default: the folder that the file is in. Raises OSError."""
     with opened(path, beneath) as fd:
         size = os.fstat(fd).st_size
         parts, left = [], most
@@ -97,7 +97,7 @@ def read(path: Path, beneath: Path | None = None, most: int = MOST_BYTES) -> Con
 
 
 def read_text(path: Path, beneath: Path | None = None) -> str:
-    """The whole file, in UTF-8. Raises OSError, UnicodeDecodeError."""
+    """Read the whole file, in UTF-8. Raises OSError, UnicodeDecodeError."""
     content = read(path, beneath)
     if content.left_out:
         raise OSError(27, f"it has more than {MOST_BYTES // 2**20} MiB", str(path))
@@ -106,7 +106,7 @@ def read_text(path: Path, beneath: Path | None = None) -> str:
 
 @contextmanager
 def opened(path: Path, beneath: Path | None = None) -> Iterator[int]:
-    """A descriptor of the file, for reading. Raises OSError."""
+    """Yield a descriptor of the file, for reading. Raises OSError."""
     beneath = path.parent if beneath is None else beneath
     with _folder(beneath, path.relative_to(beneath).parts[:-1]) as folder:
         _refuse_other_than_files(path.name, folder, path)
@@ -143,7 +143,7 @@ def _refuse_other_than_files(name: str, folder: int, path: Path) -> None:
 
 
 def is_file(path: Path) -> bool:
-    """Whether it is a regular file, and no link to one. Raises PermissionError where that cannot be seen."""
+    """Say whether it is a regular file, and no link to one. Raises PermissionError where that cannot be seen."""
     try:
         return stat.S_ISREG(path.lstat().st_mode)
     except (FileNotFoundError, NotADirectoryError):
@@ -151,7 +151,7 @@ def is_file(path: Path) -> bool:
 
 
 def _is_link(path: Path) -> bool:
-    """False also where that cannot be seen."""
+    """Say whether it is a link. False also where that cannot be seen."""
     try:
         return stat.S_ISLNK(path.lstat().st_mode)
     except OSError:
@@ -159,8 +159,8 @@ def _is_link(path: Path) -> bool:
 
 
 def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
-    """(regular files in all folders below, sorted; what else stands there, or cannot be listed -> why). Links are not
-    followed, the folder's own neither."""
+    """Return (regular files in all folders below, sorted; what else stands there, or cannot be listed -> why). Do not
+    follow links, nor the folder's own."""
     files: list[Path] = []
     others: dict[Path, str] = {}
     waiting = [folder]

@@ -70,7 +70,7 @@ class Run(Versioned):
 
     @property
     def ran_on(self) -> list[str]:
-        """The nodes that its steps ran on, in Slurm's order."""
+        """Return the nodes that its steps ran on, in Slurm's order."""
         return self.nodes if self.allocated is None else self.allocated
 
 
@@ -99,7 +99,7 @@ class _OfMany:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
     def model_copy(self: M, *, update: Mapping[str, Any]) -> M:
-        """As records have it."""
+        """Copy it with these values in place of its own, as records do."""
         return replace(self, **update)  # type: ignore[type-var]
 
 

@@ -83,7 +83,7 @@ def scaling(metrics: TrainMetrics, base: TrainMetrics) -> float:
 def scaling_against(
     args: RunArgs, metrics: TrainMetrics, reference: tuple[RunArgs, TrainMetrics] | None
 ) -> tuple[float | None, str | None]:
-    """(scaling against the run on one GPU, None), or (None, why it is not known)."""
+    """Return (scaling against the run on one GPU, None), or (None, why it is not known)."""
     if metrics.world_size == 1:
         return None, "one rank: others are compared with it"
     if reference is None:
@@ -111,7 +111,7 @@ def differing_fields(first: RunArgs, second: RunArgs, allowed: Container[str] | 
 
 
 def _differing(left: Any, right: Any) -> str:
-    """`1 vs 2`; of what has several parts, only those that differ."""
+    """Return `1 vs 2`; of what has several parts, only those that differ."""
     if not isinstance(left, dict):
         return f"{left} vs {right}"
     parts = [part for part in {**left, **right} if left.get(part) != right.get(part)]
@@ -119,7 +119,7 @@ def _differing(left: Any, right: Any) -> str:
 
 
 def variant_of(args: RunArgs, observed: ObservedStrategy) -> str:
-    """What a training was beside its strategy: `ZeRO-2, accumulation 2`. Observed, where not only the arguments say it.
+    """Say what a training was beside its strategy: `ZeRO-2, accumulation 2`; as observed, where that is known.
 
     ZeRO-3 gathers the parameters again for the backward pass, ZeRO-2 keeps them gathered from forward to backward
     (Rajbhandari et al., ZeRO, SC 2020; PyTorch: reshard_after_forward).

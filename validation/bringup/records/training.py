@@ -360,7 +360,7 @@ class ObservedStrategy(Record):
         return [row for row in self.mesh if len({self.hosts[rank] for rank in row}) > asked.hosts_of_group]
 
     def differs_from(self, asked: RunArgs) -> list[str]:
-        """Where the variant is not the requested one: `reduce_dtype: asked bfloat16, observed float32`. Empty: it is.
+        """Say how the variant differs from the requested one: `reduce_dtype: asked bfloat16, observed float32`.
 
         What only a step can show is left out as long as none was made.
         """

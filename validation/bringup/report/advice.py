@@ -53,7 +53,7 @@ def screen(advice: Advice) -> str:
 
 
 def _steps_between_saves(advice: Advice) -> int | None:
-    """Of the advised strategy, if nothing overlaps. At least one: less cannot be saved."""
+    """Return how many steps lie between saves with the advised strategy, if nothing overlaps. At least 1."""
     step_s = next((strategy.step_s for strategy in advice.strategies if strategy.strategy == advice.use), None)
     every = advice.checkpoints
     return None if every is None or step_s is None else max(1, round(every.interval_s / step_s[1]))
@@ -65,12 +65,12 @@ def _rounded(value: float, digits: int, least: float) -> str:
 
 
 def _number(values: float | list[float] | None, digits: int, index: int = 0) -> str:
-    """One end of a range."""
+    """Return one end of a range as text."""
     value = values[index] if isinstance(values, list) else values
     return "unknown" if value is None else f"{value:,.{digits}f}"
 
 
 def _distinct(strategies: list[PredictedStrategy], texts: Callable[[PredictedStrategy], list[str]]) -> list[str]:
-    """Each text once, with the strategies it is about where it is not about all."""
+    """Return each text once, with the strategies it is about where it is not about all."""
     about = grouped((text, NAMES[strategy.strategy]) for strategy in strategies for text in texts(strategy))
     return [text if len(names) == len(strategies) else f"{text} [{', '.join(names)}]" for text, names in about.items()]

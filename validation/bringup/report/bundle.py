@@ -27,7 +27,7 @@ _ENVIRONMENT = re.compile(rb'"env"\s*:\s*[\[{]')  # nccl-tests and others list e
 
 
 def pack(collection: Collection) -> bytes:
-    """A zip archive. Raises OSError when a file of a run cannot be read."""
+    """Pack a zip archive. Raises OSError when a file of a run cannot be read."""
     places = {
         judged.folder: f"{results.PACKED}/{number:02}-{judged.run.phase}"
         for number, judged in enumerate(collection.judged)
@@ -65,7 +65,7 @@ def _inside(places: dict[Path, str]) -> Links:
 
 
 def _files(judged: Judged) -> Iterator[Path]:
-    """What a run wrote before it was closed, and what was made of it. Regular files only: a link may lead out."""
+    """Yield what a run wrote before it was closed, and what was made of it. Only regular files: a link may lead out."""
     closed = None if judged.seal is None else judged.seal.closed
     for path in files.below(judged.folder)[0]:
         name = path.relative_to(judged.folder).as_posix()

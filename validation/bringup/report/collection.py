@@ -50,7 +50,7 @@ class Collection:
 
     @cached_property
     def answers(self) -> list[Answer]:
-        """The answers to the six questions."""
+        """Return the answers to the six questions."""
         return answers(self.judged, [absent.phase for absent in self.absent], self.drills, self.unhealthy_nodes)
 
     @cached_property
@@ -75,12 +75,12 @@ class Collection:
 
     @property
     def outcome(self) -> Outcome:
-        """The worst outcome of everything that was planned: what is absent is incomplete."""
+        """Return the worst outcome of everything that was planned: what is absent is incomplete."""
         return worst([*(judged.verdicts.outcome for judged in self.judged), *(Outcome.INCOMPLETE for _ in self.absent)])
 
 
 def of_playbook(playbook: Playbook, judged: Sequence[Judged], folder: Path) -> Collection:
-    """What a playbook has just judged."""
+    """Collect what a playbook has just judged."""
     seconds = {step.phase: step.seconds for step in playbook.steps}
     return Collection(
         list(judged),
@@ -104,8 +104,8 @@ def _drilled(folder: Path) -> Drilled:
 
 
 def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collection:
-    """The runs in these folders (of runs, playbooks, drills), in the order of the phases. A run that cannot be judged
-    is absent, and says why; raises RunError, ProfileError or RecordError only when nothing was left to judge."""
+    """Judge the runs in these folders (of runs, playbooks, drills), in the order of the phases. A run that cannot be
+    judged is absent, and says why; raises RunError, ProfileError or RecordError only when nothing was left to judge."""
     of_drills = [folder for folder in folders if results.holds(folder, results.DRILLS)]
     drills = [_drilled(folder) for folder in of_drills]
     chosen = results.find([folder for folder in folders if folder not in of_drills])

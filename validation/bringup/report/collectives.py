@@ -14,7 +14,7 @@ _Limits = Mapping[tuple[str, str], str]
 
 
 def tables(observations: Sequence[Observation], verdicts: Sequence[Verdict]) -> dict[str, list[Row]]:
-    """Collective -> its rows, by size and then by scale. algbw is size over time; the slowest of repetitions counts."""
+    """Return collective -> its rows, by size, then scale. algbw: size over time; the slowest of repetitions counts."""
     times: dict[tuple[str, str], float] = {}
     for seen in observations:
         if isinstance(seen.value, int | float) and seen.quantity.startswith("nccl."):
@@ -52,7 +52,7 @@ def rows(tables: Mapping[str, Sequence[Row]], whole: bool) -> list[tuple[str, ..
 
 
 def _limits(verdicts: Sequence[Verdict]) -> _Limits:
-    """Of `all_reduce@16MiB`, and a scale: `busbw ≥ 0.03`, with its outcome where it did not pass."""
+    """Return the limits, `busbw ≥ 0.03`, of `all_reduce@16MiB` and a scale, with the outcome where it did not pass."""
     limits: dict[tuple[str, str], list[str]] = {}
     for verdict in verdicts:
         name, _, what = verdict.gate.removeprefix("nccl.").rpartition(".")
@@ -67,7 +67,7 @@ def _limits(verdicts: Sequence[Verdict]) -> _Limits:
 
 
 def _time(us: float) -> str:
-    """`15.2 us`, `2.36 ms`, `1.2 s`."""
+    """Write a time: `15.2 us`, `2.36 ms`, `1.2 s`."""
     for unit, factor in (("s", 1e6), ("ms", 1e3)):
         if us >= factor:
             return f"{us / factor:.3g} {unit}"

@@ -62,7 +62,7 @@ def run(judged: Judged, pictures: Sequence[tuple[str, str]] = ()) -> str:
 
 
 def playbook(gathered: Collection, links: Links = nowhere) -> str:
-    """All phases in one document. links: from where it will lie to the folders of the runs."""
+    """Write all phases in one document. links: from where it will lie to the folders of the runs."""
     judged = gathered.judged
     widest = next((each for each in judged if each.run.phase == "nccl_scaling"), None)
     sections = [_section(each, _linked(each, links), each is widest or widest is None) for each in judged]
@@ -122,19 +122,19 @@ def _in_short(sections: Sequence[Section]) -> list[Section]:
 
 
 def _linked(judged: Judged, links: Links) -> list[tuple[str, str]]:
-    """The figures that lie in its folder."""
+    """Return the figures that lie in its folder."""
     there = [(title, judged.folder / name) for title, name in charts.NAMES.items() if (judged.folder / name).is_file()]
     return [(title, address) for title, path in there if (address := links(path)) is not None]
 
 
 def _anchor(title: str) -> str:
-    """Of a heading, as GitHub and GitLab make it."""
+    """Return the anchor of a heading, as GitHub and GitLab make it."""
     return re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-")
 
 
 def beside(judged: Judged) -> list[Judged]:
-    """What was judged in the same playbook and a training is read beside: discovery, collectives, DDP on as many nodes.
-    Empty for a copy that lies in no tree."""
+    """Return what was judged in the same playbook and a training is read beside: discovery, collectives, DDP on as many
+    nodes. Empty for a copy that lies in no tree."""
     phase = PHASES[judged.run.phase]
     tree = results.tree_of(judged.folder, Path(phase.results))
     if not phase.is_training or tree is None:
@@ -150,7 +150,7 @@ def beside(judged: Judged) -> list[Judged]:
 
 
 def _judged_before(folder: Path) -> Judged | None:
-    """A run as it was judged when it ended. None: it is not there, or cannot be read."""
+    """Load a run as it was judged when it ended. None: it is not there, or cannot be read."""
     try:
         run = results.load(folder)
         seen = read_record(folder / results.OBSERVATIONS, Observations)

@@ -78,7 +78,7 @@ def keep_away(proposals: Sequence[Proposal], nodes: Iterable[str], suspected: Co
 
 
 def proposals(judged: Sequence[Judged]) -> list[Proposal]:
-    """One per node that failed a gate of its own, in the order of the names; then one per gate that failed on most
+    """Return one per node that failed a gate of its own, in the order of names; then one per gate that failed on most
     nodes."""
     against: dict[str, dict[str, Action]] = defaultdict(dict)
     everywhere: list[Proposal] = []
@@ -114,7 +114,7 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
 
 
 def _is_broken(gate: Gate, action: Action) -> bool:
-    """Whether a failure says that the node is broken, and not only that it differs from others or wants a setting."""
+    """Say whether a failure means that the node is broken, and not only that it differs or wants a setting."""
     compares = gate.rule in FLEET or gate.fold.how in _COMPARES
     return action in _BY_HAND or (not compares and Outcome.FAIL in gate.stops)
 
@@ -156,5 +156,5 @@ def _command(nodes: str, why: str) -> list[str]:
 
 
 def _minute(opened_at: str) -> str:
-    """2026-11-23T02:00:17Z -> 2026-11-23T02:00Z"""
+    """Shorten 2026-11-23T02:00:17Z to 2026-11-23T02:00Z."""
     return f"{opened_at[:16]}Z"

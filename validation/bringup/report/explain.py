@@ -30,7 +30,7 @@ _SHOWN = 6
 
 
 def screens(worst_first: Sequence[Judged]) -> str:
-    """The explanation of each run that has something to explain, and one line for all others."""
+    """Explain each run that has something to explain; name all others in one line."""
     bad = [run for run in worst_first if run.verdicts.outcome is not Outcome.PASS]
     explained = [screen(run, worst_first).rstrip("\n") for run in bad]
     if bad and not any(_known_signs(run) for run in bad):
@@ -54,7 +54,7 @@ def _known_signs(judged: Judged) -> list[tuple[Sign, str, str]]:
 
 
 def screen(judged: Judged, beside: Sequence[Judged] = ()) -> str:
-    """The explanation of one run. beside: runs that are explained with it; a phase that ran there is not run again."""
+    """Explain one run. beside: runs that are explained with it; a phase that ran there is not run again."""
     causes = causes_of(judged.verdicts)
     view = View(judged.run, judged.verdicts, judged.folder)
     done = {PHASES[run.run.phase].script: run for run in beside if set(run.run.nodes) <= set(judged.run.nodes)}
@@ -90,7 +90,7 @@ def guide_of(verdict: Verdict) -> Hashable:
 
 
 def as_data(judged: Judged) -> dict[str, object]:
-    """The same for programs: the first causes, what follows from them, and the signs in the logs."""
+    """Return the same for programs: the first causes, what follows from them, and the signs in the logs."""
     causes = causes_of(judged.verdicts)
     return {
         "folder": shown_path(judged.folder),
@@ -146,8 +146,8 @@ def causes_of(verdicts: Verdicts) -> Causes:
 
 
 def next_commands(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]:
-    """What the gate's guide says to run next, with this run's folder, nodes, GPUs, job and profile in it; the first
-    node that the verdicts are about."""
+    """Return the commands that the gate's guide says to run next, with this run's folder, nodes, GPUs, job and profile;
+    the first node that the verdicts are about."""
     gate = GATES.get(group[0].gate) or own.of_run(folder / OWN_CHECKS).get(group[0].gate)
     if gate is None:
         return []
@@ -168,7 +168,7 @@ def next_commands(group: Sequence[Verdict], folder: Path, run: Run) -> list[str]
 
 
 def _takes(command: str, nodes: int) -> bool:
-    """Whether the phase whose script the command starts on all nodes of the run takes so many."""
+    """Say whether the phase whose script the command starts on all nodes of the run takes so many."""
     if f"--nodes={nodes} " not in command:
         return True
     asked = next((phase for phase in PHASES.values() if phase.script in command.split()), None)
@@ -176,7 +176,7 @@ def _takes(command: str, nodes: int) -> bool:
 
 
 def _profile(folder: Path, run: Run) -> str:
-    """As --profile takes it: the name of one that comes with bringup, else the run's own copy."""
+    """Return the profile as --profile takes it: the name of one that comes with bringup, else the run's own copy."""
     is_there = (profiles.PROFILES / f"{run.profile}.yaml").is_file()
     is_whole = is_there and not auto.is_open(profiles.load(run.profile))
     return run.profile if is_whole else shown_path(folder / PROFILE)

@@ -58,7 +58,7 @@ class Node:
 
 
 def nodes(judged: Sequence[Judged]) -> list[Node]:
-    """In the order in which runs name them."""
+    """Return the nodes in the order in which runs name them."""
     by_name = {name: Node(name) for run in judged for name in run.run.nodes}
     for run in judged:
         for verdict in of_single_nodes(run):
@@ -103,7 +103,7 @@ class Standing:
 
     @property
     def words(self) -> str:
-        """`2 broken: n1, n3; 1 suspected: n2`."""
+        """Say how many are what: `2 broken: n1, n3; 1 suspected: n2`."""
         classes = (("broken", self.broken), ("suspected", self.suspected), ("not fully known", self.unknown))
         return "; ".join(f"{len(names):,} {word}: {listed(names)}" for word, names in classes if names)
 
@@ -132,8 +132,8 @@ def _class(node: Node, suspects: Collection[str]) -> str:
 
 
 def rows(fleet: Sequence[Node]) -> tuple[list[list[Node]], str]:
-    """The rows of squares, and what is said of those that are left out: of a large fleet the rows in which all nodes
-    are clean. A row ends where the name before its number changes: where names say racks, it is of one rack."""
+    """Return the rows of squares, and what is said of those left out: of a large fleet the rows in which all nodes are
+    clean. A row ends where the name before its number changes: where names say racks, it is of one rack."""
     if len(fleet) <= MAX_NAMES:
         return [list(fleet)], ""
     racks = grouped((node.name.rstrip("0123456789"), node) for node in fleet)

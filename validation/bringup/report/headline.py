@@ -99,7 +99,7 @@ def _unhealthy(judged: Sequence[Judged]) -> str:
 
 
 def _never_seen_here(answers: Sequence[Answer], verdicts: Iterable[Verdict], ran: Collection[str]) -> list[str]:
-    """What an ordinary account on a usual image cannot see, where nothing else is open. Empty: something else is."""
+    """Say what an ordinary account on a usual image cannot see, if nothing else is open. Empty: something else is."""
     gaps = [verdict.cause or "" for verdict in verdicts if verdict.outcome is Outcome.INCOMPLETE]
     excused = [next((says for words, says in NEVER_SEEN if words in cause), "") for cause in gaps]
     claims = [claim for answer in answers for claim in answer.claims if claim.claim not in _OF_DRILLS]

@@ -16,7 +16,7 @@ HEADER = ("measure", "where", "runs", "first", "median before", "newest", "unit"
 
 
 def screen(findings: Sequence[Finding], runs: int) -> str:
-    """A row per measure, regressions first; then one line that sums them up."""
+    """Write a row per measure, regressions first; then one line that sums them up."""
     rows = [
         [
             finding.series.measure,
@@ -43,7 +43,7 @@ def _conclusion(finding: Finding) -> str:
 
 
 def _too_few(findings: Sequence[Finding]) -> list[str]:
-    """What can be said all the same: how much they changed, which may be noise."""
+    """Say what can be said all the same: how much they changed, which may be noise."""
     if not findings:
         return []
     need = f"{many(len(findings), 'measure')} with fewer than the {LEAST_BEFORE + 1} runs that tell a change from noise"
@@ -56,7 +56,7 @@ def _too_few(findings: Sequence[Finding]) -> list[str]:
 
 
 def lemons(nodes: Lemons) -> str:
-    """The nodes that are named, and how the next one stands."""
+    """List the nodes that are named, and how the next one stands."""
     suspects = [*nodes.named, *([nodes.next] if nodes.next is not None else [])]
     rows = [
         (each.node, str(each.failed), str(each.jobs), f"{each.expected:.1f}", f"{each.chance:.2g}", remark)

@@ -39,7 +39,7 @@ class Known:
 
     @cached_property
     def at(self) -> str:
-        """When it began, UTC: as its name says, else as its folder does."""
+        """Return when it began, UTC: as its name says, else as its folder does."""
         stamp = _STAMP.match(self.name)
         written = datetime.fromtimestamp(self.folder.stat().st_mtime, timezone.utc)
         return stamp[0] if stamp else written.strftime("%Y%m%d-%H%M%S")
@@ -94,8 +94,8 @@ def _of_phases() -> Iterator[Known]:
 
 
 def called(name: str, what: str = "") -> Path:
-    """The folder of a run that was named by its folder, by a file in it, by its name, or as the `last` one. what: the
-    kind that it has to be; empty: any that has verdicts. Raises RunError, whose line names the newest ones."""
+    """Find the folder of a run by that folder, a file in it, its name, or as the `last` one. what: the kind that it has
+    to be; empty: any that has verdicts. Raises RunError, whose line names the newest ones."""
     path, folder, within = Path(name), None, list[str]()
     try:
         path = path if path.exists() else results.REPOSITORY / name  # as screens print it

@@ -13,11 +13,11 @@ Links = Callable[[Path], str | None]  # a file, or a folder of a run -> the addr
 
 
 def nowhere(path: Path) -> None:
-    """A page on standard output does not know where it will lie."""
+    """Link to nothing: a page on standard output does not know where it will lie."""
 
 
 def beside(page: Path) -> Links:
-    """The links of a page that is written there."""
+    """Return the links of a page that is written there."""
 
     def link(path: Path) -> str:
         return quote(os.path.relpath(path.absolute(), page.absolute().parent))
@@ -26,7 +26,7 @@ def beside(page: Path) -> Links:
 
 
 def to_evidence(links: Links, run_folder: Path, evidence: str) -> str | None:
-    """`raw/inventory.jsonl:12` -> the address of that file, when it is there. A browser does not go to a line."""
+    """Return the address of `raw/inventory.jsonl:12`, if that file is there. A browser does not go to a line."""
     path = run_folder / evidence.rpartition(":")[0]
     try:
         return links(path) if files.is_file(path) else None

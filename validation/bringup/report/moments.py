@@ -42,7 +42,7 @@ class Moment:
 
 
 def moments(judged: Judged, begin: float, end: float) -> tuple[list[Moment], int]:
-    """(those of a run in the order of time, how many of its failures have none). begin, end: of the run, Unix s."""
+    """Return (moments in the order of time, how many failures have none). begin, end: of the run, Unix s."""
     times = _Times(judged, begin, end)
     failed = [verdict for verdict in judged.verdicts.verdicts if verdict.outcome is Outcome.FAIL]
     known = [times.of(verdict) for verdict in failed[:MOST]]
@@ -56,7 +56,7 @@ def moments(judged: Judged, begin: float, end: float) -> tuple[list[Moment], int
 
 
 def line(judged: Judged, evidence: str, before: int = 0) -> str:
-    """The line that an evidence names: `raw/inventory.jsonl:12`; empty where it is none, or is not there any more.
+    """Return the line that evidence names, `raw/inventory.jsonl:12`; empty where it is none, or not there any more.
     before: lines above it that are given, too."""
     name, _, number = evidence.partition(",")[0].rpartition(":")
     if not number.isdigit() or int(number) < 1:
@@ -97,7 +97,7 @@ class _Times:
         return None if by is None else Moment(by, says, False)
 
     def of_line(self, evidence: str) -> float | None:
-        """The time in a line of a log: known where exactly one zone puts it inside of the run."""
+        """Read the time in a line of a log: known where exactly one zone puts it inside of the run."""
         text = line(self._judged, evidence) if _LOG.fullmatch(evidence) else ""
         if _OF_A_BLOCK.match(text):
             text = line(self._judged, evidence, before=3)
@@ -110,7 +110,7 @@ class _Times:
 
 
 def _messages(seen: Seen) -> dict[tuple[str, str], float]:
-    """When the driver's newest message stood in the kernel log of each node."""
+    """Return when the driver's newest message stood in the kernel log of each node."""
     newest: dict[tuple[str, str], float] = {}
     for fact in seen.of(LAST_AT):
         if (at := utc(str(fact.value))) is not None:

@@ -86,8 +86,8 @@ def arranged(cards: Sequence[Card]) -> Arranged:
 
 
 def cards(judged: Iterable[Judged], links: Links) -> list[Card]:
-    """One card for each first cause, worst first. A card names the subjects of its outcome alone: one that is only
-    incomplete is not accused. Commands are for the first of its runs, and appear once."""
+    """Make one card for each first cause, worst first. A card names the subjects of its outcome alone: one that is only
+    incomplete is not accused. Commands are for its first run, and appear once."""
     first = [(run, verdict) for run in judged for verdict in explain.causes_of(run.verdicts).first]
     by_cause = grouped((explain.cause_of(verdict), (run, verdict)) for run, verdict in first)
     failed = {verdict.gate for bad in by_cause.values() for _, verdict in bad if verdict.outcome is Outcome.FAIL}
@@ -100,7 +100,7 @@ def cards(judged: Iterable[Judged], links: Links) -> list[Card]:
 
 
 def repairs(judged: Iterable[Judged]) -> list[str]:
-    """A line for each thing that failed: what usually helps, where, and what is wrong there."""
+    """Return a line for each thing that failed: what usually helps, where, and what is wrong there."""
     failed = [card for card in cards(judged, nowhere) if card.outcome is Outcome.FAIL]
     lines = [f"{card.action.upper() or 'LOOK AT':<10} {card.subjects}: {card.findings[0].sentence}" for card in failed]
     more = len(lines) - MAX_CARDS
@@ -108,8 +108,8 @@ def repairs(judged: Iterable[Judged]) -> list[str]:
 
 
 def counted(judged: Sequence[Judged]) -> str:
-    """All checks, as the cards have them: `474 checks: 388 passed, 2 failed for 2 causes, 84 incomplete as a
-    consequence`. The one place that counts causes."""
+    """Count all checks, as the cards have them: `474 checks: 388 passed, 2 failed for 2 causes, 84 incomplete as a
+    consequence`. Nothing else counts causes."""
     causes = cards(judged, nowhere)
     has = Counter(verdict.outcome for run in judged for verdict in run.verdicts.verdicts)
     parts = [f"{has[Outcome.PASS]} passed"]
@@ -159,7 +159,7 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
 
 
 def _where(run: Run, subject: str) -> str:
-    """In a reader's words: `n0 and n2` of a pair, the nodes of a scale of this run."""
+    """Say where, in a reader's words: `n0 and n2` of a pair, the nodes of a scale of this run."""
     several = subjects.nodes_of_scale(subject)
     nodes = run.nodes[:several] if several else subjects.nodes_of(subject)
     if subject == subjects.JOB:
@@ -197,7 +197,7 @@ def _each_command_once(cards: Sequence[Card]) -> list[Card]:
 
 
 def commands(collection: Collection) -> list[str]:
-    """What a person would run after reading, from the root of the repository."""
+    """Return what a person would run after reading, from the root of the repository."""
 
     def shown(folders: Iterable[Path]) -> list[str]:
         return [shlex.quote(report.shown_path(folder)) for folder in folders]

@@ -44,7 +44,7 @@ class Output:
 
 
 def check(outputs: Sequence[Output]) -> None:
-    """Raises UsageError for the first that cannot be written."""
+    """Raise UsageError for the first that cannot be written."""
     taken: dict[Path, str] = {}
     for output in outputs:
         target = output.path if output.is_standard_output else _target(output)
@@ -56,7 +56,7 @@ def check(outputs: Sequence[Output]) -> None:
 
 
 def write(output: Output, content: str | bytes) -> None:
-    """Raises UsageError when the file may not be written."""
+    """Write one output. Raises UsageError when the file may not be written."""
     if output.is_standard_output:
         if isinstance(content, bytes):
             sys.stdout.buffer.write(content)
@@ -70,7 +70,7 @@ def write(output: Output, content: str | bytes) -> None:
 
 
 def make_folder(option: str, path: Path) -> None:
-    """A new one, or one that is there. Raises UsageError."""
+    """Make the folder, if it is not there. Raises UsageError."""
     named = f"{option} {path}"
     _refuse_evidence(Path(os.path.realpath(path)) / "new", named)
     try:
@@ -87,7 +87,7 @@ def write_in(folder: Path, name: str, data: bytes) -> None:
 
 
 def _target(output: Output) -> Path:
-    """Where it is written: a link is followed, but none that somebody may have put into a results folder."""
+    """Return where it is written: a link is followed, but none that somebody may have put into a results folder."""
     path, named = output.path, f"{output.option} {output.path}"
     if path.is_symlink() and any((path.parent / name).exists() for name in (results.RUN, results.PLAYBOOK)):
         raise UsageError(
@@ -115,7 +115,7 @@ def _target(output: Output) -> Path:
 
 
 def _refuse_evidence(target: Path, named: str) -> None:
-    """In a run's folder only derived files may be added, and none that a run itself writes."""
+    """Raise UsageError for a file that a run wrote itself: only derived files may be added to its folder."""
     for folder in target.parents:
         if results.holds(folder, results.RUN) and (target.parent != folder or target.name in OF_A_RUN):
             raise UsageError(f"{named}: is inside the evidence of a run; name a file outside of {folder}")

@@ -123,8 +123,8 @@ def _context(collection: Collection, nodes: Sequence[fleet.Node], facts: Sequenc
 
 
 def _fabric(sections: Sequence[Section]) -> list[Section]:
-    """The runs whose bandwidth stands on the page itself: over size that of all scales, else the last one that measured
-    it; between nodes the last one. The others have it among their details."""
+    """Return the runs whose bandwidth stands on the page itself: over size that of all scales, else the last one that
+    measured it; between nodes the last one. The others have it among their details."""
     curves = [section for section in sections if section.curves]
     scales = [section for section in curves if section.view.run.phase == "nccl_scaling"] or curves
     between = [section for section in sections if section.between]

@@ -36,14 +36,14 @@ class Reason:
 
 
 def written(finding: str, action: Action, date: str, by: str) -> str:
-    """At most MOST characters. What is too long is the finding: owner, action, date and finder stay."""
+    """Write at most MOST characters. What is too long is the finding: owner, action, date and finder stay."""
     tail = TEMPLATE.removeprefix(OWNER).format(finding="", action=action, date=date, by=by)
     whole = OWNER + finding[: max(0, MOST - len(OWNER) - len(tail))].rstrip() + tail
     return re.sub(NOT_ALLOWED, "_", whole)
 
 
 def read(text: str | None) -> Reason | None:
-    """None: nobody drained the node, or not bringup. What `scontrol show node` adds ([root@2026-…]) is left out."""
+    """Read a drain reason, without what `scontrol show node` adds, [root@2026-…]. None: it is not of bringup."""
     match = _FORM.fullmatch((text or "").strip())
     if match is None:
         return None

@@ -55,17 +55,17 @@ def _environment(form: str) -> jinja2.Environment:
 
 
 def _code(words: str) -> Markup:
-    """A code span of Markdown, in which nothing but its own mark has a meaning."""
+    """Make a code span of Markdown, in which nothing but its own mark has a meaning."""
     return Markup(f"`{text.plain(words).replace('`', chr(39))}`")  # noqa: S704
 
 
 def _line(words: str) -> Markup:
-    """A line in a block of code, which it cannot end."""
+    """Make a line in a block of code, which it cannot end."""
     return Markup(text.plain(words).replace("`", chr(39)))  # noqa: S704
 
 
 def _left(words: str, width: int) -> Markup:
-    """In a column of a text for the terminal."""
+    """Align words left in a column of a text for the terminal."""
     return Markup(text.printable(words).ljust(width))  # noqa: S704
 
 
@@ -74,5 +74,5 @@ def _right(words: str, width: int) -> Markup:
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:
-    """A Markdown table whose columns are known only with its rows."""
+    """Make a Markdown table whose columns are known only with its rows."""
     return Markup("\n".join(text.table(map(text.escaped, header), rows, COLUMNS)))  # noqa: S704

@@ -81,7 +81,7 @@ class Seen(Protocol):
 
 
 def facts(judged: Sequence[Seen]) -> list[Fact]:
-    """The facts of the last run that asked for them. A fact that no run found out is left out: its gate says why."""
+    """Return the facts of the last run that asked for them, without those that no run found: their gates say why."""
     wanted = {quantity for _, quantity in OF_NODES}
     seen: dict[str, dict[str, str]] = {}
     for run in judged:
@@ -92,7 +92,7 @@ def facts(judged: Sequence[Seen]) -> list[Fact]:
 
 
 def table(run: Seen) -> list[tuple[str, str]]:
-    """The facts of one run, a row for each topic; first what differs between the nodes."""
+    """Return the facts of one run, a row for each topic; first what differs between the nodes."""
     known = {fact.what: fact for fact in facts([run])}
     rows = [
         (what, "; ".join([f"{fact.value} ({fact.scope})", *(f"{value}: {where}" for value, where in fact.others)]))

@@ -35,7 +35,7 @@ class _Console(Console):
             yield segment if segment.control else segment._replace(text=in_lines(segment.text))
 
     def print(self, *objects: Any, **options: Any) -> None:
-        """A long text of ours is broken between words on a terminal, under the word that its mark begins."""
+        """Break a long text of ours between words on a terminal, under the word that its mark begins."""
         lines = objects[0].split("\n") if self.is_terminal and len(objects) == 1 and isinstance(objects[0], str) else []
         super().print(*(["\n".join(fitted(line, self.width) for line in lines)] if lines else objects), **options)
 
@@ -45,7 +45,7 @@ class _Console(Console):
 
 
 def fitted(line: str, width: int) -> str:
-    """A command stays in one line, for who copies it."""
+    """Shorten a line to the width. A command stays in one line, for who copies it."""
     if len(line) <= width or _COMMAND.search(line):
         return line
     indent = " " * len(_MARKED.match(line)[0])  # type: ignore[index]
@@ -54,12 +54,12 @@ def fitted(line: str, width: int) -> str:
 
 
 def console() -> Console:
-    """Wraps nothing and reads no markup: what is printed may come from a log."""
+    """Return one that wraps nothing and reads no markup: what is printed may come from a log."""
     theme = Theme({"outcome.good": "bold green", "outcome.bad": "bold red", "outcome.open": "bold yellow"})
     stream = getattr(sys.stdout, "unfiltered", None)  # Printable would take the control codes, too
     return _Console(file=stream, highlighter=_Outcomes(), markup=False, emoji=False, soft_wrap=True, theme=theme)
 
 
 def show(text: str) -> None:
-    """On standard output, as every verb shows outcomes; NO_COLOR and a file have no colour."""
+    """Print on standard output, as every verb shows outcomes; NO_COLOR and a file have no colour."""
     console().print(text)

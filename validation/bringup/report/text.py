@@ -52,7 +52,7 @@ def escaped(text: str) -> str:
 
 
 def shown_path(path: Path) -> str:
-    """From the repository root when inside it."""
+    """Return the path from the repository root when inside it."""
     for place in (Path(os.path.normpath(path.absolute())), path.resolve()):  # its results may be linked from elsewhere
         if place.is_relative_to(REPOSITORY):
             return str(place.relative_to(REPOSITORY))
@@ -60,7 +60,7 @@ def shown_path(path: Path) -> str:
 
 
 def quoted_path(path: Path) -> str:
-    """The same for a shell."""
+    """Return the same for a shell."""
     return shlex.quote(shown_path(path))
 
 
@@ -73,7 +73,7 @@ def proves(gate: str) -> str:
 
 
 def counted(verdicts: Iterable[Verdict]) -> str:
-    """`14 pass, 2 without a limit, 1 fail`: worst last, zeros left out but for pass."""
+    """Count outcomes, worst last: `14 pass, 2 without a limit, 1 fail`. Zeros are left out but for pass."""
     counts = Counter(verdict.outcome for verdict in verdicts)
     shown = [outcome for outcome in Outcome if counts[outcome] or outcome is Outcome.PASS]
     return ", ".join(f"{counts[outcome]} {_COUNTED.get(outcome, outcome)}" for outcome in shown)
@@ -84,7 +84,7 @@ def not_passed(verdicts: Iterable[Verdict]) -> list[Verdict]:
 
 
 def sentence(verdict: Verdict) -> str:
-    """What is wrong, and why: the sentence of its gate, then what names the device or the cause. Where nothing was
+    """Say what is wrong, and why: the sentence of its gate, then what names the device or the cause. Where nothing was
     judged, the reason comes first."""
     if verdict.fails is not None:
         if verdict.unit == "count" and verdict.cause:  # what is named, before how many
@@ -102,13 +102,13 @@ def sentence(verdict: Verdict) -> str:
 
 
 def remedy(verdict: Verdict) -> str:
-    """What usually helps, in one word, and the section that says more."""
+    """Say what usually helps, in one word, and name the section that says more."""
     return verdict.fix if verdict.action is None else f"{verdict.action}; {verdict.fix}"
 
 
 def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table for the terminal, not wider than it: its cells are wrapped, but for names in the first column, and where
-    that is not enough each row becomes lines. In a file a row is a line. The only printer of one."""
+    """Write a table, not wider than the terminal: cells are wrapped, but for names in the first column, and where that
+    is not enough each row becomes lines. In a file a row is a line. Every table is printed by this."""
     cells = [[plain(cell) for cell in row] for row in [header, *rows]]
     room = terminal_width()
     names = max(len(word) for row in cells for word in row[0].split() or [""])
@@ -127,7 +127,7 @@ def wrapped(line: str) -> str:
 
 
 def terminal_width() -> int | None:
-    """None: it is no terminal, and nobody set COLUMNS."""
+    """Return the width of the terminal, or COLUMNS if set. None: neither."""
     if os.environ.get("COLUMNS", "").isdecimal() or (sys.stdout is not None and sys.stdout.isatty()):
         return shutil.get_terminal_size().columns
     return None
@@ -138,7 +138,7 @@ def _whole(widths: Sequence[int]) -> int:
 
 
 def _fitting(widths: Sequence[int], room: int | None, names: int) -> list[int]:
-    """The widest columns become narrower together, none below MIN_WIDTH, and the first not below its longest name."""
+    """Narrow the widest columns together, none below MIN_WIDTH, and the first not below its longest name."""
     taken = list(widths)
     least = [max(names, MIN_WIDTH), *[MIN_WIDTH] * (len(taken) - 1)]
     while room is not None and _whole(taken) > room and any(map(int.__gt__, taken, least)):
@@ -164,7 +164,7 @@ def _row(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def table(header: Iterable[str], rows: Iterable[Sequence[str]], width: int = 0) -> list[str]:
-    """The same for Markdown; the first columns, as many as fit into the width, are aligned."""
+    """Write a table of Markdown; the first columns, as many as fit into the width, are aligned."""
     cells = [list(header), *([escaped(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     for index in reversed(range(len(widths))):
@@ -179,12 +179,12 @@ def marked(mark: Mark) -> str:
 
 
 def sentence_case(words: str) -> str:
-    """Its first letter large, and all others as they are."""
+    """Make the first letter large, and keep all others as they are."""
     return words[:1].upper() + words[1:]
 
 
 def headline(headline: Headline) -> str:
-    """`REHEARSED: nothing failed; no GPU was seen at work`; a word alone where nothing is to be added."""
+    """Write the headline, `REHEARSED: nothing failed; no GPU was seen at work`; or its word alone."""
     return f"{marked(headline.mark)}{': ' if headline.says else ''}{plain(headline.says)}"
 
 
@@ -193,31 +193,31 @@ def question(answer: Answer) -> str:
 
 
 def answered(answer: Answer) -> str:
-    """A question on the screen: its answer, number and scope in one line, and what that does not claim."""
+    """Write a question on the screen: its answer, number and scope in one line, and what that does not claim."""
     lines = [f"{marked(answer.mark):<10} {question(answer)}"]
     return "\n".join([*lines, *(f"{'':<10}    {plain(line)}" for line in (answer.line, *answer.reservations))])
 
 
 def scope(claim: ClaimAnswer) -> str:
-    """Number and scope of a claim in one line."""
+    """Write number and scope of a claim in one line."""
     counted = f"{claim.verdicts} verdicts on {many(len(claim.nodes), 'node')}" if claim.verdicts else ""
     return "; ".join([text for text in (*map(in_words, claim.numbers), claim.why, counted) if text])
 
 
 def site_in_short(site: SiteUsed) -> str:
-    """Its name, and what was not as it says."""
+    """Name the site, and what was not as it says."""
     differences = ", ".join(f"{name} {value}" for name, value in site.otherwise.items())
     return site.name + (f"; not as its file says: {differences}" if differences else "")
 
 
 def site_in_words(site: SiteUsed) -> str:
-    """The same with all that it says: `lab: partition gpu; environment NCCL_IB_HCA=mlx5_0`."""
+    """Write the site with all that it says: `lab: partition gpu; environment NCCL_IB_HCA=mlx5_0`."""
     keys = "; ".join(f"{key} {_site_value(value)}" for key, value in site.says.items())
     return site_in_short(site).replace(site.name, f"{site.name}: {keys}", 1) if keys else site_in_short(site)
 
 
 def site_rows(site: SiteUsed) -> list[tuple[str, str, str]]:
-    """A row for each key, and one for each variable that is another one here."""
+    """Return a row for each key, and one for each variable that is another one here."""
     rows = [(key, _site_value(value), site.otherwise.get(key, "")) for key, value in site.says.items()]
     return rows + [(name, "", value) for name, value in site.otherwise.items() if name not in site.says]
 

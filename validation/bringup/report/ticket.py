@@ -66,7 +66,7 @@ def in_folder(node: str, judged: Sequence[Judged]) -> dict[str, bytes]:
 
 
 def text(node: str, judged: Sequence[Judged]) -> str:
-    """In Markdown. Raises UsageError when no run is about this node."""
+    """Write the ticket in Markdown. Raises UsageError when no run is about this node."""
     of_node = _of_node(node, judged)
     findings = _findings(node, of_node)
     return render(
@@ -101,7 +101,7 @@ def _findings(node: str, of_node: Sequence[Judged]) -> list[Finding]:
 
 
 def _quoted(node: str, run: Judged, verdict: Verdict) -> str:
-    """The driver's own lines, where it was the driver that spoke; else the line of the evidence."""
+    """Quote the driver's own lines, where it was the driver that spoke; else the line of the evidence."""
     of_driver = verdict.gate.startswith(_OF_THE_DRIVER)
     spoken = [str(s.value) for s in run.observations if of_driver and s.quantity == _SPOKEN and _is_at(node, s.subject)]
     return ("; ".join(spoken) or line(run, verdict.evidence))[:_LONGEST]
@@ -120,7 +120,7 @@ def _counted(node: str, run: Judged) -> str:
 
 
 def _machine(node: str, judged: Sequence[Judged]) -> list[tuple[str, str]]:
-    """What the newest run knows of the node itself."""
+    """Return what the newest run knows of the node itself."""
     known: dict[str, str] = {}
     names = {quantity: what for what, quantity in system.OF_NODES}
     for run in judged:

@@ -68,7 +68,7 @@ class View:
 
     @cached_property
     def without_limit(self) -> list[tuple[str, str, str, str]]:
-        """What was measured, and nothing says what it has to be: gate, subjects, values, why there is no limit."""
+        """Return what was measured and has no limit: gate, subjects, values, why there is none."""
         return [
             (gate, self._where(alike), spread(alike), _several(verdict.cause or "" for verdict in alike))
             for gate, alike in self._by_gate(Outcome.NO_LIMIT).items()
@@ -83,7 +83,7 @@ class View:
 
     @cached_property
     def proven(self) -> list[Passed]:
-        """One for each gate, however many nodes there are."""
+        """Return one for each gate, however many nodes there are."""
         return [
             Passed(
                 gate,
@@ -119,8 +119,8 @@ class View:
         return collectives.tables(self.observations, self.verdicts.verdicts)
 
     def not_passed(self, shown: Collection[str]) -> list[tuple[str, str, str, list[str]]]:
-        """What did not pass, but for gates in `shown` that say the same of all subjects: outcome, subjects, why, and
-        the gates of which this is true."""
+        """Return what did not pass, but for gates in `shown` that say the same of all subjects: outcome, subjects, why,
+        and the gates of which this is true."""
         gates: dict[tuple[str, str, str], list[str]] = {}
         for group in grouped(((each.outcome, each.gate), each) for each in self.bad).values():
             reasons = grouped((text.sentence(each), each.subject) for each in group)
@@ -136,12 +136,12 @@ class View:
 
     @cached_property
     def domains(self) -> dict[str, list[str]]:
-        """All that passed: the first word of gates' names -> the gates, without it."""
+        """Return all that passed: the first word of gates' names -> the gates, without it."""
         return grouped((gate.partition(".")[0], gate.partition(".")[2]) for gate in self._passed_by_gate)
 
     @cached_property
     def inventory(self) -> list[tuple[str, str]]:
-        """What the nodes are: of a discovery, which asks for it. First what differs; then a row for each topic."""
+        """Return what the nodes are, as discovery saw them. First what differs; then a row for each topic."""
         return system.table(self) if self.run.phase == "discovery" else []
 
     @property
@@ -153,7 +153,7 @@ class View:
 
     @property
     def other_profile(self) -> str:
-        """What a further command has to name, to judge it as this one did; for a shell."""
+        """Return what a further command has to name, to judge it as this one did; for a shell."""
         used = self.verdicts.profile
         return "" if used == self.run.profile else quote(used)
 
@@ -192,21 +192,21 @@ class View:
 
     @property
     def signs(self) -> Iterator[tuple[Sign, str, str]]:
-        """Each with its cause, and what to do about it."""
+        """Yield each with its cause, and what to do about it."""
         for sign in self.verdicts.signs:
             known = SIGNATURES.get(sign.signature)
             yield (sign, "unknown to this version", "") if known is None else (sign, known.cause, known.do)
 
 
 def screen(folder: Path, run: Run, verdicts: Verdicts) -> str:
-    """One phase on one screen: outcome, what failed and where, what is not proven, where the report is."""
+    """Show one phase on one screen: outcome, what failed and where, what is not proven, where the report is."""
     groups, left = on_screen(verdicts.verdicts)
     view = View(run, verdicts, folder)
     return render("screen.txt.j2", view=view, shown=_shown(groups), left=left, most=MAX_LISTED)
 
 
 def in_short(folder: Path, run: Run, verdicts: Verdicts) -> str:
-    """One phase of several on the screen: a line if there is nothing to add to its pass, else as `screen`."""
+    """Show one phase of several: a line if there is nothing to add to its pass, else as `screen`."""
     whole = screen(folder, run, verdicts)
     is_short = all(each.outcome is Outcome.PASS for each in verdicts.verdicts) and not verdicts.notes
     kept = 2 if run.phase == "discovery" and verdicts.recognised is not None else 1  # which numbers are to come
@@ -214,7 +214,7 @@ def in_short(folder: Path, run: Run, verdicts: Verdicts) -> str:
 
 
 def not_known(verdicts: Iterable[Verdict]) -> str:
-    """What stays open after all phases of a playbook, a line for each reason: on the screen, below the answers."""
+    """Say what stays open after all phases of a playbook, a line for each reason; on the screen, below the answers."""
     groups, left = on_screen(verdict for verdict in verdicts if verdict.outcome is Outcome.INCOMPLETE)
     return render("not_known.txt.j2", shown=_shown(groups), left=left)
 
@@ -237,14 +237,14 @@ def _is_pair(verdict: Verdict) -> bool:
 
 
 def on_screen(verdicts: Iterable[Verdict]) -> tuple[list[list[Verdict]], list[Verdict]]:
-    """(what the screen shows, those of one reason together; what it leaves to the report)."""
+    """Return (what the screen shows, those of one reason together; what it leaves to the report)."""
     groups = _alike(text.not_passed(verdicts))
     return groups[:MAX_LISTED], [verdict for group in groups[MAX_LISTED:] for verdict in group]
 
 
 def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
-    """What is missing for one reason, failed between pairs of nodes, or failed alike on several nodes, together; all
-    others alone. In the order of `bad`."""
+    """Group what is missing for one reason, failed between pairs of nodes, or failed alike on several nodes; all others
+    are alone. In the order of `bad`."""
     order = {id(verdict): number for number, verdict in enumerate(bad)}
     left, groups = list(bad), list[list[Verdict]]()
     for key_of in _ALIKE:
@@ -275,7 +275,7 @@ def _alone(verdict: Verdict) -> tuple[str, str, str]:
 
 
 def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
-    """The same of several; the report has a row for each."""
+    """Say the same of several; the report has a row for each."""
     first = group[0]
     gates, subjects = (list(dict.fromkeys(names)) for names in zip(*((v.gate, v.subject) for v in group), strict=True))
     if first.outcome is not Outcome.INCOMPLETE and len(gates) > 1:
@@ -308,14 +308,14 @@ def spread(alike: Sequence[Verdict]) -> str:
 
 
 def _observed(verdict: Verdict) -> str:
-    """Its value; where several sizes were measured, that of the one which tells most."""
+    """Say what was observed; where several sizes were measured, the value of the one that tells most."""
     if verdict.outcome is Outcome.NO_LIMIT and verdict.at is not None and verdict.value is not None:
         return f"{value_in_words(verdict.value, verdict.unit)} at {verdict.at}"
     return verdict.observed.partition(" (")[0]
 
 
 def _all(subjects: Iterable[str]) -> str:
-    """Each of them; nodes in Slurm's short form."""
+    """Name each subject; nodes in Slurm's short form."""
     distinct = list(dict.fromkeys(subjects))
     return hostlist.shortened(distinct) if all(map(hostlist.is_name, distinct)) else ", ".join(distinct)
 

@@ -18,7 +18,7 @@ READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
-    """Writes observations.json, verdicts.json, report.md and its figures.
+    """Judge a run; write observations.json, verdicts.json, report.md and its figures.
 
     A read-only copy is judged too, and a line says so. Any other failure to write, such as a full disk, is raised as
     OSError.
@@ -36,7 +36,7 @@ def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
 
 
 def judge_and_show(folder: Path, profile: Profile | None) -> Outcome:
-    """The same, and one screen."""
+    """Judge a run, save the result, and show one screen of it."""
     judged = judge_and_save(folder, profile)
     show(judged)
     return judged.verdicts.outcome

@@ -17,7 +17,7 @@ _Points = Mapping[str, Sequence[curve.Point]]  # scale -> points
 
 
 def draw(observations: Iterable[Observation], profile: profiles.Profile) -> list[Drawing]:
-    """None where no collective was measured at two sizes."""
+    """Draw bus bandwidth over size. Empty where no collective was measured at two sizes."""
     by_scale = curve.curves(list(observations))
     names = sorted({name for by_name in by_scale.values() for name in by_name})
     return [
@@ -32,7 +32,7 @@ def draw(observations: Iterable[Observation], profile: profiles.Profile) -> list
 
 
 def _drawn(points: Sequence[curve.Point]) -> list[curve.Point]:
-    """Those that an axis of powers of ten has: above 0."""
+    """Return the points that an axis of powers of ten has: above 0."""
     return [(size, speed, seen) for size, speed, seen in points if speed > 0 and has_place(speed) and has_place(size)]
 
 
@@ -57,7 +57,7 @@ def _collective(name: str, by_scale: _Points, profile: profiles.Profile) -> Draw
 
 
 def _floors(profile: profiles.Profile, gate: str, scales: Sequence[str], sizes: Mapping[int, str]) -> list[Limit]:
-    """Each at the size that it holds for; it says nothing of the others."""
+    """Return each floor at the size that it holds for; it says nothing of the others."""
     entry = profile.expect.get(gate)
     size = None if entry is None else next((size for size, words in sizes.items() if words == entry.at), None)
     if entry is None or size is None:

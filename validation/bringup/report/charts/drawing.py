@@ -121,7 +121,7 @@ class Axis:
 
 
 def _round_step(least: float) -> float:
-    """1, 2 or 5 times a power of ten, not less than this."""
+    """Return 1, 2 or 5 times a power of ten, not less than this."""
     power = 10.0 ** math.floor(math.log10(least)) if least > 0 else 1.0
     return next(factor * power for factor in (1, 2, 5, 10) if factor * power >= least * 0.999)
 
@@ -144,12 +144,12 @@ class Limit:
 
 
 def has_place(value: float) -> bool:
-    """On an axis of sizes or speeds. Evidence may hold any number, and none of them ends a judgement."""
+    """Say whether an axis of sizes or speeds has it: evidence may hold any number, and none ends a judgement."""
     return 0 <= value < 1e18
 
 
 def short(value: float) -> str:
-    """`27,700`, `0.0312`."""
+    """Write a number in short: `27,700`, `0.0312`."""
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
@@ -241,7 +241,7 @@ def _axes(horizontal: Axis, vertical: Axis, across: str, up: str, ticks: Sequenc
 
 
 def _legend(named: Sequence[tuple[str, str]], width: float, y: float) -> list[Shape]:
-    """As many in a line as have room."""
+    """Draw the names, as many in a line as have room."""
     shapes: list[Shape] = []
     x = 4.0
     y += LINE - 4
@@ -263,7 +263,7 @@ class Bar:
 
 
 def bars(title: str, rows: Sequence[Bar], note: str = "", width: float = 380.0, ends: float | None = None) -> Drawing:
-    """One for each, the first at the top; all begin at 0. ends: the number of a full bar, 1 for a share."""
+    """Draw a bar for each row, the first at the top; all begin at 0. ends: the number of a full bar, 1 for a share."""
     names = [_cut(row.name, _MOST_NAME) for row in rows]
     left = 8 + CHARACTER * max(map(len, names))
     right = width - 6 - CHARACTER * max(len(row.words) for row in rows)
@@ -291,7 +291,7 @@ class Rail:
 
 
 def rails(title: str, rows: Sequence[Rail], note: str = "", width: float = 560.0) -> Drawing:
-    """One for each, the first at the top, on one axis of powers of ten, with a tick at its limit."""
+    """Draw a rail for each row, the first at the top, on one axis of powers of ten, with a tick at its limit."""
     names = [_cut(row.name, _MOST_NAME) for row in rows]
     left = 8 + CHARACTER * max(map(len, names))
     right = width - 8 - CHARACTER * max(len(row.words) for row in rows)

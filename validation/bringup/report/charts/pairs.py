@@ -27,8 +27,8 @@ _OF_A_LINE, _GAP = 64, 0.8  # nodes of a large fleet; between them
 
 
 def draw(observations: Iterable[Observation], nodes: Sequence[str], verdicts: Iterable[Verdict]) -> list[Drawing]:
-    """None where no pair was measured. The scale of colours begins at 0 and ends at the fastest square, or at the floor
-    where no square reaches it."""
+    """Draw the pairs; empty where none was measured. The scale of colours begins at 0 and ends at the fastest square,
+    or at the floor where no square reaches it."""
     observed, judged = list(observations), list(verdicts)
     directions, _ = pairs.measured(observed)
     members = frozenset(nodes)

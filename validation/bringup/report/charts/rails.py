@@ -16,8 +16,8 @@ _NAMES = {"nccl.pair.slowest": "slowest pair"}
 
 
 def draw(verdicts: Iterable[Verdict]) -> Drawing | None:
-    """None where no bandwidth between GPUs or nodes was measured. Those that failed come first, then the order of the
-    run."""
+    """Draw bandwidths between GPUs or nodes; None where none was measured. Those that failed come first, then the order
+    of the run."""
     measured = grouped(((verdict.gate, verdict.subject), verdict) for verdict in verdicts if _is_bandwidth(verdict))
     known = [min(several, key=_over_its_floor) for several in measured.values()]  # of one that two steps measured
     if not known:
@@ -30,7 +30,7 @@ def draw(verdicts: Iterable[Verdict]) -> Drawing | None:
 
 
 def _is_bandwidth(verdict: Verdict) -> bool:
-    """Of a scale or of the slowest pair: an operation between GPUs or nodes, not storage."""
+    """Say whether it is the bandwidth of a scale or of the slowest pair: between GPUs or nodes, not of storage."""
     gate = catalogue.GATES.get(verdict.gate)
     of_fabric = verdict.gate.startswith("nccl.") and gate is not None and gate.per not in ("node", "rank")
     value = verdict.value

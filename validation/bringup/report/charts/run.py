@@ -13,7 +13,7 @@ NAMES = {
 
 
 def draw(judged: Judged) -> list[tuple[str, str]]:
-    """(title, file name) of those drawn into the run's folder; none where there is nothing to draw."""
+    """Draw figures into the run's folder. Return (title, file name) of each; none where there is nothing to draw."""
     drawn = (
         bandwidth.draw(judged.observations, judged.profile),
         pairs.draw(judged.observations, judged.run.nodes, judged.verdicts.verdicts),

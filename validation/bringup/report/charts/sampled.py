@@ -28,7 +28,7 @@ SAMPLED = (  # title, column
 
 
 def draw(judged: Judged) -> list[Drawing]:
-    """Times are those of the fleet, as far as the nodes' clocks were compared."""
+    """Draw what was sampled. Times are those of the fleet, as far as the nodes' clocks were compared."""
     rows_of = {node: rows for node, rows in monitor.of_run(judged.folder).nodes.items() if len(rows) > 1}
     if not rows_of:
         return []
@@ -75,7 +75,7 @@ def _series(of_nodes: Mapping[str, Line]) -> list[Series]:
 
 
 def _thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """As many points as a figure has places: the lowest and the highest of each stretch stay."""
+    """Keep as many points as a figure has places: the lowest and the highest of each stretch stay."""
     stretch = -(-len(line) * 2 // _MOST_POINTS)
     if stretch < 3:
         return list(line)
@@ -94,7 +94,7 @@ def outliers(lines: Mapping[str, Line]) -> list[str]:
 
 
 def line_of(times: Sequence[float], rows: Sequence[monitor.Row], column: str) -> list[tuple[float, float]]:
-    """(second, number) of what was measured; where the cells count bytes, MB/s since the sample before."""
+    """Return (second, number) of what was measured; where the cells count bytes, MB/s since the sample before."""
     measured = [
         (time, number)
         for time, row in zip(times, rows, strict=True)
@@ -106,7 +106,7 @@ def line_of(times: Sequence[float], rows: Sequence[monitor.Row], column: str) ->
 
 
 def clocks(nodes: Collection[str], shifts: Mapping[str, clock.Shift]) -> str:
-    """What was done to the times."""
+    """Say what was done to the times."""
     own = [node for node in nodes if node not in shifts]
     if len(own) == len(nodes):
         return "times are the nodes' own"

@@ -24,7 +24,7 @@ class Moments:
 
 
 def moments(training: TrainingRecords | None) -> Moments | None:
-    """None for a run that is no training, or did not end."""
+    """Return the moments of a training. None for a run that is no training, or did not end."""
     if training is None:
         return None
     metrics = training.metrics
@@ -52,7 +52,7 @@ class Marks:
 
     @property
     def moments(self) -> list[tuple[float, str]]:
-        """(second, style of its line), as the caption names them."""
+        """Return (second, style of its line), as the caption names them."""
         warm = [] if self.warm is None else [(self.warm, "dashed")]
         return [(self.begin, ""), (self.end, ""), *warm, *((moment, "dotted") for moment in self.checkpoints)]
 

@@ -18,7 +18,7 @@ _MOST_POINTS = 2000  # of a line; of more steps every n-th
 
 
 def deciding(entries: Sequence[Entry]) -> list[Drawing]:
-    """What a strategy is chosen by: tokens/s beside the ideal, communication that nothing hides, that losses agree."""
+    """Draw what a strategy is chosen by: tokens/s beside the ideal, communication that nothing hides, equal losses."""
     entries, names = _ordered(entries)
     exposed = [
         Bar(name, metrics.communication_share, _percent(metrics.communication_share), _colour(metrics))
@@ -38,8 +38,8 @@ def deciding(entries: Sequence[Entry]) -> list[Drawing]:
 
 
 def _scaling(entries: Sequence[Entry]) -> list[Drawing]:
-    """A figure for each strategy, all on one scale: tokens/s of all ranks over ranks, beside what one rank alone would
-    make of so many. None without a run of one rank."""
+    """Draw a figure for each strategy, all on one scale: tokens/s of all ranks over ranks, beside what one rank alone
+    would make of so many. Empty without a run of one rank."""
     alone = next((entry.metrics for entry in entries if entry.metrics.world_size == 1), None)
     several = [entry.metrics for entry in entries if entry.metrics.world_size > 1]
     if alone is None or not several:
@@ -84,7 +84,7 @@ def _speeds(entries: Sequence[Entry], names: Sequence[str]) -> Drawing:
 
 
 def of_ranks(entry: Entry) -> list[Drawing]:
-    """None of a single rank."""
+    """Draw how ranks differ. Empty for a single rank."""
     metrics = entry.metrics
     if metrics.world_size < 2:
         return []
@@ -185,7 +185,7 @@ def _gaps(entries: Sequence[Entry], names: Sequence[str]) -> list[Drawing]:
 
 
 def _every(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
-    """Each, or the median of so many: a long training in as many points as a figure has places."""
+    """Return each point, or the median of so many: a long training in as many points as a figure has places."""
     bundle = -(-len(points) // _MOST_POINTS)
     if bundle < 2:
         return [(float(step), value) for step, value in points]

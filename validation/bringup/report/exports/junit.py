@@ -13,8 +13,8 @@ from bringup.report.text import headline, plain, remedy, scope, sentence
 
 
 def junit(collection: Collection) -> str:
-    """One suite per run, one case per verdict. fail: failure; incomplete: error (we could not tell); not applicable:
-    skipped.
+    """Write one suite per run, one case per verdict. fail: failure; incomplete: error (we could not tell); not
+    applicable: skipped.
 
     A warning passes, with its words in system-out. The elements are those that Jenkins' and GitLab's readers share.
     """
@@ -41,7 +41,7 @@ def junit(collection: Collection) -> str:
 
 
 def _answers(collection: Collection) -> xml.Element:
-    """A case per claim of the six questions: what was not asked, or only rehearsed, is skipped and not passed."""
+    """Write a case per claim of the six questions. What was not asked, or only rehearsed, is skipped and not passed."""
     claims = [(answer, claim) for answer in collection.answers for claim in answer.claims]
     counts = Counter(claim.mark for _, claim in claims)
     open_ends = (Mark.REHEARSED, Mark.PARTLY, Mark.NOT_ASKED)
@@ -102,7 +102,7 @@ def _suite(judged: Judged) -> xml.Element:
 
 
 def _group(judged: Judged, gate: str) -> str:
-    """As CI systems group cases: phase, then gate. Gates of discovery and smoke begin with their phase."""
+    """Group cases as CI systems do: phase, then gate. Gates of discovery and smoke begin with their phase."""
     return gate if gate.startswith(f"{judged.run.phase}.") else f"{judged.run.phase}.{gate}"
 
 

@@ -23,7 +23,7 @@ Series = tuple[str, ...]
 
 
 def prometheus(collection: Collection) -> str:
-    """None is given twice: node_exporter would refuse the whole file. Of several runs of a phase the last one counts.
+    """Write no metric twice: node_exporter would refuse the file. Of several runs of a phase the last one counts.
 
     Per gate: a count for each outcome. Per verdict: only what is not a pass, and what was measured.
     """
@@ -105,8 +105,8 @@ def prometheus(collection: Collection) -> str:
 
 
 def _trainings(runs: Iterable[Judged]) -> list[str]:
-    """Of trainings whose evidence holds. Another model, number of ranks, batch or variant is another series: an alert
-    must not fire because somebody chose other options."""
+    """Return metrics of trainings whose evidence holds. Another model, number of ranks, batch or variant is another
+    series: an alert must not fire because somebody chose other options."""
     labels = ("phase", "strategy", "model", "ranks", "batch", "length", "variant")
     known = {
         (

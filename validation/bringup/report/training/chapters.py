@@ -36,7 +36,7 @@ class Chapter:
 
 
 def _on_gpus(reader: read.Read) -> read.Read:
-    """A line that says nothing of a training on the CPU."""
+    """Return a reader of a line that says nothing of a training on the CPU."""
     return lambda trained: None if trained.args.device == "cpu" else reader(trained)
 
 
@@ -297,8 +297,8 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
 
 
 def chapters(runs: Sequence[Trained], beside: Sequence[Trained] = ()) -> list[Chapter]:
-    """The chapters of a report on at least one run. What none of them recorded has no line. beside: they are compared
-    with these, too."""
+    """Return the chapters of a report on at least one run. What none of them recorded has no line. beside: runs that
+    they are compared with, too."""
     readings = {
         title: [(name, [reader(run) for run in runs]) for name, reader in lines.items()]
         for title, lines in CHAPTERS.items()
@@ -339,13 +339,13 @@ class Report:
 
     @property
     def columns(self) -> tuple[list[str], list[list[str]]]:
-        """A run a column, as `bringup compare` shows them: the head, and the lines in which they differ."""
+        """Return a column per run, as `bringup compare` shows them: the head, and the lines in which they differ."""
         head, lines = ([], []) if self.beside is None else self.beside.columns
         return head, [line for line in lines if len(set(line[1:])) > 1]
 
 
 def report(judged: Sequence[Judged], beside: Sequence[Judged] = ()) -> Report:
-    """The report on the trainings among `judged`. beside: other runs of the same playbook; the facts of the cluster are
+    """Report on the trainings among `judged`. beside: other runs of the same playbook; the facts of the cluster are
     those of the discovery among all of them."""
     every = trained([*judged, *beside])
     runs = [run for run in every if run.judged in judged]

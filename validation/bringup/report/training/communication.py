@@ -11,7 +11,7 @@ NO_CURVE = "no run of the collectives is in this report"
 
 
 def shares(trained: Trained) -> str | None:
-    """The share of a profiled step in which a rank only communicated."""
+    """Say in which share of a profiled step a rank only communicated."""
     measured, share = trained.metrics.communication, trained.metrics.communication_share
     if measured is None or share is None:
         return _unknown(trained)
@@ -20,7 +20,7 @@ def shares(trained: Trained) -> str | None:
 
 
 def seconds(trained: Trained) -> str | None:
-    """In a step, with what overlaps, and as predicted from the collectives phase."""
+    """Say how many seconds of a step, with what overlaps, and how many the collectives phase predicts."""
     measured = trained.metrics.communication
     if measured is None:
         return None  # the line of the shares says why
@@ -38,7 +38,7 @@ def speeds(trained: Trained) -> str | None:
 
 
 def inspected(trained: Trained) -> str | None:
-    """The same as NCCL's Inspector plugin measured it, in all steps; None where it did not run."""
+    """Say what NCCL's Inspector plugin measured in all steps; None where it did not run."""
     operations = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
     words = [
         f"{operation} {busbw.value:.3g} GB/s, {busbw.subject} ({busbw.why})"

@@ -38,7 +38,7 @@ WHEN = (
 
 
 def overview(runs: Sequence[Trained]) -> list[str]:
-    """What was trained, on what, and what so short a run is for."""
+    """Say what was trained, on what, and what so short a run is for."""
     args, metrics = runs[0].args, runs[0].metrics
     who = ", ".join(dict.fromkeys(_named(run.metrics) for run in runs))
     of_model = f"the model {metrics.model} ({metrics.observed.parameters:,} parameters)"
@@ -49,7 +49,7 @@ def overview(runs: Sequence[Trained]) -> list[str]:
 
 
 def takeaways(runs: Sequence[Trained]) -> list[str]:
-    """What passed in every run that asked it."""
+    """Say what passed in every run that asked it."""
     judged = grouped((verdict.gate, verdict) for run in runs for verdict in run.judged.verdicts.verdicts)
     sentences = []
     for gate in CONFIRMED:
@@ -60,7 +60,7 @@ def takeaways(runs: Sequence[Trained]) -> list[str]:
 
 
 def _number(alike: Sequence[Verdict]) -> str:
-    """What was observed, and its limit; of one verdict alone."""
+    """Say what was observed, and its limit, where one verdict is alone."""
     first = alike[0]
     if len(alike) > 1 or first.unit == "flag":
         return ""
@@ -69,7 +69,7 @@ def _number(alike: Sequence[Verdict]) -> str:
 
 
 def interpretation(runs: Sequence[Trained]) -> list[str]:
-    """What the numbers say: learning, speed, communication, memory."""
+    """Say what the numbers mean: learning, speed, communication, memory."""
     sentences = []
     compared = beside(runs)
     rows = [] if isinstance(compared, str) else compared.rows
@@ -105,7 +105,7 @@ def _held(metrics: TrainMetrics) -> str:
 
 
 def beside(runs: Sequence[Trained]) -> SideBySide | str:
-    """The trainings beside each other, by the rules of `bringup compare`; or why they cannot be compared."""
+    """Compare the trainings by the rules of `bringup compare`; or say why they cannot be compared."""
     known = [entry for run in runs if (entry := entry_of(run.judged)) is not None]
     if len({entry.metrics.observed.kind for entry in known}) < 2:
         return "no training with another strategy, whose evidence holds, lies beside it."
@@ -136,7 +136,7 @@ def strategies(runs: Sequence[Trained]) -> list[str]:
 
 
 def entry_of(judged: Judged) -> Entry | None:
-    """None where there is no training, or its evidence does not hold."""
+    """Return the entry of a training. None where there is none, or its evidence does not hold."""
     try:
         return entries.entry(judged)
     except (NotComparable, RecordError):
@@ -144,7 +144,7 @@ def entry_of(judged: Judged) -> Entry | None:
 
 
 def assessment(runs: Sequence[Trained]) -> list[str]:
-    """One sentence per run, and what they do not show."""
+    """Return one sentence per run, and what they do not show."""
     sentences = []
     quiet = [run for run in runs if run.judged.verdicts.outcome.is_quiet and run.judged.objection is None]
     if len(runs) > 1 and quiet:

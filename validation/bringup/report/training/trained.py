@@ -32,7 +32,7 @@ class Sampled:
 
 
 def sampled(judged: Judged, steps: Mapping[str, list[float]]) -> Sampled:
-    """steps: node -> begin and end of the measured ones. Start-up is minutes in which nothing is busy."""
+    """Return samples of the measured steps. steps: node -> their begin and end. While it starts, nothing is busy."""
     samples = monitor.of_run(judged.folder)
     return Sampled(_words(samples.nodes, steps), _words(samples.gpus, steps))
 
@@ -54,8 +54,8 @@ def _lies_in(row: monitor.Row, steps: Mapping[str, list[float]]) -> bool:
 
 
 def _column(column: str, rows: Mapping[str, list[monitor.Row]]) -> str:
-    """`mean 41, most 97 (n0), lowest mean 12 (n1)`; of a counter what was added: `3 GB in all, most 2 GB (n0)`; of
-    words, the words."""
+    """Sum up a column: `mean 41, most 97 (n0), lowest mean 12 (n1)`; a counter by what was added: `3 GB in all, most 2
+    GB (n0)`; words by themselves."""
     texts = {subject: [sample[column] for sample in samples if sample.get(column)] for subject, samples in rows.items()}
     values = {subject: [float(text) for text in cells if _NUMBER.fullmatch(text)] for subject, cells in texts.items()}
     values = {subject: numbers for subject, numbers in values.items() if numbers}
@@ -93,7 +93,7 @@ class Trained:
         return sampled(self.judged, self.metrics.window_unix_s)
 
     def seen(self, quantity: str) -> list[Observation]:
-        """What was observed of it, and has a value."""
+        """Return observations of this quantity that have a value."""
         return [
             observation
             for observation in self.judged.observations
@@ -102,7 +102,7 @@ class Trained:
 
 
 def trained(judged: Sequence[Judged]) -> list[Trained]:
-    """The trainings among these runs that finished, fewest ranks first."""
+    """Return the trainings among these runs that finished, fewest ranks first."""
     if all(run.training is None for run in judged):
         return []
     facts = {
@@ -122,12 +122,12 @@ Read = Callable[[Trained], str | None]
 
 
 def fact(what: str) -> Read:
-    """A fact of the cluster, from the discovery in the same report."""
+    """Read a fact of the cluster, from the discovery in the same report."""
     return lambda trained: trained.facts.get(what)
 
 
 def of_record(path: str, unit: str = "") -> Read:
-    """`metrics.step_time_s.p50`; nothing where it is null, or an empty list."""
+    """Read `metrics.step_time_s.p50`; nothing where it is null, or an empty list."""
 
     def read(trained: Trained) -> str | None:
         value: object = trained
@@ -151,12 +151,12 @@ def words(value: object) -> str:
 
 
 def of_nodes(column: str) -> Read:
-    """A column of the monitor."""
+    """Read a column of the monitor, of nodes."""
     return lambda trained: trained.sampled.nodes.get(column)
 
 
 def of_gpus(column: str) -> Read:
-    """A column of the monitor, of a GPU."""
+    """Read a column of the monitor, of GPUs."""
     return lambda trained: trained.sampled.gpus.get(column)
 
 
@@ -168,7 +168,7 @@ def first(*readers: Read) -> Read:
 
 
 def worst_seen(quantity: str) -> Read:
-    """The largest value observed, with its place."""
+    """Read the largest value observed, with its place."""
 
     def read(trained: Trained) -> str | None:
         seen = [
