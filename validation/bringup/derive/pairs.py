@@ -311,7 +311,9 @@ def _steadiness(scores: Parsed, link: Pair, measurements: Directions, is_directe
 
 
 def _node_words(score: NodeScore, is_directed: bool) -> str:
-    both = f"sends at {100 * score.out:.0f} % and receives at {100 * score.into:.0f} %"
+    slower = "sends slowly: " if score.out < score.into / 2 else ""
+    slower = "receives slowly: " if score.into < score.out / 2 else slower
+    both = f"{slower}sends at {100 * score.out:.0f} % and receives at {100 * score.into:.0f} %"
     does = both if is_directed else f"collectives with it reach {100 * score.worst:.0f} %"
     words = f"{does} of the usual rate, median of {score.partners} partners"
     if score.unconfirmed:
