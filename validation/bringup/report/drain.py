@@ -116,7 +116,8 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
 def _is_broken(gate: Gate, action: Action) -> bool:
     """Say whether a failure means that the node is broken, and not only that it differs or wants a setting."""
     compares = gate.rule in FLEET or gate.fold.how in _COMPARES
-    return action in _BY_HAND or (not compares and Outcome.FAIL in gate.stops)
+    stops = Outcome.FAIL in gate.stops or gate.command is not None  # a check of the site's own stops no phase
+    return action in _BY_HAND or (not compares and stops)
 
 
 def _failed_nodes(judged: Judged) -> dict[str, dict[str, Action]]:
