@@ -87,7 +87,7 @@ COLLECTIVES = ("infrastructure-validation/probes/collectives.py", "1-node")
 
 
 @in_test_all
-@pytest.mark.parametrize(("program", "code"), [(TRAINING, 2), (COLLECTIVES, 1)])
+@pytest.mark.parametrize(("program", "code"), [(TRAINING, 1), (COLLECTIVES, 1)])
 def test_two_ranks_that_have_one_gpu_end_with_one_line(
     with_gpus: WithGpus, tmp_path: Path, program: tuple[str, ...], code: int
 ) -> None:

@@ -348,7 +348,7 @@ def test_a_training_runs_in_the_container_of_apptainer(call: Called, copy: Path,
     batch(call, PHASES[stem].script, RUNS="", NCCL_IB_HCA="mlx5_7")
     (line,) = noted(tmp_path, "apptainer")
     assert line.startswith(f"exec --nv --bind {copy},/data:/data:ro --pwd {copy} /images/torch.sif ")
-    (inside,) = noted(tmp_path, "torchrun" if stem.endswith("1node") else "python")
+    (inside,) = noted(tmp_path, "python")
     assert f"training/src/{'train_single_gpu' if stem == 'run_1gpu' else 'train_'}" in inside
     environment = noted(tmp_path, "environment")
     assert f"PYTHONPATH={copy}/validation" in environment
