@@ -13,6 +13,8 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
+from bringup.records import CheckpointFile
+from pydantic import ValidationError
 from torch.distributed.checkpoint import metadata
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 
@@ -142,3 +144,12 @@ def test_a_file_outside_of_the_checkpoint_is_refused(tmp_path: Path, where: str)
 def test_something_else_than_metadata_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".metadata").write_bytes(pickle.dumps({"model.weight": 1}))
     refuses(tmp_path, "holds a dict, not the metadata of a checkpoint")
+
+
+def test_the_names_in_a_checkpoint_lead_to_no_file_outside_of_it() -> None:
+    """Who resumes opens each: a FIFO elsewhere would hold him up for ever."""
+    for name in (".metadata", "__0_0.distcp", "rank-0.pt"):
+        assert CheckpointFile(name=name, rank=0, bytes=1).name == name
+    for name in ("../x", "/x", "a/../../x", "..", "", "x\n"):
+        with pytest.raises(ValidationError):
+            CheckpointFile(name=name, rank=0, bytes=1)

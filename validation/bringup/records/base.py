@@ -44,6 +44,7 @@ Name = Annotated[str, Field(pattern=f"^[^{CONTROL}]*$")]
 RUN_NAME = "[A-Za-z0-9][A-Za-z0-9._-]*"
 RunName = Annotated[str, Field(pattern=f"^{RUN_NAME}$")]
 """The name of a run, which is part of the names of files: never a path."""
+NodeName = RunName  # a part of commands to paste
 
 MOST_NODES, MOST_GPUS = 16_384, 1_024  # of a run, of a node: a plan of more is a damaged one, and fills the memory
 

@@ -15,6 +15,7 @@ from bringup.records.base import (
     Limit,
     Moment,
     Name,
+    NodeName,
     NonNegative,
     Outcome,
     Record,
@@ -46,7 +47,7 @@ class Run(Versioned):
 
     phase: Name
     name: RunName
-    nodes: list[Name] = Field(min_length=1, max_length=MOST_NODES)
+    nodes: list[NodeName] = Field(min_length=1, max_length=MOST_NODES)
     gpus_per_node: int = Field(ge=1, le=MOST_GPUS)
     ranks_per_node: int = Field(ge=1, le=MOST_GPUS)
     profile: Name
@@ -60,7 +61,7 @@ class Run(Versioned):
     slurm_restart_count: int = Field(ge=0)
     opened_at: Moment
     # the nodes that its steps ran on, in Slurm's order; null: all of `nodes`
-    allocated: Annotated[list[Name], Field(max_length=MOST_NODES)] | None = None
+    allocated: Annotated[list[NodeName], Field(max_length=MOST_NODES)] | None = None
     # by a setting of the partition, or for want of hardware, whatever the profile declares
     left_out: list[NotApplicable] = Field(default_factory=list)
     site: SiteUsed | None = None  # null: no site file was used
@@ -281,7 +282,7 @@ class Step(Record):
 class LeftOut(Record):
     """A node that later phases of a playbook run do without."""
 
-    node: Name
+    node: NodeName
     phase: Name  # that found it unhealthy
     why: str  # gates, with their outcome
 
@@ -290,7 +291,7 @@ class Playbook(Versioned):
     """`playbook.json`: what `bringup run` did, rewritten after every phase."""
 
     name: RunName
-    nodes: list[Name]
+    nodes: list[NodeName]
     profile: Name
     site: Name | None = None  # the name of the site file; null: none was used
     planned: list[Name]  # phases

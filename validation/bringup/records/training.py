@@ -90,7 +90,7 @@ def _recipe(recipe: Any) -> Any:
 class CheckpointFile(Record):
     """A file of a checkpoint as it was when it was written."""
 
-    name: str
+    name: Annotated[str, Field(pattern=r"^\.?[A-Za-z0-9_][A-Za-z0-9._-]*$")]  # never a path: who resumes opens it
     rank: int = Field(ge=0)  # that wrote it
     bytes: int = Field(ge=0)
 

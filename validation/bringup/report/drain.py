@@ -27,7 +27,6 @@ from bringup.records.grouped import grouped
 from bringup.report import reason
 from bringup.report.text import plain
 
-_NODE = re.compile(r"(?!(?i:all)\Z)[A-Za-z0-9][A-Za-z0-9._-]*")  # ALL: every node, to scontrol
 STATE_GATE = "discovery.node.state"
 _NAMED = 3
 SHORTENED = re.compile(r" and \d+ more$")  # a finding that names these alone
@@ -141,8 +140,8 @@ def _failed_nodes(judged: Judged) -> dict[str, dict[str, Action]]:
 
 
 def _proposal(node: str, failed: Mapping[str, Action], run: Run) -> Proposal:
-    if _NODE.fullmatch(node) is None:
-        return Proposal(node, f"{node!r} is not a node name; nothing is drained for it", None)
+    if node.lower() == "all":
+        return Proposal(node, f"{node!r} is every node, to scontrol; nothing is drained for it", None)
     gates = list(failed)
     named = " ".join(gates[:_NAMED]) + (f" and {len(gates) - _NAMED} more" if len(gates) > _NAMED else "")
     if STATE_GATE in gates:
