@@ -15,9 +15,20 @@ def share_within(hits: int, trials: int, confidence: float = CONFIDENCE) -> tupl
     if not 0 <= hits <= trials or trials < 1:
         raise ValueError(f"{hits} of {trials} is no share")
     tail = (1 - confidence) / 2
-    low = 0.0 if hits == 0 else _root(lambda share: tail - (1 - _at_most(hits - 1, trials, share)))
-    high = 1.0 if hits == trials else _root(lambda share: _at_most(hits, trials, share) - tail)
-    return low, high
+    return 1 - _most(trials - hits, trials, tail), _most(hits, trials, tail)
+
+
+def _most(hits: int, trials: int, tail: float) -> float:
+    """The share of which `hits` of `trials` or fewer are seen with the probability `tail`."""
+    if hits == trials:
+        return 1.0
+    ways = [log_choose(trials, count) for count in range(hits + 1)]
+
+    def above(share: float) -> float:
+        yes, no = math.log(share), math.log1p(-share)
+        return math.fsum(math.exp(way + k * yes + (trials - k) * no) for k, way in enumerate(ways)) - tail
+
+    return _root(above, 1.0)
 
 
 def most_events(events: int, confidence: float = CONFIDENCE) -> float:
@@ -27,20 +38,18 @@ def most_events(events: int, confidence: float = CONFIDENCE) -> float:
         raise ValueError(f"{events} events")
 
     def above(mean: float) -> float:
-        term = total = math.exp(-mean)
-        for count in range(1, events + 1):
-            term *= mean / count
-            total += term
-        return total - (1 - confidence)
+        terms = (k * math.log(mean) - mean - math.lgamma(k + 1) for k in range(events + 1))
+        return math.fsum(map(math.exp, terms)) - (1 - confidence)
 
     return _root(above, 10 + 4 * events)
 
 
-def _at_most(hits: int, trials: int, share: float) -> float:
-    return sum(math.comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(hits + 1))
+def log_choose(several: int, of_them: int) -> float:
+    """The logarithm of a binomial coefficient: it is too large for a float from about 1,030 on."""
+    return math.lgamma(several + 1) - math.lgamma(of_them + 1) - math.lgamma(several - of_them + 1)
 
 
-def _root(falling: Callable[[float], float], high: float = 1.0) -> float:
+def _root(falling: Callable[[float], float], high: float) -> float:
     """Where a falling function of 0 … high is 0."""
     low = 0.0
     for _ in range(_HALVINGS):
