@@ -6,10 +6,11 @@ distribution. Strata are independent, so the distribution of their sum is a conv
 Cochran-Mantel-Haenszel tables: Agresti, Categorical Data Analysis, section 6.3.5). So a program that is broken, or is
 broken on some days, accuses no node, though the scheduler places it on the same nodes in these days.
 
-What changes within a day is left: of the jobs of one program on one node and one day only the first counts, failed or
-not. (The first failure and the first success would accuse busy nodes.) Holm's step-down method (Scand. J. Statist. 6,
-65, 1979) over all nodes bounds the chance that a healthy one is named; the jobs of a named node are then taken out,
-because they accuse its neighbours, too.
+What changes within a day is left. A program may fail each morning until its author mends it: of a day only the jobs
+after its first success count. Of those on one node only the first counts, failed or not. (The first failure and the
+first success would accuse busy nodes.) A node in whose failed jobs only one user stood is not named. Holm's step-down
+method (Scand. J. Statist. 6, 65, 1979) over all nodes bounds the chance that a healthy one is named; the jobs of a
+named node are then taken out, because they accuse its neighbours, too.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from datetime import date
 
 from bringup.compare.noise import FALSE_ALARMS
 from bringup.evidence.slurm import AccountedJob
+from bringup.formulae.chance import log_choose
 
 BAD, GOOD = {"FAILED", "NODE_FAIL", "BOOT_FAIL"}, {"COMPLETED"}
 """Other ends (cancelled, time limit, memory, preempted) speak neither for nor against a node."""
@@ -34,16 +36,18 @@ class Lemon:
     jobs: int
     expected: float  # failed jobs, if nodes did not matter
     chance: float  # of so many or more
+    users: int  # of the failed ones
 
 
 @dataclass(frozen=True)
 class Lemons:
     named: list[Lemon]
+    of_one_user: list[Lemon]  # that would be named: is it the node, or what the user does there?
     next: Lemon | None  # the most suspect of the others
     nodes: int
     jobs: int  # that count
     failed: int
-    left_out: int  # that ended otherwise, or followed on the same node and day
+    left_out: int  # that ended otherwise, or came before a success of the day, or followed on the same node
     unread: int = 0  # rows of the table
 
 
@@ -53,21 +57,24 @@ _Stratum = tuple[str, str, date, int]  # user, job name, day, size class
 def find(jobs: Iterable[AccountedJob], false_alarms: float = FALSE_ALARMS) -> Lemons:
     """false_alarms: the chance that any healthy node is named."""
     known = list(jobs)
-    counted = _first_of_each_day([job for job in known if job.state in BAD | GOOD])
+    counted = _exchangeable([job for job in known if job.state in BAD | GOOD])
     names = {node for job in counted for node in job.nodes}
-    left, named = counted, list[Lemon]()
+    left, suspected = counted, list[Lemon]()
     suspects = _suspects(left, names)
-    while suspects and suspects[0].chance <= false_alarms / (len(names) - len(named)):
-        named.append(suspects[0])
+    while suspects and suspects[0].chance <= false_alarms / (len(names) - len(suspected)):
+        suspected.append(suspects[0])
         left = [job for job in left if suspects[0].node not in job.nodes]
-        suspects = _suspects(left, names - {lemon.node for lemon in named})
+        suspects = _suspects(left, names - {lemon.node for lemon in suspected})
     failed = sum(job.state in BAD for job in counted)
-    return Lemons(named, next(iter(suspects), None), len(names), len(counted), failed, len(known) - len(counted))
+    named, of_one = ([each for each in suspected if (each.users > 1) is several] for several in (True, False))
+    counts = len(names), len(counted), failed, len(known) - len(counted)
+    return Lemons(named, of_one, next(iter(suspects), None), *counts)
 
 
 def _suspects(jobs: Sequence[AccountedJob], names: Collection[str]) -> list[Lemon]:
     """The nodes that stood in more failed jobs than expected, the least probable first."""
     totals: dict[_Stratum, list[int]] = defaultdict(lambda: [0, 0])  # jobs, failed
+    users: dict[str, set[str]] = defaultdict(set)  # of failed jobs
     of_node: dict[str, dict[_Stratum, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
     for job in jobs:
         stratum = job.user, job.name, job.start.date(), len(job.nodes).bit_length()
@@ -75,52 +82,55 @@ def _suspects(jobs: Sequence[AccountedJob], names: Collection[str]) -> list[Lemo
         for counts in [totals[stratum], *(of_node[node][stratum] for node in job.nodes)]:
             counts[0] += 1
             counts[1] += is_bad
+        for node in job.nodes if is_bad else ():
+            users[node].add(job.user)
     suspects = []
     for node in sorted(names & of_node.keys()):
         strata = [(totals[stratum][0], totals[stratum][1], drawn) for stratum, (drawn, _) in of_node[node].items()]
         count, failed = (sum(each[place] for each in of_node[node].values()) for place in (0, 1))
         expected = math.fsum(drawn * bad / total for total, bad, drawn in strata)
         if failed > expected:
-            suspects.append(Lemon(node, failed, count, expected, chance(strata, failed)))
+            suspects.append(Lemon(node, failed, count, expected, chance(strata, failed), len(users[node])))
     return sorted(suspects, key=lambda lemon: lemon.chance)
 
 
 def chance(strata: Iterable[tuple[int, int, int]], least: int) -> float:
     """P(X >= least): X is the sum over strata (jobs, failed ones, those with the node) of hypergeometric numbers."""
-    below = [1.0]  # P(sum = 0), P(sum = 1), ...; from `least` on, all that is left
+    sums = [1.0]  # P(sum = 0), P(sum = 1), ..., P(sum >= least)
     for total, bad, drawn in strata:
         if bad == 0 or drawn == 0:
             continue
         first, part = _hypergeometric(total, bad, drawn)
-        summed = [0.0] * (len(below) + first + len(part) - 1)
-        for place, probability in enumerate(below):
+        summed = [0.0] * min(len(sums) + first + len(part) - 1, least + 1)
+        for place, probability in enumerate(sums):
             for more, other in enumerate(part, start=first):
-                summed[place + more] += probability * other
-        below = summed
-    return min(1.0, math.fsum(below[least:]))
+                summed[min(place + more, least)] += probability * other
+        sums = summed
+    return min(1.0, math.fsum(sums[least:]))
 
 
 def _hypergeometric(total: int, bad: int, drawn: int) -> tuple[int, list[float]]:
     """(the least number, probabilities from it on)."""
     first = max(0, bad + drawn - total)
-    whole = _log_choose(total, drawn)
+    whole = log_choose(total, drawn)
     return first, [
-        math.exp(_log_choose(bad, number) + _log_choose(total - bad, drawn - number) - whole)
+        math.exp(log_choose(bad, number) + log_choose(total - bad, drawn - number) - whole)
         for number in range(first, min(bad, drawn) + 1)
     ]
 
 
-def _log_choose(several: int, of_them: int) -> float:
-    return math.lgamma(several + 1) - math.lgamma(of_them + 1) - math.lgamma(several - of_them + 1)
-
-
-def _first_of_each_day(jobs: Sequence[AccountedJob]) -> list[AccountedJob]:
-    """Of the jobs of one program on one day, no two with a node in common: the first counts, however it ended."""
-    seen = set[tuple[str, str, date, str]]()
+def _exchangeable(jobs: Sequence[AccountedJob]) -> list[AccountedJob]:
+    """Of the jobs of one program on one day those after its first success; of these no two with a node in common: the
+    first counts, however it ended."""
+    works = set[tuple[str, str, date]]()
+    seen = set[tuple[tuple[str, str, date], str]]()
     first = []
     for job in sorted(jobs, key=lambda job: job.start):
-        keys = {(job.user, job.name, job.start.date(), node) for node in job.nodes}
-        if not keys & seen:
+        program = job.user, job.name, job.start.date()
+        keys = {(program, node) for node in job.nodes}
+        if program in works and not keys & seen:
             first.append(job)
             seen |= keys
+        elif job.state in GOOD:
+            works.add(program)
     return first

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 from bringup.characters import many
-from bringup.compare.history import LEAST_BEFORE, Finding
+from bringup.compare.history import LEAST_DAYS, Finding
 from bringup.compare.lemons import Lemons
 from bringup.report import text
 
@@ -39,14 +39,14 @@ def screen(findings: Sequence[Finding], runs: int) -> str:
 
 
 def _conclusion(finding: Finding) -> str:
-    return finding.said if finding.is_judged else f"{len(finding.series.points)} of {LEAST_BEFORE + 1} runs"
+    return finding.said if finding.is_judged else f"{len(finding.series.of_days)} of {LEAST_DAYS} days"
 
 
 def _too_few(findings: Sequence[Finding]) -> list[str]:
     """Say what can be said all the same: how much they changed, which may be noise."""
     if not findings:
         return []
-    need = f"{many(len(findings), 'measure')} with fewer than the {LEAST_BEFORE + 1} runs that tell a change from noise"
+    need = f"{many(len(findings), 'measure')} with fewer than the {LEAST_DAYS} days that tell a change from noise"
     changed = [finding for finding in findings if finding.change is not None]
     if not changed:
         return [need]
@@ -57,15 +57,17 @@ def _too_few(findings: Sequence[Finding]) -> list[str]:
 
 def lemons(nodes: Lemons) -> str:
     """List the nodes that are named, and how the next one stands."""
-    suspects = [*nodes.named, *([nodes.next] if nodes.next is not None else [])]
+    groups = [("more than chance", nodes.named), ("all of one user", nodes.of_one_user)]
+    groups.append(("within chance", [nodes.next] if nodes.next is not None else []))
     rows = [
         (each.node, str(each.failed), str(each.jobs), f"{each.expected:.1f}", f"{each.chance:.2g}", remark)
-        for each, remark in zip(suspects, ["more than chance"] * len(nodes.named) + ["within chance"], strict=False)
+        for remark, several in groups
+        for each in several
     ]
     unread = f"; {many(nodes.unread, 'row')} could not be read" if nodes.unread else ""
     head = (
         f"{many(nodes.nodes, 'node')} in {many(nodes.jobs, 'job')}, of which {nodes.failed} failed; "
-        f"{nodes.left_out} more ended otherwise, or followed on the same node and day{unread}: "
+        f"{nodes.left_out} more ended otherwise, were before a success of the day, or followed on the node{unread}: "
     )
     names = ", ".join(each.node for each in nodes.named) or "no node"
     table = text.columns(("node", "failed", "of", "expected", "chance", "said"), rows)
