@@ -15,7 +15,6 @@ from bringup.compare.entries import Entry
 from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS
 from bringup.errors import NotComparable
 from factory import an_entry
-from loops import for_each
 from tiers import FEWER
 from trained_runs import RECORDS, run_of
 
@@ -78,30 +77,14 @@ def finding_of(compared: list[regression.Comparison], measure: str) -> regressio
     )
 
 
-@for_each(
-    ("confidence", "freedom", "expected"),
-    [
-        (0.95, 1, 12.706),
-        (0.95, 2, 4.303),
-        (0.95, 4, 2.776),
-        (0.99, 8, 3.355),
-        (0.999, 5, 6.869),
-        (0.95, 30, 2.042),
-        (0.99, 3, 5.841),
-    ],
-)
-def test_quantiles_are_those_of_the_printed_tables(confidence, freedom, expected):
-    assert noise.t_quantile(confidence, freedom) == pytest.approx(expected, abs=6e-4)
-
-
 def test_an_interval_holds_the_truth_as_often_as_it_says():
     wander = random.Random(1)
-    for before, after in ((5, 5), (3, 8), (6, 1), (3, 1)):
+    for before, after in ((5, 5), (3, 10), (6, 1), (4, 1)):
         held = 0
         for _ in range(2000):
-            old = [wander.gauss(100, 2) for _ in range(before)]
-            new = [wander.gauss(90, 1.8) for _ in range(after)]
-            interval = noise.interval(old, new, 0.95)
+            old = [noise.Timed("2026-11-26", wander.gauss(100, 2)) for _ in range(before)]
+            new = [noise.Timed("2026-11-26", wander.gauss(90, 1.8)) for _ in range(after)]
+            interval = noise.interval(noise.fit(old, new), 0.95)
             held += interval.low <= -0.1 <= interval.high
         assert 0.93 < held / 2000 < 0.985, (before, after)
 
@@ -157,13 +140,14 @@ def test_noise_that_hides_the_question_is_cannot_tell_with_the_repetitions_that_
     assert "runs on each side" in finding.why
 
 
-def test_two_wild_runs_on_each_side_say_that_nothing_is_known(tmp_path):
-    old, new = sides(tmp_path, 2, 2, speed=0.6, level=0.2, seed=9)
+def test_wild_runs_say_that_nothing_is_known(tmp_path):
+    old, new = (
+        [make_run(tmp_path / f"{side}{speed}", speed=speed) for speed in speeds]
+        for side, speeds in (("old", (1.0, 3.0, 0.5)), ("new", (0.6, 2.0, 0.3)))
+    )
     finding = finding_of(regression.check(new, old), "tokens")
     assert finding.conclusion == "cannot tell"
     assert "> +1000 %]" in finding.change
-    quiet, again = sides(tmp_path, 2, 2, speed=1, level=0.002, seed=10)
-    assert "take about 3 runs" in finding_of(regression.check(again, quiet), "tokens").why  # more than there are
 
 
 def test_a_difference_too_small_to_matter_is_none_however_certain(tmp_path):
@@ -175,7 +159,7 @@ def test_one_run_each_tells_only_whether_the_losses_agree(tmp_path, capsys):
     old, new = run_of("run_ddp_2node", tmp_path / "old"), run_of("run_ddp_2node", tmp_path / "new")
     assert main(["compare", str(new), "--baseline", str(old)]) == 2
     shown = capsys.readouterr().out
-    assert "the spread between runs is not known" in shown
+    assert "run the baseline again beside the new runs, in turn, or on 5 days" in shown
     assert "REGRESSION" not in shown
     compared = regression.check([make_run(tmp_path / "slow", speed=0.7)], [make_run(tmp_path / "quick")])
     assert finding_of(compared, "loss").conclusion == "agrees"
@@ -200,10 +184,10 @@ def test_another_loss_is_a_failure_with_a_single_run(tmp_path):
 
 def test_more_memory_is_a_regression_even_when_it_never_varies(tmp_path):
     memory = json.loads((FIXTURES / "run_ddp_2node/metrics.json").read_text())["memory"]
-    old = [make_run(tmp_path / f"old{index}") for index in range(2)]
+    old = [make_run(tmp_path / f"old{index}") for index in range(3)]
     new = [
         make_run(tmp_path / f"new{index}", metrics={"memory": memory | {"host_rss_gib": 1.2 * memory["host_rss_gib"]}})
-        for index in range(2)
+        for index in range(3)
     ]
     assert finding_of(regression.check(new, old), "host memory").conclusion == "REGRESSION"
 
@@ -293,7 +277,7 @@ def test_losses_agree_up_to_the_tolerance_of_their_dtype(tmp_path, share, conclu
 
 
 def test_runs_that_happen_to_agree_are_no_steadier_than_their_own_steps(tmp_path):
-    """Two runs on each side that differ by 0.01 % made 3 % a regression, though the steps of each scatter by 10 %."""
+    """Runs of a side that differ by 0.01 % made 3 % a regression, though the steps of each scatter by 10 %."""
     wander = random.Random(11)
 
     def run(name: str, speed: float) -> Entry:
@@ -301,6 +285,6 @@ def test_runs_that_happen_to_agree_are_no_steadier_than_their_own_steps(tmp_path
         steps = [entry.metrics.step_time_s.p50 * (1 + 0.1 * wander.gauss(0, 1)) for _ in entry.metrics.steps_s * 4]
         return replace(entry, metrics=entry.metrics.model_copy(update={"steps_s": steps}))
 
-    old = [run("old0", 1.0), run("old1", 1.0001)]
-    new = [run("new0", 0.97), run("new1", 0.9701)]
+    old = [run("old0", 1.0), run("old1", 1.0001), run("old2", 1.0002)]
+    new = [run("new0", 0.97), run("new1", 0.9701), run("new2", 0.9702)]
     assert finding_of(regression.check(new, old), "tokens").conclusion == "cannot tell"

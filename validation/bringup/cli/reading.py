@@ -177,7 +177,7 @@ def do_ticket(arguments: argparse.Namespace) -> int:
 
 
 def do_history(arguments: argparse.Namespace) -> int:
-    """Exit code: 1 something became slower, or a node is named; 0 neither; 2 of no measure are there enough runs."""
+    """Exit code: 1 something became slower, or a node is named; 0 neither; 2 low once, or too few days."""
     from bringup import judge, results
     from bringup.compare import history
     from bringup.report import history as report

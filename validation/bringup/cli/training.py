@@ -131,9 +131,11 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
     compared = regression.check(later, earlier)
     outcome = regression.overall(compared)
     if arguments.json:
-        tables = [(comparison.title, *regression.table(comparison)) for comparison in compared]
         changes = [
-            {"runs": title} | dict(zip(header, row, strict=True)) for title, header, rows in tables for row in rows
+            {"runs": comparison.title, "compared": comparison.design} | dict(zip(header, row, strict=True))
+            for comparison in compared
+            for header, rows in [regression.table(comparison)]
+            for row in rows
         ]
         print(json.dumps(changes, indent=1))
         return outcome.exit_code
@@ -142,6 +144,7 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
             print(f"{text.MARK[entry.outcome]}: {text.shown_path(entry.folder)} did not pass; bringup explain says why")
     for comparison in compared:
         print(comparison.title)
+        print(comparison.design)
         for change in comparison.environment:
             print(f"differs: {text.plain(change)}")
         print(text.columns(*regression.table(comparison)))

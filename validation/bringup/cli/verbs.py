@@ -273,7 +273,7 @@ VERBS: Verbs = {
                 type=run_named,
                 metavar="RUN",
                 nargs="+",
-                help="earlier runs with the same arguments, best 5: regression (exit 1), none (0), cannot tell (2)",
+                help="the same arguments earlier, best in turn: regression (exit 1), none (0), cannot tell (2)",
             ),
             _several(
                 "--vary",

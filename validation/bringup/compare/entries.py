@@ -35,6 +35,11 @@ class Entry:
     failed: bool = False  # by a gate without which its numbers mean nothing: a slow run has not failed so
 
     @property
+    def opened_at(self) -> str:
+        """UTC; empty where only its records are there."""
+        return "" if self.run is None else self.run.opened_at
+
+    @property
     def steps(self) -> list[float]:
         """Seconds of each step of the steady window, which ends with its last rank."""
         return self.metrics.steps_s

@@ -3,17 +3,18 @@
 A series is one measure of runs that may be compared: the same phase, gate, size of messages and numbers of nodes and
 GPUs; of trainings also the same arguments. Its value is that of the run: where a gate judges nodes, the worst of them.
 
-The newest run stands against all before it: noise.conclusion, and `cannot tell` where fewer than LEAST_BEFORE runs came
-before it.
+Days differ, so a day is one value, the median of its runs. The newest days stand against those before: their median and
+a robust spread. A single low day is no news: it takes NEWEST of them, and more where low days were frequent before.
 """
 
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import fmean, median
 
 from bringup.compare import noise
 from bringup.compare.entries import REPEATED
@@ -26,14 +27,20 @@ from bringup.plan.catalogue import GATES
 from bringup.plan.expectation import SPEEDS
 from bringup.records import Outcome
 
-LEAST_BEFORE = 3
+NEWEST = 3
+LEAST_DAYS = 10 + NEWEST
+MOST_DAYS = 30  # after which a loss is what is usual
+LEAST_SPREAD = 0.005  # relative, of days
+REGRESSION, LOW, TOO_FEW = "regression", "low: run it again on another day", "too few days"
 COMPARED_S, WRONG = "sweep.gpu.load.compared_s", "sweep.gpu.load.wrong_values"
 _UNITS = (*SPEEDS, "us")  # of gates whose value is a speed or a latency
-_OUTCOMES: dict[noise.Conclusion, Outcome] = {  # worst first
-    "regression": Outcome.FAIL,
+_OUTCOMES: dict[str, Outcome] = {  # worst first
+    REGRESSION: Outcome.FAIL,
+    LOW: Outcome.INCOMPLETE,
     "improvement": Outcome.PASS,
     "cannot tell": Outcome.INCOMPLETE,
     "within noise": Outcome.PASS,
+    TOO_FEW: Outcome.INCOMPLETE,
 }
 _BETTER = {"at_least": 1, "near_peers": 1, "at_most": -1}
 
@@ -53,13 +60,21 @@ class Series:
     better: int  # +1: more is better, -1: less is
     points: list[Point]  # oldest first
 
+    @property
+    def of_days(self) -> list[float]:
+        """The median of each day's runs."""
+        days: dict[str, list[float]] = defaultdict(list)
+        for point in self.points:
+            days[point.opened_at[:10]].append(point.value)
+        return [median(values) for values in days.values()]
+
 
 @dataclass(frozen=True)
 class Finding:
     series: Series
-    usual: float | None  # median of the runs before the newest
-    change: float | None  # of the newest, relative
-    said: noise.Conclusion
+    usual: float | None  # median of the days before the newest ones
+    change: float | None  # of the newest day, relative
+    said: str
 
     @property
     def outcome(self) -> Outcome:
@@ -67,7 +82,7 @@ class Finding:
 
     @property
     def is_judged(self) -> bool:
-        return len(self.series.points) > LEAST_BEFORE
+        return self.said != TOO_FEW
 
 
 def series(judged: Iterable[Judged]) -> list[Series]:
@@ -82,21 +97,55 @@ def series(judged: Iterable[Judged]) -> list[Series]:
 
 def judge(all_series: Sequence[Series]) -> list[Finding]:
     """Worst first."""
-    confidence = noise.shared_confidence(sum(len(line.points) > LEAST_BEFORE for line in all_series))
+    confidence = noise.shared_confidence(sum(len(line.of_days) >= LEAST_DAYS for line in all_series))
     findings = [finding_of(line, confidence) for line in all_series]
     return sorted(findings, key=lambda finding: list(_OUTCOMES).index(finding.said))
 
 
 def finding_of(line: Series, confidence: float) -> Finding:
-    """About the newest point of a series."""
-    before, newest = [point.value for point in line.points[:-1]], line.points[-1].value
-    usual = median(before) if before else None
-    if len(before) < LEAST_BEFORE:
-        return Finding(line, usual, newest / usual - 1 if usual else None, "cannot tell")
-    interval = noise.interval(before, [newest], confidence)
-    assert interval is not None  # one side is repeated
-    conclusion = noise.conclusion(interval, line.better, OVER_TIME_IGNORE, OVER_TIME_EXCLUDE)
-    return Finding(line, usual, interval.change, conclusion)
+    """About the newest days of a series."""
+    days = line.of_days
+    if len(days) < LEAST_DAYS:
+        usual = median(days[:-1]) if len(days) > 1 else None
+        return Finding(line, usual, days[-1] / usual - 1 if usual else None, TOO_FEW)
+    gains = [line.better * math.log(day) for day in days]
+    count = len(days) - NEWEST
+    usual, noisy = _usual(gains[:count], confidence)
+    newest = [gain - usual for gain in gains[count:]]
+    least = max(LEAST_DAYS - NEWEST, len(days) - MOST_DAYS)
+    if any(_is_lower(gains, before, confidence) for before in range(least, count + 1)):
+        answer = REGRESSION
+    elif newest[-1] < -_bound(noisy, count):
+        answer = LOW
+    elif min(newest) > _bound(noisy, count):
+        answer = "improvement"
+    elif fmean(newest) - noisy * math.sqrt(1 / NEWEST + 1 / count) > math.log1p(-OVER_TIME_EXCLUDE):
+        answer = "within noise"
+    else:
+        answer = "cannot tell"
+    return Finding(line, math.exp(line.better * usual), math.expm1(line.better * newest[-1]), answer)
+
+
+def _is_lower(gains: Sequence[float], before: int, confidence: float) -> bool:
+    """Whether all but the first `before` days are low, and by chance that is rare: as rare as a false alarm may be,
+    though days before were low, too."""
+    usual, noisy = _usual(gains[:before], confidence)
+    lowest = usual - _bound(noisy, before)
+    frequent = (sum(gain < lowest for gain in gains[:before]) + 0.5) / (before + 1)
+    return max(gains[before:]) < lowest and frequent ** (len(gains) - before) <= (1 - confidence) / 2
+
+
+def _usual(gains: Sequence[float], confidence: float) -> tuple[float, float]:
+    """The median, and how far a single day may be from it. Robust: of ten days one may be bad."""
+    usual, count = median(gains), len(gains)
+    # of few normal values the median deviation is too small: Croux and Rousseeuw, Computational Statistics 1, 411, 1992
+    deviation = 1.4826 * count / (count - 0.8) * median(abs(gain - usual) for gain in gains)
+    return usual, noise.t_quantile(confidence, count - 1) * max(deviation, LEAST_SPREAD)
+
+
+def _bound(noisy: float, before: int) -> float:
+    """How far a day is from the usual one if it is low."""
+    return max(noisy * math.sqrt(1 + 1 / before), -math.log1p(-OVER_TIME_IGNORE))
 
 
 def compared(judged: Iterable[Judged]) -> str:
@@ -126,11 +175,12 @@ def _device(subject: str) -> str:
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """1: something became slower; 2: nothing could be told; 0 otherwise."""
-    outcomes = {finding.outcome for finding in findings}
-    if Outcome.FAIL in outcomes:
+    """1: something became slower; 2: something was low once, or nothing could be told; 0 otherwise."""
+    answers = {finding.said for finding in findings}
+    if REGRESSION in answers:
         return Outcome.FAIL.exit_code
-    return 0 if Outcome.PASS in outcomes else Outcome.INCOMPLETE.exit_code
+    is_known = LOW not in answers and Outcome.PASS in {finding.outcome for finding in findings}
+    return 0 if is_known else Outcome.INCOMPLETE.exit_code
 
 
 def _shape(run: Judged) -> str:

@@ -1,6 +1,13 @@
 """Is a difference between two sets of repeated measurements more than noise? Standard library, nothing random.
 
-One decision for `compare --baseline`, `history` and `sweep`:
+The logarithm of a value is side + day + run: placement, temperature, neighbours and the fabric's last boot are of a
+day, and runs of one day share them. So what repeats is decided by when the runs were opened (`fit`):
+
+  days of both sides   the day cancels; what runs of one day differ by is the noise, and a single day is enough
+  no such day          a day is one value, the median of its runs, and needs LEAST_DAYS on each side
+  neither              nothing can be told
+
+Then one decision for `compare --baseline` and `sweep` (`conclusion`):
 
   regression      the whole interval is on the worse side of zero, and the change is larger than `ignore`
   improvement     the same on the better side
@@ -9,26 +16,48 @@ One decision for `compare --baseline`, `history` and `sweep`:
 
 FALSE_ALARMS bounds the chance that anything at all is called a regression when nothing changed: it is divided among
 the comparisons (Bonferroni). A pass asks for evidence too (two one-sided tests: Schuirmann, J. Pharmacokin. Biopharm.
-15, 657, 1987): few or noisy runs that merely show no difference are `incomplete`.
-
-The unit of repetition is the RUN. What differs between runs (placement, clocks, neighbours on the fabric) cannot be
-seen inside one, so the steps of a run are never counted as repetitions; they only say how small the noise cannot be.
-Intervals instead of single numbers: Georges, Buytaert and Eeckhout, Statistically Rigorous Java Performance
-Evaluation, OOPSLA 2007. Repetition on the level where the noise arises: Kalibera and Jones, Rigorous Benchmarking in
-Reasonable Time, ISMM 2013.
+15, 657, 1987). Both sides have one spread (pooled), so that 3 runs against 10 give no more false alarms than 6 against
+6. Repetition on the level where the noise arises: Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM
+2013. Steps of a run are no repetitions; they only say how small the noise cannot be.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean, stdev
-from typing import Literal
+from functools import cache
+from statistics import fmean, median, stdev
+from typing import Literal, NamedTuple
 
 FALSE_ALARMS = 0.01
 LEAST_BLOCKS = 8
+LEAST_DAYS = 5  # of each side, where no day is of both
+LEAST_FREEDOM = 3  # degrees, within days
 MOST_REPETITIONS = 30
+_PARTS = 200
+
+
+class Timed(NamedTuple):
+    """A value > 0 of one run, and when the run was opened: UTC, as in its record."""
+
+    opened_at: str
+    value: float
+
+
+@dataclass(frozen=True)
+class Fit:
+    """How much the second side differs from the first, and what repeats."""
+
+    unit: Literal["runs", "days"]  # whose spread is the noise
+    difference: float  # of the logarithms
+    spread: float  # relative standard deviation of a unit
+    share: float  # the variance of the difference, in variances of a unit
+    freedom: int  # degrees
+    days: list[str]  # unit `runs`: those on which both sides ran
+    least: int  # units of the side that has fewer
+    day_spread: float | None  # between days; None: one day
 
 
 @dataclass(frozen=True)
@@ -56,64 +85,96 @@ def shared_confidence(comparisons: int) -> float:
     return 1 - 2 * FALSE_ALARMS / max(1, comparisons)
 
 
+@cache
 def t_quantile(confidence: float, freedom: int) -> float:
-    """t with P(|T| <= t) = confidence, T Student's with `freedom` >= 1: Abramowitz and Stegun 26.7.3 and 26.7.4, by
-    bisection."""
+    """t with P(|T| <= t) = confidence, T Student's with `freedom` >= 1: the density of the angle whose tangent is
+    T / sqrt(freedom) is cos^(freedom - 1). By Simpson's rule and bisection."""
     if not 0 < confidence < 1 or freedom < 1:
         raise ValueError(f"no t quantile for confidence {confidence} and {freedom} degrees of freedom")
+
+    def below(angle: float) -> float:
+        ends_and_middles = zip((1, *[4, 2] * (_PARTS - 1), 4, 1), range(2 * _PARTS + 1), strict=True)
+        return angle * math.fsum(by * math.cos(angle * k / (2 * _PARTS)) ** (freedom - 1) for by, k in ends_and_middles)
+
     low, high = 0.0, math.pi / 2
-    for _ in range(60):
+    whole = below(high)
+    for _ in range(50):
         middle = (low + high) / 2
-        low, high = (middle, high) if _share_within(middle, freedom) < confidence else (low, middle)
+        low, high = (middle, high) if below(middle) < confidence * whole else (low, middle)
     return math.sqrt(freedom) * math.tan(low)
 
 
-def _share_within(angle: float, freedom: int) -> float:
-    """P(|T| <= sqrt(freedom) tan(angle))."""
-    cosine, remainder = math.cos(angle), freedom % 2
-    term = cosine if remainder else 1.0
-    total = 0.0 if freedom == 1 else term
-    for power in range(2 + remainder, freedom, 2):
-        term *= cosine**2 * (power - 1) / power
-        total += term
-    total *= math.sin(angle)
-    return 2 / math.pi * (angle + total) if remainder else total
+_Days = dict[str, tuple[list[float], list[float]]]  # logarithms of both sides
 
 
-def interval(before: Sequence[float], after: Sequence[float], confidence: float, floor: float = 0.0) -> Interval | None:
-    """How much `after` differs from `before`, a value > 0 per run; None when there is one run on either side:
-    nothing repeats.
+def fit(before: Sequence[Timed], after: Sequence[Timed], floor: float = 0.0) -> Fit | None:
+    """None: days may differ by as much as the sides do. `floor`: relative standard deviation below which the spread
+    is not believed."""
+    days: _Days = defaultdict(lambda: ([], []))
+    times: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
+    for side, runs in enumerate((before, after)):
+        for run in runs:
+            days[run.opened_at[:10]][side].append(math.log(run.value))
+            times[run.opened_at[:10]][side].append(run.opened_at)
+    common = {day: sides for day, sides in sorted(days.items()) if all(sides)}
+    in_turn = {day: common[day] for day in common if max(map(min, times[day])) <= min(map(max, times[day]))}
+    # a day drifts, too: where one side ran wholly before the other, each is one value
+    pairs = {day: ([median(old)], [median(new)]) for day, (old, new) in common.items()}
+    for several in (in_turn, pairs):
+        freedom = sum(len(old) + len(new) for old, new in several.values()) - len(several) - 1
+        if freedom >= LEAST_FREEDOM:
+            return _within_days(several, freedom, floor)
+    return _between_days([[median(sides[side]) for sides in days.values() if sides[side]] for side in (0, 1)], floor)
 
-    The difference of the mean logarithms, so that +5 % and the -4.8 % back are the same distance. Both sides
-    repeated: Welch's interval, degrees of freedom rounded down. One side a single run: Student's with the other
-    side's spread, which supposes that the single run is of the same spread. `floor`: relative standard deviation
-    below which the spread is not believed.
-    """
-    logs = [[math.log(value) for value in side] for side in (before, after)]
-    counts = [len(side) for side in logs]
-    if min(counts) < 1 or max(counts) < 2:
+
+def _within_days(days: _Days, freedom: int, floor: float) -> Fit:
+    """Least squares of day + side."""
+    weights = [1 / (1 / len(old) + 1 / len(new)) for old, new in days.values()]
+    differences = [fmean(new) - fmean(old) for old, new in days.values()]
+    pairs, weight = list(zip(weights, differences, strict=True)), math.fsum(weights)
+    difference = math.fsum(each * by for each, by in pairs) / weight
+    squares = math.fsum(_squares(side) for sides in days.values() for side in sides)
+    squares += math.fsum(each * (by - difference) ** 2 for each, by in pairs)
+    levels = [fmean([*old, *(value - difference for value in new)]) for old, new in days.values()]
+    of_days = stdev(levels) if len(levels) > 1 else None
+    least = min(sum(len(sides[side]) for sides in days.values()) for side in (0, 1))
+    spread = max(math.sqrt(squares / freedom), floor)
+    return Fit("runs", difference, spread, 1 / weight, freedom, list(days), least, of_days)
+
+
+def _between_days(sides: Sequence[Sequence[float]], floor: float) -> Fit | None:
+    """The values of each side's days, of which both sides have one spread."""
+    least = min(map(len, sides))
+    if least < LEAST_DAYS:
         return None
-    difference = fmean(logs[1]) - fmean(logs[0])
-    variances = [max(spread(side), floor) ** 2 for side in (before, after) if len(side) > 1]
-    if len(variances) == 2:
-        parts = [variance / count for variance, count in zip(variances, counts, strict=True)]
-        error2 = sum(parts)
-        welch = (
-            error2**2 / sum(part**2 / (count - 1) for part, count in zip(parts, counts, strict=True))
-            if error2 > 0
-            else 1.0
-        )
-        freedom = max(1, math.floor(welch))
+    freedom = sum(map(len, sides)) - 2
+    spread = max(math.sqrt(math.fsum(map(_squares, sides)) / freedom), floor)
+    share = math.fsum(1 / len(side) for side in sides)
+    return Fit("days", fmean(sides[1]) - fmean(sides[0]), spread, share, freedom, [], least, spread)
+
+
+def _squares(values: Sequence[float]) -> float:
+    middle = fmean(values)
+    return math.fsum((value - middle) ** 2 for value in values)
+
+
+def why_nothing_fits(before: Sequence[Timed], after: Sequence[Timed]) -> str:
+    """Say why `fit` gives nothing, and what to run."""
+    days = [sorted({run.opened_at[:10] for run in side}) for side in (before, after)]
+    if both := sorted({*days[0]} & {*days[1]}):
+        why = f"there are too few runs in turn on a day of both sides ({', '.join(both)})"
+    elif single := [each for each in days if len(each) == 1]:
+        why = f"all runs of a side are of one day ({single[0][0]}): a day may differ by as much"
     else:
-        error2 = variances[0] * sum(1 / count for count in counts)
-        freedom = max(counts) - 1
-    half = t_quantile(confidence, freedom) * math.sqrt(error2)
-    return Interval(math.expm1(difference), math.expm1(difference - half), math.expm1(min(difference + half, 700.0)))
+        why = f"a side has {min(map(len, days))} days, and none is of both sides: a day may differ by as much"
+    return f"{why}; run the baseline again beside the new runs, in turn, or on {LEAST_DAYS} days"
 
 
-def spread(values: Sequence[float]) -> float:
-    """Relative standard deviation (of the logarithms); 0 for a single value, which has none."""
-    return stdev([math.log(value) for value in values]) if len(values) > 1 else 0.0
+def interval(fit: Fit, confidence: float) -> Interval:
+    """Of the change, so that +5 % and the -4.8 % back are the same distance."""
+    half = t_quantile(confidence, fit.freedom) * fit.spread * math.sqrt(fit.share)
+    low, high = fit.difference - half, min(fit.difference + half, 700.0)
+    return Interval(math.expm1(fit.difference), math.expm1(low), math.expm1(high))
 
 
 def error_inside(series: Sequence[float]) -> float | None:
@@ -136,19 +197,10 @@ def error_inside(series: Sequence[float]) -> float | None:
     return max(errors) / fmean(series)
 
 
-def errors_inside(runs: Iterable[Sequence[float]]) -> list[float]:
-    """`error_inside` of the runs whose series are long enough."""
-    return [error for series in runs if (error := error_inside(series)) is not None]
-
-
-def floor_of(errors: Sequence[float]) -> float:
-    """The spread between runs that their own steps make the least."""
+def floor_of(runs: Iterable[Sequence[float]]) -> float:
+    """The spread between runs that their own steps, where these are enough, make the least."""
+    errors = [error for steps in runs if (error := error_inside(steps)) is not None]
     return fmean(error**2 for error in errors) ** 0.5 if errors else 0.0
-
-
-def explained_inside(errors: Sequence[float]) -> float | None:
-    """The relative difference of two runs that their own steps explain: two standard errors of it. None: unknown."""
-    return 2 * math.fsum(error**2 for error in errors) ** 0.5 if errors else None
 
 
 def repetitions(deviation: float, size: float, confidence: float, more_than: int) -> int | None:

@@ -1,10 +1,9 @@
 """Training runs against a baseline: regression, improvement, or within noise. `bringup compare RUN... --baseline
 RUN...`
 
-Runs with the same arguments are repetitions of each other. Per measure, the interval of the relative change between the
-two sides (noise.interval: Welch on logarithms, run by run) decides (noise.conclusion). One run on each side has no
-spread between runs at all, so it can tell nothing but whether the losses agree. The spread inside the runs
-(noise.error_inside) is a lower bound on that between them.
+Runs with the same arguments are repetitions of each other, or their days are: noise.fit decides by when the runs were
+opened. Per measure the interval of the relative change decides (noise.conclusion). Of too few runs only the losses are
+judged. The spread inside the runs (noise.error_inside) is a lower bound on that between them.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from statistics import fmean, median
 from bringup.characters import many
 from bringup.compare import noise
 from bringup.compare.entries import ENVIRONMENT, REPEATED, Entry, refuse_repeated
-from bringup.compare.measures import MEASURES, Measure
+from bringup.compare.measures import MEASURES, TOKENS_PER_S, Measure
 from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS
 from bringup.errors import NotComparable
 from bringup.records import Outcome, differing_fields, worst
@@ -46,6 +45,7 @@ class Comparison:
     """Runs with the same arguments on both sides."""
 
     title: str
+    design: str  # what the dates of the runs allow
     environment: list[str]  # what differs around the runs
     findings: list[Finding]
 
@@ -93,7 +93,8 @@ def _compare(before: Sequence[Entry], after: Sequence[Entry], confidence: float)
         f"{many(len(after), 'run')} against {len(before)}"
     )
     findings = [_finding(measure, before, after, confidence) for measure in _recorded(before, after)]
-    return Comparison(title, _environment_changes(before, after), [_loss(before, after), *findings])
+    around = _environment_changes(before, after)
+    return Comparison(title, _design(before, after), around, [_loss(before, after), *findings])
 
 
 def _surroundings(entry: Entry) -> dict[str, str]:
@@ -147,53 +148,62 @@ def _loss(before: Sequence[Entry], after: Sequence[Entry]) -> Finding:
 
 
 def _finding(measure: Measure, before: Sequence[Entry], after: Sequence[Entry], confidence: float) -> Finding:
-    sides = [[measure.read(entry.metrics) for entry in side] for side in (before, after)]
-    old, new = ([value for value in side if value is not None] for side in sides)
-    if any(None in side for side in sides):
+    old, new = _of_runs(measure, before), _of_runs(measure, after)
+    if len(old) + len(new) < len(before) + len(after):
         change, conclusion, why = "", "cannot tell", "not recorded in all runs"
     else:
         steps = [entry.steps for entry in (*before, *after)] if measure.steps else []
-        change, conclusion, why = _difference(measure, old, new, noise.errors_inside(steps), confidence)
+        change, conclusion, why = difference(measure, old, new, noise.floor_of(steps), confidence)
     spaced = (text.replace("%", " %") for text in (change, conclusion, why))
     return Finding(f"{measure.name}, {measure.unit}", _shown(old), _shown(new), *spaced)
 
 
-def _difference(
-    measure: Measure, before: Sequence[float], after: Sequence[float], inside: Sequence[float], confidence: float
+def _of_runs(measure: Measure, entries: Sequence[Entry]) -> list[noise.Timed]:
+    values = [(entry.opened_at, measure.read(entry.metrics)) for entry in entries]
+    return [noise.Timed(opened_at, value) for opened_at, value in values if value is not None]
+
+
+def difference(
+    measure: Measure, before: Sequence[noise.Timed], after: Sequence[noise.Timed], floor: float, confidence: float
 ) -> tuple[str, str, str]:
-    """(change, conclusion, why). inside: errors of the runs by their own steps."""
-    old, new = ([max(value, measure.resolution) for value in side] for side in (before, after))
-    interval = noise.interval(old, new, confidence, noise.floor_of(inside))
-    if interval is None:
-        if old == new == [measure.resolution]:
-            return "", "within noise", f"both below {measure.resolution:g} {measure.unit}"
-        change = new[0] / old[0] - 1
-        return f"{change:+.1%}", "cannot tell", _one_each(change, noise.explained_inside(inside))
+    """(change, conclusion, why). floor: see noise.fit."""
+    old, new = ([run._replace(value=max(run.value, measure.resolution)) for run in side] for side in (before, after))
+    if {run.value for run in (*old, *new)} == {measure.resolution}:
+        return "", "within noise", f"all below {measure.resolution:g} {measure.unit}"
+    fit = noise.fit(old, new, floor)
+    if fit is None:
+        change = median(run.value for run in new) / median(run.value for run in old) - 1
+        return f"{change:+.1%}", "cannot tell", "a day may differ by as much"
+    interval = noise.interval(fit, confidence)
     high = f"{interval.high:+.1%}" if interval.high <= _MOST_SHOWN else f"> {_MOST_SHOWN:+.0%}"
     shown = f"{interval.change:+.1%} [{interval.low:+.1%}, {high}]"
     conclusion = noise.conclusion(interval, measure.better, measure.ignore, measure.exclude)
     if conclusion == "within noise":
         return shown, conclusion, f"{measure.exclude:.0%} worse is excluded"
     if conclusion == "cannot tell":
-        spread = max(noise.spread(side) for side in (old, new))
-        needed = noise.repetitions(spread, measure.exclude, confidence, more_than=min(len(old), len(new)))
+        needed = noise.repetitions(fit.spread, measure.exclude, confidence, more_than=fit.least)
         count = f"about {needed}" if needed else f"more than {noise.MOST_REPETITIONS}"
-        advice = f"the spread is {spread:.1%}, take {count} runs on each side{'' if needed else '; quieten it'}"
+        advice = f"{fit.unit} differ by {fit.spread:.1%}, take {count} {fit.unit} on each side"
         return shown, conclusion, f"{measure.exclude:.0%} worse is not excluded: {advice}"
     return shown, "REGRESSION" if conclusion == "regression" else conclusion, ""
 
 
-def _one_each(change: float, explained: float | None) -> str:
-    """What a single pair of runs lets one say."""
-    words = "one run on each side: the spread between runs is not known; repeat, 5 on each side tell most"
-    if explained is None:
-        return words
-    than = "more" if abs(change) > explained else "no more"
-    return f"{than} than the steps inside the runs explain (±{explained:.1%}); {words}"
+def _design(before: Sequence[Entry], after: Sequence[Entry]) -> str:
+    """What the dates of the runs allow, and by how much days and runs differ in speed."""
+    old, new = _of_runs(TOKENS_PER_S, before), _of_runs(TOKENS_PER_S, after)
+    fit = noise.fit(old, new)
+    if fit is None:
+        return f"cannot tell: {noise.why_nothing_fits(old, new)}"
+    spreads = f"their speed differs by {fit.spread:.1%}"
+    if fit.unit == "days":
+        return f"no day is of both sides, so that each day counts as one value; {spreads}".replace("%", " %")
+    apart = "" if fit.day_spread is None else f", that of days by {fit.day_spread:.1%}"
+    return f"runs of the same day are compared ({', '.join(fit.days)}); {spreads}{apart}".replace("%", " %")
 
 
-def _shown(values: Sequence[float]) -> str:
+def _shown(runs: Sequence[noise.Timed]) -> str:
     """The median, and from where to where."""
+    values = [run.value for run in runs]
     if not values:
         return "not recorded"
     if len(values) == 1:

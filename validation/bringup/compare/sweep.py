@@ -83,17 +83,13 @@ def _difference(
     base: Sequence[Entry], other: Sequence[Entry], confidence: float
 ) -> tuple[float, float | None, float | None, Conclusion]:
     """(relative change of tokens/s, its bounds, what it is). Without repetitions there are no bounds."""
-    before, after = ([entry.metrics.tokens_per_s for entry in side] for side in (base, other))
-    inside = noise.errors_inside(entry.steps for entry in (*base, *other))
-    interval = noise.interval(before, after, confidence, noise.floor_of(inside))
-    exclude = TOKENS_PER_S.exclude
-    if interval is None:
-        change = after[0] / before[0] - 1
-        bound = noise.explained_inside(inside)
-        is_noise = bound is not None and abs(change) <= bound <= exclude
-        return change, None, None, "within noise" if is_noise else "cannot tell"
-    conclusion = noise.conclusion(interval, TOKENS_PER_S.better, TOKENS_PER_S.ignore, exclude)
-    if conclusion == "within noise" and interval.high >= exclude:
+    before, after = ([noise.Timed(run.opened_at, run.metrics.tokens_per_s) for run in side] for side in (base, other))
+    fit = noise.fit(before, after, noise.floor_of(entry.steps for entry in (*base, *other)))
+    if fit is None:
+        return median(run.value for run in after) / median(run.value for run in before) - 1, None, None, "cannot tell"
+    interval = noise.interval(fit, confidence)
+    conclusion = noise.conclusion(interval, TOKENS_PER_S.better, TOKENS_PER_S.ignore, TOKENS_PER_S.exclude)
+    if conclusion == "within noise" and interval.high >= TOKENS_PER_S.exclude:
         conclusion = "cannot tell"
     return interval.change, interval.low, interval.high, _WORDS[conclusion]
 
