@@ -39,13 +39,17 @@ def compared(old: list[days.Timed], new: list[days.Timed]) -> tuple[str, regress
     return comparison.design, next(each for each in comparison.findings if each.measure.startswith("tokens"))
 
 
-def said(design: days.Design, lost: float = 0.0) -> list[str]:
+def conclusions(design: days.Design, lost: float = 0.0) -> list[str]:
     return [compared(*days.sides(Random(seed), design, lost=lost))[1].conclusion for seed in range(CHECKS)]
 
 
 def test_another_day_is_no_regression_however_many_runs_it_had():
     """71 % of checks of 15 measures were one where nothing had changed."""
-    assert {*said(DESIGNS[ONE_DAY_EACH])} == {*said(DESIGNS["10 runs on one day, 10 on another"])} == {"cannot tell"}
+    assert (
+        {*conclusions(DESIGNS[ONE_DAY_EACH])}
+        == {*conclusions(DESIGNS["10 runs on one day, 10 on another"])}
+        == {"cannot tell"}
+    )
     design, finding = compared(*days.sides(Random(1), DESIGNS[ONE_DAY_EACH]))
     assert design == (
         "cannot tell: all runs of a side are of one day (2026-11-01): a day may differ by as much; run the baseline "
@@ -57,19 +61,19 @@ def test_another_day_is_no_regression_however_many_runs_it_had():
 @pytest.mark.parametrize("name", ["3 and 3 days, 3 runs a day", "5 and 5 days, 1 run a day"])
 def test_runs_of_one_day_are_no_repetitions(name):
     """15 % of checks gave an alarm with three days a side of three runs."""
-    assert "REGRESSION" not in said(DESIGNS[name])
+    assert "REGRESSION" not in conclusions(DESIGNS[name])
 
 
 def test_three_runs_in_turn_on_one_day_find_five_percent():
-    assert {*said(DESIGNS["3 and 3 runs in turn on one day"], days.LOST)} == {"REGRESSION"}
+    assert {*conclusions(DESIGNS["3 and 3 runs in turn on one day"], days.LOST)} == {"REGRESSION"}
     design, finding = compared(*days.sides(Random(1), DESIGNS["3 and 3 runs in turn on one day"]))
     assert design.startswith("runs of the same day are compared (2026-11-01); their speed differs by 0.")
     assert finding.conclusion == "within noise"
 
 
 def test_five_days_a_side_find_five_percent_and_their_spread_is_said():
-    found = said(DESIGNS["5 and 5 days, 3 runs a day"], days.LOST)
-    assert found.count("REGRESSION") >= 0.9 * CHECKS
+    answers = conclusions(DESIGNS["5 and 5 days, 3 runs a day"], days.LOST)
+    assert answers.count("REGRESSION") >= 0.9 * CHECKS
     design, _ = compared(*days.sides(Random(1), DESIGNS["5 and 5 days, 3 runs a day"]))
     assert design.startswith("no day is of both sides, so that each day counts as one value; their speed differs by ")
     design, _ = compared(*days.sides(Random(1), DESIGNS["3 common days, 2 and 2 runs a day"]))
@@ -110,6 +114,6 @@ def test_a_bad_day_makes_no_row_of_the_history_a_regression(kind):
 
 
 def test_a_loss_that_stays_is_found_in_the_history():
-    assert sum(days.found(seed, 30, 3, "even") for seed in range(CHECKS)) >= 0.9 * CHECKS
-    assert sum(days.found(seed, 30, 5, "bad days") for seed in range(CHECKS)) >= 0.85 * CHECKS
+    assert sum(days.is_found(seed, 30, 3, "even") for seed in range(CHECKS)) >= 0.9 * CHECKS
+    assert sum(days.is_found(seed, 30, 5, "bad days") for seed in range(CHECKS)) >= 0.85 * CHECKS
     assert {history.judge(days.rows(seed, 5, 3, "even"))[0].said for seed in range(5)} == {history.TOO_FEW}

@@ -85,12 +85,12 @@ def sides(
 def check(seed: int, design: Design, kind: Kind, lost: float = 0.0) -> list[str]:
     """What `compare --baseline` says of each measure."""
     chance, confidence = random.Random(seed), noise.shared_confidence(len(MEASURES))
-    said = []
+    answers = []
     for place, measure in enumerate(MEASURES):
         old, new = sides(chance, design, kind, 0.0 if place else lost)
         runs = ([noise.Timed(at, 100 * value**measure.better) for at, value in side] for side in (old, new))
-        said.append(regression.difference(measure, *runs, 0.0, confidence)[1])
-    return said
+        answers.append(regression.difference(measure, *runs, 0.0, confidence)[1])
+    return answers
 
 
 def rows(seed: int, before: int, newest: int, kind: Kind, lost: float = 0.0) -> list[history.Series]:
@@ -112,7 +112,7 @@ def alarmed(seed: int, before: int, kind: Kind) -> bool:
     return any(finding.said == "regression" for finding in history.judge(rows(seed, before, 3, kind)))
 
 
-def found(seed: int, before: int, newest: int, kind: Kind) -> bool:
+def is_found(seed: int, before: int, newest: int, kind: Kind) -> bool:
     """Whether the row that lost is slower, `newest` days later."""
     findings = history.judge(rows(seed, before, newest, kind, LOST_OF_HISTORY))
     return next(finding.said for finding in findings if finding.series.measure == "m0") == "regression"
@@ -132,11 +132,11 @@ def of_compare() -> Iterator[str]:
     for design in DESIGNS:
         quiet = {kind: [check(seed, design, kind) for seed in range(CHECKS)] for kind in KINDS}
         lost = {kind: [check(seed, design, kind, LOST)[0] for seed in range(CHECKS)] for kind in KINDS}
-        alarms = (rate("REGRESSION" in said for said in several) for several in quiet.values())
-        found = " / ".join(rate(said == "REGRESSION" for said in several) for several in lost.values())
-        if {said for several in lost.values() for said in several} == {"cannot tell"}:
-            found = "cannot tell"
-        yield f"| {design.name} | {' / '.join(alarms)} | {found} |"
+        alarms = (rate("REGRESSION" in answers for answers in several) for several in quiet.values())
+        shares = " / ".join(rate(answer == "REGRESSION" for answer in several) for several in lost.values())
+        if {answer for several in lost.values() for answer in several} == {"cannot tell"}:
+            shares = "cannot tell"
+        yield f"| {design.name} | {' / '.join(alarms)} | {shares} |"
 
 
 def of_history() -> Iterator[str]:
@@ -147,7 +147,7 @@ def of_history() -> Iterator[str]:
         cells = (
             [rate(alarmed(seed, before, kind) for seed in range(CHECKS)) for before in (10, 30)],
             *(
-                [rate(found(seed, before, days, kind) for seed in range(CHECKS)) for before in (10, 30)]
+                [rate(is_found(seed, before, days, kind) for seed in range(CHECKS)) for before in (10, 30)]
                 for days in (3, 5)
             ),
         )
