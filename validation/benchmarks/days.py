@@ -179,7 +179,7 @@ changed. Found: one that lost 15 %.
 
 - Six runs in turn on one morning tell more than ten a side on two days.
 - Bad days hide a loss between days, and none within them.
-- Nobody finds a loss of 5 % in the history where days differ by {of_history:g} %.
+- The history does not find a loss of 5 % where days differ by {of_history:g} %.
 - Not tried: neighbours that come and go in turn with the runs of a day.
 """
 
