@@ -281,10 +281,17 @@ def test_a_cloud_node_that_is_off_is_usable_and_one_that_is_down_is_not(controll
         ("IDLE+CLOUD+POWERING_UP", True),
         ("IDLE+CLOUD+POWER", True),
         ("DOWN+CLOUD+POWERED_DOWN", False),
-        ("IDLE+CLOUD+POWERING_DOWN", False),
+        ("IDLE+CLOUD+POWERING_DOWN", True),  # the job waits until it is off, and powers it up
+        ("IDLE+MAINTENANCE+RESERVED", False),
     ):
         controller.n1 = lambda seconds, state=state: state
         assert slurm.nodes(["n0", "n1"])["n1"].is_usable is usable, state
+
+
+def test_a_node_in_maintenance_is_usable_through_the_reservation_that_keeps_it(controller: Controller, monkeypatch):
+    controller.n1 = lambda seconds: "IDLE+MAINTENANCE+RESERVED"
+    monkeypatch.setenv("SBATCH_RESERVATION", "bringup")
+    assert slurm.nodes(["n0", "n1"])["n1"].is_usable
 
 
 # ---- Ctrl-C

@@ -65,6 +65,12 @@ def _alone(reader: Callable[[str, str], Parsed]) -> Reader:
     return lambda file: reader(file.text, file.where)
 
 
+def _reserved(run: Run) -> list[str]:
+    """The nodes that the run has through a reservation: its site file names one, or its own job runs there."""
+    named = run.site is not None and {"reservation"} & {*run.site.says, *run.site.otherwise}
+    return run.nodes if named else run.ran_on if run.slurm_job_id else []
+
+
 def _of_node(reader: Callable[[str, str, str], Parsed]) -> Reader:
     return lambda file: reader(file.text, file.where, file.name["node"])
 
@@ -167,7 +173,7 @@ def _step(file: File) -> Parsed:
 
 
 FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. No two patterns match the same name
-    r"scontrol-node(-after)?\.txt": _alone(slurm.nodes),
+    r"scontrol-node(-after)?\.txt": lambda file: slurm.nodes(file.text, file.where, _reserved(file.run)),
     r"scontrol-config\.txt": _alone(slurm.config),
     r"scontrol-partition\.txt": _alone(slurm.partitions),
     r"scontrol-topology\.txt": lambda file: slurm.topology(file.text, file.where, file.run.nodes),

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from bringup.errors import UsageError
+from bringup.evidence import node_states
 from bringup.evidence.hostlist import expand, named
 from bringup.evidence.parsed import Parsed, cut, each_line, lines
 
-# states of a healthy node; anything else (DOWN, DRAIN, NOT_RESPONDING, INVALID_REG, ...) is a fault
+# states of a healthy node, without its harmless flags (node_states.py)
 USABLE_STATES: list[float] | list[str] = ["IDLE", "MIXED", "ALLOCATED", "COMPLETING"]
 
-# flags that say nothing about health
-_HARMLESS = {"CLOUD", "DYNAMIC_NORM", "PLANNED", "RESERVED", "COMPLETING", "PERFCTRS"}
-# flags of a cloud node, also harmless: Slurm powers it up when a job needs it. Before 21.08: POWER
-_HARMLESS |= {"POWER", "POWERED_DOWN", "POWERING_UP", "POWER_UP"}
 _NODE = re.compile(r"^NodeName=(\S+) ")
 
 
@@ -60,8 +57,11 @@ def shapes(text: str) -> dict[str, tuple[str, tuple[str, ...], str]]:
     return shape_of
 
 
-def nodes(text: str, where: str) -> Parsed:
-    """`scontrol --oneliner show node`: state with its harmful flags and the reason, GPUs configured."""
+def nodes(text: str, where: str, own: Container[str] = ()) -> Parsed:
+    """`scontrol --oneliner show node`: state with its harmful flags and the reason, GPUs configured.
+
+    own: the nodes that the run has, or gets, through a reservation of its own.
+    """
     parsed = Parsed()
     for number, line in enumerate(lines(text), start=1):
         fields, reason = _split_reason(line)
@@ -72,10 +72,8 @@ def nodes(text: str, where: str) -> Parsed:
         if match is None or not state or line.endswith(f" State={state}"):
             parsed.problems.append(f"{where}:{number}: not a line of `scontrol -o show node`: {line[:60]!r}")
             continue
-        flags = [
-            part for part in state.replace("*", "+NOT_RESPONDING").split("+") if part not in _HARMLESS or part == state
-        ]
-        parsed.saw("slurm.node.state", match[1], "+".join(flags), "text", f"{where}:{number}", reason or None)
+        state = node_states.harmful(state, has_reservation=match[1] in own)
+        parsed.saw("slurm.node.state", match[1], state, "text", f"{where}:{number}", reason or None)
         version = _field(fields, "Version")
         if version:  # a node that never registered has none
             parsed.saw("slurm.node.version", match[1], version, "text", f"{where}:{number}")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from bringup.errors import UsageError
 from bringup.evidence import hostlist
+from bringup.evidence.node_states import Meaning, meaning
 from bringup.known_faults.signatures import entries
 from bringup.records import Record
 
@@ -26,19 +27,6 @@ class Cause(Record):
 
 
 CAUSES = tuple(Cause.model_validate(cause) for cause in entries("pending")["causes"])
-_STATES = (
-    ("NOT_RESPONDING", "slurmd does not answer"),
-    ("INVALID_REG", "it reports less hardware than slurm.conf says"),
-    ("DRAIN", "drained: it takes no new job"),
-    ("DOWN", "down"),
-    ("FAIL", "failing"),
-    ("MAINT", "in maintenance"),
-    ("REBOOT", "rebooting"),
-    ("POWER", "powering up or down"),
-    ("ALLOCATED", "busy"),
-    ("MIXED", "partly busy"),
-    ("IDLE", "free"),
-)
 
 
 def cause_of(reason: str) -> Cause | None:
@@ -71,21 +59,13 @@ def explain(reason: str, nodes: Mapping[str, Node]) -> str:
     cause = cause_of(reason)
     if cause is None:
         return f"{reason} (squeue(1) explains Slurm's reasons)"
-    concerned = named_nodes(reason) or (_unusable(nodes) if cause is CAUSES[0] else [])
+    unusable = [name for name, node in nodes.items() if meaning(node.state)[0] > Meaning.WAIT]
+    concerned = named_nodes(reason) or (unusable if cause is CAUSES[0] else [])
     states = "; ".join(_node(name, nodes.get(name)) for name in concerned)
     return f"{cause.says}{f' ({states})' if states else ''}; {cause.do}"
-
-
-def _unusable(nodes: Mapping[str, Node]) -> list[str]:
-    return [
-        name
-        for name, node in nodes.items()
-        if any(flag in node.state for flag in ("DOWN", "DRAIN", "FAIL", "NOT_RESPONDING"))
-    ]
 
 
 def _node(name: str, node: Node | None) -> str:
     if node is None:
         return f"{name}: Slurm does not know it"
-    meaning = next((text for flag, text in _STATES if flag in node.state), node.state.lower())
-    return f"{name}: {meaning}" + (f", '{node.reason}'" if node.reason else "")
+    return f"{name}: {meaning(node.state)[1]}" + (f", '{node.reason}'" if node.reason else "")

@@ -217,11 +217,13 @@ def nodes(names: Sequence[str] = ()) -> dict[str, Node]:
 
 def nodes_in(text: str) -> dict[str, Node]:
     """`scontrol --oneliner show node`: those whose state it says."""
-    seen = answers.nodes(text, "scontrol").observations
+    shapes = answers.shapes(text)
+    own = shapes if any(f"{command}_RESERVATION" in os.environ for command in ("SBATCH", "SLURM")) else ()
+    seen = answers.nodes(text, "scontrol", own).observations
     states = {each.subject: each for each in seen if each.quantity == "slurm.node.state"}
     return {
         name: Node(str(states[name].value), states[name].why, answers.gpus_of(gres), gres, features, arch)
-        for name, (gres, features, arch) in answers.shapes(text).items()
+        for name, (gres, features, arch) in shapes.items()
         if name in states
     }
 

@@ -1,0 +1,91 @@
+"""What the words of a node's state mean for a run.
+
+The words are those of `scontrol show node` in Slurm 21.08 to 26.05: the tables of states and of flags in
+src/common/slurm_protocol_defs.c, and the marks behind a state of sinfo(1). A word that is not here counts as BROKEN.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class Meaning(IntEnum):
+    """In the order in which they decide, where a state has several words."""
+
+    USABLE = 0
+    WAIT = 1  # it comes back by itself, and Slurm takes jobs for it meanwhile
+    CLOSED = 2  # an administrator closed it
+    BROKEN = 3
+
+
+_U, _W, _C, _B = Meaning
+WORDS: dict[str, tuple[Meaning, str]] = {
+    "IDLE": (_U, "free"),
+    "MIXED": (_U, "partly busy"),
+    "ALLOCATED": (_U, "busy"),
+    "COMPLETING": (_U, "a job ends there"),
+    "CLOUD": (_U, "an instance of a cloud"),
+    "DYNAMIC_NORM": (_U, "it registered by itself"),
+    "DYNAMIC_FUTURE": (_U, "it registered by itself"),
+    "PERFCTRS": (_U, "its network counters are in use"),
+    "PLANNED": (_U, "planned for a job that waits"),
+    "RESERVED": (_U, "reserved"),
+    "RESUME": (_U, "resumed"),
+    "UNDRAIN": (_U, "resumed"),
+    "BLOCKED": (_W, "a job has its block of the topology alone"),  # 23.11
+    "POWER": (_W, "powered down"),  # before 21.08
+    "POWERED_DOWN": (_W, "powered down"),
+    "POWER_DOWN": (_W, "powering down"),
+    "POWERING_DOWN": (_W, "powering down"),
+    "POWER_UP": (_W, "powering up"),
+    "POWERING_UP": (_W, "powering up"),
+    "REBOOT": (_W, "rebooting"),  # before 21.08
+    "REBOOT_REQUESTED": (_W, "it reboots when its jobs have ended"),
+    "REBOOT_ISSUED": (_W, "rebooting"),
+    "MAINT": (_C, "in maintenance"),  # before 21.08
+    "MAINTENANCE": (_C, "in maintenance"),
+    "DRAIN": (_C, "drained: it takes no new job"),
+    "FAIL": (_C, "failing: it takes no new job"),
+    "FUTURE": (_C, "defined, and not there yet"),
+    "DOWN": (_B, "down"),
+    "ERROR": (_B, "in error"),
+    "INVALID": (_B, "it reports less hardware than slurm.conf says"),
+    "INVALID_REG": (_B, "it reports less hardware than slurm.conf says"),
+    "UNKNOWN": (_B, "it has not registered since slurmctld began"),
+    "NOT_RESPONDING": (_B, "slurmd does not answer"),
+}
+_MARKS = {
+    "*": "NOT_RESPONDING",
+    "~": "POWERED_DOWN",
+    "#": "POWERING_UP",
+    "!": "POWER_DOWN",
+    "%": "POWERING_DOWN",
+    "$": "MAINTENANCE",
+    "@": "REBOOT_REQUESTED",
+    "^": "REBOOT_ISSUED",
+    "-": "PLANNED",
+}
+_SILENT = frozenset(word for word in WORDS if word.startswith(("POWER", "REBOOT"))) - {"POWER_DOWN", "REBOOT_REQUESTED"}
+
+
+def harmful(state: str, *, has_reservation: bool = False) -> str:
+    """The state without flags that are no fault: IDLE+CLOUD+POWERED_DOWN -> IDLE.
+
+    has_reservation: whether the run uses the node's reservation; the maintenance is then its own.
+    """
+    marks = "".join(_MARKS)
+    parts = [
+        word for part in state.split("+") for word in (part.rstrip(marks), *(_MARKS[m] for m in part if m in marks))
+    ]
+    excused = {"MAINT", "MAINTENANCE"} if has_reservation else set[str]()
+    if not _SILENT.isdisjoint(parts):  # no slurmd runs there yet, or any more
+        excused.add("NOT_RESPONDING")
+    base, *flags = parts
+    kept = [flag for flag in flags if flag not in excused and meaning(flag)[0] > Meaning.WAIT]
+    return "+".join([base, *kept] if base != "COMPLETING" or not kept else kept)
+
+
+def meaning(state: str) -> tuple[Meaning, str]:
+    """What the worst word of a state means and says; of equals the last one, which says more."""
+    words = reversed(state.split("+"))
+    return max((WORDS.get(word, (Meaning.BROKEN, word.lower())) for word in words), key=lambda each: each[0])
