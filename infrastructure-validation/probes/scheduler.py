@@ -10,6 +10,7 @@ Does not prove: that a training script handles any of it.
 """
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -38,12 +39,13 @@ def bad_exit(facts):
     print(f"{facts.at} survived", flush=True)
 
 
-def warning(facts, due_s=5.0):
+def warning(facts, due_s=45.0):
     begun, prolog_s = time.monotonic(), since_the_start_of_the_job()
     # blocked, so that a signal which comes early waits for us
     arrived = signal.sigtimedwait({signal.SIGUSR1}, due_s + WARNING_PATIENCE_S)
-    if arrived is None and prolog_s > max(due_s - EARLY_S, 5.0):
-        why = f"the signal was due up to {due_s:.0f} s after the job's start, and its prolog took {prolog_s:.0f} s"
+    if arrived is None and prolog_s > due_s - EARLY_S:
+        early = f"the signal was due from {max(due_s - EARLY_S, 0):.0f} to {due_s:.0f} s after the job's start"
+        why = f"{early}, and its script began {prolog_s:.0f} s after it"
         facts.unknown("smoke.time_limit.warned", "flag", why, "job")
     elif arrived is None:
         facts.saw("smoke.time_limit.warned", False, "flag", "job")
@@ -53,9 +55,13 @@ def warning(facts, due_s=5.0):
 
 
 def since_the_start_of_the_job():
-    """Seconds, of which the prolog takes most. 0 where Slurm does not say when it began (before 22.05)."""
-    began = os.environ.get("SLURM_JOB_START_TIME", "")
-    return time.time() - int(began) if began.isdigit() else 0.0
+    """Seconds, of which a prolog takes most. Infinite where Slurm does not say when it began."""
+    began, environment = os.environ.get("SLURM_JOB_START_TIME", ""), {**os.environ, "SLURM_TIME_FORMAT": "%s"}
+    if not began:  # before 23.02
+        asked = ["scontrol", "--oneliner", "show", "job", os.environ.get("SLURM_JOB_ID", "")]
+        with subprocess.Popen(asked, stdout=subprocess.PIPE, env=environment, universal_newlines=True) as scontrol:
+            began = (re.findall(r" StartTime=(\d+) ", scontrol.communicate()[0]) or [""])[0]
+    return time.time() - int(began) if began else float("inf")
 
 
 def attempt(facts):

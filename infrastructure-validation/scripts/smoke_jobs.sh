@@ -82,10 +82,9 @@ submit_requeue_job() {
 }
 
 # The signal is due so many seconds after the job's start, and comes with Slurm's look at time limits before that: up to half a
-# minute early. So where there is a prolog, it is due when that has been over for as long.
+# minute early, and once. Before the job's script has begun it is lost, so it is due when that has been at work for as long.
 submit_warning_job() {
-  local due=5 minutes signal
-  ! has_prolog || due=$((35 + JOB_START_S * 3 / 2))
+  local due=$((45 + JOB_START_S * 3 / 2)) minutes signal
   minutes=$(((due + JOB_START_S + 109) / 60)) # its program waits for 45 s after that, and ends before the limit
   signal=(--signal="B:USR1@$((60 * minutes - due))")
   ! drilled no-warning || signal=()
