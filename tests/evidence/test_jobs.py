@@ -45,6 +45,17 @@ def test_a_requeued_job_says_how_often_it_began_again(text, restarts):
     assert values(slurm.requeue(text, "f"), "smoke.requeue") == {"job": restarts}
 
 
+@pytest.mark.parametrize(
+    ("state", "is_known"), [("FAILED", True), ("TIMEOUT", True), ("PREEMPTED", False), ("NODE_FAIL", False)]
+)
+def test_of_a_job_that_slurm_took_away_no_end_is_known(state, is_known):
+    text = f"JobId=7 JobState={state} Reason=None ExitCode=0:15 SubmitTime=2026-11-28T13:00:00 \n"
+    parsed = slurm.ended_job(text, "f", name="exit_code")
+    code = values(parsed, "smoke.exit_code.ExitCode")
+    assert code == {"job": "0:15" if is_known else None}
+    assert is_known or {seen.why for seen in parsed.observations} == {f"Slurm ended the job: {state}"}
+
+
 @pytest.mark.parametrize("parser", [slurm.bad_exit, slurm.requeue])
 @pytest.mark.parametrize("text", ["", "bash: python3: command not found\n"])
 def test_a_job_that_said_nothing_is_a_problem(parser, text):

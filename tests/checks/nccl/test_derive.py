@@ -3,6 +3,7 @@
 import pytest
 from bringup import judge
 from bringup.derive.observed import derive
+from bringup.evidence import slurm
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile, subjects
 from bringup.plan.catalogue import GATES
@@ -43,6 +44,35 @@ def test_the_task_that_srun_named_first_stands_beside_the_exit_code():
     )
     assert (culprit.value, culprit.why) == (3, "first n1: task 3: Exited with exit code 3")
     assert culprit.evidence == "raw/collectives-2.rc"
+
+
+STEP_ENDED = """\
+0: slurmstepd-n0: error: *** STEP 878006.0 ON n0 CANCELLED AT 2026-11-28T13:04:42 DUE TO {why} ***
+srun: Job step aborted: Waiting up to 7 seconds for job step to finish.
+srun: error: n0: tasks 0-1: Terminated
+srun: launch/slurm: _step_signal: Terminating StepId=878006.0
+"""  # of Slurm 22.05.8, with --label
+
+
+@for_each(
+    ("why", "value", "says"),
+    [
+        (
+            "PREEMPTION",
+            None,
+            "Slurm ended the step: preemption (raw/collectives-2.err:1); run it again, in a partition",
+        ),
+        ("TIME LIMIT", None, "Slurm ended the step: time limit (raw/collectives-2.err:1); run it again, with a longer"),
+        ("NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", 143, "first n0: tasks 0-1: Terminated"),
+    ],
+)
+def test_a_step_that_slurm_ended_is_no_fault_of_its_program(why, value, says):
+    """A job of a higher partition failed nccl.step with exit code 143, and the cluster with it."""
+    parsed = slurm.launch_errors(STEP_ENDED.format(why=why), "raw/collectives-2.err")
+    parsed.saw("nccl.step.exit_code", "2-nodes", 143, "count", "raw/collectives-2.rc")
+    (observation,) = derived(parsed, "nccl.step")
+    assert observation.value == value
+    assert str(observation.why).startswith(says)
 
 
 def test_ranks_that_did_not_come_are_the_cause_and_not_the_rank_that_waited_for_them():

@@ -13,6 +13,12 @@ from bringup.plan.subjects import nodes_of_scale, rank_subjects
 from bringup.plan.transports import is_recognised, is_tcp
 from bringup.records import Observation, Run
 
+_NO_FAULT = {  # why Slurm ended a step -> what to do
+    "preemption": "run it again, in a partition or QOS whose jobs are not preempted",
+    "time limit": "run it again, with a longer time limit",
+    "job requeue": "run it again",
+}
+
 
 def ranks_ended(derived: Parsed, observed: Seen, run: Run) -> None:
     derived.add(ends.derive(observed, run))
@@ -35,7 +41,10 @@ def step(derived: Parsed, observed: Seen, run: Run) -> None:
         hang = ends.hang_of(observed, rank_subjects(nodes, run.ranks_per_node), code.step)
         hung = hang.words() if hang is not None and hang.culprits else None
         why = code.why if code.value == 0 else missed or hung or _first(observed.of("slurm.launch.error", code.step))
-        derived.saw("nccl.step", code.subject, code.value, "count", code.evidence, why)
+        value, ended = code.value, next(iter(observed.of("slurm.launch.ended", code.step)), None)
+        if value != 0 and ended is not None and ended.value in _NO_FAULT and not (missed or hung):
+            value, why = None, f"Slurm ended the step: {ended.value} ({ended.evidence}); {_NO_FAULT[str(ended.value)]}"
+        derived.saw("nccl.step", code.subject, value, "count", code.evidence, why)
 
 
 def _first(errors: list[Observation]) -> str | None:

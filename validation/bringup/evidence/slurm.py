@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from bringup.errors import UsageError
@@ -258,6 +258,9 @@ _LAUNCH = (
 _BY_NUMBER = re.compile(
     r"(?P<why>[Aa]borting, [^,]*\bio error\b.*|\bio error with slurmstepd) on node (?P<number>\d{1,6})\b"
 )
+_ENDED = re.compile(
+    r"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) \S+ .*?CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?)(?:,.*)? \*\*\*"
+)
 _SRUN_SPEAKS = re.compile(r"(?=srun: error: )")  # two srun that print at once may share a line
 _LABELLED = re.compile(r" *(?P<task>\d+): (?P<message>.*)")
 _NOT_STARTED = re.compile(
@@ -285,10 +288,13 @@ def node_by_number(line: str, nodes: Sequence[str]) -> tuple[str, str] | None:
 def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
     """Errors about nodes that srun printed, with the reason in the task's own words. An empty file has none.
 
-    slurm.launch.error: each; slurm.launch.lost: the node failed; slurm.launch.not_started: what could not start there.
+    slurm.launch.error: each; slurm.launch.lost: the node failed; slurm.launch.not_started: what could not start there;
+    slurm.launch.ended: why Slurm ended the step, for example preemption.
     """
     parsed, own_words = Parsed(), None
     for number, line in enumerate(each_line(text), start=1):
+        if ended := _ENDED.search(line):  # srun may label it, as a line of a task
+            parsed.saw("slurm.launch.ended", "job", ended["why"].lower(), "text", f"{where}:{number}")
         if _LABELLED.match(line):  # of a task, which may print whatever it wants: srun's own lines have no label
             continue
         evidence = f"{where}:{number}"
@@ -371,12 +377,18 @@ def mpi_list(text: str, where: str) -> Parsed:
     return parsed
 
 
+_OF_SLURM = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")  # ends that say nothing about what the job was for
+
+
 def ended_job(text: str, where: str, *, name: str) -> Parsed:
     """Facts from `scontrol show job` of an ended job; times are Slurm's, to the second."""
     parsed = job(text, where, quantity=f"smoke.{name}.state", field="JobState")
     for field in ("ExitCode", "SubmitTime", "StartTime", "EndTime"):
         if parsed.observations:
             parsed.observations += job(text, where, quantity=f"smoke.{name}.{field}", field=field).observations
+    if parsed.observations and (state := parsed.observations[0].value) in _OF_SLURM:
+        why = f"Slurm ended the job: {state}"
+        parsed.observations = [replace(each, value=None, why=why) for each in parsed.observations]
     return parsed
 
 
