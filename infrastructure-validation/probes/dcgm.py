@@ -8,6 +8,7 @@ Run: srun --label --ntasks-per-node=1 --gpus-per-node=8 python3 dcgm.py LEVEL SE
 """
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,7 +34,7 @@ def diagnose(facts, level, limit_s, raw):
     try:
         program = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True)
     except OSError as error:
-        missing = isinstance(error, FileNotFoundError)
+        missing = shutil.which(command[0]) is None
         why = "dcgmi is not installed" if missing else f"dcgmi cannot be started: {error.strerror}"
         facts.unknown("dcgm.ended", "flag", why)
         return

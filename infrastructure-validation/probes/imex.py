@@ -1,6 +1,7 @@
 """The IMEX domain of the node, in which GPUs of several nodes share memory over NVLink, as its own tool says."""
 
 import re
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -13,6 +14,9 @@ _NODE = re.compile(r"^Node #\d+ +- (\S+) +- (\w+)", re.M)
 
 def imex(facts):
     """discovery.imex: the tool's word (UP, DEGRADED, DOWN), `not running`, or that there is none."""
+    if shutil.which("nvidia-imex-ctl") is None:  # exec says "Permission denied" where a folder of the PATH is closed
+        facts.saw("discovery.imex", NONE, "text", remark="nvidia-imex-ctl is not installed")
+        return
     try:
         done = subprocess.run(
             ["nvidia-imex-ctl", "-N"],
@@ -22,9 +26,6 @@ def imex(facts):
             timeout=LIMIT_S,
             check=False,
         )
-    except FileNotFoundError:
-        facts.saw("discovery.imex", NONE, "text", remark="nvidia-imex-ctl is not installed")
-        return
     except (OSError, subprocess.TimeoutExpired) as error:
         facts.unknown("discovery.imex", "text", f"nvidia-imex-ctl: {error}")
         return

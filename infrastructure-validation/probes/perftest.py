@@ -6,6 +6,7 @@ Only the text is read: it is the same in all versions, and old ones write no JSO
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -64,9 +65,9 @@ def _started(words, rail):
     try:
         with beside(HCAS / rail.rpartition(":")[0] / "device"):
             return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, universal_newlines=True)
-    except FileNotFoundError:
-        raise NotThere(f"{words[0]} is not installed") from None
     except OSError as error:
+        if shutil.which(words[0]) is None:
+            raise NotThere(f"{words[0]} is not installed") from None
         raise Failed(f"{words[0]} cannot be started: {error.strerror}") from None
 
 

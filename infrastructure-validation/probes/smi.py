@@ -4,6 +4,7 @@ A field that this nvidia-smi does not know fails the whole query, so fields of n
 """
 
 import re
+import shutil
 import subprocess
 
 import absent
@@ -175,7 +176,7 @@ def _output_of(command, run):
 
 
 def _why(error):
-    if isinstance(error, FileNotFoundError):
+    if isinstance(error, OSError) and shutil.which("nvidia-smi") is None:
         return "nvidia-smi is not installed"
     if isinstance(error, subprocess.CalledProcessError):
         return f"nvidia-smi: {((error.stdout or error.stderr or '').strip() or str(error)).splitlines()[-1]}"
