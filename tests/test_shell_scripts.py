@@ -316,6 +316,18 @@ def test_ports_are_below_those_that_linux_gives_to_any_connection(job: str) -> N
     assert all(20000 <= int(port) < 32768 for port in ports)
 
 
+def test_options_that_the_shell_holds_for_slurms_commands_reach_no_step() -> None:
+    """SLURM_UNBUFFEREDIO alone cut lines of facts: 89 checks of 110 were incomplete, and no line named it."""
+    held = {
+        "SLURM_UNBUFFEREDIO": "1",
+        "SLURM_MEM_PER_CPU": "10",
+        "SBATCH_WAIT": "1",
+        "SBATCH_ERROR": "e",
+        "SLURM_LABELIO": "1",
+    }
+    assert in_job_sh("env | grep -oE '^(SLURM_(UNB|MEM|LAB)|SBATCH)[A-Z_]*'", **held) == "SLURM_LABELIO\n"
+
+
 def test_a_gpu_request_for_the_whole_job_is_none_for_its_steps() -> None:
     """Slurm hands SBATCH_GPUS_PER_NODE on as SLURM_GPUS_PER_NODE. The step that requests no GPU, and looks whether they
     are hidden from it, would see all of them."""

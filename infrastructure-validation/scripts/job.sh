@@ -31,7 +31,9 @@ unset LANGUAGE
 # Where a site sets SBATCH_EXPORT=NONE, sbatch and srun would keep PATH, RUN_DIR and BRINGUP_* from what they start.
 unset SBATCH_EXPORT
 export SLURM_EXPORT_ENV=ALL
-unset SLURM_DISTRIBUTION # ranks of a node follow one another, and labels say which node a line is from
+# Labels say which node a line is from, lines come whole, a step has the memory of its job: whatever the user's shell holds.
+# shellcheck disable=SC2046  # names without blanks
+unset $(grep -v '^#' "${BASH_SOURCE[0]%/*}/cleared-variables")
 
 # The soft limit of open files is 1024 in most login shells, and Slurm hands it on (PropagateResourceLimits=ALL, the default).
 raise_open_files() {

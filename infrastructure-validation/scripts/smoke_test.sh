@@ -24,7 +24,6 @@ wanted() { [[ $parts == *" $1 "* ]]; }
 
 steps() { # inside the allocation; NODES, USABLE, USABLE_COUNT, GPUS, ROUNDS and RUN_DIR come from outside it
   local raw=$RUN_DIR/raw where=(--nodes="$USABLE_COUNT") memory=()
-  unset SLURM_MEM_PER_GPU # a step gets all memory of the allocation, whether it asks for GPUs or not
   [[ -z ${ISOLATION_REFUSED:-} ]] || look_at_isolation step
   ! wanted binding || look_at_bad_exit
   ! wanted folder || look_at_folder

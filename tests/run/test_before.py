@@ -430,3 +430,17 @@ def test_what_differs_between_sites_is_written_and_said(name: str):
 def test_a_cluster_without_gpus_gets_no_site_file():
     with pytest.raises(CannotStart, match="no partition with GPUs"):
         init({"node": NODES.replace("Gres=gpu:h100:8", "Gres=(null)")})
+
+
+def test_variables_of_the_shell_that_change_the_jobs_are_named(monkeypatch):
+    assert findings(healthy())["shell"].mark == "PASS"
+    monkeypatch.setenv("SBATCH_WAIT", "1")
+    monkeypatch.setenv("SLURM_UNBUFFEREDIO", "1")
+    finding = findings(healthy())["shell"]
+    assert (finding.mark, finding.says) == ("WARN", "it holds SBATCH_WAIT, SLURM_UNBUFFEREDIO")
+
+
+def test_a_partition_whose_nodes_are_off_and_hidden_is_no_partition_without_gpus():
+    finding = findings(with_cluster(nodes={}))["partition"]
+    assert finding.says.startswith("main shows no node now: ")
+    assert "PrivateData=cloud" in str(finding.cure)

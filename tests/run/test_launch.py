@@ -10,7 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bringup.errors import ControllerAway, SlurmError, UsageError
+from bringup.errors import CannotStart, ControllerAway, SlurmError, UsageError
 from bringup.plan.phases import PHASES
 from bringup.run import launch, nodes, playbook, slurm, waiting
 
@@ -471,12 +471,19 @@ def test_of_a_mixed_partition_the_most_common_nodes_with_gpus_are_taken_and_the_
         "(--nodelist names others)"
     ]
     lines.clear()
-    assert list(playbook.requested_nodes(None, "n1,n4", None, lines.append)) == ["n1", "n4"]
+    assert list(playbook.requested_nodes(None, "n4", None, lines.append)) == ["n4"]
     assert [line.partition(";")[0] for line in lines] == [
         "GPUs are divided (MIG), and Slurm counts the parts: n4 (gpu:a100:2,gpu:1g.5gb:14)"
     ]
     assert list(playbook.requested_nodes(2, None)) == ["n1", "n3"]  # n2 is down
-    assert list(playbook.requested_nodes(None, "n0,n1")) == ["n0", "n1"]  # who names them gets them
+    assert list(playbook.requested_nodes(None, "n5")) == ["n5"]  # who names them gets them
+    for nodelist in (
+        "n0,n1",
+        "n1,n4",
+        "n1,n2,n5",
+    ):  # each step asks for as many GPUs of each node: nothing was measured
+        with pytest.raises(CannotStart, match="--nodelist: a run takes nodes with the same GPUs, and these differ: n"):
+            playbook.requested_nodes(None, nodelist)
     for constraint, taken in (
         ("ib", ["n1", "n2"]),
         ("a100&ib|none", ["n1", "n2"]),
@@ -485,6 +492,15 @@ def test_of_a_mixed_partition_the_most_common_nodes_with_gpus_are_taken_and_the_
     ):
         monkeypatch.setenv("SBATCH_CONSTRAINT", constraint)
         assert list(playbook.requested_nodes(None, None)) == taken, constraint
+
+
+def test_a_partition_whose_nodes_are_hidden_is_named_with_the_cure(monkeypatch):
+    """It said that '' is not a node name."""
+    monkeypatch.setattr(slurm, "ask", lambda *command, **options: f"main*{slurm.SEPARATOR}\ncpu{slurm.SEPARATOR}c0\n")
+    for partition in (None, "main"):
+        with pytest.raises(SlurmError, match=r"partition main shows no node now: .*PrivateData=cloud"):
+            slurm.partition_nodes(partition)
+    assert slurm.partition_nodes("cpu") == ["c0"]
 
 
 @pytest.mark.parametrize(("count", "nodelist"), [(None, "gpu-12,gpu-3"), (2, "gpu-20,gpu-12,gpu-3"), (None, None)])

@@ -422,13 +422,14 @@ def test_a_phase_is_submitted_with_the_sites_options_and_variables(lab: Path, mo
         return "5\n"
 
     monkeypatch.setattr(slurm, "ask", ask)
-    given = {"BRINGUP_RUN_NAME": "x", "SBATCH_ACCOUNT": "mine"}
+    given = {"BRINGUP_RUN_NAME": "x", "SBATCH_ACCOUNT": "mine", "SBATCH_ERROR": "elsewhere", "SLURM_UNBUFFEREDIO": "1"}
     environment = at_site.for_submission(at, "discovery", given)
     launch.submit_and_wait(PHASES["discovery"], ["n0"], environment, tmp_path, lambda text: None, at.site.sbatch)
     ((command, passed),) = asked
     assert command[-2:] == ("--comment=of sbatch", PHASES["discovery"].script)
     assert (passed["SBATCH_PARTITION"], passed["SBATCH_ACCOUNT"], passed["SBATCH_TIMELIMIT"]) == ("gpu", "mine", "30")
     assert passed["SBATCH_GRES"] == "gpu:h100:8"
+    assert not passed.keys() & {"SBATCH_ERROR", "SLURM_UNBUFFEREDIO"}  # the reason of a job stood in that file
 
 
 def test_nodes_are_those_of_the_sites_partition(call: Called, tmp_path: Path):

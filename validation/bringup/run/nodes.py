@@ -36,6 +36,11 @@ def requested_nodes(
         raise CannotStart(f"Slurm knows no node {', '.join(unknown[:8])}; it knows {', '.join(sorted(known)[:8])}")
     listed = set(names)
     names = [name for name in known if name in listed]
+    if nodelist and len(kinds := {kind(known[name]): name for name in names}) > 1:
+        differ = ", ".join(f"{node} with {gpus}" for gpus, node in kinds.items())
+        raise CannotStart(
+            f"--nodelist: a run takes nodes with the same GPUs, and these differ: {differ}; name one kind"
+        )
     if not nodelist and (aside := set_aside(known, names)):
         names = [name for name in names if name not in aside]
         taken = kind(known[names[0]])

@@ -25,6 +25,9 @@ _DISCOVERY, _SMOKE = "discovery", "smoke"
 _EVERYWHERE = ("partition", "account", "qos", "reservation", "constraint")
 _SHOWN_BY_SLURM = ("partition", "account", "qos", "reservation")  # SLURM_JOB_*: what a job really got
 
+_LISTED = REPOSITORY / "infrastructure-validation/scripts/cleared-variables"
+CLEARED = frozenset(line for line in _LISTED.read_text().splitlines() if not line.startswith("#"))
+
 
 @dataclass(frozen=True)
 class AtSite:
@@ -107,8 +110,9 @@ def _variables(site: Site, phase: str | None, own: Mapping[str, str]) -> dict[st
 
 def for_submission(at: AtSite | None, phase: str, environment: Mapping[str, str]) -> dict[str, str]:
     """The environment in which a phase is started."""
+    environment = {name: value for name, value in environment.items() if name not in CLEARED}
     if at is None:
-        return dict(environment)
+        return environment
     own_variables = _own(at.site, environment)
     return _variables(at.site, phase, own_variables) | own_variables
 

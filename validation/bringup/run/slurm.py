@@ -37,6 +37,10 @@ _CLUSTER = re.compile(r"^ClusterName\s*=\s*(\S+)", re.MULTILINE)
 _CONTROLLER = re.compile(r"^(?:SlurmctldHost(?:\[\d+\])?|ControlMachine)\s*=\s*([^\s(]+)", re.MULTILINE)
 _NO_CLUSTER = re.compile(r"Could not establish a configuration source")
 _AWAY = re.compile(r"Unable to contact slurm controller|Unable to establish controller machine")
+NO_NODE = (
+    "shows no node now: Slurm hides nodes of a cloud that are off, unless slurm.conf has PrivateData=cloud; "
+    "a job wakes them: srun --nodes=N true"
+)
 _FORGOTTEN = "Invalid job id specified"
 _ABOUT_GPUS = re.compile(r"\b(gpus?|gres|tres|job_?submit|QOSMinGRES)\b", re.IGNORECASE)
 _STATE = re.compile(r"\bJobState=(\S+)")
@@ -180,12 +184,14 @@ def chosen_partition() -> str | None:
 
 def partition_nodes(partition: str | None) -> list[str]:
     """Names of all nodes of a partition (None: the default one), in Slurm's order. Raises SlurmError."""
-    names, known = list[str](), set[str]()
-    for line in ask("sinfo", "--noheader", "--format", f"%P{SEPARATOR}%N").splitlines():
+    names, known = list[str](), dict[str, bool]()
+    for line in ask("sinfo", "--all", "--noheader", "--format", f"%P{SEPARATOR}%N").splitlines():
         name, _, nodes = line.partition(SEPARATOR)
-        known.add(name.rstrip("*"))
-        if _is_chosen(name, partition):
+        known[name.rstrip("*")] = _is_chosen(name, partition)
+        if nodes and _is_chosen(name, partition):
             names += [node for node in hostlist.expand(nodes) if node not in names]
+    if not names and (chosen := [name for name in known if known[name]]):
+        raise SlurmError(f"partition {', '.join(chosen)} {NO_NODE}")
     if not names:
         raise SlurmError(
             f"no partition {partition!r} with nodes; there are {', '.join(sorted(known)) or 'none'}"

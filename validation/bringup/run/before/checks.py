@@ -17,7 +17,7 @@ from bringup.plan import profile as profiles
 from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS
 from bringup.plan.phases import PHASES
-from bringup.run import partitions
+from bringup.run import partitions, slurm
 from bringup.run import site as at_site
 from bringup.run.before.cluster import Cluster, most_common
 from bringup.run.before.facts import Facts, Finding, Line, Mark
@@ -219,6 +219,16 @@ def _kernel_log(facts: Facts) -> Finding:
     return Finding("NOT ASKED", says, cure)
 
 
+def _shell(facts: Facts) -> Finding:
+    """Options of Slurm's commands that the shell holds."""
+    held = sorted(at_site.CLEARED & os.environ.keys())
+    if not held:
+        return Finding("PASS", "it holds no variable that changes the phases' jobs")
+    return Finding(
+        "WARN", f"it holds {', '.join(held)}", "nothing for `bringup run`, which unsets them; for sbatch by hand: unset"
+    )
+
+
 OF_THE_HOST: tuple[tuple[str, Callable[[Facts], Finding]], ...] = (
     ("python", _python),
     ("torch", _torch),
@@ -228,6 +238,7 @@ OF_THE_HOST: tuple[tuple[str, Callable[[Facts], Finding]], ...] = (
     ("profile", _profile),
     ("tools", _tools),
     ("kernel log", _kernel_log),
+    ("shell", _shell),
 )
 
 
@@ -251,6 +262,8 @@ def _partition(facts: Facts, cluster: Cluster) -> Finding:
         return Finding("FAIL", f"{what}; there are {known}", "partition: NAME in the site file (bringup site --init)")
     nodes, name = cluster.nodes_of(chosen), ",".join(partition.name for partition in chosen)
     usual = most_common(nodes)
+    if not nodes:
+        return Finding("FAIL", f"{name} {slurm.NO_NODE}", "PrivateData=cloud in slurm.conf: the administrator")
     if usual is None:
         with_gpus = [p.name for p in cluster.partitions if most_common(cluster.nodes_of([p])) is not None]
         cure = (
