@@ -118,9 +118,9 @@ def test_a_word_of_the_list_and_an_inversion_are_seen_in_prose_and_not_in_code()
 
 NO_VERB = {
     *("The", "A", "An", "What", "Whether", "Why", "How", "One", "Of", "Those", "Each", "All", "From", "As", "In", "On"),
-    *("By", "For", "Where", "When", "None", "Its", "No", "This", "At", "Raises", "Returns", "True", "False"),
+    *("By", "For", "Where", "When", "None", "Its", "No", "This", "At", "With", "Before", "After", "Every", "Node"),
 }
-ROOMS_OF_VERBS = [f"validation/bringup/{room}" for room in ("plan", "records", "report")]
+OTHER_ROOMS = ("compare", "derive", "evidence", "formulae", "run", "daily", "answers.py")  # not read through yet
 
 
 def public_docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -133,18 +133,21 @@ def public_docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def begins_with_a_verb(docstring: str) -> bool:
-    return docstring[:1].isalpha() and re.split(r"\W", docstring, maxsplit=1)[0] not in NO_VERB
+    """Say whether the first word may be one in the imperative: `Return`, and not `Nodes`, `Returns`, `MFU`, `(node`."""
+    word = re.match(r"[A-Z][a-z]+\b", docstring)
+    return word is not None and word[0] not in NO_VERB and not re.search(r"[^s]s$|[^e]ed$", word[0])
 
 
 def test_docstrings_of_public_functions_begin_with_a_verb():
-    paths = [path for room in ROOMS_OF_VERBS for path in sorted((ROOT / room).rglob("*.py"))]
+    package = ROOT / "validation/bringup"
+    paths = [path for path in package.rglob("*.py") if path.relative_to(package).parts[0] not in OTHER_ROOMS]
     texts = [(path, *line) for path in paths for line in public_docstrings(ast.parse(path.read_text("utf-8")))]
     others = [f"{path.relative_to(ROOT)}:{line}: {text}" for path, line, text in texts if not begins_with_a_verb(text)]
-    assert len(texts) > 200
+    assert len(texts) > 300
     assert not others, "\n".join(others)
 
 
 def test_a_docstring_that_is_a_noun_or_a_code_is_not_taken_for_a_verb():
-    nouns = ("The node.", "None: no node.", "`n0`.", "(node, GPU).", "Whether it is.")
+    nouns = ("The node.", "None: no node.", "`n0`.", "(node, GPU).", "Whether it is.", "Seconds.", "Raises it.", "MFU.")
     assert not any(map(begins_with_a_verb, nouns))
-    assert begins_with_a_verb("Return the node.")
+    assert all(map(begins_with_a_verb, ("Return the node.", "Pass it on.", "Feed it.")))

@@ -41,12 +41,12 @@ def in_lines(text: str) -> str:
 
 
 def printable(text: str) -> str:
-    """Safe for a terminal: one line, no control characters."""
+    """Make a text safe for a terminal: one line, no control characters."""
     return _CONTROL.sub(" ", text)
 
 
 def plain(text: str) -> str:
-    """The same without blanks around it."""
+    """Make a text safe in the same way, without blanks around it."""
     return printable(text).strip()
 
 
@@ -55,5 +55,5 @@ def for_xml(text: str) -> str:
 
 
 def many(count: int, noun: str) -> str:
-    """`1 node`, `2 nodes`, `1,024 nodes`."""
+    """Count in words: `1 node`, `2 nodes`, `1,024 nodes`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"

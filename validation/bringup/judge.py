@@ -51,7 +51,7 @@ class Judged:
 
     @property
     def objection(self) -> str | None:
-        """Why its numbers must not be used: a gate of EVIDENCE did not pass, or the records contradict themselves."""
+        """Say why its numbers must not be used: a gate of EVIDENCE did not pass, or records contradict themselves."""
         known = {verdict.gate: verdict for verdict in self.verdicts.verdicts if verdict.gate in (*EVIDENCE, AGREE)}
         for gate in EVIDENCE:
             verdict = known.get(gate)
@@ -85,8 +85,8 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
 
 @contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """A fleet's evidence is hundreds of thousands of small objects without cycles. Without this, the search for cycles
-    takes a third of the time."""
+    """Stop the search for cycles. A fleet's evidence is hundreds of thousands of small objects without cycles, and the
+    search takes a third of the time."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -97,7 +97,7 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 def judge(run: Run, profile: Profile, parsed: Parsed, own: catalogue.Gates = catalogue.NONE) -> Verdicts:
-    """One verdict per planned pair. A pair without evidence is incomplete; a plan without pairs is incomplete."""
+    """Return a verdict per planned pair. A pair without evidence is incomplete; a plan without pairs is incomplete."""
     observed: dict[tuple[str, str], list[Observation]] = defaultdict(list)
     not_applicable = planned.not_applicable(run, profile.not_applicable)
     pairs = _planned(run, {entry.gate for entry in not_applicable})
@@ -125,14 +125,14 @@ def judge(run: Run, profile: Profile, parsed: Parsed, own: catalogue.Gates = cat
 
 
 def is_fault_or_gap(verdict: Verdict) -> bool:
-    """True for a fail and for missing evidence. False for a number without a limit."""
+    """Say whether it is a fail, or evidence is missing. A number without a limit is neither."""
     return verdict.outcome is Outcome.FAIL or (
         verdict.outcome is Outcome.INCOMPLETE and verdict.kind is not Kind.UNDECLARED
     )
 
 
 def stops(verdict: Verdict) -> bool:
-    """Whether later phases would be meaningless after this verdict. A gate that only warns does not stop them, nor
+    """Say whether later phases would be meaningless after this verdict. A gate that only warns does not stop them, nor
     does a check of the site."""
     gate = catalogue.GATES.get(verdict.gate)
     if verdict.gate.startswith(own.PREFIX):
@@ -291,8 +291,8 @@ class _Judging:
         return f"{seen.value:.4g} GB/s is more than this machine can reach: {highest}"
 
     def _without_limit(self, gate: Gate, against: Requirement, subject: str) -> Verdict:
-        """What was measured where the profile has no number: every size is shown, and the value is that of the size
-        which tells most."""
+        """Judge what was measured where the profile has no number: every size is shown, and the value is that of the
+        size which tells most."""
         whole = self.seen.get((gate.id, subject), [])
         sized = self._at_sizes.get((gate.id, subject), [])
         usable = [observation for observation in [*whole, *sized] if _unusable(gate, observation) is None]
@@ -425,11 +425,11 @@ class Requirement:
 
     @cached_property
     def spoken(self) -> str:
-        """The same inside a sentence: `at least 346 GB/s at 8GiB`."""
+        """Say the same inside a sentence: `at least 346 GB/s at 8GiB`."""
         return in_words(self.rule, self.value, self.unit, SPOKEN) + (f" at {self.at}" if self.at else "")
 
     def fails(self, gate: Gate, value: Value) -> str:
-        """What is wrong, with the value and the limit in it: a share as a percentage."""
+        """Say what is wrong, with the value and the limit in it: a share as a percentage."""
         limit = self.value
         if gate.unit != "ratio" or "{value} of" not in gate.fails or not is_number(value):
             return gate.fails.format(value=value_in_words(value, gate.unit), limit=self.spoken)
@@ -515,7 +515,7 @@ def _blocked(gate: Gate, against: Requirement, subject: str, by: list[str]) -> V
 def _undeclared(
     gate: Gate, against: Requirement, subject: str, observations: list[Observation], outcome: Outcome
 ) -> Verdict:
-    """The profile declares no number. It shows the observed values, for a person and for the next profile."""
+    """Show the observed values, for a person and the next profile: this profile declares no number."""
     text = "; ".join(
         _remarked(value_in_words(observation.value, observation.unit), _size(observation))
         for observation in observations

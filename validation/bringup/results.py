@@ -94,7 +94,7 @@ def is_there(folder: Path, name: str) -> bool:
 
 
 def attempts(phase: Phase, name: str) -> list[Path]:
-    """Existing folders of this run, in order: each submission (-s2, …) followed by its requeues (-r1, … -r10)."""
+    """Find the folders of this run, in order: each submission (-s2, …) followed by its requeues (-r1, … -r10)."""
     first = folder_of(phase, name)
     numbered: list[tuple[int, int, Path]] = []
     for path in first.parent.glob(f"{glob.escape(first.name)}*"):
@@ -126,7 +126,7 @@ def read_seal(folder: Path) -> Seal | None:
 
 
 def checksums(folder: Path) -> dict[str, str]:
-    """Checksums of all evidence: the plan, the site and its checks, raw/, and training's records. The profile's
+    """Return checksums of all evidence: the plan, the site and its checks, raw/, and training's records. The profile's
     checksum is in the plan; closed.json holds the checksums, and its signature comes after it. For a file that cannot
     be read: UNREADABLE and the reason.
 
@@ -397,7 +397,7 @@ class TrainingRecords:
 
     @property
     def steps(self) -> dict[str, tuple[float, float]] | None:
-        """Node -> begin and end of the measured steps, unix s by its own clock. None: none, or it did not end."""
+        """Return node -> begin and end of the measured steps, unix s, its own clock. None: none, or it did not end."""
         if not self.are_whole:
             return None
         return {node: (begin, end) for node, (begin, end) in self.metrics.window_unix_s.items()}

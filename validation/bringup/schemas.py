@@ -19,7 +19,7 @@ _FILE = re.compile(r"`(\w+)\.json`")
 
 
 def kinds() -> dict[str, type[Versioned]]:
-    """Stem of the file -> its record, for all of them. The name is the first that the record's docstring gives."""
+    """Return stem of the file -> its record, for all. The name is the first that the record's docstring gives."""
     classes: dict[str, type[Versioned]] = {}
     for kind in Versioned.__subclasses__():
         match = _FILE.search(kind.__doc__ or "")
@@ -32,15 +32,15 @@ def kinds() -> dict[str, type[Versioned]]:
 
 
 def schema(kind: type[Record]) -> dict[str, Any]:
-    """What `read_record` accepts, but for rules between fields; and the version must be there."""
+    """Describe what `read_record` accepts, but for rules between fields; and the version must be there."""
     made = kind.model_json_schema()
     made["required"] = sorted({*made.get("required", []), "schema_version"})
     return {"$schema": "https://json-schema.org/draft/2020-12/schema"} | made
 
 
 def profile_schema() -> dict[str, Any]:
-    """The schema of a profile before its `extends` is resolved, for editors and other programs: which gates take a
-    number, in which unit and direction. Only the reader checks how fields, and files, agree."""
+    """Describe a profile before its `extends` is resolved, for editors and other programs: which gates take a number,
+    in which unit and direction. Only the reader checks how fields, and files, agree."""
     made = Profile.model_json_schema()
     made["$defs"]["NotApplicable"]["properties"]["gate"]["enum"] = list(GATES)
     entries = made["properties"]["expect"]
@@ -63,6 +63,6 @@ def _entry(gate: Gate) -> dict[str, Any]:
 
 
 def schemas() -> dict[str, dict[str, Any]]:
-    """By name. Besides the records: what people write, profiles and site files."""
+    """Return schemas by name. Besides the records: what people write, profiles and site files."""
     made = {stem: schema(kind) for stem, kind in kinds().items()} | {"profile": profile_schema(), "site": schema(Site)}
     return dict(sorted(made.items()))

@@ -70,7 +70,7 @@ class Known:
 
 
 def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Known:
-    """From a profile and runs: of training runs the MFU, of the others the bandwidth. Raises NotHealthy,
+    """Read from training runs the MFU, from other runs the bandwidth, and the rest from a profile. Raises NotHealthy,
     RecordError."""
     machine = profile.machine
     others = []
@@ -103,7 +103,7 @@ def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Know
 
 
 def jobs(question: Question) -> list[Job]:
-    """The layouts that this machine and batch allow: a strategy gets as many micro-steps as the global batch needs."""
+    """Return the layouts that machine and batch allow. A strategy gets the micro-steps that the global batch needs."""
     layouts = []
     for kind in KINDS:
         job = Job(
@@ -137,14 +137,14 @@ class Times:
 
     @property
     def step(self) -> tuple[float, float] | None:
-        """At the highest MFU, where all communication overlaps; at the lowest, where nothing does."""
+        """Return the time at the highest MFU, where all communication overlaps; at the lowest, where nothing does."""
         if self.compute is None or self.communication is None:
             return None
         return max(self.compute[0], self.communication), self.compute[1] + self.communication
 
 
 def times(shape: ModelShape, job: Job, facts: Known) -> Times:
-    """Compute, and communication of what the step sends."""
+    """Return times of computing, and of the communication of what the step sends."""
     unknown: list[str] = []
     compute = _compute_s(shape, job, facts, unknown)
     communication: float | None = 0.0
@@ -161,7 +161,7 @@ def times(shape: ModelShape, job: Job, facts: Known) -> Times:
 
 
 def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
-    """Memory, traffic and time of one strategy; what cannot be known is null and named."""
+    """Predict memory, traffic and time of one strategy; what cannot be known is null and named."""
     parts = memory.peak(shape, job)
     collectives = traffic.collectives(shape, job)
     unknown: list[str] = []
@@ -236,7 +236,7 @@ def _compute_s(shape: ModelShape, job: Job, facts: Known, unknown: list[str]) ->
 
 
 def advise(question: Question, facts: Known) -> Advice:
-    """Raises UsageError when no strategy can divide the global batch."""
+    """Compare the strategies. Raises UsageError when none can divide the global batch."""
     _require_groups(question)
     shape, layouts = question.shape, jobs(question)
     if not layouts:
@@ -287,8 +287,8 @@ def advise(question: Question, facts: Known) -> Advice:
 
 
 def choose(strategies: Sequence[PredictedStrategy]) -> tuple[Kind | None, str]:
-    """(strategy or None, why). Of those that fit the one with the shortest step when nothing overlaps; times within
-    5 % are equal, and then the simpler one. Without times: the one that sends least out of a node, then least
+    """Return (strategy or None, why). Of those that fit the one with the shortest step when nothing overlaps; times
+    within 5 % are equal, and then the simpler one. Without times: the one that sends least out of a node, then least
     inside.
 
     One GPU is only named where there is no other: it is the reference, and no answer to what N GPUs should do.
@@ -317,7 +317,7 @@ def choose(strategies: Sequence[PredictedStrategy]) -> tuple[Kind | None, str]:
 
 
 def _require_groups(question: Question) -> None:
-    """Raises UsageError where HSDP cannot have the requested shard groups."""
+    """Raise UsageError where HSDP cannot have the requested shard groups."""
     sizes = shard_sizes(question.nodes, question.gpus_per_node) if question.nodes > 1 else []
     if question.shard_size is not None and question.shard_size not in sizes:
         raise UsageError(
@@ -328,7 +328,7 @@ def _require_groups(question: Question) -> None:
 
 
 def _what_would_fit(question: Question, facts: Known) -> str:
-    """The fewest and cheapest options with which a strategy fits."""
+    """Return the fewest and cheapest options with which a strategy fits."""
     world = question.nodes * question.gpus_per_node
     whole = max(1, question.global_batch // world)
     cures: list[tuple[str, dict[str, Any]]] = [
@@ -354,8 +354,8 @@ def _what_would_fit(question: Question, facts: Known) -> str:
 
 
 def _command(question: Question, chosen: PredictedStrategy) -> str:
-    """A run of what was advised. Rows and recomputation are always named: the workload of the profile, which comes
-    before these options, may have others."""
+    """Write the command of a run of what was advised. Rows and recomputation are always named: the workload of the
+    profile, which comes before these options, may have others."""
     words = [
         "sbatch",
         f"--nodes={question.nodes}" if chosen.strategy != "single" else "--nodes=1",
@@ -365,7 +365,7 @@ def _command(question: Question, chosen: PredictedStrategy) -> str:
 
 
 def program_options(question: Question, chosen: PredictedStrategy) -> list[str]:
-    """What the program of this strategy takes, to train what was computed."""
+    """Return what the program of this strategy takes, to train what was computed."""
     words = ["--model", question.model or question.shape.name, "--sequence-length", str(question.sequence_length)]
     words += ["--global-batch", str(question.global_batch), "--rows-at-once", str(chosen.rows)]
     words.append("--activation-checkpointing" if question.activation_checkpointing else "--no-activation-checkpointing")

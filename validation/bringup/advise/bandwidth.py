@@ -32,7 +32,7 @@ class Promised:
         self.profile = profile
 
     def bus(self, operation: Operation, nodes: int, message: float, gpus_per_node: int | None = None) -> Speed | str:
-        """With this number of GPUs in use on each node; None: all that it has."""
+        """Return the speed with this number of GPUs in use on each node; None: all that it has."""
         gate = f"nccl.{operation}.busbw"
         entry = self.profile.expect.get(gate)
         if entry is None or entry.at_least is None:
@@ -52,7 +52,7 @@ class Measured:
     """The curves of runs of nccl_scaling: of each size and number of nodes the slowest measurement."""
 
     def __init__(self, judged: Sequence[tuple[str, Sequence[Observation], Sequence[Verdict]]]) -> None:
-        """(name of the run, its observations, its verdicts)."""
+        """Take (name of the run, its observations, its verdicts) of each run."""
         self.names = ", ".join(name for name, _, _ in judged)
         self.measured: dict[tuple[str, str], list[tuple[int, float, str]]] = {}
         self.distrusted: dict[tuple[str, str], str] = {}
@@ -75,8 +75,8 @@ class Measured:
                     )
 
     def bus(self, operation: Operation, nodes: int, message: float) -> Speed | str:
-        """At this size of message: time grows linearly between the measured sizes next to it (latency + size / rate;
-        Hockney 1994).
+        """Return the speed at this size of message: time grows linearly between the measured sizes next to it (latency
+        + size / rate; Hockney 1994).
 
         A smaller message than measured takes as long as the smallest that was, a larger one has the rate of the
         largest.
@@ -118,7 +118,7 @@ def _size(message: float) -> str:
 def seconds(
     collective: Collective, source: Promised | Measured, nodes: int, gpus_per_node: int
 ) -> tuple[float, str] | str:
-    """(time of all calls of a step, source) or why it is unknown: bytes that a rank sends / bus bandwidth.
+    """Return (time of all calls of a step, source) or why it is unknown: bytes that a rank sends / bus bandwidth.
 
     Replicas talk in rings, one for each shard that a node holds, all at once: each has its part of what leaves a node
     in a ring of all ranks, which is the all_gather's bus bandwidth over the nodes of a ring / rings.
@@ -139,7 +139,7 @@ def seconds(
 def _bus(
     source: Promised | Measured, operation: Operation, nodes: int, message: float, gpus_per_node: int
 ) -> Speed | str:
-    """A run measured with the GPUs that it used; a profile's floor may be that of whole nodes."""
+    """Return the bus bandwidth. A run measured with the GPUs that it used; a profile's floor may be of whole nodes."""
     if isinstance(source, Promised):
         return source.bus(operation, nodes, message, gpus_per_node)
     return source.bus(operation, nodes, message)

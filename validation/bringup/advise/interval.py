@@ -21,8 +21,8 @@ def best(
     nodes: int,
     runs: Sequence[Judged] = (),
 ) -> SaveInterval | None:
-    """None: no rate of failures was given. The cost of a save is the given one, or that of the last run that wrote one.
-    Raises UsageError."""
+    """Return the best interval. None: no rate of failures was given. The cost of a save is the given one, or that of
+    the last run that wrote one. Raises UsageError."""
     if failures_per_node_day is None:
         if save_s is not None or restart_s is not None:
             raise UsageError("--save-s and --restart-s mean something with --failures-per-node-day")
@@ -50,13 +50,13 @@ def best(
 
 
 def between_failures_s(failures_per_node_day: float, nodes: int) -> float:
-    """Mean seconds from one failure of a job to the next: any of its nodes ends it."""
+    """Return mean seconds from one failure of a job to the next: any of its nodes ends it."""
     return DAY_S / (failures_per_node_day * nodes)
 
 
 def best_interval_s(save_s: float, failure_s: float) -> float:
-    """Seconds of training from the end of one save to the begin of the next. Daly, Future Generation Computer Systems
-    22, 303 (2006), whose first term is Young's, Communications of the ACM 17, 530 (1974).
+    """Return seconds of training from the end of one save to the begin of the next. Daly, Future Generation Computer
+    Systems 22, 303 (2006), whose first term is Young's, Communications of the ACM 17, 530 (1974).
 
     save_s: that a save holds the training up; failure_s: mean time between failures. 0 where a save costs nothing."""
     if save_s >= 2 * failure_s:
@@ -66,7 +66,7 @@ def best_interval_s(save_s: float, failure_s: float) -> float:
 
 
 def goodput(interval_s: float, save_s: float, restart_s: float, failure_s: float) -> float:
-    """Share of the time that is training which is kept, with a save after every interval_s > 0: Daly 2006, of the wall
+    """Return the share of training time which is kept, with a save after every interval_s > 0: Daly 2006, of the wall
     time of a long job. Lost are saves, restarts, what was done since the last save, and failures while restarting.
 
     restart_s: from the failure until training goes on where it was saved."""

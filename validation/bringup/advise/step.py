@@ -36,8 +36,8 @@ def predicted(
     curve: bandwidth.Measured | None,
     shape: ModelShape,
 ) -> Predicted:
-    """reference: of the one-GPU run that is kept with the run. gpu: its name, None on a CPU. curve: of the collectives,
-    where it was measured. shape: that the run recorded."""
+    """Predict a step. reference: of the one-GPU run that is kept with the run. gpu: its name, None on a CPU. curve: of
+    the collectives, where it was measured. shape: that the run recorded."""
     if isinstance(reference, RecordError):
         return Predicted(reason=str(reference))
     machine = _machine(reference, profile, gpu)
@@ -51,7 +51,7 @@ def predicted(
 
 
 def _machine(reference: TrainMetrics | None, profile: Profile, gpu: str | None) -> Machine:
-    """The profile's, with the peak of the GPU that was used and the MFU that one of them reached."""
+    """Return the profile's machine, with the peak of the GPU that was used and the MFU that one of them reached."""
     peak = None if gpu is None else peak_bf16_tflops(gpu, profile)
     rates: dict[str, Sourced | None] = {"peak_bf16_tflops": Sourced(value=peak[0], source=peak[1]) if peak else None}
     if reference is not None and reference.mfu:

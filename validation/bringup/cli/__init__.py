@@ -74,7 +74,7 @@ def _is_checkout() -> bool:
 
 
 def _parsed(argv: Sequence[str]) -> argparse.Namespace:
-    """Raises UsageError and RunError of what names no run or no phase."""
+    """Parse arguments. Raises UsageError, and RunError of what names no run or no phase."""
     top = parser()
     arguments, options = top.parse_known_args([*argv[1:2], "--help"] if argv[:1] == ["help"] else argv)
     if options and arguments.verb not in TAKE_OPTIONS:
@@ -132,7 +132,7 @@ def _done(arguments: argparse.Namespace) -> int:
 
 
 def _nobody_reads() -> int:
-    """`bringup … | head -1`: quiet, and as a program that SIGPIPE ended. Never 1, which says that the cluster
+    """End `bringup … | head -1` quietly, as a program that SIGPIPE ended. Never 1, which says that the cluster
     failed."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (sys.stdout, sys.stderr):
@@ -142,7 +142,7 @@ def _nobody_reads() -> int:
 
 
 def _stop(number: int, frame: object) -> NoReturn:
-    """A closed terminal and a TERM end a run as Ctrl-C does: jobs are cancelled, nothing is left behind."""
+    """End a run as Ctrl-C does, for a closed terminal and a TERM: jobs are cancelled, nothing is left behind."""
     raise KeyboardInterrupt(number)
 
 
@@ -169,7 +169,7 @@ class _Top(_Parser):
 
 
 def parser(for_scripts: bool = False) -> _Top:
-    """for_scripts: its --help lists the verbs that the phase scripts call, instead of those for people."""
+    """Make the parser. for_scripts: its --help lists the verbs that phase scripts call, and not those for people."""
     top = _Top(prog="bringup", description=__doc__)
     top.add_argument("--version", nargs=0, action=_Version, help="show the version and exit")
     top.add_argument("--help-scripts", nargs=0, action=_HelpScripts, help="show the verbs that scripts call, and exit")

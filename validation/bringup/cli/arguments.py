@@ -59,7 +59,7 @@ def _number(text: str) -> float:
 
 
 def awaited(text: str) -> Awaited:
-    """An empty job id: it was refused, and nothing is waited for."""
+    """Read a job to wait for. An empty job id: it was refused, and nothing is waited for."""
     from bringup.run.waiting import Awaited
 
     match = re.fullmatch(r"([\w.-]+)=([\d_]*)(?:=(\d+))?", text)
@@ -81,7 +81,7 @@ def run_named(name: str, what: str = "") -> RunName:
 
 
 def with_runs(value: object) -> object:
-    """`value` with folders in place of names of runs. Raises RunError."""
+    """Put folders in place of names of runs. Raises RunError."""
     if isinstance(value, list):
         return [with_runs(each) for each in value]
     if not isinstance(value, RunName):
@@ -92,14 +92,14 @@ def with_runs(value: object) -> object:
 
 
 def node_called(name: str) -> str:
-    """Raises UsageError for a run that stands where the node belongs."""
+    """Read the name of a node. Raises UsageError for a run that stands where the node belongs."""
     if "/" in name or re.match(r"\d{8}-\d{6}|last$", name):
         raise UsageError(f"{name}: a run, and the node comes first: bringup ticket NODE RUN")
     return name
 
 
 def phase_called(name: str) -> Phase:
-    """Raises UsageError."""
+    """Find a phase by its name. Raises UsageError."""
     if name not in PHASES:
         guess = usage.meant(name, PHASES) or f"; there are {', '.join(PHASES)}"
         raise UsageError(f"no phase is called {name!r}{guess}")
@@ -107,8 +107,8 @@ def phase_called(name: str) -> Phase:
 
 
 def phases_called(name: str) -> list[str]:
-    """One by its name; or those of a number of the playbook (`3`, `phase3`), of a strategy, or all trainings. Raises
-    UsageError."""
+    """Find one by its name; or those of a number of the playbook (`3`, `phase3`), of a strategy, or all trainings.
+    Raises UsageError."""
     word = name.removeprefix("phase").strip("-_ ")
     several = [
         stem
@@ -119,8 +119,8 @@ def phases_called(name: str) -> list[str]:
 
 
 def named_profile(name: str | None) -> Profile | None:
-    """The profile that runs are judged with which are there already. None: each with its own copy. Raises UsageError,
-    ProfileError."""
+    """Load the profile that runs are judged with which are there already. None: each with its own copy. Raises
+    UsageError, ProfileError."""
     from bringup.plan import auto, catalogue
 
     profile = None if name is None else catalogue.load_profile(name)

@@ -26,7 +26,7 @@ MOST_NAMED = 8  # nodes of a message
 
 
 def scales(nodes: list[str], gpus_per_node: int, only_all: bool) -> list[str]:
-    """A scale per line: ending of its files' names, name, number of nodes, ranks per node, nodes (n0,n1).
+    """Return a scale per line: ending of its files' names, name, number of nodes, ranks per node, nodes (n0,n1).
 
     only_all: that of all nodes alone.
     """
@@ -39,7 +39,7 @@ def scales(nodes: list[str], gpus_per_node: int, only_all: bool) -> list[str]:
 
 
 def pairs_again(run: Path) -> list[str]:
-    """Rounds of the pairs of this run that should be measured once more."""
+    """Return rounds of the pairs of this run that should be measured again."""
     from bringup import judge
     from bringup.derive import pairs
 
@@ -48,7 +48,7 @@ def pairs_again(run: Path) -> list[str]:
 
 
 def pair_rounds(nodes: list[str], reachable: set[str]) -> tuple[list[str], str]:
-    """(a round per line, what is not exercised). Pairs with a node that is not reachable now are left out."""
+    """Return (a round per line, what is not exercised). Pairs with a node that is not reachable now are left out."""
     from bringup.run import open as opening
 
     number = subjects.pair_rounds(nodes, opening.asked_pair_rounds())
@@ -69,7 +69,7 @@ def pair_rounds(nodes: list[str], reachable: set[str]) -> tuple[list[str], str]:
 
 
 def pairs_next(run: Path, reachable: set[str]) -> tuple[list[str], str | None]:
-    """(the next round, or nothing; what is said of it). Nothing, too, where all rounds were known in advance.
+    """Return (the next round, or nothing; what is said of it). Nothing, too, where all rounds were known in advance.
 
     reachable: nodes that are there now; none: all of the run.
     """
@@ -143,7 +143,7 @@ def do_ended(arguments: argparse.Namespace) -> int:
 
 
 def do_pairs(arguments: argparse.Namespace) -> int:
-    """A round per line. To standard error: what is not exercised."""
+    """Print a round per line. To standard error: what is not exercised."""
     if arguments.again is not None:
         lines, remark = pairs_again(arguments.again), None
     elif arguments.next is not None:

@@ -71,7 +71,7 @@ def do_judge(arguments: argparse.Namespace) -> int:
 
 
 def _report_absent(runs: results.RunFolders) -> list[results.Absent]:
-    """What a playbook had planned and is not there is said, and counts."""
+    """Print what a playbook had planned and is not there: it counts."""
     from bringup.report import terminal, text
 
     for absent in runs.absent:
@@ -81,7 +81,7 @@ def _report_absent(runs: results.RunFolders) -> list[results.Absent]:
 
 
 def do_explain(arguments: argparse.Namespace) -> int:
-    """The worst runs first."""
+    """Explain runs, the worst first."""
     from bringup import judge, results
     from bringup.report import explain, terminal
 
@@ -276,7 +276,7 @@ def do_schema(arguments: argparse.Namespace) -> int:
 
 
 def do_completion(arguments: argparse.Namespace) -> int:
-    """A script for the shell, made from the verbs themselves. Once it is loaded, a TAB starts no Python."""
+    """Print a script for the shell, made from the verbs themselves. Once it is loaded, a TAB starts no Python."""
     import shtab
 
     from bringup.cli import parser

@@ -44,7 +44,7 @@ def do_compare(arguments: argparse.Namespace) -> int:
 
 
 def compare_losses(folders: list[Path]) -> bool:
-    """The table of these runs. Whether their losses disagree, which is then a line."""
+    """Print the table of these runs. Return whether their losses disagree, which is then a line."""
     from bringup.compare import entries, sidebyside
 
     compared = sidebyside.compare(entries.load_all(folders, None))
@@ -53,7 +53,7 @@ def compare_losses(folders: list[Path]) -> bool:
 
 
 def _show_table(compared: sidebyside.SideBySide) -> None:
-    """A run a column, as many as fit; then the folders, and the arguments that differ."""
+    """Print a column for each run, as many as fit; then the folders, and the arguments that differ."""
     from bringup.report import text
 
     head, lines = compared.columns
@@ -79,7 +79,7 @@ def _show_words(compared: sidebyside.SideBySide) -> None:
 
 
 def _exit_code(compared: sidebyside.SideBySide) -> int:
-    """1: a run failed, or losses disagree, which is said; 2: a run was not judged, or is incomplete."""
+    """Return 1: a run failed, or losses disagree, which is said; 2: a run was not judged, or is incomplete."""
     from bringup.report import text
 
     if compared.disagreeing:
@@ -95,8 +95,8 @@ def _exit_code(compared: sidebyside.SideBySide) -> int:
 
 
 def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[entries.Entry], list[str]]:
-    """The runs to compare: of a playbook those that trained, of a sweep those that finished; those that are missing are
-    printed. And the fields that sweeps vary."""
+    """Return the runs to compare: of a playbook those that trained, of a sweep those that finished; those that are
+    missing are printed. And the fields that sweeps vary."""
     from bringup import results
     from bringup.compare import entries
 

@@ -48,7 +48,7 @@ input, too), 130 Ctrl-C. `bringup help VERB`: its options, with an example.
 
 
 def overview(helps: Mapping[str, str]) -> str:
-    """helps: verb -> what it does."""
+    """Write all verbs. helps: verb -> what it does."""
     parts = ["usage: bringup VERB ...   (bringup --version, bringup --help-scripts)\n"]
     for title, verbs in GROUPS.items():
         lines = [f"  {verb:<14} {helps[verb]}" for verb in verbs]
@@ -57,13 +57,13 @@ def overview(helps: Mapping[str, str]) -> str:
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """`; did you mean explain?`, or nothing."""
+    """Return `; did you mean explain?`, or nothing."""
     near = difflib.get_close_matches(word, list(known), 1, 0.7)
     return f"; did you mean {near[0]}?" if near else ""
 
 
 def unknown(options: list[str], verb: argparse.ArgumentParser) -> str:
-    """What to say of arguments that the verb does not take."""
+    """Say that the verb does not take these arguments."""
     first = next((option for option in options if option.startswith("-")), None)
     if first is None:
         return f"nothing takes {' '.join(options)}"

@@ -56,18 +56,18 @@ class Environment(ABC):
 
     @abstractmethod
     def make(self, commands: tuple[Command, ...]) -> None:
-        """Raises DrillError with the command's own words."""
+        """Run the commands. Raises DrillError with the words of the one that failed."""
 
     @abstractmethod
     def wait_for(self, node: str, state: str) -> None: ...
 
     @abstractmethod
     def nodes_of(self, drill: Drill) -> tuple[str, ...]:
-        """Empty: all of them, because the shape was chosen for the drill."""
+        """Return the nodes to use. Empty: all of them, because the shape was chosen for the drill."""
 
     @abstractmethod
     def execute(self, *words: str, limit_s: float = VERB_LIMIT_S, **how: Any) -> Ended:
-        """A command of the login host. how: as of `execute`."""
+        """Execute a command of the login host. how: as of `execute`."""
 
     def bringup(
         self,
@@ -123,7 +123,7 @@ def execute(
 
 
 def interrupt() -> None:
-    """From another thread: phases are ended, and nothing waits any longer. Faults are still undone."""
+    """End phases and every wait, from another thread. Faults are still undone."""
     INTERRUPTED.set()
     for child in list(_PHASES):
         with contextlib.suppress(ProcessLookupError):
@@ -131,7 +131,7 @@ def interrupt() -> None:
 
 
 def pause() -> None:
-    """Between two looks at something. Raises DrillError once all is interrupted."""
+    """Wait between two looks at something. Raises DrillError once all is interrupted."""
     if INTERRUPTED.wait(POLL_S):
         raise DrillError("interrupted")
 
@@ -171,7 +171,7 @@ class LocalCluster(Environment):
         return self.verb("sh", *words, limit_s=limit_s, **how)
 
     def start(self) -> None:
-        """What an earlier attempt left in this folder is ended first. Raises DrillError."""
+        """Start the cluster, and end before what an earlier attempt left in this folder. Raises DrillError."""
         if self.up:
             return
         self.end()

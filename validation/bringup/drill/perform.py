@@ -34,7 +34,7 @@ BEGINS_WITHIN_S = 120
 
 
 def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> DrillResult:
-    """Evidence goes to `place`/<drill>, a folder of the drill run called `name`. The fault is always undone."""
+    """Perform a drill. Evidence goes to `place`/<drill>, a folder of the run `name`. The fault is always undone."""
     begun = time.monotonic()
     folder = place / drill.id
     run_name = f"{name}-{drill.id}"
@@ -72,7 +72,7 @@ def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> Dr
 def _run_with_fault(
     drill: Drill, cluster: Environment, run_name: str, reference: dict[str, str]
 ) -> tuple[float, Ended]:
-    """(when the fault was in place, how the phase ended)."""
+    """Return (when the fault was in place, how the phase ended)."""
     environment = {**reference, "BRINGUP_RUN_NAME": run_name, **drill.environment, **_injected(drill)}
     try:
         cluster.make(_named(drill, drill.inject))
@@ -98,7 +98,7 @@ def _run_with_fault(
 
 
 def _injected(drill: Drill) -> dict[str, str]:
-    """A fault inside the ranks of a training comes from outside its programs: Python loads it before it starts them."""
+    """Return variables that put a fault inside the ranks of a training: Python loads it before their programs."""
     if not PHASES[drill.phase].is_training or "BRINGUP_DRILL" not in drill.environment:
         return {}
     return {"PYTHONPATH": ":".join(filter(None, (str(INJECTED), os.environ.get("PYTHONPATH"))))}
@@ -112,7 +112,7 @@ def _last_attempt(stem: str, run_name: str) -> Path:
 
 
 def _written(evidence: Path) -> Verdicts | None:
-    """The verdicts that `bringup run` or `bringup judge` left in the folder. None: it left none that can be read."""
+    """Load verdicts that `bringup run` or `bringup judge` left in the folder. None: none that can be read."""
     try:
         return read_record(evidence / runs.VERDICTS, Verdicts)
     except RecordError:
@@ -133,7 +133,7 @@ def _undo(drill: Drill, cluster: Environment) -> None:
 
 
 def _wait_for_moment(drill: Drill, run_name: str) -> None:
-    """The file that the drill names says that it has come: faults are made at a defined moment."""
+    """Wait for the file that the drill names: faults are made at a defined moment."""
     deadline = time.monotonic() + BEGINS_WITHIN_S
     while not any(runs.is_there(folder, drill.when) for folder in runs.attempts(PHASES[drill.phase], run_name)):
         if time.monotonic() > deadline:
@@ -142,7 +142,7 @@ def _wait_for_moment(drill: Drill, run_name: str) -> None:
 
 
 def _healthy_runs(drill: Drill, cluster: Environment, place: Path, name: str) -> list[Path]:
-    """What the drill needs: runs of its phase to tamper with, or the one-GPU run that losses are compared with."""
+    """Find or make what the drill needs: runs of its phase to tamper with, or a one-GPU run to compare with."""
     if drill.truncate is not None or drill.tamper is not None:
         return [
             healthy_run(drill, drill.phase, cluster, place, name, number)
@@ -154,7 +154,7 @@ def _healthy_runs(drill: Drill, cluster: Environment, place: Path, name: str) ->
 
 
 def healthy_run(drill: Drill, stem: str, cluster: Environment, place: Path, name: str, number: int) -> Path:
-    """Made when first needed, and shared by all drills of one shape."""
+    """Make the run when first needed; all drills of one shape share it."""
     run_name = f"{name}-healthy-{drill.shape.nodes}-{number}"
     folder = place / "healthy" / f"{stem}-{drill.shape.nodes}-{number}" / runs.folder_of(PHASES[stem], run_name).name
     with _ONE_AT_A_TIME:
@@ -175,7 +175,7 @@ def healthy_run(drill: Drill, stem: str, cluster: Environment, place: Path, name
 
 
 def _failing_before(drill: Drill, cluster: Environment, place: Path, name: str) -> frozenset[Pair]:
-    """A cluster that is not ours may have faults of its own. DrillError: the drill's verdict is among them."""
+    """Find what fails before: a cluster may have its own faults. DrillError: the drill's verdict is one."""
     verdicts = judge.judge_folder(healthy_run(drill, drill.phase, cluster, place, name, 1)).verdicts.verdicts
     for verdict in verdicts:
         if (verdict.gate, verdict.subject, verdict.outcome) == (drill.gate, drill.subject, drill.outcome):
@@ -218,7 +218,7 @@ def _tamper(drill: Drill, cluster: Environment, healthy: Sequence[Path], place: 
 def compare(
     drill: Drill, judged: Verdicts, written: Verdicts | None = None, screen: str = ""
 ) -> tuple[bool, bool, bool, str | None]:
-    """(detected, right subject, right cause, what the verdict says). written: the verdicts that the run left.
+    """Return (detected, right subject, right cause, what the verdict says). written: the verdicts that the run left.
 
     A cause stands in a verdict, or is a sign found in a log.
     """
@@ -274,7 +274,7 @@ def _is_said(words: str, text: str) -> bool:
 
 
 def _survived(drill: Drill, verdicts: Sequence[Verdict], screen: str) -> tuple[bool, bool, bool, str | None]:
-    """A fault that nothing fails of: it is said while it lasts, or seen in the value. The declared verdict passes."""
+    """Look for a fault that nothing fails of: it is said, or seen in the value. The declared verdict passes."""
     declared = (drill.gate, drill.subject, Outcome.PASS)
     passed = next((v for v in verdicts if (v.gate, v.subject, v.outcome) == declared), None)
     is_sized = passed is not None and _has_size(drill, passed.value)  # the fault was there
@@ -285,7 +285,7 @@ def _survived(drill: Drill, verdicts: Sequence[Verdict], screen: str) -> tuple[b
 
 
 def false_alarms(drill: Drill, verdicts: Sequence[Verdict], before: frozenset[Pair] = frozenset()) -> list[str]:
-    """Verdicts that accuse what this fault does not concern, and subjects that should have passed and did not.
+    """Return verdicts that accuse what this fault does not concern, and subjects that should have passed and did not.
 
     before: what did not pass without the fault either.
     """
@@ -316,7 +316,7 @@ def _in_words(verdict: Verdict) -> str:
 
 
 def healthy_round(number: int, stems: Sequence[str], cluster: Environment, place: Path, *, name: str) -> HealthyRound:
-    """`bringup run` of these phases. What left no run, or a verdict that is not a pass, is a false alarm."""
+    """Run `bringup run` of these phases. What left no run, or a verdict that is not a pass, is a false alarm."""
     begun, alarms, counted = time.monotonic(), [], 0
     run_name, folder = f"{name}-round-{number}", place / f"round-{number}"
     try:

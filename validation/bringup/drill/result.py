@@ -13,7 +13,7 @@ from bringup.report.render import render
 
 
 def listed(drills: Sequence[Drill]) -> str:
-    """The catalogue, a row each."""
+    """List the catalogue, a row each."""
     rows = [
         (drill.id, drill.where, drill.phase, drill.fault, f"{drill.gate} [{drill.subject}] {drill.outcome}")
         for drill in drills
@@ -22,7 +22,7 @@ def listed(drills: Sequence[Drill]) -> str:
 
 
 def mark(result: DrillResult) -> str:
-    """One word: what came of it."""
+    """Say in one word what came of it."""
     if not result.performed:
         return "NOT PERFORMED" if result.applicable else "NOT APPLICABLE"
     if not result.detected:
@@ -35,7 +35,7 @@ def mark(result: DrillResult) -> str:
 
 
 def line(result: DrillResult) -> str:
-    """For the terminal."""
+    """Write a line for the terminal."""
     text = f"{mark(result):<14} {result.drill}: "
     if not result.performed:
         return text + report.plain(result.why or "")
@@ -46,7 +46,7 @@ def line(result: DrillResult) -> str:
 
 
 def totals(done: DrillReport) -> str:
-    """The last line."""
+    """Write the last line."""
     performed = [result for result in done.results if result.performed]
     sentences: list[str] = []
     if done.planned:
@@ -81,7 +81,7 @@ def totals(done: DrillReport) -> str:
 
 
 def exit_code(done: DrillReport) -> int:
-    """0 all found, 1 one was not (or something else was accused), 2 we could not tell."""
+    """Return 0: all found, 1: one was not (or something else was accused), 2: we could not tell."""
     performed = [result for result in done.results if result.performed]
     if any(not result.is_found or result.false_alarms for result in performed) or any(
         healthy_round.false_alarms for healthy_round in done.healthy
@@ -98,7 +98,7 @@ def markdown(done: DrillReport) -> str:
 
 
 def page(done: DrillReport) -> str:
-    """One file, without scripts and without anything from elsewhere."""
+    """Write one file, without scripts and without anything from elsewhere."""
     return render("drill.html.j2", **_view(done))
 
 

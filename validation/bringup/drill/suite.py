@@ -52,8 +52,8 @@ class Request:
 
 
 def of_site(checks: Path) -> list[Drill]:
-    """Drills of a site's own checks. Its file is copied to where all hosts of a local cluster see it, beside a site
-    file that says nothing else. Raises CheckError."""
+    """Return drills of a site's own checks. Its file is copied to where all hosts of a local cluster see it, beside a
+    site file that says nothing else. Raises CheckError."""
     gates, folder = own.read(checks), DRILLS / "own-checks"
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "checks.yaml", checks.read_text(encoding="utf-8"), replace=True)
@@ -161,7 +161,7 @@ def _add(done: DrillReport, folder: Path, **change: object) -> DrillReport:
 
 
 def in_order(drills: Sequence[Drill]) -> list[Drill]:
-    """Those of one shape together; in the order of the phases inside."""
+    """Put those of one shape together; in the order of the phases inside."""
     phases = list(PHASES)
     return sorted(drills, key=lambda drill: (*_place_of(drill.shape), phases.index(drill.phase)))
 
@@ -253,7 +253,7 @@ def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) 
 
 
 def taken(lane: deque[Drill], other_lane: deque[Drill]) -> Iterator[Drill]:
-    """What a lane performs: its own drills from the front, then those of the other lane from the end.
+    """Yield what a lane performs: its own drills from the front, then those of the other lane from the end.
 
     The other lane keeps its last drills: a further cluster for one of them takes longer than it saves.
     """
@@ -300,7 +300,7 @@ def _lane(lane: str, drills: Iterator[Drill], folder: Path, events: queue.Queue[
 
 
 def usable_here() -> dict[str, slurm.Node]:
-    """Nodes of this cluster that drills can use, in the order of the partition. Raises CannotStart."""
+    """Return nodes of this cluster that drills can use, in the order of the partition. Raises CannotStart."""
     try:
         names = slurm.partition_nodes(slurm.chosen_partition())
         nodes = slurm.nodes()
@@ -331,7 +331,7 @@ def _anywhere(
 
 
 def why_not(drill: Drill, profile: Profile, nodes: int, gpus: int) -> str | None:
-    """Why the drill would mean nothing on this cluster; None when it would."""
+    """Say why the drill would mean nothing on this cluster; None when it would."""
     if drill.where != "anywhere":
         return "it changes the cluster itself: on a local cluster only"
     if nodes < drill.shape.nodes:

@@ -30,7 +30,7 @@ CAUSES = tuple(Cause.model_validate(cause) for cause in entries("pending")["caus
 
 
 def cause_of(reason: str) -> Cause | None:
-    """Slurm writes blanks as underscores in some answers."""
+    """Find the cause of a reason, in which Slurm writes blanks as underscores in some answers."""
     spaced = reason.replace("_", " ")
     return next(
         (cause for cause in CAUSES if re.fullmatch(cause.reason, spaced) or re.fullmatch(cause.reason, reason)), None
@@ -38,13 +38,13 @@ def cause_of(reason: str) -> Cause | None:
 
 
 def is_about_nodes(reason: str) -> bool:
-    """Whether the state of the job's nodes may explain the wait. An unknown reason may be about nodes."""
+    """Say whether the state of the job's nodes may explain the wait. An unknown reason may be about nodes."""
     cause = cause_of(reason)
     return cause is None or cause.nodes
 
 
 def named_nodes(reason: str) -> list[str]:
-    """The nodes of `ReqNodeNotAvail, UnavailableNodes:n[3-4]`."""
+    """Read the nodes of `ReqNodeNotAvail, UnavailableNodes:n[3-4]`."""
     match = re.search(r"UnavailableNodes:(\S+)", reason)
     try:
         return hostlist.expand(match[1]) if match else []
@@ -53,7 +53,7 @@ def named_nodes(reason: str) -> list[str]:
 
 
 def explain(reason: str, nodes: Mapping[str, Node]) -> str:
-    """One line: the cause of the wait, the nodes with state and reason, what to do. Empty if no reason is given."""
+    """Write a line: why it waits, the nodes with state and reason, what to do. Empty if no reason is given."""
     if reason in ("", "None"):
         return ""
     cause = cause_of(reason)

@@ -57,7 +57,7 @@ class Signature(Record):
 
 
 def entries(name: str) -> dict[str, Any]:
-    """What a file of validation/known_faults/ holds. Raises ProfileError."""
+    """Read a file of validation/known_faults/. Raises ProfileError."""
     path = _FOLDER / f"{name}.yaml"
     return profile_text.read(path.read_text(encoding="utf-8"), str(path), "a file of known faults")
 
@@ -72,8 +72,8 @@ def _of_area(name: str) -> Iterator[Signature]:
 
 
 def _spelled(pattern: str | dict[str, list[str]]) -> tuple[str, ...]:
-    """`cuda: [number, name, words]` is an error of CUDA wherever it stands: by its number (cudaError_t), its name, or
-    its words. NCCL prints `Cuda failure 2 'out of memory'`, older ones `Cuda failure 'out of memory'`; torch prints
+    """Spell `cuda: [number, name, words]`, an error of CUDA wherever it stands: by its number (cudaError_t), its name,
+    or its words. NCCL prints `Cuda failure 2 'out of memory'`, older ones `Cuda failure 'out of memory'`; torch prints
     `CUDA error: out of memory`, or `Error 802: …`."""
     if isinstance(pattern, str):
         return (pattern,)

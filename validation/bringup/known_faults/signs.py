@@ -39,7 +39,7 @@ _BELOW_AN_ERROR = re.compile(
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
-    """The pattern with a limit for each `.*`, `\\S*`, `\\w+`."""
+    """Return the pattern with a limit for each `.*`, `\\S*`, `\\w+`."""
     return re.compile(
         re.sub(r"(\.|\\[Sw])([*+])", lambda gap: f"{gap[1]}{{{int(gap[2] == '+')},{_GAP}}}", pattern), re.MULTILINE
     )
@@ -52,12 +52,12 @@ _NOT_AFTER = {each.id: _compiled(each.not_after) for each in IN_ORDER if each.no
 
 
 def match(line: str) -> Signature | None:
-    """The first signature that matches this line; None: no signature does."""
+    """Return the first signature that matches this line; None: no signature does."""
     return _first(line, range(len(_PATTERNS)))
 
 
 def _first(line: str, candidates: Iterable[int]) -> Signature | None:
-    """The first signature of these patterns, by their places in _PATTERNS, that counts in this line."""
+    """Return the first signature of these patterns, by their places in _PATTERNS, that counts in this line."""
     for place in candidates:
         signature, pattern = _PATTERNS[place]
         if (words := pattern.search(line)) and _counts(signature, line, words.start()):
@@ -72,7 +72,7 @@ def _counts(signature: Signature, line: str, words_begin: int) -> bool:
 
 
 def in_lines(numbered_lines: Iterable[tuple[int, str]], where: str) -> list[Sign]:
-    """One sign per signature: its first place and its count. numbered_lines: number and text."""
+    """Find one sign per signature: its first place and its count. numbered_lines: number and text."""
     first: dict[str, tuple[int, str]] = {}
     count: dict[str, int] = {}
     confirmed: set[str] = set()
@@ -106,11 +106,11 @@ class _Lines:
         self._begins = list(accumulate((len(line) + 1 for line in several), initial=0))
 
     def first(self, pattern: re.Pattern[str]) -> int | None:
-        """The index of the first line with this pattern."""
+        """Return the index of the first line with this pattern."""
         return next(self._with(pattern), None)
 
     def candidates(self) -> list[tuple[int, list[int]]]:
-        """(index of a line, places in _PATTERNS that may match it), in the order of the lines."""
+        """Return (index of a line, places in _PATTERNS that may match it), in the order of the lines."""
         by_line: dict[int, list[int]] = {}
         for place, (_, pattern) in enumerate(_PATTERNS):
             for index in self._with(pattern):
@@ -118,7 +118,7 @@ class _Lines:
         return sorted(by_line.items())
 
     def _with(self, pattern: re.Pattern[str]) -> Iterator[int]:
-        """The lines in which a match begins. It may end in a later line, so a caller searches the line alone again."""
+        """Yield lines in which a match begins. It may end in a later line: a caller searches the line alone again."""
         at = 0
         while words := pattern.search(self._text, at):
             index = bisect_right(self._begins, words.start()) - 1
@@ -127,7 +127,7 @@ class _Lines:
 
 
 def in_run(folder: Path, run: Run) -> list[Sign]:
-    """Signs in raw/ of a run: one per signature, with its first file. First causes come first, consequences last.
+    """Find signs in raw/ of a run: one per signature, with its first file. First causes come first, consequences last.
 
     A file that cannot be read is skipped; the reading of evidence reports it.
     """
@@ -150,8 +150,8 @@ def in_run(folder: Path, run: Run) -> list[Sign]:
 
 
 def numbered(text: str, start: int = 1) -> Iterator[tuple[int, str]]:
-    """Numbered lines, as `grep -n` counts them: only a line feed ends a line. The states of a progress bar, between
-    carriage returns, are yielded one by one with the same number."""
+    """Number lines as `grep -n` does: only a line feed ends a line. The states of a progress bar, between carriage
+    returns, are yielded one by one with the same number."""
     for number, line in enumerate(lines(text), start=start):
         for state in line.split("\r"):
             if state:

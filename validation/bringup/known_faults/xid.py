@@ -72,12 +72,12 @@ class Event:
 
 
 def action(number: int) -> str | None:
-    """What to do; None: nothing to do for the node. A person has to look up an Xid without a class."""
+    """Say what to do; None: nothing to do for the node. A person has to look up an Xid without a class."""
     return None if number in _HARMLESS else _ACTION.get(number, "look it up in the Xid catalogue")
 
 
 def event(name: str) -> Event | None:
-    """None: not the name of an event."""
+    """Find the event of this name. None: it is not the name of an event."""
     if name in _WITHOUT_A_NUMBER:
         return Event(*_WITHOUT_A_NUMBER[name])
     match = _NUMBERED.fullmatch(name)
@@ -97,7 +97,7 @@ def asked_for() -> dict[str, str | None]:
 
 
 def classes() -> list[tuple[str, tuple[str, ...]]]:
-    """(what it asks for, its events), for the documentation."""
+    """Return (what it asks for, its events), for the documentation."""
     return [
         *((asks, tuple(map(str, numbers))) for asks, numbers in _ACTIONS.items()),
         ("the action in its text: None, GPU Reset, Node Reboot, Drain; the last one about a GPU counts", ("154",)),

@@ -69,7 +69,7 @@ class Nodes:
 
     @property
     def gbps(self) -> int:
-        """Line rate of a port."""
+        """Return the line rate of a port, Gb/s."""
         return self.rate if self.fabric is None else self.fabric.rates.get(self.ports, self.rate)
 
 

@@ -139,12 +139,12 @@ def of_phase(stem: str, own: Gates = NONE) -> list[Gate]:
 
 
 def proving(claim: str, own: Gates = NONE) -> list[str]:
-    """Gates that prove a claim. If none of them was judged, the claim was not asked."""
+    """Return gates that prove a claim. If none of them was judged, the claim was not asked."""
     return [gate.id for gate in (*GATES.values(), *own.values()) if claim in gate.claims]
 
 
 def bearing_on(claim: str) -> list[str]:
-    """Gates whose failure contradicts a claim."""
+    """Return gates whose failure contradicts a claim."""
     return [gate.id for gate in GATES.values() if claim in gate.bears_on]
 
 

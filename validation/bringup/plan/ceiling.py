@@ -56,8 +56,8 @@ class Ceiling:
 
 
 def needs(operation: Operation, nodes: int | None = None, domain: int = 1) -> tuple[str, ...]:
-    """Keys of `machine` that the formula reads: for all numbers of nodes, or for this one. domain: nodes that NVLink
-    spans."""
+    """Return keys of `machine` that the formula reads: for all numbers of nodes, or for this one. domain: nodes that
+    NVLink spans."""
     inside = _inside(operation)
     is_inside = operation != "nics" and nodes is not None and nodes <= domain
     return (inside,) if is_inside else ("gpus_per_node", "nics_per_node", "nic_gb_per_s", inside)
@@ -69,7 +69,7 @@ def _inside(operation: Operation) -> str:
 
 
 def missing(gate: str, machine: Machine) -> list[str]:
-    """Keys of `machine` without which the gate's ceiling is unknown."""
+    """Return keys of `machine` without which the gate's ceiling is unknown."""
     return [key for key in needs(OF_GATE[gate][0]) if getattr(machine, key) is None]
 
 

@@ -45,7 +45,7 @@ class Shape:
 
     @property
     def names(self) -> list[str]:
-        """Names of the nodes of such a local cluster."""
+        """Name the nodes of such a local cluster."""
         return [f"n{number}" for number in range(self.nodes)]
 
 

@@ -35,12 +35,12 @@ class Phase:
 
     @property
     def submit(self) -> bool:
-        """sbatch it; otherwise bash it on the login host."""
+        """Say whether to sbatch it; otherwise bash it on the login host."""
         return self.script.endswith(".sbatch")
 
     @property
     def results(self) -> str:
-        """Folder of the runs, from the repository root."""
+        """Return the folder of the runs, from the repository root."""
         return "training/results" if self.is_training else f"validation/results/{self.stem}"
 
     @property

@@ -21,7 +21,7 @@ def plan(
     pair_rounds: int | None = None,
     own: Gates = NONE,
 ) -> dict[str, list[str]]:
-    """gate -> subjects, without the gates in `excluded` and those that need more nodes than there are.
+    """Plan gate -> subjects, without the gates in `excluded` and those that need more nodes than there are.
 
     pair_rounds: of the pairwise phase; None: the default. own: checks of the site.
     """
@@ -49,8 +49,8 @@ NOT_SHARED = "the site file says that each job takes whole nodes (jobs_share_nod
 
 
 def left_out(phase: str, whole_nodes: bool, jobs_share_nodes: bool = True) -> list[NotApplicable]:
-    """Gates that a setting of the partition makes meaningless, which is read when the run is opened; and where no two
-    jobs of the site share a node, those whose claims are about sharing alone."""
+    """Return gates that a setting of the partition makes meaningless, which is read when the run is opened; and where
+    no two jobs of the site share a node, those whose claims are about sharing alone."""
     entries = []
     for gate in of_phase(phase):
         claims = {*gate.claims, *gate.bears_on}
@@ -62,8 +62,8 @@ def left_out(phase: str, whole_nodes: bool, jobs_share_nodes: bool = True) -> li
 
 
 def without(phase: str, lacking: Collection[str], profile: Profile) -> list[NotApplicable]:
-    """Gates of NCCL's variants whose hardware discovery did not find. A network that is no RDMA device to the kernel
-    (of Google's plugin) is one that the profile names."""
+    """Return gates of NCCL's variants whose hardware discovery did not find. A network that is no RDMA device to the
+    kernel (of Google's plugin) is one that the profile names."""
     transport = profile.expect.get("nccl.transport")
     has_other = transport is not None and bool({"gcp"} & set(transport.one_of or ()))
     absent = {name for name in lacking if not (name == variants.RDMA and has_other)}
@@ -76,8 +76,8 @@ def without(phase: str, lacking: Collection[str], profile: Profile) -> list[NotA
 
 
 def without_switches(phase: str, leaves: Mapping[str, str] | None) -> list[NotApplicable]:
-    """Gates that compare switches, where Slurm knows none, or one for all, or none with two of these nodes. leaves:
-    node -> switch; None: not known, so that it is asked again and judged."""
+    """Return gates that compare switches, where Slurm knows none, or one for all, or none with two of these nodes.
+    leaves: node -> switch; None: not known, so that it is asked again and judged."""
     sizes = Counter((leaves or {}).values())
     if leaves is None or (len(sizes) > 1 and max(sizes.values()) > 1):
         return []
@@ -85,7 +85,7 @@ def without_switches(phase: str, leaves: Mapping[str, str] | None) -> list[NotAp
 
 
 def not_applicable(run: Run, declared: list[NotApplicable]) -> list[NotApplicable]:
-    """Exclusions of the profile, and those due to the partition's settings."""
+    """Return what the profile excludes, and what the partition's settings exclude."""
     by_gate = {entry.gate: entry for entry in [*run.left_out, *excluded_here(run.phase, declared)]}
     return list(by_gate.values())
 

@@ -82,7 +82,7 @@ def find(name_or_path: str, what: str, there: Mapping[str, Path]) -> Path:
 def read(
     text: str, where: str, kind: str = "a profile", begins: str = "schema_version, name and description"
 ) -> dict[str, Any]:
-    """Keys and values of the text. Raises ProfileError with the line."""
+    """Read keys and values of the text. Raises ProfileError with the line."""
     loader = _Loader(text)
     try:
         data = loader.get_single_data()

@@ -40,7 +40,7 @@ def neighbours(nodes: Sequence[str]) -> list[Pair]:
 
 
 def ring(nodes: Sequence[str]) -> list[Pair]:
-    """Every node with the next one, and the last with the first: each has two partners; N links of N nodes."""
+    """Pair every node with the next one, and the last with the first: each has two partners; N links of N nodes."""
     if len(nodes) < 3:
         return neighbours(nodes)
     return list(zip(nodes, [*nodes[1:], nodes[0]], strict=True))

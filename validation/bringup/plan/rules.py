@@ -141,7 +141,7 @@ def _exact(limit: object) -> str:
 def odd_ones(
     rule: str, values: Mapping[str, Value], expected: Limit | None = None, at_fault: Collection[str] = ()
 ) -> dict[str, str]:
-    """Subject of a fleet -> why it is odd.
+    """Return subjects of a fleet that are odd -> why.
 
     at_fault: subjects that failed another gate. Without a majority they are the odd ones, if all other subjects agree.
     If those disagree, too, every subject is odd, because the right value is unknown.

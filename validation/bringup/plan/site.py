@@ -154,11 +154,11 @@ class Site(Record):
     allowed_signers: Place | None = None  # whose signatures count: ssh-keygen(1), ALLOWED SIGNERS
 
     def time_limit(self, phase: str | None) -> str | None:
-        """Time limit of a phase; None: the script's own limit holds."""
+        """Return the time limit of a phase; None: the script's own limit holds."""
         return _of_phase(self.time_limits, phase)
 
     def submitted(self, key: str, phase: str | None) -> str | None:
-        """Partition, account, … of a phase; without a phase, the default."""
+        """Return partition, account, … of a phase; without a phase, the default."""
         value: str | dict[str, str] | None = getattr(self, key)
         return _of_phase(value, phase) if isinstance(value, dict) else value
 

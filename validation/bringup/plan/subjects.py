@@ -79,7 +79,7 @@ def rank_subjects(nodes: list[str], ranks_per_node: int) -> list[str]:
 
 
 def nodes_of(subject: str) -> list[str]:
-    """Nodes that a subject names: n1 for `n1/rank3`, both nodes for a pair or link."""
+    """Name the nodes of a subject: n1 for `n1/rank3`, both nodes for a pair or link."""
     if "->" not in subject and "--" not in subject:  # most of a fleet's
         return [subject.partition("/")[0]]
     return [part.partition("/")[0] for part in re.split(r"->|--", subject)]

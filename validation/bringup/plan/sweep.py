@@ -55,7 +55,7 @@ _OF_THE_JOB = {NODES: Field(""), STRATEGY: Field("", {name: () for name in ("sin
 
 
 def read(words: Sequence[str], phase: Phase) -> dict[str, list[str]]:
-    """Field -> values, of `FIELD=VALUE,VALUE`. Raises UsageError."""
+    """Read field -> values, of `FIELD=VALUE,VALUE`. Raises UsageError."""
     values_by_field: dict[str, list[str]] = {}
     for word in words:
         name, _, listed = word.partition("=")

@@ -93,7 +93,7 @@ PROVIDERS = {
 
 
 def of_network(name: str, providers: set[str]) -> set[str]:
-    """Classes of a network, from the name that NCCL prints; for libfabric, from its selected providers."""
+    """Return the classes of a network, from the name that NCCL prints; for libfabric, from its selected providers."""
     if LIBFABRIC.fullmatch(name) is None:
         return {
             next((provider.name for provider in TRANSPORTS if provider.names.fullmatch(name)), f"{UNRECOGNISED}{name}")

@@ -189,7 +189,7 @@ def below(folder: Path) -> tuple[list[Path], dict[Path, str]]:
 
 
 def write(path: Path, *content: bytes, replace: bool = False, mode: int | None = None) -> None:
-    """Atomically: a reader sees the old file, the new file, or none. Without `replace` an existing file is a
+    """Write atomically: a reader sees the old file, the new file, or none. Without `replace` an existing file is a
     RecordError: evidence is never overwritten. What is not a regular file is never replaced. mode: None: as the umask
     says. Raises OSError."""
     part = f".{path.name}.{secrets.token_hex(8)}.part"

@@ -48,7 +48,7 @@ class Summary(Record):
 
 
 def summary_of(args: RunArgs, metrics: TrainMetrics, scaled: tuple[float | None, str | None]) -> Summary:
-    """scaled: (scaling, None), or (None, why it is not known)."""
+    """Sum up a training. scaled: (scaling, None), or (None, why it is not known)."""
     memory, observed = metrics.memory, metrics.observed
     of_device = memory.device_allocated_gib if memory.device_reserved_gib is None else memory.device_reserved_gib
     return Summary(
@@ -76,7 +76,7 @@ def summary_of(args: RunArgs, metrics: TrainMetrics, scaled: tuple[float | None,
 
 
 def scaling(metrics: TrainMetrics, base: TrainMetrics) -> float:
-    """Tokens/s of a rank over those of a rank of the base."""
+    """Divide tokens/s of a rank by those of a rank of the base."""
     return metrics.tokens_per_s_per_rank / base.tokens_per_s_per_rank
 
 
@@ -98,7 +98,7 @@ def scaling_against(
 
 
 def differing_fields(first: RunArgs, second: RunArgs, allowed: Container[str] | None = None) -> list[str]:
-    """Fields in which two runs differ and may not: `learning_rate 0.001 vs 0.01`. Empty: comparable.
+    """Return fields in which two runs differ and may not: `learning_rate 0.001 vs 0.01`. Empty: comparable.
 
     allowed: may differ; default: what strategies differ in.
     """

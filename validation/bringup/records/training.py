@@ -55,7 +55,7 @@ class ModelShape(Record):
 
     @property
     def parameters(self) -> int:
-        """Tied ones once."""
+        """Count the parameters, tied ones once."""
         blocks = sum(blocks.count * elements(blocks.tensors) for blocks in self.blocks)
         return blocks + sum(elements(group) for group in (self.embedding, self.tail, self.rest))
 
@@ -226,12 +226,12 @@ class RunArgs(Versioned):
 
     @property
     def hsdp_group(self) -> int:
-        """Ranks of a shard group, if this is HSDP: those of a node unless another size was requested."""
+        """Return the ranks of a shard group, if this is HSDP: those of a node unless another size was requested."""
         return self.shard_size or self.ranks_per_node
 
     @property
     def hosts_of_group(self) -> int:
-        """That such a shard group needs: one, or the whole ones that it fills."""
+        """Count the hosts that such a shard group needs: one, or the whole ones that it fills."""
         return max(1, self.hsdp_group // self.ranks_per_node)
 
 
@@ -354,7 +354,7 @@ class ObservedStrategy(Record):
         return self
 
     def scattered(self, asked: RunArgs) -> list[list[int]]:
-        """Shard groups on more hosts than their requested size needs: one, or the whole nodes that it fills."""
+        """Return shard groups on more hosts than their requested size needs: one, or the whole nodes that it fills."""
         if self.kind != "hsdp" or self.mesh is None:
             return []
         return [row for row in self.mesh if len({self.hosts[rank] for rank in row}) > asked.hosts_of_group]

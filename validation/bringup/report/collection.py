@@ -94,7 +94,7 @@ def of_playbook(playbook: Playbook, judged: Sequence[Judged], folder: Path) -> C
 
 
 def _drilled(folder: Path) -> Drilled:
-    """The record of drills, and their runs: each in the folder of its drill, wherever the whole was moved to."""
+    """Load the record of drills, and their runs: each in the folder of its drill, wherever the whole was moved to."""
     report, runs = read_record(folder / results.DRILLS, DrillReport), dict[str, Judged]()
     for result in report.results:
         if result.performed and result.evidence is not None:

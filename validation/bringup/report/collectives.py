@@ -42,7 +42,7 @@ def tables(observations: Sequence[Observation], verdicts: Sequence[Verdict]) -> 
 
 
 def rows(tables: Mapping[str, Sequence[Row]], whole: bool) -> list[tuple[str, ...]]:
-    """With the collective in front. Not whole: of each the rows with a limit, else those of the largest size."""
+    """Put the collective in front of rows. Not whole: of each the rows with a limit, else those of the largest size."""
     return [
         (name, *row)
         for name, known in tables.items()

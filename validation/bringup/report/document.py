@@ -44,7 +44,7 @@ class Section:
 
 
 def run(judged: Judged, pictures: Sequence[tuple[str, str]] = ()) -> str:
-    """report.md of one run. pictures: titles and addresses of figures."""
+    """Write report.md of one run. pictures: titles and addresses of figures."""
     of_run = _section(judged, pictures)
     cards = next_steps.cards([judged], nowhere)
     stand_ins = stand_ins_of(

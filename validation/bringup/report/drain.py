@@ -45,7 +45,7 @@ class Proposal:
 
     @property
     def line(self) -> str:
-        """To be read, or pasted into a shell."""
+        """Write a line to read, or to paste into a shell."""
         return f"# {plain(self.why)}" if self.command is None else shlex.join(self.command)
 
 
@@ -61,7 +61,7 @@ class KeepAway:
 
 
 def keep_away(proposals: Sequence[Proposal], nodes: Iterable[str], suspected: Collection[str] = ()) -> KeepAway:
-    """nodes: of all runs, in their order. suspected: those of them against which something speaks."""
+    """Propose nodes to avoid. nodes: of all runs, in order. suspected: those against which something speaks."""
     drained = [proposal for proposal in proposals if proposal.command is not None]
     by_reason = grouped((proposal.why, proposal.node) for proposal in drained)
     rest = [node for node in nodes if node not in {proposal.node for proposal in proposals}]

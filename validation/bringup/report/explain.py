@@ -78,7 +78,7 @@ def screen(judged: Judged, beside: Sequence[Judged] = ()) -> str:
 
 
 def cause_of(verdict: Verdict) -> Hashable:
-    """Verdicts with the same one have one cause: what failed, by its guide; what is incomplete, by what it names."""
+    """Give verdicts of one cause the same key: what failed, by its guide; what is incomplete, by what it names."""
     if verdict.outcome is Outcome.INCOMPLETE and verdict.kind is not Kind.JUDGED:
         return verdict.kind, verdict.cause
     return guide_of(verdict)

@@ -67,7 +67,7 @@ def nodes(judged: Sequence[Judged]) -> list[Node]:
 
 
 def of_single_nodes(run: Judged) -> list[Verdict]:
-    """Verdicts about one node, or a rank of it. What failed on most nodes of the run is a fault of the whole: it
+    """Return verdicts about one node, or a rank of it. What failed on most nodes of the run is a fault of the whole: it
     accuses none of them."""
     own = set(run.run.nodes)
     about = [(naming.nodes_of(verdict.subject), verdict) for verdict in run.verdicts.verdicts]
@@ -78,7 +78,7 @@ def of_single_nodes(run: Judged) -> list[Verdict]:
 
 
 def suspected(judged: Sequence[Judged], fleet: Iterable[Node]) -> set[str]:
-    """Nodes that did not pass everything of their own, and those of a pair or link that failed or warned."""
+    """Name nodes that did not pass everything of their own, and those of a pair or link that failed or warned."""
     return _of_pairs(judged) | {node.name for node in fleet if node.outcome is not Outcome.PASS}
 
 
@@ -109,7 +109,7 @@ class Standing:
 
     @property
     def parts(self) -> list[tuple[str, float, float]]:
-        """Style, begin and width, of a bar of 100 units. A class of any node is wide enough to be seen."""
+        """Return style, begin and width, of a bar of 100 units. A class of any node is wide enough to be seen."""
         classes = {"pass": self.clean, "incomplete": self.unknown, "warn": self.suspected, "fail": self.broken}
         wide = [(style, max(1.0, 100 * len(names) / self.count)) for style, names in classes.items() if names]
         unit = 100 / sum(width for _, width in wide) if wide else 0.0

@@ -31,8 +31,8 @@ def headline(
     ran: Collection[str],
     aside: Sequence[str] = (),
 ) -> Headline:
-    """outcome: the worst of all that was planned. ran: stems of the phases that ran. aside: nodes of the partition that
-    were not taken, and why. Who accepts is told of how many nodes, which were set aside, and what warned."""
+    """Say the outcome in a line. outcome: the worst of all planned. ran: stems of phases that ran. aside: nodes of the
+    partition that were not taken, and why. Who accepts reads how many nodes, which were aside, and what warned."""
     made = _headline(outcome, answers, judged, ran)
     if made.decision not in (Decision.ACCEPT, Decision.EXCEPT):
         return made

@@ -73,7 +73,7 @@ class Known:
 
 
 def newest_first() -> list[Known]:
-    """Playbooks, sweeps, drills, and the runs of phases that belong to nothing larger."""
+    """List playbooks, sweeps, drills, and the runs of phases that belong to nothing larger."""
     whole = [
         Known(path.parent.name, what, path.parent)
         for what, (place, records) in _WHOLE.items()

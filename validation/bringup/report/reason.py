@@ -31,7 +31,7 @@ class Reason:
 
     @property
     def gates(self) -> list[str]:
-        """Words that look like gates, in order: which of them are some, the catalogue knows."""
+        """Return words that look like gates, in order: which of them are some, the catalogue knows."""
         return list(dict.fromkeys(re.findall(r"\b[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+\b", self.finding)))
 
 

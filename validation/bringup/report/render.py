@@ -28,7 +28,7 @@ _SAFE: Mapping[str, Callable[[str], str]] = {
 
 
 def render(template: str, **view: Any) -> str:
-    """template: `report.md.j2`. In templates, `text` is the module of that name."""
+    """Fill in `report.md.j2` or another template. In templates, `text` is the module of that name."""
     return _environment(template.split(".")[-2]).get_template(template).render(view)
 
 

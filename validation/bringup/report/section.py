@@ -34,7 +34,7 @@ class Section:
 
     @property
     def link(self) -> str | None:
-        """To its folder."""
+        """Return the address of its folder."""
         return self.links(self.view.folder) if self.view.folder.is_dir() else None
 
     def address(self, evidence: str) -> str | None:

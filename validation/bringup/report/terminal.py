@@ -40,7 +40,7 @@ class _Console(Console):
         super().print(*(["\n".join(fitted(line, self.width) for line in lines)] if lines else objects), **options)
 
     def on_broken_pipe(self) -> None:
-        """rich would end us with exit code 1, which says that the cluster failed."""
+        """Raise BrokenPipeError. rich would exit with code 1, which says that the cluster failed."""
         raise BrokenPipeError
 
 

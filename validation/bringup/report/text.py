@@ -43,7 +43,7 @@ _COUNTED = {Outcome.NO_LIMIT: "without a limit"}
 
 
 def escaped(text: str) -> str:
-    """Safe for Markdown and the HTML made from it."""
+    """Make a text safe for Markdown and the HTML made from it."""
     if not _UNSAFE.search(text):  # nearly all cells of a large fleet
         return text.strip()
     safe = _MARKDOWN.sub(r"\\\1", plain(text)).replace("-\\>", "->")  # n0->n1: where no < is, > ends nothing
@@ -120,7 +120,7 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def wrapped(line: str) -> str:
-    """Plain, and on a terminal in lines of its width, broken between words."""
+    """Make a text plain, and on a terminal in lines of its width, broken between words."""
     width = terminal_width()
     text = plain(line)
     return text if width is None else "\n".join(textwrap.wrap(text, width, break_long_words=False) or [""])

@@ -45,8 +45,8 @@ class Finding:
 
 
 def in_folder(node: str, judged: Sequence[Judged]) -> dict[str, bytes]:
-    """Files of a folder for a vendor: the ticket, a script that collects what to attach, and the whole files in which
-    the evidence stands. Raises UsageError when no run is about this node."""
+    """Return files of a folder for a vendor: the ticket, a script that collects what to attach, and the whole files in
+    which the evidence stands. Raises UsageError when no run is about this node."""
     script = [
         "#!/usr/bin/env bash",
         "# collects what vendors ask for; takes the node for some minutes",

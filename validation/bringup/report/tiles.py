@@ -37,7 +37,7 @@ class Tile:
 
 
 def tiles(answers: Sequence[Answer], verdicts: Iterable[Verdict] = ()) -> list[Tile]:
-    """verdicts: of the report; those that failed are counted."""
+    """Make tiles. verdicts: of the report; those that failed are counted."""
     failed = grouped(
         (catalogue.question_of(catalogue.GATES[verdict.gate]), verdict.subject)
         for verdict in verdicts

@@ -97,8 +97,8 @@ class View:
 
     @cached_property
     def measured(self) -> dict[str, tuple[str, str, str, str]]:
-        """Gate -> what a pass says, subjects, values, limit. Of what passed a limit that leaves room and is not 0, or
-        has none; but for what the table of collectives, or a takeaway of a training, says."""
+        """Return gate -> what a pass says, subjects, values, limit; of what passed a limit that leaves room and is not
+        0, or has none; but for what the table of collectives, or a takeaway of a training, says."""
         elsewhere = {f"nccl.{name}.{what}" for name in self.collectives for what in ("busbw", "latency")}
         elsewhere |= {*CONFIRMED} if PHASES[self.run.phase].is_training else set()
         passed = [
@@ -167,7 +167,7 @@ class View:
 
     @property
     def record(self) -> list[tuple[str, str]]:
-        """Who, when, with what."""
+        """Say who, when, with what."""
         site = self.run.site
         rows = {
             "run": self.run.name,
@@ -187,7 +187,7 @@ class View:
 
     @cached_property
     def not_applicable(self) -> dict[str, list[str]]:
-        """Reason -> gates that the profile excludes for it."""
+        """Return reason -> gates that the profile excludes for it."""
         return grouped((entry.reason, entry.gate) for entry in self.verdicts.not_applicable)
 
     @property
@@ -300,7 +300,7 @@ def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
 
 
 def spread(alike: Sequence[Verdict]) -> str:
-    """Their values in the order of their subjects; of many, the lowest and the highest."""
+    """Return values in the order of their subjects; of many, the lowest and the highest."""
     few = len({verdict.value for verdict in alike}) <= MIN_ALIKE
     ordered = alike if few else sorted(alike, key=lambda verdict: verdict.value if is_number(verdict.value) else 0)
     values = list(dict.fromkeys(map(_observed, ordered)))

@@ -107,7 +107,7 @@ class Axis:
         return math.log10(max(value, 1e-12)) if self.is_log else value
 
     def ticks(self) -> list[float]:
-        """Round numbers inside of it."""
+        """Return round numbers inside of it."""
         if not self.is_log:
             step = _round_step((self.high - self.low) / _MOST_TICKS)
             first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
@@ -166,8 +166,8 @@ def lines(
     moments: Sequence[tuple[float, str]] = (),
     note: str = "",
 ) -> Drawing:
-    """ticks: (number, words) of the axis across; empty: round numbers. is_log: both axes, and no number may be 0.
-    moments: (number of the axis across, style) of what began or ended."""
+    """Draw lines. ticks: (number, words) of the axis across; empty: round numbers. is_log: both axes, and no number may
+    be 0. moments: (number of the axis across, style) of what began or ended."""
     xs = [x for each in series for x, _ in each.points]
     ys = [y for each in series for _, y in each.points] + [limit.value for limit in limits]
     width, height = 380.0, 250.0
@@ -318,7 +318,7 @@ def _cut(name: str, most: int) -> str:
 
 
 def places(count: int, most: int, name: Callable[[int], str]) -> list[tuple[float, str]]:
-    """Ticks for the first, the last and some between of so many steps, which are numbered from 1."""
+    """Return ticks for the first, the last and some between of so many steps, which are numbered from 1."""
     if count <= most:
         return [(float(step), name(step)) for step in range(1, count + 1)]
     every = _round_step(count / most)

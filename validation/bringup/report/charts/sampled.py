@@ -87,7 +87,7 @@ def _thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def outliers(lines: Mapping[str, Line]) -> list[str]:
-    """Nodes whose mean lies furthest from that of the nodes in the middle."""
+    """Name the nodes whose mean lies furthest from that of the nodes in the middle."""
     means = {node: fmean(number for _, number in line) for node, line in lines.items()}
     middle = median(means.values())
     return sorted(means, key=lambda node: -abs(means[node] - middle))[:MAX_OUTLIERS]

@@ -29,7 +29,7 @@ class Placed:
 
 
 def svg(title: str, drawings: Sequence[Drawing]) -> str:
-    """Beside each other as far as there is room, then below."""
+    """Put drawings beside each other as far as there is room, then below."""
     placed: list[Placed] = []
     x, y = _MARGIN, _HEADING
     for drawing in drawings:

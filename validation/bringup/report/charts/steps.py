@@ -58,8 +58,8 @@ class Marks:
 
 
 def marks(moments: Moments | None, shift_s: float, last_s: float) -> Marks | None:
-    """Seconds of the timeline are those of the host's clock plus `shift_s`; its last sample is at `last_s`. None where
-    the training lies outside of it."""
+    """Return marks on a timeline: the host's clock plus `shift_s`; its last sample is at `last_s`. None where the
+    training lies outside of it."""
     if moments is None:
         return None
     begin, ends = moments.begin_s + shift_s, [end_s + shift_s for end_s in moments.ends_s]

@@ -31,7 +31,7 @@ class Chapter:
 
     @property
     def alike(self) -> list[tuple[str, str]]:
-        """Lines that say the same of all runs."""
+        """Return lines that say the same of all runs."""
         return [(name, values[0]) for name, values in self.lines if len(set(values)) == 1]
 
 

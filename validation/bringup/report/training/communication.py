@@ -28,7 +28,7 @@ def seconds(trained: Trained) -> str | None:
 
 
 def speeds(trained: Trained) -> str | None:
-    """Bus bandwidth of each kind of collective."""
+    """Return bus bandwidth of each kind of collective."""
     measured = trained.metrics.communication
     if measured is None:
         return None  # the line of the shares says why

@@ -117,7 +117,7 @@ def beside(runs: Sequence[Trained]) -> SideBySide | str:
 
 
 def strategies(runs: Sequence[Trained]) -> list[str]:
-    """Speed and memory of the strategies at the same number of ranks, and why; which to take."""
+    """Compare speed and memory of the strategies at the same number of ranks, say why, and which to take."""
     compared = beside(runs)
     if isinstance(compared, str):
         return [] if all(run.metrics.world_size == 1 for run in runs) else [f"Not compared: {compared}"]
