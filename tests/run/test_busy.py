@@ -97,12 +97,15 @@ def test_the_smoke_phase_of_another_run_is_waited_for_but_not_for_ever(monkeypat
 def test_names_and_reasons_of_users_make_no_job_and_break_no_answer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A reason in Latin-1, on any node; a name with a line feed and the delimiter that stood between columns."""
+    """A reason in Latin-1, on any node; a name with a line feed and the delimiter that stood between columns; a job
+    that its user holds, so that each phase waits for it."""
     squeue = tmp_path / "squeue"
     squeue.write_text(
-        f"#!{sys.executable}\nimport sys\nrow = sys.argv[-1].replace('%i', '7').replace('%u', 'ann')\n"
+        f"#!{sys.executable}\nimport sys\nrow = sys.argv[-1].replace('%u', 'ann')\n"
+        "held = row.replace('%i', '8').replace('%r', 'JobHeldUser').replace('%j', 'smoke-a')\n"
+        "row = row.replace('%i', '7').replace('%r', 'Priority')\n"
         "name = 'caf\\xe9\\n9\\x1froot\\x1fsmoke-a'\n"
-        "sys.stdout.buffer.write((row.replace('%j', name) + '\\n').encode('latin-1'))\n"
+        "sys.stdout.buffer.write((row.replace('%j', name) + '\\n' + held + '\\n').encode('latin-1'))\n"
     )
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")

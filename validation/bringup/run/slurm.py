@@ -45,6 +45,7 @@ _FORGOTTEN = "Invalid job id specified"
 _ABOUT_GPUS = re.compile(r"\b(gpus?|gres|tres|job_?submit|QOSMinGRES)\b", re.IGNORECASE)
 _STATE = re.compile(r"\bJobState=(\S+)")
 _AGAIN_S = 2.0
+_ASIDE = ("JobHeld", "Dependency")
 T = TypeVar("T")
 
 
@@ -305,11 +306,12 @@ def running_on(nodes: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def queued(prefix: str) -> list[tuple[str, str]]:
-    """(job, its user) of the pending and running jobs whose name begins with `prefix`. Raises SlurmError."""
+    """(job, its user) of the pending and running jobs whose name begins with `prefix`, but for those that wait until
+    their user or another job lets them go. Raises SlurmError."""
     between = _unguessed()
-    text = ask("squeue", "--noheader", "--format", f"%i{between}%u{between}%j")
-    rows = [line.split(between, 2) for line in text.splitlines()]
-    return [(row[0], row[1]) for row in rows if len(row) == 3 and row[2].startswith(prefix)]
+    text = ask("squeue", "--noheader", "--format", f"%i{between}%u{between}%r{between}%j")
+    rows = [line.split(between) for line in text.splitlines()]
+    return [(r[0], r[1]) for r in rows if len(r) == 4 and r[3].startswith(prefix) and not r[2].startswith(_ASIDE)]
 
 
 def accounting(columns: Sequence[str], since: str = "now-30days") -> str:
