@@ -71,7 +71,7 @@ class Step:
 
 
 def computed(step: Step) -> dict[str, Any]:
-    """States, peak and traffic of rank 0 in a steady step. Bytes. Starts and ends a fake process group of its own."""
+    """Return states, peak and traffic of rank 0 in a steady step. Bytes. Uses a fake process group of its own."""
     started = time.perf_counter()
     dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=step.world)
     try:
@@ -116,7 +116,7 @@ def mesh_of(step: Step) -> DeviceMesh | None:
 
 
 def _model(step: Step, mesh: DeviceMesh | None) -> Any:
-    """The model with float32 master weights, sharded as a run would shard it."""
+    """Return the model with float32 master weights, sharded as a run would shard it."""
     path = MODELS / f"{step.model}.json" if step.model in STEMS else Path(step.model)
     config = AutoConfig.for_model(**transformers.PreTrainedConfig.get_config_dict(str(path))[0])
     config.use_cache = False
@@ -166,7 +166,7 @@ def _nothing() -> None:
 
 
 def _step(step: Step, model: Any, optimizer: Any) -> Callable[..., None]:
-    """An optimizer step as Trainer makes it; `before_zero_grad` is called while the gradients are still there."""
+    """Return an optimizer step as Trainer makes it, with `before_zero_grad` called while there are gradients."""
     ids = torch.randint(0, model.config.vocab_size, (step.rows, step.sequence_length))
 
     def one_step(

@@ -27,7 +27,7 @@ CHAT = """{% for turn in messages %}{{ turn.role }}:\n{{ turn.content }}{{ eos_t
 
 
 def encode(document: dict, tokenizer) -> dict[str, list[int]]:
-    """Tokens of one document. Of a text all are learnt; of a conversation its last answer (label -100: not learnt)."""
+    """Return tokens of a document. Of a text all are learnt; of a conversation its last answer (-100: not learnt)."""
     if document.get("text") is not None:
         ids = [*tokenizer(document["text"])["input_ids"], tokenizer.eos_token_id]
         return {"input_ids": ids, "labels": ids, "position_ids": list(range(len(ids)))}
@@ -44,13 +44,13 @@ def encode(document: dict, tokenizer) -> dict[str, list[int]]:
 
 
 def pack(documents: dict[str, list[list[int]]], length: int) -> dict[str, np.ndarray]:
-    """Full rows: documents one after the other, cut anywhere. What is left of some thousand documents is dropped."""
+    """Cut full rows from documents one after the other. What is left of some thousand documents is dropped."""
     joined = {name: np.concatenate(each) for name, each in documents.items()}
     return {name: each[: len(each) // length * length].reshape(-1, length) for name, each in joined.items()}
 
 
 def load_model(name: str, random: bool, empty: bool) -> torch.nn.Module:
-    """In float32: an update is often smaller than the distance between two bfloat16 numbers, and would be lost."""
+    """Load in float32: an update is often smaller than the distance of two bfloat16 numbers, and would be lost."""
     torch.manual_seed(0)  # random weights are the same on every rank
     if not random and not empty:
         return AutoModelForCausalLM.from_pretrained(name, dtype=torch.float32)

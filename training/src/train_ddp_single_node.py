@@ -26,7 +26,7 @@ EXPECTED = Expected("ddp")
 
 
 def train(run: Run) -> int:
-    """The life of one rank. Returns the optimizer steps done."""
+    """Train on one rank. Returns the optimizer steps done."""
     # here: torch and transformers take seconds, and --help and --check need neither
     from recipe import group
     from recipe.trainer import RecipeTrainer

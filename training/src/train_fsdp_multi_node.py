@@ -35,10 +35,10 @@ EXPECTED_HSDP = Expected("hsdp", min_hosts=2, max_hosts=None)
 
 
 def mesh_of(run: Run) -> Any:
-    """The only difference to one node. FSDP: one mesh of all ranks, which accelerate makes by itself. HSDP: a mesh of
-    (hosts, ranks of a host). Its rows are shard groups, which gather and reduce-scatter inside a host; its columns hold
-    the same shard and all-reduce the gradients of that shard. --shard-size cuts it otherwise: rows of half a host (less
-    is gathered, more is held), or of several hosts.
+    """Make the mesh, the only difference to one node. FSDP: one mesh of all ranks, which accelerate makes by itself.
+    HSDP: a mesh of (hosts, ranks of a host). Its rows are shard groups, which gather and reduce-scatter inside a host;
+    its columns hold the same shard and all-reduce the gradients of that shard. --shard-size cuts it otherwise: rows of
+    half a host (less is gathered, more is held), or of several hosts.
     """
     if run.expected is not EXPECTED_HSDP:
         return None
@@ -49,7 +49,7 @@ def mesh_of(run: Run) -> Any:
 
 
 def train(run: Run) -> int:
-    """The life of one rank. Returns the optimizer steps done."""
+    """Train on one rank. Returns the optimizer steps done."""
     return train_on(run, mesh_of)
 
 

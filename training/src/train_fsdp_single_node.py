@@ -31,7 +31,7 @@ EXPECTED = Expected("fsdp")
 
 
 def train(run: Run, mesh_of: Callable[[Run], Any] = lambda run: None) -> int:
-    """The life of one rank. Returns the optimizer steps done.
+    """Train on one rank. Returns the optimizer steps done.
 
     mesh_of: what the mesh of ranks is, asked when they know each other; None: one dimension, of all ranks.
     """

@@ -25,7 +25,7 @@ EXPECTED = Expected("single")
 
 
 def train(run: Run) -> int:
-    """The life of one rank. Returns the optimizer steps done."""
+    """Train on one rank. Returns the optimizer steps done."""
     # here: torch and transformers take seconds, and --help and --check need neither
     from recipe.trainer import RecipeTrainer
     from transformers import TrainingArguments

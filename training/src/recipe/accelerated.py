@@ -17,7 +17,7 @@ ABSENT = {"ACCELERATE_USE_FSDP": "false", "ACCELERATE_USE_PARALLELISM_CONFIG": "
 
 
 def refuse_what_is_ignored(asked: RunArgs, environment: Mapping[str, str] = os.environ) -> None:
-    """Raises Refused where accelerate launch, if it started the program, says otherwise."""
+    """Raise Refused where accelerate launch, if it started the program, says otherwise."""
     if _MARK not in environment:
         return
     for variable, (does, advice) in promised(asked).items():
@@ -31,7 +31,7 @@ def refuse_what_is_ignored(asked: RunArgs, environment: Mapping[str, str] = os.e
 
 
 def promised(asked: RunArgs) -> dict[str, tuple[str, str]]:
-    """Variable of accelerate launch -> (what the program does, as the variable spells it; what to do)."""
+    """Return variables of accelerate launch -> (what the program does, as the variable spells it; what to do)."""
 
     def switch(on: bool, option: str, default: bool) -> tuple[str, str]:
         return str(on).lower(), f"{'give' if on == default else 'leave out'} {option}"

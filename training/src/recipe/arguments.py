@@ -59,8 +59,8 @@ _positive = _number(float, sys.float_info.min, "more than 0")
 
 
 def _option(words: str, default: Any = None, kind: Any = None, **more: Any) -> Any:
-    """A field that is an option of its name. words: its help, which ends with a default that says something by itself;
-    kind: text -> value, ValueError for a wrong one."""
+    """Make a field that is an option of its name. words: its help, which ends with a default that says something by
+    itself; kind: text -> value, ValueError for a wrong one."""
     if "(default" not in words and isinstance(default, int | float | str):
         words += " (default: %(default)s)"
     return field(metadata={"help": words, "default": default, "type": kind} | more)
@@ -185,13 +185,13 @@ class Args:
 
     @property
     def model_config(self) -> Path | None:
-        """The JSON of a model that starts from random weights; None for a hub name, or a folder with weights."""
+        """Return the JSON of a model that starts from random weights; None for a hub name, or a folder with weights."""
         path = Path(self.model) if self.model.endswith(".json") else MODELS / f"{self.model}.json"
         return path if path.is_file() else None
 
 
 def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
-    """(the arguments, whether --hsdp was given). Exits with code 2 and one line when they cannot work."""
+    """Parse (the arguments, whether --hsdp was given). Exits with code 2 and one line when they cannot work."""
     given = _parser(doc, takes_hsdp).parse_args()
     here = f"seen from {node_name()}"
     known = sorted(path.stem for path in MODELS.glob("*.json"))
@@ -258,7 +258,7 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
 
 
 def _shares(global_batch: int, accumulation: int | None, rows: int | None) -> tuple[int, int]:
-    """(micro-steps per optimizer step, rows per rank and micro-step): one of them was given, or neither."""
+    """Return (micro-steps per optimizer step, rows per rank and micro-step): one of them was given, or neither."""
     given, of_what = (rows, "row(s) at once") if rows is not None else (accumulation or 1, "accumulation step(s)")
     least = WORLD * given
     if global_batch % least:

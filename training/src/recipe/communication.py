@@ -33,8 +33,8 @@ NO_CUPTI = "CUPTI is not available here, so this torch records no kernel of a GP
 
 
 def measure(trainer: Any, resolved: RunArgs, shape: ModelShape) -> dict[str, Any]:
-    """As overlap.fields(). After the training. A collective. The model goes on learning, so everything else has to be
-    recorded before."""
+    """Measure overlap.fields() after the training. A collective. The model goes on learning, so everything else has to
+    be recorded before."""
     if resolved.world_size == 1:
         return overlap.fields(None, "one rank sends nothing")
     if resolved.profiled_steps == 0:
@@ -60,7 +60,7 @@ def _of_rank(trainer: Any, resolved: RunArgs, steps: int) -> Profiled | str:
 
 
 def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:
-    """An optimizer step as Trainer makes it; rows: of each micro-step."""
+    """Make an optimizer step as Trainer does; rows: of each micro-step."""
     model, gradients = trainer.model_wrapped, trainer.accelerator.gradient_state
     in_each = gradients.plugin_kwargs.get("sync_each_batch", False)
     for index, inputs in enumerate(rows):
@@ -74,14 +74,14 @@ def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:
 
 
 def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
-    """What the profiler read; or why it failed. The steps are made all the same: other ranks are in them too, and a
-    training that is done does not fail because a profiler cannot run here."""
+    """Return what the profiler read; or why it failed. The steps are made all the same: other ranks are in them too,
+    and a training that is done does not fail because a profiler cannot run here."""
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")
     activity = ProfilerActivity.CUDA if group.CUDA else ProfilerActivity.CPU
     problems = [] if activity in supported_activities() else [NO_CUPTI]
 
     def tried(action: Callable[[], T]) -> T | None:
-        """None: it failed, or something before it."""
+        """Try it. None: it failed, or something before it."""
         if not problems:
             try:
                 return action()

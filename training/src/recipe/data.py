@@ -78,7 +78,7 @@ def open_source(name: str, seed: int) -> Iterator[str]:
 
 
 def generated(seed: int) -> Iterator[str]:
-    """Made-up sentences, a function of the seed alone."""
+    """Yield made-up sentences, a function of the seed alone."""
     dice = random.Random(seed)  # noqa: S311  # sentences, not secrets
     while True:
         yield " ".join(dice.choices(WORDS, k=dice.randint(6, 18))) + ".\n"
@@ -115,7 +115,7 @@ Encoder = Callable[[list[str]], list[list[int]]]
 
 
 def encode_bytes(texts: list[str]) -> list[list[int]]:
-    """UTF-8 bytes as ids: a tokenizer without a file that ranks could race on."""
+    """Return UTF-8 bytes as ids: a tokenizer without a file that ranks could race on."""
     return [[*(FIRST_BYTE + byte for byte in text.encode()), END_OF_TEXT] for text in texts]
 
 
@@ -180,7 +180,7 @@ def _pack(file: Any, documents: Iterator[list[int]]) -> int:
 
 
 def fingerprint(rows: Rows, samples: int = 16) -> str:
-    """Number of rows, and content of up to `samples` of them, spread over the file. Equal rows: equal fingerprints."""
+    """Hash the number of rows, and up to `samples` of them, from all over the file. Equal rows: equal fingerprints."""
     digest = hashlib.sha256(str(rows.ids.shape).encode())
     for index in range(0, len(rows), max(1, len(rows) // samples)):
         digest.update(rows.ids[index].tobytes())

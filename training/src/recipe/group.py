@@ -36,7 +36,7 @@ DEVICE = torch.device("cuda", LOCAL_RANK) if CUDA else torch.device("cpu")
 
 
 def record_flight(raw: Path) -> None:
-    """Before start(), for nccl: torch keeps this rank's last collectives. They go to raw/flight when one times out.
+    """Have torch keep this rank's last collectives (nccl, before start()). They go to raw/flight when one times out.
 
     One rank per node writes NCCL's log, which names the transport, to raw/nccl-<nodes>. A variable that is set already
     stays as it is, except NCCL_DEBUG=WARN, which env.sh sets.
@@ -83,14 +83,14 @@ def start(patience_s: int) -> None:
 
 
 def collectives_begun() -> int:
-    """On all groups of this rank. Who has begun fewer than the others is the one that they wait for."""
+    """Count on all groups of this rank. Who has begun fewer than the others is the one that they wait for."""
     if not dist.is_initialized():
         return 0
     return sum(group._get_sequence_number_for_group() for group in list(dist.distributed_c10d._world.pg_map))
 
 
 def backend() -> str:
-    """What carries this rank's tensors: gloo, nccl, or none with one rank."""
+    """Name what carries this rank's tensors: gloo, nccl, or none with one rank."""
     if not dist.is_initialized():
         return "none"
     return dict(part.split(":") for part in dist.get_backend_config().split(","))[DEVICE.type]
@@ -107,7 +107,7 @@ def set_timeouts(timeout_s: int) -> None:
 
 @contextlib.contextmanager
 def patience(seconds: int, then_s: int) -> Iterator[None]:
-    """Inside, ranks wait `seconds` for one another: one rank of a node may work for the others. Then `then_s`."""
+    """Let ranks wait `seconds` for one another inside: one rank of a node may work for the others. Then `then_s`."""
     set_timeouts(seconds)
     try:
         yield
@@ -116,13 +116,13 @@ def patience(seconds: int, then_s: int) -> Iterator[None]:
 
 
 def wait_for_device() -> None:
-    """Until this rank's GPU has done all that it was given. A CPU has."""
+    """Wait until this rank's GPU has done all that it was given. A CPU has."""
     if CUDA:
         torch.cuda.synchronize()
 
 
 def count_members() -> int:
-    """How many ranks answer in one all_reduce. The first collective: a broken transport shows here, not in step 1."""
+    """Count ranks that answer in an all_reduce. The first collective: a broken transport shows here, not in step 1."""
     if not dist.is_initialized():
         return 1
     members = torch.ones(1, device=DEVICE)
@@ -131,12 +131,12 @@ def count_members() -> int:
 
 
 def has_bf16() -> bool:
-    """Whether the GPU of every rank computes in bfloat16: torch emulates it on those before Ampere. A collective."""
+    """Say whether the GPU of every rank computes in bfloat16: torch emulates it before Ampere. A collective."""
     return all(gather(CUDA and torch.cuda.is_bf16_supported(including_emulation=False)))
 
 
 def gather(value: T, kind: Any = Any) -> list[T]:
-    """One value per rank, index = rank, on every rank. For small values, outside timed windows.
+    """Return one value per rank, index = rank, on every rank. For small values, outside timed windows.
 
     They travel as JSON. `kind` is their type, needed where JSON has no such: a tuple, a set, a path, a dataclass, a
     record, a key that is no text.
@@ -148,7 +148,7 @@ def gather(value: T, kind: Any = Any) -> list[T]:
 
 
 def from_first(value: T, kind: Any = Any) -> T:
-    """Rank 0's value, on every rank. `kind` as for gather."""
+    """Return rank 0's value, on every rank. `kind` as for gather."""
     if not dist.is_initialized():
         return value
     first: T = TypeAdapter(kind).validate_json(exchange.from_first(torch, dist, DEVICE, _json(value)))
@@ -160,7 +160,7 @@ def _json(value: Any) -> bytes:
 
 
 def close() -> None:
-    """The end of every program with a group.
+    """End every program with a group.
 
     The pause is needed: a gloo worker thread that drops its last tensor while the interpreter shuts down aborts the
     process (SIGABRT after a successful training, about every second time).

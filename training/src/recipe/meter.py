@@ -34,7 +34,7 @@ TIMED_BLOCKS = 4  # of the model: enough to see a slow device, few enough to cos
 
 
 def now(device: bool = True) -> Any:
-    """A point in time: on the device's compute stream, or of the host."""
+    """Take a point in time: on the device's compute stream, or of the host."""
     if not (device and group.CUDA):
         return time.perf_counter()
     event = torch.cuda.Event(enable_timing=True)
@@ -43,7 +43,7 @@ def now(device: bool = True) -> Any:
 
 
 def seconds(start: Any, stop: Any) -> float:
-    """Between two points of the same kind. On a GPU both have passed already."""
+    """Measure between two points of the same kind. On a GPU both have passed already."""
     return float(stop - start if isinstance(start, float) else start.elapsed_time(stop) / 1000)
 
 
@@ -95,7 +95,7 @@ class Meter(TrainerCallback):
             self.spans.append((part, start, now(device=part != "fetch")))
 
     def timed(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """The same batches; the time to get each counts as fetch."""
+        """Yield the same batches; the time to get each counts as fetch."""
         while True:
             self.start("fetch")
             try:
@@ -106,7 +106,7 @@ class Meter(TrainerCallback):
             yield batch
 
     def time_blocks(self, model: Any) -> None:
-        """Before the model is wrapped, so that FSDP's hooks, which gather the parameters, stay outside."""
+        """Time blocks before the model is wrapped: FSDP's hooks, which gather the parameters, stay outside."""
         layers = decoder_layers(model)
         for block in layers[:: max(1, math.ceil(len(layers) / TIMED_BLOCKS))]:
             block.register_forward_pre_hook(self._before_block)
@@ -128,28 +128,28 @@ class Meter(TrainerCallback):
                 self.own[part].append(math.fsum(seconds(a, b) for name, a, b in spans if name == part))
 
     def step_times_s(self) -> list[float]:
-        """Seconds per optimizer step of this rank. After training: on a GPU it waits for what is still running."""
+        """Return seconds per optimizer step of this rank. After training: on a GPU it waits for what still runs."""
         group.wait_for_device()
         self._read_passed()
         return self.steps
 
     def steps_unix_s(self) -> list[float]:
-        """When the first step began and when each ended, by the clock of this host. A pause for a checkpoint lies in
-        the step after it."""
+        """Return when the first step began and when each ended, Unix s by this host's clock. A pause for a checkpoint
+        lies in the step after it."""
         unix = time.time() - time.perf_counter()
         return [unix + moment for moment in (self.spans_s[0][0], *(end for _, end in self.spans_s))]
 
 
 def forget_peaks() -> None:
-    """Before the first step: under FSDP each rank held the whole model while it was built. That is not training."""
+    """Forget peaks before the first step: under FSDP each rank held the whole model while it was built."""
     if group.CUDA:
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
 
 
 def rank_memory() -> Memory:
-    """Of this rank: the peak of its resident host memory; of a GPU the peaks of what torch allocated and reserved, its
-    size, and how often torch had to empty its cache to allocate."""
+    """Return memory of this rank: the peak of its resident host memory; of a GPU the peaks of what torch allocated and
+    reserved, its size, and how often torch had to empty its cache to allocate."""
     host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # Linux counts KiB
     own = Memory(host_rss_gib=host, device_allocated_gib=None, device_reserved_gib=None, max_rank=group.RANK)
     if not group.CUDA:
@@ -164,7 +164,7 @@ def rank_memory() -> Memory:
 
 
 def memory(ranks: list[Memory]) -> Memory:
-    """Maximum over ranks. max_rank is the rank with the highest device peak, without a GPU the highest host peak."""
+    """Return the most of all ranks. max_rank has the highest device peak, without a GPU the highest host peak."""
 
     def over(name: str, reduce: Callable[[Any], Any]) -> Any:
         values = [getattr(rank, name) for rank in ranks]

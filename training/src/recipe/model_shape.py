@@ -22,7 +22,7 @@ UNLIKE = ("linear_attention", "mamba", "recurrent", "conv")  # layer types that 
 
 
 def shape_of(model: Any, name: str) -> ModelShape:
-    """The shape of a causal LM of transformers, with or without memory, before or after it was sharded."""
+    """Return the shape of a causal LM of transformers, with or without memory, before or after it was sharded."""
     blocks = decoder_layers(model)
     source, head = model.get_input_embeddings(), model.get_output_embeddings()
     tied = source is not None and head is not None and source.weight is head.weight
@@ -48,7 +48,7 @@ def shape_of(model: Any, name: str) -> ModelShape:
 
 
 def _tensors(modules: Iterable[Any], seen: set[int]) -> tuple[Tensor, ...]:
-    """The shapes of their parameters that were not seen yet: a tied one belongs to its first group."""
+    """Return the shapes of their parameters that were not seen yet: a tied one belongs to its first group."""
     shapes = []
     for p in (p for module in modules for p in module.parameters()):
         if id(p) not in seen and p.numel():
@@ -75,7 +75,7 @@ def _other_than_dense(model: Any) -> str | None:
 
 
 def _attention(model: Any, blocks: list[Any]) -> tuple[tuple[Attention, ...], str | None]:
-    """(alike layers together, None) or (none, why not)."""
+    """Return (alike layers together, None) or (none, why not)."""
     config = model.config.get_text_config()
     heads, kv_heads = (_field(config, key) for key in ("num_attention_heads", "num_key_value_heads"))
     if not isinstance(heads, int):

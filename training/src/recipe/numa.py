@@ -44,7 +44,7 @@ def place(facts: RankFacts, numa: Path = binding.NUMA) -> None:
 
 
 def doubt(facts: RankFacts, device: str) -> None:
-    """`device` (GPU-<uuid>) is what torch computes on. If place() took another GPU for it, nothing is known."""
+    """Doubt the place if place() took another GPU than `device` (GPU-<uuid>), on which torch computes."""
     try:
         taken = gpu_of_rank()
     except OSError:  # place() recorded it
@@ -55,7 +55,7 @@ def doubt(facts: RankFacts, device: str) -> None:
 
 
 def choose(allowed: Set[int], nodes: Mapping[str, Set[int]], at: str | None) -> tuple[Set[int] | None, str]:
-    """(the CPUs to bind to, or None to leave it, and why). nodes: NUMA node -> its CPUs; at: the node of the GPU."""
+    """Return (the CPUs to bind to, or None to leave it, and why). nodes: NUMA node -> its CPUs; at: the GPU's node."""
     if at is None:
         return None, "the NUMA node of the GPU is not known"
     spanned = nodes_of(allowed, nodes)
@@ -68,12 +68,12 @@ def choose(allowed: Set[int], nodes: Mapping[str, Set[int]], at: str | None) -> 
 
 
 def nodes_of(allowed: Set[int], nodes: Mapping[str, Set[int]]) -> list[str]:
-    """The NUMA nodes that some of these CPUs lie at."""
+    """Return the NUMA nodes that some of these CPUs lie at."""
     return [node for node, cpus in nodes.items() if allowed & cpus]
 
 
 def gpu_of_rank(local_rank: int = LOCAL_RANK) -> str | None:
-    """The GPU that CUDA gives to this rank, without CUDA: by UUID; None when it is not known.
+    """Return the GPU that CUDA gives to this rank, without CUDA: by UUID; None when it is not known.
 
     It counts as CUDA does among the entries of CUDA_VISIBLE_DEVICES, and among all GPUs that can be opened without it.
     """

@@ -25,12 +25,12 @@ LINEAR = (torch.nn.Linear, Conv1D)  # Conv1D: GPT-2's linear layer, whose weight
 
 
 def name_of(dtype: torch.dtype) -> str:
-    """float32, bfloat16, ..."""
+    """Name a type: float32, bfloat16, ..."""
     return str(dtype).removeprefix("torch.")
 
 
 def decoder_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The blocks that FSDP groups and checkpointing recomputes, by the class names that the model itself declares."""
+    """Return the blocks that FSDP groups and checkpointing recomputes, by class names that the model declares."""
     return [module for module, _ in _blocks(model)]
 
 
@@ -74,12 +74,12 @@ class FirstStep(TrainerCallback):
             self.check()
 
     def after_micro_step(self, model: Any) -> None:
-        """Called after each backward pass."""
+        """Take a note after each backward pass."""
         if self.handles and self.reduced_at_once is None:
             self.reduced_at_once = reduced_gradients(model)
 
     def recomputed(self, micro_steps: int) -> int | None:
-        """Decoder layers that ran more than once per micro-step; None before the end of the first step."""
+        """Count decoder layers that ran more than once per micro-step; None before the end of the first step."""
         if self.handles or not self.forwards:
             return None
         return sum(count > micro_steps for count in self.forwards)
@@ -93,7 +93,7 @@ class FirstStep(TrainerCallback):
 
 
 def reduced_gradients(model: Any) -> bool:
-    """Whether the first backward pass of a step, which just ended, reduced its gradients.
+    """Say whether the first backward pass of a step, which just ended, reduced its gradients.
 
     FSDP: a shard has a gradient only when it was reduced. Until then the gradient is kept whole, elsewhere. DDP: the
     gradients are in one place in both cases, and the wrapper keeps whether its reducer was on.
@@ -104,7 +104,7 @@ def reduced_gradients(model: Any) -> bool:
 
 
 def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | None) -> ObservedStrategy:
-    """What the wrapped model is, agreed on by all ranks. A collective: every rank calls it.
+    """Return what the wrapped model is, agreed on by all ranks. A collective: every rank calls it.
 
     parameters counts elements of the whole model, parameters_local_max those that one rank stores.
     """
@@ -150,7 +150,7 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
 
 
 def _policies(model: torch.nn.Module) -> dict[str, Any]:
-    """What fully_shard was told, as its groups keep it (private names: it has no public ones).
+    """Return what fully_shard was told, as its groups keep it (private names: it has no public ones).
 
     Only the decoder layers answer for reshard_after_forward: embedding and head are treated otherwise on purpose.
     """
@@ -185,7 +185,7 @@ def _only(names: set[str]) -> str:
 
 
 def device_name() -> str:
-    """The UUID of this rank's GPU as nvidia-smi prints it, or cpu."""
+    """Return the UUID of this rank's GPU as nvidia-smi prints it, or cpu."""
     if not group.CUDA:
         return "cpu"
     return f"GPU-{torch.cuda.get_device_properties(group.DEVICE).uuid}"

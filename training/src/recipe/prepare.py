@@ -42,7 +42,7 @@ def prepare(
     require_more: Callable[[Any], None] = lambda model: None,
     reads_checkpoint: bool = False,
 ) -> tuple[Any, data.Rows, Footprint]:
-    """The model, its rows, the memory that it needs. `hosts`: index = rank. A collective.
+    """Make the model, its rows, and the memory that it needs. `hosts`: index = rank. A collective.
 
     require_more(model): may refuse it too, before it has weights.
 
@@ -70,18 +70,18 @@ def prepare(
 
 
 def fill(model: Any, args: Args) -> None:
-    """The weights: of a sharded model when it is sharded, and before an optimizer looks at them. A collective."""
+    """Fill in the weights: after a model is sharded, and before an optimizer looks at them. A collective."""
     with group.patience(PATIENCE_S, args.timeout_s):
         require_same_start(model, together(lambda: from_hub(lambda: weights.fill(model, args), args)))
 
 
 def is_first(hosts: list[str]) -> bool:
-    """Whether this rank is the first of its node: it tokenises, the others read."""
+    """Say whether this rank is the first of its node: it tokenises, the others read."""
     return hosts.index(hosts[group.RANK]) == group.RANK
 
 
 def together(make: Callable[[], T]) -> T:
-    """make() on every rank. When a rank raises DataError, all raise Refused with the message of the first such rank."""
+    """Call make() on every rank. When some raise DataError, all raise Refused with the message of the first."""
     made, problem = None, None
     try:
         made = make()

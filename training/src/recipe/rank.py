@@ -28,7 +28,7 @@ class RankFacts(Facts):  # type: ignore[misc]
 
 
 def open_facts(run_dir: Path) -> RankFacts:
-    """The rank's own file, with its first facts. A folder is written by one run only: an existing file is an error."""
+    """Open the rank's own file, with its first facts. Only one run writes a folder: an existing file is an error."""
     path = run_dir / "raw" / f"rank{RANK}.jsonl"
     try:
         stream = path.open("x", encoding="utf-8")
@@ -48,20 +48,20 @@ def open_facts(run_dir: Path) -> RankFacts:
 
 
 def raised(facts: RankFacts, state: str, message: str) -> None:
-    """The last facts of a rank that does not finish: `state` raised, hung or refused, and why."""
+    """Write the last facts of a rank that does not finish: `state` raised, hung or refused, and why."""
     facts.saw("train.rank.state", state, "text")
     facts.saw("train.rank.error", one_line(message), "text")
     facts.finish()
 
 
 def refused(facts: RankFacts, message: str) -> None:
-    """The last facts of a rank that was given what cannot be trained: of the cluster nothing is known."""
+    """Write the last facts of a rank that was given what cannot be trained: of the cluster nothing is known."""
     facts.unknown("train.rank.state", "text", one_line(f"refused: {message}"), f"{facts.at}/rank{RANK}")
     facts.finish()
 
 
 def say(text: str, *, stream: TextIO | None = None) -> None:
-    """One line for people, with the node and rank it comes from."""
+    """Print a line for people, with the node and rank it comes from."""
     print(f"[{node_name()} rank{RANK}] {text}", file=stream or sys.stdout, flush=True)
 
 
@@ -79,6 +79,6 @@ def complain(text: str) -> NoReturn:
 
 
 def one_line(message: str) -> str:
-    """The first line of a message, bounded to what a fact can hold (which counts bytes, so ASCII)."""
+    """Return the first line of a message, bounded to what a fact can hold (which counts bytes, so ASCII)."""
     lines = [line.strip() for line in message.splitlines() if line.strip()]
     return (lines[0] if lines else "no message").encode("ascii", "replace").decode()[:MAX_TEXT]

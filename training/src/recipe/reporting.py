@@ -15,7 +15,7 @@ EVERY_STEPS = 10
 
 
 def trainer_arguments(args: Args) -> dict[str, Any]:
-    """For TrainingArguments. Sets the variables that the reporters read, where they are not set."""
+    """Return what TrainingArguments takes. Set the variables that the reporters read, where they are not set."""
     if not args.report_to:
         return {"report_to": []}
     folder = args.run_dir.resolve() / "reports"

@@ -60,7 +60,7 @@ class RankResult:
 
 
 def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tuning: dict[str, str]) -> RunArgs:
-    """The resolved arguments as they go to disk: an allow-list, nothing from the environment. `hosts`: index = rank."""
+    """Return the resolved arguments for the disk: an allow-list, nothing of the environment. `hosts`: index = rank."""
     as_given = {name: value for name, value in vars(args).items() if name in RunArgs.model_fields}
     as_resolved = {
         "strategy": expected.kind,
@@ -85,7 +85,7 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
 
 
 def transport_of(observed: ObservedStrategy, sent: list[dict[str, int]], steps: int) -> dict[str, str | None]:
-    """What carried the gradients between hosts, or why it is not known: fields of records.TrainMetrics.
+    """Say what carried the gradients between hosts, or why it is not known: fields of records.TrainMetrics.
 
     `sent`: bytes per interface, index = rank. Every strategy sends at least a byte per parameter and step from a host.
     """
@@ -105,7 +105,7 @@ def train_metrics(
     profile: flops.Profile | None = None,
     **known: Any,
 ) -> TrainMetrics:
-    """metrics.json. `ranks`: index = rank; `known`: further fields of it, as they go there.
+    """Make metrics.json. `ranks`: index = rank; `known`: further fields of it, as they go there.
 
     After a resume losses and rows also hold the steps before it. Times are of this run's own steps. The warm-up is
     shorter when fewer steps are left. Communication is measured afterwards.
@@ -170,8 +170,8 @@ def train_metrics(
 
 
 def with_summary(run_dir: Path, resolved: RunArgs, metrics: TrainMetrics) -> TrainMetrics:
-    """The same with its head, from these fields. `bringup open` keeps a run on one GPU with this one, where it has
-    one."""
+    """Return the same with its head, from these fields. `bringup open` keeps a run on one GPU with this one, where it
+    has one."""
     reference = None
     with contextlib.suppress(RecordError):
         reference = (
@@ -183,7 +183,7 @@ def with_summary(run_dir: Path, resolved: RunArgs, metrics: TrainMetrics) -> Tra
 
 
 def memory_check(predicted: Footprint, ranks: list[RankResult]) -> MemoryCheck:
-    """Prediction and measurement side by side, of the rank that holds most."""
+    """Put prediction and measurement side by side, of the rank that holds most."""
     states = [rank.states_bytes for rank in ranks]
     allocated = [gib for rank in ranks if (gib := rank.memory.device_allocated_gib) is not None]
     return MemoryCheck(
@@ -211,11 +211,11 @@ def environment_of_rank() -> dict[str, list[str]]:
 
 
 def driver_version(text: str) -> str | None:
-    """`NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  …` -> 550.54.15."""
+    """Read 550.54.15 of `NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  …`."""
     match = re.search(r"Kernel Module.*?\s(\d+(?:\.\d+)+)\s", text)
     return match[1] if match else None
 
 
 def environment_of_all(ranks: list[dict[str, list[str]]]) -> Environment:
-    """Each distinct value once: two drivers in a list are two drivers in the run."""
+    """Return each distinct value once: two drivers in a list are two drivers in the run."""
     return Environment(**{name: sorted({value for rank in ranks for value in rank[name]}) for name in ranks[0]})

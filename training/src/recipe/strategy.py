@@ -46,7 +46,7 @@ class NotPromised(Refused):
 
 
 def saw_kind(kind: str) -> Seen:
-    """The fact behind a refusal for the wrong kind."""
+    """Return the fact behind a refusal for the wrong kind."""
     return "train.strategy", kind, "text"
 
 
@@ -92,7 +92,7 @@ def require_places(expected: Expected, hosts: list[str]) -> None:
 
 
 def shard_group(hosts: list[str], wanted: int | None = None) -> int:
-    """The size of a shard group of HSDP: the ranks of a host, unless another size is wanted.
+    """Return the size of a shard group of HSDP: the ranks of a host, unless another size is wanted.
 
     Refused where hosts have different numbers of ranks, and where a group would be one rank, all of them, or neither a
     part of a host nor whole hosts.
@@ -115,7 +115,7 @@ def shard_group(hosts: list[str], wanted: int | None = None) -> int:
 
 
 def kind_of(wrapper: str, placements: list[str], mesh: list[list[int]] | None, world: int) -> Kind | Literal["unknown"]:
-    """single, ddp, fsdp, hsdp, or unknown. `wrapper` is empty when nothing wraps the model."""
+    """Return single, ddp, fsdp, hsdp, or unknown. `wrapper` is empty when nothing wraps the model."""
     if placements == [SHARD] and mesh is not None and len(mesh) == 1 and len(mesh[0]) == world:
         return "fsdp"
     if placements == [REPLICATE_SHARD] and mesh is not None and len(mesh) > 1 and len(mesh[0]) > 1:
@@ -128,7 +128,7 @@ def kind_of(wrapper: str, placements: list[str], mesh: list[list[int]] | None, w
 
 
 def other_kind(expected: Expected, kind: str, seen: str) -> NotPromised:
-    """The refusal of another kind than declared. `seen`: what shows it."""
+    """Return the refusal of another kind than declared. `seen`: what shows it."""
     how = f"{seen}: {ADVICE[expected.kind]}"
     message = f"expected {expected.kind}, observed {kind} ({seen}): {ADVICE[expected.kind]}"
     return NotPromised(message, saw_kind(kind), how=how)

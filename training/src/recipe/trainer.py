@@ -70,7 +70,7 @@ class RecipeTrainer(Trainer):
         super()._move_model_to_device(model, device)
 
     def create_optimizer(self, model: Any = None) -> Any:
-        """Before the model is sharded. accelerate then finds the shard of each parameter by the address of its memory.
+        """Number parameters before the model is sharded: accelerate finds the shard of each by its address in memory.
 
         A parameter on the meta device has none, so it is given a number of its own in the place of an address.
         """
@@ -80,7 +80,7 @@ class RecipeTrainer(Trainer):
         return super().create_optimizer(model)
 
     def create_scheduler(self, *args: Any, **kwargs: Any) -> Any:
-        """The first call after the model was sharded, and before a checkpoint is read into it: it gets its weights."""
+        """Fill in the weights in the first call after sharding, and before a checkpoint is read into the model."""
         self.run.fill(self.model)
         return super().create_scheduler(*args, **kwargs)
 

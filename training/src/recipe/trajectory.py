@@ -35,23 +35,23 @@ class Trajectory:
         self._steps: list[tuple[torch.Tensor, Any, torch.Tensor]] = []
 
     def add_rows(self, rows: torch.Tensor) -> None:
-        """Of each micro-step."""
+        """Add the rows of each micro-step."""
         self._rows.append(rows)
 
     def add_loss(self, loss: torch.Tensor) -> None:
-        """After each micro-step."""
+        """Add the loss after each micro-step."""
         self._shares.append(loss)
         self.loss_dtype = loss.dtype
 
     def add_norm(self, norm: Any) -> None:
-        """After each optimizer step."""
+        """Add the norm after each optimizer step."""
         loss = torch.stack(self._shares).double().sum()
         self._steps.append((loss, norm, torch.cat(self._rows)))
         self._rows.clear()
         self._shares.clear()
 
     def recent(self, most: int) -> tuple[torch.Tensor, list[Any]]:
-        """(this rank's share of the loss, gradient norms) of the last steps kept, at most `most`; on the device."""
+        """Return (this rank's share of the loss, gradient norms) of the last steps kept, `most` or less; on device."""
         recent = self._steps[-most:]
         return torch.stack([step[0] for step in recent]) if recent else torch.empty(0), [step[1] for step in recent]
 

@@ -16,7 +16,7 @@ LEAST = {
 
 
 def lacking() -> str | None:
-    """What is older than it has to be, in one line; None: nothing is."""
+    """Say in one line what is older than it has to be; None: nothing is."""
     wrong = []
     for name, (least, why) in LEAST.items():
         try:

@@ -42,7 +42,7 @@ class NoWeights(DataError):
 
 
 def without_memory(args: Args) -> Any:
-    """The model in float32, with its parameters on the meta device.
+    """Make the model in float32, with its parameters on the meta device.
 
     Its buffers are real (the frequencies of rotary embeddings): no checkpoint holds them. Raises DataError where this
     node lacks the attention that was requested.
@@ -63,7 +63,7 @@ def without_memory(args: Args) -> Any:
 
 
 def on_meta(model: Any) -> list[str]:
-    """Names of parameters and buffers that have no memory."""
+    """Name parameters and buffers that have no memory."""
     tensors = [*model.named_parameters(), *model.named_buffers()]
     return [name for name, tensor in tensors if tensor.device.type == "meta"]
 
@@ -99,7 +99,7 @@ def parts(model: Any) -> dict[str, list[torch.nn.Module]]:
 
 
 def draw(model: Any, seed: int) -> float:
-    """Random weights by the model's own rules, part by part. The random state afterwards is that of before."""
+    """Draw random weights by the model's own rules, part by part. The random state afterwards is that of before."""
     names = {id(p): name for name, p in model.named_parameters()}
     total = 0.0
     with torch.no_grad(), torch.random.fork_rng([group.DEVICE] if group.CUDA else []):
@@ -120,12 +120,12 @@ def draw(model: Any, seed: int) -> float:
 
 
 def plain_name(name: str) -> str:
-    """The name of a parameter, as if nothing wrapped its block."""
+    """Return the name of a parameter, as if nothing wrapped its block."""
     return name.replace(_CHECKPOINTED, "")
 
 
 def seed_of(seed: int, part: str) -> int:
-    """The seed of one part: the same in every strategy, different for every part."""
+    """Return the seed of one part: the same in every strategy, different for every part."""
     return int.from_bytes(hashlib.sha256(f"{seed} {part}".encode()).digest()[:4], "big")
 
 
@@ -153,13 +153,13 @@ def _whole(modules: list[torch.nn.Module]) -> Iterator[dict[int, torch.Tensor]]:
 
 
 def rows_of(p: DTensor) -> tuple[slice, ...]:
-    """Where this rank's shard lies in the whole tensor."""
+    """Return where this rank's shard lies in the whole tensor."""
     shape, offset = compute_local_shape_and_global_offset(p.shape, p.device_mesh, p.placements)
     return tuple(slice(start, start + length) for start, length in zip(offset, shape, strict=True))
 
 
 def _initialise(model: Any, modules: list[torch.nn.Module]) -> None:
-    """transformers' own initialisation, of these modules alone. A tied parameter belongs to its first module."""
+    """Initialise these modules alone, as transformers does. A tied parameter belongs to its first module."""
     for module in model.modules():
         module._is_hf_initialized = True
     seen: set[int] = set()
@@ -171,7 +171,7 @@ def _initialise(model: Any, modules: list[torch.nn.Module]) -> None:
 
 
 def read(model: Any, name: str) -> None:
-    """The shards (or whole tensors) of this rank, from the safetensors files of a hub model or folder."""
+    """Read the shards (or whole tensors) of this rank, from the safetensors files of a hub model or folder."""
     files = files_of(name, model)
     parameters = {plain_name(key): p for key, p in model.named_parameters()}
     for path in sorted(set(files.values())):
@@ -192,7 +192,7 @@ def identity(name: str, model: Any) -> list[tuple[str, int, str]]:
 
 
 def _sampled(path: Path, samples: int = 16, size: int = 2**16) -> str:
-    """A hash of the start of a file and of places evenly spread through it: other weights differ nearly everywhere."""
+    """Hash the start of a file and places evenly spread through it: other weights differ nearly everywhere."""
     digest = hashlib.sha256()
     with path.open("rb") as stream:
         for number in range(samples):
@@ -202,8 +202,8 @@ def _sampled(path: Path, samples: int = 16, size: int = 2**16) -> str:
 
 
 def files_of(name: str, model: Any) -> dict[str, Path]:
-    """Parameter -> the safetensors file that holds it. Raises NoWeights where they are stored under other names, or
-    otherwise: only transformers' from_pretrained can load such a model, and makes it whole on every rank."""
+    """Return parameter -> the safetensors file that holds it. Raises NoWeights where they are stored under other names,
+    or otherwise: only transformers' from_pretrained can load such a model, and makes it whole on every rank."""
     otherwise = NoWeights(
         f"the safetensors files of {name} do not hold every parameter under its own name: save it with the "
         "save_pretrained() of its causal LM, or take another model"

@@ -152,7 +152,7 @@ class Run:
             write_record(args.run_dir / "run_args.json", self.resolved)
 
     def prepare(self) -> tuple[Any, Rows]:
-        """The model and the rows of tokens, equal on every rank; and what watches them. A collective."""
+        """Make the model and the rows of tokens, equal on every rank; and what watches them. A collective."""
         args = self.args
         begun = time.perf_counter()
         self.checkpoints = Checkpoints(args, self.resolved, self.hosts, self.facts, self.watch)
@@ -182,7 +182,7 @@ class Run:
         return model, rows
 
     def fill(self, model: Any) -> None:
-        """The weights of a model that has none yet, because it had to be sharded first. A collective."""
+        """Fill in the weights of a model that has none yet, because it had to be sharded first. A collective."""
         if not weights.on_meta(model):
             return
         begun = time.perf_counter()
@@ -190,13 +190,13 @@ class Run:
         self.load_s += time.perf_counter() - begun
 
     def callbacks(self) -> list[TrainerCallback]:
-        """What watches the training, in this order. Checkpoints are written by one of them."""
+        """Return what watches the training, in this order. Checkpoints are written by one of them."""
         watching = [self.first_step, self.watch, self.clock, self.states, self.finite_check]
         tuned = recipes.callbacks(self.tuning, self.args.timeout_s, lambda: self.trainer.model_wrapped, self.loss)
         return [*watching, self.checkpoints, self.stop, *tuned]
 
     def common_arguments(self) -> dict[str, Any]:
-        """The TrainingArguments that all programs share: what is trained, and what Trainer leaves alone."""
+        """Return the TrainingArguments that all programs share: what is trained, and what Trainer leaves alone."""
         args = self.args
         tuned, reduced = recipes.trainer_arguments(args), {"sync_each_batch": args.sync_each_batch}
         return {

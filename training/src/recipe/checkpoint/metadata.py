@@ -51,7 +51,7 @@ class CarefulReader(dcp.FileSystemReader):
     """torch's reader of checkpoints, which does not trust .metadata."""
 
     def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
-        """The metadata, without its note of where it was written. Raises CheckpointError if it holds anything else."""
+        """Read the metadata, without its note of where it was written. Raises CheckpointError for anything else."""
         with (Path(str(self.path)) / METADATA).open("rb") as stream:
             read = _Unpickler(stream).load()
         if type(read) is not metadata.Metadata:

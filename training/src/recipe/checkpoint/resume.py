@@ -214,7 +214,7 @@ class Checkpoints(TrainerCallback):
 
     @property
     def save_s(self) -> float:
-        """How long training waited for the last save; 0: there was none."""
+        """Return how long training waited for the last save; 0: there was none."""
         return 0.0 if self.last is None else self.last.write_s + self.last.checksum_s
 
     def fields(self) -> dict[str, Any]:
@@ -267,7 +267,7 @@ class Checkpoints(TrainerCallback):
         )
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """By now Trainer has called load() and put_random_state(), through names that another version may change."""
+        """Refuse a start without load() and put_random_state(): another version of Trainer may call them otherwise."""
         if self.begins_at is not None and (not self.reads or self.random is not None):
             raise Refused(
                 f"expected the state after step {self.begins_at[1].step} from {self.begins_at[0]}, observed "

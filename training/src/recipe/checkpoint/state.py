@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 def tensors_of(trainer: Trainer) -> dict[str, Any]:
-    """Tensors of model and optimizer by name, on a fresh optimizer too. They share memory with the trainer's own."""
+    """Return tensors of model and optimizer by name, of a fresh optimizer too. They share the trainer's memory."""
     model, optimizer = trainer.model_wrapped, getattr(trainer.optimizer, "optimizer", trainer.optimizer)
     tensors = {f"model.{name}": tensor for name, tensor in get_model_state_dict(model).items()}
     for parameter, kept in get_optimizer_state_dict(model, optimizer)["state"].items():
@@ -78,13 +78,13 @@ _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def fingerprints_of_rank(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """Fingerprints of the part of each tensor that this rank stores."""
+    """Return fingerprints of the part of each tensor that this rank stores."""
     return {name: int(_local(tensor).item()) for name, tensor in tensors.items()}
 
 
 def fingerprints_of_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """Fingerprints of whole tensors: one copy of each, over all ranks. A collective: all ranks give equal names in
-    equal order."""
+    """Return fingerprints of whole tensors: one copy of each, over all ranks. A collective: all ranks give equal names
+    in equal order."""
     sums = torch.zeros(len(tensors), dtype=torch.int64, device=group.DEVICE)
     for index, tensor in enumerate(tensors.values()):
         if is_first_copy(tensor):
@@ -95,7 +95,7 @@ def fingerprints_of_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
 
 
 def place_of_shard(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Where this rank is in its shard group: ranks at one place are replicas of each other."""
+    """Return where this rank is in its shard group: ranks at one place are replicas of each other."""
     if not isinstance(tensor, DTensor):
         return ()
     places = zip(tensor.placements, tensor.device_mesh.get_coordinate() or [], strict=True)
@@ -103,7 +103,7 @@ def place_of_shard(tensor: torch.Tensor) -> tuple[int, ...]:
 
 
 def is_first_copy(tensor: torch.Tensor) -> bool:
-    """Whether this rank stores the first of equal parts: under DDP rank 0 does, under HSDP the first shard group."""
+    """Say whether this rank stores the first of equal parts: under DDP rank 0, under HSDP the first shard group."""
     if not isinstance(tensor, DTensor):
         return group.RANK == 0
     places = zip(tensor.placements, tensor.device_mesh.get_coordinate() or [], strict=True)

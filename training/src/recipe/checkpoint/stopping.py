@@ -50,8 +50,8 @@ class StopOnRequest(TrainerCallback):
 
     @property
     def lead_s(self) -> float:
-        """How long before the time limit the training stops. Never more than half of what was left at the start: a job
-        that stops at once, and is requeued, trains nothing."""
+        """Return how many seconds before the time limit the training stops. At most half of what was left at the start:
+        a job that stops at once, and is requeued, trains nothing."""
         return min(max(LEAST_S, FACTOR * self.save_s()), self.left_s / 2)
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:

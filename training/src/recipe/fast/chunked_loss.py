@@ -26,7 +26,7 @@ INSTEAD = "leave out --recipe fast"
 
 
 def of_chunk(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """(sum of the losses, float32; its gradient by the logits, in their type). (tokens, vocabulary) and (tokens,)."""
+    """Return (sum of losses, float32; its gradient by the logits, in their type). (tokens, vocabulary), (tokens,)."""
     counts = labels != IGNORED
     labels = labels.where(counts, 0)[:, None]
     log_p = logits.log_softmax(-1, dtype=torch.float32)
@@ -111,6 +111,6 @@ class ChunkedLoss:
 
 
 def cannot(config: dict[str, Any]) -> str | None:
-    """Why a model of this configuration cannot have it, as far as the configuration says it."""
+    """Say why a model of this configuration cannot have it, as far as the configuration says it."""
     changed = next((f"{key} {config[key]}" for key in CHANGES_LOGITS if config.get(key) not in (None, 1, 1.0)), None)
     return None if changed is None else f"its model changes the logits after the head ({changed})"

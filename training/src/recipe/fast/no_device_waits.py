@@ -43,13 +43,13 @@ REPLACED: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
 
 
 def lacking() -> list[str]:
-    """What is not in the installed libraries, so that its wait stays."""
+    """Name what the installed libraries lack, so that its wait stays."""
     return [f"{module}.{name}" for module, name, _ in REPLACED if not hasattr(importlib.import_module(module), name)]
 
 
 @contextlib.contextmanager
 def without_waits() -> Iterator[None]:
-    """Inside, none of these waits. For models that are given rows of one sequence each, without position ids."""
+    """Remove these waits inside. For models that are given rows of one sequence each, without position ids."""
     with contextlib.ExitStack() as undo:
         for module_name, name, replacement in REPLACED:
             module = importlib.import_module(module_name)

@@ -60,7 +60,7 @@ PLAIN: dict[str, dict[str, Any]] = {
 
 
 def choose(args: Args) -> dict[str, str]:
-    """What is changed against stock -> ON, or why it cannot. The same under every strategy: their runs are compared."""
+    """Return what is changed against stock -> ON, or why it cannot. Equal under every strategy: runs are compared."""
     if args.recipe == "stock":
         return {}
     waits = no_device_waits.lacking()
@@ -77,7 +77,7 @@ def _plain(args: Args) -> dict[str, dict[str, Any]]:
 
 
 def _no_compiler() -> str | None:
-    """What this node lacks to compile: a compiler or Python.h. A GPU needs them too, for the stubs of Triton."""
+    """Say what this node lacks to compile: a compiler or Python.h. A GPU needs them too, for the stubs of Triton."""
     compilers = ("gcc", "clang") if group.CUDA else ("g++",)
     header = Path(sysconfig.get_path("include")) / "Python.h"
     if group.CUDA and importlib.util.find_spec("triton") is None:
@@ -107,7 +107,7 @@ def on(tuning: Mapping[str, str], what: str) -> bool:
 
 
 def trainer_arguments(args: Args) -> dict[str, Any]:
-    """For TrainingArguments: what differs from its defaults."""
+    """Return what differs from the defaults of TrainingArguments."""
     if args.recipe == "stock":
         return {"disable_tqdm": False}  # its default, which would be another one where libraries log errors only
     given = {name: value for arguments in _plain(args).values() for name, value in arguments.items()}
@@ -168,7 +168,7 @@ def callbacks(
     wrapped: Callable[[], Any],
     loss: chunked_loss.ChunkedLoss | None = None,
 ) -> list[TrainerCallback]:
-    """After observed_strategy.FirstStep in the trainer's list: it has to have let go of the blocks."""
+    """Return them for the trainer's list, after observed_strategy.FirstStep: it has to have let go of the blocks."""
     return [
         *([KeepGradients(wrapped)] if on(tuning, BUCKETS) else []),
         *([CompileBlocks(timeout_s, loss)] if on(tuning, COMPILE) else []),

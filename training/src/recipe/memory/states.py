@@ -33,7 +33,7 @@ class ModelStates(TrainerCallback):
 
 
 def states_bytes(model: torch.nn.Module, optimizer: Any) -> dict[str, int]:
-    """parameters, gradients, optimizer -> bytes of the storages behind them, each storage once.
+    """Return bytes of the storages behind parameters, gradients and optimizer, each storage once.
 
     Gradients are there after optimizer.step() and before zero_grad(). Of a sharded tensor it counts the local part with
     its padding. Of a view it counts the whole buffer that the view keeps alive.
@@ -64,7 +64,7 @@ def checksum(model: torch.nn.Module) -> float:
 
 
 def states_of(optimizer: Any) -> dict[Any, dict[str, Any]]:
-    """By parameter, then name; empty before the first step and without an optimizer."""
+    """Return states by parameter, then name; empty before the first step and without an optimizer."""
     wrapped = getattr(optimizer, "optimizer", optimizer)  # accelerate's AcceleratedOptimizer
     return dict(getattr(wrapped, "state", {}))
 

@@ -66,7 +66,7 @@ class Sent:
         return self.event is None or bool(self.event.query())
 
     def wait(self) -> Sent:
-        """The same, when they have arrived."""
+        """Wait until they have arrived, and return them."""
         if self.event is not None:
             self.event.synchronize()
         return self
@@ -80,7 +80,7 @@ def _to_host(values: torch.Tensor) -> torch.Tensor:
 
 
 def local(norm: Any) -> torch.Tensor:
-    """This rank's part of a norm: all of it under DDP, a part of the sum under FSDP. Reading it needs no collective."""
+    """Return this rank's part of a norm: all under DDP, a part of the sum under FSDP. Needs no collective."""
     return norm.to_local() if isinstance(norm, DTensor) else norm
 
 

@@ -72,7 +72,7 @@ class Watch(TrainerCallback):
 
     @property
     def longest_s(self) -> float:
-        """How long a step may take."""
+        """Return how many seconds a step may take."""
         return (2 if self.steps == SLOW_STEPS else SLOW) * self.timeout_s
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -92,8 +92,8 @@ class Watch(TrainerCallback):
 
     @contextlib.contextmanager
     def patience(self, seconds: int) -> Iterator[None]:
-        """Inside, something other than a step may take so long, here and on ranks that wait for one another: a
-        checkpoint of many gigabytes does."""
+        """Let something other than a step take so long, here and on ranks that wait for one another: a checkpoint of
+        many gigabytes does."""
         usual, self.timeout_s = self.timeout_s, max(seconds, self.timeout_s)
         self._set_back()
         try:
@@ -104,7 +104,7 @@ class Watch(TrainerCallback):
             self._set_back()
 
     def close(self) -> None:
-        """The rank has ended. A file without a stack is removed."""
+        """Close when the rank has ended. A file without a stack is removed."""
         self.closed.set()
         signal.setitimer(signal.ITIMER_REAL, 0)
         faulthandler.cancel_dump_traceback_later()
@@ -129,7 +129,7 @@ class Watch(TrainerCallback):
                 os._exit(1)
 
     def progress(self, quiet_s: float) -> dict[str, Any]:
-        """How far this rank is. `entered`: collectives begun. The others wait for the rank with the fewest."""
+        """Say how far this rank is. `entered`: collectives begun. The others wait for the rank with the fewest."""
         return {
             "node": node_name(),
             "rank": group.RANK,

@@ -53,7 +53,7 @@ class Live:
             self.tell(clock)  # on a CPU it is there already
 
     def tell(self, clock: Meter) -> None:
-        """What has arrived."""
+        """Print what has arrived."""
         while self.on_the_way and self.on_the_way[0][1].arrived():
             step, sent = self.on_the_way.popleft()
             recent_s = clock.steps[-self.every :]
@@ -89,6 +89,6 @@ def in_words(line: dict[str, Any]) -> str:
 def mfu_of(
     shape: ModelShape, sequence_length: int, compute_dtype: str, profile: flops.Profile | None
 ) -> Callable[[float], float | None]:
-    """tokens/s of one rank -> MFU; None where no peak or no FLOPs are known."""
+    """Return tokens/s of one rank -> MFU; None where no peak or no FLOPs are known."""
     gpu = torch.cuda.get_device_name(group.DEVICE) if group.CUDA else None
     return lambda tokens_per_s: flops.efficiency(shape, sequence_length, tokens_per_s, gpu, compute_dtype, profile).mfu

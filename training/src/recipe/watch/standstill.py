@@ -17,7 +17,7 @@ LEAST_RATIO = 2  # own work that takes less than twice its median is uneven, and
 
 
 def of_rank(gaps: list[pulse.Gap], spans: Spans, own: dict[str, list[float]], first: int, warmup: int) -> Standstill:
-    """The longest. `first`: the number of the first step of `spans`; `own`: seconds by part, then step."""
+    """Find the longest. `first`: the number of the first step of `spans`; `own`: seconds by part, then step."""
     seconds, index, cpu_s = pulse.longest(gaps, spans[warmup:])
     standstill = Standstill(seconds=seconds)
     if index is not None:
