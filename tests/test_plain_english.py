@@ -120,7 +120,7 @@ NO_VERB = {
     *("The", "A", "An", "What", "Whether", "Why", "How", "One", "Of", "Those", "Each", "All", "From", "As", "In", "On"),
     *("By", "For", "Where", "When", "None", "Its", "No", "This", "At", "With", "Before", "After", "Every", "Node"),
 }
-OTHER_ROOMS = ("compare", "derive", "evidence", "formulae", "run", "daily", "answers.py")  # not read through yet
+OTHER_ROOMS = ("derive", "evidence", "run")  # not read through yet
 
 
 def public_docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:

@@ -42,7 +42,7 @@ def answers(
     drills: Sequence[Drilled] = (),
     left_out: Sequence[str] = (),
 ) -> list[Answer]:
-    """One answer per question.
+    """Return one answer per question.
 
     not_run: phases that were planned and did not run; the claims that they would have tested are incomplete.
     left_out: nodes that failed and were left out by later phases; no claim is made for them there.
@@ -107,7 +107,7 @@ _REAL: dict[Real, tuple[_Test, ...]] = {  # one passing test is enough
 
 
 def stand_ins_of(claims: Iterable[ClaimAnswer]) -> str:
-    """Why these claims are only rehearsed, in words; empty where they are not."""
+    """Say why these claims are only rehearsed; empty where they are not."""
     claims = list(claims)
     if any(claim.is_simulated for claim in claims):
         return "the GPUs are simulated: their UUIDs say so"
@@ -283,8 +283,8 @@ def _by_gate(evidence: Iterable[_Evidence], outcome: Outcome) -> _ByGate:
 
 
 def _named(by_gate: _ByGate, shown: Collection[str]) -> str:
-    """`nccl.ranks, nccl.transport [1-node, 2-nodes]; … and 3 more`: each gate once, with its subjects in all runs, and
-    gates with the same subjects together."""
+    """Name each gate once, with its subjects in all runs, and gates with the same subjects together: `nccl.ranks,
+    nccl.transport [1-node, 2-nodes]; … and 3 more`."""
     by_subjects = grouped(
         (listed([item.verdict.subject for item in by_gate[gate]]), gate) for gate in by_gate if gate in shown
     )
@@ -294,7 +294,7 @@ def _named(by_gate: _ByGate, shown: Collection[str]) -> str:
 
 
 def _number(evidence: Sequence[_Evidence]) -> Measured | None:
-    """The value of the largest scale. Of several nodes, pairs or ranks: the worst one, closest to its limit."""
+    """Return the value of the largest scale. Of several nodes, pairs or ranks: the worst one, closest to its limit."""
     values = [item for item in evidence if item.verdict.value is not None]
     if not values:
         return None
@@ -320,7 +320,7 @@ def _number(evidence: Sequence[_Evidence]) -> Measured | None:
 
 
 def in_words(number: Measured) -> str:
-    """`all_reduce 392 GB/s at 8GiB on 16-nodes, floor 380`"""
+    """Write `all_reduce 392 GB/s at 8GiB on 16-nodes, floor 380`."""
     value = value_in_words(number.value, number.unit)
     at = f" at {number.at}" if number.at else ""
     where = f" on {number.subject}" if number.subject != subjects.JOB else ""
@@ -331,7 +331,7 @@ def in_words(number: Measured) -> str:
 
 
 def _diagnosable(claim: Claim, drills: Sequence[Drilled], runs: Sequence[_RunEvidence]) -> ClaimAnswer:
-    """A record that says `found` proves nothing: the run that shows it lies beside it, and says so again."""
+    """Trust no record that says `found`: the run that shows it lies beside it, and says so again."""
     pairs = [(drilled, result) for drilled in drills for result in drilled.report.results if result.performed]
     results = [result for _, result in pairs]
     passed = [result for result in results if result.is_found and not result.false_alarms]
@@ -416,7 +416,7 @@ _BAD = (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN)
 
 
 def _causes(claimed: Sequence[_Claimed]) -> str:
-    """The gates that made an answer fail or stay open, each once however many claims it bears on."""
+    """Name the gates that made an answer fail or stay open, each once however many claims it bears on."""
     by_cause: dict[str, list[_Evidence]] = {}
     for claim in claimed:
         for gate, evidence in claim.causes.items():
@@ -459,5 +459,5 @@ def _reservations(mark: Mark, claims: Sequence[ClaimAnswer]) -> list[str]:
 
 
 def _several(says: Sequence[str]) -> str:
-    """The claim, or the first claim and the number of others. In a report of one phase, most share one reason."""
+    """Return the claim, or the first one and how many others. In a report of one phase, most share one reason."""
     return says[0] if len(says) == 1 else f"{says[0]}; and {many(len(says) - 1, 'more claim')}"

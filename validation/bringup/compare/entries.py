@@ -36,32 +36,32 @@ class Entry:
 
     @property
     def opened_at(self) -> str:
-        """UTC; empty where only its records are there."""
+        """Return when it began, UTC; empty where only its records are there."""
         return "" if self.run is None else self.run.opened_at
 
     @property
     def steps(self) -> list[float]:
-        """Seconds of each step of the steady window, which ends with its last rank."""
+        """Return seconds of each step of the steady window, which ends with its last rank."""
         return self.metrics.steps_s
 
 
 def load(folder: Path, profile: Profile | None = None) -> Entry:
-    """Judged from its evidence, against its own copy of the profile or against `profile`; or not judged, where only its
-    records are there. Raises NotComparable when evidence does not hold, RecordError without a training."""
+    """Judge a run by its evidence, against its own copy of the profile or `profile`; or take it unjudged, where only
+    its records are there. Raises NotComparable when evidence does not hold, RecordError without a training."""
     why = _records_alone(folder)
     return entry(judge_folder(folder, profile)) if why is None else _not_judged(folder, why)
 
 
 def load_all(folders: Iterable[Path], profile: Profile | None = None) -> list[Entry]:
-    """Several runs. Raises NotComparable when one run is there twice."""
+    """Load several runs. Raises NotComparable when one run is there twice."""
     entries = [load(folder, profile) for folder in folders]
     refuse_repeated(entries)
     return entries
 
 
 def _records_alone(folder: Path) -> str | None:
-    """What is missing where nothing but records of a training can be read: of a container, or from a colleague. None:
-    it is to be judged."""
+    """Say what is missing where only records of a training can be read: of a container, or from a colleague. None: it
+    is to be judged."""
     if not (folder / results.METRICS).is_file():
         return None
     lacking = [name for name in (results.RUN, results.CLOSED, "raw") if not os.path.lexists(folder / name)]
@@ -70,7 +70,7 @@ def _records_alone(folder: Path) -> str | None:
 
 
 def _not_judged(folder: Path, why: str) -> Entry:
-    """Raises RecordError for records that cannot be read, NotComparable where they contradict each other."""
+    """Read records alone. Raises RecordError if they cannot be read, NotComparable where they contradict each other."""
     args = read_record(folder / results.RUN_ARGS, RunArgs)
     metrics = read_record(folder / results.METRICS, TrainMetrics)
     head = metrics.summary
@@ -102,7 +102,7 @@ def entry(judged: Judged) -> Entry:
 
 
 def refuse_repeated(entries: Sequence[Entry]) -> None:
-    """Raises NotComparable."""
+    """Raise NotComparable for a run that is there twice."""
     results.refuse_repeated([(entry.folder, entry.run) for entry in entries if entry.run is not None])
     for index, entry in enumerate(entries):
         for other in entries[:index]:

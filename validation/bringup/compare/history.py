@@ -62,7 +62,7 @@ class Series:
 
     @property
     def of_days(self) -> list[float]:
-        """The median of each day's runs."""
+        """Return the median of each day's runs."""
         days: dict[str, list[float]] = defaultdict(list)
         for point in self.points:
             days[point.opened_at[:10]].append(point.value)
@@ -86,7 +86,7 @@ class Finding:
 
 
 def series(judged: Iterable[Judged]) -> list[Series]:
-    """From the runs whose evidence holds."""
+    """Make series from the runs whose evidence holds."""
     found_series: dict[tuple[str, ...], Series] = {}
     for run in sorted((run for run in judged if run.objection is None), key=lambda run: run.run.opened_at):
         for key, empty, value in [*_of_gates(run), *_of_training(run)]:
@@ -96,14 +96,14 @@ def series(judged: Iterable[Judged]) -> list[Series]:
 
 
 def judge(all_series: Sequence[Series]) -> list[Finding]:
-    """Worst first."""
+    """Judge all series, worst first."""
     confidence = noise.shared_confidence(sum(len(line.of_days) >= LEAST_DAYS for line in all_series))
     findings = [finding_of(line, confidence) for line in all_series]
     return sorted(findings, key=lambda finding: list(_OUTCOMES).index(finding.said))
 
 
 def finding_of(line: Series, confidence: float) -> Finding:
-    """About the newest days of a series."""
+    """Judge the newest days of a series."""
     days = line.of_days
     if len(days) < LEAST_DAYS:
         usual = median(days[:-1]) if len(days) > 1 else None
@@ -136,7 +136,7 @@ def _is_lower(gains: Sequence[float], before: int, confidence: float) -> bool:
 
 
 def _usual(gains: Sequence[float], confidence: float) -> tuple[float, float]:
-    """The median, and how far a single day may be from it. Robust: of ten days one may be bad."""
+    """Return the median, and how far a single day may be from it. Robust: of ten days one may be bad."""
     usual, count = median(gains), len(gains)
     # of few normal values the median deviation is too small: Croux and Rousseeuw, Computational Statistics 1, 411, 1992
     deviation = 1.4826 * count / (count - 0.8) * median(abs(gain - usual) for gain in gains)
@@ -175,7 +175,7 @@ def _device(subject: str) -> str:
 
 
 def exit_code(findings: Sequence[Finding]) -> int:
-    """1: something became slower; 2: something was low once, or nothing could be told; 0 otherwise."""
+    """Return 1: something became slower; 2: something was low once, or nothing could be told; 0 otherwise."""
     answers = {finding.said for finding in findings}
     if REGRESSION in answers:
         return Outcome.FAIL.exit_code

@@ -31,7 +31,7 @@ _UNITS = {"Gb/s": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 def measured(judgements: Sequence[Judged], name: str) -> Profile:
-    """The runs' own profile, with a number for every FromProfile gate that was observed. Raises NotHealthy,
+    """Make the runs' own profile, with a number for every FromProfile gate that was observed. Raises NotHealthy,
     NotComparable."""
     results.refuse_repeated([(judged.folder, judged.run) for judged in judgements])
     expect: dict[str, Expectation] = {}
@@ -79,7 +79,7 @@ class RunObservations:
 
 
 def _of_run(gate: Gate, run: Run, profile: Profile, observations: Sequence[Observation]) -> RunObservations:
-    """The gate's quantity on the planned subjects, at the declared size or else the largest one."""
+    """Read the gate's quantity on the planned subjects, at the declared size or else the largest one."""
     declared = profile.expect.get(gate.id)
     planned = set(run.planned.get(gate.id, []))
     observed = [
@@ -112,7 +112,7 @@ def _magnitude(at: str) -> float:
 
 
 def _expectation(gate: Gate, runs: list[RunObservations], declared: Expectation | None) -> Expectation | None:
-    """The new expectation of a gate. None: nothing was observed, or the values do not give one expectation."""
+    """Return the new expectation of a gate. None: nothing was observed, or the values do not give one expectation."""
     observed = [observation for run in runs for observation in run.observations]
     if not observed:
         return None
@@ -162,7 +162,7 @@ def _spread(gate: Gate, runs: Sequence[RunObservations]) -> float | None:
 
 
 def _as_observed(rule: str, values: list[Value]) -> object | None:
-    """The limit for an undeclared value that is not a speed: the observed value. A ceiling gets a margin."""
+    """Return the limit for an undeclared value that is not a speed: the observed value. A ceiling gets a margin."""
     numbers, texts = _numbers(values), sorted({str(value) for value in values})
     match rule:
         case "at_least" if numbers:

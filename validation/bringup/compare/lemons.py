@@ -55,7 +55,7 @@ _Stratum = tuple[str, str, date, int]  # user, job name, day, size class
 
 
 def find(jobs: Iterable[AccountedJob], false_alarms: float = FALSE_ALARMS) -> Lemons:
-    """false_alarms: the chance that any healthy node is named."""
+    """Find lemons. false_alarms: the chance that any healthy node is named."""
     known = list(jobs)
     counted = _exchangeable([job for job in known if job.state in BAD | GOOD])
     names = {node for job in counted for node in job.nodes}
@@ -72,7 +72,7 @@ def find(jobs: Iterable[AccountedJob], false_alarms: float = FALSE_ALARMS) -> Le
 
 
 def _suspects(jobs: Sequence[AccountedJob], names: Collection[str]) -> list[Lemon]:
-    """The nodes that stood in more failed jobs than expected, the least probable first."""
+    """Return the nodes that stood in more failed jobs than expected, the least probable first."""
     totals: dict[_Stratum, list[int]] = defaultdict(lambda: [0, 0])  # jobs, failed
     users: dict[str, set[str]] = defaultdict(set)  # of failed jobs
     of_node: dict[str, dict[_Stratum, list[int]]] = defaultdict(lambda: defaultdict(lambda: [0, 0]))
@@ -95,7 +95,7 @@ def _suspects(jobs: Sequence[AccountedJob], names: Collection[str]) -> list[Lemo
 
 
 def chance(strata: Iterable[tuple[int, int, int]], least: int) -> float:
-    """P(X >= least): X is the sum over strata (jobs, failed ones, those with the node) of hypergeometric numbers."""
+    """Compute P(X >= least): X is the sum over strata (jobs, failed ones, those with the node), hypergeometric."""
     sums = [1.0]  # P(sum = 0), P(sum = 1), ..., P(sum >= least)
     for total, bad, drawn in strata:
         if bad == 0 or drawn == 0:
@@ -110,7 +110,7 @@ def chance(strata: Iterable[tuple[int, int, int]], least: int) -> float:
 
 
 def _hypergeometric(total: int, bad: int, drawn: int) -> tuple[int, list[float]]:
-    """(the least number, probabilities from it on)."""
+    """Return (the least number, probabilities from it on)."""
     first = max(0, bad + drawn - total)
     whole = log_choose(total, drawn)
     return first, [

@@ -26,7 +26,7 @@ class Measure:
     per: int = 1  # of the field's units
 
     def read(self, metrics: TrainMetrics) -> float | None:
-        """None where it was not recorded."""
+        """Read the measure. None where it was not recorded."""
         value: Any = metrics
         for name in self.field.split("."):
             value = None if value is None else getattr(value, name)

@@ -73,7 +73,7 @@ Conclusion = Literal["regression", "improvement", "within noise", "cannot tell"]
 
 
 def conclusion(interval: Interval, better: int, ignore: float, exclude: float) -> Conclusion:
-    """better: +1 where more is better, -1 where less is. ignore, exclude: relative changes."""
+    """Conclude from an interval. better: +1: more is better, -1: less is. ignore, exclude: relative changes."""
     worst, best = (interval.low, interval.high) if better > 0 else (-interval.high, -interval.low)
     if abs(interval.change) > ignore and not worst <= 0 <= best:
         return "regression" if best < 0 else "improvement"
@@ -81,14 +81,14 @@ def conclusion(interval: Interval, better: int, ignore: float, exclude: float) -
 
 
 def shared_confidence(comparisons: int) -> float:
-    """For each of several comparisons."""
+    """Return the confidence for each of several comparisons."""
     return 1 - 2 * FALSE_ALARMS / max(1, comparisons)
 
 
 @cache
 def t_quantile(confidence: float, freedom: int) -> float:
-    """t with P(|T| <= t) = confidence, T Student's with `freedom` >= 1: the density of the angle whose tangent is
-    T / sqrt(freedom) is cos^(freedom - 1). By Simpson's rule and bisection."""
+    """Compute t with P(|T| <= t) = confidence, T Student's with `freedom` >= 1: the density of the angle whose tangent
+    is T / sqrt(freedom) is cos^(freedom - 1). By Simpson's rule and bisection."""
     if not 0 < confidence < 1 or freedom < 1:
         raise ValueError(f"no t quantile for confidence {confidence} and {freedom} degrees of freedom")
 
@@ -108,8 +108,8 @@ _Days = dict[str, tuple[list[float], list[float]]]  # logarithms of both sides
 
 
 def fit(before: Sequence[Timed], after: Sequence[Timed], floor: float = 0.0) -> Fit | None:
-    """None: days may differ by as much as the sides do. `floor`: relative standard deviation below which the spread
-    is not believed."""
+    """Return fit both sides. None: days may differ by as much as the sides do. `floor`: relative standard deviation
+    below which the spread is not believed."""
     days: _Days = defaultdict(lambda: ([], []))
     times: dict[str, tuple[list[str], list[str]]] = defaultdict(lambda: ([], []))
     for side, runs in enumerate((before, after)):
@@ -143,7 +143,7 @@ def _within_days(days: _Days, freedom: int, floor: float) -> Fit:
 
 
 def _between_days(sides: Sequence[Sequence[float]], floor: float) -> Fit | None:
-    """The values of each side's days, of which both sides have one spread."""
+    """Return the values of each side's days, of which both sides have one spread."""
     least = min(map(len, sides))
     if least < LEAST_DAYS:
         return None
@@ -171,15 +171,15 @@ def why_nothing_fits(before: Sequence[Timed], after: Sequence[Timed]) -> str:
 
 
 def interval(fit: Fit, confidence: float) -> Interval:
-    """Of the change, so that +5 % and the -4.8 % back are the same distance."""
+    """Return the interval of the change, so that +5 % and the -4.8 % back are the same distance."""
     half = t_quantile(confidence, fit.freedom) * fit.spread * math.sqrt(fit.share)
     low, high = fit.difference - half, min(fit.difference + half, 700.0)
     return Interval(math.expm1(fit.difference), math.expm1(low), math.expm1(high))
 
 
 def error_inside(series: Sequence[float]) -> float | None:
-    """Relative standard error of the mean of one run's steps, neighbours being alike; None when the series is too
-    short.
+    """Return the relative standard error of the mean of one run's steps, neighbours being alike; None when the series
+    is too short.
 
     Means of blocks of 1, 2, 4, ... steps, and the largest error that any of these lengths gives, with at least 8
     blocks: steps that follow each other are not independent, and the error of single steps is then too small
@@ -198,14 +198,14 @@ def error_inside(series: Sequence[float]) -> float | None:
 
 
 def floor_of(runs: Iterable[Sequence[float]]) -> float:
-    """The spread between runs that their own steps, where these are enough, make the least."""
+    """Return the spread between runs that their own steps, where these are enough, make the least."""
     errors = [error for steps in runs if (error := error_inside(steps)) is not None]
     return fmean(error**2 for error in errors) ** 0.5 if errors else 0.0
 
 
 def repetitions(deviation: float, size: float, confidence: float, more_than: int) -> int | None:
-    """Runs on each side for an interval of +- 0.8 x `size` (the rest is for where its middle falls); None: more than
-    are sensible.
+    """Count runs that each side needs for an interval of +- 0.8 x `size` (the rest is for where its middle falls);
+    None: more than are sensible.
 
     deviation: relative standard deviation between runs. more_than: as many did not suffice.
     """

@@ -58,7 +58,7 @@ class Numbers:
 
     @property
     def memory(self) -> float | None:
-        """Share of the device that PyTorch reserved at the peak."""
+        """Return the share of the device that PyTorch reserved at the peak."""
         memory = self.row.entry.metrics.memory
         if memory.device_reserved_gib is None or not memory.device_total_gib:
             return None
@@ -66,7 +66,7 @@ class Numbers:
 
     @property
     def slow_rank(self) -> str | None:
-        """Which rank all others waited for, and how long; None: none that counts."""
+        """Name the rank all others waited for, and how long; None: none that counts."""
         straggler = self.row.entry.metrics.straggler
         if straggler is None or straggler.slowdown <= SLOW_RANK:
             return None
@@ -78,7 +78,7 @@ class Numbers:
 
     @property
     def of_one_gpu(self) -> float | None:
-        """Tokens/s of a rank over those of the run on one."""
+        """Divide tokens/s of a rank by those of the run on one."""
         if self.one_gpu is None:
             return None
         return scaling(self.row.entry.metrics, self.one_gpu.entry.metrics)
@@ -203,7 +203,7 @@ def recommend(beside: SideBySide) -> Recommended:
 
 
 def why(theirs: Numbers, ours: Numbers) -> str:
-    """How our run's speed and memory stand to theirs, and how much of it is exposed communication."""
+    """Say how our run's speed and memory stand to theirs, and how much of it is exposed communication."""
     share = _speed(ours.row) / _speed(theirs.row)
     sentence = f"{ours.name} made {share:.0%} of the tokens/s of {theirs.name}"
     if ours.exposed is None or theirs.exposed is None:
@@ -230,8 +230,8 @@ def why(theirs: Numbers, ours: Numbers) -> str:
 
 
 def _candidates(rows: Sequence[Row]) -> list[Numbers] | None:
-    """The runs to choose from, fastest first: of the largest number of ranks with two of them, a run of each strategy
-    and variant; of repetitions the median. None: there is no such number."""
+    """Return the runs to choose from, fastest first: of the largest number of ranks with two of them, a run of each
+    strategy and variant; of repetitions the median. None: there is no such number."""
     one_gpu = next((row for row in rows if row.entry.metrics.world_size == 1), None)
     usable = [row for row in rows if row.agrees and not row.learnt]
     for ranks in sorted({row.entry.metrics.world_size for row in usable}, reverse=True):
@@ -281,7 +281,7 @@ def _objection(candidates: Sequence[Numbers]) -> str | None:
 
 
 def _as_fast(chosen: Numbers, candidates: Sequence[Numbers]) -> list[Numbers]:
-    """The chosen one, and those that these runs cannot tell from it."""
+    """Return the chosen one, and those that these runs cannot tell from it."""
 
     def is_near(run: Numbers) -> bool:
         least = ONE_RUN if min(run.runs, chosen.runs) == 1 else TOKENS_PER_S.exclude

@@ -51,7 +51,7 @@ class Comparison:
 
 
 def check(later: Sequence[Entry], earlier: Sequence[Entry]) -> list[Comparison]:
-    """Every run of today against those of the baseline that have its arguments.
+    """Compare every run of today with those of the baseline that have its arguments.
 
     Raises NotComparable: no run of the baseline has these arguments (the fields are named), a side mixes versions or
     GPU types, a run is there twice or on both sides, or one was resumed.
@@ -166,7 +166,7 @@ def _of_runs(measure: Measure, entries: Sequence[Entry]) -> list[noise.Timed]:
 def difference(
     measure: Measure, before: Sequence[noise.Timed], after: Sequence[noise.Timed], floor: float, confidence: float
 ) -> tuple[str, str, str]:
-    """(change, conclusion, why). floor: see noise.fit."""
+    """Return (change, conclusion, why). floor: see noise.fit."""
     old, new = ([run._replace(value=max(run.value, measure.resolution)) for run in side] for side in (before, after))
     if {run.value for run in (*old, *new)} == {measure.resolution}:
         return "", "within noise", f"all below {measure.resolution:g} {measure.unit}"
@@ -189,7 +189,7 @@ def difference(
 
 
 def _design(before: Sequence[Entry], after: Sequence[Entry]) -> str:
-    """What the dates of the runs allow, and by how much days and runs differ in speed."""
+    """Say what the dates of the runs allow, and by how much days and runs differ in speed."""
     old, new = _of_runs(TOKENS_PER_S, before), _of_runs(TOKENS_PER_S, after)
     fit = noise.fit(old, new)
     if fit is None:
@@ -202,7 +202,7 @@ def _design(before: Sequence[Entry], after: Sequence[Entry]) -> str:
 
 
 def _shown(runs: Sequence[noise.Timed]) -> str:
-    """The median, and from where to where."""
+    """Write the median, and from where to where."""
     values = [run.value for run in runs]
     if not values:
         return "not recorded"
@@ -221,7 +221,7 @@ def overall(compared: Sequence[Comparison]) -> Outcome:
 
 
 def in_words(compared: Sequence[Comparison]) -> str:
-    """The last line: what was found, worst first."""
+    """Write the last line: what was found, worst first."""
     findings = [finding for comparison in compared for finding in comparison.findings]
     bad = [finding for finding in findings if finding.outcome is Outcome.FAIL]
     open_ = [finding for finding in findings if finding.outcome is Outcome.INCOMPLETE]

@@ -63,7 +63,7 @@ class Row:
 
     @property
     def shape(self) -> str:
-        """`2 x 8`: nodes, and ranks on each."""
+        """Write `2 x 8`: nodes, and ranks on each."""
         nodes = len(set(self.entry.metrics.observed.hosts))
         return f"{nodes} x {self.entry.metrics.world_size // nodes}"
 
@@ -73,7 +73,7 @@ class Row:
 
     @property
     def states_gib(self) -> float | None:
-        """GiB of parameters, gradients and optimizer on a rank: what sharding divides."""
+        """Return GiB of parameters, gradients and optimizer on a rank: what sharding divides."""
         states = self.entry.metrics.memory_check.states_measured_bytes
         return None if states is None else states / 2**30
 
@@ -127,7 +127,7 @@ class SideBySide:
 
     @property
     def cells(self) -> list[list[str]]:
-        """As the header names them."""
+        """Return the cells as the header names them."""
         return [
             [
                 *(text(row) for text in _RUN.values()),
@@ -139,7 +139,7 @@ class SideBySide:
 
     @property
     def columns(self) -> tuple[list[str], list[list[str]]]:
-        """The same with a run a column, for the screen: its head, and a line for each quantity."""
+        """Return the same with a run a column, for the screen: its head, and a line for each quantity."""
         heads = [f"{row.entry.metrics.observed.kind} {row.shape.replace(' ', '')}" for row in self.rows]
         for head, several in Counter(heads).items():
             numbers = iter(range(1, several + 1))
@@ -150,7 +150,7 @@ class SideBySide:
 
     @property
     def unlike(self) -> list[str]:
-        """What was trained, and the arguments in which the runs differ, a line for each."""
+        """Say what was trained, and in which arguments the runs differ, a line for each."""
         args = [row.entry.args for row in self.rows]
         base = args[0]
         fields = [field for field in RunArgs.model_fields if field not in _SAID_OTHERWISE]
@@ -163,7 +163,7 @@ class SideBySide:
 
     @property
     def reasons(self) -> list[str]:
-        """Why a number of a run is not known."""
+        """Say why a number of a run is not known."""
         known = grouped(
             (f"{what}: {why}", head)
             for head, row in zip(self.columns[0][1:], self.rows, strict=True)
@@ -177,20 +177,20 @@ class SideBySide:
 
     @property
     def not_judged(self) -> list[str]:
-        """Which runs have records and no evidence, and what that leaves open. Empty: all were judged."""
+        """Say which runs have records and no evidence, and what that leaves open. Empty: all were judged."""
         by_reason = grouped((why, row.name) for row in self.rows if (why := row.entry.not_judged) is not None)
         lines = [f"NOT JUDGED: {', '.join(names)}: {why}" for why, names in by_reason.items()]
         return [*lines, NOT_SAID] if lines else []
 
     @property
     def disagreeing(self) -> list[Row]:
-        """Runs whose losses do not agree with the base's."""
+        """Return runs whose losses do not agree with the base's."""
         return [row for row in self.rows if not row.agrees]
 
 
 def compare(entries: Sequence[Entry], vary: Sequence[str] = ()) -> SideBySide:
-    """vary: fields of the arguments in which the runs may differ. Raises UsageError for an unknown one, NotComparable
-    when the runs differ in another one."""
+    """Compare runs. vary: fields of the arguments in which they may differ. Raises UsageError for an unknown one,
+    NotComparable when the runs differ in another one."""
     refuse_unknown(vary)
     base = min(entries, key=lambda entry: entry.metrics.world_size)
     allowed = RunArgs.STRATEGY | {*vary, *(other for field in vary for other in _FOLLOW.get(field, ()))}
@@ -219,12 +219,12 @@ def compare(entries: Sequence[Entry], vary: Sequence[str] = ()) -> SideBySide:
 
 
 def number(value: float | None, form: str, otherwise: str = "") -> str:
-    """form: `{:.1%}`. otherwise: where there is no value."""
+    """Write a number. form: `{:.1%}`. otherwise: where there is no value."""
     return otherwise if value is None else form.format(value).replace("%", " %")
 
 
 def refuse_unknown(fields: Sequence[str]) -> None:
-    """Raises UsageError for what is not a field of the arguments of a training."""
+    """Raise UsageError for what is not a field of the arguments of a training."""
     known = sorted(RunArgs.model_fields.keys() - {"schema_version", "tuning"})
     for field in fields:
         if field not in known:
@@ -244,12 +244,12 @@ def _short(value: object) -> str:
 
 
 def learns_otherwise(base: RunArgs, other: RunArgs) -> tuple[str, ...]:
-    """The arguments in which `other` learns something else than `base`. Empty: their losses have to agree."""
+    """Return the arguments in which `other` learns something else than `base`. Empty: their losses have to agree."""
     return tuple(sorted(field for field in LEARNT if getattr(base, field) != getattr(other, field)))
 
 
 def short_names(names: list[str]) -> list[str]:
-    """The stems alone where all runs are of one playbook: it is in every name."""
+    """Shorten to the stems where all runs are of one playbook: it is in every name."""
     parts = [name.partition("-") for name in names]
     one_playbook = len({rest for _, _, rest in parts}) == 1 and len({stem for stem, _, _ in parts}) == len(names)
     return [stem for stem, _, _ in parts] if one_playbook else names

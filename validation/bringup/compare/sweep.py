@@ -38,7 +38,7 @@ class Variant:
 
 
 def rows(variants: Sequence[Variant]) -> list[SweepRow]:
-    """variants: the base first."""
+    """Make rows. variants: the base first."""
     base = variants[0].entries
     confidence = noise.shared_confidence(sum(1 for variant in variants[1:] if variant.entries and base))
     return [_row(variants[0], [], confidence), *(_row(variant, base, confidence) for variant in variants[1:])]
@@ -82,7 +82,7 @@ def _row(variant: Variant, base: Sequence[Entry], confidence: float) -> SweepRow
 def _difference(
     base: Sequence[Entry], other: Sequence[Entry], confidence: float
 ) -> tuple[float, float | None, float | None, Conclusion]:
-    """(relative change of tokens/s, its bounds, what it is). Without repetitions there are no bounds."""
+    """Return (relative change of tokens/s, its bounds, what it is). Without repetitions there are no bounds."""
     before, after = ([noise.Timed(run.opened_at, run.metrics.tokens_per_s) for run in side] for side in (base, other))
     fit = noise.fit(before, after, noise.floor_of(entry.steps for entry in (*base, *other)))
     if fit is None:
@@ -95,7 +95,7 @@ def _difference(
 
 
 def not_applied(settings: Mapping[str, str], entry: Entry) -> str | None:
-    """Where a run was not what was requested; None: it was."""
+    """Say where a run was not what was requested; None: it was."""
     for field, requested in settings.items():
         observed = _of_run(entry, field)
         if observed != requested:
@@ -107,7 +107,7 @@ def not_applied(settings: Mapping[str, str], entry: Entry) -> str | None:
 
 
 def is_base(settings: Mapping[str, str], base: Entry) -> bool:
-    """Whether the base has all these values already."""
+    """Say whether the base has all these values already."""
     return bool(settings) and all(_of_run(base, field) == value for field, value in settings.items())
 
 
@@ -123,7 +123,7 @@ def _median(values: Sequence[float | None]) -> float | None:
 
 
 def table(rows: Sequence[SweepRow]) -> tuple[list[str], list[list[str]]]:
-    """Header and cells."""
+    """Return header and cells."""
     columns: dict[str, Callable[[SweepRow], str]] = {
         "variant": lambda row: row.label,
         "ran as": lambda row: row.ran or "",

@@ -48,7 +48,7 @@ QUESTIONS: tuple[Question, ...] = (
 
 
 def made_of(judgements: Sequence[Judged]) -> Baseline:
-    """A group of nodes per run; of a node in several, the last one counts. Raises NotHealthy."""
+    """Make a group of nodes per run; of a node in several, the last one counts. Raises NotHealthy."""
     groups = [_group(judged) for judged in judgements if judged.run.phase == "discovery"]
     if not groups:
         raise NotHealthy(

@@ -111,7 +111,7 @@ class Text:
 def judged(
     job: Job, texts: Sequence[Text], nodes: Mapping[str, Node], *, quiet_s: float = 0.0, stall_s: float = STALL_S
 ) -> Answer:
-    """The first cause. Pure. quiet_s: for how long none of the logs has grown."""
+    """Find the first cause. Pure. quiet_s: for how many seconds none of the logs has grown."""
     logs = [(text, job_log.read(text.text, job.nodes)) for text in texts]
     causes = [cause for text, log in logs for cause in _causes(job, text, log)]
     victims = [_raised(job, text, log, raised) for text, log in logs for raised in log.raised if raised.is_victim]
@@ -172,7 +172,7 @@ def _first(
 
 
 def _by_slurm(signature: str, unusual: Mapping[str, str]) -> Cause:
-    """What only Slurm's word says. Of a lost node, its state names it."""
+    """Return what only Slurm says. Of a lost node, its state names it."""
     known = SIGNATURES[signature]
     down = [name for name, words in unusual.items() if re.match(r"down|not_responding", words)]
     node = down[0] if signature == "slurm.node-failure" and len(down) == 1 else ""
@@ -327,7 +327,7 @@ def in_short(cause: Cause) -> str:
 
 
 def elsewhere(cause: Cause, stacks: Mapping[str, str]) -> Cause:
-    """The rank that stands elsewhere than most others: they wait for it. Without a majority, none is named."""
+    """Find the rank that stands elsewhere than most others: they wait for it. Without a majority, none is named."""
     frames = {place: stack.partition(", called by ")[0] for place, stack in stacks.items() if stack}
     usual, count = next(iter(Counter(frames.values()).most_common(1)), ("", 0))
     others = [place for place, frame in frames.items() if frame != usual]

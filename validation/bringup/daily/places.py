@@ -25,7 +25,7 @@ class Step:
     of_a_node: int = 0  # tasks, as the job requested; 0: it did not, and free cores decide how many each node gets
 
     def node_of(self, task: int) -> str:
-        """Empty: not known."""
+        """Return the node of a task. Empty: not known."""
         count, is_block = len(self.nodes), self.layout.startswith("B")
         if not count <= self.tasks > task or not (is_block or self.layout.startswith("C")) or not count:
             return ""
@@ -47,7 +47,7 @@ class Places:
     log: JobLog
 
     def of_rank(self, rank: int) -> str:
-        """Empty: not known."""
+        """Return the node of a rank. Empty: not known."""
         if len(self.nodes) == 1:
             return self.nodes[0]
         if node := self._as_torchrun_lists(rank):
@@ -56,7 +56,7 @@ class Places:
         return "" if task is None else self.of_task(task)
 
     def of_task(self, task: int) -> str:
-        """Empty: not known."""
+        """Return the node of a task by its label. Empty: not known."""
         if len(self.nodes) == 1:
             return self.nodes[0]
         named = {end.node for end in self.log.ended if end.task == task} or self._by_layout(task)
@@ -67,8 +67,8 @@ class Places:
 
     @property
     def ranks_are_tasks(self) -> bool:
-        """With one task on a node it may be torchrun's, whose ranks are more than its tasks: then a line that has the
-        labels of both must say it. Task 0 of torchrun has rank 0, too."""
+        """Say whether ranks are tasks. With one task on a node it may be torchrun's, whose ranks are more than its
+        tasks: then a line with labels of both must say it. Task 0 of torchrun has rank 0, too."""
         if both := self.log.tasks:
             return any(both) and all(rank == task for rank, task in both.items())
         if self.log.starts or not self.steps:
@@ -76,7 +76,7 @@ class Places:
         return all(step.tasks > max(len(step.nodes), self.log.last_rank) for step in self.steps)
 
     def _as_torchrun_lists(self, rank: int) -> str:
-        """It names hosts, and of some ranks their number on the host: the ranks between them are there as well."""
+        """Find a rank's host. torchrun names hosts, and some ranks on each: the ranks between are there as well."""
         if self.log.hosts.get(rank) in self.nodes:
             return self.log.hosts[rank]
         starts = {start: host for start, host in self.log.starts.items() if host in self.nodes}

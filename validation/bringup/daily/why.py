@@ -38,8 +38,8 @@ _AWAY = re.compile(r"DOWN|NOT_RESPONDING|POWER|FAIL|INVALID|UNKNOWN|FUTURE")  # 
 
 
 def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> Answer:
-    """Raises SlurmError where neither Slurm nor its accounting knows the job, and UsageError where it has several
-    parts."""
+    """Look at a job. Raises SlurmError where neither Slurm nor its accounting knows it, and UsageError where it has
+    several parts."""
     not_seen: list[str] = []
     job = _job(number, not_seen)
     logs = list(dict.fromkeys(map(_moved, job.logs)))
@@ -72,7 +72,7 @@ def _moved(log: str) -> str:
 
 
 def _late(job: Job, logs: list[str]) -> str:
-    """What is said of a step of bringup that takes longer than it should; empty: it does not, or is no such step."""
+    """Say that a step of bringup takes longer than it should; empty: it does not, or is no such step."""
     phase = next(
         (PHASES[stem] for log in logs if (stem := Path(log).stem.partition(f"-{job.number}")[0]) in PHASES), None
     )
@@ -171,7 +171,7 @@ def _steps(job: str, of_a_node: int) -> list[Step]:
 
 
 def _only(number: str, records: list[dict[str, str]], names: list[str]) -> dict[str, str]:
-    """The record of this job. Raises UsageError where it has several: the causes of tasks are their own."""
+    """Find the record of this job. Raises UsageError where it has several: the causes of tasks are their own."""
     if len(records) > 1 and number not in names:
         raise UsageError(f"job {number} has {len(names)} parts, ask for one of them: {the_first(names, 20)}")
     return records[names.index(number) if number in names else 0] if records else {}
@@ -208,7 +208,7 @@ def _nodes(job: Job, not_seen: list[str]) -> dict[str, slurm.Node]:
 
 
 def _ask_nodes(answer: Answer, nodes: dict[str, slurm.Node]) -> None:
-    """A step of one task on each node: in the job, where it is the user's own and runs; else a job of its own."""
+    """Ask each node by a step of one task: in the job, where it is the user's and runs; else in a job of its own."""
     job = answer.job
     runs = job.state == "RUNNING"
     # a node that is drained still takes steps of the jobs that run there
@@ -248,7 +248,7 @@ def _ask_nodes(answer: Answer, nodes: dict[str, slurm.Node]) -> None:
 
 
 def _judge(answer: Answer, seen: Observation, event: xid.Event, *, is_timed: bool) -> None:
-    """A message about a GPU is the cause where time and GPU are known to be the job's, and it did not end well."""
+    """Take a message about a GPU for the cause if its time and GPU are the job's, and the job did not end well."""
     job, before = answer.job, answer.cause
     node, _, device = seen.subject.partition("/")
     words = f"the kernel log of {node}: {event.words} on {device or 'a GPU'}"
@@ -277,7 +277,7 @@ def _unknown(seen: Parsed) -> Iterator[str]:
 
 
 def screen(answer: Answer) -> str:
-    """A line for each part of the answer."""
+    """Write a line for each part of the answer."""
     job, cause = answer.job, answer.cause
     nodes = f"{many(len(job.nodes), 'node')} {hostlist.shortened(job.nodes)}" if job.nodes else "no node"
     code = f" with {job.exit_code}" if job.exit_code not in ("", "0:0") else ""

@@ -10,8 +10,8 @@ _HALVINGS = 60
 
 
 def share_within(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Bounds of the share that `hits` of `trials` come from: Clopper and Pearson, Biometrika 26, 404 (1934). ValueError
-    for counts that cannot be."""
+    """Return bound the share that `hits` of `trials` come from: Clopper and Pearson, Biometrika 26, 404 (1934).
+    ValueError for counts that cannot be."""
     if not 0 <= hits <= trials or trials < 1:
         raise ValueError(f"{hits} of {trials} is no share")
     tail = (1 - confidence) / 2
@@ -19,7 +19,7 @@ def share_within(hits: int, trials: int, confidence: float = CONFIDENCE) -> tupl
 
 
 def _most(hits: int, trials: int, tail: float) -> float:
-    """The share of which `hits` of `trials` or fewer are seen with the probability `tail`."""
+    """Return the share of which `hits` of `trials` or fewer are seen with the probability `tail`."""
     if hits == trials:
         return 1.0
     ways = [log_choose(trials, count) for count in range(hits + 1)]
@@ -32,8 +32,8 @@ def _most(hits: int, trials: int, tail: float) -> float:
 
 
 def most_events(events: int, confidence: float = CONFIDENCE) -> float:
-    """The largest expected number of events of which `events` or fewer are seen with 1 - confidence: the exact upper
-    bound of a Poisson mean, Garwood, Biometrika 28, 437 (1936). Of none at 95 %: 3.0, the rule of three."""
+    """Return the largest expected number of events of which `events` or fewer are seen with 1 - confidence: the exact
+    upper bound of a Poisson mean, Garwood, Biometrika 28, 437 (1936). Of none at 95 %: 3.0, the rule of three."""
     if events < 0:
         raise ValueError(f"{events} events")
 
@@ -45,7 +45,7 @@ def most_events(events: int, confidence: float = CONFIDENCE) -> float:
 
 
 def log_choose(several: int, of_them: int) -> float:
-    """The logarithm of a binomial coefficient: it is too large for a float from about 1,030 on."""
+    """Return the logarithm of a binomial coefficient: it is too large for a float from about 1,030 on."""
     return math.lgamma(several + 1) - math.lgamma(of_them + 1) - math.lgamma(several - of_them + 1)
 
 

@@ -37,7 +37,7 @@ class Flops:
 
 
 def flops_per_token(shape: ModelShape, sequence_length: int) -> Flops | None:
-    """None where the shape says that its FLOPs are not covered."""
+    """Count FLOPs per token. None where the shape says that its FLOPs are not covered."""
     if shape.not_covered is not None:
         return None
     linear = 6.0 * shape.matmul_parameters
@@ -53,8 +53,8 @@ def profile_of(run_dir: Path) -> Profile | None:
 
 
 def peak_bf16_tflops(device_name: str, profile: Profile | None = None) -> tuple[float, str] | None:
-    """(TFLOP/s, source) of one device, or None: an unknown GPU gets no peak rather than a wrong one. What a profile
-    declares itself, and does not have from a part, counts more.
+    """Return (TFLOP/s, source) of one device, or None: an unknown GPU gets no peak rather than a wrong one. What a
+    profile declares itself, and does not have from a part, counts more.
 
     A MIG slice keeps the name of the whole card, so it is unknown too. A power cap does not show in the name.
     """
@@ -86,7 +86,7 @@ def efficiency(
     compute_dtype: str,
     profile: Profile | None = None,
 ) -> Efficiency:
-    """MFU of one rank, or the reason why there is none. `device_name` None: a CPU. profile: that of the run."""
+    """Compute the MFU of one rank, or say why there is none. `device_name` None: a CPU. profile: that of the run."""
     per_token = flops_per_token(shape, sequence_length)
     peak = None if device_name is None else peak_bf16_tflops(device_name, profile)
     tflops, source = peak or (None, None)

@@ -56,41 +56,41 @@ class Parts:
 
 
 def fragments(parts: Parts) -> int:
-    """Bytes to leave for fragmentation."""
+    """Return bytes to leave for fragmentation."""
     return int(FRAGMENTED * (parts.gathered + parts.activations + parts.logits))
 
 
 def states(shape: ModelShape, shards: int) -> Parts:
-    """Float32 master weights, float32 gradients, AdamW, of the rank that holds most of them."""
+    """Return float32 master weights, float32 gradients, AdamW, of the rank that holds most of them."""
     held = sum(count * padded(group, shards) for count, group in groups(shape))
     return Parts(parameters=MASTER * held, gradients=MASTER * held, optimizer=ADAM * held)
 
 
 def groups(shape: ModelShape) -> tuple[tuple[int, tuple[Tensor, ...]], ...]:
-    """(how many, tensors of one): what is gathered and reduced together."""
+    """Return (how many, tensors of one): what is gathered and reduced together."""
     blocks = ((blocks.count, blocks.tensors) for blocks in shape.blocks)
     groups_of_one = ((1, shape.embedding), *blocks, (1, shape.tail), (1, shape.rest))
     return tuple((count, tensors) for count, tensors in groups_of_one if tensors)
 
 
 def largest_block(shape: ModelShape) -> int:
-    """Elements."""
+    """Count the elements of the largest block."""
     return max((elements(blocks.tensors) for blocks in shape.blocks), default=0)
 
 
 def least(shape: ModelShape, job: Job) -> int:
-    """The least peak: the states when the optimizer steps."""
+    """Return the least peak: the states when the optimizer steps."""
     return states(shape, job.shards).total
 
 
 def peak(shape: ModelShape, job: Job) -> Parts:
-    """The largest of the moments of a step. Raises ModelError."""
+    """Return the largest of the moments of a step. Raises ModelError."""
     return max(moments(shape, job).values(), key=lambda parts: parts.total)
 
 
 def moments(shape: ModelShape, job: Job) -> dict[str, Parts]:
-    """loss: all activations and the logits are there. head: the LM head's gradient. end of backward: all gradients.
-    last and first block: where blocks are recomputed, what one of them keeps and works on is there again.
+    """Return the moments. loss: all activations and the logits are there. head: the LM head's gradient. end of
+    backward: all gradients. last and first block: where blocks are recomputed, what one keeps and works on is back.
 
     Activations fall while gradients grow, both layer by layer, so that the largest is at one of the ends.
     """
@@ -161,7 +161,7 @@ def moments(shape: ModelShape, job: Job) -> dict[str, Parts]:
 
 
 def activations(shape: ModelShape, job: Job) -> int:
-    """Saved for the backward pass, all layers. With checkpointing: every block's input.
+    """Count bytes saved for the backward pass, all layers. With checkpointing: every block's input.
 
     Raises ModelError where there is no formula."""
     tokens, hidden = job.tokens, shape.hidden
@@ -187,7 +187,7 @@ def _recomputed(shape: ModelShape, job: Job) -> int:
 
 
 def one_block(shape: ModelShape, job: Job) -> int:
-    """Saved by one block of a Llama for its backward pass. Raises ModelError for blocks of other tensors.
+    """Count bytes that a Llama's block saves for its backward pass. Raises ModelError for blocks of other tensors.
 
     h hidden, a and k: width of queries and of keys, f feed-forward, H heads.
 

@@ -38,7 +38,7 @@ CHUNKED_LOSS = "loss in chunks of tokens"
 
 
 def dense_block(hidden: int, heads: int, kv_heads: int, head_size: int, feed_forward: int) -> tuple[Tensor, ...]:
-    """A Llama's: q, k, v, o; gate, up, down; two norms."""
+    """Return a Llama's tensors: q, k, v, o; gate, up, down; two norms."""
     h, a, k, f = hidden, heads * head_size, kv_heads * head_size, feed_forward
     return ((a, h), (k, h), (k, h), (h, a), (f, h), (f, h), (h, f), (h, 1), (h, 1))
 
@@ -56,7 +56,7 @@ def dense_decoder(
     tied: bool,
     window: int | None = None,
 ) -> ModelShape:
-    """A Llama. window: tokens a position looks back; None: all."""
+    """Return the shape of a Llama. window: tokens a position looks back; None: all."""
     block = dense_block(hidden, heads, kv_heads, head_size, feed_forward)
     head = (vocabulary, hidden)
     return ModelShape(
@@ -73,12 +73,12 @@ def dense_decoder(
 
 
 def padded(tensors: tuple[Tensor, ...], ranks: int) -> int:
-    """Elements of one rank's shard: fully_shard cuts rows into equal pieces and pads the last ones."""
+    """Count elements of one rank's shard: fully_shard cuts rows into equal pieces and pads the last ones."""
     return sum(math.ceil(rows / ranks) * columns for rows, columns in tensors)
 
 
 def shape_of(config: Mapping[str, Any], name: str) -> ModelShape:
-    """From a Hugging Face configuration alone. Raises ModelError for a model whose tensors are not known here."""
+    """Read the shape from a Hugging Face configuration alone. Raises ModelError for a model of unknown tensors."""
     kind = config.get("model_type")
     if kind not in DENSE_DECODERS:
         raise ModelError(
@@ -107,7 +107,7 @@ def shape_of(config: Mapping[str, Any], name: str) -> ModelShape:
 
 
 def load(name_or_path: str) -> ModelShape:
-    """A stem of training/models, or the path of a config.json or of the folder that holds one. Raises ModelError."""
+    """Load a stem of training/models, the path of a config.json, or its folder. Raises ModelError."""
     path = Path(name_or_path)
     if path.is_dir():
         path /= "config.json"
@@ -154,12 +154,12 @@ class Job:
 
     @property
     def shards(self) -> int:
-        """Ranks that share one copy of the states."""
+        """Count ranks that share one copy of the states."""
         return {"single": 1, "ddp": 1, "hsdp": self.shard_size or self.gpus_per_node}.get(self.kind, self.ranks)
 
     @property
     def replicas(self) -> int:
-        """Copies of the states."""
+        """Count copies of the states."""
         return self.ranks // self.shards
 
     @property
@@ -168,12 +168,12 @@ class Job:
 
     @property
     def reductions(self) -> int:
-        """Micro-steps of a step that reduce gradients."""
+        """Count micro-steps of a step that reduce gradients."""
         return self.accumulation if self.sync_each_batch else 1
 
     @property
     def tokens(self) -> int:
-        """Per rank and micro-step."""
+        """Count tokens per rank and micro-step."""
         return self.rows * self.sequence_length
 
     @property
@@ -182,15 +182,15 @@ class Job:
 
 
 def shard_sizes(nodes: int, ranks_per_node: int) -> list[int]:
-    """Sizes that a shard group of HSDP can have: a part of a node or whole nodes, and 2 groups or more."""
+    """Return sizes that a shard group of HSDP can have: a part of a node or whole nodes, and 2 groups or more."""
     world = nodes * ranks_per_node
     whole = (size for size in range(2, world // 2 + 1) if world % size == 0)
     return [size for size in whole if ranks_per_node % size == 0 or size % ranks_per_node == 0]
 
 
 def job_of(args: RunArgs, *, reads_checkpoint: bool = False) -> Job:
-    """The layout that the arguments of a run ask for. reads_checkpoint: its first step has the optimizer's states
-    already, and its micro-steps before the first reduction have gradients beside DDP's buckets."""
+    """Return the layout that the arguments of a run ask for. reads_checkpoint: its first step has the optimizer's
+    states already, and its micro-steps before the first reduction have gradients beside DDP's buckets."""
     bf16 = args.compute_dtype == "bfloat16"
     apart_at_first = reads_checkpoint and args.gradient_accumulation > 1 and not args.sync_each_batch
     return Job(

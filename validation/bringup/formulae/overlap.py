@@ -41,7 +41,7 @@ class Profiled:
 
 
 def kind_of(name: str) -> str | None:
-    """all_reduce, all_gather, reduce_scatter or other; None: not a collective. name: of a kernel or a range."""
+    """Return all_reduce, all_gather, reduce_scatter or other; None: not a collective. name: of a kernel or a range."""
     return _kind(name) if _COLLECTIVE.match(name) else None
 
 
@@ -51,7 +51,7 @@ def _kind(name: str) -> str:
 
 
 def merged(intervals: Iterable[Interval]) -> list[Interval]:
-    """In order, without overlaps."""
+    """Merge intervals: in order, without overlaps."""
     joined: list[Interval] = []
     for begin, end in sorted(intervals):
         if joined and begin <= joined[-1][1]:
@@ -62,18 +62,18 @@ def merged(intervals: Iterable[Interval]) -> list[Interval]:
 
 
 def length(intervals: Iterable[Interval]) -> float:
-    """Time in which at least one of them lasts."""
+    """Return the time in which at least one of them lasts."""
     return sum(end - begin for begin, end in merged(intervals))
 
 
 def exposed(communication: list[Interval], compute: list[Interval]) -> float:
-    """Time in which there is communication and no computation."""
+    """Return the time in which there is communication and no computation."""
     alone = length([*communication, *compute]) - length(compute)
     return min(max(alone, 0.0), length(communication))  # differences of long times are rounded
 
 
 def read(events: Iterable[Event], steps: int, seconds: float, cuda: bool) -> Profiled:
-    """events: of `steps` steps, which took `seconds`. Of a GPU its kernels; else what torch recorded of the host."""
+    """Read events of `steps` steps in `seconds`. Of a GPU its kernels; else what torch recorded of the host."""
     by_kind: dict[str, list[Interval]] = {}
     busy: list[Interval] = []
     events = sorted(events, key=lambda event: event[1:])
@@ -95,8 +95,8 @@ def read(events: Iterable[Event], steps: int, seconds: float, cuda: bool) -> Pro
 
 
 def _as_called(names: list[str]) -> list[str | None]:
-    """The kind of each event that is a collective. gloo makes a reduce_scatter of an all_reduce, and names it so: there
-    the calls, which come in the same order, say what it is."""
+    """Return the kind of each event that is a collective. gloo makes a reduce_scatter of an all_reduce, and names it
+    so: there the calls, which come in the same order, say what it is."""
     kinds = [kind_of(name) for name in names]
     alike = ("all_reduce", "reduce_scatter")
     ran = [index for index, kind in enumerate(kinds) if kind in alike and names[index].startswith("gloo:")]
@@ -110,7 +110,7 @@ def _as_called(names: list[str]) -> list[str | None]:
 def of_all(
     ranks: list[Profiled], steps: int, resolved: RunArgs, shape: ModelShape
 ) -> tuple[Communication | None, str | None]:
-    """ranks: index = rank. steps: that were profiled."""
+    """Sum up all ranks. ranks: index = rank. steps: that were profiled."""
     if not all(rank.total_s > 0 for rank in ranks):
         silent = [number for number, rank in enumerate(ranks) if rank.total_s <= 0]
         return None, f"torch.profiler saw no collective on {len(silent)} of {len(ranks)} ranks, first rank {silent[0]}"
@@ -156,7 +156,7 @@ def _collectives(
 
 
 def fields(seen: Communication | None, reason: str | None) -> dict[str, Any]:
-    """Of records.TrainMetrics; reason: why null. The share is exposed communication / step, the median of the ranks."""
+    """Return fields of records.TrainMetrics; reason: why null. The share is exposed / step, the median of ranks."""
     share = None if seen is None else min(1.0, statistics.median(seen.exposed_s) / seen.step_s)
     return {
         "communication": seen,

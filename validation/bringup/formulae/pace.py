@@ -66,12 +66,12 @@ def _latest_ends(windows: list[list[float]]) -> list[float]:
 
 
 def percentile_95(ordered: list[float]) -> float:
-    """Nearest rank: the smallest value that 95 % of the sorted values do not exceed."""
+    """Return the nearest rank: the smallest value that 95 % of the sorted values do not exceed."""
     return ordered[math.ceil(0.95 * len(ordered)) - 1]
 
 
 def rank_times(ranks: list[tuple[list[float], dict[str, list[float]]]], warmup_steps: int) -> RankTimes:
-    """The times of all ranks after warm-up, from the step times and the own times by part of each."""
+    """Return the times of all ranks after warm-up, from the step times and the own times by part of each."""
     steps = [sorted(step_times_s[warmup_steps:]) for step_times_s, _ in ranks]
     own = {part: [statistics.median(parts[part][warmup_steps:]) for _, parts in ranks] for part in PARTS}
     return RankTimes(
@@ -94,7 +94,7 @@ class Slowdown:
 
 
 def slowdowns(times: RankTimes) -> list[Slowdown]:
-    """Each rank's own work against the lower median of all ranks (of two: against the other rank's)."""
+    """Compare each rank's own work with the lower median of all ranks (of two: with the other rank's)."""
     parts = {part: getattr(times, part) for part in PARTS}
     usual = {part: statistics.median_low(values) for part, values in parts.items()}
     own = [math.fsum(values) for values in zip(*parts.values(), strict=True)]
@@ -109,7 +109,7 @@ def slowdowns(times: RankTimes) -> list[Slowdown]:
 
 
 def straggler(times: RankTimes, nodes: list[str]) -> Straggler | None:
-    """The rank whose own work takes longest. None with one rank, or when no own work was timed."""
+    """Find the rank whose own work takes longest. None with one rank, or when no own work was timed."""
     slow = slowdowns(times)
     if len(slow) < 2 or slow[0].ratio is None:
         return None

@@ -50,7 +50,7 @@ class Span:
 
 
 def span(peak_source: str, *, recomputed: bool, compiled: bool, without: str = "") -> Span | None:
-    """What a training on this GPU may reach: the lowest and the highest that was published for one that recomputes all
+    """Return what a training on this GPU may reach: the lowest and the highest published for one that recomputes all
     activations or does not, with torch.compile or without. None: nothing is known of this GPU. Where fewer than ENOUGH
     were published, others count too: of the same chip, then of other settings, as much wider as these change it.
     without: a source that is left out."""
@@ -93,7 +93,7 @@ def _as_wanted(rows: Sequence[Published], recomputed: bool, compiled: bool) -> S
 
 
 def by_compiling(gpu: str) -> tuple[float, float]:
-    """How many times as fast torch.compile made a training, in published pairs that differ in nothing else."""
+    """Return how many times as fast torch.compile made a training, in published pairs that differ in nothing else."""
     pairs = [
         (eager.gpu, compiled.tokens_per_s / eager.tokens_per_s)
         for eager in all_published()

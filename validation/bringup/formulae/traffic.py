@@ -32,17 +32,17 @@ class Collective:
 
     @property
     def sent(self) -> float:
-        """Bytes that one rank sends."""
+        """Count bytes that one rank sends."""
         return self.size * (self.ranks - 1) / self.ranks * (2 if self.operation == "all_reduce" else 1)
 
     @property
     def message(self) -> float:
-        """Mean bytes of a call."""
+        """Return mean bytes of a call."""
         return self.size / self.calls
 
 
 def collectives(shape: ModelShape, job: Job) -> list[Collective]:
-    """The collectives of one optimizer step. Norms, losses and barriers are some bytes and left out."""
+    """Return the collectives of one optimizer step. Norms, losses and barriers are some bytes and left out."""
     if job.ranks == 1:
         return []
     if job.kind == "ddp":
@@ -71,7 +71,7 @@ def collectives(shape: ModelShape, job: Job) -> list[Collective]:
 
 
 def sent_inside(calls: list[Collective], job: Job) -> float:
-    """Bytes that one rank sends to its neighbour in the node. Replicas have one there when a node holds several."""
+    """Count bytes that a rank sends to its neighbour in the node. Replicas have one if a node holds several."""
     if job.gpus_per_node == 1:
         return 0.0
     several = job.shards < job.gpus_per_node
@@ -79,7 +79,7 @@ def sent_inside(calls: list[Collective], job: Job) -> float:
 
 
 def leaving_node(calls: list[Collective], job: Job) -> float:
-    """Bytes that leave one node. A ring passes each node's border once. Each shard of a node has a ring of replicas."""
+    """Count bytes that leave a node. A ring passes each node's border once; each shard has a ring of replicas."""
     if job.nodes == 1:
         return 0.0
     rings = min(job.shards, job.gpus_per_node)

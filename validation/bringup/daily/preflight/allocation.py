@@ -36,8 +36,8 @@ class Allocation:
     environment: Mapping[str, str]  # in which preflight was started
 
     def for_command(self, nodes: Sequence[str], hostfile: Path) -> dict[str, str]:
-        """The user's own environment, as if the job had these nodes only. hostfile: a node per line, also written
-        here for `mpirun --hostfile`."""
+        """Return the user's own environment, as if the job had these nodes only. hostfile: a node per line, also
+        written here for `mpirun --hostfile`."""
         shown = self._part(nodes)
         tasks = self._each(_TASKS, nodes)
         for name in _TASK_COUNTS:
@@ -50,7 +50,7 @@ class Allocation:
         }
 
     def for_script(self, nodes: Sequence[str], stem: str) -> dict[str, str]:
-        """The environment of a phase's script: without what the user wants of the tasks of their own steps."""
+        """Return the environment of a phase's script: without what the user wants of the tasks of their own steps."""
         shown = {name: value for name, value in self._part(nodes).items() if not _OF_TASKS.fullmatch(name)}
         return shown | {
             "SLURM_SUBMIT_DIR": str(REPOSITORY),
@@ -60,8 +60,8 @@ class Allocation:
         }
 
     def overlapping(self) -> Allocation:
-        """The same job, whose new steps share cores and GPUs with those that are there: a step of which a node was lost
-        keeps its cores on the others for good, and a new step would wait for them."""
+        """Return the same job, whose new steps share cores and GPUs with those that are there: a step of which a node
+        was lost keeps its cores on the others for good, and a new step would wait."""
         return replace(self, environment={**self.environment, "SLURM_OVERLAP": "1"})
 
     def _part(self, nodes: Sequence[str]) -> dict[str, str]:
@@ -75,7 +75,7 @@ class Allocation:
         return shown | {"PATH": ":".join(path), "BRINGUP_OTHER_NODES": ",".join(others)}
 
     def _each(self, name: str, nodes: Sequence[str]) -> list[int]:
-        """What the variable (`2(x3),1`) says of these nodes; empty where it does not say it of each node of the job."""
+        """Read what a variable (`2(x3),1`) says of nodes; empty where it does not say it of each node of the job."""
         counts = [
             int(match[1])
             for part in self.environment.get(name, "").split(",")
@@ -87,7 +87,7 @@ class Allocation:
 
 
 def of_environment(environment: Mapping[str, str]) -> Allocation:
-    """Raises UsageError outside of a job."""
+    """Read the allocation from the environment. Raises UsageError outside of a job."""
     job = environment.get("SLURM_JOB_ID", "")
     listed = environment.get("SLURM_JOB_NODELIST") or environment.get("SLURM_NODELIST")
     if not job.isdecimal() or not listed:

@@ -85,8 +85,8 @@ class Accusation:
         return bool(self.links or self.nodes.keys() - self.broken)
 
     def confirmed_by(self, again: Accusation) -> Accusation:
-        """What is broken in one of two looks, and what is slow in both. A bad end leaves work on nodes, and neighbours
-        have their own: a healthy node was exchanged for the pace of one moment."""
+        """Return accuse what is broken in one of two looks, and what is slow in both. A bad end leaves work on nodes,
+        and neighbours have their own: a healthy node was exchanged for the pace of one moment."""
         broken = self.broken | again.broken
         nodes = {
             node: why
@@ -100,7 +100,7 @@ class Accusation:
 
 
 def feasible(phases: Sequence[str], site: at_site.AtSite | None) -> tuple[list[str], list[str]]:
-    """Of the default phases those that can run here, and a remark about each other one."""
+    """Return the default phases that can run here, and a remark about each other one."""
     lacking = [stem for stem in phases if opening.lacks_torch(PHASES[stem], site)]
     remarks = [f"{stem} was not asked: torch is not installed here (make venv)" for stem in lacking]
     return [stem for stem in phases if stem not in lacking], remarks
@@ -156,8 +156,8 @@ def look(
 
 
 def _by_slurm(nodes: Sequence[str]) -> tuple[list[LeftOut], list[str]]:
-    """(nodes that Slurm does not reach; remarks). A node that drains or waits for maintenance keeps its jobs. One that
-    gave no answer is asked again for a while: a busy one answers late, and a lost one is called down."""
+    """Return (nodes that Slurm does not reach; remarks). A node that drains or waits for maintenance keeps its jobs.
+    One that gave no answer is asked again for a while: a busy one answers late, and a lost one is called down."""
     deadline = time.monotonic() + SILENT_S
     while True:
         try:
@@ -181,8 +181,8 @@ def _by_slurm(nodes: Sequence[str]) -> tuple[list[LeftOut], list[str]]:
 
 
 def accuse(judged: Judged) -> Accusation:
-    """A failed gate of a node or rank accuses this node, and so does a gap, unless it is one of a comparison. Of pairs,
-    the node that all those share that are not explained by now; where there is none, the links are named."""
+    """Return accuse the node of a failed gate of a node or rank, and of a gap, unless it is one of a comparison. Of
+    pairs, the node that all those share that are not explained by now; where there is none, the links are named."""
     result = Accusation()
     by_gate: dict[tuple[str, bool], dict[str, Verdict]] = defaultdict(dict)
     pairs: list[Verdict] = []
@@ -269,7 +269,7 @@ def _one_phase(setting: Setting, phase: Phase, nodes: list[str], name: str) -> J
 
 
 def _bash(script: str, environment: Mapping[str, str], log: Path) -> bool:
-    """False: it did not end in time, and was ended."""
+    """Run a script. False: it did not end in time, and was ended."""
     with log.open("wb") as stream:
         program = programs.start(
             ["bash", script],

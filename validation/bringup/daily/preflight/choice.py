@@ -18,7 +18,7 @@ _LOAD = "sweep.gpu.load.tflops"
 
 
 def speeds(judged: Iterable[Judged]) -> dict[str, float]:
-    """Node -> TFLOP/s of its slowest device under load."""
+    """Return node -> TFLOP/s of its slowest device under load."""
     slowest: dict[str, float] = {}
     for run in judged:
         for observation in run.observations:
@@ -29,14 +29,14 @@ def speeds(judged: Iterable[Judged]) -> dict[str, float]:
 
 
 def bandwidths(judged: Iterable[Judged]) -> dict[str, float]:
-    """Node -> GB/s with its middle partner, both directions."""
+    """Return node -> GB/s with its middle partner, both directions."""
     measured = [each for run in judged for each in pairs.measured(run.observations)[0].items()]
     of_node = grouped((node, speed.best) for direction, speed in measured for node in direction)
     return {node: median(values) for node, values in of_node.items()}
 
 
 def warned(judged: Iterable[Judged]) -> dict[str, int]:
-    """Node -> gates of its own that warn."""
+    """Count gates of its own that warn, by node."""
     count: dict[str, int] = defaultdict(int)
     for run in judged:
         for verdict in run.verdicts.verdicts:
@@ -46,7 +46,7 @@ def warned(judged: Iterable[Judged]) -> dict[str, int]:
 
 
 def ranked(nodes: Sequence[str], judged: Sequence[Judged]) -> list[str]:
-    """The best first: by speed under load, by bandwidth, by warnings, then as in `nodes`, which is Slurm's order."""
+    """Sort, best first: by speed under load, bandwidth, warnings, then as in `nodes`, which is Slurm's order."""
     load, network, warnings = speeds(judged), bandwidths(judged), warned(judged)
     return sorted(nodes, key=lambda node: (_below(load, node), _below(network, node), warnings.get(node, 0)))
 
@@ -58,7 +58,7 @@ def _below(values: Mapping[str, float], node: str) -> int:
 
 
 def choose(candidates: Sequence[str], count: int, links: Iterable[tuple[str, str]]) -> list[str] | None:
-    """The first `count` candidates of which no two share one of these bad links; None: there are not so many."""
+    """Choose the first `count` candidates of which no two share one of these bad links; None: there are not so many."""
     bad = {frozenset(link) for link in links}
     chosen: list[str] = []
     for node in candidates:

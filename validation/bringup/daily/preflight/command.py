@@ -33,7 +33,7 @@ class Ended:
 
 
 def run(command: Sequence[str], environment: Mapping[str, str], stall_after_s: int | None) -> Ended:
-    """Its standard output and error are ours; all that it started is ended with it, if it ends badly."""
+    """Run a command with our standard output and error; all that it started is ended with it, if it ends badly."""
     begun = time.monotonic()
     with _signals_passed_on() as children:
         program = programs.start(command, environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
@@ -73,7 +73,7 @@ def _signals_passed_on() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 
 def _pass_on(child: subprocess.Popen[bytes], stall_after_s: int | None) -> tuple[bytes, bool]:
-    """(the last of its output, whether it printed nothing for so long)."""
+    """Return (the last of its output, whether it printed nothing for so long)."""
     kept, ended_at = b"", None
     last_output = time.monotonic()
     with selectors.DefaultSelector() as streams:
@@ -109,7 +109,7 @@ def _write(target: int, data: bytes) -> None:
 
 
 def keep(command: Sequence[str], ended: Ended, path: os.PathLike[str]) -> None:
-    """The command, and the last of what it printed, for its owner alone: both may hold secrets."""
+    """Keep the command, and the last of what it printed, for its owner alone: both may hold secrets."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as stream:

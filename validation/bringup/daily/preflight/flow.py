@@ -165,7 +165,7 @@ class _Flight:
             self._setting = replace(self._setting, allocation=allocation.overlapping())
 
     def _exchange(self, crew: Crew, number: int) -> tuple[Crew | None, str]:
-        """(the next crew, or None; why there is none)."""
+        """Return (the next crew, or None; why there is none)."""
         nodes = [node for node in self._setting.allocation.nodes if node in {*crew.at_work, *crew.spares}]
         looked, judged = checks.look(self._setting, nodes, number, until=crew.at_work)
         self._update(look=looked)
@@ -199,7 +199,7 @@ class _Flight:
         self._save()
 
     def _save(self) -> None:
-        """A disk that is full ends no command, and changes no exit code."""
+        """Save the record. A disk that is full ends no command, and changes no exit code."""
         try:
             write_record(self._setting.folder / runs.PREFLIGHT, self._record, replace=True)
             write_text(self._setting.folder / runs.REPORT, markdown(self._record), replace=True)
@@ -237,7 +237,7 @@ def _exchanges(record: Preflight) -> str:
 
 
 def markdown(record: Preflight) -> str:
-    """The same as a page: the nodes before the start, then a row for each attempt."""
+    """Write the same as a page: the nodes before the start, then a row for each attempt."""
     lines = [
         f"# Preflight {record.name}",
         "",

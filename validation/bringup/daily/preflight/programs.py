@@ -41,7 +41,7 @@ class Program:
     _seen: dict[int, str] = field(default_factory=dict)  # its processes, by number: when they began
 
     def left(self) -> list[_Process]:
-        """What runs of it on this host: of its session, with its mark, or below one of these."""
+        """Find what runs of it on this host: of its session, with its mark, or below one of these."""
         running = list(_own_processes(self.mark))
         ours = {each.pid for each in running if self._is_ours(each)}
         while more := {each.pid for each in running if each.parent in ours} - ours:
@@ -56,15 +56,15 @@ class Program:
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> Program:
-    """In a session of its own. options: of subprocess.Popen."""
+    """Start it in a session of its own. options: of subprocess.Popen."""
     mark = uuid.uuid4().hex
     child = subprocess.Popen(command, env={**environment, MARK: mark}, start_new_session=True, **options)
     return Program(child, mark)
 
 
 def end(program: Program) -> None:
-    """Ends all that is left. A shell ends at once; what it started, as srun or torchrun, may take a while, and ends
-    what it started. SIGTERM goes to the process group, and to what has lost its parent; SIGKILL to all."""
+    """End all that is left. A shell ends at once; what it started, as srun or torchrun, may take a while, and ends what
+    it started. SIGTERM goes to the process group, and to what has lost its parent; SIGKILL to all."""
     signalled: set[int] = set()
     deadline = time.monotonic() + ENDING_S
     while (left := program.left()) and time.monotonic() < deadline:

@@ -13,7 +13,7 @@ PATIENCE_S = 15  # that steps of an ended program may take to end by themselves
 
 
 def running(job: str) -> set[str] | None:
-    """The numbered steps of a job that run now, as 17.0. None: Slurm does not say it."""
+    """List the numbered steps of a job that run now, as 17.0. None: Slurm does not say it."""
     try:
         listed = slurm.ask("squeue", "--noheader", "--steps", f"--jobs={job}", "--format", "%i")
     except SlurmError:
@@ -22,8 +22,8 @@ def running(job: str) -> set[str] | None:
 
 
 def end(job: str, others: set[str] | None, tell: Callable[[str], None]) -> bool:
-    """Steps that a program left running are ended: they hold the GPUs. others: steps that were there before it; None:
-    not known, and then none is ended. False: one stays, or may. In Slurm's books one does when its node was lost."""
+    """End steps that a program left running: they hold the GPUs. others: steps that were there before it; None: not
+    known, and then none is ended. False: one stays, or may. In Slurm's books one does when its node was lost."""
     if others is None:
         tell("steps are left alone: Slurm did not say which ran before")
         return False
@@ -36,7 +36,7 @@ def end(job: str, others: set[str] | None, tell: Callable[[str], None]) -> bool:
 
 
 def _wait_until_ended(job: str, others: set[str]) -> set[str] | None:
-    """Steps that stay; None: Slurm does not say it, and they may."""
+    """Wait for steps, and return those that stay; None: Slurm does not say it, and they may."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         now = running(job)
