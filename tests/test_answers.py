@@ -292,9 +292,14 @@ def diagnosable(cluster: dict[str, dict[str, str]], *results: DrillResult, **how
 def test_a_record_without_the_runs_of_its_drills_proves_nothing():
     mark, why = diagnosable(GPU_CLUSTER, runs={})
     assert (mark, "no run beside drill.json shows it: gpu-missing" in (why or "")) == (Mark.INCOMPLETE, True)
-    passed = a_drill_result(outcome=Outcome.PASS)  # any run shows that
-    assert diagnosable(GPU_CLUSTER, passed)[0] is Mark.INCOMPLETE
-    assert diagnosable(GPU_CLUSTER, name="another")[0] is Mark.INCOMPLETE  # a run of these drills has their name
+    for name, verdict, phase in (
+        ("r-x", a_verdict("discovery.gpu.count", "n1", Outcome.PASS), "discovery"),
+        ("r-x", a_verdict("discovery.gpu.count", "n1"), "smoke"),
+        ("another", a_verdict("discovery.gpu.count", "n1"), "discovery"),  # a run of these drills has their name
+    ):
+        run = judged_of(verdict, run=a_run(phase, name=name, plan={}))
+        for result in (a_drill_result(), a_drill_result(outcome=Outcome.PASS)):  # any healthy run shows the second
+            assert diagnosable(GPU_CLUSTER, result, runs={"gpu-missing": run})[0] is Mark.INCOMPLETE
 
 
 @for_each(
@@ -303,13 +308,28 @@ def test_a_record_without_the_runs_of_its_drills_proves_nothing():
         ({"cluster": "other"}, "on another cluster"),
         ({"controller": "other"}, "on another cluster"),
         ({"nodes": ["n0", "n9"]}, "on nodes of no run here (n9)"),
-        ({"opened_at": "2025-01-01T00:00:00Z"}, "365 days from these runs"),
+        ({"opened_at": "2025-01-01T00:00:00.5Z"}, "365 days from these runs"),
     ],
 )
 def test_what_was_found_elsewhere_says_nothing_about_this_cluster(run, words):
     mark, why = diagnosable(GPU_CLUSTER, run=run)
     assert (mark, words in (why or "")) == (Mark.NOT_ASKED, True)
     assert diagnosable(LOCAL_CLUSTER, run=run)[0] is Mark.REHEARSED
+
+
+def test_a_sites_own_drill_that_nothing_fails_of_is_shown_by_no_healthy_run():
+    gate = "discovery.gpu.count"
+    run = judged_of(a_verdict(gate, "n1", Outcome.PASS), run=a_run(name="r-x"))
+    own = {"of-a-site": replace(run, own={gate: GATES[gate]})}
+    result = a_drill_result(drill="of-a-site", outcome=Outcome.PASS)
+    assert diagnosable(GPU_CLUSTER, result, runs=own)[0] is Mark.INCOMPLETE
+
+
+def test_faults_of_simulated_gpus_prove_nothing():
+    uuid = "GPU-00000000-0000-8575-9a7a-461ee90213dc"
+    seen = Observation(quantity="discovery.gpu.uuid", subject="n1", value=uuid, unit="text", evidence="e", why=None)
+    run = judged_of(a_verdict("discovery.gpu.count", "n1"), run=a_run(name="r-x"), observations=(seen,))
+    assert "simulated" in (diagnosable(GPU_CLUSTER, runs={"gpu-missing": run})[1] or "")
 
 
 def test_drills_of_a_local_cluster_prove_nothing_of_another_and_take_nothing_from_it():

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 
 from bringup.characters import many
-from bringup.derive.provenance import moment
 from bringup.evidence.names import listed
 from bringup.evidence.parsed import Seen
 from bringup.judge import Judged
@@ -359,32 +359,31 @@ def _is_shown(drilled: Drilled, result: DrillResult) -> bool:
     run, drill = drilled.runs.get(result.drill), DECLARED.get(result.drill)
     if run is None or run.run.phase != result.phase:
         return False
-    if not run.run.name.removeprefix(f"{result.phase}-").startswith(f"{drilled.report.name}-"):  # of a training
-        return False
+    name = run.run.name.removeprefix(f"{result.phase}-")  # of a training
     is_own = result.gate in run.own and result.outcome is not Outcome.PASS
     is_declared = is_own if drill is None else (drill.gate, drill.outcome) == (result.gate, result.outcome)
     declared = (result.gate, result.subject, result.outcome)
-    return is_declared and any((v.gate, v.subject, v.outcome) == declared for v in run.verdicts.verdicts)
+    judged = {(v.gate, v.subject, v.outcome) for v in run.verdicts.verdicts}
+    return is_declared and declared in judged and name.startswith(f"{drilled.report.name}-")
 
 
 def _elsewhere(drills: Sequence[Drilled], runs: Sequence[_RunEvidence]) -> str:
     """Why what the drills found says nothing about the cluster of these runs; empty where it does."""
-    judged = [run for drilled in drills for run in drilled.runs.values()]
+    shown = [run for drilled in drills for run in drilled.runs.values()]
+    made, beside = [run.run for run in shown], [run.judged.run for run in runs]
     if any(drilled.report.place == "local-cluster" for drilled in drills):
         return "the faults were made on a local cluster"
-    if any(_RunEvidence.of(run).is_simulated for run in judged):
+    if any(_RunEvidence.of(run).is_simulated for run in shown):
         return "the faults were made on simulated GPUs"
-    beside = [run.judged.run for run in runs]
-    made = [run.run for run in judged]
-    if beside and {(run.cluster, run.controller) for run in made} - {(run.cluster, run.controller) for run in beside}:
+    if not beside:
+        return ""
+    if {(run.cluster, run.controller) for run in made} - {(run.cluster, run.controller) for run in beside}:
         return "the faults were made on another cluster"
-    nodes = {node for run in made for node in run.nodes} - {node for run in beside for node in run.nodes}
-    if beside and nodes:
+    if nodes := {node for run in made for node in run.nodes} - {node for run in beside for node in run.nodes}:
         return f"the faults were made on nodes of no run here ({listed(sorted(nodes))})"
-    newest = [max(filter(None, (moment(run.opened_at) for run in group)), default=None) for group in (made, beside)]
-    if newest[0] and newest[1] and abs(newest[0] - newest[1]).days > DAYS:
-        return f"the faults were made {abs(newest[0] - newest[1]).days} days from these runs"
-    return ""
+    first, last = min(run.opened_at[:10] for run in made), max(run.opened_at[:10] for run in beside)
+    days = abs(date.fromisoformat(first) - date.fromisoformat(last)).days
+    return f"the faults were made {days} days from these runs" if days > DAYS else ""
 
 
 # --- questions
