@@ -264,7 +264,7 @@ def test_of_many_gates_of_a_claim_the_first_are_named_and_the_others_counted():
 # --- drills
 
 
-LOCAL = "the faults were made on a local cluster: bringup drill --anywhere"
+LOCAL = "1 of 1 drills found; the faults were made on a local cluster: bringup drill --anywhere"
 
 
 @pytest.mark.parametrize(

@@ -346,7 +346,7 @@ def _diagnosable(claim: Claim, drills: Sequence[Drilled], runs: Sequence[_RunEvi
         mark, line = Mark.INCOMPLETE, f"{counted}; no run beside drill.json shows it: {', '.join(unproven[:NAMED])}"
     elif elsewhere := _elsewhere(drills, runs):
         is_real = any(run.real for run in runs)  # and what is said of it stays said
-        mark, line = Mark.NOT_ASKED if is_real else Mark.REHEARSED, f"{elsewhere}: bringup drill --anywhere"
+        mark, line = Mark.NOT_ASKED if is_real else Mark.REHEARSED, f"{counted}; {elsewhere}: bringup drill --anywhere"
     else:
         mark, line = Mark.PASS, counted
     return ClaimAnswer(
@@ -443,7 +443,7 @@ def _line(claims: Sequence[ClaimAnswer]) -> str:
 
 def _reservations(mark: Mark, claims: Sequence[ClaimAnswer]) -> list[str]:
     """Limits of the answer: claims that were rehearsed, partly tested or not tested."""
-    rehearsed = [claim for claim in claims if claim.mark is Mark.REHEARSED]
+    rehearsed = [claim for claim in claims if claim.mark is Mark.REHEARSED and claim.verdicts]  # the line has drills
     not_on = dict.fromkeys(node for claim in rehearsed for node in claim.not_on)
     but = f"; not on {', '.join(not_on)} (excluded)" if not_on else ""
     reservations = [f"rehearsed, not proven: {stand_ins_of(rehearsed)}{but}"] if rehearsed else []
