@@ -7,6 +7,7 @@ from functools import cache
 from random import Random
 
 import days
+import numpy as np
 import pytest
 from bringup.compare import history, noise, regression
 from bringup.compare.entries import Entry
@@ -96,6 +97,30 @@ def test_a_day_on_which_one_side_ran_before_the_other_is_one_value_of_each():
         [run for day in range(1, 7) for run in at(value, day=day, hour=hour)] for value, hour in ((1, 6), (0.9, 9))
     ]
     assert compared(*paired)[1].conclusion == "REGRESSION"
+
+
+def test_a_fit_is_that_of_least_squares():
+    """By numpy: a column for each day, and one for the side."""
+    old, new = days.sides(Random(1), days.Design("uneven", range(3), range(3), 3), lost=0.05)
+    runs = [*old[:-1], *new[1:]]
+    names = sorted({opened_at[:10] for opened_at, _ in runs})
+    columns = [[opened_at.startswith(name) for name in names] for opened_at, _ in runs]
+    matrix = np.array([[*row, number >= len(old) - 1] for number, row in enumerate(columns)], dtype=float)
+    logs = np.log([value for _, value in runs])
+    solved, squares, rank, _ = np.linalg.lstsq(matrix, logs)
+    fit = noise.fit([noise.Timed(*run) for run in old[:-1]], [noise.Timed(*run) for run in new[1:]])
+    assert (fit.unit, fit.days, fit.freedom, fit.least) == ("runs", names, len(runs) - rank, 8)
+    assert (fit.difference, fit.spread) == pytest.approx((solved[-1], (squares[0] / fit.freedom) ** 0.5))
+    assert fit.share == pytest.approx(np.linalg.inv(matrix.T @ matrix)[-1, -1])
+
+
+def test_without_a_common_day_five_a_side_are_needed():
+    def fit_of(count: int) -> noise.Fit | None:
+        old, new = days.sides(Random(1), days.Design("apart", range(count), range(count, 2 * count), 2))
+        return noise.fit([noise.Timed(*run) for run in old], [noise.Timed(*run) for run in new])
+
+    assert fit_of(4) is None
+    assert (fit_of(5).unit, fit_of(5).freedom, fit_of(5).least) == ("days", 8, 5)
 
 
 def test_three_runs_against_ten_give_no_more_alarms_than_is_said():

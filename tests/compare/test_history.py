@@ -51,6 +51,12 @@ def test_a_day_that_was_low_once_and_is_not_any_more_is_forgotten():
     assert sentence_of([*BEFORE, 300, 390, 391, 389]) == "within noise"
 
 
+def test_where_low_days_were_frequent_three_in_a_row_are_not_enough():
+    often = [390.0, 391.0, 300.0, 392.0, 390.0, 300.0, 391.0, 389.0, 300.0, 390.0, 391.0]
+    assert sentence_of([*often, *[300.0] * 3]) == history.LOW
+    assert sentence_of([*often, *[300.0] * 4]) == "regression"
+
+
 def test_a_day_of_several_runs_is_one_value():
     runs = [run(number, value) for number, value in enumerate([*BEFORE, 390, 391])]
     runs += [run(12, value) for value in (300.0, 391.0, 390.0, 100.0, 392.0)]

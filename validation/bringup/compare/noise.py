@@ -7,7 +7,7 @@ day, and runs of one day share them. So what repeats is decided by when the runs
   no such day          a day is one value, the median of its runs, and needs LEAST_DAYS on each side
   neither              nothing can be told
 
-Then one decision for `compare --baseline` and `sweep` (`conclusion`):
+Then `conclusion`, for `compare --baseline` and `sweep`:
 
   regression      the whole interval is on the worse side of zero, and the change is larger than `ignore`
   improvement     the same on the better side
@@ -15,10 +15,9 @@ Then one decision for `compare --baseline` and `sweep` (`conclusion`):
   cannot tell     neither; more repetitions are needed
 
 FALSE_ALARMS bounds the chance that anything at all is called a regression when nothing changed: it is divided among
-the comparisons (Bonferroni). A pass asks for evidence too (two one-sided tests: Schuirmann, J. Pharmacokin. Biopharm.
-15, 657, 1987). Both sides have one spread (pooled), so that 3 runs against 10 give no more false alarms than 6 against
-6. Repetition on the level where the noise arises: Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM
-2013. Steps of a run are no repetitions; they only say how small the noise cannot be.
+the comparisons (Bonferroni). A pass asks for evidence too (Schuirmann, J. Pharmacokin. Biopharm. 15, 657, 1987). Both
+sides have one spread, so that 3 runs against 10 give no more false alarms than 6 against 6. Repetition on the level
+where the noise arises: Kalibera and Jones, Rigorous Benchmarking in Reasonable Time, ISMM 2013.
 """
 
 from __future__ import annotations
@@ -55,9 +54,9 @@ class Fit:
     spread: float  # relative standard deviation of a unit
     share: float  # the variance of the difference, in variances of a unit
     freedom: int  # degrees
-    days: list[str]  # unit `runs`: those on which both sides ran
+    days: list[str]  # on which both sides ran
     least: int  # units of the side that has fewer
-    day_spread: float | None  # between days; None: one day
+    between: float | None  # relative standard deviation of these days; None: one day
 
 
 @dataclass(frozen=True)
@@ -121,41 +120,26 @@ def fit(before: Sequence[Timed], after: Sequence[Timed], floor: float = 0.0) -> 
     # a day drifts, too: where one side ran wholly before the other, each is one value
     pairs = {day: ([median(old)], [median(new)]) for day, (old, new) in common.items()}
     for several in (in_turn, pairs):
-        freedom = sum(len(old) + len(new) for old, new in several.values()) - len(several) - 1
-        if freedom >= LEAST_FREEDOM:
-            return _within_days(several, freedom, floor)
-    return _between_days([[median(sides[side]) for sides in days.values() if sides[side]] for side in (0, 1)], floor)
+        if several and (fitted := _least_squares("runs", several, floor)).freedom >= LEAST_FREEDOM:
+            return fitted
+    old, new = ([median(sides[side]) for sides in days.values() if sides[side]] for side in (0, 1))
+    return _least_squares("days", {"": (old, new)}, floor) if min(len(old), len(new)) >= LEAST_DAYS else None
 
 
-def _within_days(days: _Days, freedom: int, floor: float) -> Fit:
-    """Least squares of day + side."""
+def _least_squares(unit: Literal["runs", "days"], days: _Days, floor: float) -> Fit:
+    """Of day + side. Where no day is of both sides, all days are one."""
     weights = [1 / (1 / len(old) + 1 / len(new)) for old, new in days.values()]
     differences = [fmean(new) - fmean(old) for old, new in days.values()]
     pairs, weight = list(zip(weights, differences, strict=True)), math.fsum(weights)
     difference = math.fsum(each * by for each, by in pairs) / weight
-    squares = math.fsum(_squares(side) for sides in days.values() for side in sides)
+    squares = math.fsum((value - fmean(side)) ** 2 for sides in days.values() for side in sides for value in side)
     squares += math.fsum(each * (by - difference) ** 2 for each, by in pairs)
+    counts = [sum(len(sides[side]) for sides in days.values()) for side in (0, 1)]
+    freedom = sum(counts) - len(days) - 1
+    spread = max(math.sqrt(squares / freedom) if freedom else 0.0, floor)
     levels = [fmean([*old, *(value - difference for value in new)]) for old, new in days.values()]
-    of_days = stdev(levels) if len(levels) > 1 else None
-    least = min(sum(len(sides[side]) for sides in days.values()) for side in (0, 1))
-    spread = max(math.sqrt(squares / freedom), floor)
-    return Fit("runs", difference, spread, 1 / weight, freedom, list(days), least, of_days)
-
-
-def _between_days(sides: Sequence[Sequence[float]], floor: float) -> Fit | None:
-    """Return the values of each side's days, of which both sides have one spread."""
-    least = min(map(len, sides))
-    if least < LEAST_DAYS:
-        return None
-    freedom = sum(map(len, sides)) - 2
-    spread = max(math.sqrt(math.fsum(map(_squares, sides)) / freedom), floor)
-    share = math.fsum(1 / len(side) for side in sides)
-    return Fit("days", fmean(sides[1]) - fmean(sides[0]), spread, share, freedom, [], least, spread)
-
-
-def _squares(values: Sequence[float]) -> float:
-    middle = fmean(values)
-    return math.fsum((value - middle) ** 2 for value in values)
+    between = stdev(levels) if len(levels) > 1 else None
+    return Fit(unit, difference, spread, 1 / weight, freedom, list(days), min(counts), between)
 
 
 def why_nothing_fits(before: Sequence[Timed], after: Sequence[Timed]) -> str:

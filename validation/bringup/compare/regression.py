@@ -197,7 +197,7 @@ def _design(before: Sequence[Entry], after: Sequence[Entry]) -> str:
     spreads = f"their speed differs by {fit.spread:.1%}"
     if fit.unit == "days":
         return f"no day is of both sides, so that each day counts as one value; {spreads}".replace("%", " %")
-    apart = "" if fit.day_spread is None else f", that of days by {fit.day_spread:.1%}"
+    apart = "" if fit.between is None else f", that of days by {fit.between:.1%}"
     return f"runs of the same day are compared ({', '.join(fit.days)}); {spreads}{apart}".replace("%", " %")
 
 
