@@ -10,7 +10,7 @@ _HALVINGS = 60
 
 
 def share_within(hits: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Return bound the share that `hits` of `trials` come from: Clopper and Pearson, Biometrika 26, 404 (1934).
+    """Bound the share that `hits` of `trials` come from: Clopper and Pearson, Biometrika 26, 404 (1934).
     ValueError for counts that cannot be."""
     if not 0 <= hits <= trials or trials < 1:
         raise ValueError(f"{hits} of {trials} is no share")
