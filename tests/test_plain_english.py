@@ -120,7 +120,6 @@ NO_VERB = {
     *("The", "A", "An", "What", "Whether", "Why", "How", "One", "Of", "Those", "Each", "All", "From", "As", "In", "On"),
     *("By", "For", "Where", "When", "None", "Its", "No", "This", "At", "With", "Before", "After", "Every", "Node"),
 }
-OTHER_ROOMS = ("derive", "evidence", "run")  # not read through yet
 
 
 def public_docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -139,11 +138,10 @@ def begins_with_a_verb(docstring: str) -> bool:
 
 
 def test_docstrings_of_public_functions_begin_with_a_verb():
-    folders = [ROOT / "validation/bringup", ROOT / "training/src"]
-    paths = [path for top in folders for path in top.rglob("*.py") if path.relative_to(top).parts[0] not in OTHER_ROOMS]
+    paths = [path for folder in ("validation/bringup", "training/src") for path in (ROOT / folder).rglob("*.py")]
     texts = [(path, *line) for path in paths for line in public_docstrings(ast.parse(path.read_text("utf-8")))]
     others = [f"{path.relative_to(ROOT)}:{line}: {text}" for path, line, text in texts if not begins_with_a_verb(text)]
-    assert len(texts) > 400
+    assert len(texts) > 600
     assert not others, "\n".join(others)
 
 

@@ -70,7 +70,7 @@ class RecipeTrainer(Trainer):
         super()._move_model_to_device(model, device)
 
     def create_optimizer(self, model: Any = None) -> Any:
-        """Number parameters before the model is sharded: accelerate finds the shard of each by its address in memory.
+        """Give parameters a number before the model is sharded: accelerate finds the shard of each by its address.
 
         A parameter on the meta device has none, so it is given a number of its own in the place of an address.
         """

@@ -15,7 +15,7 @@ LONGER, SHORTER = 1.1, 0.25  # times what the host's clock saw; what is between 
 
 
 def contradictions(args: RunArgs, metrics: TrainMetrics) -> Iterator[str]:
-    """One sentence each: what a number is, and what the others make of it."""
+    """Yield one sentence each: what a number is, and what the others make of it."""
     if args.world_size != metrics.world_size:
         yield f"run_args.json has world_size {args.world_size}, metrics.json {metrics.world_size}"
     rows = args.global_batch * args.sequence_length
@@ -47,7 +47,7 @@ def _differ(name: str, recorded: float, made: float, of: str) -> Iterator[str]:
 
 
 def _clock(metrics: TrainMetrics) -> Iterator[str]:
-    """The steps of the window, as long as the host's clock saw them."""
+    """Yield a sentence if the steps of the window did not take as long as the host's clock saw."""
     ends, count, timed = metrics.steps_unix_s, len(metrics.steps_s), sum(metrics.steps_s)
     if len(ends) <= count:
         return

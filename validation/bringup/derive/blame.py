@@ -27,7 +27,7 @@ _ALL_ALIKE = ("refused",)  # all ranks say it together: none is first
 
 
 def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
-    """The first rank that failed is the cause of the exit code, and is named beside the end of those it took along.
+    """Name the first rank that failed as the cause of the exit code, beside the end of those it took along.
 
     Where several failed, the oldest error file is first. A rank that left none was ended from outside, earlier."""
     verdicts = _sent_again(verdicts, run)
@@ -74,7 +74,7 @@ def _divided(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
 
 
 def _sent_again(verdicts: Verdicts, run: Run) -> Verdicts:
-    """What is slow between nodes may be slow because one of them sends much of it twice: that node is named beside it.
+    """Name the node that sends much of it twice beside what is slow between nodes: that may be why.
 
     A pair has one number for both directions where it is measured with all_reduce, and does not tell the two apart."""
     nodes = [v for v in verdicts.verdicts if v.gate in _SENT_AGAIN and v.outcome is Outcome.WARN and is_number(v.value)]
@@ -105,7 +105,7 @@ def _is_slow(verdict: Verdict) -> bool:
 
 
 def _switched_off(verdicts: Verdicts, seen: Seen) -> Verdicts:
-    """A port that was switched off is set, and not taken out and put in again."""
+    """Say of a port that was switched off to set it, and not to take it out and put it in again."""
     if not any(v.gate in _PORTS and v.outcome is Outcome.FAIL for v in verdicts.verdicts):
         return verdicts
     ports = ports_of(seen)
@@ -145,7 +145,7 @@ def _with(verdict: Verdict, first_failure: str, words: str | None) -> Verdict:
 
 
 def raised_at(seen: Seen) -> dict[str, int]:
-    """Rank -> second at which it raised. Each rank says which error file is its own."""
+    """Return rank -> second at which it raised. Each rank says which error file is its own."""
     times = {raised.evidence: raised.value for raised in seen.of("launcher.raised_at")}
     second_of = {file.subject: times.get(str(file.value)) for file in seen.of("train.rank.error_file")}
     return {subject: second for subject, second in second_of.items() if isinstance(second, int)}
@@ -161,8 +161,8 @@ Names = Mapping[str, str]  # NODE/UUID, UUID, or NODE/PCI:ADDRESS -> words
 
 
 def names_of(seen: Seen, gpus_per_node: int) -> dict[str, str]:
-    """The facts of discovery name GPUs. The index is the place by PCI address, as NVML counts,
-    and is left out where not all GPUs of the node are known."""
+    """Name GPUs by the facts of discovery. The index is the place by PCI address, as NVML counts, and is left out where
+    not all GPUs of the node are known."""
     uuids_of: dict[str, dict[str, str]] = {}  # node -> UUID -> address
     for quantity in ("discovery.gpu.pci", "inventory.gpu.address"):  # the second is also of a GPU that is lost
         for fact in seen.of(quantity):
@@ -183,7 +183,7 @@ def names_of(seen: Seen, gpus_per_node: int) -> dict[str, str]:
 
 
 def named(verdicts: Verdicts, names: Names) -> Verdicts:
-    """The same verdicts. A cause with a GPU that has a name says that name; all others stay as they are."""
+    """Return the same verdicts. A cause with a GPU that has a name says that name; all others stay as they are."""
     if not names:
         return verdicts
     judged = list(_named(verdicts.verdicts, names))

@@ -55,7 +55,7 @@ def _scale(derived: Parsed, observed: Seen, places: list[str], step: str) -> Non
 
 
 def _flight(observed: Seen, places: list[str], logs: str) -> list[str]:
-    """A note from torch's flight recorder. It supports other evidence and does not blame a rank by itself."""
+    """Note what torch's flight recorder says. It supports other evidence and does not blame a rank by itself."""
     begun = _by_rank(observed, "nccl.flight.begun", logs)
     if not begun:
         return []
@@ -76,7 +76,7 @@ def _flight(observed: Seen, places: list[str], logs: str) -> list[str]:
 
 
 def _pairs(derived: Parsed, observed: Seen, run: Run) -> None:
-    """A note for each pair of nodes in which a rank hung, and the reason if its link was never measured."""
+    """Note each pair of nodes in which a rank hung, and the reason if its link was never measured."""
     measured = {
         speed.subject
         for several in observed.starting_with("nccl.all_reduce.busbw@").values()
@@ -112,7 +112,7 @@ class Hang:
         return f"{where}; {self.words()}"
 
     def words(self) -> str:
-        """Description of the first culprit."""
+        """Describe the first culprit."""
         if not self.culprits:
             return "no rank was behind the others"
         place, why = next(iter(self.culprits.items()))
@@ -121,7 +121,7 @@ class Hang:
 
 
 def hang_of(observed: Seen, places: list[str], step: str) -> Hang | None:
-    """The hang of a step. None: no rank was long without progress, or the ranks continued to the end."""
+    """Find the hang of a step. None: no rank was long without progress, or the ranks continued to the end."""
     planned = set(places)
     progress = {
         place: observation

@@ -20,7 +20,7 @@ Ports = dict[str, dict[str, Observation]]  # port -> field -> fact
 
 
 def ports(derived: Parsed, observed: Seen, run: Run) -> None:
-    """discovery.rdma.same and discovery.rdma.active@RATE of each node that counted its ports."""
+    """Derive discovery.rdma.same and discovery.rdma.active@RATE of each node that counted its ports."""
     of_nodes = ports_of(observed)
     for count in observed.of("discovery.rdma.ports"):
         _ports(derived, count, of_nodes.get(count.subject, {}))
@@ -37,8 +37,8 @@ def ports_of(observed: Seen) -> dict[str, Ports]:
 
 
 def others(ports: Ports) -> dict[str, str]:
-    """Ports that collectives do not use -> why not: NCCL_IB_HCA leaves them out; or, where nobody names ports, the
-    fastest ones are of another link layer (a port for storage of the same rate must not stand in for a dead one)."""
+    """Return ports that collectives do not use -> why not: NCCL_IB_HCA leaves them out; or, where it names none, the
+    fastest have another link layer (a port for storage of the same rate must not stand in for a dead one)."""
     if any(COMPUTE in facts for facts in ports.values()):
         return {
             port: f"is left out by {facts[COMPUTE].why}"
@@ -53,8 +53,8 @@ def others(ports: Ports) -> dict[str, str]:
 
 
 def is_a_setting(ports: Ports) -> bool:
-    """Whether a setting may be all that is wrong with a node's ports: those that are down were switched off, or have a
-    link and wait for the subnet manager, and the others run at one rate. No port at all: its driver."""
+    """Say whether a setting may be all that is wrong with a node's ports: those that are down were switched off, or
+    have a link and wait for the subnet manager, and the others run at one rate. No port at all: its driver."""
     used = [facts for port, facts in ports.items() if port not in others(ports)]
     physical = {_word(str(facts["phys_state"].value)) for facts in used if "phys_state" in facts}
     rates = {speed for facts in used if not isinstance(speed := _speed(facts), str)}
@@ -114,12 +114,12 @@ def _speed(facts: dict[str, Observation]) -> float | str:
 
 
 def _word(state: str) -> str:
-    """`4: ACTIVE` -> `ACTIVE`"""
+    """Shorten `4: ACTIVE` to `ACTIVE`."""
     return state.partition(": ")[2] or state
 
 
 def numa_of_gpus(derived: Parsed, observed: Seen, run: Run) -> None:
-    """NUMA nodes of a node's GPUs in the order of their PCI addresses: `0 0 1 1`. -1 means that the firmware does not
+    """Derive the NUMA nodes of a node's GPUs in the order of their PCI addresses: `0 0 1 1`. -1: the firmware does not
     report it; that is accepted only if the node has one NUMA node."""
     nodes = {fact.subject: fact.value for fact in observed.of("discovery.numa_nodes")}
     for node, gpus in by_node(fact for fact in observed.of("discovery.numa.gpu") if "/" in fact.subject).items():
@@ -139,8 +139,8 @@ Paths = dict[str, dict[str, str]]  # GPU -> NIC -> path
 
 
 def nearest_nic(derived: Parsed, observed: Seen, run: Run) -> None:
-    """discovery.topology.nic: the path from a GPU to the nearest NIC that is up and that no other GPU needs; of the GPU
-    with the longest such path. A NIC for storage does not count, where it is known."""
+    """Derive discovery.topology.nic: the path from a GPU to the nearest NIC that is up and that no other GPU needs; of
+    the GPU with the longest such path. A NIC for storage does not count, if known."""
     ports = ports_of(observed)
     virtual = {fact.subject for fact in observed.of("inventory.virtual") if fact.value is True}
     for node, gpus in by_node(observed.of("inventory.topology.paths")).items():

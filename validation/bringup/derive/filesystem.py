@@ -7,7 +7,7 @@ from bringup.records import Run
 
 
 def exclusive(derived: Parsed, observed: Seen, run: Run) -> None:
-    """Number of nodes of a pair that created the file. Both nodes must have answered."""
+    """Count the nodes of a pair that created the file. Both nodes must have answered."""
     for pair, observations in observed.by_subject("smoke.fs.pair.created").items():
         answers = [observation.value for observation in observations if observation.value is not None]
         evidence = ", ".join(observation.evidence for observation in observations)
@@ -40,8 +40,8 @@ def same_type(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def folders_work(derived: Parsed, observed: Seen, run: Run) -> None:
-    """discovery.tmp.writes, discovery.folders.writes: whether what was written in each folder was read back. Unknown if
-    one folder is unknown and none is known to fail."""
+    """Derive discovery.tmp.writes, discovery.folders.writes: whether what was written in each folder was read back.
+    Unknown if one folder is unknown and none is known to fail."""
     named = () if run.site is None else (label for label in ("scratch", "checkpoints") if label in run.site.says)
     for gate, labels in (("discovery.tmp.writes", ("tmp", "shm")), ("discovery.folders.writes", ("results", *named))):
         facts = {label: observed.by_subject(f"inventory.folder.{label}.writes") for label in labels}

@@ -40,7 +40,7 @@ class Group(NamedTuple):
 
     @property
     def lacking(self) -> list[Observation]:
-        """Devices that do not have what is asked, beside others that have it."""
+        """Return devices that do not have what is asked, beside others that have it."""
         return [fact for fact in self.facts if fact.value == ABSENT] if self.numbers else []
 
     @property
@@ -48,7 +48,7 @@ class Group(NamedTuple):
         return [(float(fact.value), fact) for fact in self.facts if isinstance(fact.value, int | float)]
 
     def silent(self) -> tuple[str, str] | None:
-        """(evidence, reason) if a device gave no number, or is missing."""
+        """Return (evidence, reason) if a device gave no number, or is missing."""
         lacking = self.lacking
         unknown = next(
             (fact for fact in self.facts if not isinstance(fact.value, int | float) and fact not in lacking), None
@@ -59,7 +59,7 @@ class Group(NamedTuple):
         return self.missing()
 
     def missing(self) -> tuple[str, str] | None:
-        """(evidence, reason) if fewer devices answered than there must be."""
+        """Return (evidence, reason) if fewer devices answered than there must be."""
         if self.counted is None and self.expected is None:
             return None
         number = len({(fact.subject, fact.quantity) for fact in self.facts})
@@ -73,7 +73,7 @@ class Group(NamedTuple):
 
 
 def facts_of(gate: Gate, observed: Seen) -> dict[str, list[Observation]]:
-    """Quantity -> observations. Of the gate's own name those of devices: its subjects have their values already."""
+    """Return quantity -> observations. Of the gate's own name those of devices: its subjects have values already."""
     several: dict[str, list[Observation]] = {}
     for name in gate.fold.facts:
         several |= observed.starting_with(name[:-1]) if name.endswith("*") else {name: observed.of(name)}
@@ -114,7 +114,7 @@ def by_node(facts: Iterable[Observation]) -> dict[str, list[Observation]]:
 
 
 def named(fact: Observation, why: str | None) -> str:
-    """`mlx5_1:1: link_downed 23`"""
+    """Write `mlx5_1:1: link_downed 23`."""
     node, _, device = fact.subject.partition("/")
     at = fact.quantity.partition("@")[2]
     if at:
@@ -125,7 +125,7 @@ def named(fact: Observation, why: str | None) -> str:
 
 
 def as_is(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
-    """Every fact, at every size (NAME@SIZE), under the gate's name."""
+    """Give every fact, at every size (NAME@SIZE), under the gate's name."""
     for fact in gate.fold.facts:
         for quantity, several in {fact: observed.of(fact), **observed.starting_with(f"{fact}@")}.items():
             name = gate.id + quantity.removeprefix(fact)
@@ -133,7 +133,7 @@ def as_is(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
 
 
 def each(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
-    """Each different answer of a subject's devices once, with the devices that gave it.
+    """Give each different answer of a subject's devices once, with the devices that gave it.
 
     Absence is not equality: what all nodes lack is unknown; where most lack it, those that do are not alike."""
     values = [fact.value for fact in chain.from_iterable(facts_of(gate, observed).values()) if fact.value is not None]
@@ -153,7 +153,7 @@ def each(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
 
 
 def worst(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
-    """The number of the worst device: the least where the gate has a floor, else the greatest. 0 where none must be."""
+    """Give the number of the worst device: the least if the gate has a floor, else the greatest. 0 if none must be."""
     for group in groups(gate, observed, run):
         if group.numbers:
             _, fact = (min if gate.rule == "at_least" else max)(group.numbers, key=_first)
@@ -167,7 +167,7 @@ def worst(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
 
 
 def count(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
-    """The sum over the devices; each that is true counts one. 0 is known only of all devices."""
+    """Give the sum over the devices; each that is true counts one. 0 is known only of all devices."""
     for group in groups(gate, observed, run):
         faulty, silence = [fact for number, fact in group.numbers if number], group.silent()
         if faulty or silence is None:
@@ -181,14 +181,14 @@ def count(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
 
 
 def against_peers(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
-    """The worst device of a node as a share of what is usual for the worst devices of all nodes."""
+    """Give the worst device of a node as a share of what is usual for the worst devices of all nodes."""
     several = groups(gate, observed, run)
     peers = [min(number for number, _ in group.numbers) for group in several if group.numbers]
     _against(derived, gate, several, peers, "nodes", run)
 
 
 def against_all(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
-    """The worst device of a node as a share of what is usual for all devices of all nodes."""
+    """Give the worst device of a node as a share of what is usual for all devices of all nodes."""
     several = groups(gate, observed, run)
     _against(derived, gate, several, [number for group in several for number, _ in group.numbers], "devices", run)
 
@@ -217,7 +217,7 @@ def _first(number_and_fact: tuple[float, Observation]) -> float:
 
 
 def alike(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
-    """How many settings of a node, given as lists of NAME=VALUE, are not those of most nodes."""
+    """Count settings of a node, given as lists of NAME=VALUE, that are not those of most nodes."""
     values: dict[str, dict[str, str]] = {}
     silent: dict[str, Observation] = {}
     evidence: dict[str, str] = {}

@@ -18,7 +18,7 @@ _NO_EVENTS = ("records", "xids", "recovery_action", "last_at")
 
 
 def seen_by_another_node(derived: Parsed, observed: Seen, run: Run) -> None:
-    """discovery.gpu.distinct: UUIDs of a node that another node also sees."""
+    """Derive discovery.gpu.distinct: UUIDs of a node that another node also sees."""
     owners: dict[str, set[str]] = defaultdict(set)
     evidence: dict[str, str] = {}
     for observation in observed.of("discovery.gpu.model"):  # one of each GPU
@@ -45,7 +45,7 @@ def _without_their_gpus(observed: Seen, run: Run) -> list[str]:
 
 
 def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:
-    """Messages of the driver per node: discovery.kernel_log.xid (they ask for action) and
+    """Derive messages of the driver per node: discovery.kernel_log.xid (they ask for action) and
     discovery.kernel_log.nonfatal. 0 only if the log was read."""
     asking: dict[str, list[tuple[int, str]]] = defaultdict(list)
     nonfatal: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -100,8 +100,8 @@ def _not_named(observed: Seen, total: Observation) -> str | None:
 
 
 def driver_for_torch(derived: Parsed, observed: Seen, run: Run) -> None:
-    """discovery.torch.driver: whether the node's driver can run the torch that is installed; or why that is no question
-    here."""
+    """Derive discovery.torch.driver: whether the node's driver can run the torch that is installed; or why that is no
+    question here."""
     in_container = run.site is not None and "container" in run.site.says
     asked: dict[str, dict[str, Observation]] = {}
     for name in ("inventory.torch", "discovery.gpu.cuda", "discovery.gpu.driver", "discovery.gpu.model"):
@@ -133,7 +133,7 @@ def driver_for_torch(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def tasks(derived: Parsed, observed: Seen, run: Run) -> None:
-    """Answers of single tasks about their GPU, counted per node: smoke.gpu.bound is the number of different GPUs."""
+    """Count what single tasks say of their GPU, per node: smoke.gpu.bound is the number of different GPUs."""
     for node, several in by_node(observed.of("smoke.binding.gpu")).items():
         known = sorted({str(task.value) for task in several if task.value is not None})
         evidence = f"{several[0].evidence} to {several[-1].evidence.rpartition(':')[2]}"
@@ -143,7 +143,7 @@ def tasks(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def two_jobs_at_once(derived: Parsed, observed: Seen, run: Run) -> None:
-    """GPUs that the two jobs would use, and GPUs that each was denied because the other had them."""
+    """Count GPUs that the two jobs would use, and GPUs that each was denied because the other had them."""
     facts = {
         (job, quantity, fact.subject): fact
         for job in ("first", "second")

@@ -67,12 +67,12 @@ class _Change(NamedTuple):
 
     @property
     def is_absent(self) -> bool:
-        """It cannot be there, before and after the load: a virtual machine sees no memory controller."""
+        """Say whether it was absent before and after the load: a virtual machine sees no memory controller."""
         return all(fact is not None and fact.value == ABSENT for fact in (self.before, self.after))
 
     @property
     def rise(self) -> int | None:
-        """The change of the counter. None: it was not read both times."""
+        """Return the change of the counter. None: it was not read both times."""
         if self.before is None or not is_number(self.before.value):
             return None
         if self.after is None or not is_number(self.after.value):
@@ -87,8 +87,8 @@ class _Change(NamedTuple):
 
 
 def rises(derived: Parsed, gates: Iterable[Gate], observed: Seen) -> None:
-    """By how much the counters behind `rise` rose in all of a node's devices, and those behind `fall` fell: a GPU or a
-    link was lost. `of`: a counter without which they were not read at all. Unknown if a counter was read only once."""
+    """Count how far the counters behind `rise` rose in all of a node's devices, and those behind `fall` fell: a GPU or
+    link was lost. `of`: a counter without which none were read. Unknown if a counter was read only once."""
     changes = _changes(observed)
     for gate in gates:
         rising, _, falling = " ".join(gate.fold.facts).partition(" fall ")
@@ -126,7 +126,7 @@ def _ended_at(observed: Seen) -> dict[str, dict[str, datetime]]:
 
 
 def _unwatched(ended: Mapping[str, datetime], seconds: float) -> str | None:
-    """The part of the load that the watch over NVML's events left out; None: it covered the whole."""
+    """Return the part of the load that the watch over NVML's events left out; None: it covered the whole."""
     before, end, after = (ended.get(f"raw/{name}.jsonl") for name in ("counters-before", "xids", "counters-after"))
     if before is None or end is None or after is None:
         return "when NVML's events were watched is not known"
@@ -189,7 +189,7 @@ def _rise(
 
 
 def _not_of_all(changes: list[_Change], rising: Sequence[str], counted_by: str | None) -> str | None:
-    """What one device of the node did not say: it gave no answer, or lacks a counter that others of its kind have."""
+    """Say what one device of the node did not: it gave no answer, or lacks a counter that others of its kind have."""
     if counted_by is not None and (silent := [change for change in changes if change.name == "answers"]):
         facts = [fact for fact in (silent[0].before, silent[0].after) if fact is not None]
         return f"no answer from {silent[0].device}: {facts[0].why}"
@@ -203,7 +203,7 @@ def _not_of_all(changes: list[_Change], rising: Sequence[str], counted_by: str |
 
 
 def kind_of(device: str) -> str:
-    """`GPU` of a UUID, `mlx` of mlx5_1:1: devices of one kind have the same counters."""
+    """Return `GPU` of a UUID, `mlx` of mlx5_1:1: devices of one kind have the same counters."""
     return re.split(r"[^A-Za-z]", device)[0]
 
 

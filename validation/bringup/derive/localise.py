@@ -203,7 +203,7 @@ class _Search:
         )
 
     def _node_behind(self, best: _Case) -> Culprit | None:
-        """A node that was slow with a slow node, which says nothing, and with another one that is fast elsewhere."""
+        """Find a node that was slow with a slow node, which says nothing, and with another that is fast elsewhere."""
         if best.gain < self.named["node"]:
             return None
         fits = []
@@ -310,7 +310,7 @@ def _is_spread(case: _Case) -> bool:
 
 
 def _runs(places: Sequence[int], gap: int) -> list[tuple[int, int]]:
-    """[first, last) of places that follow each other with no more than `gap` - 1 others between."""
+    """Return [first, last) of places that follow each other with no more than `gap` - 1 others between."""
     spans: list[tuple[int, int]] = []
     for place in places:
         if spans and place - spans[-1][1] < gap:
@@ -364,13 +364,13 @@ def _far(
 
 
 def among(nodes: Sequence[str], rounds: Sequence[Round]) -> list[Round]:
-    """Only what was measured between two of these nodes."""
+    """Keep only what was measured between two of these nodes."""
     known = set(nodes)
     return [{pair: speed for pair, speed in speeds.items() if known.issuperset(pair)} for speeds in rounds]
 
 
 def culprits(nodes: Sequence[str], rounds: Sequence[Round]) -> Culprits:
-    """What is slow, by all rounds so far."""
+    """Find what is slow, by all rounds so far."""
     rounds = among(nodes, rounds)
     if not any(rounds):
         return Culprits()
@@ -384,7 +384,7 @@ def culprits(nodes: Sequence[str], rounds: Sequence[Round]) -> Culprits:
 
 
 def words(result: Culprits, nodes: Sequence[str]) -> list[str]:
-    """What is known after these rounds, a phrase each. Never empty."""
+    """Say what is known after these rounds, a phrase each. Never empty."""
     phrases = [
         f"{_name(culprit)} {_ways(culprit)} at {1 - culprit.loss:.2f}" for culprit in (*result.nodes, *result.links)
     ]

@@ -46,7 +46,7 @@ class Reference:
 
 
 def of_folder(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
-    """Nothing but problems where the training did not finish."""
+    """Return what was measured; nothing but problems where the training did not finish."""
     parsed = Parsed(problems=[str(error).replace(f"{folder}/", "") for error in records.errors])
     if records.are_whole:
         reference = None if PHASES[run.phase].strategy == "single" else _reference(parsed, folder, records)
@@ -55,7 +55,7 @@ def of_folder(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
 
 
 def _reference(parsed: Parsed, folder: Path, records: TrainingRecords) -> Reference | str:
-    """The one-GPU run's records, copied when this run was opened; or the reason why there are none."""
+    """Return the one-GPU run's records, copied when this run was opened; or the reason why there are none."""
     if (metrics := records.reference_metrics) is None:
         return (
             "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch (without Slurm: "
@@ -73,7 +73,7 @@ def _reference(parsed: Parsed, folder: Path, records: TrainingRecords) -> Refere
 
 
 def of_records(run: Run, args: RunArgs, metrics: TrainMetrics, reference: Reference | str | None) -> Parsed:
-    """reference: None where none is needed, a reason where there is none."""
+    """Compare the records. reference: None where none is needed, a reason where there is none."""
     parsed = Parsed()
     _own(parsed, run, args, metrics)
     if reference is not None:
@@ -197,7 +197,7 @@ def _memory(parsed: Parsed, args: RunArgs, check: MemoryCheck) -> None:
 
 
 def _peak(check: MemoryCheck, *, fused: bool) -> tuple[float | None, str | None]:
-    """(measured / predicted, both numbers) or (None, why it is not known)."""
+    """Return (measured / predicted, both numbers) or (None, why it is not known)."""
     measured, predicted, least = check.peak_measured_bytes, check.peak_predicted_bytes, check.peak_least_bytes
     if measured is None:
         return None, "without a GPU no allocator counts"
@@ -264,7 +264,7 @@ def _mib(size: int) -> str:
 
 
 def shard_count(observed: ObservedStrategy) -> int | None:
-    """Ranks that share one copy of the parameters; None where nothing is sharded."""
+    """Count ranks that share one copy of the parameters; None where nothing is sharded."""
     if observed.kind not in ("fsdp", "hsdp") or observed.mesh is None:
         return None
     return len(observed.mesh[0])
@@ -282,7 +282,7 @@ def _replicas(parsed: Parsed, metrics: TrainMetrics) -> None:
 
 
 def farthest_replicas(observed: ObservedStrategy, checksums: list[float]) -> tuple[int, int] | None:
-    """Ranks of one replica group whose parameter checksums differ most, the lower one first. None without replicas.
+    """Find ranks of one replica group whose parameter checksums differ most, the lower one first. None: no replicas.
 
     Replica groups: all ranks under DDP, the columns of the mesh under HSDP.
     """
@@ -341,8 +341,8 @@ def _scaling(parsed: Parsed, args: RunArgs, metrics: TrainMetrics, reference: Re
 def _step_by_step(
     parsed: Parsed, quantity: str, unit: str, field: str, ours: list[float], reference: list[float], *, relative: bool
 ) -> None:
-    """The mean difference over the steps, absolute or as a share of the reference, and where it was largest. The mean:
-    what is wrong stays wrong from its step on, and rounding in bfloat16 makes single steps of a sound run differ."""
+    """Give the mean difference over the steps, absolute or as a share of the reference, and where it was largest. The
+    mean: what is wrong stays wrong from its step on, and bfloat16 makes single steps of a sound run differ."""
     if len(ours) != len(reference) or not ours:
         _saw(parsed, quantity, None, unit, field, f"{len(ours)} steps, the reference has {len(reference)}")
         return

@@ -32,7 +32,7 @@ class _Node:
 
 
 def compared(derived: Parsed, observed: Seen, run: Run) -> None:
-    """discovery.names.differ and discovery.names.own per node."""
+    """Derive discovery.names.differ and discovery.names.own per node."""
     table = {fact.subject: fact.value for fact in observed.of("names.address")}
     nodes = _nodes(derived, observed)
     if len(nodes) < 2:
@@ -92,7 +92,7 @@ def _answers(name: str, expected: object, nodes: dict[str, _Node]) -> dict[str, 
 
 
 def _right(answers: dict[str, str], own_addresses: set[str]) -> str | None:
-    """The answer of most nodes. If any node knows an address that the named node has, only such answers count."""
+    """Return the answer of most nodes. If any node knows an address that the named node has, only those count."""
     leading = [answer for answer in answers.values() if own_addresses.issuperset(answer.split(","))]
     ranked = Counter(leading or answers.values()).most_common(2)
     if not ranked or (len(ranked) == 2 and ranked[0][1] == ranked[1][1]):

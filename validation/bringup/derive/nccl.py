@@ -32,8 +32,8 @@ def links(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def step(derived: Parsed, observed: Seen, run: Run) -> None:
-    """nccl.step per scale: the exit code of its step. Victims have the same code, so the remark names the task that
-    srun reported first. If ranks hung or did not come, it names those, because srun then reports the ranks that
+    """Derive nccl.step per scale: the exit code of its step. Victims have the same code, so the remark names the task
+    that srun reported first. If ranks hung or did not come, it names those, because srun then reports the ranks that
     waited."""
     for code in observed.of("nccl.step.exit_code"):
         missed = next((rank.why for rank in observed.of("nccl.rank.late", code.step)), None)
@@ -55,7 +55,7 @@ def _first(errors: list[Observation]) -> str | None:
 
 
 def bypassed(derived: Parsed, observed: Seen, run: Run) -> None:
-    """nccl.rdma.bypassed per scale: sockets were used between hosts, although one of them has an active RDMA device."""
+    """Derive nccl.rdma.bypassed per scale: sockets were used between hosts, although one has an active RDMA device."""
     transports = {transport.subject: transport for transport in observed.of("nccl.transport")}
     for active in observed.of("nccl.rdma.active"):
         if not isinstance(active.value, list):
@@ -78,8 +78,8 @@ Ratio = tuple[float, str, Point]  # of a point of the curve of this collective
 
 
 def shapes(derived: Parsed, observed: Seen, run: Run) -> None:
-    """nccl.curve.dip: the lowest ratio of a size to the slower one of its neighbour sizes. nccl.curve.plateau: the
-    ratio of the largest size to the fastest. The worst collective counts, and is named."""
+    """Derive nccl.curve.dip: the lowest ratio of a size to the slower one of its neighbour sizes. nccl.curve.plateau:
+    the ratio of the largest size to the fastest. The worst collective counts, and is named."""
     for scale, by_name in curves(observed.under("nccl.")).items():
         _worst(
             derived,
@@ -118,7 +118,7 @@ def _worst(derived: Parsed, quantity: str, scale: str, ratios: list[Ratio]) -> N
 
 
 def clocks_of_samples(derived: Parsed, observed: Seen, run: Run) -> None:
-    """nccl.monitor.clock, s, per sampled node: how exact its samples are on the common time axis."""
+    """Derive nccl.monitor.clock, s, per sampled node: how exact its samples are on the common time axis."""
     measured = clock.shifts([*observed.of(clock.BEHIND), *observed.of(clock.UNCERTAINTY)])
     unknown = {behind.subject: behind.why for behind in observed.of(clock.BEHIND) if behind.value is None}
     for coverage in observed.of("nccl.monitor.coverage"):

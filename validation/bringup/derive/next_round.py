@@ -21,12 +21,12 @@ SUSPECT = 1.5  # noises below the others: after one round, the nodes of such a p
 
 
 def most_rounds(nodes: Sequence[str]) -> int:
-    """The most rounds: two for a node, and log2 N more for open questions."""
+    """Return the most rounds: two for a node, and log2 N more for open questions."""
     return 2 + math.ceil(math.log2(max(2, len(nodes))))
 
 
 def next_round(nodes: Sequence[str], measured: Sequence[Round]) -> list[Pair]:
-    """The pairs of the next round; empty if nothing is open or the most rounds were measured."""
+    """Return the pairs of the next round; empty if nothing is open or the most rounds were measured."""
     if not measured:
         return neighbours(nodes)
     measured = among(nodes, measured)
@@ -57,7 +57,7 @@ def next_round(nodes: Sequence[str], measured: Sequence[Round]) -> list[Pair]:
 
 
 def _second(nodes: Sequence[str], first: Round, partners: dict[str, set[str]]) -> tuple[list[str], list[str]]:
-    """(nodes that need a good partner, good nodes), the slowest and the fastest pair first."""
+    """Return (nodes that need a good partner, good nodes), the slowest and the fastest pair first."""
     z = measurements([first]).z
     worst: dict[frozenset[str], float] = {}
     for pair, value in z.items():
@@ -133,8 +133,8 @@ class _Pairing:
         )
 
     def _across(self, nodes: list[str], block: int) -> None:
-        """The others: each with the node half a list away; in later rounds a quarter, an eighth. block: with the node
-        at the same place of the neighbouring block of so many nodes."""
+        """Pair the others: each with the node half a list away; in later rounds a quarter, an eighth. block: with the
+        node at the same place of the neighbouring block of so many nodes."""
         if block:
             facing = {self.order[node] ^ block: node for node in nodes}
             for node in nodes:

@@ -9,7 +9,7 @@ from bringup.records import Run
 
 
 def answered(derived: Parsed, observed: Seen, run: Run) -> None:
-    """If srun could not reach a node, that is an observed fault, not only missing evidence."""
+    """Count a node that srun could not reach as an observed fault, not only as missing evidence."""
     answers = observed.of("probe.inventory.finished")
     derived.observations += [answer.model_copy(update={"quantity": "discovery.node.answered"}) for answer in answers]
     who = {answer.subject for answer in answers}
@@ -19,8 +19,8 @@ def answered(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def clock_offset(derived: Parsed, observed: Seen, run: Run) -> None:
-    """Distance from the fleet's median clock, plus the uncertainty. Of two clocks the median is halfway, where no clock
-    is: there it is the distance between them, and the one that the kernel calls unsynchronised has it."""
+    """Derive the distance from the fleet's median clock, plus the uncertainty. Of two clocks the median is halfway,
+    where no clock is: there it is their distance, and the one that the kernel calls unsynchronised has it."""
     measured = clock.shifts([*observed.of(clock.BEHIND), *observed.of(clock.UNCERTAINTY)])
     held = {fact.subject: fact.value for fact in observed.of("discovery.clock.synchronised")}
     for behind in observed.of(clock.BEHIND):

@@ -50,7 +50,7 @@ _MODULES: dict[str, ModuleType] = {
 
 
 def read_run(folder: Path, run: Run, records: TrainingRecords, seal: Seal | None) -> tuple[Parsed, Seen]:
-    """What was read and derived, and the same by quantity. Bad evidence is reported as a problem; it never raises."""
+    """Return what was read and derived, and the same by quantity. Bad evidence is a problem; it never raises."""
     parsed = read_raw(folder, run, records.steps)
     seen = Seen(parsed.observations)
     trained = measured.of_folder(folder, run, records) if PHASES[run.phase].is_training else Parsed()
@@ -64,7 +64,7 @@ def read_run(folder: Path, run: Run, records: TrainingRecords, seal: Seal | None
 
 
 def derive(observed: Seen, run: Run) -> Parsed:
-    """Each fold and function gets the facts that were read, not what others made of them: their order says nothing."""
+    """Derive from the facts that were read, not from what other folds and functions made: their order says nothing."""
     derived, gates = Parsed(), of_phase(run.phase)
     for gate in gates:
         if gate.fold.how in FOLDS:
@@ -77,7 +77,7 @@ def derive(observed: Seen, run: Run) -> Parsed:
 
 
 def function(name: str) -> Function:
-    """`gpu.driver_log`: the function driver_log of gpu.py."""
+    """Find the function driver_log of gpu.py by `gpu.driver_log`."""
     module, _, called = name.partition(".")
     made: Function = getattr(_MODULES[module], called)
     return made

@@ -60,7 +60,7 @@ def _top(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _above_a_gap(ordered: Sequence[float]) -> list[float] | None:
-    """The fastest quarter or more, if the next value is farther away than their own range. Else empty."""
+    """Return the fastest quarter or more, if the next value is farther away than their own range. Else empty."""
     least = max(FEWEST, math.ceil(len(ordered) / 4))
     for count in range(least, len(ordered)):
         gap = ordered[count - 1] - ordered[count]
@@ -71,7 +71,7 @@ def _above_a_gap(ordered: Sequence[float]) -> list[float] | None:
 
 
 def measurements(rounds: Sequence[Round], usual_of: Callable[[Pair], float | None] | None = None) -> Measurements:
-    """usual_of: log of this pair's usual speed, if it is known better than from its round."""
+    """Measure each pair. usual_of: log of its usual speed, if it is known better than from its round."""
     result = Measurements()
     result.one_way = all(speeds.get((b, a)) == speed for speeds in rounds for (a, b), speed in speeds.items())
     logs = [
@@ -133,5 +133,5 @@ def _all_silent(result: Measurements, logs: Sequence[Mapping[Pair, float]]) -> M
 
 
 def threshold(expected_false: float, tests: int) -> float:
-    """Distance in noises beyond which this number of healthy values is expected by chance."""
+    """Return the distance in noises beyond which this number of healthy values is expected by chance."""
     return NormalDist().inv_cdf(1 - min(0.4, expected_false / max(1, tests)))

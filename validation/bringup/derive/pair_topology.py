@@ -12,9 +12,9 @@ from bringup.evidence.slurm import LEAF, LEAVES
 
 
 def derive(observed: Seen) -> Parsed:
-    """nccl.pair.topology, ratio: what the worst node reaches with those under its own leaf switch (or in its block),
-    over what it reaches under the switch where it is fastest. Of each switch the middle partner counts, of two the
-    better one. Not known where the pairs that were measured are all under one switch, or none is."""
+    """Derive nccl.pair.topology, ratio: what the worst node reaches with those under its own leaf switch (or in its
+    block), over what it reaches under the switch where it is fastest. Of each switch the middle partner counts, of two
+    the better one. Not known where the measured pairs are all under one switch, or none is."""
     parsed, answers = Parsed(), observed.of(LEAVES)
     directions, _ = measured(observed.under("pair.", "nccl."))
     if not answers or not directions:

@@ -36,8 +36,8 @@ _COLLECTIVE = re.compile(r"nccl\.all_reduce\.(?P<what>busbw|time)@(?P<size>\w+)"
 
 
 def from_collectives(observations: Iterable[Observation]) -> list[Observation]:
-    """On GPUs, pairs run all_reduce (subject n0--n1). The largest size gives the bandwidth, one number for both
-    directions; the time of the smallest size gives the latency. Each measurement of a pair is a step of its own."""
+    """Read pairs on GPUs, which run all_reduce (subject n0--n1). The largest size gives the bandwidth, one number for
+    both directions; the time of the smallest size gives the latency. Each measurement of a pair is a step."""
     grouped: dict[tuple[str, str, str], list[tuple[int, Observation]]] = defaultdict(list)
     for observation in observations:
         match = _COLLECTIVE.fullmatch(observation.quantity)
@@ -66,7 +66,7 @@ class Measured:
 
     @property
     def steady(self) -> float | None:
-        """The worst as a share of the best; None if it was measured once. 1 if every measurement was 0."""
+        """Return the worst as a share of the best; None if it was measured once. 1 if every measurement was 0."""
         if len(self.all) < 2:
             return None
         return min(self.all) / max(self.all) if max(self.all) > 0 else 1.0
@@ -97,7 +97,7 @@ def measured(observations: Iterable[Observation]) -> tuple[Directions, Links]:
 
 
 def measured_rounds(observations: Iterable[Observation]) -> list[dict[Pair, float]]:
-    """The rounds in order: (from, to) -> GB/s, the best of the repeats. A planned pair without a result has 0."""
+    """Return rounds in order: (from, to) -> GB/s, the best of the repeats. A planned pair without a result has 0."""
     observed = list(observations)
     rounds: dict[int, dict[Pair, float]] = {}
     for planned in observed:
@@ -115,7 +115,7 @@ def measured_rounds(observations: Iterable[Observation]) -> list[dict[Pair, floa
 
 
 def are_directed(observations: Iterable[Observation]) -> bool:
-    """Whether each direction was measured by itself. False: a collective goes both ways at once, with one speed."""
+    """Say whether each direction was measured by itself. False: a collective goes both ways at once, with one speed."""
     return any(seen.quantity == BANDWIDTH for seen in observations)
 
 
@@ -124,8 +124,8 @@ def way_in_words(pair: Pair, is_directed: bool) -> str:
 
 
 def reference(directions: Directions) -> float:
-    """GB/s of a healthy direction: the median of the faster half, which is healthy even if half of all directions are
-    not."""
+    """Return GB/s of a healthy direction: the median of the faster half, which is healthy even if half of all
+    directions are not."""
     speeds = sorted((speed.best for speed in directions.values()), reverse=True)
     return median(speeds[: (len(speeds) + 1) // 2]) if speeds else 0.0
 
@@ -145,7 +145,7 @@ class NodeScore:
 
 
 def node_scores(directions: Directions) -> dict[str, NodeScore]:
-    """Scores of nodes with enough partners. The higher median counts: of two partners, one may be the bad one."""
+    """Score nodes with enough partners. The higher median counts: of two partners, one may be the bad one."""
     normal = reference(directions)
     shares = [(speed.best / normal if normal > 0 else 0.0, pair) for pair, speed in directions.items()]
     out, into = (grouped((share[1][end], share) for share in shares) for end in (0, 1))
@@ -163,7 +163,7 @@ def node_scores(directions: Directions) -> dict[str, NodeScore]:
 
 
 def link_scores(directions: Directions, names: Sequence[str]) -> dict[Pair, dict[Pair, float]]:
-    """link (its nodes in the order of `names`) -> direction -> share of the speed expected from its two nodes."""
+    """Score links (nodes in the order of `names`) -> direction -> share of the speed expected of its two nodes."""
     normal, nodes = reference(directions), node_scores(directions)
     order = {node: index for index, node in enumerate(names)}
     scores: dict[Pair, dict[Pair, float]] = defaultdict(dict)
@@ -178,7 +178,7 @@ def link_scores(directions: Directions, names: Sequence[str]) -> dict[Pair, dict
 
 
 def node_latencies(links: Links) -> dict[str, tuple[float, int]]:
-    """Node -> the median latency of its links (the lower one of two), and their number."""
+    """Return node -> the median latency of its links (the lower one of two), and their number."""
     by_node = grouped((node, trips.best) for pair, trips in links.items() for node in pair)
     return {
         node: (median_low(values), len(values))
@@ -188,7 +188,7 @@ def node_latencies(links: Links) -> dict[str, tuple[float, int]]:
 
 
 def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
-    """Scores of nodes and links as observations; pairs without a measurement as a note."""
+    """Score nodes and links as observations; note pairs without a measurement."""
     observed = list(observations)
     directions, links = measured(observed)
     is_directed = are_directed(observed)
@@ -259,8 +259,8 @@ def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
 
 
 def _localised(observations: Sequence[Observation], names: Sequence[str]) -> list[str]:
-    """A note that names slow nodes and links by the spread of this run. Up to 8 nodes the gates do that. The profile's
-    floors are always judged."""
+    """Note slow nodes and links by the spread of this run. Up to 8 nodes the gates do that. The profile's floors are
+    always judged."""
     rounds = measured_rounds(observations) if len(names) > ALL_PAIRS else []
     if not any(rounds):
         return []
@@ -269,7 +269,7 @@ def _localised(observations: Sequence[Observation], names: Sequence[str]) -> lis
 
 
 def _not_exercised(directions: Directions, names: Sequence[str]) -> list[str]:
-    """Notes without a verdict: nodes without a partner, and the first pairs that were not measured."""
+    """Note, without a verdict, nodes without a partner, and the first pairs that were not measured."""
     exercised = {frozenset(pair) for pair in directions if set(pair) <= set(names)}
     possible = len(names) * (len(names) - 1) // 2
     if len(exercised) == possible:
@@ -322,7 +322,7 @@ def _node_words(score: NodeScore, is_directed: bool) -> str:
 
 
 def suspects(observations: Iterable[Observation]) -> list[Pair]:
-    """Pairs to measure again: slow and unsteady links, and slow nodes with a good new partner."""
+    """Find pairs to measure again: slow and unsteady links, and slow nodes with a good new partner."""
     directions, links = measured(observations)
     nodes = node_scores(directions)
     slow = {node for node, score in nodes.items() if score.worst < SUSPECT_RATIO}
@@ -350,7 +350,7 @@ SENT_AGAIN = "pair.sent_again"
 
 
 def sent_again(observations: Iterable[Observation]) -> Parsed:
-    """nccl.pair.node.lost: shares of TCP segments. Nothing where none are counted.
+    """Derive nccl.pair.node.lost: shares of TCP segments. Nothing where none are counted.
 
     A large transfer recovers from a loss at once, so neither its speed nor 95 of 100 round trips show one packet in
     fifty. As with speeds, a node is judged by its middle partner: one bad link does not blame it."""

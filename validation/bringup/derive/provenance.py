@@ -27,7 +27,7 @@ _JOB_STATE = re.compile(r"\bJobState=(?P<state>[^\s=]+) Reason=(?P<reason>\S+)")
 
 
 def derive(observed: Seen, folder: Path, run: Run, seal: Seal | None) -> Parsed:
-    """run.closed, run.exit_code, run.evidence; notes of the attempts before and after this one."""
+    """Derive run.closed, run.exit_code, run.evidence; note the attempts before and after this one."""
     derived = Parsed()
     if seal is not None:
         _closed(derived, observed, folder, run, seal)
@@ -64,7 +64,7 @@ def _closed(derived: Parsed, observed: Seen, folder: Path, run: Run, seal: Seal)
 
 
 def _ended_by_slurm(derived: Parsed, path: Path) -> None:
-    """What Slurm says about a job whose script did not finish, kept by `bringup run`."""
+    """Read what Slurm says about a job whose script did not finish, kept by `bringup run`."""
     where = f"{RAW}/{path.name}"
     if match := _JOB_STATE.search(read_text(derived, path, where) or ""):
         derived.saw("run.job_state", "job", match["state"], "text", where)
@@ -73,7 +73,7 @@ def _ended_by_slurm(derived: Parsed, path: Path) -> None:
 
 
 def observe(observed: Seen, folder: Path, run: Run, closed: Closed) -> Parsed:
-    """One observation: `none`, or the objections to the evidence. Unknown if a file cannot be read."""
+    """Return one observation: `none`, or the objections to the evidence. Unknown if a file cannot be read."""
     derived = Parsed()
     changes, unreadable = _compared(folder, closed)
     objections = [*changes, *_stamps(observed, run, closed)]
@@ -139,7 +139,7 @@ def _stamps(observed: Seen, run: Run, closed: Closed) -> list[str]:
 
 
 def moment(text: str) -> datetime | None:
-    """The time in `2026-01-31T12:00:00Z`; None if it is not a time."""
+    """Read `2026-01-31T12:00:00Z`; None if it is not a time."""
     try:
         return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=timezone.utc)
     except ValueError:

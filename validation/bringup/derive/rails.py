@@ -53,7 +53,7 @@ def _tests(observed: Seen, prefix: str, rates: Rates) -> list[Transfer]:
 
 
 def _worst_of(derived: Parsed, gate: str, subject: str, tests: Iterable[Transfer]) -> None:
-    """The slowest transfer. If one is unknown, the result is unknown, too."""
+    """Return the slowest transfer. If one is unknown, the result is unknown, too."""
     tests = list(tests)
     known = [test for test in tests if test.share is not None]
     unknown = next((test for test in tests if test.share is None), None)

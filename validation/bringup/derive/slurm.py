@@ -47,7 +47,7 @@ _UNPRINTED = {"Prolog": "PrologFlags", "Epilog": "EpilogMsgTime"}
 
 
 def configuration(derived: Parsed, observed: Seen, run: Run) -> None:
-    """Slurm's configuration as answers to questions that matter for GPU jobs."""
+    """Read Slurm's configuration as answers to questions that matter for GPU jobs."""
     for key, (gate, unit, reading) in _AUDIT.items():
         lines = observed.of(f"slurm.config.{key}")
         for line in lines:  # cgroup.conf and scontrol may both have it, and both must be right
@@ -58,7 +58,7 @@ def configuration(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def mpi(derived: Parsed, observed: Seen, run: Run) -> None:
-    """The default plugin must be installed, because a job without --mpi uses it."""
+    """Check that the default plugin is installed, because a job without --mpi uses it."""
     defaults, several = observed.of("slurm.config.MpiDefault"), observed.of("slurm.mpi.plugins")
     if not defaults or not several or not isinstance(several[0].value, list):
         return
@@ -72,7 +72,7 @@ def mpi(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def devices_behind_gres(derived: Parsed, observed: Seen, run: Run) -> None:
-    """GPUs that slurm.conf lists and the node does not have."""
+    """Count GPUs that slurm.conf lists and the node does not have."""
     present, promised = numbers(observed.of("discovery.gpu.count")), numbers(observed.of("slurm.node.gpus"))
     evidence = {gpus.subject: gpus.evidence for gpus in observed.of("slurm.node.gpus")}
     for node in [node for node in promised if node in present]:
@@ -87,7 +87,7 @@ def devices_behind_gres(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def warned_before_it_began(derived: Parsed, observed: Seen, run: Run) -> None:
-    """Slurm may send the signal up to a minute early. Then it kills a script that had not begun: signal 10 (USR1)."""
+    """Allow that Slurm sends the signal a minute early. Then it kills a script that had not begun: signal 10 (USR1)."""
     exit_codes = observed.of("smoke.warning.ExitCode")
     was_warned = any(warned.value is not None for warned in observed.of("smoke.time_limit.warned"))
     if exit_codes and exit_codes[0].value == "0:10" and not was_warned:

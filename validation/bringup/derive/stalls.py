@@ -19,8 +19,8 @@ FEWEST_STEPS = 3  # of two, none is usual
 
 
 def of_metrics(metrics: TrainMetrics) -> Parsed:
-    """train.stall: seconds that the longest step after the warm-up took beyond the median step. train.rank.stall: the
-    longest time that the rank itself stood still in one."""
+    """Derive train.stall: seconds that the longest step after the warm-up took beyond the median step.
+    train.rank.stall: the longest time that the rank itself stood still in one."""
     parsed = Parsed()
     _job(parsed, metrics)
     where = f"{METRICS}:standstills"
@@ -47,7 +47,7 @@ def _job(parsed: Parsed, metrics: TrainMetrics) -> None:
 
 
 def _who(metrics: TrainMetrics, excess: float) -> str:
-    """The rank whose own standstill explains most of it."""
+    """Name the rank whose own standstill explains most of it."""
     ranks = metrics.standstills
     rank = max(range(len(ranks)), key=lambda number: ranks[number].seconds)
     if ranks[rank].seconds < excess / 2:

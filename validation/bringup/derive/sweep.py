@@ -16,7 +16,7 @@ _PARTS = ("sweep_device", "seeded_step", "sustained_load", "node_sweep")
 
 
 def ranks(derived: Parsed, observed: Seen, run: Run) -> None:
-    """sweep.ranks per node: the ranks that finished every part; for the others, the last part that they finished."""
+    """Derive sweep.ranks per node: ranks that finished every part; of the others, the last part that they finished."""
     ended = {part: by_node(observed.of(f"probe.{part}.finished")) for part in _PARTS}
     for node, begun in by_node(observed.of("sweep.gpu.device")).items():
         counts = {part: sum(1 for fact in ended[part].get(node, []) if fact.value is True) for part in _PARTS}
@@ -66,7 +66,7 @@ def _same_bits(derived: Parsed, observed: Seen, where: str, ranks: int) -> None:
 
 
 def _most(first: dict[str, str], subjects: Sequence[str]) -> tuple[str, int, int] | None:
-    """(the most common result, its count, the number of results); None if no more than half agree."""
+    """Return (the most common result, its count, the number of results); None if no more than half agree."""
     value, count = Counter(first[subject] for subject in subjects).most_common(1)[0] if subjects else ("", 0)
     return (value, count, len(subjects)) if 2 * count > len(subjects) else None
 
@@ -75,8 +75,8 @@ _TEST = "dcgm.test."
 
 
 def dcgm(derived: Parsed, observed: Seen, run: Run) -> None:
-    """sweep.dcgm.gpus, sweep.dcgm.failed and sweep.dcgm.doubtful per node. Unknown, with the reason, if there is no
-    answer; `failed` is also unknown if no test ran."""
+    """Derive sweep.dcgm.gpus, sweep.dcgm.failed and sweep.dcgm.doubtful per node. Unknown, with the reason, if there is
+    no answer; `failed` is also unknown if no test ran."""
     counted = observed.by_subject("dcgm.gpus")
     without = _without_an_answer(observed)
     for node, why in without.items():
@@ -123,7 +123,7 @@ def _results(derived: Parsed, node: str, tests: list[Observation], counted: list
 
 
 def _not_of_all_gpus(node: str, tests: list[Observation], counted: list[Observation]) -> str | None:
-    """A test that names GPUs, and fewer of them than DCGM counted."""
+    """Say which test names GPUs, and fewer of them than DCGM counted."""
     count = counted[0].value if counted else None
     for test, results in grouped((test.quantity, test.subject) for test in tests if "/gpu" in test.subject).items():
         if is_number(count) and len(set(results)) < int(count):
@@ -132,7 +132,7 @@ def _not_of_all_gpus(node: str, tests: list[Observation], counted: list[Observat
 
 
 def _name(test: Observation) -> str:
-    """`gpu3: memory`."""
+    """Name it as `gpu3: memory`."""
     device = test.subject.partition("/")[2]
     name = test.quantity.removeprefix(_TEST)
     return f"{device}: {name}" if device else name

@@ -13,7 +13,7 @@ def ranks_ended(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def transport(derived: Parsed, observed: Seen, run: Run) -> None:
-    """train.transport under NCCL: what its log says, when every node left one. Under gloo the record has it."""
+    """Derive train.transport under NCCL: what its log says, when every node left one. Under gloo the record has it."""
     nodes, scale = len(run.nodes), scale_name(len(run.nodes))
     if not any((backend.subject, backend.value) == (scale, "nccl") for backend in observed.of("nccl.backend")):
         return
@@ -28,7 +28,7 @@ def transport(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def devices(derived: Parsed, observed: Seen, run: Run) -> None:
-    """train.device: what all ranks computed on. Its fallback: ranks on the CPU of a node whose driver lists GPUs."""
+    """Derive train.device: what all ranks computed on. A fallback is ranks on the CPU though the driver lists GPUs."""
     places = rank_subjects(run.nodes, run.ranks_per_node)
     of_ranks = {device.subject: device for device in observed.of("train.rank.device")}
     listed = {count.subject: count for count in observed.of("train.rank.driver_gpus")}

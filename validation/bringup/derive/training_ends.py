@@ -74,7 +74,7 @@ class _Facts:
         self.slurm = seen.of("launcher.ended_by_slurm")
 
     def ends(self, place: str) -> list[Observation]:
-        """Empty when nothing at all is known."""
+        """Return the ends. Empty when nothing at all is known."""
         if place in self.states:
             return [self._own_word(place, state) for state in self.states[place]]
         node = nodes_of(place)[0]
@@ -112,8 +112,8 @@ class _Facts:
         return None if lost is None else _end(place, "lost with its node", lost.evidence, str(lost.value))
 
     def _came_late(self, place: str, node: str) -> Observation | None:
-        """The ranks that were there said so: they know its number, and not always its node. Or its launcher did not
-        start."""
+        """Say that a node came late, as ranks that were there do: they know its number, and not always its node. Or its
+        launcher did not start."""
         late = self.late.get(place.rpartition("/rank")[2])
         if late is not None:
             return _end(place, "late", late.evidence, late.why)
@@ -137,7 +137,7 @@ class _Facts:
         return _end(place, None, stack.evidence, f"waited{done} in {stack.value}, and was not behind")
 
     def _could_not_begin(self, place: str, node: str) -> Observation | None:
-        """What one rank or launcher of a node says, that it cannot start or cannot write, holds for all ranks there."""
+        """Apply to all ranks of a node what one rank or launcher there says: it cannot start or cannot write."""
         if node in self.unwritable:
             problem = self.unwritable[node]
             return _end(place, "could not begin", problem.evidence, f"{problem.value}, seen from {node}")
@@ -154,7 +154,7 @@ class _Facts:
         return _end(place, None, self.refused[0].evidence, f"{REFUSED}{self.refused[0].value}")
 
     def _exited(self, place: str) -> Observation | None:
-        """A program that left no word of its own, because it failed before its first line, say. Of those that exit
+        """Find a program that left no word of its own, because it failed before its first line, say. Of those that exit
         with a code only the first under each torchrun counts: the others may have missed it."""
         code = self.failed_first.get(place)
         if code is None or not isinstance(code.value, int) or code.value <= 0:

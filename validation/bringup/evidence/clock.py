@@ -33,7 +33,7 @@ class Shift:
 
 
 def shifts(observations: Iterable[Observation]) -> dict[str, Shift]:
-    """Node -> shift, for nodes whose clock was measured."""
+    """Return node -> shift, for nodes whose clock was measured."""
     behind: dict[str, float] = {}
     error: dict[str, float] = {}
     for observation in observations:

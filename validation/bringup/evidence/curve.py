@@ -14,14 +14,14 @@ Point = tuple[int, float, Observation]  # bytes, GB/s, the observation itself
 
 
 def size_bytes(name: str) -> int | None:
-    """`16MiB` -> 16777216; None when it is not a size."""
+    """Read `16MiB` -> 16777216; None when it is not a size."""
     match = _SIZE.fullmatch(name)
     return int(match["number"]) * UNITS[match["unit"]] if match else None
 
 
 def curves(observations: list[Observation]) -> dict[str, dict[str, list[Point]]]:
-    """scale -> collective -> points, ordered by size. If a size was measured several times, the slowest counts. A
-    single GPU is left out: nccl-tests prints 0.00 for it, or for broadcast the speed of a copy."""
+    """Return scale -> collective -> points, ordered by size. If a size was measured several times, the slowest counts.
+    A single GPU is left out: nccl-tests prints 0.00 for it, or for broadcast the speed of a copy."""
     points_by_scale: dict[str, dict[str, dict[int, Point]]] = defaultdict(lambda: defaultdict(dict))
     for observation in observations:
         if not observation.quantity.startswith("nccl."):

@@ -22,8 +22,8 @@ _MOST_WORDS = 200  # of what DCGM says of a result
 
 
 def parse(text: str, where: str, node: str) -> Parsed:
-    """dcgm.test.NAME of node/gpuN, or of the node if DCGM names no GPU; dcgm.gpus; dcgm.answer, which is
-    unknown if the document cannot be used."""
+    """Read dcgm.test.NAME of node/gpuN, or of the node if DCGM names no GPU; dcgm.gpus; dcgm.answer, which is unknown
+    if the document cannot be used."""
     parsed = Parsed()
     try:
         document, _ = json.JSONDecoder().raw_decode(text, text.index("{"))  # dcgmi may warn before and behind it
@@ -50,7 +50,7 @@ def parse(text: str, where: str, node: str) -> Parsed:
 
 
 def _tests(diagnostic: dict[str, Any], node: str) -> Iterator[tuple[str, str, str, str | None]]:
-    """(test, subject, status, DCGM's remark)."""
+    """Yield (test, subject, status, DCGM's remark)."""
     for category in diagnostic.get("test_categories", []):
         for test in category["tests"]:
             if test is None:  # DCGM 3 left holes for tests that it no longer has
@@ -85,7 +85,7 @@ def _status(result: dict[str, Any]) -> str:
 
 
 def _words(result: dict[str, Any]) -> str | None:
-    """The result's warnings, or else its info. DCGM 3 also calls the text inside a warning `warnings`."""
+    """Return the result's warnings, or else its info. DCGM 3 also calls the text inside a warning `warnings`."""
     warnings = [
         str(warning.get("warning") or warning.get("warnings")) if isinstance(warning, dict) else str(warning)
         for warning in result.get("warnings") or []

@@ -28,7 +28,7 @@ Source = tuple[str, str, str]  # label of srun, node, probe
 
 
 def parse(text: str, where: str, speakers: Speakers | None = None) -> Parsed:
-    """Facts of any number of tasks in one file. speakers: who may say what; None: what stands there is believed.
+    """Read facts of any number of tasks in one file. speakers: who may say what; None: what stands there is believed.
 
     A task without a matching closing line is a problem: it has not finished.
     """
@@ -106,7 +106,7 @@ def _doubt(parsed: Parsed, places: list[int], probe: str) -> None:
 
 
 def _record(line: str) -> dict[str, Any] | None:
-    """The fact or closing line; None if it is neither. It runs once per fact of a fleet, so it must be fast."""
+    """Read a fact or closing line; None if it is neither. It runs once per fact of a fleet, so it must be fast."""
     if len(line) > _LONGEST:
         return None
     try:

@@ -19,7 +19,7 @@ FEW = 4  # names that need no short form
 
 
 def expand(text: str) -> list[str]:
-    """`n[08-10],m1` -> [n08, n09, n10, m1], in order. Raises UsageError for anything that is not a node list."""
+    """Expand `n[08-10],m1` -> [n08, n09, n10, m1], in order. Raises UsageError if it is not a node list."""
     names: list[str] = []
     for part in _split(text):
         if _PART.fullmatch(part) is None:
@@ -40,7 +40,7 @@ def expand(text: str) -> list[str]:
 
 
 def shortened(names: Sequence[str]) -> str:
-    """The inverse: [n08, n09, n10, m1] -> `n[08-10],m1`. A few names stay as they are. The order may change.
+    """Shorten [n08, n09, n10, m1] -> `n[08-10],m1`. A few names stay as they are. The order may change.
 
     Slurm takes several brackets in a name, and one of them has to be its end (slurm.conf(5), NodeName): it refuses
     `gpu[1-5]-ib` as an invalid node list. So numbers inside of a name get brackets only where its end has them.
@@ -64,7 +64,7 @@ def shortened(names: Sequence[str]) -> str:
 
 
 def _in_brackets(numbers: Collection[int], width: int) -> str:
-    """{8, 9, 10, 12}, 2 -> `[08-10,12]`; a single number stays without brackets."""
+    """Write {8, 9, 10, 12}, 2 -> `[08-10,12]`; a single number stays without brackets."""
     runs: list[list[int]] = []
     for number in sorted(numbers):
         if runs and number == runs[-1][-1] + 1:
@@ -76,12 +76,12 @@ def _in_brackets(numbers: Collection[int], width: int) -> str:
 
 
 def is_name(text: str) -> bool:
-    """Whether it can be the name of a single node."""
+    """Say whether it can be the name of a single node."""
     return _NAME.fullmatch(text) is not None
 
 
 def named(text: str) -> list[str]:
-    """The nodes that a message of Slurm names. Text that is not a node list is returned unchanged."""
+    """Return the nodes that a message of Slurm names. Text that is not a node list is returned unchanged."""
     try:
         return expand(text)
     except UsageError:

@@ -90,7 +90,7 @@ class JobLog:
 
 
 def read(text: str, nodes: Sequence[str]) -> JobLog:
-    """nodes: of the job, in Slurm's order."""
+    """Read a log. nodes: of the job, in Slurm's order."""
     log, waits = JobLog(raised=_raised(text)), dict[int, Waited]()
     hosts, listed = (
         dict[int | None, str](),
@@ -146,7 +146,7 @@ def _group(message: str) -> str:
 
 
 def _labels(line: str) -> tuple[int | None, int | None, str]:
-    """(task, rank, the rest of the line)."""
+    """Return (task, rank, the rest of the line)."""
     task = rank = None
     if match := LABEL.match(line):
         task, line = int(match[1]), line[match.end() :]
@@ -156,7 +156,7 @@ def _labels(line: str) -> tuple[int | None, int | None, str]:
 
 
 def speaker_of(line: str) -> tuple[int | None, int | None]:
-    """(task, rank) that wrote a line, where its label or its message names them."""
+    """Return (task, rank) that wrote a line, where its label or its message names them."""
     task, rank, rest = _labels(line)
     return task, printed_by(rest) if rank is None else rank
 

@@ -65,7 +65,7 @@ class _Listed:
 
 
 def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Parsed:
-    """speakers: who wrote it. A labelled line is then believed about its own node alone, and about late launchers."""
+    """Read a log. speakers: who wrote it. A labelled line is believed of its own node alone, and of late launchers."""
     parsed, refusals = Parsed(), Refusals(where)
     places = rank_subjects(run.nodes, run.ranks_per_node)
     ended = False
@@ -120,7 +120,7 @@ def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Pa
 
 
 def printed_by(line: str) -> int | None:
-    """The rank that printed the line; None if the line does not name it."""
+    """Return the rank that printed the line; None if the line does not name it."""
     for pattern in _SAID_BY:
         if match := pattern.search(line):
             return int(match[1])
@@ -128,7 +128,7 @@ def printed_by(line: str) -> int | None:
 
 
 def error_file(text: str, where: str) -> Parsed:
-    """torchelastic's error.json of one rank. A file that was cut off has no time."""
+    """Read torchelastic's error.json of one rank. A file that was cut off has no time."""
     parsed = Parsed()
     try:
         second = int(json.loads(text)["message"]["extraInfo"]["timestamp"])

@@ -79,7 +79,7 @@ class Samples:
 
 
 def of_run(folder: Path) -> Samples:
-    """Empty where there are none, or they cannot be read, which the judge has said in its notes."""
+    """Read samples. Empty if there are none, or they cannot be read, which the judge has said in its notes."""
     try:
         return read(files.read(folder / FILE, folder).text, FILE)
     except OSError:
@@ -109,7 +109,7 @@ def read(text: str, where: str) -> Samples:
 
 
 def node_of(line: str) -> str | None:
-    """The node of a line of the sampler, which has no label any more. None: the headline, or no line of it."""
+    """Return the node of a line of the sampler, which has no label any more. None: the headline, or no line of it."""
     first, *cells = line.split(",", 2)
     if not cells or first == COLUMNS[0]:
         return None
@@ -117,8 +117,8 @@ def node_of(line: str) -> str | None:
 
 
 def parse(text: str, where: str, duration_s: float | None, room: str = "nccl", steps: Windows | None = None) -> Parsed:
-    """What was sampled of each node, how completely, and at what cost. duration_s: of the watched step. room: begins
-    the ids of the gates on the sampler. steps: of a training, to which what GPUs do under load is then restricted."""
+    """Read what was sampled of each node, how completely, and at what cost. duration_s: of the watched step. room:
+    begins the ids of the gates on the sampler. steps: of a training, to which what GPUs do under load is restricted."""
     samples = read(text, where)
     parsed = Parsed(problems=samples.problems)
     for node, rows in samples.nodes.items():
@@ -138,8 +138,8 @@ def parse(text: str, where: str, duration_s: float | None, room: str = "nccl", s
 
 
 def _gpu(parsed: Parsed, gpu: str, rows: Sequence[Row], where: str, window: tuple[float, float] | None) -> None:
-    """What the hardware did to protect itself while the node was watched; its clock under load.
-    window: only what lies in it counts for the clock. (0, 0): nothing does."""
+    """Read what the hardware did to protect itself while the node was watched; its clock under load. window: only what
+    lies in it counts for the clock. (0, 0): nothing does."""
     slowdowns = [row["slowdowns"] for row in rows if row["slowdowns"]]
     kinds = sorted({kind for text in slowdowns if text != "none" for kind in text.split("+")})
     slowed = sum(text != "none" for text in slowdowns)
@@ -163,7 +163,7 @@ def _gpu(parsed: Parsed, gpu: str, rows: Sequence[Row], where: str, window: tupl
 
 
 def cell(row: Row, column: str) -> float | None:
-    """None where it was not measured."""
+    """Read a number. None where it was not measured."""
     return float(row[column]) if _NUMBER.fullmatch(row[column]) else None
 
 
@@ -176,8 +176,8 @@ def _coverage(
     duration_s: float | None,
     period_s: float,
 ) -> None:
-    """Samples seen / samples that the watched step wants, less one: its time begins before the sampler does, whose
-    first sample comes a period later."""
+    """Divide samples seen by those that the watched step wants, less one: its time begins before the sampler does,
+    whose first sample comes a period later."""
     if not duration_s:
         parsed.saw(gate, node, None, "share", where, "the watched step left no duration")
         return
@@ -198,5 +198,5 @@ def _apart(moments: Sequence[float], period_s: float) -> int:
 
 
 def times(rows: Sequence[Row], shift: clock.Shift | None = None) -> list[float]:
-    """When the samples were taken, unix s on the fleet's clock; on the node's own where the two were not compared."""
+    """Return when samples were taken, unix s on the fleet's clock; on the node's own where they were not compared."""
     return [float(row["unix_s"]) + (shift.seconds if shift else 0.0) for row in rows]

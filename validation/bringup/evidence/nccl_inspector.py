@@ -47,7 +47,7 @@ _Call = tuple[str, int]  # communicator, number of the collective in it
 
 
 def parse(files: Iterable[tuple[str, str]]) -> Parsed:
-    """files: (path as it is shown, text). A last line that was cut off is passed over: the job may have ended in it."""
+    """Read files: (path as shown, text). A last line that was cut off is passed over: the job may end in it."""
     parsed = Parsed()
     fastest: dict[_Kind, dict[_Call, float]] = defaultdict(dict)
     for where, text in files:

@@ -67,7 +67,7 @@ _OF_NETWORK = ("Using network", "Assigned NET plugin", "via NET/")
 
 
 def _evidence(files: Mapping[str, str], folder: str, *phrases: str) -> str:
-    """The place of the first line with the first of these words; if no line has it, the next word is tried."""
+    """Return the place of the first line with the first of these words; if no line has it, the next word is tried."""
     for words in phrases:
         for name, text in files.items():
             for number, line in enumerate(lines(text), start=1):
@@ -159,8 +159,8 @@ def _inside_one_domain(words: str, ways: Iterable[str]) -> bool:
 
 
 def _nics(words: str) -> list[int]:
-    """Counts of NICs on one rank's host, one per line that counts them. The line that every plugin prints is used last:
-    it counts merged NICs as one, and also names the interfaces of sockets, which do not count as NICs here."""
+    """Count NICs on one rank's host, one number per line that counts them. The line that every plugin prints is used
+    last: it counts merged NICs as one, and also names interfaces of sockets, which do not count as NICs here."""
     counts = [len(_rails(set(_NIC.findall(match[1])))) for match in _NICS.finditer(words)]
     counts += [int(match[1]) for match in _OFI.finditer(words)]
     named = {
@@ -170,7 +170,7 @@ def _nics(words: str) -> list[int]:
 
 
 def _rails(nics: set[str]) -> set[str]:
-    """A bond beside single ports is the NIC of the storage: it must not stand in for a rail that is lost."""
+    """Leave out a bond beside single ports, the NIC of the storage: it must not stand in for a rail that is lost."""
     return {nic for nic in nics if "bond" not in nic} or nics
 
 
@@ -194,7 +194,7 @@ def _carrying(text: str) -> dict[str, tuple[set[str], list[str]]]:
 
 
 def _direct(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:
-    """The share of channels between hosts (`NET/…`) that go from and to GPU memory."""
+    """Give the share of channels between hosts (`NET/…`) that go from and to GPU memory."""
     ways = [match[1] for match in CHANNEL.finditer(text)]
     if outside := [way for way in ways if way.startswith("NET/")]:
         direct = sum(_GDR.search(way) is not None for way in outside)

@@ -31,7 +31,7 @@ _NOT_THIS = (ValueError, KeyError, TypeError, AttributeError, OverflowError, Rec
 
 
 def named(size: int) -> str:
-    """The requested power of two. If the ranks do not divide it, nccl-tests measures and prints a few bytes less."""
+    """Name the requested power of two. If the ranks do not divide it, nccl-tests measures a few bytes less."""
     meant = 2 ** round(math.log2(size))
     if abs(meant - size) <= ROUNDED * size:
         size = meant
@@ -90,8 +90,8 @@ def _of_size(halves: Sequence[int | None]) -> int | None:
 
 
 def _wrong(parsed: Parsed, subject: str, counts: Sequence[int | None], evidence: str, ended: bool) -> None:
-    """The sum of the wrong values of all sizes. If a size was not checked or not reached, the test counts as unchecked,
-    unless another size had wrong values."""
+    """Sum the wrong values of all sizes. If a size was not checked or not reached, the test counts as unchecked, unless
+    another size had wrong values."""
     wrong = sum(count for count in counts if count is not None)
     if not counts:
         parsed.saw("nccl.wrong_values", subject, None, "count", evidence, "no size was measured")
@@ -225,7 +225,7 @@ class _Device(NamedTuple):
 
     @property
     def identity(self) -> tuple[str, ...]:
-        """Guests and GB200 give one bus to several GPUs, which differ in the domain."""
+        """Identify a GPU. Guests and GB200 give one bus to several GPUs, which differ in the domain."""
         return (self.host, self.address) if ":" in self.address else (self.host, self.address, self.number)
 
 

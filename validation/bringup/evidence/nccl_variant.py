@@ -22,7 +22,7 @@ _MOST_NAMED = 4
 
 
 def parse(files: Mapping[str, str], folder: str, subject: str, variant: str, ranks: int) -> Parsed:
-    """nccl.variant.NAME.effect. Unknown if the log of a rank is missing: that rank may have taken another path."""
+    """Read nccl.variant.NAME.effect. Unknown if a rank's log is missing: that rank may have taken another path."""
     parsed = Parsed()
     telling = {name: words for name, words in files.items() if "NCCL INFO" in words}
     if len(telling) < ranks:
@@ -34,7 +34,7 @@ def parse(files: Mapping[str, str], folder: str, subject: str, variant: str, ran
 
 
 def numbers(measured: Parsed, variant: str, ranks: int) -> Parsed:
-    """A step's bandwidth under the name of its variant, so that it is not taken for the usual path. Unknown if its
+    """Give a step's bandwidth the name of its variant, so that it is not taken for the usual path. Unknown if its
     results are wrong or ranks are missing."""
     parsed = Parsed(problems=measured.problems)
     expected = {"nccl.wrong_values": 0, "nccl.ranks": ranks}
@@ -63,7 +63,7 @@ def numbers(measured: Parsed, variant: str, ranks: int) -> Parsed:
 
 
 def _ways(files: Mapping[str, str]) -> dict[str, int]:
-    """`P2P/CUMEM`, `NET/IB`: number of channels of all ranks that use it."""
+    """Count channels of all ranks that use `P2P/CUMEM`, `NET/IB`."""
     counts: dict[str, int] = {}
     for words in files.values():
         for match in nccl_log.CHANNEL.finditer(words):

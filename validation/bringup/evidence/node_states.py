@@ -69,7 +69,7 @@ _SILENT = frozenset(word for word in WORDS if word.startswith(("POWER", "REBOOT"
 
 
 def harmful(state: str, *, has_reservation: bool = False) -> str:
-    """The state without flags that are no fault: IDLE+CLOUD+POWERED_DOWN -> IDLE.
+    """Return the state without flags that are no fault: IDLE+CLOUD+POWERED_DOWN -> IDLE.
 
     has_reservation: whether the run uses the node's reservation; the maintenance is then its own.
     """
@@ -86,6 +86,6 @@ def harmful(state: str, *, has_reservation: bool = False) -> str:
 
 
 def meaning(state: str) -> tuple[Meaning, str]:
-    """What the worst word of a state means and says; of equals the last one, which says more."""
+    """Say what the worst word of a state means and says; of equals the last one, which says more."""
     words = reversed(state.split("+"))
     return max((WORDS.get(word, (Meaning.BROKEN, word.lower())) for word in words), key=lambda each: each[0])

@@ -12,7 +12,7 @@ _PAIRS = re.compile(r"[^\s,]+,[^\s,]+(?: [^\s,]+,[^\s,]+)*")
 
 
 def parse(text: str, where: str) -> Parsed:
-    """`n0,n3 n1,n2` -> n0--n3 and n1--n2. An empty line is a round without pairs."""
+    """Read `n0,n3 n1,n2` -> n0--n3 and n1--n2. An empty line is a round without pairs."""
     parsed = Parsed()
     for number, line in enumerate(parsed.whole_lines(text, where), start=1):
         if line and not _PAIRS.fullmatch(line):

@@ -28,7 +28,7 @@ class Parsed:
         )
 
     def whole_lines(self, text: str, where: str) -> list[str]:
-        """The lines that a tool wrote to the end. A last line without its line feed was cut off, and is a problem."""
+        """Return lines that a tool wrote to the end. A last line without its line feed was cut off: a problem."""
         *complete, last = lines(text)
         if last:
             self.problems.append(f"{where}:{len(complete) + 1}: cut off: {last[-60:]!r}")
@@ -51,7 +51,7 @@ class Seen:
             self._by_quantity.setdefault(observation.quantity, []).append(observation)
 
     def of(self, quantity: str, step: str | None = None) -> list[Observation]:
-        """The observations of all steps, or of one. Empty if it was not observed."""
+        """Return the observations of all steps, or of one. Empty if it was not observed."""
         observations = self._by_quantity.get(quantity, [])
         return observations if step is None else [seen for seen in observations if seen.step == step]
 
@@ -59,7 +59,7 @@ class Seen:
         return grouped((observation.subject, observation) for observation in self.of(quantity))
 
     def starting_with(self, prefix: str) -> dict[str, list[Observation]]:
-        """Quantity -> observations."""
+        """Return quantity -> observations."""
         return {
             quantity: observations
             for quantity, observations in self._by_quantity.items()
@@ -67,7 +67,7 @@ class Seen:
         }
 
     def under(self, *prefixes: str) -> list[Observation]:
-        """Observations of all quantities that start with one of the prefixes."""
+        """Return observations of all quantities that start with one of the prefixes."""
         return [
             observation
             for quantity, observations in self._by_quantity.items()
@@ -77,12 +77,12 @@ class Seen:
 
 
 def lines(text: str) -> list[str]:
-    """Lines as `grep -n` counts them: only a line feed ends a line, not the carriage return of a progress bar."""
+    """Split lines as `grep -n` counts them: at a line feed, not at the carriage return of a progress bar."""
     return text.split("\n")
 
 
 def each_line(text: str) -> Iterator[str]:
-    """As `lines`, one at a time: a file of millions of short lines takes no more memory than its text."""
+    """Yield as `lines`, one at a time: a file of millions of short lines takes no more memory than its text."""
     begin = 0
     while (end := text.find("\n", begin)) >= 0:
         yield text[begin:end]
@@ -91,18 +91,18 @@ def each_line(text: str) -> Iterator[str]:
 
 
 def shortened(text: str) -> str:
-    """The text of a log with each long line cut."""
+    """Return the text of a log with each long line cut."""
     return _LONG.sub(lambda line: cut(line[0]), text)
 
 
 def cut(line: str) -> str:
-    """A line of a log, short enough for every pattern. A long one keeps its beginning and its end: srun's label, and
-    the last words behind a progress bar."""
+    """Return a line of a log, short enough for every pattern. A long one keeps its beginning and its end: srun's label,
+    and the last words behind a progress bar."""
     return line if len(line) <= MOST_CHARACTERS else f"{line[:_BEGINNING]} … {line[_BEGINNING - MOST_CHARACTERS :]}"
 
 
 def numbers(observations: list[Observation]) -> dict[str, float]:
-    """Subject -> value, for observations that are numbers."""
+    """Return subject -> value, for observations that are numbers."""
     return {
         observation.subject: float(observation.value) for observation in observations if is_number(observation.value)
     }

@@ -82,7 +82,7 @@ def parse(text: str, where: str) -> Parsed:
 
 
 def _of_json(text: str) -> tuple[str, list[str]]:
-    """(how many communicators, what is wrong with them, a line each). Raises ValueError where it is not such JSON."""
+    """Read (how many communicators, what is wrong with them, a line each). Raises ValueError if it is not such JSON."""
     communicators = _Answer.model_validate_json(text).communicators
     return f"{many(len(communicators), 'communicator')}", [
         f"communicator {communicator.hash} of {communicator.size} ranks: {fault}"
@@ -92,7 +92,7 @@ def _of_json(text: str) -> tuple[str, list[str]]:
 
 
 def _of_text(text: str) -> tuple[str, list[str]]:
-    """(state of the communicators, faults). Raises ValueError where it is not such a text."""
+    """Return (state of the communicators, faults). Raises ValueError where it is not such a text."""
     groups = [f"{group['status']} {group['errors']}" for line in lines(text) if (group := _GROUP.fullmatch(line))]
     if not groups and "Job summary" not in text:
         raise ValueError("no job summary")
@@ -100,7 +100,7 @@ def _of_text(text: str) -> tuple[str, list[str]]:
 
 
 def _listed(text: str) -> list[str]:
-    """The lines under the headings Errors and Warnings."""
+    """Return the lines under the headings Errors and Warnings."""
     listed: list[str] = []
     below = False
     before = ""
@@ -130,7 +130,7 @@ def _faults(communicator: _Communicator) -> Iterator[str]:
 
 
 def _different_counts(ranks: list[_Rank], operation: str) -> Iterator[str]:
-    """The ranks that launched another number of this operation than most did. The ranks with the fewest are behind."""
+    """Yield ranks that launched another number of this operation than most. Those with the fewest are behind."""
     launched = [rank.collective_counts.get(operation, 0) for rank in ranks]
     (usual, many), *others = Counter(launched).most_common()
     if others:

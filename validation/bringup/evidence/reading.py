@@ -66,7 +66,7 @@ def _alone(reader: Callable[[str, str], Parsed]) -> Reader:
 
 
 def _reserved(run: Run) -> list[str]:
-    """The nodes that the run has through a reservation: its site file names one, or its own job runs there."""
+    """Return the nodes that the run has through a reservation: its site file names one, or its own job runs there."""
     named = run.site is not None and {"reservation"} & {*run.site.says, *run.site.otherwise}
     return run.nodes if named else run.ran_on if run.slurm_job_id else []
 
@@ -90,7 +90,7 @@ def _facts(file: File) -> Parsed:
 
 
 def _collectives(file: File) -> Parsed:
-    """The facts of the collectives; of a single rank without those that compare it with its peers: it has none."""
+    """Read the facts of the collectives; of a single rank without those that compare it with peers: it has none."""
     parsed = _facts(file)
     if file.scale != ONE_GPU:
         return parsed
@@ -116,7 +116,7 @@ def _bad_exit(file: File) -> Parsed:
 
 
 def _samples(file: File) -> Parsed:
-    """The samples of the monitor. In a training, what GPUs do under load counts in the measured steps of their node."""
+    """Read the samples of the monitor. In a training, GPUs under load count in the measured steps of their node."""
     text, refused = speakers.believed(file.text, file.where, file.speakers, monitor.node_of)
     is_training, seconds = PHASES[file.run.phase].is_training, _step_seconds(file.path.parent)
     steps = (file.steps or {}) if is_training else None
@@ -135,7 +135,7 @@ def _step_seconds(raw: Path) -> float | None:
 
 
 def _nccl_tests(file: File) -> Parsed:
-    """The text is the same table; it counts only where a build too old for -J left no JSON."""
+    """Read the same table as text; it counts only where a build too old for -J left no JSON."""
     if file.path.suffix == ".txt" and file.path.with_suffix(".json").exists():
         return Parsed()
     binary = file.name["binary"] if "binary" in file.name.re.groupindex else f"{COLLECTIVE}_perf"
@@ -143,7 +143,7 @@ def _nccl_tests(file: File) -> Parsed:
 
 
 def _of_variant(reader: Reader) -> Reader:
-    """What nccl-tests or our probe measured with a variant of NCCL."""
+    """Read what nccl-tests or our probe measured with a variant of NCCL."""
     return lambda file: nccl_variant.numbers(
         reader(file), file.name["variant"], scale_ranks(file.scale, file.run.ranks_per_node)
     )
@@ -159,14 +159,14 @@ def _exit_code(file: File) -> Parsed:
 
 
 def _not_opened(text: str, where: str) -> Parsed:
-    """The reason why the script did not open its run, recorded by `bringup run`."""
+    """Return the reason why the script did not open its run, recorded by `bringup run`."""
     parsed = Parsed()
     parsed.saw("run.closed", "job", None, "flag", f"{where}:1", text.strip() or "its script did not open it")
     return parsed
 
 
 def _step(file: File) -> Parsed:
-    """A damaged list of the tasks of a step. Good ones are read with the files of their step."""
+    """Report a damaged list of the tasks of a step. Good ones are read with the files of their step."""
     if speakers.step(file.text, file.run.ran_on) is not None:
         return Parsed()
     return Parsed(problems=[f"{file.where}: not TASKS NODE,NODE… of this run: nothing of {file.name['step']} counts"])
@@ -210,8 +210,8 @@ PATTERNS = {re.compile(pattern): reader for pattern, reader in FILES.items()}
 
 
 def read_raw(folder: Path, run: Run, steps: monitor.Windows | None = None) -> Parsed:
-    """All that stands in raw/. steps: of a training that finished, its measured steps by node. Bad evidence is reported
-    as a problem; it never raises."""
+    """Read all that stands in raw/. steps: of a training that finished, its measured steps by node. Bad evidence is
+    reported as a problem; it never raises."""
     parsed = Parsed()
     paths, others = files.below(folder / RAW)
     parsed.problems += [f"{path.relative_to(folder).as_posix()}: {why}" for path, why in sorted(others.items())]
@@ -228,7 +228,7 @@ def read_raw(folder: Path, run: Run, steps: monitor.Windows | None = None) -> Pa
 
 
 def with_source(parsed: Parsed, name: re.Match[str]) -> Parsed:
-    """What was read, with its step and round, where the name of the file has them."""
+    """Return what was read, with its step and round, where the name of the file has them."""
     source = name.groupdict()
     if (step := source.get("step")) is None:
         return parsed
@@ -237,8 +237,8 @@ def with_source(parsed: Parsed, name: re.Match[str]) -> Parsed:
 
 
 def read_text(parsed: Parsed, path: Path, where: str) -> str | None:
-    """The text with its carriage returns, so that lines are numbered as by grep -n. A file that cannot be read is a
-    problem; so is the end of one that is too long."""
+    """Return the text with its carriage returns, so that lines are numbered as by grep -n. A file that cannot be read
+    is a problem; so is the end of one that is too long."""
     try:
         most = files.MOST_OF_A_LOG if path.suffix in _LOGS else files.MOST_BYTES
         content = files.read(path, _above_raw(path), most)
@@ -253,7 +253,7 @@ def read_text(parsed: Parsed, path: Path, where: str) -> str | None:
 
 
 def _above_raw(path: Path) -> Path:
-    """The run's folder: no part of what is in raw/ may be a link, raw/ neither."""
+    """Return the run's folder: no part of what is in raw/ may be a link, raw/ neither."""
     return next(folder.parent for folder in path.parents if folder.name == RAW)
 
 
@@ -291,7 +291,7 @@ def _nccl_logs(parsed: Parsed, raw: Path) -> None:
 
 
 def _variants(parsed: Parsed, raw: Path, run: Run) -> None:
-    """A folder of logs per variant of NCCL and scale."""
+    """Read a folder of logs per variant of NCCL and scale."""
     for logs in sorted(raw.glob("variant_*")):
         match = re.fullmatch(_VARIANT, logs.name)
         if match is not None and logs.is_dir():
@@ -308,7 +308,7 @@ def _logs(parsed: Parsed, folder: Path) -> dict[str, str]:
 
 
 def _inspector(parsed: Parsed, folder: Path) -> None:
-    """Some of the processes' files, evenly chosen, and the beginning of each: a long training writes gigabytes."""
+    """Read some of the processes' files, evenly chosen, and of each the start: a long training writes gigabytes."""
     paths, _ = files.below(folder / nccl_inspector.FOLDER)  # what else stands there read_raw has reported
     texts = []
     for path in paths[:: max(1, math.ceil(len(paths) / nccl_inspector.MOST_FILES))]:

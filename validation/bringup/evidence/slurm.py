@@ -25,14 +25,14 @@ def _field(line: str, name: str) -> str | None:
 
 
 def _split_reason(line: str) -> tuple[str, str]:
-    """A node line and its Reason. The reason is free text at the end and may look like more fields."""
+    """Return a node line and its Reason. The reason is free text at the end and may look like more fields."""
     head, _, tail = line.partition(" Reason=")
     match = re.match(r"(.*?)(?: \[\S+@\S+\])?(?: Comment=.*)?\s*$", cut(tail))
     return head, match[1].strip() if match else ""
 
 
 def gpus_of(gres: str | None) -> int:
-    """GPUs in a Gres string: `gpu:h100:8(S:0-1),shard:16` -> 8. None and (null) are 0."""
+    """Count GPUs in a Gres string: `gpu:h100:8(S:0-1),shard:16` -> 8. None and (null) are 0."""
     if not gres or gres == "(null)":
         return 0
     counts = [
@@ -42,8 +42,8 @@ def gpus_of(gres: str | None) -> int:
 
 
 def shapes(text: str) -> dict[str, tuple[str, tuple[str, ...], str]]:
-    """`scontrol --oneliner show node`: node -> (what it has of GPUs, without sockets: gpu:h100:8, its features, its
-    architecture, empty if it never registered)."""
+    """Read `scontrol --oneliner show node`: node -> (what it has of GPUs, without sockets: gpu:h100:8, its features,
+    its architecture, empty if it never registered)."""
     shape_of: dict[str, tuple[str, tuple[str, ...], str]] = {}
     for line in lines(text):
         fields, _ = _split_reason(line)
@@ -58,7 +58,7 @@ def shapes(text: str) -> dict[str, tuple[str, tuple[str, ...], str]]:
 
 
 def nodes(text: str, where: str, own: Container[str] = ()) -> Parsed:
-    """`scontrol --oneliner show node`: state with its harmful flags and the reason, GPUs configured.
+    """Read `scontrol --oneliner show node`: state with its harmful flags and the reason, GPUs configured.
 
     own: the nodes that the run has, or gets, through a reservation of its own.
     """
@@ -84,7 +84,7 @@ def nodes(text: str, where: str, own: Container[str] = ()) -> Parsed:
 
 
 def config(text: str, where: str) -> Parsed:
-    """`scontrol show config`, with its cgroup section: Key = value."""
+    """Read `scontrol show config`, with its cgroup section: Key = value."""
     parsed = Parsed()
     parsed.add(cgroup_conf("\n".join(parsed.whole_lines(text, where)), where))
     return parsed
@@ -105,7 +105,7 @@ def cgroup_conf(text: str, where: str) -> Parsed:
 
 
 def partitions(text: str, where: str) -> Parsed:
-    """`scontrol --oneliner show partition`: what a job meets there, in one line for each."""
+    """Read `scontrol --oneliner show partition`: what a job meets there, in one line for each."""
     parsed = Parsed()
     for number, line in enumerate(parsed.whole_lines(text, where), start=1):
         fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
@@ -120,7 +120,7 @@ def partitions(text: str, where: str) -> Parsed:
 
 
 def ping(text: str, where: str) -> Parsed:
-    """`scontrol ping`: is the primary controller up?"""
+    """Read `scontrol ping`: is the primary controller up?"""
     parsed = Parsed()
     text = "\n".join(parsed.whole_lines(text, where))
     match = re.search(r"^Slurmctld\(primary\) at \S+ is (\w+)$", text, re.MULTILINE)
@@ -142,7 +142,7 @@ ACCOUNTED = {
 
 
 def job(text: str, where: str, *, quantity: str, field: str) -> Parsed:
-    """One field of one `scontrol -o show job` line, or of the table with a header that `sacct -X -P` prints."""
+    """Read one field of one `scontrol -o show job` line, or of the table with a header that `sacct -X -P` prints."""
     parsed = Parsed()
     rows = parsed.whole_lines(text, where)
     value, line = None, 1
@@ -169,8 +169,8 @@ _WHOLE_LINE = re.compile(r"\s*(StdErr|StdOut|WorkDir|Command|Comment|AdminCommen
 
 
 def job_fields(text: str) -> dict[str, str]:
-    """One record of `scontrol show job`, in several lines: field -> value. What a user writes into a name or comment
-    of the job changes no other field: the first value of a field counts, and of the last lines the last one."""
+    """Read one record of `scontrol show job`, in several lines: field -> value. What a user writes into a name or
+    comment of the job changes no other field: the first value of a field counts, and of the last lines the last one."""
     fields: dict[str, str] = {}
     for line in map(cut, lines(text.strip().partition("\n\n")[0])):
         if match := _WHOLE_LINE.fullmatch(line):
@@ -186,12 +186,12 @@ def job_fields(text: str) -> dict[str, str]:
 
 
 def job_records(text: str) -> list[dict[str, str]]:
-    """`scontrol show job`: a record, or several: of the tasks of an array, of the parts of a heterogeneous job."""
+    """Read `scontrol show job`: a record, or several: of tasks of an array, of parts of a heterogeneous job."""
     return [job_fields(part) for part in re.split(r"\n\n+", text.strip()) if part.startswith("JobId=")]
 
 
 def job_name(fields: dict[str, str]) -> str:
-    """As Slurm calls it: 7, 7_3 of an array, 7+1 of a heterogeneous job."""
+    """Name a job as Slurm does: 7, 7_3 of an array, 7+1 of a heterogeneous job."""
     if "ArrayTaskId" in fields:
         task = fields["ArrayTaskId"]
         return f"{fields.get('ArrayJobId', '')}_{task if task.isdecimal() else f'[{task}]'}"
@@ -201,13 +201,13 @@ def job_name(fields: dict[str, str]) -> str:
 
 
 def gpus_of_job(tres: str) -> int:
-    """GPUs in `cpu=4,node=2,gres/gpu=16`."""
+    """Count GPUs in `cpu=4,node=2,gres/gpu=16`."""
     match = re.search(r"(?:^|,)gres/gpu=(\d{1,9})", cut(tres))
     return int(match[1]) if match else 0
 
 
 def accounted(text: str) -> list[dict[str, str]]:
-    """`sacct --parsable2` with a header: a row per job or step. The last column may hold the delimiter."""
+    """Read `sacct --parsable2` with a header: a row per job or step. The last column may hold the delimiter."""
     header, *rows = [line for line in lines(text) if line.strip()] or [""]
     names = header.split("|")
     split = (row.split("|", len(names) - 1) for row in rows)
@@ -229,8 +229,8 @@ class AccountedJob:
 
 
 def ended_jobs(text: str) -> tuple[list[AccountedJob], int]:
-    """The jobs of `sacct --parsable2` with these columns that ran on nodes and ended; their steps are left out. And how
-    many rows could not be read. Raises UsageError where the table is another one."""
+    """Return the jobs of `sacct --parsable2` with these columns that ran on nodes and ended; their steps are left out.
+    And how many rows could not be read. Raises UsageError where the table is another one."""
     rows = accounted(text)
     unread = len([line for line in lines(text) if line.strip()]) - 1 - len(rows)
     if lines(text)[0].split("|") != list(OF_ENDED_JOBS):
@@ -278,7 +278,7 @@ NODE_FAILURE = "node failure"  # also Slurm's own words, in small letters
 
 
 def node_by_number(line: str, nodes: Sequence[str]) -> tuple[str, str] | None:
-    """(node, message) of a line in which srun gives a node's number. nodes: of the step, in order."""
+    """Return (node, message) of a line in which srun gives a node's number. nodes: of the step, in order."""
     match = _BY_NUMBER.search(line)
     if match is None or int(match["number"]) >= len(nodes):
         return None
@@ -286,7 +286,7 @@ def node_by_number(line: str, nodes: Sequence[str]) -> tuple[str, str] | None:
 
 
 def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
-    """Errors about nodes that srun printed, with the reason in the task's own words. An empty file has none.
+    """Read errors about nodes that srun printed, with the reason in the task's own words. An empty file has none.
 
     slurm.launch.error: each; slurm.launch.lost: the node failed; slurm.launch.not_started: what could not start there;
     slurm.launch.ended: why Slurm ended the step, for example preemption.
@@ -342,7 +342,7 @@ _LEAF = re.compile(r"(?:SwitchName=(?P<switch>\S+) Level=0|BlockName=(?P<block>\
 
 
 def topology(text: str, where: str, nodes: Sequence[str]) -> Parsed:
-    """`scontrol show topology`: the leaf switch or block of each of these nodes. Empty where Slurm knows none."""
+    """Read `scontrol show topology`: the leaf switch or block of these nodes. Empty where Slurm knows none."""
     parsed, leaves = Parsed(), 0
     for number, line in enumerate(parsed.whole_lines(text, where), start=1):
         if (match := _LEAF.match(line)) is None:
@@ -363,7 +363,7 @@ _PMIX_VERSIONS = re.compile(r"specific pmix plugin versions available: (\S+)")
 
 
 def mpi_list(text: str, where: str) -> Parsed:
-    """`srun --mpi=list`: a headline, a plugin per line, the versions of pmix; some versions print `srun:` first."""
+    """Read `srun --mpi=list`: a headline, a plugin per line, versions of pmix; some versions print `srun:` first."""
     parsed = Parsed()
     answers = [line.removeprefix("srun:").strip() for line in parsed.whole_lines(text, where)]
     plugins = [line for line in answers if re.fullmatch(r"[a-z][a-z0-9_]*", line)]
@@ -381,7 +381,7 @@ _OF_SLURM = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")  # ends that say
 
 
 def ended_job(text: str, where: str, *, name: str) -> Parsed:
-    """Facts from `scontrol show job` of an ended job; times are Slurm's, to the second."""
+    """Read facts from `scontrol show job` of an ended job; times are Slurm's, to the second."""
     parsed = job(text, where, quantity=f"smoke.{name}.state", field="JobState")
     for field in ("ExitCode", "SubmitTime", "StartTime", "EndTime"):
         if parsed.observations:
@@ -393,7 +393,7 @@ def ended_job(text: str, where: str, *, name: str) -> Parsed:
 
 
 def bad_exit(text: str, where: str) -> Parsed:
-    """`n0 began`, and `n0 survived` from a task that outlived the failed task. Each node must have begun two tasks."""
+    """Read `n0 began`, and `n0 survived` of a task that outlived the failed one. Each node must begin two tasks."""
     parsed = Parsed()
     lines_of_tasks = re.findall(r"^(?: *\d+: )?(\S+) (began|survived)$", text, re.MULTILINE)
     if not lines_of_tasks:
@@ -408,13 +408,13 @@ def bad_exit(text: str, where: str) -> Parsed:
 
 
 def node_of(line: str) -> str | None:
-    """The node that a task of it names."""
+    """Return the node that a task in a line names."""
     match = re.fullmatch(r"(\S+) (?:began|survived)", line)
     return match[1] if match else None
 
 
 def requeue(text: str, where: str) -> Parsed:
-    """`n0 restarts 0` from the first attempt, `n1 restarts 1` from the next one."""
+    """Read `n0 restarts 0` from the first attempt, `n1 restarts 1` from the next one."""
     parsed = Parsed()
     counts = [int(count) for count in re.findall(r"^\S+ restarts (\d{1,9})$", text, re.MULTILINE)]
     if counts:

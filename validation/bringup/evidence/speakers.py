@@ -41,7 +41,7 @@ class Speakers:
     probe: str | None = None  # no step wrote the file: no label says on which node this probe ran
 
     def objection(self, label: str, record: dict[str, Any]) -> str | None:
-        """Why a fact or a closing line is not believed. It runs once per fact of a fleet."""
+        """Say why a fact or a closing line is not believed. It runs once per fact of a fleet."""
         at, subject, quantity = record["at"], record.get("subject"), record.get("quantity", "")
         if self.probe is not None:
             if label or record["probe"] != self.probe:
@@ -61,7 +61,7 @@ class Speakers:
         return f"the line of {at} claims {quantity} of {subject}"
 
     def of_another(self, label: str, claimed: str) -> str | None:
-        """Why a line with this label is not one of the node that it claims."""
+        """Say why a line with this label is not one of the node that it claims."""
         place = int(label) // self.tasks_per_node if label else len(self.nodes)
         if place < len(self.nodes):
             expected = self.nodes[place]
@@ -69,9 +69,9 @@ class Speakers:
         return f"{f'the step has no task {label}' if label else 'no label of srun'}, and the line claims {claimed}"
 
     def as_labelled(self, claims: Iterable[tuple[str, str]]) -> Speakers | None:
-        """With the nodes in the order of the labels, where that is another one: Slurm may number the tasks by its
-        topology. claims: (label, node) of lines. None where a task claims two nodes, or a node of the step is missing:
-        so one node alone cannot claim another one's place."""
+        """Put the nodes in the order of the labels, where that is another one: Slurm may number the tasks by
+        its topology. claims: (label, node) of lines. None where a task claims two nodes, or a node of the step is
+        missing: so one node alone cannot claim another one's place."""
         named: list[set[str]] = [set() for _ in self.nodes]
         for label, node in claims:
             if (place := int(label or -1) // self.tasks_per_node) not in range(len(named)):
@@ -83,14 +83,14 @@ class Speakers:
         return replace(self, nodes=order)
 
     def of_labelled(self, label: str, subject: str) -> str | None:
-        """Why a labelled line is not believed about this subject."""
+        """Say why a labelled line is not believed about this subject."""
         named = (node for node in nodes_of(subject) if node in self.of_run)
         return next((why for node in named if (why := self.of_another(label, node))), None)
 
 
 def of_file(stem: str, run: Run, placed: str | None) -> Speakers:
-    """The tasks that wrote a file of raw/. placed: the text of its `.step` file; without one, its name says what is not
-    usual: usually one task on each node of the job. A damaged `.step` file gives no node."""
+    """Return the tasks that wrote a file of raw/. placed: the text of its `.step` file; without one, its name says what
+    is not usual: usually one task on each node of the job. A damaged `.step` file gives no node."""
     nodes, tasks, rank = (
         run.ran_on,
         {"binding": run.gpus_per_node, "sweep": run.gpus_per_node, "bad-exit": 2}.get(stem, 1),
@@ -109,7 +109,7 @@ def of_file(stem: str, run: Run, placed: str | None) -> Speakers:
 
 
 def step(text: str, run_nodes: Sequence[str]) -> tuple[list[str], int] | None:
-    """(nodes of a step in Slurm's order, tasks per node) of its `.step` file, `TASKS n3,n0`. None: it is damaged."""
+    """Read (nodes of a step in Slurm's order, tasks per node) of a `.step` file, `TASKS n3,n0`. None: it is damaged."""
     match = _STEP.fullmatch(text)
     if match is None or not set(named := match[2].split(",")) <= set(run_nodes):
         return None
@@ -118,8 +118,8 @@ def step(text: str, run_nodes: Sequence[str]) -> tuple[list[str], int] | None:
 
 
 def believed(text: str, where: str, speakers: Speakers, speaks_of: Callable[[str], str | None]) -> tuple[str, Parsed]:
-    """The text of a tool that labels its lines, without what it says of other nodes than the task's own; and a problem
-    for each line that is left out. speaks_of: the node that a line, without its label, is about; None: of none."""
+    """Return the text of a tool that labels its lines, without what it says of nodes other than the task's own; and a
+    problem for each line left out. speaks_of: the node that a line, without its label, is about; None: of none."""
     parsed, kept = Parsed(), lines(text)
     refusals, claims = Refusals(where), set()
     for number, line in enumerate(kept):

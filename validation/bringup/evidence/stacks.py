@@ -22,7 +22,7 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
 
 
 def stack(text: str, where: str, subject: str) -> Parsed:
-    """The main thread of the last dump; faulthandler writes the main thread last. No fact if there is no stack."""
+    """Read the main thread of the last dump, where faulthandler writes it last. No fact if there is no stack."""
     parsed = Parsed()
     rows = lines(text)
     heads = [number for number, line in enumerate(rows) if line.startswith(("Thread 0x", "Current thread 0x"))]

@@ -23,8 +23,8 @@ _LEGEND = re.compile(r"\s*(NIC\d+): (\S+)\s*")
 
 
 def parse(text: str, where: str, node: str) -> Parsed:
-    """discovery.topology: the table in one line, to compare nodes. inventory.topology.paths: of each GPU to all NICs,
-    from which derive/fabric.py takes the nearest one."""
+    """Read discovery.topology: the table in one line, to compare nodes. inventory.topology.paths: of each GPU to all
+    NICs, from which derive/fabric.py takes the nearest one."""
     parsed = Parsed()
     rows = lines(_CODES.sub("", text))
     header = next((number for number, line in enumerate(rows) if line.split()[:1] == ["GPU0"]), None)
@@ -75,7 +75,7 @@ def parse(text: str, where: str, node: str) -> Parsed:
 
 
 def _devices(heads: Sequence[str]) -> list[str]:
-    """The columns of GPUs and NICs, which come before those of affinity."""
+    """Return the columns of GPUs and NICs, which come before those of affinity."""
     end = next((number for number, head in enumerate(heads) if head in _OTHER_COLUMNS), len(heads))
     return list(heads[:end])
 

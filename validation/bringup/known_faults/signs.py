@@ -150,7 +150,7 @@ def in_run(folder: Path, run: Run) -> list[Sign]:
 
 
 def numbered(text: str, start: int = 1) -> Iterator[tuple[int, str]]:
-    """Number lines as `grep -n` does: only a line feed ends a line. The states of a progress bar, between carriage
+    """Yield lines with numbers, as `grep -n`: only a line feed ends one. The states of a progress bar, between carriage
     returns, are yielded one by one with the same number."""
     for number, line in enumerate(lines(text), start=start):
         for state in line.split("\r"):

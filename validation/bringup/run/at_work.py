@@ -38,7 +38,7 @@ class Expected:
         return f"{self.least / 60:.0f} to {self.most / 60:.0f} min"
 
     def after(self, elapsed: float, job: str = "") -> str:
-        """`17 s of about 60 s`; of one that is late, since when, and what says why."""
+        """Say `17 s of about 60 s`; of one that is late, since when, and what says why."""
         if elapsed <= self.most * (2 if self.least == self.most else 1):
             return f"{span(elapsed)} of {self.words}"
         why = f"; bringup why {job}" if job else ""
@@ -50,7 +50,7 @@ def span(seconds: float) -> str:
 
 
 def expected(phase: Phase, nodes: Sequence[str], options: str = "") -> Expected:
-    """Of the newest run on as many nodes in which it passed; else what the plan says. options: of the trainings; the
+    """Expect as long as the newest passed run on as many nodes; else what the plan says. options: of the trainings; the
     plan's minutes are of the model of a few billion parameters, and the tiny one takes what a start takes."""
     place = results.REPOSITORY / results.PLAYBOOKS
     for path in sorted(place.glob(f"*/{results.PLAYBOOK}"), reverse=True)[:_LOOKED_AT]:
@@ -68,7 +68,7 @@ def expected(phase: Phase, nodes: Sequence[str], options: str = "") -> Expected:
 
 
 def busy_with(phase: Phase, name: str) -> str:
-    """`step 12 of 60` of a training; else the part whose files are the newest: `4 nodes`, `pair 3 of 6`. Empty: not
+    """Say `step 12 of 60` of a training; else the part whose files are the newest: `4 nodes`, `pair 3 of 6`. Empty: not
     known."""
     try:
         folder = next(reversed(results.attempts(phase, name)), None)

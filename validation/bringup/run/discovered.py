@@ -23,8 +23,8 @@ _PROMISED = ("SLURM_JOB_GPUS", "SLURM_GPUS", "SLURM_GPUS_ON_NODE", "CUDA_VISIBLE
 
 
 def newest(nodes: Collection[str]) -> Judged | None:
-    """The newest closed discovery of all of these nodes, of this cluster, whose evidence nobody changed. None: there is
-    none. No nodes: of any. Where no Slurm answers, of any cluster."""
+    """Find the newest closed discovery of all of these nodes, of this cluster, whose evidence nobody changed. None:
+    there is none. No nodes: of any. Where no Slurm answers, of any cluster."""
     for folder in _folders(set(nodes), slurm.this_cluster().name):
         try:
             judged = judge_folder(folder)
@@ -36,7 +36,7 @@ def newest(nodes: Collection[str]) -> Judged | None:
 
 
 def profile(opened: Profile, nodes: Collection[str], discovery: Judged | None = None) -> Profile:
-    """`opened` itself, or, where it is or extends `auto`, what the newest discovery makes. Raises ProfileError."""
+    """Return `opened`, or, where it is or extends `auto`, what the newest discovery makes. Raises ProfileError."""
     if not auto.is_open(opened):
         return opened
     discovery = discovery or newest(nodes)
@@ -48,7 +48,7 @@ def profile(opened: Profile, nodes: Collection[str], discovery: Judged | None = 
 
 
 def here(opened: Profile, nodes: Collection[str], gpus: Sequence[str]) -> Profile:
-    """The same for a training on this machine, which may never have had a discovery. gpus: names, as torch gives them.
+    """Return the same for a training on this machine, which may never have had a discovery. gpus: names, as in torch.
     Raises ProfileError."""
     made = profile(opened, nodes)
     if not auto.is_open(made):
@@ -67,7 +67,7 @@ def _has_a_gpu() -> bool:
 
 
 def _folders(nodes: set[str], cluster: str | None) -> Iterator[Path]:
-    """Closed discoveries, the newest first."""
+    """Yield closed discoveries, the newest first."""
     runs: list[tuple[str, Path]] = []
     for path in (results.REPOSITORY / PHASES["discovery"].results).glob(f"*/{results.RUN}"):
         try:

@@ -17,7 +17,7 @@ _NAMED = 3
 
 
 def unhealthy_nodes(judged: Judged) -> list[LeftOut] | None:
-    """Nodes whose own faults explain everything that would stop the later phases. Empty: nothing would stop them.
+    """Find nodes whose own faults explain everything that would stop the later phases. Empty: nothing would.
 
     A failed gate of a node or rank blames that node. Failed gates of pairs blame the node that all failing pairs share.
     A node's gate may explain a gate of the whole job. None: something else is wrong (the job, a scale, a single link),
@@ -51,7 +51,7 @@ def unhealthy_nodes(judged: Judged) -> list[LeftOut] | None:
 
 
 def _named(verdicts: list[Verdict]) -> str:
-    """`discovery.gpu.count fail; and 2 more`: faults before gaps."""
+    """Name faults before gaps: `discovery.gpu.count fail; and 2 more`."""
     ordered = sorted(verdicts, key=lambda verdict: -verdict.outcome.rank)
     words = list(dict.fromkeys(f"{verdict.gate} {verdict.outcome}" for verdict in ordered))
     return first_few(words, _NAMED)
@@ -61,7 +61,7 @@ VARIABLE = "BRINGUP_LACKING"
 
 
 def lacking(judged: Iterable[Judged]) -> str:
-    """`rdma nvlink`, of the last discovery. Only what every one of its nodes answered: silence is no absence."""
+    """Name what the last discovery lacked, `rdma nvlink`. Only what every node answered: silence is no absence."""
     discovery = {run.run.phase: run for run in judged}.get("discovery")
     if discovery is None:
         return ""

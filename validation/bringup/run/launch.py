@@ -77,7 +77,7 @@ class Tell:
 
 @contextmanager
 def progress(console: Console, title: str, expected: Expected | None = None, rest_s: float = 0.0) -> Iterator[Tell]:
-    """expected: of this step. rest_s: what is expected of all those after it."""
+    """Show progress. expected: of this step. rest_s: what is expected of all those after it, s."""
     tell = Tell(console, title, expected, rest_s)
     if tell.status is None:
         yield tell
@@ -87,7 +87,7 @@ def progress(console: Console, title: str, expected: Expected | None = None, res
 
 
 def bash_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], folder: Path, tell: Tell) -> None:
-    """A phase that is started on the login host; what it prints goes to a log in `folder`, the playbook's.
+    """Start a phase on the login host; what it prints goes to a log in `folder`, the playbook's.
 
     The script inherits a lock and holds it while it lives, so that a `--resume` knows whether it is still at work.
     """
@@ -127,7 +127,7 @@ def log_of(phase: Phase, folder: Path) -> Path:
 
 
 def screen_of(phase: Phase, folder: Path) -> Path | None:
-    """What the phase's script printed; None: it printed nothing that was kept. `folder`: the playbook's.
+    """Find what the phase's script printed; None: it printed nothing that was kept. `folder`: the playbook's.
 
     Of a batch job: the job that was submitted last, the newest of its attempts.
     """
@@ -145,7 +145,7 @@ def screen_of(phase: Phase, folder: Path) -> Path | None:
 
 
 def last_words(phase: Phase, folder: Path) -> str:
-    """The last line that a phase's script printed, and where it stands. `folder`: the playbook's."""
+    """Return the last line that a phase's script printed, and where it stands. `folder`: the playbook's."""
     screen = screen_of(phase, folder)
     if screen is None:
         return "it left no log; slurmd.log of its first node may say why"
@@ -159,7 +159,7 @@ def note_of(phase: Phase, folder: Path) -> Path:
 
 
 def job_ids(phase: Phase, folder: Path) -> list[str]:
-    """The jobs that this playbook submitted for the phase, in order."""
+    """Return the jobs that this playbook submitted for the phase, in order."""
     note = note_of(phase, folder)
     return [line for line in files.read_text(note).split() if line.isdecimal()] if files.is_file(note) else []
 
@@ -258,8 +258,8 @@ def wait_for_earlier(phase: Phase, name: str, folder: Path, tell: Tell) -> None:
 def _wait(
     job_id: str, required: list[str], tell: Tell, closed: Callable[[], bool], part: Callable[[], str] = str
 ) -> bool:
-    """True: the job has ended, or its script is done and Slurm cannot end it. False: it could not start because one of
-    its nodes became unusable; it is cancelled.
+    """Wait for a job. True: it ended, or its script is done and Slurm cannot end it. False: it could not start because
+    one of its nodes became unusable; it is cancelled.
 
     A node that answers slurmctld but refuses its commands keeps a job completing for ever, for example with a different
     munge key in Slurm 26.05.

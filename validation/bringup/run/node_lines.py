@@ -62,7 +62,7 @@ def ask() -> Present:
 
 
 def lines(judged: Sequence[Judged], present: Present, now: datetime) -> list[str]:
-    """Commands to paste, each under a remark that says what it rests on; and remarks where there is none."""
+    """Write commands to paste, each under a remark that says what it rests on; and remarks where there is none."""
     accused = {run.folder: _accused(run) for run in judged}
     used, shown = [], []
     for run in judged:
@@ -85,7 +85,7 @@ def lines(judged: Sequence[Judged], present: Present, now: datetime) -> list[str
 
 
 def refusal(run: Judged, here: slurm.Cluster | None, now: datetime) -> str | None:
-    """Why this run gives no line, as `is …`; None: it may."""
+    """Say why this run gives no line, as `is …`; None: it may."""
     if run.objection is not None:
         return f"cannot be used: {plain(run.objection)}"
     age = now - _closed_at(run)

@@ -23,8 +23,8 @@ def requested_nodes(
     partition: str | None = None,
     say: Callable[[str], None] = lambda text: None,
 ) -> dict[str, slurm.Node]:
-    """Nodes of the list, or else of the partition. With a count: usable nodes first, then unusable ones. Of a partition
-    only nodes that are alike (set_aside); say: gets a line about the others.
+    """Choose nodes of the list, or else of the partition. With a count: usable nodes first, then unusable ones. Of a
+    partition only nodes that are alike (set_aside); say: gets a line about the others.
 
     partition: overrides the environment's. The result is in the order of Slurm's table, not of the list: Slurm places
     rank 0 on the first node of its table.
@@ -58,7 +58,7 @@ def requested_nodes(
 
 
 def refuse_without_gpus(nodes: dict[str, slurm.Node]) -> None:
-    """Raises UsageError."""
+    """Raise UsageError where no node has a GPU."""
     if all(node.gpus == 0 for node in nodes.values()):
         names = ",".join(nodes)
         raise UsageError(
@@ -68,7 +68,7 @@ def refuse_without_gpus(nodes: dict[str, slurm.Node]) -> None:
 
 
 def known_partitions() -> list[partitions.Partition]:
-    """All partitions. Empty if Slurm does not answer: Slurm then refuses the job itself, or keeps it pending."""
+    """Read all partitions. Empty if Slurm does not answer: Slurm then refuses the job itself, or keeps it pending."""
     with contextlib.suppress(SlurmError):
         return partitions.read(slurm.show_partitions())
     return []
@@ -81,7 +81,7 @@ def node_assignments(
     sharing: bool = False,
     phase: Phase | None = None,
 ) -> list[str]:
-    """Lines for a script, `NODES=n0,n1`, quoted, from a single look at the nodes. Raises a BringupError.
+    """Write lines for a script, `NODES=n0,n1`, quoted, from a single look at the nodes. Raises a BringupError.
 
     sharing: also WHOLE_NODES=yes if no two jobs share a node. phase: the partition must accept its job.
     """
@@ -107,8 +107,8 @@ MIG = re.compile(r"\d+g\.\d+gb")  # a part of a GPU, as Gres types are usually c
 
 
 def set_aside(known: Mapping[str, Node], names: Sequence[str]) -> dict[str, str]:
-    """Node of `names` -> why a run does not take it by itself: it lacks the features that jobs ask for (the site file's
-    constraint), or other nodes are more common. Of two kinds that are equally common, the one with more GPUs is taken.
+    """Return node of `names` -> why a run does not take it by itself: it lacks features that jobs ask for (the site
+    file's constraint), or other nodes are more common. Of two equally common kinds, the one with more GPUs is taken.
     """
     wanted = constraint()
     aside = {name: f"not {wanted}" for name in names if wanted and not has_features(known[name].features, wanted)}
@@ -131,7 +131,7 @@ def kind(node: Node) -> str:
 
 
 def divided(nodes: Mapping[str, Node]) -> str | None:
-    """What it means for a run that these nodes have parts of GPUs (MIG), in one line. None: they have none."""
+    """Say in a line what it means for a run that these nodes have parts of GPUs (MIG). None: they have none."""
     of_parts = {name: kind(node) for name, node in nodes.items() if MIG.search(node.gres or "")}
     if not of_parts:
         return None
@@ -146,11 +146,11 @@ def _gpus(known: Mapping[str, Node], names: Sequence[str], wanted: str) -> int:
 
 
 def constraint() -> str:
-    """The features that jobs ask for. Alternatives with counts ([a*2&b*4]) are left to Slurm."""
+    """Return the features that jobs ask for. Alternatives with counts ([a*2&b*4]) are left to Slurm."""
     wanted = os.environ.get("SBATCH_CONSTRAINT") or os.environ.get("SLURM_CONSTRAINT") or ""
     return wanted if re.fullmatch(r"[\w.:=+-]+([&|,][\w.:=+-]+)*", wanted) else ""
 
 
 def has_features(features: Sequence[str], wanted: str) -> bool:
-    """a&b|c: all of a group, of one group at least."""
+    """Say whether a&b|c holds: all of a group, of one group at least."""
     return any(set(re.split("[&,]", group)) <= set(features) for group in wanted.split("|"))

@@ -35,7 +35,7 @@ def run_phase(
     folder: Path,
     tell: Tell,
 ) -> Judged:
-    """The newest attempt, judged. Slurm's refusal is in the run's folder, which is made here if the script made none.
+    """Run a phase; return its newest attempt, judged. Slurm's refusal is in the run's folder, made here if need be.
 
     environment: of the script, without the site. name: of the run. folder: of the playbook or sweep, for notes.
     """
@@ -85,7 +85,7 @@ def _keep_node_states(run_folder: Path) -> None:
 
 
 def _keep_screen(run_folder: Path, screen: Path | None) -> None:
-    """What the script printed, of a run that it did not close: `run_end` does it otherwise."""
+    """Keep what the script printed, of a run that it did not close: `run_end` does it otherwise."""
     target = run_folder / runs.BATCH_LOG
     if screen is not None and not target.exists():
         content = files.read(screen)

@@ -108,18 +108,18 @@ def _checked(name: str) -> str:
 
 
 def asked_pair_rounds() -> str:
-    """$BRINGUP_PAIR_ROUNDS; what was planned is in run.json."""
+    """Read $BRINGUP_PAIR_ROUNDS; what was planned is in run.json."""
     return os.environ.get("BRINGUP_PAIR_ROUNDS", "")
 
 
 def lacks_torch(phase: Phase, site: at_site.AtSite | None) -> bool:
-    """Whether the phase needs torch and this environment has none. In a container torch is the image's."""
+    """Say whether the phase needs torch and this environment has none. In a container torch is the image's."""
     in_container = site is not None and site.site.container is not None
     return phase.uses_torch and not in_container and importlib.util.find_spec("torch") is None
 
 
 def refuse_without_torch(phase: Phase, site: at_site.AtSite | None) -> None:
-    """Raises RunError, before anything is opened."""
+    """Raise RunError, before anything is opened."""
     if lacks_torch(phase, site):
         raise RunError(f"{phase.stem}: torch is not installed in {sys.prefix}: make venv")
 
@@ -229,7 +229,7 @@ def _for_owner(path: str, flags: int) -> int:
 
 
 def _attempt_before(results: Path, phase: Phase) -> Path | None:
-    """The folder that this Slurm job wrote before it was requeued, the newest one. None: it is the first attempt."""
+    """Find the newest folder that this Slurm job wrote before it was requeued. None: it is the first attempt."""
     job, restarts = os.environ.get("SLURM_JOB_ID"), int(os.environ.get("SLURM_RESTART_COUNT") or 0)
     if job is None or restarts == 0:
         return None
@@ -297,7 +297,7 @@ def _copy_reference(source: Path, folder: Path) -> None:
 
 
 def close_run(folder: Path, exit_code: int) -> None:
-    """Raises RunError when it is not an open run."""
+    """Close a run. Raises RunError when it is not an open one."""
     load(folder)
     if (folder / CLOSED).exists():
         raise RunError(f"{folder}: already closed")

@@ -76,7 +76,7 @@ def _listed(names: str) -> tuple[str, ...]:
 
 
 def minutes(limit: str) -> float | None:
-    """As Slurm writes time limits: 90 (minutes), 30:00, 01:30:00, 1-12, 1-12:00:00. None: unlimited, or not a time."""
+    """Read Slurm's time limits: 90 (minutes), 30:00, 01:30:00, 1-12, 1-12:00:00. None: unlimited, or not a time."""
     if limit.upper() in _UNLIMITED:
         return None
     match = re.fullmatch(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", limit)
@@ -89,7 +89,7 @@ def minutes(limit: str) -> float | None:
 
 
 def requested_minutes(phase: Phase, environment: Mapping[str, str]) -> float | None:
-    """Time limit that the job of a phase will request, in minutes. environment: of the phase."""
+    """Return the time limit that the job of a phase will request, in minutes. environment: of the phase."""
     limit = environment.get(f"{_command(phase)}_TIMELIMIT")
     if limit is None:
         own_limit = _OWN_LIMIT.search((REPOSITORY / phase.script).read_text(encoding="utf-8"))
@@ -107,7 +107,7 @@ def partition_of(phase: Phase, environment: Mapping[str, str]) -> str | None:
 
 
 def share_nodes(named: str | None, known: Sequence[Partition]) -> bool:
-    """Whether two jobs of these partitions (with commas between them; None: the default one) can run on one node."""
+    """Say whether two jobs of these partitions (`a,b`; None: the default one) can run on one node."""
     names = _requested(named, known)
     return all(partition.shares_nodes for partition in known if partition.name in names)
 
@@ -117,7 +117,7 @@ def _requested(named: str | None, known: Sequence[Partition]) -> list[str]:
 
 
 def refuse(phase: Phase, nodes: Sequence[str], environment: Mapping[str, str], known: Sequence[Partition]) -> None:
-    """Raises CannotStart if no partition that the phase is submitted to accepts its job.
+    """Raise CannotStart if no partition that the phase is submitted to accepts its job.
 
     nodes: of the run. environment: of the phase.
     """

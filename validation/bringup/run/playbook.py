@@ -145,7 +145,7 @@ def run(request: Request) -> int:
 
 
 def _one_partition(request: Request) -> str | None:
-    """The partition of all requested phases. None: they have several; the general one then gives the nodes."""
+    """Return the partition of all requested phases. None: they have several; the general one then gives the nodes."""
     stems = [stem for stem in request.phases or PHASES if stem in PHASES]
     chosen = {partitions.partition_of(PHASES[stem], _environment(request, stem)) for stem in stems}
     return chosen.pop() if len(chosen) == 1 else None
@@ -271,7 +271,7 @@ def _expected(request: Request, phase: Phase, nodes: Sequence[str]) -> at_work.E
 
 
 def _in_one_line(step: Step) -> str:
-    """What stays to be seen of a phase when its details have scrolled away."""
+    """Say what stays to be seen of a phase when its details have scrolled away."""
     outcome = report.MARK[step.outcome] if step.folder is not None else "NOT RUN"
     return f"{outcome:<10} {step.seconds:>5.0f} s  {PHASES[step.phase].title}"
 
@@ -283,7 +283,7 @@ def _say_left_out(new: list[LeftOut], left: Sequence[str], console: Console) -> 
 
 
 def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: Console) -> int:
-    """The six questions, and what to do next."""
+    """Show the six questions, and what to do next."""
     verdicts = [verdict for phase in judged for verdict in phase.verdicts.verdicts]
     outcome = worst_of_run([*(step.outcome for step in playbook.steps), *(verdict.outcome for verdict in verdicts)])
     gathered = collection.of_playbook(playbook, judged, folder)
@@ -327,8 +327,8 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
 def dry_run(
     request: Request, planned: Sequence[str], left_out: Sequence[str], kept: Collection[str], nodes: Sequence[str]
 ) -> str:
-    """What would be submitted, on which nodes, and how long it is expected to take. kept: steps of an earlier run that
-    are not repeated."""
+    """Write what would be submitted, on which nodes, and how long it is expected to take. kept: steps of an earlier run
+    that are not repeated."""
     left = [PHASES[stem] for stem in planned if stem not in kept]
     options = [] if request.site is None else request.site.site.sbatch
     expects = {phase.stem: _expected(request, phase, nodes) for phase in left}

@@ -21,7 +21,7 @@ GOOD = (Outcome.PASS, Outcome.WARN)  # a warning is not a reason to run a phase 
 
 
 def earlier(folder: Path) -> Playbook:
-    """Raises RecordError when it cannot be read, RunError when it lies in a copy of the repository."""
+    """Read the earlier playbook. Raises RecordError if it cannot be read, RunError in a copy of the repository."""
     playbook = read_record(folder / PLAYBOOK, Playbook)
     tree = runs.tree_of(folder)
     if tree is None or tree.resolve() != runs.REPOSITORY.resolve():
@@ -32,7 +32,7 @@ def earlier(folder: Path) -> Playbook:
 def kept(
     folder: Path, playbook: Playbook, planned: list[str], profile: Profile | None, console: Console
 ) -> dict[str, tuple[Step, Judged]]:
-    """The phases of the earlier playbook in `folder` that need not run again, judged again.
+    """Return the phases of the earlier playbook in `folder` that need not run again, judged again.
 
     A phase without a step was under way when that run was killed: its job or script may have finished unseen. When it
     is still running, it is waited for.
@@ -50,7 +50,7 @@ def kept(
 
 
 def newest_attempt(phase: Phase, name: str) -> Path | None:
-    """None when the run never came to open a folder."""
+    """Find the newest attempt. None when the run never came to open a folder."""
     return next(reversed(runs.attempts(phase, name)), None)
 
 

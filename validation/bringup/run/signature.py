@@ -43,7 +43,7 @@ def sign(path: Path, tell: Callable[[str], None]) -> None:
 
 
 def signers(named: Path | None) -> Path | None:
-    """The file of those whose signatures count: the named one, or the site's. None: nothing is verified. Raises
+    """Find the file of those whose signatures count: the named one, or the site's. None: nothing is verified. Raises
     SiteError."""
     if named is not None:
         return named
@@ -78,7 +78,7 @@ def signer(judged: Judged, allowed: Path) -> str:
 
 
 def _keygen(*arguments: str, standard_input: bytes = b"") -> bytes:
-    """What it prints. Raises RecordError with its own words."""
+    """Run ssh-keygen, and return what it prints. Raises RecordError with its own words."""
     try:
         done = subprocess.run(
             ["ssh-keygen", "-Y", *arguments],

@@ -38,7 +38,7 @@ class AtSite:
 
 
 def from_environment() -> AtSite | None:
-    """The site file of $BRINGUP_SITE; None: not set. Raises SiteError."""
+    """Load the site file of $BRINGUP_SITE; None: not set. Raises SiteError."""
     file = sites.from_environment()
     return None if file is None else AtSite(sites.load(file), file.resolve())
 
@@ -50,7 +50,7 @@ def _set_by_user() -> dict[str, str]:
 
 
 def slurm_variables(site: Site, phase: str | None) -> dict[str, str]:
-    """Variables for sbatch, salloc and srun. srun gets no time limit: inside a job it would limit each step."""
+    """Return variables for sbatch, salloc and srun. srun gets no time limit: in a job it would limit each step."""
     variables: dict[str, str] = {}
     for key in _EVERYWHERE:
         if (value := site.submitted(key, phase)) is not None:
@@ -70,7 +70,7 @@ def _gpu_variables(site: Site) -> dict[str, str]:
 
 
 def one_gpu(site: Site) -> list[str]:
-    """Options with which a small job requests one GPU, if the site demands a request."""
+    """Return options with which a small job requests one GPU, if the site demands a request."""
     return [] if site.gpu_request == "none" else [site.gpu_request.rstrip("0123456789") + "1"]
 
 
@@ -85,7 +85,7 @@ def enter(at: AtSite | None, phase: str | None = None) -> None:
 
 
 def entered(phase: str | None = None) -> AtSite | None:
-    """The site of $BRINGUP_SITE, with its variables set in this process. Raises SiteError."""
+    """Enter the site of $BRINGUP_SITE: set its variables in this process. Raises SiteError."""
     at = from_environment()
     enter(at, phase)
     return at
@@ -109,7 +109,7 @@ def _variables(site: Site, phase: str | None, own: Mapping[str, str]) -> dict[st
 
 
 def for_submission(at: AtSite | None, phase: str, environment: Mapping[str, str]) -> dict[str, str]:
-    """The environment in which a phase is started."""
+    """Return the environment in which a phase is started."""
     environment = {name: value for name, value in environment.items() if name not in CLEARED}
     if at is None:
         return environment
@@ -118,8 +118,8 @@ def for_submission(at: AtSite | None, phase: str, environment: Mapping[str, str]
 
 
 def used(site: Site, phase: str | None) -> SiteUsed:
-    """The site as recorded in run.json. Inside a job, Slurm's variables show its partition; otherwise the environment
-    decides."""
+    """Return the site as recorded in run.json. Inside a job, Slurm's variables show its partition; otherwise the
+    environment decides."""
     overridden: dict[str, str] = {}
     if "SLURM_JOB_ID" in os.environ:
         for key in _SHOWN_BY_SLURM:
@@ -153,7 +153,7 @@ def refuse_missing(site: Site, phase: Phase) -> None:
 
 
 def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
-    """Lines for job.sh, quoted: arrays for command lines, then modules and the setup file, then variables."""
+    """Write lines for job.sh, quoted: arrays for command lines, then modules and the setup file, then variables."""
     if at is None:
         return []
     site = at.site
@@ -206,7 +206,7 @@ def _python_path() -> str:
 
 
 def container(site: Site, run: Path) -> list[str]:
-    """What stands between the options of srun and a torch program: options of pyxis, or Apptainer's command."""
+    """Return what stands between the options of srun and a torch program: options of pyxis, or Apptainer's command."""
     if site.container is None:
         return []
     results = run.resolve().parent  # they may lie elsewhere, and be linked from here
@@ -229,7 +229,7 @@ def container(site: Site, run: Path) -> list[str]:
 
 
 def for_a_person(at: AtSite, phase: str | None) -> list[str]:
-    """Lines that a user sources before `sbatch`: what Slurm reads, and the options that it does not."""
+    """Write lines that a user sources before `sbatch`: what Slurm reads, and the options that it does not."""
     variables = {"BRINGUP_SITE": str(at.file)}
     variables |= _variables(at.site, phase, _own(at.site, os.environ))
     return [

@@ -61,7 +61,7 @@ class Pace:
         self._next_s, self._longest_s = self.FIRST_S, longest_s
 
     def seconds(self) -> float:
-        """Seconds until the next look."""
+        """Return seconds until the next look."""
         now, self._next_s = self._next_s, min(self._next_s * self.GROWTH, self._longest_s)
         return now
 
@@ -92,14 +92,14 @@ class Node(pending.Node):
 
     @property
     def types(self) -> list[str]:
-        """Types of its GPUs, where Gres names them."""
+        """Name the types of its GPUs, where Gres names them."""
         return re.findall(r"gpu:([^:(,]+):\d+", self.gres)
 
 
 def ask(
     *command: str, timeout_s: float = 60, environment: dict[str, str] | None = None, folder: Path | None = None
 ) -> str:
-    """Standard output of a Slurm command. Raises SlurmError with the command's message, and what it had printed.
+    """Run a Slurm command and return its output. Raises SlurmError with its message, and what it had printed.
 
     Without an environment of its own it has this program's, and prints times as they are parsed here.
     """
@@ -146,27 +146,27 @@ class Cluster(NamedTuple):
 
 
 def cluster() -> Cluster:
-    """The one that the commands ask. Raises SlurmError."""
+    """Read the cluster that the commands ask. Raises SlurmError."""
     text = ask("scontrol", "show", "config")
     name = _CLUSTER.search(text)
     return Cluster(None if name is None else name[1], ",".join(_CONTROLLER.findall(text)) or None)
 
 
 def this_cluster() -> Cluster:
-    """The same; without names where no Slurm answers."""
+    """Read the same; without names where no Slurm answers."""
     with contextlib.suppress(SlurmError):
         return cluster()
     return Cluster(None, None)
 
 
 def patience_s() -> float:
-    """Seconds to wait for an absent controller or for busy nodes: BRINGUP_WAIT_S, 120 by default."""
+    """Return seconds to wait for an absent controller or for busy nodes: BRINGUP_WAIT_S, 120 by default."""
     setting = os.environ.get("BRINGUP_WAIT_S", "")
     return float(setting) if setting.isdecimal() else 120.0
 
 
 def patiently(question: Callable[[], T], tell: Callable[[str], None]) -> T:
-    """The answer of `question`, which is repeated while the controller is away. Raises SlurmError if it stays away."""
+    """Ask `question` again while the controller is away. Raises SlurmError if it stays away."""
     deadline = time.monotonic() + patience_s()
     while True:
         try:
@@ -179,12 +179,12 @@ def patiently(question: Callable[[], T], tell: Callable[[str], None]) -> T:
 
 
 def chosen_partition() -> str | None:
-    """The partition that Slurm's commands read from the environment; None: the default one."""
+    """Return the partition that Slurm's commands read from the environment; None: the default one."""
     return os.environ.get("SBATCH_PARTITION") or os.environ.get("SLURM_PARTITION")
 
 
 def partition_nodes(partition: str | None) -> list[str]:
-    """Names of all nodes of a partition (None: the default one), in Slurm's order. Raises SlurmError."""
+    """Name all nodes of a partition (None: the default one), in Slurm's order. Raises SlurmError."""
     names, known = list[str](), dict[str, bool]()
     for line in ask("sinfo", "--all", "--noheader", "--format", f"%P{SEPARATOR}%N").splitlines():
         name, _, nodes = line.partition(SEPARATOR)
@@ -212,18 +212,18 @@ def show_partitions() -> str:
 
 
 def show_nodes(names: Sequence[str] = (), times: str = "standard") -> str:
-    """`scontrol show node` of these nodes; without names, of all nodes. times: as SLURM_TIME_FORMAT has it."""
+    """Show `scontrol show node` of these nodes; without names, of all. times: as SLURM_TIME_FORMAT has it."""
     of = [",".join(names)] if names else []
     return ask("scontrol", "--oneliner", "show", "node", *of, environment={**os.environ, "SLURM_TIME_FORMAT": times})
 
 
 def nodes(names: Sequence[str] = ()) -> dict[str, Node]:
-    """These nodes; without names, all of them. Raises SlurmError."""
+    """Return these nodes; without names, all of them. Raises SlurmError."""
     return nodes_in(show_nodes(names))
 
 
 def nodes_in(text: str) -> dict[str, Node]:
-    """`scontrol --oneliner show node`: those whose state it says."""
+    """Read `scontrol --oneliner show node`: those whose state it says."""
     shapes = answers.shapes(text)
     own = shapes if any(f"{command}_RESERVATION" in os.environ for command in ("SBATCH", "SLURM")) else ()
     seen = answers.nodes(text, "scontrol", own).observations
@@ -236,7 +236,7 @@ def nodes_in(text: str) -> dict[str, Node]:
 
 
 def why(job_id: str) -> str:
-    """State of a job, and the cause of its wait or of its end in plain words. Raises SlurmError."""
+    """Say in plain words the state of a job, and the cause of its wait or of its end. Raises SlurmError."""
     state_of_job = job(job_id)
     if state_of_job is None:
         raise SlurmError(
@@ -253,7 +253,7 @@ def why(job_id: str) -> str:
 
 
 def submit(script: str, nodes: list[str], environment: dict[str, str], options: Sequence[str] = ()) -> str:
-    """Job id of `script`, a path from the repository root. Raises SlurmError with sbatch's words."""
+    """Submit `script`, a path from the repository root; return its job id. Raises SlurmError with sbatch's words."""
     (REPOSITORY / "slurm-logs").mkdir(exist_ok=True)  # Slurm before 23.02 does not make it
     try:
         answer = ask(
@@ -276,14 +276,14 @@ def submit(script: str, nodes: list[str], environment: dict[str, str], options: 
 
 
 def _request_hint(words: str, environment: dict[str, str]) -> str:
-    """A hint if the submit plugin refused the job: our scripts use --exclusive, and some sites demand a GPU request."""
+    """Hint at a request if the submit plugin refused the job: scripts use --exclusive, and some sites demand GPUs."""
     if not _ABOUT_GPUS.search(words) or {"SBATCH_GPUS_PER_NODE", "SBATCH_GRES"} & environment.keys():
         return ""
     return "; if this site wants a GPU request with every job: say it in the site file (gpu_request), BRINGUP_SITE"
 
 
 def job(job_id: str) -> Job | None:
-    """State and reason; None when Slurm no longer knows the job. Raises SlurmError while the controller is away."""
+    """Return state and reason; None when Slurm no longer knows the job. Raises SlurmError without a controller."""
     try:
         text = ask(
             "squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format", f"%T{SEPARATOR}%r{SEPARATOR}%n"
@@ -297,7 +297,7 @@ def job(job_id: str) -> Job | None:
 
 
 def running_on(nodes: Sequence[str]) -> list[tuple[str, str, str]]:
-    """(job, its user, its nodes) of the jobs that hold these nodes. Raises SlurmError."""
+    """List (job, its user, its nodes) of the jobs that hold these nodes. Raises SlurmError."""
     shown = f"%i{SEPARATOR}%u{SEPARATOR}%N"
     holding = "--states=RUNNING,SUSPENDED,COMPLETING"
     text = ask("squeue", "--noheader", f"--nodelist={','.join(nodes)}", holding, "--format", shown)
@@ -306,8 +306,8 @@ def running_on(nodes: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def queued(prefix: str) -> list[tuple[str, str]]:
-    """(job, its user) of the pending and running jobs whose name begins with `prefix`, but for those that wait until
-    their user or another job lets them go. Raises SlurmError."""
+    """List (job, its user) of the pending and running jobs whose name begins with `prefix`, but for those that wait
+    until their user or another job lets them go. Raises SlurmError."""
     between = _unguessed()
     text = ask("squeue", "--noheader", "--format", f"%i{between}%u{between}%r{between}%j")
     rows = [line.split(between) for line in text.splitlines()]
@@ -315,7 +315,7 @@ def queued(prefix: str) -> list[tuple[str, str]]:
 
 
 def accounting(columns: Sequence[str], since: str = "now-30days") -> str:
-    """`sacct` of all users' jobs, as far as the accounting shows them to this one. Raises SlurmError."""
+    """Ask `sacct` for all users' jobs, as far as the accounting shows them to this one. Raises SlurmError."""
     # duplicates: a run that lost its node and was requeued has the same job id as the next one
     options = ("--allusers", "--allocations", "--duplicates", "--parsable2", f"--starttime={since}", "--endtime=now")
     between = _unguessed()
@@ -324,12 +324,12 @@ def accounting(columns: Sequence[str], since: str = "now-30days") -> str:
 
 
 def _unguessed() -> str:
-    """What stands between columns, so that a line feed in a job's name makes no row: its user cannot know it."""
+    """Return what stands between columns, so that a line feed in a job's name makes no row: no user can know it."""
     return secrets.token_hex(8)
 
 
 def states(job_ids: Sequence[str]) -> dict[str, str]:
-    """States of several jobs, in one request. Jobs that Slurm no longer knows are left out. Raises SlurmError."""
+    """Return states of jobs, in one request, without those that Slurm no longer knows. Raises SlurmError."""
     shown = f"%i{SEPARATOR}%T"
     try:
         text = ask("squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(job_ids)}", "--format", shown)
@@ -342,8 +342,8 @@ def states(job_ids: Sequence[str]) -> dict[str, str]:
 
 
 def ended_job(job_id: str) -> str | None:
-    """Slurm's record of an ended job: slurmctld's line, or the accounting's after slurmctld has forgotten the job
-    (MinJobAge, 5 minutes by default). Empty: there is no accounting. None: the job has not ended, or the accounting
+    """Return Slurm's record of an ended job: slurmctld's line, or the accounting's after slurmctld has forgotten the
+    job (MinJobAge, 5 minutes by default). Empty: there is no accounting. None: the job has not ended, or the accounting
     does not know its end yet.
     """
     try:
@@ -363,7 +363,7 @@ def ended_job(job_id: str) -> str | None:
 
 
 def is_own(job_id: str, name: str) -> bool:
-    """Whether Slurm still knows this user's job under this name. The name matters: a new cluster reuses job numbers."""
+    """Say whether Slurm still knows this user's job by this name, because a new cluster reuses job numbers."""
     try:
         name_there = ask("squeue", "--noheader", "--states=all", "--me", f"--jobs={job_id}", "--format", "%j")
     except SlurmError:

@@ -51,7 +51,7 @@ class Request:
 
 
 def begin(request: Request) -> Path:
-    """The folder of a new sweep, with its plan. Raises CannotStart, UsageError."""
+    """Make the folder of a new sweep, with its plan. Raises CannotStart, UsageError."""
     environment = at_site.for_submission(request.site, request.phase.stem, os.environ)
     most = max(map(int, request.vary.get(plan.NODES, [])), default=None)
     names, gpus = nodes_of(request.nodes or most, request.nodelist, request.phase, environment)
@@ -94,7 +94,7 @@ def begin(request: Request) -> Path:
 
 
 def run(folder: Path, site: at_site.AtSite | None) -> int:
-    """All runs of the sweep that have not finished. Exit code: the worst outcome of its variants."""
+    """Run all that have not finished. Exit code: the worst outcome of its variants."""
     sweep = _read(folder)
     phase, profile = PHASES[sweep.phase], catalogue.load_profile(sweep.profile)
     environment = at_site.for_submission(site, phase.stem, os.environ)
@@ -121,7 +121,7 @@ def run(folder: Path, site: at_site.AtSite | None) -> int:
 
 
 def _read(folder: Path) -> Sweep:
-    """Raises RecordError when there is no sweep, RunError when it lies in a copy of the repository."""
+    """Read a sweep. Raises RecordError when there is none, RunError when it lies in a copy of the repository."""
     sweep = read_record(folder / runs.SWEEP, Sweep)
     tree = runs.tree_of(folder, runs.SWEEPS)
     if tree is None or tree.resolve() != REPOSITORY.resolve():
@@ -134,7 +134,7 @@ def _read(folder: Path) -> Sweep:
 def nodes_of(
     count: int | None, nodelist: str | None, phase: Phase, environment: dict[str, str]
 ) -> tuple[list[str], int]:
-    """The nodes of every run, and the most GPUs that one of them has. Raises CannotStart, UsageError."""
+    """Return the nodes of every run, and the most GPUs that one of them has. Raises CannotStart, UsageError."""
     partition = partitions.partition_of(phase, environment)
     try:
         nodes = slurm.patiently(partial(requested_nodes, count, nodelist, partition), lambda text: None)
@@ -165,7 +165,7 @@ class _Work:
     same_as_base: set[int] = field(default_factory=set)
 
     def run_job(self, variant: int, repetition: int) -> None:
-        """One job, unless it has finished before, or has the values of the base."""
+        """Run one job, unless it has finished before, or has the values of the base."""
         settings = self.sweep.variants[variant]
         title = self._label(variant)
         base = self.entries.get(0, []) if variant else []
@@ -207,7 +207,7 @@ class _Work:
         return plan.phase_of(self.phase, self.sweep.variants[variant])
 
     def _finished(self, variant: int, repetition: int) -> Judged | None:
-        """A run that an earlier start of this sweep has finished; what it left running is waited for."""
+        """Find a run that an earlier start of this sweep has finished; what it left running is waited for."""
         name, phase = self._name(variant, repetition), self._phase(variant)
         notes = self.folder / "jobs" / name
         if not notes.is_dir():
@@ -300,8 +300,8 @@ def _curve(rows: list[SweepRow]) -> str:
 
 
 def assessed(judged: Judged, settings: plan.Settings) -> tuple[Entry | None, Outcome, str | None]:
-    """(its numbers, outcome, why it did not pass). Gates about speed decide nothing here: a variant may be slow. Nor do
-    open ones, if it has numbers: a variant has no run on one GPU to be compared with."""
+    """Return (its numbers, outcome, why it did not pass). Gates about speed decide nothing here: a variant may be slow.
+    Nor do open ones, if it has numbers: a variant has no run on one GPU to be compared with."""
     verdicts = judged.verdicts.verdicts
     failed = [verdict for verdict in verdicts if verdict.outcome is Outcome.FAIL and judge.stops(verdict)]
     try:
@@ -317,6 +317,6 @@ def assessed(judged: Judged, settings: plan.Settings) -> tuple[Entry | None, Out
 
 
 def markdown(sweep: Sweep) -> str:
-    """The table, with what it is about."""
+    """Write the table, with what it is about."""
     header, rows = table.table(sweep.rows)
     return render("sweep.md.j2", sweep=sweep, header=header, rows=rows)

@@ -74,8 +74,8 @@ class Request:
 
 
 def train(request: Request) -> tuple[Path, int]:
-    """(the closed folder, exit code of the launcher). Raises UsageError, or RunError, for what cannot work, before a
-    folder is made."""
+    """Train; return (the closed folder, exit code of the launcher). Raises UsageError, or RunError, for what cannot
+    work, before a folder is made."""
     program = PROGRAMS[request.strategy]
     phase = PHASES[program.phase]
     opening.refuse_without_torch(phase, None)
@@ -114,8 +114,8 @@ def train(request: Request) -> tuple[Path, int]:
 
 
 def resumed_on(request: Request, ranks: int) -> Iterator[tuple[Path, int]]:
-    """The training, and then its second half from the checkpoint in its middle, on another number of ranks: each with
-    its exit code. The second is not made where the first failed. Raises as train()."""
+    """Yield the training, and then its second half from the checkpoint in its middle, on another number of ranks: each
+    with its exit code. The second is not made where the first failed. Raises as train()."""
     first = request.ranks or choose_ranks(request.strategy, None, len(gpus()))
     both = [choose_ranks(request.strategy, each, 0) for each in (first, ranks)]
     request = replace(request, batch_for=math.lcm(*both), options=[*request.options, "--save-steps", "half"])
@@ -128,8 +128,8 @@ def resumed_on(request: Request, ranks: int) -> Iterator[tuple[Path, int]]:
 
 
 def choose_ranks(strategy: str, wanted: int | None, there: int) -> int:
-    """there: GPUs that torch sees here; 0: the ranks compute on the CPU. Raises UsageError for ranks that cannot train
-    so."""
+    """Choose the ranks. there: GPUs that torch sees here; 0: they compute on the CPU. Raises UsageError for ranks that
+    cannot train so."""
     program = PROGRAMS[strategy]
     ranks = wanted or (1 if strategy == "single" else there)
     if ranks == 0:
@@ -148,7 +148,7 @@ def choose_ranks(strategy: str, wanted: int | None, there: int) -> int:
 
 
 def launchers(strategy: str, ranks: int, folder: Path, program: list[str], port: int) -> list[list[str]]:
-    """The command of each node: torchrun, or Python alone for one rank."""
+    """Return the command of each node: torchrun, or Python alone for one rank."""
     if strategy == "single":
         return [[sys.executable, *program]]
     nodes = PROGRAMS[strategy].nodes
@@ -161,7 +161,7 @@ def launchers(strategy: str, ranks: int, folder: Path, program: list[str], port:
 
 
 def gpus() -> list[str]:
-    """The names of those that torch sees here. Raises UsageError where it cannot be imported."""
+    """Name the GPUs that torch sees here. Raises UsageError where it cannot be imported."""
     question = "import torch.cuda as c; print(*map(c.get_device_name, range(c.device_count())), sep=chr(10))"
     answer = subprocess.run([sys.executable, "-c", question], capture_output=True, text=True, check=False)
     if answer.returncode:
@@ -171,14 +171,14 @@ def gpus() -> list[str]:
 
 
 def _gpus_of(node: int, ranks: int, program: Program) -> dict[str, str]:
-    """What a launcher's ranks see: of the GPUs in sight the first ones, or where there are two launchers its part."""
+    """Return the GPUs of a launcher's ranks: the first ones in sight, or where there are two launchers its part."""
     share = ranks // program.nodes
     seen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(ranks)))).split(",")
     return {"CUDA_VISIBLE_DEVICES": ",".join(seen[node * share : (node + 1) * share])}
 
 
 def _planned(request: Request, ranks: int) -> tuple[str, list[str], dict[str, str]]:
-    """(the program's file, its workload, the environment). Raises UsageError for what these ranks cannot train."""
+    """Plan (the program's file, its workload, the environment). Raises UsageError if these ranks cannot train it."""
     program = PROGRAMS[request.strategy]
     environment = {"GLOO_SOCKET_IFNAME": "lo", **os.environ, "BRINGUP_PROFILE": request.profile_name}
     if request.batch_for is not None:
@@ -188,8 +188,8 @@ def _planned(request: Request, ranks: int) -> tuple[str, list[str], dict[str, st
 
 
 def _workload(words: list[str], environment: Mapping[str, str]) -> list[str]:
-    """The options that training/env.sh chooses for these ranks, checked by the program itself. words: program, ranks,
-    its options. Raises UsageError with the program's line."""
+    """Return the options that training/env.sh chooses for these ranks, checked by the program itself. words: program,
+    ranks, its options. Raises UsageError with the program's line."""
     chosen = subprocess.run(
         ["bash", "-c", f'{ENVIRONMENT} choose_workload "$@"; printf "%s\\n" "${{workload[@]}}"', "train", *words],
         env={**environment, "PYTHON": sys.executable},
@@ -265,7 +265,7 @@ def _watcher(file: Path, program: list[str], environments: list[dict[str, str]])
 
 
 def _run(commands: list[list[str]], environments: list[dict[str, str]], log: Path, stop: Path) -> int:
-    """Runs the launchers; their lines go to the screen and, labelled, to `log`. When one fails the others are ended.
+    """Run the launchers; their lines go to the screen and, labelled, to `log`. When one fails the others are ended.
     After SIGTERM the ranks have time for a checkpoint (`stop` tells them). Returns the first exit code that is not
     0."""
     with log.open("w", encoding="utf-8") as out, ExitStack() as ends:

@@ -27,7 +27,7 @@ class Awaited:
 
 
 def keep_ended_jobs(run_folder: Path, jobs: Sequence[Awaited]) -> None:
-    """Each look is one request about all jobs. A job that does not end in time leaves no file, so no evidence.
+    """Ask about all jobs in one request, at each look. A job that does not end in time leaves no file, so no evidence.
 
     A job whose file exists is not requested again. A job that slurmctld has forgotten is read from the accounting.
     """
@@ -57,8 +57,8 @@ LONGEST_SMOKE_S = 600.0  # a job that nobody looks after any more may stay in th
 
 @contextlib.contextmanager
 def only_one(file: Path, tell: Callable[[str], None]) -> Iterator[None]:
-    """Inside, no other run of this checkout on this cluster is: two smoke phases that begin at once would each hold
-    what the other one waits for. Where the filesystem has no locks, there is none.
+    """Hold off every other run of this checkout on this cluster: two smoke phases that begin at once would each hold
+    what the other one waits for. Where the filesystem has no locks, nothing is held off.
 
     A byte of the file stands for a cluster, by the configuration that Slurm's commands use.
     """

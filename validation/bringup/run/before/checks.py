@@ -155,7 +155,7 @@ def _profile(facts: Facts) -> Finding:
 
 @cache
 def fitting(model: str, gpus: int) -> dict[str, str]:
-    """Profiles of real clusters for this model of GPU: name -> description."""
+    """Find profiles of real clusters for this model of GPU: name -> description."""
     fit = {}
     for name in profiles.names():
         profile = profiles.load(name)
@@ -420,7 +420,7 @@ OF_SLURM: tuple[tuple[str, Callable[[Facts, Cluster], Finding]], ...] = (
 
 
 def lines(facts: Facts) -> list[Line]:
-    """What needs Slurm is not asked while Slurm does not answer: one line says so for all of it."""
+    """Write lines. What needs Slurm is not asked while Slurm does not answer: one line says so for all of it."""
     shown = [Line(title, look(facts)) for title, look in OF_THE_HOST]
     if isinstance(facts.cluster, BringupError):
         unasked = ", ".join(title for title, _ in OF_SLURM)

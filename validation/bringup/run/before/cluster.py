@@ -45,13 +45,13 @@ class Cluster:
         return self.settings.get("ClusterName")
 
     def named(self, names: str | None) -> list[Partition]:
-        """The partitions of `a,b`; None: the default one."""
+        """Find the partitions of `a,b`; None: the default one."""
         if names is None:
             return [partition for partition in self.partitions if partition.is_default]
         return [partition for partition in self.partitions if partition.name in names.split(",")]
 
     def accounts_for(self, partition: Partition) -> list[str]:
-        """Accounts of this user whose jobs the partition takes."""
+        """Name accounts of this user whose jobs the partition takes."""
         mine = {each.name for each in self.accounts or () if each.partition in ("", partition.name)}
         return sorted(mine & set(partition.accounts) if partition.accounts else mine)
 
@@ -60,7 +60,7 @@ class Cluster:
         return {name: node for name, node in self.nodes.items() if name in held}
 
     def propagated(self, limit: str) -> bool | None:
-        """Whether a job gets this limit (NOFILE, MEMLOCK) of the shell that submits it. None: Slurm does not say."""
+        """Say whether a job gets this limit (NOFILE, MEMLOCK) of the submitting shell. None: Slurm does not say."""
         listed = self.settings.get("PropagateResourceLimits")
         excluded = self.settings.get("PropagateResourceLimitsExcept", "")
         if limit in excluded.upper().split(","):
@@ -69,14 +69,14 @@ class Cluster:
 
 
 def most_common(nodes: Mapping[str, Node]) -> Node | None:
-    """A node with GPUs as most of those with GPUs have them. None: no node has one."""
+    """Find a node with GPUs as most of those with GPUs have them. None: no node has one."""
     with_gpus = [node for node in nodes.values() if node.gpus]
     counted = Counter(node.gres for node in with_gpus)
     return max(with_gpus, key=lambda node: (counted[node.gres], node.gpus), default=None)
 
 
 def read(ask: Ask = slurm.ask) -> Cluster:
-    """Submits nothing. Raises SlurmError if Slurm does not answer."""
+    """Read the cluster, and submit nothing. Raises SlurmError if Slurm does not answer."""
     version = ask("scontrol", "--version").split()
     settings = dict(_SETTING.findall(ask("scontrol", "show", "config")))
     try:
@@ -94,7 +94,7 @@ def read(ask: Ask = slurm.ask) -> Cluster:
 
 
 def _accounts(ask: Ask) -> tuple[str | None, list[Account]]:
-    """Raises SlurmError."""
+    """Read the accounts. Raises SlurmError."""
     me = os.environ.get("USER") or getpass.getuser()
     tables = ("sacctmgr", "--noheader", "--parsable2", "--readonly", "show")
     default = ask(*tables, "user", me, "format=DefaultAccount").split()

@@ -40,7 +40,7 @@ def _facts(site: at_site.AtSite | SiteError | None, profile: Profile | ProfileEr
 
 
 def newest_driver() -> Driver | None:
-    """What the newest run of discovery saw of driver and GPU. None: none of them saw a driver."""
+    """Return what the newest run of discovery saw of driver and GPU. None: none of them saw a driver."""
     runs = [run for run in results.every_run() if run.parent.name == "discovery"]
     for run in sorted(runs, key=lambda run: run.name, reverse=True):
         with contextlib.suppress(RecordError, RunError, FileNotFoundError):

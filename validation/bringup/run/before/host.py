@@ -90,14 +90,14 @@ def _kernel_log_is_closed(device: str = "/dev/kmsg") -> bool:
 
 
 def environment() -> Path:
-    """The folder of the Python environment that scripts use, as they find it."""
+    """Return the folder of the Python environment that scripts use, as they find it."""
     script = REPOSITORY / "infrastructure-validation/scripts/venv.sh"
     answer = subprocess.run(["bash", str(script)], capture_output=True, text=True, check=True, cwd=REPOSITORY)
     return REPOSITORY / answer.stdout.strip()
 
 
 def torch_of(venv: Path) -> Torch | None:
-    """From torch's own version.py: to import torch takes seconds, and a driver. None: it is not installed."""
+    """Read torch's own version.py: to import torch takes seconds, and a driver. None: it is not installed."""
     for file in sorted(venv.glob("lib/python3*/site-packages/torch/version.py")):
         text = file.read_text(encoding="utf-8")
         version, cuda = _VERSION.search(text), _CUDA.search(text)
@@ -107,7 +107,7 @@ def torch_of(venv: Path) -> Torch | None:
 
 
 def folder(path: Path) -> Folder:
-    """Asked by the probe that asks the nodes."""
+    """Ask about a folder by the probe that asks the nodes."""
     probe = REPOSITORY / "infrastructure-validation/probes/folders.py"
     seen: dict[str, tuple[Value | None, str]] = {}
     try:

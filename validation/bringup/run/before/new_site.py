@@ -33,7 +33,7 @@ class NewSite:
 
 
 def suggest(cluster: Cluster, name: str | None = None) -> NewSite:
-    """Raises CannotStart where no partition has GPUs."""
+    """Suggest a site. Raises CannotStart where no partition has GPUs."""
     partition, why_partition = _partition(cluster)
     nodes = cluster.nodes_of([partition])
     usual = most_common(nodes)
@@ -55,7 +55,7 @@ def suggest(cluster: Cluster, name: str | None = None) -> NewSite:
 
 
 def _partition(cluster: Cluster) -> tuple[Partition, str]:
-    """The one that the environment names, or the default one, or else that with the most GPU nodes."""
+    """Return the one that the environment names, or the default one, or else that with the most GPU nodes."""
     named = slurm.chosen_partition()
     for partition in cluster.named(named):
         if named or (most_common(cluster.nodes_of([partition])) is not None and _is_open(cluster, partition)):
@@ -135,7 +135,7 @@ def _qos(cluster: Cluster, partition: Partition, account: str | None) -> tuple[s
 
 
 def write(new: NewSite, named: str | None) -> Path:
-    """named: the path of a .yaml file; otherwise it lies beside the profiles. Raises UsageError where it exists."""
+    """Write the files. named: a .yaml file; otherwise it lies beside the profiles. Raises UsageError if it exists."""
     path = Path(named) if named and named.endswith((".yaml", ".yml")) else PROFILES / f"{new.site.name}{SITE_SUFFIX}"
     comments = "".join(f"# {line}\n" for line in new.assumed)
     text = f"# Made by bringup site --init from what Slurm said. It assumed:\n{comments}{sites.dump(new.site)}{TO_ADD}"
