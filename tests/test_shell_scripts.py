@@ -328,6 +328,32 @@ def test_options_that_the_shell_holds_for_slurms_commands_reach_no_step() -> Non
     assert in_job_sh("env | grep -oE '^(SLURM_(UNB|MEM|LAB)|SBATCH)[A-Z_]*'", **held) == "SLURM_LABELIO\n"
 
 
+@pytest.mark.parametrize(
+    ("srun", "state", "code"),
+    [("exec sleep 30", "RUNNING", 2), ("exec sleep 2", "CONFIGURING", 0), ("exit 1", "", 0)],
+    ids=["a firewall", "a node that boots", "refused"],
+)
+def test_a_login_host_that_hears_nothing_of_its_nodes_says_so(tmp_path: Path, srun: str, state: str, code: int) -> None:
+    """Each step was silent for its ten minutes, and the cause was said nowhere."""
+    for name, body in {
+        "srun": srun,
+        "squeue": f"echo {state}",
+        "scancel": ":",
+        "scontrol": "echo Prolog = /none",
+    }.items():
+        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
+        (tmp_path / name).chmod(0o755)
+    scripts = "infrastructure-validation/scripts"
+    done = bash(
+        f"source {scripts}/job.sh; source {scripts}/smoke_parts.sh; has_prolog() {{ false; }}; "
+        "sleep() { command sleep 0.02; }; USABLE=n3,n4; need_connections",
+        PATH=f"{tmp_path}:{os.environ['PATH']}",
+    )
+    assert done.returncode == code
+    says = "n3 runs a job of srun, and \\S+ heard nothing of it in 20 s: does a firewall stop"
+    assert bool(re.search(says, done.stderr)) == (code == 2)
+
+
 def test_a_gpu_request_for_the_whole_job_is_none_for_its_steps() -> None:
     """Slurm hands SBATCH_GPUS_PER_NODE on as SLURM_GPUS_PER_NODE. The step that requests no GPU, and looks whether they
     are hidden from it, would see all of them."""

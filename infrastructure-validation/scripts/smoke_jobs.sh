@@ -62,13 +62,15 @@ submit_jobs() {
   array_last=3
   ! drilled slow-queue || delay=(--begin=now+40)
   ! drilled array-task-lost || array_last=2
+  # each pair together: where few jobs may be submitted, the next waits, and of a job that Slurm has forgotten it drops the dependency
   exit_job=$(batch exit-code "${delay[@]}" "$failure")
+  drilled no-dependency || failing=(--dependency="afterok:$exit_job")
+  never_job=$(batch never "${failing[@]}" --kill-on-invalid-dep=yes true)
+  before_job=$(batch before 'sleep 2')
+  drilled no-dependency || dependency=(--dependency="afterok:$before_job")
+  after_job=$(batch after "${dependency[@]}" true)
   memory_job=$(batch memory --mem=100M "exec python3 $probes/take_memory.py 300")
   array_job=$(batch array --array="0-$array_last" --output="$raw/array-%a.jsonl" "exec python3 $probes/scheduler.py array")
-  before_job=$(batch before 'sleep 2')
-  drilled no-dependency || { dependency=(--dependency="afterok:$before_job") failing=(--dependency="afterok:$exit_job"); }
-  after_job=$(batch after "${dependency[@]}" true)
-  never_job=$(batch never "${failing[@]}" --kill-on-invalid-dep=yes true)
   watch "$((patience - 150))" "job-exit-code.txt=$exit_job" "job-memory.txt=$memory_job" "job-before.txt=$before_job" "job-after.txt=$after_job" \
     "job-never.txt=$never_job" "job-array.txt=${array_job:+${array_job}_$array_last}"
 }

@@ -38,6 +38,7 @@ fi
 choose_nodes "$@" --phase smoke --sharing
 others=$(anywhere_else) || die "sinfo gave no list of nodes"
 node_mib=$(least_memory) || die "sinfo gave no memory of $USABLE"
+need_connections
 ROUNDS=$("$PYTHON" -m bringup pairs --files --nodes "$NODES") || exit 2
 whole_nodes=()
 [[ $WHOLE_NODES == no ]] || whole_nodes=(--whole-nodes)
