@@ -70,7 +70,7 @@ look_at_isolation() { # job, or step
   step isolation 1 --cpus-per-task=1 "${without[@]}" python3 "$probes/binding.py" no-gpu
   if [[ $1 == job && ! -s $raw/isolation.jsonl ]] && grep -q 'Unable to allocate resources' "$raw/isolation.err"; then
     rc=$before
-    cp "$raw/isolation.err" "$raw/isolation-refused.err"
+    cp "$raw/isolation.err" "$raw/isolation-refused.stderr"
     export ISOLATION_REFUSED=yes
   fi
 }

@@ -30,7 +30,7 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     """Name the first rank that failed as the cause of the exit code, beside the end of those it took along.
 
     Where several failed, the oldest error file is first. A rank that left none was ended from outside, earlier."""
-    verdicts = _sent_again(verdicts, run)
+    verdicts = _of_slurm(_sent_again(verdicts, run), seen)
     if not PHASES[run.phase].is_training:
         return _switched_off(_divided(verdicts, seen, run), seen)
     failed = [
@@ -49,6 +49,24 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     first_failure += f" at {datetime.fromtimestamp(second, timezone.utc):%H:%M:%S} UTC" if second else ""
     first_failure += f"; and {many(len(failed) - 1, 'more rank')}" if len(failed) > 1 else ""
     return _with_cause(verdicts, first_failure, words)
+
+
+def _of_slurm(verdicts: Verdicts, seen: Seen) -> Verdicts:
+    """Where no evidence arrived, and Slurm refused or ended a step, its words stand beside: the first of each file."""
+    words: dict[str, str] = {}
+    for what in ("refused", "ended"):
+        for said in seen.of(f"slurm.launch.{what}"):
+            words.setdefault(said.evidence.rpartition(":")[0], f"Slurm {what} a step: {said.value}")
+    if not words:
+        return verdicts
+    first, *others = words.values()
+    first += (
+        f" ({next(iter(words))}; {many(len(others), 'more file')} like it)" if others else f" ({next(iter(words))})"
+    )
+    judged = [
+        v.model_copy(update={"cause": f"{v.cause}; {first}"}) if v.kind is Kind.ABSENT else v for v in verdicts.verdicts
+    ]
+    return verdicts.model_copy(update={"verdicts": judged})
 
 
 def _divided(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:

@@ -261,6 +261,10 @@ _BY_NUMBER = re.compile(
 _ENDED = re.compile(
     r"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) \S+ .*?CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?)(?:,.*)? \*\*\*"
 )
+_REFUSED = re.compile(
+    r"(?:srun|salloc|sbatch): error: (?P<why>\w+Limit|Unable to allocate resources: .+|Unable to create step .+"
+    r"|Batch job submission failed: .+)"
+)
 _SRUN_SPEAKS = re.compile(r"(?=srun: error: )")  # two srun that print at once may share a line
 _LABELLED = re.compile(r" *(?P<task>\d+): (?P<message>.*)")
 _NOT_STARTED = re.compile(
@@ -289,12 +293,14 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
     """Read errors about nodes that srun printed, with the reason in the task's own words. An empty file has none.
 
     slurm.launch.error: each; slurm.launch.lost: the node failed; slurm.launch.not_started: what could not start there;
-    slurm.launch.ended: why Slurm ended the step, for example preemption.
+    slurm.launch.refused, .ended: why Slurm did not start the step or job, or ended it, for example preemption.
     """
     parsed, own_words = Parsed(), None
     for number, line in enumerate(each_line(text), start=1):
         if ended := _ENDED.search(line):  # srun may label it, as a line of a task
             parsed.saw("slurm.launch.ended", "job", ended["why"].lower(), "text", f"{where}:{number}")
+        if refused := _REFUSED.fullmatch(line.strip()):
+            parsed.saw("slurm.launch.refused", "job", refused["why"], "text", f"{where}:{number}")
         if _LABELLED.match(line):  # of a task, which may print whatever it wants: srun's own lines have no label
             continue
         evidence = f"{where}:{number}"
