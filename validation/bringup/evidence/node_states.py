@@ -54,17 +54,10 @@ WORDS: dict[str, tuple[Meaning, str]] = {
     "UNKNOWN": (_B, "it has not registered since slurmctld began"),
     "NOT_RESPONDING": (_B, "slurmd does not answer"),
 }
-_MARKS = {
-    "*": "NOT_RESPONDING",
-    "~": "POWERED_DOWN",
-    "#": "POWERING_UP",
-    "!": "POWER_DOWN",
-    "%": "POWERING_DOWN",
-    "$": "MAINTENANCE",
-    "@": "REBOOT_REQUESTED",
-    "^": "REBOOT_ISSUED",
-    "-": "PLANNED",
-}
+_OF_MARKS = (
+    "NOT_RESPONDING POWERED_DOWN POWERING_UP POWER_DOWN POWERING_DOWN MAINTENANCE REBOOT_REQUESTED REBOOT_ISSUED"
+)
+_MARKS = dict(zip("*~#!%$@^-", [*_OF_MARKS.split(), "PLANNED"], strict=True))
 _SILENT = frozenset(word for word in WORDS if word.startswith(("POWER", "REBOOT"))) - {"POWER_DOWN", "REBOOT_REQUESTED"}
 
 
