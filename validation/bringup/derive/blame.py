@@ -55,8 +55,8 @@ def _of_slurm(verdicts: Verdicts, seen: Seen) -> Verdicts:
     """Where no evidence arrived, and Slurm refused or ended a step, its words stand beside: the first of each file."""
     words: dict[str, str] = {}
     for what in ("refused", "ended"):
-        for said in seen.of(f"slurm.launch.{what}"):
-            words.setdefault(said.evidence.rpartition(":")[0], f"Slurm {what} a step: {said.value}")
+        for answer in seen.of(f"slurm.launch.{what}"):
+            words.setdefault(answer.evidence.rpartition(":")[0], f"Slurm {what} a step: {answer.value}")
     if not words:
         return verdicts
     first, *others = words.values()
