@@ -119,7 +119,7 @@ def lacks_torch(phase: Phase, site: at_site.AtSite | None) -> bool:
 
 
 def refuse_without_torch(phase: Phase, site: at_site.AtSite | None) -> None:
-    """Raise RunError, before anything is opened."""
+    """Raise RunError where torch is missing, before anything is opened."""
     if lacks_torch(phase, site):
         raise RunError(f"{phase.stem}: torch is not installed in {sys.prefix}: make venv")
 
