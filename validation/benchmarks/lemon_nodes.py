@@ -27,11 +27,12 @@ FLEETS, WITH_LEMON = 400, 100
 EFFECTS = (0.05, 0.1, 0.2, 0.4)
 BEGIN = datetime(2026, 10, 1)
 LEMON = "n17"
-Kind = Literal["plain", "nightly", "bursts", "sticky", "mended", "mended by one"]
+Kind = Literal["plain", "nightly", "bursts", "sticky", "mended", "mended by one", "mended later"]
 """nightly: one user's job of each night always fails, on the first free node. bursts: everything of ten users fails
 for three days, from a random hour on. sticky: so, too, and each user gets the same nodes for three days, where free.
-mended: there are only programs that fail on half of the mornings, on the first free node, until they are mended."""
-MENDED: dict[Kind, int] = {"mended": 10, "mended by one": 1}  # users; there are no others
+mended: there are only programs that fail on half of the mornings, on the first free node, until they are mended.
+Later: after a success."""
+MENDED: dict[Kind, int] = {"mended": 10, "mended by one": 1, "mended later": 10}  # users; there are no others
 KINDS: dict[Kind, str] = {
     "plain": "failures come at random",
     "nightly": "besides, a nightly job always fails, on the first free node",
@@ -39,6 +40,7 @@ KINDS: dict[Kind, str] = {
     "sticky": "so, too, and each user's jobs stay on the same nodes for 3 days, where these are free",
     "mended": "10 users alone, whose programs fail on half of the mornings until they are repaired",
     "mended by one": "so, of one user",
+    "mended later": "so, of 10 users, but after a first success of the day: the condition does not hold",
 }
 
 
@@ -67,6 +69,8 @@ def _requests(chance: random.Random, kind: Kind) -> Iterator[Request]:
                 yield at, f"u{number}", name, size, 1.0 if is_broken else fails, 0
             if number < MENDED.get(kind, 0):
                 at = BEGIN + timedelta(days=day, hours=7 + number / USERS)
+                if kind == "mended later":
+                    yield at - timedelta(hours=2), f"u{number}", "mended", 1, 0.0, 0
                 yield at, f"u{number}", "mended", 1, 0.0, chance.randint(1, 5) if chance.random() < 0.5 else 0
                 for hours in (5, 6, 7, 8):
                     yield at + timedelta(hours=hours), f"u{number}", "mended", 1, 0.0, 0

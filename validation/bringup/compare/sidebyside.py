@@ -18,18 +18,10 @@ LOSS_TOLERANCE_NATS = {"float32": 1e-5, "bfloat16": 2e-2}
 
 LEARNT = frozenset(
     {
-        "model",
-        "dataset",
-        "sequence_length",
-        "global_batch",
-        "steps",
-        "learning_rate",
-        "max_grad_norm",
-        "optimizer",
-        "seed",
-        "master_dtype",
+        "model", "dataset", "sequence_length", "global_batch", "steps", "learning_rate", "max_grad_norm", "optimizer",
+        "seed", "master_dtype",
     }
-)
+)  # fmt: skip
 """Arguments that change what is learnt: losses of runs that differ in one of them say nothing about each other."""
 
 NOT_SAID = (
