@@ -35,7 +35,7 @@ def cause_of_an_array(*files: tuple[str, str]) -> str | None:
         (
             (("second-job", BUSY), ("third", BUSY)),
             "no evidence arrived; Slurm refused a step: Unable to allocate resources: Requested nodes are busy "
-            "(raw/second-job.err; 1 more file like it)",
+            "(raw/second-job.err, and in 1 more file)",
         ),
         ((("compute", ENDED),), "no evidence arrived; Slurm ended a step: preemption (raw/compute.err)"),
         ((("compute", f"0: {BUSY}"),), "no evidence arrived"),  # what a task printed

@@ -60,9 +60,8 @@ def _of_slurm(verdicts: Verdicts, seen: Seen) -> Verdicts:
     if not words:
         return verdicts
     first, *others = words.values()
-    first += (
-        f" ({next(iter(words))}; {many(len(others), 'more file')} like it)" if others else f" ({next(iter(words))})"
-    )
+    where = ", and in ".join([next(iter(words)), *([many(len(others), "more file")] if others else [])])
+    first += f" ({where})"
     judged = [
         v.model_copy(update={"cause": f"{v.cause}; {first}"}) if v.kind is Kind.ABSENT else v for v in verdicts.verdicts
     ]
