@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from bringup.evidence.hostlist import named
 from bringup.evidence.parsed import Parsed, each_line
-from bringup.evidence.slurm import node_by_number
+from bringup.evidence.slurm import CANCELLED, node_by_number
 from bringup.evidence.speakers import LABEL, Refusals, Speakers
 from bringup.plan.subjects import JOB, rank_subjects
 from bringup.records import Run
@@ -43,10 +43,6 @@ SPEAKS = re.compile(r"(?=\[rank\d{1,9}\]:)|(?<!\]:)(?=\[[EF] ?ProcessGroupNCCL)"
 _KILLED_FOR_MEMORY = re.compile(r"oom[-_]kill event|: Out Of Memory")
 _OF_NODE = re.compile(r"slurmstepd-(\S+?): error: .*oom|error: (\S+): tasks? \S+: Out Of Memory")
 _NODE_LOST = re.compile(r"[Nn]ode failure on (\S+)|NODE_FAIL.* on (\S+)")
-# without a reason, --kill-on-bad-exit cancelled the step after a rank failed: then the rank is the cause
-_ENDED = re.compile(
-    r"\*\*\* (?:JOB|STEP) \S+ (?:ON (?P<node>\S+) )?CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?)(?:,[A-Z ]*)? \*\*\*"
-)
 _CANNOT_WRITE = re.compile(  # training: env.sh; src/recipe/rank.py and src/recipe/arguments.py
     r"(?P<what>raw/rank\d+\.jsonl cannot be written: [^;]+|run folder cannot be written|no such run folder)\b"
     r".*seen from (?P<node>[\w.-]+)"
@@ -89,7 +85,7 @@ def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Pa
             words = line[line.rfind(": ", 0, match.start()) + 1 :].strip()[:200]
             for node in match["nodes"].split(", "):
                 parsed.saw("launcher.late", node, words, "text", evidence)
-        if (match := _ENDED.search(line)) and not ended:  # every node and step repeats it
+        if (match := CANCELLED.search(line)) and not ended:  # every node and step repeats it
             ended = True
             parsed.saw("launcher.ended_by_slurm", match["node"] or JOB, match["why"].lower(), "text", evidence)
         task = label[1] if (label := LABEL.match(line)) else ""  # launchers of several nodes print at once

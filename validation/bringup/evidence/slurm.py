@@ -258,8 +258,9 @@ _LAUNCH = (
 _BY_NUMBER = re.compile(
     r"(?P<why>[Aa]borting, [^,]*\bio error\b.*|\bio error with slurmstepd) on node (?P<number>\d{1,6})\b"
 )
-_ENDED = re.compile(
-    r"slurmstepd\S*: error: \*\*\* (?:JOB|STEP) \S+ .*?CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?)(?:,.*)? \*\*\*"
+# without a reason, --kill-on-bad-exit cancelled the step after a rank failed: then the rank is the cause
+CANCELLED = re.compile(
+    r"\*\*\* (?:JOB|STEP) \S+ (?:ON (?P<node>\S+) )?CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?)(?:,[A-Z ]*)? \*\*\*"
 )
 _REFUSED = re.compile(
     r"(?:srun|salloc|sbatch): error: (?P<why>\w+Limit|Unable to allocate resources: .+|Unable to create step .+"
@@ -297,7 +298,7 @@ def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
     """
     parsed, own_words = Parsed(), None
     for number, line in enumerate(each_line(text), start=1):
-        if ended := _ENDED.search(line):  # srun may label it, as a line of a task
+        if ended := CANCELLED.search(line):  # srun may label it, as a line of a task
             parsed.saw("slurm.launch.ended", "job", ended["why"].lower(), "text", f"{where}:{number}")
         if refused := _REFUSED.fullmatch(line.strip()):
             parsed.saw("slurm.launch.refused", "job", refused["why"], "text", f"{where}:{number}")
