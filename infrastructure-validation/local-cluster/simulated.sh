@@ -70,7 +70,8 @@ inner_mend-linker-caches() {
   read -r nodes _ <"$STATE/shape"
   [ -e "$STATE/simulated/ld.so.cache" ] || return 0
   for ((node = 0; node < nodes; node++)); do
-    pid=$(recorded "n$node") && ! grep -q ' /etc/ld.so.cache ' "/proc/$pid/mountinfo" || continue
+    pid=$(recorded "n$node") || continue
+    if grep -q ' /etc/ld.so.cache ' "/proc/$pid/mountinfo"; then continue; fi
     (inner_on "n$node" mount --bind "$STATE/simulated/ld.so.cache" /etc/ld.so.cache)
     echo "cluster: n$node had lost NVML to an ldconfig on this machine, and has it again; repeat what ran meanwhile"
   done
