@@ -126,7 +126,7 @@ def test_a_playbook_becomes_one_page(everything, cluster):
         "CPU, %",
         "Bandwidth between nodes",
         "Step time per rank",
-        "Tokens per second, all ranks",
+        "DDP: tokens per second over ranks",
     ):
         assert f'aria-label="{figure}"' in text, figure
     assert "scontrol" not in done.stdout

@@ -7,7 +7,7 @@ import shlex
 
 import pytest
 from bringup.judge import Judged
-from bringup.records import Action, Outcome, Verdict
+from bringup.records import Action, Outcome, Run, Verdict
 from bringup.report import drain, fleet
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
@@ -94,7 +94,7 @@ def test_a_node_that_slurm_keeps_out_keeps_its_reason():
 def test_no_name_reaches_a_shell_or_another_option():
     for name in ("n1; reboot", "$(reboot)", "-n1", "n1 State=IDLE", "n[0-9]", "../n1", "n1\n"):
         with pytest.raises(ValidationError, match="nodes"):  # the page offered it behind --nodelist=
-            judged(nodes=("n0", name, "n2"))
+            Run.model_validate(a_run().model_dump() | {"nodes": ["n0", name, "n2"]})
     for name in ("ALL", "all"):
         (proposal,) = drain.proposals([judged(a_verdict("discovery.gpu.count", name), nodes=("n0", name, "n2"))])
         assert proposal.command is None, name
