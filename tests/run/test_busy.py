@@ -101,7 +101,7 @@ def test_names_and_reasons_of_users_make_no_job_and_break_no_answer(
     that its user holds, so that each phase waits for it."""
     squeue = tmp_path / "squeue"
     squeue.write_text(
-        f"#!{sys.executable}\nimport sys\nrow = sys.argv[-1].replace('%u', 'ann')\n"
+        "#!/usr/bin/env python3\nimport sys\nrow = sys.argv[-1].replace('%u', 'ann')\n"
         "held = row.replace('%i', '8').replace('%r', 'JobHeldUser').replace('%j', 'smoke-a')\n"
         "row = row.replace('%i', '7').replace('%r', 'Priority')\n"
         "name = 'caf\\xe9\\n9\\x1froot\\x1fsmoke-a'\n"
