@@ -47,7 +47,8 @@ def test_a_node_that_is_only_odd_is_named_and_gets_no_line(gate):
     """A rolling update, or a partition with two kinds of CPU, printed a line for each healthy node that is in the
     minority."""
     keep_away = drain.keep_away(drain.proposals([judged(a_verdict(gate, "n2"))]), NODES, {"n2"})
-    assert keep_away.lines == [f"# no line for n2: not broken, but unlike other nodes or wanting a setting ({gate})"]
+    reason = f"it is not broken; it differs from other nodes, or lacks a setting ({gate})"
+    assert keep_away.lines == [f"# no line for n2: {reason}"]
     assert (keep_away.exclude, keep_away.others, keep_away.suspected) == ("", "n0,n1,n3", "n2")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
@@ -193,18 +192,12 @@ def _not_of_all(changes: list[_Change], rising: Sequence[str], counted_by: str |
     if counted_by is not None and (silent := [change for change in changes if change.name == "answers"]):
         facts = [fact for fact in (silent[0].before, silent[0].after) if fact is not None]
         return f"no answer from {silent[0].device}: {facts[0].why}"
+    gpus = {change.device for change in changes if change.device.startswith("GPU-")}
     for name in rising:
-        having = {change.device for change in changes if change.name == name}
-        kinds = {kind_of(device) for device in having}
-        others = {change.device for change in changes if change.device and kind_of(change.device) in kinds}
-        if lacking := sorted(others - having):
+        having = {change.device for change in changes if change.name == name} & gpus
+        if having and (lacking := sorted(gpus - having)):
             return f"{name} was not read on {first_few(lacking)}"
     return None
-
-
-def kind_of(device: str) -> str:
-    """Return `GPU` of a UUID, `mlx` of mlx5_1:1: devices of one kind have the same counters."""
-    return re.split(r"[^A-Za-z]", device)[0]
 
 
 def _silent_after(changes: list[_Change]) -> list[str]:

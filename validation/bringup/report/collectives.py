@@ -24,9 +24,9 @@ def tables(observations: Sequence[Observation], verdicts: Sequence[Verdict]) -> 
     limits = _limits(verdicts)
     for scale, by_name in curve.curves(list(observations)).items():
         for name, points in by_name.items():
-            for size, busbw, seen in (
-                points if not name.startswith("groups") else ()
-            ):  # groups.all_gather: not of all ranks
+            if name.startswith("groups"):  # groups.all_gather: not of all ranks
+                continue
+            for size, busbw, seen in points:
                 at = seen.quantity.partition("@")[2]
                 us = times.get((f"nccl.{name}.time@{at}", scale))
                 row = (

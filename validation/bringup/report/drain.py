@@ -105,7 +105,7 @@ def proposals(judged: Sequence[Judged]) -> list[Proposal]:
                 runs.setdefault(node, run.run)
     only_odd = grouped((", ".join(gates), node) for node, gates in sorted(odd.items()) if node not in against)
     unbroken = [
-        f"no line for {listed(nodes)}: not broken, but unlike other nodes or wanting a setting ({gates})"
+        f"no line for {listed(nodes)}: it is not broken; it differs from other nodes, or lacks a setting ({gates})"
         for gates, nodes in only_odd.items()
     ]
     lines = [_proposal(node, against[node], runs[node]) for node in sorted(against)]

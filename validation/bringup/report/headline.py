@@ -118,13 +118,13 @@ def _partly(answers: Sequence[Answer], ran: Collection[str]) -> Headline:
     judged_by_nobody = [claim for claim in open_claims if claim.is_without_limit]
     left = [claim for claim in open_claims if claim not in judged_by_nobody]
     if judged_by_nobody and all(claim.claim in _OF_DRILLS for claim in left):
-        says = "nothing failed; numbers without a limit are shown and not judged"
+        says = "nothing failed; some numbers have no limit, or only this cluster's own"
     drills = "bringup drill --anywhere makes faults, and sees whether they are noticed"
     missing = [phase for phase in PHASES.values() if phase.stem not in ran]
     if answers and not missing and all(claim.claim in _OF_DRILLS for claim in left):
         if judged_by_nobody:
             exceptions = "; ".join(dict.fromkeys(claim.says for claim in judged_by_nobody))
-            return _made(Mark.PARTLY, says, Decision.EXCEPT, f"no limit says how good these have to be: {exceptions}")
+            return _made(Mark.PARTLY, says, Decision.EXCEPT, f"nothing says how good these have to be: {exceptions}")
         return _made(Mark.PARTLY, says, Decision.ACCEPT, f"all is answered but whether faults are noticed: {drills}")
     if not missing:
         return _made(Mark.PARTLY, says, Decision.OPEN, "the answers say what they do not claim")
