@@ -1,7 +1,8 @@
 """What the words of a node's state mean for a run.
 
-The words are those of `scontrol show node` in Slurm 21.08 to 26.05: the tables of states and of flags in
-src/common/slurm_protocol_defs.c, and the marks behind a state of sinfo(1). A word that is not here counts as BROKEN.
+The words are those of `scontrol show node`: the states and flags of src/common/slurm_protocol_defs.c (read for 22.05
+and 23.02), the node states that clients of its REST interface list, and the marks behind a state of sinfo(1). Words of
+before 21.08 and what BLOCKED and UNDRAIN mean were not seen on a cluster. A word that is not here counts as BROKEN.
 """
 
 from __future__ import annotations
@@ -42,6 +43,8 @@ WORDS: dict[str, tuple[Meaning, str]] = {
     "REBOOT": (_W, "rebooting"),  # before 21.08
     "REBOOT_REQUESTED": (_W, "it reboots when its jobs have ended"),
     "REBOOT_ISSUED": (_W, "rebooting"),
+    "REBOOT_CANCELED": (_U, "a reboot was called off"),
+    "POWER_DRAIN": (_W, "it powers down when its jobs have ended"),
     "MAINT": (_C, "in maintenance"),  # before 21.08
     "MAINTENANCE": (_C, "in maintenance"),
     "DRAIN": (_C, "drained: it takes no new job"),
@@ -58,7 +61,9 @@ _OF_MARKS = (
     "NOT_RESPONDING POWERED_DOWN POWERING_UP POWER_DOWN POWERING_DOWN MAINTENANCE REBOOT_REQUESTED REBOOT_ISSUED"
 )
 _MARKS = dict(zip("*~#!%$@^-", [*_OF_MARKS.split(), "PLANNED"], strict=True))
-_SILENT = frozenset(word for word in WORDS if word.startswith(("POWER", "REBOOT"))) - {"POWER_DOWN", "REBOOT_REQUESTED"}
+_SILENT = frozenset(word for word in WORDS if word.startswith(("POWER", "REBOOT"))) - {
+    *("POWER_DOWN", "POWER_DRAIN", "REBOOT_REQUESTED", "REBOOT_CANCELED")
+}  # there slurmd still runs
 
 
 def harmful(state: str, *, has_reservation: bool = False) -> str:
