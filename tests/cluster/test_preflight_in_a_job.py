@@ -28,10 +28,9 @@ def local(simulated: Cluster) -> LocalCluster:
 
 @pytest.mark.parametrize("name", ["gpu-lost-during", "script-fails"])  # before the start: below
 def test_a_culprit_is_left_out_or_exchanged_and_an_innocent_is_not(local: LocalCluster, name: str):
-    shown: list[str] = []
-    score = cases.perform(NAMED[name], local, shown.append)
+    score = cases.perform(NAMED[name], local)
     cases.forget(score.name)
-    assert score.is_right, (score, shown)
+    assert score.is_right, score
 
 
 def test_the_command_sees_the_chosen_nodes_alone_and_its_code_is_passed_on(simulated: Cluster):

@@ -12,14 +12,11 @@ exchanged.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import json
 import os
 import re
 import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
@@ -30,6 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
+import cases
 from bringup import results as runs
 from bringup.drill.environment import CLUSTER, LocalCluster
 from bringup.errors import DrillError
@@ -156,7 +154,7 @@ def aimed(commands: Sequence[Command], node: str) -> tuple[Command, ...]:
     return tuple(tuple(node if word == SICK else word for word in command) for command in commands)
 
 
-def perform(case: Case, cluster: LocalCluster, say: Callable[[str], None] = lambda line: None) -> Score:
+def perform(case: Case, cluster: LocalCluster) -> Score:
     """Raises DrillError."""
     folder = Path(tempfile.mkdtemp(prefix="preflight-", dir=_shared(cluster)))
     job = _started(case, cluster, folder)
@@ -187,7 +185,7 @@ def perform(case: Case, cluster: LocalCluster, say: Callable[[str], None] = lamb
             job.communicate()
         cluster.verb("sh", "scancel", "--quiet", "--me")
         _undo(case, cluster, target if made else SICK)
-    say(output)
+    print(output, file=sys.stderr)
     return _scored(case, target, folder, job.returncode, fault_at)
 
 
@@ -314,43 +312,10 @@ def forget(folder_name: str) -> None:
 
 def main() -> None:
     results, names = Path(sys.argv[1]), sys.argv[2:]
-    known = read(results)
-    perform_some([case for case in CASES if case.name in names or (not names and case.name not in known)], results)
-    print(page(read(results)))
-
-
-def perform_some(chosen: Sequence[Case], results: Path) -> None:
-    """On a cluster of each shape; ended by Ctrl-C or SIGTERM, with what is done by then."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with contextlib.suppress(KeyboardInterrupt):
-        for shape in dict.fromkeys(case.shape for case in chosen):
-            _perform_all([case for case in chosen if case.shape == shape], shape, results)
-
-
-def read(results: Path) -> dict[str, Score]:
-    lines = results.read_text().splitlines() if results.exists() else []
-    scores = [Score(**json.loads(line)) for line in lines]
-    return {score.case: score for score in scores}
-
-
-def _perform_all(cases: Sequence[Case], shape: Shape, results: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="bringup-preflight-", dir="/tmp") as folder:
-        cluster = LocalCluster(Path(folder) / "state", shape)
-        cluster.start()
-        try:
-            for case in cases:
-                begun = time.monotonic()
-                try:
-                    score = perform(case, cluster, lambda output: print(output, file=sys.stderr))
-                    with results.open("a") as stream:
-                        print(json.dumps(dataclasses.asdict(score)), file=stream)
-                    print("RIGHT" if score.is_right else "WRONG", score, file=sys.stderr)
-                except DrillError as error:
-                    print(f"NOT PERFORMED {case.name}: {error}", file=sys.stderr)
-                print(f"{case.name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
-                cluster.heal()
-        finally:
-            cluster.end()
+    known = cases.read(results, Score)
+    chosen = [case for case in CASES if case.name in names or (not names and case.name not in known)]
+    cases.perform_some(chosen, results, perform)
+    print(page(cases.read(results, Score)))
 
 
 HEADER = ("case", "fault", "left out", "exchanged", "command", "steps lost", "", "checks before, s", "load", "because")

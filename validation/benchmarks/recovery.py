@@ -9,19 +9,15 @@ computed from the median of the first.
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import statistics
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-import preflight_cases as cases
+import cases
+import preflight_cases as preflight
 import recovery_own as own
 from bringup.advise.interval import SIZES, best_interval_s, between_failures_s, goodput
-from bringup.drill.environment import LocalCluster
-from bringup.errors import DrillError
 from bringup.report import text
 
 RATE = 0.0038  # failures per node-day: 419 unexpected interruptions, 54 days, 2,048 nodes (Llama 3, arXiv 2407.21783)
@@ -33,33 +29,14 @@ HEADER = ("case", "fault", "noticed, s", "named, s", "new step, s", "steps lost"
 
 
 def main() -> None:
-    results = Path(sys.argv[1])
-    names = sys.argv[2:]
-    cases.perform_some([case for case in cases.CASES if case.name in names], results)
-    if chosen := [case for case in own.CASES if case.name in names]:
-        _perform_own(chosen, results)
-    print(page(cases.read(results)))
+    results, names = Path(sys.argv[1]), sys.argv[2:]
+    for known, perform in ((preflight.CASES, preflight.perform), (own.CASES, own.perform)):
+        cases.perform_some([case for case in known if case.name in names], results, perform)
+    print(page(cases.read(results, preflight.Score)))
 
 
-def _perform_own(chosen: list[own.Own], results: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="bringup-recovery-", dir="/tmp") as folder:
-        cluster = LocalCluster(Path(folder) / "state", cases.PLAIN)
-        cluster.start()
-        try:
-            for case in chosen:
-                try:
-                    score = own.perform(case, cluster)
-                    with results.open("a") as stream:
-                        print(json.dumps(dataclasses.asdict(score)), file=stream)
-                    print(score, file=sys.stderr)
-                except DrillError as error:
-                    print(f"NOT PERFORMED {case.name}: {error}", file=sys.stderr)
-        finally:
-            cluster.end()
-
-
-def page(scores: Mapping[str, cases.Score]) -> str:
-    timed = [(case, scores[case.name]) for case in cases.CASES if case.name in scores]
+def page(scores: Mapping[str, preflight.Score]) -> str:
+    timed = [(case, scores[case.name]) for case in preflight.CASES if case.name in scores]
     timed = [(case, score) for case, score in timed if score.noticed_s is not None]
     rows = [_row(case.name, case.fault, score) for case, score in timed]
     own_rows = [_row(case.name, case.fault, scores[case.name]) for case in own.CASES if case.name in scores]
@@ -113,7 +90,7 @@ def page(scores: Mapping[str, cases.Score]) -> str:
     return "\n".join(lines)
 
 
-def _row(name: str, fault: str, score: cases.Score) -> tuple[str, ...]:
+def _row(name: str, fault: str, score: preflight.Score) -> tuple[str, ...]:
     is_noticed = score.is_right  # else it ended well, only slower
     return (
         name,
@@ -143,7 +120,7 @@ def _seconds(value: float | None) -> str:
     return "" if value is None else f"{max(0.0, value):.0f}"
 
 
-def _lost(score: cases.Score) -> str:
+def _lost(score: preflight.Score) -> str:
     return "" if score.lost is None or score.goes_on_s is None else str(score.lost)
 
 

@@ -20,8 +20,9 @@ from bringup import results as runs
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import INJECTED
 from bringup.errors import BringupError, DrillError
+from bringup.plan.drill import Shape
 from bringup.records import Outcome
-from preflight_cases import FAULT_AT_STEP, Score
+from preflight_cases import FAULT_AT_STEP, PLAIN, Score
 
 PHASE, CULPRIT = "run_fsdp_2node", "n1"  # the second of its two nodes
 STEPS, EVERY = 19, 5  # with fewer than 20 steps each one is told
@@ -35,6 +36,7 @@ class Own:
     fault: str
     drill: dict[str, str] = field(default_factory=dict)  # none: the node is powered off
     options: tuple[str, ...] = ()
+    shape: Shape = PLAIN
 
 
 def _in_rank(fault: str) -> dict[str, str]:
@@ -71,7 +73,6 @@ def perform(case: Own, cluster: LocalCluster) -> Score:
         cluster.verb("sh", "scancel", "--quiet", "--me")
         if not case.drill:
             cluster.make((("boot", CULPRIT),))
-        cluster.heal()
         for folder in first.parent.glob(f"{first.name}*"):
             shutil.rmtree(folder, ignore_errors=True)
     times = [round(moment - fault_at, 1) for moment in (noticed_at, named_at, goes_on_at)]

@@ -12,14 +12,13 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
+import cases
 from bringup.drill.environment import LocalCluster
 from bringup.errors import DrillError
 from bringup.plan.drill import Command, Shape
@@ -30,6 +29,7 @@ CHECKOUT = HERE.parents[1]
 OWNER, OTHER = 65534, 1  # user numbers
 BUSY = ("RUNNING", "PENDING", "COMPLETING", "CONFIGURING")
 LIMIT_S = 200
+TWO_NODES = Shape(2, 2)
 EACH = "each"  # node has the fault, and the first one is named
 
 
@@ -50,6 +50,7 @@ class Case:
     ask: tuple[str, ...] = ()
     asks: int = OWNER
     is_running: bool = False  # ask while it runs
+    shape: Shape = TWO_NODES
 
 
 CASES = [
@@ -215,7 +216,6 @@ def perform(case: Case, cluster: LocalCluster) -> Score:
         cluster.verb("sh", "scancel", "--quiet", "--user=nobody")
         for command in _with(case.undo, places):
             cluster.make((command,))
-        cluster.heal()
     return _scored(case, json.loads(answer))
 
 
@@ -264,41 +264,14 @@ def _scored(case: Case, answer: dict) -> Score:
 
 def main() -> None:
     results, names = Path(sys.argv[1]), sys.argv[2:]
-    known = _read(results)
+    known = cases.read(results, Score)
     chosen = [case for case in CASES if case.name in names or (not names and case.name not in known)]
-    if chosen:
-        _perform_all(chosen, results)
-    print(page(_read(results)))
-
-
-def _perform_all(chosen: list[Case], results: Path) -> None:
-    with tempfile.TemporaryDirectory(prefix="bringup-why-", dir="/tmp") as folder:
-        cluster = LocalCluster(Path(folder) / "state", Shape(2, 2))
-        cluster.start()
-        try:
-            Path(folder).chmod(0o711)
-            for case in chosen:
-                begun = time.monotonic()
-                try:
-                    score = perform(case, cluster)
-                    with results.open("a") as stream:
-                        print(json.dumps(asdict(score)), file=stream)
-                    print(f"{score.score.upper()} {score}", file=sys.stderr)
-                except (DrillError, subprocess.TimeoutExpired, ValueError) as error:
-                    print(f"NOT PERFORMED {case.name}: {error}", file=sys.stderr)
-                print(f"{case.name}: {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
-        finally:
-            cluster.end()
-
-
-def _read(results: Path) -> dict[str, Score]:
-    lines = results.read_text().splitlines() if results.exists() else []
-    scores = [Score(**json.loads(line)) for line in lines]
-    return {score.case: score for score in scores}
+    cases.perform_some(chosen, results, perform)
+    print(page(cases.read(results, Score)))
 
 
 def _without_folder(words: str) -> str:
-    return re.sub(r"/tmp/bringup-why-\w+/state/", "", words)
+    return re.sub(r"/tmp/bringup-\w+-\w+/state/", "", words)
 
 
 def page(scores: Mapping[str, Score]) -> str:
