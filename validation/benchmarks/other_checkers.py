@@ -193,8 +193,8 @@ def markdown(rows: Sequence[Row], checkers: Sequence[Checker], opened_at: str) -
 def _cell(row: Row, name: str) -> str:
     if row.why is not None:
         return f"not performed: {row.why}"[:80]
-    mark, said = row.answers[name]
-    return mark if mark == "missed" else f"{mark}: {said[0]}"[:140]
+    mark, output = row.answers[name]
+    return mark if mark == "missed" else f"{mark}: {output[0]}"[:140]
 
 
 def main() -> int:
