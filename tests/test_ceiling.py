@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.errors import ProfileError
+from bringup.errors import FileError
 from bringup.evidence.parsed import Parsed
 from bringup.plan import catalogue, ceiling
 from bringup.plan.expectation import Share
@@ -155,5 +155,5 @@ def test_a_scale_without_a_number_is_measured_without_a_limit_and_shows_what_was
 def test_a_share_without_the_facts_of_the_machine_is_refused_before_anything_runs(tmp_path):
     path = tmp_path / "ours.yaml"
     path.write_text("schema_version: 1\nname: ours\ndescription: ours\nextends: gpu-nodes\n")
-    with pytest.raises(ProfileError, match=r"ours.yaml: expect.sweep.inside.busbw: .* needs machine.gpus_per_node"):
+    with pytest.raises(FileError, match=r"ours.yaml: expect.sweep.inside.busbw: .* needs machine.gpus_per_node"):
         catalogue.load_profile(str(path))

@@ -15,7 +15,7 @@ import pytest
 from bringup import judge
 from bringup import results as runs
 from bringup.derive.observed import read_run
-from bringup.errors import ProfileError, RecordError, RunError
+from bringup.errors import FileError, RecordError, RunError
 from bringup.evidence import topology
 from bringup.known_faults import signs
 from bringup.records import Outcome, Run, RunArgs, TrainMetrics, read_record
@@ -202,7 +202,7 @@ def test_a_record_with_any_value_in_any_place_is_read_or_refused_by_name(trained
             assert "\n" not in str(error)
         try:
             judge.judge_folder(trained)
-        except (RunError, ProfileError, RecordError) as error:
+        except (RunError, FileError, RecordError) as error:
             assert str(trained) in str(error)
     finally:
         path.write_text(whole)

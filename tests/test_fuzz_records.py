@@ -10,7 +10,7 @@ import pytest
 import yaml
 from advised import advice
 from bringup.drill import result
-from bringup.errors import ProfileError, RecordError, RunError, UsageError
+from bringup.errors import FileError, RecordError, RunError, UsageError
 from bringup.evidence import hostlist
 from bringup.known_faults import pending
 from bringup.plan import profile as profiles
@@ -165,7 +165,7 @@ def test_a_range_names_each_node_once_in_order(prefix, first, count):
 
 
 def test_a_profile_whose_key_holds_a_line_feed_is_refused_in_one_line():
-    with pytest.raises(ProfileError) as refused:
+    with pytest.raises(FileError) as refused:
         profiles.parse('schema_version: 1\nname: x\ndescription: x\nexpect: {"\\n": null}\n', "here.yaml")
     assert "\n" not in str(refused.value)
 
@@ -178,7 +178,7 @@ def test_a_profile_with_any_value_in_any_place_is_read_or_refused_in_one_line(da
     inside(content, parents)[last] = data.draw(JSON)
     try:
         profiles.parse(yaml.safe_dump(content), "here.yaml")
-    except ProfileError as error:
+    except FileError as error:
         assert str(error).startswith("here.yaml")
         assert "\n" not in str(error)
 

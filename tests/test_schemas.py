@@ -11,7 +11,7 @@ import yaml
 from bringup import results as runs
 from bringup import schemas as made
 from bringup.cli import main
-from bringup.errors import ProfileError, RecordError
+from bringup.errors import FileError, RecordError
 from bringup.plan.catalogue import GATES
 from bringup.plan.profile import PROFILES, dump, load, names, parse
 from bringup.records import RunArgs, TrainMetrics, read_record
@@ -135,7 +135,7 @@ def test_what_our_reader_of_profiles_refuses_the_schema_refuses(was, instead):
     assert parse(GOOD, "here.yaml", GATES).expect
     text = GOOD.replace(was, instead)
     assert text != GOOD
-    with pytest.raises(ProfileError):
+    with pytest.raises(FileError):
         parse(text, "here.yaml", GATES)
     with pytest.raises(jsonschema.ValidationError):
         PROFILE.validate(as_json(text))

@@ -5,7 +5,7 @@ import pytest
 import yaml
 from bringup import schemas
 from bringup.cli import main
-from bringup.errors import SiteError
+from bringup.errors import FileError
 from bringup.plan import profile, site
 from bringup.plan.profile import PROFILES
 from loops import for_each
@@ -44,7 +44,7 @@ def test_a_site_file_is_no_profile():
     ],
 )
 def test_a_text_that_is_no_site_file_is_one_line(text: str, says: str) -> None:
-    with pytest.raises(SiteError) as error:
+    with pytest.raises(FileError) as error:
         site.parse(text, "x.yaml")
     assert str(error.value) == f"x.yaml{says}"
 
@@ -88,7 +88,7 @@ def test_a_text_that_is_no_site_file_is_one_line(text: str, says: str) -> None:
     ],
 )
 def test_a_mistake_is_one_line_with_the_key_and_what_was_meant(line: str, says: str) -> None:
-    with pytest.raises(SiteError) as error:
+    with pytest.raises(FileError) as error:
         site.parse(f"{GOOD}{line}\n", "x.yaml")
     assert str(error.value).startswith(f"x.yaml:3: {says}")
 
@@ -100,7 +100,7 @@ def test_a_misspelled_key_comes_before_what_else_is_wrong_and_a_list_and_a_missi
         (f"{GOOD}modules: gcc\n", "3: modules: write a list, [gcc]"),
         ("name: lab\n", "1: schema_version: is missing; add the line `schema_version: 1`"),
     ):
-        with pytest.raises(SiteError) as error:
+        with pytest.raises(FileError) as error:
             site.parse(text, "x.yaml")
         assert str(error.value) == f"x.yaml:{says}"
     assert "\n" not in str(error.value)
@@ -109,7 +109,7 @@ def test_a_misspelled_key_comes_before_what_else_is_wrong_and_a_list_and_a_missi
 @for_each("name", ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS", "DB_PASSWORD", "hf_token", "MyApiKey"])
 def test_a_secret_is_refused_and_not_repeated(name: str) -> None:
     with pytest.raises(
-        SiteError, match=f"environment.{name}: looks like a secret, and every report shows this file"
+        FileError, match=f"environment.{name}: looks like a secret, and every report shows this file"
     ) as error:
         site.parse(f"{GOOD}environment: {{{name}: hunter2}}\n", "x.yaml")
     assert "hunter2" not in str(error.value)
@@ -124,7 +124,7 @@ def test_a_secret_is_refused_and_not_repeated(name: str) -> None:
     ],
 )
 def test_a_password_in_a_value_is_refused_and_not_repeated(text: str) -> None:
-    with pytest.raises(SiteError, match="holds a password; every report shows this file") as error:
+    with pytest.raises(FileError, match="holds a password; every report shows this file") as error:
         site.parse(f"{GOOD}{text}\n", "x.yaml")
     assert "hunter2" not in str(error.value)
 

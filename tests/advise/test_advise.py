@@ -16,7 +16,7 @@ from advised import H100, LLAMA, advice, question
 from bringup import cli
 from bringup.advise import answer as advise
 from bringup.advise import bandwidth
-from bringup.errors import ModelError, NotHealthy, RecordError, UsageError
+from bringup.errors import ModelError, RecordError, RunError, UsageError
 from bringup.formulae import memory, models, published, traffic
 from bringup.formulae.flops import flops_per_token
 from bringup.formulae.models import Job
@@ -533,7 +533,7 @@ def test_a_run_that_measured_no_bandwidth_is_no_source_of_one() -> None:
 
 
 def test_a_run_whose_evidence_does_not_hold_is_no_source() -> None:
-    with pytest.raises(NotHealthy, match=r"run\.evidence"):
+    with pytest.raises(RunError, match=r"run\.evidence"):
         advise.known(H100, [trained(Outcome.PASS, Outcome.INCOMPLETE)], None)
 
 

@@ -9,7 +9,7 @@ import pytest
 from advised import default_batch
 from bringup import cli
 from bringup.derive.measured import FEWEST_STEPS_OF_A_TAIL
-from bringup.errors import ProfileError
+from bringup.errors import FileError
 from bringup.plan import profile as profiles
 from loops import for_each
 from programs import ran
@@ -108,5 +108,5 @@ def test_a_workload_is_plain_options_that_no_shell_reads() -> None:
     text = "schema_version: 1\nname: x\ndescription: x\nworkload: {arguments: '%s', source: a test}\n"
     assert profiles.parse(text % "--steps 5", "x.yaml").workload is not None
     for bad in ("--steps $(id)", "--steps 5; id", "", "--model `id`"):
-        with pytest.raises(ProfileError):
+        with pytest.raises(FileError):
             profiles.parse(text % bad, "x.yaml")

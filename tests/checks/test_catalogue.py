@@ -5,7 +5,7 @@ from pathlib import Path
 from string import Formatter
 
 import pytest
-from bringup.errors import CheckError
+from bringup.errors import FileError
 from bringup.evidence.slurm import USABLE_STATES
 from bringup.plan import catalogue
 from bringup.plan.claims import CLAIMS
@@ -94,12 +94,12 @@ def test_an_error_names_file_line_check_and_field(tmp_path: Path, old: str, new:
     path.write_text(TEXT, encoding="utf-8")
     assert [gate.id for gate in catalogue.read(path)] == ["a.count"]
     path.write_text(TEXT.replace(old, new), encoding="utf-8")
-    with pytest.raises(CheckError, match=re.escape(f"{path}:{line}: {says}")):
+    with pytest.raises(FileError, match=re.escape(f"{path}:{line}: {says}")):
         catalogue.read(path)
 
 
 def test_a_file_that_is_not_there_is_an_error_of_a_file_of_checks(tmp_path):
-    with pytest.raises(CheckError, match="cannot be read"):
+    with pytest.raises(FileError, match="cannot be read"):
         catalogue.read(tmp_path / "fabric.yaml")
 
 

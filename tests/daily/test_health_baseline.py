@@ -10,7 +10,7 @@ import pytest
 from bringup import judge
 from bringup.cli import main
 from bringup.daily import baseline
-from bringup.errors import NotHealthy
+from bringup.errors import RunError
 from bringup.judge import Judged
 from bringup.records import Asked, Baseline, Observation
 from factory import a_verdict, judged_of
@@ -79,12 +79,12 @@ def test_a_folder_that_an_automounter_has_not_mounted_is_not_asked_for(passed: J
 
 
 def test_a_run_that_did_not_pass_is_no_baseline():
-    with pytest.raises(NotHealthy, match=r"discovery\.gpu\.count \[n1\] is fail"):
+    with pytest.raises(RunError, match=r"discovery\.gpu\.count \[n1\] is fail"):
         baseline.made_of([judged_of(a_verdict())])
 
 
 def test_without_a_run_of_discovery_there_is_none():
-    with pytest.raises(NotHealthy, match="none of these is a run of discovery"):
+    with pytest.raises(RunError, match="none of these is a run of discovery"):
         baseline.made_of([])
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bringup.errors import CannotStart, ProfileError, SiteError, SlurmError, UsageError
+from bringup.errors import CannotStart, FileError, SlurmError, UsageError
 from bringup.plan import catalogue
 from bringup.plan import site as sites
 from bringup.plan.cuda import too_old, way_out
@@ -266,14 +266,14 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
     ),
     "no site file": (replace(healthy(), site=None), "site file", "WARN", "bringup site --init"),
     "a wrong site file": (
-        replace(healthy(), site=SiteError("lab: partitoin: unknown")),
+        replace(healthy(), site=FileError("lab: partitoin: unknown")),
         "site file",
         "FAIL",
         "partitoin",
     ),
     "a folder that is not there": (with_site(checkpoints="/nowhere/at/all"), "site file", "FAIL", "no such folder"),
     "no profile": (
-        replace(healthy(), profile=ProfileError("no profile named 'x'")),
+        replace(healthy(), profile=FileError("no profile named 'x'")),
         "profile",
         "FAIL",
         "no profile named",

@@ -10,7 +10,7 @@ import pytest
 from bringup import judge
 from bringup.answers import answers
 from bringup.cli import main
-from bringup.errors import CheckError
+from bringup.errors import FileError
 from bringup.plan import own, site
 from bringup.records import Mark, Outcome, Verdict
 from bringup.run import open as opening
@@ -90,7 +90,7 @@ def test_a_check_of_the_site_has_a_sentence_of_its_own_where_it_gives_one(tmp_pa
     run = judged(tmp_path, {"n0": 20, "n1": 3}, CHECK.replace("      command: df /scratch\n", own_words))
     assert [of_check(run)[node].fails for node in ("n0", "n1")] == [None, "/scratch has 3 GiB, needed at least 10 GiB"]
     with pytest.raises(
-        CheckError, match=r":8: site.scratch: fails: \{used\} is not known here; there are \{value\} and"
+        FileError, match=r":8: site.scratch: fails: \{used\} is not known here; there are \{value\} and"
     ):
         own.read(written(tmp_path, CHECK.replace("      command: df /scratch\n", own_words.replace("value", "used"))))
 
@@ -101,7 +101,7 @@ def test_a_foreign_folder_replaces_no_gate_of_ours(tmp_path: Path):
     planned = path.read_text()
     for old, new in (("site.scratch", "run.evidence"), (own.CLAIM, "gpus-healthy")):
         path.write_text(planned.replace(old, new))
-        with pytest.raises(CheckError, match="site's own check"):
+        with pytest.raises(FileError, match="site's own check"):
             judge.judge_folder(run.folder)
     path.write_text(planned + "\n")
     evidence = [v for v in judge.judge_folder(run.folder).verdicts.verdicts if v.gate == "run.evidence"]
@@ -121,7 +121,7 @@ def test_a_foreign_folder_replaces_no_gate_of_ours(tmp_path: Path):
     ],
 )
 def test_a_mistake_is_one_line(tmp_path: Path, replaced: str, by: str, message: str):
-    with pytest.raises(CheckError) as error:
+    with pytest.raises(FileError) as error:
         own.read(written(tmp_path, CHECK.replace(replaced, by)))
     assert message in str(error.value)
     assert "\n" not in str(error.value)

@@ -174,7 +174,7 @@ def test_what_is_entered_for_all_phases_does_not_win_over_that_of_one(at, monkey
     ],
 )
 def test_a_mistake_by_phase_is_one_line(line: str, says: str):
-    with pytest.raises(sites.SiteError) as error:
+    with pytest.raises(sites.FileError) as error:
         sites.parse(f"schema_version: 1\nname: lab\n{line}\n", "x")
     assert str(error.value).startswith(says)
 

@@ -65,7 +65,7 @@ class Judged:
 
 
 def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
-    """Judge a run's folder against its own copy of the profile, or against `profile`. Raises RunError, ProfileError."""
+    """Judge a run's folder against its own copy of the profile, or against `profile`. Raises RunError, FileError."""
     with _no_garbage_collection(), files.checksums_of_reads():
         run, seal = results.load(folder), results.read_seal(folder)
         profile = results.load_profile(folder, run) if profile is None else profile
@@ -222,9 +222,8 @@ class _Judging:
             return Requirement(gate.unit, gate.rule, gate.expect.value, gate.id)
         if isinstance(gate.expect, Requested):
             strategy = PHASES[self.run.phase].strategy
-            return Requirement(
-                gate.unit, gate.rule, naming.requested(self.run, gate, subject, gate.expect.field, strategy), gate.id
-            )
+            asked = naming.requested(self.run, subject, gate.expect.field, strategy)
+            return Requirement(gate.unit, gate.rule, asked, gate.id)
         if gate.expect == "fleet":
             return Requirement(gate.unit, gate.rule, None, gate.id)
         entry = self.profile.expect.get(gate.id)

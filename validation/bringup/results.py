@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from bringup.errors import NotComparable, ProfileError, RecordError, RunError
+from bringup.errors import FileError, NotComparable, RecordError, RunError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.sweep import NODES
@@ -169,18 +169,18 @@ def load(folder: Path) -> Run:
 
 
 def load_profile(folder: Path, run: Run | None = None) -> profiles.Profile:
-    """Load the expectations the run was opened with. Raises ProfileError."""
+    """Load the expectations the run was opened with. Raises FileError."""
     path = folder / PROFILE
     try:
         text = files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"{path}: cannot be read ({error}); judge it with --profile NAME") from error
+        raise FileError(f"{path}: cannot be read ({error}); judge it with --profile NAME") from error
     if sha256(text) != (load(folder) if run is None else run).profile_sha256:
-        raise ProfileError(f"{path}: changed since the run was opened; judge it with --profile NAME")
+        raise FileError(f"{path}: changed since the run was opened; judge it with --profile NAME")
     try:
         return profiles.parse(text, str(path))
-    except ProfileError as error:
-        raise ProfileError(f"{error}; judge it with --profile NAME") from error
+    except FileError as error:
+        raise FileError(f"{error}; judge it with --profile NAME") from error
 
 
 def sha256(text: str) -> str:

@@ -17,7 +17,7 @@ from typing import Any
 
 from bringup.advise import bandwidth
 from bringup.characters import many
-from bringup.errors import NotHealthy, RecordError, UsageError
+from bringup.errors import RecordError, RunError, UsageError
 from bringup.evidence import curve
 from bringup.formulae import memory, published, traffic
 from bringup.formulae.flops import flops_per_token
@@ -70,13 +70,13 @@ class Known:
 
 
 def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Known:
-    """Read from training runs the MFU, from other runs the bandwidth, and the rest from a profile. Raises NotHealthy,
+    """Read from training runs the MFU, from other runs the bandwidth, and the rest from a profile. Raises RunError,
     RecordError."""
     machine = profile.machine
     others = []
     for run in judged:
         if run.objection is not None:
-            raise NotHealthy(f"{run.folder}: {run.objection}; leave it out of --from")
+            raise RunError(f"{run.folder}: {run.objection}; leave it out of --from")
         if not PHASES[run.run.phase].is_training:
             if not curve.curves(run.observations):
                 raise RecordError(f"{run.folder}: {run.run.phase} measured no bandwidth; leave it out of --from")

@@ -120,7 +120,7 @@ def phases_called(name: str) -> list[str]:
 
 def named_profile(name: str | None) -> Profile | None:
     """Load the profile that runs are judged with which are there already. None: each with its own copy. Raises
-    UsageError, ProfileError."""
+    UsageError, FileError."""
     from bringup.plan import auto, catalogue
 
     profile = None if name is None else catalogue.load_profile(name)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from bringup.characters import many
 from bringup.cli.arguments import CANNOT_TELL, complain, named_profile
-from bringup.errors import BringupError, NotHealthy, UsageError
+from bringup.errors import BringupError, RunError, UsageError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
 from bringup.records import Mark, Outcome, worst
@@ -230,19 +230,19 @@ def _lemons(file: str | None) -> lemons.Lemons | None:
 def do_profile(arguments: argparse.Namespace) -> int:
     from bringup import judge, results
     from bringup.compare import learn
-    from bringup.plan import catalogue
+    from bringup.plan.catalogue import GATES
     from bringup.report import outputs
 
     output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
     outputs.check([output])
     runs = results.find(arguments.runs)
     if runs.absent:
-        raise NotHealthy(
+        raise RunError(
             f"{runs.playbooks[0]}: {runs.absent[0].phase}: {runs.absent[0].why}; "
             "a profile is made of runs that passed: name those"
         )
     profile = learn.measured([judge.judge_folder(folder) for folder in runs.folders], arguments.name)
-    catalogue.check(profile)
+    profiles.check(profile, GATES)
     outputs.write(output, profiles.dump(profile))
     if not output.is_standard_output:
         print(f"{arguments.output}: {len(profile.expect)} expectations; use it with --profile or BRINGUP_PROFILE")

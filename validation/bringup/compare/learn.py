@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from bringup import judge, results
-from bringup.errors import NotHealthy
+from bringup.errors import RunError
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES, of_phase
 from bringup.plan.expectation import MEASURED_HERE, SPEEDS, Expectation
@@ -31,7 +31,7 @@ _UNITS = {"Gb/s": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 def measured(judgements: Sequence[Judged], name: str) -> Profile:
-    """Make the runs' own profile, with a number for every FromProfile gate that was observed. Raises NotHealthy,
+    """Make the runs' own profile, with a number for every FromProfile gate that was observed. Raises RunError,
     NotComparable."""
     results.refuse_repeated([(judged.folder, judged.run) for judged in judgements])
     expect: dict[str, Expectation] = {}
@@ -41,13 +41,13 @@ def measured(judgements: Sequence[Judged], name: str) -> Profile:
     for judged in judgements:
         folder, run, profile = judged.folder, judged.run, judged.profile
         if profile.name != base.name:
-            raise NotHealthy(
+            raise RunError(
                 f"{folder}: judged against {profile.name}, {first.folder} against {base.name}; give runs of one profile"
             )
         expect |= profile.expect
         bad = [verdict for verdict in judged.verdicts.verdicts if judge.is_fault_or_gap(verdict)]
         if bad:
-            raise NotHealthy(
+            raise RunError(
                 f"{folder}: {bad[0].gate} [{bad[0].subject}] is {bad[0].outcome} ({len(bad)} such verdicts); "
                 "a profile is made of runs that passed"
             )

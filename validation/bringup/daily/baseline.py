@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from bringup import judge
-from bringup.errors import NotHealthy
+from bringup.errors import RunError
 from bringup.evidence.parsed import Seen, is_number
 from bringup.judge import Judged
 from bringup.known_faults import xid
@@ -48,10 +48,10 @@ QUESTIONS: tuple[Question, ...] = (
 
 
 def made_of(judgements: Sequence[Judged]) -> Baseline:
-    """Make a group of nodes per run; of a node in several, the last one counts. Raises NotHealthy."""
+    """Make a group of nodes per run; of a node in several, the last one counts. Raises RunError."""
     groups = [_group(judged) for judged in judgements if judged.run.phase == "discovery"]
     if not groups:
-        raise NotHealthy(
+        raise RunError(
             "none of these is a run of discovery; the baseline of the health check is made of one that passed"
         )
     return Baseline(groups=groups, driver_events=xid.asked_for())
@@ -60,7 +60,7 @@ def made_of(judgements: Sequence[Judged]) -> Baseline:
 def _group(judged: Judged) -> Group:
     bad = [verdict for verdict in judged.verdicts.verdicts if judge.stops(verdict)]
     if bad:
-        raise NotHealthy(
+        raise RunError(
             f"{judged.folder}: {bad[0].gate} [{bad[0].subject}] is {bad[0].outcome} ({len(bad)} such verdicts); "
             "the health check compares with what a run showed that passed"
         )

@@ -53,7 +53,7 @@ class Request:
 
 def of_site(checks: Path) -> list[Drill]:
     """Return drills of a site's own checks. Its file is copied to where all hosts of a local cluster see it, beside a
-    site file that says nothing else. Raises CheckError."""
+    site file that says nothing else. Raises FileError."""
     gates, folder = own.read(checks), DRILLS / "own-checks"
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / "checks.yaml", checks.read_text(encoding="utf-8"), replace=True)

@@ -19,7 +19,7 @@ import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup.errors import ProfileError
+from bringup.errors import FileError
 from bringup.plan import parts
 from bringup.plan.profile import Profile as Profile
 from bringup.plan.profile import load
@@ -47,7 +47,7 @@ def flops_per_token(shape: ModelShape, sequence_length: int) -> Flops | None:
 
 def profile_of(run_dir: Path) -> Profile | None:
     """Return that of a run; None in a folder that `bringup open` did not make."""
-    with contextlib.suppress(ProfileError):
+    with contextlib.suppress(FileError):
         return load(str(run_dir / PROFILE))
     return None
 

@@ -57,7 +57,7 @@ class Signature(Record):
 
 
 def entries(name: str) -> dict[str, Any]:
-    """Read a file of validation/known_faults/. Raises ProfileError."""
+    """Read a file of validation/known_faults/. Raises FileError."""
     path = _FOLDER / f"{name}.yaml"
     return profile_text.read(path.read_text(encoding="utf-8"), str(path), "a file of known faults")
 

@@ -45,18 +45,15 @@ class Nodes:
     @property
     def local_profile(self) -> str | None:
         """Name the local cluster's profile. None: another cluster, or simulated GPUs that did not answer."""
-        local = parts.index().local
-        if self.cluster == local.placeholders.cluster:
-            return local.placeholders.profile
-        if self.cluster != local.simulated.cluster or not self.simulated or self.gpu is None:
-            return None
+        gpu = self.gpu.part if self.simulated and self.gpu is not None else None
         fabric = None if self.fabric is None else self.fabric.words
-        shapes = (shape for shape in local.simulated.shapes if shape.gpu == self.gpu.part)
-        return next((shape.profile for shape in shapes if shape.fabric in (None, fabric)), None)
+        of_cluster = (local for local in parts.index().local if local.cluster == self.cluster)
+        fitting = (each for each in of_cluster if each.gpu in (None, gpu) and each.fabric in (None, fabric))
+        return next((each.profile for each in fitting), None)
 
     @property
     def is_joined(self) -> bool:
-        """Say whether there are as many GPUs in a node as the published speeds between them are of."""
+        """Say whether the published speeds between GPUs are of as many in a node."""
         return self.gpu is not None and self.gpu.joined == self.gpus
 
     @property
@@ -99,22 +96,19 @@ def seen(observations: Iterable[Observation], nodes: Collection[str], cluster: s
     gpus = max((fact.value for fact in counted if isinstance(fact.value, int)), default=0)
     named = [model for model, _ in models.most_common()]
     layer, ports, rate = _ports(by, gpus)
+    counts = by.get("discovery.rdma.ports", [])
     return Nodes(
         model=named[0] if named else None,
         gpus=gpus,
         layer=layer,
         ports=ports,
         rate=rate,
-        has_no_ports=_all_say_none(by.get("discovery.rdma.ports", []), nodes),
+        has_no_ports={(fact.subject, fact.value) for fact in counts} == {(node, 0) for node in nodes},
         virtual=any(fact.value is True for fact in by.get("inventory.virtual", [])),
         simulated=any(map(stand_ins.is_named_in, by.get("discovery.gpu.identities", []))),
         cluster=cluster,
         others=tuple(named[1:]),
     )
-
-
-def _all_say_none(counts: Collection[Observation], nodes: Collection[str]) -> bool:
-    return all(fact.value == 0 for fact in counts) and {fact.subject for fact in counts} == set(nodes)
 
 
 def _ports(by: Mapping[str, Sequence[Observation]], gpus: int) -> tuple[str | None, int, int]:
@@ -157,25 +151,24 @@ def _suited(active: int, gpus: int, present: int) -> int:
 
 
 def completed(nodes: Nodes, gates: Mapping[str, Gate] | None = None) -> Profile:
-    """Return `auto` with the numbers of what was seen. Raises ProfileError where a part is wrong."""
-    words = in_words(nodes)
-    local = nodes.local_profile
-    extended = [local] if local is not None else ["generic", *_paths(nodes)]
-    bare = Profile(schema_version=1, name=NAME, description=words, recognised=words, extends=extended)
-    made = profiles.resolved(bare, profiles.PROFILES, gates)
-    if local is not None:
-        return made
+    """Return `auto` with the numbers of what was seen. Raises FileError where a part is wrong."""
+    if nodes.local_profile is not None:
+        return _resolved(in_words(nodes), [nodes.local_profile], gates)
+    made = _resolved(in_words(nodes), ["generic", *_paths(nodes)], gates)
     excluded = {entry.gate for entry in made.not_applicable}
     ports = {gate: entry for gate, entry in _of_ports(nodes).items() if gate not in excluded}
-    machine = made.machine.model_copy(update=dict(_machine(nodes)))
+    machine = made.machine.model_copy(update=_machine(nodes))
     return made.model_copy(update={"expect": made.expect | ports, "machine": machine})
 
 
 def without_gpus() -> Profile:
-    """Return `auto` on one machine that has no GPU. Raises ProfileError."""
-    words = "no GPU here: one machine, whose ranks share its cores"
-    bare = Profile(schema_version=1, name=NAME, description=words, recognised=words, extends="cpu")
-    return profiles.resolved(bare, profiles.PROFILES)
+    """Return `auto` on one machine that has no GPU. Raises FileError."""
+    return _resolved("no GPU here: one machine, whose ranks share its cores", ["cpu"])
+
+
+def _resolved(words: str, extended: list[str], gates: Mapping[str, Gate] | None = None) -> Profile:
+    bare = Profile(schema_version=1, name=NAME, description=words, recognised=words, extends=extended)
+    return profiles.resolved(bare, profiles.PROFILES, gates)
 
 
 def in_words(nodes: Nodes) -> str:
@@ -204,29 +197,22 @@ def _paths(nodes: Nodes) -> list[str]:
     """Parts, the later ones the more special. Of unlike GPUs there is none but that they are GPUs."""
     if nodes.model is None:
         return []
-    chosen = ["any-gpu"]
-    gpu = None if nodes.others else nodes.gpu
+    gpu, fabric = None if nodes.others else nodes.gpu, nodes.fabric
     joined = gpu is not None and nodes.is_joined
     room = None if gpu is None else parts.of_gpu(gpu.part).machine.gpu_memory_gib
-    if room is not None and room.value >= 79:
-        chosen.append("80-gb")
-    if joined:
-        chosen.append("nvswitch")
-    if joined and nodes.ports and nodes.ports % nodes.gpus == 0:
-        chosen.append("nic-per-gpu")
-    if nodes.has_no_ports:
-        chosen.append("fabrics/none")
-    if nodes.fabric is not None:
-        chosen += [f"fabrics/{part}" for part in nodes.fabric.parts]
-    if gpu is not None:
-        chosen.append(f"gpus/{gpu.part}")
-    if gpu is not None and joined:
-        chosen.append(f"nodes/{gpu.part}")
-    if nodes.virtual:
-        chosen.append("virtual")
-        if nodes.fabric is not None and nodes.fabric.virtual is not None:
-            chosen.append(f"fabrics/{nodes.fabric.virtual}")
-    return [f"parts/{part}.yaml" for part in chosen]
+    chosen = {
+        "any-gpu": True,
+        "80-gb": room is not None and room.value >= 79,
+        "nvswitch": joined,
+        "nic-per-gpu": joined and nodes.ports > 0 and nodes.ports % nodes.gpus == 0,
+        "fabrics/none": nodes.has_no_ports,
+        **{f"fabrics/{part}": True for part in (fabric.parts if fabric is not None else ())},
+        f"gpus/{gpu and gpu.part}": gpu is not None,
+        f"nodes/{gpu and gpu.part}": joined,
+        "virtual": nodes.virtual,
+        f"fabrics/{fabric and fabric.virtual}": nodes.virtual and fabric is not None and fabric.virtual is not None,
+    }
+    return [f"parts/{part}.yaml" for part, fits in chosen.items() if fits]
 
 
 def _of_ports(nodes: Nodes) -> dict[str, Expectation]:
@@ -239,13 +225,13 @@ def _of_ports(nodes: Nodes) -> dict[str, Expectation]:
     }
 
 
-def _machine(nodes: Nodes) -> Iterable[tuple[str, Sourced]]:
-    """Numbers of the node."""
-    if not nodes.gpus:
-        return
-    yield "gpus_per_node", Sourced(value=nodes.gpus, source=f"{_SEEN}, or what Slurm promises, whichever is more")
+def _machine(nodes: Nodes) -> dict[str, Sourced]:
+    """Numbers of the node. Without a GPU there is no fabric either: its ports are those that suit the GPUs."""
+    counted = f"{_SEEN}, or what Slurm promises, whichever is more"
+    numbers = {"gpus_per_node": Sourced(value=nodes.gpus, source=counted)} if nodes.gpus else {}
     if nodes.fabric is not None:
-        yield "nics_per_node", Sourced(value=nodes.ports, source=_SEEN)
         each = float(f"{nodes.fabric.share * nodes.gbps / 8:.4g}")
         words = f"{nodes.fabric.share:g} of {nodes.gbps} Gb/s: {nodes.fabric.source}"
-        yield "nic_gb_per_s", Sourced(value=each, source=words)
+        numbers["nics_per_node"] = Sourced(value=nodes.ports, source=_SEEN)
+        numbers["nic_gb_per_s"] = Sourced(value=each, source=words)
+    return numbers

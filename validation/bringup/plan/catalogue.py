@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from pydantic import ConfigDict, Field, ValidationError
 
-from bringup.errors import CheckError, ProfileError
+from bringup.errors import FileError
 from bringup.plan import profile as profiles
 from bringup.plan import profile_text
 from bringup.plan.claims import CLAIMS
@@ -60,14 +60,9 @@ class _File(Record):
 
 
 def read(path: Path, shared: Fields | None = None) -> list[Gate]:
-    """Read the checks of a file, in its order. shared: fields of each check that gives no other. Raises CheckError."""
-    try:
-        text = path.read_text(encoding="utf-8")
-        data = profile_text.read(text, str(path), "a file of checks", "page, defaults and sections")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CheckError(f"{path}: {profile_text.unread(error)}") from error
-    except ProfileError as error:
-        raise CheckError(str(error)) from error
+    """Read the checks of a file, in its order. shared: fields of each check that gives no other. Raises FileError."""
+    text = profile_text.text_of(path)
+    data = profile_text.read(text, str(path), "a file of checks", "page, defaults and sections")
     file = _valid(_File, data, path, text, ())
     gates = []
     for number, section in enumerate(file.sections):
@@ -84,7 +79,7 @@ def read(path: Path, shared: Fields | None = None) -> list[Gate]:
             rules = [rule for rule in RULES if rule in fields]
             if len(rules) != 1:
                 line, given = profile_text.line_of(text, place), " and ".join(rules) or "none"
-                raise CheckError(f"{path}:{line}: {id}: needs one of {', '.join(RULES)}; found {given}")
+                raise FileError(f"{path}:{line}: {id}: needs one of {', '.join(RULES)}; found {given}")
             fields |= {"rule": rules[0], "expect": _expected(fields.pop(rules[0]))}
             gates.append(_valid(Gate, fields, path, text, place))
     return gates
@@ -107,19 +102,15 @@ def _valid(kind: type[R], data: Fields, path: Path, text: str, place: tuple[int 
     try:
         return kind.model_validate_json(json.dumps(data, default=str))
     except ValidationError as error:
-        # a key that is misspelled is missing as well
-        first = next((detail for detail in error.errors() if detail["type"] == "extra_forbidden"), error.errors()[0])
-        line = profile_text.line_of(text, (*place, *first["loc"]))
-        check = f"{place[-1]}: " if place else ""
-        raise CheckError(f"{path}:{line}: {check}{profile_text.in_words(first, kind)}") from error
+        raise profile_text.refused(error, kind, text, str(path), place) from error
 
 
 def _by_id(records: Iterable[T]) -> dict[str, T]:
-    """Raise CheckError for an id that comes twice: the second would hide the first."""
+    """Raise FileError for an id that comes twice: the second would hide the first."""
     by_id: dict[str, T] = {}
     for record in records:
         if record.id in by_id:
-            raise CheckError(f"{CHECKS}: {record.id} comes twice; give each check and each drill a name of its own")
+            raise FileError(f"{CHECKS}: {record.id} comes twice; give each check and each drill a name of its own")
         by_id[record.id] = record
     return by_id
 
@@ -131,7 +122,6 @@ DECLARED: dict[str, Drill] = _by_id(drill for gate in GATES.values() for drill i
 DRILLS: tuple[Drill, ...] = tuple(  # on local clusters of their shapes
     drill.placed(drill.shape.names, drill.shape.gpus_per_node) for drill in DECLARED.values()
 )
-NO_DRILL = {gate.id: gate.no_drill for gate in GATES.values() if gate.no_drill is not None}
 
 
 def of_phase(stem: str, own: Gates = NONE) -> list[Gate]:
@@ -152,11 +142,6 @@ def question_of(gate: Gate) -> int:
     return next(claim.question for claim in CLAIMS if claim.id in (*gate.claims, *gate.bears_on))
 
 
-def check(profile: profiles.Profile) -> None:
-    """Check a profile that is not a file. Raises ProfileError."""
-    profiles.check(profile, GATES)
-
-
 def load_profile(name: str) -> profiles.Profile:
-    """Load a profile and check it against all gates, before anything runs. Raises ProfileError."""
+    """Load a profile and check it against all gates, before anything runs. Raises FileError."""
     return profiles.load(name, GATES)

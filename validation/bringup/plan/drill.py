@@ -97,16 +97,8 @@ class Drill(Record):
         """Return the same run of the same phase, and no fault."""
         ours = ("BRINGUP_DRILL", "BRINGUP_DRILL_SIZE")
         environment = {name: value for name, value in self.environment.items() if name not in ours}
-        return self.sized(0).model_copy(
-            update={
-                "inject": (),
-                "during": (),
-                "undo": (),
-                "environment": environment,
-                "consequences": (),
-                "silent": (),
-            }
-        )
+        nothing = dict.fromkeys(("inject", "during", "undo", "consequences", "silent"), ())
+        return self.sized(0).model_copy(update={**nothing, "environment": environment})
 
     def _of_size(self, size: float) -> Drill:
         fields = ("fault", "inject", "during", "undo", "environment")

@@ -28,11 +28,14 @@ class Fixed:
     value: Limit
 
 
+RequestedField = Literal["gpus_per_node", "world_size", "scale_ranks", "scale_nodes", "strategy"]
+
+
 @dataclass(frozen=True)
 class Requested:
     """A value that this run requested, from run.json."""
 
-    field: Literal["gpus_per_node", "world_size", "scale_ranks", "scale_nodes", "strategy"]
+    field: RequestedField
 
 
 Source = Literal["profile", "fleet"]

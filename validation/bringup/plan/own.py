@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
-from bringup.errors import CheckError, RecordError
+from bringup.errors import FileError, RecordError
 from bringup.plan import catalogue
 from bringup.plan.gate import Fixed, Fold, Gate
 from bringup.records import files
@@ -22,11 +22,11 @@ _GATES = TypeAdapter(list[Gate])
 
 
 def read(path: Path) -> list[Gate]:
-    """Read a site's own checks from a file. Raises CheckError."""
+    """Read a site's own checks from a file. Raises FileError."""
     gates = catalogue.read(path, _SHARED)
     for gate in gates:
         if (lack := _lack(gate)) is not None:
-            raise CheckError(f"{path}: {gate.id}: {lack}")
+            raise FileError(f"{path}: {gate.id}: {lack}")
     return gates
 
 
@@ -49,14 +49,14 @@ def dump(gates: list[Gate]) -> str:
 
 
 def of_run(path: Path) -> dict[str, Gate]:
-    """Read those that a run planned, from its own_checks.json. Raises CheckError when they cannot be read."""
+    """Read those that a run planned, from its own_checks.json. Raises FileError when they cannot be read."""
     try:
         gates = _GATES.validate_json(files.read_text(path))
     except FileNotFoundError:
         return {}
     except (OSError, RecordError, ValidationError) as error:
-        raise CheckError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
+        raise FileError(f"{path}: cannot be read: {str(error).splitlines()[0]}") from error
     for gate in gates:  # the folder may be another one's
         if (lack := _lack(gate)) is not None:
-            raise CheckError(f"{path}: {gate.id}: {lack}")
+            raise FileError(f"{path}: {gate.id}: {lack}")
     return {gate.id: gate for gate in gates}

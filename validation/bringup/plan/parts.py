@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from pathlib import Path
 
 from pydantic import Field
 
@@ -34,27 +33,13 @@ class Fabric(Record):
     rates: dict[int, int] = Field(default_factory=dict)  # ports of a node -> Gb/s, where the kernel's rate is not right
 
 
-class Placeholders(Record):
-    cluster: str
-    profile: str
-
-
-class Shape(Record):
-    gpu: str
-    fabric: str | None = None
-    profile: str
-
-
-class Simulated(Record):
-    cluster: str
-    shapes: list[Shape]
-
-
 class Local(Record):
-    """The local clusters of this project, each by the name that it gives itself."""
+    """A local cluster of this project, by the name that it gives itself."""
 
-    placeholders: Placeholders
-    simulated: Simulated
+    cluster: str
+    gpu: str | None = None  # the part that its simulated GPUs are of; None: it has placeholders
+    fabric: str | None = None  # in words; None: any
+    profile: str
 
 
 class Index(Record):
@@ -62,12 +47,12 @@ class Index(Record):
 
     gpus: list[Gpu]
     fabrics: dict[str, Fabric]
-    local: Local
+    local: list[Local]
 
 
 @cache
 def index() -> Index:
-    """Read once. Raises ProfileError."""
+    """Read once. Raises FileError."""
     path = PARTS / "index.yaml"
     return Index.model_validate(profile_text.read(path.read_text(encoding="utf-8"), str(path)))
 
@@ -81,9 +66,5 @@ def gpu_called(name: str) -> Gpu | None:
 
 @cache
 def of_gpu(part: str) -> profiles.Profile:
-    """Load a GPU model's part. Raises ProfileError."""
-    return profiles.load(str(path_of(f"gpus/{part}")))
-
-
-def path_of(part: str) -> Path:
-    return PARTS / f"{part}.yaml"
+    """Load a GPU model's part. Raises FileError."""
+    return profiles.load(str(PARTS / f"gpus/{part}.yaml"))

@@ -97,25 +97,21 @@ _PHASES = (
         "Does one GPU train, and does it resume from a checkpoint?",
         ("node_sweep",), (4, 52), strategy="single", one_gpu=True,
     ),
-    Phase(
-        "run_ddp_1node", 5, "DDP on one node",
-        "Does DDP run on all GPUs of a node, and learn what one GPU learns?",
-        ("run_1gpu",), strategy="ddp", min_gpus_per_node=2,
-    ),
-    Phase(
-        "run_ddp_2node", 5, "DDP across nodes",
-        "Does DDP run across nodes, learn what one GPU learns, and how well does it scale?",
-        ("nccl_scaling", "run_ddp_1node"), strategy="ddp", min_nodes=2,
-    ),
-    Phase(
-        "run_fsdp_1node", 6, "FSDP on one node",
-        "Does FSDP really shard over the GPUs of a node, and learn what one GPU learns?",
-        ("run_1gpu",), strategy="fsdp", min_gpus_per_node=2,
-    ),
-    Phase(
-        "run_fsdp_2node", 6, "FSDP across nodes",
-        "Does FSDP really shard across nodes, learn what one GPU learns, and how well does it scale?",
-        ("nccl_scaling", "run_fsdp_1node"), strategy="fsdp", min_nodes=2,
+    *(
+        phase
+        for strategy, number, does, on in (("ddp", 5, "run", "on all"), ("fsdp", 6, "really shard", "over the"))
+        for phase in (
+            Phase(
+                f"run_{strategy}_1node", number, f"{strategy.upper()} on one node",
+                f"Does {strategy.upper()} {does} {on} GPUs of a node, and learn what one GPU learns?",
+                ("run_1gpu",), strategy=strategy, min_gpus_per_node=2,
+            ),
+            Phase(
+                f"run_{strategy}_2node", number, f"{strategy.upper()} across nodes",
+                f"Does {strategy.upper()} {does} across nodes, learn what one GPU learns, and how well does it scale?",
+                ("nccl_scaling", f"run_{strategy}_1node"), strategy=strategy, min_nodes=2,
+            ),
+        )
     ),
     Phase(
         "run_hsdp_2node", 6, "HSDP across nodes",

@@ -36,14 +36,10 @@ def plan(
 WHOLE_NODES = (
     "the partition gives whole nodes to a job (OverSubscribe=EXCLUSIVE or Exclusive=NODE, TOPO): two never share one"
 )
-
-
 TOPOLOGY = "nccl.pair.topology"
 ONE_SWITCH = (
     "Slurm's topology does not divide these nodes into several switches or blocks, one of which has two of them"
 )
-
-
 _OF_SHARING = {claim.id for claim in CLAIMS if claim.of_sharing}
 NOT_SHARED = "the site file says that each job takes whole nodes (jobs_share_nodes): nothing has to keep two jobs apart"
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import Field, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
-from bringup.errors import ProfileError
+from bringup.errors import FileError
 from bringup.plan import ceiling, profile_text, transports
 from bringup.plan.ceiling import Machine
 from bringup.plan.expectation import Applied, Expectation
@@ -67,7 +67,7 @@ def names() -> list[str]:
 
 
 def find(name_or_path: str) -> Path:
-    """Find a profile's file by its name (`local-cpu`) or path. Raises ProfileError with the names there are."""
+    """Find a profile's file by its name (`local-cpu`) or path. Raises FileError with the names there are."""
     return profile_text.find(name_or_path, "profile", {name: PROFILES / f"{name}.yaml" for name in names()})
 
 
@@ -79,7 +79,7 @@ def portable(name_or_path: str) -> str:
 
 def load(name_or_path: str, gates: Mapping[str, Gate] | None = None) -> Profile:
     """Load the profile with everything it extends merged in; checked against the gates, where they are given. Raises
-    ProfileError."""
+    FileError."""
     path = find(name_or_path)
     profile = _resolve(path, (), gates)
     if gates is not None:
@@ -88,34 +88,27 @@ def load(name_or_path: str, gates: Mapping[str, Gate] | None = None) -> Profile:
 
 
 def parse(text: str, where: str, gates: Mapping[str, Gate] | None = None) -> Profile:
-    """Parse one profile text, `extends` left as it is. Raises ProfileError: file, line, key, and what was meant."""
-    data = profile_text.read(text, where)
+    """Parse one profile text, `extends` left as it is. Raises FileError: file, line, key, and what was meant."""
     try:
-        profile = Profile.model_validate(data)
+        profile = Profile.model_validate(profile_text.read(text, where))
     except ValidationError as error:
-        first = profile_text.first_of(error)
-        line = profile_text.line_of(text, first["loc"])
-        raise ProfileError(f"{where}:{line}: {profile_text.in_words(first, Profile)}") from error
+        raise profile_text.refused(error, Profile, text, where) from error
     for wrong in [*_wrong_words(profile), *(() if gates is None else _against(profile, gates))]:
-        raise ProfileError(f"{where}:{profile_text.line_of(text, wrong.at)}: {wrong}")
+        raise FileError(f"{where}:{profile_text.line_of(text, wrong.at)}: {wrong}")
     return profile
 
 
 def _resolve(path: Path, chain: tuple[str, ...], gates: Mapping[str, Gate] | None) -> Profile:
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ProfileError(f"profile {path}: {profile_text.unread(error)}") from error
-    profile = parse(text, str(path), gates)
+    profile = parse(profile_text.text_of(path, "profile "), str(path), gates)
     if profile.name in chain:
-        raise ProfileError(f"{path}: extends itself through {' -> '.join(chain)}")
+        raise FileError(f"{path}: extends itself through {' -> '.join(chain)}")
     return resolved(profile, path.parent, gates, chain)
 
 
 def resolved(
     profile: Profile, folder: Path, gates: Mapping[str, Gate] | None = None, chain: tuple[str, ...] = ()
 ) -> Profile:
-    """Return the profile with what it extends merged in. folder: of its file. Raises ProfileError."""
+    """Return the profile with what it extends merged in. folder: of its file. Raises FileError."""
     if profile.extends is None:
         return profile
     merged: Profile | None = None
@@ -157,9 +150,9 @@ def dump(profile: Profile) -> str:
 
 
 def check(profile: Profile, gates: Mapping[str, Gate], where: str = "") -> None:
-    """Check a profile with all that it extends. Raises ProfileError."""
+    """Check a profile with all that it extends. Raises FileError."""
     for wrong in [*_against(profile, gates), *([] if profile.own else _without_a_ceiling(profile))]:
-        raise ProfileError(f"{where or f'profile {profile.name}'}: {wrong}")
+        raise FileError(f"{where or f'profile {profile.name}'}: {wrong}")
 
 
 # --- what is wrong with it

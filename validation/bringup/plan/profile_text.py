@@ -7,6 +7,7 @@ import types
 import typing
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -16,7 +17,7 @@ from yaml.composer import Composer
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
-from bringup.errors import ProfileError
+from bringup.errors import FileError
 
 if TYPE_CHECKING or not yaml.__with_libyaml__:
     _Safe = yaml.SafeLoader
@@ -54,35 +55,53 @@ class _Loader(_Safe):
 _EXAMPLES = {"schema_version": "1", "name": "lab", "description": "what it is of", "source": "where the number is from"}
 
 
-def first_of(error: ValidationError) -> ErrorDetails:
-    """Return the error to show: first a misspelled key, which may be missing as well, or cause another error."""
-    return next((detail for detail in error.errors() if detail["type"] == "extra_forbidden"), error.errors()[0])
+def text_of(path: Path, what: str = "") -> str:
+    """Read the file. Raises FileError."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else error
+        raise FileError(f"{what}{path}: cannot be read: {why}") from error
 
 
-def unread(error: OSError | UnicodeDecodeError) -> str:
-    """Say why a file cannot be read, without its name and the number of the error."""
-    return f"cannot be read: {error.strerror if isinstance(error, OSError) else error}"
+def refused(
+    error: ValidationError,
+    model: type[BaseModel],
+    text: str,
+    where: str,
+    place: tuple[int | str, ...] = (),
+    forms: Mapping[str, str] = MappingProxyType({}),
+) -> FileError:
+    """Return the error with its line: of a misspelled key first, which may be missing as well, or cause another error.
+    place: of the model in the text. forms: key -> what its pattern means, in words."""
+    first = next((detail for detail in error.errors() if detail["type"] == "extra_forbidden"), error.errors()[0])
+    message = in_words(first, model)
+    if forms and first["type"] == "string_pattern_mismatch":
+        form = next((forms[str(part)] for part in reversed(first["loc"]) if part in forms), "write one word")
+        message = f"{message.partition(': ')[0]}: {first['input']!r} is not understood; {form}"
+    check = f"{place[-1]}: " if place else ""
+    return FileError(f"{where}:{line_of(text, (*place, *first['loc']))}: {check}{message}")
 
 
-def find(name_or_path: str, what: str, there: Mapping[str, Path]) -> Path:
-    """Find the file given by name or by path. there: files by name. Raises ProfileError with the names there are."""
+def find(name_or_path: str, what: str, there: Mapping[str, Path], of: str = "") -> Path:
+    """Find the file given by name or by path. there: files by name. Raises FileError with the names there are."""
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
-            raise ProfileError(f"{what} {path}: no such file")
+            raise FileError(f"{of}{what} {path}: no such file")
         return path
     if name_or_path not in there:
         begins = [name for name in there if name_or_path and name.startswith(name_or_path)]
         near = begins or difflib.get_close_matches(name_or_path, there, 3)
         listed = f"did you mean {', '.join(near)}?" if near else f"there are {', '.join(there)}"
-        raise ProfileError(f"no {what} named {name_or_path!r}; {listed}; or give the path of a .yaml file")
+        raise FileError(f"{of}no {what} named {name_or_path!r}; {listed}; or give the path of a .yaml file")
     return there[name_or_path]
 
 
 def read(
     text: str, where: str, kind: str = "a profile", begins: str = "schema_version, name and description"
 ) -> dict[str, Any]:
-    """Read keys and values of the text. Raises ProfileError with the line."""
+    """Read keys and values of the text. Raises FileError with the line."""
     loader = _Loader(text)
     try:
         data = loader.get_single_data()
@@ -90,15 +109,15 @@ def read(
         line = f":{error.problem_mark.line + 1}" if error.problem_mark is not None else ""
         problem = " ".join(str(error.problem or error).split())
         duplicate = isinstance(error, yaml.constructor.ConstructorError) and "is given twice" in problem
-        raise ProfileError(f"{where}{line}: {problem if duplicate else f'not valid YAML: {problem}'}") from error
+        raise FileError(f"{where}{line}: {problem if duplicate else f'not valid YAML: {problem}'}") from error
     except (yaml.YAMLError, RecursionError, ValueError) as error:  # for example a date that does not exist
-        raise ProfileError(f"{where}: not valid YAML: {' '.join(str(error).split())[:200]}") from error
+        raise FileError(f"{where}: not valid YAML: {' '.join(str(error).split())[:200]}") from error
     finally:
         loader.dispose()
     if data is None:
-        raise ProfileError(f"{where}: the file is empty; {kind} begins with {begins}")
+        raise FileError(f"{where}: the file is empty; {kind} begins with {begins}")
     if not isinstance(data, dict):
-        raise ProfileError(f"{where}: the file is a {type(data).__name__}; {kind} is `key: value`, one a line")
+        raise FileError(f"{where}: the file is a {type(data).__name__}; {kind} is `key: value`, one a line")
     return data
 
 

@@ -84,18 +84,10 @@ def in_rounds(pairs: Sequence[Pair]) -> list[list[Pair]]:
     """Put the pairs into rounds, with each node at most once in a round."""
     filled: list[list[Pair]] = []
     for pair in pairs:
-        free = next(
-            (
-                pairs_of_round
-                for pairs_of_round in filled
-                if not {node for pair_of_round in pairs_of_round for node in pair_of_round} & set(pair)
-            ),
-            None,
-        )
+        free = next((others for others in filled if not {node for other in others for node in other} & {*pair}), None)
         if free is None:
-            filled.append([pair])
-        else:
-            free.append(pair)
+            filled.append(free := [])
+        free.append(pair)
     return filled
 
 

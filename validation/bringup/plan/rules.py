@@ -29,7 +29,6 @@ PEER_DEVIATIONS = 5.0
 FEWEST_PEERS = 3
 """With two values neither can be odd: both are one median absolute deviation away from the median."""
 
-
 UNRECOGNISED = "unknown:"
 """Prefix of an observed text, or of a part of it after a +, that this version does not know."""
 
@@ -51,9 +50,7 @@ def _number(value: object, description: str) -> float:
 
 def _equals(value: Value, expected: Limit) -> bool:
     # True == 1 in Python; a flag that reads 1 is not the expected flag
-    if isinstance(value, bool) is not isinstance(expected, bool):
-        raise RuleError(f"observed {value!r} and expected {expected!r} are not of one kind")
-    if isinstance(value, str) is not isinstance(expected, str):
+    if any(isinstance(value, kind) is not isinstance(expected, kind) for kind in (bool, str)):
         raise RuleError(f"observed {value!r} and expected {expected!r} are not of one kind")
     return value == expected
 
@@ -123,11 +120,8 @@ def in_words(rule: str, expected: Limit | None, unit: str, signs: Mapping[str, s
     if rule == "equals" and isinstance(expected, bool):
         return "yes" if expected else "no"
     if rule == "near_peers":
-        return (
-            "near the median of the fleet"
-            if expected is None
-            else f"no more than {expected:.0%} below the median of the fleet"
-        )
+        near = "near" if expected is None else f"no more than {expected:.0%} below"
+        return f"{near} the median of the fleet"
     if rule in signs:
         return f"{signs[rule]}{_exact(expected)}{tail}"
     return {"all_equal": "the same on all nodes", "all_distinct": "different on every node"}[rule]
@@ -147,9 +141,8 @@ def odd_ones(
     If those disagree, too, every subject is odd, because the right value is unknown.
     """
     if rule == "near_peers":
-        return _far_below(
-            {subject: _number(value, "observed") for subject, value in values.items()}, _number(expected, "expected")
-        )
+        numbers = {subject: _number(value, "observed") for subject, value in values.items()}
+        return _far_below(numbers, _number(expected, "expected"))
     keys = {subject: _key(value) for subject, value in values.items()}
     counts = Counter(keys.values())
     if rule == "all_distinct":

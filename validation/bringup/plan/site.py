@@ -10,7 +10,6 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Tag, ValidationError
 
-from bringup.errors import ProfileError, SiteError
 from bringup.plan import hidden, profile_text
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import PROFILES, SITE_SUFFIX
@@ -32,14 +31,14 @@ _OF_KEYS = {  # option of Slurm -> the key that says it
     "container-image": "container",
     "container-mounts": "container",
 }
-_OF_SCRIPTS = (
-    {"export", "nodes", "nodelist", "ntasks", "ntasks-per-node", "job-name", "output", "error", "label", "chdir"}
-    | {"wrap", "parsable", "exclusive", "kill-on-bad-exit", "cpus-per-task", "gpus-per-task", "container-workdir"}
-)  # fmt: skip
+_OF_SCRIPTS = {
+    "export", "nodes", "nodelist", "ntasks", "ntasks-per-node", "job-name", "output", "error", "label", "chdir", "wrap",
+    "parsable", "exclusive", "kill-on-bad-exit", "cpus-per-task", "gpus-per-task", "container-workdir",
+}  # fmt: skip
 _OF_STARTS = {  # the launcher sets them for each rank; one value for all ranks would be wrong
-    *("CUDA_VISIBLE_DEVICES", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PATH", "PYTHONPATH"),
-    *("RUN_DIR", "PWD", "HOME"),
-}
+    "CUDA_VISIBLE_DEVICES", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PATH", "PYTHONPATH",
+    "RUN_DIR", "PWD", "HOME",
+}  # fmt: skip
 
 
 def _no_password(text: str) -> str:
@@ -94,25 +93,21 @@ GpuRequest = Annotated[
 ]  # fmt: skip
 Variable = Annotated[str, AfterValidator(_variable)]
 PhaseKey = Annotated[str, AfterValidator(_phase)]
-Submitted = (
-    Annotated[  # one word for all phases, or a word for each; profile_text leaves these tags out of its messages
-        Annotated[Word, Tag("[word]")] | Annotated[dict[PhaseKey, Word], Tag("[by phase]")],
-        Discriminator(lambda value: "[by phase]" if isinstance(value, dict) else "[word]"),
-    ]
-)
+# one word for all phases, or a word for each; profile_text leaves these tags out of its messages
+Submitted = Annotated[
+    Annotated[Word, Tag("[word]")] | Annotated[dict[PhaseKey, Word], Tag("[by phase]")],
+    Discriminator(lambda value: "[by phase]" if isinstance(value, dict) else "[word]"),
+]
 
 _MEANT = {  # key -> what its pattern means, in words
     "gpu_request": "write none, --gpus-per-node=8 or --gres=gpu:TYPE:8, with the GPUs of a whole node",
     "time_limits": 'write it as Slurm does, in quotes: "90" (minutes), "01:30:00" or "1-12:00:00"',
     "environment": "write one line of text",
     "mounts": "write /SOURCE, /SOURCE:/TARGET or /SOURCE:/TARGET:ro",
-    "scratch": "write a whole path without , and :",
-    "checkpoints": "write a whole path without , and :",
-    "setup": "write a whole path without , and :",
-    "checks": "write a whole path without , and :",
-    "venv": "write a whole path without , and :",
-    "signing_key": "write a whole path without , and :",
-    "allowed_signers": "write a whole path without , and :",
+    **dict.fromkeys(
+        ("scratch", "checkpoints", "setup", "checks", "venv", "signing_key", "allowed_signers"),
+        "write a whole path without , and :",
+    ),
 }
 
 
@@ -170,38 +165,22 @@ def _of_phase(by_phase: Mapping[str, str], phase: str | None) -> str | None:
 
 
 def find(name_or_path: str) -> Path:
-    """Find the file of a site given by name (`example`) or by path. Raises SiteError with the names there are."""
+    """Find the file of a site given by name (`example`) or by path. Raises FileError with the names there are."""
     there = {file.name.removesuffix(SITE_SUFFIX): file for file in sorted(PROFILES.glob(f"*{SITE_SUFFIX}"))}
-    try:
-        return profile_text.find(name_or_path, "site file", there)
-    except ProfileError as error:
-        raise SiteError(f"BRINGUP_SITE: {error}") from error
+    return profile_text.find(name_or_path, "site file", there, "BRINGUP_SITE: ")
 
 
 def load(path: Path) -> Site:
-    """Load a site's file. Raises SiteError."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SiteError(f"site file {path}: {profile_text.unread(error)}") from error
-    return parse(text, str(path))
+    """Load a site's file. Raises FileError."""
+    return parse(profile_text.text_of(path, "site file "), str(path))
 
 
 def parse(text: str, where: str) -> Site:
-    """Parse a site file. Raises SiteError with one line that names the key and suggests what was meant."""
+    """Parse a site file. Raises FileError with one line that names the key and suggests what was meant."""
     try:
-        data = profile_text.read(text, where, kind="a site file", begins="schema_version and name")
-        return Site.model_validate(data)
-    except ProfileError as error:
-        raise SiteError(str(error)) from error
+        return Site.model_validate(profile_text.read(text, where, "a site file", "schema_version and name"))
     except ValidationError as error:
-        first = profile_text.first_of(error)
-        message = profile_text.in_words(first, Site)
-        key = next((str(part) for part in reversed(first["loc"]) if part in _MEANT), None)
-        if first["type"] == "string_pattern_mismatch":
-            place = message.partition(": ")[0]
-            message = f"{place}: {first['input']!r} is not understood; {_MEANT.get(key or '', 'write one word')}"
-        raise SiteError(f"{where}:{profile_text.line_of(text, first['loc'])}: {message}") from error
+        raise profile_text.refused(error, Site, text, where, forms=_MEANT) from error
 
 
 def dump(site: Site) -> str:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bringup.errors import UsageError
 from bringup.plan import rounds
-from bringup.plan.gate import Gate, Per
+from bringup.plan.gate import Per, RequestedField
 from bringup.records import Run
 
 JOB = "job"
@@ -128,7 +128,7 @@ def pair_rounds(nodes: list[str], requested_rounds: str) -> int | None:
     return int(requested_rounds) if requested_rounds else None
 
 
-def requested(run: Run, gate: Gate, subject: str, field: str, strategy: str | None) -> int | str | None:
+def requested(run: Run, subject: str, field: RequestedField, strategy: str | None) -> int | str | None:
     """Return the value that this run requested, for Requested(field)."""
     match field:
         case "gpus_per_node":
@@ -141,4 +141,3 @@ def requested(run: Run, gate: Gate, subject: str, field: str, strategy: str | No
             return scale_ranks(subject, run.ranks_per_node)
         case "strategy":
             return strategy
-    raise UsageError(f"gate {gate.id}: no request is called {field!r}")

@@ -29,8 +29,7 @@ def _choice(option: str, *values: str, sharded: bool = False) -> Field:
     return Field(option, {value: (option, value) for value in values}, sharded=sharded)
 
 
-def _flag(option: str, *, on: str = "yes", sharded: bool = False) -> Field:
-    off = {"yes": "no", "no": "yes"}[on]
+def _flag(option: str, on: str = "yes", off: str = "no", *, sharded: bool = False) -> Field:
     return Field(option, {on: (option,), off: ()}, sharded=sharded)
 
 
@@ -43,14 +42,12 @@ FIELDS: dict[str, Field] = {
     "attention": _choice("--attention", "eager", "sdpa", "flash_attention_2", "flash_attention_3"),
     "compile": Field("--recipe", {"yes": ("--recipe", "fast"), "no": ("--recipe", "plain")}),
     "recipe": Field("--recipe", {name: ("--recipe", name) for name in ("stock", "plain", "fast")}),
-    "reshard_after_forward": _flag("--no-reshard-after-forward", on="no", sharded=True),  # yes: ZeRO-3, no: ZeRO-2
+    "reshard_after_forward": _flag("--no-reshard-after-forward", "no", "yes", sharded=True),  # yes: ZeRO-3, no: ZeRO-2
     "shard_size": Field("--shard-size", sharded=True),  # of HSDP
     "reduce_dtype": _choice("--reduce-dtype", "float32", "bfloat16", sharded=True),
     "activation_checkpointing": _flag("--activation-checkpointing"),
     "dataloader_workers": Field("--dataloader-workers"),
 }
-
-
 _OF_THE_JOB = {NODES: Field(""), STRATEGY: Field("", {name: () for name in ("single", "ddp", "fsdp", "hsdp")})}
 
 
@@ -62,15 +59,17 @@ def read(words: Sequence[str], phase: Phase) -> dict[str, list[str]]:
         field = _OF_THE_JOB.get(name) or FIELDS.get(name)
         values = [value for value in listed.split(",") if value]
         if field is None:
-            raise UsageError(
-                f"--vary {word}: no field is called {name!r}; there are {', '.join((*FIELDS, *_OF_THE_JOB))}"
-            )
+            there = ", ".join((*FIELDS, *_OF_THE_JOB))
+            raise UsageError(f"--vary {word}: no field is called {name!r}; there are {there}")
         if name in values_by_field:
             raise UsageError(f"--vary {word}: {name} is there twice; give all its values at once, with commas")
         if not values:
             raise UsageError(f"--vary {word}: expected {name}=VALUE,VALUE")
         for value in values:
-            _refuse_unknown(word, value, field)
+            if field.values is None and not (value.isdecimal() and int(value) >= 1):
+                raise UsageError(f"--vary {word}: {value!r} is not a number from 1")
+            if field.values is not None and value not in field.values:
+                raise UsageError(f"--vary {word}: {value!r} is not one of {', '.join(field.values)}")
         if field.sharded and phase.strategy not in ("fsdp", "hsdp"):
             raise UsageError(f"--vary {word}: {name} means something under FSDP only; {phase.stem} is {phase.strategy}")
         values_by_field[name] = list(dict.fromkeys(values))
@@ -81,13 +80,6 @@ def read(words: Sequence[str], phase: Phase) -> dict[str, list[str]]:
     if {"per_device_batch", "gradient_accumulation"} <= values_by_field.keys():
         raise UsageError("--vary per_device_batch and --vary gradient_accumulation: one follows from the other")
     return values_by_field
-
-
-def _refuse_unknown(word: str, value: str, field: Field) -> None:
-    if field.values is None and not (value.isdecimal() and int(value) >= 1):
-        raise UsageError(f"--vary {word}: {value!r} is not a number from 1")
-    if field.values is not None and value not in field.values:
-        raise UsageError(f"--vary {word}: {value!r} is not one of {', '.join(field.values)}")
 
 
 def variants(vary: Mapping[str, Sequence[str]], *, grid: bool, strategy: str | None) -> list[Settings]:

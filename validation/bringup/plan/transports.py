@@ -81,26 +81,18 @@ LIBFABRIC = re.compile(r"(AWS )?Libfabric|OFI")
 """One plugin for several fabrics; its provider tells which fabric. If the right provider is not found, it uses `tcp`
 under the same name, without an error."""
 
-PROVIDERS = {
-    "efa": "efa",
-    "cxi": "slingshot",
-    "verbs": VERBS,
-    "tcp": SOCKETS,
-    "sockets": SOCKETS,
-    "net": SOCKETS,
-    "udp": SOCKETS,
-}
+_OF_SOCKETS = ("tcp", "sockets", "net", "udp")
+PROVIDERS = {"efa": "efa", "cxi": "slingshot", "verbs": VERBS} | dict.fromkeys(_OF_SOCKETS, SOCKETS)
 
 
 def of_network(name: str, providers: set[str]) -> set[str]:
     """Return the classes of a network, from the name that NCCL prints; for libfabric, from its selected providers."""
+    unknown = f"{UNRECOGNISED}{name}"
     if LIBFABRIC.fullmatch(name) is None:
-        return {
-            next((provider.name for provider in TRANSPORTS if provider.names.fullmatch(name)), f"{UNRECOGNISED}{name}")
-        }
+        return {next((known.name for known in TRANSPORTS if known.names.fullmatch(name)), unknown)}
     if not providers:
-        return {f"{UNRECOGNISED}{name}"}
-    return {PROVIDERS.get(provider.partition(";")[0], f"{UNRECOGNISED}{name}/{provider}") for provider in providers}
+        return {unknown}
+    return {PROVIDERS.get(provider.partition(";")[0], f"{unknown}/{provider}") for provider in providers}
 
 
 def is_fabric(value: str) -> bool:
@@ -122,20 +114,10 @@ def why_not(text: str) -> str | None:
     for part in text.split("+"):
         if part in NAMES or any(part.startswith(begin) and part != begin for begin in (INTERFACE, UNRECOGNISED)):
             continue
-        known = next(
-            (
-                transport.name
-                for transport in TRANSPORTS
-                if transport.names.fullmatch(part) or part.lower() in transport.also
-            ),
-            None,
-        )
-        if known is not None:
-            return f"a profile names the class of a transport: for {part!r} write {known}"
+        for known in TRANSPORTS:
+            if known.names.fullmatch(part) or part.lower() in known.also:
+                return f"a profile names the class of a transport: for {part!r} write {known.name}"
         near = difflib.get_close_matches(part, NAMES, n=1)
-        return (
-            f"there is no transport {part!r}"
-            + (f"; did you mean {near[0]}?" if near else f"; there are {', '.join(NAMES)} and {INTERFACE}INTERFACE")
-            + f"; a plugin of no class is written {UNRECOGNISED}NAME"
-        )
+        meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(NAMES)} and {INTERFACE}INTERFACE"
+        return f"there is no transport {part!r}; {meant}; a plugin of no class is written {UNRECOGNISED}NAME"
     return None

@@ -28,12 +28,7 @@ VARIANTS = (
     Variant(
         "nvlink",
         "NVLink only",
-        {
-            "NCCL_P2P_LEVEL": "NVL",
-            "NCCL_SHM_DISABLE": "1",
-            "NCCL_NET_DISABLE_INTRA": "1",
-            "NCCL_NVLS_ENABLE": "0",
-        },
+        {"NCCL_P2P_LEVEL": "NVL", "NCCL_SHM_DISABLE": "1", "NCCL_NET_DISABLE_INTRA": "1", "NCCL_NVLS_ENABLE": "0"},
         "every channel is P2P, which was limited to NVLink",
         most_nodes=1,
         needs=NVLINK,
@@ -41,12 +36,7 @@ VARIANTS = (
     Variant(
         "nic",
         "NICs only, inside the node too",
-        {
-            "NCCL_P2P_DISABLE": "1",
-            "NCCL_SHM_DISABLE": "1",
-            "NCCL_NVLS_ENABLE": "0",
-            "NCCL_MNNVL_ENABLE": "0",
-        },
+        {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MNNVL_ENABLE": "0"},
         "every channel goes over the network, and that is not TCP",
         needs=RDMA,
     ),

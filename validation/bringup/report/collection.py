@@ -105,7 +105,7 @@ def _drilled(folder: Path) -> Drilled:
 
 def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collection:
     """Judge the runs in these folders (of runs, playbooks, drills), in the order of the phases. A run that cannot be
-    judged is absent, and says why; raises RunError, ProfileError or RecordError only when nothing was left to judge."""
+    judged is absent, and says why; raises RunError, FileError or RecordError only when nothing was left to judge."""
     of_drills = [folder for folder in folders if results.holds(folder, results.DRILLS)]
     drills = [_drilled(folder) for folder in of_drills]
     chosen = results.find([folder for folder in folders if folder not in of_drills])

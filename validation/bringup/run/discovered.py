@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from bringup import results
-from bringup.errors import ProfileError, RecordError, RunError
+from bringup.errors import FileError, RecordError, RunError
 from bringup.judge import Judged, judge_folder
 from bringup.plan import auto, catalogue
 from bringup.plan.phases import PHASES
@@ -28,7 +28,7 @@ def newest(nodes: Collection[str]) -> Judged | None:
     for folder in _folders(set(nodes), slurm.this_cluster().name):
         try:
             judged = judge_folder(folder)
-        except (RunError, RecordError, ProfileError):
+        except (RunError, RecordError, FileError):
             continue
         if judged.objection is None:
             return judged
@@ -36,7 +36,7 @@ def newest(nodes: Collection[str]) -> Judged | None:
 
 
 def profile(opened: Profile, nodes: Collection[str], discovery: Judged | None = None) -> Profile:
-    """Return `opened`, or, where it is or extends `auto`, what the newest discovery makes. Raises ProfileError."""
+    """Return `opened`, or, where it is or extends `auto`, what the newest discovery makes. Raises FileError."""
     if not auto.is_open(opened):
         return opened
     discovery = discovery or newest(nodes)
@@ -49,7 +49,7 @@ def profile(opened: Profile, nodes: Collection[str], discovery: Judged | None = 
 
 def here(opened: Profile, nodes: Collection[str], gpus: Sequence[str]) -> Profile:
     """Return the same for a training on this machine, which may never have had a discovery. gpus: names, as in torch.
-    Raises ProfileError."""
+    Raises FileError."""
     made = profile(opened, nodes)
     if not auto.is_open(made):
         return made

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup.errors import SiteError
+from bringup.errors import FileError
 from bringup.plan import hidden
 from bringup.plan import site as sites
 from bringup.plan.phases import Phase
@@ -38,7 +38,7 @@ class AtSite:
 
 
 def from_environment() -> AtSite | None:
-    """Load the site file of $BRINGUP_SITE; None: not set. Raises SiteError."""
+    """Load the site file of $BRINGUP_SITE; None: not set. Raises FileError."""
     file = sites.from_environment()
     return None if file is None else AtSite(sites.load(file), file.resolve())
 
@@ -85,7 +85,7 @@ def enter(at: AtSite | None, phase: str | None = None) -> None:
 
 
 def entered(phase: str | None = None) -> AtSite | None:
-    """Enter the site of $BRINGUP_SITE: set its variables in this process. Raises SiteError."""
+    """Enter the site of $BRINGUP_SITE: set its variables in this process. Raises FileError."""
     at = from_environment()
     enter(at, phase)
     return at
@@ -141,15 +141,15 @@ def _set_otherwise(variables: Mapping[str, str], set_by_user: Mapping[str, str])
 
 
 def refuse_missing(site: Site, phase: Phase) -> None:
-    """Check, before a run is opened, that the paths in the file exist. Raises SiteError."""
+    """Check, before a run is opened, that the paths in the file exist. Raises FileError."""
     this_host = socket.gethostname()
     if phase.is_training and site.checkpoints is not None and not Path(site.checkpoints).is_dir():
-        raise SiteError(
+        raise FileError(
             f"site {site.name}: checkpoints: {site.checkpoints}: no such folder, seen from {this_host}; "
             "make it on a filesystem that all nodes share"
         )
     if site.setup is not None and not Path(site.setup).is_file():
-        raise SiteError(f"site {site.name}: setup: {site.setup}: no such file, seen from {this_host}")
+        raise FileError(f"site {site.name}: setup: {site.setup}: no such file, seen from {this_host}")
 
 
 def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
@@ -214,7 +214,7 @@ def container(site: Site, run: Path) -> list[str]:
     own_folders += filter(None, (site.scratch, site.checkpoints))
     for path in own_folders:
         if "," in path or ":" in path:
-            raise SiteError(f"{path}: cannot be mounted in a container: , and : separate mounts; use another folder")
+            raise FileError(f"{path}: cannot be mounted in a container: , and : separate mounts; use another folder")
     mounts = ",".join(dict.fromkeys([*own_folders, *site.container.mounts]))
     image = site.container.image
     if site.container.runtime == "apptainer":

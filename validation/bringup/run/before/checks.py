@@ -10,7 +10,7 @@ from functools import cache
 from typing import NamedTuple
 
 from bringup.characters import many
-from bringup.errors import BringupError, CannotStart, ProfileError, SiteError
+from bringup.errors import BringupError, CannotStart, FileError
 from bringup.evidence.names import the_first
 from bringup.plan import auto, cuda
 from bringup.plan import profile as profiles
@@ -79,7 +79,7 @@ def _torch(facts: Facts) -> Finding:
 
 def _slurm_has_gpus(facts: Facts) -> bool:
     """Whether programs should find GPUs: not where the profile says that they compute on the CPU."""
-    device = None if isinstance(facts.profile, ProfileError) else facts.profile.expect.get("train.device")
+    device = None if isinstance(facts.profile, FileError) else facts.profile.expect.get("train.device")
     if isinstance(facts.cluster, BringupError) or (device is not None and device.one_of == ["cpu"]):
         return False
     return most_common(facts.cluster.nodes_of(facts.cluster.named(facts.partition))) is not None
@@ -116,7 +116,7 @@ def _room(facts: Facts) -> Finding:
 
 
 def _site(facts: Facts) -> Finding:
-    if isinstance(facts.site, SiteError):
+    if isinstance(facts.site, FileError):
         return Finding("FAIL", str(facts.site), "bringup site reads it back once it is right")
     if facts.site is None:
         return Finding(
@@ -127,13 +127,13 @@ def _site(facts: Facts) -> Finding:
     for phase in PHASES.values():
         try:
             at_site.refuse_missing(facts.site.site, phase)
-        except SiteError as error:
+        except FileError as error:
             return Finding("FAIL", str(error), "make it, or change the site file")
     return Finding("PASS", f"{facts.site.site.name}, {facts.site.file}")
 
 
 def _profile(facts: Facts) -> Finding:
-    if isinstance(facts.profile, ProfileError):
+    if isinstance(facts.profile, FileError):
         return Finding("FAIL", str(facts.profile), "unset BRINGUP_PROFILE")
     profile = facts.profile
     if isinstance(facts.cluster, BringupError):
@@ -353,7 +353,7 @@ def _limits(facts: Facts, cluster: Cluster) -> Finding:
     files, locked = cluster.propagated("NOFILE"), cluster.propagated("MEMLOCK")
     says += {True: "jobs get these", False: "jobs get those of slurmd instead", None: "perhaps jobs get these"}[files]
     says += f" (PropagateResourceLimits={cluster.settings.get('PropagateResourceLimits', 'not said')})"
-    profile = None if isinstance(facts.profile, ProfileError) else facts.profile
+    profile = None if isinstance(facts.profile, FileError) else facts.profile
     floor = None if profile is None else profile.limit("discovery.nofile", 1).value
     needs_locks = profile is None or profile.reason_not_applicable("discovery.memlock") is None
     cures = []

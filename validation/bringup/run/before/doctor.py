@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 
 from bringup import results
-from bringup.errors import ProfileError, RecordError, RunError, SiteError, SlurmError
+from bringup.errors import FileError, RecordError, RunError, SlurmError
 from bringup.plan import catalogue
 from bringup.plan.profile import Profile
 from bringup.records import Observations, read_record
@@ -18,19 +18,19 @@ from bringup.run.before.facts import Driver, Facts, Line
 
 
 def look(profile_name: str) -> list[Line]:
-    site: at_site.AtSite | SiteError | None
+    site: at_site.AtSite | FileError | None
     try:
         site = at_site.entered()  # its partition and account hold for all questions below
-    except SiteError as error:
+    except FileError as error:
         site = error
     try:
         profile = discovered.profile(catalogue.load_profile(profile_name), [])
-    except ProfileError as wrong:
+    except FileError as wrong:
         return checks.lines(_facts(site, wrong))
     return checks.lines(_facts(site, profile))
 
 
-def _facts(site: at_site.AtSite | SiteError | None, profile: Profile | ProfileError) -> Facts:
+def _facts(site: at_site.AtSite | FileError | None, profile: Profile | FileError) -> Facts:
     answer: cluster.Cluster | SlurmError
     try:
         answer = cluster.read()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from bringup.errors import BringupError, ProfileError, SiteError
+from bringup.errors import BringupError, FileError
 from bringup.plan.profile import Profile
 from bringup.run.before.cluster import Cluster
 from bringup.run.before.host import Host
@@ -29,8 +29,8 @@ class Facts:
     host: Host
     cluster: Cluster | BringupError  # the error: Slurm does not answer
     partition: str | None  # names, with commas between them; None: the default one
-    site: AtSite | SiteError | None
-    profile: Profile | ProfileError
+    site: AtSite | FileError | None
+    profile: Profile | FileError
     driver: Driver | None
 
 
