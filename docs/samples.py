@@ -24,7 +24,7 @@ from bringup.compare.entries import Entry
 from bringup.plan.phases import PHASES
 from bringup.records import Playbook, Run, RunArgs, TrainMetrics, Verdicts, read_record
 from bringup.report import collection, document, text, view
-from bringup.report.charts import run as charts
+from bringup.report.charts import sheet
 from bringup.results import REPOSITORY
 
 RECORDED = REPOSITORY / "docs/results/local"
@@ -49,7 +49,7 @@ def of_the_whole_run(recorded: Path = RECORDED) -> dict[Path, str]:
     with judged(recorded) as gathered:
         [scaling] = [run.folder for run in gathered.judged if run.run.phase == "nccl_scaling"]
         text = document.playbook(
-            gathered, lambda path: curves.name if path == scaling / charts.NAMES["Bus bandwidth over size"] else None
+            gathered, lambda path: curves.name if path == scaling / sheet.NAMES["Bus bandwidth over size"] else None
         )
         return {recorded / "report.md": text, curves: (scaling / curves.name).read_text(encoding="utf-8")}
 
@@ -62,7 +62,7 @@ def judged(recorded: Path) -> Iterator[collection.Collection]:
             archive.extractall(folder, filter="data")
         gathered = collection.gather(sorted(Path(folder).glob("validation/results/playbook/*")))
         for run in gathered.judged:
-            charts.draw(run)
+            sheet.draw(run)
         yield gathered
 
 

@@ -104,7 +104,7 @@ def used(folder: Path, record: Record) -> None:
             assert "\n" not in str(error)
     elif isinstance(record, DrillReport):
         result.markdown(record)
-        result.page(record)
+        result.markdown(record)
         result.totals(record)
 
 

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from bringup.judge import Judged
 from bringup.records import Observation
-from bringup.report.charts import run, sampled, sheet, steps
+from bringup.report.charts import sampled, sheet
 from bringup.report.charts.drawing import Drawing, Series, lines
 from bringup.results import TrainingRecords
 from factory import a_run, judged_of
@@ -42,7 +42,7 @@ def test_curves_pairs_and_timelines_are_drawn_beside_the_report(tmp_path: Path):
         for scale in ("1-node", "2-nodes")
         for size, speed in (("8KiB", 0.1), ("16MiB", 1.0))
     ]
-    drawn = run.draw(
+    drawn = sheet.draw(
         judged(tmp_path, *speeds, seen("pair.bandwidth", "n0->n1", 4.0), samples=(FIXTURES / "monitor.csv").read_text())
     )
     assert [name for _, name in drawn] == ["curves.svg", "pairs.svg", "timelines.svg"]
@@ -51,11 +51,11 @@ def test_curves_pairs_and_timelines_are_drawn_beside_the_report(tmp_path: Path):
         assert (root.tag, root.findtext(f"{SVG}title")) == (f"{SVG}svg", title)
         assert root.findtext(f"{SVG}desc")
         assert "prefers-color-scheme: dark" in (root.findtext(f"{SVG}style") or "")
-        assert run.NAMES[title] == name
+        assert sheet.NAMES[title] == name
 
 
 def test_nothing_is_drawn_from_nothing(tmp_path: Path):
-    assert run.draw(judged(tmp_path, seen("nccl.all_reduce.busbw@8KiB", "1-node", None), samples="torn\n")) == []
+    assert sheet.draw(judged(tmp_path, seen("nccl.all_reduce.busbw@8KiB", "1-node", None), samples="torn\n")) == []
     assert not list(tmp_path.glob("*.svg"))
 
 
@@ -70,7 +70,7 @@ def test_no_number_of_the_evidence_ends_a_judgement(tmp_path: Path, speeds: tupl
             else seen("pair.bandwidth", name, speed)
             for name, speed in zip(names, speeds, strict=True)
         ]
-        for _, name in run.draw(judged(folder, *quantities, samples="")):
+        for _, name in sheet.draw(judged(folder, *quantities, samples="")):
             assert ElementTree.parse(folder / name).getroot().tag == f"{SVG}svg"
 
 
@@ -86,7 +86,7 @@ def test_a_name_of_a_record_stays_a_text_in_a_file():
 
 
 def test_figures_on_a_sheet_do_not_lie_over_each_other():
-    drawings = [a_line(str(number)).with_note("words " * 40) for number in range(5)]
+    drawings = [replace(a_line(str(number)), note="words " * 40) for number in range(5)]
     root = ElementTree.fromstring(sheet.svg("t", drawings))
     places = [group.attrib["transform"] for group in root.iter(f"{SVG}g")]
     assert len(set(places)) == 5
@@ -125,9 +125,8 @@ def marks_of(drawn: Drawing) -> list[str]:
 
 def test_begin_and_end_of_a_training_its_warm_up_and_its_checkpoints_are_marked(tmp_path: Path):
     trained = a_training(400, checkpoints=(100, 400))
-    marks = steps.marks(steps.moments(trained), -BEGUN, 500.0)
-    assert marks is not None
-    assert marks.moments == [(10.0, ""), (410.0, ""), (12.0, "dashed"), (110.0, "dotted"), (410.0, "dotted")]
+    moments, _ = sampled._moments(trained, {}, BEGUN, BEGUN + 500)
+    assert moments == [(10.0, ""), (410.0, ""), (12.0, "dashed"), (110.0, "dotted"), (410.0, "dotted")]
     *_, last = drawn = timeline(tmp_path, trained)
     assert all(marks_of(each) == ["moment", "moment", "moment dashed", *["moment dotted"] * 2] for each in drawn)
     assert "from the begin of step 1 (10.0 s) to the end of step 400 (410.0 s)" in last.note

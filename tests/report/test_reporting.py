@@ -174,7 +174,9 @@ def test_nothing_in_the_template_or_the_code_goes_around_the_escaping():
     templates = list(filter(Path.is_file, render.TEMPLATES.rglob("*")))
     assert len(templates) >= 8
     for template in templates:
-        assert not re.search(r"\|\s*safe|Markup|autoescape", template.read_text()), template
+        text = template.read_text().replace('xmlns="http://www.w3.org/2000/svg"', "")  # a name, and no request
+        text = text.replace('<script>{% include "search.js" %}</script>', "")
+        assert not re.search(r"\|\s*safe|Markup|autoescape|http:|https:|<script|<link", text), template
     code = Path(render.__file__).read_text()
     assert "autoescape=True" in code
     marked = re.findall(r"Markup\((.*)", code)  # each time around a text that text.py made safe

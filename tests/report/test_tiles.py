@@ -1,4 +1,4 @@
-"""A tile per question: the number that is nearest to its limit, drawn against it."""
+"""A tile per question, with the number that is nearest to its limit."""
 
 import re
 
@@ -7,6 +7,7 @@ from bringup.report import next_steps, page, tiles
 from bringup.report.links import nowhere
 from factory import a_run, a_verdict, gathered, judged_of
 from healthy_cluster import GPU_CLUSTER, playbook
+from loops import for_each
 
 
 def number(name: str, value: float | str, limit: float | None, rule: str = "at_least") -> Measured:
@@ -15,67 +16,52 @@ def number(name: str, value: float | str, limit: float | None, rule: str = "at_l
 
 def tile(*numbers: Measured, mark: Mark = Mark.PASS, reservations: tuple[str, ...] = ()) -> tiles.Tile:
     claim = ClaimAnswer(
-        claim="c",
-        says="s",
-        mark=mark,
-        numbers=list(numbers),
-        verdicts=1,
-        nodes=["n0"],
-        gpus_per_node=8,
-        why=None,
+        claim="c", says="s", mark=mark, numbers=list(numbers), verdicts=1, nodes=["n0"], gpus_per_node=8, why=None
     )
     answer = Answer(question=4, mark=mark, line="the line", reservations=list(reservations), claims=[claim])
     return tiles.tiles([answer])[0]
 
 
-def test_the_number_is_the_one_that_is_nearest_to_its_limit():
-    shown = tile(number("far", 400.0, 100.0), number("near", 390.0, 380.0), number("loose", 9.0, 10.0, "at_most"))
-    assert shown.number == "near 390 GB/s at 8GiB on 2-nodes, floor 380"
-    assert tile(number("latency", 9.9, 10.0, "at_most"), number("far", 400.0, 100.0)).number.startswith("latency 9.9")
+WITHOUT_A_LIMIT = ((), (number("b", "eth0", None),), (number("b", 3.0, None),), (number("b", 0.0, 10.0),))
 
 
-def test_value_and_limit_are_drawn_on_one_scale_and_both_are_seen():
-    for value, limit in ((390.0, 380.0), (100.0, 380.0), (380.0, 380.0)):
-        bar = tile(number("b", value, limit)).bar
-        assert bar is not None
-        assert abs(bar.value / bar.limit - value / limit) < 1e-9
-        assert 0 < max(bar.value, bar.limit) < tiles.WIDTH
+@for_each(
+    ("shown", "number_of_it"),
+    [
+        (
+            tile(number("far", 400.0, 100.0), number("near", 390.0, 380.0), number("loose", 9.0, 10.0, "at_most")),
+            "near 390 GB/s at 8GiB on 2-nodes, floor 380",
+        ),
+        (
+            tile(number("latency", 9.9, 10.0, "at_most"), number("far", 400.0, 100.0)),
+            "latency 9.9 GB/s at 8GiB on 2-nodes, ceiling 10",
+        ),
+        *((tile(*numbers), "1 of 1 claims are proven") for numbers in WITHOUT_A_LIMIT),
+        (tile(mark=Mark.REHEARSED), "0 of 1 claims are proven"),
+        (tile(number("far", 400.0, 100.0), mark=Mark.FAIL), "1 of 1 claims failed"),  # what holds is not what failed
+        (tile(number("slow", 90.0, 100.0), mark=Mark.FAIL), "slow 90 GB/s at 8GiB on 2-nodes, floor 100"),
+    ],
+)
+def test_the_number_is_the_one_nearest_to_its_limit_else_the_claims_are_counted(shown: tiles.Tile, number_of_it: str):
+    assert shown.number == number_of_it
 
 
-def test_without_a_number_that_has_a_limit_the_claims_are_counted():
-    for shown in (tile(), tile(number("b", "eth0", None)), tile(number("b", 3.0, None)), tile(number("b", 0.0, 10.0))):
-        assert (shown.number, shown.bar) == ("1 of 1 claims are proven", None)
-    rehearsed = tile(mark=Mark.REHEARSED)
-    assert (rehearsed.number, rehearsed.bar) == ("0 of 1 claims are proven", None)
-
-
-def test_a_number_that_holds_is_not_what_failed():
-    shown = tile(number("far", 400.0, 100.0), mark=Mark.FAIL)
-    assert (shown.number, shown.bar) == ("1 of 1 claims failed", None)
-    assert tile(number("slow", 90.0, 100.0), mark=Mark.FAIL).number.startswith("slow 90 GB/s")
-
-
-def test_what_failed_says_its_line_and_what_is_only_rehearsed_says_why():
-    assert tile(mark=Mark.FAIL).reason == "the line"
-    assert (
-        tile(mark=Mark.REHEARSED, reservations=("rehearsed, not proven: x", "more")).reason
-        == "rehearsed, not proven: x"
+def test_what_failed_says_its_line_and_what_is_only_rehearsed_says_why_in_whole_words():
+    rehearsed = tile(mark=Mark.REHEARSED, reservations=("rehearsed, not proven: x", "more"))
+    assert (tile(mark=Mark.FAIL).reason, rehearsed.reason, tile().reason) == (
+        "the line",
+        "rehearsed, not proven: x",
+        "",
     )
-    assert tile().reason == ""
+    long = tile(mark=Mark.REHEARSED, reservations=("word " * 40,)).reason
+    assert long.endswith("word …")
+    assert len(long) <= tiles.MOST + 2
 
 
 def test_the_page_of_a_healthy_gpu_cluster_has_a_tile_for_each_question_and_says_accept():
     html = page.render(gathered(*playbook(4, GPU_CLUSTER)))
     assert html.count('class="tile ') == 6
     assert re.search(r'<h1 id="top">Accept(, except)?</h1>', html)
-
-
-def test_a_number_with_its_floor_is_drawn_on_the_page(monkeypatch):
-    shown = tile(number("all_reduce", 392.0, 380.0))
-    monkeypatch.setattr(tiles, "tiles", lambda *_: [shown])
-    html = page.render(gathered(*playbook(1, GPU_CLUSTER)))
-    assert 'aria-label="all_reduce 392 GB/s at 8GiB on 2-nodes, floor 380"' in html
-    assert '<rect class="limit"' in html
 
 
 def test_a_tile_of_what_failed_counts_the_checks_and_names_their_subjects():
@@ -86,12 +72,6 @@ def test_a_tile_of_what_failed_counts_the_checks_and_names_their_subjects():
     shown = tiles.tiles(collection.answers, collection.verdicts)[0]
     assert shown.answer.mark is Mark.FAIL
     assert (shown.number, shown.reason) == ("2 failed checks", "on n1, n0")
-
-
-def test_a_long_reason_ends_between_two_words():
-    shown = tile(mark=Mark.REHEARSED, reservations=("word " * 40,)).reason
-    assert shown.endswith("word …")
-    assert len(shown) <= tiles.MOST + 2
 
 
 def test_checks_and_causes_add_up_in_the_sentence_the_tiles_and_the_cards():

@@ -12,7 +12,7 @@ from bringup.evidence import curve, facts
 from bringup.evidence.parsed import Parsed
 from bringup.plan import planned as plan
 from bringup.records import Outcome, Verdict
-from bringup.report.charts import run as figures
+from bringup.report.charts import sheet
 from factory import a_run
 from probing import told_by
 from runs_for_tests import FIXTURES, about, opened
@@ -172,7 +172,7 @@ def test_the_bandwidth_that_nccl_tests_print_for_one_gpu_is_no_point_of_any_curv
             if observation.quantity == "nccl.all_reduce.time@1GiB"
         } == {"1-gpu"}
         assert curve.curves(judged.observations) == {}
-        assert figures.draw(judged) == []
+        assert sheet.draw(judged) == []
         assert not [observation for observation in judged.observations if observation.quantity.startswith("nccl.curve")]
         assert (
             next(

@@ -1,10 +1,9 @@
-"""What a drill run showed: a line each, the totals, and the table as Markdown and HTML."""
+"""What a drill run showed: a line each, the totals, and the table as Markdown."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Sequence
-from typing import Any
 
 from bringup.plan.drill import Drill
 from bringup.records import DrillReport, DrillResult
@@ -94,27 +93,17 @@ def exit_code(done: DrillReport) -> int:
 
 
 def markdown(done: DrillReport) -> str:
-    return render("drill.md.j2", **_view(done))
-
-
-def page(done: DrillReport) -> str:
-    """Write one file, without scripts and without anything from elsewhere."""
-    return render("drill.html.j2", **_view(done))
-
-
-def _view(done: DrillReport) -> dict[str, Any]:
     by_verdict: dict[str, list[DrillResult]] = {}
     for result in done.results:
         if mark(result) == "FOUND":
             by_verdict.setdefault(f"{result.gate} [{result.subject}] {result.outcome}", []).append(result)
     where = "on a local cluster" if done.place == "local-cluster" else f"on this cluster, profile {done.profile}"
-    return {
-        "done": done,
-        "heading": f"{where}, begun {done.opened_at}, bringup commit {(done.git_commit or 'unknown')[:12]}",
-        "totals": totals(done),
-        "by_verdict": list(by_verdict.items()),
-        "others": [result for result in done.results if mark(result) != "FOUND"],
-        "mark": mark,
-        "yes": {None: "-", True: "yes", False: "NO"},
-        "message": lambda result: result.observed or f"{mark(result).lower()}: {result.why or '-'}",
-    }
+    return render(
+        "drill.md.j2",
+        done=done,
+        heading=f"{where}, begun {done.opened_at}, bringup commit {(done.git_commit or 'unknown')[:12]}",
+        totals=totals(done),
+        by_verdict=list(by_verdict.items()),
+        others=[result for result in done.results if mark(result) != "FOUND"],
+        mark=mark,
+    )

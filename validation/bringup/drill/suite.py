@@ -113,7 +113,7 @@ def run(request: Request) -> int:
             f"--resume {report.shown_path(folder)}"
         )
         raise
-    console.print(f"\nreport: {report.shown_path(folder / 'report.md')}, report.html")
+    console.print(f"\nreport: {report.shown_path(folder / 'report.md')}")
     console.print(result.totals(done))
     return result.exit_code(done)
 
@@ -156,7 +156,6 @@ def _add(done: DrillReport, folder: Path, **change: object) -> DrillReport:
     done = done.model_copy(update=change)
     write_record(folder / paths.DRILLS, done, replace=True)
     write_text(folder / "report.md", result.markdown(done), replace=True)
-    write_text(folder / "report.html", result.page(done), replace=True)
     return done
 
 

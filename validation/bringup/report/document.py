@@ -18,7 +18,7 @@ from bringup.plan.catalogue import GATES
 from bringup.plan.phases import PHASES
 from bringup.records import Mark, Observations, Verdicts, read_record
 from bringup.report import collectives, drain, fleet, next_steps, training
-from bringup.report.charts import run as charts
+from bringup.report.charts import sheet
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere
 from bringup.report.render import render
@@ -123,7 +123,7 @@ def _in_short(sections: Sequence[Section]) -> list[Section]:
 
 def _linked(judged: Judged, links: Links) -> list[tuple[str, str]]:
     """Return the figures that lie in its folder."""
-    there = [(title, judged.folder / name) for title, name in charts.NAMES.items() if (judged.folder / name).is_file()]
+    there = [(title, judged.folder / name) for title, name in sheet.NAMES.items() if (judged.folder / name).is_file()]
     return [(title, address) for title, path in there if (address := links(path)) is not None]
 
 

@@ -15,7 +15,6 @@ from bringup.plan.rules import value_in_words
 from bringup.records import Kind, Outcome, Verdict, files
 from bringup.report import system
 from bringup.report.explain import next_commands
-from bringup.report.moments import line
 from bringup.report.render import render
 from bringup.report.text import counted
 
@@ -104,7 +103,16 @@ def _quoted(node: str, run: Judged, verdict: Verdict) -> str:
     """Quote the driver's own lines, where it was the driver that spoke; else the line of the evidence."""
     of_driver = verdict.gate.startswith(_OF_THE_DRIVER)
     spoken = [str(s.value) for s in run.observations if of_driver and s.quantity == _SPOKEN and _is_at(node, s.subject)]
-    return ("; ".join(spoken) or line(run, verdict.evidence))[:_LONGEST]
+    return ("; ".join(spoken) or _line(run, verdict.evidence))[:_LONGEST]
+
+
+def _line(run: Judged, evidence: str) -> str:
+    """Return the line that evidence names, `raw/inventory.jsonl:12`; empty where it is none, or not there any more."""
+    name, _, number = evidence.partition(",")[0].rpartition(":")
+    try:  # line feeds alone, as evidence counts them
+        return files.read_text(run.folder / name, run.folder).split("\n")[int(number) - 1]
+    except (OSError, ValueError, IndexError):
+        return ""
 
 
 def _is_at(node: str, subject: str) -> bool:

@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from bringup.answers import in_words
 from bringup.evidence.names import listed
+from bringup.evidence.parsed import is_number
 from bringup.plan import catalogue
 from bringup.plan.claims import QUESTION_NAMES
-from bringup.records import Answer, Mark, Measured, Outcome, Verdict
+from bringup.records import Answer, Mark, Outcome, Verdict
 from bringup.records.grouped import grouped
 
 MOST = 110  # characters of a reason
-WIDTH = 100.0  # of a bar, in its own units
-_ROOM = 1.15  # the bar ends behind the larger one of value and limit, so that the mark of the limit is seen
+_SIDES = ("at_least", "at_most")
 _SHOWS_ITS_LINE = (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN)
-
-
-@dataclass(frozen=True)
-class Bar:
-    """value and limit as lengths, 0 to WIDTH."""
-
-    value: float
-    limit: float
-    sort: str  # floor or ceiling
 
 
 @dataclass(frozen=True)
@@ -32,7 +23,6 @@ class Tile:
     answer: Answer
     name: str
     number: str
-    bar: Bar | None
     reason: str
 
 
@@ -48,21 +38,19 @@ def tiles(answers: Sequence[Answer], verdicts: Iterable[Verdict] = ()) -> list[T
 
 def _tile(answer: Answer, failed: Sequence[str]) -> Tile:
     """failed: subjects of failed checks of this question; the repair list says in words what is wrong."""
-    nearest = min(_judged(answer), key=_margin, default=None)
+    # where something failed, and no number is beyond its limit, it was no number that failed
+    margins = [each for each in _margins(answer) if answer.mark is not Mark.FAIL or each[0] < 1]
     checks = f"{len(failed)} failed check{'s'[: len(failed) > 1]}" if failed else ""
-    if nearest is None or (answer.mark is Mark.FAIL and _margin(nearest) >= 1):  # what failed is no number
-        number, bar = checks or _claims(answer), None
-    else:
-        number, bar = in_words(nearest), _bar(nearest)
+    number = min(margins)[1] if margins else checks or _claims(answer)
     if answer.mark is Mark.FAIL and failed:
-        reason = f"on {listed(failed)}" if bar is None else f"{checks} on {listed(failed)}"
+        reason = f"{checks} on {listed(failed)}" if margins else f"on {listed(failed)}"
     elif answer.mark in _SHOWS_ITS_LINE:
         reason = answer.line
     elif answer.reservations:
         reason = answer.reservations[0]
     else:
         reason = answer.line if answer.mark is Mark.NOT_ASKED else ""
-    return Tile(answer=answer, name=QUESTION_NAMES[answer.question], number=number, bar=bar, reason=_in_short(reason))
+    return Tile(answer=answer, name=QUESTION_NAMES[answer.question], number=number, reason=_in_short(reason))
 
 
 def _in_short(words: str) -> str:
@@ -78,25 +66,9 @@ def _claims(answer: Answer) -> str:
     return f"{sum(mark in (Mark.PASS, Mark.WARN) for mark in marks)} of {count} claims are proven"
 
 
-def _judged(answer: Answer) -> Iterable[Measured]:
-    """Numbers with a floor or a ceiling."""
-    for claim in answer.claims:
-        for number in claim.numbers:
-            if number.rule in ("at_least", "at_most") and _size(number.value) > 0 and _size(number.limit) > 0:
-                yield number
-
-
-def _size(value: object) -> float:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
-
-
-def _margin(number: Measured) -> float:
-    """Below 1: beyond the limit."""
-    share = _size(number.value) / _size(number.limit)
-    return share if number.rule == "at_least" else 1 / share
-
-
-def _bar(number: Measured) -> Bar:
-    value, limit = _size(number.value), _size(number.limit)
-    unit = WIDTH / (max(value, limit) * _ROOM)
-    return Bar(value * unit, limit * unit, "floor" if number.rule == "at_least" else "ceiling")
+def _margins(answer: Answer) -> Iterator[tuple[float, str]]:
+    """Yield each number that has a floor or a ceiling: how far it is from it (below 1: beyond it), and its words."""
+    for number in (number for claim in answer.claims for number in claim.numbers):
+        value, limit = number.value, number.limit
+        if is_number(value) and is_number(limit) and value > 0 and limit > 0 and number.rule in _SIDES:
+            yield (value / limit if number.rule == "at_least" else limit / value), in_words(number)

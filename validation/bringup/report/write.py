@@ -12,7 +12,7 @@ from bringup.judge import Judged
 from bringup.plan.profile import Profile
 from bringup.records import Observations, Outcome
 from bringup.report import document, terminal, view
-from bringup.report.charts import run as figures
+from bringup.report.charts import sheet
 
 READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
@@ -25,7 +25,7 @@ def judge_and_save(folder: Path, profile: Profile | None = None) -> Judged:
     """
     judged = judge.judge_folder(folder, profile)
     try:
-        written = document.run(judged, figures.draw(judged))
+        written = document.run(judged, sheet.draw(judged))
         observations = Observations(observations=judged.observations, problems=judged.problems)
         results.save_judgement(folder, observations, judged.verdicts, written)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Shapes, axes, and the two forms that most figures have: lines over an axis, and a bar for each run.
+"""Shapes, axes, and the two forms that most figures have: lines over an axis, and a bar for each number.
 
 Lengths are in units of the picture, which are px where the page is wide enough.
 """
@@ -6,8 +6,8 @@ Lengths are in units of the picture, which are px where the page is wide enough.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 COLOURS = 8  # classes line-0 to line-7 of the style sheet, and fill-0 to fill-7
 CHARACTER = 6.3  # the width of one, on average, at the size of the style sheet
@@ -16,6 +16,7 @@ LINE = 15.0  # from one line of text to the next
 _ROW = 22.0  # of a bar
 _MOST_NAME = 26  # characters of a name beside a bar
 _MOST_TICKS = 6
+_MOST_POINTS = 600  # of a line
 
 
 @dataclass(frozen=True)
@@ -84,9 +85,6 @@ class Drawing:
     shapes: Sequence[Shape]
     note: str = ""  # below it
 
-    def with_note(self, note: str) -> Drawing:
-        return replace(self, note=note)
-
 
 @dataclass(frozen=True)
 class Axis:
@@ -106,10 +104,10 @@ class Axis:
     def _scaled(self, value: float) -> float:
         return math.log10(max(value, 1e-12)) if self.is_log else value
 
-    def ticks(self) -> list[float]:
+    def ticks(self, least_step: float = 0.0) -> list[float]:
         """Return round numbers inside of it."""
         if not self.is_log:
-            step = _round_step((self.high - self.low) / _MOST_TICKS)
+            step = max(_round_step((self.high - self.low) / _MOST_TICKS), least_step)
             first, last = math.ceil(self.low / step - 1e-9), math.floor(self.high / step + 1e-9)
             return [number * step for number in range(first, last + 1)]
         low, high = self._scaled(self.low), self._scaled(self.high)
@@ -161,58 +159,57 @@ def lines(
     *,
     limits: Sequence[Limit] = (),
     ticks: Sequence[tuple[float, str]] = (),
+    least_tick: float = 0.0,
     is_log: bool = False,
     from_zero: bool = False,
     moments: Sequence[tuple[float, str]] = (),
     note: str = "",
 ) -> Drawing:
-    """Draw lines. ticks: (number, words) of the axis across; empty: round numbers. is_log: both axes, and no number may
-    be 0. moments: (number of the axis across, style) of what began or ended."""
+    """Draw lines. ticks: (number, words) of the axis across; empty: round numbers, least_tick apart or more. is_log:
+    both axes, and no number may be 0. moments: (number of the axis across, style) of what began or ended."""
     xs = [x for each in series for x, _ in each.points]
     ys = [y for each in series for _, y in each.points] + [limit.value for limit in limits]
     width, height = 380.0, 250.0
     low, high = _around(ys, is_log, from_zero)
     horizontal = Axis(min(xs), max(xs), _LEFT, width - _RIGHT, is_log)
     vertical = Axis(low, high, height - _BOTTOM, _TOP, is_log)
-    shapes = _axes(horizontal, vertical, across, up, ticks or [(x, short(x)) for x in horizontal.ticks()])
+    shapes = _axes(horizontal, vertical, across, up, ticks or [(x, short(x)) for x in horizontal.ticks(least_tick)])
     shapes += [
         Line([(horizontal.at(moment), _TOP), (horizontal.at(moment), height - _BOTTOM)], f"moment {style}".strip())
         for moment, style in moments
         if min(xs) <= moment <= max(xs)
     ]
+    named = list[tuple[str, str]]()
     for index, each in enumerate(series):
         colour = (index if each.colour is None else each.colour) % COLOURS
-        points = [(horizontal.at(x), vertical.at(y)) for x, y in each.points]
-        shapes.append(Line(points, f"line-{colour} {each.style}".strip(), each.name))
+        points = [(horizontal.at(x), vertical.at(y), y) for x, y in _thinned(each.points)]
+        shapes.append(Line([(x, y) for x, y, _ in points], f"line-{colour} {each.style}".strip(), each.name))
+        named.append((f"line-{colour}", each.name))
         if len(points) <= 24:
             shapes += [
                 Box(x - 1.8, y - 1.8, 3.6, 3.6, f"fill-{colour}", f"{each.name}: {short(value)} {up}")
-                for (x, y), (_, value) in zip(points, each.points, strict=True)
+                for x, y, value in points
             ]
     for limit in limits:
-        y = vertical.at(limit.value)
+        y, style = vertical.at(limit.value), "ceiling" if limit.at is None else "floor"
         middle = None if limit.at is None else horizontal.at(limit.at)
-        ends = (_LEFT, width - _RIGHT) if middle is None else (middle - 16, middle + 16)
-        style = "ceiling" if middle is None else "floor"
-        shapes.append(Line([(ends[0], y), (min(ends[1], width - _RIGHT), y)], style, limit.name))
-    named = [
-        *(
-            (f"line-{(n if each.colour is None else each.colour) % COLOURS}", each.name)
-            for n, each in enumerate(series)
-        ),
-        *(("ceiling" if limit.at is None else "floor", limit.name) for limit in limits),
-    ]
-    below = _legend(named, width, height + 4)
-    return Drawing(
-        title,
-        width,
-        height + 6 + LINE * len({text.y for text in below if isinstance(text, Text)}),
-        [
-            *shapes,
-            *below,
-        ],
-        note,
-    )
+        begin, end = (_LEFT, width) if middle is None else (middle - 16, middle + 16)
+        shapes.append(Line([(begin, y), (min(end, width - _RIGHT), y)], style, limit.name))
+        named.append((style, limit.name))
+    below, end = _legend(named, width, height + 4)
+    return Drawing(title, width, end + 6, [*shapes, *below], note)
+
+
+def _thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Keep as many points as a figure has places: the lowest and the highest of each stretch stay."""
+    stretch = -(-len(line) * 2 // _MOST_POINTS)
+    if stretch < 3:
+        return list(line)
+    kept: list[tuple[float, float]] = []
+    for start in range(0, len(line), stretch):
+        part = line[start : start + stretch]
+        kept += sorted({min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])})
+    return kept
 
 
 def _around(values: Sequence[float], is_log: bool, from_zero: bool) -> tuple[float, float]:
@@ -240,18 +237,17 @@ def _axes(horizontal: Axis, vertical: Axis, across: str, up: str, ticks: Sequenc
     ]
 
 
-def _legend(named: Sequence[tuple[str, str]], width: float, y: float) -> list[Shape]:
-    """Draw the names, as many in a line as have room."""
+def _legend(named: Sequence[tuple[str, str]], width: float, y: float) -> tuple[list[Shape], float]:
+    """Draw the names, as many in a line as have room. Return them, and where the last line stands."""
     shapes: list[Shape] = []
-    x = 4.0
-    y += LINE - 4
+    x, y = 4.0, y + LINE - 4
     for style, name in named:
         needs = 24 + CHARACTER * len(name) + 10
         if x > 4 and x + needs > width:
             x, y = 4.0, y + LINE
         shapes += [Line([(x, y - 4), (x + 18, y - 4)], style), Text(x + 22, y, name)]
         x += needs
-    return shapes
+    return shapes, y
 
 
 @dataclass(frozen=True)
@@ -259,68 +255,30 @@ class Bar:
     name: str
     value: float
     words: str  # behind it
-    colour: int = 0
-
-
-def bars(title: str, rows: Sequence[Bar], note: str = "", width: float = 380.0, ends: float | None = None) -> Drawing:
-    """Draw a bar for each row, the first at the top; all begin at 0. ends: the number of a full bar, 1 for a share."""
-    names = [_cut(row.name, _MOST_NAME) for row in rows]
-    left = 8 + CHARACTER * max(map(len, names))
-    right = width - 6 - CHARACTER * max(len(row.words) for row in rows)
-    most = max(ends or 0.0, *(row.value for row in rows), 1e-12)
-    axis = Axis(0.0, most, left, max(left + 40, right))
-    shapes: list[Shape] = []
-    for index, (name, row) in enumerate(zip(names, rows, strict=True)):
-        y = index * _ROW
-        end = axis.at(row.value)
-        shapes += [
-            Text(left - 6, y + 14, name, "end"),
-            Box(left, y + 3, end - left, 15, f"fill-{row.colour % COLOURS}", f"{row.name}: {row.words}"),
-            Text(end + 4, y + 14, row.words),
-        ]
-    return Drawing(title, width, _ROW * len(rows) + 2, shapes, note)
-
-
-@dataclass(frozen=True)
-class Rail:
-    name: str
-    value: float
-    limit: float | None
-    words: str  # behind it
     style: str
+    limit: float | None = None
 
 
-def rails(title: str, rows: Sequence[Rail], note: str = "", width: float = 560.0) -> Drawing:
-    """Draw a rail for each row, the first at the top, on one axis of powers of ten, with a tick at its limit."""
-    names = [_cut(row.name, _MOST_NAME) for row in rows]
+def bars(
+    title: str, rows: Sequence[Bar], note: str = "", *, width: float = 380.0, ends: float = 0.0, is_log: bool = False
+) -> Drawing:
+    """Draw a bar for each row on a rail, the first at the top, with a tick at its limit. They begin at 0, or below the
+    least number of an axis of powers of ten. ends: the number of a full bar, 1 for a share."""
+    names = [row.name if len(row.name) <= _MOST_NAME else f"{row.name[: _MOST_NAME - 1]}…" for row in rows]
     left = 8 + CHARACTER * max(map(len, names))
-    right = width - 8 - CHARACTER * max(len(row.words) for row in rows)
-    numbers = [row.value for row in rows] + [row.limit for row in rows if row.limit is not None]
-    axis = Axis(min(numbers) / 1.6, max(numbers) * 1.1, left, right, is_log=True)
+    right = max(left + 40, width - 8 - CHARACTER * max(len(row.words) for row in rows))
+    numbers = [number for row in rows for number in (row.value, row.limit) if number is not None]
+    low = min(numbers) / 1.6 if is_log else 0.0
+    axis = Axis(low, ends or 1.1 * max(numbers) or 1.0, left, right, is_log)
     shapes: list[Shape] = []
     for index, (name, row) in enumerate(zip(names, rows, strict=True)):
         y = index * _ROW
-        end = axis.at(row.value)
         shapes += [
             Text(left - 6, y + 14, name, "end"),
             Box(left, y + 4, right - left, 13, "rail"),
-            Box(left, y + 4, end - left, 13, row.style, f"{row.name}: {row.words}"),
+            Box(left, y + 4, axis.at(row.value) - left, 13, row.style, f"{row.name}: {row.words}"),
             Text(right + 6, y + 14, row.words),
         ]
         if row.limit is not None:
-            at = axis.at(row.limit)
-            shapes.append(Line([(at, y + 1), (at, y + 20)], "floor"))
+            shapes.append(Line([(axis.at(row.limit), y + 1), (axis.at(row.limit), y + 20)], "floor"))
     return Drawing(title, width, _ROW * len(rows) + 2, shapes, note)
-
-
-def _cut(name: str, most: int) -> str:
-    return name if len(name) <= most else f"{name[: most - 1]}…"
-
-
-def places(count: int, most: int, name: Callable[[int], str]) -> list[tuple[float, str]]:
-    """Return ticks for the first, the last and some between of so many steps, which are numbered from 1."""
-    if count <= most:
-        return [(float(step), name(step)) for step in range(1, count + 1)]
-    every = _round_step(count / most)
-    steps = (every * number for number in range(1, int(count // every) + 1))
-    return [(1.0, name(1)), *((step, name(int(step))) for step in steps)]

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from itertools import pairwise
 from statistics import fmean, median, quantiles
 
 from bringup.evidence import clock, monitor
+from bringup.evidence.names import shortened
 from bringup.judge import Judged
 from bringup.records.grouped import grouped
-from bringup.report.charts import steps
 from bringup.report.charts.drawing import Drawing, Series, lines
+from bringup.results import TrainingRecords
 
 Line = Sequence[tuple[float, float]]  # (second, number)
-_MOST_POINTS = 600  # of a line
 MAX_NAMED = 8  # lines in one legend
 MAX_OUTLIERS = 3  # nodes that are named beside the band of a fleet
 SAMPLED = (  # title, column
@@ -35,55 +36,57 @@ def draw(judged: Judged) -> list[Drawing]:
     shifts = clock.shifts(judged.observations)
     placed = {node: monitor.times(rows, shifts.get(node)) for node, rows in sorted(rows_of.items())}
     began, ended = min(map(min, placed.values())), max(map(max, placed.values()))
-    trained = steps.moments(judged.training)
-    host_s = shifts[trained.host].seconds if trained is not None and trained.host in shifts else 0.0
-    marks = steps.marks(trained, host_s - began, ended - began)
+    moments, marked = _moments(judged.training, shifts, began, ended)
     start = datetime.fromtimestamp(began, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
-    caption = f"Second 0 is {start}; {clocks(placed, shifts)}"
+    note = "; ".join(filter(None, [f"Second 0 is {start}", clocks(placed, shifts), marked]))
     made = []
     for title, column in SAMPLED:
-        of_nodes = {
-            node: line
-            for node, times in placed.items()
-            if len(line := line_of([time - began for time in times], rows_of[node], column)) > 1
+        known = {
+            node: line_of([time - began for time in times], rows_of[node], column) for node, times in placed.items()
         }
-        if of_nodes:
-            made.append(
-                lines(
-                    title,
-                    _series(of_nodes),
-                    "seconds",
-                    "",
-                    from_zero=True,
-                    moments=() if marks is None else marks.moments,
-                )
-            )
-    notes = [caption] if marks is None else [caption, marks.caption]
-    return [*made[:-1], made[-1].with_note(f"{'; '.join(notes)}.")] if made else []
+        if of_nodes := {node: line for node, line in known.items() if len(line) > 1}:
+            made.append(lines(title, _series(of_nodes), "seconds", "", from_zero=True, moments=moments))
+    return [*made[:-1], *(replace(last, note=f"{note}.") for last in made[-1:])]
+
+
+def _moments(
+    training: TrainingRecords | None, shifts: Mapping[str, clock.Shift], began: float, ended: float
+) -> tuple[list[tuple[float, str]], str]:
+    """Return (second, style) of begin and end, end of the warm-up and checkpoints of a training that lies between these
+    times, and what says so. Single steps are not marked: there may be thousands, of milliseconds each."""
+    if training is None:
+        return [], ""
+    metrics = training.metrics
+    host = metrics.observed.hosts[0]  # times are by its clock; a GPU may be a step behind the end of a step
+    shift_s = (shifts[host].seconds if host in shifts else 0.0) - began
+    first = 1 if metrics.resumed is None else metrics.resumed.step + 1
+    ends = {step: end + shift_s for step, end in enumerate(metrics.steps_unix_s, start=first)}
+    begin, last = ends[first] - metrics.startup.first_step_s, max(ends)
+    if begin > ended - began or ends[last] < 0:
+        return [], ""
+    moments = [(begin, ""), (ends[last], "")]
+    words = f"upright lines: training, from the begin of step {first} ({begin:.1f} s)"
+    words += f" to the end of step {last} ({ends[last]:.1f} s)"
+    if window := metrics.window_unix_s.get(host):
+        moments.append((window[0] + shift_s, "dashed"))
+        words += f"; dashed: end of the warm-up ({window[0] + shift_s:.1f} s)"
+    saved = [] if metrics.checkpoint is None else [step for step in metrics.checkpoint.after_steps if step in ends]
+    if saved:
+        moments += [(ends[step], "dotted") for step in saved]
+        words += f"; dotted: checkpoint after step {shortened([str(step) for step in saved])}"
+    return moments, f"{words}; other steps are not marked"
 
 
 def _series(of_nodes: Mapping[str, Line]) -> list[Series]:
     if len(of_nodes) <= MAX_NAMED:
-        return [Series(node, _thinned(line)) for node, line in of_nodes.items()]
+        return [Series(node, line) for node, line in of_nodes.items()]
     by_second = grouped((round(time), number) for line in of_nodes.values() for time, number in line)
     cuts = {second: quantiles(by_second[second] * 2, n=20) for second in sorted(by_second)}  # twice: one node alone
     middle = [
-        Series(name, _thinned([(float(second), cut[index]) for second, cut in cuts.items()]))
+        Series(name, [(float(second), cut[index]) for second, cut in cuts.items()])
         for name, index in (("5 % of the nodes are below", 0), ("median", 9), ("5 % are above", -1))
     ]
-    return middle + [Series(node, _thinned(of_nodes[node])) for node in outliers(of_nodes)]
-
-
-def _thinned(line: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Keep as many points as a figure has places: the lowest and the highest of each stretch stay."""
-    stretch = -(-len(line) * 2 // _MOST_POINTS)
-    if stretch < 3:
-        return list(line)
-    kept: list[tuple[float, float]] = []
-    for start in range(0, len(line), stretch):
-        part = line[start : start + stretch]
-        kept += sorted({min(part, key=lambda point: point[1]), max(part, key=lambda point: point[1])})
-    return kept
+    return middle + [Series(node, of_nodes[node]) for node in outliers(of_nodes)]
 
 
 def outliers(lines: Mapping[str, Line]) -> list[str]:

@@ -8,10 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bringup.characters import for_xml
+from bringup.judge import Judged
 from bringup.records import files
 from bringup.report import render
+from bringup.report.charts import bandwidth, pairs, sampled
 from bringup.report.charts.drawing import CHARACTER, LINE, Drawing
 
+NAMES = {
+    "Bus bandwidth over size": "curves.svg",
+    "Bandwidth between nodes": "pairs.svg",
+    "What the monitor sampled": "timelines.svg",
+}
 _WIDTH = 1300.0  # of a sheet of several
 _MARGIN, _HEADING = 20.0, 24.0
 
@@ -28,6 +35,20 @@ class Placed:
         return self.y + (self.note[-1][0] if self.note else self.drawing.height)
 
 
+def draw(judged: Judged) -> list[tuple[str, str]]:
+    """Draw figures into the run's folder; they judge nothing. Return (title, file name) of each; none where there is
+    nothing to draw."""
+    drawn = (
+        bandwidth.draw(judged.observations, judged.profile),
+        pairs.draw(judged.observations, judged.run.nodes, judged.verdicts.verdicts),
+        sampled.draw(judged),
+    )
+    known = [(title, name, drawings) for (title, name), drawings in zip(NAMES.items(), drawn, strict=True) if drawings]
+    for title, name, drawings in known:
+        save(judged.folder / name, title, drawings)
+    return [(title, name) for title, name, _ in known]
+
+
 def svg(title: str, drawings: Sequence[Drawing]) -> str:
     """Put drawings beside each other as far as there is room, then below."""
     placed: list[Placed] = []
@@ -39,16 +60,11 @@ def svg(title: str, drawings: Sequence[Drawing]) -> str:
         note = [(drawing.height + LINE * row, line) for row, line in enumerate(lines, start=1)]
         placed.append(Placed(drawing, x, y, note))
         x += drawing.width + 2 * _MARGIN
-    return for_xml(
-        render.render(
-            "sheet.svg.j2",
-            title=title,
-            described="; ".join(drawing.note or drawing.title for drawing in drawings),
-            placed=placed,
-            width=max(each.x + each.drawing.width for each in placed) + _MARGIN,
-            height=max(each.bottom for each in placed) + _MARGIN,
-        )
-    )
+    width = max(each.x + each.drawing.width for each in placed) + _MARGIN
+    height = max(each.bottom for each in placed) + _MARGIN
+    described = "; ".join(drawing.note or drawing.title for drawing in drawings)
+    view = {"title": title, "described": described, "placed": placed, "width": width, "height": height}
+    return for_xml(render.render("sheet.svg.j2", **view))
 
 
 def save(path: Path, title: str, drawings: Sequence[Drawing]) -> None:

@@ -2,63 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import median
 
 from bringup.compare.entries import Entry
 from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS, short_names
 from bringup.records import TrainMetrics
 from bringup.records.grouped import grouped
-from bringup.report.charts.drawing import Bar, Drawing, Limit, Series, bars, lines, places, short
+from bringup.report.charts.drawing import Bar, Drawing, Limit, Series, bars, lines, short
 
 _KINDS = ("single", "ddp", "fsdp", "hsdp")  # each a colour, the same in every figure
-_STEPS = 6  # numbers on an axis of steps or ranks
-_MOST_POINTS = 2000  # of a line; of more steps every n-th
+_Runs = Sequence[tuple[str, TrainMetrics]]  # with its name
 
 
 def deciding(entries: Sequence[Entry]) -> list[Drawing]:
-    """Draw what a strategy is chosen by: tokens/s beside the ideal, communication that nothing hides, equal losses."""
-    entries, names = _ordered(entries)
-    exposed = [
-        Bar(name, metrics.communication_share, _percent(metrics.communication_share), _colour(metrics))
-        for name, metrics in _named(entries, names)
-        if metrics.communication_share is not None
-    ]
-    unknown = [
-        name
-        for name, metrics in _named(entries, names)
-        if metrics.communication_share is None and metrics.world_size > 1
-    ]
-    made = _scaling(entries) or [_speeds(entries, names)]
-    if exposed:
-        note = f"not known: {', '.join(unknown)}" if unknown else ""
-        made.append(bars("Communication that no computation hides, of a step", exposed, note, ends=1.0))
-    return [*made, *_losses(entries, names), *_gaps(entries, names)]
+    """Draw what a strategy is chosen by: tokens/s beside the ideal, communication that nothing hides, equal losses.
+    Fewest ranks first, as in the table; by phase alone where each ran once, also in a run that was resumed."""
+    ordered = sorted(entries, key=lambda entry: entry.metrics.world_size)
+    phases = [entry.folder.name if entry.run is None else entry.run.phase for entry in ordered]
+    names = phases if len(set(phases)) == len(phases) else short_names([entry.folder.name for entry in ordered])
+    runs = [(name, entry.metrics) for name, entry in zip(names, ordered, strict=True)]
+    tolerance = LOSS_TOLERANCE_NATS.get(ordered[0].args.compute_dtype)
+    return [*(_scaling(runs) or [_speeds(runs)]), *_exposed(runs), *_losses(runs, tolerance), *_gaps(runs, tolerance)]
 
 
-def _scaling(entries: Sequence[Entry]) -> list[Drawing]:
+def _scaling(runs: _Runs) -> list[Drawing]:
     """Draw a figure for each strategy, all on one scale: tokens/s of all ranks over ranks, beside what one rank alone
     would make of so many. Empty without a run of one rank."""
-    alone = next((entry.metrics for entry in entries if entry.metrics.world_size == 1), None)
-    several = [entry.metrics for entry in entries if entry.metrics.world_size > 1]
+    alone = next((metrics.tokens_per_s for _, metrics in runs if metrics.world_size == 1), None)
+    several = grouped((metrics.observed.kind, metrics) for _, metrics in runs if metrics.world_size > 1)
     if alone is None or not several:
         return []
-    most = max(metrics.world_size for metrics in several)
-    ideal = Series(
-        "ideal", [(1.0, alone.tokens_per_s), (float(most), alone.tokens_per_s * most)], "dashed", len(_KINDS) + 2
-    )
+    most = max(metrics.world_size for of_kind in several.values() for metrics in of_kind)
+    ideal = Series("ideal", [(1.0, alone), (float(most), alone * most)], "dashed", len(_KINDS) + 2)
     figures = []
-    for kind, runs in grouped((metrics.observed.kind, metrics) for metrics in several).items():
-        best = {run.world_size: run.tokens_per_s for run in sorted(runs, key=lambda run: run.tokens_per_s)}
-        points = [(1.0, alone.tokens_per_s), *((float(ranks), best[ranks]) for ranks in sorted(best))]
-        shares = [
-            f"{ranks} ranks {_percent(speed / (ranks * alone.tokens_per_s))}" for ranks, speed in sorted(best.items())
-        ]
+    for kind, of_kind in several.items():
+        fastest_last = sorted(of_kind, key=lambda run: (run.world_size, run.tokens_per_s))
+        best = {run.world_size: run.tokens_per_s for run in fastest_last}
+        points = [(1.0, alone), *((float(ranks), speed) for ranks, speed in best.items())]
+        shares = [f"{ranks} ranks {_percent(speed / (ranks * alone))}" for ranks, speed in best.items()]
         figures.append(
             lines(
                 f"{kind.upper()}: tokens per second over ranks",
-                [Series(kind.upper(), points, colour=_colour(runs[0])), ideal],
+                [Series(kind.upper(), points, colour=_colour(of_kind[0])), ideal],
                 "ranks",
                 "",
                 ticks=[(ranks, short(ranks)) for ranks, _ in points],
@@ -69,18 +55,24 @@ def _scaling(entries: Sequence[Entry]) -> list[Drawing]:
     return figures
 
 
-def _speeds(entries: Sequence[Entry], names: Sequence[str]) -> Drawing:
-    of_one = entries[0].metrics.tokens_per_s_per_rank
-    rows = [
-        Bar(
-            name,
-            metrics.tokens_per_s,
-            f"{short(metrics.tokens_per_s)}; {_percent(metrics.tokens_per_s_per_rank / of_one)}",
-            _colour(metrics),
-        )
-        for name, metrics in _named(entries, names)
+def _speeds(runs: _Runs) -> Drawing:
+    first, base = runs[0]
+    rows = []
+    for name, metrics in runs:
+        share = _percent(metrics.tokens_per_s_per_rank / base.tokens_per_s_per_rank)
+        words = f"{short(metrics.tokens_per_s)}; {share}"
+        rows.append(Bar(name, metrics.tokens_per_s, words, f"fill-{_colour(metrics)}"))
+    return bars("Tokens per second, all ranks", rows, f"%: a rank beside a rank of {first}")
+
+
+def _exposed(runs: _Runs) -> list[Drawing]:
+    shares = [(name, metrics, metrics.communication_share) for name, metrics in runs]
+    known = [
+        Bar(name, share, _percent(share), f"fill-{_colour(of)}") for name, of, share in shares if share is not None
     ]
-    return bars("Tokens per second, all ranks", rows, f"%: a rank beside a rank of {names[0]}")
+    unknown = [name for name, metrics, share in shares if share is None and metrics.world_size > 1]
+    note = f"not known: {', '.join(unknown)}" if unknown else ""
+    return [bars("Communication that no computation hides, of a step", known, note, ends=1.0)] if known else []
 
 
 def of_ranks(entry: Entry) -> list[Drawing]:
@@ -88,43 +80,20 @@ def of_ranks(entry: Entry) -> list[Drawing]:
     metrics = entry.metrics
     if metrics.world_size < 2:
         return []
-    ticks = [(step - 1, words) for step, words in places(metrics.world_size, _STEPS, lambda step: str(step - 1))]
-    times = metrics.rank_times_s
+    times, slow = metrics.rank_times_s, metrics.straggler
     steps = {"p50": times.step_p50, "p95": times.step_p95, "slowest step": times.step_max}
     own = {"fetch": times.fetch, "forward": times.forward, "optimizer": times.optimizer}
-    slow = metrics.straggler
     most = "" if slow is None else f"most: rank {slow.rank}, {slow.slowdown:.2f} × the median, in {slow.part}; "
-    return [
-        lines("Step time per rank", _per_rank(steps), "rank", "ms", ticks=ticks, from_zero=True),
-        lines(
-            "Own work of a rank in a step",
-            _per_rank(own),
-            "rank",
-            "ms",
-            ticks=ticks,
-            from_zero=True,
-            note=f"{most}medians; backward and communication are not in it",
-        ),
+    note = f"{most}medians; backward and communication are not in it"
+    return [_per_rank("Step time per rank", steps), _per_rank("Own work of a rank in a step", own, note)]
+
+
+def _per_rank(title: str, seconds: Mapping[str, Sequence[float]], note: str = "") -> Drawing:
+    series = [
+        Series(name, [(float(rank), second * 1e3) for rank, second in enumerate(of_ranks)])
+        for name, of_ranks in seconds.items()
     ]
-
-
-def _per_rank(series: dict[str, list[float]]) -> list[Series]:
-    return [
-        Series(name, [(float(rank), second * 1e3) for rank, second in enumerate(values)])
-        for name, values in series.items()
-    ]
-
-
-def _ordered(entries: Sequence[Entry]) -> tuple[list[Entry], list[str]]:
-    """Fewest ranks first, as in the table; by phase alone where each ran once, also in a run that was resumed."""
-    ordered = sorted(entries, key=lambda entry: entry.metrics.world_size)
-    phases = [entry.folder.name if entry.run is None else entry.run.phase for entry in ordered]
-    is_once = len(set(phases)) == len(phases)
-    return ordered, phases if is_once else short_names([entry.folder.name for entry in ordered])
-
-
-def _named(entries: Sequence[Entry], names: Sequence[str]) -> list[tuple[str, TrainMetrics]]:
-    return [(name, entry.metrics) for name, entry in zip(names, entries, strict=True)]
+    return lines(title, series, "rank", "ms", least_tick=1.0, from_zero=True, note=note)
 
 
 def _percent(share: float) -> str:
@@ -136,58 +105,27 @@ def _colour(metrics: TrainMetrics) -> int:
     return _KINDS.index(kind) if kind in _KINDS else len(_KINDS)
 
 
-def _losses(entries: Sequence[Entry], names: Sequence[str]) -> list[Drawing]:
+def _losses(runs: _Runs, tolerance: float | None) -> list[Drawing]:
     """Thick below thin, so that lines which coincide are all seen."""
     series = [
-        Series(name, _every(list(enumerate(metrics.loss, start=1))), "" if index else "wide", index)
-        for index, (name, metrics) in enumerate(_named(entries, names))
+        Series(name, list(enumerate(metrics.loss, start=1)), "" if index else "wide", index)
+        for index, (name, metrics) in enumerate(runs)
         if len(metrics.loss) > 1
     ]
-    if not series:
-        return []
-    steps = max(len(entry.metrics.loss) for entry in entries)
-    gaps = [abs(a - b) for entry in entries for a, b in zip(entry.metrics.loss, entries[0].metrics.loss, strict=False)]
-    tolerance = LOSS_TOLERANCE_NATS.get(entries[0].args.compute_dtype)
+    gaps = [abs(a - b) for _, metrics in runs for a, b in zip(metrics.loss, runs[0][1].loss, strict=False)]
     if len(series) > 1 and tolerance is not None and max(gaps) <= tolerance:  # one line, not as many as cover it
         series = [replace(series[0], name=f"all {len(series)} runs, within {tolerance:g} of each other", style="")]
-    return [lines("Loss, nats per token", series, "optimizer step", "", ticks=places(steps, _STEPS, str))]
+    return [lines("Loss, nats per token", series, "optimizer step", "", least_tick=1.0)] if series else []
 
 
-def _gaps(entries: Sequence[Entry], names: Sequence[str]) -> list[Drawing]:
-    base = entries[0].metrics.loss
+def _gaps(runs: _Runs, tolerance: float | None) -> list[Drawing]:
+    first, base = runs[0]
+    gaps = [[abs(a - b) for a, b in zip(metrics.loss, base.loss, strict=False)] for _, metrics in runs]
     series = [
-        Series(name, points, colour=index)
-        for index, (name, metrics) in enumerate(_named(entries, names))
-        if index
-        and (
-            points := _every(
-                [(step, abs(a - b)) for step, (a, b) in enumerate(zip(metrics.loss, base, strict=False), start=1)]
-            )
-        )
-        and len(points) > 1
+        Series(name, list(enumerate(of_run, start=1)), colour=index)
+        for index, ((name, _), of_run) in enumerate(zip(runs, gaps, strict=True))
+        if index and len(of_run) > 1
     ]
-    tolerance = LOSS_TOLERANCE_NATS.get(entries[0].args.compute_dtype)
-    if not series:
-        return []
     limits = [] if tolerance is None else [Limit(tolerance, f"tolerance {tolerance:g}")]
-    steps = max(len(points.points) for points in series)
-    return [
-        lines(
-            f"Loss gap to {names[0]}, nats per token",
-            series,
-            "optimizer step",
-            "",
-            limits=limits,
-            ticks=places(steps, _STEPS, str),
-            from_zero=True,
-        )
-    ]
-
-
-def _every(points: Sequence[tuple[int, float]]) -> list[tuple[float, float]]:
-    """Return each point, or the median of so many: a long training in as many points as a figure has places."""
-    bundle = -(-len(points) // _MOST_POINTS)
-    if bundle < 2:
-        return [(float(step), value) for step, value in points]
-    groups = [points[start : start + bundle] for start in range(0, len(points), bundle)]
-    return [(float(group[0][0]), median(value for _, value in group)) for group in groups]
+    title = f"Loss gap to {first}, nats per token"
+    return [lines(title, series, "optimizer step", "", limits=limits, least_tick=1.0, from_zero=True)] if series else []
