@@ -2,9 +2,8 @@
 
 Every NCCL process since 2.24 runs a RAS thread, and one process per node listens on port 28028 of the loopback
 interface. It answers for the whole job, so that a witness on the first node and one on the last are enough: either may
-be the one that hangs. The protocol is lines of text (NCCL's user guide, "RAS", and src/ras/client.cc). The status is
-requested as JSON, which names every rank. NCCL before 2.28.7 answers with text. The answer corroborates and proves
-nothing: RAS has called a job healthy in which a collective timed out (NVIDIA/nccl issue 1730).
+be the one that hangs. The protocol is lines of text (NCCL's user guide, "RAS", and src/ras/client.cc). The answer
+corroborates and proves nothing: RAS has called a job healthy in which a collective timed out (NVIDIA/nccl issue 1730).
 """
 
 import os
@@ -16,7 +15,7 @@ from pathlib import Path
 DEFAULT = "localhost:28028"
 ANSWER_S = 5  # how long it may wait for the other processes
 LONGEST_S = 20  # for the whole conversation: the rank that asks is about to be ended
-MOST_BYTES = 2**25  # as JSON about 700 bytes for each rank of each communicator
+MOST_BYTES = 2**25
 
 
 def is_witness(node, nodes, local_rank):
@@ -43,7 +42,6 @@ def ask(address):
         with connection.makefile("rb") as lines:
             _request(connection, lines, b"CLIENT PROTOCOL 2\n", b"SERVER PROTOCOL")
             _request(connection, lines, b"TIMEOUT %d\n" % ANSWER_S, b"OK")
-            _request(connection, lines, b"SET FORMAT json\n", b"OK", b"ERROR: Unknown command")
             connection.sendall(b"VERBOSE STATUS\n")
             answer = b""
             while time.monotonic() < deadline and len(answer) < MOST_BYTES:
@@ -56,8 +54,8 @@ def ask(address):
     return answer
 
 
-def _request(connection, lines, line, *expected):
+def _request(connection, lines, line, expected):
     connection.sendall(line)
     answer = lines.readline(1000)
     if not answer.startswith(expected):
-        raise ValueError(f"{answer[:60]!r} came after {line!r}, expected {b' or '.join(expected)!r}")
+        raise ValueError(f"{answer[:60]!r} came after {line!r}, expected {expected!r}")

@@ -62,17 +62,12 @@ nccl_tests() { # of the scale that measure has read
 }
 
 nccl_test() { # binary, path of its files without their endings, sizes; of the scale that measure has read
-  local binary=$1 stem=$2 json=$RUN_DIR/private/${2##*/}.json rc=0
+  local binary=$1 stem=$2
   shift 2
   srun --mpi="${NCCL_TESTS_MPI:-pmix}" --cpu-bind=none --kill-on-bad-exit=1 --nodes="$count" --nodelist="$list" --ntasks="$((count * gpus))" \
     --ntasks-per-node="$gpus" --gpus-per-node="$gpus" --cpus-per-task="$(cpus_per_rank "$GPUS")" \
-    "${SRUN_SITE[@]}" "$PYTHON" infrastructure-validation/scripts/clean_environment.py \
-    "$NCCL_TESTS_BIN/$binary" "$@" -g 1 -c 1 -w 5 -n 20 -J "$json" \
-    >"$stem.txt" 2>"$stem.err" </dev/null || rc=$?
-  [[ ! -e $json ]] || "$PYTHON" infrastructure-validation/scripts/without_environment.py "$json" "$stem.json" ||
-    rc=$((rc > 0 ? rc : 1))
-  rm -f -- "$json"* # where each rank is a program of its own, the others wrote json.0, json.1, …
-  return "$rc"
+    "${SRUN_SITE[@]}" "$NCCL_TESTS_BIN/$binary" "$@" -g 1 -c 1 -w 5 -n 20 \
+    >"$stem.txt" 2>"$stem.err" </dev/null
 }
 
 one_way() ( # of the variant that measure has read; a step that fails leaves no log, and its gate says so

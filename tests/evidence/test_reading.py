@@ -23,8 +23,8 @@ def test_every_recorded_file_has_one_reader_or_none_on_purpose() -> None:
     for recording in RECORDINGS.glob("*.tar.xz"):
         with tarfile.open(recording) as tar:
             names |= {member.name.partition("/raw/")[2] for member in tar if member.isfile() and "/raw/" in member.name}
-    names |= {f"variant_ring-2.{suffix}" for suffix in ("jsonl", "json", "txt", "err")} | {"variant_ring-1gpu.rc"}
-    names |= {"all_reduce_perf-2.json", "all_reduce_perf-1gpu.txt", "collectives-1gpu.jsonl", "nccl-2/ras.rank0.txt"}
+    names |= {f"variant_ring-2.{suffix}" for suffix in ("jsonl", "txt", "err")} | {"variant_ring-1gpu.rc"}
+    names |= {"all_reduce_perf-1gpu.txt", "collectives-1gpu.jsonl", "nccl-2/ras.rank0.txt"}
     names |= {
         "not-opened.txt",
         "nccl-2/flight.rank0.json",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A stand-in for nccl-tests (built with MPI), one rank of it: its table and JSON, and NCCL's log at NCCL_DEBUG=INFO.
+"""A stand-in for nccl-tests (built with MPI), one rank of it: its table, and NCCL's log at NCCL_DEBUG=INFO.
 
 Ranks and hosts are those of the Slurm step. It honours NCCL_P2P_LEVEL, NCCL_P2P_DISABLE, NCCL_SHM_DISABLE, NCCL_ALGO,
 NCCL_NET_DISABLE_INTRA, NCCL_NVLS_ENABLE, NCCL_IB_DISABLE, NCCL_DEBUG, NCCL_DEBUG_SUBSYS and NCCL_DEBUG_FILE.
@@ -12,7 +12,6 @@ Keys of the state file:
     nccl.wrong=3               so many values are wrong at every size
 """
 
-import json
 import os
 import subprocess
 import sys
@@ -36,9 +35,6 @@ TITLE = "#       size         count      type   redop    root" + "     time   al
 
 def main():
     binary, known = Path(sys.argv[0]).name, known_keys()
-    if sys.argv[1:] == ["--help"]:
-        print(f"USAGE: {binary} \n\t[-b,--minbytes <min size in bytes>] \n\t[-J,--output_file <file>]")
-        return
     options = dict(zip(sys.argv[1::2], sys.argv[2::2], strict=False))
     rank, ranks = int(os.environ.get("SLURM_PROCID", "0")), int(os.environ.get("SLURM_NTASKS", "1"))
     hosts, sizes = hosts_of_step(), list(sizes_of(options))
@@ -50,7 +46,7 @@ def main():
         sys.exit(3)
     if rank == 0:
         rows = [row(binary, way, ranks, len(hosts), gpus, size, known) for size in sizes]
-        report(binary, devices(ranks, hosts, gpus), rows, options.get("-J"), known)
+        report(binary, devices(ranks, hosts, gpus), rows, known)
 
 
 def hosts_of_step():
@@ -105,7 +101,7 @@ def row(binary, way, ranks, nodes, gpus, size, known):
     return {**named, "out_of_place": first, "in_place": second}
 
 
-def report(binary, ranks, rows, file, known):
+def report(binary, ranks, rows, known):
     print(f"# Collective test starting: {binary}\n# nThread 1 nGpus 1 warmup iters: 5 iters: 20\n#\n# Using devices")
     for each in ranks:
         line = "#  Rank {rank:2} Group  0 Pid {pid:6} on {hostname:>10} device {device:2} [{device_hex}] {device_info}"
@@ -119,17 +115,6 @@ def report(binary, ranks, rows, file, known):
         print(f"{each['size']:12} {each['count']:13}     float     sum      -1{cells}")
     wrong = int(known.get("nccl.wrong", "0"))
     print(f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}")
-    if file:
-        document = {
-            "version": 3,
-            "env": [f"{name}={value}" for name, value in os.environ.items()],
-            "config": {"devices": ranks},
-            "results": rows,
-            "out_of_bounds": {"count": wrong, "okay": "false" if wrong else "true"},
-            "errors": [],
-            "end_time": "2026-01-05T10:01:00",
-        }
-        Path(file).write_text(json.dumps(document, indent=1) + "\n")
 
 
 if __name__ == "__main__":

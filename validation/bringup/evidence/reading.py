@@ -135,9 +135,6 @@ def _step_seconds(raw: Path) -> float | None:
 
 
 def _nccl_tests(file: File) -> Parsed:
-    """Read the same table as text; it counts only where a build too old for -J left no JSON."""
-    if file.path.suffix == ".txt" and file.path.with_suffix(".json").exists():
-        return Parsed()
     binary = file.name["binary"] if "binary" in file.name.re.groupindex else f"{COLLECTIVE}_perf"
     return nccl_tests.parse(file.text, file.where, binary, file.scale)
 
@@ -191,10 +188,10 @@ FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. 
     r"(?!(collectives|pairs|variant_\w+)-|progress\.)[^/]+\.jsonl": _facts,
     rf"(?P<step>collectives-{_SCALE})\.jsonl": _collectives,
     r"(?P<step>pairs-(\d{1,9}-(?P<round>\d{1,9})|[a-z]+-\d{1,9})(-[^/]+)?)\.jsonl": _facts,
-    rf"(?P<step>(?P<binary>[a-z_]+_perf)-{_SCALE})\.(json|txt)": _nccl_tests,
+    rf"(?P<step>(?P<binary>[a-z_]+_perf)-{_SCALE})\.txt": _nccl_tests,
     rf"(?P<step>[a-z_]+-{_SCALE})\.rc": _exit_code,
     rf"{_VARIANT}\.jsonl": _of_variant(_facts),
-    rf"{_VARIANT}\.(json|txt)": _of_variant(_nccl_tests),
+    rf"{_VARIANT}\.txt": _of_variant(_nccl_tests),
     r"rounds\.txt": _alone(pair_rounds.parse),
     r"monitor\.csv": _samples,
     r"dcgm-(?P<node>.+)\.json": _of_node(dcgm.parse),

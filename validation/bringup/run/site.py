@@ -185,7 +185,6 @@ def assignments(at: AtSite | None, phase: Phase, run: Path) -> list[str]:
         variables |= _variables(site, phase.stem, _own(site, set_by_user))
         if phase.stem == _SMOKE:  # they are set in a shell that exported the site
             lines += [f"unset {name}" for name, value in _gpu_variables(site).items() if set_by_user.get(name) == value]
-    lines.append(f"export SITE_VARIABLES={shlex.quote(' '.join(site.environment))}")
     return lines + [f"export {name}={shlex.quote(value)}" for name, value in variables.items()]
 
 
