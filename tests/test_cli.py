@@ -12,8 +12,8 @@ import sys
 from unittest.mock import Mock
 
 import pytest
-from bringup.cli import STARTS_SCRIPTS, main, parser
-from bringup.cli.verbs import FOR_SCRIPTS, VERBS
+from bringup.cli import main, parser
+from bringup.cli.verbs import VERBS
 from loops import for_each
 from programs import ran
 from runs_for_tests import discovery, reseal
@@ -263,19 +263,18 @@ def test_the_help_loads_neither_the_records_nor_the_catalogue():
 
 def test_every_verb_is_done_by_the_file_that_the_table_names_and_reads_the_arguments_that_it_takes():
     known = next(action.choices for action in parser()._actions if isinstance(action.choices, dict))
-    for room, table in (VERBS | FOR_SCRIPTS).items():
+    for room, name in (key.split(".") for key in VERBS):
         module = importlib.import_module(f"bringup.cli.{room}")
-        for name in table:
-            code = inspect.getsource(getattr(module, f"do_{name.replace('-', '_')}"))
-            taken = {action.dest for action in known[name]._actions} | ({"options"} if name == "train" else set())
-            assert set(re.findall(r"\barguments\.(\w+)", code)) <= taken, name
+        code = inspect.getsource(getattr(module, f"do_{name.replace('-', '_')}"))
+        taken = {action.dest for action in known[name]._actions} | ({"options"} if name == "train" else set())
+        assert set(re.findall(r"\barguments\.(\w+)", code)) <= taken, name
 
 
 def test_a_verb_that_starts_scripts_says_that_it_needs_a_checkout(tmp_path, monkeypatch, capsys):
     """As pipx installs it: `doctor` once ended as a fault of bringup itself."""
     monkeypatch.setattr("bringup.results.REPOSITORY", tmp_path)
     needed = {"train": ["ddp"], "preflight": ["--", "true"]}
-    for verb in STARTS_SCRIPTS:
+    for verb in (key.partition(".")[2] for key, verb in VERBS.items() if verb.starts_scripts):
         with pytest.raises(SystemExit) as ended:
             main([verb, *needed.get(verb, [])])
         assert ended.value.code == 2

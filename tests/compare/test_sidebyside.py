@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bringup.cli import main, training
+from bringup.cli import comparing, main
 from bringup.compare import sidebyside
 from bringup.errors import NotComparable
 from bringup.records import Outcome, RunArgs, TrainMetrics, read_record, summary_of, write_record
@@ -336,4 +336,4 @@ def test_scaling_without_a_run_on_one_gpu_is_the_recorded_one_or_unknown(tmp_pat
 )
 def test_runs_that_failed_are_compared_and_the_exit_code_says_so(tmp_path, outcome, code):
     entries = [replace(an_entry(folder), outcome=Outcome(outcome)) for folder in copies(tmp_path)]
-    assert training._exit_code(sidebyside.compare(entries)) == code
+    assert comparing._exit_code(sidebyside.compare(entries)) == code

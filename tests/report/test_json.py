@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from bringup import cli
-from bringup.cli import training
+from bringup.cli import comparing
 from bringup.plan.catalogue import GATES
 from bringup.records import Outcome
 from bringup.report import explain
@@ -42,7 +42,7 @@ def test_runs_side_by_side_are_rows_of_data(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     entries = [an_entry(FIXTURES / "training" / name) for name in ("run_1gpu", "run_ddp_2node")]
-    monkeypatch.setattr(training, "_training_runs", lambda folders, profile: (entries, []))
+    monkeypatch.setattr(comparing, "_training_runs", lambda folders, profile: (entries, []))
     assert cli.main(["compare", *(str(entry.folder) for entry in entries), "--json"]) == 0
     compared = json.loads(capsys.readouterr().out)
     assert [row["ranks"] for row in compared["runs"]] == ["1", "4"]

@@ -16,16 +16,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TextIO, cast
 
 from bringup.characters import Printable
-from bringup.cli import usage
-from bringup.cli.arguments import CANNOT_TELL, complain, with_runs
-from bringup.cli.verbs import FOR_SCRIPTS, VERBS
+from bringup.cli.arguments import CANNOT_TELL, complain, meant, with_runs
+from bringup.cli.verbs import TITLES, VERBS
 from bringup.errors import BringupError
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
-TAKE_OPTIONS = ("train",)  # and hand them to the program
-STARTS_SCRIPTS = ("run", "sweep", "train", "doctor", "drill", "preflight")
-
-
 FIRST = """\
 On a new cluster, from a folder that all nodes see:
   bringup site --init NAME               a site file from what Slurm says
@@ -35,6 +30,11 @@ On a new cluster, from a folder that all nodes see:
   bringup run                            all phases on all nodes
 docs/00-first-day.md explains each; bringup --help lists all verbs.
 """
+ENDS = """\
+RUN is a name that `bringup runs` shows, a folder, or last, the newest one.
+Exit codes: 0 all passed, 1 the cluster failed a gate, 2 we could not tell (bad
+input, too), 130 Ctrl-C. `bringup help VERB`: its options, with an example.
+"""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -42,7 +42,7 @@ class _Parser(argparse.ArgumentParser):
         if action.choices is not None and value not in action.choices:
             choices = list(map(str, action.choices))
             others = "bringup --help lists the verbs" if action.dest == "verb" else f"there are {', '.join(choices)}"
-            raise argparse.ArgumentError(action, f"no {value!r}{usage.meant(str(value), choices) or f'; {others}'}")
+            raise argparse.ArgumentError(action, f"no {value!r}{meant(str(value), choices) or f'; {others}'}")
 
     def error(self, message: str) -> NoReturn:  # argparse prints the usage first: two lines where one is enough
         self.exit(CANNOT_TELL, f"{self.prog}: {message}; see {self.prog} --help\n")
@@ -67,23 +67,24 @@ def main(argv: list[str] | None = None) -> int:
         return _nobody_reads()
 
 
-def _is_checkout() -> bool:
-    from bringup.results import REPOSITORY  # not for every start: it takes 0.1 s
-
-    return (REPOSITORY / "infrastructure-validation").is_dir()
-
-
 def _parsed(argv: Sequence[str]) -> argparse.Namespace:
     """Parse arguments. Raises UsageError, and RunError of what names no run or no phase."""
     top = parser()
     arguments, options = top.parse_known_args([*argv[1:2], "--help"] if argv[:1] == ["help"] else argv)
-    if options and arguments.verb not in TAKE_OPTIONS:
-        asked = top if arguments.verb is None else top.verbs[arguments.verb]
-        asked.error(usage.unknown(options, asked))
-    if arguments.verb in STARTS_SCRIPTS and not _is_checkout():
-        top.error(
-            f"{arguments.verb} starts scripts of a checkout, and this bringup has none: clone it, then run `make venv`"
-        )
+    verb = VERBS.get(getattr(arguments, "key", ""))
+    if options and not (verb and verb.takes_options):
+        asked = top if verb is None else top.verbs[arguments.verb]
+        first = next((option for option in options if option.startswith("-")), None)
+        near = "" if first is None else meant(first.partition("=")[0], asked._option_string_actions)
+        asked.error(f"no option {first}{near}" if first else f"nothing takes {' '.join(options)}")
+    if verb and verb.starts_scripts:
+        from bringup.results import REPOSITORY  # not for every start: it takes 0.1 s
+
+        if not (REPOSITORY / "infrastructure-validation").is_dir():
+            top.error(
+                f"{arguments.verb} starts scripts of a checkout, and this bringup has none: clone it, then run "
+                "`make venv`"
+            )
     arguments.options = options
     for name, value in list(vars(arguments).items()):
         setattr(arguments, name, with_runs(value))
@@ -119,6 +120,14 @@ def _verb(argv: list[str] | None) -> int:
 
 
 def _done(arguments: argparse.Namespace) -> int:
+    if arguments.version:
+        from importlib.metadata import version
+
+        print(f"bringup {version('bringup')}")
+        return 0
+    if arguments.help_scripts:
+        parser(for_scripts=True).print_help()
+        return 0
     if arguments.verb is None:
         print(FIRST, end="")
         return CANNOT_TELL
@@ -126,7 +135,7 @@ def _done(arguments: argparse.Namespace) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores one on purpose
                 signal.signal(number, _stop)
-    room = importlib.import_module(f"bringup.cli.{arguments.room}")  # and nothing else: a start is fast
+    room = importlib.import_module(f"bringup.cli.{arguments.key.split('.')[0]}")  # and nothing else: a start is fast
     verb: Callable[[argparse.Namespace], int] = getattr(room, f"do_{arguments.verb.replace('-', '_')}")
     return verb(arguments)
 
@@ -146,46 +155,41 @@ def _stop(number: int, frame: object) -> NoReturn:
     raise KeyboardInterrupt(number)
 
 
-class _Version(argparse.Action):
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> NoReturn:
-        from importlib.metadata import version
-
-        print(f"bringup {version('bringup')}")
-        parser.exit()
-
-
-class _HelpScripts(argparse.Action):
-    def __call__(self, top: argparse.ArgumentParser, *_: object) -> NoReturn:
-        parser(for_scripts=True).print_help()
-        top.exit()
-
-
 class _Top(_Parser):
     verbs: Mapping[str, _Parser]
-    helps: Mapping[str, str] | None = None  # of the verbs for people
+    for_scripts: bool
 
     def format_help(self) -> str:
-        return super().format_help() if self.helps is None else usage.overview(self.helps)
+        """In groups, each verb in a line, with an example."""
+        if self.for_scripts:
+            return super().format_help()
+        parts = ["usage: bringup VERB ...   (bringup --version, bringup --help-scripts)\n"]
+        for room, title in TITLES.items():
+            verbs = {key.partition(".")[2]: verb for key, verb in VERBS.items() if key.startswith(f"{room}.")}
+            lines = [f"  {name:<14} {verb.help}" for name, verb in verbs.items()]
+            parts.append("\n".join([title, *lines, f"      {next(iter(verbs.values())).example}", ""]))
+        return "\n".join([*parts, ENDS])
 
 
 def parser(for_scripts: bool = False) -> _Top:
     """Make the parser. for_scripts: its --help lists the verbs that phase scripts call, and not those for people."""
     top = _Top(prog="bringup", description=__doc__)
-    top.add_argument("--version", nargs=0, action=_Version, help="show the version and exit")
-    top.add_argument("--help-scripts", nargs=0, action=_HelpScripts, help="show the verbs that scripts call, and exit")
+    top.add_argument("--version", action="store_true", help="show the version and exit")
+    top.add_argument("--help-scripts", action="store_true", help="show the verbs that scripts call, and exit")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser)
-    rooms = [*((room, True) for room in VERBS.items()), *((room, False) for room in FOR_SCRIPTS.items())]
-    for (room, table), is_public in rooms:
-        for name, verb in table.items():
-            listed: dict[str, Any] = {} if is_public is for_scripts else {"help": verb.help}
-            abbreviates = name not in TAKE_OPTIONS  # --r would be theirs, and not the program's
-            example = f"example: {usage.EXAMPLES[name]}" if name in usage.EXAMPLES else None
-            described = verb.description or verb.help
-            added = verbs.add_parser(name, description=described, epilog=example, allow_abbrev=abbreviates, **listed)
-            added.set_defaults(room=room)
-            for flags, options in verb.arguments:
-                default = options.get("default")
-                added.add_argument(*flags, **options | {"default": default()} if callable(default) else options)
-    top.verbs = verbs.choices
-    top.helps = None if for_scripts else {name: verb.help for table in VERBS.values() for name, verb in table.items()}
+    for key, verb in VERBS.items():
+        room, _, name = key.partition(".")
+        listed: dict[str, Any] = {"help": verb.help} if (room not in TITLES) is for_scripts else {}
+        added = verbs.add_parser(
+            name,
+            description=verb.description or verb.help,
+            epilog=verb.example and f"example: {verb.example}",
+            allow_abbrev=not verb.takes_options,  # --r would be theirs, and not the program's
+            **listed,
+        )
+        added.set_defaults(key=key)
+        for flags, options in verb.arguments:
+            default = options.get("default")
+            added.add_argument(*flags, **options | {"default": default()} if callable(default) else options)
+    top.verbs, top.for_scripts = verbs.choices, for_scripts
     return top

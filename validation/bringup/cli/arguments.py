@@ -4,13 +4,14 @@ time of each start."""
 from __future__ import annotations
 
 import argparse
+import difflib
 import math
 import re
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from bringup.characters import plain
-from bringup.cli import usage
 from bringup.errors import UsageError
 from bringup.plan.phases import PHASES, Phase
 
@@ -19,43 +20,35 @@ if TYPE_CHECKING:
     from bringup.run.waiting import Awaited
 
 CANNOT_TELL = 2  # the exit code
+N = TypeVar("N", int, float)
 
 
 def complain(message: str) -> None:
     print(f"bringup: {plain(message)}", file=sys.stderr)
 
 
-def natural(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not 1 or more")
-    return int(text)
+def meant(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean explain?`, or nothing."""
+    near = difflib.get_close_matches(word, list(known), 1, 0.7)
+    return f"; did you mean {near[0]}?" if near else ""
 
 
-def whole(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not 0 or more")
-    return int(text)
+def _number(read: Callable[[str], N], is_right: Callable[[N], bool], words: str) -> Callable[[str], N]:
+    def number(text: str) -> N:
+        try:
+            if is_right(value := read(text)):
+                return value
+        except ValueError:
+            pass
+        raise argparse.ArgumentTypeError(f"{text!r} is not {words}")
+
+    return number
 
 
-def share(text: str) -> float:
-    value = _number(text)
-    if not 0 < value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a share: more than 0, at most 1")
-    return value
-
-
-def positive(text: str) -> float:
-    value = _number(text)
-    if not 0 < value < math.inf:
-        raise argparse.ArgumentTypeError(f"{text!r} is not more than 0")
-    return value
-
-
-def _number(text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        return math.nan
+natural = _number(int, lambda value: value >= 1, "1 or more")
+whole = _number(int, lambda value: value >= 0, "0 or more")
+share = _number(float, lambda value: 0 < value <= 1, "a share: more than 0, at most 1")
+positive = _number(float, lambda value: 0 < value < math.inf, "more than 0")
 
 
 def awaited(text: str) -> Awaited:
@@ -68,16 +61,11 @@ def awaited(text: str) -> Awaited:
     return Awaited(match[1], match[2], float(match[3] or 90))
 
 
-class RunName(str):
+class RunName(NamedTuple):
     """A run as it was named. It is looked for when all options are known to be right."""
 
-    what = ""  # it has to be a playbook, a sweep or a drill run
-
-
-def run_named(name: str, what: str = "") -> RunName:
-    named = RunName(name)
-    named.what = what
-    return named
+    name: str
+    what: str = ""  # it has to be a playbook, a sweep or a drill run
 
 
 def with_runs(value: object) -> object:
@@ -88,7 +76,7 @@ def with_runs(value: object) -> object:
         return value
     from bringup.report import known_runs
 
-    return known_runs.called(value, value.what)
+    return known_runs.called(value.name, value.what)
 
 
 def node_called(name: str) -> str:
@@ -101,7 +89,7 @@ def node_called(name: str) -> str:
 def phase_called(name: str) -> Phase:
     """Find a phase by its name. Raises UsageError."""
     if name not in PHASES:
-        guess = usage.meant(name, PHASES) or f"; there are {', '.join(PHASES)}"
+        guess = meant(name, PHASES) or f"; there are {', '.join(PHASES)}"
         raise UsageError(f"no phase is called {name!r}{guess}")
     return PHASES[name]
 

@@ -1,31 +1,35 @@
-"""Verbs for the time after bring-up: the baseline of the health check, a preflight."""
+"""Verbs for the time after bring-up: any job's cause, a preflight, the baseline of the health check."""
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
+import re
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
-from bringup.errors import UsageError
+from bringup.errors import SlurmError, UsageError
 from bringup.plan.phases import PREFLIGHT
 
 
-def do_site_baseline(arguments: argparse.Namespace) -> int:
-    from bringup import judge, results
-    from bringup.daily import baseline
-    from bringup.report import outputs
+def do_why(arguments: argparse.Namespace) -> int:
+    from bringup.daily import why
+    from bringup.report import text
+    from bringup.run import slurm
 
-    output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
-    outputs.check([output])
-    runs = results.find(arguments.runs)
-    made = baseline.made_of([judge.judge_folder(folder) for folder in runs.once])
-    outputs.write(output, made.model_dump_json(indent=1) + "\n")
-    if not output.is_standard_output:
-        nodes, limits = sum(len(group.nodes) for group in made.groups), len(made.groups[-1].asked)
-        print(
-            f"{arguments.output}: {nodes} nodes, {limits} questions; infrastructure-validation/slurm/install takes it"
-        )
+    if not re.fullmatch(r"\d+([_+]\d+)?(\.\w+)?", arguments.job):
+        raise UsageError(f"{arguments.job!r} is not a job number; squeue --me lists yours")
+    with contextlib.suppress(SlurmError):  # it may be forgotten: the accounting may know it
+        state = slurm.job(arguments.job)
+        if state is not None and state.state == "PENDING":
+            print(text.plain(slurm.why(arguments.job)))
+            return 0
+    answer = why.look(arguments.job, stall_s=arguments.stall_after, on_nodes=arguments.on_nodes)
+    shown = json.dumps(asdict(answer), indent=1) if arguments.json else why.screen(answer)
+    print("\n".join(text.printable(line) for line in shown.split("\n")))
     return 0
 
 
@@ -52,3 +56,21 @@ def do_preflight(arguments: argparse.Namespace) -> int:
     )
     # standard output is the command's
     return flow.run(request, os.environ, lambda line: print(f"preflight: {line}", file=sys.stderr, flush=True))
+
+
+def do_site_baseline(arguments: argparse.Namespace) -> int:
+    from bringup import judge, results
+    from bringup.daily import baseline
+    from bringup.report import outputs
+
+    output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
+    outputs.check([output])
+    runs = results.find(arguments.runs)
+    made = baseline.made_of([judge.judge_folder(folder) for folder in runs.once])
+    outputs.write(output, made.model_dump_json(indent=1) + "\n")
+    if not output.is_standard_output:
+        nodes, limits = sum(len(group.nodes) for group in made.groups), len(made.groups[-1].asked)
+        print(
+            f"{arguments.output}: {nodes} nodes, {limits} questions; infrastructure-validation/slurm/install takes it"
+        )
+    return 0

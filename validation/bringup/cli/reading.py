@@ -1,4 +1,4 @@
-"""Verbs that read results folders: judge, explain, report, and a profile made of them."""
+"""Verbs that read results folders."""
 
 from __future__ import annotations
 
@@ -6,31 +6,37 @@ import argparse
 import json
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from bringup.characters import many
+from bringup import judge, results
 from bringup.cli.arguments import CANNOT_TELL, complain, named_profile
-from bringup.errors import BringupError, RunError, UsageError
-from bringup.plan import profile as profiles
+from bringup.errors import BringupError, UsageError
 from bringup.plan.phases import PHASES
 from bringup.records import Mark, Outcome, worst
-
-if TYPE_CHECKING:
-    from bringup import results
-    from bringup.compare import lemons
-    from bringup.report import links
-
+from bringup.report import (
+    bundle,
+    collection,
+    document,
+    explain,
+    exports,
+    known_runs,
+    links,
+    next_steps,
+    outputs,
+    page,
+    terminal,
+    text,
+    ticket,
+    write,
+)
+from bringup.run import node_lines, signature
 
 PAGE = "report.html"
 
 
 def do_runs(arguments: argparse.Namespace) -> int:
-    from bringup.report import known_runs, text
-
     known = known_runs.newest_first()
     if not known:
         raise UsageError("no run is here yet: bringup run starts one")
@@ -41,10 +47,6 @@ def do_runs(arguments: argparse.Namespace) -> int:
 
 
 def do_judge(arguments: argparse.Namespace) -> int:
-    from bringup import results
-    from bringup.report import terminal, text, write
-    from bringup.run import signature
-
     signers, unsigned = signature.signers(arguments.signers), 0
     profile = named_profile(arguments.profile)
     runs = results.find(arguments.runs)
@@ -72,8 +74,6 @@ def do_judge(arguments: argparse.Namespace) -> int:
 
 def _report_absent(runs: results.RunFolders) -> list[results.Absent]:
     """Print what a playbook had planned and is not there: it counts."""
-    from bringup.report import terminal, text
-
     for absent in runs.absent:
         title = PHASES[absent.phase].title if absent.phase in PHASES else absent.phase
         terminal.show(f"{'NOT RUN':<10} {title}: {text.plain(absent.why)}; not proven")
@@ -82,9 +82,6 @@ def _report_absent(runs: results.RunFolders) -> list[results.Absent]:
 
 def do_explain(arguments: argparse.Namespace) -> int:
     """Explain runs, the worst first."""
-    from bringup import judge, results
-    from bringup.report import explain, terminal
-
     profile = named_profile(arguments.profile)
     runs = results.find(arguments.runs)
     judged, unread = [], 0
@@ -107,9 +104,6 @@ def do_explain(arguments: argparse.Namespace) -> int:
 
 
 def do_report(arguments: argparse.Namespace) -> int:
-    from bringup.report import bundle, collection, document, exports, next_steps, outputs, page, text
-    from bringup.run import node_lines
-
     if arguments.output is None and len(arguments.runs) > 1:
         raise UsageError("report of several folders: say where to write the page, -o FILE.html")
     profile = named_profile(arguments.profile)
@@ -149,15 +143,11 @@ def do_report(arguments: argparse.Namespace) -> int:
 
 def _links_from(document: Path) -> links.Links:
     """To the folders of the runs; from standard output, of which nobody knows where it will lie, to none."""
-    from bringup.report import links
-
     return links.nowhere if str(document) == "-" else links.beside(document)
 
 
 def do_ticket(arguments: argparse.Namespace) -> int:
     """Exit code: that of a report of these runs."""
-    from bringup.report import collection, outputs, text, ticket
-
     output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
     outputs.check([output])
     gathered = collection.gather(arguments.runs)
@@ -174,120 +164,3 @@ def do_ticket(arguments: argparse.Namespace) -> int:
     if not output.is_standard_output:
         print(f"written: {text.shown_path(output.path)}")
     return gathered.outcome.exit_code
-
-
-def do_history(arguments: argparse.Namespace) -> int:
-    """Exit code: 1 something became slower, or a node is named; 0 neither; 2 low once, or too few days."""
-    from bringup import judge, results
-    from bringup.compare import history
-    from bringup.report import history as report
-    from bringup.report import terminal
-
-    judged = []
-    for folder in results.find(arguments.runs).once if arguments.runs else results.every_run():
-        try:
-            judged.append(judge.judge_folder(folder))
-        except (BringupError, OSError) as error:
-            complain(str(error))
-    results.refuse_repeated([(run.folder, run.run) for run in judged])
-    findings = history.judge(history.series(judged))
-    lemon_nodes = _lemons(arguments.lemons)
-    if arguments.json:
-        print(report.as_json(findings, lemon_nodes))
-    else:
-        terminal.show("\n".join(filter(None, [report.screen(findings, len(judged)), history.compared(judged)])))
-        if lemon_nodes is not None:
-            terminal.show(report.lemons(lemon_nodes))
-    code = history.exit_code(findings)
-    if lemon_nodes is not None and lemon_nodes.named:
-        return Outcome.FAIL.exit_code
-    is_unknown = arguments.lemons is not None and lemon_nodes is None
-    return max(code, Outcome.INCOMPLETE.exit_code) if is_unknown and code != Outcome.FAIL.exit_code else code
-
-
-def _lemons(file: str | None) -> lemons.Lemons | None:
-    """file: a table of sacct; empty: ask sacct. None: not requested, or not known."""
-    from bringup.compare import lemons
-    from bringup.evidence import slurm as answers
-    from bringup.run import slurm
-
-    if file is None:
-        return None
-    try:
-        table = Path(file).read_text() if file else slurm.accounting(answers.OF_ENDED_JOBS)
-        jobs, unread = answers.ended_jobs(table)
-        answer = replace(lemons.find(jobs), unread=unread)
-        if answer.jobs == 0:
-            raise UsageError(
-                f"no job that failed or completed is in the table; {many(unread, 'row')} could not be read"
-            )
-        return answer
-    except (BringupError, OSError, UnicodeDecodeError) as error:
-        complain(f"which nodes stood in failed jobs is not known: {error}")
-        return None
-
-
-def do_profile(arguments: argparse.Namespace) -> int:
-    from bringup import judge, results
-    from bringup.compare import learn
-    from bringup.plan.catalogue import GATES
-    from bringup.report import outputs
-
-    output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
-    outputs.check([output])
-    runs = results.find(arguments.runs)
-    if runs.absent:
-        raise RunError(
-            f"{runs.playbooks[0]}: {runs.absent[0].phase}: {runs.absent[0].why}; "
-            "a profile is made of runs that passed: name those"
-        )
-    profile = learn.measured([judge.judge_folder(folder) for folder in runs.folders], arguments.name)
-    profiles.check(profile, GATES)
-    outputs.write(output, profiles.dump(profile))
-    if not output.is_standard_output:
-        print(f"{arguments.output}: {len(profile.expect)} expectations; use it with --profile or BRINGUP_PROFILE")
-    return 0
-
-
-def do_gates(arguments: argparse.Namespace) -> int:
-    from bringup.plan import catalogue, own
-    from bringup.report import text
-
-    listed = list(catalogue.GATES.values()) if arguments.site is None else own.read(arguments.site)
-
-    if arguments.json:
-        fields = ("id", "per", "rule", "unit", "severity", "proves", "phases", "claims", "fix")
-        gates = [{field: getattr(gate, field) for field in fields} | {"action": gate.helps} for gate in listed]
-        print(json.dumps(gates, indent=1))
-        return 0
-    rows = [(gate.id, gate.helps, gate.proves) for gate in listed]  # their rules and units: --json
-    print(text.columns(("gate", "usual fix", "a pass says"), rows))
-    return 0
-
-
-def do_schema(arguments: argparse.Namespace) -> int:
-    from bringup.schemas import schemas as made
-
-    schemas = made()
-    if arguments.name not in schemas:
-        raise UsageError(f"there is no schema of {arguments.name!r}; there are {', '.join(schemas)}")
-    print(json.dumps(schemas[arguments.name], indent=1, ensure_ascii=False))
-    return 0
-
-
-def do_completion(arguments: argparse.Namespace) -> int:
-    """Print a script for the shell, made from the verbs themselves. Once it is loaded, a TAB starts no Python."""
-    import shtab
-
-    from bringup.cli import parser
-
-    top = parser()
-    [verbs] = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]
-    for verb in verbs.choices.values():
-        for action in verb._actions:
-            if action.type is Path or action.metavar == "RUN":
-                vars(action)["complete"] = shtab.FILE
-            elif action.metavar == "PHASE":
-                action.choices = list(PHASES)
-    print(shtab.complete(top, arguments.shell))
-    return 0

@@ -1,29 +1,27 @@
-"""Verbs that run phases, and say what the site file sets and why a job waits."""
+"""Verbs that run phases, trainings and drills."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
-import json
-import re
-from dataclasses import asdict
-from pathlib import Path
 
 from bringup.cli.arguments import phase_called, phases_called
-from bringup.cli.training import compare_losses
+from bringup.cli.comparing import compare_losses
+from bringup.drill import result as drill_result
+from bringup.drill import suite
 from bringup.errors import UsageError
+from bringup.plan import catalogue, profile_text
 from bringup.plan import profile as profiles
 from bringup.plan import sweep as sweeps
+from bringup.plan.drill import Shape
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, worst
+from bringup.report import write
 from bringup.results import METRICS
+from bringup.run import discovered, playbook, sweep, train_here
+from bringup.run import site as at_site
 
 
 def do_run(arguments: argparse.Namespace) -> int:
-    from bringup.plan import catalogue
-    from bringup.run import playbook
-    from bringup.run import site as at_site
-
     phases = [stem for name in arguments.phases for stem in phases_called(name)]  # before Slurm is asked anything
     site = at_site.entered()
     return playbook.run(
@@ -42,10 +40,6 @@ def do_run(arguments: argparse.Namespace) -> int:
 
 
 def do_sweep(arguments: argparse.Namespace) -> int:
-    from bringup.plan import catalogue
-    from bringup.run import site as at_site
-    from bringup.run import sweep
-
     if arguments.resume is not None:
         if arguments.phase or arguments.vary or arguments.nodes or arguments.nodelist:
             raise UsageError("sweep --resume goes on with what it was: leave out the phase, --vary and the nodes")
@@ -77,10 +71,6 @@ def do_sweep(arguments: argparse.Namespace) -> int:
 
 
 def do_train(arguments: argparse.Namespace) -> int:
-    from bringup.plan import catalogue
-    from bringup.report import write
-    from bringup.run import train_here
-
     request = train_here.Request(
         strategy=arguments.strategy,
         ranks=arguments.ranks,
@@ -99,74 +89,7 @@ def do_train(arguments: argparse.Namespace) -> int:
     return worst(outcomes).exit_code
 
 
-def do_site(arguments: argparse.Namespace) -> int:
-    from bringup.report import text
-    from bringup.run import site as at_site
-
-    if arguments.init is not None:
-        return _write_site(arguments.init)
-    if arguments.phase is not None:
-        phase_called(arguments.phase)
-    at = at_site.from_environment()
-    if at is None:
-        raise UsageError("no site file is used; name one: export BRINGUP_SITE=NAME, or the path of a .yaml file")
-    if arguments.export:
-        print("\n".join(at_site.for_a_person(at, arguments.phase)))
-        return 0
-    rows = text.site_rows(at_site.used(at.site, arguments.phase))
-    print(f"{text.shown_path(at.file)}\n" + text.columns(("key", "value", "here instead"), rows))
-    return 0
-
-
-def _write_site(named: str) -> int:
-    from bringup.report import text
-    from bringup.run.before import cluster, new_site
-
-    is_path = named.endswith((".yaml", ".yml"))
-    new = new_site.suggest(cluster.read(), Path(named).name.split(".")[0] if is_path else named or None)
-    path = new_site.write(new, named)
-    print("\n".join(f"assumed    {line}" for line in new.assumed))
-    print(f"wrote      {text.shown_path(path)}")
-    print(f"next       export BRINGUP_SITE={path.resolve() if is_path else new.site.name} && bringup doctor")
-    return 0
-
-
-def do_doctor(arguments: argparse.Namespace) -> int:
-    from bringup.report.terminal import console
-    from bringup.run.before import checks, doctor
-
-    lines = doctor.look(arguments.profile)
-    console().print(doctor.screen(lines))
-    return checks.exit_code(lines)
-
-
-def do_why(arguments: argparse.Namespace) -> int:
-    from bringup.daily import why
-    from bringup.errors import SlurmError
-    from bringup.report import text
-    from bringup.run import slurm
-
-    if not re.fullmatch(r"\d+([_+]\d+)?(\.\w+)?", arguments.job):
-        raise UsageError(f"{arguments.job!r} is not a job number; squeue --me lists yours")
-    with contextlib.suppress(SlurmError):  # it may be forgotten: the accounting may know it
-        state = slurm.job(arguments.job)
-        if state is not None and state.state == "PENDING":
-            print(text.plain(slurm.why(arguments.job)))
-            return 0
-    answer = why.look(arguments.job, stall_s=arguments.stall_after, on_nodes=arguments.on_nodes)
-    shown = json.dumps(asdict(answer), indent=1) if arguments.json else why.screen(answer)
-    print("\n".join(text.printable(line) for line in shown.split("\n")))
-    return 0
-
-
 def do_drill(arguments: argparse.Namespace) -> int:
-    from bringup.drill import result as drill_result
-    from bringup.drill import suite
-    from bringup.plan import catalogue, profile_text
-    from bringup.plan.drill import Shape
-    from bringup.run import discovered
-    from bringup.run import site as at_site
-
     if arguments.checks is not None and arguments.anywhere:
         raise UsageError("--checks runs on local clusters: without --anywhere")
     on_local = catalogue.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)

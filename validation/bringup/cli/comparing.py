@@ -1,28 +1,34 @@
-"""Verbs about training: runs side by side, and what a plan will take."""
+"""Verbs about several runs: side by side, over time, the profile that they make; and what a plan will take."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from bringup import judge, results
+from bringup.advise import answer as advising
+from bringup.advise import interval
+from bringup.characters import many
 from bringup.cli.arguments import CANNOT_TELL, complain, named_profile
-from bringup.errors import UsageError
+from bringup.compare import entries, history, learn, lemons, recommend, regression, sidebyside
+from bringup.errors import BringupError, RunError, UsageError
+from bringup.evidence import slurm as answers
+from bringup.formulae import models, published
+from bringup.plan import catalogue
+from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
+from bringup.plan.profile import Profile
 from bringup.records import Outcome, as_json
-
-if TYPE_CHECKING:
-    from bringup.compare import entries, sidebyside
-    from bringup.plan.profile import Profile
+from bringup.report import advice as advice_text
+from bringup.report import history as report
+from bringup.report import outputs, terminal, text
+from bringup.run import discovered, slurm
 
 
 def do_compare(arguments: argparse.Namespace) -> int:
-    from bringup.compare import recommend, sidebyside
-    from bringup.report import text
-
     if arguments.baseline is not None:
         return _against_baseline(arguments)
     profile = named_profile(arguments.profile)
@@ -45,8 +51,6 @@ def do_compare(arguments: argparse.Namespace) -> int:
 
 def compare_losses(folders: list[Path]) -> bool:
     """Print the table of these runs. Return whether their losses disagree, which is then a line."""
-    from bringup.compare import entries, sidebyside
-
     compared = sidebyside.compare(entries.load_all(folders, None))
     _show_table(compared)
     return _exit_code(compared) == Outcome.FAIL.exit_code
@@ -54,8 +58,6 @@ def compare_losses(folders: list[Path]) -> bool:
 
 def _show_table(compared: sidebyside.SideBySide) -> None:
     """Print a column for each run, as many as fit; then the folders, and the arguments that differ."""
-    from bringup.report import text
-
     head, lines = compared.columns
     width = text.terminal_width()
     widest = max(len(cell) for line in [head, *lines] for cell in line[1:]) + 2
@@ -69,10 +71,6 @@ def _show_table(compared: sidebyside.SideBySide) -> None:
 
 
 def _show_words(compared: sidebyside.SideBySide) -> None:
-    from bringup.compare import recommend
-    from bringup.formulae import published
-    from bringup.report import text
-
     print(f"{text.wrapped(compared.note)}\n\n{text.wrapped(recommend.recommend(compared).paragraph)}")
     sentences = dict.fromkeys(filter(None, (published.beside(row.entry.metrics) for row in compared.rows)))
     print("".join(f"MFU, published: {sentence}\n" for sentence in sentences), end="")
@@ -80,8 +78,6 @@ def _show_words(compared: sidebyside.SideBySide) -> None:
 
 def _exit_code(compared: sidebyside.SideBySide) -> int:
     """Return 1: a run failed, or losses disagree, which is said; 2: a run was not judged, or is incomplete."""
-    from bringup.report import text
-
     if compared.disagreeing:
         wrong = ", ".join(row.name for row in compared.disagreeing)
         complain(f"the losses of {wrong} do not agree with the base run's: their speed means nothing yet")
@@ -97,9 +93,6 @@ def _exit_code(compared: sidebyside.SideBySide) -> int:
 def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[entries.Entry], list[str]]:
     """Return the runs to compare: of a playbook those that trained, of a sweep those that finished; those that are
     missing are printed. And the fields that sweeps vary."""
-    from bringup import results
-    from bringup.compare import entries
-
     runs = results.find(folders)
     for absent in runs.absent:
         if absent.phase in PHASES and PHASES[absent.phase].is_training:
@@ -115,9 +108,6 @@ def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[e
 
 
 def _against_baseline(arguments: argparse.Namespace) -> int:
-    from bringup.compare import regression
-    from bringup.report import text
-
     if arguments.vary:
         raise UsageError("--vary and --baseline exclude each other: a regression is judged at the same arguments")
     profile = named_profile(arguments.profile)
@@ -153,15 +143,66 @@ def _against_baseline(arguments: argparse.Namespace) -> int:
     return outcome.exit_code
 
 
-def do_advise(arguments: argparse.Namespace) -> int:
-    from bringup import judge
-    from bringup.advise import answer as advising
-    from bringup.advise import interval
-    from bringup.formulae import models
-    from bringup.plan import catalogue
-    from bringup.report import advice as advice_text
-    from bringup.run import discovered
+def do_history(arguments: argparse.Namespace) -> int:
+    """Exit code: 1 something became slower, or a node is named; 0 neither; 2 low once, or too few days."""
+    judged = []
+    for folder in results.find(arguments.runs).once if arguments.runs else results.every_run():
+        try:
+            judged.append(judge.judge_folder(folder))
+        except (BringupError, OSError) as error:
+            complain(str(error))
+    results.refuse_repeated([(run.folder, run.run) for run in judged])
+    findings = history.judge(history.series(judged))
+    lemon_nodes = _lemons(arguments.lemons)
+    if arguments.json:
+        print(report.as_json(findings, lemon_nodes))
+    else:
+        terminal.show("\n".join(filter(None, [report.screen(findings, len(judged)), history.compared(judged)])))
+        if lemon_nodes is not None:
+            terminal.show(report.lemons(lemon_nodes))
+    code = history.exit_code(findings)
+    if lemon_nodes is not None and lemon_nodes.named:
+        return Outcome.FAIL.exit_code
+    is_unknown = arguments.lemons is not None and lemon_nodes is None
+    return max(code, Outcome.INCOMPLETE.exit_code) if is_unknown and code != Outcome.FAIL.exit_code else code
 
+
+def _lemons(file: str | None) -> lemons.Lemons | None:
+    """file: a table of sacct; empty: ask sacct. None: not requested, or not known."""
+    if file is None:
+        return None
+    try:
+        table = Path(file).read_text() if file else slurm.accounting(answers.OF_ENDED_JOBS)
+        jobs, unread = answers.ended_jobs(table)
+        answer = replace(lemons.find(jobs), unread=unread)
+        if answer.jobs == 0:
+            raise UsageError(
+                f"no job that failed or completed is in the table; {many(unread, 'row')} could not be read"
+            )
+        return answer
+    except (BringupError, OSError, UnicodeDecodeError) as error:
+        complain(f"which nodes stood in failed jobs is not known: {error}")
+        return None
+
+
+def do_profile(arguments: argparse.Namespace) -> int:
+    output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
+    outputs.check([output])
+    runs = results.find(arguments.runs)
+    if runs.absent:
+        raise RunError(
+            f"{runs.playbooks[0]}: {runs.absent[0].phase}: {runs.absent[0].why}; "
+            "a profile is made of runs that passed: name those"
+        )
+    profile = learn.measured([judge.judge_folder(folder) for folder in runs.folders], arguments.name)
+    profiles.check(profile, catalogue.GATES)
+    outputs.write(output, profiles.dump(profile))
+    if not output.is_standard_output:
+        print(f"{arguments.output}: {len(profile.expect)} expectations; use it with --profile or BRINGUP_PROFILE")
+    return 0
+
+
+def do_advise(arguments: argparse.Namespace) -> int:
     if arguments.float32 and arguments.reduce_dtype == "bfloat16":
         raise UsageError("--reduce-dtype bfloat16 means something with bfloat16 compute only; leave out --float32")
     question = advising.Question(
