@@ -160,7 +160,7 @@ class _Top(_Parser):
     for_scripts: bool
 
     def format_help(self) -> str:
-        """In groups, each verb in a line, with an example."""
+        """Show the verbs in groups, each in a line, with an example."""
         if self.for_scripts:
             return super().format_help()
         parts = ["usage: bringup VERB ...   (bringup --version, bringup --help-scripts)\n"]
