@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 from bringup import judge
 from bringup.derive import measured as training
-from bringup.errors import RecordError
 from bringup.plan import planned as plan
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome, RankTimes, RunArgs, TrainMetrics, read_record
+from bringup.records import Outcome, RankTimes, TrainMetrics, read_record
 from showing import shows_failing
 from trained_runs import RECORDS, STEMS, bad, change, rank_said, run_of
 
@@ -84,28 +83,6 @@ def test_an_option_of_which_the_run_shows_nothing_is_another_variant(tmp_path, s
     verdict = bad(folder)["train.variant", "job"]
     assert verdict.outcome is Outcome.FAIL
     assert says in str(verdict.cause)
-
-
-@pytest.mark.parametrize(
-    ("file", "kind", "fields", "names"),
-    [
-        ("run_args.json", RunArgs, {"packing": True, "cpu_offload": False, "fast": []}, None),
-        ("run_args.json", RunArgs, {"packing": False}, "packing: Extra inputs"),
-        ("metrics.json", TrainMetrics, {"padded_tokens_per_s": 0.0, "observed": {"cpu_offload": False}}, None),
-        ("metrics.json", TrainMetrics, {"observed": {"cpu_offload": True}}, "observed.cpu_offload: Extra inputs"),
-    ],
-)
-def test_a_record_of_an_earlier_version_is_read_where_what_is_gone_was_not_used(tmp_path, file, kind, fields, names):
-    path = run_of("run_fsdp_1node", tmp_path) / file
-    record = json.loads(path.read_text())
-    expected = read_record(path, kind)
-    fields = {name: record[name] | value if isinstance(value, dict) else value for name, value in fields.items()}
-    path.write_text(json.dumps(record | fields))
-    if names is None:
-        assert read_record(path, kind) == expected
-        return
-    with pytest.raises(RecordError, match=names):
-        read_record(path, kind)
 
 
 def test_training_across_nodes_whose_transport_is_not_known_is_incomplete(tmp_path):

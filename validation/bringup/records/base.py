@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
@@ -77,9 +76,6 @@ class Versioned(Record):
     """A record that is a file of its own."""
 
     BY_EYE: ClassVar[bool] = False  # people read the file: its lists of numbers and words are not one to a line
-    # field of earlier versions, by its path -> the value with which it says nothing (...: any). With another one the
-    # record is not read
-    GONE: ClassVar[Mapping[str, Any]] = {}
 
     schema_version: Literal[1] = SCHEMA_VERSION
 
@@ -145,31 +141,12 @@ def read_record_text(path: Path, kind: type[R]) -> str:
 def parse_record(path: Path, text: str, kind: type[R]) -> R:
     """Parse the text of `path` as `kind`. Raises RecordError (one line)."""
     try:
-        return kind.model_validate_json(_without(text, kind))
+        return kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         # a key may hold a line feed
         field = " ".join(".".join(str(part) for part in first["loc"]).split()) or "the file"
         raise RecordError(f"{path}: not a valid {kind.__name__}: {field}: {first['msg']}") from error
-
-
-def _without(text: str, kind: type[Record]) -> str:
-    """Return the record without the fields that are gone, if it may have some."""
-    earlier = getattr(kind, "GONE", {})
-    if not any(f'"{name.rpartition(".")[2]}"' in text for name in earlier):
-        return text
-    try:
-        fields = json.loads(text)
-    except ValueError:  # the reader says where
-        return text
-    for name, value in earlier.items():
-        *outer, last = name.split(".")
-        holder = fields
-        for each in outer:
-            holder = holder.get(each) if isinstance(holder, dict) else None
-        if isinstance(holder, dict) and last in holder and value in (..., holder[last]):
-            del holder[last]
-    return json.dumps(fields)
 
 
 def write_record(path: Path, record: Record, *, replace: bool = False) -> None:

@@ -1,8 +1,8 @@
 """The only code that reads or writes files below a results folder, which somebody else may have made or may write to.
 
 Reading: regular files alone, no link in any part below the folder that was named, no hard link to a file whose owner is
-not that of the folder, never more than a limit. What else
-stands there (a link, a FIFO that would be waited for, a device without an end) is an OSError in words.
+not that of the folder, never more than a limit. What else stands there (a link, a FIFO that would be waited for, a
+device without an end) is an OSError in words.
 Writing: under a name that nobody can guess, then moved to its place. What stands there is never opened.
 """
 

@@ -1,90 +1,14 @@
-"""What a training writes: the shape of its model, its checkpoints, its resolved arguments and its metrics; and what
-`bringup advise` predicts of one."""
+"""What a training writes: its checkpoints, its resolved arguments and its metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import Field, model_validator
 
+from bringup.records.advice import ModelShape
 from bringup.records.base import NonNegative, Record, Value, Versioned
-from bringup.records.summary import ON, Summary
-
-# --- the shape of a model: what decides its memory, its traffic and its FLOPs
-
-Tensor = tuple[int, int]
-"""Rows and columns; FSDP cuts rows. A vector of n is (n, 1). Of more dimensions, all but the first are one."""
-
-
-class Blocks(Record):
-    """Decoder blocks that are alike. tensors: of one of them, as they are stored."""
-
-    count: int = Field(ge=1)
-    tensors: tuple[Tensor, ...]
-
-
-class Attention(Record):
-    """Layers whose attention is alike."""
-
-    layers: int = Field(ge=1)
-    heads: int = Field(ge=1)
-    kv_heads: int | None = Field(ge=1)  # null: the configuration names none
-    head_size: int = Field(ge=1)
-    window: int | None = None  # tokens a position looks back; null: all
-
-
-class ModelShape(Record):
-    """A decoder: blocks between an embedding and a tail. Each tensor once, in float32 and whole, however it is sharded.
-
-    The groups are those that accelerate gives to fully_shard. Made from a built model (training/src/recipe), or from a
-    configuration where there is no model yet (bringup.formulae.models).
-    """
-
-    name: str
-    hidden: int = Field(ge=1)
-    vocabulary: int = Field(ge=1)
-    tied: bool  # the LM head is the embedding, which is then in the tail
-    embedding: tuple[Tensor, ...]
-    blocks: tuple[Blocks, ...]
-    tail: tuple[Tensor, ...]  # final norm and LM head, gathered together and kept until the backward pass
-    rest: tuple[Tensor, ...] = ()  # in no group of its own: positions, projections beside the embedding
-    matmul_parameters: int = Field(ge=0)  # weights of linear layers, the LM head among them, tied or not
-    attention: tuple[Attention, ...]
-    not_covered: str | None = None  # why its FLOPs, and what its blocks keep for the backward pass, are not known
-
-    @property
-    def parameters(self) -> int:
-        """Count the parameters, tied ones once."""
-        blocks = sum(blocks.count * elements(blocks.tensors) for blocks in self.blocks)
-        return blocks + sum(elements(group) for group in (self.embedding, self.tail, self.rest))
-
-    @property
-    def layers(self) -> int:
-        return sum(blocks.count for blocks in self.blocks)
-
-
-def elements(tensors: tuple[Tensor, ...]) -> int:
-    return sum(rows * columns for rows, columns in tensors)
-
-
-# --- checkpoints
-
-
-def _by_name(tuning: Any) -> Any:
-    """Return a `RunArgs.tuning` as it is now: earlier records had the reason of each change, too."""
-    if not isinstance(tuning, list) or not all(isinstance(each, dict) for each in tuning):
-        return tuning
-    return {str(each.get("what")): ON if each.get("on") is True else each.get("why") for each in tuning}
-
-
-Tuning = Annotated[dict[str, str], BeforeValidator(_by_name)]
-"""What differs from the recipe `stock` -> ON, or why it could not."""
-
-
-def _recipe(recipe: Any) -> Any:
-    named = isinstance(recipe, dict) and "tuning" in recipe
-    return recipe | {"tuning": _by_name(recipe["tuning"])} if named else recipe
+from bringup.records.summary import Summary
 
 
 class CheckpointFile(Record):
@@ -98,14 +22,12 @@ class CheckpointFile(Record):
 class Checkpoint(Versioned):
     """`checkpoint.json`, the last file of a checkpoint: a folder without it is an unfinished save, not a checkpoint."""
 
-    GONE: ClassVar[Mapping[str, Any]] = {"written_at": ...}
-
     run: str  # folder name of the run that wrote it
     step: int = Field(ge=1)
     world_size: int = Field(ge=1)
     strategy: str
     # RunArgs without what may differ between strategies: who resumes has to have the same
-    recipe: Annotated[dict[str, Value | dict[str, str] | None], BeforeValidator(_recipe)]
+    recipe: dict[str, Value | dict[str, str] | None]
     files: list[CheckpointFile]
     # parameter or optimizer tensor -> its bits, summed so that sharding makes no difference
     fingerprints: dict[str, int]
@@ -119,10 +41,8 @@ class Checkpoint(Versioned):
 
 
 class CheckpointTimes(Record):
-    """What checkpoints cost this run, and what was read back. Seconds of the slowest rank; bytes of all files.
-
-    Under DDP one copy is written and every rank reads all of it; the read rate is the bytes of one copy per second.
-    """
+    """What checkpoints cost this run, and what was read back. Seconds of the slowest rank; bytes of all files. Under
+    DDP one copy is written and every rank reads all of it; the read rate is the bytes of one copy per second."""
 
     written: int = Field(ge=0)  # complete checkpoints
     bytes: int = Field(gt=0)  # of one
@@ -155,35 +75,16 @@ class Resumed(Record):
 
 class RunArgs(Versioned):
     """`run_args.json`: the resolved arguments of a training run. An allow-list without environment, tokens, home paths.
-
-    Fields in STRATEGY may differ between two runs that are compared; all the others may not.
-    """
+    Fields in STRATEGY may differ between two runs that are compared; all the others may not."""
 
     BY_EYE: ClassVar[bool] = True
-    GONE: ClassVar[Mapping[str, Any]] = {"packing": True, "chat": False, "cpu_offload": False, "fast": [], "trace": ...}
-
     STRATEGY: ClassVar[frozenset[str]] = frozenset(
         {
-            "schema_version",
-            "entrypoint",
-            "strategy",
-            "nodes",
-            "ranks_per_node",
-            "world_size",
-            "per_device_batch",
-            "gradient_accumulation",
-            "sync_each_batch",
-            "shard_size",
-            "reshard_after_forward",
-            "reduce_dtype",
-            "activation_checkpointing",
-            "save_steps",
-            "rehearse_resume",
-            "timeout_s",
-            "profiled_steps",
-            "report_to",
+            "schema_version", "entrypoint", "strategy", "nodes", "ranks_per_node", "world_size", "per_device_batch",
+            "gradient_accumulation", "sync_each_batch", "shard_size", "reshard_after_forward", "reduce_dtype",
+            "activation_checkpointing", "save_steps", "rehearse_resume", "timeout_s", "profiled_steps", "report_to",
         }
-    )
+    )  # fmt: skip
 
     entrypoint: str
     strategy: Literal["single", "ddp", "fsdp", "hsdp"]
@@ -208,7 +109,7 @@ class RunArgs(Versioned):
     reduce_dtype: str
     attention: str
     recipe: Literal["stock", "plain", "fast"]  # the same training, as training/src/recipe/fast/recipes.py says
-    tuning: Tuning
+    tuning: dict[str, str]  # what differs from the recipe `stock` -> ON, or why it could not
     compile: bool
     dataloader_workers: int = Field(ge=0)
     reshard_after_forward: bool | None
@@ -272,11 +173,9 @@ class Straggler(Record):
 
 
 class Standstill(Record):
-    """The longest time in which a rank itself stood still in a step after the warm-up.
-
-    part process: its heartbeat stopped, which a rank that waits for another one keeps. The others: this part of its own
-    work took so much longer than its median.
-    """
+    """The longest time in which a rank itself stood still in a step after the warm-up. part process: its heartbeat
+    stopped, which a rank that waits for another one keeps; else: this part of its own work took so much longer than its
+    median."""
 
     seconds: NonNegative  # 0: never for a second
     step: int | None = Field(default=None, ge=1)
@@ -329,13 +228,12 @@ class ObservedStrategy(Record):
     reshard_after_forward: bool | None
     master_dtype: str  # of the parameters as stored
     compute_dtype: str | None  # what the first linear layer gave out in the first step; null: no step was made
-    residual_dtype: str | None = None  # of an earlier record
     reduce_dtype: str  # of gradients between ranks
     loss_dtype: str | None  # null: no step was made
     # the first of several micro-steps reduced its gradients; null: one rank, one micro-step, or no step
     sync_each_batch: bool | None
     decoder_layers: int = Field(ge=0)
-    layer_class: str | None = None  # of which FSDP makes a group each; null: an earlier record, or no layer
+    layer_class: str | None = None  # of which FSDP makes a group each; null: no layer
     recomputed_layers: int | None  # of which ran again in the backward pass of the first step; null: no step was made
     parameters: int = Field(gt=0)
     parameters_local_max: int = Field(gt=0)  # elements held by the rank that holds most
@@ -360,10 +258,8 @@ class ObservedStrategy(Record):
         return [row for row in self.mesh if len({self.hosts[rank] for rank in row}) > asked.hosts_of_group]
 
     def differs_from(self, asked: RunArgs) -> list[str]:
-        """Say how the variant differs from the requested one: `reduce_dtype: asked bfloat16, observed float32`.
-
-        What only a step can show is left out as long as none was made.
-        """
+        """Say how the variant differs from the requested one: `reduce_dtype: asked bfloat16, observed float32`. What
+        only a step can show is left out as long as none was made."""
         names = ["reshard_after_forward", "master_dtype", "reduce_dtype"]
         pairs = [(name, getattr(asked, name), getattr(self, name)) for name in names]
         if self.kind == "hsdp" and self.mesh is not None:
@@ -381,8 +277,7 @@ class ObservedStrategy(Record):
 
 
 class MemoryCheck(Record):
-    """Memory of one rank: predicted from the shape of the model and the arguments (bringup.formulae.memory), and
-    observed. Two different quantities.
+    """Memory of one rank: predicted by bringup.formulae.memory, and observed. Two different quantities.
 
     states: parameters, gradients and optimizer between optimizer.step() and zero_grad(), counted from the tensors of
     the rank that holds most, on a CPU and on a GPU. peak: PyTorch's max_memory_allocated over the steps, null without a
@@ -399,11 +294,8 @@ class MemoryCheck(Record):
 
 
 class CollectiveTime(Record):
-    """One kind of collective in a profiled step: bytes by formula, time as it was measured.
-
-    seconds: of the rank that waited least for the others. Calls of a kind that are not of parameters or gradients (the
-    norm, say: some bytes) are among calls and seconds.
-    """
+    """One kind of collective in a profiled step: bytes by formula, time as it was measured. Calls that are not of
+    parameters or gradients (the norm, say: some bytes) are among calls and seconds."""
 
     operation: Literal["all_reduce", "all_gather", "reduce_scatter"]
     over: Literal["node", "nodes", "replicas", "all"]
@@ -412,21 +304,17 @@ class CollectiveTime(Record):
     calls_predicted: int = Field(ge=1)
     message_bytes: float = Field(gt=0)  # of the full tensor, mean of the calls
     sent_bytes: float = Field(gt=0)  # by a rank in a step, in a ring
-    seconds: float = Field(gt=0)  # per step
+    seconds: float = Field(gt=0)  # per step, of the rank that waited least for the others
     busbw_gb_per_s: float = Field(gt=0)  # as nccl-tests defines it
 
 
 class Communication(Record):
-    """Communication in a step, read by torch.profiler in `steps` steps after the training; index = rank.
-
-    total_s: time in which a collective was under way, with the wait for slower ranks. exposed_s: of which the rank
-    computed nothing.
-    """
+    """Communication in a step, read by torch.profiler in `steps` steps after the training; index = rank."""
 
     steps: int = Field(ge=1)
     step_s: float = Field(gt=0)  # of a profiled step, median of the ranks: longer than step_time_s, for the profiler
-    total_s: list[float]
-    exposed_s: list[float]
+    total_s: list[float]  # in which a collective was under way, with the wait for slower ranks
+    exposed_s: list[float]  # of which the rank computed nothing
     collectives: list[CollectiveTime]
     collectives_reason: str | None = None  # why there is none
 
@@ -435,24 +323,9 @@ class TrainMetrics(Versioned):
     """`metrics.json`. The summary first, then the ten names that older results have; the rest makes them meaningful.
 
     tokens_per_s is over ALL ranks in the steady window; tokens_per_s_per_rank is that divided by world_size.
-    approx_tokens_per_s_per_rank divides by wall time, start-up included: kept for old comparisons, no throughput.
-    """
+    approx_tokens_per_s_per_rank divides by wall time, start-up included: kept for old comparisons, no throughput."""
 
     BY_EYE: ClassVar[bool] = True
-    GONE: ClassVar[Mapping[str, Any]] = {
-        "padded_tokens_per_s": ...,
-        "checkpoint_room": ...,
-        "kernels": ...,
-        "kernels_reason": ...,
-        "host_threads": ...,
-        "observed.cpu_offload": False,
-        "observed.float8_layers": 0,
-        "memory_check.device_needed_bytes": ...,
-        "memory_check.device_free_bytes": ...,
-        "memory_check.host_needed_bytes": ...,
-        "memory_check.host_available_bytes": ...,
-    }
-
     summary: Summary | None = None  # each number of it is one of the fields below; null: written before there was one
     wall_time_s: float = Field(gt=0)
     approx_tokens_per_rank: int = Field(ge=0)
@@ -519,77 +392,8 @@ class TrainMetrics(Versioned):
             "standstills": len(self.standstills),
             **{f"rank_times_s.{name}": len(values) for name, values in self.rank_times_s},
         }
-        if self.communication is not None:
-            ranks |= {
-                f"communication.{name}": len(getattr(self.communication, name)) for name in ("total_s", "exposed_s")
-            }
+        if (seen := self.communication) is not None:
+            ranks |= {"communication.total_s": len(seen.total_s), "communication.exposed_s": len(seen.exposed_s)}
         if len(set(ranks.values())) != 1:
             raise ValueError(", ".join(f"{name} has {count} ranks" for name, count in ranks.items()))
         return self
-
-
-# --- advice
-
-
-class PredictedStrategy(Record):
-    """What `bringup advise` computed for one strategy, per rank by default. null: not known, and `unknown` says why."""
-
-    strategy: Literal["single", "ddp", "zero2", "fsdp", "hsdp"]
-    ranks: int = Field(ge=1)
-    shards: int = Field(default=1, ge=1)  # ranks that share one copy of the states
-    rows: int = Field(ge=1)  # per rank and micro-step
-    accumulation: int = Field(ge=1)
-    peak_parts_gib: dict[str, float]  # at the moment of the step at which the sum is largest
-    peak_gib: NonNegative  # PyTorch's max_memory_allocated
-    states_gib: NonNegative  # parameters, gradients and optimizer between two steps
-    fragments_gib: NonNegative  # left for what the allocator holds and cannot use
-    outside_gib: NonNegative  # left for the CUDA context and NCCL
-    fits: bool | None
-    sent_inside_gb: NonNegative  # by one GPU to its neighbour in the node, per optimizer step
-    leaving_node_gb: NonNegative  # per node and optimizer step
-    compute_s: list[float] | None  # [at the highest MFU, at the lowest]
-    communication_s: NonNegative | None
-    step_s: list[float] | None  # [highest MFU and everything overlaps, lowest and nothing does]
-    tokens_per_s: list[float] | None  # all ranks; [lowest MFU and nothing overlaps, highest and everything does]
-    sources: list[str]
-    unknown: list[str]
-
-    @property
-    def needed_gib(self) -> float:
-        return self.peak_gib + self.fragments_gib + self.outside_gib
-
-
-class SaveInterval(Record):
-    """How often to save a checkpoint on these nodes, and what failures and saves then leave of the time. Computed."""
-
-    failures_per_node_day: NonNegative
-    failure_s: NonNegative  # mean time between two failures of the job
-    save_s: NonNegative  # that a save holds the training up
-    save_source: str
-    restart_s: NonNegative  # from a failure until training goes on
-    interval_s: NonNegative  # of training, between two saves
-    goodput: Annotated[float, Field(ge=0, le=1)]  # share of the time that is training which is kept
-
-
-class Advice(Versioned):
-    """`advice.json`, printed by `bringup advise --json`. Computed, not measured."""
-
-    model: str
-    parameters: int = Field(gt=0)
-    nodes: int = Field(ge=1)
-    gpus_per_node: int = Field(ge=1)
-    sequence_length: int = Field(ge=1)
-    global_batch: int = Field(ge=1)  # rows per optimizer step, all ranks
-    compute_dtype: Literal["bfloat16", "float32"]
-    reduce_dtype: Literal["bfloat16", "float32"]
-    activation_checkpointing: bool
-    fast: bool = False  # with --recipe fast: the loss in chunks
-    profile: str
-    gpu_memory_gib: NonNegative | None
-    mfu: list[float] | None  # [lowest, highest]
-    assumptions: list[str]  # each number that went in, with its source
-    strategies: list[PredictedStrategy]
-    use: Literal["single", "ddp", "zero2", "fsdp", "hsdp"] | None  # null: none can be named
-    why: str
-    command: str | None
-    checkpoints: SaveInterval | None = None  # null: no rate of failures was given
