@@ -273,7 +273,7 @@ def test_every_verb_is_done_by_the_file_that_the_table_names_and_reads_the_argum
 def test_a_verb_that_starts_scripts_says_that_it_needs_a_checkout(tmp_path, monkeypatch, capsys):
     """As pipx installs it: `doctor` once ended as a fault of bringup itself."""
     monkeypatch.setattr("bringup.results.REPOSITORY", tmp_path)
-    needed = {"train": ["ddp"], "preflight": ["--", "true"]}
+    needed = {"train": ["ddp"], "preflight": ["--nodes", "2", "--", "true"]}
     for verb in (key.partition(".")[2] for key, verb in VERBS.items() if verb.starts_scripts):
         with pytest.raises(SystemExit) as ended:
             main([verb, *needed.get(verb, [])])

@@ -35,7 +35,7 @@ def test_a_culprit_is_left_out_or_exchanged_and_an_innocent_is_not(local: LocalC
 
 def test_the_command_sees_the_chosen_nodes_alone_and_its_code_is_passed_on(simulated: Cluster):
     run = "preflight-sees"
-    verb = [BRINGUP, "preflight", "--spares", "1", "--phases", "discovery", "--retries", "0", "--", "bash", "-c", SEEN]
+    verb = [BRINGUP, "preflight", "--nodes", "2", "--phases", "discovery", "--retries", "0", "--", "bash", "-c", SEEN]
     try:
         assert simulated.run("gpu", "n0", "1", "ecc", "2").returncode == 0
         done = simulated.sh(*SALLOC, *verb, env={"BRINGUP_RUN_NAME": run}, timeout=240)

@@ -17,13 +17,13 @@ import pytest
 from bringup import judge
 from bringup import results as runs
 from bringup.daily.preflight import allocation as allocations
-from bringup.daily.preflight import checks, choice, command, flow, programs, steps
+from bringup.daily.preflight import checks, choice, command, flow, programs
 from bringup.daily.preflight.allocation import Allocation
 from bringup.errors import UsageError
 from bringup.judge import Judged
 from bringup.plan import catalogue
 from bringup.records import Kind, LeftOut, Outcome, Preflight, PreflightLook, Verdict, read_record
-from bringup.results import PREFLIGHT, REPORT
+from bringup.results import PREFLIGHT
 from bringup.run import slurm
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
@@ -118,7 +118,7 @@ def test_only_after_a_bad_end_a_slow_link_is_measured_again(monkeypatch, tmp_pat
     monkeypatch.setattr(checks, "_one_phase", one_phase)
     monkeypatch.setattr(checks.opening, "lacks_torch", lambda phase, site: False)
     profile = catalogue.load_profile("generic")
-    request = checks.Request([], 2, None, 2, None, ["nccl_pairwise"], profile, "generic", None)
+    request = checks.Request([], 2, 2, None, ["nccl_pairwise"], profile, "generic", None)
     setting = checks.Setting(request, allocations.of_environment(JOB), "p", tmp_path, lambda line: None)
     looked, _ = checks.look(setting, NODES, 1, is_first=is_first)
     assert [entry.node for entry in looked.accused] == ["n1"]
@@ -373,13 +373,13 @@ def test_only_what_the_program_started_is_ended(tmp_path: Path):
 
 def test_steps_have_ended_only_where_slurm_says_so(monkeypatch: pytest.MonkeyPatch):
     answers: list[set[str] | None] = [{"17.0", "17.1"}, {"17.0"}]
-    monkeypatch.setattr(steps, "running", lambda job: answers.pop(0) if len(answers) > 1 else answers[0])
-    monkeypatch.setattr(steps, "PATIENCE_S", 0.1)
-    monkeypatch.setattr(steps.slurm, "ask", lambda *command: "")
-    assert steps.end("17", {"17.0"}, print)
+    monkeypatch.setattr(programs, "steps_of", lambda job: answers.pop(0) if len(answers) > 1 else answers[0])
+    monkeypatch.setattr(programs, "STEPS_END_S", 0.1)
+    monkeypatch.setattr(programs.slurm, "ask", lambda *command: "")
+    assert programs.end_steps("17", {"17.0"}, print)
     answers[:] = [None]
-    assert not steps.end("17", {"17.0"}, print)
-    assert not steps.end("17", None, print)
+    assert not programs.end_steps("17", {"17.0"}, print)
+    assert not programs.end_steps("17", None, print)
 
 
 def test_a_warning_of_slurm_reaches_the_command(tmp_path: Path):
@@ -401,7 +401,7 @@ class Slurmless:
         self.folder = tmp_path / runs.PREFLIGHTS
         monkeypatch.setattr(flow, "REPOSITORY", tmp_path)
         monkeypatch.setattr(checks, "look", self._look)
-        monkeypatch.setattr(steps, "running", lambda job: set())
+        monkeypatch.setattr(programs, "steps_of", lambda job: set())
         monkeypatch.setattr(flow.opening, "default_name", lambda: "flight")
 
     def _look(self, setting, nodes, number, *, until=(), is_first=False):
@@ -414,7 +414,6 @@ class Slurmless:
         request = checks.Request(
             command=["bash", "-c", script],
             nodes=nodes,
-            spares=None,
             retries=retries,
             stall_after_s=None,
             phases=[],
@@ -454,9 +453,8 @@ def test_neither_arguments_nor_output_are_recorded_where_others_can_read_them(jo
     folder = job.folder / "flight"
     of_its_owner = (folder / "command-1.log").read_text()
     assert "anna:given" in of_its_owner.splitlines()[0] and of_its_owner.endswith("password: said\n")
-    for name in (PREFLIGHT, REPORT):
-        text = (folder / name).read_text()
-        assert "anna:given" not in text and "said" not in text, name
+    text = (folder / PREFLIGHT).read_text()
+    assert "anna:given" not in text and "said" not in text
     assert job.record.program == "bash"
 
 
@@ -472,7 +470,6 @@ def test_a_culprit_is_exchanged_and_the_others_stay(job: Slurmless):
     assert job.run(SHOWN.format("n0,n2")) == 0
     assert job.nodes_of_attempts() == [["n0", "n1"], ["n0", "n2"]]
     assert job.record.attempts[0].exchanged == {"n1": "n2"}
-    assert "| 1 | n0,n1 | n2,n3 |" in (job.folder / "flight" / REPORT).read_text()
 
 
 def test_without_a_culprit_no_node_is_exchanged_and_the_code_is_the_commands(job: Slurmless):
@@ -502,11 +499,9 @@ def test_of_a_bad_link_one_node_becomes_a_spare(job: Slurmless):
     assert job.record.attempts[1].spares == ["n3", "n1"]
 
 
-@for_each("arguments", [(None, None), (2, 2), (5, None), (None, 4)])
-def test_how_many_nodes_has_one_answer_that_fits(arguments):
-    request = checks.Request([], *arguments, 2, None, [], None, "", None)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="preflight: "):
-        flow._wanted(request, 4)
+def test_more_nodes_than_the_job_has_are_refused(job: Slurmless):
+    with pytest.raises(UsageError, match="--nodes 5 does not fit a job of 4 nodes"):
+        job.run("true", nodes=5)
 
 
 def test_the_verb_needs_a_command_and_a_job():
@@ -528,7 +523,7 @@ def test_an_allocation_keeps_the_environment_it_was_started_in():
 def test_where_a_step_of_a_lost_node_stays_further_steps_share_its_cores(
     job: Slurmless, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(steps, "end", lambda job, others, tell: False)
+    monkeypatch.setattr(programs, "end_steps", lambda job, others, tell: False)
     job.accused[1] = {"n1": "Slurm says DOWN"}
     assert job.run('test "${SLURM_OVERLAP:-}" = 1') == 0
     assert len(job.record.attempts) == 2

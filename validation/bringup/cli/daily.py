@@ -46,7 +46,6 @@ def do_preflight(arguments: argparse.Namespace) -> int:
     request = checks.Request(
         command=command,
         nodes=arguments.nodes,
-        spares=arguments.spares,
         retries=arguments.retries,
         stall_after_s=arguments.stall_after,
         phases=[stem for stem in PREFLIGHT if stem in arguments.phases],

@@ -313,8 +313,7 @@ VERBS: Mapping[str, Verb] = {
     ),
     "daily.preflight": _verb(
         "run your command on the healthy nodes of a job with spares",
-        _number("--nodes", "N", "that the command needs; all others are spares"),
-        _number("--spares", "K", "instead: how many nodes the command does without"),
+        _arg("--nodes", type=natural, required=True, metavar="N", help="of the command; all others are spares"),
         _number("--retries", "M", "how often it is started again after a node was exchanged", 2, kind=whole),
         _number("--stall-after", "S", "seconds without output after which it counts as hung (default: never)"),
         _phases(PREFLIGHT, f"checks before the start and after a bad end (default: {' '.join(PREFLIGHT)})"),
@@ -323,7 +322,7 @@ VERBS: Mapping[str, Verb] = {
         description="In a job of yours with spare nodes; again without a culprit. "
         "Exit code: the command's own; 1: too few healthy nodes, it did not run; 2: not in a job.",
         starts_scripts=True,
-        example="bringup preflight --spares 1 -- srun python train.py",
+        example="bringup preflight --nodes 2 -- srun python train.py",
     ),
     "daily.site-baseline": _verb(
         "what the health check compares with, from runs that passed",

@@ -13,7 +13,7 @@ from pathlib import Path
 from bringup import judge
 from bringup import results as runs
 from bringup.characters import many
-from bringup.daily.preflight import programs, steps
+from bringup.daily.preflight import programs
 from bringup.daily.preflight.allocation import Allocation
 from bringup.errors import SlurmError
 from bringup.evidence.names import first_few
@@ -44,8 +44,7 @@ Tell = Callable[[str], None]
 @dataclass(frozen=True)
 class Request:
     command: Sequence[str]
-    nodes: int | None  # that the command needs; None: all but the spares
-    spares: int | None
+    nodes: int  # that the command needs; all others are spares
     retries: int
     stall_after_s: int | None
     phases: Sequence[str]
@@ -249,9 +248,9 @@ def _one_phase(setting: Setting, phase: Phase, nodes: list[str], name: str) -> J
     )
     runs.folder_of(phase, name).parent.mkdir(parents=True, exist_ok=True)
     log = setting.folder / f"{name.removeprefix(f'{setting.name}-')}-{phase.stem}.log"
-    others = steps.running(allocation.job)
+    others = programs.steps_of(allocation.job)
     if not _bash(phase.script, environment, log):
-        steps.end(allocation.job, others, setting.tell)
+        programs.end_steps(allocation.job, others, setting.tell)
     attempts = runs.attempts(phase, name)
     if not attempts:  # it never came to open its run: planned here, so that it is judged as incomplete
         folder = opening.open_run(

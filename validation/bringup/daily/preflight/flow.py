@@ -9,10 +9,9 @@ from dataclasses import dataclass, replace
 from bringup import results as runs
 from bringup.characters import many
 from bringup.daily.preflight import allocation as allocations
-from bringup.daily.preflight import checks, choice, command, steps
+from bringup.daily.preflight import checks, choice, command, programs
 from bringup.daily.preflight.checks import Request, Setting, Tell
 from bringup.errors import BringupError, UsageError
-from bringup.evidence import hostlist
 from bringup.records import (
     LeftOut,
     Outcome,
@@ -40,7 +39,9 @@ class Crew:
 def run(request: Request, environment: Mapping[str, str], tell: Tell) -> int:
     """Exit code: that of the command; 1: too few healthy nodes, and it did not run. Raises UsageError."""
     allocation = allocations.of_environment(environment)
-    wanted = _wanted(request, len(allocation.nodes))
+    if not request.nodes <= len(allocation.nodes):
+        job = f"a job of {many(len(allocation.nodes), 'node')}"
+        raise UsageError(f"preflight: --nodes {request.nodes} does not fit {job}")
     if shutil.which(request.command[0]) is None:
         raise UsageError(f"preflight: {request.command[0]!r} is no program on the PATH")
     name = opening.default_name()
@@ -51,24 +52,13 @@ def run(request: Request, environment: Mapping[str, str], tell: Tell) -> int:
         name=name,
         job=allocation.job,
         allocated=allocation.nodes,
-        wanted=wanted,
+        wanted=request.nodes,
         program=request.command[0],
         profile=request.profile.name,
         retries=request.retries,
         stall_after_s=request.stall_after_s,
     )
     return _Flight(setting, record).go()
-
-
-def _wanted(request: Request, allocated: int) -> int:
-    """Nodes of the command. Raises UsageError."""
-    if (request.nodes is None) == (request.spares is None):
-        raise UsageError("preflight: how many nodes does the command need? --nodes N, or --spares K for the others")
-    wanted = request.nodes if request.nodes is not None else allocated - (request.spares or 0)
-    if not 1 <= wanted <= allocated:
-        asked = f"--nodes {request.nodes}" if request.nodes is not None else f"--spares {request.spares}"
-        raise UsageError(f"preflight: {asked} does not fit a job of {many(allocated, 'node')}")
-    return wanted
 
 
 class _Flight:
@@ -133,7 +123,7 @@ class _Flight:
         allocation, folder = self._setting.allocation, self._setting.folder
         hostfile = folder / f"hosts-{number}"
         write_text(hostfile, "".join(f"{node}\n" for node in crew.at_work))
-        others, started_at = steps.running(allocation.job), opening.now()
+        others, started_at = programs.steps_of(allocation.job), opening.now()
         attempt = PreflightAttempt(
             nodes=crew.at_work,
             spares=crew.spares,
@@ -158,7 +148,7 @@ class _Flight:
 
     def _end_steps(self, others: set[str] | None) -> None:
         allocation = self._setting.allocation
-        if not steps.end(allocation.job, others, self._tell):
+        if not programs.end_steps(allocation.job, others, self._tell):
             self._tell(
                 "a step of the command stays in Slurm's books, or may; further steps share its cores (SLURM_OVERLAP=1)"
             )
@@ -202,7 +192,6 @@ class _Flight:
         """Save the record. A disk that is full ends no command, and changes no exit code."""
         try:
             write_record(self._setting.folder / runs.PREFLIGHT, self._record, replace=True)
-            write_text(self._setting.folder / runs.REPORT, markdown(self._record), replace=True)
         except OSError as error:
             if self._can_write:
                 self._tell(f"the record cannot be written: {error}")
@@ -221,61 +210,11 @@ class _Flight:
     def _conclude(self, code: int, words: str) -> int:
         self._record = self._record.model_copy(update={"conclusion": words})
         self._save()
-        self._tell(
-            f"{words}; {_exchanges(self._record)}; report: {text.shown_path(self._setting.folder)}/{runs.REPORT}"
-        )
+        pairs = [f"{old} for {new}" for attempt in self._record.attempts for old, new in attempt.exchanged.items()]
+        exchanged = f"exchanged: {', '.join(pairs)}" if pairs else "no node was exchanged"
+        self._tell(f"{words}; {exchanged}; record: {text.shown_path(self._setting.folder)}/{runs.PREFLIGHT}")
         return code
 
 
 def _names(accused: Sequence[LeftOut]) -> set[str]:
     return {entry.node for entry in accused}
-
-
-def _exchanges(record: Preflight) -> str:
-    pairs = [f"{old} for {new}" for attempt in record.attempts for old, new in attempt.exchanged.items()]
-    return f"exchanged: {', '.join(pairs)}" if pairs else "no node was exchanged"
-
-
-def markdown(record: Preflight) -> str:
-    """Write the same as a page: the nodes before the start, then a row for each attempt."""
-    lines = [
-        f"# Preflight {record.name}",
-        "",
-        f"Job {record.job} of {many(len(record.allocated), 'node')} {hostlist.shortened(record.allocated)}; "
-        f"the command needs {record.wanted}. Profile {text.escaped(record.profile)}.",
-        "",
-        text.escaped(record.conclusion) or "It has not ended, or was ended from outside.",
-        "",
-    ]
-    if record.before is not None:
-        lines += ["## Before the start", "", *_looked(record.before)]
-    if record.attempts:
-        lines += ["## Attempts", ""]
-        header = ("attempt", "nodes", "spares", "started", "seconds", "end", "exchanged")
-        lines += text.table(header, [_row(number, attempt) for number, attempt in enumerate(record.attempts, start=1)])
-        lines.append("")
-    for number, attempt in enumerate(record.attempts, start=1):
-        if attempt.look is not None:
-            lines += [f"## After attempt {number}", "", *_looked(attempt.look)]
-    return "\n".join(lines)
-
-
-def _row(number: int, attempt: PreflightAttempt) -> tuple[str, ...]:
-    end = attempt.how if attempt.exit_code is None else f"exit code {attempt.exit_code}"
-    return (
-        str(number),
-        hostlist.shortened(attempt.nodes),
-        hostlist.shortened(attempt.spares),
-        attempt.started_at,
-        f"{attempt.seconds:.0f}",
-        end,
-        ", ".join(f"{old} for {new}" for old, new in attempt.exchanged.items()),
-    )
-
-
-def _looked(looked: PreflightLook) -> list[str]:
-    rows = [(entry.node, entry.phase, entry.why) for entry in looked.accused]
-    lines = text.table(("left out", "by", "because"), rows) if rows else ["No node was accused."]
-    lines += ["", *(f"- {text.escaped(remark)}" for remark in looked.remarks)]
-    lines += [f"- {text.escaped(folder)}" for folder in looked.runs]
-    return [*lines, "", f"{many(len(looked.nodes), 'node')} were asked, in {looked.seconds:.0f} s.", ""]

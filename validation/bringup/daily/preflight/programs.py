@@ -12,13 +12,17 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bringup.errors import SlurmError
+from bringup.run import slurm
+
 ENDING_S = 40  # torchrun gives its ranks 30 s (--shutdown-timeout) before it kills them
 KILLED_S = 5
+STEPS_END_S = 15  # that steps of an ended program may take to end by themselves
 LOOK_S = 0.1
 MARK = "BRINGUP_PROGRAM"
 _PROC = Path("/proc")
@@ -30,7 +34,6 @@ class _Process:
     parent: int
     group: int
     session: int
-    begun: str  # in the clock ticks of the kernel: a number may be another process's later
     is_marked: bool
 
 
@@ -38,21 +41,15 @@ class _Process:
 class Program:
     child: subprocess.Popen[bytes]
     mark: str
-    _seen: dict[int, str] = field(default_factory=dict)  # its processes, by number: when they began
 
     def left(self) -> list[_Process]:
         """Find what runs of it on this host: of its session, with its mark, or below one of these."""
         running = list(_own_processes(self.mark))
-        ours = {each.pid for each in running if self._is_ours(each)}
+        own = self.child.pid
+        ours = {each.pid for each in running if each.is_marked or own in (each.group, each.session)}
         while more := {each.pid for each in running if each.parent in ours} - ours:
             ours |= more
-        left = [each for each in running if each.pid in ours]
-        self._seen = {each.pid: each.begun for each in left}
-        return left
-
-    def _is_ours(self, process: _Process) -> bool:
-        is_known = self._seen.get(process.pid) == process.begun
-        return process.is_marked or is_known or self.child.pid in (process.group, process.session)
+        return [each for each in running if each.pid in ours]
 
 
 def start(command: Sequence[str], environment: Mapping[str, str], **options: Any) -> Program:
@@ -102,4 +99,41 @@ def _own_processes(mark: str) -> Iterator[_Process]:
                 continue
             parent, group, session = map(int, numbers[:3])
             is_marked = words in (path / "environ").read_bytes().split(b"\0")
-            yield _Process(int(path.name), parent, group, session, numbers[18], is_marked)
+            yield _Process(int(path.name), parent, group, session, is_marked)
+
+
+# --- steps of the user's job
+
+
+def steps_of(job: str) -> set[str] | None:
+    """List the numbered steps of a job that run now, as 17.0. None: Slurm does not say it."""
+    try:
+        listed = slurm.ask("squeue", "--noheader", "--steps", f"--jobs={job}", "--format", "%i")
+    except SlurmError:
+        return None
+    return {step for step in listed.split() if step.startswith(f"{job}.") and step.partition(".")[2].isdecimal()}
+
+
+def end_steps(job: str, others: set[str] | None, tell: Callable[[str], None]) -> bool:
+    """End steps that a program left running: they hold the GPUs. others: steps that were there before it; None: not
+    known, and then none is ended. False: one stays, or may. In Slurm's books one does when its node was lost."""
+    if others is None:
+        tell("steps are left alone: Slurm did not say which ran before")
+        return False
+    left = _wait_until_ended(job, others)
+    for step in sorted(left or ()):
+        tell(f"step {step}, which was left running, is ended")
+        with contextlib.suppress(SlurmError):
+            slurm.ask("scancel", "--signal=KILL", step)
+    return left == set() or _wait_until_ended(job, others) == set()
+
+
+def _wait_until_ended(job: str, others: set[str]) -> set[str] | None:
+    """Wait for steps, and return those that stay; None: Slurm does not say it, and they may."""
+    deadline = time.monotonic() + STEPS_END_S
+    while True:
+        now = steps_of(job)
+        left = None if now is None else now - others
+        if left == set() or time.monotonic() > deadline:
+            return left
+        time.sleep(1)
