@@ -5,9 +5,9 @@ Versions (kernel, driver, libraries) are not among it: an update that goes throu
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import Any
 
 from bringup import judge
 from bringup.errors import RunError
@@ -22,29 +22,15 @@ UP = "4: ACTIVE"
 MEMORY_SHARES = (0.98, 1.02)
 
 
-@dataclass(frozen=True)
-class Question:
-    """A gate whose limit in the run holds on the node, for these facts of this check."""
-
-    gate: str
-    check: str
-    quantities: tuple[str, ...] = ()  # empty: the gate's own
-    equals: str | None = None  # where the fact is another one than the gate's
-
-
-_TMP = "inventory.folder"
-QUESTIONS: tuple[Question, ...] = (
-    Question("discovery.gpu.count", "gpus"),
-    Question("discovery.gpu.answering", "gpus"),
-    Question("discovery.gpu.ecc", "gpus"),
-    Question("discovery.gpu.remap_pending", "gpus"),
-    Question("discovery.gpu.remap_failed", "gpus"),
-    Question("discovery.gpu.pcie", "gpus"),
-    Question("discovery.kernel_log.xid", "driver-log"),
-    Question("discovery.tmp.writes", "host", (f"{_TMP}.tmp.writes", f"{_TMP}.shm.writes"), equals="works"),
-    Question("discovery.tmp.space", "host", (f"{_TMP}.tmp.space", f"{_TMP}.shm.space")),
-    Question("discovery.tmp.files", "host", (f"{_TMP}.tmp.files", f"{_TMP}.shm.files")),
-)
+_FOLDERS = "inventory.folder.tmp", "inventory.folder.shm"
+QUESTIONS = {  # gate, whose limit in the run holds on the node -> check of the health check
+    **dict.fromkeys(
+        (f"discovery.gpu.{name}" for name in ("count", "answering", "ecc", "remap_pending", "remap_failed", "pcie")),
+        "gpus",
+    ),
+    "discovery.kernel_log.xid": "driver-log",
+    **dict.fromkeys(("discovery.tmp.writes", "discovery.tmp.space", "discovery.tmp.files"), "host"),
+}
 
 
 def made_of(judgements: Sequence[Judged]) -> Baseline:
@@ -65,100 +51,55 @@ def _group(judged: Judged) -> Group:
             "the health check compares with what a run showed that passed"
         )
     observed = Seen(judged.observations)
-    entries = [entry for question in QUESTIONS for entry in _limits(question, judged)]
-    entries += [
-        *_cores(judged, observed),
-        *_memory(judged, observed),
-        *_mount(judged, observed),
-        *_ports(judged, observed),
-    ]
+    limits = [entry for gate, check in QUESTIONS.items() for entry in _limits(gate, check, judged)]
     folders = {fact.why for fact in observed.of("discovery.mount") if fact.why}
     return Group(
         run=judged.run.name,
         opened_at=judged.run.opened_at,
         nodes=judged.run.nodes,
         mounts=sorted(folders) if len(folders) == 1 else [],
-        asked=entries,
+        asked=[*limits, *_observed(judged, observed)],
     )
 
 
-def _limits(question: Question, judged: Judged) -> list[Asked]:
+def _limits(name: str, check: str, judged: Judged) -> list[Asked]:
     """Empty where the run did not judge it: not applicable here, or no number is declared."""
-    gate = catalogue.GATES[question.gate]
-    verdicts = [verdict for verdict in judged.verdicts.verdicts if verdict.gate == gate.id]
+    gate = catalogue.GATES[name]
+    verdicts = [verdict for verdict in judged.verdicts.verdicts if verdict.gate == name]
     limits = {str(verdict.limit): verdict.limit for verdict in verdicts if verdict.outcome is Outcome.PASS}
     limit = next(iter(limits.values()), None) if len(limits) == 1 else None
-    if limit is None and verdicts and gate.id == "discovery.kernel_log.xid" and isinstance(gate.expect, Fixed):
+    if limit is None and verdicts and name == "discovery.kernel_log.xid" and isinstance(gate.expect, Fixed):
         limit = gate.expect.value  # many sites keep the log from users; the health check runs as root
     if limit is None:
         return []
-    rule, limit = ("equals", question.equals) if question.equals is not None else (gate.rule, limit)
-    return [
-        _asked(gate.id, question.check, quantity, rule, limit, gate.unit if question.equals is None else "text")
-        for quantity in question.quantities or (gate.id,)
-    ]
+    if not name.startswith("discovery.tmp."):
+        return [_asked(name, check, gate.rule, limit, gate.unit)]
+    what = name.rpartition(".")[2]
+    right = ("equals", "works", "text") if what == "writes" else (gate.rule, limit, gate.unit)
+    return [_asked(name, check, *right, quantity=f"{folder}.{what}") for folder in _FOLDERS]
 
 
-def _asked(
-    gate: str,
-    check: str,
-    quantity: str,
-    rule: str,
-    limit: Limit,
-    unit: str,
-    parts: Sequence[str] = (),
-    action: Action | None = None,
-) -> Asked:
-    return Asked(
-        gate=gate,
-        check=check,
-        quantity=quantity,
-        parts=list(parts),
-        rule=rule,
-        limit=limit,
-        unit=unit,
-        action=action or catalogue.GATES[gate].helps,
-    )
+def _asked(gate: str, check: str, rule: str, limit: Limit, unit: str, **more: Any) -> Asked:
+    fields = {"quantity": gate, "action": catalogue.GATES[gate].helps, **more}
+    return Asked(gate=gate, check=check, rule=rule, limit=limit, unit=unit, **fields)
 
 
-def _cores(judged: Judged, observed: Seen) -> list[Asked]:
-    values = {fact.value for fact in observed.of("discovery.cpu.count") if is_number(fact.value)}
-    gate = "discovery.cpu.count"
-    broken = Action.INSPECT  # on a node that had them all
-    return [_asked(gate, "host", gate, "equals", value, "count", action=broken) for value in values if len(values) == 1]
-
-
-def _memory(judged: Judged, observed: Seen) -> list[Asked]:
+def _observed(judged: Judged, observed: Seen) -> Iterator[Asked]:
+    """Yield what all nodes showed alike."""
+    broken = Action.INSPECT  # a node that had them all
+    cores = {fact.value for fact in observed.of("discovery.cpu.count") if is_number(fact.value)}
+    if len(cores) == 1:
+        yield _asked("discovery.cpu.count", "host", "equals", cores.pop(), "count", action=broken)
     amounts = [float(fact.value) for fact in observed.of("inventory.memory") if is_number(fact.value)]
-    if len(amounts) < len(judged.run.nodes):
-        return []
-    limit = [round(median(amounts) * share, 3) for share in MEMORY_SHARES]
-    return [_asked("discovery.memory", "host", "inventory.memory", "between", limit, "GiB", action=Action.INSPECT)]
-
-
-def _mount(judged: Judged, observed: Seen) -> list[Asked]:
-    """Type and source: what a mount is, whatever its options."""
-    mounts = {
-        " ".join(str(fact.value).split(" ")[:2])
-        for fact in observed.of("discovery.mount")
-        if fact.value is not None
-        and not str(fact.value).startswith("autofs ")  # of the automounter, which mounts later
-    }
-    gate = "discovery.mount"
-    return [_asked(gate, "mount", gate, "equals", value, "text") for value in mounts if len(mounts) == 1]
-
-
-def _ports(judged: Judged, observed: Seen) -> list[Asked]:
-    """Those that were up on every node."""
-    up = [
-        {
-            fact.subject.partition("/")[2]
-            for fact in observed.of("discovery.rdma.state")
-            if fact.subject.startswith(f"{node}/") and fact.value == UP
-        }
-        for node in judged.run.nodes
-    ]
-    ports = sorted(set.intersection(*up))
-    if not ports:
-        return []
-    return [_asked("discovery.rdma.active", "rdma", "discovery.rdma.state", "equals", UP, "text", ports)]
+    if len(amounts) >= len(judged.run.nodes):
+        near = [round(median(amounts) * share, 3) for share in MEMORY_SHARES]
+        yield _asked("discovery.memory", "host", "between", near, "GiB", quantity="inventory.memory", action=broken)
+    # type and source: what a mount is, whatever its options; autofs: of the automounter, which mounts later
+    told = [str(fact.value) for fact in observed.of("discovery.mount") if fact.value is not None]
+    mounts = {" ".join(mount.split(" ")[:2]) for mount in told if not mount.startswith("autofs ")}
+    if len(mounts) == 1:
+        yield _asked("discovery.mount", "mount", "equals", mounts.pop(), "text")
+    up = [fact.subject.partition("/")[::2] for fact in observed.of("discovery.rdma.state") if fact.value == UP]
+    if ports := set.intersection(*({port for at, port in up if at == node} for node in judged.run.nodes)):
+        on_all, state = sorted(ports), "discovery.rdma.state"
+        yield _asked("discovery.rdma.active", "rdma", "equals", UP, "text", quantity=state, parts=on_all)
