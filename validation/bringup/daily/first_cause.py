@@ -30,7 +30,7 @@ _ENDED_BY_SLURM = {  # state -> signature; NODE_FAIL and OUT_OF_MEMORY name a no
     "BOOT_FAIL": "slurm.boot",
 }
 _GOES_ON = ("RUNNING", "SUSPENDED", "TIMEOUT", "CANCELLED")  # no rank ended it
-_NO_LINE = "no line of its logs says why"
+_NO_LINE, _STATE = "no line of its logs says why", "Slurm's state of the job"
 _IN_SHORT = {
     "SUSPENDED": "it is suspended: its processes stand still until it is resumed",
     "COMPLETING": "it has ended, and Slurm waits until its last processes and the epilog of its nodes have ended",
@@ -143,26 +143,21 @@ def _first(
         named = next((cause for cause in causes if cause.kind == by_slurm and cause.node), None)
         return named or _by_slurm(by_slurm, unusual)
     strong = [cause for cause in causes if cause.kind not in (*_WEAK, "caught")]
-    roots = [cause for cause in strong if _role(cause) == "root"]
-    maybe = [cause for cause in strong if _role(cause) == "either"]
+    roles = {kind: SIGNATURES[kind].role if kind in SIGNATURES else "root" for kind in {each.kind for each in strong}}
+    roots, maybe = ([cause for cause in strong if roles[cause.kind] == role] for role in ("root", "either"))
     consequences = [cause for cause in strong if cause.kind not in _OF_THE_JOB]
     caught = [cause for cause in (*causes, *victims) if cause.kind == "caught" and job.state not in _GOES_ON]
-    for several in (roots, maybe, waits):
-        if several:
-            return several[0]
+    if first := [*roots, *maybe, *waits]:
+        return first[0]
     if by_slurm is not None:
         return _by_slurm(by_slurm, unusual)
     if job.state == "CANCELLED":
         return Cause("cancelled", f"it was cancelled{f' by {job.by}' if job.by else '; by whom, the accounting knows'}")
     if job.state == "DEADLINE":
-        return Cause(
-            "deadline", "its deadline (--deadline) passed before it ended", evidence="Slurm's state of the job"
-        )
-    for several in ([cause for cause in victims if cause.kind != "caught"], consequences, caught[-1:]):
-        if several:
-            return several[0]
-    if weak := sorted((cause for cause in causes if cause.kind in _WEAK), key=lambda cause: _WEAK.index(cause.kind)):
-        return weak[0]
+        return Cause("deadline", "its deadline (--deadline) passed before it ended", evidence=_STATE)
+    weak = sorted((cause for cause in causes if cause.kind in _WEAK), key=lambda cause: _WEAK.index(cause.kind))
+    if later := [*(cause for cause in victims if cause.kind != "caught"), *consequences, *caught[-1:], *weak]:
+        return later[0]
     if job.state == "FAILED" or job.exit_code not in ("", "0:0"):
         code, _, signal = job.exit_code.partition(":")
         number = 128 + int(signal) if signal.isdecimal() and signal != "0" else int(code or 0)
@@ -176,20 +171,13 @@ def _by_slurm(signature: str, unusual: Mapping[str, str]) -> Cause:
     known = SIGNATURES[signature]
     down = [name for name, words in unusual.items() if re.match(r"down|not_responding", words)]
     node = down[0] if signature == "slurm.node-failure" and len(down) == 1 else ""
-    return Cause(signature, known.cause, node=node, evidence="Slurm's state of the job", do=known.do)
-
-
-def _role(cause: Cause) -> str:
-    return SIGNATURES[cause.kind].role if cause.kind in SIGNATURES else "root"
+    return Cause(signature, known.cause, node=node, evidence=_STATE, do=known.do)
 
 
 def _causes(job: Job, text: Text, log: JobLog) -> list[Cause]:
     """In the order of the lines. `exit-code`: a task that only ended."""
-    numbered: list[tuple[int, Cause]] = []
     own = {raised.line for raised in log.raised}
-    for raised in log.raised:
-        if not raised.is_victim:
-            numbered.append((raised.line, _raised(job, text, log, raised)))
+    numbered = [(raised.line, _raised(job, text, log, raised)) for raised in log.raised if not raised.is_victim]
     for sign in signs.in_lines(signs.numbered(text.text), text.name):
         line = int(sign.evidence.rpartition(":")[2])
         if line not in own:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -73,13 +73,11 @@ def _moved(log: str) -> str:
 
 def _late(job: Job, logs: list[str]) -> str:
     """Say that a step of bringup takes longer than it should; empty: it does not, or is no such step."""
-    phase = next(
-        (PHASES[stem] for log in logs if (stem := Path(log).stem.partition(f"-{job.number}")[0]) in PHASES), None
-    )
+    stem = next((stem for log in logs if (stem := Path(log).stem.partition(f"-{job.number}")[0]) in PHASES), None)
     begun = _seconds(job.started)
-    if phase is None or begun is None or job.state != "RUNNING":
+    if stem is None or begun is None or job.state != "RUNNING":
         return ""
-    taken = expected(phase, job.nodes, "--model is-not-known").after(time.time() - float(begun))
+    taken = expected(PHASES[stem], job.nodes, "--model is-not-known").after(time.time() - float(begun))
     return f"it takes longer than this step should: {taken}" if "overdue" in taken else ""
 
 
@@ -106,40 +104,37 @@ def _job(number: str, not_seen: list[str]) -> Job:
             f"job {number} is not known: slurmctld forgets a job some minutes after its end, and the accounting has no "
             f"record of it; squeue --me lists yours ({'; '.join(not_seen)})"
         )
+
+    def of(field: str, column: str) -> str:
+        return fields.get(field) or accounted.get(column, "")
+
     name = answers.job_name(fields) if fields else accounted.get("JobID", number)
-    raw = fields.get("JobId") or accounted.get("JobIDRaw") or number
+    raw = of("JobId", "JobIDRaw") or number
     state, _, by = accounted.get("State", "").partition(" by ")
-    nodes = _named(fields.get("NodeList") or accounted.get("NodeList", ""))
-    folder = fields.get("WorkDir") or accounted.get("WorkDir", "")
+    nodes, user = _named(of("NodeList", "NodeList")), fields.get("UserId", "").partition("(")[0]
     logs = [fields.get("StdErr", ""), fields.get("StdOut", "")]
     if not fields:  # the accounting keeps no path of them before 24.05
-        logs = [f"{folder}/slurm-{name if '_' in name else raw}.out"]
+        logs = [f"{accounted.get('WorkDir', '')}/slurm-{name if '_' in name else raw}.out"]
     array, _, task = name.partition("_")
-    names = {
-        "j": raw,
-        "A": array if task else raw,
-        "a": task,
-        "x": fields.get("JobName", ""),
-        "N": next(iter(nodes), ""),
-    }
-    names["u"] = fields.get("UserId", "").partition("(")[0]
+    of_a_path = (raw, array if task else raw, task, fields.get("JobName", ""), next(iter(nodes), ""), user)
+    names = dict(zip("jAaxNu", of_a_path, strict=True))
     paths = [re.sub(r"%([jAxNau])", lambda part: names[part[1]], path) for path in logs if path]
     tasks = fields.get("NumTasks", "")
     return Job(
         name,
-        fields.get("UserId", "").partition("(")[0] or accounted.get("User", ""),
+        user or accounted.get("User", ""),
         fields.get("JobState") or state,
-        fields.get("ExitCode") or accounted.get("ExitCode", ""),
+        of("ExitCode", "ExitCode"),
         nodes,
         int(tasks) if tasks.isdecimal() else 0,
-        fields.get("StartTime") or accounted.get("Start", ""),
-        fields.get("EndTime") or accounted.get("End", ""),
+        of("StartTime", "Start"),
+        of("EndTime", "End"),
         list(dict.fromkeys(path for path in paths if path != "/dev/null")),
         f"user {by}" if by else "",
         raw,
-        fields.get("Partition") or accounted.get("Partition", ""),
+        of("Partition", "Partition"),
         _is_exclusive(fields),
-        answers.gpus_of_job(fields.get("AllocTRES") or fields.get("TRES") or accounted.get("AllocTRES", "")),
+        answers.gpus_of_job(fields.get("AllocTRES") or of("TRES", "AllocTRES")),
         _steps(name, _tasks_of_a_node(fields)) if accounted and len(nodes) > 1 else [],
     )
 
@@ -235,8 +230,10 @@ def _ask_nodes(answer: Answer, nodes: dict[str, slurm.Node]) -> None:
     finished = {each.subject for each in seen.observations if each.quantity == ends and each.value}
     if silent := [name for name in asked if name not in finished]:
         answer.not_seen.append(f"kernel logs and processes of {hostlist.shortened(silent)}: no whole answer")
-    answer.not_seen += [*seen.problems, *_unknown(seen)]
+    answer.not_seen += seen.problems
     for each in seen.observations:
+        if each.value is None:
+            answer.not_seen.append(f"{each.subject}: {each.quantity.partition('.')[2]}: {each.why}")
         event = xid.event(each.quantity.removeprefix("job.kernel."))
         if event is not None and event.action is not None and each.value:
             _judge(answer, each, event, is_timed=is_timed)
@@ -270,26 +267,19 @@ def _seconds(moment: str) -> str | None:
         return None
 
 
-def _unknown(seen: Parsed) -> Iterator[str]:
-    for each in seen.observations:
-        if each.value is None:
-            yield f"{each.subject}: {each.quantity.partition('.')[2]}: {each.why}"
-
-
 def screen(answer: Answer) -> str:
     """Write a line for each part of the answer."""
     job, cause = answer.job, answer.cause
     nodes = f"{many(len(job.nodes), 'node')} {hostlist.shortened(job.nodes)}" if job.nodes else "no node"
     code = f" with {job.exit_code}" if job.exit_code not in ("", "0:0") else ""
     head = f"{job.id} of {job.user}: {job.state.lower()}{code}, {nodes}, {job.started} to {job.ended}"
-    rows = [("job", head)]
     place = " on ".join(part for part in (cause.who, cause.node) if part)
-    rows.append(("first cause", f"{place}{': ' if place else ''}{cause.words}"))
-    rows += [("stack", cause.stack)] if cause.stack else []
-    rows += [("collective", cause.collective)] if cause.collective else []
-    rows += [("seen in", cause.evidence)] if cause.evidence else []
-    rows += [("next", cause.do)] if cause.do else []
-    rows += [("also", line) for line in answer.then]
-    rows += [("node", f"{name}: {words}") for name, words in answer.nodes.items()]
-    rows += [("not seen", line) for line in answer.not_seen]
-    return "\n".join(f"{name:<12}{' '.join(words.split())}" for name, words in rows)
+    rows = [
+        ("job", head),
+        ("first cause", f"{place}{': ' if place else ''}{cause.words}"),
+        *(("stack", cause.stack), ("collective", cause.collective), ("seen in", cause.evidence), ("next", cause.do)),
+        *(("also", line) for line in answer.then),
+        *(("node", f"{name}: {words}") for name, words in answer.nodes.items()),
+        *(("not seen", line) for line in answer.not_seen),
+    ]
+    return "\n".join(f"{name:<12}{' '.join(words.split())}" for name, words in rows if words)

@@ -10,7 +10,6 @@ made of them.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -66,9 +65,7 @@ def _of_area(name: str) -> Iterator[Signature]:
     data = entries(name)
     for id, fields in data["signatures"].items():
         patterns = [words for pattern in fields["patterns"] for words in _spelled(pattern)]
-        yield Signature.model_validate_json(
-            json.dumps({**fields, "id": id, "area": data["area"], "patterns": patterns})
-        )
+        yield Signature.model_validate({**fields, "id": id, "area": data["area"], "patterns": tuple(patterns)})
 
 
 def _spelled(pattern: str | dict[str, list[str]]) -> tuple[str, ...]:

@@ -60,15 +60,12 @@ def _first(line: str, candidates: Iterable[int]) -> Signature | None:
     """Return the first signature of these patterns, by their places in _PATTERNS, that counts in this line."""
     for place in candidates:
         signature, pattern = _PATTERNS[place]
-        if (words := pattern.search(line)) and _counts(signature, line, words.start()):
+        subject = _SUBJECTS.get(signature.id)
+        if (words := pattern.search(line)) is None or (subject is not None and subject.search(line) is None):
+            continue
+        if signature.as_warning or _BELOW_AN_ERROR.search(line, 0, words.start()) is None:
             return signature
     return None
-
-
-def _counts(signature: Signature, line: str, words_begin: int) -> bool:
-    if (subject := _SUBJECTS.get(signature.id)) is not None and subject.search(line) is None:
-        return False
-    return signature.as_warning or _BELOW_AN_ERROR.search(line, 0, words_begin) is None
 
 
 def in_lines(numbered_lines: Iterable[tuple[int, str]], where: str) -> list[Sign]:

@@ -9,10 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-_RESTART_APPLICATION = (8, 13, 31, 32, 68, 69, 80, 94)  # a fault of the program: its job fails, the GPU is healthy
-_IGNORE = (43, 63, 92, 93, 121, 137, 141, 157, 160, 161)
-_POWER_SMOOTHING = (162, 163, 164, 165)  # GB200, GB300: the circuit that evens the power out is on, off, or worn
-_FOLLOWER = (45,)  # the cleanup after an earlier Xid; the probe counts the cause that it names
+_NOTHING = {  # to do for the node
+    "nothing for the node: the program that caused it fails": (8, 13, 31, 32, 68, 69, 80, 94),
+    "nothing": (43, 63, 92, 93, 121, 137, 141, 157, 160, 161),
+    "nothing for the node: power smoothing changed. After 164 and 165 more of the power swings reach the site": (
+        *(162, 163, 164, 165),  # GB200, GB300: the circuit that evens the power out is on, off, or worn
+    ),
+    "nothing: it follows an earlier one. A cause that it names is counted": (45,),
+}
 _NVLINK_5 = tuple(range(144, 151))  # each line says whether it is fatal
 _RECOVERY = 154  # the action that a GPU asks for has changed
 IN_WORDS = frozenset(f"xid_{number}" for number in (*_NVLINK_5, _RECOVERY))
@@ -40,7 +44,7 @@ _MEANS = {  # by NVIDIA's catalogue; of those that users meet
     120: "GSP error",
     140: "memory error that was not recovered",
 }
-_HARMLESS = frozenset((*_RESTART_APPLICATION, *_IGNORE, *_POWER_SMOOTHING, *_FOLLOWER))
+_HARMLESS = frozenset(number for numbers in _NOTHING.values() for number in numbers)
 _ACTION = {number: action for action, numbers in _ACTIONS.items() for number in numbers}
 _SXID_ACTION = (
     "reset the GPUs of the node together, then restart the fabric manager; replace the switch if it comes again"
@@ -99,16 +103,9 @@ def asked_for() -> dict[str, str | None]:
 def classes() -> list[tuple[str, tuple[str, ...]]]:
     """Return (what it asks for, its events), for the documentation."""
     return [
-        *((asks, tuple(map(str, numbers))) for asks, numbers in _ACTIONS.items()),
+        *((asks, tuple(map(str, numbers))) for asks, numbers in (_ACTIONS | _NOTHING).items()),
         ("the action in its text: None, GPU Reset, Node Reboot, Drain; the last one about a GPU counts", ("154",)),
-        ("nothing for the node: the program that caused it fails", tuple(map(str, _RESTART_APPLICATION))),
-        ("nothing", tuple(map(str, _IGNORE))),
-        (
-            "nothing for the node: power smoothing changed. After 164 and 165 more of the power swings reach the site",
-            tuple(map(str, _POWER_SMOOTHING)),
-        ),
         ("a warning: the line says Nonfatal", tuple(map(str, _NVLINK_5))),
-        ("nothing: it follows an earlier one. A cause that it names is counted", tuple(map(str, _FOLLOWER))),
         (_SXID_ACTION, ("SXid, Fatal",)),
         ("a warning", ("SXid, Non-fatal",)),
         *((asks, (f"no Xid: {words}",)) for words, asks in _WITHOUT_A_NUMBER.values()),

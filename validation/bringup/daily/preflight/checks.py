@@ -84,7 +84,7 @@ class Accusation:
         return bool(self.links or self.nodes.keys() - self.broken)
 
     def confirmed_by(self, again: Accusation) -> Accusation:
-        """Return accuse what is broken in one of two looks, and what is slow in both. A bad end leaves work on nodes,
+        """Return what is broken in one of two looks, and what is slow in both. A bad end leaves work on nodes,
         and neighbours have their own: a healthy node was exchanged for the pace of one moment."""
         broken = self.broken | again.broken
         nodes = {
@@ -98,13 +98,6 @@ class Accusation:
         return replace(self, nodes=nodes, broken=broken, links=links, remarks=[*self.remarks, *again.remarks, *remarks])
 
 
-def feasible(phases: Sequence[str], site: at_site.AtSite | None) -> tuple[list[str], list[str]]:
-    """Return the default phases that can run here, and a remark about each other one."""
-    lacking = [stem for stem in phases if opening.lacks_torch(PHASES[stem], site)]
-    remarks = [f"{stem} was not asked: torch is not installed here (make venv)" for stem in lacking]
-    return [stem for stem in phases if stem not in lacking], remarks
-
-
 def look(
     setting: Setting, nodes: Sequence[str], number: int, *, until: Collection[str] = (), is_first: bool = False
 ) -> tuple[PreflightLook, list[Judged]]:
@@ -115,9 +108,11 @@ def look(
     accused, reserved = _by_slurm(nodes)
     judged: list[Judged] = []
     links: list[Link] = []
-    phases, remarks = feasible(setting.request.phases, setting.request.site)
-    remarks += reserved
-    for stem in phases:
+    remarks = reserved
+    for stem in setting.request.phases:
+        if opening.lacks_torch(PHASES[stem], setting.request.site):
+            remarks.append(f"{stem} was not asked: torch is not installed here (make venv)")
+            continue
         if not set(until).isdisjoint(entry.node for entry in accused):
             break
         left = [node for node in nodes if node not in {entry.node for entry in accused}]
@@ -180,12 +175,11 @@ def _by_slurm(nodes: Sequence[str]) -> tuple[list[LeftOut], list[str]]:
 
 
 def accuse(judged: Judged) -> Accusation:
-    """Return accuse the node of a failed gate of a node or rank, and of a gap, unless it is one of a comparison. Of
+    """Accuse the node of a failed gate of a node or rank, and of a gap, unless it is one of a comparison. Of
     pairs, the node that all those share that are not explained by now; where there is none, the links are named."""
     result = Accusation()
     by_gate: dict[tuple[str, bool], dict[str, Verdict]] = defaultdict(dict)
-    pairs: list[Verdict] = []
-    unmeasured: list[Verdict] = []
+    pairs: dict[bool, list[Verdict]] = {True: [], False: []}  # failed; or not measured
     for verdict in judged.verdicts.verdicts:
         gate = catalogue.GATES.get(verdict.gate)
         if gate is None or gate.id == STATE or not judge.stops(verdict):
@@ -196,10 +190,7 @@ def accuse(judged: Judged) -> Accusation:
             if is_fail or not (is_comparison or verdict.kind is Kind.BLOCKED):
                 by_gate[gate.id, is_fail].setdefault(subjects.nodes_of(verdict.subject)[0], verdict)
         elif gate.per in ("pair", "link"):
-            if is_fail:
-                pairs.append(verdict)
-            else:  # a link that was not measured is no bad one: the pairs may have been ended, or never begun
-                unmeasured.append(verdict)
+            pairs[is_fail].append(verdict)
         elif is_fail:
             result.remarks.append(_words(verdict))
     # what failed first: it is often why something else was not found out
@@ -212,8 +203,8 @@ def accuse(judged: Judged) -> Accusation:
             continue
         for node, verdict in several.items():
             result.add(node, verdict)
-    _accuse_of_pairs(result, pairs)
-    if unmeasured:
+    _accuse_of_pairs(result, pairs[True])
+    if unmeasured := pairs[False]:  # no bad links: the pairs may have been ended, or never begun
         result.remarks.append(f"not known of {many(len(unmeasured), 'link')} or pairs: {_words(unmeasured[0])}")
     return result
 
@@ -270,14 +261,8 @@ def _one_phase(setting: Setting, phase: Phase, nodes: list[str], name: str) -> J
 def _bash(script: str, environment: Mapping[str, str], log: Path) -> bool:
     """Run a script. False: it did not end in time, and was ended."""
     with log.open("wb") as stream:
-        program = programs.start(
-            ["bash", script],
-            environment,
-            cwd=REPOSITORY,
-            stdin=subprocess.DEVNULL,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-        )
+        streams = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": subprocess.STDOUT}
+        program = programs.start(["bash", script], environment, cwd=REPOSITORY, **streams)
         try:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 program.child.wait(timeout=LIMIT_S)

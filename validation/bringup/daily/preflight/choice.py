@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 
 from bringup.derive import pairs
+from bringup.evidence.parsed import is_number
 from bringup.judge import Judged
 from bringup.records import Outcome
 from bringup.records.grouped import grouped
@@ -19,13 +20,9 @@ _LOAD = "sweep.gpu.load.tflops"
 
 def speeds(judged: Iterable[Judged]) -> dict[str, float]:
     """Return node -> TFLOP/s of its slowest device under load."""
-    slowest: dict[str, float] = {}
-    for run in judged:
-        for observation in run.observations:
-            if observation.quantity == _LOAD and isinstance(observation.value, int | float):
-                node = observation.subject.partition("/")[0]
-                slowest[node] = min(slowest.get(node, float("inf")), float(observation.value))
-    return slowest
+    seen = (each for run in judged for each in run.observations if each.quantity == _LOAD)
+    of_node = grouped((each.subject.partition("/")[0], each.value) for each in seen if is_number(each.value))
+    return {node: float(min(values)) for node, values in of_node.items()}
 
 
 def bandwidths(judged: Iterable[Judged]) -> dict[str, float]:
@@ -37,12 +34,8 @@ def bandwidths(judged: Iterable[Judged]) -> dict[str, float]:
 
 def warned(judged: Iterable[Judged]) -> dict[str, int]:
     """Count gates of its own that warn, by node."""
-    count: dict[str, int] = defaultdict(int)
-    for run in judged:
-        for verdict in run.verdicts.verdicts:
-            if verdict.outcome is Outcome.WARN:
-                count[verdict.subject.partition("/")[0]] += 1
-    return count
+    warnings = (each for run in judged for each in run.verdicts.verdicts if each.outcome is Outcome.WARN)
+    return Counter(each.subject.partition("/")[0] for each in warnings)
 
 
 def ranked(nodes: Sequence[str], judged: Sequence[Judged]) -> list[str]:

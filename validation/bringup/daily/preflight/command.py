@@ -17,11 +17,7 @@ from bringup.daily.preflight import programs
 LOOK_S = 0.2
 REST_S = 2  # for output that is still in the pipe when the command has ended
 KEPT_BYTES = 1 << 16
-PASSED_ON = (
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-    signal.SIGCONT,
-)  # Slurm warns so before a time limit
+PASSED_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT)  # Slurm warns so before a time limit
 _PIECE = 1 << 16
 
 

@@ -63,28 +63,19 @@ def end(program: Program) -> None:
     """End all that is left. A shell ends at once; what it started, as srun or torchrun, may take a while, and ends what
     it started. SIGTERM goes to the process group, and to what has lost its parent; SIGKILL to all."""
     signalled: set[int] = set()
-    deadline = time.monotonic() + ENDING_S
-    while (left := program.left()) and time.monotonic() < deadline:
-        program.child.poll()
-        ours = {each.pid for each in left}
-        for each in left:
-            if each.pid not in signalled and (each.group == program.child.pid or each.parent not in ours):
-                signalled.add(each.pid)
-                _send(each.pid, signal.SIGTERM)
-        time.sleep(LOOK_S)
-    deadline = time.monotonic() + KILLED_S
-    while (left := program.left()) and time.monotonic() < deadline:
-        program.child.poll()
-        for each in left:
-            _send(each.pid, signal.SIGKILL)
-        time.sleep(LOOK_S)
+    for number, patience_s in ((signal.SIGTERM, ENDING_S), (signal.SIGKILL, KILLED_S)):
+        deadline = time.monotonic() + patience_s
+        while (left := program.left()) and time.monotonic() < deadline:
+            program.child.poll()
+            ours = {each.pid for each in left}
+            first = [each.pid for each in left if each.group == program.child.pid or each.parent not in ours]
+            for pid in ours if number == signal.SIGKILL else set(first) - signalled:
+                signalled.add(pid)
+                with contextlib.suppress(ProcessLookupError, PermissionError):
+                    os.kill(pid, number)
+            time.sleep(LOOK_S)
     with contextlib.suppress(subprocess.TimeoutExpired):  # in a call to a dead file server it does not end
         program.child.wait(KILLED_S)
-
-
-def _send(pid: int, number: int) -> None:
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.kill(pid, number)
 
 
 def _own_processes(mark: str) -> Iterator[_Process]:
