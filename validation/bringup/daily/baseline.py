@@ -95,8 +95,8 @@ def _observed(judged: Judged, observed: Seen) -> Iterator[Asked]:
         near = [round(median(amounts) * share, 3) for share in MEMORY_SHARES]
         yield _asked("discovery.memory", "host", "between", near, "GiB", quantity="inventory.memory", action=broken)
     # type and source: what a mount is, whatever its options; autofs: of the automounter, which mounts later
-    told = [str(fact.value) for fact in observed.of("discovery.mount") if fact.value is not None]
-    mounts = {" ".join(mount.split(" ")[:2]) for mount in told if not mount.startswith("autofs ")}
+    values = [str(fact.value) for fact in observed.of("discovery.mount") if fact.value is not None]
+    mounts = {" ".join(mount.split(" ")[:2]) for mount in values if not mount.startswith("autofs ")}
     if len(mounts) == 1:
         yield _asked("discovery.mount", "mount", "equals", mounts.pop(), "text")
     up = [fact.subject.partition("/")[::2] for fact in observed.of("discovery.rdma.state") if fact.value == UP]
