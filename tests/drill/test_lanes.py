@@ -57,8 +57,9 @@ def test_an_interrupted_lane_starts_no_further_cluster(tmp_path, monkeypatch):
 
     monkeypatch.setattr(environment, "INTERRUPTED", threading.Event())
     monkeypatch.setattr(suite, "LocalCluster", Cluster)
-    events: queue.Queue[suite._Event] = queue.Queue()
-    suite._lane("works", iter(DRILLS[:3]), tmp_path, events)
+    ended: suite.Ended = queue.Queue()
+    begun: list[str] = []
+    suite._lane("works", iter(DRILLS[:3]), tmp_path, ended, begun.append)
     assert started == ["cluster"]
-    assert [event.begun.id for event in events.queue if event.begun] == [DRILLS[0].id]
-    assert not any(event.result for event in events.queue)
+    assert begun == [f"{DRILLS[0].id}: {DRILLS[0].fault}", ""]
+    assert list(ended.queue) == [None]

@@ -105,9 +105,8 @@ def test_a_drill_is_declared_whole():
             assert not drill.shape.unconfined, drill.id
         assert drill.says or drill.between is not None or drill.value is not None, drill.id
         assert drill.says == drill.says.strip(), f"{drill.id}: behind a blank there is always another word"
-        makes = (drill.inject, drill.during, drill.environment, drill.tamper, drill.truncate, drill.shape.unconfined)
+        makes = (drill.inject, drill.during, drill.environment, drill.tamper, drill.shape.unconfined)
         assert any(makes), f"{drill.id} makes no fault"
-        assert not (drill.tamper and drill.truncate), drill.id
         for gate in (drill.gate, *(gate for gate, _ in drill.also)):
             assert drill.phase in gates.GATES[gate].phases, f"{drill.id}: {gate}"
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 
 from bringup import results as runs
 from bringup.errors import DrillError
-from bringup.plan.drill import Command, Drill, Shape
+from bringup.plan.drill import Command, Shape
 from bringup.plan.phases import PHASES
 from bringup.results import REPOSITORY
 
@@ -52,6 +52,7 @@ class Environment(ABC):
 
     is_spoiled: bool  # a fault of ours could not be undone
     is_well: bool  # without a fault of ours everything passes; otherwise that is looked at first
+    names: tuple[str, ...]  # nodes that may be used; empty: all, because the shape was chosen for the drill
     PATIENCE: ClassVar[int] = 1  # how much longer a phase may take than on a cluster of ours
 
     @abstractmethod
@@ -60,10 +61,6 @@ class Environment(ABC):
 
     @abstractmethod
     def wait_for(self, node: str, state: str) -> None: ...
-
-    @abstractmethod
-    def nodes_of(self, drill: Drill) -> tuple[str, ...]:
-        """Return the nodes to use. Empty: all of them, because the shape was chosen for the drill."""
 
     @abstractmethod
     def execute(self, *words: str, limit_s: float = VERB_LIMIT_S, **how: Any) -> Ended:
@@ -160,6 +157,7 @@ class LocalCluster(Environment):
     environment: dict[str, str] = field(default_factory=dict)
     is_well: bool = True
     is_spoiled: bool = False
+    names: tuple[str, ...] = ()
 
     def verb(
         self, *words: str, environment: Mapping[str, str] | None = None, limit_s: float = VERB_LIMIT_S, **how: Any
@@ -222,9 +220,6 @@ class LocalCluster(Environment):
                 raise DrillError(f"{node} is {observed_state or 'in an unknown state'}; expected {state} within 90 s")
             pause()
 
-    def nodes_of(self, drill: Drill) -> tuple[str, ...]:
-        return ()
-
     def _must(self, *words: str) -> None:
         done = self.verb(*words)
         if done.code != 0:
@@ -236,7 +231,7 @@ class LocalCluster(Environment):
 class Here(Environment):
     """The cluster that the user is on, from its login host. No fault but those that a job of one's own can make."""
 
-    names: tuple[str, ...]  # nodes that may be used
+    names: tuple[str, ...]
     PATIENCE = 10
     is_well: bool = False
     is_spoiled: bool = False
@@ -255,22 +250,15 @@ class Here(Environment):
     def execute(self, *words: str, limit_s: float = VERB_LIMIT_S, **how: Any) -> Ended:
         return execute(list(words), limit_s=limit_s, **how)
 
-    def nodes_of(self, drill: Drill) -> tuple[str, ...]:
-        return self.names[: drill.shape.nodes]
-
 
 def keep(name: str, stems: tuple[str, ...], place: Path) -> None:
     """Move what a run left among the results to the drill's own folder: nobody takes it for a run of the cluster."""
+    kept = {REPOSITORY / runs.PLAYBOOKS / name: place / "playbook"}
     for stem in stems:
         for folder in runs.attempts(PHASES[stem], name):
-            _move(folder, place / folder.name)
-    _move(REPOSITORY / runs.PLAYBOOKS / name, place / "playbook")
-
-
-def _move(source: Path, target: Path) -> None:
-    if not source.is_dir():
-        return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    if target.exists():  # of an attempt that was interrupted
-        shutil.rmtree(target)
-    shutil.move(source, target)
+            kept[folder] = place / folder.name
+    for source, target in kept.items():
+        if source.is_dir():
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.rmtree(target, ignore_errors=True)  # of an attempt that was interrupted
+            shutil.move(source, target)

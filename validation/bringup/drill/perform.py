@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -41,14 +42,16 @@ def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> Dr
     try:
         healthy = _healthy_runs(drill, cluster, place, name)
         before = frozenset[Pair]() if cluster.is_well else _failing_before(drill, cluster, place, name)
-        if drill.tamper is not None or drill.truncate is not None:
+        if drill.tamper is not None:
             in_place, done, evidence = _tamper(drill, cluster, healthy, folder)
         else:
             reference = {"BRINGUP_REFERENCE": str(healthy[0])} if healthy else {}
             in_place, done = _run_with_fault(drill, cluster, run_name, reference)
             evidence = _last_attempt(drill.phase, run_name)
         judged = judge.judge_folder(evidence).verdicts
-        written = _written(evidence)
+        written: Verdicts | None = None  # none that can be read
+        with contextlib.suppress(RecordError):
+            written = read_record(evidence / runs.VERDICTS, Verdicts)
         detected_s = time.monotonic() - in_place
     except (DrillError, RunError, RecordError, OSError) as error:
         return not_performed(drill, str(error), seconds=_since(begun))
@@ -111,14 +114,6 @@ def _last_attempt(stem: str, run_name: str) -> Path:
     return attempts[-1]
 
 
-def _written(evidence: Path) -> Verdicts | None:
-    """Load verdicts that `bringup run` or `bringup judge` left in the folder. None: none that can be read."""
-    try:
-        return read_record(evidence / runs.VERDICTS, Verdicts)
-    except RecordError:
-        return None
-
-
 def _named(drill: Drill, commands: tuple[Command, ...]) -> tuple[Command, ...]:
     return tuple(tuple(word.replace("{phase}", drill.phase) for word in command) for command in commands)
 
@@ -143,11 +138,9 @@ def _wait_for_moment(drill: Drill, run_name: str) -> None:
 
 def _healthy_runs(drill: Drill, cluster: Environment, place: Path, name: str) -> list[Path]:
     """Find or make what the drill needs: runs of its phase to tamper with, or a one-GPU run to compare with."""
-    if drill.truncate is not None or drill.tamper is not None:
-        return [
-            healthy_run(drill, drill.phase, cluster, place, name, number)
-            for number in (1, 2)[: 1 if drill.truncate else 2]
-        ]
+    if drill.tamper is not None:
+        numbers = (1, 2) if "$OTHER" in drill.tamper else (1,)
+        return [healthy_run(drill, drill.phase, cluster, place, name, number) for number in numbers]
     if PHASES[drill.phase].is_training and not PHASES[drill.phase].one_gpu:
         return [healthy_run(drill, REFERENCE, cluster, place, name, 1)]
     return []
@@ -184,7 +177,7 @@ def _failing_before(drill: Drill, cluster: Environment, place: Path, name: str) 
 
 
 def _chosen(cluster: Environment, drill: Drill) -> tuple[str, ...]:
-    nodes = cluster.nodes_of(drill)
+    nodes = cluster.names[: drill.shape.nodes]
     return ("--nodelist", ",".join(nodes)) if nodes else ()
 
 
@@ -199,18 +192,14 @@ def _tamper(drill: Drill, cluster: Environment, healthy: Sequence[Path], place: 
     if copy.exists():
         shutil.rmtree(copy)
     shutil.copytree(healthy[0], copy)
-    if drill.truncate is not None:
-        file = copy / drill.truncate
-        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
-    else:
-        done = environments.execute(
-            ["bash", "-c", f"set -euo pipefail; {drill.tamper}"],
-            folder=copy,
-            limit_s=60,
-            environment={"OTHER": str(healthy[1]), "PYTHON": sys.executable},
-        )
-        if done.code != 0:
-            raise DrillError(f"tampering ended with {done.code}: {done.complained.strip()}")
+    done = environments.execute(
+        ["bash", "-c", f"set -euo pipefail; {drill.tamper}"],
+        folder=copy,
+        limit_s=60,
+        environment={"OTHER": str(healthy[-1]), "PYTHON": sys.executable},
+    )
+    if done.code != 0:
+        raise DrillError(f"tampering ended with {done.code}: {done.complained.strip()}")
     in_place = time.monotonic()
     return in_place, cluster.bringup("judge", str(copy), environment={}), copy
 
@@ -225,8 +214,10 @@ def compare(
     if drill.outcome is Outcome.PASS:
         return _survived(drill, judged.verdicts, screen)
     hits = {v.subject: v for v in judged.verdicts if v.gate == drill.gate and v.outcome is drill.outcome}
-    on_screen = set() if written is None else _on_screen(written)
-    detected = any((hit.gate, hit.subject, hit.outcome) in on_screen for hit in hits.values())
+    # or left to the report: if a drill skips most parts of a phase, incomplete verdicts fill the screen
+    groups, left = view.on_screen(written.verdicts if written else [])
+    shown = {(v.gate, v.subject, v.outcome) for group in (*groups, left) for v in group}
+    detected = any((hit.gate, hit.subject, hit.outcome) in shown for hit in hits.values())
     declared = [(drill.gate, drill.subject), *drill.also]
     outcomes = {(v.gate, v.subject): v.outcome for v in judged.verdicts}
     expected = {subject for gate, subject in declared if gate == drill.gate}
@@ -243,13 +234,6 @@ def compare(
     is_sign = drill.says in [sign.signature for sign in judged.signs]
     right_cause = _has_size(drill, verdict_hit.value) and (is_said or is_sign)
     return detected, right_subject, right_cause, report.sentence(verdict_hit)
-
-
-def _on_screen(written: Verdicts) -> set[tuple[str, str, Outcome]]:
-    """Verdicts on the screen, and those left to the report: if a drill skips most parts of a phase, incomplete verdicts
-    fill the screen."""
-    groups, left = view.on_screen(written.verdicts)
-    return {(v.gate, v.subject, v.outcome) for group in (*groups, left) for v in group}
 
 
 def _has_size(drill: Drill, value: Value | None) -> bool:

@@ -6,9 +6,10 @@ import queue
 import re
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
@@ -36,6 +37,8 @@ from bringup.run.launch import progress
 DRILLS = environments.RESULTS / "drill"
 
 
+Ended = queue.Queue[tuple[DrillResult, str | None] | Exception | None]
+"""What lanes tell: a result, and what the drill left so that the cluster was replaced; an error; None: a lane ended."""
 LEFT_TO_ITS_LANE = 4  # drills; see taken()
 HEALTHY = Shape(4, 2)  # comparisons of a fleet need more than two nodes, and ranks of one node more than one GPU
 
@@ -169,86 +172,64 @@ def _place_of(shape: Shape) -> tuple[bool, str, int, int]:
     return shape.unconfined, shape.simulate or "", shape.nodes, shape.gpus_per_node
 
 
+@dataclass
 class _Clusters:
     """One cluster at a time, of the requested shape."""
 
-    def __init__(self, folder: Path, lane: str) -> None:
-        # /tmp by name: a deeper folder would be too long for munge's socket.
-        # Named after the run: --resume ends what is left
-        self._state = Path("/tmp") / f"bringup-drill-{folder.name}-{lane}"
-        self._up: dict[Shape, LocalCluster] = {}
+    state: Path
+    up: LocalCluster | None = None
 
     def of(self, shape: Shape) -> LocalCluster:
-        if shape not in self._up:
-            self.end()
-            self._up[shape] = LocalCluster(self._state, shape)
-        self._up[shape].start()
-        return self._up[shape]
+        if self.up is None or self.up.shape != shape:
+            self.close()
+            self.up = LocalCluster(self.state, shape)
+        self.up.start()
+        return self.up
 
-    def end(self) -> None:
-        for cluster in self._up.values():
-            cluster.end()
-        self._up.clear()
-
-
-@contextmanager
-def local_clusters(folder: Path, lane: str) -> Iterator[_Clusters]:
-    clusters = _Clusters(folder, lane)
-    try:
-        yield clusters
-    finally:
-        clusters.end()
+    def close(self) -> None:
+        if self.up is not None:
+            self.up.end()
 
 
-@dataclass(frozen=True)
-class _Event:
-    """What happened in a lane: a drill began, one ended, or (neither) the lane itself ended."""
-
-    lane: str
-    begun: Drill | None = None
-    result: DrillResult | None = None
-    broken: str | None = None  # what the drill left, so that the cluster was replaced
-    error: Exception | None = None
+def local_clusters(folder: Path, lane: str) -> closing[_Clusters]:
+    """Yield clusters of a lane. In /tmp by name: a deeper folder would be too long for munge's socket. Named after the
+    run: --resume ends what is left."""
+    return closing(_Clusters(Path("/tmp") / f"bringup-drill-{folder.name}-{lane}"))
 
 
 def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) -> Generator[DrillResult]:
     """Two lanes, each with a cluster of its own: drills that work, and beside them those that wait most of the time."""
-    works = deque(drill for drill in drills if not drill.waits)
-    waits = deque(drill for drill in drills if drill.waits)
-    lanes = {}
-    if works:
-        lanes["works"] = taken(works, waits)
-    if waits:
-        lanes["waits"] = taken(waits, works)
-    events: queue.Queue[_Event] = queue.Queue()
-    threads = [threading.Thread(target=_lane, args=(name, lane, folder, events)) for name, lane in lanes.items()]
-    for thread in threads:
-        thread.start()
-    try:
-        with progress(console, "now") as tell:
-            now: dict[str, str] = {}
-            while lanes:
-                event = events.get()
-                if event.error is not None:
-                    raise event.error
-                if event.begun is not None:
-                    now[event.lane] = f"{event.begun.id}: {event.begun.fault}"
-                elif event.result is not None:
-                    if event.broken:
-                        console.print(
-                            f"{'':<14} a new cluster after {event.result.drill}: {report.plain(event.broken)}"
-                        )
-                    yield event.result
-                else:
-                    del lanes[event.lane]
-                    now.pop(event.lane, None)
-                tell("; ".join(now.values()))
-    except BaseException:
-        environments.interrupt()
-        raise
-    finally:
-        for thread in threads:
-            thread.join()
+    works, waits = (deque(drill for drill in drills if drill.waits is waiting) for waiting in (False, True))
+    ended: Ended = queue.Queue()
+    with progress(console, "now") as tell:
+        now: dict[str, str] = {}
+
+        def say(lane: str, words: str) -> None:
+            now[lane] = words
+            tell("; ".join(filter(None, now.values())))
+
+        lanes = [
+            threading.Thread(target=_lane, args=(name, taken(own, other), folder, ended, partial(say, name)))
+            for name, own, other in (("works", works, waits), ("waits", waits, works))
+            if own
+        ]
+        for lane in lanes:
+            lane.start()
+        try:
+            for _ in lanes:  # each ends with None
+                while (one := ended.get()) is not None:
+                    if isinstance(one, Exception):
+                        raise one
+                    performed, broken = one
+                    if broken:
+                        console.print(f"{'':<14} a new cluster after {performed.drill}: {report.plain(broken)}")
+                    yield performed
+        except BaseException:
+            environments.interrupt()
+            raise
+        finally:
+            for lane in lanes:
+                lane.join()
 
 
 def taken(lane: deque[Drill], other_lane: deque[Drill]) -> Iterator[Drill]:
@@ -270,32 +251,31 @@ def taken(lane: deque[Drill], other_lane: deque[Drill]) -> Iterator[Drill]:
         yield drill
 
 
-def _lane(lane: str, drills: Iterator[Drill], folder: Path, events: queue.Queue[_Event]) -> None:
+def _lane(lane: str, drills: Iterator[Drill], folder: Path, ended: Ended, tell: Callable[[str], None]) -> None:
     """One thread: these drills, one after the other."""
     try:
         with local_clusters(folder, lane) as clusters:
             for drill in drills:
                 if drill.needs_expected is not None:
                     why = "it is about InfiniBand or NVLink, which no local cluster has"
-                    events.put(_Event(lane, result=perform.not_performed(drill, why, applicable=False)))
+                    ended.put((perform.not_performed(drill, why, applicable=False), None))
                     continue
-                events.put(_Event(lane, begun=drill))
+                tell(f"{drill.id}: {drill.fault}")
                 broken: str | None = None
                 try:
                     cluster = clusters.of(drill.shape)
                     broken = cluster.heal()  # whatever came before
                     performed = perform.perform(drill, cluster, folder, name=folder.name)
-                    if environments.INTERRUPTED.is_set():
-                        return
-                    broken = cluster.heal() or broken
+                    broken = (None if environments.INTERRUPTED.is_set() else cluster.heal()) or broken
                 except DrillError as error:
-                    if environments.INTERRUPTED.is_set():  # a further cluster would be started for the next drill
-                        return
                     performed = perform.not_performed(drill, str(error))
-                events.put(_Event(lane, result=performed, broken=broken))
-        events.put(_Event(lane))
+                if environments.INTERRUPTED.is_set():  # a further cluster would be started for the next drill
+                    break
+                ended.put((performed, broken))
     except Exception as error:  # noqa: BLE001  # raised again by the thread that waits for this one
-        events.put(_Event(lane, error=error))
+        ended.put(error)
+    tell("")
+    ended.put(None)
 
 
 def usable_here() -> dict[str, slurm.Node]:

@@ -76,7 +76,6 @@ class Drill(Record):
     wait_for: tuple[str, str] | None = None  # node and Slurm state, before the phase starts
     environment: dict[str, str] = Field(default_factory=dict)
     shape: Shape = Shape()
-    truncate: str | None = None  # a file of a healthy run that is cut to its first half
     tamper: str | None = None  # bash, in the folder of a healthy run; $OTHER is the folder of another one
     also: tuple[tuple[str, str], ...] = ()  # further (gate, subject) pairs that must have the same outcome
     silent: tuple[str, ...] = ()  # subjects on which every gate must pass
