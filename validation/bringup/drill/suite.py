@@ -217,10 +217,10 @@ def _on_local_clusters(drills: Sequence[Drill], folder: Path, console: Console) 
             lane.start()
         try:
             for _ in lanes:  # each ends with None
-                while (one := ended.get()) is not None:
-                    if isinstance(one, Exception):
-                        raise one
-                    performed, broken = one
+                while (message := ended.get()) is not None:
+                    if isinstance(message, Exception):
+                        raise message
+                    performed, broken = message
                     if broken:
                         console.print(f"{'':<14} a new cluster after {performed.drill}: {report.plain(broken)}")
                     yield performed
