@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from bringup.evidence import hostlist
 from loops import for_each
 from programs import ran
 from tiers import first
@@ -278,9 +279,35 @@ def test_the_node_of_rank_0_is_the_first_in_slurms_order_however_the_nodes_are_l
     tmp_path: Path, listed: str, first: str
 ) -> None:
     """A pair that is measured again may be listed as n3,n0. With n3 as the master, rank 0 on n0 would meet nobody."""
-    (tmp_path / "scontrol").write_text("#!/bin/sh\nprintf 'n0\\nn2\\nn3\\nn10\\n'\n")
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho \"$3\" | tr , '\\n'\n")
     (tmp_path / "scontrol").chmod(0o755)
-    assert in_job_sh(f"rank0_of {listed}", PATH=f"{tmp_path}:{os.environ['PATH']}") == f"{first}\n"
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    assert in_job_sh(f"rank0_of {listed}", PATH=path, SLURM_JOB_NODELIST="n0,n2,n3,n10") == f"{first}\n"
+
+
+def test_eight_thousand_nodes_with_long_names_do_not_fill_an_option_or_a_variable(tmp_path: Path) -> None:
+    """Linux takes 131,071 bytes of one argument or variable; these names have 229,375. Each line begins a program with
+    what the scripts export."""
+    names = [f"rack-compute-long-name-{number:04d}" for number in range(8192)]
+    (tmp_path / "names").write_text("\n".join(names) + "\n")
+    (tmp_path / "scontrol").write_text(
+        f"#!/bin/sh\ncase $2 in hostnames) cat {tmp_path}/names ;; *) wc -l <$3 ;; esac\n"
+    )
+    (tmp_path / "scontrol").chmod(0o755)
+    (tmp_path / "raw").mkdir()
+    closed = '0: {"probe": "inventory", "at": "%s", "end": 1, "run": "r", "utc": "t"}\n'
+    (tmp_path / "facts").write_text("".join(closed % name for name in names[:-1]))
+    script = f'''export NODES="rack-compute-long-name-[0000-8191]" RUN_DIR={tmp_path}
+        mapfile -t nodes < <(names_of "$NODES")
+        rank0_of "$NODES"
+        placed inventory 1 "$NODES"
+        printf '%s\\n' "${{nodes[@]}}" | short_of
+        unfinished inventory {tmp_path}/facts "${{nodes[@]}}"'''
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    said = in_job_sh(script, PATH=path, SLURM_JOB_NODELIST="rack-compute-long-name-[0000-8191]")
+    assert said.split() == [names[0], "8192", names[-1]]
+    assert (tmp_path / "raw/inventory.step").read_text() == f"1 {','.join(names)}\n"
+    assert len(hostlist.shortened(names)) < 100
 
 
 @pytest.mark.parametrize("script", ["nccl_scaling.sh", "nccl_run_with_monitoring.sh", "nccl_pairwise.sbatch"])
@@ -345,8 +372,8 @@ def test_a_login_host_that_hears_nothing_of_its_nodes_says_so(tmp_path: Path, sr
         (tmp_path / name).chmod(0o755)
     scripts = "infrastructure-validation/scripts"
     done = bash(
-        f"source {scripts}/job.sh; source {scripts}/smoke_parts.sh; has_prolog() {{ false; }}; "
-        "sleep() { command sleep 0.02; }; USABLE=n3,n4; need_connections",
+        f"source {scripts}/job.sh; has_prolog() {{ false; }}; names_of() {{ tr , '\\n' <<<$1; }}; "
+        "sleep() { command sleep 0.02; }; need_connections n3,n4",
         PATH=f"{tmp_path}:{os.environ['PATH']}",
     )
     assert done.returncode == code
@@ -476,7 +503,7 @@ def test_pairs_of_gpus_are_not_waited_for_together_with_what_watches_beside_them
     srun.chmod(0o755)
     program = """set -euo pipefail
         source "$SCRIPTS/watchers.sh"
-        eval "$(sed -n '/^exchange_collectives()/,/^}/p' "$SCRIPTS/nccl_pairwise.sbatch")"
+        eval "$(sed -n '/^exchange_collectives()/,/^}/p; /^wait_for()/,/^}/p' "$SCRIPTS/nccl_pairwise.sbatch")"
         end_within() { wait "$2"; }; placed() { :; }; rank0_of() { :; }
         port() { :; }; cpus_per_rank() { echo 1; }
         gpus=2 SRUN_SITE=() CONTAINER=() PYTHON=python3

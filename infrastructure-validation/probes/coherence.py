@@ -9,7 +9,7 @@ readers):
   see      see the changes
 A fact's subject is the ordered pair, writer->reader. Does not prove: what happens between nodes that are not a pair of
 these rounds.
-Run: srun --label --ntasks-per-node=1 python3 coherence.py STEP FOLDER NODE,… USABLE,… ROUND,…
+Run: srun --label --ntasks-per-node=1 python3 coherence.py STEP FOLDER FILE_OF_NODES FILE_OF_USABLE ROUND,…
 """
 
 import errno
@@ -231,12 +231,12 @@ STEPS = {"write": write_step, "read": read_step, "change": change_step, "see": s
 
 def main():
     if len(sys.argv) != 6 or sys.argv[1] not in STEPS:
-        sys.exit(f"usage: coherence.py {'|'.join(STEPS)} FOLDER NODE,… USABLE,… ROUND,…")
+        sys.exit(f"usage: coherence.py {'|'.join(STEPS)} FOLDER FILE_OF_NODES FILE_OF_USABLE ROUND,…")
     facts = Facts(f"coherence_{sys.argv[1]}")
     take_room(facts.at)
-    nodes, usable = sys.argv[3].split(","), sys.argv[4].split(",")
+    nodes, usable = (Path(file).read_text().split() for file in sys.argv[3:5])
     if facts.at not in nodes:
-        sys.exit(f"coherence.py: {facts.at} is none of {sys.argv[3]}")
+        sys.exit(f"coherence.py: {facts.at} is none of those in {sys.argv[3]}")
     # none: one node, which says whether it can write
     rounds = [int(number) for number in sys.argv[5].split(",") if number]
     STEPS[sys.argv[1]](Circle(facts, sys.argv[2], nodes, usable, rounds))

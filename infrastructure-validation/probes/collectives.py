@@ -63,7 +63,7 @@ def main():
     if writes_log(local, only, os.environ.get("BRINGUP_NCCL_VARIANT")):
         os.environ.setdefault("NCCL_DEBUG", "INFO")
         os.environ.setdefault("NCCL_DEBUG_SUBSYS", "INIT,NET,GRAPH")
-        os.environ.setdefault("NCCL_DEBUG_FILE", f"{logs}/nccl.%h.%p.log")
+        os.environ.setdefault("NCCL_DEBUG_FILE", f"{logs if only else of_this_node(logs)}/nccl.%h.%p.log")
     # torch keeps the last collectives of this rank (its flight recorder); NCCL's watchdog adds its own at a timeout.
     # The names are those since torch 2.9
     for name, value in (
@@ -191,6 +191,16 @@ def writes_log(local, only, variant):
     """Whether this rank asks NCCL for its log. Every rank's is judged, but those of pairs of nodes are not: there one
     for each node is kept for people, because 1,000 nodes with 8 GPUs would leave 160,000 files."""
     return local == 0 or not only or bool(variant)
+
+
+def of_this_node(logs):
+    """A folder of its own: 32,768 files that are made at once in one folder of NFS wait for each other."""
+    own = Path(logs, node_name())
+    try:
+        own.mkdir(exist_ok=True)
+    except OSError:
+        return logs  # NCCL says why it cannot write there
+    return own
 
 
 def join(task):

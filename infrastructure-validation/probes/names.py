@@ -3,7 +3,8 @@
 
   table NODE…     (one node) what each name leads to there, a fact a name: what the other nodes compare with
   compare TABLE   (every node) which names lead elsewhere here, which lead nowhere, how long the slowest took, which
-                  addresses this node has, and where its own host name leads
+                  addresses this node has, and where its own host name leads. Of a large fleet each node looks up
+                  the MOST_LOOKED_UP names that follow its own, so that each name is looked up by as many nodes
 Does not prove: that anything answers at these addresses. Run: srun --label --ntasks-per-node=1 python3 names.py …
 """
 
@@ -24,6 +25,7 @@ WORKERS = 32
 LISTED = 500  # letters: names that differ are told one by one up to here; beyond it their number tells enough
 NOWHERE = "none"
 SHOWN = 3  # of names in a remark
+MOST_LOOKED_UP = 256  # names of a node: 4,096 nodes that look up all ask a name server 17 million times in a second
 
 
 def main():
@@ -60,7 +62,8 @@ def compare(facts, file):
             facts.unknown(quantity, "count", f"the table of names cannot be read: {error}")
         return
     own_name = node_name()
-    answers = look_up_all([name for name in known if name != own_name])
+    answers = look_up_all(following(own_name, list(known)))
+    facts.saw("names.looked_up", len(answers), "count")
     say_unresolved(facts, answers)
     if answers:
         slowest = max(answers, key=lambda name: answers[name].seconds)
@@ -73,6 +76,12 @@ def compare(facts, file):
     facts.saw("names.different", len(differ), "count")
     facts.saw("names.differ", list(fitting(differ)), "text")
     say_own(facts, any(":" in address for address in known.values() if address))
+
+
+def following(own_name, names):
+    """The names after its own, around the end to the first ones."""
+    place = names.index(own_name) if own_name in names else 0
+    return [name for name in names[place:] + names[:place] if name != own_name][:MOST_LOOKED_UP]
 
 
 def fitting(entries):

@@ -5,7 +5,7 @@ Steps, each a job step or a call on the submit host, so that each is a barrier f
   look DIR            (nodes)        look for the file `late`, which is not there yet: a cached "no" must go away later
   reference DIR TOKEN (submit host)  write the files `reference`, which nobody has looked for, and `late`
   node DIR TOKEN      (nodes)        read `reference`, then wait for `late`; write a file of this node's own
-  check DIR TOKEN NODE[,NODE…] (submit host)  read every node's file
+  check DIR TOKEN FILE_OF_NODES (submit host)  read every node's file
 Does not prove: throughput, locking, coherence of a file that changes.
 """
 
@@ -45,7 +45,7 @@ def node(facts, folder, token):
 
 
 def check(facts, folder, token, nodes):
-    files = {name: folder / f"{name}.node" for name in nodes.split(",")}
+    files = {name: folder / f"{name}.node" for name in Path(nodes).read_text().split()}
     waited = wait_until(files, lambda path, name: text_of(path) == f"{token} {name}", SOON_S)
     for name, (_, came) in waited.items():
         facts.saw("smoke.fs.seen_by_submit_host", came, "flag", name)
@@ -57,7 +57,7 @@ STEPS = {"look": (look, 1), "reference": (reference, 2), "node": (node, 2), "che
 def main():
     step, count = STEPS.get(sys.argv[1] if len(sys.argv) > 1 else "", (None, 0))
     if step is None or len(sys.argv) != 2 + count:
-        sys.exit("usage: shared_fs.py look DIR | reference DIR TOKEN | node DIR TOKEN | check DIR TOKEN NODE,…")
+        sys.exit("usage: shared_fs.py look DIR | reference DIR TOKEN | node DIR TOKEN | check DIR TOKEN FILE_OF_NODES")
     facts = Facts(f"shared_fs_{sys.argv[1]}")
     take_room(facts.at)
     step(facts, Path(sys.argv[2]), *sys.argv[3:])

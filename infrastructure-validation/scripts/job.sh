@@ -3,7 +3,7 @@
 #
 #   need_repository             the working directory is the repository root, with its .venv; sets PYTHON
 #   keep_log                    inside a batch job: move its log to slurm-logs/; sets SCREEN
-#   choose_nodes [OPTION…]      on a login host: sets NODES, NODE_COUNT, GPUS (per node), USABLE, USABLE_COUNT;
+#   choose_nodes [OPTION…]      on a login host: sets NODES, NODE_COUNT, GPUS (per node), USABLE, USABLE_COUNT (lists: n[0-3]);
 #                               with --sharing also WHOLE_NODES: yes where no two jobs share a node;
 #                               with --phase PHASE those of its partition, which has to take its job
 #   run_begin PHASE OPTION…      write the plan (`bringup open`); sets RUN_DIR, PLANNED, and what the site file says
@@ -12,10 +12,12 @@
 #   save FILE COMMAND…          keep a command's answer in raw/; when it fails, no file: absence is not evidence
 #   gpus_on_node                what Slurm granted on this node
 #   cpus_per_rank RANKS         cores of a rank, where so many share a node
-#   rank0_of LIST               the node of n3,n0 on which Slurm places rank 0
+#   rank0_of LIST               the node of n[0,3] on which Slurm places rank 0
 #   placed STEM TASKS LIST      write down on which nodes the step STEM runs, with how many tasks each, where its name does not
 #                               say it (evidence/reading.py): a fact counts only from the node that it is about
 #   unfinished PROBE FILE NODE… the nodes on which the probe left no closing line
+#   names_of LIST, short_of     n[0-2] -> a name per line, and back: 4,096 names are too long for a variable or an option
+#   need_connections LIST       on a login host: stop with one line if what LIST's first node sends does not reach this host
 #
 # Environment: BRINGUP_SITE (name or path of a site file), BRINGUP_PROFILE (name or path; default auto), BRINGUP_VENV (venv.sh),
 # BRINGUP_RUN_NAME, BRINGUP_WAIT_S (seconds that a step may wait for busy nodes; default 120), BRINGUP_JUDGE_LATER
@@ -208,20 +210,51 @@ cpus_per_rank() { # ranks per node; the cores of the smallest node of the job sh
   printf '%s\n' "$((least / $1 > 0 ? least / $1 : 1))"
 }
 
-rank0_of() { # n3,n0: whatever the order they are listed in, Slurm places ranks in its own
-  scontrol show hostnames "$SLURM_JOB_NODELIST" | awk -v wanted=",$1," 'index(wanted, "," $1 ",") && !found++'
+names_of() { # n[0-2] -> a name per line
+  scontrol show hostnames "$1"
 }
 
-placed() { # stem of the step's files, tasks per node, n3,n0
-  printf '%s %s\n' "$2" "$3" >"$RUN_DIR/raw/$1.step"
+short_of() { # a name per line on standard input -> n[0-2]
+  scontrol show hostlist /dev/stdin
+}
+
+rank0_of() { # n[0,3]: whatever the order they are listed in, Slurm places ranks in its own
+  awk 'NR == FNR { wanted[$0]; next } $0 in wanted && !found++' <(names_of "$1") <(names_of "$SLURM_JOB_NODELIST")
+}
+
+placed() { # stem of the step's files, tasks per node, n[0,3]
+  printf '%s %s\n' "$2" "$(names_of "$3" | paste -sd, -)" >"$RUN_DIR/raw/$1.step"
 }
 
 unfinished() { # probe, file of facts, nodes
-  local probe=$1 file=$2 node
+  local ended="s/.*{\"probe\": \"$1\", \"at\": \"\([^\"]*\)\", \"end\": .*/\1/p" file=$2
   shift 2
-  for node; do
-    grep -qF "{\"probe\": \"$probe\", \"at\": \"$node\", \"end\": " -- "$file" || printf '%s\n' "$node"
+  printf '%s\n' "$@" | grep -vxF -f <(sed -n "$ended" -- "$file") || true
+}
+
+has_prolog() {
+  scontrol show config | grep -qE '^Prolog(\[0\])? *= /'
+}
+
+# Nodes connect to the srun of this host. Where a firewall stops them, each step would be silent for its whole time limit.
+need_connections() { # n[0-3]
+  local node name=smoke-answer-$$ silent_s=0 patience=20 asked tenths
+  node=$(names_of "$1" | sed -n 1p)
+  ! has_prolog || patience=120
+  srun --quiet --job-name="$name" --nodes=1 --ntasks=1 --nodelist="$node" --immediate=20 --time=5 "${SRUN_SITE[@]}" true \
+    </dev/null >/dev/null 2>&1 &
+  asked=$!
+  for ((tenths = 1; silent_s < patience; tenths++)); do
+    kill -0 "$asked" 2>/dev/null || return 0 # also where it was refused: the steps say why
+    sleep 0.1
+    ((tenths % 50 == 0)) || continue # a node that boots or waits is not RUNNING
+    if [[ $(squeue --noheader --me --name="$name" --format=%T) == RUNNING ]]; then silent_s=$((silent_s + 5)); else silent_s=0; fi
   done
+  kill -KILL "$asked" 2>/dev/null || true
+  wait "$asked" 2>/dev/null || true
+  scancel --me --name="$name" || true
+  die "$node runs a job of srun, and $HOSTNAME heard nothing of it in $patience s: does a firewall stop what nodes send to this host?" \
+    "Open it for them (SrunPortRange in slurm.conf names the ports), or start bringup on a node (salloc, then ssh there)"
 }
 
 # Every job has its own, so that two jobs on one node do not meet. Below 32768, where Linux begins to hand out ports by itself

@@ -18,7 +18,7 @@ watched() { # inside the allocation; NODES, NODE_COUNT, GPUS, SCALE and RUN_DIR 
   mkdir -p "$logs"
   # how far the clocks are apart, while nothing else runs: the samples carry each node's own time
   srun --overlap --label --kill-on-bad-exit=0 --nodes="$NODE_COUNT" --ntasks="$NODE_COUNT" --ntasks-per-node=1 \
-    "${SRUN_SITE[@]}" python3 infrastructure-validation/probes/clock.py --reference "${NODES%%,*}" --port "$(port 0)" \
+    "${SRUN_SITE[@]}" python3 infrastructure-validation/probes/clock.py --reference "$(names_of "$NODES" | sed -n 1p)" --port "$(port 0)" \
     >"$RUN_DIR/raw/clock.jsonl" 2>"$RUN_DIR/raw/clock.err" || true # a node without an answer is incomplete
   begun=$(nanoseconds)
   start_monitor "$GPUS"
@@ -40,6 +40,7 @@ if [[ ${1:-} == --inside ]]; then
   exit
 fi
 choose_nodes "$@" --phase nccl_monitoring
+need_connections "$NODES"
 scales=$("$PYTHON" -m bringup scales --whole --nodes "$NODES" --gpus-per-node "$GPUS") || exit 2
 read -r _ SCALE _ <<<"$scales"
 export SCALE

@@ -16,17 +16,17 @@ source infrastructure-validation/scripts/job.sh
 source infrastructure-validation/scripts/counters.sh
 need_repository
 
-measure() { # inside the allocation; GPUS, SCALES and RUN_DIR come from outside it
-  local files name count gpus list # a line of SCALES: ending of the files' names, name, nodes, GPUs per node, n0,n1
-  local variant settings           # of VARIANTS: its name first, and NCCL's variables last
+measure() { # inside the allocation; GPUS and RUN_DIR come from outside it
+  local files name count gpus list # a line of scales.txt: ending of the files' names, name, nodes, GPUs per node, n[0-1]
+  local variant settings           # of variants.txt: its name first, and NCCL's variables last
   while read -r files name count gpus list; do
     collectives
     [[ -z ${NCCL_TESTS_BIN:-} ]] || nccl_tests
     ((count == 1)) || ! is_planned nccl.groups.busbw || groups
-  done <<<"$SCALES"
+  done <"$RUN_DIR/raw/scales.txt"
   while read -r variant files name count gpus list settings; do
     ! is_planned "nccl.variant.$variant.effect" || one_way
-  done <<<"$VARIANTS"
+  done <"$RUN_DIR/raw/variants.txt"
 }
 
 collectives() { # of the scale that measure has read
@@ -94,12 +94,12 @@ if [[ ${1:-} == --inside ]]; then
   exit
 fi
 choose_nodes "$@" --phase nccl_scaling
-SCALES=$("$PYTHON" -m bringup scales --nodes "$NODES" --gpus-per-node "$GPUS") || exit 2
-VARIANTS=$("$PYTHON" -m bringup variants --nodes "$NODES" --gpus-per-node "$GPUS") || exit 2
-export SCALES VARIANTS
+need_connections "$NODES"
 run_begin nccl_scaling --nodes "$NODES" --gpus-per-node "$GPUS"
-rc=0
-export SALLOC_TIMELIMIT="${SALLOC_TIMELIMIT:-60}" # minutes; a partition with a shorter limit refuses more
+"$PYTHON" -m bringup scales --nodes "$NODES" --gpus-per-node "$GPUS" >"$RUN_DIR/raw/scales.txt"
+"$PYTHON" -m bringup variants --nodes "$NODES" --gpus-per-node "$GPUS" >"$RUN_DIR/raw/variants.txt"
+rc=0 minutes=$(($(wc -l <"$RUN_DIR/raw/scales.txt") * 8)) # 4,096 nodes have 14 scales
+export SALLOC_TIMELIMIT="${SALLOC_TIMELIMIT:-$((minutes > 60 ? minutes : 60))}" # a partition with a shorter limit refuses more
 salloc --quiet --job-name=nccl_scaling --immediate="$BRINGUP_WAIT_S" --nodes="$NODE_COUNT" --nodelist="$NODES" --exclusive --mem=0 \
   "${SALLOC_SITE[@]}" bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
 run_end "$rc"

@@ -1,8 +1,8 @@
 # shellcheck shell=bash disable=SC2034,SC2154  # variables of and for smoke_test.sh
 # Batch jobs that say by how they end what Slurm promises. Sourced by smoke_test.sh, after smoke_parts.sh.
 
-anywhere_else() { # the nodes that were not requested, n2,n3: sbatch has no option for "any of these", so they are excluded
-  sinfo --noheader --Node --format=%N | sort -u | { grep -vxF -f <(tr , '\n' <<<"$USABLE") || true; } | paste -sd, -
+anywhere_else() { # the nodes that were not requested: sbatch has no option for "any of these", so they are excluded
+  sinfo --noheader --Node --format=%N | sort -u | { grep -vxF -f "$raw/usable.txt" || true; }
 }
 
 batch() { # NAME OPTIONS… COMMAND: a job of one task; prints its id, nothing when it was refused
@@ -11,7 +11,7 @@ batch() { # NAME OPTIONS… COMMAND: a job of one task; prints its id, nothing w
   [[ ${#ONE_GPU_SITE[@]} == 0 ]] || forget_gpu_requests SBATCH # in a subshell: what calls it takes its output
   ask_memory 50 --mem
   # where a user may have only so many jobs (MaxSubmitJobs), the next one waits until one has ended
-  until sbatch --parsable "${SBATCH_SITE[@]}" "${ONE_GPU_SITE[@]}" --job-name="smoke-$name" ${others:+--exclude="$others"} \
+  until sbatch --parsable "${SBATCH_SITE[@]}" "${ONE_GPU_SITE[@]}" --job-name="smoke-$name" "${others[@]}" \
     --output="$raw/job-$name.log" --open-mode=append \
     --time=10 "${memory[@]}" "${@:1:$#-1}" --wrap "${!#}" 2>"$refused"; do
     grep -qE 'Max(Submit|Jobs)|job submit limit' "$refused" || break
@@ -41,10 +41,6 @@ collect_jobs() {
 # Whether they fit beside the steps, which take all GPUs of the nodes: not where each has a node or a GPU of its own, and for long.
 small_jobs_fit() {
   [[ $WHOLE_NODES == no && ${#ONE_GPU_SITE[@]} == 0 ]] && ! has_prolog
-}
-
-has_prolog() {
-  scontrol show config | grep -qE '^Prolog(\[0\])? *= /'
 }
 
 # What ten jobs that start one after the other need beyond their own time: where each takes a node, they do.

@@ -13,26 +13,6 @@ least_memory() { # MiB that Slurm has configured for the smallest of the usable 
   sinfo --noheader --Node --nodes="$USABLE" --format=%m | awk 'NR == 1 || $1 + 0 < least { least = $1 + 0 } END { print least + 0 }'
 }
 
-# Nodes connect to the srun of this host. Where a firewall stops them, each step would be silent for its whole time limit.
-need_connections() {
-  local node=${USABLE%%,*} name=smoke-answer-$$ silent_s=0 patience=20 asked tenths
-  ! has_prolog || patience=120
-  srun --quiet --job-name="$name" --nodes=1 --ntasks=1 --nodelist="$node" --immediate=20 --time=5 "${SRUN_SITE[@]}" true \
-    </dev/null >/dev/null 2>&1 &
-  asked=$!
-  for ((tenths = 1; silent_s < patience; tenths++)); do
-    kill -0 "$asked" 2>/dev/null || return 0 # also where it was refused: the steps say why
-    sleep 0.1
-    ((tenths % 50 == 0)) || continue # a node that boots or waits is not RUNNING
-    if [[ $(squeue --noheader --me --name="$name" --format=%T) == RUNNING ]]; then silent_s=$((silent_s + 5)); else silent_s=0; fi
-  done
-  kill -KILL "$asked" 2>/dev/null || true
-  wait "$asked" 2>/dev/null || true
-  scancel --me --name="$name" || true
-  die "$node runs a job of srun, and $HOSTNAME heard nothing of it in $patience s: does a firewall stop what nodes send to this host?" \
-    "Open it for them (SrunPortRange in slurm.conf names the ports), or start bringup on a node (salloc, then ssh there)"
-}
-
 # Sets `memory`, the options that ask for it: never more than three quarters of the smallest node, and nothing where RealMemory is
 # not configured: Slurm then calls it 1, does not count memory, and refuses whoever asks for more.
 ask_memory() { # MiB per node or core, option (--mem, --mem-per-cpu), or MiB per node, --mem-per-gpu and the GPUs of a node
@@ -115,10 +95,10 @@ look_at_folder() {
   step fs-look 1 python3 "$probes/shared_fs.py" look "$folder"
   python3 "$probes/shared_fs.py" reference "$folder" "$token" >"$raw/fs-reference.jsonl"
   step fs-node 1 python3 "$probes/shared_fs.py" node "$folder" "$token"
-  python3 "$probes/shared_fs.py" check "$folder" "$token" "$USABLE" >"$raw/fs-check.jsonl"
+  python3 "$probes/shared_fs.py" check "$folder" "$token" "$raw/usable.txt" >"$raw/fs-check.jsonl"
   # ... and from node to node
   for part in write read change see; do
-    step "coherence-$part" 1 python3 "$probes/coherence.py" "$part" "$folder" "$NODES" "$USABLE" "$ROUNDS"
+    step "coherence-$part" 1 python3 "$probes/coherence.py" "$part" "$folder" "$raw/nodes.txt" "$raw/usable.txt" "$ROUNDS"
   done
 }
 
@@ -129,7 +109,7 @@ look_at_compute() {
 look_at_storage() {
   local folder=$raw/storage mib=${BRINGUP_STORAGE_MIB:-64}
   mkdir "$folder"
-  srun --label --job-name=smoke-storage --nodes=1 --ntasks=1 --nodelist="${USABLE%%,*}" --time=5 "${SRUN_SITE[@]}" \
+  srun --label --job-name=smoke-storage --nodes=1 --ntasks=1 --nodelist="$(sed -n 1p "$raw/usable.txt")" --time=5 "${SRUN_SITE[@]}" \
     python3 "$probes/storage.py" "$folder" "$mib" alone >"$raw/storage-alone.jsonl" 2>"$raw/storage-alone.err" || rc=$?
   step storage-together 1 --time=5 python3 "$probes/storage.py" "$folder" "$mib" together
   rmdir --ignore-fail-on-non-empty "$folder"

@@ -36,9 +36,8 @@ if [[ ${1:-} == --inside ]]; then
   exit "$rc"
 fi
 choose_nodes "$@" --phase smoke --sharing
-others=$(anywhere_else) || die "sinfo gave no list of nodes"
 node_mib=$(least_memory) || die "sinfo gave no memory of $USABLE"
-need_connections
+need_connections "$USABLE"
 ROUNDS=$("$PYTHON" -m bringup pairs --files --nodes "$NODES") || exit 2
 whole_nodes=()
 [[ $WHOLE_NODES == no ]] || whole_nodes=(--whole-nodes)
@@ -48,6 +47,11 @@ export ROUNDS SCRATCH_SITE # run_begin sets the second one, where the site has a
 forget_gpu_requests SALLOC SLURM
 raw=$RUN_DIR/raw
 where=(--nodes="$USABLE_COUNT" --nodelist="$USABLE" --immediate="$BRINGUP_WAIT_S")
+names_of "$NODES" >"$raw/nodes.txt"
+names_of "$USABLE" >"$raw/usable.txt"
+anywhere_else >"$raw/others.txt" || die "sinfo gave no list of nodes"
+others=()
+[[ ! -s $raw/others.txt ]] || others=(--exclude="$raw/others.txt") # a file, as it has a / in it
 watchers=() awaited=() # processes that wait for the jobs; the jobs
 JOB_START_S=0          # what a job takes before its program runs, at most: the site's prolog
 

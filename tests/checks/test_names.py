@@ -62,6 +62,30 @@ def test_a_name_that_leads_nowhere_is_no_other_address():
     assert derived(four(n1=("n2 none",)), "differ")["n1"][0] == 0
 
 
+def test_of_a_large_fleet_a_node_looks_up_the_names_after_its_own_and_counts_as_a_witness_of_no_other(monkeypatch):
+    monkeypatch.setattr(names, "MOST_LOOKED_UP", 2)
+    assert names.following("n3", [f"n{number}" for number in range(5)]) == ["n4", "n0"]
+    assert names.following("elsewhere", ["n0", "n1", "n2"]) == ["n0", "n1"]
+    # n1's address is wrong in the table; n0 alone asked for it besides n4, of five who would all agree with the table
+    parsed = table_of(n0=None, n1="10.0.0.99", n2="10.0.0.2", n3="10.0.0.3", n4="10.0.0.4")
+    for node, differs in {
+        "n0": (),
+        "n1": (),
+        "n2": (),
+        "n3": ("n0 10.0.0.0",),
+        "n4": ("n0 10.0.0.0", "n1 10.0.0.1"),
+    }.items():
+        add_table(parsed, node, f"10.0.0.{node[1]}", *differs)
+        parsed.saw("names.looked_up", node, 2, "count", "f:5")
+    assert {node: value for node, (value, _) in derived(parsed, "differ").items()} == {
+        "n0": 1,
+        "n1": 0,
+        "n2": 0,
+        "n3": 0,
+        "n4": 0,
+    }
+
+
 def test_where_nodes_disagree_the_address_that_the_node_has_is_right():
     parsed = four(n1=("n2 10.0.0.99",), n3=("n2 10.0.0.99",))
     observations = derived(parsed, "differ")
@@ -196,7 +220,7 @@ def test_a_table_is_compared_as_it_was_written(tmp_path, monkeypatch):
     led["n2"] = "10.0.0.99"
     monkeypatch.setattr(names, "node_name", lambda: "n1")
     facts_by_name = seen(lambda probe: names.compare(probe, path))
-    assert facts_by_name["names.differ"][0] == ["n0 10.0.0.9", "n2 10.0.0.99"]
+    assert sorted(facts_by_name["names.differ"][0]) == ["n0 10.0.0.9", "n2 10.0.0.99"]
     assert facts_by_name["discovery.names.unresolved"][0] == 0
     cut, empty = tmp_path / "cut.jsonl", tmp_path / "empty.jsonl"
     cut.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))

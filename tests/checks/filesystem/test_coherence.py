@@ -29,11 +29,14 @@ def performed(
     names, parsed = list(folders), Parsed()
     usable = usable or names
     rounds = ",".join(str(number) for number in tournament.circle_rounds(names))
+    lists = [next(iter(folders.values())).parent / name for name in ("nodes.txt", "usable.txt")]
+    for file, listed in zip(lists, (names, usable), strict=True):
+        file.write_text("\n".join(listed))
     for step in STEPS:
         (between or {}).get(step, lambda: None)()
         running = [
             subprocess.Popen(
-                [sys.executable, PROBE, step, folders[node], ",".join(names), ",".join(usable), rounds],
+                [sys.executable, PROBE, step, folders[node], *lists, rounds],
                 env={
                     **os.environ,
                     "SLURMD_NODENAME": node,
@@ -171,8 +174,9 @@ def one_folder(folder: Path, seen: Path, tmp_path: Path) -> dict[str, object]:
         command = [sys.executable, PROBE.with_name("shared_fs.py"), name, place, *arguments]
         return subprocess.run(command, env={**os.environ, **own}, check=True, stdout=subprocess.PIPE, text=True).stdout
 
+    (tmp_path / "usable.txt").write_text("n0\n")
     culprit = step("look", seen, node="n0") + step("reference", folder, "token")
-    culprit += step("node", seen, "token", node="n0") + step("check", folder, "token", "n0")
+    culprit += step("node", seen, "token", node="n0") + step("check", folder, "token", str(tmp_path / "usable.txt"))
     return {observation.quantity: observation.value for observation in facts.parse(culprit, "f").observations}
 
 
@@ -257,11 +261,14 @@ def test_one_node_says_that_it_can_write_and_has_no_pair(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "arguments", [(), ("write", "/tmp", "n0"), ("look", "/tmp", "n0", "n0", "1"), ("write", "/tmp", "n1", "n1", "1")]
+    "arguments",
+    [(), ("write", "/tmp", "list"), ("look", "/tmp", "list", "list", "1"), ("write", "/tmp", "list", "list", "1")],
 )
-def test_a_wrong_call_says_how(arguments):
+def test_a_wrong_call_says_how(tmp_path, arguments):
+    (tmp_path / "list").write_text("n1\n")
+    arguments = [str(tmp_path / "list") if argument == "list" else argument for argument in arguments]
     done = subprocess.run(
         [sys.executable, PROBE, *arguments], env={**os.environ, "SLURMD_NODENAME": "n0"}, capture_output=True, text=True
     )
     assert done.returncode == 1
-    assert "usage: coherence.py" in done.stderr or "n0 is none of n1" in done.stderr
+    assert "usage: coherence.py" in done.stderr or "n0 is none of those in " in done.stderr

@@ -117,7 +117,7 @@ def do_nodes(arguments: argparse.Namespace) -> int:
 
 def _in_words(scale: subjects.Scale, nodes: list[str]) -> str:
     """Ending of its files' names, name, number of nodes, ranks per node, nodes (n0,n1)."""
-    ranks, listed = scale.ranks // scale.nodes, ",".join(nodes[: scale.nodes])
+    ranks, listed = scale.ranks // scale.nodes, hostlist.shortened(nodes[: scale.nodes])
     return f"{subjects.file_suffix(scale)} {scale.name} {scale.nodes} {ranks} {listed}"
 
 

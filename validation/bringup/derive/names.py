@@ -19,12 +19,14 @@ _SHOWN = 3
 
 @dataclass(frozen=True)
 class _Node:
-    """Answers of one node. differs: name -> its own answer, if it differs from the table's."""
+    """Answers of one node. differs: name -> its own answer, if it differs from the table's. looked_up: how many of the
+    names that follow its own in the table it asked for; None: all."""
 
     name: str
     differs: dict[str, str]
     different: int
     evidence: str
+    looked_up: int | None
 
     @property
     def is_whole(self) -> bool:
@@ -46,7 +48,8 @@ def compared(derived: Parsed, observed: Seen, run: Run) -> None:
         fact.subject: set(fact.value) for fact in observed.of("names.own_addresses") if isinstance(fact.value, list)
     }
     listed = {name for node in nodes.values() for name in node.differs if name in table}  # the others lead alike
-    answers = {name: _answers(name, table[name], nodes) for name in listed}
+    places = {name: place for place, name in enumerate(table)}
+    answers = {name: _answers(name, table[name], nodes, places) for name in listed}
     right: dict[str, str | None]
     right = {name: str(answer) for name, answer in table.items() if answer is not None}
     right |= {name: _right(of_name, own_addresses.get(name, set())) for name, of_name in answers.items()}
@@ -56,6 +59,7 @@ def compared(derived: Parsed, observed: Seen, run: Run) -> None:
 
 def _nodes(derived: Parsed, observed: Seen) -> dict[str, _Node]:
     lists = {fact.subject: fact.value for fact in observed.of("names.differ")}
+    counts = {fact.subject: fact.value for fact in observed.of("names.looked_up") if isinstance(fact.value, int)}
     nodes = {}
     for fact in observed.of("names.different"):
         listed = lists.get(fact.subject)
@@ -64,7 +68,7 @@ def _nodes(derived: Parsed, observed: Seen) -> dict[str, _Node]:
             derived.saw("discovery.names.differ", fact.subject, None, "count", fact.evidence, why)
             continue
         differs = {name: answer for name, _, answer in (entry.partition(" ") for entry in listed)}
-        nodes[fact.subject] = _Node(fact.subject, differs, fact.value, fact.evidence)
+        nodes[fact.subject] = _Node(fact.subject, differs, fact.value, fact.evidence, counts.get(fact.subject))
     return nodes
 
 
@@ -81,11 +85,13 @@ def _table_is_wrong(derived: Parsed, observed: Seen, nodes: dict[str, _Node]) ->
             derived.saw("discovery.names.differ", node.name, None, "count", node.evidence, why)
 
 
-def _answers(name: str, expected: object, nodes: dict[str, _Node]) -> dict[str, str]:
+def _answers(name: str, expected: object, nodes: dict[str, _Node], places: dict[str, int]) -> dict[str, str]:
     """Node -> its address of this name. The named node itself is left out, because it may resolve to 127.0.1.1."""
     answers = {}
     for node in nodes.values():
-        answer = node.differs.get(name, expected if node.is_whole else None)
+        distance = (places[name] - places.get(node.name, 0)) % len(places)
+        asked = node.looked_up is None or distance <= node.looked_up
+        answer = node.differs.get(name, expected if node.is_whole and asked else None)
         if node.name != name and isinstance(answer, str) and answer != NOWHERE:
             answers[node.name] = answer
     return answers

@@ -280,7 +280,7 @@ def _nccl_logs(parsed: Parsed, raw: Path) -> None:
         if reported.get("nccl.backend") == "nccl":
             texts = _logs(parsed, logs)
             # nccl.HOST.PID.log: two processes of one node are one node
-            hosts = {name.rsplit(".", 2)[0] for name, text in texts.items() if "NCCL INFO" in text}
+            hosts = {name.rsplit("/", 1)[-1].rsplit(".", 2)[0] for name, text in texts.items() if "NCCL INFO" in text}
             parsed.saw("nccl.log.hosts", scale, len(hosts), "count", where)
             debug, ranks = reported.get("nccl.debug"), reported.get("nccl.ranks")
             ranks = ranks if isinstance(ranks, int) else None
@@ -297,10 +297,10 @@ def _variants(parsed: Parsed, raw: Path, run: Run) -> None:
 
 
 def _logs(parsed: Parsed, folder: Path) -> dict[str, str]:
-    """Name -> text."""
-    texts = {
-        path.name: read_text(parsed, path, f"{RAW}/{folder.name}/{path.name}") for path in sorted(folder.glob("*.log"))
-    }
+    """Read the logs of a folder, and of its folders of one node each: name below it -> text."""
+    paths = sorted([*folder.glob("*.log"), *folder.glob("*/*.log")])
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    texts = {name: read_text(parsed, folder / name, f"{RAW}/{folder.name}/{name}") for name in names}
     return {name: text for name, text in texts.items() if text is not None}
 
 

@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.text import Text
 
 from bringup.errors import SlurmError
+from bringup.evidence import hostlist
 from bringup.known_faults import pending
 from bringup.plan.phases import Phase
 from bringup.records import files, write_text
@@ -92,7 +93,7 @@ def bash_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], f
     The script inherits a lock and holds it while it lives, so that a `--resume` knows whether it is still at work.
     """
     tell("running")
-    command = ["bash", phase.script, "--nodelist", ",".join(nodes)]
+    command = ["bash", phase.script, "--nodelist", hostlist.shortened(nodes)]
     with log_of(phase, folder).open("wb") as stream, (folder / f"{phase.stem}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         script = subprocess.Popen(
@@ -175,7 +176,7 @@ def submit_and_wait(
     for number in itertools.count(1):
         # a job that Slurm ended before it was done may have opened its run: the next one writes a folder of its own
         variables = environment | {
-            "BRINGUP_NODES": ",".join(nodes),
+            "BRINGUP_NODES": hostlist.shortened(nodes),
             "BRINGUP_RUN_NAME": submission_name(name, number),
         }
         known = slurm.patiently(partial(slurm.nodes, nodes), tell)

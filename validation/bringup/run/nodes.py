@@ -81,20 +81,20 @@ def node_assignments(
     sharing: bool = False,
     phase: Phase | None = None,
 ) -> list[str]:
-    """Write lines for a script, `NODES=n0,n1`, quoted, from a single look at the nodes. Raises a BringupError.
+    """Write lines for a script, `NODES=n[0-3]`, quoted, from a single look at the nodes. Raises a BringupError.
 
     sharing: also WHOLE_NODES=yes if no two jobs share a node. phase: the partition must accept its job.
     """
     nodes = slurm.patiently(lambda: requested_nodes(count, nodelist, None, tell), tell)
     gpus, usable = max(node.gpus for node in nodes.values()), [name for name in nodes if nodes[name].is_usable]
-    names = ",".join(nodes)
+    names = hostlist.shortened(list(nodes))
     refuse_without_gpus(nodes)
     if not usable:
         raise SlurmError(f"none of {names} is usable; sinfo -N -l says why")
     if phase is not None and (known := known_partitions()):
         partitions.refuse(phase, list(nodes), os.environ, known)
     assignments = {"NODES": names, "NODE_COUNT": len(nodes), "GPUS": gpus}
-    assignments |= {"USABLE": ",".join(usable), "USABLE_COUNT": len(usable)}
+    assignments |= {"USABLE": hostlist.shortened(usable), "USABLE_COUNT": len(usable)}
     if sharing:
         shown = slurm.patiently(slurm.show_partitions, tell)
         share = partitions.share_nodes(slurm.chosen_partition(), partitions.read(shown))

@@ -261,7 +261,7 @@ def submit(script: str, nodes: list[str], environment: dict[str, str], options: 
             "--parsable",
             "--export=ALL",  # overrides the site's SBATCH_EXPORT: the script needs the run's name and nodes
             f"--nodes={len(nodes)}",
-            f"--nodelist={','.join(nodes)}",
+            f"--nodelist={hostlist.shortened(nodes)}",
             "--output=slurm-logs/%x-%j.log",  # a node may see the checkout itself read-only
             *options,
             script,
@@ -300,7 +300,7 @@ def running_on(nodes: Sequence[str]) -> list[tuple[str, str, str]]:
     """List (job, its user, its nodes) of the jobs that hold these nodes. Raises SlurmError."""
     shown = f"%i{SEPARATOR}%u{SEPARATOR}%N"
     holding = "--states=RUNNING,SUSPENDED,COMPLETING"
-    text = ask("squeue", "--noheader", f"--nodelist={','.join(nodes)}", holding, "--format", shown)
+    text = ask("squeue", "--noheader", f"--nodelist={hostlist.shortened(nodes)}", holding, "--format", shown)
     rows = [line.split(SEPARATOR) for line in text.splitlines()]
     return [(row[0], row[1], row[2]) for row in rows if len(row) == 3]
 
