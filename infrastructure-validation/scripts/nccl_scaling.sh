@@ -98,8 +98,9 @@ need_connections "$NODES"
 run_begin nccl_scaling --nodes "$NODES" --gpus-per-node "$GPUS"
 "$PYTHON" -m bringup scales --nodes "$NODES" --gpus-per-node "$GPUS" >"$RUN_DIR/raw/scales.txt"
 "$PYTHON" -m bringup variants --nodes "$NODES" --gpus-per-node "$GPUS" >"$RUN_DIR/raw/variants.txt"
-rc=0 minutes=$(($(wc -l <"$RUN_DIR/raw/scales.txt") * 8)) # 4,096 nodes have 14 scales
-export SALLOC_TIMELIMIT="${SALLOC_TIMELIMIT:-$((minutes > 60 ? minutes : 60))}" # a partition with a shorter limit refuses more
+rc=0 given=${SALLOC_TIMELIMIT:-} scales=$(wc -l <"$RUN_DIR/raw/scales.txt")
+export SALLOC_TIMELIMIT="${SALLOC_TIMELIMIT:-60}"                               # minutes; a partition with a shorter limit refuses more
+[[ -n $given ]] || ((scales <= 7)) || export SALLOC_TIMELIMIT="$((8 * scales))" # 4,096 nodes have 14
 salloc --quiet --job-name=nccl_scaling --immediate="$BRINGUP_WAIT_S" --nodes="$NODE_COUNT" --nodelist="$NODES" --exclusive --mem=0 \
   "${SALLOC_SITE[@]}" bash "${BASH_SOURCE[0]}" --inside </dev/null || rc=$?
 run_end "$rc"

@@ -50,7 +50,8 @@ def measured(place: Path, nodes: int, slow: str, **environment: str) -> tuple[su
     srun.write_text(f'#!/bin/bash\nexec {answer} "$@"\n')
     srun.chmod(0o755)
     scontrol = srun.with_name("scontrol")
-    scontrol.write_text("#!/bin/bash\n")  # show topology: as where Slurm knows no switches
+    # show topology: as where Slurm knows no switches
+    scontrol.write_text("#!/bin/bash\n[[ $2 != hostnames ]] || tr , '\\n' <<<$3\n")
     scontrol.chmod(0o755)
     names = [f"n{number:02}" for number in range(nodes)]
     for moment in ("before", "after"):

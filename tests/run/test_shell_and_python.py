@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from bringup import cli
+from bringup.evidence import hostlist
 from bringup.plan import subjects
 from bringup.run import nodes, slurm
 from loops import for_each
@@ -114,7 +115,7 @@ def test_the_scales_that_are_run_are_those_that_are_planned(capsys, nodes: int, 
     planned = subjects.scales(nodes, gpus)
     assert [(name, int(count), int(count) * int(ranks)) for _, name, count, ranks, _ in lines] == planned
     assert [subjects.scale_of_file(suffix) for suffix, *_ in lines] == [scale.name for scale in planned]
-    assert all(here.split(",") == names[: int(count)] for _, _, count, _, here in lines)
+    assert all(hostlist.expand(here) == names[: int(count)] for _, _, count, _, here in lines)
     assert cli.main(["scales", "--whole", "--nodes", ",".join(names), "--gpus-per-node", str(gpus)]) == 0
     assert capsys.readouterr().out.split()[1] == planned[-1].name
 
