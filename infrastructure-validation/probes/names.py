@@ -62,7 +62,7 @@ def compare(facts, file):
             facts.unknown(quantity, "count", f"the table of names cannot be read: {error}")
         return
     own_name = node_name()
-    answers = look_up_all(following(own_name, list(known)))
+    answers = look_up_all(names_after(own_name, list(known)))
     facts.saw("names.looked_up", len(answers), "count")
     say_unresolved(facts, answers)
     if answers:
@@ -78,7 +78,7 @@ def compare(facts, file):
     say_own(facts, any(":" in address for address in known.values() if address))
 
 
-def following(own_name, names):
+def names_after(own_name, names):
     """The names after its own, around the end to the first ones."""
     place = names.index(own_name) if own_name in names else 0
     return [name for name in names[place:] + names[:place] if name != own_name][:MOST_LOOKED_UP]

@@ -64,8 +64,8 @@ def test_a_name_that_leads_nowhere_is_no_other_address():
 
 def test_of_a_large_fleet_a_node_looks_up_the_names_after_its_own_and_counts_as_a_witness_of_no_other(monkeypatch):
     monkeypatch.setattr(names, "MOST_LOOKED_UP", 2)
-    assert names.following("n3", [f"n{number}" for number in range(5)]) == ["n4", "n0"]
-    assert names.following("elsewhere", ["n0", "n1", "n2"]) == ["n0", "n1"]
+    assert names.names_after("n3", [f"n{number}" for number in range(5)]) == ["n4", "n0"]
+    assert names.names_after("elsewhere", ["n0", "n1", "n2"]) == ["n0", "n1"]
     # n1's address is wrong in the table; n0 alone asked for it besides n4, of five who would all agree with the table
     parsed = table_of(n0=None, n1="10.0.0.99", n2="10.0.0.2", n3="10.0.0.3", n4="10.0.0.4")
     for node, differs in {
