@@ -304,8 +304,8 @@ def test_eight_thousand_nodes_with_long_names_do_not_fill_an_option_or_a_variabl
         printf '%s\\n' "${{nodes[@]}}" | short_of
         unfinished inventory {tmp_path}/facts "${{nodes[@]}}"'''
     path = f"{tmp_path}:{os.environ['PATH']}"
-    said = in_job_sh(script, PATH=path, SLURM_JOB_NODELIST="rack-compute-long-name-[0000-8191]")
-    assert said.split() == [names[0], "8192", names[-1]]
+    answer = in_job_sh(script, PATH=path, SLURM_JOB_NODELIST="rack-compute-long-name-[0000-8191]")
+    assert answer.split() == [names[0], "8192", names[-1]]
     assert (tmp_path / "raw/inventory.step").read_text() == f"1 {','.join(names)}\n"
     assert len(hostlist.shortened(names)) < 100
 
