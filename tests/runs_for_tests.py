@@ -1,7 +1,7 @@
 """A results folder as a healthy discovery of two nodes leaves it, for tests to damage."""
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,17 @@ from bringup.derive.observed import derive
 from bringup.evidence import reading
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
+from bringup.plan.catalogue import GATES
 from bringup.plan.phases import PHASES
-from bringup.records import Closed, Run, Verdict, read_record, write_record
+from bringup.records import Closed, Outcome, Run, Verdict, read_record, write_record
 from bringup.run import open as opening
 from factory import a_run
 
+Fact = tuple[Any, ...]  # quantity, subject, value, and why and the evidence, where a test cares
+PASS, WARN, FAIL, OPEN = Outcome.PASS, Outcome.WARN, Outcome.FAIL, Outcome.INCOMPLETE
+H100 = "h100-8x400g"
+UNITS = {gate.id: gate.unit for gate in GATES.values()}
+UNITS |= {fact: gate.unit for gate in GATES.values() if gate.fold.how != "computed" for fact in gate.fold.facts}
 FIXTURES = Path(__file__).parent / "fixtures"
 HEALTHY_NODES = "".join(
     f"NodeName={node} Arch=x86_64 Gres=gpu:placeholder:2 Version=22.05.8 State=IDLE Partitions=main Reason=none\n"
@@ -96,6 +102,42 @@ def about(gate: str, parsed: Parsed, run: Run, profile_name: str | None = None) 
 def values(parsed: Parsed, quantity: str) -> dict[str, Any]:
     """Subject -> what was seen of it."""
     return {seen.subject: seen.value for seen in parsed.observations if seen.quantity == quantity}
+
+
+def parsed_of(facts: Iterable[Fact]) -> Parsed:
+    """Write facts down as a probe does, each in the unit of the gate that reads it."""
+    parsed = Parsed()
+    for quantity, subject, value, *more in facts:
+        why, evidence = (*more, *(None, "raw/x.jsonl:1")[len(more) :])
+        unit = UNITS.get(quantity.partition("@")[0], "count")
+        parsed.saw(quantity, subject, value, unit, evidence, why or ("not read" if value is None else None))
+    return parsed
+
+
+def judged(
+    facts: Parsed | Iterable[Fact],
+    phase: str = "discovery",
+    nodes: Sequence[str] = ("n0", "n1", "n2"),
+    *,
+    gpus: int = 2,
+    profile_name: str = H100,
+) -> dict[str, Verdict]:
+    """Return `gate subject` -> verdict, of evidence and of what follows from it."""
+    run = a_run(phase, list(nodes), gpus=gpus, profile=profile_name)
+    parsed = add_derived(facts if isinstance(facts, Parsed) else parsed_of(facts), run)
+    verdicts = judge.judge(run, profile.load(profile_name), parsed).verdicts
+    return {f"{verdict.gate} {verdict.subject}": verdict for verdict in verdicts}
+
+
+def said(verdict: Verdict) -> tuple[Outcome, str]:
+    """Return the outcome, and what was observed; why nothing was, where it is incomplete."""
+    return verdict.outcome, (verdict.cause or "") if verdict.outcome is OPEN else verdict.observed
+
+
+def failing(rows: Iterable[tuple[Any, ...]], prefix: str = "") -> set[str]:
+    """Return the gates that these rows, which begin with `gate subject` and an outcome, show at their worst."""
+    known = [(prefix + str(row[0]).partition(" ")[0], row[1]) for row in rows]
+    return {gate for gate, outcome in known if GATES[gate].severity is outcome}
 
 
 def gpu_run() -> tuple[Run, profile.Profile]:
