@@ -12,18 +12,18 @@ import clock
 import inventory
 import pytest
 import software
-from bringup.evidence.parsed import Parsed
 from bringup.run.train_here import free_port
+from loops import for_each
 from machine import machine
-from probing import told_by
-from runs_for_tests import add_derived, values
+from probing import told
+from programs import tree
+from runs_for_tests import add_derived, parsed_of, values
 
 
-def seen(question) -> dict[tuple[str, str], object]:
-    return {
-        (fact.subject, fact.quantity): fact.why if fact.value is None else fact.value
-        for fact in told_by(question).observations
-    }
+def said(question, quantity: str) -> str:
+    """The value, or why there is none."""
+    value, why = told(question)[quantity]
+    return str(why if value is None else value)
 
 
 # ---- clock
@@ -60,43 +60,34 @@ def test_a_reply_that_was_held_up_on_its_way_is_not_the_one_that_counts():
     assert uncertainty < 0.05
 
 
-def test_a_reference_that_is_not_there_is_unknown_within_the_deadline(monkeypatch, capsys):
+def test_a_reference_that_is_not_there_or_that_nobody_asked_says_so_within_the_deadline(monkeypatch, capsys):
     monkeypatch.setattr(clock, "CONNECT_S", 0.05)
+    monkeypatch.setattr(clock, "REPLY_S", 0.05)
     monkeypatch.setattr(sys, "argv", ["clock.py", "--reference", "127.0.0.1", "--port", str(free_port())])
     clock.main()
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert lines[0]["value"] is None
     assert "nothing was measured against 127.0.0.1" in lines[0]["why"]
     assert lines[-1]["end"] == 2  # the last one is what the probe cost
-
-
-def test_a_reference_that_nobody_asked_says_so(monkeypatch):
-    monkeypatch.setattr(clock, "CONNECT_S", 0.05)
-    monkeypatch.setattr(clock, "REPLY_S", 0.05)
     with pytest.raises(TimeoutError, match="none of 2"):
         clock.be_the_reference(free_port(), 2)
 
 
-def offsets(**behind: float | None) -> dict[str, object]:
-    parsed = Parsed()
-    for node, value in behind.items():
-        parsed.saw(
-            "discovery.clock.behind_reference", node, value, "s", "f:1", None if value is not None else "unreachable"
-        )
-        if value is not None:
-            parsed.saw("discovery.clock.uncertainty", node, 0.001, "s", "f:2")
-    add_derived(parsed)
-    return values(parsed, "discovery.clock.offset")
+@for_each(
+    ("behind", "off"),
+    [
+        ({"n0": 0.0, "n1": 2.0, "n2": 2.0, "n3": 2.001}, {"n0": 2.001, "n1": 0, "n2": 0, "n3": 0}),
+        ({"n0": 0.0, "n1": None, "n2": 0.0}, {"n0": 0, "n1": None, "n2": 0}),
+    ],
+)
+def test_a_reference_that_is_off_is_named_and_the_others_are_not(behind, off):
+    facts = [("discovery.clock.behind_reference", node, value) for node, value in behind.items()]
+    facts += [("discovery.clock.uncertainty", node, 0.001) for node, value in behind.items() if value is not None]
+    offsets = values(add_derived(parsed_of(facts)), "discovery.clock.offset")
+    assert offsets == {node: value if value is None else pytest.approx(value, abs=0.01) for node, value in off.items()}
 
 
-def test_a_reference_that_is_off_is_named_and_the_others_are_not():
-    offset_of = offsets(n0=0.0, n1=2.0, n2=2.0, n3=2.001)
-    assert offset_of["n0"] == pytest.approx(2.001)
-    assert max(float(str(offset_of[node])) for node in ("n1", "n2", "n3")) < 0.01
-    assert offsets(n0=0.0, n1=None, n2=0.0)["n1"] is None
-
-
-# ---- software, fabric
+# ---- software, the CPU
 
 
 def test_two_files_differ_by_content_at_either_end(tmp_path, monkeypatch):
@@ -109,16 +100,18 @@ def test_two_files_differ_by_content_at_either_end(tmp_path, monkeypatch):
     assert len(digests) == 4
 
 
-@pytest.mark.parametrize(
+CACHE = "1 libs found in cache `/etc/ld.so.cache'\n\t{} (libc6,x86-64) => /proc/self/exe\n"
+
+
+@for_each(
     ("answer", "says"),
     [
-        ("1 libs found in cache `/etc/ld.so.cache'\n\tlibc.so.6 (libc6,x86-64) => /proc/self/exe\n", " bytes "),
-        ("1 libs found in cache `/etc/ld.so.cache'\n\tlibother.so.1 (libc6,x86-64) => /proc/self/exe\n", "absent"),
+        (CACHE.format("libc.so.6"), " bytes "),
+        (CACHE.format("libother.so.1"), "absent"),
         ("9 libs found in cache `/etc/ld.so.cache'\n\tlibc.so.6 (lib", "gave no answer"),
         ("", "gave no answer"),
-        (None, "gave no answer"),
+        (None, "gave no answer"),  # there is no ldconfig
     ],
-    ids=["healthy", "degraded", "cut off", "empty", "no ldconfig"],
 )
 def test_a_library_is_absent_only_where_the_linker_was_asked(monkeypatch, answer, says):
     def run(*_, **__):
@@ -127,24 +120,21 @@ def test_a_library_is_absent_only_where_the_linker_was_asked(monkeypatch, answer
         return SimpleNamespace(stdout=answer)
 
     monkeypatch.setattr(software.subprocess, "run", run)
-    assert says in str(seen(software.software)["n0", "inventory.library.libc"])
+    assert says in said(software.software, "inventory.library.libc")
 
 
-def test_the_mount_of_models_is_named_and_nobody_looks_into_it(monkeypatch):
+def test_the_mount_of_a_folder_is_the_innermost_one_and_nobody_looks_into_that_of_models(monkeypatch):
+    assert software.mount_of(Path("/proc/self")).startswith("proc proc ")
     for home, says in (("/proc/gone/hub", "/proc/gone/hub: proc proc "), ("", "~/.cache/huggingface: ")):
         monkeypatch.setenv("HF_HOME", home)
-        assert says in str(seen(software.software)["n0", "inventory.hf_home"])
-
-
-def test_the_mount_of_a_folder_is_the_innermost_one():
-    assert software.mount_of(Path("/proc/self")).startswith("proc proc ")
+        assert says in said(software.software, "inventory.hf_home")
 
 
 def test_cpus_online():
     assert [inventory.cpus_online(text) for text in ("0", "0-3", "0-3,8-11\n")] == [1, 4, 8]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "model"),
     [
         ("processor\t: 0\nmodel name\t: AMD EPYC 9654\n", "AMD EPYC 9654"),
@@ -155,7 +145,6 @@ def test_cpus_online():
         ("processor\t: 0\nCPU impl", None),
         ("", None),
     ],
-    ids=["x86", "arm", "power", "unknown to the kernel", "without a name", "cut off", "empty"],
 )
 def test_a_cpu_that_nobody_names_is_unknown_and_equals_no_other(text, model):
     model_read = inventory.cpu_model(text)
@@ -163,91 +152,73 @@ def test_a_cpu_that_nobody_names_is_unknown_and_equals_no_other(text, model):
 
 
 def test_a_system_without_a_name_is_unknown(tmp_path, monkeypatch):
-    monkeypatch.setattr(software, "OS_RELEASE", tmp_path / "os-release")
-    software.OS_RELEASE.write_text("ID=debian\n")
-    assert "names no release" in str(seen(software.software)["n0", "discovery.os"])
+    monkeypatch.setattr(software, "OS_RELEASE", tree(tmp_path, {"os-release": "ID=debian"}) / "os-release")
+    assert "names no release" in said(software.software, "discovery.os")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "expected"),
     [
-        ("always [madvise] never\n", "madvise"),
-        ("[always] madvise never\n", "always"),
-        ("nothing\n", "not found"),
+        ("always [madvise] never", "madvise"),
+        ("[always] madvise never", "always"),
+        ("nothing", "not found"),
         (None, "No such file"),
     ],
 )
 def test_the_huge_pages_in_force_are_the_ones_in_brackets(tmp_path, monkeypatch, text, expected):
-    monkeypatch.setattr(inventory, "HUGE_PAGES", tmp_path / "enabled")
-    if text is not None:
-        inventory.HUGE_PAGES.write_text(text)
-    assert expected in str(seen(inventory.host)["n0", "discovery.hugepages"])
+    monkeypatch.setattr(inventory, "HUGE_PAGES", tmp_path / f"{text}")
+    tree(tmp_path, {} if text is None else {text: text})
+    assert expected in said(inventory.host, "discovery.hugepages")
 
 
 def test_sockets_cores_and_threads_are_those_of_the_placed_cpus(tmp_path):
-    for number, (socket_id, core) in enumerate([(0, 0), (0, 0), (0, 1), (1, 0)]):
-        folder = tmp_path / f"cpu/cpu{number}/topology"
-        folder.mkdir(parents=True)
-        (folder / "physical_package_id").write_text(f"{socket_id}\n")
-        (folder / "core_id").write_text(f"{core}\n")
-    (tmp_path / "cpu/cpu4").mkdir()  # offline
-    for number in range(2):
-        (tmp_path / f"numa/node{number}").mkdir(parents=True)
+    for number, (package, core) in enumerate([("0", "0"), ("0", "0"), ("0", "1"), ("1", "0")]):
+        tree(tmp_path / f"cpu/cpu{number}/topology", {"physical_package_id": package, "core_id": core})
+    for name in ("cpu/cpu4", "numa/node0", "numa/node1"):  # cpu4 is offline
+        (tmp_path / name).mkdir(parents=True)
     assert inventory.cpu_topology(tmp_path / "cpu", tmp_path / "numa") == "sockets 2, cores 3, threads 4, NUMA nodes 2"
     with pytest.raises(ValueError, match="no CPU has a topology"):
         inventory.cpu_topology(tmp_path / "numa", tmp_path / "numa")
 
 
-def test_a_question_that_cannot_be_read_does_not_hide_the_others(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "argv", ["inventory.py"])
+def test_the_whole_inventory_ends_counts_its_facts_and_a_question_hides_no_others(capsys, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["inventory.py", "--raw", str(tmp_path)])
     monkeypatch.setattr(inventory, "ONLINE", tmp_path / "nowhere")
     inventory.main()
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert "nowhere" in next(line["why"] for line in lines if line.get("quantity") == "discovery.host")
-    assert {"discovery.shm", "discovery.gpu.count"} <= {line.get("quantity") for line in lines}
-    assert lines[-1]["end"] == len(lines) - 1
-
-
-def test_the_whole_inventory_ends_and_counts_its_facts(capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(sys, "argv", ["inventory.py", "--raw", str(tmp_path)])
-    inventory.main()
-    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    by_quantity = {line.get("quantity"): line for line in lines}
+    assert "nowhere" in by_quantity["discovery.host"]["why"]
+    assert {"discovery.shm", "discovery.gpu.count"} <= by_quantity.keys()
     assert lines[-1]["end"] == len(lines) - 1 > 30
-    cost = lines[-2]
-    assert (cost["quantity"], cost["unit"]) == ("probe.inventory.cpu_s", "s")
-    assert cost["value"] > 0
+    assert (lines[-2]["quantity"], lines[-2]["unit"]) == ("probe.inventory.cpu_s", "s")
+    assert lines[-2]["value"] > 0
     assert max(len(json.dumps(line)) for line in lines) < 1000
 
 
 # ---- which machine it is
 
 
-def interface(path: Path, **files: str) -> None:
-    for name, text in files.items():
-        (path / name).parent.mkdir(parents=True, exist_ok=True)
-        (path / name).write_text(f"{text}\n")
-    (path / "device").mkdir(parents=True, exist_ok=True)
+def machine_of(root: Path) -> str:
+    return said(lambda facts: machine(facts, root / "net", root / "ib", root / "machine-id"), "inventory.machine")
 
 
-def machine_of(root: Path) -> object:
-    return seen(lambda facts: machine(facts, root / "net", root / "ib", root / "machine-id"))["n0", "inventory.machine"]
+def card(address: str, kind: str = "1", assigned: str = "0", **more: str) -> dict[str, str]:
+    return {"type": kind, "addr_assign_type": assigned, "address": address, "device/of": "a card", **more}
 
 
 def test_a_machine_is_known_by_what_its_makers_wrote_into_it(tmp_path: Path):
-    assert "no NIC has an address of its maker" in str(machine_of(tmp_path))
-    (tmp_path / "machine-id").write_text("5a0c\n")
-    by_id = machine_of(tmp_path)
-    interface(tmp_path / "net/eth0", type="1", addr_assign_type="0", address="00:11")
-    interface(tmp_path / "ib/mlx5_0", node_guid="b8ce")
+    assert "no NIC has an address of its maker" in machine_of(tmp_path)
+    by_id = machine_of(tree(tmp_path, {"machine-id": "5a0c"}))
+    tree(tmp_path / "net/eth0", card("00:11"))
+    tree(tmp_path / "ib/mlx5_0", {"node_guid": "b8ce", "device/of": "a card"})
     by_hardware = machine_of(tmp_path)
     assert by_hardware != by_id
-    (tmp_path / "machine-id").write_text("installed again\n")
-    interface(tmp_path / "net/vf0", type="1", addr_assign_type="0", address="00:99", **{"device/physfn": "a card"})
-    interface(tmp_path / "net/random0", type="1", addr_assign_type="1", address="00:98")
-    interface(tmp_path / "net/ib0", type="32", addr_assign_type="0", address="80:00")
-    (tmp_path / "net/lo").mkdir()
+    tree(tmp_path, {"machine-id": "installed again", "net/lo/type": "772"})
+    tree(tmp_path / "net/vf0", card("00:99", **{"device/physfn": "a card"}))
+    tree(tmp_path / "net/random0", card("00:98", assigned="1"))
+    tree(tmp_path / "net/ib0", card("80:00", kind="32"))
     assert machine_of(tmp_path) == by_hardware
-    interface(tmp_path / "net/eth0", addr_assign_type="3", address="00:bb", **{"bonding_slave/perm_hwaddr": "00:11"})
+    tree(tmp_path / "net/eth0", card("00:bb", assigned="3", **{"bonding_slave/perm_hwaddr": "00:11"}))
     assert machine_of(tmp_path) == by_hardware, "it is part of a bond now"
-    interface(tmp_path / "ib/mlx5_0", node_guid="another")
+    tree(tmp_path / "ib/mlx5_0", {"node_guid": "another"})
     assert machine_of(tmp_path) != by_hardware

@@ -10,58 +10,58 @@ from pathlib import Path
 import perftest
 import pytest
 from bringup import judge
-from bringup.derive.observed import derive
 from bringup.evidence import facts
-from bringup.evidence.parsed import Parsed, Seen
-from bringup.plan import profile, rounds
-from bringup.records import Outcome, Verdict
+from bringup.evidence.parsed import Parsed
+from bringup.plan import rounds
+from bringup.plan.catalogue import GATES
+from bringup.records import Kind, Outcome, Verdict
+from bringup.run.healthy_rest import unhealthy_nodes
 from bringup.run.train_here import free_port
-from factory import a_run
+from factory import a_run, a_verdict, judged_of
 from loops import for_each
-from runs_for_tests import FIXTURES
+from programs import tree
+from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, Fact, judged, said
 from showing import shows_failing
 from simulated_tools import PROBES, on_path
 
 REAL = FIXTURES / "perftest"
 RATE = 400.0
+TABLE = (REAL / "write-bw-gbits.txt").read_text()
 
 
-def verdicts(parsed: Parsed, phase: str, nodes: tuple[str, ...]) -> dict[str, Verdict]:
-    """`gate subject` -> verdict."""
-    run = a_run(phase, nodes, gpus=8, profile="h100-8x400g")
-    parsed.add(derive(Seen(parsed.observations), run))
-    judged = judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts
-    return {f"{verdict.gate} {verdict.subject}": verdict for verdict in judged if verdict.gate.startswith("fabric.")}
+def verdicts(seen: Parsed | list[Fact], nodes: tuple[str, ...], phase: str = "nccl_pairwise") -> dict[str, Verdict]:
+    """Gate, and subject where it is a node -> verdict."""
+    by_gate = judged(seen, phase, nodes, gpus=8)
+    return {which.removeprefix("fabric.").removesuffix(" job"): verdict for which, verdict in by_gate.items()}
 
 
-def measured(nodes: tuple[str, ...], slow: dict[str, float], rails: int = 8, **lacking: str) -> dict[str, Verdict]:
+def measured(nodes: tuple[str, ...], slow: dict[str, float], **lacking: str) -> dict[str, Verdict]:
     """The verdicts on a ring of nodes. slow: `mlx5_3:1 n1->n0` or `mlx5_3:1 n1` (all that it sends and gets) -> Gb/s;
     lacking: a node -> the port that it lacks."""
-    parsed = Parsed()
-    names = [f"mlx5_{number}:1" for number in range(rails)]
-    for node in nodes:
-        for name in names:
-            if lacking.get(node) != name:
-                parsed.saw(f"rail.rate@{name}", node, RATE, "Gb/s", "raw/x.jsonl:1")
+    names = [f"mlx5_{number}:1" for number in range(8)]
+    seen: list[Fact] = [
+        (f"rail.rate@{name}", node, RATE) for node in nodes for name in names if lacking.get(node) != name
+    ]
     for first, second in rounds.ring(nodes):
-        parsed.saw("rail.met", f"{first}--{second}", True, "flag", "raw/x.jsonl:2")
+        seen.append(("rail.met", f"{first}--{second}", True))
         for name in names:
             if name in (lacking.get(first), lacking.get(second)):
                 continue
             for source, target in ((first, second), (second, first)):
                 keys = (f"{name} {source}->{target}", f"{name} {source}", f"{name} {target}")
                 speed = next((slow[key] for key in keys if key in slow), 386.0)
-                parsed.saw(f"rail.bandwidth@{name}", f"{source}->{target}", speed, "Gb/s", "raw/x.jsonl:3")
-            for kind in ("together", "crossed"):
-                parsed.saw(f"rail.{kind}@{name}", f"{first}->{second}", slow.get(kind, 0.9), "share", "raw/x.jsonl:5")
-            parsed.saw(f"rail.latency@{name}", f"{first}->{second}", slow.get(f"{name} us", 2.1), "us", "raw/x.jsonl:4")
-    return verdicts(parsed, "nccl_pairwise", nodes)
+                seen.append((f"rail.bandwidth@{name}", f"{source}->{target}", speed))
+            seen += [
+                (f"rail.{kind}@{name}", f"{first}->{second}", slow.get(kind, 0.9)) for kind in ("together", "crossed")
+            ]
+            seen.append((f"rail.latency@{name}", f"{first}->{second}", 2.1))
+    return verdicts(seen, nodes)
 
 
 # --- what perftest prints
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "gbps"),
     [
         ("write-bw-gbits.txt", 111.71),
@@ -79,38 +79,32 @@ def test_the_typical_latency_is_read_also_where_later_columns_run_together() -> 
     assert perftest.latency(text.replace("0.00            1.57 ", "2465.901216.65 ")) == 1.47
 
 
-@pytest.mark.parametrize("reader", [perftest.bandwidth, perftest.latency])
+@for_each("reader", [perftest.bandwidth, perftest.latency])
 def test_output_without_a_table_is_no_measurement(reader) -> None:
-    with pytest.raises(perftest.Failed, match="Couldn't connect to n0:18515"):
-        reader("Couldn't connect to n0:18515\n")
-    cut = (REAL / "write-bw-gbits.txt").read_text().split(" 65536")[0]
-    with pytest.raises(perftest.Failed, match="was printed"):
-        reader(cut)
+    for text, says in (
+        ("Couldn't connect to n0:18515\n", "Couldn't connect to n0:18515"),
+        (TABLE.split(" 65536")[0], "was printed"),
+    ):
+        with pytest.raises(perftest.Failed, match=says):
+            reader(text)
+
+
+UP, DOWN = "4: ACTIVE", "1: DOWN"
+NDR, EDR = "400 Gb/sec (4X NDR)", "100 Gb/sec (4X EDR)"
+
+
+def hcas(place: Path, *ports: tuple[str, str]) -> Path:
+    """ports: the state and the rate of each."""
+    for number, (state, rate) in enumerate(ports or ((UP, NDR), (UP, NDR))):
+        tree(place / f"sys/mlx5_{number}/ports/1", {"state": state, "rate": rate})
+    return place / "sys"
 
 
 def test_ports_are_the_fastest_that_are_active(tmp_path: Path) -> None:
-    for name, rate, state in (
-        ("mlx5_0", "400 Gb/sec (4X NDR)", "4: ACTIVE"),
-        ("mlx5_1", "400 Gb/sec (4X NDR)", "1: DOWN"),
-        ("mlx5_2", "100 Gb/sec (4X EDR)", "4: ACTIVE"),
-    ):
-        port = tmp_path / name / "ports/1"
-        port.mkdir(parents=True)
-        (port / "rate").write_text(f"{rate}\n")
-        (port / "state").write_text(f"{state}\n")
-    assert perftest.ports(tmp_path) == {"mlx5_0:1": 400.0}
+    assert perftest.ports(hcas(tmp_path, (UP, NDR), (DOWN, NDR), (UP, EDR))) == {"mlx5_0:1": 400.0}
 
 
 # --- the probes
-
-
-def hcas(place: Path, devices: int = 2) -> Path:
-    for number in range(devices):
-        port = place / f"sys/mlx5_{number}/ports/1"
-        port.mkdir(parents=True)
-        (port / "rate").write_text("400 Gb/sec (4X NDR)\n")
-        (port / "state").write_text("4: ACTIVE\n")
-    return place / "sys"
 
 
 def started(place: Path, program: str, arguments: list[str], node: str, environment: dict[str, str]):
@@ -132,128 +126,109 @@ def started(place: Path, program: str, arguments: list[str], node: str, environm
 def of_two_nodes(place: Path, **state: str) -> dict[str, Verdict]:
     """Two probes on this machine, under two names that lead to it."""
     hcas(place)
-    for number in range(2):
-        state.setdefault(f"rail_mlx5_{number}", "386")
-    environment, nodes = on_path(place, **state), ("localhost", socket.gethostname())
+    environment = on_path(place, **{"rail_mlx5_0": "386", "rail_mlx5_1": "386", **state})
+    nodes = ("localhost", socket.gethostname())
     pair = [",".join(nodes), str(free_port())]
     probes = [started(place, "rails", pair, node, environment) for node in nodes]
     output = [probe.communicate(timeout=240) for probe in probes]
     assert [probe.returncode for probe in probes] == [0, 0], output
-    parsed = facts.parse(
-        "".join(f"{number}: {line}\n" for number, (out, _) in enumerate(output) for line in out.splitlines()),
-        "raw/x.jsonl",
-    )
+    said_by = "".join(f"{number}: {line}\n" for number, (out, _) in enumerate(output) for line in out.splitlines())
+    parsed = facts.parse(said_by, "raw/x.jsonl")
     assert parsed.problems == []
-    return verdicts(parsed, "nccl_pairwise", nodes)
+    return verdicts(parsed, nodes)
 
 
-def test_two_nodes_measure_every_rail_in_both_directions(tmp_path: Path) -> None:
-    by_gate = of_two_nodes(tmp_path / "a place")
-    slowest, latency = by_gate["fabric.rail.slowest job"], by_gate["fabric.rail.latency job"]
-    assert (slowest.outcome, slowest.value) == (Outcome.PASS, 0.965)
-    assert (latency.outcome, latency.value) == (Outcome.PASS, 2.1)
-    assert "386 of 400 Gb/s" in slowest.observed
+@pytest.mark.parametrize(
+    ("state", "expected"),
+    [
+        ({}, {"slowest": (PASS, 0.965, "386 of 400 Gb/s"), "latency": (PASS, 2.1, "")}),
+        pytest.param(
+            {"rail_mlx5_1": "180", "rail_mlx5_0.latency": "40"},
+            {"slowest": (FAIL, 0.45, "mlx5_1:1 "), "latency": (FAIL, 40.0, "mlx5_0:1 ")},
+            marks=shows_failing("fabric.rail.slowest", "fabric.rail.latency"),
+        ),
+        pytest.param(
+            {"rail_mlx5_1.mlx5_0": "fail"},  # ports of different names that do not meet; all at once share nothing
+            {"crossed": (WARN, 0.0, "mlx5_1:1 "), "together": (PASS, 0.965, "")},
+            marks=shows_failing("fabric.rail.crossed"),
+        ),
+        (
+            {"rail_mlx5_1": "fail"},
+            {"slowest": (FAIL, 0.0, "ib_write_bw ended with 1: Completion with error at client")},
+        ),
+    ],
+)
+def test_two_nodes_measure_every_rail_in_both_directions(tmp_path: Path, state, expected) -> None:
+    by_gate = of_two_nodes(tmp_path / "a place", **state)
+    for rail, (outcome, value, says) in expected.items():
+        verdict = by_gate[f"rail.{rail}"]
+        assert (verdict.outcome, verdict.value) == (outcome, value), rail
+        assert says in f"{verdict.observed} {verdict.cause}"
 
 
-@shows_failing("fabric.rail.slowest", "fabric.rail.latency")
-def test_a_slow_rail_and_a_late_one_are_named(tmp_path: Path) -> None:
-    by_gate = of_two_nodes(tmp_path / "a place", **{"rail_mlx5_1": "180", "rail_mlx5_0.latency": "40"})
-    slowest, latency = by_gate["fabric.rail.slowest job"], by_gate["fabric.rail.latency job"]
-    assert (slowest.outcome, slowest.value) == (Outcome.FAIL, 0.45)
-    assert "mlx5_1:1 " in slowest.observed
-    assert "180 of 400 Gb/s" in slowest.observed
-    assert (latency.outcome, latency.value) == (Outcome.FAIL, 40.0)
-    assert "mlx5_0:1 " in latency.observed
-
-
-@shows_failing("fabric.rail.crossed")
-def test_ports_of_different_names_that_do_not_meet_warn_and_all_at_once_share_nothing(tmp_path: Path) -> None:
-    by_gate = of_two_nodes(tmp_path / "a place", **{"rail_mlx5_1.mlx5_0": "fail"})
-    crossed, together = by_gate["fabric.rail.crossed job"], by_gate["fabric.rail.together job"]
-    assert (crossed.outcome, crossed.value) == (Outcome.WARN, 0.0)
-    assert "mlx5_1:1 " in (crossed.cause or "")
-    assert (together.outcome, together.value) == (Outcome.PASS, 0.965)
-
-
-@shows_failing("fabric.rail.together")
-def test_ports_that_are_slow_at_once_fail_where_each_alone_is_fast() -> None:
-    for alone, outcome in ((386.0, Outcome.FAIL), (90.0, Outcome.INCOMPLETE)):
-        by_gate = measured(("n0", "n1", "n2"), {"mlx5_0:1 n1->n2": alone, "together": 0.5})
-        assert by_gate["fabric.rail.together job"].outcome is outcome
-
-
-def test_transfers_that_fail_are_a_bandwidth_of_zero_with_the_reason(tmp_path: Path) -> None:
-    slowest = of_two_nodes(tmp_path / "a place", rail_mlx5_1="fail")["fabric.rail.slowest job"]
-    assert (slowest.outcome, slowest.value) == (Outcome.FAIL, 0.0)
-    assert "ib_write_bw ended with 1: Completion with error at client" in slowest.observed
-
-
-def test_without_perftest_it_is_incomplete_and_says_so(tmp_path: Path) -> None:
-    place = tmp_path / "a place"
+def looped(place: Path, environment: dict[str, str]) -> Verdict:
     hcas(place)
-    probe = started(place, "nic_loopback", [str(free_port())], "n1", on_path(place) | {"PATH": str(tmp_path)})
-    out, err = probe.communicate(timeout=240)
-    by_gate = verdicts(facts.parse(out, "raw/x.jsonl"), "node_sweep", ("n1",))["fabric.loopback n1"]
-    assert by_gate.outcome is Outcome.INCOMPLETE, err
-    assert "mlx5_0:1: not found out (ib_write_bw is not installed)" in (by_gate.cause or "")
+    out, err = started(place, "nic_loopback", [str(free_port())], "n1", environment).communicate(timeout=240)
+    assert err == ""
+    return verdicts(facts.parse(out, "raw/x.jsonl"), ("n1",), "node_sweep")["loopback n1"]
 
 
 @shows_failing("fabric.loopback")
-def test_a_port_that_is_slow_with_itself_is_named(tmp_path: Path) -> None:
+def test_a_port_that_is_slow_with_itself_is_named_and_without_perftest_it_is_incomplete(tmp_path: Path) -> None:
     place = tmp_path / "a place"
-    hcas(place)
-    environment = on_path(place, rail_mlx5_0="386", rail_mlx5_1="386", loopback_mlx5_1="126")
-    out, err = started(place, "nic_loopback", [str(free_port())], "n1", environment).communicate(timeout=240)
-    by_gate = verdicts(facts.parse(out, "raw/x.jsonl"), "node_sweep", ("n1",))["fabric.loopback n1"]
-    assert (by_gate.outcome, by_gate.value) == (Outcome.FAIL, 0.315), err
-    assert "mlx5_1:1: 126 of 400 Gb/s" in by_gate.observed
+    slow = looped(place, on_path(place, rail_mlx5_0="386", rail_mlx5_1="386", loopback_mlx5_1="126"))
+    assert (slow.outcome, slow.value) == (FAIL, 0.315)
+    assert "mlx5_1:1: 126 of 400 Gb/s" in slow.observed
+    lacking = looped(tmp_path / "another", on_path(tmp_path / "another") | {"PATH": str(tmp_path)})
+    assert lacking.outcome is OPEN
+    assert "mlx5_0:1: not found out (ib_write_bw is not installed)" in (lacking.cause or "")
 
 
 # --- which node, which NIC
 
 
 @shows_failing("fabric.rail.nic")
-def test_a_bad_nic_accuses_its_node_and_not_its_partners() -> None:
+def test_a_bad_nic_accuses_its_node_and_a_bad_cable_neither_of_its_two() -> None:
     by_gate = measured(("n0", "n1", "n2", "n3"), {"mlx5_3:1 n1": 180.0})
-    outcomes = {node: by_gate[f"fabric.rail.nic {node}"].outcome for node in ("n0", "n1", "n2", "n3")}
-    assert outcomes == {"n0": Outcome.PASS, "n1": Outcome.FAIL, "n2": Outcome.PASS, "n3": Outcome.PASS}
-    assert "mlx5_3:1 " in by_gate["fabric.rail.nic n1"].observed
-    assert by_gate["fabric.rail.slowest job"].outcome is Outcome.FAIL
-
-
-def test_a_bad_cable_between_two_nodes_accuses_neither() -> None:
+    assert [by_gate[f"rail.nic n{number}"].outcome for number in range(4)] == [PASS, FAIL, PASS, PASS]
+    assert "mlx5_3:1 " in by_gate["rail.nic n1"].observed
+    assert by_gate["rail.slowest"].outcome is FAIL
     by_gate = measured(("n0", "n1", "n2"), {"mlx5_0:1 n1->n2": 90.0})
-    assert {by_gate[f"fabric.rail.nic {node}"].outcome for node in ("n0", "n1", "n2")} == {Outcome.PASS}
-    assert "mlx5_0:1 n1->n2: 90 of 400 Gb/s" in by_gate["fabric.rail.slowest job"].observed
+    assert [by_gate[f"rail.nic n{number}"].outcome for number in range(3)] == [PASS] * 3
+    assert "mlx5_0:1 n1->n2: 90 of 400 Gb/s" in by_gate["rail.slowest"].observed
+
+
+@shows_failing("fabric.rail.together")
+def test_ports_that_are_slow_at_once_fail_where_each_alone_is_fast() -> None:
+    for alone, outcome in ((386.0, FAIL), (90.0, OPEN)):
+        by_gate = measured(("n0", "n1", "n2"), {"mlx5_0:1 n1->n2": alone, "together": 0.5})
+        assert by_gate["rail.together"].outcome is outcome
 
 
 def test_a_node_without_a_port_that_the_others_have_is_incomplete() -> None:
     by_gate = measured(("n0", "n1", "n2"), {}, n2="mlx5_5:1")
-    assert by_gate["fabric.rail.nic n2"].outcome is Outcome.INCOMPLETE
-    assert "n2 has no active port mlx5_5:1" in (by_gate["fabric.rail.slowest job"].cause or "")
-    assert by_gate["fabric.rail.nic n0"].outcome is Outcome.PASS
+    assert [by_gate[f"rail.nic n{number}"].outcome for number in (0, 2)] == [PASS, OPEN]
+    assert "n2 has no active port mlx5_5:1" in (by_gate["rail.slowest"].cause or "")
 
 
-def test_nodes_whose_ports_never_met_are_incomplete_with_the_reason() -> None:
-    parsed = Parsed()
-    for node in ("n0", "n1"):
-        parsed.saw("rail.rate@mlx5_0:1", node, RATE, "Gb/s", "raw/x.jsonl:1")
-    parsed.saw("rail.met", "n0--n1", False, "flag", "raw/x.jsonl:2", "n1 did not answer in 60 s")
-    slowest = verdicts(parsed, "nccl_pairwise", ("n0", "n1"))["fabric.rail.slowest job"]
-    assert slowest.outcome is Outcome.INCOMPLETE
-    assert "n0--n1: n1 did not answer in 60 s" in (slowest.cause or "")
-
-
-def test_a_planned_link_between_nodes_without_any_port_is_incomplete_with_the_reason() -> None:
-    parsed = Parsed()
-    parsed.saw("rail.met", "n0--n1", True, "flag", "raw/x.jsonl:2")
-    slowest = verdicts(parsed, "nccl_pairwise", ("n0", "n1"))["fabric.rail.slowest job"]
-    assert slowest.outcome is Outcome.INCOMPLETE
-    assert "n0 has no active RDMA port" in (slowest.cause or "")
-
-
-def test_a_link_that_was_not_exercised_is_incomplete() -> None:
-    assert verdicts(Parsed(), "nccl_pairwise", ("n0", "n1"))["fabric.rail.slowest job"].outcome is Outcome.INCOMPLETE
+@for_each(
+    ("seen", "why"),
+    [
+        (
+            [
+                *(("rail.rate@mlx5_0:1", node, RATE) for node in ("n0", "n1")),
+                ("rail.met", "n0--n1", False, "n1 did not answer in 60 s"),
+            ],
+            "n0--n1: n1 did not answer in 60 s",
+        ),
+        ([("rail.met", "n0--n1", True)], "n0 has no active RDMA port"),
+        ([], ""),  # it was not exercised
+    ],
+)
+def test_nodes_whose_ports_never_met_are_incomplete_with_the_reason(seen: list[Fact], why: str) -> None:
+    outcome, words = said(verdicts(seen, ("n0", "n1"))["rail.slowest"])
+    assert outcome is OPEN
+    assert why in words
 
 
 @for_each("count", [2, 3, 4, 5, 8, 9, 64])
@@ -262,5 +237,18 @@ def test_neighbours_meet_in_few_rounds_with_as_many_links_as_nodes(count: int) -
     pairs = rounds.ring(nodes)
     assert len(pairs) == (count if count > 2 else 1)
     assert len(rounds.in_rounds(pairs)) <= 3
-    partners = [sum(node in pair for pair in pairs) for node in nodes]
-    assert set(partners) == {2 if count > 2 else 1}
+    assert {sum(node in pair for pair in pairs) for node in nodes} == {2 if count > 2 else 1}
+
+
+def test_a_port_that_was_not_tested_stops_nothing_and_leaves_no_node_out_and_one_that_failed_stops() -> None:
+    """A cluster without perftest: its ports stay unproven."""
+    rails = [gate for gate in GATES.values() if gate.id.startswith(("fabric.rail.", "fabric.loopback"))]
+    unproven = []
+    for gate in rails:
+        subject = "n1" if gate.per == "node" else "job"
+        unproven.append(a_verdict(gate.id, subject, OPEN, "nothing", kind=Kind.ABSENT))
+        assert not judge.stops(unproven[-1])
+        if gate.severity is Outcome.FAIL:
+            assert judge.stops(a_verdict(gate.id, subject, FAIL, "0.4"))
+    run = a_run("nccl_pairwise", ("n0", "n1", "n2", "n3"), plan={})
+    assert unhealthy_nodes(judged_of(*unproven, run=run)) == []

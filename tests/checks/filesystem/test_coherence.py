@@ -1,24 +1,45 @@
 """What nodes see of each other's files: the probe itself, a process per node, on folders of this machine."""
 
 import errno
-import importlib
-import io
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 
+import coherence
 import pytest
+import shared_files
 from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
 from bringup.plan import rounds as tournament
+from loops import for_each
+from probing import told
+from programs import ran
 from runs_for_tests import values
+from simulated_tools import PROBES
 
-PROBE = Path(__file__).resolve().parents[3] / "infrastructure-validation/probes/coherence.py"
+PROBE = PROBES / "coherence.py"
 STEPS = ("write", "read", "change", "see")
 FLAGS = ("write", "attributes", "lock_refused", "append", "rename", "unlink")
+THREE = ("n0", "n1", "n2")
+SOON_S = 2  # that a probe of these tests waits for what is there; in a job it is more
+KEEP_S = 4  # longer than that: what a client that keeps names as missing keeps them; stock NFS does so for 30
+QUICK = f"""
+import sys; sys.path.insert(0, {str(PROBES)!r})
+import shared_files
+shared_files.SOON_S = {SOON_S}
+shared_files.wait_for.__defaults__ = (None, {SOON_S})
+"""
+
+
+@pytest.fixture(autouse=True)
+def quick(tmp_path_factory, monkeypatch) -> Path:
+    """What every program of a test runs first."""
+    site = tmp_path_factory.mktemp("site") / "sitecustomize.py"
+    site.write_text(QUICK)
+    monkeypatch.setenv("PYTHONPATH", str(site.parent))
+    return site
 
 
 def performed(
@@ -60,19 +81,13 @@ def flags(parsed: Parsed, case: str) -> dict[str, object]:
 
 
 def test_on_one_folder_every_ordered_pair_sees_everything(tmp_path):
-    names = ["n0", "n1", "n2"]
-    parsed = performed(dict.fromkeys(names, tmp_path))
-    pairs = {f"{writer}->{reader}" for writer, reader in tournament.ordered_pairs(names)}
+    parsed = performed(dict.fromkeys(THREE, tmp_path))
+    pairs = {f"{writer}->{reader}" for writer, reader in tournament.ordered_pairs(THREE)}
     assert len(pairs) == 6
     for case in FLAGS:
         assert flags(parsed, case) == dict.fromkeys(pairs, True)
-    late = flags(parsed, "late_lookup")
-    assert set(late) == pairs
-    made = [
-        observation.subject
-        for observation in parsed.observations
-        if observation.quantity == "smoke.fs.pair.created" and observation.value is True
-    ]
+    assert set(flags(parsed, "late_lookup")) == pairs
+    made = [seen.subject for seen in parsed.observations if seen.quantity.endswith(".created") and seen.value is True]
     assert sorted(made) == sorted(pairs)  # of each pair, one
 
 
@@ -87,45 +102,45 @@ def test_a_node_with_a_folder_of_its_own_fails_with_all_of_its_partners_and_no_o
 
 def test_a_file_that_cannot_be_read_costs_its_pair_and_no_other(tmp_path):
     """Bytes that are no text, and a name that leads nowhere, once ended all answers of a node."""
-    names = ["n0", "n1", "n2"]
-    parsed = performed(
-        dict.fromkeys(names, tmp_path), between={"read": lambda: (tmp_path / "n1.data").write_bytes(b"\xff\xfe")}
-    )
+    spoil = {"read": lambda: (tmp_path / "n1.data").write_bytes(b"\xff\xfe")}
+    parsed = performed(dict.fromkeys(THREE, tmp_path), between=spoil)
     wrong = {pair for pair, seen in flags(parsed, "write").items() if seen is not True}
     assert wrong == {"n1->n0", "n1->n2"}
     assert {flags(parsed, "append")[pair] for pair in ("n0->n2", "n2->n0", "n0->n1")} == {True}
 
 
-def test_a_slow_starter_gets_no_lock_that_was_let_go(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(PROBE.parent))
-    coherence = importlib.import_module("coherence")
-    stream = io.StringIO()
-    circle = coherence.Circle(
-        SimpleNamespace(
-            at="n0",
-            saw=lambda *fact: stream.write(f"{fact[0]} {fact[1]}\n"),
-            unknown=lambda quantity, *fact: stream.write(f"{quantity} unknown: {fact[1]}\n"),
-        ),
-        tmp_path,
-        ["n0", "n1"],
-        ["n0", "n1"],
-        [1],
-    )
-    (tmp_path / "n1.lock").touch()
-    held = tmp_path / "n1.held"
-    held.write_text(coherence.NOT_YET)
-    assert not coherence.try_lock(circle, "n1", held)
-    assert stream.getvalue() == ""
-    held.write_text(coherence.OVER)
-    assert coherence.try_lock(circle, "n1", held)
-    assert stream.getvalue() == "smoke.fs.pair.lock_refused unknown: n1 had let go of its lock\n"
-    held.write_text(coherence.HELD)
-    assert coherence.try_lock(circle, "n1", held)
-    assert stream.getvalue().endswith("smoke.fs.pair.lock_refused False\n")
+def tried(folder: Path, says: str):
+    """Whether n0 is done with the lock of n1, which says this of it, and what it tells."""
+    (folder / "n1.lock").touch()
+    (folder / "n1.held").write_text(says)
+    done = []
+
+    def ask(probe):
+        circle = coherence.Circle(probe, folder, ["n0", "n1"], ["n0", "n1"], [1])
+        done.append(coherence.try_lock(circle, "n1", folder / "n1.held"))
+
+    return done, told(ask).get("smoke.fs.pair.lock_refused")
+
+
+def test_a_slow_starter_gets_no_lock_that_was_let_go(tmp_path):
+    assert tried(tmp_path, coherence.NOT_YET) == ([False], None)
+    assert tried(tmp_path, coherence.OVER) == ([True], (None, "n1 had let go of its lock"))
+    done, (refused, _) = tried(tmp_path, coherence.HELD)
+    assert (done, refused) == ([True], False)
+
+
+def test_a_filesystem_without_locks_does_not_refuse_them_and_says_why(tmp_path, monkeypatch):
+    def refused(*_):
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(coherence.fcntl, "flock", refused)
+    with (tmp_path / "n1.lock").open("w") as stream:
+        done, (value, why) = tried(tmp_path, coherence.take_lock(stream))
+    assert (done, value) == ([True], False)
+    assert "n1: no lock: Function not implemented" in why
 
 
 # A client that keeps what it found missing, as NFS does: for KEEP_S, for all processes of one node.
-KEEP_S = 8  # longer than a probe waits for what is there; stock NFS keeps it for 30
 CACHING_CLIENT = f"""
 import builtins, io, os, time
 from pathlib import Path
@@ -160,10 +175,8 @@ builtins.open = io.open
 
 
 @pytest.fixture
-def caching_client(tmp_path_factory, monkeypatch) -> None:
-    site = tmp_path_factory.mktemp("site")
-    (site / "sitecustomize.py").write_text(CACHING_CLIENT)
-    monkeypatch.setenv("PYTHONPATH", str(site))
+def caching_client(quick) -> None:
+    quick.write_text(QUICK + CACHING_CLIENT)
 
 
 def one_folder(folder: Path, seen: Path, tmp_path: Path) -> dict[str, object]:
@@ -183,20 +196,13 @@ def one_folder(folder: Path, seen: Path, tmp_path: Path) -> dict[str, object]:
 def test_a_client_that_keeps_missing_names_reads_the_shared_folder_and_sees_the_late_name_later(
     tmp_path, caching_client
 ):
-    folder = tmp_path / "shared"
-    folder.mkdir()
+    folder, another, own = (tmp_path / name for name in ("shared", "another", "own"))
+    for each in (folder, another, own):
+        each.mkdir()
     seen = one_folder(folder, folder, tmp_path)
-    assert (seen["smoke.fs.looked"], seen["smoke.fs.reads_submit_host"], seen["smoke.fs.seen_by_submit_host"]) == (
-        True,
-    ) * 3
-    assert KEEP_S - 3 < float(str(seen["smoke.fs.late_lookup"])) < KEEP_S + 3
-
-
-def test_a_folder_that_is_not_shared_is_found_with_and_without_a_cache(tmp_path, caching_client):
-    folder, own = tmp_path / "shared", tmp_path / "own"
-    folder.mkdir()
-    own.mkdir()
-    seen = one_folder(folder, own, tmp_path)
+    assert seen["smoke.fs.looked"] is seen["smoke.fs.reads_submit_host"] is seen["smoke.fs.seen_by_submit_host"] is True
+    assert 1 < float(str(seen["smoke.fs.late_lookup"])) < KEEP_S + 3
+    seen = one_folder(another, own, tmp_path)  # which is not shared
     assert (seen["smoke.fs.reads_submit_host"], seen["smoke.fs.seen_by_submit_host"]) == (False, False)
     assert seen["smoke.fs.late_lookup"] is None
 
@@ -204,35 +210,13 @@ def test_a_folder_that_is_not_shared_is_found_with_and_without_a_cache(tmp_path,
 def test_nodes_that_keep_missing_names_hold_and_try_locks_and_see_every_change(tmp_path, caching_client):
     folder = tmp_path / "shared"
     folder.mkdir()
-    parsed = performed(dict.fromkeys(("n0", "n1", "n2"), folder))
+    parsed = performed(dict.fromkeys(THREE, folder))
     for case in FLAGS:
         assert set(flags(parsed, case).values()) == {True}, case
     assert all(1 < float(str(seconds)) < KEEP_S + 3 for seconds in flags(parsed, "late_lookup").values())
 
 
-def test_a_filesystem_without_locks_does_not_refuse_them_and_says_why(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(PROBE.parent))
-    coherence = importlib.import_module("coherence")
-
-    def refused(*_):
-        raise OSError(errno.ENOSYS, "Function not implemented")
-
-    monkeypatch.setattr(coherence.fcntl, "flock", refused)
-    with (tmp_path / "n1.lock").open("w") as stream:
-        reason = coherence.take_lock(stream)
-    (tmp_path / "n1.held").write_text(reason)
-    seen: list[object] = []
-    circle = SimpleNamespace(
-        facts=SimpleNamespace(saw=lambda *fact: seen.extend(fact)), incoming=lambda writer: f"{writer}->n0"
-    )
-    assert coherence.try_lock(circle, "n1", tmp_path / "n1.held")
-    assert seen[1] is False
-    assert "n1: no lock: Function not implemented" in str(seen[-1])
-
-
 def test_the_mount_and_its_caches_are_named(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(str(PROBE.parent))
-    shared_files = importlib.import_module("shared_files")
     table = tmp_path / "mounts"
     table.write_text(
         "rootfs / ext4 rw 0 0\n"
@@ -245,30 +229,23 @@ def test_the_mount_and_its_caches_are_named(tmp_path, monkeypatch):
     assert shared_files.mounted(Path("/tmp"))[0] == "ext4"
 
 
-def test_a_node_that_does_not_run_leaves_its_pairs_without_evidence(tmp_path):
-    parsed = performed(dict.fromkeys(("n0", "n1", "n2"), tmp_path), usable=["n0", "n2"])
+def test_a_node_that_does_not_run_leaves_its_pairs_without_evidence_and_one_node_has_no_pair(tmp_path):
+    parsed = performed(dict.fromkeys(THREE, tmp_path), usable=["n0", "n2"])
     for case in FLAGS:
         assert set(flags(parsed, case)) == {"n0->n2", "n2->n0"}
+    (tmp_path / "one").mkdir()
+    parsed = performed({"n0": tmp_path / "one"})
+    assert not [seen for seen in parsed.observations if ".pair." in seen.quantity]
+    assert values(parsed, "smoke.fs.writes") == {"n0": "none"}
 
 
-def test_one_node_says_that_it_can_write_and_has_no_pair(tmp_path):
-    parsed = performed({"n0": tmp_path})
-    assert {observation.quantity for observation in parsed.observations if ".pair." in observation.quantity} == set()
-    assert (
-        next(observation.value for observation in parsed.observations if observation.quantity == "smoke.fs.writes")
-        == "none"
-    )
-
-
-@pytest.mark.parametrize(
+@for_each(
     "arguments",
     [(), ("write", "/tmp", "list"), ("look", "/tmp", "list", "list", "1"), ("write", "/tmp", "list", "list", "1")],
 )
 def test_a_wrong_call_says_how(tmp_path, arguments):
     (tmp_path / "list").write_text("n1\n")
-    arguments = [str(tmp_path / "list") if argument == "list" else argument for argument in arguments]
-    done = subprocess.run(
-        [sys.executable, PROBE, *arguments], env={**os.environ, "SLURMD_NODENAME": "n0"}, capture_output=True, text=True
-    )
+    arguments = [tmp_path / "list" if argument == "list" else argument for argument in arguments]
+    done = ran([sys.executable, PROBE, *arguments], env={**os.environ, "SLURMD_NODENAME": "n0"})
     assert done.returncode == 1
     assert "usage: coherence.py" in done.stderr or "n0 is none of those in " in done.stderr
