@@ -1,87 +1,74 @@
 """Gates of Slurm: how it is configured, and what it does with jobs. Every gate without a drill is shown failing."""
 
-import os
 import time
 
 import pytest
 import scheduler
 from bringup import judge
+from bringup.derive.blame import blame
 from bringup.evidence import slurm
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
-from bringup.records import Outcome, Run
+from bringup.records import Kind
 from factory import a_run
 from loops import for_each
-from probing import told_by
-from runs_for_tests import FIXTURES, about, add_derived, discovery, reseal, values
+from probing import told
+from programs import program
+from runs_for_tests import FAIL, FIXTURES, PASS, WARN, add_derived, discovery, judged, parsed_of, reseal
 from showing import shows_failing
 
 # ---- its configuration
 
-FAIL, WARN = Outcome.FAIL, Outcome.WARN
 CONFIG, NODES, MPI = "scontrol-config.txt", "scontrol-node.txt", "mpi-list.txt"
+CONFIGURED = (FIXTURES / "slurm/config.txt").read_text()
+LISTED = (FIXTURES / "slurm/mpi-list.txt").read_text()
+PMIX = "\tpmix\n\tnone\n\tcray_shasta\n\tpmi2\nspecific pmix plugin versions available: pmix_v4\n"
 NEGATIVE = [
-    ("discovery.slurm.version", NODES, "Version=22.05.8", "Version=21.08.1", WARN),
-    ("discovery.slurm.gres_types", CONFIG, "GresTypes               = gpu", "GresTypes               = nic", FAIL),
-    ("discovery.slurm.mpi_default", CONFIG, "MpiDefault              = none", "MpiDefault              = pmi9", FAIL),
-    (
-        "discovery.slurm.pmix",
-        MPI,
-        "\tpmix\n\tnone\n\tcray_shasta\n\tpmi2\nspecific pmix plugin versions available: pmix_v4\n",
-        "\tnone\n\tpmi2\n",
-        WARN,
-    ),
-    ("discovery.slurm.kill_on_bad_exit", CONFIG, "", "", WARN),
-    ("discovery.slurm.health_check", CONFIG, "", "", WARN),
-    ("discovery.slurm.prolog", CONFIG, "", "", WARN),
-    ("discovery.slurm.epilog", CONFIG, "", "", WARN),
+    ("version", NODES, "Version=22.05.8", "Version=21.08.1", WARN),
+    ("gres_types", CONFIG, "GresTypes               = gpu", "GresTypes               = nic", FAIL),
+    ("mpi_default", CONFIG, "MpiDefault              = none", "MpiDefault              = pmi9", FAIL),
+    ("pmix", MPI, PMIX, "\tnone\n\tpmi2\n", WARN),
+    *((gate, CONFIG, "", "", WARN) for gate in ("kill_on_bad_exit", "health_check", "prolog", "epilog")),
+    # cgroup.conf on disk and what scontrol prints may differ until Slurm is restarted: one that denies it is enough
+    ("confines_devices", "cgroup.conf", "", "ConstrainDevices=no\n", FAIL),
 ]
 
 
-@pytest.mark.parametrize(
-    ("gate", "file", "good", "bad", "outcome"),
-    [pytest.param(*row, marks=shows_failing(row[0]), id=row[0]) for row in NEGATIVE],
-)
-def test_a_gate_without_a_drill_fails_on_bad_evidence(tmp_path, monkeypatch, gate, file, good, bad, outcome):
-    folder = discovery(tmp_path, monkeypatch)
-    path = folder / "raw" / file
-    text = path.read_text()
-    assert good in text
-    path.write_text(text.replace(good, bad, 1))
-    verdicts = judge.judge_folder(reseal(folder), profile.load("generic")).verdicts.verdicts
-    assert {verdict.outcome for verdict in verdicts if verdict.gate == gate} == {outcome}
+@shows_failing(*(f"discovery.slurm.{row[0]}" for row in NEGATIVE))
+def test_a_gate_without_a_drill_fails_on_bad_evidence(tmp_path, monkeypatch):
+    healthy = discovery(tmp_path, monkeypatch)
+    for gate, file, good, bad, outcome in NEGATIVE:
+        path = healthy / "raw" / file
+        text = path.read_text() if path.exists() else ""
+        assert good in text
+        path.write_text(text.replace(good, bad, 1))
+        verdicts = judge.judge_folder(reseal(healthy), profile.load("generic")).verdicts.verdicts
+        assert {v.outcome for v in verdicts if v.gate == f"discovery.slurm.{gate}"} == {outcome}, gate
+        path.write_text(text)
 
 
-class TestPrologsOfNewerVersions:
-    """They are numbered there; without any there is no line."""
+def audited(text: str, phase: str = "discovery", listed: str = "") -> dict[str, object]:
+    parsed = slurm.config(text, "f")
+    if listed:
+        parsed.add(slurm.mpi_list(listed, "g"))
+    return {seen.quantity: seen.value for seen in add_derived(parsed, a_run(phase)).observations}
 
-    def audit(self, *, prolog):
-        lines = [
-            line
-            for line in (FIXTURES / "slurm/config.txt").read_text().splitlines()
-            if not line.startswith(("Prolog  ", "Epilog  "))
-        ]
-        at = next(number for number, line in enumerate(lines) if line.startswith("PrologEpilogTimeout"))
-        parsed = slurm.config("\n".join([*lines[:at], *prolog, *lines[at:], ""]), "f")
-        add_derived(parsed)
-        return {observation.quantity: observation.value for observation in parsed.observations}
 
-    def test_a_numbered_one_is_read_and_the_first_stands_for_all(self):
-        facts = self.audit(
-            prolog=["Prolog[0]               = /etc/slurm/prolog.d/*", "Prolog[1]               = /etc/slurm/second"]
-        )
-        assert facts["slurm.config.Prolog"] == "/etc/slurm/prolog.d/*"
-        assert facts["discovery.slurm.prolog"] is True
+def test_a_prolog_of_newer_versions_is_numbered_and_without_any_there_is_no_line():
+    lines = [line for line in CONFIGURED.splitlines() if not line.startswith(("Prolog  ", "Epilog  "))]
+    at = next(number for number, line in enumerate(lines) if line.startswith("PrologEpilogTimeout"))
+    none = audited("\n".join([*lines, ""]))
+    assert none["discovery.slurm.prolog"] is none["discovery.slurm.epilog"] is False
+    lines[at:at] = [
+        f"Prolog[{place}]               = /etc/slurm/{name}" for place, name in enumerate(("d/*", "second"))
+    ]
+    numbered = audited("\n".join([*lines, ""]))
+    assert (numbered["slurm.config.Prolog"], numbered["discovery.slurm.prolog"]) == ("/etc/slurm/d/*", True)
 
-    def test_none_is_none_and_no_missing_answer(self):
-        facts = self.audit(prolog=[])
-        assert facts["discovery.slurm.prolog"] is False
-        assert facts["discovery.slurm.epilog"] is False
 
-    def test_an_answer_without_that_part_says_nothing(self):
-        parsed = slurm.config("ClusterName = x\n", "f")
-        add_derived(parsed)
-        assert [seen.quantity for seen in parsed.observations if seen.quantity.startswith("discovery.slurm.")] == []
+def test_an_answer_without_a_part_says_nothing_of_it_and_another_phase_judges_no_configuration():
+    for said in (audited("ClusterName = x\n"), audited(CONFIGURED, "nccl_scaling")):
+        assert not [name for name in said if name.startswith("discovery.slurm.")]
 
 
 @for_each(
@@ -90,109 +77,93 @@ class TestPrologsOfNewerVersions:
 )
 def test_a_default_mpi_plugin_is_there_when_it_is_listed_or_a_version_of_pmix_or_no_plugin(default, is_there):
     """Slurm 23.11 and later print (null) for none; versions of pmix stand on a line of their own."""
-    parsed = slurm.config(f"MpiDefault              = {default}\n", "f")
-    parsed.add(slurm.mpi_list((FIXTURES / "slurm/mpi-list.txt").read_text(), "g"))
-    add_derived(parsed)
-    assert {observation.quantity: observation.value for observation in parsed.observations}[
-        "discovery.slurm.mpi_default"
-    ] is is_there
-
-
-def test_confinement_that_one_of_two_sources_denies_is_not_there(tmp_path, monkeypatch):
-    """cgroup.conf on disk and what scontrol prints may differ until Slurm is restarted."""
-    folder = discovery(tmp_path, monkeypatch)
-    (folder / "raw/cgroup.conf").write_text("ConstrainDevices=no\n")
-    verdicts = judge.judge_folder(reseal(folder)).verdicts.verdicts
-    confined = next(verdict for verdict in verdicts if verdict.gate == "discovery.slurm.confines_devices")
-    assert (confined.outcome, confined.value) == (Outcome.FAIL, "no")
-
-
-def test_a_configuration_is_judged_by_discovery_and_by_no_other_phase():
-    parsed = slurm.config((FIXTURES / "slurm/config.txt").read_text(), "f")
-    add_derived(parsed, a_run("nccl_scaling"))
-    assert not any(seen.quantity.startswith("discovery.slurm.") for seen in parsed.observations)
+    assert audited(f"MpiDefault              = {default}\n", listed=LISTED)["discovery.slurm.mpi_default"] is is_there
 
 
 def test_a_node_with_a_gpu_more_than_slurm_knows_fails():
     """Nothing keeps two jobs from one that is not in Gres."""
-    parsed = Parsed()
-    for node, devices in (("n0", 8), ("n1", 7)):
-        parsed.saw("slurm.node.gpus", node, 7, "count", "raw/scontrol-node.txt:1")
-        parsed.saw("discovery.gpu.count", node, devices, "count", "raw/inventory.jsonl:1")
-    run = a_run()
-    add_derived(parsed, run)
-    by_node = about("discovery.slurm.gres", parsed, run, "generic")
-    assert {node: (verdict.outcome, verdict.value) for node, verdict in by_node.items()} == {
-        "n0": (Outcome.FAIL, -1),
-        "n1": (Outcome.PASS, 0),
-    }
+    facts = [("slurm.node.gpus", node, 7) for node in ("n0", "n1")]
+    by_gate = judged([*facts, ("discovery.gpu.count", "n0", 8), ("discovery.gpu.count", "n1", 7)], nodes=("n0", "n1"))
+    verdicts = [by_gate[f"discovery.slurm.gres {node}"] for node in ("n0", "n1")]
+    assert [(verdict.outcome, verdict.value) for verdict in verdicts] == [(FAIL, -1), (PASS, 0)]
 
 
 # ---- what it does with jobs
 
-
-def derived(run: Run, *facts: tuple) -> Parsed:
-    parsed = Parsed()
-    for index, (quantity, subject, value) in enumerate(facts):
-        parsed.saw(quantity, subject, value, "count", f"f:{index}", "said" if value is None else None)
-    return add_derived(parsed, run)
+ENDED, STARTED = "smoke.before.EndTime", "smoke.after.StartTime"
+AT = "2026-01-01T00:00:0"
 
 
-@pytest.fixture
-def run() -> Run:
-    return a_run("smoke", ["n0", "n1", "n2"])
-
-
-def test_a_lost_task_of_an_array_is_missing_in_the_list(run):
-    facts = [("smoke.array.index", "job", str(index)) for index in (3, 0, 1)]
-    assert values(derived(run, *facts), "smoke.array") == {"job": "0 1 3"}
-
-
-@pytest.mark.parametrize(
-    ("end", "start", "waited"),
+@for_each(
+    ("facts", "quantity", "expected"),
     [
-        ("2026-01-01T00:00:05", "2026-01-01T00:00:06", 1.0),
-        ("2026-01-01T00:00:05", "2026-01-01T00:00:03", -2.0),
-        ("2026-01-01T00:00:05", "Unknown", None),
+        ([("smoke.array.index", str(index)) for index in (3, 0, 1)], "smoke.array", ["0 1 3"]),  # 2 is lost
+        ([(ENDED, f"{AT}5"), (STARTED, f"{AT}6")], "smoke.dependency.waits", [1.0]),
+        ([(ENDED, f"{AT}5"), (STARTED, f"{AT}3")], "smoke.dependency.waits", [-2.0]),
+        ([(ENDED, f"{AT}5"), (STARTED, "Unknown")], "smoke.dependency.waits", [None]),
+        ([(ENDED, f"{AT}5")], "smoke.dependency.waits", []),
+        ([(STARTED, f"{AT}6")], "smoke.dependency.waits", []),
+        # a signal that ended a script before it began had come
+        ([("smoke.warning.ExitCode", "0:10")], "smoke.time_limit.warned", [True]),
+        ([("smoke.warning.ExitCode", "0:0")], "smoke.time_limit.warned", []),
+        (
+            [("smoke.warning.ExitCode", "0:10"), ("smoke.time_limit.warned", False)],
+            "smoke.time_limit.warned",
+            [False],
+        ),
     ],
 )
-def test_a_dependent_job_waits_for_the_end_of_the_other(run, end, start, waited):
-    ended, started = ("smoke.before.EndTime", "job", end), ("smoke.after.StartTime", "job", start)
-    assert values(derived(run, ended, started), "smoke.dependency.waits") == {"job": waited}
-    for one_alone in (ended, started):
-        assert values(derived(run, one_alone), "smoke.dependency.waits") == {}
+def test_what_follows_from_what_slurm_says_of_a_job(facts, quantity, expected):
+    parsed = parsed_of((name, "job", value) for name, value in facts)
+    seen = add_derived(parsed, a_run("smoke", ["n0", "n1", "n2"])).observations
+    assert [observation.value for observation in seen if observation.quantity == quantity] == expected
 
 
-@pytest.mark.parametrize(
-    ("code", "warnings_seen", "warned"), [("0:10", (), [True]), ("0:0", (), []), ("0:10", (False,), [False])]
-)
-def test_a_signal_that_ended_a_script_before_it_began_had_come(run, code, warnings_seen, warned):
-    parsed = derived(
-        run,
-        ("smoke.warning.ExitCode", "job", code),
-        *(("smoke.time_limit.warned", "job", value) for value in warnings_seen),
-    )
-    assert [
-        observation.value for observation in parsed.observations if observation.quantity == "smoke.time_limit.warned"
-    ] == warned
-
-
-@pytest.mark.parametrize(
-    ("quantity", "value", "gate", "outcome"),
+@for_each(
+    ("fact", "value", "gate", "outcome"),
     [
-        ("smoke.exit_code.ExitCode", "7:0", "smoke.exit_code", Outcome.PASS),
-        ("smoke.exit_code.ExitCode", "0:0", "smoke.exit_code", Outcome.FAIL),
-        ("smoke.memory.state", "OUT_OF_MEMORY", "smoke.memory.enforced", Outcome.PASS),
-        ("smoke.memory.state", "COMPLETED", "smoke.memory.enforced", Outcome.FAIL),
-        ("smoke.never.state", "CANCELLED", "smoke.dependency.never", Outcome.PASS),
-        ("smoke.never.state", "COMPLETED", "smoke.dependency.never", Outcome.FAIL),
+        ("exit_code.ExitCode", "7:0", "exit_code", PASS),
+        ("exit_code.ExitCode", "0:0", "exit_code", FAIL),
+        ("memory.state", "OUT_OF_MEMORY", "memory.enforced", PASS),
+        ("memory.state", "COMPLETED", "memory.enforced", FAIL),
+        ("never.state", "CANCELLED", "dependency.never", PASS),
+        ("never.state", "COMPLETED", "dependency.never", FAIL),
     ],
 )
-def test_how_a_job_ended_is_judged(run, quantity, value, gate, outcome):
-    parsed = Parsed()
-    parsed.saw(quantity, "job", value, "text", "raw/job.txt:1")
-    verdicts = about(gate, add_derived(parsed, run), run, "generic").values()
-    assert {verdict.outcome for verdict in verdicts} == {outcome}
+def test_how_a_job_ended_is_judged(fact, value, gate, outcome):
+    by_gate = judged([(f"smoke.{fact}", "job", value)], "smoke", profile_name="generic")
+    assert by_gate[f"smoke.{gate} job"].outcome is outcome
+
+
+QOS = """\
+sbatch: error: QOSMaxSubmitJobPerUserLimit
+sbatch: error: Batch job submission failed: Job violates accounting/QOS policy (job submit limit, …)
+"""
+BUSY = "srun: error: Unable to allocate resources: Requested nodes are busy\n"
+PREEMPTED = "slurmstepd-n0: error: *** STEP 7.0 ON n0 CANCELLED AT 2026-11-28T13:04:42 DUE TO PREEMPTION ***\n"
+
+
+@for_each(
+    ("files", "words"),
+    [
+        ({}, ""),
+        ({"jobs": QOS}, "; Slurm refused a step: QOSMaxSubmitJobPerUserLimit (raw/jobs.err)"),
+        (
+            {"second-job": BUSY, "third": BUSY},
+            "; Slurm refused a step: Unable to allocate resources: Requested nodes are busy "
+            "(raw/second-job.err, and in 1 more file)",
+        ),
+        ({"compute": PREEMPTED}, "; Slurm ended a step: preemption (raw/compute.err)"),
+        ({"compute": f"0: {BUSY}"}, ""),  # what a task printed
+    ],
+)
+def test_a_check_without_evidence_has_the_words_of_slurm_beside_it(files, words):
+    parsed, run = Parsed(), a_run("smoke", ("n0", "n1"))
+    for name, text in files.items():
+        parsed.add(slurm.launch_errors(text, f"raw/{name}.err"))
+    verdicts = blame(judge.judge(run, profile.load("local-cpu"), parsed), Seen(parsed.observations), run).verdicts
+    (verdict,) = (verdict for verdict in verdicts if verdict.gate == "smoke.array")
+    assert (verdict.kind, verdict.cause) == (Kind.ABSENT, f"no evidence arrived{words}")
 
 
 # ---- the probe of the warning before a time limit
@@ -209,23 +180,19 @@ def test_how_a_job_ended_is_judged(run, quantity, value, gate, outcome):
         (False, 60, None),
     ],
 )
-@for_each("has_variable", [True, False])  # Slurm before 23.02 has none
+@pytest.mark.parametrize("has_variable", [True, False])  # Slurm before 23.02 has none
 def test_a_signal_that_was_due_before_the_script_began_is_not_known(
     monkeypatch, tmp_path, arrived, late_s, warned, has_variable
 ):
     """A busy machine or a prolog failed the gate: the job's clock begins before its script."""
     began = str(int(time.time()) - late_s)
+    monkeypatch.delenv("SLURM_JOB_START_TIME", raising=False)
     if has_variable:
         monkeypatch.setenv("SLURM_JOB_START_TIME", began)
-    else:
-        monkeypatch.delenv("SLURM_JOB_START_TIME", raising=False)
-        command = tmp_path / "scontrol"
-        command.write_text(f'#!/bin/sh\n[ "$SLURM_TIME_FORMAT" = %s ] && echo "JobId=7 StartTime={began} EndTime=9"\n')
-        command.chmod(0o755)
-        monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    line = f"JobId=7 StartTime={began} EndTime=9"
+    program(tmp_path / "scontrol", f'[ "$SLURM_TIME_FORMAT" = %s ] && echo "{line}"', "/bin/sh")
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(scheduler.signal, "sigtimedwait", lambda signals, seconds: arrived or None)
-    facts = told_by(lambda facts: scheduler.warning(facts, 45.0), "n0").observations
-    values = [(fact.value, fact.why) for fact in facts if fact.quantity == "smoke.time_limit.warned"]
-    assert [value for value, _ in values] == [warned]
-    if warned is None:
-        assert f"its script began {late_s // 10}" in str(values[0][1])
+    value, why = told(lambda facts: scheduler.warning(facts, 45.0))["smoke.time_limit.warned"]
+    assert value == warned
+    assert warned is not None or f"its script began {late_s // 10}" in why

@@ -1,27 +1,28 @@
-"""Messages of the NVIDIA driver in the kernel log: what the probe counts, and what of it asks for action."""
+"""Messages of drivers of GPUs and of network adapters: what the probe counts, and what of it asks for action."""
 
 import json
 import re
 
 import kernel_log
 import pytest
-from bringup import judge
 from bringup.evidence.parsed import Parsed
 from bringup.known_faults import xid
-from bringup.plan import profile
 from bringup.records import Outcome
-from factory import a_run
-from probing import told_by
-from runs_for_tests import FIXTURES, add_derived
+from loops import for_each
+from probing import told, told_by
+from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, judged, parsed_of, said
 from showing import shows_failing
 
 LOG = (FIXTURES / "kernel-log.txt").read_text()
 TIME = re.compile(r", last at \d{4}-\d\d-\d\dT[\d:]{8}Z")
 QUIET = "6,0,0,-;Linux version 6.8.0\n"
+GPU = "PCI:0000:c1:00"
 OFF_THE_BUS = (
     "4,900,61000000,-;NVRM: The NVIDIA GPU 0000:c1:00.0\\x0aNVRM: (PCI ID: 10de:2330) installed in this system has\\x0a"
     "NVRM: fallen off the bus and is not responding to commands."
 )
+NVRM = "4,9,6,-;NVRM: "
+SWITCH = "3,9,6,-;nvidia-nvswitch"
 
 
 @pytest.fixture
@@ -38,79 +39,74 @@ def journal(*messages: str) -> tuple[str, ...]:
     return ("printf", "%s\\n", *entries)
 
 
-def counted(parsed: Parsed) -> dict[tuple[str, str], object]:
+def counted() -> dict[tuple[str, str], object]:
     """(subject, what of the kernel log) -> value, or why there is none."""
+    facts = told_by(kernel_log.kernel_log).observations
     return {
-        (fact.subject, fact.quantity.removeprefix("discovery.kernel_log.")): fact.why
-        if fact.value is None
-        else fact.value
-        for fact in parsed.observations
+        (fact.subject, fact.quantity.rpartition(".")[2]): fact.why if fact.value is None else fact.value
+        for fact in facts
     }
 
 
-def judged(parsed: Parsed) -> dict[str, tuple[Outcome, str]]:
-    """Gate -> outcome and what it shows, on the node whose log this is."""
-    run = a_run(nodes=["n0"])
-    verdicts = judge.judge(run, profile.load("local-cpu"), add_derived(parsed, run)).verdicts
-    return {
-        verdict.gate.removeprefix("discovery.kernel_log."): (verdict.outcome, verdict.observed)
-        for verdict in verdicts
-        if verdict.gate.startswith("discovery.kernel_log.")
-    }
+def verdicts(parsed: Parsed) -> dict[str, tuple[Outcome, str]]:
+    """xid and nonfatal -> outcome and what it shows, on the node whose log this is."""
+    by_gate = judged(parsed, nodes=("n0",), profile_name="local-cpu")
+    return {name: said(by_gate[f"discovery.kernel_log.{name} n0"]) for name in ("xid", "nonfatal")}
 
 
-def read(log, *lines: str) -> Parsed:
+def read(log, *lines: str) -> dict[str, tuple[Outcome, str]]:
     log.write_text(QUIET + "".join(f"{line}\n" for line in lines))
-    return told_by(kernel_log.kernel_log)
+    return verdicts(told_by(kernel_log.kernel_log))
 
 
-def xid_line(number: int, words: str, gpu: str = "PCI:0000:c1:00") -> str:
-    return f"4,900,61000000,-;NVRM: Xid ({gpu}): {number}, {words}"
+def xid_line(number: int, words: str) -> str:
+    return f"4,900,61000000,-;NVRM: Xid ({GPU}): {number}, {words}"
+
+
+def action(before: str, after: str) -> str:
+    return xid_line(154, f"GPU recovery action changed from {before} to {after}")
 
 
 def test_xids_are_counted_by_gpu_and_number(log):
     log.write_text(LOG)
-    counts = counted(told_by(kernel_log.kernel_log))
-    assert counts["n0/PCI:0000:c1:00", "xid_79"] == 2
-    assert counts["n0/PCI:0000:65:00", "xid_13"] == 1
-    assert counts["n0", "xids"] == 3
-    assert counts["n0", "records"] == 5
+    counts = counted()
+    assert (counts[f"n0/{GPU}", "xid_79"], counts["n0/PCI:0000:65:00", "xid_13"]) == (2, 1)
+    assert (counts["n0", "xids"], counts["n0", "records"]) == (3, 5)
 
 
-@pytest.mark.parametrize("text", [None, ""])
+@for_each("text", [None, ""])
 def test_a_log_that_is_not_there_or_empty_is_unknown_and_not_clean(log, text):
     if text is not None:
         log.write_text(text)
-    parsed = told_by(kernel_log.kernel_log)
-    assert "the kernel log cannot be read" in str(counted(parsed)["n0", "xids"])
-    assert {outcome for outcome, _ in judged(parsed).values()} == {Outcome.INCOMPLETE}
+    assert "the kernel log cannot be read" in str(counted()["n0", "xids"])
+    assert {outcome for outcome, _ in verdicts(told_by(kernel_log.kernel_log)).values()} == {OPEN}
 
 
-def test_the_journal_counts_only_when_it_holds_the_whole_boot(log, monkeypatch):
-    monkeypatch.setattr(kernel_log, "JOURNAL", journal("Linux version 6", "NVRM: Xid (PCI:0000:c1:00): 63, x"))
-    assert counted(told_by(kernel_log.kernel_log))["n0", "xids"] == 1
+def test_the_journal_counts_only_when_it_holds_the_whole_boot_and_a_message_of_several_lines_is_one(log, monkeypatch):
+    off_the_bus = OFF_THE_BUS.partition(";")[2].replace("\\x0a", "\n")
+    entries = journal("Linux version 6", off_the_bus, "NVRM: Xid (PCI:0000:65:00): 13, x")
+    monkeypatch.setattr(kernel_log, "JOURNAL", entries)
+    counts = counted()
+    assert (
+        counts[f"n0/{GPU}", "fallen_off_the_bus"] == counts["n0/PCI:0000:65:00", "xid_13"] == counts["n0", "xids"] == 1
+    )
     monkeypatch.setattr(kernel_log, "JOURNAL", ("printf", "-- No entries --\\n"))
-    assert "cannot be read" in str(counted(told_by(kernel_log.kernel_log))["n0", "xids"])
-
-
-def test_a_log_without_a_message_of_the_driver_passes(log):
-    assert judged(read(log)) == {
-        "xid": (Outcome.PASS, "0 (reaches back to the boot)"),
-        "nonfatal": (Outcome.PASS, "0 (reaches back to the boot)"),
-    }
+    assert "cannot be read" in str(counted()["n0", "xids"])
 
 
 def test_only_xids_that_ask_for_action_count_and_unknown_ones_do():
-    parsed = Parsed()
-    parsed.saw("discovery.kernel_log.xids", "n0", 4, "count", "f:1")
-    parsed.saw("discovery.kernel_log.xid_79", "n0/PCI:a", 2, "count", "f:2")
-    parsed.saw("discovery.kernel_log.xid_13", "n0/PCI:a", 1, "count", "f:3")
-    parsed.saw("discovery.kernel_log.xid_999", "n0/PCI:b", 1, "count", "f:4")
-    outcome, shown = judged(parsed)["xid"]
-    assert outcome is Outcome.FAIL
+    counts = {"xid_79 n0/PCI:a": 2, "xid_13 n0/PCI:a": 1, "xid_999 n0/PCI:b": 1, "xids n0": 4}
+    facts = [(f"discovery.kernel_log.{name.split()[0]}", name.split()[1], count) for name, count in counts.items()]
+    outcome, shown = verdicts(parsed_of(facts))["xid"]
+    assert outcome is FAIL
     assert shown.startswith("3 (")
     assert "2 × Xid 79 on PCI:a: GPU has fallen off the bus; reboot the node" in shown
     assert "look it up" in shown
+    for digits in (10, 5000):
+        facts = [(f"discovery.kernel_log.xid_{'9' * digits}", "n0/PCI:a", 1), ("discovery.kernel_log.xids", "n0", 1)]
+        outcome, shown = verdicts(parsed_of(facts))["xid"]
+        assert outcome is FAIL
+        assert "this version does not know it" in shown
 
 
 def test_classes_of_xids():
@@ -119,124 +115,139 @@ def test_classes_of_xids():
     assert xid.action(145) == "check NVLink"
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
+NETIR = xid_line(149, "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6)")
+FOLLOWER = xid_line(45, "pid=4711, name=python, Ch 00000008, caused by previous Xid 149")
+NO_INIT = f"1 × GPU could not be initialized on {GPU}: "
+
+
+@shows_failing("discovery.kernel_log.xid")
+@for_each(
+    ("lines", "says"),
     [
-        (OFF_THE_BUS, "1 (1 × GPU has fallen off the bus on PCI:0000:c1:00: reboot the node)"),
+        ([OFF_THE_BUS], f"1 × GPU has fallen off the bus on {GPU}: reboot the node)"),
         (
-            "4,9,6,-;NVRM: GPU 0000:9B:00.0: GPU has fallen off the bus.",
-            "1 (1 × GPU has fallen off the bus on PCI:0000:9b:00: reboot the node)",
+            [f"{NVRM}GPU 0000:9B:00.0: GPU has fallen off the bus."],
+            "1 × GPU has fallen off the bus on PCI:0000:9b:00: reboot the node)",
+        ),
+        ([f"{NVRM}GPU 0000:c1:00.0: RmInitAdapter failed! (0x26:0xffff:1482)"], NO_INIT),
+        ([f"{NVRM}GPU 0000:c1:00.0: rm_init_adapter failed, device minor number 3"], NO_INIT),
+        (
+            [f"{NVRM}The NVIDIA probe routine failed for 1 device(s)."],
+            "1 × driver could not take a GPU over on n0: ",
         ),
         (
-            "4,9,6,-;NVRM: GPU 0000:c1:00.0: RmInitAdapter failed! (0x26:0xffff:1482)",
-            "1 (1 × GPU could not be initialized on PCI:0000:c1:00: ",
+            [f"{SWITCH}3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error (First)"],
+            "1 × SXid 24007 on nvidia-nvswitch3: ",
         ),
-        (
-            "4,9,6,-;NVRM: GPU 0000:c1:00.0: rm_init_adapter failed, device minor number 3",
-            "1 (1 × GPU could not be initialized on PCI:0000:c1:00: ",
-        ),
-        (
-            "4,9,6,-;NVRM: The NVIDIA probe routine failed for 1 device(s).",
-            "1 (1 × driver could not take a GPU over on n0: ",
-        ),
-        (
-            "3,9,6,-;nvidia-nvswitch3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack "
-            "timeout error (First)",
-            "1 (1 × SXid 24007 on nvidia-nvswitch3: ",
-        ),
-        (
-            xid_line(149, "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6)"),
-            "1 (1 × Xid 149 on PCI:0000:c1:00: check NVLink)",
-        ),
-        (
-            xid_line(45, "pid=4711, name=python, Ch 00000008, caused by previous Xid 149"),
-            "1 (1 × Xid 149 on PCI:0000:c1:00: check NVLink)",
-        ),
-        (
-            xid_line(154, "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"),
-            "1 (Xid 154 on PCI:0000:c1:00: GPU Reset Required)",
-        ),
-        (xid_line(154, "words of another driver"), "1 (1 × Xid 154 on PCI:0000:c1:00: look it up"),
+        ([NETIR], f"1 × Xid 149 on {GPU}: check NVLink)"),
+        ([FOLLOWER], f"1 × Xid 149 on {GPU}: check NVLink)"),
+        ([NETIR, FOLLOWER, FOLLOWER], "1 × Xid 149"),  # its cause is in the log itself
+        ([action("0x0 (None)", "0x1 (GPU Reset Required)")], f"Xid 154 on {GPU}: GPU Reset Required)"),
+        ([xid_line(154, "words of another driver")], f"1 × Xid 154 on {GPU}: look it up"),
     ],
 )
-@shows_failing("discovery.kernel_log.xid")
-def test_a_message_that_asks_for_action_fails_and_names_its_device(log, line, says):
-    outcome, shown = judged(read(log, line))["xid"]
-    assert outcome is Outcome.FAIL
-    assert TIME.sub("", shown).startswith(says), shown
+def test_a_message_that_asks_for_action_fails_and_names_its_device(log, lines, says):
+    outcome, shown = read(log, *lines)["xid"]
+    assert outcome is FAIL
+    assert TIME.sub("", shown).startswith(f"1 ({says}"), shown
 
 
 def test_the_newest_message_of_each_kind_has_a_time_where_it_is_one_record(log):
-    boot = 1_800_000_000.0
-    log.write_text(f"{QUIET}{xid_line(79, 'x')}\n4,901,62000000,-;NVRM: Xid (PCI:0000:c1:00): 79, y\n{OFF_THE_BUS}\n")
+    log.write_text(f"{QUIET}{xid_line(79, 'x')}\n4,901,62000000,-;NVRM: Xid ({GPU}): 79, y\n{OFF_THE_BUS}\n")
     records, _ = kernel_log.read_log()
-    [(key, (at, text))] = kernel_log.last_of(records, boot).items()
-    assert (key, at) == (("PCI:0000:c1:00", "xid_79"), "2027-01-15T08:01:02Z")
-    assert text.startswith("NVRM: Xid (PCI:0000:c1:00): 79")
-    assert TIME.search(judged(read(log, xid_line(79, "x")))["xid"][1])
-    assert not TIME.search(judged(read(log, OFF_THE_BUS))["xid"][1])
+    [(key, (at, text))] = kernel_log.last_of(records, 1_800_000_000.0).items()
+    assert (key, at) == ((GPU, "xid_79"), "2027-01-15T08:01:02Z")
+    assert text.startswith(f"NVRM: Xid ({GPU}): 79")
+    assert TIME.search(read(log, xid_line(79, "x"))["xid"][1])
+    assert not TIME.search(read(log, OFF_THE_BUS)["xid"][1])
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        (
-            "3,9,6,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 12028, Non-fatal, Link 32 egress "
-            "non-posted PRIV error (First)",
-            "1 (1 × SXid 12028 on nvidia-nvswitch0)",
-        ),
-        (xid_line(145, "RLW_SRC_TRACK Nonfatal XC0 i0 Link 00 (0x00000000)"), "1 (1 × Xid 145 on PCI:0000:c1:00)"),
-    ],
-)
+NONFATAL = "SXid (PCI:0000:c3:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV error (First)"
+CLEAN = (PASS, "0 (reaches back to the boot)")
+
+
 @shows_failing("discovery.kernel_log.nonfatal")
-def test_a_message_that_calls_itself_nonfatal_is_a_warning(log, line, says):
-    by_subject = judged(read(log, line))
-    assert by_subject["nonfatal"] == (Outcome.WARN, says)
-    assert by_subject["xid"][0] is Outcome.PASS
-
-
-@pytest.mark.parametrize(
-    "lines",
+@for_each(
+    ("lines", "nonfatal"),
     [
-        (xid_line(13, "pid=4711, Graphics Exception"),),
-        (xid_line(45, "pid=4711, name=python, Ch 00000008"),),
-        (xid_line(154, "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"),),
+        ([], CLEAN),
+        ([f"{SWITCH}0: {NONFATAL}"], (WARN, "1 (1 × SXid 12028 on nvidia-nvswitch0)")),
+        ([xid_line(145, "RLW_SRC_TRACK Nonfatal XC0 i0 Link 00 (0x0)")], (WARN, f"1 (1 × Xid 145 on {GPU})")),
+        ([xid_line(13, "pid=4711, Graphics Exception")], None),
+        ([xid_line(45, "pid=4711, name=python, Ch 00000008")], None),
+        ([action("0x1 (GPU Reset Required)", "0x0 (None)")], None),
         (
-            xid_line(154, "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"),
-            xid_line(154, "GPU recovery action changed from 0x2 (Node Reboot Required) to 0x0 (None)"),
+            [action("0x0 (None)", "0x2 (Node Reboot Required)"), action("0x2 (Node Reboot Required)", "0x0 (None)")],
+            None,
         ),
-        (
-            "3,9,6,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Severity 1 Engine instance 44 "
-            "Sub-engine instance 00",
-        ),
-        ("3,9,6,-;nvidia-nvswitch0: SXid (PCI:0000:c3:00.0): 24007, Data {0x50610002, 0x10100030}",),
-        ("4,9,6,-;NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.15",),
+        ([f"{SWITCH}0: SXid (PCI:0000:c3:00.0): 24007, Severity 1 Engine instance 44 Sub-engine instance 00"], None),
+        ([f"{SWITCH}0: SXid (PCI:0000:c3:00.0): 24007, Data {{0x50610002, 0x10100030}}"], None),
+        ([f"{NVRM}loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.15"], None),
     ],
 )
-def test_a_message_that_asks_for_nothing_passes(log, lines):
-    assert {outcome for outcome, _ in judged(read(log, *lines)).values()} == {Outcome.PASS}
+def test_a_message_that_calls_itself_nonfatal_is_a_warning_and_one_that_asks_for_nothing_passes(log, lines, nonfatal):
+    by_gate = read(log, *lines)
+    assert by_gate["xid"][0] is PASS
+    assert by_gate["nonfatal"] == nonfatal if nonfatal else by_gate["nonfatal"][0] is PASS
+    assert lines or by_gate["xid"] == CLEAN
 
 
-def test_the_journal_has_a_message_of_several_lines_in_one_entry(log, monkeypatch):
-    off_the_bus = OFF_THE_BUS.partition(";")[2].replace("\\x0a", "\n")
-    entries = journal("Linux version 6", off_the_bus, "NVRM: Xid (PCI:0000:65:00): 13, x")
-    monkeypatch.setattr(kernel_log, "JOURNAL", entries)
-    counts = counted(told_by(kernel_log.kernel_log))
-    assert counts["n0/PCI:0000:c1:00", "fallen_off_the_bus"] == 1
-    assert counts["n0/PCI:0000:65:00", "xid_13"] == 1
+# ---- network adapters
+
+PLACE = "mlx5_core 0000:5c:00.0: "
+SHORTED = "Cable error, Bus stuck(I2C or data shorted)"
+HEALTH = "print_health_info:431:(pid 0): Health issue observed, firmware internal error, severity(3) ERROR:"
+BROKEN = {
+    "Port module event[error]: module 0, Cable error, High Temperature": "Cable error, High Temperature",
+    f"port_module:249:(pid 0): Port module event[error]: module 1, {SHORTED}": SHORTED,
+    "poll_health:852:(pid 0): device's health compromised - reached miss count": "device's health compromised",
+    HEALTH: "firmware internal error",
+    "temp_warn:170:(pid 0): High temperature on sensors with bit set 0 1": "High temperature",
+    "wait_func:1189:(pid 72061): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource": (
+        "the adapter did not answer ACCESS_REG"
+    ),
+    "cb_timeout_handler:877:(pid 9): cmd[3]: INIT_HCA(0x100) Async, timeout. Will cause a leak of a command resource": (
+        "the adapter did not answer INIT_HCA"
+    ),
+}
+ONE = PLACE + next(iter(BROKEN))
 
 
-def test_a_cause_that_is_in_the_log_itself_is_not_counted_twice(log):
-    cause = xid_line(149, "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6)")
-    follower = xid_line(45, "pid=4711, name=python, Ch 00000008, caused by previous Xid 149")
-    assert judged(read(log, cause, follower, follower))["xid"][1].startswith("1 (1 × Xid 149")
+def of_adapters(*records: str) -> dict[str, int]:
+    return dict(kernel_log.of_adapters(kernel_log.of_kmsg(QUIET + "\n".join(records))))
 
 
-@pytest.mark.parametrize("digits", [10, 5000])
-def test_a_message_that_this_version_does_not_know_asks_for_a_look_at_it(digits):
-    parsed = Parsed()
-    parsed.saw("discovery.kernel_log.xids", "n0", 1, "count", "f:1")
-    parsed.saw(f"discovery.kernel_log.xid_{'9' * digits}", "n0/PCI:a", 1, "count", "f:2")
-    outcome, shown = judged(parsed)["xid"]
-    assert outcome is Outcome.FAIL
-    assert "this version does not know it" in shown
+@for_each(("message", "named"), BROKEN.items())
+def test_a_message_of_a_broken_adapter_is_named_by_its_address_and_counted(message, named):
+    assert of_adapters(*[f"3,7,9,-;{PLACE}{message}"] * 2) == {f"0000:5c:00.0: {named}": 2}
+
+
+@for_each(
+    "record",
+    [
+        f"6,7,9,-;{PLACE}Port module event: module 0, Cable plugged",
+        f"6,7,9,-;{PLACE}mlx5_pcie_event:301:(pid 21): Detected insufficient power on the PCIe slot (27W).",
+        f"6,7,9,-;{PLACE}Health issue observed, unrecognized error, severity(6) INFO:",
+        f"6,7,9,-;{PLACE}mlx5_cmd_out_err:838:(pid 14): ACCESS_REG(0x805) op_mod(0x1) failed, status bad (0x2)",
+        f"11,7,9,-;{ONE}",  # user space wrote it
+        f"3,7,9,c;{ONE}",  # the rest of a line
+        f"3,7,9,-;mlx5_core 0000:[4711]: segfault at 0 in {next(iter(BROKEN))}",
+        f"3,7,9,-;{ONE}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:01:00.0",
+    ],
+)
+def test_an_ordinary_message_and_what_another_one_wrote_are_none(record):
+    assert of_adapters(record) == {}
+
+
+def test_a_healthy_log_of_an_adapter_has_none():
+    lines = (FIXTURES / "real/kernel/healthy-mlx5.txt").read_text().splitlines()
+    records = [f"6,7,9,-;{line.partition('] ')[2]}" for line in lines]
+    messages = kernel_log.messages(kernel_log.of_kmsg("\n".join(records)))
+    assert all(kernel_log.ADAPTER.match(text) for text, _ in messages)
+    assert of_adapters(*records) == {}
+
+
+def test_a_closed_log_is_a_question_only_where_there_is_such_an_adapter(log, tmp_path, monkeypatch):
+    for place, value in ((tmp_path, None), (tmp_path / "none", 0)):
+        monkeypatch.setattr(kernel_log, "ADAPTERS", str(place))
+        assert told(kernel_log.kernel_log)["discovery.rdma.messages"][0] == value

@@ -1,11 +1,9 @@
 """Adaptive rounds of pairs: which pairs, what is named, and how often that is wrong (simulated, fixed seeds)."""
 
-import importlib.util
 import math
 import random
-import sys
-from pathlib import Path
 
+import localise_pairs as simulated
 import pytest
 from bringup import judge
 from bringup.derive import localise
@@ -13,33 +11,24 @@ from bringup.derive import pairs as pairwise
 from bringup.derive.next_round import most_rounds, next_round
 from bringup.evidence import pair_rounds
 from bringup.plan import profile
-from bringup.records import Kind, Outcome
+from bringup.records import Kind
 from factory import a_run
 from loops import for_each
-from runs_for_tests import as_read
+from runs_for_tests import FAIL, OPEN, as_read, parsed_of
 from showing import shows_failing
 from tiers import FEWER
-
-ROOT = Path(__file__).resolve().parents[3]
-
-
-def benchmark():
-    spec = importlib.util.spec_from_file_location("localise_pairs", ROOT / "validation/benchmarks/localise_pairs.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # a dataclass looks there for its own module
-    spec.loader.exec_module(module)
-    return module
-
-
-simulated = benchmark()
 
 
 def fleet(count):
     return [f"n{number:02}" for number in range(count)]
 
 
-def measured(nodes, speed, noise=0.01, one_way=False, seed=1):
-    return simulated.measured_rounds(random.Random(seed), nodes, speed, noise, one_way)
+def alike(source, target):
+    return 1.0
+
+
+def measured(nodes, speed=alike, noise=0.01, one_way=False):
+    return simulated.measured_rounds(random.Random(1), nodes, speed, noise, one_way)
 
 
 def slow_node(name, loss=0.5, way="both"):
@@ -50,25 +39,31 @@ def slow_node(name, loss=0.5, way="both"):
     return speed
 
 
-def partners(rounds):
-    partners_of = {}
-    for pairs in rounds:
-        for a, b in pairs:
-            partners_of.setdefault(a, set()).add(b)
-    return partners_of
+def touching(slow, speed):
+    """Slow where one of these nodes is an end."""
+    return lambda source, target: speed if {source, target} & set(slow) else 1.0
+
+
+def named(nodes, rounds):
+    """(what kind, its nodes, its way) of all that is accused."""
+    culprits = localise.culprits(nodes, rounds)
+    assert culprits.undecided == []
+    return [(culprit.kind, culprit.names, culprit.way) for culprit in (*culprits.nodes, *culprits.links)]
 
 
 def test_the_first_round_is_of_neighbours_and_of_an_odd_number_the_last_one_is_idle():
-    assert next_round(fleet(4), []) == [("n00", "n01"), ("n02", "n03")]
-    assert next_round(fleet(5), []) == [("n00", "n01"), ("n02", "n03")]
+    assert next_round(fleet(4), []) == next_round(fleet(5), []) == [("n00", "n01"), ("n02", "n03")]
 
 
-@for_each("count", [3, 9, 10, 17, 33, 64])
+@for_each("count", [2, 3, 9, 10, 17, 33, 64])
 def test_a_healthy_fleet_has_two_rounds_and_an_odd_one_three_in_which_all_have_two_partners(count):
     nodes = fleet(count)
-    rounds = measured(nodes, lambda source, target: 1.0)
-    assert len(rounds) == 2 + count % 2
-    assert {len(partners(rounds)[node]) >= 2 for node in nodes} == {True}
+    rounds = measured(nodes)
+    assert len(rounds) == (2 + count % 2 if count > 2 else 1)
+    assert next_round(nodes, rounds) == []
+    assert named(nodes, rounds) == []
+    for node in nodes:
+        assert len({pair for pairs in rounds for pair in pairs if pair[0] == node}) >= min(2, count - 1)
     for pairs in rounds:
         # both directions of each pair: no node twice
         assert len({node for pair in pairs for node in pair}) == len(pairs)
@@ -77,52 +72,48 @@ def test_a_healthy_fleet_has_two_rounds_and_an_odd_one_three_in_which_all_have_t
 
 
 def test_the_nodes_of_a_slow_pair_are_paired_with_nodes_of_the_fastest():
-    nodes = fleet(12)
     first = {}
-    for number, (a, b) in enumerate(next_round(nodes, [])):
+    for number, (a, b) in enumerate(next_round(fleet(12), [])):
         first[a, b] = first[b, a] = {2: 0.5, 4: 1.05}.get(number, 1.0 + number / 1000)
-    second = next_round(nodes, [first])
-    assert {frozenset(pair) for pair in second if {"n04", "n05"} & set(pair)} == {
-        frozenset(("n04", "n08")),
-        frozenset(("n05", "n09")),
-    }
+    second = {frozenset(pair) for pair in next_round(fleet(12), [first]) if {"n04", "n05"} & set(pair)}
+    assert second == {frozenset(("n04", "n08")), frozenset(("n05", "n09"))}
 
 
 @for_each("count", [9, 16, 33, 100])
 @for_each("way", ["both", "out", "in"])
 def test_a_slow_node_is_named_after_two_rounds_with_its_direction(count, way):
-    nodes = fleet(count)
-    rounds = measured(nodes, slow_node("n05", way=way))
+    rounds = measured(fleet(count), slow_node("n05", way=way))
     assert len(rounds) == 2 + count % 2
-    culprits = localise.culprits(nodes, rounds)
-    assert [(culprit.names, culprit.way) for culprit in culprits.nodes] == [(("n05",), way)]
-    assert (culprits.links, culprits.undecided) == ([], [])
-    assert culprits.nodes[0].loss == pytest.approx(0.5, abs=0.05)
+    assert named(fleet(count), rounds) == [("node", ("n05",), way)]
+    assert localise.culprits(fleet(count), rounds).nodes[0].loss == pytest.approx(0.5, abs=0.05)
 
 
-def test_a_node_that_answers_nobody_is_named_and_so_is_one_that_is_idle_first():
-    for name in ("n02", "n10"):
-        nodes = fleet(11)
-        rounds = measured(nodes, lambda source, target, name=name: 0.0 if name in (source, target) else 1.0)
-        assert [culprit.names for culprit in localise.culprits(nodes, rounds).nodes] == [(name,)]
+@for_each(
+    ("count", "speed", "rounds", "culprits"),
+    [
+        # nobody is answered, also where the node is idle first
+        *((11, touching([name], 0.0), None, [("node", (name,), "both")]) for name in ("n02", "n10")),
+        # a slow path is told from its ends
+        *(
+            (count, lambda *way: 0.4 if way == ("n04", "n05") else 1.0, 3, [("path", ("n04", "n05"), "out")])
+            for count in (9, 16, 64)
+        ),
+        (16, lambda *_: 0.02, None, []),  # all of it is slow, and usual to itself
+    ],
+    ids=lambda value: str(value)[:20],
+)
+def test_a_node_or_a_path_is_named_alone(count, speed, rounds, culprits):
+    played = measured(fleet(count), speed)
+    assert rounds is None or len(played) == rounds
+    assert named(fleet(count), played) == culprits
 
 
-def test_of_two_slow_nodes_that_are_neighbours_both_are_named():
-    nodes = fleet(16)
-    rounds = measured(nodes, lambda source, target: 0.5 if {source, target} & {"n04", "n05"} else 1.0, one_way=True)
-    assert {culprit.names[0] for culprit in localise.culprits(nodes, rounds).nodes} == {"n04", "n05"}
-
-
-@pytest.mark.parametrize("count", [9, 16, 64])
-def test_a_slow_path_is_told_from_its_ends_in_three_rounds(count):
-    nodes = fleet(count)
-    rounds = measured(nodes, lambda source, target: 0.4 if (source, target) == ("n04", "n05") else 1.0)
-    assert len(rounds) == 3
-    culprits = localise.culprits(nodes, rounds)
-    assert [(culprit.kind, culprit.names, culprit.way) for culprit in culprits.links] == [
-        ("path", ("n04", "n05"), "out")
-    ]
-    assert culprits.nodes == []
+def test_of_two_slow_nodes_that_are_neighbours_both_are_named_and_a_slow_majority_is_not_healthy():
+    nodes, two = fleet(16), ["n04", "n05"]
+    assert {names[0] for _, names, _ in named(nodes, measured(nodes, touching(two, 0.5), one_way=True))} == {*two}
+    culprits = localise.culprits(nodes, measured(nodes, touching(nodes[:9], 0.5), one_way=True))
+    assert culprits.nodes
+    assert {culprit.names[0] for culprit in culprits.nodes} <= set(nodes[:9])
 
 
 def test_a_path_that_was_slow_once_and_is_fast_again_is_not_named():
@@ -130,133 +121,98 @@ def test_a_path_that_was_slow_once_and_is_fast_again_is_not_named():
     while pairs := next_round(nodes, rounds):
         slow = 0.4 if not rounds else 1.0
         rounds.append({way: slow if "n04" in way else 1.0 for a, b in pairs for way in ((a, b), (b, a))})
-    assert localise.culprits(nodes, rounds).links == []
-    assert localise.culprits(nodes, rounds).nodes == []
+    assert named(nodes, rounds) == []
 
 
-def test_the_way_out_of_a_block_is_named_and_none_of_its_nodes():
+def test_the_way_out_of_a_block_is_named_and_none_of_its_nodes_and_a_slow_half_is_found_by_distance():
     nodes = fleet(64)
     block = set(nodes[16:24])
-    rounds = measured(nodes, lambda source, target: 0.6 if len(block & {source, target}) == 1 else 1.0, one_way=True)
+    rounds = measured(nodes, lambda *way: 0.6 if len(block & set(way)) == 1 else 1.0, one_way=True)
     culprits = localise.culprits(nodes, rounds)
     assert [(culprit.kind, culprit.names) for culprit in culprits.links] == [("block", tuple(nodes[16:24]))]
     assert culprits.nodes == []
-    assert len(rounds) <= most_rounds(nodes)
     assert "the way out of n16 to n23 (8 nodes) is at 0.6" in "; ".join(localise.words(culprits, nodes))
-
-
-def test_a_slow_link_between_two_halves_is_found_by_distance():
-    nodes = fleet(64)
-    rounds = measured(nodes, lambda source, target: 0.7 if (source < "n32") != (target < "n32") else 1.0, one_way=True)
-    culprits = localise.culprits(nodes, rounds)
+    halves = measured(nodes, lambda source, target: 0.7 if (source < "n32") != (target < "n32") else 1.0, one_way=True)
+    culprits = localise.culprits(nodes, halves)
     assert culprits.distance is not None
     assert (culprits.distance.is_found, culprits.distance.slow_from) == (True, 32)
     assert (culprits.nodes, culprits.links) == ([], [])
-    assert len(rounds) <= most_rounds(nodes)
-
-
-def test_two_nodes_have_one_round_and_nobody_can_say_which_of_them_it_is():
-    nodes = fleet(2)
-    rounds = measured(nodes, lambda source, target: 1.0)
-    assert len(rounds) == 1
-    assert next_round(nodes, rounds) == []
-    culprits = localise.culprits(nodes, rounds)
-    assert (culprits.nodes, culprits.links) == ([], [])
-
-
-def test_a_fleet_whose_majority_is_slow_is_not_called_healthy():
-    nodes = fleet(16)
-    slow = set(nodes[:9])
-    rounds = measured(nodes, lambda source, target: 0.5 if slow & {source, target} else 1.0, one_way=True)
-    culprits = localise.culprits(nodes, rounds)
-    assert culprits.nodes
-    assert {culprit.names[0] for culprit in culprits.nodes} <= slow
-
-
-@shows_failing("nccl.pair.slowest")
-def test_a_fleet_that_is_slow_as_a_whole_is_usual_to_itself_and_fails_the_floor_of_the_profile():
-    nodes = fleet(16)
-    rounds = measured(nodes, lambda source, target: 0.02)
-    assert localise.culprits(nodes, rounds).nodes == []
-    judged = judge.judge(a_run("nccl_pairwise", nodes, gpus=1), profile.load("local-cpu"), evidence(nodes, rounds))
-    assert [v.outcome for v in judged.verdicts if v.gate == "nccl.pair.slowest"] == [Outcome.FAIL]
+    assert max(len(rounds), len(halves)) <= most_rounds(nodes)
 
 
 def test_a_noisy_run_says_what_loss_it_cannot_see():
-    steady, noisy = (
-        localise.culprits(fleet(64), measured(fleet(64), lambda source, target: 1.0, noise)) for noise in (0.01, 0.2)
-    )
+    nodes = fleet(64)
+    steady, noisy = (localise.culprits(nodes, measured(nodes, noise=noise)) for noise in (0.01, 0.2))
     assert noisy.noise > 8 * steady.noise
-    assert localise.words(steady, fleet(64))[-1].endswith("a node that loses 5% or more")
-    least = int(localise.words(noisy, fleet(64))[-1].split()[-3].rstrip("%"))
-    assert 40 < least < 70
+    assert localise.words(steady, nodes)[-1].endswith("a node that loses 5% or more")
+    assert 40 < int(localise.words(noisy, nodes)[-1].split()[-3].rstrip("%")) < 70
 
 
-def evidence(nodes, rounds, *, lost=frozenset()):
-    """As the phase leaves it: rounds.txt, and what each pair measured but for those of `lost`."""
+# ---- the evidence of the phase, and its verdicts
+
+
+def evidence(nodes, rounds, lost=()):
+    """As the phase leaves it: rounds.txt, and what each pair measured but for this one."""
     text = "".join(" ".join(f"{a},{b}" for a, b in pairs if a < b) + "\n" for pairs in rounds)
+    facts = [
+        fact
+        for number, speeds in enumerate(rounds, start=1)
+        for (a, b), speed in speeds.items()
+        if {a, b} != set(lost)
+        for where in (f"raw/pairs-1-{number}.jsonl:1", f"raw/pairs-2-{number}.jsonl:1")
+        for fact in (
+            (pairwise.BANDWIDTH, f"{a}->{b}", speed, None, where),
+            *([(pairwise.LATENCY, f"{a}--{b}", 50.0, None, where)] if a < b else []),
+        )
+    ]
     parsed = pair_rounds.parse(text, "raw/rounds.txt")
-    for number, speeds in enumerate(rounds, start=1):
-        for (a, b), speed in speeds.items():
-            if frozenset((a, b)) in lost:
-                continue
-            for repeat in (1, 2):
-                where = f"raw/pairs-{repeat}-{number}.jsonl:1"
-                parsed.saw(pairwise.BANDWIDTH, f"{a}->{b}", speed, "GB/s", where)
-                if a < b:
-                    parsed.saw(pairwise.LATENCY, f"{a}--{b}", 50.0, "us", where)
+    parsed.add(parsed_of(facts))
     parsed.add(pairwise.derive(as_read(parsed).observations, nodes))
     return parsed
 
 
 def test_what_was_played_is_read_back_from_the_evidence_and_a_pair_without_an_answer_is_0():
     nodes = fleet(10)
-    rounds = measured(nodes, lambda source, target: 1.0)
+    rounds = measured(nodes)
     assert pairwise.measured_rounds(evidence(nodes, rounds).observations) == rounds
     silent = {pair: 0.0 if set(pair) == {"n00", "n01"} else speed for pair, speed in rounds[0].items()}
-    assert pairwise.measured_rounds(evidence(nodes, rounds, lost={frozenset(("n00", "n01"))}).observations)[0] == silent
+    assert pairwise.measured_rounds(evidence(nodes, rounds, ("n00", "n01")).observations)[0] == silent
 
 
-@shows_failing("nccl.pair.node", "nccl.pair.link")
+def judged(parsed, profile_name="generic", nodes=16):
+    """(gate, subject) -> verdict."""
+    run = a_run("nccl_pairwise", fleet(nodes), gpus=1, profile=profile_name)
+    return {(v.gate, v.subject): v for v in judge.judge(run, profile.load(profile_name), parsed).verdicts}
+
+
+def failed(parsed, profile_name="generic"):
+    return {which for which, verdict in judged(parsed, profile_name).items() if verdict.outcome is FAIL}
+
+
+@shows_failing("nccl.pair.node", "nccl.pair.link", "nccl.pair.slowest")
 def test_the_gates_name_a_slow_node_and_a_slow_link_that_only_a_chosen_round_met():
     nodes = fleet(16)
-    run = a_run("nccl_pairwise", nodes, gpus=1, profile="generic")
-    rounds = measured(nodes, slow_node("n05", 0.5))
-    parsed = evidence(nodes, rounds)
-    failed = {
-        (v.gate, v.subject)
-        for v in judge.judge(run, profile.load("generic"), parsed).verdicts
-        if v.outcome is Outcome.FAIL
-    }
-    assert failed == {("nccl.pair.node", "n05")}
+    parsed = evidence(nodes, measured(nodes, slow_node("n05")))
+    assert failed(parsed) == {("nccl.pair.node", "n05")}
     assert any("n05 is at 0.5" in problem for problem in parsed.problems)
-    a, b = next(pair for pair in measured(nodes, lambda source, target: 1.0)[1] if pair[0] < pair[1])
-    rounds = measured(nodes, lambda source, target: 0.3 if {source, target} == {a, b} else 1.0)
-    verdicts = judge.judge(run, profile.load("generic"), evidence(nodes, rounds)).verdicts
-    failed = {(v.gate, v.subject) for v in verdicts if v.outcome is Outcome.FAIL}
-    assert f"{a}--{b}" not in run.planned["nccl.pair.link"]
-    assert failed == {("nccl.pair.link", f"{a}--{b}")}
-
-
-def test_a_pair_of_a_chosen_round_of_which_nothing_arrived_is_incomplete():
-    nodes = fleet(16)
-    rounds = measured(nodes, lambda source, target: 1.0)
-    a, b = next(pair for pair in rounds[1] if pair[0] < pair[1])
-    run = a_run("nccl_pairwise", nodes, gpus=1, profile="generic")
-    parsed = evidence(nodes, rounds, lost={frozenset((a, b))})
-    verdicts = {(v.gate, v.subject): v for v in judge.judge(run, profile.load("generic"), parsed).verdicts}
-    missing = verdicts["nccl.pair.link", f"{a}--{b}"]
-    assert (missing.outcome, missing.kind) == (Outcome.INCOMPLETE, Kind.ABSENT)
+    healthy = measured(nodes)
+    a, b = next(pair for pair in healthy[1] if pair[0] < pair[1])
+    link = ("nccl.pair.link", f"{a}--{b}")
+    rounds = measured(nodes, lambda *way: 0.3 if {*way} == {a, b} else 1.0)
+    assert link[1] not in a_run("nccl_pairwise", nodes, gpus=1).planned["nccl.pair.link"]
+    assert failed(evidence(nodes, rounds)) == {link}
+    missing = judged(evidence(nodes, healthy, (a, b)))[link]  # nothing arrived of it
+    assert (missing.outcome, missing.kind) == (OPEN, Kind.ABSENT)
+    all_slow = evidence(nodes, measured(nodes, lambda *_: 0.02))  # the floor of the profile
+    assert ("nccl.pair.slowest", "job") in failed(all_slow, "local-cpu")
 
 
 def test_rounds_that_are_none_are_a_problem_and_plan_nothing():
     parsed = pair_rounds.parse("n0,n1 n2,n3\n\nn0\nn1,n2", "raw/rounds.txt")
     assert [observation.subject for observation in parsed.observations] == ["n0--n1", "n2--n3"]
     assert len(parsed.problems) == 2
-    run = a_run("nccl_pairwise", fleet(9), gpus=1)
-    other = pair_rounds.parse("x0,x1\n", "raw/rounds.txt")
-    subjects = {v.subject for v in judge.judge(run, profile.load("local-cpu"), other).verdicts}
-    assert "x0--x1" not in subjects
+    other = judged(pair_rounds.parse("x0,x1\n", "raw/rounds.txt"), "local-cpu", 9)
+    assert "x0--x1" not in {subject for _, subject in other}
 
 
 @for_each("seed", range(4 if FEWER else 20))
@@ -300,7 +256,7 @@ def test_misses_false_names_and_rounds_stay_below_what_is_stated(
     assert max(outcome.rounds for outcome in outcomes) <= 2 + math.log2(count)
 
 
-@pytest.mark.parametrize(("kind", "trials"), [("path", 20), ("block", 10), ("halves", 10)])
+@for_each(("kind", "trials"), [("path", 20), ("block", 10), ("halves", 10)])
 def test_slow_links_are_found_within_the_rounds_that_are_stated(kind, trials):
     outcomes = [simulated.slow_link(seed, 64, kind, 0.3, 0.03) for seed in range(trials)]
     assert sum(outcome.missed for outcome in outcomes) <= 0.1 * trials
