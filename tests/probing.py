@@ -26,6 +26,6 @@ def told_by(question: Callable[[Any], None], node: str = "n0") -> Parsed:
     return Parsed(observations=kept)
 
 
-def told(question: Callable[[Any], None], node: str = "n0") -> dict[str, tuple[Any, str]]:
+def answers_of(question: Callable[[Any], None], node: str = "n0") -> dict[str, tuple[Any, str]]:
     """Return quantity -> (value, why) of a question about one thing."""
     return {seen.quantity: (seen.value, seen.why or "") for seen in told_by(question, node).observations}

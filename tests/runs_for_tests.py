@@ -131,7 +131,7 @@ def judged(
     return {f"{verdict.gate} {verdict.subject}": verdict for verdict in verdicts}
 
 
-def said(verdict: Verdict) -> tuple[Outcome, str]:
+def in_words(verdict: Verdict) -> tuple[Outcome, str]:
     """Return the outcome, and what was observed; why nothing was, where it is incomplete."""
     return verdict.outcome, (verdict.cause or "") if verdict.outcome is OPEN else verdict.observed
 

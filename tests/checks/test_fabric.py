@@ -24,7 +24,7 @@ from fabric import COUNTERS, fabric, uses_rdma
 from factory import a_run
 from factory import judged_of as folder_of
 from loops import for_each
-from probing import told, told_by
+from probing import answers_of, told_by
 from programs import tree
 from runs_for_tests import FAIL, FIXTURES, H100, OPEN, PASS, WARN, add_derived, judged, parsed_of
 from showing import shows_failing
@@ -358,11 +358,11 @@ def test_texts_of_nvidia_smi_are_kept_whole_and_an_absent_tool_is_said():
     def absent(command, **_):
         raise FileNotFoundError(command[0])
 
-    facts = told(lambda probe: smi.keep_texts(probe, lambda name, text: kept.update({name: text}), run))
+    facts = answers_of(lambda probe: smi.keep_texts(probe, lambda name, text: kept.update({name: text}), run))
     assert kept == {"topo": TEXTS["pcie"]}
     unknown = {name: why for name, (value, why) in facts.items() if value is None}
     assert unknown == {"discovery.nvidia_smi.q": "nvidia-smi: NVIDIA-SMI has failed"}
-    facts = told(lambda probe: smi.keep_texts(probe, kept.update, absent))
+    facts = answers_of(lambda probe: smi.keep_texts(probe, kept.update, absent))
     assert {why for value, why in facts.values() if value is None} == {"nvidia-smi is not installed"}
 
 
@@ -373,7 +373,7 @@ def test_little_locked_memory_fails_where_an_rdma_port_is_active(tmp_path, monke
     monkeypatch.setattr(inventory.resource, "getrlimit", lambda limit: (8388608, 8388608))
     for state, value, outcome in (("4: ACTIVE", "8388608", FAIL), ("1: DOWN", "no RDMA", PASS)):
         tree(tmp_path, {"mlx5_0/ports/1/state": state})
-        assert told(inventory.limits)["discovery.memlock"][0] == value
+        assert answers_of(inventory.limits)["discovery.memlock"][0] == value
         limits = {"n0": "unlimited", "n1": value, "n2": "unlimited"} if outcome is FAIL else dict.fromkeys(NODES, value)
         parsed = parsed_of([("discovery.memlock", node, limit) for node, limit in limits.items()])
         assert outcomes("memlock", parsed) == [PASS, outcome, PASS]
@@ -382,7 +382,7 @@ def test_little_locked_memory_fails_where_an_rdma_port_is_active(tmp_path, monke
 def test_the_hard_limit_of_open_files_is_judged(monkeypatch):
     """A soft limit of 1024 is Slurm's and the distributions' default; programs raise it."""
     monkeypatch.setattr(inventory.resource, "getrlimit", lambda limit: (1024, 524288))
-    assert told(inventory.limits)["discovery.nofile"] == (524288, "soft limit 1024")
+    assert answers_of(inventory.limits)["discovery.nofile"] == (524288, "soft limit 1024")
 
 
 @shows_failing("discovery.imex")

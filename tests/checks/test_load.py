@@ -14,7 +14,7 @@ from bringup.records import Outcome, Value
 from loops import for_each
 from probing import told_by
 from programs import program, tree
-from runs_for_tests import FAIL, OPEN, PASS, WARN, Fact, failing, judged, said
+from runs_for_tests import FAIL, OPEN, PASS, WARN, Fact, failing, in_words, judged
 from showing import shows_failing
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -148,8 +148,8 @@ ROWS: list[tuple[str, Outcome, str, Iterable[Fact]]] = [
 @for_each(("gate", "outcome", "says", "facts"), ROWS)
 def test_what_counters_of_a_node_say(gate: str, outcome: Outcome, says: str, facts: list[Fact]) -> None:
     verdict = judged(facts, "nccl_scaling", TWO)[f"load.{gate} n0"]
-    assert said(verdict)[0] is outcome
-    assert says in said(verdict)[1]
+    assert in_words(verdict)[0] is outcome
+    assert says in in_words(verdict)[1]
     assert not (gate == "kernel_log" and outcome is OPEN and judge.stops(verdict))
 
 
@@ -159,7 +159,7 @@ def test_what_a_virtual_machine_cannot_see_is_said_and_the_rest_is_judged() -> N
     facts = [*both("n0", rdma_ports=0), *both("n1", rdma_ports=-1)]
     hidden = [(*fact, words) for node in TWO for fact in rose(node, ue_count=("absent", "absent"))]
     by_gate = judged([*facts, *hidden], "nccl_scaling", TWO)
-    assert said(by_gate["load.node_faults n0"]) == (PASS, f"0 (1 counters; no ue_count: {words})")
+    assert in_words(by_gate["load.node_faults n0"]) == (PASS, f"0 (1 counters; no ue_count: {words})")
     assert by_gate["load.node_faults n1"].outcome is FAIL
 
 
@@ -204,7 +204,7 @@ LOST_GPU: Fact = ("load.event.xid_79", "n0/GPU-a", True)
 )
 def test_events_stand_in_for_a_log_that_is_closed(outcome: Outcome, says: str, events: list[Fact]) -> None:
     closed = judged([*rose("n0", xid=(None, None)), *events], "nccl_scaling", TWO)
-    assert said(closed["load.kernel_log n0"]) == (outcome, says)
+    assert in_words(closed["load.kernel_log n0"]) == (outcome, says)
     log_has_the_word = judged([*rose("n0", xid=(1, 1)), LOST_GPU], "nccl_scaling", TWO)
     assert log_has_the_word["load.kernel_log n0"].outcome is PASS
 

@@ -10,7 +10,7 @@ import names
 from bringup.evidence import facts
 from factory import a_run
 from loops import for_each
-from probing import told
+from probing import answers_of
 from runs_for_tests import Fact, add_derived, parsed_of
 
 NAMES = {"n0": None, "n1": "10.0.0.1", "n2": "10.0.0.2", "n3": "10.0.0.3"}  # n0 made the table, and all know it
@@ -143,7 +143,7 @@ def test_what_a_resolver_says_is_an_answer(monkeypatch):
 def test_a_host_name_that_is_only_loopback_reaches_nobody(monkeypatch, address, reachable):
     answer = names.Answer(address, "unknown", 0)
     monkeypatch.setattr(names, "look_up_all", lambda asked: dict.fromkeys(asked, answer))
-    assert told(lambda probe: names.say_own(probe, False))["discovery.names.reachable"][0] is reachable
+    assert answers_of(lambda probe: names.say_own(probe, False))["discovery.names.reachable"][0] is reachable
 
 
 def test_a_table_is_compared_as_it_was_written(tmp_path, monkeypatch):
@@ -158,14 +158,14 @@ def test_a_table_is_compared_as_it_was_written(tmp_path, monkeypatch):
     assert facts.parse(path.read_text(), "f").problems == []
     led["n2"] = "10.0.0.99"
     monkeypatch.setattr(names, "node_name", lambda: "n1")
-    compared = told(lambda probe: names.compare(probe, path))
+    compared = answers_of(lambda probe: names.compare(probe, path))
     assert sorted(compared["names.differ"][0]) == ["n0 10.0.0.9", WRONG]
     assert compared["discovery.names.unresolved"][0] == 0
     cut, empty = tmp_path / "cut.jsonl", tmp_path / "empty.jsonl"
     cut.write_text("".join(path.read_text().splitlines(keepends=True)[:-2]))
     empty.write_text("")
     for lost in (tmp_path / "nowhere", cut, empty):
-        missing = told(lambda probe, lost=lost: names.compare(probe, lost))
+        missing = answers_of(lambda probe, lost=lost: names.compare(probe, lost))
         assert missing["names.different"][0] is None
         assert missing["discovery.names.unresolved"][0] is None, "a question that was never put is no 0"
 

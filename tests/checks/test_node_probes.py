@@ -15,14 +15,14 @@ import software
 from bringup.run.train_here import free_port
 from loops import for_each
 from machine import machine
-from probing import told
+from probing import answers_of
 from programs import tree
 from runs_for_tests import add_derived, parsed_of, values
 
 
-def said(question, quantity: str) -> str:
+def in_words(question, quantity: str) -> str:
     """The value, or why there is none."""
-    value, why = told(question)[quantity]
+    value, why = answers_of(question)[quantity]
     return str(why if value is None else value)
 
 
@@ -120,14 +120,14 @@ def test_a_library_is_absent_only_where_the_linker_was_asked(monkeypatch, answer
         return SimpleNamespace(stdout=answer)
 
     monkeypatch.setattr(software.subprocess, "run", run)
-    assert says in said(software.software, "inventory.library.libc")
+    assert says in in_words(software.software, "inventory.library.libc")
 
 
 def test_the_mount_of_a_folder_is_the_innermost_one_and_nobody_looks_into_that_of_models(monkeypatch):
     assert software.mount_of(Path("/proc/self")).startswith("proc proc ")
     for home, says in (("/proc/gone/hub", "/proc/gone/hub: proc proc "), ("", "~/.cache/huggingface: ")):
         monkeypatch.setenv("HF_HOME", home)
-        assert says in said(software.software, "inventory.hf_home")
+        assert says in in_words(software.software, "inventory.hf_home")
 
 
 def test_cpus_online():
@@ -153,7 +153,7 @@ def test_a_cpu_that_nobody_names_is_unknown_and_equals_no_other(text, model):
 
 def test_a_system_without_a_name_is_unknown(tmp_path, monkeypatch):
     monkeypatch.setattr(software, "OS_RELEASE", tree(tmp_path, {"os-release": "ID=debian"}) / "os-release")
-    assert "names no release" in said(software.software, "discovery.os")
+    assert "names no release" in in_words(software.software, "discovery.os")
 
 
 @for_each(
@@ -168,7 +168,7 @@ def test_a_system_without_a_name_is_unknown(tmp_path, monkeypatch):
 def test_the_huge_pages_in_force_are_the_ones_in_brackets(tmp_path, monkeypatch, text, expected):
     monkeypatch.setattr(inventory, "HUGE_PAGES", tmp_path / f"{text}")
     tree(tmp_path, {} if text is None else {text: text})
-    assert expected in said(inventory.host, "discovery.hugepages")
+    assert expected in in_words(inventory.host, "discovery.hugepages")
 
 
 def test_sockets_cores_and_threads_are_those_of_the_placed_cpus(tmp_path):
@@ -199,7 +199,7 @@ def test_the_whole_inventory_ends_counts_its_facts_and_a_question_hides_no_other
 
 
 def machine_of(root: Path) -> str:
-    return said(lambda facts: machine(facts, root / "net", root / "ib", root / "machine-id"), "inventory.machine")
+    return in_words(lambda facts: machine(facts, root / "net", root / "ib", root / "machine-id"), "inventory.machine")
 
 
 def card(address: str, kind: str = "1", assigned: str = "0", **more: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from bringup.run.train_here import free_port
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
 from programs import tree
-from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, Fact, judged, said
+from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, Fact, in_words, judged
 from showing import shows_failing
 from simulated_tools import PROBES, on_path
 
@@ -226,7 +226,7 @@ def test_a_node_without_a_port_that_the_others_have_is_incomplete() -> None:
     ],
 )
 def test_nodes_whose_ports_never_met_are_incomplete_with_the_reason(seen: list[Fact], why: str) -> None:
-    outcome, words = said(verdicts(seen, ("n0", "n1"))["rail.slowest"])
+    outcome, words = in_words(verdicts(seen, ("n0", "n1"))["rail.slowest"])
     assert outcome is OPEN
     assert why in words
 

@@ -12,7 +12,7 @@ from bringup.plan import profile
 from bringup.records import Kind
 from factory import a_run
 from loops import for_each
-from probing import told
+from probing import answers_of
 from programs import program
 from runs_for_tests import FAIL, FIXTURES, PASS, WARN, add_derived, discovery, judged, parsed_of, reseal
 from showing import shows_failing
@@ -67,8 +67,8 @@ def test_a_prolog_of_newer_versions_is_numbered_and_without_any_there_is_no_line
 
 
 def test_an_answer_without_a_part_says_nothing_of_it_and_another_phase_judges_no_configuration():
-    for said in (audited("ClusterName = x\n"), audited(CONFIGURED, "nccl_scaling")):
-        assert not [name for name in said if name.startswith("discovery.slurm.")]
+    for answers in (audited("ClusterName = x\n"), audited(CONFIGURED, "nccl_scaling")):
+        assert not [name for name in answers if name.startswith("discovery.slurm.")]
 
 
 @for_each(
@@ -193,6 +193,6 @@ def test_a_signal_that_was_due_before_the_script_began_is_not_known(
     program(tmp_path / "scontrol", f'[ "$SLURM_TIME_FORMAT" = %s ] && echo "{line}"', "/bin/sh")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(scheduler.signal, "sigtimedwait", lambda signals, seconds: arrived or None)
-    value, why = told(lambda facts: scheduler.warning(facts, 45.0))["smoke.time_limit.warned"]
+    value, why = answers_of(lambda facts: scheduler.warning(facts, 45.0))["smoke.time_limit.warned"]
     assert value == warned
     assert warned is not None or f"its script began {late_s // 10}" in why

@@ -11,8 +11,8 @@ from bringup import judge
 from bringup.records import Outcome, Value, Verdict
 from loops import for_each
 from nvml_for_tests import HEALTHY, FakeNvml
-from probing import told
-from runs_for_tests import FAIL, H100, OPEN, PASS, Fact, failing, judged, said
+from probing import answers_of
+from runs_for_tests import FAIL, H100, OPEN, PASS, Fact, failing, in_words, judged
 from showing import shows_failing
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
@@ -106,8 +106,8 @@ ROWS: list[tuple[str, Outcome, str, list[Fact]]] = [
 @for_each(("which", "outcome", "says", "facts"), ROWS)
 def test_what_the_devices_of_a_node_say_decides_its_gate(which, outcome, says, facts) -> None:
     verdict = verdicts(facts)[f"sweep.{which}"]
-    assert said(verdict)[0] is outcome
-    assert says in said(verdict)[1]
+    assert in_words(verdict)[0] is outcome
+    assert says in in_words(verdict)[1]
     assert not (which.startswith("load.pcie") and outcome is OPEN and judge.stops(verdict))
 
 
@@ -133,7 +133,7 @@ def test_collectives_inside_a_node_have_a_floor_and_peers(profile_name, speeds, 
 
 
 def pcie(watched, why: str = "") -> tuple[Value | None, str]:
-    return told(lambda facts: node_sweep.say_pcie(facts, "n0/GPU-a", watched, why))["sweep.gpu.load.pcie"]
+    return answers_of(lambda facts: node_sweep.say_pcie(facts, "n0/GPU-a", watched, why))["sweep.gpu.load.pcie"]
 
 
 @for_each(

@@ -14,7 +14,7 @@ from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
 from bringup.plan import rounds as tournament
 from loops import for_each
-from probing import told
+from probing import answers_of
 from programs import ran
 from runs_for_tests import values
 from simulated_tools import PROBES
@@ -119,7 +119,7 @@ def tried(folder: Path, says: str):
         circle = coherence.Circle(probe, folder, ["n0", "n1"], ["n0", "n1"], [1])
         done.append(coherence.try_lock(circle, "n1", folder / "n1.held"))
 
-    return done, told(ask).get("smoke.fs.pair.lock_refused")
+    return done, answers_of(ask).get("smoke.fs.pair.lock_refused")
 
 
 def test_a_slow_starter_gets_no_lock_that_was_let_go(tmp_path):

@@ -9,8 +9,8 @@ from bringup.evidence.parsed import Parsed
 from bringup.known_faults import xid
 from bringup.records import Outcome
 from loops import for_each
-from probing import told, told_by
-from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, judged, parsed_of, said
+from probing import answers_of, told_by
+from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, in_words, judged, parsed_of
 from showing import shows_failing
 
 LOG = (FIXTURES / "kernel-log.txt").read_text()
@@ -51,7 +51,7 @@ def counted() -> dict[tuple[str, str], object]:
 def verdicts(parsed: Parsed) -> dict[str, tuple[Outcome, str]]:
     """xid and nonfatal -> outcome and what it shows, on the node whose log this is."""
     by_gate = judged(parsed, nodes=("n0",), profile_name="local-cpu")
-    return {name: said(by_gate[f"discovery.kernel_log.{name} n0"]) for name in ("xid", "nonfatal")}
+    return {name: in_words(by_gate[f"discovery.kernel_log.{name} n0"]) for name in ("xid", "nonfatal")}
 
 
 def read(log, *lines: str) -> dict[str, tuple[Outcome, str]]:
@@ -210,7 +210,7 @@ BROKEN = {
         "the adapter did not answer INIT_HCA"
     ),
 }
-ONE = PLACE + next(iter(BROKEN))
+CABLE_ERROR = PLACE + next(iter(BROKEN))
 
 
 def of_adapters(*records: str) -> dict[str, int]:
@@ -229,10 +229,10 @@ def test_a_message_of_a_broken_adapter_is_named_by_its_address_and_counted(messa
         f"6,7,9,-;{PLACE}mlx5_pcie_event:301:(pid 21): Detected insufficient power on the PCIe slot (27W).",
         f"6,7,9,-;{PLACE}Health issue observed, unrecognized error, severity(6) INFO:",
         f"6,7,9,-;{PLACE}mlx5_cmd_out_err:838:(pid 14): ACCESS_REG(0x805) op_mod(0x1) failed, status bad (0x2)",
-        f"11,7,9,-;{ONE}",  # user space wrote it
-        f"3,7,9,c;{ONE}",  # the rest of a line
+        f"11,7,9,-;{CABLE_ERROR}",  # user space wrote it
+        f"3,7,9,c;{CABLE_ERROR}",  # the rest of a line
         f"3,7,9,-;mlx5_core 0000:[4711]: segfault at 0 in {next(iter(BROKEN))}",
-        f"3,7,9,-;{ONE}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:01:00.0",
+        f"3,7,9,-;{CABLE_ERROR}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:01:00.0",
     ],
 )
 def test_an_ordinary_message_and_what_another_one_wrote_are_none(record):
@@ -250,4 +250,4 @@ def test_a_healthy_log_of_an_adapter_has_none():
 def test_a_closed_log_is_a_question_only_where_there_is_such_an_adapter(log, tmp_path, monkeypatch):
     for place, value in ((tmp_path, None), (tmp_path / "none", 0)):
         monkeypatch.setattr(kernel_log, "ADAPTERS", str(place))
-        assert told(kernel_log.kernel_log)["discovery.rdma.messages"][0] == value
+        assert answers_of(kernel_log.kernel_log)["discovery.rdma.messages"][0] == value

@@ -14,7 +14,7 @@ from bringup.judge import Judged
 from bringup.plan import planned as plan
 from bringup.report.charts import sheet
 from probing import told_by
-from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, judged, opened, parsed_of, said
+from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, in_words, judged, opened, parsed_of
 
 sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
 import bench
@@ -58,8 +58,8 @@ def gathered(members) -> Parsed:
 )
 def test_ranks_that_share_a_gpu_are_named_though_ranks_and_hosts_are_right(parsed, outcome, says):
     by_gate = judged(parsed, "nccl_monitoring", ("n0", "n1"), profile_name="generic")
-    assert said(by_gate["nccl.devices 2-nodes"])[0] is outcome
-    assert says in said(by_gate["nccl.devices 2-nodes"])[1]
+    assert in_words(by_gate["nccl.devices 2-nodes"])[0] is outcome
+    assert says in in_words(by_gate["nccl.devices 2-nodes"])[1]
     assert by_gate["nccl.ranks 2-nodes"].outcome is by_gate["nccl.hosts 2-nodes"].outcome is PASS
 
 

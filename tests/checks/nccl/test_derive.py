@@ -25,8 +25,10 @@ def derived(facts: Parsed | list[Fact], quantity: str, phase: str = "nccl_scalin
 
 
 def step(code: int, *errors: tuple[str, str, str, str | None]) -> tuple[Value | None, str | None]:
-    said = [("slurm.launch.error", subject, message, why, f"raw/{file}:7") for file, subject, message, why in errors]
-    parsed = parsed_of([("nccl.step.exit_code", "2-nodes", code, None, "raw/collectives-2.rc"), *said])
+    errors_read = [
+        ("slurm.launch.error", subject, message, why, f"raw/{file}:7") for file, subject, message, why in errors
+    ]
+    parsed = parsed_of([("nccl.step.exit_code", "2-nodes", code, None, "raw/collectives-2.rc"), *errors_read])
     (observation,) = derived(parsed, "nccl.step")
     assert observation.evidence == "raw/collectives-2.rc"
     assert len(parsed.observations) == 1 + len(errors)  # what was read stays as it was

@@ -147,8 +147,8 @@ LONG = bench.stall([0.004, 0.004, 20.02, 0.005, 0.004, 0.004, 0.004], "all_to_al
 
 def stalled(standstills: list[tuple[float, str | None, float | None]], *stalls: tuple[float, str]) -> dict[str, str]:
     """`gate subject` -> what is said, of what does not pass."""
-    told = told_by(lambda probe: collectives.say_stalls(probe, "2-nodes", MEMBERS, list(stalls), standstills))
-    return {which: f"{v.observed} {v.cause}" for which, v in unhealthy(told).items() if v.gate.endswith(".stall")}
+    parsed = told_by(lambda probe: collectives.say_stalls(probe, "2-nodes", MEMBERS, list(stalls), standstills))
+    return {which: f"{v.observed} {v.cause}" for which, v in unhealthy(parsed).items() if v.gate.endswith(".stall")}
 
 
 def test_the_longest_repetition_is_told_beyond_the_median_and_one_of_less_than_twice_it_is_no_stall() -> None:
@@ -159,11 +159,11 @@ def test_the_longest_repetition_is_told_beyond_the_median_and_one_of_less_than_t
 
 
 def test_the_rank_that_was_stopped_fails_and_those_that_waited_pass() -> None:
-    said = stalled([BEATING, BEATING, STOPPED, BEATING], EVEN, LONG)
-    assert said.keys() == {"nccl.stall 2-nodes", "nccl.rank.stall n1/rank2"}
-    assert "all_to_all@8KiB took 20.02 s" in said["nccl.stall 2-nodes"]
-    assert "n1/rank2 stood still" in said["nccl.stall 2-nodes"]
-    assert "used 0.02 s of CPU: it was stopped, or got no core" in said["nccl.rank.stall n1/rank2"]
+    words = stalled([BEATING, BEATING, STOPPED, BEATING], EVEN, LONG)
+    assert words.keys() == {"nccl.stall 2-nodes", "nccl.rank.stall n1/rank2"}
+    assert "all_to_all@8KiB took 20.02 s" in words["nccl.stall 2-nodes"]
+    assert "n1/rank2 stood still" in words["nccl.stall 2-nodes"]
+    assert "used 0.02 s of CPU: it was stopped, or got no core" in words["nccl.rank.stall n1/rank2"]
     nobody = stalled([BEATING] * 4, LONG, EVEN)
     assert nobody.keys() == {"nccl.stall 2-nodes"}
     assert "no rank stood still itself" in nobody["nccl.stall 2-nodes"]
