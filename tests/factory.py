@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bringup.answers import Drilled
+from bringup.answers.drilled import Drilled
 from bringup.compare.entries import Entry
 from bringup.judge import Judged
 from bringup.plan import planned

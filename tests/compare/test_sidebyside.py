@@ -279,9 +279,8 @@ def test_of_tuning_only_what_differs_is_named_and_another_wording_is_no_differen
     folders = copies(tmp_path)
     args = json.loads((folders[0] / "run_args.json").read_text())
     first, second, *_ = tuning = args["tuning"]
-    earlier = [{"what": what, "on": what != first, "why": "in other words"} for what in tuning]  # a record with reasons
-    for folder, changes in zip(folders, (earlier, *[tuning | {first: "none is here"}] * len(STEMS)), strict=False):
-        change(folder, "run_args.json", tuning=changes)
+    for number, folder in enumerate(folders):
+        change(folder, "run_args.json", tuning=tuning | {first: f"off, in words number {number}"})
     assert len(beside(folders).rows) == len(STEMS)
     del tuning[first]
     change(folders[0], "run_args.json", tuning=tuning)

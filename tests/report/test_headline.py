@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bringup.answers import Drilled, answers
+from bringup.answers import answers
+from bringup.answers.drilled import Drilled
 from bringup.judge import Judged
 from bringup.plan import profile
 from bringup.plan.catalogue import GATES

@@ -24,7 +24,7 @@ def test_a_second_submission_that_is_requeued_has_a_name_of_its_own_and_is_found
     """It was called x-r1-r1 and not found: the unclosed x-r1 was judged. A third submission met a requeue's folder."""
     made = []
     for submission, restarts in ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (3, 0)):
-        monkeypatch.setenv("BRINGUP_RUN_NAME", results.submission_name("x", submission))
+        monkeypatch.setenv("BRINGUP_RUN_NAME", results.attempt_name("x", submission))
         monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
         made.append(opening.default_name())
         (tmp_path / phase.results / made[-1]).mkdir(parents=True)

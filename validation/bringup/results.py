@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from bringup.errors import FileError, NotComparable, RecordError, RunError
+from bringup.errors import FileError, RecordError, RunError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.sweep import NODES
@@ -51,14 +51,10 @@ SECRET = f"{PRIVATE}/secret"  # what its ranks know each other by (probes/arriva
 JOB_AFTER = "raw/scontrol-job.txt"  # only of a run that was not closed
 BATCH_LOG = "raw/batch.log"  # the screen of the job or script that wrote the run
 NOT_OPENED = "raw/not-opened.txt"  # only of a run that its script did not open: why, in one line
-PLAYBOOK = "playbook.json"
-PLAYBOOKS = Path("validation/results/playbook")  # from the root of a tree
-SWEEP = "sweep.json"
-DRILLS = "drill.json"
-SWEEPS = Path("validation/results/sweep")  # from the root of a tree
-PREFLIGHT = "preflight.json"
-PREFLIGHTS = Path("validation/results/preflight")  # from the root of a tree
-
+PLAYBOOK, SWEEP, DRILLS, PREFLIGHT = "playbook.json", "sweep.json", "drill.json", "preflight.json"
+PACKED = "evidence"  # in a zip of `bringup report`: the folder of the runs, evidence/NUMBER-PHASE, beside playbook/NAME
+_RESULTS = Path("validation/results")  # from the root of a tree
+PLAYBOOKS, SWEEPS, PREFLIGHTS = _RESULTS / "playbook", _RESULTS / "sweep", _RESULTS / "preflight"
 UNREADABLE = "cannot be read: "  # stands instead of a checksum; the reason follows
 _ATTEMPT = re.compile(r"(?:-s(?P<submission>\d+))?(?:-r(?P<restarts>\d+))?")
 
@@ -68,21 +64,14 @@ def folder_of(phase: Phase, name: str, tree: Path | None = None) -> Path:
     return (tree or REPOSITORY) / phase.results / (f"{phase.stem}-{name}" if phase.is_training else name)
 
 
-def submission_name(name: str, number: int) -> str:
-    """Name of the run of a phase's `number`-th job. It ends in -s2, …; a requeued job adds -r1, …"""
-    return name if number == 1 else f"{name}-s{number}"
-
-
-def requeue_name(name: str, restarts: int) -> str:
-    """Name of the run that a job writes after `restarts` requeues."""
-    return name if restarts == 0 else f"{name}-r{restarts}"
+def attempt_name(name: str, number: int = 1, restarts: int = 0) -> str:
+    """Name the run of a phase's `number`-th job (-s2, …), after that many requeues (-r1, …)."""
+    return name + (f"-s{number}" if number > 1 else "") + (f"-r{restarts}" if restarts else "")
 
 
 def is_there(folder: Path, name: str) -> bool:
-    """Say whether a file that another host writes exists: `closed.json`, `raw/moment`. The folder is listed for this.
-
-    An NFS client caches a missing name for half a minute, but reads a folder again when it is opened.
-    """
+    """Say whether a file that another host writes exists: `closed.json`, `raw/moment`. The folder is listed for this:
+    an NFS client caches a missing name for half a minute, but reads a folder again when it is opened."""
     for part in Path(name).parts:
         try:
             if folder / part not in folder.iterdir():
@@ -152,15 +141,11 @@ def load(folder: Path) -> Run:
     """Load a run from its folder. Raises RunError when the folder is not a run's."""
     try:
         (folder / RUN).lstat()
-        is_run = True
+        run = read_record(folder / RUN, Run)
     except (FileNotFoundError, NotADirectoryError):
-        is_run = False
+        raise RunError(f"{folder}: not a results folder (no {RUN}); `bringup runs` lists what there is") from None
     except OSError as error:
         raise RunError(f"{folder}: cannot be read ({error.strerror}); read it as its owner") from error
-    if not is_run:
-        raise RunError(f"{folder}: not a results folder (no {RUN}); `bringup runs` lists what there is")
-    try:
-        run = read_record(folder / RUN, Run)
     except RecordError as error:
         raise RunError(str(error)) from error
     if run.phase not in PHASES:
@@ -175,9 +160,9 @@ def load_profile(folder: Path, run: Run | None = None) -> profiles.Profile:
         text = files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"{path}: cannot be read ({error}); judge it with --profile NAME") from error
-    if sha256(text) != (load(folder) if run is None else run).profile_sha256:
-        raise FileError(f"{path}: changed since the run was opened; judge it with --profile NAME")
     try:
+        if sha256(text) != (load(folder) if run is None else run).profile_sha256:
+            raise FileError(f"{path}: changed since the run was opened")
         return profiles.parse(text, str(path))
     except FileError as error:
         raise FileError(f"{error}; judge it with --profile NAME") from error
@@ -236,7 +221,7 @@ def find(folders: Sequence[Path]) -> RunFolders:
     runs."""
     resolved = RunFolders()
     for folder in folders:
-        if is_sweep(folder):
+        if is_of(folder, SWEEP):
             sweep = read_record(folder / SWEEP, Sweep)
             resolved.varied.extend(name for name in {**sweep.vary, **sweep.variants[-1]} if name != NODES)
             for run in sweep.runs:
@@ -245,47 +230,38 @@ def find(folders: Sequence[Path]) -> RunFolders:
                 except RunError as error:
                     resolved.absent.append(Absent(sweep.phase, str(error)))
             continue
-        if not is_playbook(folder):
+        if not is_of(folder, PLAYBOOK):
             resolved.folders.append(folder)
             continue
         playbook = read_record(folder / PLAYBOOK, Playbook)
         resolved.playbooks.append(folder)
-        resolved.left_out.extend(playbook.left_out)
-        resolved.left_out.extend(unhealthy_node(entry) for entry in playbook.unhealthy_nodes)
+        resolved.left_out.extend([*playbook.left_out, *map(unhealthy_node, playbook.unhealthy_nodes)])
         resolved.unhealthy_nodes.extend(entry.node for entry in playbook.unhealthy_nodes)
         resolved.set_aside.extend(playbook.set_aside)
-        reached = {step.phase for step in playbook.steps}
-        resolved.absent.extend(
-            Absent(stem, "the playbook was interrupted before it") for stem in playbook.planned if stem not in reached
-        )
+        unreached = dict.fromkeys(playbook.planned, "the playbook was interrupted before it")
+        of_steps: dict[Path, Step] = {}
         for step in playbook.steps:
+            unreached.pop(step.phase, None)
             try:
-                path = step_folder(folder, step)
+                of_steps[step_folder(folder, step)] = step
             except RunError as error:
                 resolved.absent.append(Absent(step.phase, str(error)))
-                continue
-            resolved.folders.append(path)
-            resolved.steps[path] = step
-        _refuse_alone(folder, playbook, resolved)
+        resolved.absent.extend(Absent(stem, why) for stem, why in unreached.items())
+        resolved.folders.extend(of_steps)
+        resolved.steps.update(of_steps)
+        ran = [step for step in playbook.steps if step.folder is not None]
+        if ran and tree_of(folder) is None and not of_steps:  # one line for all runs
+            raise RunError(
+                f"{folder}: none of its {len(ran)} runs was copied with it: expected {ran[0].folder}, or the end of "
+                f"that path, in this folder or beside it; copy them, or name the playbook where it was written, "
+                f"TREE/{PLAYBOOKS}"
+            )
     return resolved
 
 
-def _refuse_alone(folder: Path, playbook: Playbook, runs: RunFolders) -> None:
-    """Raise RunError, one line for all runs, where a playbook was copied without them."""
-    ran = [step for step in playbook.steps if step.folder is not None]
-    if ran and tree_of(folder) is None and not any(step in runs.steps.values() for step in ran):
-        raise RunError(
-            f"{folder}: none of its {len(ran)} runs was copied with it: expected {ran[0].folder}, or the end of that "
-            f"path, in this folder or beside it; copy them, or name the playbook where it was written, TREE/{PLAYBOOKS}"
-        )
-
-
-def is_playbook(folder: Path) -> bool:
-    return holds(folder, PLAYBOOK) and not holds(folder, RUN)
-
-
-def is_sweep(folder: Path) -> bool:
-    return holds(folder, SWEEP) and not holds(folder, RUN)
+def is_of(folder: Path, record: str) -> bool:
+    """Say whether the folder is a playbook's, or a sweep's: its record is PLAYBOOK or SWEEP."""
+    return holds(folder, record) and not holds(folder, RUN)
 
 
 def holds(folder: Path, record: str) -> bool:
@@ -330,10 +306,6 @@ def _is_named(folder: Path, name: str) -> bool:
         return False
 
 
-PACKED = "evidence"
-"""In a zip of `bringup report`: the folder of the runs, evidence/NUMBER-PHASE, beside playbook/NAME."""
-
-
 def _near(holder: Path, shown: str, kind: str, phase: str) -> Path:
     """Find the run's folder inside of `holder` or beside it, by an end of its path: validation/results/smoke/NAME,
     results/smoke/NAME or smoke/NAME; NAME alone only where it names the phase. Or the run of that name in a zip of
@@ -351,23 +323,12 @@ def _near(holder: Path, shown: str, kind: str, phase: str) -> Path:
 
 
 def tree_of(holder: Path, place: Path = PLAYBOOKS) -> Path | None:
-    """Return the repository, or the copy of it, that the folder of a playbook or of a sweep lies in. None: neither.
-    Links may lead to either."""
+    """Return the repository, or the copy of it, that a playbook's or a sweep's folder lies in. None: neither. Links may
+    lead to either."""
     for path in (Path(os.path.normpath(holder.absolute())), holder.resolve()):
         if path.parent.parts[-len(place.parts) :] == place.parts:
             return path.parents[len(place.parts)]
     return None
-
-
-def refuse_repeated(runs: Sequence[tuple[Path, Run]]) -> None:
-    """Refuse two copies of one run: a copy is not a repetition and shows no spread. Raises NotComparable."""
-    known: list[tuple[Path, Run]] = []
-    for folder, run in runs:
-        earlier = next((known_folder for known_folder, known_run in known if known_run == run), None)
-        if earlier is not None:
-            where = "named twice" if earlier.resolve() == folder.resolve() else f"in {earlier} and in {folder}"
-            raise NotComparable(f"run {run.name}, opened {run.opened_at}, is {where}: a run counts once")
-        known.append((folder, run))
 
 
 # --- records
@@ -381,11 +342,15 @@ class TrainingRecords:
 
     @property
     def args(self) -> RunArgs:
-        return _or_raise(self._args)
+        if isinstance(self._args, RecordError):
+            raise self._args
+        return self._args
 
     @property
     def metrics(self) -> TrainMetrics:
-        return _or_raise(self._metrics)
+        if isinstance(self._metrics, RecordError):
+            raise self._metrics
+        return self._metrics
 
     @property
     def errors(self) -> list[RecordError]:
@@ -425,12 +390,6 @@ def _read(path: Path, kind: type[R]) -> R | RecordError:
         return read_record(path, kind)
     except RecordError as error:
         return error
-
-
-def _or_raise(record: R | RecordError) -> R:
-    if isinstance(record, RecordError):
-        raise record
-    return record
 
 
 def save_judgement(folder: Path, observations: Observations, verdicts: Verdicts, report: str) -> None:

@@ -100,7 +100,9 @@ def _training_runs(folders: list[Path], profile: Profile | None) -> tuple[list[e
     chosen = [
         folder for folder in runs.folders if folder not in runs.steps or PHASES[runs.steps[folder].phase].is_training
     ]
-    of_sweeps = {folder for sweep in folders if results.is_sweep(sweep) for folder in results.find([sweep]).folders}
+    of_sweeps = {
+        folder for sweep in folders if results.is_of(sweep, results.SWEEP) for folder in results.find([sweep]).folders
+    }
     unfinished = [folder for folder in chosen if folder in of_sweeps and not (folder / results.METRICS).is_file()]
     for folder in unfinished:
         complain(f"left out: {folder.name}: it did not finish; bringup explain says why")
@@ -151,7 +153,7 @@ def do_history(arguments: argparse.Namespace) -> int:
             judged.append(judge.judge_folder(folder))
         except (BringupError, OSError) as error:
             complain(str(error))
-    results.refuse_repeated([(run.folder, run.run) for run in judged])
+    entries.refuse_copies((run.folder, run.run) for run in judged)
     findings = history.judge(history.series(judged))
     lemon_nodes = _lemons(arguments.lemons)
     if arguments.json:

@@ -103,10 +103,20 @@ def entry(judged: Judged) -> Entry:
 
 def refuse_repeated(entries: Sequence[Entry]) -> None:
     """Raise NotComparable for a run that is there twice."""
-    results.refuse_repeated([(entry.folder, entry.run) for entry in entries if entry.run is not None])
+    refuse_copies([(entry.folder, entry.run) for entry in entries if entry.run is not None])
     for index, entry in enumerate(entries):
         for other in entries[:index]:
             if None in (entry.run, other.run) and entry.metrics == other.metrics:
                 raise NotComparable(
                     f"{other.folder} and {entry.folder} hold the same {results.METRICS}: a run counts once"
                 )
+
+
+def refuse_copies(runs: Iterable[tuple[Path, Run]]) -> None:
+    """Refuse two copies of one run: a copy is not a repetition and shows no spread. Raises NotComparable."""
+    known: list[tuple[Path, Run]] = []
+    for folder, run in runs:
+        for earlier in (there for there, other in known if other == run):
+            where = "named twice" if earlier.resolve() == folder.resolve() else f"in {earlier} and in {folder}"
+            raise NotComparable(f"run {run.name}, opened {run.opened_at}, is {where}: a run counts once")
+        known.append((folder, run))

@@ -15,7 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bringup import judge, results
+from bringup import judge
+from bringup.compare.entries import refuse_copies
 from bringup.errors import RunError
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES, of_phase
@@ -33,7 +34,7 @@ _UNITS = {"Gb/s": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 def measured(judgements: Sequence[Judged], name: str) -> Profile:
     """Make the runs' own profile, with a number for every FromProfile gate that was observed. Raises RunError,
     NotComparable."""
-    results.refuse_repeated([(judged.folder, judged.run) for judged in judgements])
+    refuse_copies((judged.folder, judged.run) for judged in judgements)
     expect: dict[str, Expectation] = {}
     runs_by_gate: dict[str, list[RunObservations]] = {}
     first = judgements[0]

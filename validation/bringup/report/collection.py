@@ -9,7 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from bringup import results
-from bringup.answers import Drilled, answers
+from bringup.answers import answers
+from bringup.answers.drilled import Drilled
 from bringup.derive.blame import named
 from bringup.errors import BringupError
 from bringup.evidence.names import listed

@@ -24,7 +24,7 @@ from bringup.known_faults import pending
 from bringup.plan.phases import Phase
 from bringup.records import files, write_text
 from bringup.report import text as report
-from bringup.results import CLOSED, REPOSITORY, attempts, is_there, submission_name
+from bringup.results import CLOSED, REPOSITORY, attempt_name, attempts, is_there
 from bringup.run import slurm
 from bringup.run.at_work import Expected, busy_with, span
 
@@ -177,7 +177,7 @@ def submit_and_wait(
         # a job that Slurm ended before it was done may have opened its run: the next one writes a folder of its own
         variables = environment | {
             "BRINGUP_NODES": hostlist.shortened(nodes),
-            "BRINGUP_RUN_NAME": submission_name(name, number),
+            "BRINGUP_RUN_NAME": attempt_name(name, number),
         }
         known = slurm.patiently(partial(slurm.nodes, nodes), tell)
         usable = [node for node in waiting if node in known and known[node].is_usable]

@@ -49,10 +49,10 @@ from bringup.results import (
     RUN_ARGS,
     SECRET,
     SITE,
+    attempt_name,
     checksums,
     folder_of,
     load,
-    requeue_name,
     sha256,
 )
 from bringup.run import discovered, slurm
@@ -96,7 +96,7 @@ def default_name() -> str:
     restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
     job = os.environ.get("SLURM_JOB_ID")
     name = os.environ.get("BRINGUP_RUN_NAME") or f"{stamp}-{f'job{job}' if job else secrets.token_hex(3)}"
-    return requeue_name(name, int(restarts) if restarts.isdecimal() else 0)
+    return attempt_name(name, restarts=int(restarts) if restarts.isdecimal() else 0)
 
 
 def _checked(name: str) -> str:

@@ -106,7 +106,7 @@ def run(request: Request) -> int:
                 console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven")
             else:
                 gpus, ranks = max(nodes[name].gpus for name in names), len(healthy)
-                name = runs.submission_name(playbook.name, sum(earlier.phase == stem for earlier in steps) + 1)
+                name = runs.attempt_name(playbook.name, sum(earlier.phase == stem for earlier in steps) + 1)
                 position = f"{len(steps) + 1} of {len(steps) + 1 + len(queue)}"
                 to_come = [PHASES[later] for later in queue if later not in kept_steps]
                 rest_s = sum(_expected(request, later, names).most for later in to_come)

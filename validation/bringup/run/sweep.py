@@ -227,7 +227,7 @@ class _Work:
     def _submit(self, variant: int, repetition: int, title: str) -> Judged:
         name, phase = self._name(variant, repetition), self._phase(variant)
         again = len(runs.attempts(phase, name))  # what did not finish stays, and the next job has its own folder
-        name = runs.submission_name(name, again + 1)
+        name = runs.attempt_name(name, again + 1)
         options = plan.options(self.sweep.options, self.sweep.variants[variant])
         environment = os.environ | {
             "BRINGUP_RUN_NAME": name,

@@ -8,32 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
 
+from bringup.answers.drilled import NAMED, Drilled, diagnosable, is_simulated
 from bringup.characters import many
 from bringup.evidence.names import listed
 from bringup.evidence.parsed import Seen
 from bringup.judge import Judged
-from bringup.plan import stand_ins, subjects, transports
-from bringup.plan.catalogue import DECLARED, bearing_on, of_phase, proving
+from bringup.plan import subjects, transports
+from bringup.plan.catalogue import bearing_on, of_phase, proving
 from bringup.plan.claims import CLAIMS, QUESTIONS, REAL_NAMES, Claim, Real
 from bringup.plan.expectation import SPEEDS
 from bringup.plan.phases import PHASES
 from bringup.plan.rules import value_in_words
-from bringup.records import Answer, ClaimAnswer, DrillReport, DrillResult, Mark, Measured, Outcome, Verdict
+from bringup.records import Answer, ClaimAnswer, Mark, Measured, Outcome, Verdict
 from bringup.records.grouped import grouped
 
-NAMED = 3  # gates of a claim
-DAYS = 90  # that may lie between a drill and the runs beside it: a cluster changes
 NOT_RUN = "no phase that asks it was run"
-
-
-@dataclass(frozen=True)
-class Drilled:
-    """What drills found, and the runs in which they found it. runs: drill -> its run, judged again."""
-
-    report: DrillReport
-    runs: Mapping[str, Judged]
 
 
 def answers(
@@ -51,59 +41,37 @@ def answers(
     if any(run.is_simulated for run in runs):  # one simulated GPU: nothing of this report is from real hardware
         runs = [replace(run, real=frozenset(), is_simulated=True) for run in runs]
     asked = [claim for claim in CLAIMS if not claim.optional or any(run.judged.own for run in runs)]
-    return [
-        _question(
-            number,
-            [_claim(claim, runs, not_run, drills, left_out) for claim in asked if claim.question == number],
-        )
-        for number in QUESTIONS
-    ]
+    of_questions = grouped((claim.question, _claim(claim, runs, not_run, drills, left_out)) for claim in asked)
+    return [_question(number, of_questions[number]) for number in QUESTIONS]
 
 
 # --- what is real
 
-_Test = Callable[[Seen], bool]
-
-
-def _value(observed: Seen, quantity: str, test: Callable[[object], bool]) -> bool:
-    values = [observation.value for observation in observed.of(quantity) if observation.value is not None]
-    return bool(values) and all(test(value) for value in values)
-
-
-def _nccl_tests(observed: Seen) -> bool:
-    return bool(observed.of("nccl.tests.ranks"))
-
-
-_BACKENDS = ("nccl.backend", "sweep.backend")
-
-
-def _nccl(observed: Seen) -> bool:
-    return _nccl_tests(observed) or any(
-        _value(observed, quantity, lambda value: value == "nccl") for quantity in _BACKENDS
-    )
-
-
-def _trained_on_gpus(observed: Seen) -> bool:
-    return _value(observed, "train.device", lambda value: value == "cuda")
-
-
-def _fabric(observed: Seen) -> bool:
-    """Whether bytes between hosts were observed to use a known transport other than TCP."""
-    values = [observation.value for name in transports.GATES for observation in observed.of(name)]
-    return bool(values) and all(value is not None and transports.is_fabric(str(value)) for value in values)
-
-
+_Test = tuple[str, Callable[[object], bool]]  # of all known values of a quantity, of which there is one
+_NCCL: tuple[_Test, ...] = (
+    ("nccl.tests.ranks", lambda value: True),
+    ("nccl.backend", lambda value: value == "nccl"),
+    ("sweep.backend", lambda value: value == "nccl"),
+)
 _REAL: dict[Real, tuple[_Test, ...]] = {  # one passing test is enough
     "gpu": (
-        lambda observed: _value(observed, "discovery.gpu.driver", lambda value: True),
-        lambda observed: _value(observed, "smoke.binding.gpu", lambda value: str(value).startswith(("GPU-", "MIG-"))),
-        _nccl,
-        lambda observed: _value(observed, "sweep.device", lambda value: value == "cuda"),
-        _trained_on_gpus,
+        ("discovery.gpu.driver", lambda value: True),
+        ("smoke.binding.gpu", lambda value: str(value).startswith(("GPU-", "MIG-"))),
+        *_NCCL,
+        ("sweep.device", lambda value: value == "cuda"),
+        ("train.device", lambda value: value == "cuda"),
     ),
-    "nccl": (_nccl,),
-    "fabric": (_fabric,),
+    "nccl": _NCCL,
 }
+
+
+def _is_real(kind: Real, observed: Seen) -> bool:
+    if kind == "fabric":  # all bytes between hosts were observed to use a known transport other than TCP
+        between = [seen.value for name in transports.GATES for seen in observed.of(name)]
+        return bool(between) and all(value is not None and transports.is_fabric(str(value)) for value in between)
+    of_quantities = (([seen.value for seen in observed.of(name)], test) for name, test in _REAL[kind])
+    known = (([value for value in values if value is not None], test) for values, test in of_quantities)
+    return any(values and all(map(test, values)) for values, test in known)
 
 
 def stand_ins_of(claims: Iterable[ClaimAnswer]) -> str:
@@ -127,8 +95,7 @@ class _RunEvidence:
     @classmethod
     def of(cls, judged: Judged) -> _RunEvidence:
         observed = Seen(judged.observations)
-        real = frozenset(kind for kind, tests in _REAL.items() if any(test(observed) for test in tests))
-        return cls(judged, real, any(stand_ins.is_named_in(observation) for observation in judged.observations))
+        return cls(judged, frozenset(kind for kind in REAL_NAMES if _is_real(kind, observed)), is_simulated(judged))
 
 
 # --- claims
@@ -161,7 +128,8 @@ def _claim(
     left_out: Sequence[str],
 ) -> _Claimed:
     if claim.drills:
-        return _Claimed(_diagnosable(claim, drills, runs))
+        beside = [run.judged.run for run in runs]
+        return _Claimed(diagnosable(claim, drills, beside, is_real=any(run.real for run in runs)))
     bearing = [evidence for run in runs for evidence in _evidence(claim, run)]
     of_sites = {id: gate for run in runs for id, gate in run.judged.own.items()}
     gates = proving(claim.id, of_sites)
@@ -173,16 +141,12 @@ def _claim(
     phases_not_run = [stem for stem in not_run if _would_ask(claim, stem)]
     taking_part = {id(item.run): item.run for item in bearing}.values()
     nodes = list(dict.fromkeys(node for run in taking_part for node in run.judged.run.nodes))
-
-    numbers = [
-        number for gate in claim.shows if (number := _number([item for item in bearing if item.verdict.gate == gate]))
-    ]
-
+    shown = (_number([item for item in bearing if item.verdict.gate == gate]) for gate in claim.shows)
     plain = ClaimAnswer(
         claim=claim.id,
         says=claim.says,
         mark=Mark.PASS,
-        numbers=numbers,
+        numbers=[number for number in shown if number is not None],
         verdicts=len(bearing),
         nodes=nodes,
         gpus_per_node=max((run.judged.run.gpus_per_node for run in taking_part), default=0),
@@ -202,11 +166,10 @@ def _claim(
     if incomplete:
         return answer(Mark.INCOMPLETE, causes=incomplete)
     lacking = [run for run in asking if set(claim.real) - run.real]
+    not_real = dict.fromkeys(REAL_NAMES[kind] for run in lacking for kind in claim.real if kind not in run.real)
     plain = plain.model_copy(
         update={
-            "not_real": list(
-                dict.fromkeys(REAL_NAMES[kind] for run in lacking for kind in claim.real if kind not in run.real)
-            ),
+            "not_real": list(not_real),
             "is_simulated": any(run.is_simulated for run in lacking),
             "not_on": [node for node in left_out if node not in nodes],
         }
@@ -215,7 +178,7 @@ def _claim(
     if lacking:
         return answer(Mark.REHEARSED, "; ".join([stand_ins_of([plain]), *not_on]))
     judged_gates = {item.verdict.gate for item in bearing}
-    unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs)]
+    unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs).keys()]
     unasked += [stem for stem in claim.phases if stem not in {run.judged.run.phase for run in runs}]
     open_ends = [f"not asked: {', '.join(unasked)}"] * bool(unasked) + not_on
     own = _own_numbers(bearing)
@@ -251,9 +214,7 @@ def _evidence(claim: Claim, run: _RunEvidence) -> Iterable[_Evidence]:
 
 def _in_scope(claim: Claim, subject: str) -> bool:
     nodes = subjects.nodes_of_scale(subject)
-    if nodes is None:
-        return True
-    return claim.least_nodes <= nodes <= (claim.most_nodes or nodes)
+    return nodes is None or claim.least_nodes <= nodes <= (claim.most_nodes or nodes)
 
 
 def _would_ask(claim: Claim, stem: str) -> bool:
@@ -261,13 +222,13 @@ def _would_ask(claim: Claim, stem: str) -> bool:
     return is_phase_of_claim and any(claim.id in gate.claims for gate in of_phase(stem))
 
 
-def _excluded(runs: Sequence[_RunEvidence]) -> set[str]:
-    return {entry.gate for run in runs for entry in run.judged.verdicts.not_applicable}
+def _excluded(runs: Sequence[_RunEvidence]) -> dict[str, str]:
+    """Return gates that were not applicable, and why."""
+    return {entry.gate: entry.reason for run in runs for entry in run.judged.verdicts.not_applicable}
 
 
 def _why_not_asked(claim: Claim, runs: Sequence[_RunEvidence]) -> str:
-    reasons = {entry.gate: entry.reason for run in runs for entry in run.judged.verdicts.not_applicable}
-    gates = proving(claim.id)
+    reasons, gates = _excluded(runs), proving(claim.id)
     if all(gate in reasons for gate in gates):
         return reasons[gates[0]]
     asking = [run for run in runs if _would_ask(claim, run.judged.run.phase)]
@@ -300,13 +261,9 @@ def _number(evidence: Sequence[_Evidence]) -> Measured | None:
         return None
     widest = max((subjects.nodes_of_scale(item.verdict.subject) or 0 for item in values), default=0)
     values = [item for item in values if (subjects.nodes_of_scale(item.verdict.subject) or 0) == widest]
-    numbers = [item for item in values if isinstance(item.verdict.value, int | float)]
-    floor = values[0].verdict.rule == "at_least"
-    chosen = (
-        (min if floor else max)(numbers, key=lambda item: float(item.verdict.value))  # type: ignore[arg-type]
-        if numbers
-        else values[0]
-    ).verdict
+    numbers = [(float(item.verdict.value), item) for item in values if isinstance(item.verdict.value, int | float)]
+    worst_of = min if values[0].verdict.rule == "at_least" else max
+    chosen = (worst_of(numbers, key=lambda each: each[0])[1] if numbers else values[0]).verdict
     assert chosen.value is not None
     return Measured(
         name=chosen.gate.partition(".")[2].removesuffix(".busbw"),
@@ -328,62 +285,6 @@ def in_words(number: Measured) -> str:
     limit = f", {sort} {number.limit:g}" if sort and isinstance(number.limit, int | float) else ""
     limit = limit or (", no limit" if sort and number.limit is None else "")
     return f"{number.name} {value}{at}{where}{limit}"
-
-
-def _diagnosable(claim: Claim, drills: Sequence[Drilled], runs: Sequence[_RunEvidence]) -> ClaimAnswer:
-    """Trust no record that says `found`: the run that shows it lies beside it, and says so again."""
-    pairs = [(drilled, result) for drilled in drills for result in drilled.report.results if result.performed]
-    results = [result for _, result in pairs]
-    passed = [result for result in results if result.is_found and not result.false_alarms]
-    unproven = [result.drill for drilled, result in pairs if not _is_shown(drilled, result)]
-    counted = f"{len(passed)} of {len(results)} drills found"
-    if not results:
-        mark, line = Mark.NOT_ASKED, "no fault was made on purpose: bringup drill --anywhere"
-    elif len(passed) < len(results):
-        missed = [result.drill for result in results if result not in passed]
-        mark, line = Mark.FAIL, f"{counted}; not: {', '.join(missed[:NAMED])}"
-    elif unproven:
-        mark, line = Mark.INCOMPLETE, f"{counted}; no run beside drill.json shows it: {', '.join(unproven[:NAMED])}"
-    elif elsewhere := _elsewhere(drills, runs):
-        is_real = any(run.real for run in runs)  # and what is said of it stays said
-        mark, line = Mark.NOT_ASKED if is_real else Mark.REHEARSED, f"{counted}; {elsewhere}: bringup drill --anywhere"
-    else:
-        mark, line = Mark.PASS, counted
-    return ClaimAnswer(
-        claim=claim.id, says=claim.says, mark=mark, numbers=[], verdicts=0, nodes=[], gpus_per_node=0, why=line
-    )
-
-
-def _is_shown(drilled: Drilled, result: DrillResult) -> bool:
-    """Whether a run of these drills, and of no other name, has the verdict that the fault was declared with."""
-    run, drill = drilled.runs.get(result.drill), DECLARED.get(result.drill)
-    if run is None or run.run.phase != result.phase:
-        return False
-    name = run.run.name.removeprefix(f"{result.phase}-")  # of a training
-    is_own = result.gate in run.own and result.outcome is not Outcome.PASS
-    is_declared = is_own if drill is None else (drill.gate, drill.outcome) == (result.gate, result.outcome)
-    declared = (result.gate, result.subject, result.outcome)
-    judged = {(v.gate, v.subject, v.outcome) for v in run.verdicts.verdicts}
-    return is_declared and declared in judged and name.startswith(f"{drilled.report.name}-")
-
-
-def _elsewhere(drills: Sequence[Drilled], runs: Sequence[_RunEvidence]) -> str:
-    """Why what the drills found says nothing about the cluster of these runs; empty where it does."""
-    shown = [run for drilled in drills for run in drilled.runs.values()]
-    made, beside = [run.run for run in shown], [run.judged.run for run in runs]
-    if any(drilled.report.place == "local-cluster" for drilled in drills):
-        return "the faults were made on a local cluster"
-    if any(_RunEvidence.of(run).is_simulated for run in shown):
-        return "the faults were made on simulated GPUs"
-    if not beside:
-        return ""
-    if {(run.cluster, run.controller) for run in made} - {(run.cluster, run.controller) for run in beside}:
-        return "the faults were made on another cluster"
-    if nodes := {node for run in made for node in run.nodes} - {node for run in beside for node in run.nodes}:
-        return f"the faults were made on nodes of no run here ({listed(sorted(nodes))})"
-    first, last = min(run.opened_at[:10] for run in made), max(run.opened_at[:10] for run in beside)
-    days = abs(date.fromisoformat(first) - date.fromisoformat(last)).days
-    return f"the faults were made {days} days from these runs" if days > DAYS else ""
 
 
 # --- questions
