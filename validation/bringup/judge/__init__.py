@@ -13,10 +13,10 @@ from pathlib import Path
 from bringup import results
 from bringup.derive.blame import Names, blame, named, names_of
 from bringup.derive.observed import read_run
-from bringup.derive.verdict import Requirement, of_unknown_gate
 from bringup.errors import RuleError
 from bringup.evidence import pair_rounds
 from bringup.evidence.parsed import Parsed, is_number
+from bringup.judge.verdict import Requirement, of_unknown_gate
 from bringup.known_faults import signs
 from bringup.plan import auto, catalogue, ceiling, own, planned
 from bringup.plan import subjects as naming
