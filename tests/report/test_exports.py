@@ -17,8 +17,9 @@ import yaml
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
 from bringup.records import Outcome, Verdict
-from bringup.report import exports
 from bringup.report.collection import Collection
+from bringup.report.junit import junit
+from bringup.report.prometheus import prometheus
 from bringup.results import REPOSITORY, TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
@@ -41,7 +42,7 @@ def measured(gate: str, subject: str, value: float, limit: float, at: str | None
 
 
 def lines(collection: Collection, name: str) -> list[str]:
-    return [line for line in exports.prometheus(collection).splitlines() if line.startswith(f"{name}{{")]
+    return [line for line in prometheus(collection).splitlines() if line.startswith(f"{name}{{")]
 
 
 def test_what_was_measured_is_given_with_its_limit_and_the_labels_of_its_place():
@@ -94,7 +95,7 @@ def test_a_training_gives_its_speed_step_time_and_mfu_and_one_whose_evidence_is_
 
 
 def test_alert_rules_and_the_dashboard_name_gauges_and_gates_that_exist():
-    text = exports.prometheus(gathered(judged(measured(TFLOPS, "n1", 1.0, 1.0), a_verdict())))
+    text = prometheus(gathered(judged(measured(TFLOPS, "n1", 1.0, 1.0), a_verdict())))
     known = set(re.findall(r"^# TYPE (\S+) gauge$", text, re.MULTILINE))
     for expression in expressions():
         names = re.findall(r"bringup_\w+", expression)
@@ -114,7 +115,7 @@ def test_the_reader_of_prometheus_own_client_reads_all_gauges_with_any_text_in_a
     run = judged(measured(TFLOPS, evil, 640.0, 600.0), a_verdict("discovery.gpu.count", evil))
     families = {
         family.name: family
-        for family in text_string_to_metric_families(exports.prometheus(gathered(run, trained("run_ddp_2node"))))
+        for family in text_string_to_metric_families(prometheus(gathered(run, trained("run_ddp_2node"))))
     }
     assert {family.type for family in families.values()} == {"gauge"}
     assert families["bringup_observed"].samples[0].labels["subject"] == evil
@@ -142,7 +143,7 @@ def test_alerts_come_at_the_moments_of_the_rules_test(tmp_path: Path):
 
 @needs_promtool
 def test_promtool_accepts_all_gauges_and_refuses_a_wrong_label():
-    written = exports.prometheus(gathered(judged(measured(TFLOPS, "n1", 640.0, 600.0)), trained("run_ddp_2node")))
+    written = prometheus(gathered(judged(measured(TFLOPS, "n1", 640.0, 600.0)), trained("run_ddp_2node")))
     assert (done := promtool("check", "metrics", given=written)).returncode == 0, done.stderr
     assert promtool("check", "metrics", given=written.replace("percentile=", "quantile=")).returncode != 0
 
@@ -153,7 +154,7 @@ def test_the_schema_of_jenkins_plugin_accepts_the_junit_file_and_refuses_what_it
 
     schema = xmlschema.XMLSchema(VALIDATORS / "junit-10.xsd")
     bad = [a_verdict(), a_verdict("discovery.kernel", "n0", Outcome.INCOMPLETE)]
-    written = exports.junit(gathered(judged(*bad, a_verdict("discovery.kernel", "n1", Outcome.PASS))))
+    written = junit(gathered(judged(*bad, a_verdict("discovery.kernel", "n1", Outcome.PASS))))
     schema.validate(written)
     with pytest.raises(xmlschema.XMLSchemaValidationError, match="skipped"):
         schema.validate(written.replace("<testsuites ", '<testsuites skipped="1" ', 1))

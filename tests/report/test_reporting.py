@@ -24,7 +24,9 @@ from bringup.records import (
     Verdict,
     write_record,
 )
-from bringup.report import collection, exports, page, render
+from bringup.report import collection, page, render
+from bringup.report.junit import junit
+from bringup.report.prometheus import prometheus
 from bringup.results import Absent, TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of
 from runs_for_tests import FIXTURES, discovery
@@ -294,7 +296,7 @@ def test_trainings_are_compared_on_the_page_and_unlike_ones_refused_in_words(tmp
 
 
 def test_junit_counts_failures_errors_and_skips_apart_and_takes_any_text():
-    text = exports.junit(
+    text = junit(
         gathered(
             judged(
                 verdict("discovery.gpu.count", "n1", observed=EVIL),
@@ -326,7 +328,7 @@ SERIES = re.compile(r'[a-z_]+\{(?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)+\} [0-9.e+
 def test_prometheus_lines_are_well_formed_and_none_comes_twice():
     evil = EVIL.replace("\ud83d", "") + '\\ "x\ny'
     bad = verdict("discovery.gpu.count", evil)
-    text = exports.prometheus(
+    text = prometheus(
         gathered(
             judged(bad, bad, verdict("discovery.kernel", "n0", Outcome.PASS)),
             judged(bad, name="again"),
@@ -390,7 +392,7 @@ def test_the_whole_of_a_junit_file_is_counted_and_a_phase_is_named_once():
         )
         for phase in ("discovery", "smoke")
     ]
-    whole = ElementTree.fromstring(exports.junit(gathered(*runs, absent=(Absent("nccl_scaling", "x"),))))
+    whole = ElementTree.fromstring(junit(gathered(*runs, absent=(Absent("nccl_scaling", "x"),))))
     for count in ("tests", "failures", "errors"):
         assert int(whole.get(count)) == sum(int(suite.get(count)) for suite in whole)
     assert whole.get("skipped") is None  # the schema of Jenkins' plugin refuses it there

@@ -11,7 +11,8 @@ from bringup import judge
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile as profiles
 from bringup.records import Kind, Outcome, Value, Verdict
-from bringup.report import document, explain, exports, page, text, view
+from bringup.report import document, explain, page, text, view
+from bringup.report.junit import junit
 from factory import a_run, a_verdict, gathered, judged_of
 
 ECC = "discovery.gpu.ecc"
@@ -102,13 +103,13 @@ def test_all_outputs_say_the_same_sentence(tmp_path: Path):
     run = a_run(plan={ECC: ["n0"]})
     whole = replace(judged_of(bad, run=run), folder=tmp_path)
     collection = gathered(whole)
-    junit = xml.fromstring(exports.junit(collection))
+    cases = xml.fromstring(junit(collection))
     outputs = {
         "screen": view.screen(tmp_path, run, whole.verdicts),
         "report.md": document.run(whole),
         "explain": explain.screen(whole),
         "page": page.render(collection),
-        "JUnit": "".join(failure.get("message", "") for failure in junit.iter("failure")),
+        "JUnit": "".join(failure.get("message", "") for failure in cases.iter("failure")),
     }
     for name, output in outputs.items():
         assert ECC_SAYS in output, f"{name}: does not say what is wrong"

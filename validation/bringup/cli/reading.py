@@ -20,7 +20,6 @@ from bringup.report import (
     collection,
     document,
     explain,
-    exports,
     known_runs,
     links,
     next_steps,
@@ -31,6 +30,8 @@ from bringup.report import (
     ticket,
     write,
 )
+from bringup.report.junit import junit
+from bringup.report.prometheus import prometheus
 from bringup.run import node_lines, signature
 
 PAGE = "report.html"
@@ -115,8 +116,8 @@ def do_report(arguments: argparse.Namespace) -> int:
     also: dict[str, Renderer] = {
         "markdown": lambda gathered: document.playbook(gathered, _links_from(arguments.markdown)),
         "zip": bundle.pack,
-        "junit": exports.junit,
-        "prometheus": exports.prometheus,
+        "junit": junit,
+        "prometheus": prometheus,
     }
     renderers: list[tuple[outputs.Output, Renderer]] = [
         (at, partial(page.render, links=_links_from(at.path))),
