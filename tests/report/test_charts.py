@@ -11,11 +11,11 @@ from bringup.judge import Judged
 from bringup.plan import profile
 from bringup.plan.rounds import in_advance
 from bringup.records import Observation, Outcome, Verdict
-from bringup.report import page, timeline
+from bringup.report import page
 from bringup.report.charts import bandwidth, drawing, pairs, rails, training
 from bringup.report.charts.drawing import Axis, Box, Drawing, Line, Squares, Text
 from bringup.report.links import nowhere
-from bringup.report.section import section
+from bringup.report.section import Section, timeline
 from bringup.results import TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of
 from loops import for_each
@@ -238,11 +238,11 @@ def test_a_step_stands_at_its_time_with_its_counts_and_what_is_wrong_first():
         closed_run("discovery", "2026-01-01T00:00:00Z", "2026-01-01T00:01:00Z", Outcome.PASS),
         closed_run("smoke", "2026-01-01T00:03:00Z", "2026-01-01T00:04:00Z", Outcome.FAIL, Outcome.FAIL),
     ]
-    made = timeline.timeline([section(run, "a", None, nowhere) for run in runs], runs)
-    assert [(row.begin, row.width, row.seconds) for row in made.rows] == [(0.0, 25.0, 60.0), (75.0, 25.0, 60.0)]
+    made = timeline([Section(run, "a", None, nowhere) for run in runs])
+    bars = [(begin, width, step.seconds) for step, begin, width in made.steps]
+    assert bars == [(0.0, 25.0, 60.0), (75.0, 25.0, 60.0)]
     assert (made.begin, made.end) == ("2026-01-01 00:00 UTC", "2026-01-01 00:04 UTC")
-    assert made.rows[0].wrong == ""
-    assert made.rows[1].wrong == "n0: observed 1, expected 2; and 1 more"
+    assert [step.wrong for step, _, _ in made.steps] == ["", "n0: observed 1, expected 2; and 1 more"]
     shown = page.render(gathered(*runs))
     assert '<span class="when-fail" style="left: 75.00%; width: 25.00%">' in shown
 

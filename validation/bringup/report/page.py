@@ -8,17 +8,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from bringup.answers import stand_ins_of
+from bringup.compare import recommend
 from bringup.evidence.names import listed, shortened
 from bringup.plan.phases import PHASES
 from bringup.records import Mark, Outcome
-from bringup.report import drain, fleet, next_steps, system, tiles, timeline
+from bringup.report import drain, fleet, next_steps, system, tiles, training
 from bringup.report import text as report
 from bringup.report.charts import rails
+from bringup.report.charts import training as charts
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere
 from bringup.report.render import TEMPLATES
 from bringup.report.render import render as rendered
-from bringup.report.section import MAX_BAD, Section, section, side_by_side
+from bringup.report.section import MAX_BAD, Section, timeline
 
 HEADLINE = (  # facts that are not folded
     "nodes",
@@ -53,10 +55,12 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
     facts = system.facts(collection.judged)
     who = _who(collection, [node.name for node in nodes])
     sections = [
-        section(judged, f"run-{index}", collection.seconds.get(judged.folder), links)
+        Section(judged, f"run-{index}", collection.seconds.get(judged.folder), links)
         for index, judged in enumerate(collection.judged)
     ]
     shown = [fact for fact in facts if fact.what not in system.ONLY_WHERE_THEY_DIFFER]
+    trained = training.report(collection.judged, varied=collection.varied)
+    compared = trained.compared
     node_rows, clean_rows = fleet.rows(nodes)
     return {
         "outcome": collection.outcome,
@@ -85,7 +89,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "max_bad": MAX_BAD,
         "shortened": shortened,
         "sections": sections,
-        "timeline": timeline.timeline(sections, collection.judged),
+        "timeline": timeline(sections),
         "fabric": _fabric(sections),
         "rails": rails.draw(collection.verdicts),
         "search_hash": base64.b64encode(hashlib.sha256(SEARCH.encode()).digest()).decode("ascii"),
@@ -102,7 +106,9 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
             fleet.suspected(collection.judged, nodes),
         ),
         "commands": next_steps.commands(collection),
-        "training": side_by_side(collection.judged, collection.varied),
+        "training": trained,
+        "deciding": charts.deciding([row.entry for row in compared.rows]) if compared is not None else [],
+        "advice": recommend.recommend(compared) if compared is not None else None,
     }
 
 

@@ -1,15 +1,18 @@
-"""Parts of the page: a run, with what failed, what was proven and its figures; and the trainings side by side."""
+"""A run on the page: what failed, what was proven, its figures, and its place in the time of all steps."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property
 
-from bringup.compare import entries, recommend, sidebyside
-from bringup.errors import NotComparable
+from bringup.derive.provenance import CLOSED_AT, CLOSED_AT_IN
+from bringup.evidence.names import first_few
 from bringup.judge import Judged
-from bringup.plan.phases import PHASES
-from bringup.report import training as training_report
+from bringup.records import Outcome, time_of
+from bringup.report import text
 from bringup.report.charts import bandwidth, pairs, sampled
 from bringup.report.charts import training as charts_of_training
 from bringup.report.charts.drawing import Drawing
@@ -18,19 +21,64 @@ from bringup.report.training.conclusions import entry_of
 from bringup.report.view import View
 
 MAX_BAD = 200  # verdicts of one run in its table; the run's own report.md has them all
+WIDTH = 100.0  # of the whole time, in units of a bar
+_LEAST = 0.6  # of a bar, so that a short step is seen
 
 
 @dataclass(frozen=True)
 class Section:
-    """One run."""
-
-    view: View
+    judged: Judged
     anchor: str
-    seconds: float | None  # that a playbook's phase took
-    curves: list[Drawing]  # bandwidth over size
-    between: list[Drawing]  # bandwidth between nodes
-    drawings: list[Drawing]  # all others
+    waited_s: float | None  # that a playbook waited for its phase
     links: Links
+
+    @cached_property
+    def view(self) -> View:
+        return View(self.judged.run, self.judged.verdicts, self.judged.folder, self.judged.observations)
+
+    @cached_property
+    def curves(self) -> list[Drawing]:
+        """Return bandwidth over size."""
+        return bandwidth.draw(self.judged.observations, self.judged.profile)
+
+    @cached_property
+    def between(self) -> list[Drawing]:
+        """Return bandwidth between nodes."""
+        return pairs.draw(self.judged.observations, self.judged.run.nodes, self.judged.verdicts.verdicts)
+
+    @cached_property
+    def drawings(self) -> list[Drawing]:
+        """Return all other figures."""
+        entry = entry_of(self.judged)
+        return sampled.draw(self.judged) + ([] if entry is None else charts_of_training.of_ranks(entry))
+
+    @cached_property
+    def counts(self) -> dict[Outcome, int]:
+        counted = Counter(verdict.outcome for verdict in self.judged.verdicts.verdicts)
+        return {outcome: counted[outcome] for outcome in Outcome}
+
+    @property
+    def wrong(self) -> str:
+        """Say what is wrong first. Empty: all passed."""
+        bad = self.view.bad
+        return first_few([f"{each.subject}: {text.sentence(each)}" for each in bad[:1]], 1, len(bad))
+
+    @cached_property
+    def span(self) -> tuple[float, float]:
+        """Return begin and end, Unix s. A run that was not closed ends, as far as is known, after the seconds that its
+        playbook waited for it."""
+        begin = time_of(self.judged.run.opened_at).timestamp()
+        closed = next(  # the record's, which is a moment: a fact of that name may be any text
+            (s.value for s in self.judged.observations if (s.quantity, s.evidence) == (CLOSED_AT, CLOSED_AT_IN)), None
+        )
+        if closed is None:
+            return begin, begin + (self.waited_s or 0.0)
+        return begin, max(begin, time_of(str(closed)).timestamp())
+
+    @property
+    def seconds(self) -> float | None:
+        begin, end = self.span
+        return self.waited_s if self.waited_s is not None else end - begin if end > begin else None
 
     @property
     def link(self) -> str | None:
@@ -41,48 +89,25 @@ class Section:
         return to_evidence(self.links, self.view.folder, evidence)
 
 
-def section(judged: Judged, anchor: str, seconds: float | None, links: Links) -> Section:
-    view = View(judged.run, judged.verdicts, judged.folder, judged.observations)
-    curves = bandwidth.draw(judged.observations, judged.profile)
-    between = pairs.draw(judged.observations, judged.run.nodes, judged.verdicts.verdicts)
-    entry = entry_of(judged)
-    drawings = sampled.draw(judged) + ([] if entry is None else charts_of_training.of_ranks(entry))
-    return Section(view, anchor, seconds, curves, between, drawings, links)
-
-
 @dataclass(frozen=True)
-class Training:
-    """What `bringup compare` says; no rows, and why, where it refuses."""
+class Timeline:
+    """The steps in the time of the whole run: each with begin and width of its bar."""
 
-    header: Sequence[str]
-    rows: list[list[str]]
-    note: str
-    deciding: list[Drawing]
-    advice: recommend.Recommended | None
-    report: training_report.Report  # a column per run, or one for all of them where they say the same
+    steps: list[tuple[Section, float, float]]
+    begin: str
+    end: str
 
 
-def side_by_side(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Training:
-    report = training_report.report(judged)
-    trained = [run for run in judged if PHASES[run.run.phase].is_training]
-    known = [entry for run in trained if (entry := entry_of(run)) is not None]
-    names = {entry.folder for entry in known}
-    left_out = [run.run.name for run in trained if run.folder not in names]
-    notes = (
-        [f"not here, because it did not end or its evidence does not hold: {', '.join(left_out)}"] if left_out else []
+def timeline(sections: Sequence[Section]) -> Timeline:
+    first = min((section.span[0] for section in sections), default=0.0)
+    last = max((section.span[1] for section in sections), default=first)
+    unit = WIDTH / ((last - first) or 1.0)
+    steps = []
+    for section in sections:
+        begin, end = section.span
+        width = max(_LEAST, (end - begin) * unit)
+        steps.append((section, min((begin - first) * unit, WIDTH - width), width))
+    begin_of_all, end_of_all = (
+        datetime.fromtimestamp(moment, tz=timezone.utc).strftime("%Y-%m-%d %H:%M UTC") for moment in (first, last)
     )
-    if not known:
-        return Training([], [], "; ".join(notes), [], None, report)
-    try:
-        entries.refuse_repeated(known)
-        comparison = sidebyside.compare(known, varied)
-    except NotComparable as error:
-        return Training([], [], "; ".join([str(error), *notes]), [], None, report)
-    return Training(
-        comparison.header,
-        comparison.cells,
-        "; ".join([comparison.note, *notes]),
-        charts_of_training.deciding(known),
-        recommend.recommend(comparison),
-        report,
-    )
+    return Timeline(steps, begin_of_all, end_of_all)

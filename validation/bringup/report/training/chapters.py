@@ -12,8 +12,10 @@ from bringup.compare.sidebyside import SideBySide
 from bringup.evidence.names import listed
 from bringup.formulae import published
 from bringup.judge import Judged
+from bringup.plan.phases import PHASES
 from bringup.report.training import communication, conclusions
 from bringup.report.training import trained as read
+from bringup.report.training.conclusions import Compared
 from bringup.report.training.trained import Trained, trained
 
 NOT_RECORDED = "not recorded"
@@ -296,62 +298,63 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
 }
 
 
-def chapters(runs: Sequence[Trained], beside: Sequence[Trained] = ()) -> list[Chapter]:
-    """Return the chapters of a report on at least one run. What none of them recorded has no line. beside: runs that
-    they are compared with, too."""
-    readings = {
-        title: [(name, [reader(run) for run in runs]) for name, reader in lines.items()]
-        for title, lines in CHAPTERS.items()
-    }
-    written = [
-        Chapter(title, [(name, [value or NOT_RECORDED for value in values]) for name, values in lines if any(values)])
-        for title, lines in readings.items()
-    ]
-    known = [chapter for chapter in written if chapter.lines]
-    at = next(index for index, chapter in enumerate(known) if chapter.title == METRICS) + 1
+def chapters(runs: Sequence[Trained], compared: Compared, with_others: Compared) -> list[Chapter]:
+    """Return the chapters of a report on at least one run. What none of them recorded has no line. with_others: these
+    runs beside others, too."""
+    written = []
+    for title, readers in CHAPTERS.items():
+        lines = [(name, [reader(run) for run in runs]) for name, reader in readers.items()]
+        known = [(name, [value or NOT_RECORDED for value in values]) for name, values in lines if any(values)]
+        written += [Chapter(title, known)] if known else []
+        if title == METRICS:
+            written.append(Chapter("Interpretation", sentences=conclusions.interpretation(runs, compared)))
     in_words = {
         "Takeaways": conclusions.takeaways(runs),
-        "DDP, FSDP and HSDP beside each other": conclusions.strategies([*runs, *beside]),
+        "DDP, FSDP and HSDP beside each other": conclusions.strategies(runs, with_others),
     }
+    when = [(situation, [strategy] * len(runs)) for situation, strategy in conclusions.WHEN]
     return [
         Chapter("Overview", sentences=conclusions.overview(runs)),
-        *known[:at],
-        Chapter("Interpretation", sentences=conclusions.interpretation(runs)),
-        *known[at:],
+        *written,
         *(Chapter(title, sentences=sentences) for title, sentences in in_words.items() if sentences),
-        Chapter(
-            "When to use which",
-            [(situation, [strategy] * len(runs)) for situation, strategy in conclusions.WHEN],
-            header=("situation", "strategy"),
-        ),
+        Chapter("When to use which", when, header=("situation", "strategy")),
         Chapter("Assessment", sentences=conclusions.assessment(runs)),
     ]
 
 
 @dataclass(frozen=True)
 class Report:
-    """Names of the runs, which are those of the values of each line. No chapter: no training finished. beside: None
-    where there are not two to compare."""
+    """Names of the runs, which are those of the values of each line. No chapter: no training finished. compared: None
+    where nothing can be; the note says why, or what the columns mean."""
 
     names: list[str]
     chapters: list[Chapter]
-    beside: SideBySide | None = None
+    compared: SideBySide | None
+    note: str
 
     @property
     def columns(self) -> tuple[list[str], list[list[str]]]:
         """Return a column per run, as `bringup compare` shows them: the head, and the lines in which they differ."""
-        head, lines = ([], []) if self.beside is None else self.beside.columns
+        head, lines = ([], []) if self.compared is None else self.compared.columns
         return head, [line for line in lines if len(set(line[1:])) > 1]
 
 
-def report(judged: Sequence[Judged], beside: Sequence[Judged] = ()) -> Report:
+def report(judged: Sequence[Judged], beside: Sequence[Judged] = (), varied: Sequence[str] = ()) -> Report:
     """Report on the trainings among `judged`. beside: other runs of the same playbook; the facts of the cluster are
-    those of the discovery among all of them."""
+    those of the discovery among all of them. varied: arguments in which runs may differ."""
     every = trained([*judged, *beside])
     runs = [run for run in every if run.judged in judged]
     names = sidebyside.short_names([run.judged.folder.name for run in runs])
-    if not runs:
-        return Report(names, [])
-    compared = conclusions.beside(runs)
-    others = [run for run in every if run not in runs]
-    return Report(names, chapters(runs, others), compared if isinstance(compared, SideBySide) else None)
+    compared = conclusions.compared(judged, varied)
+    left_out = [r.run.name for r in judged if PHASES[r.run.phase].is_training and conclusions.entry_of(r) is None]
+    notes = [
+        compared if isinstance(compared, str) else compared.note,
+        f"not here, because it did not end or its evidence does not hold: {', '.join(left_out)}" if left_out else "",
+    ]
+    with_others = compared if len(runs) == len(every) else conclusions.compared([run.judged for run in every], varied)
+    return Report(
+        names,
+        chapters(runs, compared, with_others) if runs else [],
+        None if isinstance(compared, str) else compared,
+        "; ".join(filter(None, notes)),
+    )

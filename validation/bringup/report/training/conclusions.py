@@ -17,6 +17,7 @@ from bringup.records.grouped import grouped
 from bringup.report import text
 from bringup.report.training.trained import Trained
 
+Compared = SideBySide | str  # str: why not
 SHARDED = ("fsdp", "hsdp")
 SHORT = 200  # steps
 CONFIRMED = (
@@ -68,10 +69,9 @@ def _number(alike: Sequence[Verdict]) -> str:
     return f" ({observed})" if observed == first.expected else f" ({observed}, {first.expected})"
 
 
-def interpretation(runs: Sequence[Trained]) -> list[str]:
+def interpretation(runs: Sequence[Trained], compared: Compared) -> list[str]:
     """Say what the numbers mean: learning, speed, communication, memory."""
     sentences = []
-    compared = beside(runs)
     rows = [] if isinstance(compared, str) else compared.rows
     gaps = [row.gap for row in rows if row.gap is not None]
     if len(gaps) > 1:
@@ -104,23 +104,25 @@ def _held(metrics: TrainMetrics) -> str:
     return f"its fullest rank held {share:.3g} % of the parameters, and {states:,.1f} MiB of states"
 
 
-def beside(runs: Sequence[Trained]) -> SideBySide | str:
-    """Compare the trainings by the rules of `bringup compare`; or say why they cannot be compared."""
-    known = [entry for run in runs if (entry := entry_of(run.judged)) is not None]
-    if len({entry.metrics.observed.kind for entry in known}) < 2:
-        return "no training with another strategy, whose evidence holds, lies beside it."
+def compared(judged: Sequence[Judged], varied: Sequence[str] = ()) -> Compared:
+    """Compare the trainings by the rules of `bringup compare`; or say why they cannot be compared. Empty: there is
+    none whose evidence holds."""
+    known = [entry for run in judged if (entry := entry_of(run)) is not None]
+    if not known:
+        return ""
     try:
         entries.refuse_repeated(known)
-        return sidebyside.compare(known)
+        return sidebyside.compare(known, varied)
     except NotComparable as error:
         return str(error)
 
 
-def strategies(runs: Sequence[Trained]) -> list[str]:
+def strategies(runs: Sequence[Trained], compared: Compared) -> list[str]:
     """Compare speed and memory of the strategies at the same number of ranks, say why, and which to take."""
-    compared = beside(runs)
-    if isinstance(compared, str):
-        return [] if all(run.metrics.world_size == 1 for run in runs) else [f"Not compared: {compared}"]
+    if isinstance(compared, str) or len({row.entry.metrics.observed.kind for row in compared.rows}) < 2:
+        alone = "no training with another strategy, whose evidence holds, lies beside it."
+        why = (isinstance(compared, str) and compared) or alone
+        return [] if all(run.metrics.world_size == 1 for run in runs) else [f"Not compared: {why}"]
     sentences = []
     for ranks in dict.fromkeys(row.entry.metrics.world_size for row in compared.rows):
         alike = {row.entry.metrics.observed.kind: row for row in compared.rows if row.entry.metrics.world_size == ranks}
