@@ -17,7 +17,7 @@ from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
 from bringup.plan.phases import PHASES
 from bringup.records import Mark, Observations, Verdicts, read_record
-from bringup.report import collectives, drain, fleet, next_steps, training
+from bringup.report import collectives, drain, fleet, next_steps, system, training
 from bringup.report.charts import sheet
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere
@@ -36,7 +36,8 @@ class Section:
     answer: str
     pictures: Sequence[tuple[str, str]]  # title, address
     measured: list[tuple[str, str, str, str]]
-    has_table: bool = True  # of the collectives
+    inventory: list[tuple[str, str]]  # what the nodes are, as discovery saw them
+    has_table: bool  # of the collectives
 
     @property
     def asks(self) -> str:
@@ -88,7 +89,7 @@ def playbook(gathered: Collection, links: Links = nowhere) -> str:
         ],
         titles={phase.stem: phase.title for phase in PHASES.values()},
         trainings=training.report(judged),
-        left_to_discovery=["Hardware"] if any(each.view.inventory for each in before_training) else [],
+        left_to_discovery=["Hardware"] if any(each.inventory for each in before_training) else [],
         excluded=[f"{many(len(excluded), 'check')}, for {many(len(reasons), 'reason')} that the reports name"][
             : len(reasons)
         ],
@@ -105,7 +106,8 @@ def _rendered(template: str, **parts: Any) -> str:
 
 def _section(judged: Judged, pictures: Sequence[tuple[str, str]], has_table: bool = True) -> Section:
     view = View(judged.run, judged.verdicts, judged.folder, judged.observations)
-    return Section(view, next_steps.counted([judged]), pictures, list(view.measured.values()), has_table)
+    inventory = system.table(judged) if judged.run.phase == "discovery" else []
+    return Section(view, next_steps.counted([judged]), pictures, list(view.measured.values()), inventory, has_table)
 
 
 def _in_short(sections: Sequence[Section]) -> list[Section]:
@@ -114,7 +116,7 @@ def _in_short(sections: Sequence[Section]) -> list[Section]:
     shown: set[str] = set()
     shortened = []
     for section in sections:
-        known = {} if section.view.inventory else section.view.measured
+        known = {} if section.inventory else section.view.measured
         gates = [gate for gate in known if gate not in shown and (gate in GATES and GATES[gate].expect == "profile")]
         shown.update(gates)
         shortened.append(replace(section, measured=[known[gate] for gate in gates]))

@@ -9,7 +9,7 @@ from typing import Any
 
 from bringup.answers import stand_ins_of
 from bringup.compare import recommend
-from bringup.evidence.names import listed, shortened
+from bringup.evidence.names import listed
 from bringup.plan.phases import PHASES
 from bringup.records import Mark, Outcome
 from bringup.report import drain, fleet, next_steps, system, tiles, training
@@ -87,7 +87,6 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "answers": collection.answers,
         "tiles": tiles.tiles(collection.answers, collection.verdicts),
         "max_bad": MAX_BAD,
-        "shortened": shortened,
         "sections": sections,
         "timeline": timeline(sections),
         "fabric": _fabric(sections),

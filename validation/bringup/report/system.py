@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from bringup.evidence.names import listed
-from bringup.records import Observation, Run
+from bringup.judge import Judged
+from bringup.records import Observation
 
 TOPICS: dict[str, tuple[tuple[str, str], ...]] = {  # of a row: what, and the quantity
     "GPUs": (
@@ -61,7 +61,7 @@ class Fact:
         return "all nodes" if self.nodes == self.asked else f"{self.nodes} of {self.asked} nodes"
 
 
-def cluster_name(judged: Iterable[Seen]) -> str | None:
+def cluster_name(judged: Iterable[Judged]) -> str | None:
     for run in judged:
         names = (seen.value for seen in run.observations if seen.quantity == CLUSTER)
         name = run.run.cluster or next((str(name) for name in names if name is not None), None)
@@ -70,28 +70,30 @@ def cluster_name(judged: Iterable[Seen]) -> str | None:
     return None
 
 
-class Seen(Protocol):
-    """A run, and what was seen in it."""
-
-    @property
-    def run(self) -> Run: ...
-
-    @property
-    def observations(self) -> Sequence[Observation]: ...
-
-
-def facts(judged: Sequence[Seen]) -> list[Fact]:
-    """Return the facts of the last run that asked for them, without those that no run found: their gates say why."""
+def facts(judged: Iterable[Judged]) -> list[Fact]:
+    """Return the facts of the last run that asked for them, without those that no run found: their gates say why. A
+    node that does not say it as a whole has the values of its parts, counted: `8 × 400 Gb/sec`."""
     wanted = {quantity for _, quantity in OF_NODES}
     seen: dict[str, dict[str, str]] = {}
     for run in judged:
-        for quantity, by_node in _of_one_run(run, wanted).items():
-            seen.setdefault(quantity, {}).update(by_node)
+        nodes = set(run.run.nodes)
+        whole: dict[tuple[str, str], str] = {}
+        parts: dict[tuple[str, str], Counter[str]] = {}
+        for each in run.observations:
+            node, _, part = each.subject.partition("/")
+            if each.quantity in wanted and node in nodes and part:
+                parts.setdefault((each.quantity, node), Counter())[in_words(each)] += 1
+            elif each.quantity in wanted and node in nodes:
+                whole[each.quantity, node] = in_words(each)
+        for key, counts in parts.items():
+            whole.setdefault(key, ", ".join(f"{count} × {value}" for value, count in counts.most_common() if value))
+        for (quantity, node), value in whole.items():
+            seen.setdefault(quantity, {})[node] = value
     known = [_fact(what, seen[quantity]) for what, quantity in OF_NODES if quantity in seen]
     return [fact for fact in known if fact is not None]
 
 
-def table(run: Seen) -> list[tuple[str, str]]:
+def table(run: Judged) -> list[tuple[str, str]]:
     """Return the facts of one run, a row for each topic; first what differs between the nodes."""
     known = {fact.what: fact for fact in facts([run])}
     rows = [
@@ -101,37 +103,13 @@ def table(run: Seen) -> list[tuple[str, str]]:
     ]
     for topic, of_topic in TOPICS.items():
         alike = [
-            value if what == topic else f"{what}: {value}"
+            known[what].value if what == topic else f"{what}: {known[what].value}"
             for what, _ in of_topic
             if what in known and not known[what].others and what not in ONLY_WHERE_THEY_DIFFER
-            for value in [known[what].value]
         ]
         rows += [(topic, "; ".join(alike))] if alike else []
     partitions = [in_words(seen) for seen in run.observations if seen.quantity == PARTITIONS and seen.value]
     return [*rows, *([("partitions", "; ".join(partitions))] if partitions else [])]
-
-
-def _of_one_run(judged: Seen, wanted: Container[str]) -> dict[str, dict[str, str]]:
-    """Quantity -> node -> its value; of a node that does not say it as a whole, the values of its parts, counted:
-    `8 × 400 Gb/sec`."""
-    nodes = set(judged.run.nodes)
-    whole: dict[str, dict[str, str]] = {}
-    parts: dict[str, dict[str, Counter[str]]] = {}
-    for observation in judged.observations:
-        if observation.quantity not in wanted:
-            continue
-        node, _, part = observation.subject.partition("/")
-        if node not in nodes:
-            continue
-        if part:
-            parts.setdefault(observation.quantity, {}).setdefault(node, Counter())[in_words(observation)] += 1
-        else:
-            whole.setdefault(observation.quantity, {})[node] = in_words(observation)
-    for quantity, by_node in parts.items():
-        for node, counts in by_node.items():
-            known = ", ".join(f"{count} × {value}" for value, count in counts.most_common() if value)
-            whole.setdefault(quantity, {}).setdefault(node, known)
-    return whole
 
 
 def in_words(observation: Observation) -> str:

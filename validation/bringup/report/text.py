@@ -24,7 +24,7 @@ from bringup.characters import printable as printable
 from bringup.evidence.names import listed as listed
 from bringup.plan import catalogue
 from bringup.plan.claims import QUESTIONS
-from bringup.records import Answer, ClaimAnswer, Headline, Kind, Mark, Outcome, SiteUsed, Verdict
+from bringup.records import Answer, ClaimAnswer, Headline, Kind, Outcome, SiteUsed, Verdict
 from bringup.results import REPOSITORY
 
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
@@ -174,10 +174,6 @@ def table(header: Iterable[str], rows: Iterable[Sequence[str]], width: int = 0) 
     return [f"| {' | '.join(line)} |" for line in (first, ["-" * max(3, to) for to in widths], *others)]
 
 
-def marked(mark: Mark) -> str:
-    return mark.upper()
-
-
 def sentence_case(words: str) -> str:
     """Make the first letter large, and keep all others as they are."""
     return words[:1].upper() + words[1:]
@@ -185,7 +181,7 @@ def sentence_case(words: str) -> str:
 
 def headline(headline: Headline) -> str:
     """Write the headline, `REHEARSED: nothing failed; no GPU was seen at work`; or its word alone."""
-    return f"{marked(headline.mark)}{': ' if headline.says else ''}{plain(headline.says)}"
+    return f"{headline.mark.upper()}{': ' if headline.says else ''}{plain(headline.says)}"
 
 
 def question(answer: Answer) -> str:
@@ -194,7 +190,7 @@ def question(answer: Answer) -> str:
 
 def answered(answer: Answer) -> str:
     """Write a question on the screen: its answer, number and scope in one line, and what that does not claim."""
-    lines = [f"{marked(answer.mark):<10} {question(answer)}"]
+    lines = [f"{answer.mark.upper():<10} {question(answer)}"]
     return "\n".join([*lines, *(f"{'':<10}    {plain(line)}" for line in (answer.line, *answer.reservations))])
 
 
@@ -204,16 +200,12 @@ def scope(claim: ClaimAnswer) -> str:
     return "; ".join([text for text in (*map(in_words, claim.numbers), claim.why, counted) if text])
 
 
-def site_in_short(site: SiteUsed) -> str:
-    """Name the site, and what was not as it says."""
+def site_in_words(site: SiteUsed, *, is_whole: bool = True) -> str:
+    """Write the site with what it says, `lab: partition gpu; environment NCCL_IB_HCA=mlx5_0`, or its name alone; and
+    what was not as it says."""
+    keys = "; ".join(f"{key} {_site_value(value)}" for key, value in site.says.items()) if is_whole else ""
     differences = ", ".join(f"{name} {value}" for name, value in site.otherwise.items())
-    return site.name + (f"; not as its file says: {differences}" if differences else "")
-
-
-def site_in_words(site: SiteUsed) -> str:
-    """Write the site with all that it says: `lab: partition gpu; environment NCCL_IB_HCA=mlx5_0`."""
-    keys = "; ".join(f"{key} {_site_value(value)}" for key, value in site.says.items())
-    return site_in_short(site).replace(site.name, f"{site.name}: {keys}", 1) if keys else site_in_short(site)
+    return f"{site.name}{': ' * bool(keys)}{keys}" + (f"; not as its file says: {differences}" if differences else "")
 
 
 def site_rows(site: SiteUsed) -> list[tuple[str, str, str]]:

@@ -21,7 +21,7 @@ from bringup.plan.phases import PHASES
 from bringup.plan.rules import value_in_words
 from bringup.records import Kind, Observation, Outcome, Run, Sign, Verdict, Verdicts
 from bringup.records.grouped import grouped
-from bringup.report import collectives, system, text
+from bringup.report import collectives, text
 from bringup.report.render import render
 from bringup.report.training.conclusions import CONFIRMED
 
@@ -30,17 +30,6 @@ MIN_ALIKE = 3  # failed pairs that are alike share their lines on the screen fro
 _LIMITS = ("at_least", "at_most", "between", "near_peers")  # rules that leave room: the number itself says more
 _COUNTED = ("count", "flag", "text", "sum")
 _Key = tuple[object, ...]
-
-
-@dataclass(frozen=True)
-class Passed:
-    """Verdicts of one gate that passed."""
-
-    gate: str
-    subjects: str
-    observed: str
-    expected: str
-    evidence: str  # of the first of them
 
 
 @dataclass(frozen=True)
@@ -78,21 +67,21 @@ class View:
         return grouped((verdict.gate, verdict) for verdict in self.verdicts.verdicts if verdict.outcome is outcome)
 
     @cached_property
-    def _passed_by_gate(self) -> dict[str, list[Verdict]]:
+    def passed(self) -> dict[str, list[Verdict]]:
         return self._by_gate(Outcome.PASS)
 
     @cached_property
-    def proven(self) -> list[Passed]:
-        """Return one for each gate, however many nodes there are."""
+    def proven(self) -> list[tuple[str, ...]]:
+        """Return one for each gate, however many nodes there are: gate, subjects, values, expected, evidence of the
+        first."""
         return [
-            Passed(
+            (
                 gate,
-                shortened([verdict.subject for verdict in alike]),
-                _several(verdict.observed for verdict in alike),
-                _several(verdict.expected for verdict in alike),
+                shortened([v.subject for v in alike]),
+                *(_several(getattr(v, field) for v in alike) for field in ("observed", "expected")),
                 alike[0].evidence,
             )
-            for gate, alike in self._passed_by_gate.items()
+            for gate, alike in self.passed.items()
         ]
 
     @cached_property
@@ -103,7 +92,7 @@ class View:
         elsewhere |= {*CONFIRMED} if PHASES[self.run.phase].is_training else set()
         passed = [
             (gate, alike, _several(verdict.expected for verdict in alike))
-            for gate, alike in self._passed_by_gate.items()
+            for gate, alike in self.passed.items()
             if gate in transports.GATES
             or (alike[0].rule in _LIMITS and alike[0].unit not in _COUNTED and any(each.value for each in alike))
         ]
@@ -137,12 +126,7 @@ class View:
     @cached_property
     def domains(self) -> dict[str, list[str]]:
         """Return all that passed: the first word of gates' names -> the gates, without it."""
-        return grouped((gate.partition(".")[0], gate.partition(".")[2]) for gate in self._passed_by_gate)
-
-    @cached_property
-    def inventory(self) -> list[tuple[str, str]]:
-        """Return what the nodes are, as discovery saw them. First what differs; then a row for each topic."""
-        return system.table(self) if self.run.phase == "discovery" else []
+        return grouped((gate.partition(".")[0], gate.partition(".")[2]) for gate in self.passed)
 
     @property
     def profile(self) -> str:
@@ -158,14 +142,6 @@ class View:
         return "" if used == self.run.profile else quote(used)
 
     @property
-    def commit(self) -> str:
-        return text.commit(self.run.git_commit, self.run.git_dirty)
-
-    @property
-    def job(self) -> str:
-        return self.run.slurm_job_id or "none (started on the login host)"
-
-    @property
     def record(self) -> list[tuple[str, str]]:
         """Say who, when, with what."""
         site = self.run.site
@@ -175,15 +151,11 @@ class View:
             "nodes": f"{listed(self.run.nodes)}, {self.run.gpus_per_node} GPUs each",
             "profile": self.profile,
             "site": "" if site is None else text.site_in_words(site),
-            "bringup commit": self.commit,
-            "Slurm job": self.job,
-            "planned before the run": f"{self.planned_count} checks",
+            "bringup commit": text.commit(self.run.git_commit, self.run.git_dirty),
+            "Slurm job": self.run.slurm_job_id or "none (started on the login host)",
+            "planned before the run": f"{sum(map(len, self.run.planned.values()))} checks",
         }
         return [(name, value) for name, value in rows.items() if value]
-
-    @property
-    def planned_count(self) -> int:
-        return sum(map(len, self.run.planned.values()))
 
     @cached_property
     def not_applicable(self) -> dict[str, list[str]]:
@@ -265,38 +237,34 @@ def _least(group: Sequence[Verdict]) -> int:
 
 
 def _shown(groups: Sequence[Sequence[Verdict]]) -> list[tuple[str, str, str]]:
-    return [_alone(group[0]) if len(group) == 1 else _together(group) for group in groups]
-
-
-def _alone(verdict: Verdict) -> tuple[str, str, str]:
-    """Mark, what is said, and the line below it."""
-    message = f"{verdict.gate} [{verdict.subject}]: {text.sentence(verdict)}"
-    return text.MARK[verdict.outcome], message, f"evidence {verdict.evidence}; what to do: {text.remedy(verdict)}"
-
-
-def _together(group: Sequence[Verdict]) -> tuple[str, str, str]:
-    """Say the same of several; the report has a row for each."""
-    first = group[0]
-    gates, subjects = (list(dict.fromkeys(names)) for names in zip(*((v.gate, v.subject) for v in group), strict=True))
-    if first.outcome is not Outcome.INCOMPLETE and len(gates) > 1:
-        message = f"{first.gate} [{first.subject}]: {text.sentence(first)}; also {', '.join(gates[1:])}"
-        return text.MARK[first.outcome], message, f"evidence {first.evidence}; what to do: {text.remedy(first)}"
-    if first.outcome is not Outcome.INCOMPLETE and not _is_pair(first):
-        values = f", {spread(group)}" if len({v.observed for v in group}) > 1 else ""
-        message = f"{first.gate} [{_some(subjects)}]: {text.sentence(first)} ({len(group)} subjects{values})"
-    elif first.outcome is not Outcome.INCOMPLETE:
-        node = naming.shared_node(subjects)
-        of = "pairs" if node is None else f"pairs, all with {node}"
-        message = f"{first.gate} [{first.subject}]: {text.sentence(first)} ({len(group)} {of}: {_some(subjects)})"
-    elif len(subjects) == 1:
-        message = f"[{first.subject}]: {first.cause} ({len(group)} gates: {_some(gates)})"
-    elif len(gates) == 1:
-        causes = list(dict.fromkeys(v.cause or "" for v in group))
-        more = f"; and {len(causes) - 2} more reasons" if len(causes) > 2 else ""
-        message = f"{first.gate}: {'; or '.join(causes[:2])}{more} ({len(group)} subjects: {_some(subjects)})"
-    else:
-        message = f"{first.cause} ({len(group)} verdicts: {_some(gates)} on {_some(subjects)})"
-    return text.MARK[first.outcome], message, f"all are in the report; what to do first: {text.remedy(first)}"
+    """Return mark, what is said, and the line below it; the same of several is said once, the report has a row each."""
+    shown = []
+    for group in groups:
+        first, is_open = group[0], group[0].outcome is Outcome.INCOMPLETE
+        gates, subjects = (
+            list(dict.fromkeys(names)) for names in zip(*((v.gate, v.subject) for v in group), strict=True)
+        )
+        says, number = f"{first.gate} [{first.subject}]: {text.sentence(first)}", len(group)
+        also = f"; also {', '.join(gates[1:])}" if len(gates) > 1 else ""
+        below = f"all are in the report; what to do first: {text.remedy(first)}"
+        if number == 1 or (also and not is_open):
+            says, below = f"{says}{also}", f"evidence {first.evidence}; what to do: {text.remedy(first)}"
+        elif not is_open and _is_pair(first):
+            node = naming.shared_node(subjects)
+            says += f" ({number} pairs{'' if node is None else f', all with {node}'}: {_some(subjects)})"
+        elif not is_open:
+            values = f", {spread(group)}" if len({v.observed for v in group}) > 1 else ""
+            says = f"{first.gate} [{_some(subjects)}]: {text.sentence(first)} ({number} subjects{values})"
+        elif len(subjects) == 1:
+            says = f"[{first.subject}]: {first.cause} ({number} gates: {_some(gates)})"
+        elif len(gates) == 1:
+            causes = list(dict.fromkeys(v.cause or "" for v in group))
+            more = f"; and {len(causes) - 2} more reasons" if len(causes) > 2 else ""
+            says = f"{first.gate}: {'; or '.join(causes[:2])}{more} ({number} subjects: {_some(subjects)})"
+        else:
+            says = f"{first.cause} ({number} verdicts: {_some(gates)} on {_some(subjects)})"
+        shown.append((text.MARK[first.outcome], says, below))
+    return shown
 
 
 def spread(alike: Sequence[Verdict]) -> str:
