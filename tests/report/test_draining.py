@@ -22,6 +22,10 @@ def judged(*verdicts: Verdict, nodes: tuple[str, ...] = NODES, name: str = "run"
     return judged_of(*verdicts, run=a_run("discovery", nodes, name=name, plan={}))
 
 
+def keep_away_of(run: Judged) -> drain.KeepAway:
+    return drain.keep_away([run], fleet.nodes([run]))
+
+
 def test_a_node_that_failed_is_drained_with_its_gates_as_the_reason():
     (proposal,) = drain.proposals(
         [
@@ -46,7 +50,7 @@ def test_a_node_that_failed_is_drained_with_its_gates_as_the_reason():
 def test_a_node_that_is_only_odd_is_named_and_gets_no_line(gate):
     """A rolling update, or a partition with two kinds of CPU, printed a line for each healthy node that is in the
     minority."""
-    keep_away = drain.keep_away(drain.proposals([judged(a_verdict(gate, "n2"))]), NODES, {"n2"})
+    keep_away = keep_away_of(judged(a_verdict(gate, "n2")))
     reason = f"it is not broken; it differs from other nodes, or lacks a setting ({gate})"
     assert keep_away.lines == [f"# no line for n2: {reason}"]
     assert (keep_away.exclude, keep_away.others, keep_away.suspected) == ("", "n0,n1,n3", "n2")
@@ -111,7 +115,7 @@ def test_nodes_with_one_reason_are_one_command_and_one_list_to_exclude():
     nodes = tuple(f"n{number}" for number in range(32))
     bad = [a_verdict("discovery.gpu.count", node) for node in ("n1", "n2", "n3", "n4", "n9")]
     run = judged(*bad, a_verdict("discovery.shm", "n9"), nodes=nodes)
-    keep = drain.keep_away(drain.proposals([run]), nodes)
+    keep = keep_away_of(run)
     assert len(keep.lines) == 2
     assert shlex.split(keep.lines[0])[2] == "NodeName=n1,n2,n3,n4"
     assert shlex.split(keep.lines[1])[2] == "NodeName=n9"
@@ -124,14 +128,13 @@ def test_a_node_against_which_something_speaks_is_not_offered_as_healthy():
     warned = a_verdict("load.tcp_sent_again", "n2", Outcome.WARN)
     slow = a_verdict("nccl.pair.link", "n0->n3")
     run = judged(a_verdict("discovery.gpu.count", "n1"), warned, slow, nodes=("n0", "n1", "n2", "n3", "n4"))
-    suspected = fleet.suspected([run], fleet.nodes([run]))
-    keep = drain.keep_away(drain.proposals([run]), run.run.nodes, suspected)
+    keep = keep_away_of(run)
     assert (keep.exclude, keep.others, keep.other_count) == ("--exclude=n1", "n4", 1)
     assert keep.suspected == "n0,n2,n3"
 
 
 def test_what_is_not_drained_is_said_and_excludes_no_node():
     run = judged(*(a_verdict("discovery.gpu.count", node) for node in NODES))
-    keep = drain.keep_away(drain.proposals([run]), NODES)
+    keep = keep_away_of(run)
     assert [line[0] for line in keep.lines] == ["#"]
     assert (keep.exclude, keep.others) == ("", "n0,n1,n2,n3")

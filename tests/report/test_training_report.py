@@ -298,7 +298,7 @@ def test_every_field_that_a_line_reads_is_one_of_the_records() -> None:
 
 def test_every_column_of_a_gpu_that_a_line_reads_is_one_of_the_samplers() -> None:
     source = (Path(training.__file__).parent / "chapters.py").read_text()
-    columns = set(re.findall(r'read\.of_gpus\("([a-z_]+)"', source))
+    columns = set(re.findall(r'read\.of_samples\("gpus", "([a-z_]+)"', source))
     assert len(columns) >= 10
     assert columns <= set(monitor.GPU_COLUMNS)
 

@@ -129,15 +129,5 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
     gpus = {uuid: name for run in judged for uuid, name in run.names.items()}  # as discovery named them
     judged = [replace(run, verdicts=named(run.verdicts, gpus)) for run in judged]
     judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
-    left_out, unhealthy = chosen.left_out, chosen.unhealthy_nodes
-    return Collection(
-        judged,
-        absent,
-        left_out,
-        chosen.playbooks,
-        seconds,
-        unhealthy,
-        chosen.set_aside,
-        drills,
-        chosen.varied,
-    )
+    nodes = (chosen.unhealthy_nodes, chosen.set_aside)
+    return Collection(judged, absent, chosen.left_out, chosen.playbooks, seconds, *nodes, drills, chosen.varied)

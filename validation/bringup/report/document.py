@@ -81,7 +81,7 @@ def playbook(gathered: Collection, links: Links = nowhere) -> str:
         nodes=names,
         record=[row for each in sections[:1] for row in each.view.record if row[0] in AT_THE_HEAD],
         cards=next_steps.arranged(next_steps.cards(judged, nowhere)),
-        keep_away=drain.keep_away(drain.proposals(judged), names, fleet.suspected(judged, nodes)),
+        keep_away=drain.keep_away(judged, nodes),
         sections=before_training,
         steps=[
             (each.view, gathered.seconds.get(each.view.folder), links(report) if report.is_file() else None)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bringup.evidence import hostlist
@@ -24,7 +24,7 @@ from bringup.plan.phases import PHASES
 from bringup.plan.rules import FLEET
 from bringup.records import Action, Outcome, Run
 from bringup.records.grouped import grouped
-from bringup.report import reason
+from bringup.report import fleet, reason
 from bringup.report.text import plain
 
 STATE_GATE = "discovery.node.state"
@@ -60,15 +60,17 @@ class KeepAway:
     suspected: str  # those that are neither: something speaks against them, and not enough to drain them
 
 
-def keep_away(proposals: Sequence[Proposal], nodes: Iterable[str], suspected: Collection[str] = ()) -> KeepAway:
-    """Propose nodes to avoid. nodes: of all runs, in order. suspected: those against which something speaks."""
-    drained = [proposal for proposal in proposals if proposal.command is not None]
+def keep_away(judged: Sequence[Judged], nodes: Sequence[fleet.Node]) -> KeepAway:
+    """Propose nodes to avoid. nodes: of all these runs, in order."""
+    proposed = proposals(judged)
+    drained = [proposal for proposal in proposed if proposal.command is not None]
     by_reason = grouped((proposal.why, proposal.node) for proposal in drained)
-    rest = [node for node in nodes if node not in {proposal.node for proposal in proposals}]
+    suspected = fleet.suspected(judged, nodes)
+    rest = [node.name for node in nodes if node.name not in {proposal.node for proposal in proposed}]
     others = [node for node in rest if node not in suspected]
     return KeepAway(
         lines=[shlex.join(_command(hostlist.shortened(names), why)) for why, names in by_reason.items()]
-        + [proposal.line for proposal in proposals if proposal.command is None],
+        + [proposal.line for proposal in proposed if proposal.command is None],
         exclude=f"--exclude={hostlist.shortened([proposal.node for proposal in drained])}" if drained else "",
         others=hostlist.shortened(others),
         other_count=len(others),
@@ -78,38 +80,32 @@ def keep_away(proposals: Sequence[Proposal], nodes: Iterable[str], suspected: Co
 
 def proposals(judged: Sequence[Judged]) -> list[Proposal]:
     """Return one per node that failed a gate of its own, in the order of names; then one per gate that failed on most
-    nodes."""
+    nodes, and one per reason for which nodes are only odd."""
     against: dict[str, dict[str, Action]] = defaultdict(dict)
-    everywhere: list[Proposal] = []
-    odd: dict[str, list[str]] = defaultdict(list)
+    odd: dict[str, dict[str, None]] = defaultdict(dict)
     runs: dict[str, Run] = {}
+    remarks: list[str] = []
     for run in judged:
         for gate, actions in _failed_nodes(run).items():
             if len(run.run.nodes) > 1 and len(actions) > len(run.run.nodes) / 2:
                 where = f"{len(actions)} of {len(run.run.nodes)} nodes of {run.run.name}"
-                everywhere.append(
-                    Proposal(
-                        "",
-                        f"{gate} failed on {where}: a fault of the cluster or of the expectation; no node "
-                        "is drained for it",
-                        None,
-                    )
-                )
+                fault = "a fault of the cluster or of the expectation; no node is drained for it"
+                remarks.append(f"{gate} failed on {where}: {fault}")
                 continue
-            if not _is_broken(catalogue.GATES.get(gate) or run.own[gate], max(actions.values(), key=_COSTS.index)):
-                for node in actions:
-                    odd[node] += [] if gate in odd[node] else [gate]
-                continue
+            is_broken = _is_broken(catalogue.GATES.get(gate) or run.own[gate], max(actions.values(), key=_COSTS.index))
             for node, action in actions.items():
-                against[node][gate] = max(action, against[node].get(gate, action), key=_COSTS.index)
-                runs.setdefault(node, run.run)
+                if is_broken:
+                    against[node][gate] = max(action, against[node].get(gate, action), key=_COSTS.index)
+                    runs.setdefault(node, run.run)
+                else:
+                    odd[node][gate] = None
     only_odd = grouped((", ".join(gates), node) for node, gates in sorted(odd.items()) if node not in against)
-    unbroken = [
+    remarks += [
         f"no line for {listed(nodes)}: it is not broken; it differs from other nodes, or lacks a setting ({gates})"
         for gates, nodes in only_odd.items()
     ]
     lines = [_proposal(node, against[node], runs[node]) for node in sorted(against)]
-    return [*lines, *everywhere, *(Proposal("", words, None) for words in unbroken)]
+    return [*lines, *(Proposal("", words, None) for words in remarks)]
 
 
 def _is_broken(gate: Gate, action: Action) -> bool:
@@ -147,14 +143,9 @@ def _proposal(node: str, failed: Mapping[str, Action], run: Run) -> Proposal:
     if STATE_GATE in gates:
         return Proposal(node, f"{node}: Slurm keeps it out already ({named} failed); its reason is left as it is", None)
     action = max(failed.values(), key=_COSTS.index)
-    why = reason.written(named, action, _minute(run.opened_at), f"run {run.name}")
+    why = reason.written(named, action, f"{run.opened_at[:16]}Z", f"run {run.name}")
     return Proposal(node, why, _command(node, why))
 
 
 def _command(nodes: str, why: str) -> list[str]:
     return ["scontrol", "update", f"NodeName={nodes}", "State=DRAIN", f"Reason={why}"]
-
-
-def _minute(opened_at: str) -> str:
-    """Shorten 2026-11-23T02:00:17Z to 2026-11-23T02:00Z."""
-    return f"{opened_at[:16]}Z"

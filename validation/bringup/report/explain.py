@@ -46,11 +46,8 @@ def screens(worst_first: Sequence[Judged]) -> str:
 
 
 def _known_signs(judged: Judged) -> list[tuple[Sign, str, str]]:
-    signs: dict[str, tuple[Sign, str, str]] = {}
-    for entry in View(judged.run, judged.verdicts, judged.folder).signs:
-        if entry[0].signature in SIGNATURES:
-            signs.setdefault(entry[0].signature, entry)
-    return list(signs.values())
+    signs = grouped((entry[0].signature, entry) for entry in View(judged.run, judged.verdicts, judged.folder).signs)
+    return [entries[0] for signature, entries in signs.items() if signature in SIGNATURES]
 
 
 def screen(judged: Judged, beside: Sequence[Judged] = ()) -> str:
@@ -120,12 +117,8 @@ class Causes:
     undeclared: list[Verdict]  # whose expectation is not declared here
 
 
-_OWN = (  # of what is incomplete: kinds that have a reason of their own before those that follow from something
-    {Kind.UNKNOWN, Kind.JUDGED},
-    {Kind.ABSENT},
-    {Kind.BLOCKED},
-    {Kind.UNDECLARED},
-)
+# of what is incomplete: kinds that have a reason of their own before those that follow from something
+_OWN = ({Kind.UNKNOWN, Kind.JUDGED}, {Kind.ABSENT}, {Kind.BLOCKED}, {Kind.UNDECLARED})
 
 
 def causes_of(verdicts: Verdicts) -> Causes:
@@ -139,9 +132,7 @@ def causes_of(verdicts: Verdicts) -> Causes:
     return Causes(
         first=first + [verdict for verdict in bad if verdict.outcome is Outcome.WARN],
         following=[verdict for verdict in left if verdict.kind is not Kind.UNDECLARED],
-        undeclared=[
-            verdict for verdict in verdicts.verdicts if verdict.kind is Kind.UNDECLARED and id(verdict) not in taken
-        ],
+        undeclared=[v for v in verdicts.verdicts if v.kind is Kind.UNDECLARED and id(v) not in taken],
     )
 
 

@@ -5,7 +5,7 @@ Only what was judged of a node alone, or of its ranks, counts here. A pair accus
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from bringup.evidence.names import listed, shortened
@@ -119,16 +119,12 @@ class Standing:
 
 def standing(judged: Sequence[Judged], fleet: Sequence[Node]) -> Standing:
     suspects = _of_pairs(judged) | {node.name for node in fleet if node.outcome is Outcome.WARN}
-    by_class = grouped((_class(node, suspects), node.name) for node in fleet)
-    return Standing(*(by_class.get(name, []) for name in ("broken", "suspected", "unknown", "clean")))
-
-
-def _class(node: Node, suspects: Collection[str]) -> str:
-    if node.outcome is Outcome.FAIL:
-        return "broken"
-    if node.name in suspects:
-        return "suspected"
-    return "unknown" if node.outcome is Outcome.INCOMPLETE else "clean"
+    classes: dict[str, list[str]] = {"broken": [], "suspected": [], "unknown": [], "clean": []}
+    for node in fleet:
+        unknown = "unknown" if node.outcome is Outcome.INCOMPLETE else "clean"
+        suspected = "suspected" if node.name in suspects else unknown
+        classes["broken" if node.outcome is Outcome.FAIL else suspected].append(node.name)
+    return Standing(**classes)
 
 
 def rows(fleet: Sequence[Node]) -> tuple[list[list[Node]], str]:

@@ -15,6 +15,7 @@ from bringup.report import fleet
 
 _OF_DRILLS = frozenset(claim.id for claim in CLAIMS if claim.drills)
 _OPEN = (Mark.PARTLY, Mark.NOT_ASKED)
+_WORST_FIRST = (Mark.FAIL, Mark.INCOMPLETE, Mark.REHEARSED, *_OPEN, Mark.WARN)
 NEVER_SEEN = (
     ("kernel log cannot be read", "the kernel log is closed to this account (group systemd-journal)"),
     ("dcgmi is not installed", "DCGM is not installed"),
@@ -66,23 +67,17 @@ def _headline(outcome: Outcome, answers: Sequence[Answer], judged: Sequence[Judg
 
 
 def whole(answers: Sequence[Answer]) -> Mark:
-    marks = {answer.mark for answer in answers}
-    for bad in (Mark.FAIL, Mark.INCOMPLETE):
-        if bad in marks:
-            return bad
-    if Mark.REHEARSED in marks:
-        return Mark.REHEARSED
-    if not marks or marks & set(_OPEN):
-        return Mark.PARTLY
-    return Mark.WARN if Mark.WARN in marks else Mark.PASS
+    marks = {answer.mark for answer in answers} or {Mark.NOT_ASKED}
+    worst = next(mark for mark in (*_WORST_FIRST, Mark.PASS) if mark in marks)
+    return Mark.PARTLY if worst in _OPEN else worst
 
 
 def _made(mark: Mark, says: str, decision: Decision, because: str) -> Headline:
     return Headline(mark=mark, says=says, decision=decision, because=because)
 
 
-def _questions(answers: Sequence[Answer], mark: Mark) -> str:
-    numbers = [str(answer.question) for answer in answers if answer.mark is mark]
+def _questions(answers: Sequence[Answer], *marks: Mark) -> str:
+    numbers = [str(answer.question) for answer in answers if answer.mark in marks]
     return f"question{'s'[: len(numbers) > 1]} {', '.join(numbers)}" if numbers else ""
 
 
@@ -113,21 +108,20 @@ def _never_seen_here(answers: Sequence[Answer], verdicts: Iterable[Verdict], ran
 
 def _partly(answers: Sequence[Answer], ran: Collection[str]) -> Headline:
     open_claims = [claim for answer in answers for claim in answer.claims if claim.mark in _OPEN]
-    numbers = [answer.question for answer in answers if answer.mark in _OPEN]
-    says = f"nothing failed; not all was asked of question{'s'[: len(numbers) > 1]} {', '.join(map(str, numbers))}"
-    judged_by_nobody = [claim for claim in open_claims if claim.is_without_limit]
-    left = [claim for claim in open_claims if claim not in judged_by_nobody]
-    if judged_by_nobody and all(claim.claim in _OF_DRILLS for claim in left):
+    without_limit = list(dict.fromkeys(claim.says for claim in open_claims if claim.is_without_limit))
+    only_drills = all(claim.claim in _OF_DRILLS for claim in open_claims if not claim.is_without_limit)
+    says = f"nothing failed; not all was asked of {_questions(answers, *_OPEN)}"
+    if without_limit and only_drills:
         says = "nothing failed; some numbers have no limit, or only this cluster's own"
-    drills = "bringup drill --anywhere makes faults, and sees whether they are noticed"
     missing = [phase for phase in PHASES.values() if phase.stem not in ran]
-    if answers and not missing and all(claim.claim in _OF_DRILLS for claim in left):
-        if judged_by_nobody:
-            exceptions = "; ".join(dict.fromkeys(claim.says for claim in judged_by_nobody))
-            return _made(Mark.PARTLY, says, Decision.EXCEPT, f"nothing says how good these have to be: {exceptions}")
-        return _made(Mark.PARTLY, says, Decision.ACCEPT, f"all is answered but whether faults are noticed: {drills}")
-    if not missing:
+    if missing:
+        least, most = (sum(phase.minutes[end] for phase in missing) for end in (0, 1))
+        names = ", ".join(phase.stem for phase in missing)
+        return _made(Mark.PARTLY, says, Decision.OPEN, f"missing, {least} to {most} minutes and the queue: {names}")
+    if not answers or not only_drills:
         return _made(Mark.PARTLY, says, Decision.OPEN, "the answers say what they do not claim")
-    least, most = (sum(phase.minutes[end] for phase in missing) for end in (0, 1))
-    names = ", ".join(phase.stem for phase in missing)
-    return _made(Mark.PARTLY, says, Decision.OPEN, f"missing, {least} to {most} minutes and the queue: {names}")
+    if without_limit:
+        exceptions = f"nothing says how good these have to be: {'; '.join(without_limit)}"
+        return _made(Mark.PARTLY, says, Decision.EXCEPT, exceptions)
+    drills = "bringup drill --anywhere makes faults, and sees whether they are noticed"
+    return _made(Mark.PARTLY, says, Decision.ACCEPT, f"all is answered but whether faults are noticed: {drills}")

@@ -27,7 +27,7 @@ def screen(findings: Sequence[Finding], runs: int) -> str:
             f"{finding.series.points[-1].value:.4g}",
             finding.series.unit,
             "" if finding.change is None else f"{100 * finding.change:+.1f} %",
-            _conclusion(finding),
+            finding.said if finding.is_judged else f"{len(finding.series.of_days)} of {LEAST_DAYS} days",
         ]
         for finding in findings
         if finding.is_judged or len(finding.series.points) > 1  # one run alone shows nothing over time
@@ -36,10 +36,6 @@ def screen(findings: Sequence[Finding], runs: int) -> str:
     parts = [f"{count} {result}" for result, count in counts.items()] if findings else ["nothing was measured"]
     parts += _too_few([finding for finding in findings if not finding.is_judged])
     return "\n".join([*([text.columns(HEADER, rows), ""] if rows else []), f"{many(runs, 'run')}: {'; '.join(parts)}"])
-
-
-def _conclusion(finding: Finding) -> str:
-    return finding.said if finding.is_judged else f"{len(finding.series.of_days)} of {LEAST_DAYS} days"
 
 
 def _too_few(findings: Sequence[Finding]) -> list[str]:
@@ -75,12 +71,7 @@ def lemons(nodes: Lemons) -> str:
 
 
 def as_json(findings: Sequence[Finding], nodes: Lemons | None = None) -> str:
-    measures = _measures(findings)
-    return json.dumps(measures if nodes is None else {"measures": measures, "nodes": asdict(nodes)}, indent=1)
-
-
-def _measures(findings: Sequence[Finding]) -> list[dict[str, object]]:
-    return [
+    measures = [
         {
             "measure": finding.series.measure,
             "where": finding.series.where,
@@ -92,3 +83,4 @@ def _measures(findings: Sequence[Finding]) -> list[dict[str, object]]:
         }
         for finding in findings
     ]
+    return json.dumps(measures if nodes is None else {"measures": measures, "nodes": asdict(nodes)}, indent=1)

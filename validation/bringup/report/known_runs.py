@@ -116,19 +116,19 @@ def called(name: str, what: str = "") -> Path:
         folder = next((run.folder for run in (of_kind if name == LAST else same)), None)
     if folder is not None and (not what or any(results.holds(folder, record) for record in _WHOLE[what][1])):
         return folder
+    if folder is not None:
+        why = f"is no {what}"
+    elif within:
+        newest = next((run.folder.name for run in known if run.folder.name in within), "")
+        also = f": {Path(name) / newest} is the newest" if newest else ""
+        raise RunError(f"{name}: is the folder of several runs; name one of them{also}")
+    else:
+        why = "is a file of no run" if path.is_file() else "holds no run" if path.is_dir() else "no run is called so"
+        near = difflib.get_close_matches(name, [run.name for run in known], 1)
+        why += f"; did you mean {near[0]}?" if near and not path.exists() else ""
     shown = "; ".join(f"{run.name} ({run.what})" for run in of_kind[:_NAMED])
     there = f"the newest are {shown}; `bringup runs` lists all" if shown else f"no {what or 'run'} is here yet"
-    if folder is not None:
-        raise RunError(f"{name}: is no {what}; {there}")
-    if within:
-        newest = next(
-            (f": {Path(name) / run.folder.name} is the newest" for run in known if run.folder.name in within), ""
-        )
-        raise RunError(f"{name}: is the folder of several runs; name one of them{newest}")
-    near = difflib.get_close_matches(name, [run.name for run in known], 1)
-    meant = f"; did you mean {near[0]}?" if near and not path.exists() else ""
-    is_what = "is a file of no run" if path.is_file() else "holds no run" if path.is_dir() else "no run is called so"
-    raise RunError(f"{name}: {is_what}{meant}; {there}")
+    raise RunError(f"{name}: {why}; {there}")
 
 
 def _holds_a_run(path: Path) -> bool:

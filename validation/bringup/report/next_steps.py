@@ -178,13 +178,7 @@ def _finding(group: Sequence[_Bad], links: Links) -> Finding:
         every = [verdict for _, verdict in group]
         are_numbers = all(is_number(verdict.value) and verdict.cause is None for verdict in every)
         sentence = f"{first.subject} {sentence}" + (f" (all: {spread(every)})" if are_numbers else "")
-    return Finding(
-        first.gate,
-        where,
-        sentence,
-        first.evidence,
-        to_evidence(links, run.folder, first.evidence),
-    )
+    return Finding(first.gate, where, sentence, first.evidence, to_evidence(links, run.folder, first.evidence))
 
 
 def _each_command_once(cards: Sequence[Card]) -> list[Card]:

@@ -17,18 +17,9 @@ from bringup.errors import UsageError
 from bringup.records import files
 
 OF_A_RUN = {
-    results.RUN,
-    results.CLOSED,
-    results.CLOSED + results.SIGNATURE,
-    results.PROFILE,
-    results.SITE,
-    results.OWN_CHECKS,
-    results.RUN_ARGS,
-    results.METRICS,
-    results.CONTINUED,
-    results.OBSERVATIONS,
-    results.VERDICTS,
-    results.REPORT,
+    *(results.RUN, results.CLOSED, results.CLOSED + results.SIGNATURE, results.PROFILE, results.SITE),
+    *(results.OWN_CHECKS, results.RUN_ARGS, results.METRICS, results.CONTINUED),
+    *(results.OBSERVATIONS, results.VERDICTS, results.REPORT),
 }
 
 
@@ -49,24 +40,22 @@ def check(outputs: Sequence[Output]) -> None:
     for output in outputs:
         target = output.path if output.is_standard_output else _target(output)
         if target in taken:
-            raise UsageError(
-                f"{taken[target]} and {output.option} both name {output.path}: give each a file of its own"
-            )
+            both = f"{taken[target]} and {output.option} both name {output.path}"
+            raise UsageError(f"{both}: give each a file of its own")
         taken[target] = output.option
 
 
 def write(output: Output, content: str | bytes) -> None:
     """Write one output. Raises UsageError when the file may not be written."""
-    if output.is_standard_output:
-        if isinstance(content, bytes):
-            sys.stdout.buffer.write(content)
-        else:
-            sys.stdout.write(content)
-        return
-    target = _target(output)
-    mode = stat.S_IMODE(target.stat().st_mode) & 0o666 if target.exists() else None  # who could read it still can
-    data = content if isinstance(content, bytes) else content.encode()
-    files.write(target, data, replace=mode is not None, mode=mode)
+    if output.is_standard_output and isinstance(content, bytes):
+        sys.stdout.buffer.write(content)
+    elif output.is_standard_output:
+        sys.stdout.write(str(content))
+    else:
+        target = _target(output)
+        mode = stat.S_IMODE(target.stat().st_mode) & 0o666 if target.exists() else None  # who could read it still can
+        data = content if isinstance(content, bytes) else content.encode()
+        files.write(target, data, replace=mode is not None, mode=mode)
 
 
 def make_folder(option: str, path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bringup.answers import stand_ins_of
+from bringup.characters import many
 from bringup.compare import recommend
 from bringup.evidence.names import listed
 from bringup.plan.phases import PHASES
@@ -22,25 +23,7 @@ from bringup.report.render import TEMPLATES
 from bringup.report.render import render as rendered
 from bringup.report.section import MAX_BAD, Section, timeline
 
-HEADLINE = (  # facts that are not folded
-    "nodes",
-    "GPUs of a node, as requested",
-    "GPU",
-    "GPU driver",
-    "CUDA of the driver",
-    "NCCL library",
-    "torch",
-    "RDMA ports",
-    "kernel",
-    "Slurm",
-    "profile",
-    "site file",
-    "bringup commit",
-    "first run opened",
-    "duration of the steps",
-)
-
-
+NOT_FOLDED = ("GPU", "GPU driver", "CUDA of the driver", "NCCL library", "torch", "RDMA ports", "kernel", "Slurm")
 SEARCH = (TEMPLATES / "search.js").read_text(encoding="utf-8").rstrip("\n")
 """The only script of the page, as the template includes it. The page's policy names its hash: no other one runs."""
 
@@ -53,7 +36,6 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
     nodes = fleet.nodes(collection.judged)
     cards = next_steps.cards(collection.judged, links)
     facts = system.facts(collection.judged)
-    who = _who(collection, [node.name for node in nodes])
     sections = [
         Section(judged, f"run-{index}", collection.seconds.get(judged.folder), links)
         for index, judged in enumerate(collection.judged)
@@ -69,12 +51,9 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "cluster": system.cluster_name(collection.judged),
         "context": _context(collection, nodes, facts),
         "standing": fleet.standing(collection.judged, nodes),
-        "who": who,
-        "facts": shown,
-        "headline": HEADLINE,
-        "folded_facts": [
-            name for name in [*(name for name, _ in who), *(fact.what for fact in shown)] if name not in HEADLINE
-        ],
+        "who": _who(collection, [node.name for node in nodes]),
+        "facts": [fact for fact in shown if fact.what in NOT_FOLDED],
+        "folded": [fact for fact in shown if fact.what not in NOT_FOLDED],
         "drift": [fact for fact in facts if fact.others],
         "stand_ins": stand_ins_of(
             claim for answer in collection.answers for claim in answer.claims if claim.mark is Mark.REHEARSED
@@ -99,11 +78,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "left_out": collection.left_out,
         "cards": next_steps.arranged(cards),
         "failed_first": [card for card in cards if card.outcome is Outcome.FAIL],
-        "keep_away": drain.keep_away(
-            drain.proposals(collection.judged),
-            [node.name for node in nodes],
-            fleet.suspected(collection.judged, nodes),
-        ),
+        "keep_away": drain.keep_away(collection.judged, nodes),
         "commands": next_steps.commands(collection),
         "training": trained,
         "deciding": charts.deciding([row.entry for row in compared.rows]) if compared is not None else [],
@@ -116,15 +91,11 @@ def _context(collection: Collection, nodes: Sequence[fleet.Node], facts: Sequenc
     runs = [judged.run for judged in collection.judged]
     gpus = max((run.gpus_per_node for run in runs), default=0)
     model = next((fact.value for fact in facts if fact.what == "GPU" and fact.nodes), "GPUs")
-    size = f"{len(nodes):,} node{'s'[: len(nodes) != 1]}" + (f" × {gpus} {model}" if gpus else "")
-    profiles = dict.fromkeys(judged.verdicts.profile for judged in collection.judged)
+    size = many(len(nodes), "node") + (f" × {gpus} {model}" if gpus else "")
+    profiles = ", ".join(dict.fromkeys(judged.verdicts.profile for judged in collection.judged))
     opened = min((run.opened_at for run in runs), default="").replace("T", " ")[:16]
     cluster = system.cluster_name(collection.judged)
-    return [
-        text
-        for text in (cluster, size, f"profile {', '.join(profiles)}" if profiles else "", opened and f"{opened} UTC")
-        if text
-    ]
+    return [text for text in (cluster, size, profiles and f"profile {profiles}", opened and f"{opened} UTC") if text]
 
 
 def _fabric(sections: Sequence[Section]) -> list[Section]:
@@ -153,9 +124,6 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         ("torch", each(torch)),
         ("bringup commit", each([report.commit(run.git_commit, run.git_dirty) for run in runs])),
         ("first run opened", min((run.opened_at for run in runs), default="")),
-        (
-            "duration of the steps",
-            f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s" if seconds else "",
-        ),
+        ("duration of the steps", f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s" * bool(seconds)),
     ]
     return [(name, value) for name, value in lines if value]

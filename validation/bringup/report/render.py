@@ -50,7 +50,8 @@ def _environment(form: str) -> jinja2.Environment:
         environment.globals["table"] = _table
         environment.filters |= {"code": _code, "line": _line}
     if form == "txt":
-        environment.filters |= {"left": _left, "right": _right}
+        environment.filters["left"] = lambda words, width: Markup(text.printable(words).ljust(width))  # noqa: S704
+        environment.filters["right"] = lambda words, width: Markup(text.printable(words).rjust(width))  # noqa: S704
     return environment
 
 
@@ -62,15 +63,6 @@ def _code(words: str) -> Markup:
 def _line(words: str) -> Markup:
     """Make a line in a block of code, which it cannot end."""
     return Markup(text.plain(words).replace("`", chr(39)))  # noqa: S704
-
-
-def _left(words: str, width: int) -> Markup:
-    """Align words left in a column of a text for the terminal."""
-    return Markup(text.printable(words).ljust(width))  # noqa: S704
-
-
-def _right(words: str, width: int) -> Markup:
-    return Markup(text.printable(words).rjust(width))  # noqa: S704
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> Markup:

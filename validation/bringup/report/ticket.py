@@ -4,7 +4,7 @@ which machine, since when, with the lines of evidence, and what to attach. With 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bringup.errors import UsageError
@@ -50,8 +50,6 @@ def in_folder(node: str, judged: Sequence[Judged]) -> dict[str, bytes]:
         "#!/usr/bin/env bash",
         "# collects what vendors ask for; takes the node for some minutes",
         "set -uo pipefail",
-    ]
-    script += [
         'cd "$(dirname "${BASH_SOURCE[0]}")" || exit',
         *(command.format(node=shlex.quote(node)) for command in ATTACH),
     ]
@@ -76,7 +74,12 @@ def text(node: str, judged: Sequence[Judged]) -> str:
         machine=_machine(node, of_node),
         gpus=_gpus(node, of_node, findings),
         runs=[
-            (run.run.opened_at, PHASES[run.run.phase].title, run.verdicts.outcome, _counted(node, run))
+            (
+                run.run.opened_at,
+                PHASES[run.run.phase].title,
+                run.verdicts.outcome,
+                counted(v for v in run.verdicts.verdicts if node in subjects.nodes_of(v.subject)),
+            )
             for run in of_node
         ],
         attach=[command.format(node=shlex.quote(node)) for command in ATTACH],
@@ -86,7 +89,8 @@ def text(node: str, judged: Sequence[Judged]) -> str:
 def _of_node(node: str, judged: Sequence[Judged]) -> list[Judged]:
     of_node = sorted((run for run in judged if node in run.run.nodes), key=lambda run: run.run.opened_at)
     if not of_node:
-        raise UsageError(f"no run of these is about {node!r}; they are about {', '.join(_nodes(judged)) or 'no node'}")
+        others = ", ".join(dict.fromkeys(other for run in judged for other in run.run.nodes))
+        raise UsageError(f"no run of these is about {node!r}; they are about {others or 'no node'}")
     return of_node
 
 
@@ -102,7 +106,11 @@ def _findings(node: str, of_node: Sequence[Judged]) -> list[Finding]:
 def _quoted(node: str, run: Judged, verdict: Verdict) -> str:
     """Quote the driver's own lines, where it was the driver that spoke; else the line of the evidence."""
     of_driver = verdict.gate.startswith(_OF_THE_DRIVER)
-    spoken = [str(s.value) for s in run.observations if of_driver and s.quantity == _SPOKEN and _is_at(node, s.subject)]
+    spoken = [
+        str(s.value)
+        for s in run.observations
+        if of_driver and s.quantity == _SPOKEN and s.subject.partition("/")[0] == node
+    ]
     return ("; ".join(spoken) or _line(run, verdict.evidence))[:_LONGEST]
 
 
@@ -113,18 +121,6 @@ def _line(run: Judged, evidence: str) -> str:
         return files.read_text(run.folder / name, run.folder).split("\n")[int(number) - 1]
     except (OSError, ValueError, IndexError):
         return ""
-
-
-def _is_at(node: str, subject: str) -> bool:
-    return subject.partition("/")[0] == node
-
-
-def _nodes(judged: Iterable[Judged]) -> list[str]:
-    return list(dict.fromkeys(node for run in judged for node in run.run.nodes))
-
-
-def _counted(node: str, run: Judged) -> str:
-    return counted(v for v in run.verdicts.verdicts if node in subjects.nodes_of(v.subject))
 
 
 def _machine(node: str, judged: Sequence[Judged]) -> list[tuple[str, str]]:
@@ -144,13 +140,15 @@ def _gpus(node: str, judged: Sequence[Judged], findings: Sequence[Finding]) -> l
     known: dict[str, dict[str, str]] = {}
     for run in judged:
         for fact in run.observations:
-            device = fact.subject.partition("/")[2]
-            if _is_at(node, fact.subject) and device.startswith("GPU-") and fact.value is not None:
-                prefix = next((prefix for prefix in _OF_A_GPU if fact.quantity.startswith(prefix)), None)
-                if prefix is not None:
-                    known.setdefault(device, {})[fact.quantity.removeprefix(prefix)] = value_in_words(
-                        fact.value, fact.unit
-                    )
+            at, _, device = fact.subject.partition("/")
+            if (
+                at == node
+                and device.startswith("GPU-")
+                and fact.value is not None
+                and fact.quantity.startswith(_OF_A_GPU)
+            ):
+                name = fact.quantity.partition(".gpu.")[2]
+                known.setdefault(device, {})[name] = value_in_words(fact.value, fact.unit)
     rows = []
     for device, facts in known.items():
         known_by = {device, facts.get("serial", device), facts.get("address", device).partition(".")[0]}

@@ -41,10 +41,6 @@ class Box:
     title: str = ""
     kind: str = "box"
 
-    @property
-    def numbers(self) -> tuple[str, str, str, str]:
-        return f"{self.x:.1f}", f"{self.y:.1f}", f"{max(0.0, self.width):.1f}", f"{max(0.0, self.height):.1f}"
-
 
 @dataclass(frozen=True)
 class Squares:
@@ -68,10 +64,6 @@ class Text:
     words: str
     style: str = "start"  # middle, end: the side that stands at x
     kind: str = "text"
-
-    @property
-    def numbers(self) -> tuple[str, str]:
-        return f"{self.x:.1f}", f"{self.y:.1f}"
 
 
 Shape = Line | Box | Squares | Text

@@ -15,7 +15,7 @@ from bringup.plan.rounds import Pair
 from bringup.plan.subjects import nodes_of
 from bringup.records import Observation, Outcome, Verdict
 from bringup.records.grouped import grouped
-from bringup.report.charts.drawing import Box, Drawing, Shape, Squares, Text, has_place
+from bringup.report.charts.drawing import CHARACTER, Box, Drawing, Shape, Squares, Text, has_place
 
 MAX_MAP = 64  # nodes
 MAX_NAMES = 32  # nodes whose names stand beside the map
@@ -47,7 +47,7 @@ def _map(
     known: Mapping[Pair, float], nodes: Sequence[str], bad: Collection[frozenset[str]], floor: float, note: str
 ) -> Drawing:
     index = {node: number for number, node in enumerate(nodes)}
-    left = 8 + 6.3 * max(map(len, nodes)) if len(nodes) <= MAX_NAMES else 18.0
+    left = 8 + CHARACTER * max(map(len, nodes)) if len(nodes) <= MAX_NAMES else 18.0
     side, most = min(44.0, (_SIDE - left) / len(nodes)), max(floor, *known.values()) or 1.0
     places, above = list[tuple[float, float, float]](), list[Shape]()
     for (source, target), speed in known.items():

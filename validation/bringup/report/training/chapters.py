@@ -132,7 +132,7 @@ def _tflops(trained: Trained) -> str | None:
 
 def _communicates(trained: Trained) -> str | None:
     """RDMA packets sent again, where RDMA carried something."""
-    return read.worst_seen("load.rdma_sent_again")(trained) if trained.sampled.nodes.get("rdma_tx_bytes") else None
+    return read.worst_seen("load.rdma_sent_again")(trained) if trained.sampled["nodes"].get("rdma_tx_bytes") else None
 
 
 def _startup(trained: Trained) -> str:
@@ -267,31 +267,31 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
         "checkpoint": _checkpoint,
     },
     "GPU": {
-        "busy in the measured steps, % (waiting in NCCL counts)": read.of_gpus("percent"),
-        "clock in the measured steps, MHz": read.of_gpus("sm_mhz"),
-        "slowed down by": read.of_gpus("slowdowns"),
+        "busy in the measured steps, % (waiting in NCCL counts)": read.of_samples("gpus", "percent"),
+        "clock in the measured steps, MHz": read.of_samples("gpus", "sm_mhz"),
+        "slowed down by": read.of_samples("gpus", "slowdowns"),
         "peak of the allocator, fullest rank": _gpu_memory,
-        "memory used, sampled": read.of_gpus("memory_gib"),
-        "PCIe sent in the measured steps": read.of_gpus("pcie_tx_bytes"),
-        "PCIe received in the measured steps": read.of_gpus("pcie_rx_bytes"),
-        "NVLink sent in the measured steps": read.of_gpus("nvlink_tx_kib"),
-        "NVLink received in the measured steps": read.of_gpus("nvlink_rx_kib"),
+        "memory used, sampled": read.of_samples("gpus", "memory_gib"),
+        "PCIe sent in the measured steps": read.of_samples("gpus", "pcie_tx_bytes"),
+        "PCIe received in the measured steps": read.of_samples("gpus", "pcie_rx_bytes"),
+        "NVLink sent in the measured steps": read.of_samples("gpus", "nvlink_tx_kib"),
+        "NVLink received in the measured steps": read.of_samples("gpus", "nvlink_rx_kib"),
         "faults that the counters showed": _on_gpus(read.worst_seen("load.gpu_faults")),
-        "power in the measured steps, W": read.of_gpus("power_w"),
-        "temperature in the measured steps, °C": read.of_gpus("temp_c"),
+        "power in the measured steps, W": read.of_samples("gpus", "power_w"),
+        "temperature in the measured steps, °C": read.of_samples("gpus", "temp_c"),
     },
     "CPU and memory": {
-        "CPU of a node in the measured steps, %": read.of_nodes("cpu_percent"),
+        "CPU of a node in the measured steps, %": read.of_samples("nodes", "cpu_percent"),
         "CPU time of a rank's process": read.worst_seen("probe.train.cpu_s"),
         "peak of a rank, resident": read.of_record("metrics.memory.host_rss_gib", "GiB"),
-        "used on a node, GiB": read.of_nodes("memory_used_gib"),
+        "used on a node, GiB": read.of_samples("nodes", "memory_used_gib"),
     },
     "Network": {
         "transport between hosts": _transport,
-        "sent over interfaces in the measured steps": read.of_nodes("tx_bytes"),
-        "received over interfaces in the measured steps": read.of_nodes("rx_bytes"),
-        "sent over RDMA in the measured steps": read.of_nodes("rdma_tx_bytes"),
-        "received over RDMA in the measured steps": read.of_nodes("rdma_rx_bytes"),
+        "sent over interfaces in the measured steps": read.of_samples("nodes", "tx_bytes"),
+        "received over interfaces in the measured steps": read.of_samples("nodes", "rx_bytes"),
+        "sent over RDMA in the measured steps": read.of_samples("nodes", "rdma_tx_bytes"),
+        "received over RDMA in the measured steps": read.of_samples("nodes", "rdma_rx_bytes"),
         "TCP segments sent again": read.worst_seen("load.tcp_sent_again"),
         "RDMA packets sent again": _communicates,
     },

@@ -14,7 +14,8 @@ def shares(trained: Trained) -> str | None:
     """Say in which share of a profiled step a rank only communicated."""
     measured, share = trained.metrics.communication, trained.metrics.communication_share
     if measured is None or share is None:
-        return _unknown(trained)
+        reason = trained.metrics.communication_reason
+        return None if reason is None else f"not known: {reason}"
     least, most = (100 * edge(measured.exposed_s) / measured.step_s for edge in (min, max))
     return f"{100 * share:.1f} %, by rank {least:.1f} to {most:.1f} %; a profiled step took {measured.step_s:.4g} s"
 
@@ -46,11 +47,6 @@ def inspected(trained: Trained) -> str | None:
         for busbw in trained.seen(f"inspector.{operation}.busbw")
     ]
     return "; ".join(words) or None
-
-
-def _unknown(trained: Trained) -> str | None:
-    reason = trained.metrics.communication_reason
-    return None if reason is None else f"not known: {reason}"
 
 
 def _predicted(trained: Trained, measured: Communication) -> str:

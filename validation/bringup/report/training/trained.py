@@ -12,6 +12,7 @@ from statistics import fmean
 from bringup.advise import bandwidth
 from bringup.evidence import curve, monitor
 from bringup.evidence.names import shortened
+from bringup.evidence.parsed import is_number
 from bringup.judge import Judged
 from bringup.records import Observation, RunArgs, TrainMetrics
 from bringup.report import system
@@ -22,34 +23,17 @@ _NO_MEASURE = ("node", "unix_s", "uuid", monitor.GPU)
 _OF_ALL = ("memory_gib", "memory_used_gib", "slowdowns")  # what loading a model takes counts too, and every slowdown
 
 
-@dataclass(frozen=True)
-class Sampled:
-    """Column -> words, of the measured steps, or of the whole job (_OF_ALL); empty: no monitor ran beside the
-    training."""
-
-    nodes: Mapping[str, str] = field(default_factory=dict)
-    gpus: Mapping[str, str] = field(default_factory=dict)
-
-
-def sampled(judged: Judged, steps: Mapping[str, list[float]]) -> Sampled:
-    """Return samples of the measured steps. steps: node -> their begin and end. While it starts, nothing is busy."""
-    samples = monitor.of_run(judged.folder)
-    return Sampled(_words(samples.nodes, steps), _words(samples.gpus, steps))
-
-
 def _words(rows: Mapping[str, list[monitor.Row]], steps: Mapping[str, list[float]]) -> dict[str, str]:
     columns = dict.fromkeys(column for samples in rows.values() for sample in samples for column in sample)
-    measured = {subject: [row for row in samples if _lies_in(row, steps)] for subject, samples in rows.items()}
-    summaries = {
-        column: _column(column, rows if column in _OF_ALL else measured)
-        for column in columns
-        if column not in _NO_MEASURE
+    measured = {
+        subject: [row for row in samples if _lies_in(row, *steps.get(row["node"], (0.0, 0.0)))]
+        for subject, samples in rows.items()
     }
-    return {column: text for column, text in summaries.items() if text}
+    summaries = {column: _column(column, rows if column in _OF_ALL else measured) for column in columns}
+    return {column: text for column, text in summaries.items() if text and column not in _NO_MEASURE}
 
 
-def _lies_in(row: monitor.Row, steps: Mapping[str, list[float]]) -> bool:
-    begin, end = steps.get(row["node"], (0.0, 0.0))
+def _lies_in(row: monitor.Row, begin: float, end: float) -> bool:
     return begin <= float(row["unix_s"]) <= end
 
 
@@ -89,16 +73,15 @@ class Trained:
     curve: bandwidth.Measured | None = None  # of the collectives, where the same report has them
 
     @cached_property
-    def sampled(self) -> Sampled:
-        return sampled(self.judged, self.metrics.window_unix_s)
+    def sampled(self) -> dict[str, dict[str, str]]:
+        """Return `nodes` and `gpus`: column -> words, of the measured steps (while it starts, nothing is busy) or of
+        the whole job (_OF_ALL); empty: no monitor ran beside the training."""
+        samples, steps = monitor.of_run(self.judged.folder), self.metrics.window_unix_s
+        return {"nodes": _words(samples.nodes, steps), "gpus": _words(samples.gpus, steps)}
 
     def seen(self, quantity: str) -> list[Observation]:
         """Return observations of this quantity that have a value."""
-        return [
-            observation
-            for observation in self.judged.observations
-            if observation.quantity == quantity and observation.value is not None
-        ]
+        return [s for s in self.judged.observations if s.quantity == quantity and s.value is not None]
 
 
 def trained(judged: Sequence[Judged]) -> list[Trained]:
@@ -110,12 +93,8 @@ def trained(judged: Sequence[Judged]) -> list[Trained]:
     }
     alone = [run for run in judged if run.training is None and curve.curves(run.observations)]
     measured = bandwidth.measured(alone) if alone else None
-    trainings = [
-        Trained(run, run.training.args, run.training.metrics, facts, measured)
-        for run in judged
-        if run.training is not None
-    ]
-    return sorted(trainings, key=lambda run: run.metrics.world_size)
+    runs = [Trained(run, records.args, records.metrics, facts, measured) for run in judged if (records := run.training)]
+    return sorted(runs, key=lambda run: run.metrics.world_size)
 
 
 Read = Callable[[Trained], str | None]
@@ -150,14 +129,9 @@ def words(value: object) -> str:
     return str(value)
 
 
-def of_nodes(column: str) -> Read:
-    """Read a column of the monitor, of nodes."""
-    return lambda trained: trained.sampled.nodes.get(column)
-
-
-def of_gpus(column: str) -> Read:
-    """Read a column of the monitor, of GPUs."""
-    return lambda trained: trained.sampled.gpus.get(column)
+def of_samples(subjects: str, column: str) -> Read:
+    """Read a column of the monitor, of `nodes` or of `gpus`."""
+    return lambda trained: trained.sampled[subjects].get(column)
 
 
 def first(*readers: Read) -> Read:
@@ -171,11 +145,7 @@ def worst_seen(quantity: str) -> Read:
     """Read the largest value observed, with its place."""
 
     def read(trained: Trained) -> str | None:
-        seen = [
-            (float(each.value), each.unit, each.subject)
-            for each in trained.seen(quantity)
-            if isinstance(each.value, int | float)
-        ]
+        seen = [(float(s.value), s.unit, s.subject) for s in trained.seen(quantity) if is_number(s.value)]
         if not seen:
             return None
         value, unit, subject = max(seen)
