@@ -23,7 +23,12 @@ H100 = "h100-8x400g"
 SAME_UNIT = ("as-is", "each", "worst", "alike")  # what the gate judges is one of the facts
 UNITS = {fact: gate.unit for gate in GATES.values() if gate.fold.how in SAME_UNIT for fact in gate.fold.facts}
 UNITS |= {gate.id: gate.unit for gate in GATES.values()}
-UNITS |= {"rail.together": "share", "rail.crossed": "share", "rail.latency": "us"}
+UNITS |= {
+    "smoke.compute.gpu.tflops": "TFLOP/s",
+    "rail.together": "share",
+    "rail.crossed": "share",
+    "rail.latency": "us",
+}
 FIXTURES = Path(__file__).parent / "fixtures"
 HEALTHY_NODES = "".join(
     f"NodeName={node} Arch=x86_64 Gres=gpu:placeholder:2 Version=22.05.8 State=IDLE Partitions=main Reason=none\n"

@@ -1,103 +1,81 @@
-"""Products of GPUs: which GPU or node is slow, and that the expected product is the product."""
-
-import json
+"""Products of GPUs: which GPU or node is slow, and that the expected product is the product. And how devices of a node
+become the one number that a gate judges: `from:` of a check."""
 
 import compute
 import pytest
-from bringup.evidence.parsed import Parsed
+import torch
+from bringup.derive.fold import ABSENT
+from bringup.derive.observed import function
 from bringup.plan import profile
-from bringup.records import Outcome
+from bringup.plan.catalogue import GATES, of_phase
+from bringup.records import NotApplicable, Value, Verdict
 from factory import a_run
-from runs_for_tests import about, add_derived
+from loops import for_each
+from runs_for_tests import FAIL, OPEN, PASS, about, add_derived, in_words, judged, parsed_of
 from showing import shows_failing
 
-
-def speeds(**tflops: float) -> dict[str, Outcome]:
-    run = a_run("smoke", list(tflops))
-    parsed = Parsed()
-    for node, value in tflops.items():
-        parsed.saw("smoke.compute.tflops", node, value, "TFLOP/s", "f")
-        parsed.saw("smoke.compute.device.fallback", node, 0, "count", "f")
-    verdicts = about("smoke.compute.peers", add_derived(parsed, run), run, "generic")
-    return {node: verdict.outcome for node, verdict in verdicts.items()}
+Facts = dict[str, Value | None]
 
 
-@shows_failing("smoke.compute.peers")
-def test_a_node_far_below_its_peers_is_named_and_the_others_are_not():
-    assert speeds(n0=700.0, n1=500.0, n2=705.0, n3=690.0) == {
-        "n0": Outcome.PASS,
-        "n1": Outcome.FAIL,
-        "n2": Outcome.PASS,
-        "n3": Outcome.PASS,
+def of_gate(phase: str, gate: str, facts: dict[str, Facts], gpus: int = 4) -> dict[str, Verdict]:
+    """Node -> its verdict of this gate alone. facts: quantity -> subject -> value."""
+    nodes = sorted({subject.partition("/")[0] for values in facts.values() for subject in values})
+    others = [NotApplicable(gate=other.id, reason="not this test") for other in of_phase(phase) if other.id != gate]
+    run = a_run(phase, nodes, gpus=gpus, profile="generic").model_copy(update={"left_out": others})
+    parsed = parsed_of((fact, subject, value) for fact, values in facts.items() for subject, value in values.items())
+    return about(gate, add_derived(parsed, run), run)
+
+
+def speeds(*nodes: float | list[float | None]) -> Facts:
+    """Of the nodes, or of the GPUs of each, one after the other."""
+    return {
+        f"n{number}/GPU-{gpu}" if isinstance(node, list) else f"n{number}": speed
+        for number, node in enumerate(nodes)
+        for gpu, speed in enumerate(node if isinstance(node, list) else [node])
     }
 
 
-def test_two_nodes_are_not_peers_enough():
-    assert speeds(n0=700.0, n1=100.0) == {}
+PEERS, GPU_PEERS = (
+    ("smoke.compute.peers", "smoke.compute.tflops"),
+    ("smoke.compute.gpu_peers", "smoke.compute.gpu.tflops"),
+)
+FAST = [700.0, 705.0, 690.0, 710.0]
+SEVEN = [*FAST, 695.0, 700.0, 702.0]
+SLOW_GPU = "0.7 (GPU-3: 490 TFLOP/s, the median of 8 devices is 700)"
 
 
-def gpus(gpus_per_node: int = 4, **nodes: list[float | None]) -> dict[str, tuple[Outcome, str]]:
-    """What is judged of nodes whose GPUs multiply at these speeds."""
-    run = a_run("smoke", list(nodes), gpus=gpus_per_node)
-    parsed = Parsed()
-    for node, several in nodes.items():
-        parsed.saw("smoke.compute.device.fallback", node, 0, "count", "f")
-        for index, speed in enumerate(several):
-            parsed.saw(
-                "smoke.compute.gpu.tflops",
-                f"{node}/GPU-{index}",
-                speed,
-                "TFLOP/s",
-                "f",
-                "why" if speed is None else None,
-            )
-    verdicts = about("smoke.compute.gpu_peers", add_derived(parsed, run), run, "generic")
-    return {gpu: (verdict.outcome, f"{verdict.observed} {verdict.cause}") for gpu, verdict in verdicts.items()}
+@shows_failing("smoke.compute.peers", "smoke.compute.gpu_peers")
+@for_each(
+    ("which", "facts", "gpus", "outcomes", "says"),
+    [
+        (PEERS, speeds(700.0, 500.0, 705.0, 690.0), 2, [PASS, FAIL, PASS, PASS], ""),
+        (PEERS, speeds(700.0, 100.0), 2, [], ""),  # two are not peers enough
+        (GPU_PEERS, speeds([*SEVEN[:3], 490.0, *SEVEN[3:]]), 8, [FAIL], SLOW_GPU),
+        (GPU_PEERS, speeds([*SEVEN, 680.0]), 8, [PASS], ""),
+        (GPU_PEERS, speeds(FAST, [700.0, 690.0, 490.0, 710.0]), 4, [PASS, FAIL], "GPU-2"),
+        (GPU_PEERS, speeds(FAST, [490.0] * 4), 4, [PASS, FAIL], ""),
+        (GPU_PEERS, speeds([700.0] * 4, FAST[:3]), 4, [PASS, OPEN], "3 of 4 answered"),
+        (GPU_PEERS, speeds([700.0] * 4, [*FAST[:3], None]), 4, [PASS, OPEN], "GPU-3: not read"),
+        (GPU_PEERS, {"n0/cpu": 0.2}, 4, [OPEN], ""),  # it computed on its CPU
+        (GPU_PEERS, speeds([700.0, 490.0]), 2, [], ""),
+    ],
+)
+def test_a_node_or_a_gpu_far_below_its_peers_is_named_and_the_others_are_not(which, facts, gpus, outcomes, says):
+    gate, fact = which
+    nodes = sorted({subject.partition("/")[0] for subject in facts})
+    right = [("smoke.compute.device.fallback", node, 0) for node in nodes]
+    seen = [(fact, subject, speed) for subject, speed in facts.items()]
+    by_gate = judged([*right, *seen], "smoke", nodes, gpus=gpus, profile_name="generic")
+    verdicts = [verdict for verdict in by_gate.values() if verdict.gate == gate]
+    assert [verdict.outcome for verdict in verdicts] == outcomes
+    assert not says or says in in_words(verdicts[-1])[1]
 
 
-@shows_failing("smoke.compute.gpu_peers")
-def test_one_gpu_of_eight_that_is_a_third_slower_fails_on_a_single_node_and_is_named():
-    healthy = [700.0, 705.0, 690.0, 710.0, 695.0, 700.0, 702.0]
-    by_gpu = gpus(gpus_per_node=8, n0=[*healthy[:3], 490.0, *healthy[3:]])
-    assert by_gpu["n0"][0] is Outcome.FAIL
-    assert "0.7 (GPU-3: 490 TFLOP/s, the median of 8 devices is 700)" in by_gpu["n0"][1]
-    assert gpus(gpus_per_node=8, n0=[*healthy, 680.0])["n0"][0] is Outcome.PASS
-
-
-def test_of_two_nodes_the_one_with_the_slow_gpu_is_named_and_so_is_one_that_is_slow_as_a_whole():
-    fast = [700.0, 705.0, 690.0, 710.0]
-    by_gpu = gpus(n0=fast, n1=[700.0, 690.0, 490.0, 710.0])
-    assert {node: outcome for node, (outcome, _) in by_gpu.items()} == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
-    by_gpu = gpus(n0=fast, n1=[490.0] * 4)
-    assert {node: outcome for node, (outcome, _) in by_gpu.items()} == {"n0": Outcome.PASS, "n1": Outcome.FAIL}
-
-
-@pytest.mark.parametrize("silent", [[700.0, 690.0, 705.0], [700.0, 690.0, 705.0, None]])
-def test_a_node_of_which_a_gpu_says_nothing_is_incomplete_and_not_as_fast_as_the_rest(silent):
-    by_gpu = gpus(n0=[700.0] * 4, n1=silent)
-    assert (by_gpu["n0"][0], by_gpu["n1"][0]) == (Outcome.PASS, Outcome.INCOMPLETE)
-    assert ("GPU-3: why" if None in silent else "3 of 4 answered") in by_gpu["n1"][1]
-
-
-def test_of_a_node_that_computed_on_its_cpu_it_is_not_known_whether_its_gpus_are_as_fast():
-    parsed = Parsed()
-    parsed.saw("smoke.compute.gpu.tflops", "n0/cpu", 0.2, "TFLOP/s", "f")
-    add_derived(parsed, a_run("smoke", ["n0"], gpus=4))
-    values = [(fact.value, fact.why) for fact in parsed.observations if fact.quantity == "smoke.compute.gpu_peers"]
-    assert (None, "1 of 4 answered") in values
-
-
-def test_gpus_are_compared_where_a_node_has_peers_enough_and_not_where_there_is_no_gpu():
-    assert gpus(gpus_per_node=2, n0=[700.0, 490.0]) == {}
+def test_gpus_are_not_compared_where_there_is_none():
     assert profile.load("local-cpu").reason_not_applicable("smoke.compute.gpu_peers") is not None
 
 
-def test_facts_of_compute_are_bounded_lines():
-    text = json.dumps({"devices": [f"NVIDIA H100 80GB HBM3 GPU-{index:032x}" for index in range(8)]})
-    assert len(text) < 1000 - 200
-
-
-@pytest.mark.parametrize("size", [7, 14, 35])
+@for_each("size", [7, 14, 35])
 def test_the_product_that_compute_expects_is_the_product(size):
     left, right, table = compute.factors(size)
     for row in range(size):
@@ -125,12 +103,10 @@ def test_sums_stay_exact_in_float32_and_every_position_matters():
     assert len({value for row in compute.factors(7)[2] for value in row}) > 3
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "float32"])
+@for_each("dtype", [torch.bfloat16, torch.float16, torch.float32])
 def test_the_wrong_element_of_a_drill_is_seen_in_every_dtype(dtype):
     """One more was lost in bf16, whose neighbours are 64 apart where the sums of a GPU's product lie."""
-    import torch
-
-    table = torch.tensor(compute.factors(compute.SIZE["cuda"])[2], dtype=torch.float64).to(getattr(torch, dtype))
+    table = torch.tensor(compute.factors(compute.SIZE["cuda"])[2], dtype=torch.float64).to(dtype)
     product = table.clone()
     compute.spoil(product)
     assert int((product != table).sum()) == 1
@@ -139,15 +115,72 @@ def test_the_wrong_element_of_a_drill_is_seen_in_every_dtype(dtype):
 @pytest.mark.parametrize(
     ("gate", "value"),
     [
-        pytest.param("smoke.compute.host_to_device", 1.0, marks=shows_failing("smoke.compute.host_to_device")),
-        pytest.param("smoke.compute.device_to_device", 30.0, marks=shows_failing("smoke.compute.device_to_device")),
+        pytest.param(gate, value, marks=shows_failing(gate))
+        for gate, value in (("smoke.compute.host_to_device", 1.0), ("smoke.compute.device_to_device", 30.0))
     ],
 )
 def test_a_slow_copy_fails(gate, value):
-    run = a_run("smoke", ["n0"], profile="h100-8x400g")
-    parsed = Parsed()
-    parsed.saw(gate, "n0", value, "GB/s", "f")
-    parsed.saw("smoke.compute.device", "n0", "cuda", "text", "f")
-    parsed.saw("smoke.compute.device.fallback", "n0", 0, "count", "f")
-    parsed.saw("smoke.compute.wrong_values", "n0", 0, "count", "f")
-    assert about(gate, parsed, run)["n0"].outcome is Outcome.FAIL
+    facts = {gate: value, "smoke.compute.device": "cuda", "smoke.compute.device.fallback": 0}
+    seen = [(name, "n0", of_node) for name, of_node in (facts | {"smoke.compute.wrong_values": 0}).items()]
+    assert judged(seen, "smoke", ["n0"])[f"{gate} n0"].outcome is FAIL
+
+
+# ---- folds
+
+TWO = {f"{node}/GPU-{gpu}": speed for node, speed in (("n0", 700.0), ("n1", 595.0)) for gpu in range(4)}
+SHARES: list[tuple[str, str, str, Facts, list[Value]]] = [  # phase, gate, fact, values -> a share for each node
+    # of two nodes the better one is usual, whichever gate compares them
+    ("node_sweep", "sweep.load.peers", "sweep.gpu.load.tflops", TWO, [1.0, 0.85]),
+    ("smoke", *GPU_PEERS, TWO, [1.0, 0.85]),
+    ("discovery", "discovery.memory", "inventory.memory", {"n0": 1000.0, "n1": 750.0}, [1.0, 0.75]),
+    # a node without any speed is one of its peers
+    ("node_sweep", "sweep.inside.peers", "sweep.inside.busbw", {"n0": 0.0, "n1": 400.0, "n2": 500.0}, [0.0, 1.0, 1.25]),
+]
+
+
+@for_each(("phase", "gate", "fact", "values", "shares"), SHARES)
+def test_a_node_is_compared_with_what_is_usual(phase, gate, fact, values, shares):
+    by_node = of_gate(phase, gate, {fact: values})
+    assert [verdict.value for verdict in by_node.values()] == shares
+    assert gate != "discovery.memory" or [verdict.outcome for verdict in by_node.values()] == [PASS, FAIL]
+
+
+@for_each(
+    ("phase", "gate", "fact", "bad", "good"),
+    [
+        ("node_sweep", "sweep.device.fallback", "sweep.gpu.device.fallback", 1, 0),
+        ("node_sweep", "sweep.load.pcie", "sweep.gpu.load.pcie", 1, 0),
+        ("node_sweep", "sweep.load.drift", "sweep.gpu.load.drift", 0.1, 1.0),
+        ("smoke", *GPU_PEERS, 70.0, 700.0),
+    ],
+)
+def test_a_fault_that_was_seen_beats_a_device_that_was_silent(phase, gate, fact, bad, good):
+    facts: Facts = {f"n{node}/GPU-{gpu}": good for node in (0, 1) for gpu in range(4)} | {"n1/GPU-1": None}
+    seen = of_gate(phase, gate, {fact: facts | {"n1/GPU-0": bad}})
+    assert (seen["n0"].outcome, seen["n1"].outcome) == (PASS, FAIL)
+    silent = of_gate(phase, gate, {fact: facts})
+    assert (silent["n0"].outcome, silent["n1"].outcome) == (PASS, OPEN)
+    assert "not read" in (silent["n1"].cause or "")
+
+
+def test_what_is_computed_is_a_function_of_the_room_and_no_more_than_a_third_of_the_checks():
+    computed = [gate.fold.facts for gate in GATES.values() if gate.fold.how == "computed"]
+    assert len(computed) * 3 <= len(GATES)
+    for name in {name for names in computed for name in names}:
+        assert callable(function(name)), name
+
+
+def test_every_fold_makes_something_that_its_check_can_judge():
+    for gate in GATES.values():
+        if gate.fold.how in ("worst", "count", "against-peers", "against-all", "alike", "rise"):
+            assert gate.unit not in ("text", "flag"), gate.id
+            assert gate.per in ("node", "job"), gate.id
+        if gate.fold.how.startswith("against"):
+            assert gate.unit in ("ratio", "share") and gate.rule in ("at_least", "between"), gate.id
+
+
+def test_where_half_of_the_nodes_lack_a_library_nobody_says_which_half_is_right():
+    facts: Facts = {"n0": "2.36", "n1": "2.36", "n2": ABSENT, "n3": ABSENT}
+    by_node = of_gate("discovery", "discovery.library.libc", {"inventory.library.libc": facts})
+    assert {verdict.outcome for verdict in by_node.values()} == {FAIL}
+    assert {verdict.cause for verdict in by_node.values()} == {"2 different values and no majority"}
