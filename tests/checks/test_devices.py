@@ -1,18 +1,23 @@
-"""A cluster whose GPUs torch cannot see computes on the CPU, rightly, with exit code 0: that is a failure."""
+"""A cluster whose GPUs torch cannot see computes on the CPU, rightly, with exit code 0: that is a failure. And firmware
+and settings of GPUs, NICs and PCIe: read as a user and as root reads them, and compared between nodes."""
 
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import trees
 from bringup import judge
 from bringup.evidence.parsed import Parsed
 from bringup.plan import planned, profile
 from bringup.plan.catalogue import GATES
 from bringup.records import Action, Outcome, Verdict
 from factory import a_run
+from loops import for_each
+from nvml_for_tests import HEALTHY, FakeNvml
 from probing import told_by
-from runs_for_tests import about
+from programs import tree
+from runs_for_tests import FAIL, H100, OPEN, PASS, WARN, about, add_derived, judged
 from showing import shows_failing
 from trained_runs import rank_said, run_of
 
@@ -20,11 +25,11 @@ sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-valida
 import collectives
 import compute
 import cuda_start
+import devices
 import gpus
 
-
-def verdict(phase: str, parsed: Parsed, gate: str, subject: str, profile_name: str) -> Verdict:
-    return about(gate, parsed, a_run(phase, gpus=2), profile_name)[subject]
+NO_LIMIT = Outcome.NO_LIMIT
+LOCAL, GENERIC = "local-cpu", "generic"
 
 
 def test_the_driver_counts_the_gpus_that_it_lists_and_none_without_one(tmp_path: Path) -> None:
@@ -34,65 +39,49 @@ def test_the_driver_counts_the_gpus_that_it_lists_and_none_without_one(tmp_path:
     assert gpus.driver_count(tmp_path) == 2
 
 
-@pytest.mark.parametrize(
-    ("kinds", "listed", "expected", "device", "fallback"),
+def of_collectives(used, expected: str) -> list[Verdict]:
+    parsed = told_by(lambda printed: collectives.say_devices(printed, "2-nodes", used))
+    by_gate = judged(parsed, "nccl_scaling", ("n0", "n1"), profile_name=expected)
+    return [by_gate[f"nccl.device{end} 2-nodes"] for end in ("", ".fallback")]
+
+
+def of_products(used, expected: str) -> list[Verdict]:
+    parsed = told_by(lambda printed: compute.say_device(printed, *used))
+    by_gate = judged(parsed, "smoke", ("n0",), profile_name=expected)
+    return [by_gate[f"smoke.compute.device{end} n0"] for end in ("", ".fallback")]
+
+
+def ranks(*kinds: str, listed: int = 8) -> list[tuple[str, str, int, str | None]]:
+    return [(f"n{number}", kind, listed, None) for number, kind in enumerate(kinds)]
+
+
+@shows_failing(*(f"{begin}.device{end}" for begin in ("nccl", "smoke.compute") for end in ("", ".fallback")))
+@for_each(
+    ("of", "used", "expected", "device", "fallback"),
     [
-        (("cuda", "cuda"), (8, 8), "h100-8x400g", Outcome.PASS, Outcome.PASS),
-        pytest.param(
-            ("cpu", "cpu"),
-            (8, 8),
-            "h100-8x400g",
-            Outcome.FAIL,
-            Outcome.FAIL,
-            marks=shows_failing("nccl.device", "nccl.device.fallback"),
-        ),
-        (("cpu", "cpu"), (0, 0), "h100-8x400g", Outcome.FAIL, Outcome.PASS),
-        (("cuda", "cpu"), (8, 8), "h100-8x400g", Outcome.FAIL, Outcome.FAIL),
-        (("cpu", "cpu"), (0, 0), "local-cpu", Outcome.PASS, Outcome.PASS),
-        (("cpu", "cpu"), (8, 8), "generic", Outcome.NO_LIMIT, Outcome.FAIL),
-        (("cuda", "cuda"), (8, 8), "generic", Outcome.NO_LIMIT, Outcome.PASS),
+        (of_collectives, ranks("cuda", "cuda"), H100, PASS, PASS),
+        (of_collectives, ranks("cpu", "cpu"), H100, FAIL, FAIL),
+        (of_collectives, ranks("cpu", "cpu", listed=0), H100, FAIL, PASS),
+        (of_collectives, ranks("cuda", "cpu"), H100, FAIL, FAIL),
+        (of_collectives, ranks("cpu", "cpu", listed=0), LOCAL, PASS, PASS),
+        (of_collectives, ranks("cpu", "cpu"), GENERIC, NO_LIMIT, FAIL),
+        (of_collectives, ranks("cuda", "cuda"), GENERIC, NO_LIMIT, PASS),
+        (of_products, ("cuda", 8), H100, PASS, PASS),
+        (of_products, ("cpu", 8), H100, FAIL, FAIL),
+        (of_products, ("cpu", 8), GENERIC, NO_LIMIT, FAIL),
+        (of_products, ("cpu", 0), LOCAL, PASS, PASS),
     ],
 )
-def test_collectives_on_the_cpu_of_a_node_with_gpus_fail(kinds, listed, expected, device, fallback) -> None:
-    used = [("n0", kind, count, None) for kind, count in zip(kinds, listed, strict=True)]
-    parsed = told_by(lambda printed: collectives.say_devices(printed, "2-nodes", used))
-    assert verdict("nccl_scaling", parsed, "nccl.device", "2-nodes", expected).outcome is device
-    assert verdict("nccl_scaling", parsed, "nccl.device.fallback", "2-nodes", expected).outcome is fallback
+def test_collectives_and_products_on_the_cpu_of_a_node_with_gpus_fail(of, used, expected, device, fallback) -> None:
+    assert [verdict.outcome for verdict in of(used, expected)] == [device, fallback]
 
 
 def test_a_rank_that_fell_back_is_named_and_holds_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    parsed = told_by(
-        lambda printed: collectives.say_devices(
-            printed, "2-nodes", [("n0", "cuda", 8, None), ("n1", "cpu", 8, "no driver")]
-        )
-    )
-    judged_verdict = verdict("nccl_scaling", parsed, "nccl.device.fallback", "2-nodes", "h100-8x400g")
-    assert judged_verdict.observed == "1 (first rank 1 on n1: the driver lists 8 GPUs, torch sees none: no driver)"
+    _, fallback = of_collectives([("n0", "cuda", 8, None), ("n1", "cpu", 8, "no driver")], H100)
+    assert fallback.observed == "1 (first rank 1 on n1: the driver lists 8 GPUs, torch sees none: no driver)"
     monkeypatch.setattr(gpus, "driver_count", lambda: 8)
     monkeypatch.setattr(gpus, "openable", lambda: (["GPU-a"], []))
     assert collectives.placeholder(0) is None
-
-
-@pytest.mark.parametrize(
-    ("kind", "listed", "expected", "device", "fallback"),
-    [
-        ("cuda", 8, "h100-8x400g", Outcome.PASS, Outcome.PASS),
-        pytest.param(
-            "cpu",
-            8,
-            "h100-8x400g",
-            Outcome.FAIL,
-            Outcome.FAIL,
-            marks=shows_failing("smoke.compute.device", "smoke.compute.device.fallback"),
-        ),
-        ("cpu", 8, "generic", Outcome.NO_LIMIT, Outcome.FAIL),
-        ("cpu", 0, "local-cpu", Outcome.PASS, Outcome.PASS),
-    ],
-)
-def test_products_on_the_cpu_of_a_node_with_gpus_fail(kind, listed, expected, device, fallback) -> None:
-    parsed = told_by(lambda printed: compute.say_device(printed, kind, listed))
-    assert verdict("smoke", parsed, "smoke.compute.device", "n0", expected).outcome is device
-    assert verdict("smoke", parsed, "smoke.compute.device.fallback", "n0", expected).outcome is fallback
 
 
 ERROR_803 = "system has unsupported display driver / cuda driver combination"
@@ -118,17 +107,15 @@ def test_gpus_that_only_nvml_counts_are_none_and_the_cause_is_in_the_verdict() -
     assert cuda_start.devices(Stuck(built=False)) == (0, "this torch was built without CUDA")
     count, why = cuda_start.devices(Stuck())
     assert (count, why) == (0, f"Error 803: {ERROR_803}")
-    parsed = told_by(lambda printed: compute.say_device(printed, "cpu", 8, why))
-    for gate in ("smoke.compute.device", "smoke.compute.device.fallback"):
-        fails = verdict("smoke", parsed, gate, "n0", "h100-8x400g")
-        assert fails.outcome is Outcome.FAIL and ERROR_803 in fails.observed
+    for verdict in of_products(("cpu", 8, why), H100):
+        assert verdict.outcome is FAIL and ERROR_803 in verdict.observed
 
 
-def test_a_gpu_has_the_name_that_the_driver_gives_it() -> None:
-    for uuid, name in (("00a1", "GPU-00a1"), ("GPU-00a1", "GPU-00a1"), (None, None)):
-        properties = SimpleNamespace(uuid=uuid) if uuid else SimpleNamespace()
-        torch = SimpleNamespace(cuda=SimpleNamespace(get_device_properties=lambda device, of=properties: of))
-        assert cuda_start.uuid(torch, 0) == name
+@for_each(("uuid", "name"), [("00a1", "GPU-00a1"), ("GPU-00a1", "GPU-00a1"), (None, None)])
+def test_a_gpu_has_the_name_that_the_driver_gives_it(uuid, name) -> None:
+    properties = SimpleNamespace(uuid=uuid) if uuid else SimpleNamespace()
+    torch = SimpleNamespace(cuda=SimpleNamespace(get_device_properties=lambda device: properties))
+    assert cuda_start.uuid(torch, 0) == name
 
 
 def trained(tmp_path: Path, device: str, listed: int | None) -> Path:
@@ -139,39 +126,37 @@ def trained(tmp_path: Path, device: str, listed: int | None) -> Path:
     return folder
 
 
-@pytest.mark.parametrize(
-    ("device", "listed", "expected", "outcomes"),
-    [
-        ("GPU-1", 8, "h100-8x400g", (Outcome.PASS, Outcome.PASS)),
-        pytest.param(
-            "cpu",
-            8,
-            "h100-8x400g",
-            (Outcome.FAIL, Outcome.FAIL),
-            marks=shows_failing("train.device", "train.device.fallback"),
-        ),
-        ("cpu", 0, "h100-8x400g", (Outcome.FAIL, Outcome.PASS)),
-        ("cpu", 8, "generic", (Outcome.NO_LIMIT, Outcome.FAIL)),
-        ("cpu", 0, "local-cpu", (Outcome.PASS, Outcome.PASS)),
-        ("cpu", None, "local-cpu", (Outcome.PASS, Outcome.INCOMPLETE)),
-    ],
-)
-def test_training_on_the_cpu_of_a_node_with_gpus_fails(tmp_path, device, listed, expected, outcomes) -> None:
-    judged = judge.judge_folder(trained(tmp_path, device, listed), profile.load(expected)).verdicts.verdicts
-    outcome_of = {v.gate: v.outcome for v in judged if v.gate.startswith("train.device")}
-    assert (outcome_of["train.device"], outcome_of["train.device.fallback"]) == outcomes
+def of_training(folder: Path, expected: str) -> list[Verdict]:
+    verdicts = judge.judge_folder(folder, profile.load(expected)).verdicts.verdicts
+    return [v for end in ("", ".fallback") for v in verdicts if v.gate == f"train.device{end}"]
+
+
+@shows_failing("train.device", "train.device.fallback")
+def test_training_on_the_cpu_of_a_node_with_gpus_fails(tmp_path) -> None:
+    for number, (device, listed, expected, outcomes) in enumerate(
+        (
+            ("GPU-1", 8, H100, [PASS, PASS]),
+            ("cpu", 8, H100, [FAIL, FAIL]),
+            ("cpu", 0, H100, [FAIL, PASS]),
+            ("cpu", 8, GENERIC, [NO_LIMIT, FAIL]),
+            ("cpu", 0, LOCAL, [PASS, PASS]),
+            ("cpu", None, LOCAL, [PASS, OPEN]),
+        )
+    ):
+        folder = trained(tmp_path / str(number), device, listed)
+        assert [verdict.outcome for verdict in of_training(folder, expected)] == outcomes, (device, listed, expected)
 
 
 def test_one_rank_that_fell_back_is_named_and_one_that_says_nothing_is_not_health(tmp_path: Path) -> None:
     folder = trained(tmp_path, "GPU-1", 8)
     rank_said(folder, "n1", 3, state="finished", device="cpu", driver_gpus=8)
-    judged = {v.gate: v for v in judge.judge_folder(folder, profile.load("h100-8x400g")).verdicts.verdicts}
-    assert judged["train.device"].observed == "cpu and cuda"
-    assert judged["train.device.fallback"].observed == "1 (first n1/rank3: the driver lists 8 GPUs, torch sees none)"
+    device, fallback = of_training(folder, H100)
+    assert device.observed == "cpu and cuda"
+    assert fallback.observed == "1 (first n1/rank3: the driver lists 8 GPUs, torch sees none)"
     (folder / "raw/rank3.jsonl").write_text("")
-    judged = {v.gate: v for v in judge.judge_folder(folder, profile.load("h100-8x400g")).verdicts.verdicts}
-    assert judged["train.device"].outcome is judged["train.device.fallback"].outcome is Outcome.INCOMPLETE
-    assert "first n1/rank3" in str(judged["train.device"].cause)
+    silent = of_training(folder, H100)
+    assert [verdict.outcome for verdict in silent] == [OPEN, OPEN]
+    assert "first n1/rank3" in str(silent[0].cause)
 
 
 def test_the_gates_of_all_three_programs_share_one_guide() -> None:
@@ -180,26 +165,124 @@ def test_the_gates_of_all_three_programs_share_one_guide() -> None:
     assert "train.device.fallback" in planned.plan("run_1gpu", ["n0"], 1, set())
 
 
-@pytest.mark.parametrize(("phase", "listed"), [("smoke", 2), ("smoke", 0), ("node_sweep", 2), ("node_sweep", 0)])
-def test_what_a_cpu_computed_in_place_of_a_gpu_accuses_no_gpu(phase: str, listed: int) -> None:
+@for_each("listed", [2, 0])
+@for_each(
+    ("phase", "slow"),
+    [
+        ("smoke", {"smoke.compute.tflops": 0.0666, "smoke.compute.wrong_values": 0}),
+        (
+            "node_sweep",
+            {f"sweep.load.{gate}": 0.01 for gate in ("tflops", "drift", "peers")}
+            | {"sweep.ranks": 2, "sweep.load.wrong_values": 0},
+        ),
+    ],
+)
+def test_what_a_cpu_computed_in_place_of_a_gpu_accuses_no_gpu(phase: str, slow: dict[str, float], listed: int) -> None:
     """Its rate is that of a CPU: nodes were drained to replace a GPU, and torch was only built for another CUDA."""
-    parsed = Parsed()
-    for node in ("n0", "n1"):
-        if phase == "smoke":
-            parsed.saw("smoke.compute.device", node, "cpu", "text", "e")
-            parsed.saw("smoke.compute.device.fallback", node, int(listed > 0), "count", "e")
-            parsed.saw("smoke.compute.tflops", node, 0.0666, "TFLOP/s", "e", "cpu, 9 repetitions")
-            parsed.saw("smoke.compute.wrong_values", node, 0, "count", "e")
-        else:
-            parsed.saw("sweep.device", node, "cpu", "text", "e")
-            parsed.saw("sweep.device.fallback", node, 2 * int(listed > 0), "count", "e")
-            parsed.saw("sweep.ranks", node, 2, "count", "e")
-            for gate in ("tflops", "drift", "peers"):
-                parsed.saw(f"sweep.load.{gate}", node, 0.01, GATES[f"sweep.load.{gate}"].unit, "e")
-            parsed.saw("sweep.load.wrong_values", node, 0, "count", "e")
-    run = a_run(phase, gpus=2, profile="h100-8x400g")
-    judged = judge.judge(run, profile.load("h100-8x400g"), parsed)
-    failed = {v.gate: v.action for v in judged.verdicts if v.subject == "n0" and v.outcome is Outcome.FAIL}
     device = "smoke.compute.device" if phase == "smoke" else "sweep.device"
-    assert set(failed) == {device, *([f"{device}.fallback"] if listed else [])}
-    assert set(failed.values()) == {Action.CONFIGURE}
+    facts = {device: "cpu", f"{device}.fallback": int(listed > 0), **slow}
+    by_gate = judged([(name, "n0", value) for name, value in facts.items()], phase, ("n0", "n1"))
+    failed = {v.gate: v.action for v in by_gate.values() if v.subject == "n0" and v.outcome is FAIL}
+    assert failed == dict.fromkeys([device, *([f"{device}.fallback"] if listed else [])], Action.CONFIGURE)
+
+
+# ---- firmware and settings, compared between nodes
+
+NODES = ("n0", "n1", "n2")
+SYSFS = {  # one NIC, one GPU and one bridge
+    "ib/mlx5_0/fw_ver": "28.39.1002",
+    "ib/mlx5_0/board_id": "MT_0000000838",
+    "ib/mlx5_0/device/current_link_speed": "32.0 GT/s PCIe",
+    "ib/mlx5_0/device/current_link_width": "16",
+    "pci/0000:1b:00.0/vendor": "0x10de",
+    "pci/0000:1b:00.0/class": "0x030200",
+    "pci/0000:1b:00.0/iommu_group/type": "identity",
+    "pci/0000:00:01.0/class": "0x060400",
+}
+CONFIGS = [f"{device}/config" for device in ("ib/mlx5_0/device", "pci/0000:1b:00.0", "pci/0000:00:01.0")]
+REGISTERS = trees.config("256", "512")
+
+
+def probed(root: Path, at: str = "n0", files: dict[str, str | bytes] | None = None, shown: int | None = None, **gpu):
+    """files: that are otherwise; shown: the bytes of the registers that the kernel shows; gpu: what it says."""
+    tree(root / at, {**SYSFS, **{config: REGISTERS[:shown] for config in CONFIGS}, **(files or {})})
+    parsed = told_by(lambda facts: devices.devices(facts, root / at / "ib", root / at / "pci"), at)
+    parsed.add(told_by(lambda facts: devices.of_gpus(facts, FakeNvml({**HEALTHY, **gpu})), at))
+    return parsed
+
+
+def compared(root: Path, files: dict[str, str | bytes] | None = None, **gpu: object) -> list[Verdict]:
+    """n1 is the odd one."""
+    parsed = Parsed()
+    for node in NODES:
+        parsed.add(probed(root, node, files, **gpu) if node == "n1" else probed(root, node))
+    run = a_run("discovery", NODES, profile=H100)
+    return list(about("discovery.devices", add_derived(parsed, run), run).values())
+
+
+@shows_failing("discovery.devices")
+def test_other_firmware_and_another_setting_warn_on_their_node_and_are_named(tmp_path: Path) -> None:
+    payload = trees.config("128", "512")
+    for number, (files, gpu, words) in enumerate(
+        (
+            ({"ib/mlx5_0/fw_ver": "28.36.1010"}, {}, "28.36.1010, 2 of 3 have 28.39.1002"),
+            (dict.fromkeys(CONFIGS[1:], payload), {}, "128 and 512 bytes+256 and 512 bytes"),  # of the GPU alone
+            ({}, {"vbios": "96.00.61.00.01"}, "VBIOS: 96.00.61.00.01"),
+            ({}, {"ecc_mode": (0, 0)}, "ECC: off"),
+        )
+    ):
+        verdicts = compared(tmp_path / str(number), files, **gpu)
+        assert [verdict.outcome for verdict in verdicts] == [PASS, WARN, PASS], words
+        assert words in verdicts[1].observed
+
+
+def test_gpus_that_do_not_answer_leave_the_comparison_open(tmp_path: Path) -> None:
+    verdicts = compared(tmp_path, name=FakeNvml.NVMLError("GPU is lost"))
+    assert [verdict.outcome for verdict in verdicts] == [PASS, OPEN, PASS]
+    assert "GPU is lost" in str(verdicts[1].cause)
+
+
+def test_registers_that_the_kernel_hides_from_users_are_said_to_be_hidden(tmp_path: Path) -> None:
+    value_of = {fact.quantity: fact.value for fact in probed(tmp_path, shown=64).observations}
+    assert value_of["inventory.devices.nics"] == [
+        "firmware of MT_0000000838=28.39.1002",
+        "PCIe link of MT_0000000838=32.0 GT/s PCIe x16",
+    ]
+    hidden = {"MaxPayload and MaxReadReq=not readable by users", "ACS of bridges=not readable by users"}
+    assert hidden | {"IOMMU of GPUs and NICs=identity+none"} <= set(value_of["inventory.devices.pci"])
+
+
+def begin(capability: int) -> bytes:
+    return bytes(256) + capability.to_bytes(4, "little")
+
+
+ACS = begin(devices.ACS | 1 << 16) + (0x1F).to_bytes(2, "little")
+BEHIND = begin(0x0001 | 0x148 << 20) + bytes(68) + ACS[256:] + b"\x04\0" + bytes(9)
+
+
+@for_each(
+    ("config", "redirects"),
+    [
+        (bytes(64), devices.HIDDEN),
+        (bytes(4096), "none"),
+        (ACS + (0x1D).to_bytes(2, "little") + bytes(64), "redirects"),
+        (ACS + bytes(66), "off"),
+        (BEHIND, "redirects"),
+    ],
+)
+def test_acs_is_read_from_the_extended_registers(config: bytes, redirects: str) -> None:
+    assert devices.acs(config) == redirects
+
+
+@for_each(
+    "config",
+    [
+        bytes(256),
+        b"\xff" * 256,
+        bytes(52) + b"\x40" + bytes(203),
+        bytes(52) + b"\x40" + bytes(12) + b"\x40" + bytes(190),
+    ],
+)
+def test_registers_without_sense_end_no_probe(config: bytes) -> None:
+    assert devices.payloads(config) == "no PCIe"
+    assert devices.acs(config + b"\xff" * 64) in ("none", devices.HIDDEN)

@@ -9,8 +9,12 @@ from pathlib import Path
 import counters as probe
 import pytest
 from bringup import judge
+from bringup.derive.blame import blame
+from bringup.evidence.parsed import Seen
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Value
+from factory import a_run, a_verdict
+from factory import judged_of as folder_of
 from loops import for_each
 from probing import told_by
 from programs import program, tree
@@ -326,3 +330,34 @@ def test_every_load_stands_between_two_readings(script: Path) -> None:
     begin, end = (text.rindex(call) for call in calls)
     assert begin < end
     assert "counters.sh" in text[:begin]
+
+
+# ---- what is slow between nodes names the node that sends its data again; a pair's one number cannot tell which it is
+
+BUSBW, LINK, SLOWEST = "nccl.all_reduce.busbw", "nccl.pair.link", "nccl.pair.slowest"
+LOOK = "n2 sent {} of its data again (load.tcp_sent_again): look at what it sends first"
+
+
+@for_each(
+    ("slow", "again", "causes"),
+    [
+        # the verdict named the direction n0->n2 alone, while n2 sent a fifth of its segments again
+        ([(SLOWEST, "job"), (LINK, "n0--n2")], {"n2": 0.218, "n0": 0.0}, [LOOK.format("21.8%")] * 2),
+        ([(BUSBW, "3-nodes")], {"n0": 0.03, "n2": 0.2}, [LOOK.format("20.0%")]),  # who sends most of it again
+        # inside one node nothing goes over the network, and two nodes are the first two
+        ([(BUSBW, scale) for scale in ("1-gpu", "1-node", "2-nodes")], {"n0": 0.0, "n3": 0.2}, [None] * 3),
+        ([(BUSBW, "1-node")], {"n0": 0.2}, [None]),
+        ([(LINK, "n0--n3")], {"n2": 0.2}, [None]),
+        ([(SLOWEST, "job", PASS)], {"n2": 0.2}, [None]),
+        ([(SLOWEST, "job")], {"n2": 0.0}, [None]),
+    ],
+)
+def test_what_is_slow_names_the_node_that_sends_again(slow, again, causes) -> None:
+    run = a_run("nccl_pairwise", ["n0", "n2", "n3"], plan={})
+    verdicts = [a_verdict(gate, subject, *(how or [FAIL]), value=0.006) for gate, subject, *how in slow]
+    verdicts = [verdict.model_copy(update={"unit": "GB/s"}) for verdict in verdicts]
+    for node, share in again.items():
+        verdicts.append(a_verdict("load.tcp_sent_again", node, WARN if share else PASS, value=share))
+    blamed = blame(folder_of(*verdicts, run=run).verdicts, Seen(()), run).verdicts
+    assert [v.outcome for v in blamed] == [v.outcome for v in verdicts], "no outcome changes"
+    assert [v.cause for v in blamed if v.gate != "load.tcp_sent_again"] == causes

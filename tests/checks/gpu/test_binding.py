@@ -1,159 +1,132 @@
-"""Which GPU a task would compute on, whether it is its own, and whether its CPUs are near."""
+"""Which GPU a task would compute on, whether it is its own, and whether its CPUs are near. And how a person finds it:
+index, PCI address, serial number."""
 
 import os
-from pathlib import Path
 
 import binding
 import gpus
-import pytest
 from bringup import judge
 from bringup.answers import answers
-from bringup.evidence.parsed import Parsed
+from bringup.derive.blame import named, names_of
+from bringup.evidence.parsed import Seen
 from bringup.plan import profile
 from bringup.plan.site import Site
-from bringup.records import Mark, Outcome, Verdict
+from bringup.records import Mark, Outcome, Verdicts
+from bringup.report import text
 from bringup.run.site import AtSite
-from factory import a_run
+from factory import a_run, a_verdict
 from loops import for_each
-from probing import told_by
-from runs_for_tests import about, add_derived, opened, values
+from probing import answers_of, told_by
+from programs import tree
+from runs_for_tests import OPEN, PASS, WARN, Fact, add_derived, in_words, judged, opened, parsed_of, values
 from showing import shows_failing
 
 
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{text}\n")
-
-
-def near(tmp_path: Path, monkeypatch, at: str, mask: set[int], nodes: int = 2) -> Verdict:
-    """The verdict about a task whose GPU is at this NUMA node and that may run on these CPUs (4 at each node)."""
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: mask)
-    write(tmp_path / "driver/0000:18:00.0/information", "Model: \t H100\nGPU UUID: \t GPU-a\nDevice Minor: \t 0")
-    write(tmp_path / "devices/0000:18:00.0/numa_node", at)
-    for number in range(nodes):
-        write(tmp_path / f"numa/node{number}/cpulist", f"{number * 4}-{number * 4 + 3}")
-    monkeypatch.setattr(gpus.numa_node, "__defaults__", (tmp_path / "driver", tmp_path / "devices"))
-    parsed = told_by(lambda probe: binding.near_gpu(probe, "GPU-a", tmp_path / "numa"), "n0")
-    return about("smoke.cpu.near_gpu", parsed, a_run("smoke", ["n0"]), "h100-8x400g")["n0"]
-
-
-def test_a_task_on_the_cpus_beside_its_gpu_passes(tmp_path, monkeypatch):
-    assert near(tmp_path, monkeypatch, "1", {4, 5}).outcome is Outcome.PASS
-    assert near(tmp_path / "single", monkeypatch, "-1", {0}, nodes=1).outcome is Outcome.PASS
-
-
 @shows_failing("smoke.cpu.near_gpu")
-def test_a_task_on_the_cpus_of_the_other_socket_is_a_warning_that_names_gpu_and_node(tmp_path, monkeypatch):
-    verdict = near(tmp_path, monkeypatch, "1", {3, 4})
-    assert verdict.outcome is Outcome.WARN
-    assert verdict.observed == "0.5 (GPU-a sits at NUMA node 1, 1 of 2 CPUs too)"
-
-
-@pytest.mark.parametrize("at", ["-1", "7"])
-def test_a_gpu_whose_numa_node_is_not_told_is_incomplete(tmp_path, monkeypatch, at):
-    assert near(tmp_path, monkeypatch, at, {0}).outcome is Outcome.INCOMPLETE
+@for_each(
+    ("at", "mask", "nodes", "outcome", "says"),
+    [
+        ("1", {4, 5}, 2, PASS, ""),
+        ("-1", {0}, 1, PASS, ""),
+        ("1", {3, 4}, 2, WARN, "0.5 (GPU-a sits at NUMA node 1, 1 of 2 CPUs too)"),
+        ("-1", {0}, 2, OPEN, ""),  # the NUMA node is not told
+        ("7", {0}, 2, OPEN, ""),
+    ],
+)
+def test_a_task_on_the_cpus_of_the_other_socket_is_a_warning_that_names_gpu_and_node(
+    tmp_path, monkeypatch, at, mask, nodes, outcome, says
+):
+    """4 CPUs at each NUMA node."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: mask)
+    place = tmp_path / f"{at} {nodes} {mask}"
+    gpu = {
+        "driver/0000:18:00.0/information": "Model: \t H100\nGPU UUID: \t GPU-a\nDevice Minor: \t 0",
+        "devices/0000:18:00.0/numa_node": at,
+    }
+    tree(place, gpu | {f"numa/node{n}/cpulist": f"{n * 4}-{n * 4 + 3}" for n in range(nodes)})
+    monkeypatch.setattr(gpus.numa_node, "__defaults__", (place / "driver", place / "devices"))
+    parsed = told_by(lambda probe: binding.near_gpu(probe, "GPU-a", place / "numa"))
+    verdict = in_words(judged(parsed, "smoke", ["n0"])["smoke.cpu.near_gpu n0"])
+    assert verdict[0] is outcome
+    assert says in verdict[1]
 
 
 def test_a_placeholder_and_an_unknown_gpu_are_unknown():
     for gpu in ("nvidia0 (char 195:0)", None):
-        parsed = told_by(lambda probe, gpu=gpu: binding.near_gpu(probe, gpu), "n0")
-        assert [fact.value for fact in parsed.observations if fact.quantity == "smoke.cpu.near_gpu"] == [None]
+        assert answers_of(lambda probe, gpu=gpu: binding.near_gpu(probe, gpu))["smoke.cpu.near_gpu"][0] is None
     assert binding.cpus("0-2,8\n") == {0, 1, 2, 8}
 
 
 # ---- which GPU an index means
 
-
-def bound_to(tmp_path: Path, monkeypatch, visible: str, addresses: dict[int, str], minors: int = 4) -> object:
-    """The GPU that a task with this CUDA_VISIBLE_DEVICES would compute on. addresses: minor -> PCI address."""
-    for minor, address in addresses.items():
-        write(tmp_path / f"driver/{address}/information", f"GPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}")
-    for minor in range(minors):
-        write(tmp_path / f"nvidia{minor}", "")
-    monkeypatch.setattr(gpus, "DRIVER", tmp_path / "driver")
-    monkeypatch.setattr(gpus, "devices", lambda: {minor: tmp_path / f"nvidia{minor}" for minor in range(minors)})
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    parsed = told_by(lambda probe: binding.bound(probe, "n0/task0", gpus.openable()[0]), "n0")
-    return next(fact.value for fact in parsed.observations if fact.quantity == "smoke.binding.gpu")
-
-
 CROSSED = {0: "0000:c8:00.0", 1: "0001:18:00.0", 2: "0000:18:00.0", 3: "0000:9a:00.0"}
+WITHOUT_ONE = {minor: address for minor, address in CROSSED.items() if minor != 3}
 
 
-@pytest.mark.parametrize(
-    ("visible", "gpu"), [("0", "GPU-2"), ("1", "GPU-3"), ("2", "GPU-0"), ("3", "GPU-1"), ("GPU-1", "GPU-1")]
+@for_each(
+    ("visible", "addresses", "minors", "gpu"),
+    [
+        # as CUDA does, by PCI address and not by minor
+        *(
+            (visible, CROSSED, 4, f"GPU-{gpu}")
+            for visible, gpu in (("0", 2), ("1", 3), ("2", 0), ("3", 1), ("GPU-1", 1))
+        ),
+        # the driver does not tell every address
+        ("0", WITHOUT_ONE, 4, "GPU-0"),
+        ("0", {0: "not-an-address", 1: "0000:18:00.0"}, 2, "GPU-0"),
+    ],
 )
-def test_an_index_counts_gpus_by_pci_address_as_cuda_does_and_not_by_minor(tmp_path, monkeypatch, visible, gpu):
-    assert bound_to(tmp_path, monkeypatch, visible, CROSSED) == gpu
-
-
-def test_gpus_of_which_the_driver_does_not_tell_every_address_are_counted_by_minor(tmp_path, monkeypatch):
-    known_addresses = {minor: address for minor, address in CROSSED.items() if minor != 3}
-    assert bound_to(tmp_path, monkeypatch, "0", known_addresses) == "GPU-0"
-    assert bound_to(tmp_path / "other", monkeypatch, "0", {0: "not-an-address", 1: "0000:18:00.0"}, minors=2) == "GPU-0"
+def test_an_index_counts_gpus_by_pci_address_or_by_minor(tmp_path, monkeypatch, visible, addresses, minors, gpu):
+    place = tmp_path / f"{visible} {len(addresses)}"
+    known = {
+        f"driver/{address}/information": f"GPU UUID: \t GPU-{minor}\nDevice Minor: \t {minor}"
+        for minor, address in addresses.items()
+    }
+    tree(place, known | {f"nvidia{minor}": "" for minor in range(minors)})
+    monkeypatch.setattr(gpus, "DRIVER", place / "driver")
+    monkeypatch.setattr(gpus, "devices", lambda: {minor: place / f"nvidia{minor}" for minor in range(minors)})
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    facts = answers_of(lambda probe: binding.bound(probe, "n0/task0", gpus.openable()[0]))
+    assert facts["smoke.binding.gpu"][0] == gpu
 
 
 # ---- two jobs at once
 
-
-def derived_of(facts: list[tuple[str, str, object]], quantity: str) -> dict[str, object]:
-    """Subject -> what is derived of it from these facts."""
-    parsed = Parsed()
-    for index, (name, subject, value) in enumerate(facts):
-        parsed.saw(name, subject, value, "count", f"f:{index}", "said" if value is None else None)
-    return values(add_derived(parsed, a_run("smoke")), quantity)
-
-
-def jobs(
-    first_gpu,
-    second_gpu,
-    *,
-    outlasted=True,
-    first_denied=("b",),
-    second_denied=("a",),
-    first_open=("a",),
-    second_open=("b",),
-):
-    facts = [
-        ("smoke.first_job.gpu", "n0", first_gpu),
-        ("smoke.first_job.openable", "n0", list(first_open)),
-        ("smoke.first_job.denied", "n0", list(first_denied)),
-        ("smoke.second_job.gpu", "n0", second_gpu),
-        ("smoke.second_job.openable", "n0", list(second_open)),
-        ("smoke.second_job.denied", "n0", list(second_denied)),
-    ]
-    return [*facts, ("smoke.first_job.outlasted", "n0", True)] if outlasted else facts
+JOBS = {
+    "first_job.gpu": "a",
+    "first_job.openable": ["a"],
+    "first_job.denied": ["b"],
+    "second_job.gpu": "b",
+    "second_job.openable": ["b"],
+    "second_job.denied": ["a"],
+    "first_job.outlasted": True,
+}
+BOTH_OPEN = {"first_job.openable": ["a", "b"], "second_job.openable": ["a", "b"]}
+NONE_DENIED = {"first_job.denied": [], "second_job.denied": []}
 
 
 @for_each(
     ("facts", "distinct", "refused"),
     [
-        (jobs("a", "b"), 2, 2),
-        (jobs("a", "a"), 1, 2),
-        # a device that is not there at all is not a refusal
-        (jobs("a", "b", first_denied=(), second_denied=()), 2, 0),
-        (jobs("a", "b", first_open=("a", "b"), second_open=("a", "b"), first_denied=(), second_denied=()), 2, 0),
-        (jobs("a", None), 1, 2),
-        (jobs("a", "b", outlasted=False), None, None),
+        (JOBS, 2, 2),
+        (JOBS | {"second_job.gpu": "a"}, 1, 2),
+        (JOBS | NONE_DENIED, 2, 0),  # a device that is not there at all is not a refusal
+        (JOBS | NONE_DENIED | BOTH_OPEN, 2, 0),
+        (JOBS | {"second_job.gpu": None}, 1, 2),
+        ({name: value for name, value in JOBS.items() if "outlasted" not in name}, None, None),
+        ({name: value for name, value in JOBS.items() if "second" not in name}, None, None),
     ],
 )
-def test_two_jobs_at_once(facts, distinct, refused):
-    assert derived_of(facts, "smoke.jobs.distinct_gpus").get("n0") == distinct
-    assert derived_of(facts, "smoke.jobs.refused_gpus").get("n0") == refused
+def test_two_jobs_at_once_are_evidence_about_two(facts, distinct, refused):
+    seen = add_derived(parsed_of((f"smoke.{name}", "n0", value) for name, value in facts.items()), a_run("smoke"))
+    assert values(seen, "smoke.jobs.distinct_gpus").get("n0") == distinct
+    assert values(seen, "smoke.jobs.refused_gpus").get("n0") == refused
 
 
-def test_one_job_alone_is_no_evidence_about_two():
-    facts = [fact for fact in jobs("a", "b") if "second" not in fact[0]]
-    assert derived_of(facts, "smoke.jobs.distinct_gpus") == {}
-
-
-def test_two_jobs_are_not_planned_where_a_node_has_one_gpu():
+def test_two_jobs_are_not_planned_where_a_node_has_one_gpu_or_no_two_jobs_share_a_node(tmp_path):
+    """OverSubscribe=EXCLUSIVE: the second job would wait for the first. It stays so under another profile."""
     assert "smoke.jobs.distinct_gpus" in a_run("smoke").planned
     assert "smoke.jobs.distinct_gpus" not in a_run("smoke", gpus=1).planned
-
-
-def test_two_jobs_are_not_planned_where_no_two_jobs_share_a_node(tmp_path):
-    """OverSubscribe=EXCLUSIVE: the second job would wait for the first. It stays so under another profile."""
     folder = opened("smoke", tmp_path, nodes=["n0"], whole_nodes=True)
     gates = {"smoke.jobs.distinct_gpus", "smoke.jobs.refused_gpus"}
     for other in (None, profile.load("generic")):
@@ -168,16 +141,70 @@ def test_what_keeps_two_jobs_apart_is_not_judged_where_the_site_says_that_no_two
     of_sharing = {"smoke.gpu.isolated", "smoke.jobs.refused_gpus", "smoke.cpu.confined", "smoke.memory.enforced"}
     for shares, absent in ((True, set()), (False, of_sharing)):
         lab = AtSite(Site(schema_version=1, name="lab", jobs_share_nodes=shares), tmp_path / "lab.site.yaml")
-        folder = opened("smoke", tmp_path / str(shares), nodes=["n0"], site=lab)
-        judged = judge.judge_folder(folder)
-        judged_gates = {verdict.gate for verdict in judged.verdicts.verdicts}
-        assert of_sharing - judged_gates == absent
-        assert "smoke.gpu.bound" in judged_gates  # what one task gets is still judged
-        [isolated] = [
-            claim
-            for answer in answers([judged])
-            for claim in answer.claims
-            if claim.claim == "gpus-isolated" and claim.mark is Mark.NOT_ASKED
-        ] or [None]
-        assert (isolated is None) is shares
-        assert shares or "jobs_share_nodes" in isolated.why
+        run = judge.judge_folder(opened("smoke", tmp_path / str(shares), nodes=["n0"], site=lab))
+        gates = {verdict.gate for verdict in run.verdicts.verdicts}
+        assert of_sharing - gates == absent
+        assert "smoke.gpu.bound" in gates  # what one task gets is still judged
+        claims = [claim for answer in answers([run]) for claim in answer.claims if claim.claim == "gpus-isolated"]
+        not_asked = [claim.why for claim in claims if claim.mark is Mark.NOT_ASKED]
+        assert ["jobs_share_nodes" in why for why in not_asked] == ([] if shares else [True])
+
+
+# ---- a cause names a GPU as a person finds it; what is not known is left out
+
+FIRST, SECOND, THIRD = (f"GPU-0000000{n}-0000-8575-9a7a-461ee90213dc" for n in "123")
+ADDRESSES = {FIRST: "00000000:43:00.0", SECOND: "00000000:1B:00.0"}  # in an order that is not that of the addresses
+
+
+def known(*uuids: str, node: str = "n1") -> list[Fact]:
+    return [("discovery.gpu.pci", f"{node}/{uuid}", ADDRESSES[uuid]) for uuid in uuids]
+
+
+BOTH = known(FIRST, SECOND)
+LISTED = [("inventory.gpu.address", f"n1/{uuid}", ADDRESSES[uuid][4:].lower()) for uuid in (SECOND, FIRST)]
+SERIAL = ("inventory.gpu.serial", f"n1/{FIRST}", "1653522001234")
+ON_TWO = [*known(FIRST, node="n2"), ("discovery.gpu.pci", f"n1/{FIRST}", ADDRESSES[SECOND])]
+XID = "1 × Xid 79 on {}: reboot the node"
+GPU_1 = "GPU 1 (PCI 0000:43:00)"
+
+
+def cause_of(cause: str, facts: list[Fact], count: int, outcome: Outcome = Outcome.FAIL, subject: str = "n1") -> str:
+    verdict = a_verdict("discovery.gpu.ecc", subject, outcome, f"2 ({cause})", cause=cause)
+    run = Verdicts(
+        phase="discovery", run="r", profile="p", outcome=outcome, verdicts=[verdict], not_applicable=[], notes=[]
+    )
+    (changed,) = named(run, names_of(Seen(parsed_of(facts).observations), count)).verdicts
+    assert changed.observed == verdict.observed  # drills compare it
+    assert (changed.outcome, changed.value) == (verdict.outcome, verdict.value)
+    return str(changed.cause)
+
+
+@for_each(
+    ("cause", "facts", "count", "names", "how"),
+    [
+        # the index is the place by address
+        (FIRST, [*BOTH, SERIAL], 2, "GPU 1 (PCI 0000:43:00, serial 1653522001234)", {}),
+        (f"{SECOND}, {FIRST}", BOTH, 2, f"GPU 0 (PCI 0000:1b:00), {GPU_1}", {}),
+        # NVML does not answer for a GPU that is lost, and it still counts
+        (f"NVML; no answer from {SECOND}", known(FIRST) + LISTED, 2, "NVML; no answer from GPU 0 (PCI 0000:1b:00)", {}),
+        (FIRST, known(FIRST) + LISTED, 2, GPU_1, {}),
+        (FIRST, known(FIRST), 2, "GPU (PCI 0000:43:00)", {}),  # no index is guessed
+        # a uuid that two nodes have
+        (FIRST, ON_TWO, 1, "GPU 0 (PCI 0000:1b:00)", {}),
+        (FIRST, ON_TWO, 1, "GPU 0 (PCI 0000:43:00)", {"subject": "n2/rank9"}),
+        # an address in the log of the driver
+        (XID.format("PCI:0000:43:00"), BOTH, 2, XID.format(GPU_1), {}),
+        (XID.format("PCI:0000:43:00"), BOTH, 2, XID.format("PCI:0000:43:00"), {"subject": "n2"}),
+        # what has no name stays as it is
+        *((name, BOTH, 2, name, {}) for name in (THIRD, "GPU-a", "a cable", f"{FIRST}-0", "PCI:0000:99:00")),
+        (FIRST, [("discovery.gpu.pci", f"n1/{FIRST}", None)], 2, FIRST, {}),
+        (FIRST, BOTH, 2, FIRST, {"outcome": PASS}),  # a remark
+    ],
+)
+def test_a_cause_names_a_gpu_as_a_person_finds_it(cause, facts, count, names, how):
+    assert cause_of(cause, facts, count, **how) == names
+
+
+def test_the_sentence_says_the_name():
+    verdict = a_verdict("discovery.gpu.ecc", "n1", cause=cause_of(FIRST, BOTH, 2))
+    assert text.sentence(verdict.model_copy(update={"fails": "it fails"})) == f"{GPU_1} (it fails)"
