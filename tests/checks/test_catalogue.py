@@ -13,6 +13,7 @@ from bringup.plan.gate import Fixed, Gate, Requested
 from bringup.plan.phases import PHASES
 from bringup.plan.variants import VARIANTS
 from bringup.records import Action
+from loops import for_each
 
 MOST_CHARACTERS = 100
 TEXT = """\
@@ -34,58 +35,42 @@ sections:
 """
 
 
-@pytest.mark.parametrize(
+UNIT, PORT, MOST = "unit: count", "[port n1 mlx5_1 flap 23]", "at_most: profile"
+NO_KEY = "there is no such key; did you mean"
+
+
+@for_each(
     ("old", "new", "line", "says"),
     [
-        ("proves:", "prove:", 8, "a.count: prove: there is no such key; did you mean proves?"),
-        (
-            "unit: count",
-            "fails: '{value} of {most}'\n      unit: count",
-            9,
-            "a.count: fails: {most} is not known here; ",
-        ),
-        (
-            "unit: count",
-            "fails: '{value:d} errors'\n      unit: count",
-            9,
-            "a.count: fails: {value} is not known here; ",
-        ),
-        ("unit: count", "fails: 'errors {'\n      unit: count", 9, "a.count: fails: "),
-        ("unit: count", "unit: 3", 9, "a.count: unit: YAML reads it as 3; put it in quotes"),
-        ("at_most: profile", "at_mst: profile", 7, "a.count: needs one of equals, at_least, "),
-        ("at_most: profile", "at_most: profile\n      equals: 0", 7, "a.count: needs one of equals, at_least, "),
-        ("at_most: profile", "at_most: {requested: gpus}", 7, "a.count: expect"),
-        ("unit: count", "unit: count\n      unit: s", 10, "unit is given twice, first in line 9; keep one"),
-        ("value: 23", "valu: 23", 15, "a.count: drills.large.valu: there is no such key; did you mean value?"),
-        ("[port n1 mlx5_1 flap 23]", "[port 'n1]", 14, "a.count: drills.large.inject.0: No closing quotation"),
-        ("[port n1 mlx5_1 flap 23]", "[[port, n1]]", 14, "a.count: drills.large.inject.0: "),
+        ("proves:", "prove:", 8, f"a.count: prove: {NO_KEY} proves?"),
+        (UNIT, "fails: '{value} of {most}'\n      unit: count", 9, "a.count: fails: {most} is not known here; "),
+        (UNIT, "fails: '{value:d} errors'\n      unit: count", 9, "a.count: fails: {value} is not known here; "),
+        (UNIT, "fails: 'errors {'\n      unit: count", 9, "a.count: fails: "),
+        (UNIT, "unit: 3", 9, "a.count: unit: YAML reads it as 3; put it in quotes"),
+        (MOST, "at_mst: profile", 7, "a.count: needs one of equals, at_least, "),
+        (MOST, "at_most: profile\n      equals: 0", 7, "a.count: needs one of equals, at_least, "),
+        (MOST, "at_most: {requested: gpus}", 7, "a.count: expect"),
+        (UNIT, "unit: count\n      unit: s", 10, "unit is given twice, first in line 9; keep one"),
+        ("value: 23", "valu: 23", 15, f"a.count: drills.large.valu: {NO_KEY} value?"),
+        (PORT, "[port 'n1]", 14, "a.count: drills.large.inject.0: No closing quotation"),
+        (PORT, "[[port, n1]]", 14, "a.count: drills.large.inject.0: "),
         ("nodes: 3", "node: 3", 12, "a.count: drills.large.shape.node: "),
-        (
-            "subject: n1",
-            "subjekt: n1",
-            12,
-            "a.count: drills.large.subjekt: there is no such key; did you mean subject?",
-        ),
+        ("subject: n1", "subjekt: n1", 12, f"a.count: drills.large.subjekt: {NO_KEY} subject?"),
         ("phases: [discovery]", "phases: 3", 7, "a.count: phases: Input should be a valid array"),
-        ("page: 01", "pages: 01", 1, "pages: there is no such key; did you mean page?"),
+        ("page: 01", "pages: 01", 1, f"pages: {NO_KEY} page?"),
         ("action: watch", "action: repair", 5, "sections.0.action: Input should be 'watch', 'configure', "),
-        (
-            "unit: count",
-            "unit: count\n      from: worse x.y",
-            10,
-            "a.count: from: 'worse' is no fold; there are as-is, each, ",
+        *(
+            (UNIT, f"unit: count\n      from: {fold}", 10, f"a.count: from: {says}")
+            for fold, says in (
+                ("worse x.y", "'worse' is no fold; there are as-is, each, "),
+                ("worst", "worst is followed by a fact"),
+                ("worst x.y of gpus", "of gpus: needs a fact, a number, "),
+                ("worst x.y of", "'worst x.y of' is not the name"),
+                ("worst x.y of max(z)", "'max(z)' is not the name"),
+                ("computed gpu", "computed is followed by nothing"),
+                ("3", ""),
+            )
         ),
-        ("unit: count", "unit: count\n      from: worst", 10, "a.count: from: worst is followed by a fact"),
-        (
-            "unit: count",
-            "unit: count\n      from: worst x.y of gpus",
-            10,
-            "a.count: from: of gpus: needs a fact, a number, ",
-        ),
-        ("unit: count", "unit: count\n      from: worst x.y of", 10, "a.count: from: 'worst x.y of' is not the name"),
-        ("unit: count", "unit: count\n      from: worst x.y of max(z)", 10, "a.count: from: 'max(z)' is not the name"),
-        ("unit: count", "unit: count\n      from: computed gpu", 10, "a.count: from: computed is followed by nothing"),
-        ("unit: count", "unit: count\n      from: 3", 10, "a.count: from: "),
         ("[discovery]", "[discovery", 2, "not valid YAML: "),
     ],
 )
@@ -96,9 +81,6 @@ def test_an_error_names_file_line_check_and_field(tmp_path: Path, old: str, new:
     path.write_text(TEXT.replace(old, new), encoding="utf-8")
     with pytest.raises(FileError, match=re.escape(f"{path}:{line}: {says}")):
         catalogue.read(path)
-
-
-def test_a_file_that_is_not_there_is_an_error_of_a_file_of_checks(tmp_path):
     with pytest.raises(FileError, match="cannot be read"):
         catalogue.read(tmp_path / "fabric.yaml")
 
@@ -164,17 +146,12 @@ def test_each_check_says_in_a_short_sentence_what_is_wrong():
         places = {name for _, name, _, _ in Formatter().parse(gate.fails) if name is not None}
         varies = gate.expect == "profile" or isinstance(gate.expect, Requested)
         if varies and gate.unit != "flag":
-            assert places == {"value", "limit"}, (
-                f"{gate.id}: does not name what was observed and expected: {gate.fails}"
-            )
+            assert places == {"value", "limit"}, f"{gate.id}: does not name both numbers: {gate.fails}"
         if gate.unit == "count":
-            assert "value" in places or gate.id == "smoke.requeue", (
-                f"{gate.id}: counts and gives no number: {gate.fails}"
-            )
+            assert "value" in places or gate.id == "smoke.requeue", f"{gate.id}: gives no number: {gate.fails}"
 
 
 def test_only_a_device_that_calls_itself_beyond_repair_is_replaced_at_once():
     """All else is reset, rebooted, reseated or set first."""
-    assert {gate.id for gate in catalogue.GATES.values() if gate.helps is Action.REPLACE} == {
-        "discovery.gpu.remap_failed"
-    }
+    replaced = [gate.id for gate in catalogue.GATES.values() if gate.helps is Action.REPLACE]
+    assert replaced == ["discovery.gpu.remap_failed"]

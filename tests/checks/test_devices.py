@@ -1,32 +1,30 @@
 """A cluster whose GPUs torch cannot see computes on the CPU, rightly, with exit code 0: that is a failure. And firmware
 and settings of GPUs, NICs and PCIe: read as a user and as root reads them, and compared between nodes."""
 
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import pytest
-import trees
-from bringup import judge
-from bringup.evidence.parsed import Parsed
-from bringup.plan import planned, profile
-from bringup.plan.catalogue import GATES
-from bringup.records import Action, Outcome, Verdict
-from factory import a_run
-from loops import for_each
-from nvml_for_tests import HEALTHY, FakeNvml
-from probing import told_by
-from programs import tree
-from runs_for_tests import FAIL, H100, OPEN, PASS, WARN, about, add_derived, judged
-from showing import shows_failing
-from trained_runs import rank_said, run_of
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
 import collectives
 import compute
 import cuda_start
 import devices
 import gpus
+import pytest
+import software
+import trees
+from bringup import judge
+from bringup.evidence.parsed import Parsed
+from bringup.plan import planned, profile
+from bringup.plan.catalogue import GATES
+from bringup.records import Action, Outcome, SiteUsed, Verdict
+from factory import a_run
+from loops import for_each
+from nvml_for_tests import HEALTHY, FakeNvml
+from probing import told_by
+from programs import tree
+from runs_for_tests import FAIL, H100, OPEN, PASS, WARN, about, add_derived, in_words, judged, parsed_of
+from showing import shows_failing
+from trained_runs import rank_said, run_of
 
 NO_LIMIT = Outcome.NO_LIMIT
 LOCAL, GENERIC = "local-cpu", "generic"
@@ -286,3 +284,66 @@ def test_acs_is_read_from_the_extended_registers(config: bytes, redirects: str) 
 def test_registers_without_sense_end_no_probe(config: bytes) -> None:
     assert devices.payloads(config) == "no PCIe"
     assert devices.acs(config + b"\xff" * 64) in ("none", devices.HIDDEN)
+
+
+# ---- whether the driver of a node can run the torch that is installed: asked in discovery, before a GPU is used
+
+
+def of_torch(torch, cuda=None, driver=None, model="NVIDIA H100", site: SiteUsed | None = None) -> Verdict:
+    """torch: the CUDA that it was built for; cuda, driver: as NVML says them."""
+    facts = {"inventory.torch n0": torch, "discovery.gpu.cuda n0": cuda, "discovery.gpu.driver n0": driver}
+    facts["discovery.gpu.model n0/GPU-a"] = model
+    run = a_run("discovery", ("n0",)).model_copy(update={"site": site})
+    parsed = parsed_of((*name.split(), value, "2.13.0+cu130") for name, value in facts.items())
+    return about("discovery.torch.driver", add_derived(parsed, run), run, GENERIC)["n0"]
+
+
+OLD = ("13.0", "12.2", "535.183.01")
+INSTALL = "for CUDA 13.0; driver 535.183.01 has CUDA 12.2: TORCH_INDEX=https://"
+
+
+@shows_failing("discovery.torch.driver")
+@for_each(
+    ("answers", "outcome", "says"),
+    [
+        (OLD, FAIL, INSTALL),
+        (OLD, FAIL, "make venv (torch for CUDA 12.6)"),
+        (("13.0", "11.4", "470.82.01"), FAIL, "no build of torch 2.13 runs with 470.82.01"),
+        (("13.0", "12.8", "570.86.15", "NVIDIA B200"), FAIL, "no code for NVIDIA B200"),
+        (("12.6", "12.2", "535.183.01"), PASS, ""),
+        (("13.2", "13.0", "580.65.06"), PASS, ""),  # a later build of the same major version
+        (("13.0", "13.0", "535.183.01"), PASS, ""),  # with cuda-compat
+        (("13.0", None, "580.65.06"), PASS, ""),
+        (("CPU",), PASS, "a build for CPU"),
+        (("absent",), PASS, "not installed"),
+        (("13.0",), OPEN, "the driver did not say which CUDA it has"),
+    ],
+)
+def test_a_driver_that_is_too_old_fails_with_the_line_that_installs_another_build_and_stops_nothing(
+    answers, outcome, says
+) -> None:
+    verdict = of_torch(*answers)
+    assert verdict.outcome is outcome
+    assert says in in_words(verdict)[1]
+    assert not judge.stops(verdict)
+
+
+def test_a_container_brings_its_own_torch() -> None:
+    site = SiteUsed(name="lab", says={"container": {"image": "/images/torch.sqsh"}})
+    assert of_torch(*OLD, site=site).observed == "in a container"
+
+
+@for_each(
+    ("text", "build"),
+    [
+        ("__version__ = '2.13.0+cu130'\ndebug = False\ncuda: Optional[str] = '13.0'\n", ("2.13.0+cu130", "13.0")),
+        ("__version__ = '2.5.1+cu118'\ncuda = '11.8'\nhip = None\n", ("2.5.1+cu118", "11.8")),
+        ("__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n", ("2.13.0+cpu", "CPU")),
+        (None, ("absent", "absent")),
+    ],
+)
+def test_the_probe_reads_it_from_torchs_own_file(tmp_path: Path, text: str | None, build: tuple[str, str]) -> None:
+    place = tmp_path / build[0]
+    if text is not None:
+        tree(place, {"torch/version.py": text})
+    assert software.torch_build(["", "/nowhere", str(place)]) == build

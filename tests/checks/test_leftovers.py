@@ -10,7 +10,8 @@ import pytest
 from bringup import judge
 from bringup.records import Outcome
 from loops import for_each
-from probing import told_by
+from probing import answers_of
+from programs import tree
 from runs_for_tests import discovery
 from showing import shows_failing
 
@@ -45,22 +46,25 @@ def node(tmp_path, monkeypatch):
     monkeypatch.setattr(leftovers.os, "getpid", lambda: OWN)
     (tmp_path / "shm").mkdir()
 
-    def make(hidden: int = 0, **processes) -> dict[str, object]:
-        for pid, (name, state, parent, terminal, flags, start, uid, nested, cgroup) in {
-            **NODE,
-            **{int(pid[1:]): process for pid, process in processes.items()},
-        }.items():
-            if pid == hidden:
-                continue
-            folder = tmp_path / "proc" / str(pid)
-            folder.mkdir(parents=True)
+    def make(process: tuple | None = None, hidden: int = 0) -> dict[str, tuple[object, str]]:
+        shutil.rmtree(tmp_path / "proc", ignore_errors=True)
+        for pid, (name, state, parent, terminal, flags, start, uid, nested, cgroup) in (
+            NODE | ({200: process} if process else {})
+        ).items():
             fields = [state, parent, 0, 0, terminal, -1, flags, *[0] * 12, start]
-            (folder / "stat").write_text(f"{pid} ({name}) {' '.join(map(str, fields))} 0 0\n")
-            switches = "voluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t1\n"
-            (folder / "status").write_text(f"Name:\t{name}\nUid:\t{uid}\t{uid}\nNSpid:\t{nested}\n{switches}")
-            (folder / "cgroup").write_text(f"0::{cgroup}\n")
-        facts = told_by(leftovers.leftovers).observations
-        return {fact.quantity.rpartition(".")[2]: fact for fact in facts if fact.quantity.startswith("discovery.")}
+            switches = "voluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t1"
+            files = {
+                "stat": f"{pid} ({name}) {' '.join(map(str, fields))} 0 0",
+                "status": f"Name:\t{name}\nUid:\t{uid}\t{uid}\nNSpid:\t{nested}\n{switches}",
+                "cgroup": f"0::{cgroup}",
+            }
+            if pid != hidden:
+                tree(tmp_path / "proc" / str(pid), files)
+        return {
+            name.rpartition(".")[2]: fact
+            for name, fact in answers_of(leftovers.leftovers).items()
+            if name.startswith("discovery.")
+        }
 
     return make
 
@@ -68,7 +72,7 @@ def node(tmp_path, monkeypatch):
 def test_a_healthy_node_has_nothing_left(node):
     """DCGM, MPS, containers, logins with and without a terminal, a user's systemd, cron, a zombie of our own."""
     facts = node()
-    assert {name: fact.value for name, fact in facts.items()} == {"processes": 0, "zombies": 1, "blocked": 0, "shm": 0}
+    assert {name: value for name, (value, _) in facts.items()} == {"processes": 0, "zombies": 1, "blocked": 0, "shm": 0}
 
 
 @for_each(
@@ -82,11 +86,10 @@ def test_a_healthy_node_has_nothing_left(node):
         (("train", "Z", 1, 0, 0, 9, 2000, "200", ""), "zombies", 2),
     ],
 )
-def test_what_counts(process, quantity, count, node, tmp_path):
-    shutil.rmtree(tmp_path / "proc", ignore_errors=True)
-    fact = node(p200=process)[quantity]
-    assert fact.value == count
-    assert count == 0 or process[0] in fact.why
+def test_what_counts(process, quantity, count, node):
+    value, why = node(process)[quantity]
+    assert value == count
+    assert count == 0 or process[0] in why
 
 
 def test_a_process_that_runs_in_between_is_not_stuck(node, tmp_path, monkeypatch):
@@ -99,7 +102,7 @@ def test_a_process_that_runs_in_between_is_not_stuck(node, tmp_path, monkeypatch
         return known
 
     monkeypatch.setattr(leftovers, "look", later)
-    assert node(p200=("fsync", "D", 1, 0, 0, 9, 0, "200", "/"))["blocked"].value == 0
+    assert node(("fsync", "D", 1, 0, 0, 9, 0, "200", "/"))["blocked"][0] == 0
 
 
 def test_files_of_a_user_without_a_job_count_and_those_of_the_system_do_not(node, tmp_path):
@@ -107,33 +110,30 @@ def test_files_of_a_user_without_a_job_count_and_those_of_the_system_do_not(node
         file = tmp_path / "shm" / f"of-{owner}"
         file.write_bytes(bytes(2**20))
         os.chown(file, owner, owner)
-    fact = node()["shm"]
-    assert fact.value == pytest.approx(2**20 / 2**30, abs=1e-3)
-    assert fact.why == "0.00 GiB of user 2000"
+    assert node()["shm"] == (pytest.approx(2**20 / 2**30, abs=1e-3), "0.00 GiB of user 2000")
 
 
 @for_each("used, value", [(2**30, None), (2**20, 0)])
 def test_what_is_hidden_in_a_folder_of_another_user_is_not_known_to_be_nothing(
     used, value, node, tmp_path, monkeypatch
 ):
-    shutil.rmtree(tmp_path / "proc", ignore_errors=True)
     refused = PermissionError(13, "Permission denied")
     space = SimpleNamespace(f_blocks=2 * used, f_bfree=used, f_frsize=1)
     monkeypatch.setattr(leftovers.os, "statvfs", lambda path: space)
     monkeypatch.setattr(leftovers.os, "walk", lambda path, onerror: onerror(refused) or ())
     fact = node()["shm"]
-    assert fact.value == value
-    assert value == 0 or "1.00 GiB of it are is not known" in fact.why
+    assert fact[0] == value
+    assert value == 0 or "1.00 GiB of it are is not known" in fact[1]
 
 
 def test_where_proc_hides_the_others_nothing_is_known(node):
     facts = node(hidden=1)
-    assert {fact.value for fact in facts.values()} == {None}
-    assert "hidepid" in facts["shm"].why
+    assert {value for value, _ in facts.values()} == {None}
+    assert "hidepid" in facts["shm"][1]
 
 
 def test_on_this_machine_it_answers_each_question():
-    assert all(fact.value is not None for fact in told_by(leftovers.leftovers).observations)
+    assert all(value is not None for value, _ in answers_of(leftovers.leftovers).values())
 
 
 @shows_failing("discovery.left.processes", "discovery.left.zombies", "discovery.left.blocked", "discovery.left.shm")

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import beside
 import perftest
 import pytest
 from bringup import judge
@@ -19,7 +21,7 @@ from bringup.run.healthy_rest import unhealthy_nodes
 from bringup.run.train_here import free_port
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
-from programs import tree
+from programs import program, ran, tree
 from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, Fact, in_words, judged
 from showing import shows_failing
 from simulated_tools import PROBES, on_path
@@ -107,12 +109,12 @@ def test_ports_are_the_fastest_that_are_active(tmp_path: Path) -> None:
 # --- the probes
 
 
-def started(place: Path, program: str, arguments: list[str], node: str, environment: dict[str, str]):
+def started(place: Path, probe: str, arguments: list[str], node: str, environment: dict[str, str]):
     """The probe with RDMA ports of the test's own."""
     code = (
-        f"import sys, pathlib; sys.path.insert(0, {str(PROBES)!r}); import perftest, {program}; "
+        f"import sys, pathlib; sys.path.insert(0, {str(PROBES)!r}); import perftest, {probe}; "
         f"perftest.ports.__defaults__ = (pathlib.Path({str(place / 'sys')!r}),); "
-        f"sys.argv = {['x', *arguments]!r}; {program}.main()"
+        f"sys.argv = {['x', *arguments]!r}; {probe}.main()"
     )
     return subprocess.Popen(
         [sys.executable, "-c", code],
@@ -252,3 +254,55 @@ def test_a_port_that_was_not_tested_stops_nothing_and_leaves_no_node_out_and_one
             assert judge.stops(a_verdict(gate.id, subject, FAIL, "0.4"))
     run = a_run("nccl_pairwise", ("n0", "n1", "n2", "n3"), plan={})
     assert unhealthy_nodes(judged_of(*unproven, run=run)) == []
+
+
+# --- transfers start on the cores of their device, with memory of its NUMA node; what cannot be set is left
+
+SAYS = "import os; print(sorted(os.sched_getaffinity(0)), open('/proc/self/numa_maps').readline().split()[1])"
+ROW = "cpus = sorted(os.sched_getaffinity(0))\nprint(8, 1000, 1.0, 2.0, cpus[0] + 0.5 if len(cpus) == 1 else 99.0)\n"
+
+
+def device(root: Path, cpulist: int, node: str) -> Path:
+    return tree(root, {"local_cpulist": str(cpulist), "numa_node": node})
+
+
+def of_a_program() -> str:
+    return ran([sys.executable, "-c", SAYS], check=True).stdout.strip()
+
+
+def test_a_program_that_is_started_beside_a_device_has_its_cores_and_they_are_given_back(tmp_path: Path) -> None:
+    allowed = os.sched_getaffinity(0)
+    core = max(allowed)
+    with beside.beside(device(tmp_path / "nic", core, "-1")):
+        assert of_a_program().startswith(f"[{core}]")
+    assert os.sched_getaffinity(0) == allowed
+    # of cores that the task was not given, and of devices that say nothing, nothing changes
+    for folder in (device(tmp_path / "far", core + 1, "-1"), tmp_path / "nothing"):
+        with beside.beside(folder):
+            assert os.sched_getaffinity(0) == allowed
+
+
+@pytest.mark.skipif(not Path("/proc/self/numa_maps").exists(), reason="a kernel without NUMA")
+def test_its_memory_is_of_the_node_of_the_device(tmp_path: Path) -> None:
+    with beside.beside(device(tmp_path / "nic", 0, "0")):
+        assert of_a_program().endswith(("prefer:0", "default"))  # default: a sandbox refuses the call
+    assert of_a_program().endswith("default")
+
+
+def test_both_sides_of_a_test_of_a_port_start_on_the_cores_of_its_nic(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They ran on one core of socket 0 for the NICs of socket 1, too."""
+    core = max(os.sched_getaffinity(0))
+    device(tmp_path / "mlx5_3/device", core, "-1")
+    program(tmp_path / "ib_write_lat", f"import os\nprint('t_typical[usec]')\n{ROW}", "/usr/bin/env python3")
+    monkeypatch.setattr(perftest, "HCAS", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    assert perftest.call(perftest.LATENCY, "mlx5_3:1", 1, "localhost") == core + 0.5
+
+
+def test_the_steps_of_perftest_have_the_cores_of_all_sockets() -> None:
+    scripts = PROBES.parent / "scripts"
+    for script, probe in (("node_sweep.sbatch", "nic_loopback.py"), ("nccl_pairwise.sbatch", "rails.py")):
+        line = next(line for line in (scripts / script).read_text().splitlines() if f"probes/{probe}" in line)
+        assert '--cpu-bind=none --cpus-per-task="$(cpus_per_rank 1)"' in line

@@ -1,11 +1,13 @@
 """Every node by itself: the same bits, a load that lasts, and collectives inside."""
 
-import sys
 from collections.abc import Iterable
-from pathlib import Path
 from types import SimpleNamespace
 
+import node_sweep
+import nvml
 import pytest
+import seeded_step
+import sustained_load
 import torch
 from bringup import judge
 from bringup.records import Outcome, Value, Verdict
@@ -14,12 +16,6 @@ from nvml_for_tests import HEALTHY, FakeNvml
 from probing import answers_of
 from runs_for_tests import FAIL, H100, OPEN, PASS, Fact, failing, in_words, judged
 from showing import shows_failing
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
-import node_sweep
-import nvml
-import seeded_step
-import sustained_load
 
 NODES = ("n0", "n1", "n2")
 TWO = ("n0", "n1")

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import io
-import sys
-from pathlib import Path
 
+import bench
+import collectives
+import progress
 import pytest
 from bringup.derive.observed import derive
 from bringup.evidence import facts as facts_file
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.records import Verdict
 from factory import a_run
-from probing import told_by
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
-import bench
-import collectives
-import progress
 from facts import Facts
 from loops import for_each
+from probing import told_by
 from runs_for_tests import FAIL, OPEN, PASS, Fact, as_read, judged, parsed_of
 
 GATES = ("nccl.rank.finished", "nccl.step", "nccl.stall", "nccl.rank.stall")
