@@ -23,8 +23,9 @@ import subprocess
 import time
 from pathlib import Path
 
+from patience import whole_seconds
+
 DEFAULT_S = 600
-LONGEST_S = 86400
 ANSWER_S = 60  # for the list of who is missing: one question for each rank
 # of the others: the launcher ends all ranks with the first, and one of them has to write down who was late
 PAUSE_S = 1.0
@@ -59,10 +60,7 @@ class Shared(Late):
 
 def patience_s():
     """Seconds that ranks wait for one another at the start. Raises ValueError."""
-    text = os.environ.get("BRINGUP_START_S") or str(DEFAULT_S)
-    if not text.isdigit() or not 0 < int(text) <= LONGEST_S:
-        raise ValueError(f"BRINGUP_START_S={text}: expected seconds, from 1 to {LONGEST_S}")
-    return int(text)
+    return whole_seconds("BRINGUP_START_S", DEFAULT_S)
 
 
 def meet(dist, rank, world, per_host, host, listens, patience, gpu=None):

@@ -10,6 +10,8 @@ import os
 import platform
 import re
 
+from facts import read
+
 SET_MEMPOLICY = {"x86_64": 238, "aarch64": 237}  # numbers of the system call
 DEFAULT, PREFERRED = 0, 1  # linux/mempolicy.h
 MOST_NODES = 64
@@ -19,8 +21,8 @@ MOST_NODES = 64
 def beside(device):
     """device: its folder in sysfs. Programs that are started inside inherit both. What cannot be set stays as it is."""
     allowed = os.sched_getaffinity(0)
-    own = allowed & cpus(_read(device / "local_cpulist"))
-    node = _read(device / "numa_node")
+    own = allowed & cpus(read(device / "local_cpulist") or "")
+    node = read(device / "numa_node") or ""
     prefers = node.isdigit() and int(node) < MOST_NODES and _prefer(1 << int(node))
     try:
         if own:
@@ -50,10 +52,3 @@ def _prefer(nodes):
     libc = ctypes.CDLL(None, use_errno=True)
     mode = PREFERRED if nodes else DEFAULT
     return libc.syscall(number, mode, ctypes.byref(mask) if nodes else None, MOST_NODES + 1 if nodes else 0) == 0
-
-
-def _read(path):
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""

@@ -60,10 +60,7 @@ def bound(facts, task, allowed, quantity="smoke.binding.gpu"):
         gpu = allowed[int(visible)]
     elif visible in allowed:
         gpu = visible
-    if gpu is None:
-        facts.unknown(quantity, "text", f"CUDA_VISIBLE_DEVICES={visible!r} names no single GPU of {allowed}", task)
-    else:
-        facts.saw(quantity, gpu, "text", task)
+    facts.answered(quantity, gpu, "text", f"CUDA_VISIBLE_DEVICES={visible!r} names no single GPU of {allowed}", task)
     return gpu
 
 
@@ -76,13 +73,8 @@ def near_gpu(facts, gpu, numa=NUMA, quantity="smoke.cpu.near_gpu", subject=None)
         return
     allowed = os.sched_getaffinity(0)
     near = allowed & nodes[at]
-    facts.saw(
-        quantity,
-        len(near) / len(allowed),
-        "share",
-        subject,
-        f"{gpu} sits at NUMA node {at}, {len(near)} of {len(allowed)} CPUs too",
-    )
+    remark = f"{gpu} sits at NUMA node {at}, {len(near)} of {len(allowed)} CPUs too"
+    facts.saw(quantity, len(near) / len(allowed), "share", subject, remark)
 
 
 def node_of(gpu, nodes):

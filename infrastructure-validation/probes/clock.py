@@ -104,24 +104,10 @@ def answer(connection, done, others):
 
 def measure(reference, port, others=1):
     """(how far this clock is behind the reference's, uncertainty), both in seconds. Raises OSError."""
-    with connected(reference, port) as connection:
-        connection.settimeout(reply_s(others))
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with listening.connected(reference, port, CONNECT_S, reply_s(others)) as connection:
         trips = [round_trip(connection) for _ in range(samples(others))]
     duration, offset = min(trips)
     return offset, duration / 2
-
-
-def connected(reference, port):
-    """The reference may start later than we do; until the deadline a refusal is not an answer."""
-    deadline = time.monotonic() + CONNECT_S
-    while True:
-        try:
-            return socket.create_connection((reference, port), timeout=max(0.1, deadline - time.monotonic()))
-        except ConnectionRefusedError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.02)
 
 
 def round_trip(connection):

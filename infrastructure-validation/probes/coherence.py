@@ -27,13 +27,8 @@ LOCKS_S = 30.0  # a step may start so much later on a partner, and locks are tri
 REFUSED = "smoke.fs.pair.lock_refused"
 NO_LOCKS = (errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOLCK)  # Lustre without -o flock; NFS without a lock daemon
 FIRST, MORE, OLD, NEW = "first\n", "more\n", "old\n", "new\n"
-NOT_YET, HELD, OVER, NO_LOCK, TRIED = (
-    "not yet\n",
-    "held\n",
-    "over\n",
-    "no lock: ",
-    "tried\n",
-)  # said by a node about its lock
+# said by a node about its lock
+NOT_YET, HELD, OVER, NO_LOCK, TRIED = "not yet\n", "held\n", "over\n", "no lock: ", "tried\n"
 # what is looked at after the change: the file, whether the change is seen there, and how long that may take
 CHANGES = {
     "append": ("data", lambda path: text_of(path) == FIRST + MORE, SOON_S),
@@ -72,10 +67,7 @@ class Circle:
 
 def write_step(circle):
     mount = mounted(circle.folder)
-    if mount is None:
-        circle.facts.unknown("smoke.fs.type", "text", f"{circle.folder} is below no mount")
-    else:
-        circle.facts.saw("smoke.fs.type", mount[0], "text")
+    circle.facts.answered("smoke.fs.type", mount and mount[0], "text", f"{circle.folder} is below no mount")
     error = "none"
     data = circle.file(circle.me, "data")
     try:
@@ -219,10 +211,8 @@ def try_lock(circle, writer, path):
     except OSError as failure:
         circle.facts.unknown(quantity, "flag", failure.strerror or str(failure), pair)
     else:
-        if text_of(path) == HELD:
-            circle.facts.saw(quantity, False, "flag", pair)
-        else:
-            circle.facts.unknown(quantity, "flag", f"{writer} had let go of its lock", pair)
+        is_refused = False if text_of(path) == HELD else None
+        circle.facts.answered(quantity, is_refused, "flag", f"{writer} had let go of its lock", pair)
     return True
 
 

@@ -66,12 +66,9 @@ def main():
         os.environ.setdefault("NCCL_DEBUG_FILE", f"{logs if only else of_this_node(logs)}/nccl.%h.%p.log")
     # torch keeps the last collectives of this rank (its flight recorder); NCCL's watchdog adds its own at a timeout.
     # The names are those since torch 2.9
-    for name, value in (
-        ("TORCH_FR_BUFFER_SIZE", FLIGHT),
-        ("TORCH_NCCL_DUMP_ON_TIMEOUT", "1"),
-        ("TORCH_FR_DUMP_TEMP_FILE", f"{logs}/flight_at_timeout_"),
-    ):
-        os.environ.setdefault(name, value)
+    os.environ.setdefault("TORCH_FR_BUFFER_SIZE", FLIGHT)
+    os.environ.setdefault("TORCH_NCCL_DUMP_ON_TIMEOUT", "1")
+    os.environ.setdefault("TORCH_FR_DUMP_TEMP_FILE", f"{logs}/flight_at_timeout_")
     with large_imports():
         import torch
         import torch.distributed as dist
@@ -84,12 +81,8 @@ def main():
     name = cuda_start.uuid(torch, device) if cuda else placeholder(local)
     init_s = start(dist, device, scale, name if cuda else None)
     bench = Bench(torch, dist, device, dist.get_rank(), dist.get_world_size())
-    bench.progress.watch(
-        scale,
-        task,
-        hang_s / 2,
-        lambda: keep_words(torch._C._distributed_c10d, cuda, logs, task, local),
-    )
+    c10d = torch._C._distributed_c10d
+    bench.progress.watch(scale, task, hang_s / 2, lambda: keep_words(c10d, cuda, logs, task, local))
     facts = Facts("collectives") if bench.rank == 0 else None
     members = [tuple(member) for member in bench.gather((node_name(), task, os.getpid(), name))]
     rdma = bench.gather((node_name(), transport.active_rdma_devices()))
@@ -115,9 +108,7 @@ def main():
         for size in sizes:
             results, stalled = measure(bench, collective, size, facts, scale)
             stalls.append(stalled)
-            parts.append(
-                [{origin: count for origin, count in wrong.items() if origin is not None} for wrong in results]
-            )
+            parts.append([{rank: count for rank, count in wrong.items() if rank is not None} for wrong in results])
             sums.append([wrong.get(None, 0) for wrong in results])
             names.append(collective.__name__)
         if facts is not None:
@@ -129,17 +120,13 @@ def main():
         say_wrong(facts, scale, members, parts, sums, names)
         say_stalls(facts, scale, members, stalls, standstills)
         for (host, number, _, _), seconds in zip(members, local_s, strict=True):
-            facts.saw("nccl.rank.state", "finished", "text", f"{host}/rank{number}")  # all took part in the last one
-            facts.saw(
-                "nccl.rank.local_time", round(seconds / statistics.median(local_s), 3), "ratio", f"{host}/rank{number}"
-            )
+            subject, ratio = f"{host}/rank{number}", round(seconds / statistics.median(local_s), 3)
+            facts.saw("nccl.rank.state", "finished", "text", subject)  # all took part in the last one
+            facts.saw("nccl.rank.local_time", ratio, "ratio", subject)
         if not cuda:  # a ring crosses each host once: the least that one host sends in all timed all_reduces
             least = 0 if len({host for host, *_ in members}) == 1 else REPETITIONS * sum(sizes)
             carried, why = transport.carriers(moved, least)
-            if carried is None:
-                facts.unknown("nccl.transport", "text", why, scale)
-            else:
-                facts.saw("nccl.transport", carried, "text", scale)
+            facts.answered("nccl.transport", carried, "text", why, scale)
         facts.finish()
     # a gloo program that ends without this pause aborts in its worker thread every second time
     dist.barrier()
@@ -286,10 +273,8 @@ def say_members(facts, scale, members, rdma):
         facts.saw("nccl.devices", len(members_by_device), "count", scale, "; ".join(shared) or None)
     facts.saw("nccl.members", [f"{host} pid {pid} {name}" for host, _, pid, name in members][:8], "text", scale)
     have = sorted({f"{host}: {some_of(devices)}" for host, devices in rdma if devices})
-    for host in have:  # each its own line: of a fleet with 32 devices per host they do not fit on one
-        facts.saw("nccl.rdma.active", [host], "text", scale)
-    if not have:
-        facts.saw("nccl.rdma.active", [], "text", scale)
+    for hosts in [[host] for host in have] or [[]]:  # of a fleet with 32 devices per host they do not fit on one line
+        facts.saw("nccl.rdma.active", hosts, "text", scale)
 
 
 def say_devices(facts, scale, used):
@@ -323,15 +308,10 @@ def measure(bench, collective, size, facts, scale, name=None):
         facts.saw(f"nccl.{name}.time@{at}", round(median * 1e6, 1), "us", scale)
         facts.saw(f"nccl.{name}.time_spread@{at}", round((max(slowest) - min(slowest)) / median, 3), "share", scale)
         if bench.world > 1:
-            facts.saw(
-                f"nccl.{name}.busbw@{at}",
-                float(f"{operation.nbytes / median * operation.factor / 1e9:.4g}"),
-                "GB/s",
-                scale,
-            )
-    return [dict(items) for items in wrong], stall(
-        [max(repetition) for repetition in zip(*with_wait, strict=True)], label
-    )
+            busbw = float(f"{operation.nbytes / median * operation.factor / 1e9:.4g}")
+            facts.saw(f"nccl.{name}.busbw@{at}", busbw, "GB/s", scale)
+    slowest_with_waits = [max(repetition) for repetition in zip(*with_wait, strict=True)]
+    return [dict(items) for items in wrong], stall(slowest_with_waits, label)
 
 
 def say_stalls(facts, scale, members, stalls, standstills):
@@ -371,19 +351,10 @@ def say_wrong(facts, scale, members, parts, sums, names):
         if not all(step):
             blamed.update(dict(enumerate(step)))
     untold = total > 0 and not any(blamed.values())
+    why = "only sums are wrong, and on every rank"
     for rank, (host, number, _, _) in enumerate(members):
-        if untold:
-            facts.unknown(
-                "nccl.rank.wrong_values", "count", "only sums are wrong, and on every rank", f"{host}/rank{number}"
-            )
-        else:
-            facts.saw(
-                "nccl.rank.wrong_values",
-                blamed[rank],
-                "count",
-                f"{host}/rank{number}",
-                remark if blamed[rank] else None,
-            )
+        count, subject = None if untold else blamed[rank], f"{host}/rank{number}"
+        facts.answered("nccl.rank.wrong_values", count, "count", why, subject, remark if count else None)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ A user may read all of it but the registers of PCIe, which the kernel shows to r
 from pathlib import Path
 
 import absent
+from facts import read
 from patience import NoAnswer, seconds, within
 
 HCAS = Path("/sys/class/infiniband")
@@ -27,18 +28,18 @@ def devices(facts, hcas=HCAS, pci=PCI):
     nics = sorted(hcas.iterdir()) if hcas.is_dir() else []
     facts.saw("inventory.devices.nics", of_nics(nics), "text")
     cards = sorted(pci.iterdir()) if pci.is_dir() else []
-    gpus = [card for card in cards if _read(card / "vendor") == NVIDIA and _class(card).startswith(DISPLAY)]
+    gpus = [card for card in cards if read(card / "vendor") == NVIDIA and _class(card).startswith(DISPLAY)]
     registers = [*gpus, *(nic / "device" for nic in nics)]
     bridges = [card for card in cards if _class(card).startswith(BRIDGE)]
-    cmdline = [word for word in (_read(CMDLINE) or "").split() if word.partition("=")[0] in OF_PCI]
-    modules = [line.split()[0] for line in (_read(MODULES) or "").splitlines() if line.startswith(PEERMEM)]
+    cmdline = [word for word in (read(CMDLINE) or "").split() if word.partition("=")[0] in OF_PCI]
+    modules = [line.split()[0] for line in (read(MODULES) or "").splitlines() if line.startswith(PEERMEM)]
     values = {
-        "IOMMU of GPUs and NICs": [_read(card / "iommu_group/type") or "none" for card in registers],
+        "IOMMU of GPUs and NICs": [read(card / "iommu_group/type") or "none" for card in registers],
         "PCIe options of the kernel": [" ".join(cmdline) or "none"],
         "MaxPayload and MaxReadReq": [payloads(_bytes(card / "config")) for card in registers],
         "ACS of bridges": [acs(_bytes(card / "config")) for card in bridges],
         "peer memory module": modules[:1] or ["none"],
-        "GPU driver": ["open" if "Open" in (_read(DRIVER) or "") else "closed"] if gpus else [],
+        "GPU driver": ["open" if "Open" in (read(DRIVER) or "") else "closed"] if gpus else [],
     }
     facts.saw("inventory.devices.pci", _entries(values), "text")
 
@@ -82,9 +83,9 @@ def of_nics(nics):
     """Firmware and PCIe link by kind of board: two kinds have two firmwares."""
     values = {}
     for nic in nics:
-        board = _read(nic / "board_id") or _read(nic / "hca_type") or "NIC"
-        link = [_read(nic / "device" / f"current_link_{what}") for what in ("speed", "width")]
-        values.setdefault(f"firmware of {board}", []).append(_read(nic / "fw_ver") or HIDDEN)
+        board = read(nic / "board_id") or read(nic / "hca_type") or "NIC"
+        link = [read(nic / "device" / f"current_link_{what}") for what in ("speed", "width")]
+        values.setdefault(f"firmware of {board}", []).append(read(nic / "fw_ver") or HIDDEN)
         values.setdefault(f"PCIe link of {board}", []).append(f"{link[0]} x{link[1]}" if all(link) else HIDDEN)
     return _entries(values)
 
@@ -126,7 +127,7 @@ def _entries(values):
 
 
 def _class(card):
-    return _read(card / "class") or ""
+    return read(card / "class") or ""
 
 
 def _text(value):
@@ -138,10 +139,3 @@ def _bytes(path):
         return path.read_bytes()
     except OSError:
         return b""
-
-
-def _read(path):
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return None

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 import hca
+from facts import read
 
 NET = Path("/sys/class/net")
 HCAS = Path("/sys/class/infiniband")
@@ -41,38 +42,27 @@ def fabric(facts, net=NET, hcas=HCAS, pci=PCI):
             else:
                 _counted(facts, f"inventory.rdma.{kind}", port / "counters", names, subject)
     for device in sorted(pci.iterdir()) if pci.is_dir() else []:
-        if _read(device / "vendor") == NVIDIA and (_read(device / "class") or "").startswith(DISPLAY):
+        if read(device / "vendor") == NVIDIA and (read(device / "class") or "").startswith(DISPLAY):
             _saw(facts, "discovery.numa.gpu", device / "numa_node", f"{facts.at}/{device.name}")
 
 
 def uses_rdma(hcas=HCAS):
     """Whether a port of this node is active."""
-    return any("ACTIVE" in (_read(state) or "") for state in hcas.glob("*/ports/*/state"))
-
-
-def _read(path):
-    try:
-        return path.read_text(errors="replace").strip()
-    except OSError:
-        return None
+    return any("ACTIVE" in (read(state) or "") for state in hcas.glob("*/ports/*/state"))
 
 
 def _rate(port):
-    match = re.match(r"(\d+(?:\.\d+)?) Gb/sec", _read(port / "rate") or "")
+    match = re.match(r"(\d+(?:\.\d+)?) Gb/sec", read(port / "rate") or "")
     return float(match.group(1)) if match else 0.0
 
 
 def _saw(facts, quantity, path, subject):
-    value = _read(path)
-    if value is None:
-        facts.unknown(quantity, "text", f"{path} cannot be read", subject)
-    else:
-        facts.saw(quantity, value, "text", subject)
+    facts.answered(quantity, read(path), "text", f"{path} cannot be read", subject)
 
 
 def _counted(facts, quantity, folder, names, subject):
     """Their sum, and in the remark each that is not 0."""
-    texts = {name: _read(folder / name) for name in names}
+    texts = {name: read(folder / name) for name in names}
     unknown = [name for name, text in texts.items() if text is None or not text.isdigit()]
     if unknown:
         facts.unknown(quantity, "count", f"{folder / unknown[0]} says {texts[unknown[0]]}", subject)

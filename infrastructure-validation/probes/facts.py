@@ -23,6 +23,14 @@ def node_name():
     return os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]
 
 
+def read(path):
+    """What a file of the kernel holds, without blanks around it; None: it cannot be read."""
+    try:
+        return path.read_text(errors="replace").strip()
+    except OSError:
+        return None
+
+
 class Facts:
     """Collects nothing, writes at once: what a probe saw before it died is kept."""
 
@@ -40,6 +48,13 @@ class Facts:
     def unknown(self, quantity, unit, why, subject=None):
         """Looked for and not found out. Absence is never health, so it is said, with the reason."""
         self._write(quantity, subject, None, unit, str(why))
+
+    def answered(self, quantity, value, unit, why, subject=None, remark=None):
+        """A fact; unknown, for this reason, where the value is None."""
+        if value is None:
+            self.unknown(quantity, unit, why, subject)
+        else:
+            self.saw(quantity, value, unit, subject, remark)
 
     def finish(self):
         """The closing line: how many facts this probe wrote, for which run, and when. So runs cannot be mixed."""

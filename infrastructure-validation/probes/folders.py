@@ -10,11 +10,11 @@ import pwd
 import re
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import own_files
 from facts import Facts
+from patience import NoAnswer, within
 from software import mount_of
 
 GIB = 2**30
@@ -30,30 +30,20 @@ OF_A_NODE = ("tmp", "shm")  # the others are shared, and may have quotas
 def folders(facts, named, answer_s=None):
     """named: [(label, path)]; answer_s: less patience than ANSWER_S, after which a folder may be busy, and not hang"""
     for label, path in named:
-        answer = within(answer_s or ANSWER_S, lambda at=path: writes(at, facts.at))
-        if answer is None and answer_s:
-            facts.unknown(f"inventory.folder.{label}.writes", "text", f"{path}: no answer within {answer_s:g} s")
-        else:
-            answered = answer or f"no answer within {ANSWER_S:g} s"
-            facts.saw(f"inventory.folder.{label}.writes", answered, "text", remark=path)
-        if answer is None:
+        quantity = f"inventory.folder.{label}.writes"
+        try:
+            answer = within(answer_s or ANSWER_S, lambda at=path: writes(at, facts.at))
+        except NoAnswer as error:
+            facts.answered(quantity, None if answer_s else str(error), "text", f"{path}: {error}", remark=path)
             for name, unit in (("space", "GiB"), ("files", "count")):
                 facts.unknown(f"inventory.folder.{label}.{name}", unit, f"{path} does not answer")
         else:
+            facts.saw(quantity, answer, "text", remark=path)
             room(facts, label, path)
 
 
 def of_this_task():
     return [("tmp", os.environ.get("TMPDIR") or "/tmp"), ("shm", "/dev/shm")]  # noqa: S108  # they are the question
-
-
-def within(seconds, question):
-    """Its answer; None when there is none by then. The thread ends with this program."""
-    answers = []
-    thread = threading.Thread(target=lambda: answers.append(question()), daemon=True)
-    thread.start()
-    thread.join(seconds)
-    return answers[0] if answers else None
 
 
 def writes(path, node):
@@ -82,10 +72,8 @@ def room(facts, label, path):
         for name, unit in (("space", "GiB"), ("files", "count")):
             facts.unknown(f"inventory.folder.{label}.{name}", unit, f"{path}: {error.strerror}")
         return
-    if space_left.space is None:
-        facts.unknown(f"inventory.folder.{label}.space", "GiB", space_left.of_space)
-    else:
-        facts.saw(f"inventory.folder.{label}.space", round(space_left.space, 3), "GiB", remark=space_left.of_space)
+    gib, why = None if space_left.space is None else round(space_left.space, 3), space_left.of_space
+    facts.answered(f"inventory.folder.{label}.space", gib, "GiB", why, remark=why)
     facts.saw(f"inventory.folder.{label}.files", space_left.files, "count", remark=space_left.of_files)
 
 

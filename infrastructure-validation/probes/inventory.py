@@ -8,7 +8,6 @@ Run: srun --label python3 inventory.py [--raw FOLDER] [--folder LABEL=PATH]…
 import argparse
 import os
 import platform
-import re
 import resource
 from pathlib import Path
 
@@ -16,6 +15,7 @@ import devices
 import gpus
 import nvml
 import smi
+from beside import cpus
 from fabric import fabric, uses_rdma
 from facts import Facts
 from folders import folders, of_this_task
@@ -28,11 +28,8 @@ from software import software
 from timekeeping import timekeeping
 
 GIB = 2**30
-LIMITS = {
-    "memlock": resource.RLIMIT_MEMLOCK,
-    "nproc": resource.RLIMIT_NPROC,
-    "stack": resource.RLIMIT_STACK,
-}  # may be unlimited
+# may be unlimited
+LIMITS = {"memlock": resource.RLIMIT_MEMLOCK, "nproc": resource.RLIMIT_NPROC, "stack": resource.RLIMIT_STACK}
 NO_RDMA = "no RDMA"  # nothing locks memory there
 CPUS = Path("/sys/devices/system/cpu")
 ONLINE = CPUS / "online"
@@ -51,20 +48,8 @@ def main():
     def places(facts):
         folders(facts, of_this_task() + [tuple(named.split("=", 1)) for named in arguments.folder])
 
-    for question in (
-        software,
-        machine,
-        host,
-        limits,
-        settings,
-        timekeeping,
-        places,
-        kernel_log,
-        leftovers,
-        fabric,
-        imex,
-        devices.devices,
-    ):
+    of_the_kernel = (software, machine, host, limits, settings, timekeeping, places, kernel_log, leftovers)
+    for question in (*of_the_kernel, fabric, imex, devices.devices):
         try:
             question(facts)
         except Exception as error:  # noqa: BLE001  # one question must not hide the answers to the others
@@ -77,12 +62,8 @@ def host(facts):
     total = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemTotal"))
     cpuinfo = CPUINFO.read_text()
     facts.saw("inventory.virtual", is_virtual(cpuinfo), "flag")
-    model = cpu_model(cpuinfo)
-    if model is None:
-        facts.unknown("discovery.cpu.model", "text", f"{CPUINFO} names none")
-    else:
-        facts.saw("discovery.cpu.model", model, "text")
-    facts.saw("discovery.cpu.count", cpus_online(ONLINE.read_text()), "count")
+    facts.answered("discovery.cpu.model", cpu_model(cpuinfo), "text", f"{CPUINFO} names none")
+    facts.saw("discovery.cpu.count", len(cpus(ONLINE.read_text())), "count")
     try:
         facts.saw("discovery.cpu.topology", cpu_topology(CPUS, NUMA), "text")
     except (OSError, ValueError) as error:
@@ -119,11 +100,6 @@ def cpu_topology(cpus, numa):
     ]
     sockets, nodes = len({socket for socket, _ in cores}), len(list(numa.glob("node[0-9]*")))
     return f"sockets {sockets}, cores {len(set(cores))}, threads {len(cores)}, NUMA nodes {nodes}"
-
-
-def cpus_online(text):
-    """ "0-3,8" -> 5."""
-    return sum(int(last or first) - int(first) + 1 for first, last in re.findall(r"(\d+)(?:-(\d+))?", text))
 
 
 def limits(facts):

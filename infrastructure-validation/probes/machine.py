@@ -4,6 +4,7 @@ import hashlib
 from pathlib import Path
 
 from fabric import HCAS, NET
+from facts import read
 
 MACHINE_ID = Path("/etc/machine-id")  # diskless nodes may share one, or get a new one at each boot
 ETHERNET, BURNED_IN = "1", "0"  # type, addr_assign_type of an interface
@@ -11,13 +12,12 @@ ETHERNET, BURNED_IN = "1", "0"  # type, addr_assign_type of an interface
 
 def machine(facts, net=NET, hcas=HCAS, machine_id=MACHINE_ID):
     """A hash of the addresses of its NICs and HCAs; where it has none, of its machine id."""
-    marks = [_read(hca / "node_guid") for hca in hcas.glob("*") if _is_hardware(hca)]
+    marks = [read(hca / "node_guid") for hca in hcas.glob("*") if _is_hardware(hca)]
     marks += [_address(nic) for nic in net.glob("*") if _is_hardware(nic)]
-    marks = sorted(filter(None, marks)) or [_read(machine_id)]
-    if marks == [None]:
-        facts.unknown("inventory.machine", "text", f"no NIC has an address of its maker, and {machine_id} no id")
-    else:
-        facts.saw("inventory.machine", hashlib.sha256("\n".join(marks).encode()).hexdigest(), "text")
+    marks = sorted(filter(None, marks)) or list(filter(None, [read(machine_id)]))
+    own_hash = hashlib.sha256("\n".join(marks).encode()).hexdigest() if marks else None
+    why = f"no NIC has an address of its maker, and {machine_id} no id"
+    facts.answered("inventory.machine", own_hash, "text", why)
 
 
 def is_virtual(cpuinfo):
@@ -32,14 +32,7 @@ def _is_hardware(interface):
 
 def _address(nic):
     """None: it is not Ethernet, or the address was set. A bond gives all its interfaces one address."""
-    if _read(nic / "type") != ETHERNET:
+    if read(nic / "type") != ETHERNET:
         return None
-    burned_in = _read(nic / "address") if _read(nic / "addr_assign_type") == BURNED_IN else None
-    return _read(nic / "bonding_slave/perm_hwaddr") or burned_in
-
-
-def _read(path):
-    try:
-        return path.read_text(errors="replace").strip() or None
-    except OSError:
-        return None
+    burned_in = read(nic / "address") if read(nic / "addr_assign_type") == BURNED_IN else None
+    return read(nic / "bonding_slave/perm_hwaddr") or burned_in

@@ -46,12 +46,8 @@ def table(facts, names):
     own_name = node_name()
     answers = look_up_all([name for name in names if name != own_name])
     for name in names:
-        if name == own_name:
-            facts.unknown("names.address", "text", "it is the name of the node that was asked", name)
-        elif answers[name].address is None:
-            facts.unknown("names.address", "text", answers[name].why, name)
-        else:
-            facts.saw("names.address", answers[name].address, "text", name)
+        answer = answers.get(name) or Answer(None, "it is the name of the node that was asked", 0)
+        facts.answered("names.address", answer.address, "text", answer.why, name)
 
 
 def compare(facts, file):
@@ -108,18 +104,13 @@ def say_own(facts, with_ipv6):
     except (OSError, ValueError) as error:
         facts.unknown("names.own_addresses", "text", f"the kernel does not tell the addresses: {error}")
     else:
-        facts.saw(
-            "names.own_addresses", [address for address in own_addresses if with_ipv6 or ":" not in address], "text"
-        )
+        shown = [address for address in own_addresses if with_ipv6 or ":" not in address]
+        facts.saw("names.own_addresses", shown, "text")
     host = socket.gethostname()
     answer = look_up_all([host])[host]
-    if answer.address is None:
-        facts.saw("discovery.names.reachable", False, "flag", remark=f"its host name {host}: {answer.why}")
-    else:
-        outside = any(not is_loopback(each) for each in answer.address.split(","))
-        facts.saw(
-            "discovery.names.reachable", outside, "flag", remark=f"its host name {host} is {answer.address} there"
-        )
+    words = f": {answer.why}" if answer.address is None else f" is {answer.address} there"
+    outside = answer.address is not None and any(not is_loopback(each) for each in answer.address.split(","))
+    facts.saw("discovery.names.reachable", outside, "flag", remark=f"its host name {host}{words}")
 
 
 def is_loopback(address):

@@ -67,12 +67,7 @@ def sent_again(connection):
 
 
 def listen(port):
-    with listening.listen(port, backlog=1) as server:
-        server.settimeout(PATIENCE_S)
-        connection, _ = server.accept()
-    with connection:
-        connection.settimeout(PATIENCE_S)
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with listening.accepted(port, PATIENCE_S, PATIENCE_S) as connection:
         for _ in range(ROUND_TRIPS):
             connection.sendall(read_exactly(connection, len(PING)))
         receive_bulk(connection)
@@ -80,25 +75,12 @@ def listen(port):
         connection.sendall(struct.pack("!d", sent_again(connection)))
 
 
-def connect(partner, port):
-    deadline = time.monotonic() + PATIENCE_S
-    while True:  # the partner may start a moment later
-        try:
-            return socket.create_connection((partner, port), timeout=max(0.1, deadline - time.monotonic()))
-        except (ConnectionRefusedError, *listening.TIMED_OUT, socket.gaierror):
-            if time.monotonic() > deadline - 0.2:
-                raise
-            time.sleep(0.1)
-
-
 def measure(facts, here, partner, port):
     """Facts about one pair, told by the node that connects. No answer is a bandwidth of 0, with the reason."""
     link, towards, back = f"{partner}--{here}", f"{here}->{partner}", f"{partner}->{here}"
     reported = set()
     try:
-        with connect(partner, port) as connection:
-            connection.settimeout(PATIENCE_S)
-            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with listening.connected(partner, port, PATIENCE_S, PATIENCE_S) as connection:
             trips = []
             for _ in range(ROUND_TRIPS):
                 begun = time.perf_counter()
@@ -113,10 +95,8 @@ def measure(facts, here, partner, port):
             reported.add(back)
             theirs = struct.unpack("!d", read_exactly(connection, 8))[0]
             for direction, share in ((towards, sent_again(connection)), (back, theirs)):
-                if share == share:  # a number
-                    facts.saw("pair.sent_again", round(share, 6), "ratio", direction)
-                else:
-                    facts.unknown("pair.sent_again", "ratio", "the kernel is older than 4.6", direction)
+                share = round(share, 6) if share == share else None  # NaN
+                facts.answered("pair.sent_again", share, "ratio", "the kernel is older than 4.6", direction)
     except OSError as error:  # a timeout is one too
         for direction in sorted({towards, back} - reported):
             facts.saw("pair.bandwidth", 0.0, "GB/s", direction, f"no answer: {error}")

@@ -7,6 +7,14 @@ DEFAULT_S = 20  # a driver that is not kept loaded takes seconds for its first a
 NAME = "BRINGUP_GPU_S"
 
 
+def whole_seconds(name, default, least=1, most=86400):
+    """What a variable says. Raises ValueError."""
+    text = os.environ.get(name) or str(default)
+    if not text.isdigit() or not least <= int(text) <= most:
+        raise ValueError(f"{name}={text}: expected seconds, from {least} to {most}")
+    return int(text)
+
+
 class NoAnswer(Exception):
     """In time."""
 

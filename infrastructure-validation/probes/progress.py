@@ -9,7 +9,6 @@ stopped says nothing, and the others do.
 """
 
 import faulthandler
-import os
 import sys
 import threading
 import time
@@ -17,19 +16,16 @@ import traceback
 from pathlib import Path
 
 from facts import Facts, node_name
+from patience import whole_seconds
 
 DEFAULT_S = 120
-LONGEST_S = 86400
 LOOK_EVERY_S = 1.0
 LOCKED = 1.5  # times the patience: then nothing was said, and the interpreter is locked
 
 
 def hang_s():
     """Seconds that a collective may wait. Raises ValueError."""
-    text = os.environ.get("BRINGUP_HANG_S") or str(DEFAULT_S)
-    if not text.isdigit() or not 1 < int(text) <= LONGEST_S:
-        raise ValueError(f"BRINGUP_HANG_S={text}: expected seconds, from 2 to {LONGEST_S}")
-    return int(text)
+    return whole_seconds("BRINGUP_HANG_S", DEFAULT_S, least=2)
 
 
 class Progress:

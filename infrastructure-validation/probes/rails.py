@@ -9,9 +9,7 @@ Run: srun --ntasks-per-node=1 python3 rails.py "n0,n3 n1,n2" PORT   (PORT for th
 """
 
 import json
-import socket
 import sys
-import time
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 
@@ -37,11 +35,7 @@ def hear(stream):
 
 def wait(port):
     """Does what the partner asks for, until it says that it was all."""
-    with listening.listen(port, backlog=1) as server:
-        server.settimeout(PATIENCE_S)
-        connection, _ = server.accept()
-    with connection:
-        connection.settimeout(ANSWER_S)
+    with listening.accepted(port, PATIENCE_S, ANSWER_S) as connection:
         stream = connection.makefile("rw")
         say(stream, rates=perftest.ports())
         waiting = []
@@ -60,17 +54,6 @@ def wait(port):
                 say(stream, failed=str(error), missing=isinstance(error, perftest.NotThere))
 
 
-def connect(partner, port):
-    deadline = time.monotonic() + PATIENCE_S
-    while True:
-        try:
-            return socket.create_connection((partner, port), timeout=max(0.1, deadline - time.monotonic()))
-        except (ConnectionRefusedError, *listening.TIMED_OUT, socket.gaierror):
-            if time.monotonic() > deadline - 0.2:
-                raise
-            time.sleep(0.1)
-
-
 class Leader:
     def __init__(self, facts, here, partner, port):
         self.facts, self.here, self.partner, self.port = facts, here, partner, port
@@ -79,8 +62,7 @@ class Leader:
     def lead(self):
         link = f"{self.partner}--{self.here}"
         try:
-            with connect(self.partner, self.port) as connection:
-                connection.settimeout(ANSWER_S)
+            with listening.connected(self.partner, self.port, PATIENCE_S, ANSWER_S) as connection:
                 self.stream = connection.makefile("rw")
                 remote, local = hear(self.stream)["rates"], perftest.ports()
                 for node, rates in ((self.here, local), (self.partner, remote)):

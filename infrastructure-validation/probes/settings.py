@@ -5,6 +5,7 @@ from collections import Counter
 from pathlib import Path
 
 import addresses
+from facts import read
 
 SYSCTL = Path("/proc/sys")
 CPUS = Path("/sys/devices/system/cpu")
@@ -85,9 +86,9 @@ def is_real(path):
 
 
 def kind(path):
-    speed, duplex, mtu = (_read(path / name) for name in ("speed", "duplex", "mtu"))
+    speed, duplex, mtu = (read(path / name) for name in ("speed", "duplex", "mtu"))
     fast = f"{speed} Mb/s {duplex or '?'} duplex" if speed is not None and int(speed) > 0 else "speed unknown"
-    return f"{driver(path)}, {fast}, MTU {mtu}" + (", no carrier" if _read(path / "operstate") == "down" else "")
+    return f"{driver(path)}, {fast}, MTU {mtu}" + (", no carrier" if read(path / "operstate") == "down" else "")
 
 
 def driver(path):
@@ -95,7 +96,7 @@ def driver(path):
     link = path / "device/driver"
     if link.exists():
         return link.resolve().name
-    for line in (_read(path / "uevent") or "").splitlines():
+    for line in (read(path / "uevent") or "").splitlines():
         if line.startswith("DEVTYPE="):
             return line.partition("=")[2]
     return "virtual"
@@ -103,14 +104,6 @@ def driver(path):
 
 def default_route(routes):
     """The interface of the IPv4 route to everywhere with the least metric; None: there is none."""
-    rows = [line.split() for line in (_read(routes) or "").splitlines()[1:]]
+    rows = [line.split() for line in (read(routes) or "").splitlines()[1:]]
     routes_to_any = [(int(row[6]), row[0]) for row in rows if len(row) > 7 and row[1] == ANY and row[7] == ANY]
     return min(routes_to_any)[1] if routes_to_any else None
-
-
-def _read(path):
-    """None where the kernel does not say: it knows no speed of an interface that is down."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return None

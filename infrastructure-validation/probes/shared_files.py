@@ -8,14 +8,13 @@ opening it asks the server.
 
 import os
 import time
-from pathlib import Path
 
 import own_files
+from software import mount_of
 
 SOON_S = 5.0  # a name that nobody looked for before, and the content of a file that is opened
 CACHED_S = 65.0  # a name that was looked for in vain, or removed: acdirmax, 60 s by default, and a margin
 POLL_S, SLOW_POLL_S = 0.02, 0.2
-MOUNTS = Path("/proc/mounts")
 CACHE_OPTIONS = {"ac", "noac", "cto", "nocto", "actimeo", "acregmin", "acregmax", "acdirmin", "acdirmax", "lookupcache"}
 LOCK_OPTIONS = {"local_lock", "nolock", "flock", "noflock", "localflock"}
 
@@ -88,15 +87,12 @@ def wait_for(paths, text=None, patience=SOON_S):
 
 
 def mounted(folder):
-    """(type, options) of the mounted filesystem that holds `folder`: of the longest mount point above it, the last one
-    mounted. Or None."""
-    best = ("", None)
-    for line in MOUNTS.read_text().splitlines():
-        _, point, kind, options = line.split()[:4]
-        point = point.encode().decode("unicode_escape")
-        if len(point) >= len(best[0]) and (point == "/" or folder == Path(point) or Path(point) in folder.parents):
-            best = (point, (kind, options.split(",")))
-    return best[1]
+    """(type, options) of the mounted filesystem that holds `folder`. Or None."""
+    try:
+        kind, _, options = mount_of(folder).split(" ")
+    except FileNotFoundError:
+        return None
+    return kind, options.split(",")
 
 
 def caches(folder):

@@ -38,67 +38,47 @@ def _slowdown(text):
     return ", ".join(name for bit, name in HARDWARE_SLOWDOWNS.items() if bits & bit) or "none"
 
 
-BASE = {
-    "name": ("discovery.gpu.model", "text", str),
-    "memory.total": ("discovery.gpu.memory", "GiB", _mib),
-    "driver_version": ("discovery.gpu.driver", "text", str),
-    "pci.bus_id": ("discovery.gpu.pci", "text", str),
-    "persistence_mode": ("discovery.gpu.persistence", "flag", _flag),
-    "ecc.errors.uncorrected.volatile.total": ("discovery.gpu.ecc", "count", int),
-    "ecc.errors.corrected.volatile.total": ("discovery.gpu.ecc_corrected", "count", int),
-    "pcie.link.width.current": ("width", "count", int),
-    "pcie.link.width.max": ("width_max", "count", int),
-    "pcie.link.gen.current": ("discovery.gpu.pcie_generation", "count", int),
-}
+FIELDS = (  # (query, field of nvidia-smi, fact, its unit, how the field is read)
+    ("gpu", "name", "discovery.gpu.model", "text", str),
+    ("gpu", "memory.total", "discovery.gpu.memory", "GiB", _mib),
+    ("gpu", "driver_version", "discovery.gpu.driver", "text", str),
+    ("gpu", "pci.bus_id", "discovery.gpu.pci", "text", str),
+    ("gpu", "persistence_mode", "discovery.gpu.persistence", "flag", _flag),
+    ("gpu", "ecc.errors.uncorrected.volatile.total", "discovery.gpu.ecc", "count", int),
+    ("gpu", "ecc.errors.corrected.volatile.total", "discovery.gpu.ecc_corrected", "count", int),
+    ("gpu", "pcie.link.width.current", "width", "count", int),
+    ("gpu", "pcie.link.width.max", "width_max", "count", int),
+    ("gpu", "pcie.link.gen.current", "discovery.gpu.pcie_generation", "count", int),
+    ("identity", "serial", "inventory.gpu.serial", "text", str),
+    ("identity", "vbios_version", "inventory.gpu.vbios", "text", str),
+    ("slowdown", "clocks_event_reasons.active", "discovery.gpu.slowdown", "text", _slowdown),
+    ("power", "power.default_limit", "power_default", "W", float),
+    ("power", "enforced.power.limit", "power", "W", float),
+    ("clock", "clocks.default_applications.graphics", "clock_default", "MHz", float),
+    ("clock", "clocks.applications.graphics", "clock", "MHz", float),
+    # a GPU without ECC, one without MIG, and one without a fabric, says N/A
+    ("ecc", "ecc.mode.current", "discovery.gpu.ecc_mode", "text", _on_or_off),
+    ("mig", "mig.mode.current", "discovery.gpu.mig", "text", _on_or_off),
+    ("fabric", "fabric.state", "discovery.gpu.fabric", "text", str.lower),
+    ("remapped", "remapped_rows.correctable", "discovery.gpu.remapped_corrected", "count", int),
+    ("remapped", "remapped_rows.uncorrectable", "discovery.gpu.remapped_uncorrected", "count", int),
+    ("remapped", "remapped_rows.pending", "discovery.gpu.remap_pending", "flag", _flag),
+    ("remapped", "remapped_rows.failure", "discovery.gpu.remap_failed", "flag", _flag),
+)
 FIRST_LESS_SECOND = {  # two columns -> the fact that is made of them
     "discovery.gpu.pcie": ("width_max", "width", "count"),
     "discovery.gpu.power_cap": ("power_default", "power", "W"),
     "discovery.gpu.clock_cap": ("clock_default", "clock", "MHz"),
 }
 COLUMNS = {column: quantity for quantity, (*both, _) in FIRST_LESS_SECOND.items() for column in both}
-QUERIES = (  # (name, what nvidia-smi is asked, its fields without the leading uuid)
-    ("gpu", "--query-gpu=uuid,", BASE),
+QUERIES = [  # (name, what nvidia-smi is asked, its fields without the leading uuid)
     (
-        "identity",
-        "--query-gpu=uuid,",
-        {
-            "serial": ("inventory.gpu.serial", "text", str),
-            "vbios_version": ("inventory.gpu.vbios", "text", str),
-        },
-    ),
-    (
-        "slowdown",
-        "--query-gpu=uuid,",
-        {"clocks_event_reasons.active": ("discovery.gpu.slowdown", "text", _slowdown)},
-    ),
-    (
-        "power",
-        "--query-gpu=uuid,",
-        {"power.default_limit": ("power_default", "W", float), "enforced.power.limit": ("power", "W", float)},
-    ),
-    (
-        "clock",
-        "--query-gpu=uuid,",
-        {
-            "clocks.default_applications.graphics": ("clock_default", "MHz", float),
-            "clocks.applications.graphics": ("clock", "MHz", float),
-        },
-    ),
-    # a GPU without ECC, one without MIG, and one without a fabric, says N/A
-    ("ecc", "--query-gpu=uuid,", {"ecc.mode.current": ("discovery.gpu.ecc_mode", "text", _on_or_off)}),
-    ("mig", "--query-gpu=uuid,", {"mig.mode.current": ("discovery.gpu.mig", "text", _on_or_off)}),
-    ("fabric", "--query-gpu=uuid,", {"fabric.state": ("discovery.gpu.fabric", "text", str.lower)}),
-    (
-        "remapped",
-        "--query-remapped-rows=gpu_uuid,",
-        {
-            "remapped_rows.correctable": ("discovery.gpu.remapped_corrected", "count", int),
-            "remapped_rows.uncorrectable": ("discovery.gpu.remapped_uncorrected", "count", int),
-            "remapped_rows.pending": ("discovery.gpu.remap_pending", "flag", _flag),
-            "remapped_rows.failure": ("discovery.gpu.remap_failed", "flag", _flag),
-        },
-    ),
-)
+        name,
+        "--query-remapped-rows=gpu_uuid," if name == "remapped" else "--query-gpu=uuid,",
+        {field: reading for query, field, *reading in FIELDS if query == name},
+    )
+    for name in dict.fromkeys(query for query, *_ in FIELDS)
+]
 PATIENCE = 3  # times that of one GPU: it asks all of them
 NODE_WIDE = ("discovery.gpu.driver",)
 TEXTS = (("q", ("-q",)), ("topo", ("topo", "-m")))  # for people; -m is also read by evidence/topology.py
@@ -125,7 +105,7 @@ def read(facts, keep, run=subprocess.run, nvml_said=""):
     """All GPUs. keep(name, text) stores a raw answer; nvml_said: why NVML was not asked."""
     ask, uuids = _Asking(facts, run, nvml_said), []
     for name, query, fields in QUERIES:
-        answer = ask.answer((query + ",".join(fields),), [field[:2] for field in fields.values()])
+        answer = ask.answer((query + ",".join(fields),), [(quantity, unit) for quantity, unit, _ in fields.values()])
         if answer is None and name == "gpu":
             facts.unknown("discovery.gpu.answering", "count", ask.why)
         if answer is None:

@@ -21,6 +21,7 @@ LIBRARIES = {
     "libmunge.so.2": "libmunge",
 }
 HASHED_BYTES = 16 * 2**20  # of each end; libcuda and libnccl hold hundreds of MB
+MOUNTS = Path("/proc/self/mountinfo")
 OS_RELEASE = Path("/etc/os-release")
 TORCH = re.compile(r"^(__version__|cuda)\b[^=\n]*=\s*(?:'([^'\n]+)'|None)", re.M)
 ABSENT = "absent"  # looked for and not there: an observation like any other
@@ -39,10 +40,7 @@ def software(facts):
     facts.saw("discovery.node.distinct", Path("/proc/sys/kernel/random/boot_id").read_text().strip(), "text")
     facts.saw("discovery.kernel", Path("/proc/sys/kernel/osrelease").read_text().strip(), "text")
     release = os_release(OS_RELEASE.read_text(errors="replace"))
-    if release is None:
-        facts.unknown("discovery.os", "text", f"{OS_RELEASE} names no release")
-    else:
-        facts.saw("discovery.os", release, "text")
+    facts.answered("discovery.os", release, "text", f"{OS_RELEASE} names no release")
     facts.saw("discovery.python", f"{platform.python_implementation()} {platform.python_version()}", "text")
     known = linker_cache()
     for soname, name in LIBRARIES.items():
@@ -140,7 +138,7 @@ def identity(path):
 def mount_of(folder):
     """File system, source and options of the mount that holds `folder`, without what is a client's own."""
     best = None
-    for line in Path("/proc/self/mountinfo").read_text(errors="replace").splitlines():
+    for line in MOUNTS.read_text(errors="replace").splitlines():
         left, _, right = line.partition(" - ")
         fields = left.split()
         point = re.sub(r"\\(\d{3})", lambda match: chr(int(match[1], 8)), fields[4])

@@ -7,15 +7,14 @@ Every window's last product is compared with the exact one.
 `watch`, when it is given, is called in every window while the device is busy; of what it says, the last third is kept.
 """
 
-import os
 import statistics
 import time
 
 import compute
 import faults
+from patience import whole_seconds
 
 DEFAULT_S = 60
-LONGEST_S = 86400
 WINDOWS = 12  # at least
 WINDOW_S = 1.0
 PAUSE_S = 3.0  # the drill: after each product
@@ -23,10 +22,7 @@ PAUSE_S = 3.0  # the drill: after each product
 
 def seconds():
     """How long the load lasts. Raises ValueError."""
-    text = os.environ.get("BRINGUP_LOAD_S") or str(DEFAULT_S)
-    if not text.isdigit() or not 0 < int(text) <= LONGEST_S:
-        raise ValueError(f"BRINGUP_LOAD_S={text}: expected seconds, from 1 to {LONGEST_S}")
-    return int(text)
+    return whole_seconds("BRINGUP_LOAD_S", DEFAULT_S)
 
 
 class Load:

@@ -130,10 +130,6 @@ def test_the_mount_of_a_folder_is_the_innermost_one_and_nobody_looks_into_that_o
         assert says in in_words(software.software, "inventory.hf_home")
 
 
-def test_cpus_online():
-    assert [inventory.cpus_online(text) for text in ("0", "0-3", "0-3,8-11\n")] == [1, 4, 8]
-
-
 @for_each(
     ("text", "model"),
     [
