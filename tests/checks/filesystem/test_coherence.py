@@ -10,6 +10,7 @@ from pathlib import Path
 import coherence
 import pytest
 import shared_files
+import software
 from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
 from bringup.plan import rounds as tournament
@@ -219,11 +220,11 @@ def test_nodes_that_keep_missing_names_hold_and_try_locks_and_see_every_change(t
 def test_the_mount_and_its_caches_are_named(tmp_path, monkeypatch):
     table = tmp_path / "mounts"
     table.write_text(
-        "rootfs / ext4 rw 0 0\n"
-        "fs:/home /home nfs4 rw,vers=4.2,acdirmin=1,lookupcache=none,addr=10.0.0.9 0 0\n"
-        "fs:/data /home/my\\040data nfs rw,vers=3,addr=10.0.0.9 0 0\n"
+        "1 1 8:1 / / rw - ext4 rootfs rw\n"
+        "2 1 0:1 / /home rw - nfs4 fs:/home rw,vers=4.2,acdirmin=1,lookupcache=none,addr=10.0.0.9\n"
+        "3 1 0:2 / /home/my\\040data rw - nfs fs:/data rw,vers=3,addr=10.0.0.9\n"
     )
-    monkeypatch.setattr(shared_files, "MOUNTS", table)
+    monkeypatch.setattr(software, "MOUNTS", table)
     assert shared_files.caches(Path("/home/x")) == "nfs4, acdirmin=1,lookupcache=none"
     assert shared_files.caches(Path("/home/my data/x")) == "nfs, no option for its caches"
     assert shared_files.mounted(Path("/tmp"))[0] == "ext4"
