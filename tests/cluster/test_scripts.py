@@ -169,5 +169,5 @@ def test_doctor_submits_nothing_and_a_site_file_that_slurm_wrote_is_used(cluster
     assert cluster.sh(bringup, "site", "--init", file).returncode == 2
     again = cluster.sh(bringup, "doctor", env={"BRINGUP_SITE": str(file)})
     assert f"PASS       site file    made, {file}" in again.stdout
-    assert "PASS       GPU request  gpu_request --gpus-per-node=2" in again.stdout
+    assert "PASS       request      gpu_request --gpus-per-node=2" in again.stdout
     assert set(cluster.sh(*queue).stdout.split()) <= set(before.split())

@@ -14,9 +14,9 @@ from bringup.plan import catalogue
 from bringup.plan import site as sites
 from bringup.plan.cuda import too_old, way_out
 from bringup.plan.site import Container
-from bringup.run.before import checks, doctor, host, new_site
+from bringup.run.before import doctor, host, new_site
 from bringup.run.before.cluster import Account, Cluster, read
-from bringup.run.before.facts import Driver, Facts, Finding
+from bringup.run.before.doctor import Driver, Facts, Finding, findings
 from bringup.run.before.host import UNLIMITED, Folder, Host, Torch, torch_of
 from bringup.run.site import AtSite
 from loops import for_each
@@ -72,10 +72,6 @@ def healthy() -> Facts:
     )
 
 
-def findings(facts: Facts) -> dict[str, Finding]:
-    return {line.title: line.finding for line in checks.lines(facts)}
-
-
 def with_cluster(**changed: object) -> Facts:
     facts = healthy()
     assert isinstance(facts.cluster, Cluster)
@@ -111,59 +107,38 @@ def in_a_shell(limits: Mapping[str, tuple[int, int]], propagated: str) -> Facts:
 
 
 def test_a_healthy_site_has_nothing_to_do():
-    lines = checks.lines(healthy())
-    assert [line for line in lines if line.finding.mark != "PASS"] == []
-    assert [line for line in lines if line.finding.cure] == []
-    assert checks.exit_code(lines) == 0
+    found = findings(healthy())
+    assert {(finding.mark, finding.cure) for finding in found.values()} == {("PASS", "")}
+    assert doctor.exit_code(found) == 0
 
 
-FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
-    # what differs -> facts, the check, its mark, words of what it says or advises
-    "no partition": (
-        replace(healthy(), partition="gpu"),
-        "partition",
-        "FAIL",
-        "there is no partition gpu; there are main",
-    ),
-    "no GPU": (with_slurm({"node": NODES.replace("Gres=gpu:h100:8", "Gres=(null)")}), "partition", "FAIL", "no GPU"),
-    "mixed": (
-        with_slurm({"node": NODES.replace("gpu:h100:8", "gpu:h100:4", 1)}),
-        "partition",
-        "WARN",
-        "another Gres: n0",
-    ),
+FINDINGS: dict[str, tuple[Facts, str]] = {
+    # what differs -> facts; the check: its mark: words of what it says or advises
+    "no partition": (replace(healthy(), partition="gpu"), "partition: FAIL: there is no partition gpu; there are main"),
+    "no GPU": (with_slurm({"node": NODES.replace("Gres=gpu:h100:8", "Gres=(null)")}), "partition: FAIL: no GPU"),
+    "mixed": (with_slurm({"node": NODES.replace("gpu:h100:8", "gpu:h100:4", 1)}), "partition: WARN: another Gres: n0"),
     "nobody usable": (
         with_slurm({"node": re.sub(r"State=\S+", "State=DOWN", NODES)}),
-        "partition",
-        "INCOMPLETE",
-        "0 of 2 nodes usable",
+        "partition: INCOMPLETE: 0 of 2 nodes usable",
     ),
     "short partition": (
         with_slurm({"partition": PARTITIONS["24.11"].replace("MaxTime=UNLIMITED", "MaxTime=00:05:00")}),
-        "phases",
-        "FAIL",
-        "MaxTime",
+        "phases: FAIL: MaxTime",
     ),
-    "hooks": (with_settings(Prolog="/etc/slurm/prolog.sh"), "slurm", "PASS", "Prolog run with every job"),
+    "hooks": (with_settings(Prolog="/etc/slurm/prolog.sh"), "slurm: PASS: Prolog run with every job"),
     "refuses jobs": (
         replace(with_settings(JobSubmitPlugins="lua"), site=None),
-        "GPU request",
-        "WARN",
-        "may refuse jobs without a GPU",
+        "request: WARN: may refuse jobs without a GPU",
     ),
-    "MIG": (with_slurm({"node": NODES.replace("gpu:h100:8", "gpu:1g.10gb:14")}), "GPU request", "WARN", "MIG"),
+    "MIG": (with_slurm({"node": NODES.replace("gpu:h100:8", "gpu:1g.10gb:14")}), "request: WARN: MIG"),
     "accounts unread": (
         with_settings(AccountingStorageEnforce="associations,limits"),
-        "account",
-        "INCOMPLETE",
-        "sacctmgr gave no answer",
+        "account: INCOMPLETE: sacctmgr gave no answer",
     ),
-    "no account": (with_cluster(accounts=[]), "account", "WARN", "you have no account"),
+    "no account": (with_cluster(accounts=[]), "account: WARN: you have no account"),
     "another account": (
         replace(with_slurm(NAMED), site=with_site(account="physics").site),
-        "account",
-        "WARN",
-        "physics is not one of yours",
+        "account: WARN: physics is not one of yours",
     ),
     "a partition for others": (
         with_slurm(
@@ -172,150 +147,97 @@ FINDINGS: dict[str, tuple[Facts, str, str, str]] = {
                 "partition": PARTITIONS["24.11"].replace("AllowAccounts=ALL", "AllowAccounts=physics,teaching", 1),
             }
         ),
-        "account",
-        "FAIL",
-        "takes no job of account research (AllowAccounts) -> account: teaching",
+        "account: FAIL: takes no job of account research (AllowAccounts) -> account: teaching",
     ),
     "few jobs": (
         with_cluster(accounts=[Account("a", "", (), "", 4)], default_account="a"),
-        "account",
-        "WARN",
-        "4 jobs at once",
+        "account: WARN: 4 jobs at once",
     ),
-    "login shell": (in_a_shell(SHELL, "ALL"), "limits", "WARN", "open files 1024 (hard 1048576)"),
-    "locked memory": (in_a_shell(SHELL, "ALL"), "limits", "WARN", "memlock unlimited in /etc/security/limits.conf"),
-    "a hard limit": (
-        in_a_shell(SHELL_HARD, "NOFILE"),
-        "limits",
-        "WARN",
-        "hard nofile 4096 in /etc/security/limits.conf",
-    ),
-    "not propagated": (in_a_shell(SHELL, "NONE"), "limits", "PASS", "jobs get those of slurmd instead"),
+    "login shell": (in_a_shell(SHELL, "ALL"), "limits: WARN: open files 1024 (hard 1048576)"),
+    "locked memory": (in_a_shell(SHELL, "ALL"), "limits: WARN: memlock unlimited in /etc/security/limits.conf"),
+    "a hard limit": (in_a_shell(SHELL_HARD, "NOFILE"), "limits: WARN: hard nofile 4096 in /etc/security/limits.conf"),
+    "not propagated": (in_a_shell(SHELL, "NONE"), "limits: PASS: jobs get those of slurmd instead"),
     "aarch64 trays": (
         with_slurm({"node": NODES.replace("Arch=x86_64", "Arch=aarch64")}),
-        "architecture",
-        "FAIL",
-        "aarch64 on 2 nodes",
+        "architecture: FAIL: aarch64 on 2 nodes",
     ),
     "nodes without a word": (
         with_slurm({"node": NODES.replace("Arch=x86_64 ", "")}),
-        "architecture",
-        "INCOMPLETE",
-        "no node has told",
+        "architecture: INCOMPLETE: no node has told",
     ),
     "no pyxis": (
         with_site(container=Container(runtime="pyxis", image="a.sqsh")),
-        "containers",
-        "FAIL",
-        "--container-image",
+        "containers: FAIL: --container-image",
     ),
     "apptainer elsewhere": (
         with_site(container=Container(runtime="apptainer", image="a.sif")),
-        "containers",
-        "NOT ASKED",
-        "nodes may differ",
+        "containers: NOT ASKED: nodes may differ",
     ),
-    "no environment": (with_host(interpreter=None), "python", "FAIL", "make venv"),
-    "no torch": (with_host(torch=None), "torch", "WARN", "discovery runs"),
+    "no environment": (with_host(interpreter=None), "python: FAIL: make venv"),
+    "no torch": (with_host(torch=None), "torch: WARN: discovery runs"),
     "old driver": (
         replace(healthy(), driver=Driver("550.90.07", "NVIDIA H100 80GB HBM3", "d/1")),
-        "torch",
-        "FAIL",
-        "TORCH_INDEX=https://download.pytorch.org/whl/cu126 make venv",
+        "torch: FAIL: TORCH_INDEX=https://download.pytorch.org/whl/cu126 make venv",
     ),
-    "driver unknown": (replace(healthy(), driver=None), "torch", "NOT ASKED", "bringup run discovery"),
-    "a build for CPUs": (with_host(torch=Torch("2.13.0+cpu", None)), "torch", "WARN", "uses no GPU"),
+    "driver unknown": (replace(healthy(), driver=None), "torch: NOT ASKED: bringup run discovery"),
+    "a build for CPUs": (with_host(torch=Torch("2.13.0+cpu", None)), "torch: WARN: uses no GPU"),
     "a build for CPUs before any run": (
         replace(with_host(torch=Torch("2.13.0+cpu", None)), driver=None),
-        "torch",
-        "WARN",
-        "Slurm hands out GPUs",
+        "torch: WARN: Slurm hands out GPUs",
     ),
     "a build for CPUs where programs compute on the CPU": (
         replace(with_host(torch=Torch("2.13.0+cpu", None)), driver=None, profile=catalogue.load_profile("local-cpu")),
-        "torch",
-        "PASS",
-        "no run has seen a GPU driver",
+        "torch: PASS: no run has seen a GPU driver",
     ),
-    "another CUDA": (with_host(torch=Torch("3.0", "15.0")), "torch", "INCOMPLETE", "not known which driver"),
-    "local disk": (with_host(folder=replace(HOST.folder, kind="xfs")), "folder", "WARN", "a local filesystem"),
-    "exported disk": (
-        with_host(folder=replace(HOST.folder, kind="xfs", is_exported=True)),
-        "folder",
-        "PASS",
-        "exports it",
-    ),
-    "read-only": (
-        with_host(folder=replace(HOST.folder, writes="Read-only file system")),
-        "folder",
-        "FAIL",
-        "Read-only",
-    ),
+    "another CUDA": (with_host(torch=Torch("3.0", "15.0")), "torch: INCOMPLETE: not known which driver"),
+    "local disk": (with_host(folder=replace(HOST.folder, kind="xfs")), "folder: WARN: a local filesystem"),
+    "exported disk": (with_host(folder=replace(HOST.folder, kind="xfs", is_exported=True)), "folder: PASS: exports it"),
+    "read-only": (with_host(folder=replace(HOST.folder, writes="Read-only file system")), "folder: FAIL: Read-only"),
     "silent folder": (
         with_host(folder=replace(HOST.folder, kind=None, writes="no answer")),
-        "folder",
-        "INCOMPLETE",
-        "no answer",
+        "folder: INCOMPLETE: no answer",
     ),
-    "full": (with_host(folder=replace(HOST.folder, space_gib=3.0)), "room", "WARN", "3 GiB free"),
+    "full": (with_host(folder=replace(HOST.folder, space_gib=3.0)), "room: WARN: 3 GiB free"),
     "room unknown": (
         with_host(folder=replace(HOST.folder, space_gib=None, of_space="it does not say")),
-        "room",
-        "INCOMPLETE",
-        "does not say",
+        "room: INCOMPLETE: does not say",
     ),
-    "no site file": (replace(healthy(), site=None), "site file", "WARN", "bringup site --init"),
-    "a wrong site file": (
-        replace(healthy(), site=FileError("lab: partitoin: unknown")),
-        "site file",
-        "FAIL",
-        "partitoin",
-    ),
-    "a folder that is not there": (with_site(checkpoints="/nowhere/at/all"), "site file", "FAIL", "no such folder"),
-    "no profile": (
-        replace(healthy(), profile=FileError("no profile named 'x'")),
-        "profile",
-        "FAIL",
-        "no profile named",
-    ),
-    "generic": (
-        replace(healthy(), profile=catalogue.load_profile("generic")),
-        "profile",
-        "WARN",
-        "BRINGUP_PROFILE=h100-8x400g | h100-azure-ndv5 | h100-efa-p5 | h100-gcp-a3-mega | h100-roce-8x400g",
-    ),
+    "no site file": (replace(healthy(), site=None), "site file: WARN: bringup site --init"),
+    "a wrong site file": (replace(healthy(), site=FileError("lab: partitoin: unknown")), "site file: FAIL: partitoin"),
+    "a folder that is not there": (with_site(checkpoints="/nowhere/at/all"), "site file: FAIL: no such folder"),
+    "no profile": (replace(healthy(), profile=FileError("no profile named 'x'")), "profile: FAIL: no profile named"),
+    "generic": (replace(healthy(), profile=catalogue.load_profile("generic")), "profile: WARN: unset BRINGUP_PROFILE"),
     "four GPUs a node": (
         with_slurm({"node": NODES.replace("gpu:h100:8", "gpu:h100:4")}),
-        "profile",
-        "WARN",
-        "for 8 GPUs a node, and Slurm says 4",
+        "profile: WARN: for 8 GPUs a node, and Slurm says 4",
     ),
-    "a closed kernel log": (with_host(kernel_log_is_closed=True), "kernel log", "NOT ASKED", "accept, except"),
-    "no tools": (with_host(tools=()), "tools", "NOT ASKED", "gates of question"),
+    "a closed kernel log": (with_host(kernel_log_is_closed=True), "kernel log: NOT ASKED: accept, except"),
+    "no tools": (with_host(tools=()), "tools: NOT ASKED: gates of question"),
 }
 
 
 @for_each("name", FINDINGS)
 def test_each_finding_is_one_line_with_its_cure(name: str):
-    facts, title, mark, words = FINDINGS[name]
+    facts, expected = FINDINGS[name]
+    title, mark, words = expected.split(": ", 2)
     finding = findings(facts)[title]
     assert (finding.mark, words in f"{finding.says} -> {finding.cure}") == (mark, True), finding
     assert bool(finding.cure) == (finding.mark != "PASS"), finding
-    assert "\n" not in doctor.screen([checks.Line(title, finding)]).split("\n", 1)[0]
+    assert "\n" not in f"{finding.says}{finding.cure}"
 
 
 def test_only_what_will_make_a_run_fail_is_exit_code_1_and_what_is_not_known_is_2():
-    codes = {mark: {checks.exit_code(checks.lines(facts)) for facts, _, at, _ in FINDINGS.values() if at == mark}
+    codes = {mark: {doctor.exit_code(findings(facts)) for facts, says in FINDINGS.values() if f": {mark}: " in says}
              for mark in ("FAIL", "INCOMPLETE")}  # fmt: skip
     assert codes == {"FAIL": {1}, "INCOMPLETE": {2}}
-    assert all(checks.exit_code([checks.Line("", Finding(mark, ""))]) == 0 for mark in ("PASS", "WARN", "NOT ASKED"))
+    assert all(doctor.exit_code({"": Finding(mark, "")}) == 0 for mark in ("PASS", "WARN", "NOT ASKED"))
 
 
 def test_without_slurm_one_line_says_so_for_all_that_only_slurm_knows():
-    lines = checks.lines(replace(healthy(), cluster=SlurmError("scontrol is not on the PATH")))
-    assert (lines[0].finding.mark, checks.exit_code(lines)) == ("INCOMPLETE", 2)
-    assert "partition, phases, GPU request, account, limits" in lines[0].finding.cure
-    assert {line.title for line in lines} == {"slurm", *(title for title, _ in checks.OF_THE_HOST)}
+    found = findings(replace(healthy(), cluster=SlurmError("scontrol is not on the PATH")))
+    assert (found["slurm"].mark, doctor.exit_code(found)) == ("INCOMPLETE", 2)
+    assert "partition, phases, request, account, limits" in found["slurm"].cure
+    assert found.keys() == {"slurm", *map(doctor.title, doctor.OF_THE_HOST)}
 
 
 def test_which_build_of_torch_a_driver_runs():

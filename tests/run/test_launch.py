@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from bringup.errors import CannotStart, ControllerAway, SlurmError, UsageError
 from bringup.plan.phases import PHASES
-from bringup.run import launch, nodes, playbook, slurm, waiting
+from bringup.run import launch, nodes, slurm, waiting
 
 AWAY = "slurm_load_partitions: Unable to contact slurm controller (connect failure)"
 
@@ -103,8 +104,14 @@ def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
     return Controller(monkeypatch, Clock(monkeypatch))
 
 
-def wait(*, tell: Callable[[str], None] = lambda text: None, closed: Callable[[], bool] = lambda: False) -> bool:
-    return launch._wait("7", ["n0", "n1"], tell, closed)
+def starting(
+    phase: str = "discovery", folder: Path = Path("/nowhere"), tell: Callable[[str], None] = str
+) -> launch.Launch:
+    return launch.Launch(PHASES[phase], "x", folder, tell)
+
+
+def wait(tell: Callable[[str], None] = str) -> bool:
+    return starting(tell=tell)._wait("7", ["n0", "n1"])
 
 
 def test_a_job_that_waits_for_an_hour_costs_slurmctld_few_questions(controller: Controller):
@@ -127,54 +134,35 @@ def test_of_the_nodes_only_the_jobs_own_are_asked_for_and_once_at_each_look(cont
     assert controller.commands("scontrol") == [("scontrol", "--oneliner", "show", "node", "n0,n1")] * (len(looks) - 1)
 
 
-def test_a_job_that_ends_in_seconds_is_noticed_in_seconds(controller: Controller):
-    """The local cluster is not slowed."""
-    controller.state = lambda seconds: ("PENDING", "None") if seconds < 1 else ("RUNNING", "None")
-    ended_at = 8.0
-    running = controller.state
-    controller.state = lambda seconds: running(seconds) if seconds < ended_at else ("COMPLETED", "None")
-    assert wait() is True
-    assert controller.clock.now - controller.begun < ended_at * 1.3
+@pytest.mark.parametrize(
+    ("states", "closed_at", "least", "most", "says"),
+    [
+        # the local cluster is not slowed
+        ({0: "PENDING", 1: "RUNNING", 8: "COMPLETED"}, None, 8, 10.4, None),
+        # the filesystem says when: nobody waits half a minute, and slurmctld gets no question for it
+        ({0: "RUNNING", 1801: "COMPLETED"}, 1800, 1801, 1803, None),
+        # with Slurm 26.05 a node with another munge key answers, and never ends a job
+        ({0: "RUNNING", 20: "COMPLETING"}, 18, 50, 80, "has done its work"),
+        ({0: "RUNNING", 20: "COMPLETING"}, None, launch.STUCK_S, 2 * launch.STUCK_S, "did not close its run"),
+        # it is being requeued, and its next attempt writes into the same run
+        ({0: "RUNNING", 20: "COMPLETING", 320: "PENDING", 340: "RUNNING", 400: "COMPLETED"}, None, 400, 431, None),
+    ],
+)
+def test_a_job_is_waited_for_until_it_ended_or_cannot_end(
+    controller: Controller, monkeypatch, states: dict[int, str], closed_at: int | None, least, most, says: str | None
+):
+    def seconds() -> float:
+        return controller.clock.now - controller.begun
 
-
-def test_a_run_that_its_script_has_closed_is_looked_at_at_once(controller: Controller):
-    """The filesystem says when: nobody waits half a minute for a job that ended, and slurmctld gets no question."""
-    ended_at, messages = 1801.0, list[str]()
-    controller.state = lambda seconds: ("RUNNING", "None") if seconds < ended_at else ("COMPLETED", "None")
-
-    def closed() -> bool:
-        is_new = controller.clock.now - controller.begun >= ended_at - 1 and not messages
-        messages.extend(["closed"] * is_new)
-        return is_new
-
-    assert wait(closed=closed) is True
-    assert controller.clock.now - controller.begun < ended_at + 2
-    assert len(controller.commands("squeue")) <= 85
-
-
-def test_a_job_that_is_done_and_that_slurm_cannot_end_is_not_waited_for(controller: Controller):
-    """With Slurm 26.05 a node with another munge key answers, and never ends a job."""
     messages: list[str] = []
-    controller.state = lambda seconds: ("RUNNING", "None") if seconds < 20 else ("COMPLETING", "None")
-    assert wait(tell=messages.append, closed=lambda: 18 < controller.clock.now - controller.begun < 19) is True
-    assert messages[-1] == "job 7 has done its work and stays completing; scontrol show job 7 names its nodes"
-    assert 20 + launch.LEAVING_S < controller.clock.now - controller.begun < 20 + 2 * launch.LEAVING_S
-
-
-def test_a_job_that_stays_completing_and_did_not_close_its_run_is_not_waited_for_for_ever(controller: Controller):
-    messages: list[str] = []
-    controller.state = lambda seconds: ("RUNNING", "None") if seconds < 20 else ("COMPLETING", "None")
-    assert wait(tell=messages.append) is True
-    assert messages[-1] == "job 7 did not close its run and stays completing; scontrol show job 7 names its nodes"
-    assert launch.STUCK_S < controller.clock.now - controller.begun < 2 * launch.STUCK_S
-
-
-def test_a_job_that_completes_before_its_script_is_done_is_waited_for(controller: Controller):
-    """It is being requeued, and its next attempt writes into the same run."""
-    seen = [(0, "RUNNING"), (20, "COMPLETING"), (320, "PENDING"), (340, "RUNNING"), (400, "COMPLETED")]
-    controller.state = lambda seconds: ([state for since, state in seen if since <= seconds][-1], "None")
-    assert wait() is True
-    assert controller.clock.now - controller.begun >= 400
+    controller.state = lambda now: ([state for since, state in states.items() if since <= now][-1], "None")
+    is_closed = lambda _: {Path("x")} if closed_at is not None and seconds() >= closed_at else set()  # noqa: E731
+    monkeypatch.setattr(launch.Launch, "closed", is_closed)
+    assert wait(messages.append) is True
+    assert least <= seconds() < most
+    assert len(controller.commands("squeue")) <= 100 + most / 30
+    if says is not None:
+        assert messages[-1] == f"job 7 {says} and stays completing; scontrol show job 7 names its nodes"
 
 
 def test_jobs_that_smoke_submitted_are_asked_for_together(controller: Controller, tmp_path: Path, monkeypatch):
@@ -308,9 +296,7 @@ def submitted(controller: Controller, monkeypatch, tmp_path: Path) -> Callable[[
         return "PENDING", "Resources"
 
     controller.state = interrupted
-    return lambda: launch.submit_and_wait(
-        PHASES["discovery"], ["n0", "n1"], {"BRINGUP_RUN_NAME": "x"}, tmp_path, lambda text: None
-    )
+    return lambda: starting(folder=tmp_path).submit_and_wait(["n0", "n1"], {})
 
 
 def test_ctrl_c_cancels_the_job(controller: Controller, submitted):
@@ -369,33 +355,32 @@ def test_a_script_of_a_killed_run_is_waited_for(tmp_path, monkeypatch):
             holder.stdin.close()
 
     with holder:
-        launch.wait_for_earlier(PHASES["smoke"], "x", tmp_path, tell)
+        starting("smoke", tmp_path, tell).wait_for_earlier()
     assert holder.returncode == 0
     assert len(messages) >= 3
     assert "still running" in messages[0]
 
 
 def test_nothing_left_behind_is_not_waited_for(tmp_path: Path):
-    launch.wait_for_earlier(PHASES["smoke"], "x", tmp_path, lambda text: pytest.fail(text))
+    starting("smoke", tmp_path, pytest.fail).wait_for_earlier()
 
 
 def test_a_script_that_opened_no_run_is_quoted(tmp_path, monkeypatch):
     """Its last line is the first cause: without it the user has to find the log by himself."""
     monkeypatch.setattr(launch, "REPOSITORY", tmp_path)
-    phase = PHASES["run_ddp_2node"]
-    assert launch.last_words(phase, tmp_path) == "it left no log; slurmd.log of its first node may say why"
+    training, smoke = starting("run_ddp_2node", tmp_path), starting("smoke", tmp_path)
+    assert training.last_words() == "it left no log; slurmd.log of its first node may say why"
     (tmp_path / "run_ddp_2node.job").write_text("12\n")
     (tmp_path / "slurm-logs").mkdir()
-    log = tmp_path / "slurm-logs/run_ddp_2node-12.log"
-    log.write_text("one\nrun_ddp_2node: no Python environment at /x\n\n")
-    assert launch.last_words(phase, tmp_path).startswith("run_ddp_2node: no Python environment at /x; see ")
-    log.rename(log.with_suffix(".out"))
-    assert launch.last_words(phase, tmp_path).startswith("run_ddp_2node: no Python environment at /x; see ")
-    again = tmp_path / "slurm-logs/run_ddp_2node-12-r1.out"
-    again.write_text("the second attempt\n")
-    assert launch.last_words(phase, tmp_path).startswith("the second attempt; see ")
+    for ending, words in (
+        (".log", "no Python environment at /x"),
+        (".out", "moved"),
+        ("-r1.out", "the second attempt"),
+    ):
+        (tmp_path / f"slurm-logs/run_ddp_2node-12{ending}").write_text(f"one\n{words}\n\n")
+        assert training.last_words().startswith(f"{words}; see ")
     (tmp_path / "smoke.log").write_text("smoke: sinfo gave no list of nodes\n")
-    assert launch.last_words(PHASES["smoke"], tmp_path).startswith("smoke: sinfo gave no list of nodes; see ")
+    assert smoke.last_words().startswith("smoke: sinfo gave no list of nodes; see ")
 
 
 def test_a_log_of_another_clusters_job_with_the_same_number_is_not_quoted(tmp_path, monkeypatch):
@@ -405,9 +390,9 @@ def test_a_log_of_another_clusters_job_with_the_same_number_is_not_quoted(tmp_pa
     log.write_text("of yesterday\n")
     os.utime(log, (time.time() - 86400,) * 2)
     (tmp_path / "discovery.job").write_text("4\n5\n")
-    assert launch.screen_of(PHASES["discovery"], tmp_path) is None
+    assert starting(folder=tmp_path).screen() is None
     log.write_text("of today\n")
-    assert launch.screen_of(PHASES["discovery"], tmp_path) == log
+    assert starting(folder=tmp_path).screen() == log
 
 
 def test_every_job_that_was_submitted_for_a_phase_is_noted(controller: Controller, tmp_path: Path, monkeypatch):
@@ -420,10 +405,10 @@ def test_every_job_that_was_submitted_for_a_phase_is_noted(controller: Controlle
 
     monkeypatch.setattr(slurm, "submit", submit)
     answers = iter([False, True])
-    monkeypatch.setattr(launch, "_wait", lambda *arguments: next(answers))
-    launch.submit_and_wait(PHASES["discovery"], ["n0", "n1"], {"BRINGUP_RUN_NAME": "x"}, tmp_path, lambda text: None)
+    monkeypatch.setattr(launch.Launch, "_wait", lambda *arguments: next(answers))
+    starting(folder=tmp_path).submit_and_wait(["n0", "n1"], {})
     assert names == ["x", "x-s2"]
-    assert launch.job_ids(PHASES["discovery"], tmp_path) == ["12", "13"]
+    assert starting(folder=tmp_path).job_ids() == ["12", "13"]
 
 
 @pytest.mark.parametrize(
@@ -441,12 +426,9 @@ def test_a_training_is_not_submitted_on_fewer_nodes_than_its_plan(
         return "12"
 
     monkeypatch.setattr(slurm, "submit", submit)
-    variables = {"BRINGUP_RUN_NAME": "x"}
-    if is_submitted:
-        launch.submit_and_wait(PHASES[phase], ["n0", "n1"], variables, tmp_path, [].append)
-    else:
-        with pytest.raises(SlurmError, match="not submitted: n1 DOWN"):
-            launch.submit_and_wait(PHASES[phase], ["n0", "n1"], variables, tmp_path, [].append)
+    expected = nullcontext() if is_submitted else pytest.raises(SlurmError, match="not submitted: n1 DOWN")
+    with expected:
+        starting(phase, tmp_path).submit_and_wait(["n0", "n1"], {})
     assert submitted == ([["n0"]] if is_submitted else [])
 
 
@@ -465,25 +447,25 @@ def test_of_a_mixed_partition_the_most_common_nodes_with_gpus_are_taken_and_the_
     monkeypatch.setattr(slurm, "ask", lambda *command, **options: MIXED)
     monkeypatch.setattr(slurm, "partition_nodes", lambda partition: [f"n{number}" for number in range(6)])
     lines: list[str] = []
-    assert list(playbook.requested_nodes(None, None, None, lines.append)) == ["n1", "n2", "n3"]
+    assert list(nodes.requested_nodes(None, None, None, lines.append)) == ["n1", "n2", "n3"]
     assert lines == [
         "left aside: n0 (no GPU); n4 (gpu:a100:2,gpu:1g.5gb:14); n5 (gpu:a100:2); the run takes gpu:a100:4 "
         "(--nodelist names others)"
     ]
     lines.clear()
-    assert list(playbook.requested_nodes(None, "n4", None, lines.append)) == ["n4"]
+    assert list(nodes.requested_nodes(None, "n4", None, lines.append)) == ["n4"]
     assert [line.partition(";")[0] for line in lines] == [
         "GPUs are divided (MIG), and Slurm counts the parts: n4 (gpu:a100:2,gpu:1g.5gb:14)"
     ]
-    assert list(playbook.requested_nodes(2, None)) == ["n1", "n3"]  # n2 is down
-    assert list(playbook.requested_nodes(None, "n5")) == ["n5"]  # who names them gets them
+    assert list(nodes.requested_nodes(2, None)) == ["n1", "n3"]  # n2 is down
+    assert list(nodes.requested_nodes(None, "n5")) == ["n5"]  # who names them gets them
     for nodelist in (
         "n0,n1",
         "n1,n4",
         "n1,n2,n5",
     ):  # each step asks for as many GPUs of each node: nothing was measured
         with pytest.raises(CannotStart, match="--nodelist: a run takes nodes with the same GPUs, and these differ: n"):
-            playbook.requested_nodes(None, nodelist)
+            nodes.requested_nodes(None, nodelist)
     for constraint, taken in (
         ("ib", ["n1", "n2"]),
         ("a100&ib|none", ["n1", "n2"]),
@@ -491,7 +473,7 @@ def test_of_a_mixed_partition_the_most_common_nodes_with_gpus_are_taken_and_the_
         ("h100", ["n1", "n2", "n3"]),
     ):
         monkeypatch.setenv("SBATCH_CONSTRAINT", constraint)
-        assert list(playbook.requested_nodes(None, None)) == taken, constraint
+        assert list(nodes.requested_nodes(None, None)) == taken, constraint
 
 
 def test_a_partition_whose_nodes_are_hidden_is_named_with_the_cure(monkeypatch):
@@ -510,7 +492,7 @@ def test_nodes_are_in_slurms_order_whatever_order_they_were_listed_in(monkeypatc
         slurm, "nodes", lambda: dict.fromkeys(("gpu-3", "gpu-12", "gpu-20"), slurm.Node("IDLE", None, 8))
     )
     monkeypatch.setattr(slurm, "partition_nodes", lambda partition: ["gpu-12", "gpu-3"])
-    assert list(playbook.requested_nodes(count, nodelist)) == ["gpu-3", "gpu-12"]
+    assert list(nodes.requested_nodes(count, nodelist)) == ["gpu-3", "gpu-12"]
 
 
 @pytest.mark.parametrize(
@@ -536,9 +518,6 @@ def test_a_refusal_that_speaks_of_gpus_tells_how_to_request_them(monkeypatch, me
 
 
 def test_a_run_needs_gpus_on_one_node_at_least(monkeypatch):
-    """discovery says which node of the others lacks them."""
     monkeypatch.setattr(slurm, "ask", lambda *command, **options: MIXED)
-    known = slurm.nodes()
-    nodes.refuse_without_gpus({name: known[name] for name in ("n0", "n1")})
     with pytest.raises(UsageError, match="Slurm has no GPU configured on n0"):
-        nodes.refuse_without_gpus({"n0": known["n0"]})
+        nodes.requested_nodes(None, "n0")

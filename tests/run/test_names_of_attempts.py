@@ -4,7 +4,7 @@ import pytest
 from bringup import results
 from bringup.plan.phases import PHASES
 from bringup.run import open as opening
-from bringup.run import resume
+from bringup.run.launch import newest_attempt
 
 
 @pytest.fixture
@@ -16,7 +16,7 @@ def phase(tmp_path, monkeypatch):
 def test_the_tenth_attempt_is_newer_than_the_ninth_and_a_name_is_no_pattern(phase, tmp_path):
     for name in ("x", "x-r2", "x-r9", "x-r10", "x-r2-other", "[x]", "[x]-r1"):
         (tmp_path / phase.results / name).mkdir(parents=True)
-    newest = [resume.newest_attempt(phase, name) for name in ("x", "[x]", "none")]
+    newest = [newest_attempt(phase, name) for name in ("x", "[x]", "none")]
     assert [path.name if path else None for path in newest] == ["x-r10", "[x]-r1", None]
 
 

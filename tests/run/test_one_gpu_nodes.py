@@ -21,14 +21,7 @@ def test_a_run_leaves_out_what_needs_two_gpus_in_a_node_and_says_why(
 ) -> None:
     monkeypatch.setattr(results, "PLAYBOOKS", tmp_path)
     monkeypatch.setattr(playbook, "known_partitions", dict)
-    request = playbook.Request(
-        nodes=None,
-        nodelist=None,
-        profile=profiles.load("local-cpu"),
-        profile_name="local-cpu",
-        phases=[],
-        resume=None,
-    )
+    request = playbook.Request(profiles.load("local-cpu"), "local-cpu")
     planned, named, _ = playbook._plan(request, ["n0", "n1"], gpus, Console(file=io.StringIO()))
     assert set(PHASES) - set(planned) == left_out
     assert set(named) == {f"{stem}: needs at least 2 GPUs in a node, 1 there" for stem in left_out}

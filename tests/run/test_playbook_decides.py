@@ -3,6 +3,7 @@ as they are told to; nothing is submitted."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,14 @@ import pytest
 from bringup.errors import CannotStart
 from bringup.judge import Judged
 from bringup.plan import profile as profiles
-from bringup.plan.phases import PHASES, Phase
+from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Step, read_record
 from bringup.records import Playbook as Record
+from bringup.report.text import MARK
+from bringup.report.view import in_short
 from bringup.results import PLAYBOOK, PLAYBOOKS
 from bringup.run import playbook, slurm
-from factory import a_verdict
+from factory import a_run, a_verdict, judged_of
 from healthy_cluster import LOCAL_CLUSTER, healthy
 
 NODES = {name: slurm.Node("IDLE", "", 2, "gpu:2") for name in ("n0", "n1", "n2")}
@@ -31,11 +34,11 @@ class Run:
         monkeypatch.setattr(playbook, "REPOSITORY", place)
         monkeypatch.setattr(playbook, "requested_nodes", lambda *asked: NODES)
         monkeypatch.setattr(playbook, "known_partitions", dict)
-        monkeypatch.setattr(playbook, "run_phase", self.run_phase)
+        monkeypatch.setattr(playbook.Launch, "run", lambda launch, *asked: self.launched(launch.phase.stem, *asked))
 
-    def run_phase(self, phase: Phase, nodes: list[str], *arguments: object, **options: object) -> Judged:
-        self.ran[phase.stem] = nodes
-        return self.ends(phase.stem, nodes)
+    def launched(self, phase: str, nodes: list[str], *asked: object) -> Judged:
+        self.ran[phase] = nodes
+        return self.ends(phase, nodes)
 
     def of(self, *phases: str, resume: Path | None = None) -> dict[str, Step]:
         local = profiles.load("local-cpu")
@@ -63,7 +66,7 @@ def bad(judged: Judged, gate: str, subject: str, outcome: Outcome = Outcome.FAIL
     ],
 )
 def test_a_training_does_not_run_after_a_collective_that_it_builds_on_failed(
-    tmp_path, monkeypatch, gate: str | None, outcome: Outcome, runs: bool
+    tmp_path, monkeypatch, capsys, gate: str | None, outcome: Outcome, runs: bool
 ):
     def ends(phase: str, nodes: list[str]) -> Judged:
         ended = well(phase, nodes)
@@ -73,6 +76,19 @@ def test_a_training_does_not_run_after_a_collective_that_it_builds_on_failed(
     training = run.of("nccl_scaling", "run_ddp_2node")["run_ddp_2node"]
     assert ("run_ddp_2node" in run.ran) is runs
     assert (training.why_not_run or "") == ("" if runs else "needs nccl_scaling, which did not pass")
+    if not runs:  # what stays to be seen when details have scrolled away
+        shown = capsys.readouterr().out
+        assert re.search(rf"^{MARK[outcome]} +0 s  {PHASES['nccl_scaling'].title}$", shown, re.M), shown
+        assert re.search(rf"^NOT RUN +0 s  {PHASES['run_ddp_2node'].title}$", shown, re.M)
+
+
+@pytest.mark.parametrize("noted", [False, True])
+def test_a_phase_that_passed_leaves_one_line_unless_there_is_something_to_read(tmp_path, noted):
+    verdicts = judged_of(a_verdict("smoke.x", "n0", Outcome.PASS)).verdicts
+    notes = ["the kernel log of n1 could not be read"] if noted else []
+    shown = in_short(tmp_path, a_run("smoke"), verdicts.model_copy(update={"notes": notes})).splitlines()
+    assert shown[0].startswith("PASS       Smoke")
+    assert (len(shown) > 1) is noted
 
 
 def test_a_phase_that_passed_on_all_nodes_runs_again_where_one_of_them_is_left_out_now(tmp_path, monkeypatch):

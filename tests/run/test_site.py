@@ -417,7 +417,7 @@ def test_an_allocation_without_a_site_file_has_its_own_time_limit(call: Called, 
 def test_a_phase_is_submitted_with_the_sites_options_and_variables(lab: Path, monkeypatch, tmp_path: Path):
     at = AtSite(load(lab), lab)
     monkeypatch.setattr(slurm, "nodes", lambda names=(): dict.fromkeys(names, slurm.Node("IDLE", None, 2)))
-    monkeypatch.setattr(launch, "_wait", lambda *arguments: True)
+    monkeypatch.setattr(launch.Launch, "_wait", lambda *arguments: True)
     asked: list[tuple[tuple[str, ...], dict[str, str]]] = []
 
     def ask(*command: str, environment: dict[str, str], folder: Path) -> str:
@@ -427,7 +427,7 @@ def test_a_phase_is_submitted_with_the_sites_options_and_variables(lab: Path, mo
     monkeypatch.setattr(slurm, "ask", ask)
     given = {"BRINGUP_RUN_NAME": "x", "SBATCH_ACCOUNT": "mine", "SBATCH_ERROR": "elsewhere", "SLURM_UNBUFFEREDIO": "1"}
     environment = at_site.for_submission(at, "discovery", given)
-    launch.submit_and_wait(PHASES["discovery"], ["n0"], environment, tmp_path, lambda text: None, at.site.sbatch)
+    launch.Launch(PHASES["discovery"], "x", tmp_path, str).submit_and_wait(["n0"], environment, at.site.sbatch)
     ((command, passed),) = asked
     assert command[-2:] == ("--comment=of sbatch", PHASES["discovery"].script)
     assert (passed["SBATCH_PARTITION"], passed["SBATCH_ACCOUNT"], passed["SBATCH_TIMELIMIT"]) == ("gpu", "mine", "30")

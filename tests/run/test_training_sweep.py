@@ -266,20 +266,20 @@ def tree(tmp_path, monkeypatch):
 
 
 class Jobs:
-    """In the place of run_phase: a finished run of the fixture, or one that never finished."""
+    """In the place of a job: a finished run of the fixture, or one that never finished."""
 
     def __init__(self, tree: Path) -> None:
         self.tree, self.broken, self.submitted = tree, False, []
 
-    def __call__(self, phase, nodes, gpus, environment, profile, site, *, name, folder, tell):
-        self.submitted.append((name, environment["BRINGUP_TRAIN_ARGS"]))
+    def run(self, launch, nodes, gpus, environment, profile, site):
+        self.submitted.append((launch.name, environment["BRINGUP_TRAIN_ARGS"]))
         made = run_of("run_ddp_1node", self.tree.parents[3] / f"made-{len(self.submitted)}", reference=False)
         if "eager" in environment["BRINGUP_TRAIN_ARGS"]:
             change(made, "run_args.json", attention="eager")
             if self.broken:
                 (made / "metrics.json").unlink()
         reseal(made)
-        target = runs.folder_of(phase, name)
+        target = runs.folder_of(launch.phase, launch.name)
         target.parent.mkdir(parents=True, exist_ok=True)
         made.rename(target)
         return judge_folder(target, profile)
@@ -287,7 +287,7 @@ class Jobs:
 
 def test_what_finished_is_not_run_again_and_what_did_not_is(tree, monkeypatch):
     jobs = Jobs(tree)
-    monkeypatch.setattr(sweep, "run_phase", jobs)
+    monkeypatch.setattr(sweep.Launch, "run", lambda launch, *asked: jobs.run(launch, *asked))
     jobs.broken = True
     assert sweep.run(tree, None) != 0
     # sdpa is what the base has: its own run would be a third of the same
@@ -298,7 +298,7 @@ def test_what_finished_is_not_run_again_and_what_did_not_is(tree, monkeypatch):
     assert written.rows[1].tokens_per_s is None
     assert "attention=eager" in (tree / "report.md").read_text()
     jobs.broken, jobs.submitted = False, []
-    for name in ("s-v0-k1", "s-v2-k1"):  # as the real run_phase leaves them
+    for name in ("s-v0-k1", "s-v2-k1"):  # as real jobs leave them
         (tree / "jobs" / name).mkdir(parents=True, exist_ok=True)
     assert sweep.run(tree, None) == 0
     assert [name for name, _ in jobs.submitted] == ["s-v2-k1-s2"]
@@ -312,7 +312,8 @@ def test_what_finished_is_not_run_again_and_what_did_not_is(tree, monkeypatch):
 
 
 def test_compare_takes_the_folder_of_a_sweep_with_what_it_varies(tree, monkeypatch, capsys):
-    monkeypatch.setattr(sweep, "run_phase", Jobs(tree))
+    jobs = Jobs(tree)
+    monkeypatch.setattr(sweep.Launch, "run", lambda launch, *asked: jobs.run(launch, *asked))
     assert sweep.run(tree, None) == 0
     gathered = runs.find([tree])
     assert [folder.name for folder in gathered.folders] == ["run_ddp_1node-s-v0-k1", "run_ddp_1node-s-v2-k1"]

@@ -12,13 +12,13 @@ from bringup.plan import catalogue, own
 from bringup.report import text
 from bringup.report.terminal import console
 from bringup.run import site as at_site
-from bringup.run.before import checks, cluster, doctor, new_site
+from bringup.run.before import cluster, doctor, new_site
 
 
 def do_doctor(arguments: argparse.Namespace) -> int:
     lines = doctor.look(arguments.profile)
     console().print(doctor.screen(lines))
-    return checks.exit_code(lines)
+    return doctor.exit_code(lines)
 
 
 def do_site(arguments: argparse.Namespace) -> int:

@@ -1,7 +1,8 @@
-"""Start one phase and wait for its end, saying meanwhile what is going on."""
+"""One phase through its own script: started, waited for, and judged. It says meanwhile what is going on."""
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import itertools
 import os
@@ -12,22 +13,30 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
 
+from bringup import results
 from bringup.errors import SlurmError
 from bringup.evidence import hostlist
+from bringup.judge import Judged
 from bringup.known_faults import pending
 from bringup.plan.phases import Phase
+from bringup.plan.profile import Profile
 from bringup.records import files, write_text
 from bringup.report import text as report
-from bringup.results import CLOSED, REPOSITORY, attempt_name, attempts, is_there
-from bringup.run import slurm
+from bringup.report import write
+from bringup.results import REPOSITORY
+from bringup.run import open as opening
+from bringup.run import site as at_site
+from bringup.run import slurm, waiting
 from bringup.run.at_work import Expected, busy_with, span
 
+SMOKE_LOCK = REPOSITORY / "validation/results/smoke.lock"
 AGAIN_S = 300.0  # in a file, what goes on is a line again
 LOOK_S = 3.0  # at what a script is busy with
 FILE_LOOK_S = 0.5  # at the run's folder, between two looks at the queue
@@ -87,216 +96,268 @@ def progress(console: Console, title: str, expected: Expected | None = None, res
             yield tell
 
 
-def bash_and_wait(phase: Phase, nodes: list[str], environment: dict[str, str], folder: Path, tell: Tell) -> None:
-    """Start a phase on the login host; what it prints goes to a log in `folder`, the playbook's.
-
-    The script inherits a lock and holds it while it lives, so that a `--resume` knows whether it is still at work.
-    """
-    tell("running")
-    command = ["bash", phase.script, "--nodelist", hostlist.shortened(nodes)]
-    with log_of(phase, folder).open("wb") as stream, (folder / f"{phase.stem}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        script = subprocess.Popen(
-            command,
-            cwd=REPOSITORY,
-            env=environment,
-            stdout=stream,
-            stderr=subprocess.STDOUT,
-            stdin=subprocess.DEVNULL,
-            start_new_session=True,
-            pass_fds=(lock.fileno(),),
-        )
-        try:
-            while True:
-                with suppress(subprocess.TimeoutExpired):
-                    script.wait(LOOK_S)
-                    break
-                tell(_running("running", busy_with(phase, environment["BRINGUP_RUN_NAME"])))
-        except BaseException:  # Ctrl-C: the script's own srun and salloc end with it, and their jobs with them
-            os.killpg(script.pid, signal.SIGTERM)
-            script.wait()
-            raise
-
-
-def _running(state: str, part: str) -> str:
-    """part: what it is busy with; empty: not known."""
-    return f"{state}: {part}" if part else state
-
-
-def log_of(phase: Phase, folder: Path) -> Path:
-    return folder / f"{phase.stem}.log"
-
-
-def screen_of(phase: Phase, folder: Path) -> Path | None:
-    """Find what the phase's script printed; None: it printed nothing that was kept. `folder`: the playbook's.
-
-    Of a batch job: the job that was submitted last, the newest of its attempts.
-    """
-    logs = [log_of(phase, folder)]
-    if phase.submit:
-        submitted = job_ids(phase, folder)
-        stem = f"{phase.stem}-{submitted[-1]}" if submitted else ""
-        moved = sorted((REPOSITORY / "slurm-logs").glob(f"{stem}-r*.out"), key=lambda path: path.stat().st_mtime)
-        # the script moves it, once it has come so far
-        logs = [*reversed(moved), *(REPOSITORY / f"slurm-logs/{stem}.{end}" for end in ("out", "log"))] if stem else []
-        noted = note_of(phase, folder).stat().st_mtime if stem else 0
-        # another cluster may have had a job of this number: its log is older than the note
-        logs = [path for path in logs if path.is_file() and path.stat().st_mtime >= noted - CLOCKS_S]
-    return next(filter(Path.is_file, logs), None)
-
-
-def last_words(phase: Phase, folder: Path) -> str:
-    """Return the last line that a phase's script printed, and where it stands. `folder`: the playbook's."""
-    screen = screen_of(phase, folder)
-    if screen is None:
-        return "it left no log; slurmd.log of its first node may say why"
-    lines = files.read(screen).text.split("\n")
-    last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
-    return f"{last}; see {report.shown_path(screen)}"
-
-
-def note_of(phase: Phase, folder: Path) -> Path:
-    return folder / f"{phase.stem}.job"
-
-
-def job_ids(phase: Phase, folder: Path) -> list[str]:
-    """Return the jobs that this playbook submitted for the phase, in order."""
-    note = note_of(phase, folder)
-    return [line for line in files.read_text(note).split() if line.isdecimal()] if files.is_file(note) else []
-
-
-def submit_and_wait(
-    phase: Phase, nodes: list[str], environment: dict[str, str], folder: Path, tell: Tell, options: Sequence[str] = ()
-) -> None:
-    """Submit on the nodes that are usable now; the plan still holds all of them. Raises SlurmError when none is.
-
-    options: of the site, for sbatch. The number of every job is noted in `folder`, the playbook's, for a `--resume`.
-    """
-    waiting, name = list(nodes), environment["BRINGUP_RUN_NAME"]
-    for number in itertools.count(1):
-        # a job that Slurm ended before it was done may have opened its run: the next one writes a folder of its own
-        variables = environment | {
-            "BRINGUP_NODES": hostlist.shortened(nodes),
-            "BRINGUP_RUN_NAME": attempt_name(name, number),
-        }
-        known = slurm.patiently(partial(slurm.nodes, nodes), tell)
-        usable = [node for node in waiting if node in known and known[node].is_usable]
-        if len(usable) < len(nodes) and (phase.max_nodes is not None or phase.is_training or not usable):
-            broken = ", ".join(
-                f"{node} {known[node].state if node in known else 'unknown'}" for node in nodes if node not in usable
-            )
-            raise SlurmError(f"not submitted: {broken}; scontrol show node {nodes[0]}")
-        job_id = slurm.patiently(partial(slurm.submit, phase.script, usable, variables, options), tell)
-        with _cancelled_when_interrupted(job_id, tell):
-            submitted = [*job_ids(phase, folder), job_id]
-            write_text(note_of(phase, folder), "\n".join(submitted) + "\n", replace=True)
-            if _wait(job_id, usable, tell, Closed(phase, name), partial(busy_with, phase, name)):
-                return
-        # a node was lost while the job was pending: the job was cancelled; submit again without the node
-        waiting = usable
-
-
 @contextmanager
-def _cancelled_when_interrupted(job_id: str, tell: Tell | Callable[[str], None]) -> Iterator[None]:
-    """Cancel the job on any exception, also on Ctrl-C, or name the job that could not be cancelled."""
+def stoppable(console: Console, again: str) -> Iterator[None]:
+    """After Ctrl-C say what was left, and with what it goes on. again: the command."""
     try:
         yield
-    except BaseException as reason:
-        try:
-            slurm.patiently(partial(slurm.cancel, job_id), tell)
-        except (SlurmError, KeyboardInterrupt) as error:  # what ends the run is the interruption, not scancel's failure
-            why = str(error) or "interrupted again"
-            note = f"job {job_id} was not cancelled ({why}); next: scancel {job_id}"
-            vars(reason).setdefault("__notes__", []).append(note)  # BaseException.add_note of Python 3.11
+    except KeyboardInterrupt as stop:
+        for note in getattr(stop, "__notes__", ()):
+            console.print(f"{'LEFT':<10} {report.plain(note)}")
+        console.print(f"{'STOPPED':<10} interrupted; next: {again}")
         raise
 
 
-class Closed:
-    """True once for every attempt of a run that its script has closed. It looks at the filesystem, not at Slurm."""
+@dataclass(frozen=True)
+class Launch:
+    """A phase of a playbook or sweep, started by its own script. name: of the run. folder: of the playbook or sweep,
+    which keeps notes of what was started, for a `--resume`."""
 
-    def __init__(self, phase: Phase, name: str) -> None:
-        self._phase, self._name = phase, name
-        self._known = self._now()
+    phase: Phase
+    name: str
+    folder: Path
+    tell: Callable[[str], None]
 
-    def _now(self) -> set[Path]:
-        return {path for path in attempts(self._phase, self._name) if is_there(path, CLOSED)}
+    def run(
+        self, nodes: list[str], gpus: int, environment: dict[str, str], profile: Profile, site: at_site.AtSite | None
+    ) -> Judged:
+        """Run the phase; return its newest attempt, judged. Slurm's refusal is in the run's folder, made here if need
+        be.
 
-    def __call__(self) -> bool:
-        new = self._now() - self._known
-        self._known |= new
-        return bool(new)
-
-
-def _pause(pace: slurm.Pace, closed: Callable[[], bool]) -> bool:
-    """Wait until the next look. True: the script has closed its run; the job ends soon, so the intervals are short
-    again."""
-    until = time.monotonic() + pace.seconds()
-    while (left := until - time.monotonic()) > 0:
-        time.sleep(min(left, FILE_LOOK_S))
-        if closed():
-            pace.again()
-            return True
-    return False
-
-
-def wait_for_earlier(phase: Phase, name: str, folder: Path, tell: Tell) -> None:
-    """Wait for the job or script that a killed `bringup run` left running in this phase. folder: of that playbook."""
-    submitted, lock = job_ids(phase, folder), folder / f"{phase.stem}.lock"
-    if submitted and slurm.is_own(submitted[-1], phase.stem):
-        with _cancelled_when_interrupted(submitted[-1], tell):
-            _wait(submitted[-1], [], tell, Closed(phase, name), partial(busy_with, phase, name))
-    if lock.is_file():
-        with lock.open() as stream:
-            while True:
-                try:
-                    fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    return
-                except BlockingIOError:
-                    tell("an earlier start of it is still running")
-                    time.sleep(FILE_LOOK_S)
-
-
-def _wait(
-    job_id: str, required: list[str], tell: Tell, closed: Callable[[], bool], part: Callable[[], str] = str
-) -> bool:
-    """Wait for a job. True: it ended, or its script is done and Slurm cannot end it. False: it could not start because
-    one of its nodes became unusable; it is cancelled.
-
-    A node that answers slurmctld but refuses its commands keeps a job completing for ever, for example with a different
-    munge key in Slurm 26.05.
-    """
-    lost_since: float | None = None  # since when one of its nodes was seen unusable at every look
-    is_done = False  # its script has closed the run
-    leaving_since: float | None = None  # since when it was seen completing
-    pace = slurm.Pace()
-    while True:
+        gpus: of a node. environment: of the script, without the site. It does not judge, so that no node waits for it.
+        """
+        phase = self.phase
+        environment = environment | {"BRINGUP_RUN_NAME": self.name, "BRINGUP_JUDGE_LATER": "1"}
+        environment = at_site.for_submission(site, phase.stem, environment)
+        why_not = None
         try:
-            job = slurm.job(job_id)
-            is_pending = job is not None and job.state == "PENDING"
-            about_nodes = job is not None and is_pending and bool(required) and pending.is_about_nodes(job.reason)
-            nodes = slurm.nodes(required) if about_nodes else {}
+            if phase.whole_nodes:
+                waiting.wait_for_smoke(self.tell)
+            if phase.submit:
+                self.submit_and_wait(nodes, environment, () if site is None else site.site.sbatch)
+            else:
+                with contextlib.nullcontext() if phase.whole_nodes else waiting.only_one(SMOKE_LOCK, self.tell):
+                    waiting.wait_until_free(nodes, phase.whole_nodes, self.tell)  # its steps do not wait in the queue
+                    self._bash_and_wait(nodes, environment)
         except SlurmError as error:
-            lost_since = None  # after an outage, nodes need a moment to answer
-            tell(f"job {job_id}: no answer ({error}); still waiting")
-            is_done = _pause(pace, closed) or is_done
-            continue
-        if job is None or job.state in slurm.ENDED:
-            return True
-        leaving_since = (leaving_since or time.monotonic()) if job.state == "COMPLETING" else None
-        if leaving_since is not None and time.monotonic() - leaving_since > (LEAVING_S if is_done else STUCK_S):
-            work = "has done its work" if is_done else "did not close its run"
-            tell(f"job {job_id} {work} and stays completing; scontrol show job {job_id} names its nodes")
-            return True
-        if is_pending:
-            is_done = False
-            lost = about_nodes and not all(name in nodes and nodes[name].is_usable for name in required)
-            lost_since = (lost_since or time.monotonic()) if lost else None
-            if lost_since is not None and time.monotonic() - lost_since > LOST_S:
-                slurm.cancel(job_id)
-                return False
-            why = pending.explain(job.reason, nodes)
-            tell(f"job {job_id} pending" + (f": {why}" if why else ""))
-        else:
-            lost_since = None
-            tell(_running(f"job {job_id} {job.state.lower()}", part()))
-        is_done = _pause(pace, closed) or is_done
+            why_not = str(error)
+        folder = newest_attempt(phase, self.name)
+        if folder is None:  # the script never came to open its run: plan it here, so that it is judged as incomplete
+            folder = opening.open_run(
+                phase,
+                nodes=nodes,
+                gpus_per_node=gpus,
+                profile=profile,
+                argv=["bringup", "run", phase.stem],
+                name=self.name,
+                site=site,
+            )
+            why_not = why_not or f"{phase.script} ended before it opened a run: {self.last_words()}"
+        if not results.is_there(folder, results.CLOSED):
+            _keep(folder, self.screen())
+            if why_not is not None:
+                write_text(folder / results.NOT_OPENED, f"{why_not}\n")
+        return write.judge_and_save(folder)
+
+    def _bash_and_wait(self, nodes: list[str], environment: dict[str, str]) -> None:
+        """Start the script on the login host; what it prints goes to a log.
+
+        It inherits a lock and holds it while it lives, so that a `--resume` knows whether it is still at work.
+        """
+        self.tell("running")
+        with self._noted("log").open("wb") as stream, self._noted("lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            script = subprocess.Popen(
+                ["bash", self.phase.script, "--nodelist", hostlist.shortened(nodes)],
+                cwd=REPOSITORY,
+                env=environment,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=(lock.fileno(),),
+            )
+            try:
+                while True:
+                    with suppress(subprocess.TimeoutExpired):
+                        script.wait(LOOK_S)
+                        break
+                    self._tell_part("running")
+            except BaseException:  # Ctrl-C: the script's own srun and salloc end with it, and their jobs with them
+                os.killpg(script.pid, signal.SIGTERM)
+                script.wait()
+                raise
+
+    def _tell_part(self, state: str) -> None:
+        part = busy_with(self.phase, self.name)  # empty: not known
+        self.tell(f"{state}: {part}" if part else state)
+
+    def _noted(self, ending: str) -> Path:
+        """Name a file of the playbook about this phase: log, lock, or job, with the numbers of its jobs."""
+        return self.folder / f"{self.phase.stem}.{ending}"
+
+    def job_ids(self) -> list[str]:
+        """Return the jobs that this playbook submitted for the phase, in order."""
+        note = self._noted("job")
+        return [line for line in files.read_text(note).split() if line.isdecimal()] if files.is_file(note) else []
+
+    def screen(self) -> Path | None:
+        """Find what the script printed; None: it printed nothing that was kept.
+
+        Of a batch job: the job that was submitted last, the newest of its attempts.
+        """
+        if not self.phase.submit:
+            log = self._noted("log")
+            return log if log.is_file() else None
+        if not (submitted := self.job_ids()):
+            return None
+        stem, logs = f"{self.phase.stem}-{submitted[-1]}", REPOSITORY / "slurm-logs"
+        moved = sorted(logs.glob(f"{stem}-r*.out"), key=lambda path: path.stat().st_mtime, reverse=True)
+        # another cluster may have had a job of this number: its log is older than the note
+        noted = self._noted("job").stat().st_mtime - CLOCKS_S
+        known = [*moved, logs / f"{stem}.out", logs / f"{stem}.log"]  # the script moves it, once it has come so far
+        return next((path for path in known if path.is_file() and path.stat().st_mtime >= noted), None)
+
+    def last_words(self) -> str:
+        """Return the last line that the script printed, and where it stands."""
+        screen = self.screen()
+        if screen is None:
+            return "it left no log; slurmd.log of its first node may say why"
+        lines = files.read(screen).text.split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
+        return f"{last}; see {report.shown_path(screen)}"
+
+    def submit_and_wait(self, nodes: list[str], environment: dict[str, str], options: Sequence[str] = ()) -> None:
+        """Submit on the nodes that are usable now; the plan still holds all of them. Raises SlurmError when none is.
+
+        options: of the site, for sbatch. The number of every job is noted.
+        """
+        phase, waiting_for = self.phase, list(nodes)
+        for number in itertools.count(1):
+            # a job that Slurm ended before it was done may have opened its run: the next one writes its own folder
+            name = results.attempt_name(self.name, number)
+            variables = environment | {"BRINGUP_NODES": hostlist.shortened(nodes), "BRINGUP_RUN_NAME": name}
+            known = slurm.patiently(partial(slurm.nodes, nodes), self.tell)
+            usable = [node for node in waiting_for if node in known and known[node].is_usable]
+            if len(usable) < len(nodes) and (phase.max_nodes is not None or phase.is_training or not usable):
+                states = {node: known[node].state if node in known else "unknown" for node in nodes}
+                broken = ", ".join(f"{node} {states[node]}" for node in nodes if node not in usable)
+                raise SlurmError(f"not submitted: {broken}; scontrol show node {nodes[0]}")
+            job_id = slurm.patiently(partial(slurm.submit, phase.script, usable, variables, options), self.tell)
+            with self._cancelled_when_interrupted(job_id):
+                write_text(self._noted("job"), "\n".join([*self.job_ids(), job_id]) + "\n", replace=True)
+                if self._wait(job_id, usable):
+                    return
+            # a node was lost while the job was pending: the job was cancelled; submit again without the node
+            waiting_for = usable
+
+    @contextmanager
+    def _cancelled_when_interrupted(self, job_id: str) -> Iterator[None]:
+        """Cancel the job on any exception, also on Ctrl-C, or name the job that could not be cancelled."""
+        try:
+            yield
+        except BaseException as reason:
+            try:
+                slurm.patiently(partial(slurm.cancel, job_id), self.tell)
+            except (
+                SlurmError,
+                KeyboardInterrupt,
+            ) as error:  # the run ends by the interruption, not by scancel's failure
+                why = str(error) or "interrupted again"
+                note = f"job {job_id} was not cancelled ({why}); next: scancel {job_id}"
+                vars(reason).setdefault("__notes__", []).append(note)  # BaseException.add_note of Python 3.11
+            raise
+
+    def wait_for_earlier(self) -> None:
+        """Wait for the job or script that a killed `bringup run` left running in this phase."""
+        submitted, lock = self.job_ids(), self._noted("lock")
+        if submitted and slurm.is_own(submitted[-1], self.phase.stem):
+            with self._cancelled_when_interrupted(submitted[-1]):
+                self._wait(submitted[-1], [])
+        if lock.is_file():
+            with lock.open() as stream:
+                while True:
+                    try:
+                        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                        return
+                    except BlockingIOError:
+                        self.tell("an earlier start of it is still running")
+                        time.sleep(FILE_LOOK_S)
+
+    def closed(self) -> set[Path]:
+        """Find the attempts that the script has closed. It looks at the filesystem, not at Slurm."""
+        return {path for path in results.attempts(self.phase, self.name) if results.is_there(path, results.CLOSED)}
+
+    def _wait(self, job_id: str, required: list[str]) -> bool:
+        """Wait for a job. True: it ended, or its script is done and Slurm cannot end it. False: it could not start
+        because one of its nodes became unusable; it is cancelled.
+
+        A node that answers slurmctld but refuses its commands keeps a job completing for ever, for example with a
+        different munge key in Slurm 26.05.
+        """
+        closed = self.closed()
+        lost_since: float | None = None  # since when one of its nodes was seen unusable at every look
+        is_done = False  # its script has closed the run
+        leaving_since: float | None = None  # since when it was seen completing
+        pace = slurm.Pace()
+        while True:
+            try:
+                job = slurm.job(job_id)
+                is_pending = job is not None and job.state == "PENDING"
+                about_nodes = job is not None and is_pending and bool(required) and pending.is_about_nodes(job.reason)
+                nodes = slurm.nodes(required) if about_nodes else {}
+            except SlurmError as error:
+                lost_since = None  # after an outage, nodes need a moment to answer
+                self.tell(f"job {job_id}: no answer ({error}); still waiting")
+            else:
+                if job is None or job.state in slurm.ENDED:
+                    return True
+                leaving_since = (leaving_since or time.monotonic()) if job.state == "COMPLETING" else None
+                if leaving_since is not None and time.monotonic() - leaving_since > (LEAVING_S if is_done else STUCK_S):
+                    work = "has done its work" if is_done else "did not close its run"
+                    self.tell(f"job {job_id} {work} and stays completing; scontrol show job {job_id} names its nodes")
+                    return True
+                if is_pending:
+                    is_done = False
+                    lost = about_nodes and not all(name in nodes and nodes[name].is_usable for name in required)
+                    lost_since = (lost_since or time.monotonic()) if lost else None
+                    if lost_since is not None and time.monotonic() - lost_since > LOST_S:
+                        slurm.cancel(job_id)
+                        return False
+                    why = pending.explain(job.reason, nodes)
+                    self.tell(f"job {job_id} pending" + (f": {why}" if why else ""))
+                else:
+                    lost_since = None
+                    self._tell_part(f"job {job_id} {job.state.lower()}")
+            until = time.monotonic() + pace.seconds()
+            while (left := until - time.monotonic()) > 0:
+                time.sleep(min(left, FILE_LOOK_S))
+                if new := self.closed() - closed:  # the job ends soon, so the intervals are short again
+                    closed |= new
+                    is_done = True
+                    pace.again()
+                    break
+
+
+def newest_attempt(phase: Phase, name: str) -> Path | None:
+    """Find the newest attempt. None when the run never came to open a folder."""
+    return next(reversed(results.attempts(phase, name)), None)
+
+
+def _keep(folder: Path, screen: Path | None) -> None:
+    """Keep of a run that its script did not close what `run_end` keeps otherwise: what it printed, and what Slurm says
+    about its nodes and about the end of its job."""
+    raw = folder / "raw"
+    if screen is not None and not (folder / results.BATCH_LOG).exists():
+        content = files.read(screen)
+        rest = f"\n{content.left_out} more bytes were not kept\n" if content.left_out else ""
+        files.write(folder / results.BATCH_LOG, content.data + rest.encode())
+    if not (raw / "scontrol-node.txt").exists():
+        try:
+            write_text(raw / "scontrol-node.txt", slurm.show_nodes())
+        except SlurmError as error:
+            write_text(raw / "scontrol-node.unavailable.txt", f"{error}\n")
+    job_id = results.load(folder).slurm_job_id
+    if job_id is not None and not (folder / results.JOB_AFTER).exists():
+        with suppress(SlurmError):  # forgotten by now: not known
+            write_text(folder / results.JOB_AFTER, slurm.ask("scontrol", "--oneliner", "show", "job", job_id))

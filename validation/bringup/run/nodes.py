@@ -52,19 +52,15 @@ def requested_nodes(
     if down := {name: known[name].state for name in names if name not in chosen and not known[name].is_usable}:
         say(f"not taken: {by_reason(down)}")
     taken_nodes = {name: known[name] for name in names if name in chosen}
+    if all(node.gpus == 0 for node in taken_nodes.values()):
+        shown = hostlist.shortened(list(taken_nodes))
+        raise UsageError(
+            f"Slurm has no GPU configured on {shown}; is Gres=gpu:N in slurm.conf? (scontrol show node "
+            f"{next(iter(taken_nodes))}) Or name the partition with GPUs, in the site file or as SBATCH_PARTITION"
+        )
     if (words := divided(taken_nodes)) is not None:
         say(words)
     return taken_nodes
-
-
-def refuse_without_gpus(nodes: dict[str, slurm.Node]) -> None:
-    """Raise UsageError where no node has a GPU."""
-    if all(node.gpus == 0 for node in nodes.values()):
-        names = ",".join(nodes)
-        raise UsageError(
-            f"Slurm has no GPU configured on {names}; is Gres=gpu:N in slurm.conf? (scontrol show node "
-            f"{names.split(',')[0]}) Or name the partition with GPUs, in the site file or as SBATCH_PARTITION"
-        )
 
 
 def known_partitions() -> list[partitions.Partition]:
@@ -88,7 +84,6 @@ def node_assignments(
     nodes = slurm.patiently(lambda: requested_nodes(count, nodelist, None, tell), tell)
     gpus, usable = max(node.gpus for node in nodes.values()), [name for name in nodes if nodes[name].is_usable]
     names = hostlist.shortened(list(nodes))
-    refuse_without_gpus(nodes)
     if not usable:
         raise SlurmError(f"none of {names} is usable; sinfo -N -l says why")
     if phase is not None and (known := known_partitions()):

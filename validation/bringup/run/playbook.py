@@ -15,7 +15,7 @@ from rich.console import Console
 from bringup import judge
 from bringup import results as runs
 from bringup.characters import many
-from bringup.errors import CannotStart, SlurmError
+from bringup.errors import CannotStart
 from bringup.evidence.names import listed
 from bringup.judge import Judged
 from bringup.plan import auto
@@ -29,9 +29,8 @@ from bringup.run import at_work, partitions, resume, slurm
 from bringup.run import open as opening
 from bringup.run import site as at_site
 from bringup.run.healthy_rest import VARIABLE, lacking, unhealthy_nodes
-from bringup.run.launch import progress
-from bringup.run.nodes import known_partitions, refuse_without_gpus, requested_nodes
-from bringup.run.one_phase import run_phase
+from bringup.run.launch import Launch, progress, stoppable
+from bringup.run.nodes import known_partitions, requested_nodes
 from bringup.run.resume import GOOD
 
 
@@ -59,89 +58,124 @@ def run(request: Request) -> int:
         )
     console = terminal.console()
     aside: list[str] = []
-    try:
-        with progress(console, "Slurm") as tell:
-            partition = _one_partition(request)
-            nodes = slurm.patiently(
-                lambda: requested_nodes(request.nodes, request.nodelist, partition, aside.append), tell
-            )
-    except SlurmError as error:
-        raise CannotStart(str(error)) from error
-    refuse_without_gpus(nodes)
-    names = list(nodes)
-    planned, left_out, kept_steps = _plan(request, names, max(nodes[name].gpus for name in names), console)
+    with progress(console, "Slurm") as tell:
+        partition = _one_partition(request)
+        nodes = slurm.patiently(lambda: requested_nodes(request.nodes, request.nodelist, partition, aside.append), tell)
+    names, gpus = list(nodes), max(node.gpus for node in nodes.values())
+    planned, left_out, kept = _plan(request, names, gpus, console)
     if request.dry_run:
-        console.print(dry_run(request, planned, left_out, list(kept_steps), names))
+        console.print(dry_run(request, planned, left_out, list(kept), names))
         return 0
-    playbook, folder = _begin(request, names, planned, left_out, list(dict.fromkeys(aside)))
-    console.print(
-        f"bringup: {many(len(playbook.planned), 'step')} on {many(len(names), 'node')}: {', '.join(names)}; "
-        f"profile {request.profile.name}{_at(request.site)}"
+    playbook = Playbook(
+        name=opening.default_name(),
+        nodes=names,
+        profile=request.profile.name,
+        site=None if request.site is None else request.site.site.name,
+        planned=planned,
+        left_out=left_out,
+        set_aside=list(dict.fromkeys(aside)),
+        steps=[],
     )
-    for line in [*playbook.set_aside, *_without_reference(playbook.planned)]:
+    folder = REPOSITORY / runs.PLAYBOOKS / playbook.name
+    folder.mkdir(parents=True)
+    write_record(folder / PLAYBOOK, playbook)
+    at = "" if request.site is None else f"; site {request.site.site.name} ({report.shown_path(request.site.file)})"
+    console.print(
+        f"bringup: {many(len(planned), 'step')} on {many(len(names), 'node')}: {', '.join(names)}; "
+        f"profile {request.profile.name}{at}"
+    )
+    for line in [*playbook.set_aside, *_without_reference(planned)]:
         console.print(f"{'':<10} {report.plain(line)}")
-    steps: list[Step] = []
-    judged: list[Judged] = []
-    unhealthy: list[LeftOut] = []
-    try:
-        queue = deque(playbook.planned)
+    work = _Work(request, console, gpus, kept, folder, playbook)
+    with stoppable(console, f"bringup run --resume {report.shown_path(folder)}"):
+        queue = deque(planned)
         while queue:
-            phase = PHASES[stem := queue.popleft()]
-            latest = {step.phase: step for step in steps}
-            # a needed phase that was not requested does not block this one
-            blocking = [needed for needed in phase.needs if needed in latest and latest[needed].blocks]
-            healthy = [name for name in names if name not in {entry.node for entry in unhealthy}]
-            phase_nodes = healthy[: phase.max_nodes]
-            if stem in kept_steps and kept_steps[stem][1].run.nodes == phase_nodes:
-                step, phase_judged = kept_steps[stem]
-                judged.append(phase_judged)
-                console.print(f"{'KEPT':<10} {phase.title}: passed before, {step.folder}")
-            elif blocking or len(phase_nodes) < phase.min_nodes:
-                why = f"needs {', '.join(blocking)}, which did not pass"
-                if not blocking:
-                    why = f"needs {phase.min_nodes} nodes, {len(phase_nodes)} of {len(names)} left"
-                step = Step(
-                    phase=stem, folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run=why, seconds=0
-                )
-                console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven")
-            else:
-                gpus, ranks = max(nodes[name].gpus for name in names), len(healthy)
-                name = runs.attempt_name(playbook.name, sum(earlier.phase == stem for earlier in steps) + 1)
-                position = f"{len(steps) + 1} of {len(steps) + 1 + len(queue)}"
-                to_come = [PHASES[later] for later in queue if later not in kept_steps]
-                rest_s = sum(_expected(request, later, names).most for later in to_come)
-                step, phase_judged = _one_phase(
-                    phase,
-                    phase_nodes,
-                    gpus,
-                    ranks * gpus,
-                    request,
-                    name,
-                    folder,
-                    console,
-                    position,
-                    lacking(judged),
-                    rest_s,
-                )
-                judged.append(phase_judged)
-                if phase.screens and step.blocks and not request.strict:
-                    new = unhealthy_nodes(phase_judged)
-                    step = step.model_copy(update={"blocks": new is None})
-                    unhealthy += new or []
-                    out = {entry.node for entry in unhealthy}
-                    _say_left_out(new or [], [node for node in phase_nodes if node not in out], console)
-                    if new and phase.localises in latest and latest[phase.localises].blocks:
-                        console.print(f"{'AGAIN':<10} {PHASES[phase.localises].title}, without what was left out")
-                        queue.appendleft(phase.localises)
-            steps.append(step)
-            playbook = playbook.model_copy(update={"steps": steps, "unhealthy_nodes": unhealthy})
-            write_record(folder / PLAYBOOK, playbook, replace=True)
-    except KeyboardInterrupt as stop:
-        for note in getattr(stop, "__notes__", ()):
-            console.print(f"{'LEFT':<10} {report.plain(note)}")
-        console.print(f"{'STOPPED':<10} interrupted; next: bringup run --resume {report.shown_path(folder)}")
-        raise
-    return _conclude(playbook, judged, folder, console)
+            work.do(PHASES[queue.popleft()], queue)
+    return _conclude(work.playbook, work.judged, folder, console)
+
+
+@dataclass
+class _Work:
+    """A playbook under way."""
+
+    request: Request
+    console: Console
+    gpus: int  # of a node
+    kept: dict[str, tuple[Step, Judged]]
+    folder: Path
+    playbook: Playbook
+    judged: list[Judged] = field(default_factory=list)
+
+    def do(self, phase: Phase, queue: deque[str]) -> None:
+        """Do a step, or say why not. queue: the steps after it, which may become more."""
+        names, steps = self.playbook.nodes, self.playbook.steps
+        latest = {step.phase: step for step in steps}
+        # a needed phase that was not requested does not block this one
+        blocking = [needed for needed in phase.needs if needed in latest and latest[needed].blocks]
+        healthy = [name for name in names if name not in {entry.node for entry in self.playbook.unhealthy_nodes}]
+        nodes = healthy[: phase.max_nodes]
+        new: list[LeftOut] = []
+        if phase.stem in self.kept and self.kept[phase.stem][1].run.nodes == nodes:
+            step, judged = self.kept[phase.stem]
+            self.judged.append(judged)
+            self.console.print(f"{'KEPT':<10} {phase.title}: passed before, {step.folder}")
+        elif blocking or len(nodes) < phase.min_nodes:
+            why = f"needs {', '.join(blocking)}, which did not pass"
+            if not blocking:
+                why = f"needs {phase.min_nodes} nodes, {len(nodes)} of {len(names)} left"
+            step = Step(
+                phase=phase.stem, folder=None, outcome=Outcome.INCOMPLETE, blocks=True, why_not_run=why, seconds=0
+            )
+            self.console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven")
+        else:
+            step = self._run(phase, nodes, len(healthy) * self.gpus, queue)
+            found = (
+                unhealthy_nodes(self.judged[-1]) if phase.screens and step.blocks and not self.request.strict else None
+            )
+            if found is not None:
+                new, step = found, step.model_copy(update={"blocks": False})
+            if new:
+                left = [node for node in nodes if node not in {entry.node for entry in new}]
+                said = "; ".join(f"{entry.node}: {report.plain(entry.why)}" for entry in new)
+                self.console.print(f"{'LEFT OUT':<10} {said}. Going on with {listed(left)}")
+            if new and phase.localises in latest and latest[phase.localises].blocks:
+                self.console.print(f"{'AGAIN':<10} {PHASES[phase.localises].title}, without what was left out")
+                queue.appendleft(phase.localises)
+        unhealthy = [*self.playbook.unhealthy_nodes, *new]
+        self.playbook = self.playbook.model_copy(update={"steps": [*steps, step], "unhealthy_nodes": unhealthy})
+        write_record(self.folder / PLAYBOOK, self.playbook, replace=True)
+
+    def _run(self, phase: Phase, nodes: list[str], most_ranks: int, queue: Collection[str]) -> Step:
+        begun, request, steps = time.monotonic(), self.request, self.playbook.steps
+        name = runs.attempt_name(self.playbook.name, sum(earlier.phase == phase.stem for earlier in steps) + 1)
+        # made here: NFS caches a folder as missing if it was looked for before a node made it (results.is_there)
+        runs.folder_of(phase, name).parent.mkdir(parents=True, exist_ok=True)
+        # losses are compared only at the same batch, so every training gets the batch of the largest number of ranks
+        environment = {"BRINGUP_TRAIN_RANKS": str(most_ranks)} | os.environ
+        environment |= {"BRINGUP_PROFILE": request.profile_name, VARIABLE: lacking(self.judged)}
+        if request.profile.workload is not None:
+            environment.setdefault("BRINGUP_TRAIN_ARGS", request.profile.workload.arguments)
+        reference = runs.folder_of(PHASES["run_1gpu"], name)
+        # this playbook's own reference, not the newest one
+        if runs.is_there(reference.parent, f"{reference.name}/{runs.METRICS}"):
+            environment["BRINGUP_REFERENCE"] = str(reference)
+        rest_s = sum(
+            _expected(request, PHASES[stem], self.playbook.nodes).most for stem in queue if stem not in self.kept
+        )
+        title = f"step {len(steps) + 1} of {len(steps) + 1 + len(queue)}: {phase.title}"
+        with progress(self.console, title, _expected(request, phase, nodes), rest_s) as tell:
+            launch = Launch(phase, name, self.folder, tell)
+            judged = launch.run(nodes, self.gpus, environment, request.profile, request.site)
+        self.judged.append(judged)
+        seconds, verdicts = time.monotonic() - begun, judged.verdicts
+        self.console.print(f"{view.in_short(judged.folder, judged.run, verdicts)}  ({seconds:.0f} s)")
+        return Step(
+            phase=phase.stem,
+            folder=report.shown_path(judged.folder),
+            outcome=verdicts.outcome,
+            blocks=any(judge.stops(verdict) for verdict in verdicts.verdicts),
+            seconds=round(seconds, 1),
+        )
 
 
 def _one_partition(request: Request) -> str | None:
@@ -160,10 +194,6 @@ def _without_reference(planned: Sequence[str]) -> list[str]:
     if not strategies or "single" in strategies or os.environ.get("BRINGUP_REFERENCE"):
         return []
     return ["NOTE: without the step run_1gpu, losses and scaling are compared with its newest run, or stay unknown"]
-
-
-def _at(site: at_site.AtSite | None) -> str:
-    return "" if site is None else f"; site {site.site.name} ({report.shown_path(site.file)})"
 
 
 def _plan(
@@ -194,92 +224,10 @@ def _plan(
     return planned, left_out, kept_steps
 
 
-def _begin(
-    request: Request, names: list[str], planned: list[str], left_out: list[str], aside: list[str]
-) -> tuple[Playbook, Path]:
-    """Its record, and its folder."""
-    name = opening.default_name()
-    folder = REPOSITORY / runs.PLAYBOOKS / name
-    folder.mkdir(parents=True)
-    playbook = Playbook(
-        name=name,
-        nodes=names,
-        profile=request.profile.name,
-        site=None if request.site is None else request.site.site.name,
-        planned=planned,
-        left_out=left_out,
-        set_aside=aside,
-        steps=[],
-    )
-    write_record(folder / PLAYBOOK, playbook)
-    return playbook, folder
-
-
-def _one_phase(
-    phase: Phase,
-    nodes: list[str],
-    gpus: int,
-    most_ranks: int,
-    request: Request,
-    playbook: str,
-    folder: Path,
-    console: Console,
-    position: str,
-    lacks: str,
-    rest_s: float,
-) -> tuple[Step, Judged]:
-    begun = time.monotonic()
-    # made here: NFS caches a folder as missing if it was looked for before a node made it (results.is_there)
-    runs.folder_of(phase, playbook).parent.mkdir(parents=True, exist_ok=True)
-    # losses are compared only at the same batch, so every training gets the batch of the largest number of ranks
-    environment = (
-        {"BRINGUP_TRAIN_RANKS": str(most_ranks)}
-        | os.environ
-        | {"BRINGUP_RUN_NAME": playbook, "BRINGUP_PROFILE": request.profile_name, VARIABLE: lacks}
-    )
-    if request.profile.workload is not None:
-        environment.setdefault("BRINGUP_TRAIN_ARGS", request.profile.workload.arguments)
-    environment["BRINGUP_JUDGE_LATER"] = "1"  # judged below, after the job, so that no node waits for it
-    reference = runs.folder_of(PHASES["run_1gpu"], playbook)
-    # this playbook's own reference, not the newest one
-    if runs.is_there(reference.parent, f"{reference.name}/{runs.METRICS}"):
-        environment["BRINGUP_REFERENCE"] = str(reference)
-    expects = _expected(request, phase, nodes)
-    with progress(console, f"step {position}: {phase.title}", expects, rest_s) as tell:
-        judged = run_phase(
-            phase, nodes, gpus, environment, request.profile, request.site, name=playbook, folder=folder, tell=tell
-        )
-    run_folder = judged.folder
-    verdicts = judged.verdicts
-    seconds = time.monotonic() - begun
-    console.print(f"{view.in_short(run_folder, judged.run, verdicts)}  ({seconds:.0f} s)")
-    blocks = any(judge.stops(verdict) for verdict in verdicts.verdicts)
-    step = Step(
-        phase=phase.stem,
-        folder=report.shown_path(run_folder),
-        outcome=verdicts.outcome,
-        blocks=blocks,
-        seconds=round(seconds, 1),
-    )
-    return step, judged
-
-
 def _expected(request: Request, phase: Phase, nodes: Sequence[str]) -> at_work.Expected:
     known = request.profile.workload
     workload = "--model is-not-known-yet" if auto.is_open(request.profile) else "" if known is None else known.arguments
     return at_work.expected(phase, nodes, os.environ.get("BRINGUP_TRAIN_ARGS", workload))
-
-
-def _in_one_line(step: Step) -> str:
-    """Say what stays to be seen of a phase when its details have scrolled away."""
-    outcome = report.MARK[step.outcome] if step.folder is not None else "NOT RUN"
-    return f"{outcome:<10} {step.seconds:>5.0f} s  {PHASES[step.phase].title}"
-
-
-def _say_left_out(new: list[LeftOut], left: Sequence[str], console: Console) -> None:
-    if new:
-        nodes = "; ".join(f"{entry.node}: {report.plain(entry.why)}" for entry in new)
-        console.print(f"{'LEFT OUT':<10} {nodes}. Going on with {listed(left)}")
 
 
 def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: Console) -> int:
@@ -295,7 +243,8 @@ def _conclude(playbook: Playbook, judged: list[Judged], folder: Path, console: C
     console.print()
     if outcome is not Outcome.PASS:  # else each of them was one line
         for step in playbook.steps:
-            console.print(_in_one_line(step))
+            mark = report.MARK[step.outcome] if step.folder is not None else "NOT RUN"
+            console.print(f"{mark:<10} {step.seconds:>5.0f} s  {PHASES[step.phase].title}")
         console.print()
     for answer in playbook.answers:
         console.print(report.answered(answer))

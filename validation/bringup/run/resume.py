@@ -15,7 +15,7 @@ from bringup.records import Outcome, Playbook, Step, read_record
 from bringup.report.text import shown_path
 from bringup.report.write import judge_and_save
 from bringup.results import PLAYBOOK
-from bringup.run.launch import progress, wait_for_earlier
+from bringup.run.launch import Launch, newest_attempt, progress
 
 GOOD = (Outcome.PASS, Outcome.WARN)  # a warning is not a reason to run a phase again: it would only be said again
 
@@ -49,14 +49,9 @@ def kept(
     return steps
 
 
-def newest_attempt(phase: Phase, name: str) -> Path | None:
-    """Find the newest attempt. None when the run never came to open a folder."""
-    return next(reversed(runs.attempts(phase, name)), None)
-
-
 def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | None:
     with progress(console, phase.title) as tell:
-        wait_for_earlier(phase, name, folder, tell)
+        Launch(phase, name, folder, tell).wait_for_earlier()
     run_folder = newest_attempt(phase, name)
     if run_folder is None or not runs.is_there(run_folder, runs.CLOSED):
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from bringup.characters import many
 from bringup.compare import entries as compared
 from bringup.compare import sweep as table
 from bringup.compare.entries import Entry
-from bringup.errors import BringupError, CannotStart, RecordError, RunError, SlurmError, UsageError
+from bringup.errors import BringupError, CannotStart, RecordError, RunError, UsageError
 from bringup.judge import Judged
 from bringup.plan import auto, catalogue
 from bringup.plan import sweep as plan
@@ -30,10 +30,8 @@ from bringup.results import REPOSITORY
 from bringup.run import open as opening
 from bringup.run import partitions, slurm
 from bringup.run import site as at_site
-from bringup.run.launch import progress, wait_for_earlier
-from bringup.run.nodes import known_partitions, refuse_without_gpus, requested_nodes
-from bringup.run.one_phase import run_phase
-from bringup.run.resume import newest_attempt
+from bringup.run.launch import Launch, newest_attempt, progress, stoppable
+from bringup.run.nodes import known_partitions, requested_nodes
 
 
 @dataclass(frozen=True)
@@ -100,7 +98,6 @@ def run(folder: Path, site: at_site.AtSite | None) -> int:
     environment = at_site.for_submission(site, phase.stem, os.environ)
     _, gpus = nodes_of(None, ",".join(sweep.nodes), phase, environment)
     console = terminal.console()
-    count = len(sweep.variants) * sweep.repeat
     at = "" if site is None else f"; site {site.site.name}"
     console.print(
         f"bringup: {many(len(sweep.variants), 'variant')} x {sweep.repeat} of {phase.stem} on {', '.join(sweep.nodes)}"
@@ -108,15 +105,11 @@ def run(folder: Path, site: at_site.AtSite | None) -> int:
     )
     (REPOSITORY / phase.results).mkdir(parents=True, exist_ok=True)  # before a node looks for it (results.is_there)
     work = _Work(folder, sweep, phase, profile, site, gpus, console)
-    try:
-        for index in range(count):  # each variant once, then each of them again: what drifts meets all of them
-            work.run_job(index % len(sweep.variants), index // len(sweep.variants) + 1)
-    except KeyboardInterrupt as stop:
-        for note in getattr(stop, "__notes__", ()):
-            console.print(f"{'LEFT':<10} {report.plain(note)}")
-        shown = report.shown_path(folder)
-        console.print(f"{'STOPPED':<10} interrupted; next: bringup sweep --resume {shown}")
-        raise
+    with stoppable(console, f"bringup sweep --resume {report.shown_path(folder)}"):
+        # each variant once, then each of them again: what drifts meets all of them
+        for repetition in range(1, sweep.repeat + 1):
+            for variant in range(len(sweep.variants)):
+                work.run_job(variant, repetition)
     return work.conclude()
 
 
@@ -136,11 +129,7 @@ def nodes_of(
 ) -> tuple[list[str], int]:
     """Return the nodes of every run, and the most GPUs that one of them has. Raises CannotStart, UsageError."""
     partition = partitions.partition_of(phase, environment)
-    try:
-        nodes = slurm.patiently(partial(requested_nodes, count, nodelist, partition), lambda text: None)
-    except SlurmError as error:
-        raise CannotStart(str(error)) from error
-    refuse_without_gpus(nodes)
+    nodes = slurm.patiently(partial(requested_nodes, count, nodelist, partition), lambda text: None)
     names, gpus = list(nodes)[: phase.max_nodes], max(node.gpus for node in nodes.values())
     lack = phase.lacks(len(names), gpus)
     if lack is not None:
@@ -167,54 +156,36 @@ class _Work:
     def run_job(self, variant: int, repetition: int) -> None:
         """Run one job, unless it has finished before, or has the values of the base."""
         settings = self.sweep.variants[variant]
-        title = self._label(variant)
+        title = plan.label(settings)
         base = self.entries.get(0, []) if variant else []
         if variant in self.same_as_base or (base and table.is_base(settings, base[0])):
             if variant not in self.same_as_base:
                 self.console.print(f"{'SAME':<10} {title}: the base has these values; its runs count")
             self.same_as_base.add(variant)
             return
-        judged = self._finished(variant, repetition)
-        kept = judged is not None
-        if judged is None:
-            judged = self._submit(variant, repetition, title)
+        phase, name = plan.phase_of(self.phase, settings), f"{self.sweep.name}-v{variant}-k{repetition}"
+        with progress(self.console, title) as tell:
+            launch = Launch(phase, name, self.folder / "jobs" / name, tell)
+            finished = self._finished(launch)
+            judged = finished or self._submit(launch, settings)
         entry, outcome, why = assessed(judged, settings)
         if entry is not None:
             self.entries.setdefault(variant, []).append(entry)
         if why is not None:
             self.failures.setdefault(variant, []).append((outcome, why))
-        self.runs.append(
-            SweepRun(
-                variant=variant,
-                repetition=repetition,
-                folder=report.shown_path(judged.folder),
-                outcome=outcome,
-                why=why,
-            )
-        )
+        shown = report.shown_path(judged.folder)
+        self.runs.append(SweepRun(variant=variant, repetition=repetition, folder=shown, outcome=outcome, why=why))
         speed = "" if entry is None else f": {entry.metrics.tokens_per_s:,.0f} tokens/s"
-        word = "KEPT" if kept else report.MARK[outcome]
+        word = "KEPT" if finished else report.MARK[outcome]
         self.console.print(f"{word:<10} {title}{speed}" + (f": {report.plain(why)}" if why else ""))
         self._save()
 
-    def _label(self, variant: int) -> str:
-        return plan.label(self.sweep.variants[variant])
-
-    def _name(self, variant: int, repetition: int) -> str:
-        return f"{self.sweep.name}-v{variant}-k{repetition}"
-
-    def _phase(self, variant: int) -> Phase:
-        return plan.phase_of(self.phase, self.sweep.variants[variant])
-
-    def _finished(self, variant: int, repetition: int) -> Judged | None:
+    def _finished(self, launch: Launch) -> Judged | None:
         """Find a run that an earlier start of this sweep has finished; what it left running is waited for."""
-        name, phase = self._name(variant, repetition), self._phase(variant)
-        notes = self.folder / "jobs" / name
-        if not notes.is_dir():
+        if not launch.folder.is_dir():
             return None
-        with progress(self.console, self._label(variant)) as tell:
-            wait_for_earlier(phase, name, notes, tell)
-        attempt = newest_attempt(phase, name)
+        launch.wait_for_earlier()
+        attempt = newest_attempt(launch.phase, launch.name)
         if attempt is None or not (attempt / runs.METRICS).is_file():
             return None
         try:
@@ -224,32 +195,17 @@ class _Work:
             return None
         return judged
 
-    def _submit(self, variant: int, repetition: int, title: str) -> Judged:
-        name, phase = self._name(variant, repetition), self._phase(variant)
-        again = len(runs.attempts(phase, name))  # what did not finish stays, and the next job has its own folder
-        name = runs.attempt_name(name, again + 1)
-        options = plan.options(self.sweep.options, self.sweep.variants[variant])
+    def _submit(self, launch: Launch, settings: plan.Settings) -> Judged:
+        phase, again = launch.phase, len(runs.attempts(launch.phase, launch.name))
         environment = os.environ | {
-            "BRINGUP_RUN_NAME": name,
             "BRINGUP_PROFILE": self.sweep.profile,
-            "BRINGUP_TRAIN_ARGS": " ".join(options),
-            "BRINGUP_JUDGE_LATER": "1",
+            "BRINGUP_TRAIN_ARGS": " ".join(plan.options(self.sweep.options, settings)),
         }
-        notes = self.folder / "jobs" / self._name(variant, repetition)
-        notes.mkdir(parents=True, exist_ok=True)
-        count = phase.max_nodes or int(self.sweep.variants[variant].get(plan.NODES, len(self.sweep.nodes)))
-        with progress(self.console, title) as tell:
-            return run_phase(
-                phase,
-                self.sweep.nodes[:count],
-                self.gpus,
-                environment,
-                self.profile,
-                self.site,
-                name=name,
-                folder=notes,
-                tell=tell,
-            )
+        launch.folder.mkdir(parents=True, exist_ok=True)
+        count = phase.max_nodes or int(settings.get(plan.NODES, len(self.sweep.nodes)))
+        # what did not finish stays, and the next job has its own folder
+        own = replace(launch, name=runs.attempt_name(launch.name, again + 1))
+        return own.run(self.sweep.nodes[:count], self.gpus, environment, self.profile, self.site)
 
     def _rows(self) -> list[SweepRow]:
         reached = [
