@@ -98,7 +98,7 @@ def progress(console: Console, title: str, expected: Expected | None = None, res
 
 @contextmanager
 def stoppable(console: Console, again: str) -> Iterator[None]:
-    """After Ctrl-C say what was left, and with what it goes on. again: the command."""
+    """Say after Ctrl-C what was left, and with what it goes on. again: the command."""
     try:
         yield
     except KeyboardInterrupt as stop:
