@@ -107,9 +107,9 @@ def in_a_shell(limits: Mapping[str, tuple[int, int]], propagated: str) -> Facts:
 
 
 def test_a_healthy_site_has_nothing_to_do():
-    found = findings(healthy())
-    assert {(finding.mark, finding.cure) for finding in found.values()} == {("PASS", "")}
-    assert doctor.exit_code(found) == 0
+    shown = findings(healthy())
+    assert {(finding.mark, finding.cure) for finding in shown.values()} == {("PASS", "")}
+    assert doctor.exit_code(shown) == 0
 
 
 FINDINGS: dict[str, tuple[Facts, str]] = {
@@ -234,10 +234,10 @@ def test_only_what_will_make_a_run_fail_is_exit_code_1_and_what_is_not_known_is_
 
 
 def test_without_slurm_one_line_says_so_for_all_that_only_slurm_knows():
-    found = findings(replace(healthy(), cluster=SlurmError("scontrol is not on the PATH")))
-    assert (found["slurm"].mark, doctor.exit_code(found)) == ("INCOMPLETE", 2)
-    assert "partition, phases, request, account, limits" in found["slurm"].cure
-    assert found.keys() == {"slurm", *map(doctor.title, doctor.OF_THE_HOST)}
+    shown = findings(replace(healthy(), cluster=SlurmError("scontrol is not on the PATH")))
+    assert (shown["slurm"].mark, doctor.exit_code(shown)) == ("INCOMPLETE", 2)
+    assert "partition, phases, request, account, limits" in shown["slurm"].cure
+    assert shown.keys() == {"slurm", *map(doctor.title, doctor.OF_THE_HOST)}
 
 
 def test_which_build_of_torch_a_driver_runs():

@@ -129,15 +129,15 @@ class _Work:
             self.console.print(f"{'NOT RUN':<10} {phase.title}: {why}; not proven")
         else:
             step = self._run(phase, nodes, len(healthy) * self.gpus, queue)
-            found = (
+            culprits = (
                 unhealthy_nodes(self.judged[-1]) if phase.screens and step.blocks and not self.request.strict else None
             )
-            if found is not None:
-                new, step = found, step.model_copy(update={"blocks": False})
+            if culprits is not None:
+                new, step = culprits, step.model_copy(update={"blocks": False})
             if new:
                 left = [node for node in nodes if node not in {entry.node for entry in new}]
-                said = "; ".join(f"{entry.node}: {report.plain(entry.why)}" for entry in new)
-                self.console.print(f"{'LEFT OUT':<10} {said}. Going on with {listed(left)}")
+                reasons = "; ".join(f"{entry.node}: {report.plain(entry.why)}" for entry in new)
+                self.console.print(f"{'LEFT OUT':<10} {reasons}. Going on with {listed(left)}")
             if new and phase.localises in latest and latest[phase.localises].blocks:
                 self.console.print(f"{'AGAIN':<10} {PHASES[phase.localises].title}, without what was left out")
                 queue.appendleft(phase.localises)
