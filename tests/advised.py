@@ -14,8 +14,11 @@ H100 = profiles.load("h100-8x400g")
 
 
 def question(**changes: Any) -> advise.Question:
-    asked = advise.Question(LLAMA, 2, 8, 4096, 1, 16, float32=False, reduce_bytes=4, activation_checkpointing=False)
-    return replace(asked, **changes)
+    """Change fields of the question, or of its layout."""
+    layout = {name: value for name, value in changes.items() if name in models.Job.__dataclass_fields__}
+    of_question = {name: value for name, value in changes.items() if name not in layout}
+    asked = advise.Question(LLAMA, replace(models.Job("fsdp", 2, 8, 4096), **layout), 16)
+    return replace(asked, **of_question)
 
 
 def advice(profile: Profile = H100, **changes: Any) -> Advice:

@@ -238,7 +238,7 @@ def test_the_range_of_a_step_is_from_the_highest_mfu_and_all_overlaps_to_the_low
 
 
 def test_with_fast_the_logits_of_all_tokens_are_never_there_and_the_run_is_one_with_fast() -> None:
-    plain, fast = advice(), advice(fast=True)
+    plain, fast = advice(), advice(chunked_loss=True)
     for before, after in zip(plain.strategies, fast.strategies, strict=True):
         assert after.peak_parts_gib["logits"] < before.peak_parts_gib["logits"] - 1
     assert "--recipe fast" in str(fast.command)
@@ -305,7 +305,7 @@ def test_an_undeclared_number_is_unknown_and_no_default() -> None:
 
 
 def test_float32_has_no_bf16_peak_to_be_held_against() -> None:
-    assert all(strategy.compute_s is None for strategy in advice(float32=True).strategies)
+    assert all(strategy.compute_s is None for strategy in advice(compute_bytes=4).strategies)
 
 
 @pytest.mark.parametrize(
@@ -584,7 +584,7 @@ WORKLOADS = {workload.arguments for name in profiles.names() if (workload := pro
         {"global_batch": 64, "activation_checkpointing": True, "reduce_bytes": 2},
         {"global_batch": 64, "sync_each_batch": True},
         {"nodes": 1, "global_batch": 16, "rows": 2, "activation_checkpointing": True},
-        {"float32": True, "activation_checkpointing": True},
+        {"compute_bytes": 4, "activation_checkpointing": True},
     ],
 )
 def test_the_advised_command_trains_what_was_asked_after_the_workload_of_any_profile(
@@ -602,10 +602,10 @@ def test_the_advised_command_trains_what_was_asked_after_the_workload_of_any_pro
     monkeypatch.setattr(arguments, "WORLD", chosen.ranks)
     args, _ = arguments.parse("", takes_hsdp=bool(extra), sharded=sharded)
     assert (args.model, args.sequence_length, args.global_batch) == ("llama3-8b", 4096, asked.global_batch)
-    assert (args.per_device_batch, args.gradient_accumulation) == (asked.rows, chosen.accumulation)
-    assert args.activation_checkpointing == asked.activation_checkpointing
-    assert args.bf16 is (False if asked.float32 else None)
-    assert args.sync_each_batch == (asked.sync_each_batch and chosen.accumulation > 1)
+    assert (args.per_device_batch, args.gradient_accumulation) == (asked.layout.rows, chosen.accumulation)
+    assert args.activation_checkpointing == asked.layout.activation_checkpointing
+    assert args.bf16 is (False if asked.layout.compute_bytes == 4 else None)
+    assert args.sync_each_batch == (asked.layout.sync_each_batch and chosen.accumulation > 1)
 
 
 def test_a_model_of_your_own_is_advised_by_a_name_that_the_programs_take(

@@ -41,22 +41,12 @@ SCRIPTS = {
 
 @dataclass(frozen=True)
 class Question:
-    """What is to be trained on what. rows: per GPU and micro-step; global_batch: rows per optimizer step over all
-    GPUs."""
+    """What is to be trained on what. layout: of all strategies, but for their kind and micro-steps."""
 
     shape: ModelShape
-    nodes: int
-    gpus_per_node: int
-    sequence_length: int
-    rows: int
-    global_batch: int
-    float32: bool
-    reduce_bytes: int
-    activation_checkpointing: bool
-    sync_each_batch: bool = False
-    shard_size: int | None = None  # of HSDP; None: a node
+    layout: Job
+    global_batch: int  # rows per optimizer step over all GPUs
     model: str | None = None  # as the programs take it; None: the name of the shape
-    fast: bool = False  # with --recipe fast; what compiled blocks do not keep is not known, and is counted
 
 
 @dataclass(frozen=True)
@@ -104,25 +94,15 @@ def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Know
 
 def jobs(question: Question) -> list[Job]:
     """Return the layouts that machine and batch allow. A strategy gets the micro-steps that the global batch needs."""
-    layouts = []
+    layouts, asked = [], question.layout
     for kind in KINDS:
-        job = Job(
-            kind,
-            question.nodes,
-            question.gpus_per_node,
-            question.sequence_length,
-            question.rows,
-            compute_bytes=4 if question.float32 else 2,
-            reduce_bytes=question.reduce_bytes,
-            activation_checkpointing=question.activation_checkpointing,
-            shard_size=question.shard_size if kind == "hsdp" else None,
-            sync_each_batch=question.sync_each_batch and kind != "single",
-            chunked_loss=question.fast,
-        )
+        shard_size, each = asked.shard_size if kind == "hsdp" else None, asked.sync_each_batch and kind != "single"
+        job = replace(asked, kind=kind, shard_size=shard_size, sync_each_batch=each)
+        accumulation, rest = divmod(question.global_batch, job.ranks * job.rows)
         parallel = kind == "single" or job.ranks > 1
-        hybrid = kind != "hsdp" or (question.nodes > 1 and job.shards > 1)
-        if parallel and hybrid and question.global_batch % (job.ranks * question.rows) == 0:
-            layouts.append(replace(job, accumulation=question.global_batch // (job.ranks * question.rows)))
+        hybrid = kind != "hsdp" or (job.nodes > 1 and job.shards > 1)
+        if parallel and hybrid and accumulation and not rest:
+            layouts.append(replace(job, accumulation=accumulation))
     return layouts
 
 
@@ -237,14 +217,21 @@ def _compute_s(shape: ModelShape, job: Job, facts: Known, unknown: list[str]) ->
 
 def advise(question: Question, facts: Known) -> Advice:
     """Compare the strategies. Raises UsageError when none can divide the global batch."""
-    _require_groups(question)
-    shape, layouts = question.shape, jobs(question)
-    if not layouts:
-        world = question.nodes * question.gpus_per_node
+    asked, shape = question.layout, question.shape
+    sizes = shard_sizes(asked.nodes, asked.gpus_per_node) if asked.nodes > 1 else []
+    if asked.shard_size is not None and asked.shard_size not in sizes:
         raise UsageError(
-            f"--global-batch {question.global_batch} is not a multiple of {world} GPUs x {many(question.rows, 'row')}"
+            f"--shard-size {asked.shard_size}: a shard group is a part of a node or whole nodes, and there are 2 or "
+            f"more; on {many(asked.nodes, 'node')} of {asked.gpus_per_node} GPUs: "
+            f"{', '.join(map(str, sizes)) or 'none is possible'}"
         )
-    if question.sync_each_batch and not any(job.sync_each_batch and job.accumulation > 1 for job in layouts):
+    layouts = jobs(question)
+    if not layouts:
+        world = asked.nodes * asked.gpus_per_node
+        raise UsageError(
+            f"--global-batch {question.global_batch} is not a multiple of {world} GPUs x {many(asked.rows, 'row')}"
+        )
+    if asked.sync_each_batch and not any(job.sync_each_batch and job.accumulation > 1 for job in layouts):
         raise UsageError(
             "--sync-each-batch changes nothing here: a step has one micro-step; give a larger --global-batch"
         )
@@ -253,18 +240,18 @@ def advise(question: Question, facts: Known) -> Advice:
     if use is None and any(strategy.fits is False for strategy in strategies):
         why += f"; {_what_would_fit(question, facts)}"
     machine = facts.machine
-    mfu = mfu_of(machine, recomputed=question.activation_checkpointing, compiled=question.fast)
+    mfu = mfu_of(machine, recomputed=asked.activation_checkpointing, compiled=asked.chunked_loss)
     return Advice(
         model=shape.name,
         parameters=shape.parameters,
-        nodes=question.nodes,
-        gpus_per_node=question.gpus_per_node,
-        sequence_length=question.sequence_length,
+        nodes=asked.nodes,
+        gpus_per_node=asked.gpus_per_node,
+        sequence_length=asked.sequence_length,
         global_batch=question.global_batch,
-        compute_dtype="float32" if question.float32 else "bfloat16",
-        reduce_dtype="float32" if question.reduce_bytes == memory.MASTER else "bfloat16",
-        activation_checkpointing=question.activation_checkpointing,
-        fast=question.fast,
+        compute_dtype="float32" if asked.compute_bytes == memory.MASTER else "bfloat16",
+        reduce_dtype="float32" if asked.reduce_bytes == memory.MASTER else "bfloat16",
+        activation_checkpointing=asked.activation_checkpointing,
+        fast=asked.chunked_loss,
         profile=facts.profile,
         gpu_memory_gib=machine.gpu_memory_gib.value if machine.gpu_memory_gib else None,
         mfu=None if mfu is None else [mfu.value, mfu.most or mfu.value],
@@ -280,9 +267,7 @@ def advise(question: Question, facts: Known) -> Advice:
         strategies=strategies,
         use=use,
         why=why,
-        command=None
-        if use is None
-        else _command(question, next(strategy for strategy in strategies if strategy.strategy == use)),
+        command=next((_command(question, each) for each in strategies if each.strategy == use), None),
     )
 
 
@@ -316,20 +301,10 @@ def choose(strategies: Sequence[PredictedStrategy]) -> tuple[Kind | None, str]:
     return best.strategy, f"the shortest step if nothing overlaps, or within 5 % of it and simpler{beside}"
 
 
-def _require_groups(question: Question) -> None:
-    """Raise UsageError where HSDP cannot have the requested shard groups."""
-    sizes = shard_sizes(question.nodes, question.gpus_per_node) if question.nodes > 1 else []
-    if question.shard_size is not None and question.shard_size not in sizes:
-        raise UsageError(
-            f"--shard-size {question.shard_size}: a shard group is a part of a node or whole nodes, and there are 2 or "
-            f"more; on {many(question.nodes, 'node')} of {question.gpus_per_node} GPUs: "
-            f"{', '.join(map(str, sizes)) or 'none is possible'}"
-        )
-
-
 def _what_would_fit(question: Question, facts: Known) -> str:
     """Return the fewest and cheapest options with which a strategy fits."""
-    world = question.nodes * question.gpus_per_node
+    asked = question.layout
+    world = asked.nodes * asked.gpus_per_node
     whole = max(1, question.global_batch // world)
     cures: list[tuple[str, dict[str, Any]]] = [
         ("--activation-checkpointing", {"activation_checkpointing": True}),
@@ -338,13 +313,13 @@ def _what_would_fit(question: Question, facts: Known) -> str:
         (f"--rows {whole}", {"rows": whole}),  # one micro-step
         ("--reduce-dtype bfloat16", {"reduce_bytes": 2}),
     ]
-    cures = [(words, change) for words, change in cures if replace(question, **change) != question]
+    cures = [(words, change) for words, change in cures if replace(asked, **change) != asked]
     for count in range(1, len(cures) + 1):
         for some in itertools.combinations(cures, count):
-            changed = question
+            changed = asked
             for _, change in some:
                 changed = replace(changed, **change)
-            wanted = [job for job in jobs(changed) if job.kind != "single" or world == 1]
+            wanted = [job for job in jobs(replace(question, layout=changed)) if job.kind != "single" or world == 1]
             fitting = [each for each in (predict(question.shape, job, facts) for job in wanted) if each.fits]
             if fitting:
                 named = (f"{NAMES[each.strategy]} ({each.needed_gib:.0f} GiB)" for each in fitting)
@@ -354,31 +329,26 @@ def _what_would_fit(question: Question, facts: Known) -> str:
 
 
 def _command(question: Question, chosen: PredictedStrategy) -> str:
-    """Write the command of a run of what was advised. Rows and recomputation are always named: the workload of the
-    profile, which comes before these options, may have others."""
-    words = [
-        "sbatch",
-        f"--nodes={question.nodes}" if chosen.strategy != "single" else "--nodes=1",
-        f"training/slurm/{SCRIPTS[chosen.strategy][question.nodes > 1]}.sbatch",
-    ]
-    return shlex.join([*words, *program_options(question, chosen)])
+    """Write the command of a run of what was advised."""
+    nodes = question.layout.nodes
+    script = f"training/slurm/{SCRIPTS[chosen.strategy][nodes > 1]}.sbatch"
+    allocated = nodes if chosen.strategy != "single" else 1
+    return shlex.join(["sbatch", f"--nodes={allocated}", script, *program_options(question, chosen)])
 
 
 def program_options(question: Question, chosen: PredictedStrategy) -> list[str]:
-    """Return what the program of this strategy takes, to train what was computed."""
-    words = ["--model", question.model or question.shape.name, "--sequence-length", str(question.sequence_length)]
+    """Return what the program of this strategy takes, to train what was computed. Rows and recomputation are always
+    named: the workload of the profile, which comes before these options, may have others."""
+    asked, kind = question.layout, chosen.strategy
+    words = ["--model", question.model or question.shape.name, "--sequence-length", str(asked.sequence_length)]
     words += ["--global-batch", str(question.global_batch), "--rows-at-once", str(chosen.rows)]
-    words.append("--activation-checkpointing" if question.activation_checkpointing else "--no-activation-checkpointing")
-    if question.fast:
-        words += ["--recipe", "fast"]
-    if question.float32:
-        words.append("--no-bf16")
-    if chosen.accumulation > 1 and question.sync_each_batch and chosen.strategy != "single":
-        words.append("--sync-each-batch")
-    if question.shard_size is not None and chosen.strategy == "hsdp":
-        words += ["--shard-size", str(question.shard_size)]
-    if chosen.strategy == "zero2":
-        words.append("--no-reshard-after-forward")
-    if question.reduce_bytes != memory.MASTER and chosen.strategy in ("zero2", "fsdp", "hsdp"):
-        words += ["--reduce-dtype", "bfloat16"]
-    return words
+    words.append("--activation-checkpointing" if asked.activation_checkpointing else "--no-activation-checkpointing")
+    optional = {
+        ("--recipe", "fast"): asked.chunked_loss,
+        ("--no-bf16",): asked.compute_bytes == memory.MASTER,
+        ("--sync-each-batch",): chosen.accumulation > 1 and asked.sync_each_batch and kind != "single",
+        ("--shard-size", str(asked.shard_size)): asked.shard_size is not None and kind == "hsdp",
+        ("--no-reshard-after-forward",): kind == "zero2",
+        ("--reduce-dtype", "bfloat16"): asked.reduce_bytes != memory.MASTER and kind in ("zero2", "fsdp", "hsdp"),
+    }
+    return words + [word for option, is_given in optional.items() if is_given for word in option]

@@ -16,7 +16,7 @@ from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
 from bringup.plan.profile import Profile
 from bringup.plan.subjects import scale_name
-from bringup.records import Observation, Outcome, Verdict
+from bringup.records import Observation, Verdict
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class Speed:
     source: str
 
 
+@dataclass(frozen=True)
 class Promised:
     """The floors of a profile: what a healthy cluster reaches at least, so that times become upper bounds."""
 
-    def __init__(self, profile: Profile) -> None:
-        self.profile = profile
+    profile: Profile
 
     def bus(self, operation: Operation, nodes: int, message: float, gpus_per_node: int | None = None) -> Speed | str:
         """Return the speed with this number of GPUs in use on each node; None: all that it has."""
@@ -40,12 +40,8 @@ class Promised:
         floor = self.profile.limit(gate, nodes, gpus_per_node)
         if not isinstance(floor.value, int | float):
             return f"{floor.why}; measure it and give --from RUN"
-        at = f" at {entry.at}" if entry.at else ""
-        return Speed(
-            floor.value,
-            f"{operation} ≥ {floor.value:g} GB/s{at} on {scale_name(nodes)} (floor of {self.profile.name}), "
-            f"for messages of {_size(message)}",
-        )
+        at = f"{f' at {entry.at}' if entry.at else ''} on {scale_name(nodes)} (floor of {self.profile.name})"
+        return Speed(floor.value, f"{operation} ≥ {floor.value:g} GB/s{at}, for messages of {_size(message)}")
 
 
 class Measured:
@@ -57,11 +53,7 @@ class Measured:
         self.measured: dict[tuple[str, str], list[tuple[int, float, str]]] = {}
         self.distrusted: dict[tuple[str, str], str] = {}
         for run, observations, verdicts in judged:
-            bad = {
-                (verdict.gate, verdict.subject)
-                for verdict in verdicts
-                if verdict.outcome in (Outcome.INCOMPLETE, Outcome.FAIL)
-            }
+            bad = {(verdict.gate, verdict.subject) for verdict in verdicts if not verdict.outcome.is_good}
             for scale, by_name in curve.curves(list(observations)).items():
                 for name, points in by_name.items():
                     gate = GATES.get(f"nccl.{name}.busbw")
@@ -74,13 +66,10 @@ class Measured:
                         for size, speed, observation in points
                     )
 
-    def bus(self, operation: Operation, nodes: int, message: float) -> Speed | str:
-        """Return the speed at this size of message: time grows linearly between the measured sizes next to it (latency
-        + size / rate; Hockney 1994).
-
-        A smaller message than measured takes as long as the smallest that was, a larger one has the rate of the
-        largest.
-        """
+    def bus(self, operation: Operation, nodes: int, message: float, gpus_per_node: int | None = None) -> Speed | str:
+        """Return the speed at this size of message, with the GPUs that the runs used: time grows linearly between the
+        measured sizes next to it (latency + size / rate; Hockney 1994). A smaller message than measured takes as long
+        as the smallest that was, a larger one has the rate of the largest."""
         scale = scale_name(nodes)
         slowest: dict[int, tuple[int, float, str]] = {}
         for size, speed, where in self.measured.get((operation, scale), []):
@@ -126,20 +115,11 @@ def seconds(
     if collective.over == "replicas":
         rings = min(nodes * gpus_per_node // collective.ranks, gpus_per_node)
         through = collective.ranks * rings // gpus_per_node  # nodes of a ring
-        speed = _bus(source, "all_gather", through, collective.message * rings, gpus_per_node)
+        speed = source.bus("all_gather", through, collective.message * rings, gpus_per_node)
         if isinstance(speed, str):
             return speed
         each = f"{rings} GPUs for a replica's ring" if rings == gpus_per_node else f"{rings} rings of replicas"
         return collective.sent / (speed.gbps * 1e9 / rings), f"{speed.source}, / {each}"
     over = {"node": 1, "nodes": collective.ranks // gpus_per_node}.get(collective.over, nodes)
-    speed = _bus(source, collective.operation, over, collective.message, gpus_per_node)
+    speed = source.bus(collective.operation, over, collective.message, gpus_per_node)
     return speed if isinstance(speed, str) else (collective.sent / (speed.gbps * 1e9), speed.source)
-
-
-def _bus(
-    source: Promised | Measured, operation: Operation, nodes: int, message: float, gpus_per_node: int
-) -> Speed | str:
-    """Return the bus bandwidth. A run measured with the GPUs that it used; a profile's floor may be of whole nodes."""
-    if isinstance(source, Promised):
-        return source.bus(operation, nodes, message, gpus_per_node)
-    return source.bus(operation, nodes, message)

@@ -207,21 +207,22 @@ def do_profile(arguments: argparse.Namespace) -> int:
 def do_advise(arguments: argparse.Namespace) -> int:
     if arguments.float32 and arguments.reduce_dtype == "bfloat16":
         raise UsageError("--reduce-dtype bfloat16 means something with bfloat16 compute only; leave out --float32")
-    question = advising.Question(
-        models.load(arguments.model),
+    layout = models.Job(
+        "fsdp",
         arguments.nodes,
         arguments.gpus_per_node,
         arguments.sequence_length,
         arguments.rows,
-        arguments.global_batch or arguments.nodes * arguments.gpus_per_node * arguments.rows,
-        arguments.float32,
-        2 if arguments.reduce_dtype == "bfloat16" else 4,
-        arguments.activation_checkpointing,
-        arguments.sync_each_batch,
-        arguments.shard_size,
-        str(Path(arguments.model).resolve()) if Path(arguments.model).exists() else None,
-        arguments.fast,
+        compute_bytes=4 if arguments.float32 else 2,
+        reduce_bytes=2 if arguments.reduce_dtype == "bfloat16" else 4,
+        activation_checkpointing=arguments.activation_checkpointing,
+        shard_size=arguments.shard_size,
+        sync_each_batch=arguments.sync_each_batch,
+        chunked_loss=arguments.fast,
     )
+    batch = arguments.global_batch or layout.global_batch
+    model = str(Path(arguments.model).resolve()) if Path(arguments.model).exists() else None
+    question = advising.Question(models.load(arguments.model), layout, batch, model)
     runs = [judge.judge_folder(folder) for folder in arguments.runs]
     known = advising.known(discovered.profile(catalogue.load_profile(arguments.profile), []), runs, arguments.mfu)
     every = interval.best(arguments.failures_per_node_day, arguments.save_s, arguments.restart_s, arguments.nodes, runs)

@@ -39,11 +39,6 @@ class Entry:
         """Return when it began, UTC; empty where only its records are there."""
         return "" if self.run is None else self.run.opened_at
 
-    @property
-    def steps(self) -> list[float]:
-        """Return seconds of each step of the steady window, which ends with its last rank."""
-        return self.metrics.steps_s
-
 
 def load(folder: Path, profile: Profile | None = None) -> Entry:
     """Judge a run by its evidence, against its own copy of the profile or `profile`; or take it unjudged, where only
@@ -82,8 +77,7 @@ def _not_judged(folder: Path, why: str) -> Entry:
     if (args.world_size, args.strategy) != (metrics.world_size, metrics.observed.kind):
         raise NotComparable(
             f"{folder}: {results.RUN_ARGS} is of {args.strategy} on {many(args.world_size, 'rank')}, "
-            f"{results.METRICS} of "
-            f"{metrics.observed.kind} on {metrics.world_size}: they are of two runs"
+            f"{results.METRICS} of {metrics.observed.kind} on {metrics.world_size}: they are of two runs"
         )
     return Entry(folder.absolute(), None, None, args, metrics, why)
 

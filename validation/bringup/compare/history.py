@@ -16,9 +16,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, median
 
+from bringup.characters import many
 from bringup.compare import noise
 from bringup.compare.entries import REPEATED
 from bringup.compare.measures import MFU, OVER_TIME_EXCLUDE, OVER_TIME_IGNORE, TOKENS_PER_S
+from bringup.evidence.parsed import is_number
 from bringup.formulae.chance import most_events
 from bringup.judge import Judged
 from bringup.plan import stand_ins
@@ -26,6 +28,7 @@ from bringup.plan import subjects as naming
 from bringup.plan.catalogue import GATES
 from bringup.plan.expectation import SPEEDS
 from bringup.records import Outcome
+from bringup.records.grouped import grouped
 
 NEWEST = 3
 LEAST_DAYS = 10 + NEWEST
@@ -63,9 +66,7 @@ class Series:
     @property
     def of_days(self) -> list[float]:
         """Return the median of each day's runs."""
-        days: dict[str, list[float]] = defaultdict(list)
-        for point in self.points:
-            days[point.opened_at[:10]].append(point.value)
+        days = grouped((point.opened_at[:10], point.value) for point in self.points)
         return [median(values) for values in days.values()]
 
 
@@ -184,20 +185,16 @@ def exit_code(findings: Sequence[Finding]) -> int:
 
 
 def _shape(run: Judged) -> str:
-    nodes = len(run.run.nodes)
-    return f"{nodes} node{'s' if nodes > 1 else ''} x {run.run.gpus_per_node} GPUs"
+    return f"{many(len(run.run.nodes), 'node')} x {run.run.gpus_per_node} GPUs"
 
 
 def _of_gates(run: Judged) -> Iterable[tuple[tuple[str, ...], Series, float]]:
-    values: dict[tuple[str, str, str], list[float]] = {}
+    values: dict[tuple[str, str, str], list[float]] = defaultdict(list)
     for verdict in run.verdicts.verdicts:
-        if verdict.unit not in _UNITS or verdict.gate not in GATES or verdict.rule not in _BETTER:
-            continue
-        value = verdict.value
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            continue
-        scale = verdict.subject if naming.nodes_of_scale(verdict.subject) is not None else ""
-        values.setdefault((verdict.gate, verdict.at or "", scale), []).append(float(value))
+        is_known = verdict.unit in _UNITS and verdict.gate in GATES and verdict.rule in _BETTER
+        if is_known and is_number(verdict.value) and verdict.value > 0:
+            scale = verdict.subject if naming.nodes_of_scale(verdict.subject) is not None else ""
+            values[verdict.gate, verdict.at or "", scale].append(float(verdict.value))
     for (gate, at, scale), observed in values.items():
         better = _BETTER[GATES[gate].rule]
         measure = f"{gate} at {at}" if at else gate

@@ -18,6 +18,7 @@ from statistics import median
 from bringup import judge
 from bringup.compare.entries import refuse_copies
 from bringup.errors import RunError
+from bringup.evidence.parsed import is_number
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES, of_phase
 from bringup.plan.expectation import MEASURED_HERE, SPEEDS, Expectation
@@ -55,19 +56,11 @@ def measured(judgements: Sequence[Judged], name: str) -> Profile:
         for gate in of_phase(run.phase):
             if gate.expect == "profile" and profile.reason_not_applicable(gate.id) is None:
                 runs_by_gate.setdefault(gate.id, []).append(_of_run(gate, run, profile, judged.observations))
-    for gate_id, runs in runs_by_gate.items():
-        entry = _expectation(GATES[gate_id], runs, expect.get(gate_id))
-        if entry is not None:
-            expect[gate_id] = entry
-    names = ", ".join(dict.fromkeys(measured_run.run.name for runs in runs_by_gate.values() for measured_run in runs))
-    return base.model_copy(
-        update={
-            "name": name,
-            "extends": None,
-            "expect": expect,
-            "description": f"measured by {names}; before that they had passed {base.name}",
-        }
-    )
+    learnt = {gate: _expectation(GATES[gate], runs, expect.get(gate)) for gate, runs in runs_by_gate.items()}
+    expect |= {gate: entry for gate, entry in learnt.items() if entry is not None}
+    names = ", ".join(dict.fromkeys(run.run.name for runs in runs_by_gate.values() for run in runs))
+    description = f"measured by {names}; before that they had passed {base.name}"
+    return base.model_copy(update={"name": name, "extends": None, "expect": expect, "description": description})
 
 
 @dataclass(frozen=True)
@@ -84,24 +77,18 @@ def _of_run(gate: Gate, run: Run, profile: Profile, observations: Sequence[Obser
     declared = profile.expect.get(gate.id)
     planned = set(run.planned.get(gate.id, []))
     observed = [
-        observation
-        for observation in observations
-        if observation.subject in planned
-        and observation.value is not None
-        and observation.quantity.partition("@")[0] == gate.id
+        seen
+        for seen in observations
+        if seen.subject in planned and seen.value is not None and seen.quantity.partition("@")[0] == gate.id
     ]
-    sizes = {observation.quantity.partition("@")[2] for observation in observed}
+    sizes = {seen.quantity.partition("@")[2] for seen in observed}
     if sizes <= {""}:
         return RunObservations(run, observed, None)
     # ports are counted by rate: take the highest rate that any port has
-    reached = {observation.quantity.partition("@")[2] for observation in observed if observation.value} or sizes
+    reached = {seen.quantity.partition("@")[2] for seen in observed if seen.value} or sizes
     at = declared.at if declared is not None else max(sorted(reached), key=_magnitude)
     spread = f"{gate.id.rpartition('.')[0]}.time_spread@{at}"
-    of_spread = [
-        observation.value
-        for observation in observations
-        if observation.quantity == spread and observation.subject in planned and observation.value is not None
-    ]
+    of_spread = [seen.value for seen in observations if seen.quantity == spread and seen.subject in planned]
     of_size = [observation for observation in observed if observation.quantity == f"{gate.id}@{at}"]
     return RunObservations(run, of_size, max(_numbers(of_spread), default=None))
 
@@ -154,10 +141,8 @@ def _spread(gate: Gate, runs: Sequence[RunObservations]) -> float | None:
     Repeated: one subject in several runs, the peers of one run, the repetitions inside a run.
     """
     groups: dict[str, list[float]] = {}
-    for run in runs:
-        for observation in run.observations:
-            group = groups.setdefault(gate.per if gate.per in EQUALS else observation.subject, [])
-            group += _numbers([observation.value])
+    for seen in (seen for run in runs for seen in run.observations):
+        groups.setdefault(gate.per if gate.per in EQUALS else seen.subject, []).extend(_numbers([seen.value]))
     known = [max(group) / min(group) - 1 for group in groups.values() if len(group) > 1 and min(group) > 0]
     return max([*known, *(run.inside for run in runs if run.inside is not None)], default=None)
 
@@ -180,7 +165,7 @@ def _as_observed(rule: str, values: list[Value]) -> object | None:
 
 
 def _numbers(values: Sequence[Value | None]) -> list[float]:
-    return [float(value) for value in values if isinstance(value, int | float) and not isinstance(value, bool)]
+    return [float(value) for value in values if is_number(value)]
 
 
 def _range(values: list[Value]) -> str:

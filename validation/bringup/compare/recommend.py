@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import median_low
 
 from bringup.characters import many
 from bringup.compare.measures import TOKENS_PER_S
 from bringup.compare.sidebyside import Row, SideBySide
 from bringup.evidence.names import listed
 from bringup.plan import stand_ins
-from bringup.records import scaling, variant_of
+from bringup.records import scaling
 from bringup.records.grouped import grouped
 
 EXPOSED = 0.10  # of a step; below it another option brings more than less communication. A choice of this project
@@ -38,7 +37,7 @@ class Numbers:
 
     @property
     def kind(self) -> str:
-        return self.row.entry.metrics.observed.kind
+        return self.row.kind
 
     @property
     def name(self) -> str:
@@ -46,20 +45,16 @@ class Numbers:
 
     @property
     def exposed(self) -> float | None:
-        return self.row.entry.metrics.communication_share
-
-    @property
-    def step_s(self) -> float:
-        return self.row.entry.metrics.step_time_s.p50
+        return self.row.metrics.communication_share
 
     @property
     def nodes(self) -> int:
-        return len(set(self.row.entry.metrics.observed.hosts))
+        return len(self.row.hosts)
 
     @property
     def memory(self) -> float | None:
         """Return the share of the device that PyTorch reserved at the peak."""
-        memory = self.row.entry.metrics.memory
+        memory = self.row.metrics.memory
         if memory.device_reserved_gib is None or not memory.device_total_gib:
             return None
         return memory.device_reserved_gib / memory.device_total_gib
@@ -67,21 +62,10 @@ class Numbers:
     @property
     def slow_rank(self) -> str | None:
         """Name the rank all others waited for, and how long; None: none that counts."""
-        straggler = self.row.entry.metrics.straggler
+        straggler = self.row.metrics.straggler
         if straggler is None or straggler.slowdown <= SLOW_RANK:
             return None
         return f"rank {straggler.rank} on {straggler.node} took {straggler.slowdown:.2g} times as long as the others"
-
-    @property
-    def hosts(self) -> frozenset[str]:
-        return frozenset(self.row.entry.metrics.observed.hosts)
-
-    @property
-    def of_one_gpu(self) -> float | None:
-        """Divide tokens/s of a rank by those of the run on one."""
-        if self.one_gpu is None:
-            return None
-        return scaling(self.row.entry.metrics, self.one_gpu.entry.metrics)
 
     @property
     def is_exposed(self) -> bool:
@@ -120,10 +104,7 @@ RULES = (
     ),
     Rule(
         lambda run: (
-            run.shards
-            and run.is_exposed
-            and run.has_room
-            and run.row.entry.metrics.observed.reshard_after_forward is True
+            run.shards and run.is_exposed and run.has_room and run.row.metrics.observed.reshard_after_forward is True
         ),
         "--no-reshard-after-forward (ZeRO-2)",
         "it saves the second gather of each block, for memory that is free",
@@ -139,15 +120,12 @@ RULES = (
         "gradients are reduced once in a step, for however many tokens; the losses are then others",
     ),
     Rule(
-        lambda run: bool(run.row.entry.metrics.observed.recomputed_layers) and run.has_room,
+        lambda run: bool(run.row.metrics.observed.recomputed_layers) and run.has_room,
         "without --activation-checkpointing",
         "the forward pass is then not repeated, which is a quarter of the work",
     ),
     Rule(
-        lambda run: (
-            (run.row.entry.args.recipe != "fast" and run.row.entry.metrics.mfu is not None and not run.is_exposed)
-            and (run.row.entry.metrics.mfu or 0) < LOW_MFU
-        ),
+        lambda run: run.row.entry.args.recipe != "fast" and not run.is_exposed and (run.row.metrics.mfu or 1) < LOW_MFU,
         "--recipe fast",
         "communication is hidden, so what is left is the computation",
     ),
@@ -179,7 +157,7 @@ def recommend(beside: SideBySide) -> Recommended:
     if len(candidates) - len(slowed) > 1:
         candidates = [run for run in candidates if run not in slowed]
     fastest, others = candidates[0], candidates[1:]
-    where = f"Which strategy on {fastest.row.entry.metrics.world_size} ranks of {many(fastest.nodes, 'node')}"
+    where = f"Which strategy on {fastest.row.metrics.world_size} ranks of {many(fastest.nodes, 'node')}"
     reasons = [*(why(fastest, other) for other in others), _of_one_gpu(fastest)]
     reasons += _other_nodes(candidates)
     objection = _objection(candidates)
@@ -187,11 +165,13 @@ def recommend(beside: SideBySide) -> Recommended:
         after = ["Next: the same runs on the GPUs of this cluster."] if _no_gpu(candidates) else []
         return Recommended([f"{where}: cannot tell: {objection}."], reasons, after)
     chosen = next((run for run in candidates if run.memory is None or run.memory <= FULL), fastest)
-    if len(near := _as_fast(chosen, candidates)) > 1 and min(run.runs for run in near) == 1:
-        names = " and ".join(run.name for run in near)
+    near = _as_fast(chosen, candidates)
+    if near and min(run.runs for run in (chosen, *near)) == 1:
+        names = " and ".join(run.name for run in (chosen, *near))
         alike = f"{names} are within {ONE_RUN:.0%} of each other, by one run of one of them".replace("%", " %")
         return Recommended([f"{where}: cannot tell: {alike}. Repeat them in turn.", *set_aside], reasons)
-    choice = [f"{where}: {chosen.name}.", *_in_words(near[1:]), *set_aside]
+    alike = f"Within {100 * TOKENS_PER_S.exclude:.0f} % of it: {', '.join(run.name for run in near)}."
+    choice = [f"{where}: {chosen.name}.", *[alike] * bool(near), *set_aside]
     if chosen is not fastest:
         choice.append(f"{fastest.name} is faster, and leaves less than {100 * (1 - FULL):.0f} % of the device.")
     measured = {run.kind for run in candidates}
@@ -208,20 +188,20 @@ def why(theirs: Numbers, ours: Numbers) -> str:
     sentence = f"{ours.name} made {share:.0%} of the tokens/s of {theirs.name}"
     if ours.exposed is None or theirs.exposed is None:
         unknown = next(run for run in (ours, theirs) if run.exposed is None)
-        reason = unknown.row.entry.metrics.communication_reason or "it was not measured"
+        reason = unknown.row.metrics.communication_reason or "it was not measured"
         sentence += f"; why is not known: communication of {unknown.name}: {reason}"
     else:
         sentence += (
             f": {ours.exposed:.1%} of its step was communication that nothing overlapped, of {theirs.name} "
             f"{theirs.exposed:.1%}"
         )
-        longer_s = ours.step_s - theirs.step_s
-        exposed_s = ours.exposed * ours.step_s - theirs.exposed * theirs.step_s
+        ours_s, theirs_s = (run.row.metrics.step_time_s.p50 for run in (ours, theirs))
+        longer_s, exposed_s = ours_s - theirs_s, ours.exposed * ours_s - theirs.exposed * theirs_s
         if longer_s > 0 and exposed_s > 0:
             sentence += f": a step takes {1e3 * longer_s:.0f} ms longer, of which that explains {1e3 * exposed_s:.0f}"
         elif longer_s > 0:
             sentence += f": it does not explain the {1e3 * longer_s:.0f} ms that a step takes longer"
-    states = [row.entry.metrics.memory_check.states_measured_bytes for row in (ours.row, theirs.row)]
+    states = [row.metrics.memory_check.states_measured_bytes for row in (ours.row, theirs.row)]
     if states[1]:
         sentence += (
             f". Parameters, gradients and optimizer take {states[0] / states[1]:.0%} of the memory of {theirs.name}"
@@ -232,33 +212,29 @@ def why(theirs: Numbers, ours: Numbers) -> str:
 def _candidates(rows: Sequence[Row]) -> list[Numbers] | None:
     """Return the runs to choose from, fastest first: of the largest number of ranks with two of them, a run of each
     strategy and variant; of repetitions the median. None: there is no such number."""
-    one_gpu = next((row for row in rows if row.entry.metrics.world_size == 1), None)
+    one_gpu = next((row for row in rows if row.metrics.world_size == 1), None)
     usable = [row for row in rows if row.agrees and not row.learnt]
-    for ranks in sorted({row.entry.metrics.world_size for row in usable}, reverse=True):
-        of_size = [(row, row.entry.metrics.observed) for row in usable if row.entry.metrics.world_size == ranks]
-        alike = grouped(((seen.kind, variant_of(row.entry.args, seen)), row) for row, seen in of_size)
+    for ranks in sorted({row.metrics.world_size for row in usable}, reverse=True):
+        of_size = [row for row in usable if row.metrics.world_size == ranks]
+        alike = grouped(((row.kind, row.variant), row) for row in of_size)
         if len(alike) > 1:
             kinds = [kind for kind, _ in alike]
-            candidates = [
-                Numbers(_middle(repeated), one_gpu, variant if kinds.count(kind) > 1 else None, len(repeated))
-                for (kind, variant), repeated in alike.items()
-            ]
+            candidates = []
+            for (kind, variant), repeated in alike.items():
+                middle = sorted(repeated, key=_speed)[(len(repeated) - 1) // 2]
+                several = variant if kinds.count(kind) > 1 else None
+                candidates.append(Numbers(middle, one_gpu, several, len(repeated)))
             return sorted(candidates, key=lambda run: -_speed(run.row))
     return None
 
 
 def _speed(row: Row) -> float:
-    return row.entry.metrics.tokens_per_s
-
-
-def _middle(rows: Sequence[Row]) -> Row:
-    speed = median_low([_speed(row) for row in rows])
-    return next(row for row in rows if _speed(row) == speed)
+    return row.metrics.tokens_per_s
 
 
 def _no_gpu(candidates: Sequence[Numbers]) -> bool:
     """Whether one of them computed on the CPU, or on a stand-in for GPUs."""
-    devices = [device for run in candidates for device in run.row.entry.metrics.observed.devices]
+    devices = [device for run in candidates for device in run.row.metrics.observed.devices]
     return any(device == "cpu" or device.startswith(stand_ins.GPU) for device in devices)
 
 
@@ -266,7 +242,7 @@ def _objection(candidates: Sequence[Numbers]) -> str | None:
     """Why nothing is recommended. None: it is."""
     if _no_gpu(candidates):
         return "no GPU was at work. What follows is what the CPU showed, and says nothing about GPUs or NCCL"
-    gpus = grouped((run.row.entry.metrics.gpu0, run.name) for run in candidates)
+    gpus = grouped((run.row.metrics.gpu0, run.name) for run in candidates)
     if len(gpus) > 1:
         where = "; ".join(f"{', '.join(names)} on {gpu}" for gpu, names in gpus.items())
         return f"they ran on different GPUs ({where}). Run all of them on one kind"
@@ -281,27 +257,23 @@ def _objection(candidates: Sequence[Numbers]) -> str | None:
 
 
 def _as_fast(chosen: Numbers, candidates: Sequence[Numbers]) -> list[Numbers]:
-    """Return the chosen one, and those that these runs cannot tell from it."""
+    """Return the others that these runs cannot tell from the chosen one."""
 
     def is_near(run: Numbers) -> bool:
         least = ONE_RUN if min(run.runs, chosen.runs) == 1 else TOKENS_PER_S.exclude
         return run is not chosen and abs(_speed(run.row) / _speed(chosen.row) - 1) < least
 
-    return [chosen, *filter(is_near, candidates)]
-
-
-def _in_words(near: Sequence[Numbers]) -> list[str]:
-    names = ", ".join(run.name for run in near)
-    return [f"Within {TOKENS_PER_S.exclude:.0%} of it: {names}.".replace("%", " %")] if near else []
+    return list(filter(is_near, candidates))
 
 
 def _other_nodes(candidates: Sequence[Numbers]) -> list[str]:
-    hosts = {run.hosts for run in candidates if run.nodes == candidates[0].nodes}
-    named = "; ".join(f"{run.name}: {listed(sorted(run.hosts))}" for run in candidates)
+    hosts = {run.row.hosts for run in candidates if run.nodes == candidates[0].nodes}
+    named = "; ".join(f"{run.name}: {listed(sorted(run.row.hosts))}" for run in candidates)
     return [f"They ran on different nodes ({named})."] if len(hosts) > 1 else []
 
 
 def _of_one_gpu(run: Numbers) -> str:
-    if run.of_one_gpu is None:
+    if run.one_gpu is None:
         return "How it scales is not known: no run on one rank was compared."
-    return f"A rank of {run.name} makes {run.of_one_gpu:.0%} of the tokens/s of one alone.".replace("%", " %")
+    share = scaling(run.row.metrics, run.one_gpu.metrics)
+    return f"A rank of {run.name} makes {share:.0%} of the tokens/s of one alone.".replace("%", " %")

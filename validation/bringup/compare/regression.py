@@ -152,7 +152,7 @@ def _finding(measure: Measure, before: Sequence[Entry], after: Sequence[Entry], 
     if len(old) + len(new) < len(before) + len(after):
         change, conclusion, why = "", "cannot tell", "not recorded in all runs"
     else:
-        steps = [entry.steps for entry in (*before, *after)] if measure.steps else []
+        steps = [entry.metrics.steps_s for entry in (*before, *after)] if measure.steps else []
         change, conclusion, why = difference(measure, old, new, noise.floor_of(steps), confidence)
     spaced = (text.replace("%", " %") for text in (change, conclusion, why))
     return Finding(f"{measure.name}, {measure.unit}", _shown(old), _shown(new), *spaced)

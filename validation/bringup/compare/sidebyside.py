@@ -9,18 +9,16 @@ from dataclasses import dataclass
 
 from bringup.compare.entries import Entry
 from bringup.errors import NotComparable, UsageError
-from bringup.records import RunArgs, differing_fields, scaling, variant_of
+from bringup.records import RunArgs, TrainMetrics, differing_fields, scaling, variant_of
 from bringup.records.grouped import grouped
 
 LOSS_TOLERANCE_NATS = {"float32": 1e-5, "bfloat16": 2e-2}
 """fp32: strategies differ by rounding order only (measured: 1.4e-6 over 20 steps). bf16: one last place of a loss near
 6."""
 
-LEARNT = frozenset(
-    {
-        "model", "dataset", "sequence_length", "global_batch", "steps", "learning_rate", "max_grad_norm", "optimizer",
-        "seed", "master_dtype",
-    }
+LEARNT = (
+    "model", "dataset", "sequence_length", "global_batch", "steps", "learning_rate", "max_grad_norm", "optimizer",
+    "seed", "master_dtype",
 )  # fmt: skip
 """Arguments that change what is learnt: losses of runs that differ in one of them say nothing about each other."""
 
@@ -30,11 +28,9 @@ NOT_SAID = (
 )
 """Of runs whose evidence is not there."""
 
-_SAID_OTHERWISE = frozenset(
-    {
-        "schema_version", "entrypoint", "strategy", "nodes", "ranks_per_node", "world_size", "tuning", "save_steps",
-        "rehearse_resume", "timeout_s", "profiled_steps", "trace", "report_to",
-    }
+_SAID_OTHERWISE = (
+    "schema_version", "entrypoint", "strategy", "nodes", "ranks_per_node", "world_size", "tuning", "save_steps",
+    "rehearse_resume", "timeout_s", "profiled_steps", "report_to",
 )  # fmt: skip
 """Arguments that the table says, or that change no step."""
 
@@ -54,24 +50,28 @@ class Row:
     learnt: tuple[str, ...] = ()  # arguments in which it learns something else than the base: its losses are others
 
     @property
+    def metrics(self) -> TrainMetrics:
+        return self.entry.metrics
+
+    @property
+    def kind(self) -> str:
+        return self.metrics.observed.kind
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        return frozenset(self.metrics.observed.hosts)
+
+    @property
     def shape(self) -> str:
         """Write `2 x 8`: nodes, and ranks on each."""
-        nodes = len(set(self.entry.metrics.observed.hosts))
-        return f"{nodes} x {self.entry.metrics.world_size // nodes}"
+        return f"{len(self.hosts)} x {self.metrics.world_size // len(self.hosts)}"
 
     @property
-    def no_communication(self) -> str:
-        return "none" if self.entry.metrics.world_size == 1 else "unknown"
-
-    @property
-    def states_gib(self) -> float | None:
-        """Return GiB of parameters, gradients and optimizer on a rank: what sharding divides."""
-        states = self.entry.metrics.memory_check.states_measured_bytes
-        return None if states is None else states / 2**30
+    def variant(self) -> str:
+        return variant_of(self.entry.args, self.metrics.observed)
 
     def loss(self, at: int) -> str:
-        losses = self.entry.metrics.loss
-        return f"{losses[at]:.4f}" if losses else "none"
+        return f"{self.metrics.loss[at]:.4f}" if self.metrics.loss else "none"
 
     @property
     def gap_in_words(self) -> str:
@@ -85,22 +85,24 @@ class Row:
 _RUN: dict[str, Callable[[Row], str]] = {
     "run": lambda row: row.name,
     "judged": lambda row: "NOT JUDGED" if row.entry.outcome is None else row.entry.outcome.upper(),
-    "strategy": lambda row: row.entry.metrics.observed.kind,
-    "variant": lambda row: variant_of(row.entry.args, row.entry.metrics.observed),
+    "strategy": lambda row: row.kind,
+    "variant": lambda row: row.variant,
 }
 _MEASURED: dict[str, Callable[[Row], str]] = {
-    "ranks": lambda row: str(row.entry.metrics.world_size),
-    "hosts": lambda row: str(len(set(row.entry.metrics.observed.hosts))),
-    "tokens/s": lambda row: f"{row.entry.metrics.tokens_per_s:,.0f}",
-    "tokens/s/rank": lambda row: f"{row.entry.metrics.tokens_per_s_per_rank:,.0f}",
-    "MFU": lambda row: number(row.entry.metrics.mfu, "{:.1%}", "unknown"),
+    "ranks": lambda row: str(row.metrics.world_size),
+    "hosts": lambda row: str(len(row.hosts)),
+    "tokens/s": lambda row: f"{row.metrics.tokens_per_s:,.0f}",
+    "tokens/s/rank": lambda row: f"{row.metrics.tokens_per_s_per_rank:,.0f}",
+    "MFU": lambda row: number(row.metrics.mfu, "{:.1%}", "unknown"),
     "scaling": lambda row: number(row.scaling, "{:.2f}", "unknown"),
-    "step p50 ms": lambda row: f"{row.entry.metrics.step_time_s.p50 * 1e3:.1f}",
-    "step p95 ms": lambda row: f"{row.entry.metrics.step_time_s.p95 * 1e3:.1f}",
-    "exposed comm.": lambda row: number(row.entry.metrics.communication_share, "{:.1%}", row.no_communication),
-    "states GiB": lambda row: number(row.states_gib, "{:.3g}", "unknown"),
-    "host GiB": lambda row: f"{row.entry.metrics.memory.host_rss_gib:.2f}",
-    "device GiB": lambda row: number(row.entry.metrics.memory.device_allocated_gib, "{:.2f}", "none"),
+    "step p50 ms": lambda row: f"{row.metrics.step_time_s.p50 * 1e3:.1f}",
+    "step p95 ms": lambda row: f"{row.metrics.step_time_s.p95 * 1e3:.1f}",
+    "exposed comm.": lambda row: number(
+        row.metrics.communication_share, "{:.1%}", "none" if row.metrics.world_size == 1 else "unknown"
+    ),
+    "states GiB": lambda row: f"{row.metrics.memory_check.states_measured_bytes / 2**30:.3g}",
+    "host GiB": lambda row: f"{row.metrics.memory.host_rss_gib:.2f}",
+    "device GiB": lambda row: number(row.metrics.memory.device_allocated_gib, "{:.2f}", "none"),
     "loss first": lambda row: row.loss(0),
     "loss last": lambda row: row.loss(-1),
     "loss gap": lambda row: row.gap_in_words,
@@ -132,7 +134,7 @@ class SideBySide:
     @property
     def columns(self) -> tuple[list[str], list[list[str]]]:
         """Return the same with a run a column, for the screen: its head, and a line for each quantity."""
-        heads = [f"{row.entry.metrics.observed.kind} {row.shape.replace(' ', '')}" for row in self.rows]
+        heads = [f"{row.kind} {row.shape.replace(' ', '')}" for row in self.rows]
         for head, several in Counter(heads).items():
             numbers = iter(range(1, several + 1))
             heads = [f"{each} #{next(numbers)}" if each == head and several > 1 else each for each in heads]
@@ -160,10 +162,10 @@ class SideBySide:
             (f"{what}: {why}", head)
             for head, row in zip(self.columns[0][1:], self.rows, strict=True)
             for what, value, why in (
-                ("MFU", row.entry.metrics.mfu, row.entry.metrics.mfu_reason),
-                ("exposed comm.", row.entry.metrics.communication_share, row.entry.metrics.communication_reason),
+                ("MFU", row.metrics.mfu, row.metrics.mfu_reason),
+                ("exposed comm.", row.metrics.communication_share, row.metrics.communication_reason),
             )
-            if value is None and why and row.entry.metrics.world_size > 1
+            if value is None and why and row.metrics.world_size > 1
         )
         return [f"unknown {why} ({', '.join(heads)})" for why, heads in known.items()]
 
@@ -183,7 +185,10 @@ class SideBySide:
 def compare(entries: Sequence[Entry], vary: Sequence[str] = ()) -> SideBySide:
     """Compare runs. vary: fields of the arguments in which they may differ. Raises UsageError for an unknown one,
     NotComparable when the runs differ in another one."""
-    refuse_unknown(vary)
+    known = sorted(RunArgs.model_fields.keys() - {"schema_version", "tuning"})
+    for field in vary:
+        if field not in known:
+            raise UsageError(f"--vary {field}: no argument of a training is called so; there are {', '.join(known)}")
     base = min(entries, key=lambda entry: entry.metrics.world_size)
     allowed = RunArgs.STRATEGY | {*vary, *(other for field in vary for other in _FOLLOW.get(field, ()))}
     for entry in entries:
@@ -201,11 +206,8 @@ def compare(entries: Sequence[Entry], vary: Sequence[str] = ()) -> SideBySide:
     names_of_runs = short_names([entry.folder.name for entry in ordered])
     rows = [row_of(entry, base, name) for entry, name in zip(ordered, names_of_runs, strict=True)]
     tolerance = LOSS_TOLERANCE_NATS.get(base.args.compute_dtype)
-    kept = (
-        "unknown dtype, no tolerance"
-        if tolerance is None
-        else f"agree within {tolerance:g} ({base.args.compute_dtype})"
-    )
+    within = f"agree within {tolerance:g} ({base.args.compute_dtype})"
+    kept = "unknown dtype, no tolerance" if tolerance is None else within
     note = f"loss gap: against {base.folder.name}; losses must {kept}; tokens/s: all ranks, steady window"
     return SideBySide(rows, note, tuple(dict.fromkeys(vary)))
 
@@ -213,22 +215,6 @@ def compare(entries: Sequence[Entry], vary: Sequence[str] = ()) -> SideBySide:
 def number(value: float | None, form: str, otherwise: str = "") -> str:
     """Write a number. form: `{:.1%}`. otherwise: where there is no value."""
     return otherwise if value is None else form.format(value).replace("%", " %")
-
-
-def refuse_unknown(fields: Sequence[str]) -> None:
-    """Raise UsageError for what is not a field of the arguments of a training."""
-    known = sorted(RunArgs.model_fields.keys() - {"schema_version", "tuning"})
-    for field in fields:
-        if field not in known:
-            raise UsageError(f"--vary {field}: no argument of a training is called so; there are {', '.join(known)}")
-
-
-def _scaling(entry: Entry, base: Entry) -> float | None:
-    """As the run recorded it; else against the base, where that is of one GPU."""
-    recorded = None if entry.metrics.summary is None else entry.metrics.summary.scaling
-    if recorded is None and base.metrics.world_size == 1:
-        return scaling(entry.metrics, base.metrics)
-    return recorded
 
 
 def _short(value: object) -> str:
@@ -254,10 +240,13 @@ def row_of(entry: Entry, base: Entry, name: str) -> Row:
     gap = None
     if not learnt and len(entry.metrics.loss) == len(base.metrics.loss):
         gap = max((abs(a - b) for a, b in zip(entry.metrics.loss, base.metrics.loss, strict=True)), default=None)
+    scaled = None if entry.metrics.summary is None else entry.metrics.summary.scaling
+    if scaled is None and base.metrics.world_size == 1:
+        scaled = scaling(entry.metrics, base.metrics)
     return Row(
         entry,
         name,
-        scaling=_scaling(entry, base),
+        scaling=scaled,
         gap=gap,
         agrees=bool(learnt) or (gap is not None and len(known) == len(tolerances) and gap <= max(known)),
         learnt=learnt,

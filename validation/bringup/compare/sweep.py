@@ -84,7 +84,7 @@ def _difference(
 ) -> tuple[float, float | None, float | None, Conclusion]:
     """Return (relative change of tokens/s, its bounds, what it is). Without repetitions there are no bounds."""
     before, after = ([noise.Timed(run.opened_at, run.metrics.tokens_per_s) for run in side] for side in (base, other))
-    fit = noise.fit(before, after, noise.floor_of(entry.steps for entry in (*base, *other)))
+    fit = noise.fit(before, after, noise.floor_of(entry.metrics.steps_s for entry in (*base, *other)))
     if fit is None:
         return median(run.value for run in after) / median(run.value for run in before) - 1, None, None, "cannot tell"
     interval = noise.interval(fit, confidence)

@@ -23,16 +23,9 @@ MODELS = REPOSITORY / "training/models"
 DENSE_DECODERS = frozenset({"llama", "mistral", "smollm3"})
 
 Kind = Literal["single", "ddp", "zero2", "fsdp", "hsdp"]
-NAMES: dict[Kind, str] = {
-    "single": "single",
-    "ddp": "DDP",
-    "zero2": "ZeRO-2",
-    "fsdp": "FSDP",
-    "hsdp": "HSDP",
-}  # simplest first
+# simplest first
+NAMES: dict[Kind, str] = {"single": "single", "ddp": "DDP", "zero2": "ZeRO-2", "fsdp": "FSDP", "hsdp": "HSDP"}
 KINDS: tuple[Kind, ...] = tuple(NAMES)
-
-
 CHUNKED_LOSS = "loss in chunks of tokens"
 """Its name in the tuning of a training (training/src/recipe/fast/recipes.py)."""
 

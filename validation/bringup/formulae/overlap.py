@@ -158,8 +158,4 @@ def _collectives(
 def fields(seen: Communication | None, reason: str | None) -> dict[str, Any]:
     """Return fields of records.TrainMetrics; reason: why null. The share is exposed / step, the median of ranks."""
     share = None if seen is None else min(1.0, statistics.median(seen.exposed_s) / seen.step_s)
-    return {
-        "communication": seen,
-        "communication_share": share,
-        "communication_reason": reason,
-    }
+    return {"communication": seen, "communication_share": share, "communication_reason": reason}

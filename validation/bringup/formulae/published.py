@@ -3,6 +3,7 @@ range that a prediction assumes."""
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -57,12 +58,7 @@ def span(peak_source: str, *, recomputed: bool, compiled: bool, without: str = "
     named = _MODEL.search(peak_source)
     spans: list[Span] = []
     count = 0
-    for is_full, is_compiled in (
-        (recomputed, compiled),
-        (recomputed, not compiled),
-        (not recomputed, compiled),
-        (not recomputed, not compiled),
-    ):
+    for is_full, is_compiled in itertools.product((recomputed, not recomputed), (compiled, not compiled)):
         for gpu in (named[0], SAME_CHIP.get(named[0])) if named is not None else ():
             rows = [
                 row
