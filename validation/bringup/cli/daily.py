@@ -25,7 +25,7 @@ def do_why(arguments: argparse.Namespace) -> int:
     with contextlib.suppress(SlurmError):  # it may be forgotten: the accounting may know it
         state = slurm.job(arguments.job)
         if state is not None and state.state == "PENDING":
-            print(text.plain(slurm.why(arguments.job)))
+            print(text.plain(slurm.why_pending(arguments.job, state)))
             return 0
     answer = why.look(arguments.job, stall_s=arguments.stall_after, on_nodes=arguments.on_nodes)
     shown = json.dumps(asdict(answer), indent=1) if arguments.json else why.screen(answer)

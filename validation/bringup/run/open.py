@@ -14,6 +14,7 @@ import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
+from bringup import results as runs
 from bringup.errors import RecordError, RunError, SlurmError
 from bringup.evidence import slurm as answers
 from bringup.plan import auto, own, planned, subjects
@@ -37,24 +38,6 @@ from bringup.records import (
     write_record,
     write_text,
 )
-from bringup.results import (
-    CLOSED,
-    CONTINUED,
-    METRICS,
-    OWN_CHECKS,
-    PRIVATE,
-    PROFILE,
-    REPOSITORY,
-    RUN,
-    RUN_ARGS,
-    SECRET,
-    SITE,
-    attempt_name,
-    checksums,
-    folder_of,
-    load,
-    sha256,
-)
 from bringup.run import discovered, slurm
 from bringup.run import site as at_site
 from bringup.run.healthy_rest import VARIABLE, lacking
@@ -76,7 +59,7 @@ def now() -> str:
 def _git(*arguments: str) -> str | None:
     try:
         result = subprocess.run(
-            ["git", "-C", str(REPOSITORY), *arguments], capture_output=True, text=True, timeout=10, check=False
+            ["git", "-C", str(runs.REPOSITORY), *arguments], capture_output=True, text=True, timeout=10, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
@@ -96,7 +79,7 @@ def default_name() -> str:
     restarts = os.environ.get("SLURM_RESTART_COUNT", "0")
     job = os.environ.get("SLURM_JOB_ID")
     name = os.environ.get("BRINGUP_RUN_NAME") or f"{stamp}-{f'job{job}' if job else secrets.token_hex(3)}"
-    return attempt_name(name, restarts=int(restarts) if restarts.isdecimal() else 0)
+    return runs.attempt_name(name, restarts=int(restarts) if restarts.isdecimal() else 0)
 
 
 def _checked(name: str) -> str:
@@ -105,11 +88,6 @@ def _checked(name: str) -> str:
             f"BRINGUP_RUN_NAME={name}: expected letters, digits, '.', '_' and '-', and first a letter or digit"
         )
     return name
-
-
-def asked_pair_rounds() -> str:
-    """Read $BRINGUP_PAIR_ROUNDS; what was planned is in run.json."""
-    return os.environ.get("BRINGUP_PAIR_ROUNDS", "")
 
 
 def lacks_torch(phase: Phase, site: at_site.AtSite | None) -> bool:
@@ -153,7 +131,7 @@ def open_run(
             f"{phase.stem} runs on {phase.max_nodes} node, {len(nodes)} requested; "
             f"sbatch --nodes={phase.max_nodes} {phase.script}"
         )
-    folder = folder_of(phase, _checked(name or default_name()))
+    folder = runs.folder_of(phase, _checked(name or default_name()))
     if results is not None:
         folder = results / folder.name
     cluster = slurm.this_cluster()
@@ -176,13 +154,13 @@ def open_run(
         gpus_per_node=gpus_per_node,
         ranks_per_node=ranks_per_node,
         profile=profile.name,
-        profile_sha256=sha256(profiles.dump(profile)),
+        profile_sha256=runs.sha256(profiles.dump(profile)),
         planned=planned.plan(
             phase.stem,
             nodes,
             ranks_per_node,
             {entry.gate for entry in [*not_applicable, *left_out]},
-            subjects.pair_rounds(nodes, asked_pair_rounds()),
+            subjects.pair_rounds(nodes, os.environ.get("BRINGUP_PAIR_ROUNDS", "")),
             {gate.id: gate for gate in own_checks},
         ),
         not_applicable=not_applicable,
@@ -203,22 +181,22 @@ def open_run(
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir()
         (folder / "raw").mkdir()
-        (folder / PRIVATE).mkdir(0o700)
-        with open(folder / SECRET, "x", opener=_for_owner) as secret:
+        (folder / runs.PRIVATE).mkdir(0o700)
+        with open(folder / runs.SECRET, "x", opener=_for_owner) as secret:
             secret.write(secrets.token_hex(32))
     except OSError as error:
         where = error.filename or folder
         raise RunError(f"{where}: cannot be created ({error.strerror}); a run has a folder of its own") from error
-    write_text(folder / PROFILE, profiles.dump(profile))
+    write_text(folder / runs.PROFILE, profiles.dump(profile))
     if site is not None:
-        write_text(folder / SITE, sites.dump(site.site))
+        write_text(folder / runs.SITE, sites.dump(site.site))
     if own_checks:
-        write_text(folder / OWN_CHECKS, own.dump(own_checks))
-    write_record(folder / RUN, run)
-    if before is not None and not (before / CONTINUED).exists():
+        write_text(folder / runs.OWN_CHECKS, own.dump(own_checks))
+    write_record(folder / runs.RUN, run)
+    if before is not None and not (before / runs.CONTINUED).exists():
         # a link for readers; the attempt before may be read-only by now
         with contextlib.suppress(OSError, RecordError):
-            write_record(before / CONTINUED, Continued(run=folder.name))
+            write_record(before / runs.CONTINUED, Continued(run=folder.name))
     if phase.is_training and phase.strategy != "single":
         _keep_reference(folder)
     return folder
@@ -235,7 +213,7 @@ def _attempt_before(results: Path, phase: Phase) -> Path | None:
         return None
     prefix = f"{phase.stem}-" if phase.is_training else ""
     earlier: list[tuple[str, int, Path]] = []
-    for path in results.glob(f"{prefix}{glob.escape(os.environ.get('BRINGUP_RUN_NAME', ''))}*/{RUN}"):
+    for path in results.glob(f"{prefix}{glob.escape(os.environ.get('BRINGUP_RUN_NAME', ''))}*/{runs.RUN}"):
         with contextlib.suppress(RecordError):
             run = read_record(path, Run)
             if (run.phase, run.slurm_job_id) == (phase.stem, job) and run.slurm_restart_count < restarts:
@@ -246,64 +224,55 @@ def _attempt_before(results: Path, phase: Phase) -> Path | None:
 def _keep_reference(folder: Path) -> None:
     """Copy the newest one-GPU run's records into raw/, so that the copied folder can be judged anywhere."""
     chosen = os.environ.get("BRINGUP_REFERENCE")
-    if chosen and not (Path(chosen) / METRICS).is_file():
-        raise RunError(f"BRINGUP_REFERENCE={chosen}: no {METRICS} there; give the folder of a finished run_1gpu run")
-    for path in [Path(chosen)] if chosen else _one_gpu_runs(folder.parent):
+    if chosen and not (Path(chosen) / runs.METRICS).is_file():
+        raise RunError(f"BRINGUP_REFERENCE={chosen}: no metrics.json there; give the folder of a finished run_1gpu run")
+    for path in [Path(chosen)] if chosen else _one_gpu_runs(folder.parent)[:1]:
         _copy_reference(path, folder)
-        return
 
 
 def _prefer_a_comparable_reference(folder: Path) -> None:
-    """Now that the arguments of this run are known: the newest one-GPU run with the same recipe, where there is one."""
-    if (
-        os.environ.get("BRINGUP_REFERENCE")
-        or not (folder / REFERENCE_ARGS).is_file()
-        or not (folder / RUN_ARGS).is_file()
-    ):
+    """Now that the arguments of this run are known: the newest one-GPU run with the same recipe, where there is one.
+    The scaling of this run is against it then."""
+    known = (folder / REFERENCE_ARGS).is_file() and (folder / runs.RUN_ARGS).is_file()
+    if os.environ.get("BRINGUP_REFERENCE") or not known:
         return
     with contextlib.suppress(RecordError):
-        args = read_record(folder / RUN_ARGS, RunArgs)
-        copied = read_record(folder / REFERENCE_ARGS, RunArgs)
-        if not differing_fields(copied, args):
+        args = read_record(folder / runs.RUN_ARGS, RunArgs)
+        if not differing_fields(read_record(folder / REFERENCE_ARGS, RunArgs), args):
             return
         for path in _one_gpu_runs(folder.parent):
             with contextlib.suppress(RecordError):
-                if not differing_fields(read_record(path / RUN_ARGS, RunArgs), args):
-                    _copy_reference(path, folder)
-                    _renew_summary(folder, args)
-                    return
-
-
-def _renew_summary(folder: Path, args: RunArgs) -> None:
-    """Its scaling is against the run on one GPU that is beside it now."""
-    if files.is_file(folder / METRICS):
-        metrics = read_record(folder / METRICS, TrainMetrics)
-        reference = read_record(folder / REFERENCE_ARGS, RunArgs), read_record(folder / REFERENCE_METRICS, TrainMetrics)
-        summary = summary_of(args, metrics, scaling_against(args, metrics, reference))
-        write_record(folder / METRICS, metrics.model_copy(update={"summary": summary}), replace=True)
+                if differing_fields(reference := read_record(path / runs.RUN_ARGS, RunArgs), args):
+                    continue
+                _copy_reference(path, folder)
+                if files.is_file(folder / runs.METRICS):
+                    metrics = read_record(folder / runs.METRICS, TrainMetrics)
+                    of_one_gpu = reference, read_record(folder / REFERENCE_METRICS, TrainMetrics)
+                    summary = summary_of(args, metrics, scaling_against(args, metrics, of_one_gpu))
+                    write_record(folder / runs.METRICS, metrics.model_copy(update={"summary": summary}), replace=True)
+                return
 
 
 def _one_gpu_runs(results: Path) -> list[Path]:
     """Those that finished, the newest first."""
-    runs = [
-        path for path in results.glob("run_1gpu-*") if all(files.is_file(path / name) for name in (METRICS, RUN_ARGS))
-    ]
-    return sorted(runs, key=lambda path: path.stat().st_mtime, reverse=True)
+    needed, known = (runs.METRICS, runs.RUN_ARGS), results.glob("run_1gpu-*")
+    finished = [path for path in known if all(files.is_file(path / name) for name in needed)]
+    return sorted(finished, key=lambda path: path.stat().st_mtime, reverse=True)
 
 
 def _copy_reference(source: Path, folder: Path) -> None:
-    for name, copy in ((METRICS, REFERENCE_METRICS), (RUN_ARGS, REFERENCE_ARGS)):
+    for name, copy in ((runs.METRICS, REFERENCE_METRICS), (runs.RUN_ARGS, REFERENCE_ARGS)):
         write_text(folder / copy, files.read_text(source / name), replace=True)
 
 
 def close_run(folder: Path, exit_code: int) -> None:
     """Close a run. Raises RunError when it is not an open one."""
-    load(folder)
-    if (folder / CLOSED).exists():
+    runs.load(folder)
+    if (folder / runs.CLOSED).exists():
         raise RunError(f"{folder}: already closed")
-    shutil.rmtree(folder / PRIVATE, ignore_errors=True)
+    shutil.rmtree(folder / runs.PRIVATE, ignore_errors=True)
     _prefer_a_comparable_reference(folder)
     try:
-        write_record(folder / CLOSED, Closed(exit_code=exit_code, closed_at=now(), files=checksums(folder)))
+        write_record(folder / runs.CLOSED, Closed(exit_code=exit_code, closed_at=now(), files=runs.checksums(folder)))
     except RecordError as error:
         raise RunError(f"{folder}: already closed") from error

@@ -21,17 +21,9 @@ from bringup.known_faults import pending
 from bringup.results import REPOSITORY
 
 SEPARATOR = "\x1f"  # free text may hold every printable delimiter
-ENDED = {
-    "COMPLETED",
-    "FAILED",
-    "CANCELLED",
-    "TIMEOUT",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "BOOT_FAIL",
-    "DEADLINE",
-    "PREEMPTED",
-}
+ENDED = frozenset(
+    ["COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "OUT_OF_MEMORY", "BOOT_FAIL", "DEADLINE", "PREEMPTED"]
+)
 _CLUSTER = re.compile(r"^ClusterName\s*=\s*(\S+)", re.MULTILINE)
 # SlurmctldHost[1] is a second controller; its address may follow in brackets
 _CONTROLLER = re.compile(r"^(?:SlurmctldHost(?:\[\d+\])?|ControlMachine)\s*=\s*([^\s(]+)", re.MULTILINE)
@@ -58,16 +50,17 @@ class Pace:
     FIRST_S, GROWTH = 0.5, 1.25
 
     def __init__(self, longest_s: float = 30) -> None:
-        self._next_s, self._longest_s = self.FIRST_S, longest_s
+        self._longest_s = longest_s
+        self.again()
+
+    def again(self) -> None:
+        """Start again with short intervals, because a change is expected soon."""
+        self._next_s = self.FIRST_S
 
     def seconds(self) -> float:
         """Return seconds until the next look."""
         now, self._next_s = self._next_s, min(self._next_s * self.GROWTH, self._longest_s)
         return now
-
-    def again(self) -> None:
-        """Start again with short intervals, because a change is expected soon."""
-        self._next_s = self.FIRST_S
 
 
 @dataclass(frozen=True)
@@ -235,21 +228,14 @@ def nodes_in(text: str) -> dict[str, Node]:
     }
 
 
-def why(job_id: str) -> str:
-    """Say in plain words the state of a job, and the cause of its wait or of its end. Raises SlurmError."""
-    state_of_job = job(job_id)
-    if state_of_job is None:
-        raise SlurmError(
-            f"Slurm does not know job {job_id}; a job that ended is forgotten after MinJobAge; try sacct -j {job_id}"
-        )
+def why_pending(job_id: str, waiting: Job) -> str:
+    """Say in plain words why a job waits."""
     concerned: dict[str, Node] = {}
-    if pending.is_about_nodes(state_of_job.reason):
+    if pending.is_about_nodes(waiting.reason):
         with contextlib.suppress(SlurmError):  # the controller may not answer: then without the nodes' states
-            concerned = nodes(
-                pending.named_nodes(state_of_job.reason) or ([state_of_job.nodes] if state_of_job.nodes else [])
-            )
-    words = pending.explain(state_of_job.reason, concerned)
-    return f"job {job_id} {state_of_job.state.lower()}" + (f": {words}" if words else "")
+            concerned = nodes(pending.named_nodes(waiting.reason) or ([waiting.nodes] if waiting.nodes else []))
+    words = pending.explain(waiting.reason, concerned)
+    return f"job {job_id} pending" + (f": {words}" if words else "")
 
 
 def submit(script: str, nodes: list[str], environment: dict[str, str], options: Sequence[str] = ()) -> str:
@@ -271,47 +257,56 @@ def submit(script: str, nodes: list[str], environment: dict[str, str], options: 
     except ControllerAway:
         raise
     except SlurmError as error:
-        raise SlurmError(f"{error}{_request_hint(str(error), environment)}") from error
+        # scripts use --exclusive, and a submit plugin may demand GPUs
+        if not _ABOUT_GPUS.search(str(error)) or {"SBATCH_GPUS_PER_NODE", "SBATCH_GRES"} & environment.keys():
+            raise
+        hint = "if this site wants a GPU request with every job: say it in the site file (gpu_request), BRINGUP_SITE"
+        raise SlurmError(f"{error}; {hint}") from error
     return answer.strip().split(";")[0]
 
 
-def _request_hint(words: str, environment: dict[str, str]) -> str:
-    """Hint at a request if the submit plugin refused the job: scripts use --exclusive, and some sites demand GPUs."""
-    if not _ABOUT_GPUS.search(words) or {"SBATCH_GPUS_PER_NODE", "SBATCH_GRES"} & environment.keys():
-        return ""
-    return "; if this site wants a GPU request with every job: say it in the site file (gpu_request), BRINGUP_SITE"
+def _queue(columns: str, *asked: str, between: str = SEPARATOR) -> list[list[str]]:
+    """Ask squeue; return rows of these columns, none of a job that Slurm no longer knows. Raises SlurmError."""
+    try:
+        text = ask("squeue", "--noheader", *asked, "--format", between.join(columns.split()))
+    except SlurmError as error:
+        if _FORGOTTEN not in str(error):
+            raise
+        return []
+    rows = [line.split(between) for line in text.splitlines()]
+    return [row for row in rows if len(row) == len(columns.split())]
 
 
 def job(job_id: str) -> Job | None:
-    """Return state and reason; None when Slurm no longer knows the job. Raises SlurmError without a controller."""
-    try:
-        text = ask(
-            "squeue", "--noheader", "--states=all", f"--jobs={job_id}", "--format", f"%T{SEPARATOR}%r{SEPARATOR}%n"
-        )
-    except SlurmError as error:
-        if "Invalid job id" in str(error):
-            return None
-        raise
-    state, reason, requested = [*text.strip("\n").split(SEPARATOR), "", ""][:3]
-    return Job(state, reason, requested) if state else None
+    """Return a job; None when Slurm no longer knows it. Raises SlurmError without a controller."""
+    rows = _queue("%T %r %n", "--states=all", f"--jobs={job_id}")
+    return Job(*rows[0]) if rows else None
 
 
-def running_on(nodes: Sequence[str]) -> list[tuple[str, str, str]]:
+def running_on(nodes: Sequence[str]) -> list[list[str]]:
     """List (job, its user, its nodes) of the jobs that hold these nodes. Raises SlurmError."""
-    shown = f"%i{SEPARATOR}%u{SEPARATOR}%N"
     holding = "--states=RUNNING,SUSPENDED,COMPLETING"
-    text = ask("squeue", "--noheader", f"--nodelist={hostlist.shortened(nodes)}", holding, "--format", shown)
-    rows = [line.split(SEPARATOR) for line in text.splitlines()]
-    return [(row[0], row[1], row[2]) for row in rows if len(row) == 3]
+    return _queue("%i %u %N", f"--nodelist={hostlist.shortened(nodes)}", holding)
 
 
 def queued(prefix: str) -> list[tuple[str, str]]:
     """List (job, its user) of the pending and running jobs whose name begins with `prefix`, but for those that wait
     until their user or another job lets them go. Raises SlurmError."""
-    between = _unguessed()
-    text = ask("squeue", "--noheader", "--format", f"%i{between}%u{between}%r{between}%j")
-    rows = [line.split(between) for line in text.splitlines()]
-    return [(r[0], r[1]) for r in rows if len(r) == 4 and r[3].startswith(prefix) and not r[2].startswith(_ASIDE)]
+    rows = _queue("%i %u %r %j", between=_unguessed())
+    return [(job, user) for job, user, why, name in rows if name.startswith(prefix) and not why.startswith(_ASIDE)]
+
+
+def states(job_ids: Sequence[str]) -> dict[str, str]:
+    """Return states of jobs, in one request, without those that Slurm no longer knows. Raises SlurmError."""
+    rows = _queue("%i %T", "--array", "--states=all", f"--jobs={','.join(job_ids)}")
+    return {job_id.strip(): state.strip() for job_id, state in rows}
+
+
+def is_own(job_id: str, name: str) -> bool:
+    """Say whether Slurm still knows this user's job by this name, because a new cluster reuses job numbers."""
+    with contextlib.suppress(SlurmError):
+        return _queue("%j", "--states=all", "--me", f"--jobs={job_id}") == [[name]]
+    return False
 
 
 def accounting(columns: Sequence[str], since: str = "now-30days") -> str:
@@ -326,19 +321,6 @@ def accounting(columns: Sequence[str], since: str = "now-30days") -> str:
 def _unguessed() -> str:
     """Return what stands between columns, so that a line feed in a job's name makes no row: no user can know it."""
     return secrets.token_hex(8)
-
-
-def states(job_ids: Sequence[str]) -> dict[str, str]:
-    """Return states of jobs, in one request, without those that Slurm no longer knows. Raises SlurmError."""
-    shown = f"%i{SEPARATOR}%T"
-    try:
-        text = ask("squeue", "--noheader", "--array", "--states=all", f"--jobs={','.join(job_ids)}", "--format", shown)
-    except SlurmError as error:
-        if _FORGOTTEN not in str(error):
-            raise
-        return {}
-    rows = (line.strip().partition(SEPARATOR) for line in text.splitlines())
-    return {job_id: state for job_id, _, state in rows}
 
 
 def ended_job(job_id: str) -> str | None:
@@ -360,15 +342,6 @@ def ended_job(job_id: str) -> str | None:
         return ""
     rows = table.splitlines()
     return table if len(rows) == 2 and rows[1].split("|")[1].split(" ")[0] in ENDED else None
-
-
-def is_own(job_id: str, name: str) -> bool:
-    """Say whether Slurm still knows this user's job by this name, because a new cluster reuses job numbers."""
-    try:
-        name_there = ask("squeue", "--noheader", "--states=all", "--me", f"--jobs={job_id}", "--format", "%j")
-    except SlurmError:
-        return False
-    return name_there.strip() == name
 
 
 def cancel(job_id: str) -> None:

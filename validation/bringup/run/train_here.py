@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -178,20 +178,16 @@ def _gpus_of(node: int, ranks: int, program: Program) -> dict[str, str]:
 
 
 def _planned(request: Request, ranks: int) -> tuple[str, list[str], dict[str, str]]:
-    """Plan (the program's file, its workload, the environment). Raises UsageError if these ranks cannot train it."""
+    """Plan (the program's file, its workload, the environment). The workload is what training/env.sh chooses for these
+    ranks, checked by the program itself. Raises UsageError with the program's line if it cannot train so."""
     program = PROGRAMS[request.strategy]
     environment = {"GLOO_SOCKET_IFNAME": "lo", **os.environ, "BRINGUP_PROFILE": request.profile_name}
     if request.batch_for is not None:
         environment.setdefault("BRINGUP_TRAIN_RANKS", str(request.batch_for))
     source = str(REPOSITORY / "training/src" / program.source)
-    return source, _workload([source, str(ranks), *program.options, *request.options], environment), environment
-
-
-def _workload(words: list[str], environment: Mapping[str, str]) -> list[str]:
-    """Return the options that training/env.sh chooses for these ranks, checked by the program itself. words: program,
-    ranks, its options. Raises UsageError with the program's line."""
+    script = f'{ENVIRONMENT} choose_workload "$@"; printf "%s\\n" "${{workload[@]}}"'
     chosen = subprocess.run(
-        ["bash", "-c", f'{ENVIRONMENT} choose_workload "$@"; printf "%s\\n" "${{workload[@]}}"', "train", *words],
+        ["bash", "-c", script, "train", source, str(ranks), *program.options, *request.options],
         env={**environment, "PYTHON": sys.executable},
         capture_output=True,
         text=True,
@@ -199,7 +195,7 @@ def _workload(words: list[str], environment: Mapping[str, str]) -> list[str]:
     )
     if chosen.returncode:
         raise UsageError((chosen.stderr.strip().splitlines() or ["training/env.sh chose no workload"])[-1])
-    return chosen.stdout.split("\n")[:-1]
+    return source, chosen.stdout.split("\n")[:-1], environment
 
 
 def free_port() -> int:
