@@ -23,13 +23,13 @@ MIB = 2**20
 
 @pytest.fixture
 def require(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
-    """size.require() in a folder with this room in MiB (None: its filesystem does not say), for so many at a time."""
-    from recipe.checkpoint import size
+    """resume.require_free() in a folder with so many MiB (None: its filesystem does not say), for `count` at a time."""
+    from recipe.checkpoint import resume
 
     def ask(free: float | None, count: int) -> None:
         of_space = None if free is None else free / 1024
         monkeypatch.setattr(folders, "left", lambda path, with_quota: folders.Left(of_space, "", 0, "", None))
-        size.require(100 * MIB, count, tmp_path / "checkpoints", "n0")
+        resume.require_free(100 * MIB, count, tmp_path / "checkpoints", "n0")
 
     return ask
 
@@ -41,7 +41,7 @@ def test_the_prediction_is_what_torch_writes(tmp_path: Path, tied: bool) -> None
 
     import torch
     import torch.distributed.checkpoint as dcp
-    from recipe.checkpoint import size, state
+    from recipe.checkpoint import resume, state
 
     model = torch.nn.Module()
     model.embedding = torch.nn.Embedding(300, 64)
@@ -59,18 +59,18 @@ def test_the_prediction_is_what_torch_writes(tmp_path: Path, tied: bool) -> None
 
     own = io.BytesIO()
     torch.save({"random": state.random_state(), "rows": torch.zeros(0)}, own)
-    assert size.bytes_of(model, shards=1, ranks=1) == pytest.approx(written + own.tell(), rel=0.01)
+    assert resume.bytes_of(model, shards=1, ranks=1) == pytest.approx(written + own.tell(), rel=0.01)
 
 
 def test_it_is_counted_on_a_model_without_weights() -> None:
     import torch
-    from recipe.checkpoint import size
+    from recipe.checkpoint import resume
 
     with torch.device("meta"):
         model = torch.nn.Linear(1000, 10**9, bias=False)
-    alone = size.bytes_of(model, shards=1, ranks=1)
+    alone = resume.bytes_of(model, shards=1, ranks=1)
     assert 0 < alone - 12 * 10**12 < MIB
-    assert size.bytes_of(model, shards=1024, ranks=1024) == pytest.approx(alone, rel=1e-5)
+    assert resume.bytes_of(model, shards=1024, ranks=1024) == pytest.approx(alone, rel=1e-5)
 
 
 def test_what_fits_is_said_and_leaves_nothing(

@@ -15,7 +15,7 @@ sys.path.append(str(PROBES))
 
 import pulse  # noqa: E402
 from pulse import Gap  # noqa: E402
-from recipe.watch import standstill  # noqa: E402
+from recipe import meter  # noqa: E402
 
 STEPS = [(10.0, 11.0), (11.0, 12.0), (20.0, 21.0), (21.0, 42.0), (42.0, 43.0)]  # a checkpoint from 12 to 20
 WORK = {"fetch": [0.1] * 5, "forward": [0.2] * 5, "optimizer": [0.1] * 5}
@@ -48,7 +48,7 @@ def test_what_lies_between_steps_is_a_known_pause() -> None:
 
 
 def test_a_rank_whose_heart_stopped_says_in_which_step() -> None:
-    standstill_found = standstill.of_rank([Gap(21.5, 41.5, 0.0)], STEPS, WORK, first=7, warmup=1)
+    standstill_found = meter.standstill([Gap(21.5, 41.5, 0.0)], STEPS, WORK, first=7, warmup=1)
     assert (standstill_found.seconds, standstill_found.step, standstill_found.part, standstill_found.cpu_s) == (
         20.0,
         10,
@@ -59,14 +59,14 @@ def test_a_rank_whose_heart_stopped_says_in_which_step() -> None:
 
 def test_the_first_steps_do_not_count() -> None:
     work = {**WORK, "fetch": [30.0, 0.1, 0.1, 0.1, 0.1]}
-    standstill_found = standstill.of_rank([Gap(10.0, 11.0, 0.9)], STEPS, work, first=1, warmup=1)
+    standstill_found = meter.standstill([Gap(10.0, 11.0, 0.9)], STEPS, work, first=1, warmup=1)
     assert (standstill_found.seconds, standstill_found.step, standstill_found.part) == (0.0, None, None)
 
 
 @pytest.mark.parametrize("part", ["fetch", "forward", "optimizer"])
 def test_own_work_that_takes_seconds_longer_is_a_standstill_though_the_heart_beats(part: str) -> None:
     work = {**WORK, part: [0.5, 0.5, 0.5, 20.5, 0.5]}
-    standstill_found = standstill.of_rank([], STEPS, work, first=1, warmup=1)
+    standstill_found = meter.standstill([], STEPS, work, first=1, warmup=1)
     assert (standstill_found.seconds, standstill_found.step, standstill_found.part, standstill_found.cpu_s) == (
         20.0,
         4,
@@ -76,4 +76,4 @@ def test_own_work_that_takes_seconds_longer_is_a_standstill_though_the_heart_bea
 
 
 def test_a_rank_that_waits_for_others_did_not_stand_still() -> None:
-    assert standstill.of_rank([], STEPS, WORK, first=1, warmup=1).seconds == 0.0
+    assert meter.standstill([], STEPS, WORK, first=1, warmup=1).seconds == 0.0

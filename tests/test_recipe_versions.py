@@ -1,7 +1,6 @@
 """A training with other libraries than the recipe needs, as an image may have them, is refused in one line."""
 
 import importlib.metadata
-import importlib.util
 import os
 import sys
 import tomllib
@@ -13,37 +12,36 @@ from programs import ran
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "training/src"
-spec = importlib.util.spec_from_file_location("recipe_versions", SOURCE / "recipe/versions.py")
-assert spec is not None and spec.loader is not None
-versions = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(versions)
+sys.path.append(str(SOURCE))
+
+from recipe import program  # noqa: E402
 
 
-@for_each("name", versions.LEAST)
+@for_each("name", program.LEAST)
 def test_an_older_library_is_refused_with_its_version_and_why(name: str):
-    least, why = versions.LEAST[name]
+    least, why = program.LEAST[name]
     with pytest.MonkeyPatch.context() as patched:
         for installed in ("0.9", f"{least[0]}.{least[1] - 1}.7+cu126"):
             patched.setattr(importlib.metadata, "version", lambda asked, v=installed: v if asked == name else "99.0")
-            message = versions.lacking()
+            message = program.lacking()
             assert message is not None and "\n" not in message
             assert f"{name} {least[0]}.{least[1]} or newer, observed {installed} ({why})" in message
         for installed in (f"{least[0]}.{least[1]}", f"{least[0]}.{least[1] + 9}.0a0+nv", f"{least[0] + 1}.0"):
             patched.setattr(importlib.metadata, "version", lambda asked, v=installed: v if asked == name else "99.0")
-            assert versions.lacking() is None, installed
+            assert program.lacking() is None, installed
 
 
 def test_what_we_install_is_new_enough_and_what_is_absent_is_said():
-    assert versions.lacking() is None
+    assert program.lacking() is None
     pins = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["train"]
-    assert set(versions.LEAST) <= {pin.split("==")[0] for pin in pins}
+    assert set(program.LEAST) <= {pin.split("==")[0] for pin in pins}
     with pytest.MonkeyPatch.context() as patched:
 
         def absent(name: str) -> str:
             raise importlib.metadata.PackageNotFoundError(name)
 
         patched.setattr(importlib.metadata, "version", absent)
-        assert "observed none" in str(versions.lacking())
+        assert "observed none" in str(program.lacking())
 
 
 def test_a_rank_is_refused_before_it_imports_the_library(tmp_path: Path):

@@ -89,16 +89,6 @@ def plain_and_fast(plain: Finished, tmp_path_factory: pytest.TempPathFactory) ->
     return plain, launch(tmp_path_factory.mktemp("recipes") / "fast", [command])
 
 
-def test_stock_trains_the_same_with_the_defaults_of_trainer(tmp_path: Path, plain: Finished) -> None:
-    stock = launch(tmp_path / "stock", [[*SINGLE, *STEPS, "--no-rehearse-resume", "--recipe", "stock"]])
-    assert stock.codes == [0], stock.output
-    assert stock.metrics().loss == plain.metrics().loss
-    assert stock.metrics().grad_norm == plain.metrics().grad_norm
-    assert (stock.args().recipe, stock.args().tuning) == ("stock", {})
-    assert "it/s" in stock.output  # its progress bar
-    assert "it/s" not in plain.output
-
-
 @in_test_all
 def test_fast_computes_the_same_losses(plain_and_fast: tuple[Finished, Finished]) -> None:
     plain, fast = plain_and_fast
@@ -114,12 +104,10 @@ def test_fast_is_recorded_and_not_compared_with_plain(plain_and_fast: tuple[Fini
 
     plain, fast = plain_and_fast
     assert (plain.args().recipe, plain.args().compile) == ("plain", False)
-    assert "no NaN filter" in plain.args().tuning
     headers = (Path(sysconfig.get_path("include")) / "Python.h").is_file()
     compiles = shutil.which("g++") is not None and headers and " " not in sys.prefix
     assert fast.args().compile == compiles
     on = {what for what, state in fast.args().tuning.items() if state == "on"}
-    assert "no NaN filter" in on
     assert ("compile per block" in on) == compiles
     with pytest.raises(NotComparable, match="recipe plain vs fast"):
         compare([an_entry(plain.folder), an_entry(fast.folder)])

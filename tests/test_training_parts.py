@@ -343,6 +343,7 @@ def test_what_ranks_tell_each_other_comes_back_as_it_was() -> None:
         standstill=Standstill(seconds=0),
         memory=memory(1.0),
         environment={"nics": ["eth0"], "gpus": []},
+        sent={"eth0": 5},
         states_bytes=2**62,
         startup_s=(1.0, 2.0, 3.0, 4.0, 5.0),
         checksum=1e-300,
@@ -400,10 +401,10 @@ def test_kind_is_read_from_wrapper_placements_and_mesh(
 @pytest.mark.parametrize(
     ("expected", "hosts", "message"),
     [
-        (("ddp",), ["a"], "expected ddp on 2 or more ranks, observed 1 rank"),
+        (("ddp",), ["a"], "expected ddp on 2 or more ranks, observed single (1 rank"),
         (("fsdp", 2, None), ["a", "a"], "expected fsdp across 2 or more hosts, observed 2 rank(s) on 1 host(s) (a)"),
         (("ddp",), ["a", "b"], "expected ddp on 1 host(s), observed 2 rank(s) on 2 host(s) (a, b)"),
-        (("single",), ["a", "a"], "expected single, observed 2 rank(s)"),
+        (("single",), ["a", "a"], "expected single on one rank, observed 2 rank(s)"),
     ],
 )
 def test_wrong_number_of_ranks_or_hosts_for_the_name_is_refused(

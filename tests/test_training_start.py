@@ -252,9 +252,8 @@ def test_a_rank_reads_its_shard_of_a_hub_model(tmp_path: Path, model_type: str, 
         for name, (rows, shard) in shards_of(args, "fsdp", 3, rank).items():
             if name in expected:
                 assert torch.equal(expected[name][rows], shard), name
-    assert weights.identity(str(folder), model) == sorted(
-        (path.name, path.stat().st_size, weights._sampled(path)) for path in folder.glob("*.safetensors")
-    )
+    named = [(name, size) for name, size, _ in weights.identity(str(folder), model)]
+    assert named == sorted((path.name, path.stat().st_size) for path in folder.glob("*.safetensors"))
 
 
 def test_weights_that_are_no_numbers_are_named_before_a_gpu_is_blamed(tmp_path: Path) -> None:
@@ -323,11 +322,11 @@ def llama70b() -> Any:
 
 
 def on_node(monkeypatch: pytest.MonkeyPatch, *, device_gib: float | None, host_gib: float) -> None:
-    from recipe.memory import room
+    from recipe import memory
 
-    monkeypatch.setattr(room.group, "CUDA", device_gib is not None)
-    monkeypatch.setattr(room.torch.cuda, "mem_get_info", lambda device: (int((device_gib or 0) * GIB), 80 * GIB))
-    monkeypatch.setattr(room, "host_available", lambda: (int(host_gib * GIB), "MemAvailable"))
+    monkeypatch.setattr(memory.group, "CUDA", device_gib is not None)
+    monkeypatch.setattr(memory.torch.cuda, "mem_get_info", lambda device: (int((device_gib or 0) * GIB), 80 * GIB))
+    monkeypatch.setattr(memory, "host_available", lambda: (int(host_gib * GIB), "MemAvailable"))
 
 
 @pytest.mark.parametrize(
@@ -357,19 +356,19 @@ def test_what_cannot_fit_is_refused_with_both_numbers(
     host_gib: float,
     says: str | None,
 ) -> None:
-    from recipe.memory import room
+    from recipe import memory
     from recipe.strategy import Refused
 
     on_node(monkeypatch, device_gib=device_gib, host_gib=host_gib)
     resolved = asked(**changes)
-    predicted = room.footprint(llama70b, resolved)
-    needed = room.need(predicted, resolved)
+    predicted = memory.footprint(llama70b, resolved)
+    needed = memory.need(predicted, resolved)
     if says is None:
-        room.require(needed, predicted, resolved, ["n0"])
+        memory.require(needed, predicted, resolved, ["n0"])
         assert 16 < needed / GIB < 79
         return
     with pytest.raises(Refused, match=f"llama3-70b as .*{says}") as refused:
-        room.require(needed, predicted, resolved, ["n0"])
+        memory.require(needed, predicted, resolved, ["n0"])
     assert "\n" not in str(refused.value)
 
 
@@ -387,54 +386,52 @@ def test_what_cannot_fit_is_refused_with_both_numbers(
     ],
 )
 def test_the_cheap_change_is_advised_first_where_it_can_be_enough(changes: dict[str, Any], advises: str) -> None:
-    from recipe.memory import room
+    from recipe import memory
 
     resolved = asked(**{"per_device_batch": 8, **changes})
-    assert room.advice(resolved, states_fit=True).startswith(advises)
-    assert "rows-at-once" not in room.advice(resolved, states_fit=False)
+    assert memory.advice(resolved, states_fit=True).startswith(advises)
+    assert "rows-at-once" not in memory.advice(resolved, states_fit=False)
 
 
 def test_a_batch_that_is_too_large_for_one_rank_is_refused_with_the_number_of_rows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    from recipe import weights
-    from recipe.memory import room
+    from recipe import memory, weights
     from recipe.strategy import Refused
 
     on_node(monkeypatch, device_gib=79.0, host_gib=500.0)
     resolved = asked(model="tiny", strategy="single", nodes=1, ranks_per_node=1, per_device_batch=10**5)
     tiny = weights.without_memory(arguments(ROOT / "training/models/tiny.json"))
-    predicted = room.footprint(tiny, resolved)
-    needed = room.need(predicted, resolved)
+    predicted = memory.footprint(tiny, resolved)
+    needed = memory.need(predicted, resolved)
     with pytest.raises(Refused, match=r"GiB free on n0 \(rank 0\): give --rows-at-once 1, or"):
-        room.require(needed, predicted, resolved, ["n0"])
+        memory.require(needed, predicted, resolved, ["n0"])
 
 
 def test_all_ranks_of_a_node_share_its_memory(llama70b: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe.memory import room
+    from recipe import memory
     from recipe.strategy import Refused
 
     on_node(monkeypatch, device_gib=None, host_gib=100.0)
     resolved = asked(strategy="fsdp", ranks_per_node=8, nodes=8)
-    predicted = room.footprint(llama70b, resolved)
-    needed = room.need(predicted, resolved)
-    monkeypatch.setattr(room.group, "gather", lambda value, _: [value] * 16)
+    predicted = memory.footprint(llama70b, resolved)
+    needed = memory.need(predicted, resolved)
+    monkeypatch.setattr(memory.group, "gather", lambda value, _: [value] * 16)
     with pytest.raises(
         Refused, match=r" GiB of host memory for the 8 rank\(s\) of a node, observed 100.0 GiB"
     ) as refused:
-        room.require(needed, predicted, resolved, ["n0"] * 8 + ["n1"] * 8)
+        memory.require(needed, predicted, resolved, ["n0"] * 8 + ["n1"] * 8)
     assert f"expected room for {8 * needed / GIB:.1f} GiB" in str(refused.value)
 
 
 def test_a_model_whose_activations_are_not_known_is_judged_by_its_states(tmp_path: Path) -> None:
-    from recipe import weights
-    from recipe.memory import room
+    from recipe import memory, weights
 
     model = weights.without_memory(arguments(write_config(tmp_path, "mixtral")))
     resolved = asked(strategy="single", ranks_per_node=1, nodes=1)
-    predicted = room.footprint(model, resolved)
+    predicted = memory.footprint(model, resolved)
     assert (predicted.peak, "mixture of experts" in (predicted.reason or "")) == (None, True)
-    assert room.need(predicted, resolved) == 16 * sum(p.numel() for p in model.parameters())
+    assert memory.need(predicted, resolved) == 16 * sum(p.numel() for p in model.parameters())
 
 
 def v2(root: Path) -> None:
@@ -464,11 +461,11 @@ def neither(root: Path) -> None:
 def test_host_memory_is_what_the_kernel_or_a_cgroup_still_gives(
     tmp_path: Path, cgroup: Callable[[Path], None], gib: int
 ) -> None:
-    from recipe.memory import room
+    from recipe import memory
 
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable: {20 * 2**20} kB\n")
     cgroup(tmp_path)
-    available, says = room.host_available(tmp_path)
+    available, says = memory.host_available(tmp_path)
     assert available == gib * GIB
     assert (says == "MemAvailable") == (gib == 20)

@@ -74,11 +74,11 @@ def test_no_copy_of_a_batch_is_waited_for(watched: subprocess.CompletedProcess[s
 
 
 def test_what_is_replaced_in_the_libraries_is_there_again_afterwards() -> None:
-    from recipe.fast import no_device_waits
+    from recipe.fast import recipes
     from transformers import masking_utils, modeling_flash_attention_utils
 
     before = masking_utils.find_packed_sequence_indices, modeling_flash_attention_utils._is_packed_sequence
-    with no_device_waits.without_waits():
+    with recipes.without_waits():
         assert masking_utils.find_packed_sequence_indices("positions") is None
         assert modeling_flash_attention_utils._is_packed_sequence("positions", batch_size=1) is False
     assert (masking_utils.find_packed_sequence_indices, modeling_flash_attention_utils._is_packed_sequence) == before
@@ -87,13 +87,13 @@ def test_what_is_replaced_in_the_libraries_is_there_again_afterwards() -> None:
 def test_a_name_that_another_version_does_not_have_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its wait is back in every step, so the record must not claim that it is gone."""
     from recipe.arguments import Args
-    from recipe.fast import no_device_waits, recipes
+    from recipe.fast import recipes
     from transformers import masking_utils
 
     plain = Args(**dict.fromkeys(Args.__dataclass_fields__) | {"recipe": "plain"})
     assert recipes.on(recipes.choose(plain), recipes.NO_LOOK)
     monkeypatch.delattr(masking_utils, "find_packed_sequence_indices")
-    with no_device_waits.without_waits():
+    with recipes.without_waits():
         assert not hasattr(masking_utils, "find_packed_sequence_indices")
     state = recipes.choose(plain)[recipes.NO_LOOK]
     assert "transformers.masking_utils.find_packed_sequence_indices is not in this version" in state
@@ -127,10 +127,10 @@ def test_a_training_that_was_not_given_its_checkpoint_does_not_begin() -> None:
 def test_a_resumed_training_does_not_wait_for_its_copies_either() -> None:
     import transformers.trainer
     from accelerate.data_loader import DataLoaderShard
-    from recipe.fast import no_device_waits
+    from recipe.fast import recipes
 
     loader = DataLoaderShard([1, 2, 3], _non_blocking=True)
-    with no_device_waits.without_waits():
+    with recipes.without_waits():
         shortened = transformers.trainer.skip_first_batches(loader, 1)
     assert shortened._non_blocking is True
     assert len(list(shortened)) == 2
@@ -260,10 +260,10 @@ def test_bfloat16_that_a_gpu_would_emulate_is_not_the_default(
 def test_the_flight_recorder_is_set_by_the_names_that_this_torch_does_not_call_deprecated(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """torch 2.13 warns on every rank about TORCH_NCCL_TRACE_BUFFER_SIZE. Older than 2.10 is refused (versions.py)."""
-    from recipe import group, versions
+    """torch 2.13 warns on every rank about TORCH_NCCL_TRACE_BUFFER_SIZE. Older than 2.10 is refused (program.LEAST)."""
+    from recipe import group, program
 
-    assert versions.LEAST["torch"][0] >= (2, 9)
+    assert program.LEAST["torch"][0] >= (2, 9)
     monkeypatch.setattr(group, "CUDA", True)
     monkeypatch.setattr(os, "environ", {})
     group.record_flight(tmp_path)

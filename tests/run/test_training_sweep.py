@@ -46,7 +46,6 @@ def test_fields_are_the_arguments_of_a_training():
         (["attention=fast"], "'fast' is not one of eager, sdpa"),
         (["compile=1"], "'1' is not one of yes, no"),
         (["compile=yes", "compile=no"], "twice"),
-        (["compile=yes", "recipe=fast"], "one option"),
         (["per_device_batch=1", "gradient_accumulation=2"], "follows from the other"),
         (["nodes=1,2"], "needs a training across nodes"),
     ],

@@ -37,7 +37,7 @@ def main() -> None:
     import torch
     from bringup.formulae import pace
     from recipe import group, meter, prepare, results
-    from recipe.fast.no_device_waits import without_waits
+    from recipe.fast.recipes import without_waits
     from recipe.strategy import Expected
 
     group.start(args.start_s)

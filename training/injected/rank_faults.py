@@ -320,14 +320,14 @@ def _in_the_steps(meter: Any) -> None:
             time.sleep(float(os.environ.get("BRINGUP_DRILL_SIZE") or PAUSE_S))
 
 
-@changes("recipe.memory.states")
-def _in_the_optimizer(states: Any) -> None:
+@changes("recipe.memory")
+def _in_the_optimizer(memory: Any) -> None:
     from torch.distributed.tensor import DTensor
 
-    @around(states.ModelStates, "on_optimizer_step")
+    @around(memory.ModelStates, "on_optimizer_step")
     def on_optimizer_step(original: Any, self: Any, *args: Any, optimizer: Any, **kwargs: Any) -> None:
         if requested.kind == "unsharded-optimizer" and not self.total:
-            for parameter, values in states.states_of(optimizer).items():
+            for parameter, values in getattr(optimizer, "optimizer", optimizer).state.items():
                 sharded = isinstance(parameter, DTensor)
                 values["whole"] = parameter.full_tensor() if sharded else parameter.detach().clone()
         original(self, *args, optimizer=optimizer, **kwargs)

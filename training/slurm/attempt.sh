@@ -2,8 +2,7 @@
 # One attempt of a training job that Slurm may end before its work is done. Sourced by the batch scripts, after job.sh and
 # counters.sh.
 #
-#   begin_attempt       read the counters of the nodes, before the step; start the sampler beside it; sets TIME_LIMIT, the option
-#                       that tells the ranks when Slurm ends the job, so that they stop earlier if a checkpoint takes longer
+#   begin_attempt       read the counters of the nodes, before the step; start the sampler beside it
 #   wait_for_step PID   wait for the step, and hear USR1 meanwhile (#SBATCH --signal=B:USR1@120: two minutes before the time
 #                       limit, or sent by hand: scancel --batch --signal=USR1 JOBID): the ranks then write a checkpoint and end
 #   end_attempt RC      stop the sampler, read the counters again, close the run and judge it; when it was stopped so, requeue the
@@ -21,20 +20,7 @@ stop_step() {
   touch -- "$RUN_DIR/stop"
 }
 
-job_ends_at() { # unix seconds; empty without a time limit
-  local ends=${SLURM_JOB_END_TIME:-} shown
-  if [[ -z $ends ]]; then # older versions of Slurm do not set it
-    shown=$(timeout 20 squeue --noheader --jobs="$SLURM_JOB_ID" --format=%e 2>/dev/null) || shown=
-    [[ ! $shown =~ ^[0-9] ]] || ends=$(date --date="$shown" +%s) || ends=
-  fi
-  [[ ! $ends =~ ^[1-9][0-9]*$ ]] || printf '%s\n' "$ends"
-}
-
 begin_attempt() {
-  local ends
-  ends=$(job_ends_at)
-  # shellcheck disable=SC2034  # for the scripts that source this file
-  TIME_LIMIT=(${ends:+--ends-at "$ends"})
   trap stop_step USR1 # from here on: the counters take a second
   read_counters before "$(gpus_on_node)"
   attempt_begun=$(nanoseconds)

@@ -32,8 +32,8 @@ from accelerate.utils import FullyShardedDataParallelPlugin, convert_outputs_to_
 from accelerate.utils.fsdp_utils import fsdp2_apply_ac, fsdp2_prepare_model
 from recipe import TRAINING
 from recipe.fast import chunked_loss
-from recipe.fast.no_device_waits import without_waits
-from recipe.memory import states as held
+from recipe.fast.recipes import without_waits
+from recipe.memory import states_bytes
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
@@ -83,7 +83,7 @@ def computed(step: Step) -> dict[str, Any]:
             one_step()  # makes the optimizer's states, and warms the caches of DTensor
             states: dict[str, int] = {}
             with CollectiveBytes() as traffic:
-                one_step(before_zero_grad=lambda: states.update(held.states_bytes(model, optimizer)))
+                one_step(before_zero_grad=lambda: states.update(states_bytes(model, optimizer)))
             tracker = MemTracker()  # after the collectives were counted: trackers touch FSDP's hooks
             tracker.track_external(model, optimizer)
             with tracker:

@@ -20,7 +20,7 @@ import unicodedata
 from html.parser import HTMLParser
 from pathlib import Path
 
-from PIL import Image  # comes with tensorboard, of the tools of development
+from PIL import Image
 
 CHROMIUM = ("chromium", "chromium-browser", "google-chrome")
 NARROW_PX, WIDE_PX = 400, 1280

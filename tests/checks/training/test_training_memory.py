@@ -130,7 +130,7 @@ def test_the_layout_follows_from_the_arguments_of_a_run() -> None:
 @pytest.mark.filterwarnings("default")
 def test_states_are_the_storages_behind_the_tensors_each_once() -> None:
     import torch
-    from recipe.memory import states
+    from recipe import memory as states
 
     model = torch.nn.Linear(8, 4, bias=False)
     optimizer = torch.optim.AdamW(model.parameters())

@@ -7,7 +7,6 @@ A typing error costs milliseconds and one line, not seconds per rank.
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import math
 import os
 import sys
@@ -20,7 +19,6 @@ from recipe import TRAINING
 from recipe.rank import WORLD, complain, node_name, patience_s
 
 MODELS = TRAINING / "models"
-REPORTERS = {"tensorboard": ("tensorboard", "tensorboardX"), "wandb": ("wandb",)}  # packages, one of which it needs
 FAST_WARMUP = 2  # steps: the first, which is observed, and the one that compiles
 HALF = "half"
 DATA_FILES = (".jsonl", ".json")  # what names of files with JSON lines end in
@@ -126,11 +124,11 @@ class Args:
         default=True,
     )
     activation_checkpointing: bool = _switch("recompute activations in the backward pass")
-    recipe: Literal["stock", "plain", "fast"] = _option(
-        "stock: Trainer with its own defaults; plain: without the waits that it puts into a step; fast: compiled "
-        "blocks and the loss in chunks, where they are there",
+    recipe: Literal["plain", "fast"] = _option(
+        "plain: without the waits that Trainer puts into a step; fast: also compiled blocks and the loss in chunks, "
+        "where they are there",
         "plain",
-        choices=("stock", "plain", "fast"),
+        choices=("plain", "fast"),
     )
     attention: str = _option(
         "attention implementation", "sdpa", choices=("eager", "sdpa", "flash_attention_2", "flash_attention_3")
@@ -157,24 +155,11 @@ class Args:
     stop_file: Path | None = _option(
         "when this file appears: write a checkpoint and end (the batch scripts make it in time)", kind=Path
     )
-    ends_at: int | None = _option(
-        "when Slurm ends the job: a checkpoint is written before, twice as early as the last one took, 120 s at least; "
-        "the batch scripts set it",
-        kind=_natural,
-        metavar="UNIX_S",
-    )
     timeout_s: int = _option(
         "seconds a collective may wait, on every process group (default: %(default)s); at the start ranks wait for one "
         "another for $BRINGUP_START_S (default: 600)",
         60,
         _natural,
-    )
-    report_to: list[str] = _option(
-        "Trainer reports loss, gradient norm and learning rate every 10 steps to RUN_DIR/reports, from rank 0; these "
-        "steps wait for the device. wandb is offline unless WANDB_MODE is set. May be given twice",
-        [],
-        action="append",
-        choices=tuple(REPORTERS),
     )
     profiled_steps: int = _option(
         "further steps after the training, in which torch.profiler reads the time of collectives, and one to warm up; "
@@ -234,13 +219,6 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         complain(f"--sync-each-batch changes nothing here: {why}; leave it out")
     if given.reduce_dtype == "bfloat16" and given.bf16 is False:
         complain("--reduce-dtype bfloat16 needs --bf16")
-    for reporter in given.report_to:
-        packages = REPORTERS[reporter]
-        if not any(map(importlib.util.find_spec, packages)):
-            complain(
-                f"--report-to {reporter}: {' or '.join(packages)} is not installed, {here}; pip install {packages[0]}, "
-                "or leave it out"
-            )
     values = vars(given) | {
         "entrypoint": Path(sys.argv[0]).stem,
         "start_s": start_s,

@@ -23,7 +23,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from recipe import group
-from recipe.fast.no_device_waits import without_waits
+from recipe.fast.recipes import without_waits
 from recipe.rank import one_line
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ def _of_rank(trainer: Any, resolved: RunArgs, steps: int) -> Profiled | str:
     rows, tokens = trainer.get_batch_samples(
         iter(batches), trainer.args.gradient_accumulation_steps, trainer.args.device
     )
-    with contextlib.nullcontext() if resolved.recipe == "stock" else without_waits():
+    with without_waits():
         return _profiled(lambda: one_step(trainer, rows, tokens), steps)
 
 

@@ -3,34 +3,46 @@
 A step lasts from the end of the step before to its own end. A clock that starts when the batch is there would hide data
 loading. On a CPU the ends are read from the wall clock. On a GPU they are CUDA events on the compute stream: they are
 exact on the device, and they are read after they have passed, so that no step waits for the host. So the timed window
-holds no synchronisation. Those of the libraries are bypassed (no_device_waits.py). The steady window
+holds no synchronisation. Those of the libraries are bypassed (fast/recipes.py). The steady window
 starts after the warm-up steps. Start-up is reported apart and is never part of a throughput.
 
 In a synchronous training every rank takes as long as the slowest, so step times do not say which rank is slow. So a
 rank's own work is timed apart, where it waits for no other rank: fetching rows, the forward pass inside some of the
 model's blocks (no strategy communicates there: FSDP gathers before a block), and the optimizer's update.
 
-The host's clock at the begin and the end of every step is kept too, for standstill.py.
+When a rank itself stood still in the middle of training, all the others wait for it. Two kinds of evidence: its
+heartbeat (probes/pulse.py), and its own work in a step. Only steps after the warm-up count. A checkpoint lies between
+two steps.
 """
 
 from __future__ import annotations
 
 import math
 import resource
+import statistics
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import pulse
 import torch
 from bringup.formulae.pace import PARTS
-from bringup.records import Memory
+from bringup.records import Memory, Standstill
 from transformers import TrainerCallback
 
 from recipe import GIB, group
 from recipe.observed_strategy import decoder_layers
 
 TIMED_BLOCKS = 4  # of the model: enough to see a slow device, few enough to cost nothing
+LEAST_RATIO = 2  # own work that takes less than twice its median is uneven, and no standstill
+OF_ALL_RANKS: dict[str, Callable[[Any], Any]] = {
+    "host_rss_gib": max,
+    "device_allocated_gib": max,
+    "device_reserved_gib": max,
+    "device_total_gib": min,
+    "allocation_retries": sum,
+}
 
 
 def now(device: bool = True) -> Any:
@@ -66,10 +78,10 @@ class Meter(TrainerCallback):
         self.end, self.begun_s = now(), time.perf_counter()
         self.spans.clear()
 
-    def on_pre_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_pre_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         self.start("optimizer")
 
-    def on_optimizer_step(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+    def on_optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         self.stop("optimizer")
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
@@ -150,32 +162,39 @@ def forget_peaks() -> None:
 def rank_memory() -> Memory:
     """Return memory of this rank: the peak of its resident host memory; of a GPU the peaks of what torch allocated and
     reserved, its size, and how often torch had to empty its cache to allocate."""
+    of_device: dict[str, Any] = {"device_allocated_gib": None, "device_reserved_gib": None}
+    if group.CUDA:
+        of_device = {
+            "device_allocated_gib": torch.cuda.max_memory_allocated() / GIB,
+            "device_reserved_gib": torch.cuda.max_memory_reserved() / GIB,
+            "device_total_gib": torch.cuda.get_device_properties(group.DEVICE).total_memory / GIB,
+            "allocation_retries": int(torch.cuda.memory_stats().get("num_alloc_retries", 0)),
+        }
     host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # Linux counts KiB
-    own = Memory(host_rss_gib=host, device_allocated_gib=None, device_reserved_gib=None, max_rank=group.RANK)
-    if not group.CUDA:
-        return own
-    of_device = {
-        "device_allocated_gib": torch.cuda.max_memory_allocated() / GIB,
-        "device_reserved_gib": torch.cuda.max_memory_reserved() / GIB,
-        "device_total_gib": torch.cuda.get_device_properties(group.DEVICE).total_memory / GIB,
-        "allocation_retries": int(torch.cuda.memory_stats().get("num_alloc_retries", 0)),
-    }
-    return own.model_copy(update=of_device)
+    return Memory(host_rss_gib=host, max_rank=group.RANK, **of_device)
 
 
 def memory(ranks: list[Memory]) -> Memory:
     """Return the most of all ranks. max_rank has the highest device peak, without a GPU the highest host peak."""
+    values = {name: [getattr(rank, name) for rank in ranks] for name in OF_ALL_RANKS}
+    most = {name: None if None in values[name] else fold(values[name]) for name, fold in OF_ALL_RANKS.items()}
+    judged = values["host_rss_gib" if most["device_allocated_gib"] is None else "device_allocated_gib"]
+    return Memory(**most, max_rank=judged.index(max(judged)))
 
-    def over(name: str, reduce: Callable[[Any], Any]) -> Any:
-        values = [getattr(rank, name) for rank in ranks]
-        return None if None in values else reduce(values)
 
-    judged = "host_rss_gib" if over("device_allocated_gib", max) is None else "device_allocated_gib"
-    return Memory(
-        host_rss_gib=over("host_rss_gib", max),
-        device_allocated_gib=over("device_allocated_gib", max),
-        device_reserved_gib=over("device_reserved_gib", max),
-        max_rank=over(judged, lambda values: values.index(max(values))),
-        device_total_gib=over("device_total_gib", min),
-        allocation_retries=over("allocation_retries", sum),
-    )
+def standstill(
+    gaps: list[pulse.Gap], spans: list[tuple[float, float]], own: dict[str, list[float]], first: int, warmup: int
+) -> Standstill:
+    """Find the longest standstill of this rank. gaps, spans: by the host's clock; first: the number of the first step
+    of `spans`; own: seconds by part, then step."""
+    gap_s, index, cpu_s = pulse.longest(gaps, spans[warmup:])
+    longest_so_far = Standstill(seconds=gap_s)
+    if index is not None:
+        longest_so_far = Standstill(seconds=gap_s, step=first + warmup + index, part="process", cpu_s=cpu_s)
+    for part in PARTS:
+        values = own[part][warmup:]
+        longest, usual = max(values), statistics.median(values)
+        if longest > LEAST_RATIO * usual and longest - usual > max(pulse.LEAST_S, longest_so_far.seconds):
+            step = first + warmup + values.index(longest)
+            longest_so_far = Standstill(seconds=longest - usual, step=step, part=part)  # type: ignore[arg-type]  # its literals
+    return longest_so_far

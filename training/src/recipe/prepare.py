@@ -14,12 +14,11 @@ import torch
 from bringup.records import RunArgs
 from transformers import AutoTokenizer
 
-from recipe import data, group, weights
+from recipe import data, group, memory, weights
 from recipe.arguments import Args
 from recipe.checkpoint import state
 from recipe.data import DataError
-from recipe.memory import room
-from recipe.memory.room import Footprint
+from recipe.memory import Footprint
 from recipe.rank import RankFacts, say, say_once
 from recipe.strategy import Refused
 
@@ -51,8 +50,8 @@ def prepare(
     """
     with group.patience(PATIENCE_S, args.timeout_s):
         model = together(lambda: from_hub(lambda: weights.without_memory(args), args))
-        predicted = room.footprint(model, resolved, reads_checkpoint=reads_checkpoint)
-        room.require(room.need(predicted, resolved), predicted, resolved, hosts)
+        predicted = memory.footprint(model, resolved, reads_checkpoint=reads_checkpoint)
+        memory.require(memory.need(predicted, resolved), predicted, resolved, hosts)
         require_more(model)
         positions = getattr(model.config, "max_position_embeddings", None) or args.sequence_length
         if args.sequence_length > positions:
@@ -75,11 +74,6 @@ def fill(model: Any, args: Args) -> None:
         require_same_start(model, together(lambda: from_hub(lambda: weights.fill(model, args), args)))
 
 
-def is_first(hosts: list[str]) -> bool:
-    """Say whether this rank is the first of its node: it tokenises, the others read."""
-    return hosts.index(hosts[group.RANK]) == group.RANK
-
-
 def together(make: Callable[[], T]) -> T:
     """Call make() on every rank. When some raise DataError, all raise Refused with the message of the first."""
     made, problem = None, None
@@ -87,18 +81,10 @@ def together(make: Callable[[], T]) -> T:
         made = make()
     except DataError as error:
         problem = str(error)
-    problems = group.gather(problem)
-    failed = [(rank, text) for rank, text in enumerate(problems) if text is not None]
-    if failed:
-        raise Refused(f"{failed[0][1]} (so says rank {failed[0][0]}; {len(failed)} of {len(problems)} rank(s) failed)")
+    failed = {rank: text for rank, text in enumerate(group.gather(problem)) if text is not None}
+    for rank, text in failed.items():
+        raise Refused(f"{text} (so says rank {rank}; {len(failed)} of {group.WORLD} rank(s) failed)")
     return made  # type: ignore[return-value]  # no problem, so it was made
-
-
-def build_encoder(args: Args) -> data.Encoder:
-    """Return bytes for models of random weights, and for hub models their own tokens."""
-    if args.model_config is not None:
-        return data.encode_bytes
-    return data.encoder_of(from_hub(lambda: AutoTokenizer.from_pretrained(args.model), args))
 
 
 def from_hub(load: Callable[[], T], args: Args) -> T:
@@ -118,14 +104,17 @@ def open_rows(args: Args, config: Any, hosts: list[str], facts: RankFacts) -> da
 
     The first rank of each node tokenises them into a temporary folder, which is removed when all ranks have opened the
     file: what is mapped stays readable."""
-    folder = Path(tempfile.mkdtemp(prefix="bringup-rows-")) if is_first(hosts) else None
+    first = hosts.index(hosts[group.RANK])  # of this node
+    folder = Path(tempfile.mkdtemp(prefix="bringup-rows-")) if first == group.RANK else None
 
     def make() -> int:
         if folder is None:
             return 0
         begun, texts = time.perf_counter(), data.open_source(args.dataset, args.seed)
-        count = args.steps * args.global_batch
-        documents = data.make_rows(folder / ROWS, texts, build_encoder(args), count, args.sequence_length)
+        encode = data.encode_bytes  # for models of random weights; a hub model has its own tokens
+        if args.model_config is None:
+            encode = data.encoder_of(from_hub(lambda: AutoTokenizer.from_pretrained(args.model), args))
+        documents = data.make_rows(folder / ROWS, texts, encode, args.steps * args.global_batch, args.sequence_length)
         highest = int(data.Rows(folder / ROWS).ids.max())
         if highest >= config.vocab_size:
             raise DataError(
@@ -138,7 +127,7 @@ def open_rows(args: Args, config: Any, hosts: list[str], facts: RankFacts) -> da
     try:
         facts.saw("train.rank.tokenized_documents", together(make), "count")
         folders = group.gather(folder, Path | None)
-        rows = data.Rows(folders[hosts.index(hosts[group.RANK])] / ROWS)
+        rows = data.Rows(folders[first] / ROWS)
         require_same("rows of tokens", data.fingerprint(rows))
         return rows
     finally:

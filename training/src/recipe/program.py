@@ -7,7 +7,9 @@ error while training, or another strategy than the promised one; 2 refused (wron
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import os
+import re
 import sys
 import time
 import traceback
@@ -17,11 +19,18 @@ from typing import Any, NoReturn
 
 from imports import large_imports
 
-from recipe import arguments, numa, versions
-from recipe.rank import RANK, one_line, open_facts, raised, refused, say
+from recipe import arguments, numa
+from recipe.rank import one_line, open_facts, raised, refused, say
 from recipe.strategy import Expected
 
 STARTED_S = time.perf_counter()
+# The oldest that the recipe works with; in a container they are the image's. Asked before they are imported: another
+# transformers ends in an ImportError that says nothing of versions.
+LEAST = {
+    "torch": ((2, 10), "older ones sum gradients instead of averaging them (2.7, 2.8) or report a wrong norm (2.9)"),
+    "transformers": ((5, 23), "the recipe overrides parts of its Trainer, and was written against 5.23"),
+    "accelerate": ((1, 12), "older ones have no ParallelismConfig"),
+}
 
 
 def main(
@@ -34,11 +43,8 @@ def main(
     if args.check:
         sys.exit(0)
     facts = open_facts(args.run_dir)
-    lacking = versions.lacking()
-    if lacking is not None:
-        if RANK == 0:
-            say(f"refused: {lacking}", stream=sys.stderr)
-        refused(facts, lacking)
+    if (old := lacking()) is not None:
+        refused(facts, old)
         sys.exit(2)
     try:
         numa.place(facts)  # before torch makes threads, which inherit it
@@ -64,3 +70,18 @@ def main(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def lacking() -> str | None:
+    """Say in one line what is older than it has to be; None: nothing is."""
+    wrong = []
+    for name, (least, why) in LEAST.items():
+        try:
+            installed = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            installed = "none"
+        if tuple(int(part) for part in re.findall(r"\d+", installed)[:2]) < least:
+            wrong.append(f"{name} {'.'.join(map(str, least))} or newer, observed {installed} ({why})")
+    if not wrong:
+        return None
+    return f"expected {'; '.join(wrong)}: run `make venv`, or install them in the image"

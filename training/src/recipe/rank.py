@@ -55,7 +55,9 @@ def raised(facts: RankFacts, state: str, message: str) -> None:
 
 
 def refused(facts: RankFacts, message: str) -> None:
-    """Write the last facts of a rank that was given what cannot be trained: of the cluster nothing is known."""
+    """Say it, and write the last facts of a rank that was given what cannot be trained: of the cluster nothing is
+    known."""
+    say_once(f"refused: {message}", stream=sys.stderr)
     facts.unknown("train.rank.state", "text", one_line(f"refused: {message}"), f"{facts.at}/rank{RANK}")
     facts.finish()
 
@@ -65,10 +67,10 @@ def say(text: str, *, stream: TextIO | None = None) -> None:
     print(f"[{node_name()} rank{RANK}] {text}", file=stream or sys.stdout, flush=True)
 
 
-def say_once(text: str) -> None:
+def say_once(text: str, *, stream: TextIO | None = None) -> None:
     """Say it on the first rank alone."""
     if RANK == 0:
-        say(text)
+        say(text, stream=stream)
 
 
 def complain(text: str) -> NoReturn:

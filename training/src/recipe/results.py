@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,13 @@ from bringup.records import (
     read_record,
     scaling_against,
     summary_of,
+    write_record,
 )
 
 from recipe import GIB, communication, group, meter
 from recipe.arguments import Args
 from recipe.fast import recipes
-from recipe.memory.room import Footprint
+from recipe.memory import Footprint
 from recipe.strategy import Expected, shard_group
 
 MAX_GRAD_NORM = 1.0
@@ -52,6 +54,7 @@ class RankResult:
     standstill: Standstill
     memory: Memory  # peaks
     environment: dict[str, list[str]]  # as environment_of_rank
+    sent: dict[str, int]  # bytes, by interface
     states_bytes: int  # parameters, gradients and optimizer held after the first step
     startup_s: tuple[float, float, float, float, float]  # in the order of records.Startup
     checksum: float  # sum over the parameters the rank stores
@@ -84,16 +87,16 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
     return RunArgs(**as_given | as_resolved)
 
 
-def transport_of(observed: ObservedStrategy, sent: list[dict[str, int]], steps: int) -> dict[str, str | None]:
-    """Say what carried the gradients between hosts, or why it is not known: fields of records.TrainMetrics.
+def carried_by(observed: ObservedStrategy, sent: list[dict[str, int]], steps: int) -> tuple[str | None, str | None]:
+    """Return (what carried the gradients between hosts, None), or (None, why it is not known).
 
     `sent`: bytes per interface, index = rank. Every strategy sends at least a byte per parameter and step from a host.
     """
     if observed.backend != "gloo":
-        why = "one rank sends nothing" if observed.backend == "none" else "NCCL's log in raw/ names it"
-        return {"transport": None, "transport_reason": why}
-    carried = transport.carriers(sent, 0 if len(set(observed.hosts)) == 1 else observed.parameters * steps)
-    return dict(zip(("transport", "transport_reason"), carried, strict=True))
+        return None, "one rank sends nothing" if observed.backend == "none" else "NCCL's log in raw/ names it"
+    least = 0 if len(set(observed.hosts)) == 1 else observed.parameters * steps
+    carried: tuple[str | None, str | None] = transport.carriers(sent, least)
+    return carried
 
 
 def train_metrics(
@@ -102,26 +105,25 @@ def train_metrics(
     predicted: Footprint,
     ranks: list[RankResult],
     wall_time_s: float,
-    profile: flops.Profile | None = None,
+    efficiency_of: Callable[[float], flops.Efficiency],
     **known: Any,
 ) -> TrainMetrics:
-    """Make metrics.json. `ranks`: index = rank; `known`: further fields of it, as they go there.
+    """Make metrics.json. `ranks`: index = rank; `efficiency_of`: that of tokens/s of one rank; `known`: further fields.
 
     After a resume losses and rows also hold the steps before it. Times are of this run's own steps. The warm-up is
     shorter when fewer steps are left. Communication is measured afterwards.
     """
     world = len(ranks)
-    gpu = torch.cuda.get_device_name(group.DEVICE) if group.CUDA else None
     tokens_per_step = resolved.global_batch * resolved.sequence_length
     own_steps = len(ranks[0].step_times_s)
     warmup_steps = min(resolved.warmup_steps, own_steps - 1)
     tokens_per_rank = own_steps * tokens_per_step // world
     steady = pace.steady_window([rank.step_times_s for rank in ranks], observed.hosts, warmup_steps, tokens_per_step)
     tokens_per_s = steady.tokens_per_s
+    carrier, no_carrier = carried_by(observed, [rank.sent for rank in ranks], own_steps)
     rank_times = pace.rank_times([(rank.step_times_s, rank.own_times_s) for rank in ranks], warmup_steps)
-    efficiency = flops.efficiency(
-        predicted.shape, resolved.sequence_length, tokens_per_s / world, gpu, resolved.compute_dtype, profile
-    )
+    efficiency = efficiency_of(tokens_per_s / world)
+    full = efficiency.flops.full if efficiency.flops else None
     slowest_startup_s = [max(part) for part in zip(*(rank.startup_s for rank in ranks), strict=True)]
     rows = [row for rank in ranks for row in rank.rows]
     return TrainMetrics(
@@ -129,7 +131,7 @@ def train_metrics(
         approx_tokens_per_rank=tokens_per_rank,
         approx_tokens_per_s_per_rank=tokens_per_rank / wall_time_s,
         world_size=world,
-        gpu0=gpu,
+        gpu0=gpu_name(),
         torch=torch.__version__,
         model=resolved.model,
         dataset=resolved.dataset,
@@ -146,10 +148,10 @@ def train_metrics(
         sample_count=len(rows),
         sample_distinct=len(set(rows)),
         **{name: value for name, value in vars(efficiency).items() if name != "flops"},
-        flops_per_token=efficiency.flops.full if efficiency.flops else None,
+        flops_per_token=full,
         flops_per_token_causal=efficiency.flops.causal if efficiency.flops else None,
         flops_per_token_linear=efficiency.flops.linear if efficiency.flops else None,
-        tflops_per_rank=efficiency.flops.full * tokens_per_s / world / 1e12 if efficiency.flops else None,
+        tflops_per_rank=full and full * tokens_per_s / world / 1e12,
         environment=environment_of_all([rank.environment for rank in ranks]),
         transformers=transformers.__version__,
         accelerate=accelerate.__version__,
@@ -162,6 +164,8 @@ def train_metrics(
         rank_times_s=rank_times,
         straggler=pace.straggler(rank_times, observed.hosts),
         standstills=[rank.standstill for rank in ranks],
+        transport=carrier,
+        transport_reason=no_carrier,
         model_shape=predicted.shape,
         memory_check=memory_check(predicted, ranks),
         **overlap.fields(None, communication.NOT_ENDED),
@@ -169,17 +173,17 @@ def train_metrics(
     )
 
 
-def with_summary(run_dir: Path, resolved: RunArgs, metrics: TrainMetrics) -> TrainMetrics:
-    """Return the same with its head, from these fields. `bringup open` keeps a run on one GPU with this one, where it
-    has one."""
+def write(run_dir: Path, resolved: RunArgs, metrics: TrainMetrics, *, replace: bool = False) -> None:
+    """Write metrics.json, with the head that its fields give. `bringup open` keeps a run on one GPU with this, where
+    it has one."""
     reference = None
     with contextlib.suppress(RecordError):
         reference = (
             read_record(run_dir / REFERENCE_ARGS, RunArgs),
             read_record(run_dir / REFERENCE_METRICS, TrainMetrics),
         )
-    scaled = scaling_against(resolved, metrics, reference)
-    return metrics.model_copy(update={"summary": summary_of(resolved, metrics, scaled)})
+    summary = summary_of(resolved, metrics, scaling_against(resolved, metrics, reference))
+    write_record(run_dir / "metrics.json", metrics.model_copy(update={"summary": summary}), replace=replace)
 
 
 def memory_check(predicted: Footprint, ranks: list[RankResult]) -> MemoryCheck:
@@ -204,10 +208,15 @@ def environment_of_rank() -> dict[str, list[str]]:
         "cuda": [str(torch.version.cuda)] if group.CUDA else [],
         "nccl": [".".join(map(str, torch.cuda.nccl.version()))] if group.CUDA else [],
         "driver": [] if driver is None else [driver],
-        "gpus": [torch.cuda.get_device_name(group.DEVICE)] if group.CUDA else [],
+        "gpus": [name] if (name := gpu_name()) else [],
         "allocator": [os.environ[name] for name in ALLOCATOR if name in os.environ],
         "nics": transport.active_rdma_devices() or sorted(transport.interface_bytes()),
     }
+
+
+def gpu_name() -> str | None:
+    """Return the name of the model of this rank's GPU; None without one."""
+    return torch.cuda.get_device_name(group.DEVICE) if group.CUDA else None
 
 
 def driver_version(text: str) -> str | None:

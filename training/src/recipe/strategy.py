@@ -45,11 +45,6 @@ class NotPromised(Refused):
         self.seen, self.how = seen, how or message
 
 
-def saw_kind(kind: str) -> Seen:
-    """Return the fact behind a refusal for the wrong kind."""
-    return "train.strategy", kind, "text"
-
-
 @dataclass(frozen=True)
 class Expected:
     """The promise of an entrypoint. `max_hosts` None: any number from `min_hosts` up."""
@@ -62,33 +57,23 @@ class Expected:
     def sharded(self) -> bool:
         return self.kind in ("fsdp", "hsdp")
 
-    @property
-    def min_ranks(self) -> int:
-        return 1 if self.kind == "single" else 2
-
 
 def require_places(expected: Expected, hosts: list[str]) -> None:
     """Refuse too few ranks or the wrong number of hosts. `hosts`: index = rank, the name that each rank gave."""
-    distinct = sorted(set(hosts))
+    kind, distinct, advice = expected.kind, sorted(set(hosts)), ADVICE[expected.kind]
     where = f"{len(hosts)} rank(s) on {len(distinct)} host(s) ({_short(distinct)})"
-    if len(hosts) < expected.min_ranks:
-        raise NotPromised(
-            f"expected {expected.kind} on {expected.min_ranks} or more ranks, observed {where}: "
-            f"{ADVICE[expected.kind]}",
-            saw_kind("single"),
-            how=f"{where}: {ADVICE[expected.kind]}",
-        )
+    if kind != "single" and len(hosts) < 2:
+        raise other_kind(expected, "single", where, "on 2 or more ranks")
     if len(distinct) < expected.min_hosts:
-        raise NotPromised(
-            f"expected {expected.kind} across {expected.min_hosts} or more hosts, observed {where}: "
-            "use the single-node entrypoint, or sbatch --nodes=2 or more"
-        )
-    if expected.max_hosts is not None and len(distinct) > expected.max_hosts:
-        raise NotPromised(
-            f"expected {expected.kind} on {expected.max_hosts} host(s), observed {where}: use the multi-node entrypoint"
-        )
-    if expected.kind == "single" and len(hosts) > 1:
-        raise NotPromised(f"expected single, observed {where}: {ADVICE['single']}")
+        wanted = f"across {expected.min_hosts} or more hosts"
+        advice = "use the single-node entrypoint, or sbatch --nodes=2 or more"
+    elif expected.max_hosts is not None and len(distinct) > expected.max_hosts:
+        wanted, advice = f"on {expected.max_hosts} host(s)", "use the multi-node entrypoint"
+    elif kind == "single" and len(hosts) > 1:
+        wanted = "on one rank"
+    else:
+        return
+    raise NotPromised(f"expected {kind} {wanted}, observed {where}: {advice}")
 
 
 def shard_group(hosts: list[str], wanted: int | None = None) -> int:
@@ -127,11 +112,11 @@ def kind_of(wrapper: str, placements: list[str], mesh: list[list[int]] | None, w
     return "unknown"
 
 
-def other_kind(expected: Expected, kind: str, seen: str) -> NotPromised:
+def other_kind(expected: Expected, kind: str, seen: str, where: str = "") -> NotPromised:
     """Return the refusal of another kind than declared. `seen`: what shows it."""
-    how = f"{seen}: {ADVICE[expected.kind]}"
-    message = f"expected {expected.kind}, observed {kind} ({seen}): {ADVICE[expected.kind]}"
-    return NotPromised(message, saw_kind(kind), how=how)
+    advice = ADVICE[expected.kind]
+    message = f"expected {expected.kind}{where and f' {where}'}, observed {kind} ({seen}): {advice}"
+    return NotPromised(message, ("train.strategy", kind, "text"), how=f"{seen}: {advice}")
 
 
 def require(observed: ObservedStrategy, expected: Expected, asked: RunArgs) -> None:

@@ -15,7 +15,6 @@ from accelerate.utils import DistributedType
 from transformers import Trainer
 
 from recipe import group, strategy, weights
-from recipe.fast import recipes
 from recipe.strategy import NotPromised, Refused
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ class RecipeTrainer(Trainer):
         self.args.mixed_precision = "bf16" if self.args.bf16 else "no"
         super().create_accelerator_and_postprocess()
         # one copy of the gradients under DDP: its buckets (recipes.KeepGradients keeps them there)
-        self.accelerator.ddp_handler.gradient_as_bucket_view = recipes.on(self.run.tuning, recipes.BUCKETS)
+        self.accelerator.ddp_handler.gradient_as_bucket_view = True
 
     def _move_model_to_device(self, model: Any, device: torch.device) -> None:
         """Refuse what has no weights yet and will not be sharded: FSDP did not reach Trainer, or was lost there."""

@@ -184,21 +184,18 @@ def read(model: Any, name: str) -> None:
                     raise NoWeights(f"weights of {name} hold NaN or Inf ({key}): take an earlier copy of it")
 
 
-def identity(name: str, model: Any) -> list[tuple[str, int, str]]:
-    """Name, bytes and checksum of samples of each file of a hub model. In the cache of the hub a name is the checksum
-    of all contents; in a folder another copy may have the same name and size."""
-    paths = {path.resolve() for path in files_of(name, model).values()}
-    return sorted((path.name, path.stat().st_size, _sampled(path)) for path in paths)
-
-
-def _sampled(path: Path, samples: int = 16, size: int = 2**16) -> str:
-    """Hash the start of a file and places evenly spread through it: other weights differ nearly everywhere."""
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        for number in range(samples):
-            stream.seek(path.stat().st_size * number // samples)
-            digest.update(stream.read(size))
-    return digest.hexdigest()[:16]
+def identity(name: str, model: Any, samples: int = 16, size: int = 2**16) -> list[tuple[str, int, str]]:
+    """Name, bytes and checksum of each file of a hub model: of places evenly spread through it, because other weights
+    differ nearly everywhere. In a folder another copy may have the same name and size."""
+    files = []
+    for path in {path.resolve() for path in files_of(name, model).values()}:
+        digest, length = hashlib.sha256(), path.stat().st_size
+        with path.open("rb") as stream:
+            for number in range(samples):
+                stream.seek(length * number // samples)
+                digest.update(stream.read(size))
+        files.append((path.name, length, digest.hexdigest()[:16]))
+    return sorted(files)
 
 
 def files_of(name: str, model: Any) -> dict[str, Path]:
@@ -211,17 +208,19 @@ def files_of(name: str, model: Any) -> dict[str, Path]:
     wanted = {plain_name(key) for key in model.state_dict()} - set(model.all_tied_weights_keys)
     if get_model_conversion_mapping(model, add_legacy=False) or any(key in wanted for key, _ in model.named_buffers()):
         raise otherwise
-    index = cached_file(name, SAFE_WEIGHTS_INDEX_NAME, _raise_exceptions_for_missing_entries=False)
+    index, single = (
+        cached_file(name, each, _raise_exceptions_for_missing_entries=False)
+        for each in (SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME)
+    )
     if index is not None:
         of_key = json.loads(Path(index).read_text())["weight_map"]
         path_of = {file: Path(str(cached_file(name, file))) for file in set(of_key.values())}
         files = {key: path_of[file] for key, file in of_key.items()}
-    else:
-        single = cached_file(name, SAFE_WEIGHTS_NAME, _raise_exceptions_for_missing_entries=False)
-        if single is None:
-            raise NoWeights(f"{name} has no safetensors files; look at what lies there")
+    elif single is not None:
         with safe_open(single, framework="pt") as stream:
             files = dict.fromkeys(stream.keys(), Path(single))
+    else:
+        raise NoWeights(f"{name} has no safetensors files; look at what lies there")
     if not wanted <= set(files):
         raise otherwise
     return files

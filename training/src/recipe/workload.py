@@ -6,7 +6,6 @@ in the entrypoint. Imported after the arguments were accepted, because its impor
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import time
 import warnings
@@ -33,7 +32,6 @@ from recipe import (
     numa,
     observed_strategy,
     prepare,
-    reporting,
     results,
     strategy,
     weights,
@@ -44,13 +42,12 @@ from recipe.checkpoint.stopping import StopOnRequest
 from recipe.data import Rows
 from recipe.fast import recipes
 from recipe.fast.chunked_loss import ChunkedLoss
-from recipe.fast.no_device_waits import without_waits
-from recipe.memory.states import ModelStates, checksum, memory_by_part
-from recipe.rank import RankFacts, one_line, raised, refused, say
+from recipe.memory import ModelStates, checksum, memory_by_part
+from recipe.rank import RankFacts, one_line, raised, refused, say_once
 from recipe.strategy import Expected, NotPromised, Refused
-from recipe.watch import live, standstill
-from recipe.watch.finite import FiniteCheck
+from recipe.trajectory import FiniteCheck
 from recipe.watch.hang import Watch
+from recipe.watch.live import Live
 
 
 @record  # torchrun finds the exception of a rank in the file this writes
@@ -60,24 +57,23 @@ def run_rank(train: Callable[[Run], int], run: Run) -> int:
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
     warnings.simplefilter("ignore")  # of libraries, N ranks times; what matters here is checked and raised
-    facts = run.facts
+    facts, code, steps = run.facts, 0, 0
     try:
         steps = train(run)
-    except Refused as error:  # every rank is here: all of them judged the same gathered facts
-        if group.RANK == 0:
-            say(f"refused: {error}", stream=sys.stderr)
-        if isinstance(error, NotPromised):
-            # by all: where groups are apart, Slurm may end rank 0's before it comes here
-            for quantity, value, unit in error.seen:
-                facts.saw(quantity, value, unit, "job", one_line(error.how))
-            raised(facts, "refused", str(error))
-        else:
-            refused(facts, str(error))
-        group.close()  # together, so that every rank leaves with this exit code
-        run.watch.close()
-        return 1 if isinstance(error, NotPromised) else 2
-    group.close()
+    except NotPromised as error:  # every rank is here: all of them judged the same gathered facts
+        # by all: where groups are apart, Slurm may end rank 0's before it comes here
+        for quantity, value, unit in error.seen:
+            facts.saw(quantity, value, unit, "job", one_line(error.how))
+        say_once(f"refused: {error}", stream=sys.stderr)
+        raised(facts, "refused", str(error))
+        code = 1
+    except Refused as error:
+        refused(facts, str(error))
+        code = 2
+    group.close()  # together, so that every rank leaves with this exit code
     run.watch.close()
+    if code:
+        return code
     if steps < run.args.steps:  # no end and no fault: the run goes on elsewhere
         facts.unknown(
             "train.rank.state",
@@ -167,18 +163,16 @@ class Run:
         )
         self.loss = ChunkedLoss(model) if recipes.on(self.tuning, CHUNKED_LOSS) else None
         self.load_s = time.perf_counter() - begun
-        self.stop = StopOnRequest(args.stop_file, args.ends_at, lambda: self.checkpoints.save_s)
+        self.stop = StopOnRequest(args.stop_file)
         self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.checkpoints.trajectory, self.clock))
         self.clock.time_blocks(model)
-        self.shown = live.Live(
+        self.shown = Live(
             args.run_dir / "raw/progress.jsonl",
             args.steps,
             args.global_batch * args.sequence_length,
-            say,
-            live.mfu_of(self.predicted.shape, args.sequence_length, self.resolved.compute_dtype, self.profile),
+            lambda speed: self._efficiency(speed).mfu,
         )
-        self.finite_check, self.states = FiniteCheck(self.checkpoints.trajectory.recent), ModelStates()
-        self.first_step = observed_strategy.FirstStep(self._around_first_step)
+        self.states, self.first_step = ModelStates(), observed_strategy.FirstStep(self._around_first_step)
         return model, rows
 
     def fill(self, model: Any) -> None:
@@ -191,14 +185,13 @@ class Run:
 
     def callbacks(self) -> list[TrainerCallback]:
         """Return what watches the training, in this order. Checkpoints are written by one of them."""
-        watching = [self.first_step, self.watch, self.clock, self.states, self.finite_check]
+        watching = [self.first_step, self.watch, self.clock, self.states, FiniteCheck(self.checkpoints.trajectory)]
         tuned = recipes.callbacks(self.tuning, self.args.timeout_s, lambda: self.trainer.model_wrapped, self.loss)
         return [*watching, self.checkpoints, self.stop, *tuned]
 
     def common_arguments(self) -> dict[str, Any]:
         """Return the TrainingArguments that all programs share: what is trained, and what Trainer leaves alone."""
         args = self.args
-        tuned, reduced = recipes.trainer_arguments(args), {"sync_each_batch": args.sync_each_batch}
         return {
             "output_dir": str(args.run_dir / "checkpoints" if args.save_steps else args.run_dir),
             "max_steps": args.steps,
@@ -218,9 +211,20 @@ class Run:
             "log_level": "error",  # else Trainer sets the libraries back to warnings
             "log_level_replica": "error",
             "save_strategy": "no",  # recipe/checkpoint/resume.py says when
-            **reporting.trainer_arguments(args),
-            **tuned,
-            "accelerator_config": tuned.get("accelerator_config", {}) | {"gradient_accumulation_kwargs": reduced},
+            "report_to": [],
+            # The rest is without the waits that Trainer puts into a step by default. It reads the loss from the device
+            # to log it, and reads each to put a mean in the place of a NaN
+            "logging_strategy": "no",
+            "logging_nan_inf_filter": False,
+            "disable_tqdm": True,  # the progress is in raw/progress.jsonl and on the screen
+            "average_tokens_across_devices": False,  # all ranks wait for that sum, and each has equally many
+            "ddp_find_unused_parameters": False,  # else the graph is walked in every step
+            "ddp_broadcast_buffers": False,  # all ranks wait for rank 0's before each step, and they are constants
+            "dataloader_persistent_workers": args.dataloader_workers > 0,
+            "accelerator_config": {
+                "non_blocking": True,  # else a copy waits for the device, and its time would count as fetching
+                "gradient_accumulation_kwargs": {"sync_each_batch": args.sync_each_batch},
+            },
         }
 
     def train(self, trainer: Any) -> int:
@@ -235,8 +239,7 @@ class Run:
         group.set_timeouts(args.timeout_s)
         sent_before = transport.interface_bytes()
         heart = pulse.Pulse()
-        waits = contextlib.nullcontext() if args.recipe == "stock" else without_waits()
-        with memory_by_part(trainer), waits:
+        with memory_by_part(trainer), recipes.without_waits():
             checkpoints.train(trainer)
         step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
         self.shown.tell(clock)
@@ -244,23 +247,21 @@ class Run:
 
         checkpoints.trajectory.settle()
         if self.stop.step is not None and self.stop.step < args.steps:
-            if group.RANK == 0:
-                say(f"stopped on request after step {self.stop.step} of {args.steps}; its checkpoint is complete")
+            say_once(f"stopped on request after step {self.stop.step} of {args.steps}; its checkpoint is complete")
             return self.stop.step
         trained = self._observed()
         losses, own_steps = checkpoints.trajectory.loss, len(step_times_s)
         known = checkpoints.fields()
-        known |= results.transport_of(trained, group.gather(transport.sent_since(sent_before)), own_steps)
         first, warmup = len(losses) - own_steps + 1, min(args.warmup_steps, own_steps - 1)
-        stood_still = standstill.of_rank(heart.gaps(), clock.spans_s, clock.own, first, warmup)
         startup_s = (self.import_s, self.process_group_s, self.first_collective_s, self.load_s, step_times_s[0])
         ranks = group.gather(
             results.RankResult(
                 step_times_s=step_times_s,
                 own_times_s=clock.own,
-                standstill=stood_still,
+                standstill=meter.standstill(heart.gaps(), clock.spans_s, clock.own, first, warmup),
                 memory=meter.rank_memory(),
                 environment=results.environment_of_rank(),
+                sent=transport.sent_since(sent_before),
                 states_bytes=self.states.total,
                 startup_s=startup_s,
                 checksum=checksum(trainer.model_wrapped),
@@ -271,24 +272,27 @@ class Run:
         )
         if group.RANK == 0:
             metrics = results.train_metrics(
-                self.resolved, trained, self.predicted, ranks, wall_time_s, self.profile, **known
+                self.resolved, trained, self.predicted, ranks, wall_time_s, self._efficiency, **known
             )
-            say(
+            say_once(
                 f"{metrics.tokens_per_s:.0f} tokens/s over all ranks, "
                 f"step p50 {metrics.step_time_s.p50 * 1000:.1f} ms, "
                 f"loss {losses[0]:.4f} -> {losses[-1]:.4f} in {len(losses)} steps"
             )
-            metrics = results.with_summary(args.run_dir, self.resolved, metrics)
-            write_record(args.run_dir / "metrics.json", metrics)  # after the line: the disk may be full
+            results.write(args.run_dir, self.resolved, metrics)  # after the line: the disk may be full
         # last, when the record is written: these steps may fail, and the model goes on learning in them
         patience_s = (args.profiled_steps + 1) * args.timeout_s
         with self.watch.patience(patience_s):
             measured = communication.measure(trainer, self.resolved, self.predicted.shape)
         if group.RANK == 0:
-            metrics = metrics.model_copy(update=measured)
-            metrics = results.with_summary(args.run_dir, self.resolved, metrics)
-            write_record(args.run_dir / "metrics.json", metrics, replace=True)
+            results.write(args.run_dir, self.resolved, metrics.model_copy(update=measured), replace=True)
         return len(losses)
+
+    def _efficiency(self, tokens_per_s: float) -> flops.Efficiency:
+        """tokens_per_s: of one rank."""
+        dtype, name = self.resolved.compute_dtype, results.gpu_name()
+        shape, length = self.predicted.shape, self.args.sequence_length
+        return flops.efficiency(shape, length, tokens_per_s, name, dtype, self.profile)
 
     def _observed(self) -> ObservedStrategy:
         left = weights.on_meta(self.trainer.model_wrapped)
@@ -306,8 +310,7 @@ class Run:
         meter.forget_peaks()
         if group.RANK == 0:
             self.facts.saw("train.strategy", seen.kind, "text", "job")
-            say(
-                f"{seen.kind} on {len(seen.hosts)} rank(s), {len(set(seen.hosts))} host(s), {seen.backend}; "
-                f"{seen.wrapper} {' '.join(seen.placements)}; {seen.parameters_local_max} of {seen.parameters} "
-                "parameters per rank"
-            )
+        say_once(
+            f"{seen.kind} on {len(seen.hosts)} rank(s), {len(set(seen.hosts))} host(s), {seen.backend}; {seen.wrapper} "
+            f"{' '.join(seen.placements)}; {seen.parameters_local_max} of {seen.parameters} parameters per rank"
+        )

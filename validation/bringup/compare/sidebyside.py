@@ -30,7 +30,7 @@ NOT_SAID = (
 
 _SAID_OTHERWISE = (
     "schema_version", "entrypoint", "strategy", "nodes", "ranks_per_node", "world_size", "tuning", "save_steps",
-    "rehearse_resume", "timeout_s", "profiled_steps", "report_to",
+    "rehearse_resume", "timeout_s", "profiled_steps",
 )  # fmt: skip
 """Arguments that the table says, or that change no step."""
 

@@ -1,7 +1,7 @@
 """A training that stands still for a while and goes on: how long, in which step, and which rank it was. Pure.
 
 All ranks of a synchronous training are late together. The one that stood still is told by its heartbeat and its own
-work (recipe/watch/standstill.py). The others waited for it and pass. Where no rank stood still, none is named.
+work (recipe/meter.py). The others waited for it and pass. Where no rank stood still, none is named.
 """
 
 from __future__ import annotations

@@ -199,6 +199,6 @@ def job_of(args: RunArgs, *, reads_checkpoint: bool = False) -> Job:
         eager_attention=args.attention == "eager",
         shard_size=args.shard_size,
         sync_each_batch=args.sync_each_batch,
-        buckets_apart=args.recipe == "stock" or apart_at_first,
+        buckets_apart=apart_at_first,
         chunked_loss=args.tuning.get(CHUNKED_LOSS) == ON,
     )

@@ -41,7 +41,6 @@ FIELDS: dict[str, Field] = {
     "sequence_length": Field("--sequence-length"),
     "attention": _choice("--attention", "eager", "sdpa", "flash_attention_2", "flash_attention_3"),
     "compile": Field("--recipe", {"yes": ("--recipe", "fast"), "no": ("--recipe", "plain")}),
-    "recipe": Field("--recipe", {name: ("--recipe", name) for name in ("stock", "plain", "fast")}),
     "reshard_after_forward": _flag("--no-reshard-after-forward", "no", "yes", sharded=True),  # yes: ZeRO-3, no: ZeRO-2
     "shard_size": Field("--shard-size", sharded=True),  # of HSDP
     "reduce_dtype": _choice("--reduce-dtype", "float32", "bfloat16", sharded=True),
@@ -75,8 +74,6 @@ def read(words: Sequence[str], phase: Phase) -> dict[str, list[str]]:
         values_by_field[name] = list(dict.fromkeys(values))
     if NODES in values_by_field and (len(values_by_field) > 1 or phase.max_nodes is not None):
         raise UsageError(f"--vary {NODES} stands alone, and needs a training across nodes: run_ddp_2node")
-    if {"compile", "recipe"} <= values_by_field.keys():
-        raise UsageError("--vary compile and --vary recipe are one option of the programs; give one of them")
     if {"per_device_batch", "gradient_accumulation"} <= values_by_field.keys():
         raise UsageError("--vary per_device_batch and --vary gradient_accumulation: one follows from the other")
     return values_by_field

@@ -82,7 +82,7 @@ class RunArgs(Versioned):
         {
             "schema_version", "entrypoint", "strategy", "nodes", "ranks_per_node", "world_size", "per_device_batch",
             "gradient_accumulation", "sync_each_batch", "shard_size", "reshard_after_forward", "reduce_dtype",
-            "activation_checkpointing", "save_steps", "rehearse_resume", "timeout_s", "profiled_steps", "report_to",
+            "activation_checkpointing", "save_steps", "rehearse_resume", "timeout_s", "profiled_steps",
         }
     )  # fmt: skip
 
@@ -108,8 +108,8 @@ class RunArgs(Versioned):
     compute_dtype: str
     reduce_dtype: str
     attention: str
-    recipe: Literal["stock", "plain", "fast"]  # the same training, as training/src/recipe/fast/recipes.py says
-    tuning: dict[str, str]  # what differs from the recipe `stock` -> ON, or why it could not
+    recipe: Literal["plain", "fast"]  # the same training, as training/src/recipe/fast/recipes.py says
+    tuning: dict[str, str]  # what a recipe changes -> ON, or why it could not
     compile: bool
     dataloader_workers: int = Field(ge=0)
     reshard_after_forward: bool | None
@@ -118,7 +118,6 @@ class RunArgs(Versioned):
     save_steps: int = Field(ge=0)
     rehearse_resume: bool  # half way through, the state is wiped and read back from a checkpoint
     timeout_s: int = Field(gt=0)
-    report_to: list[str]  # what Trainer itself reports to: tensorboard, wandb
     profiled_steps: int = Field(ge=0)  # after the training, in which the time of collectives is read
     device: Literal["cpu", "cuda"]
     torch: str

@@ -12,25 +12,73 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import folders
+import torch
 from bringup.formulae.models import job_of
 from bringup.records import Checkpoint, CheckpointTimes, Resumed, RunArgs
 from transformers import TrainerCallback
 
 from recipe import GIB, group
 from recipe.arguments import Args
-from recipe.checkpoint import files, size, state
+from recipe.checkpoint import files, state
 from recipe.checkpoint.files import Read, Saved
-from recipe.memory.states import checksum
+from recipe.memory import checksum
 from recipe.rank import RankFacts, one_line, say_once
 from recipe.strategy import Refused
 from recipe.trajectory import Trajectory
 from recipe.watch.hang import Watch
 
-AUTO = "auto"
+MIB = 2**20
+PART_BYTES = 1820  # that torch 2.13 adds to a stored part of a tensor, in its file and in .metadata
+RANK_BYTES = 19300  # of a file of random state
 KEPT = 2  # of the newest: the last one may be damaged
 PATIENCE_S = 1800  # that ranks wait for one another while a checkpoint is written or read
 # half an hour at the 0.1 GB/s of one node: a larger one is written only with --save-steps
 REHEARSED_AT_MOST_GIB = 160
+
+
+def bytes_of(model: Any, shards: int, ranks: int) -> int:
+    """Return the size of a checkpoint without its record and the rows consumed. The model may be on the meta device.
+    `shards`: ranks that share one copy of the states.
+
+    Tied weights are stored under each of their names, and have one pair of moments. A tensor is stored in as many
+    parts as its rows are cut into, the step of each parameter once.
+    """
+    weights = list(model.state_dict().values())
+    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    stored = [*weights, *trained, *trained, *(torch.zeros(()) for _ in trained)]  # torch keeps a step in float32
+    parts = sum(min(shards, tensor.shape[0]) if tensor.dim() else 1 for tensor in stored)
+    tensors = sum(tensor.numel() * tensor.element_size() for tensor in stored)
+    return tensors + parts * PART_BYTES + ranks * RANK_BYTES
+
+
+def require_free(largest: int, count: int, root: Path, host: str) -> None:
+    """Refuse, on every rank, `count` checkpoints that cannot fit; say the rest. A collective. largest: bytes of one;
+    host: of the first rank, which looks."""
+    if not count:
+        return
+    free, problem = None, None
+    if group.RANK == 0:
+        try:
+            root.mkdir(parents=True, exist_ok=True)
+            free = folders.left(str(root), with_quota=False).space
+        except OSError as error:
+            problem = f"{root} cannot be written, seen from {host}: {error.strerror}"
+    free, problem = group.from_first((free, problem))
+    left = "unknown" if free is None else in_words(free * GIB)
+    if free is not None and count * largest > free * GIB:
+        room = f"{in_words(count * largest)} (predicted, {count} at a time) in {root}"
+        problem = f"expected room for {room}, observed {left} free on {host}"
+    if problem is not None:
+        raise Refused(
+            f"checkpoints: {problem}: make room there, give another --checkpoint-dir, or leave checkpoints out "
+            "(--save-steps 0, --no-rehearse-resume)"
+        )
+    say_once(f"a checkpoint will take {in_words(largest)}, {count} at a time; free for them: {left}")
+
+
+def in_words(size: float) -> str:
+    return f"{size / GIB:.1f} GiB" if size >= GIB else f"{size / MIB:.1f} MiB"
 
 
 class Checkpoints(TrainerCallback):
@@ -69,7 +117,7 @@ class Checkpoints(TrainerCallback):
         # one rank looks and all follow: a folder may be seen by one node a little before another one sees it
         mine = []
         if group.RANK == 0:
-            attempts = files.attempts(self.run_dir if asked == AUTO else Path(asked).resolve())
+            attempts = files.attempts(self.run_dir if asked == "auto" else Path(asked).resolve())
             mine = files.newest_first(map(self._root, attempts))
         finished = group.from_first(mine, list[Path])
         for folder in finished:
@@ -89,7 +137,7 @@ class Checkpoints(TrainerCallback):
         elif finished:
             step = files.step_of(finished[0])
             why = f"the newest is of step {step} of --steps {self.args.steps}: nothing is left to train"
-        if asked != AUTO:
+        if asked != "auto":
             raise Refused(f"--resume {asked}: {why}")
         say_once(f"starting at step 1: {why}")
 
@@ -105,17 +153,17 @@ class Checkpoints(TrainerCallback):
     def require_room(self, model: Any) -> None:
         """Say what will be written, and refuse it where it cannot fit. A collective, before the model has weights."""
         args = self.args
-        self.empty_bytes = size.bytes_of(model, job_of(self.resolved).shards, len(self.hosts))
+        self.empty_bytes = bytes_of(model, job_of(self.resolved).shards, len(self.hosts))
         took = self._bytes(args.steps)
         if self.rehearse_at and not args.save_steps and took > REHEARSED_AT_MOST_GIB * GIB:
             self.rehearse_at = 0
             limit = f"{REHEARSED_AT_MOST_GIB} GiB: give --save-steps"
-            self.no_checkpoint = f"not rehearsed: its checkpoint would take {size.in_words(took)}, more than {limit}"
+            self.no_checkpoint = f"not rehearsed: its checkpoint would take {in_words(took)}, more than {limit}"
             self._not_judged(self.no_checkpoint, "intact", "resumable")
             say_once(self.no_checkpoint)
         # each is written before the oldest is removed
         count = KEPT + 1 if args.save_steps else min(self.rehearse_at, 1)
-        size.require(took, count, self.root, self.hosts[0])
+        require_free(took, count, self.root, self.hosts[0])
 
     def _bytes(self, step: int) -> int:
         """Predict the size of the checkpoint after a step. It holds the number of each row so far."""
@@ -211,11 +259,6 @@ class Checkpoints(TrainerCallback):
     def _not_judged(self, why: str, *names: str) -> None:
         for name in names:
             self.facts.unknown(f"train.checkpoint.{name}", "count", why, f"{self.facts.at}/rank{group.RANK}")
-
-    @property
-    def save_s(self) -> float:
-        """Return how long training waited for the last save; 0: there was none."""
-        return 0.0 if self.last is None else self.last.write_s + self.last.checksum_s
 
     def fields(self) -> dict[str, Any]:
         """Return fields of records.TrainMetrics: the steps so far, what checkpoints cost or why there is none, where it

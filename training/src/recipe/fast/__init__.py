@@ -1,1 +1,1 @@
-"""The recipes (stock, plain, fast), and what they change: waits for the device, the loss in chunks."""
+"""The recipes (plain, fast), and what they change: waits for the device, the loss in chunks."""

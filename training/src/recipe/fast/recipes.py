@@ -1,25 +1,33 @@
-"""The recipes: stock, plain and fast. What each turns on, and why (training/README.md: the changes of fast).
+"""The recipes plain and fast. What each changes of a training as Trainer makes it by default (training/README.md).
 
-stock: Trainer with its own defaults. Only the workload (model, data, batch, precision, strategy, schedule) is given.
-plain: without the waits for the device that Trainer and the model put into every step.
+plain: no step waits for the device. Trainer's own waits are switched off in workload.Run.common_arguments; those of
+       transformers and accelerate are bypassed here. And DDP has one copy of the gradients: its buckets.
 fast:  plain, and what makes one GPU faster without changing what is learnt: compiled blocks, the loss in chunks. The
-       optimizer is no part of it: it is fused in every recipe. Nor is the order of the attention kernels: on Hopper and
+       optimizer is no part of it: it is fused in both. Nor is the order of the attention kernels: on Hopper and
        Blackwell torch (2.13) itself tries cuDNN's first.
 
-So losses agree within the tolerance of the data type. `recipe` is recorded with every change against stock (`tuning`),
-and compare refuses to mix recipes.
+So losses agree within the tolerance of the data type. `recipe` is recorded with what it turned on (`tuning`), and
+compare refuses to mix recipes.
+
+In every forward pass transformers reads position ids back from the device, to find out whether several sequences share
+a row ("packed" in its sense). With FlashAttention and one row at a time it does so in every layer. In our rows
+positions count from 0 to the end: the documents of a row are one sequence. And accelerate's loader of a resumed
+training waits for its copies, which nobody needs. The names are private: where the installed version lacks one, its
+wait stays, and `tuning` says so.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import importlib.util
 import json
 import os
 import shutil
 import sys
 import sysconfig
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,49 +39,19 @@ from transformers import TrainerCallback
 
 from recipe import group
 from recipe.arguments import FAST_WARMUP, SLOW, Args
-from recipe.fast import chunked_loss, no_device_waits
+from recipe.fast import chunked_loss
 from recipe.observed_strategy import decoder_layers
 
-NO_LOGGING = "no logging by Trainer"
-NO_LOOK, BUCKETS = "no look at position ids", "gradients in DDP's buckets"
-COMPILE = "compile per block"
-
-# What plain changes of Trainer's arguments, each for the reason above it. The patches of no_device_waits.py belong
-# to it too: in every forward pass transformers asks the device whether a row holds several sequences. So do BUCKETS: by
-# default DDP has two copies of the gradients, 4 bytes more per parameter.
-PLAIN: dict[str, dict[str, Any]] = {
-    # the default waits for the device in every batch, and the time would count as fetching
-    "copies without waiting": {"accelerator_config": {"non_blocking": True}},
-    # it reads the loss from the device; recorded elsewhere
-    NO_LOGGING: {"logging_strategy": "no"},
-    # it reads every loss from the device, and puts a mean in the place of a NaN
-    "no NaN filter": {"logging_nan_inf_filter": False},
-    # the progress is in raw/progress.jsonl and on the screen
-    "no progress bar": {"disable_tqdm": True},
-    # under DDP the default walks the graph in every step
-    "no search for unused parameters": {"ddp_find_unused_parameters": False},
-    # under DDP all ranks wait for rank 0's before each step, and they are constants
-    "no broadcast of buffers": {"ddp_broadcast_buffers": False},
-    # all ranks wait for it before each step, and each has equally many
-    "no count of the tokens of all ranks": {"average_tokens_across_devices": False},
-}
+NO_LOOK, COMPILE = "no look at position ids", "compile per block"
 
 
 def choose(args: Args) -> dict[str, str]:
-    """Return what is changed against stock -> ON, or why it cannot. Equal under every strategy: runs are compared."""
-    if args.recipe == "stock":
-        return {}
-    waits = no_device_waits.lacking()
-    wait_stays = f"its wait stays: {', '.join(waits)} is not in this version" if waits else None
-    changes = {**dict.fromkeys(_plain(args)), NO_LOOK: wait_stays, BUCKETS: None}
+    """Return what is changed -> ON, or why it cannot. Equal under every strategy: runs are compared."""
+    waits = lacking()
+    changes = {NO_LOOK: f"its wait stays: {', '.join(waits)} is not in this version" if waits else None}
     if args.recipe == "fast":
         changes |= {COMPILE: _no_compiler(), CHUNKED_LOSS: chunked_loss.cannot(_config(args))}
     return {what: why_not or ON for what, why_not in changes.items()}
-
-
-def _plain(args: Args) -> dict[str, dict[str, Any]]:
-    """PLAIN; where something is reported (--report-to) Trainer logs."""
-    return {what: given for what, given in PLAIN.items() if not (args.report_to and what == NO_LOGGING)}
 
 
 def _no_compiler() -> str | None:
@@ -106,13 +84,47 @@ def on(tuning: Mapping[str, str], what: str) -> bool:
     return tuning.get(what) == ON
 
 
-def trainer_arguments(args: Args) -> dict[str, Any]:
-    """Return what differs from the defaults of TrainingArguments."""
-    if args.recipe == "stock":
-        return {"disable_tqdm": False}  # its default, which would be another one where libraries log errors only
-    given = {name: value for arguments in _plain(args).values() for name, value in arguments.items()}
-    given["dataloader_persistent_workers"] = args.dataloader_workers > 0
-    return given
+def _never_packed(answer: Any) -> Callable[[Any], Callable[..., Any]]:
+    """Answer a question about position ids as for a row that is one sequence."""
+    return lambda question: lambda *args, **kwargs: answer
+
+
+def _copies_as_before(skip: Callable[..., Any]) -> Callable[..., Any]:
+    """accelerate's skip_first_batches makes a new loader, which waits for its copies even if the given one does not."""
+
+    @functools.wraps(skip)
+    def skip_and_keep(loader: Any, *args: Any, **kwargs: Any) -> Any:
+        shortened = skip(loader, *args, **kwargs)
+        if hasattr(loader, "_non_blocking"):
+            shortened._non_blocking = loader._non_blocking
+        return shortened
+
+    return skip_and_keep
+
+
+REPLACED: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
+    ("transformers.masking_utils", "find_packed_sequence_indices", _never_packed(None)),
+    ("transformers.modeling_flash_attention_utils", "_is_packed_sequence", _never_packed(False)),
+    ("transformers.trainer", "skip_first_batches", _copies_as_before),
+)
+
+
+def lacking() -> list[str]:
+    """Name what the installed libraries lack, so that its wait stays."""
+    return [f"{module}.{name}" for module, name, _ in REPLACED if not hasattr(importlib.import_module(module), name)]
+
+
+@contextlib.contextmanager
+def without_waits() -> Iterator[None]:
+    """Remove these waits inside. For models that are given rows of one sequence each, without position ids."""
+    with contextlib.ExitStack() as undo:
+        for module_name, name, replacement in REPLACED:
+            module = importlib.import_module(module_name)
+            if hasattr(module, name):
+                original = getattr(module, name)
+                undo.callback(setattr, module, name, original)
+                setattr(module, name, replacement(original))
+        yield
 
 
 class CompileBlocks(TrainerCallback):
@@ -163,13 +175,7 @@ class KeepGradients(TrainerCallback):
 
 
 def callbacks(
-    tuning: Mapping[str, str],
-    timeout_s: int,
-    wrapped: Callable[[], Any],
-    loss: chunked_loss.ChunkedLoss | None = None,
+    tuning: Mapping[str, str], timeout_s: int, wrapped: Callable[[], Any], loss: chunked_loss.ChunkedLoss | None = None
 ) -> list[TrainerCallback]:
     """Return them for the trainer's list, after observed_strategy.FirstStep: it has to have let go of the blocks."""
-    return [
-        *([KeepGradients(wrapped)] if on(tuning, BUCKETS) else []),
-        *([CompileBlocks(timeout_s, loss)] if on(tuning, COMPILE) else []),
-    ]
+    return [KeepGradients(wrapped), *([CompileBlocks(timeout_s, loss)] if on(tuning, COMPILE) else [])]

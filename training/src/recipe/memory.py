@@ -1,0 +1,178 @@
+"""The memory of a rank: refuses what cannot fit before any weight is allocated, counts the states, names the parts of a
+full one.
+
+What is needed comes from bringup.formulae.memory. A refusal has to be certain: of the predicted peak, parameters,
+gradients and optimizer states are exact, and the rest counts with the lowest value that the prediction allows. What is
+free is read: of the GPU from the driver, of the host from the kernel and from the cgroups that limit this process.
+
+States are the part that sharding divides: parameters, gradients and optimizer tensors, without activations, gathered
+copies and buffers. They are the same on a CPU and on a GPU. bringup.formulae.memory.states predicts them exactly.
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from bringup.errors import ModelError
+from bringup.formulae import memory
+from bringup.formulae.memory import Parts
+from bringup.formulae.models import job_of
+from bringup.records import ModelShape, RunArgs
+from memory_limits import host_available
+from torch.distributed.tensor import DTensor
+from transformers import TrainerCallback
+
+from recipe import GIB, group, model_shape
+from recipe.rank import node_name, one_line
+from recipe.strategy import Refused
+
+WITHIN = 1.15  # a predicted peak is that of torch's MemTracker within 15 %, a test says
+
+
+@dataclass(frozen=True)
+class Footprint:
+    """Predicted from the model, in bytes, for the rank with the most. peak None: `reason` says why."""
+
+    shape: ModelShape
+    states: Parts
+    least: int  # of the peak, whatever the kernels
+    peak: Parts | None
+    reason: str | None
+
+
+def footprint(model: Any, resolved: RunArgs, *, reads_checkpoint: bool = False) -> Footprint:
+    """Compute the footprint. model: on the meta device. The same on every rank: nothing is asked of the machine."""
+    shape, job = model_shape.shape_of(model, resolved.model), job_of(resolved, reads_checkpoint=reads_checkpoint)
+    peak, reason = None, shape.not_covered
+    if reason is None:
+        try:
+            peak = memory.peak(shape, job)
+        except ModelError as error:
+            reason = str(error)
+    return Footprint(shape, memory.states(shape, job.shards), memory.least(shape, job), peak, reason)
+
+
+def need(predicted: Footprint, resolved: RunArgs) -> int:
+    """Return the bytes that one rank is going to allocate, at least: of its GPU, without one of its host."""
+    parts = predicted.peak
+    if parts is None:
+        return predicted.least
+    exact = parts.parameters + parts.gradients + parts.optimizer
+    rest = parts.total - exact
+    if resolved.recipe == "fast":  # fused kernels and compiled blocks store less of these
+        rest -= parts.activations + parts.logits
+    return max(predicted.least, exact + int(rest / WITHIN))
+
+
+def advice(resolved: RunArgs, *, states_fit: bool) -> str:
+    """Return what to change, of what was not changed yet: the cheap first, where it can be enough."""
+    kind = job_of(resolved).kind
+    reduces_later = kind in ("fsdp", "zero2", "hsdp") and resolved.gradient_accumulation > 1
+    cheap = {
+        "give --rows-at-once 1": resolved.per_device_batch > 1,
+        "give --activation-checkpointing": not resolved.activation_checkpointing,
+        "give --sync-each-batch": reduces_later and not resolved.sync_each_batch,
+    }
+    other = {
+        "single": "take a smaller model, or FSDP on several ranks",
+        "ddp": "take FSDP, which divides the states",
+        "zero2": "leave out --no-reshard-after-forward",
+        "hsdp": "raise --shard-size or leave out --hsdp",
+    }.get(kind, "take more nodes")
+    return ", or ".join([*(option for option, helps in cheap.items() if helps and states_fit), other])
+
+
+def require(needed: int, predicted: Footprint, resolved: RunArgs, hosts: list[str]) -> None:
+    """Refuse, on every rank, what cannot fit. Without a GPU the ranks of a node share its memory. A collective.
+    `hosts`: index = rank."""
+    free = torch.cuda.mem_get_info(group.DEVICE)[0] if group.CUDA else None
+    everyone = group.gather((free, *host_available()), tuple[int | None, int, str])
+    if group.CUDA:
+        available, rank = min((free or 0, rank) for rank, (free, _, _) in enumerate(everyone))
+        ranks, what, whose = 1, "device memory per rank", f"free on {hosts[rank]} (rank {rank})"
+    else:
+        left = {host: (available, of) for host, (_, available, of) in zip(hosts, everyone, strict=True)}
+        host = min(left, key=lambda host: left[host][0] - hosts.count(host) * needed)
+        ranks, (available, of) = hosts.count(host), left[host]
+        what, whose = f"host memory for the {ranks} rank(s) of a node", f"on {host} ({of})"
+    if ranks * needed > available:
+        raise Refused(
+            f"{resolved.model} as {job_of(resolved).kind} on {len(hosts)} rank(s): expected room for "
+            f"{ranks * needed / GIB:.1f} GiB of {what}, observed {available / GIB:.1f} GiB {whose}: "
+            f"{advice(resolved, states_fit=predicted.states.total * ranks <= available)}"
+        )
+
+
+class ModelStates(TrainerCallback):
+    """Counts once, after the first update and before its gradients are dropped: in the warm-up, which is not timed."""
+
+    def __init__(self) -> None:
+        self.total = 0
+
+    def on_optimizer_step(
+        self, args: Any, state: Any, control: Any, *, model: Any, optimizer: Any, **kwargs: Any
+    ) -> None:
+        if not self.total:
+            self.total = sum(states_bytes(model, optimizer).values())
+
+
+def states_bytes(model: torch.nn.Module, optimizer: Any) -> dict[str, int]:
+    """Return bytes of the storages behind parameters, gradients and optimizer, each storage once.
+
+    Gradients are there after optimizer.step() and before zero_grad(). Of a sharded tensor it counts the local part with
+    its padding. Of a view it counts the whole buffer that the view keeps alive.
+    """
+    parameters = list(model.parameters())
+    states = getattr(getattr(optimizer, "optimizer", optimizer), "state", {})  # of what accelerate wraps, or of none
+    groups: dict[str, Iterable[Any]] = {
+        "parameters": parameters,
+        "gradients": [p.grad for p in parameters if p.grad is not None],
+        "optimizer": [value for state in states.values() for value in state.values() if torch.is_tensor(value)],
+    }
+    sizes, seen = dict.fromkeys(groups, 0), set()
+    for name, tensors in groups.items():
+        for tensor in tensors:
+            local = tensor.detach()
+            storage = (local.to_local() if isinstance(local, DTensor) else local).untyped_storage()
+            if storage._cdata not in seen:
+                seen.add(storage._cdata)
+                sizes[name] += storage.nbytes()
+    return sizes
+
+
+def checksum(model: torch.nn.Module) -> float:
+    """Sum over the parameter elements that this rank stores, in float64."""
+    local = (p.to_local() if isinstance(p, DTensor) else p for p in model.parameters())
+    return sum(p.detach().sum(dtype=torch.float64).item() for p in local)
+
+
+class OutOfMemory(RuntimeError):
+    """Device or host memory ran out. One line: where, what held how much, and what the allocator said."""
+
+
+@contextmanager
+def memory_by_part(trainer: Any) -> Iterator[None]:
+    """Turn torch.OutOfMemoryError and MemoryError into OutOfMemory."""
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        where = f"out of device memory on {node_name()} ({group.DEVICE})"
+        raise OutOfMemory(f"{where}: {_parts(trainer)}; {one_line(str(error))}") from error
+    except MemoryError as error:
+        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        held = f"this rank held {resident:.1f} GiB at most, of it {_parts(trainer)}"
+        raise OutOfMemory(f"out of host memory on {node_name()}: {held}") from error
+
+
+def _parts(trainer: Any) -> str:
+    """GiB on this rank: parameters, gradients, optimizer states, and on a GPU the rest and what torch holds in all."""
+    held = states_bytes(trainer.model, trainer.optimizer)
+    if group.CUDA:
+        held["activations and other"] = torch.cuda.memory_allocated() - sum(held.values())
+        held["reserved in all"] = torch.cuda.memory_reserved()
+    return ", ".join(f"{name} {size / GIB:.2f} GiB" for name, size in held.items())

@@ -1,1 +1,0 @@
-"""Memory: room.py refuses what cannot fit before any weight is allocated; states.py counts what a rank holds."""
