@@ -39,7 +39,7 @@ def test_every_label_names_its_program_and_source_and_a_miss_its_reason(sample: 
         assert miss.why
 
 
-STRICT = ("nccl_tests", "topology", "slurm_nodes", "flight", "sysfs")
+STRICT = ("nccl_tests", "topology", "slurm_nodes", "sysfs")
 """Readers of one format: of any other they must say no value."""
 
 

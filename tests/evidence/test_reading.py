@@ -27,7 +27,6 @@ def test_every_recorded_file_has_one_reader_or_none_on_purpose() -> None:
     names |= {"all_reduce_perf-1gpu.txt", "collectives-1gpu.jsonl", "nccl-2/ras.rank0.txt"}
     names |= {
         "not-opened.txt",
-        "nccl-2/flight.rank0.json",
         "stacks/rank0.json",
         "job-warning.txt",
         "scontrol-topology.txt",

@@ -179,7 +179,6 @@ TABLES: dict[str, Callable[[str, str], object]] = {
     "nccl-tests": partial(nccl_tests.parse, binary="all_reduce_perf", subject="2-nodes"),
     "RAS": ras.parse,
     "stack": partial(stacks.stack, subject="n0/rank0"),
-    "flight": partial(stacks.flight, subject="n0/rank0"),
     "DCGM": partial(dcgm.parse, node="n0"),
     "topology": partial(topology.parse, node="n0"),
 }

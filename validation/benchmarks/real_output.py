@@ -22,7 +22,7 @@ import perftest
 import smi
 import yaml
 from bringup.derive.fabric import nearest_nic
-from bringup.evidence import dcgm, launcher, nccl_inspector, nccl_log, nccl_tests, ras, slurm, stacks, topology
+from bringup.evidence import dcgm, launcher, nccl_inspector, nccl_log, nccl_tests, ras, slurm, topology
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.known_faults import pending, signs, xid
 from bringup.records import Run, write_text
@@ -203,10 +203,6 @@ def read_fio(text: str, direction: str = "read") -> Values:
     return {"GB/s": speed, "MiB": moved}
 
 
-def read_flight(text: str) -> Values:
-    return by_quantity(stacks.flight(text, "raw/flight/rank0.json", "n0/rank0"))
-
-
 def read_inspector(text: str) -> Values:
     return {
         observation.quantity: observation.value
@@ -249,7 +245,6 @@ READERS: dict[str, Callable[..., Values]] = {
     "slurm_answers": read_slurm_answers,
     "sysfs": read_sysfs,
     "fio": read_fio,
-    "flight": read_flight,
     "ras": read_ras,
     "nccl_inspector": read_inspector,
     "dcgm": read_dcgm,

@@ -8,7 +8,7 @@ Then a GPU gets the names by which a person finds it: index, PCI address and ser
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 
 from bringup.characters import many
@@ -33,11 +33,7 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     verdicts = _of_slurm(_sent_again(verdicts, run), seen)
     if not PHASES[run.phase].is_training:
         return _switched_off(_divided(verdicts, seen, run), seen)
-    failed = [
-        verdict
-        for verdict in verdicts.verdicts
-        if verdict.gate == GATE and verdict.outcome is Outcome.FAIL and verdict.value not in _ALL_ALIKE
-    ]
+    failed = [v for v in verdicts.verdicts if v.gate == GATE and _failed(v) and v.value not in _ALL_ALIKE]
     if not failed:
         first_failure = _named_by_srun(seen)
         return verdicts if first_failure is None else _with_cause(verdicts, first_failure, None)
@@ -51,6 +47,16 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     return _with_cause(verdicts, first_failure, words)
 
 
+def _failed(verdict: Verdict) -> bool:
+    return verdict.outcome is Outcome.FAIL
+
+
+def _changed(verdicts: Verdicts, change: Callable[[Verdict], Mapping[str, object] | None]) -> Verdicts:
+    """Return them with what `change` says of each: its new fields, or nothing."""
+    judged = [v.model_copy(update=fields) if (fields := change(v)) else v for v in verdicts.verdicts]
+    return verdicts.model_copy(update={"verdicts": judged})
+
+
 def _of_slurm(verdicts: Verdicts, seen: Seen) -> Verdicts:
     """Where no evidence arrived, and Slurm refused or ended a step, its words stand beside: the first of each file."""
     words: dict[str, str] = {}
@@ -61,11 +67,7 @@ def _of_slurm(verdicts: Verdicts, seen: Seen) -> Verdicts:
         return verdicts
     first, *others = words.values()
     where = ", and in ".join([next(iter(words)), *([many(len(others), "more file")] if others else [])])
-    first += f" ({where})"
-    judged = [
-        v.model_copy(update={"cause": f"{v.cause}; {first}"}) if v.kind is Kind.ABSENT else v for v in verdicts.verdicts
-    ]
-    return verdicts.model_copy(update={"verdicts": judged})
+    return _changed(verdicts, lambda v: {"cause": f"{v.cause}; {first} ({where})"} if v.kind is Kind.ABSENT else None)
 
 
 def _divided(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
@@ -74,20 +76,17 @@ def _divided(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
     for gpu in seen.of("inventory.gpu.mig_devices"):
         node = gpu.subject.partition("/")[0]
         parts[node] = parts.get(node, 0) + (int(gpu.value) if is_number(gpu.value) else 0)
-    failed = [v for v in verdicts.verdicts if v.outcome is Outcome.FAIL and parts.get(v.subject) == run.gpus_per_node]
-    divided = {v.subject for v in failed if v.gate == _DIVIDED}
+    divided = {v.subject for v in verdicts.verdicts if v.gate == _DIVIDED and _failed(v)}
+    divided = {node for node in divided if parts.get(node) == run.gpus_per_node}
     words = f"Slurm counts {run.gpus_per_node} parts as GPUs; ranks on them have neither NVLink nor NCCL between them"
-    causes = {(_DIVIDED, node): {"cause": words} for node in divided}
-    for gate in _COUNTED:
+
+    def change(v: Verdict) -> Mapping[str, object] | None:
+        if v.subject not in divided or not _failed(v):
+            return None
         because = {"cause": f"its GPUs are divided: {_DIVIDED}", "action": Action.CONFIGURE}
-        causes |= {(gate, node): because for node in divided}
-    if not causes:
-        return verdicts
-    judged = [
-        v.model_copy(update=causes[v.gate, v.subject]) if v in failed and (v.gate, v.subject) in causes else v
-        for v in verdicts.verdicts
-    ]
-    return verdicts.model_copy(update={"verdicts": judged})
+        return {"cause": words} if v.gate == _DIVIDED else because if v.gate in _COUNTED else None
+
+    return _changed(verdicts, change)
 
 
 def _sent_again(verdicts: Verdicts, run: Run) -> Verdicts:
@@ -99,13 +98,12 @@ def _sent_again(verdicts: Verdicts, run: Run) -> Verdicts:
         return verdicts
     most = max(nodes, key=lambda v: float(v.value))  # type: ignore[arg-type]
     words = f"{most.subject} sent {float(most.value):.1%} of its data again ({most.gate}): look at what it sends first"  # type: ignore[arg-type]
-    judged = [
-        v.model_copy(update={"cause": f"{v.cause}; {words}" if v.cause else words})
-        if _is_slow(v) and _takes_part(most.subject, v.subject, run.nodes)
-        else v
-        for v in verdicts.verdicts
-    ]
-    return verdicts.model_copy(update={"verdicts": judged})
+
+    def change(v: Verdict) -> Mapping[str, object] | None:
+        is_beside = _is_slow(v) and _takes_part(most.subject, v.subject, run.nodes)
+        return {"cause": f"{v.cause}; {words}" if v.cause else words} if is_beside else None
+
+    return _changed(verdicts, change)
 
 
 def _takes_part(node: str, subject: str, nodes: Sequence[str]) -> bool:
@@ -123,20 +121,15 @@ def _is_slow(verdict: Verdict) -> bool:
 
 def _switched_off(verdicts: Verdicts, seen: Seen) -> Verdicts:
     """Say of a port that was switched off to set it, and not to take it out and put it in again."""
-    if not any(v.gate in _PORTS and v.outcome is Outcome.FAIL for v in verdicts.verdicts):
-        return verdicts
     ports = ports_of(seen)
     most = max(map(len, ports.values()), default=0)  # where one is gone, no setting brings it back
-    judged = [
-        v.model_copy(update={"action": Action.CONFIGURE})
-        if v.gate in _PORTS
-        and v.outcome is Outcome.FAIL
-        and len(ports.get(v.subject, {})) in (0, most)
-        and is_a_setting(ports.get(v.subject, {}))
-        else v
-        for v in verdicts.verdicts
-    ]
-    return verdicts.model_copy(update={"verdicts": judged})
+
+    def change(v: Verdict) -> Mapping[str, object] | None:
+        own = ports.get(v.subject, {})
+        is_set = v.gate in _PORTS and _failed(v) and len(own) in (0, most) and is_a_setting(own)
+        return {"action": Action.CONFIGURE} if is_set else None
+
+    return _changed(verdicts, change)
 
 
 def _named_by_srun(seen: Seen) -> str | None:
@@ -147,18 +140,15 @@ def _named_by_srun(seen: Seen) -> str | None:
 
 
 def _with_cause(verdicts: Verdicts, first_failure: str, words: str | None) -> Verdicts:
-    return verdicts.model_copy(
-        update={"verdicts": [_with(verdict, first_failure, words) for verdict in verdicts.verdicts]}
-    )
-
-
-def _with(verdict: Verdict, first_failure: str, words: str | None) -> Verdict:
     """first_failure: the cause of the job. words: the cause of ranks that ended with it; None where none is known."""
-    if verdict.gate == JOB_GATE and verdict.outcome is Outcome.FAIL:
-        return verdict.model_copy(update={"cause": first_failure})
-    if words is not None and verdict.gate == GATE and verdict.kind in (Kind.UNKNOWN, Kind.ABSENT):
-        return verdict.model_copy(update={"cause": f"{verdict.cause}; {words}"})
-    return verdict
+
+    def change(v: Verdict) -> Mapping[str, object] | None:
+        if v.gate == JOB_GATE and _failed(v):
+            return {"cause": first_failure}
+        is_taken_along = words is not None and v.gate == GATE and v.kind in (Kind.UNKNOWN, Kind.ABSENT)
+        return {"cause": f"{v.cause}; {words}"} if is_taken_along else None
+
+    return _changed(verdicts, change)
 
 
 def raised_at(seen: Seen) -> dict[str, int]:
@@ -201,20 +191,12 @@ def names_of(seen: Seen, gpus_per_node: int) -> dict[str, str]:
 
 def named(verdicts: Verdicts, names: Names) -> Verdicts:
     """Return the same verdicts. A cause with a GPU that has a name says that name; all others stay as they are."""
-    if not names:
-        return verdicts
-    judged = list(_named(verdicts.verdicts, names))
-    return verdicts.model_copy(update={"verdicts": judged})
 
+    def change(v: Verdict) -> Mapping[str, object] | None:
+        if v.outcome is Outcome.PASS or not v.cause or _NAMED.search(v.cause) is None:
+            return None
+        node = v.subject.partition("/")[0]
+        words = _NAMED.sub(lambda gpu: names.get(f"{node}/{gpu[0]}") or names.get(gpu[0]) or gpu[0], v.cause)
+        return {"cause": words}
 
-def _named(verdicts: Iterable[Verdict], names: Names) -> Iterable[Verdict]:
-    for verdict in verdicts:
-        if verdict.outcome is Outcome.PASS or not verdict.cause or _NAMED.search(verdict.cause) is None:
-            yield verdict
-            continue
-        node = verdict.subject.partition("/")[0]
-
-        def name(match: re.Match[str], node: str = node) -> str:
-            return names.get(f"{node}/{match[0]}") or names.get(match[0]) or match[0]
-
-        yield verdict.model_copy(update={"cause": _NAMED.sub(name, verdict.cause)})
+    return _changed(verdicts, change) if names else verdicts

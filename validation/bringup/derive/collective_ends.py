@@ -10,14 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from bringup.characters import many
-from bringup.evidence.names import the_first
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan.subjects import ONE_GPU, nodes_of_scale, rank_subjects, subjects
 from bringup.records import Observation, Run
 
 GATE = "nccl.rank.finished"
 PHASES = ("nccl_scaling", "nccl_monitoring")
-_LISTED = 4
 _QUANTITIES = ("nccl.rank.state", "nccl.rank.entered", "nccl.step.exit_code")
 
 
@@ -31,9 +29,7 @@ def derive(observed: Seen, run: Run) -> Parsed:
     for scale in subjects("scale", run.phase, run.nodes, run.ranks_per_node):
         count = nodes_of_scale(scale)
         if scale != ONE_GPU and count is not None:  # a single rank does not wait for others
-            places = rank_subjects(run.nodes[:count], run.ranks_per_node)
-            _scale(derived, observed, places, f"collectives-{count}")
-            derived.problems += _flight(observed, places, f"nccl-{count}")
+            _scale(derived, observed, rank_subjects(run.nodes[:count], run.ranks_per_node), f"collectives-{count}")
     return derived
 
 
@@ -52,27 +48,6 @@ def _scale(derived: Parsed, observed: Seen, places: list[str], step: str) -> Non
             derived.saw(GATE, place, None, "text", code.evidence, f"the step ended with exit code {code.value}")
         else:
             derived.saw(GATE, place, None, "text", f"raw/{step}.jsonl", "no rank reported how it ended")
-
-
-def _flight(observed: Seen, places: list[str], logs: str) -> list[str]:
-    """Note what torch's flight recorder says. It supports other evidence and does not blame a rank by itself."""
-    begun = _by_rank(observed, "nccl.flight.begun", logs)
-    if not begun:
-        return []
-    by_words: dict[str, list[str]] = {}
-    for place in places:
-        observation = begun.get(place)
-        words = (
-            "left no record"
-            if observation is None
-            else f"had begun {observation.value} collectives, the last {observation.why}"
-        )
-        by_words.setdefault(words, []).append(place)
-    behind = [
-        f"{the_first(ranks, _LISTED)} {words}"
-        for words, ranks in sorted(by_words.items(), key=lambda item: len(item[1]))
-    ]
-    return [f"raw/{logs}: torch's flight recorder: {'; '.join(behind[:_LISTED])}"]
 
 
 def _pairs(derived: Parsed, observed: Seen, run: Run) -> None:

@@ -9,14 +9,13 @@ from bringup.records import Run
 def exclusive(derived: Parsed, observed: Seen, run: Run) -> None:
     """Count the nodes of a pair that created the file. Both nodes must have answered."""
     for pair, observations in observed.by_subject("smoke.fs.pair.created").items():
-        answers = [observation.value for observation in observations if observation.value is not None]
-        evidence = ", ".join(observation.evidence for observation in observations)
-        if len(answers) == 2:
-            made = sum(answer is True for answer in answers)
+        unknown = [seen.why for seen in observations if seen.value is None]
+        evidence = ", ".join(seen.evidence for seen in observations)
+        if len(observations) - len(unknown) == 2:
+            made = sum(seen.value is True for seen in observations)
             derived.saw("smoke.fs.pair.exclusive", pair, made, "count", evidence)
         else:
-            unknown = (observation.why for observation in observations if observation.value is None)
-            why = next(unknown, f"{len(observations)} of 2 nodes answered")
+            why = unknown[0] if unknown else f"{len(observations)} of 2 nodes answered"
             derived.saw("smoke.fs.pair.exclusive", pair, None, "count", evidence, why)
 
 
@@ -29,14 +28,8 @@ def same_type(derived: Parsed, observed: Seen, run: Run) -> None:
         if writer in types and reader in types:
             first, second = types[writer], types[reader]
             known = first.value is not None and second.value is not None  # two unknown types are not equal
-            derived.saw(
-                "smoke.fs.pair.same_type",
-                pair,
-                first.value == second.value if known else None,
-                "flag",
-                f"{first.evidence}, {second.evidence}",
-                f"{first.value} and {second.value}",
-            )
+            is_same, where = first.value == second.value if known else None, f"{first.evidence}, {second.evidence}"
+            derived.saw("smoke.fs.pair.same_type", pair, is_same, "flag", where, f"{first.value} and {second.value}")
 
 
 def folders_work(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -47,11 +40,7 @@ def folders_work(derived: Parsed, observed: Seen, run: Run) -> None:
         facts = {label: observed.by_subject(f"inventory.folder.{label}.writes") for label in labels}
         for node in dict.fromkeys(node for of_label in facts.values() for node in of_label):
             known = {label: facts[label][node][0] for label in labels if node in facts[label]}
-            bad = [
-                f"{label} ({fact.why}): {fact.value}"
-                for label, fact in known.items()
-                if fact.value not in (None, "works")
-            ]
+            bad = [f"{label} ({f.why}): {f.value}" for label, f in known.items() if f.value not in (None, "works")]
             unknown = [f"{label}: {fact.why}" for label, fact in known.items() if fact.value is None]
             unknown += [f"nothing was said of {label}" for label in labels if label not in known]
             good = ", ".join(f"{label} ({fact.why})" for label, fact in known.items())

@@ -101,22 +101,14 @@ class _Search:
         self.named["block"] = self.named["node"]
         self.suspect = threshold(FALSE_SUSPECTS, max(roles * len(nodes), len(measured.z))) ** 2 / 2
         self.culprits = Culprits(noise=measured.noise)
-        self.slow_nodes: set[str] = set()
 
     def run(self) -> Culprits:
         while (best := self._best()) is not None:
             rivals = [case for case in self._cases(best.pairs) if self._rival(case, best)]
             if self._sure(best, rivals):
                 (self.culprits.nodes if best.culprit.kind == "node" else self.culprits.links).append(best.culprit)
-                if best.culprit.kind == "node":
-                    self.slow_nodes.add(best.culprit.names[0])
-            elif (node := self._node_behind(best)) is not None:
-                self.culprits.nodes.append(node)
-                self.slow_nodes.add(node.names[0])
             else:
-                self.culprits.undecided.append(
-                    [best.culprit, *(case.culprit for case in rivals), *self._not_cleared(best)]
-                )
+                self.culprits.undecided.append([best.culprit, *(case.culprit for case in rivals)])
             for pair in best.pairs:
                 self.open.pop(pair, None)
         return self.culprits
@@ -178,17 +170,6 @@ class _Search:
     def _partners(self, node: str, pairs: Iterable[Pair] | None = None) -> set[str]:
         return {partner for pair in (self.of[node] if pairs is None else pairs) for partner in pair} - {node}
 
-    def _not_cleared(self, best: _Case) -> list[Culprit]:
-        """Partners of an undecided node that were also slow with every partner."""
-        if best.culprit.kind != "node":
-            return []
-        partners = sorted(self._partners(best.culprit.names[0], best.pairs) - self.slow_nodes)
-        return [
-            Culprit("node", (partner,), "both", best.culprit.loss, 1)
-            for partner in partners
-            if not self._is_fast_elsewhere(partner, best.pairs)
-        ]
-
     def _is_fast_elsewhere(self, node: str, pairs: frozenset[Pair]) -> bool:
         """In the role that it has in the slow directions. Fast: nearer to the usual than to them."""
         fast = min(-SLOW, fmean(self.m.z[pair] for pair in pairs) / 2)
@@ -201,30 +182,6 @@ class _Search:
             )
             for role in roles
         )
-
-    def _node_behind(self, best: _Case) -> Culprit | None:
-        """Find a node that was slow with a slow node, which says nothing, and with another that is fast elsewhere."""
-        if best.gain < self.named["node"]:
-            return None
-        fits = []
-        for node in dict.fromkeys(name for pair in best.pairs for name in pair):
-            elsewhere = [pair for pair in self.of[node] if pair not in best.pairs and set(pair) & self.slow_nodes]
-            same_role = [
-                pair
-                for pair in elsewhere
-                if self.m.one_way or any(_same_role(pair, slow_pair, node) for slow_pair in best.pairs)
-            ]
-            clear = [pair for pair in self.of[node] if pair not in best.pairs and self.m.z[pair] > -SLOW]
-            if self.m.one_way is False:
-                clear = [pair for pair in clear if any(_same_role(pair, slow_pair, node) for slow_pair in best.pairs)]
-            if same_role and not clear and all(self.m.z[pair] < -SLOW for pair in same_role):
-                fits.append(node)
-        if len(fits) != 1:
-            return None
-        way: Way = best.culprit.way if best.culprit.kind == "node" else "both"
-        if not self.m.one_way and best.culprit.kind == "path" and best.culprit.way == "out":
-            way = "out" if best.culprit.names[0] == fits[0] else "in"
-        return Culprit("node", (fits[0],), way, best.culprit.loss, best.culprit.directions)
 
     def _blocks(self, slow: Sequence[Pair]) -> Iterator[_Case]:
         """Neighbours in the list of nodes that are fast with each other and slow with all others: a slow way out."""
@@ -295,10 +252,6 @@ class _Search:
 
 def _is_way(pair: Pair, node: str, way: str) -> bool:
     return way == "both" or pair[0 if way == "out" else 1] == node
-
-
-def _same_role(first: Pair, second: Pair, node: str) -> bool:
-    return (first[0] == node) == (second[0] == node)
 
 
 def _is_spread(case: _Case) -> bool:

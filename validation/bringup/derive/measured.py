@@ -34,6 +34,11 @@ FEWEST_STEPS_OF_A_TAIL = 20
 NOISE_S = 0.001  # of a rank's own work in a step: what scheduling on a busy host takes
 # of a perfect division of the work: below it launches and latencies are measured, which ranks do not share
 SHORTEST_STEP_S = 0.1
+_AGREE = {"train.loss.agrees": "nats", "train.grad_norm.agrees": "ratio"}  # gate of this field, step by step -> unit
+_NO_REFERENCE = (
+    "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch (without Slurm: "
+    "bringup train single), then this again"
+)
 _REAL = "set BRINGUP_TRAIN_ARGS to a real workload (training/README.md)"
 
 
@@ -57,10 +62,7 @@ def of_folder(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
 def _reference(parsed: Parsed, folder: Path, records: TrainingRecords) -> Reference | str:
     """Return the one-GPU run's records, copied when this run was opened; or the reason why there are none."""
     if (metrics := records.reference_metrics) is None:
-        return (
-            "no finished one-GPU run was there to compare with; sbatch training/slurm/run_1gpu.sbatch (without Slurm: "
-            "bringup train single), then this again"
-        )
+        return _NO_REFERENCE
     try:
         args = read_record(folder / REFERENCE_ARGS, RunArgs)
         if not isinstance(metrics, RecordError):
@@ -78,8 +80,10 @@ def of_records(run: Run, args: RunArgs, metrics: TrainMetrics, reference: Refere
     _own(parsed, run, args, metrics)
     if reference is not None:
         _against_reference(parsed, args, metrics, reference)
-    if metrics.resumed is not None:
-        _resumed(parsed, metrics)
+    if (resumed := metrics.resumed) is not None:
+        where = f"{METRICS}:resumed"
+        parsed.problems.append(f"{where}: it began after step {resumed.step}, with a checkpoint of {resumed.run}")
+        parsed.problems += [f"{where}: passed over a damaged checkpoint: {line}" for line in resumed.passed_over]
     return parsed
 
 
@@ -110,8 +114,7 @@ def _own(parsed: Parsed, run: Run, args: RunArgs, metrics: TrainMetrics) -> None
     few = f"{len(metrics.loss)} of {args.steps} losses" if len(metrics.loss) < args.steps else None
     _saw(parsed, "train.loss.fell", None if few else metrics.loss[0] - metrics.loss[-1], "nats", "loss", few)
     _replicas(parsed, metrics)
-    shards = shard_count(metrics.observed)
-    if shards is not None:
+    if (shards := shard_count(metrics.observed)) is not None:
         excess = metrics.observed.parameters_local_max * shards / metrics.observed.parameters
         _saw(parsed, "train.shard.size", excess, "ratio", "observed.parameters_local_max")
     if metrics.observed.kind == "hsdp" and metrics.observed.mesh is not None:
@@ -129,9 +132,8 @@ def _world_size(parsed: Parsed, run: Run, metrics: TrainMetrics) -> None:
     places = [f"{host}/rank{rank}" for rank, host in enumerate(metrics.observed.hosts)]
     elsewhere = places != planned
     if elsewhere:
-        parsed.problems.append(
-            f"{METRICS}:observed.hosts: ranks sat on {', '.join(places)}; planned were {', '.join(planned)}"
-        )
+        sat = f"ranks sat on {', '.join(places)}; planned were {', '.join(planned)}"
+        parsed.problems.append(f"{METRICS}:observed.hosts: {sat}")
     if elsewhere and metrics.world_size == len(planned):
         _saw(parsed, "train.world_size", None, "count", "observed.hosts", "ranks sat on other nodes than planned")
     else:
@@ -141,9 +143,8 @@ def _world_size(parsed: Parsed, run: Run, metrics: TrainMetrics) -> None:
 def _why_no_speed(args: RunArgs, metrics: TrainMetrics) -> str | None:
     if metrics.resumed is None or metrics.steps_done - metrics.resumed.step > args.warmup_steps:
         return None
-    return (
-        f"it was resumed after step {metrics.resumed.step} of {metrics.steps_done}: no step is left after the warm-up"
-    )
+    step = metrics.resumed.step
+    return f"it was resumed after step {step} of {metrics.steps_done}: no step is left after the warm-up"
 
 
 def _mfu(parsed: Parsed, args: RunArgs, metrics: TrainMetrics, no_speed: str | None) -> None:
@@ -157,13 +158,6 @@ def _too_short(what: str, seconds: float, where: str = "") -> str:
     return f"{what} {1000 * seconds:.3g} ms{where}, too little work to tell below {1000 * SHORTEST_STEP_S:.0f} ms"
 
 
-def _resumed(parsed: Parsed, metrics: TrainMetrics) -> None:
-    assert metrics.resumed is not None
-    where, resumed = f"{METRICS}:resumed", metrics.resumed
-    parsed.problems.append(f"{where}: it began after step {resumed.step}, with a checkpoint of {resumed.run}")
-    parsed.problems += [f"{where}: passed over a damaged checkpoint: {line}" for line in resumed.passed_over]
-
-
 def _slowdowns(parsed: Parsed, metrics: TrainMetrics) -> None:
     """train.straggler: a rank's own work over the lower median of all ranks' (of two ranks: over the other's).
 
@@ -173,12 +167,10 @@ def _slowdowns(parsed: Parsed, metrics: TrainMetrics) -> None:
         return
     slow = pace.slowdowns(metrics.rank_times_s)
     for rank, (host, own) in enumerate(zip(metrics.observed.hosts, slow, strict=True)):
-        ratio = own.ratio
-        if ratio is not None and own.excess_s <= NOISE_S:
-            ratio = min(1.0, ratio)
-        why = "no own work was timed"
+        ratio, why = own.ratio, "no own work was timed"
         if ratio is not None:
             why = f"{own.part} {own.part_s:.4g} s, the median is {own.usual_s:.4g} s"
+            ratio = min(1.0, ratio) if own.excess_s <= NOISE_S else ratio
         parsed.saw("train.straggler", f"{host}/rank{rank}", ratio, "ratio", f"{METRICS}:rank_times_s", why)
 
 
@@ -204,10 +196,8 @@ def _peak(check: MemoryCheck, *, fused: bool) -> tuple[float | None, str | None]
     if measured == 0:
         return None, "0 bytes were measured, and no training runs in 0 bytes: the allocator's counter did not count"
     if measured < least:
-        return (
-            None,
-            f"{_mib(measured)} measured, at least {_mib(least)} are held at once: the counter is not of this run",
-        )
+        why = f"{_mib(measured)} measured, at least {_mib(least)} are held at once: the counter is not of this run"
+        return None, why
     if predicted is None:
         return None, check.reason
     both = f"{_mib(measured)}, predicted {_mib(predicted)}"
@@ -232,25 +222,22 @@ def _checkpoint(parsed: Parsed, metrics: TrainMetrics) -> None:
 def _device_memory(parsed: Parsed, metrics: TrainMetrics) -> None:
     """train.memory.headroom, a share of the smallest card, and train.memory.retries."""
     memory = metrics.memory
-    if memory.device_total_gib is None or memory.device_reserved_gib is None or memory.allocation_retries is None:
-        why = "no GPU was used, or its memory was not reported"
-        _saw(parsed, "train.memory.headroom", None, "share", "memory", why)
-        _saw(parsed, "train.memory.retries", None, "count", "memory", why)
+    total, reserved, retries = memory.device_total_gib, memory.device_reserved_gib, memory.allocation_retries
+    if total is None or reserved is None or retries is None:
+        for gate, unit in (("train.memory.headroom", "share"), ("train.memory.retries", "count")):
+            _saw(parsed, gate, None, unit, "memory", "no GPU was used, or its memory was not reported")
         return
-    left = (memory.device_total_gib - memory.device_reserved_gib) / memory.device_total_gib
-    words = f"{memory.device_reserved_gib:.1f} of {memory.device_total_gib:.1f} GiB were reserved"
-    _saw(parsed, "train.memory.headroom", round(left, 4), "share", "memory", words)
-    _saw(parsed, "train.memory.retries", memory.allocation_retries, "count", "memory")
+    words = f"{reserved:.1f} of {total:.1f} GiB were reserved"
+    _saw(parsed, "train.memory.headroom", round((total - reserved) / total, 4), "share", "memory", words)
+    _saw(parsed, "train.memory.retries", retries, "count", "memory")
 
 
 def _pace(parsed: Parsed, metrics: TrainMetrics, no_speed: str | None) -> None:
     """train.step.tail: p95 / p50 of the steps. train.tokens_per_s_per_rank."""
     steps, why = metrics.step_time_s, no_speed
     if why is None and steps.window_steps < FEWEST_STEPS_OF_A_TAIL:
-        why = (
-            f"{steps.window_steps} steps were measured; of fewer than {FEWEST_STEPS_OF_A_TAIL} the 95th percentile "
-            "is the longest"
-        )
+        fewer = f"of fewer than {FEWEST_STEPS_OF_A_TAIL} the 95th percentile is the longest"
+        why = f"{steps.window_steps} steps were measured; {fewer}"
     if why is None and steps.p50 < SHORTEST_STEP_S:
         why = _too_short("a step took", steps.p50)
     tail, words = None if why else round(steps.p95 / steps.p50, 3), f"p95 {steps.p95:.4g} s, p50 {steps.p50:.4g} s"
@@ -301,17 +288,13 @@ def farthest_replicas(observed: ObservedStrategy, checksums: list[float]) -> tup
 def _against_reference(parsed: Parsed, args: RunArgs, metrics: TrainMetrics, reference: Reference | str) -> None:
     why = reference if isinstance(reference, str) else _why_not_comparable(args, reference)
     if isinstance(reference, str) or why is not None:
-        for gate, unit in (
-            ("train.loss.agrees", "nats"),
-            ("train.grad_norm.agrees", "ratio"),
-            ("train.scaling", "share"),
-        ):
+        for gate, unit in {**_AGREE, "train.scaling": "share"}.items():
             parsed.saw(gate, JOB, None, unit, REFERENCE_METRICS, why)
         return
     _scaling(parsed, args, metrics, reference)
-    losses, norms = (metrics.loss, reference.metrics.loss), (metrics.grad_norm, reference.metrics.grad_norm)
-    _step_by_step(parsed, "train.loss.agrees", "nats", "loss", *losses, relative=False)
-    _step_by_step(parsed, "train.grad_norm.agrees", "ratio", "grad_norm", *norms, relative=True)
+    for gate, unit in _AGREE.items():
+        field = gate.split(".")[1]
+        _step_by_step(parsed, gate, unit, field, getattr(metrics, field), getattr(reference.metrics, field))
 
 
 def _why_not_comparable(args: RunArgs, reference: Reference) -> str | None:
@@ -338,15 +321,13 @@ def _scaling(parsed: Parsed, args: RunArgs, metrics: TrainMetrics, reference: Re
     _saw(parsed, "train.scaling", share, "share", f"tokens_per_s_per_rank, {REFERENCE_METRICS}", why)
 
 
-def _step_by_step(
-    parsed: Parsed, quantity: str, unit: str, field: str, ours: list[float], reference: list[float], *, relative: bool
-) -> None:
+def _step_by_step(parsed: Parsed, gate: str, unit: str, field: str, ours: list[float], reference: list[float]) -> None:
     """Give the mean difference over the steps, absolute or as a share of the reference, and where it was largest. The
     mean: what is wrong stays wrong from its step on, and bfloat16 makes single steps of a sound run differ."""
     if len(ours) != len(reference) or not ours:
-        _saw(parsed, quantity, None, unit, field, f"{len(ours)} steps, the reference has {len(reference)}")
+        _saw(parsed, gate, None, unit, field, f"{len(ours)} steps, the reference has {len(reference)}")
         return
-    gaps = [abs(a - b) / (abs(b) if relative and b else 1.0) for a, b in zip(ours, reference, strict=True)]
+    gaps = [abs(a - b) / (abs(b) if unit == "ratio" and b else 1.0) for a, b in zip(ours, reference, strict=True)]
     step = gaps.index(max(gaps))
     words = f"most at step {step + 1}: {ours[step]:.6g}, the reference has {reference[step]:.6g}"
-    _saw(parsed, quantity, statistics.fmean(gaps), unit, f"{field}, {REFERENCE_METRICS}", words)
+    _saw(parsed, gate, statistics.fmean(gaps), unit, f"{field}, {REFERENCE_METRICS}", words)

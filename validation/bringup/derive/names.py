@@ -7,18 +7,17 @@ of facts is the number of nodes, not of pairs.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bringup.evidence.names import first_few
 from bringup.evidence.parsed import Parsed, Seen
-from bringup.records import Observation, Run
+from bringup.records import Run
 
 NOWHERE = "none"  # as probes/names.py says of a name without an address
 _SHOWN = 3
 
 
-@dataclass(frozen=True)
-class _Node:
+class _Node(NamedTuple):
     """Answers of one node. differs: name -> its own answer, if it differs from the table's. looked_up: how many of the
     names that follow its own in the table it asked for; None: all."""
 
@@ -34,33 +33,48 @@ class _Node:
 
 
 def compared(derived: Parsed, observed: Seen, run: Run) -> None:
-    """Derive discovery.names.differ and discovery.names.own per node."""
+    """Derive per node discovery.names.differ; and discovery.names.own: it has every address that others use for it."""
     table = {fact.subject: fact.value for fact in observed.of("names.address")}
     nodes = _nodes(derived, observed)
     if len(nodes) < 2:
-        for node in nodes.values():
+        for node in nodes:
             derived.saw("discovery.names.differ", node.name, None, "count", node.evidence, "no other node answered")
         return
-    if sum(not node.is_whole for node in nodes.values()) * 2 > len(nodes):
+    if sum(not node.is_whole for node in nodes) * 2 > len(nodes):
         _table_is_wrong(derived, observed, nodes)
         return
-    own_addresses = {
-        fact.subject: set(fact.value) for fact in observed.of("names.own_addresses") if isinstance(fact.value, list)
-    }
-    listed = {name for node in nodes.values() for name in node.differs if name in table}  # the others lead alike
+    addresses = observed.of("names.own_addresses")
+    own = {fact.subject: set(fact.value) for fact in addresses if isinstance(fact.value, list)}
+    listed = {name for node in nodes for name in node.differs if name in table}  # the others lead alike
     places = {name: place for place, name in enumerate(table)}
     answers = {name: _answers(name, table[name], nodes, places) for name in listed}
-    right: dict[str, str | None]
-    right = {name: str(answer) for name, answer in table.items() if answer is not None}
-    right |= {name: _right(of_name, own_addresses.get(name, set())) for name, of_name in answers.items()}
-    _differ(derived, nodes, answers, right)
-    _own(derived, observed, right)
+    right: dict[str, str | None] = {name: str(answer) for name, answer in table.items() if answer is not None}
+    right |= {name: _right(of_name, own.get(name, set())) for name, of_name in answers.items()}
+    for node in nodes:
+        different = [
+            f"{name} is {mine}, and {f'should be {right[name]}' if right[name] else 'no two others agree'}"
+            for name, of_name in answers.items()
+            if (mine := of_name.get(node.name)) is not None and mine != right[name]
+        ]
+        count = len(different) if node.is_whole else max(len(different), node.different)
+        why = first_few(different, _SHOWN, count)
+        derived.saw("discovery.names.differ", node.name, count, "count", node.evidence, why or None)
+    for fact in addresses:
+        used, value = right.get(fact.subject), None
+        if not isinstance(fact.value, list):
+            why = fact.why or "its addresses did not arrive"
+        elif used is None:
+            why = "no other node knows one address of it"
+        else:
+            value = set(used.split(",")) <= set(fact.value)
+            why = f"others reach it at {used}; it has {', '.join(fact.value) or 'none'}"
+        derived.saw("discovery.names.own", fact.subject, value, "flag", fact.evidence, why)
 
 
-def _nodes(derived: Parsed, observed: Seen) -> dict[str, _Node]:
+def _nodes(derived: Parsed, observed: Seen) -> list[_Node]:
     lists = {fact.subject: fact.value for fact in observed.of("names.differ")}
     counts = {fact.subject: fact.value for fact in observed.of("names.looked_up") if isinstance(fact.value, int)}
-    nodes = {}
+    nodes = []
     for fact in observed.of("names.different"):
         listed = lists.get(fact.subject)
         if not isinstance(fact.value, int) or not isinstance(listed, list):
@@ -68,27 +82,25 @@ def _nodes(derived: Parsed, observed: Seen) -> dict[str, _Node]:
             derived.saw("discovery.names.differ", fact.subject, None, "count", fact.evidence, why)
             continue
         differs = {name: answer for name, _, answer in (entry.partition(" ") for entry in listed)}
-        nodes[fact.subject] = _Node(fact.subject, differs, fact.value, fact.evidence, counts.get(fact.subject))
+        nodes.append(_Node(fact.subject, differs, fact.value, fact.evidence, counts.get(fact.subject)))
     return nodes
 
 
-def _table_is_wrong(derived: Parsed, observed: Seen, nodes: dict[str, _Node]) -> None:
+def _table_is_wrong(derived: Parsed, observed: Seen, nodes: list[_Node]) -> None:
     """Whether most nodes differ from the table in more names than they can list."""
     maker = next((fact.subject for fact in observed.of("probe.names_table.finished")), "the first node")
-    most = max(node.different for node in nodes.values())
-    for node in nodes.values():
+    for node in nodes:
+        value, why = None, f"it could only be compared with {maker}, of which most nodes differ"
         if node.name == maker:
+            value = max(other.different for other in nodes)
             why = f"most of the other nodes know other addresses than {maker}"
-            derived.saw("discovery.names.differ", node.name, most, "count", node.evidence, why)
-        else:
-            why = f"it could only be compared with {maker}, of which most nodes differ"
-            derived.saw("discovery.names.differ", node.name, None, "count", node.evidence, why)
+        derived.saw("discovery.names.differ", node.name, value, "count", node.evidence, why)
 
 
-def _answers(name: str, expected: object, nodes: dict[str, _Node], places: dict[str, int]) -> dict[str, str]:
+def _answers(name: str, expected: object, nodes: list[_Node], places: dict[str, int]) -> dict[str, str]:
     """Node -> its address of this name. The named node itself is left out, because it may resolve to 127.0.1.1."""
     answers = {}
-    for node in nodes.values():
+    for node in nodes:
         distance = (places[name] - places.get(node.name, 0)) % len(places)
         asked = node.looked_up is None or distance <= node.looked_up
         answer = node.differs.get(name, expected if node.is_whole and asked else None)
@@ -104,38 +116,3 @@ def _right(answers: dict[str, str], own_addresses: set[str]) -> str | None:
     if not ranked or (len(ranked) == 2 and ranked[0][1] == ranked[1][1]):
         return None
     return ranked[0][0]
-
-
-def _differ(
-    derived: Parsed, nodes: dict[str, _Node], answers: dict[str, dict[str, str]], right: dict[str, str | None]
-) -> None:
-    for node in nodes.values():
-        different = [
-            f"{name} is {of_name[node.name]}, {_others(right[name])}"
-            for name, of_name in answers.items()
-            if node.name in of_name and of_name[node.name] != right[name]
-        ]
-        count = len(different) if node.is_whole else max(len(different), node.different)
-        why = first_few(different, _SHOWN, count)
-        derived.saw("discovery.names.differ", node.name, count, "count", node.evidence, why or None)
-
-
-def _others(right: str | None) -> str:
-    return "and no two others agree" if right is None else f"and should be {right}"
-
-
-def _own(derived: Parsed, observed: Seen, right: dict[str, str | None]) -> None:
-    """discovery.names.own: the node has every address that the others use for it."""
-    for fact in observed.of("names.own_addresses"):
-        used = right.get(fact.subject)
-        value, why = _is_own(fact, used)
-        derived.saw("discovery.names.own", fact.subject, value, "flag", fact.evidence, why)
-
-
-def _is_own(fact: Observation, used: str | None) -> tuple[bool | None, str]:
-    if not isinstance(fact.value, list):
-        return None, fact.why or "its addresses did not arrive"
-    if used is None:
-        return None, "no other node knows one address of it"
-    has = ", ".join(fact.value) or "none"
-    return set(used.split(",")) <= set(fact.value), f"others reach it at {used}; it has {has}"

@@ -60,18 +60,16 @@ def bypassed(derived: Parsed, observed: Seen, run: Run) -> None:
     for active in observed.of("nccl.rdma.active"):
         if not isinstance(active.value, list):
             continue
-        used = transports.get(active.subject)
+        used, was_bypassed = transports.get(active.subject), None
         if used is None or used.value is None:
             why = "which network was used is not known" + (f": {used.why}" if used is not None else "")
-            derived.saw("nccl.rdma.bypassed", active.subject, None, "flag", active.evidence, why)
         else:
-            was_bypassed = bool(active.value) and is_tcp(str(used.value))
-            remark = f"{'; '.join(active.value) or 'no RDMA device is active'}; used {used.why or used.value}"
-            if active.value and not was_bypassed and not is_recognised(str(used.value)):
-                why = f"whether {used.value} is TCP is not known; {remark}"
-                derived.saw("nccl.rdma.bypassed", active.subject, None, "flag", active.evidence, why)
-                continue
-            derived.saw("nccl.rdma.bypassed", active.subject, was_bypassed, "flag", active.evidence, remark)
+            why = f"{'; '.join(active.value) or 'no RDMA device is active'}; used {used.why or used.value}"
+            if not active.value or is_tcp(str(used.value)) or is_recognised(str(used.value)):
+                was_bypassed = bool(active.value) and is_tcp(str(used.value))
+            else:
+                why = f"whether {used.value} is TCP is not known; {why}"
+        derived.saw("nccl.rdma.bypassed", active.subject, was_bypassed, "flag", active.evidence, why)
 
 
 Ratio = tuple[float, str, Point]  # of a point of the curve of this collective
@@ -81,18 +79,8 @@ def shapes(derived: Parsed, observed: Seen, run: Run) -> None:
     """Derive nccl.curve.dip: the lowest ratio of a size to the slower one of its neighbour sizes. nccl.curve.plateau:
     the ratio of the largest size to the fastest. The worst collective counts, and is named."""
     for scale, by_name in curves(observed.under("nccl.")).items():
-        _worst(
-            derived,
-            "nccl.curve.dip",
-            scale,
-            [ratio for name, points in by_name.items() for ratio in _dips(name, points)],
-        )
-        _worst(
-            derived,
-            "nccl.curve.plateau",
-            scale,
-            [ratio for name, points in by_name.items() for ratio in _end(name, points)],
-        )
+        for gate, ratios in (("nccl.curve.dip", _dips), ("nccl.curve.plateau", _end)):
+            _worst(derived, gate, scale, [ratio for name, points in by_name.items() for ratio in ratios(name, points)])
 
 
 def _dips(name: str, points: list[Point]) -> Iterable[Ratio]:
@@ -124,11 +112,9 @@ def clocks_of_samples(derived: Parsed, observed: Seen, run: Run) -> None:
     for coverage in observed.of("nccl.monitor.coverage"):
         node, shift = coverage.subject, measured.get(coverage.subject)
         if shift is None:
-            why = (
-                "its clock was not compared, and its samples stand at its own time: "
-                f"{unknown.get(node, 'nothing arrived')}"
-            )
-            derived.saw("nccl.monitor.clock", node, None, "s", coverage.evidence, why)
+            why = "its clock was not compared, and its samples stand at its own time"
+            why = f"{why}: {unknown.get(node, 'nothing arrived')}"
         else:
-            words = f"{shift}; its samples are moved by {shift.moved}"
-            derived.saw("nccl.monitor.clock", node, shift.uncertainty, "s", coverage.evidence, words)
+            why = f"{shift}; its samples are moved by {shift.moved}"
+        value = shift.uncertainty if shift else None
+        derived.saw("nccl.monitor.clock", node, value, "s", coverage.evidence, why)

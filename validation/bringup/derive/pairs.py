@@ -22,6 +22,7 @@ from bringup.evidence import pair_rounds
 from bringup.evidence.curve import size_bytes
 from bringup.evidence.parsed import Parsed
 from bringup.plan.rounds import ALL_PAIRS, Pair, link_name
+from bringup.plan.subjects import JOB
 from bringup.records import Observation
 from bringup.records.grouped import grouped
 
@@ -29,6 +30,7 @@ BANDWIDTH, LATENCY = "pair.bandwidth", "pair.latency_p95"
 SUSPECT_RATIO = 0.5  # only decides what is measured again, and its wording; the gates use the profile's numbers
 SUSPECT_LATENCY_FACTOR = 10
 LISTED = 12  # pairs that were not exercised, by name
+_FILES = "raw/pairs-*.jsonl"
 LEAST_PARTNERS = 2  # with one partner, a slow node looks like a slow link
 
 
@@ -70,6 +72,10 @@ class Measured:
         if len(self.all) < 2:
             return None
         return min(self.all) / max(self.all) if max(self.all) > 0 else 1.0
+
+    @property
+    def listed(self) -> str:
+        return ", ".join(f"{value:.3g}" for value in self.all)
 
 
 Directions = Mapping[Pair, Measured]  # (from, to) -> GB/s
@@ -198,64 +204,48 @@ def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
         scores.problems += _localised(observed, names)
     for node, score in node_scores(directions).items():
         worst = None if score.unconfirmed else round(score.worst, 4)
-        scores.saw("nccl.pair.node", node, worst, "ratio", "raw/pairs-*.jsonl", _node_words(score, is_directed))
-    for link, by_direction in link_scores(directions, names).items():
-        if len(by_direction) < 2:
-            ((source, target),) = by_direction
-            scores.saw(
-                "nccl.pair.link",
-                link_name(link),
-                None,
-                "ratio",
-                directions[source, target].evidence,
-                f"{target}->{source} was not measured, only {source}->{target}",
-            )
-            continue
-        source, target = min(by_direction, key=lambda direction: by_direction[direction])
-        speed = directions[source, target]
-        way = way_in_words((source, target), is_directed)
-        words = f"{way} at {speed.best:.3g} GB/s" + (" (no answer)" if speed.best == 0 else "")
-        if len(speed.all) > 1:
-            words += f", the best of {len(speed.all)}: {', '.join(f'{value:.3g}' for value in speed.all)}"
-        scores.saw(
-            "nccl.pair.link", link_name(link), round(by_direction[source, target], 4), "ratio", speed.evidence, words
-        )
-        _steadiness(scores, link, {pair: directions[pair] for pair in by_direction}, is_directed)
+        scores.saw("nccl.pair.node", node, worst, "ratio", _FILES, _node_words(score, is_directed))
+    by_link = link_scores(directions, names)
+    for link, shares in by_link.items():
+        _link(scores, link_name(link), shares, directions, is_directed)
     if directions:
         pair, slowest = min(directions.items(), key=lambda item: item[1].best)
-        is_alone = len(link_scores(directions, names)) == 1
-        others = (
-            "no other pair to compare with" if is_alone else f"the faster half has {reference(directions):.3g} GB/s"
-        )
-        scores.saw(
-            "nccl.pair.slowest",
-            "job",
-            slowest.best,
-            "GB/s",
-            slowest.evidence,
-            f"{way_in_words(pair, is_directed)}; {others}",
-        )
+        words = f"the faster half has {reference(directions):.3g} GB/s"
+        words = f"{way_in_words(pair, is_directed)}; {'no other pair to compare with' if len(by_link) == 1 else words}"
+        scores.saw("nccl.pair.slowest", JOB, slowest.best, "GB/s", slowest.evidence, words)
     nodes = node_latencies(links)
     for node, (latency_us, partners) in nodes.items():
-        scores.saw(
-            "nccl.pair.node.latency",
-            node,
-            latency_us,
-            "us",
-            "raw/pairs-*.jsonl",
-            f"the middle one of {partners} partners",
-        )
-    for (first, second), trips in links.items():
-        explained = max((nodes[node][0] for node in (first, second) if node in nodes), default=0.0)
-        scores.saw(
-            "nccl.pair.link.latency",
-            link_name((first, second)),
-            round(max(0.0, trips.best - explained), 1),
-            "us",
-            trips.evidence,
-            f"{trips.best:.0f} us, of which {explained:.0f} us are usual for its nodes",
-        )
+        words = f"the middle one of {partners} partners"
+        scores.saw("nccl.pair.node.latency", node, latency_us, "us", _FILES, words)
+    for ends, trips in links.items():
+        explained = max((nodes[node][0] for node in ends if node in nodes), default=0.0)
+        words = f"{trips.best:.0f} us, of which {explained:.0f} us are usual for its nodes"
+        excess = round(max(0.0, trips.best - explained), 1)
+        scores.saw("nccl.pair.link.latency", link_name(ends), excess, "us", trips.evidence, words)
     return scores
+
+
+def _link(scores: Parsed, link: str, shares: Mapping[Pair, float], speeds: Directions, is_directed: bool) -> None:
+    """nccl.pair.link: the slower direction. nccl.pair.link.steady: the worst measurement as a share of the best, in the
+    less steady direction."""
+    pair = min(shares, key=lambda pair: shares[pair])
+    speed = speeds[pair]
+    if len(shares) < 2:
+        why = f"{pair[1]}->{pair[0]} was not measured, only {pair[0]}->{pair[1]}"
+        scores.saw("nccl.pair.link", link, None, "ratio", speed.evidence, why)
+        return
+    words = f"{way_in_words(pair, is_directed)} at {speed.best:.3g} GB/s" + (" (no answer)" if speed.best == 0 else "")
+    if len(speed.all) > 1:
+        words += f", the best of {len(speed.all)}: {speed.listed}"
+    scores.saw("nccl.pair.link", link, round(shares[pair], 4), "ratio", speed.evidence, words)
+    steady = {way: share for way in shares if (share := speeds[way].steady) is not None}
+    if len(steady) < 2:
+        why = "measured once: a link that is slow at times looks like a good one"
+        scores.saw("nccl.pair.link.steady", link, None, "ratio", speeds[next(iter(shares))].evidence, why)
+        return
+    pair = min(steady, key=lambda pair: steady[pair])
+    words = f"{way_in_words(pair, is_directed)} at {speeds[pair].listed} GB/s, one after the other"
+    scores.saw("nccl.pair.link.steady", link, round(steady[pair], 4), "ratio", speeds[pair].evidence, words)
 
 
 def _localised(observations: Sequence[Observation], names: Sequence[str]) -> list[str]:
@@ -281,33 +271,6 @@ def _not_exercised(directions: Directions, names: Sequence[str]) -> list[str]:
     words = f"{len(exercised)} of {possible} pairs of nodes were exercised; not: {', '.join(listed)}"
     words += f" and {more} more" if more else ""
     return [words + (f"; without any partner: {', '.join(alone[:LISTED])}" if alone else "")]
-
-
-def _steadiness(scores: Parsed, link: Pair, measurements: Directions, is_directed: bool) -> None:
-    """nccl.pair.link.steady: the worst measurement as a share of the best, in the less steady direction."""
-    shares = {pair: speed.steady for pair, speed in measurements.items()}
-    known = {pair: share for pair, share in shares.items() if share is not None}
-    if len(known) < len(shares):
-        scores.saw(
-            "nccl.pair.link.steady",
-            link_name(link),
-            None,
-            "ratio",
-            next(iter(measurements.values())).evidence,
-            "measured once: a link that is slow at times looks like a good one",
-        )
-        return
-    source, target = min(known, key=lambda pair: known[pair])
-    speed = measurements[source, target]
-    scores.saw(
-        "nccl.pair.link.steady",
-        link_name(link),
-        round(known[source, target], 4),
-        "ratio",
-        speed.evidence,
-        f"{way_in_words((source, target), is_directed)} at {', '.join(f'{value:.3g}' for value in speed.all)} GB/s, "
-        "one after the other",
-    )
 
 
 def _node_words(score: NodeScore, is_directed: bool) -> str:
@@ -363,7 +326,7 @@ def sent_again(observations: Iterable[Observation]) -> Parsed:
     lost = Parsed()
     for node in sorted(out.keys() & into.keys()):
         words = f"of what it sends {out[node]:.2%}, of what its partners send to it {into[node]:.2%} is sent again"
-        lost.saw("nccl.pair.node.lost", node, round(max(out[node], into[node]), 5), "ratio", "raw/pairs-*.jsonl", words)
+        lost.saw("nccl.pair.node.lost", node, round(max(out[node], into[node]), 5), "ratio", _FILES, words)
     return lost
 
 

@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import NamedTuple
 
-from bringup.evidence.parsed import Parsed, Seen, numbers
+from bringup.evidence.parsed import Parsed, Seen, is_number, numbers
 from bringup.records import Run, Value
 
 _UNSET = ("(null)", "none", "")  # Slurm 23.11 and later print (null) where earlier versions print none
 
 
-class _Question(NamedTuple):
-    gate: str
-    unit: str
-    reading: Callable[[str], Value | None]  # of the text behind the key
+Answer = Callable[[str], Value | None]  # from the text behind a key
 
 
 def _is_set(value: str) -> bool:
@@ -32,14 +28,14 @@ def _seconds(value: str) -> int | None:
     return int(match[1]) if match else None
 
 
-_AUDIT = {
-    "TaskPlugin": _Question("discovery.slurm.task_plugin", "flag", _lists("task/cgroup")),
-    "GresTypes": _Question("discovery.slurm.gres_types", "flag", _lists("gpu")),
-    "KillOnBadExit": _Question("discovery.slurm.kill_on_bad_exit", "flag", lambda value: value == "1"),
-    "HealthCheckProgram": _Question("discovery.slurm.health_check", "flag", _is_set),
-    "Prolog": _Question("discovery.slurm.prolog", "flag", _is_set),
-    "Epilog": _Question("discovery.slurm.epilog", "flag", _is_set),
-    "SlurmdTimeout": _Question("discovery.slurm.slurmd_timeout", "s", _seconds),
+_AUDIT: dict[str, tuple[str, str, Answer]] = {
+    "TaskPlugin": ("task_plugin", "flag", _lists("task/cgroup")),
+    "GresTypes": ("gres_types", "flag", _lists("gpu")),
+    "KillOnBadExit": ("kill_on_bad_exit", "flag", lambda value: value == "1"),
+    "HealthCheckProgram": ("health_check", "flag", _is_set),
+    "Prolog": ("prolog", "flag", _is_set),
+    "Epilog": ("epilog", "flag", _is_set),
+    "SlurmdTimeout": ("slurmd_timeout", "s", _seconds),
 }
 # Versions that number prologs (Prolog[0] = ...) print no line if there is none. A nearby line that every answer has
 # proves that this part of the answer was read.
@@ -48,8 +44,8 @@ _UNPRINTED = {"Prolog": "PrologFlags", "Epilog": "EpilogMsgTime"}
 
 def configuration(derived: Parsed, observed: Seen, run: Run) -> None:
     """Read Slurm's configuration as answers to questions that matter for GPU jobs."""
-    for key, (gate, unit, reading) in _AUDIT.items():
-        lines = observed.of(f"slurm.config.{key}")
+    for key, (name, unit, reading) in _AUDIT.items():
+        gate, lines = f"discovery.slurm.{name}", observed.of(f"slurm.config.{key}")
         for line in lines:  # cgroup.conf and scontrol may both have it, and both must be right
             derived.saw(gate, "job", reading(str(line.value)), unit, line.evidence, f"{key} = {line.value}")
         beside = observed.of(f"slurm.config.{_UNPRINTED.get(key)}")
@@ -73,17 +69,11 @@ def mpi(derived: Parsed, observed: Seen, run: Run) -> None:
 
 def devices_behind_gres(derived: Parsed, observed: Seen, run: Run) -> None:
     """Count GPUs that slurm.conf lists and the node does not have."""
-    present, promised = numbers(observed.of("discovery.gpu.count")), numbers(observed.of("slurm.node.gpus"))
-    evidence = {gpus.subject: gpus.evidence for gpus in observed.of("slurm.node.gpus")}
-    for node in [node for node in promised if node in present]:
-        derived.saw(
-            "discovery.slurm.gres",
-            node,
-            int(promised[node] - present[node]),
-            "count",
-            evidence[node],
-            f"Gres says {promised[node]:.0f}, {present[node]:.0f} devices were found",
-        )
+    present = numbers(observed.of("discovery.gpu.count"))
+    for gres in {gpus.subject: gpus for gpus in observed.of("slurm.node.gpus")}.values():
+        if (found := present.get(gres.subject)) is not None and is_number(gres.value):
+            why = f"Gres says {gres.value}, {found:.0f} devices were found"
+            derived.saw("discovery.slurm.gres", gres.subject, int(gres.value - found), "count", gres.evidence, why)
 
 
 def warned_before_it_began(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -96,12 +86,9 @@ def warned_before_it_began(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def array_indices(derived: Parsed, observed: Seen, run: Run) -> None:
-    reported = observed.of("smoke.array.index")
-    if reported:
-        indices = sorted(str(index.value) for index in reported)
-        derived.saw(
-            "smoke.array", "job", " ".join(indices), "text", f"{reported[0].evidence} to {reported[-1].evidence}"
-        )
+    if reported := observed.of("smoke.array.index"):
+        indices, where = sorted(str(index.value) for index in reported), reported[0].evidence
+        derived.saw("smoke.array", "job", " ".join(indices), "text", f"{where} to {reported[-1].evidence}")
 
 
 def waiting(derived: Parsed, observed: Seen, run: Run) -> None:

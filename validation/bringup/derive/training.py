@@ -5,7 +5,7 @@ from __future__ import annotations
 from bringup.derive import training_ends as ends
 from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.plan.subjects import JOB, rank_subjects, scale_name
-from bringup.records import Observation, Run
+from bringup.records import Run
 
 
 def ranks_ended(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -30,35 +30,21 @@ def transport(derived: Parsed, observed: Seen, run: Run) -> None:
 def devices(derived: Parsed, observed: Seen, run: Run) -> None:
     """Derive train.device: what all ranks computed on. A fallback is ranks on the CPU though the driver lists GPUs."""
     places = rank_subjects(run.nodes, run.ranks_per_node)
-    of_ranks = {device.subject: device for device in observed.of("train.rank.device")}
+    said = {device.subject: device for device in observed.of("train.rank.device")}
     listed = {count.subject: count for count in observed.of("train.rank.driver_gpus")}
-    if not of_ranks:
+    if not said:
         return
-    where = next(iter(of_ranks.values())).evidence
-    unsaid = [place for place in places if place not in of_ranks or of_ranks[place].value is None]
-    kinds = sorted(
-        {"cpu" if device.value == "cpu" else "cuda" for device in of_ranks.values() if device.value is not None}
-    )
+    where = next(iter(said.values())).evidence
+    unsaid = [place for place in places if place not in said or said[place].value is None]
+    kinds = sorted({"cpu" if each.value == "cpu" else "cuda" for each in said.values() if each.value is not None})
     why = f"{len(unsaid)} of {len(places)} ranks did not say their device, first {unsaid[0]}" if unsaid else None
     derived.saw("train.device", JOB, None if unsaid else " and ".join(kinds), "text", where, why)
-    bypassed = [
-        place
-        for place in places
-        if place in of_ranks and of_ranks[place].value == "cpu" and _is_positive(listed.get(place))
-    ]
-    uncounted = [place for place in places if place not in listed or listed[place].value is None]
+    on_cpu = [listed[place] for place in places if place in listed and place in said and said[place].value == "cpu"]
+    bypassed = [count for count in on_cpu if is_number(count.value) and count.value > 0]
+    unsaid += [place for place in places if place not in listed or listed[place].value is None]
+    why = f"{unsaid[0]} did not say its device and its driver's GPUs" if unsaid else None
     if bypassed:
-        count = listed[bypassed[0]]
-        remark = f"first {bypassed[0]}: the driver lists {count.value} GPUs, torch sees none"
-        derived.saw("train.device.fallback", JOB, len(bypassed), "count", count.evidence, remark)
-    elif unsaid or uncounted:
-        first = (unsaid or uncounted)[0]
-        derived.saw(
-            "train.device.fallback", JOB, None, "count", where, f"{first} did not say its device and its driver's GPUs"
-        )
-    else:
-        derived.saw("train.device.fallback", JOB, 0, "count", where)
-
-
-def _is_positive(observation: Observation | None) -> bool:
-    return observation is not None and is_number(observation.value) and observation.value > 0
+        where, first = bypassed[0].evidence, bypassed[0]
+        why = f"first {first.subject}: the driver lists {first.value} GPUs, torch sees none"
+    number = len(bypassed) if bypassed or not unsaid else None
+    derived.saw("train.device.fallback", JOB, number, "count", where, why)

@@ -168,13 +168,7 @@ def cell(row: Row, column: str) -> float | None:
 
 
 def _coverage(
-    parsed: Parsed,
-    gate: str,
-    node: str,
-    rows: Sequence[Row],
-    where: str,
-    duration_s: float | None,
-    period_s: float,
+    parsed: Parsed, gate: str, node: str, rows: Sequence[Row], where: str, duration_s: float | None, period_s: float
 ) -> None:
     """Divide samples seen by those that the watched step wants, less one: its time begins before the sampler does,
     whose first sample comes a period later."""

@@ -49,12 +49,7 @@ def parse(
             why = f"{telling} of {ranks} ranks left a log in {folder}"
         if debug is not None and debug.upper() not in ("INFO", "TRACE"):
             why += f": NCCL_DEBUG={debug} was set by the user, INFO is needed"
-        for quantity, unit in (
-            ("transport", "text"),
-            ("gdr", "share"),
-            ("nics", "count"),
-            ("nvls", "flag"),
-        ):
+        for quantity, unit in (("transport", "text"), ("gdr", "share"), ("nics", "count"), ("nvls", "flag")):
             parsed.saw(f"nccl.{quantity}", subject, None, unit, folder, why)
         return parsed
     _network(parsed, files, text, folder, subject, ranks)

@@ -196,7 +196,6 @@ FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. 
     r"monitor\.csv": _samples,
     r"dcgm-(?P<node>.+)\.json": _of_node(dcgm.parse),
     r"nvidia-smi-topo-(?P<node>.+)\.txt": _of_node(topology.parse),
-    rf"(?P<step>nccl-{_SCALE})/flight\.{_RANK}\.json": _of_rank(stacks.flight),
     rf"nccl-{_SCALE}/ras\.{_RANK}\.txt": _alone(ras.parse),
     r"(?P<step>launch)\.log": _launch_log,
     rf"stacks/{_RANK}\.txt": _of_rank(stacks.stack),
