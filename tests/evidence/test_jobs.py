@@ -8,13 +8,6 @@ ENDED = (FIXTURES / "slurm/job-exit-code.txt").read_text()
 BEGAN = "0: n0 began\n1: n0 began\n2: n1 began\n3: n1 began\n"
 
 
-def test_a_job_that_has_ended_gives_state_code_and_times():
-    parsed = slurm.ended_job(ENDED, "f", name="exit_code")
-    assert values(parsed, "smoke.exit_code.ExitCode") == {"job": "7:0"}
-    assert values(parsed, "smoke.exit_code.state") == {"job": "FAILED"}
-    assert "T" in str(values(parsed, "smoke.exit_code.StartTime")["job"])
-
-
 @pytest.mark.parametrize("text", ["", "slurm_load_jobs error: Invalid job id specified\n", ENDED[:20]])
 def test_what_is_no_job_is_a_problem_and_no_observation(text):
     parsed = slurm.ended_job(text, "f", name="exit_code")

@@ -10,7 +10,9 @@ from loops import for_each
 from runs_for_tests import FIXTURES, values
 
 SLURM = FIXTURES / "slurm"
-exit_code = partial(slurm.job, quantity="q", field="ExitCode")
+ended_job = partial(slurm.ended_job, name="x")
+EXIT_CODE, CONSTRAINED = "smoke.x.ExitCode", "slurm.config.ConstrainDevices"
+PLUGINS = ["none", "cray_shasta", "pmi2", "pmix_v4"]
 
 
 def read(name):
@@ -29,8 +31,8 @@ def value(parser, text, quantity):
     [
         (slurm.ping, "ping.txt", "smoke.controller", "UP"),
         (slurm.config, "config.txt", "slurm.config.SlurmdTimeout", "12 sec"),
-        (exit_code, "job-exit-code.txt", "q", "7:0"),
-        (slurm.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", "none", "cray_shasta", "pmi2", "pmix_v4"]),
+        (ended_job, "job-exit-code.txt", EXIT_CODE, "7:0"),
+        (slurm.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", *PLUGINS]),
     ],
 )
 class TestAnAnswer:
@@ -55,8 +57,9 @@ class TestAnAnswer:
             "\n",
             "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)\n",
             "bash: line 1: scontrol: command not found\n",
+            "srun: error: Invalid MPI type\n",
         ],
-        ids=["empty", "a blank line", "refused", "tool absent"],
+        ids=["empty", "a blank line", "refused", "tool absent", "no plugin"],
     )
     def test_that_is_none_is_a_problem_and_no_observation(self, parser, file, quantity, says, text):
         parsed = parser(text, "f")
@@ -68,23 +71,9 @@ class TestAnAnswer:
     ("parser", "file", "old", "new", "quantity", "says"),
     [
         (slurm.ping, "ping.txt", "UP", "DOWN", "smoke.controller", "DOWN"),
-        (
-            slurm.config,
-            "config.txt",
-            "Devices        = yes",
-            "Devices        = No",
-            "slurm.config.ConstrainDevices",
-            "no",
-        ),
-        (exit_code, "job-exit-code.txt", "ExitCode=7:0", "ExitCode=0:9", "q", "0:9"),
-        (
-            slurm.mpi_list,
-            "mpi-list.txt",
-            "\tpmix\n",
-            "",
-            "slurm.mpi.plugins",
-            ["none", "cray_shasta", "pmi2", "pmix_v4"],
-        ),
+        (slurm.config, "config.txt", "Devices        = yes", "Devices        = No", CONSTRAINED, "no"),
+        (ended_job, "job-exit-code.txt", "ExitCode=7:0", "ExitCode=0:9", EXIT_CODE, "0:9"),
+        (slurm.mpi_list, "mpi-list.txt", "\tpmix\n", "", "slurm.mpi.plugins", PLUGINS),
     ],
 )
 def test_a_degraded_answer_is_read_as_it_is(parser, file, old, new, quantity, says):
@@ -156,33 +145,21 @@ def test_a_node_line_that_is_cut_off_says_no_state(after):
     assert "not a line" in parsed.problems[0]
 
 
-def test_the_controller_that_answers_is_up():
-    text = (SLURM / "ping.txt").read_text()
-    assert values(slurm.ping(text, "f"), "smoke.controller") == {"job": "UP"}
-    assert values(slurm.ping(text.replace("UP", "DOWN"), "f"), "smoke.controller") == {"job": "DOWN"}
-
-
-def test_the_cgroup_section_of_the_configuration_is_read():
-    parsed = slurm.config((SLURM / "config.txt").read_text(), "f")
-    assert values(parsed, "slurm.config.ConstrainDevices") == {"job": "yes"}
-
-
 @for_each(
     ("file", "field", "value"),
     [
         ("job-exit-code.txt", "ExitCode", "7:0"),
-        ("job-out-of-memory.txt", "JobState", "OUT_OF_MEMORY"),
-        ("job-failed.txt", "JobState", "FAILED"),
-        ("sacct-out-of-memory.txt", "JobState", "OUT_OF_MEMORY"),
+        ("job-out-of-memory.txt", "state", "OUT_OF_MEMORY"),
+        ("job-failed.txt", "state", "FAILED"),
+        ("sacct-out-of-memory.txt", "state", "OUT_OF_MEMORY"),
         ("sacct-out-of-memory.txt", "ExitCode", "0:125"),
-        ("sacct-cancelled.txt", "JobState", "CANCELLED"),
+        ("sacct-cancelled.txt", "state", "CANCELLED"),
         ("sacct-cancelled.txt", "SubmitTime", "2026-09-03T11:55:02"),
         ("sacct-cancelled.txt", "StartTime", "None"),
     ],
 )
 def test_one_field_of_a_job_is_read(file, field, value):
-    parsed = slurm.job((SLURM / file).read_text(), "f", quantity="q", field=field)
-    assert values(parsed, "q") == {"job": value}
+    assert values(ended_job(read(file), "f"), f"smoke.x.{field}") == {"job": value}
 
 
 def test_srun_names_the_node_that_could_not_be_reached():
@@ -207,28 +184,18 @@ def test_several_tasks_that_srun_names_together_are_named():
 @for_each(
     ("line", "says"),
     [
-        (
-            "slurmstepd-n1: error: execve(): /home/u/.venv/bin/python: No such file or directory",
-            "execve(): /home/u/.venv/bin/python: No such file or directory",
-        ),
-        ("torchrun: line 2: exec: torchrun: not found", "torchrun: line 2: exec: torchrun: not found"),
-        (
-            "no Python environment at /home/u/.venv, seen from n1; is it on a filesystem that all nodes share?",
-            "no Python environment at /home/u/.venv",
-        ),
-        ("ModuleNotFoundError: No module named 'torch'", "ModuleNotFoundError: No module named 'torch'"),
-        ("/usr/bin/python3: No module named torch", "/usr/bin/python3: No module named torch"),
-        (
-            "bash: /home/u/.venv/bin/torchrun: /home/u/.venv/bin/python: bad interpreter: No such file or directory",
-            "bash: /home/u/.venv/bin/torchrun: /home/u/.venv/bin/python: bad interpreter: No such file or directory",
-        ),
-        (
-            "/usr/bin/python3: can't open file '/home/u/training/src/a.py': [Errno 2] No such file or directory",
-            "/usr/bin/python3: can't open file '/home/u/training/src/a.py': [Errno 2] No such file or directory",
-        ),
-        (
-            "python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file",
-            "python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file",
+        ("slurmstepd-n1: error: execve(): /u/python: No such file", "execve(): /u/python: No such file"),
+        ("no Python environment at /u/.venv, seen from n1; is it shared?", "no Python environment at /u/.venv"),
+        *(
+            (line, line)
+            for line in (
+                "torchrun: line 2: exec: torchrun: not found",
+                "ModuleNotFoundError: No module named 'torch'",
+                "/usr/bin/python3: No module named torch",
+                "bash: /u/bin/torchrun: /u/bin/python: bad interpreter: No such file or directory",
+                "/usr/bin/python3: can't open file '/u/training/src/a.py': [Errno 2] No such file or directory",
+                "python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file",
+            )
         ),
     ],
 )
@@ -262,25 +229,11 @@ def test_a_task_that_started_and_raised_is_quoted_and_is_not_called_one_that_cou
     }
 
 
-@pytest.mark.parametrize("parser", [slurm.nodes, slurm.config, slurm.ping])
-def test_an_empty_answer_is_a_problem_and_no_observation(parser):
-    parsed = parser("", "f")
+@pytest.mark.parametrize("text", ["", "slurm_load_node error: Unable to contact slurm controller (connect failure)\n"])
+def test_an_answer_without_nodes_is_a_problem_and_no_observation(text):
+    parsed = slurm.nodes(text, "f")
     assert parsed.observations == []
     assert parsed.problems != []
-
-
-@pytest.mark.parametrize("parser", [slurm.nodes, slurm.ping])
-def test_something_else_is_a_problem_and_no_observation(parser):
-    parsed = parser("slurm_load_node error: Unable to contact slurm controller (connect failure)\n", "f")
-    assert parsed.observations == []
-    assert parsed.problems != []
-
-
-@pytest.mark.parametrize("text", ["", "srun: error: Invalid MPI type\n"])
-def test_an_answer_without_plugins_is_a_problem(text):
-    parsed = slurm.mpi_list(text, "f")
-    assert parsed.observations == []
-    assert parsed.problems
 
 
 @pytest.mark.parametrize(

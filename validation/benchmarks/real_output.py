@@ -168,7 +168,7 @@ def read_slurm_nodes(text: str) -> Values:
 
 def read_slurm_answers(text: str, answer: str = "config") -> Values:
     if answer == "job":
-        return by_quantity(slurm.job(text, "raw/job-1.txt", quantity="state", field="JobState"))
+        return {"state": by_quantity(slurm.ended_job(text, "raw/job-1.txt", name="job")).get("smoke.job.state")}
     if answer == "reasons":
         reasons = [line.rsplit("|", 4)[1] for line in text.splitlines()[1:] if line.count("|") >= 6]
         return {

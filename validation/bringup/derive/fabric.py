@@ -40,11 +40,8 @@ def others(ports: Ports) -> dict[str, str]:
     """Return ports that collectives do not use -> why not: NCCL_IB_HCA leaves them out; or, where it names none, the
     fastest have another link layer (a port for storage of the same rate must not stand in for a dead one)."""
     if any(COMPUTE in facts for facts in ports.values()):
-        return {
-            port: f"is left out by {facts[COMPUTE].why}"
-            for port, facts in ports.items()
-            if COMPUTE in facts and facts[COMPUTE].value is False
-        }
+        said = {port: facts[COMPUTE] for port, facts in ports.items() if COMPUTE in facts}
+        return {port: f"is left out by {fact.why}" for port, fact in said.items() if fact.value is False}
     layers = {port: str(facts["layer"].value) for port, facts in ports.items() if "layer" in facts}
     speeds = {port: speed for port in layers if not isinstance(speed := _speed(ports[port]), str)}
     fastest = Counter(layers[port] for port, speed in speeds.items() if speed == max(speeds.values()))
@@ -82,22 +79,14 @@ def _ports(derived: Parsed, count: Observation, ports: Ports) -> None:
     for port, facts in sorted(ports.items()):
         state, phys, speed, layer, numa = (str(facts[field].value) for field in FIELDS)
         alike[f"{_word(state)} {_word(phys)} {speed} {layer} NUMA {numa}"].append(port)
-    derived.saw(
-        "discovery.rdma.same",
-        node,
-        "; ".join(f"{' '.join(names)}: {port_state}" for port_state, names in alike.items()) or "none",
-        "text",
-        where,
-    )
+    all_ports = "; ".join(f"{' '.join(names)}: {port_state}" for port_state, names in alike.items()) or "none"
+    derived.saw("discovery.rdma.same", node, all_ports, "text", where)
     left_out = others(ports)
     speeds = {port: _speed(facts) for port, facts in sorted(ports.items()) if port not in left_out}
     words = [f"{port} {why}" for port, why in sorted(left_out.items())]
     for rate in RATES_GBPS:
-        idle = [
-            f"{port} {speed if isinstance(speed, str) else f'runs at {speed:g} Gb/s'}"
-            for port, speed in speeds.items()
-            if isinstance(speed, str) or speed < rate
-        ]
+        slow = {port: speed for port, speed in speeds.items() if isinstance(speed, str) or speed < rate}
+        idle = [f"{port} {why if isinstance(why, str) else f'runs at {why:g} Gb/s'}" for port, why in slow.items()]
         remark = "; ".join([*idle, *words]) or None
         derived.saw(f"discovery.rdma.active@{rate}Gb/s", node, len(speeds) - len(idle), "count", where, remark)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 
 from bringup.derive.fold import by_node
 from bringup.evidence.names import first_few
@@ -14,7 +14,8 @@ from bringup.records.grouped import grouped
 
 _KERNEL_LOG = "discovery.kernel_log."
 LAST_AT = f"{_KERNEL_LOG}last_at"
-_NO_EVENTS = ("records", "xids", "recovery_action", "last_at")
+_TORCH = "discovery.torch.driver"
+_NO_EVENTS = ("records", "xids", "last_at")
 
 
 def seen_by_another_node(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -49,54 +50,40 @@ def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:
     discovery.kernel_log.nonfatal. 0 only if the log was read."""
     asking: dict[str, list[tuple[int, str]]] = defaultdict(list)
     nonfatal: dict[str, list[tuple[int, str]]] = defaultdict(list)
+    named, actions = Counter[str](), set[str]()
     last = {(at.subject, at.why): f", last at {at.value}" for at in observed.of(LAST_AT) if at.value is not None}
     for quantity, several in observed.starting_with(_KERNEL_LOG).items():
         name = quantity.removeprefix(_KERNEL_LOG)
         event = xid.event(name)
-        for observation in several:
-            node, _, device = observation.subject.partition("/")
-            count = int(observation.value) if is_number(observation.value) else 1
-            if name == "recovery_action" and observation.value != "None":
-                asking[node].append((1, f"Xid 154 on {device}: {observation.value or observation.why}"))
+        for fact in several:
+            node, _, device = fact.subject.partition("/")
+            count, on = int(fact.value) if is_number(fact.value) else 1, device or node
+            if name.startswith("xid_") and is_number(fact.value):
+                named[node] += count
+            if name == "recovery_action":
+                actions.add(node)
+                if fact.value != "None":
+                    asking[node].append((1, f"Xid 154 on {device}: {fact.value or fact.why}"))
             elif event is not None and event.nonfatal:
                 nonfatal[node].append((count, f"{count} × {event.words} on {device}"))
             elif event is not None and event.action is not None:
-                at = last.get((observation.subject, name), "")
-                asking[node].append(
-                    (count, f"{count} × {event.words} on {device or node}{at}: {event.what_and_action}")
-                )
+                at = last.get((fact.subject, name), "")
+                asking[node].append((count, f"{count} × {event.words} on {on}{at}: {event.what_and_action}"))
             elif event is None and name not in _NO_EVENTS:
-                asking[node].append(
-                    (count, f"{count} × {name[:40]} on {device or node}: this version does not know it")
-                )
+                asking[node].append((count, f"{count} × {name[:40]} on {on}: this version does not know it"))
     for total in observed.of(f"{_KERNEL_LOG}xids"):
-        if (lost := _not_named(observed, total)) is not None:
-            for gate in (f"{_KERNEL_LOG}xid", f"{_KERNEL_LOG}nonfatal"):
-                derived.saw(gate, total.subject, None, "count", total.evidence, lost)
+        node = total.subject
+        # of messages that change the recovery action, the last one of each GPU arrives
+        lost = is_number(total.value) and node not in actions and named[node] < int(total.value)
         for gate, messages in ((f"{_KERNEL_LOG}xid", asking), (f"{_KERNEL_LOG}nonfatal", nonfatal)):
-            known = messages.get(total.subject, [])
-            if lost is not None and not known:
-                continue
-            value = None if total.value is None else sum(count for count, _ in known)
-            remark = "; ".join(words for _, words in known) or total.why
-            derived.saw(gate, total.subject, value, "count", total.evidence, remark)
-
-
-def _not_named(observed: Seen, total: Observation) -> str | None:
-    """Why the named Xids of a node are not all that the log held: fewer arrived than were counted. Of messages that
-    change the recovery action, the last one of each GPU arrives."""
-    if not is_number(total.value):
-        return None
-    node, counts = total.subject, dict[str, int]()
-    for quantity, several in observed.starting_with(_KERNEL_LOG).items():
-        name = quantity.removeprefix(_KERNEL_LOG)
-        of_node = [fact for fact in several if fact.subject.partition("/")[0] == node]
-        if name == "recovery_action" and of_node:
-            return None
-        if name.startswith("xid_"):
-            counts[name] = sum(int(fact.value) for fact in of_node if is_number(fact.value))
-    named = sum(counts.values())
-    return f"the log has {total.value} Xids, and {named} of them are named" if named < int(total.value) else None
+            known = messages.get(node, [])
+            if lost:
+                why = f"the log has {total.value} Xids, and {named[node]} of them are named"
+                derived.saw(gate, node, None, "count", total.evidence, why)
+            if known or not lost:
+                value = None if total.value is None else sum(count for count, _ in known)
+                remark = "; ".join(words for _, words in known) or total.why
+                derived.saw(gate, node, value, "count", total.evidence, remark)
 
 
 def driver_for_torch(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -115,21 +102,18 @@ def driver_for_torch(derived: Parsed, observed: Seen, run: Run) -> None:
             str(facts[name].value) if name in facts and facts[name].value is not None else ""
             for name in ("discovery.gpu.cuda", "discovery.gpu.driver", "discovery.gpu.model")
         )
-        words = f"torch {torch.why} for CUDA {build}"
+        value, why = None, f"torch {torch.why} for CUDA {build}"
         if in_container or not build[:1].isdecimal():
-            value = (
-                "in a container" if in_container else "not installed" if build == "absent" else f"a build for {build}"
-            )
-            derived.saw("discovery.torch.driver", node, value, "text", torch.evidence)
-        elif (runs := cuda.can_run(version, driver, build)) is None:
-            why = f"{words}; the driver did not say which CUDA it has"
-            derived.saw("discovery.torch.driver", node, None, "text", torch.evidence, why)
+            value = "not installed" if build == "absent" else f"a build for {build}"
+            derived.saw(_TORCH, node, "in a container" if in_container else value, "text", torch.evidence)
+            continue
+        if (runs := cuda.can_run(version, driver, build)) is None:
+            why = f"{why}; the driver did not say which CUDA it has"
         else:
-            words += f"; driver {driver or '?'} has CUDA {version or '?'}"
-            remark = words if runs else f"{words}: {cuda.way_out(driver, model)}"
-            derived.saw(
-                "discovery.torch.driver", node, "runs it" if runs else "too old", "text", torch.evidence, remark
-            )
+            value = "runs it" if runs else "too old"
+            why = f"{why}; driver {driver or '?'} has CUDA {version or '?'}"
+            why += "" if runs else f": {cuda.way_out(driver, model)}"
+        derived.saw(_TORCH, node, value, "text", torch.evidence, why)
 
 
 def tasks(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -156,20 +140,13 @@ def two_jobs_at_once(derived: Parsed, observed: Seen, run: Run) -> None:
             where = facts["second", "openable", node].evidence
             derived.saw("smoke.jobs.distinct_gpus", node, None, "count", where, why)
             continue
-        first, second = (
-            {quantity: facts.get((job, quantity, node)) for quantity in ("gpu", "openable", "denied")}
-            for job in ("first", "second")
-        )
-        bound = [fact for fact in (first["gpu"], second["gpu"]) if fact is not None]
+        bound = [facts[job, "gpu", node] for job in ("first", "second") if (job, "gpu", node) in facts]
         evidence = ", ".join(fact.evidence for fact in bound)
         gpus = sorted({str(fact.value) for fact in bound if fact.value is not None})
         derived.saw("smoke.jobs.distinct_gpus", node, len(gpus), "count", evidence, ", ".join(gpus) or "none")
-        refused = sorted(_common(first["openable"], second["denied"]) | _common(second["openable"], first["denied"]))
-        derived.saw("smoke.jobs.refused_gpus", node, len(refused), "count", evidence, ", ".join(refused) or "none")
-
-
-def _common(opened: Observation | None, denied: Observation | None) -> set[str]:
-    gpus = [
-        set(fact.value) if fact is not None and isinstance(fact.value, list) else set() for fact in (opened, denied)
-    ]
-    return gpus[0] & gpus[1]
+        lists = {key: set(fact.value) for key, fact in facts.items() if key[2] == node and isinstance(fact.value, list)}
+        refused = set[str]()
+        for one, other in (("first", "second"), ("second", "first")):
+            refused |= lists.get((one, "openable", node), set()) & lists.get((other, "denied", node), set())
+        words = ", ".join(sorted(refused)) or "none"
+        derived.saw("smoke.jobs.refused_gpus", node, len(refused), "count", evidence, words)

@@ -14,6 +14,7 @@ from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.known_faults import xid
 from bringup.plan.gate import Gate
 from bringup.records import Observation, Run
+from bringup.records.grouped import grouped
 
 _BEFORE, _AFTER = "load.counter.before.", "load.counter.after."
 _EVENT = "load.event."
@@ -32,21 +33,10 @@ class Share(NamedTuple):
     devices: str = ""  # a counter that says 0 where there is no such device: nothing was sent again then
 
 
+_RDMA = "packet_seq_err local_ack_timeout_err implied_nak_seq_err roce_adp_retrans to_retransmits seq_err_naks_rcvd"
 SHARES = (
     Share("load.tcp_sent_again", "tcp_segments", ("tcp_segments_again",), "tcp_segments_arrived_twice"),
-    Share(
-        "load.rdma_sent_again",
-        "port_xmit_packets",
-        (
-            "packet_seq_err",
-            "local_ack_timeout_err",
-            "implied_nak_seq_err",
-            "roce_adp_retrans",
-            "to_retransmits",
-            "seq_err_naks_rcvd",
-        ),
-        devices="rdma_ports",
-    ),
+    Share("load.rdma_sent_again", "port_xmit_packets", tuple(_RDMA.split()), devices="rdma_ports"),
 )
 LEAST_SENT = 10_000  # below this number of packets, one or two retransmissions would be a large share
 
@@ -90,9 +80,8 @@ def rises(derived: Parsed, gates: Iterable[Gate], observed: Seen) -> None:
     link was lost. `of`: a counter without which none were read. Unknown if a counter was read only once."""
     changes = _changes(observed)
     for gate in gates:
-        rising, _, falling = " ".join(gate.fold.facts).partition(" fall ")
         for node in changes:
-            _rise(derived, node, gate, rising.split(), falling.split(), changes[node])
+            _rise(derived, node, gate, changes[node])
 
 
 def sent_again(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -157,11 +146,10 @@ def _read(observed: Seen, prefix: str) -> dict[tuple[str, str], Observation]:
     }
 
 
-def _rise(
-    derived: Parsed, node: str, gate: Gate, rising: list[str], falling: list[str], changes: list[_Change]
-) -> None:
+def _rise(derived: Parsed, node: str, gate: Gate, changes: list[_Change]) -> None:
+    rising, falling = (names.split() for names in " ".join(gate.fold.facts).partition(" fall ")[::2])
     of_group = [change for change in changes if change.name in (*rising, *falling, gate.fold.of)]
-    evidence = next((fact.evidence for change in of_group for fact in (change.after, change.before) if fact), "raw/")
+    evidence = _evidence(of_group)
     counted, words, absent, unknown = 0, list[str](), list[str](), None
     for change in of_group:
         rise = change.rise
@@ -172,10 +160,8 @@ def _rise(
         elif change.name in falling and rise < 0:
             counted += -rise
             lost = _silent_after(changes) if change.name == gate.fold.of else []
-            words.append(
-                f"{change.name}{change.where} fell from {change.before.value} to {change.after.value}"
-                + (f": no answer from {', '.join(lost)}" if lost else "")
-            )
+            silent = f": no answer from {', '.join(lost)}" if lost else ""
+            words.append(f"{change.name}{change.where} fell from {change.before.value} to {change.after.value}{silent}")
         elif change.name in rising and rise != 0:
             counted += max(rise, 1)  # one that fell was reset in the middle of the load
             words.append(f"{change.name}{change.where} went from {change.before.value} to {change.after.value}")
@@ -185,6 +171,10 @@ def _rise(
     value = counted if words or unknown is None else None
     known = "; ".join([f"{len(of_group) - len(absent)} counters", *absent])
     derived.saw(gate.id, node, value, "count", evidence, "; ".join(words) or unknown or known)
+
+
+def _evidence(changes: list[_Change]) -> str:
+    return next((fact.evidence for change in changes for fact in (change.after, change.before) if fact), "raw/")
 
 
 def _not_of_all(changes: list[_Change], rising: Sequence[str], counted_by: str | None) -> str | None:
@@ -210,30 +200,26 @@ def _silent_after(changes: list[_Change]) -> list[str]:
 def _share(derived: Parsed, node: str, share: Share, changes: list[_Change]) -> None:
     of_share = [change for change in changes if change.name in (share.sent, *share.again, share.arrived, share.devices)]
     of_share, uncounted = _of_those_that_count(of_share, share)
-    evidence = next((fact.evidence for change in of_share for fact in (change.after, change.before) if fact), "raw/")
-    sent = {change.device: change.rise or 0 for change in of_share if change.name == share.sent}
-    again = dict.fromkeys((change.device for change in of_share if change.name in share.again), 0)
-    for change in of_share:
-        if change.name in share.again:
-            again[change.device] += change.rise or 0
-    arrived = {change.device: change.rise or 0 for change in of_share if change.name == share.arrived}
-    lost = {device: max(count - arrived.get(device, 0), 0) for device, count in again.items()}
-    why = _no_share(of_share, sent.keys(), again.keys())
-    none_there = any(change.name == share.devices and change.after and change.after.value == 0 for change in of_share)
+    evidence = _evidence(of_share)
+
+    def summed(*names: str) -> dict[str, int]:
+        of = grouped((change.device, change.rise or 0) for change in of_share if change.name in names)
+        return {device: sum(rises) for device, rises in of.items()}
+
+    sent, again, arrived = summed(share.sent), summed(*share.again), summed(share.arrived)
+    value, why = None, _no_share(of_share, sent.keys(), again.keys())
     if why is None and sent:
+        lost = {device: max(count - arrived.get(device, 0), 0) for device, count in again.items()}
         shares = {device: count / max(sent[device], LEAST_SENT) for device, count in lost.items()}
         worst = max(shares, key=lambda device: shares[device])
-        where = f" on {worst}" if worst else ""
-        remark = f"{again[worst]} of {sent[worst]}{where}"
+        value, why = round(shares[worst], 6), f"{again[worst]} of {sent[worst]}{f' on {worst}' if worst else ''}"
         if arrived.get(worst):
-            remark += f", of which {min(arrived[worst], again[worst])} had arrived before"
+            why += f", of which {min(arrived[worst], again[worst])} had arrived before"
         if uncounted:
-            remark += f"; {', '.join(uncounted)} does not count it"
-        derived.saw(share.gate, node, round(shares[worst], 6), "ratio", evidence, remark)
-    elif why is None and none_there:
-        derived.saw(share.gate, node, 0.0, "ratio", evidence, "it has no such device")
-    else:
-        derived.saw(share.gate, node, None, "ratio", evidence, why or "this node lists no such counter")
+            why += f"; {', '.join(uncounted)} does not count it"
+    elif why is None and any(each.name == share.devices and each.after and each.after.value == 0 for each in of_share):
+        value, why = 0.0, "it has no such device"
+    derived.saw(share.gate, node, value, "ratio", evidence, why or "this node lists no such counter")
 
 
 def _of_those_that_count(changes: list[_Change], share: Share) -> tuple[list[_Change], list[str]]:

@@ -56,11 +56,10 @@ def _closed(derived: Parsed, observed: Seen, folder: Path, run: Run, seal: Seal)
     derived.saw("run.exit_code", "job", closed.exit_code, "count", f"{CLOSED}:exit_code")
     derived.add(observe(observed, folder, run, closed))
     if closed.exit_code != 0:
-        known = EXIT_CODES.get(closed.exit_code)
-        meaning = f" ({known})" if known is not None else ""
-        derived.problems.append(
-            f"{CLOSED}: a step of the phase script ended with exit code {closed.exit_code}{meaning}; see raw/*.err"
-        )
+        code, known = closed.exit_code, EXIT_CODES.get(closed.exit_code)
+        code_in_words = f"{code} ({known})" if known is not None else code
+        ended = f"a step of the phase script ended with exit code {code_in_words}"
+        derived.problems.append(f"{CLOSED}: {ended}; see raw/*.err")
 
 
 def _ended_by_slurm(derived: Parsed, path: Path) -> None:
@@ -78,12 +77,8 @@ def observe(observed: Seen, folder: Path, run: Run, closed: Closed) -> Parsed:
     changes, unreadable = _compared(folder, closed)
     objections = [*changes, *_stamps(observed, run, closed)]
     derived.problems += [*objections, *unreadable]
-    if objections:
-        derived.saw(GATE, "job", first_few(objections, SAID_AT_MOST), "text", CLOSED)
-    elif unreadable:
-        derived.saw(GATE, "job", None, "text", CLOSED, first_few(unreadable, SAID_AT_MOST))
-    else:
-        derived.saw(GATE, "job", "none", "text", CLOSED)
+    said = first_few(objections, SAID_AT_MOST) or (None if unreadable else "none")
+    derived.saw(GATE, "job", said, "text", CLOSED, None if said else first_few(unreadable, SAID_AT_MOST))
     return derived
 
 
@@ -131,10 +126,8 @@ def _stamps(observed: Seen, run: Run, closed: Closed) -> list[str]:
             messages.append(f"{stamp.evidence}: {stamp.subject} wrote it for run {of_run}")
         at = moment(utc)
         if at is None or begun is None or ended is None or not begun - CLOCKS_DIFFER <= at <= ended + CLOCKS_DIFFER:
-            messages.append(
-                f"{stamp.evidence}: {stamp.subject} wrote it at {utc}, "
-                f"and the run lasted from {run.opened_at} to {closed.closed_at}"
-            )
+            lasted = f"the run lasted from {run.opened_at} to {closed.closed_at}"
+            messages.append(f"{stamp.evidence}: {stamp.subject} wrote it at {utc}, and {lasted}")
     return messages
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.plan import rounds
@@ -14,8 +14,7 @@ from bringup.records.grouped import grouped
 Rates = dict[tuple[str, str], float]  # (node, rail) -> Gb/s
 
 
-@dataclass(frozen=True)
-class Transfer:
+class Transfer(NamedTuple):
     """One transfer over a rail. share: of the slower side's rate; None: unknown, with the reason."""
 
     rail: str
@@ -112,9 +111,7 @@ def _not_measured(
         for node, peer in ((first, second), (second, first)):
             lacking = [rail for rail in rails if (node, rail) not in rates]
             if lacking or not rails:
-                why = (
-                    f"{node} has no active port {', '.join(lacking)}" if lacking else f"{node} has no active RDMA port"
-                )
+                why = f"{node} has no active {'port ' + ', '.join(lacking) if lacking else 'RDMA port'}"
                 where = ports[node].evidence if node in ports else "raw/"
                 missing.append(Transfer(lacking[0] if lacking else "", node, peer, None, why, where))
     return missing

@@ -78,7 +78,8 @@ def dcgm(derived: Parsed, observed: Seen, run: Run) -> None:
     """Derive sweep.dcgm.gpus, sweep.dcgm.failed and sweep.dcgm.doubtful per node. Unknown, with the reason, if there is
     no answer; `failed` is also unknown if no test ran."""
     counted = observed.by_subject("dcgm.gpus")
-    without = _without_an_answer(observed)
+    missing = [*observed.of("dcgm.ended"), *observed.of("dcgm.answer")]
+    without = {fact.subject: fact for fact in missing if fact.value is not True}
     for node, why in without.items():
         for quantity in ("gpus", "failed", "doubtful"):
             derived.saw(f"sweep.dcgm.{quantity}", node, None, "count", why.evidence, why.why)
@@ -88,37 +89,32 @@ def dcgm(derived: Parsed, observed: Seen, run: Run) -> None:
             _results(derived, node, tests, counted.get(node, []))
 
 
-def _without_an_answer(observed: Seen) -> dict[str, Observation]:
-    missing = [*observed.of("dcgm.ended"), *observed.of("dcgm.answer")]
-    return {fact.subject: fact for fact in missing if fact.value is not True}
-
-
 def _gpus(derived: Parsed, node: str, counted: list[Observation], tests: list[Observation]) -> None:
-    named = {test.subject for test in tests if test.subject.startswith(f"{node}/gpu")}
     if counted:
         derived.saw("sweep.dcgm.gpus", node, counted[0].value, "count", counted[0].evidence)
-    elif named:
-        derived.saw("sweep.dcgm.gpus", node, len(named), "count", tests[0].evidence, "GPUs that a test names")
-    else:
-        derived.saw("sweep.dcgm.gpus", node, None, "count", tests[0].evidence, "the answer of dcgmi names no GPU")
+        return
+    number = len({test.subject for test in tests if test.subject.startswith(f"{node}/gpu")})
+    why = "GPUs that a test names" if number else "the answer of dcgmi names no GPU"
+    derived.saw("sweep.dcgm.gpus", node, number or None, "count", tests[0].evidence, why)
 
 
 def _results(derived: Parsed, node: str, tests: list[Observation], counted: list[Observation]) -> None:
     failed = [test for test in tests if test.value == "fail"]
     doubtful = [test for test in tests if test.value in ("skip", "warn", DOUBTFUL)]
     unknown = next((test for test in tests if test.value is None), None)
-    where = tests[0].evidence
+    where, number = tests[0].evidence, None
     if failed:
-        derived.saw("sweep.dcgm.failed", node, len(failed), "count", where, _words(failed))
+        number, why = len(failed), _words(failed)
     elif unknown is not None:
-        derived.saw("sweep.dcgm.failed", node, None, "count", where, f"{_name(unknown)}: {unknown.why}")
+        why = f"{_name(unknown)}: {unknown.why}"
     elif (lacking := _not_of_all_gpus(node, tests, counted)) is not None:
-        derived.saw("sweep.dcgm.failed", node, None, "count", where, lacking)
+        why = lacking
     elif all(test.value == "skip" for test in tests):
-        derived.saw("sweep.dcgm.failed", node, None, "count", where, f"DCGM skipped every test: {_words(tests)}")
+        why = f"DCGM skipped every test: {_words(tests)}"
     else:
         ran, kinds = sum(test.value != "skip" for test in tests), {test.quantity for test in tests}
-        derived.saw("sweep.dcgm.failed", node, 0, "count", where, f"{ran} results of {len(kinds)} tests")
+        number, why = 0, f"{ran} results of {len(kinds)} tests"
+    derived.saw("sweep.dcgm.failed", node, number, "count", where, why)
     derived.saw("sweep.dcgm.doubtful", node, len(doubtful), "count", where, _words(doubtful) if doubtful else None)
 
 
@@ -139,9 +135,5 @@ def _name(test: Observation) -> str:
 
 
 def _words(tests: list[Observation]) -> str:
-    return first_few(
-        [
-            f"{_name(test)} {test.value}" + (f" ({test.why})" if test.why and test.value != "skip" else "")
-            for test in tests
-        ]
-    )
+    said = (f" ({test.why})" if test.why and test.value != "skip" else "" for test in tests)
+    return first_few([f"{_name(test)} {test.value}{why}" for test, why in zip(tests, said, strict=True)])

@@ -19,37 +19,14 @@ from bringup.records import files
 
 FILE = "raw/monitor.csv"
 COLUMNS = (
-    "node",
-    "unix_s",
-    "cpu_percent",
-    "memory_used_gib",
-    "tx_bytes",
-    "rx_bytes",
-    "gpu_percent",
-    "gpu_power_w",
-    "gpu_temp_c",
-    "own_cpu_percent",
-    "rdma_tx_bytes",
-    "rdma_rx_bytes",
+    *("node", "unix_s", "cpu_percent", "memory_used_gib", "tx_bytes", "rx_bytes", "gpu_percent", "gpu_power_w"),
+    *("gpu_temp_c", "own_cpu_percent", "rdma_tx_bytes", "rdma_rx_bytes"),
 )
 GPU = "#gpu"  # begins the line of a GPU
+# reasons: nvmlDeviceGetCurrentClocksEventReasons, all bits; 0x4 is the power cap. NVLinks: since the driver was loaded
 GPU_COLUMNS = (
-    GPU,
-    "node",
-    "unix_s",
-    "uuid",
-    "percent",
-    "power_w",
-    "temp_c",
-    "sm_mhz",
-    "slowdowns",
-    "memory_mhz",
-    "reasons",  # nvmlDeviceGetCurrentClocksEventReasons, all bits: 0x4 is the power cap
-    "memory_gib",
-    "nvlink_tx_kib",  # since the driver was loaded, over all NVLinks
-    "nvlink_rx_kib",
-    "pcie_tx_bytes",
-    "pcie_rx_bytes",
+    *(GPU, "node", "unix_s", "uuid", "percent", "power_w", "temp_c", "sm_mhz", "slowdowns", "memory_mhz", "reasons"),
+    *("memory_gib", "nvlink_tx_kib", "nvlink_rx_kib", "pcie_tx_bytes", "pcie_rx_bytes"),
 )
 NICS, EVERY = "#nics", "#every"
 Windows = Mapping[str, tuple[float, float]]

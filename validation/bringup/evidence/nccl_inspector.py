@@ -58,28 +58,19 @@ def parse(files: Iterable[tuple[str, str]]) -> Parsed:
             except ValidationError:
                 unread += 1
                 continue
-            if read.coll_perf is not None and read.header.n_ranks > 1:
-                _note(fastest, read.header, read.coll_perf)
+            if (done := read.coll_perf) is not None and read.header.n_ranks > 1:
+                kind = (done.coll, done.coll_msg_size_bytes, read.header.n_ranks, read.header.nnodes)
+                call = (read.header.id, done.coll_sn)
+                fastest[kind][call] = max(done.coll_busbw_gbs, fastest[kind].get(call, 0.0))
         if unread:
             parsed.problems.append(f"{where}: {many(unread, 'line')} are not as NCCL's Inspector writes them")
     by_bytes = sorted(fastest, key=lambda kind: (-kind[1] * len(fastest[kind]), kind))
     for collective, size, ranks, nodes in by_bytes[:_MOST_KINDS]:
         calls = fastest[collective, size, ranks, nodes]
-        parsed.saw(
-            f"inspector.{_snake(collective)}.busbw",
-            f"{many(ranks, 'rank')} on {many(nodes, 'node')}",
-            round(statistics.median(calls.values()), 3),
-            "GB/s",
-            FOLDER,
-            f"{_mib(size)} MiB, {many(len(calls), 'call')}",
-        )
+        quantity, subject = f"inspector.{_snake(collective)}.busbw", f"{many(ranks, 'rank')} on {many(nodes, 'node')}"
+        speed, words = statistics.median(calls.values()), f"{_mib(size)} MiB, {many(len(calls), 'call')}"
+        parsed.saw(quantity, subject, round(speed, 3), "GB/s", FOLDER, words)
     return parsed
-
-
-def _note(fastest: dict[_Kind, dict[_Call, float]], header: _Header, done: _Collective) -> None:
-    calls = fastest[done.coll, done.coll_msg_size_bytes, header.n_ranks, header.nnodes]
-    call = (header.id, done.coll_sn)
-    calls[call] = max(done.coll_busbw_gbs, calls.get(call, 0.0))
 
 
 def _mib(size: int) -> str:

@@ -81,48 +81,29 @@ def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, s
     for name, words in files.items():
         inside = _inside_one_domain(words, ways[name])
         providers = set(_PROVIDER.findall(words)) or everywhere
-        used |= (
-            {NVLINK}
-            if inside
-            else {
-                network_class
-                for network in by_rank[name]
-                for network_class in _classes(network, providers, words, ways[name])
-            }
-        )
+        of_rank = {one for network in by_rank[name] for one in _classes(network, providers, words, ways[name])}
+        used |= {NVLINK} if inside else of_rank
     if networks and not silent:
-        parsed.saw(
-            "nccl.transport",
-            subject,
-            "+".join(sorted(used)),
-            "text",
-            _evidence(files, folder, *_OF_NETWORK),
-            "+".join(networks)
-            + (f" with the provider {'+'.join(sorted(everywhere))}" if everywhere else "")
-            + (", and every channel over NVLink (P2P/MNNVL)" if used == {NVLINK} else ""),
-        )
+        why = "+".join(networks)
+        why += f" with the provider {'+'.join(sorted(everywhere))}" if everywhere else ""
+        why += ", and every channel over NVLink (P2P/MNNVL)" if used == {NVLINK} else ""
+        where = _evidence(files, folder, *_OF_NETWORK)
+        parsed.saw("nccl.transport", subject, "+".join(sorted(used)), "text", where, why)
     else:
-        parsed.saw(
-            "nccl.transport",
-            subject,
-            None,
-            "text",
-            folder,
-            f"{len(silent)} of {len(files)} ranks wrote no 'Using network' line, {silent[0]} for one",
-        )
+        why = f"{len(silent)} of {len(files)} ranks wrote no 'Using network' line, {silent[0]} for one"
+        parsed.saw("nccl.transport", subject, None, "text", folder, why)
     nics = [number for words in files.values() for number in _nics(words)]
     carry = _carrying(text) if ranks is not None else {}
     if used == {NVLINK}:
-        parsed.saw(
-            "nccl.nics", subject, None, "count", folder, "no NIC is used: every channel is over NVLink (P2P/MNNVL)"
-        )
+        why = "no NIC is used: every channel is over NVLink (P2P/MNNVL)"
+        parsed.saw("nccl.nics", subject, None, "count", folder, why)
     elif used == {SOCKETS}:
         parsed.saw("nccl.nics", subject, 0, "count", _evidence(files, folder, *_OF_NETWORK), "sockets only")
     elif carry:
         fewest = min(carry, key=lambda host: len(carry[host][0]))
         number, idle = len(carry[fewest][0]), carry[fewest][1]
-        why = f"{fewest}: no channel goes over {', '.join(idle)}" if idle else None
-        parsed.saw("nccl.nics", subject, number, "count", _evidence(files, folder, "NET/"), why)
+        unused = f"{fewest}: no channel goes over {', '.join(idle)}" if idle else None
+        parsed.saw("nccl.nics", subject, number, "count", _evidence(files, folder, "NET/"), unused)
     elif nics:  # health: the host with the fewest
         parsed.saw("nccl.nics", subject, min(nics), "count", _evidence(files, folder, "NET/"))
     else:
@@ -206,14 +187,10 @@ def _nvls(parsed: Parsed, text: str, folder: str, subject: str) -> None:
     """NVLS is used if every communicator counts NVLS channels. A line 'not available' means that it is not."""
     counts = [int(number) for number in NVLS_CHANNELS.findall(text)]
     refused = any(match[1] for match in _NVLS.finditer(text))
-    if counts or refused:
-        parsed.saw(
-            "nccl.nvls",
-            subject,
-            bool(counts) and min(counts) > 0 and not refused,
-            "flag",
-            folder,
-            "NVLS multicast support is not available" if refused else f"{min(counts)} nvls channels",
-        )
-    else:
-        parsed.saw("nccl.nvls", subject, None, "flag", folder, "the log says nothing about NVLS")
+    used: bool | None = bool(counts) and min(counts) > 0 and not refused
+    why = "NVLS multicast support is not available"
+    if not counts and not refused:
+        used, why = None, "the log says nothing about NVLS"
+    elif not refused:
+        why = f"{min(counts)} nvls channels"
+    parsed.saw("nccl.nvls", subject, used, "flag", folder, why)

@@ -7,6 +7,7 @@ channel{Lo..Hi}={0..15}` since 2.26; a number before that, `Algo 1 proto 2`; bef
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 
 from bringup.evidence import nccl_log
@@ -38,38 +39,21 @@ def numbers(measured: Parsed, variant: str, ranks: int) -> Parsed:
     results are wrong or ranks are missing."""
     parsed = Parsed(problems=measured.problems)
     expected = {"nccl.wrong_values": 0, "nccl.ranks": ranks}
-    bad = [
-        f"{observation.quantity} {observation.value}"
-        for observation in measured.observations
-        if expected.get(observation.quantity, observation.value) != observation.value
-    ]
-    for observation in measured.observations:
-        if observation.quantity.startswith(f"nccl.{COLLECTIVE}.busbw@"):
-            at = observation.quantity.partition("@")[2]
-            value, why = (
-                (None, f"the step measured {observation.value} with {bad[0]}")
-                if bad
-                else (observation.value, observation.why)
-            )
-            parsed.saw(
-                f"nccl.variant.{variant}.busbw@{at}",
-                observation.subject,
-                value,
-                observation.unit,
-                observation.evidence,
-                why,
-            )
+    seen = measured.observations
+    bad = [f"{fact.quantity} {fact.value}" for fact in seen if expected.get(fact.quantity, fact.value) != fact.value]
+    for fact in seen:
+        name, _, at = fact.quantity.partition("@")
+        if name == f"nccl.{COLLECTIVE}.busbw" and at:
+            why = f"the step measured {fact.value} with {bad[0]}" if bad else fact.why
+            quantity, value = f"nccl.variant.{variant}.busbw@{at}", None if bad else fact.value
+            parsed.saw(quantity, fact.subject, value, fact.unit, fact.evidence, why)
     return parsed
 
 
 def _ways(files: Mapping[str, str]) -> dict[str, int]:
     """Count channels of all ranks that use `P2P/CUMEM`, `NET/IB`."""
-    counts: dict[str, int] = {}
-    for words in files.values():
-        for match in nccl_log.CHANNEL.finditer(words):
-            way = "/".join(match[1].split("/")[:2])
-            counts[way] = counts.get(way, 0) + 1
-    return counts
+    channels = (match[1] for words in files.values() for match in nccl_log.CHANNEL.finditer(words))
+    return Counter("/".join(channel.split("/")[:2]) for channel in channels)
 
 
 def _in_words(ways: Mapping[str, int]) -> str:
@@ -94,11 +78,7 @@ def _nic(files: Mapping[str, str]) -> Proof:
         return None, "the log shows no channel"
     if any(not way.startswith("NET/") for way in ways):
         return False, _in_words(ways)
-    used = next(
-        observation
-        for observation in nccl_log.parse(files, "", "", "INFO").observations
-        if observation.quantity == "nccl.transport"
-    )
+    used = next(s for s in nccl_log.parse(files, "", "", "INFO").observations if s.quantity == "nccl.transport")
     if used.value is None:
         return None, f"{_in_words(ways)}; {used.why}"
     if SOCKETS in str(used.value).split("+"):
@@ -108,11 +88,10 @@ def _nic(files: Mapping[str, str]) -> Proof:
 
 def _ring(files: Mapping[str, str]) -> Proof:
     choices = [match for words in files.values() for match in _TUNING.findall(words)]
-    taken = [_algorithm(name) for operation, name in choices if operation in ("", "AllReduce")]
-    if not taken:
+    counts = Counter(_algorithm(name) for operation, name in choices if operation in ("", "AllReduce"))
+    if not counts:
         return None, "the log does not say which algorithm all_reduce took (subsystem TUNING, since NCCL 2.10)"
-    counts = {name: taken.count(name) for name in sorted(set(taken))}
-    counted = ", ".join(f"{name} {count} times" for name, count in counts.items())
+    counted = ", ".join(f"{name} {count} times" for name, count in sorted(counts.items()))
     return counts.keys() == {"RING"}, f"all_reduce took {counted}"
 
 
@@ -128,9 +107,5 @@ def _nvls_off(files: Mapping[str, str]) -> Proof:
     return max(counts) == 0, f"{max(counts)} nvls channels"
 
 
-_PROOFS: dict[str, Callable[[Mapping[str, str]], Proof]] = {
-    "nvlink": _nvlink,
-    "nic": _nic,
-    "ring": _ring,
-    "nvls_off": _nvls_off,
-}
+_PROOFS: Mapping[str, Callable[[Mapping[str, str]], Proof]]
+_PROOFS = {"nvlink": _nvlink, "nic": _nic, "ring": _ring, "nvls_off": _nvls_off}

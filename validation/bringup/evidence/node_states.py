@@ -20,43 +20,36 @@ class Meaning(IntEnum):
 
 
 _U, _W, _C, _B = Meaning
-WORDS: dict[str, tuple[Meaning, str]] = {
-    "IDLE": (_U, "free"),
-    "MIXED": (_U, "partly busy"),
-    "ALLOCATED": (_U, "busy"),
-    "COMPLETING": (_U, "a job ends there"),
-    "CLOUD": (_U, "an instance of a cloud"),
-    "DYNAMIC_NORM": (_U, "it registered by itself"),
-    "DYNAMIC_FUTURE": (_U, "it registered by itself"),
-    "PERFCTRS": (_U, "its network counters are in use"),
-    "PLANNED": (_U, "planned for a job that waits"),
-    "RESERVED": (_U, "reserved"),
-    "RESUME": (_U, "resumed"),
-    "UNDRAIN": (_U, "resumed"),
-    "BLOCKED": (_W, "a job has its block of the topology alone"),  # 23.11
-    "POWER": (_W, "powered down"),  # before 21.08
-    "POWERED_DOWN": (_W, "powered down"),
-    "POWER_DOWN": (_W, "powering down"),
-    "POWERING_DOWN": (_W, "powering down"),
-    "POWER_UP": (_W, "powering up"),
-    "POWERING_UP": (_W, "powering up"),
-    "REBOOT": (_W, "rebooting"),  # before 21.08
-    "REBOOT_REQUESTED": (_W, "it reboots when its jobs have ended"),
-    "REBOOT_ISSUED": (_W, "rebooting"),
-    "REBOOT_CANCELED": (_U, "a reboot was called off"),
-    "POWER_DRAIN": (_W, "it powers down when its jobs have ended"),
-    "MAINT": (_C, "in maintenance"),  # before 21.08
-    "MAINTENANCE": (_C, "in maintenance"),
-    "DRAIN": (_C, "drained: it takes no new job"),
-    "FAIL": (_C, "failing: it takes no new job"),
-    "FUTURE": (_C, "defined, and not there yet"),
-    "DOWN": (_B, "down"),
-    "ERROR": (_B, "in error"),
-    "INVALID": (_B, "it reports less hardware than slurm.conf says"),
-    "INVALID_REG": (_B, "it reports less hardware than slurm.conf says"),
-    "UNKNOWN": (_B, "it has not registered since slurmctld began"),
-    "NOT_RESPONDING": (_B, "slurmd does not answer"),
-}
+_STATES = (
+    (_U, "free", "IDLE"),
+    (_U, "partly busy", "MIXED"),
+    (_U, "busy", "ALLOCATED"),
+    (_U, "a job ends there", "COMPLETING"),
+    (_U, "an instance of a cloud", "CLOUD"),
+    (_U, "it registered by itself", "DYNAMIC_NORM DYNAMIC_FUTURE"),
+    (_U, "its network counters are in use", "PERFCTRS"),
+    (_U, "planned for a job that waits", "PLANNED"),
+    (_U, "reserved", "RESERVED"),
+    (_U, "resumed", "RESUME UNDRAIN"),
+    (_U, "a reboot was called off", "REBOOT_CANCELED"),
+    (_W, "a job has its block of the topology alone", "BLOCKED"),  # 23.11
+    (_W, "powered down", "POWERED_DOWN POWER"),  # POWER, REBOOT, MAINT: before 21.08
+    (_W, "powering down", "POWERING_DOWN POWER_DOWN"),
+    (_W, "powering up", "POWERING_UP POWER_UP"),
+    (_W, "rebooting", "REBOOT_ISSUED REBOOT"),
+    (_W, "it reboots when its jobs have ended", "REBOOT_REQUESTED"),
+    (_W, "it powers down when its jobs have ended", "POWER_DRAIN"),
+    (_C, "in maintenance", "MAINTENANCE MAINT"),
+    (_C, "drained: it takes no new job", "DRAIN"),
+    (_C, "failing: it takes no new job", "FAIL"),
+    (_C, "defined, and not there yet", "FUTURE"),
+    (_B, "down", "DOWN"),
+    (_B, "in error", "ERROR"),
+    (_B, "it reports less hardware than slurm.conf says", "INVALID INVALID_REG"),
+    (_B, "it has not registered since slurmctld began", "UNKNOWN"),
+    (_B, "slurmd does not answer", "NOT_RESPONDING"),
+)
+WORDS = {word: (meaning, says) for meaning, says, words in _STATES for word in words.split()}
 _OF_MARKS = (
     "NOT_RESPONDING POWERED_DOWN POWERING_UP POWER_DOWN POWERING_DOWN MAINTENANCE REBOOT_REQUESTED REBOOT_ISSUED"
 )

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 
 from bringup.errors import UsageError
@@ -35,10 +36,13 @@ def gpus_of(gres: str | None) -> int:
     """Count GPUs in a Gres string: `gpu:h100:8(S:0-1),shard:16` -> 8. None and (null) are 0."""
     if not gres or gres == "(null)":
         return 0
-    counts = [
-        re.fullmatch(r"gpu(?::[^:()]+)*?:(\d{1,9})(?:\(.*\))?", item) for item in re.split(r",(?![^(]*\))", cut(gres))
-    ]
+    counts = (re.fullmatch(r"gpu(?::[^:()]+)*?:(\d{1,9})(?:\(.*\))?", item) for item in _items(gres))
     return sum(int(match[1]) for match in counts if match)
+
+
+def _items(gres: str) -> list[str]:
+    """Split at commas outside parentheses."""
+    return re.split(r",(?![^(]*\))", cut(gres))
 
 
 def shapes(text: str) -> dict[str, tuple[str, tuple[str, ...], str]]:
@@ -49,9 +53,7 @@ def shapes(text: str) -> dict[str, tuple[str, tuple[str, ...], str]]:
         fields, _ = _split_reason(line)
         match, gres = _NODE.match(fields), _field(fields, "Gres") or ""
         if match is not None:
-            gpus = [
-                re.sub(r"\(.*\)", "", item) for item in re.split(r",(?![^(]*\))", cut(gres)) if item.startswith("gpu")
-            ]
+            gpus = [re.sub(r"\(.*\)", "", item) for item in _items(gres) if item.startswith("gpu")]
             features = cut(_field(fields, "ActiveFeatures") or "").split(",")
             shape_of[match[1]] = ",".join(gpus), tuple(features), _field(fields, "Arch") or ""
     return shape_of
@@ -112,10 +114,8 @@ def partitions(text: str, where: str) -> Parsed:
         if name := fields.get("PartitionName"):
             default = " (default)" if fields.get("Default") == "YES" else ""
             keys = ("State", "TotalNodes", "MaxTime", "MaxNodes", "OverSubscribe", "AllowAccounts", "AllowQos")
-            words = ", ".join(
-                f"{key} {fields[key]}" for key in keys if fields.get(key) not in (None, "ALL", "UNLIMITED")
-            )
-            parsed.saw("slurm.partitions", "job", f"{name}{default}: {words}", "text", f"{where}:{number}")
+            said = [f"{key} {fields[key]}" for key in keys if fields.get(key) not in (None, "ALL", "UNLIMITED")]
+            parsed.saw("slurm.partitions", "job", f"{name}{default}: {', '.join(said)}", "text", f"{where}:{number}")
     return parsed
 
 
@@ -131,31 +131,31 @@ def ping(text: str, where: str) -> Parsed:
     return parsed
 
 
+_FIELDS = ("JobState", "ExitCode", "SubmitTime", "StartTime", "EndTime")
 # field of `scontrol show job` -> column of `sacct`
-ACCOUNTED = {
-    "JobState": "State",
-    "ExitCode": "ExitCode",
-    "SubmitTime": "Submit",
-    "StartTime": "Start",
-    "EndTime": "End",
-}
+ACCOUNTED = {field: field.removeprefix("Job").removesuffix("Time") for field in _FIELDS}
+_OF_SLURM = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")  # ends that say nothing about what the job was for
 
 
-def job(text: str, where: str, *, quantity: str, field: str) -> Parsed:
-    """Read one field of one `scontrol -o show job` line, or of the table with a header that `sacct -X -P` prints."""
-    parsed = Parsed()
+def ended_job(text: str, where: str, *, name: str) -> Parsed:
+    """Read an ended job: a line of `scontrol -o show job`, or the table with a header that `sacct -X -P` prints. Times
+    are Slurm's, to the second."""
+    parsed, known, line = Parsed(), dict[str, str | None](), 1
     rows = parsed.whole_lines(text, where)
-    value, line = None, 1
     if rows and rows[0].startswith("JobId="):
-        value = _field(rows[0], field)
+        known = {field: _field(rows[0], field) for field in ACCOUNTED}
     elif len(rows) == 2 and rows[0].startswith("JobID|"):
-        accounted = dict(zip(rows[0].split("|"), rows[1].split("|"), strict=False))
-        value = accounted.get(ACCOUNTED[field], "").partition(" ")[0] or None  # CANCELLED by 1000
-        line = 2
-    if value is None:
+        line, cells = 2, dict(zip(rows[0].split("|"), rows[1].split("|"), strict=False))
+        # CANCELLED by 1000
+        known = {field: cells.get(column, "").partition(" ")[0] or None for field, column in ACCOUNTED.items()}
+    if (state := known.get("JobState")) is None:
         parsed.problems.append(f"{where}: not a job of `scontrol -o show job` or `sacct -X -P`: {text[:60]!r}")
-    else:
-        parsed.saw(quantity, "job", value, "text", f"{where}:{line}")
+        return parsed
+    why = f"Slurm ended the job: {state}" if state in _OF_SLURM else None
+    for field, value in known.items():
+        if value is not None:
+            quantity = f"smoke.{name}.{'state' if field == 'JobState' else field}"
+            parsed.saw(quantity, "job", None if why else value, "text", f"{where}:{line}", why)
     return parsed
 
 
@@ -384,33 +384,16 @@ def mpi_list(text: str, where: str) -> Parsed:
     return parsed
 
 
-_OF_SLURM = ("PREEMPTED", "NODE_FAIL", "BOOT_FAIL", "DEADLINE")  # ends that say nothing about what the job was for
-
-
-def ended_job(text: str, where: str, *, name: str) -> Parsed:
-    """Read facts from `scontrol show job` of an ended job; times are Slurm's, to the second."""
-    parsed = job(text, where, quantity=f"smoke.{name}.state", field="JobState")
-    for field in ("ExitCode", "SubmitTime", "StartTime", "EndTime"):
-        if parsed.observations:
-            parsed.observations += job(text, where, quantity=f"smoke.{name}.{field}", field=field).observations
-    if parsed.observations and (state := parsed.observations[0].value) in _OF_SLURM:
-        why = f"Slurm ended the job: {state}"
-        parsed.observations = [replace(each, value=None, why=why) for each in parsed.observations]
-    return parsed
-
-
 def bad_exit(text: str, where: str) -> Parsed:
     """Read `n0 began`, and `n0 survived` of a task that outlived the failed one. Each node must begin two tasks."""
     parsed = Parsed()
-    lines_of_tasks = re.findall(r"^(?: *\d+: )?(\S+) (began|survived)$", text, re.MULTILINE)
-    if not lines_of_tasks:
+    tasks = Counter(re.findall(r"^(?: *\d+: )?(\S+) (began|survived)$", text, re.MULTILINE))
+    if not tasks:
         parsed.problems.append(f"{where}: no task began")
-    for node in sorted({node for node, _ in lines_of_tasks}):
-        began, survived = lines_of_tasks.count((node, "began")), lines_of_tasks.count((node, "survived"))
-        if began < 2:
-            parsed.saw("smoke.bad_exit", node, None, "count", where, f"{began} of 2 tasks began")
-        else:
-            parsed.saw("smoke.bad_exit", node, survived, "count", where)
+    for node in sorted({node for node, _ in tasks}):
+        began, survived = tasks[node, "began"], tasks[node, "survived"]
+        why = f"{began} of 2 tasks began" if began < 2 else None
+        parsed.saw("smoke.bad_exit", node, None if why else survived, "count", where, why)
     return parsed
 
 

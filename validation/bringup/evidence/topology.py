@@ -46,26 +46,19 @@ def parse(text: str, where: str, node: str) -> Parsed:
     if lost:
         return _unreadable(parsed, where, node, evidence, f"cut off: nothing about {', '.join(lost[:3])}")
     between = sorted({paths[gpu][peer] for gpu in gpus for peer in gpus if gpu != peer})
-    unlikely = [
-        f"{gpu} to {nic}: {paths[gpu][nic]}" for gpu in gpus for nic in nics if paths[gpu][nic] not in NEAR_FIRST
-    ]
+    links = [(gpu, nic, paths[gpu][nic]) for gpu in gpus for nic in nics]
+    unlikely = [f"{gpu} to {nic}: {path}" for gpu, nic, path in links if path not in NEAR_FIRST]
     if unlikely or not gpus:
-        return _unreadable(
-            parsed, where, node, evidence, f"no path between a GPU and a NIC: {', '.join(unlikely[:3]) or 'no GPU'}"
-        )
+        why = f"no path between a GPU and a NIC: {', '.join(unlikely[:3]) or 'no GPU'}"
+        return _unreadable(parsed, where, node, evidence, why)
     nearest = {gpu: min((paths[gpu][nic] for nic in nics), key=NEAR_FIRST.index, default=None) for gpu in gpus}
     beside = [
         f"{gpu} {' '.join(legend[nic] for nic in nics if paths[gpu][nic] == path)} {path}"
         for gpu, path in nearest.items()
         if path
     ]
-    parsed.saw(
-        "discovery.topology",
-        node,
-        f"{len(gpus)} GPUs, {'/'.join(between) or 'alone'} between them; nearest NICs: {', '.join(beside) or 'none'}",
-        "text",
-        evidence,
-    )
+    table = f"{len(gpus)} GPUs, {'/'.join(between) or 'alone'} between them"
+    parsed.saw("discovery.topology", node, f"{table}; nearest NICs: {', '.join(beside) or 'none'}", "text", evidence)
     for gpu in gpus if nics else ():
         to_all = [f"{legend[nic]}={paths[gpu][nic]}" for nic in nics]
         parsed.saw("inventory.topology.paths", f"{node}/{gpu}", to_all, "text", evidence)
