@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bringup import judge
@@ -61,11 +63,21 @@ CONTENT = {
 }
 
 
-@pytest.fixture(scope="module")
-def finished() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as results, pytest.MonkeyPatch.context() as patch:
-        folder = discovery(Path(results), patch)
-        yield folder
+def of_module(make: Callable[[Path, pytest.MonkeyPatch], Path]) -> Any:
+    """A fixture: the folder of a run, one for all tests here."""
+
+    @pytest.fixture(scope="module")
+    def folder() -> Iterator[Path]:
+        with tempfile.TemporaryDirectory() as results, pytest.MonkeyPatch.context() as patch:
+            patch.delenv("SLURM_RESTART_COUNT", raising=False)
+            yield make(Path(results), patch)
+
+    return folder
+
+
+finished = of_module(discovery)
+unfinished = of_module(partial(discovery, close=False))  # `bringup run` has asked Slurm what became of the job
+trained = of_module(lambda results, _: run_of("run_hsdp_2node", results))
 
 
 @pytest.mark.parametrize("name", SEEDS)
@@ -92,13 +104,6 @@ def outcomes_of(folder: Path, name: str, text: str) -> dict[tuple[str, str], Out
         path.unlink() if before is None else path.write_bytes(before)
 
 
-@pytest.fixture(scope="module")
-def unfinished() -> Iterator[Path]:
-    """Its script did not finish, and `bringup run` has asked Slurm what became of the job."""
-    with tempfile.TemporaryDirectory() as results, pytest.MonkeyPatch.context() as patch:
-        yield discovery(Path(results), patch, close=False)
-
-
 @pytest.mark.parametrize("answer", ["job-failed.txt", "job-out-of-memory.txt"])
 @FEW
 @given(data=st.data())
@@ -107,23 +112,21 @@ def test_whatever_slurm_says_of_a_job_that_was_not_closed_it_is_not_closed(unfin
     assert outcomes_of(unfinished, runs.JOB_AFTER, data.draw(damaged(text)))["run.closed", "job"] is Outcome.INCOMPLETE
 
 
-@pytest.fixture(scope="module")
-def broken() -> Iterator[Path]:
-    """A training in which one rank raised, and two left only their stacks."""
-    with tempfile.TemporaryDirectory() as results, pytest.MonkeyPatch.context() as patch:
-        patch.delenv("SLURM_RESTART_COUNT", raising=False)
-        folder = ended(Path(results))
-        for rank in (1, 2):
-            (folder / f"raw/rank{rank}.jsonl").write_text("")
-        stalled(folder, 1, WAITING, 74)
-        stalled(folder, 2, HUNG, 74)  # not behind: who raised is the first
-        (folder / ERROR_FILE).parent.mkdir(parents=True)
-        shutil.copyfile(FIXTURES / "training/error.json", folder / ERROR_FILE)
-        rank_said(
-            folder, "n1", 3, error_file=ERROR_FILE, state="raised", error="ValueError: step 4: the row is not there"
-        )
-        (folder / "raw/launch.log").write_text((FIXTURES / "slurm/rank-killed.txt").read_text())
-        yield folder
+def a_broken_training(results: Path, _: pytest.MonkeyPatch) -> Path:
+    """One rank raised, and two left only their stacks."""
+    folder = ended(results)
+    for rank in (1, 2):
+        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    stalled(folder, 1, WAITING, 74)
+    stalled(folder, 2, HUNG, 74)  # not behind: who raised is the first
+    (folder / ERROR_FILE).parent.mkdir(parents=True)
+    shutil.copyfile(FIXTURES / "training/error.json", folder / ERROR_FILE)
+    rank_said(folder, "n1", 3, error_file=ERROR_FILE, state="raised", error="ValueError: step 4: the row is not there")
+    (folder / "raw/launch.log").write_text((FIXTURES / "slurm/rank-killed.txt").read_text())
+    return folder
+
+
+broken = of_module(a_broken_training)
 
 
 @pytest.mark.parametrize(
@@ -167,13 +170,6 @@ def test_lines_that_are_lost_never_turn_anything_into_a_pass(finished, name, dat
     finally:
         path.write_bytes(before)
         facts.write_bytes(healthy)
-
-
-@pytest.fixture(scope="module")
-def trained() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as results, pytest.MonkeyPatch.context() as patch:
-        patch.delenv("SLURM_RESTART_COUNT", raising=False)
-        yield run_of("run_hsdp_2node", Path(results))
 
 
 @pytest.mark.parametrize(

@@ -14,70 +14,44 @@ def observations_of(parsed: Parsed) -> list[tuple[str, str, object, str]]:
     return [(seen.quantity, seen.subject, seen.value, seen.evidence) for seen in parsed.observations]
 
 
+OOM, LOST = "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.0.", "srun: error: Node failure on n"
+CANCELLED = "x *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38"
+
+
 @for_each(
-    ("lines", "facts"),
+    ("lines", "facts"),  # of launcher.…, with the line of the log
     [
-        (
-            "1:   rank      : 3 (local_rank: 1)\n1:   exitcode  : -9 (pid: 76)\n",
-            [("launcher.exit_code", "n1/rank3", -9, "raw/launch.log:2")],
-        ),
+        ("1:   rank      : 3 (local_rank: 1)\n1:   exitcode  : -9 (pid: 76)\n", [("exit_code", "n1/rank3", -9, 2)]),
         ("1:   rank      : 9 (local_rank: 1)\n1:   exitcode  : -9 (pid: 76)\n", []),  # a rank that was not planned
         ("1:   exitcode  : -9 (pid: 76)\n", []),
         (
             "1: Root Cause (first observed failure):\n0:   rank      : 0 (local_rank: 0)\n"
             "1:   rank      : 2 (local_rank: 0)\n0:   exitcode  : 1 (pid: 7)\n1:   exitcode  : 1 (pid: 8)\n",
-            [
-                ("launcher.exit_code", "n0/rank0", 1, "raw/launch.log:4"),
-                ("launcher.exit_code", "n1/rank2", 1, "raw/launch.log:5"),
-                ("launcher.first_failed", "n1/rank2", 1, "raw/launch.log:5"),
-            ],
+            [("exit_code", "n0/rank0", 1, 4), ("exit_code", "n1/rank2", 1, 5), ("first_failed", "n1/rank2", 1, 5)],
         ),
+        (f"{OOM}\n", [("out_of_memory", "n1", OOM, 1)]),
+        ("Detected 1 oom_kill event\n", [("out_of_memory", "job", "Detected 1 oom_kill event", 1)]),
+        # a progress bar, and two nodes at once
+        (f"10%\r20%\n{LOST}[0-1]\n", [("node_lost", node, f"{LOST}[0-1]", 2) for node in ("n0", "n1")]),
+        (f"{LOST}1\n", [("node_lost", "n1", f"{LOST}1", 1)]),
+        (f"{CANCELLED} DUE TO TIME LIMIT ***\n" * 2, [("ended_by_slurm", "n0", "time limit", 1)]),
         (
-            "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.0.\n",
-            [
-                (
-                    "launcher.out_of_memory",
-                    "n1",
-                    "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.0.",
-                    "raw/launch.log:1",
-                )
-            ],
+            f"0: slurmstepd-n0: error: {CANCELLED[2:]} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n",
+            [("ended_by_slurm", "n0", "node failure", 1)],
         ),
-        (
-            "Detected 1 oom_kill event\n",
-            [("launcher.out_of_memory", "job", "Detected 1 oom_kill event", "raw/launch.log:1")],
-        ),
-        (
-            "10%\r20%\nsrun: error: Node failure on n[0-1]\n",  # a progress bar, and two nodes at once
-            [
-                ("launcher.node_lost", node, "srun: error: Node failure on n[0-1]", "raw/launch.log:2")
-                for node in ("n0", "n1")
-            ],
-        ),
-        (
-            "srun: error: Node failure on n1\n",
-            [("launcher.node_lost", "n1", "srun: error: Node failure on n1", "raw/launch.log:1")],
-        ),
-        (
-            "x *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38 DUE TO TIME LIMIT ***\n" * 2,
-            [("launcher.ended_by_slurm", "n0", "time limit", "raw/launch.log:1")],
-        ),
-        (
-            "0: slurmstepd-n0: error: *** STEP 616044.0 ON n0 CANCELLED AT 2026-11-22T17:22:06 "
-            "DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n",
-            [("launcher.ended_by_slurm", "n0", "node failure", "raw/launch.log:1")],
-        ),
-        ("x *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38 ***\n", []),
+        (f"{CANCELLED} ***\n", []),
         (
             "/x/run: run folder cannot be written, seen from n1; is it shared?\n",
-            [("launcher.cannot_write", "n1", "run folder cannot be written", "raw/launch.log:1")],
+            [("cannot_write", "n1", "run folder cannot be written", 1)],
         ),
         (f"rank : {'9' * 5000} (local_rank: 1)\nexitcode : -{'9' * 5000} (pid: 1)\n[Rank {'9' * 5000}] Watchdog", []),
     ],
 )
 def test_lines_of_the_launch_log(lines, facts):
     parsed = launcher.log(lines, "raw/launch.log", RUN)
-    assert observations_of(parsed) == facts
+    assert observations_of(parsed) == [
+        (f"launcher.{name}", subject, value, f"raw/launch.log:{line}") for name, subject, value, line in facts
+    ]
     assert parsed.problems == []
 
 

@@ -10,7 +10,7 @@ from bringup.plan.catalogue import DRILLS
 from bringup.records import Outcome, Verdict
 from bringup.report.charts.sampled import SAMPLED, line_of
 from factory import a_run
-from runs_for_tests import FIXTURES, about, add_derived
+from runs_for_tests import FIXTURES, about, add_derived, values
 from showing import shows_failing
 
 sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
@@ -53,29 +53,24 @@ def efa(sent: object, received: object) -> dict[str, object]:
 # ---- RDMA ports
 
 
-def test_infiniband_counts_words_of_four_bytes_and_efa_counts_bytes(tmp_path):
-    port(tmp_path, "mlx5_0", **words(100, 10))
-    port(tmp_path, "mlx5_1", **words(200, 20))
-    assert transport.total(transport.rdma_reader(tmp_path)()) == (1200, 120)
-    port(tmp_path, "rdmap113s0", **efa(7, 5))
-    assert transport.total(transport.rdma_reader(tmp_path)()) == (1207, 125)
+NOT_COUNTED = (None, None)
 
 
-def test_a_port_that_cannot_count_words_is_read_in_bytes(tmp_path):
-    port(tmp_path, "rdmap113s0", **words("N/A (no PMA)", "N/A (no PMA)"), **efa(7, 5))
-    assert transport.total(transport.rdma_reader(tmp_path)()) == (7, 5)
-
-
-def test_without_an_rdma_device_there_is_nothing_to_count(tmp_path):
-    assert transport.total(transport.rdma_reader(tmp_path / "nowhere")()) == (None, None)
-    port(tmp_path, "mlx5_0", state="1: DOWN", **words(100, 10))
-    assert transport.total(transport.rdma_reader(tmp_path)()) == (None, None)
-
-
-def test_a_sum_that_lacks_one_active_port_is_no_sum(tmp_path):
-    port(tmp_path, "mlx5_0", **words(100, 10))
-    port(tmp_path, "rxe0")
-    assert transport.total(transport.rdma_reader(tmp_path)()) == (None, None)
+@pytest.mark.parametrize(
+    ("ports", "total"),
+    [  # InfiniBand counts words of four bytes, EFA bytes; a sum that lacks one active port is no sum
+        ({"mlx5_0": words(100, 10), "mlx5_1": words(200, 20)}, (1200, 120)),
+        ({"mlx5_0": words(100, 10), "rdmap113s0": efa(7, 5)}, (407, 45)),
+        ({"rdmap113s0": {**words("N/A (no PMA)", "N/A (no PMA)"), **efa(7, 5)}}, (7, 5)),
+        ({}, NOT_COUNTED),
+        ({"mlx5_0": {"state": "1: DOWN", **words(100, 10)}}, NOT_COUNTED),
+        ({"mlx5_0": words(100, 10), "rxe0": {}}, NOT_COUNTED),
+    ],
+)
+def test_the_bytes_of_all_active_ports_are_summed(tmp_path, ports, total):
+    for device, files in ports.items():
+        port(tmp_path, device, **files)
+    assert transport.total(transport.rdma_reader(tmp_path)()) == total
 
 
 def test_a_counter_that_goes_away_later_empties_the_cells_and_ends_nothing(tmp_path):
@@ -148,45 +143,44 @@ def test_three_samples_in_four_seconds_are_enough_and_ten_in_twenty_are_not(coun
     assert judged(sampled(count), duration_s) is outcome
 
 
-def test_samples_around_the_turn_of_a_second_are_each_counted():
+def test_samples_around_the_turn_of_a_second_are_each_counted_and_one_repeated_is_no_second_sample():
     """At 1.999, 3.001, 3.999 and 5.001 two fall into one second of the clock, and one second has none."""
-    text = "".join(
-        ROW.format(at=100 + second + (0.999 if second % 2 else 0.001), sent=0) + f"{TAIL}\n" for second in range(20)
-    )
-    uneven = "".join(
-        ROW.format(at=second + (-0.001 if second % 2 else 0.001), sent=0) + f"{TAIL}\n" for second in range(100, 120)
-    )
-    assert judged(text, 20.0) is Outcome.FAIL  # every second pair is one sample, taken twice
-    assert judged(uneven, 20.0) is Outcome.PASS
 
+    def shifted(early_s: float) -> str:
+        moments = (second + (early_s if second % 2 else 0.001) for second in range(100, 120))
+        return "".join(ROW.format(at=at, sent=0) + f"{TAIL}\n" for at in moments)
 
-def test_a_sample_repeated_is_no_second_sample():
+    assert judged(shifted(0.999), 20.0) is Outcome.FAIL  # every second pair is one sample, taken twice
+    assert judged(shifted(-0.001), 20.0) is Outcome.PASS
     assert judged(sampled(10) * 2, 20.0) is Outcome.FAIL
+    coverage = values(monitor.parse(sampled(3), "f", None), "nccl.monitor.coverage")
+    assert coverage == {"n0": None}, "how long the step took is not known"
 
 
 # ---- what was sampled
 
 
-def values(text: str, quantity: str) -> tuple[object, str | None]:
-    return next(
-        (observation.value, observation.why)
-        for observation in monitor.parse(text, "f", 9.0).observations
-        if observation.quantity == quantity
-    )
+def value_and_why(text: str, quantity: str) -> tuple[object, str | None]:
+    (seen,) = [fact for fact in monitor.parse(text, "f", 9.0).observations if fact.quantity == quantity]
+    return seen.value, seen.why
 
 
 def test_what_a_sampler_could_not_count_is_unknown_and_says_why():
-    assert values(sampled(3), "nccl.monitor.overhead")[0] == 0.1
-    assert values(sampled(3, tail=",,,"), "nccl.monitor.overhead") == (None, "the sampler did not count its own time")
+    assert value_and_why(sampled(3), "nccl.monitor.overhead")[0] == 0.1
+    assert value_and_why(sampled(3, tail=",,,"), "nccl.monitor.overhead") == (
+        None,
+        "the sampler did not count its own time",
+    )
 
 
 def test_a_row_of_another_length_is_no_sample():
-    assert len(monitor.read(sampled(1, tail=",0.10,5") + sampled(1, tail=",0.10,5,5,5"), "f").problems) == 3
+    text = sampled(1, tail=",0.10,5") + sampled(1, tail=",0.10,5,5,5") + "0: n0,1.0,abc,1,2,3,,,\n"
+    assert len(monitor.read(text, "f").problems) == 4
 
 
 @for_each("digits", ["9" * 400, "9" * 5000, "\u0663", "nan", "inf"])
 def test_a_number_that_nobody_could_have_counted_is_none(digits):
-    assert values(sampled(2, tail=f",{digits},0,0"), "nccl.monitor.overhead")[0] is None
+    assert value_and_why(sampled(2, tail=f",{digits},0,0"), "nccl.monitor.overhead")[0] is None
     assert len(monitor.read(ROW.format(at=100.0, sent=digits) + TAIL, "f").problems) == 2
 
 
@@ -210,7 +204,7 @@ def test_the_drill_of_a_sampler_that_ends_is_found_in_a_step_of_three_seconds(sa
     drill = next(drill for drill in DRILLS if drill.id == "monitor-stops")
     text = sampled(sampler.DRILL_SAMPLES)
     assert judged(text, 3.0) is Outcome.FAIL
-    assert drill.says in str(values(text, "nccl.monitor.coverage")[1])
+    assert drill.says in str(value_and_why(text, "nccl.monitor.coverage")[1])
 
 
 def test_a_damaged_sample_is_named_by_the_line_that_grep_gives():
@@ -274,23 +268,9 @@ class Nvml:
 def test_each_gpu_is_read_and_a_sum_without_one_of_them_is_no_number(sampler):
     whole, each = sampler.gpu_reader(Nvml())()
     assert whole == [100, "", 88]
-    assert each == [
-        ["GPU-a", "100", "700", "61", "1980", "none", "1980", "0x4", "61.00", "7", "8", "9", "10"],
-        [
-            "GPU-b",
-            "97",
-            "",
-            "88",
-            "1200",
-            "hardware slowdown+hardware thermal",
-            "1200",
-            "0x48",
-            "0.50",
-            "",
-            "",
-            "9",
-            "10",
-        ],
+    assert [",".join(cells) for cells in each] == [
+        "GPU-a,100,700,61,1980,none,1980,0x4,61.00,7,8,9,10",
+        "GPU-b,97,,88,1200,hardware slowdown+hardware thermal,1200,0x48,0.50,,,9,10",
     ]
 
 

@@ -1,4 +1,5 @@
-"""What Slurm's commands answer: healthy, degraded, cut off, empty, refused, and no such command."""
+"""What Slurm's commands answer, and jobs of the smoke phase left: healthy, degraded, cut off, empty, refused, no such
+command."""
 
 from functools import partial
 
@@ -275,3 +276,54 @@ def test_lines_are_counted_as_grep_counts_them(mark):
     assert answer.evidence == "f:2"
     setting = slurm.cgroup_conf(f"# old{mark}notes\nConstrainDevices=yes\n", "f").observations[0]
     assert setting.evidence == "f:2"
+
+
+BEGAN = "0: n0 began\n1: n0 began\n2: n1 began\n3: n1 began\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "survivors"),
+    [
+        (BEGAN, {"n0": 0, "n1": 0}),
+        (BEGAN + "3: n1 survived\n", {"n0": 0, "n1": 1}),
+        ("0: n0 began\n1: n0 began\n2: n1 began\n", {"n0": 0, "n1": None}),
+    ],
+)
+def test_tasks_that_outlive_a_failed_one_are_counted_per_node(text, survivors):
+    assert values(slurm.bad_exit(text, "f"), "smoke.bad_exit") == survivors
+
+
+@pytest.mark.parametrize(
+    ("text", "restarts"),
+    [
+        ("n0 restarts 0\nslurmstepd-n0: error: *** JOB 47 ON n0 CANCELLED DUE TO JOB REQUEUE ***\nn1 restarts 1\n", 1),
+        ("n0 restarts 0\n", 0),
+    ],
+)
+def test_a_requeued_job_says_how_often_it_began_again(text, restarts):
+    assert values(slurm.requeue(text, "f"), "smoke.requeue") == {"job": restarts}
+
+
+@pytest.mark.parametrize(
+    ("state", "is_known"), [("FAILED", True), ("TIMEOUT", True), ("PREEMPTED", False), ("NODE_FAIL", False)]
+)
+def test_of_a_job_that_slurm_took_away_no_end_is_known(state, is_known):
+    text = f"JobId=7 JobState={state} Reason=None ExitCode=0:15 SubmitTime=2026-11-28T13:00:00 \n"
+    parsed = ended_job(text, "f")
+    code = values(parsed, EXIT_CODE)
+    assert code == {"job": "0:15" if is_known else None}
+    assert is_known or {seen.why for seen in parsed.observations} == {f"Slurm ended the job: {state}"}
+
+
+@pytest.mark.parametrize("parser", [slurm.bad_exit, slurm.requeue])
+@pytest.mark.parametrize("text", ["", "bash: python3: command not found\n"])
+def test_a_job_that_said_nothing_is_a_problem(parser, text):
+    parsed = parser(text, "f")
+    assert parsed.observations == []
+    assert parsed.problems
+
+
+def test_a_number_of_five_thousand_digits_is_a_problem_and_not_an_error():
+    parsed = slurm.requeue(f"n0 restarts {'9' * 5000}\n", "f")
+    assert parsed.observations == []
+    assert parsed.problems

@@ -6,7 +6,6 @@ from itertools import combinations, permutations
 import pytest
 from bringup import judge
 from bringup.cli import main
-from bringup.derive import pair_topology
 from bringup.derive import pairs as pairwise
 from bringup.evidence import curve, slurm
 from bringup.evidence.parsed import Parsed, Seen
@@ -147,7 +146,7 @@ BLOCKS += "AggregatedBlock=b[0-1] BlockIndex=2 Nodes=n[0-3] BlockSize=4\n"
 def test_pairs_that_are_slow_under_one_switch_contradict_the_topology_of_slurm(topology, share, words):
     parsed = fleet(slow=N1_N0)
     parsed.add(slurm.topology(topology, "raw/scontrol-topology.txt", FOUR))
-    (topology_share,) = pair_topology.derive(Seen(parsed.observations)).observations
+    (topology_share,) = pairwise.topology(Seen(parsed.observations)).observations
     assert (topology_share.value, parsed.problems) == (share, [])
     assert words in (topology_share.why or "")
 
@@ -155,7 +154,7 @@ def test_pairs_that_are_slow_under_one_switch_contradict_the_topology_of_slurm(t
 def test_pairs_that_carried_nothing_say_nothing_of_the_topology():
     parsed = measured(pairwise.BANDWIDTH, lambda *_: 0.0, FOUR)
     parsed.add(slurm.topology(TREE, "raw/scontrol-topology.txt", FOUR))
-    assert pair_topology.derive(Seen(parsed.observations)).observations == []
+    assert pairwise.topology(Seen(parsed.observations)).observations == []
 
 
 @for_each(

@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 
 from bringup.characters import many
 from bringup.derive.fabric import is_a_setting, ports_of
-from bringup.derive.training_ends import GATE, JOB_GATE
+from bringup.derive.training import GATE, JOB_GATE
 from bringup.evidence.parsed import Seen, is_number
 from bringup.plan import subjects
 from bringup.plan.phases import PHASES

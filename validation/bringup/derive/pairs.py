@@ -20,7 +20,8 @@ from bringup.characters import many
 from bringup.derive import localise
 from bringup.evidence import pair_rounds
 from bringup.evidence.curve import size_bytes
-from bringup.evidence.parsed import Parsed
+from bringup.evidence.parsed import Parsed, Seen
+from bringup.evidence.slurm import LEAF, LEAVES
 from bringup.plan.rounds import ALL_PAIRS, Pair, link_name
 from bringup.plan.subjects import JOB
 from bringup.records import Observation
@@ -334,3 +335,41 @@ def _middle(directions: dict[Pair, float], end: int) -> dict[str, float]:
     """Node -> the share of its middle partner, as sender (end 0) or receiver (1); of two partners the better one."""
     shares = grouped((pair[end], share) for pair, share in directions.items())
     return {node: median_low(values) for node, values in shares.items() if len(values) >= LEAST_PARTNERS}
+
+
+def topology(observed: Seen) -> Parsed:
+    """Derive nccl.pair.topology, ratio: what the worst node reaches with those under its own leaf switch (or in its
+    block), over what it reaches under the switch where it is fastest. Of each switch the middle partner counts, of two
+    the better one. Not known where the measured pairs are all under one switch, or none is."""
+    parsed, answers = Parsed(), observed.of(LEAVES)
+    directions, _ = measured(observed.under("pair.", "nccl."))
+    if not answers or not directions:
+        return parsed
+    leaf = {node: node for pair in directions for node in pair}
+    leaf |= {seen.subject: str(seen.value) for seen in observed.of(LEAF)}
+    inside = [speed.best for (a, b), speed in directions.items() if leaf[a] == leaf[b]]
+    across = [speed.best for (a, b), speed in directions.items() if leaf[a] != leaf[b]]
+    gate, evidence = "nccl.pair.topology", answers[0].evidence
+    if not inside or not across:
+        why = f"of the measured pairs {len(inside)} are under one switch and {len(across)} are not"
+        parsed.saw(gate, JOB, None, "ratio", evidence, f"{why}; BRINGUP_PAIR_ROUNDS=all measures every pair")
+        return parsed
+    also = f"the middle of all pairs under one switch: {median(inside):.3g}, of the others: {median(across):.3g}"
+    speeds: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for (a, b), way in directions.items():
+        speed = min(way.best, directions.get((b, a), way).best)
+        speeds[a][leaf[b]].append(speed)
+        speeds[b][leaf[a]].append(speed)
+    shares = []
+    for node, by_leaf in sorted(speeds.items()):
+        middle = {name: median_high(values) for name, values in by_leaf.items()}
+        own, best = leaf[node], max(middle, key=lambda name: middle[name])
+        if own in middle and middle[best] > 0:
+            share = middle[own] / middle[best]
+            words = f"{node} with those under {own}: {middle[own]:.3g} GB/s, under {best}: {middle[best]:.3g} GB/s"
+            shares.append((share, words))
+    if not shares:  # no pair carried a byte: there is nothing to compare
+        return parsed
+    share, words = min(shares)
+    parsed.saw(gate, JOB, round(share, 4), "ratio", evidence, f"{words}; {also}")
+    return parsed
