@@ -27,18 +27,18 @@ def contradictions(args: RunArgs, metrics: TrainMetrics) -> Iterator[str]:
         yield from _clock(metrics)
     each = metrics.tokens_per_s / metrics.world_size
     yield from _differ("tokens_per_s_per_rank", metrics.tokens_per_s_per_rank, each, "tokens_per_s over the ranks")
-    middle = statistics.median(metrics.rank_times_s.step_p50)
-    if not _is_between(metrics.step_time_s.p50, metrics.rank_times_s.step_p50):
-        yield f"step_time_s.p50 is {metrics.step_time_s.p50:.4g} s, that of the ranks {middle:.4g} s"
+    times, p50 = metrics.rank_times_s, metrics.step_time_s.p50
+    if not min(times.step_p50) * (1 - CLOSE) <= p50 <= max(times.step_p50) * (1 + CLOSE):
+        yield f"step_time_s.p50 is {p50:.4g} s, that of the ranks {statistics.median(times.step_p50):.4g} s"
     if metrics.flops_per_token and metrics.tflops_per_rank is not None:
         tflops = metrics.flops_per_token * metrics.tokens_per_s_per_rank / 1e12
-        yield from _differ(
-            "tflops_per_rank", metrics.tflops_per_rank, tflops, "flops_per_token times tokens/s per rank"
-        )
+        made_of = "flops_per_token times tokens/s per rank"
+        yield from _differ("tflops_per_rank", metrics.tflops_per_rank, tflops, made_of)
     if metrics.mfu is not None and metrics.tflops_per_rank is not None:
         share = metrics.tflops_per_rank / metrics.peak_tflops if metrics.peak_tflops else math.inf
         yield from _differ("mfu", metrics.mfu, share, "tflops_per_rank over peak_tflops")
-    if metrics.world_size > 1 and metrics.straggler is None and any(map(sum, zip(*_own(metrics), strict=True))):
+    own = times.fetch, times.forward, times.optimizer
+    if metrics.world_size > 1 and metrics.straggler is None and any(map(any, own)):
         yield "straggler is null, and the ranks' own work was timed"
 
 
@@ -56,12 +56,3 @@ def _clock(metrics: TrainMetrics) -> Iterator[str]:
     most = LONGER * seen + CLOCK_S + AHEAD * timed / count
     if not SHORTER * seen - CLOCK_S <= timed <= most:
         yield f"steps_s makes {timed:.4g} s, the ends of the same steps by the host's clock {seen:.4g} s"
-
-
-def _is_between(value: float, several: list[float]) -> bool:
-    return min(several) * (1 - CLOSE) <= value <= max(several) * (1 + CLOSE)
-
-
-def _own(metrics: TrainMetrics) -> tuple[list[float], list[float], list[float]]:
-    times = metrics.rank_times_s
-    return times.fetch, times.forward, times.optimizer

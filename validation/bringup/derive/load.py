@@ -91,6 +91,7 @@ def sent_again(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def kernel_log(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Derive load.kernel_log. Where the log was not read both times, NVML's events answer."""
     events: dict[str, dict[str, list[Observation]]] = {}
     for quantity, facts in observed.starting_with(_EVENT).items():
         for fact in facts:
@@ -99,8 +100,16 @@ def kernel_log(derived: Parsed, observed: Seen, run: Run) -> None:
     ended = _ended_at(observed)
     for node, changes in _changes(observed).items():
         total = next((change for change in changes if change.name == "xid"), None)
-        if total is not None:
-            _kernel_log(derived, node, total, changes, events.get(node, {}), ended.get(node, {}))
+        facts = [fact for fact in (total.before, total.after) if fact is not None] if total is not None else []
+        if not facts:
+            continue
+        if len(facts) == 2 and all(is_number(fact.value) for fact in facts):
+            count, words = _new_messages(changes)
+        else:
+            why = next((fact.why for fact in facts if fact.value is None), None) or "the kernel log was read only once"
+            count, words = _events(events.get(node, {}), ended.get(node, {}))
+            words = words if count else f"{why}; {words}"
+        derived.saw("load.kernel_log", node, count, "count", facts[-1].evidence, words)
 
 
 def _ended_at(observed: Seen) -> dict[str, dict[str, datetime]]:
@@ -243,22 +252,9 @@ def _no_share(changes: list[_Change], sent: Collection[str], again: Collection[s
     return None
 
 
-def _kernel_log(
-    derived: Parsed,
-    node: str,
-    total: _Change,
-    changes: list[_Change],
-    events: Mapping[str, list[Observation]],
-    ended: Mapping[str, datetime],
-) -> None:
-    """load.kernel_log: messages that came under load and ask for action. An old message may leave the ring buffer.
-    Where the log was not read both times, NVML's events answer."""
-    facts = [fact for fact in (total.before, total.after) if fact is not None]
-    if len(facts) < 2 or not all(is_number(fact.value) for fact in facts):
-        why = next((fact.why for fact in facts if fact.value is None), None) or "the kernel log was read only once"
-        _events(derived, node, why, facts[-1].evidence, events, ended)
-        return
-    count, words = 0, []
+def _new_messages(changes: list[_Change]) -> tuple[int | None, str | None]:
+    """Count messages that came under load and ask for action. An old message may leave the ring buffer."""
+    count, words = 0, list[str]()
     for change in changes:
         event = xid.event(change.name)
         if event is None or event.action is None or change.after is None or not is_number(change.after.value):
@@ -267,18 +263,12 @@ def _kernel_log(
         if change.after.value > earlier:
             count += int(change.after.value - earlier)
             words.append(f"{event.words}{change.where}: {event.action}")
-    derived.saw("load.kernel_log", node, count, "count", facts[-1].evidence, "; ".join(words) or None)
+    return count, "; ".join(words) or None
 
 
-def _events(
-    derived: Parsed,
-    node: str,
-    why: str,
-    evidence: str,
-    events: Mapping[str, list[Observation]],
-    ended: Mapping[str, datetime],
-) -> None:
-    """From what NVML reported while it was watched (probes/xids.py). why: the log was not read."""
+def _events(events: Mapping[str, list[Observation]], ended: Mapping[str, datetime]) -> tuple[int | None, str]:
+    """Count what asks for action in what NVML reported while it was watched (probes/xids.py), where the log was not
+    read."""
     asking, unknown = list[str](), list[str]()
     for name, facts in events.items():
         event = xid.event(name)
@@ -290,13 +280,11 @@ def _events(
                 unknown.append(f"{event.words} on {where}: what it asks for stands in the log alone")
             elif event is not None and event.action is not None:
                 asking.append(f"{event.words} on {where}: {event.action}")
+    if asking:
+        return len(asking), "; ".join(asking)
     gpus, seconds = (next((fact.value for fact in events.get(name, ())), None) for name in ("gpus", "seconds"))
     if is_number(seconds) and not unknown and (gap := _unwatched(ended, float(seconds))) is not None:
         unknown.append(gap)
     if seconds is None and not unknown:
         unknown.append(f"NVML's events were not watched{' to the end' if events else ''}")
-    remark = "; ".join(asking) or (
-        f"{why}; {unknown[0]}" if unknown else f"{why}; NVML's events of {gpus} GPUs were watched for {seconds:.0f} s"
-    )
-    value = len(asking) if asking or not unknown else None
-    derived.saw("load.kernel_log", node, value, "count", evidence, remark)
+    return (None, unknown[0]) if unknown else (0, f"NVML's events of {gpus} GPUs were watched for {seconds:.0f} s")

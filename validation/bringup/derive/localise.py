@@ -338,13 +338,10 @@ def culprits(nodes: Sequence[str], rounds: Sequence[Round]) -> Culprits:
 
 def words(result: Culprits, nodes: Sequence[str]) -> list[str]:
     """Say what is known after these rounds, a phrase each. Never empty."""
-    phrases = [
-        f"{_name(culprit)} {_ways(culprit)} at {1 - culprit.loss:.2f}" for culprit in (*result.nodes, *result.links)
-    ]
+    phrases = [f"{_name(each)} {_ways(each)} at {1 - each.loss:.2f}" for each in (*result.nodes, *result.links)]
     for cases in result.undecided:
         phrases.append("undecided: " + " or ".join(dict.fromkeys(_name(case) for case in cases[:4])))
-    if result.distance is not None:
-        far = result.distance
+    if (far := result.distance) is not None:
         exact = f"{far.slow_from}" if far.is_found else f"between {far.fast_up_to} and {far.slow_from}"
         phrases.append(
             f"pairs that leave a block of {exact} nodes of the list are slower by {far.loss:.0%}: by design, or a slow "

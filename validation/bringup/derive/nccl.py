@@ -137,19 +137,16 @@ def _scale(derived: Parsed, observed: Seen, places: list[str], step: str) -> Non
     states, hang = _by_rank(observed, "nccl.rank.state", step), hang_of(observed, places, step)
     code = next(iter(observed.of("nccl.step.exit_code", step)), None)
     for place in places:
-        if place in states:
-            state = states[place]
+        if (state := states.get(place)) is not None:
             derived.saw("nccl.rank.finished", place, state.value, "text", state.evidence, state.why)
-        elif hang is not None and place in hang.culprits:
-            derived.saw("nccl.rank.finished", place, hang.state, "text", hang.evidence, hang.culprits[place])
-        elif hang is not None:
-            derived.saw("nccl.rank.finished", place, None, "text", hang.evidence, hang.of_victim(place))
+            continue
+        value, evidence, why = None, f"raw/{step}.jsonl", "no rank reported how it ended"
+        if hang is not None:
+            value, evidence = hang.state if place in hang.culprits else None, hang.evidence
+            why = hang.culprits.get(place) or hang.of_victim(place)
         elif code is not None and code.value != 0:
-            derived.saw(
-                "nccl.rank.finished", place, None, "text", code.evidence, f"the step ended with exit code {code.value}"
-            )
-        else:
-            derived.saw("nccl.rank.finished", place, None, "text", f"raw/{step}.jsonl", "no rank reported how it ended")
+            evidence, why = code.evidence, f"the step ended with exit code {code.value}"
+        derived.saw("nccl.rank.finished", place, value, "text", evidence, why)
 
 
 def _hung_pairs(derived: Parsed, observed: Seen, run: Run) -> None:

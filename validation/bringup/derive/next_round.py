@@ -118,19 +118,13 @@ class _Pairing:
         return sorted(self.pairs, key=lambda pair: self.order[pair[0]])
 
     def _pair(self, a: str, b: str, free: dict[str, None]) -> None:
-        self.pairs.append((a, b) if self.order[a] < self.order[b] else (b, a))
+        self.pairs.append(self._sorted(a, b))
         free.pop(a)
         free.pop(b)
 
     def _new_partner(self, node: str, candidates: Sequence[str], free: dict[str, None]) -> str | None:
-        return next(
-            (
-                candidate
-                for candidate in candidates
-                if candidate in free and candidate != node and candidate not in self.partners[node]
-            ),
-            None,
-        )
+        new = (other for other in candidates if other in free and other != node)
+        return next((other for other in new if other not in self.partners[node]), None)
 
     def _across(self, nodes: list[str], block: int) -> None:
         """Pair the others: each with the node half a list away; in later rounds a quarter, an eighth. block: with the
@@ -153,14 +147,11 @@ class _Pairing:
         for number, (a, b) in enumerate(self.pairs):
             if b not in self.partners[a] or frozenset((a, b)) in again:
                 continue
-            for second, (c, d) in enumerate(self.pairs):
-                if second == number or frozenset((c, d)) in again:
-                    continue
+            others = [(place, pair) for place, pair in enumerate(self.pairs) if place != number]
+            others = [(place, pair) for place, pair in others if frozenset(pair) not in again]
+            for second, (c, d) in ((place, way) for place, pair in others for way in (pair, pair[::-1])):
                 if c not in self.partners[a] and d not in self.partners[b]:
                     self.pairs[number], self.pairs[second] = self._sorted(a, c), self._sorted(b, d)
-                    break
-                if d not in self.partners[a] and c not in self.partners[b]:
-                    self.pairs[number], self.pairs[second] = self._sorted(a, d), self._sorted(b, c)
                     break
 
     def _sorted(self, a: str, b: str) -> Pair:

@@ -79,10 +79,8 @@ def measurements(rounds: Sequence[Round], usual_of: Callable[[Pair], float | Non
         for speeds in rounds
     ]
     alive = [[value for value in round_logs.values() if value > -math.inf] for round_logs in logs]
-    if not any(alive):
-        result.centres = [None for _ in logs]
-        return _all_silent(result, logs)
-    usual = _set_centres(result, alive)
+    result.centres = [None for _ in logs]
+    usual = _set_centres(result, alive) if any(alive) else 0.0
     for round_logs, centre in zip(logs, result.centres, strict=True):
         for pair, value in round_logs.items():
             known = usual_of(pair) if usual_of is not None else None
@@ -108,28 +106,19 @@ def _set_centres(result: Measurements, alive: Sequence[Sequence[float]]) -> floa
     usual, their_noise = _top(near)
     result.noise = noise = min(noise, their_noise)
     healthy = 2 * sum(value > usual - APART * noise for value in near) >= len(near)
-    for values, top in zip(alive, tops, strict=True):
+    for number, (values, top) in enumerate(zip(alive, tops, strict=True)):
         if top is None:
-            result.centres.append(None)
             continue
         # a whole round is slow if hardly any of its pairs reaches the usual speed, and most pairs of other rounds do;
         # else it is those pairs that are slow
         reach = sum(value > usual - APART * noise for value in values)
         is_round_slow = healthy and abs(top[0] - usual) > uncertainty(values) and reach < len(values) / 6
-        result.centres.append(top[0] if is_round_slow else usual)
+        result.centres[number] = top[0] if is_round_slow else usual
     return usual
 
 
 def _counts(pair: Pair, result: Measurements) -> bool:
     return not result.one_way or pair[0] < pair[1]
-
-
-def _all_silent(result: Measurements, logs: Sequence[Mapping[Pair, float]]) -> Measurements:
-    for round_logs in logs:
-        for pair in round_logs:
-            result.z[pair] = math.log(SILENT) / result.noise
-            result.rounds[pair] = result.rounds.get(pair, 0) + 1
-    return result
 
 
 def threshold(expected_false: float, tests: int) -> float:
