@@ -40,8 +40,8 @@ def others(ports: Ports) -> dict[str, str]:
     """Return ports that collectives do not use -> why not: NCCL_IB_HCA leaves them out; or, where it names none, the
     fastest have another link layer (a port for storage of the same rate must not stand in for a dead one)."""
     if any(COMPUTE in facts for facts in ports.values()):
-        said = {port: facts[COMPUTE] for port, facts in ports.items() if COMPUTE in facts}
-        return {port: f"is left out by {fact.why}" for port, fact in said.items() if fact.value is False}
+        answers = {port: facts[COMPUTE] for port, facts in ports.items() if COMPUTE in facts}
+        return {port: f"is left out by {fact.why}" for port, fact in answers.items() if fact.value is False}
     layers = {port: str(facts["layer"].value) for port, facts in ports.items() if "layer" in facts}
     speeds = {port: speed for port in layers if not isinstance(speed := _speed(ports[port]), str)}
     fastest = Counter(layers[port] for port, speed in speeds.items() if speed == max(speeds.values()))

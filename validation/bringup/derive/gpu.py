@@ -146,7 +146,7 @@ def two_jobs_at_once(derived: Parsed, observed: Seen, run: Run) -> None:
         derived.saw("smoke.jobs.distinct_gpus", node, len(gpus), "count", evidence, ", ".join(gpus) or "none")
         lists = {key: set(fact.value) for key, fact in facts.items() if key[2] == node and isinstance(fact.value, list)}
         refused = set[str]()
-        for one, other in (("first", "second"), ("second", "first")):
-            refused |= lists.get((one, "openable", node), set()) & lists.get((other, "denied", node), set())
+        for job, other in (("first", "second"), ("second", "first")):
+            refused |= lists.get((job, "openable", node), set()) & lists.get((other, "denied", node), set())
         words = ", ".join(sorted(refused)) or "none"
         derived.saw("smoke.jobs.refused_gpus", node, len(refused), "count", evidence, words)

@@ -77,8 +77,8 @@ def observe(observed: Seen, folder: Path, run: Run, closed: Closed) -> Parsed:
     changes, unreadable = _compared(folder, closed)
     objections = [*changes, *_stamps(observed, run, closed)]
     derived.problems += [*objections, *unreadable]
-    said = first_few(objections, SAID_AT_MOST) or (None if unreadable else "none")
-    derived.saw(GATE, "job", said, "text", CLOSED, None if said else first_few(unreadable, SAID_AT_MOST))
+    objection = first_few(objections, SAID_AT_MOST) or (None if unreadable else "none")
+    derived.saw(GATE, "job", objection, "text", CLOSED, None if objection else first_few(unreadable, SAID_AT_MOST))
     return derived
 
 

@@ -71,9 +71,9 @@ def devices_behind_gres(derived: Parsed, observed: Seen, run: Run) -> None:
     """Count GPUs that slurm.conf lists and the node does not have."""
     present = numbers(observed.of("discovery.gpu.count"))
     for gres in {gpus.subject: gpus for gpus in observed.of("slurm.node.gpus")}.values():
-        if (found := present.get(gres.subject)) is not None and is_number(gres.value):
-            why = f"Gres says {gres.value}, {found:.0f} devices were found"
-            derived.saw("discovery.slurm.gres", gres.subject, int(gres.value - found), "count", gres.evidence, why)
+        if (devices := present.get(gres.subject)) is not None and is_number(gres.value):
+            why = f"Gres says {gres.value}, {devices:.0f} devices were found"
+            derived.saw("discovery.slurm.gres", gres.subject, int(gres.value - devices), "count", gres.evidence, why)
 
 
 def warned_before_it_began(derived: Parsed, observed: Seen, run: Run) -> None:

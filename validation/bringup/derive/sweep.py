@@ -135,5 +135,5 @@ def _name(test: Observation) -> str:
 
 
 def _words(tests: list[Observation]) -> str:
-    said = (f" ({test.why})" if test.why and test.value != "skip" else "" for test in tests)
-    return first_few([f"{_name(test)} {test.value}{why}" for test, why in zip(tests, said, strict=True)])
+    remarks = (f" ({test.why})" if test.why and test.value != "skip" else "" for test in tests)
+    return first_few([f"{_name(test)} {test.value}{why}" for test, why in zip(tests, remarks, strict=True)])

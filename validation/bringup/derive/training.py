@@ -46,16 +46,16 @@ def transport(derived: Parsed, observed: Seen, run: Run) -> None:
 def devices(derived: Parsed, observed: Seen, run: Run) -> None:
     """Derive train.device: what all ranks computed on. A fallback is ranks on the CPU though the driver lists GPUs."""
     places = rank_subjects(run.nodes, run.ranks_per_node)
-    said = {device.subject: device for device in observed.of("train.rank.device")}
+    by_rank = {device.subject: device for device in observed.of("train.rank.device")}
     listed = {count.subject: count for count in observed.of("train.rank.driver_gpus")}
-    if not said:
+    if not by_rank:
         return
-    where = next(iter(said.values())).evidence
-    unsaid = [place for place in places if place not in said or said[place].value is None]
-    kinds = sorted({"cpu" if each.value == "cpu" else "cuda" for each in said.values() if each.value is not None})
+    where = next(iter(by_rank.values())).evidence
+    unsaid = [place for place in places if place not in by_rank or by_rank[place].value is None]
+    kinds = sorted({"cpu" if each.value == "cpu" else "cuda" for each in by_rank.values() if each.value is not None})
     why = f"{len(unsaid)} of {len(places)} ranks did not say their device, first {unsaid[0]}" if unsaid else None
     derived.saw("train.device", JOB, None if unsaid else " and ".join(kinds), "text", where, why)
-    on_cpu = [listed[place] for place in places if place in listed and place in said and said[place].value == "cpu"]
+    on_cpu = [listed[rank] for rank in places if rank in listed and rank in by_rank and by_rank[rank].value == "cpu"]
     bypassed = [count for count in on_cpu if is_number(count.value) and count.value > 0]
     unsaid += [place for place in places if place not in listed or listed[place].value is None]
     why = f"{unsaid[0]} did not say its device and its driver's GPUs" if unsaid else None

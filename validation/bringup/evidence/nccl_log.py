@@ -81,7 +81,7 @@ def _network(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, s
     for name, words in files.items():
         inside = _inside_one_domain(words, ways[name])
         providers = set(_PROVIDER.findall(words)) or everywhere
-        of_rank = {one for network in by_rank[name] for one in _classes(network, providers, words, ways[name])}
+        of_rank = {kind for network in by_rank[name] for kind in _classes(network, providers, words, ways[name])}
         used |= {NVLINK} if inside else of_rank
     if networks and not silent:
         why = "+".join(networks)

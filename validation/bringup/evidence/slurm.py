@@ -114,8 +114,8 @@ def partitions(text: str, where: str) -> Parsed:
         if name := fields.get("PartitionName"):
             default = " (default)" if fields.get("Default") == "YES" else ""
             keys = ("State", "TotalNodes", "MaxTime", "MaxNodes", "OverSubscribe", "AllowAccounts", "AllowQos")
-            said = [f"{key} {fields[key]}" for key in keys if fields.get(key) not in (None, "ALL", "UNLIMITED")]
-            parsed.saw("slurm.partitions", "job", f"{name}{default}: {', '.join(said)}", "text", f"{where}:{number}")
+            answers = [f"{key} {fields[key]}" for key in keys if fields.get(key) not in (None, "ALL", "UNLIMITED")]
+            parsed.saw("slurm.partitions", "job", f"{name}{default}: {', '.join(answers)}", "text", f"{where}:{number}")
     return parsed
 
 
