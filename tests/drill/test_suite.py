@@ -16,16 +16,7 @@ from bringup.errors import DrillError, RecordError
 from bringup.plan import catalogue as gates
 from bringup.plan import profile
 from bringup.plan.drill import Drill, Shape
-from bringup.records import (
-    DrillReport,
-    Outcome,
-    Sign,
-    Value,
-    Verdict,
-    Verdicts,
-    read_record,
-    write_record,
-)
+from bringup.records import DrillReport, Outcome, Sign, Value, Verdict, Verdicts, read_record, write_record
 from bringup.records.grouped import grouped
 from bringup.report import view
 from bringup.results import REPOSITORY

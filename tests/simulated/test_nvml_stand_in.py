@@ -211,10 +211,7 @@ def test_a_word_or_a_key_that_nobody_knows_does_not_pass_for_health(ask, library
 
 @pytest.mark.parametrize(
     ("change", "why"),
-    [
-        (["init=error:18"], "NVML: RM has detected an NVML/RM version mismatch."),
-        (None, "NVML: Driver Not Loaded"),
-    ],
+    [(["init=error:18"], "NVML: RM has detected an NVML/RM version mismatch."), (None, "NVML: Driver Not Loaded")],
 )
 def test_a_driver_that_does_not_start_says_why(library, tmp_path, change, why):
     file = tmp_path / "state.conf"

@@ -143,10 +143,7 @@ def name_facts(number: int) -> list[tuple[str, str, object, str]]:
 
 
 def clock_facts(node: str) -> list[tuple[str, str, object, str]]:
-    return [
-        ("discovery.clock.behind_reference", node, 0.0, "s"),
-        ("discovery.clock.uncertainty", node, 0.00003, "s"),
-    ]
+    return [("discovery.clock.behind_reference", node, 0.0, "s"), ("discovery.clock.uncertainty", node, 0.00003, "s")]
 
 
 def topology() -> str:

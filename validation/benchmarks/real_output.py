@@ -128,9 +128,7 @@ def read_smi(text: str, query: str = "gpu") -> Values:
 
 
 # what dmesg, syslog and journalctl write in front of a message
-_BEFORE_A_MESSAGE = re.compile(
-    r"(kern +:\w+ +: \S+ |\w{3} +\d+ [\d:]+ \S+ )?(kernel: )?(\[[^\]]*\d[^\]]*\] )?\s*",
-)
+_BEFORE_A_MESSAGE = re.compile(r"(kern +:\w+ +: \S+ |\w{3} +\d+ [\d:]+ \S+ )?(kernel: )?(\[[^\]]*\d[^\]]*\] )?\s*")
 
 
 def read_kernel_log(text: str) -> Values:
@@ -315,15 +313,7 @@ def page() -> str:
     samples = index()
     done = [check for sample in samples for check in checks(sample)]
     known = "Each is known: the test fails when one is read otherwise, and so when one is read right."
-    return "\n".join(
-        [
-            INTRODUCTION,
-            *by_kind(samples, done),
-            *("", "## Misses", "", known, ""),
-            *misses(done),
-            "",
-        ]
-    )
+    return "\n".join([INTRODUCTION, *by_kind(samples, done), *("", "## Misses", "", known, ""), *misses(done), ""])
 
 
 def by_kind(samples: list[Sample], done: list[Check]) -> list[str]:

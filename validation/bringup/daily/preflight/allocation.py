@@ -43,11 +43,7 @@ class Allocation:
         for name in _TASK_COUNTS:
             if name in shown and tasks:
                 shown[name] = str(sum(tasks))
-        return shown | {
-            "BRINGUP_NODES": ",".join(nodes),
-            "BRINGUP_HOSTFILE": str(hostfile),
-            "MASTER_ADDR": nodes[0],
-        }
+        return shown | {"BRINGUP_NODES": ",".join(nodes), "BRINGUP_HOSTFILE": str(hostfile), "MASTER_ADDR": nodes[0]}
 
     def for_script(self, nodes: Sequence[str], stem: str) -> dict[str, str]:
         """Return the environment of a phase's script: without what the user wants of the tasks of their own steps."""

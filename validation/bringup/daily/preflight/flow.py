@@ -12,15 +12,7 @@ from bringup.daily.preflight import allocation as allocations
 from bringup.daily.preflight import checks, choice, command, programs
 from bringup.daily.preflight.checks import Request, Setting, Tell
 from bringup.errors import BringupError, UsageError
-from bringup.records import (
-    LeftOut,
-    Outcome,
-    Preflight,
-    PreflightAttempt,
-    PreflightLook,
-    write_record,
-    write_text,
-)
+from bringup.records import LeftOut, Outcome, Preflight, PreflightAttempt, PreflightLook, write_record, write_text
 from bringup.report import text
 from bringup.results import REPOSITORY
 from bringup.run import open as opening
@@ -125,12 +117,7 @@ class _Flight:
         write_text(hostfile, "".join(f"{node}\n" for node in crew.at_work))
         others, started_at = programs.steps_of(allocation.job), opening.now()
         attempt = PreflightAttempt(
-            nodes=crew.at_work,
-            spares=crew.spares,
-            started_at=started_at,
-            seconds=0,
-            how="running",
-            exit_code=None,
+            nodes=crew.at_work, spares=crew.spares, started_at=started_at, seconds=0, how="running", exit_code=None
         )
         self._record = self._record.model_copy(update={"attempts": [*self._record.attempts, attempt]})
         self._save()
@@ -139,11 +126,7 @@ class _Flight:
         command.keep(self._request.command, ended, folder / f"command-{number}.log")
         if ended.code != 0:
             self._end_steps(others)
-        self._update(
-            seconds=ended.seconds,
-            how="stalled" if ended.code is None else "ended",
-            exit_code=ended.code,
-        )
+        self._update(seconds=ended.seconds, how="stalled" if ended.code is None else "ended", exit_code=ended.code)
         return ended
 
     def _end_steps(self, others: set[str] | None) -> None:
