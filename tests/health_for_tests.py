@@ -14,28 +14,18 @@ from types import ModuleType
 from typing import Any
 
 from bringup.records import Action, Asked, Baseline, Group
-from programs import ran
+from programs import program, ran
 
 SLURM = Path(__file__).resolve().parents[1] / "infrastructure-validation/slurm"
 NODE = "n1"
-GPUS = Asked(
-    gate="discovery.gpu.count",
-    check="gpus",
-    quantity="discovery.gpu.count",
-    rule="equals",
-    limit=8,
-    unit="count",
-    action=Action.REBOOT,
-)
-LOG = Asked(
-    gate="discovery.kernel_log.xid",
-    check="driver-log",
-    quantity="discovery.kernel_log.xid",
-    rule="equals",
-    limit=0,
-    unit="count",
-    action=Action.RESET,
-)
+
+
+def an_entry(gate: str, check: str, limit: int, action: Action) -> Asked:
+    return Asked(gate=gate, check=check, quantity=gate, rule="equals", limit=limit, unit="count", action=action)
+
+
+GPUS = an_entry("discovery.gpu.count", "gpus", 8, Action.REBOOT)
+LOG = an_entry("discovery.kernel_log.xid", "driver-log", 0, Action.RESET)
 
 
 def a_baseline(*asked: Asked, nodes: tuple[str, ...] = ("n0", NODE)) -> Baseline:
@@ -56,17 +46,8 @@ def module(name: str) -> ModuleType:
 
 
 def fact(quantity: str, value: Any, subject: str = NODE, why: str | None = None) -> str:
-    return json.dumps(
-        {
-            "probe": "p",
-            "at": NODE,
-            "subject": subject,
-            "quantity": quantity,
-            "value": value,
-            "unit": "count",
-            "why": why,
-        }
-    )
+    about = {"probe": "p", "at": NODE, "subject": subject, "quantity": quantity}
+    return json.dumps(about | {"value": value, "unit": "count", "why": why})
 
 
 END = json.dumps({"probe": "p", "at": NODE, "end": 1, "run": "", "utc": "2026-11-23T02:00:00Z"})
@@ -78,9 +59,7 @@ class Installed:
     state: Path
 
     def check(self, name: str, body: str, header: str = "") -> None:
-        path = self.folder / "checks.d" / name
-        path.write_text(f"#!/bin/bash\n{header}\n{body}\n")
-        path.chmod(0o755)
+        program(self.folder / "checks.d" / name, f"{header}\n{body}")
 
     def says(self, name: str, *facts: str) -> None:
         self.check(name, "\n".join(f"echo '{line}'" for line in (*facts, END)))
@@ -128,10 +107,9 @@ def _with_python(body: str | None) -> Callable[[Path], None]:
         for name in ("dirname", "readlink", "logger"):
             (tools / name).symlink_to(f"/usr/bin/{name}")
         if body is not None:
-            (tools / "python3").write_text(f"#!/bin/bash\n{body}\n")
-            (tools / "python3").chmod(0o755)
-        program = folder / "health-check"
-        program.write_text(re.sub("export PATH=[^ ]*", f'export PATH="{tools}"', program.read_text()))
+            program(tools / "python3", body)
+        check = folder / "health-check"
+        check.write_text(re.sub("export PATH=[^ ]*", f'export PATH="{tools}"', check.read_text()))
 
     return write
 

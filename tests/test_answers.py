@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from bringup.plan import catalogue
 from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS, QUESTIONS
 from bringup.plan.phases import PHASES
-from bringup.records import Answer, Decision, DrillResult, Kind, Mark, Observation, Outcome
+from bringup.records import Answer, Decision, DrillResult, Kind, Mark, Observation, Outcome, Verdict
 from bringup.report.headline import headline
 from factory import a_drill_result, a_run, a_verdict, drilled, judged_of
 from healthy_cluster import GPU_CLUSTER, LOCAL_CLUSTER, healthy, playbook
@@ -21,6 +22,12 @@ from loops import for_each
 
 def marks(all_answers: list[Answer]) -> dict[int, Mark]:
     return {answer.question: answer.mark for answer in all_answers}
+
+
+def changed(run: Judged, change: Callable[[Verdict], dict[str, Any]]) -> Judged:
+    """The same run with other fields of its verdicts."""
+    verdicts = [verdict.model_copy(update=change(verdict)) for verdict in run.verdicts.verdicts]
+    return replace(run, verdicts=run.verdicts.model_copy(update={"verdicts": verdicts}))
 
 
 def claim(all_answers: list[Answer], name: str):
@@ -53,19 +60,14 @@ def test_a_whole_healthy_gpu_cluster_passes_all_questions_but_the_drills():
 
 def test_a_number_without_a_limit_is_shown_and_its_claim_is_not_proven():
     """The bandwidth of a cluster whose profile has no number: it was `not seen`, and not printed."""
-    judged = playbook(4, GPU_CLUSTER)
     speed = "nccl.all_reduce.busbw"
-
-    def unlimited(run: Judged) -> Judged:
-        verdicts = [
-            verdict.model_copy(update={"outcome": Outcome.NO_LIMIT, "limit": None, "kind": Kind.UNDECLARED})
-            if verdict.gate == speed and verdict.subject == "4-nodes"
-            else verdict
-            for verdict in run.verdicts.verdicts
+    unlimited = {"outcome": Outcome.NO_LIMIT, "limit": None, "kind": Kind.UNDECLARED}
+    all_answers = answers(
+        [
+            changed(run, lambda verdict: unlimited if (verdict.gate, verdict.subject) == (speed, "4-nodes") else {})
+            for run in playbook(4, GPU_CLUSTER)
         ]
-        return replace(run, verdicts=run.verdicts.model_copy(update={"verdicts": verdicts}))
-
-    all_answers = answers([unlimited(run) for run in judged])
+    )
     between = claim(all_answers, "speed-between")
     assert (between.mark, between.is_without_limit) == (Mark.PARTLY, True)
     assert speed in (between.why or "")
@@ -170,14 +172,8 @@ def test_a_simulated_gpu_anywhere_rehearses_all_that_needs_hardware(observation)
     runs = playbook(4, GPU_CLUSTER)
     runs[0].observations.append(Observation(unit="text", evidence="e", why=None, **observation))
     all_answers = answers(runs)
-    assert marks(all_answers) == {
-        1: Mark.REHEARSED,
-        2: Mark.PASS,
-        3: Mark.PASS,
-        4: Mark.REHEARSED,
-        5: Mark.REHEARSED,
-        6: Mark.PARTLY,
-    }
+    rehearsed = dict.fromkeys((1, 4, 5), Mark.REHEARSED)
+    assert marks(all_answers) == rehearsed | {2: Mark.PASS, 3: Mark.PASS, 6: Mark.PARTLY}
     assert all_answers[0].reservations == ["rehearsed, not proven: the GPUs are simulated: their UUIDs say so"]
 
 
@@ -201,14 +197,12 @@ def test_sockets_between_nodes_rehearse_the_fabric_and_prove_the_communicator(tr
 
 
 def test_an_answer_carries_its_number_at_the_widest_scale_and_its_scope():
-    run = healthy("nccl_scaling", 4, GPU_CLUSTER)
-    verdicts = [
-        verdict.model_copy(update={"value": 300.0 if "4-" in verdict.subject else 400.0, "at": "8GiB", "limit": 280.0})
-        if verdict.gate == "nccl.all_reduce.busbw"
-        else verdict
-        for verdict in run.verdicts.verdicts
-    ]
-    all_answers = answers([judged_of(*verdicts, run=run.run, observations=tuple(run.observations))])
+
+    def measured(verdict: Verdict) -> dict[str, Any]:
+        value = {"value": 300.0 if "4-" in verdict.subject else 400.0, "at": "8GiB", "limit": 280.0}
+        return value if verdict.gate == "nccl.all_reduce.busbw" else {}
+
+    all_answers = answers([changed(healthy("nccl_scaling", 4, GPU_CLUSTER), measured)])
     for name, words in (
         ("speed-between", "all_reduce 300 GB/s at 8GiB on 4-nodes, floor 280"),
         ("speed-inside", "all_reduce 400 GB/s at 8GiB on 1-node, floor 280"),
@@ -219,16 +213,9 @@ def test_an_answer_carries_its_number_at_the_widest_scale_and_its_scope():
 
 
 def test_what_failed_is_named_and_what_is_only_missing_is_not():
-    run = a_run("discovery")
-    all_answers = answers(
-        [
-            judged_of(
-                a_verdict("discovery.gpu.count", "n1", Outcome.FAIL),
-                a_verdict("discovery.gpu.count", "n0", Outcome.INCOMPLETE),
-                run=run,
-            )
-        ]
-    )
+    both = (("n1", Outcome.FAIL), ("n0", Outcome.INCOMPLETE))
+    verdicts = [a_verdict("discovery.gpu.count", node, outcome) for node, outcome in both]
+    all_answers = answers([judged_of(*verdicts, run=a_run("discovery"))])
     assert (all_answers[0].mark, all_answers[0].line) == (Mark.FAIL, "discovery.gpu.count [n1]")
 
 
@@ -237,14 +224,11 @@ def test_a_gate_that_failed_in_several_runs_or_bears_on_several_claims_is_named_
     failing = {"discovery.gpu.driver": "n1", "discovery.gpu.persistence": "n1", "smoke.gpu.isolated": "n2"}
 
     def broken(phase: str) -> Judged:
-        run = healthy(phase, 3, GPU_CLUSTER)
-        verdicts = [
-            verdict.model_copy(update={"outcome": Outcome.FAIL})
-            if verdict.gate in failing and verdict.subject in (failing[verdict.gate], "n0")
-            else verdict
-            for verdict in run.verdicts.verdicts
-        ]
-        return judged_of(*verdicts, run=run.run, observations=tuple(run.observations))
+        def fails(verdict: Verdict) -> dict[str, Any]:
+            is_failing = verdict.gate in failing and verdict.subject in (failing[verdict.gate], "n0")
+            return {"outcome": Outcome.FAIL} if is_failing else {}
+
+        return changed(healthy(phase, 3, GPU_CLUSTER), fails)
 
     all_answers = answers([broken("discovery"), broken("discovery"), broken("smoke")])
     assert (
@@ -255,8 +239,7 @@ def test_a_gate_that_failed_in_several_runs_or_bears_on_several_claims_is_named_
 
 def test_of_many_gates_of_a_claim_the_first_are_named_and_the_others_counted():
     run = healthy("discovery", 1, GPU_CLUSTER)
-    verdicts = [verdict.model_copy(update={"outcome": Outcome.FAIL}) for verdict in run.verdicts.verdicts]
-    all_answers = answers([judged_of(*verdicts, run=run.run)])
+    all_answers = answers([changed(run, lambda verdict: {"outcome": Outcome.FAIL})])
     gates = {*catalogue.proving("gpus-healthy"), *catalogue.bearing_on("gpus-healthy")} & set(run.run.planned)
     assert (claim(all_answers, "gpus-healthy").why or "").endswith(f"; and {len(gates) - NAMED} more")
 

@@ -20,7 +20,7 @@ import warm_python
 from bringup.evidence import launcher
 from bringup.run.train_here import free_port
 from factory import a_run
-from programs import ran
+from programs import program, ran
 
 ROOT = Path(__file__).resolve().parents[1]
 PROBES = ROOT / "infrastructure-validation/probes"
@@ -118,8 +118,7 @@ def test_a_rank_that_is_late_is_named_by_host_where_others_have_gpus() -> None:
 
 
 def slurm_of_three_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (folder / "scontrol").write_text("#!/bin/sh\nprintf 'n0\\nn1\\nn2\\n'\n")
-    (folder / "scontrol").chmod(0o755)
+    program(folder / "scontrol", "printf 'n0\\nn1\\nn2\\n'")
     monkeypatch.setenv("PATH", str(folder), prepend=":")
     monkeypatch.setenv("SLURM_STEP_NODELIST", "n[0-2]")
 

@@ -5,7 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from programs import ran
+from programs import program, ran
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFINEMENT = ROOT / "infrastructure-validation/local-cluster/confinement.sh"
@@ -33,8 +33,7 @@ def slurm(folder: Path, ldd: str, plugins: tuple[str, ...]) -> dict[str, str]:
     status = int("=>" not in ldd)
     programs = {"slurmd": "echo slurm 27.05.0", "ldd": f"echo {shlex.quote(ldd.format(folder=folder))}; exit {status}"}
     for name, script in programs.items():
-        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-        (folder / name).chmod(0o755)
+        program(folder / name, script)
     for plugin in plugins:
         (folder / f"cgroup_{plugin}.so").touch()
     return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}"}

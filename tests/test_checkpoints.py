@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import subprocess
@@ -12,7 +11,8 @@ from typing import Any
 
 import pytest
 import warm_python
-from bringup.records import Checkpoint, TrainMetrics, read_record
+from bringup.records import Checkpoint, TrainMetrics, read_record, write_record
+from factory import a_run
 from test_training_runs import NOTHING_ELSE, SOURCE, STEPS, UNPROFILED, Finished, changed, injected, one_node, two_nodes
 from tiers import first, in_test_all
 
@@ -173,28 +173,9 @@ def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job
     names = sorted(path.name for path in (first / "checkpoints").iterdir())
     assert names == [".step-00000004.part", "step-00000002"]
     again = tmp_path / "job-r1"
-    plan = {
-        "schema_version": 1,
-        "phase": "run_1gpu",
-        "name": "job",
-        "nodes": ["n0"],
-        "gpus_per_node": 1,
-        "ranks_per_node": 1,
-        "profile": "x",
-        "profile_sha256": "",
-        "planned": {},
-        "not_applicable": [],
-        "argv": [],
-        "git_commit": None,
-        "git_dirty": None,
-        "slurm_job_id": "7",
-        "slurm_restart_count": 1,
-        "opened_at": "2026-11-20T12:00:00Z",
-        "continues": "job",
-    }
-
     again.mkdir()
-    (again / "run.json").write_text(json.dumps(plan))
+    plan = a_run("run_1gpu", ["n0"], gpus=1).model_copy(update={"name": "job", "continues": "job", "slurm_job_id": "7"})
+    write_record(again / "run.json", plan.model_copy(update={"slurm_restart_count": 1}))
     run = one_process(again, "--resume", "auto")
     assert run.codes == [0], run.output
     metrics = run.metrics()

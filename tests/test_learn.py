@@ -30,6 +30,9 @@ def seen(
     return profiling._of_run(gate, runs.load(folder), profile.load(declared), parsed.observations)
 
 
+AT_1GIB = "nccl.all_reduce.busbw@1GiB"
+
+
 def entry(gate: Gate, *several: profiling.RunObservations, declared: Expectation | None = None) -> Expectation:
     made = profiling._expectation(gate, list(several), declared)
     assert made is not None
@@ -65,32 +68,16 @@ def test_a_profile_is_not_made_of_a_run_that_failed(tmp_path, monkeypatch, capsy
 
 
 def test_the_largest_size_counts_and_one_run_gives_half(tmp_path):
-    made = entry(
-        BUSBW,
-        seen(
-            tmp_path,
-            BUSBW,
-            ("nccl.all_reduce.busbw@8MiB", "2-nodes", 100.0),
-            ("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0),
-            ("nccl.all_reduce.busbw@1GiB", "1-node", 440.0),
-        ),
-    )
+    small = ("nccl.all_reduce.busbw@8MiB", "2-nodes", 100.0)
+    made = entry(BUSBW, seen(tmp_path, BUSBW, small, (AT_1GIB, "2-nodes", 400.0), (AT_1GIB, "1-node", 440.0)))
     assert (made.at, made.at_least, made.unit) == ("1GiB", 200.0, "GB/s")
     assert "400 to 440" in made.source
     assert "one run does not tell how runs differ; the lowest, divided by 2" in made.source
 
 
 def test_one_gpu_alone_sets_no_floor(tmp_path):
-    made = entry(
-        BUSBW,
-        seen(
-            tmp_path,
-            BUSBW,
-            ("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0),
-            ("nccl.all_reduce.busbw@1GiB", "1-gpu", 0.0),
-            ("nccl.all_reduce.time_spread@1GiB", "1-gpu", 9.0),
-        ),
-    )
+    spread = ("nccl.all_reduce.time_spread@1GiB", "1-gpu", 9.0)
+    made = entry(BUSBW, seen(tmp_path, BUSBW, (AT_1GIB, "2-nodes", 400.0), (AT_1GIB, "1-gpu", 0.0), spread))
     assert made.at_least == 200.0
 
 
@@ -102,10 +89,7 @@ def test_one_gpu_alone_sets_no_floor(tmp_path):
     ],
 )
 def test_the_same_scale_in_two_runs_gives_the_spread(tmp_path, again, floor, says):
-    speed = "nccl.all_reduce.busbw@1GiB"
-    made = entry(
-        BUSBW, seen(tmp_path, BUSBW, (speed, "2-nodes", 400.0)), seen(tmp_path, BUSBW, (speed, "2-nodes", again))
-    )
+    made = entry(BUSBW, *(seen(tmp_path, BUSBW, (AT_1GIB, "2-nodes", speed)) for speed in (400.0, again)))
     assert made.at_least == floor
     assert says in made.source
 
@@ -113,7 +97,7 @@ def test_the_same_scale_in_two_runs_gives_the_spread(tmp_path, again, floor, say
 @pytest.mark.parametrize(("count", "inside", "floor"), [(2, 0.6, 250.0), (1, 0.6, 200.0), (1, 3.0, 100.0)])
 def test_the_repetitions_inside_a_run_say_how_small_the_spread_cannot_be(tmp_path, count, inside, floor):
     facts = (
-        ("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0),
+        (AT_1GIB, "2-nodes", 400.0),
         ("nccl.all_reduce.time_spread@1GiB", "2-nodes", inside),
         ("nccl.all_reduce.time_spread@8MiB", "2-nodes", 9.0),
     )
@@ -129,7 +113,7 @@ def test_nodes_are_peers_and_their_spread_counts(tmp_path):
 
 def test_a_floor_that_was_declared_and_met_is_not_given_up(tmp_path):
     declared = Expectation(at_least=300.0, at="1GiB", unit="GB/s", source="the vendor's protocol")
-    made = entry(BUSBW, seen(tmp_path, BUSBW, ("nccl.all_reduce.busbw@1GiB", "2-nodes", 400.0)), declared=declared)
+    made = entry(BUSBW, seen(tmp_path, BUSBW, (AT_1GIB, "2-nodes", 400.0)), declared=declared)
     assert made.at_least == 300.0
     assert made.source.startswith("the vendor's protocol; measured by nccl_scaling")
 
@@ -137,26 +121,17 @@ def test_a_floor_that_was_declared_and_met_is_not_given_up(tmp_path):
 @pytest.mark.parametrize("speed", [300.0, 2000.0])
 def test_a_floor_that_was_declared_for_each_number_of_nodes_stays_whole(tmp_path, speed):
     """One number of these runs would hold for scales that they did not reach as well."""
-    declared = Expectation.model_validate(
-        {
-            "at_least": {"share_of_ceiling": 0.9},
-            "from_nodes": {16: 250.0},
-            "at": "1GiB",
-            "unit": "GB/s",
-            "source": "the vendor's protocol",
-        }
-    )
-    made = entry(BUSBW, seen(tmp_path, BUSBW, ("nccl.all_reduce.busbw@1GiB", "2-nodes", speed)), declared=declared)
+    floors = {"at_least": {"share_of_ceiling": 0.9}, "from_nodes": {16: 250.0}}
+    about = {"at": "1GiB", "unit": "GB/s", "source": "the vendor's protocol"}
+    declared = Expectation.model_validate(floors | about)
+    made = entry(BUSBW, seen(tmp_path, BUSBW, (AT_1GIB, "2-nodes", speed)), declared=declared)
     assert (made.at_least, made.from_nodes) == (declared.at_least, declared.from_nodes)
     assert made.source.startswith("the vendor's protocol; measured by nccl_scaling")
 
 
 def test_a_speed_of_nothing_becomes_no_floor(tmp_path):
-    assert (
-        profiling._expectation(BUSBW, [seen(tmp_path, BUSBW, ("nccl.all_reduce.busbw@1GiB", "2-nodes", 0.0))], None)
-        is None
-    )
-    assert profiling._expectation(BUSBW, [seen(tmp_path, BUSBW)], None) is None
+    for facts in ([(AT_1GIB, "2-nodes", 0.0)], []):
+        assert profiling._expectation(BUSBW, [seen(tmp_path, BUSBW, *facts)], None) is None
 
 
 def test_what_nobody_has_declared_and_is_no_speed_is_expected_as_it_was_seen(tmp_path):
@@ -177,18 +152,8 @@ PORTS = gates.GATES["discovery.rdma.active"]
 
 
 def test_ports_are_counted_at_the_highest_rate_that_any_has_and_no_ports_give_no_floor(tmp_path):
-    made = entry(
-        PORTS,
-        seen(
-            tmp_path,
-            PORTS,
-            *(
-                (f"discovery.rdma.active@{rate}Gb/s", node, count)
-                for node in ("n0", "n1")
-                for rate, count in ((100, 10), (400, 8), (800, 0))
-            ),
-        ),
-    )
+    counts = [(f"discovery.rdma.active@{rate}Gb/s", count) for rate, count in ((100, 10), (400, 8), (800, 0))]
+    made = entry(PORTS, seen(tmp_path, PORTS, *((rate, node, n) for rate, n in counts for node in ("n0", "n1"))))
     assert (made.at, made.at_least, made.unit) == ("400Gb/s", 8.0, "count")
     (tmp_path / "none").mkdir()
     nothing = seen(tmp_path / "none", PORTS, ("discovery.rdma.active@100Gb/s", "n0", 0))

@@ -44,22 +44,13 @@ def bypassed(hosts: list[tuple[str, list[str]]]) -> Verdict:
     return about("nccl.rdma.bypassed", add_derived(parsed, run), run)["8-nodes"]
 
 
-def test_eight_hosts_with_thirty_two_efa_devices_each_are_told_and_judged():
+@for_each("having, says", [(HOSTS, "rdmap79s0"), (HOSTS, "and 24 more"), (HOSTS[-1:], HOSTS[-1]), ([], "")])
+def test_eight_hosts_with_thirty_two_efa_devices_each_are_told_and_judged(having, says):
+    """One host of eight is enough to be bypassed."""
     assert len(EFA) == 32
-    verdict = bypassed([(host, EFA) for host in HOSTS])
-    assert verdict.outcome is Outcome.FAIL
-    assert "rdmap79s0" in verdict.observed
-    assert "and 24 more" in verdict.observed
-
-
-def test_hosts_without_an_rdma_device_bypass_none():
-    assert bypassed([(host, []) for host in HOSTS]).outcome is Outcome.PASS
-
-
-def test_one_host_of_eight_with_an_rdma_device_is_enough_to_be_bypassed():
-    verdict = bypassed([(host, EFA if host == HOSTS[-1] else []) for host in HOSTS])
-    assert verdict.outcome is Outcome.FAIL
-    assert HOSTS[-1] in verdict.observed
+    verdict = bypassed([(host, EFA if host in having else []) for host in HOSTS])
+    assert verdict.outcome is (Outcome.FAIL if having else Outcome.PASS)
+    assert says in verdict.observed
 
 
 def test_a_node_with_two_hundred_veths_tells_its_ports_too(tmp_path):

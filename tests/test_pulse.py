@@ -6,14 +6,13 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).resolve().parent.parent
 PROBES = ROOT / "infrastructure-validation" / "probes"
 sys.path.append(str(ROOT / "training" / "src"))
 sys.path.append(str(PROBES))
 
 import pulse  # noqa: E402
+from loops import for_each  # noqa: E402
 from pulse import Gap  # noqa: E402
 from recipe import meter  # noqa: E402
 
@@ -47,33 +46,17 @@ def test_what_lies_between_steps_is_a_known_pause() -> None:
     assert pulse.longest([], STEPS) == (0.0, None, None)
 
 
-def test_a_rank_whose_heart_stopped_says_in_which_step() -> None:
-    standstill_found = meter.standstill([Gap(21.5, 41.5, 0.0)], STEPS, WORK, first=7, warmup=1)
-    assert (standstill_found.seconds, standstill_found.step, standstill_found.part, standstill_found.cpu_s) == (
-        20.0,
-        10,
-        "process",
-        0.0,
-    )
-
-
-def test_the_first_steps_do_not_count() -> None:
-    work = {**WORK, "fetch": [30.0, 0.1, 0.1, 0.1, 0.1]}
-    standstill_found = meter.standstill([Gap(10.0, 11.0, 0.9)], STEPS, work, first=1, warmup=1)
-    assert (standstill_found.seconds, standstill_found.step, standstill_found.part) == (0.0, None, None)
-
-
-@pytest.mark.parametrize("part", ["fetch", "forward", "optimizer"])
-def test_own_work_that_takes_seconds_longer_is_a_standstill_though_the_heart_beats(part: str) -> None:
-    work = {**WORK, part: [0.5, 0.5, 0.5, 20.5, 0.5]}
-    standstill_found = meter.standstill([], STEPS, work, first=1, warmup=1)
-    assert (standstill_found.seconds, standstill_found.step, standstill_found.part, standstill_found.cpu_s) == (
-        20.0,
-        4,
-        part,
-        None,
-    )
-
-
-def test_a_rank_that_waits_for_others_did_not_stand_still() -> None:
-    assert meter.standstill([], STEPS, WORK, first=1, warmup=1).seconds == 0.0
+@for_each(
+    "gaps, work, first, expected",
+    [
+        ([Gap(21.5, 41.5, 0.0)], {}, 7, (20.0, 10, "process", 0.0)),
+        ([Gap(10.0, 11.0, 0.9)], {"fetch": [30.0, 0.1, 0.1, 0.1, 0.1]}, 1, (0.0, None, None, None)),  # its first step
+        *(
+            ([], {part: [0.5, 0.5, 0.5, 20.5, 0.5]}, 1, (20.0, 4, part, None)) for part in WORK
+        ),  # though the heart beats
+        ([], {}, 1, (0.0, None, None, None)),  # it waits for others
+    ],
+)
+def test_a_rank_that_stood_still_says_in_which_step_and_where(gaps, work, first: int, expected) -> None:
+    seen = meter.standstill(gaps, STEPS, WORK | work, first=first, warmup=1)
+    assert (seen.seconds, seen.step, seen.part, seen.cpu_s) == expected

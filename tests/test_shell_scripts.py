@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from bringup.evidence import hostlist
 from loops import for_each
-from programs import ran
+from programs import program, ran
 from tiers import first
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -22,24 +22,8 @@ SETUP = ROOT / "infrastructure-validation/local-cluster/setup.sh"
 @pytest.mark.parametrize("lacking", [None, "shellcheck"])
 def test_setup_looks_for_the_commands_where_there_is_no_dpkg(tmp_path: Path, lacking: str | None) -> None:
     """A system without apt-get and dpkg (Rocky): what was installed by hand is enough."""
-    commands = (
-        "slurmctld",
-        "slurmd",
-        "sinfo",
-        "munged",
-        "ip",
-        "tc",
-        "nft",
-        "unshare",
-        "flock",
-        "hostname",
-        "shellcheck",
-        "faketime",
-        "bindfs",
-        "gcc",
-        "g++",
-    )
-    for name in commands:
+    commands = "slurmctld slurmd sinfo munged ip tc nft unshare flock hostname shellcheck faketime bindfs gcc g++"
+    for name in commands.split():
         if name != lacking:
             (tmp_path / name).touch(mode=0o755)
     done = ran([shutil.which("bash") or "/bin/bash", SETUP], env={**os.environ, "PATH": str(tmp_path)})
@@ -68,6 +52,13 @@ JOB = {
 def bash(script: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "BRINGUP_"))}
     return ran(["bash", "-c", script, "bash", *arguments], cwd=ROOT, env=inherited | JOB | environment)
+
+
+def on_the_path(folder: Path, **programs: str) -> str:
+    """The PATH on which these programs of the test stand first."""
+    for name, body in programs.items():
+        program(folder / name, body)
+    return f"{folder}:{os.environ['PATH']}"
 
 
 def chosen(ranks: int, *options: str, most: int | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
@@ -125,16 +116,8 @@ def test_a_workload_that_cannot_work_is_one_line_and_exit_code_2(
 
 @pytest.mark.parametrize("script", first(TRAININGS), ids=lambda path: path.stem)
 def test_a_training_that_cannot_work_is_refused_before_srun_and_leaves_no_run(tmp_path: Path, script: Path) -> None:
-    (tmp_path / "srun").write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
-    (tmp_path / "srun").chmod(0o755)
-    done = bash(
-        'exec bash "$@"',
-        str(script),
-        "--steps",
-        "none",
-        BRINGUP_PROFILE="generic",
-        PATH=f"{tmp_path}:{os.environ['PATH']}",
-    )
+    path = on_the_path(tmp_path, srun=f"touch {tmp_path}/started")
+    done = bash('exec bash "$@"', str(script), "--steps", "none", BRINGUP_PROFILE="generic", PATH=path)
     assert (done.returncode, done.stdout) == (2, "")  # run_begin would have printed the folder
     assert "argument --steps: invalid int value: 'none'" in done.stderr
     assert done.stderr.count("\n") == 1
@@ -153,8 +136,7 @@ def test_a_training_that_cannot_work_is_refused_before_srun_and_leaves_no_run(tm
 def test_smoke_asks_for_no_more_memory_than_its_smallest_node_has(
     tmp_path: Path, of_nodes: str, steps: str, jobs: str
 ) -> None:
-    (tmp_path / "sinfo").write_text(f"#!/bin/sh\ncat <<END\n{of_nodes}END\n")
-    (tmp_path / "sinfo").chmod(0o755)
+    path = on_the_path(tmp_path, sinfo=f"cat <<END\n{of_nodes}END")
     script = """set -euo pipefail
         source infrastructure-validation/scripts/job.sh
         source infrastructure-validation/scripts/smoke_parts.sh
@@ -164,7 +146,7 @@ def test_smoke_asks_for_no_more_memory_than_its_smallest_node_has(
         ask_memory "$(memory_of_steps)" --mem-per-gpu "$GPUS"
         echo "${memory[@]}"
         """
-    done = bash(script, USABLE="n0,n1", GPUS="2", PATH=f"{tmp_path}:{os.environ['PATH']}")
+    done = bash(script, USABLE="n0,n1", GPUS="2", PATH=path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [jobs, steps]
 
@@ -211,9 +193,7 @@ def test_logs_that_cannot_be_kept_are_one_line_and_exit_code_2(tmp_path: Path) -
 )
 def test_only_a_verdict_ends_a_phase_script_with_exit_code_1(tmp_path: Path, command: str, code: int) -> None:
     """1 says that the cluster failed. A command of ours that failed before the verdict says that we cannot tell."""
-    python = tmp_path / "python"
-    python.write_text("#!/bin/sh\nexit 1\n")  # `bringup close` that judges: FAIL
-    python.chmod(0o755)
+    python = program(tmp_path / "python", "exit 1")  # `bringup close` that judges: FAIL
     script = "set -euo pipefail; source infrastructure-validation/scripts/job.sh; eval " + repr(command)
     assert bash(script, PYTHON=str(python), RUN_DIR=str(tmp_path)).returncode == code
 
@@ -248,8 +228,7 @@ def test_a_node_whose_python_environment_cannot_be_used_says_so_in_one_line(tmp_
         (packages / "torch/__init__.py").unlink()
     (tmp_path / "bin").mkdir()
     if lacking != "all":
-        (tmp_path / "bin/python").write_text(f'#!/bin/sh\nPYTHONPATH={packages} exec /usr/bin/env python3 -S "$@"\n')
-        (tmp_path / "bin/python").chmod(0o755)
+        program(tmp_path / "bin/python", f'PYTHONPATH={packages} exec /usr/bin/env python3 -S "$@"')
         if lacking != "torchrun":
             (tmp_path / "bin/torchrun").touch(mode=0o755)
     done = bash(
@@ -279,9 +258,7 @@ def test_the_node_of_rank_0_is_the_first_in_slurms_order_however_the_nodes_are_l
     tmp_path: Path, listed: str, first: str
 ) -> None:
     """A pair that is measured again may be listed as n3,n0. With n3 as the master, rank 0 on n0 would meet nobody."""
-    (tmp_path / "scontrol").write_text("#!/bin/sh\necho \"$3\" | tr , '\\n'\n")
-    (tmp_path / "scontrol").chmod(0o755)
-    path = f"{tmp_path}:{os.environ['PATH']}"
+    path = on_the_path(tmp_path, scontrol="echo \"$3\" | tr , '\\n'")
     assert in_job_sh(f"rank0_of {listed}", PATH=path, SLURM_JOB_NODELIST="n0,n2,n3,n10") == f"{first}\n"
 
 
@@ -290,10 +267,7 @@ def test_eight_thousand_nodes_with_long_names_do_not_fill_an_option_or_a_variabl
     what the scripts export."""
     names = [f"rack-compute-long-name-{number:04d}" for number in range(8192)]
     (tmp_path / "names").write_text("\n".join(names) + "\n")
-    (tmp_path / "scontrol").write_text(
-        f"#!/bin/sh\ncase $2 in hostnames) cat {tmp_path}/names ;; *) wc -l <$3 ;; esac\n"
-    )
-    (tmp_path / "scontrol").chmod(0o755)
+    path = on_the_path(tmp_path, scontrol=f"case $2 in hostnames) cat {tmp_path}/names ;; *) wc -l <$3 ;; esac")
     (tmp_path / "raw").mkdir()
     closed = '0: {"probe": "inventory", "at": "%s", "end": 1, "run": "r", "utc": "t"}\n'
     (tmp_path / "facts").write_text("".join(closed % name for name in names[:-1]))
@@ -303,7 +277,6 @@ def test_eight_thousand_nodes_with_long_names_do_not_fill_an_option_or_a_variabl
         placed inventory 1 "$NODES"
         printf '%s\\n' "${{nodes[@]}}" | short_of
         unfinished inventory {tmp_path}/facts "${{nodes[@]}}"'''
-    path = f"{tmp_path}:{os.environ['PATH']}"
     answer = in_job_sh(script, PATH=path, SLURM_JOB_NODELIST="rack-compute-long-name-[0000-8191]")
     assert answer.split() == [names[0], "8192", names[-1]]
     assert (tmp_path / "raw/inventory.step").read_text() == f"1 {','.join(names)}\n"
@@ -345,13 +318,8 @@ def test_ports_are_below_those_that_linux_gives_to_any_connection(job: str) -> N
 
 def test_options_that_the_shell_holds_for_slurms_commands_reach_no_step() -> None:
     """SLURM_UNBUFFEREDIO alone cut lines of facts: 89 checks of 110 were incomplete, and no line named it."""
-    held = {
-        "SLURM_UNBUFFEREDIO": "1",
-        "SLURM_MEM_PER_CPU": "10",
-        "SBATCH_WAIT": "1",
-        "SBATCH_ERROR": "e",
-        "SLURM_LABELIO": "1",
-    }
+    names = ("SLURM_UNBUFFEREDIO", "SLURM_MEM_PER_CPU", "SBATCH_WAIT", "SBATCH_ERROR", "SLURM_LABELIO")
+    held = dict.fromkeys(names, "1")
     assert in_job_sh("env | grep -oE '^(SLURM_(UNB|MEM|LAB)|SBATCH)[A-Z_]*'", **held) == "SLURM_LABELIO\n"
 
 
@@ -362,19 +330,12 @@ def test_options_that_the_shell_holds_for_slurms_commands_reach_no_step() -> Non
 )
 def test_a_login_host_that_hears_nothing_of_its_nodes_says_so(tmp_path: Path, srun: str, state: str, code: int) -> None:
     """Each step was silent for its ten minutes, and the cause was said nowhere."""
-    for name, body in {
-        "srun": srun,
-        "squeue": f"echo {state}",
-        "scancel": ":",
-        "scontrol": "echo Prolog = /none",
-    }.items():
-        (tmp_path / name).write_text(f"#!/bin/sh\n{body}\n")
-        (tmp_path / name).chmod(0o755)
+    path = on_the_path(tmp_path, srun=srun, squeue=f"echo {state}", scancel=":", scontrol="echo Prolog = /none")
     scripts = "infrastructure-validation/scripts"
     done = bash(
         f"source {scripts}/job.sh; has_prolog() {{ false; }}; names_of() {{ tr , '\\n' <<<$1; }}; "
         "sleep() { command sleep 0.02; }; need_connections n3,n4",
-        PATH=f"{tmp_path}:{os.environ['PATH']}",
+        PATH=path,
     )
     assert done.returncode == code
     says = "n3 runs a job of srun, and \\S+ heard nothing of it in 20 s: does a firewall stop"
@@ -460,14 +421,11 @@ def test_the_patience_at_the_start_reaches_the_ranks_and_one_that_is_no_number_i
 def test_a_node_whose_driver_never_answers_cannot_hold_discovery_past_its_time_limit() -> None:
     """A process inside the driver cannot be killed: discovery waited for its step until its own time was over."""
     text = (ROOT / "infrastructure-validation/scripts/discover-environment.sbatch").read_text()
-    limit = re.search(r"^#SBATCH --time=00:(\d\d):00$", text, re.M)
-    patience = re.search(r"^PATIENCE_S=(\d+)", text, re.M)
-    again = re.search(r'--nodelist="\$node" .*--time=(\d+) ', text)
-    assert limit is not None
-    assert patience is not None
-    assert again is not None
+    [limit] = re.findall(r"^#SBATCH --time=00:(\d\d):00$", text, re.M)
+    [patience] = re.findall(r"^PATIENCE_S=(\d+)", text, re.M)
+    [again] = re.findall(r'--nodelist="\$node" .*--time=(\d+) ', text)
     assert 'timeout --foreground --kill-after=10 "$PATIENCE_S" srun --label' in text
-    assert int(patience[1]) + 60 * int(again[1]) < 60 * int(limit[1]) / 1.5
+    assert int(patience) + 60 * int(again) < 60 * int(limit) / 1.5
 
 
 NEWER_THAN_BASH_44 = re.compile(

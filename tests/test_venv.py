@@ -14,7 +14,7 @@ from bringup.plan.phases import PHASES
 from bringup.run.before.host import environment
 from bringup.run.open import refuse_without_torch
 from bringup.run.site import AtSite
-from programs import ran
+from programs import program, ran
 
 ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "infrastructure-validation/scripts/venv.sh"
@@ -63,14 +63,12 @@ def test_each_architecture_has_an_environment_of_its_own(tmp_path: Path):
 
 def test_a_python_that_is_new_enough_is_found_and_none_gets_one_line_of_advice(tmp_path: Path):
     for name, code in (("python3", 1), ("python3.11", 1), ("python3.12", 0), ("python3.13", 0)):
-        (tmp_path / name).write_text(f"#!/bin/sh\nexit {code}\n")
-        (tmp_path / name).chmod(0o755)
+        program(tmp_path / name, f"exit {code}")
     path = f"{tmp_path}:{os.environ['PATH']}"
     assert venv("--python", PATH=path).stdout == "python3.12\n"
     for name in ("python3.12", "python3.13", "python3.14", "python3.10"):
         asked = '*"(3, 10)"*' if name == "python3.10" else "none"
-        (tmp_path / name).write_text(f"#!/bin/sh\ncase $2 in {asked}) ;; *) exit 1 ;; esac\n")
-        (tmp_path / name).chmod(0o755)
+        program(tmp_path / name, f"case $2 in {asked}) ;; *) exit 1 ;; esac")
     assert venv("--python", PATH=path).stdout == "python3.10\n"  # enough without torch
     refused = venv("--python", PATH=path, PYTHON=str(tmp_path / "python3"))
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)

@@ -10,7 +10,7 @@ import pytest
 from bringup.known_faults import xid
 from bringup.records import Baseline
 from health_for_tests import END, GPUS, LOG, NODE, SLURM, Installed, a_baseline, fact, install, run_install
-from programs import ran
+from programs import program, ran
 from prometheus_client.parser import text_string_to_metric_families
 
 BOOT = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -310,13 +310,10 @@ def test_messages_that_were_overwritten_unread_are_no_health(
 
 def test_a_gpu_that_nvidia_smi_calls_lost_is_one_that_does_not_answer(tmp_path: Path):
     """It answers for no GPU then."""
-    smi = tmp_path / "tools/nvidia-smi"
-    smi.parent.mkdir()
-    smi.write_text(
-        "#!/bin/bash\necho 'Unable to determine the device handle for GPU0000:43:00.0: GPU is lost.  "
-        "Reboot the system to recover this GPU'\nexit 15\n"
+    lost = (
+        "Unable to determine the device handle for GPU0000:43:00.0: GPU is lost.  Reboot the system to recover this GPU"
     )
-    smi.chmod(0o755)
+    smi = program(tmp_path / "tools/nvidia-smi", f"echo '{lost}'; exit 15")
     for name in ("nvidia0", "nvidia1"):
         (tmp_path / "dev").mkdir(exist_ok=True)
         (tmp_path / "dev" / name).symlink_to("/dev/null")
@@ -395,16 +392,9 @@ def test_every_check_has_a_budget_and_finishes_on_this_machine(tmp_path: Path, n
 
 def run_check(name: str, folder: Path, baseline: str) -> subprocess.CompletedProcess[str]:
     (folder / "a baseline.json").write_text(baseline)
-    return ran(
-        [str(SLURM / "checks.d" / name)],
-        env={
-            "PATH": "/usr/bin:/bin",
-            "SLURMD_NODENAME": NODE,
-            "BRINGUP_PROBES": str(SLURM.parent / "probes"),
-            "BRINGUP_BASELINE": str(folder / "a baseline.json"),
-            "BRINGUP_STATE": str(folder),
-        },
-    )
+    places = {"PROBES": SLURM.parent / "probes", "BASELINE": folder / "a baseline.json", "STATE": folder}
+    own = {f"BRINGUP_{name}": str(path) for name, path in places.items()}
+    return ran([SLURM / "checks.d" / name], env={"PATH": "/usr/bin:/bin", "SLURMD_NODENAME": NODE, **own})
 
 
 @pytest.mark.parametrize(("kind", "outcome"), [("autofs", "unknown"), ("tmpfs", "fault"), ("nfs4", "pass")])
@@ -416,15 +406,8 @@ def test_an_automount_that_is_not_mounted_now_is_no_fault(tmp_path: Path, kind: 
     source = {"autofs": "auto.home", "tmpfs": "tmpfs", "nfs4": "server:/home"}[kind]
     mountinfo = tmp_path / "mountinfo"
     mountinfo.write_text(table.format(home, kind, source))
-    asked = LOG.model_copy(
-        update={
-            "gate": "discovery.mount",
-            "check": "mount",
-            "quantity": "discovery.mount",
-            "limit": "nfs4 server:/home",
-            "unit": "text",
-        }
-    )
+    names = dict.fromkeys(("gate", "quantity"), "discovery.mount")
+    asked = LOG.model_copy(update=names | {"check": "mount", "limit": "nfs4 server:/home", "unit": "text"})
     baseline = a_baseline(asked)
     baseline.groups[0].mounts.append(f"{home}/anna/bringup")
     health = install(tmp_path / "node", baseline)

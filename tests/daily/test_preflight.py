@@ -45,14 +45,25 @@ def accused(*verdicts: Verdict, phase: str = "discovery", nodes: Sequence[str] =
     return checks.accuse(judged_of(*verdicts, run=a_run(phase, list(nodes))))
 
 
-def test_a_fault_and_a_missing_answer_accuse_their_own_node():
-    result = accused(
-        bad("discovery.gpu.count", "n1"),
-        bad("discovery.gpu.answering", "n2", Outcome.INCOMPLETE, Kind.ABSENT),
-        bad("discovery.gpu.count", "n0", Outcome.PASS),
-    )
-    assert set(result.nodes) == {"n1", "n2"}
-    assert result.nodes["n1"][0].startswith("discovery.gpu.count: ")
+FLEET = next(gate.id for gate in catalogue.GATES.values() if gate.per == "node" and gate.rule == "all_equal")
+MISSING = (Outcome.INCOMPLETE, Kind.ABSENT)
+
+
+@for_each(
+    "verdicts, nodes",
+    [
+        ([bad("discovery.gpu.count", "n1"), bad("discovery.gpu.count", "n0", Outcome.PASS)], {"n1"}),
+        ([bad("discovery.gpu.count", "n1"), bad("discovery.gpu.answering", "n2", *MISSING)], {"n1", "n2"}),
+        ([bad("discovery.gpu.answering", "n1", Outcome.INCOMPLETE, Kind.BLOCKED)], set()),  # by another gate
+        # it cannot be compared, because its peer is silent
+        ([bad(FLEET, "n0", Outcome.INCOMPLETE, Kind.UNKNOWN), bad("discovery.gpu.count", "n1", *MISSING)], {"n1"}),
+        ([bad("discovery.gpu.count", node) for node in NODES[:3]] + [bad("discovery.gpu.answering", "n3")], {"n3"}),
+    ],
+)
+def test_a_fault_and_a_missing_answer_accuse_their_own_node(verdicts, nodes):
+    result = accused(*verdicts)
+    assert set(result.nodes) == nodes
+    assert list(result.everywhere.values()) == ([NODES[:3]] if nodes == {"n3"} else [])  # of no single node
 
 
 def test_what_failed_is_told_before_what_was_not_found_out_for_it():
@@ -63,24 +74,6 @@ def test_what_failed_is_told_before_what_was_not_found_out_for_it():
         bad("discovery.folders.writes", "n1"),
     )
     assert result.nodes["n1"][0].startswith("discovery.folders.writes: ")
-
-
-def test_a_node_that_cannot_be_compared_because_its_peer_is_silent_is_not_accused():
-    fleet = next(gate for gate in catalogue.GATES.values() if gate.per == "node" and gate.rule == "all_equal")
-    gap = a_verdict(gate=fleet.id, subject="n0", outcome=Outcome.INCOMPLETE, kind=Kind.UNKNOWN)
-    silent = bad("discovery.gpu.count", "n1", Outcome.INCOMPLETE, Kind.ABSENT)
-    assert set(accused(gap, silent, nodes=NODES[:2]).nodes) == {"n1"}
-
-
-def test_what_was_only_blocked_by_another_gate_accuses_nobody():
-    result = accused(bad("discovery.gpu.answering", "n1", Outcome.INCOMPLETE, Kind.BLOCKED))
-    assert not result.nodes
-
-
-def test_what_fails_on_most_nodes_is_a_fault_of_no_single_node():
-    result = accused(*(bad("discovery.gpu.count", node) for node in NODES[:3]), bad("discovery.gpu.answering", "n3"))
-    assert set(result.nodes) == {"n3"}
-    assert list(result.everywhere.values()) == [NODES[:3]]
 
 
 def test_slow_pairs_accuse_the_node_that_they_share_and_else_the_link():

@@ -12,6 +12,7 @@ from bringup.daily.places import Step
 from bringup.evidence import slurm as answers
 from bringup.known_faults.pending import Node
 from loops import for_each
+from programs import program
 from runs_for_tests import FIXTURES
 
 JOB = Job("7", "ann", "FAILED", "1:0", ["n0", "n1", "n2", "n3"], 4)
@@ -253,8 +254,6 @@ def test_accounted_jobs_keep_a_delimiter_in_the_last_column():
 @pytest.fixture
 def slurm(tmp_path, monkeypatch) -> Path:
     """A Slurm that answers about job 7, and records what it was asked to do."""
-    bin_folder = tmp_path / "bin"
-    bin_folder.mkdir()
     shown = tmp_path / "shown"
     shown.write_text(SHOWN.format(log=tmp_path / "job.log"))
     programs = {
@@ -263,10 +262,8 @@ def slurm(tmp_path, monkeypatch) -> Path:
         "squeue": 'printf "CANCELLED\\037None\\037\\n"',
     }
     for name in ("scontrol", "sacct", "squeue", "srun", "sbatch", "scancel"):
-        program = bin_folder / name
-        program.write_text(f'#!/bin/sh\necho {name} "$*" >>{tmp_path}/asked\n{programs.get(name, "")}\n')
-        program.chmod(0o755)
-    monkeypatch.setenv("PATH", str(bin_folder), prepend=":")
+        put(tmp_path, name, programs.get(name, ""))
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
     return tmp_path
 
 
@@ -320,7 +317,7 @@ def test_the_accounting_says_on_which_node_a_rank_of_srun_ran(slurm, capsys):
 
 
 def put(slurm: Path, name: str, script: str) -> None:
-    (slurm / "bin" / name).write_text(f'#!/bin/sh\necho {name} "$*" >>{slurm}/asked\n{script}\n')
+    program(slurm / "bin" / name, f'echo {name} "$*" >>{slurm}/asked\n{script}')
 
 
 def asked(slurm: Path, name: str) -> list[str]:

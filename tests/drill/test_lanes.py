@@ -12,15 +12,11 @@ from bringup.plan.catalogue import DRILLS
 from bringup.plan.drill import Shape
 
 
-def test_a_lane_that_is_done_takes_over_from_the_end_of_the_other_one():
-    own, other = deque(DRILLS[:2]), deque(DRILLS[2:12])
-    assert list(taken(own, other)) == [*DRILLS[:2], *reversed(DRILLS[2 + LEFT_TO_ITS_LANE : 12])]
-    assert list(other) == list(DRILLS[2 : 2 + LEFT_TO_ITS_LANE])
-
-
-def test_a_few_drills_of_the_other_lane_stay_with_it():
-    own, other = deque(DRILLS[:2]), deque(DRILLS[2 : 2 + LEFT_TO_ITS_LANE])
-    assert list(taken(own, other)) == list(DRILLS[:2])
+def test_a_lane_that_is_done_takes_over_from_the_end_of_the_other_one_and_leaves_it_a_few():
+    for end in (12, 2 + LEFT_TO_ITS_LANE):
+        own, other = deque(DRILLS[:2]), deque(DRILLS[2:end])
+        assert list(taken(own, other)) == [*DRILLS[:2], *reversed(DRILLS[2 + LEFT_TO_ITS_LANE : end])]
+        assert list(other) == list(DRILLS[2 : 2 + LEFT_TO_ITS_LANE])
 
 
 def test_two_lanes_perform_every_drill_once():

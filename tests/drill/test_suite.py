@@ -141,15 +141,9 @@ def test_a_verdict_that_the_screen_tells_with_others_or_leaves_to_the_report_is_
     )
 
 
-def test_the_wrong_subject_is_no_success():
+def test_another_subject_or_outcome_than_the_declared_one_is_no_success():
     assert judged_as(DRILL, verdict(subject="n0")) == (True, False, False, None)
-
-
-def test_accusing_an_innocent_beside_the_culprit_is_the_wrong_subject():
-    assert judged_as(DRILL, verdict(), verdict(subject="n0"))[1] is False
-
-
-def test_another_outcome_is_not_the_declared_one():
+    assert judged_as(DRILL, verdict(), verdict(subject="n0"))[1] is False  # an innocent beside the culprit
     assert judged_as(DRILL, verdict(outcome=Outcome.INCOMPLETE))[:2] == (False, False)
 
 
@@ -287,14 +281,6 @@ def test_an_undo_that_fails_spoils_the_cluster():
 # ---- false alarms
 
 
-def test_a_failure_that_the_fault_does_not_explain_is_a_false_alarm():
-    assert perform.false_alarms(DRILL, [*HEALTHY, verdict()]) == []
-    alarms = perform.false_alarms(
-        DRILL, [*HEALTHY, verdict(), verdict("discovery.shm"), verdict("discovery.nofile", "n1", Outcome.WARN)]
-    )
-    assert [alarm.split(":")[0] for alarm in alarms] == ["discovery.shm [n1] fail", "discovery.nofile [n1] warn"]
-
-
 def test_what_failed_before_the_fault_is_no_alarm():
     known = frozenset({("discovery.shm", "n1"), ("discovery.nofile", "n0")})
     verdicts = [*HEALTHY, verdict(), verdict("discovery.shm"), verdict("discovery.nofile", "n0", Outcome.INCOMPLETE)]
@@ -302,33 +288,45 @@ def test_what_failed_before_the_fault_is_no_alarm():
     assert perform.false_alarms(DRILL, verdicts, known) == []
 
 
-def test_a_declared_consequence_is_none():
-    assert perform.false_alarms(DRILL, [*HEALTHY, verdict(), verdict("discovery.slurm.gres", "n1")]) == []
-    assert perform.false_alarms(DRILL, [*HEALTHY, verdict(), verdict("discovery.slurm.gres", "n0")]) != []
-
-
-def test_a_subject_that_must_be_silent_has_to_pass_and_to_be_heard_of():
-    assert perform.false_alarms(DRILL, [verdict()]) == ["nothing was said about n0"]
-    assert len(perform.false_alarms(DRILL, [verdict(), verdict("discovery.shm", "n0", Outcome.INCOMPLETE)])) == 1
+@for_each(
+    "verdicts, alarms",
+    [
+        ([*HEALTHY, verdict()], []),
+        ([*HEALTHY, verdict(), verdict("discovery.shm")], ["discovery.shm [n1] fail"]),
+        ([*HEALTHY, verdict(), verdict("discovery.nofile", "n1", Outcome.WARN)], ["discovery.nofile [n1] warn"]),
+        ([*HEALTHY, verdict(), verdict("discovery.slurm.gres", "n1")], []),  # a declared consequence
+        ([*HEALTHY, verdict(), verdict("discovery.slurm.gres", "n0")], ["discovery.slurm.gres [n0] fail"]),
+        ([verdict()], ["nothing was said about n0"]),  # which has to be heard of, and to pass
+        ([verdict(), verdict("discovery.shm", "n0", Outcome.INCOMPLETE)], ["discovery.shm [n0] incomplete"]),
+    ],
+)
+def test_a_failure_that_the_fault_does_not_explain_is_a_false_alarm(verdicts, alarms):
+    assert [alarm.partition(":")[0] for alarm in perform.false_alarms(DRILL, verdicts)] == alarms
 
 
 # ---- what is told
 
 
-def test_exit_codes():
-    assert result.exit_code(a_drill_report(a_drill_result())) == 0
-    assert result.exit_code(a_drill_report(a_drill_result(right_subject=False))) == 1
-    assert result.exit_code(a_drill_report(a_drill_result(false_alarms=["x"]))) == 1
-    not_done = perform.not_performed(DRILL, "no cluster")
-    assert result.exit_code(a_drill_report(a_drill_result(), not_done)) == 2
-    assert result.exit_code(a_drill_report(a_drill_result(detected=False), not_done)) == 1
-    assert (
-        result.exit_code(a_drill_report(a_drill_result(), perform.not_performed(DRILL, "no fabric", applicable=False)))
-        == 0
-    )
-    assert result.exit_code(a_drill_report(perform.not_performed(DRILL, "no fabric", applicable=False))) == 2
-    assert result.exit_code(a_drill_report(a_drill_result(), planned=["d", "e"])) == 2
-    assert result.exit_code(a_drill_report()) == 2
+NOT_DONE = perform.not_performed(DRILL, "no cluster")
+NO_FABRIC = perform.not_performed(DRILL, "no fabric", applicable=False)
+
+
+@for_each(
+    "done, code",
+    [
+        (a_drill_report(a_drill_result()), 0),
+        (a_drill_report(a_drill_result(), NO_FABRIC), 0),
+        (a_drill_report(a_drill_result(right_subject=False)), 1),
+        (a_drill_report(a_drill_result(false_alarms=["x"])), 1),
+        (a_drill_report(a_drill_result(detected=False), NOT_DONE), 1),
+        (a_drill_report(a_drill_result(), NOT_DONE), 2),
+        (a_drill_report(NO_FABRIC), 2),
+        (a_drill_report(a_drill_result(), planned=["d", "e"]), 2),
+        (a_drill_report(), 2),
+    ],
+)
+def test_exit_codes(done, code):
+    assert result.exit_code(done) == code
 
 
 def test_totals_count_what_was_performed_and_say_what_was_not():
@@ -374,17 +372,14 @@ def test_drills_of_one_shape_are_performed_together():
 # ---- on another cluster
 
 
-def test_ranks_and_nodes_are_called_as_the_cluster_calls_them():
+def test_ranks_nodes_and_counts_are_those_of_the_cluster():
     there = gates.DECLARED["wrong-value"].placed(("gpu01", "gpu02"), 8)
     assert there.subject == "gpu02/rank8"
     assert there.environment["BRINGUP_DRILL"] == "wrong-value:8"
     assert there.silent == ("gpu01/rank0", "gpu01/rank1", "gpu02/rank9")
-
-
-def test_a_count_is_that_of_the_cluster():
-    drill = gates.DECLARED["task-lost"]
-    assert drill.placed(("a", "b"), 8).value == 7
-    assert drill.placed(("a", "b"), 2).value == 1
+    assert [gates.DECLARED["task-lost"].placed(("a", "b"), gpus).value for gpus in (8, 2)] == [7, 1]
+    for name, placed in (("rank-killed", "kill-rank:5@4"), ("rank-lost-at-end", "kill-at:5@end")):
+        assert gates.DECLARED[name].placed(("a", "b"), 4).environment["BRINGUP_DRILL"] == placed
 
 
 def test_evidence_is_tampered_with_under_the_names_of_the_cluster():
@@ -433,11 +428,6 @@ def test_a_size_is_asked_for_by_its_place_and_is_another_one_on_gpus(monkeypatch
     assert bench.slowed(collectives.CPU_SIZES) is None
 
 
-def test_a_step_and_a_moment_are_kept_with_their_rank():
-    for name, placed in (("rank-killed", "kill-rank:5@4"), ("rank-lost-at-end", "kill-at:5@end")):
-        assert gates.DECLARED[name].placed(("a", "b"), 4).environment["BRINGUP_DRILL"] == placed
-
-
 def test_a_fault_in_a_checkpoint_is_made_at_the_step_that_writes_one():
     """With twelve steps it was step 6; with the default of 24 no checkpoint was written there, and nothing happened."""
     text = (REPOSITORY / "training/src/recipe/arguments.py").read_text()
@@ -453,16 +443,16 @@ def test_a_fault_in_a_checkpoint_is_made_at_the_step_that_writes_one():
 
 
 def test_a_drill_that_would_mean_nothing_says_why():
-    generic, local = profile.load("generic"), profile.load("local-cpu")
-    by_id = gates.DECLARED
-    assert "local cluster only" in str(why_not(by_id["node-off"], local, 4, 2))
-    assert "4 nodes" in str(why_not(by_id["slow-matmul"], local, 2, 2))
-    assert "declares no" in str(why_not(by_id["latency"], generic, 2, 2))
-    assert "not applicable" in str(why_not(by_id["nic-left-out"], local, 2, 2))
-    assert "of nccl.transport" in str(why_not(by_id["infiniband-left-out"], local, 2, 2))
-    h100 = profile.load("h100-8x400g")
-    assert why_not(by_id["infiniband-left-out"], h100, 2, 8) is None
-    assert why_not(by_id["wrong-value"], local, 2, 2) is None
+    for drill, where, nodes, words in (
+        ("node-off", "local-cpu", 4, "local cluster only"),
+        ("slow-matmul", "local-cpu", 2, "4 nodes"),
+        ("latency", "generic", 2, "declares no"),
+        ("nic-left-out", "local-cpu", 2, "not applicable"),
+        ("infiniband-left-out", "local-cpu", 2, "of nccl.transport"),
+        ("infiniband-left-out", "h100-8x400g", 2, "None"),
+        ("wrong-value", "local-cpu", 2, "None"),
+    ):
+        assert words in str(why_not(gates.DECLARED[drill], profile.load(where), nodes, 2)), drill
 
 
 def test_nothing_but_commands_of_the_login_host_is_made_on_a_real_cluster():

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ import pytest
 import state as states
 from cuda_stand_in import names, node
 from loops import for_each
+from programs import program
 from tiers import in_test_all
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,31 +22,9 @@ PROBES = ROOT / "infrastructure-validation/probes"
 BUILD = STAND_IN / "cuda_stand_in/build.py"
 CHECKS = Path(__file__).with_name("cuda_checks.py")
 
-ALONE = (
-    "devices_are_those_of_the_node",
-    "the_current_device_is_where_tensors_are_made",
-    "tensors_of_two_devices_do_not_mix",
-    "results_are_those_of_the_cpu",
-    "training_is_that_of_the_cpu",
-    "random_numbers_are_the_devices_own",
-    "what_is_not_there_says_so",
-    "an_event_passes_after_it_was_recorded",
-    "a_stream_is_current_inside_its_context",
-    "a_copy_that_nobody_waited_for_has_not_arrived",
-    "a_hidden_wait_is_an_error_where_that_was_asked_for",
-    "memory_is_counted",
-    "memory_has_an_end",
-    "a_lost_gpu_fails_in_the_middle",
-    "a_gpu_that_hangs_keeps_those_who_wait",
-    "a_sick_gpu_computes_wrongly_or_slowly",
-    "copies_are_compared_with_what_was_sent",
-)
-TOGETHER = (
-    "ranks_get_what_each_collective_promises",
-    "ranks_can_be_split",
-    "ranks_train_as_one_does",
-    "ranks_that_have_one_gpu_are_refused",
-)
+NAMES = re.findall(r"^def (\w+)\(\) -> None:$", CHECKS.read_text(), re.MULTILINE)
+TOGETHER = [name for name in NAMES if name.startswith("ranks_")]
+ALONE = [name for name in NAMES if name not in (*TOGETHER, "main")]
 
 
 def healthy(gpus: int) -> str:
@@ -135,10 +115,10 @@ def test_a_lost_gpu_and_a_cuda_that_does_not_start_are_not_seen(monkeypatch, tmp
 
 
 def test_lines_that_ran_are_recorded_at_once_and_those_of_a_rank_that_ends_hard_too(tmp_path):
-    program = f"""import sys; sys.path.append({str(STAND_IN)!r}); import cuda_stand_in; cuda_stand_in.install("unused")
+    script = f"""import sys; sys.path.append({str(STAND_IN)!r}); import cuda_stand_in; cuda_stand_in.install("unused")
 import compute, os; compute.size_for(2**30); os._exit(1)"""
     environment = os.environ | {"BRINGUP_LINES": str(tmp_path), "PYTHONPATH": str(PROBES)}
-    subprocess.run([sys.executable, "-c", program], env=environment, check=False)
+    subprocess.run([sys.executable, "-c", script], env=environment, check=False)
     (file,) = tmp_path.iterdir()
     source = (PROBES / "compute.py").read_text().splitlines()
     ran = {int(line.rpartition(":")[2]) for line in file.read_text().splitlines() if "/compute.py:" in line}
@@ -149,7 +129,7 @@ import compute, os; compute.size_for(2**30); os._exit(1)"""
 
 # --- it is built once
 
-COMPILER = """#!/bin/sh
+COMPILER = """
 echo compiled >>"$COUNT"
 sleep 0.5
 while [ $# -gt 1 ]; do [ "$1" != -o ] || : >"$2"; shift; done
@@ -159,10 +139,7 @@ while [ $# -gt 1 ]; do [ "$1" != -o ] || : >"$2"; shift; done
 @pytest.fixture
 def build(tmp_path: Path) -> Callable[[], subprocess.Popen[str]]:
     """Starts a build with a compiler that counts its calls, and an empty cache."""
-    (tmp_path / "bin").mkdir()
-    compiler = tmp_path / "bin/g++"
-    compiler.write_text(COMPILER)
-    compiler.chmod(0o755)
+    program(tmp_path / "bin/g++", COMPILER, "/bin/sh")
     environment = os.environ | {
         "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
         "XDG_CACHE_HOME": str(tmp_path / "cache"),
@@ -186,14 +163,14 @@ def test_two_who_build_at_once_compile_once(build, tmp_path):
 
 
 def test_what_the_compiler_says_is_one_line(build, tmp_path):
-    (tmp_path / "bin/g++").write_text("#!/bin/sh\necho 'module.cpp:1: error: no such thing' >&2\nexit 1\n")
+    program(tmp_path / "bin/g++", "echo 'module.cpp:1: error: no such thing' >&2; exit 1")
     failed = build()
     output, error = failed.communicate()
     assert (failed.returncode, output) == (1, "")
     assert error == "cluster: g++ cannot make the stand-in of CUDA: module.cpp:1: error: no such thing\n"
 
 
-def test_without_a_compiler_it_says_so(monkeypatch, tmp_path):
+def test_without_a_compiler_it_says_so(tmp_path):
     environment = os.environ | {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     done = subprocess.run([sys.executable, BUILD], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 1

@@ -37,19 +37,23 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def ask(library: Path, tmp_path: Path) -> Callable[..., Facts]:
-    """What the inventory finds out of the GPUs of a node: ask("gpu2.ecc=2")."""
+def printed(library: Path, tmp_path: Path) -> Callable[..., str]:
+    """What a program prints on a node with these GPUs and changes."""
 
-    def inventory(*changes: str, through: str = "nvml", model: str = "h100", gpus: int = 8) -> Facts:
-        done = python(
-            f"from facts import Facts; facts = Facts('x'); {THROUGH[through]}", *changes, model=model, gpus=gpus
-        )
-        return facts_in(done)
-
-    def python(program: str, *changes: str, model: str, gpus: int) -> str:
+    def python(program: str, *changes: str, model: str = "h100", gpus: int = 8) -> str:
         file = tmp_path / "state.conf"
         file.write_text(states.changed(states.healthy(model, "n1", gpus), ["devices=all", *changes]))
         return run(program, file, library)
+
+    return python
+
+
+@pytest.fixture
+def ask(printed: Callable[..., str]) -> Callable[..., Facts]:
+    """What the inventory finds out of the GPUs of a node: ask("gpu2.ecc=2")."""
+
+    def inventory(*changes: str, through: str = "nvml", **node: Any) -> Facts:
+        return facts_in(printed(f"from facts import Facts; facts = Facts('x'); {THROUGH[through]}", *changes, **node))
 
     return inventory
 
@@ -190,11 +194,9 @@ def test_a_driver_590_leaves_no_question_about_a_healthy_gpu_open(ask, through):
     assert [value for value in facts.values() if str(value).startswith("?")] == []
 
 
-def test_a_retired_setting_leaves_the_others_of_the_gpus(ask, library, tmp_path):
-    file = tmp_path / "retired.conf"
-    file.write_text(states.changed(states.healthy("h100", "n1", 8), ["devices=all", "gpu.application_clock=error:26"]))
+def test_a_retired_setting_leaves_the_others_of_the_gpus(printed):
     program = "import devices, nvml; from facts import Facts; devices.of_gpus(Facts('x'), nvml.library()[0])"
-    values = json.loads(run(program, file, library))["value"]
+    values = json.loads(printed(program, "gpu.application_clock=error:26"))["value"]
     assert any(value == "application clock=not supported" for value in values), values
     assert any(value.startswith("VBIOS=96") for value in values), values
 
@@ -227,9 +229,8 @@ def test_a_gpu_whose_device_may_not_be_opened_is_not_there(ask):
     assert ask("devices=check")["", "answering"] == 0
 
 
-def test_a_gpu_falls_ill_while_somebody_watches(library, tmp_path):
+def test_a_gpu_falls_ill_while_somebody_watches(printed, tmp_path):
     file = tmp_path / "state.conf"
-    file.write_text(states.changed(states.healthy("h100", "n1", 2), ["devices=all"]))
     program = f"""
 import monitor
 read = monitor.gpu_reader()
@@ -239,49 +240,30 @@ print(read()[1][1][5])
 open({str(file)!r}, "a").write("gpu1.lost=1\\n")
 print(read())
 """
-    first, second, third = run(program, file, library).splitlines()
+    first, second, third = printed(program, gpus=2).splitlines()
     assert first.startswith("([0, 142, 31], [['GPU-00000000-0000-")
     assert second == "hardware slowdown+hardware power brake"
     assert third.startswith("(['', '', ''], [['GPU-00000000-0000-")
 
 
-def test_a_gpu_that_is_lost_before_the_monitor_starts_costs_its_own_samples_alone(library, tmp_path):
-    file = tmp_path / "state.conf"
-    file.write_text(states.changed(states.healthy("h100", "n1", 2), ["devices=all", "gpu1.lost=1"]))
-    summary, each = eval(run("import monitor; print(monitor.gpu_reader()())", file, library))
+def test_a_gpu_that_is_lost_before_the_monitor_starts_costs_its_own_samples_alone(printed):
+    summary, each = eval(printed("import monitor; print(monitor.gpu_reader()())", "gpu1.lost=1", gpus=2))
     assert summary == ["", "", ""]
     assert [cells[0] for cells in each] == [uuid(0)]
 
 
-def test_the_counters_of_a_load_are_answered(library, tmp_path):
-    file = tmp_path / "state.conf"
-    changes = ["devices=all", "gpu.pcie_replays=5"]
-    file.write_text(states.changed(states.healthy("h100", "n1", 1), changes))
+def test_the_counters_of_a_load_are_answered(printed):
     program = "import counters, facts; counters.of_gpus(counters.Counters(facts.Facts('x'), 'before'))"
-    chapter_lines = {
-        fact["quantity"].rpartition(".")[2]: fact["value"]
-        for fact in map(json.loads, run(program, file, library).splitlines())
-    }
-    assert chapter_lines == {
-        "ecc_uncorrected": 0,
-        "ecc_corrected": 0,
-        "rows_remapped_uncorrectable": 0,
-        "rows_remapped_correctable": 0,
-        "remap_failed": 0,
-        "pcie_replays": 5,
-        "nvlinks": 18,
-        "nvlink_recoveries": 0,
-        "nvlink_replays": 0,
-        "nvlink_crc_errors": 0,
-        "gpus": 1,
-    }
+    facts = map(json.loads, printed(program, "gpu.pcie_replays=5", gpus=1).splitlines())
+    no_errors = "ecc_uncorrected ecc_corrected rows_remapped_uncorrectable rows_remapped_correctable remap_failed"
+    of_links = "nvlink_recoveries nvlink_replays nvlink_crc_errors"
+    counted = dict.fromkeys(f"{no_errors} {of_links}".split(), 0) | {"pcie_replays": 5, "nvlinks": 18, "gpus": 1}
+    assert {fact["quantity"].rpartition(".")[2]: fact["value"] for fact in facts} == counted
 
 
-def test_the_link_of_a_gpu_is_found_by_its_uuid(library, tmp_path):
-    file = tmp_path / "state.conf"
-    file.write_text(states.changed(states.healthy("h100", "n1", 2), ["devices=all", "gpu1.pcie_generation=4"]))
+def test_the_link_of_a_gpu_is_found_by_its_uuid(printed):
     program = f"import nvml; ask, why = nvml.pcie_links({uuid(1)!r}); print(ask(), why)"
-    assert run(program, file, library).strip() == "((4, 16), (5, 16))"
+    assert printed(program, "gpu1.pcie_generation=4", gpus=2).strip() == "((4, 16), (5, 16))"
 
 
 def test_a_question_that_nvidia_smi_does_not_know_is_refused(library, tmp_path):
@@ -389,9 +371,6 @@ class TestEvents:
         assert facts == reported
 
 
-def test_it_starts_by_the_name_that_torch_calls(library, tmp_path):
+def test_it_starts_by_the_name_that_torch_calls(printed):
     """torch.cuda.device_count asks by nvmlInit; without that name it takes the driver's count for not known."""
-    file = tmp_path / "state.conf"
-    file.write_text(states.changed(states.healthy("h100", "n1", 8), ["devices=all"]))
-    program = "import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit())"
-    assert run(program, file, library) == "0\n"
+    assert printed("import ctypes; print(ctypes.CDLL('libnvidia-ml.so.1').nvmlInit())") == "0\n"
