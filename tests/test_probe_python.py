@@ -25,38 +25,24 @@ OF_THE_SYSTEM = sorted(
         HEALTH / "install",
     ]
 )
-NEWER_NAMES = {  # attributes and functions -> the version that brought them
-    "removeprefix": "3.9",
-    "removesuffix": "3.9",
-    "is_relative_to": "3.9",
-    "create_server": "3.8",
-    "quantiles": "3.8",
-    "fmean": "3.8",
-    "prod": "3.8",
-    "dist": "3.8",
-    "cached_property": "3.8",
-    "cache": "3.9",
-    "pairwise": "3.10",
-    "batched": "3.12",
-    "nullcontext": "3.7",
-    "fromisoformat": "3.7",
-    "time_ns": "3.7",
-    "monotonic_ns": "3.7",
-    "perf_counter_ns": "3.7",
-    "is_mount": "3.7",
-    "readlink": "3.9 for a Path; os.readlink is older",
-    "hardlink_to": "3.10",
-    "waitstatus_to_exitcode": "3.9",
-    "randbytes": "3.9",
-}
-NEWER_ARGUMENTS = {
-    "capture_output": "3.7",
-    "text": "3.7",
-    "strict": "3.10",
-    "missing_ok": "3.8",
-    "dirs_exist_ok": "3.8",
-    "delete_on_close": "3.12",
-}
+
+
+def since(**names: str) -> dict[str, str]:
+    """Name -> the version that brought it, of `v3_9="name name"`."""
+    return {name: version[1:].replace("_", ".") for version, listed in names.items() for name in listed.split()}
+
+
+# attributes and functions; readlink is one of a Path: os.readlink is older
+NEWER_NAMES = since(
+    v3_7="nullcontext fromisoformat time_ns monotonic_ns perf_counter_ns is_mount",
+    v3_8="create_server quantiles fmean prod dist cached_property",
+    v3_9="removeprefix removesuffix is_relative_to cache readlink waitstatus_to_exitcode randbytes",
+    v3_10="pairwise hardlink_to",
+    v3_12="batched",
+)
+NEWER_ARGUMENTS = since(
+    v3_7="capture_output text", v3_8="missing_ok dirs_exist_ok", v3_10="strict", v3_12="delete_on_close"
+)
 NEWER_MODULES = {"dataclasses": "3.7", "contextvars": "3.7", "tomllib": "3.11", "graphlib": "3.9", "zoneinfo": "3.9"}
 
 

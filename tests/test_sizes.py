@@ -18,11 +18,9 @@ def checkout(tmp_path: Path) -> Path:
     (room / "deep").mkdir(parents=True)
     for file in (room / "a.py", room / "deep/b.py"):
         file.write_text("one\n\nthree words here\n")
-    subprocess.run(["git", "-C", tmp_path, "init", "-q", "-b", sizes.MAIN], check=True)
-    subprocess.run(["git", "-C", tmp_path, "add", "."], check=True)
-    subprocess.run(
-        ["git", "-C", tmp_path, "-c", "user.name=x", "-c", "user.email=x@x", "commit", "-q", "-m", "x"], check=True
-    )
+    own = ("-c", "user.name=x", "-c", "user.email=x@x")
+    for words in (("init", "-q", "-b", sizes.MAIN), ("add", "."), (*own, "commit", "-q", "-m", "x")):
+        subprocess.run(["git", "-C", tmp_path, *words], check=True)
     return tmp_path
 
 

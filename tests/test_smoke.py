@@ -25,8 +25,5 @@ def test_the_number_of_every_gate_is_declared_or_excluded(name):
         if gate.expect == "profile" and gate.id not in here.expect and here.reason_not_applicable(gate.id) is None
     }
     # no number holds for GPUs that nobody has named
-    assert open_ones == (
-        {"smoke.compute.tflops", "smoke.compute.device_to_device", "smoke.compute.device"}
-        if name == "generic"
-        else set()
-    )
+    of_gpus = {"smoke.compute.tflops", "smoke.compute.device_to_device", "smoke.compute.device"}
+    assert open_ones == (of_gpus if name == "generic" else set())

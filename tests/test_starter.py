@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 import warm_python
-from programs import ran
+from programs import program, ran
 from tiers import FEWER, first, rest
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -319,8 +319,7 @@ def test_the_batch_script_of_the_readme_is_whole(tmp_path: Path) -> None:
         "torchrun": 'echo "torchrun $MASTER_ADDR $*"',
     }
     for name, does in tools.items():
-        (tmp_path / name).write_text(f"#!/usr/bin/env bash\n{does}\n")
-        (tmp_path / name).chmod(0o755)
+        program(tmp_path / name, does)
     slurm = {"SLURM_JOB_NODELIST": "n[0-1]", "SLURM_NNODES": "2", "SLURM_GPUS_ON_NODE": "8", "SLURM_CPUS_ON_NODE": "96"}
     done = ran(
         ["bash", tmp_path / "mine.sbatch", "--steps", "9"],

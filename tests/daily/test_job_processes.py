@@ -9,6 +9,7 @@ import job_processes
 import kernel_log
 import pytest
 from probing import told_by
+from programs import program
 
 DUMP = """\
 Process 7: python3 train.py
@@ -26,8 +27,8 @@ Thread 8 (idle): "watcher"
 def rank():
     """A process of job 4711."""
     environment = {**os.environ, "SLURM_JOB_ID": "4711", "RANK": "3"}
-    program = [sys.executable, "-c", "print(flush=True); input()"]
-    process = subprocess.Popen(program, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    waits = [sys.executable, "-c", "print(flush=True); input()"]
+    process = subprocess.Popen(waits, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert process.stdout is not None
     process.stdout.readline()  # it runs
     yield process
@@ -40,9 +41,7 @@ def facts_of(question) -> dict[tuple[str, str], tuple]:
 
 
 def test_a_rank_of_the_job_is_shown_with_its_stack_and_no_other_process(rank, tmp_path, monkeypatch):
-    program = tmp_path / "py-spy"
-    program.write_text(f"#!/bin/sh\ncat <<'END'\n{DUMP}END\n")
-    program.chmod(0o755)
+    program(tmp_path / "py-spy", f"cat <<'END'\n{DUMP}END")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     monkeypatch.setattr(job_processes, "BETWEEN_S", 0.1)
     facts = facts_of(lambda probe: job_processes.processes(probe, "4711"))
@@ -51,10 +50,9 @@ def test_a_rank_of_the_job_is_shown_with_its_stack_and_no_other_process(rank, tm
     assert "% of a core" in words
     assert facts["job.stack", "n0/rank3"][0] == "read_shard (data.py:12), called by main (train.py:9)"
     assert len([fact for fact in facts if fact[0] == "job.process"]) == 1
-    program.write_text("#!/bin/sh\necho 'Error: Permission Denied'; exit 1\n")
+    program(tmp_path / "py-spy", "echo 'Error: Permission Denied'; exit 1")
     value, why = facts_of(lambda probe: job_processes.processes(probe, "4711"))["job.stack", "n0/rank3"]
-    assert value is None
-    assert "Permission Denied" in why
+    assert value is None and "Permission Denied" in why
 
 
 def test_messages_of_the_kernel_count_from_the_start_of_the_job_on(monkeypatch):
@@ -63,11 +61,8 @@ def test_messages_of_the_kernel_count_from_the_start_of_the_job_on(monkeypatch):
 
     uptime = float((job_processes.PROC / "uptime").read_text().split()[0])
     kill = "Memory cgroup out of memory: Killed process 4711 (python3) total-vm:8kB"
-    log = [
-        at(1, kill),
-        at(uptime, kill),
-        at(uptime, "NVRM: Xid (PCI:0000:c1:00): 79, pid=1, name=x, GPU has fallen off"),
-    ]
+    xid = "NVRM: Xid (PCI:0000:c1:00): 79, pid=1, name=x, GPU has fallen off"
+    log = [at(1, kill), at(uptime, kill), at(uptime, xid)]
     monkeypatch.setattr(kernel_log, "read_log", lambda: (kernel_log.of_kmsg("\n".join(log)), "all"))
     facts = told_by(lambda probe: job_processes.kernel(probe, time.time() - 60)).observations
     values = [(fact.quantity, fact.subject, fact.value) for fact in facts]
