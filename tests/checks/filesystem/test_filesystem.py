@@ -1,16 +1,26 @@
 """What nodes say of shared files, put together per pair and judged."""
 
+import errno
+import os
+import threading
 from collections import Counter
+from types import SimpleNamespace
+from typing import Any
 
+import folders
 import pytest
 from bringup.derive.observed import derive
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import rounds
 from bringup.plan.catalogue import GATES
-from bringup.records import Value
+from bringup.plan.phases import PHASES
+from bringup.plan.site import Site
+from bringup.records import SiteUsed, Value
+from bringup.run import site as at_site
 from factory import a_run
 from loops import for_each
-from runs_for_tests import PASS, about, parsed_of, values
+from probing import answers_of
+from runs_for_tests import PASS, about, add_derived, parsed_of, values
 from showing import shows_failing
 
 THREE = ("n0", "n1", "n2")
@@ -95,3 +105,159 @@ def good(bad: Value) -> Value:
     if isinstance(bad, bool):
         return not bad
     return "none" if isinstance(bad, str) else {2: 1, 65.1: 30.2}.get(bad, 1e6)
+
+
+# ---- folders that jobs write to: what a node says of them, and which of them a verdict names
+
+QUOTA = """Disk quotas for user alice (uid 1000):
+     Filesystem  blocks   quota   limit   grace   files   quota   limit   grace
+      /dev/vda1 1048576       0       0       0     100       0       0       0
+nas:/export/home 1048576* 1000000 3145728 1795000000     100     200     300       0
+"""
+LUSTRE = """      /lustre/a/very/long/path/of/a/filesystem
+                1048576       0 2097152       -     250*    200     200  6d23h59m
+"""
+NAS = "nas:/export/home"
+
+
+def of_folder(path: object, **how: Any) -> dict[str, tuple[Any, str]]:
+    """writes, space and files -> (value, why)"""
+    facts = answers_of(lambda probe: folders.folders(probe, [("results", str(path))], **how))
+    return {name.removeprefix("inventory.folder.results."): fact for name, fact in facts.items()}
+
+
+def test_a_folder_that_works_tells_its_room_and_keeps_nothing(tmp_path):
+    seen = of_folder(tmp_path)
+    assert seen["writes"][0] == "works"
+    assert min(seen["space"][0], seen["files"][0]) > 0
+    assert list(tmp_path.iterdir()) == []
+    nowhere = of_folder(tmp_path / "nowhere")
+    assert nowhere["writes"] == ("No such file or directory", str(tmp_path / "nowhere"))
+    assert nowhere["space"][0] is None
+
+
+def test_a_disk_that_is_full_or_returns_other_bytes_is_said_and_the_file_is_removed(tmp_path, monkeypatch):
+    def full(_):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for fsync, says in (
+        (full, "No space left on device"),
+        (lambda fd: os.pwrite(fd, b"other", 0), "what was read is not what was written"),
+    ):
+        monkeypatch.setattr(folders.os, "fsync", fsync)
+        assert folders.writes(str(tmp_path), "n0") == says
+        assert list(tmp_path.iterdir()) == []
+
+
+@for_each(
+    ("how", "writes"),
+    [
+        ({}, ("no answer within 0.05 s", "{}")),
+        ({"answer_s": 0.01}, (None, "{}: no answer within 0.01 s")),  # a health check finds no fault in a busy folder
+    ],
+)
+def test_a_folder_that_does_not_answer_does_not_hold_up_the_probe(tmp_path, monkeypatch, how, writes):
+    never = threading.Event()
+    monkeypatch.setattr(folders, "ANSWER_S", 0.05)
+    monkeypatch.setattr(folders, "writes", lambda *_: never.wait())
+    try:
+        seen = of_folder(tmp_path, **how)
+    finally:
+        never.set()
+    assert seen["writes"] == (writes[0], writes[1].format(tmp_path))
+    assert seen["space"] == (None, f"{tmp_path} does not answer")
+
+
+def test_a_filesystem_without_a_number_of_files_has_room_for_them_and_one_without_a_size_is_not_full(
+    tmp_path, monkeypatch
+):
+    about = SimpleNamespace(f_blocks=20 * 2**20, f_bavail=10 * 2**20, f_frsize=1024, f_files=0, f_favail=0)
+    monkeypatch.setattr(folders.os, "statvfs", lambda _: about)
+    seen = of_folder(tmp_path)
+    assert (seen["space"][0], seen["files"][0]) == (10, folders.NO_LIMIT)
+    about.f_blocks = about.f_bavail = 0
+    assert of_folder(tmp_path)["space"] == (None, f"{tmp_path}: its filesystem does not say its size")
+
+
+@for_each(
+    ("read", "left"),
+    [
+        (lambda: folders.left_of(QUOTA, NAS), (2.0, 200)),
+        (lambda: folders.left_of(QUOTA, "/dev/vda1"), (None, None)),  # none is set
+        (lambda: folders.left_of(QUOTA, "/dev/other"), None),
+        # no quota and half an answer leave the filesystem to say it
+        (lambda: folders.left_of("", NAS), None),
+        (lambda: folders.left_of("Disk quotas for user alice (uid 1000): none\n", NAS), None),
+        (lambda: folders.left_of(QUOTA[:-30], NAS), None),
+        (lambda: folders.lustre_left(LUSTRE), (1.0, 0)),
+        (lambda: folders.lustre_left("lfs: cannot get quota"), None),
+    ],
+)
+def test_what_quota_leaves(read, left):
+    assert read() == left
+
+
+def test_a_quota_that_ends_before_the_filesystem_counts(tmp_path, monkeypatch):
+    monkeypatch.setattr(folders, "quota", lambda _: (0.001, 3))
+    seen = of_folder(tmp_path)
+    assert seen["space"] == (0.001, f"{tmp_path}, by quota")
+    assert seen["files"] == (3, f"{tmp_path}, by quota")
+
+
+@for_each(("mount", "asked"), [("lustre mds:/lustre rw", "lfs"), ("nfs4 nas:/home rw", "quota")])
+def test_the_tool_of_the_filesystem_is_asked(monkeypatch, mount, asked):
+    called = []
+
+    def run(command, **_):
+        called.append(command[0])
+        raise FileNotFoundError(command[0])
+
+    monkeypatch.setattr(folders, "mount_of", lambda _: mount)
+    assert folders.quota("/somewhere", run) is None
+    assert called == [asked]
+
+
+def test_tmpdir_of_the_task_is_the_folder_for_temporary_files(monkeypatch):
+    monkeypatch.setenv("TMPDIR", "/scratch/job")
+    assert ("tmp", "/scratch/job") in folders.of_this_task()
+    monkeypatch.delenv("TMPDIR")
+    assert ("tmp", "/tmp") in folders.of_this_task()
+
+
+# ---- what is derived
+
+
+@for_each(
+    ("scratch", "writes", "space"),
+    [
+        (
+            ("Read-only file system", 0.5),
+            (False, "scratch (/scratch): Read-only file system"),
+            (0.5, "scratch: /scratch"),
+        ),
+        (("works", 6.0), (True, None), (5.0, "results: /results")),
+        (None, (None, "nothing was said of scratch"), None),
+        (("works", None), None, (None, "scratch: /scratch")),  # not passed over for a better one
+        (("works", "much"), None, (None, "scratch: not a number: 'much'")),  # it ended the judging of the whole run
+    ],
+)
+def test_the_worst_folder_counts_and_is_named(scratch, writes, space):
+    of_both = {"results": ("works", 5.0)} | ({} if scratch is None else {"scratch": scratch})
+    facts = [
+        (f"inventory.folder.{label}.{what}", "n0", value, f"/{label}")
+        for label, values in of_both.items()
+        for what, value in zip(("writes", "space"), values, strict=True)
+    ]
+    run = a_run().model_copy(update={"site": SiteUsed(name="a", says={"scratch": "/scratch"})})
+    seen = {fact.quantity: (fact.value, fact.why) for fact in add_derived(parsed_of(facts), run).observations}
+    for name, expected in (("writes", writes), ("space", space)):
+        if expected is not None:
+            value, why = seen[f"discovery.folders.{name}"]
+            assert (value, expected[1] and why) == expected
+
+
+def test_the_folders_of_the_site_are_asked_about_in_discovery_only(tmp_path):
+    at = at_site.AtSite(Site(schema_version=1, name="a", scratch="/fast", checkpoints="/big one"), tmp_path / "a.yaml")
+    line = "FOLDERS_SITE=(--folder scratch=/fast --folder 'checkpoints=/big one')"
+    assert line in at_site.assignments(at, PHASES["discovery"], tmp_path)
+    assert not any("FOLDERS_SITE" in each for each in at_site.assignments(at, PHASES["smoke"], tmp_path))
