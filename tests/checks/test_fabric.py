@@ -85,13 +85,13 @@ def outcomes(gate: str, parsed: Parsed, nodes: tuple[str, ...] = NODES) -> list[
 
 def test_of_two_nodes_the_one_whose_port_is_down_is_the_odd_one(tmp_path):
     """Both were accused, and nothing went on with the healthy one."""
-    two = ("n0", "n1")
-    by_node = of("rdma.same", fleet(healthy(tmp_path / "a", nodes=two, n1=[UP] * 7 + [DOWN])), two)
-    assert [verdict.outcome for verdict in by_node.values()] == [PASS, FAIL]
-    assert (by_node["n1"].cause or "").startswith("n0 has mlx5_0:1 mlx5_1:1")
-    without_a_fault = of("rdma.same", fleet(healthy(tmp_path / "b", nodes=two, n1=[UP] * 9)), two).values()
-    assert {verdict.outcome for verdict in without_a_fault} == {FAIL}
-    assert all("and no majority says which is right" in (verdict.cause or "") for verdict in without_a_fault)
+    for ports, outcome, words in (
+        ([UP] * 7 + [DOWN], PASS, "n0 has mlx5_0:1 mlx5_1:1"),
+        ([UP] * 9, FAIL, "and no majority says which is right"),  # without a fault of their own
+    ):
+        by_node = of("rdma.same", fleet(healthy(tmp_path / words, nodes=NODES[:2], n1=ports)), NODES[:2])
+        assert [verdict.outcome for verdict in by_node.values()] == [outcome, FAIL]
+        assert words in str(by_node["n1"].cause)
 
 
 def test_ports_that_are_alike_pass_beside_a_slower_one_for_storage_and_a_fleet_without_any_has_none(tmp_path):
@@ -264,10 +264,13 @@ def test_nics_are_beside_their_gpus_or_over_the_host_bridge_or_farther():
     assert "4 GPUs, NODE/PHB/SYS between them" in of("topology", topo(TEXTS["pcie"]))["n0"].observed
 
 
-def test_evidence_of_a_topology_names_the_line_that_grep_gives():
+def test_evidence_of_a_topology_names_the_line_that_grep_gives_and_gpus_without_any_nic_are_said():
     text = "10%\r20%\u2028\x0b\n" + H100_8
     row = 2 + next(number for number, line in enumerate(H100_8.split("\n")) if "GPU0" in line)
     assert {observation.evidence for observation in topology.parse(text, "f", "n0").observations} == {f"f:{row}"}
+    text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t0-7\t0\nGPU1\tPHB\t X \t0-7\t0\n"
+    seen = [fact.value for fact in topology.parse(text, "f", "n0").observations]
+    assert seen[:2] == ["2 GPUs, PHB between them; nearest NICs: none", None]
 
 
 def nic(parsed: Parsed) -> Verdict:
@@ -341,12 +344,6 @@ def test_a_node_with_a_link_or_a_nic_less_is_the_odd_one_and_half_a_table_proves
         assert outcomes("topology.nic", topo(H100_8, n1=odd)) == [PASS, OPEN, PASS]
 
 
-def test_gpus_without_any_nic_are_told_as_such():
-    text = "\tGPU0\tGPU1\tCPU Affinity\tNUMA Affinity\nGPU0\t X \tPHB\t0-7\t0\nGPU1\tPHB\t X \t0-7\t0\n"
-    seen = [fact.value for fact in topology.parse(text, "f", "n0").observations]
-    assert seen[:2] == ["2 GPUs, PHB between them; nearest NICs: none", None]
-
-
 def test_texts_of_nvidia_smi_are_kept_whole_and_an_absent_tool_is_said():
     kept: dict[str, str] = {}
 
@@ -369,6 +366,8 @@ def test_texts_of_nvidia_smi_are_kept_whole_and_an_absent_tool_is_said():
 @shows_failing("discovery.memlock")
 def test_little_locked_memory_fails_where_an_rdma_port_is_active(tmp_path, monkeypatch):
     """A limit of 8 MiB is what a login shell of a stock system has, and Slurm hands it on."""
+    monkeypatch.setattr(inventory.resource, "getrlimit", lambda limit: (1024, 524288))
+    assert answers_of(inventory.limits)["discovery.nofile"] == (524288, "soft limit 1024")  # the hard one is judged
     monkeypatch.setattr(inventory, "uses_rdma", lambda: uses_rdma(tmp_path))
     monkeypatch.setattr(inventory.resource, "getrlimit", lambda limit: (8388608, 8388608))
     for state, value, outcome in (("4: ACTIVE", "8388608", FAIL), ("1: DOWN", "no RDMA", PASS)):
@@ -377,12 +376,6 @@ def test_little_locked_memory_fails_where_an_rdma_port_is_active(tmp_path, monke
         limits = {"n0": "unlimited", "n1": value, "n2": "unlimited"} if outcome is FAIL else dict.fromkeys(NODES, value)
         parsed = parsed_of([("discovery.memlock", node, limit) for node, limit in limits.items()])
         assert outcomes("memlock", parsed) == [PASS, outcome, PASS]
-
-
-def test_the_hard_limit_of_open_files_is_judged(monkeypatch):
-    """A soft limit of 1024 is Slurm's and the distributions' default; programs raise it."""
-    monkeypatch.setattr(inventory.resource, "getrlimit", lambda limit: (1024, 524288))
-    assert answers_of(inventory.limits)["discovery.nofile"] == (524288, "soft limit 1024")
 
 
 @shows_failing("discovery.imex")

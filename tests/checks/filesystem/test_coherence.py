@@ -46,6 +46,10 @@ def quick(tmp_path_factory, monkeypatch) -> Path:
     return site
 
 
+def as_node(node: str, shared: Path, kept: Path) -> dict[str, str]:
+    return {**os.environ, "SLURMD_NODENAME": node, "SHARED": str(shared), "KEPT": str(kept)}
+
+
 def performed(
     folders: dict[str, Path], usable: list[str] | None = None, between: dict[str, Callable[[], object]] | None = None
 ) -> Parsed:
@@ -62,12 +66,7 @@ def performed(
         running = [
             subprocess.Popen(
                 [sys.executable, PROBE, step, folders[node], *lists, rounds],
-                env={
-                    **os.environ,
-                    "SLURMD_NODENAME": node,
-                    "SHARED": str(folders[node]),
-                    "KEPT": str(folders[node].with_name(f"kept-{node}")),
-                },
+                env=as_node(node, folders[node], folders[node].with_name(f"kept-{node}")),
                 stdout=subprocess.PIPE,
                 text=True,
             )
@@ -187,9 +186,8 @@ def one_folder(folder: Path, seen: Path, tmp_path: Path) -> dict[str, object]:
     """The steps of shared_fs.py: the submit host works in `folder`, the node n0 in `seen`."""
 
     def step(name: str, place: Path, *arguments: str, node: str = "submit") -> str:
-        own = {"SLURMD_NODENAME": node, "SHARED": str(place), "KEPT": str(tmp_path / f"kept-{node}")}
         command = [sys.executable, PROBE.with_name("shared_fs.py"), name, place, *arguments]
-        return subprocess.run(command, env={**os.environ, **own}, check=True, stdout=subprocess.PIPE, text=True).stdout
+        return ran(command, env=as_node(node, place, tmp_path / f"kept-{node}"), check=True).stdout
 
     (tmp_path / "usable.txt").write_text("n0\n")
     culprit = step("look", seen, node="n0") + step("reference", folder, "token")
