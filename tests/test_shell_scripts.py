@@ -155,23 +155,18 @@ SBATCH = sorted([*TRAININGS, *(ROOT / "infrastructure-validation/scripts").glob(
 
 
 @for_each("script", SBATCH, ids=lambda path: path.stem)
-@for_each("folder", ["elsewhere", "nowhere"])
-def test_a_batch_script_outside_of_the_repository_is_one_line_and_exit_code_2(
-    tmp_path: Path, script: Path, folder: str
+@for_each("folder", ["elsewhere", "nowhere", None])
+def test_a_batch_script_outside_of_the_repository_or_not_submitted_is_one_line_and_exit_code_2(
+    tmp_path: Path, script: Path, folder: str | None
 ) -> None:
     (tmp_path / "elsewhere").mkdir(exist_ok=True)
-    done = bash('exec bash "$@"', str(script), SLURM_SUBMIT_DIR=str(tmp_path / folder))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"{tmp_path / folder}, seen from {socket.gethostname()}, is not the root of the bringup repo" in done.stderr
-    assert done.stderr.endswith("; cd there and submit again\n")
-    assert done.stderr.count("\n") == 1
-
-
-@for_each("script", SBATCH, ids=lambda path: path.stem)
-def test_a_batch_script_that_was_not_submitted_says_how(script: Path) -> None:
-    done = bash('unset "${!SLURM_@}"; exec bash "$@"', str(script))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "submit it: sbatch " in done.stderr
+    if folder is None:
+        done, says = bash('unset "${!SLURM_@}"; exec bash "$@"', str(script)), "submit it: sbatch "
+    else:
+        done = bash('exec bash "$@"', str(script), SLURM_SUBMIT_DIR=str(tmp_path / folder))
+        says = f"{tmp_path / folder}, seen from {socket.gethostname()}, is not the root of the bringup repo"
+        assert done.stderr.endswith("; cd there and submit again\n")
+    assert (done.returncode, done.stdout, says in done.stderr) == (2, "", True)
     assert done.stderr.count("\n") == 1
 
 
@@ -198,22 +193,50 @@ def test_only_a_verdict_ends_a_phase_script_with_exit_code_1(tmp_path: Path, com
     assert bash(script, PYTHON=str(python), RUN_DIR=str(tmp_path)).returncode == code
 
 
-def test_a_part_that_no_gate_of_the_run_asks_for_is_not_run() -> None:
-    script = """source infrastructure-validation/scripts/job.sh
-        for gate in sweep.dcgm.failed sweep.dcgm fabric.loopback; do is_planned "$gate" && echo "$gate"; done; :"""
-    assert bash(script, PLANNED="run.closed sweep.dcgm.failed sweep.dcgm.gpus").stdout == "sweep.dcgm.failed\n"
-    assert bash(script, PLANNED="").stdout == ""
+def in_job_sh(command: str, **environment: str) -> str:
+    done = bash(f"set -euo pipefail; source infrastructure-validation/scripts/job.sh; {command}", **environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
 
 
-def test_what_a_site_keeps_from_jobs_reaches_our_steps() -> None:
-    """SBATCH_EXPORT=NONE puts SLURM_EXPORT_ENV=NONE into a job, and its steps would know nothing of the run."""
-    script = "source infrastructure-validation/scripts/job.sh; echo ${SBATCH_EXPORT-unset} $SLURM_EXPORT_ENV"
-    assert bash(script, SBATCH_EXPORT="NONE", SLURM_EXPORT_ENV="NONE").stdout == "unset ALL\n"
+IN_JOB_SH = {
+    # a part that no gate of the run asks for is not run
+    "for gate in sweep.dcgm.failed sweep.dcgm fabric.loopback; do ! is_planned $gate || echo $gate; done": (
+        ({"PLANNED": "run.closed sweep.dcgm.failed sweep.dcgm.gpus"}, "sweep.dcgm.failed\n"),
+        ({"PLANNED": ""}, ""),
+    ),
+    # SBATCH_EXPORT=NONE puts SLURM_EXPORT_ENV=NONE into a job, and its steps would know nothing of the run
+    "echo ${SBATCH_EXPORT-unset} $SLURM_EXPORT_ENV": (
+        ({"SBATCH_EXPORT": "NONE", "SLURM_EXPORT_ENV": "NONE"}, "unset ALL\n"),
+    ),
+    # programs of a run speak English wherever its user is from
+    "env | grep -E '^(LC_A|LANGUAGE)' | sort | xargs": (({"LC_ALL": "POSIX", "LANGUAGE": "de"}, "LC_ALL=C.UTF-8\n"),),
+    # SLURM_CPUS_ON_NODE is of the batch script's node; srun refuses a step that requests more of another
+    **{
+        f"cpus_per_rank {ranks}": (
+            ({"SLURM_CPUS_ON_NODE": "64", "SLURM_JOB_CPUS_PER_NODE": per_node}, f"{cores}\n"),
+            ({"SLURM_CPUS_ON_NODE": "48"}, f"{48 // ranks}\n"),
+        )
+        for per_node, ranks, cores in (
+            *(("64(x2),48", 1, 48), ("64(x2),48", 6, 8)),
+            *(("2", 8, 1), ("24,96(x3),32(x2)", 2, 12)),
+        )
+    },
+    # SLURM_UNBUFFEREDIO alone cut lines of facts: 89 checks of 110 were incomplete, and no line named it
+    "env | grep -oE '^(SLURM_(UNB|MEM|LAB)|SBATCH)[A-Z_]*'": (
+        (
+            dict.fromkeys(["SLURM_UNBUFFEREDIO", "SLURM_MEM_PER_CPU", "SBATCH_WAIT", "SLURM_LABELIO"], "1"),
+            "SLURM_LABELIO\n",
+        ),
+    ),
+    "sleep 60 & end_within 1 $! || echo ended with $?": (({}, "ended with 143\n"),),  # a sampler that does not end
+}
 
 
-def test_the_programs_of_a_run_speak_english_wherever_its_user_is_from() -> None:
-    script = "source infrastructure-validation/scripts/job.sh; env | grep -E '^(LC_A|LANGUAGE)' | sort | xargs"
-    assert bash(script, LC_ALL="de_DE.UTF-8", LANGUAGE="de").stdout == "LC_ALL=C.UTF-8\n"
+@for_each("command", IN_JOB_SH)
+def test_what_a_phase_script_gets_from_job_sh(command: str) -> None:
+    for environment, printed in IN_JOB_SH[command]:
+        assert in_job_sh(command, **environment) == printed
 
 
 @pytest.mark.parametrize("lacking", ["nothing", "all", "torchrun", "torch", "the files of torch"])
@@ -245,12 +268,6 @@ def test_a_node_whose_python_environment_cannot_be_used_says_so_in_one_line(tmp_
         assert done.stderr.startswith(f"no Python environment at {tmp_path}")
         assert ", seen from n1; " in done.stderr
         assert done.stderr.count("\n") == 1
-
-
-def in_job_sh(command: str, **environment: str) -> str:
-    done = bash(f"set -euo pipefail; source infrastructure-validation/scripts/job.sh; {command}", **environment)
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
 
 
 @pytest.mark.parametrize(("listed", "first"), [("n3,n0", "n0"), ("n10,n2", "n2"), ("n2,n10", "n2"), ("n3", "n3")])
@@ -298,29 +315,10 @@ def test_only_nodes_without_a_closing_line_are_asked_again(tmp_path: Path) -> No
     assert in_job_sh(f"unfinished inventory {file} n0 n11") == ""
 
 
-@pytest.mark.parametrize(
-    ("per_node", "ranks", "cores"),
-    [("64(x2),48", 1, 48), ("64(x2),48", 8, 6), ("2", 8, 1), ("24,96(x3),32(x2)", 2, 12)],
-)
-def test_a_rank_gets_the_cores_that_every_node_of_the_job_has(per_node: str, ranks: int, cores: int) -> None:
-    """SLURM_CPUS_ON_NODE is of the batch script's node; srun refuses a step that requests more of another."""
-    assert (
-        in_job_sh(f"cpus_per_rank {ranks}", SLURM_CPUS_ON_NODE="64", SLURM_JOB_CPUS_PER_NODE=per_node) == f"{cores}\n"
-    )
-    assert in_job_sh(f"cpus_per_rank {ranks}", SLURM_CPUS_ON_NODE="48") == f"{48 // ranks}\n"
-
-
 @for_each("job", ["1", "1199", "1200", "1999", "4294967295"])
 def test_ports_are_below_those_that_linux_gives_to_any_connection(job: str) -> None:
     ports = in_job_sh("port 0; port 9; port 16", SLURM_JOB_ID=job).split()
     assert all(20000 <= int(port) < 32768 for port in ports)
-
-
-def test_options_that_the_shell_holds_for_slurms_commands_reach_no_step() -> None:
-    """SLURM_UNBUFFEREDIO alone cut lines of facts: 89 checks of 110 were incomplete, and no line named it."""
-    names = ("SLURM_UNBUFFEREDIO", "SLURM_MEM_PER_CPU", "SBATCH_WAIT", "SBATCH_ERROR", "SLURM_LABELIO")
-    held = dict.fromkeys(names, "1")
-    assert in_job_sh("env | grep -oE '^(SLURM_(UNB|MEM|LAB)|SBATCH)[A-Z_]*'", **held) == "SLURM_LABELIO\n"
 
 
 @pytest.mark.parametrize(
@@ -345,15 +343,9 @@ def test_a_login_host_that_hears_nothing_of_its_nodes_says_so(tmp_path: Path, sr
 def test_a_gpu_request_for_the_whole_job_is_none_for_its_steps() -> None:
     """Slurm hands SBATCH_GPUS_PER_NODE on as SLURM_GPUS_PER_NODE. The step that requests no GPU, and looks whether they
     are hidden from it, would see all of them."""
-    request = {
-        "SLURM_GPUS_PER_NODE": "8",
-        "SLURM_GPUS": "16",
-        "SLURM_GRES": "gpu:8",
-        "SLURM_TRES_PER_TASK": "gres/gpu:1",
-        "SLURM_TRES_BIND": "gres/gpu:per_task:1",
-        "SRUN_TRES_BIND": "gres/gpu:per_task:1",
-        "SLURM_GPU_BIND": "single:1",
-    }
+    request = dict.fromkeys(["SLURM_TRES_BIND", "SRUN_TRES_BIND"], "gres/gpu:per_task:1")
+    request |= {"SLURM_GPUS_PER_NODE": "8", "SLURM_GPUS": "16", "SLURM_GRES": "gpu:8"}
+    request |= {"SLURM_TRES_PER_TASK": "gres/gpu:1", "SLURM_GPU_BIND": "single:1"}
     names = "|".join(sorted({name.partition("_")[2] for name in request}))
     shown = f"env | awk '/^(SLURM|SRUN)_({names})=/ {{n++}} END {{print n + 0}}'; gpus_on_node"
     assert in_job_sh(shown, **request).split() == ["0", "2"]
@@ -392,10 +384,6 @@ def test_the_sampler_ends_with_its_standard_input_and_is_waited_for(tmp_path: Pa
         echo ended with $?"""
     assert in_job_sh(script) == "ended with 0\n"
     assert samples.read_text().endswith("\n")
-
-
-def test_a_sampler_that_does_not_end_is_stopped() -> None:
-    assert in_job_sh("sleep 60 & end_within 1 $! || echo ended with $?") == "ended with 143\n"
 
 
 def test_the_allocator_grows_its_segments_unless_somebody_set_it() -> None:

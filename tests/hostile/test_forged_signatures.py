@@ -86,44 +86,26 @@ def test_a_signed_run_says_who_closed_it_and_its_evidence_is_its_own(signed: Pat
     assert judged(signed, capsys, "--signers", str(signers))[0] == 0
 
 
-def another_key(folder: Path, tmp_path: Path) -> None:
-    sign_with(new_key(tmp_path / "another"), folder / "closed.json")
+SEAL, SIGNATURE = "closed.json", "closed.json.sig"
+DAMAGES: dict[str, tuple[Callable[[Path, Path], object], str]] = {
+    "another key": (
+        lambda run, place: sign_with(new_key(place / "another"), run / SEAL),
+        "No principal matched",
+    ),
+    "other bytes": (lambda run, place: edit(run / SEAL, exit_code=0), "incorrect signature"),
+    "another purpose": (lambda run, place: sign_with(place / "key", run / SEAL, "git"), "namespace does not match"),
+    "removed": (lambda run, place: (run / SIGNATURE).unlink(), "not signed: there is no closed.json.sig"),
+    "a FIFO": (
+        lambda run, place: ((run / SIGNATURE).unlink(), os.mkfifo(run / SIGNATURE)),
+        "a FIFO is in the place of a file",
+    ),
+    "rubbish": (lambda run, place: (run / SIGNATURE).write_text("\x1b]0;owned\x07"), "ssh-keygen: "),
+}
 
 
-def other_bytes(folder: Path, tmp_path: Path) -> None:
-    edit(folder / "closed.json", exit_code=0)
-
-
-def another_purpose(folder: Path, tmp_path: Path) -> None:
-    sign_with(tmp_path / "key", folder / "closed.json", "git")
-
-
-def removed(folder: Path, tmp_path: Path) -> None:
-    (folder / "closed.json.sig").unlink()
-
-
-def fifo(folder: Path, tmp_path: Path) -> None:
-    removed(folder, tmp_path)
-    os.mkfifo(folder / "closed.json.sig")
-
-
-def rubbish(folder: Path, tmp_path: Path) -> None:
-    (folder / "closed.json.sig").write_text("\x1b]0;owned\x07")
-
-
-@pytest.mark.parametrize(
-    ("damage", "says"),
-    [
-        (another_key, "No principal matched"),
-        (other_bytes, "incorrect signature"),
-        (another_purpose, "namespace does not match"),
-        (removed, "not signed: there is no closed.json.sig"),
-        (fifo, "a FIFO is in the place of a file"),
-        (rubbish, "ssh-keygen: "),
-    ],
-    ids=lambda value: value.__name__ if callable(value) else None,
-)
-def test_a_signature_that_does_not_count_is_exit_code_2(signed: Path, tmp_path: Path, capsys, damage, says: str):
+@pytest.mark.parametrize("name", DAMAGES)
+def test_a_signature_that_does_not_count_is_exit_code_2(signed: Path, tmp_path: Path, capsys, name: str):
+    damage, says = DAMAGES[name]
     damage(signed, tmp_path)
     code, output = judged(signed, capsys)
     assert (code, says in output, "\x1b" in output) == (2, True, False), output
@@ -195,38 +177,27 @@ def test_checksums_are_of_the_bytes_that_were_judged(signed: Path, signers, at_o
     assert (code != 0, f"{file} was changed after the run was closed" in output) == (True, True), output
 
 
-def pass_phrase(tmp_path: Path, monkeypatch) -> Path:
-    return new_key(tmp_path / "locked", "a phrase")
-
-
-def not_there(tmp_path: Path, monkeypatch) -> Path:
-    return tmp_path / "nowhere"
-
-
-def open_to_all(tmp_path: Path, monkeypatch) -> Path:
+def open_to_all(tmp_path: Path) -> Path:
     key = new_key(tmp_path / "open")
     key.chmod(0o644)
     return key
 
 
-def no_ssh_keygen(tmp_path: Path, monkeypatch) -> Path:
-    key = new_key(tmp_path / "good")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    return key
-
-
 @pytest.mark.parametrize(
-    ("key", "says"),
+    ("key", "path", "says"),
     [
-        (pass_phrase, "incorrect passphrase"),
-        (not_there, "No such file"),
-        (open_to_all, "are too open"),
-        (no_ssh_keygen, "ssh-keygen cannot be started"),
+        (lambda place: new_key(place / "locked", "a phrase"), None, "incorrect passphrase"),
+        (lambda place: place / "nowhere", None, "No such file"),
+        (open_to_all, None, "are too open"),
+        (lambda place: new_key(place / "good"), "/nowhere", "ssh-keygen cannot be started"),
     ],
-    ids=lambda value: value.__name__ if callable(value) else None,
+    ids=["a pass phrase", "no key", "open to all", "no ssh-keygen"],
 )
-def test_a_run_that_cannot_be_signed_is_closed_all_the_same(tmp_path: Path, monkeypatch, capsys, key, says: str):
-    closes_unsigned(tmp_path, monkeypatch, capsys, key(tmp_path, monkeypatch), says)
+def test_a_run_that_cannot_be_signed_is_closed_all_the_same(tmp_path: Path, monkeypatch, capsys, key, path, says: str):
+    made = key(tmp_path)
+    if path is not None:
+        monkeypatch.setenv("PATH", path)
+    closes_unsigned(tmp_path, monkeypatch, capsys, made, says)
 
 
 def test_an_agent_that_asks_a_person_is_not_waited_for(tmp_path: Path, monkeypatch, capsys):

@@ -45,8 +45,7 @@ def test_without_a_word_about_exit_codes_it_ends_with_0_all_the_same(tmp_path: P
     assert broken(tmp_path, name).run().returncode == 0
 
 
-@pytest.mark.parametrize("name", ["settings.json", "baseline.json"])
-def test_one_that_hangs_is_ended(tmp_path: Path, name: str):
+def test_one_that_hangs_is_ended(tmp_path: Path):
     health = made(tmp_path, gpus=7)
     program = health.folder / "health-check"
     program.write_text(program.read_text().replace("seconds=9", "seconds=2"))
@@ -68,28 +67,23 @@ def test_a_fifo_in_place_of_a_file_is_not_waited_for(tmp_path: Path, name: str):
 
 
 @pytest.mark.parametrize(
-    "records",
+    ("name", "record"),
     [
-        {"hanging": {"gpus": 5}},
-        {"hanging": {"gpus": {"pid": "x"}}},
-        {"lines": {"discovery.gpu.count": []}},
-        {"silent": {"discovery.gpu.count": 2}},
-        {"driver-fault": {"boot": 7}},
+        ("hanging", {"gpus": 5}),
+        ("hanging", {"gpus": {"pid": "x"}}),
+        ("lines", {"discovery.gpu.count": []}),
+        ("silent", {"discovery.gpu.count": 2}),
+        ("driver-fault", {"boot": 7}),
+        (None, "the state folder is a file"),
     ],
 )
-def test_what_another_version_has_kept_changes_no_answer(tmp_path: Path, records: dict[str, object]):
+def test_what_another_version_has_kept_and_a_state_that_takes_nothing_change_no_answer(tmp_path, name, record):
     health = made(tmp_path)
-    health.state.mkdir(exist_ok=True)
-    for name, record in records.items():
+    if name is None:
+        health.state.write_text(record)
+    else:
+        health.state.mkdir(exist_ok=True)
         (health.state / f"{NODE}.{name}.json").write_text(json.dumps(record))
-    assert health.code() == 0
-    health.gpus(7)
-    assert health.code() == 1
-
-
-def test_a_state_folder_that_takes_nothing_changes_no_answer(tmp_path: Path):
-    health = made(tmp_path)
-    health.state.write_text("no folder")
     assert health.code() == 0
     health.gpus(7)
     assert health.code() == 1

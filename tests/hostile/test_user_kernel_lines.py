@@ -85,31 +85,24 @@ def test_no_part_of_a_drivers_message_counts_as_a_name_of_a_process_or_file(mess
                 assert read(form % (process, file) + "\n") == NOTHING
 
 
-@for_each("priority", [8 + 4, 24 + 4, 40 + 3, 128 + 6])
+NOT_THE_DRIVER = {
+    **{f"user space, {priority}": f"{priority},9,9,-;%s\n" for priority in (8 + 4, 24 + 4, 40 + 3, 128 + 6)},
+    "no head of a record": "%s\n",
+    "a field of a record": "4,9,9,-;x\n MESSAGE=%s\n",
+    "another device": "4,9,9,-;%s\n SUBSYSTEM=usb\n DEVICE=+usb:1-1\n",
+    # the rest of a line that another one cut off begins anywhere, also with the name of a control group, which users
+    # choose where it is delegated
+    **{f"cut off, {flags}": f"4,9,9,{flags};%s\n" for flags in ("c", "+", "c,caller=T4711")},
+    # in a network namespace of his own a user chooses the prefix, where net.netfilter.nf_log_all_netns is 1
+    "a firewall": "4,9,9,-;%.127sIN=lo OUT= MAC=00 SRC=127.0.0.1 DST=127.0.0.1 LEN=84\n",
+}
+
+
+@for_each("form", NOT_THE_DRIVER.values())
 @for_each("message", DRIVER.values())
-def test_what_user_space_writes_into_the_log_does_not(message, priority):
-    assert read(f"{priority},9,9,-;{message}\n") == NOTHING
-
-
-@for_each("message", DRIVER.values())
-def test_a_line_without_the_head_of_a_record_or_of_another_device_does_not(message):
-    assert read(f"{message}\n") == NOTHING
-    assert read(f"4,9,9,-;x\n MESSAGE={message}\n") == NOTHING
-    assert read(f"4,9,9,-;{message}\n SUBSYSTEM=usb\n DEVICE=+usb:1-1\n") == NOTHING
-
-
-@for_each("flags", ["c", "+", "c,caller=T4711"])
-@for_each("message", DRIVER.values())
-def test_the_rest_of_a_line_that_another_one_cut_off_does_not(message, flags):
-    """It begins anywhere, also with the name of a control group, which users choose where it is delegated."""
-    assert read(f"4,9,9,{flags};{message}\n") == NOTHING
+def test_the_drivers_words_in_a_record_of_somebody_else_do_not_count(message: str, form: str):
+    assert read(form % message) == NOTHING
     assert read(f"4,9,9,-,caller=T4711;{message}\n") != NOTHING
-
-
-@for_each("message", DRIVER.values())
-def test_the_log_prefix_of_a_firewall_does_not(message):
-    """In a network namespace of his own a user chooses it, where net.netfilter.nf_log_all_netns is 1."""
-    assert read(f"4,9,9,-;{message[:127]}IN=lo OUT= MAC=00 SRC=127.0.0.1 DST=127.0.0.1 LEN=84\n") == NOTHING
 
 
 @for_each("name", ["IN= OUT=", "IN= OUT= MAC=", "IN= OUT= SRC= ", "IN=a OUT= ARP H"])
@@ -126,16 +119,18 @@ def test_records_of_many_firewall_words_are_read_in_time(piece):
     assert time.process_time() - began < 2  # a search that grows with the square took many times as long
 
 
-def test_a_process_called_nonfatal_makes_no_fatal_message_harmless():
-    line = "4,9,9,-;NVRM: Xid (PCI:0000:c1:00): 145, pid=1, name=%s, RLW_CTRL %s XC0 i0 Link 00\n"
-    assert read(line % ("Nonfatal", "Fatal"))[0] == {("PCI:0000:c1:00", "xid_145"): 1}
-    assert read(line % ("Fatal", "Nonfatal"))[0] == {("PCI:0000:c1:00", "xid_145_nonfatal"): 1}
-
-
-def test_a_name_of_a_process_in_a_message_of_the_driver_is_no_cause():
-    line = "4,9,9,-;NVRM: Xid (PCI:0000:c1:00): 45, pid=1, name=%s, Ch 00000008\n"
-    assert read(line % "previous Xid 79")[0] == {("PCI:0000:c1:00", "xid_45"): 1}
-    assert read(line % "\\x0aNVRM: Xid (0")[0] == {("PCI:0000:c1:00", "xid_45"): 1}
+@pytest.mark.parametrize(
+    ("xid", "name", "rest", "kind"),
+    [
+        (145, "Nonfatal", "RLW_CTRL Fatal XC0 i0 Link 00", "xid_145"),  # makes no fatal message harmless
+        (145, "Fatal", "RLW_CTRL Nonfatal XC0 i0 Link 00", "xid_145_nonfatal"),
+        (45, "previous Xid 79", "Ch 00000008", "xid_45"),  # is no cause
+        (45, "\\x0aNVRM: Xid (0", "Ch 00000008", "xid_45"),
+    ],
+)
+def test_the_name_of_a_process_in_a_message_of_the_driver_says_nothing(xid: int, name: str, rest: str, kind: str):
+    line = f"4,9,9,-;NVRM: Xid (PCI:0000:c1:00): {xid}, pid=1, name={name}, {rest}\n"
+    assert read(line)[0] == {("PCI:0000:c1:00", kind): 1}
 
 
 def test_between_the_lines_of_a_message_a_users_record_adds_nothing_to_it():

@@ -17,6 +17,7 @@ from bringup.judge import judge_folder
 from bringup.run import node_lines
 from runs_for_tests import discovery, reseal
 
+INVENTORY = "raw/inventory.jsonl"
 BOOTED = 1_700_000_000
 FORM = "%Y-%m-%dT%H:%M:%SZ"
 OURS = "bringup: discovery.gpu.count; reboot (2023-11-23T02:00Z, run abc)"
@@ -39,8 +40,11 @@ class Slurm:
         )
         (folder / "scontrol").chmod(0o755)
 
-    def node_is(self, node: str, state: str = "IDLE", given: str = "none", booted: float = BOOTED) -> None:
-        self.nodes[node] = (state, given, booted)
+    def node_is(self, node: str, state: str | None = "IDLE", given: str = "none", booted: float = BOOTED) -> None:
+        """None: Slurm does not know it."""
+        self.nodes.pop(node)
+        if state is not None:
+            self.nodes[node] = (state, given, booted)
         self.show()
 
     def show(self) -> None:
@@ -67,7 +71,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
 
 def broken(folder: Path) -> Path:
     """n1 lacks a GPU."""
-    inventory = folder / "raw/inventory.jsonl"
+    inventory = folder / INVENTORY
     lines = inventory.read_text().splitlines(keepends=True)
     changed = [
         line.replace('"value": 2', '"value": 1') if "discovery.gpu.count" in line and '"n1"' in line else line
@@ -101,6 +105,7 @@ def reported(capsys: pytest.CaptureFixture[str], tmp_path: Path, slurm: Slurm) -
 
 DRAIN = "scontrol update NodeName=n1 State=DRAIN 'Reason=bringup: discovery.gpu.count"
 RESUME = "scontrol update NodeName=n1 State=RESUME"
+SOON = time.time() + 3600
 
 
 def test_a_drain_line_stands_under_its_run_age_cluster_and_boot(run: Path, reported: Callable[..., str]):
@@ -109,24 +114,52 @@ def test_a_drain_line_stands_under_its_run_age_cluster_and_boot(run: Path, repor
     assert remark == f"# n1: run {run.name} (closed 0.0 h ago, a-cluster at ctl0); boot: 2023-11-14T22:13Z"
 
 
-@pytest.mark.parametrize("other", [("elsewhere", "ctl0"), ("a-cluster", "ctl1(10.0.0.1)")])
-def test_evidence_of_another_cluster_gives_no_line(
-    run: Path, slurm: Slurm, reported: Callable[..., str], other: tuple[str, str]
+def changed(folder: Path, file: str, **fields: object) -> Path:
+    (folder / file).write_text(json.dumps(json.loads((folder / file).read_text()) | fields))
+    return reseal(folder)
+
+
+NO_LINE: dict[str, tuple[Callable[[Path, Slurm], object], str]] = {
+    # what differs, of the run or of what Slurm says now -> the words beside it
+    "another cluster": (
+        lambda run, slurm: slurm.is_called("elsewhere", "ctl0"),
+        "# no line for n1: run {run} is of cluster a-cluster at ctl0, and this is elsewhere at ctl0",
+    ),
+    "another one of that name": (  # many are called `cluster`
+        lambda run, slurm: slurm.is_called("a-cluster", "ctl1(10.0.0.1)"),
+        "# no line for n1: run {run} is of cluster a-cluster at ctl0, and this is a-cluster at ctl1",
+    ),
+    "no cluster": (
+        lambda run, slurm: changed(run, results.RUN, controller=None),
+        "does not say which cluster it is of, and this is a-cluster at ctl0",
+    ),
+    "changed": (
+        lambda run, slurm: (run / INVENTORY).write_text((run / INVENTORY).read_text() + "\n"),
+        "was changed after the run was closed",
+    ),
+    "never closed": (
+        lambda run, slurm: (run / results.CLOSED).unlink(),
+        "# no line for n1: run {run} cannot be used: ",
+    ),
+    "booted since": (lambda run, slurm: slurm.node_is("n1", booted=SOON), "# no line for n1: it booted at "),
+    "out already": (
+        lambda run, slurm: slurm.node_is("n1", "IDLE+DRAIN", "fan is loud"),
+        "# no line for n1: Slurm has it as IDLE+DRAIN already: fan is loud",
+    ),
+    "unknown": (lambda run, slurm: slurm.node_is("n1", None), "# no line for n1: Slurm knows no such node"),
+    "drained by us, and failed again": (lambda run, slurm: slurm.node_is("n1", "IDLE+DRAIN", OURS), ""),
+}
+
+
+@pytest.mark.parametrize("name", NO_LINE)
+def test_there_is_no_line_unless_the_evidence_is_whole_of_here_and_of_this_boot(
+    run: Path, slurm: Slurm, reported: Callable[..., str], name: str
 ):
-    """Also of one with the same name: many are called `cluster`."""
-    slurm.is_called(*other)
+    change, words = NO_LINE[name]
+    change(run, slurm)
     output = reported(run)
     assert "scontrol" not in output
-    here = " at ".join(other).partition("(")[0]
-    assert f"# no line for n1: run {run.name} is of cluster a-cluster at ctl0, and this is {here}" in output
-
-
-def test_a_run_that_names_no_cluster_gives_no_line(run: Path, reported: Callable[..., str]):
-    plan = json.loads((run / results.RUN).read_text())
-    (run / results.RUN).write_text(json.dumps(plan | {"controller": None}))
-    output = reported(reseal(run))
-    assert "scontrol" not in output
-    assert "does not say which cluster it is of, and this is a-cluster at ctl0" in output
+    assert words.format(run=run.name) in output
 
 
 @pytest.mark.parametrize(
@@ -144,44 +177,15 @@ def test_evidence_holds_for_a_day(run: Path, hours: float, holds: bool, words: s
     assert words in output
 
 
-def test_evidence_that_was_changed_or_never_closed_gives_no_line(run: Path, reported: Callable[..., str]):
-    inventory = run / "raw/inventory.jsonl"
-    inventory.write_text(inventory.read_text() + "\n")
-    output = reported(run)
-    assert "was changed after the run was closed" in output
-    assert "scontrol" not in output
-    (run / results.CLOSED).unlink()
-    assert "scontrol" not in reported(run)
-
-
-def test_a_node_that_has_booted_since_gets_no_line(run: Path, slurm: Slurm, reported: Callable[..., str]):
-    slurm.node_is("n1", booted=time.time() + 60)
-    output = reported(run)
-    assert "scontrol" not in output
-    assert "# no line for n1: it booted at " in output
-
-
 def test_the_oldest_of_several_runs_has_to_be_of_this_boot(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: Slurm, reported: Callable[..., str]
 ):
-    plan = json.loads((run / results.RUN).read_text())
     hour_ago = datetime.now(UTC) - timedelta(hours=1)
-    (run / results.RUN).write_text(json.dumps(plan | {"opened_at": hour_ago.strftime(FORM)}))
+    changed(run, results.RUN, opened_at=hour_ago.strftime(FORM))
     later = reseal(broken(discovery(tmp_path / "later", monkeypatch)))
     slurm.node_is("n1", booted=time.time() - 1800)
-    assert DRAIN not in reported(reseal(run), later)
+    assert DRAIN not in reported(run, later)
     assert DRAIN in reported(later)
-
-
-def test_a_node_that_is_out_already_keeps_what_somebody_gave(run: Path, slurm: Slurm, reported: Callable[..., str]):
-    slurm.node_is("n1", "IDLE+DRAIN", "fan is loud")
-    assert "# no line for n1: Slurm has it as IDLE+DRAIN already: fan is loud" in reported(run)
-
-
-def test_a_node_that_slurm_does_not_know_gets_no_line(run: Path, slurm: Slurm, reported: Callable[..., str]):
-    del slurm.nodes["n1"]
-    slurm.show()
-    assert "# no line for n1: Slurm knows no such node" in reported(run)
 
 
 def test_where_slurm_cannot_be_asked_the_line_is_printed_and_that_is_said(
@@ -194,47 +198,25 @@ def test_where_slurm_cannot_be_asked_the_line_is_printed_and_that_is_said(
     assert "# what these nodes are now, Slurm could not be asked: scontrol: no controller" in output
 
 
-def test_a_node_that_we_had_drained_and_that_passes_again_gets_a_resume_line(
-    healthy: Path, slurm: Slurm, reported: Callable[..., str]
-):
-    slurm.node_is("n1", "IDLE+DRAIN", OURS)
-    output = reported(healthy)
-    assert (
-        f"# n1 passes again (discovery.gpu.count): run {healthy.name} (closed 0.0 h ago, a-cluster at ctl0)" in output
-    )
-    assert RESUME in output
-
-
 @pytest.mark.parametrize(
-    ("state", "given", "why"),
+    ("state", "given", "booted", "words"),
     [
-        ("IDLE+DRAIN", "fan is loud", ""),
-        ("IDLE+DRAIN", "NHC: check_cmd_status: bringup: a.b; reset (x, y)", ""),
-        ("IDLE", OURS, ""),
-        ("DOWN", OURS, ""),
-        ("IDLE+DRAIN", OURS.replace("discovery.gpu.count", "sweep.load.wrong_values"), "was not asked there since"),
-        ("IDLE+DRAIN", OURS.replace("2023", "2999"), "was not asked there since"),
-        ("IDLE+DRAIN", OURS.replace("discovery.gpu.count", "discovery.slurm.proctrack site.gone"), "was not asked"),
+        ("IDLE+DRAIN", OURS, BOOTED, "# n1 passes again (discovery.gpu.count): run {run} (closed 0.0 h ago, a-cluster"),
+        ("IDLE+DRAIN", OURS, SOON, "# no line for n1: it booted at "),
+        ("IDLE+DRAIN", "fan is loud", BOOTED, ""),
+        ("IDLE+DRAIN", "NHC: check_cmd_status: bringup: a.b; reset (x, y)", BOOTED, ""),
+        ("IDLE", OURS, BOOTED, ""),
+        ("DOWN", OURS, BOOTED, ""),
+        ("IDLE+DRAIN", OURS.replace("gpu.count", "gone"), BOOTED, ""),
+        ("IDLE+DRAIN", OURS.replace("discovery.gpu.count", "sweep.load.wrong_values"), BOOTED, "was not asked there"),
+        ("IDLE+DRAIN", OURS.replace("2023", "2999"), BOOTED, "was not asked there since"),
+        ("IDLE+DRAIN", OURS.replace("gpu.count", "slurm.proctrack site.gone"), BOOTED, "was not asked"),
     ],
 )
-def test_no_other_node_gets_a_resume_line(
-    healthy: Path, slurm: Slurm, reported: Callable[..., str], state: str, given: str, why: str
+def test_a_node_that_we_had_drained_and_that_passes_again_gets_a_resume_line_and_no_other_one(
+    healthy: Path, slurm: Slurm, reported: Callable[..., str], state: str, given: str, booted: float, words: str
 ):
-    slurm.node_is("n1", state, given)
+    slurm.node_is("n1", state, given, booted)
     output = reported(healthy)
-    assert "scontrol" not in output
-    assert why in output
-
-
-def test_a_gate_that_failed_again_gives_no_resume_line(run: Path, slurm: Slurm, reported: Callable[..., str]):
-    slurm.node_is("n1", "IDLE+DRAIN", OURS)
-    assert RESUME not in reported(run)
-
-
-def test_a_boot_after_the_run_that_passed_gives_no_resume_line(
-    healthy: Path, slurm: Slurm, reported: Callable[..., str]
-):
-    slurm.node_is("n1", "IDLE+DRAIN", OURS, booted=time.time() + 60)
-    output = reported(healthy)
-    assert RESUME not in output
-    assert "# no line for n1: it booted at " in output
+    assert (RESUME in output) == ("scontrol" in output) == ("passes again" in words)
+    assert words.format(run=healthy.name) in output
