@@ -24,6 +24,7 @@ import time
 from pathlib import Path
 
 from patience import whole_seconds
+from tools import ran
 
 DEFAULT_S = 600
 ANSWER_S = 60  # for the list of who is missing: one question for each rank
@@ -201,7 +202,7 @@ def nodes_of_the_step():
         return []
     command = ("scontrol", "show", "hostnames", listed)
     try:
-        return subprocess.run(command, stdout=subprocess.PIPE, universal_newlines=True, check=True).stdout.split()
+        return ran(command, check=True).stdout.split()
     except (OSError, subprocess.SubprocessError):
         return []
 

@@ -81,8 +81,9 @@ def main():
     name = cuda_start.uuid(torch, device) if cuda else placeholder(local)
     init_s = start(dist, device, scale, name if cuda else None)
     bench = Bench(torch, dist, device, dist.get_rank(), dist.get_world_size())
-    c10d = torch._C._distributed_c10d
-    bench.progress.watch(scale, task, hang_s / 2, lambda: keep_words(c10d, cuda, logs, task, local))
+    bench.progress.watch(
+        scale, task, hang_s / 2, lambda: keep_words(torch._C._distributed_c10d, cuda, logs, task, local)
+    )
     facts = Facts("collectives") if bench.rank == 0 else None
     members = [tuple(member) for member in bench.gather((node_name(), task, os.getpid(), name))]
     rdma = bench.gather((node_name(), transport.active_rdma_devices()))

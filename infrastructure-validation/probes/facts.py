@@ -56,6 +56,15 @@ class Facts:
         else:
             self.saw(quantity, value, unit, subject, remark)
 
+    def asked(self, quantity, unit, question, about, errors=OSError, subject=None, remark=None):
+        """What the question returns; unknown, with what it is about and the error's words, where it raises one."""
+        try:
+            value = question()
+        except errors as error:
+            self.unknown(quantity, unit, f"{about}: {getattr(error, 'strerror', None) or error}", subject)
+        else:
+            self.saw(quantity, value, unit, subject, remark)
+
     def finish(self):
         """The closing line: how many facts this probe wrote, for which run, and when. So runs cannot be mixed."""
         cost = os.times()

@@ -12,6 +12,8 @@ import re
 import shutil
 import subprocess
 
+from tools import ran
+
 LIMIT_S = 60  # of I/O; fio stops then, and its figure is that of what it did until then
 PATIENCE_S = 60  # beyond that, for the sync at the end
 OLD = re.compile(r'"fio version" : "(fio-[12]\.[\w.-]{1,20})"')
@@ -50,16 +52,8 @@ def command(file, direction, mib, rate_mib=None, direct=False):
 def run(file, direction, mib, rate_mib=None, direct=False):
     """(GB/s, MiB moved, by what in words). The JSON is kept beside the file. Raises NoFigure."""
     try:
-        done = subprocess.run(
-            command(file, direction, mib, rate_mib, direct),
-            cwd=str(file.parent),
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            universal_newlines=True,
-            timeout=LIMIT_S + PATIENCE_S,
-            stdin=subprocess.DEVNULL,
-            check=False,
-        )
+        words, folder = command(file, direction, mib, rate_mib, direct), str(file.parent)
+        done = ran(words, LIMIT_S + PATIENCE_S, cwd=folder, stdin=subprocess.DEVNULL)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise NoFigure(f"fio: {error}") from error
     file.with_suffix(f".{direction}.fio.json").write_text(done.stdout)

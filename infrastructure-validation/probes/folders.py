@@ -150,10 +150,7 @@ def _left(words):
 
 def main():
     facts, path = Facts("folders"), str(Path(sys.argv[1]).resolve())
-    try:
-        facts.saw("inventory.folder.results.mount", mount_of(Path(path)), "text")
-    except OSError as error:
-        facts.unknown("inventory.folder.results.mount", "text", f"{path}: {error.strerror}")
+    facts.asked("inventory.folder.results.mount", "text", lambda: mount_of(Path(path)), path)
     folders(facts, [("results", path)])
     facts.finish()
 

@@ -5,6 +5,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
+from tools import ran
+
 LIMIT_S = 20
 CHANNELS = Path("/dev/nvidia-caps-imex-channels")
 NONE = "no IMEX"
@@ -18,14 +20,7 @@ def imex(facts):
         facts.saw("discovery.imex", NONE, "text", remark="nvidia-imex-ctl is not installed")
         return
     try:
-        done = subprocess.run(
-            ["nvidia-imex-ctl", "-N"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            universal_newlines=True,
-            timeout=LIMIT_S,
-            check=False,
-        )
+        done = ran(["nvidia-imex-ctl", "-N"], LIMIT_S, stderr=subprocess.STDOUT)
     except (OSError, subprocess.TimeoutExpired) as error:
         facts.unknown("discovery.imex", "text", f"nvidia-imex-ctl: {error}")
         return

@@ -64,18 +64,17 @@ def host(facts):
     facts.saw("inventory.virtual", is_virtual(cpuinfo), "flag")
     facts.answered("discovery.cpu.model", cpu_model(cpuinfo), "text", f"{CPUINFO} names none")
     facts.saw("discovery.cpu.count", len(cpus(ONLINE.read_text())), "count")
-    try:
-        facts.saw("discovery.cpu.topology", cpu_topology(CPUS, NUMA), "text")
-    except (OSError, ValueError) as error:
-        facts.unknown("discovery.cpu.topology", "text", f"{CPUS}: {error}")
-    try:
-        text = HUGE_PAGES.read_text()
-        facts.saw("discovery.hugepages", text[text.index("[") + 1 : text.index("]")], "text")
-    except (OSError, ValueError) as error:
-        facts.unknown("discovery.hugepages", "text", f"{HUGE_PAGES}: {error}")
+    errors = (OSError, ValueError)
+    facts.asked("discovery.cpu.topology", "text", lambda: cpu_topology(CPUS, NUMA), CPUS, errors)
+    facts.asked("discovery.hugepages", "text", huge_pages, HUGE_PAGES, errors)
     facts.saw("discovery.cpu.allowed", len(os.sched_getaffinity(0)), "count")
     facts.saw("inventory.memory", round(int(total.split()[1]) * 1024 / GIB, 3), "GiB")
     facts.saw("discovery.numa_nodes", len(list(NUMA.glob("node[0-9]*"))), "count")
+
+
+def huge_pages():
+    text = HUGE_PAGES.read_text()
+    return text[text.index("[") + 1 : text.index("]")]
 
 
 def cpu_model(cpuinfo):

@@ -24,6 +24,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
+from tools import ran
+
 KMSG = "/dev/kmsg"
 JOURNAL = ("journalctl", "--dmesg", "--boot", "--no-pager", "--output=json")
 PCI_DEVICES = "/sys/bus/pci/devices"
@@ -296,15 +298,7 @@ def of_kmsg(text):
 
 
 def read_journal():
-    answer = subprocess.run(
-        JOURNAL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
-        errors="replace",
-        timeout=10,
-        check=True,
-    ).stdout.split("\n")
+    answer = ran(JOURNAL, 10, check=True).stdout.split("\n")
     records = [record for record in map(_of_journal, answer) if record is not None]
     if not any(record.text.startswith("Linux version") for record in records):
         raise OSError(errno.ENODATA, "the journal does not hold this boot's first message")

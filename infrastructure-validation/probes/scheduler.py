@@ -12,11 +12,11 @@ Does not prove: that a training script handles any of it.
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 
 from facts import Facts
+from tools import ran
 
 SURVIVE_S = 10.0
 FAIL_AFTER_S = 1.0
@@ -59,8 +59,7 @@ def since_the_start_of_the_job():
     began, environment = os.environ.get("SLURM_JOB_START_TIME", ""), {**os.environ, "SLURM_TIME_FORMAT": "%s"}
     if not began:  # before 23.02
         asked = ["scontrol", "--oneliner", "show", "job", os.environ.get("SLURM_JOB_ID", "")]
-        with subprocess.Popen(asked, stdout=subprocess.PIPE, env=environment, universal_newlines=True) as scontrol:
-            began = (re.findall(r" StartTime=(\d+) ", scontrol.communicate()[0]) or [""])[0]
+        began = (re.findall(r" StartTime=(\d+) ", ran(asked, env=environment).stdout) or [""])[0]
     return time.time() - int(began) if began else float("inf")
 
 
@@ -69,13 +68,7 @@ def attempt(facts):
     count = int(os.environ.get("SLURM_RESTART_COUNT", "0"))
     print(f"{facts.at} restarts {count}", flush=True)
     if count == 0:
-        done = subprocess.run(
-            ["scontrol", "requeue", os.environ["SLURM_JOB_ID"]],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            universal_newlines=True,
-            check=False,
-        )
+        done = ran(["scontrol", "requeue", os.environ["SLURM_JOB_ID"]])
         if done.returncode != 0:
             sys.exit(f"scontrol requeue: {done.stderr.strip()}")
         time.sleep(ATTEMPT_PATIENCE_S)  # Slurm ends us

@@ -8,9 +8,11 @@ import re
 import socket
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from fabric import uses_rdma
+from tools import ran
 
 # what a launch or a collective loads from the node itself; soname -> short name
 LIBRARIES = {
@@ -49,21 +51,16 @@ def software(facts):
             facts.unknown(f"inventory.library.{name}", "text", "ldconfig gave no answer about what is installed")
             continue
         path = path or known.get(soname)
-        try:
-            facts.saw(f"inventory.library.{name}", identity(path) if path else absent(name), "text")
-        except OSError as error:
-            facts.unknown(f"inventory.library.{name}", "text", f"{path}: {error.strerror}")
+        question = partial(identity, path) if path else partial(absent, name)
+        facts.asked(f"inventory.library.{name}", "text", question, path)
     version, cuda = torch_build(sys.path)
     facts.saw("inventory.torch", cuda, "text", remark=version)
-    try:
-        facts.saw("discovery.mount", mount_of(Path.cwd()), "text", remark=str(Path.cwd()))
-    except OSError as error:
-        facts.unknown("discovery.mount", "text", f"the mount of the working directory: {error.strerror}")
+    here = Path.cwd()
+    facts.asked("discovery.mount", "text", lambda: mount_of(here), "the mount of the working directory", remark=here)
     hub = os.environ.get("HF_HOME") or "~/.cache/huggingface"  # models and data sets: the largest folder of a training
-    try:  # by the table of mounts: a server that is gone keeps who looks into its folder
-        facts.saw("inventory.hf_home", f"{hub}: {mount_of(Path(hub).expanduser())}", "text")
-    except (OSError, RuntimeError) as error:  # RuntimeError: this user has no home
-        facts.unknown("inventory.hf_home", "text", f"{hub}: {error}")
+    # by the table of mounts: a server that is gone keeps who looks into its folder. RuntimeError: no home
+    place, errors = (lambda: f"{hub}: {mount_of(Path(hub).expanduser())}"), (OSError, RuntimeError)
+    facts.asked("inventory.hf_home", "text", place, hub, errors)
 
 
 def absent(library):
@@ -83,14 +80,7 @@ def linker_cache():
     """{soname: path} as the dynamic linker would choose: of several, the first. None when it cannot be asked."""
     for ldconfig in ("/sbin/ldconfig", "/usr/sbin/ldconfig"):
         try:
-            answer = subprocess.run(
-                (ldconfig, "-p"),
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                universal_newlines=True,
-                timeout=10,
-                check=True,
-            ).stdout
+            answer = ran((ldconfig, "-p"), 10, check=True).stdout
         except (OSError, subprocess.SubprocessError):
             continue
         libraries = {}

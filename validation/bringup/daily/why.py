@@ -119,14 +119,15 @@ def _job(number: str, not_seen: list[str]) -> Job:
     of_a_path = (raw, array if task else raw, task, fields.get("JobName", ""), next(iter(nodes), ""), user)
     names = dict(zip("jAaxNu", of_a_path, strict=True))
     paths = [re.sub(r"%([jAxNau])", lambda part: names[part[1]], path) for path in logs if path]
-    tasks = fields.get("NumTasks", "")
+    # as the job requested it (`--ntasks-per-node`)
+    of_a_node = fields.get("NtasksPerN:B:S:C", "").partition(":")[0]
     return Job(
         name,
         user or accounted.get("User", ""),
         fields.get("JobState") or state,
         of("ExitCode", "ExitCode"),
         nodes,
-        int(tasks) if tasks.isdecimal() else 0,
+        _count(fields.get("NumTasks", "")),
         of("StartTime", "Start"),
         of("EndTime", "End"),
         list(dict.fromkeys(path for path in paths if path != "/dev/null")),
@@ -135,19 +136,18 @@ def _job(number: str, not_seen: list[str]) -> Job:
         of("Partition", "Partition"),
         _is_exclusive(fields),
         answers.gpus_of_job(fields.get("AllocTRES") or of("TRES", "AllocTRES")),
-        _steps(name, _tasks_of_a_node(fields)) if accounted and len(nodes) > 1 else [],
+        _steps(name, _count(of_a_node)) if accounted and len(nodes) > 1 else [],
     )
+
+
+def _count(text: str) -> int:
+    """Read a number of Slurm; 0: it says none, or forgot the job's record."""
+    return int(text) if text.isdecimal() else 0
 
 
 def _is_exclusive(fields: Mapping[str, str]) -> bool:
     """From Slurm 26.05 on every job has OverSubscribe=NO, and another field says it."""
     return fields["Exclusive"] == "NODE" if "Exclusive" in fields else fields.get("OverSubscribe") == "NO"
-
-
-def _tasks_of_a_node(fields: Mapping[str, str]) -> int:
-    """As the job requested (`--ntasks-per-node`). 0: it did not, or Slurm forgot its record."""
-    requested = fields.get("NtasksPerN:B:S:C", "").partition(":")[0]
-    return int(requested) if requested.isdecimal() else 0
 
 
 def _steps(job: str, of_a_node: int) -> list[Step]:
@@ -159,7 +159,7 @@ def _steps(job: str, of_a_node: int) -> list[Step]:
         return []
     rows = [row for row in answers.accounted(table) if row["JobID"].startswith(f"{job}.")]
     return [
-        Step(_named(row["NodeList"]), int(row["NTasks"]) if row["NTasks"].isdecimal() else 0, row["Layout"], of_a_node)
+        Step(_named(row["NodeList"]), _count(row["NTasks"]), row["Layout"], of_a_node)
         for row in rows
         if row["JobID"].rpartition(".")[2].isdecimal()  # not the batch script, nor what Slurm itself starts
     ]

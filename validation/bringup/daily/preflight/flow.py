@@ -70,7 +70,8 @@ class _Flight:
         number = 0
         while True:
             number += 1
-            self._say_chosen(crew)
+            spares = f"; spare: {', '.join(crew.spares)}" if crew.spares else "; no spare"
+            self._tell(f"chosen     {', '.join(crew.at_work)}{spares}")
             ended = self._start(crew, number)
             if ended.code == 0:
                 return self._conclude(0, "the command succeeded")
@@ -124,18 +125,12 @@ class _Flight:
         environment = allocation.for_command(crew.at_work, hostfile) | {"BRINGUP_ATTEMPT": str(number)}
         ended = command.run(self._request.command, environment, self._request.stall_after_s)
         command.keep(self._request.command, ended, folder / f"command-{number}.log")
-        if ended.code != 0:
-            self._end_steps(others)
+        if ended.code != 0 and not programs.end_steps(allocation.job, others, self._tell):
+            stays = "a step of the command stays in Slurm's books, or may"
+            self._tell(f"{stays}; further steps share its cores (SLURM_OVERLAP=1)")
+            self._setting = replace(self._setting, allocation=allocation.overlapping())
         self._update(seconds=ended.seconds, how="stalled" if ended.code is None else "ended", exit_code=ended.code)
         return ended
-
-    def _end_steps(self, others: set[str] | None) -> None:
-        allocation = self._setting.allocation
-        if not programs.end_steps(allocation.job, others, self._tell):
-            self._tell(
-                "a step of the command stays in Slurm's books, or may; further steps share its cores (SLURM_OVERLAP=1)"
-            )
-            self._setting = replace(self._setting, allocation=allocation.overlapping())
 
     def _exchange(self, crew: Crew, number: int) -> tuple[Crew | None, str]:
         """Return (the next crew, or None; why there is none)."""
@@ -185,10 +180,6 @@ class _Flight:
             self._tell(f"left out   {entry.node}: {text.plain(entry.why)}")
         for remark in looked.remarks:
             self._tell(f"remark     {text.plain(remark)}")
-
-    def _say_chosen(self, crew: Crew) -> None:
-        spares = f"; spare: {', '.join(crew.spares)}" if crew.spares else "; no spare"
-        self._tell(f"chosen     {', '.join(crew.at_work)}{spares}")
 
     def _conclude(self, code: int, words: str) -> int:
         self._record = self._record.model_copy(update={"conclusion": words})
