@@ -1,14 +1,12 @@
 """A test that names a gate must show it failing (showing.py, conftest.py); loops.py names each row that fails."""
 
-from pathlib import Path
-
 import pytest
 from bringup import judge
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from factory import a_run
 from loops import for_each
-from showing import gates_shown_failing, shows_failing
+from showing import shows_failing
 
 
 def judged_as(gate: str, value: object) -> None:
@@ -35,21 +33,3 @@ def test_every_row_that_does_not_hold_is_named():
 
     with pytest.raises(AssertionError, match=r"(?s)^3 of 4 rows\n1, .*Failed: .*\n2, 'x': ValueError: .*\n3, '3': F"):
         reads()
-
-
-def test_what_a_file_names_is_read_from_tests_methods_and_single_rows(tmp_path: Path):
-    (tmp_path / "test_x.py").write_text(
-        "import pytest\n"
-        "from showing import shows_failing\n"
-        '@shows_failing("a", "b")\n'
-        "def test_x(): ...\n"
-        "class TestY:\n"
-        '    @shows_failing("c")\n'
-        "    def test_y(self): ...\n"
-        '@pytest.mark.parametrize("gate", ["plain", pytest.param("d", marks=shows_failing("d")),\n'
-        '    pytest.param("e", marks=[shows_failing("e"), pytest.mark.cluster])])\n'
-        "def test_z(gate): ...\n"
-        '@shows_failing("f")\n'
-        "def not_a_test(): ...\n"
-    )
-    assert gates_shown_failing(tmp_path / "test_x.py") == {"a", "b", "c", "d", "e"}

@@ -74,6 +74,13 @@ def start(
     )
 
 
+def refused(folder: Path, own: Path, *options: str, ranks: int = 1, **more: Any) -> str:
+    """What it says at its end, which is a bad one."""
+    done = start(folder, own, ranks, *options, **more)
+    assert done.returncode != 0
+    return done.stderr
+
+
 def trained(folder: Path, own: Path, ranks: int, *options: str) -> Path:
     done = start(folder, own, ranks, *options)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -187,9 +194,8 @@ def test_a_resume_with_other_arguments_is_refused(
     out = tmp_path / "again/out"
     for name in ("checkpoint-3", "arguments.json"):
         (shutil.copytree if name[0] == "c" else shutil.copy)(runs["single"] / name, out / name)
-    done = start(tmp_path / "again", own, 1, "--resume", option, value)
-    assert done.returncode != 0
-    assert f"--resume: out/checkpoint-3 is of another training: {words}" in done.stderr
+    expected = f"--resume: out/checkpoint-3 is of another training: {words}"
+    assert expected in refused(tmp_path / "again", own, "--resume", option, value)
     assert {each.name for each in out.iterdir()} == {"checkpoint-3", "arguments.json"}
 
 
@@ -210,9 +216,8 @@ def test_other_rows_at_a_resume_are_refused_and_more_steps_are_not(
 
 def test_a_loss_that_is_nan_ends_it_and_nothing_is_exported(own: Path, tmp_path: Path) -> None:
     """Trainer logged 0 for it, ended with 0, and all weights of the exported model were NaN."""
-    done = start(tmp_path / "nan", own, 1, "--learning-rate", "1e30")
-    assert done.returncode != 0
-    assert re.search(r"step \d: \{'loss': '?nan.*nothing is exported", done.stderr), done.stderr
+    words = refused(tmp_path / "nan", own, "--learning-rate", "1e30")
+    assert re.search(r"step \d: \{'loss': '?nan.*nothing is exported", words), words
     assert not (tmp_path / "nan/out/model").exists()
 
 
@@ -229,17 +234,14 @@ def test_a_line_of_another_format_is_refused(line: dict[str, Any], own: Path, tm
     """The word "None" was learnt, with exit code 0."""
     data = tmp_path / "other.jsonl"
     data.write_text(f"{json.dumps(line)}\n" * 600)
-    done = start(tmp_path / "other", own, 1, "--data", str(data))
-    assert done.returncode != 0
     expected = f"a line has {[*line]}, expected text, messages with content, or instruction and output"
-    assert expected in done.stderr, done.stderr
+    assert expected in refused(tmp_path / "other", own, "--data", str(data))
 
 
 def test_without_resume_checkpoints_are_not_overwritten(runs: dict[str, Path], own: Path, tmp_path: Path) -> None:
     shutil.copytree(runs["single"] / "checkpoint-3", tmp_path / "again/out/checkpoint-3")
-    done = start(tmp_path / "again", own, 1)
-    assert done.returncode != 0
-    assert "out/checkpoint-3 would be deleted in time: --resume, or another --out" in done.stderr
+    words = refused(tmp_path / "again", own)
+    assert "out/checkpoint-3 would be deleted in time: --resume, or another --out" in words
     assert [each.name for each in (tmp_path / "again/out").iterdir()] == ["checkpoint-3"]
 
 

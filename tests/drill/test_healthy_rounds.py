@@ -35,7 +35,7 @@ def test_a_healthy_round_keeps_the_evidence_of_every_phase(tmp_path, monkeypatch
     monkeypatch.setattr(
         judge, "judge_folder", lambda folder: judged_of(a_verdict("discovery.gpu.count", "n1", Outcome.PASS, "1"))
     )
-    ended = environment.Ended(0, "", "")
+    ended = environment.Ended((), 0, "", "")
     here = SimpleNamespace(bringup=lambda *words, environment, phases: ended)
     healthy = perform.healthy_round(1, stems, here, tmp_path / "kept", name="d")
     assert (healthy.verdicts, healthy.false_alarms) == (2, [])

@@ -259,7 +259,9 @@ def test_a_cluster_that_is_not_idle_and_whole_is_replaced(tmp_path, monkeypatch,
 
     def verb(*words: str, **options: Any) -> environment.Ended:
         verbs.append(words[0])
-        return environment.Ended(0, {"sinfo": sinfo, "squeue": squeue}.get(words[1] if len(words) > 1 else "", ""), "")
+        return environment.Ended(
+            words, 0, {"sinfo": sinfo, "squeue": squeue}.get(words[1] if len(words) > 1 else "", ""), ""
+        )
 
     monkeypatch.setattr(cluster, "verb", verb)
     monkeypatch.setattr(environment, "RECOVERY_S", 0)

@@ -133,8 +133,8 @@ def _healthy(trial: SiteResult, phases: Sequence[str], cluster: LocalCluster, pl
     begun, named = time.monotonic(), [] if set(phases) == set(PHASES) else phases
     try:
         done = cluster.bringup("run", *named, environment={"BRINGUP_RUN_NAME": run_name}, phases=len(PHASES))
-        write_text(place.parent / f"{place.name}.txt", done.output + done.complained, replace=True)
-        trial.exit_code, trial.minutes = done.code, (time.monotonic() - begun) / 60
+        write_text(place.parent / f"{place.name}.txt", done.stdout + done.stderr, replace=True)
+        trial.exit_code, trial.minutes = done.returncode, (time.monotonic() - begun) / 60
         playbook = read_record(runs.REPOSITORY / runs.PLAYBOOKS / run_name / runs.PLAYBOOK, Playbook)
         trial.nodes = playbook.nodes
         trial.not_run = [stem for stem in playbook.planned if not runs.attempts(PHASES[stem], run_name)]

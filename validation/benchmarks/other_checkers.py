@@ -77,13 +77,13 @@ class Checker:
             where = ("sh",) if self.once else ("on", place)
             command = self.command.replace("{checkout}", str(REPOSITORY))
             done = cluster.verb(*where, "bash", "-c", command, limit_s=LIMIT_S)
-            if done.code == 0:
+            if done.returncode == 0:
                 continue
             if cluster.verb(*where, "true").code != 0:
                 raise DrillError(f"{place} starts no command")
-            output = (done.output + done.complained).replace(str(REPOSITORY), "CHECKOUT")
+            output = (done.stdout + done.stderr).replace(str(REPOSITORY), "CHECKOUT")
             lines = [line.strip() for line in output.splitlines() if line.strip()]
-            for line in lines or [f"ended with {done.code}"]:
+            for line in lines or [f"ended with {done.returncode}"]:
                 words.setdefault((place, _NUMBERS.sub("#", line)), f"{place}: {line}")
         return words
 

@@ -83,9 +83,9 @@ def _submit(cluster: LocalCluster, run: Path, environment: dict[str, str], *opti
     name = run.name.removeprefix(f"{PHASE}-")
     command = ("sbatch", "--parsable", "--nodes=2", f"training/slurm/{PHASE}.sbatch", *OPTIONS, *options)
     done = cluster.verb("sh", *command, environment={"BRINGUP_RUN_NAME": name, **environment})
-    if done.code != 0:
-        raise DrillError(done.complained)
-    return done.output.strip()
+    if done.returncode != 0:
+        raise DrillError(done.stderr)
+    return done.stdout.strip()
 
 
 def _steps_shown(run: Path) -> list[int]:
@@ -95,7 +95,7 @@ def _steps_shown(run: Path) -> list[int]:
 
 
 def _runs(cluster: LocalCluster, job: str) -> bool:
-    return cluster.verb("sh", "squeue", "--noheader", "--jobs", job, "--format", "%T").output.strip() == "RUNNING"
+    return cluster.verb("sh", "squeue", "--noheader", "--jobs", job, "--format", "%T").stdout.strip() == "RUNNING"
 
 
 def _names(run: Path) -> bool:

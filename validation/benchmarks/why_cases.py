@@ -233,15 +233,15 @@ def _as(cluster: LocalCluster, user: int, script: str) -> str:
     user_of = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups")
     path = f"export PATH={Path(sys.executable).parent}:$PATH HOME=/tmp"
     done = cluster.verb("sh", *user_of, "bash", "-c", f"{path}; {script}")
-    if done.code != 0:
-        raise DrillError(f"{script}: {done.complained[-400:]}")
-    return done.output
+    if done.returncode != 0:
+        raise DrillError(f"{script}: {done.stderr[-400:]}")
+    return done.stdout
 
 
 def _wait(cluster: LocalCluster, job: str, log: Path, *, ends: bool) -> None:
     deadline = time.monotonic() + LIMIT_S
     while time.monotonic() < deadline:
-        state = cluster.verb("sh", "squeue", "-h", "-t", "all", "-j", job, "-o", "%T").output.strip()
+        state = cluster.verb("sh", "squeue", "-h", "-t", "all", "-j", job, "-o", "%T").stdout.strip()
         begun = state not in ("PENDING", "CONFIGURING") and log.exists()
         if state not in BUSY if ends else begun:
             return

@@ -38,13 +38,11 @@ INTERRUPTED = threading.Event()
 _PHASES: set[subprocess.Popen[str]] = set()
 
 
-@dataclass(frozen=True)
-class Ended:
-    """A command that has ended."""
+Ended = subprocess.CompletedProcess[str]
 
-    code: int
-    output: str  # standard output
-    complained: str  # standard error
+
+def last_word(done: Ended) -> str:
+    return ((done.stderr or done.stdout).strip().splitlines() or ["it said nothing"])[-1]
 
 
 class Environment(ABC):
@@ -116,7 +114,7 @@ def execute(
         raise
     finally:
         _PHASES.discard(child)
-    return Ended(child.returncode, out, err)
+    return Ended(command, child.returncode, out, err)
 
 
 def interrupt() -> None:
@@ -199,11 +197,11 @@ class LocalCluster(Environment):
         """None: every node is there and idle, nothing is queued, and every fault was undone."""
         if self.is_spoiled:
             return "a fault that was made could not be undone"
-        lines = self.execute("sinfo", "-h", "-N", "-o", "%N %T").output.splitlines()
+        lines = self.execute("sinfo", "-h", "-N", "-o", "%N %T").stdout.splitlines()
         if not lines:
             return "the controller did not answer"
         states = dict(line.split(maxsplit=1) for line in lines if " " in line)
-        queued = self.execute("squeue", "-h", "-o", "%j %T").output.splitlines()
+        queued = self.execute("squeue", "-h", "-o", "%j %T").stdout.splitlines()
         bad = [f"{name} {states.get(name, 'is not there')}" for name in self.shape.names if states.get(name) != "idle"]
         return ", ".join([*bad, *(f"job {job} is left" for job in queued)]) or None
 
@@ -215,16 +213,15 @@ class LocalCluster(Environment):
 
     def wait_for(self, node: str, state: str) -> None:
         deadline = time.monotonic() + 90
-        while (observed_state := self.execute("sinfo", "-h", "-N", "-n", node, "-o", "%T").output.strip()) != state:
+        while (observed_state := self.execute("sinfo", "-h", "-N", "-n", node, "-o", "%T").stdout.strip()) != state:
             if time.monotonic() > deadline:
                 raise DrillError(f"{node} is {observed_state or 'in an unknown state'}; expected {state} within 90 s")
             pause()
 
     def _must(self, *words: str) -> None:
         done = self.verb(*words)
-        if done.code != 0:
-            last_lines = (done.complained or done.output).strip().splitlines() or ["no message"]
-            raise DrillError(f"'cluster {' '.join(words)[:80]}' ended with {done.code}: {last_lines[-1]}")
+        if done.returncode != 0:
+            raise DrillError(f"'cluster {' '.join(words)[:80]}' ended with {done.returncode}: {last_word(done)}")
 
 
 @dataclass
@@ -241,8 +238,8 @@ class Here(Environment):
             if command[0] != "sh":
                 raise DrillError("it changes the cluster itself, which is done on a local one only")
             done = self.execute(*command[1:])
-            if done.code != 0:
-                raise DrillError(f"ended with {done.code}: {done.complained.strip()[:200]}")
+            if done.returncode != 0:
+                raise DrillError(f"ended with {done.returncode}: {last_word(done)[:200]}")
 
     def wait_for(self, node: str, state: str) -> None:
         raise DrillError("it waits for a state of a node, which nobody brings about here")

@@ -17,7 +17,7 @@ from typing import Any
 from bringup import judge
 from bringup import results as runs
 from bringup.drill import environment as environments
-from bringup.drill.environment import Ended, Environment
+from bringup.drill.environment import Ended, Environment, last_word
 from bringup.errors import DrillError, RecordError, RunError
 from bringup.plan.drill import Command, Drill
 from bringup.plan.phases import PHASES
@@ -57,7 +57,7 @@ def perform(drill: Drill, cluster: Environment, place: Path, *, name: str) -> Dr
         return not_performed(drill, str(error), seconds=_since(begun))
     finally:
         environments.keep(run_name, (drill.phase,), folder)
-    detected, right_subject, right_cause, observed = compare(drill, judged, written, done.output)
+    detected, right_subject, right_cause, observed = compare(drill, judged, written, done.stdout)
     return _result(
         drill,
         performed=True,
@@ -90,14 +90,11 @@ def _run_with_fault(
                 in_place = time.monotonic()
                 cluster.make(_named(drill, drill.during))
 
-        done = cluster.bringup(
-            "run", drill.phase, *_chosen(cluster, drill), environment=environment, meanwhile=meanwhile
-        )
-    except BaseException:
+        words = ("run", drill.phase, *_chosen(cluster, drill))
+        done = cluster.bringup(*words, environment=environment, meanwhile=meanwhile)
+        return in_place, done
+    finally:
         _undo(drill, cluster)
-        raise
-    _undo(drill, cluster)
-    return in_place, done
 
 
 def _injected(drill: Drill) -> dict[str, str]:
@@ -158,7 +155,7 @@ def healthy_run(drill: Drill, stem: str, cluster: Environment, place: Path, name
             finally:
                 environments.keep(run_name, (stem,), folder.parent)
             if not (folder / runs.CLOSED).exists():
-                raise DrillError(f"no healthy {stem} to begin with: {_last_word(done)}")
+                raise DrillError(f"no healthy {stem} to begin with: {last_word(done)}")
     bad = [
         _in_words(verdict) for verdict in judge.judge_folder(folder).verdicts.verdicts if not verdict.outcome.is_quiet
     ]
@@ -181,11 +178,6 @@ def _chosen(cluster: Environment, drill: Drill) -> tuple[str, ...]:
     return ("--nodelist", ",".join(nodes)) if nodes else ()
 
 
-def _last_word(done: Ended) -> str:
-    last_lines = (done.complained or done.output).strip().splitlines()
-    return last_lines[-1] if last_lines else "it said nothing"
-
-
 def _tamper(drill: Drill, cluster: Environment, healthy: Sequence[Path], place: Path) -> tuple[float, Ended, Path]:
     """On a copy; then it is judged again."""
     copy = place / healthy[0].name
@@ -198,8 +190,8 @@ def _tamper(drill: Drill, cluster: Environment, healthy: Sequence[Path], place: 
         limit_s=60,
         environment={"OTHER": str(healthy[-1]), "PYTHON": sys.executable},
     )
-    if done.code != 0:
-        raise DrillError(f"tampering ended with {done.code}: {done.complained.strip()}")
+    if done.returncode != 0:
+        raise DrillError(f"tampering ended with {done.returncode}: {last_word(done)}")
     in_place = time.monotonic()
     return in_place, cluster.bringup("judge", str(copy), environment={}), copy
 
@@ -307,7 +299,7 @@ def healthy_round(number: int, stems: Sequence[str], cluster: Environment, place
         done = cluster.bringup("run", *stems, environment={"BRINGUP_RUN_NAME": run_name}, phases=len(stems))
         for stem in stems:
             if not runs.attempts(PHASES[stem], run_name):
-                alarms.append(f"{stem} did not run: {_last_word(done)}"[:200])
+                alarms.append(f"{stem} did not run: {last_word(done)}"[:200])
                 continue
             verdicts = judge.judge_folder(_last_attempt(stem, run_name)).verdicts.verdicts
             counted += len(verdicts)

@@ -85,12 +85,8 @@ def run(request: Request) -> int:
     )
     waiting = [catalogue[name] for name in done.planned if name not in kept_drills]
     try:
-        results = (
-            _anywhere(request, waiting, nodes, folder, console)
-            if request.anywhere
-            else _on_local_clusters(waiting, folder, console)
-        )
-        with closing(results):
+        here = _anywhere(request, waiting, nodes, folder, console)
+        with closing(here if request.anywhere else _on_local_clusters(waiting, folder, console)) as results:
             for performed in results:
                 done = _add(done, folder, results=[*done.results, performed])
                 console.print(result.line(performed))
@@ -104,17 +100,14 @@ def run(request: Request) -> int:
                             number, done.healthy_phases, clusters.of(shape), folder, name=done.name
                         )
                     done = _add(done, folder, healthy=[*done.healthy, one_round])
-                    console.print(
-                        f"{'FALSE ALARM' if one_round.false_alarms else 'PASS':<14} healthy round {number}: "
-                        f"{one_round.verdicts} verdicts ({one_round.seconds:.0f} s)"
-                    )
+                    word = "FALSE ALARM" if one_round.false_alarms else "PASS"
+                    counts = f"{one_round.verdicts} verdicts ({one_round.seconds:.0f} s)"
+                    console.print(f"{word:<14} healthy round {number}: {counts}")
                     for alarm in one_round.false_alarms:
                         console.print(f"{'':<14} {report.plain(alarm)}")
     except KeyboardInterrupt:
-        console.print(
-            f"{'STOPPED':<14} next: bringup drill {'--anywhere ' if request.anywhere else ''}"
-            f"--resume {report.shown_path(folder)}"
-        )
+        where = "--anywhere " if request.anywhere else ""
+        console.print(f"{'STOPPED':<14} next: bringup drill {where}--resume {report.shown_path(folder)}")
         raise
     console.print(f"\nreport: {report.shown_path(folder / 'report.md')}")
     console.print(result.totals(done))
@@ -125,10 +118,8 @@ def _begin(request: Request) -> tuple[Path, DrillReport]:
     if request.resume is not None:
         done = read_record(request.resume / paths.DRILLS, DrillReport)
         if (done.place == "anywhere") is not request.anywhere:
-            raise CannotStart(
-                f"--resume {request.resume}: that run was {done.place}; "
-                f"call it {'without' if request.anywhere else 'with'} --anywhere"
-            )
+            how = "without" if request.anywhere else "with"
+            raise CannotStart(f"--resume {request.resume}: that run was {done.place}; call it {how} --anywhere")
         known = {drill.id for drill in request.drills}
         # what could not be performed is tried again
         results = [result for result in done.results if result.performed and result.drill in known]
@@ -164,12 +155,13 @@ def _add(done: DrillReport, folder: Path, **change: object) -> DrillReport:
 
 def in_order(drills: Sequence[Drill]) -> list[Drill]:
     """Put those of one shape together; in the order of the phases inside."""
-    phases = list(PHASES)
-    return sorted(drills, key=lambda drill: (*_place_of(drill.shape), phases.index(drill.phase)))
 
+    def place(drill: Drill) -> tuple[bool, str, int, int, int]:
+        shape = drill.shape
+        kind = shape.unconfined, shape.simulate or "", shape.nodes, shape.gpus_per_node
+        return *kind, list(PHASES).index(drill.phase)
 
-def _place_of(shape: Shape) -> tuple[bool, str, int, int]:
-    return shape.unconfined, shape.simulate or "", shape.nodes, shape.gpus_per_node
+    return sorted(drills, key=place)
 
 
 @dataclass
@@ -315,7 +307,8 @@ def why_not(drill: Drill, profile: Profile, nodes: int, gpus: int) -> str | None
         return "it changes the cluster itself: on a local cluster only"
     if nodes < drill.shape.nodes:
         return f"it needs {drill.shape.nodes} nodes, {nodes} can be used"
-    if gpus < 2 <= drill.shape.gpus_per_node and _names_a_rank(drill):
+    names_a_rank = any("{rank" in text for text in (drill.subject, *drill.environment.values()))
+    if gpus < 2 <= drill.shape.gpus_per_node and names_a_rank:
         return f"it tells two ranks of one node apart, and the nodes have {gpus} GPU"
     excluded = profile.reason_not_applicable(drill.gate)
     if excluded is not None:
@@ -329,7 +322,3 @@ def why_not(drill: Drill, profile: Profile, nodes: int, gpus: int) -> str | None
             expected = "nothing" if entry is None else entry.expected
             return f"profile {profile.name} expects {expected} of {gate}, not {pattern}"
     return None
-
-
-def _names_a_rank(drill: Drill) -> bool:
-    return any("{rank" in text for text in (drill.subject, *drill.environment.values()))
