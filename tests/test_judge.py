@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bringup import judge
@@ -12,39 +14,34 @@ from bringup.evidence.parsed import Parsed
 from bringup.plan import catalogue as gates
 from bringup.plan import profile
 from bringup.plan.expectation import Expectation
-from bringup.records import Kind, Observations, Outcome, Run, SiteUsed, Verdict, Verdicts
+from bringup.plan.profile import Profile, load
+from bringup.records import Kind, Observations, Outcome, SiteUsed, Verdict, Verdicts
 from bringup.records.base import worst_of_run
 from bringup.report import document
 from bringup.run import open as opening
 from factory import a_run, a_verdict
 from loops import for_each
-from runs_for_tests import HEALTHY_NODES, about, discovery, reseal
+from runs_for_tests import HEALTHY_NODES, discovery, reseal
 
 
-def judged(folder) -> Verdicts:
+def judged(folder: Path) -> Verdicts:
     return judge.judge_folder(reseal(folder) if (folder / runs.CLOSED).exists() else folder).verdicts
 
 
+def by_subject(verdicts: Verdicts) -> dict[tuple[str, str], Verdict]:
+    return {(v.gate, v.subject): v for v in verdicts.verdicts}
+
+
 def outcome(verdicts: Verdicts, gate: str, subject: str) -> Outcome:
-    return next(v.outcome for v in verdicts.verdicts if (v.gate, v.subject) == (gate, subject))
+    return by_subject(verdicts)[gate, subject].outcome
 
 
-def failing_subjects(verdicts: Verdicts) -> set[str]:
-    return {v.subject for v in verdicts.verdicts if v.outcome is not Outcome.PASS}
-
-
-def test_a_healthy_run_passes_on_every_planned_pair(tmp_path, monkeypatch):
-    verdicts = judged(discovery(tmp_path, monkeypatch))
-    assert verdicts.outcome is Outcome.PASS
-    planned = runs.load(next(tmp_path.iterdir())).planned
-    assert {(v.gate, v.subject) for v in verdicts.verdicts} == {
-        (g, s) for g, subjects in planned.items() for s in subjects
-    }
-    assert len(verdicts.verdicts) > 50
-
-
-def test_a_copied_folder_gives_the_same_verdicts(tmp_path, monkeypatch):
+def test_a_healthy_run_passes_on_every_planned_pair_also_where_it_was_copied(tmp_path, monkeypatch):
     folder = discovery(tmp_path / "here", monkeypatch)
+    verdicts = judged(folder)
+    assert verdicts.outcome is Outcome.PASS
+    assert set(by_subject(verdicts)) == {(g, s) for g, listed in runs.load(folder).planned.items() for s in listed}
+    assert len(verdicts.verdicts) > 50
     copy = tmp_path / "else where" / "it's copied"
     shutil.copytree(folder, copy)
     assert judged(copy) == judged(folder)
@@ -56,8 +53,7 @@ def test_a_run_without_any_evidence_is_incomplete(tmp_path, monkeypatch):
     (folder / "raw").mkdir()
     verdicts = judged(folder)
     assert verdicts.outcome is Outcome.INCOMPLETE
-    assert {v.outcome for v in verdicts.verdicts} == {Outcome.INCOMPLETE}
-    assert {v.observed for v in verdicts.verdicts} == {"nothing"}
+    assert {(v.outcome, v.observed) for v in verdicts.verdicts} == {(Outcome.INCOMPLETE, "nothing")}
 
 
 def test_nothing_planned_is_incomplete():
@@ -69,35 +65,37 @@ def test_nothing_planned_is_incomplete():
 
 
 def test_a_run_that_was_never_closed_is_incomplete_however_good_the_rest_is(tmp_path, monkeypatch):
-    verdicts = judged(discovery(tmp_path, monkeypatch, close=False))
-    assert verdicts.outcome is Outcome.INCOMPLETE
-    assert failing_subjects(verdicts) == {"job"}
-
-
-def test_why_a_script_opened_no_run_is_said_where_the_run_is_judged_again(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch, close=False)
-    (folder / runs.NOT_OPENED).write_text(
-        "discovery.sbatch ended before it opened a run: no Python environment at /x\n"
-    )
     verdicts = judged(folder)
     assert verdicts.outcome is Outcome.INCOMPLETE
-    closed = next(v for v in verdicts.verdicts if v.gate == "run.closed")
-    assert "no Python environment at /x" in (closed.cause or "")
+    assert {v.subject for v in verdicts.verdicts if v.outcome is not Outcome.PASS} == {"job"}
+    # why a script opened no run is said where the run is judged again
+    (folder / runs.NOT_OPENED).write_text("discovery.sbatch ended before it opened a run: no environment at /x\n")
+    closed = by_subject(judged(folder))["run.closed", "job"]
+    assert "no environment at /x" in (closed.cause or "")
     assert closed.evidence == f"{runs.NOT_OPENED}:1"
+
+
+def inventory_of(folder: Path, change: Callable[[str], str]) -> None:
+    path = folder / "raw/inventory.jsonl"
+    path.write_text("".join(map(change, path.read_text().splitlines(True))))
+
+
+def of_n0_alone(line: str) -> str:
+    return line if line.startswith("0: ") else ""
 
 
 def test_a_node_that_did_not_answer_is_incomplete_and_named(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
-    inventory = folder / "raw/inventory.jsonl"
-    inventory.write_text("".join(line for line in inventory.read_text().splitlines(True) if line.startswith("0: ")))
+    inventory_of(folder, of_n0_alone)
     verdicts = judged(folder)
     assert outcome(verdicts, "discovery.node.answered", "n1") is Outcome.INCOMPLETE
-    alone = {v.cause for v in verdicts.verdicts if v.outcome is not Outcome.PASS and v.subject != "n1"}
-    # n0 is blamed for nothing else
-    assert alone == {
-        "compared with too few: 1 of 2 are known",
-        "not found out: no other node was there to compare with",
-    }
+    # n0, which was compared with nobody, is not equal to its peers, and is blamed for nothing else
+    few, nobody = "compared with too few: 1 of 2 are known", "not found out: no other node was there to compare with"
+    bad = [v for v in verdicts.verdicts if v.outcome is not Outcome.PASS and v.subject != "n1"]
+    assert {v.cause for v in bad} == {few, nobody}
+    compared = {"discovery.kernel", "discovery.node.distinct", "discovery.rdma.same"}
+    assert compared <= {v.gate for v in bad if (v.outcome, v.cause) == (Outcome.INCOMPLETE, few)}
 
 
 def test_a_file_cut_off_in_the_middle_is_incomplete_where_it_is_cut(tmp_path, monkeypatch):
@@ -113,9 +111,8 @@ def test_a_file_cut_off_in_the_middle_is_incomplete_where_it_is_cut(tmp_path, mo
 
 def test_a_missing_gpu_fails_on_its_node_alone(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
-    inventory = folder / "raw/inventory.jsonl"
     count = '"subject": "n1", "quantity": "discovery.gpu.count", "value": '
-    inventory.write_text(inventory.read_text().replace(f"{count}2", f"{count}1"))
+    inventory_of(folder, lambda line: line.replace(f"{count}2", f"{count}1"))
     verdicts = judged(folder)
     bad = [v for v in verdicts.verdicts if v.outcome is not Outcome.PASS]
     assert [(v.gate, v.subject, v.observed, v.expected) for v in bad] == [
@@ -126,8 +123,14 @@ def test_a_missing_gpu_fails_on_its_node_alone(tmp_path, monkeypatch):
     assert verdicts.outcome is Outcome.FAIL
 
 
-def test_a_node_that_slurm_calls_down_fails_with_slurms_reason(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
+def again(folder: Path, node: str, quantity: str, value: object, unit: str) -> None:
+    """A second, whole report of a node."""
+    fact = {"probe": "inventory", "at": node, "subject": node, "quantity": quantity, "value": value, "unit": unit}
+    lines = (json.dumps(fact), json.dumps({"probe": "inventory", "at": node, "end": 1}))
+    (folder / "raw/again.jsonl").write_text("".join(f"1: {line}\n" for line in lines))
+
+
+def slurm_calls_it_down(folder: Path) -> None:
     (folder / "raw/scontrol-node.txt").write_text(
         HEALTHY_NODES.replace(
             "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 Version=22.05.8 State=IDLE Partitions=main Reason=none",
@@ -135,202 +138,87 @@ def test_a_node_that_slurm_calls_down_fails_with_slurms_reason(tmp_path, monkeyp
             "Reason=Not responding [root@2026-11-20T11:06:56]",
         )
     )
-    verdict = next(v for v in judged(folder).verdicts if v.gate == "discovery.node.state" and v.subject == "n1")
-    assert verdict.outcome is Outcome.FAIL
-    assert verdict.observed == "DOWN+NOT_RESPONDING (Not responding)"
 
 
-def test_a_launch_that_failed_is_a_fault_and_not_only_missing_evidence(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    inventory = folder / "raw/inventory.jsonl"
-    inventory.write_text("".join(line for line in inventory.read_text().splitlines(True) if line.startswith("0: ")))
+def the_launch_failed(folder: Path) -> None:
+    inventory_of(folder, of_n0_alone)
     (folder / "raw/inventory.err").write_text(
         "srun: error: Task launch for StepId=13.0 failed on node n1: Communication connection failure\n"
     )
-    assert outcome(judged(folder), "discovery.node.answered", "n1") is Outcome.FAIL
 
 
-def test_two_node_names_for_one_machine_fail_on_both(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    inventory = folder / "raw/inventory.jsonl"
-    text = inventory.read_text()
+def one_machine_has_two_names(folder: Path) -> None:
+    text = (folder / "raw/inventory.jsonl").read_text()
     ids = [line.split('"value": "')[1].split('"')[0] for line in text.splitlines() if "discovery.node.distinct" in line]
-    inventory.write_text(text.replace(ids[0], ids[1]))
-    verdicts = judged(folder)
-    assert outcome(verdicts, "discovery.node.distinct", "n0") is Outcome.FAIL
-    assert outcome(verdicts, "discovery.node.distinct", "n1") is Outcome.FAIL
+    inventory_of(folder, lambda line: line.replace(ids[0], ids[1]))
 
 
-def nccl_run() -> Run:
-    return a_run("nccl_scaling", profile="generic")
+def the_plan_lost_a_node(folder: Path) -> None:
+    run = json.loads((folder / "run.json").read_text())
+    run["planned"] = {gate: [each for each in listed if each != "n1"] for gate, listed in run["planned"].items()}
+    (folder / "run.json").write_text(json.dumps(run))
+    inventory_of(folder, of_n0_alone)
 
 
-def test_a_number_without_a_limit_that_never_arrived_is_no_measured_one():
-    parsed = Parsed()
-    parsed.saw("nccl.ranks", "2-nodes", 4, "count", "raw/nccl-2:1")
-    transport = about("nccl.transport", parsed, nccl_run())["2-nodes"]
-    assert (transport.outcome, transport.kind) == (Outcome.INCOMPLETE, Kind.ABSENT)
+def a_gate_is_of_another_version(folder: Path) -> None:
+    text = (folder / "run.json").read_text().replace('"discovery.kernel"', '"discovery.phase_of_the_moon"')
+    (folder / "run.json").write_text(text)
 
 
-@for_each("another", [None, "Socket"])
-def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_limit(another: str | None):
-    """Also where a second log names one."""
-    parsed = Parsed()
-    parsed.saw("nccl.ranks", "2-nodes", 4, "count", "raw/nccl-2:1")
-    parsed.saw("nccl.transport", "2-nodes", None, "text", "raw/nccl-2:1", "the log names none")
-    if another:
-        parsed.saw("nccl.transport", "2-nodes", another, "text", "raw/nccl-2:2")
-    transport = about("nccl.transport", parsed, nccl_run())["2-nodes"]
-    assert (transport.outcome, transport.kind) == (Outcome.INCOMPLETE, Kind.UNKNOWN)
-    assert "the log names none" in (transport.cause or "")
-
-
-@for_each("strict, outcome, whole", [(False, Outcome.NO_LIMIT, Outcome.PASS), (True, *[Outcome.INCOMPLETE] * 2)])
-def test_what_was_measured_without_a_limit_is_no_gap_unless_the_site_wants_one(strict, outcome, whole):
-    run = nccl_run().model_copy(
-        update={
-            "planned": {"nccl.transport": ["2-nodes"], "nccl.ranks": ["2-nodes"]},
-            "site": SiteUsed(name="lab", says={"strict": strict}),
-        }
-    )
-    parsed = Parsed()
-    parsed.saw("nccl.transport", "2-nodes", "Socket", "text", "raw/nccl-2:1")
-    parsed.saw("nccl.ranks", "2-nodes", 4, "count", "raw/nccl-2:1")
-    verdicts = judge.judge(run, profile.load("generic"), parsed)
-    seen = [verdict for verdict in verdicts.verdicts if verdict.kind in (Kind.JUDGED, Kind.UNDECLARED)]
-    verdict_of = {verdict.gate: verdict for verdict in seen}
-    assert (verdict_of["nccl.transport"].outcome, verdict_of["nccl.transport"].kind) == (outcome, Kind.UNDECLARED)
-    assert worst_of_run([verdict.outcome for verdict in seen]) is whole
-
-
-def test_what_was_observed_is_shown_also_where_the_profile_has_no_number():
-    """It said "observed nothing", and the newcomer saw none of the values that a profile needs."""
-    parsed = Parsed()
-    parsed.saw("nccl.ranks", "2-nodes", 4, "count", "raw/nccl-2:1")
-    parsed.saw("nccl.hosts", "2-nodes", 2, "count", "raw/nccl-2:1")
-    parsed.saw("nccl.wrong_values", "2-nodes", 0, "count", "raw/nccl-2:1")
-    parsed.saw("nccl.transport", "2-nodes", "Socket", "text", "raw/nccl-2:1")
-    for size, speed in (("1MiB", 3.5), ("16MiB", 9.25)):
-        parsed.saw(f"nccl.all_reduce.busbw@{size}", "2-nodes", speed, "GB/s", "raw/collectives-2.jsonl:1")
-    verdict_of = {(v.gate, v.subject): v for v in judge.judge(nccl_run(), profile.load("generic"), parsed).verdicts}
-    transport, busbw = verdict_of["nccl.transport", "2-nodes"], verdict_of["nccl.all_reduce.busbw", "2-nodes"]
-    assert (transport.kind, transport.value, transport.observed) == (Kind.UNDECLARED, "Socket", "Socket")
-    assert (busbw.outcome, busbw.observed) == (Outcome.NO_LIMIT, "3.5 GB/s (1MiB); 9.25 GB/s (16MiB)")
-    assert (busbw.value, busbw.at) == (9.25, "16MiB")
-
-
-def collectives(ranks: int, busbw: float, wrong: int = 0) -> Verdicts:
-    run = a_run("nccl_monitoring")
-    parsed = Parsed()
-    parsed.saw("nccl.ranks", "2-nodes", ranks, "count", "f:1")
-    parsed.saw("nccl.hosts", "2-nodes", 2, "count", "f:2")
-    parsed.saw("nccl.wrong_values", "2-nodes", wrong, "count", "f:3")
-    parsed.saw("nccl.all_reduce.busbw@16MiB", "2-nodes", busbw, "GB/s", "f:4")
-    return judge.judge(run, profile.load("local-cpu"), parsed)
+GPUS = '"discovery.gpu.count", "value": 2, "unit": '
 
 
 @pytest.mark.parametrize(
-    ("ranks", "busbw", "wrong", "expected"),
+    ("change", "gate", "subject", "expected", "says"),
     [
-        (4, 0.5, 0, Outcome.PASS),
-        (4, 0.01, 0, Outcome.FAIL),
-        (2, 9.9, 0, Outcome.INCOMPLETE),
-        (4, 9.9, 3, Outcome.INCOMPLETE),
+        (slurm_calls_it_down, "discovery.node.state", "n1", Outcome.FAIL, "DOWN+NOT_RESPONDING (Not responding)"),
+        (the_launch_failed, "discovery.node.answered", "n1", Outcome.FAIL, ""),
+        (one_machine_has_two_names, "discovery.node.distinct", "n0", Outcome.FAIL, ""),
+        (one_machine_has_two_names, "discovery.node.distinct", "n1", Outcome.FAIL, ""),
+        (the_plan_lost_a_node, "discovery.node.answered", "n1", Outcome.INCOMPLETE, ""),
+        (a_gate_is_of_another_version, "discovery.phase_of_the_moon", "n0", Outcome.INCOMPLETE, ""),
+        pytest.param(
+            lambda folder: again(folder, "n1", "discovery.gpu.count", 1, "count"),
+            *("discovery.gpu.count", "n1", Outcome.FAIL, ""),
+            id="of two observations the worse one counts",
+        ),
+        pytest.param(
+            lambda folder: again(folder, "n1", "discovery.kernel", "5.15", "text"),
+            *("discovery.kernel", "n1", Outcome.FAIL, "says both 5.15 and 6.18.44"),
+            id="a node that says two things is odd",
+        ),
+        pytest.param(
+            lambda folder: inventory_of(
+                folder, lambda line: "" if line.startswith("1: ") and '"end"' in line else line
+            ),
+            *("discovery.gpu.count", "n1", Outcome.INCOMPLETE, "did not finish; it had said 2"),
+            id="half a report is no evidence of health",
+        ),
+        pytest.param(
+            lambda folder: inventory_of(folder, lambda line: line.replace(f'{GPUS}"count"', f'{GPUS}"dozen"')),
+            *("discovery.gpu.count", "n0", Outcome.INCOMPLETE, "observed in dozen, the gate is in count"),
+            id="a value in another unit is not compared",
+        ),
     ],
 )
-def test_bandwidth_is_judged_only_on_the_right_ranks_and_results(ranks, busbw, wrong, expected):
-    assert outcome(collectives(ranks, busbw, wrong), "nccl.all_reduce.busbw", "2-nodes") is expected
-
-
-def test_the_named_size_is_part_of_the_expectation():
-    verdict = next(v for v in collectives(4, 0.5).verdicts if v.gate == "nccl.all_reduce.busbw")
-    assert verdict.expected == "≥ 0.03 GB/s at 16MiB"
-
-
-def test_of_two_observations_the_worse_one_counts(tmp_path, monkeypatch):
+def test_a_fault_in_the_evidence_is_judged_where_it_is(tmp_path, monkeypatch, change, gate, subject, expected, says):
     folder = discovery(tmp_path, monkeypatch)
-    (folder / "raw/again.jsonl").write_text(
-        '1: {"probe": "inventory", "at": "n1", "subject": "n1", '
-        '"quantity": "discovery.gpu.count", "value": 1, "unit": "count"}\n'
-        '1: {"probe": "inventory", "at": "n1", "end": 1}\n'
-    )
-    assert outcome(judged(folder), "discovery.gpu.count", "n1") is Outcome.FAIL
+    change(folder)
+    verdict = by_subject(judged(folder))[gate, subject]
+    assert verdict.outcome is expected
+    assert says in f"{verdict.observed}: {verdict.cause}"
 
 
 def test_evidence_about_a_node_that_was_not_requested_is_said(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch)
-    (folder / "raw/other.jsonl").write_text(
-        '{"probe": "inventory", "at": "n7", "subject": "n7", '
-        '"quantity": "discovery.gpu.count", "value": 2, "unit": "count"}\n'
-        '{"probe": "inventory", "at": "n7", "end": 1}\n'
-    )
+    again(folder, "n7", "discovery.gpu.count", 2, "count")
     assert any("n7" in note for note in judged(folder).notes)
-
-
-def test_a_gate_that_this_version_does_not_know_is_incomplete(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    text = (folder / "run.json").read_text().replace('"discovery.kernel"', '"discovery.phase_of_the_moon"')
-    (folder / "run.json").write_text(text)
-    assert outcome(judged(folder), "discovery.phase_of_the_moon", "n0") is Outcome.INCOMPLETE
-
-
-def test_every_need_of_a_gate_is_a_gate():
-    needs = {need for gate in gates.GATES.values() for need in gate.needs}
-    assert needs
-    assert needs <= set(gates.GATES)
-
-
-def test_a_node_that_says_two_things_is_odd(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    (folder / "raw/again.jsonl").write_text(
-        '1: {"probe": "inventory", "at": "n1", "subject": "n1", '
-        '"quantity": "discovery.kernel", "value": "5.15", "unit": "text"}\n'
-        '1: {"probe": "inventory", "at": "n1", "end": 1}\n'
-    )
-    verdict = next(v for v in judged(folder).verdicts if (v.gate, v.subject) == ("discovery.kernel", "n1"))
-    assert verdict.outcome is Outcome.FAIL
-    assert "says both 5.15 and 6.18.44" in (verdict.cause or "")
 
 
 def test_a_step_that_ended_badly_is_said_even_when_all_evidence_is_there(tmp_path, monkeypatch):
     folder = discovery(tmp_path, monkeypatch, close=False)
     opening.close_run(folder, 143)
     assert any("exit code 143" in note for note in judged(folder).notes)
-
-
-def test_half_a_report_is_no_evidence_of_health(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    inventory = folder / "raw/inventory.jsonl"
-    kept = [line for line in inventory.read_text().splitlines(True) if not (line.startswith("1: ") and '"end"' in line)]
-    inventory.write_text("".join(kept))
-    verdict = next(v for v in judged(folder).verdicts if (v.gate, v.subject) == ("discovery.gpu.count", "n1"))
-    assert verdict.outcome is Outcome.INCOMPLETE
-    assert "did not finish; it had said 2" in (verdict.cause or "")
-
-
-def test_a_value_in_another_unit_is_not_compared(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    inventory = folder / "raw/inventory.jsonl"
-    inventory.write_text(
-        inventory.read_text().replace(
-            '"discovery.gpu.count", "value": 2, "unit": "count"', '"discovery.gpu.count", "value": 2, "unit": "dozen"'
-        )
-    )
-    verdict = next(v for v in judged(folder).verdicts if v.gate == "discovery.gpu.count")
-    assert verdict.outcome is Outcome.INCOMPLETE
-    assert verdict.cause == "observed in dozen, the gate is in count"
-
-
-def test_a_plan_that_lost_a_node_is_judged_on_all_requested_nodes(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    run = json.loads((folder / "run.json").read_text())
-    run["planned"] = {
-        gate: [subject for subject in subjects if subject != "n1"] for gate, subjects in run["planned"].items()
-    }
-    (folder / "run.json").write_text(json.dumps(run))
-    inventory = folder / "raw/inventory.jsonl"
-    inventory.write_text("".join(line for line in inventory.read_text().splitlines(True) if line.startswith("0: ")))
-    assert outcome(judged(folder), "discovery.node.answered", "n1") is Outcome.INCOMPLETE
 
 
 def test_a_report_names_the_profile_it_was_judged_against(tmp_path, monkeypatch):
@@ -381,105 +269,135 @@ def test_nodes_that_slurm_lists_and_the_run_left_aside_are_no_note(tmp_path, mon
     assert not [note for note in judge.judge_folder(folder).verdicts.notes if "did not request" in note]
 
 
-def test_who_lacks_what_a_fleet_gate_needs_is_not_judged_and_has_no_vote():
+Fact = tuple[str, str, object]  # quantity, subject, value; None: not found out
+
+
+def judging(
+    *facts: Fact, profile: Profile | str = "generic", unit: str = "", **run: Any
+) -> dict[tuple[str, str], Verdict]:
+    """Judge facts, in the unit of their gate, in a run of nccl_scaling on n0 and n1 but for `run`."""
     parsed = Parsed()
-    for node, answering, model in (
-        ("n0", 2, "H100"),
-        ("n1", 1, "H200"),
-        ("n2", 2, "H100"),
-        ("n3", 1, "H200"),
-        ("n4", 1, "H200"),
-    ):
-        parsed.saw("discovery.gpu.answering", node, answering, "count", "e")
-        parsed.saw("discovery.gpu.model", node, model, "text", "e")
-    nodes = ["n0", "n1", "n2", "n3", "n4"]
-    run = nccl_run().model_copy(
-        update={
-            "phase": "discovery",
-            "nodes": nodes,
-            "planned": {"discovery.gpu.model": nodes, "discovery.gpu.answering": nodes},
-        }
+    for quantity, subject, value in facts:
+        known = gates.GATES[quantity.partition("@")[0]].unit
+        parsed.saw(quantity, subject, value, known, "e", "no answer" if value is None else None)
+    used = load(profile) if isinstance(profile, str) else profile
+    return by_subject(judge.judge(a_run("nccl_scaling", profile="generic").model_copy(update=run), used, parsed))
+
+
+def test_a_number_without_a_limit_that_never_arrived_is_no_measured_one():
+    transport = judging(("nccl.ranks", "2-nodes", 4))["nccl.transport", "2-nodes"]
+    assert (transport.outcome, transport.kind) == (Outcome.INCOMPLETE, Kind.ABSENT)
+
+
+@for_each("others", [(), (("nccl.transport", "2-nodes", "Socket"),)])
+def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_limit(others: tuple[Fact, ...]):
+    """Also where a second log names one."""
+    facts = (("nccl.ranks", "2-nodes", 4), ("nccl.transport", "2-nodes", None), *others)
+    transport = judging(*facts)["nccl.transport", "2-nodes"]
+    assert (transport.outcome, transport.kind) == (Outcome.INCOMPLETE, Kind.UNKNOWN)
+    assert "no answer" in (transport.cause or "")
+
+
+@for_each("strict, outcome, whole", [(False, Outcome.NO_LIMIT, Outcome.PASS), (True, *[Outcome.INCOMPLETE] * 2)])
+def test_what_was_measured_without_a_limit_is_no_gap_unless_the_site_wants_one(strict, outcome, whole):
+    facts = (("nccl.transport", "2-nodes", "Socket"), ("nccl.ranks", "2-nodes", 4))
+    verdicts = judging(
+        *facts,
+        planned={"nccl.transport": ["2-nodes"], "nccl.ranks": ["2-nodes"]},
+        site=SiteUsed(name="lab", says={"strict": strict}),
     )
-    outcome_of = about("discovery.gpu.model", parsed, run, "generic")
-    assert {node: v.outcome for node, v in outcome_of.items()} == {
-        "n0": Outcome.PASS,
-        "n1": Outcome.INCOMPLETE,
-        "n2": Outcome.PASS,
-        "n3": Outcome.INCOMPLETE,
-        "n4": Outcome.INCOMPLETE,
-    }
-    assert outcome_of["n1"].cause == "not judged: discovery.gpu.answering did not pass"
+    seen = [verdict for verdict in verdicts.values() if verdict.kind in (Kind.JUDGED, Kind.UNDECLARED)]
+    transport = verdicts["nccl.transport", "2-nodes"]
+    assert (transport.outcome, transport.kind) == (outcome, Kind.UNDECLARED)
+    assert worst_of_run([verdict.outcome for verdict in seen]) is whole
 
 
-def speeds(entry: dict[str, object], of_n1: float) -> dict[str, Verdict]:
-    """The gate of speeds near those of the peers, as the profile declares it; n0 and n2 reach 100 TFLOP/s."""
-    nodes = ["n0", "n1", "n2"]
-    parsed = Parsed()
-    for node in nodes:
-        parsed.saw("smoke.compute.peers", node, of_n1 if node == "n1" else 100.0, "TFLOP/s", "e")
-        parsed.saw("smoke.compute.device.fallback", node, 0, "count", "e")
-    gate = "smoke.compute.peers"
-    run = nccl_run().model_copy(update={"phase": "smoke", "nodes": nodes, "planned": {gate: nodes}})
-    generic = profile.load("generic")
-    declared = Expectation.model_validate({"unit": "TFLOP/s", "source": "a test", **entry})
-    verdicts = judge.judge(
-        run, generic.model_copy(update={"expect": {**generic.expect, gate: declared}}), parsed
-    ).verdicts
-    return {v.subject: v for v in verdicts if v.gate == gate}
+def collectives(scale: str, ranks: int, speeds: dict[str, float], wrong: int = 0) -> tuple[Fact, ...]:
+    needs = (("nccl.ranks", ranks), ("nccl.hosts", int(scale[0])), ("nccl.wrong_values", wrong))
+    measured = ((f"nccl.all_reduce.busbw@{size}", speed) for size, speed in speeds.items())
+    return tuple((quantity, scale, value) for quantity, value in (*needs, *measured))
 
 
-def test_a_profile_gives_the_number_and_never_the_direction():
+def test_what_was_observed_is_shown_also_where_the_profile_has_no_number():
+    """It said "observed nothing", and the newcomer saw none of the values that a profile needs."""
+    facts = (("nccl.transport", "2-nodes", "Socket"), *collectives("2-nodes", 4, {"1MiB": 3.5, "16MiB": 9.25}))
+    verdict_of = judging(*facts)
+    transport, busbw = verdict_of["nccl.transport", "2-nodes"], verdict_of["nccl.all_reduce.busbw", "2-nodes"]
+    assert (transport.kind, transport.value, transport.observed) == (Kind.UNDECLARED, "Socket", "Socket")
+    assert (busbw.outcome, busbw.observed) == (Outcome.NO_LIMIT, "3.5 GB/s (1MiB); 9.25 GB/s (16MiB)")
+    assert (busbw.value, busbw.at) == (9.25, "16MiB")
+
+
+@for_each(
+    ("ranks", "busbw", "wrong", "expected"),
+    [
+        (4, 0.5, 0, Outcome.PASS),
+        (4, 0.01, 0, Outcome.FAIL),
+        (2, 9.9, 0, Outcome.INCOMPLETE),
+        (4, 9.9, 3, Outcome.INCOMPLETE),
+    ],
+)
+def test_bandwidth_is_judged_only_on_the_right_ranks_and_results_at_the_named_size(ranks, busbw, wrong, expected):
+    facts = collectives("2-nodes", ranks, {"16MiB": busbw}, wrong)
+    verdicts = judging(*facts, profile="local-cpu", phase="nccl_monitoring", planned=a_run("nccl_monitoring").planned)
+    verdict = verdicts["nccl.all_reduce.busbw", "2-nodes"]
+    assert (verdict.outcome, verdict.expected) == (expected, "≥ 0.03 GB/s at 16MiB")
+
+
+def test_every_need_of_a_gate_is_a_gate_and_has_a_verdict_about_its_subject():
+    above = {"rank": ("rank", "node", "job"), "wide_scale": ("wide_scale", "scale", "job")}
+    needs = [(gate, gates.GATES[need]) for gate in gates.GATES.values() for need in gate.needs]
+    assert needs
+    for gate, need in needs:
+        assert need.per in above.get(gate.per, (gate.per, "job")), f"{gate.id} needs {need.id}"
+
+
+def test_who_lacks_what_a_fleet_gate_needs_is_not_judged_and_has_no_vote():
+    gate, need, nodes = "discovery.gpu.model", "discovery.gpu.answering", ["n0", "n1", "n2", "n3", "n4"]
+    answering, models = (2, 1, 2, 1, 1), ("H100", "H200", "H100", "H200", "H200")
+    facts = [(need, *known) for known in zip(nodes, answering, strict=True)]
+    facts += [(gate, *known) for known in zip(nodes, models, strict=True)]
+    verdict_of = judging(*facts, phase="discovery", nodes=nodes, planned={gate: nodes, need: nodes})
+    passed = [node for node in nodes if verdict_of[gate, node].outcome is Outcome.PASS]
+    assert passed == ["n0", "n2"]
+    assert verdict_of[gate, "n1"].outcome is Outcome.INCOMPLETE
+    assert verdict_of[gate, "n1"].cause == "not judged: discovery.gpu.answering did not pass"
+
+
+def declaring(gate: str, **entry: object) -> Profile:
+    generic = load("generic")
+    declared = Expectation.model_validate({"unit": gates.GATES[gate].unit, "source": "a test", **entry})
+    return generic.model_copy(update={"expect": {**generic.expect, gate: declared}})
+
+
+@for_each(
+    ("entry", "expected", "says"),
+    [
+        ({"near_peers": 0.1}, Outcome.FAIL, ""),
+        ({"at_most": 60}, Outcome.INCOMPLETE, "as at_most, the gate is near_peers"),
+        ({"at_least": 60}, Outcome.INCOMPLETE, "as at_least, the gate is near_peers"),
+        ({"near_peers": 0.1, "unit": "GB/s"}, Outcome.INCOMPLETE, "in GB/s"),
+    ],
+)
+def test_a_profile_gives_the_number_and_never_the_direction(entry, expected, says):
     """1 GB/s passed a floor that a profile had turned into a ceiling."""
-    assert speeds({"near_peers": 0.1}, 50.0)["n1"].outcome is Outcome.FAIL
-    for rule in ("at_most", "at_least"):  # the gate compares peers
-        wrong = speeds({rule: 60}, 50.0)["n1"]
-        assert (wrong.outcome, wrong.kind) == (Outcome.INCOMPLETE, Kind.UNDECLARED)
-        assert f"as {rule}, the gate is near_peers" in (wrong.cause or "")
-        assert wrong.observed == "50 TFLOP/s"
-    assert speeds({"near_peers": 0.1, "unit": "GB/s"}, 50.0)["n1"].outcome is Outcome.INCOMPLETE
+    gate, nodes = "smoke.compute.peers", ["n0", "n1", "n2"]
+    facts = [(gate, node, 50.0 if node == "n1" else 100.0) for node in nodes]
+    facts += [("smoke.compute.device.fallback", node, 0) for node in nodes]
+    used = declaring(gate, **entry)
+    verdict = judging(*facts, profile=used, phase="smoke", nodes=nodes, planned={gate: nodes})[gate, "n1"]
+    assert verdict.outcome is expected
+    assert verdict.kind is (Kind.JUDGED if expected is Outcome.FAIL else Kind.UNDECLARED)
+    assert says in (verdict.cause or "")
+    assert verdict.observed.startswith("50 TFLOP/s")
 
 
 def test_any_speed_can_be_held_against_its_peers():
-    scales, generic = ["1-node", "2-nodes", "4-nodes"], profile.load("generic")
-    run = nccl_run().model_copy(
-        update={"nodes": ["n0", "n1", "n2", "n3"], "planned": {"nccl.all_reduce.busbw": scales}}
-    )
-    declared = Expectation.model_validate({"near_peers": 0.1, "at": "1GiB", "unit": "GB/s", "source": "a test"})
-    parsed = Parsed()
-    for scale, speed in zip(scales, (400.0, 400.0, 300.0), strict=True):
-        for need, value, unit in (
-            ("nccl.ranks", int(scale[0]) * 2, "count"),
-            ("nccl.hosts", int(scale[0]), "count"),
-            ("nccl.wrong_values", 0, "count"),
-            ("nccl.all_reduce.busbw@1GiB", speed, "GB/s"),
-        ):
-            parsed.saw(need, scale, value, unit, "e")
-    verdicts = judge.judge(run, generic.model_copy(update={"expect": {"nccl.all_reduce.busbw": declared}}), parsed)
-    assert [outcome(verdicts, "nccl.all_reduce.busbw", scale) for scale in scales] == [
-        Outcome.PASS,
-        Outcome.PASS,
-        Outcome.FAIL,
-    ]
-
-
-def test_a_node_that_was_compared_with_nobody_is_not_equal_to_its_peers(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    inventory = folder / "raw/inventory.jsonl"
-    inventory.write_text("".join(line for line in inventory.read_text().splitlines(True) if line.startswith("0: ")))
-    node = json.loads(inventory.read_text().splitlines()[0].partition(" ")[2])["at"]
-    verdicts = judged(folder)
-    for gate in ("discovery.kernel", "discovery.node.distinct", "discovery.rdma.same"):
-        verdict = next(v for v in verdicts.verdicts if (v.gate, v.subject) == (gate, node))
-        assert (verdict.outcome, verdict.cause) == (Outcome.INCOMPLETE, "compared with too few: 1 of 2 are known")
-
-
-def test_of_three_peers_two_that_are_known_cannot_say_who_is_slow():
-    nodes, parsed = ["n0", "n1", "n2"], Parsed()
-    for node, speed in (("n0", 100.0), ("n1", 10.0)):
-        parsed.saw("smoke.compute.peers", node, speed, "TFLOP/s", "e")
-    run = nccl_run().model_copy(update={"phase": "smoke", "nodes": nodes, "planned": {"smoke.compute.peers": nodes}})
-    verdicts = judge.judge(run, profile.load("generic"), parsed)
-    assert {outcome(verdicts, "smoke.compute.peers", node) for node in nodes} == {Outcome.INCOMPLETE}
+    gate, speeds = "nccl.all_reduce.busbw", {"1-node": 400.0, "2-nodes": 400.0, "4-nodes": 300.0}
+    facts = [fact for scale, speed in speeds.items() for fact in collectives(scale, 2 * int(scale[0]), {"1GiB": speed})]
+    used, nodes = declaring(gate, near_peers=0.1, at="1GiB"), ["n0", "n1", "n2", "n3"]
+    verdict_of = judging(*facts, profile=used, nodes=nodes, planned={gate: list(speeds)})
+    assert [verdict_of[gate, scale].outcome for scale in speeds] == [Outcome.PASS, Outcome.PASS, Outcome.FAIL]
 
 
 @for_each(
@@ -526,92 +444,73 @@ def test_a_need_that_has_no_verdict_about_the_subject_is_not_met(monkeypatch):
     """A rank needed a scale: no outcome was found, and that counted as met."""
     gate = gates.GATES["nccl.rank.local_time"]
     monkeypatch.setitem(gates.GATES, gate.id, gate.model_copy(update={"needs": ("nccl.ranks",)}))
-    parsed = Parsed()
-    parsed.saw("nccl.ranks", "2-nodes", 1, "count", "e")  # of four
-    parsed.saw(gate.id, "n0/rank0", 1.0, "ratio", "e")
-    verdict = about(gate.id, parsed, nccl_run(), "local-cpu")["n0/rank0"]
+    facts = (("nccl.ranks", "2-nodes", 1), (gate.id, "n0/rank0", 1.0))  # of four
+    verdict = judging(*facts, profile="local-cpu")[gate.id, "n0/rank0"]
     assert (verdict.outcome, verdict.kind, verdict.blocked_by) == (Outcome.INCOMPLETE, Kind.BLOCKED, ["nccl.ranks"])
 
 
-def test_every_need_has_a_verdict_about_the_subject_of_the_gate_that_needs_it():
-    above = {"rank": ("rank", "node", "job"), "wide_scale": ("wide_scale", "scale", "job")}
-    for gate in gates.GATES.values():
-        for need in gate.needs:
-            assert gates.GATES[need].per in above.get(gate.per, (gate.per, "job")), f"{gate.id} needs {need}"
-
-
-def test_a_need_for_which_the_profile_has_no_limit_blocks_nothing_and_one_that_failed_does():
+@for_each(
+    ("profile", "outcome", "kind"),
+    [("generic", Outcome.PASS, Kind.JUDGED), ("local-cpu", Outcome.INCOMPLETE, Kind.BLOCKED)],  # it expects a CPU
+)
+def test_a_need_for_which_the_profile_has_no_limit_blocks_nothing_and_one_that_failed_does(profile, outcome, kind):
     """A profile that does not name the type of device has nothing against the one that computed."""
     gate, need = "smoke.compute.wrong_values", "smoke.compute.device"
-    parsed = Parsed()
-    for quantity, value, unit in ((need, "cuda", "text"), (f"{need}.fallback", 0, "count"), (gate, 0, "count")):
-        parsed.saw(quantity, "n0", value, unit, "e")
-    run = nccl_run().model_copy(update={"phase": "smoke", "nodes": ["n0"], "planned": {}})
-    for name, outcome, kind in (
-        ("generic", Outcome.PASS, Kind.JUDGED),
-        ("local-cpu", Outcome.INCOMPLETE, Kind.BLOCKED),  # it expects a CPU
-    ):
-        verdict = about(gate, parsed, run, name)["n0"]
-        assert (verdict.outcome, verdict.kind) == (outcome, kind), name
+    facts = ((need, "n0", "cuda"), (f"{need}.fallback", "n0", 0), (gate, "n0", 0))
+    verdict = judging(*facts, profile=profile, phase="smoke", nodes=["n0"], planned={})[gate, "n0"]
+    assert (verdict.outcome, verdict.kind) == (outcome, kind)
 
 
 def test_a_rank_whose_node_failed_what_it_needs_is_not_judged_and_those_of_other_nodes_are(monkeypatch):
-    gate = gates.GATES["nccl.rank.local_time"]
-    monkeypatch.setitem(gates.GATES, gate.id, gate.model_copy(update={"needs": ("load.node_faults",)}))
-    parsed = Parsed()
-    for node, faults in (("n0", 1), ("n1", 0)):
-        parsed.saw("load.node_faults", node, faults, "count", "e")
-        parsed.saw(gate.id, f"{node}/rank{node[1]}", 1.0, gate.unit, "e")
-    run = nccl_run().model_copy(
-        update={"planned": {"load.node_faults": ["n0", "n1"], gate.id: ["n0/rank0", "n1/rank1"]}}
-    )
-    by_subject = about(gate.id, parsed, run, "local-cpu")
-    assert (by_subject["n0/rank0"].kind, by_subject["n1/rank1"].kind) == (Kind.BLOCKED, Kind.JUDGED)
+    gate, need = gates.GATES["nccl.rank.local_time"], "load.node_faults"
+    monkeypatch.setitem(gates.GATES, gate.id, gate.model_copy(update={"needs": (need,)}))
+    facts = ((need, "n0", 1), (need, "n1", 0), (gate.id, "n0/rank0", 1.0), (gate.id, "n1/rank1", 1.0))
+    planned = {need: ["n0", "n1"], gate.id: ["n0/rank0", "n1/rank1"]}
+    verdict_of = judging(*facts, profile="local-cpu", planned=planned)
+    kinds = (verdict_of[gate.id, "n0/rank0"].kind, verdict_of[gate.id, "n1/rank1"].kind)
+    assert kinds == (Kind.BLOCKED, Kind.JUDGED)
 
 
-def discovered(*facts: tuple[str, str, object], planned: dict[str, list[str]]) -> dict[tuple[str, str], Verdict]:
-    parsed = Parsed()
-    for quantity, subject, value in facts:
-        unit = gates.GATES[quantity.partition("@")[0]].unit
-        parsed.saw(quantity, subject, value, unit, "e", "no answer" if value is None else None)
-    run = nccl_run().model_copy(update={"phase": "discovery", "planned": planned})
-    return {(v.gate, v.subject): v for v in judge.judge(run, profile.load("h100-8x400g"), parsed).verdicts}
+FAILED, OPEN, PASSED = Outcome.FAIL, Outcome.INCOMPLETE, Outcome.PASS
+KERNEL, PEERS = "discovery.kernel", "smoke.compute.peers"
+SAME, ACTIVE = "discovery.rdma.same", "discovery.rdma.active"
+AT_400 = f"{ACTIVE}@400Gb/s"
 
 
-def test_a_node_of_which_half_is_unknown_is_not_like_its_peers():
-    gate = "discovery.kernel"
-    by_subject = discovered((gate, "n0", "6.1"), (gate, "n1", "6.1"), (gate, "n1", None), planned={gate: ["n0", "n1"]})
-    assert by_subject[gate, "n1"].outcome is Outcome.INCOMPLETE
+@for_each(
+    ("facts", "expected"),
+    [
+        # half of a node is unknown: it is not like its peers
+        ([(KERNEL, "n0", "6.1"), (KERNEL, "n1", "6.1"), (KERNEL, "n1", None)], {(KERNEL, "n1"): OPEN}),
+        ([(KERNEL, "n0", "6.1"), (KERNEL, "n1", "6.1"), (KERNEL, "n1", "5.15")], {(KERNEL, "n1"): FAILED}),
+        # what no node but one knows is no majority against it
+        (
+            [(KERNEL, "n0", "6.1"), (KERNEL, "n1", None), (KERNEL, "n2", None)],
+            {(KERNEL, node): OPEN for node in ("n0", "n1", "n2")},
+        ),
+        # of three peers, two that are known cannot say who is slow
+        ([(PEERS, "n0", 100.0), (PEERS, "n1", 10.0)], {(PEERS, node): OPEN for node in ("n0", "n1", "n2")}),
+        # of two nodes that differ, the one whose own ports are unknown is not at fault
+        (
+            [(SAME, "n0", "8 ports"), (SAME, "n1", "7 ports"), (AT_400, "n0", 8), (AT_400, "n1", None)],
+            {(ACTIVE, "n0"): PASSED, (ACTIVE, "n1"): OPEN, (SAME, "n0"): FAILED, (SAME, "n1"): FAILED},
+        ),
+    ],
+)
+def test_nodes_are_compared_by_what_is_known_of_each(facts, expected):
+    planned: dict[str, list[str]] = {}
+    for gate, node in expected:
+        planned.setdefault(gate, []).append(node)
+    planned |= {gate: ["n0", *listed] for gate, listed in planned.items() if listed == ["n1"]}
+    phase = "smoke" if PEERS in planned else "discovery"
+    verdict_of = judging(*facts, profile="h100-8x400g", phase=phase, nodes=["n0", "n1", "n2"], planned=planned)
+    assert {about: verdict_of[about].outcome for about in expected} == expected
 
 
 def test_of_a_node_that_says_two_things_the_first_is_shown():
-    gate = "discovery.kernel"
-    by_subject = discovered(
-        (gate, "n0", "6.1"), (gate, "n1", "6.1"), (gate, "n1", "5.15"), planned={gate: ["n0", "n1"]}
-    )
-    shown = by_subject[gate, "n1"]
+    facts = ((KERNEL, "n0", "6.1"), (KERNEL, "n1", "6.1"), (KERNEL, "n1", "5.15"))
+    shown = judging(*facts, phase="discovery", planned={KERNEL: ["n0", "n1"]})[KERNEL, "n1"]
     assert (shown.outcome, shown.value, shown.cause) == (Outcome.FAIL, "6.1", "says both 5.15 and 6.1")
-
-
-def test_what_no_node_but_one_knows_is_no_majority_against_it():
-    gate = "discovery.kernel"
-    by_subject = discovered(
-        (gate, "n0", "6.1"), (gate, "n1", None), (gate, "n2", None), planned={gate: ["n0", "n1", "n2"]}
-    )
-    assert {verdict.outcome for (name, _), verdict in by_subject.items() if name == gate} == {Outcome.INCOMPLETE}
-
-
-def test_of_two_nodes_that_differ_the_one_whose_own_ports_are_unknown_is_not_at_fault():
-    same, active = "discovery.rdma.same", "discovery.rdma.active"
-    facts = (
-        (same, "n0", "8 ports"),
-        (same, "n1", "7 ports"),
-        (f"{active}@400Gb/s", "n0", 8),
-        (f"{active}@400Gb/s", "n1", None),
-    )
-    by_subject = discovered(*facts, planned={same: ["n0", "n1"], active: ["n0", "n1"]})
-    assert [by_subject[active, node].outcome for node in ("n0", "n1")] == [Outcome.PASS, Outcome.INCOMPLETE]
-    assert {by_subject[same, node].outcome for node in ("n0", "n1")} == {Outcome.FAIL}
 
 
 @for_each(
@@ -623,10 +522,7 @@ def test_all_that_is_incomplete_is_a_gap_but_what_no_profile_declares(kind, is_g
 
 
 def test_a_round_that_names_a_node_of_another_job_plans_no_link_of_it():
-    gate = "nccl.pair.link"
-    run = nccl_run().model_copy(
-        update={"phase": "nccl_pairwise", "nodes": ["n0", "n1", "n2"], "planned": {gate: ["n0--n1"]}}
-    )
-    parsed = pair_rounds.parse("n0,n2\nn0,n9\n", "raw/rounds.txt")
-    judged_run = judge.judge(run, profile.load("generic"), parsed)
+    gate, parsed = "nccl.pair.link", pair_rounds.parse("n0,n2\nn0,n9\n", "raw/rounds.txt")
+    run = a_run("nccl_pairwise", ["n0", "n1", "n2"], plan={gate: ["n0--n1"]})
+    judged_run = judge.judge(run, load("generic"), parsed)
     assert {v.subject for v in judged_run.verdicts if v.gate == gate} == {"n0--n1", "n0--n2"}
