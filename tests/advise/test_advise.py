@@ -80,23 +80,14 @@ def test_the_formulae_agree_with_the_real_model_and_the_real_fully_shard(line: d
     assert states.optimizer == pytest.approx(held["optimizer"], rel=1e-3)
     peak = memory.peak(shape, job).total - memory.WORKSPACE  # there is no cuBLAS under fake tensors
     assert peak == pytest.approx(line["peak_bytes"]["total"], rel=TOLERANCE)
-    called = {
-        (collective["operation"], collective["group_size"]): (collective["calls"], collective["bytes"])
-        for collective in line["collectives"]
-    }
-    assert {
-        (collective.operation, collective.ranks): (collective.calls, collective.size)
-        for collective in traffic.collectives(shape, job)
-    } == called
+    called = {(each["operation"], each["group_size"]): (each["calls"], each["bytes"]) for each in line["collectives"]}
+    predicted = traffic.collectives(shape, job)
+    assert {(each.operation, each.ranks): (each.calls, each.size) for each in predicted} == called
 
 
 def test_the_computed_runs_span_what_is_advised_on() -> None:
-    assert {line["strategy"] for line in COMPUTED} == {
-        "single",
-        "fsdp",
-        "zero2",
-        "hsdp",
-    }  # DDP does not run on fake collectives
+    # DDP does not run on fake collectives
+    assert {line["strategy"] for line in COMPUTED} == {"single", "fsdp", "zero2", "hsdp"}
     assert {line["world"] for line in COMPUTED if line["model"] == "llama3-8b"} >= {16, 128, 1024}
     assert {line["activation_checkpointing"] for line in COMPUTED} == {True, False}
     assert max(line["accumulation"] for line in COMPUTED) > 1
@@ -110,13 +101,8 @@ def test_what_a_block_saves_is_what_autograd_saves(bf16: bool, sharded: bool, at
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
-    sizes = {
-        "hidden_size": 64,
-        "intermediate_size": 160,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 2,
-        "vocab_size": 512,
-    }
+    heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
+    sizes = {"hidden_size": 64, "intermediate_size": 160, "vocab_size": 512, **heads}
     rows, tokens = 2, 32
 
     def saved(layers: int) -> int:
@@ -139,15 +125,9 @@ def test_what_a_block_saves_is_what_autograd_saves(bf16: bool, sharded: bool, at
         return sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
 
     shape = models.dense_decoder("small", 1, 64, 4, 2, 16, 160, 512, tied=False)
-    job = Job(
-        "fsdp" if sharded else "single",
-        1,
-        2,
-        tokens,
-        rows,
-        compute_bytes=2 if bf16 else 4,
-        eager_attention=attention == "eager",
-    )
+    width, is_eager = 2 if bf16 else 4, attention == "eager"
+    kind = "fsdp" if sharded else "single"
+    job = Job(kind, 1, 2, tokens, rows, compute_bytes=width, eager_attention=is_eager)
     expected = memory.one_block(shape, job)
     if bf16 and sharded:
         expected -= job.tokens * 4 * shape.attention[0].head_size  # of rotary angles; fully_shard makes one per block
@@ -157,22 +137,24 @@ def test_what_a_block_saves_is_what_autograd_saves(bf16: bool, sharded: bool, at
     assert saved(3) - saved(2) == expected
 
 
-def test_a_model_without_a_formula_is_refused_and_never_guessed(tmp_path: Path) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "mixtral", "hidden_size": 64}))
-    with pytest.raises(ModelError, match="no formula for model type 'mixtral'"):
+TINY = json.loads((models.MODELS / "tiny.json").read_text())
+
+
+@for_each(
+    ("config", "says"),
+    [
+        ({"model_type": "mixtral", "hidden_size": 64}, "no formula for model type 'mixtral'"),
+        (TINY | {"attention_bias": True}, "attention_bias"),
+        ({key: value for key, value in TINY.items() if key != "vocab_size"}, "has no vocab_size"),
+        (None, "cannot be read"),
+    ],
+)
+def test_a_model_without_a_formula_is_refused_and_never_guessed(tmp_path: Path, config: Any, says: str) -> None:
+    (tmp_path / "config.json").write_text("[" if config is None else json.dumps(config))
+    with pytest.raises(ModelError, match=says):
         models.load(str(tmp_path))
     with pytest.raises(ModelError, match="no model named 'gpt'; there are llama3-70b, llama3-8b"):
         models.load("gpt")
-    biased = json.loads((models.MODELS / "tiny.json").read_text()) | {"attention_bias": True}
-    with pytest.raises(ModelError, match="attention_bias"):
-        models.shape_of(biased, "tiny")
-    with pytest.raises(ModelError, match="has no vocab_size"):
-        models.shape_of(
-            {key: value for key, value in biased.items() if key not in ("attention_bias", "vocab_size")}, "tiny"
-        )
-    (tmp_path / "broken.json").write_text("[")
-    with pytest.raises(ModelError, match="cannot be read"):
-        models.load(str(tmp_path / "broken.json"))
 
 
 def test_without_a_checkout_a_model_with_a_name_is_not_there_and_that_is_the_reason(tmp_path, monkeypatch):
@@ -184,11 +166,9 @@ def test_without_a_checkout_a_model_with_a_name_is_not_there_and_that_is_the_rea
 
 def test_zero_3_moves_half_as_much_again_as_zero_2() -> None:
     """With equal data types and but for the tail, which both gather once (ZeRO, section 7)."""
-    sent = {
-        kind: sum(collective.sent for collective in traffic.collectives(LLAMA, Job(kind, 2, 8, 512, reduce_bytes=2)))
-        for kind in ("zero2", "fsdp")
-    }
-    assert sent["fsdp"] / sent["zero2"] == pytest.approx(1.5, abs=0.04)
+    layouts = (Job(kind, 2, 8, 512, reduce_bytes=2) for kind in ("zero2", "fsdp"))
+    zero2, fsdp = (sum(each.sent for each in traffic.collectives(LLAMA, job)) for job in layouts)
+    assert fsdp / zero2 == pytest.approx(1.5, abs=0.04)
 
 
 def test_ddp_sends_eight_bytes_per_parameter_at_most() -> None:
@@ -308,19 +288,16 @@ def test_float32_has_no_bf16_peak_to_be_held_against() -> None:
     assert all(strategy.compute_s is None for strategy in advice(compute_bytes=4).strategies)
 
 
-@pytest.mark.parametrize(
+ON_64 = {"shape": models.load("llama3-70b"), "nodes": 8, "global_batch": 256}
+
+
+@for_each(
     ("changes", "says"),
     [
         ({"sequence_length": 65536}, "none fits; take more nodes or shorter sequences"),
         # of 288 GiB 263 are unsharded gradients of micro-steps, on any number of nodes
-        (
-            {"shape": models.load("llama3-70b"), "nodes": 8, "global_batch": 256, "activation_checkpointing": True},
-            "none fits; with --sync-each-batch this does: FSDP (",
-        ),
-        (
-            {"shape": models.load("llama3-70b"), "nodes": 8, "global_batch": 256},
-            "none fits; with --activation-checkpointing and --sync-each-batch this does: FSDP (",
-        ),
+        (ON_64 | {"activation_checkpointing": True}, "none fits; with --sync-each-batch this does: FSDP ("),
+        (ON_64, "none fits; with --activation-checkpointing and --sync-each-batch this does: FSDP ("),
     ],
 )
 def test_nothing_fits_says_what_would(changes: dict[str, Any], says: str) -> None:
@@ -337,19 +314,9 @@ def test_a_batch_that_no_strategy_can_divide_is_one_line() -> None:
 
 def test_micro_steps_follow_from_the_global_batch() -> None:
     strategies = by_name(advice(global_batch=64))
-    assert {name: strategy.accumulation for name, strategy in strategies.items()} == {
-        "single": 64,
-        "ddp": 4,
-        "zero2": 4,
-        "fsdp": 4,
-        "hsdp": 4,
-    }
-    assert by_name(advice(nodes=1, global_batch=8)).keys() == {
-        "single",
-        "ddp",
-        "zero2",
-        "fsdp",
-    }  # one node has no replicas
+    several = dict.fromkeys(("ddp", "zero2", "fsdp", "hsdp"), 4)
+    assert {name: strategy.accumulation for name, strategy in strategies.items()} == {"single": 64, **several}
+    assert "hsdp" not in by_name(advice(nodes=1, global_batch=8))  # one node has no replicas
 
 
 def test_smaller_shard_groups_hold_more_and_larger_ones_send_over_the_fabric() -> None:
@@ -364,11 +331,8 @@ def test_smaller_shard_groups_hold_more_and_larger_ones_send_over_the_fabric() -
         return {each.operation: each for each in traffic.collectives(LLAMA, job)}
 
     assert [(each.over, each.ranks) for each in by_operation(4).values()] == [("node", 4), ("node", 4), ("replicas", 8)]
-    assert [(each.over, each.ranks) for each in by_operation(16).values()] == [
-        ("nodes", 16),
-        ("nodes", 16),
-        ("replicas", 2),
-    ]
+    over_nodes = [("nodes", 16), ("nodes", 16), ("replicas", 2)]
+    assert [(each.over, each.ranks) for each in by_operation(16).values()] == over_nodes
     # 2 x 7/8 of P/4 gradients, in 4 rings through each node; and what a ring of two nodes passes on, and 8 rings
     grads = 4 * LLAMA.parameters
     assert half.leaving_node_gb == pytest.approx(4 * 2 * 7 / 8 * grads / 4 / 1e9, rel=1e-3)
@@ -385,27 +349,30 @@ def test_shard_groups_that_cannot_be_are_one_line(size: int) -> None:
         advice(nodes=4, global_batch=32, shard_size=size)
 
 
-def test_replicas_of_other_shard_sizes_share_what_leaves_a_node() -> None:
+def measured(nodes: int, message: float, source: Any = None) -> bandwidth.Speed:
+    speed = (source or bandwidth.Measured([("run-7", CURVE, [])])).bus("all_reduce", nodes, message)
+    assert isinstance(speed, bandwidth.Speed)
+    return speed
+
+
+@for_each(
+    ("operation", "nodes", "shard_size", "rings", "says"),
+    [
+        ("all_reduce", 2, None, 8, "/ 8 GPUs for a replica's ring"),  # a GPU's part of what leaves a node
+        ("all_reduce", 2, 4, 4, "/ 4 rings of replicas"),  # 4 shards in a node
+        ("all_gather", 4, 16, 1, ""),  # of two nodes
+    ],
+)
+def test_replicas_share_what_leaves_a_node(
+    operation: str, nodes: int, shard_size: int | None, rings: int, says: str
+) -> None:
     source = bandwidth.Measured([("run-7", CURVE, [])])
-    (replicas,) = (
-        each for each in traffic.collectives(LLAMA, Job("hsdp", 2, 8, 512, shard_size=4)) if each.over == "replicas"
-    )
-    seconds_and_source, whole = (
-        bandwidth.seconds(replicas, source, 2, 8),
-        source.bus("all_gather", 2, replicas.message * 4),
-    )
-    assert isinstance(whole, bandwidth.Speed)
-    # 4 shards in a node, so 4 rings
-    assert seconds_and_source[0] == pytest.approx(replicas.sent / (whole.gbps * 1e9 / 4))
-    assert "/ 4 rings of replicas" in seconds_and_source[1]
-    (gather,) = (
-        each
-        for each in traffic.collectives(LLAMA, Job("hsdp", 4, 8, 512, shard_size=16))
-        if each.operation == "all_gather"
-    )
-    two = source.bus("all_gather", 2, gather.message)
-    assert isinstance(two, bandwidth.Speed)
-    assert bandwidth.seconds(gather, source, 4, 8)[0] == pytest.approx(gather.sent / (two.gbps * 1e9))
+    several = traffic.collectives(LLAMA, Job("hsdp", nodes, 8, 512, shard_size=shard_size))
+    collective = next(each for each in several if each.operation == operation)
+    took = bandwidth.seconds(collective, source, nodes, 8)
+    whole = measured(2, collective.message * rings)  # CURVE is the same for all collectives
+    assert took[0] == pytest.approx(collective.sent / (whole.gbps * 1e9 / rings))
+    assert says in took[1]
 
 
 def test_gradients_reduced_in_every_micro_step_cost_traffic_and_save_the_unsharded_ones() -> None:
@@ -426,14 +393,10 @@ def test_gradients_reduced_in_every_micro_step_cost_traffic_and_save_the_unshard
 
 
 def candidate(
-    strategy: Any, seconds: float | None, *, fits: bool | None = True, leaving: float = 1.0
+    strategy: str, seconds: float | None, *, fits: bool | None = True, leaving: float = 1.0
 ) -> PredictedStrategy:
-    chosen = next(
-        candidate_strategy for candidate_strategy in advice().strategies if candidate_strategy.strategy == strategy
-    )
-    return chosen.model_copy(
-        update={"fits": fits, "step_s": None if seconds is None else [seconds, seconds], "leaving_node_gb": leaving}
-    )
+    step_s = None if seconds is None else [seconds, seconds]
+    return by_name(advice())[strategy].model_copy(update={"fits": fits, "step_s": step_s, "leaving_node_gb": leaving})
 
 
 @for_each(
@@ -468,22 +431,15 @@ CURVE = [
 
 
 def test_measured_bandwidth_is_of_the_size_of_the_message_and_the_same_number_of_nodes() -> None:
-    source = bandwidth.Measured([("run-7", CURVE, [])])
-
-    def bus(message: float) -> bandwidth.Speed:
-        speed = source.bus("all_reduce", 2, message)
-        assert isinstance(speed, bandwidth.Speed)
-        return speed
-
-    assert bus(64 * 2**20) == bandwidth.Speed(
-        80.0, "all_reduce 80 GB/s at 64MiB on 2-nodes (run-7), for messages of 64 MiB"
-    )
+    at_64 = "all_reduce 80 GB/s at 64MiB on 2-nodes (run-7), for messages of 64 MiB"
+    assert measured(2, 64 * 2**20) == bandwidth.Speed(80.0, at_64)
     time_25 = 2**20 / 10 + 24 / 63 * (2**26 / 80 - 2**20 / 10)  # time is linear between 1 and 64 MiB
-    assert bus(25 * 2**20).gbps == pytest.approx(25 * 2**20 / time_25)
-    assert "from 10 at 1MiB on 2-nodes (run-7) and 80 at 64MiB" in bus(25 * 2**20).source
-    assert bus(2**19).gbps == 5.0  # as long as the smallest that was measured
-    assert bus(2**34).gbps == 160.0
-    assert source.bus("all_reduce", 4, 2**30) == "run-7 measured no all_reduce on 4-nodes"
+    assert measured(2, 25 * 2**20).gbps == pytest.approx(25 * 2**20 / time_25)
+    assert "from 10 at 1MiB on 2-nodes (run-7) and 80 at 64MiB" in measured(2, 25 * 2**20).source
+    assert measured(2, 2**19).gbps == 5.0  # as long as the smallest that was measured
+    assert measured(2, 2**34).gbps == 160.0
+    unknown = bandwidth.Measured([("run-7", CURVE, [])]).bus("all_reduce", 4, 2**30)
+    assert unknown == "run-7 measured no all_reduce on 4-nodes"
 
 
 def test_bandwidth_among_the_wrong_ranks_is_unknown() -> None:
@@ -502,16 +458,6 @@ def test_a_slow_fabric_makes_hsdp_the_advice() -> None:
     strategies = by_name(answer)
     assert answer.use == "hsdp"
     assert (strategies["hsdp"].communication_s or 0) < (strategies["fsdp"].communication_s or 0)
-    replicas = next(
-        collective
-        for collective in traffic.collectives(LLAMA, Job("hsdp", 2, 8, 4096, accumulation=4))
-        if collective.over == "replicas"
-    )
-    seconds_and_source = bandwidth.seconds(replicas, facts.source, 2, 8)
-    whole = facts.source.bus("all_gather", 2, replicas.message * 8)
-    assert isinstance(whole, bandwidth.Speed)
-    # a GPU's part of what leaves a node
-    assert seconds_and_source[0] == pytest.approx(replicas.sent / (whole.gbps * 1e9 / 8))
 
 
 def trained(*outcomes: Outcome) -> Judged:
@@ -521,28 +467,27 @@ def trained(*outcomes: Outcome) -> Judged:
     return judged_of(*verdicts, run=run, training=TrainingRecords(FIXTURES / "training/run_1gpu"))
 
 
-def test_a_training_run_without_an_mfu_is_no_source() -> None:
-    with pytest.raises(RecordError, match="has no MFU"):
-        advise.known(H100, [trained(Outcome.PASS, Outcome.PASS)], None)
-
-
-def test_a_run_that_measured_no_bandwidth_is_no_source_of_one() -> None:
-    verdicts = [a_verdict(gate, "job", Outcome.PASS) for gate in EVIDENCE]
-    with pytest.raises(RecordError, match="discovery measured no bandwidth"):
-        advise.known(H100, [judged_of(*verdicts)], None)
-
-
-def test_a_run_whose_evidence_does_not_hold_is_no_source() -> None:
-    with pytest.raises(RunError, match=r"run\.evidence"):
-        advise.known(H100, [trained(Outcome.PASS, Outcome.INCOMPLETE)], None)
+@for_each(
+    ("run", "error", "says"),
+    [
+        (trained(Outcome.PASS, Outcome.PASS), RecordError, "has no MFU"),
+        (trained(Outcome.PASS, Outcome.INCOMPLETE), RunError, r"run\.evidence"),
+        (
+            judged_of(*(a_verdict(gate, "job", Outcome.PASS) for gate in EVIDENCE)),
+            RecordError,
+            "discovery measured no bandwidth",
+        ),
+    ],
+)
+def test_a_run_that_measured_nothing_or_whose_evidence_does_not_hold_is_no_source(run, error, says) -> None:
+    with pytest.raises(error, match=says):
+        advise.known(H100, [run], None)
 
 
 def test_of_one_size_the_slowest_run_counts_in_whatever_order_they_are_named() -> None:
     fast, slow = ([seen("all_reduce", "1GiB", "2-nodes", gbps)] for gbps in (400.0, 100.0))
     for order in ([("a", fast, []), ("b", slow, [])], [("b", slow, []), ("a", fast, [])]):
-        speed = bandwidth.Measured(order).bus("all_reduce", 2, 2**30)
-        assert isinstance(speed, bandwidth.Speed)
-        assert speed.gbps == 100.0
+        assert measured(2, 2**30, bandwidth.Measured(order)).gbps == 100.0
 
 
 def test_the_verb_prints_one_screen_or_the_record(capsys: pytest.CaptureFixture[str]) -> None:
@@ -566,13 +511,8 @@ def test_the_documented_answer_is_what_is_answered_today() -> None:
     assert {name: round(eight[name].leaving_node_gb) for name in ("fsdp", "hsdp")} == {"fsdp": 263, "hsdp": 32}
 
 
-SCRIPTS = {  # the option that the batch script adds, and whether the strategy shards
-    "run_ddp": ((), False),
-    "run_fsdp": ((), True),
-    "run_hsdp": (("--hsdp",), True),
-}
-
-
+# the option that the batch script adds, and whether the strategy shards
+SCRIPTS = {"run_ddp": ((), False), "run_fsdp": ((), True), "run_hsdp": (("--hsdp",), True)}
 WORKLOADS = {workload.arguments for name in profiles.names() if (workload := profiles.load(name).workload) is not None}
 
 
@@ -613,12 +553,8 @@ def test_a_model_of_your_own_is_advised_by_a_name_that_the_programs_take(
 ) -> None:
     own = tmp_path / "own.json"
     own.write_text((ROOT / "training/models/llama3-8b.json").read_text())
-    assert (
-        cli.main(
-            ["advise", "--json", "--profile", H100.name, "--model", str(own), "--nodes", "2", "--gpus-per-node", "8"]
-        )
-        == 0
-    )
+    words = ["advise", "--json", "--profile", H100.name, "--model", str(own), "--nodes", "2", "--gpus-per-node", "8"]
+    assert cli.main(words) == 0
     command = json.loads(capsys.readouterr().out)["command"]
     monkeypatch.setattr(sys, "argv", ["program", "--check", *command.partition(".sbatch")[2].split()])
     monkeypatch.setattr(arguments, "WORLD", 16)
