@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from bringup.plan import catalogue
 from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS, QUESTIONS
 from bringup.plan.phases import PHASES
-from bringup.records import Answer, Decision, DrillResult, Kind, Mark, Observation, Outcome, Verdict
+from bringup.records import Answer, Decision, DrillResult, Kind, Mark, Observation, Outcome
 from bringup.report.headline import headline
 from factory import a_drill_result, a_run, a_verdict, drilled, judged_of
 from healthy_cluster import GPU_CLUSTER, LOCAL_CLUSTER, healthy, playbook
@@ -24,14 +24,19 @@ def marks(all_answers: list[Answer]) -> dict[int, Mark]:
     return {answer.question: answer.mark for answer in all_answers}
 
 
-def changed(run: Judged, change: Callable[[Verdict], dict[str, Any]]) -> Judged:
-    """The same run with other fields of its verdicts."""
-    verdicts = [verdict.model_copy(update=change(verdict)) for verdict in run.verdicts.verdicts]
-    return replace(run, verdicts=run.verdicts.model_copy(update={"verdicts": verdicts}))
-
-
 def claim(all_answers: list[Answer], name: str):
     return next(claim for answer in all_answers for claim in answer.claims if claim.claim == name)
+
+
+def changing(run: Judged, gates: Collection[str], subjects: Collection[str] | None = None, **changes: Any) -> Judged:
+    """The run with other fields of the verdicts of these gates. subjects: None: all."""
+    verdicts = [
+        verdict.model_copy(update=changes)
+        if verdict.gate in gates and (subjects is None or verdict.subject in subjects)
+        else verdict
+        for verdict in run.verdicts.verdicts
+    ]
+    return replace(run, verdicts=run.verdicts.model_copy(update={"verdicts": verdicts}))
 
 
 # --- the table
@@ -60,14 +65,8 @@ def test_a_whole_healthy_gpu_cluster_passes_all_questions_but_the_drills():
 
 def test_a_number_without_a_limit_is_shown_and_its_claim_is_not_proven():
     """The bandwidth of a cluster whose profile has no number: it was `not seen`, and not printed."""
-    speed = "nccl.all_reduce.busbw"
-    unlimited = {"outcome": Outcome.NO_LIMIT, "limit": None, "kind": Kind.UNDECLARED}
-    all_answers = answers(
-        [
-            changed(run, lambda verdict: unlimited if (verdict.gate, verdict.subject) == (speed, "4-nodes") else {})
-            for run in playbook(4, GPU_CLUSTER)
-        ]
-    )
+    speed, unlimited = "nccl.all_reduce.busbw", {"outcome": Outcome.NO_LIMIT, "limit": None, "kind": Kind.UNDECLARED}
+    all_answers = answers([changing(run, [speed], ["4-nodes"], **unlimited) for run in playbook(4, GPU_CLUSTER)])
     between = claim(all_answers, "speed-between")
     assert (between.mark, between.is_without_limit) == (Mark.PARTLY, True)
     assert speed in (between.why or "")
@@ -85,13 +84,9 @@ def test_one_node_says_nothing_of_a_shared_filesystem_nor_of_links_between_nodes
         assert claim(all_answers, name).mark is Mark.NOT_ASKED, name
     assert marks(all_answers)[4] is Mark.PARTLY
     assert marks(all_answers)[5] is Mark.PARTLY
-    assert any(
-        text.startswith("not asked: DDP, FSDP and HSDP really run as such across nodes")
-        for text in all_answers[4].reservations
-    )
-
-
-def test_a_claim_that_lost_its_second_node_after_discovery_counts_the_nodes_that_were_left():
+    across = "not asked: DDP, FSDP and HSDP really run as such across nodes"
+    assert any(text.startswith(across) for text in all_answers[4].reservations)
+    # of a claim that lost its second node after discovery, the nodes that were left are counted
     all_answers = answers([healthy("discovery", 2, GPU_CLUSTER), healthy("smoke", 1, GPU_CLUSTER)])
     assert claim(all_answers, "one-folder").why == "it needs 2 nodes, 1 took part"
 
@@ -173,16 +168,15 @@ def test_a_simulated_gpu_anywhere_rehearses_all_that_needs_hardware(observation)
     runs[0].observations.append(Observation(unit="text", evidence="e", why=None, **observation))
     all_answers = answers(runs)
     rehearsed = dict.fromkeys((1, 4, 5), Mark.REHEARSED)
-    assert marks(all_answers) == rehearsed | {2: Mark.PASS, 3: Mark.PASS, 6: Mark.PARTLY}
+    assert marks(all_answers) == {2: Mark.PASS, 3: Mark.PASS, 6: Mark.PARTLY, **rehearsed}
     assert all_answers[0].reservations == ["rehearsed, not proven: the GPUs are simulated: their UUIDs say so"]
 
 
 @pytest.mark.parametrize("phase", ["discovery", "smoke", "nccl_scaling", "run_1gpu"])
 def test_a_run_that_shows_no_gpu_at_all_proves_nothing_about_one(phase):
     all_answers = answers([healthy(phase, 2, {})])
-    assert Mark.PASS not in {
-        claim.mark for answer in all_answers for claim in answer.claims if answer.question in (1, 4, 5)
-    }
+    asked = [answer for answer in all_answers if answer.question in (1, 4, 5)]
+    assert Mark.PASS not in {claim.mark for answer in asked for claim in answer.claims}
 
 
 @for_each("transport", ["sockets", "tcp:eth0", "rdma-verbs+sockets", "unknown:Mesh", "rdma-verbs+unknown:Mesh", None])
@@ -197,12 +191,10 @@ def test_sockets_between_nodes_rehearse_the_fabric_and_prove_the_communicator(tr
 
 
 def test_an_answer_carries_its_number_at_the_widest_scale_and_its_scope():
-
-    def measured(verdict: Verdict) -> dict[str, Any]:
-        value = {"value": 300.0 if "4-" in verdict.subject else 400.0, "at": "8GiB", "limit": 280.0}
-        return value if verdict.gate == "nccl.all_reduce.busbw" else {}
-
-    all_answers = answers([changed(healthy("nccl_scaling", 4, GPU_CLUSTER), measured)])
+    run = healthy("nccl_scaling", 4, GPU_CLUSTER)
+    speed = ["nccl.all_reduce.busbw"]
+    fast = changing(run, speed, at="8GiB", limit=280.0, value=400.0)
+    all_answers = answers([changing(fast, speed, ["4-nodes"], value=300.0)])
     for name, words in (
         ("speed-between", "all_reduce 300 GB/s at 8GiB on 4-nodes, floor 280"),
         ("speed-inside", "all_reduce 400 GB/s at 8GiB on 1-node, floor 280"),
@@ -221,25 +213,18 @@ def test_what_failed_is_named_and_what_is_only_missing_is_not():
 
 def test_a_gate_that_failed_in_several_runs_or_bears_on_several_claims_is_named_once_in_the_line():
     """Five failing runs of one playbook made a page of more than two screens."""
-    failing = {"discovery.gpu.driver": "n1", "discovery.gpu.persistence": "n1", "smoke.gpu.isolated": "n2"}
-
-    def broken(phase: str) -> Judged:
-        def fails(verdict: Verdict) -> dict[str, Any]:
-            is_failing = verdict.gate in failing and verdict.subject in (failing[verdict.gate], "n0")
-            return {"outcome": Outcome.FAIL} if is_failing else {}
-
-        return changed(healthy(phase, 3, GPU_CLUSTER), fails)
-
-    all_answers = answers([broken("discovery"), broken("discovery"), broken("smoke")])
-    assert (
-        all_answers[0].line == "discovery.gpu.driver, discovery.gpu.persistence [n0, n1]; smoke.gpu.isolated [n0, n2]"
-    )
+    drivers, isolated = ["discovery.gpu.driver", "discovery.gpu.persistence"], ["smoke.gpu.isolated"]
+    first = changing(healthy("discovery", 3, GPU_CLUSTER), drivers, ["n0", "n1"], outcome=Outcome.FAIL)
+    last = changing(healthy("smoke", 3, GPU_CLUSTER), isolated, ["n0", "n2"], outcome=Outcome.FAIL)
+    all_answers = answers([first, first, last])
+    named = "discovery.gpu.driver, discovery.gpu.persistence [n0, n1]; smoke.gpu.isolated [n0, n2]"
+    assert all_answers[0].line == named
     assert claim(all_answers, GATES["smoke.gpu.isolated"].claims[0]).why == "smoke.gpu.isolated [n0, n2]"
 
 
 def test_of_many_gates_of_a_claim_the_first_are_named_and_the_others_counted():
     run = healthy("discovery", 1, GPU_CLUSTER)
-    all_answers = answers([changed(run, lambda verdict: {"outcome": Outcome.FAIL})])
+    all_answers = answers([changing(run, GATES, outcome=Outcome.FAIL)])
     gates = {*catalogue.proving("gpus-healthy"), *catalogue.bearing_on("gpus-healthy")} & set(run.run.planned)
     assert (claim(all_answers, "gpus-healthy").why or "").endswith(f"; and {len(gates) - NAMED} more")
 
@@ -261,14 +246,12 @@ LOCAL = "1 of 1 drills found; the faults were made on a local cluster: bringup d
     ],
 )
 def test_faults_count_as_diagnosable_when_drills_of_this_report_found_them(change, mark, line):
-    drill_claim = claim(answers(playbook(2, GPU_CLUSTER), drills=[drilled(a_drill_result(**change))]), "diagnosable")
-    assert (drill_claim.mark, drill_claim.why) == (mark, line)
+    assert diagnosable(GPU_CLUSTER, a_drill_result(**change)) == (mark, line)
 
 
 def diagnosable(cluster: dict[str, dict[str, str]], *results: DrillResult, **how: Any) -> tuple[Mark, str | None]:
-    of_drills = claim(
-        answers(playbook(2, cluster), drills=[drilled(*(results or [a_drill_result()]), **how)]), "diagnosable"
-    )
+    found = drilled(*(results or [a_drill_result()]), **how)
+    of_drills = claim(answers(playbook(2, cluster), drills=[found]), "diagnosable")
     return of_drills.mark, of_drills.why
 
 

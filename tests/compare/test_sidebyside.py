@@ -14,6 +14,7 @@ from bringup.compare import sidebyside
 from bringup.errors import NotComparable
 from bringup.records import Outcome, RunArgs, TrainMetrics, read_record, summary_of, write_record
 from factory import an_entry
+from loops import for_each
 from runs_for_tests import reseal
 from trained_runs import RECORDS, STEMS, change, change_speed, run_of
 
@@ -22,14 +23,14 @@ def beside(folders: list[Path]) -> sidebyside.SideBySide:
     return sidebyside.compare([an_entry(folder) for folder in folders])
 
 
-def copies(tmp_path: Path) -> list[Path]:
-    for stem in STEMS:
-        shutil.copytree(RECORDS / stem, tmp_path / f"{stem}-x")
-    return [tmp_path / f"{stem}-x" for stem in STEMS]
+@pytest.fixture
+def folders(tmp_path) -> list[Path]:
+    """A run of each strategy."""
+    return [shutil.copytree(RECORDS / stem, tmp_path / f"{stem}-x") for stem in STEMS]
 
 
-def test_all_strategies_are_compared_with_the_smallest_run(tmp_path):
-    compared = beside(copies(tmp_path))
+def test_all_strategies_are_compared_with_the_smallest_run(folders):
+    compared = beside(folders)
     assert compared.rows[0].name == "run_1gpu"
     assert {row.entry.metrics.observed.kind for row in compared.rows} == {"single", "ddp", "fsdp", "hsdp"}
     assert compared.rows[0].scaling == 1.0
@@ -37,13 +38,6 @@ def test_all_strategies_are_compared_with_the_smallest_run(tmp_path):
     assert "1e-05" in compared.note
     for row in compared.cells:
         assert len(row) == len(compared.header)
-
-
-def test_speed_is_computed_from_the_records_fields(tmp_path):
-    for folder in copies(tmp_path):
-        metrics = read_record(folder / "metrics.json", TrainMetrics)
-        assert metrics.tokens_per_s == pytest.approx(metrics.world_size * metrics.tokens_per_s_per_rank)
-        assert metrics.step_time_s.window_steps == 10
 
 
 @pytest.mark.parametrize(
@@ -56,15 +50,13 @@ def test_speed_is_computed_from_the_records_fields(tmp_path):
         ("torch", "2.11.0", "torch 2.13.0"),
     ],
 )
-def test_unlike_runs_are_refused_with_the_field(tmp_path, field, value, says):
-    folders = copies(tmp_path)
+def test_unlike_runs_are_refused_with_the_field(folders, field, value, says):
     change(folders[-1], "run_args.json", **{field: value})
     with pytest.raises(NotComparable, match=says):
         beside(folders)
 
 
-def test_a_strategy_field_may_differ(tmp_path):
-    folders = copies(tmp_path)
+def test_a_strategy_field_may_differ(folders):
     change(folders[-1], "run_args.json", reshard_after_forward=False, timeout_s=600)
     assert len(beside(folders).rows) == len(STEMS)
 
@@ -73,22 +65,19 @@ def column(compared: sidebyside.SideBySide, name: str) -> list[str]:
     return [row[compared.header.index(name)] for row in compared.cells]
 
 
-def test_the_variant_of_a_run_is_what_was_observed(tmp_path):
-    folders = copies(tmp_path)
+def test_the_variant_of_a_run_is_what_was_observed(folders):
     assert set(column(beside(folders), "variant")) == {"plain", "ZeRO-3"}
     change(folders[-1], "metrics.json", observed_reshard_after_forward=False, observed_recomputed_layers=4)
     change(folders[-1], "run_args.json", gradient_accumulation=2)
     assert column(beside(folders), "variant")[-1] == "ZeRO-2, accumulation 2, recomputation"
 
 
-def test_mfu_is_a_column_and_unknown_where_no_peak_is_known(tmp_path):
-    folders = copies(tmp_path)
+def test_mfu_is_a_column_and_unknown_where_no_peak_is_known(folders):
     change(folders[0], "metrics.json", mfu=0.415)
     assert column(beside(folders), "MFU") == ["41.5 %", *["unknown"] * (len(STEMS) - 1)]
 
 
-def test_a_field_that_may_differ_is_a_column_and_no_other_field_may(tmp_path):
-    folders = copies(tmp_path)
+def test_a_field_that_may_differ_is_a_column_and_no_other_field_may(folders):
     change(folders[-1], "run_args.json", attention="eager")
     with pytest.raises(NotComparable, match=r"attention sdpa vs eager; --vary FIELD allows .* \(attention\)"):
         beside(folders)
@@ -101,39 +90,29 @@ def test_a_field_that_may_differ_is_a_column_and_no_other_field_may(tmp_path):
         sidebyside.compare([an_entry(folder) for folder in folders], ["attention"])
 
 
-def test_losses_of_another_batch_are_not_held_against_each_other(tmp_path):
-    folders = copies(tmp_path)
+@pytest.mark.parametrize(
+    ("changed", "gap", "disagreeing", "shown"),
+    [
+        ({}, 0.01, ["run_hsdp_2node"], "1.0e-02 DISAGREES"),
+        ({"attention": "eager"}, 0.01, ["run_hsdp_2node"], "1.0e-02 DISAGREES"),
+        ({"global_batch": 128}, 0.5, [], "other global_batch"),  # what it learns is something else
+    ],
+)
+def test_losses_have_to_agree_where_nothing_that_is_learnt_differs(folders, changed, gap, disagreeing, shown):
     losses = read_record(folders[-1] / "metrics.json", TrainMetrics).loss
-    change(folders[-1], "run_args.json", global_batch=128)
-    change(folders[-1], "metrics.json", loss=[loss + 0.5 for loss in losses])
-    compared = sidebyside.compare([an_entry(folder) for folder in folders], ["global_batch"])
-    assert compared.disagreeing == []
-    assert column(compared, "loss gap")[-1] == "other global_batch"
-    assert compared.rows[-1].gap is None  # the report of trainings takes the greatest of all gaps
+    change(folders[-1], "run_args.json", **changed)
+    change(folders[-1], "metrics.json", loss=[loss + gap for loss in losses])
+    compared = sidebyside.compare([an_entry(folder) for folder in folders], list(changed))
+    assert [row.name for row in compared.disagreeing] == disagreeing
+    assert column(compared, "loss gap")[-1] == shown
+    assert (compared.rows[-1].gap is None) is (
+        not disagreeing
+    )  # the report of trainings takes the greatest of all gaps
 
 
-def test_losses_have_to_agree_where_the_field_that_differs_changes_nothing_that_is_learnt(tmp_path):
-    folders = copies(tmp_path)
-    losses = read_record(folders[-1] / "metrics.json", TrainMetrics).loss
-    change(folders[-1], "run_args.json", attention="eager")
-    change(folders[-1], "metrics.json", loss=[loss + 0.01 for loss in losses])
-    compared = sidebyside.compare([an_entry(folder) for folder in folders], ["attention"])
-    assert [row.name for row in compared.disagreeing] == ["run_hsdp_2node"]
-
-
-def test_a_field_that_no_training_has_is_refused_by_name(two, capsys):
+def test_a_field_that_no_training_has_is_refused_by_name_and_a_baseline_lets_none_differ(two, capsys):
     assert "--vary batch: no argument of a training is called so" in refused(capsys, *two, "--vary", "batch")
-
-
-def test_a_baseline_lets_no_field_differ(two, capsys):
     assert "exclude each other" in refused(capsys, two[0], "--baseline", two[1], "--vary", "attention")
-
-
-def test_losses_that_disagree_are_said_before_anybody_looks_at_speed(tmp_path):
-    folders = copies(tmp_path)
-    losses = read_record(folders[-1] / "metrics.json", TrainMetrics).loss
-    change(folders[-1], "metrics.json", loss=[loss + 0.01 for loss in losses])
-    assert [row.name for row in beside(folders).disagreeing] == ["run_hsdp_2node"]
 
 
 @pytest.fixture
@@ -182,10 +161,6 @@ def test_a_copy_is_the_same_run_and_counts_once(two, tmp_path, capsys, baseline)
     assert "a run counts once" in refused(capsys, *arguments)
     arguments = [two[0], copy, "--baseline", two[1]] if baseline else [two[0], two[1], two[0]]
     assert "a run counts once" in refused(capsys, *arguments)
-
-
-def test_a_run_on_both_sides_is_refused_also_as_a_copy(two, tmp_path, capsys):
-    copy = shutil.copytree(two[0], tmp_path / "elsewhere")
     assert "a run counts once" in refused(capsys, two[0], "--baseline", copy)
 
 
@@ -201,8 +176,7 @@ def bare(stem: str, folder: Path, **changed: object) -> Path:
     folder.mkdir(parents=True)
     for file in ("run_args.json", "metrics.json"):
         shutil.copyfile(RECORDS / stem / file, folder / file)
-    if changed:
-        change(folder, "metrics.json", **changed)
+    change(folder, "metrics.json", **changed)
     return folder
 
 
@@ -256,10 +230,7 @@ def test_a_summary_that_says_another_number_than_its_field_is_refused(tmp_path, 
 
 
 def test_a_copy_of_records_counts_once_also_beside_the_run_itself(two, tmp_path, capsys):
-    copy = tmp_path / "copy"
-    copy.mkdir()
-    for file in ("run_args.json", "metrics.json"):
-        shutil.copyfile(two[0] / file, copy / file)
+    copy = shutil.copytree(two[0], tmp_path / "copy", ignore=lambda *_: ["run.json", "closed.json", "raw"])
     assert "hold the same metrics.json" in refused(capsys, two[0], copy)
 
 
@@ -275,8 +246,7 @@ def test_runs_are_compared_against_a_profile_that_is_named(two, capsys):
     assert capsys.readouterr().out.count("PASS") == 2
 
 
-def test_of_tuning_only_what_differs_is_named_and_another_wording_is_no_difference(tmp_path):
-    folders = copies(tmp_path)
+def test_of_tuning_only_what_differs_is_named_and_another_wording_is_no_difference(folders):
     args = json.loads((folders[0] / "run_args.json").read_text())
     first, second, *_ = tuning = args["tuning"]
     for number, folder in enumerate(folders):
@@ -290,8 +260,7 @@ def test_of_tuning_only_what_differs_is_named_and_another_wording_is_no_differen
 
 
 @pytest.mark.parametrize(("gap", "agree"), [(1.9e-2, True), (2.1e-2, False)])
-def test_losses_in_bf16_agree_within_its_own_tolerance(tmp_path, gap, agree):
-    folders = copies(tmp_path)
+def test_losses_in_bf16_agree_within_its_own_tolerance(folders, gap, agree):
     for folder in folders:
         change(folder, "run_args.json", compute_dtype="bfloat16")
     losses = read_record(folders[0] / "metrics.json", TrainMetrics).loss
@@ -299,16 +268,17 @@ def test_losses_in_bf16_agree_within_its_own_tolerance(tmp_path, gap, agree):
     assert ("run_hsdp_2node" not in [row.name for row in beside(folders).disagreeing]) is agree
 
 
-def test_runs_without_losses_do_not_agree(tmp_path):
-    first, *others = (an_entry(folder) for folder in copies(tmp_path))
+def test_runs_without_losses_do_not_agree(folders):
+    first, *others = (an_entry(folder) for folder in folders)
     silent = replace(others[-1], metrics=others[-1].metrics.model_copy(update={"loss": []}))
     row = sidebyside.row_of(silent, first, "silent")
     assert (row.gap, row.agrees) == (None, False)
 
 
-def test_on_80_columns_a_run_is_a_column_and_the_arguments_that_differ_are_lines(tmp_path, capsys, monkeypatch):
+def test_on_80_columns_a_run_is_a_column_and_the_arguments_that_differ_are_lines(
+    folders, tmp_path, capsys, monkeypatch
+):
     monkeypatch.setenv("COLUMNS", "80")
-    folders = copies(tmp_path)
     assert main(["compare", *map(str, folders)]) == 2  # records alone: nothing was judged
     shown = capsys.readouterr().out.splitlines()
     assert max(len(line) for line in shown if tmp_path.name not in line and "NOT JUDGED" not in line) <= 80
@@ -317,22 +287,18 @@ def test_on_80_columns_a_run_is_a_column_and_the_arguments_that_differ_are_lines
     assert any(line.startswith("per_device_batch: ") for line in shown)
 
 
-def test_scaling_without_a_run_on_one_gpu_is_the_recorded_one_or_unknown(tmp_path):
+def test_scaling_without_a_run_on_one_gpu_is_the_recorded_one_or_unknown(folders):
     """A ratio of two strategies was called scaling."""
-    folders = [folder for folder in copies(tmp_path) if "1gpu" not in folder.name]
-    assert column(beside(folders), "scaling") == ["unknown"] * len(folders)
-    entries = [an_entry(folder) for folder in folders]
-    heads = [summary_of(entry.args, entry.metrics, (0.75, None)) for entry in entries]
-    recorded = [
-        replace(entry, metrics=entry.metrics.model_copy(update={"summary": head}))
-        for entry, head in zip(entries, heads, strict=True)
-    ]
-    assert column(sidebyside.compare(recorded), "scaling") == ["0.75"] * len(folders)
+    several = [folder for folder in folders if "1gpu" not in folder.name]
+    assert column(beside(several), "scaling") == ["unknown"] * len(several)
+    for folder in several:
+        entry = an_entry(folder)
+        head = summary_of(entry.args, entry.metrics, (0.75, None))
+        change(folder, "metrics.json", summary=head.model_dump())
+    assert column(beside(several), "scaling") == ["0.75"] * len(several)
 
 
-@pytest.mark.parametrize(
-    ("outcome", "code"), [("pass", 0), ("no-limit", 0), ("warn", 0), ("incomplete", 2), ("fail", 1)]
-)
-def test_runs_that_failed_are_compared_and_the_exit_code_says_so(tmp_path, outcome, code):
-    entries = [replace(an_entry(folder), outcome=Outcome(outcome)) for folder in copies(tmp_path)]
+@for_each(("outcome", "code"), [("pass", 0), ("no-limit", 0), ("warn", 0), ("incomplete", 2), ("fail", 1)])
+def test_runs_that_failed_are_compared_and_the_exit_code_says_so(folders, outcome, code):
+    entries = [replace(an_entry(folder), outcome=Outcome(outcome)) for folder in folders]
     assert comparing._exit_code(sidebyside.compare(entries)) == code
