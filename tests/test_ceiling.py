@@ -25,25 +25,21 @@ ALL_REDUCE = "nccl.all_reduce.busbw"
 H100 = load("h100-8x400g")
 
 
-def ceilings(gate: str, algorithm: ceiling.Algorithm = "best") -> list[float]:
-    ceilings_known = [ceiling.ceiling(gate, H100.machine, nodes, algorithm) for nodes in NODES]
-    return [round(each.gb_per_s, 1) for each in ceilings_known if isinstance(each, ceiling.Ceiling)]
-
-
-def test_all_reduce_is_bounded_by_nvlink_inside_and_the_nics_between():
-    # 48 (8k - 1) / (k - 1): 720, 496, 432, 406.4, 394.8, 389.3; NVLink reaches 480
-    assert ceilings(ALL_REDUCE) == [480, 480, 480, 432, 406.4, 394.8, 389.3]
-
-
-def test_a_ring_is_bounded_by_all_nics_of_a_node():
-    assert ceilings(ALL_REDUCE, "ring") == [480, 384, 384, 384, 384, 384, 384]
-    assert ceilings("nccl.all_gather.busbw") == [361, 361, 361, 361, 361, 361, 361]  # 384, and NVLink without NVLS
-    assert ceilings("nccl.reduce_scatter.busbw") == ceilings("nccl.all_gather.busbw")
-
-
-def test_all_to_all_has_one_nic_per_gpu_for_what_leaves_the_node():
-    # 48 (8k - 1) / (8k - 8): 90, 62, 54, 50.8, 49.4, 48.7
-    assert ceilings("nccl.all_to_all.busbw") == [361, 90, 62, 54, 50.8, 49.4, 48.7]
+@for_each(
+    ("gate", "algorithm", "expected"),
+    [
+        # 48 (8k - 1) / (k - 1): 720, 496, 432, 406.4, 394.8, 389.3; NVLink reaches 480
+        (ALL_REDUCE, "best", [480, 480, 480, 432, 406.4, 394.8, 389.3]),
+        (ALL_REDUCE, "ring", [480, 384, 384, 384, 384, 384, 384]),  # all NICs of a node
+        ("nccl.all_gather.busbw", "best", [361] * 7),  # 384, and NVLink without NVLS
+        ("nccl.reduce_scatter.busbw", "best", [361] * 7),
+        # one NIC per GPU for what leaves the node: 48 (8k - 1) / (8k - 8)
+        ("nccl.all_to_all.busbw", "best", [361, 90, 62, 54, 50.8, 49.4, 48.7]),
+    ],
+)
+def test_a_collective_is_bounded_by_nvlink_inside_and_the_nics_between(gate, algorithm, expected):
+    known = [ceiling.ceiling(gate, H100.machine, nodes, algorithm) for nodes in NODES]
+    assert [round(each.gb_per_s, 1) for each in known if isinstance(each, ceiling.Ceiling)] == expected
 
 
 def test_many_small_nics_are_as_good_as_a_large_one():

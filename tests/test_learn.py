@@ -16,21 +16,17 @@ from bringup.plan.gate import Gate
 from bringup.records import Outcome
 from runs_for_tests import discovery, opened
 
-BUSBW = gates.GATES["nccl.all_reduce.busbw"]
+BUSBW, PORTS = gates.GATES["nccl.all_reduce.busbw"], gates.GATES["discovery.rdma.active"]
+SPEED, SPREAD = "nccl.all_reduce.busbw@1GiB", "nccl.all_reduce.time_spread@1GiB"
 
 
-def seen(
-    results: Path, gate: Gate, *facts: tuple[str, str, float | str], declared: str = "generic"
-) -> profiling.RunObservations:
+def seen(results: Path, gate: Gate, *facts: tuple[str, str, float | str]) -> profiling.RunObservations:
     """What (quantity, subject, value) give of a run of two nodes."""
-    folder = opened(gate.phases[0], results, declared)
+    folder = opened(gate.phases[0], results, "generic")
     parsed = Parsed()
     for quantity, subject, value in facts:
         parsed.saw(quantity, subject, value, gate.unit if quantity.startswith(gate.id) else "share", "f:1")
-    return profiling._of_run(gate, runs.load(folder), profile.load(declared), parsed.observations)
-
-
-AT_1GIB = "nccl.all_reduce.busbw@1GiB"
+    return profiling._of_run(gate, runs.load(folder), profile.load("generic"), parsed.observations)
 
 
 def entry(gate: Gate, *several: profiling.RunObservations, declared: Expectation | None = None) -> Expectation:
@@ -69,38 +65,31 @@ def test_a_profile_is_not_made_of_a_run_that_failed(tmp_path, monkeypatch, capsy
 
 def test_the_largest_size_counts_and_one_run_gives_half(tmp_path):
     small = ("nccl.all_reduce.busbw@8MiB", "2-nodes", 100.0)
-    made = entry(BUSBW, seen(tmp_path, BUSBW, small, (AT_1GIB, "2-nodes", 400.0), (AT_1GIB, "1-node", 440.0)))
+    made = entry(BUSBW, seen(tmp_path, BUSBW, small, (SPEED, "2-nodes", 400.0), (SPEED, "1-node", 440.0)))
     assert (made.at, made.at_least, made.unit) == ("1GiB", 200.0, "GB/s")
     assert "400 to 440" in made.source
     assert "one run does not tell how runs differ; the lowest, divided by 2" in made.source
 
 
 def test_one_gpu_alone_sets_no_floor(tmp_path):
-    spread = ("nccl.all_reduce.time_spread@1GiB", "1-gpu", 9.0)
-    made = entry(BUSBW, seen(tmp_path, BUSBW, (AT_1GIB, "2-nodes", 400.0), (AT_1GIB, "1-gpu", 0.0), spread))
-    assert made.at_least == 200.0
+    facts = ((SPEED, "2-nodes", 400.0), (SPEED, "1-gpu", 0.0), (SPREAD, "1-gpu", 9.0))
+    assert entry(BUSBW, seen(tmp_path, BUSBW, *facts)).at_least == 200.0
 
 
+# 10 % at least
 @pytest.mark.parametrize(
-    ("again", "floor", "says"),
-    [
-        (404.0, 364.0, "differed by 1%"),  # 10 % at least
-        (600.0, 267.0, "differed by 50%"),
-    ],
+    ("again", "floor", "says"), [(404.0, 364.0, "differed by 1%"), (600.0, 267.0, "differed by 50%")]
 )
 def test_the_same_scale_in_two_runs_gives_the_spread(tmp_path, again, floor, says):
-    made = entry(BUSBW, *(seen(tmp_path, BUSBW, (AT_1GIB, "2-nodes", speed)) for speed in (400.0, again)))
+    made = entry(BUSBW, *(seen(tmp_path, BUSBW, (SPEED, "2-nodes", value)) for value in (400.0, again)))
     assert made.at_least == floor
     assert says in made.source
 
 
 @pytest.mark.parametrize(("count", "inside", "floor"), [(2, 0.6, 250.0), (1, 0.6, 200.0), (1, 3.0, 100.0)])
 def test_the_repetitions_inside_a_run_say_how_small_the_spread_cannot_be(tmp_path, count, inside, floor):
-    facts = (
-        (AT_1GIB, "2-nodes", 400.0),
-        ("nccl.all_reduce.time_spread@1GiB", "2-nodes", inside),
-        ("nccl.all_reduce.time_spread@8MiB", "2-nodes", 9.0),
-    )
+    small = ("nccl.all_reduce.time_spread@8MiB", "2-nodes", 9.0)
+    facts = ((SPEED, "2-nodes", 400.0), (SPREAD, "2-nodes", inside), small)
     assert entry(BUSBW, *(seen(tmp_path, BUSBW, *facts) for _ in range(count))).at_least == floor
 
 
@@ -111,26 +100,21 @@ def test_nodes_are_peers_and_their_spread_counts(tmp_path):
     assert entry(gate, runs_of_two[0]).at_least == 500.0
 
 
-def test_a_floor_that_was_declared_and_met_is_not_given_up(tmp_path):
-    declared = Expectation(at_least=300.0, at="1GiB", unit="GB/s", source="the vendor's protocol")
-    made = entry(BUSBW, seen(tmp_path, BUSBW, (AT_1GIB, "2-nodes", 400.0)), declared=declared)
-    assert made.at_least == 300.0
-    assert made.source.startswith("the vendor's protocol; measured by nccl_scaling")
+DECLARED = {"at": "1GiB", "unit": "GB/s", "source": "the vendor's protocol"}
+WHOLE = {"at_least": {"share_of_ceiling": 0.9}, "from_nodes": {16: 250.0}}
 
 
-@pytest.mark.parametrize("speed", [300.0, 2000.0])
-def test_a_floor_that_was_declared_for_each_number_of_nodes_stays_whole(tmp_path, speed):
-    """One number of these runs would hold for scales that they did not reach as well."""
-    floors = {"at_least": {"share_of_ceiling": 0.9}, "from_nodes": {16: 250.0}}
-    about = {"at": "1GiB", "unit": "GB/s", "source": "the vendor's protocol"}
-    declared = Expectation.model_validate(floors | about)
-    made = entry(BUSBW, seen(tmp_path, BUSBW, (AT_1GIB, "2-nodes", speed)), declared=declared)
+@pytest.mark.parametrize(("limit", "speed"), [({"at_least": 300.0}, 400.0), (WHOLE, 300.0), (WHOLE, 2000.0)])
+def test_a_floor_that_was_declared_and_met_is_not_given_up(tmp_path, limit, speed):
+    """Of one for each number of nodes, a number of these runs would hold for scales that they did not reach as well."""
+    declared = Expectation.model_validate(DECLARED | limit)
+    made = entry(BUSBW, seen(tmp_path, BUSBW, (SPEED, "2-nodes", speed)), declared=declared)
     assert (made.at_least, made.from_nodes) == (declared.at_least, declared.from_nodes)
     assert made.source.startswith("the vendor's protocol; measured by nccl_scaling")
 
 
 def test_a_speed_of_nothing_becomes_no_floor(tmp_path):
-    for facts in ([(AT_1GIB, "2-nodes", 0.0)], []):
+    for facts in ([(SPEED, "2-nodes", 0.0)], []):
         assert profiling._expectation(BUSBW, [seen(tmp_path, BUSBW, *facts)], None) is None
 
 
@@ -141,19 +125,16 @@ def test_what_nobody_has_declared_and_is_no_speed_is_expected_as_it_was_seen(tmp
 
 
 def test_runs_of_two_profiles_are_not_mixed(tmp_path, monkeypatch, capsys):
-    folders = [
-        discovery(tmp_path / name, monkeypatch, profile_name=name) for name in ("local-cpu", "local-cpu-unconfined")
-    ]
+    names = ("local-cpu", "local-cpu-unconfined")
+    folders = [discovery(tmp_path / name, monkeypatch, profile_name=name) for name in names]
     assert main(["profile", "--from", *map(str, folders)]) == 2
     assert "give runs of one profile" in capsys.readouterr().err
 
 
-PORTS = gates.GATES["discovery.rdma.active"]
-
-
 def test_ports_are_counted_at_the_highest_rate_that_any_has_and_no_ports_give_no_floor(tmp_path):
-    counts = [(f"discovery.rdma.active@{rate}Gb/s", count) for rate, count in ((100, 10), (400, 8), (800, 0))]
-    made = entry(PORTS, seen(tmp_path, PORTS, *((rate, node, n) for rate, n in counts for node in ("n0", "n1"))))
+    counts = {100: 10, 400: 8, 800: 0}
+    facts = ((f"{PORTS.id}@{rate}Gb/s", node, count) for node in ("n0", "n1") for rate, count in counts.items())
+    made = entry(PORTS, seen(tmp_path, PORTS, *facts))
     assert (made.at, made.at_least, made.unit) == ("400Gb/s", 8.0, "count")
     (tmp_path / "none").mkdir()
     nothing = seen(tmp_path / "none", PORTS, ("discovery.rdma.active@100Gb/s", "n0", 0))

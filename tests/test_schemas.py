@@ -1,7 +1,6 @@
 """The schemas of the records are JSON Schemas, and a reader that is not ours agrees with ours about files."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,7 @@ from bringup.cli import main
 from bringup.errors import FileError, RecordError
 from bringup.plan.catalogue import GATES
 from bringup.plan.profile import PROFILES, dump, load, names, parse
-from bringup.records import RunArgs, TrainMetrics, read_record
+from bringup.records import TrainMetrics, read_record
 from loops import for_each
 from runs_for_tests import discovery
 from schema_reader import validate
@@ -49,7 +48,7 @@ def test_every_record_that_a_run_leaves_is_valid(tmp_path, monkeypatch):
         validate(folder / name)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("field", "value"),
     [
         ("tokens_per_s", "fast"),
@@ -60,27 +59,16 @@ def test_every_record_that_a_run_leaves_is_valid(tmp_path, monkeypatch):
         ("schema_version", 2),
         ("no_such_field", 1),
         ("tokens_per_s", None),
+        ("steps_done", ...),  # it is gone
     ],
 )
 def test_what_our_reader_refuses_the_schema_refuses(tmp_path, field, value):
     data: dict[str, Any] = json.loads((TRAININGS[0] / runs.METRICS).read_text()) | {field: value}
     file = tmp_path / runs.METRICS
-    file.write_text(json.dumps(data))
+    file.write_text(json.dumps({name: known for name, known in data.items() if known is not ...}))
     with pytest.raises(RecordError):
         read_record(file, TrainMetrics)
     with pytest.raises(jsonschema.ValidationError):
-        validate(file)
-
-
-def test_a_field_that_is_gone_is_refused_by_both(tmp_path):
-    shutil.copytree(TRAININGS[0], tmp_path / "run")
-    file = tmp_path / "run" / runs.RUN_ARGS
-    data = json.loads(file.read_text())
-    del data["seed"]
-    file.write_text(json.dumps(data))
-    with pytest.raises(RecordError):
-        read_record(file, RunArgs)
-    with pytest.raises(jsonschema.ValidationError, match="seed"):
         validate(file)
 
 

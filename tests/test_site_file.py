@@ -7,7 +7,6 @@ from bringup import schemas
 from bringup.cli import main
 from bringup.errors import FileError
 from bringup.plan import profile, site
-from bringup.plan.profile import PROFILES
 from loops import for_each
 
 GOOD = "schema_version: 1\nname: lab\n"
@@ -18,35 +17,12 @@ def test_the_example_says_every_key_once_and_the_schema_accepts_it():
     loaded = site.load(path)
     assert loaded.name == "example"
     assert loaded.model_fields_set == set(site.Site.model_fields), "a key has no example"
+    assert site.parse(site.dump(loaded), "site.yaml") == loaded  # as it is written into a run
+    assert "example.site" not in profile.names()
     schema = schemas.schemas()["site"]
     jsonschema.validate(yaml.safe_load(path.read_text()), schema)
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({"schema_version": 1, "name": "lab", "partitoin": "gpu"}, schema)
-
-
-def test_what_was_written_into_a_run_is_the_same_site():
-    loaded = site.load(site.find("example"))
-    assert site.parse(site.dump(loaded), "site.yaml") == loaded
-
-
-def test_a_site_file_is_no_profile():
-    assert "example.site" not in profile.names()
-    assert (PROFILES / "example.site.yaml").is_file()
-
-
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
-        ("", ": the file is empty; a site file begins with schema_version and name"),
-        ("- a", ": the file is a list; a site file is `key: value`, one a line"),
-        (GOOD + "name: other", ":3: name is given twice, first in line 2; keep one"),
-        (GOOD.replace("1", "2"), ":1: schema_version: 2 is unknown to this version of bringup, which knows 1"),
-    ],
-)
-def test_a_text_that_is_no_site_file_is_one_line(text: str, says: str) -> None:
-    with pytest.raises(FileError) as error:
-        site.parse(text, "x.yaml")
-    assert str(error.value) == f"x.yaml{says}"
 
 
 @for_each(
@@ -93,39 +69,40 @@ def test_a_mistake_is_one_line_with_the_key_and_what_was_meant(line: str, says: 
     assert str(error.value).startswith(f"x.yaml:3: {says}")
 
 
-def test_a_misspelled_key_comes_before_what_else_is_wrong_and_a_list_and_a_missing_key_are_shown():
-    """A value of the wrong kind hid `partiton` behind it, in the words of pydantic, without a line."""
-    for text, says in (
-        (f"{GOOD}modules: gcc\npartiton: main\n", "4: partiton: there is no such key; did you mean partition?"),
-        (f"{GOOD}modules: gcc\n", "3: modules: write a list, [gcc]"),
-        ("name: lab\n", "1: schema_version: is missing; add the line `schema_version: 1`"),
-    ):
-        with pytest.raises(FileError) as error:
-            site.parse(text, "x.yaml")
-        assert str(error.value) == f"x.yaml:{says}"
-    assert "\n" not in str(error.value)
-
-
-@for_each("name", ["HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS", "DB_PASSWORD", "hf_token", "MyApiKey"])
-def test_a_secret_is_refused_and_not_repeated(name: str) -> None:
-    with pytest.raises(
-        FileError, match=f"environment.{name}: looks like a secret, and every report shows this file"
-    ) as error:
-        site.parse(f"{GOOD}environment: {{{name}: hunter2}}\n", "x.yaml")
-    assert "hunter2" not in str(error.value)
-
-
-@pytest.mark.parametrize(
-    "text",
+@for_each(
+    ("text", "says"),
     [
-        "environment: {HTTPS_PROXY: 'http://me:hunter2@proxy:3128'}",
-        "container: {runtime: pyxis, image: 'https://me:hunter2@registry/image'}",
-        "srun: ['--comment=http://me:hunter2@x']",
+        ("", ": the file is empty; a site file begins with schema_version and name"),
+        ("- a", ": the file is a list; a site file is `key: value`, one a line"),
+        (GOOD + "name: other", ":3: name is given twice, first in line 2; keep one"),
+        (GOOD.replace("1", "2"), ":1: schema_version: 2 is unknown to this version of bringup, which knows 1"),
+        # a value of the wrong kind hid `partiton` behind it, in the words of pydantic, without a line
+        (f"{GOOD}modules: gcc\npartiton: main\n", ":4: partiton: there is no such key; did you mean partition?"),
+        (f"{GOOD}modules: gcc\n", ":3: modules: write a list, [gcc]"),
+        ("name: lab\n", ":1: schema_version: is missing; add the line `schema_version: 1`"),
     ],
 )
-def test_a_password_in_a_value_is_refused_and_not_repeated(text: str) -> None:
-    with pytest.raises(FileError, match="holds a password; every report shows this file") as error:
-        site.parse(f"{GOOD}{text}\n", "x.yaml")
+def test_a_text_that_is_no_site_file_is_one_line(text: str, says: str) -> None:
+    with pytest.raises(FileError) as error:
+        site.parse(text, "x.yaml")
+    assert str(error.value) == f"x.yaml{says}"
+
+
+SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS", "DB_PASSWORD", "hf_token", "MyApiKey")
+
+
+@for_each(
+    ("line", "says"),
+    [
+        *((f"environment: {{{name}: hunter2}}", f"environment.{name}: looks like a secret, and") for name in SECRETS),
+        ("environment: {HTTPS_PROXY: 'http://me:hunter2@proxy:3128'}", "holds a password"),
+        ("container: {runtime: pyxis, image: 'https://me:hunter2@registry/image'}", "holds a password"),
+        ("srun: ['--comment=http://me:hunter2@x']", "holds a password"),
+    ],
+)
+def test_a_secret_is_refused_and_not_repeated(line: str, says: str) -> None:
+    with pytest.raises(FileError, match=f"{says}.* every report shows this file|{says}; every report") as error:
+        site.parse(f"{GOOD}{line}\n", "x.yaml")
     assert "hunter2" not in str(error.value)
 
 

@@ -54,10 +54,10 @@ def a_job(user: str, state: str, node: str, minute: int, name: str = "train") ->
 def table(jobs: Iterable[AccountedJob]) -> str:
     """As `sacct --parsable2` prints it."""
     rows = [
-        (str(number), job.user, job.state, ",".join(job.nodes), job.start.isoformat(), job.end.isoformat(), job.name)
-        for number, job in enumerate(jobs)
+        f"{at}|{job.user}|{job.state}|{','.join(job.nodes)}|{job.start.isoformat()}|{job.end.isoformat()}|{job.name}\n"
+        for at, job in enumerate(jobs)
     ]
-    return "".join("|".join(row) + "\n" for row in [answers.OF_ENDED_JOBS, *rows])
+    return "".join(["|".join(answers.OF_ENDED_JOBS) + "\n", *rows])
 
 
 def test_a_program_that_always_fails_on_the_first_free_node_accuses_it_not():
@@ -150,37 +150,40 @@ def test_a_table_of_several_users_as_sacct_prints_it():
 
 def test_rows_that_cannot_be_read_are_counted_but_not_jobs_that_run_or_never_began():
     text = table([a_job("ann", "FAILED", "n1", 0, "a|b")])
-    text += (
-        "7|ann|RUNNING|n1|2026-10-01T00:00:00|Unknown|train\n8|ann|CANCELLED|None assigned|None|2026-10-01T00:00:00|x\n"
-    )
+    text += "7|ann|RUNNING|n1|2026-10-01T00:00:00|Unknown|train\n"
+    text += "8|ann|CANCELLED|None assigned|None|2026-10-01T00:00:00|x\n"
     text += "9|ann|FAILED|n1|10:00|11:00|train\n10|ann|FAILED\n"
     jobs, unread = answers.ended_jobs(text)
     assert ([job.name for job in jobs], unread) == (["a|b"], 2)
 
 
-def test_the_accounting_is_asked_for_whole_times_and_for_each_run_of_a_requeued_job(tmp_path, monkeypatch):
-    sacct = tmp_path / "sacct"
-    sacct.write_text('#!/bin/sh\necho "$SLURM_TIME_FORMAT $*"\n')
-    sacct.chmod(0o755)
+@pytest.fixture
+def sacct(tmp_path, monkeypatch):
+    """The program that answers: a function that takes its text."""
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+
+    def write(text: str) -> None:
+        (tmp_path / "sacct").write_text(text)
+        (tmp_path / "sacct").chmod(0o755)
+
+    return write
+
+
+def test_the_accounting_is_asked_for_whole_times_and_for_each_run_of_a_requeued_job(sacct, monkeypatch):
+    sacct('#!/bin/sh\necho "$SLURM_TIME_FORMAT $*"\n')
     monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
     output = slurm.accounting(answers.OF_ENDED_JOBS)
     assert output.startswith("standard ")
     assert "--duplicates" in output.split()
 
 
-def test_a_line_feed_in_the_name_of_a_job_makes_no_row(tmp_path, monkeypatch):
+def test_a_line_feed_in_the_name_of_a_job_makes_no_row(sacct):
     """Twelve failed jobs on n5 by one name: history --lemons named the node."""
     forged = "\n".join(f"{job}|ann|FAILED|n5|2026-10-01T00:00:00|2026-10-01T01:00:00|x" for job in range(12))
     row = ("7", "ann", "COMPLETED", "n1", "2026-10-01T00:00:00", "2026-10-01T01:00:00", f"a|b\n{forged}")
     program = "import sys\nbetween = {a[2:].partition('=')[0]: a.partition('=')[2] for a in sys.argv}"
-    sacct = tmp_path / "sacct"
-    sacct.write_text(
-        f"#!/usr/bin/env python3\n{program}.get('delimiter', '|')\n"
-        f"for row in {(answers.OF_ENDED_JOBS, row)!r}:\n    print(between.join(row))\n"
-    )
-    sacct.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    rows = f"for row in {(answers.OF_ENDED_JOBS, row)!r}:\n    print(between.join(row))\n"
+    sacct(f"#!/usr/bin/env python3\n{program}.get('delimiter', '|')\n{rows}")
     [job], unread = answers.ended_jobs(slurm.accounting(answers.OF_ENDED_JOBS))
     assert (job.nodes, job.name, unread) == (("n1",), "a|b", 0)
 
@@ -196,7 +199,7 @@ def test_a_table_without_a_job_that_counts_says_nothing_of_nodes(tmp_path, monke
     )
 
 
-def test_history_names_it_and_says_when_there_is_no_accounting(tmp_path, monkeypatch, capsys):
+def test_history_names_it_and_says_when_there_is_no_accounting(tmp_path, sacct, monkeypatch, capsys):
     monkeypatch.setattr("bringup.results.every_run", list)
     file = tmp_path / "jobs.txt"
     file.write_text(table(lemon_nodes.fleet(SEED, effect=0.4)) + "9|ann|FAILED|n1|10:00|11:00|train\n")
@@ -206,9 +209,6 @@ def test_history_names_it_and_says_when_there_is_no_accounting(tmp_path, monkeyp
     assert "1 row could not be read" in screen
     assert main(["history", "--lemons", str(file), "--json"]) == 1
     assert json.loads(capsys.readouterr().out)["nodes"]["named"][0]["node"] == "n17"
-    sacct = tmp_path / "sacct"
-    sacct.write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2; exit 1\n")
-    sacct.chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
+    sacct("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2; exit 1\n")
     assert main(["history", "--lemons"]) == 2
     assert "Slurm accounting storage is disabled" in capsys.readouterr().err

@@ -8,12 +8,10 @@ from bringup.compare import recommend, sidebyside
 from bringup.compare.entries import Entry, entry
 from bringup.compare.recommend import RULES
 from bringup.judge import judge_folder
-from bringup.records import Outcome
-from bringup.records.training import Straggler
+from bringup.records import Outcome, Straggler
 from factory import an_entry
 from trained_runs import RECORDS, run_of
 
-GIB = 2**30
 STEMS = ("run_1gpu", "run_ddp_2node", "run_fsdp_2node", "run_hsdp_2node")
 
 
@@ -24,20 +22,10 @@ def on_gpus(stem: str, outcome: Outcome | None = Outcome.PASS, **changed: Any) -
     memory = {"device_allocated_gib": 30.0, "device_reserved_gib": 60.0, "device_total_gib": 80.0}
     memory |= {name: changed.pop(name) for name in list(changed) if name in memory}
     observed = {name: changed.pop(name) for name in list(changed) if name in type(metrics.observed).model_fields}
-    return replace(
-        finished,
-        outcome=outcome,
-        metrics=metrics.model_copy(
-            update={
-                "straggler": None,
-                "memory": metrics.memory.model_copy(update=memory),
-                "observed": metrics.observed.model_copy(
-                    update={"devices": [f"GPU-{rank}" for rank in range(ranks)], **observed}
-                ),
-                **changed,
-            }
-        ),
-    )
+    observed = {"devices": [f"GPU-{rank}" for rank in range(ranks)], **observed}
+    fields = {"memory": metrics.memory.model_copy(update=memory), "straggler": None}
+    fields |= {"observed": metrics.observed.model_copy(update=observed), **changed}
+    return replace(finished, outcome=outcome, metrics=metrics.model_copy(update=fields))
 
 
 def advice(*entries: Entry) -> recommend.Recommended:

@@ -18,7 +18,7 @@ from factory import an_entry
 from tiers import FEWER
 from trained_runs import RECORDS, run_of
 
-FIXTURES = RECORDS
+MEMORY = json.loads((RECORDS / "run_ddp_2node/metrics.json").read_text())["memory"]
 STARTUP = ("import_s", "process_group_s", "first_collective_s", "load_s", "first_step_s")
 
 
@@ -39,7 +39,7 @@ def make_run(
         return value * (1 + noise_level * wander.gauss(0, 1)) if wander else value
 
     folder.mkdir(parents=True)
-    run_metrics = json.loads((FIXTURES / like / "metrics.json").read_text())
+    run_metrics = json.loads((RECORDS / like / "metrics.json").read_text())
     factor = disturbed(speed)
     run_metrics["tokens_per_s"] *= factor
     run_metrics["tokens_per_s_per_rank"] *= factor
@@ -52,7 +52,7 @@ def make_run(
     for name in STARTUP:
         run_metrics["startup"][name] = disturbed(run_metrics["startup"][name])
     run_metrics |= metrics or {}
-    resolved = json.loads((FIXTURES / like / "run_args.json").read_text()) | (args or {})
+    resolved = json.loads((RECORDS / like / "run_args.json").read_text()) | (args or {})
     (folder / "metrics.json").write_text(json.dumps(run_metrics))
     (folder / "run_args.json").write_text(json.dumps(resolved))
     return an_entry(folder)
@@ -62,19 +62,21 @@ def sides(
     tmp_path: Path, before: int, after: int, *, speed: float, level: float, seed: int
 ) -> tuple[list[Entry], list[Entry]]:
     wander = random.Random(seed)
-    return (
-        [make_run(tmp_path / f"{seed}-old{index}", wander=wander, noise_level=level) for index in range(before)],
-        [
-            make_run(tmp_path / f"{seed}-new{index}", speed=speed, wander=wander, noise_level=level)
-            for index in range(after)
-        ],
+    several = (("old", before, 1.0), ("new", after, speed))
+    old, new = (
+        [make_run(tmp_path / f"{seed}-{side}{at}", speed=fast, wander=wander, noise_level=level) for at in range(count)]
+        for side, count, fast in several
     )
+    return old, new
 
 
 def finding_of(compared: list[regression.Comparison], measure: str) -> regression.Finding:
-    return next(
-        finding for comparison in compared for finding in comparison.findings if finding.measure.startswith(measure)
-    )
+    findings = (finding for comparison in compared for finding in comparison.findings)
+    return next(finding for finding in findings if finding.measure.startswith(measure))
+
+
+def concluded(new: list[Entry], old: list[Entry], measure: str = "tokens") -> str:
+    return finding_of(regression.check(new, old), measure).conclusion
 
 
 def test_an_interval_holds_the_truth_as_often_as_it_says():
@@ -115,12 +117,8 @@ def test_the_unchanged_is_called_a_regression_in_no_more_checks_than_is_said(tmp
 
 
 def test_five_percent_slower_is_found_with_five_repetitions_at_one_percent_of_noise(tmp_path):
-    findings = [
-        finding_of(
-            regression.check(*reversed(sides(tmp_path, 5, 5, speed=0.95, level=0.01, seed=seed))), "tokens"
-        ).conclusion
-        for seed in range(100)
-    ]
+    several = (sides(tmp_path, 5, 5, speed=0.95, level=0.01, seed=seed) for seed in range(100))
+    findings = [concluded(new, old) for old, new in several]
     assert findings.count("REGRESSION") >= 90
     assert "improvement" not in findings
     assert findings.count("within noise") <= 2
@@ -152,7 +150,7 @@ def test_wild_runs_say_that_nothing_is_known(tmp_path):
 
 def test_a_difference_too_small_to_matter_is_none_however_certain(tmp_path):
     old, new = sides(tmp_path, 5, 5, speed=0.995, level=0.0001, seed=6)
-    assert finding_of(regression.check(new, old), "tokens").conclusion == "within noise"
+    assert concluded(new, old) == "within noise"
 
 
 def test_one_run_each_tells_only_whether_the_losses_agree(tmp_path, capsys):
@@ -168,28 +166,29 @@ def test_one_run_each_tells_only_whether_the_losses_agree(tmp_path, capsys):
 
 def test_one_new_run_is_held_against_the_spread_of_a_repeated_baseline(tmp_path):
     old, _ = sides(tmp_path, 8, 0, speed=1, level=0.005, seed=7)
-    assert (
-        finding_of(regression.check([make_run(tmp_path / "slow", speed=0.9)], old), "tokens").conclusion == "REGRESSION"
-    )
-    assert finding_of(regression.check([make_run(tmp_path / "same")], old), "tokens").conclusion == "within noise"
+    assert concluded([make_run(tmp_path / "slow", speed=0.9)], old) == "REGRESSION"
+    assert concluded([make_run(tmp_path / "same")], old) == "within noise"
 
 
-def test_another_loss_is_a_failure_with_a_single_run(tmp_path):
-    old = make_run(tmp_path / "old")
-    new = make_run(tmp_path / "new", metrics={"loss": [*old.metrics.loss[:-1], old.metrics.loss[-1] + 1e-3]})
-    compared = regression.check([new], [old])
-    assert finding_of(compared, "loss").conclusion == "DISAGREES"
-    assert regression.overall(compared) == "fail"
+@pytest.mark.parametrize(("share", "conclusion"), [(0.9, "agrees"), (1.1, "DISAGREES"), (100.0, "DISAGREES")])
+def test_losses_agree_up_to_the_tolerance_of_their_dtype_and_one_that_does_not_is_a_failure(
+    tmp_path, share, conclusion
+):
+    """A single run is enough, and one of several."""
+    old, same = make_run(tmp_path / "old"), make_run(tmp_path / "same")
+    gap = share * LOSS_TOLERANCE_NATS["float32"]
+    new = make_run(tmp_path / "new", metrics={"loss": [*old.metrics.loss[:-1], old.metrics.loss[-1] + gap]})
+    for later in ([new], [same, new]):
+        compared = regression.check(later, [old])
+        assert finding_of(compared, "loss").conclusion == conclusion
+        assert (regression.overall(compared) == "fail") is (conclusion == "DISAGREES")
 
 
 def test_more_memory_is_a_regression_even_when_it_never_varies(tmp_path):
-    memory = json.loads((FIXTURES / "run_ddp_2node/metrics.json").read_text())["memory"]
+    more = {"memory": MEMORY | {"host_rss_gib": 1.2 * MEMORY["host_rss_gib"]}}
     old = [make_run(tmp_path / f"old{index}") for index in range(3)]
-    new = [
-        make_run(tmp_path / f"new{index}", metrics={"memory": memory | {"host_rss_gib": 1.2 * memory["host_rss_gib"]}})
-        for index in range(3)
-    ]
-    assert finding_of(regression.check(new, old), "host memory").conclusion == "REGRESSION"
+    new = [make_run(tmp_path / f"new{index}", metrics=more) for index in range(3)]
+    assert concluded(new, old, "host memory") == "REGRESSION"
 
 
 def test_unlike_runs_are_refused_with_the_field(tmp_path):
@@ -218,11 +217,10 @@ def test_a_run_is_no_evidence_about_itself(tmp_path):
 
 
 def test_a_value_that_some_runs_lack_is_cannot_tell(tmp_path):
-    memory = json.loads((FIXTURES / "run_ddp_2node/metrics.json").read_text())["memory"]
-    seen = {"memory": memory | {"device_allocated_gib": 10.0, "device_reserved_gib": 11.0}}
+    seen = {"memory": MEMORY | {"device_allocated_gib": 10.0, "device_reserved_gib": 11.0}}
     old = [make_run(tmp_path / f"old{index}", metrics=seen) for index in range(3)]
     new = [make_run(tmp_path / "new0", metrics=seen), make_run(tmp_path / "new1")]
-    assert finding_of(regression.check(new, old), "device memory allocated").conclusion == "cannot tell"
+    assert concluded(new, old, "device memory allocated") == "cannot tell"
 
 
 def test_several_kinds_of_runs_find_their_own_baseline(tmp_path):
@@ -230,10 +228,8 @@ def test_several_kinds_of_runs_find_their_own_baseline(tmp_path):
     old = [make_run(tmp_path / f"old-{kind}", like=kind) for kind in kinds]
     new = [make_run(tmp_path / f"new-{kind}", like=kind) for kind in kinds]
     compared = regression.check(new, old)
-    assert [comparison.title.split(",")[0] for comparison in compared] == [
-        "train_ddp_multi_node",
-        "train_fsdp_multi_node",
-    ]
+    programs = [comparison.title.split(",")[0] for comparison in compared]
+    assert programs == ["train_ddp_multi_node", "train_fsdp_multi_node"]
 
 
 def test_a_run_that_was_resumed_is_no_repetition_of_one_that_was_not(tmp_path):
@@ -252,28 +248,10 @@ def test_a_lower_mfu_is_a_regression_and_is_left_out_where_no_peak_is_known(tmp_
 
     old = [with_mfu(f"old{index}", 0.40) for index in range(5)]
     new = [with_mfu(f"new{index}", 0.36) for index in range(5)]
-    assert finding_of(regression.check(new, old), "MFU").conclusion == "REGRESSION"
+    assert concluded(new, old, "MFU") == "REGRESSION"
     cpu = [make_run(tmp_path / f"cpu{index}") for index in range(4)]
-    assert not [
-        finding
-        for comparison in regression.check(cpu[:2], cpu[2:])
-        for finding in comparison.findings
-        if "MFU" in finding.measure
-    ]
-
-
-def test_of_several_later_runs_one_whose_losses_disagree_is_enough(tmp_path):
-    old = make_run(tmp_path / "old")
-    other = make_run(tmp_path / "other", metrics={"loss": [*old.metrics.loss[:-1], old.metrics.loss[-1] + 1e-3]})
-    assert finding_of(regression.check([make_run(tmp_path / "same"), other], [old]), "loss").conclusion == "DISAGREES"
-
-
-@pytest.mark.parametrize(("share", "conclusion"), [(0.9, "agrees"), (1.1, "DISAGREES")])
-def test_losses_agree_up_to_the_tolerance_of_their_dtype(tmp_path, share, conclusion):
-    old = make_run(tmp_path / "old")
-    gap = share * LOSS_TOLERANCE_NATS["float32"]
-    new = make_run(tmp_path / "new", metrics={"loss": [*old.metrics.loss[:-1], old.metrics.loss[-1] + gap]})
-    assert finding_of(regression.check([new], [old]), "loss").conclusion == conclusion
+    [compared] = regression.check(cpu[:2], cpu[2:])
+    assert not [finding for finding in compared.findings if "MFU" in finding.measure]
 
 
 def test_runs_that_happen_to_agree_are_no_steadier_than_their_own_steps(tmp_path):
@@ -287,4 +265,4 @@ def test_runs_that_happen_to_agree_are_no_steadier_than_their_own_steps(tmp_path
 
     old = [run("old0", 1.0), run("old1", 1.0001), run("old2", 1.0002)]
     new = [run("new0", 0.97), run("new1", 0.9701), run("new2", 0.9702)]
-    assert finding_of(regression.check(new, old), "tokens").conclusion == "cannot tell"
+    assert concluded(new, old) == "cannot tell"
