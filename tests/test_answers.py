@@ -250,8 +250,8 @@ def test_faults_count_as_diagnosable_when_drills_of_this_report_found_them(chang
 
 
 def diagnosable(cluster: dict[str, dict[str, str]], *results: DrillResult, **how: Any) -> tuple[Mark, str | None]:
-    found = drilled(*(results or [a_drill_result()]), **how)
-    of_drills = claim(answers(playbook(2, cluster), drills=[found]), "diagnosable")
+    drills = drilled(*(results or [a_drill_result()]), **how)
+    of_drills = claim(answers(playbook(2, cluster), drills=[drills]), "diagnosable")
     return of_drills.mark, of_drills.why
 
 
