@@ -138,14 +138,9 @@ def test_a_run_that_is_killed_between_two_phases_runs_the_second_one_only(killed
         f'#!/bin/bash\n[[ "$*" != *pairwise* ]] || {{ touch {sign}; sleep 600; }}\nexec /usr/bin/sbatch "$@"\n'
     )
     sbatch.chmod(0o755)
-    done = killed.at(
-        sign.is_file,
-        "the second phase is about to be submitted",
-        "discovery",
-        "nccl_pairwise",
-        env={"PATH": f"{programs}:{os.environ['PATH']}"},
-    )
-    assert done == ["discovery"]
+    path = {"PATH": f"{programs}:{os.environ['PATH']}"}
+    moment = "the second phase is about to be submitted"
+    assert killed.at(sign.is_file, moment, "discovery", "nccl_pairwise", env=path) == ["discovery"]
     killed.go_on(kept=("discovery",), again=("nccl_pairwise",))
 
 

@@ -44,27 +44,19 @@ def submit(cluster: Cluster, folder: Path, script: Path, **env: str) -> tuple[st
     return line.split(" ExitCode=")[1].split()[0], text
 
 
-def test_a_script_submitted_outside_the_root_says_so(cluster: Cluster):
-    folder = cluster.shared / "some where"
-    folder.mkdir()
-    code, text = submit(cluster, folder, DISCOVERY)
-    assert code == "2:0"
-    assert text.count("\n") == 1
-    assert "not the root of the bringup repository; cd there" in text
-
-
-def test_a_script_without_its_venv_says_so(cluster: Cluster):
-    code, text = submit(cluster, CHECKOUT, DISCOVERY, BRINGUP_VENV="/no/such/venv")
-    assert code == "2:0"
-    assert text.count("\n") == 1
-    assert "run 'make venv'" in text
-
-
-def test_a_script_with_an_unknown_profile_says_so(cluster: Cluster):
-    code, text = submit(cluster, CHECKOUT, DISCOVERY, BRINGUP_PROFILE="nowhere")
-    assert code == "2:0"
-    assert text.count("\n") == 1
-    assert "no profile named 'nowhere'" in text
+@pytest.mark.parametrize(
+    ("folder", "env", "says"),
+    [
+        ("some where", {}, "not the root of the bringup repository; cd there"),
+        (None, {"BRINGUP_VENV": "/no/such/venv"}, "run 'make venv'"),
+        (None, {"BRINGUP_PROFILE": "nowhere"}, "no profile named 'nowhere'"),
+    ],
+)
+def test_a_script_that_cannot_begin_says_so_in_one_line(cluster: Cluster, folder: str | None, env, says: str):
+    place = CHECKOUT if folder is None else cluster.shared / folder
+    place.mkdir(exist_ok=True)
+    code, text = submit(cluster, place, DISCOVERY, **env)
+    assert (code, text.count("\n"), says in text) == ("2:0", 1, True), text
 
 
 def test_discovery_can_be_submitted_by_itself(cluster: Cluster):
@@ -90,14 +82,8 @@ def test_smoke_can_be_started_by_itself_on_a_partition_that_gives_whole_nodes_an
 ):
     cluster = whole_nodes
     with playbook(cluster) as book:
-        done = cluster.sh(
-            "bash",
-            "infrastructure-validation/scripts/smoke_test.sh",
-            "--nodelist",
-            "n1",
-            env={"BRINGUP_RUN_NAME": book.name},
-            timeout=280,
-        )
+        smoke = ("bash", "infrastructure-validation/scripts/smoke_test.sh", "--nodelist", "n1")
+        done = cluster.sh(*smoke, env={"BRINGUP_RUN_NAME": book.name}, timeout=280)
         assert done.returncode == 0, done.stdout + done.stderr
         report = (book.folder("smoke") / "report.md").read_text()
         [row] = [line for line in report.splitlines() if line.startswith("- the partition gives whole nodes to a job")]
@@ -136,18 +122,8 @@ def test_it_runs_in_a_path_with_spaces_and_quotes(tmp_path_factory, monkeypatch)
     venv = Path(os.environ.get("BRINGUP_VENV", CHECKOUT / ".venv"))
     monkeypatch.setenv("BRINGUP_VENV", str(venv))  # so that the nodes see it, also where this checkout lies in /tmp
     with running_cluster("--nodes", "2", "--gpus", "2", checkout=place) as cluster:
-        done = cluster.sh(
-            venv / "bin/python",
-            "-m",
-            "bringup",
-            "run",
-            "discovery",
-            "smoke",
-            "run_ddp_1node",
-            timeout=240,
-            cwd=place,
-            env={"PYTHONPATH": str(place / "validation")},
-        )
+        run = (venv / "bin/python", "-m", "bringup", "run", "discovery", "smoke", "run_ddp_1node")
+        done = cluster.sh(*run, timeout=240, cwd=place, env={"PYTHONPATH": str(place / "validation")})
     assert done.stdout.count("report: ") >= 3, done.stdout + done.stderr
     # no one-GPU run to compare with was made here: that is said, and nothing else is missing
     assert done.returncode == 2, done.stdout + done.stderr

@@ -1,4 +1,4 @@
-"""A cluster with the settings of a kind of site: what stopped a healthy one is met here.."""
+"""A cluster with the settings of a kind of site: what stopped a healthy one is met here."""
 
 from collections.abc import Callable
 
@@ -22,15 +22,7 @@ def test_a_mixed_partition_that_refuses_jobs_without_gpus_and_a_fifth_job_passes
         done = run.run("smoke", env={"BRINGUP_SMOKE_PARTS": "binding jobs"})
         assert "on 2 nodes: n1, n2" in done.stdout
         assert "left aside: n0 (no GPU); n3 (gpu:placeholder:1)" in " ".join(done.stdout.split())
-        asked = (
-            "smoke.gpu.",
-            "smoke.cpu.",
-            "smoke.jobs.",
-            "smoke.exit_code",
-            "smoke.memory",
-            "smoke.array",
-            "smoke.dep",
-        )
+        asked = tuple(f"smoke.{part}" for part in ("gpu.", "cpu.", "jobs.", "exit_code", "memory", "array", "dep"))
         verdicts = [verdict for verdict in run.verdicts("smoke").verdicts if verdict.gate.startswith(asked)]
         assert {(v.gate, v.cause) for v in verdicts if v.outcome is not Outcome.PASS} == set()
         assert {"smoke.gpu.isolated", "smoke.array", "smoke.dependency.never"} <= {v.gate for v in verdicts}

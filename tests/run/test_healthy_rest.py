@@ -1,7 +1,11 @@
-"""Which nodes a run leaves out after discovery and smoke, so that the healthy rest goes on."""
+"""What a run goes on without: nodes that failed discovery or smoke, and variants of NCCL whose hardware no node has."""
 
-from bringup.records import Outcome, Verdict
-from bringup.run.healthy_rest import unhealthy_nodes
+from dataclasses import dataclass, field
+from typing import Any
+
+from bringup.plan import planned, profile
+from bringup.records import Observation, Outcome, Run, Verdict
+from bringup.run.healthy_rest import lacking, unhealthy_nodes
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
 
@@ -73,3 +77,67 @@ def test_the_slowest_pair_of_a_fleet_is_explained_by_the_node_that_is_slow_with_
     assert left_out(fault("nccl.pair.node", "n2"), slowest) == ["n2"]
     assert left_out(slowest) is None
     assert left_out(fault("smoke.gpu.bound", "n2"), slowest) is None
+
+
+# --- hardware that no node has
+
+PAIR = ("n0", "n1")
+
+
+@dataclass
+class Discovery:
+    """A discovery of two nodes with one GPU each."""
+
+    observations: list[Observation]
+    run: Run = field(default_factory=lambda: a_run("discovery", PAIR, gpus=1))
+
+
+def discovery_of(ports: object = 0, state: str | None = None, links: object = 0) -> Any:
+    facts = [("discovery.rdma.ports", "n0", 0), ("discovery.rdma.ports", "n1", ports)]
+    facts += [("discovery.gpu.nvlinks", "n0/GPU-a", 0), ("discovery.gpu.nvlinks", "n1/GPU-b", links)]
+    if state is not None:
+        facts.append(("discovery.rdma.state", "n1/mlx5_0:1", state))
+    return Discovery(
+        [
+            Observation(quantity=quantity, subject=subject, value=value, unit="text", evidence="x", why=None)
+            for quantity, subject, value in facts
+        ]
+    )
+
+
+@for_each(
+    ("discovery", "lacks"),
+    [
+        (discovery_of(), "rdma nvlink"),
+        (discovery_of(ports=1, state="1: DOWN"), "rdma nvlink"),
+        (discovery_of(ports=1, state="4: ACTIVE"), "nvlink"),
+        (discovery_of(ports=None), "nvlink"),
+        (discovery_of(links=18), "rdma"),
+        (discovery_of(links=None), "rdma"),
+    ],
+)
+def test_only_what_every_node_says_that_it_lacks_is_lacking(discovery: Any, lacks: str) -> None:
+    assert lacking([discovery]) == lacks
+
+
+def test_a_gpu_that_says_nothing_of_its_links_is_not_without_any() -> None:
+    discovery = discovery_of()
+    discovery.run = a_run("discovery", PAIR, gpus=2)  # two of four GPUs say that they have none
+    assert lacking([discovery]) == "rdma"
+
+
+def test_without_a_discovery_nothing_is_known_to_be_lacking() -> None:
+    assert lacking([]) == ""
+
+
+def test_a_variant_without_its_hardware_is_not_planned_and_the_reason_is_said() -> None:
+    generic = profile.load("generic")
+    entries = planned.without("nccl_scaling", ["rdma", "nvlink"], generic)
+    assert {entry.gate: entry.reason.split()[3] for entry in entries} == {
+        "nccl.variant.nvlink.effect": "NVLink",
+        "nccl.variant.nvlink.busbw": "NVLink",
+        "nccl.variant.nic.effect": "active",
+        "nccl.variant.nic.busbw": "active",
+    }
+    assert planned.without("nccl_scaling", [], generic) == []
+    assert planned.without("smoke", ["rdma"], generic) == []

@@ -3,13 +3,15 @@ as they are told to; nothing is submitted."""
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bringup.errors import CannotStart
+from bringup import results
+from bringup.errors import CannotStart, RunError
 from bringup.judge import Judged
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
@@ -21,6 +23,8 @@ from bringup.results import PLAYBOOK, PLAYBOOKS
 from bringup.run import playbook, slurm
 from factory import a_run, a_verdict, judged_of
 from healthy_cluster import LOCAL_CLUSTER, healthy
+from rich.console import Console
+from runs_for_tests import opened
 
 NODES = {name: slurm.Node("IDLE", "", 2, "gpu:2") for name in ("n0", "n1", "n2")}
 Ends = Callable[[str, list[str]], Judged]
@@ -121,3 +125,27 @@ def test_a_run_is_resumed_on_the_nodes_that_it_had_and_not_on_some_of_them(tmp_p
     with pytest.raises(CannotStart, match="that run was on n0, n1, n2, n3, this one on n0, n1, n2"):
         run.of("discovery", resume=tmp_path / "x")
     assert run.ran == {}
+
+
+# --- nodes of one GPU: a strategy between the GPUs of a node cannot run there, which is no fault of the cluster
+
+INSIDE_A_NODE = {"run_ddp_1node", "run_fsdp_1node", "run_hsdp_2node"}
+
+
+@pytest.mark.parametrize(("gpus", "left_out"), [(1, INSIDE_A_NODE), (2, set())])
+def test_a_run_leaves_out_what_needs_two_gpus_in_a_node_and_says_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: int, left_out: set[str]
+) -> None:
+    monkeypatch.setattr(results, "PLAYBOOKS", tmp_path)
+    monkeypatch.setattr(playbook, "known_partitions", dict)
+    request = playbook.Request(profiles.load("local-cpu"), "local-cpu")
+    planned, named, _ = playbook._plan(request, ["n0", "n1"], gpus, Console(file=io.StringIO()))
+    assert set(PHASES) - set(planned) == left_out
+    assert set(named) == {f"{stem}: needs at least 2 GPUs in a node, 1 there" for stem in left_out}
+
+
+@pytest.mark.parametrize("stem", sorted(INSIDE_A_NODE))
+def test_its_script_alone_is_refused_before_a_rank_starts(tmp_path: Path, stem: str) -> None:
+    with pytest.raises(RunError, match=f"^{stem} needs at least 2 GPUs in a node, 1 there$"):
+        opened(stem, tmp_path, nodes=["n0", "n1"][: PHASES[stem].max_nodes], gpus=1)
+    assert list(tmp_path.iterdir()) == []

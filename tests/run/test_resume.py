@@ -1,21 +1,37 @@
-"""What `bringup run --resume` keeps, and what a run keeps of the job that wrote it."""
+"""What `bringup run --resume` keeps, what a run keeps of its job, and which of its attempts is the newest."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from bringup import judge
+from bringup import judge, results
 from bringup.errors import RunError
 from bringup.known_faults import signs
 from bringup.plan import profile as profiles
+from bringup.plan.phases import PHASES
 from bringup.records import Outcome, Playbook, Step, write_record
 from bringup.report import explain
 from bringup.results import BATCH_LOG, PLAYBOOK, PLAYBOOKS, REPOSITORY, load
+from bringup.run import open as opening
 from bringup.run import resume
+from bringup.run.launch import newest_attempt
 from factory import a_verdict, judged_of
 from rich.console import Console
 from runs_for_tests import discovery
+
+
+def played(place: Path, outcome: Outcome) -> tuple[Path, Playbook]:
+    """A playbook with one step, and the folder of that step's run beside it."""
+    (place / "validation/results/x").mkdir(parents=True)
+    step = Step(phase="discovery", folder="validation/results/x", outcome=outcome, blocks=False, seconds=1)
+    playbook = Playbook(name="x", nodes=["n0"], profile="p", planned=["discovery"], left_out=[], steps=[step])
+    return place / PLAYBOOKS / "x", playbook
+
+
+def kept(folder: Path, playbook: Playbook) -> list[Outcome]:
+    steps = resume.kept(folder, playbook, ["discovery"], profiles.load("local-cpu"), Console())
+    return [step.outcome for step, _ in steps.values()]
 
 
 @pytest.mark.parametrize(
@@ -31,13 +47,9 @@ from runs_for_tests import discovery
 )
 def test_what_passed_or_only_warned_is_kept_as_it_is_judged_now(tmp_path, monkeypatch, then, now, is_kept):
     monkeypatch.setattr(resume, "judge_folder", lambda folder, profile: judged_of(a_verdict(outcome=now)))
-    folder = tmp_path / PLAYBOOKS / "x"
-    (tmp_path / "validation/results/x").mkdir(parents=True)
+    folder, playbook = played(tmp_path, then)
     (tmp_path / "validation/results/x/verdicts.json").write_text("{}")
-    step = Step(phase="discovery", folder="validation/results/x", outcome=then, blocks=False, seconds=1)
-    playbook = Playbook(name="x", nodes=["n0"], profile="p", planned=["discovery"], left_out=[], steps=[step])
-    kept = resume.kept(folder, playbook, ["discovery"], profiles.load("local-cpu"), Console())
-    assert [step.outcome for step, _ in kept.values()] == ([now] if is_kept else [])
+    assert kept(folder, playbook) == ([now] if is_kept else [])
 
 
 def test_a_phase_that_ended_after_bringup_run_was_killed_is_judged_and_saved(tmp_path, monkeypatch):
@@ -48,14 +60,8 @@ def test_a_phase_that_ended_after_bringup_run_was_killed_is_judged_and_saved(tmp
         return judged_of(a_verdict(outcome=Outcome.PASS))
 
     monkeypatch.setattr(resume, "judge_and_save", judge_and_save)
-    run = tmp_path / "validation/results/x"
-    run.mkdir(parents=True)
-    step = Step(phase="discovery", folder="validation/results/x", outcome=Outcome.PASS, blocks=False, seconds=1)
-    playbook = Playbook(name="x", nodes=["n0"], profile="p", planned=["discovery"], left_out=[], steps=[step])
-    assert "discovery" in resume.kept(
-        tmp_path / PLAYBOOKS / "x", playbook, ["discovery"], profiles.load("local-cpu"), Console()
-    )
-    assert saved == [run]
+    assert kept(*played(tmp_path, Outcome.PASS)) == [Outcome.PASS]
+    assert saved == [tmp_path / "validation/results/x"]
 
 
 @pytest.mark.parametrize("where", [PLAYBOOKS, "sent"])
@@ -63,8 +69,7 @@ def test_a_playbook_in_a_copy_is_not_continued(tmp_path, where):
     """What runs now would lie in the repository, and what was kept in the copy."""
     folder = tmp_path / where / "x"
     folder.mkdir(parents=True)
-    playbook = Playbook(name="x", nodes=["n0"], profile="p", planned=["discovery"], left_out=[], steps=[])
-    write_record(folder / PLAYBOOK, playbook)
+    write_record(folder / PLAYBOOK, played(tmp_path, Outcome.PASS)[1])
     with pytest.raises(RunError, match="is a copy"):
         resume.earlier(folder)
 
@@ -98,3 +103,32 @@ def test_what_a_screen_repeats_of_a_steps_log_is_counted_once_and_shown_there(tm
     assert [(sign.evidence, sign.count) for sign in signs_seen if "memory" in sign.signature] == [
         ("raw/launch.log:1", 1)
     ]
+
+
+# --- a phase that is submitted again and a job that is requeued leave a folder each
+
+
+@pytest.fixture
+def phase(tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "REPOSITORY", tmp_path)
+    return PHASES["discovery"]
+
+
+def test_the_tenth_attempt_is_newer_than_the_ninth_and_a_name_is_no_pattern(phase, tmp_path):
+    for name in ("x", "x-r2", "x-r9", "x-r10", "x-r2-other", "[x]", "[x]-r1"):
+        (tmp_path / phase.results / name).mkdir(parents=True)
+    newest = [newest_attempt(phase, name) for name in ("x", "[x]", "none")]
+    assert [path.name if path else None for path in newest] == ["x-r10", "[x]-r1", None]
+
+
+def test_a_second_submission_that_is_requeued_has_a_name_of_its_own_and_is_found(phase, tmp_path, monkeypatch):
+    """It was called x-r1-r1 and not found: the unclosed x-r1 was judged. A third submission met a requeue's folder."""
+    made = []
+    for submission, restarts in ((1, 0), (1, 1), (1, 2), (2, 0), (2, 1), (3, 0)):
+        monkeypatch.setenv("BRINGUP_RUN_NAME", results.attempt_name("x", submission))
+        monkeypatch.setenv("SLURM_RESTART_COUNT", str(restarts))
+        made.append(opening.default_name())
+        (tmp_path / phase.results / made[-1]).mkdir(parents=True)
+    assert made == ["x", "x-r1", "x-r2", "x-s2", "x-s2-r1", "x-s3"]
+    assert [path.name for path in results.attempts(phase, "x")] == made
+    assert results.attempts(phase, "x-s") == []
