@@ -94,6 +94,12 @@ def a_verdict(
     )
 
 
+def observed(
+    quantity: str, subject: str, value: Value | None, unit: str = "GB/s", evidence: str = "raw/x:1"
+) -> Observation:
+    return Observation(quantity=quantity, subject=subject, value=value, unit=unit, evidence=evidence, why="w")
+
+
 def judged_of(
     *verdicts: Verdict,
     run: Run | None = None,

@@ -10,17 +10,19 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import promql_parser
 import pytest
 import yaml
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
-from bringup.records import Outcome, Verdict
+from bringup.records import NotApplicable, Outcome, Verdict
 from bringup.report.collection import Collection
 from bringup.report.junit import junit
 from bringup.report.prometheus import prometheus
-from bringup.results import REPOSITORY, TrainingRecords
+from bringup.report.text import plain
+from bringup.results import REPOSITORY, Absent, TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard
@@ -29,6 +31,7 @@ from trained_runs import RECORDS
 
 MONITORING = REPOSITORY / "validation/monitoring"
 VALIDATORS = Path(sys.prefix) / "validators"
+EVIL = """<script>alert(1)</script> & "double" \\ \x1b[31m \x00"""
 BUSBW, TFLOPS = "nccl.all_reduce.busbw", "smoke.compute.tflops"
 
 
@@ -110,19 +113,51 @@ def expressions() -> list[str]:
     return [rule["expr"] for rule in rules] + [panel["targets"][0]["expr"] for panel in panels]
 
 
-def test_the_reader_of_prometheus_own_client_reads_all_gauges_with_any_text_in_a_label():
-    evil = 'n1 "\\ <x>'
-    run = judged(measured(TFLOPS, evil, 640.0, 600.0), a_verdict("discovery.gpu.count", evil))
-    families = {
-        family.name: family
-        for family in text_string_to_metric_families(prometheus(gathered(run, trained("run_ddp_2node"))))
-    }
+def test_the_reader_of_prometheus_own_client_reads_all_gauges_each_series_once_with_any_text_in_a_label():
+    run = judged(measured(TFLOPS, EVIL, 640.0, 600.0), *2 * [a_verdict("discovery.gpu.count", EVIL)])
+    again, absent = judged(a_verdict("discovery.gpu.count", EVIL)), (Absent("smoke", "x"),)
+    written = prometheus(gathered(again, run, trained("run_ddp_2node"), absent=absent))
+    series = [line.rpartition(" ")[0] for line in written.splitlines() if line[0] != "#"]
+    assert len(series) == len(set(series))
+    families = {family.name: family for family in text_string_to_metric_families(written)}
     assert {family.type for family in families.values()} == {"gauge"}
-    assert families["bringup_observed"].samples[0].labels["subject"] == evil
+    assert families["bringup_observed"].samples[0].labels["subject"] == plain(EVIL)
     assert families["bringup_train_mfu_ratio"].samples[0].value == 0.41
     assert len(families) == 12
     labels = {name for family in families.values() for sample in family.samples for name in sample.labels}
     assert not labels & {"quantile", "le"}  # promtool refuses them on a gauge
+    for line in (
+        'verdicts{phase="discovery",gate="discovery.gpu.count",outcome="fail"} 3',
+        'phase_exit_code{phase="discovery"} 1',
+        'phase_exit_code{phase="smoke"} 2',
+    ):
+        assert f"bringup_{line}\n" in written
+
+
+def test_junit_counts_failures_errors_and_skips_apart_names_a_phase_once_and_takes_any_text():
+    bad = [
+        a_verdict("discovery.gpu.count", "n1", observed=EVIL),
+        a_verdict("discovery.kernel", "n1", Outcome.INCOMPLETE),
+        a_verdict("discovery.kernel", "n0", Outcome.PASS),
+        a_verdict("discovery.gpu.persistence", "n0", Outcome.WARN),
+    ]
+    left_out = NotApplicable(gate="discovery.gpu.ecc", reason="no GPU")
+    runs = [judged_of(*bad, not_applicable=(left_out,)), judged(a_verdict(), phase="smoke")]
+    suites = ElementTree.fromstring(junit(gathered(*runs, absent=(Absent("nccl_scaling", EVIL),))).encode())
+    suite, smoke, missing, questions = suites
+    assert [suite.get(name) for name in ("tests", "failures", "errors", "skipped")] == ["5", "1", "1", "1"]
+    assert len(suite.findall("testcase")) == 5
+    assert "<script>" in suite.find("testcase/failure").get("message")
+    assert [case.get("classname") for case in (suite[0], smoke[0])] == [
+        "discovery.gpu.count",
+        "smoke.discovery.gpu.count",
+    ]
+    assert "<script>" in missing.find("testcase/error").get("message")
+    assert questions.get("name") == "the six questions"
+    for count in ("tests", "failures", "errors"):
+        assert int(suites.get(count)) == sum(int(each.get(count)) for each in suites)
+    assert suites.get("skipped") is None  # the schema of Jenkins' plugin refuses it there
+    assert int(suites.get("tests")) == len(list(suites.iter("testcase")))
 
 
 needs_promtool = pytest.mark.skipif(not (VALIDATORS / "promtool").exists(), reason="tests/validators/fetch got none")

@@ -9,14 +9,14 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
-from bringup.derive import observed
+from bringup.derive.observed import read_run
 from bringup.evidence import monitor
 from bringup.judge import Judged
-from bringup.records import CollectiveTime, Communication, Observation, Outcome, RunArgs, TrainMetrics
+from bringup.records import CollectiveTime, Communication, Outcome, RunArgs, TrainMetrics
 from bringup.report import document, page, training, write
 from bringup.report.training.chapters import NOT_RECORDED
 from bringup.results import TrainingRecords
-from factory import a_run, a_verdict, gathered, judged_of
+from factory import a_run, a_verdict, gathered, judged_of, observed
 from trained_runs import RECORDS, run_of
 
 TITLES = [
@@ -71,9 +71,7 @@ def test_a_training_on_the_cpu_says_nothing_of_gpus_and_one_on_gpus_says_why_a_n
     run = a_training("run_fsdp_2node")
     names = [name for title, chapter in lines(run).items() for name in chapter if title in TITLES[:9]]
     assert not re.search("GPU|MFU|NCCL|RDMA|TFLOP|predicted", " ".join(names))
-    args = run.training.args.model_copy(update={"device": "cuda"})
-    run = replace(run, training=SimpleNamespace(args=args, metrics=run.training.metrics, reference_metrics=None))
-    chapter_lines = lines(run)["Metrics"]
+    chapter_lines = lines(replace(run, training=changed_to(run.training, "cuda")))["Metrics"]
     assert chapter_lines["MFU"] == ["not known: no peak is known for cpu"]
     assert chapter_lines["step as predicted"][0].startswith("incomplete (communication 0.09003 s): compute time: no")
 
@@ -84,64 +82,56 @@ def test_what_was_not_recorded_has_no_line_and_where_others_recorded_it_that_is_
     chapter_lines = lines(replace(run, training=communicating(run.training, **older)))
     assert "GPU" not in chapter_lines
     assert "processor" not in chapter_lines["Hardware"]
-    assert lines(a_training("run_1gpu"), run)["Model and strategy"]["mesh"] == [
-        NOT_RECORDED,
-        "1 × 4 (replicas × shards)",
-    ]
+    both = lines(a_training("run_1gpu"), run)["Model and strategy"]
+    assert both["mesh"] == [NOT_RECORDED, "1 × 4 (replicas × shards)"]
     assert chapter_lines["Metrics"]["communication that nothing overlapped"] == ["not known: this run is older"]
     assert "communication in a step" not in chapter_lines["Metrics"], "for the same reason"
 
 
 def communicating(records: TrainingRecords, **changed: object) -> TrainingRecords:
     """The same training with a measured communication: 8 MiB in two all_gathers of 10 ms together, on 2 nodes."""
-    each = CollectiveTime(
-        operation="all_gather",
-        over="all",
-        ranks=4,
-        calls=2,
-        calls_predicted=2,
-        message_bytes=4 * 2**20,
-        sent_bytes=6 * 2**20,
-        seconds=0.01,
-        busbw_gb_per_s=6 * 2**20 / 0.01 / 1e9,
-    )
+    sizes = {"message_bytes": 4 * 2**20, "sent_bytes": 6 * 2**20, "seconds": 0.01, "busbw_gb_per_s": 0.6291456}
+    each = CollectiveTime(operation="all_gather", over="all", ranks=4, calls=2, calls_predicted=2, **sizes)
     measured = Communication(
         steps=3, step_s=0.1, total_s=[0.02, 0.03, 0.03, 0.04], exposed_s=[0.01, 0.02, 0.02, 0.03], collectives=[each]
     )
-    metrics = records.metrics.model_copy(
-        update={"communication_share": 0.2, "communication": measured, "communication_reason": None, **changed}
+    return changed_to(
+        records, **{"communication_share": 0.2, "communication": measured, "communication_reason": None, **changed}
     )
-    return SimpleNamespace(args=records.args, metrics=metrics, reference_metrics=None)  # type: ignore[return-value]
+
+
+def changed_to(records: TrainingRecords, device: str = "cpu", **metrics: object) -> TrainingRecords:
+    args, made = records.args.model_copy(update={"device": device}), records.metrics.model_copy(update=metrics)
+    return SimpleNamespace(args=args, metrics=made, reference_metrics=None)  # type: ignore[return-value]
 
 
 def test_a_billion_tokens_have_their_gpu_hours():
     run = a_training("run_fsdp_2node")
-    metrics = run.training.metrics.model_copy(update={"tokens_per_s": 100_000.0})
-    args = run.training.args.model_copy(update={"device": "cuda"})
-    run = replace(run, training=SimpleNamespace(args=args, metrics=metrics, reference_metrics=None))
-    hours = metrics.world_size * 1e9 / 100_000 / 3600
-    assert lines(run)["Metrics"]["a billion tokens"] == [f"{hours:.4g} GPU-hours"]
+    run = replace(run, training=changed_to(run.training, "cuda", tokens_per_s=100_000.0))
+    assert lines(run)["Metrics"]["a billion tokens"] == [f"{4 * 1e9 / 100_000 / 3600:.4g} GPU-hours"]
 
 
 def test_communication_in_training_stands_beside_that_of_the_collectives_alone():
     run = a_training("run_fsdp_2node")
     run = replace(run, training=communicating(run.training))
-    chapter_lines = lines(run)["Metrics"]
-    assert chapter_lines["communication that nothing overlapped"] == [
-        "20.0 %, by rank 10.0 to 30.0 %; a profiled step took 0.1 s"
-    ]
-    assert chapter_lines["communication in a step"] == [
-        "0.02 s on the rank that waited least, not predicted: no run of the collectives is in this report"
-    ]
-    speed = Observation(
-        quantity="nccl.all_gather.busbw@4MiB", subject="2-nodes", value=1.0, unit="GB/s", evidence="raw/x:1"
+    alone = lines(run)["Metrics"]
+    says = "20.0 %, by rank 10.0 to 30.0 %; a profiled step took 0.1 s"
+    assert alone["communication that nothing overlapped"] == [says]
+    least = "0.02 s on the rank that waited least"
+    says = f"{least}, not predicted: no run of the collectives is in this report"
+    assert alone["communication in a step"] == [says]
+    beside = lines(a_collective("all_gather"), run)["Metrics"]
+    assert beside["communication in a step"] == [f"{least}, 0.006291 s predicted from the collectives alone"]
+    assert beside["bus bandwidth in training"] == ["all_gather 0.629 GB/s for messages of 4 MiB, alone 1"]
+    other = lines(a_collective("all_reduce"), run)["Metrics"]
+    assert "measured no all_gather on 2-nodes" in other["communication in a step"][0]
+    assert "alone not known" in other["bus bandwidth in training"][0]
+
+
+def a_collective(name: str) -> Judged:
+    return judged_of(
+        run=a_run("nccl_scaling", plan={}), observations=(observed(f"nccl.{name}.busbw@4MiB", "2-nodes", 1.0),)
     )
-    collectives = judged_of(run=a_run("nccl_scaling", plan={}), observations=(speed,))
-    chapter_lines = lines(collectives, run)["Metrics"]
-    assert chapter_lines["communication in a step"] == [
-        "0.02 s on the rank that waited least, 0.006291 s predicted from the collectives alone"
-    ]
-    assert chapter_lines["bus bandwidth in training"] == ["all_gather 0.629 GB/s for messages of 4 MiB, alone 1"]
 
 
 def test_what_nccl_s_inspector_measured_is_in_the_report_and_its_absence_too(tmp_path: Path):
@@ -151,7 +141,7 @@ def test_what_nccl_s_inspector_measured_is_in_the_report_and_its_absence_too(tmp
     (folder / "raw/inspector").mkdir(parents=True)
     (folder / "raw/inspector/n0-pid1.log").write_text(sample)
     run = a_training("run_fsdp_2node")
-    parsed, _ = observed.read_run(folder, run.run, TrainingRecords(folder), None)
+    parsed, _ = read_run(folder, run.run, TrainingRecords(folder), None)
     chapter_lines = lines(replace(run, observations=tuple(parsed.observations)))["Metrics"]
     assert chapter_lines["bus bandwidth by NCCL's Inspector"] == [
         "all_reduce 485 GB/s, 8 ranks on 1 node (16,384 MiB, 1 call); "
@@ -160,52 +150,53 @@ def test_what_nccl_s_inspector_measured_is_in_the_report_and_its_absence_too(tmp
     assert "bus bandwidth by NCCL's Inspector" not in lines(run)["Metrics"]
 
 
-def test_a_collective_that_the_collectives_phase_did_not_measure_is_said_to_be_unknown_alone():
-    run = a_training("run_fsdp_2node")
-    run = replace(run, training=communicating(run.training))
-    speed = Observation(
-        quantity="nccl.all_reduce.busbw@4MiB", subject="2-nodes", value=1.0, unit="GB/s", evidence="raw/x:1"
-    )
-    chapter_lines = lines(judged_of(run=a_run("nccl_scaling", plan={}), observations=(speed,)), run)["Metrics"]
-    assert "measured no all_gather on 2-nodes" in chapter_lines["communication in a step"][0]
-    assert "alone not known" in chapter_lines["bus bandwidth in training"][0]
+def monitored(folder: Path, samples: str, stem: str = "run_ddp_2node") -> dict[str, dict[str, list[str]]]:
+    (folder / "raw").mkdir()
+    (folder / "raw/monitor.csv").write_text(samples)
+    return lines(a_training(stem, folder))
 
 
 def test_what_the_monitor_sampled_beside_a_training_is_in_its_report(tmp_path: Path):
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw/monitor.csv").write_text(MONITOR)
-    chapter_lines = lines(a_training("run_ddp_2node", tmp_path))
-    assert chapter_lines["GPU"]["busy in the measured steps, % (waiting in NCCL counts)"] == [
-        "mean 70, most 90 (n0/GPU-a)"
-    ]
-    assert chapter_lines["GPU"]["slowed down by"] == ["none, sw_power_cap"]
-    assert chapter_lines["GPU"]["power in the measured steps, W"] == ["mean 400, most 500 (n0/GPU-a)"]
+    chapter_lines = monitored(tmp_path, MONITOR)
+    assert chapter_lines["GPU"] | {"peak of the allocator, fullest rank": []} == {
+        "busy in the measured steps, % (waiting in NCCL counts)": ["mean 70, most 90 (n0/GPU-a)"],
+        "clock in the measured steps, MHz": ["mean 1.9e+03, most 1.9e+03 (n0/GPU-a)"],
+        "slowed down by": ["none, sw_power_cap"],
+        "power in the measured steps, W": ["mean 400, most 500 (n0/GPU-a)"],
+        "temperature in the measured steps, °C": ["mean 50, most 60 (n0/GPU-a)"],
+        "peak of the allocator, fullest rank": [],
+    }
     assert chapter_lines["CPU and memory"]["CPU of a node in the measured steps, %"] == ["mean 20, most 30 (n0)"]
     assert chapter_lines["Network"]["sent over interfaces in the measured steps"] == ["2 GB"]
 
 
+def test_what_went_over_nvlink_and_pcie_is_counted_from_the_samples(tmp_path: Path) -> None:
+    samples = (
+        "n0,1795447402.5,10.0,1.5,0,0,50,300,40,0.1,,\n"
+        "#gpu,n0,1795447402.5,GPU-a,50,300,40,1900,none,1593,0x0,1.0,1000000,0,500000000,0\n"
+        "n0,1795447403.5,30.0,2.5,0,0,90,500,60,0.1,,\n"
+        "#gpu,n0,1795447403.5,GPU-a,90,500,60,1900,none,1593,0x0,2.0,3000000,0,2500000000,0\n"
+    )
+    chapter_lines = monitored(tmp_path, samples, "run_fsdp_2node")["GPU"]
+    assert chapter_lines["NVLink sent in the measured steps"] == ["2.05 GB"]
+    assert chapter_lines["PCIe sent in the measured steps"] == ["2 GB"]
+
+
 def test_what_was_sampled_counts_in_the_measured_steps_alone_and_an_idle_gpu_is_named(tmp_path: Path):
     """A minute of start-up before a few measured seconds made 20 % of a GPU that was 99 % busy."""
-    (tmp_path / "raw").mkdir()
-    percent = {"GPU-a": 99, "GPU-b": 20}
     rows = [
         f"#gpu,n0,{STEPS_AT - 60 + second:.1f},{gpu},{busy if second >= 60 else 0},300,40,1900,none,,,,,,,\n"
         for second in range(63)
-        for gpu, busy in percent.items()
+        for gpu, busy in (("GPU-a", 99), ("GPU-b", 20))
     ]
-    (tmp_path / "raw/monitor.csv").write_text("".join(rows))
-    run = a_training("run_ddp_2node", tmp_path)
     busy = "mean 59.5, most 99 (n0/GPU-a), lowest mean 20 (n0/GPU-b)"
-    assert lines(run)["GPU"]["busy in the measured steps, % (waiting in NCCL counts)"] == [busy]
+    chapter_lines = monitored(tmp_path, "".join(rows))["GPU"]
+    assert chapter_lines["busy in the measured steps, % (waiting in NCCL counts)"] == [busy]
 
 
 def test_facts_of_the_cluster_come_from_discovery_in_the_same_report():
-    discovery = replace(
-        judged_of(run=a_run("discovery", ["n0"], plan={})),
-        observations=[
-            Observation(quantity="discovery.kernel", subject="n0", value="6.8", unit="text", evidence="raw/x:1")
-        ],
-    )
+    kernel = observed("discovery.kernel", "n0", "6.8", "text")
+    discovery = judged_of(run=a_run("discovery", ["n0"], plan={}), observations=(kernel,))
     assert lines(discovery, a_training("run_1gpu"))["Software"]["kernel"] == ["6.8"]
 
 
@@ -231,22 +222,18 @@ def test_what_the_numbers_of_trainings_that_passed_say():
     assert sentences("Takeaways", *runs).startswith("Confirmed: the strategy that trained is the one")
 
 
-def test_strategies_are_compared_at_the_same_number_of_ranks():
-    sentence = sentences(
-        "DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"), a_training("run_fsdp_2node")
-    )
+def test_strategies_are_compared_at_the_same_number_of_ranks_where_their_evidence_holds():
+    title, ddp, fsdp = "DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"), a_training("run_fsdp_2node")
+    sentence = sentences(title, ddp, fsdp)
     assert "4 ranks on 2 nodes: FSDP made" in sentence
-    assert (
+    overlapped = (
         "communication that nothing overlapped, of DDP 14.0 %: a step takes 177 ms longer, of which that explains"
-        in sentence
     )
+    assert overlapped in sentence
     assert "its fullest rank held 25 % of the parameters" in sentence
-    assert "Not compared" in sentences("DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"))
-
-
-def test_a_run_whose_evidence_does_not_hold_is_not_compared_and_the_assessment_says_so():
     changed = a_training("run_fsdp_2node", **{"run.evidence": Outcome.INCOMPLETE})
-    assert "Not compared" in sentences("DDP, FSDP and HSDP beside each other", a_training("run_ddp_2node"), changed)
+    for runs in ([ddp], [ddp, changed]):
+        assert "Not compared" in sentences(title, *runs)
     assert "its numbers must not be used" in sentences("Assessment", changed)
 
 
@@ -283,7 +270,7 @@ def test_on_the_page_runs_that_say_the_same_share_a_cell():
     assert "<tr><th>strategy, observed</th><td>ddp</td><td>fsdp</td></tr>" in shown
 
 
-def test_every_field_that_a_line_reads_is_one_of_the_records() -> None:
+def test_every_field_and_column_that_a_line_reads_is_one_of_the_records_or_of_the_samplers() -> None:
     source = (Path(training.__file__).parent / "chapters.py").read_text()
     paths = set(re.findall(r'read\.of_record\("((?:args|metrics)\.[a-z0-9_.]+)"', source))
     assert len(paths) > 30
@@ -294,23 +281,6 @@ def test_every_field_that_a_line_reads_is_one_of_the_records() -> None:
             assert name in kind.model_fields, path
             annotation = kind.model_fields[name].annotation
             kind = next((part for part in get_args(annotation) if hasattr(part, "model_fields")), annotation)
-
-
-def test_every_column_of_a_gpu_that_a_line_reads_is_one_of_the_samplers() -> None:
-    source = (Path(training.__file__).parent / "chapters.py").read_text()
     columns = set(re.findall(r'read\.of_samples\("gpus", "([a-z_]+)"', source))
     assert len(columns) >= 10
     assert columns <= set(monitor.GPU_COLUMNS)
-
-
-def test_what_went_over_nvlink_and_pcie_is_counted_from_the_samples(tmp_path: Path) -> None:
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw/monitor.csv").write_text(
-        "n0,1795447402.5,10.0,1.5,0,0,50,300,40,0.1,,\n"
-        "#gpu,n0,1795447402.5,GPU-a,50,300,40,1900,none,1593,0x0,1.0,1000000,0,500000000,0\n"
-        "n0,1795447403.5,30.0,2.5,0,0,90,500,60,0.1,,\n"
-        "#gpu,n0,1795447403.5,GPU-a,90,500,60,1900,none,1593,0x0,2.0,3000000,0,2500000000,0\n"
-    )
-    chapter_lines = lines(a_training("run_fsdp_2node", tmp_path))["GPU"]
-    assert chapter_lines["NVLink sent in the measured steps"] == ["2.05 GB"]
-    assert chapter_lines["PCIe sent in the measured steps"] == ["2 GB"]
