@@ -16,7 +16,7 @@ from bringup.report.charts.drawing import Axis, Box, Drawing, Line, Squares, Tex
 from bringup.report.links import nowhere
 from bringup.report.section import Section, timeline
 from bringup.results import TrainingRecords
-from factory import a_run, a_verdict, gathered, judged_of
+from factory import a_run, a_verdict, gathered, judged_of, observed
 from loops import for_each
 from trained_runs import RECORDS
 
@@ -24,13 +24,7 @@ SLOW = "n77"
 
 
 def sent(source: str, target: str, speed: float) -> Observation:
-    return Observation(
-        quantity="pair.bandwidth",
-        subject=f"{source}->{target}",
-        value=speed,
-        unit="GB/s",
-        evidence="raw/pairs-0.jsonl:1",
-    )
+    return observed("pair.bandwidth", f"{source}->{target}", speed)
 
 
 def a_fleet(count: int, rounds: int = 6) -> tuple[list[str], list[Observation]]:
@@ -74,7 +68,7 @@ def test_one_number_alone_has_an_axis_too():
 
 def curve_of(*speeds: float, scale: str = "2-nodes") -> list[Observation]:
     return [
-        Observation(quantity=f"nccl.all_reduce.busbw@{size}", subject=scale, value=speed, unit="GB/s", evidence="e")
+        observed(f"nccl.all_reduce.busbw@{size}", scale, speed)
         for size, speed in zip(("8KiB", "16MiB", "8GiB"), speeds, strict=False)
     ]
 
@@ -226,7 +220,7 @@ def closed_run(phase: str, opened: str, closed: str, *outcomes: Outcome) -> Judg
     verdicts = [a_verdict("discovery.kernel", f"n{number}", outcome) for number, outcome in enumerate(outcomes)]
     run = a_run(phase, plan={}).model_copy(update={"opened_at": opened})
     forged, at = (
-        Observation(quantity=CLOSED_AT, subject="job", value=value, unit="text", evidence=where)
+        observed(CLOSED_AT, "job", value, "text", where)
         for value, where in (("tomorrow", "raw/x.jsonl:1"), (closed, CLOSED_AT_IN))
     )
     return judged_of(*verdicts, run=run, observations=(forged, at))

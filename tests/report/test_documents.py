@@ -12,13 +12,9 @@ from bringup.evidence import slurm
 from bringup.records import Action, Observation, Outcome
 from bringup.report import collectives, document, system
 from bringup.report.text import escaped, table
-from factory import a_run, a_verdict, gathered, judged_of
+from factory import a_run, a_verdict, gathered, judged_of, observed
 
 DEVICE = "GPU 1 fell off the bus (Xid 79, PCI 0000:43:00)"
-
-
-def seen(quantity: str, subject: str, value: float | str, unit: str = "us") -> Observation:
-    return Observation(quantity=quantity, subject=subject, value=value, unit=unit, evidence="raw/x:1", why="w")
 
 
 def measured() -> list[Observation]:
@@ -26,13 +22,13 @@ def measured() -> list[Observation]:
     of_size = {"8KiB": (8.0, 1.0), "16MiB": (1000.0, 16.8)}
     return [
         *(
-            seen(f"nccl.all_reduce.{what}@{size}", scale, number, unit)
+            observed(f"nccl.all_reduce.{what}@{size}", scale, number, unit)
             for size, (us, busbw) in of_size.items()
             for scale in ("2-nodes", "1-node")
             for what, number, unit in (("time", us, "us"), ("busbw", busbw, "GB/s"))
         ),
-        seen("nccl.all_reduce.time@16MiB", "2-nodes", 2000.0),
-        seen("nccl.groups.all_gather.busbw@16MiB", "2-nodes", 1.0, "GB/s"),
+        observed("nccl.all_reduce.time@16MiB", "2-nodes", 2000.0, "us"),
+        observed("nccl.groups.all_gather.busbw@16MiB", "2-nodes", 1.0),
     ]
 
 
@@ -152,9 +148,9 @@ def test_what_a_node_is_has_sockets_smt_mig_topology_mounts_and_partitions_and_w
     run = replace(
         judged_of(run=a_run("discovery", ["n0", "n1"], plan={})),
         observations=[
-            *(seen(quantity, node, value, "text") for quantity, value in facts.items() for node in ("n0", "n1")),
-            seen("discovery.kernel", "n0", "6.8", "text"),
-            seen("discovery.kernel", "n1", "6.9", "text"),
+            *(observed(quantity, node, value, "text") for quantity, value in facts.items() for node in ("n0", "n1")),
+            observed("discovery.kernel", "n0", "6.8", "text"),
+            observed("discovery.kernel", "n1", "6.9", "text"),
             *slurm.partitions(line, "raw/scontrol-partition.txt").observations,
         ],
     )

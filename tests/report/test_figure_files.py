@@ -13,16 +13,12 @@ from bringup.records import Observation
 from bringup.report.charts import sampled, sheet
 from bringup.report.charts.drawing import Drawing, Series, lines
 from bringup.results import TrainingRecords
-from factory import a_run, judged_of
+from factory import a_run, judged_of, observed
 from runs_for_tests import FIXTURES
 from trained_runs import RECORDS
 
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = 'n0"/></text></style><script>a&b</script>]]>--><!--\x1b[2J\udc80\ufffe'
-
-
-def seen(quantity: str, subject: str, value: float | None) -> Observation:
-    return Observation(quantity=quantity, subject=subject, value=value, unit="GB/s", evidence="e", why="w")
 
 
 def judged(folder: Path, *observations: Observation, samples: str, nodes: tuple[str, ...] = ("n0", "n1")) -> Judged:
@@ -38,12 +34,14 @@ def a_line(title: str = "t") -> Drawing:
 
 def test_curves_pairs_and_timelines_are_drawn_beside_the_report(tmp_path: Path):
     speeds = [
-        seen(f"nccl.all_reduce.busbw@{size}", scale, speed)
+        observed(f"nccl.all_reduce.busbw@{size}", scale, speed)
         for scale in ("1-node", "2-nodes")
         for size, speed in (("8KiB", 0.1), ("16MiB", 1.0))
     ]
     drawn = sheet.draw(
-        judged(tmp_path, *speeds, seen("pair.bandwidth", "n0->n1", 4.0), samples=(FIXTURES / "monitor.csv").read_text())
+        judged(
+            tmp_path, *speeds, observed("pair.bandwidth", "n0->n1", 4.0), samples=(FIXTURES / "monitor.csv").read_text()
+        )
     )
     assert [name for _, name in drawn] == ["curves.svg", "pairs.svg", "timelines.svg"]
     for title, name in drawn:
@@ -55,7 +53,7 @@ def test_curves_pairs_and_timelines_are_drawn_beside_the_report(tmp_path: Path):
 
 
 def test_nothing_is_drawn_from_nothing(tmp_path: Path):
-    assert sheet.draw(judged(tmp_path, seen("nccl.all_reduce.busbw@8KiB", "1-node", None), samples="torn\n")) == []
+    assert sheet.draw(judged(tmp_path, observed("nccl.all_reduce.busbw@8KiB", "1-node", None), samples="torn\n")) == []
     assert not list(tmp_path.glob("*.svg"))
 
 
@@ -64,10 +62,9 @@ def test_no_number_of_the_evidence_ends_a_judgement(tmp_path: Path, speeds: tupl
     """Where nothing is above 0 no axis of powers of ten exists, and beyond 1e308 no number."""
     for folder, names in ((tmp_path / "b", ("8KiB", "16MiB")), (tmp_path / "p", ("n0->n1", "n1->n0"))):
         folder.mkdir()
+        of_pairs = folder.name == "p"
         quantities = [
-            seen(f"nccl.all_reduce.busbw@{name}", "2-nodes", speed)
-            if folder.name == "b"
-            else seen("pair.bandwidth", name, speed)
+            observed(*(("pair.bandwidth", name) if of_pairs else (f"nccl.all_reduce.busbw@{name}", "2-nodes")), speed)
             for name, speed in zip(names, speeds, strict=True)
         ]
         for _, name in sheet.draw(judged(folder, *quantities, samples="")):

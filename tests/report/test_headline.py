@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bringup.answers import answers
 from bringup.answers.drilled import Drilled
 from bringup.judge import Judged
 from bringup.plan import profile
@@ -27,28 +26,30 @@ def of(*judged: Judged, drills: tuple[Drilled, ...] = ()) -> Headline:
     return collection_of(*judged, drills=drills).headline
 
 
-def test_a_healthy_rehearsal_is_no_pass_and_no_reason_to_accept():
+def test_a_healthy_rehearsal_is_no_pass_and_a_healthy_gpu_cluster_lacks_only_the_drills():
     """The page said PASS, in green, of a cluster without any GPU."""
     made = of(*playbook(2, LOCAL_CLUSTER))
     assert text.headline(made) == "REHEARSED: nothing failed; no GPU, NCCL or fabric was seen at work"
     assert made.decision is Decision.OPEN
-
-
-def test_a_healthy_gpu_cluster_is_accepted_and_lacks_only_the_drills():
     made = of(*playbook(4, GPU_CLUSTER))
     assert text.headline(made) == "PARTLY: nothing failed; not all was asked of question 6"
     assert made.decision is Decision.ACCEPT
     assert "bringup drill --anywhere" in made.because
+    made = of(*playbook(4, GPU_CLUSTER), drills=(drilled(a_drill_result()),))
+    assert (made.mark, made.decision, text.headline(made)) == (Mark.PASS, Decision.ACCEPT, "PASS")
 
 
-def without(judged: Judged, gate: str, cause: str) -> Judged:
-    """The same run, in which a gate could not be seen."""
-    changes = {"outcome": Outcome.INCOMPLETE, "kind": Kind.UNKNOWN, "cause": cause, "value": None}
+def changed(judged: Judged, gate: str, **changes: object) -> Judged:
+    """The same run, in which the verdicts of a gate are others."""
     known = judged.verdicts.verdicts
     assert gate in {verdict.gate for verdict in known}
     verdicts = [verdict.model_copy(update=changes) if verdict.gate == gate else verdict for verdict in known]
-    made = judged.verdicts.model_copy(update={"verdicts": verdicts, "outcome": Outcome.INCOMPLETE})
+    made = judged.verdicts.model_copy(update={"verdicts": verdicts, "outcome": changes["outcome"]})
     return replace(judged, verdicts=made)
+
+
+def without(judged: Judged, gate: str, cause: str) -> Judged:
+    return changed(judged, gate, outcome=Outcome.INCOMPLETE, kind=Kind.UNKNOWN, cause=cause, value=None)
 
 
 def test_who_accepts_is_told_of_how_many_nodes_which_were_set_aside_and_what_warned():
@@ -60,16 +61,7 @@ def test_who_accepts_is_told_of_how_many_nodes_which_were_set_aside_and_what_war
     assert made.decision is Decision.ACCEPT
     assert made.because.endswith("; of 4 nodes; left aside: n13, n14 (gpu:h100:7)")
     first, *others = judged
-    flaps = first.verdicts.model_copy(
-        update={
-            "verdicts": [
-                v.model_copy(update={"outcome": Outcome.WARN}) if v.gate == "discovery.rdma.flaps" else v
-                for v in first.verdicts.verdicts
-            ],
-            "outcome": Outcome.WARN,
-        }
-    )
-    made = of(replace(first, verdicts=flaps), *others)
+    made = of(changed(first, "discovery.rdma.flaps", outcome=Outcome.WARN), *others)
     assert made.decision is Decision.EXCEPT
     assert f"warned: {GATES['discovery.rdma.flaps'].guide.title}" in made.because
 
@@ -92,29 +84,17 @@ def test_a_cluster_that_made_its_own_floors_is_as_before_and_not_as_bought():
 CLOSED = "not found out: the kernel log cannot be read: Permission denied"
 
 
-def test_what_a_usual_account_never_sees_is_an_exception_that_is_named_and_no_open_decision():
+def test_what_a_usual_account_never_sees_is_a_named_exception_and_what_could_have_been_seen_keeps_it_open():
     """An ordinary account could never come to `accept`: the kernel log is closed to it, and DCGM is not installed."""
     first, *others = playbook(4, GPU_CLUSTER)
-    made = of(without(first, "discovery.kernel_log.xid", CLOSED), *others)
-    assert (made.mark, made.decision) == (Mark.INCOMPLETE, Decision.EXCEPT)
-    assert (
-        made.because == "not known here: the kernel log is closed to this account (group systemd-journal); of 4 nodes"
-    )
-
-
-def test_what_could_have_been_seen_keeps_the_decision_open():
-    first, *others = playbook(4, GPU_CLUSTER)
-    for gate, cause in (("discovery.kernel_log.xid", "no evidence arrived"), ("discovery.gpu.ecc", "not found out: x")):
-        assert of(without(without(first, "discovery.kernel_log.xid", CLOSED), gate, cause), *others).decision is (
-            Decision.OPEN
-        )
     alone = without(first, "discovery.kernel_log.xid", CLOSED)
+    made = of(alone, *others)
+    assert (made.mark, made.decision) == (Mark.INCOMPLETE, Decision.EXCEPT)
+    closed = "the kernel log is closed to this account (group systemd-journal)"
+    assert made.because == f"not known here: {closed}; of 4 nodes"
+    for gate, cause in (("discovery.kernel_log.xid", "no evidence arrived"), ("discovery.gpu.ecc", "not found out: x")):
+        assert of(without(alone, gate, cause), *others).decision is Decision.OPEN
     assert of(alone).decision is Decision.OPEN  # the other phases did not run
-
-
-def test_with_its_drills_it_passes():
-    made = of(*playbook(4, GPU_CLUSTER), drills=(drilled(a_drill_result()),))
-    assert (made.mark, made.decision, text.headline(made)) == (Mark.PASS, Decision.ACCEPT, "PASS")
 
 
 def test_phases_that_did_not_run_are_what_is_missing_with_the_minutes_to_expect():
@@ -146,14 +126,10 @@ def test_a_fault_of_the_whole_is_blamed_on_no_node_and_a_warned_node_is_suspecte
     assert made.because == "1 broken: n1; 1 suspected: n2; not of one node: Shared folder"
 
 
-def test_what_is_not_known_is_open():
+def test_what_is_not_known_is_open_and_no_answers_are_no_pass():
     made = of(judged_of(a_verdict(outcome=Outcome.INCOMPLETE), run=a_run("discovery")))
     assert (made.mark, made.decision) == (Mark.INCOMPLETE, Decision.OPEN)
     assert made.says.startswith("question")
-
-
-def test_no_answers_are_no_pass():
-    assert answers([])
     assert of().mark is Mark.INCOMPLETE
 
 
@@ -174,21 +150,11 @@ def test_training_that_did_not_run_is_not_accepted_where_other_phases_judge_the_
     assert "run_fsdp_1node, run_fsdp_2node, run_hsdp_2node" in made.because
 
 
-def test_nodes_that_only_discovery_saw_are_not_accepted():
-    wide = [healthy("discovery", 8, GPU_CLUSTER), *playbook(4, GPU_CLUSTER)[1:]]
-    made = of(*wide, drills=(drilled(a_drill_result()),))
-    assert (made.mark, made.decision) == (Mark.PARTLY, Decision.OPEN)
-    assert made.because == "not all phases ran on n4, n5, n6, n7"
-
-
 def test_a_warning_does_not_hide_what_was_not_asked():
     runs = playbook(2, GPU_CLUSTER)
     assert of(*runs).decision is Decision.OPEN, "no pair tells which of two nodes is slow"
     pairs = next(run for run in runs if run.run.phase == "nccl_pairwise")
-    [steady] = [v for v in pairs.verdicts.verdicts if v.gate == "nccl.pair.link.steady"]
-    warned = steady.model_copy(update={"outcome": Outcome.WARN})
-    verdicts = [warned if v is steady else v for v in pairs.verdicts.verdicts]
-    jittery = replace(pairs, verdicts=pairs.verdicts.model_copy(update={"verdicts": verdicts}))
+    jittery = changed(pairs, "nccl.pair.link.steady", outcome=Outcome.WARN)
     assert of(*(jittery if run is pairs else run for run in runs)).decision is Decision.OPEN
 
 
@@ -196,6 +162,8 @@ def test_nodes_that_phases_of_all_nodes_did_not_see_are_not_accepted_and_phases_
     one_node = {stem for stem, phase in PHASES.items() if phase.max_nodes == 1}
     runs = [healthy(stem, 1 if stem in one_node else 4, GPU_CLUSTER) for stem in PHASES]
     assert one_node and of(*runs).decision is Decision.ACCEPT
+    wide = of(healthy("discovery", 8, GPU_CLUSTER), *runs[1:], drills=(drilled(a_drill_result()),))
+    assert (wide.mark, wide.because) == (Mark.PARTLY, "not all phases ran on n4, n5, n6, n7")
     fewer = [healthy(run.run.phase, 3, GPU_CLUSTER) if run.run.phase == "nccl_scaling" else run for run in runs]
     made = of(*fewer)
     assert (made.decision, made.because) == (Decision.OPEN, "not all phases ran on n3")

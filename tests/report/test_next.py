@@ -60,7 +60,7 @@ def test_a_node_that_is_only_incomplete_is_not_among_those_that_failed():
     assert accused == ["n1"]
 
 
-def test_of_several_runs_those_that_failed_are_named():
+def test_of_several_runs_those_that_failed_are_named_and_phases_that_found_one_cause_share_a_card():
     runs = [
         judged(a_verdict(GATE, "n0", Outcome.INCOMPLETE), name="a"),
         judged(a_verdict(GATE, "n2", Outcome.FAIL), name="b", folder="/nowhere/b"),
@@ -68,14 +68,9 @@ def test_of_several_runs_those_that_failed_are_named():
     [card] = cards(*runs)
     assert card.subjects == "n2"
     assert "/nowhere/b" in card.commands[0]
-
-
-def test_a_cause_that_several_phases_found_is_one_card_that_names_them():
-    page_cards = cards(
-        judged(a_verdict(GATE, "n1"), name="a"),
-        replace(judged(a_verdict(GATE, "n1"), name="b"), run=a_run("smoke", NODES, plan={})),
-    )
-    assert [finding.subjects for card in page_cards for finding in card.findings] == ["discovery, smoke: n1"]
+    found = judged(a_verdict(GATE, "n1"))
+    [card] = cards(found, replace(found, run=a_run("smoke", NODES, plan={})))
+    assert [finding.subjects for finding in card.findings] == ["discovery, smoke: n1"]
 
 
 def test_gates_that_share_a_guide_are_one_card_and_their_commands_appear_once():
@@ -86,11 +81,8 @@ def test_gates_that_share_a_guide_are_one_card_and_their_commands_appear_once():
     [card] = cards(judged(*both))
     assert [finding.gate for finding in card.findings] == [GATE, OTHER]
     assert (card.subjects, card.action, len(card.commands)) == ("n1, n2", "reset", 1)
-
-
-def test_a_node_that_only_warns_is_not_named_on_the_card_of_one_that_failed():
     [card] = cards(judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n2", Outcome.WARN)))
-    assert (card.outcome, card.subjects, card.count) == (Outcome.FAIL, "n1", 1)
+    assert (card.outcome, card.subjects, card.count) == (Outcome.FAIL, "n1", 1), "who only warns is not accused"
 
 
 def test_a_dead_node_is_one_card_however_many_gates_are_open():
@@ -159,13 +151,6 @@ def test_the_numbers_of_a_rehearsal_are_not_offered_as_a_profile():
     assert "as a profile" in page.render(gathered(*playbook(2, GPU_CLUSTER)))
 
 
-def test_the_terminal_has_the_causes_of_the_page_and_the_commands_of_each_once():
-    """Gates that share a guide had the same three commands each."""
-    screen = explain.screen(judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n1")))
-    assert screen.count("look at") == 1
-    assert screen.index(GATE) < screen.index(OTHER) < screen.index("look at")
-
-
 def test_the_worst_runs_are_explained_first():
     outcomes = [Outcome.WARN, Outcome.INCOMPLETE, Outcome.INCOMPLETE, Outcome.INCOMPLETE, Outcome.FAIL]
     runs = [judged(a_verdict(GATE, "n1", outcome), folder=f"/nowhere/{n}") for n, outcome in enumerate(outcomes)]
@@ -197,21 +182,6 @@ def test_only_the_first_causes_are_unfolded_and_warnings_stop_nothing():
     assert (alone.unfolded, alone.warnings) == ([warned], [])
 
 
-def test_a_cause_is_a_row_of_the_repair_list_with_its_place_sentence_and_action():
-    verdicts = [
-        a_verdict("discovery.gpu.ecc", "n1").model_copy(update={"action": Action.RESET}),
-        *(a_verdict(gate, "n1") for gate in (GATE, "discovery.slurm.gres", "discovery.memory")),
-    ]
-    text = page.render(gathered(judged(*verdicts)))
-    [table] = re.findall(r'<table class="repair.*?</table>', text, re.DOTALL)
-    first, *others = table.split('<tr class="is-fail">')[1:]
-    assert "observed 1, expected 2" in first.partition("<details")[0]
-    assert '<span class="do">reset</span>' in first
-    assert len(others) == 3
-    assert "observed 1, expected 2" in others[0].partition("<details")[0]
-    assert text.index('id="next"') < text.index('class="tiles"') < text.index('id="steps"') < text.index('id="more"')
-
-
 def test_one_thing_that_is_not_known_is_one_card_for_all_gates_that_wait_for_it():
     """A kernel log that is closed to users; gates of one guide alone keep its title."""
 
@@ -233,6 +203,9 @@ def test_an_explanation_starts_no_phase_that_ran_beside_it_and_says_once_what_ho
     pairs, port = judged_of(a_verdict("nccl.pair.slowest", "job"), run=a_run("nccl_pairwise")), judged_of(*again)
     script = "sbatch --nodes=2 --nodelist=n0,n1 infrastructure-validation/scripts/nccl_pairwise.sbatch"
     assert script in explain.screens([slow])
+    shared = explain.screen(judged(a_verdict(GATE, "n1"), a_verdict(OTHER, "n1")))
+    assert shared.count("look at") == 1, "gates that share a guide had the same three commands each"
+    assert shared.index(GATE) < shared.index(OTHER) < shared.index("look at")
     shown = explain.screens([slow, pairs, port])
     assert f"        {script}" not in shown
     assert "        bringup explain /nowhere\n" in shown
