@@ -13,7 +13,8 @@ from bringup.derive.observed import read_run
 from bringup.evidence import monitor
 from bringup.judge import Judged
 from bringup.records import CollectiveTime, Communication, Outcome, RunArgs, TrainMetrics
-from bringup.report import document, page, training, write
+from bringup.report import document, page, write
+from bringup.report.training import chapters as training
 from bringup.report.training.chapters import NOT_RECORDED
 from bringup.results import TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of, observed
@@ -271,7 +272,7 @@ def test_on_the_page_runs_that_say_the_same_share_a_cell():
 
 
 def test_every_field_and_column_that_a_line_reads_is_one_of_the_records_or_of_the_samplers() -> None:
-    source = (Path(training.__file__).parent / "chapters.py").read_text()
+    source = Path(training.__file__).read_text()
     paths = set(re.findall(r'read\.of_record\("((?:args|metrics)\.[a-z0-9_.]+)"', source))
     assert len(paths) > 30
     for path in sorted(paths):

@@ -17,11 +17,12 @@ from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
 from bringup.plan.phases import PHASES
 from bringup.records import Mark, Observations, Verdicts, read_record
-from bringup.report import collectives, drain, fleet, next_steps, system, training
+from bringup.report import collectives, drain, fleet, next_steps, system
 from bringup.report.charts import sheet
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere
 from bringup.report.render import render
+from bringup.report.training.chapters import report as report_of_trainings
 from bringup.report.view import View
 
 AT_THE_HEAD = ("profile", "site", "bringup commit", "opened")  # of the record of the first run
@@ -58,7 +59,7 @@ def run(judged: Judged, pictures: Sequence[tuple[str, str]] = ()) -> str:
         view=of_run.view,
         cards=cards,
         not_passed=of_run.view.not_passed({finding.gate for card in cards for finding in card.findings}),
-        chapters=training.report([judged], beside(judged)).chapters,
+        chapters=report_of_trainings([judged], beside(judged)).chapters,
     )
 
 
@@ -88,7 +89,7 @@ def playbook(gathered: Collection, links: Links = nowhere) -> str:
             for each, report in zip(sections, reports, strict=True)
         ],
         titles={phase.stem: phase.title for phase in PHASES.values()},
-        trainings=training.report(judged),
+        trainings=report_of_trainings(judged),
         left_to_discovery=["Hardware"] if any(each.inventory for each in before_training) else [],
         excluded=[f"{many(len(excluded), 'check')}, for {many(len(reasons), 'reason')} that the reports name"][
             : len(reasons)

@@ -19,10 +19,7 @@ def nowhere(path: Path) -> None:
 def beside(page: Path) -> Links:
     """Return the links of a page that is written there."""
 
-    def link(path: Path) -> str:
-        return quote(os.path.relpath(path.absolute(), page.absolute().parent))
-
-    return link
+    return lambda path: quote(os.path.relpath(path.absolute(), page.absolute().parent))
 
 
 def to_evidence(links: Links, run_folder: Path, evidence: str) -> str | None:

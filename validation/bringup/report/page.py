@@ -13,7 +13,7 @@ from bringup.compare import recommend
 from bringup.evidence.names import listed
 from bringup.plan.phases import PHASES
 from bringup.records import Mark, Outcome
-from bringup.report import drain, fleet, next_steps, system, tiles, training
+from bringup.report import drain, fleet, next_steps, system, tiles
 from bringup.report import text as report
 from bringup.report.charts import rails
 from bringup.report.charts import training as charts
@@ -22,6 +22,7 @@ from bringup.report.links import Links, nowhere
 from bringup.report.render import TEMPLATES
 from bringup.report.render import render as rendered
 from bringup.report.section import MAX_BAD, Section, timeline
+from bringup.report.training.chapters import report as report_of_trainings
 
 NOT_FOLDED = ("GPU", "GPU driver", "CUDA of the driver", "NCCL library", "torch", "RDMA ports", "kernel", "Slurm")
 SEARCH = (TEMPLATES / "search.js").read_text(encoding="utf-8").rstrip("\n")
@@ -41,7 +42,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         for index, judged in enumerate(collection.judged)
     ]
     shown = [fact for fact in facts if fact.what not in system.ONLY_WHERE_THEY_DIFFER]
-    trained = training.report(collection.judged, varied=collection.varied)
+    trained = report_of_trainings(collection.judged, varied=collection.varied)
     compared = trained.compared
     node_rows, clean_rows = fleet.rows(nodes)
     return {

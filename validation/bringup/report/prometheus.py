@@ -60,6 +60,10 @@ def prometheus(collection: Collection) -> str:
         for verdict in judged.verdicts.verdicts
         if verdict.unit in MEASURED and is_number(verdict.value)
     }
+    info: dict[Series, int] = {}
+    for phase, judged in latest.items():
+        commit, job = (judged.run.git_commit or "")[:12], judged.run.slurm_job_id or ""
+        info[phase, judged.run.name, cluster, judged.verdicts.profile, commit, job] = 1
     samples: dict[str, Samples] = {
         "verdicts": Counter((phase, verdict.gate, str(verdict.outcome)) for phase, verdict in verdicts),
         "verdict_not_passed": {
@@ -76,7 +80,7 @@ def prometheus(collection: Collection) -> str:
         "phase_opened_timestamp_seconds": {
             (phase,): time_of(judged.run.opened_at).timestamp() for phase, judged in latest.items()
         },
-        "run_info": {_info(judged, cluster): 1 for judged in latest.values()},
+        "run_info": info,
     }
     return "".join(
         f"{line}\n" for name, (says, labels) in GAUGES.items() for line in _gauge(name, says, labels, samples[name])
@@ -101,12 +105,6 @@ def _of_trainings(runs: Iterable[Judged]) -> dict[str, Samples]:
         "train_step_seconds": {(*series, name): s for series, of_run in times.items() for name, s in of_run.items()},
         "train_mfu_ratio": {series: metrics.mfu for series, metrics in known.items()},
     }
-
-
-def _info(judged: Judged, cluster: str) -> Series:
-    run = judged.run
-    commit = (run.git_commit or "")[:12]
-    return run.phase, run.name, cluster, judged.verdicts.profile, commit, run.slurm_job_id or ""
 
 
 def _place(verdict: Verdict) -> Series:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -50,11 +51,8 @@ def _tile(answer: Answer, failed: Sequence[str]) -> Tile:
         reason = answer.reservations[0]
     else:
         reason = answer.line if answer.mark is Mark.NOT_ASKED else ""
-    return Tile(answer=answer, name=QUESTION_NAMES[answer.question], number=number, reason=_in_short(reason))
-
-
-def _in_short(words: str) -> str:
-    return words if len(words) <= MOST else words[:MOST].rpartition(" ")[0] + " …"
+    short = textwrap.shorten(reason, MOST, placeholder=" …")
+    return Tile(answer=answer, name=QUESTION_NAMES[answer.question], number=number, reason=short)
 
 
 def _claims(answer: Answer) -> str:

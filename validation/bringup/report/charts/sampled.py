@@ -86,14 +86,11 @@ def _series(of_nodes: Mapping[str, Line]) -> list[Series]:
         Series(name, [(float(second), cut[index]) for second, cut in cuts.items()])
         for name, index in (("5 % of the nodes are below", 0), ("median", 9), ("5 % are above", -1))
     ]
-    return middle + [Series(node, of_nodes[node]) for node in outliers(of_nodes)]
-
-
-def outliers(lines: Mapping[str, Line]) -> list[str]:
-    """Name the nodes whose mean lies furthest from that of the nodes in the middle."""
-    means = {node: fmean(number for _, number in line) for node, line in lines.items()}
-    middle = median(means.values())
-    return sorted(means, key=lambda node: -abs(means[node] - middle))[:MAX_OUTLIERS]
+    means = {node: fmean(number for _, number in line) for node, line in of_nodes.items()}
+    furthest = sorted(
+        means, key=lambda node: -abs(means[node] - median(means.values()))
+    )  # from the nodes in the middle
+    return middle + [Series(node, of_nodes[node]) for node in furthest[:MAX_OUTLIERS]]
 
 
 def line_of(times: Sequence[float], rows: Sequence[monitor.Row], column: str) -> list[tuple[float, float]]:

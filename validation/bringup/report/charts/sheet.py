@@ -10,9 +10,9 @@ from pathlib import Path
 from bringup.characters import for_xml
 from bringup.judge import Judged
 from bringup.records import files
-from bringup.report import render
 from bringup.report.charts import bandwidth, pairs, sampled
 from bringup.report.charts.drawing import CHARACTER, LINE, Drawing
+from bringup.report.render import render
 
 NAMES = {
     "Bus bandwidth over size": "curves.svg",
@@ -62,9 +62,7 @@ def svg(title: str, drawings: Sequence[Drawing]) -> str:
         x += drawing.width + 2 * _MARGIN
     width = max(each.x + each.drawing.width for each in placed) + _MARGIN
     height = max(each.bottom for each in placed) + _MARGIN
-    described = "; ".join(drawing.note or drawing.title for drawing in drawings)
-    view = {"title": title, "described": described, "placed": placed, "width": width, "height": height}
-    return for_xml(render.render("sheet.svg.j2", **view))
+    return for_xml(render("sheet.svg.j2", title=title, placed=placed, width=width, height=height))
 
 
 def save(path: Path, title: str, drawings: Sequence[Drawing]) -> None:

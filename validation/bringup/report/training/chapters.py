@@ -1,5 +1,5 @@
 """The chapters of the report, in their order: which line is read from where. Data, but for what follows from
-verdicts (conclusions.py)."""
+verdicts (conclusions.py). Every line is read from records and evidence; what they do not hold has no line."""
 
 from __future__ import annotations
 
@@ -88,18 +88,14 @@ def _scaling(trained: Trained) -> str | None:
 
 
 def _step(trained: Trained) -> str:
-    time_s = trained.metrics.step_time_s
-    return (
-        f"{time_s.p50 * 1e3:.1f} / {time_s.p95 * 1e3:.1f} / {time_s.max * 1e3:.1f} ms over {time_s.window_steps} steps"
-    )
+    times = trained.metrics.step_time_s
+    return f"{times.p50 * 1e3:.1f} / {times.p95 * 1e3:.1f} / {times.max * 1e3:.1f} ms over {times.window_steps} steps"
 
 
 def _predicted_step(trained: Trained) -> str:
-    judged, metrics = trained.judged, trained.metrics
-    reference = None if judged.training is None else judged.training.reference_metrics
-    predicted = step.predicted(
-        reference, judged.profile, trained.args, metrics.gpu0, trained.curve, metrics.model_shape
-    )
+    profile, metrics, records = trained.judged.profile, trained.metrics, trained.judged.training
+    reference = None if records is None else records.reference_metrics
+    predicted = step.predicted(reference, profile, trained.args, metrics.gpu0, trained.curve, metrics.model_shape)
     parts = [
         f"{name} {' to '.join(dict.fromkeys(map(read.words, values)))} s"
         for name, values in (("compute", predicted.compute_s or ()), ("communication", (predicted.communication_s,)))
@@ -136,10 +132,8 @@ def _communicates(trained: Trained) -> str | None:
 
 
 def _startup(trained: Trained) -> str:
-    parts = {name.removesuffix("_s"): value for name, value in trained.metrics.startup}
-    return f"{sum(parts.values()):.1f} s: " + ", ".join(
-        f"{name.replace('_', ' ')} {value:.1f}" for name, value in parts.items()
-    )
+    parts = {name.removesuffix("_s").replace("_", " "): value for name, value in trained.metrics.startup}
+    return f"{sum(parts.values()):.1f} s: {', '.join(f'{name} {value:.1f}' for name, value in parts.items())}"
 
 
 def _losses(trained: Trained) -> str | None:
@@ -168,10 +162,8 @@ def _layers(trained: Trained) -> str:
 
 def _states(trained: Trained) -> str:
     check = trained.metrics.memory_check
-    measured, predicted = (
-        f"{size / 2**30:.3g} GiB" for size in (check.states_measured_bytes, check.states_predicted_bytes)
-    )
-    return f"{measured} on rank {check.states_rank}, predicted {predicted}"
+    measured, predicted = check.states_measured_bytes / 2**30, check.states_predicted_bytes / 2**30
+    return f"{measured:.3g} GiB on rank {check.states_rank}, predicted {predicted:.3g} GiB"
 
 
 def _checkpoint(trained: Trained) -> str | None:
@@ -186,10 +178,8 @@ def _checkpoint(trained: Trained) -> str | None:
 
 
 def _transport(trained: Trained) -> str | None:
-    metrics = trained.metrics
-    if metrics.transport is None and metrics.transport_reason is not None:
-        return f"not known: {metrics.transport_reason}"
-    return metrics.transport
+    reason = trained.metrics.transport_reason
+    return trained.metrics.transport or (None if reason is None else f"not known: {reason}")
 
 
 CHAPTERS: dict[str, dict[str, read.Read]] = {
