@@ -16,22 +16,21 @@ from bringup.plan.gate import Gate
 from bringup.records import Outcome
 from runs_for_tests import discovery, opened
 
-BUSBW = gates.GATES["nccl.all_reduce.busbw"]
+BUSBW, PORTS = gates.GATES["nccl.all_reduce.busbw"], gates.GATES["discovery.rdma.active"]
+SPEED, SPREAD = "nccl.all_reduce.busbw@1GiB", "nccl.all_reduce.time_spread@1GiB"
 
 
-def seen(
-    results: Path, gate: Gate, *facts: tuple[str, str, float | str], declared: str = "generic"
-) -> profiling.RunObservations:
+def seen(results: Path, gate: Gate, *facts: tuple[str, str, float | str]) -> profiling.RunObservations:
     """What (quantity, subject, value) give of a run of two nodes."""
-    folder = opened(gate.phases[0], results, declared)
+    folder = opened(gate.phases[0], results, "generic")
     parsed = Parsed()
     for quantity, subject, value in facts:
         parsed.saw(quantity, subject, value, gate.unit if quantity.startswith(gate.id) else "share", "f:1")
-    return profiling._of_run(gate, runs.load(folder), profile.load(declared), parsed.observations)
+    return profiling._of_run(gate, runs.load(folder), profile.load("generic"), parsed.observations)
 
 
-def entry(gate: Gate, *several: profiling.RunObservations) -> Expectation:
-    made = profiling._expectation(gate, list(several), None)
+def entry(gate: Gate, *several: profiling.RunObservations, declared: Expectation | None = None) -> Expectation:
+    made = profiling._expectation(gate, list(several), declared)
     assert made is not None
     return made
 
@@ -64,56 +63,59 @@ def test_a_profile_is_not_made_of_a_run_that_failed(tmp_path, monkeypatch, capsy
     assert "a profile is made of runs that passed" in out.err
 
 
-GIB, SPREAD = "nccl.all_reduce.busbw@1GiB", "nccl.all_reduce.time_spread@"
-FILES = gates.GATES["smoke.storage.files"]
-OF_PEERS = (FILES, (FILES.id, "n0", 1000.0), (FILES.id, "n1", 1500.0))
-MET = {"at_least": 300.0, "unit": "GB/s", "source": "the vendor's protocol", "at": "1GiB"}
-OF_EACH_SIZE = MET | {"at_least": {"share_of_ceiling": 0.9}, "from_nodes": {16: 250.0}}
+def test_the_largest_size_counts_and_one_run_gives_half(tmp_path):
+    small = ("nccl.all_reduce.busbw@8MiB", "2-nodes", 100.0)
+    made = entry(BUSBW, seen(tmp_path, BUSBW, small, (SPEED, "2-nodes", 400.0), (SPEED, "1-node", 440.0)))
+    assert (made.at, made.at_least, made.unit) == ("1GiB", 200.0, "GB/s")
+    assert "400 to 440" in made.source
+    assert "one run does not tell how runs differ; the lowest, divided by 2" in made.source
 
 
-def busbw(speed: float, *more: tuple[str, str, float]) -> tuple[Gate | tuple[str, str, float], ...]:
-    return BUSBW, (GIB, "2-nodes", speed), *more
+def test_one_gpu_alone_sets_no_floor(tmp_path):
+    facts = ((SPEED, "2-nodes", 400.0), (SPEED, "1-gpu", 0.0), (SPREAD, "1-gpu", 9.0))
+    assert entry(BUSBW, seen(tmp_path, BUSBW, *facts)).at_least == 200.0
 
 
-def noisy(inside: float) -> tuple[Gate | tuple[str, str, float], ...]:
-    return busbw(400.0, (f"{SPREAD}1GiB", "2-nodes", inside), (f"{SPREAD}8MiB", "2-nodes", 9.0))
-
-
+# 10 % at least
 @pytest.mark.parametrize(
-    ("runs", "declared", "floor", "says"),
-    [
-        ([busbw(400.0, ("nccl.all_reduce.busbw@8MiB", "2-nodes", 100.0))], None, 200.0, ""),  # the largest size counts
-        ([busbw(400.0, (GIB, "1-node", 440.0))], None, 200.0, "400 to 440, median 420 of 2; one run does not tell how"),
-        # one GPU alone sets no floor
-        ([busbw(400.0, (GIB, "1-gpu", 0.0), (f"{SPREAD}1GiB", "1-gpu", 9.0))], None, 200.0, ""),
-        # the same scale in two runs gives the spread, 10 % at least
-        ([busbw(400.0), busbw(404.0)], None, 364.0, "differed by 1%"),
-        ([busbw(400.0), busbw(600.0)], None, 267.0, "differed by 50%"),
-        # the repetitions inside a run say how small the spread cannot be
-        ([noisy(0.6), noisy(0.6)], None, 250.0, ""),
-        ([noisy(0.6)], None, 200.0, "the lowest, divided by 2"),
-        ([noisy(3.0)], None, 100.0, ""),
-        # nodes are peers, and their spread counts
-        ([OF_PEERS, OF_PEERS], None, 667.0, ""),
-        ([OF_PEERS], None, 500.0, ""),
-        # a floor that was declared and met is not given up, and one for each number of nodes stays whole: one number of
-        # these runs would hold for scales that they did not reach as well
-        ([busbw(400.0)], MET, 300.0, "the vendor's protocol; measured by nccl_scaling"),
-        *(([busbw(speed)], OF_EACH_SIZE, "as declared", "; measured by nccl_scaling") for speed in (300.0, 2000.0)),
-        ([busbw(0.0)], None, None, ""),  # a speed of nothing becomes no floor
-        ([(BUSBW,)], None, None, ""),
-    ],
+    ("again", "floor", "says"), [(404.0, 364.0, "differed by 1%"), (600.0, 267.0, "differed by 50%")]
 )
-def test_a_speed_becomes_a_floor_with_room_for_the_spread_that_was_seen(tmp_path, runs, declared, floor, says):
-    known = None if declared is None else Expectation.model_validate(declared)
-    made = profiling._expectation(runs[0][0], [seen(tmp_path, *run) for run in runs], known)
-    if made is None or floor is None:
-        assert made is floor
-        return
-    assert made.at_least == (known.at_least if floor == "as declared" else floor)
-    assert made.from_nodes == (known and known.from_nodes)
+def test_the_same_scale_in_two_runs_gives_the_spread(tmp_path, again, floor, says):
+    made = entry(BUSBW, *(seen(tmp_path, BUSBW, (SPEED, "2-nodes", value)) for value in (400.0, again)))
+    assert made.at_least == floor
     assert says in made.source
-    assert (made.at, made.unit) == (("1GiB", "GB/s") if runs[0][0] is BUSBW else (None, FILES.unit))
+
+
+@pytest.mark.parametrize(("count", "inside", "floor"), [(2, 0.6, 250.0), (1, 0.6, 200.0), (1, 3.0, 100.0)])
+def test_the_repetitions_inside_a_run_say_how_small_the_spread_cannot_be(tmp_path, count, inside, floor):
+    small = ("nccl.all_reduce.time_spread@8MiB", "2-nodes", 9.0)
+    facts = ((SPEED, "2-nodes", 400.0), (SPREAD, "2-nodes", inside), small)
+    assert entry(BUSBW, *(seen(tmp_path, BUSBW, *facts) for _ in range(count))).at_least == floor
+
+
+def test_nodes_are_peers_and_their_spread_counts(tmp_path):
+    gate = gates.GATES["smoke.storage.files"]
+    runs_of_two = [seen(tmp_path, gate, (gate.id, "n0", 1000.0), (gate.id, "n1", 1500.0)) for _ in range(2)]
+    assert entry(gate, *runs_of_two).at_least == 667.0
+    assert entry(gate, runs_of_two[0]).at_least == 500.0
+
+
+DECLARED = {"at": "1GiB", "unit": "GB/s", "source": "the vendor's protocol"}
+WHOLE = {"at_least": {"share_of_ceiling": 0.9}, "from_nodes": {16: 250.0}}
+
+
+@pytest.mark.parametrize(("limit", "speed"), [({"at_least": 300.0}, 400.0), (WHOLE, 300.0), (WHOLE, 2000.0)])
+def test_a_floor_that_was_declared_and_met_is_not_given_up(tmp_path, limit, speed):
+    """Of one for each number of nodes, a number of these runs would hold for scales that they did not reach as well."""
+    declared = Expectation.model_validate(DECLARED | limit)
+    made = entry(BUSBW, seen(tmp_path, BUSBW, (SPEED, "2-nodes", speed)), declared=declared)
+    assert (made.at_least, made.from_nodes) == (declared.at_least, declared.from_nodes)
+    assert made.source.startswith("the vendor's protocol; measured by nccl_scaling")
+
+
+def test_a_speed_of_nothing_becomes_no_floor(tmp_path):
+    for facts in ([(SPEED, "2-nodes", 0.0)], []):
+        assert profiling._expectation(BUSBW, [seen(tmp_path, BUSBW, *facts)], None) is None
 
 
 def test_what_nobody_has_declared_and_is_no_speed_is_expected_as_it_was_seen(tmp_path):
@@ -123,19 +125,15 @@ def test_what_nobody_has_declared_and_is_no_speed_is_expected_as_it_was_seen(tmp
 
 
 def test_runs_of_two_profiles_are_not_mixed(tmp_path, monkeypatch, capsys):
-    folders = [
-        discovery(tmp_path / name, monkeypatch, profile_name=name) for name in ("local-cpu", "local-cpu-unconfined")
-    ]
+    names = ("local-cpu", "local-cpu-unconfined")
+    folders = [discovery(tmp_path / name, monkeypatch, profile_name=name) for name in names]
     assert main(["profile", "--from", *map(str, folders)]) == 2
     assert "give runs of one profile" in capsys.readouterr().err
 
 
-PORTS = gates.GATES["discovery.rdma.active"]
-
-
 def test_ports_are_counted_at_the_highest_rate_that_any_has_and_no_ports_give_no_floor(tmp_path):
-    counts = ((100, 10), (400, 8), (800, 0))
-    facts = [(f"discovery.rdma.active@{rate}Gb/s", node, count) for node in ("n0", "n1") for rate, count in counts]
+    counts = {100: 10, 400: 8, 800: 0}
+    facts = ((f"{PORTS.id}@{rate}Gb/s", node, count) for node in ("n0", "n1") for rate, count in counts.items())
     made = entry(PORTS, seen(tmp_path, PORTS, *facts))
     assert (made.at, made.at_least, made.unit) == ("400Gb/s", 8.0, "count")
     (tmp_path / "none").mkdir()

@@ -68,8 +68,8 @@ def test_of_several_runs_those_that_failed_are_named_and_phases_that_found_one_c
     [card] = cards(*runs)
     assert card.subjects == "n2"
     assert "/nowhere/b" in card.commands[0]
-    found = judged(a_verdict(GATE, "n1"))
-    [card] = cards(found, replace(found, run=a_run("smoke", NODES, plan={})))
+    again = judged(a_verdict(GATE, "n1"))
+    [card] = cards(again, replace(again, run=a_run("smoke", NODES, plan={})))
     assert [finding.subjects for finding in card.findings] == ["discovery, smoke: n1"]
 
 

@@ -122,7 +122,7 @@ def test_a_text_of_a_record_is_made_safe_in_a_template_of_each_form():
 
 
 def test_what_was_not_run_is_said_and_makes_the_report_incomplete(tmp_path, capsys):
-    gone = Step(
+    removed = Step(
         phase="discovery", folder="validation/results/discovery/gone", outcome=Outcome.PASS, blocks=False, seconds=1
     )
     left = Step(
@@ -130,7 +130,7 @@ def test_what_was_not_run_is_said_and_makes_the_report_incomplete(tmp_path, caps
     )
     planned = ["discovery", "smoke", "run_1gpu"]
     playbook = Playbook(
-        name="p", nodes=["n0"], profile="local-cpu", planned=planned, left_out=["too few nodes"], steps=[gone, left]
+        name="p", nodes=["n0"], profile="local-cpu", planned=planned, left_out=["too few nodes"], steps=[removed, left]
     )
     folder = tmp_path / "validation/results/playbook/p"
     folder.mkdir(parents=True)
