@@ -115,6 +115,10 @@ node_host() {  # NAME GPUS CONFINED MODEL SITE; slurmd is a child, so "slurmd di
   private_folder "$STATE/node/$node/tmp" /tmp 1g
   cat /proc/sys/kernel/random/uuid >"$STATE/node/$node/boot_id"
   mount --bind "$STATE/node/$node/boot_id" /proc/sys/kernel/random/boot_id
+  if [ -e /etc/machine-id ]; then # of the machine; a node has its own, from its number, as it keeps it when it boots again
+    printf '%032x\n' "$((16#62726e67 + ${node#n}))" >"$STATE/node/$node/machine-id"
+    mount --bind "$STATE/node/$node/machine-id" /etc/machine-id
+  fi
   # the GPUs of the machine itself, where it has some, are not this node's
   [ ! -d /proc/driver/nvidia ] || mount -t tmpfs -o size=4k,mode=755 tmpfs /proc/driver/nvidia
   model=$4

@@ -26,6 +26,7 @@ HASHED_BYTES = 16 * 2**20  # of each end; libcuda and libnccl hold hundreds of M
 MOUNTS = Path("/proc/self/mountinfo")
 OS_RELEASE = Path("/etc/os-release")
 TORCH = re.compile(r"^(__version__|cuda)\b[^=\n]*=\s*(?:'([^'\n]+)'|None)", re.M)
+PACKAGES = ("transformers", "accelerate", "datasets", "numpy", "triton", "nvidia_nccl_cu12", "nvidia_nccl_cu13")
 ABSENT = "absent"  # looked for and not there: an observation like any other
 # where this is not so, a node that lacks the library lacks nothing
 NEEDED = {
@@ -40,6 +41,7 @@ OWN_TO_A_CLIENT = re.compile(r"^(clientaddr|addr|mountaddr|port|mountport)=")
 def software(facts):
     facts.saw("discovery.node.hostname", socket.gethostname(), "text")
     facts.saw("discovery.node.distinct", Path("/proc/sys/kernel/random/boot_id").read_text().strip(), "text")
+    machine_id(facts, Path("/etc/machine-id"))
     facts.saw("discovery.kernel", Path("/proc/sys/kernel/osrelease").read_text().strip(), "text")
     release = os_release(OS_RELEASE.read_text(errors="replace"))
     facts.answered("discovery.os", release, "text", f"{OS_RELEASE} names no release")
@@ -55,12 +57,27 @@ def software(facts):
         facts.asked(f"inventory.library.{name}", "text", question, path)
     version, cuda = torch_build(sys.path)
     facts.saw("inventory.torch", cuda, "text", remark=version)
+    installed = [f"{name}={version}" for name, version in sorted(packages(sys.path).items())]
+    facts.saw("inventory.packages", [f"torch={version}", f"torch's CUDA={cuda}", *installed], "text")
     here = Path.cwd()
     facts.asked("discovery.mount", "text", lambda: mount_of(here), "the mount of the working directory", remark=here)
     hub = os.environ.get("HF_HOME") or "~/.cache/huggingface"  # models and data sets: the largest folder of a training
     # by the table of mounts: a server that is gone keeps who looks into its folder. RuntimeError: no home
     place, errors = (lambda: f"{hub}: {mount_of(Path(hub).expanduser())}"), (OSError, RuntimeError)
     facts.asked("inventory.hf_home", "text", place, hub, errors)
+
+
+def machine_id(facts, path):
+    """A hash: who knows the number itself can take the node for another one (machine-id(5))."""
+    try:
+        number = path.read_text().strip()
+    except OSError as error:
+        facts.unknown("discovery.node.machine_id", "text", f"{path}: {error.strerror}")
+        return
+    if re.fullmatch("[0-9a-f]{32}", number):
+        facts.saw("discovery.node.machine_id", hashlib.sha256(number.encode()).hexdigest()[:12], "text")
+    else:
+        facts.unknown("discovery.node.machine_id", "text", f"{path} holds no number")
 
 
 def absent(library):
@@ -110,6 +127,17 @@ def torch_build(folders):
             lines = dict(TORCH.findall(path.read_text(errors="replace")))
             return lines.get("__version__") or "?", lines.get("cuda") or "CPU"
     return ABSENT, ABSENT
+
+
+def packages(folders):
+    """{name: version} of those that training uses: the first on the path is the one that is imported."""
+    found = {}
+    for folder in filter(None, folders):
+        for path in sorted(Path(folder).glob("*.dist-info")):
+            name, _, version = path.name[: -len(".dist-info")].partition("-")
+            if name.lower() in PACKAGES:
+                found.setdefault(name.lower(), version)
+    return found
 
 
 def identity(path):

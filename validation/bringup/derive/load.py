@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
-from bringup.derive.fold import ABSENT
+from bringup.derive.fold import ABSENT, ALONE
 from bringup.derive.provenance import moment
 from bringup.evidence.names import first_few
 from bringup.evidence.parsed import Parsed, Seen, is_number
@@ -38,6 +39,8 @@ SHARES = (
     Share("load.tcp_sent_again", "tcp_segments", ("tcp_segments_again",), "tcp_segments_arrived_twice"),
     Share("load.rdma_sent_again", "port_xmit_packets", tuple(_RDMA.split()), devices="rdma_ports"),
 )
+LEAST_LOST = 0.0005  # of what is sent: below it nobody stands out; nodes of healthy clusters here have at most 0.00003
+LEAST_SHARE = 0.00001  # what counts as none
 LEAST_SENT = 10_000  # below this number of packets, one or two retransmissions would be a large share
 
 
@@ -88,6 +91,29 @@ def sent_again(derived: Parsed, observed: Seen, run: Run) -> None:
     for node, changes in _changes(observed).items():
         for share in SHARES:
             _share(derived, node, share, changes)
+    of_tcp = [seen for seen in derived.observations if seen.quantity == SHARES[0].gate]
+    known = sorted(float(seen.value) for seen in of_tcp if is_number(seen.value))
+    for seen in of_tcp:
+        _uneven(derived, seen, known)
+
+
+def _uneven(derived: Parsed, own: Observation, known: list[float]) -> None:
+    """Compare with the median of the others, both ways: who sends to a node whose cable loses what arrives, sends that
+    again, and the node itself does not. known: all shares, in order."""
+    gate, others = f"{own.quantity}.uneven", len(known) - 1
+    if not is_number(own.value) or others < 1:
+        derived.saw(gate, own.subject, None, "ratio", own.evidence, own.why if own.value is None else ALONE)
+        return
+    share = float(own.value)
+    place = bisect_left(known, share)
+    usual = sum(known[middle + (middle >= place)] for middle in ((others - 1) // 2, others // 2)) / 2
+    few, many = sorted((share, usual))
+    ratio = round(many / max(few, LEAST_SHARE), 1) if many >= LEAST_LOST else 1.0
+    words = f"it sends {share:.2%} again, and the others {usual:.2%}"
+    if many >= LEAST_LOST:
+        lost = "what leaves it, or what reaches a node to which it sends," if share > usual else "what reaches it"
+        words += f": {lost} is lost"
+    derived.saw(gate, own.subject, ratio, "ratio", own.evidence, words)
 
 
 def kernel_log(derived: Parsed, observed: Seen, run: Run) -> None:
