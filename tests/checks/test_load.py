@@ -250,6 +250,33 @@ def counted(*questions) -> dict[tuple[str, str], Value | None]:
     }
 
 
+@shows_failing("load.tcp_sent_again.uneven")
+@for_each(
+    ("again", "odd", "says"),
+    [
+        ((2_700, 3_200, 15), "n2", "what reaches it is lost"),  # measured: 1 of 100 packets to n2 is lost
+        ((15, 9, 900), "n2", "what leaves it, or what reaches a node to which it sends, is lost"),
+        ((2_700, 3_200, 2_900), "", ""),  # a busy network
+        ((30, 0, 0), "", ""),  # healthy nodes here
+    ],
+)
+def test_a_node_stands_out_by_what_is_sent_again_to_it_as_by_what_it_sends(
+    again: tuple[int, ...], odd: str, says: str
+) -> None:
+    nodes = ("n0", "n1", "n2")
+    facts = [
+        fact
+        for node, count in zip(nodes, again, strict=True)
+        for fact in both(node, tcp_segments=10**6, tcp_segments_again=count)
+    ]
+    by_gate = judged(facts, "nccl_scaling", nodes)
+    for node in nodes:
+        outcome, words = in_words(by_gate[f"load.tcp_sent_again.uneven {node}"])
+        assert outcome is (WARN if node == odd else PASS)
+        assert node != odd or says in words
+    assert in_words(judged(facts[2:], "nccl_scaling", nodes)["load.tcp_sent_again.uneven n0"])[0] is OPEN
+
+
 def test_the_probe_reads_ports_and_what_tcp_sent_again(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = counted()
     assert seen["rdma_ports", "n0"] == 1

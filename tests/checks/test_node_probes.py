@@ -154,6 +154,22 @@ def test_a_cpu_that_nobody_names_is_unknown_and_equals_no_other(text, model):
     assert model_read is None if model is None else model in str(model_read)
 
 
+def test_the_packages_are_those_that_would_be_imported_and_a_machine_id_is_told_as_a_hash(tmp_path):
+    first, second = tmp_path / "own", tmp_path / "system"
+    for folder, names in ((first, ("torch-2.9.1", "accelerate-1.2.0")), (second, ("accelerate-1.1.0", "numpy-2.1.0"))):
+        for name in names:
+            (folder / f"{name}.dist-info").mkdir(parents=True)
+    assert software.packages(["", str(first), str(second)]) == {"accelerate": "1.2.0", "numpy": "2.1.0"}
+    file = tmp_path / "machine-id"
+    for text, answer in (("0" * 31 + "1\n", ""), ("uninitialized\n", "holds no number"), (None, "No such file")):
+        file.unlink(missing_ok=True)
+        if text is not None:
+            file.write_text(text)
+        facts = seen(lambda told: software.machine_id(told, file))["n0", "discovery.node.machine_id"]
+        assert len(str(facts)) == 12 if text and text[0] == "0" else answer in str(facts)
+        assert "0000000000" not in str(facts)
+
+
 def test_a_system_without_a_name_is_unknown(tmp_path, monkeypatch):
     monkeypatch.setattr(software, "OS_RELEASE", tree(tmp_path, {"os-release": "ID=debian"}) / "os-release")
     assert "names no release" in in_words(software.software, "discovery.os")
