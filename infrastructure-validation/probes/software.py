@@ -131,13 +131,13 @@ def torch_build(folders):
 
 def packages(folders):
     """{name: version} of those that training uses: the first on the path is the one that is imported."""
-    found = {}
+    versions = {}
     for folder in filter(None, folders):
         for path in sorted(Path(folder).glob("*.dist-info")):
             name, _, version = path.name[: -len(".dist-info")].partition("-")
             if name.lower() in PACKAGES:
-                found.setdefault(name.lower(), version)
-    return found
+                versions.setdefault(name.lower(), version)
+    return versions
 
 
 def identity(path):

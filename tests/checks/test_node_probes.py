@@ -165,7 +165,7 @@ def test_the_packages_are_those_that_would_be_imported_and_a_machine_id_is_told_
         file.unlink(missing_ok=True)
         if text is not None:
             file.write_text(text)
-        facts = in_words(lambda told: software.machine_id(told, file), "discovery.node.machine_id")
+        facts = in_words(lambda probe: software.machine_id(probe, file), "discovery.node.machine_id")
         assert len(str(facts)) == 12 if text and text[0] == "0" else answer in str(facts)
         assert "0000000000" not in str(facts)
 
