@@ -34,6 +34,30 @@ HEALTHY = {
 GPUS = ("GPU-a", "GPU-b")
 
 
+ANSWERS = {
+    "nvmlDeviceGetName": "name",
+    "nvmlDeviceGetPersistenceMode": "persistence",
+    "nvmlDeviceGetEccMode": "ecc_mode",
+    "nvmlDeviceGetVbiosVersion": "vbios",
+    "nvmlDeviceGetSerial": "serial",
+    "nvmlDeviceGetBoardPartNumber": "board",
+    "nvmlDeviceGetCurrPcieLinkWidth": "width",
+    "nvmlDeviceGetCurrPcieLinkGeneration": "generation",
+    "nvmlDeviceGetCurrentClocksEventReasons": "reasons",
+    "nvmlDeviceGetEnforcedPowerLimit": "power",
+    "nvmlDeviceGetApplicationsClock": "clock",
+}
+CONSTANTS = {
+    "nvmlSystemGetDriverVersion": "570.86.15",
+    "nvmlSystemGetCudaDriverVersion": 12080,
+    "nvmlDeviceGetMaxPcieLinkWidth": 16,
+    "nvmlDeviceGetMaxPcieLinkGeneration": 5,
+    "nvmlDeviceGetPowerManagementDefaultLimit": HEALTHY["power"],
+    "nvmlDeviceGetDefaultApplicationsClock": HEALTHY["clock"],
+    "nvmlDeviceGetPciInfo": SimpleNamespace(busId=b"00000000:18:00.0"),
+}
+
+
 class FakeNvml:
     """The functions of pynvml that nvml.py calls; `gpus` are dictionaries like HEALTHY, a value may be an exception."""
 
@@ -66,12 +90,6 @@ class FakeNvml:
     def byref(self, info):
         return info
 
-    def nvmlSystemGetDriverVersion(self):
-        return "570.86.15"
-
-    def nvmlSystemGetCudaDriverVersion(self):
-        return 12080
-
     def nvmlDeviceGetCount(self):
         return len(self.gpus)
 
@@ -84,18 +102,6 @@ class FakeNvml:
 
     def nvmlDeviceGetGpuFabricInfoV(self, gpu, info):
         info.state, info.status = self._of(gpu, "fabric"), gpu["status"]
-
-    def nvmlDeviceGetPowerManagementDefaultLimit(self, gpu):
-        return 700_000
-
-    def nvmlDeviceGetEnforcedPowerLimit(self, gpu):
-        return self._of(gpu, "power")
-
-    def nvmlDeviceGetDefaultApplicationsClock(self, gpu, kind):
-        return 1980
-
-    def nvmlDeviceGetApplicationsClock(self, gpu, kind):
-        return self._of(gpu, "clock")
 
     def nvmlDeviceGetNvLinkState(self, gpu, link):
         return link < self._of(gpu, "links")
@@ -123,9 +129,6 @@ class FakeNvml:
     def nvmlDeviceGetMemoryInfo(self, gpu):
         return SimpleNamespace(total=self._of(gpu, "memory") * 2**30, used=int(gpu["used"] * 2**30))
 
-    def nvmlDeviceGetPciInfo(self, gpu):
-        return SimpleNamespace(busId=b"00000000:18:00.0")
-
     def nvmlDeviceGetTotalEccErrors(self, gpu, kind, counter):
         return self._of(gpu, "ecc") if kind == self.NVML_MEMORY_ERROR_TYPE_UNCORRECTED else gpu["corrected"]
 
@@ -133,20 +136,8 @@ class FakeNvml:
         return [None] * self._of(gpu, "processes")
 
     def __getattr__(self, function):
-        answers = {
-            "nvmlDeviceGetName": "name",
-            "nvmlDeviceGetPersistenceMode": "persistence",
-            "nvmlDeviceGetEccMode": "ecc_mode",
-            "nvmlDeviceGetVbiosVersion": "vbios",
-            "nvmlDeviceGetSerial": "serial",
-            "nvmlDeviceGetBoardPartNumber": "board",
-            "nvmlDeviceGetCurrPcieLinkWidth": "width",
-            "nvmlDeviceGetCurrPcieLinkGeneration": "generation",
-            "nvmlDeviceGetCurrentClocksEventReasons": "reasons",
-        }
-        constants = {"nvmlDeviceGetMaxPcieLinkWidth": 16, "nvmlDeviceGetMaxPcieLinkGeneration": 5}
-        if function in answers:
-            return lambda gpu: self._of(gpu, answers[function])
-        if function in constants:
-            return lambda gpu: constants[function]
+        if function in ANSWERS:
+            return lambda gpu, *_: self._of(gpu, ANSWERS[function])
+        if function in CONSTANTS:
+            return lambda *_: CONSTANTS[function]
         raise AttributeError(function)
