@@ -319,9 +319,7 @@ INSTALL = "for CUDA 13.0; driver 535.183.01 has CUDA 12.2: TORCH_INDEX=https://"
         (("13.0",), OPEN, "the driver did not say which CUDA it has"),
     ],
 )
-def test_a_driver_that_is_too_old_fails_with_the_line_that_installs_another_build_and_stops_nothing(
-    answers, outcome, says
-) -> None:
+def test_a_driver_that_is_too_old_fails_with_the_line_that_installs_another_build(answers, outcome, says) -> None:
     verdict = of_torch(*answers)
     assert verdict.outcome is outcome
     assert says in in_words(verdict)[1]

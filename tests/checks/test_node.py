@@ -216,9 +216,7 @@ def test_a_job_that_slurm_started_again_is_a_warning(folder):
         (lambda folder: (folder / "raw/more.jsonl").write_text("{}\n"), "raw/more.jsonl came after"),
     ],
 )
-def test_evidence_that_is_not_as_it_was_when_the_run_was_closed_is_incomplete(
-    folder, change: Callable[[Path], object], says: str
-):
+def test_evidence_that_is_not_as_it_was_is_incomplete(folder, change: Callable[[Path], object], says):
     change(folder)
     verdict = verdict_of("run.evidence", folder)
     assert (verdict.outcome, verdict.kind) == (OPEN, Kind.JUDGED)

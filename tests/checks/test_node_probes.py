@@ -344,9 +344,7 @@ def test_files_of_a_user_without_a_job_count_and_those_of_the_system_do_not(node
 
 
 @for_each("used, value", [(2**30, None), (2**20, 0)])
-def test_what_is_hidden_in_a_folder_of_another_user_is_not_known_to_be_nothing(
-    used, value, node, tmp_path, monkeypatch
-):
+def test_what_another_user_hides_is_not_known_to_be_nothing(used, value, node, tmp_path, monkeypatch):
     refused = PermissionError(13, "Permission denied")
     space = SimpleNamespace(f_blocks=2 * used, f_bfree=used, f_frsize=1)
     monkeypatch.setattr(leftovers.os, "statvfs", lambda path: space)

@@ -189,9 +189,7 @@ N0 = "n0 10.0.0.0"
 WRONG = "n2 10.0.0.99"
 
 
-def fleet(
-    led: dict[str, str | None] = NAMES, own: dict[str, str] | None = None, **differ: tuple[str, ...]
-) -> list[Fact]:
+def fleet(led=NAMES, own: dict[str, str] | None = None, **differ: tuple[str | int, ...]) -> list[Fact]:
     """led: where the table says that the names lead; own: the address of each node; differ: a node -> what is otherwise
     there, and how many of these there are, if not so many."""
     seen: list[Fact] = [

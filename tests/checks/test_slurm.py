@@ -181,9 +181,7 @@ def test_a_check_without_evidence_has_the_words_of_slurm_beside_it(files, words)
     ],
 )
 @pytest.mark.parametrize("has_variable", [True, False])  # Slurm before 23.02 has none
-def test_a_signal_that_was_due_before_the_script_began_is_not_known(
-    monkeypatch, tmp_path, arrived, late_s, warned, has_variable
-):
+def test_a_signal_that_was_due_too_early_is_not_known(monkeypatch, tmp_path, arrived, late_s, warned, has_variable):
     """A busy machine or a prolog failed the gate: the job's clock begins before its script."""
     began = str(int(time.time()) - late_s)
     monkeypatch.delenv("SLURM_JOB_START_TIME", raising=False)

@@ -310,9 +310,7 @@ ECC = "fail (A double bit ECC error was detected on GPU 3"
         ({"path": "/nonexistent"}, {}, "gpus", (OPEN, "dcgmi is not installed")),
     ],
 )
-def test_a_test_that_fails_is_named_with_its_gpu_and_no_answer_is_incomplete_with_the_reason(
-    tmp_path: Path, how, state, name, expected
-) -> None:
+def test_a_test_that_fails_is_named_and_no_answer_is_incomplete(tmp_path: Path, how, state, name, expected) -> None:
     outcome, words = in_words(probed(tmp_path / "a run", **how, **state)[name])
     assert outcome is expected[0]
     assert expected[1] in words

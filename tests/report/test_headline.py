@@ -14,8 +14,7 @@ from bringup.records import Decision, Headline, Kind, Mark, Outcome
 from bringup.report import text
 from bringup.report.collection import Collection
 from bringup.report.headline import headline
-from factory import a_drill_result, a_run, a_verdict, drilled, judged_of
-from healthy_cluster import GPU_CLUSTER, LOCAL_CLUSTER, healthy, playbook
+from factory import GPU_CLUSTER, LOCAL_CLUSTER, a_drill_result, a_run, a_verdict, drilled, healthy, judged_of, playbook
 
 
 def collection_of(*judged: Judged, drills: tuple[Drilled, ...] = ()) -> Collection:

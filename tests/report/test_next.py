@@ -18,8 +18,7 @@ from bringup.report import explain, next_steps, page
 from bringup.report.collection import Collection
 from bringup.report.links import nowhere
 from bringup.results import REPOSITORY, Absent
-from factory import a_run, a_verdict, gathered, judged_of
-from healthy_cluster import GPU_CLUSTER, LOCAL_CLUSTER, playbook
+from factory import GPU_CLUSTER, LOCAL_CLUSTER, a_run, a_verdict, gathered, judged_of, playbook
 
 GATE, OTHER = "discovery.gpu.count", "discovery.kernel"
 NODES = ("n0", "n1", "n2")

@@ -5,8 +5,7 @@ import re
 from bringup.records import Answer, ClaimAnswer, Kind, Mark, Measured, Outcome
 from bringup.report import next_steps, page, tiles
 from bringup.report.links import nowhere
-from factory import a_run, a_verdict, gathered, judged_of
-from healthy_cluster import GPU_CLUSTER, playbook
+from factory import GPU_CLUSTER, a_run, a_verdict, gathered, judged_of, playbook
 from loops import for_each
 
 

@@ -21,8 +21,7 @@ from bringup.report.text import MARK
 from bringup.report.view import in_short
 from bringup.results import PLAYBOOK, PLAYBOOKS
 from bringup.run import playbook, slurm
-from factory import a_run, a_verdict, judged_of
-from healthy_cluster import LOCAL_CLUSTER, healthy
+from factory import LOCAL_CLUSTER, a_run, a_verdict, healthy, judged_of
 from rich.console import Console
 from runs_for_tests import opened
 

@@ -195,9 +195,7 @@ def one_folder(folder: Path, seen: Path, tmp_path: Path) -> dict[str, object]:
     return {observation.quantity: observation.value for observation in facts.parse(culprit, "f").observations}
 
 
-def test_a_client_that_keeps_missing_names_reads_the_shared_folder_and_sees_the_late_name_later(
-    tmp_path, caching_client
-):
+def test_a_client_that_keeps_missing_names_sees_the_late_name_later(tmp_path, caching_client):
     folder, another, own = (tmp_path / name for name in ("shared", "another", "own"))
     for each in (folder, another, own):
         each.mkdir()

@@ -168,9 +168,7 @@ def test_a_folder_that_does_not_answer_does_not_hold_up_the_probe(tmp_path, monk
     assert seen["space"] == (None, f"{tmp_path} does not answer")
 
 
-def test_a_filesystem_without_a_number_of_files_has_room_for_them_and_one_without_a_size_is_not_full(
-    tmp_path, monkeypatch
-):
+def test_a_filesystem_that_gives_no_number_of_files_or_no_size_is_not_full(tmp_path, monkeypatch):
     about = SimpleNamespace(f_blocks=20 * 2**20, f_bavail=10 * 2**20, f_frsize=1024, f_files=0, f_favail=0)
     monkeypatch.setattr(folders.os, "statvfs", lambda _: about)
     seen = of_folder(tmp_path)

@@ -61,9 +61,7 @@ from showing import shows_failing
         ("7", {0}, 2, OPEN, ""),
     ],
 )
-def test_a_task_on_the_cpus_of_the_other_socket_is_a_warning_that_names_gpu_and_node(
-    tmp_path, monkeypatch, at, mask, nodes, outcome, says
-):
+def test_a_task_on_the_cpus_of_the_other_socket_is_a_warning(tmp_path, monkeypatch, at, mask, nodes, outcome, says):
     """4 CPUs at each NUMA node."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: mask)
     place = tmp_path / f"{at} {nodes} {mask}"

@@ -106,9 +106,7 @@ LOADED_LINKS = {"n0--n1": 0.0, "n1--n3": 5.0}  # 5: of what its nodes do elsewhe
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_slow_or_silent_node_is_named_and_none_of_its_links_or_a_link_and_neither_of_its_nodes(
-    parsed, nodes, slow_nodes, slow_links
-):
+def test_a_slow_or_silent_node_or_link_is_named_and_nothing_beside_it(parsed, nodes, slow_nodes, slow_links):
     assert scores(parsed, nodes) == (slow_nodes, slow_links)
     if len(nodes) > 2 and len(parsed.observations) > 1:
         assert values(pairwise.derive(parsed.observations, nodes), "nccl.pair.node").keys() == {*nodes}
