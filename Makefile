@@ -6,7 +6,6 @@ WHEELS ?=
 # An index from which torch alone comes, such as PyTorch's of CPU builds; everything else is from pip's own. (An extra index for pip would
 # answer for every name: whoever puts a package there under the name of another is installed.)
 TORCH_INDEX ?=
-CUDA_PYTHON ?=
 NODES ?= 2
 GPUS ?= 2
 VENV := $(shell bash infrastructure-validation/scripts/venv.sh)
@@ -16,7 +15,7 @@ CLUSTER := infrastructure-validation/local-cluster/cluster
 # Tests start Python a thousand times: it compiles a module once, and not each time
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup venv venv-light constraints local cluster cluster-down test test-all drill lint unit golden live live-session live-drills live-phases live-rest live-health generated surface pictures validators clean
+.PHONY: help setup venv venv-light constraints local cluster cluster-down test test-all drill lint unit golden live live-session live-drills live-phases live-rest live-health generated pictures validators clean
 
 help: ## print this
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 24
@@ -131,14 +130,6 @@ generated: venv ## everything in docs that is made from data
 	$(PY) docs/generated.py
 	$(PY) validation/benchmarks/predictors.py
 	PYTHONPATH=tests:infrastructure-validation/probes $(PY) validation/benchmarks/real_output.py
-
-# ===: the release as it is named, and none with +cpu behind it
-surface: venv ## names of torch's CUDA build, for the tests of tests/cuda: 5 GB in TMPDIR meanwhile (CUDA_PYTHON: a Python that has it)
-	@set -e; python='$(CUDA_PYTHON)'; if [[ -z "$$python" ]]; then \
-	  folder=$$(mktemp -d); trap 'rm -rf "$$folder"' EXIT; $(PY) -m venv "$$folder"; python="$$folder/bin/python"; \
-	  $(PY) -c 'import tests.cuda.torch_surface as at; print(*(f"{name}==={pin}" for name, pin in at.pins().items()), sep="\n")' | \
-	    "$$python" -m pip install --quiet --no-cache-dir --constraint training/constraints.txt --requirement /dev/stdin; fi; \
-	  PYTHONPATH=tests/cuda "$$python" validation/benchmarks/make_surface.py
 
 pictures: $(VENV)/installed-dev ## pictures of pages of bringup report: do they fit a narrow screen and paper? Needs Chromium, pdftotext (PAGES="a.html" INTO=folder)
 	$(PY) docs/results/pictures/take.py $(PAGES) --into $(or $(INTO),.)

@@ -55,7 +55,7 @@ def run_dir(tmp_path: Path) -> Path:
         (("--steps", "2"), "--warmup-steps 2 leaves nothing to measure"),
         (
             ("--recipe", "fast", "--warmup-steps", "1"),
-            "--recipe fast compiles in its second step: --warmup-steps 1 would measure that",
+            "--recipe fast compiles in its second step: give --warmup-steps 2 or more",
         ),
         (("--model", "gpt"), "expected one of llama3-70b, llama3-8b, mistral-7b, smollm3-3b, tiny"),
         (

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
-import random
-import statistics
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -80,22 +77,6 @@ def test_every_model_file_is_tested() -> None:
 @pytest.mark.parametrize(("stem", "theta"), [("smollm3-3b", 5e6), ("mistral-7b", 1e4), ("llama3-8b", 5e5)])
 def test_rotary_base_arrives_in_the_config(stem: str, theta: float) -> None:
     assert config_of(stem).rope_parameters["rope_theta"] == theta
-
-
-def test_flops_per_token_equals_a_sum_by_hand() -> None:
-    from bringup.formulae import flops, models
-
-    # tiny: h 64, 4 heads of 16, 2 kv heads, f 128, 4 layers, V 512, S 128
-    layer = 64 * 64 + 2 * 64 * 32 + 64 * 64 + 3 * 64 * 128  # q, k + v, o, feed-forward
-    attention = 2 * 64 * 128  # scores and values, per token and layer: H x d = 64, S = 128
-    assert flops.flops_per_token(models.load("tiny"), 128).full == 3 * 2 * (4 * (layer + attention) + 64 * 512)
-
-
-@pytest.mark.parametrize(("stem", "gflops"), [("llama3-8b", 57.91), ("smollm3-3b", 25.70)])
-def test_flops_per_token_at_8k_are_the_known_ones(stem: str, gflops: float) -> None:
-    from bringup.formulae import flops, models
-
-    assert flops.flops_per_token(models.load(stem), 8192).full / 1e9 == pytest.approx(gflops, abs=0.01)
 
 
 @for_each(
@@ -284,24 +265,6 @@ def test_a_jitter_of_step_ends_that_ranks_give_back_costs_no_tokens() -> None:
     steady = pace.steady_window([[9.0, 1.0, 2.0], [9.0, 2.0, 1.0]], ["n0", "n1"], warmup_steps=1, tokens_per_step=150)
     assert steady.tokens_per_s == 100.0
     assert steady.steps_s == [2.0, 1.0]
-
-
-def jittering(ranks: int, sigma: float, steps: int, seed: int) -> list[list[float]]:
-    """Steps of 1 s, whose ends are early or late by rank and step."""
-    source = random.Random(seed)
-    ends = [[step + source.gauss(0, sigma) for step in range(steps + 1)] for _ in range(ranks)]
-    return [[end - begin for begin, end in itertools.pairwise(own)] for own in ends]
-
-
-@for_each("ranks", [1, 8, 64, 256])
-@for_each("steps", [10, 40])
-def test_jitter_of_step_ends_makes_no_number_of_ranks_look_slower(ranks: int, steps: int) -> None:
-    """Ends jitter by 3 % of a step. The longest window of a rank is 1.3 % too long at 256 ranks and 10 steps."""
-    tokens_per_s = [
-        pace.steady_window(jittering(ranks, 0.03, steps, seed), ["n0"] * ranks, 0, 100).tokens_per_s
-        for seed in range(10)
-    ]
-    assert statistics.fmean(tokens_per_s) == pytest.approx(100, rel=0.005)
 
 
 def test_a_step_in_which_one_rank_stood_still_is_counted_once() -> None:

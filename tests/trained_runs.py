@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 from bringup import judge
@@ -150,8 +151,13 @@ def stalled(folder: Path, rank: int, stack: dict[str, object], entered: int | No
         (stacks / f"rank{rank}.json").write_text(json.dumps(record))
 
 
-def ended(tmp_path: Path, stem: str = "run_ddp_2node") -> Path:
+def ended(tmp_path: Path, stem: str = "run_ddp_2node", *, silent: Iterable[int] = (), log: str | None = None) -> Path:
+    """A run whose step ended with 1. silent: ranks without a word; log: what the launchers said."""
     folder = run_of(stem, tmp_path)
+    for rank in silent:
+        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    if log is not None:
+        (folder / "raw/launch.log").write_text(log)
     (folder / "metrics.json").unlink()
     (folder / "closed.json").write_text(
         (folder / "closed.json").read_text().replace('"exit_code": 0', '"exit_code": 1')

@@ -17,6 +17,10 @@ def finished(folder: Path) -> dict[str, tuple[Outcome, str]]:
     }
 
 
+def failing(ranks: dict[str, tuple[Outcome, str]]) -> set[str]:
+    return {subject for subject, (outcome, _) in ranks.items() if outcome is Outcome.FAIL}
+
+
 def test_the_hung_rank_is_who_began_fewer_collectives_and_its_frame_is_said(tmp_path: Path) -> None:
     folder = ended(tmp_path)
     rank_said(folder, "n0", 0, state="raised", error=LOST)
@@ -75,12 +79,8 @@ def test_a_rank_that_did_not_arrive_fails_and_not_who_waited_for_it(tmp_path: Pa
     text = "".join(f"{json.dumps(common | line)}\n" for line in lines)
     (folder / "raw/rank0.jsonl").write_text(text + json.dumps({"probe": "train", "at": "n0", "end": len(lines)}) + "\n")
     ranks = finished(folder)
-    assert {subject: outcome for subject, (outcome, _) in ranks.items()} == {
-        "n0/rank0": Outcome.INCOMPLETE,
-        "n0/rank1": Outcome.INCOMPLETE,
-        "n1/rank2": Outcome.FAIL,
-        "n1/rank3": Outcome.FAIL,
-    }
+    assert failing(ranks) == {"n1/rank2", "n1/rank3"}
+    assert {ranks[f"n0/rank{rank}"][0] for rank in (0, 1)} == {Outcome.INCOMPLETE}
     assert "rank 2 (n1), rank 3 (host unknown)" in ranks["n1/rank3"][1]
     assert "first n1/rank2 late" in str(bad(folder)["train.exit_code", "job"].cause)
 
@@ -92,27 +92,21 @@ def test_ranks_whose_launcher_did_not_start_are_late_and_the_others_are_not_blam
     message = "1 of 2 launchers did not start in time: n1; BRINGUP_START_S sets how long to wait (Timed out …)"
     (folder / "raw/launch.log").write_text(f"0: {message}\nsrun: error: n0: task 0: Exited with exit code 1\n")
     ranks = finished(folder)
-    assert {subject: outcome for subject, (outcome, _) in ranks.items()} == {
-        "n0/rank0": Outcome.INCOMPLETE,
-        "n0/rank1": Outcome.INCOMPLETE,
-        "n1/rank2": Outcome.FAIL,
-        "n1/rank3": Outcome.FAIL,
-    }
+    assert failing(ranks) == {"n1/rank2", "n1/rank3"}
+    assert {ranks[f"n0/rank{rank}"][0] for rank in (0, 1)} == {Outcome.INCOMPLETE}
     assert message[:60] in ranks["n1/rank2"][1]
     assert "first n1/rank2 late" in ranks["n0/rank0"][1]
 
 
 def test_where_nobody_is_behind_nobody_is_named(tmp_path: Path) -> None:
-    folder = ended(tmp_path)
+    folder = ended(tmp_path, silent=range(4))
     for rank in range(4):
-        (folder / f"raw/rank{rank}.jsonl").write_text("")
         stalled(folder, rank, WAITING, 74)
     assert {outcome for outcome, _ in finished(folder).values()} == {Outcome.INCOMPLETE}
 
 
 def test_a_stack_without_progress_accuses_nobody(tmp_path: Path) -> None:
-    folder = ended(tmp_path)
-    (folder / "raw/rank2.jsonl").write_text("")
+    folder = ended(tmp_path, silent=(2,))
     stalled(folder, 2, HUNG, None)
     outcome, words = finished(folder)["n1/rank2"]
     assert outcome is Outcome.INCOMPLETE
@@ -121,8 +115,7 @@ def test_a_stack_without_progress_accuses_nobody(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "Timeout (0:00:04)!\n", "Thread 0x00 (most recent call first):\n", "\x00\xff"])
 def test_a_stack_file_without_a_stack_is_no_evidence(tmp_path: Path, text: str) -> None:
-    folder = ended(tmp_path)
-    (folder / "raw/rank2.jsonl").write_text("")
+    folder = ended(tmp_path, silent=(2,))
     stalled(folder, 2, HUNG, 73)
     (folder / "raw/stacks/rank2.txt").write_text(text)
     assert "no evidence" in finished(folder)["n1/rank2"][1]
@@ -167,9 +160,7 @@ def failures_of(ranks: dict[int, int]) -> str:
 
 def test_a_rank_that_exited_without_a_word_is_named_when_its_launcher_saw_it_first(tmp_path: Path) -> None:
     """A program that fails before its first line writes no file of its own."""
-    folder = ended(tmp_path)
-    for rank in range(4):
-        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    folder = ended(tmp_path, silent=range(4))
     first = "Root Cause (first observed failure):\n"
     log = failures_of({3: -15}) + f"1: {first}" + failures_of({2: 1})
     log += f"0: [rank0]: {LOST}\n" + f"0: {first}" + failures_of({0: 1})
@@ -177,21 +168,18 @@ def test_a_rank_that_exited_without_a_word_is_named_when_its_launcher_saw_it_fir
     ranks = finished(folder)
     assert ranks["n1/rank2"][0] is Outcome.FAIL
     assert ranks["n1/rank2"][1].startswith("exited with code 1")
-    assert {subject for subject, (outcome, _) in ranks.items() if outcome is Outcome.FAIL} == {"n1/rank2"}
+    assert failing(ranks) == {"n1/rank2"}
     assert "lost its peers" in ranks["n0/rank0"][1]
     assert "first n1/rank2 exited with code 1" in ranks["n1/rank3"][1]
 
 
 def test_a_rank_that_ended_with_code_zero_and_left_no_word_was_killed_by_no_signal(tmp_path: Path) -> None:
-    folder = ended(tmp_path)
-    (folder / "raw/rank3.jsonl").write_text("")
-    (folder / "raw/launch.log").write_text(failures_of({3: 0}))
+    folder = ended(tmp_path, silent=(3,), log=failures_of({3: 0}))
     assert finished(folder)["n1/rank3"][0] is Outcome.INCOMPLETE
 
 
 def test_a_rank_killed_for_memory_says_so_with_its_node(tmp_path: Path) -> None:
-    folder = ended(tmp_path)
-    (folder / "raw/rank3.jsonl").write_text("")
+    folder = ended(tmp_path, silent=(3,))
     (folder / "raw/launch.log").write_text(
         failures_of({3: -9})
         + "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been "
@@ -205,9 +193,7 @@ def test_a_rank_killed_for_memory_says_so_with_its_node(tmp_path: Path) -> None:
 
 
 def test_a_rank_killed_on_one_node_is_not_blamed_on_the_memory_of_another(tmp_path: Path) -> None:
-    folder = ended(tmp_path)
-    (folder / "raw/rank3.jsonl").write_text("")
-    (folder / "raw/launch.log").write_text(failures_of({3: -9}) + "srun: error: n0: task 0: Out Of Memory\n")
+    folder = ended(tmp_path, silent=(3,), log=failures_of({3: -9}) + "srun: error: n0: task 0: Out Of Memory\n")
     assert "out of memory" not in finished(folder)["n1/rank3"][1]
 
 
@@ -221,11 +207,7 @@ WATCHDOG = (
 
 
 def test_a_rank_that_nccls_watchdog_ended_is_a_victim(tmp_path: Path) -> None:
-    folder = ended(tmp_path)
-    for rank in (2, 3):
-        (folder / f"raw/rank{rank}.jsonl").write_text("")
-    (folder / "raw/launch.log").write_text(WATCHDOG + failures_of({2: -6, 3: -6}))
-    ranks = finished(folder)
+    ranks = finished(ended(tmp_path, silent=(2, 3), log=WATCHDOG + failures_of({2: -6, 3: -6})))
     assert ranks["n1/rank2"][0] is Outcome.INCOMPLETE
     assert "Watchdog caught collective operation timeout" in ranks["n1/rank2"][1]
     assert ranks["n1/rank3"][0] is Outcome.FAIL  # an abort that nothing explains
@@ -233,9 +215,7 @@ def test_a_rank_that_nccls_watchdog_ended_is_a_victim(tmp_path: Path) -> None:
 
 def test_two_watchdogs_on_one_line_excuse_both_ranks(tmp_path: Path) -> None:
     """Only the first one was read: the other was called killed by signal 6."""
-    folder = ended(tmp_path)
-    for rank in (2, 3):
-        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    folder = ended(tmp_path, silent=(2, 3))
     second = WATCHDOG.removeprefix("1: ").replace("[rank2]", "[rank3]").replace("[Rank 2]", "[Rank 3]")
     (folder / "raw/launch.log").write_text(WATCHDOG.rstrip("\n") + second + failures_of({2: -6, 3: -6}))
     ranks = finished(folder)
@@ -275,9 +255,7 @@ def test_a_rank_that_said_it_lost_its_peers_is_a_victim_whatever_its_number_in_a
     tmp_path: Path, line: str, code: int
 ) -> None:
     """In front of a line stands the rank of the job; behind it, the rank in the process group, which may be another."""
-    folder = ended(tmp_path, "run_hsdp_2node")
-    for rank in (0, 2):
-        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    folder = ended(tmp_path, "run_hsdp_2node", silent=(0, 2))
     (folder / "raw/launch.log").write_text(line + failures_of({2: code}) + failures_of({0: code}))
     ranks = finished(folder)
     assert ranks["n1/rank2"][0] is Outcome.INCOMPLETE
@@ -286,12 +264,8 @@ def test_a_rank_that_said_it_lost_its_peers_is_a_victim_whatever_its_number_in_a
 
 
 def test_the_ranks_of_a_lost_node_are_lost_with_it(tmp_path: Path) -> None:
-    folder = ended(tmp_path)
-    for rank in (2, 3):
-        (folder / f"raw/rank{rank}.jsonl").write_text("")
-    (folder / "raw/launch.log").write_text("srun: error: Node failure on n1\n")
-    ranks = finished(folder)
-    assert {subject for subject, (outcome, _) in ranks.items() if outcome is Outcome.FAIL} == {"n1/rank2", "n1/rank3"}
+    ranks = finished(ended(tmp_path, silent=(2, 3), log="srun: error: Node failure on n1\n"))
+    assert failing(ranks) == {"n1/rank2", "n1/rank3"}
     assert "lost with its node" in ranks["n1/rank2"][1]
 
 
@@ -302,16 +276,14 @@ DOWN = (
 
 
 def test_srun_that_was_ended_before_it_named_the_lost_node_leaves_it_to_the_states_of_the_nodes(tmp_path: Path) -> None:
-    folder = ended(tmp_path)
-    for rank in range(4):
-        (folder / f"raw/rank{rank}.jsonl").write_text("")
+    folder = ended(tmp_path, silent=range(4))
     (folder / "raw/launch.log").write_text(
         "0: slurmstepd-n0: error: *** STEP 616044.0 ON n0 CANCELLED AT 2026-11-22T17:22:06 "
         "DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n"
     )
     (folder / "raw/scontrol-node.txt").write_text(DOWN)
     ranks = finished(folder)
-    assert {subject for subject, (outcome, _) in ranks.items() if outcome is Outcome.FAIL} == {"n1/rank2", "n1/rank3"}
+    assert failing(ranks) == {"n1/rank2", "n1/rank3"}
     assert "lost with its node (Slurm says DOWN+NOT_RESPONDING)" in ranks["n1/rank2"][1]
     assert "Slurm ended the step: node failure" in ranks["n0/rank0"][1]
 
@@ -344,7 +316,7 @@ def test_ranks_that_lost_their_peers_before_slurm_noticed_do_not_hide_the_lost_n
         (folder / "closed.json").unlink()  # Slurm ended the job before its script could close the run
     (folder / "raw" / file).write_text(text)
     ranks = finished(folder)
-    assert {subject for subject, (outcome, _) in ranks.items() if outcome is Outcome.FAIL} == {"n1/rank2", "n1/rank3"}
+    assert failing(ranks) == {"n1/rank2", "n1/rank3"}
     assert says in ranks["n1/rank3"][1]
 
 
@@ -390,41 +362,23 @@ def test_an_error_file_that_is_none_or_elsewhere_gives_no_time(tmp_path: Path, f
     assert bad(folder)["train.exit_code", "job"].cause == "first n0/rank0 raised (ValueError: x)"
 
 
-def test_a_rank_that_works_much_longer_than_its_peers_fails_and_says_in_what(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("step", "fetch", "forward", "says"),
+    [
+        (1.0, 0.001, [0.01, 0.01, 0.4, 0.01], "forward 0.4 s, the median is 0.01 s"),
+        (0.01, 0.0001, [0.0004, 0.0004, 0.0009, 0.0004], None),  # less than a millisecond more is no slowdown
+    ],
+)
+def test_a_rank_that_works_much_longer_than_its_peers_fails_and_says_in_what(
+    tmp_path: Path, step: float, fetch: float, forward: list[float], says: str | None
+) -> None:
     folder = run_of("run_ddp_2node", tmp_path)
-    change(
-        folder,
-        "metrics.json",
-        rank_times_s={
-            "step_p50": [1.0] * 4,
-            "step_p95": [1.0] * 4,
-            "step_max": [1.0] * 4,
-            "fetch": [0.001] * 4,
-            "forward": [0.01, 0.01, 0.4, 0.01],
-            "optimizer": [0.002] * 4,
-        },
-    )
-    slow_ranks = {subject: v for (gate, subject), v in bad(folder).items() if gate == "train.straggler"}
-    assert set(slow_ranks) == {"n1/rank2"}
-    assert slow_ranks["n1/rank2"].outcome is Outcome.FAIL
-    assert "forward 0.4 s, the median is 0.01 s" in slow_ranks["n1/rank2"].observed
-
-
-def test_less_than_a_millisecond_more_is_no_slowdown(tmp_path: Path) -> None:
-    folder = run_of("run_ddp_2node", tmp_path)
-    change(
-        folder,
-        "metrics.json",
-        rank_times_s={
-            "step_p50": [0.01] * 4,
-            "step_p95": [0.01] * 4,
-            "step_max": [0.01] * 4,
-            "fetch": [0.0001] * 4,
-            "forward": [0.0004, 0.0004, 0.0009, 0.0004],
-            "optimizer": [0.0001] * 4,
-        },
-    )
-    assert "train.straggler" not in {gate for gate, _ in bad(folder)}
+    alike = dict.fromkeys(("step_p50", "step_p95", "step_max"), [step] * 4)
+    times = alike | {"fetch": [fetch] * 4, "forward": forward, "optimizer": [fetch] * 4}
+    change(folder, "metrics.json", rank_times_s=times)
+    slow = {subject: v for (gate, subject), v in bad(folder).items() if gate == "train.straggler"}
+    assert [*slow] == (["n1/rank2"] if says else [])
+    assert all(v.outcome is Outcome.FAIL and str(says) in v.observed for v in slow.values())
 
 
 REFUSED = "--model /nowhere/model: no such file or folder, seen from n0"

@@ -11,7 +11,7 @@ from bringup.derive import measured as training
 from bringup.plan import planned as plan
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
-from bringup.records import Outcome, RankTimes, TrainMetrics, read_record
+from bringup.records import Outcome, RankTimes, TrainMetrics, Verdict, read_record
 from showing import shows_failing
 from trained_runs import RECORDS, STEMS, bad, change, rank_said, run_of
 
@@ -99,14 +99,8 @@ def under_nccl(results: Path, *networks: str) -> Path:
     change(
         folder, "metrics.json", transport=None, transport_reason="NCCL's log in raw/ names it", observed_backend="nccl"
     )
-    nccl_facts = {
-        "probe": "train",
-        "at": "n0",
-        "subject": "2-nodes",
-        "quantity": "nccl.backend",
-        "value": "nccl",
-        "unit": "text",
-    }
+    of_backend = {"subject": "2-nodes", "quantity": "nccl.backend", "value": "nccl", "unit": "text"}
+    nccl_facts = {"probe": "train", "at": "n0"} | of_backend
     (folder / "raw/backend.jsonl").write_text(
         f"0: {json.dumps(nccl_facts)}\n0: {json.dumps({'probe': 'train', 'at': 'n0', 'end': 1})}\n"
     )
@@ -116,6 +110,11 @@ def under_nccl(results: Path, *networks: str) -> Path:
             f"n{node}:40:41 [0] NCCL INFO Using network {network}\n"
         )
     return folder
+
+
+def of_transport(folder: Path, name: str) -> Verdict:
+    verdicts = judge.judge_folder(folder, profile.load(name)).verdicts.verdicts
+    return next(v for v in verdicts if v.gate == "train.transport")
 
 
 @pytest.mark.parametrize(
@@ -133,11 +132,7 @@ def under_nccl(results: Path, *networks: str) -> Path:
 )
 def test_under_nccl_the_log_of_every_node_says_what_carried_training(tmp_path, networks, outcome, says):
     folder = under_nccl(tmp_path, *networks)
-    verdict = next(
-        v
-        for v in judge.judge_folder(folder, profile.load("h100-8x400g")).verdicts.verdicts
-        if v.gate == "train.transport"
-    )
+    verdict = of_transport(folder, "h100-8x400g")
     assert verdict.outcome is outcome
     assert says in f"{verdict.observed} {verdict.cause}"
 
@@ -148,18 +143,13 @@ def test_training_over_efa_is_known_by_the_provider_of_every_node(tmp_path, prov
     folder = under_nccl(
         tmp_path, *(f"Libfabric\nn0:40:41 [0] NCCL INFO {selected} {each} (found 8 nics)" for each in providers)
     )
-    verdicts = judge.judge_folder(folder, profile.load("h100-efa-p5")).verdicts.verdicts
-    assert next(v for v in verdicts if v.gate == "train.transport").outcome is outcome
+    assert of_transport(folder, "h100-efa-p5").outcome is outcome
 
 
 def test_two_logs_of_one_node_say_nothing_of_the_other(tmp_path):
     folder = under_nccl(tmp_path, "IB")
     (folder / "raw/nccl-2/nccl.n0.77.log").write_text("n0:77:78 [0] NCCL INFO Using network IB\n")
-    verdict = next(
-        v
-        for v in judge.judge_folder(folder, profile.load("h100-8x400g")).verdicts.verdicts
-        if v.gate == "train.transport"
-    )
+    verdict = of_transport(folder, "h100-8x400g")
     assert verdict.outcome is Outcome.INCOMPLETE
     assert "1 of 2 nodes left a log of NCCL" in (verdict.cause or "")
 
@@ -281,12 +271,8 @@ def test_the_killed_rank_is_the_culprit_and_those_that_lost_it_are_not(tmp_path)
     for rank, node in ((0, "n0"), (1, "n0"), (2, "n1")):
         rank_said(folder, node, rank, state="raised", error=lost)
     failed = {subject: v for (gate, subject), v in bad(folder).items() if gate == "train.rank.finished"}
-    assert {subject: v.outcome for subject, v in failed.items()} == {
-        "n0/rank0": Outcome.INCOMPLETE,
-        "n0/rank1": Outcome.INCOMPLETE,
-        "n1/rank2": Outcome.INCOMPLETE,
-        "n1/rank3": Outcome.FAIL,
-    }
+    assert [subject for subject, v in failed.items() if v.outcome is Outcome.FAIL] == ["n1/rank3"]
+    assert len(failed) == 4
     assert failed["n1/rank3"].observed == "killed by signal 9"
     assert "lost its peers" in (failed["n0/rank0"].cause or "")
 

@@ -76,19 +76,14 @@ class Args:
     start_s: int  # that ranks may start apart: BRINGUP_START_S
     per_device_batch: int  # rows per rank and micro-step
     shard_size: int | None  # ranks of an HSDP shard group; None: those of a node
-    run_dir: Path = _option(
-        "folder of this run, made by `bringup open`, shared by all nodes (default: this folder)", Path(), Path
-    )
+    run_dir: Path = _option("folder of this run, made by `bringup open` (default: this folder)", Path(), Path)
     check: bool = field(
         metadata={
             "action": "store_true",
-            "help": "judge the arguments and end: exit code 0, or 2 and one line; ranks: $WORLD_SIZE",
+            "help": "judge the arguments for $WORLD_SIZE ranks, and end",
         }
     )
-    model: str = _option(
-        "random weights: stem of training/models/*.json, or the path of a config.json; or a hub name, or a folder",
-        "tiny",
-    )
+    model: str = _option("random weights: a training/models/*.json, a config.json; or a hub name, a folder", "tiny")
     dataset: str = _option("generated (no network), a hub name, a folder, or a file of JSON lines", "generated")
     sequence_length: int = _option("tokens per row", 128, _natural)
     global_batch: int = _option("rows per optimizer step, over all ranks", 8, _natural)
@@ -98,74 +93,49 @@ class Args:
         action=_Later,
     )
     rows_at_once: int | None = _option(
-        "rows per rank and micro-step; the micro-steps follow from the batch, so that one workload suits any number "
-        "of ranks (default: all rows of the rank)",
+        "rows per rank and micro-step; so one workload suits any number of ranks (default: all rows of the rank)",
         kind=_natural,
         action=_Later,
     )
     sync_each_batch: bool = _switch(
-        "reduce gradients in every micro-step: under FSDP none is kept unsharded then (less memory), for the traffic "
-        "of as many reductions; under DDP it costs traffic and saves nothing"
+        "reduce gradients in every micro-step: under FSDP none is kept unsharded then; under DDP it saves nothing"
     )
     steps: int = _option("optimizer steps", 24, _natural)  # 22 steady ones: enough for every gate
     warmup_steps: int = _option("first steps, measured, but left out of the steady window", 2, _count)
     learning_rate: float = _option("constant", 1e-3, _positive)
     seed: int = _option("of weights, data and their order", 42, _count)
-    bf16: bool | None = _switch(
-        "bfloat16 compute over float32 master weights (default: on GPUs from Ampere on, which compute in it)", None
-    )
-    reduce_dtype: str = _option(
-        "gradients on the wire, FSDP with bf16; float32 sends twice the bytes",
-        "float32",
-        choices=("float32", "bfloat16"),
-    )
-    reshard_after_forward: bool = _switch(
-        "FSDP: free gathered parameters between forward and backward; without it less traffic, more memory",
-        default=True,
-    )
+    bf16: bool | None = _switch("bfloat16 compute over float32 weights (default: on GPUs that compute in it)", None)
+    reduce_dtype: str = _option("gradients on the wire, FSDP with bf16", "float32", choices=("float32", "bfloat16"))
+    reshard_after_forward: bool = _switch("FSDP: gather parameters again for the backward pass", default=True)
     activation_checkpointing: bool = _switch("recompute activations in the backward pass")
     recipe: Literal["plain", "fast"] = _option(
-        "plain: without the waits that Trainer puts into a step; fast: also compiled blocks and the loss in chunks, "
-        "where they are there",
-        "plain",
-        choices=("plain", "fast"),
+        "fast: compiled blocks and the loss in chunks, where they are there", "plain", choices=("plain", "fast")
     )
     attention: str = _option(
         "attention implementation", "sdpa", choices=("eager", "sdpa", "flash_attention_2", "flash_attention_3")
     )
     dataloader_workers: int = _option("processes per rank", 0, _count)
     save_steps: int = _option(
-        "a checkpoint every so many steps and at the end, of which the newest two stay; half: in the middle; 0: none "
-        "but those of a rehearsal and of a stop",
+        "a checkpoint every so many steps and at the end, of which two stay; half: in the middle; 0: none",
         0,
         lambda text: HALF if text == HALF else _count(text),
     )
-    checkpoint_dir: Path | None = _option(
-        "write them to a folder of the run's name in here (default: RUN_DIR/checkpoints)", kind=Path
-    )
+    checkpoint_dir: Path | None = _option("checkpoints go below it (default: RUN_DIR/checkpoints)", kind=Path)
     rehearse_resume: bool = _switch(
-        "half way through, save a checkpoint, wipe the state, read it back, compare, go on; the checkpoint is removed "
-        "again; left out without --save-steps where it would take more than 160 GiB (default: yes)",
-        default=True,
+        "half way through, save a checkpoint, wipe the state, read it back, compare, go on (default: yes)", default=True
     )
     resume: str | None = _option(
         "go on from the newest whole checkpoint of a run; auto: of the attempts before, if Slurm requeued this job",
         metavar="RUN_DIR|auto",
     )
-    stop_file: Path | None = _option(
-        "when this file appears: write a checkpoint and end (the batch scripts make it in time)", kind=Path
-    )
+    stop_file: Path | None = _option("when this file appears: write a checkpoint and end", kind=Path)
     timeout_s: int = _option(
-        "seconds a collective may wait, on every process group (default: %(default)s); at the start ranks wait for one "
-        "another for $BRINGUP_START_S (default: 600)",
+        "seconds a collective may wait (default: %(default)s); at the start $BRINGUP_START_S (600)",
         60,
         _natural,
     )
     profiled_steps: int = _option(
-        "further steps after the training, in which torch.profiler reads the time of collectives, and one to warm up; "
-        "they change no result. 0: none",
-        3,
-        _count,
+        "further steps after the training, in which torch.profiler reads the time of collectives", 3, _count
     )
 
     @property
@@ -197,9 +167,7 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
     if given.resume not in (None, "auto") and not Path(given.resume).is_dir():
         complain(f"--resume {given.resume}: no such folder, {here}; give the folder of a run, or auto")
     if given.checkpoint_dir is not None and not given.checkpoint_dir.is_dir():
-        complain(
-            f"--checkpoint-dir {given.checkpoint_dir}: no such folder, {here}; it has to be one folder on all nodes"
-        )
+        complain(f"--checkpoint-dir {given.checkpoint_dir}: no such folder, {here}; it has to be one on all nodes")
     try:
         start_s = patience_s()
     except ValueError as error:
@@ -208,10 +176,7 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
     if given.warmup_steps >= given.steps:
         complain(f"--warmup-steps {given.warmup_steps} leaves nothing to measure of --steps {given.steps}; lower it")
     if given.recipe == "fast" and given.warmup_steps < FAST_WARMUP:
-        complain(
-            f"--recipe fast compiles in its second step: --warmup-steps {given.warmup_steps} would measure that; give "
-            f"{FAST_WARMUP} or more"
-        )
+        complain(f"--recipe fast compiles in its second step: give --warmup-steps {FAST_WARMUP} or more")
     if not sharded and (given.reduce_dtype != "float32" or not given.reshard_after_forward):
         complain("--reduce-dtype and --no-reshard-after-forward mean something under FSDP only; leave them out")
     if given.sync_each_batch and (WORLD == 1 or accumulation == 1):
@@ -228,10 +193,8 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         "save_steps": (given.steps + 1) // 2 if given.save_steps == HALF else given.save_steps,
     }
     hsdp = values.pop("hsdp", False)
-    if values["shard_size"] is not None and not hsdp:
-        complain(
-            f"--shard-size {values['shard_size']} is the size of a shard group of --hsdp; give both, or leave it out"
-        )
+    if (size := values["shard_size"]) is not None and not hsdp:
+        complain(f"--shard-size {size} is the size of a shard group of --hsdp; give both, or leave it out")
     return Args(**values), hsdp
 
 

@@ -1,11 +1,8 @@
 """What part of a step is communication: read by torch.profiler in a few more steps, after the training.
 
-Why after it: the profiler costs time in every step, and nothing may wait in the steps that are measured. Everything
-that is recorded of the training was written before, so these steps change no result. Why on all ranks: if one rank
-alone is profiled, it is slower, and the others are seen waiting for it. The cost is bounded: --profiled-steps, fewer of
-many micro-steps, and one step to warm up.
-
-What the events mean stands in bringup.formulae.overlap.
+Why after it: the profiler costs time in every step. All that is recorded of the training was written before, so these
+steps change no result. Why on all ranks: if one rank alone is profiled, it is slower, and the others are seen waiting
+for it. The cost is bounded: --profiled-steps, fewer of many micro-steps, and one step to warm up.
 """
 
 from __future__ import annotations
@@ -40,23 +37,17 @@ def measure(trainer: Any, resolved: RunArgs, shape: ModelShape) -> dict[str, Any
     if resolved.profiled_steps == 0:
         return overlap.fields(None, "no step was profiled (--profiled-steps 0)")
     steps = max(1, min(resolved.profiled_steps, MICRO_STEPS // resolved.gradient_accumulation))
-    ranks = group.gather(_of_rank(trainer, resolved, steps), Profiled | str)
-    problems = [f"rank {number}: {rank}" for number, rank in enumerate(ranks) if isinstance(rank, str)]
-    if problems:
-        why = f"torch.profiler failed on {len(problems)} of {len(ranks)} ranks, {problems[0]}"
-        return overlap.fields(None, why)
-    return overlap.fields(
-        *overlap.of_all([rank for rank in ranks if not isinstance(rank, str)], steps, resolved, shape)
-    )
-
-
-def _of_rank(trainer: Any, resolved: RunArgs, steps: int) -> Profiled | str:
-    batches = trainer.get_train_dataloader()
-    rows, tokens = trainer.get_batch_samples(
-        iter(batches), trainer.args.gradient_accumulation_steps, trainer.args.device
-    )
+    batches = iter(trainer.get_train_dataloader())
+    rows, tokens = trainer.get_batch_samples(batches, trainer.args.gradient_accumulation_steps, trainer.args.device)
     with without_waits():
-        return _profiled(lambda: one_step(trainer, rows, tokens), steps)
+        of_rank = _profiled(lambda: one_step(trainer, rows, tokens), steps)
+    ranks = group.gather(of_rank, Profiled | str)
+    measured = [rank for rank in ranks if not isinstance(rank, str)]
+    if len(measured) == len(ranks):
+        return overlap.fields(*overlap.of_all(measured, steps, resolved, shape))
+    first = next(f"rank {number}: {rank}" for number, rank in enumerate(ranks) if isinstance(rank, str))
+    why = f"torch.profiler failed on {len(ranks) - len(measured)} of {len(ranks)} ranks, {first}"
+    return overlap.fields(None, why)
 
 
 def one_step(trainer: Any, rows: list[dict[str, Any]], tokens: Any) -> None:

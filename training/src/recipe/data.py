@@ -62,31 +62,17 @@ def cannot_load(what: str, name: str, error: BaseException, other: str) -> DataE
 
 def open_source(name: str, seed: int) -> Iterator[str]:
     """Return texts: of a dataset (hub name, folder or file of JSON lines; split train), or endless ones for
-    `generated`. Raises DataError."""
+    `generated`. Raises DataError, also as they are read."""
     if name == GENERATED:
         return generated(seed)
     import datasets  # here: 0.7 s that generated text does not need
 
     datasets.disable_progress_bars()
     try:
-        is_file = name.endswith(DATA_FILES)
-        where = {"path": "json", "data_files": name} if is_file else {"path": name}
+        where = {"path": "json", "data_files": name} if name.endswith(DATA_FILES) else {"path": name}
         dataset = datasets.load_dataset(**where, split="train")
     except Exception as error:  # without the dataset there is no run
         raise cannot_load("dataset", name, error, f"hf download --repo-type dataset {name}") from error
-    return of_dataset(dataset)
-
-
-def generated(seed: int) -> Iterator[str]:
-    """Yield made-up sentences, a function of the seed alone."""
-    dice = random.Random(seed)  # noqa: S311  # sentences, not secrets
-    while True:
-        yield " ".join(dice.choices(WORDS, k=dice.randint(6, 18))) + ".\n"
-
-
-def of_dataset(dataset: Any) -> Iterator[str]:
-    """Return texts of a dataset with a column `text` or in alpaca format (instruction, input, output). Raises
-    DataError, also as they are read."""
     columns = set(dataset.column_names)
     needed = ("instruction", "output") if {"instruction", "output"} <= columns else ("text",)
     if not columns.issuperset(needed):
@@ -95,6 +81,13 @@ def of_dataset(dataset: Any) -> Iterator[str]:
             "conversations are learnt by training/src/starter.py"
         )
     return (_text(number, item, needed) for number, item in enumerate(dataset, start=1))
+
+
+def generated(seed: int) -> Iterator[str]:
+    """Yield made-up sentences, a function of the seed alone."""
+    dice = random.Random(seed)  # noqa: S311  # sentences, not secrets
+    while True:
+        yield " ".join(dice.choices(WORDS, k=dice.randint(6, 18))) + ".\n"
 
 
 def _text(number: int, item: dict[str, Any], needed: tuple[str, ...]) -> str:
@@ -110,8 +103,7 @@ def _text(number: int, item: dict[str, Any], needed: tuple[str, ...]) -> str:
     )
 
 
-Encoder = Callable[[list[str]], list[list[int]]]
-"""Texts to ids, each text ended by its end-of-text token."""
+Encoder = Callable[[list[str]], list[list[int]]]  # texts to ids, each text ended by its end-of-text token
 
 
 def encode_bytes(texts: list[str]) -> list[list[int]]:
@@ -164,8 +156,7 @@ def _encoded(texts: Iterator[str], encode: Encoder) -> Iterator[list[int]]:
 
 def _pack(file: Any, documents: Iterator[list[int]]) -> int:
     """Documents end to end until every row is full. Returns how many were used."""
-    flat = file.reshape(-1)
-    filled = 0
+    flat, filled = file.reshape(-1), 0
     for count, ids in enumerate(documents, start=1):
         used = min(len(ids), len(flat) - filled)
         flat[filled : filled + used] = ids[:used]

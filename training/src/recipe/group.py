@@ -1,8 +1,7 @@
 """The process group: start it with a timeout that holds, count its members, end it cleanly.
 
-torchrun sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without them a program is the only rank. The backend is
-nccl where there is a GPU, else gloo. With one rank there is no group: every function here does nothing or returns a
-list of one.
+torchrun sets RANK, WORLD_SIZE, LOCAL_RANK and LOCAL_WORLD_SIZE; without them a program is the only rank, and there is
+no group: every function here does nothing or returns a list of one. The backend is nccl with a GPU, else gloo.
 """
 
 from __future__ import annotations

@@ -1,18 +1,14 @@
 """What is measured, and how.
 
-A step lasts from the end of the step before to its own end. A clock that starts when the batch is there would hide data
-loading. On a CPU the ends are read from the wall clock. On a GPU they are CUDA events on the compute stream: they are
-exact on the device, and they are read after they have passed, so that no step waits for the host. So the timed window
-holds no synchronisation. Those of the libraries are bypassed (fast/recipes.py). The steady window
-starts after the warm-up steps. Start-up is reported apart and is never part of a throughput.
+A step lasts from the end of the step before to its own end: a clock that starts when the batch is there would hide data
+loading. On a CPU the ends are read from the wall clock. On a GPU they are CUDA events on the compute stream, read after
+they have passed, so that no step waits for the host. The steady window starts after the warm-up steps. Start-up is
+reported apart and is never part of a throughput.
 
-In a synchronous training every rank takes as long as the slowest, so step times do not say which rank is slow. So a
-rank's own work is timed apart, where it waits for no other rank: fetching rows, the forward pass inside some of the
-model's blocks (no strategy communicates there: FSDP gathers before a block), and the optimizer's update.
-
-When a rank itself stood still in the middle of training, all the others wait for it. Two kinds of evidence: its
-heartbeat (probes/pulse.py), and its own work in a step. Only steps after the warm-up count. A checkpoint lies between
-two steps.
+In a synchronous training every rank takes as long as the slowest. So a rank's own work is timed apart, where it waits
+for no other rank: fetching rows, the forward pass inside some of the model's blocks (no strategy communicates there:
+FSDP gathers before a block), and the optimizer's update. And a rank that itself stood still is seen by its heartbeat
+(probes/pulse.py) or by its own work in a step, after the warm-up. A checkpoint lies between two steps.
 """
 
 from __future__ import annotations

@@ -32,10 +32,11 @@ def shape_of(model: Any, name: str) -> ModelShape:
     embedding = () if tied or source is None else _tensors([source], seen)
     tail = _tensors([module for module in (norm, source if tied else None, head) if module is not None], seen)
     attention, problem = _attention(model, blocks)
+    text = model.config.get_text_config()
     return ModelShape(
         name=name,
-        hidden=model.config.get_text_config().hidden_size,
-        vocabulary=model.config.get_text_config().vocab_size,
+        hidden=text.hidden_size,
+        vocabulary=text.vocab_size,
         tied=tied,
         embedding=embedding,
         blocks=tuple(Blocks(count=count, tensors=tensors) for tensors, count in Counter(of_blocks).items() if tensors),
@@ -96,14 +97,9 @@ def _attention(model: Any, blocks: list[Any]) -> tuple[tuple[Attention, ...], st
         if len(sizes) != 1:
             return (), f"a block with heads of several sizes ({sorted(sizes)})"
         alike[sizes.pop(), _window(config, block, kind)] += 1
+    kv_heads = kv_heads if isinstance(kv_heads, int) else None
     return tuple(
-        Attention(
-            layers=count,
-            heads=heads,
-            kv_heads=kv_heads if isinstance(kv_heads, int) else None,
-            head_size=size,
-            window=window,
-        )
+        Attention(layers=count, heads=heads, kv_heads=kv_heads, head_size=size, window=window)
         for (size, window), count in alike.items()
     ), None
 

@@ -6,6 +6,7 @@ raises where the command numactl is missing. A rank that it bound has CPUs at on
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping, Set
 from pathlib import Path
@@ -45,13 +46,10 @@ def place(facts: RankFacts, numa: Path = binding.NUMA) -> None:
 
 def doubt(facts: RankFacts, device: str) -> None:
     """Doubt the place if place() took another GPU than `device` (GPU-<uuid>), on which torch computes."""
-    try:
-        taken = gpu_of_rank()
-    except OSError:  # place() recorded it
-        return
-    if taken is not None and taken != device:
-        why = f"the CPUs were chosen for {taken}, but torch computes on {device}; set CUDA_DEVICE_ORDER=PCI_BUS_ID"
-        facts.unknown("train.cpu.near_gpu", "share", why, f"{facts.at}/rank{RANK}")
+    with contextlib.suppress(OSError):  # place() recorded it
+        if (taken := gpu_of_rank()) not in (None, device):
+            why = f"the CPUs were chosen for {taken}, but torch computes on {device}; set CUDA_DEVICE_ORDER=PCI_BUS_ID"
+            facts.unknown("train.cpu.near_gpu", "share", why, f"{facts.at}/rank{RANK}")
 
 
 def choose(allowed: Set[int], nodes: Mapping[str, Set[int]], at: str | None) -> tuple[Set[int] | None, str]:

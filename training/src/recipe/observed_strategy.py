@@ -1,8 +1,8 @@
 """What is really about to train, or has trained: read from the model, its process groups, and its first step.
 
-There are two kinds of evidence. Structure (wrapper, placements, mesh, the policies that fully_shard keeps) is there
-before the first step. Behaviour is seen in the first step: the data type that comes out of a matrix product, and which
-decoder layers run a second time in the backward pass. An option proves neither.
+Structure (wrapper, placements, mesh, the policies that fully_shard keeps) is there before the first step. Behaviour is
+seen in it: the data type out of a matrix product, and which decoder layers run a second time in the backward pass. An
+option proves neither.
 """
 
 from __future__ import annotations
@@ -37,10 +37,8 @@ def decoder_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
 def _blocks(model: torch.nn.Module) -> list[tuple[torch.nn.Module, str]]:
     """Each with its class. fully_shard makes a subclass of each class, so the whole line of ancestors is searched."""
     names = set(next((m._no_split_modules for m in model.modules() if getattr(m, "_no_split_modules", None)), ()))
-    classes = (
-        (m, next((cls.__name__ for cls in type(m).__mro__ if cls.__name__ in names), "")) for m in model.modules()
-    )
-    return [(module, name) for module, name in classes if name]
+    of_model = ((module, names & {cls.__name__ for cls in type(module).__mro__}) for module in model.modules())
+    return [(module, own.pop()) for module, own in of_model if own]
 
 
 class FirstStep(TrainerCallback):
@@ -75,8 +73,13 @@ class FirstStep(TrainerCallback):
 
     def after_micro_step(self, model: Any) -> None:
         """Take a note after each backward pass."""
-        if self.handles and self.reduced_at_once is None:
-            self.reduced_at_once = reduced_gradients(model)
+        if not self.handles or self.reduced_at_once is not None:
+            return
+        # FSDP: a shard has a gradient only when it was reduced; until then the gradient is kept whole, elsewhere. DDP:
+        # the gradients are in one place in both cases, and the wrapper keeps whether its reducer was on
+        self.reduced_at_once = getattr(model, "require_backward_grad_sync", None)
+        if self.reduced_at_once is None:
+            self.reduced_at_once = any(p.grad is not None for p in model.parameters())
 
     def recomputed(self, micro_steps: int) -> int | None:
         """Count decoder layers that ran more than once per micro-step; None before the end of the first step."""
@@ -92,17 +95,6 @@ class FirstStep(TrainerCallback):
         return note
 
 
-def reduced_gradients(model: Any) -> bool:
-    """Say whether the first backward pass of a step, which just ended, reduced its gradients.
-
-    FSDP: a shard has a gradient only when it was reduced. Until then the gradient is kept whole, elsewhere. DDP: the
-    gradients are in one place in both cases, and the wrapper keeps whether its reducer was on.
-    """
-    if hasattr(model, "require_backward_grad_sync"):
-        return bool(model.require_backward_grad_sync)
-    return any(p.grad is not None for p in model.parameters())
-
-
 def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | None) -> ObservedStrategy:
     """Return what the wrapped model is, agreed on by all ranks. A collective: every rank calls it.
 
@@ -112,9 +104,7 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
     parameters = list(model.parameters())
     placements = sorted({str(tuple(p.placements)) if isinstance(p, DTensor) else PLAIN for p in parameters})
     meshes = [p.device_mesh for p in parameters if isinstance(p, DTensor)]
-    mesh = meshes[0].mesh.tolist() if meshes else None
-    if mesh is not None and not isinstance(mesh[0], list):
-        mesh = [mesh]  # one row: one shard group of all ranks
+    mesh = torch.atleast_2d(meshes[0].mesh).tolist() if meshes else None  # one row: one shard group of all ranks
     wrapper = type(model).__name__
     plainly_wrapped = wrapper in ("DistributedDataParallel", "DataParallel")
     stepped = first_step.recomputed(trainer.args.gradient_accumulation_steps)
@@ -154,8 +144,10 @@ def _policies(model: torch.nn.Module) -> dict[str, Any]:
 
     Only the decoder layers answer for reshard_after_forward: embedding and head are treated otherwise on purpose.
     """
-    groups = [unit for module in model.modules() if isinstance(module, FSDPModule) for unit in _groups(module)]
-    layers = [unit for module in decoder_layers(model) if isinstance(module, FSDPModule) for unit in _groups(module)]
+    groups, layers = (
+        [unit for module in modules if isinstance(module, FSDPModule) for unit in _groups(module)]
+        for modules in (model.modules(), decoder_layers(model))
+    )
     if not groups:
         gradients = {name_of(p.dtype) for p in model.parameters()}  # a gradient has the type of its parameter
         return {"reshard_after_forward": None, "reduce_dtype": _only(gradients)}

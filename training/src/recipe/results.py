@@ -204,11 +204,14 @@ def memory_check(predicted: Footprint, ranks: list[RankResult]) -> MemoryCheck:
 def environment_of_rank() -> dict[str, list[str]]:
     """Return the fields of records.Environment, of this rank and its node. What is not there is an empty list."""
     driver = driver_version(DRIVER.read_text()) if DRIVER.exists() else None
+    of_gpu = {
+        "cuda": str(torch.version.cuda) if group.CUDA else None,
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if group.CUDA else None,
+        "driver": driver,
+        "gpus": gpu_name(),
+    }
     return {
-        "cuda": [str(torch.version.cuda)] if group.CUDA else [],
-        "nccl": [".".join(map(str, torch.cuda.nccl.version()))] if group.CUDA else [],
-        "driver": [] if driver is None else [driver],
-        "gpus": [name] if (name := gpu_name()) else [],
+        **{name: [] if value is None else [value] for name, value in of_gpu.items()},
         "allocator": [os.environ[name] for name in ALLOCATOR if name in os.environ],
         "nics": transport.active_rdma_devices() or sorted(transport.interface_bytes()),
     }

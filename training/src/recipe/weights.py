@@ -1,11 +1,9 @@
 """The weights that a training starts from. A sharded model gets them when it is sharded, and never whole.
 
-First the model is made without memory for its parameters: on torch's meta device. Then FSDP cuts it. Then every rank
-gives memory to its shard and fills it, one part of the model at a time. A part is a decoder block, or all that is
-outside of the blocks. Its random numbers follow from the seed and its name alone. So one GPU, DDP, FSDP and HSDP start
-from equal weights, and a rank holds its shard and one part at most.
-
-A hub model is read in the same way: from each tensor of its safetensors files only the rows of the rank's shard.
+First the model is made on torch's meta device. Then FSDP cuts it. Then every rank gives memory to its shard and fills
+it, one part of the model at a time: a decoder block, or all that is outside of the blocks. Its random numbers follow
+from the seed and its name alone. So one GPU, DDP, FSDP and HSDP start from equal weights. Of a hub model a rank reads
+from each tensor of the safetensors files only the rows of its shard.
 """
 
 from __future__ import annotations

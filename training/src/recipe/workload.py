@@ -1,7 +1,7 @@
 """What all training programs share: the meeting of the ranks, model and rows, Trainer's common arguments, the records.
 
-An entrypoint calls the methods of Run in this order: meet, prepare, common_arguments, train. What a strategy is stands
-in the entrypoint. Imported after the arguments were accepted, because its imports take seconds.
+An entrypoint calls the methods of Run in this order: meet, prepare, common_arguments, train. Imported after the
+arguments were accepted, because its imports take seconds.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Writes and reads the files of a checkpoint, and finds the folders that are whole.
 
-A save goes to .step-00000006.part, which gets its name when the record is in it. So what a killed save leaves is not a
+A save goes to .step-00000006.part, which gets its name when the record is in it: what a killed save leaves is no
 checkpoint. A tensor is known by its name and its whole shape, so another number of ranks or another strategy can read
 it. It is read in place, and its fingerprint is compared with the one that was saved.
 
@@ -16,9 +16,8 @@ import shutil
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -44,8 +43,7 @@ class PeerFailedError(RuntimeError):
     """Another rank could not, and says why itself. The message says which."""
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(NamedTuple):
     """Result of reading a checkpoint. differing: names of tensors that are not what was saved."""
 
     seconds: float
@@ -54,8 +52,7 @@ class Read:
     bytes: int
 
 
-@dataclass(frozen=True)
-class Saved:
+class Saved(NamedTuple):
     """A checkpoint that was written. Seconds of the slowest rank."""
 
     folder: Path
@@ -101,16 +98,13 @@ def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: T
             stream.write(content.getbuffer())
             stream.flush()
             os.fsync(stream.fileno())
-        shared = [part / METADATA] if group.RANK == 0 else []
-        paths = [*shared, *sorted(part.glob(f"__{group.RANK}_*")), own]
+        paths = [*([part / METADATA] if group.RANK == 0 else []), *sorted(part.glob(f"__{group.RANK}_*")), own]
         return [CheckpointFile(name=path.name, rank=group.RANK, bytes=path.stat().st_size) for path in paths]
 
     files = group.gather(together(what, write), list[CheckpointFile])
-    write_s = max(group.gather(time.perf_counter() - begun))
-    begun = time.perf_counter()
+    written = time.perf_counter()
     fingerprints = state.fingerprints_of_all(tensors)
-    checksum_s = max(group.gather(time.perf_counter() - begun))
-    scheduler = trainer.lr_scheduler.state_dict()
+    write_s, checksum_s = map(max, zip(*group.gather([written - begun, time.perf_counter() - written]), strict=True))
     record = Checkpoint(
         run=run,
         step=step,
@@ -119,7 +113,7 @@ def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: T
         recipe=recipe,
         files=[file for per_rank in files for file in per_rank],
         fingerprints=fingerprints,
-        scheduler={name: scheduler[name] for name in _OF_SCHEDULER if name in scheduler},
+        scheduler={name: value for name, value in trainer.lr_scheduler.state_dict().items() if name in _OF_SCHEDULER},
         loss=so_far.loss,
         grad_norm=so_far.grad_norm,
     )
@@ -127,15 +121,14 @@ def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: T
     def finish() -> None:
         for file in record.files:
             if not (part / file.name).is_file():
-                where = f"is {root} one folder on all nodes?"
-                raise CheckpointError(f"{file.name} of rank {file.rank} is not seen: {where}")
+                raise CheckpointError(
+                    f"{file.name} of rank {file.rank} is not seen: is {root} one folder on all nodes?"
+                )
         write_record(part / RECORD, record)
         part.rename(final)
         handle = os.open(root, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        os.fsync(handle)
+        os.close(handle)
 
     together(what, finish if group.RANK == 0 else lambda: None)
     return Saved(final, group.from_first(record, Checkpoint), write_s, checksum_s)
@@ -193,15 +186,14 @@ def examine(folder: Path) -> tuple[Checkpoint | None, list[str]]:
 
 def damage(folder: Path, files: list[CheckpointFile]) -> list[str]:
     """Return what is wrong with these files, one line each: one is missing, or has another size than was written."""
-    problems = []
+    problems = {}
     for file in files:
         try:
             size = (folder / file.name).stat().st_size
-            if size != file.bytes:
-                problems.append(f"{folder.name}/{file.name}: {size} bytes, {file.bytes} were written")
+            problems[file.name] = "" if size == file.bytes else f"{size} bytes, {file.bytes} were written"
         except OSError as error:
-            problems.append(f"{folder.name}/{file.name}: cannot be read from {node_name()}: {error.strerror}")
-    return problems
+            problems[file.name] = f"cannot be read from {node_name()}: {error.strerror}"
+    return [f"{folder.name}/{name}: {problem}" for name, problem in problems.items() if problem]
 
 
 class NamingWriter(dcp.FileSystemWriter):

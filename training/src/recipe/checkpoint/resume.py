@@ -1,8 +1,7 @@
-"""When checkpoints are written, and where a run begins.
+"""When checkpoints are written, how large they will be, and where a run begins.
 
 A rehearsal proves that a checkpoint can be resumed before somebody needs it. Half way through, the state is saved,
-wiped and read back. Then training goes on with what was read. So the later losses are those of a resumed training, and
-the gates on them judge the checkpoint too.
+wiped and read back. Training goes on with what was read, so the gates on later losses judge the checkpoint too.
 """
 
 from __future__ import annotations
@@ -275,25 +274,25 @@ class Checkpoints(TrainerCallback):
         }
 
     def _times(self) -> CheckpointTimes:
-        compared = sum(group.gather(sum(got.compared for got in self.reads)))
-        differing = sum(group.gather(sum(len(got.differing) for got in self.reads)))
+        counts = ((got.compared, len(got.differing)) for got in self.reads)
+        of_ranks = group.gather([sum(each) for each in zip(*counts, strict=True)] or [0, 0])
+        compared, differing = (sum(each) for each in zip(*of_ranks, strict=True))
         last, read = self.last, self.reads[-1] if self.reads else None
         record = last.record if last is not None else self.begins_at[1]  # type: ignore[index]  # else none was read
         ours = (record.world_size, record.strategy) == (group.WORLD, self.resolved.strategy)
-        written: dict[str, Any] = dict.fromkeys(("files", "write_s", "write_gib_per_s", "checksum_s"))
-        if last is not None:
-            rate = record.bytes / GIB / last.write_s
-            written = dict(zip(written, (len(record.files), last.write_s, rate, last.checksum_s), strict=True))
         return CheckpointTimes(
-            **written,
+            files=last and len(record.files),
+            write_s=last and last.write_s,
+            write_gib_per_s=last and record.bytes / GIB / last.write_s,
+            checksum_s=last and last.checksum_s,
             written=len(self.after_steps),
             bytes=record.bytes,
             predicted_bytes=self._bytes(record.step) if ours else None,
             predicted_reason=None if ours else "it was written by other ranks or another strategy",
-            read_s=None if read is None else read.seconds,
-            read_gib_per_s=None if read is None else read.bytes / GIB / read.seconds,
-            compared=None if read is None else compared,
-            differing=None if read is None else differing,
+            read_s=read and read.seconds,
+            read_gib_per_s=read and read.bytes / GIB / read.seconds,
+            compared=read and compared,
+            differing=read and differing,
             after_steps=self.after_steps,
         )
 
@@ -301,13 +300,9 @@ class Checkpoints(TrainerCallback):
         if self.begins_at is None:
             return None
         record = self.begins_at[1]
-        return Resumed(
-            run=record.run,
-            step=record.step,
-            world_size=record.world_size,
-            random_state=record.world_size == group.WORLD,
-            passed_over=self.passed_over,
-        )
+        same = record.world_size == group.WORLD
+        of_record = {name: getattr(record, name) for name in ("run", "step", "world_size")}
+        return Resumed(**of_record, random_state=same, passed_over=self.passed_over)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Refuse a start without load() and put_random_state(): another version of Trainer may call them otherwise."""

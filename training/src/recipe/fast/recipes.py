@@ -1,19 +1,15 @@
-"""The recipes plain and fast. What each changes of a training as Trainer makes it by default (training/README.md).
+"""The recipes plain and fast: what each changes of a training as Trainer makes it (training/README.md).
 
 plain: no step waits for the device. Trainer's own waits are switched off in workload.Run.common_arguments; those of
        transformers and accelerate are bypassed here. And DDP has one copy of the gradients: its buckets.
 fast:  plain, and what makes one GPU faster without changing what is learnt: compiled blocks, the loss in chunks. The
-       optimizer is no part of it: it is fused in both. Nor is the order of the attention kernels: on Hopper and
-       Blackwell torch (2.13) itself tries cuDNN's first.
+       optimizer is fused in both, and on Hopper and Blackwell torch (2.13) itself tries cuDNN's attention first.
 
-So losses agree within the tolerance of the data type. `recipe` is recorded with what it turned on (`tuning`), and
-compare refuses to mix recipes.
+`recipe` is recorded with what it turned on (`tuning`), and compare refuses to mix recipes.
 
 In every forward pass transformers reads position ids back from the device, to find out whether several sequences share
-a row ("packed" in its sense). With FlashAttention and one row at a time it does so in every layer. In our rows
-positions count from 0 to the end: the documents of a row are one sequence. And accelerate's loader of a resumed
-training waits for its copies, which nobody needs. The names are private: where the installed version lacks one, its
-wait stays, and `tuning` says so.
+a row. Here the documents of a row are one sequence. And accelerate's loader of a resumed training waits for its copies,
+which nobody needs. The names are private: where the installed version lacks one, its wait stays, and `tuning` says so.
 """
 
 from __future__ import annotations
@@ -84,11 +80,6 @@ def on(tuning: Mapping[str, str], what: str) -> bool:
     return tuning.get(what) == ON
 
 
-def _never_packed(answer: Any) -> Callable[[Any], Callable[..., Any]]:
-    """Answer a question about position ids as for a row that is one sequence."""
-    return lambda question: lambda *args, **kwargs: answer
-
-
 def _copies_as_before(skip: Callable[..., Any]) -> Callable[..., Any]:
     """accelerate's skip_first_batches makes a new loader, which waits for its copies even if the given one does not."""
 
@@ -102,9 +93,9 @@ def _copies_as_before(skip: Callable[..., Any]) -> Callable[..., Any]:
     return skip_and_keep
 
 
-REPLACED: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (
-    ("transformers.masking_utils", "find_packed_sequence_indices", _never_packed(None)),
-    ("transformers.modeling_flash_attention_utils", "_is_packed_sequence", _never_packed(False)),
+REPLACED: tuple[tuple[str, str, Callable[[Any], Any]], ...] = (  # the answers for a row that is one sequence
+    ("transformers.masking_utils", "find_packed_sequence_indices", lambda question: lambda *args, **kwargs: None),
+    ("transformers.modeling_flash_attention_utils", "_is_packed_sequence", lambda question: lambda *args, **kw: False),
     ("transformers.trainer", "skip_first_batches", _copies_as_before),
 )
 

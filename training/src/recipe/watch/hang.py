@@ -67,13 +67,9 @@ class Watch(TrainerCallback):
             self.stream.truncate()
             self.file.with_suffix(".json").unlink(missing_ok=True)
         faulthandler.dump_traceback_later(LOCKED * self.timeout_s, file=self.stream)
+        self.longest_s = (2 if self.steps == SLOW_STEPS else SLOW) * self.timeout_s  # that a step may take
         if self.training:
             signal.setitimer(signal.ITIMER_REAL, self.longest_s + LAST_RESORT_S)
-
-    @property
-    def longest_s(self) -> float:
-        """Return how many seconds a step may take."""
-        return (2 if self.steps == SLOW_STEPS else SLOW) * self.timeout_s
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         self.training = True
@@ -120,20 +116,13 @@ class Watch(TrainerCallback):
                 self.told = True
                 faulthandler.cancel_dump_traceback_later()
                 faulthandler.dump_traceback(file=self.stream)
-                self.file.with_suffix(".json").write_text(json.dumps(self.progress(quiet_s)) + "\n", encoding="utf-8")
+                # `entered`: collectives begun. The others wait for the rank with the fewest
+                how_far = {"node": node_name(), "rank": group.RANK, "step": self.step, "quiet_s": round(quiet_s, 1)}
+                how_far["entered"] = group.collectives_begun()
+                self.file.with_suffix(".json").write_text(json.dumps(how_far) + "\n", encoding="utf-8")
                 nodes = group.WORLD // group.LOCAL_WORLD
                 if group.CUDA and ras.is_witness(group.RANK // group.LOCAL_WORLD, nodes, group.LOCAL_RANK):
                     ras.keep(self.file.parents[1] / f"nccl-{nodes}/ras.rank{group.RANK}.txt")
             if self.training and quiet_s > self.longest_s:
                 self.stuck(f"no step ended within {self.longest_s:g} s after step {self.step}, {where()}")
                 os._exit(1)
-
-    def progress(self, quiet_s: float) -> dict[str, Any]:
-        """Say how far this rank is. `entered`: collectives begun. The others wait for the rank with the fewest."""
-        return {
-            "node": node_name(),
-            "rank": group.RANK,
-            "step": self.step,
-            "quiet_s": round(quiet_s, 1),
-            "entered": group.collectives_begun(),
-        }
