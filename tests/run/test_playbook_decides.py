@@ -108,8 +108,8 @@ def test_a_phase_that_passed_on_all_nodes_runs_again_where_one_of_them_is_left_o
         for stem, seen in (("smoke", well("smoke", names)), ("run_1gpu", well("run_1gpu", names[:1])))
     }
     earlier = Record(name="x", nodes=names, profile="local-cpu", planned=["discovery", *steps], left_out=[], steps=[])
-    monkeypatch.setattr(playbook.resume, "earlier", lambda folder: earlier)
-    monkeypatch.setattr(playbook.resume, "kept", lambda *asked: steps)
+    monkeypatch.setattr(playbook, "earlier_run", lambda folder: earlier)
+    monkeypatch.setattr(playbook, "passed_before", lambda *asked: steps)
     run = Run(tmp_path, monkeypatch, ends)
     run.of("discovery", "smoke", "run_1gpu", resume=tmp_path / "x")
     assert run.ran == {"discovery": names, "smoke": ["n0", "n1"]}
@@ -119,7 +119,7 @@ def test_a_phase_that_passed_on_all_nodes_runs_again_where_one_of_them_is_left_o
 def test_a_run_is_resumed_on_the_nodes_that_it_had_and_not_on_some_of_them(tmp_path, monkeypatch):
     more = [*NODES, "n3"]
     earlier = Record(name="x", nodes=more, profile="local-cpu", planned=["discovery"], left_out=[], steps=[])
-    monkeypatch.setattr(playbook.resume, "earlier", lambda folder: earlier)
+    monkeypatch.setattr(playbook, "earlier_run", lambda folder: earlier)
     run = Run(tmp_path, monkeypatch, well)
     with pytest.raises(CannotStart, match="that run was on n0, n1, n2, n3, this one on n0, n1, n2"):
         run.of("discovery", resume=tmp_path / "x")

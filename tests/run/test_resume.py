@@ -14,7 +14,7 @@ from bringup.records import Outcome, Playbook, Step, write_record
 from bringup.report import explain
 from bringup.results import BATCH_LOG, PLAYBOOK, PLAYBOOKS, REPOSITORY, load
 from bringup.run import open as opening
-from bringup.run import resume
+from bringup.run import playbook as playbooks
 from bringup.run.launch import newest_attempt
 from factory import a_verdict, judged_of
 from rich.console import Console
@@ -30,7 +30,7 @@ def played(place: Path, outcome: Outcome) -> tuple[Path, Playbook]:
 
 
 def kept(folder: Path, playbook: Playbook) -> list[Outcome]:
-    steps = resume.kept(folder, playbook, ["discovery"], profiles.load("local-cpu"), Console())
+    steps = playbooks.passed_before(folder, playbook, ["discovery"], profiles.load("local-cpu"), Console())
     return [step.outcome for step, _ in steps.values()]
 
 
@@ -46,7 +46,7 @@ def kept(folder: Path, playbook: Playbook) -> list[Outcome]:
     ],
 )
 def test_what_passed_or_only_warned_is_kept_as_it_is_judged_now(tmp_path, monkeypatch, then, now, is_kept):
-    monkeypatch.setattr(resume, "judge_folder", lambda folder, profile: judged_of(a_verdict(outcome=now)))
+    monkeypatch.setattr(playbooks.judge, "judge_folder", lambda folder, profile: judged_of(a_verdict(outcome=now)))
     folder, playbook = played(tmp_path, then)
     (tmp_path / "validation/results/x/verdicts.json").write_text("{}")
     assert kept(folder, playbook) == ([now] if is_kept else [])
@@ -59,7 +59,7 @@ def test_a_phase_that_ended_after_bringup_run_was_killed_is_judged_and_saved(tmp
         saved.append(folder)
         return judged_of(a_verdict(outcome=Outcome.PASS))
 
-    monkeypatch.setattr(resume, "judge_and_save", judge_and_save)
+    monkeypatch.setattr(playbooks.write, "judge_and_save", judge_and_save)
     assert kept(*played(tmp_path, Outcome.PASS)) == [Outcome.PASS]
     assert saved == [tmp_path / "validation/results/x"]
 
@@ -71,7 +71,7 @@ def test_a_playbook_in_a_copy_is_not_continued(tmp_path, where):
     folder.mkdir(parents=True)
     write_record(folder / PLAYBOOK, played(tmp_path, Outcome.PASS)[1])
     with pytest.raises(RunError, match="is a copy"):
-        resume.earlier(folder)
+        playbooks.earlier_run(folder)
 
 
 def test_explain_reads_the_screen_in_the_runs_own_folder_and_no_log_by_a_jobs_number(tmp_path, monkeypatch):

@@ -11,15 +11,19 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
+from bringup import judge, results
+from bringup.daily import baseline, why
+from bringup.daily.preflight import checks, flow
 from bringup.errors import SlurmError, UsageError
+from bringup.plan import catalogue
+from bringup.plan import profile as profiles
 from bringup.plan.phases import PREFLIGHT
+from bringup.report import outputs, text
+from bringup.run import site as at_site
+from bringup.run import slurm
 
 
 def do_why(arguments: argparse.Namespace) -> int:
-    from bringup.daily import why
-    from bringup.report import text
-    from bringup.run import slurm
-
     if not re.fullmatch(r"\d+([_+]\d+)?(\.\w+)?", arguments.job):
         raise UsageError(f"{arguments.job!r} is not a job number; squeue --me lists yours")
     with contextlib.suppress(SlurmError):  # it may be forgotten: the accounting may know it
@@ -34,11 +38,6 @@ def do_why(arguments: argparse.Namespace) -> int:
 
 
 def do_preflight(arguments: argparse.Namespace) -> int:
-    from bringup.daily.preflight import checks, flow
-    from bringup.plan import catalogue
-    from bringup.plan import profile as profiles
-    from bringup.run import site as at_site
-
     command = arguments.command[1:] if arguments.command[:1] == ["--"] else arguments.command
     if not command:
         raise UsageError("preflight: which command? bringup preflight --nodes 2 -- srun python train.py")
@@ -58,10 +57,6 @@ def do_preflight(arguments: argparse.Namespace) -> int:
 
 
 def do_site_baseline(arguments: argparse.Namespace) -> int:
-    from bringup import judge, results
-    from bringup.daily import baseline
-    from bringup.report import outputs
-
     output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
     outputs.check([output])
     runs = results.find(arguments.runs)

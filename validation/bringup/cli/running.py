@@ -55,19 +55,8 @@ def do_sweep(arguments: argparse.Namespace) -> int:
     if arguments.weak and sweeps.NODES not in vary:
         raise UsageError("--weak is for --vary nodes=1,2,4")
     site = at_site.entered()
-    request = sweep.Request(
-        phase=phase,
-        vary=vary,
-        grid=arguments.grid,
-        weak=arguments.weak,
-        repeat=arguments.repeat,
-        nodes=arguments.nodes,
-        nodelist=arguments.nodelist,
-        profile=catalogue.load_profile(arguments.profile),
-        profile_name=profiles.portable(arguments.profile),
-        site=site,
-    )
-    return sweep.run(sweep.begin(request), site)
+    options = {name: getattr(arguments, name) for name in ("nodes", "nodelist", "grid", "weak", "repeat")}
+    return sweep.run(sweep.begin(phase, vary, arguments.profile, site, **options), site)
 
 
 def do_train(arguments: argparse.Namespace) -> int:

@@ -15,23 +15,24 @@ from rich.console import Console
 from bringup import judge
 from bringup import results as runs
 from bringup.characters import many
-from bringup.errors import CannotStart
+from bringup.errors import CannotStart, RecordError, RunError
 from bringup.evidence.names import listed
 from bringup.judge import Judged
 from bringup.plan import auto
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
-from bringup.records import LeftOut, Outcome, Playbook, Step, worst_of_run, write_record, write_text
-from bringup.report import collection, document, links, next_steps, terminal, view
+from bringup.records import LeftOut, Outcome, Playbook, Step, read_record, worst_of_run, write_record, write_text
+from bringup.report import collection, document, links, next_steps, terminal, view, write
 from bringup.report import text as report
 from bringup.results import PLAYBOOK, REPOSITORY
-from bringup.run import at_work, partitions, resume, slurm
+from bringup.run import at_work, partitions, slurm
 from bringup.run import open as opening
 from bringup.run import site as at_site
 from bringup.run.healthy_rest import VARIABLE, lacking, unhealthy_nodes
-from bringup.run.launch import Launch, progress, stoppable
+from bringup.run.launch import Launch, newest_attempt, progress, stoppable
 from bringup.run.nodes import known_partitions, requested_nodes
-from bringup.run.resume import GOOD
+
+GOOD = (Outcome.PASS, Outcome.WARN)  # a warning is not a reason to run a phase again: it would only be said again
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ class Request:
 def run(request: Request) -> int:
     """Exit code: the worst outcome over the planned phases."""
     if request.resume is not None:  # options that are not given again keep their values
-        earlier = resume.earlier(request.resume)
+        earlier = earlier_run(request.resume)
         request = replace(
             request,
             phases=request.phases or earlier.planned,
@@ -211,12 +212,12 @@ def _plan(
         raise CannotStart(f"nothing to run: {'; '.join(left_out)}")
     kept_steps: dict[str, tuple[Step, Judged]] = {}
     if request.resume is not None:
-        earlier = resume.earlier(request.resume)
+        earlier = earlier_run(request.resume)
         if earlier.nodes != names:
             raise CannotStart(
                 f"--resume {request.resume}: that run was on {', '.join(earlier.nodes)}, this one on {', '.join(names)}"
             )
-        kept_steps = resume.kept(request.resume, earlier, planned, auto.closed(request.profile), console)
+        kept_steps = passed_before(request.resume, earlier, planned, auto.closed(request.profile), console)
     if known := known_partitions():
         for stem in planned:
             if stem not in kept_steps:
@@ -296,3 +297,61 @@ def dry_run(
             f"{len(left)} steps, {least:.0f} to {most:.0f} minutes and the queue. Nothing was submitted.",
         ]
     )
+
+
+# --- what an earlier run finished is kept, also what it did not live to see finish
+
+
+def earlier_run(folder: Path) -> Playbook:
+    """Read the earlier playbook. Raises RecordError if it cannot be read, RunError in a copy of the repository."""
+    playbook = read_record(folder / PLAYBOOK, Playbook)
+    tree = runs.tree_of(folder)
+    if tree is None or tree.resolve() != runs.REPOSITORY.resolve():
+        raise RunError(f"--resume {folder}: is a copy; name the playbook in {runs.REPOSITORY / runs.PLAYBOOKS}")
+    return playbook
+
+
+def passed_before(
+    folder: Path, playbook: Playbook, planned: list[str], profile: Profile | None, console: Console
+) -> dict[str, tuple[Step, Judged]]:
+    """Return the phases of the earlier playbook in `folder` that need not run again, judged again.
+
+    A phase without a step was under way when that run was killed: its job or script may have finished unseen. When it
+    is still running, it is waited for.
+    """
+    recorded = {step.phase: step for step in playbook.steps}
+    steps: dict[str, tuple[Step, Judged]] = {}
+    for stem in planned:
+        step = recorded.get(stem)
+        if step is None:
+            step = _unseen(PHASES[stem], folder, playbook.name, console)
+        judged = None if step is None else _judged_now(folder, step, profile)
+        if step is not None and judged is not None:
+            steps[stem] = step.model_copy(update={"outcome": judged.verdicts.outcome}), judged
+    return steps
+
+
+def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | None:
+    with progress(console, phase.title) as tell:
+        Launch(phase, name, folder, tell).wait_for_earlier()
+    run_folder = newest_attempt(phase, name)
+    if run_folder is None or not runs.is_there(run_folder, runs.CLOSED):
+        return None
+    # judged by the caller
+    return Step(phase=phase.stem, folder=report.shown_path(run_folder), outcome=Outcome.PASS, blocks=False, seconds=0)
+
+
+def _judged_now(folder: Path, step: Step, profile: Profile | None) -> Judged | None:
+    """Judge an earlier step again, from its evidence, with today's gates and this run's profile, or with its own. None:
+    the phase runs again."""
+    if step.outcome not in GOOD:
+        return None
+    try:
+        run_folder = runs.step_folder(folder, step)
+        # a run that ended after `bringup run` was killed has no verdicts yet
+        judged = (judge.judge_folder if (run_folder / runs.VERDICTS).exists() else write.judge_and_save)(
+            run_folder, profile
+        )
+    except (RunError, RecordError):
+        return None  # removed or damaged
+    return judged if judged.verdicts.outcome in GOOD else None

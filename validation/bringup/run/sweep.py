@@ -19,6 +19,7 @@ from bringup.compare.entries import Entry
 from bringup.errors import BringupError, CannotStart, RecordError, RunError, UsageError
 from bringup.judge import Judged
 from bringup.plan import auto, catalogue
+from bringup.plan import profile as profiles
 from bringup.plan import sweep as plan
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
@@ -34,53 +35,50 @@ from bringup.run.launch import Launch, newest_attempt, progress, stoppable
 from bringup.run.nodes import known_partitions, requested_nodes
 
 
-@dataclass(frozen=True)
-class Request:
-    phase: Phase
-    vary: dict[str, list[str]]
-    grid: bool
-    weak: bool
-    repeat: int
-    nodes: int | None
-    nodelist: str | None
-    profile: Profile
-    profile_name: str
-    site: at_site.AtSite | None
-
-
-def begin(request: Request) -> Path:
-    """Make the folder of a new sweep, with its plan. Raises CannotStart, UsageError."""
-    environment = at_site.for_submission(request.site, request.phase.stem, os.environ)
-    most = max(map(int, request.vary.get(plan.NODES, [])), default=None)
-    names, gpus = nodes_of(request.nodes or most, request.nodelist, request.phase, environment)
+def begin(
+    phase: Phase,
+    vary: dict[str, list[str]],
+    profile: str,
+    site: at_site.AtSite | None,
+    *,
+    nodes: int | None,
+    nodelist: str | None,
+    grid: bool,
+    weak: bool,
+    repeat: int,
+) -> Path:
+    """Make the folder of a new sweep, with its plan. profile: name or path. Raises CannotStart, UsageError."""
+    known_workload = catalogue.load_profile(profile).workload
+    environment = at_site.for_submission(site, phase.stem, os.environ)
+    most = max(map(int, vary.get(plan.NODES, [])), default=None)
+    names, gpus = nodes_of(nodes or most, nodelist, phase, environment)
     if most is not None and len(names) < most:
         raise UsageError(f"--vary {plan.NODES}: {most} are to be measured, and there are {len(names)}")
     if known := known_partitions():
-        partitions.refuse(request.phase, names, environment, known)
+        partitions.refuse(phase, names, environment, known)
     from_environment = os.environ.get("BRINGUP_TRAIN_ARGS")
-    workload = "" if request.profile.workload is None else request.profile.workload.arguments
+    workload = "" if known_workload is None else known_workload.arguments
     options = shlex.split(workload if from_environment is None else from_environment)
     if most is not None:
-        variants = plan.curve(request.vary[plan.NODES], options, weak=request.weak)
+        variants = plan.curve(vary[plan.NODES], options, weak=weak)
     else:
-        variants = plan.variants(request.vary, grid=request.grid, strategy=request.phase.strategy)
+        variants = plan.variants(vary, grid=grid, strategy=phase.strategy)
     for settings in variants:
-        phase = plan.phase_of(request.phase, settings)
-        if (lack := phase.lacks(int(settings.get(plan.NODES, len(names))), gpus)) is not None:
-            raise CannotStart(f"{phase.stem} {lack}")
-    site = None if request.site is None else request.site.site
+        of_variant = plan.phase_of(phase, settings)
+        if (lack := of_variant.lacks(int(settings.get(plan.NODES, len(names))), gpus)) is not None:
+            raise CannotStart(f"{of_variant.stem} {lack}")
     name = opening.default_name()
     sweep = Sweep(
         name=name,
-        phase=request.phase.stem,
+        phase=phase.stem,
         nodes=names,
-        profile=request.profile_name,
-        site=None if site is None else site.name,
+        profile=profiles.portable(profile),
+        site=None if site is None else site.site.name,
         options=options,
-        vary=request.vary,
-        grid=request.grid,
-        weak=request.weak,
-        repeat=request.repeat,
+        vary=vary,
+        grid=grid,
+        weak=weak,
+        repeat=repeat,
         variants=variants,
         runs=[],
         rows=[],
