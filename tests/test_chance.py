@@ -1,19 +1,10 @@
-"""Bounds of shares and rates, and quantiles of Student's t, beside scipy's."""
+"""Bounds of rates, and quantiles of Student's t, beside scipy's."""
 
 import pytest
 from bringup.compare import noise
-from bringup.formulae.chance import most_events, share_within
+from bringup.formulae.chance import most_events
 from loops import for_each
 from scipy import stats
-
-
-@for_each(
-    ("hits", "trials"),
-    [(0, 1), (1, 1), (247, 248), (3, 10), (500, 1000), (515, 1030), (1000, 100_000), (0, 19_460), (19_460, 19_460)],
-)
-def test_bounds_of_a_share_are_those_of_scipy(hits, trials):
-    exact = stats.binomtest(hits, trials).proportion_ci(0.95, method="exact")
-    assert share_within(hits, trials) == pytest.approx((exact.low, exact.high), abs=1e-9)
 
 
 @for_each("events", [0, 1, 20, 700, 800, 1000])

@@ -8,26 +8,11 @@ from types import SimpleNamespace
 
 import fault_limits as limits
 import pytest
-from bringup.formulae.chance import most_events, share_within
 from bringup.plan.catalogue import DECLARED, DRILLS
 from bringup.plan.drill import Drill
 from bringup.records import DrillResult
 
 SIZES = [float(size) for size in (64, 32, 16, 8, 4, 2, 1)]
-
-
-@pytest.mark.parametrize(
-    ("hits", "trials", "low", "high"),
-    [(0, 10, 0.0, 0.3085), (3, 10, 0.0667, 0.6525), (10, 10, 0.6915, 1.0), (1, 1, 0.025, 1.0)],
-)
-def test_bounds_of_a_share(hits: int, trials: int, low: float, high: float):
-    """Clopper and Pearson, from tables of the beta distribution."""
-    assert share_within(hits, trials) == pytest.approx((low, high), abs=1e-4)
-
-
-def test_bounds_of_a_rate():
-    """Garwood: 95 % one-sided; of no event the rule of three."""
-    assert [most_events(events) for events in (0, 1, 5)] == pytest.approx([2.9957, 4.7439, 10.5130], abs=1e-4)
 
 
 def trial(size: float | None, is_found: bool | None, *alarms: str) -> limits.LimitTrial:

@@ -23,13 +23,13 @@ from pathlib import Path
 from bringup.drill import perform, suite
 from bringup.drill.environment import LocalCluster
 from bringup.errors import BringupError, CannotStart, DrillError
-from bringup.formulae.chance import share_within
 from bringup.plan.catalogue import DECLARED
 from bringup.plan.drill import Drill
 from bringup.records import write_text
 from bringup.report import terminal
 from bringup.report.text import columns, plain, shown_path, table
 from bringup.run import open as opening
+from scipy import stats
 
 AGAIN = 2  # a trial that could not be performed is tried this often
 WORDS = {None: "not performed", True: "found", False: "not found"}
@@ -103,7 +103,7 @@ def counted(trials: Sequence[LimitTrial]) -> str:
     if not trials:
         return "not tried"
     hits = sum(bool(trial.found) for trial in trials)
-    low, high = share_within(hits, len(trials))
+    low, high = stats.binomtest(hits, len(trials)).proportion_ci(0.95, method="exact")
     return f"{hits} of {len(trials)} ({100 * low:.0f} to {100 * high:.0f} %)"
 
 

@@ -8,7 +8,7 @@ judged. The spread inside the runs (noise.error_inside) is a lower bound on that
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from statistics import fmean, median
 
@@ -85,41 +85,32 @@ def _recorded(before: Sequence[Entry], after: Sequence[Entry]) -> list[Measure]:
 
 
 def _compare(before: Sequence[Entry], after: Sequence[Entry], confidence: float) -> Comparison:
-    _require_one_environment("the baseline", before)
-    _require_one_environment("the runs", after)
+    old, new = _surroundings("the baseline", before), _surroundings("the runs", after)
     args = after[0].args
     title = (
         f"{args.entrypoint}, {args.model}, {many(args.world_size, 'rank')} on {many(args.nodes, 'node')}: "
         f"{many(len(after), 'run')} against {len(before)}"
     )
     findings = [_finding(measure, before, after, confidence) for measure in _recorded(before, after)]
-    around = _environment_changes(before, after)
+    around = [f"{name} {old[name]} → {new[name]}" for name in old if old[name] != new[name]]
     return Comparison(title, _design(before, after), around, [_loss(before, after), *findings])
 
 
-def _surroundings(entry: Entry) -> dict[str, str]:
-    settings = {name: str(getattr(entry.args, name)) for name in ENVIRONMENT}
-    return settings | {"GPU": entry.metrics.gpu0 or "none"}
-
-
-def _require_one_environment(side: str, entries: Sequence[Entry]) -> None:
-    first = _surroundings(entries[0])
-    for entry in entries[1:]:
-        for name, value in _surroundings(entry).items():
-            if value != first[name]:
+def _surroundings(side: str, entries: Sequence[Entry]) -> dict[str, str]:
+    """Return what the runs of a side ran on. Raises NotComparable where they differ in more than their nodes."""
+    several = [
+        {**{name: str(getattr(entry.args, name)) for name in ENVIRONMENT}, "GPU": entry.metrics.gpu0 or "none"}
+        for entry in entries
+    ]
+    for entry, known in zip(entries, several, strict=True):
+        for name, value in known.items():
+            if value != several[0][name]:
                 raise NotComparable(
-                    f"{side}: {name} {first[name]} in {entries[0].folder.name}, {value} in {entry.folder.name}: "
+                    f"{side}: {name} {several[0][name]} in {entries[0].folder.name}, {value} in {entry.folder.name}: "
                     "repetitions must be of one environment; compare them apart"
                 )
-
-
-def _hosts(entries: Iterable[Entry]) -> str:
-    return ", ".join(sorted({host for entry in entries for host in entry.metrics.observed.hosts}))
-
-
-def _environment_changes(before: Sequence[Entry], after: Sequence[Entry]) -> list[str]:
-    old, new = ({**_surroundings(side[0]), "nodes": _hosts(side)} for side in (before, after))
-    return [f"{name} {old[name]} → {new[name]}" for name in old if old[name] != new[name]]
+    hosts = {host for entry in entries for host in entry.metrics.observed.hosts}
+    return several[0] | {"nodes": ", ".join(sorted(hosts))}
 
 
 def _loss(before: Sequence[Entry], after: Sequence[Entry]) -> Finding:

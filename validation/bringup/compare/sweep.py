@@ -20,12 +20,6 @@ from bringup.plan.sweep import NODES, Settings, as_requested, label
 from bringup.records import Outcome, SweepRow, variant_of, worst
 
 Conclusion = Literal["faster", "slower", "within noise", "cannot tell"]
-_WORDS: dict[noise.Conclusion, Conclusion] = {
-    "improvement": "faster",
-    "regression": "slower",
-    "within noise": "within noise",
-    "cannot tell": "cannot tell",
-}
 
 
 @dataclass(frozen=True)
@@ -89,9 +83,12 @@ def _difference(
         return median(run.value for run in after) / median(run.value for run in before) - 1, None, None, "cannot tell"
     interval = noise.interval(fit, confidence)
     conclusion = noise.conclusion(interval, TOKENS_PER_S.better, TOKENS_PER_S.ignore, TOKENS_PER_S.exclude)
-    if conclusion == "within noise" and interval.high >= TOKENS_PER_S.exclude:
-        conclusion = "cannot tell"
-    return interval.change, interval.low, interval.high, _WORDS[conclusion]
+    words: Conclusion = "cannot tell"
+    if conclusion in ("improvement", "regression"):
+        words = "faster" if conclusion == "improvement" else "slower"
+    elif conclusion == "within noise" and interval.high < TOKENS_PER_S.exclude:
+        words = "within noise"
+    return interval.change, interval.low, interval.high, words
 
 
 def not_applied(settings: Mapping[str, str], entry: Entry) -> str | None:
@@ -99,10 +96,9 @@ def not_applied(settings: Mapping[str, str], entry: Entry) -> str | None:
     for field, requested in settings.items():
         observed = _of_run(entry, field)
         if observed != requested:
-            why = next(
-                (state for what, state in entry.args.tuning.items() if field == "compile" and field in what), None
-            )
-            return f"{field}: {requested} was requested, the run had {observed}" + (f" ({why})" if why else "")
+            reasons = [state for what, state in entry.args.tuning.items() if field == "compile" and field in what]
+            why = f" ({reasons[0]})" if reasons else ""
+            return f"{field}: {requested} was requested, the run had {observed}{why}"
     return None
 
 
@@ -130,18 +126,16 @@ def table(rows: Sequence[SweepRow]) -> tuple[list[str], list[list[str]]]:
         "runs": lambda row: str(row.runs),
         "tokens/s": lambda row: number(row.tokens_per_s, "{:,.0f}"),
         "against the base": _change,
-        **({"tokens/s of a rank": _efficiency} if any(row.efficiency for row in rows) else {}),
+        "tokens/s of a rank": lambda row: number(row.efficiency, "{:.1%}"),
         "verdict": lambda row: row.against_base or "",
         "step p50 ms": lambda row: number(None if row.step_p50_s is None else row.step_p50_s * 1e3, "{:.1f}"),
         "peak GiB": lambda row: number(row.peak_gib, "{:.2f} " + (row.peak_of or "")).strip(),
         "MFU": lambda row: number(row.mfu, "{:.1%}", "" if row.tokens_per_s is None else "unknown"),
         "loss gap": lambda row: row.loss_gap or "",
     }
+    if not any(row.efficiency for row in rows):
+        del columns["tokens/s of a rank"]
     return list(columns), [[text(row) for text in columns.values()] for row in rows]
-
-
-def _efficiency(row: SweepRow) -> str:
-    return number(row.efficiency, "{:.1%}")
 
 
 def _change(row: SweepRow) -> str:

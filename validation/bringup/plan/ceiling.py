@@ -21,6 +21,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from bringup.characters import many
 from bringup.records import Record
 
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "ring", "nics"]
@@ -50,9 +51,8 @@ class Ceiling:
     algorithm: Algorithm
 
     def __str__(self) -> str:
-        where = f"{self.nodes} node{'s' if self.nodes > 1 else ''}"
         ring = " of a ring" if self.algorithm == "ring" else ""
-        return f"the ceiling{ring}, {self.gb_per_s:.4g} GB/s on {where}, set by {self.by}"
+        return f"the ceiling{ring}, {self.gb_per_s:.4g} GB/s on {many(self.nodes, 'node')}, set by {self.by}"
 
 
 def needs(operation: Operation, nodes: int | None = None, domain: int = 1) -> tuple[str, ...]:
@@ -88,10 +88,10 @@ def ceiling(gate: str, machine: Machine, nodes: int, algorithm: Algorithm = "bes
     if operation != "nics" and domain > 1:
         return f"no ceiling is known beyond one NVLink domain, {domain} nodes"
     gpus, nics, nic = (known[key].value for key in ("gpus_per_node", "nics_per_node", "nic_gb_per_s"))
-    if operation == "nics":
-        return Ceiling(nics * nic / gpus, k, "the NICs", algorithm)
     per_gpu, ranks = nics * nic / gpus, k * gpus
     match operation:
+        case "nics":
+            return Ceiling(per_gpu, k, "the NICs", algorithm)
         case "all_reduce" if algorithm == "best":
             between = per_gpu * (ranks - 1) / (k - 1)
         case "all_to_all":

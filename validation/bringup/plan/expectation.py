@@ -27,10 +27,7 @@ def _kind(value: Any) -> str:
     return "[share]" if isinstance(value, dict | Share) else "[number]"
 
 
-Amount = Annotated[
-    Annotated[float, Tag("[number]")] | Annotated[Share, Tag("[share]")],
-    Discriminator(_kind),
-]
+Amount = Annotated[Annotated[float, Tag("[number]")] | Annotated[Share, Tag("[share]")], Discriminator(_kind)]
 
 
 @dataclass(frozen=True)
@@ -65,9 +62,8 @@ class Expectation(Record):
     @classmethod
     def _a_size(cls, at: str | None) -> str | None:
         if at is not None and _AT.fullmatch(at) is None:
-            raise ValueError(
-                f"{at!r} is neither the size of a message nor the rate of a port: write it as 8GiB, 64KiB or 400Gb/s"
-            )
+            neither = f"{at!r} is neither the size of a message nor the rate of a port"
+            raise ValueError(f"{neither}: write it as 8GiB, 64KiB or 400Gb/s")
         return at
 
     @model_validator(mode="after")
@@ -113,15 +109,11 @@ class Expectation(Record):
         since = f"from {max(reached)} nodes on" if reached and max(reached) > 1 else None
         if not isinstance(amount, Share):
             return Applied(amount, since)
-        machine_gpus = machine.gpus_per_node
-        if machine_gpus is not None and gpus_per_node is not None and gpus_per_node != machine_gpus.value:
-            return Applied(
-                None, f"the ceiling is that of nodes with {machine_gpus.value:g} GPUs, and {gpus_per_node} are used"
-            )
+        whole = None if machine.gpus_per_node is None else machine.gpus_per_node.value
+        if None not in (whole, gpus_per_node) and gpus_per_node != whole:
+            return Applied(None, f"the ceiling is that of nodes with {whole:g} GPUs, and {gpus_per_node} are used")
         highest = ceiling.ceiling(gate, machine, nodes, amount.algorithm)
         if isinstance(highest, str):
             return Applied(None, highest)
-        share = f"{amount.share_of_ceiling:g} of {highest}"
-        return Applied(
-            float(f"{amount.share_of_ceiling * highest.gb_per_s:.4g}"), share if since is None else f"{since} {share}"
-        )
+        share = f"{f'{since} ' if since else ''}{amount.share_of_ceiling:g} of {highest}"
+        return Applied(float(f"{amount.share_of_ceiling * highest.gb_per_s:.4g}"), share)

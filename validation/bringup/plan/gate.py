@@ -154,11 +154,9 @@ class Guide(Record):
 
     def commands(self, known: Mapping[str, str]) -> list[str]:
         """Return `next` with its places filled. Leave out a command with an unknown place, because it would not run."""
-        filled = []
-        for command in self.next:
-            places = set(_PLACE.findall(command)) & set(PLACES)
-            if places <= set(known):
-                filled.append(
-                    _PLACE.sub(lambda match: shlex.quote(known[match[1]]) if match[1] in PLACES else match[0], command)
-                )
-        return filled
+
+        def value(match: re.Match[str]) -> str:
+            return shlex.quote(known[match[1]]) if match[1] in PLACES else match[0]
+
+        places = {command: {*_PLACE.findall(command)} & {*PLACES} for command in self.next}
+        return [_PLACE.sub(value, command) for command in self.next if places[command] <= known.keys()]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
 from pydantic.json_schema import SkipJsonSchema
 
+from bringup.characters import many
 from bringup.errors import FileError
 from bringup.plan import ceiling, profile_text, transports
 from bringup.plan.ceiling import Machine
@@ -56,8 +57,7 @@ class Profile(Record):
             return Applied(None, f"profile {self.name} declares no {gate}")
         applied = entry.limit(gate, self.machine, nodes, gpus_per_node)
         if applied.value is None:
-            where = f"{nodes} node{'s' if nodes > 1 else ''}"
-            return Applied(None, f"profile {self.name} gives no {gate} on {where}: {applied.why}")
+            return Applied(None, f"profile {self.name} gives no {gate} on {many(nodes, 'node')}: {applied.why}")
         return applied
 
 
@@ -111,13 +111,12 @@ def resolved(
     """Return the profile with what it extends merged in. folder: of its file. Raises FileError."""
     if profile.extends is None:
         return profile
-    merged: Profile | None = None
+    bases = []
     for name in [profile.extends] if isinstance(profile.extends, str) else profile.extends:
         # a path in `extends` is relative to the file that says it
         extended = name if not name.endswith((".yaml", ".yml")) else str(folder / name)
-        base = _resolve(find(extended), (*chain, profile.name), gates)
-        merged = base if merged is None else over(merged, base)
-    return profile if merged is None else over(merged, profile)
+        bases.append(_resolve(find(extended), (*chain, profile.name), gates))
+    return functools.reduce(over, [*bases, profile])
 
 
 def over(base: Profile, profile: Profile) -> Profile:
@@ -158,8 +157,7 @@ def check(profile: Profile, gates: Mapping[str, Gate], where: str = "") -> None:
 # --- what is wrong with it
 
 
-@dataclass(frozen=True)
-class _Wrong:
+class _Wrong(NamedTuple):
     at: tuple[str | int, ...]  # the key
     says: str
 
@@ -172,8 +170,7 @@ def _wrong_words(profile: Profile) -> Iterator[_Wrong]:
     for gate in transports.GATES:
         entry = profile.expect.get(gate)
         for place, text in enumerate(entry.one_of or () if entry is not None else ()):
-            why = transports.why_not(text)
-            if why is not None:
+            if (why := transports.why_not(text)) is not None:
                 yield _Wrong(("expect", gate, "one_of", place), why)
 
 
@@ -192,33 +189,22 @@ def _against(profile: Profile, gates: Mapping[str, Gate]) -> Iterator[_Wrong]:
 
 
 def _entry_against(gate: Gate, entry: Expectation) -> Iterator[_Wrong]:
-    at = ("expect", gate.id)
+    at: tuple[str, ...] = ("expect", gate.id)
     if gate.expect != "profile":
         yield _Wrong(at, f"{gate.id} takes no number from a profile; remove it")
     elif entry.unit != gate.unit:
-        yield _Wrong(
-            (*at, "unit"), f"{entry.unit} is not the unit of {gate.id}: give the number in {gate.unit} and write that"
-        )
+        says = f"{entry.unit} is not the unit of {gate.id}: give the number in {gate.unit} and write that"
+        yield _Wrong((*at, "unit"), says)
     elif not allowed(gate.rule, entry.rule):
-        yield _Wrong(
-            (*at, entry.rule),
-            f"{gate.id} is declared as {entry.rule}, the gate is {gate.rule}: "
-            "a profile gives the number, the gate gives the direction",
-        )
+        says = f"{gate.id} is declared as {entry.rule}, the gate is {gate.rule}"
+        yield _Wrong((*at, entry.rule), f"{says}: a profile gives the number, the gate gives the direction")
     elif entry.shares and gate.id not in ceiling.OF_GATE:
         yield _Wrong(at, f"{gate.id} has no ceiling; share_of_ceiling goes with {', '.join(ceiling.OF_GATE)}")
-    elif entry.equals is not None and not _of_unit(entry.equals, gate.unit):
+    elif entry.equals is not None:
         kind = {"flag": "true or false", "text": "a text"}.get(gate.unit, "a number")
-        yield _Wrong((*at, "equals"), f"{entry.equals!r} is not {kind}, and {gate.id} is in {gate.unit}")
-
-
-def _of_unit(value: bool | int | float | str, unit: str) -> bool:
-    match unit:
-        case "flag":
-            return isinstance(value, bool)
-        case "text":
-            return isinstance(value, str)
-    return isinstance(value, int | float) and not isinstance(value, bool)
+        given = {bool: "true or false", str: "a text"}.get(type(entry.equals), "a number")
+        if given != kind:
+            yield _Wrong((*at, "equals"), f"{entry.equals!r} is not {kind}, and {gate.id} is in {gate.unit}")
 
 
 def _without_a_ceiling(profile: Profile) -> Iterator[_Wrong]:
