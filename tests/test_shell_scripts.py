@@ -61,6 +61,12 @@ def on_the_path(folder: Path, **programs: str) -> str:
     return f"{folder}:{os.environ['PATH']}"
 
 
+def refused(done: subprocess.CompletedProcess[str], *says: str) -> None:
+    """It is one line and exit code 2."""
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1), done.stderr
+    assert [words for words in says if words not in done.stderr] == [], done.stderr
+
+
 def chosen(ranks: int, *options: str, most: int | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
     """The workload that a training script would pass on."""
     script = """set -euo pipefail
@@ -108,19 +114,14 @@ def test_a_script_by_itself_takes_a_batch_for_its_own_ranks_and_a_batch_that_is_
 def test_a_workload_that_cannot_work_is_one_line_and_exit_code_2(
     ranks: int, options: tuple[str, ...], says: str
 ) -> None:
-    done = chosen(ranks, *options)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert says in done.stderr
-    assert done.stderr.count("\n") == 1
+    refused(chosen(ranks, *options), says)
 
 
 @pytest.mark.parametrize("script", first(TRAININGS), ids=lambda path: path.stem)
 def test_a_training_that_cannot_work_is_refused_before_srun_and_leaves_no_run(tmp_path: Path, script: Path) -> None:
     path = on_the_path(tmp_path, srun=f"touch {tmp_path}/started")
     done = bash('exec bash "$@"', str(script), "--steps", "none", BRINGUP_PROFILE="generic", PATH=path)
-    assert (done.returncode, done.stdout) == (2, "")  # run_begin would have printed the folder
-    assert "argument --steps: invalid int value: 'none'" in done.stderr
-    assert done.stderr.count("\n") == 1
+    refused(done, "argument --steps: invalid int value: 'none'")  # run_begin would have printed the folder
     assert not (tmp_path / "started").exists()
 
 
@@ -161,13 +162,11 @@ def test_a_batch_script_outside_of_the_repository_or_not_submitted_is_one_line_a
 ) -> None:
     (tmp_path / "elsewhere").mkdir(exist_ok=True)
     if folder is None:
-        done, says = bash('unset "${!SLURM_@}"; exec bash "$@"', str(script)), "submit it: sbatch "
+        refused(bash('unset "${!SLURM_@}"; exec bash "$@"', str(script)), "submit it: sbatch ")
     else:
         done = bash('exec bash "$@"', str(script), SLURM_SUBMIT_DIR=str(tmp_path / folder))
         says = f"{tmp_path / folder}, seen from {socket.gethostname()}, is not the root of the bringup repo"
-        assert done.stderr.endswith("; cd there and submit again\n")
-    assert (done.returncode, done.stdout, says in done.stderr) == (2, "", True)
-    assert done.stderr.count("\n") == 1
+        refused(done, says, "; cd there and submit again\n")
 
 
 def test_logs_that_cannot_be_kept_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
@@ -176,10 +175,7 @@ def test_logs_that_cannot_be_kept_are_one_line_and_exit_code_2(tmp_path: Path) -
         source infrastructure-validation/scripts/job.sh
         cd {tmp_path}
         keep_log"""
-    done = bash(script)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert f"training: {tmp_path}/slurm-logs: no folder that can be written, seen from " in done.stderr
-    assert done.stderr.count("\n") == 1
+    refused(bash(script), f"training: {tmp_path}/slurm-logs: no folder that can be written, seen from ")
 
 
 @pytest.mark.parametrize(
@@ -264,10 +260,7 @@ def test_a_node_whose_python_environment_cannot_be_used_says_so_in_one_line(tmp_
     if lacking == "nothing":
         assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", "")
     else:
-        assert (done.returncode, done.stdout) == (2, "")
-        assert done.stderr.startswith(f"no Python environment at {tmp_path}")
-        assert ", seen from n1; " in done.stderr
-        assert done.stderr.count("\n") == 1
+        refused(done, f"no Python environment at {tmp_path}", ", seen from n1; ")
 
 
 @pytest.mark.parametrize(("listed", "first"), [("n3,n0", "n0"), ("n10,n2", "n2"), ("n2,n10", "n2"), ("n3", "n3")])
@@ -401,9 +394,7 @@ def test_the_patience_at_the_start_reaches_the_ranks_and_one_that_is_no_number_i
     script = "source training/env.sh; env | grep BRINGUP_START_S"
     assert bash(script).stdout == "BRINGUP_START_S=600\n"
     assert bash(script, BRINGUP_START_S="30").stdout == "BRINGUP_START_S=30\n"
-    done = bash(script, BRINGUP_START_S="soon")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "BRINGUP_START_S=soon: expected a number of seconds\n"
+    refused(bash(script, BRINGUP_START_S="soon"), "BRINGUP_START_S=soon: expected a number of seconds\n")
 
 
 def test_a_node_whose_driver_never_answers_cannot_hold_discovery_past_its_time_limit() -> None:

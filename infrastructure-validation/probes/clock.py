@@ -41,11 +41,8 @@ def main():
             offset, uncertainty = measure(arguments.reference, arguments.port + deaf, others)
             remark = f"measured against {arguments.reference}"
     except OSError as error:
-        facts.unknown(
-            "discovery.clock.behind_reference",
-            "s",
-            f"nothing was measured against {arguments.reference}: {error.strerror or error}",
-        )
+        why = f"nothing was measured against {arguments.reference}: {error.strerror or error}"
+        facts.unknown("discovery.clock.behind_reference", "s", why)
     else:
         facts.saw("discovery.clock.behind_reference", round(offset, 6), "s", remark=remark)
         facts.saw("discovery.clock.uncertainty", round(uncertainty, 6), "s")

@@ -59,12 +59,8 @@ def main():
         facts.saw("smoke.compute.gpu.tflops", round(tflops, 4), "TFLOP/s", f"{facts.at}/{each}", spread)
     # the slowest one counts: a job waits for it
     slowest = min(range(len(devices)), key=lambda index: results[index][1])
-    facts.saw(
-        "smoke.compute.tflops",
-        round(results[slowest][1], 4),
-        "TFLOP/s",
-        remark=f"{who[slowest]}, {results[slowest][2]}",
-    )
+    _, tflops, spread = results[slowest]
+    facts.saw("smoke.compute.tflops", round(tflops, 4), "TFLOP/s", remark=f"{who[slowest]}, {spread}")
     wrong = [(f"wrong values on {each}", count) for each, (count, _, _) in zip(who, results, strict=True)]
     why_no_copy = "torch sees no GPU"
     if devices[0].type == "cuda":

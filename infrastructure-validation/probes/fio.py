@@ -33,20 +33,9 @@ def command(file, direction, mib, rate_mib=None, direct=False):
     options = [f"--size={mib}M", "--end_fsync=1"] if direction == "write" else ["--invalidate=1"]
     options += ["--direct=1"] if direct else []
     slowed = [] if rate_mib is None else [f"--rate={rate_mib}m"]
-    return [
-        "fio",
-        f"--name={direction}",
-        f"--rw={direction}",
-        f"--filename={file.name}",
-        "--bs=1M",
-        "--ioengine=psync",
-        "--thread",
-        "--fallocate=none",
-        f"--runtime={LIMIT_S}",
-        "--output-format=json",
-        *options,
-        *slowed,
-    ]
+    what = ["fio", f"--name={direction}", f"--rw={direction}", f"--filename={file.name}", "--bs=1M"]
+    how = ["--ioengine=psync", "--thread", "--fallocate=none", f"--runtime={LIMIT_S}", "--output-format=json"]
+    return [*what, *how, *options, *slowed]
 
 
 def run(file, direction, mib, rate_mib=None, direct=False):

@@ -21,6 +21,7 @@ from pathlib import Path
 
 import kernel_log
 from facts import Facts
+from tools import ran
 
 PROC = Path("/proc")
 BETWEEN_S = 2.0
@@ -84,13 +85,9 @@ def stack(facts, py_spy, pid, at):
         facts.unknown("job.stack", "text", "py-spy is not on the PATH there", at)
         return
     try:
-        answer = subprocess.run(
-            [py_spy, "dump", "--nonblocking", "--pid", str(pid)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=PY_SPY_S,
-        )
-        text = answer.stdout.decode(errors="replace")
+        words = [py_spy, "dump", "--nonblocking", "--pid", str(pid)]
+        answer = ran(words, PY_SPY_S, stderr=subprocess.STDOUT)
+        text = answer.stdout
     except (OSError, subprocess.SubprocessError) as error:
         facts.unknown("job.stack", "text", f"py-spy: {error}", at)
         return
@@ -107,16 +104,12 @@ def kernel(facts, since, until=float("inf")):
     try:
         records, reach = kernel_log.read_log()
     except (OSError, subprocess.SubprocessError) as error:
-        facts.unknown(
-            "job.kernel", "text", f"the kernel log cannot be read: {getattr(error, 'strerror', None) or error}"
-        )
+        why = getattr(error, "strerror", None) or error
+        facts.unknown("job.kernel", "text", f"the kernel log cannot be read: {why}")
         return
     booted = kernel_log.booted_at()
-    new = [
-        record
-        for record in records
-        if record.microseconds is not None and since - 1 <= booted + record.microseconds / 1e6 <= until + 1
-    ]
+    timed = [record for record in records if record.microseconds is not None]
+    new = [each for each in timed if since - 1 <= booted + each.microseconds / 1e6 <= until + 1]
     counts, _, _ = kernel_log.events(new)
     for (device, event), count in sorted(counts.items()):
         facts.saw(f"job.kernel.{event}", count, "count", f"{facts.at}/{device}" if device else None)

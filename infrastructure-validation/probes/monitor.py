@@ -14,6 +14,7 @@ import signal
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 from facts import node_name
@@ -135,7 +136,8 @@ def main():
         threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
     node, gpu, rdma, before = node_name(), gpu_reader(), rdma_reader(), cpu_times()
     period_s = float(sys.argv[2]) if sys.argv[1:2] == ["until-eof"] and sys.argv[2:] else PERIOD_S
-    print(EVERY, node, f"{period_s:g}", sep=",", flush=True)
+    write = partial(print, sep=",", flush=True)
+    write(EVERY, node, f"{period_s:g}")
     begun, own_before, samples = time.monotonic(), time.process_time(), 0
     due = begun + period_s
     while not stop.wait(max(0.0, due - time.monotonic())):
@@ -155,23 +157,12 @@ def main():
         gpus, each_gpu = gpu()
         at = f"{time.time():.3f}"
         own_percent = 100 * (time.process_time() - own_before) / max(period_s, time.monotonic() - begun)
-        print(
-            node,
-            at,
-            f"{busy:.1f}",
-            f"{memory_used_gib():.2f}",
-            sent,
-            received,
-            *gpus,
-            f"{own_percent:.2f}",
-            *over_rdma,
-            sep=",",
-            flush=True,
-        )
+        of_host = (f"{busy:.1f}", f"{memory_used_gib():.2f}", sent, received)
+        write(node, at, *of_host, *gpus, f"{own_percent:.2f}", *over_rdma)
         for part in in_lines(sorted({**interfaces, **devices}.items())):
-            print(NICS, node, at, *part, sep=",", flush=True)
+            write(NICS, node, at, *part)
         for cells in each_gpu:
-            print(GPU, node, at, *cells, sep=",", flush=True)
+            write(GPU, node, at, *cells)
         due = after(due, time.monotonic(), period_s)
 
 

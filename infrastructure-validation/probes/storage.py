@@ -62,23 +62,21 @@ def look(facts, folder, mib, alone):
 
 def scratch(facts, folder, mib):
     """Shared or of the node: each node makes a folder of its own, and removes it."""
-    measure, reason = (with_fio if fio.path() else plainly), None
+    measure = with_fio if fio.path() else plainly
     try:
         own_folder = Path(tempfile.mkdtemp(prefix="bringup-", dir=str(folder)))
     except OSError as error:
-        own_folder, reason = None, f"{facts.at}: {error}"
+        for direction in ("write", "read"):
+            facts.unknown(f"storage.scratch.{direction}", "GB/s", f"{facts.at}: {error}")
+        return
     for direction in ("write", "read"):
         quantity = f"storage.scratch.{direction}"
         try:
-            if own_folder is None:
-                facts.unknown(quantity, "GB/s", reason)
-            else:
-                speed, moved, by = measure(own_folder / "bytes", direction, mib, False)
-                facts.saw(quantity, speed, "GB/s", remark=f"{moved} MiB in {folder} by {by}")
+            speed, moved, by = measure(own_folder / "bytes", direction, mib, False)
+            facts.saw(quantity, speed, "GB/s", remark=f"{moved} MiB in {folder} by {by}")
         except (OSError, fio.NoFigure) as error:
             facts.unknown(quantity, "GB/s", f"{facts.at}: {error}")
-    if own_folder is not None:
-        shutil.rmtree(str(own_folder))  # with what fio wrote beside the file
+    shutil.rmtree(str(own_folder))  # with what fio wrote beside the file
 
 
 def with_fio(file, direction, mib, slow):

@@ -110,9 +110,8 @@ def test_only_xids_that_ask_for_action_count_and_unknown_ones_do():
 
 
 def test_classes_of_xids():
-    assert xid.action(31) is xid.action(45) is xid.action(63) is None
-    assert xid.action(95) == "reset the GPU"
-    assert xid.action(145) == "check NVLink"
+    asked = {31: None, 45: None, 63: None, 95: "reset the GPU", 145: "check NVLink"}
+    assert {number: xid.event(f"xid_{number}").action for number in asked} == asked
 
 
 NETIR = xid_line(149, "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6)")

@@ -61,11 +61,8 @@ def explain(reason: str, nodes: Mapping[str, Node]) -> str:
         return f"{reason} (squeue(1) explains Slurm's reasons)"
     unusable = [name for name, node in nodes.items() if meaning(node.state)[0] > Meaning.WAIT]
     concerned = named_nodes(reason) or (unusable if cause is CAUSES[0] else [])
-    states = "; ".join(_node(name, nodes.get(name)) for name in concerned)
-    return f"{cause.says}{f' ({states})' if states else ''}; {cause.do}"
-
-
-def _node(name: str, node: Node | None) -> str:
-    if node is None:
-        return f"{name}: Slurm does not know it"
-    return f"{name}: {meaning(node.state)[1]}" + (f", '{node.reason}'" if node.reason else "")
+    states = {name: "Slurm does not know it" for name in concerned}
+    for name in [name for name in concerned if name in nodes]:
+        states[name] = meaning(nodes[name].state)[1] + (f", '{nodes[name].reason}'" if nodes[name].reason else "")
+    words = "; ".join(f"{name}: {state}" for name, state in states.items())
+    return f"{cause.says}{f' ({words})' if words else ''}; {cause.do}"

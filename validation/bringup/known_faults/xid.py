@@ -75,11 +75,6 @@ class Event:
         return f"{self.means}; {self.action}" if self.means else self.action or ""
 
 
-def action(number: int) -> str | None:
-    """Say what to do; None: nothing to do for the node. A person has to look up an Xid without a class."""
-    return None if number in _HARMLESS else _ACTION.get(number, "look it up in the Xid catalogue")
-
-
 def event(name: str) -> Event | None:
     """Find the event of this name. None: it is not the name of an event."""
     if name in _WITHOUT_A_NUMBER:
@@ -87,10 +82,12 @@ def event(name: str) -> Event | None:
     match = _NUMBERED.fullmatch(name)
     if match is None:
         return None
-    kind, number = match["kind"], int(match["number"])
-    asks = None if match["nonfatal"] else action(number) if kind == "xid" else _SXID_ACTION
-    means = _MEANS.get(number, "") if kind == "xid" else ""
-    return Event(f"{'Xid' if kind == 'xid' else 'SXid'} {number}", asks, match["nonfatal"] is not None, means)
+    number, nonfatal = int(match["number"]), match["nonfatal"] is not None
+    if match["kind"] == "sxid":
+        return Event(f"SXid {number}", None if nonfatal else _SXID_ACTION, nonfatal)
+    # a person has to look up an Xid without a class
+    asks = None if nonfatal or number in _HARMLESS else _ACTION.get(number, "look it up in the Xid catalogue")
+    return Event(f"Xid {number}", asks, nonfatal, _MEANS.get(number, ""))
 
 
 def asked_for() -> dict[str, str | None]:
