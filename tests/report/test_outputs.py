@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 from bringup.cli import main
+from loops import for_each
 from runs_for_tests import FIXTURES, discovery
-
-OPTIONS = ("-o", "--junit", "--prometheus")
 
 
 @pytest.fixture
@@ -27,29 +26,20 @@ def refused(capsys, *arguments: object) -> str:
     return err
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_a_file_of_somebody_else_is_left_as_it_is(run, tmp_path, capsys, option):
-    notes = tmp_path / "notes.md"
-    notes.write_text("mine\n")
-    message = refused(capsys, "report", run, option, notes)
-    assert "it is left as it is" in message
-    assert notes.read_text() == "mine\n"
-    assert not (run / "report.html").exists()  # nothing was done before that was known
-
-
-@pytest.mark.parametrize("option", OPTIONS)
-def test_a_file_that_is_there_is_replaced_by_force_alone_and_keeps_its_rights(run, tmp_path, option):
-    page, own = tmp_path / "page.html", tmp_path / "own"
-    arguments = ["report", str(run), *([] if option == "-o" else ["-o", str(page)]), option, str(own)]
-    assert main(arguments) == 0
-    written = own.read_bytes()
+@for_each("option", ("-o", "--junit", "--prometheus"))
+def test_a_file_that_is_there_is_replaced_by_force_alone_and_keeps_its_rights(run, tmp_path, capsys, option):
+    own = tmp_path / f"own{option}"
+    arguments = ["report", str(run), *([] if option == "-o" else ["-o", str(tmp_path / option)]), option, str(own)]
     own.write_text("mine")
     own.chmod(0o640)
-    assert main(arguments) == 2
+    assert "it is left as it is" in refused(capsys, *arguments)
     assert own.read_text() == "mine"
+    assert not (run / "report.html").exists()
+    assert not (tmp_path / option).exists()  # nothing was done before that was known
     assert main([*arguments, "--force"]) == 0
-    assert own.read_bytes() == written
+    assert own.read_bytes() != b"mine"
     assert stat.S_IMODE(own.stat().st_mode) == 0o640  # who could read it still can
+    capsys.readouterr()
 
 
 def test_the_page_beside_a_run_is_made_again(run):
@@ -59,10 +49,18 @@ def test_the_page_beside_a_run_is_made_again(run):
     assert (run / "report.html").read_text() != "old"
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["run.json", "closed.json", "metrics.json", "report.md", "raw/inventory.jsonl", "raw/new.html", "raw/new/x.html"],
+OF_A_RUN = (
+    "run.json",
+    "closed.json",
+    "metrics.json",
+    "report.md",
+    "raw/inventory.jsonl",
+    "raw/new.html",
+    "raw/new/x.html",
 )
+
+
+@for_each("name", OF_A_RUN)
 def test_the_evidence_of_a_run_is_neither_replaced_nor_added_to(run, capsys, name):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert "evidence of a run" in refused(capsys, "report", run, "-o", run / name, "--force")
@@ -96,12 +94,9 @@ def test_a_link_is_followed_and_stays(run, tmp_path):
 
 
 def test_two_options_do_not_share_a_file(run, tmp_path, capsys):
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path)
-    link = link / "x"
-    assert "--junit and --prometheus both name" in refused(
-        capsys, "report", run, "--junit", tmp_path / "x", "--prometheus", link
-    )
+    (tmp_path / "link").symlink_to(tmp_path)
+    both = ("--junit", tmp_path / "x", "--prometheus", tmp_path / "link/x")
+    assert "--junit and --prometheus both name" in refused(capsys, "report", run, *both)
     assert "both name -" in refused(capsys, "report", run, "-o", "-", "--junit", "-")
 
 
@@ -116,14 +111,15 @@ def test_a_dash_is_standard_output_and_nothing_else_stands_there(run, tmp_path, 
     assert not (tmp_path / "-").exists()
 
 
-@pytest.mark.parametrize(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
+@for_each(("umask", "mode"), [(0o022, 0o644), (0o027, 0o640), (0o077, 0o600)])
 def test_who_may_read_a_new_file_is_the_umasks_business(run, tmp_path, umask, mode):
+    page, written = tmp_path / f"{mode}.html", tmp_path / f"{mode}.prom"
     before = os.umask(umask)
     try:
-        assert main(["report", str(run), "-o", str(tmp_path / "p.html"), "--prometheus", str(tmp_path / "b.prom")]) == 0
+        assert main(["report", str(run), "-o", str(page), "--prometheus", str(written)]) == 0
     finally:
         os.umask(before)
-    assert stat.S_IMODE((tmp_path / "b.prom").stat().st_mode) == mode
+    assert stat.S_IMODE(written.stat().st_mode) == mode
 
 
 def test_a_profile_that_is_there_stays_because_people_edit_profiles(run, tmp_path, capsys):

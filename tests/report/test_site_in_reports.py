@@ -28,16 +28,15 @@ def test_the_screen_the_report_and_the_page_name_it_in_one_line():
     assert f"<tr><th>site</th><td>{WORDS}</td></tr>" in shown
     assert "<dt>site file</dt><dd>lab</dd>" in shown
 
+    assert f"; site {text.escaped(WORDS)};" in document.playbook(gathered(judged))
+
 
 def test_without_one_no_report_speaks_of_a_site():
     judged = judged_of(a_verdict(), run=run_at(None))
-    shown = view.screen(Path("/x"), judged.run, judged.verdicts) + document.run(judged) + page.render(gathered(judged))
-    assert "site" not in shown.lower()
-
-
-def test_the_report_of_a_playbook_names_it():
-    assert f"; site {text.escaped(WORDS)};" in document.playbook(gathered(judged_of(a_verdict(), run=run_at(SITE))))
-    assert "site" not in document.playbook(gathered(judged_of(a_verdict(), run=run_at(None))))
+    screen, collection = view.screen(Path("/x"), judged.run, judged.verdicts), gathered(judged)
+    assert (
+        "site" not in f"{screen}{document.run(judged)}{page.render(collection)}{document.playbook(collection)}".lower()
+    )
 
 
 def test_markup_in_a_site_file_is_text():

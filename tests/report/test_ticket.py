@@ -10,6 +10,7 @@ from bringup.cli import main
 from bringup.errors import UsageError
 from bringup.judge import judge_folder
 from bringup.report import outputs, ticket
+from loops import for_each
 from runs_for_tests import discovery, reseal
 
 MISSING = '"quantity": "discovery.gpu.count", "value": 2'
@@ -20,11 +21,8 @@ def faulty(tmp_path, monkeypatch):
     """n1 counts one GPU."""
     folder = discovery(tmp_path / "run", monkeypatch)
     path = folder / "raw/inventory.jsonl"
-    lines = [
-        line.replace(MISSING, MISSING.replace("2", "1")) if '"at": "n1"' in line else line
-        for line in path.read_text().splitlines(True)
-    ]
-    path.write_text("".join(lines))
+    before, n1, after = path.read_text().partition('"at": "n1"')
+    path.write_text(before + n1 + after.replace(MISSING, MISSING.replace("2", "1"), 1))
     return reseal(folder)
 
 
@@ -67,13 +65,10 @@ def test_the_gpu_of_a_driver_message_is_marked_and_the_message_is_quoted(faulty)
     assert "A drained node starts no `srun`" in text
 
 
-def test_a_finding_of_another_node_is_not_in_it(faulty):
+def test_a_finding_of_another_node_is_not_in_it_and_a_node_of_which_no_run_speaks_is_refused(faulty):
     text = ticket.text("n0", [judge_folder(faulty)])
     assert "discovery.gpu.count" not in text
     assert "Nothing failed on this node" in text
-
-
-def test_a_node_of_which_no_run_speaks_is_refused(faulty):
     with pytest.raises(UsageError, match="no run of these is about 'n7'; they are about n0, n1"):
         ticket.text("n7", [judge_folder(faulty)])
 
@@ -111,23 +106,18 @@ def test_markup_in_a_line_of_evidence_stays_text(faulty):
     assert line.index("`") < line.index("<b>") < line.rindex("`")
 
 
-def test_the_line_is_the_one_that_evidence_counts_also_below_a_progress_bar(faulty):
-    """Evidence counts line feeds alone."""
+def test_the_line_is_the_one_that_evidence_counts_and_where_evidence_is_missing_that_is_a_finding(faulty):
+    """Evidence counts line feeds alone, also below a progress bar."""
     path = faulty / "raw/inventory.jsonl"
     path.write_text("not a fact\r\x0c of this\n" + path.read_text())
-    text = ticket.text("n1", [judge_folder(reseal(faulty))])
-    assert MISSING.replace("2", "1") in text
-
-
-def test_a_node_of_which_evidence_is_missing_is_no_node_without_findings(faulty):
-    path = faulty / "raw/inventory.jsonl"
+    assert MISSING.replace("2", "1") in ticket.text("n1", [judge_folder(reseal(faulty))])
     path.write_text("".join(line for line in path.read_text().splitlines(True) if '"at": "n0"' in line))
     text = ticket.text("n1", [judge_folder(reseal(faulty))])
     assert "**INCOMPLETE**" in text
     assert "Nothing failed on this node" not in text
 
 
-@pytest.mark.parametrize("name", ["x/../../outside", "../outside", "..", ".outside", "a b", "/outside", "a\\b", ""])
+@for_each("name", ["x/../../outside", "../outside", "..", ".outside", "a b", "/outside", "a\\b", ""])
 def test_a_name_of_a_run_is_never_a_path(faulty, tmp_path, capsys, name):
     plan = json.loads((faulty / "run.json").read_text())
     (faulty / "run.json").write_text(json.dumps({**plan, "name": name}))
