@@ -61,9 +61,7 @@ def test_ticks_are_round_numbers_inside_of_the_axis(is_log: bool):
 
 def test_one_number_alone_has_an_axis_too():
     flat = drawing.lines("t", [drawing.Series("a", [(1.0, 5.0), (2.0, 5.0)])], "step", "ms")
-    assert {
-        round(y) for line in of_kind(flat, Line) if line.style == "line-0" and line.title for _, y in line.points
-    } == {117}
+    assert {round(y) for line in named(flat) for _, y in line.points} == {117}
 
 
 def curve_of(*speeds: float, scale: str = "2-nodes") -> list[Observation]:
@@ -75,9 +73,11 @@ def curve_of(*speeds: float, scale: str = "2-nodes") -> list[Observation]:
 
 def test_a_floor_stands_at_its_size_and_a_ceiling_across_the_whole_figure():
     [drawn] = bandwidth.draw(curve_of(0.1, 30.0, 380.0), profile.load("h100-8x400g"))
-    [floor] = [line for line in of_kind(drawn, Line) if line.style == "floor" and line.title]
-    [ceiling] = [line for line in of_kind(drawn, Line) if line.style == "ceiling" and line.title]
-    [measured] = [line for line in of_kind(drawn, Line) if line.style == "line-0" and line.title]
+    floor, ceiling = (
+        next(line for line in of_kind(drawn, Line) if line.style == style and line.title)
+        for style in ("floor", "ceiling")
+    )
+    [measured] = named(drawn)
     at = measured.points[-1][0]
     assert floor.points[0][0] < at <= floor.points[1][0] + 1
     assert (ceiling.points[0][0], ceiling.points[1][0]) == (46.0, 360.0)
@@ -134,31 +134,28 @@ def an_entry(name: str) -> Entry:
     return Entry(Path(name), a_run(name), Outcome.PASS, records.args, records.metrics)
 
 
-def test_a_strategy_stands_beside_the_ideal_and_losses_that_agree_are_one_line():
+def named(drawn: Drawing) -> list[Line]:
+    return [line for line in of_kind(drawn, Line) if line.style.startswith("line-") and line.title]
+
+
+def test_a_strategy_stands_beside_the_ideal_and_losses_that_agree_are_one_line_else_they_lie_over_each_other():
     runs = [an_entry("run_ddp_2node"), an_entry("run_1gpu")]
     speeds, exposed, losses, gaps = training.deciding(runs)
-    alone, ddp = runs[1].metrics, runs[0].metrics
-    assert (speeds.title, speeds.note) == (
-        "DDP: tokens per second over ranks",
-        f"of the ideal: {ddp.world_size} ranks {100 * ddp.tokens_per_s / (ddp.world_size * alone.tokens_per_s):.3g} %",
-    )
-    measured, ideal = [line for line in of_kind(speeds, Line) if line.style.startswith("line-") and line.title]
+    ddp, alone = runs[0].metrics, runs[1].metrics
+    share = 100 * ddp.tokens_per_s / (ddp.world_size * alone.tokens_per_s)
+    assert speeds.title == "DDP: tokens per second over ranks"
+    assert speeds.note == f"of the ideal: {ddp.world_size} ranks {share:.3g} %"
+    measured, ideal = named(speeds)
     assert (measured.title, ideal.title) == ("DDP", "ideal")
     assert measured.points[0] == ideal.points[0]
     assert measured.points[1][1] > ideal.points[1][1], "lower on the picture: fewer tokens/s than the ideal"
-    [line] = [line for line in of_kind(losses, Line) if line.style.startswith("line-") and line.title]
+    [line] = named(losses)
     assert line.title == "all 2 runs, within 1e-05 of each other"
     assert gaps.title == "Loss gap to run_1gpu, nats per token"
-    share = ddp.communication_share
-    assert share is not None
-    assert of_kind(exposed, Box)[-1].title == f"run_ddp_2node: {100 * share:.3g} %"
-
-
-def test_losses_that_do_not_agree_lie_over_each_other():
-    of_one, ddp = an_entry("run_1gpu"), an_entry("run_ddp_2node")
-    other = replace(ddp, metrics=ddp.metrics.model_copy(update={"loss": [loss + 0.1 for loss in ddp.metrics.loss]}))
-    _, _, losses, _ = training.deciding([other, of_one])
-    thick, thin = [line for line in of_kind(losses, Line) if line.style.startswith("line-") and line.title]
+    assert of_kind(exposed, Box)[-1].title == f"run_ddp_2node: {100 * (ddp.communication_share or 0):.3g} %"
+    other = ddp.model_copy(update={"loss": [loss + 0.1 for loss in ddp.loss]})
+    _, _, losses, _ = training.deciding([replace(runs[0], metrics=other), runs[1]])
+    thick, thin = named(losses)
     assert (thick.title, thick.style, thin.style) == ("run_1gpu", "line-0 wide", "line-1")
 
 

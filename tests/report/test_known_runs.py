@@ -26,13 +26,8 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         discovery(tree / "validation/results/discovery", monkeypatch)
     book = tree / results.PLAYBOOKS / NEW
     book.mkdir(parents=True)
-    step = Step(
-        phase="discovery",
-        folder=f"validation/results/discovery/{NEW}",
-        outcome=Outcome.PASS,
-        blocks=False,
-        seconds=1,
-    )
+    inside = f"validation/results/discovery/{NEW}"
+    step = Step(phase="discovery", folder=inside, outcome=Outcome.PASS, blocks=False, seconds=1)
     record = Playbook(name=NEW, nodes=["n0"], profile="p", planned=["discovery"], left_out=[], steps=[step])
     write_record(book / results.PLAYBOOK, record)
     monkeypatch.chdir(tree)
@@ -81,41 +76,30 @@ def test_who_names_no_run_reads_which_there_are(tree: Path, capsys: pytest.Captu
 
 def test_a_ticket_with_run_and_node_swapped_says_which_comes_first(tree: Path, capsys: pytest.CaptureFixture[str]):
     for run in ("last", OLD, "validation/results/discovery"):
-        assert answer_of(capsys, "ticket", run, "n0") == (
-            2,
-            f"bringup: {run}: a run, and the node comes first: bringup ticket NODE RUN\n",
-        )
+        says = f"bringup: {run}: a run, and the node comes first: bringup ticket NODE RUN\n"
+        assert answer_of(capsys, "ticket", run, "n0") == (2, says)
 
 
 def test_without_a_run_the_newest_one_is_read_and_a_phase_is_no_playbook(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ):
     assert answer_of(capsys, "explain") == answer_of(capsys, "explain", NEW)
-    assert answer_of(capsys, "run", "--resume", OLD) == (
-        2,
-        f"bringup: {OLD}: is no playbook; the newest are {NEW} (playbook); `bringup runs` lists all\n",
-    )
+    says = f"bringup: {OLD}: is no playbook; the newest are {NEW} (playbook); `bringup runs` lists all\n"
+    assert answer_of(capsys, "run", "--resume", OLD) == (2, says)
     shutil.rmtree(tree)
     tree.mkdir()
     os.chdir(tree)
     assert answer_of(capsys, "explain") == (2, "bringup: last: no run is called so; no run is here yet\n")
 
 
-def test_a_run_that_cannot_be_read_is_one_line_and_no_empty_one_before_it(
+def test_a_run_that_cannot_be_read_is_one_line_and_a_wrong_option_is_told_before_the_run_that_it_looks_like(
     tree: Path, capsys: pytest.CaptureFixture[str]
 ):
     (tree / "validation/results/discovery" / OLD / "run.json").write_text("{")
     code, text = answer_of(capsys, "explain", OLD)
     assert (code, len(text.splitlines())) == (2, 1), text
-
-
-def test_a_wrong_option_is_told_before_the_run_that_its_value_looks_like(
-    tree: Path, capsys: pytest.CaptureFixture[str]
-):
-    assert answer_of(capsys, "explain", "--profiel", "h100") == (
-        2,
-        "bringup explain: no option --profiel; did you mean --profile?; see bringup explain --help\n",
-    )
+    says = "bringup explain: no option --profiel; did you mean --profile?; see bringup explain --help\n"
+    assert answer_of(capsys, "explain", "--profiel", "h100") == (2, says)
 
 
 def test_the_list_has_a_line_for_a_playbook_and_none_for_its_phases(tree: Path, capsys: pytest.CaptureFixture[str]):

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from bringup import judge, results
-from bringup.records import Kind, NotApplicable, Outcome, Verdict, Verdicts
+from bringup.records import Kind, NotApplicable, Outcome, Verdict
 from bringup.report import document, view
 from factory import a_run, a_verdict, judged_of
 from runs_for_tests import discovery, reseal
@@ -12,16 +12,8 @@ CLOSED_LOG = "not found out: the kernel log cannot be read: Operation not permit
 
 
 def screen(*verdicts: Verdict) -> str:
-    judged = Verdicts(
-        phase="smoke",
-        run="x",
-        profile="p",
-        outcome=Outcome.FAIL,
-        verdicts=list(verdicts),
-        not_applicable=[],
-        notes=[],
-    )
-    return view.screen(Path("/x"), a_run("smoke"), judged)
+    judged = judged_of(*verdicts, run=a_run("smoke"))
+    return view.screen(Path("/x"), judged.run, judged.verdicts)
 
 
 def test_numbers_without_a_limit_are_on_the_screen_with_what_they_are():
@@ -55,16 +47,10 @@ def test_a_dead_node_is_one_line_on_the_screen_and_the_report_lists_all_that_is_
 
 
 def test_one_undeclared_number_is_one_line_for_all_its_subjects_and_a_fault_keeps_its_own():
-    shown = screen(
-        *(
-            a_verdict(gate, subject, outcome, "nothing", cause=cause, evidence="none")
-            for gate, subject, outcome, cause in [
-                *(("nccl.transport", f"{number}-nodes", Outcome.INCOMPLETE, "declares no") for number in (2, 4, 8, 16)),
-                ("nccl.step", "2-nodes", Outcome.FAIL, "declares no"),
-                ("nccl.ranks", "4-nodes", Outcome.INCOMPLETE, "other"),
-            ]
-        )
-    )
+    of_scales = [("nccl.transport", f"{number}-nodes", Outcome.INCOMPLETE, "declares no") for number in (2, 4, 8, 16)]
+    fault = ("nccl.step", "2-nodes", Outcome.FAIL, "declares no")
+    rows = [*of_scales, fault, ("nccl.ranks", "4-nodes", Outcome.INCOMPLETE, "other")]
+    shown = screen(*(a_verdict(*row[:3], "nothing", cause=row[3], evidence="none") for row in rows))
     assert "nccl.transport: declares no (4 subjects: 2-nodes, 4-nodes, 8-nodes, …)" in shown
     assert "FAIL       nccl.step [2-nodes]" in shown
     assert "INCOMPLETE nccl.ranks [4-nodes]" in shown
@@ -94,24 +80,13 @@ def test_reasons_that_name_a_device_of_each_node_are_one_line():
     assert len(shown.splitlines()) == 2
 
 
-def test_nodes_on_which_a_gate_failed_alike_are_one_line_and_another_value_is_another():
-    """A setting of the site fails on each of its nodes."""
-    shown = screen(
-        *(a_verdict("smoke.gpu.isolated", f"n{number}", Outcome.FAIL, "0", expected="8") for number in range(4)),
-        a_verdict("smoke.gpu.isolated", "n4", Outcome.FAIL, "7", expected="8"),
-    )
+def test_nodes_on_which_a_gate_failed_alike_are_one_line_and_numbers_are_their_range():
+    """A setting of the site fails on each of its nodes; a slow shared filesystem took eight lines."""
+    gate, unlike = "smoke.gpu.isolated", a_verdict("smoke.gpu.isolated", "n4", Outcome.FAIL, "7", expected="8")
+    shown = screen(*(a_verdict(gate, f"n{n}", Outcome.FAIL, "0", expected="8") for n in range(4)), unlike)
     assert "FAIL       smoke.gpu.isolated [n0, n1, n2, …]: observed 0, expected 8 (4 subjects)" in shown
     assert "FAIL       smoke.gpu.isolated [n4]: observed 7, expected 8\n" in shown
-
-
-def test_a_number_that_is_too_low_on_three_nodes_is_one_line_with_the_lowest_and_the_highest():
-    """A slow shared filesystem took eight lines."""
-    slow = [
-        a_verdict("load.start", f"n{number}", Outcome.FAIL, f"0.01{number} GB/s").model_copy(
-            update={"value": 0.01 + number / 1000, "unit": "GB/s"}
-        )
-        for number in range(4)
-    ]
+    slow = [a_verdict("load.start", f"n{n}", Outcome.FAIL, f"0.01{n} GB/s", value=0.01 + n / 1000) for n in range(4)]
     assert "[n0, n1, n2, …]: observed 0.010 GB/s, expected 2 (4 subjects, 0.010 GB/s to 0.013 GB/s)\n" in screen(*slow)
 
 
