@@ -1,9 +1,15 @@
-"""Programs that a test starts."""
+"""Programs that a test starts, the stand-ins of those for GPUs and networks, and files that they find."""
 
+import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PROBES = ROOT / "infrastructure-validation/probes"
+STAND_INS = ROOT / "infrastructure-validation/local-cluster/simulated/bin"
 
 
 def ran(command: Sequence[str | Path], *, timeout: float = 300, **how: Any) -> subprocess.CompletedProcess[str]:
@@ -27,3 +33,13 @@ def tree(root: Path, files: Mapping[str, str | bytes]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(content if isinstance(content, bytes) else f"{content}\n".encode())
     return root
+
+
+def on_path(place: Path, **state: str) -> dict[str, str]:
+    """The environment in which the stand-ins are found. `_` of a key is written `.`: dcgm_memory="fail:gpu3"."""
+    place.mkdir(parents=True, exist_ok=True)
+    file = place / "state.conf"
+    file.write_text("".join(f"{key.replace('_', '.', 1)}={value}\n" for key, value in state.items()))
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "BRINGUP", "NCCL"))}
+    path = f"{STAND_INS}:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    return kept | {"PATH": path, "BRINGUP_SIMULATED_STATE": str(file)}

@@ -25,10 +25,9 @@ from factory import a_run
 from factory import judged_of as folder_of
 from loops import for_each
 from probing import answers_of, told_by
-from programs import tree
+from programs import on_path, tree
 from runs_for_tests import FAIL, FIXTURES, H100, OPEN, PASS, WARN, add_derived, judged, parsed_of
 from showing import shows_failing
-from simulated_tools import on_path
 
 NODES = ("n0", "n1", "n2")
 Ports = list[dict[str, str]]

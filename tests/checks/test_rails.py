@@ -21,10 +21,9 @@ from bringup.run.healthy_rest import unhealthy_nodes
 from bringup.run.train_here import free_port
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
-from programs import program, ran, tree
+from programs import PROBES, on_path, program, ran, tree
 from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, Fact, in_words, judged
 from showing import shows_failing
-from simulated_tools import PROBES, on_path
 
 REAL = FIXTURES / "perftest"
 RATE = 400.0

@@ -20,10 +20,9 @@ from bringup.records import Outcome, Value, Verdict
 from loops import for_each
 from nvml_for_tests import HEALTHY, FakeNvml
 from probing import answers_of
-from programs import program, ran
+from programs import PROBES, on_path, program, ran
 from runs_for_tests import FAIL, FIXTURES, H100, OPEN, PASS, WARN, Fact, failing, in_words, judged
 from showing import shows_failing
-from simulated_tools import PROBES, on_path
 
 NODES = ("n0", "n1", "n2")
 TWO = ("n0", "n1")

@@ -19,9 +19,8 @@ from bringup.evidence.parsed import Parsed
 from bringup.plan import rounds as tournament
 from loops import for_each
 from probing import answers_of
-from programs import program, ran
+from programs import PROBES, program, ran
 from runs_for_tests import FIXTURES, values
-from simulated_tools import PROBES
 
 PROBE = PROBES / "coherence.py"
 STEPS = ("write", "read", "change", "see")

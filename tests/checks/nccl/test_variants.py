@@ -27,10 +27,9 @@ from factory import a_run
 from facts import Facts
 from loops import for_each
 from probing import told_by
-from programs import program
+from programs import STAND_INS, on_path, program
 from runs_for_tests import FAIL, FIXTURES, H100, OPEN, PASS, Fact, as_read, in_words, judged, parsed_of
 from showing import shows_failing
-from simulated_tools import STAND_INS, on_path
 
 LOGS = FIXTURES / "nccl"
 GPUS = 8
