@@ -70,12 +70,7 @@ def test_a_name_that_is_taken_is_left_and_another_used(tmp_path: Path, victim: P
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder"])
 def test_a_file_that_nodes_share_is_a_regular_file_or_an_error(tmp_path: Path, victim: Path, kind: str):
     path = tmp_path / "data"
-    if kind == "link":
-        path.symlink_to(victim)
-    elif kind == "fifo":
-        os.mkfifo(path)
-    else:
-        path.mkdir()
+    {"link": lambda: path.symlink_to(victim), "fifo": lambda: os.mkfifo(path), "folder": path.mkdir}[kind]()
     with pytest.raises(OSError):
         shared_files.put(path, "mine")
     assert shared_files.text_of(path) is None
@@ -89,16 +84,13 @@ def own_folder(tmp_path: Path) -> Path:
     return path
 
 
-def test_what_is_ours_down_from_the_root_has_no_objection(own_folder: Path):
-    assert own_files.objection(own_folder) is None
-
-
 @pytest.mark.parametrize(
     ("path", "mode", "says"),
     [("a", 0o777, "everybody"), ("a/b", 0o757, "everybody"), ("a/b", 0o1777, "everybody"), ("a", 0o1777, None)],
     ids=["above", "itself", "sticky, itself", "sticky, above"],
 )
 def test_what_others_can_write_has_one_and_a_sticky_folder_above_has_none(own_folder, path, mode, says):
+    assert own_files.objection(own_folder) is None, "what is ours down from the root"
     own_folder.parent.parent.joinpath(path).chmod(mode)
     why = own_files.objection(own_folder)
     assert why is None if says is None else says in str(why)

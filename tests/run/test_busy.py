@@ -51,8 +51,9 @@ def waited(monkeypatch: pytest.MonkeyPatch, queue: Queue, *, whole: bool = True)
     return messages
 
 
-def test_free_nodes_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_that_are_free_or_that_have_room_for_a_phase_that_shares_them_are_not_waited_for(monkeypatch) -> None:
     assert waited(monkeypatch, Queue(("IDLE", "IDLE", "DOWN"))) == []
+    assert waited(monkeypatch, Queue(("MIXED", "IDLE", "IDLE")), whole=False) == []
 
 
 def test_it_waits_until_the_last_one_is_free_and_names_who_holds_which(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -62,10 +63,6 @@ def test_it_waits_until_the_last_one_is_free_and_names_who_holds_which(monkeypat
         "waiting for n0, n1 (held by job 17 of alice); n2 (held by job 18 of bob)",
         "waiting for n2 (held by job 18 of bob)",
     ]
-
-
-def test_a_phase_that_shares_its_nodes_does_not_wait_for_those_that_have_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert waited(monkeypatch, Queue(("MIXED", "IDLE", "IDLE")), whole=False) == []
 
 
 def test_jobs_that_may_not_be_seen_hold_their_nodes_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,25 +129,16 @@ def another_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
         yield process
 
 
-def test_of_two_runs_of_a_checkout_the_second_waits_for_the_smoke_phase_of_the_first(
-    tmp_path: Path, another_run: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("is_same_cluster", [True, False])
+def test_of_two_runs_of_a_checkout_on_one_cluster_the_second_waits_for_the_smoke_phase_of_the_first(
+    tmp_path: Path, another_run: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, is_same_cluster: bool
 ) -> None:
     messages: list[str] = []
-    monkeypatch.setenv("SLURM_CONF", "/etc/a.conf")
+    monkeypatch.setenv("SLURM_CONF", "/etc/a.conf" if is_same_cluster else "/etc/b.conf")
     clock(monkeypatch, sleep=lambda seconds: another_run.communicate())
     with waiting.only_one(tmp_path / "smoke.lock", messages.append):
-        assert messages == ["waiting for the smoke phase of another run of this checkout"]
-
-
-def test_a_run_on_another_cluster_does_not_wait_for_that_smoke_phase(
-    tmp_path: Path, another_run: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    messages: list[str] = []
-    monkeypatch.setenv("SLURM_CONF", "/etc/b.conf")
-    clock(monkeypatch, sleep=lambda seconds: another_run.communicate())
-    with waiting.only_one(tmp_path / "smoke.lock", messages.append):
-        assert not messages
-    assert another_run.poll() is None
+        assert messages == ["waiting for the smoke phase of another run of this checkout"] * is_same_cluster
+    assert (another_run.poll() is None) is not is_same_cluster
 
 
 def test_of_many_nodes_and_jobs_the_first_are_named() -> None:

@@ -232,37 +232,34 @@ def test_a_job_that_squeue_leaves_out_and_that_has_not_ended_is_no_evidence_of_i
     assert list((tmp_path / "raw").iterdir()) == []
     waiting.keep_ended_jobs(tmp_path, [waiting.Awaited("job-a.txt", "11", 60)])
     assert "COMPLETED" in (tmp_path / "raw/job-a.txt").read_text()
-
-
-def test_a_job_whose_end_was_kept_is_not_looked_at_again(controller: Controller, tmp_path: Path, monkeypatch):
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "raw/job-a.txt").write_text("JobId=11 JobState=COMPLETED\n")
-    monkeypatch.setattr(slurm, "ask", lambda *command, **options: pytest.fail(f"asked {command}"))
+    monkeypatch.setattr(
+        slurm, "ask", lambda *command, **options: pytest.fail(f"asked {command} of an end that was kept")
+    )
     waiting.keep_ended_jobs(tmp_path, [waiting.Awaited("job-a.txt", "11", 90)])
 
 
 # ---- a node that is lost while the job waits
 
 
-@pytest.mark.parametrize(("back_after_s", "ends"), [(10, True), (9999, False)])
+@pytest.mark.parametrize(
+    ("reason", "state", "back_after_s", "away", "ends"),
+    [
+        ("BeginTime", "IDLE+NOT_RESPONDING", 10, range(0), True),
+        ("BeginTime", "IDLE+NOT_RESPONDING", 9999, range(0), False),
+        ("Resources", "DOWN", 75, range(2, 60), True),  # after an outage nodes have their moment, too
+    ],
+)
 def test_a_waiting_job_is_given_up_for_a_node_that_stays_away_and_not_for_one_that_comes_back(
-    controller: Controller, back_after_s: int, ends: bool
+    controller: Controller, reason: str, state: str, back_after_s: int, away: range, ends: bool
 ):
-    controller.state = lambda seconds: ("PENDING", "BeginTime") if seconds < 300 else ("COMPLETED", "None")
-    controller.n1 = lambda seconds: "IDLE+NOT_RESPONDING" if seconds < back_after_s else "IDLE"
+    controller.state = lambda seconds: ("PENDING", reason) if seconds < 300 else ("COMPLETED", "None")
+    controller.away = lambda seconds: away.start <= seconds < away.stop
+    controller.n1 = lambda seconds: state if seconds < back_after_s else "IDLE"
     assert wait() is ends
     assert controller.commands("scancel") == ([] if ends else [("scancel", "7")])
 
 
-def test_after_an_outage_nodes_have_their_moment_too(controller: Controller):
-    controller.state = lambda seconds: ("PENDING", "Resources") if seconds < 300 else ("COMPLETED", "None")
-    controller.away = lambda seconds: 2 <= seconds < 60
-    controller.n1 = lambda seconds: "DOWN" if seconds < 75 else "IDLE"
-    assert wait() is True
-    assert controller.commands("scancel") == []
-
-
-def test_a_cloud_node_that_is_off_is_usable_and_one_that_is_down_is_not(controller: Controller):
+def test_a_cloud_node_that_is_off_is_usable_and_one_that_is_down_is_not(controller: Controller, monkeypatch):
     """Slurm powers it up for the job; nothing was ever submitted to such a cluster."""
     for state, usable in (
         ("IDLE+CLOUD+POWERED_DOWN", True),
@@ -274,11 +271,7 @@ def test_a_cloud_node_that_is_off_is_usable_and_one_that_is_down_is_not(controll
     ):
         controller.n1 = lambda seconds, state=state: state
         assert slurm.nodes(["n0", "n1"])["n1"].is_usable is usable, state
-
-
-def test_a_node_in_maintenance_is_usable_through_the_reservation_that_keeps_it(controller: Controller, monkeypatch):
-    controller.n1 = lambda seconds: "IDLE+MAINTENANCE+RESERVED"
-    monkeypatch.setenv("SBATCH_RESERVATION", "bringup")
+    monkeypatch.setenv("SBATCH_RESERVATION", "bringup")  # the reservation that keeps it
     assert slurm.nodes(["n0", "n1"])["n1"].is_usable
 
 

@@ -3,7 +3,7 @@
 import dataclasses
 
 import pytest
-from bringup.errors import CannotStart
+from bringup.errors import CannotStart, FileError
 from bringup.plan import site as sites
 from bringup.plan.phases import PHASES
 from bringup.run import partitions
@@ -65,10 +65,12 @@ def test_the_limit_of_each_script_is_known(phase):
 
 
 def test_a_partition_that_takes_the_job_is_not_refused():
-    for stem in PHASES:
-        assert refused(stem) is None
+    """Of several one is enough. A QOS may lift the limits, and nobody here knows."""
+    assert [refused(stem) for stem in PHASES] == [None] * len(PHASES)
     assert refused("nccl_scaling", SALLOC_PARTITION="train") is None
     assert refused("discovery", ["n0"], SBATCH_PARTITION="debug", SBATCH_TIMELIMIT="10") is None
+    assert refused("smoke", SALLOC_PARTITION="debug,main") is None
+    assert refused("run_ddp_2node", ["n0", "n1"], SBATCH_PARTITION="debug", SBATCH_QOS="long") is None
 
 
 @for_each(
@@ -76,6 +78,7 @@ def test_a_partition_that_takes_the_job_is_not_refused():
     [
         ("discovery", {"SBATCH_PARTITION": "nope"}, "discovery: there is no partition 'nope'; there are main, debug, "),
         ("smoke", {"SALLOC_PARTITION": "debug"}, "smoke: partition debug does not hold n2, n3; choose nodes with "),
+        ("smoke", {"SALLOC_PARTITION": "debug,closed"}, "smoke: partition debug does not hold"),
         ("smoke", {"SALLOC_PARTITION": "closed"}, "smoke: partition closed is DOWN: it starts no job; wait until it "),
         ("run_1gpu", {"SBATCH_PARTITION": "train"}, "run_1gpu: its job has 1 node, and partition train starts none"),
         (
@@ -101,17 +104,6 @@ def test_a_job_that_is_too_long_or_too_large_says_by_how_much():
     with pytest.raises(CannotStart, match=r"has 2 nodes, and partition debug starts none above 1 \(MaxNodes\)"):
         few = [dataclasses.replace(known[0], most_nodes=1)]
         partitions.refuse(PHASES["nccl_pairwise"], ["n0", "n1"], {"SBATCH_PARTITION": "debug"}, few)
-
-
-def test_a_qos_may_lift_the_limits_and_nobody_here_knows():
-    assert refused("run_ddp_2node", ["n0", "n1"], SBATCH_PARTITION="debug", SBATCH_QOS="long") is None
-
-
-def test_of_several_partitions_one_that_takes_the_job_is_enough():
-    assert refused("smoke", SALLOC_PARTITION="debug,main") is None
-    message = refused("smoke", SALLOC_PARTITION="debug,closed")
-    assert message is not None
-    assert message.startswith("smoke: partition debug does not hold")
 
 
 # ---- the site file by phase
@@ -174,7 +166,7 @@ def test_what_is_entered_for_all_phases_does_not_win_over_that_of_one(at, monkey
     ],
 )
 def test_a_mistake_by_phase_is_one_line(line: str, says: str):
-    with pytest.raises(sites.FileError) as error:
+    with pytest.raises(FileError) as error:
         sites.parse(f"schema_version: 1\nname: lab\n{line}\n", "x")
     assert str(error.value).startswith(says)
 
