@@ -217,28 +217,24 @@ def test_the_run_keeps_a_copy_that_loads_again(call: Called, copy: Path, lab: Pa
     assert run.site.says["environment"] == {"NCCL_IB_HCA": "mlx5_0,mlx5_1", "NCCL_DEBUG": "TRACE"}
 
 
-def test_a_file_that_cannot_be_used_ends_the_phase_with_one_line_and_leaves_no_run(call: Called, copy: Path, lab: Path):
-    lab.write_text(LAB + "partitoin: gpu\n")
-    line = LAB.count("\n") + 1
-    done = call(begin("discovery"))
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"bringup: {lab}:{line}: partitoin: there is no such key; did you mean partition?\n"
-    assert not (copy / PHASES["discovery"].results).exists()
+REFUSED = {  # what is added to the file -> the phase, and how the line begins
+    "partitoin: gpu": ("discovery", "bringup: {lab}:12: partitoin: there is no such key; did you mean partition?"),
+    "checkpoints: /nowhere/c": ("run_1gpu", "bringup: site lab: checkpoints: /nowhere/c: no such folder, seen from "),
+    "setup: /nowhere/s": ("discovery", "bringup: site lab: setup: /nowhere/s: no such file, seen from "),
+}
 
 
-@pytest.mark.parametrize(
-    ("line", "phase", "says"),
-    [
-        ("checkpoints: /nowhere/c", "run_1gpu", "site lab: checkpoints: /nowhere/c: no such folder, seen from "),
-        ("setup: /nowhere/s", "discovery", "site lab: setup: /nowhere/s: no such file, seen from "),
-    ],
-)
-def test_what_the_file_names_has_to_be_there(call: Called, copy: Path, lab: Path, line: str, phase: str, says: str):
+@pytest.mark.parametrize("line", REFUSED)
+def test_a_file_that_cannot_be_used_ends_the_phase_with_one_line_and_leaves_no_run(
+    call: Called, copy: Path, lab: Path, line: str
+):
+    phase, says = REFUSED[line]
     lab.write_text(f"{LAB}{line}\n")
     done = call(BEGIN + f"run_begin {phase} --nodes n0 --gpus-per-node 2")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(f"bringup: {says}")
+    assert done.stderr.startswith(says.format(lab=lab)), done.stderr
     assert done.stderr.count("\n") == 1
+    assert not (copy / PHASES[phase].results).exists()
 
 
 # ---- modules, and the setup file
@@ -264,23 +260,22 @@ def test_modules_and_the_setup_file_come_before_the_variables_and_the_python_sta
 
 
 @pytest.mark.parametrize(
-    ("code", "says"),
-    [("0", "module load nccl/2.0 loaded nothing on "), ("1", "module load nccl/2.0 failed on ")],
+    ("keys", "code", "says"),
+    [
+        # Environment Modules before version 5 ends with 0 then
+        ("modules: [cuda/12.8, nccl/2.0]", "0", "module load nccl/2.0 loaded nothing on "),
+        ("modules: [cuda/12.8, nccl/2.0]", "1", "module load nccl/2.0 failed on "),
+        ("setup: {place}/setup.sh", "0", "setup.sh, the setup file of the site, ended with 3"),
+    ],
 )
-def test_a_module_that_is_not_there_ends_the_phase(call: Called, lab: Path, code: str, says: str):
-    """Environment Modules before version 5 ends with 0 then."""
-    lab.write_text(f"{LAB}modules: [cuda/12.8, nccl/2.0]\n")
+def test_a_module_that_is_not_there_and_a_setup_file_that_fails_end_the_phase(
+    call: Called, lab: Path, tmp_path: Path, keys: str, code: str, says: str
+):
+    (tmp_path / "setup.sh").write_text("return 3\n")
+    lab.write_text(f"{LAB}{keys.format(place=tmp_path)}\n")
     done = call(MODULES + begin("discovery") + "echo not reached", CODE=code)
     assert (done.returncode, done.stdout) == (2, "")
     assert says in done.stderr
-
-
-def test_a_setup_file_that_fails_ends_the_phase(call: Called, lab: Path, tmp_path: Path):
-    (tmp_path / "setup.sh").write_text("return 3\n")
-    lab.write_text(f"{LAB}setup: {tmp_path}/setup.sh\n")
-    done = call(begin("discovery") + "echo not reached")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert "setup.sh, the setup file of the site, ended with 3" in done.stderr
 
 
 # ---- command lines, and containers
