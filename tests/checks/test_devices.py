@@ -30,13 +30,6 @@ NO_LIMIT = Outcome.NO_LIMIT
 LOCAL, GENERIC = "local-cpu", "generic"
 
 
-def test_the_driver_counts_the_gpus_that_it_lists_and_none_without_one(tmp_path: Path) -> None:
-    assert gpus.driver_count(tmp_path / "none") == 0
-    for address in ("0000:1b:00.0", "0000:43:00.0"):
-        (tmp_path / address).mkdir()
-    assert gpus.driver_count(tmp_path) == 2
-
-
 def of_collectives(used, expected: str) -> list[Verdict]:
     parsed = told_by(lambda printed: collectives.say_devices(printed, "2-nodes", used))
     by_gate = judged(parsed, "nccl_scaling", ("n0", "n1"), profile_name=expected)
@@ -74,9 +67,12 @@ def test_collectives_and_products_on_the_cpu_of_a_node_with_gpus_fail(of, used, 
     assert [verdict.outcome for verdict in of(used, expected)] == [device, fallback]
 
 
-def test_a_rank_that_fell_back_is_named_and_holds_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_fell_back_is_named_and_holds_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _, fallback = of_collectives([("n0", "cuda", 8, None), ("n1", "cpu", 8, "no driver")], H100)
     assert fallback.observed == "1 (first rank 1 on n1: the driver lists 8 GPUs, torch sees none: no driver)"
+    assert gpus.driver_count(tmp_path / "none") == 0
+    (tmp_path / "0000:1b:00.0").mkdir()
+    assert gpus.driver_count(tmp_path) == 1
     monkeypatch.setattr(gpus, "driver_count", lambda: 8)
     monkeypatch.setattr(gpus, "openable", lambda: (["GPU-a"], []))
     assert collectives.placeholder(0) is None
@@ -299,6 +295,7 @@ def of_torch(torch, cuda=None, driver=None, model="NVIDIA H100", site: SiteUsed 
 
 
 OLD = ("13.0", "12.2", "535.183.01")
+CONTAINER = SiteUsed(name="lab", says={"container": {"image": "/images/torch.sqsh"}})
 INSTALL = "for CUDA 13.0; driver 535.183.01 has CUDA 12.2: TORCH_INDEX=https://"
 
 
@@ -317,6 +314,7 @@ INSTALL = "for CUDA 13.0; driver 535.183.01 has CUDA 12.2: TORCH_INDEX=https://"
         (("CPU",), PASS, "a build for CPU"),
         (("absent",), PASS, "not installed"),
         (("13.0",), OPEN, "the driver did not say which CUDA it has"),
+        ((*OLD, "NVIDIA H100", CONTAINER), PASS, "in a container"),  # which brings its own torch
     ],
 )
 def test_a_driver_that_is_too_old_fails_with_the_line_that_installs_another_build(answers, outcome, says) -> None:
@@ -324,11 +322,6 @@ def test_a_driver_that_is_too_old_fails_with_the_line_that_installs_another_buil
     assert verdict.outcome is outcome
     assert says in in_words(verdict)[1]
     assert not judge.stops(verdict)
-
-
-def test_a_container_brings_its_own_torch() -> None:
-    site = SiteUsed(name="lab", says={"container": {"image": "/images/torch.sqsh"}})
-    assert of_torch(*OLD, site=site).observed == "in a container"
 
 
 @for_each(

@@ -9,13 +9,12 @@ from pathlib import Path
 
 import pytest
 from bringup import judge
-from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.records import Closed, Kind, Outcome, Run, Verdict, read_record, write_record
 from bringup.results import CLOSED, RUN, UNREADABLE
 from factory import a_run
 from loops import for_each
-from runs_for_tests import FAIL, OPEN, PASS, WARN, add_derived, discovery, judged, reseal
+from runs_for_tests import FAIL, OPEN, PASS, WARN, add_derived, discovery, judged, parsed_of, reseal
 from showing import shows_failing
 
 INVENTORY = "raw/inventory.jsonl"
@@ -124,16 +123,8 @@ def test_every_node_that_a_launch_error_names_fails_and_the_evidence_is_the_line
 def test_a_state_of_a_node_is_a_gate_of_discovery_alone(healthy):
     observed = {observation.quantity for observation in judge.judge_folder(healthy).observations}
     assert {"discovery.node.state", "discovery.node.answered"} <= observed
-    parsed = Parsed()
-    parsed.saw("slurm.node.state", "n0", "IDLE", "text", "f:1")
+    parsed = parsed_of([("slurm.node.state", "n0", "IDLE")])
     assert len(add_derived(parsed, a_run("smoke")).observations) == 1
-
-
-def test_a_healthy_run_of_the_fixture_has_all_facts_that_the_gates_want(healthy):
-    verdicts = judge.judge_folder(healthy).verdicts.verdicts
-    assert {v.outcome for v in verdicts} == {PASS}
-    pages = ("nodes", "gpus", "fabric", "slurm", "filesystem", "run")
-    assert {v.fix.partition("#")[0] for v in verdicts} == {f"docs/gates/{page}.md" for page in pages}
 
 
 # ---- the run itself: it was closed, its evidence is its own, and Slurm started it once

@@ -299,10 +299,13 @@ def node(tmp_path, monkeypatch):
     return make
 
 
-def test_a_healthy_node_has_nothing_left(node):
+def test_a_healthy_node_has_nothing_left_and_where_proc_hides_the_others_nothing_is_known(node):
     """DCGM, MPS, containers, logins with and without a terminal, a user's systemd, cron, a zombie of our own."""
     facts = node()
     assert {name: value for name, (value, _) in facts.items()} == {"processes": 0, "zombies": 1, "blocked": 0, "shm": 0}
+    facts = node(hidden=1)
+    assert {value for value, _ in facts.values()} == {None}
+    assert "hidepid" in facts["shm"][1]
 
 
 @for_each(
@@ -352,12 +355,6 @@ def test_what_another_user_hides_is_not_known_to_be_nothing(used, value, node, t
     fact = node()["shm"]
     assert fact[0] == value
     assert value == 0 or "1.00 GiB of it are is not known" in fact[1]
-
-
-def test_where_proc_hides_the_others_nothing_is_known(node):
-    facts = node(hidden=1)
-    assert {value for value, _ in facts.values()} == {None}
-    assert "hidepid" in facts["shm"][1]
 
 
 def test_on_this_machine_it_answers_each_question():

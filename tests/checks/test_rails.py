@@ -74,10 +74,12 @@ def test_the_average_of_real_output_is_read_in_its_unit(name: str, gbps: float) 
     assert perftest.bandwidth((REAL / name).read_text()) == gbps
 
 
-def test_the_typical_latency_is_read_also_where_later_columns_run_together() -> None:
+def test_the_typical_latency_is_read_and_ports_are_the_fastest_that_are_active(tmp_path: Path) -> None:
+    """Of the table of latencies, later columns run together."""
     text = (REAL / "write-lat.txt").read_text()
     assert perftest.latency(text) == 1.47
     assert perftest.latency(text.replace("0.00            1.57 ", "2465.901216.65 ")) == 1.47
+    assert perftest.ports(hcas(tmp_path, (UP, NDR), (DOWN, NDR), (UP, EDR))) == {"mlx5_0:1": 400.0}
 
 
 @for_each("reader", [perftest.bandwidth, perftest.latency])
@@ -99,10 +101,6 @@ def hcas(place: Path, *ports: tuple[str, str]) -> Path:
     for number, (state, rate) in enumerate(ports or ((UP, NDR), (UP, NDR))):
         tree(place / f"sys/mlx5_{number}/ports/1", {"state": state, "rate": rate})
     return place / "sys"
-
-
-def test_ports_are_the_fastest_that_are_active(tmp_path: Path) -> None:
-    assert perftest.ports(hcas(tmp_path, (UP, NDR), (DOWN, NDR), (UP, EDR))) == {"mlx5_0:1": 400.0}
 
 
 # --- the probes
@@ -200,16 +198,13 @@ def test_a_bad_nic_accuses_its_node_and_a_bad_cable_neither_of_its_two() -> None
 
 
 @shows_failing("fabric.rail.together")
-def test_ports_that_are_slow_at_once_fail_where_each_alone_is_fast() -> None:
-    for alone, outcome in ((386.0, FAIL), (90.0, OPEN)):
-        by_gate = measured(("n0", "n1", "n2"), {"mlx5_0:1 n1->n2": alone, "together": 0.5})
-        assert by_gate["rail.together"].outcome is outcome
-
-
-def test_a_node_without_a_port_that_the_others_have_is_incomplete() -> None:
+def test_ports_that_are_slow_at_once_fail_where_each_alone_is_fast_and_a_missing_one_is_incomplete() -> None:
     by_gate = measured(("n0", "n1", "n2"), {}, n2="mlx5_5:1")
     assert [by_gate[f"rail.nic n{number}"].outcome for number in (0, 2)] == [PASS, OPEN]
     assert "n2 has no active port mlx5_5:1" in (by_gate["rail.slowest"].cause or "")
+    for alone, outcome in ((386.0, FAIL), (90.0, OPEN)):
+        by_gate = measured(("n0", "n1", "n2"), {"mlx5_0:1 n1->n2": alone, "together": 0.5})
+        assert by_gate["rail.together"].outcome is outcome
 
 
 @for_each(

@@ -160,12 +160,9 @@ def test_what_the_kernel_says_of_its_clock(monkeypatch: pytest.MonkeyPatch, stat
     assert why in synchronised[1]
 
 
-def test_the_kernel_of_this_machine_answers_without_root_or_refuses():
+def test_daemons_that_keep_a_clock_are_seen_and_the_kernel_of_this_machine_answers_without_root(tmp_path):
     with contextlib.suppress(PermissionError):
         assert timekeeping.kernel_clock().tick > 0
-
-
-def test_daemons_that_keep_a_clock_are_seen(tmp_path):
     tree(tmp_path, {f"{n}/comm": name for n, name in enumerate(("bash", "chronyd", "systemd-timesyn"))})
     assert timekeeping.daemons(tmp_path) == "running: chronyd, systemd-timesyn"
     assert timekeeping.daemons(tmp_path / "nowhere").endswith("no daemon that is known to keep a clock")

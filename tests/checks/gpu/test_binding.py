@@ -315,7 +315,9 @@ def test_why_nvml_and_nvidia_smi_did_not_start_reaches_the_verdict(released):
     assert len(calls) == 1  # it is waited for once
 
 
-def test_a_driver_that_hangs_when_it_is_started_is_said_so(monkeypatch, released):
+def test_a_driver_that_hangs_when_it_is_started_is_said_so_and_what_a_question_raises_is_raised(monkeypatch, released):
+    with pytest.raises(FakeNvml.NVMLError, match="lost"):
+        patience.within(5, lambda: FakeNvml(LOST).nvmlDeviceGetHandleByIndex(0))
     fake = SimpleNamespace(nvmlInit=released.wait, NVMLError=FakeNvml.NVMLError)
     monkeypatch.setitem(__import__("sys").modules, "pynvml", fake)
     assert nvml.library() == (None, "NVML: no answer within 0.2 s")
@@ -353,11 +355,6 @@ def test_a_gpu_that_is_lost_or_hangs_leaves_the_samples_of_the_others(released):
     read = monitor.gpu_reader(Hanging("reasons", released))
     assert read() == (NOTHING, [])
     assert read() == (NOTHING, []), "it is not waited for again"
-
-
-def test_what_a_question_raises_is_raised():
-    with pytest.raises(FakeNvml.NVMLError, match="lost"):
-        patience.within(5, lambda: FakeNvml(LOST).nvmlDeviceGetHandleByIndex(0))
 
 
 # --- a node whose GPUs are divided (MIG), where Slurm counts the parts: one cause, and no GPU is missing

@@ -140,6 +140,7 @@ def test_what_one_gpu_says_decides_its_gate_alone_and_it_is_named(gate, outcome,
         assert "GPU-b" in verdicts(through_nvml(**changes))[gate].observed
 
 
+WORDS = {"[N/A]": PASS, "[Not Supported]": PASS, "[GPU requires reset]": OPEN, "[Unknown Error]": OPEN, "ERR!": OPEN}
 SMI_ROWS = [  # a gate, its outcome, an answer of nvidia-smi, what in it is another
     ("power_cap", WARN, "power", "700.00, 700.00", "700.00, 500.00"),
     ("power_cap", OPEN, "power", "700.00, 700.00", "700.00, [N/A]"),
@@ -181,25 +182,13 @@ SMI_ROWS = [  # a gate, its outcome, an answer of nvidia-smi, what in it is anot
     *(
         (query, outcome, query, whole, word)
         for query, whole in (("mig", "Disabled"), ("fabric", "Completed"))
-        for word, outcome in (
-            ("[N/A]", PASS),
-            ("[Not Supported]", PASS),
-            ("[GPU requires reset]", OPEN),
-            ("[Unknown Error]", OPEN),
-            ("ERR!", OPEN),
-        )
+        for word, outcome in WORDS.items()
     ),
     ("fabric", OPEN, "fabric", SMI["fabric"], 'Field "fabric.state" is not a valid field to query.\n'),
     # a cut off, empty or shifted answer is never all GPUs
-    *(
-        ("answering", FAIL, "gpu", SMI["gpu"], text)
-        for text in (
-            "",
-            SMI["gpu"][: len(SMI["gpu"]) * 2 // 3],
-            "No devices were found\n",
-            SMI["gpu"].replace("H100 ", "H100, "),
-        )
-    ),
+    *(("answering", FAIL, "gpu", SMI["gpu"], text) for text in ("", "No devices were found\n")),
+    ("answering", FAIL, "gpu", SMI["gpu"], SMI["gpu"][: len(SMI["gpu"]) * 2 // 3]),
+    ("answering", FAIL, "gpu", SMI["gpu"], SMI["gpu"].replace("H100 ", "H100, ")),
 ]
 
 
@@ -214,14 +203,11 @@ def test_an_answer_of_nvidia_smi_decides_its_gate(gate, outcome, query, old, new
         assert by_gate["ecc"] is OPEN
 
 
-def test_a_driver_that_retired_the_clock_for_applications_says_so():
+def test_a_retired_question_is_a_remark_words_in_brackets_are_no_serial_number_and_more_than_the_most_is_no_loss():
     clock = SMI["clock"].replace("1980, 1980", f"[{NO_VALUE}], [{NO_VALUE}]")
     for parsed in (through_nvml(clock=RETIRED), through_smi(clock=clock)):
         remarks = [fact.why or "" for fact in parsed.observations if fact.quantity == "discovery.gpu.clock_cap"]
         assert any(remark.startswith("this driver has retired the question") for remark in remarks)
-
-
-def test_words_in_brackets_are_no_serial_number_and_what_is_above_its_greatest_value_has_lost_nothing():
     seen = values(through_smi(identity=f"GPU-a, [{NO_VALUE}], [GPU is lost]\nGPU-b, 1, 2\n"), "n0/GPU-a")
     assert [value for name, value in seen.items() if "inventory.gpu" in name] == [None, None]
     power = "GPU-a, 700.00, 750.00\nGPU-b, 700.00, 700.00\n"

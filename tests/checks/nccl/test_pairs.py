@@ -90,11 +90,8 @@ LOADED_LINKS = {"n0--n1": 0.0, "n1--n3": 5.0}  # 5: of what its nodes do elsewhe
     ("parsed", "nodes", "slow_nodes", "slow_links"),
     [
         *((fleet(nodes, FROM_N1), nodes, {"n1": 0.01}, {}) for nodes in (FOUR[:3], FOUR, EIGHT)),
-        *(
-            (fleet(nodes, {("n1", "n0"): value}), nodes, {}, {"n0--n1": value})
-            for nodes in (FOUR[:3], FOUR)
-            for value in (0.01, 0.0)
-        ),
+        *((fleet(FOUR, {("n1", "n0"): share}), FOUR, {}, {"n0--n1": share}) for share in (0.01, 0.0)),
+        *((fleet(FOUR[:3], {("n1", "n0"): share}), FOUR[:3], {}, {"n0--n1": share}) for share in (0.01, 0.0)),
         (fleet(FOUR, SILENT), FOUR, {"n2": 0.0}, {}),  # nobody reaches it
         # not measured again, one sample of another link makes no slow node of it
         (measured(pairwise.BANDWIDTH, lambda *p: LOADED.get(p, 1.0), FOUR), FOUR, {"n1": None}, LOADED_LINKS),
@@ -112,14 +109,11 @@ def test_a_slow_or_silent_node_or_link_is_named_and_nothing_beside_it(parsed, no
         assert values(pairwise.derive(parsed.observations, nodes), "nccl.pair.node").keys() == {*nodes}
 
 
-def test_two_nodes_have_a_slowest_pair_and_no_measurement_gives_no_score():
+def test_two_nodes_have_a_slowest_pair_no_measurement_gives_no_score_and_a_lossy_node_explains_its_links():
     slowest = pairwise.derive(fleet(FOUR[:2], FROM_N1).observations, FOUR[:2])
     assert values(slowest, "nccl.pair.slowest") == {"job": 0.01}
     assert values(slowest, "nccl.pair.node") == {}
     assert pairwise.derive([], FOUR).observations == []
-
-
-def test_a_lossy_node_explains_its_links():
     nodes, links = scores(fleet(lossy="n1"), of=".latency")
     assert (nodes["n0"], nodes["n1"]) == (50, 250_000)
     assert set(links.values()) == {0.0}
