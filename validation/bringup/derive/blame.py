@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 
 from bringup.characters import many
 from bringup.derive.fabric import is_a_setting, ports_of
+from bringup.derive.nccl import first_error
 from bringup.derive.training import GATE, JOB_GATE
 from bringup.evidence.parsed import Seen, is_number
 from bringup.plan import subjects
@@ -35,8 +36,8 @@ def blame(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:
         return _switched_off(_divided(verdicts, seen, run), seen)
     failed = [v for v in verdicts.verdicts if v.gate == GATE and _failed(v) and v.value not in _ALL_ALIKE]
     if not failed:
-        first_failure = _named_by_srun(seen)
-        return verdicts if first_failure is None else _with_cause(verdicts, first_failure, None)
+        error = first_error(seen, "launch")  # no rank left a message: the task of the launcher that srun named first
+        return verdicts if error is None else _with_cause(verdicts, error, None)
     seconds = raised_at(seen)
     first = min(failed, key=lambda verdict: (seconds.get(verdict.subject, 0), verdict.subject))
     words = f"first {first.subject} {first.value}"
@@ -130,13 +131,6 @@ def _switched_off(verdicts: Verdicts, seen: Seen) -> Verdicts:
         return {"action": Action.CONFIGURE} if is_set else None
 
     return _changed(verdicts, change)
-
-
-def _named_by_srun(seen: Seen) -> str | None:
-    """Where no rank left a message: the task of the launcher that srun named first."""
-    for error in seen.of("slurm.launch.error", "launch"):
-        return f"first {error.subject}{f': {error.why}' if error.why else ''}: {error.value}"
-    return None
 
 
 def _with_cause(verdicts: Verdicts, first_failure: str, words: str | None) -> Verdicts:

@@ -148,10 +148,9 @@ def nearest_nic(derived: Parsed, observed: Seen, run: Run) -> None:
         lost = [f"{name} {down[name]}" for name, path in paths[worst].items() if path in BESIDE and name in down]
         words = "; ".join([worst, *lost, *(["its NIC is another GPU's"] if worst in deprived and not lost else [])])
         unheard = next((why for name, why in silent.items() if any(name in nics for nics in paths.values())), None)
-        if unheard is not None and nearest[worst] in BESIDE:  # what is not known is not up
-            derived.saw("discovery.topology.nic", node, None, "text", gpus[0].evidence, unheard)
-        else:
-            derived.saw("discovery.topology.nic", node, nearest[worst], "text", gpus[0].evidence, words)
+        is_up = unheard is None or nearest[worst] not in BESIDE  # what is not known is not up
+        path = nearest[worst] if is_up else None
+        derived.saw("discovery.topology.nic", node, path, "text", gpus[0].evidence, words if is_up else unheard)
 
 
 def _devices(ports: Ports) -> tuple[set[str], dict[str, str], dict[str, str]]:
@@ -168,7 +167,7 @@ def _devices(ports: Ports) -> tuple[set[str], dict[str, str], dict[str, str]]:
         if unknown is not None:
             silent[device] = f"{device}: {unknown.why}"
         else:
-            down[device] = f"is {str(facts_of_ports[0].value).partition(': ')[2] or facts_of_ports[0].value}"
+            down[device] = f"is {_word(str(facts_of_ports[0].value))}"
     return {port.rpartition(":")[0] for port in left_out} - states.keys(), down, silent
 
 

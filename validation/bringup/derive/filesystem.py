@@ -11,12 +11,10 @@ def exclusive(derived: Parsed, observed: Seen, run: Run) -> None:
     for pair, observations in observed.by_subject("smoke.fs.pair.created").items():
         unknown = [seen.why for seen in observations if seen.value is None]
         evidence = ", ".join(seen.evidence for seen in observations)
-        if len(observations) - len(unknown) == 2:
-            made = sum(seen.value is True for seen in observations)
-            derived.saw("smoke.fs.pair.exclusive", pair, made, "count", evidence)
-        else:
-            why = unknown[0] if unknown else f"{len(observations)} of 2 nodes answered"
-            derived.saw("smoke.fs.pair.exclusive", pair, None, "count", evidence, why)
+        is_known = len(observations) - len(unknown) == 2
+        why = None if is_known else [*unknown, f"{len(observations)} of 2 nodes answered"][0]
+        made = sum(seen.value is True for seen in observations) if is_known else None
+        derived.saw("smoke.fs.pair.exclusive", pair, made, "count", evidence, why)
 
 
 def same_type(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -35,7 +33,7 @@ def same_type(derived: Parsed, observed: Seen, run: Run) -> None:
 def folders_work(derived: Parsed, observed: Seen, run: Run) -> None:
     """Derive discovery.tmp.writes, discovery.folders.writes: whether what was written in each folder was read back.
     Unknown if one folder is unknown and none is known to fail."""
-    named = () if run.site is None else (label for label in ("scratch", "checkpoints") if label in run.site.says)
+    named = [label for label in ("scratch", "checkpoints") if run.site is not None and label in run.site.says]
     for gate, labels in (("discovery.tmp.writes", ("tmp", "shm")), ("discovery.folders.writes", ("results", *named))):
         facts = {label: observed.by_subject(f"inventory.folder.{label}.writes") for label in labels}
         for node in dict.fromkeys(node for of_label in facts.values() for node in of_label):

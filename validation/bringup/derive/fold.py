@@ -50,10 +50,8 @@ class Group(NamedTuple):
     def silent(self) -> tuple[str, str] | None:
         """Return (evidence, reason) if a device gave no number, or is missing."""
         lacking = self.lacking
-        unknown = next(
-            (fact for fact in self.facts if not isinstance(fact.value, int | float) and fact not in lacking), None
-        )
-        if unknown is not None:
+        silent = (fact for fact in self.facts if not isinstance(fact.value, int | float) and fact not in lacking)
+        if (unknown := next(silent, None)) is not None:
             why = unknown.why if unknown.value is None else f"not a number: {unknown.value!r}"
             return unknown.evidence, named(unknown, why)
         return self.missing()
@@ -158,9 +156,8 @@ def worst(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
         if group.numbers:
             _, fact = (min if gate.rule == "at_least" else max)(group.numbers, key=_first)
             words = [named(fact, fact.why), *(f"{named(without, None)} has no such" for without in group.lacking)]
-            derived.saw(
-                gate.id, group.subject, fact.value, fact.unit, fact.evidence, first_few([*filter(None, words)]) or None
-            )
+            why = first_few([*filter(None, words)]) or None
+            derived.saw(gate.id, group.subject, fact.value, fact.unit, fact.evidence, why)
         elif group.counted is not None and group.counted.value == 0:
             derived.saw(gate.id, group.subject, 0, gate.unit, group.counted.evidence, "there is none")
         _unknown(derived, gate, group, group.silent())
@@ -221,14 +218,13 @@ def alike(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
     values: dict[str, dict[str, str]] = {}
     silent: dict[str, Observation] = {}
     evidence: dict[str, str] = {}
-    for several in facts_of(gate, observed).values():
-        for fact in several:
-            evidence.setdefault(fact.subject, fact.evidence)
-            if isinstance(fact.value, list):
-                entries = (entry.rpartition("=") for entry in fact.value)
-                values.setdefault(fact.subject, {}).update({name: value for name, _, value in entries})
-            else:
-                silent.setdefault(fact.subject, fact)
+    for fact in chain.from_iterable(facts_of(gate, observed).values()):
+        evidence.setdefault(fact.subject, fact.evidence)
+        if isinstance(fact.value, list):
+            entries = (entry.rpartition("=") for entry in fact.value)
+            values.setdefault(fact.subject, {}).update({name: value for name, _, value in entries})
+        else:
+            silent.setdefault(fact.subject, fact)
     settings = {node: known for node, known in values.items() if node not in silent}
     usual = _usual(settings)
     for node, fact in silent.items():
@@ -237,11 +233,8 @@ def alike(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
         if len(settings) < 2:
             derived.saw(gate.id, node, None, "count", evidence[node], ALONE)
             continue
-        different = [
-            f"{name}: {known.get(name, ABSENT)}, {says}"
-            for name, (value, says) in usual.items()
-            if known.get(name, ABSENT) != value
-        ]
+        own = {name: known.get(name, ABSENT) for name in usual}
+        different = [f"{name}: {own[name]}, {says}" for name, (value, says) in usual.items() if own[name] != value]
         why = first_few(different) if different else f"of {len(usual)} that were compared"
         derived.saw(gate.id, node, len(different), "count", evidence[node], why)
 

@@ -98,10 +98,8 @@ def driver_for_torch(derived: Parsed, observed: Seen, run: Run) -> None:
         if (torch := facts.get("inventory.torch")) is None:
             continue
         build = str(torch.value)
-        version, driver, model = (
-            str(facts[name].value) if name in facts and facts[name].value is not None else ""
-            for name in ("discovery.gpu.cuda", "discovery.gpu.driver", "discovery.gpu.model")
-        )
+        known = {name: str(fact.value) for name, fact in facts.items() if fact.value is not None}
+        version, driver, model = (known.get(f"discovery.gpu.{name}", "") for name in ("cuda", "driver", "model"))
         value, why = None, f"torch {torch.why} for CUDA {build}"
         if in_container or not build[:1].isdecimal():
             value = "not installed" if build == "absent" else f"a build for {build}"

@@ -65,11 +65,8 @@ class _Change(NamedTuple):
     @property
     def rise(self) -> int | None:
         """Return the change of the counter. None: it was not read both times."""
-        if self.before is None or not is_number(self.before.value):
-            return None
-        if self.after is None or not is_number(self.after.value):
-            return None
-        return int(self.after.value - self.before.value)
+        before, after = (None if fact is None else fact.value for fact in (self.before, self.after))
+        return int(after - before) if is_number(before) and is_number(after) else None
 
     @property
     def why_unknown(self) -> str:

@@ -44,7 +44,6 @@ class Culprit:
     names: tuple[str, ...]
     way: Way
     loss: float  # share of the usual speed: 0.3 is a third slower
-    directions: int  # directions that show it
 
     @property
     def ends(self) -> frozenset[str]:
@@ -109,8 +108,7 @@ class _Search:
                 (self.culprits.nodes if best.culprit.kind == "node" else self.culprits.links).append(best.culprit)
             else:
                 self.culprits.undecided.append([best.culprit, *(case.culprit for case in rivals)])
-            for pair in best.pairs:
-                self.open.pop(pair, None)
+            self.open = {pair: z for pair, z in self.open.items() if pair not in best.pairs}
         return self.culprits
 
     def _best(self) -> _Case | None:
@@ -146,7 +144,7 @@ class _Search:
         if kind == "node" and max(values) - mean > max(EVEN, UNEVEN * -mean):
             return None  # a slow node is slow with every partner
         gain = len(values) * mean**2 / 2
-        return _Case(Culprit(kind, names, way, round(loss, 4), len(values)), frozenset(pairs), gain)
+        return _Case(Culprit(kind, names, way, round(loss, 4)), frozenset(pairs), gain)
 
     def _rival(self, case: _Case, best: _Case) -> bool:
         same = case.culprit.kind == best.culprit.kind and case.culprit.ends == best.culprit.ends
@@ -174,14 +172,8 @@ class _Search:
         """In the role that it has in the slow directions. Fast: nearer to the usual than to them."""
         fast = min(-SLOW, fmean(self.m.z[pair] for pair in pairs) / 2)
         roles = [0 if pair[0] == node else 1 for pair in pairs if node in pair]
-        return all(
-            any(
-                self.m.z[pair] > fast
-                for pair in self.of[node]
-                if pair not in pairs and (self.m.one_way or pair[role] == node)
-            )
-            for role in roles
-        )
+        others = [pair for pair in self.of[node] if pair not in pairs and self.m.z[pair] > fast]
+        return all(any(self.m.one_way or pair[role] == node for pair in others) for role in roles)
 
     def _blocks(self, slow: Sequence[Pair]) -> Iterator[_Case]:
         """Neighbours in the list of nodes that are fast with each other and slow with all others: a slow way out."""
@@ -242,12 +234,8 @@ class _Search:
         places = sorted({self.place[node] for node in outside})
         twins = [self._block(*span) for gap in (1, 2, 4) for span in _runs(places, gap)]
         half_size = len(best.culprit.names) / 2
-        return any(
-            twin is not None
-            and len(twin.culprit.names) >= half_size
-            and twin.gain > best.gain - max(MARGIN, best.gain / 4)
-            for twin in twins
-        )
+        least = best.gain - max(MARGIN, best.gain / 4)
+        return any(twin and len(twin.culprit.names) >= half_size and twin.gain > least for twin in twins)
 
 
 def _is_way(pair: Pair, node: str, way: str) -> bool:
@@ -364,8 +352,7 @@ def _name(culprit: Culprit) -> str:
 
 
 def _ways(culprit: Culprit) -> str:
-    if culprit.kind != "node":
-        return {"both": "is", "out": "is, outwards,", "in": "is, inwards,"}[
-            culprit.way if culprit.kind == "block" else "both"
-        ]
-    return {"both": "is", "out": "sends", "in": "receives"}[culprit.way]
+    if culprit.kind == "path":
+        return "is"
+    out, into = ("sends", "receives") if culprit.kind == "node" else ("is, outwards,", "is, inwards,")
+    return {"both": "is", "out": out, "in": into}[culprit.way]

@@ -107,9 +107,9 @@ def _own(parsed: Parsed, run: Run, args: RunArgs, metrics: TrainMetrics) -> None
     _slowdowns(parsed, metrics)
     parsed.add(stalls.of_metrics(metrics))
     wanted = args.global_batch * args.steps
-    short = None if metrics.sample_count == wanted else f"{metrics.sample_count} rows were consumed, {wanted} requested"
-    repeated = None if short else metrics.sample_count - metrics.sample_distinct
-    _saw(parsed, "train.samples.repeated", repeated, "count", "sample_count,sample_distinct", short)
+    count, fields = metrics.sample_count, "sample_count,sample_distinct"
+    short = None if count == wanted else f"{count} rows were consumed, {wanted} requested"
+    _saw(parsed, "train.samples.repeated", None if short else count - metrics.sample_distinct, "count", fields, short)
     # an optimizer step that was never logged was not seen
     few = f"{len(metrics.loss)} of {args.steps} losses" if len(metrics.loss) < args.steps else None
     _saw(parsed, "train.loss.fell", None if few else metrics.loss[0] - metrics.loss[-1], "nats", "loss", few)

@@ -39,18 +39,18 @@ def step(derived: Parsed, observed: Seen, run: Run) -> None:
         nodes = run.nodes[: nodes_of_scale(code.subject) or 0]
         hang = hang_of(observed, rank_subjects(nodes, run.ranks_per_node), code.step)
         hung = hang.words() if hang is not None and hang.culprits else None
-        why = code.why if code.value == 0 else missed or hung or _first(observed.of("slurm.launch.error", code.step))
+        why = code.why if code.value == 0 else missed or hung or first_error(observed, code.step)
         value, ended = code.value, next(iter(observed.of("slurm.launch.ended", code.step)), None)
         if value != 0 and ended is not None and ended.value in _NO_FAULT and not (missed or hung):
             value, why = None, f"Slurm ended the step: {ended.value} ({ended.evidence}); {_NO_FAULT[str(ended.value)]}"
         derived.saw("nccl.step", code.subject, value, "count", code.evidence, why)
 
 
-def _first(errors: list[Observation]) -> str | None:
-    if not errors:
-        return None
-    first = errors[0]
-    return f"first {first.subject}{f': {first.why}' if first.why else ''}: {first.value}"
+def first_error(seen: Seen, step: str) -> str | None:
+    """Say which task srun named first in a step."""
+    for error in seen.of("slurm.launch.error", step):
+        return f"first {error.subject}{f': {error.why}' if error.why else ''}: {error.value}"
+    return None
 
 
 def bypassed(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -151,12 +151,7 @@ def _scale(derived: Parsed, observed: Seen, places: list[str], step: str) -> Non
 
 def _hung_pairs(derived: Parsed, observed: Seen, run: Run) -> None:
     """Note each pair of nodes in which a rank hung, and the reason if its link was never measured."""
-    measured = {
-        speed.subject
-        for several in observed.starting_with("nccl.all_reduce.busbw@").values()
-        for speed in several
-        if speed.value is not None
-    }
+    measured = {seen.subject for seen in observed.under("nccl.all_reduce.busbw@") if seen.value is not None}
     noted: set[str] = set()
     for quiet in observed.of("nccl.quiet"):
         step, link = quiet.step, quiet.subject
@@ -197,14 +192,9 @@ class Hang:
 def hang_of(observed: Seen, places: list[str], step: str) -> Hang | None:
     """Find the hang of a step. None: no rank was long without progress, or the ranks continued to the end."""
     planned = set(places)
-    progress = {
-        place: observation
-        for place, observation in _by_rank(observed, "nccl.rank.entered", step).items()
-        if place in planned
-    }
-    entered = {
-        place: observation.value for place, observation in progress.items() if isinstance(observation.value, int)
-    }
+    by_rank = _by_rank(observed, "nccl.rank.entered", step)
+    progress = {place: count for place, count in by_rank.items() if place in planned}
+    entered = {place: count.value for place, count in progress.items() if isinstance(count.value, int)}
     if not entered or observed.of("nccl.rank.state", step):
         return None
     left = {place: observation.value for place, observation in _by_rank(observed, "nccl.rank.left", step).items()}

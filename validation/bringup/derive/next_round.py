@@ -51,9 +51,8 @@ def next_round(nodes: Sequence[str], measured: Sequence[Round]) -> list[Pair]:
     if known.distance is not None and searched:
         low, high = known.distance.fast_up_to.bit_length() - 1, known.distance.slow_from.bit_length() - 1
         block = 2 ** ((low + high) // 2)
-    return _Pairing(nodes, partners, len(measured)).made(
-        [*too_few, *in_doubt], helpers, again=again, slow=named, block=block
-    )
+    pairing = _Pairing(nodes, partners, len(measured))
+    return pairing.made([*too_few, *in_doubt], helpers, again=again, slow=named, block=block)
 
 
 def _second(nodes: Sequence[str], first: Round, partners: dict[str, set[str]]) -> tuple[list[str], list[str]]:
@@ -87,6 +86,9 @@ def _wanted(undecided: Iterable[Sequence[Culprit]], named: set[str]) -> tuple[li
     return [node for node in in_doubt if node not in named], list(again.values())
 
 
+Names = Sequence[str]
+
+
 class _Pairing:
     def __init__(self, nodes: Sequence[str], partners: dict[str, set[str]], number: int) -> None:
         self.order = {node: place for place, node in enumerate(nodes)}
@@ -94,13 +96,7 @@ class _Pairing:
         self.pairs: list[Pair] = []
 
     def made(
-        self,
-        in_doubt: Sequence[str],
-        helpers: Sequence[str],
-        *,
-        slow: Iterable[str],
-        again: Sequence[Pair] = (),
-        block: int = 0,
+        self, in_doubt: Names, helpers: Names, *, slow: Iterable[str], again: Sequence[Pair] = (), block: int = 0
     ) -> list[Pair]:
         free = dict.fromkeys(node for node in self.nodes if node not in set(slow))
         for a, b in again:

@@ -51,13 +51,9 @@ def from_collectives(observations: Iterable[Observation]) -> list[Observation]:
     for (link, quantity, _), sized in grouped.items():
         first, _, second = link.partition("--")
         chosen = (max if quantity == "busbw" else min)(sized, key=lambda item: item[0])[1]
-        if quantity == "busbw":
-            result += [
-                chosen.model_copy(update={"quantity": BANDWIDTH, "subject": direction})
-                for direction in (f"{first}->{second}", f"{second}->{first}")
-            ]
-        else:
-            result.append(chosen.model_copy(update={"quantity": LATENCY}))
+        both_ways = f"{first}->{second}", f"{second}->{first}"
+        name, subjects = (BANDWIDTH, both_ways) if quantity == "busbw" else (LATENCY, (link,))
+        result += [chosen.model_copy(update={"quantity": name, "subject": subject}) for subject in subjects]
     return result
 
 
@@ -187,11 +183,8 @@ def link_scores(directions: Directions, names: Sequence[str]) -> dict[Pair, dict
 def node_latencies(links: Links) -> dict[str, tuple[float, int]]:
     """Return node -> the median latency of its links (the lower one of two), and their number."""
     by_node = grouped((node, trips.best) for pair, trips in links.items() for node in pair)
-    return {
-        node: (median_low(values), len(values))
-        for node, values in sorted(by_node.items())
-        if len(values) >= LEAST_PARTNERS
-    }
+    known = {node: values for node, values in sorted(by_node.items()) if len(values) >= LEAST_PARTNERS}
+    return {node: (median_low(values), len(values)) for node, values in known.items()}
 
 
 def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:

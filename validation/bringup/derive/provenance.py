@@ -84,8 +84,7 @@ def observe(observed: Seen, folder: Path, run: Run, closed: Closed) -> Parsed:
 
 def _compared(folder: Path, closed: Closed) -> tuple[list[str], list[str]]:
     """Files that changed since the run was closed, and files that cannot be read."""
-    changes: list[str] = []
-    unreadable: list[str] = []
+    changes, unreadable = list[str](), list[str]()
     present = checksums(folder)
     for name, then in closed.files.items():
         now = present.get(name)

@@ -57,8 +57,8 @@ def _worst_of(derived: Parsed, gate: str, subject: str, tests: Iterable[Transfer
     known = [test for test in tests if test.share is not None]
     unknown = next((test for test in tests if test.share is None), None)
     if known:
-        worst = min(known, key=lambda test: test.share or 0.0)
-        derived.saw(gate, subject, round(worst.share or 0.0, 3), "share", worst.evidence, worst.says)
+        worst = min(known, key=_share)
+        derived.saw(gate, subject, round(_share(worst), 3), "share", worst.evidence, worst.says)
     if unknown is not None:
         derived.saw(gate, subject, None, "share", unknown.evidence, unknown.says)
 
@@ -127,13 +127,11 @@ def _best_of_each_rail(node: str, tests: list[Transfer]) -> list[Transfer]:
             by_rail[test.rail][partner].append(test)
     best = []
     for partners in by_rail.values():
-        known = [
-            min(directions, key=lambda test: test.share or 0.0)
-            for directions in partners.values()
-            if all(test.share is not None for test in directions)
-        ]
-        if known:
-            best.append(max(known, key=lambda test: test.share or 0.0))
-        else:
-            best.append(next(test for directions in partners.values() for test in directions if test.share is None))
+        known = [min(ways, key=_share) for ways in partners.values() if all(way.share is not None for way in ways)]
+        unknown = (way for ways in partners.values() for way in ways if way.share is None)
+        best.append(max(known, key=_share) if known else next(unknown))
     return best
+
+
+def _share(test: Transfer) -> float:
+    return test.share or 0.0

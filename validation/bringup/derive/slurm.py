@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import datetime
 
 from bringup.evidence.parsed import Parsed, Seen, is_number, numbers
@@ -101,10 +102,9 @@ def _seconds_between(derived: Parsed, observed: Seen, earlier: str, later: str, 
     first, second = next(iter(observed.of(earlier)), None), next(iter(observed.of(later)), None)
     if first is None or second is None:
         return
-    evidence = f"{first.evidence}, {second.evidence}"
-    try:
-        seconds = (datetime.fromisoformat(str(second.value)) - datetime.fromisoformat(str(first.value))).total_seconds()
-    except (ValueError, TypeError):  # Unknown: the job never started
-        derived.saw(gate, "job", None, "s", evidence, f"{first.value} and {second.value} are not two times")
-    else:
-        derived.saw(gate, "job", seconds, "s", evidence)
+    seconds: float | None = None
+    why: str | None = f"{first.value} and {second.value} are not two times"
+    with suppress(ValueError, TypeError):  # Unknown: the job never started
+        begin, end = (datetime.fromisoformat(str(fact.value)) for fact in (first, second))
+        seconds, why = (end - begin).total_seconds(), None
+    derived.saw(gate, "job", seconds, "s", f"{first.evidence}, {second.evidence}", why)

@@ -23,11 +23,9 @@ def of_metrics(metrics: TrainMetrics) -> Parsed:
     train.rank.stall: the longest time that the rank itself stood still in one."""
     parsed = Parsed()
     _job(parsed, metrics)
-    where = f"{METRICS}:standstills"
-    for rank, host in enumerate(metrics.observed.hosts):
-        standstill = metrics.standstills[rank]
-        seconds = round(standstill.seconds, 2)
-        parsed.saw("train.rank.stall", f"{host}/rank{rank}", seconds, "s", where, _in_words(standstill))
+    for rank, (host, still) in enumerate(zip(metrics.observed.hosts, metrics.standstills, strict=True)):
+        where, seconds = f"{METRICS}:standstills", round(still.seconds, 2)
+        parsed.saw("train.rank.stall", f"{host}/rank{rank}", seconds, "s", where, _in_words(still))
     return parsed
 
 

@@ -36,9 +36,8 @@ def _same_bits(derived: Parsed, observed: Seen, where: str, ranks: int) -> None:
     kinds = {fact.subject: str(fact.value) for fact in observed.of(f"{quantity}.kind") if fact.value is not None}
     answers = observed.by_subject(quantity)
     first = {subject: str(facts[0].value) for subject, facts in answers.items() if facts[0].value is not None}
-    common = {
-        kind: _most(first, [subject for subject in first if kinds.get(subject) == kind]) for kind in kinds.values()
-    }
+    of_kinds = grouped((kinds[subject], answer) for subject, answer in first.items() if subject in kinds)
+    common = {kind: _most(of_kind) for kind, of_kind in of_kinds.items()}
     differences: dict[str, list[str]] = defaultdict(list)
     unknown: dict[str, str] = {}
     for subject, facts in answers.items():
@@ -65,10 +64,10 @@ def _same_bits(derived: Parsed, observed: Seen, where: str, ranks: int) -> None:
         derived.saw(f"sweep.step.{where}", node, value, "count", facts[0].evidence, remark)
 
 
-def _most(first: dict[str, str], subjects: Sequence[str]) -> tuple[str, int, int] | None:
+def _most(answers: Sequence[str]) -> tuple[str, int, int] | None:
     """Return (the most common result, its count, the number of results); None if no more than half agree."""
-    value, count = Counter(first[subject] for subject in subjects).most_common(1)[0] if subjects else ("", 0)
-    return (value, count, len(subjects)) if 2 * count > len(subjects) else None
+    value, count = Counter(answers).most_common(1)[0]
+    return (value, count, len(answers)) if 2 * count > len(answers) else None
 
 
 _TEST = "dcgm.test."

@@ -92,10 +92,8 @@ class JobLog:
 def read(text: str, nodes: Sequence[str]) -> JobLog:
     """Read a log. nodes: of the job, in Slurm's order."""
     log, waits = JobLog(raised=_raised(text)), dict[int, Waited]()
-    hosts, listed = (
-        dict[int | None, str](),
-        dict[int | None, int](),
-    )  # by task: launchers of several nodes print at once
+    # by task: launchers of several nodes print at once
+    hosts, listed = dict[int | None, str](), dict[int | None, int]()
     for number, line in enumerate(map(cut, lines(text)), start=1):
         task, rank, rest = _labels(line)
         for message in SPEAKS.split(line) if "WorkNCCL" in line or "[PG " in line else ():
@@ -155,8 +153,11 @@ def _labels(line: str) -> tuple[int | None, int | None, str]:
     return task, rank, line
 
 
-def speaker_of(line: str) -> tuple[int | None, int | None]:
-    """Return (task, rank) that wrote a line, where its label or its message names them."""
+Label = tuple[int | None, int | None]  # task, rank
+
+
+def speaker_of(line: str) -> Label:
+    """Return the task and rank that wrote a line, where its label or its message names them."""
     task, rank, rest = _labels(line)
     return task, printed_by(rest) if rank is None else rank
 
@@ -172,13 +173,11 @@ class _Open:
 def _raised(text: str) -> list[Raised]:
     """Ranks that print at once are told apart by their labels."""
     seen: list[Raised] = []
-    newest: dict[
-        tuple[int | None, int | None], list[int]
-    ] = {}  # label -> its last exception, and what it is chained to
-    chained: set[tuple[int | None, int | None]] = set()
-    open_by_label: dict[tuple[int | None, int | None], _Open] = {}
+    newest: dict[Label, list[int]] = {}  # its last exception, and what it is chained to
+    chained: set[Label] = set()
+    open_by_label: dict[Label, _Open] = {}
 
-    def ends(label: tuple[int | None, int | None], raised: Raised) -> None:
+    def ends(label: Label, raised: Raised) -> None:
         del open_by_label[label]
         newest.setdefault(label, []).append(len(seen))
         seen.append(raised)
@@ -214,7 +213,7 @@ def _raised(text: str) -> list[Raised]:
     return [*seen, *(_fatal(label, known.fatal, known.frames) for label, known in open_by_label.items() if known.fatal)]
 
 
-def _fatal(label: tuple[int | None, int | None], fatal: tuple[int, str], frames: Sequence[str]) -> Raised:
+def _fatal(label: Label, fatal: tuple[int, str], frames: Sequence[str]) -> Raised:
     return Raised(fatal[0], label[1], label[0], fatal[1], _own(frames), False, is_fatal=True)
 
 

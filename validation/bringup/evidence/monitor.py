@@ -100,15 +100,9 @@ def parse(text: str, where: str, duration_s: float | None, room: str = "nccl", s
     parsed = Parsed(problems=samples.problems)
     for node, rows in samples.nodes.items():
         _coverage(parsed, f"{room}.monitor.coverage", node, rows, where, duration_s, samples.period_s)
-        own_share = cell(rows[-1], "own_cpu_percent")
-        parsed.saw(
-            f"{room}.monitor.overhead",
-            node,
-            own_share,
-            "%",
-            where,
-            "the sampler did not count its own time" if own_share is None else "of one core, over the whole run",
-        )
+        own_share, why = cell(rows[-1], "own_cpu_percent"), "of one core, over the whole run"
+        why = "the sampler did not count its own time" if own_share is None else why
+        parsed.saw(f"{room}.monitor.overhead", node, own_share, "%", where, why)
     for gpu, rows in samples.gpus.items():
         _gpu(parsed, gpu, rows, where, None if steps is None else steps.get(rows[0]["node"], (0.0, 0.0)))
     return parsed
@@ -119,9 +113,8 @@ def _gpu(parsed: Parsed, gpu: str, rows: Sequence[Row], where: str, window: tupl
     lies in it counts for the clock. (0, 0): nothing does."""
     slowdowns = [row["slowdowns"] for row in rows if row["slowdowns"]]
     kinds = sorted({kind for text in slowdowns if text != "none" for kind in text.split("+")})
-    slowed = sum(text != "none" for text in slowdowns)
+    words = f"in {sum(text != 'none' for text in slowdowns)} of {len(slowdowns)} samples"
     if slowdowns:
-        words = f"in {slowed} of {len(slowdowns)} samples"
         parsed.saw("monitor.gpu.slowdown", gpu, ", ".join(kinds) or "none", "text", where, words)
     else:
         parsed.saw("monitor.gpu.slowdown", gpu, None, "text", where, "NVML did not say it in any sample")

@@ -172,15 +172,14 @@ def _carrying(text: str) -> dict[str, tuple[set[str], list[str]]]:
 def _direct(parsed: Parsed, files: Mapping[str, str], text: str, folder: str, subject: str) -> None:
     """Give the share of channels between hosts (`NET/…`) that go from and to GPU memory."""
     ways = [match[1] for match in CHANNEL.finditer(text)]
+    share, where, why = None, folder, "the log shows no channel between hosts"
     if outside := [way for way in ways if way.startswith("NET/")]:
         direct = sum(_GDR.search(way) is not None for way in outside)
         share, where = round(direct / len(outside), 3), _evidence(files, folder, "via NET/")
-        parsed.saw("nccl.gdr", subject, share, "share", where, f"{direct} of {len(outside)} channels between hosts")
-        return
-    why = "the log shows no channel between hosts"
-    if any(way.startswith("P2P/MNNVL") for way in ways):
+        why = f"{direct} of {len(outside)} channels between hosts"
+    elif any(way.startswith("P2P/MNNVL") for way in ways):
         why = "no channel between hosts leaves NVLink (P2P/MNNVL)"
-    parsed.saw("nccl.gdr", subject, None, "share", folder, why)
+    parsed.saw("nccl.gdr", subject, share, "share", where, why)
 
 
 def _nvls(parsed: Parsed, text: str, folder: str, subject: str) -> None:

@@ -34,9 +34,10 @@ class Parsed:
             self.problems.append(f"{where}:{len(complete) + 1}: cut off: {last[-60:]!r}")
         return complete
 
-    def add(self, other: Parsed) -> None:
+    def add(self, other: Parsed) -> Parsed:
         self.observations += other.observations
         self.problems += other.problems
+        return self
 
 
 class Seen:
@@ -60,19 +61,12 @@ class Seen:
 
     def starting_with(self, prefix: str) -> dict[str, list[Observation]]:
         """Return quantity -> observations."""
-        return {
-            quantity: observations
-            for quantity, observations in self._by_quantity.items()
-            if quantity.startswith(prefix)
-        }
+        return {quantity: several for quantity, several in self._by_quantity.items() if quantity.startswith(prefix)}
 
     def under(self, *prefixes: str) -> list[Observation]:
         """Return observations of all quantities that start with one of the prefixes."""
         return [
-            observation
-            for quantity, observations in self._by_quantity.items()
-            if quantity.startswith(prefixes)
-            for observation in observations
+            seen for quantity, several in self._by_quantity.items() if quantity.startswith(prefixes) for seen in several
         ]
 
 
@@ -103,9 +97,7 @@ def cut(line: str) -> str:
 
 def numbers(observations: list[Observation]) -> dict[str, float]:
     """Return subject -> value, for observations that are numbers."""
-    return {
-        observation.subject: float(observation.value) for observation in observations if is_number(observation.value)
-    }
+    return {seen.subject: float(seen.value) for seen in observations if is_number(seen.value)}
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

@@ -103,16 +103,12 @@ def _launch_errors(file: File) -> Parsed:
 
 
 def _launch_log(file: File) -> Parsed:
-    parsed = launcher.log(file.text, file.where, file.run, file.speakers)
-    parsed.add(_launch_errors(file))
-    return parsed
+    return launcher.log(file.text, file.where, file.run, file.speakers).add(_launch_errors(file))
 
 
 def _bad_exit(file: File) -> Parsed:
     text, refused = speakers.believed(file.text, file.where, file.speakers, slurm.node_of)
-    parsed = slurm.bad_exit(text, file.where)
-    parsed.add(refused)
-    return parsed
+    return slurm.bad_exit(text, file.where).add(refused)
 
 
 def _samples(file: File) -> Parsed:
@@ -120,9 +116,7 @@ def _samples(file: File) -> Parsed:
     text, refused = speakers.believed(file.text, file.where, file.speakers, monitor.node_of)
     is_training, seconds = PHASES[file.run.phase].is_training, _step_seconds(file.path.parent)
     steps = (file.steps or {}) if is_training else None
-    parsed = monitor.parse(text, file.where, seconds, "train" if is_training else "nccl", steps)
-    parsed.add(refused)
-    return parsed
+    return monitor.parse(text, file.where, seconds, "train" if is_training else "nccl", steps).add(refused)
 
 
 def _step_seconds(raw: Path) -> float | None:

@@ -88,8 +88,7 @@ def nodes(text: str, where: str, own: Container[str] = ()) -> Parsed:
 def config(text: str, where: str) -> Parsed:
     """Read `scontrol show config`, with its cgroup section: Key = value."""
     parsed = Parsed()
-    parsed.add(cgroup_conf("\n".join(parsed.whole_lines(text, where)), where))
-    return parsed
+    return parsed.add(cgroup_conf("\n".join(parsed.whole_lines(text, where)), where))
 
 
 def cgroup_conf(text: str, where: str) -> Parsed:

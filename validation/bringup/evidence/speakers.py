@@ -91,11 +91,8 @@ class Speakers:
 def of_file(stem: str, run: Run, placed: str | None) -> Speakers:
     """Return the tasks that wrote a file of raw/. placed: the text of its `.step` file; without one, its name says what
     is not usual: usually one task on each node of the job. A damaged `.step` file gives no node."""
-    nodes, tasks, rank = (
-        run.ran_on,
-        {"binding": run.gpus_per_node, "sweep": run.gpus_per_node, "bad-exit": 2}.get(stem, 1),
-        None,
-    )
+    tasks = {"binding": run.gpus_per_node, "sweep": run.gpus_per_node, "bad-exit": 2}.get(stem, 1)
+    nodes, rank = run.ran_on, None
     if match := _RANK.fullmatch(stem):
         tasks, rank = run.ranks_per_node, match[1]
     elif placed is not None:
