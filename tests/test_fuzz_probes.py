@@ -31,16 +31,9 @@ def test_no_answer_of_nvidia_smi_makes_the_probe_raise_or_write_what_is_no_fact(
     answers = SMI["healthy"] | {query: data.draw(damaged(SMI["healthy"][query]))}
 
     def run(command: Sequence[str], **_: object) -> SimpleNamespace:
-        words = {
-            "compute-apps": "processes",
-            "remapped": "remapped",
-            "mig": "mig",
-            "fabric": "fabric",
-            "clocks": "slowdown",
-        }
-        return SimpleNamespace(
-            stdout=answers[next((name for word, name in words.items() if word in command[1]), "gpu")]
-        )
+        words = {"compute-apps": "processes", "clocks": "slowdown"}
+        asked = next((word for word in (*words, "remapped", "mig", "fabric") if word in command[1]), "gpu")
+        return SimpleNamespace(stdout=answers[words.get(asked, asked)])
 
     told_by(lambda probe: smi.read(probe, lambda _name, _text: None, run))
 

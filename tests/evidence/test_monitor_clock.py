@@ -29,9 +29,8 @@ def compared(*nodes: str) -> Parsed:
         parsed.saw(clock.BEHIND, node, BEHIND_S[node], "s", "raw/clock.jsonl:1")
         parsed.saw(clock.UNCERTAINTY, node, 0.0001 if node != "n0" else 0.0, "s", "raw/clock.jsonl:2")
     for node in set(NODES) - set(nodes):
-        parsed.saw(
-            clock.BEHIND, node, None, "s", "raw/clock.jsonl:3", "nothing was measured against n0: Connection refused"
-        )
+        why = "nothing was measured against n0: Connection refused"
+        parsed.saw(clock.BEHIND, node, None, "s", "raw/clock.jsonl:3", why)
     add_derived(parsed, a_run("nccl_monitoring", NODES))
     return parsed
 
@@ -40,14 +39,8 @@ def bursts(parsed: Parsed) -> dict[str, float]:
     """Node -> when its CPU became busy, as it is plotted."""
     rows = monitor.read(samples(), "f").nodes
     shifts = clock.shifts(parsed.observations)
-    return {
-        node: next(
-            time
-            for time, row in zip(monitor.times(rows[node], shifts.get(node)), rows[node], strict=True)
-            if float(row["cpu_percent"]) > 50
-        )
-        for node in NODES
-    }
+    moments = {node: zip(monitor.times(rows[node], shifts.get(node)), rows[node], strict=True) for node in NODES}
+    return {node: next(at for at, row in moments[node] if float(row["cpu_percent"]) > 50) for node in NODES}
 
 
 def verdicts(parsed: Parsed) -> dict[str, tuple[Outcome, str]]:
@@ -75,17 +68,10 @@ def test_a_node_whose_clock_was_not_compared_is_incomplete_alone_with_the_reason
 
 
 def test_a_comparison_as_coarse_as_the_sampling_is_none():
-    parsed = compared("n0", "n2")
-    parsed.observations = [
-        observation
-        for observation in parsed.observations
-        if observation.subject != "n1" or observation.quantity == "nccl.monitor.coverage"
-    ]
-    parsed.observations = [
-        observation for observation in parsed.observations if observation.quantity != "nccl.monitor.clock"
-    ]
-    parsed.saw(clock.BEHIND, "n1", 2.0, "s", "e")
-    parsed.saw(clock.UNCERTAINTY, "n1", 0.7, "s", "e")
+    parsed = monitor.parse(samples(), "raw/monitor.csv", 20.0)
+    for node in NODES:
+        parsed.saw(clock.BEHIND, node, BEHIND_S[node], "s", "e")
+        parsed.saw(clock.UNCERTAINTY, node, 0.7 if node == "n1" else 0.0001, "s", "e")
     add_derived(parsed, a_run("nccl_monitoring", NODES))
     assert verdicts(parsed)["n1"][0] is Outcome.FAIL
 
@@ -93,25 +79,15 @@ def test_a_comparison_as_coarse_as_the_sampling_is_none():
 def test_a_picture_says_which_clocks_were_put_right():
     rows = monitor.read(samples(), "f").nodes
     assert sampled.clocks(rows, clock.shifts(compared(*NODES).observations)) == "clocks put right to ± 0.0001 s"
-    assert (
-        sampled.clocks(rows, clock.shifts(compared("n0", "n2").observations))
-        == "clocks put right to ± 0.0001 s, but not of n1"
-    )
+    but_one = clock.shifts(compared("n0", "n2").observations)
+    assert sampled.clocks(rows, but_one) == "clocks put right to ± 0.0001 s, but not of n1"
     assert sampled.clocks(rows, {}) == "times are the nodes' own"
 
 
 def test_a_clock_whose_uncertainty_nobody_knows_has_no_offset():
     parsed = Parsed()
-    for node, uncertainty in (("n0", 0.0), ("n1", 0.0001), ("n2", None)):
+    for node, uncertainty in (("n0", 0.0), ("n1", 0.0001), ("n2", None), ("n3", ...)):
         parsed.saw(clock.BEHIND, node, 0.001, "s", "raw/clock.jsonl:1")
-        if node != "n3":
-            parsed.saw(
-                clock.UNCERTAINTY,
-                node,
-                uncertainty,
-                "s",
-                "raw/clock.jsonl:2",
-                "no answer" if uncertainty is None else None,
-            )
-    parsed.saw(clock.BEHIND, "n3", 0.001, "s", "raw/clock.jsonl:1")
+        if uncertainty is not ...:
+            parsed.saw(clock.UNCERTAINTY, node, uncertainty, "s", "raw/clock.jsonl:2", "no answer")
     assert set(clock.shifts(parsed.observations)) == {"n0", "n1"}

@@ -163,15 +163,6 @@ def test_one_field_of_a_job_is_read(file, field, value):
     assert values(ended_job(read(file), "f"), f"smoke.x.{field}") == {"job": value}
 
 
-def test_srun_names_the_node_that_could_not_be_reached():
-    assert values(slurm.launch_errors((SLURM / "node-off-launch.txt").read_text(), "f"), "slurm.launch.error") == {
-        "n3": "Communication connection failure"
-    }
-    killed = slurm.launch_errors((SLURM / "rank-killed.txt").read_text(), "f").observations
-    assert ("n1", "Killed") in {(observation.subject, observation.value) for observation in killed}
-    assert slurm.launch_errors("", "f").observations == []
-
-
 def test_several_tasks_that_srun_names_together_are_named():
     parsed = slurm.launch_errors(
         "srun: error: n1: tasks 2-3: Killed\nsrun: error: n0: task 0: Exited with exit code 1\n", "f"
