@@ -57,10 +57,15 @@ def words(got: dict[int, object]) -> dict[int, str]:
     return {rank: str(end) for rank, end in got.items() if isinstance(end, arrival.Late)}
 
 
-def test_ranks_that_start_apart_meet() -> None:
-    got = met({0: 0.5, 1: 0, 2: 0, 3: 1})
+@pytest.mark.parametrize(
+    ("delays", "gpus"),
+    [({0: 0.5, 1: 0, 2: 0, 3: 1}, ""), ({0: 0, 1: 0, 2: 0, 3: 0}, "abab"), ({0: 0, 1: 0}, "")],
+    ids=["apart", "GPUs of two hosts may have one name", "two"],
+)
+def test_ranks_meet(delays: dict[int, float], gpus: str) -> None:
+    got = met(delays, world=len(delays), gpus=gpus)
     assert words(got) == {}
-    assert len(got) == 4
+    assert len(got) == len(delays)
 
 
 def test_all_who_waited_name_the_rank_that_did_not_come_and_its_host() -> None:
@@ -108,11 +113,6 @@ def test_no_rank_ends_before_rank_0_has_written_that_ranks_share_a_gpu(
     assert ('"nccl.devices"' in capfd.readouterr().out) == (rank == 0)
 
 
-def test_gpus_of_two_hosts_may_have_one_name_and_a_rank_may_have_none() -> None:
-    assert words(met({0: 0, 1: 0, 2: 0, 3: 0}, gpus="abab")) == {}
-    assert words(met({0: 0, 1: 0}, world=2)) == {}
-
-
 def test_a_rank_that_is_late_is_named_by_host_where_others_have_gpus() -> None:
     assert "rank 3 (n1);" in words(met({0: 0, 1: 0, 2: 0}, patience=1, gpus="abc"))[0]
 
@@ -150,17 +150,14 @@ def test_a_first_rank_that_does_not_come_is_named_too() -> None:
     assert len(words(got)) == 2
 
 
-@pytest.mark.parametrize(("text", "seconds"), [("", 600), ("30", 30)])
-def test_the_patience_is_one_variable(monkeypatch: pytest.MonkeyPatch, text: str, seconds: int) -> None:
-    monkeypatch.setenv("BRINGUP_START_S", text)
-    assert arrival.patience_s() == seconds
-
-
-@pytest.mark.parametrize("text", ["0", "-1", "soon", "1.5", "1e9", "100000"])
-def test_a_patience_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    monkeypatch.setenv("BRINGUP_START_S", text)
-    with pytest.raises(ValueError, match=f"BRINGUP_START_S={text}: expected seconds"):
-        arrival.patience_s()
+def test_the_patience_is_one_variable_and_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    for text, seconds in (("", 600), ("30", 30)):
+        monkeypatch.setenv("BRINGUP_START_S", text)
+        assert arrival.patience_s() == seconds
+    for text in ("0", "-1", "soon", "1.5", "1e9", "100000"):
+        monkeypatch.setenv("BRINGUP_START_S", text)
+        with pytest.raises(ValueError, match=f"BRINGUP_START_S={text}: expected seconds"):
+            arrival.patience_s()
 
 
 def test_collectives_end_with_the_names_of_the_ranks_that_did_not_come(tmp_path: Path) -> None:

@@ -119,12 +119,15 @@ def read_or_refused(path: Path, kind: type[Record]) -> None:
     used(path.parent, record)
 
 
+def placed(folder: Path, name: str) -> tuple[Path, Record]:
+    return folder / ("playbook.json" if name == "Playbook" else "record.json"), RECORDS.get(name) or advice()
+
+
 @pytest.mark.parametrize("name", [*RECORDS, "Advice"])
 @MANY
 @given(data=st.data())
 def test_any_record_with_any_value_in_any_place_is_read_or_refused_by_name(tmp_path, name, data):
-    record = RECORDS[name] if name in RECORDS else advice()
-    path = tmp_path / ("playbook.json" if name == "Playbook" else "record.json")
+    path, record = placed(tmp_path, name)
     path.write_text(data.draw(damaged(json.dumps(as_json(record)))), errors="surrogatepass")
     read_or_refused(path, type(record))
 
@@ -132,8 +135,7 @@ def test_any_record_with_any_value_in_any_place_is_read_or_refused_by_name(tmp_p
 @for_each("name", [*RECORDS, "Advice"])
 @for_each("value", NASTY, ids=lambda value: repr(value)[:14])
 def test_no_value_that_nobody_wrote_makes_the_reader_of_a_record_raise(tmp_path, name, value):
-    record = RECORDS[name] if name in RECORDS else advice()
-    path = tmp_path / ("playbook.json" if name == "Playbook" else "record.json")
+    path, record = placed(tmp_path, name)
     for text in everywhere(json.dumps(as_json(record)), value):
         path.write_text(text)
         read_or_refused(path, type(record))

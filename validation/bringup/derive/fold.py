@@ -10,9 +10,10 @@ Two decisions hold for all of them:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from itertools import chain
+from operator import itemgetter
 from statistics import median_high
 from typing import NamedTuple
 
@@ -154,7 +155,7 @@ def worst(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
     """Give the number of the worst device: the least if the gate has a floor, else the greatest. 0 if none must be."""
     for group in groups(gate, observed, run):
         if group.numbers:
-            _, fact = (min if gate.rule == "at_least" else max)(group.numbers, key=_first)
+            _, fact = (min if gate.rule == "at_least" else max)(group.numbers, key=itemgetter(0))
             words = [named(fact, fact.why), *(f"{named(without, None)} has no such" for without in group.lacking)]
             why = first_few([*filter(None, words)]) or None
             derived.saw(gate.id, group.subject, fact.value, fact.unit, fact.evidence, why)
@@ -197,7 +198,7 @@ def _against(derived: Parsed, gate: Gate, several: list[Group], peers: list[floa
     whose = f"the better of 2 {kind} has" if len(peers) == 2 else f"the median of {len(peers)} {kind} is"
     for group in several:
         if group.numbers:
-            least, fact = min(group.numbers, key=_first)
+            least, fact = min(group.numbers, key=itemgetter(0))
             value = round(least / usual, 3) if usual > 0 and not is_alone else None
             words = ALONE if is_alone else named(fact, f"{least:.4g} {fact.unit}, {whose} {usual:.4g}")
             derived.saw(gate.id, group.subject, value, gate.unit, fact.evidence, words)
@@ -207,10 +208,6 @@ def _against(derived: Parsed, gate: Gate, several: list[Group], peers: list[floa
 def _unknown(derived: Parsed, gate: Gate, group: Group, silence: tuple[str, str] | None) -> None:
     if silence is not None:
         derived.saw(gate.id, group.subject, None, gate.unit, *silence)
-
-
-def _first(number_and_fact: tuple[float, Observation]) -> float:
-    return number_and_fact[0]
 
 
 def alike(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
@@ -252,3 +249,8 @@ def _usual(settings: dict[str, dict[str, str]]) -> dict[str, tuple[str | None, s
         else:
             usual[name] = None, f"{len(counts)} different values and no majority"
     return usual
+
+
+Fold = Callable[[Parsed, Gate, Seen, Run], None]
+ALL: tuple[Fold, ...] = (as_is, each, worst, count, against_peers, against_all, alike)
+FOLDS = {fold.__name__.replace("_", "-"): fold for fold in ALL}

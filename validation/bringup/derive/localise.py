@@ -23,7 +23,6 @@ from bringup.records.grouped import grouped
 Kind = Literal["node", "path", "block"]
 Way = Literal["out", "in", "both"]
 WAYS: tuple[Way, ...] = ("both", "out", "in")
-ONE_NUMBER: tuple[Way, ...] = ("both",)  # for both directions
 
 FALSE_NAMES = 0.01  # expected per run: healthy nodes or paths that are named
 FALSE_SUSPECTS = 0.1  # expected per run: healthy ones for which a further round is measured
@@ -121,7 +120,7 @@ class _Search:
         """Nodes and paths that would explain at least one of these directions."""
         nodes = dict.fromkeys(node for pair in pairs for node in pair)
         for node in nodes:
-            for way in ONE_NUMBER if self.m.one_way else WAYS:
+            for way in WAYS[:1] if self.m.one_way else WAYS:
                 open_pairs = [pair for pair in self.of[node] if pair in self.open and _is_way(pair, node, way)]
                 if case := self._case("node", (node,), way, open_pairs):
                     yield case

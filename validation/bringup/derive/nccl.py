@@ -143,7 +143,8 @@ def _scale(derived: Parsed, observed: Seen, places: list[str], step: str) -> Non
         value, evidence, why = None, f"raw/{step}.jsonl", "no rank reported how it ended"
         if hang is not None:
             value, evidence = hang.state if place in hang.culprits else None, hang.evidence
-            why = hang.culprits.get(place) or hang.of_victim(place)
+            waited = f"waited {hang.waited[place]}" if place in hang.waited else "said nothing"
+            why = hang.culprits.get(place) or f"{waited}; {hang.words()}"
         elif code is not None and code.value != 0:
             evidence, why = code.evidence, f"the step ended with exit code {code.value}"
         derived.saw("nccl.rank.finished", place, value, "text", evidence, why)
@@ -175,10 +176,6 @@ class Hang:
     culprits: dict[str, str]  # place -> why
     waited: dict[str, str]  # place -> where it was
     evidence: str
-
-    def of_victim(self, place: str) -> str:
-        where = f"waited {self.waited[place]}" if place in self.waited else "said nothing"
-        return f"{where}; {self.words()}"
 
     def words(self) -> str:
         """Describe the first culprit."""

@@ -27,22 +27,12 @@ from bringup.derive import (
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.evidence.reading import read_raw
 from bringup.plan.catalogue import of_phase
-from bringup.plan.gate import Gate
 from bringup.plan.phases import PHASES
 from bringup.records import Run
 from bringup.results import Seal, TrainingRecords
 
 Function = Callable[[Parsed, Seen, Run], None]
 
-FOLDS: dict[str, Callable[[Parsed, Gate, Seen, Run], None]] = {
-    "as-is": fold.as_is,
-    "each": fold.each,
-    "worst": fold.worst,
-    "count": fold.count,
-    "against-peers": fold.against_peers,
-    "against-all": fold.against_all,
-    "alike": fold.alike,
-}
 _MODULES: dict[str, ModuleType] = {
     module.__name__.rpartition(".")[2]: module
     for module in (fabric, filesystem, gpu, load, names, nccl, node, rails, slurm, sweep, training)
@@ -67,8 +57,8 @@ def derive(observed: Seen, run: Run) -> Parsed:
     """Derive from the facts that were read, not from what other folds and functions made: their order says nothing."""
     derived, gates = Parsed(), of_phase(run.phase)
     for gate in gates:
-        if gate.fold.how in FOLDS:
-            FOLDS[gate.fold.how](derived, gate, observed, run)
+        if gate.fold.how in fold.FOLDS:
+            fold.FOLDS[gate.fold.how](derived, gate, observed, run)
     load.rises(derived, [gate for gate in gates if gate.fold.how == "rise"], observed)
     computed = [gate.fold.facts[0] for gate in gates if gate.fold.how == "computed" and gate.fold.facts]
     for name in dict.fromkeys(computed):

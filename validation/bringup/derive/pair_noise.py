@@ -74,10 +74,8 @@ def measurements(rounds: Sequence[Round], usual_of: Callable[[Pair], float | Non
     """Measure each pair. usual_of: log of its usual speed, if it is known better than from its round."""
     result = Measurements()
     result.one_way = all(speeds.get((b, a)) == speed for speeds in rounds for (a, b), speed in speeds.items())
-    logs = [
-        {pair: math.log(speed) if speed > 0 else -math.inf for pair, speed in speeds.items() if _counts(pair, result)}
-        for speeds in rounds
-    ]
+    counted = [{(a, b): v for (a, b), v in of.items() if not result.one_way or a < b} for of in rounds]
+    logs = [{pair: math.log(v) if v > 0 else -math.inf for pair, v in speeds.items()} for speeds in counted]
     alive = [[value for value in round_logs.values() if value > -math.inf] for round_logs in logs]
     result.centres = [None for _ in logs]
     usual = _set_centres(result, alive) if any(alive) else 0.0
@@ -115,10 +113,6 @@ def _set_centres(result: Measurements, alive: Sequence[Sequence[float]]) -> floa
         is_round_slow = healthy and abs(top[0] - usual) > uncertainty(values) and reach < len(values) / 6
         result.centres[number] = top[0] if is_round_slow else usual
     return usual
-
-
-def _counts(pair: Pair, result: Measurements) -> bool:
-    return not result.one_way or pair[0] < pair[1]
 
 
 def threshold(expected_false: float, tests: int) -> float:

@@ -22,19 +22,14 @@ def of_metrics(metrics: TrainMetrics) -> Parsed:
     """Derive train.stall: seconds that the longest step after the warm-up took beyond the median step.
     train.rank.stall: the longest time that the rank itself stood still in one."""
     parsed = Parsed()
-    _job(parsed, metrics)
     for rank, (host, still) in enumerate(zip(metrics.observed.hosts, metrics.standstills, strict=True)):
         where, seconds = f"{METRICS}:standstills", round(still.seconds, 2)
         parsed.saw("train.rank.stall", f"{host}/rank{rank}", seconds, "s", where, _in_words(still))
-    return parsed
-
-
-def _job(parsed: Parsed, metrics: TrainMetrics) -> None:
     where, steps = f"{METRICS}:steps_s", metrics.steps_s
     if len(steps) < FEWEST_STEPS:
         why = f"{many(len(steps), 'step')} are left after the warm-up: none of them is usual"
         parsed.saw("train.stall", JOB, None, "s", where, why)
-        return
+        return parsed
     longest, usual = max(steps), statistics.median(steps)
     number = metrics.steps_done - len(steps) + steps.index(longest) + 1
     excess = longest - usual if longest > LEAST_RATIO * usual else 0.0
@@ -42,6 +37,7 @@ def _job(parsed: Parsed, metrics: TrainMetrics) -> None:
     if excess > 0:
         remark += f"; {_who(metrics, excess)}"
     parsed.saw("train.stall", JOB, round(excess, 2), "s", where, remark)
+    return parsed
 
 
 def _who(metrics: TrainMetrics, excess: float) -> str:

@@ -31,7 +31,6 @@ _GDR = re.compile(r"/GDRDMA(\(PCI\))?(/|\s|$)")
 _DOMAINS = re.compile(r"nRanks \d+ nNodes ([0-9]{1,9}) localRanks \d+ localRank \d+ MNNVL 1")
 NVLS_CHANNELS = re.compile(r"\b([0-9]{1,6}) nvls channels")
 _NVLS = re.compile(r"NVLS multicast support is (not )?available")
-_NO_INFO = "the log holds no INFO line"
 
 
 def parse(
@@ -44,7 +43,7 @@ def parse(
     text = "\n".join(files.values())
     telling = sum("NCCL INFO" in words for words in files.values())
     if telling == 0 or (ranks is not None and telling < ranks):
-        why = f"NCCL wrote no log into {folder}" if not text.strip() else _NO_INFO
+        why = f"NCCL wrote no log into {folder}" if not text.strip() else "the log holds no INFO line"
         if telling:
             why = f"{telling} of {ranks} ranks left a log in {folder}"
         if debug is not None and debug.upper() not in ("INFO", "TRACE"):

@@ -8,7 +8,7 @@ of its column (mlx5_0), without a legend. GPUs are numbered in the order of thei
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from itertools import takewhile
 
 from bringup.evidence.parsed import Parsed, lines
 
@@ -31,7 +31,8 @@ def parse(text: str, where: str, node: str) -> Parsed:
     if header is None:
         parsed.problems.append(f"{where}: holds no table of GPUs")
         return parsed
-    names = _devices(rows[header].split())
+    # the columns of GPUs and NICs come before those of affinity
+    names = list(takewhile(lambda head: head not in _OTHER_COLUMNS, rows[header].split()))
     paths: dict[str, dict[str, str]] = {}
     for line in rows[header + 1 :]:
         row, *cells = line.split() or [""]
@@ -65,12 +66,6 @@ def parse(text: str, where: str, node: str) -> Parsed:
     if not nics:
         parsed.saw("discovery.topology.nic", node, None, "text", evidence, "nvidia-smi knows no NIC of this node")
     return parsed
-
-
-def _devices(heads: Sequence[str]) -> list[str]:
-    """Return the columns of GPUs and NICs, which come before those of affinity."""
-    end = next((number for number, head in enumerate(heads) if head in _OTHER_COLUMNS), len(heads))
-    return list(heads[:end])
 
 
 def _unreadable(parsed: Parsed, where: str, node: str, evidence: str, why: str) -> Parsed:
