@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from bringup.errors import CannotStart, UsageError
 from bringup.evidence.names import the_first
@@ -26,112 +25,102 @@ TO_ADD = """
 """
 
 
-@dataclass(frozen=True)
-class NewSite:
+class NewSite(NamedTuple):
     site: Site
-    assumed: Sequence[str]  # a line each
+    assumed: list[str]  # a line each
 
 
 def suggest(cluster: Cluster, name: str | None = None) -> NewSite:
     """Suggest a site. Raises CannotStart where no partition has GPUs."""
-    partition, why_partition = _partition(cluster)
+    assumed: list[str] = []
+    partition = _partition(cluster, assumed)
     nodes = cluster.nodes_of([partition])
     usual = most_common(nodes)
     if usual is None:
         raise CannotStart(f"partition {partition.name} has no GPU: Slurm says Gres=(null) for {the_first(list(nodes))}")
-    request, why_request = _request(usual, nodes)
-    account, why_account = _account(cluster, partition)
-    qos, why_qos = _qos(cluster, partition, account)
+    request = _request(usual, nodes, assumed)
+    assumed.append(
+        f"OverSubscribe={partition.sharing}: every job of a phase asks for whole nodes by itself (--exclusive)"
+    )
+    account = _account(cluster, partition, assumed)
     site = Site(
         schema_version=1,
         name=name or re.sub(r"[^\w.-]", "-", cluster.name or "") or "here",
         partition=partition.name,
         account=account,
-        qos=qos,
+        qos=_qos(cluster, partition, account, assumed),
         gpu_request=request,
     )
-    whole = f"OverSubscribe={partition.sharing}: every job of a phase asks for whole nodes by itself (--exclusive)"
-    return NewSite(site, [why_partition, why_request, whole, why_account, *([why_qos] if why_qos else [])])
+    return NewSite(site, assumed)
 
 
-def _partition(cluster: Cluster) -> tuple[Partition, str]:
+def _partition(cluster: Cluster, assumed: list[str]) -> Partition:
     """Return the one that the environment names, or the default one, or else that with the most GPU nodes."""
     named = slurm.chosen_partition()
-    for partition in cluster.named(named):
-        if named or (most_common(cluster.nodes_of([partition])) is not None and _is_open(cluster, partition)):
-            reason = f"SBATCH_PARTITION says {named}" if named else "it is the default one, and has GPUs"
-            return partition, f"partition {partition.name}: {reason}"
-    if named:
-        raise CannotStart(f"there is no partition {named}; there are {', '.join(p.name for p in cluster.partitions)}")
-    counted = {
+    with_gpus = {
         partition.name: sum(node.gpus > 0 for node in cluster.nodes_of([partition]).values())
         for partition in cluster.partitions
-        if _is_open(cluster, partition)
+        # whether it takes jobs of an account of this user, as far as that is known
+        if cluster.accounts is None or not partition.accounts or cluster.accounts_for(partition)
     }
-    usable = [partition for partition in cluster.partitions if counted.get(partition.name)]
-    best = max(usable, key=lambda partition: counted[partition.name], default=None)
-    if best is None:
+    for partition in cluster.named(named):
+        if named or with_gpus.get(partition.name):
+            why = f"SBATCH_PARTITION says {named}" if named else "it is the default one, and has GPUs"
+            assumed.append(f"partition {partition.name}: {why}")
+            return partition
+    if named:
+        raise CannotStart(f"there is no partition {named}; there are {', '.join(p.name for p in cluster.partitions)}")
+    best = max(cluster.partitions, key=lambda partition: with_gpus.get(partition.name, 0), default=None)
+    if best is None or not with_gpus.get(best.name):
         raise CannotStart("Slurm has no partition with GPUs (Gres=gpu:N) that takes your jobs; ask the administrator")
-    others = [name for name, number in counted.items() if number and name != best.name]
+    others = [name for name, number in with_gpus.items() if number and name != best.name]
     also = f"; others with GPUs: {', '.join(others)}" if others else ""
-    return (
-        best,
-        f"partition {best.name}: the default one has no GPU for you, and this one has the most nodes with GPUs{also}",
-    )
+    why = "the default one has no GPU for you, and this one has the most nodes with GPUs"
+    assumed.append(f"partition {best.name}: {why}{also}")
+    return best
 
 
-def _is_open(cluster: Cluster, partition: Partition) -> bool:
-    """Whether it takes jobs of an account of this user, as far as that is known."""
-    return cluster.accounts is None or not partition.accounts or bool(cluster.accounts_for(partition))
-
-
-def _request(usual: Node, nodes: dict[str, Node]) -> tuple[str, str]:
+def _request(usual: Node, nodes: dict[str, Node], assumed: list[str]) -> str:
     """With a type only where the partition has several: the name of a type changes with gres.conf."""
     types = {kind for node in nodes.values() for kind in node.types}
     others = [name for name, node in nodes.items() if node.gres != usual.gres]
-    also = (
-        f"; other nodes differ, and a run leaves them aside unless --nodelist names them: {the_first(others)}"
-        if others
-        else ""
-    )
+    also = "; other nodes differ, and a run leaves them aside unless --nodelist names them: "
+    request, why = f"--gpus-per-node={usual.gpus}", f"most nodes have Gres={usual.gres}"
     if any(MIG.search(kind) for kind in usual.types):
-        return "none", f"gpu_request none: GPUs are divided (MIG) in {usual.gres}; write what a whole node has{also}"
-    if len(types) > 1 and len(usual.types) == 1:
+        request, why = "none", f"GPUs are divided (MIG) in {usual.gres}; write what a whole node has"
+    elif len(types) > 1 and len(usual.types) == 1:
         request = f"--gres=gpu:{usual.types[0]}:{usual.gpus}"
-        return (
-            request,
-            f"gpu_request {request}: the partition has several types of GPU ({', '.join(sorted(types))}){also}",
-        )
-    request = f"--gpus-per-node={usual.gpus}"
-    return request, f"gpu_request {request}: most nodes have Gres={usual.gres}{also}"
+        why = f"the partition has several types of GPU ({', '.join(sorted(types))})"
+    assumed.append(f"gpu_request {request}: {why}" + (f"{also}{the_first(others)}" if others else ""))
+    return request
 
 
-def _account(cluster: Cluster, partition: Partition) -> tuple[str | None, str]:
-    if cluster.accounts is None:
-        return None, "account: left out, nothing keeps accounts here, or sacctmgr gave no answer"
+def _account(cluster: Cluster, partition: Partition, assumed: list[str]) -> str | None:
     mine = cluster.accounts_for(partition)
     if not mine:
-        return None, "account: left out, sacctmgr names none of yours for this partition"
+        why = "sacctmgr names none of yours for this partition"
+        why = "nothing keeps accounts here, or sacctmgr gave no answer" if cluster.accounts is None else why
+        assumed.append(f"account: left out, {why}")
+        return None
     chosen = cluster.default_account if cluster.default_account in mine else mine[0]
     which = "your only one" if len(mine) == 1 else f"your default one, or the first of {', '.join(mine)}"
-    return chosen, f"account {chosen}: {which}"
+    assumed.append(f"account {chosen}: {which}")
+    return chosen
 
 
-def _qos(cluster: Cluster, partition: Partition, account: str | None) -> tuple[str | None, str | None]:
+def _qos(cluster: Cluster, partition: Partition, account: str | None, assumed: list[str]) -> str | None:
     """Only where the partition does not take the user's default one."""
     mine = [each for each in cluster.accounts or () if each.name == account and each.partition in ("", partition.name)]
-    if not partition.qos or not mine:
-        return None, None
     accepted = {name.lower() for name in partition.qos}
-    if mine[0].default_qos.lower() in accepted:
-        return None, None
-    fit = [name for each in mine for name in each.qos if name.lower() in accepted]
-    if not fit:
-        return (
-            None,
-            f"qos: left out; the partition takes {', '.join(partition.qos)}, and sacctmgr names none of these for you",
-        )
-    return fit[0], f"qos {fit[0]}: the partition does not take your default one"
+    if not accepted or not mine or mine[0].default_qos.lower() in accepted:
+        return None
+    fit = next((name for each in mine for name in each.qos if name.lower() in accepted), None)
+    if fit is None:
+        takes = f"the partition takes {', '.join(partition.qos)}"
+        assumed.append(f"qos: left out; {takes}, and sacctmgr names none of these for you")
+    else:
+        assumed.append(f"qos {fit}: the partition does not take your default one")
+    return fit
 
 
 def write(new: NewSite, named: str | None) -> Path:
