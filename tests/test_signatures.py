@@ -56,17 +56,6 @@ def test_a_host_name_with_metacharacters_is_quoted_in_the_commands(broken):
     assert not any(" n1;reboot" in line for line in commands)
 
 
-def test_without_a_sign_it_says_so(broken, capsys):
-    (broken / "raw/inventory.err").unlink()
-    assert main(["explain", str(broken)]) == 1
-    assert "no line in the logs matches" in capsys.readouterr().out
-
-
-def test_a_run_that_passed_has_nothing_to_explain(tmp_path, monkeypatch):
-    judged = judge.judge_folder(discovery(tmp_path, monkeypatch))
-    assert explain.screens([judged]) == f"PASS       discovery: all {len(judged.verdicts.verdicts)} checks passed"
-
-
 def test_the_page_of_failure_modes_is_what_the_catalogues_say():
     for path, text in failure_modes.pages().items():
         assert path.read_text() == text, f"{path.name}: run `make generated`"

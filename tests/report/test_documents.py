@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +12,7 @@ from bringup.records import Action, Observation, Outcome
 from bringup.report import collectives, document, system
 from bringup.report.text import escaped, table
 from factory import a_run, a_verdict, gathered, judged_of, observed
+from runs_for_tests import opened
 
 DEVICE = "GPU 1 fell off the bus (Xid 79, PCI 0000:43:00)"
 
@@ -32,13 +32,12 @@ def measured() -> list[Observation]:
     ]
 
 
-def a_broken_node(stem: str = "discovery"):
+def a_broken_node():
     bad = a_verdict("discovery.kernel_log.xid", "n1", Outcome.FAIL, "1", cause=DEVICE, evidence="raw/inventory.jsonl:9")
     bad = bad.model_copy(update={"action": Action.REBOOT, "fails": "jobs on this GPU crash"})
     plan = {"discovery.kernel_log.xid": ["n0", "n1"]}
-    return judged_of(
-        bad, a_verdict("discovery.kernel_log.xid", "n0", Outcome.PASS), run=a_run(stem, ["n0", "n1"], plan=plan)
-    )
+    healthy = a_verdict("discovery.kernel_log.xid", "n0", Outcome.PASS)
+    return judged_of(bad, healthy, run=a_run("discovery", ["n0", "n1"], plan=plan))
 
 
 def test_a_collective_is_a_row_for_each_size_and_scale_with_time_algbw_busbw_and_what_is_expected():
@@ -56,10 +55,8 @@ def test_a_collective_is_a_row_for_each_size_and_scale_with_time_algbw_busbw_and
 
 
 def test_the_table_is_in_report_md_whole_and_in_the_document_of_a_playbook_once_and_in_short():
-    runs = [
-        replace(judged_of(run=a_run(stem, plan={})), observations=measured())
-        for stem in ("nccl_scaling", "nccl_monitoring")
-    ]
+    stems = ("nccl_scaling", "nccl_monitoring")
+    runs = [judged_of(run=a_run(stem, plan={}), observations=tuple(measured())) for stem in stems]
     whole = document.run(runs[0])
     assert re.search(r"\n\n\| collective +\| size +\| on +\| time \| algbw GB/s \| busbw GB/s \| expected +\|\n", whole)
     assert (whole.count("| 8KiB  | "), whole.count("| 16MiB | ")) == (2, 2)
@@ -121,8 +118,6 @@ def test_a_line_of_a_drain_command_cannot_end_its_block_of_code():
 
 
 def test_the_verb_writes_it_with_links_from_where_it_lies(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    from runs_for_tests import opened
-
     folder = opened("discovery", tmp_path / "validation/results/discovery")
     (folder / "report.md").write_text("x")
     document_of_it = tmp_path / "a folder/doc.md"
@@ -142,19 +137,14 @@ def test_what_a_node_is_has_sockets_smt_mig_topology_mounts_and_partitions_and_w
         "discovery.topology": "8 GPUs, NV18 between them",
         "inventory.hf_home": "~/.cache/huggingface: nfs4 srv:/home rw",
     }
-    line = (
-        "PartitionName=gpu Default=YES TotalNodes=16 MaxTime=2-00:00:00 OverSubscribe=EXCLUSIVE State=UP AllowQos=ALL\n"
-    )
-    run = replace(
-        judged_of(run=a_run("discovery", ["n0", "n1"], plan={})),
-        observations=[
-            *(observed(quantity, node, value, "text") for quantity, value in facts.items() for node in ("n0", "n1")),
-            observed("discovery.kernel", "n0", "6.8", "text"),
-            observed("discovery.kernel", "n1", "6.9", "text"),
-            *slurm.partitions(line, "raw/scontrol-partition.txt").observations,
-        ],
-    )
-    rows = dict(system.table(run))
+    kernels, more = {"n0": "6.8", "n1": "6.9"}, "OverSubscribe=EXCLUSIVE State=UP AllowQos=ALL\n"
+    partition = f"PartitionName=gpu Default=YES TotalNodes=16 MaxTime=2-00:00:00 {more}"
+    seen = [
+        *(observed(quantity, node, value, "text") for quantity, value in facts.items() for node in kernels),
+        *(observed("discovery.kernel", node, value, "text") for node, value in kernels.items()),
+        *slurm.partitions(partition, "raw/scontrol-partition.txt").observations,
+    ]
+    rows = dict(system.table(judged_of(run=a_run("discovery", ["n0", "n1"], plan={}), observations=tuple(seen))))
     assert next(iter(rows)) == "kernel"
     assert rows["processor"] == "layout of the cores: sockets 2, cores 96, threads 192, NUMA nodes 2, SMT on"
     assert (rows["GPUs"], rows["topology"]) == ("MIG: off", "GPUs and NICs: 8 GPUs, NV18 between them")

@@ -19,10 +19,8 @@ def output_of(capsys, *arguments: object) -> tuple[int, str]:
 
 
 def test_a_verb_that_is_misspelt_gets_a_guess_and_not_all_verbs(capsys):
-    assert output_of(capsys, "explian", "x") == (
-        2,
-        "bringup: argument VERB: no 'explian'; did you mean explain?; see bringup --help\n",
-    )
+    says = "bringup: argument VERB: no 'explian'; did you mean explain?; see bringup --help\n"
+    assert output_of(capsys, "explian", "x") == (2, says)
     assert "'qqq'; bringup --help lists the verbs" in output_of(capsys, "qqq")[1]
 
 
@@ -34,12 +32,8 @@ def test_bringup_alone_says_what_to_do_first(capsys):
 
 
 def test_half_the_name_of_a_profile_names_those_that_begin_so(capsys):
-    assert (
-        "did you mean h100-8x400g, h100-azure-ndv5, "
-        in output_of(
-            capsys, "advise", "--model", "llama3-8b", "--nodes", "1", "--gpus-per-node", "8", "--profile", "h100"
-        )[1]
-    )
+    asked = ("advise", "--model", "llama3-8b", "--nodes", "1", "--gpus-per-node", "8", "--profile", "h100")
+    assert "did you mean h100-8x400g, h100-azure-ndv5, " in output_of(capsys, *asked)[1]
 
 
 def test_a_copy_of_a_run_counts_once(capsys, tmp_path, monkeypatch):

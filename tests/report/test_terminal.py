@@ -39,9 +39,7 @@ def test_a_table_is_not_wider_than_the_terminal_and_loses_no_word(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     made = text.columns(*TABLE)
     assert max(map(len, made.splitlines())) <= 40
-    assert set(["the", "bandwidth", "of", "the", "largest", "message", "is", "what", "is", "expected"]) <= set(
-        made.split()
-    )
+    assert set(TABLE[1][0][1].split()) <= set(made.split())
     assert any(line.startswith("nccl.all_reduce.busbw  ") for line in made.splitlines())
 
 
