@@ -14,6 +14,7 @@ from bringup.plan.phases import PHASES
 from bringup.run.before.host import environment
 from bringup.run.open import refuse_without_torch
 from bringup.run.site import AtSite
+from loops import for_each
 from programs import program, ran
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -73,6 +74,21 @@ def test_a_python_that_is_new_enough_is_found_and_none_gets_one_line_of_advice(t
     refused = venv("--python", PATH=path, PYTHON=str(tmp_path / "python3"))
     assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
     assert "python3 is not one; without root, beside this folder: conda create" in refused.stderr
+
+
+@for_each(("name", "code"), [("a b", 0), ("it's", 0), ("tést", 1), ('a"b', 1), ("$HOME", 1), ("a`b", 1), ("a\\b", 1)])
+def test_a_path_that_breaks_what_pip_writes_is_refused_in_one_line(tmp_path: Path, name: str, code: int):
+    (tmp_path / name).mkdir(exist_ok=True)
+    done = ran(["bash", str(SCRIPT), "--python"], cwd=tmp_path / name, env={**os.environ, "LC_ALL": "C.UTF-8"})
+    assert (done.returncode, done.stderr.count("\n")) == (code, code)
+    assert ("move it" in done.stderr) is bool(code)
+
+
+def test_a_caller_that_asks_for_posix_gets_a_cluster_all_the_same():
+    """Bash then refused the name of a function, and the command ended with 2."""
+    command = ROOT / "infrastructure-validation/local-cluster/cluster"
+    done = ran([str(command), "help"], env={**os.environ, "POSIXLY_CORRECT": "1"})
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_doctor_asks_the_script(monkeypatch: pytest.MonkeyPatch):

@@ -48,6 +48,15 @@ find_python() {
   need_python "3.10 or newer with venv"
 }
 
+# pip writes the path into shell lines and into a file that Python reads before it knows that names are UTF-8.
+need_plain_path() {
+  local LC_ALL=C
+  [[ $PWD == *[!\ -~]* || $PWD == *[\"\$\`\\]* ]] || return 0
+  printf '%s\n' "bringup: the path of this checkout, $PWD, has a letter outside of ASCII or one of \" \$ \` \\, which breaks what pip \
+writes; move it" >&2
+  return 1
+}
+
 need_python() { # VERSION: what is needed
   printf '%s\n' "bringup needs Python $1, and ${PYTHON:-none on the PATH} is not one; without root, beside this folder: \
 conda create --yes --prefix ../python python=3.12 && make venv PYTHON=../python/bin/python3 (or uv: UV_PYTHON_INSTALL_DIR=../python \
@@ -58,7 +67,7 @@ uv python install 3.12 && make venv PYTHON=\"\$(echo ../python/*/bin/python3.12)
 if [[ ${BASH_SOURCE[0]} == "$0" ]]; then
   set -euo pipefail
   case ${1:-} in
-    --python) find_python ;;
+    --python) need_plain_path && find_python ;;
     --need) need_python "$2" ;;
     *) venv_folder ;;
   esac
