@@ -15,7 +15,8 @@ sys.path.append(str(ROOT / "training/src"))
 sys.path.append(str(ROOT / "infrastructure-validation/probes"))
 
 from bringup.records import RunArgs  # noqa: E402
-from recipe import accelerated, arguments, results  # noqa: E402
+from recipe import arguments, results  # noqa: E402
+from recipe import strategy as accelerated  # noqa: E402
 from recipe.strategy import Expected, Refused  # noqa: E402
 
 DDP, FSDP, HSDP = (Expected(kind, min_hosts=1, max_hosts=None) for kind in ("ddp", "fsdp", "hsdp"))

@@ -70,7 +70,6 @@ CHECKPOINT = Checkpoint(
     recipe={"seed": 1},
     fingerprints={"w": 7},
     files=[CheckpointFile(name="__0_0.distcp", rank=0, bytes=10)],
-    scheduler={"last_epoch": 6},
     loss=[2.5],
     grad_norm=[1.0],
 )

@@ -41,20 +41,20 @@ def looked_up(module: str, name: str) -> bytes:
 
 
 def read(folder: Path) -> Any:
-    from recipe.checkpoint import metadata as checkpoint
+    from recipe.checkpoint import files as checkpoint
 
     return checkpoint.CarefulReader(str(folder)).read_metadata()
 
 
 def refuses(folder: Path, words: str) -> None:
-    from recipe.checkpoint import metadata as checkpoint
+    from recipe.checkpoint import files as checkpoint
 
     with pytest.raises(checkpoint.CheckpointError, match=words):
         read(folder)
 
 
 def test_what_python_3_11_2_wrote_is_read(tmp_path: Path) -> None:
-    from recipe.checkpoint import metadata as checkpoint
+    from recipe.checkpoint import files as checkpoint
 
     assert b"getattr" in (OF_DEBIAN_12 / ".metadata").read_bytes()
     tensors = {"model.weight": torch.zeros(2, 3), "optimizer.step": torch.zeros(())}
@@ -112,7 +112,7 @@ def test_getattr_gives_members_of_one_enum_and_nothing_else(tmp_path: Path, of: 
 
 
 def test_an_entry_that_torch_would_unpickle_itself_is_refused(tmp_path: Path) -> None:
-    from recipe.checkpoint import metadata as checkpoint
+    from recipe.checkpoint import files as checkpoint
 
     class Command:
         def __reduce__(self) -> tuple[Any, ...]:

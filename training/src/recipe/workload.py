@@ -25,7 +25,6 @@ from torch.distributed.elastic.multiprocessing.errors import record
 from transformers import PrinterCallback, TrainerCallback
 
 from recipe import (
-    accelerated,
     communication,
     group,
     meter,
@@ -37,8 +36,7 @@ from recipe import (
     weights,
 )
 from recipe.arguments import Args
-from recipe.checkpoint.resume import Checkpoints
-from recipe.checkpoint.stopping import StopOnRequest
+from recipe.checkpoint.resume import Checkpoints, StopOnRequest
 from recipe.data import Rows
 from recipe.fast import recipes
 from recipe.fast.chunked_loss import ChunkedLoss
@@ -143,7 +141,7 @@ class Run:
         self.tuning = recipes.choose(args)
         self.resolved = results.run_args(args, self.expected, self.hosts, self.bf16, self.tuning)
         self.profile = flops.profile_of(args.run_dir)
-        accelerated.refuse_what_is_ignored(self.resolved)
+        strategy.refuse_what_is_ignored(self.resolved)
         if group.RANK == 0:
             write_record(args.run_dir / "run_args.json", self.resolved)
 

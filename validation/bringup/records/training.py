@@ -31,7 +31,6 @@ class Checkpoint(Versioned):
     files: list[CheckpointFile]
     # parameter or optimizer tensor -> its bits, summed so that sharding makes no difference
     fingerprints: dict[str, int]
-    scheduler: dict[str, int | list[float]]
     loss: list[float]  # of every step so far
     grad_norm: list[float]
 

@@ -12,6 +12,8 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import pathlib
+import pickle
 import shutil
 import time
 import warnings
@@ -23,10 +25,11 @@ import torch
 import torch.distributed.checkpoint as dcp
 from bringup.errors import RecordError
 from bringup.records import Checkpoint, CheckpointFile, Run, read_record, write_record
+from torch.distributed.checkpoint import filesystem, metadata
 
 from recipe import group
 from recipe.checkpoint import state
-from recipe.checkpoint.metadata import METADATA, CarefulReader, CheckpointError
+from recipe.checkpoint.state import CheckpointError
 from recipe.data import first_line
 from recipe.rank import node_name
 from recipe.trajectory import Trajectory
@@ -35,8 +38,7 @@ if TYPE_CHECKING:
     from transformers import Trainer
 
 T = TypeVar("T")
-RECORD, PREFIX = "checkpoint.json", "step-"
-_OF_SCHEDULER = ("last_epoch", "_step_count", "_last_lr")
+RECORD, PREFIX, METADATA = "checkpoint.json", "step-", ".metadata"
 
 
 class PeerFailedError(RuntimeError):
@@ -113,7 +115,6 @@ def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: T
         recipe=recipe,
         files=[file for per_rank in files for file in per_rank],
         fingerprints=fingerprints,
-        scheduler={name: value for name, value in trainer.lr_scheduler.state_dict().items() if name in _OF_SCHEDULER},
         loss=so_far.loss,
         grad_norm=so_far.grad_norm,
     )
@@ -135,7 +136,7 @@ def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: T
 
 
 def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
-    """Give the trainer its saved parameters, optimizer state and scheduler. A collective.
+    """Give the trainer its saved parameters, and optimizer state; the rate is constant. A collective.
 
     Each part is read once, by one rank, however many replicas there are.
     """
@@ -149,10 +150,6 @@ def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
     together(f"{folder} cannot be read", lambda: dcp.load(own, storage_reader=reader))
     seconds = max(group.gather(time.perf_counter() - begun))
     state.send_to_replicas(tensors)
-    scheduler = trainer.lr_scheduler
-    scheduler.load_state_dict(scheduler.state_dict() | record.scheduler)
-    for parameters, rate in zip(trainer.optimizer.param_groups, scheduler.get_last_lr(), strict=True):
-        parameters["lr"] = rate
     now = state.fingerprints_of_all(tensors)
     differing = [name for name, value in now.items() if record.fingerprints.get(name) != value]
     return Read(seconds, len(now), differing, record.bytes)
@@ -255,3 +252,55 @@ def remove(path: Path) -> None:
     going = path.with_name(f".{path.name}.removed")
     path.rename(going)
     shutil.rmtree(going, ignore_errors=True)
+
+
+# .metadata is a pickle. It is read as nothing but what torch writes there: what it may name is a closed table, and
+# nothing is looked up in a module, because pickle follows dotted names: `os.system`, of a module that imports os.
+_ENCODING = metadata._MEM_FORMAT_ENCODING
+
+
+def _member(of: object, name: object) -> _ENCODING:
+    """All that getattr may do: Python 3.11.2, of Debian 12, pickles a member of an Enum as getattr(Class, name)."""
+    if of is not _ENCODING or not isinstance(name, str) or name not in _ENCODING.__members__:
+        raise CheckpointError(f"{METADATA} holds getattr({of!r}, {name!r}), which no checkpoint of ours does")
+    return _ENCODING.__members__[name]
+
+
+_TENSOR = (metadata.TensorStorageMetadata, metadata.TensorProperties, metadata.ChunkStorageMetadata, _ENCODING)
+_WHOLE = (metadata.Metadata, metadata.MetadataIndex, metadata.StorageMeta, filesystem._StorageInfo)
+# No BytesStorageMetadata: torch unpickles such an entry without any list, and all that we save is tensors.
+_ALLOWED: dict[tuple[str, str], Any] = {
+    ("builtins", "getattr"): _member,
+    ("pathlib._local", "PosixPath"): pathlib.PosixPath,  # written by Python 3.13; older ones have no such module
+    ("pathlib", "PosixPath"): pathlib.PosixPath,
+    ("torch.serialization", "_get_layout"): torch.serialization._get_layout,
+    ("torch", "Size"): torch.Size,
+    **{(kind.__module__, kind.__name__): kind for kind in (*_TENSOR, *_WHOLE)},
+    **{
+        ("torch", name): getattr(torch, name)
+        for name in ("float64", "float32", "float16", "bfloat16", "int64", "int32", "uint8")
+    },
+}
+
+
+class CarefulReader(dcp.FileSystemReader):
+    """torch's reader of checkpoints, which does not trust .metadata."""
+
+    def read_metadata(self, *args: Any, **kwargs: Any) -> Any:
+        """Read the metadata, without its note of where it was written. Raises CheckpointError for anything else."""
+        with (Path(str(self.path)) / METADATA).open("rb") as stream:
+            read = _Unpickler(stream).load()
+        if type(read) is not metadata.Metadata:
+            raise CheckpointError(f"{METADATA} holds a {type(read).__name__}, not the metadata of a checkpoint")
+        for part in read.storage_data.values():
+            if part.relative_path != Path(part.relative_path).name:
+                raise CheckpointError(f"{METADATA} names {part.relative_path!r}, which lies outside of the checkpoint")
+        read.storage_meta = metadata.StorageMeta()
+        return read
+
+
+class _Unpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise CheckpointError(f"{METADATA} holds {module}.{name}, which no checkpoint of ours does")
+        return _ALLOWED[module, name]

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import tempfile
+import time
 from pathlib import Path
 from typing import Any
 
 import folders
 import torch
+import torch.distributed as dist
 from bringup.formulae.models import job_of
 from bringup.records import Checkpoint, CheckpointTimes, Resumed, RunArgs
 from transformers import TrainerCallback
@@ -24,10 +26,11 @@ from recipe.checkpoint.files import Read, Saved
 from recipe.memory import checksum
 from recipe.rank import RankFacts, one_line, say_once
 from recipe.strategy import Refused
-from recipe.trajectory import Trajectory
+from recipe.trajectory import Sent, Trajectory
 from recipe.watch.hang import Watch
 
 MIB = 2**20
+LOOK_EVERY_S = 0.5  # for the file that asks to stop
 PART_BYTES = 1820  # that torch 2.13 adds to a stored part of a tensor, in its file and in .metadata
 RANK_BYTES = 19300  # of a file of random state
 KEPT = 2  # of the newest: the last one may be damaged
@@ -316,3 +319,44 @@ class Checkpoints(TrainerCallback):
         step, every = state.global_step, self.args.save_steps
         if step == self.rehearse_at or (every and (step % every == 0 or step == self.args.steps)):
             control.should_save = True
+
+
+class StopOnRequest(TrainerCallback):
+    """Ends early, together, with a checkpoint: when a file appears, which a batch script makes when Slurm warns it.
+
+    All ranks have to agree on the step. Rank 0 looks for the file. Its flag is sent in a small all_reduce, which begins
+    at the end of a step and is read at the end of the next, so that no step waits for it. Without a file nothing is
+    sent. `step`: after which it stopped; None while it goes on.
+    """
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        self.step: int | None = None
+        self._asked = False
+        self._looked_s = 0.0
+        # of one rank on the host: no collective orders it before its copy
+        self._flag = torch.zeros(1, dtype=torch.int32, device=group.DEVICE if dist.is_initialized() else "cpu")
+        self._work: Any = None  # the all_reduce of the step before; on a GPU _sent is the copy after it
+        self._sent: Sent | None = None
+        # the flag is copied beside the compute stream: there it would wait for every kernel that is queued
+        self._side = torch.cuda.Stream() if group.CUDA else None
+
+    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        if self.file is None or self.step is not None:
+            return
+        if self._work is not None and not group.CUDA:
+            self._work.wait()
+        if (self._flag if self._sent is None else self._sent.wait().values)[0].item():  # at the end of the step before
+            self.step = state.global_step
+            control.should_save = control.should_training_stop = True
+            return
+        if group.RANK == 0 and not self._asked and time.monotonic() - self._looked_s >= LOOK_EVERY_S:
+            self._looked_s, self._asked = time.monotonic(), self.file.exists()
+        self._flag.fill_(int(self._asked))
+        if dist.is_initialized():
+            self._work = dist.all_reduce(self._flag, op=dist.ReduceOp.MAX, async_op=True)
+        if group.CUDA:
+            with torch.cuda.stream(self._side):
+                if self._work is not None:
+                    self._work.wait()
+                self._sent = Sent(self._flag)

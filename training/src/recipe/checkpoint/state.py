@@ -21,10 +21,13 @@ from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from recipe import group
-from recipe.checkpoint.metadata import CheckpointError
 
 if TYPE_CHECKING:
     from transformers import Trainer
+
+
+class CheckpointError(RuntimeError):
+    """This rank could not write or read its part. One line: step, rank, file, cause."""
 
 
 def tensors_of(trainer: Trainer) -> dict[str, Any]:
