@@ -17,7 +17,7 @@ import pytest
 from bringup import judge
 from bringup import results as runs
 from bringup.daily.preflight import allocation as allocations
-from bringup.daily.preflight import checks, choice, command, flow, programs
+from bringup.daily.preflight import checks, command, flow, programs
 from bringup.daily.preflight.allocation import Allocation
 from bringup.errors import UsageError
 from bringup.judge import Judged
@@ -182,34 +182,34 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Judged
 def test_the_slowest_device_of_a_node_and_its_middle_partner_rank_it(recorded):
     """Of two speeds on n0, 0.0032 and 0.0056, the second one made a node with one slow GPU the fastest."""
     load = recorded("h100-healthy/h100-healthy/node_sweep/h100-healthy-round-1")
-    assert choice.speeds([load]) == {"n0": 0.0032, "n1": 0.0028, "n2": 0.0031}
-    assert choice.ranked(NODES[:3], [load]) == ["n0", "n2", "n1"]
-    assert choice.ranked(["n2", "n1", "n0"], [load]) == ["n2", "n0", "n1"], "n2 and n0 differ by noise"
+    assert checks.speeds([load]) == {"n0": 0.0032, "n1": 0.0028, "n2": 0.0031}
+    assert checks.ranked(NODES[:3], [load]) == ["n0", "n2", "n1"]
+    assert checks.ranked(["n2", "n1", "n0"], [load]) == ["n2", "n0", "n1"], "n2 and n0 differ by noise"
     slow_pair = recorded("local-faults/slow-pair/golden-slow-pair")
-    assert choice.bandwidths([slow_pair]) == pytest.approx({"n0": 0.1154, "n1": 0.11445, "n2": 0.22745, "n3": 0.19065})
-    assert choice.ranked(NODES, [slow_pair]) == ["n2", "n3", "n0", "n1"]
+    assert checks.bandwidths([slow_pair]) == pytest.approx({"n0": 0.1154, "n1": 0.11445, "n2": 0.22745, "n3": 0.19065})
+    assert checks.ranked(NODES, [slow_pair]) == ["n2", "n3", "n0", "n1"]
 
 
 def test_load_decides_before_bandwidth_and_bandwidth_before_warnings(recorded):
     load = recorded("h100-healthy/h100-healthy/node_sweep/h100-healthy-round-1")  # n1 is slow
     pairs = recorded("h100-healthy/h100-healthy/nccl_pairwise/h100-healthy-round-1")  # n2 is slow
     replays = recorded("h100-faults/nvlink-replays/golden-nvlink-replays")  # n1 warns
-    assert choice.ranked(NODES[:3], [pairs, load]) == ["n0", "n2", "n1"]
-    assert choice.ranked(NODES[:3], [replays, pairs]) == ["n0", "n1", "n2"]
-    assert choice.ranked(NODES[:3], [replays]) == ["n0", "n2", "n1"]
+    assert checks.ranked(NODES[:3], [pairs, load]) == ["n0", "n2", "n1"]
+    assert checks.ranked(NODES[:3], [replays, pairs]) == ["n0", "n1", "n2"]
+    assert checks.ranked(NODES[:3], [replays]) == ["n0", "n2", "n1"]
 
 
 def test_a_gate_that_is_not_known_is_no_warning(recorded):
     replays = recorded("h100-faults/nvlink-replays/golden-nvlink-replays")
     unknown = [verdict for verdict in replays.verdicts.verdicts if verdict.outcome is Outcome.INCOMPLETE]
     assert {verdict.subject.partition("/")[0] for verdict in unknown} >= {"n0", "n1", "n2"}
-    assert choice.warned([replays]) == {"n1": 1}
+    assert checks.warned([replays]) == {"n1": 1}
 
 
 def test_a_bad_link_is_between_no_two_chosen_nodes():
-    assert choice.choose(NODES, 3, [("n0", "n1")]) == ["n0", "n2", "n3"]
-    assert choice.choose(NODES[:2], 2, [("n0", "n1")]) is None
-    assert choice.choose(NODES[:1], 2, []) is None
+    assert checks.choose(NODES, 3, [("n0", "n1")]) == ["n0", "n2", "n3"]
+    assert checks.choose(NODES[:2], 2, [("n0", "n1")]) is None
+    assert checks.choose(NODES[:1], 2, []) is None
 
 
 # --- what programs see of the job

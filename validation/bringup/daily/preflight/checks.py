@@ -1,28 +1,32 @@
-"""Phases inside a user's job, by their own scripts and in short form; and which nodes their verdicts accuse."""
+"""Phases inside a user's job, by their own scripts and in short form; whom their verdicts accuse, and who is best."""
 
 from __future__ import annotations
 
 import contextlib
 import subprocess
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from statistics import median
 
 from bringup import judge
 from bringup import results as runs
 from bringup.characters import many
 from bringup.daily.preflight import programs
 from bringup.daily.preflight.allocation import Allocation
+from bringup.derive import pairs as pairwise
 from bringup.errors import SlurmError
 from bringup.evidence.names import first_few
+from bringup.evidence.parsed import is_number
 from bringup.judge import Judged
 from bringup.plan import catalogue, subjects
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
 from bringup.plan.rules import FLEET
 from bringup.records import Kind, LeftOut, Outcome, PreflightLook, Verdict, write_text
+from bringup.records.grouped import grouped
 from bringup.report import text, write
 from bringup.results import REPOSITORY
 from bringup.run import open as opening
@@ -36,6 +40,11 @@ SILENT, SILENT_S = "NOT_RESPONDING", 30
 LOST_STATES = {SILENT, "DOWN", "FAIL", "FAILING", "ERROR", "INVALID_REG", "POWERED_DOWN", "POWERING_DOWN"}
 _NAMED = 2  # sentences about one node
 _SPEEDS = {"ratio", "share", "us", "GB/s", "TFLOP/s"}  # units of gates that other work on a node may fail for a moment
+
+STEP = 0.1
+"""Of a speed: nodes within a tenth of the best are equally fast, and Slurm's order decides. Healthy nodes differ by
+less, and an order by noise would scatter the ranks over the switches."""
+_LOAD = "sweep.gpu.load.tflops"
 
 Link = tuple[str, str]
 Tell = Callable[[str], None]
@@ -270,3 +279,48 @@ def _bash(script: str, environment: Mapping[str, str], log: Path) -> bool:
         finally:
             programs.end(program)
     return False
+
+
+# --- the best of the others; pure
+
+
+def speeds(judged: Iterable[Judged]) -> dict[str, float]:
+    """Return node -> TFLOP/s of its slowest device under load."""
+    seen = (each for run in judged for each in run.observations if each.quantity == _LOAD)
+    of_node = grouped((each.subject.partition("/")[0], each.value) for each in seen if is_number(each.value))
+    return {node: float(min(values)) for node, values in of_node.items()}
+
+
+def bandwidths(judged: Iterable[Judged]) -> dict[str, float]:
+    """Return node -> GB/s with its middle partner, both directions."""
+    measured = [each for run in judged for each in pairwise.measured(run.observations)[0].items()]
+    of_node = grouped((node, speed.best) for direction, speed in measured for node in direction)
+    return {node: median(values) for node, values in of_node.items()}
+
+
+def warned(judged: Iterable[Judged]) -> dict[str, int]:
+    """Count gates of its own that warn, by node."""
+    warnings = (each for run in judged for each in run.verdicts.verdicts if each.outcome is Outcome.WARN)
+    return Counter(each.subject.partition("/")[0] for each in warnings)
+
+
+def ranked(nodes: Sequence[str], judged: Sequence[Judged]) -> list[str]:
+    """Sort, best first: by speed under load, bandwidth, warnings, then as in `nodes`, which is Slurm's order."""
+    load, network, warnings = speeds(judged), bandwidths(judged), warned(judged)
+    return sorted(nodes, key=lambda node: (_below(load, node), _below(network, node), warnings.get(node, 0)))
+
+
+def _below(values: Mapping[str, float], node: str) -> int:
+    """By how many steps a node is slower than the best; 0 where it is not known."""
+    best = max(values.values(), default=0.0)
+    return int((1 - values[node] / best) / STEP) if best > 0 and node in values else 0
+
+
+def choose(candidates: Sequence[str], count: int, links: Iterable[tuple[str, str]]) -> list[str] | None:
+    """Choose the first `count` candidates of which no two share one of these bad links; None: there are not so many."""
+    bad = {frozenset(link) for link in links}
+    chosen: list[str] = []
+    for node in candidates:
+        if len(chosen) < count and not any(frozenset((node, other)) in bad for other in chosen):
+            chosen.append(node)
+    return chosen if len(chosen) == count else None

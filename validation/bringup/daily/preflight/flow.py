@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from bringup import results as runs
 from bringup.characters import many
 from bringup.daily.preflight import allocation as allocations
-from bringup.daily.preflight import checks, choice, command, programs
+from bringup.daily.preflight import checks, command, programs
 from bringup.daily.preflight.checks import Request, Setting, Tell
 from bringup.errors import BringupError, UsageError
 from bringup.records import LeftOut, Outcome, Preflight, PreflightAttempt, PreflightLook, write_record, write_text
@@ -96,8 +96,8 @@ class _Flight:
         self._say(looked)
         self._links.update(looked.links)
         healthy = [node for node in nodes if node not in _names(looked.accused)]
-        ranked = choice.ranked(healthy, judged)
-        chosen = choice.choose(ranked, self._record.wanted, looked.links)
+        ranked = checks.ranked(healthy, judged)
+        chosen = checks.choose(ranked, self._record.wanted, looked.links)
         if chosen is None:
             bad = f", and {many(len(looked.links), 'link')} between them are bad" if looked.links else ""
             self._conclude(
@@ -145,8 +145,8 @@ class _Flight:
         if not culprits and not is_between:
             return None, "nothing was observed that speaks against one of its nodes, and none was exchanged"
         staying = [node for node in crew.at_work if node not in accused]
-        spares = choice.ranked([node for node in crew.spares if node not in accused], judged)
-        chosen = choice.choose([*staying, *spares], len(crew.at_work), self._links)
+        spares = checks.ranked([node for node in crew.spares if node not in accused], judged)
+        chosen = checks.choose([*staying, *spares], len(crew.at_work), self._links)
         if chosen is None:
             who = ", ".join(culprits) or "a link between its nodes"
             return None, f"{who}: see above, and no healthy spare is left"
