@@ -57,6 +57,7 @@ MISSING = (Outcome.INCOMPLETE, Kind.ABSENT)
         ([bad("discovery.gpu.answering", "n1", Outcome.INCOMPLETE, Kind.BLOCKED)], set()),  # by another gate
         # it cannot be compared, because its peer is silent
         ([bad(FLEET, "n0", Outcome.INCOMPLETE, Kind.UNKNOWN), bad("discovery.gpu.count", "n1", *MISSING)], {"n1"}),
+        ([bad("discovery.gpu.count", node) for node in NODES[:2]], {"n0", "n1"}),  # half of the nodes
         ([bad("discovery.gpu.count", node) for node in NODES[:3]] + [bad("discovery.gpu.answering", "n3")], {"n3"}),
     ],
 )
