@@ -28,21 +28,16 @@ def contrast(first: str, second: str) -> float:
     return (bright + 0.05) / (dark + 0.05)
 
 
-def variables(scheme: str) -> dict[str, str]:
-    return dict(re.findall(r"--(\w+): (#\w+)", SCHEMES[scheme]))
-
-
 def test_the_formula_gives_the_known_ends():
     assert contrast("#000", "#fff") == pytest.approx(21)
     assert contrast("#767676", "#fff") == pytest.approx(4.54, abs=0.01)
 
 
 @for_each("scheme", SCHEMES)
-@for_each("ground", ["ground", "raised"])
-@for_each("text", ["text", "soft", "link"])
-def test_text_on_the_page_and_on_cards(scheme: str, ground: str, text: str):
-    colours = variables(scheme)
-    assert contrast(colours[text], colours[ground]) >= AA
+def test_text_on_the_page_and_on_cards(scheme: str):
+    colours = dict(re.findall(r"--(\w+): (#\w+)", SCHEMES[scheme]))
+    pairs = [(text, ground) for text in ("text", "soft", "link") for ground in ("ground", "raised")]
+    assert [pair for pair in pairs if contrast(*(colours[name] for name in pair)) < AA] == []
 
 
 def test_badges_and_squares():

@@ -155,24 +155,19 @@ def test_junit_counts_failures_errors_and_skips_apart_names_a_phase_once_and_tak
     assert int(suites.get("tests")) == len(list(suites.iter("testcase")))
 
 
-needs_promtool = pytest.mark.skipif(not (VALIDATORS / "promtool").exists(), reason="tests/validators/fetch got none")
-
-
 def promtool(*arguments: str, folder: Path | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [VALIDATORS / "promtool", *arguments]
     return subprocess.run(command, cwd=folder, input=given, capture_output=True, text=True, check=False)
 
 
-@needs_promtool
-def test_alerts_come_at_the_moments_of_the_rules_test(tmp_path: Path):
+@pytest.mark.skipif(not (VALIDATORS / "promtool").exists(), reason="tests/validators/fetch got none")
+def test_promtool_accepts_all_gauges_and_no_wrong_label_and_alerts_come_at_the_moments_of_the_rules_test(
+    tmp_path: Path,
+):
     for file in (MONITORING / "bringup.rules.yaml", REPOSITORY / "tests/validators/rules.test.yaml"):
         shutil.copy(file, tmp_path)
     done = promtool("test", "rules", "rules.test.yaml", folder=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
-
-
-@needs_promtool
-def test_promtool_accepts_all_gauges_and_refuses_a_wrong_label():
     written = prometheus(gathered(judged(measured(TFLOPS, "n1", 640.0, 600.0)), trained("run_ddp_2node")))
     assert (done := promtool("check", "metrics", given=written)).returncode == 0, done.stderr
     assert promtool("check", "metrics", given=written.replace("percentile=", "quantile=")).returncode != 0

@@ -91,9 +91,6 @@ def test_what_was_not_judged_gives_its_reason_first_and_nothing_that_was_not_see
     undeclared = judged("smoke.compute.tflops", "n0", 0.35, profile="generic")
     assert undeclared.kind is Kind.UNDECLARED
     assert text.sentence(undeclared) == "0.35 TFLOP/s; profile generic declares no smoke.compute.tflops"
-
-
-def test_a_pass_has_no_sentence_of_a_failure():
     good = judged(ECC, "n0", 0)
     assert (good.outcome, good.fails) == (Outcome.PASS, None)
 

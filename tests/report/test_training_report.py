@@ -51,20 +51,18 @@ def sentences(title: str, *judged: Judged) -> str:
     return "\n".join(sentences_of[title])
 
 
-def test_the_chapters_are_those_of_the_source_document_in_its_order():
-    chapters = training.report([a_training("run_fsdp_2node")]).chapters
-    assert [chapter.title for chapter in chapters] == TITLES
-
-
-def test_a_line_says_what_the_records_say():
+def test_the_chapters_are_those_of_the_source_document_in_its_order_and_a_line_says_what_the_records_say():
     run = a_training("run_fsdp_2node")
-    assert run.training is not None
-    metrics, chapter_lines = run.training.metrics, lines(run)
-    assert chapter_lines["Model and strategy"]["strategy, observed"] == ["fsdp"]
-    assert chapter_lines["Model and strategy"]["held by the fullest rank"] == ["53,392 of 213,568 parameters (25 %)"]
-    assert chapter_lines["Configuration"]["global batch"] == ["64"]
-    assert chapter_lines["Metrics"]["tokens/s, all ranks"] == [f"{metrics.tokens_per_s:,.0f}"]
-    assert chapter_lines["Hardware"]["device"] == ["cpu"]
+    assert [chapter.title for chapter in training.report([run]).chapters] == TITLES
+    chapter_lines = lines(run)
+    for chapter, line, value in (
+        ("Model and strategy", "strategy, observed", "fsdp"),
+        ("Model and strategy", "held by the fullest rank", "53,392 of 213,568 parameters (25 %)"),
+        ("Configuration", "global batch", "64"),
+        ("Metrics", "tokens/s, all ranks", f"{run.training.metrics.tokens_per_s:,.0f}"),
+        ("Hardware", "device", "cpu"),
+    ):
+        assert chapter_lines[chapter][line] == [value]
 
 
 def test_a_training_on_the_cpu_says_nothing_of_gpus_and_one_on_gpus_says_why_a_number_is_missing():
@@ -72,7 +70,9 @@ def test_a_training_on_the_cpu_says_nothing_of_gpus_and_one_on_gpus_says_why_a_n
     run = a_training("run_fsdp_2node")
     names = [name for title, chapter in lines(run).items() for name in chapter if title in TITLES[:9]]
     assert not re.search("GPU|MFU|NCCL|RDMA|TFLOP|predicted", " ".join(names))
-    chapter_lines = lines(replace(run, training=changed_to(run.training, "cuda")))["Metrics"]
+    on_gpus = replace(run, training=changed_to(run.training, "cuda", tokens_per_s=100_000.0))
+    chapter_lines = lines(on_gpus)["Metrics"]
+    assert chapter_lines["a billion tokens"] == [f"{4 * 1e9 / 100_000 / 3600:.4g} GPU-hours"]
     assert chapter_lines["MFU"] == ["not known: no peak is known for cpu"]
     assert chapter_lines["step as predicted"][0].startswith("incomplete (communication 0.09003 s): compute time: no")
 
@@ -104,12 +104,6 @@ def communicating(records: TrainingRecords, **changed: object) -> TrainingRecord
 def changed_to(records: TrainingRecords, device: str = "cpu", **metrics: object) -> TrainingRecords:
     args, made = records.args.model_copy(update={"device": device}), records.metrics.model_copy(update=metrics)
     return SimpleNamespace(args=args, metrics=made, reference_metrics=None)  # type: ignore[return-value]
-
-
-def test_a_billion_tokens_have_their_gpu_hours():
-    run = a_training("run_fsdp_2node")
-    run = replace(run, training=changed_to(run.training, "cuda", tokens_per_s=100_000.0))
-    assert lines(run)["Metrics"]["a billion tokens"] == [f"{4 * 1e9 / 100_000 / 3600:.4g} GPU-hours"]
 
 
 def test_communication_in_training_stands_beside_that_of_the_collectives_alone():
@@ -238,21 +232,21 @@ def test_strategies_are_compared_at_the_same_number_of_ranks_where_their_evidenc
     assert "its numbers must not be used" in sentences("Assessment", changed)
 
 
-def test_it_is_in_report_md_of_a_training_and_of_no_other_phase():
+def test_it_is_in_report_md_of_a_training_alone_and_a_playbook_has_what_all_say_alike_and_runs_side_by_side():
     text = document.run(a_training("run_hsdp_2node"))
     assert re.search(r"\n## Model and strategy\n\n\| what +\| value +\|\n\| -+ \| -+ \|\n\| model +\| tiny +\|\n", text)
     assert "| wall time " in text
     assert NOT_RECORDED not in text
     assert "\n- Not compared: " in text
     assert "## Metrics" not in document.run(judged_of(a_verdict(), run=a_run()))
-
-
-def test_a_playbook_s_document_has_what_all_say_alike_and_the_trainings_beside_each_other():
-    runs = [judged_of(run=a_run("discovery", plan={})), a_training("run_ddp_2node"), a_training("run_fsdp_2node")]
-    text = document.playbook(gathered(*runs))
+    runs = [a_training("run_ddp_2node"), a_training("run_fsdp_2node")]
+    text = document.playbook(gathered(judged_of(run=a_run("discovery", plan={})), *runs))
     assert re.search(r"\| global batch +\| 64 +\|", text)
     assert re.search(r"\| +\| ddp 2x2 \| fsdp 2x2 \|", text)
     assert "FSDP made" in text
+    shown = page.render(gathered(*runs))
+    assert '<tr><th>global batch</th><td colspan="2">64</td></tr>' in shown
+    assert "<tr><th>strategy, observed</th><td>ddp</td><td>fsdp</td></tr>" in shown
 
 
 def test_a_run_of_a_playbook_is_compared_with_ddp_of_the_same_playbook(tmp_path: Path):
@@ -263,12 +257,6 @@ def test_a_run_of_a_playbook_is_compared_with_ddp_of_the_same_playbook(tmp_path:
     text = (tmp_path / "training/results/run_fsdp_2node-p/report.md").read_text()
     assert "- 4 ranks on 2 nodes: FSDP made " in text
     assert "Not compared" not in text
-
-
-def test_on_the_page_runs_that_say_the_same_share_a_cell():
-    shown = page.render(gathered(a_training("run_ddp_2node"), a_training("run_fsdp_2node")))
-    assert '<tr><th>global batch</th><td colspan="2">64</td></tr>' in shown
-    assert "<tr><th>strategy, observed</th><td>ddp</td><td>fsdp</td></tr>" in shown
 
 
 def test_every_field_and_column_that_a_line_reads_is_one_of_the_records_or_of_the_samplers() -> None:
