@@ -14,9 +14,11 @@ from bringup.report.charts import sampled, sheet
 from bringup.report.charts.drawing import Drawing, Series, lines
 from bringup.results import TrainingRecords
 from factory import a_run, judged_of, observed
+from loops import for_each
 from runs_for_tests import FIXTURES
 from trained_runs import RECORDS
 
+SIZES = ("8KiB", "16MiB")
 SVG = "{http://www.w3.org/2000/svg}"
 EVIL = 'n0"/></text></style><script>a&b</script>]]>--><!--\x1b[2J\udc80\ufffe'
 
@@ -36,13 +38,10 @@ def test_curves_pairs_and_timelines_are_drawn_beside_the_report(tmp_path: Path):
     speeds = [
         observed(f"nccl.all_reduce.busbw@{size}", scale, speed)
         for scale in ("1-node", "2-nodes")
-        for size, speed in (("8KiB", 0.1), ("16MiB", 1.0))
+        for size, speed in zip(SIZES, (0.1, 1.0), strict=True)
     ]
-    drawn = sheet.draw(
-        judged(
-            tmp_path, *speeds, observed("pair.bandwidth", "n0->n1", 4.0), samples=(FIXTURES / "monitor.csv").read_text()
-        )
-    )
+    samples = (FIXTURES / "monitor.csv").read_text()
+    drawn = sheet.draw(judged(tmp_path, *speeds, observed("pair.bandwidth", "n0->n1", 4.0), samples=samples))
     assert [name for _, name in drawn] == ["curves.svg", "pairs.svg", "timelines.svg"]
     for title, name in drawn:
         root = ElementTree.parse(tmp_path / name).getroot()
@@ -52,23 +51,16 @@ def test_curves_pairs_and_timelines_are_drawn_beside_the_report(tmp_path: Path):
         assert sheet.NAMES[title] == name
 
 
-def test_nothing_is_drawn_from_nothing(tmp_path: Path):
-    assert sheet.draw(judged(tmp_path, observed("nccl.all_reduce.busbw@8KiB", "1-node", None), samples="torn\n")) == []
-    assert not list(tmp_path.glob("*.svg"))
-
-
-@pytest.mark.parametrize("speeds", [(0.0, 0.0), (-1.0, -2.0), (1e308, 1.7e308), (1.0, 1e308), (5e-324, 1e-300)])
-def test_no_number_of_the_evidence_ends_a_judgement(tmp_path: Path, speeds: tuple[float, float]):
+@for_each("speeds", [(None, None), (0.0, 0.0), (-1.0, -2.0), (1e308, 1.7e308), (1.0, 1e308), (5e-324, 1e-300)])
+def test_no_number_of_the_evidence_ends_a_judgement_and_nothing_is_drawn_from_nothing(tmp_path: Path, speeds):
     """Where nothing is above 0 no axis of powers of ten exists, and beyond 1e308 no number."""
-    for folder, names in ((tmp_path / "b", ("8KiB", "16MiB")), (tmp_path / "p", ("n0->n1", "n1->n0"))):
-        folder.mkdir()
-        of_pairs = folder.name == "p"
-        quantities = [
-            observed(*(("pair.bandwidth", name) if of_pairs else (f"nccl.all_reduce.busbw@{name}", "2-nodes")), speed)
-            for name, speed in zip(names, speeds, strict=True)
-        ]
-        for _, name in sheet.draw(judged(folder, *quantities, samples="")):
-            assert ElementTree.parse(folder / name).getroot().tag == f"{SVG}svg"
+    folder = tmp_path / str(speeds)
+    folder.mkdir()
+    curves = [observed(f"nccl.all_reduce.busbw@{size}", "2-nodes", v) for size, v in zip(SIZES, speeds, strict=True)]
+    pairs = [observed("pair.bandwidth", pair, v) for pair, v in zip(("n0->n1", "n1->n0"), speeds, strict=True)]
+    drawn = sheet.draw(judged(folder, *curves, *pairs, samples="torn\n"))
+    assert drawn == [] or speeds[0] is not None
+    assert [ElementTree.parse(folder / name).getroot().tag for _, name in drawn] == [f"{SVG}svg"] * len(drawn)
 
 
 def test_a_name_of_a_record_stays_a_text_in_a_file():

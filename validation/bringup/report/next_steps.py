@@ -16,8 +16,7 @@ from bringup.evidence.names import listed
 from bringup.evidence.parsed import is_number
 from bringup.judge import Judged
 from bringup.plan import subjects
-from bringup.plan.catalogue import GATES
-from bringup.records import Kind, Mark, Outcome, Run, Verdict, worst
+from bringup.records import Mark, Outcome, Run, Verdict, worst
 from bringup.records.grouped import grouped
 from bringup.report import explain
 from bringup.report import text as report
@@ -30,13 +29,6 @@ MAX_CARDS = 12
 MAX_UNFOLDED = 5  # cards: two screens hold all that is needed first
 MAX_FINDINGS = 6  # gates of one card
 MAX_EXPLAINED = 3  # runs, the worst ones
-_TITLES = {
-    Kind.UNKNOWN: "One thing is not known, and more than one gate waits for it",
-    Kind.ABSENT: "No evidence arrived",
-    Kind.BLOCKED: "Not judged, because another gate did not pass",
-    Kind.UNDECLARED: "The profile declares no number",
-}
-
 _Bad = tuple[Judged, Verdict]
 
 
@@ -54,7 +46,6 @@ class Finding:
 @dataclass(frozen=True)
 class Card:
     outcome: Outcome
-    title: str
     subjects: str
     action: str  # in one word what usually helps; empty: none is known
     count: int  # checks
@@ -136,14 +127,8 @@ def _card(bad: Sequence[_Bad], links: Links) -> Card:
     accused = [(run, verdict) for run, verdict in bad if verdict.outcome is outcome]
     first_run, first = accused[0]
     by_gate = grouped((verdict.gate, (run, verdict)) for run, verdict in accused)
-    known = GATES.get(first.gate) or first_run.own.get(first.gate)
-    title = first.gate if known is None else known.guide.title
-    guides = {explain.guide_of(verdict) for _, verdict in accused}
-    if outcome is Outcome.INCOMPLETE and (first.kind is not Kind.UNKNOWN or len(guides) > 1):
-        title = _TITLES.get(first.kind, title)
     return Card(
         outcome=outcome,
-        title=title,
         subjects=listed([_where(run.run, verdict.subject) for run, verdict in accused]),
         action="" if first.action is None else str(first.action),
         count=len(accused),
