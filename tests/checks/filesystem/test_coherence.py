@@ -26,7 +26,7 @@ PROBE = PROBES / "coherence.py"
 STEPS = ("write", "read", "change", "see")
 FLAGS = ("write", "attributes", "lock_refused", "append", "rename", "unlink")
 THREE = ("n0", "n1", "n2")
-SOON_S = 2  # that a probe of these tests waits for what is there; in a job it is more
+SOON_S = 1  # that a probe of these tests waits for what is there; in a job it is more
 KEEP_S = 4  # longer than that: what a client that keeps names as missing keeps them; stock NFS does so for 30
 QUICK = f"""
 import sys; sys.path.insert(0, {str(PROBES)!r})
