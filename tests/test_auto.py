@@ -17,8 +17,10 @@ from bringup.plan.auto import Nodes
 from bringup.plan.profile import PROFILES, Profile
 from bringup.records import Observation, Outcome
 from bringup.run import discovered, slurm
+from loops import for_each
 
 H100 = Nodes("NVIDIA H100 80GB HBM3", 8, "InfiniBand", 8, 400)
+SIMULATED = {"gpus": 2, "simulated": True, "cluster": "bringup-simulated"}
 EFA = {"layer": "Unspecified", "rate": 100, "virtual": True}
 MACHINES = {
     "h100-8x400g": H100,
@@ -32,10 +34,8 @@ MACHINES = {
     "b200-8x400g": replace(H100, model="NVIDIA B200"),
     "b200-efa-p6": replace(H100, model="NVIDIA B200", ports=8, **EFA),
     "gb200-nvl72": replace(H100, model="NVIDIA GB200", gpus=4, ports=4),
-    "simulated-h100": replace(H100, gpus=2, simulated=True, cluster="bringup-simulated"),
-    "simulated-a100": replace(
-        H100, model="NVIDIA A100-SXM4-80GB", rate=200, gpus=2, simulated=True, cluster="bringup-simulated"
-    ),
+    "simulated-h100": replace(H100, **SIMULATED),
+    "simulated-a100": replace(H100, model="NVIDIA A100-SXM4-80GB", rate=200, **SIMULATED),
     "local-cpu": Nodes(None, 2, cluster="bringup-local"),
 }
 
@@ -51,7 +51,7 @@ def numbers(profile: Profile) -> dict[str, object]:
     return known | {entry.gate: "not applicable" for entry in profile.not_applicable}
 
 
-@pytest.mark.parametrize("name", sorted(MACHINES))
+@for_each("name", sorted(MACHINES))
 def test_auto_gives_the_numbers_of_the_profile_of_each_machine_but_where_its_file_says_another(name):
     made, known = auto.completed(MACHINES[name], catalogue.GATES), catalogue.load_profile(name)
     ours, theirs = numbers(made), numbers(known)
@@ -105,7 +105,7 @@ def test_what_slurm_promises_and_no_node_shows_lowers_no_expectation():
     assert made.machine.nvlink_busbw.value == 480
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("active", "down", "expected"),
     [
         (8, 0, 8), (7, 0, 8), (7, 1, 8), (10, 0, 8), (5, 0, 4), (5, 3, 8), (4, 0, 4), (4, 4, 4), (3, 0, 2), (3, 1, 4),
@@ -157,23 +157,18 @@ def test_without_a_driver_and_on_a_cluster_of_another_name_nothing_is_excused():
     made = auto.completed(Nodes(None, 8, cluster="ours"))
     assert not [entry.gate for entry in made.not_applicable if entry.gate.startswith("discovery.gpu")]
     assert made.recognised.endswith("without numbers: no driver named a GPU, no fast RDMA port was seen")
-
-
-def test_simulated_nodes_whose_driver_is_gone_everywhere_are_not_taken_for_placeholders():
+    # nor are simulated nodes whose driver is gone everywhere taken for placeholders
     made = auto.completed(Nodes(None, 2, cluster="bringup-simulated"))
     assert made.reason_not_applicable("discovery.gpu.driver") is None
     assert "no driver named a GPU" in made.recognised
 
 
-@pytest.mark.parametrize("gate", ["smoke.compute.device_to_device", "nccl.nvls", "discovery.topology.nic", "nccl.gdr"])
-def test_four_gpus_without_nvswitch_and_few_nics_are_asked_nothing_of_a_board_of_eight(gate):
+def test_four_gpus_without_nvswitch_and_few_nics_are_asked_nothing_of_a_board_of_eight():
     """Four H100 share out 18 links among three peers, 150 GB/s each: the floor of a board of eight is 250."""
-    assert gate in auto.completed(H100).expect
-    assert gate not in auto.completed(replace(H100, gpus=4, ports=4)).expect
-
-
-def test_a_nic_for_two_gpus_lies_not_beside_each_of_them():
-    few = auto.completed(replace(H100, ports=2))
+    gates = {"smoke.compute.device_to_device", "nccl.nvls", "discovery.topology.nic", "nccl.gdr"}
+    assert gates <= auto.completed(H100).expect.keys()
+    assert gates.isdisjoint(auto.completed(replace(H100, gpus=4, ports=4)).expect)
+    few = auto.completed(replace(H100, ports=2))  # a NIC for two GPUs lies not beside each of them
     assert "discovery.topology.nic" not in few.expect
     assert few.expect["nccl.nvls"].equals is True
 
@@ -191,7 +186,7 @@ def test_other_numbers_of_gpus_have_no_speed_between_them_and_unknown_models_hav
     assert "NVIDIA A100-SXM4-80GB beside it" in mixed.recognised
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "part", "tflops"),
     [
         ("NVIDIA B300 SXM6 AC", "b300", 2250),
@@ -221,6 +216,9 @@ def test_names_of_other_cards_are_not_taken_for_known_ones():
     assert {gpu.part for gpu in parts.index().gpus} == {path.stem for path in (parts.PARTS / "gpus").glob("*.yaml")}
 
 
+AUTO = catalogue.load_profile("auto")
+
+
 @pytest.fixture
 def recorded(tmp_path, monkeypatch) -> Path:
     """A discovery of two simulated nodes of H100, in a tree of its own."""
@@ -235,11 +233,10 @@ def recorded(tmp_path, monkeypatch) -> Path:
 
 
 def test_later_phases_have_the_numbers_of_the_newest_discovery_of_their_nodes(recorded):
-    opened = catalogue.load_profile("auto")
-    made = discovered.profile(opened, ["n0"])
+    made = discovered.profile(AUTO, ["n0"])
     assert made.expect["discovery.gpu.nvlinks"].equals == 18
     assert made.description.endswith("(discovery h100-healthy-round-1)")
-    assert auto.is_open(discovered.profile(opened, ["n0", "n9"]))  # a node that it did not see
+    assert auto.is_open(discovered.profile(AUTO, ["n0", "n9"]))  # a node that it did not see
     named = catalogue.load_profile("h100-8x400g")
     assert discovered.profile(named, ["n0"]) is named
 
@@ -247,18 +244,17 @@ def test_later_phases_have_the_numbers_of_the_newest_discovery_of_their_nodes(re
 def test_a_discovery_that_somebody_changed_gives_no_numbers(recorded):
     path = next((recorded / "raw").glob("inventory*"))
     path.write_text(path.read_text().replace("H100", "H200"))
-    assert auto.is_open(discovered.profile(catalogue.load_profile("auto"), ["n0"]))
+    assert auto.is_open(discovered.profile(AUTO, ["n0"]))
 
 
 def test_a_discovery_is_judged_with_the_numbers_of_what_it_saw(recorded):
-    judged = judge_folder(recorded, catalogue.load_profile("auto"))
+    judged = judge_folder(recorded, AUTO)
     assert judged.verdicts.recognised.startswith("2 x NVIDIA H100 80GB HBM3 per node, 8 x 400 Gb/s InfiniBand")
     links = [verdict for verdict in judged.verdicts.verdicts if verdict.gate == "discovery.gpu.nvlinks"]
     assert {verdict.outcome for verdict in links} == {Outcome.PASS}
-    path = next((recorded / "raw").glob("inventory*"))
-    lines = path.read_text().replace('"discovery.gpu.nvlinks", "value": 18', '"discovery.gpu.nvlinks", "value": 17')
-    path.write_text(lines)
-    again = judge_folder(recorded, catalogue.load_profile("auto")).verdicts.verdicts
+    path, links = next((recorded / "raw").glob("inventory*")), '"discovery.gpu.nvlinks", "value": '
+    path.write_text(path.read_text().replace(f"{links}18", f"{links}17"))
+    again = judge_folder(recorded, AUTO).verdicts.verdicts
     assert {verdict.outcome for verdict in again if verdict.gate == "discovery.gpu.nvlinks"} == {Outcome.FAIL}
 
 
@@ -273,7 +269,7 @@ def test_a_profile_that_extends_auto_has_the_numbers_of_what_was_seen_and_then_i
     assert auto.is_open(opened) and auto.is_open(profiles.parse(profiles.dump(opened), "the copy of a run"))
     made = discovered.profile(opened, ["n0", "n1"])
     assert (made.name, auto.is_open(made)) == ("second", False)
-    known = discovered.profile(catalogue.load_profile("auto"), ["n0", "n1"])
+    known = discovered.profile(AUTO, ["n0", "n1"])
     assert (made.recognised, made.expect[gate].at_least, made.expect[other].at_least) == (known.recognised, 5, 6)
     unlike = {key for key, number in numbers(made).items() if numbers(known).get(key) != number}
     assert unlike == {gate, other}
@@ -284,7 +280,7 @@ def test_a_profile_that_extends_auto_has_the_numbers_of_what_was_seen_and_then_i
 def test_a_training_here_takes_the_gpus_that_torch_sees_and_on_a_cpu_the_profile_of_a_cpu(monkeypatch, tmp_path):
     monkeypatch.setattr(results, "REPOSITORY", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))  # no Slurm
-    opened = catalogue.load_profile("auto")
+    opened = AUTO
     assert discovered.here(opened, ["box"], ["NVIDIA L40S"] * 2).machine.peak_bf16_tflops.value == 362.05
     monkeypatch.setattr(discovered, "_SIGNS_OF_A_GPU", (str(tmp_path / "none"),))
     assert discovered.here(opened, ["box"], []).expect["train.device"].one_of == ["cpu"]

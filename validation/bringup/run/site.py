@@ -25,7 +25,7 @@ _DISCOVERY, _SMOKE = "discovery", "smoke"
 _EVERYWHERE = ("partition", "account", "qos", "reservation", "constraint")
 _SHOWN_BY_SLURM = ("partition", "account", "qos", "reservation")  # SLURM_JOB_*: what a job really got
 
-_LISTED = REPOSITORY / "infrastructure-validation/scripts/cleared-variables"
+_LISTED = Path(__file__).resolve().parents[3] / "infrastructure-validation/scripts/cleared-variables"
 CLEARED = frozenset(line for line in _LISTED.read_text().splitlines() if not line.startswith("#"))
 
 
