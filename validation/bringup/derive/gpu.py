@@ -52,25 +52,24 @@ def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:
     nonfatal: dict[str, list[tuple[int, str]]] = defaultdict(list)
     named, actions = Counter[str](), set[str]()
     last = {(at.subject, at.why): f", last at {at.value}" for at in observed.of(LAST_AT) if at.value is not None}
-    for quantity, several in observed.starting_with(_KERNEL_LOG).items():
-        name = quantity.removeprefix(_KERNEL_LOG)
+    for fact in observed.under(_KERNEL_LOG):
+        name = fact.quantity.removeprefix(_KERNEL_LOG)
         event = xid.event(name)
-        for fact in several:
-            node, _, device = fact.subject.partition("/")
-            count, on = int(fact.value) if is_number(fact.value) else 1, device or node
-            if name.startswith("xid_") and is_number(fact.value):
-                named[node] += count
-            if name == "recovery_action":
-                actions.add(node)
-                if fact.value != "None":
-                    asking[node].append((1, f"Xid 154 on {device}: {fact.value or fact.why}"))
-            elif event is not None and event.nonfatal:
-                nonfatal[node].append((count, f"{count} × {event.words} on {device}"))
-            elif event is not None and event.action is not None:
-                at = last.get((fact.subject, name), "")
-                asking[node].append((count, f"{count} × {event.words} on {on}{at}: {event.what_and_action}"))
-            elif event is None and name not in _NO_EVENTS:
-                asking[node].append((count, f"{count} × {name[:40]} on {on}: this version does not know it"))
+        node, _, device = fact.subject.partition("/")
+        count, on = int(fact.value) if is_number(fact.value) else 1, device or node
+        if name.startswith("xid_") and is_number(fact.value):
+            named[node] += count
+        if name == "recovery_action":
+            actions.add(node)
+            if fact.value != "None":
+                asking[node].append((1, f"Xid 154 on {device}: {fact.value or fact.why}"))
+        elif event is not None and event.nonfatal:
+            nonfatal[node].append((count, f"{count} × {event.words} on {device}"))
+        elif event is not None and event.action is not None:
+            at = last.get((fact.subject, name), "")
+            asking[node].append((count, f"{count} × {event.words} on {on}{at}: {event.what_and_action}"))
+        elif event is None and name not in _NO_EVENTS:
+            asking[node].append((count, f"{count} × {name[:40]} on {on}: this version does not know it"))
     for total in observed.of(f"{_KERNEL_LOG}xids"):
         node = total.subject
         # of messages that change the recovery action, the last one of each GPU arrives

@@ -116,10 +116,9 @@ def _uneven(derived: Parsed, own: Observation, known: list[float]) -> None:
 def kernel_log(derived: Parsed, observed: Seen, run: Run) -> None:
     """Derive load.kernel_log. Where the log was not read both times, NVML's events answer."""
     events: dict[str, dict[str, list[Observation]]] = {}
-    for quantity, facts in observed.starting_with(_EVENT).items():
-        for fact in facts:
-            of_node = events.setdefault(fact.subject.partition("/")[0], {})
-            of_node.setdefault(quantity.removeprefix(_EVENT), []).append(fact)
+    for fact in observed.under(_EVENT):
+        of_node = events.setdefault(fact.subject.partition("/")[0], {})
+        of_node.setdefault(fact.quantity.removeprefix(_EVENT), []).append(fact)
     ended = _ended_at(observed)
     for node, changes in _changes(observed).items():
         total = next((change for change in changes if change.name == "xid"), None)
@@ -171,11 +170,7 @@ def _changes(observed: Seen) -> dict[str, list[_Change]]:
 
 
 def _read(observed: Seen, prefix: str) -> dict[tuple[str, str], Observation]:
-    return {
-        (quantity.removeprefix(prefix), fact.subject): fact
-        for quantity, facts in observed.starting_with(prefix).items()
-        for fact in facts
-    }
+    return {(fact.quantity.removeprefix(prefix), fact.subject): fact for fact in observed.under(prefix)}
 
 
 def _rise(derived: Parsed, node: str, gate: Gate, changes: list[_Change]) -> None:

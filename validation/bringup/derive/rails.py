@@ -27,27 +27,25 @@ class Transfer(NamedTuple):
 
 def _rates(observed: Seen, prefix: str) -> Rates:
     return {
-        (fact.subject, quantity.partition("@")[2]): float(fact.value)
-        for quantity, facts in observed.starting_with(f"{prefix}.rate@").items()
-        for fact in facts
+        (fact.subject, fact.quantity.partition("@")[2]): float(fact.value)
+        for fact in observed.under(f"{prefix}.rate@")
         if is_number(fact.value)
     }
 
 
 def _tests(observed: Seen, prefix: str, rates: Rates) -> list[Transfer]:
     tests = []
-    for quantity, facts in observed.starting_with(f"{prefix}.bandwidth@").items():
-        rail = quantity.partition("@")[2]
-        for fact in facts:
-            source, _, target = fact.subject.partition("->")
-            target = target or source
-            known = [rates[node, rail] for node in (source, target) if (node, rail) in rates]
-            rate = min(known, default=0.0)
-            share = float(fact.value) / rate if is_number(fact.value) and rate > 0 else None
-            measured = f"{fact.value:g} of {rate:g} Gb/s" if share is not None else "not found out"
-            why = f" ({fact.why})" if fact.why else ""
-            where = rail if source == target else f"{rail} {source}->{target}"
-            tests.append(Transfer(rail, source, target, share, f"{where}: {measured}{why}", fact.evidence))
+    for fact in observed.under(f"{prefix}.bandwidth@"):
+        rail = fact.quantity.partition("@")[2]
+        source, _, target = fact.subject.partition("->")
+        target = target or source
+        known = [rates[node, rail] for node in (source, target) if (node, rail) in rates]
+        rate = min(known, default=0.0)
+        share = float(fact.value) / rate if is_number(fact.value) and rate > 0 else None
+        measured = f"{fact.value:g} of {rate:g} Gb/s" if share is not None else "not found out"
+        why = f" ({fact.why})" if fact.why else ""
+        where = rail if source == target else f"{rail} {source}->{target}"
+        tests.append(Transfer(rail, source, target, share, f"{where}: {measured}{why}", fact.evidence))
     return tests
 
 
