@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 
 import pytest
@@ -54,7 +55,9 @@ def test_the_gpu_of_a_driver_message_is_marked_and_the_message_is_quoted(faulty)
     before, at, after = path.read_text().partition(
         '1: {"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "disc'
     )
-    whole = (before + inserted + at + after).replace('"at": "n1", "end": 71', f'"at": "n1", "end": {71 + len(facts)}')
+    whole = re.sub(
+        '("at": "n1", "end": )([0-9]+)', lambda m: f"{m[1]}{int(m[2]) + len(facts)}", before + inserted + at + after
+    )
     path.write_text(whole.replace('kernel_log.xids", "value": 0', 'kernel_log.xids", "value": 1', 1))
     text = ticket.text("n1", [judge_folder(reseal(faulty))])
     assert f"`{says}`" in text

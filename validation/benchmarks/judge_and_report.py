@@ -47,6 +47,8 @@ def node_facts(node: str, sick: bool) -> list[tuple[str, str, object, str]]:
     facts: list[tuple[str, str, object, str]] = [
         ("discovery.node.hostname", node, node, "text"),
         ("discovery.node.distinct", node, f"0b3b071d-5a0f-4013-a15f-{node}", "text"),
+        ("discovery.node.machine_id", node, f"4c5a2e0f9d6b-{node}", "text"),
+        ("inventory.packages", node, ["torch=2.13.0", "transformers=5.14.1", "accelerate=1.14.0"], "text"),
         ("discovery.kernel", node, "6.8.0-1021", "text"),
         ("discovery.os", node, "Ubuntu 24.04.2 LTS", "text"),
         ("discovery.python", node, "CPython 3.12.3", "text"),
