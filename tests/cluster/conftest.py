@@ -2,25 +2,21 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-from harness import Cluster, ClusterError, running_cluster
+from harness import Cluster, running_cluster
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """2 nodes x 2 GPUs, shared by all tests: leave it idle. A test without its cluster fails; it is never skipped."""
-    with ExitStack() as stack:
-        try:
-            running = stack.enter_context(running_cluster("--nodes", "2", "--gpus", "2"))
-        except ClusterError as error:
-            pytest.fail(f"no local cluster: {error}", pytrace=False)
+    with running_cluster("--nodes", "2", "--gpus", "2") as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def four_nodes() -> Iterator[Cluster]:
     """4 nodes x 1 GPU, for faults that need more than one pair of nodes to locate. Started when first requested."""
-    with ExitStack() as stack:
-        yield stack.enter_context(running_cluster("--nodes", "4", "--gpus", "1"))
+    with running_cluster("--nodes", "4", "--gpus", "1") as running:
+        yield running
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@
 performs all, by the same code.
 """
 
+import contextlib
 import os
 import shutil
 import signal
@@ -21,7 +22,7 @@ from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import perform
 from bringup.plan.catalogue import DRILLS
 from bringup.plan.drill import Drill, Shape
-from bringup.records import DrillReport, Mark, Outcome, Playbook, TrainMetrics, read_record
+from bringup.records import ClaimAnswer, DrillReport, Mark, Outcome, Playbook, TrainMetrics, read_record
 from bringup.results import DRILLS as DRILLS_FILE
 from bringup.results import METRICS, PLAYBOOK
 from harness import CHECKOUT, Cluster, wait_until
@@ -158,35 +159,36 @@ def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_
         assert clusters() == []
     finally:
         for state in clusters():
-            subprocess.run(
-                [campaign.environments.CLUSTER, "down"],
-                env={**os.environ, "BRINGUP_CLUSTER": str(state)},
-                check=True,
-                capture_output=True,
-            )
+            Cluster(state).down()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def without(cluster: Cluster, node: str) -> Iterator[None]:
+    try:
+        cluster.off(node)
+        wait_until(lambda: cluster.node_state(node) == "down*", f"{node} down*")
+        yield
+    finally:
+        cluster.boot(node)
+        cluster.wait_idle()
+
+
+def claims_of(record: Playbook) -> dict[str, ClaimAnswer]:
+    return {claim.claim: claim for answer in record.answers for claim in answer.claims}
 
 
 @in_test_all
 def test_a_node_that_is_off_is_left_out_and_the_healthy_rest_is_asked(four_nodes: Cluster):
     with playbook(four_nodes) as book:
-        try:
-            four_nodes.off("n2")
-            wait_until(lambda: four_nodes.node_state("n2") == "down*", "n2 down*")
+        with without(four_nodes, "n2"):
             done = book.run("discovery", "smoke", "nccl_pairwise", timeout=280)
-        finally:
-            four_nodes.boot("n2")
-            four_nodes.wait_idle()
         assert done.returncode == 1, done.stdout
         assert "LEFT OUT   n2: discovery.node.state fail" in done.stdout
         assert "Going on with n0, n1, n3" in done.stdout
         assert book.verdicts("smoke").outcome is Outcome.PASS
         assert book.verdicts("nccl_pairwise").outcome is Outcome.PASS
-        claims = {
-            claim.claim: claim
-            for answer in read_record(book.own_folder / PLAYBOOK, Playbook).answers
-            for claim in answer.claims
-        }
+        claims = claims_of(read_record(book.own_folder / PLAYBOOK, Playbook))
         assert claims["nodes-ran"].mark is Mark.FAIL
         assert claims["gpus-present"].mark is Mark.INCOMPLETE
         assert "not on n2 (excluded)" in str(claims["one-folder"].why)
@@ -220,7 +222,7 @@ def test_a_slow_node_is_named_by_the_pairs_and_scales_and_trainings_run_without_
         assert {v.subject for v in scaled if v.gate == "nccl.ranks"} == {"1-node", "2-nodes", "3-nodes"}
         trained = read_record(book.folder("run_ddp_2node") / METRICS, TrainMetrics)
         assert trained.observed.hosts == ["n0", "n1", "n3"]
-        claims = {claim.claim: claim for answer in record.answers for claim in answer.claims}
+        claims = claims_of(record)
         assert claims["no-slow-link"].mark is Mark.FAIL
         assert "not on n2 (excluded)" in str(claims["trains-across"].why)
 
@@ -228,13 +230,8 @@ def test_a_slow_node_is_named_by_the_pairs_and_scales_and_trainings_run_without_
 @in_test_all
 def test_strictly_a_node_that_is_off_stops_the_phases_that_would_mean_nothing(cluster: Cluster):
     with playbook(cluster) as book:
-        try:
-            cluster.off("n1")
-            wait_until(lambda: cluster.node_state("n1") == "down*", "n1 down*")
+        with without(cluster, "n1"):
             done = book.run("--strict", timeout=120)
-        finally:
-            cluster.boot("n1")
-            cluster.wait_idle()
         assert done.returncode == 1
         assert "discovery.node.state [n1]" in done.stdout
         assert done.stdout.count("not proven") >= 9

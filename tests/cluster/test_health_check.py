@@ -20,6 +20,7 @@ LIMITS = "s/budget: .* s/budget: 20 s/; s/^WHOLE_S = 3.5/WHOLE_S = 20/; s/second
 MORE_TIME = (
     LIMITS + "; s/^HealthCheckInterval=.*/HealthCheckInterval=30/"
 )  # a busy machine; limits have tests elsewhere
+REMOUNT = ("mount", "-o")
 REMOVE, BACK = ("rm", "/dev/nvidia1"), ("mknod", "-m", "666", "/dev/nvidia1", "c", "195", "1")
 
 
@@ -65,16 +66,8 @@ def by_hand(cluster: Cluster, node: str) -> int:
             ("mv", "/dev/kmsg.before", "/dev/kmsg"),
             "discovery.kernel_log.xid",
         ),
-        (
-            ("mount", "-o", "remount,size=64k", "/tmp"),
-            ("mount", "-o", "remount,size=1g", "/tmp"),
-            "discovery.tmp.space",
-        ),
-        (
-            ("mount", "-t", "tmpfs", "lost", str(CHECKOUT)),
-            ("umount", "--lazy", str(CHECKOUT)),
-            "discovery.mount",
-        ),
+        ((*REMOUNT, "remount,size=64k", "/tmp"), (*REMOUNT, "remount,size=1g", "/tmp"), "discovery.tmp.space"),
+        (("mount", "-t", "tmpfs", "lost", str(CHECKOUT)), ("umount", "--lazy", str(CHECKOUT)), "discovery.mount"),
     ],
     ids=["a GPU is lost", "an Xid", "a full /tmp", "a missing mount"],
 )
@@ -126,12 +119,9 @@ def test_the_lines_of_a_report_drain_and_resume_their_node_when_somebody_pastes_
 def test_faults_of_gpus_and_ports_are_said_and_a_gpu_that_hangs_is_unknown():
     """On simulated GPUs: nobody can tell what a driver that gives no answer hides."""
     with with_health_check("--simulate", "h100") as cluster:
-        for fault, gate in (
-            (("gpu", "n1", "1", "ecc", "2"), "discovery.gpu.ecc"),
-            (("gpu", "n1", "1", "lost"), "discovery.gpu.answering"),
-            (("port", "n1", "mlx5_0", "down"), "discovery.rdma.active"),
-        ):
-            assert cluster.run(*fault).returncode == 0
+        faults = {"gpu.ecc": "gpu n1 1 ecc 2", "gpu.answering": "gpu n1 1 lost", "rdma.active": "port n1 mlx5_0 down"}
+        for gate, fault in ((f"discovery.{name}", fault) for name, fault in faults.items()):
+            assert cluster.run(*fault.split()).returncode == 0
             wait_until(lambda: by_hand(cluster, "n1") == 1, f"it finds {gate}", timeout=180)
             assert f"fault: {gate}: " in log_of(cluster, "n1")
             assert cluster.run("gpu", "n1", "repair").returncode == 0
