@@ -265,7 +265,12 @@ class Checkpoints(TrainerCallback):
     def fields(self) -> dict[str, Any]:
         """Return fields of records.TrainMetrics: the steps so far, what checkpoints cost or why there is none, where it
         began. A collective."""
-        some = self.last is not None or bool(self.reads)
+        some, resumed = self.last is not None or bool(self.reads), None
+        if self.begins_at is not None:
+            record = self.begins_at[1]
+            of_record = {name: getattr(record, name) for name in ("run", "step", "world_size")}
+            same_ranks = record.world_size == group.WORLD
+            resumed = Resumed(**of_record, random_state=same_ranks, passed_over=self.passed_over)
         return {
             "parameter_checksums_rehearsed": None if self.checksum is None else group.gather(self.checksum),
             "steps_done": len(self.trajectory.loss),
@@ -273,7 +278,7 @@ class Checkpoints(TrainerCallback):
             "grad_norm": self.trajectory.grad_norm,
             "checkpoint": self._times() if some else None,
             "checkpoint_reason": None if some else self.no_checkpoint,
-            "resumed": self._resumed(),
+            "resumed": resumed,
         }
 
     def _times(self) -> CheckpointTimes:
@@ -298,14 +303,6 @@ class Checkpoints(TrainerCallback):
             differing=read and differing,
             after_steps=self.after_steps,
         )
-
-    def _resumed(self) -> Resumed | None:
-        if self.begins_at is None:
-            return None
-        record = self.begins_at[1]
-        same = record.world_size == group.WORLD
-        of_record = {name: getattr(record, name) for name in ("run", "step", "world_size")}
-        return Resumed(**of_record, random_state=same, passed_over=self.passed_over)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Refuse a start without load() and put_random_state(): another version of Trainer may call them otherwise."""
