@@ -178,10 +178,8 @@ def _device(subject: str) -> str:
 def exit_code(findings: Sequence[Finding]) -> int:
     """Return 1: something became slower; 2: something was low once, or nothing could be told; 0 otherwise."""
     answers = {finding.said for finding in findings}
-    if REGRESSION in answers:
-        return Outcome.FAIL.exit_code
     is_known = LOW not in answers and Outcome.PASS in {finding.outcome for finding in findings}
-    return 0 if is_known else Outcome.INCOMPLETE.exit_code
+    return Outcome.FAIL.exit_code if REGRESSION in answers else 0 if is_known else Outcome.INCOMPLETE.exit_code
 
 
 def _shape(run: Judged) -> str:

@@ -10,7 +10,6 @@ entry says what was measured, its spread, by which runs, and when.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -18,6 +17,7 @@ from statistics import median
 from bringup import judge
 from bringup.compare.entries import refuse_copies
 from bringup.errors import RunError
+from bringup.evidence.curve import size_bytes
 from bringup.evidence.parsed import is_number
 from bringup.judge import Judged
 from bringup.plan.catalogue import GATES, of_phase
@@ -29,7 +29,6 @@ from bringup.records import Observation, Run, Value
 LEAST_SPREAD = 0.1  # no cluster repeats itself better on another day
 ONE_RUN_SPREAD = 1.0  # between runs, where there is only one: a factor of two
 EQUALS = ("node", "rank", "pair", "link")  # subjects of one run that should be equally fast; scales and jobs are not
-_UNITS = {"Gb/s": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 def measured(judgements: Sequence[Judged], name: str) -> Profile:
@@ -93,10 +92,10 @@ def _of_run(gate: Gate, run: Run, profile: Profile, observations: Sequence[Obser
     return RunObservations(run, of_size, max(_numbers(of_spread), default=None))
 
 
-def _magnitude(at: str) -> float:
+def _magnitude(at: str) -> int:
     """Magnitude of a message size or of a port's rate: `8GiB`, `400Gb/s`."""
-    match = re.fullmatch(r"([\d.]+)([KMG]?i?B|Gb/s)", at)
-    return float(match[1]) * _UNITS.get(match[2], 0) if match else 0.0
+    rate, is_rate, _ = at.partition("Gb/s")
+    return size_bytes(at) or (int(rate) if is_rate else 0)
 
 
 def _expectation(gate: Gate, runs: list[RunObservations], declared: Expectation | None) -> Expectation | None:
@@ -114,7 +113,7 @@ def _expectation(gate: Gate, runs: list[RunObservations], declared: Expectation 
         least = min(_numbers(values), default=0)
         if least <= 0:
             return None  # a floor of 0 cannot fail
-        subjects = [subject for run in runs for subject in {observation.subject for observation in run.observations}]
+        subjects = [subject for run in runs for subject in {seen.subject for seen in run.observations}]
         repeated = len(set(subjects)) < len(subjects)  # one of them was measured in two runs
         part = 1 + max(LEAST_SPREAD if repeated else ONE_RUN_SPREAD, spread or 0)
         limit = float(f"{least / part:.3g}")  # a few runs are not more precise, and the margin is wider

@@ -131,13 +131,13 @@ def line_of(text: str, place: tuple[int | str, ...]) -> int:
     node: yaml.Node | None = yaml.compose(text, Loader=_Loader)
     line = 1
     for part in place:
-        pair_of_key = None
+        pairs = []  # of a key, and what it holds
         if isinstance(node, yaml.MappingNode):
-            pair_of_key = next((pair for pair in node.value if pair[0].value == str(part)), None)
-        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value):
-            pair_of_key = (node.value[part], node.value[part])
-        if pair_of_key is not None:
-            node, line = pair_of_key[1], pair_of_key[0].start_mark.line + 1
+            pairs = [pair for pair in node.value if pair[0].value == str(part)]
+        elif isinstance(node, yaml.SequenceNode) and isinstance(part, int):
+            pairs = [(each, each) for each in node.value[part : part + 1]]
+        for key, inner in pairs[:1]:
+            node, line = inner, key.start_mark.line + 1
     return line
 
 
@@ -156,10 +156,7 @@ def in_words(error: ErrorDetails, model: type[BaseModel]) -> str:
             return f"{place}: write a list, [{value}]"
         case "literal_error" if name == "schema_version":
             return f"{place}: {value!r} is unknown to this version of bringup, which knows 1"
-        case "float_type" | "int_type" | "int_parsing" | "float_parsing" if isinstance(value, str) and _is_number(
-            value
-        ):
-            number = f"{float(value):.12g}"
+        case "float_type" | "int_type" | "int_parsing" | "float_parsing" if (number := _numeral(value)) is not None:
             how = f"{number} without quotes" if number == value else number
             return f"{place}: YAML reads {value} as a text; write {how}"
         case "string_type" if isinstance(value, bool | int | float):
@@ -175,9 +172,8 @@ def _is_tag(part: int | str) -> bool:
 def meant(name: str, names: Iterable[str]) -> str:
     """Return `; did you mean at_least?`, or all names if they are few."""
     known = list(names)
-    near = difflib.get_close_matches(name, known, n=1)
-    if near:
-        return f"; did you mean {near[0]}?"
+    for near in difflib.get_close_matches(name, known, n=1):
+        return f"; did you mean {near}?"
     return f"; there are {', '.join(known)}" if 0 < len(known) <= 12 else ""
 
 
@@ -213,9 +209,9 @@ def _inside(annotation: Any) -> Any:
     return next((typing.get_args(option)[-1] for option in _options(annotation) if typing.get_args(option)), None)
 
 
-def _is_number(text: str) -> bool:
+def _numeral(text: object) -> str | None:
+    """Write the number that a text says. None: it says none."""
     try:
-        float(text)
+        return f"{float(text):.12g}" if isinstance(text, str) else None
     except ValueError:
-        return False
-    return True
+        return None

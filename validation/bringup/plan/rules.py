@@ -12,6 +12,7 @@ from typing import Literal, get_args
 
 from bringup.errors import RuleError
 from bringup.records import Limit, Value
+from bringup.records.grouped import grouped
 
 ValueRule = Literal["equals", "at_least", "at_most", "between", "one_of"]
 FleetRule = Literal["all_equal", "all_distinct", "near_peers"]
@@ -146,11 +147,8 @@ def odd_ones(
     keys = {subject: _key(value) for subject, value in values.items()}
     counts = Counter(keys.values())
     if rule == "all_distinct":
-        return {
-            subject: f"shared by {', '.join(s for s in keys if keys[s] == key)}"
-            for subject, key in keys.items()
-            if counts[key] > 1
-        }
+        sharing = grouped((key, subject) for subject, key in keys.items())
+        return {subject: f"shared by {', '.join(sharing[key])}" for subject, key in keys.items() if counts[key] > 1}
     common, number = counts.most_common(1)[0]
     if number * 2 <= len(keys) and len(counts) > 1:
         return _without_majority(keys, at_fault)

@@ -71,11 +71,8 @@ def scale_ranks(subject: str, ranks_per_node: int) -> int:
 
 def rank_subjects(nodes: list[str], ranks_per_node: int) -> list[str]:
     """Name the ranks, `n1/rank3`: ranks follow the node list, as SLURM_NODEID does."""
-    return [
-        f"{node}/rank{index * ranks_per_node + local}"
-        for index, node in enumerate(nodes)
-        for local in range(ranks_per_node)
-    ]
+    ranks = ((node, local) for node in nodes for local in range(ranks_per_node))
+    return [f"{node}/rank{rank}" for rank, (node, _) in enumerate(ranks)]
 
 
 def nodes_of(subject: str) -> list[str]:
