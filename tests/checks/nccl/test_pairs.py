@@ -162,7 +162,7 @@ def test_pairs_that_carried_nothing_say_nothing_of_the_topology():
 )
 def test_switches_are_compared_where_slurm_divides_the_nodes(leaves, is_asked):
     left_out = [entry.gate for entry in planned.without_switches("nccl_pairwise", leaves)]
-    assert left_out == ([] if is_asked else ["nccl.pair.topology"])
+    assert left_out == ([] if is_asked else ["nccl.pair.slowest.between", "nccl.pair.topology"])
 
 
 def test_the_best_of_repeated_measurements_counts_and_all_are_shown():

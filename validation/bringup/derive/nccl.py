@@ -6,10 +6,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from bringup.characters import many
-from bringup.derive import pairs
+from bringup.derive import pair_kinds, pairs
 from bringup.evidence import clock
 from bringup.evidence.curve import Point, curves
 from bringup.evidence.parsed import Parsed, Seen
+from bringup.evidence.slurm import SWITCHES
 from bringup.plan.subjects import ONE_GPU, nodes_of_scale, rank_subjects, subjects
 from bringup.plan.transports import is_recognised, is_tcp
 from bringup.records import Observation, Run
@@ -25,7 +26,8 @@ _NO_FAULT = {  # why Slurm ended a step -> what to do
 def links(derived: Parsed, observed: Seen, run: Run) -> None:
     """Score nodes and links by the speeds of pairs, by their place in the network, and by what was sent again."""
     _hung_pairs(derived, observed, run)
-    derived.add(pairs.derive(observed.under("pair.", "nccl."), run.nodes))
+    places = pair_kinds.places([*observed.of(pair_kinds.NVLINK_CLUSTER), *observed.of(SWITCHES)])
+    derived.add(pairs.derive(observed.under("pair.", "nccl."), run.nodes, places))
     derived.add(pairs.topology(observed))
     derived.add(pairs.sent_again(observed.of(pairs.SENT_AGAIN)))
 

@@ -18,6 +18,7 @@ from statistics import median, median_high, median_low
 
 from bringup.characters import many
 from bringup.derive import localise
+from bringup.derive.pair_kinds import Kinds, Places, places, reference
 from bringup.evidence import pair_rounds
 from bringup.evidence.curve import size_bytes
 from bringup.evidence.parsed import Parsed, Seen
@@ -126,11 +127,8 @@ def way_in_words(pair: Pair, is_directed: bool) -> str:
     return f"{pair[0]}->{pair[1]}" if is_directed else " and ".join(sorted(pair))
 
 
-def reference(directions: Directions) -> float:
-    """Return GB/s of a healthy direction: the median of the faster half, which is healthy even if half of all
-    directions are not."""
-    speeds = sorted((speed.best for speed in directions.values()), reverse=True)
-    return median(speeds[: (len(speeds) + 1) // 2]) if speeds else 0.0
+def kinds(directions: Directions, places: Places, distance: localise.Distance | None = None) -> Kinds:
+    return Kinds({pair: speed.best for pair, speed in directions.items()}, places, distance)
 
 
 @dataclass(frozen=True)
@@ -147,17 +145,17 @@ class NodeScore:
         return min(self.out, self.into)
 
 
-def node_scores(directions: Directions) -> dict[str, NodeScore]:
-    """Score nodes with enough partners. The higher median counts: of two partners, one may be the bad one."""
-    normal = reference(directions)
-    shares = [(speed.best / normal if normal > 0 else 0.0, pair) for pair, speed in directions.items()]
+def node_scores(directions: Directions, kinds: Kinds) -> dict[str, NodeScore]:
+    """Score nodes with enough partners."""
+    usual = {pair: kinds.usual(pair) for pair in directions}
+    shares = [(speed.best / usual[pair] if usual[pair] > 0 else 0.0, pair) for pair, speed in directions.items()]
     out, into = (grouped((share[1][end], share) for share in shares) for end in (0, 1))
     scores = {}
     for node in sorted(out.keys() & into.keys()):
         partners = min(len(out[node]), len(into[node]))
         if partners >= LEAST_PARTNERS:
-            middle = median_high(out[node]), median_high(into[node])
-            way = min((out[node], into[node]), key=median_high)
+            middle = kinds.middle(out[node]), kinds.middle(into[node])
+            way = min((out[node], into[node]), key=kinds.middle)
             slow = [pair for share, pair in way if 0 < share < SUSPECT_RATIO]  # they answered
             once = 0 < min(middle)[0] < SUSPECT_RATIO and sum(len(directions[pair].all) for pair in slow) == 1
             unconfirmed = f"{slow[0][0]}->{slow[0][1]}" if once else ""
@@ -165,14 +163,15 @@ def node_scores(directions: Directions) -> dict[str, NodeScore]:
     return scores
 
 
-def link_scores(directions: Directions, names: Sequence[str]) -> dict[Pair, dict[Pair, float]]:
+def link_scores(directions: Directions, names: Sequence[str], kinds: Kinds) -> dict[Pair, dict[Pair, float]]:
     """Score links (nodes in the order of `names`) -> direction -> share of the speed expected of its two nodes."""
-    normal, nodes = reference(directions), node_scores(directions)
+    nodes = node_scores(directions, kinds)
     order = {node: index for index, node in enumerate(names)}
     scores: dict[Pair, dict[Pair, float]] = defaultdict(dict)
     for (source, target), speed in directions.items():
         sends = min(1.0, nodes[source].out) if source in nodes else 1.0
         gets = min(1.0, nodes[target].into) if target in nodes else 1.0
+        normal = kinds.usual((source, target))
         expected = normal * min(sends, gets)
         link = (source, target) if order.get(source, 0) < order.get(target, 0) else (target, source)
         # two nodes without any network both score 0: their link cannot be blamed beyond that
@@ -187,26 +186,30 @@ def node_latencies(links: Links) -> dict[str, tuple[float, int]]:
     return {node: (median_low(values), len(values)) for node, values in known.items()}
 
 
-def derive(observations: Sequence[Observation], names: Sequence[str]) -> Parsed:
+def derive(observations: Sequence[Observation], names: Sequence[str], places: Places | None = None) -> Parsed:
     """Score nodes and links as observations; note pairs without a measurement."""
     observed = list(observations)
     directions, links = measured(observed)
     is_directed = are_directed(observed)
     scores = Parsed()
+    found = _localised(scores, observed, names)
     if directions:
-        scores.problems += _not_exercised(directions, names)
-        scores.problems += _localised(observed, names)
-    for node, score in node_scores(directions).items():
+        scores.problems[:0] = _not_exercised(directions, names)
+    of = kinds(directions, places or {}, found)
+    for node, score in node_scores(directions, of).items():
         worst = None if score.unconfirmed else round(score.worst, 4)
         scores.saw("nccl.pair.node", node, worst, "ratio", _FILES, _node_words(score, is_directed))
-    by_link = link_scores(directions, names)
+    by_link = link_scores(directions, names, of)
     for link, shares in by_link.items():
         _link(scores, link_name(link), shares, directions, is_directed)
-    if directions:
-        pair, slowest = min(directions.items(), key=lambda item: item[1].best)
-        words = f"the faster half has {reference(directions):.3g} GB/s"
-        words = f"{way_in_words(pair, is_directed)}; {'no other pair to compare with' if len(by_link) == 1 else words}"
-        scores.saw("nccl.pair.slowest", JOB, slowest.best, "GB/s", slowest.evidence, words)
+    near = of.near()
+    for gate, several in (("", near), (".between", [pair for pair in directions if pair not in set(near)])):
+        if several:
+            pair = min(several, key=lambda pair: directions[pair].best)
+            words = f"the faster half has {reference(directions[pair].best for pair in several):.3g} GB/s"
+            words = "no other pair to compare with" if len(by_link) == 1 else words
+            speed, words = directions[pair], f"{way_in_words(pair, is_directed)}; {words}"
+            scores.saw(f"nccl.pair.slowest{gate}", JOB, speed.best, "GB/s", speed.evidence, words)
     nodes = node_latencies(links)
     for node, (latency_us, partners) in nodes.items():
         words = f"the middle one of {partners} partners"
@@ -242,14 +245,16 @@ def _link(scores: Parsed, link: str, shares: Mapping[Pair, float], speeds: Direc
     scores.saw("nccl.pair.link.steady", link, round(steady[pair], 4), "ratio", speeds[pair].evidence, words)
 
 
-def _localised(observations: Sequence[Observation], names: Sequence[str]) -> list[str]:
-    """Note slow nodes and links by the spread of this run. Up to 8 nodes the gates do that. The profile's floors are
-    always judged."""
+def _localised(scores: Parsed, observations: Sequence[Observation], names: Sequence[str]) -> localise.Distance | None:
+    """Note slow nodes and links by the spread of this run, and return how far near pairs reach. Up to 8 nodes the gates
+    do that. The profile's floors are always judged."""
     rounds = measured_rounds(observations) if len(names) > ALL_PAIRS else []
     if not any(rounds):
-        return []
-    phrases = localise.words(localise.culprits(names, rounds), names)
-    return [f"pairs, after {many(len(rounds), 'round')}: {'; '.join(phrases)}"]
+        return None
+    culprits = localise.culprits(names, rounds)
+    phrases = localise.words(culprits, names)
+    scores.problems.append(f"pairs, after {many(len(rounds), 'round')}: {'; '.join(phrases)}")
+    return culprits.distance
 
 
 def _not_exercised(directions: Directions, names: Sequence[str]) -> list[str]:
@@ -280,17 +285,19 @@ def _node_words(score: NodeScore, is_directed: bool) -> str:
 
 def suspects(observations: Iterable[Observation]) -> list[Pair]:
     """Find pairs to measure again: slow and unsteady links, and slow nodes with a good new partner."""
+    observations = list(observations)
     directions, links = measured(observations)
-    nodes = node_scores(directions)
+    of = kinds(directions, places(observations))
+    nodes = node_scores(directions, of)
     slow = {node for node, score in nodes.items() if score.worst < SUSPECT_RATIO}
     usual_us = median([trips.best for trips in links.values()]) if links else 0.0
-    normal = reference(directions)
     paired = {*directions, *((second, first) for first, second in directions)}
     chosen: list[Pair] = []
     for (first, second), trips in links.items():
         both_ways = [directions[pair] for pair in ((first, second), (second, first)) if pair in directions]
         unsteady = any(way.steady is not None and way.steady < SUSPECT_RATIO for way in both_ways)
-        slow_link = min((way.best for way in both_ways), default=0.0) < SUSPECT_RATIO * normal
+        usual = of.usual((first, second)) if (first, second) in directions else 0.0
+        slow_link = min((way.best for way in both_ways), default=0.0) < SUSPECT_RATIO * usual
         if slow_link or unsteady or trips.best > SUSPECT_LATENCY_FACTOR * usual_us:
             chosen.append((first, second))
     for first, second in directions:  # no latency was measured: no answer

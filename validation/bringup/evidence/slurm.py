@@ -342,25 +342,34 @@ def _own_words(text: str) -> dict[str, tuple[str | None, str]]:
     return own
 
 
-LEAVES, LEAF = "slurm.leaves", "slurm.leaf"
-# topology/tree; topology/block. Not switches of switches, nor AggregatedBlock
-_LEAF = re.compile(r"(?:SwitchName=(?P<switch>\S+) Level=0|BlockName=(?P<block>\S+)) .*?\bNodes=(?P<nodes>\S+)")
+LEAVES, LEAF, SWITCHES = "slurm.leaves", "slurm.leaf", "slurm.switches"
+# topology/tree; topology/block without AggregatedBlock
+_SWITCH = re.compile(
+    r"(?:SwitchName=(?P<switch>\S+) Level=(?P<level>\d+)|BlockName=(?P<block>\S+)) .*?\bNodes=(?P<nodes>\S+)"
+)
 
 
 def topology(text: str, where: str, nodes: Sequence[str]) -> Parsed:
-    """Read `scontrol show topology`: the leaf switch or block of these nodes. Empty where Slurm knows none."""
+    """Read `scontrol show topology`: the leaf switch or block of these nodes, and all switches above them, the lowest
+    first. Empty where Slurm knows none."""
     parsed, leaves = Parsed(), 0
+    above: dict[str, list[tuple[int, str]]] = {}
     for number, line in enumerate(parsed.whole_lines(text, where), start=1):
-        if (match := _LEAF.match(line)) is None:
+        if (match := _SWITCH.match(line)) is None:
             continue
-        leaves += 1
+        level, name = int(match["level"] or 0), match["switch"] or match["block"]
+        leaves += level == 0
         try:
             under = set(expand(match["nodes"])).intersection(nodes)
         except UsageError as error:
             parsed.problems.append(f"{where}:{number}: {error}")
             continue
         for node in sorted(under):
-            parsed.saw(LEAF, node, match["switch"] or match["block"], "text", f"{where}:{number}")
+            above.setdefault(node, []).append((level, name))
+            if level == 0:
+                parsed.saw(LEAF, node, name, "text", f"{where}:{number}")
+    for node, switches in sorted(above.items()):
+        parsed.saw(SWITCHES, node, [name for _, name in sorted(switches)], "text", f"{where}:1")
     parsed.saw(LEAVES, "job", leaves, "count", f"{where}:1")
     return parsed
 

@@ -33,6 +33,7 @@ OF_GATE: dict[str, tuple[Operation, int | None]] = {
     "nccl.reduce_scatter.busbw": ("reduce_scatter", None),
     "nccl.all_to_all.busbw": ("all_to_all", None),
     "nccl.pair.slowest": ("all_reduce", 2),
+    "nccl.pair.slowest.between": ("all_reduce", 2),
     "sweep.inside.busbw": ("all_reduce", 1),
     "nccl.groups.busbw": ("nics", None),
     "nccl.variant.nvlink.busbw": ("ring", None),

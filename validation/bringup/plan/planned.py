@@ -36,7 +36,7 @@ def plan(
 WHOLE_NODES = (
     "the partition gives whole nodes to a job (OverSubscribe=EXCLUSIVE or Exclusive=NODE, TOPO): two never share one"
 )
-TOPOLOGY = "nccl.pair.topology"
+SWITCHED = ("nccl.pair.topology", "nccl.pair.slowest.between")
 ONE_SWITCH = (
     "Slurm's topology does not divide these nodes into several switches or blocks, one of which has two of them"
 )
@@ -77,7 +77,7 @@ def without_switches(phase: str, leaves: Mapping[str, str] | None) -> list[NotAp
     sizes = Counter((leaves or {}).values())
     if leaves is None or (len(sizes) > 1 and max(sizes.values()) > 1):
         return []
-    return [NotApplicable(gate=gate.id, reason=ONE_SWITCH) for gate in of_phase(phase) if gate.id == TOPOLOGY]
+    return [NotApplicable(gate=gate.id, reason=ONE_SWITCH) for gate in of_phase(phase) if gate.id in SWITCHED]
 
 
 def not_applicable(run: Run, declared: list[NotApplicable]) -> list[NotApplicable]:
