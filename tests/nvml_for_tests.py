@@ -102,6 +102,8 @@ class FakeNvml:
 
     def nvmlDeviceGetGpuFabricInfoV(self, gpu, info):
         info.state, info.status = self._of(gpu, "fabric"), gpu["status"]
+        info.healthMask, info.cliqueId = gpu.get("health", 0), 1
+        info.clusterUuid = gpu.get("cluster", bytes(16))
 
     def nvmlDeviceGetNvLinkState(self, gpu, link):
         return link < self._of(gpu, "links")

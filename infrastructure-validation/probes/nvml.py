@@ -12,6 +12,23 @@ HARDWARE_SLOWDOWNS = {0x8: "hardware slowdown", 0x40: "hardware thermal", 0x80: 
 COMPLETED = 3
 SM_CLOCK = 1
 FABRIC = {0: "not supported", 1: "not started", 2: "in progress", COMPLETED: "completed"}
+# of the health mask (nvml.h, NVML_GPU_FABRIC_HEALTH_MASK_*): shift and width of a field -> what its values say is wrong
+FABRIC_HEALTH = {
+    (0, 0x3): {1: "degraded bandwidth"},
+    (2, 0x3): {1: "routes in recovery"},
+    (4, 0x3): {1: "an unhealthy route"},
+    (6, 0x3): {1: "an access timeout"},
+    (8, 0xF): {
+        2: "another system GUID",
+        3: "another chassis serial number",
+        4: "no partition",
+        5: "too few NVLinks",
+        6: "firmware that does not fit",
+        7: "an invalid place in the chassis",
+        8: "an invalid GPU state",
+    },
+    (14, 0x3): {2: "no fabric manager"},
+}
 # of a link of NVLink 5, in nvml.h NVML_FI_DEV_NVLINK_COUNT_: LINK_RECOVERY_EVENTS, MALFORMED_PACKET_ERRORS, RCV_ERRORS
 RECOVERY_EVENTS, MALFORMED_PACKETS, RECEIVED_WITH_ERRORS = 215, 206, 208
 GIB = 2**30
@@ -186,12 +203,28 @@ def _field(nvml, gpu, field, link):
     return answer.value.ullVal
 
 
-def _fabric(nvml, gpu):
+def _fabric_info(nvml, gpu):
     info = nvml.c_nvmlGpuFabricInfoV_t()
     nvml.nvmlDeviceGetGpuFabricInfoV(gpu, nvml.byref(info))
+    return info
+
+
+def _fabric(nvml, gpu):
+    info = _fabric_info(nvml, gpu)
     state = FABRIC.get(info.state, f"state {info.state}")
-    # completed with an error is not completed; before that, NVML leaves the status undefined
-    return f"{state} with status {info.status}" if info.state == COMPLETED and info.status != 0 else state
+    if info.state != COMPLETED:  # before that, NVML leaves status and health undefined
+        return state
+    fields = (values.get(info.healthMask >> shift & width) for (shift, width), values in FABRIC_HEALTH.items())
+    wrong = ([f"status {info.status}"] if info.status != 0 else []) + [words for words in fields if words]
+    return f"{state} with {', '.join(wrong)}" if wrong else state
+
+
+def _nvlink_cluster(nvml, gpu):
+    """UUID and clique: all GPUs that reach each other over NVLink, those of other nodes too, have both alike."""
+    info = _fabric_info(nvml, gpu)
+    if info.state != COMPLETED or not any(info.clusterUuid):
+        raise NothingToAsk("it is in no NVLink cluster")
+    return f"{bytes(info.clusterUuid).hex()}.{info.cliqueId}"
 
 
 def _slowdown(nvml, gpu):
@@ -303,6 +336,7 @@ COUNTERS = (
     ("remap_failed", lambda nvml, gpu: int(nvml.nvmlDeviceGetRemappedRows(gpu)[3])),
     ("pcie_replays", lambda nvml, gpu: nvml.nvmlDeviceGetPcieReplayCounter(gpu)),
     ("nvlinks", _nvlinks),
+    ("nvlink_cluster", _nvlink_cluster),
     ("nvlink_recoveries", NVLINK_RECOVERIES),
     ("nvlink_replays", NVLINK_REPLAYS),
     ("nvlink_crc_errors", NVLINK_DAMAGED),

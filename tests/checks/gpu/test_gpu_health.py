@@ -85,6 +85,8 @@ ROWS = [  # a gate, the outcome that it alone has, what one of two GPUs says
     ("nvlinks", FAIL, {"links": 17}),
     ("fabric", FAIL, {"fabric": 2}),
     ("fabric", FAIL, {"status": 1}),
+    *(("fabric", FAIL, {"health": mask}) for mask in (0b01, 0b0100, 0b010000, 0x500, 0x8000)),
+    ("fabric", PASS, {"health": 0x41AA}),  # all known, and nothing wrong: bandwidth, routes, place, fabric manager
     ("slowdown", FAIL, {"reasons": 0x48}),
     ("nvlink_recoveries", FAIL, {"recoveries": 1}),
     ("mig", FAIL, {"mig": 1}),

@@ -6,12 +6,15 @@ import math
 import random
 from collections.abc import Mapping
 
+import nvml
+import pytest
 from bringup.derive import pair_kinds, pairs
 from bringup.derive.next_round import next_round
 from bringup.evidence import pair_rounds, slurm
 from bringup.evidence.parsed import Parsed
 from bringup.plan.rounds import Pair, link_name
 from loops import for_each
+from nvml_for_tests import HEALTHY, FakeNvml
 
 NODES = [f"n{number}" for number in range(36)]
 RACK = {node: f"rack{number // 18}" for number, node in enumerate(NODES)}
@@ -87,3 +90,10 @@ def test_the_lowest_switch_of_both_nodes_and_the_nvlink_cluster_make_the_kind():
     observed.saw(pair_kinds.NVLINK_CLUSTER, "c", "f00.1", "text", "e")
     kinds = pair_kinds.Kinds(speeds, pair_kinds.places(observed.observations))
     assert kinds.levels["a", "c"] < kinds.levels["a", "b"] < kinds.levels["a", "d"]
+
+
+def test_gpus_of_one_nvlink_cluster_say_so_and_others_say_nothing():
+    gpu = {**HEALTHY, "cluster": bytes(range(16))}
+    assert nvml._nvlink_cluster(FakeNvml(gpu), gpu) == f"{bytes(range(16)).hex()}.1"
+    with pytest.raises(nvml.NothingToAsk):
+        nvml._nvlink_cluster(FakeNvml(HEALTHY), HEALTHY)

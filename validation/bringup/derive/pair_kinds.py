@@ -17,14 +17,14 @@ from bringup.plan.rounds import Pair
 from bringup.records import Observation
 from bringup.records.grouped import grouped
 
-NVLINK_CLUSTER = "pair.nvlink_cluster"
+NVLINK_CLUSTER = "load.counter.before.nvlink_cluster"
 Places = Mapping[str, tuple[str, ...]]  # node -> the groups that it is in, the smallest first
 
 
 def places(observations: Iterable[Observation]) -> Places:
     """Read where the nodes are: NVLink cluster, leaf switch or block, switches above it; what is known of them."""
     seen = [each for each in observations if each.quantity in (NVLINK_CLUSTER, SWITCHES) and each.value is not None]
-    clusters = {each.subject: str(each.value) for each in seen if each.quantity == NVLINK_CLUSTER}
+    clusters = {each.subject.partition("/")[0]: str(each.value) for each in seen if each.quantity == NVLINK_CLUSTER}
     switches = {each.subject: each.value for each in seen if each.quantity == SWITCHES and isinstance(each.value, list)}
     nodes = {*clusters, *switches}
     return {
