@@ -169,6 +169,7 @@ GOOD: dict[str, tuple[Value | None, Value]] = {  # gate: (good, bad) on eight H1
     "nccl.nvls": (True, False),
     **{f"nccl.{name}.busbw": SPEED for name in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "groups")},
     "nccl.pair.slowest": (AT_LIMIT, 0.0001),
+    "nccl.pair.slowest.between": (AT_LIMIT, 0.0001),
     **dict.fromkeys(("nccl.all_reduce.latency", "nccl.pair.link.latency", "nccl.pair.node.latency"), SLOW),
     **{f"nccl.{name}": RATIO for name in ("curve.dip", "curve.plateau", "pair.link", "pair.link.steady", "pair.node")},
     "nccl.pair.topology": RATIO,
