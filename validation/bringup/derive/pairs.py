@@ -192,10 +192,10 @@ def derive(observations: Sequence[Observation], names: Sequence[str], places: Pl
     directions, links = measured(observed)
     is_directed = are_directed(observed)
     scores = Parsed()
-    found = _localised(scores, observed, names)
+    distance = _localised(scores, observed, names)
     if directions:
         scores.problems[:0] = _not_exercised(directions, names)
-    of = kinds(directions, places or {}, found)
+    of = kinds(directions, places or {}, distance)
     for node, score in node_scores(directions, of).items():
         worst = None if score.unconfirmed else round(score.worst, 4)
         scores.saw("nccl.pair.node", node, worst, "ratio", _FILES, _node_words(score, is_directed))
