@@ -1,7 +1,5 @@
 """Records for tests: a run, a verdict, a judged folder, each with what a test does not care about filled in."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -6,8 +6,6 @@
 A room is one or more patterns of git, in which * crosses folders. A commit that raises a number says why beside it.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 import subprocess

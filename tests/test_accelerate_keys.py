@@ -1,23 +1,21 @@
 """Every key that `accelerate launch` passes on is what the programs do, or is refused in one line that names it."""
 
-from __future__ import annotations
-
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_multi_gpu_env
+from bringup.records import RunArgs
 from loops import for_each
+from recipe import arguments, results
+from recipe import strategy as accelerated
+from recipe.strategy import Expected, Refused
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "training/src"))
-sys.path.append(str(ROOT / "infrastructure-validation/probes"))
 
-from bringup.records import RunArgs  # noqa: E402
-from recipe import arguments, results  # noqa: E402
-from recipe import strategy as accelerated  # noqa: E402
-from recipe.strategy import Expected, Refused  # noqa: E402
 
 DDP, FSDP, HSDP = (Expected(kind, min_hosts=1, max_hosts=None) for kind in ("ddp", "fsdp", "hsdp"))
 SHAPES = {  # configuration -> the program's promise, ranks, ranks of a node
@@ -52,9 +50,6 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 def launched(stem: str, *options: str) -> dict[str, str]:
     """The variables that accelerate launch would set for a rank."""
-    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-    from accelerate.utils.launch import prepare_multi_gpu_env
-
     words = ["--config_file", str(ROOT / f"training/accelerate/{stem}.yaml"), "--main_process_ip", "n0", *options]
     # port 0: another one may be in use here
     launch, _, _ = _validate_launch_command(
@@ -72,7 +67,7 @@ def program(*options: str) -> arguments.Args:
         sys.argv = saved
 
 
-def test_the_mesh_of_another_shard_size_is_that_of_the_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_mesh_of_another_shard_size_is_that_of_the_configuration(monkeypatch):
     monkeypatch.setattr(arguments, "WORLD", 16)
     options = ("--hsdp", "--global-batch", "16", "--shard-size", "4")
     sizes = ("--parallelism_config_dp_replicate_size", "4", "--parallelism_config_dp_shard_size", "4")
@@ -93,12 +88,12 @@ def asked(stem: str, *options: str, bf16: bool = True) -> RunArgs:
 
 
 @for_each("stem", SHAPES)
-def test_the_configurations_say_what_the_programs_do(stem: str) -> None:
+def test_the_configurations_say_what_the_programs_do(stem):
     check(stem, launched(stem))
 
 
 @for_each("stem", SHAPES)
-def test_every_variable_that_accelerate_sets_is_looked_at(stem: str) -> None:
+def test_every_variable_that_accelerate_sets_is_looked_at(stem):
     environment = launched(stem, "--debug", "--gpu_ids", "0,1")
     known = accelerated.promised(asked(stem))
     assert set(environment) <= known.keys() | ELSEWHERE
@@ -122,9 +117,7 @@ def test_every_variable_that_accelerate_sets_is_looked_at(stem: str) -> None:
         ("hsdp_2node_16gpu", "parallelism_config_cp_size", "2", "1"),
     ],
 )
-def test_what_the_program_would_not_do_is_refused_in_one_line_that_names_the_key(
-    stem: str, key: str, stated: str, does: str
-) -> None:
+def test_what_the_program_would_not_do_is_refused_in_one_line_that_names_the_key(stem, key, stated, does):
     with pytest.raises(Refused) as refused:
         check(stem, launched(stem, f"--{key}", stated.lower() if key == "dynamo_backend" else stated))
     variable = key.replace("transformer_layer_cls", "transformer_cls")
@@ -141,11 +134,11 @@ def test_what_the_program_would_not_do_is_refused_in_one_line_that_names_the_key
         ("fsdp_1node_8gpu", "hsdp_2node_16gpu", "parallelism_config_dp_replicate_size: 2, this program has 1"),
     ],
 )
-def test_the_configuration_of_another_strategy_is_refused(stem: str, of: str, says: str) -> None:
+def test_the_configuration_of_another_strategy_is_refused(stem, of, says):
     with pytest.raises(Refused, match=says):
         check(stem, launched(of))
 
 
-def test_a_program_that_torchrun_started_is_left_alone() -> None:
+def test_a_program_that_torchrun_started_is_left_alone():
     environment: dict[str, Any] = {"FSDP_VERSION": "1"}
     check("fsdp_1node_8gpu", environment)

@@ -1,7 +1,5 @@
 """An answer claims what was asked, where it was asked, and on what it was asked."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import replace
 from typing import Any

@@ -62,26 +62,26 @@ def words(got: dict[int, object]) -> dict[int, str]:
     [({0: 0.5, 1: 0, 2: 0, 3: 1}, ""), ({0: 0, 1: 0, 2: 0, 3: 0}, "abab"), ({0: 0, 1: 0}, "")],
     ids=["apart", "GPUs of two hosts may have one name", "two"],
 )
-def test_ranks_meet(delays: dict[int, float], gpus: str) -> None:
+def test_ranks_meet(delays, gpus):
     got = met(delays, world=len(delays), gpus=gpus)
     assert words(got) == {}
     assert len(got) == len(delays)
 
 
-def test_all_who_waited_name_the_rank_that_did_not_come_and_its_host() -> None:
+def test_all_who_waited_name_the_rank_that_did_not_come_and_its_host():
     got = met({0: 0, 1: 0.3, 2: 0.6})
     message = "1 of 4 ranks did not arrive within 3 s: rank 3 (n1); BRINGUP_START_S sets how long to wait"
     assert words(got) == dict.fromkeys((0, 1, 2), message)
     assert [late.late for late in got.values() if late.late] == [[(3, "n1")]]  # one rank tells it
 
 
-def test_a_rank_that_comes_too_late_says_so_of_itself() -> None:
+def test_a_rank_that_comes_too_late_says_so_of_itself():
     got = met({0: 0, 1: 0, 2: 0, 3: 4})
     assert words(got)[3] == "rank 3 on n1 came when the others had given up: they had waited 3 s for it"
     assert "rank 3 (n1)" in words(got)[1]
 
 
-def test_two_ranks_of_a_host_that_have_one_gpu_are_named_to_all() -> None:
+def test_two_ranks_of_a_host_that_have_one_gpu_are_named_to_all():
     got = met({0: 0, 1: 0, 2: 0, 3: 0.2}, gpus="abcc")
     shared = "4 ranks, 3 different GPU(s): c of n1 is that of ranks 2, 3; start no more ranks than GPUs, each with a "
     assert words(got) == dict.fromkeys(range(4), f"{shared}LOCAL_RANK of its own")
@@ -90,9 +90,7 @@ def test_two_ranks_of_a_host_that_have_one_gpu_are_named_to_all() -> None:
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_no_rank_ends_before_rank_0_has_written_that_ranks_share_a_gpu(
-    rank: int, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_no_rank_ends_before_rank_0_has_written_that_ranks_share_a_gpu(rank, monkeypatch, capfd):
     """srun ends all with the first."""
     ends: list[float] = []
 
@@ -113,7 +111,7 @@ def test_no_rank_ends_before_rank_0_has_written_that_ranks_share_a_gpu(
     assert ('"nccl.devices"' in capfd.readouterr().out) == (rank == 0)
 
 
-def test_a_rank_that_is_late_is_named_by_host_where_others_have_gpus() -> None:
+def test_a_rank_that_is_late_is_named_by_host_where_others_have_gpus():
     assert "rank 3 (n1);" in words(met({0: 0, 1: 0, 2: 0}, patience=1, gpus="abc"))[0]
 
 
@@ -123,7 +121,7 @@ def slurm_of_three_nodes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_STEP_NODELIST", "n[0-2]")
 
 
-def test_where_nobody_of_a_node_came_slurm_says_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_nobody_of_a_node_came_slurm_says_its_name(tmp_path, monkeypatch):
     slurm_of_three_nodes(tmp_path, monkeypatch)
     got = met({0: 0, 1: 0}, world=6, patience=1)
     assert (
@@ -131,26 +129,26 @@ def test_where_nobody_of_a_node_came_slurm_says_its_name(tmp_path: Path, monkeyp
     )
 
 
-def test_without_slurm_the_name_of_such_a_node_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_slurm_the_name_of_such_a_node_is_not_known(monkeypatch):
     monkeypatch.delenv("SLURM_STEP_NODELIST", raising=False)
     assert "rank 2 (host unknown), rank 3 (host unknown)" in words(met({0: 0, 1: 0}, patience=1))[1]
 
 
-def test_many_late_ranks_are_counted_and_some_of_them_named() -> None:
+def test_many_late_ranks_are_counted_and_some_of_them_named():
     late = [(rank, "n1") for rank in range(8, 40)]
     assert arrival.say(late, 40, 600).startswith("32 of 40 ranks did not arrive within 600 s: rank 8 (n1), ")
     assert arrival.say(late, 40, 600).count("rank ") == 8
     assert "rank 15 (n1) and 24 more;" in arrival.say(late, 40, 600)
 
 
-def test_a_first_rank_that_does_not_come_is_named_too() -> None:
+def test_a_first_rank_that_does_not_come_is_named_too():
     got = met({1: 0, 2: 0}, patience=2)
     assert all("nobody answered within 2 s at 127.0.0.1:" in message for message in words(got).values())
     assert all("the node of rank 0" in message for message in words(got).values())
     assert len(words(got)) == 2
 
 
-def test_the_patience_is_one_variable_and_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_patience_is_one_variable_and_none_is_refused(monkeypatch):
     for text, seconds in (("", 600), ("30", 30)):
         monkeypatch.setenv("BRINGUP_START_S", text)
         assert arrival.patience_s() == seconds
@@ -160,7 +158,7 @@ def test_the_patience_is_one_variable_and_none_is_refused(monkeypatch: pytest.Mo
             arrival.patience_s()
 
 
-def test_collectives_end_with_the_names_of_the_ranks_that_did_not_come(tmp_path: Path) -> None:
+def test_collectives_end_with_the_names_of_the_ranks_that_did_not_come(tmp_path):
     """Three of 4 ranks on 2 nodes start. The rank of n0 that looks tells it; all end."""
     slurm = {"SLURM_NTASKS": "4", "SLURM_STEP_NUM_NODES": "2", "BRINGUP_START_S": "8"}
     ranks = [
@@ -183,15 +181,13 @@ def test_collectives_end_with_the_names_of_the_ranks_that_did_not_come(tmp_path:
         assert "1 of 4 ranks did not arrive within 8 s: rank 3 (n1); " in err, err
 
 
-def test_collectives_refuse_a_patience_that_is_none(tmp_path: Path) -> None:
+def test_collectives_refuse_a_patience_that_is_none(tmp_path):
     environment = {**os.environ, "SLURM_PROCID": "0", "SLURM_NTASKS": "1", "BRINGUP_START_S": "soon"}
     done = ran([sys.executable, PROBES / "collectives.py", "1-node", tmp_path], env=environment)
     assert done.stderr == "collectives.py: BRINGUP_START_S=soon: expected seconds, from 1 to 86400\n"
 
 
-def test_the_first_launcher_names_the_nodes_whose_launcher_did_not_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_first_launcher_names_the_nodes_whose_launcher_did_not_start(tmp_path, monkeypatch):
     """torchrun alone says: Timed out after 3 seconds waiting for clients. 1/3 clients joined."""
     slurm_of_three_nodes(tmp_path, monkeypatch)
     (tmp_path / "raw/launchers").mkdir(parents=True)

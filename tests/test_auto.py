@@ -1,7 +1,5 @@
 """The profile `auto`: the numbers of what a discovery saw, and nothing of what it did not see."""
 
-from __future__ import annotations
-
 import tarfile
 from dataclasses import replace
 from pathlib import Path

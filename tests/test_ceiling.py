@@ -1,9 +1,8 @@
 """The ceiling of collectives over k nodes, and what profiles make of it, against values computed by hand."""
 
-import sys
 from collections import defaultdict
-from pathlib import Path
 
+import predictors
 import pytest
 from bringup import judge
 from bringup.errors import FileError
@@ -15,10 +14,6 @@ from bringup.records import Outcome, Verdict
 from factory import a_run
 from loops import for_each
 from showing import shows_failing
-
-sys.path.append(str(Path(__file__).resolve().parent.parent / "validation/benchmarks"))
-
-import predictors
 
 NODES = (1, 2, 4, 8, 16, 32, 64)
 ALL_REDUCE = "nccl.all_reduce.busbw"

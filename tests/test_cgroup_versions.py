@@ -68,9 +68,7 @@ def output_of(root: Path, script: str, environment: dict[str, str] | None = None
         "v1 without memory",
     ],
 )  # fmt: skip
-def test_the_version_follows_from_the_machine_and_a_lack_is_one_line(
-    tmp_path: Path, files: dict[str, str], version: str, lack: str | None
-) -> None:
+def test_the_version_follows_from_the_machine_and_a_lack_is_one_line(tmp_path, files, version, lack):
     root = machine(tmp_path, files)
     chosen, *lacks = output_of(root, 'echo "$CGROUP_VERSION"; hierarchy_lack')
     assert chosen == version
@@ -87,9 +85,7 @@ def test_the_version_follows_from_the_machine_and_a_lack_is_one_line(
     ids=["v1", "v2"],
 )
 @pytest.mark.parametrize("cores", ["yes", "no"])
-def test_slurm_is_told_the_version_and_what_to_confine(
-    tmp_path: Path, files: dict[str, str], settings: list[str], cores: str
-) -> None:
+def test_slurm_is_told_the_version_and_what_to_confine(tmp_path, files, settings, cores):
     root = machine(tmp_path, files)
     constraints = ["ConstrainDevices=yes", "ConstrainRAMSpace=yes", f"ConstrainCores={cores}"]
     assert output_of(root, f"CORES={cores}; cgroup_conf confined") == settings + constraints
@@ -105,9 +101,7 @@ def test_slurm_is_told_the_version_and_what_to_confine(
     ],
     ids=["with cgroup/v1", "without it", "not known"],
 )
-def test_an_unconfined_cluster_starts_without_any_hierarchy(
-    tmp_path: Path, files: dict[str, str], ldd: str, plugins: tuple[str, ...], idle: str
-) -> None:
+def test_an_unconfined_cluster_starts_without_any_hierarchy(tmp_path, files, ldd, plugins, idle):
     """cgroup/v1 does not look for one until it has to; autodetection and cgroup/v2 do."""
     root = machine(tmp_path, files)
     assert output_of(root, "cgroup_conf unconfined", slurm(tmp_path, ldd, plugins)) == [f"CgroupPlugin={idle}"]
@@ -122,9 +116,7 @@ def test_an_unconfined_cluster_starts_without_any_hierarchy(
         (V2, ("v1",), "cgroup/v2"),  # Slurm 21.08, and later ones that were built without it
     ],
 )
-def test_a_slurm_without_the_plugin_of_this_machine_confines_nothing(
-    tmp_path: Path, files: dict[str, str], plugins: tuple[str, ...], lacking: str | None
-) -> None:
+def test_a_slurm_without_the_plugin_of_this_machine_confines_nothing(tmp_path, files, plugins, lacking):
     root = machine(tmp_path, files)
     lacks = output_of(root, "confinement_lack", slurm(tmp_path, LIBRARY, plugins))
     if os.geteuid() != 0:
@@ -144,9 +136,7 @@ def test_a_slurm_without_the_plugin_of_this_machine_confines_nothing(
     ],
     ids=["v1", "v2"],
 )
-def test_a_node_is_held_to_a_share_of_one_core(
-    tmp_path: Path, files: dict[str, str], limits: dict[str, tuple[str, str]]
-) -> None:
+def test_a_node_is_held_to_a_share_of_one_core(tmp_path, files, limits):
     root = machine(tmp_path, files)
     for file, (held, free) in limits.items():
         for share, expected in (("4", held), ("off", free)):

@@ -1,9 +1,6 @@
 """The size of a checkpoint is known before it is written, and it is refused where it has no room."""
 
-from __future__ import annotations
-
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,11 +8,14 @@ from typing import Any
 
 import folders
 import pytest
+import torch
+import torch.distributed.checkpoint as dcp
+from recipe.checkpoint import resume, state
+from recipe.rank import RankFacts
+from recipe.strategy import Refused
 from test_checkpoints import one_process, refusal
-from test_training_runs import SOURCE
 from tiers import in_test_all
 
-sys.path.append(str(SOURCE))
 pytestmark = pytest.mark.filterwarnings("default")
 
 MIB = 2**20
@@ -24,7 +24,6 @@ MIB = 2**20
 @pytest.fixture
 def require(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
     """resume.require_free() in a folder with so many MiB (None: its filesystem does not say), for `count` at a time."""
-    from recipe.checkpoint import resume
 
     def ask(free: float | None, count: int) -> None:
         of_space = None if free is None else free / 1024
@@ -35,13 +34,9 @@ def require(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., No
 
 
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_prediction_is_what_torch_writes(tmp_path: Path, tied: bool) -> None:
+def test_the_prediction_is_what_torch_writes(tmp_path, tied):
     """Also of bfloat16 parameters, of parameters that are not trained, and of buffers that are kept."""
     import io
-
-    import torch
-    import torch.distributed.checkpoint as dcp
-    from recipe.checkpoint import resume, state
 
     model = torch.nn.Module()
     model.embedding = torch.nn.Embedding(300, 64)
@@ -62,10 +57,7 @@ def test_the_prediction_is_what_torch_writes(tmp_path: Path, tied: bool) -> None
     assert resume.bytes_of(model, shards=1, ranks=1) == pytest.approx(written + own.tell(), rel=0.01)
 
 
-def test_it_is_counted_on_a_model_without_weights() -> None:
-    import torch
-    from recipe.checkpoint import resume
-
+def test_it_is_counted_on_a_model_without_weights():
     with torch.device("meta"):
         model = torch.nn.Linear(1000, 10**9, bias=False)
     alone = resume.bytes_of(model, shards=1, ranks=1)
@@ -73,9 +65,7 @@ def test_it_is_counted_on_a_model_without_weights() -> None:
     assert resume.bytes_of(model, shards=1024, ranks=1024) == pytest.approx(alone, rel=1e-5)
 
 
-def test_what_fits_is_said_and_leaves_nothing(
-    require: Callable[..., None], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_fits_is_said_and_leaves_nothing(require, tmp_path, capsys):
     require(300, 3)
     require(None, 3)  # a filesystem that does not say its size is not full
     output = capsys.readouterr().out
@@ -84,9 +74,7 @@ def test_what_fits_is_said_and_leaves_nothing(
     assert list((tmp_path / "checkpoints").iterdir()) == []
 
 
-def test_what_does_not_fit_is_refused_with_both_numbers(require: Callable[..., None]) -> None:
-    from recipe.strategy import Refused
-
+def test_what_does_not_fit_is_refused_with_both_numbers(require):
     with pytest.raises(Refused) as refused:
         require(299, 3)
     expected = "expected room for 300.0 MiB (predicted, 3 at a time) in "
@@ -95,19 +83,13 @@ def test_what_does_not_fit_is_refused_with_both_numbers(require: Callable[..., N
     assert "\n" not in str(refused.value)
 
 
-def test_nothing_is_touched_where_no_checkpoint_is_sure(require: Callable[..., None], tmp_path: Path) -> None:
+def test_nothing_is_touched_where_no_checkpoint_is_sure(require, tmp_path):
     require(0, 0)
     assert not (tmp_path / "checkpoints").exists()
 
 
-def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(monkeypatch, tmp_path, capsys):
     import io
-
-    import torch
-    from recipe.checkpoint import resume
-    from recipe.rank import RankFacts
 
     monkeypatch.setattr(resume, "job_of", lambda resolved: SimpleNamespace(shards=1))
     screen = io.StringIO()
@@ -127,7 +109,7 @@ def test_a_rehearsal_that_would_write_more_than_it_may_is_left_out_and_said(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
-def test_a_training_whose_checkpoints_do_not_fit_is_refused_before_its_first_step(tmp_path: Path) -> None:
+def test_a_training_whose_checkpoints_do_not_fit_is_refused_before_its_first_step(tmp_path):
     small = tmp_path / "small"
     small.mkdir()
     # room for one checkpoint of 2.8 MB, and two stay while another one is written
@@ -141,7 +123,7 @@ def test_a_training_whose_checkpoints_do_not_fit_is_refused_before_its_first_ste
 
 @in_test_all
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
-def test_rows_that_do_not_fit_are_refused_before_they_are_made(tmp_path: Path) -> None:
+def test_rows_that_do_not_fit_are_refused_before_they_are_made(tmp_path):
     """A file that is mapped into memory and outgrows its filesystem ends the process with SIGBUS, without a word."""
     small = tmp_path / "small"
     small.mkdir()

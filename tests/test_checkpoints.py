@@ -1,23 +1,24 @@
 """Checkpoints on one and two gloo ranks: saved state is read back on any rank count; half a checkpoint is refused."""
 
-from __future__ import annotations
-
 import os
+import random
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
+import torch
 import warm_python
 from bringup.records import Checkpoint, TrainMetrics, read_record, write_record
 from factory import a_run
+from recipe.checkpoint import state
 from test_training_runs import NOTHING_ELSE, SOURCE, STEPS, UNPROFILED, Finished, changed, injected, one_node, two_nodes
 from tiers import first, in_test_all
+from transformers import set_seed
 
-sys.path.append(str(SOURCE))
-sys.path.append(str(SOURCE.parents[1] / "infrastructure-validation" / "probes"))
 pytestmark = pytest.mark.filterwarnings("default")
 
 SINGLE, FSDP, DDP = "train_single_gpu", "train_fsdp_single_node", "train_ddp_single_node"
@@ -64,7 +65,7 @@ def trained(metrics: TrainMetrics) -> tuple[Any, ...]:
     return metrics.loss, metrics.grad_norm, metrics.sample_count, metrics.sample_distinct
 
 
-def test_a_checkpoint_names_all_its_files_and_none_is_left_in_parts(saved: Finished) -> None:
+def test_a_checkpoint_names_all_its_files_and_none_is_left_in_parts(saved):
     assert sorted(path.name for path in (saved.folder / "checkpoints").iterdir()) == [
         step(Path(), n).name for n in (4, 6)
     ]
@@ -83,7 +84,7 @@ def test_a_checkpoint_names_all_its_files_and_none_is_left_in_parts(saved: Finis
     assert times.predicted_bytes == pytest.approx(record.bytes, rel=0.01)
 
 
-def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_killed(tmp_path: Path, copied: Path) -> None:
+def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_killed(tmp_path, copied):
     (copied / "checkpoints" / ".step-00000005.part").mkdir()
     run = two_ranks(tmp_path / "again", FSDP, "--resume", str(copied))
     assert run.codes == [0], run.output
@@ -99,9 +100,7 @@ def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_kille
     assert [run.value(rank, "train.checkpoint.resumable") for rank in (0, 1)] == [0, 0]
 
 
-def test_one_process_continues_what_two_ranks_saved_under_fsdp_and_ddp_continues_that(
-    tmp_path: Path, saved: Finished
-) -> None:
+def test_one_process_continues_what_two_ranks_saved_under_fsdp_and_ddp_continues_that(tmp_path, saved):
     alone = one_process(tmp_path / "alone", "--resume", str(saved.folder), "--save-steps", "5")
     assert alone.codes == [0], alone.output
     ddp = two_ranks(tmp_path / "ddp", DDP, "--resume", str(alone.folder))
@@ -122,7 +121,7 @@ def test_one_process_continues_what_two_ranks_saved_under_fsdp_and_ddp_continues
     assert metrics.loss[:4] == whole.loss[:4]
 
 
-def test_a_cut_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) -> None:
+def test_a_cut_checkpoint_is_passed_over_for_the_one_before(tmp_path):
     killed = one_process(tmp_path / "killed", "--save-steps", "2", drill="kill-in-save:0@6")
     cut = step(killed.folder, 4) / "__0_0.distcp"
     cut.write_bytes(cut.read_bytes()[:5000])
@@ -135,7 +134,7 @@ def test_a_cut_checkpoint_is_passed_over_for_the_one_before(tmp_path: Path) -> N
     assert passed_over.startswith(f"{cut.parent.name}/{cut.name}: 5000 bytes, ")
 
 
-def test_one_bit_that_changed_is_refused_with_the_tensor(tmp_path: Path, copied: Path) -> None:
+def test_one_bit_that_changed_is_refused_with_the_tensor(tmp_path, copied):
     changed_file = step(copied, 4) / "__1_0.distcp"
     content = changed_file.read_bytes()
     at = 2 * len(content) // 3  # inside a tensor
@@ -152,21 +151,19 @@ def refusal(run: Finished) -> str:
     return lines[0]
 
 
-def test_when_none_is_whole_it_is_refused_and_the_file_named(tmp_path: Path, copied: Path) -> None:
+def test_when_none_is_whole_it_is_refused_and_the_file_named(tmp_path, copied):
     cut = step(copied, 4) / ".metadata"
     cut.write_bytes(cut.read_bytes()[:100])
     message = refusal(one_process(tmp_path / "run", "--resume", str(copied)))
     assert f"{cut.parent.name}/{cut.name}: 100 bytes, " in message
 
 
-def test_another_recipe_is_refused_with_the_field(tmp_path: Path, saved: Finished) -> None:
+def test_another_recipe_is_refused_with_the_field(tmp_path, saved):
     message = refusal(one_process(tmp_path / "run", "--resume", str(saved.folder), "--learning-rate", "0.01"))
     assert "is of another training: learning_rate 0.001 there, 0.01 here" in message
 
 
-def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job_finds_it(
-    tmp_path: Path, saved: Finished
-) -> None:
+def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job_finds_it(tmp_path, saved):
     first = tmp_path / "job"
     killed = one_process(first, "--save-steps", "2", drill="kill-in-save:0@4")
     assert killed.codes == [-9], killed.output
@@ -184,7 +181,7 @@ def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job
     assert metrics.loss == pytest.approx(saved.metrics().loss, abs=1e-5)
 
 
-def test_a_stop_file_ends_all_ranks_after_the_same_step_with_a_checkpoint(tmp_path: Path, saved: Finished) -> None:
+def test_a_stop_file_ends_all_ranks_after_the_same_step_with_a_checkpoint(tmp_path, saved):
     asked = tmp_path / "stop"
     asked.touch()
     stopped = two_ranks(tmp_path / "stopped", FSDP, "--stop-file", str(asked))
@@ -215,9 +212,7 @@ FileSystemReader.read_data = read_data
 
 
 @pytest.mark.parametrize("strategy", first(["fsdp", "ddp", "hsdp"]))
-def test_a_rehearsal_reads_its_checkpoint_once_however_many_replicas_there_are_and_removes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, saved: Finished, strategy: str
-) -> None:
+def test_a_rehearsal_reads_its_checkpoint_once_for_all_replicas_and_removes_it(tmp_path, monkeypatch, saved, strategy):
     """16 nodes that all read it whole would take longer than they are waited for."""
     short = ("--sequence-length", "32", *UNPROFILED)
     changed(READS_COUNTED, tmp_path, monkeypatch)
@@ -239,7 +234,7 @@ def test_a_rehearsal_reads_its_checkpoint_once_however_many_replicas_there_are_a
 
 
 @in_test_all
-def test_a_bit_that_does_not_read_back_is_seen_on_the_rank_that_holds_it(tmp_path: Path) -> None:
+def test_a_bit_that_does_not_read_back_is_seen_on_the_rank_that_holds_it(tmp_path):
     run = one_node(tmp_path / "run", FSDP, "--sequence-length", "32", *UNPROFILED, drill="flip-checkpoint:1@3")
     assert run.codes == [0], run.output
     assert [run.value(rank, "train.checkpoint.intact") for rank in (0, 1)] == [0, 0]
@@ -249,7 +244,7 @@ def test_a_bit_that_does_not_read_back_is_seen_on_the_rank_that_holds_it(tmp_pat
 
 @in_test_all
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
-def test_a_full_disk_names_rank_file_and_cause_and_leaves_the_checkpoint_before(tmp_path: Path) -> None:
+def test_a_full_disk_names_rank_file_and_cause_and_leaves_the_checkpoint_before(tmp_path):
     small = tmp_path / "small"
     small.mkdir()
     # room for three checkpoints of 2.8 MB when it begins; when one is there, somebody else takes the rest
@@ -269,7 +264,7 @@ def test_a_full_disk_names_rank_file_and_cause_and_leaves_the_checkpoint_before(
 
 @in_test_all
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small filesystem needs root")
-def test_a_full_disk_at_the_end_names_the_file_and_leaves_no_half_metrics(tmp_path: Path) -> None:
+def test_a_full_disk_at_the_end_names_the_file_and_leaves_no_half_metrics(tmp_path):
     folder = tmp_path / "run"
     kept = tmp_path / "kept"
     # two pages of 4 KiB are left: one for the rank's facts, one for run_args.json, none for metrics.json
@@ -283,10 +278,7 @@ def test_a_full_disk_at_the_end_names_the_file_and_leaves_no_half_metrics(tmp_pa
     assert {path.name for path in kept.iterdir()} == {"raw", "filler", "run_args.json"}
 
 
-def test_fingerprints_see_one_bit_and_rows_that_changed_places() -> None:
-    import torch
-    from recipe.checkpoint import state
-
+def test_fingerprints_see_one_bit_and_rows_that_changed_places():
     tensor = torch.arange(12.0).reshape(4, 3)
     whole = state.fingerprints_of_all({"a": tensor})["a"]
     bit = tensor.clone()
@@ -299,13 +291,7 @@ def test_fingerprints_see_one_bit_and_rows_that_changed_places() -> None:
     )
 
 
-def test_the_random_state_comes_back() -> None:
-    import random
-
-    import numpy
-    import torch
-    from recipe.checkpoint import state
-    from transformers import set_seed
+def test_the_random_state_comes_back():
 
     before = state.random_state()
     drawn = (random.random(), numpy.random.rand(), torch.rand(1).item())

@@ -1,26 +1,25 @@
 """The loss in chunks of tokens: the loss and the gradients of the logits that are there whole, without them."""
 
-from __future__ import annotations
-
-import sys
-from pathlib import Path
+import json
 from typing import Any
 
+import predict
 import pytest
+import torch
+from bringup.formulae import memory, models
+from recipe.fast import chunked_loss
+from recipe.strategy import Refused
 from tiers import first
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "training" / "src"))
-sys.path.append(str(ROOT / "infrastructure-validation" / "probes"))
+from torch.distributed.tensor import debug
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+from transformers import LlamaConfig, LlamaForCausalLM
 
 pytestmark = pytest.mark.filterwarnings("default")
 ROWS, LENGTH, VOCABULARY, CHUNK = 3, 50, 512, 48  # 150 tokens: the last of four chunks is a small one
 
 
 def model_of(*, tied: bool = False, **changes: Any) -> Any:
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     torch.manual_seed(0)
     sizes = {"hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2, "num_attention_heads": 4}
     return LlamaForCausalLM(LlamaConfig(**sizes, vocab_size=VOCABULARY, tie_word_embeddings=tied, **changes))
@@ -28,8 +27,6 @@ def model_of(*, tied: bool = False, **changes: Any) -> Any:
 
 def pair(monkeypatch: pytest.MonkeyPatch, *, tied: bool = False) -> tuple[Any, Any]:
     """(plain, the same in chunks)."""
-    from recipe.fast import chunked_loss
-
     monkeypatch.setattr(chunked_loss, "CHUNK_TOKENS", CHUNK)
     plain, chunked = model_of(tied=tied), model_of(tied=tied)
     chunked_loss.ChunkedLoss(chunked)
@@ -38,8 +35,6 @@ def pair(monkeypatch: pytest.MonkeyPatch, *, tied: bool = False) -> tuple[Any, A
 
 def batch() -> dict[str, Any]:
     """With labels that do not count: half of a row."""
-    import torch
-
     ids = torch.randint(0, VOCABULARY, (ROWS, LENGTH), generator=torch.Generator().manual_seed(1))
     labels = ids.clone()
     labels[0, LENGTH // 2 :] = -100
@@ -48,11 +43,7 @@ def batch() -> dict[str, Any]:
 
 @pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
 @pytest.mark.parametrize("items", [None, 77], ids=["mean", "of a number"])
-def test_in_float32_the_loss_and_all_gradients_are_those_of_whole_logits(
-    monkeypatch: pytest.MonkeyPatch, tied: bool, items: int | None
-) -> None:
-    import torch
-
+def test_in_float32_the_loss_and_all_gradients_are_those_of_whole_logits(monkeypatch, tied, items):
     plain, chunked = pair(monkeypatch, tied=tied)
     given = batch() if items is None else batch() | {"num_items_in_batch": torch.tensor(items)}
     losses = [model(**given).loss for model in (plain, chunked)]
@@ -64,11 +55,7 @@ def test_in_float32_the_loss_and_all_gradients_are_those_of_whole_logits(
         assert (observed.grad - expected.grad).abs().max() <= 2e-6 * expected.grad.abs().max(), name
 
 
-def test_under_autocast_the_loss_is_float32_and_the_head_gets_its_gradient_in_float32(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    import torch
-
+def test_under_autocast_the_loss_is_float32_and_the_head_gets_its_gradient_in_float32(monkeypatch):
     plain, chunked = pair(monkeypatch)
     with torch.autocast("cpu", torch.bfloat16):
         losses = [model(**batch()).loss for model in (plain, chunked)]
@@ -81,11 +68,7 @@ def test_under_autocast_the_loss_is_float32_and_the_head_gets_its_gradient_in_fl
     assert (head - plain.lm_head.weight.grad).abs().max() <= 2e-2 * head.abs().max()
 
 
-def test_no_tensor_holds_the_logits_of_all_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    import torch
-    from torch.utils._python_dispatch import TorchDispatchMode
-    from torch.utils._pytree import tree_leaves
-
+def test_no_tensor_holds_the_logits_of_all_tokens(monkeypatch):
     class Largest(TorchDispatchMode):
         elements = 0
 
@@ -103,7 +86,7 @@ def test_no_tensor_holds_the_logits_of_all_tokens(monkeypatch: pytest.MonkeyPatc
     assert largest == [ROWS * LENGTH * VOCABULARY, VOCABULARY * 64]  # the second is the head's own weight
 
 
-def test_a_second_backward_pass_is_an_error_and_no_wrong_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_backward_pass_is_an_error_and_no_wrong_gradient(monkeypatch):
     _, chunked = pair(monkeypatch)
     loss = chunked(**batch()).loss
     loss.backward(retain_graph=True)
@@ -111,10 +94,8 @@ def test_a_second_backward_pass_is_an_error_and_no_wrong_gradient(monkeypatch: p
         loss.backward()
 
 
-def test_what_is_between_the_head_and_the_loss_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_between_the_head_and_the_loss_is_refused(monkeypatch):
     """A model that scales or caps its logits would train on something else."""
-    from recipe.strategy import Refused
-
     _, chunked = pair(monkeypatch)
     compute = chunked.loss_function
     chunked.loss_function = lambda logits, **named: compute(logits=logits / 2, **named)
@@ -122,11 +103,7 @@ def test_what_is_between_the_head_and_the_loss_is_refused(monkeypatch: pytest.Mo
         chunked(**batch())
 
 
-def test_a_head_with_a_bias_is_refused() -> None:
-    import torch
-    from recipe.fast import chunked_loss
-    from recipe.strategy import Refused
-
+def test_a_head_with_a_bias_is_refused():
     model = model_of()
     model.lm_head = torch.nn.Linear(64, VOCABULARY)
     with pytest.raises(Refused, match="no linear layer without a bias"):
@@ -135,13 +112,8 @@ def test_a_head_with_a_bias_is_refused() -> None:
 
 @pytest.mark.parametrize("strategy", first(["fsdp", "single"]))
 @pytest.mark.parametrize("accumulation", first([1, 2]))
-def test_the_peak_without_whole_logits_is_predicted(tmp_path: Path, strategy: Any, accumulation: int) -> None:
+def test_the_peak_without_whole_logits_is_predicted(tmp_path, strategy, accumulation):
     """By the formulae, as torch's MemTracker counts it on the real model; the gate allows 15 %."""
-    import json
-
-    import predict
-    from bringup.formulae import memory, models
-    from torch.distributed.tensor import debug
 
     file = tmp_path / "small.json"
     sizes = {"hidden_size": 256, "intermediate_size": 688, "num_hidden_layers": 2, "num_attention_heads": 4}

@@ -222,7 +222,7 @@ def test_verbs_that_only_scripts_call_are_listed_apart(capsys):
 
 
 @for_each("shell", ["bash", "zsh"])
-def test_completion_is_a_script_that_its_shell_reads_with_verbs_for_people_and_phases(shell: str, capsys):
+def test_completion_is_a_script_that_its_shell_reads_with_verbs_for_people_and_phases(shell, capsys):
     code, out, _ = call(capsys, "completion", shell)
     assert code == 0
     assert {"doctor", "nccl_scaling", "--dry-run"} <= set(re.findall(r"[\w-]+", out))

@@ -16,7 +16,7 @@ SHAPE = ["Run it", "What you see", "What to do next", "What it proves", "What it
 
 
 @for_each("page", PAGES, ids=lambda page: page.stem)
-def test_a_page_of_a_phase_has_the_shape_of_all(page: Path):
+def test_a_page_of_a_phase_has_the_shape_of_all(page):
     headings = re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert [heading for heading in headings if heading != "How it works"] == SHAPE
     assert page.read_text(encoding="utf-8").startswith(f"# Phase {int(page.stem[:2])}: ")
@@ -68,7 +68,7 @@ def quote(what: str, folder: Path) -> str:
     return with_quotes(f"text\n<!-- quoted: {what} -->\nold\n<!-- end quoted -->\nmore", folder)
 
 
-def test_a_quote_is_the_code_as_it_is_now(tmp_path: Path):
+def test_a_quote_is_the_code_as_it_is_now(tmp_path):
     (tmp_path / "a.py").write_text(SOURCE)
     page = quote("a.py | Trainer.step | first = | return", tmp_path)
     assert "`a.py`, `Trainer.step`:\n\n```python\nfirst = 1\nreturn first\n```\n" in page
@@ -86,7 +86,7 @@ def test_a_quote_is_the_code_as_it_is_now(tmp_path: Path):
         ("a.py | Trainer.step | second", "expected a line that begins with `second`"),
     ],
 )
-def test_a_quote_of_code_that_is_gone_is_an_error(what: str, missing: str, tmp_path: Path):
+def test_a_quote_of_code_that_is_gone_is_an_error(what, missing, tmp_path):
     (tmp_path / "a.py").write_text(SOURCE)
     with pytest.raises(ValueError, match=re.escape(missing)):
         quote(what, tmp_path)

@@ -3,8 +3,6 @@
 The damage is random, but the same every time (derandomize): a failure here can be repeated.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import tempfile

@@ -1,7 +1,5 @@
 """Records, profiles, node lists and words of Slurm with anything in them: read, or refused in one line by name."""
 
-from __future__ import annotations
-
 import json
 import string
 from pathlib import Path

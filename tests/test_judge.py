@@ -290,7 +290,7 @@ def test_a_number_without_a_limit_that_never_arrived_is_no_measured_one():
 
 
 @for_each("others", [(), (("nccl.transport", "2-nodes", "Socket"),)])
-def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_limit(others: tuple[Fact, ...]):
+def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_limit(others):
     """Also where a second log names one."""
     facts = (("nccl.ranks", "2-nodes", 4), ("nccl.transport", "2-nodes", None), *others)
     transport = judging(*facts)["nccl.transport", "2-nodes"]

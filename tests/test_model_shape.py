@@ -1,24 +1,25 @@
 """The shape of any causal LM, read from the model itself: held against torch's own counters, and never guessed."""
 
-from __future__ import annotations
-
 import re
-import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import predict
 import pytest
+import torch
+import torch.distributed as dist
 from bringup.errors import ModelError
 from bringup.formulae import flops, memory, models, traffic
-from bringup.formulae.models import Job, Kind
+from bringup.formulae.models import Job
 from bringup.records import ModelShape
 from loops import for_each
+from recipe import model_shape, observed_strategy, weights
 from tiers import first
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "training" / "src"))
-sys.path.append(str(ROOT / "infrastructure-validation" / "probes"))
+from torch.distributed.tensor import DTensor, debug
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoConfig, AutoModelForCausalLM
 
 # torch and transformers warn about their own insides; what is tested here is ours
 pytestmark = pytest.mark.filterwarnings("default")
@@ -60,8 +61,6 @@ EAGER = ("gemma2", "bloom")  # have no other attention, or cap its scores
 
 
 def config_of(model_type: str, **changes: Any) -> Any:
-    from transformers import AutoConfig
-
     return AutoConfig.for_model(model_type, **SMALL | CONFIGS.get(model_type, {}) | changes)
 
 
@@ -71,23 +70,15 @@ def write(folder: Path, model_type: str, **changes: Any) -> Path:
 
 
 def without_memory(config_file: Path, attention: str = "sdpa") -> Any:
-    from recipe import weights
-
     return weights.without_memory(SimpleNamespace(model_config=config_file, attention=attention))
 
 
 def shape_of(model: Any, name: str = "small") -> ModelShape:
-    from recipe import model_shape
-
     return model_shape.shape_of(model, name)
 
 
 @for_each("model_type", CONFIGS)
-def test_parameters_and_flops_are_those_that_torch_counts(model_type: str) -> None:
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-    from transformers import AutoModelForCausalLM
-
+def test_parameters_and_flops_are_those_that_torch_counts(model_type):
     model = AutoModelForCausalLM.from_config(config_of(model_type), attn_implementation="eager").train()
     ids = torch.ones(2, 32, dtype=torch.long)
     with FlopCounterMode(display=False) as counter:
@@ -103,11 +94,11 @@ def test_parameters_and_flops_are_those_that_torch_counts(model_type: str) -> No
 
 
 @for_each("stem", sorted(path.stem for path in models.MODELS.glob("*.json")))
-def test_a_configuration_and_its_model_have_one_shape(stem: str) -> None:
+def test_a_configuration_and_its_model_have_one_shape(stem):
     assert shape_of(without_memory(models.MODELS / f"{stem}.json"), stem) == models.load(stem)
 
 
-def test_attention_is_read_layer_by_layer(tmp_path: Path) -> None:
+def test_attention_is_read_layer_by_layer(tmp_path):
     gemma = shape_of(without_memory(write(tmp_path / "gemma", "gemma3_text")))
     assert {(like.layers, like.head_size, like.window) for like in gemma.attention} == {(1, 16, 8), (1, 16, None)}
     (mistral,) = shape_of(without_memory(write(tmp_path / "mistral", "mistral"))).attention
@@ -119,12 +110,7 @@ def test_attention_is_read_layer_by_layer(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("model_type", ["llama", "gemma3_text", "gpt2"])
-def test_a_sharded_model_has_the_shape_of_the_whole(tmp_path: Path, model_type: str) -> None:
-    import predict
-    import torch.distributed as dist
-    from torch.distributed.tensor import DTensor, debug
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
+def test_a_sharded_model_has_the_shape_of_the_whole(tmp_path, model_type):
     file = write(tmp_path, model_type)
     whole = shape_of(without_memory(file))
     debug._clear_sharding_prop_cache()
@@ -147,9 +133,7 @@ def test_a_sharded_model_has_the_shape_of_the_whole(tmp_path: Path, model_type: 
         ("openai-gpt", {}, "names no decoder blocks"),
     ],
 )
-def test_what_is_not_covered_says_why_and_has_states_all_the_same(
-    tmp_path: Path, model_type: str, changes: dict[str, Any], says: str
-) -> None:
+def test_what_is_not_covered_says_why_and_has_states_all_the_same(tmp_path, model_type, changes, says):
     model = without_memory(write(tmp_path, model_type, **changes), "eager")
     shape = shape_of(model)
     assert shape.not_covered is not None
@@ -162,9 +146,7 @@ def test_what_is_not_covered_says_why_and_has_states_all_the_same(
 
 @pytest.mark.parametrize("model_type", first(["llama", "qwen2", "gemma3_text", "gpt2", "recomputed"]))
 @pytest.mark.parametrize("strategy", ["fsdp", "single"])
-def test_states_peak_and_traffic_are_those_of_the_real_model_and_the_real_fully_shard(
-    tmp_path: Path, model_type: str, strategy: Kind
-) -> None:
+def test_states_peak_and_traffic_are_those_of_the_real_model_and_the_real_fully_shard(tmp_path, model_type, strategy):
     """As predict.py computes them; the peak of a Llama alone. The gate allows 15 %."""
     recomputed = {"activation_checkpointing": True} if model_type == "recomputed" else {}
     model_type = "llama" if recomputed else model_type
@@ -191,10 +173,8 @@ def test_states_peak_and_traffic_are_those_of_the_real_model_and_the_real_fully_
     }
 
 
-def test_the_first_linear_layer_of_a_block_is_found_also_in_a_gpt2(tmp_path: Path) -> None:
+def test_the_first_linear_layer_of_a_block_is_found_also_in_a_gpt2(tmp_path):
     """Its data type is what shows that the model computes in bfloat16."""
-    from recipe import observed_strategy
-
     watched = observed_strategy.FirstStep(lambda: None)
     watched.on_train_begin(None, None, None, model=without_memory(write(tmp_path, "gpt2")))
     assert len(watched.forwards) == 2

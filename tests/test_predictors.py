@@ -1,18 +1,9 @@
 """What `bringup advise` assumes of a speed is what others published, and the page that shows it is of today."""
 
-from __future__ import annotations
-
-import sys
-from pathlib import Path
-
+import predictors
 import pytest
 from bringup.formulae import published
 from bringup.plan import parts
-
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "validation/benchmarks"))
-
-import predictors  # noqa: E402
 
 COMPARED = 19  # the rows that were held against one assumed MFU of each GPU
 
@@ -25,11 +16,11 @@ def span(gpu: str, *, recomputed: bool, compiled: bool, without: str = "") -> pu
     return spanned
 
 
-def test_the_page_is_of_today() -> None:
+def test_the_page_is_of_today():
     assert predictors.INTO.read_text() == predictors.written()
 
 
-def test_published_speeds_lie_inside_the_range_where_a_bandwidth_is_known() -> None:
+def test_published_speeds_lie_inside_the_range_where_a_bandwidth_is_known():
     speeds = [predictors.speed_of(row) for row in published.all_published()]
     inside = [speed.is_inside(speed.low, speed.high) for speed in speeds]
     assert inside[:COMPARED].count("inside") == 17
@@ -37,14 +28,14 @@ def test_published_speeds_lie_inside_the_range_where_a_bandwidth_is_known() -> N
     assert {speed.row.gpus for speed, verdict in zip(speeds, inside, strict=True) if verdict == "unknown"} == {2, 4}
 
 
-def test_eager_and_compiled_are_different_ranges() -> None:
+def test_eager_and_compiled_are_different_ranges():
     eager, compiled = (span("h100", recomputed=False, compiled=which) for which in (False, True))
     assert eager.low < compiled.low
     assert eager.high < compiled.high
     assert "eager (torchtitan, llm-foundry)" in eager.source
 
 
-def test_a_setting_that_was_not_published_is_wider_by_what_published_pairs_differ() -> None:
+def test_a_setting_that_was_not_published_is_wider_by_what_published_pairs_differ():
     """Of H100 nothing compiled with full recomputation: from eager, by torchtitan's two pairs."""
     least, most = published.by_compiling("H100")
     assert (round(least, 2), round(most, 2)) == (1.16, 1.16)
@@ -53,5 +44,5 @@ def test_a_setting_that_was_not_published_is_wider_by_what_published_pairs_diffe
     assert compiled.high == pytest.approx(eager.high * most)
 
 
-def test_a_gpu_of_which_nothing_was_published_has_no_range() -> None:
+def test_a_gpu_of_which_nothing_was_published_has_no_range():
     assert published.span("NVIDIA L4 data sheet", recomputed=False, compiled=False) is None

@@ -9,12 +9,10 @@ import lzma
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import redirect_stderr
 from pathlib import Path
 
-import pytest
 from bringup import cli
 from bringup.cli.arguments import phase_called, phases_called
 from bringup.errors import BringupError
@@ -22,10 +20,9 @@ from bringup.plan.phases import PHASES
 from bringup.report import known_runs
 from loops import for_each
 from programs import ran
+from recipe import arguments as recipe_arguments
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "training/src"))
-from recipe import arguments as recipe_arguments  # noqa: E402
 
 WORDS = sorted((ROOT / "tests/golden/expected").glob("*.words.jsonl.xz"))
 VALUES = {"VERB": "run", "JOB": "4711", "JOBID": "4711", "N": "2", "K": "1", "G": "8", "…": "", "...": "", "[...]": ""}
@@ -137,7 +134,7 @@ def of_a_script(words: list[str]) -> str:
 
 
 @for_each("source", [of_recorded_runs, of_documents], ids=lambda source: source.__name__)
-def test_its_program_takes_each_printed_command(source, monkeypatch: pytest.MonkeyPatch):
+def test_its_program_takes_each_printed_command(source, monkeypatch):
     """`explain` printed a training on one node that its script refuses, and pages an option that was gone."""
     monkeypatch.setattr(known_runs, "called", lambda name, what="": Path(name))
     printed = source()
@@ -158,5 +155,5 @@ def test_its_program_takes_each_printed_command(source, monkeypatch: pytest.Monk
         "make nothing",
     ],
 )
-def test_a_command_that_its_program_refuses_is_seen(command: str):
+def test_a_command_that_its_program_refuses_is_seen(command):
     assert objection(command.split())

@@ -3,21 +3,18 @@
 import io
 import json
 import sys
-from pathlib import Path
 
+import collectives
+import inventory
 import pytest
 from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
 from bringup.records import Outcome, Verdict
-from factory import a_run
-from runs_for_tests import about, add_derived
-
-sys.path.append(str(Path(__file__).resolve().parents[1] / "infrastructure-validation/probes"))
-import collectives
-import inventory
 from fabric import fabric
+from factory import a_run
 from facts import MAX_LINE_BYTES, MAX_NAME, MAX_TEXT, Facts
 from loops import for_each
+from runs_for_tests import about, add_derived
 
 HOSTS = [f"queue-dynamic-p5-48xlarge-training-{number}" for number in range(1, 9)]
 EFA = [f"rdmap{bus}s{slot}" for bus in range(79, 239, 5) for slot in (0,)]  # as the kernel names 32 of them

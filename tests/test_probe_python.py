@@ -91,7 +91,7 @@ def test_a_probe_of_the_system_needs_no_newer_python(path):
     assert newer_than_the_oldest(path.read_text()) == []
 
 
-def test_the_package_needs_python_3_10() -> None:
+def test_the_package_needs_python_3_10():
     """That of Ubuntu 22.04's login hosts. datetime.UTC, enum.StrEnum and hashlib.file_digest came with 3.11."""
     newer = {}
     package = sorted((PROBES.parents[1] / "validation/bringup").rglob("*.py"))

@@ -1,7 +1,5 @@
 """MFUs that others published, beside a measured one: they follow from their tokens/s, and neighbours are alike."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

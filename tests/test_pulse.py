@@ -6,21 +6,20 @@ import sys
 import time
 from pathlib import Path
 
+import pulse
+from loops import for_each
+from pulse import Gap
+from recipe import meter
+
 ROOT = Path(__file__).resolve().parent.parent
 PROBES = ROOT / "infrastructure-validation" / "probes"
-sys.path.append(str(ROOT / "training" / "src"))
-sys.path.append(str(PROBES))
 
-import pulse  # noqa: E402
-from loops import for_each  # noqa: E402
-from pulse import Gap  # noqa: E402
-from recipe import meter  # noqa: E402
 
 STEPS = [(10.0, 11.0), (11.0, 12.0), (20.0, 21.0), (21.0, 42.0), (42.0, 43.0)]  # a checkpoint from 12 to 20
 WORK = {"fetch": [0.1] * 5, "forward": [0.2] * 5, "optimizer": [0.1] * 5}
 
 
-def test_a_process_that_was_stopped_has_a_gap_as_long_as_the_stop() -> None:
+def test_a_process_that_was_stopped_has_a_gap_as_long_as_the_stop():
     program = "import pulse, sys; p = pulse.Pulse(); print(flush=True); input(); print([g[1] - g[0] for g in p.gaps()])"
     with subprocess.Popen(
         [sys.executable, "-c", program], cwd=PROBES, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -36,12 +35,12 @@ def test_a_process_that_was_stopped_has_a_gap_as_long_as_the_stop() -> None:
     assert max(eval(output)) >= stopped_s - pulse.EVERY_S  # a list of numbers
 
 
-def test_a_pause_counts_with_its_part_inside_a_step_and_names_the_step() -> None:
+def test_a_pause_counts_with_its_part_inside_a_step_and_names_the_step():
     assert pulse.longest([Gap(21.5, 41.5, 0.0)], STEPS) == (20.0, 3, 0.0)
     assert pulse.longest([Gap(11.5, 19.0, 0.1)], STEPS) == (0.5, 1, 0.1)
 
 
-def test_what_lies_between_steps_is_a_known_pause() -> None:
+def test_what_lies_between_steps_is_a_known_pause():
     assert pulse.longest([Gap(12.5, 19.5, 0.0)], STEPS) == (0.0, None, None)
     assert pulse.longest([], STEPS) == (0.0, None, None)
 
@@ -57,6 +56,6 @@ def test_what_lies_between_steps_is_a_known_pause() -> None:
         ([], {}, 1, (0.0, None, None, None)),  # it waits for others
     ],
 )
-def test_a_rank_that_stood_still_says_in_which_step_and_where(gaps, work, first: int, expected) -> None:
+def test_a_rank_that_stood_still_says_in_which_step_and_where(gaps, work, first, expected):
     seen = meter.standstill(gaps, STEPS, WORK | work, first=first, warmup=1)
     assert (seen.seconds, seen.step, seen.part, seen.cpu_s) == expected

@@ -6,13 +6,13 @@ import pytest
 import real_output
 from bringup.known_faults.signatures import SIGNATURES
 from loops import for_each
-from real_output import FIXTURES, INDEX, PAGE, READERS, Sample
+from real_output import FIXTURES, INDEX, PAGE, READERS
 
 SAMPLES = real_output.index()
 
 
 @for_each("sample", SAMPLES, ids=lambda sample: sample.file)
-def test_a_sample_is_read_as_its_label_says_or_as_its_known_miss(sample: Sample) -> None:
+def test_a_sample_is_read_as_its_label_says_or_as_its_known_miss(sample):
     for check in real_output.checks(sample):
         miss = sample.misses.get(check.quantity)
         if miss is None:
@@ -23,7 +23,7 @@ def test_a_sample_is_read_as_its_label_says_or_as_its_known_miss(sample: Sample)
             assert check.reads == expected, f"{check.quantity}: the miss reads otherwise now"
 
 
-def test_the_index_names_each_sample_once_and_no_sample_is_forgotten() -> None:
+def test_the_index_names_each_sample_once_and_no_sample_is_forgotten():
     files = [sample.file for sample in SAMPLES]
     assert len(files) == len(set(files)) >= 60
     there = {path.relative_to(FIXTURES).as_posix() for path in (FIXTURES / "real").rglob("*") if path.is_file()}
@@ -31,7 +31,7 @@ def test_the_index_names_each_sample_once_and_no_sample_is_forgotten() -> None:
 
 
 @for_each("sample", SAMPLES, ids=lambda sample: sample.file)
-def test_every_label_names_its_program_and_source_and_a_miss_its_reason(sample: Sample) -> None:
+def test_every_label_names_its_program_and_source_and_a_miss_its_reason(sample):
     assert sample.program and sample.source
     assert sample.signs <= set(SIGNATURES)
     for quantity, miss in sample.misses.items():
@@ -44,7 +44,7 @@ STRICT = ("nccl_tests", "topology", "slurm_nodes", "sysfs")
 
 
 @for_each("sample", SAMPLES, ids=lambda sample: sample.file)
-def test_every_reader_takes_every_sample_and_finds_nothing_in_a_foreign_one(sample: Sample) -> None:
+def test_every_reader_takes_every_sample_and_finds_nothing_in_a_foreign_one(sample):
     for name, read in READERS.items():
         values = read(sample.text)
         if name in STRICT and name != sample.reader:
@@ -55,7 +55,7 @@ ADDRESS = re.compile(r"(?<![\w.])(\d{1,3}(?:\.\d{1,3}){3})(?![\w.])")
 
 
 @for_each("sample", SAMPLES, ids=lambda sample: sample.file)
-def test_a_sample_is_small_and_holds_no_address_that_is_somebodys(sample: Sample) -> None:
+def test_a_sample_is_small_and_holds_no_address_that_is_somebodys(sample):
     text = sample.text
     assert len(text) < 16_000
     for address in ADDRESS.findall(text):
@@ -63,11 +63,11 @@ def test_a_sample_is_small_and_holds_no_address_that_is_somebodys(sample: Sample
     assert re.search(r"[\w.]+@[\w-]+\.(com|org|net|edu|de|fr|io)\b|hf_[A-Za-z]{6}|/home/(?!u\b)\w+", text) is None
 
 
-def test_the_page_is_what_the_index_and_the_readers_say() -> None:
+def test_the_page_is_what_the_index_and_the_readers_say():
     assert PAGE.read_text(encoding="utf-8") == real_output.page(), f"{PAGE.name}: run `make generated`"
 
 
-def test_a_label_with_a_key_that_nobody_reads_is_an_error(tmp_path, monkeypatch) -> None:
+def test_a_label_with_a_key_that_nobody_reads_is_an_error(tmp_path, monkeypatch):
     slip = INDEX.read_text(encoding="utf-8").replace(", says:", ", say:", 1)
     (tmp_path / "index.yaml").write_text(slip, encoding="utf-8")
     monkeypatch.setattr(real_output, "INDEX", tmp_path / "index.yaml")

@@ -9,16 +9,14 @@ from pathlib import Path
 import pytest
 from loops import for_each
 from programs import ran
+from recipe import program
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "training/src"
-sys.path.append(str(SOURCE))
-
-from recipe import program  # noqa: E402
 
 
 @for_each("name", program.LEAST)
-def test_an_older_library_is_refused_with_its_version_and_why(name: str):
+def test_an_older_library_is_refused_with_its_version_and_why(name):
     least, why = program.LEAST[name]
     with pytest.MonkeyPatch.context() as patched:
         for installed in ("0.9", f"{least[0]}.{least[1] - 1}.7+cu126"):
@@ -44,7 +42,7 @@ def test_what_we_install_is_new_enough_and_what_is_absent_is_said():
         assert "observed none" in str(program.lacking())
 
 
-def test_a_rank_is_refused_before_it_imports_the_library(tmp_path: Path):
+def test_a_rank_is_refused_before_it_imports_the_library(tmp_path):
     old = tmp_path / "site/transformers-4.57.1.dist-info"
     old.mkdir(parents=True)
     (old / "METADATA").write_text("Metadata-Version: 2.1\nName: transformers\nVersion: 4.57.1\n")

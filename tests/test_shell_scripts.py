@@ -20,7 +20,7 @@ SETUP = ROOT / "infrastructure-validation/local-cluster/setup.sh"
 
 
 @pytest.mark.parametrize("lacking", [None, "shellcheck"])
-def test_setup_looks_for_the_commands_where_there_is_no_dpkg(tmp_path: Path, lacking: str | None) -> None:
+def test_setup_looks_for_the_commands_where_there_is_no_dpkg(tmp_path, lacking):
     """A system without apt-get and dpkg (Rocky): what was installed by hand is enough."""
     commands = "slurmctld slurmd sinfo munged ip tc nft unshare flock hostname shellcheck faketime bindfs gcc g++"
     for name in commands.split():
@@ -80,9 +80,7 @@ def chosen(ranks: int, *options: str, most: int | None = None, given: str = "") 
 
 
 @for_each(("nodes", "gpus"), first([(3, 2), (1, 1), (2, 2), (5, 8), (6, 8), (12, 8), (16, 8), (32, 8)]))
-def test_the_default_batch_suits_any_number_of_ranks_and_all_runs_of_a_playbook_have_the_same(
-    nodes: int, gpus: int
-) -> None:
+def test_the_default_batch_suits_any_number_of_ranks_and_all_runs_of_a_playbook_have_the_same(nodes, gpus):
     batches = {chosen(ranks, most=nodes * gpus).stdout.strip() for ranks in (1, gpus, nodes * gpus)}
     assert len(batches) == 1
     option, batch = batches.pop().split()
@@ -91,7 +89,7 @@ def test_the_default_batch_suits_any_number_of_ranks_and_all_runs_of_a_playbook_
     assert int(batch) % (nodes * gpus) == 0
 
 
-def test_a_script_by_itself_takes_a_batch_for_its_own_ranks_and_a_batch_that_is_given_wins() -> None:
+def test_a_script_by_itself_takes_a_batch_for_its_own_ranks_and_a_batch_that_is_given_wins():
     assert chosen(6).stdout == "--global-batch 36\n"
     assert chosen(6, given="--global-batch 12 --steps 5").stdout == "--global-batch 36 --global-batch 12 --steps 5\n"
     assert chosen(6, "--global-batch", "12").returncode == 0
@@ -111,14 +109,12 @@ def test_a_script_by_itself_takes_a_batch_for_its_own_ranks_and_a_batch_that_is_
         (4, ("--no-such-option",), "unrecognized arguments: --no-such-option"),
     ],
 )  # fmt: skip
-def test_a_workload_that_cannot_work_is_one_line_and_exit_code_2(
-    ranks: int, options: tuple[str, ...], says: str
-) -> None:
+def test_a_workload_that_cannot_work_is_one_line_and_exit_code_2(ranks, options, says):
     refused(chosen(ranks, *options), says)
 
 
 @pytest.mark.parametrize("script", first(TRAININGS), ids=lambda path: path.stem)
-def test_a_training_that_cannot_work_is_refused_before_srun_and_leaves_no_run(tmp_path: Path, script: Path) -> None:
+def test_a_training_that_cannot_work_is_refused_before_srun_and_leaves_no_run(tmp_path, script):
     path = on_the_path(tmp_path, srun=f"touch {tmp_path}/started")
     done = bash('exec bash "$@"', str(script), "--steps", "none", BRINGUP_PROFILE="generic", PATH=path)
     refused(done, "argument --steps: invalid int value: 'none'")  # run_begin would have printed the folder
@@ -134,9 +130,7 @@ def test_a_training_that_cannot_work_is_refused_before_srun_and_leaves_no_run(tm
         ("1\n1\n", "", ""),  # RealMemory is not configured
     ],
 )
-def test_smoke_asks_for_no_more_memory_than_its_smallest_node_has(
-    tmp_path: Path, of_nodes: str, steps: str, jobs: str
-) -> None:
+def test_smoke_asks_for_no_more_memory_than_its_smallest_node_has(tmp_path, of_nodes, steps, jobs):
     path = on_the_path(tmp_path, sinfo=f"cat <<END\n{of_nodes}END")
     script = """set -euo pipefail
         source infrastructure-validation/scripts/job.sh
@@ -157,9 +151,7 @@ SBATCH = sorted([*TRAININGS, *(ROOT / "infrastructure-validation/scripts").glob(
 
 @for_each("script", SBATCH, ids=lambda path: path.stem)
 @for_each("folder", ["elsewhere", "nowhere", None])
-def test_a_batch_script_outside_of_the_repository_or_not_submitted_is_one_line_and_exit_code_2(
-    tmp_path: Path, script: Path, folder: str | None
-) -> None:
+def test_a_batch_script_outside_of_the_repository_or_not_submitted_is_refused_in_one_line(tmp_path, script, folder):
     (tmp_path / "elsewhere").mkdir(exist_ok=True)
     if folder is None:
         refused(bash('unset "${!SLURM_@}"; exec bash "$@"', str(script)), "submit it: sbatch ")
@@ -169,7 +161,7 @@ def test_a_batch_script_outside_of_the_repository_or_not_submitted_is_one_line_a
         refused(done, says, "; cd there and submit again\n")
 
 
-def test_logs_that_cannot_be_kept_are_one_line_and_exit_code_2(tmp_path: Path) -> None:
+def test_logs_that_cannot_be_kept_are_one_line_and_exit_code_2(tmp_path):
     (tmp_path / "slurm-logs").write_text("a file where the folder should be")
     script = f"""set -euo pipefail
         source infrastructure-validation/scripts/job.sh
@@ -182,7 +174,7 @@ def test_logs_that_cannot_be_kept_are_one_line_and_exit_code_2(tmp_path: Path) -
     ("command", "code"),
     [("mkdir /proc/no", 2), ("no-such-command", 2), ("exit 1", 2), ("exit 2", 2), ("true", 0), ("run_end 0", 1)],
 )
-def test_only_a_verdict_ends_a_phase_script_with_exit_code_1(tmp_path: Path, command: str, code: int) -> None:
+def test_only_a_verdict_ends_a_phase_script_with_exit_code_1(tmp_path, command, code):
     """1 says that the cluster failed. A command of ours that failed before the verdict says that we cannot tell."""
     python = program(tmp_path / "python", "exit 1")  # `bringup close` that judges: FAIL
     script = "set -euo pipefail; source infrastructure-validation/scripts/job.sh; eval " + repr(command)
@@ -230,13 +222,13 @@ IN_JOB_SH = {
 
 
 @for_each("command", IN_JOB_SH)
-def test_what_a_phase_script_gets_from_job_sh(command: str) -> None:
+def test_what_a_phase_script_gets_from_job_sh(command):
     for environment, printed in IN_JOB_SH[command]:
         assert in_job_sh(command, **environment) == printed
 
 
 @pytest.mark.parametrize("lacking", ["nothing", "all", "torchrun", "torch", "the files of torch"])
-def test_a_node_whose_python_environment_cannot_be_used_says_so_in_one_line(tmp_path: Path, lacking: str) -> None:
+def test_a_node_whose_python_environment_cannot_be_used_says_so_in_one_line(tmp_path, lacking):
     packages = tmp_path / "packages"
     for name in ("torch", "transformers", "accelerate", "datasets"):
         (packages / name).mkdir(parents=True)
@@ -264,15 +256,13 @@ def test_a_node_whose_python_environment_cannot_be_used_says_so_in_one_line(tmp_
 
 
 @pytest.mark.parametrize(("listed", "first"), [("n3,n0", "n0"), ("n10,n2", "n2"), ("n2,n10", "n2"), ("n3", "n3")])
-def test_the_node_of_rank_0_is_the_first_in_slurms_order_however_the_nodes_are_listed(
-    tmp_path: Path, listed: str, first: str
-) -> None:
+def test_the_node_of_rank_0_is_the_first_in_slurms_order_however_the_nodes_are_listed(tmp_path, listed, first):
     """A pair that is measured again may be listed as n3,n0. With n3 as the master, rank 0 on n0 would meet nobody."""
     path = on_the_path(tmp_path, scontrol="echo \"$3\" | tr , '\\n'")
     assert in_job_sh(f"rank0_of {listed}", PATH=path, SLURM_JOB_NODELIST="n0,n2,n3,n10") == f"{first}\n"
 
 
-def test_eight_thousand_nodes_with_long_names_do_not_fill_an_option_or_a_variable(tmp_path: Path) -> None:
+def test_eight_thousand_nodes_with_long_names_do_not_fill_an_option_or_a_variable(tmp_path):
     """Linux takes 131,071 bytes of one argument or variable; these names have 229,375. Each line begins a program with
     what the scripts export."""
     names = [f"rack-compute-long-name-{number:04d}" for number in range(8192)]
@@ -294,12 +284,12 @@ def test_eight_thousand_nodes_with_long_names_do_not_fill_an_option_or_a_variabl
 
 
 @pytest.mark.parametrize("script", ["nccl_scaling.sh", "nccl_run_with_monitoring.sh", "nccl_pairwise.sbatch"])
-def test_collectives_meet_at_the_node_of_rank_0(script: str) -> None:
+def test_collectives_meet_at_the_node_of_rank_0(script):
     text = (ROOT / "infrastructure-validation/scripts" / script).read_text()
     assert text.count("MASTER_ADDR=") == text.count("MASTER_ADDR=$(rank0_of ") >= 1
 
 
-def test_only_nodes_without_a_closing_line_are_asked_again(tmp_path: Path) -> None:
+def test_only_nodes_without_a_closing_line_are_asked_again(tmp_path):
     closing = '0: {"probe": "inventory", "at": "%s", "end": 33, "run": "r", "utc": "t"}\n'
     fact = '1: {"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.cpus", "value": 8}\n'
     file = tmp_path / "inventory.jsonl"
@@ -309,7 +299,7 @@ def test_only_nodes_without_a_closing_line_are_asked_again(tmp_path: Path) -> No
 
 
 @for_each("job", ["1", "1199", "1200", "1999", "4294967295"])
-def test_ports_are_below_those_that_linux_gives_to_any_connection(job: str) -> None:
+def test_ports_are_below_those_that_linux_gives_to_any_connection(job):
     ports = in_job_sh("port 0; port 9; port 16", SLURM_JOB_ID=job).split()
     assert all(20000 <= int(port) < 32768 for port in ports)
 
@@ -319,7 +309,7 @@ def test_ports_are_below_those_that_linux_gives_to_any_connection(job: str) -> N
     [("exec sleep 30", "RUNNING", 2), ("exec sleep 2", "CONFIGURING", 0), ("exit 1", "", 0)],
     ids=["a firewall", "a node that boots", "refused"],
 )
-def test_a_login_host_that_hears_nothing_of_its_nodes_says_so(tmp_path: Path, srun: str, state: str, code: int) -> None:
+def test_a_login_host_that_hears_nothing_of_its_nodes_says_so(tmp_path, srun, state, code):
     """Each step was silent for its ten minutes, and the cause was said nowhere."""
     path = on_the_path(tmp_path, srun=srun, squeue=f"echo {state}", scancel=":", scontrol="echo Prolog = /none")
     scripts = "infrastructure-validation/scripts"
@@ -333,7 +323,7 @@ def test_a_login_host_that_hears_nothing_of_its_nodes_says_so(tmp_path: Path, sr
     assert bool(re.search(says, done.stderr)) == (code == 2)
 
 
-def test_a_gpu_request_for_the_whole_job_is_none_for_its_steps() -> None:
+def test_a_gpu_request_for_the_whole_job_is_none_for_its_steps():
     """Slurm hands SBATCH_GPUS_PER_NODE on as SLURM_GPUS_PER_NODE. The step that requests no GPU, and looks whether they
     are hidden from it, would see all of them."""
     request = dict.fromkeys(["SLURM_TRES_BIND", "SRUN_TRES_BIND"], "gres/gpu:per_task:1")
@@ -350,7 +340,7 @@ def test_a_gpu_request_for_the_whole_job_is_none_for_its_steps() -> None:
     ("gres", "kept"),
     [("gpu:2", "none"), ("gres:gpu:h100:2,nvme:1", "nvme:1"), ("gpu", "none"), ("gpumem:1", "gpumem:1"), ("", "none")],
 )
-def test_a_command_with_a_gpu_request_of_its_own_is_given_no_other(gres: str, kept: str) -> None:
+def test_a_command_with_a_gpu_request_of_its_own_is_given_no_other(gres, kept):
     """Slurm 26.05: --gpus-per-node and --gres=gpu are mutually exclusive, also where one is in the environment."""
     request = {"SALLOC_GRES": gres, "SALLOC_GPUS": "2", "SALLOC_GPUS_PER_NODE": "2", "SBATCH_GRES": "gpu:2"}
     shown = "echo ${SALLOC_GRES-none} ${SALLOC_GPUS-none} ${SALLOC_GPUS_PER_NODE-none} $SBATCH_GRES"
@@ -359,13 +349,13 @@ def test_a_command_with_a_gpu_request_of_its_own_is_given_no_other(gres: str, ke
 
 
 @for_each("script", sorted((ROOT / "infrastructure-validation/scripts").glob("*.sh")), ids=lambda path: path.stem)
-def test_a_sites_time_limit_for_salloc_counts(script: Path) -> None:
+def test_a_sites_time_limit_for_salloc_counts(script):
     """An option on the command line would win over SALLOC_TIMELIMIT."""
     calls = [line for line in script.read_text().splitlines() if line.startswith("salloc ")]
     assert not [line for line in calls if "--time" in line]
 
 
-def test_the_sampler_ends_with_its_standard_input_and_is_waited_for(tmp_path: Path) -> None:
+def test_the_sampler_ends_with_its_standard_input_and_is_waited_for(tmp_path):
     """srun answers SIGTERM with SIGKILL to its tasks."""
     samples = tmp_path / "samples"
     probe = shlex.join([sys.executable, "infrastructure-validation/probes/monitor.py", "until-eof"])
@@ -379,7 +369,7 @@ def test_the_sampler_ends_with_its_standard_input_and_is_waited_for(tmp_path: Pa
     assert samples.read_text().endswith("\n")
 
 
-def test_the_allocator_grows_its_segments_unless_somebody_set_it() -> None:
+def test_the_allocator_grows_its_segments_unless_somebody_set_it():
     script = "source training/env.sh; env | grep ALLOC_CONF"
     for own, expected in (
         ({}, "PYTORCH_ALLOC_CONF=expandable_segments:True"),
@@ -390,14 +380,14 @@ def test_the_allocator_grows_its_segments_unless_somebody_set_it() -> None:
         assert ran(["bash", "-c", script], env=given | own, cwd=ROOT).stdout == f"{expected}\n"
 
 
-def test_the_patience_at_the_start_reaches_the_ranks_and_one_that_is_no_number_is_refused() -> None:
+def test_the_patience_at_the_start_reaches_the_ranks_and_one_that_is_no_number_is_refused():
     script = "source training/env.sh; env | grep BRINGUP_START_S"
     assert bash(script).stdout == "BRINGUP_START_S=600\n"
     assert bash(script, BRINGUP_START_S="30").stdout == "BRINGUP_START_S=30\n"
     refused(bash(script, BRINGUP_START_S="soon"), "BRINGUP_START_S=soon: expected a number of seconds\n")
 
 
-def test_a_node_whose_driver_never_answers_cannot_hold_discovery_past_its_time_limit() -> None:
+def test_a_node_whose_driver_never_answers_cannot_hold_discovery_past_its_time_limit():
     """A process inside the driver cannot be killed: discovery waited for its step until its own time was over."""
     text = (ROOT / "infrastructure-validation/scripts/discover-environment.sbatch").read_text()
     [limit] = re.findall(r"^#SBATCH --time=00:(\d\d):00$", text, re.M)
@@ -414,7 +404,7 @@ NEWER_THAN_BASH_44 = re.compile(
 )
 
 
-def test_scripts_need_nothing_newer_than_bash_44() -> None:
+def test_scripts_need_nothing_newer_than_bash_44():
     """RHEL, Rocky and Alma 8 have it; under set -u a variable that it does not know ends the script."""
     listed = ran(["git", "ls-files", "-z"], cwd=ROOT, check=True)
     paths = [ROOT / name for name in listed.stdout.split("\0") if name and not name.startswith("docs/results/")]
@@ -429,7 +419,7 @@ def test_scripts_need_nothing_newer_than_bash_44() -> None:
     assert newer == {}
 
 
-def test_pairs_of_gpus_are_not_waited_for_together_with_what_watches_beside_them(tmp_path: Path) -> None:
+def test_pairs_of_gpus_are_not_waited_for_together_with_what_watches_beside_them(tmp_path):
     """The watcher ends when it is told to. A plain `wait` of bash 5.2 waits for it as well, until the time limit of
     the job."""
     scripts = ROOT / "infrastructure-validation/scripts"

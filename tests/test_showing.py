@@ -20,7 +20,7 @@ MISSED = pytest.mark.xfail(strict=True, raises=AssertionError, reason="it was no
 
 @shows_failing("run.closed")
 @pytest.mark.parametrize("value", [False, *(pytest.param(value, marks=MISSED) for value in (True, None))])
-def test_a_gate_that_passed_or_is_incomplete_was_not_shown_failing(value: object):
+def test_a_gate_that_passed_or_is_incomplete_was_not_shown_failing(value):
     judged_as("run.closed", value)
 
 

@@ -63,7 +63,7 @@ def test_the_example_says_every_key_once_and_the_schema_accepts_it():
         ),
     ],
 )
-def test_a_mistake_is_one_line_with_the_key_and_what_was_meant(line: str, says: str) -> None:
+def test_a_mistake_is_one_line_with_the_key_and_what_was_meant(line, says):
     with pytest.raises(FileError) as error:
         site.parse(f"{GOOD}{line}\n", "x.yaml")
     assert str(error.value).startswith(f"x.yaml:3: {says}")
@@ -82,7 +82,7 @@ def test_a_mistake_is_one_line_with_the_key_and_what_was_meant(line: str, says: 
         ("name: lab\n", ":1: schema_version: is missing; add the line `schema_version: 1`"),
     ],
 )
-def test_a_text_that_is_no_site_file_is_one_line(text: str, says: str) -> None:
+def test_a_text_that_is_no_site_file_is_one_line(text, says):
     with pytest.raises(FileError) as error:
         site.parse(text, "x.yaml")
     assert str(error.value) == f"x.yaml{says}"
@@ -100,7 +100,7 @@ SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS", "DB_PASSWORD", "hf_
         ("srun: ['--comment=http://me:hunter2@x']", "holds a password"),
     ],
 )
-def test_a_secret_is_refused_and_not_repeated(line: str, says: str) -> None:
+def test_a_secret_is_refused_and_not_repeated(line, says):
     with pytest.raises(FileError, match=f"{says}.* every report shows this file|{says}; every report") as error:
         site.parse(f"{GOOD}{line}\n", "x.yaml")
     assert "hunter2" not in str(error.value)
@@ -118,13 +118,13 @@ def test_the_partition_key_of_infiniband_is_no_secret():
         ("", "no site file is used; name one: export BRINGUP_SITE=NAME, or the path of a .yaml file"),
     ],
 )
-def test_a_site_that_is_not_there_is_one_line_and_exit_code_2(monkeypatch, capsys, named: str, says: str) -> None:
+def test_a_site_that_is_not_there_is_one_line_and_exit_code_2(monkeypatch, capsys, named, says):
     monkeypatch.setenv("BRINGUP_SITE", named)
     assert main(["site"]) == 2
     assert capsys.readouterr().err == f"bringup: {says}\n"
 
 
-def test_the_verb_shows_the_file_and_what_the_environment_changes(monkeypatch, capsys, tmp_path) -> None:
+def test_the_verb_shows_the_file_and_what_the_environment_changes(monkeypatch, capsys, tmp_path):
     (tmp_path / "lab.yaml").write_text(GOOD + "partition: gpu\nenvironment: {NCCL_IB_HCA: mlx5_0}\n")
     monkeypatch.delenv("SLURM_JOB_ID", raising=False)
     monkeypatch.setenv("BRINGUP_SITE", str(tmp_path / "lab.yaml"))

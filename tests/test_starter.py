@@ -1,7 +1,5 @@
 """training/src/starter.py, copied alone into an empty folder: an own tiny model, an own JSONL, one rank and two."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import json
@@ -15,9 +13,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import warm_python
+from accelerate import FullyShardedDataParallelPlugin
 from programs import program, ran
 from tiers import FEWER, first, rest
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
 
 ROOT = Path(__file__).resolve().parent.parent
 STARTER = ROOT / "training/src/starter.py"
@@ -29,10 +32,6 @@ LEARNT = ("--learning-rate", "0.001", "--sequence-length", str(LENGTH), "--globa
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """model/: a folder with weights, tied, and a tokenizer of bytes without a chat template. chat.jsonl, text.jsonl."""
-    import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-    from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast, Qwen2Config
-
     folder = tmp_path_factory.mktemp("own")
     vocabulary = ["<eos>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     bytes_only = Tokenizer(models.BPE(vocab={token: number for number, token in enumerate(vocabulary)}, merges=[]))
@@ -104,7 +103,7 @@ def runs(own: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]
     }
 
 
-def test_it_needs_no_other_file_and_is_short() -> None:
+def test_it_needs_no_other_file_and_is_short():
     text = STARTER.read_text()
     assert len(text.splitlines()) <= 170
     imported = {
@@ -117,7 +116,7 @@ def test_it_needs_no_other_file_and_is_short() -> None:
     assert libraries == {"torch", "transformers", "accelerate", "datasets", "numpy"}
 
 
-def test_one_rank_ddp_and_fsdp_train_the_same(runs: dict[str, Path]) -> None:
+def test_one_rank_ddp_and_fsdp_train_the_same(runs):
     single = losses(runs["single"])
     assert len(single) == STEPS and single[-1] < single[0] - 0.1
     for kind in (*rest("ddp"), "fsdp"):
@@ -125,10 +124,7 @@ def test_one_rank_ddp_and_fsdp_train_the_same(runs: dict[str, Path]) -> None:
         assert gap < 2e-6, (kind, gap)  # float32; 5e-7 was seen
 
 
-def test_what_is_exported_loads_and_computes_the_same(runs: dict[str, Path], own: Path) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
+def test_what_is_exported_loads_and_computes_the_same(runs, own):
     ids = torch.arange(100, 140).view(2, 20)
     before = AutoModelForCausalLM.from_pretrained(own / "model")(ids).logits
     logits = {}
@@ -144,9 +140,7 @@ def test_what_is_exported_loads_and_computes_the_same(runs: dict[str, Path], own
 
 
 @pytest.mark.parametrize(("kind", "ranks"), first([("single", 1), ("fsdp", 2)]))
-def test_it_goes_on_from_the_newest_complete_checkpoint(
-    kind: str, ranks: int, runs: dict[str, Path], own: Path, tmp_path: Path
-) -> None:
+def test_it_goes_on_from_the_newest_complete_checkpoint(kind, ranks, runs, own, tmp_path):
     whole, folder = runs[kind], tmp_path / "again"
     shutil.copytree(whole / "checkpoint-3", folder / "out/checkpoint-3")
     (folder / "out/checkpoint-5").mkdir()  # a job was killed while it wrote this one
@@ -158,9 +152,7 @@ def test_it_goes_on_from_the_newest_complete_checkpoint(
 
 
 @pytest.mark.parametrize(("kind", "ranks"), first([("single", 1), ("fsdp", 2)]))
-def test_a_finished_training_is_not_trained_on(
-    kind: str, ranks: int, runs: dict[str, Path], own: Path, tmp_path: Path
-) -> None:
+def test_a_finished_training_is_not_trained_on(kind, ranks, runs, own, tmp_path):
     """Each start trained a step more, deleted an older checkpoint for it, and exported another model."""
     out = tmp_path / "again/out"
     shutil.copytree(runs[kind], out)
@@ -187,9 +179,7 @@ def contents(out: Path) -> dict[str, str]:
         ("--sequence-length", "32", "sequence_length 64 there, 32 here"),
     ],
 )
-def test_a_resume_with_other_arguments_is_refused(
-    option: str, value: str, words: str, runs: dict[str, Path], own: Path, tmp_path: Path
-) -> None:
+def test_a_resume_with_other_arguments_is_refused(option, value, words, runs, own, tmp_path):
     """Trainer took the old learning rate, and skipped rows of another order, without a word."""
     out = tmp_path / "again/out"
     for name in ("checkpoint-3", "arguments.json"):
@@ -199,9 +189,7 @@ def test_a_resume_with_other_arguments_is_refused(
     assert {each.name for each in out.iterdir()} == {"checkpoint-3", "arguments.json"}
 
 
-def test_other_rows_at_a_resume_are_refused_and_more_steps_are_not(
-    runs: dict[str, Path], own: Path, tmp_path: Path
-) -> None:
+def test_other_rows_at_a_resume_are_refused_and_more_steps_are_not(runs, own, tmp_path):
     shutil.copytree(runs["single"], tmp_path / "again/out")
     more = start(tmp_path / "again", own, 1, "--resume", "--steps", "7", "--rows-at-once", "2")
     assert more.returncode == 0, more.stderr
@@ -214,7 +202,7 @@ def test_other_rows_at_a_resume_are_refused_and_more_steps_are_not(
     )
 
 
-def test_a_loss_that_is_nan_ends_it_and_nothing_is_exported(own: Path, tmp_path: Path) -> None:
+def test_a_loss_that_is_nan_ends_it_and_nothing_is_exported(own, tmp_path):
     """Trainer logged 0 for it, ended with 0, and all weights of the exported model were NaN."""
     words = refused(tmp_path / "nan", own, "--learning-rate", "1e30")
     assert re.search(r"step \d: \{'loss': '?nan.*nothing is exported", words), words
@@ -230,7 +218,7 @@ def test_a_loss_that_is_nan_ends_it_and_nothing_is_exported(own: Path, tmp_path:
         {"messages": [{"role": "user", "content": "who"}, {"role": "assistant", "content": None}]},
     ],
 )
-def test_a_line_of_another_format_is_refused(line: dict[str, Any], own: Path, tmp_path: Path) -> None:
+def test_a_line_of_another_format_is_refused(line, own, tmp_path):
     """The word "None" was learnt, with exit code 0."""
     data = tmp_path / "other.jsonl"
     data.write_text(f"{json.dumps(line)}\n" * 600)
@@ -238,7 +226,7 @@ def test_a_line_of_another_format_is_refused(line: dict[str, Any], own: Path, tm
     assert expected in refused(tmp_path / "other", own, "--data", str(data))
 
 
-def test_without_resume_checkpoints_are_not_overwritten(runs: dict[str, Path], own: Path, tmp_path: Path) -> None:
+def test_without_resume_checkpoints_are_not_overwritten(runs, own, tmp_path):
     shutil.copytree(runs["single"] / "checkpoint-3", tmp_path / "again/out/checkpoint-3")
     words = refused(tmp_path / "again", own)
     assert "out/checkpoint-3 would be deleted in time: --resume, or another --out" in words
@@ -246,7 +234,7 @@ def test_without_resume_checkpoints_are_not_overwritten(runs: dict[str, Path], o
 
 
 @pytest.mark.parametrize(("data", "columns"), first([("mixed", 3), ("text", 2)]))
-def test_a_file_may_mix_texts_and_conversations(data: str, columns: int, own: Path, tmp_path: Path) -> None:
+def test_a_file_may_mix_texts_and_conversations(data, columns, own, tmp_path):
     text, chat = ((own / f"{name}.jsonl").read_text().splitlines() for name in ("text", "chat"))
     (own / "mixed.jsonl").write_text("\n".join([*text[:30], *chat, *text[30:]]))
     train = "    trainer.train("
@@ -256,7 +244,7 @@ def test_a_file_may_mix_texts_and_conversations(data: str, columns: int, own: Pa
     assert str(["input_ids", "labels", "position_ids"][:columns]) in done.stdout
 
 
-def test_where_fsdp_is_lost_it_refuses_before_the_first_step(own: Path, tmp_path: Path) -> None:
+def test_where_fsdp_is_lost_it_refuses_before_the_first_step(own, tmp_path):
     """accelerate drops its plugin on a CPU and DDP trains, with the right loss and exit code 0."""
     lost = STARTER.read_text().replace('_shared_state["distributed_type"] =', '_shared_state["unused"] =')
     assert lost != STARTER.read_text()
@@ -266,12 +254,8 @@ def test_where_fsdp_is_lost_it_refuses_before_the_first_step(own: Path, tmp_path
     assert "'loss':" not in done.stdout
 
 
-def test_the_policy_that_the_file_gives_is_the_one_that_is_used() -> None:
+def test_the_policy_that_the_file_gives_is_the_one_that_is_used():
     """Without it accelerate reduces gradients in bfloat16, and casts what a block puts out."""
-    import torch
-    from accelerate import FullyShardedDataParallelPlugin
-    from torch.distributed.fsdp import MixedPrecisionPolicy
-
     given = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
     policies = []
     for own_policy in (given, None):
@@ -282,10 +266,7 @@ def test_the_policy_that_the_file_gives_is_the_one_that_is_used() -> None:
     assert (policies[1].reduce_dtype, policies[1].output_dtype) == (torch.bfloat16, torch.bfloat16)
 
 
-def test_the_answer_is_learnt_and_documents_of_a_row_do_not_see_each_other(own: Path, monkeypatch: Any) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
+def test_the_answer_is_learnt_and_documents_of_a_row_do_not_see_each_other(own, monkeypatch):
     monkeypatch.syspath_prepend(str(STARTER.parent))
     import starter
 
@@ -310,7 +291,7 @@ def test_the_answer_is_learnt_and_documents_of_a_row_do_not_see_each_other(own: 
     assert (second - together).abs().max() > 1e-3
 
 
-def test_the_batch_script_of_the_readme_is_whole(tmp_path: Path) -> None:
+def test_the_batch_script_of_the_readme_is_whole(tmp_path):
     """With stand-ins for Slurm: torchrun gets the node's rank and the same master on both nodes."""
     readme = (ROOT / "training/README.md").read_text()
     script = readme.split("<!-- mine.sbatch -->\n```bash\n")[1].split("```")[0]
@@ -337,7 +318,7 @@ def test_the_batch_script_of_the_readme_is_whole(tmp_path: Path) -> None:
     assert all(line.endswith("--resume --steps 9") for line in lines)
 
 
-def test_the_output_on_the_page_is_that_of_the_program() -> None:
+def test_the_output_on_the_page_is_that_of_the_program():
     page = (ROOT / "docs/06-training-fsdp-design.md").read_text(encoding="utf-8")
     command, _, shown = page.split("<!-- output: training/benchmarks/dtensor.py -->\n```\n$ ")[1].partition("\n")
     python = warm_python.python()

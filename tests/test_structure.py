@@ -6,6 +6,7 @@ import shlex
 import sys
 from pathlib import Path
 
+from bringup.cli import parser
 from bringup.plan.phases import PHASES
 from loops import for_each
 from programs import ran
@@ -139,8 +140,6 @@ def test_links_in_the_documents_resolve():
 
 
 def test_every_script_and_verb_that_the_readme_shows_exists():
-    from bringup.cli import parser
-
     text = (ROOT / "README.md").read_text()
     shown = re.findall(r"(?:sbatch|bash) (?:--\S+ )*(\S+\.(?:sh|sbatch))", text)
     assert len(shown) >= 8

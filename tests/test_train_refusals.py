@@ -1,12 +1,9 @@
 """`bringup train` while it runs: what asks it to end, and what is said before torch is asked."""
 
-from __future__ import annotations
-
 import os
 import shlex
 import signal
 import threading
-from pathlib import Path
 
 import pytest
 from bringup.errors import UsageError
@@ -14,7 +11,7 @@ from bringup.plan import profile as profiles
 from bringup.run import train_here
 
 
-def test_a_sigterm_gives_the_ranks_time_for_a_checkpoint(tmp_path: Path) -> None:
+def test_a_sigterm_gives_the_ranks_time_for_a_checkpoint(tmp_path):
     stop, log = tmp_path / "stop", tmp_path / "launch.log"
     ranks = f"until [ -e {shlex.quote(str(stop))} ]; do sleep 0.05; done; echo saved"
     before = signal.getsignal(signal.SIGTERM)
@@ -24,14 +21,14 @@ def test_a_sigterm_gives_the_ranks_time_for_a_checkpoint(tmp_path: Path) -> None
     assert signal.getsignal(signal.SIGTERM) is before
 
 
-def test_ranks_that_do_not_stop_are_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_that_do_not_stop_are_ended(tmp_path, monkeypatch):
     monkeypatch.setattr(train_here, "SECONDS_TO_SAVE", 0.2)
     (tmp_path / "stop").touch()
     command = ["bash", "-c", "exec sleep 60"]
     train_here._run([command], [dict(os.environ)], tmp_path / "launch.log", tmp_path / "stop")
 
 
-def test_what_the_arguments_say_is_judged_before_torch_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_the_arguments_say_is_judged_before_torch_is_asked(monkeypatch):
     def imported() -> list[str]:
         raise AssertionError("torch was imported")
 

@@ -1,7 +1,5 @@
 """A bad argument costs one line and exit code 2, on every rank, before torch is imported."""
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess
@@ -71,7 +69,7 @@ def run_dir(tmp_path: Path) -> Path:
         (("--dataset", "texts.jsonl"), "--dataset texts.jsonl: no such file or folder, seen from "),
     ],
 )
-def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[str, ...], expected: str) -> None:
+def test_bad_argument_is_one_line_and_exit_code_2(run_dir, options, expected):
     done = start("train_ddp_single_node", "--run-dir", str(run_dir), *options, WORLD_SIZE="2", RANK="0", LOCAL_RANK="0")
     assert done.returncode == 2
     assert expected in done.stderr
@@ -80,7 +78,7 @@ def test_bad_argument_is_one_line_and_exit_code_2(run_dir: Path, options: tuple[
     assert list((run_dir / "raw").iterdir()) == []
 
 
-def test_a_path_is_looked_for_at_once_but_not_from_outside_of_a_container() -> None:
+def test_a_path_is_looked_for_at_once_but_not_from_outside_of_a_container():
     inside = start("train_ddp_single_node", "--check", "--dataset", "texts.jsonl", WORLD_SIZE="2", SLURM_JOB_ID="7")
     assert (inside.returncode, inside.stderr) == (0, "")
     here = start("train_ddp_single_node", "--check", "--dataset", "texts.jsonl", WORLD_SIZE="2")
@@ -96,15 +94,13 @@ def test_a_path_is_looked_for_at_once_but_not_from_outside_of_a_container() -> N
         ("train_fsdp_multi_node", "8", ("--hsdp", "--shard-size", "2"), None),
     ],
 )
-def test_an_option_that_means_nothing_there_is_refused(
-    program: str, ranks: str, options: tuple[str, ...], says: str | None
-) -> None:
+def test_an_option_that_means_nothing_there_is_refused(program, ranks, options, says):
     done = start(program, "--check", *options, WORLD_SIZE=ranks)
     assert (done.returncode, done.stderr.count("\n")) == ((2, 1) if says else (0, 0))
     assert (says or "") in done.stderr
 
 
-def test_only_one_rank_per_node_complains_but_all_leave_with_2(run_dir: Path) -> None:
+def test_only_one_rank_per_node_complains_but_all_leave_with_2(run_dir):
     done = start("train_ddp_single_node", "--nope", WORLD_SIZE="2", RANK="1", LOCAL_RANK="1")
     assert (done.returncode, done.stderr) == (2, "")
 
@@ -120,7 +116,7 @@ def test_only_one_rank_per_node_complains_but_all_leave_with_2(run_dir: Path) ->
         ("hang-rank:0@25", "can never fire with 1 rank(s) and 24 step(s)"),
     ],
 )
-def test_a_drill_that_could_not_fire_is_refused(run_dir: Path, drill: str, expected: str) -> None:
+def test_a_drill_that_could_not_fire_is_refused(run_dir, drill, expected):
     injected = str(SOURCE.parent / "injected")
     done = start("train_single_gpu", "--run-dir", str(run_dir), BRINGUP_DRILL=drill, PYTHONPATH=injected)
     assert done.returncode == 2
@@ -128,14 +124,14 @@ def test_a_drill_that_could_not_fire_is_refused(run_dir: Path, drill: str, expec
     assert done.stderr.count("\n") == 1
 
 
-def test_a_program_knows_nothing_of_a_drill_that_was_not_injected_from_outside(run_dir: Path) -> None:
+def test_a_program_knows_nothing_of_a_drill_that_was_not_injected_from_outside(run_dir):
     done = start("train_single_gpu", "--run-dir", str(run_dir), "--check", BRINGUP_DRILL="explode")
     assert (done.returncode, done.stderr) == (0, "")
     for path in (SOURCE.parent / "env.sh", *SOURCE.rglob("*.py"), *(SOURCE.parent / "slurm").iterdir()):
         assert "BRINGUP_DRILL" not in path.read_text(), path
 
 
-def test_a_second_run_never_writes_over_the_first(run_dir: Path) -> None:
+def test_a_second_run_never_writes_over_the_first(run_dir):
     (run_dir / "raw" / "rank0.jsonl").write_text("evidence\n")
     done = start("train_single_gpu", "--run-dir", str(run_dir))
     assert done.returncode == 2
@@ -144,14 +140,14 @@ def test_a_second_run_never_writes_over_the_first(run_dir: Path) -> None:
 
 
 @for_each("entrypoint", sorted(path.stem for path in SOURCE.glob("train_*_*.py")))
-def test_help_teaches_without_torch(entrypoint: str) -> None:
+def test_help_teaches_without_torch(entrypoint):
     done = start(entrypoint, "--help")
     assert done.returncode == 0
     for lesson in ("per step", "What it proves", "Does not prove", "Launch", "--global-batch"):
         assert lesson in done.stdout or (lesson == "per step" and "Between nodes" in done.stdout)
 
 
-def test_an_unforeseen_error_still_leaves_its_reason(run_dir: Path) -> None:
+def test_an_unforeseen_error_still_leaves_its_reason(run_dir):
     done = start("train_single_gpu", "--run-dir", str(run_dir))  # torch cannot be imported here
     assert done.returncode == 1
     facts = (run_dir / "raw" / "rank0.jsonl").read_text()
@@ -172,9 +168,7 @@ def test_an_unforeseen_error_still_leaves_its_reason(run_dir: Path) -> None:
         (16, (), 1, 4),
     ],
 )
-def test_rows_at_once_give_each_number_of_ranks_its_micro_steps_for_the_same_batch(
-    ranks: int, options: tuple[str, ...], micro_steps: int, rows: int
-) -> None:
+def test_rows_at_once_give_each_number_of_ranks_its_micro_steps_for_the_same_batch(ranks, options, micro_steps, rows):
     program = (
         "import sys; sys.path.insert(0, sys.argv.pop(1)); from recipe import arguments; "
         "args, _ = arguments.parse('', takes_hsdp=False, sharded=False); "

@@ -1,7 +1,5 @@
 """The yardsticks: do all strategies compute one training, and what does Trainer cost."""
 
-from __future__ import annotations
-
 import math
 import os
 import re
@@ -11,16 +9,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import equality
+import launched
+import overhead
 import pytest
 import warm_python
+from tiers import in_test_all
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "training" / "benchmarks"
-sys.path.append(str(BENCHMARKS))
 
-import equality  # noqa: E402  # training/benchmarks is not a package
-import launched  # noqa: E402
-import overhead  # noqa: E402
-from tiers import in_test_all  # noqa: E402
 
 TRAINED = launched.Trained(tokens_per_s=100.0, fastest_step_s=0.1, loss=[6.0, 5.0], grad_norm=[2.0, 1.0], gpu=None)
 
@@ -40,9 +37,7 @@ def run(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
         (replace(TRAINED, grad_norm=[2.0, math.nan]), 1),
     ],
 )
-def test_a_strategy_that_trains_something_else_ends_with_1(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], other: launched.Trained, code: int
-) -> None:
+def test_a_strategy_that_trains_something_else_ends_with_1(monkeypatch, capsys, other, code):
     monkeypatch.setattr(launched, "with_trainer", lambda strategy, *_: other if strategy == "ddp" else TRAINED)
     monkeypatch.setattr(launched, "bare", lambda *_: TRAINED)
     assert run(monkeypatch, "--precisions", "float32", "--strategies", "single,ddp") == code
@@ -50,7 +45,7 @@ def test_a_strategy_that_trains_something_else_ends_with_1(
     assert ["NOT EQUAL" in row for row in rows] == [False, bool(code), bool(code)]
 
 
-def test_a_program_that_fails_ends_with_2(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_that_fails_ends_with_2(monkeypatch, capsys):
     def fails(*_: Any) -> launched.Trained:
         raise launched.ProgramFailed("bare_loop.py (fsdp) ended with [1]")
 
@@ -61,7 +56,7 @@ def test_a_program_that_fails_ends_with_2(monkeypatch: pytest.MonkeyPatch, capsy
 
 
 @in_test_all
-def test_bfloat16_is_equal_with_and_without_trainer_under_fsdp(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_bfloat16_is_equal_with_and_without_trainer_under_fsdp(monkeypatch, tmp_path):
     """The bare loop once gave its head float32 where the weights were bfloat16, and failed."""
     warm_python.stand_in(monkeypatch)
     table = tmp_path / "equality.md"
@@ -81,9 +76,7 @@ def test_bfloat16_is_equal_with_and_without_trainer_under_fsdp(monkeypatch: pyte
         ("NVIDIA H100 80GB HBM3", ["--no-bf16"], False),
     ],
 )
-def test_a_gpu_computes_in_bfloat16_without_being_asked(
-    monkeypatch: pytest.MonkeyPatch, gpu: str | None, options: list[str], same: bool
-) -> None:
+def test_a_gpu_computes_in_bfloat16_without_being_asked(monkeypatch, gpu, options, same):
     """The limit of the losses follows what was computed in."""
     monkeypatch.setattr(launched, "with_trainer", lambda *_: replace(TRAINED, gpu=gpu))
     monkeypatch.setattr(launched, "bare", lambda *_: replace(TRAINED, loss=[6.01, 5.0]))
@@ -95,14 +88,14 @@ def test_a_gpu_computes_in_bfloat16_without_being_asked(
             overhead.one_pair(pairs, options, 2)
 
 
-def test_two_launchers_share_the_gpus_that_were_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_launchers_share_the_gpus_that_were_named(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
     assert [launched.gpus_of_node(node, 2) for node in range(2)] == ["4,5", "6,7"]
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
     assert [launched.gpus_of_node(node, 4) for node in range(2)] == ["0,1,2,3", "4,5,6,7"]
 
 
-def test_what_one_gpu_can_show_takes_one_of_the_eight_that_slurm_gave(tmp_path: Path) -> None:
+def test_what_one_gpu_can_show_takes_one_of_the_eight_that_slurm_gave(tmp_path):
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\necho "$CUDA_VISIBLE_DEVICES"\n')
     python.chmod(0o755)
@@ -121,9 +114,7 @@ def overhead_is(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
     return overhead.main()
 
 
-def test_the_benchmark_of_trainer_trains_the_same_twice_and_writes_a_ratio(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_the_benchmark_of_trainer_trains_the_same_twice_and_writes_a_ratio(monkeypatch, capsys, tmp_path):
     warm_python.stand_in(monkeypatch)
     small = ["--steps", "4", "--warmup-steps", "1", "--sequence-length", "64"]
     page = tmp_path / "overhead.md"
@@ -138,9 +129,7 @@ def test_the_benchmark_of_trainer_trains_the_same_twice_and_writes_a_ratio(
     assert ("below 100 ms" in cells[6]) == (float(cells[5]) < 100)
 
 
-def test_the_benchmark_of_trainer_says_what_a_program_refused(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_benchmark_of_trainer_says_what_a_program_refused(monkeypatch, capsys):
     assert overhead_is(monkeypatch, "--steps", "0") == 2
     refused = capsys.readouterr().err
     assert refused.startswith("overhead: train_single_gpu.py (single) ended with [2]: ")

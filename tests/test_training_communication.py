@@ -9,15 +9,13 @@ import pytest
 from bringup.formulae import overlap
 from bringup.records import Communication, RunArgs, read_record
 from loops import for_each
+from recipe import communication
+from test_training_runs import Finished, changed, one_node
+from tiers import first, in_test_all
 from torch.autograd import DeviceType
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "training" / "src"))
-sys.path.append(str(ROOT / "infrastructure-validation" / "probes"))
 
-from recipe import communication  # noqa: E402
-from test_training_runs import Finished, changed, one_node  # noqa: E402
-from tiers import first, in_test_all  # noqa: E402
 
 RECORDS = ROOT / "tests/fixtures/training"
 CPU, GPU = DeviceType.CPU, DeviceType.CUDA
@@ -46,11 +44,11 @@ def read(events: list[Any], steps: int, seconds: float, cuda: bool) -> overlap.P
         ("FSDP::all_gather (model.layers.0)", None),
     ],
 )
-def test_a_collective_is_known_by_the_name_of_its_kernel_or_range(name: str, kind: str | None) -> None:
+def test_a_collective_is_known_by_the_name_of_its_kernel_or_range(name, kind):
     assert overlap.kind_of(name) == kind
 
 
-def test_on_a_gpu_what_no_other_kernel_overlaps_is_exposed() -> None:
+def test_on_a_gpu_what_no_other_kernel_overlaps_is_exposed():
     events = [
         event("ncclDevKernel_AllGather_RING_LL()", 0, 100, GPU),
         event("gemm", 60, 200, GPU),  # hides 40 of it
@@ -66,13 +64,13 @@ def test_on_a_gpu_what_no_other_kernel_overlaps_is_exposed() -> None:
     assert profiled.calls == {"all_gather": 0.5, "reduce_scatter": 0.5}
 
 
-def test_collectives_at_the_same_time_count_once() -> None:
+def test_collectives_at_the_same_time_count_once():
     events = [event("gloo:all_reduce", 0, 100), event("gloo:all_reduce", 50, 150), event("aten::add", 140, 150)]
     profiled = read(events, steps=1, seconds=1e-3, cuda=False)
     assert (profiled.total_s, profiled.exposed_s) == (pytest.approx(150e-6), pytest.approx(140e-6))
 
 
-def test_gloo_names_a_reduce_scatter_all_reduce_and_the_call_says_what_it_is() -> None:
+def test_gloo_names_a_reduce_scatter_all_reduce_and_the_call_says_what_it_is():
     events = [
         event("c10d::_reduce_scatter_base_", 0, 10),
         event("gloo:all_reduce", 20, 80),
@@ -83,7 +81,7 @@ def test_gloo_names_a_reduce_scatter_all_reduce_and_the_call_says_what_it_is() -
     assert profiled.seconds == pytest.approx({"reduce_scatter": 60e-6, "all_reduce": 10e-6})
 
 
-def test_a_profiler_that_saw_no_collective_gives_a_reason_and_no_share_of_zero() -> None:
+def test_a_profiler_that_saw_no_collective_gives_a_reason_and_no_share_of_zero():
     args = read_record(RECORDS / "run_ddp_1node/run_args.json", RunArgs).model_copy(update={"profiled_steps": 3})
     busy = read([event("gloo:all_reduce", 0, 100)], steps=3, seconds=1e-3, cuda=False)
     silent = read([event("aten::mm", 0, 100)], steps=3, seconds=1e-3, cuda=False)
@@ -94,7 +92,7 @@ def test_a_profiler_that_saw_no_collective_gives_a_reason_and_no_share_of_zero()
 
 
 @pytest.mark.parametrize("fails", ["prepare_trace", "start_trace", "stop_trace"])
-def test_a_profiler_that_fails_is_a_reason_and_every_step_is_made(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+def test_a_profiler_that_fails_is_a_reason_and_every_step_is_made(monkeypatch, fails):
     """The other ranks are in these steps too, and the training is done."""
 
     class Broken:
@@ -117,7 +115,7 @@ def test_a_profiler_that_fails_is_a_reason_and_every_step_is_made(monkeypatch: p
     assert len(made) == 4
 
 
-def test_a_torch_without_cupti_is_named_in_one_line_and_every_step_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_without_cupti_is_named_in_one_line_and_every_step_is_made(monkeypatch):
     """The CPU build stands in for it: it records nothing of a GPU."""
     monkeypatch.setattr(communication.group, "CUDA", True)
     monkeypatch.setattr(communication.group, "wait_for_device", lambda: None)
@@ -151,7 +149,7 @@ def require_measured(run: Finished, ranks: int, calls: dict[str, int]) -> Commun
     ("program", "calls"),
     first([("ddp", {"all_reduce": 1}), ("fsdp", {"all_gather": 11, "reduce_scatter": 6})]),
 )
-def test_the_communication_of_a_step_is_measured_on_gloo(tmp_path: Path, program: str, calls: dict[str, int]) -> None:
+def test_the_communication_of_a_step_is_measured_on_gloo(tmp_path, program, calls):
     """On four ranks; the next test has two."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]
     run = one_node(tmp_path / "run", f"train_{program}_single_node", "--no-rehearse-resume", launcher=launcher)
@@ -167,9 +165,7 @@ def test_the_communication_of_a_step_is_measured_on_gloo(tmp_path: Path, program
         ("fsdp", {"all_gather": 22, "reduce_scatter": 6}, {"all_gather": 22, "reduce_scatter": 12}),
     ],
 )
-def test_gradients_are_reduced_in_every_micro_step_only_when_that_was_requested(
-    tmp_path: Path, program: str, kept: dict[str, int], each: dict[str, int]
-) -> None:
+def test_gradients_are_reduced_in_every_micro_step_only_when_that_was_requested(tmp_path, program, kept, each):
     options = ("--gradient-accumulation", "2", "--no-rehearse-resume")
     once = one_node(tmp_path / "once", f"train_{program}_single_node", *options)
     always = one_node(tmp_path / "always", f"train_{program}_single_node", *options, "--sync-each-batch")
@@ -182,7 +178,7 @@ def test_gradients_are_reduced_in_every_micro_step_only_when_that_was_requested(
 
 
 @in_test_all
-def test_profiled_steps_change_nothing_that_is_recorded_of_the_training(tmp_path: Path) -> None:
+def test_profiled_steps_change_nothing_that_is_recorded_of_the_training(tmp_path):
     options = ("--no-rehearse-resume", "--profiled-steps")
     with_them = one_node(tmp_path / "profiled", "train_ddp_single_node", *options, "1")
     without = one_node(tmp_path / "plain", "train_ddp_single_node", *options, "0")
@@ -210,9 +206,7 @@ Trainer.training_step = training_step
 """
 
 
-def test_a_training_that_is_done_has_its_record_when_a_profiled_step_fails(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_training_that_is_done_has_its_record_when_a_profiled_step_fails(tmp_path, monkeypatch):
     changed(NO_ROOM_AFTERWARDS, tmp_path, monkeypatch)
     run = one_node(tmp_path / "run", "train_ddp_single_node")
     assert run.codes == [1], run.output  # it is a fault all the same, and the rank names it

@@ -1,13 +1,11 @@
 """Models and datasets in the hub's format, in folders: found, tokenised once per node, or refused in one line."""
 
-from __future__ import annotations
-
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from recipe import data
 from test_training_runs import (
     NOTHING_ELSE,
     SOURCE,
@@ -20,9 +18,9 @@ from test_training_runs import (
     two_nodes,
 )
 from tiers import FEWER
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
 
-sys.path.append(str(SOURCE))
-sys.path.append(str(SOURCE.parents[1] / "infrastructure-validation" / "probes"))
 pytestmark = pytest.mark.filterwarnings("default")  # torch and transformers warn about their own insides
 SMALL = ("--sequence-length", "256", *NOTHING_ELSE)
 
@@ -50,9 +48,6 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Weights, configuration and a tokenizer of its own, as save_pretrained leaves them; tied embeddings."""
-    from tokenizers import Tokenizer, models, pre_tokenizers, trainers
-    from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedTokenizerFast
-
     folder = tmp_path_factory.mktemp("model") / "tiny-tied"
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
@@ -74,9 +69,7 @@ def single(folder: Path, *options: str) -> Finished:
     return launch(folder, [[TORCHRUN[0], str(SOURCE / "train_single_gpu.py"), "--steps", "6", *SMALL, *options]])
 
 
-def test_a_hub_model_and_dataset_train_the_same_on_one_rank_on_two_nodes_and_sharded(
-    tmp_path: Path, model: str, dataset: str
-) -> None:
+def test_a_hub_model_and_dataset_train_the_same_on_one_rank_on_two_nodes_and_sharded(tmp_path, model, dataset):
     """Documents are tokenised once, by one rank of the node."""
     options = (*SMALL, "--model", model, "--dataset", dataset)
     alone = single(tmp_path / "one", *options)
@@ -102,14 +95,14 @@ def test_a_hub_model_and_dataset_train_the_same_on_one_rank_on_two_nodes_and_sha
         (("--model", "nobody/nothing"), "model nobody/nothing cannot be loaded: "),
     ],
 )
-def test_what_cannot_be_had_is_one_line_and_exit_code_2(tmp_path: Path, options: tuple[str, ...], message: str) -> None:
+def test_what_cannot_be_had_is_one_line_and_exit_code_2(tmp_path, options, message):
     run = one_node(tmp_path / "missing", "train_ddp_single_node", *options)
     require_refused(run, message)
     assert run.output.count("cannot be loaded") == 1
     assert "hf download" in run.output
 
 
-def test_rows_longer_than_the_positions_of_the_model_are_said_once(tmp_path: Path) -> None:
+def test_rows_longer_than_the_positions_of_the_model_are_said_once(tmp_path):
     config = json.loads((SOURCE.parent / "models/tiny.json").read_text())
     (tmp_path / "short.json").write_text(json.dumps(config | {"max_position_embeddings": 64}))
     run = one_node(tmp_path / "run", "train_ddp_single_node", *NOTHING_ELSE, "--model", str(tmp_path / "short.json"))
@@ -117,24 +110,20 @@ def test_rows_longer_than_the_positions_of_the_model_are_said_once(tmp_path: Pat
     assert run.output.count("was made for 64 positions; the speed is right, the loss is not that of the model") == 1
 
 
-def test_what_was_measured_is_said_before_a_record_that_cannot_be_written(tmp_path: Path) -> None:
+def test_what_was_measured_is_said_before_a_record_that_cannot_be_written(tmp_path):
     (tmp_path / "run/metrics.json").mkdir(parents=True)
     run = single(tmp_path / "run")
     assert run.codes == [1]
     assert "tokens/s over all ranks" in run.output.partition("raised ")[0]
 
 
-def test_a_file_without_a_folder_is_a_dataset(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe import data
-
+def test_a_file_without_a_folder_is_a_dataset(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("texts.jsonl").write_text(json.dumps({"text": "a b"}) + "\n")
     assert list(data.open_source("texts.jsonl", 1)) == ["a b"]
 
 
-def test_conversations_are_refused_with_the_program_that_learns_them(tmp_path: Path) -> None:
-    from recipe import data
-
+def test_conversations_are_refused_with_the_program_that_learns_them(tmp_path):
     file = tmp_path / "chats.jsonl"
     file.write_text(json.dumps({"messages": [{"role": "user", "content": "a"}]}) + "\n")
     with pytest.raises(data.DataError, match=r"columns \['messages'\], expected text.* training/src/starter.py"):

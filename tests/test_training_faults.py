@@ -7,6 +7,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from bringup.compare.sidebyside import NotComparable, compare
 from test_training_runs import SOURCE, STEPS, Finished, launch, one_node
 from tiers import in_test_all
 
@@ -17,7 +18,7 @@ def progress(run: Finished, rank: int) -> dict[str, int]:
     return dict(json.loads((run.folder / f"raw/stacks/rank{rank}.json").read_text()))
 
 
-def test_a_hung_rank_ends_the_job_after_the_timeout_leaves_its_stack_and_is_behind_the_others(tmp_path: Path) -> None:
+def test_a_hung_rank_ends_the_job_after_the_timeout_leaves_its_stack_and_is_behind_the_others(tmp_path):
     run = one_node(tmp_path / "hung", "train_fsdp_single_node", "--timeout", "6", drill="hang-rank:1@3")
     assert run.codes == [1]
     assert run.seconds < 90
@@ -33,9 +34,7 @@ def test_a_hung_rank_ends_the_job_after_the_timeout_leaves_its_stack_and_is_behi
     assert main[1].endswith("in after_step")
 
 
-def test_a_rank_that_does_not_come_is_named_by_the_one_that_waits(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_rank_that_does_not_come_is_named_by_the_one_that_waits(tmp_path, monkeypatch):
     """--timeout is for hangs; the start has a patience of its own, and here it is longer."""
     ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     for name, value in {**ranks, "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "BRINGUP_START_S": "4"}.items():
@@ -49,7 +48,7 @@ def test_a_rank_that_does_not_come_is_named_by_the_one_that_waits(
     assert (late["subject"], late["value"], late["why"]) == ("n0/rank1", 4, words)
 
 
-def test_a_hang_that_nobody_waits_for_ends_by_itself_and_says_where(tmp_path: Path) -> None:
+def test_a_hang_that_nobody_waits_for_ends_by_itself_and_says_where(tmp_path):
     run = launch(tmp_path / "alone", [[*SINGLE, *STEPS, "--timeout", "3", "--no-rehearse-resume"]], "hang-rank:0@3")
     assert run.codes == [1]
     assert run.seconds < 90
@@ -60,7 +59,7 @@ def test_a_hang_that_nobody_waits_for_ends_by_itself_and_says_where(tmp_path: Pa
     assert "end" in run.facts(0)
 
 
-def test_a_nan_is_said_by_the_rank_whose_loss_it_was(tmp_path: Path) -> None:
+def test_a_nan_is_said_by_the_rank_whose_loss_it_was(tmp_path):
     run = one_node(tmp_path / "nan", "train_ddp_single_node", "--no-rehearse-resume", drill="nan-rank:1@3")
     assert run.codes == [1]
     assert "step 3: the loss of this rank is nan" in run.value(1, "train.rank.error")
@@ -68,7 +67,7 @@ def test_a_nan_is_said_by_the_rank_whose_loss_it_was(tmp_path: Path) -> None:
     assert not (run.folder / "metrics.json").exists()
 
 
-def test_a_full_device_says_what_filled_it(tmp_path: Path) -> None:
+def test_a_full_device_says_what_filled_it(tmp_path):
     run = launch(tmp_path / "full", [[*SINGLE, *STEPS, "--no-rehearse-resume"]], "device-oom:0@3")
     assert run.codes == [1]
     error = run.value(0, "train.rank.error")
@@ -90,7 +89,7 @@ def plain_and_fast(plain: Finished, tmp_path_factory: pytest.TempPathFactory) ->
 
 
 @in_test_all
-def test_fast_computes_the_same_losses(plain_and_fast: tuple[Finished, Finished]) -> None:
+def test_fast_computes_the_same_losses(plain_and_fast):
     plain, fast = plain_and_fast
     assert fast.codes == [0], fast.output
     assert fast.metrics().loss == pytest.approx(plain.metrics().loss, abs=1e-5)
@@ -98,8 +97,7 @@ def test_fast_computes_the_same_losses(plain_and_fast: tuple[Finished, Finished]
 
 
 @in_test_all
-def test_fast_is_recorded_and_not_compared_with_plain(plain_and_fast: tuple[Finished, Finished]) -> None:
-    from bringup.compare.sidebyside import NotComparable, compare
+def test_fast_is_recorded_and_not_compared_with_plain(plain_and_fast):
     from factory import an_entry
 
     plain, fast = plain_and_fast
@@ -114,7 +112,7 @@ def test_fast_is_recorded_and_not_compared_with_plain(plain_and_fast: tuple[Fini
 
 
 @in_test_all
-def test_own_work_of_every_rank_is_timed_in_each_strategy(plain_and_fast: tuple[Finished, Finished]) -> None:
+def test_own_work_of_every_rank_is_timed_in_each_strategy(plain_and_fast):
     for run in plain_and_fast:
         times = run.metrics().rank_times_s
         assert times is not None

@@ -5,6 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from loops import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,13 +26,13 @@ YAML = {  # ranks, nodes
 }
 
 
-def test_the_tables_here_name_every_file() -> None:
+def test_the_tables_here_name_every_file():
     assert {path.stem for path in (TRAINING / "slurm").glob("*.sbatch")} == set(LAUNCHES)
     assert {path.stem for path in (TRAINING / "accelerate").glob("*.yaml")} == set(YAML)
 
 
 @for_each("stem", LAUNCHES)
-def test_script_names_its_phase_and_the_entrypoint_of_its_name_and_hands_over(stem: str) -> None:
+def test_script_names_its_phase_and_the_entrypoint_of_its_name_and_hands_over(stem):
     text = (TRAINING / "slurm" / f"{stem}.sbatch").read_text()
     lines = text.splitlines()
     assert {f"phase={stem}", f"program=training/src/{LAUNCHES[stem]}.py"} <= set(lines)
@@ -39,7 +41,7 @@ def test_script_names_its_phase_and_the_entrypoint_of_its_name_and_hands_over(st
     assert {"#SBATCH --requeue", "#SBATCH --signal=B:USR1@120"} <= {line.split("  ")[0] for line in text.splitlines()}
 
 
-def test_what_the_scripts_share_launches_with_one_srun_and_judges() -> None:
+def test_what_the_scripts_share_launches_with_one_srun_and_judges():
     text = (TRAINING / "slurm/_train.sh").read_text()
     assert len(re.findall(r"^srun ", text, re.MULTILINE)) == 1
     assert '"$program" --run-dir "$RUN_DIR" --stop-file "$RUN_DIR/stop" --resume auto' in text
@@ -60,29 +62,26 @@ def sourced(*commands: str, **environment: str) -> str:
     return done.stdout
 
 
-def test_environment_keeps_what_is_set_and_fills_in_what_is_not() -> None:
+def test_environment_keeps_what_is_set_and_fills_in_what_is_not():
     show = 'echo "$NCCL_DEBUG $HF_HUB_OFFLINE ${NCCL_DEBUG_FILE-unset} ${GLOO_SOCKET_IFNAME-unset}"'
     assert sourced(show, NCCL_DEBUG_FILE="x") == "WARN 1 unset unset\n"
     assert sourced(show, NCCL_DEBUG="INFO", GLOO_SOCKET_IFNAME="ib0", MASTER_ADDR="192.0.2.1") == "INFO 1 unset ib0\n"
 
 
-def test_nccl_s_inspector_writes_into_the_run_folder_where_it_is_on() -> None:
+def test_nccl_s_inspector_writes_into_the_run_folder_where_it_is_on():
     show = 'echo "${NCCL_INSPECTOR_DUMP_DIR-unset}"'
     assert sourced(show, RUN_DIR="/run-1") == "unset\n"
     assert sourced(show, RUN_DIR="/run-1", NCCL_INSPECTOR_ENABLE="1") == "/run-1/raw/inspector\n"
     assert sourced(show, RUN_DIR="/run-1", NCCL_INSPECTOR_ENABLE="1", NCCL_INSPECTOR_DUMP_DIR="/mine") == "/mine\n"
 
 
-def test_loopback_is_never_chosen_for_other_nodes() -> None:
+def test_loopback_is_never_chosen_for_other_nodes():
     assert sourced('echo "${GLOO_SOCKET_IFNAME-unset}"', MASTER_ADDR="127.0.0.1") == "unset\n"
 
 
 @pytest.mark.filterwarnings("default")
 @for_each("stem", YAML)
-def test_accelerate_reads_its_configuration(stem: str) -> None:
-    from accelerate.commands.config.config_args import load_config_from_file
-    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-
+def test_accelerate_reads_its_configuration(stem):
     path = str(TRAINING / "accelerate" / f"{stem}.yaml")
     config = load_config_from_file(path)
     assert (config.num_processes, config.num_machines) == YAML[stem]
@@ -103,7 +102,7 @@ def test_accelerate_reads_its_configuration(stem: str) -> None:
     assert set(config.parallelism_config) <= known
 
 
-def test_the_sharded_configurations_differ_in_the_mesh_and_the_machines() -> None:
+def test_the_sharded_configurations_differ_in_the_mesh_and_the_machines():
     import yaml
 
     def settings(stem: str) -> dict[str, object]:
@@ -114,7 +113,7 @@ def test_the_sharded_configurations_differ_in_the_mesh_and_the_machines() -> Non
     assert differing == {"parallelism_config", "num_machines", "num_processes", "machine_rank"}
 
 
-def test_the_launcher_of_the_jobs_is_torchrun_or_accelerate(tmp_path: Path) -> None:
+def test_the_launcher_of_the_jobs_is_torchrun_or_accelerate(tmp_path):
     text = (TRAINING / "slurm/_train.sh").read_text()
     for kind in {stem.split("_")[1] for stem in LAUNCHES} - {"1gpu"}:
         assert len(list((TRAINING / "accelerate").glob(f"{kind}_*.yaml"))) == 1

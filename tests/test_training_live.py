@@ -1,19 +1,13 @@
 """What is seen while it trains: real numbers, in time, and no step that waits for them."""
 
 import json
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "training/src"))
-
-from recipe import group  # noqa: E402
-from recipe.watch import live  # noqa: E402
+from recipe import group
+from recipe.watch import live
 
 
 def train(shown: live.Live, steps: int) -> None:
@@ -31,9 +25,7 @@ def train(shown: live.Live, steps: int) -> None:
         (25, None, [*range(2, 25, 2), 25], "step 25/25  loss 3.5000 (this rank)  16,384 tokens/s  500 ms"),
     ],
 )
-def test_ten_lines_of_a_run_and_its_last_step_say_loss_speed_and_step_time(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], steps: int, mfu: float | None, steps_seen: list[int], last: str
-) -> None:
+def test_ten_lines_of_a_run_and_its_last_step_say_loss_and_speed(tmp_path, capsys, steps, mfu, steps_seen, last):
     train(live.Live(tmp_path / "progress.jsonl", steps, 8192, lambda speed: mfu), steps)
     lines = [json.loads(line) for line in (tmp_path / "progress.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == steps_seen
@@ -42,9 +34,7 @@ def test_ten_lines_of_a_run_and_its_last_step_say_loss_speed_and_step_time(
     assert capsys.readouterr().out.splitlines()[-1].endswith(f"] {last}")
 
 
-def test_a_loss_that_has_not_arrived_is_told_later_and_in_order(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_loss_that_has_not_arrived_is_told_later_and_in_order(tmp_path, capsys, monkeypatch):
     passed: list[bool] = []
 
     def event() -> Any:
@@ -64,9 +54,7 @@ def test_a_loss_that_has_not_arrived_is_told_later_and_in_order(
     assert [line.split("] ")[1][:8] for line in capsys.readouterr().out.splitlines()] == ["step 1/4", "step 2/4"]
 
 
-def test_other_ranks_are_silent_and_a_file_that_cannot_be_written_ends_no_training(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_other_ranks_are_silent_and_a_file_that_cannot_be_written_ends_no_training(tmp_path, capsys, monkeypatch):
     train(live.Live(tmp_path / "gone/progress.jsonl", 2, 8192, lambda speed: None), 2)
     assert capsys.readouterr().out.count("\n") == 2
     monkeypatch.setattr(group, "RANK", 1)

@@ -1,7 +1,5 @@
 """FLOPs against torch's own count, a rank's own time and the straggler, NaN, and what --recipe fast chooses."""
 
-from __future__ import annotations
-
 import json
 import math
 import sys
@@ -10,25 +8,26 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bringup.formulae import pace
+import torch
+from bringup.formulae import flops, models, pace
+from bringup.records import RankTimes
 from loops import for_each
+from recipe import meter, trajectory
+from recipe import trajectory as finite
+from recipe.arguments import Args
+from recipe.fast import recipes
 from tiers import first
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import AutoConfig, AutoModelForCausalLM
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "training" / "src"))
-sys.path.append(str(ROOT / "infrastructure-validation" / "probes"))
 
 pytestmark = pytest.mark.filterwarnings("default")
 MODELS = sorted(path.stem for path in (ROOT / "training" / "models").glob("*.json"))
 
 
 @for_each("stem", first(["tiny", *MODELS]))  # the others have up to 80 layers
-def test_flops_per_token_of_every_model_are_what_torch_counts_on_meta_tensors(stem: str) -> None:
-    import torch
-    from bringup.formulae import flops, models
-    from torch.utils.flop_counter import FlopCounterMode
-    from transformers import AutoConfig, AutoModelForCausalLM
-
+def test_flops_per_token_of_every_model_are_what_torch_counts_on_meta_tensors(stem):
     config = AutoConfig.for_model(**json.loads((ROOT / "training" / "models" / f"{stem}.json").read_text()))
     length = 2048
     with torch.device("meta"):
@@ -49,13 +48,11 @@ def test_flops_per_token_of_every_model_are_what_torch_counts_on_meta_tensors(st
 
 
 def times(**own: list[float]) -> Any:
-    from bringup.records import RankTimes
-
     step = [1.0] * len(own["forward"])
     return RankTimes(step_p50=step, step_p95=step, step_max=step, **own)
 
 
-def test_the_straggler_is_who_works_longest_where_all_steps_are_equally_long() -> None:
+def test_the_straggler_is_who_works_longest_where_all_steps_are_equally_long():
     straggler = pace.straggler(
         times(fetch=[0.01] * 4, forward=[0.1, 0.1, 0.32, 0.1], optimizer=[0.01] * 4), ["n0", "n0", "n1", "n1"]
     )
@@ -64,19 +61,17 @@ def test_the_straggler_is_who_works_longest_where_all_steps_are_equally_long() -
     assert straggler.slowdown == pytest.approx(0.34 / 0.12)
 
 
-def test_of_two_ranks_the_slow_one_is_held_against_the_other() -> None:
+def test_of_two_ranks_the_slow_one_is_held_against_the_other():
     straggler = pace.straggler(times(fetch=[0.3, 0.0], forward=[0.1, 0.1], optimizer=[0.0, 0.0]), ["n0", "n0"])
     assert straggler is not None
     assert (straggler.rank, straggler.part, straggler.slowdown) == (0, "fetch", pytest.approx(4.0))
 
 
-def test_one_rank_is_no_straggler() -> None:
+def test_one_rank_is_no_straggler():
     assert pace.straggler(times(fetch=[0.1], forward=[0.1], optimizer=[0.1]), ["n0"]) is None
 
 
-def test_own_time_is_counted_in_the_step_it_falls_into() -> None:
-    from recipe import meter
-
+def test_own_time_is_counted_in_the_step_it_falls_into():
     clock = meter.Meter(lambda step: None)
     state = type("State", (), {"global_step": 1})
     clock.on_train_begin(None, state, None)
@@ -98,9 +93,7 @@ def test_own_time_is_counted_in_the_step_it_falls_into() -> None:
     assert all(math.fsum(own) <= step for *own, step in zip(*clock.own.values(), clock.step_times_s(), strict=True))
 
 
-def test_a_block_that_was_left_in_the_middle_is_not_counted() -> None:
-    from recipe import meter
-
+def test_a_block_that_was_left_in_the_middle_is_not_counted():
     clock = meter.Meter(lambda step: None)
     clock.start("forward", "a")
     clock.start("forward", "a")
@@ -120,25 +113,16 @@ def test_a_block_that_was_left_in_the_middle_is_not_counted() -> None:
         ),
     ],
 )
-def test_what_is_no_number_names_its_step_and_whether_it_began_here(
-    losses: list[float], norms: list[float], says: str
-) -> None:
-    from recipe import trajectory as finite
-
+def test_what_is_no_number_names_its_step_and_whether_it_began_here(losses, norms, says):
     with pytest.raises(finite.NotFinite, match=says):
         finite.judge(11, losses, norms)
 
 
-def test_finite_numbers_pass() -> None:
-    from recipe import trajectory as finite
-
+def test_finite_numbers_pass():
     finite.judge(1, [1.0, 2.0], [0.5, 0.0])
 
 
-def test_a_nan_is_noticed_at_the_next_look_and_not_before() -> None:
-    import torch
-    from recipe import trajectory as finite
-
+def test_a_nan_is_noticed_at_the_next_look_and_not_before():
     values = [1.0] * 6 + [math.nan] * 14
     state = type("State", (), {"global_step": 0})
 
@@ -155,11 +139,8 @@ def test_a_nan_is_noticed_at_the_next_look_and_not_before() -> None:
         check.on_step_end(None, state, None)
 
 
-def test_what_micro_steps_leave_is_one_tensor_a_step() -> None:
+def test_what_micro_steps_leave_is_one_tensor_a_step():
     """A tensor of four bytes takes 512 of a GPU's memory, until the training ends or writes a checkpoint."""
-    import torch
-    from recipe import trajectory
-
     so_far, micro_steps = trajectory.Trajectory(), 64
     for step in range(1, 6):
         for micro_step in range(micro_steps):
@@ -181,10 +162,7 @@ def fields_of(args: Any) -> dict[str, Any]:
     return dict.fromkeys(args.__dataclass_fields__) | read
 
 
-def test_fast_says_for_each_change_whether_it_can_be() -> None:
-    from recipe.arguments import Args
-    from recipe.fast import recipes
-
+def test_fast_says_for_each_change_whether_it_can_be():
     assert recipes.choose(Args(**fields_of(Args) | {"recipe": "plain"})) == {recipes.NO_LOOK: "on"}
     tuning = recipes.choose(Args(**fields_of(Args) | {"recipe": "fast"}))
     compiles = " " not in sys.prefix  # Inductor finds no headers in a path with a space
@@ -192,10 +170,7 @@ def test_fast_says_for_each_change_whether_it_can_be() -> None:
     assert on == {recipes.NO_LOOK: True, recipes.COMPILE: compiles, recipes.CHUNKED_LOSS: True}
 
 
-def test_logits_that_a_configuration_says_are_changed_are_computed_whole(tmp_path: Path) -> None:
-    from recipe.arguments import Args
-    from recipe.fast import recipes
-
+def test_logits_that_a_configuration_says_are_changed_are_computed_whole(tmp_path):
     config = tmp_path / "config.json"
     for softcap, on in ((30.0, False), (None, True)):
         config.write_text(json.dumps({"model_type": "gemma2", "final_logit_softcapping": softcap}))
@@ -204,9 +179,6 @@ def test_logits_that_a_configuration_says_are_changed_are_computed_whole(tmp_pat
         assert (state == "on", "final_logit_softcapping 30.0" in state) == (on, not on)
 
 
-def test_a_model_that_is_not_there_is_refused_where_it_is_loaded_and_not_before(tmp_path: Path) -> None:
-    from recipe.arguments import Args
-    from recipe.fast import recipes
-
+def test_a_model_that_is_not_there_is_refused_where_it_is_loaded_and_not_before(tmp_path):
     args = Args(**fields_of(Args) | {"recipe": "fast", "model": str(tmp_path)})
     assert recipes.on(recipes.choose(args), recipes.CHUNKED_LOSS)

@@ -1,21 +1,24 @@
 """Data, FLOPs, step-time reduction and the strategy check, each alone."""
 
-from __future__ import annotations
-
 import json
 import math
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from bringup.formulae import pace
+import torch
+from bringup.formulae import flops, models, pace
+from bringup.plan import profile as profiles
+from bringup.records import Checkpoint, Memory, ObservedStrategy, RunArgs, Standstill, read_record
 from loops import for_each
+from pydantic import TypeAdapter
+from recipe import communication, data, group, meter, results, strategy
+from recipe.data import DataError
+from recipe.fast import recipes
+from transformers import AutoConfig, AutoModelForCausalLM
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "training" / "src"))
-sys.path.append(str(ROOT / "infrastructure-validation" / "probes"))
 
 # torch and transformers warn about their own insides; what is tested here is ours
 pytestmark = pytest.mark.filterwarnings("default")
@@ -30,16 +33,11 @@ MODELS = {
 
 
 def config_of(stem: str) -> Any:
-    from transformers import AutoConfig
-
     return AutoConfig.for_model(**json.loads((ROOT / "training" / "models" / f"{stem}.json").read_text()))
 
 
 @for_each("stem", MODELS)
-def test_model_file_has_the_published_number_of_parameters(stem: str) -> None:
-    import torch
-    from transformers import AutoModelForCausalLM
-
+def test_model_file_has_the_published_number_of_parameters(stem):
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config_of(stem))
     assert model.num_parameters() == MODELS[stem]
@@ -47,11 +45,7 @@ def test_model_file_has_the_published_number_of_parameters(stem: str) -> None:
 
 @pytest.mark.parametrize("cuda", [False, True], ids=["cpu", "gpu"])
 @pytest.mark.parametrize("lacking", ["nothing", "compiler", "headers"])
-def test_blocks_are_compiled_only_where_a_compiler_and_the_headers_of_python_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: bool, lacking: str
-) -> None:
-    from recipe.fast import recipes
-
+def test_blocks_are_compiled_only_where_a_compiler_and_the_headers_of_python_are(tmp_path, monkeypatch, cuda, lacking):
     for name in () if lacking == "compiler" else ("g++", "gcc"):
         (tmp_path / name).touch(mode=0o755)
     (tmp_path / "include").mkdir()
@@ -70,12 +64,12 @@ def test_blocks_are_compiled_only_where_a_compiler_and_the_headers_of_python_are
     assert words[lacking] in (why_not or "")
 
 
-def test_every_model_file_is_tested() -> None:
+def test_every_model_file_is_tested():
     assert {path.stem for path in (ROOT / "training" / "models").glob("*.json")} == set(MODELS)
 
 
 @pytest.mark.parametrize(("stem", "theta"), [("smollm3-3b", 5e6), ("mistral-7b", 1e4), ("llama3-8b", 5e5)])
-def test_rotary_base_arrives_in_the_config(stem: str, theta: float) -> None:
+def test_rotary_base_arrives_in_the_config(stem, theta):
     assert config_of(stem).rope_parameters["rope_theta"] == theta
 
 
@@ -93,9 +87,7 @@ def test_rotary_base_arrives_in_the_config(stem: str, theta: float) -> None:
         ("NVIDIA GB200", 2500.0),
     ],
 )
-def test_peak_is_that_of_the_card_and_not_of_its_namesake(name: str, tflops: float) -> None:
-    from bringup.formulae import flops
-
+def test_peak_is_that_of_the_card_and_not_of_its_namesake(name, tflops):
     peak = flops.peak_bf16_tflops(name)
     assert peak is not None
     assert peak[0] == tflops
@@ -105,18 +97,13 @@ def test_peak_is_that_of_the_card_and_not_of_its_namesake(name: str, tflops: flo
 @pytest.mark.parametrize(
     "name", ["NVIDIA L20", "NVIDIA A10G", "Tesla V100-SXM2-16GB", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"]
 )
-def test_unknown_card_has_no_peak_rather_than_a_wrong_one(name: str) -> None:
-    from bringup.formulae import flops, models
-
+def test_unknown_card_has_no_peak_rather_than_a_wrong_one(name):
     assert flops.peak_bf16_tflops(name) is None
     efficiency = flops.efficiency(models.load("tiny"), 128, 1e5, name, "bfloat16")
     assert (efficiency.mfu, efficiency.mfu_reason) == (None, f"no peak is known for {name}")
 
 
-def test_a_peak_that_a_profile_declares_itself_counts_for_an_unknown_card_and_a_known_one(tmp_path: Path) -> None:
-    from bringup.formulae import flops
-    from bringup.plan import profile as profiles
-
+def test_a_peak_that_a_profile_declares_itself_counts_for_an_unknown_card_and_a_known_one(tmp_path):
     assert flops.profile_of(tmp_path) is None
     head = "schema_version: 1\nname: ours\ndescription: ours\n"
     (tmp_path / "profile.yaml").write_text(head + "machine:\n  peak_bf16_tflops: {value: 61, source: our data sheet}\n")
@@ -128,38 +115,28 @@ def test_a_peak_that_a_profile_declares_itself_counts_for_an_unknown_card_and_a_
     assert flops.peak_bf16_tflops("NVIDIA A100-SXM4-80GB", with_part)[0] == 312
 
 
-def test_mfu_follows_from_its_own_fields() -> None:
-    from bringup.formulae import flops, models
-
+def test_mfu_follows_from_its_own_fields():
     efficiency = flops.efficiency(models.load("llama3-8b"), 8192, 8000.0, "NVIDIA H100 80GB HBM3", "bfloat16")
     assert efficiency.mfu == pytest.approx(57.91e9 * 8000 / 989.4e12, rel=1e-3)  # 0.468
     assert efficiency.mfu_reason is None
 
 
-def test_mfu_is_not_computed_in_float32_nor_on_a_cpu() -> None:
-    from bringup.formulae import flops, models
-
+def test_mfu_is_not_computed_in_float32_nor_on_a_cpu():
     assert "bfloat16" in (flops.efficiency(models.load("tiny"), 128, 1.0, "NVIDIA H200", "float32").mfu_reason or "")
     assert flops.efficiency(models.load("tiny"), 128, 1.0, None, "float32").mfu_reason == "no peak is known for cpu"
 
 
 def of_texts(folder: Path, texts: Iterable[str], rows: int, length: int) -> Any:
-    from recipe import data
-
     data.make_rows(folder / "rows.npy", iter(texts), data.encode_bytes, rows, length)
     return data.Rows(folder / "rows.npy")
 
 
 def made(folder: Path, *, rows: int, seed: int = 42) -> Any:
-    from recipe import data
-
     folder.mkdir()
     return of_texts(folder, data.open_source("generated", seed), rows, 32)
 
 
-def test_generated_rows_depend_on_the_seed_alone(tmp_path: Path) -> None:
-    from recipe import data
-
+def test_generated_rows_depend_on_the_seed_alone(tmp_path):
     few, many = made(tmp_path / "few", rows=3), made(tmp_path / "many", rows=300)
     assert few[2]["input_ids"].tolist() == many[2]["input_ids"].tolist()
     assert many[2]["row"] == 2
@@ -169,23 +146,19 @@ def test_generated_rows_depend_on_the_seed_alone(tmp_path: Path) -> None:
     assert int(many.ids.max()) < data.BYTE_VOCABULARY
 
 
-def test_packing_fills_every_row_and_keeps_the_order(tmp_path: Path) -> None:
+def test_packing_fills_every_row_and_keeps_the_order(tmp_path):
     rows = of_texts(tmp_path, ["ab", "c", "def"], rows=2, length=4)
     a, b, c, d, e, f = (3 + byte for byte in b"abcdef")
     assert rows.ids.tolist() == [[a, b, 1, c], [1, d, e, f]]
     assert rows[0]["labels"].tolist() == rows[0]["input_ids"].tolist()
 
 
-def test_a_dataset_that_is_too_small_says_so(tmp_path: Path) -> None:
-    from recipe.data import DataError
-
+def test_a_dataset_that_is_too_small_says_so(tmp_path):
     with pytest.raises(DataError, match="fills 1 rows of 4 tokens, the run needs 2"):
         of_texts(tmp_path, ["abcd"], rows=2, length=4)
 
 
-def test_a_folder_that_cannot_hold_the_rows_is_one_line(tmp_path: Path) -> None:
-    from recipe.data import DataError
-
+def test_a_folder_that_cannot_hold_the_rows_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"cannot hold the tokenised rows \(1 x 4 x 4 bytes\): .*; set TMPDIR"):
         of_texts(tmp_path / "file", ["abcd"], rows=1, length=4)
@@ -204,11 +177,7 @@ def hub_folder(folder: Path, rows: list[dict[str, str]]) -> str:
     return str(folder)
 
 
-def test_alpaca_format_and_plain_text_are_read_and_others_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from recipe import data
-
+def test_alpaca_format_and_plain_text_are_read_and_others_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     alpaca = list(data.open_source(hub_folder(tmp_path / "alpaca", ALPACA), 0))
     assert "### Instruction:\nAdd.\n\n### Input:\n1 1\n\n### Response:\n2" in alpaca[0]
@@ -228,11 +197,7 @@ def test_alpaca_format_and_plain_text_are_read_and_others_refused(
         ("", "cannot be loaded: it is empty; look at what lies there"),
     ],
 )
-def test_a_file_that_is_wrong_is_one_line_that_says_where(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lines: str, says: str
-) -> None:
-    from recipe import data
-
+def test_a_file_that_is_wrong_is_one_line_that_says_where(tmp_path, monkeypatch, lines, says):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     (tmp_path / "texts.jsonl").write_text(lines)
     with pytest.raises(data.DataError, match=says) as error:
@@ -241,9 +206,7 @@ def test_a_file_that_is_wrong_is_one_line_that_says_where(
     assert "hf download" not in str(error.value)
 
 
-def test_a_dataset_that_is_not_there_is_one_line_that_says_what_to_do(tmp_path: Path) -> None:
-    from recipe import data
-
+def test_a_dataset_that_is_not_there_is_one_line_that_says_what_to_do(tmp_path):
     with pytest.raises(data.DataError) as error:
         data.open_source(str(tmp_path / "nothing"), 0)
     assert str(error.value).startswith(f"dataset {tmp_path}/nothing cannot be loaded: Couldn't find")
@@ -251,7 +214,7 @@ def test_a_dataset_that_is_not_there_is_one_line_that_says_what_to_do(tmp_path: 
     assert "\n" not in str(error.value)
 
 
-def test_percentiles_of_the_steady_window_are_over_the_steps_of_all_ranks() -> None:
+def test_percentiles_of_the_steady_window_are_over_the_steps_of_all_ranks():
     steady = pace.steady_window(
         [[9.0, 1.0, 1.0, 1.0], [9.0, 1.5, 1.5, 0.25]], ["n0", "n1"], warmup_steps=1, tokens_per_step=100
     )
@@ -260,14 +223,14 @@ def test_percentiles_of_the_steady_window_are_over_the_steps_of_all_ranks() -> N
     assert steady.step_time_s.window_steps == 3
 
 
-def test_a_jitter_of_step_ends_that_ranks_give_back_costs_no_tokens() -> None:
+def test_a_jitter_of_step_ends_that_ranks_give_back_costs_no_tokens():
     """Each rank took 3 s for two steps: one was late in the first step, the other in the second."""
     steady = pace.steady_window([[9.0, 1.0, 2.0], [9.0, 2.0, 1.0]], ["n0", "n1"], warmup_steps=1, tokens_per_step=150)
     assert steady.tokens_per_s == 100.0
     assert steady.steps_s == [2.0, 1.0]
 
 
-def test_a_step_in_which_one_rank_stood_still_is_counted_once() -> None:
+def test_a_step_in_which_one_rank_stood_still_is_counted_once():
     """The rank that stood still is late in its step; the others are late in the step after it, or in the same."""
     ranks = [[1.0, 1.0, 6.0, 1.0, 1.0], [1.0, 1.0, 1.0, 6.0, 1.0], [1.0, 1.0, 6.0, 1.0, 1.0]]
     steady = pace.steady_window(ranks, ["n0", "n0", "n1"], 0, 100)
@@ -275,31 +238,25 @@ def test_a_step_in_which_one_rank_stood_still_is_counted_once() -> None:
     assert steady.tokens_per_s == 50.0
 
 
-def test_a_rank_that_ends_late_in_the_last_step_makes_the_window_longer() -> None:
+def test_a_rank_that_ends_late_in_the_last_step_makes_the_window_longer():
     steady = pace.steady_window([[1.0] * 4, [1.0, 1.0, 1.0, 3.0]], ["n0", "n1"], 0, 90)
     assert steady.tokens_per_s == 60.0
 
 
-def test_a_window_without_a_step_is_an_error_and_no_number() -> None:
+def test_a_window_without_a_step_is_an_error_and_no_number():
     with pytest.raises(ValueError, match="no step is left"):
         pace.steady_window([[1.0]], ["n0"], warmup_steps=1, tokens_per_step=1)
 
 
 def memory(host: float, *of_device: float) -> Any:
     """Of one rank: GiB resident, allocated, reserved, of the card; allocation retries."""
-    from bringup.records import Memory
-
     allocated, reserved, total, retries = of_device or (None,) * 4
     names = {"device_allocated_gib": allocated, "device_reserved_gib": reserved, "device_total_gib": total}
     return Memory(host_rss_gib=host, max_rank=0, allocation_retries=retries, **names)  # type: ignore[arg-type]
 
 
-def test_what_ranks_tell_each_other_comes_back_as_it_was() -> None:
+def test_what_ranks_tell_each_other_comes_back_as_it_was():
     """As JSON: the kind says what JSON has no word for."""
-    from bringup.records import Checkpoint, Standstill
-    from pydantic import TypeAdapter
-    from recipe import communication, group, results
-
     rank = results.RankResult(
         step_times_s=[0.1, 1 / 3],
         own_times_s={"fetch": [0.0, math.inf]},
@@ -330,9 +287,7 @@ def test_what_ranks_tell_each_other_comes_back_as_it_was() -> None:
     assert math.isnan(TypeAdapter(Any).validate_json(group._json(math.nan)))
 
 
-def test_memory_names_the_worst_rank() -> None:
-    from recipe import meter
-
+def test_memory_names_the_worst_rank():
     assert meter.memory([memory(1.0), memory(2.0)]).max_rank == 1
     on_gpu = meter.memory([memory(1.0, 9.0, 10.0, 80.0, 1), memory(2.0, 8.0, 12.0, 40.0, 2)])
     assert (on_gpu.max_rank, on_gpu.device_allocated_gib, on_gpu.device_reserved_gib) == (0, 9.0, 12.0)
@@ -353,11 +308,7 @@ def test_memory_names_the_worst_rank() -> None:
         ("", ["(Replicate(), Shard(dim=0))"], [[0], [1]], 2, "unknown"),
     ],
 )
-def test_kind_is_read_from_wrapper_placements_and_mesh(
-    wrapper: str, placements: list[str], mesh: list[list[int]] | None, world: int, kind: str
-) -> None:
-    from recipe import strategy
-
+def test_kind_is_read_from_wrapper_placements_and_mesh(wrapper, placements, mesh, world, kind):
     assert strategy.kind_of(wrapper, placements, mesh, world) == kind
 
 
@@ -370,19 +321,13 @@ def test_kind_is_read_from_wrapper_placements_and_mesh(
         (("single",), ["a", "a"], "expected single on one rank, observed 2 rank(s)"),
     ],
 )
-def test_wrong_number_of_ranks_or_hosts_for_the_name_is_refused(
-    expected: tuple[Any, ...], hosts: list[str], message: str
-) -> None:
-    from recipe import strategy
-
+def test_wrong_number_of_ranks_or_hosts_for_the_name_is_refused(expected, hosts, message):
     with pytest.raises(strategy.Refused) as refused:
         strategy.require_places(strategy.Expected(*expected), hosts)
     assert message in str(refused.value)
 
 
 def seen(**different: Any) -> Any:
-    from bringup.records import ObservedStrategy
-
     return ObservedStrategy(
         **{
             "kind": "hsdp",
@@ -410,14 +355,10 @@ def seen(**different: Any) -> Any:
 
 
 def asked() -> Any:
-    from bringup.records import RunArgs, read_record
-
     return read_record(ROOT / "tests/fixtures/training/run_hsdp_2node/run_args.json", RunArgs)
 
 
-def test_hsdp_whose_shard_group_leaves_its_host_is_refused() -> None:
-    from recipe import strategy
-
+def test_hsdp_whose_shard_group_leaves_its_host_is_refused():
     expected = strategy.Expected("hsdp", 2, None)
     strategy.require(seen(), expected, asked())
     with pytest.raises(strategy.Refused, match=r"observed group \[0, 1\] on a, b") as refused:
@@ -425,9 +366,7 @@ def test_hsdp_whose_shard_group_leaves_its_host_is_refused() -> None:
     assert refused.value.seen == (("train.shard.inside_node", 2, "count"),)
 
 
-def test_a_shard_group_of_several_nodes_may_have_those_nodes_and_no_more() -> None:
-    from recipe import strategy
-
+def test_a_shard_group_of_several_nodes_may_have_those_nodes_and_no_more():
     expected = strategy.Expected("hsdp", 2, None)
     whole = asked().model_copy(update={"shard_size": 4, "nodes": 4, "ranks_per_node": 2, "world_size": 8})
     mesh, hosts = [[0, 1, 2, 3], [4, 5, 6, 7]], ["a", "a", "b", "b", "c", "c", "d", "d"]
@@ -445,9 +384,7 @@ def test_a_shard_group_of_several_nodes_may_have_those_nodes_and_no_more() -> No
     ("hosts", "wanted", "size"),
     [("aabb", None, 2), ("aaaabbbb", None, 4), ("aaaabbbb", 2, 2), ("aabbccdd", 4, 4), ("abcd", 2, 2)],
 )
-def test_a_shard_group_is_a_host_or_what_was_requested(hosts: str, wanted: int | None, size: int) -> None:
-    from recipe import strategy
-
+def test_a_shard_group_is_a_host_or_what_was_requested(hosts, wanted, size):
     assert strategy.shard_group(list(hosts), wanted) == size
 
 
@@ -463,9 +400,7 @@ def test_a_shard_group_is_a_host_or_what_was_requested(hosts: str, wanted: int |
         ("ab", 2, "give more hosts"),
     ],
 )
-def test_a_shard_group_that_would_not_suit_the_hosts_is_refused(hosts: str, wanted: int | None, says: str) -> None:
-    from recipe import strategy
-
+def test_a_shard_group_that_would_not_suit_the_hosts_is_refused(hosts, wanted, says):
     with pytest.raises(strategy.Refused) as refused:
         strategy.shard_group(list(hosts), wanted)
     assert says in str(refused.value)
@@ -485,15 +420,13 @@ def test_a_shard_group_that_would_not_suit_the_hosts_is_refused(hosts: str, want
         ({"sync_each_batch": True}, "sync_each_batch: asked False, observed True"),
     ],
 )
-def test_another_variant_than_asked_for_is_refused(different: dict[str, Any], says: str) -> None:
-    from recipe import strategy
-
+def test_another_variant_than_asked_for_is_refused(different, says):
     with pytest.raises(strategy.Refused, match=says) as refused:
         strategy.require(seen(**different), strategy.Expected("hsdp", 2, None), asked())
     assert refused.value.seen == (("train.variant", 1, "count"),)
 
 
-def test_before_the_first_step_only_structure_is_held_against_the_arguments() -> None:
+def test_before_the_first_step_only_structure_is_held_against_the_arguments():
     unknown = {"compute_dtype": None, "loss_dtype": None, "recomputed_layers": None}
     wanted = asked().model_copy(update={"activation_checkpointing": True})
     assert seen(**unknown).differs_from(wanted) == []

@@ -1,7 +1,5 @@
 """Real trainings on CPU: two torchrun launchers stand for two nodes, told apart by SLURMD_NODENAME as Slurm sets it."""
 
-from __future__ import annotations
-
 import functools
 import json
 import os
@@ -164,7 +162,7 @@ def require_same_training(run: Finished, single: Finished) -> None:
 
 
 @pytest.mark.parametrize("kind", first(KINDS))
-def test_trainer_computes_what_the_bare_loop_computes(of: Callable[[str], Finished], tmp_path: Path, kind: str) -> None:
+def test_trainer_computes_what_the_bare_loop_computes(of, tmp_path, kind):
     """Loss and gradient norm of every step, of plain PyTorch with DDP() and fully_shard() in plain sight."""
     trained, options = of(kind), ("--strategy", kind, *TWELVE)
     if kind == "hsdp":
@@ -185,7 +183,7 @@ def documents_tokenized(run: Finished) -> list[int]:
     return [run.value(rank, "train.rank.tokenized_documents") for rank in range(run.metrics().world_size)]
 
 
-def test_one_process_trains_and_the_loss_falls(single: Finished) -> None:
+def test_one_process_trains_and_the_loss_falls(single):
     require_same_training(single, single)
     metrics = single.metrics()
     assert metrics.observed.kind == "single"
@@ -197,7 +195,7 @@ def test_one_process_trains_and_the_loss_falls(single: Finished) -> None:
 
 
 @in_test_all
-def test_accumulation_and_recomputation_change_nothing_in_one_process(tmp_path: Path, single: Finished) -> None:
+def test_accumulation_and_recomputation_change_nothing_in_one_process(tmp_path, single):
     options = (*TWELVE, "--gradient-accumulation", "4", "--activation-checkpointing")
     run = train("single", tmp_path / "recomputed", *options)
     require_same_training(run, single)
@@ -206,7 +204,7 @@ def test_accumulation_and_recomputation_change_nothing_in_one_process(tmp_path: 
     assert {each.metrics().observed.layer_class for each in (run, single)} == {"LlamaDecoderLayer"}
 
 
-def test_ddp_is_one_training_on_two_ranks(of: Callable[[str], Finished], single: Finished) -> None:
+def test_ddp_is_one_training_on_two_ranks(of, single):
     ddp = of("ddp")
     require_same_training(ddp, single)
     observed = ddp.metrics().observed
@@ -215,14 +213,14 @@ def test_ddp_is_one_training_on_two_ranks(of: Callable[[str], Finished], single:
 
 
 @in_test_all
-def test_ddp_across_two_nodes(tmp_path: Path, single: Finished) -> None:
+def test_ddp_across_two_nodes(tmp_path, single):
     run = two_nodes(tmp_path / "ddp2", 1, "train_ddp_multi_node", *TWELVE)
     require_same_training(run, single)
     assert run.metrics().observed.hosts == ["n0", "n1"]
     assert run.args().nodes == 2
 
 
-def test_fsdp_holds_half_of_the_parameters_per_rank(of: Callable[[str], Finished], single: Finished) -> None:
+def test_fsdp_holds_half_of_the_parameters_per_rank(of, single):
     fsdp = of("fsdp")
     require_same_training(fsdp, single)
     observed = fsdp.metrics().observed
@@ -248,16 +246,14 @@ def test_fsdp_holds_half_of_the_parameters_per_rank(of: Callable[[str], Finished
     ),
     ids=first(["zero2-recomputed", "accumulated"]),
 )
-def test_variants_of_fsdp_are_seen_and_train_the_same(
-    tmp_path: Path, single: Finished, options: tuple[str, ...], seen: dict[str, Any]
-) -> None:
+def test_variants_of_fsdp_are_seen_and_train_the_same(tmp_path, single, options, seen):
     run = one_node(tmp_path / "variant", "train_fsdp_single_node", *ONLY_TRAINED, *options)
     require_same_training(run, single)
     observed = run.metrics().observed
     assert {name: getattr(observed, name) for name in seen} == seen
 
 
-def test_bf16_is_compute_only_and_the_loss_stays_float32(tmp_path: Path, single: Finished) -> None:
+def test_bf16_is_compute_only_and_the_loss_stays_float32(tmp_path, single):
     run = one_node(tmp_path / "bf16", "train_fsdp_single_node", *ONLY_TRAINED, "--bf16", "--reduce-dtype", "bfloat16")
     assert run.codes == [0], run.output
     observed = run.metrics().observed
@@ -292,7 +288,7 @@ TrainingArguments._setup_devices.__set_name__(TrainingArguments, "_setup_devices
 """
 
 
-def test_one_process_takes_one_gpu_of_those_in_sight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_process_takes_one_gpu_of_those_in_sight(tmp_path, monkeypatch):
     """Trainer would wrap the model in DataParallel. The benchmarks start this program without a launcher."""
     changed(EIGHT_IN_SIGHT, tmp_path, monkeypatch)
     run = one_node(tmp_path / "run", "train_single_gpu", launcher=[sys.executable])
@@ -329,9 +325,7 @@ Trainer.training_step = training_step
 
 
 @pytest.mark.parametrize("program", first(["train_ddp_single_node", BARE_LOOP]))
-def test_ddp_sends_no_buffers_and_its_buckets_are_the_gradients_in_every_micro_step(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
-) -> None:
+def test_ddp_sends_no_buffers_and_its_buckets_are_the_gradients_in_every_micro_step(tmp_path, monkeypatch, program):
     """Rotary tables are the same on all ranks for ever, and ranks would wait for one another before each step. With
     gradients of their own, each rank has two copies of them: 4 bytes more per parameter."""
     recipe = program != BARE_LOOP
@@ -353,9 +347,7 @@ os.environ["TORCHDYNAMO_DISABLE"] = "1"
 
 
 @pytest.mark.parametrize("kind", first(KINDS))
-def test_with_the_loss_in_chunks_the_same_is_trained(
-    of: Callable[[str], Finished], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
-) -> None:
+def test_with_the_loss_in_chunks_the_same_is_trained(of, tmp_path, monkeypatch, kind):
     whole = of(kind)
     changed(SMALL_CHUNKS, tmp_path, monkeypatch)
     run = train(kind, tmp_path / "run", *ONLY_TRAINED, "--recipe", "fast")
@@ -367,9 +359,7 @@ def test_with_the_loss_in_chunks_the_same_is_trained(
 
 @in_test_all
 @pytest.mark.parametrize("program", ["train_ddp_single_node", "train_fsdp_single_node"])
-def test_in_bfloat16_too_and_the_loss_stays_float32(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single: Finished, program: str
-) -> None:
+def test_in_bfloat16_too_and_the_loss_stays_float32(tmp_path, monkeypatch, single, program):
     changed(SMALL_CHUNKS, tmp_path, monkeypatch)
     run = one_node(tmp_path / "run", program, *ONLY_TRAINED, "--bf16", "--recipe", "fast")
     assert run.codes == [0], run.output
@@ -397,9 +387,7 @@ Model.forward = forward
 
 @in_test_all
 @pytest.mark.parametrize("strategy", ["fsdp", "hsdp"])
-def test_a_fused_head_gets_hidden_states_in_the_type_of_its_weight(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, single: Finished, strategy: str
-) -> None:
+def test_a_fused_head_gets_hidden_states_in_the_type_of_its_weight(tmp_path, monkeypatch, single, strategy):
     """As Liger's, which people add to such a training. It gives the losses of the head that is called."""
     changed(FUSED_HEAD, tmp_path, monkeypatch)
     fused = train(strategy, tmp_path / "fused", *ONLY_TRAINED, "--bf16")
@@ -407,7 +395,7 @@ def test_a_fused_head_gets_hidden_states_in_the_type_of_its_weight(
     assert fused.metrics().loss == pytest.approx(single.metrics().loss, abs=BF16_GAP)
 
 
-def test_hsdp_shards_inside_a_node_and_replicates_across(of: Callable[[str], Finished], single: Finished) -> None:
+def test_hsdp_shards_inside_a_node_and_replicates_across(of, single):
     hsdp = of("hsdp")
     require_same_training(hsdp, single)
     observed = hsdp.metrics().observed
@@ -419,7 +407,7 @@ def test_hsdp_shards_inside_a_node_and_replicates_across(of: Callable[[str], Fin
 
 
 @in_test_all
-def test_a_shard_group_of_several_nodes(tmp_path: Path, single: Finished) -> None:
+def test_a_shard_group_of_several_nodes(tmp_path, single):
     options = (*TWELVE, "--hsdp", "--shard-size", "2")
     run = two_nodes(tmp_path / "groups", 1, "train_fsdp_multi_node", *options, nodes=4)
     require_same_training(run, single)
@@ -440,15 +428,13 @@ def test_a_shard_group_of_several_nodes(tmp_path: Path, single: Finished) -> Non
     assert metrics.memory_check.states_measured_bytes == pytest.approx(predicted, rel=1e-3)
 
 
-def test_rows_are_tokenized_by_one_rank_of_each_node(of: Callable[[str], Finished]) -> None:
+def test_rows_are_tokenized_by_one_rank_of_each_node(of):
     assert [count > 0 for count in documents_tokenized(of("fsdp"))] == [True, False]
     assert [count > 0 for count in documents_tokenized(of("hsdp"))] == [True, False, True, False]
 
 
 @pytest.mark.parametrize("kind", first(["ddp", "fsdp"]))
-def test_accelerate_launch_trains_what_torchrun_trains(
-    of: Callable[[str], Finished], tmp_path: Path, kind: str
-) -> None:
+def test_accelerate_launch_trains_what_torchrun_trains(of, tmp_path, kind):
     theirs = of(kind)
     launcher = [*ACCELERATE, str(ROOT / f"training/accelerate/{kind}_1node_8gpu.yaml"), *ON_CPU, "--num_processes", "2"]
     run = train(kind, tmp_path / "accelerate", *TWELVE, launcher=launcher)
@@ -459,7 +445,7 @@ def test_accelerate_launch_trains_what_torchrun_trains(
 
 
 @in_test_all
-def test_accelerate_launch_makes_the_mesh_of_torchrun(tmp_path: Path, of: Callable[[str], Finished]) -> None:
+def test_accelerate_launch_makes_the_mesh_of_torchrun(tmp_path, of):
     options = (*ONLY_TRAINED, "--hsdp")
     run = two_nodes(tmp_path / "accelerate", 2, "train_fsdp_multi_node", *options, config="hsdp_2node_16gpu")
     assert set(run.codes) == {0}, run.output
@@ -471,13 +457,13 @@ FSDP_1NODE = str(ROOT / "training/accelerate/fsdp_1node_8gpu.yaml")
 ZERO2 = [*ACCELERATE, FSDP_1NODE, *ON_CPU, "--num_processes", "2", "--fsdp_reshard_after_forward", "false"]
 
 
-def test_accelerate_launch_that_says_something_else_is_refused_in_one_line(tmp_path: Path) -> None:
+def test_accelerate_launch_that_says_something_else_is_refused_in_one_line(tmp_path):
     run = one_node(tmp_path / "refused", "train_fsdp_single_node", launcher=ZERO2)
     require_refused(run, "says fsdp_reshard_after_forward: false, this program has true; change the one or")
 
 
 @in_test_all
-def test_accelerate_launch_and_the_program_may_say_the_same(tmp_path: Path) -> None:
+def test_accelerate_launch_and_the_program_may_say_the_same(tmp_path):
     run = one_node(tmp_path / "zero2", "train_fsdp_single_node", "--no-reshard-after-forward", launcher=ZERO2)
     assert run.codes == [0], run.output
     assert run.metrics().observed.reshard_after_forward is False
@@ -511,7 +497,7 @@ def require_untrained(run: Finished) -> None:
     assert not any("train.rank.steps" in run.facts(rank) for rank in (0, 1))
 
 
-def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path: Path) -> None:
+def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path):
     run = one_node(tmp_path / "refused", "train_fsdp_single_node", drill="no-fsdp")
     require_not_promised(run, "expected fsdp, observed ddp (MULTI_CPU, LlamaForCausalLM, plain, no weights yet)")
     assert run.value(0, "train.strategy") == "ddp"
@@ -521,18 +507,18 @@ def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("attention", first(["flash_attention_2", "flash_attention_3"]))
-def test_an_attention_that_is_not_installed_is_refused_in_one_line(tmp_path: Path, attention: str) -> None:
+def test_an_attention_that_is_not_installed_is_refused_in_one_line(tmp_path, attention):
     run = one_node(tmp_path / "run", "train_ddp_single_node", "--attention", attention)
     require_refused(run, f"--attention {attention}: ")
 
 
-def test_a_model_that_cannot_fit_is_refused_by_every_rank_before_it_is_made(tmp_path: Path) -> None:
+def test_a_model_that_cannot_fit_is_refused_by_every_rank_before_it_is_made(tmp_path):
     run = one_node(tmp_path / "refused", "train_fsdp_single_node", "--model", "llama3-70b")
     require_refused(run, "llama3-70b as fsdp on 2 rank(s): expected room for 1")
     assert "GiB of host memory for the 2 rank(s) of a node, observed" in run.facts(0)["train.rank.state"]["why"]
 
 
-def test_recomputation_that_was_asked_for_and_is_not_there_is_refused_after_one_step(tmp_path: Path) -> None:
+def test_recomputation_that_was_asked_for_and_is_not_there_is_refused_after_one_step(tmp_path):
     options = ("train_fsdp_single_node", "--activation-checkpointing")
     run = one_node(tmp_path / "refused", *options, drill="no-checkpointing")
     require_not_promised(run, "recomputed layers of 4: asked 4, observed 0")
@@ -540,14 +526,14 @@ def test_recomputation_that_was_asked_for_and_is_not_there_is_refused_after_one_
 
 
 @in_test_all
-def test_gradients_that_are_summed_show_in_the_norm_and_not_in_the_loss(tmp_path: Path, single: Finished) -> None:
+def test_gradients_that_are_summed_show_in_the_norm_and_not_in_the_loss(tmp_path, single):
     run = one_node(tmp_path / "summed", "train_fsdp_single_node", *ONLY_TRAINED, drill="sum-gradients")
     assert run.metrics().loss == pytest.approx(single.metrics().loss, abs=1e-4)
     assert run.metrics().grad_norm == pytest.approx([2 * norm for norm in single.metrics().grad_norm], rel=1e-3)
 
 
 @in_test_all
-def test_a_gradient_that_is_damaged_on_one_rank_parts_the_replicas(tmp_path: Path) -> None:
+def test_a_gradient_that_is_damaged_on_one_rank_parts_the_replicas(tmp_path):
     run = one_node(tmp_path / "flipped", "train_ddp_single_node", *NOTHING_ELSE, drill="flip-gradient:1@5")
     sums = run.metrics().parameter_checksums
     assert sums[0] != sums[1]
@@ -555,17 +541,17 @@ def test_a_gradient_that_is_damaged_on_one_rank_parts_the_replicas(tmp_path: Pat
     assert norms[4] > 10 * norms[3]  # of rank 1: the highest counts
 
 
-def test_a_rank_that_reads_the_rows_of_another_is_seen(tmp_path: Path) -> None:
+def test_a_rank_that_reads_the_rows_of_another_is_seen(tmp_path):
     metrics = one_node(tmp_path / "same-rows", "train_ddp_single_node", *NOTHING_ELSE, drill="same-rows:1").metrics()
     assert (metrics.sample_count, metrics.sample_distinct) == (6 * 8, 6 * 8 // 2)
 
 
-def test_multi_node_entrypoint_refuses_one_host(tmp_path: Path) -> None:
+def test_multi_node_entrypoint_refuses_one_host(tmp_path):
     run = one_node(tmp_path / "one-host", "train_ddp_multi_node")
     require_not_promised(run, "expected ddp across 2 or more hosts, observed 2 rank(s) on 1 host(s) (n0)")
 
 
-def test_killed_rank_ends_the_job_and_leaves_no_last_word(tmp_path: Path) -> None:
+def test_killed_rank_ends_the_job_and_leaves_no_last_word(tmp_path):
     run = two_nodes(tmp_path / "killed", 1, "train_ddp_multi_node", drill="kill-rank:1@3")
     assert run.codes == [1, 1]
     assert run.seconds < 60

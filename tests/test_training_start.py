@@ -1,21 +1,27 @@
 """The weights that a training starts from: equal in every strategy, never whole on a rank that shards; and the room."""
 
-from __future__ import annotations
-
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import predict
 import pytest
+import torch
+import torch.distributed as dist
 from bringup.records import RunArgs, read_record
 from loops import for_each
+from recipe import memory, weights, workload
+from recipe.strategy import Refused
 from runs_for_tests import FIXTURES
+from torch.distributed.tensor import DTensor, debug
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from torch.utils._python_dispatch import TorchDispatchMode
+from transformers import AutoConfig, AutoModelForCausalLM
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.append(str(ROOT / "training" / "src"))
 
 # torch and transformers warn about their own insides; what is tested here is ours
 pytestmark = pytest.mark.filterwarnings("default")
@@ -46,8 +52,6 @@ def config_file(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def write_config(folder: Path, model_type: str) -> Path:
-    from transformers import AutoConfig
-
     config = AutoConfig.for_model(model_type, **SMALL, **CONFIGS[model_type])
     config.save_pretrained(folder)
     return folder / "config.json"
@@ -62,10 +66,6 @@ def arguments(config_file: Path | None, **changes: Any) -> Any:
 @contextmanager
 def one_of(ranks: int, rank: int) -> Iterator[None]:
     """This process as one rank of many. Collectives move nothing."""
-    import torch.distributed as dist
-    from torch.distributed.tensor import debug
-    from torch.testing._internal.distributed.fake_pg import FakeStore
-
     debug._clear_sharding_prop_cache()  # it holds the mesh of the rank before, which a real process never was
     dist.init_process_group("fake", store=FakeStore(), rank=rank, world_size=ranks)
     try:
@@ -76,11 +76,6 @@ def one_of(ranks: int, rank: int) -> Iterator[None]:
 
 def shards_of(args: Any, strategy: str, ranks: int, rank: int, *, recompute: bool = False) -> dict[str, Any]:
     """Name -> (rows of the whole tensor, the shard) of a model that was sharded by accelerate and then filled."""
-    import predict
-    import torch
-    from recipe import weights
-    from torch.distributed.tensor import DTensor
-
     nodes = 2 if strategy == "hsdp" else 1
     step = predict.Step("small", strategy, nodes, ranks // nodes, 8, activation_checkpointing=recompute)
     with one_of(ranks, rank):
@@ -100,8 +95,6 @@ def shards_of(args: Any, strategy: str, ranks: int, rank: int, *, recompute: boo
 
 
 def whole_of(args: Any) -> Any:
-    from recipe import weights
-
     model = weights.without_memory(args)
     weights.fill(model, args)
     return model
@@ -110,11 +103,7 @@ def whole_of(args: Any) -> Any:
 @pytest.mark.parametrize(
     ("strategy", "ranks", "recompute"), [("fsdp", 3, False), ("hsdp", 4, False), ("fsdp", 2, True)]
 )
-def test_shards_of_all_ranks_are_the_weights_of_one_gpu(
-    config_file: Path, strategy: str, ranks: int, recompute: bool
-) -> None:
-    import torch
-
+def test_shards_of_all_ranks_are_the_weights_of_one_gpu(config_file, strategy, ranks, recompute):
     args = arguments(config_file)
     model = whole_of(args)
     whole = dict(model.named_parameters()) | dict(model.named_buffers())
@@ -130,10 +119,7 @@ def test_shards_of_all_ranks_are_the_weights_of_one_gpu(
     assert all(bool((count == copies).all()) for count in covered.values())
 
 
-def test_weights_are_spread_as_transformers_spreads_them(config_file: Path) -> None:
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
+def test_weights_are_spread_as_transformers_spreads_them(config_file):
     torch.manual_seed(1)
     usual = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(config_file), dtype=torch.float32)
     ours = whole_of(arguments(config_file))
@@ -145,16 +131,14 @@ def test_weights_are_spread_as_transformers_spreads_them(config_file: Path) -> N
         assert torch.equal(mine, theirs), name
 
 
-def test_a_tied_embedding_keeps_its_row_of_padding_at_zero(tmp_path: Path) -> None:
+def test_a_tied_embedding_keeps_its_row_of_padding_at_zero(tmp_path):
     embedding = whole_of(arguments(write_config(tmp_path, "smollm3"))).get_input_embeddings()
     assert embedding.padding_idx == 3
     assert not embedding.weight[3].any()
     assert embedding.weight[4].any()
 
 
-def test_blocks_differ_from_each_other_and_another_seed_gives_other_weights(tmp_path: Path) -> None:
-    import torch
-
+def test_blocks_differ_from_each_other_and_another_seed_gives_other_weights(tmp_path):
     file = write_config(tmp_path, "llama")
     first, again, other = (whole_of(arguments(file, seed=seed)).model for seed in (1, 1, 2))
     query = [block.self_attn.q_proj.weight for block in first.layers]
@@ -163,9 +147,7 @@ def test_blocks_differ_from_each_other_and_another_seed_gives_other_weights(tmp_
     assert not torch.equal(query[0], other.layers[0].self_attn.q_proj.weight)
 
 
-def test_the_random_state_of_the_training_is_left_alone(tmp_path: Path) -> None:
-    import torch
-
+def test_the_random_state_of_the_training_is_left_alone(tmp_path):
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
@@ -173,12 +155,7 @@ def test_the_random_state_of_the_training_is_left_alone(tmp_path: Path) -> None:
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_a_rank_never_has_more_memory_than_its_shard_and_the_largest_part(tmp_path: Path) -> None:
-    import torch
-    from recipe import weights
-    from torch.multiprocessing.reductions import StorageWeakRef
-    from torch.utils._python_dispatch import TorchDispatchMode
-
+def test_a_rank_never_has_more_memory_than_its_shard_and_the_largest_part(tmp_path):
     class Live(TorchDispatchMode):
         """The most bytes that tensors made inside hold at one time."""
 
@@ -211,10 +188,7 @@ def test_a_rank_never_has_more_memory_than_its_shard_and_the_largest_part(tmp_pa
     assert counted.most < whole / 2
 
 
-def test_a_parameter_that_the_model_does_not_initialise_is_an_error_and_not_garbage(tmp_path: Path) -> None:
-    import torch
-    from recipe import weights
-
+def test_a_parameter_that_the_model_does_not_initialise_is_an_error_and_not_garbage(tmp_path):
     args = arguments(write_config(tmp_path, "llama"))
     model = weights.without_memory(args)
     model.model.layers[1].forgotten = torch.nn.Parameter(torch.empty(4, device="meta"))
@@ -222,10 +196,7 @@ def test_a_parameter_that_the_model_does_not_initialise_is_an_error_and_not_garb
         weights.fill(model, args)
 
 
-def test_a_model_that_is_left_without_weights_never_trains(tmp_path: Path) -> None:
-    from recipe import weights, workload
-    from recipe.strategy import Refused
-
+def test_a_model_that_is_left_without_weights_never_trains(tmp_path):
     model = weights.without_memory(arguments(write_config(tmp_path, "llama")))
     run: Any = object.__new__(workload.Run)
     run.trainer = SimpleNamespace(model_wrapped=model)
@@ -238,10 +209,7 @@ def test_a_model_that_is_left_without_weights_never_trains(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("model_type", ["llama", "smollm3"])
 @pytest.mark.parametrize("size", ["1GB", "40KB"], ids=["one file", "several files"])
-def test_a_rank_reads_its_shard_of_a_hub_model(tmp_path: Path, model_type: str, size: str) -> None:
-    import torch
-    from recipe import weights
-
+def test_a_rank_reads_its_shard_of_a_hub_model(tmp_path, model_type, size):
     model = whole_of(arguments(write_config(tmp_path, model_type)))
     folder = tmp_path / "saved/model"
     model.to(torch.bfloat16).save_pretrained(folder, max_shard_size=size)
@@ -256,10 +224,7 @@ def test_a_rank_reads_its_shard_of_a_hub_model(tmp_path: Path, model_type: str, 
     assert named == sorted((path.name, path.stat().st_size) for path in folder.glob("*.safetensors"))
 
 
-def test_weights_that_are_no_numbers_are_named_before_a_gpu_is_blamed(tmp_path: Path) -> None:
-    import torch
-    from recipe import weights
-
+def test_weights_that_are_no_numbers_are_named_before_a_gpu_is_blamed(tmp_path):
     model = whole_of(arguments(write_config(tmp_path, "llama")))
     with torch.no_grad():
         model.model.layers[1].mlp.up_proj.weight[0, 0] = torch.nan
@@ -269,19 +234,15 @@ def test_weights_that_are_no_numbers_are_named_before_a_gpu_is_blamed(tmp_path: 
         whole_of(args)
 
 
-def test_a_folder_without_weights_is_not_blamed_for_names(tmp_path: Path) -> None:
-    from recipe import weights
-
+def test_a_folder_without_weights_is_not_blamed_for_names(tmp_path):
     write_config(tmp_path, "llama").rename(tmp_path / "config.json")
     args = arguments(None, model=str(tmp_path))
     with pytest.raises(weights.NoWeights, match="has no safetensors files"):
         weights.identity(args.model, weights.without_memory(args))
 
 
-def test_files_of_one_name_and_size_with_other_weights_are_other_files(tmp_path: Path) -> None:
+def test_files_of_one_name_and_size_with_other_weights_are_other_files(tmp_path):
     """FSDP would mix them: each rank reads only its own rows."""
-    from recipe import weights
-
     keys = []
     for node, seed in (("n0", 1), ("n1", 2)):
         model = whole_of(arguments(write_config(tmp_path, "llama"), seed=seed))
@@ -291,9 +252,7 @@ def test_files_of_one_name_and_size_with_other_weights_are_other_files(tmp_path:
     assert keys[0] != keys[1]
 
 
-def test_a_hub_model_whose_files_hold_other_names_is_refused(tmp_path: Path) -> None:
-    from recipe import weights
-
+def test_a_hub_model_whose_files_hold_other_names_is_refused(tmp_path):
     file = write_config(tmp_path, "llama")
     whole_of(arguments(file)).model.save_pretrained(tmp_path / "base/model")  # without its head, and other names
     args = arguments(None, model=str(tmp_path / "base/model"))
@@ -316,14 +275,10 @@ def asked(**changes: Any) -> RunArgs:
 
 @pytest.fixture(scope="module")
 def llama70b() -> Any:
-    from recipe import weights
-
     return weights.without_memory(arguments(ROOT / "training/models/llama3-70b.json"))
 
 
 def on_node(monkeypatch: pytest.MonkeyPatch, *, device_gib: float | None, host_gib: float) -> None:
-    from recipe import memory
-
     monkeypatch.setattr(memory.group, "CUDA", device_gib is not None)
     monkeypatch.setattr(memory.torch.cuda, "mem_get_info", lambda device: (int((device_gib or 0) * GIB), 80 * GIB))
     monkeypatch.setattr(memory, "host_available", lambda: (int(host_gib * GIB), "MemAvailable"))
@@ -348,17 +303,7 @@ def on_node(monkeypatch: pytest.MonkeyPatch, *, device_gib: float | None, host_g
         ),
     ],
 )
-def test_what_cannot_fit_is_refused_with_both_numbers(
-    llama70b: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    changes: dict[str, Any],
-    device_gib: float | None,
-    host_gib: float,
-    says: str | None,
-) -> None:
-    from recipe import memory
-    from recipe.strategy import Refused
-
+def test_what_cannot_fit_is_refused_with_both_numbers(llama70b, monkeypatch, changes, device_gib, host_gib, says):
     on_node(monkeypatch, device_gib=device_gib, host_gib=host_gib)
     resolved = asked(**changes)
     predicted = memory.footprint(llama70b, resolved)
@@ -385,20 +330,13 @@ def test_what_cannot_fit_is_refused_with_both_numbers(
         ),
     ],
 )
-def test_the_cheap_change_is_advised_first_where_it_can_be_enough(changes: dict[str, Any], advises: str) -> None:
-    from recipe import memory
-
+def test_the_cheap_change_is_advised_first_where_it_can_be_enough(changes, advises):
     resolved = asked(**{"per_device_batch": 8, **changes})
     assert memory.advice(resolved, states_fit=True).startswith(advises)
     assert "rows-at-once" not in memory.advice(resolved, states_fit=False)
 
 
-def test_a_batch_that_is_too_large_for_one_rank_is_refused_with_the_number_of_rows(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    from recipe import memory, weights
-    from recipe.strategy import Refused
-
+def test_a_batch_that_is_too_large_for_one_rank_is_refused_with_the_number_of_rows(monkeypatch):
     on_node(monkeypatch, device_gib=79.0, host_gib=500.0)
     resolved = asked(model="tiny", strategy="single", nodes=1, ranks_per_node=1, per_device_batch=10**5)
     tiny = weights.without_memory(arguments(ROOT / "training/models/tiny.json"))
@@ -408,10 +346,7 @@ def test_a_batch_that_is_too_large_for_one_rank_is_refused_with_the_number_of_ro
         memory.require(needed, predicted, resolved, ["n0"])
 
 
-def test_all_ranks_of_a_node_share_its_memory(llama70b: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from recipe import memory
-    from recipe.strategy import Refused
-
+def test_all_ranks_of_a_node_share_its_memory(llama70b, monkeypatch):
     on_node(monkeypatch, device_gib=None, host_gib=100.0)
     resolved = asked(strategy="fsdp", ranks_per_node=8, nodes=8)
     predicted = memory.footprint(llama70b, resolved)
@@ -424,9 +359,7 @@ def test_all_ranks_of_a_node_share_its_memory(llama70b: Any, monkeypatch: pytest
     assert f"expected room for {8 * needed / GIB:.1f} GiB" in str(refused.value)
 
 
-def test_a_model_whose_activations_are_not_known_is_judged_by_its_states(tmp_path: Path) -> None:
-    from recipe import memory, weights
-
+def test_a_model_whose_activations_are_not_known_is_judged_by_its_states(tmp_path):
     model = weights.without_memory(arguments(write_config(tmp_path, "mixtral")))
     resolved = asked(strategy="single", ranks_per_node=1, nodes=1)
     predicted = memory.footprint(model, resolved)
@@ -458,11 +391,7 @@ def neither(root: Path) -> None:
 
 
 @pytest.mark.parametrize(("cgroup", "gib"), [(v2, 7), (v1, 7), (neither, 20)])
-def test_host_memory_is_what_the_kernel_or_a_cgroup_still_gives(
-    tmp_path: Path, cgroup: Callable[[Path], None], gib: int
-) -> None:
-    from recipe import memory
-
+def test_host_memory_is_what_the_kernel_or_a_cgroup_still_gives(tmp_path, cgroup, gib):
     (tmp_path / "proc/self").mkdir(parents=True)
     (tmp_path / "proc/meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable: {20 * 2**20} kB\n")
     cgroup(tmp_path)

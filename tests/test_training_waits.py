@@ -1,23 +1,31 @@
 """Nothing lets a step wait for the device, blocks compile once, and what differs on a GPU: as far as a CPU shows it."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
+import torch.distributed as dist
+import transformers
+import transformers.trainer
 import warm_python
+from accelerate.data_loader import DataLoaderShard
+from recipe import group, meter, observed_strategy, program
+from recipe.arguments import Args
+from recipe.checkpoint import resume
+from recipe.fast import recipes
+from recipe.strategy import Refused
+from recipe.trainer import RecipeTrainer
+from torch._dynamo.utils import counters
+from transformers import AutoConfig, AutoModelForCausalLM, masking_utils, modeling_flash_attention_utils
 
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "training" / "src"
-sys.path.append(str(SOURCE))
-sys.path.append(str(ROOT / "infrastructure-validation" / "probes"))
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -63,20 +71,17 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Iterator[subprocess.Com
     )
 
 
-def test_no_step_of_a_training_looks_at_position_ids(watched: subprocess.CompletedProcess[str]) -> None:
+def test_no_step_of_a_training_looks_at_position_ids(watched):
     assert watched.returncode == 0, watched.stdout + watched.stderr
 
 
-def test_no_copy_of_a_batch_is_waited_for(watched: subprocess.CompletedProcess[str]) -> None:
+def test_no_copy_of_a_batch_is_waited_for(watched):
     copies = json.loads(watched.stdout.partition("copies ")[2])
     assert len(copies) >= 3
     assert set(copies) == {True}
 
 
-def test_what_is_replaced_in_the_libraries_is_there_again_afterwards() -> None:
-    from recipe.fast import recipes
-    from transformers import masking_utils, modeling_flash_attention_utils
-
+def test_what_is_replaced_in_the_libraries_is_there_again_afterwards():
     before = masking_utils.find_packed_sequence_indices, modeling_flash_attention_utils._is_packed_sequence
     with recipes.without_waits():
         assert masking_utils.find_packed_sequence_indices("positions") is None
@@ -84,12 +89,8 @@ def test_what_is_replaced_in_the_libraries_is_there_again_afterwards() -> None:
     assert (masking_utils.find_packed_sequence_indices, modeling_flash_attention_utils._is_packed_sequence) == before
 
 
-def test_a_name_that_another_version_does_not_have_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_that_another_version_does_not_have_is_recorded(monkeypatch):
     """Its wait is back in every step, so the record must not claim that it is gone."""
-    from recipe.arguments import Args
-    from recipe.fast import recipes
-    from transformers import masking_utils
-
     plain = Args(**dict.fromkeys(Args.__dataclass_fields__) | {"recipe": "plain"})
     assert recipes.on(recipes.choose(plain), recipes.NO_LOOK)
     monkeypatch.delattr(masking_utils, "find_packed_sequence_indices")
@@ -99,22 +100,15 @@ def test_a_name_that_another_version_does_not_have_is_recorded(monkeypatch: pyte
     assert "transformers.masking_utils.find_packed_sequence_indices is not in this version" in state
 
 
-def test_a_method_of_trainer_that_another_version_renamed_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_method_of_trainer_that_another_version_renamed_is_refused(monkeypatch):
     """The recipe's own would never be called: a resumed run began at random weights, and was recorded as resumed."""
-    import transformers
-    from recipe.strategy import Refused
-    from recipe.trainer import RecipeTrainer
-
     monkeypatch.delattr(transformers.Trainer, "_load_optimizer_and_scheduler")
     run: Any = None
     with pytest.raises(Refused, match=r"has no Trainer\._load_optimizer_and_scheduler, which the recipe overrides"):
         RecipeTrainer(run, model=None)
 
 
-def test_a_training_that_was_not_given_its_checkpoint_does_not_begin() -> None:
-    from recipe.checkpoint import resume
-    from recipe.strategy import Refused
-
+def test_a_training_that_was_not_given_its_checkpoint_does_not_begin():
     record = SimpleNamespace(step=6)
     checkpoints: Any = SimpleNamespace(begins_at=("step-6", record), reads=[(1, None)], random=None)
     begin = resume.Checkpoints.on_step_begin
@@ -124,11 +118,7 @@ def test_a_training_that_was_not_given_its_checkpoint_does_not_begin() -> None:
             begin(SimpleNamespace(**vars(checkpoints) | lost), None, None, None)
 
 
-def test_a_resumed_training_does_not_wait_for_its_copies_either() -> None:
-    import transformers.trainer
-    from accelerate.data_loader import DataLoaderShard
-    from recipe.fast import recipes
-
+def test_a_resumed_training_does_not_wait_for_its_copies_either():
     loader = DataLoaderShard([1, 2, 3], _non_blocking=True)
     with recipes.without_waits():
         shortened = transformers.trainer.skip_first_batches(loader, 1)
@@ -137,9 +127,6 @@ def test_a_resumed_training_does_not_wait_for_its_copies_either() -> None:
 
 
 def model_of(layers: int, **changes: int) -> Any:
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     config = json.loads((ROOT / "training/models/tiny.json").read_text()) | {
         "num_hidden_layers": layers,
         "use_cache": False,
@@ -149,14 +136,7 @@ def model_of(layers: int, **changes: int) -> Any:
     return AutoModelForCausalLM.from_config(AutoConfig.for_model(**config)).train()
 
 
-def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    import torch
-    from recipe import meter, observed_strategy
-    from recipe.fast import recipes
-    from torch._dynamo.utils import counters
-
+def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gone(monkeypatch):
     compiling = torch.nn.Module.compile
     monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **options: compiling(self, backend="eager", **options))
     torch._dynamo.reset()
@@ -190,10 +170,8 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
     assert first_step.forwards == [accumulation] * layers
 
 
-def test_ranks_wait_longer_for_one_another_in_the_step_that_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ranks_wait_longer_for_one_another_in_the_step_that_compiles(monkeypatch):
     """One node with a cold cache took two minutes; --timeout is one by default."""
-    from recipe.fast import recipes
-
     timeouts: list[int] = []
     monkeypatch.setattr(recipes.group, "set_timeouts", timeouts.append)
     monkeypatch.setattr(recipes, "decoder_layers", lambda model: [])
@@ -212,12 +190,8 @@ def test_ranks_wait_longer_for_one_another_in_the_step_that_compiles(monkeypatch
     assert waited == [1], "and ends when the device has: the host is ahead of it"
 
 
-def test_under_ddp_a_block_is_compiled_as_one_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_ddp_a_block_is_compiled_as_one_graph(monkeypatch):
     """DDP's optimizer would cut it at buckets of gradients, and what is cut apart is not fused."""
-    import torch
-    import torch.distributed as dist
-    from recipe.fast import recipes
-
     graphs: list[torch.fx.GraphModule] = []
 
     def counted(graph: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Any:
@@ -242,13 +216,8 @@ def test_under_ddp_a_block_is_compiled_as_one_graph(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(("capability", "bf16"), [((7, 0), False), ((7, 5), False), ((8, 0), True), ((9, 0), True)])
-def test_bfloat16_that_a_gpu_would_emulate_is_not_the_default(
-    monkeypatch: pytest.MonkeyPatch, capability: tuple[int, int], bf16: bool
-) -> None:
+def test_bfloat16_that_a_gpu_would_emulate_is_not_the_default(monkeypatch, capability, bf16):
     """A V100 has none: torch computes it in float32, slower than float32 itself."""
-    import torch
-    from recipe import group
-
     monkeypatch.setattr(group, "CUDA", True)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
@@ -257,12 +226,8 @@ def test_bfloat16_that_a_gpu_would_emulate_is_not_the_default(
     assert group.has_bf16() is bf16
 
 
-def test_the_flight_recorder_is_set_by_the_names_that_this_torch_does_not_call_deprecated(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_the_flight_recorder_is_set_by_the_names_that_this_torch_does_not_call_deprecated(monkeypatch, tmp_path):
     """torch 2.13 warns on every rank about TORCH_NCCL_TRACE_BUFFER_SIZE. Older than 2.10 is refused (program.LEAST)."""
-    from recipe import group, program
-
     assert program.LEAST["torch"][0] >= (2, 9)
     monkeypatch.setattr(group, "CUDA", True)
     monkeypatch.setattr(os, "environ", {})

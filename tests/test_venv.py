@@ -35,7 +35,7 @@ def made(folder: Path, architecture: str) -> str:
     return str(folder)
 
 
-def test_the_environment_is_the_users_or_the_sites_or_that_of_the_checkout(tmp_path: Path):
+def test_the_environment_is_the_users_or_the_sites_or_that_of_the_checkout(tmp_path):
     assert venv().stdout == ".venv\n"
     site = tmp_path / "lab.yaml"
     for line in (
@@ -51,7 +51,7 @@ def test_the_environment_is_the_users_or_the_sites_or_that_of_the_checkout(tmp_p
     assert venv(BRINGUP_SITE="/no/such.yaml").stdout == ".venv\n"  # whoever reads the file says that it is not there
 
 
-def test_each_architecture_has_an_environment_of_its_own(tmp_path: Path):
+def test_each_architecture_has_an_environment_of_its_own(tmp_path):
     first = made(tmp_path / "a", HERE)
     assert venv(BRINGUP_VENV=first).stdout == f"{first}\n"
     foreign = made(tmp_path / "b", OTHER)
@@ -62,7 +62,7 @@ def test_each_architecture_has_an_environment_of_its_own(tmp_path: Path):
     assert venv(BRINGUP_VENV=f"{foreign}-{HERE}").stdout == f"{foreign}-{HERE}\n"
 
 
-def test_a_python_that_is_new_enough_is_found_and_none_gets_one_line_of_advice(tmp_path: Path):
+def test_a_python_that_is_new_enough_is_found_and_none_gets_one_line_of_advice(tmp_path):
     for name, code in (("python3", 1), ("python3.11", 1), ("python3.12", 0), ("python3.13", 0)):
         program(tmp_path / name, f"exit {code}")
     path = f"{tmp_path}:{os.environ['PATH']}"
@@ -77,7 +77,7 @@ def test_a_python_that_is_new_enough_is_found_and_none_gets_one_line_of_advice(t
 
 
 @for_each(("name", "code"), [("a b", 0), ("it's", 0), ("tést", 1), ('a"b', 1), ("$HOME", 1), ("a`b", 1), ("a\\b", 1)])
-def test_a_path_that_breaks_what_pip_writes_is_refused_in_one_line(tmp_path: Path, name: str, code: int):
+def test_a_path_that_breaks_what_pip_writes_is_refused_in_one_line(tmp_path, name, code):
     (tmp_path / name).mkdir(exist_ok=True)
     done = ran(["bash", str(SCRIPT), "--python"], cwd=tmp_path / name, env={**os.environ, "LC_ALL": "C.UTF-8"})
     assert (done.returncode, done.stderr.count("\n")) == (code, code)
@@ -91,7 +91,7 @@ def test_a_caller_that_asks_for_posix_gets_a_cluster_all_the_same():
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_doctor_asks_the_script(monkeypatch: pytest.MonkeyPatch):
+def test_doctor_asks_the_script(monkeypatch):
     monkeypatch.setenv("BRINGUP_VENV", "/shared/venv")
     assert environment() == Path("/shared/venv")
     monkeypatch.delenv("BRINGUP_VENV")
@@ -108,9 +108,7 @@ def without(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", find_spec)
 
 
-def test_without_torch_a_phase_that_needs_it_is_refused_in_one_line_before_it_is_opened(
-    monkeypatch: pytest.MonkeyPatch,
-):
+def test_without_torch_a_phase_that_needs_it_is_refused_in_one_line_before_it_is_opened(monkeypatch):
     without("torch", monkeypatch)
     for stem, phase in PHASES.items():
         if stem in ("discovery", "smoke"):
@@ -121,7 +119,7 @@ def test_without_torch_a_phase_that_needs_it_is_refused_in_one_line_before_it_is
         refuse_without_torch(phase, AtSite(sites.parse(SITE, "lab"), Path("lab.yaml")))  # the image has it
 
 
-def test_another_build_of_torch_replaces_the_one_that_is_there(tmp_path: Path):
+def test_another_build_of_torch_replaces_the_one_that_is_there(tmp_path):
     for name in ("installed-light", "installed"):
         (tmp_path / name).touch()
 

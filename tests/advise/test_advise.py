@@ -1,7 +1,5 @@
 """What is predicted before anything runs: held against the real model and the real fully_shard, and never made up."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -12,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 from advised import H100, LLAMA, advice, question
 from bringup import cli
 from bringup.advise import answer as advise
@@ -28,13 +27,12 @@ from bringup.report import advice as advice_text
 from bringup.results import TrainingRecords
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
+from recipe import arguments
 from runs_for_tests import FIXTURES
+from transformers import LlamaConfig, LlamaForCausalLM
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "training/src"))
-sys.path.append(str(ROOT / "infrastructure-validation/probes"))
 
-from recipe import arguments  # noqa: E402
 
 # what training/src/predict.py printed with torch 2.13 (a line per run): the real model and the real fully_shard on fake
 # tensors
@@ -70,7 +68,7 @@ def name_of(line: dict[str, Any]) -> str:
 
 
 @for_each("line", COMPUTED, ids=name_of)
-def test_the_formulae_agree_with_the_real_model_and_the_real_fully_shard(line: dict[str, Any]) -> None:
+def test_the_formulae_agree_with_the_real_model_and_the_real_fully_shard(line):
     shape, job = models.load(line["model"]), job_of(line)
     assert shape.parameters == line["parameters"]
     states = memory.states(shape, job.shards)
@@ -85,7 +83,7 @@ def test_the_formulae_agree_with_the_real_model_and_the_real_fully_shard(line: d
     assert {(each.operation, each.ranks): (each.calls, each.size) for each in predicted} == called
 
 
-def test_the_computed_runs_span_what_is_advised_on() -> None:
+def test_the_computed_runs_span_what_is_advised_on():
     # DDP does not run on fake collectives
     assert {line["strategy"] for line in COMPUTED} == {"single", "fsdp", "zero2", "hsdp"}
     assert {line["world"] for line in COMPUTED if line["model"] == "llama3-8b"} >= {16, 128, 1024}
@@ -96,11 +94,8 @@ def test_the_computed_runs_span_what_is_advised_on() -> None:
 @pytest.mark.filterwarnings("default")
 @for_each(("bf16", "sharded"), [(True, True), (True, False), (False, False)])
 @for_each("attention", ["sdpa", "eager"])
-def test_what_a_block_saves_is_what_autograd_saves(bf16: bool, sharded: bool, attention: str) -> None:
+def test_what_a_block_saves_is_what_autograd_saves(bf16, sharded, attention):
     """Exactly, of real tensors: the difference that one more block makes. sharded: bfloat16 weights, else autocast."""
-    import torch
-    from transformers import LlamaConfig, LlamaForCausalLM
-
     heads = {"num_attention_heads": 4, "num_key_value_heads": 2}
     sizes = {"hidden_size": 64, "intermediate_size": 160, "vocab_size": 512, **heads}
     rows, tokens = 2, 32
@@ -149,7 +144,7 @@ TINY = json.loads((models.MODELS / "tiny.json").read_text())
         (None, "cannot be read"),
     ],
 )
-def test_a_model_without_a_formula_is_refused_and_never_guessed(tmp_path: Path, config: Any, says: str) -> None:
+def test_a_model_without_a_formula_is_refused_and_never_guessed(tmp_path, config, says):
     (tmp_path / "config.json").write_text("[" if config is None else json.dumps(config))
     with pytest.raises(ModelError, match=says):
         models.load(str(tmp_path))
@@ -164,20 +159,20 @@ def test_without_a_checkout_a_model_with_a_name_is_not_there_and_that_is_the_rea
         models.load("llama3-8b")
 
 
-def test_zero_3_moves_half_as_much_again_as_zero_2() -> None:
+def test_zero_3_moves_half_as_much_again_as_zero_2():
     """With equal data types and but for the tail, which both gather once (ZeRO, section 7)."""
     layouts = (Job(kind, 2, 8, 512, reduce_bytes=2) for kind in ("zero2", "fsdp"))
     zero2, fsdp = (sum(each.sent for each in traffic.collectives(LLAMA, job)) for job in layouts)
     assert fsdp / zero2 == pytest.approx(1.5, abs=0.04)
 
 
-def test_ddp_sends_eight_bytes_per_parameter_at_most() -> None:
+def test_ddp_sends_eight_bytes_per_parameter_at_most():
     (collective,) = traffic.collectives(LLAMA, Job("ddp", 16, 8, 512))
     assert collective.sent == pytest.approx(8 * LLAMA.parameters, rel=0.01)
     assert traffic.leaving_node([collective], Job("ddp", 1, 8, 512)) == 0
 
 
-def test_hsdp_keeps_the_gathers_in_the_node_however_many_micro_steps_there_are() -> None:
+def test_hsdp_keeps_the_gathers_in_the_node_however_many_micro_steps_there_are():
     for accumulation in (1, 8):
         leaving = {
             kind: traffic.leaving_node(traffic.collectives(LLAMA, job), job) / 8e9
@@ -188,7 +183,7 @@ def test_hsdp_keeps_the_gathers_in_the_node_however_many_micro_steps_there_are()
         assert leaving["fsdp"] == pytest.approx({1: 7.84, 8: 34.81}[accumulation], abs=0.01)  # only gathers repeat
 
 
-def test_states_shrink_with_the_shards_and_padding_is_counted() -> None:
+def test_states_shrink_with_the_shards_and_padding_is_counted():
     assert memory.states(LLAMA, 1).total == 16 * LLAMA.parameters
     assert memory.states(LLAMA, 16).total == LLAMA.parameters
     tiny = models.load("tiny")
@@ -199,7 +194,7 @@ def by_name(answer: Advice) -> dict[str, PredictedStrategy]:
     return {strategy.strategy: strategy for strategy in answer.strategies}
 
 
-def test_what_does_not_fit_on_one_gpu_is_not_advised() -> None:
+def test_what_does_not_fit_on_one_gpu_is_not_advised():
     answer = advice()
     strategies = by_name(answer)
     assert [name for name, strategy in strategies.items() if not strategy.fits] == ["single", "ddp"]
@@ -208,7 +203,7 @@ def test_what_does_not_fit_on_one_gpu_is_not_advised() -> None:
     assert "--model llama3-8b --sequence-length 4096 --global-batch 16" in (answer.command or "")
 
 
-def test_the_range_of_a_step_is_from_the_highest_mfu_and_all_overlaps_to_the_lowest_and_nothing_does() -> None:
+def test_the_range_of_a_step_is_from_the_highest_mfu_and_all_overlaps_to_the_lowest_and_nothing_does():
     for strategy in advice().strategies:
         assert strategy.compute_s is not None
         assert strategy.communication_s is not None
@@ -217,7 +212,7 @@ def test_the_range_of_a_step_is_from_the_highest_mfu_and_all_overlaps_to_the_low
         assert strategy.tokens_per_s == [16 * 4096 / strategy.step_s[1], 16 * 4096 / strategy.step_s[0]]
 
 
-def test_with_fast_the_logits_of_all_tokens_are_never_there_and_the_run_is_one_with_fast() -> None:
+def test_with_fast_the_logits_of_all_tokens_are_never_there_and_the_run_is_one_with_fast():
     plain, fast = advice(), advice(chunked_loss=True)
     for before, after in zip(plain.strategies, fast.strategies, strict=True):
         assert after.peak_parts_gib["logits"] < before.peak_parts_gib["logits"] - 1
@@ -225,7 +220,7 @@ def test_with_fast_the_logits_of_all_tokens_are_never_there_and_the_run_is_one_w
     assert "--recipe" not in str(plain.command)
 
 
-def test_ddp_needs_what_one_gpu_needs() -> None:
+def test_ddp_needs_what_one_gpu_needs():
     """Its gradients are its buckets. As Trainer has it by default, there are two copies."""
     single, ddp = (Job(kind, 1, 8, 4096, accumulation=8) for kind in ("single", "ddp"))
     assert memory.peak(LLAMA, ddp).total == memory.peak(LLAMA, single).total
@@ -233,7 +228,7 @@ def test_ddp_needs_what_one_gpu_needs() -> None:
     assert apart - memory.peak(LLAMA, ddp).total == 4 * LLAMA.parameters
 
 
-def test_the_first_step_of_a_resumed_ddp_run_has_its_gradients_twice() -> None:
+def test_the_first_step_of_a_resumed_ddp_run_has_its_gradients_twice():
     """They become views of the buckets with the first reduction, before which other micro-steps have them."""
     args = read_record(FIXTURES / "training/run_ddp_2node/run_args.json", RunArgs)
     for micro_steps, sync, apart in ((1, False, False), (4, False, True), (4, True, False)):
@@ -246,7 +241,7 @@ def _of_h100() -> list[tuple[float, published.Published]]:
     return [(row.mfu, row) for row in published.all_published() if row.gpu == "H100"]
 
 
-def test_compute_time_follows_from_peak_flops_and_the_mfus_that_were_published_for_this_gpu_and_setting() -> None:
+def test_compute_time_follows_from_peak_flops_and_the_mfus_that_were_published_for_this_gpu_and_setting():
     (single,) = [strategy for strategy in advice().strategies if strategy.strategy == "single"]
     at_all = flops_of_llama(4096) * 16 * 4096 / 989.4e12
     kept = [mfu for mfu, row in _of_h100() if not row.compiled and row.recomputed != "full"]
@@ -259,7 +254,7 @@ def test_compute_time_follows_from_peak_flops_and_the_mfus_that_were_published_f
     assert "all activations recomputed, eager (llm-foundry)" in answer.assumptions[-1]
 
 
-def test_recomputation_is_paid_once() -> None:
+def test_recomputation_is_paid_once():
     """A given or measured MFU has paid for it, as that of a profile whose source recomputed."""
     whole = {"activation_checkpointing": True}
     once = flops_of_llama(4096) * 16 * 4096 / 989.4e12
@@ -272,7 +267,7 @@ def test_recomputation_is_paid_once() -> None:
         assert single.compute_s == pytest.approx([once / 0.25, once / 0.25])
 
 
-def test_an_undeclared_number_is_unknown_and_no_default() -> None:
+def test_an_undeclared_number_is_unknown_and_no_default():
     answer = advice(profiles.load("generic"))
     for strategy in answer.strategies:
         assert (strategy.fits, strategy.compute_s, strategy.step_s, strategy.tokens_per_s) == (None, None, None, None)
@@ -284,7 +279,7 @@ def test_an_undeclared_number_is_unknown_and_no_default() -> None:
     assert not re.search(r"\d", next(line for line in text.splitlines() if line.startswith("  compute")))
 
 
-def test_float32_has_no_bf16_peak_to_be_held_against() -> None:
+def test_float32_has_no_bf16_peak_to_be_held_against():
     assert all(strategy.compute_s is None for strategy in advice(compute_bytes=4).strategies)
 
 
@@ -300,26 +295,26 @@ ON_64 = {"shape": models.load("llama3-70b"), "nodes": 8, "global_batch": 256}
         (ON_64, "none fits; with --activation-checkpointing and --sync-each-batch this does: FSDP ("),
     ],
 )
-def test_nothing_fits_says_what_would(changes: dict[str, Any], says: str) -> None:
+def test_nothing_fits_says_what_would(changes, says):
     answer = advice(**changes)
     assert answer.use is None
     assert answer.why.startswith(says)
 
 
-def test_a_batch_that_no_strategy_can_divide_is_one_line() -> None:
+def test_a_batch_that_no_strategy_can_divide_is_one_line():
     with pytest.raises(UsageError, match="not a multiple of 16 GPUs x 4 row"):
         advice(global_batch=3, rows=4)
     assert [strategy.strategy for strategy in advice(global_batch=3).strategies] == ["single"]  # one GPU can, 16 cannot
 
 
-def test_micro_steps_follow_from_the_global_batch() -> None:
+def test_micro_steps_follow_from_the_global_batch():
     strategies = by_name(advice(global_batch=64))
     several = dict.fromkeys(("ddp", "zero2", "fsdp", "hsdp"), 4)
     assert {name: strategy.accumulation for name, strategy in strategies.items()} == {"single": 64, **several}
     assert "hsdp" not in by_name(advice(nodes=1, global_batch=8))  # one node has no replicas
 
 
-def test_smaller_shard_groups_hold_more_and_larger_ones_send_over_the_fabric() -> None:
+def test_smaller_shard_groups_hold_more_and_larger_ones_send_over_the_fabric():
     asked = {size: by_name(advice(nodes=4, global_batch=32, shard_size=size))["hsdp"] for size in (4, None, 16)}
     half, node, two = asked.values()
     assert [each.shards for each in asked.values()] == [4, 8, 16]
@@ -344,7 +339,7 @@ def test_smaller_shard_groups_hold_more_and_larger_ones_send_over_the_fabric() -
 
 
 @for_each("size", [1, 3, 6, 12, 32])
-def test_shard_groups_that_cannot_be_are_one_line(size: int) -> None:
+def test_shard_groups_that_cannot_be_are_one_line(size):
     with pytest.raises(UsageError, match=r"on 4 nodes of 8 GPUs: 2, 4, 8, 16$"):
         advice(nodes=4, global_batch=32, shard_size=size)
 
@@ -363,9 +358,7 @@ def measured(nodes: int, message: float, source: Any = None) -> bandwidth.Speed:
         ("all_gather", 4, 16, 1, ""),  # of two nodes
     ],
 )
-def test_replicas_share_what_leaves_a_node(
-    operation: str, nodes: int, shard_size: int | None, rings: int, says: str
-) -> None:
+def test_replicas_share_what_leaves_a_node(operation, nodes, shard_size, rings, says):
     source = bandwidth.Measured([("run-7", CURVE, [])])
     several = traffic.collectives(LLAMA, Job("hsdp", nodes, 8, 512, shard_size=shard_size))
     collective = next(each for each in several if each.operation == operation)
@@ -375,7 +368,7 @@ def test_replicas_share_what_leaves_a_node(
     assert says in took[1]
 
 
-def test_gradients_reduced_in_every_micro_step_cost_traffic_and_save_the_unsharded_ones() -> None:
+def test_gradients_reduced_in_every_micro_step_cost_traffic_and_save_the_unsharded_ones():
     kept, each = (by_name(advice(global_batch=64, sync_each_batch=wanted)) for wanted in (False, True))
     for name in ("fsdp", "hsdp"):
         saved = kept[name].peak_parts_gib["reduction"] - each[name].peak_parts_gib["reduction"]
@@ -412,7 +405,7 @@ def candidate(
         ([candidate("ddp", 1.0, fits=None), candidate("fsdp", 1.0)], None),
     ],
 )
-def test_the_choice(strategies: list[PredictedStrategy], use: str | None) -> None:
+def test_the_choice(strategies, use):
     assert advise.choose(strategies)[0] == use
 
 
@@ -430,7 +423,7 @@ CURVE = [
 ]
 
 
-def test_measured_bandwidth_is_of_the_size_of_the_message_and_the_same_number_of_nodes() -> None:
+def test_measured_bandwidth_is_of_the_size_of_the_message_and_the_same_number_of_nodes():
     at_64 = "all_reduce 80 GB/s at 64MiB on 2-nodes (run-7), for messages of 64 MiB"
     assert measured(2, 64 * 2**20) == bandwidth.Speed(80.0, at_64)
     time_25 = 2**20 / 10 + 24 / 63 * (2**26 / 80 - 2**20 / 10)  # time is linear between 1 and 64 MiB
@@ -442,7 +435,7 @@ def test_measured_bandwidth_is_of_the_size_of_the_message_and_the_same_number_of
     assert unknown == "run-7 measured no all_reduce on 4-nodes"
 
 
-def test_bandwidth_among_the_wrong_ranks_is_unknown() -> None:
+def test_bandwidth_among_the_wrong_ranks_is_unknown():
     need = bandwidth.GATES["nccl.all_reduce.busbw"].needs[0]
     wrong = a_verdict(need, "2-nodes", Outcome.FAIL)
     source = bandwidth.Measured([("run-7", CURVE, [wrong])])
@@ -450,7 +443,7 @@ def test_bandwidth_among_the_wrong_ranks_is_unknown() -> None:
     assert isinstance(source.bus("all_reduce", 1, 2**30), bandwidth.Speed)
 
 
-def test_a_slow_fabric_makes_hsdp_the_advice() -> None:
+def test_a_slow_fabric_makes_hsdp_the_advice():
     own = {"mfu": Mfu(value=0.4, source="of this test"), "gpu_memory_gib": Sourced(value=81, source="of this test")}
     machine = H100.machine.model_copy(update=own)
     facts = advise.Known("measured", machine, bandwidth.Measured([("run-7", CURVE, [])]))
@@ -479,18 +472,18 @@ def trained(*outcomes: Outcome) -> Judged:
         ),
     ],
 )
-def test_a_run_that_measured_nothing_or_whose_evidence_does_not_hold_is_no_source(run, error, says) -> None:
+def test_a_run_that_measured_nothing_or_whose_evidence_does_not_hold_is_no_source(run, error, says):
     with pytest.raises(error, match=says):
         advise.known(H100, [run], None)
 
 
-def test_of_one_size_the_slowest_run_counts_in_whatever_order_they_are_named() -> None:
+def test_of_one_size_the_slowest_run_counts_in_whatever_order_they_are_named():
     fast, slow = ([seen("all_reduce", "1GiB", "2-nodes", gbps)] for gbps in (400.0, 100.0))
     for order in ([("a", fast, []), ("b", slow, [])], [("b", slow, []), ("a", fast, [])]):
         assert measured(2, 2**30, bandwidth.Measured(order)).gbps == 100.0
 
 
-def test_the_verb_prints_one_screen_or_the_record(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_prints_one_screen_or_the_record(capsys):
     words = ["advise", "--model", "llama3-8b", "--nodes", "2", "--gpus-per-node", "8", "--profile", "h100-8x400g"]
     assert cli.main(words) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -502,7 +495,7 @@ def test_the_verb_prints_one_screen_or_the_record(capsys: pytest.CaptureFixture[
     assert capsys.readouterr().err.count("\n") == 1
 
 
-def test_the_documented_answer_is_what_is_answered_today() -> None:
+def test_the_documented_answer_is_what_is_answered_today():
     page = (ROOT / "docs/reading-the-numbers.md").read_text()
     shown, _, _ = advice_text.screen(advice()).strip().partition("\n\nGPU memory, GiB")
     assert f"```\n{shown}\n…\n```\n" in page
@@ -527,9 +520,7 @@ WORKLOADS = {workload.arguments for name in profiles.names() if (workload := pro
         {"compute_bytes": 4, "activation_checkpointing": True},
     ],
 )
-def test_the_advised_command_trains_what_was_asked_after_the_workload_of_any_profile(
-    monkeypatch: pytest.MonkeyPatch, workload: str, changes: dict[str, Any]
-) -> None:
+def test_the_advised_command_trains_what_was_asked_after_the_workload_of_any_profile(monkeypatch, workload, changes):
     asked = question(**changes)
     answer = advise.advise(asked, advise.known(H100, [], None))
     assert answer.command is not None
@@ -548,9 +539,7 @@ def test_the_advised_command_trains_what_was_asked_after_the_workload_of_any_pro
     assert args.sync_each_batch == (asked.layout.sync_each_batch and chosen.accumulation > 1)
 
 
-def test_a_model_of_your_own_is_advised_by_a_name_that_the_programs_take(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_of_your_own_is_advised_by_a_name_that_the_programs_take(monkeypatch, tmp_path, capsys):
     own = tmp_path / "own.json"
     own.write_text((ROOT / "training/models/llama3-8b.json").read_text())
     words = ["advise", "--json", "--profile", H100.name, "--model", str(own), "--nodes", "2", "--gpus-per-node", "8"]
@@ -564,7 +553,7 @@ def test_a_model_of_your_own_is_advised_by_a_name_that_the_programs_take(
 
 @for_each("rows", [1, 2, 4, 8])
 @for_each("nodes", [1, 2])
-def test_what_is_said_to_fit_leaves_what_the_gate_of_headroom_wants(rows: int, nodes: int) -> None:
+def test_what_is_said_to_fit_leaves_what_the_gate_of_headroom_wants(rows, nodes):
     """Mistral 7B as ZeRO-2 was advised at 76.0 of 79.1 GiB, and train.memory.headroom would have warned."""
     wanted = H100.expect["train.memory.headroom"].at_least
     room = H100.machine.gpu_memory_gib
@@ -576,7 +565,7 @@ def test_what_is_said_to_fit_leaves_what_the_gate_of_headroom_wants(rows: int, n
     assert all(1 - entry.peak_gib / room.value >= wanted for entry in fitting)
 
 
-def test_what_is_said_to_fit_leaves_room_for_nccl_and_the_context_also_where_the_profile_asks_for_none() -> None:
+def test_what_is_said_to_fit_leaves_room_for_nccl_and_the_context_also_where_the_profile_asks_for_none():
     expect = {gate: limit for gate, limit in H100.expect.items() if gate != "train.memory.headroom"}
     without = advice(H100.model_copy(update={"expect": expect})).strategies
     room = H100.machine.gpu_memory_gib
@@ -585,7 +574,7 @@ def test_what_is_said_to_fit_leaves_room_for_nccl_and_the_context_also_where_the
     assert all(entry.fits is (entry.peak_gib + entry.outside_gib <= room.value) for entry in without)
 
 
-def test_a_profile_extends_the_machine_of_its_base(tmp_path: Path) -> None:
+def test_a_profile_extends_the_machine_of_its_base(tmp_path):
     path = tmp_path / "ours.yaml"
     path.write_text(
         "schema_version: 1\nname: ours\ndescription: ours\nextends: h100-8x400g\n"

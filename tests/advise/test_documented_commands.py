@@ -66,7 +66,7 @@ def shown() -> list[Shown]:
 SHOWN = shown()
 
 
-def test_the_pages_show_trainings_of_every_strategy() -> None:
+def test_the_pages_show_trainings_of_every_strategy():
     assert len(SHOWN) >= 20
     assert {entry.stem for entry in SHOWN} >= {stem for stem, phase in PHASES.items() if phase.is_training}
     assert any("--model" in entry.options and "llama3-8b" in entry.options for entry in SHOWN)
@@ -111,11 +111,11 @@ def fits(entry: Shown, capsys: pytest.CaptureFixture[str]) -> bool | None:
 
 
 @for_each("entry", SHOWN, ids=name_of)
-def test_a_training_that_a_page_shows_fits(entry: Shown, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_that_a_page_shows_fits(entry, capsys):
     assert fits(entry, capsys) is True
 
 
-def test_a_training_that_does_not_fit_would_be_found(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_training_that_does_not_fit_would_be_found(capsys):
     options = ("--model", "llama3-8b", "--sequence-length", "4096", "--global-batch", "16")
     assert fits(Shown("a page", "run_ddp_2node", 2, NAMED, options), capsys) is False
     assert fits(Shown("a page", "run_fsdp_2node", 2, NAMED, options), capsys) is True

@@ -13,13 +13,13 @@ from bringup.report import advice
 
 
 @pytest.mark.parametrize(("failure_h", "minutes"), [(24, 117), (6, 57), (0.25, 9.1)])
-def test_the_interval_is_that_of_the_paper(failure_h: float, minutes: float):
+def test_the_interval_is_that_of_the_paper(failure_h, minutes):
     """Daly 2006, figures 3 to 5: a save takes 5 minutes."""
     assert best_interval_s(300, failure_h * 3600) / 60 == pytest.approx(minutes, rel=0.01)
 
 
 @pytest.mark.parametrize("nodes", [1, 64, 4096])
-def test_no_other_interval_leaves_more(nodes: int):
+def test_no_other_interval_leaves_more(nodes):
     failure_s = between_failures_s(0.0038, nodes)
     best_s = best_interval_s(30, failure_s)
     best = goodput(best_s, 30, 300, failure_s)

@@ -39,7 +39,7 @@ def predicted_of(
     return step.predicted(reference, PROFILE, args(), gpu, curve, SHAPE)
 
 
-def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path: Path) -> None:
+def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path):
     predicted = predicted_of(kept(tmp_path))
     assert predicted.reason is None
     assert predicted.compute_s is not None
@@ -51,7 +51,7 @@ def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path: Path) -> N
     )
 
 
-def test_the_mfu_of_the_one_gpu_run_counts_more_than_the_assumed_one(tmp_path: Path) -> None:
+def test_the_mfu_of_the_one_gpu_run_counts_more_than_the_assumed_one(tmp_path):
     assumed = predicted_of(kept(tmp_path)).compute_s
     reference = json.loads((RECORDS / "run_1gpu/metrics.json").read_text()) | {"mfu": 0.2, "mfu_reason": None}
     folder = kept_reference(tmp_path, json.dumps(reference))
@@ -64,7 +64,7 @@ def test_the_mfu_of_the_one_gpu_run_counts_more_than_the_assumed_one(tmp_path: P
     assert recomputed.compute_s == measured  # the one-GPU run recomputed too
 
 
-def test_a_measured_curve_counts_more_than_the_promise_of_the_profile(tmp_path: Path) -> None:
+def test_a_measured_curve_counts_more_than_the_promise_of_the_profile(tmp_path):
     curve = [
         Observation(quantity=f"nccl.{name}.busbw@1MiB", subject="2-nodes", value=1.0, unit="GB/s", evidence="raw/x:1")
         for name in ("all_gather", "reduce_scatter")
@@ -77,14 +77,14 @@ def test_a_measured_curve_counts_more_than_the_promise_of_the_profile(tmp_path: 
 
 
 @pytest.mark.parametrize("gpu", [None, "NVIDIA Unheard-of"])
-def test_without_a_known_peak_the_prediction_is_incomplete_and_says_why(tmp_path: Path, gpu: str | None) -> None:
+def test_without_a_known_peak_the_prediction_is_incomplete_and_says_why(tmp_path, gpu):
     predicted = predicted_of(kept(tmp_path), gpu)
     assert (predicted.compute_s, predicted.step_s) == (None, None)
     assert predicted.communication_s is not None
     assert predicted.reason == f"compute time: no peak is known for {gpu or 'cpu'}"
 
 
-def test_a_reference_that_cannot_be_read_is_the_reason_and_no_error(tmp_path: Path) -> None:
+def test_a_reference_that_cannot_be_read_is_the_reason_and_no_error(tmp_path):
     predicted = predicted_of(kept(kept_reference(tmp_path, "{")))
     assert predicted.step_s is None
     assert "reference.metrics.json" in str(predicted.reason)

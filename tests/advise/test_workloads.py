@@ -25,7 +25,7 @@ WITH_WORKLOAD = [  # simulated GPUs train the tiny model, on the CPU
 ]
 
 
-def test_every_profile_of_gpus_has_a_workload() -> None:
+def test_every_profile_of_gpus_has_a_workload():
     with_gpus = [name for name, profile in PROFILES.items() if profile.machine.gpu_memory_gib is not None]
     assert len(with_gpus) >= 8
     assert all(PROFILES[name].workload is not None for name in with_gpus)
@@ -33,7 +33,7 @@ def test_every_profile_of_gpus_has_a_workload() -> None:
 
 
 @for_each("name", WITH_WORKLOAD)
-def test_a_workload_has_enough_steps_for_every_gate_of_its_speed(name: str) -> None:
+def test_a_workload_has_enough_steps_for_every_gate_of_its_speed(name):
     workload = PROFILES[name].workload
     assert workload is not None
     words = workload.arguments.split()
@@ -44,9 +44,7 @@ def test_a_workload_has_enough_steps_for_every_gate_of_its_speed(name: str) -> N
 
 @for_each("name", WITH_WORKLOAD)
 @for_each("nodes", first([5, 2, 3, 6, 12, 16, 32]))
-def test_the_workload_of_a_profile_fits_under_every_strategy(
-    name: str, nodes: int, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_workload_of_a_profile_fits_under_every_strategy(name, nodes, capsys):
     profile = profiles.load(name)
     assert profile.workload is not None
     assert profile.machine.gpus_per_node is not None
@@ -92,19 +90,19 @@ def chosen(ranks: int, **environment: str) -> str:
 
 
 @for_each("ranks", first([40, 1, 8, 24, 256]))
-def test_a_script_trains_the_workload_of_the_profile_with_any_number_of_ranks(ranks: int) -> None:
+def test_a_script_trains_the_workload_of_the_profile_with_any_number_of_ranks(ranks):
     most = str(max(ranks, 240 if 240 % ranks == 0 else ranks))
     variables = chosen(ranks, BRINGUP_PROFILE="h100-efa-p5", BRINGUP_TRAIN_RANKS=most)
     assert variables.split(maxsplit=2)[2] == profiles.load("h100-efa-p5").workload.arguments  # type: ignore[union-attr]
 
 
-def test_a_workload_of_your_own_wins_and_an_empty_one_is_the_tiny_model() -> None:
+def test_a_workload_of_your_own_wins_and_an_empty_one_is_the_tiny_model():
     assert chosen(4, BRINGUP_PROFILE="h100-8x400g", BRINGUP_TRAIN_ARGS="--steps 5").endswith("--steps 5")
     assert chosen(4, BRINGUP_PROFILE="h100-8x400g", BRINGUP_TRAIN_ARGS="") == "--global-batch 32"
     assert chosen(4, BRINGUP_PROFILE="generic") == "--global-batch 32"
 
 
-def test_a_workload_is_plain_options_that_no_shell_reads() -> None:
+def test_a_workload_is_plain_options_that_no_shell_reads():
     text = "schema_version: 1\nname: x\ndescription: x\nworkload: {arguments: '%s', source: a test}\n"
     assert profiles.parse(text % "--steps 5", "x.yaml").workload is not None
     for bad in ("--steps $(id)", "--steps 5; id", "", "--model `id`"):

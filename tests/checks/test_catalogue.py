@@ -1,7 +1,6 @@
 """Files of checks: strict, and an error names file, line, check and field."""
 
 import re
-from pathlib import Path
 from string import Formatter
 
 import pytest
@@ -74,7 +73,7 @@ NO_KEY = "there is no such key; did you mean"
         ("[discovery]", "[discovery", 2, "not valid YAML: "),
     ],
 )
-def test_an_error_names_file_line_check_and_field(tmp_path: Path, old: str, new: str, line: int, says: str):
+def test_an_error_names_file_line_check_and_field(tmp_path, old, new, line, says):
     path = tmp_path / "x.yaml"
     path.write_text(TEXT, encoding="utf-8")
     assert [gate.id for gate in catalogue.read(path)] == ["a.count"]

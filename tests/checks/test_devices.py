@@ -9,7 +9,6 @@ import compute
 import cuda_start
 import devices
 import gpus
-import pytest
 import software
 import trees
 from bringup import judge
@@ -63,11 +62,11 @@ def ranks(*kinds: str, listed: int = 8) -> list[tuple[str, str, int, str | None]
         (of_products, ("cpu", 0), LOCAL, PASS, PASS),
     ],
 )
-def test_collectives_and_products_on_the_cpu_of_a_node_with_gpus_fail(of, used, expected, device, fallback) -> None:
+def test_collectives_and_products_on_the_cpu_of_a_node_with_gpus_fail(of, used, expected, device, fallback):
     assert [verdict.outcome for verdict in of(used, expected)] == [device, fallback]
 
 
-def test_a_rank_that_fell_back_is_named_and_holds_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_fell_back_is_named_and_holds_no_gpu(tmp_path, monkeypatch):
     _, fallback = of_collectives([("n0", "cuda", 8, None), ("n1", "cpu", 8, "no driver")], H100)
     assert fallback.observed == "1 (first rank 1 on n1: the driver lists 8 GPUs, torch sees none: no driver)"
     assert gpus.driver_count(tmp_path / "none") == 0
@@ -97,7 +96,7 @@ class Stuck:
         raise RuntimeError(f"Unexpected error from cudaGetDeviceCount(). Did you run … Error 803: {ERROR_803}\n(more)")
 
 
-def test_gpus_that_only_nvml_counts_are_none_and_the_cause_is_in_the_verdict() -> None:
+def test_gpus_that_only_nvml_counts_are_none_and_the_cause_is_in_the_verdict():
     assert cuda_start.devices(Stuck(built=False)) == (0, "this torch was built without CUDA")
     count, why = cuda_start.devices(Stuck())
     assert (count, why) == (0, f"Error 803: {ERROR_803}")
@@ -106,7 +105,7 @@ def test_gpus_that_only_nvml_counts_are_none_and_the_cause_is_in_the_verdict() -
 
 
 @for_each(("uuid", "name"), [("00a1", "GPU-00a1"), ("GPU-00a1", "GPU-00a1"), (None, None)])
-def test_a_gpu_has_the_name_that_the_driver_gives_it(uuid, name) -> None:
+def test_a_gpu_has_the_name_that_the_driver_gives_it(uuid, name):
     properties = SimpleNamespace(uuid=uuid) if uuid else SimpleNamespace()
     torch = SimpleNamespace(cuda=SimpleNamespace(get_device_properties=lambda device: properties))
     assert cuda_start.uuid(torch, 0) == name
@@ -126,7 +125,7 @@ def of_training(folder: Path, expected: str) -> list[Verdict]:
 
 
 @shows_failing("train.device", "train.device.fallback")
-def test_training_on_the_cpu_of_a_node_with_gpus_fails(tmp_path) -> None:
+def test_training_on_the_cpu_of_a_node_with_gpus_fails(tmp_path):
     for number, (device, listed, expected, outcomes) in enumerate(
         (
             ("GPU-1", 8, H100, [PASS, PASS]),
@@ -141,7 +140,7 @@ def test_training_on_the_cpu_of_a_node_with_gpus_fails(tmp_path) -> None:
         assert [verdict.outcome for verdict in of_training(folder, expected)] == outcomes, (device, listed, expected)
 
 
-def test_one_rank_that_fell_back_is_named_and_one_that_says_nothing_is_not_health(tmp_path: Path) -> None:
+def test_one_rank_that_fell_back_is_named_and_one_that_says_nothing_is_not_health(tmp_path):
     folder = trained(tmp_path, "GPU-1", 8)
     rank_said(folder, "n1", 3, state="finished", device="cpu", driver_gpus=8)
     device, fallback = of_training(folder, H100)
@@ -153,7 +152,7 @@ def test_one_rank_that_fell_back_is_named_and_one_that_says_nothing_is_not_healt
     assert "first n1/rank3" in str(silent[0].cause)
 
 
-def test_the_gates_of_all_three_programs_share_one_guide() -> None:
+def test_the_gates_of_all_three_programs_share_one_guide():
     ids = {f"{prefix}.device{end}" for prefix in ("train", "nccl", "smoke.compute") for end in ("", ".fallback")}
     assert len({GATES[gate].guide for gate in ids}) == 1
     assert "train.device.fallback" in planned.plan("run_1gpu", ["n0"], 1, set())
@@ -171,7 +170,7 @@ def test_the_gates_of_all_three_programs_share_one_guide() -> None:
         ),
     ],
 )
-def test_what_a_cpu_computed_in_place_of_a_gpu_accuses_no_gpu(phase: str, slow: dict[str, float], listed: int) -> None:
+def test_what_a_cpu_computed_in_place_of_a_gpu_accuses_no_gpu(phase, slow, listed):
     """Its rate is that of a CPU: nodes were drained to replace a GPU, and torch was only built for another CUDA."""
     device = "smoke.compute.device" if phase == "smoke" else "sweep.device"
     facts = {device: "cpu", f"{device}.fallback": int(listed > 0), **slow}
@@ -215,7 +214,7 @@ def compared(root: Path, files: dict[str, str | bytes] | None = None, **gpu: obj
 
 
 @shows_failing("discovery.devices")
-def test_other_firmware_and_another_setting_warn_on_their_node_and_are_named(tmp_path: Path) -> None:
+def test_other_firmware_and_another_setting_warn_on_their_node_and_are_named(tmp_path):
     payload = trees.config("128", "512")
     for number, (files, gpu, words) in enumerate(
         (
@@ -230,13 +229,13 @@ def test_other_firmware_and_another_setting_warn_on_their_node_and_are_named(tmp
         assert words in verdicts[1].observed
 
 
-def test_gpus_that_do_not_answer_leave_the_comparison_open(tmp_path: Path) -> None:
+def test_gpus_that_do_not_answer_leave_the_comparison_open(tmp_path):
     verdicts = compared(tmp_path, name=FakeNvml.NVMLError("GPU is lost"))
     assert [verdict.outcome for verdict in verdicts] == [PASS, OPEN, PASS]
     assert "GPU is lost" in str(verdicts[1].cause)
 
 
-def test_registers_that_the_kernel_hides_from_users_are_said_to_be_hidden(tmp_path: Path) -> None:
+def test_registers_that_the_kernel_hides_from_users_are_said_to_be_hidden(tmp_path):
     value_of = {fact.quantity: fact.value for fact in probed(tmp_path, shown=64).observations}
     assert value_of["inventory.devices.nics"] == [
         "firmware of MT_0000000838=28.39.1002",
@@ -264,7 +263,7 @@ BEHIND = begin(0x0001 | 0x148 << 20) + bytes(68) + ACS[256:] + b"\x04\0" + bytes
         (BEHIND, "redirects"),
     ],
 )
-def test_acs_is_read_from_the_extended_registers(config: bytes, redirects: str) -> None:
+def test_acs_is_read_from_the_extended_registers(config, redirects):
     assert devices.acs(config) == redirects
 
 
@@ -277,7 +276,7 @@ def test_acs_is_read_from_the_extended_registers(config: bytes, redirects: str) 
         bytes(52) + b"\x40" + bytes(12) + b"\x40" + bytes(190),
     ],
 )
-def test_registers_without_sense_end_no_probe(config: bytes) -> None:
+def test_registers_without_sense_end_no_probe(config):
     assert devices.payloads(config) == "no PCIe"
     assert devices.acs(config + b"\xff" * 64) in ("none", devices.HIDDEN)
 
@@ -317,7 +316,7 @@ INSTALL = "for CUDA 13.0; driver 535.183.01 has CUDA 12.2: TORCH_INDEX=https://"
         ((*OLD, "NVIDIA H100", CONTAINER), PASS, "in a container"),  # which brings its own torch
     ],
 )
-def test_a_driver_that_is_too_old_fails_with_the_line_that_installs_another_build(answers, outcome, says) -> None:
+def test_a_driver_that_is_too_old_fails_with_the_line_that_installs_another_build(answers, outcome, says):
     verdict = of_torch(*answers)
     assert verdict.outcome is outcome
     assert says in in_words(verdict)[1]
@@ -333,7 +332,7 @@ def test_a_driver_that_is_too_old_fails_with_the_line_that_installs_another_buil
         (None, ("absent", "absent")),
     ],
 )
-def test_the_probe_reads_it_from_torchs_own_file(tmp_path: Path, text: str | None, build: tuple[str, str]) -> None:
+def test_the_probe_reads_it_from_torchs_own_file(tmp_path, text, build):
     place = tmp_path / build[0]
     if text is not None:
         tree(place, {"torch/version.py": text})

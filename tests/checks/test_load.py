@@ -1,7 +1,5 @@
 """Counters before and after a load: what rose is named, an old count is not, and what was read once says nothing."""
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Iterable
 from pathlib import Path
@@ -45,7 +43,7 @@ def gpu(name: str, before: int | None, after: int | None) -> list[Fact]:
 
 
 @for_each("phase", list(PHASES))
-def test_every_phase_with_a_load_asks_for_the_counters_of_every_node_of_it_and_no_other_does(phase: str) -> None:
+def test_every_phase_with_a_load_asks_for_the_counters_of_every_node_of_it_and_no_other_does(phase):
     by_gate = judged([], phase, TWO)
     if phase in ("discovery", "smoke"):
         assert not [gate for gate in by_gate if gate.startswith("load.")]
@@ -150,14 +148,14 @@ ROWS: list[tuple[str, Outcome, str, Iterable[Fact]]] = [
 
 @shows_failing(*failing(ROWS, "load."))
 @for_each(("gate", "outcome", "says", "facts"), ROWS)
-def test_what_counters_of_a_node_say(gate: str, outcome: Outcome, says: str, facts: list[Fact]) -> None:
+def test_what_counters_of_a_node_say(gate, outcome, says, facts):
     verdict = judged(facts, "nccl_scaling", TWO)[f"load.{gate} n0"]
     assert in_words(verdict)[0] is outcome
     assert says in in_words(verdict)[1]
     assert not (gate == "kernel_log" and outcome is OPEN and judge.stops(verdict))
 
 
-def test_what_a_virtual_machine_cannot_see_is_said_and_the_rest_is_judged() -> None:
+def test_what_a_virtual_machine_cannot_see_is_said_and_the_rest_is_judged():
     """EFA has no link_downed, and its machines no memory controller: each node of each phase was incomplete."""
     words = "a virtual machine sees no memory controller"
     facts = [*both("n0", rdma_ports=0), *both("n1", rdma_ports=-1)]
@@ -206,7 +204,7 @@ LOST_GPU: Fact = ("load.event.xid_79", "n0/GPU-a", True)
         ),
     ],
 )
-def test_events_stand_in_for_a_log_that_is_closed(outcome: Outcome, says: str, events: list[Fact]) -> None:
+def test_events_stand_in_for_a_log_that_is_closed(outcome, says, events):
     closed = judged([*rose("n0", xid=(None, None)), *events], "nccl_scaling", TWO)
     assert in_words(closed["load.kernel_log n0"]) == (outcome, says)
     log_has_the_word = judged([*rose("n0", xid=(1, 1)), LOST_GPU], "nccl_scaling", TWO)
@@ -260,9 +258,7 @@ def counted(*questions) -> dict[tuple[str, str], Value | None]:
         ((30, 0, 0), "", ""),  # healthy nodes here
     ],
 )
-def test_a_node_stands_out_by_what_is_sent_again_to_it_as_by_what_it_sends(
-    again: tuple[int, ...], odd: str, says: str
-) -> None:
+def test_a_node_stands_out_by_what_is_sent_again_to_it_as_by_what_it_sends(again, odd, says):
     nodes = ("n0", "n1", "n2")
     facts = [
         fact
@@ -277,7 +273,7 @@ def test_a_node_stands_out_by_what_is_sent_again_to_it_as_by_what_it_sends(
     assert in_words(judged(facts[2:], "nccl_scaling", nodes)["load.tcp_sent_again.uneven n0"])[0] is OPEN
 
 
-def test_the_probe_reads_ports_and_what_tcp_sent_again(node: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_probe_reads_ports_and_what_tcp_sent_again(node, monkeypatch):
     seen = counted()
     assert seen["rdma_ports", "n0"] == 1
     assert seen["packet_seq_err", MLX] == seen["port_xmit_packets", MLX] == 7
@@ -294,7 +290,7 @@ def test_the_probe_reads_ports_and_what_tcp_sent_again(node: Path, monkeypatch: 
     assert counted()["rdma_ports", "n0"] == 0
 
 
-def test_a_virtual_machine_sees_no_memory_controller_and_of_cards_those_of_hardware_count_or_all(node: Path) -> None:
+def test_a_virtual_machine_sees_no_memory_controller_and_of_cards_those_of_hardware_count_or_all(node):
     for flags, value in (("fpu vme hypervisor sse", "absent"), ("fpu vme sse", None)):
         tree(node, {"cpuinfo": f"processor\t: 0\nflags\t\t: {flags}"})
         assert counted(probe.of_memory).get(("ue_count", "n0")) == value
@@ -318,7 +314,7 @@ def script(tmp_path: Path, srun: str, calls: str, nodes: int) -> subprocess.Comp
     return subprocess.run(["bash", "-c", text], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-def test_all_nodes_are_read_in_one_step_and_one_that_fails_ends_nothing_and_keeps_what_was_said(tmp_path: Path) -> None:
+def test_all_nodes_are_read_in_one_step_and_one_that_fails_ends_nothing_and_keeps_what_was_said(tmp_path):
     done = script(tmp_path, 'echo "$*"; echo why >&2; exit 9', "read_counters after 8; echo went on", 512)
     assert (done.returncode, done.stdout, done.stderr) == (0, "went on\n", "")
     (line,) = (tmp_path / "raw/counters-after.jsonl").read_text().splitlines()
@@ -327,7 +323,7 @@ def test_all_nodes_are_read_in_one_step_and_one_that_fails_ends_nothing_and_keep
     assert (tmp_path / "raw/counters-after.err").read_text() == "why\n"
 
 
-def test_xids_are_watched_from_before_the_load_until_after_it(tmp_path: Path) -> None:
+def test_xids_are_watched_from_before_the_load_until_after_it(tmp_path):
     """The watcher has begun on all nodes when the load begins, and ends with its standard input."""
     srun = f"""[[ $* == *xids.py* ]] || exit 0
         sleep 1; echo '"load.event.gpus" of n0'; echo '"load.event.gpus" of n1'
@@ -340,7 +336,7 @@ def test_xids_are_watched_from_before_the_load_until_after_it(tmp_path: Path) ->
 
 
 @for_each("script", SCRIPTS, ids=lambda path: path.stem)
-def test_every_load_stands_between_two_readings(script: Path) -> None:
+def test_every_load_stands_between_two_readings(script):
     text, calls = script.read_text(), ("read_counters before", "read_counters after")
     if script.parent.name == "slurm":
         assert text.rstrip().splitlines()[-1].startswith("source training/slurm/_train.sh ")
@@ -370,7 +366,7 @@ LOOK = "n2 sent {} of its data again (load.tcp_sent_again): look at what it send
         ([(SLOWEST, "job")], {"n2": 0.0}, [None]),
     ],
 )
-def test_what_is_slow_names_the_node_that_sends_again(slow, again, causes) -> None:
+def test_what_is_slow_names_the_node_that_sends_again(slow, again, causes):
     run = a_run("nccl_pairwise", ["n0", "n2", "n3"], plan={})
     verdicts = [a_verdict(gate, subject, *(how or [FAIL]), value=0.006) for gate, subject, *how in slow]
     verdicts = [verdict.model_copy(update={"unit": "GB/s"}) for verdict in verdicts]

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from bringup import judge
 from bringup.plan import profile
-from bringup.records import Closed, Kind, Outcome, Run, Verdict, read_record, write_record
+from bringup.records import Closed, Kind, Run, Verdict, read_record, write_record
 from bringup.results import CLOSED, RUN, UNREADABLE
 from factory import a_run
 from loops import for_each
@@ -85,7 +85,7 @@ def test_a_library_that_one_of_two_nodes_has_fails_on_both(healthy):
         (["absent", "absent", "nccl 1", "nccl 1"], [FAIL] * 4),
     ],
 )
-def test_absence_is_never_what_is_usual(values: list[str | None], outcomes: list[Outcome]):
+def test_absence_is_never_what_is_usual(values, outcomes):
     facts = [("inventory.library.libnccl", f"n{number}", value) for number, value in enumerate(values)]
     by_gate = judged(facts, nodes=[f"n{number}" for number in range(4)], profile_name="generic")
     assert [by_gate[f"discovery.library.libnccl n{number}"].outcome for number in range(4)] == outcomes
@@ -207,7 +207,7 @@ def test_a_job_that_slurm_started_again_is_a_warning(folder):
         (lambda folder: (folder / "raw/more.jsonl").write_text("{}\n"), "raw/more.jsonl came after"),
     ],
 )
-def test_evidence_that_is_not_as_it_was_is_incomplete(folder, change: Callable[[Path], object], says):
+def test_evidence_that_is_not_as_it_was_is_incomplete(folder, change, says):
     change(folder)
     verdict = verdict_of("run.evidence", folder)
     assert (verdict.outcome, verdict.kind) == (OPEN, Kind.JUDGED)

@@ -225,7 +225,7 @@ def card(address: str, kind: str = "1", assigned: str = "0", **more: str) -> dic
     return {"type": kind, "addr_assign_type": assigned, "address": address, "device/of": "a card", **more}
 
 
-def test_a_machine_is_known_by_what_its_makers_wrote_into_it(tmp_path: Path):
+def test_a_machine_is_known_by_what_its_makers_wrote_into_it(tmp_path):
     assert "no NIC has an address of its maker" in machine_of(tmp_path)
     by_id = machine_of(tree(tmp_path, {"machine-id": "5a0c"}))
     tree(tmp_path / "net/eth0", card("00:11"))

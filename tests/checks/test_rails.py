@@ -1,7 +1,5 @@
 """RDMA ports one by one: perftest's output, two probes that arrange the tests, and the NIC that a verdict names."""
 
-from __future__ import annotations
-
 import os
 import socket
 import subprocess
@@ -70,11 +68,11 @@ def measured(nodes: tuple[str, ...], slow: dict[str, float], **lacking: str) -> 
         ("write-bw-frequency.txt", 3.03),
     ],
 )
-def test_the_average_of_real_output_is_read_in_its_unit(name: str, gbps: float) -> None:
+def test_the_average_of_real_output_is_read_in_its_unit(name, gbps):
     assert perftest.bandwidth((REAL / name).read_text()) == gbps
 
 
-def test_the_typical_latency_is_read_and_ports_are_the_fastest_that_are_active(tmp_path: Path) -> None:
+def test_the_typical_latency_is_read_and_ports_are_the_fastest_that_are_active(tmp_path):
     """Of the table of latencies, later columns run together."""
     text = (REAL / "write-lat.txt").read_text()
     assert perftest.latency(text) == 1.47
@@ -83,7 +81,7 @@ def test_the_typical_latency_is_read_and_ports_are_the_fastest_that_are_active(t
 
 
 @for_each("reader", [perftest.bandwidth, perftest.latency])
-def test_output_without_a_table_is_no_measurement(reader) -> None:
+def test_output_without_a_table_is_no_measurement(reader):
     for text, says in (
         ("Couldn't connect to n0:18515\n", "Couldn't connect to n0:18515"),
         (TABLE.split(" 65536")[0], "was printed"),
@@ -157,7 +155,7 @@ def of_two_nodes(place: Path, **state: str) -> dict[str, Verdict]:
         ),
     ],
 )
-def test_two_nodes_measure_every_rail_in_both_directions(tmp_path: Path, state, expected) -> None:
+def test_two_nodes_measure_every_rail_in_both_directions(tmp_path, state, expected):
     by_gate = of_two_nodes(tmp_path / "a place", **state)
     for rail, (outcome, value, says) in expected.items():
         verdict = by_gate[f"rail.{rail}"]
@@ -173,7 +171,7 @@ def looped(place: Path, environment: dict[str, str]) -> Verdict:
 
 
 @shows_failing("fabric.loopback")
-def test_a_port_that_is_slow_with_itself_is_named_and_without_perftest_it_is_incomplete(tmp_path: Path) -> None:
+def test_a_port_that_is_slow_with_itself_is_named_and_without_perftest_it_is_incomplete(tmp_path):
     place = tmp_path / "a place"
     slow = looped(place, on_path(place, rail_mlx5_0="386", rail_mlx5_1="386", loopback_mlx5_1="126"))
     assert (slow.outcome, slow.value) == (FAIL, 0.315)
@@ -187,7 +185,7 @@ def test_a_port_that_is_slow_with_itself_is_named_and_without_perftest_it_is_inc
 
 
 @shows_failing("fabric.rail.nic")
-def test_a_bad_nic_accuses_its_node_and_a_bad_cable_neither_of_its_two() -> None:
+def test_a_bad_nic_accuses_its_node_and_a_bad_cable_neither_of_its_two():
     by_gate = measured(("n0", "n1", "n2", "n3"), {"mlx5_3:1 n1": 180.0})
     assert [by_gate[f"rail.nic n{number}"].outcome for number in range(4)] == [PASS, FAIL, PASS, PASS]
     assert "mlx5_3:1 " in by_gate["rail.nic n1"].observed
@@ -198,7 +196,7 @@ def test_a_bad_nic_accuses_its_node_and_a_bad_cable_neither_of_its_two() -> None
 
 
 @shows_failing("fabric.rail.together")
-def test_ports_that_are_slow_at_once_fail_where_each_alone_is_fast_and_a_missing_one_is_incomplete() -> None:
+def test_ports_that_are_slow_at_once_fail_where_each_alone_is_fast_and_a_missing_one_is_incomplete():
     by_gate = measured(("n0", "n1", "n2"), {}, n2="mlx5_5:1")
     assert [by_gate[f"rail.nic n{number}"].outcome for number in (0, 2)] == [PASS, OPEN]
     assert "n2 has no active port mlx5_5:1" in (by_gate["rail.slowest"].cause or "")
@@ -221,14 +219,14 @@ def test_ports_that_are_slow_at_once_fail_where_each_alone_is_fast_and_a_missing
         ([], ""),  # it was not exercised
     ],
 )
-def test_nodes_whose_ports_never_met_are_incomplete_with_the_reason(seen: list[Fact], why: str) -> None:
+def test_nodes_whose_ports_never_met_are_incomplete_with_the_reason(seen, why):
     outcome, words = in_words(verdicts(seen, ("n0", "n1"))["rail.slowest"])
     assert outcome is OPEN
     assert why in words
 
 
 @for_each("count", [2, 3, 4, 5, 8, 9, 64])
-def test_neighbours_meet_in_few_rounds_with_as_many_links_as_nodes(count: int) -> None:
+def test_neighbours_meet_in_few_rounds_with_as_many_links_as_nodes(count):
     nodes = [f"n{number}" for number in range(count)]
     pairs = rounds.ring(nodes)
     assert len(pairs) == (count if count > 2 else 1)
@@ -236,7 +234,7 @@ def test_neighbours_meet_in_few_rounds_with_as_many_links_as_nodes(count: int) -
     assert {sum(node in pair for pair in pairs) for node in nodes} == {2 if count > 2 else 1}
 
 
-def test_a_port_that_was_not_tested_stops_nothing_and_leaves_no_node_out_and_one_that_failed_stops() -> None:
+def test_a_port_that_was_not_tested_stops_nothing_and_leaves_no_node_out_and_one_that_failed_stops():
     """A cluster without perftest: its ports stay unproven."""
     rails = [gate for gate in GATES.values() if gate.id.startswith(("fabric.rail.", "fabric.loopback"))]
     unproven = []
@@ -264,7 +262,7 @@ def of_a_program() -> str:
     return ran([sys.executable, "-c", SAYS], check=True).stdout.strip()
 
 
-def test_a_program_that_is_started_beside_a_device_has_its_cores_and_they_are_given_back(tmp_path: Path) -> None:
+def test_a_program_that_is_started_beside_a_device_has_its_cores_and_they_are_given_back(tmp_path):
     allowed = os.sched_getaffinity(0)
     core = max(allowed)
     with beside.beside(device(tmp_path / "nic", core, "-1")):
@@ -277,15 +275,13 @@ def test_a_program_that_is_started_beside_a_device_has_its_cores_and_they_are_gi
 
 
 @pytest.mark.skipif(not Path("/proc/self/numa_maps").exists(), reason="a kernel without NUMA")
-def test_its_memory_is_of_the_node_of_the_device(tmp_path: Path) -> None:
+def test_its_memory_is_of_the_node_of_the_device(tmp_path):
     with beside.beside(device(tmp_path / "nic", 0, "0")):
         assert of_a_program().endswith(("prefer:0", "default"))  # default: a sandbox refuses the call
     assert of_a_program().endswith("default")
 
 
-def test_both_sides_of_a_test_of_a_port_start_on_the_cores_of_its_nic(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_both_sides_of_a_test_of_a_port_start_on_the_cores_of_its_nic(tmp_path, monkeypatch):
     """They ran on one core of socket 0 for the NICs of socket 1, too."""
     core = max(os.sched_getaffinity(0))
     device(tmp_path / "mlx5_3/device", core, "-1")
@@ -295,7 +291,7 @@ def test_both_sides_of_a_test_of_a_port_start_on_the_cores_of_its_nic(
     assert perftest.call(perftest.LATENCY, "mlx5_3:1", 1, "localhost") == core + 0.5
 
 
-def test_the_steps_of_perftest_have_the_cores_of_all_sockets() -> None:
+def test_the_steps_of_perftest_have_the_cores_of_all_sockets():
     scripts = PROBES.parent / "scripts"
     for script, probe in (("node_sweep.sbatch", "nic_loopback.py"), ("nccl_pairwise.sbatch", "rails.py")):
         line = next(line for line in (scripts / script).read_text().splitlines() if f"probes/{probe}" in line)

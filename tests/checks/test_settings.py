@@ -1,7 +1,5 @@
 """Settings, names and the network of nodes, compared, and who keeps their clocks."""
 
-from __future__ import annotations
-
 import contextlib
 import socket
 import threading
@@ -10,7 +8,6 @@ from typing import Any
 
 import addresses
 import names
-import pytest
 import settings
 import timekeeping
 from bringup import judge
@@ -148,7 +145,7 @@ def test_the_settings_of_this_machine_fit_on_their_lines():
         (None, None, "Operation not permitted"),
     ],
 )
-def test_what_the_kernel_says_of_its_clock(monkeypatch: pytest.MonkeyPatch, status: int, value: Any, why: str) -> None:
+def test_what_the_kernel_says_of_its_clock(monkeypatch, status, value, why):
     def kernel_clock():
         if status is None:
             raise PermissionError(1, "Operation not permitted")

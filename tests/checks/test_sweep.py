@@ -1,7 +1,5 @@
 """Every node by itself: the same bits, a load that lasts, collectives inside, and the diagnostic of NVIDIA."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -107,7 +105,7 @@ ROWS: list[tuple[str, Outcome, str, list[Fact]]] = [
 
 @shows_failing(*failing(ROWS, "sweep."))
 @for_each(("which", "outcome", "says", "facts"), ROWS)
-def test_what_the_devices_of_a_node_say_decides_its_gate(which, outcome, says, facts) -> None:
+def test_what_the_devices_of_a_node_say_decides_its_gate(which, outcome, says, facts):
     verdict = verdicts(facts)[f"sweep.{which}"]
     assert in_words(verdict)[0] is outcome
     assert says in in_words(verdict)[1]
@@ -125,7 +123,7 @@ INSIDE = [*ended(TWO), *of("inside.wrong_values", *[0] * 4)]
         (H100, (300.0, 450.0), None, [FAIL, PASS]),  # of two, the slower one is compared with the faster one
     ],
 )
-def test_collectives_inside_a_node_have_a_floor_and_peers(profile_name, speeds, busbw, peers) -> None:
+def test_collectives_inside_a_node_have_a_floor_and_peers(profile_name, speeds, busbw, peers):
     facts = [*INSIDE, *(("sweep.inside.busbw", node, speed) for node, speed in zip(TWO, speeds, strict=True))]
     by_gate = verdicts(facts, profile_name, TWO)
     assert [by_gate[f"sweep.inside.peers {node}"].outcome for node in TWO] == peers
@@ -147,7 +145,7 @@ def pcie(watched, why: str = "") -> tuple[Value | None, str]:
         ({"width": 8}, 1, "generation 5 of 5, 8 of 16 lanes"),
     ],
 )
-def test_the_link_is_asked_for_while_the_device_is_busy(changes, slow, says) -> None:
+def test_the_link_is_asked_for_while_the_device_is_busy(changes, slow, says):
     gpu = {**HEALTHY, "generation": 1}
     ask = nvml.link_of(FakeNvml(gpu), gpu)
 
@@ -158,14 +156,14 @@ def test_the_link_is_asked_for_while_the_device_is_busy(changes, slow, says) -> 
     assert pcie(sustained_load.run(torch, CPU, 0, None, busy).watched) == (slow, says)
 
 
-def test_a_moment_of_rest_is_not_a_slow_link_and_a_link_that_fell_back_for_good_is() -> None:
+def test_a_moment_of_rest_is_not_a_slow_link_and_a_link_that_fell_back_for_good_is():
     full, less = ((5, 16), (5, 16)), ((1, 16), (5, 16))
     windows = [(float(second), 100.0) for second in range(9)]
     for watched, slow in (([less, *[full] * 7, less], 0), ([*[full] * 6, less, less, less], 1), ([], None)):
         assert pcie(sustained_load.Load(windows, 0, watched).watched, "no pynvml")[0] == slow
 
 
-def test_a_link_of_which_nvml_says_nothing_is_unknown_and_the_load_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_of_which_nvml_says_nothing_is_unknown_and_the_load_goes_on(monkeypatch):
     """The error once ended the rank, and with it all that the node said."""
     gpu = dict(HEALTHY)
     library = FakeNvml(gpu)
@@ -180,7 +178,7 @@ def test_a_link_of_which_nvml_says_nothing_is_unknown_and_the_load_goes_on(monke
     assert nvml.pcie_links("GPU-a") == (None, "pynvml is not installed")
 
 
-def test_drift_compares_the_ends_of_the_time_and_leaves_the_warm_up_out() -> None:
+def test_drift_compares_the_ends_of_the_time_and_leaves_the_warm_up_out():
     steady = [(float(second), 100.0) for second in range(1, 30)]
     assert sustained_load.Load([(0.0, 10.0), *steady], 0).drift == 1.0
     fading = [(float(second), 100.0 if second < 15 else 60.0) for second in range(30)]
@@ -189,7 +187,7 @@ def test_drift_compares_the_ends_of_the_time_and_leaves_the_warm_up_out() -> Non
     assert sustained_load.Load(slow_at_once, 0).drift == 0.05
 
 
-def test_the_load_on_this_machine_multiplies_rightly() -> None:
+def test_the_load_on_this_machine_multiplies_rightly():
     load = sustained_load.run(torch, CPU, 0, None)
     assert load.wrong == 0
     assert load.tflops > 0
@@ -199,7 +197,7 @@ def test_the_load_on_this_machine_multiplies_rightly() -> None:
 # ---- the seeded step
 
 
-def test_every_repetition_gives_the_same_bits_and_one_bit_of_one_gradient_is_seen() -> None:
+def test_every_repetition_gives_the_same_bits_and_one_bit_of_one_gradient_is_seen():
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     digests = seeded_step.digests(torch, CPU, spoiled=False)
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
@@ -211,7 +209,7 @@ def test_every_repetition_gives_the_same_bits_and_one_bit_of_one_gradient_is_see
 
 
 @for_each(("gib", "shape", "end"), [(40, seeded_step.LARGE, ""), (2, seeded_step.SMALL, ", small steps")])
-def test_a_part_of_a_gpu_makes_small_steps_and_is_compared_with_its_kind(gib, shape, end) -> None:
+def test_a_part_of_a_gpu_makes_small_steps_and_is_compared_with_its_kind(gib, shape, end):
     gpu = SimpleNamespace(name="A100", multi_processor_count=14, major=8, minor=0, total_memory=gib * 2**30)
     cuda = SimpleNamespace(get_device_properties=lambda device: gpu)
     mine = SimpleNamespace(cuda=cuda, __version__="2", version=SimpleNamespace(cuda="13.0"))
@@ -259,7 +257,7 @@ def probed(place: Path, level: int = 2, limit_s: int = 60, gpus: str = "4", path
     return of_dcgm(parsed, int(gpus))
 
 
-def test_real_answers_are_read_test_by_test_with_the_holes_that_they_have() -> None:
+def test_real_answers_are_read_test_by_test_with_the_holes_that_they_have():
     of_dcgm_4 = values(read("4.5.2-level2.json"))
     assert [of_dcgm_4[f"test.{name}", "n1/gpu0"] for name in ("software", "memory", "pcie")] == ["fail", "pass", "pass"]
     assert of_dcgm_4["gpus", "n1"] == 1
@@ -269,7 +267,7 @@ def test_real_answers_are_read_test_by_test_with_the_holes_that_they_have() -> N
 
 
 @shows_failing("sweep.dcgm.failed", "sweep.dcgm.doubtful")
-def test_what_a_real_answer_says_becomes_a_verdict_with_gpu_test_and_words() -> None:
+def test_what_a_real_answer_says_becomes_a_verdict_with_gpu_test_and_words():
     by_name = of_dcgm(read("4.2.3-level2-skipped.json"))
     assert [(by_name[name].outcome, by_name[name].value) for name in ALL] == [(FAIL, 1), (WARN, 2), (PASS, 1)]
     words = "gpu0: software fail (Persistence Mode: Persistence mode for GPU 0 is disabled."
@@ -281,7 +279,7 @@ def test_what_a_real_answer_says_becomes_a_verdict_with_gpu_test_and_words() -> 
 
 
 @pytest.mark.parametrize("version", ["3.3.9", "4.5.2"])
-def test_a_healthy_node_passes_on_all_gpus(tmp_path: Path, version: str) -> None:
+def test_a_healthy_node_passes_on_all_gpus(tmp_path, version):
     by_name = probed(tmp_path / "a run", level=3, dcgm_version=version)
     assert [verdict.outcome for verdict in by_name.values()] == [PASS] * 3
     assert by_name["gpus"].value == 4
@@ -309,7 +307,7 @@ ECC = "fail (A double bit ECC error was detected on GPU 3"
         ({"path": "/nonexistent"}, {}, "gpus", (OPEN, "dcgmi is not installed")),
     ],
 )
-def test_a_test_that_fails_is_named_and_no_answer_is_incomplete(tmp_path: Path, how, state, name, expected) -> None:
+def test_a_test_that_fails_is_named_and_no_answer_is_incomplete(tmp_path, how, state, name, expected):
     outcome, words = in_words(probed(tmp_path / "a run", **how, **state)[name])
     assert outcome is expected[0]
     assert expected[1] in words
@@ -317,13 +315,13 @@ def test_a_test_that_fails_is_named_and_no_answer_is_incomplete(tmp_path: Path, 
 
 
 @shows_failing("sweep.dcgm.gpus")
-def test_a_gpu_that_dcgm_does_not_list_is_missed(tmp_path: Path) -> None:
+def test_a_gpu_that_dcgm_does_not_list_is_missed(tmp_path):
     answer = ran(["dcgmi", "diag", "-r", "2", "-j"], env=on_path(tmp_path, gpus="3"), check=True)
     gpus = of_dcgm(dcgm.parse(answer.stdout, "raw/dcgm-n1.json", "n1"), 4)["gpus"]
     assert (gpus.outcome, gpus.value) == (FAIL, 3)
 
 
-def test_words_in_the_place_of_json_are_the_reason_and_an_answer_without_a_test_is_none(tmp_path: Path) -> None:
+def test_words_in_the_place_of_json_are_the_reason_and_an_answer_without_a_test_is_none(tmp_path):
     words = "echo 'Error: unable to establish a connection to the specified host: localhost'\n"
     words += "echo 'Error: Unable to connect to host engine. Host engine connection invalid/disconnected.'\nexit 231"
     tool = program(tmp_path / "bin/dcgmi", words)

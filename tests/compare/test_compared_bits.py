@@ -1,7 +1,5 @@
 """Silent corruption in `bringup history`: how long was compared bit by bit, on what, and what no finding allows."""
 
-from __future__ import annotations
-
 import pytest
 from bringup.compare import history
 from bringup.judge import EVIDENCE, Judged
@@ -35,7 +33,7 @@ def test_a_finding_allows_more():
 @pytest.mark.parametrize(
     ("device", "kind"), [("n0/task0", "CPUs"), (f"n0/{GPU}0001", "simulated GPUs"), ("n0/gpu0", "GPUs")]
 )
-def test_it_says_on_what_it_was_compared(device: str, kind: str):
+def test_it_says_on_what_it_was_compared(device, kind):
     assert f": {kind}: 1 device-hours" in history.compared([a_run({device: (3600, 0)})])
 
 

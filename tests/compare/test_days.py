@@ -1,7 +1,5 @@
 """Where days differ: what is promised of `compare --baseline` and `history`, by the generators of days.py."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import cache
 from random import Random

@@ -1,7 +1,5 @@
 """Runs over time: a newest run that is slower than its own history is named, and noise is not."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -40,7 +38,7 @@ def test_three_low_days_after_ten_are_a_regression_and_three_high_ones_an_improv
 
 
 @pytest.mark.parametrize("newest", [[390, 391, 300], [390, 300, 300], [300, 391, 300]])
-def test_a_low_day_or_two_is_to_be_run_again_and_no_pass(newest: list[float]):
+def test_a_low_day_or_two_is_to_be_run_again_and_no_pass(newest):
     findings = history.judge(history.series(run(number, value) for number, value in enumerate([*BEFORE, *newest])))
     assert [finding.said for finding in findings] == [history.LOW]
     assert history.exit_code(findings) == 2
@@ -119,7 +117,7 @@ def test_the_screen_names_a_regression_first_and_json_has_every_point():
 
 
 @pytest.mark.parametrize("earlier", [[390], [390, 390]])
-def test_fewer_days_than_tell_a_change_from_noise_say_how_much_changed_and_that_more_are_needed(earlier: list[float]):
+def test_fewer_days_than_tell_a_change_from_noise_say_how_much_changed_and_that_more_are_needed(earlier):
     """28 lines "cannot tell", before."""
     runs = [run(number, value) for number, value in enumerate([*earlier, 300])]
     runs += [run(10 + number, value, LATENCY) for number, value in enumerate([20.0, 21.0])]

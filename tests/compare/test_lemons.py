@@ -3,12 +3,11 @@
 import json
 import math
 import re
-import sys
 import time
 from collections.abc import Iterable
 from datetime import timedelta
-from pathlib import Path
 
+import lemon_nodes
 import pytest
 from bringup.cli import main
 from bringup.compare import lemons
@@ -17,10 +16,6 @@ from bringup.evidence import slurm as answers
 from bringup.evidence.slurm import AccountedJob
 from bringup.run import slurm
 from runs_for_tests import FIXTURES
-
-ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "validation/benchmarks"))
-import lemon_nodes  # noqa: E402
 
 SEED = 1  # of a fleet whose lemon is found
 TABLE = FIXTURES / "slurm/sacct-several-users.txt"
@@ -41,7 +36,7 @@ def test_a_planted_lemon_is_found_among_64_nodes_and_no_other_is_named():
 
 
 @pytest.mark.parametrize("kind", ["nightly", "bursts", "mended", "mended by one"])
-def test_fleets_without_a_lemon_whose_programs_break_for_days_or_hours_give_no_alarm(kind: lemon_nodes.Kind):
+def test_fleets_without_a_lemon_whose_programs_break_for_days_or_hours_give_no_alarm(kind):
     """All fleets of each kind: docs/results/lemons.md. Of the last two kinds each fleet gave one, before."""
     assert [seed for seed in range(3) if lemons.find(lemon_nodes.fleet(seed, kind)).named] == []
 

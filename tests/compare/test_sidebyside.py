@@ -1,7 +1,5 @@
 """compare: training runs side by side, each with evidence that holds, none twice."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil
@@ -275,9 +273,7 @@ def test_runs_without_losses_do_not_agree(folders):
     assert (row.gap, row.agrees) == (None, False)
 
 
-def test_on_80_columns_a_run_is_a_column_and_the_arguments_that_differ_are_lines(
-    folders, tmp_path, capsys, monkeypatch
-):
+def test_on_80_columns_a_run_is_a_column_and_arguments_that_differ_are_lines(folders, tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     assert main(["compare", *map(str, folders)]) == 2  # records alone: nothing was judged
     shown = capsys.readouterr().out.splitlines()

@@ -3,7 +3,7 @@
 from cuda_statements import ROOT, Known, everything
 
 
-def test_the_statements_of_the_project_are_seen() -> None:
+def test_the_statements_of_the_project_are_seen():
     names = {(each.file, each.name) for each in everything(ROOT)}
     assert len(names) > 120
     silent = [name for name in {file for file, _ in names} if "cuda" not in (ROOT / name).read_text().lower()]
@@ -12,5 +12,5 @@ def test_the_statements_of_the_project_are_seen() -> None:
     assert ("infrastructure-validation/probes/bench.py", "Bench.synchronize: self.torch.cuda.synchronize()") in names
 
 
-def test_the_page_is_what_the_records_say() -> None:
+def test_the_page_is_what_the_records_say():
     assert Known().problems() == []

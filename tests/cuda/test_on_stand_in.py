@@ -1,7 +1,5 @@
 """Programs run through CUDA, on the stand-in's devices, in what no CPU and no live phase of make test runs."""
 
-from __future__ import annotations
-
 import functools
 import json
 import subprocess
@@ -52,9 +50,7 @@ DDP = (
         pytest.param(1, ("tests/cuda/peaks.py",), "raw", id="peaks"),
     ],
 )
-def test_a_program_ends_well_with_devices(
-    with_gpus: WithGpus, tmp_path: Path, gpus: int, words: tuple[str, ...], leaves: str
-) -> None:
+def test_a_program_ends_well_with_devices(with_gpus, tmp_path, gpus, words, leaves):
     python, environment = with_gpus(gpus)
     (tmp_path / "raw").mkdir()
     command = [python, *(word.replace("RUN", str(tmp_path)) for word in words)]
@@ -64,7 +60,7 @@ def test_a_program_ends_well_with_devices(
 
 
 @in_test_all
-def test_a_command_is_started_for_each_rank_and_told_which_it_is() -> None:
+def test_a_command_is_started_for_each_rank_and_told_which_it_is():
     names = ("SLURMD_NODENAME", "RANK", "SLURM_LOCALID", "WORLD_SIZE")
     tells = f"import os; os.write(1, (' '.join(os.environ[name] for name in {names}) + '\\n').encode())"  # in one piece
     command = [sys.executable, "tests/cuda/on_stand_in.py", "--nodes", "2", "--ranks", "2", sys.executable, "-c", tells]
@@ -73,7 +69,7 @@ def test_a_command_is_started_for_each_rank_and_told_which_it_is() -> None:
     assert done.returncode == 0
 
 
-def test_a_rank_that_fails_ends_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_that_fails_ends_the_others(monkeypatch):
     monkeypatch.setattr(on_stand_in, "GRACE_S", 0.1)
     programs = ("import time; time.sleep(100)", "raise SystemExit(3)")
     ranks = [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
@@ -88,9 +84,7 @@ COLLECTIVES = ("infrastructure-validation/probes/collectives.py", "1-node")
 
 @in_test_all
 @pytest.mark.parametrize(("program", "code"), [(TRAINING, 1), (COLLECTIVES, 1)])
-def test_two_ranks_that_have_one_gpu_end_with_one_line(
-    with_gpus: WithGpus, tmp_path: Path, program: tuple[str, ...], code: int
-) -> None:
+def test_two_ranks_that_have_one_gpu_end_with_one_line(with_gpus, tmp_path, program, code):
     """As a launcher makes them that gives each rank a GPU of its own number 0."""
     python, environment = with_gpus(1)
     (tmp_path / "raw").mkdir()

@@ -5,17 +5,15 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import transport
 from bringup.evidence import monitor
 from bringup.plan.catalogue import DRILLS
 from bringup.records import Outcome, Verdict
 from bringup.report.charts.sampled import SAMPLED, line_of
 from factory import a_run
+from loops import for_each
 from runs_for_tests import FIXTURES, about, add_derived, values
 from showing import shows_failing
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
-import transport
-from loops import for_each
 
 ROW = "0: n0,{at:.3f},1.0,1.00,{sent},0,,,"
 TAIL = ",0.10,,"
@@ -346,7 +344,7 @@ def test_a_gpu_that_its_hardware_slowed_down_in_one_sample_fails_its_node_and_is
         (of_gpus(()), Outcome.INCOMPLETE, "no evidence arrived"),
     ],
 )
-def test_that_no_gpu_was_slowed_down_is_known_only_of_all_gpus(text: str, outcome: Outcome, says: str):
+def test_that_no_gpu_was_slowed_down_is_known_only_of_all_gpus(text, outcome, says):
     verdict = slowdown_of(text)
     assert verdict.outcome is outcome
     assert says in f"{verdict.observed} {verdict.cause}"

@@ -14,7 +14,7 @@ def a_line(rank: int, number: int, busbw: float, size: int = 2**20, ranks: int =
     return json.dumps({"header": header, "metadata": {}, "coll_perf": done}) + "\n"
 
 
-def test_of_a_call_the_rank_that_waited_least_counts_and_of_the_calls_the_median() -> None:
+def test_of_a_call_the_rank_that_waited_least_counts_and_of_the_calls_the_median():
     files = [
         ("a", a_line(0, 1, 10.0) + a_line(0, 2, 40.0) + a_line(0, 3, 50.0)),
         ("b", a_line(1, 1, 30.0) + a_line(1, 2, 20.0) + a_line(1, 3, 5.0)),
@@ -24,7 +24,7 @@ def test_of_a_call_the_rank_that_waited_least_counts_and_of_the_calls_the_median
     assert (observation.subject, observation.why) == ("2 ranks on 1 node", "1 MiB, 3 calls")
 
 
-def test_sizes_are_kept_apart_and_a_communicator_of_one_rank_sends_nothing() -> None:
+def test_sizes_are_kept_apart_and_a_communicator_of_one_rank_sends_nothing():
     text = a_line(0, 1, 10.0) + a_line(0, 2, 20.0, size=2**21) + a_line(0, 3, 99.0, ranks=1)
     parsed = nccl_inspector.parse([("a", text)])
     assert [(observation.value, observation.why) for observation in parsed.observations] == [
@@ -34,20 +34,20 @@ def test_sizes_are_kept_apart_and_a_communicator_of_one_rank_sends_nothing() -> 
     assert parsed.problems == []
 
 
-def test_what_is_not_such_a_line_is_a_problem_and_a_last_line_that_was_cut_off_is_not() -> None:
+def test_what_is_not_such_a_line_is_a_problem_and_a_last_line_that_was_cut_off_is_not():
     text = a_line(0, 1, 10.0) + "nonsense\n" + a_line(0, 2, 20.0)[:40]
     parsed = nccl_inspector.parse([("raw/inspector/a.log", text)])
     assert parsed.problems == ["raw/inspector/a.log: 1 line are not as NCCL's Inspector writes them"]
     assert [observation.value for observation in parsed.observations] == [10.0]
 
 
-def test_a_zero_or_infinite_bandwidth_is_no_measurement() -> None:
+def test_a_zero_or_infinite_bandwidth_is_no_measurement():
     text = a_line(0, 1, 0.0) + a_line(0, 2, float("inf"))
     parsed = nccl_inspector.parse([("a", text)])
     assert (parsed.observations, len(parsed.problems)) == ([], 1)
 
 
-def test_the_published_sample_is_read() -> None:
+def test_the_published_sample_is_read():
     parsed = nccl_inspector.parse([("a", SAMPLE.read_text())])
     assert {observation.quantity: observation.value for observation in parsed.observations} == {
         "inspector.all_reduce.busbw": 485.119,

@@ -2,22 +2,19 @@
 out."""
 
 import socket
-import sys
 import threading
 from pathlib import Path
 
-import pytest
-from bringup.evidence import ras as reader
-
-sys.path.append(str(Path(__file__).resolve().parents[2] / "infrastructure-validation/probes"))
 import collectives
+import pytest
 import ras
+from bringup.evidence import ras as reader
 from loops import for_each
 
 REAL = Path(__file__).resolve().parents[1] / "fixtures/real"
 
 
-def test_what_ranks_had_launched_differently_is_a_note() -> None:
+def test_what_ranks_had_launched_differently_is_a_note():
     parsed = reader.parse((REAL / "ras/mismatch-2.26.txt").read_text(), "raw/nccl-4/ras.rank0.txt")
     assert parsed.observations == []
     assert parsed.problems == [
@@ -29,13 +26,13 @@ def test_what_ranks_had_launched_differently_is_a_note() -> None:
     ]
 
 
-def test_a_job_that_it_calls_healthy_is_not_called_healthy() -> None:
+def test_a_job_that_it_calls_healthy_is_not_called_healthy():
     (note,) = reader.parse((REAL / "ras/healthy-2.26.txt").read_text(), "raw/nccl-32/ras.rank0.txt").problems
     assert note.endswith("RUNNING OK: it reports no fault, which alone proves nothing")
 
 
 @for_each("text", ["", "ERROR: Unknown command\n", "\x00\xff" * 50, "=\n=\n", '{"communicators": []}'])
-def test_what_is_not_an_answer_of_it_is_said(text: str) -> None:
+def test_what_is_not_an_answer_of_it_is_said(text):
     (note,) = reader.parse(text, "raw/nccl-4/ras.rank0.txt").problems
     assert note.startswith("raw/nccl-4/ras.rank0.txt: not an answer of NCCL's RAS service: ")
 
@@ -58,13 +55,7 @@ def serve(listening: socket.socket, answers: list[bytes], heard: list[bytes]) ->
         ([b"HTTP/1.1 400 Bad Request\r\n"], None),
     ],
 )
-def test_an_answer_is_kept_and_anything_else_is_not(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    answers: list[bytes],
-    kept: bytes | None,
-) -> None:
+def test_an_answer_is_kept_and_anything_else_is_not(tmp_path, monkeypatch, capsys, answers, kept):
     heard: list[bytes] = []
     file = tmp_path / "nccl-2" / "ras.rank0.txt"
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -85,21 +76,19 @@ def test_an_answer_is_kept_and_anything_else_is_not(
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "nowhere", "[::1]:x"])
-def test_where_nobody_listens_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+def test_where_nobody_listens_nothing_is_kept(tmp_path, monkeypatch, address):
     monkeypatch.setenv("NCCL_RAS_ADDR", address)
     ras.keep(tmp_path / "ras.rank0.txt")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_first_rank_of_the_first_and_of_the_last_node_ask() -> None:
+def test_the_first_rank_of_the_first_and_of_the_last_node_ask():
     asks = [(node, local) for node in range(4) for local in range(2) if ras.is_witness(node, 4, local)]
     assert asks == [(0, 0), (3, 0)]
 
 
 @pytest.mark.parametrize(("cuda", "node", "asked"), [(True, "0", 1), (True, "1", 0), (True, "2", 1), (False, "0", 0)])
-def test_a_rank_that_hangs_asks_only_where_nccl_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: bool, node: str, asked: int
-) -> None:
+def test_a_rank_that_hangs_asks_only_where_nccl_runs(tmp_path, monkeypatch, cuda, node, asked):
     files: list[str] = []
     monkeypatch.setenv("SLURM_NODEID", node)
     monkeypatch.setenv("SLURM_STEP_NUM_NODES", "3")

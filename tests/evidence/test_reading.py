@@ -18,7 +18,7 @@ def readers_of(name: str) -> list[str]:
     return [pattern for pattern in reading.FILES if re.fullmatch(pattern, name)]
 
 
-def test_every_recorded_file_has_one_reader_or_none_on_purpose() -> None:
+def test_every_recorded_file_has_one_reader_or_none_on_purpose():
     names: set[str] = set()
     for recording in RECORDINGS.glob("*.tar.xz"):
         with tarfile.open(recording) as tar:

@@ -13,7 +13,7 @@ IN_EVERY_TEST = [golden.CATALOGUE, "local-healthy", "h100-faults"]
 
 
 @pytest.mark.parametrize("name", IN_EVERY_TEST if FEWER else golden.recordings())
-def test_recorded_runs_are_judged_in_the_stored_words_and_a_report_without_a_failure_fits_two_screens(name: str):
+def test_recorded_runs_are_judged_in_the_stored_words_and_a_report_without_a_failure_fits_two_screens(name):
     """It had a row for each gate with all that was observed: 281 such lines for a healthy discovery of three nodes."""
     now, stored = golden.golden_of(name, whole=not FEWER), golden.stored(name, whole=not FEWER)
     assert list(golden.differences(stored.facts, now.facts)) == []

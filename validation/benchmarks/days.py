@@ -20,7 +20,7 @@ from typing import Literal
 
 from bringup.compare import history, noise, regression
 from bringup.compare.measures import MEASURES
-from bringup.formulae.chance import share_within
+from scipy import stats
 
 CHECKS, ROWS = 1000, 20
 BETWEEN_DAYS, WITHIN_DAY, OF_HISTORY = 0.01, 0.003, 0.02
@@ -188,8 +188,8 @@ def main() -> None:
     page = PAGE.format(
         command="python validation/benchmarks/days.py docs/results/days.md",
         checks=CHECKS,
-        none=100 * share_within(0, CHECKS)[1],
-        ten=100 * share_within(10, CHECKS)[1],
+        none=100 * stats.binomtest(0, CHECKS).proportion_ci(0.95).high,
+        ten=100 * stats.binomtest(10, CHECKS).proportion_ci(0.95).high,
         measures=len(MEASURES),
         rows=ROWS,
         between=100 * BETWEEN_DAYS,

@@ -4,7 +4,6 @@ index, PCI address, serial number."""
 import os
 import subprocess
 import threading
-from pathlib import Path
 from types import SimpleNamespace
 
 import binding
@@ -385,7 +384,7 @@ def test_what_slurm_counts_are_parts_and_no_reboot_is_proposed_and_a_gpu_that_is
 # --- tools that are not installed, where the PATH has something that may not be run: exec says EACCES then
 
 
-def test_a_tool_that_may_not_be_run_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tool_that_may_not_be_run_is_not_installed(tmp_path, monkeypatch):
     """Of an ordinary user such a folder may not be searched; a file that nobody may run gives root the same answer."""
     for tool in ("nvidia-imex-ctl", "dcgmi", "ib_write_bw", "nvidia-smi"):
         (tmp_path / tool).write_text("")

@@ -1,7 +1,5 @@
 """Pairs inside and between racks or switches: each is compared with its kind, and no healthy node is accused."""
 
-from __future__ import annotations
-
 import math
 import random
 from collections.abc import Mapping

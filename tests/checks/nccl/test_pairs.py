@@ -296,7 +296,7 @@ def noted(run, parsed: Parsed, words: str) -> list[str]:
 
 
 @for_each(("nodes", "notes"), [(1, 0), (2, 1)])
-def test_a_training_that_tells_its_backend_is_evidence_about_its_own_scale(nodes: int, notes: int) -> None:
+def test_a_training_that_tells_its_backend_is_evidence_about_its_own_scale(nodes, notes):
     """No gate of a training is about a scale; the fact says which log of NCCL belongs to it."""
     run = a_run(f"run_ddp_{nodes}node", FOUR[:nodes])
     parsed = parsed_of([("nccl.backend", "1-node", "nccl")])

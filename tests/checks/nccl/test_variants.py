@@ -1,7 +1,5 @@
 """Ways that NCCL is told to go: what its log proves, from real lines and from the stand-in, down to the verdict."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess
@@ -136,13 +134,13 @@ ONE_NODE, OVER_IB = ((LOGS / name).read_text() for name in ("log-one-node.log", 
     ],
     ids=lambda value: str(value)[-40:],
 )
-def test_what_the_log_of_each_rank_proves(variant, logs, value, why) -> None:
+def test_what_the_log_of_each_rank_proves(variant, logs, value, why):
     proved = effect(variant, *logs)
     assert proved[0] is value
     assert why in proved[1]
 
 
-def test_a_rank_without_a_log_may_have_gone_another_way(tmp_path: Path) -> None:
+def test_a_rank_without_a_log_may_have_gone_another_way(tmp_path):
     proved = effect("nvls_off", f"{INFO}16 coll channels, 0 nvls channels", ranks=8)
     assert proved == (None, "1 of 8 ranks left a log in raw/variant_x-1")
     (tmp_path / "raw/variant_ring-1").mkdir(parents=True)
@@ -155,7 +153,7 @@ def test_a_rank_without_a_log_may_have_gone_another_way(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("variant", "nodes"), [*((name, 1) for name in NAMES), *((name, 2) for name in NAMES[1:])])
-def test_a_variant_that_took_effect_and_is_fast_passes(tmp_path: Path, variant: str, nodes: int) -> None:
+def test_a_variant_that_took_effect_and_is_fast_passes(tmp_path, variant, nodes):
     parsed = played(tmp_path / "a place", variant, nodes)
     assert curves(parsed.observations) == {}  # it is no part of the usual curve
     assert any(seen.quantity == f"nccl.variant.{variant}.busbw@1GiB" for seen in parsed.observations)
@@ -177,7 +175,7 @@ SICK: list[
 
 
 @shows_failing(*(f"nccl.variant.{name}.{what}" for name in NAMES for what in ("effect", "busbw")))
-def test_a_variant_without_effect_fails_its_speed_is_not_judged_and_a_slow_way_fails(tmp_path: Path) -> None:
+def test_a_variant_without_effect_fails_its_speed_is_not_judged_and_a_slow_way_fails(tmp_path):
     for number, (variant, state, *outcomes, words) in enumerate(SICK):
         effect, speed = of_variant(played(tmp_path / f"a place {number}", variant, **state), variant)
         assert [effect.outcome, speed.outcome] == outcomes, (variant, state)
@@ -187,7 +185,7 @@ def test_a_variant_without_effect_fails_its_speed_is_not_judged_and_a_slow_way_f
 # --- what the script is told
 
 
-def test_the_script_is_told_variants_of_one_node_and_two_with_their_variables(capsys) -> None:
+def test_the_script_is_told_variants_of_one_node_and_two_with_their_variables(capsys):
     for_scripts.do_variants(SimpleNamespace(nodes="n[0-3]", gpus_per_node=GPUS))  # type: ignore[arg-type]
     lines = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert [(line[0], line[2], line[5]) for line in lines] == [
@@ -249,14 +247,14 @@ def unhealthy(facts: Parsed | list[Fact], phase: str = "nccl_monitoring") -> dic
         ((IN, None, None, None), {}),  # their words were lost
     ],
 )
-def test_the_rank_that_hung_or_said_nothing_is_accused_and_nobody_who_waits(ranks, accused) -> None:
+def test_the_rank_that_hung_or_said_nothing_is_accused_and_nobody_who_waits(ranks, accused):
     by_subject = unhealthy(hung(*ranks))
     failed = {place: v.value for place, v in by_subject.items() if place in PLACES and v.outcome is FAIL}
     assert failed == accused
     assert {by_subject[place].outcome for place in PLACES if place not in accused} <= {OPEN}
 
 
-def test_the_words_of_those_that_waited_say_for_whom() -> None:
+def test_the_words_of_those_that_waited_say_for_whom():
     by_subject = unhealthy(hung(IN, IN, EARLY, IN))
     assert "had entered 89 collectives, n0/rank0 90" in str(by_subject["n1/rank2"].cause)
     assert f"waited {IN[2]}; first n1/rank2 hung" in str(by_subject["n0/rank1"].cause)
@@ -278,7 +276,7 @@ def test_a_step_that_ended_early_leaves_the_end_of_its_ranks_open_and_a_late_ran
 
 
 @for_each("text", ["soon", "0", "1", "-5", "86401", "1.5"])
-def test_a_patience_that_is_no_number_of_seconds_is_refused(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_patience_that_is_no_number_of_seconds_is_refused(text, monkeypatch):
     monkeypatch.setenv("BRINGUP_HANG_S", text)
     with pytest.raises(ValueError, match=f"BRINGUP_HANG_S={text}: expected seconds, from 2 to 86400"):
         progress.hang_s()
@@ -287,7 +285,7 @@ def test_a_patience_that_is_no_number_of_seconds_is_refused(text: str, monkeypat
     assert progress.hang_s() == 120
 
 
-def test_a_rank_says_what_it_had_entered_and_left_and_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_rank_says_what_it_had_entered_and_left_and_where_it_is(monkeypatch):
     monkeypatch.setenv("SLURMD_NODENAME", "n1")
     here = progress.Progress()
     here.enter("all_gather@1MiB")
@@ -301,7 +299,7 @@ def test_a_rank_says_what_it_had_entered_and_left_and_where_it_is(monkeypatch: p
     assert (left.quantity, left.value) == ("nccl.rank.left", 1)
 
 
-def test_a_rank_that_hangs_in_a_pair_of_nodes_is_the_reason_why_the_link_was_not_measured() -> None:
+def test_a_rank_that_hangs_in_a_pair_of_nodes_is_the_reason_why_the_link_was_not_measured():
     file, where = "raw/pairs-1-1-n0-n1.jsonl", "in all_reduce@1GiB, at run (bench.py:120)"
     facts: list[Fact] = [("nccl.quiet", "n0--n1", 60.2, None, f"{file}:1")]
     facts += [("nccl.rank.entered", place, 40, where, f"{file}:1") for place in PLACES[:3]]
@@ -327,14 +325,14 @@ def stalled(standstills: list[tuple[float, str | None, float | None]], *stalls: 
     return {which: f"{v.observed} {v.cause}" for which, v in unhealthy(parsed).items() if v.gate.endswith(".stall")}
 
 
-def test_the_longest_repetition_is_told_beyond_the_median_and_one_of_less_than_twice_it_is_no_stall() -> None:
+def test_the_longest_repetition_is_told_beyond_the_median_and_one_of_less_than_twice_it_is_no_stall():
     seconds, words = LONG
     assert round(seconds, 3) == 20.016
     assert words == "repetition 3 of all_to_all@8KiB took 20.02 s, the median is 0.004 s"
     assert bench.stall([10.0, 18.0, 10.0], "all_reduce@8GiB")[0] == 0.0
 
 
-def test_the_rank_that_was_stopped_fails_and_those_that_waited_pass() -> None:
+def test_the_rank_that_was_stopped_fails_and_those_that_waited_pass():
     words = stalled([BEATING, BEATING, STOPPED, BEATING], EVEN, LONG)
     assert words.keys() == {"nccl.stall 2-nodes", "nccl.rank.stall n1/rank2"}
     assert "all_to_all@8KiB took 20.02 s" in words["nccl.stall 2-nodes"]

@@ -16,14 +16,14 @@ GATE = "train.records.agree"
 
 
 @pytest.mark.parametrize("stem", STEMS)
-def test_recorded_trainings_agree_with_themselves(stem: str):
+def test_recorded_trainings_agree_with_themselves(stem):
     records = TrainingRecords(RECORDS / stem)
     assert list(agreement.contradictions(records.args, records.metrics)) == []
 
 
 @shows_failing(GATE)
 @pytest.mark.parametrize("factor", [1000, 1.05, 0.5])
-def test_a_speed_that_its_own_steps_do_not_make_is_judged_and_compared_with_nothing(tmp_path: Path, factor: float):
+def test_a_speed_that_its_own_steps_do_not_make_is_judged_and_compared_with_nothing(tmp_path, factor):
     run = run_of("run_fsdp_2node", tmp_path)
     metrics = TrainingRecords(run).metrics
     names = ("tokens_per_s", "tokens_per_s_per_rank")
@@ -50,7 +50,7 @@ def test_a_speed_that_its_own_steps_do_not_make_is_judged_and_compared_with_noth
         ("metrics.json", "straggler", None, "straggler is null, and the ranks' own work was timed"),
     ],
 )
-def test_each_number_is_held_by_the_others(tmp_path: Path, file: str, field: str, factor: float | None, says: str):
+def test_each_number_is_held_by_the_others(tmp_path, file, field, factor, says):
     run = run_of("run_fsdp_2node", tmp_path)
     now = json.loads((run / file).read_text())[field]
     if isinstance(now, list):

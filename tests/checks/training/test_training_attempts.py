@@ -24,9 +24,7 @@ def verdict(folder: Path, gate: str, subject: str) -> Verdict:
     return next(v for v in judge.judge_folder(folder).verdicts.verdicts if (v.gate, v.subject) == (gate, subject))
 
 
-def test_a_requeued_job_names_its_attempt_before_and_is_named_there(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_requeued_job_names_its_attempt_before_and_is_named_there(tmp_path, monkeypatch):
     monkeypatch.delenv("BRINGUP_RUN_NAME", raising=False)
     attempt(tmp_path, monkeypatch, "6", 0, name="another-job")
     first = attempt(tmp_path, monkeypatch, "7", 0, name="a")
@@ -48,15 +46,13 @@ def test_a_requeued_job_names_its_attempt_before_and_is_named_there(
     )
 
 
-def test_an_attempt_that_opened_no_run_is_not_replaced_by_a_stranger(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_attempt_that_opened_no_run_is_not_replaced_by_a_stranger(tmp_path, monkeypatch):
     monkeypatch.setenv("BRINGUP_RUN_NAME", "mine")  # as bringup run sets it; the same job number on another cluster
     attempt(tmp_path, monkeypatch, "7", 0, name="theirs")
     assert read_record(attempt(tmp_path, monkeypatch, "7", 1, name="mine-r1") / "run.json", Run).continues is None
 
 
-def test_a_time_limit_is_named_and_is_nobodys_fault(tmp_path: Path) -> None:
+def test_a_time_limit_is_named_and_is_nobodys_fault(tmp_path):
     folder = run_of("run_1gpu", tmp_path)
     for name in ("closed.json", "metrics.json", "raw/rank0.jsonl"):
         (folder / name).unlink()
@@ -69,7 +65,7 @@ def test_a_time_limit_is_named_and_is_nobodys_fault(tmp_path: Path) -> None:
     assert judged_verdict.evidence == "raw/launch.log:5"
 
 
-def test_what_kill_on_bad_exit_cancels_was_not_ended_by_slurm(tmp_path: Path) -> None:
+def test_what_kill_on_bad_exit_cancels_was_not_ended_by_slurm(tmp_path):
     folder = run_of("run_1gpu", tmp_path)
     (folder / "raw/rank0.jsonl").unlink()
     (folder / "raw/launch.log").write_text(
@@ -89,7 +85,7 @@ def test_what_kill_on_bad_exit_cancels_was_not_ended_by_slurm(tmp_path: Path) ->
         "by `bringup open`, shared by all nodes (seen from n1)",
     ],
 )
-def test_a_node_that_cannot_write_results_fails_with_all_its_ranks(tmp_path: Path, line: str) -> None:
+def test_a_node_that_cannot_write_results_fails_with_all_its_ranks(tmp_path, line):
     folder = run_of("run_ddp_2node", tmp_path)
     for rank in (2, 3):
         (folder / f"raw/rank{rank}.jsonl").unlink()
@@ -111,7 +107,7 @@ def test_a_node_that_cannot_write_results_fails_with_all_its_ranks(tmp_path: Pat
         ),
     ],
 )  # fmt: skip
-def test_a_node_whose_launcher_could_not_start_is_the_first_cause(tmp_path: Path, line: str, says: str) -> None:
+def test_a_node_whose_launcher_could_not_start_is_the_first_cause(tmp_path, line, says):
     """Its ranks fail and it is named beside the job's exit code, which is that of a cancelled step."""
     folder = run_of("run_ddp_2node", tmp_path)
     for path in (*folder.glob("raw/rank*.jsonl"), folder / "metrics.json"):
@@ -137,7 +133,7 @@ def test_a_node_whose_launcher_could_not_start_is_the_first_cause(tmp_path: Path
     assert f"raw/launch.log:1: n1, task 1: Exited with exit code 127; could not start: {says}" in notes
 
 
-def test_without_a_word_of_any_rank_the_task_that_srun_named_first_stands_beside_the_exit_code(tmp_path: Path) -> None:
+def test_without_a_word_of_any_rank_the_task_that_srun_named_first_stands_beside_the_exit_code(tmp_path):
     """A traceback can be cut off when srun ends the step: the node is known all the same."""
     folder = run_of("run_ddp_2node", tmp_path)
     for path in (*folder.glob("raw/rank*.jsonl"), folder / "metrics.json", folder / "closed.json"):
@@ -163,7 +159,7 @@ def resumed(folder: Path, step: int, *passed_over: str) -> None:
     (folder / "metrics.json").write_text(json.dumps(data))
 
 
-def test_a_resumed_run_says_where_it_began_and_what_it_passed_over(tmp_path: Path) -> None:
+def test_a_resumed_run_says_where_it_began_and_what_it_passed_over(tmp_path):
     folder = run_of("run_ddp_1node", tmp_path)
     resumed(folder, 6, "step-8/__0_0.distcp: 10 bytes, 20 were written")
     notes = judge.judge_folder(folder).verdicts.notes
@@ -174,7 +170,7 @@ def test_a_resumed_run_says_where_it_began_and_what_it_passed_over(tmp_path: Pat
     )
 
 
-def test_without_a_step_after_the_warm_up_a_resumed_run_has_no_speed(tmp_path: Path) -> None:
+def test_without_a_step_after_the_warm_up_a_resumed_run_has_no_speed(tmp_path):
     folder = run_of("run_ddp_1node", tmp_path)
     resumed(folder, 11)
     speeds = [
@@ -189,7 +185,7 @@ def test_without_a_step_after_the_warm_up_a_resumed_run_has_no_speed(tmp_path: P
 @pytest.mark.parametrize(
     ("damaged", "differing", "gate"), [(1, 0, "train.checkpoint.intact"), (0, 2, "train.checkpoint.resumable")]
 )
-def test_the_checkpoint_gates_fail_on_the_rank(tmp_path: Path, damaged: int, differing: int, gate: str) -> None:
+def test_the_checkpoint_gates_fail_on_the_rank(tmp_path, damaged, differing, gate):
     folder = run_of("run_ddp_1node", tmp_path)
     path = folder / "raw/rank1.jsonl"
     facts = [json.loads(line) for line in path.read_text().splitlines()]
@@ -201,7 +197,7 @@ def test_the_checkpoint_gates_fail_on_the_rank(tmp_path: Path, damaged: int, dif
     assert verdict(folder, gate, "n0/rank0").outcome is Outcome.PASS
 
 
-def test_without_a_rehearsal_nothing_is_said_of_checkpoints(tmp_path: Path) -> None:
+def test_without_a_rehearsal_nothing_is_said_of_checkpoints(tmp_path):
     folder = run_of("run_1gpu", tmp_path)
     path = folder / "raw/rank0.jsonl"
     path.write_text(

@@ -34,7 +34,7 @@ def blamed(*verdicts: Verdict, seen: Seen | None = None) -> dict[tuple[str, str]
     return {(verdict.gate, verdict.subject): verdict.cause for verdict in blamed_verdicts.verdicts}
 
 
-def test_the_oldest_error_is_first_and_its_time_is_said() -> None:
+def test_the_oldest_error_is_first_and_its_time_is_said():
     seen = raised(n0_rank1=1795287798, n1_rank3=1795287790)
     causes = blamed(
         rank("n0/rank1", "raised", "ValueError: 1"), rank("n1/rank3", "raised", "ValueError: 3"), CODE, seen=seen
@@ -43,7 +43,7 @@ def test_the_oldest_error_is_first_and_its_time_is_said() -> None:
     assert causes[ENDED, "n0/rank1"] == "ValueError: 1"
 
 
-def test_a_rank_that_was_killed_left_no_time_and_was_earlier_than_those_that_raised() -> None:
+def test_a_rank_that_was_killed_left_no_time_and_was_earlier_than_those_that_raised():
     causes = blamed(
         rank("n0/rank0", "raised", "x"), rank("n1/rank3", "killed by signal 9"), CODE, seen=raised(n0_rank0=1795287790)
     )
@@ -51,7 +51,7 @@ def test_a_rank_that_was_killed_left_no_time_and_was_earlier_than_those_that_rai
 
 
 @pytest.mark.parametrize("kind", [Kind.UNKNOWN, Kind.ABSENT])
-def test_ranks_that_it_took_along_name_it_behind_their_own_words(kind: Kind) -> None:
+def test_ranks_that_it_took_along_name_it_behind_their_own_words(kind):
     causes = blamed(
         rank("n1/rank3", "killed by signal 9", "out of memory on n1"), victim("n0/rank0", kind, "own words")
     )
@@ -65,11 +65,11 @@ def test_ranks_that_it_took_along_name_it_behind_their_own_words(kind: Kind) -> 
         (rank("n0/rank0", "refused"), rank("n1/rank3", "refused"), CODE),  # all said it together
     ],
 )
-def test_where_nobody_was_first_nobody_is_named(verdicts: tuple[Verdict, ...]) -> None:
+def test_where_nobody_was_first_nobody_is_named(verdicts):
     assert blamed(*verdicts) == {(v.gate, v.subject): v.cause for v in verdicts}
 
 
-def test_it_changes_nothing_but_causes_and_nothing_outside_of_training() -> None:
+def test_it_changes_nothing_but_causes_and_nothing_outside_of_training():
     verdicts = (rank("n1/rank3", "killed by signal 9"), victim("n0/rank0"), victim("n0/rank1", Kind.ABSENT), CODE)
     before = judged_of(*verdicts, run=RUN).verdicts
     after = blame(before, Seen([]), RUN)
@@ -83,7 +83,7 @@ def test_it_changes_nothing_but_causes_and_nothing_outside_of_training() -> None
     assert blame(before, Seen([]), a_run("discovery")) == before
 
 
-def test_a_time_that_is_no_date_is_left_out() -> None:
+def test_a_time_that_is_no_date_is_left_out():
     assert (
         blamed(rank("n1/rank3", "raised"), CODE, seen=raised(n1_rank3=0))["train.exit_code", "job"]
         == "first n1/rank3 raised"

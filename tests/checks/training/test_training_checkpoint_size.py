@@ -20,7 +20,7 @@ def verdict(folder: Path, checkpoint: dict[str, Any] | None = None) -> Verdict:
 
 
 @pytest.mark.parametrize("stem", STEMS)
-def test_real_runs_wrote_what_was_predicted(tmp_path: Path, stem: str) -> None:
+def test_real_runs_wrote_what_was_predicted(tmp_path, stem):
     judged_verdict = verdict(run_of(stem, tmp_path))
     assert judged_verdict.outcome is Outcome.PASS
     assert isinstance(judged_verdict.value, float)
@@ -31,7 +31,7 @@ def test_real_runs_wrote_what_was_predicted(tmp_path: Path, stem: str) -> None:
     ("written", "outcome"),
     [(0.949, Outcome.FAIL), (0.951, Outcome.PASS), (1.049, Outcome.PASS), (1.051, Outcome.FAIL), (0.67, Outcome.FAIL)],
 )
-def test_too_little_and_too_much_fail(tmp_path: Path, written: float, outcome: Outcome) -> None:
+def test_too_little_and_too_much_fail(tmp_path, written, outcome):
     folder = run_of("run_fsdp_1node", tmp_path)
     judged_verdict = verdict(folder, {"bytes": round(written * 100 * 2**20), "predicted_bytes": 100 * 2**20})
     assert judged_verdict.outcome is outcome
@@ -39,7 +39,7 @@ def test_too_little_and_too_much_fail(tmp_path: Path, written: float, outcome: O
     assert "predicted 100.0 MiB" in judged_verdict.observed
 
 
-def test_what_was_not_predicted_is_incomplete(tmp_path: Path) -> None:
+def test_what_was_not_predicted_is_incomplete(tmp_path):
     folder = run_of("run_fsdp_1node", tmp_path)
     why = "it was written by other ranks or another strategy"
     judged_verdict = verdict(folder, {"predicted_bytes": None, "predicted_reason": why})
@@ -47,7 +47,7 @@ def test_what_was_not_predicted_is_incomplete(tmp_path: Path) -> None:
     assert why in str(judged_verdict.cause)
 
 
-def test_without_a_checkpoint_it_is_incomplete(tmp_path: Path) -> None:
+def test_without_a_checkpoint_it_is_incomplete(tmp_path):
     folder = run_of("run_1gpu", tmp_path)
     change(folder, "metrics.json", checkpoint=None, checkpoint_reason="no checkpoint was requested")
     judged_verdict = verdict(folder)

@@ -1,7 +1,6 @@
 """When many ranks end, the culprit is named, and the victims are not."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ def failing(ranks: dict[str, tuple[Outcome, str]]) -> set[str]:
     return {subject for subject, (outcome, _) in ranks.items() if outcome is Outcome.FAIL}
 
 
-def test_the_hung_rank_is_who_began_fewer_collectives_and_its_frame_is_said(tmp_path: Path) -> None:
+def test_the_hung_rank_is_who_began_fewer_collectives_and_its_frame_is_said(tmp_path):
     folder = ended(tmp_path)
     rank_said(folder, "n0", 0, state="raised", error=LOST)
     for rank in (1, 2, 3):  # ended by the launcher before they could say a word
@@ -54,13 +53,13 @@ def test_the_hung_rank_is_who_began_fewer_collectives_and_its_frame_is_said(tmp_
         "Late: nobody answered within 8 s at n0:20010, the node of rank 0: the client socket has timed out",
     ],
 )
-def test_who_lost_its_peers_is_no_culprit(tmp_path: Path, words: str) -> None:
+def test_who_lost_its_peers_is_no_culprit(tmp_path, words):
     folder = ended(tmp_path)
     rank_said(folder, "n1", 3, state="raised", error=words)
     assert finished(folder)["n1/rank3"][0] is Outcome.INCOMPLETE
 
 
-def test_a_rank_that_did_not_arrive_fails_and_not_who_waited_for_it(tmp_path: Path) -> None:
+def test_a_rank_that_did_not_arrive_fails_and_not_who_waited_for_it(tmp_path):
     """Its node is known to nobody where no rank of the node came; its number is."""
     folder = ended(tmp_path)
     words = "2 of 4 ranks did not arrive within 8 s: rank 2 (n1), rank 3 (host unknown); BRINGUP_START_S sets …"
@@ -85,7 +84,7 @@ def test_a_rank_that_did_not_arrive_fails_and_not_who_waited_for_it(tmp_path: Pa
     assert "first n1/rank2 late" in str(bad(folder)["train.exit_code", "job"].cause)
 
 
-def test_ranks_whose_launcher_did_not_start_are_late_and_the_others_are_not_blamed(tmp_path: Path) -> None:
+def test_ranks_whose_launcher_did_not_start_are_late_and_the_others_are_not_blamed(tmp_path):
     folder = ended(tmp_path)
     for rank in range(4):
         (folder / f"raw/rank{rank}.jsonl").unlink()
@@ -98,14 +97,14 @@ def test_ranks_whose_launcher_did_not_start_are_late_and_the_others_are_not_blam
     assert "first n1/rank2 late" in ranks["n0/rank0"][1]
 
 
-def test_where_nobody_is_behind_nobody_is_named(tmp_path: Path) -> None:
+def test_where_nobody_is_behind_nobody_is_named(tmp_path):
     folder = ended(tmp_path, silent=range(4))
     for rank in range(4):
         stalled(folder, rank, WAITING, 74)
     assert {outcome for outcome, _ in finished(folder).values()} == {Outcome.INCOMPLETE}
 
 
-def test_a_stack_without_progress_accuses_nobody(tmp_path: Path) -> None:
+def test_a_stack_without_progress_accuses_nobody(tmp_path):
     folder = ended(tmp_path, silent=(2,))
     stalled(folder, 2, HUNG, None)
     outcome, words = finished(folder)["n1/rank2"]
@@ -114,21 +113,21 @@ def test_a_stack_without_progress_accuses_nobody(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "Timeout (0:00:04)!\n", "Thread 0x00 (most recent call first):\n", "\x00\xff"])
-def test_a_stack_file_without_a_stack_is_no_evidence(tmp_path: Path, text: str) -> None:
+def test_a_stack_file_without_a_stack_is_no_evidence(tmp_path, text):
     folder = ended(tmp_path, silent=(2,))
     stalled(folder, 2, HUNG, 73)
     (folder / "raw/stacks/rank2.txt").write_text(text)
     assert "no evidence" in finished(folder)["n1/rank2"][1]
 
 
-def test_a_rank_that_was_healthy_to_its_end_is_not_accused_by_an_early_stack(tmp_path: Path) -> None:
+def test_a_rank_that_was_healthy_to_its_end_is_not_accused_by_an_early_stack(tmp_path):
     folder = run_of("run_ddp_2node", tmp_path)
     stalled(folder, 2, HUNG, 3)
     stalled(folder, 1, WAITING, 4)
     assert finished(folder) == {}
 
 
-def test_the_loss_that_was_nan_first_fails_and_the_norms_it_spoilt_do_not(tmp_path: Path) -> None:
+def test_the_loss_that_was_nan_first_fails_and_the_norms_it_spoilt_do_not(tmp_path):
     folder = ended(tmp_path)
     for rank, node in enumerate(("n0", "n0", "n1")):
         rank_said(
@@ -158,7 +157,7 @@ def failures_of(ranks: dict[int, int]) -> str:
     )
 
 
-def test_a_rank_that_exited_without_a_word_is_named_when_its_launcher_saw_it_first(tmp_path: Path) -> None:
+def test_a_rank_that_exited_without_a_word_is_named_when_its_launcher_saw_it_first(tmp_path):
     """A program that fails before its first line writes no file of its own."""
     folder = ended(tmp_path, silent=range(4))
     first = "Root Cause (first observed failure):\n"
@@ -173,12 +172,12 @@ def test_a_rank_that_exited_without_a_word_is_named_when_its_launcher_saw_it_fir
     assert "first n1/rank2 exited with code 1" in ranks["n1/rank3"][1]
 
 
-def test_a_rank_that_ended_with_code_zero_and_left_no_word_was_killed_by_no_signal(tmp_path: Path) -> None:
+def test_a_rank_that_ended_with_code_zero_and_left_no_word_was_killed_by_no_signal(tmp_path):
     folder = ended(tmp_path, silent=(3,), log=failures_of({3: 0}))
     assert finished(folder)["n1/rank3"][0] is Outcome.INCOMPLETE
 
 
-def test_a_rank_killed_for_memory_says_so_with_its_node(tmp_path: Path) -> None:
+def test_a_rank_killed_for_memory_says_so_with_its_node(tmp_path):
     folder = ended(tmp_path, silent=(3,))
     (folder / "raw/launch.log").write_text(
         failures_of({3: -9})
@@ -192,7 +191,7 @@ def test_a_rank_killed_for_memory_says_so_with_its_node(tmp_path: Path) -> None:
     assert "first n1/rank3 killed by signal 9 (out of memory on n1" in str(bad(folder)["train.exit_code", "job"].cause)
 
 
-def test_a_rank_killed_on_one_node_is_not_blamed_on_the_memory_of_another(tmp_path: Path) -> None:
+def test_a_rank_killed_on_one_node_is_not_blamed_on_the_memory_of_another(tmp_path):
     folder = ended(tmp_path, silent=(3,), log=failures_of({3: -9}) + "srun: error: n0: task 0: Out Of Memory\n")
     assert "out of memory" not in finished(folder)["n1/rank3"][1]
 
@@ -206,14 +205,14 @@ WATCHDOG = (
 )
 
 
-def test_a_rank_that_nccls_watchdog_ended_is_a_victim(tmp_path: Path) -> None:
+def test_a_rank_that_nccls_watchdog_ended_is_a_victim(tmp_path):
     ranks = finished(ended(tmp_path, silent=(2, 3), log=WATCHDOG + failures_of({2: -6, 3: -6})))
     assert ranks["n1/rank2"][0] is Outcome.INCOMPLETE
     assert "Watchdog caught collective operation timeout" in ranks["n1/rank2"][1]
     assert ranks["n1/rank3"][0] is Outcome.FAIL  # an abort that nothing explains
 
 
-def test_two_watchdogs_on_one_line_excuse_both_ranks(tmp_path: Path) -> None:
+def test_two_watchdogs_on_one_line_excuse_both_ranks(tmp_path):
     """Only the first one was read: the other was called killed by signal 6."""
     folder = ended(tmp_path, silent=(2, 3))
     second = WATCHDOG.removeprefix("1: ").replace("[rank2]", "[rank3]").replace("[Rank 2]", "[Rank 3]")
@@ -251,9 +250,7 @@ def test_two_watchdogs_on_one_line_excuse_both_ranks(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_rank_that_said_it_lost_its_peers_is_a_victim_whatever_its_number_in_a_smaller_group(
-    tmp_path: Path, line: str, code: int
-) -> None:
+def test_a_rank_that_said_it_lost_its_peers_is_a_victim_whatever_its_number_in_a_smaller_group(tmp_path, line, code):
     """In front of a line stands the rank of the job; behind it, the rank in the process group, which may be another."""
     folder = ended(tmp_path, "run_hsdp_2node", silent=(0, 2))
     (folder / "raw/launch.log").write_text(line + failures_of({2: code}) + failures_of({0: code}))
@@ -263,7 +260,7 @@ def test_a_rank_that_said_it_lost_its_peers_is_a_victim_whatever_its_number_in_a
     assert ranks["n0/rank0"][0] is Outcome.FAIL  # it ended by the same signal, and said nothing of its peers
 
 
-def test_the_ranks_of_a_lost_node_are_lost_with_it(tmp_path: Path) -> None:
+def test_the_ranks_of_a_lost_node_are_lost_with_it(tmp_path):
     ranks = finished(ended(tmp_path, silent=(2, 3), log="srun: error: Node failure on n1\n"))
     assert failing(ranks) == {"n1/rank2", "n1/rank3"}
     assert "lost with its node" in ranks["n1/rank2"][1]
@@ -275,7 +272,7 @@ DOWN = (
 )
 
 
-def test_srun_that_was_ended_before_it_named_the_lost_node_leaves_it_to_the_states_of_the_nodes(tmp_path: Path) -> None:
+def test_srun_that_was_ended_before_it_named_the_lost_node_leaves_it_to_the_states_of_the_nodes(tmp_path):
     folder = ended(tmp_path, silent=range(4))
     (folder / "raw/launch.log").write_text(
         "0: slurmstepd-n0: error: *** STEP 616044.0 ON n0 CANCELLED AT 2026-11-22T17:22:06 "
@@ -299,9 +296,7 @@ def test_srun_that_was_ended_before_it_named_the_lost_node_leaves_it_to_the_stat
         ),
     ],
 )
-def test_ranks_that_lost_their_peers_before_slurm_noticed_do_not_hide_the_lost_node(
-    tmp_path: Path, file: str, text: str, says: str
-) -> None:
+def test_ranks_that_lost_their_peers_before_slurm_noticed_do_not_hide_the_lost_node(tmp_path, file, text, says):
     """A launcher ended by its own ranks leaves nothing about the node in the words of its step."""
     folder = ended(tmp_path)
     for rank in (0, 1):
@@ -320,7 +315,7 @@ def test_ranks_that_lost_their_peers_before_slurm_noticed_do_not_hide_the_lost_n
     assert says in ranks["n1/rank3"][1]
 
 
-def test_of_a_node_without_python_the_words_of_the_launcher_come_before_those_of_the_sampler(tmp_path: Path) -> None:
+def test_of_a_node_without_python_the_words_of_the_launcher_come_before_those_of_the_sampler(tmp_path):
     folder = ended(tmp_path)
     for rank in (2, 3):
         (folder / f"raw/rank{rank}.jsonl").unlink()
@@ -337,7 +332,7 @@ def test_of_a_node_without_python_the_words_of_the_launcher_come_before_those_of
     assert "no Python environment at /data/.venv" in words
 
 
-def test_the_first_of_those_that_raised_is_said_with_its_time(tmp_path: Path) -> None:
+def test_the_first_of_those_that_raised_is_said_with_its_time(tmp_path):
     folder = ended(tmp_path)
     for rank, second in ((1, 1795287798), (3, 1795287790)):
         file = f"raw/torchrun/none_x/attempt_0/{rank}/error.json"
@@ -356,7 +351,7 @@ def test_the_first_of_those_that_raised_is_said_with_its_time(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("file", ["../../../etc/passwd", "/etc/passwd", "raw/torchrun/none", "raw/rank0.jsonl"])
-def test_an_error_file_that_is_none_or_elsewhere_gives_no_time(tmp_path: Path, file: str) -> None:
+def test_an_error_file_that_is_none_or_elsewhere_gives_no_time(tmp_path, file):
     folder = ended(tmp_path)
     rank_said(folder, "n0", 0, error_file=file, state="raised", error="ValueError: x")
     assert bad(folder)["train.exit_code", "job"].cause == "first n0/rank0 raised (ValueError: x)"
@@ -369,9 +364,7 @@ def test_an_error_file_that_is_none_or_elsewhere_gives_no_time(tmp_path: Path, f
         (0.01, 0.0001, [0.0004, 0.0004, 0.0009, 0.0004], None),  # less than a millisecond more is no slowdown
     ],
 )
-def test_a_rank_that_works_much_longer_than_its_peers_fails_and_says_in_what(
-    tmp_path: Path, step: float, fetch: float, forward: list[float], says: str | None
-) -> None:
+def test_a_rank_that_works_much_longer_than_its_peers_fails_and_says_in_what(tmp_path, step, fetch, forward, says):
     folder = run_of("run_ddp_2node", tmp_path)
     alike = dict.fromkeys(("step_p50", "step_p95", "step_max"), [step] * 4)
     times = alike | {"fetch": [fetch] * 4, "forward": forward, "optimizer": [fetch] * 4}
@@ -399,7 +392,7 @@ def refused_by_programs(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("refuse", [refused_by_ranks, refused_by_programs])
-def test_what_ranks_refuse_is_no_fault_of_the_cluster(tmp_path: Path, refuse: Callable[[Path], None]) -> None:
+def test_what_ranks_refuse_is_no_fault_of_the_cluster(tmp_path, refuse):
     folder = ended(tmp_path)
     refuse(folder)
     ranks = finished(folder)
@@ -411,7 +404,7 @@ def test_what_ranks_refuse_is_no_fault_of_the_cluster(tmp_path: Path, refuse: Ca
     assert Outcome.FAIL not in {verdict.outcome for verdict in bad(folder).values()}
 
 
-def test_a_rank_that_was_killed_counts_although_others_refused(tmp_path: Path) -> None:
+def test_a_rank_that_was_killed_counts_although_others_refused(tmp_path):
     folder = ended(tmp_path)
     refused_by_ranks(folder)
     rank_said(folder, "n1", 3, state="raised", error="RuntimeError: of its own")

@@ -1,26 +1,24 @@
 """Predicted memory against measured: what is counted, what fails, and what stays unknown."""
 
-from __future__ import annotations
-
 import json
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
+import predict
 import pytest
+import torch
 from bringup import judge
 from bringup.formulae import memory, models, traffic
 from bringup.formulae.models import Job, job_of
 from bringup.records import Outcome, RunArgs, Verdict, read_record
 from bringup.run import open as opening
+from recipe import memory as states
 from runs_for_tests import FIXTURES, opened
 from showing import shows_failing
+from torch.distributed.tensor import debug
 
 ROOT = Path(__file__).resolve().parents[3]
-SOURCE = ROOT / "training/src"
-sys.path.append(str(SOURCE))
-sys.path.append(str(ROOT / "infrastructure-validation/probes"))
 
 GIB = 2**30
 HEALTHY = {
@@ -56,7 +54,7 @@ def verdicts(
     }
 
 
-def test_states_as_predicted_pass_and_the_verdict_holds_both_numbers(tmp_path: Path) -> None:
+def test_states_as_predicted_pass_and_the_verdict_holds_both_numbers(tmp_path):
     by_gate = verdicts(tmp_path, HEALTHY)
     assert by_gate["train.memory.states"].outcome is Outcome.PASS
     assert "1.6 MiB on rank 0, predicted 1.6 MiB" in by_gate["train.memory.states"].observed
@@ -64,7 +62,7 @@ def test_states_as_predicted_pass_and_the_verdict_holds_both_numbers(tmp_path: P
 
 
 @pytest.mark.parametrize("factor", [0.5, 0.84, 1.16, 1.5, 2.0, 16.0])
-def test_states_that_are_not_the_predicted_ones_fail(tmp_path: Path, factor: float) -> None:
+def test_states_that_are_not_the_predicted_ones_fail(tmp_path, factor):
     check = HEALTHY | {"states_measured_bytes": int(factor * 1_708_544)}
     verdict = verdicts(tmp_path, check)["train.memory.states"]
     assert verdict.outcome is Outcome.FAIL
@@ -92,21 +90,21 @@ def test_states_that_are_not_the_predicted_ones_fail(tmp_path: Path, factor: flo
         ({"peak_predicted_bytes": None, "reason": "a mixture of experts"}, {}, Outcome.INCOMPLETE),
     ],
 )
-def test_the_peak_on_a_gpu(tmp_path: Path, changes: dict[str, Any], args: dict[str, Any], outcome: Outcome) -> None:
+def test_the_peak_on_a_gpu(tmp_path, changes, args, outcome):
     by_gate = verdicts(tmp_path, ON_GPU | changes, profile_name="generic", **args)
     assert by_gate["train.memory.peak"].outcome is outcome
 
 
 @pytest.mark.parametrize("args", [{}, {"compile": True}, {"recipe": "fast"}])
 @pytest.mark.parametrize("check", [{}, {"peak_predicted_bytes": int(1.1 * GIB)}])
-def test_a_peak_of_nothing_is_not_a_pass(tmp_path: Path, check: dict[str, Any], args: dict[str, Any]) -> None:
+def test_a_peak_of_nothing_is_not_a_pass(tmp_path, check, args):
     """It was, with fused kernels, and where the prediction was close to 1 GiB."""
     verdict = verdicts(tmp_path, ON_GPU | check | {"peak_measured_bytes": 0}, profile_name="generic", **args)
     assert verdict["train.memory.peak"].outcome is Outcome.INCOMPLETE
     assert "0 bytes" in (verdict["train.memory.peak"].cause or "")
 
 
-def test_a_peak_that_cannot_be_and_one_that_is_not_predicted_say_why(tmp_path: Path) -> None:
+def test_a_peak_that_cannot_be_and_one_that_is_not_predicted_say_why(tmp_path):
     less = verdicts(tmp_path / "a", ON_GPU | {"peak_measured_bytes": 15 * GIB}, profile_name="generic")
     assert "at least 16,384.0 MiB" in (less["train.memory.peak"].cause or "")
     check = ON_GPU | {"peak_predicted_bytes": None, "reason": "a mixture of experts"}
@@ -115,7 +113,7 @@ def test_a_peak_that_cannot_be_and_one_that_is_not_predicted_say_why(tmp_path: P
     assert "a mixture of experts" in (unknown["train.memory.peak"].cause or "")
 
 
-def test_the_layout_follows_from_the_arguments_of_a_run() -> None:
+def test_the_layout_follows_from_the_arguments_of_a_run():
     def job(stem: str, **changes: Any) -> Job:
         return job_of(read_record(FIXTURES / "training" / stem / "run_args.json", RunArgs).model_copy(update=changes))
 
@@ -128,10 +126,7 @@ def test_the_layout_follows_from_the_arguments_of_a_run() -> None:
 
 
 @pytest.mark.filterwarnings("default")
-def test_states_are_the_storages_behind_the_tensors_each_once() -> None:
-    import torch
-    from recipe import memory as states
-
+def test_states_are_the_storages_behind_the_tensors_each_once():
     model = torch.nn.Linear(8, 4, bias=False)
     optimizer = torch.optim.AdamW(model.parameters())
     model(torch.ones(1, 8)).sum().backward()
@@ -146,11 +141,8 @@ def test_states_are_the_storages_behind_the_tensors_each_once() -> None:
 
 
 @pytest.mark.filterwarnings("default")
-def test_one_fake_rank_of_a_thousand_agrees_with_the_formulae(capsys: pytest.CaptureFixture[str]) -> None:
+def test_one_fake_rank_of_a_thousand_agrees_with_the_formulae(capsys):
     """The real Llama and the real fully_shard, here and now: 128 nodes of 8, HSDP."""
-    import predict
-    from torch.distributed.tensor import debug
-
     debug._clear_sharding_prop_cache()
     assert predict.main(["--model", "tiny", "--strategy", "hsdp", "--nodes", "128", "--gpus-per-node", "8"]) == 0
     record = json.loads(capsys.readouterr().out)

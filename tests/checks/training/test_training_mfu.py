@@ -34,13 +34,13 @@ def verdict(results: Path, *, step_s: float = 0.5, **change: Any) -> Verdict:
     ("mfu", "outcome"),
     [(0.38, Outcome.PASS), pytest.param(0.11, Outcome.FAIL, marks=shows_failing("train.mfu"))],
 )
-def test_a_gpu_below_the_floor_fails(tmp_path: Path, mfu: float, outcome: Outcome) -> None:
+def test_a_gpu_below_the_floor_fails(tmp_path, mfu, outcome):
     judged_verdict = verdict(tmp_path, mfu=mfu)
     assert judged_verdict.outcome is outcome, judged_verdict
     assert judged_verdict.value == mfu
 
 
-def test_what_is_too_little_work_or_has_no_peak_is_no_pass(tmp_path: Path) -> None:
+def test_what_is_too_little_work_or_has_no_peak_is_no_pass(tmp_path):
     short = verdict(tmp_path / "a", step_s=0.02)
     assert short.outcome is Outcome.INCOMPLETE
     assert "too little work" in (short.cause or "")

@@ -1,7 +1,5 @@
 """The sampler beside a training: how completely it looked, what it cost, and what GPUs did in the measured steps."""
 
-from pathlib import Path
-
 import pytest
 from bringup import judge
 from bringup.evidence import monitor
@@ -122,7 +120,7 @@ def test_a_sampler_that_takes_a_core_fails():
     assert verdict(text, "train.monitor.overhead", "n0").outcome is Outcome.FAIL
 
 
-def test_the_samples_in_the_folder_of_a_training_are_read(tmp_path: Path) -> None:
+def test_the_samples_in_the_folder_of_a_training_are_read(tmp_path):
     folder = run_of("run_ddp_2node", tmp_path)
     text = "".join(node_line(node, 100.0 + second) for node in ("n0", "n1") for second in range(9))
     text = text.replace("0: n1,", "1: n1,")
@@ -135,7 +133,7 @@ def test_the_samples_in_the_folder_of_a_training_are_read(tmp_path: Path) -> Non
     assert ("train.monitor.slowdown", "n0") not in outcome_of
 
 
-def test_records_of_older_runs_have_no_marks_of_their_steps(tmp_path: Path) -> None:
+def test_records_of_older_runs_have_no_marks_of_their_steps(tmp_path):
     folder = run_of("run_ddp_2node", tmp_path)
     (folder / "raw/monitor.csv").write_text(watched({"n0": 1900}))
     verdicts = judge.judge_folder(folder).verdicts

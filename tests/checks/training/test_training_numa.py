@@ -13,14 +13,13 @@ from bringup.evidence import facts
 from bringup.records import Outcome, Verdict
 from factory import a_run
 from programs import ran
+from recipe import numa
+from recipe.rank import RankFacts
 from runs_for_tests import about
 from showing import shows_failing
 
 SOURCES = Path(__file__).resolve().parents[3] / "training/src"
-sys.path.append(str(SOURCES))
 
-from recipe import numa  # noqa: E402
-from recipe.rank import RankFacts  # noqa: E402
 
 NODES = {"0": {0, 1, 2, 3}, "1": {4, 5, 6, 7}}
 GPU = "GPU-a"
@@ -124,9 +123,7 @@ def test_gpus_that_cannot_be_read_are_recorded_and_the_rank_goes_on(tmp_path, mo
 
 
 @pytest.mark.parametrize(("device", "outcome"), [(GPU, Outcome.PASS), ("GPU-b", Outcome.INCOMPLETE)])
-def test_a_rank_that_computes_on_another_gpu_than_it_was_bound_for_is_incomplete(
-    tmp_path, monkeypatch, device, outcome
-):
+def test_a_rank_that_computes_on_another_gpu_than_its_own_is_incomplete(tmp_path, monkeypatch, device, outcome):
     rank = Rank(tmp_path, monkeypatch, "1", set(range(8)))
     numa.place(rank.facts, tmp_path / "numa")
     numa.doubt(rank.facts, device)

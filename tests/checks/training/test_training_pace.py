@@ -1,8 +1,6 @@
 """Room on the card, slow steps, and a floor of tokens per second, judged from metrics.json."""
 
 import json
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,11 +10,9 @@ from bringup.evidence.parsed import Parsed
 from bringup.plan import profile
 from bringup.records import Observation, Outcome, Run, RunArgs, TrainMetrics
 from factory import a_run
+from recipe import results
 from runs_for_tests import FIXTURES
 from showing import shows_failing
-
-sys.path.append(str(Path(__file__).resolve().parents[3] / "training/src"))
-sys.path.append(str(Path(__file__).resolve().parents[3] / "infrastructure-validation/probes"))
 
 RECORDS = FIXTURES / "training/run_ddp_1node"
 FULL = {"device_reserved_gib": 79.0, "device_allocated_gib": 70.0, "device_total_gib": 79.2, "allocation_retries": 3}
@@ -71,7 +67,7 @@ def test_too_few_or_too_short_steps_say_nothing_of_the_slow_ones(steps):
 
 
 @shows_failing("train.tokens_per_s_per_rank")
-def test_tokens_per_second_are_judged_only_where_a_floor_is_declared(tmp_path: Path) -> None:
+def test_tokens_per_second_are_judged_only_where_a_floor_is_declared(tmp_path):
     assert profile.load("generic").reason_not_applicable("train.tokens_per_s_per_rank") is not None
     for floor, wanted in ((1.0, Outcome.PASS), (1e12, Outcome.FAIL)):
         file = tmp_path / f"floor-{floor:g}.yaml"
@@ -86,8 +82,6 @@ def test_tokens_per_second_are_judged_only_where_a_floor_is_declared(tmp_path: P
 
 
 def test_the_driver_is_read_from_both_kinds_of_module():
-    from recipe import results
-
     closed = (
         "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.15  Tue Mar  5 22:23:56 UTC 2024\nGCC version: 12\n"
     )
@@ -98,8 +92,6 @@ def test_the_driver_is_read_from_both_kinds_of_module():
 
 
 def test_two_drivers_in_a_run_are_both_recorded():
-    from recipe import results
-
     versions = {"cuda": ["12.8"], "nccl": ["2.27.3"], "driver": ["550.54.15"]}
     rank = versions | {"gpus": ["NVIDIA H100"], "nics": ["mlx5_0"]}
     environment_of_all = results.environment_of_all([rank, rank | {"driver": ["580.65.06"], "nics": ["mlx5_1"]}])
