@@ -71,9 +71,7 @@ def by_hand(cluster: Cluster, node: str) -> int:
     ],
     ids=["a GPU is lost", "an Xid", "a full /tmp", "a missing mount"],
 )
-def test_a_fault_is_said_on_its_node_and_no_node_changes_its_state(
-    looked_after: Cluster, make: tuple[str, ...], repair: tuple[str, ...], gate: str
-):
+def test_a_fault_is_said_on_its_node_and_no_node_changes_its_state(looked_after, make, repair, gate):
     assert looked_after.on("n1", *make).returncode == 0
     try:
         wait_until(lambda: by_hand(looked_after, "n1") == 1, "it ends with 1", timeout=180)
@@ -87,9 +85,7 @@ def test_a_fault_is_said_on_its_node_and_no_node_changes_its_state(
     assert f"passes again: {gate}" in log_of(looked_after, "n1")
 
 
-def test_the_lines_of_a_report_drain_and_resume_their_node_when_somebody_pastes_them(
-    looked_after: Cluster, tmp_path: Path
-):
+def test_the_lines_of_a_report_drain_and_resume_their_node_when_somebody_pastes_them(looked_after: Cluster, tmp_path):
     cluster, page = looked_after, tmp_path / "report.html"
 
     def line(folder: Path, state: str) -> str:

@@ -207,9 +207,7 @@ def test_a_job_over_its_memory_ends_out_of_memory(confined: Cluster) -> None:
     wait_until(lambda: job_states(confined, "greedy") == ["OUT_OF_MEMORY"], "the job ends OUT_OF_MEMORY")
 
 
-def test_more_gpus_than_cores_give_up_the_confinement_of_cores_alone(
-    confined: Cluster, start_cluster: Callable[..., Cluster]
-) -> None:
+def test_more_gpus_than_cores_give_up_the_confinement_of_cores_alone(confined, start_cluster):
     gpus = len(os.sched_getaffinity(0)) + 1
     other = start_cluster("--nodes", "1", "--gpus", str(gpus))
     tasks = probe(other, f"--ntasks-per-node={gpus}", "--gpus-per-task=1")

@@ -76,9 +76,7 @@ def test_each_phase_goes_to_its_partition(partitioned: Cluster, site: Path):
         (("discovery", "run_1gpu"), "partition: {training: trian}", "run_1gpu: there is no partition 'trian'"),
     ],
 )
-def test_what_would_never_start_is_one_line_before_anything_is_submitted(
-    partitioned: Cluster, site: Path, phases: tuple[str, ...], line: str, says: str
-):
+def test_what_would_never_start_is_one_line_before_anything_is_submitted(partitioned, site, phases, line, says):
     site.write_text(f"schema_version: 1\nname: lab\n{line}\n")
     before = jobs(partitioned)
     with playbook(partitioned) as book:

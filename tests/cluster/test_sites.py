@@ -10,9 +10,7 @@ from playbook import playbook
 pytestmark = pytest.mark.cluster
 
 
-def test_a_mixed_partition_that_refuses_jobs_without_gpus_and_a_fifth_job_passes(
-    start_cluster: Callable[..., Cluster],
-) -> None:
+def test_a_mixed_partition_that_refuses_jobs_without_gpus_and_a_fifth_job_passes(start_cluster):
     """n0 has no GPU, n3 another number. The job without a GPU was refused, and so were most of the small jobs."""
     cluster = start_cluster("--like", "university")
     refused = cluster.sh("srun", "-N1", "true")
@@ -28,9 +26,7 @@ def test_a_mixed_partition_that_refuses_jobs_without_gpus_and_a_fifth_job_passes
         assert {"smoke.gpu.isolated", "smoke.array", "smoke.dependency.never"} <= {v.gate for v in verdicts}
 
 
-def test_a_node_of_divided_gpus_is_left_aside_and_who_names_it_reads_what_that_means(
-    start_cluster: Callable[..., Cluster],
-) -> None:
+def test_a_node_of_divided_gpus_is_left_aside_and_who_names_it_reads_what_that_means(start_cluster):
     cluster = start_cluster("--like", "mig", "--simulate", "h100")
     with playbook(cluster) as run:
         done = run.run("discovery")

@@ -139,9 +139,7 @@ def test_only_some_checks_are_asked_and_what_was_said_of_others_stays(tmp_path: 
 
 
 @pytest.mark.parametrize(("late_s", "budget", "given_s"), [(3, 2, 2), (6, 60, 3.5)])
-def test_a_check_gets_its_budget_and_never_more_than_all_together(
-    health: Installed, late_s: int, budget: int, given_s: float
-):
+def test_a_check_gets_its_budget_and_never_more_than_all_together(health, late_s, budget, given_s):
     """It would answer. (A budget that was doubled went unnoticed.)"""
     answer = f"sleep {late_s}; echo '{fact('discovery.gpu.count', 7)}'; echo '{END}'"
     health.check("10-gpus", answer, header=f"# budget: {budget} s")
@@ -259,9 +257,7 @@ SXID = "nvidia-nvswitch0: SXid (PCI:0000:85:00.0): 24007, {}, Link 27 sourcetrac
         (SXID.format("Non-fatal"), 0, ""),
     ],
 )
-def test_only_what_the_vendors_table_gives_to_the_node_is_a_fault(
-    driver: Installed, message: str, code: int, words: str
-):
+def test_only_what_the_vendors_table_gives_to_the_node_is_a_fault(driver, message, code, words):
     """An unknown number is unknown: a new driver has new ones, also harmless."""
     says(driver, message)
     ended(driver, code, words)
@@ -287,9 +283,7 @@ def test_a_fault_of_the_driver_stays_when_its_line_is_gone_until_somebody_repair
         ((7,), 2, "the log begins with message 7 of this boot"),
     ],
 )
-def test_messages_that_were_overwritten_unread_are_no_health(
-    driver: Installed, begins: tuple[int, ...], code: int, words: str
-):
+def test_messages_that_were_overwritten_unread_are_no_health(driver, begins, code, words):
     """The log is looked at each time it begins with that message; it holds two."""
     for first in begins:
         says(driver, "usb 1-1: new device", first=first)

@@ -514,9 +514,7 @@ def test_an_allocation_keeps_the_environment_it_was_started_in():
     assert before == JOB
 
 
-def test_where_a_step_of_a_lost_node_stays_further_steps_share_its_cores(
-    job: Slurmless, monkeypatch: pytest.MonkeyPatch
-):
+def test_where_a_step_of_a_lost_node_stays_further_steps_share_its_cores(job: Slurmless, monkeypatch):
     monkeypatch.setattr(programs, "end_steps", lambda job, others, tell: False)
     job.accused[1] = {"n1": "Slurm says DOWN"}
     assert job.run('test "${SLURM_OVERLAP:-}" = 1') == 0

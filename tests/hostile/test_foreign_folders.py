@@ -213,9 +213,7 @@ def test_the_folder_that_was_named_may_be_a_link(run: Path, tmp_path: Path) -> N
     assert judge_folder(link).verdicts.outcome == judge_folder(run).verdicts.outcome
 
 
-def test_drills_count_by_the_run_beside_their_record_wherever_it_was_moved_to(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_drills_count_by_the_run_beside_their_record_wherever_it_was_moved_to(tmp_path, monkeypatch) -> None:
     """A result written by hand was a pass. A path in a record leads nowhere else."""
     declared: dict[str, Any] = {"drill": "not-closed", "gate": "run.closed", "subject": "job"}
     declared["outcome"] = Outcome.INCOMPLETE

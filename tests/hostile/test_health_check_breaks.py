@@ -113,9 +113,7 @@ def test_a_check_whose_action_is_not_known_is_not_run_and_hides_no_fault(tmp_pat
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
-def test_one_that_is_killed_leaves_no_process_and_nothing_that_changes_a_later_answer(
-    tmp_path: Path, sent: signal.Signals
-):
+def test_one_that_is_killed_leaves_no_process_and_nothing_that_changes_a_later_answer(tmp_path, sent: signal.Signals):
     """At 6 points of its life."""
     health = made(tmp_path)
     begun = time.monotonic()

@@ -131,9 +131,7 @@ def test_a_gpu_that_never_says_it_is_not_known_beside_one_that_is_healthy(record
         ("discovery", "raw/clock.jsonl", "discovery.clock.behind_reference", 5.0, "discovery.clock.offset"),
     ],
 )
-def test_a_node_is_never_compared_with_itself_alone(
-    recorded: Path, tmp_path: Path, phase: str, file: str, quantity: str, sick: float, gate: str
-):
+def test_a_node_is_never_compared_with_itself_alone(recorded, tmp_path, phase, file, quantity, sick, gate):
     """The sick one of two went on as healthy when the healthy one fell silent."""
     run = copied(run_of(recorded, "local-healthy", phase), tmp_path / "run")
     assert change(run, file, quantity, "n1", sick) > 0

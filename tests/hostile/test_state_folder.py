@@ -83,9 +83,7 @@ def test_without_somebody_it_starts(cluster: Cluster, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "words"), [(0o777, "can be written by others"), (0o1777, None), (0o775, "can be written")]
 )
-def test_a_folder_above_in_which_others_can_replace_it_is_refused(
-    cluster: Cluster, mode: int, words: str | None
-) -> None:
+def test_a_folder_above_in_which_others_can_replace_it_is_refused(cluster, mode, words):
     cluster.state.parent.chmod(mode)
     done = cluster.run("up", "--nodes", "1", "--gpus", "1")
     try:
@@ -98,9 +96,7 @@ def test_a_folder_above_in_which_others_can_replace_it_is_refused(
 
 
 @pytest.mark.parametrize("verb", [("sh", "true"), ("status",), ("on", "n0", "true")])
-def test_a_folder_that_appears_after_the_look_is_no_cluster(
-    cluster: Cluster, tmp_path: Path, verb: tuple[str, ...]
-) -> None:
+def test_a_folder_that_appears_after_the_look_is_no_cluster(cluster: Cluster, tmp_path, verb: tuple[str, ...]) -> None:
     """Its record names a process of somebody else: root would enter its namespaces and run programs of the folder."""
     bystander = subprocess.Popen(["sleep", "100"])
     began = Path(f"/proc/{bystander.pid}/stat").read_text().rpartition(")")[2].split()[19]

@@ -161,9 +161,7 @@ def promtool(*arguments: str, folder: Path | None = None, given: str = "") -> su
 
 
 @pytest.mark.skipif(not (VALIDATORS / "promtool").exists(), reason="tests/validators/fetch got none")
-def test_promtool_accepts_all_gauges_and_no_wrong_label_and_alerts_come_at_the_moments_of_the_rules_test(
-    tmp_path: Path,
-):
+def test_promtool_accepts_all_gauges_and_no_wrong_label_and_alerts_come_at_the_moments_of_the_rules_test(tmp_path):
     for file in (MONITORING / "bringup.rules.yaml", REPOSITORY / "tests/validators/rules.test.yaml"):
         shutil.copy(file, tmp_path)
     done = promtool("test", "rules", "rules.test.yaml", folder=tmp_path)

@@ -1,12 +1,15 @@
 """A run is named by its folder, a file in it, its name or `last`; whoever names none is told which there are."""
 
 import os
+import re
+import shlex
 import shutil
 from pathlib import Path
 
 import pytest
-from bringup import results
+from bringup import judge, results
 from bringup.cli import main
+from bringup.drill import suite
 from bringup.records import Outcome, Playbook, Step, write_record
 from bringup.report import known_runs
 from loops import for_each
@@ -34,10 +37,10 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tree
 
 
-def answer_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str]:
+def answer_of(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
     try:
-        code = main(list(arguments))
-    except SystemExit as stop:
+        code = main([str(argument) for argument in arguments])
+    except SystemExit as stop:  # of argparse
         code = int(stop.code or 0)
     return code, "".join(capsys.readouterr())
 
@@ -80,9 +83,7 @@ def test_a_ticket_with_run_and_node_swapped_says_which_comes_first(tree: Path, c
         assert answer_of(capsys, "ticket", run, "n0") == (2, says)
 
 
-def test_without_a_run_the_newest_one_is_read_and_a_phase_is_no_playbook(
-    tree: Path, capsys: pytest.CaptureFixture[str]
-):
+def test_without_a_run_the_newest_one_is_read_and_a_phase_is_no_playbook(tree: Path, capsys):
     assert answer_of(capsys, "explain") == answer_of(capsys, "explain", NEW)
     says = f"bringup: {OLD}: is no playbook; the newest are {NEW} (playbook); `bringup runs` lists all\n"
     assert answer_of(capsys, "run", "--resume", OLD) == (2, says)
@@ -109,3 +110,60 @@ def test_the_list_has_a_line_for_a_playbook_and_none_for_its_phases(tree: Path, 
     assert [row[0] for row in rows] == [NEW, OLD]
     assert rows[0][1:4] == ["11-27", "09:00", "discovery"] and rows[1][3] == "discovery"
     assert text.splitlines()[3].endswith("not judged")
+
+
+# --- what is said to somebody who typed the wrong thing, and hints that run as they are printed
+
+
+def test_a_verb_that_is_misspelt_gets_a_guess_and_not_all_verbs(capsys):
+    says = "bringup: argument VERB: no 'explian'; did you mean explain?; see bringup --help\n"
+    assert answer_of(capsys, "explian", "x") == (2, says)
+    assert "'qqq'; bringup --help lists the verbs" in answer_of(capsys, "qqq")[1]
+
+
+def test_bringup_alone_says_what_to_do_first(capsys):
+    code, text = answer_of(capsys)
+    assert code == 2, "nothing was asked, so nothing was answered"
+    verbs = re.findall(r"^  bringup (\S+)", text, re.MULTILINE)
+    assert verbs == ["site", "doctor", "run", "run"]
+
+
+def test_half_the_name_of_a_profile_names_those_that_begin_so(capsys):
+    asked = ("advise", "--model", "llama3-8b", "--nodes", "1", "--gpus-per-node", "8", "--profile", "h100")
+    assert "did you mean h100-8x400g, h100-azure-ndv5, " in answer_of(capsys, *asked)[1]
+
+
+def test_a_copy_of_a_run_counts_once(capsys, tmp_path, monkeypatch):
+    run = discovery(tmp_path / "runs", monkeypatch)
+    shutil.copytree(run, tmp_path / "copy")
+    page = tmp_path / "page.html"
+    alone = answer_of(capsys, "report", run, "-o", page)[1]
+    assert answer_of(capsys, "report", run, tmp_path / "copy", "-o", page, "--force")[1] == alone
+
+
+def test_the_hint_of_a_judgement_by_another_profile_explains_that_judgement(capsys, tmp_path, monkeypatch):
+    """judge said FAIL, and the explanation that it named said PASS."""
+    run = discovery(tmp_path, monkeypatch)
+    code, judged = answer_of(capsys, "judge", run, "--profile", "h100-8x400g")
+    assert code == 1
+    hint = re.search(r"why: bringup (.*)", judged)
+    assert hint is not None
+    code, explained = answer_of(capsys, *shlex.split(hint[1]))
+    assert code == 1
+    assert explained.startswith("FAIL ")
+
+
+def test_runs_that_passed_are_one_line_of_an_explanation(capsys, tmp_path, monkeypatch):
+    """12 times "nothing to explain", before."""
+    runs = [discovery(tmp_path / str(number), monkeypatch) for number in range(2)]
+    count = sum(len(judge.judge_folder(run).verdicts.verdicts) for run in runs)
+    assert answer_of(capsys, "explain", *runs) == (0, f"PASS       discovery: all {count} checks passed\n")
+
+
+def test_drills_without_a_cluster_leave_nothing_behind(capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(suite, "DRILLS", tmp_path / "drills")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    code, text = answer_of(capsys, "drill", "--anywhere")
+    assert code == 2
+    assert "sinfo" in text
+    assert not (tmp_path / "drills").exists()

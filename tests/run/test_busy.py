@@ -32,12 +32,7 @@ class Queue:
         return list(self.jobs)
 
 
-def clock(
-    monkeypatch: pytest.MonkeyPatch,
-    *,
-    sleep: Callable[[float], object],
-    monotonic: Callable[[], float] = time.monotonic,
-) -> None:
+def clock(monkeypatch, *, sleep: Callable[[float], object], monotonic: Callable[[], float] = time.monotonic) -> None:
     """The module's own clock alone: threads that other tests left behind sleep as ever."""
     monkeypatch.setattr(waiting, "time", types.SimpleNamespace(sleep=sleep, monotonic=monotonic))
 
@@ -91,9 +86,7 @@ def test_the_smoke_phase_of_another_run_is_waited_for_but_not_for_ever(monkeypat
     assert len(messages) == 4
 
 
-def test_names_and_reasons_of_users_make_no_job_and_break_no_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_and_reasons_of_users_make_no_job_and_break_no_answer(tmp_path, monkeypatch) -> None:
     """A reason in Latin-1, on any node; a name with a line feed and the delimiter that stood between columns; a job
     that its user holds, so that each phase waits for it."""
     squeue = tmp_path / "squeue"

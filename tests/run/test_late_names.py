@@ -60,9 +60,7 @@ def test_a_run_that_a_node_closes_is_seen_although_it_was_looked_at_before(run: 
 
 
 @pytest.mark.parametrize("when", ["moment", "raw/moment", "new/moment"])
-def test_the_moment_of_a_drill_is_seen_although_it_was_looked_for_before(
-    run: Path, monkeypatch: pytest.MonkeyPatch, when: str
-):
+def test_the_moment_of_a_drill_is_seen_although_it_was_looked_for_before(run: Path, monkeypatch, when: str):
     looks: list[int] = []
 
     def pause() -> None:

@@ -191,9 +191,7 @@ def test_jobs_that_smoke_submitted_are_asked_for_together(controller: Controller
     assert len(controller.commands("scontrol")) == 2
 
 
-def test_a_job_that_slurm_has_forgotten_is_read_from_the_accounting(
-    controller: Controller, tmp_path: Path, monkeypatch
-):
+def test_a_job_that_slurm_has_forgotten_is_read_from_the_accounting(controller: Controller, tmp_path, monkeypatch):
     """slurmctld forgets a job MinJobAge seconds after its end, and says so with an error."""
     (tmp_path / "raw").mkdir()
     table = (

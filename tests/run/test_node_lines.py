@@ -152,9 +152,7 @@ NO_LINE: dict[str, tuple[Callable[[Path, Slurm], object], str]] = {
 
 
 @pytest.mark.parametrize("name", NO_LINE)
-def test_there_is_no_line_unless_the_evidence_is_whole_of_here_and_of_this_boot(
-    run: Path, slurm: Slurm, reported: Callable[..., str], name: str
-):
+def test_there_is_no_line_unless_the_evidence_is_whole_of_here_and_of_this_boot(run, slurm, reported, name):
     change, words = NO_LINE[name]
     change(run, slurm)
     output = reported(run)
@@ -177,9 +175,7 @@ def test_evidence_holds_for_a_day(run: Path, hours: float, holds: bool, words: s
     assert words in output
 
 
-def test_the_oldest_of_several_runs_has_to_be_of_this_boot(
-    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: Slurm, reported: Callable[..., str]
-):
+def test_the_oldest_of_several_runs_has_to_be_of_this_boot(run, tmp_path, monkeypatch, slurm, reported):
     hour_ago = datetime.now(UTC) - timedelta(hours=1)
     changed(run, results.RUN, opened_at=hour_ago.strftime(FORM))
     later = reseal(broken(discovery(tmp_path / "later", monkeypatch)))
@@ -188,9 +184,7 @@ def test_the_oldest_of_several_runs_has_to_be_of_this_boot(
     assert DRAIN in reported(later)
 
 
-def test_where_slurm_cannot_be_asked_the_line_is_printed_and_that_is_said(
-    run: Path, slurm: Slurm, reported: Callable[..., str]
-):
+def test_where_slurm_cannot_be_asked_the_line_is_printed_and_that_is_said(run, slurm, reported):
     (slurm.folder / "scontrol").write_text("#!/bin/bash\necho no controller >&2\nexit 1\n")
     output = reported(run)
     assert DRAIN in output

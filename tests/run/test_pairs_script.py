@@ -125,8 +125,6 @@ def test_a_node_that_cannot_be_reached_is_asked_pair_by_pair_and_named(tmp_path:
 
 @in_test_all
 @pytest.mark.parametrize(("nodes", "asked", "rounds"), [(6, "", 5), (10, "2", 2)])
-def test_rounds_that_are_known_in_advance_are_measured_and_no_more(
-    tmp_path: Path, nodes: int, asked: str, rounds: int
-) -> None:
+def test_rounds_that_are_known_in_advance_are_measured_and_no_more(tmp_path, nodes, asked, rounds):
     done, run = measured(tmp_path, nodes, "none@1", BRINGUP_PAIR_ROUNDS=asked)
     assert (done.returncode, len((run / "raw/rounds.txt").read_text().splitlines())) == (0, rounds), done.stderr

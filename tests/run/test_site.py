@@ -225,9 +225,7 @@ REFUSED = {  # what is added to the file -> the phase, and how the line begins
 
 
 @pytest.mark.parametrize("line", REFUSED)
-def test_a_file_that_cannot_be_used_ends_the_phase_with_one_line_and_leaves_no_run(
-    call: Called, copy: Path, lab: Path, line: str
-):
+def test_a_file_that_cannot_be_used_ends_the_phase_with_one_line_and_leaves_no_run(call, copy, lab, line):
     phase, says = REFUSED[line]
     lab.write_text(f"{LAB}{line}\n")
     done = call(BEGIN + f"run_begin {phase} --nodes n0 --gpus-per-node 2")
@@ -249,9 +247,7 @@ export -f module
 """
 
 
-def test_modules_and_the_setup_file_come_before_the_variables_and_the_python_stays_ours(
-    call: Called, lab: Path, tmp_path: Path
-):
+def test_modules_and_the_setup_file_come_before_the_variables_and_the_python_stays_ours(call, lab, tmp_path):
     (tmp_path / "setup.sh").write_text('echo "$NOT_SET" >/dev/null; export FROM_SETUP="$CUDA" NCCL_DEBUG=theirs\n')
     lab.write_text(f"{LAB}modules: [cuda/12.8]\nsetup: {tmp_path}/setup.sh\n")
     done = call(MODULES + begin("discovery") + 'echo "$FROM_SETUP $NCCL_IB_HCA $NCCL_DEBUG $(command -v python)"')
@@ -268,9 +264,7 @@ def test_modules_and_the_setup_file_come_before_the_variables_and_the_python_sta
         ("setup: {place}/setup.sh", "0", "setup.sh, the setup file of the site, ended with 3"),
     ],
 )
-def test_a_module_that_is_not_there_and_a_setup_file_that_fails_end_the_phase(
-    call: Called, lab: Path, tmp_path: Path, keys: str, code: str, says: str
-):
+def test_a_module_that_is_not_there_and_a_setup_file_that_fails_end_the_phase(call, lab, tmp_path, keys, code, says):
     (tmp_path / "setup.sh").write_text("return 3\n")
     lab.write_text(f"{LAB}{keys.format(place=tmp_path)}\n")
     done = call(MODULES + begin("discovery") + "echo not reached", CODE=code)
@@ -379,9 +373,7 @@ def test_probes_stay_outside_of_the_container_and_collectives_go_into_it(call: C
 
 @in_test_all
 @pytest.mark.parametrize("stem", first(["nccl_scaling", "nccl_monitoring"]))
-def test_an_allocation_gets_the_sites_options_and_its_script_knows_the_arrays(
-    call: Called, tmp_path: Path, lab: Path, stem: str
-):
+def test_an_allocation_gets_the_sites_options_and_its_script_knows_the_arrays(call, tmp_path, lab, stem):
     lab.write_text(LAB + CONTAINER.format("apptainer", "/images/torch.sif"))
     call('exec bash "$@"', PHASES[stem].script)
     (allocation,) = noted(tmp_path, "salloc")

@@ -362,9 +362,7 @@ class TestEvents:
             ),
         ],
     )
-    def test_a_gpu_that_reports_none_is_not_watched(
-        self, file: Path, library: Path, change: str, reported: Facts
-    ) -> None:
+    def test_a_gpu_that_reports_none_is_not_watched(self, file, library, change, reported):
         file.write_text(f"{file.read_text()}{change}\n")
         facts = self.watched(file, library)
         facts.pop(("n1", "seconds"), None)

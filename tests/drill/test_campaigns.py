@@ -1,0 +1,204 @@
+"""Campaigns: healthy rounds, two lanes, faults inside of ranks, and clusters like a site."""
+
+import os
+import queue
+import re
+import sys
+import threading
+from collections import deque
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from bringup import judge
+from bringup import results as runs
+from bringup.drill import environment, perform, result, suite
+from bringup.drill.suite import LEFT_TO_ITS_LANE, taken
+from bringup.errors import DrillError
+from bringup.plan import catalogue as gates
+from bringup.plan.catalogue import DRILLS
+from bringup.plan.drill import Shape
+from bringup.plan.phases import PHASES
+from bringup.records import DrillReport, HealthyRound, Outcome, read_record
+from bringup.results import REPOSITORY
+from factory import a_drill_report, a_verdict, judged_of
+from programs import ran
+
+
+def test_a_healthy_round_with_an_alarm_is_a_failure():
+    quiet = HealthyRound(number=1, verdicts=200, false_alarms=[], seconds=1, evidence=[])
+    assert result.exit_code(a_drill_report(healthy=[quiet], healthy_planned=1)) == 0
+    assert result.exit_code(a_drill_report(healthy=[quiet], healthy_planned=2)) == 2
+    assert (
+        result.exit_code(a_drill_report(healthy=[quiet.model_copy(update={"false_alarms": ["x"]})], healthy_planned=1))
+        == 1
+    )
+
+
+def test_a_healthy_round_keeps_the_evidence_of_every_phase(tmp_path, monkeypatch):
+    """The phases 1 to 3 of one playbook have one name: kept in one folder, each replaced the one before."""
+    stems = ("discovery", "smoke")
+    homes = {stem: tmp_path / "results" / stem / "d-round-1" for stem in stems}
+    for home in homes.values():
+        home.mkdir(parents=True)
+    monkeypatch.setattr(runs, "PLAYBOOKS", tmp_path / "playbooks")
+    monkeypatch.setattr(runs, "attempts", lambda phase, name: [homes[phase.stem]])
+    monkeypatch.setattr(perform, "_last_attempt", lambda stem, name: homes[stem])
+    monkeypatch.setattr(
+        judge, "judge_folder", lambda folder: judged_of(a_verdict("discovery.gpu.count", "n1", Outcome.PASS, "1"))
+    )
+    ended = environment.Ended((), 0, "", "")
+    here = SimpleNamespace(bringup=lambda *words, environment, phases: ended)
+    healthy = perform.healthy_round(1, stems, here, tmp_path / "kept", name="d")
+    assert (healthy.verdicts, healthy.false_alarms) == (2, [])
+    assert all((tmp_path / "kept/round-1" / stem / "d-round-1").is_dir() for stem in stems)
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_the_rounds_run_on_the_cluster_that_was_asked_for_also_when_they_are_continued(tmp_path, monkeypatch, resumed):
+    shapes = []
+
+    @contextmanager
+    def clusters(folder, name):
+        yield SimpleNamespace(of=shapes.append)
+
+    def a_round(number, phases, here, folder, *, name):
+        return HealthyRound(number=number, verdicts=3, false_alarms=[], seconds=1, evidence=[])
+
+    monkeypatch.setattr(suite, "DRILLS", tmp_path)
+    monkeypatch.setattr(suite, "local_clusters", clusters)
+    monkeypatch.setattr(perform, "healthy_round", a_round)
+    request = suite.Request(drills=[], healthy=2, shape=Shape(6, 1))
+    if resumed:
+        folder, _ = suite._begin(request)
+        request = suite.Request(drills=[], resume=folder)
+    assert suite.run(request) == 0
+    assert shapes == [Shape(6, 1)] * 2
+    (report,) = tmp_path.glob("*/drill.json")
+    assert "on 6 nodes of 1 GPUs" in result.markdown(read_record(report, DrillReport))
+
+
+# --- two lanes share the drills of a campaign: none is left out, and none is performed twice
+
+
+def test_a_lane_that_is_done_takes_over_from_the_end_of_the_other_one_and_leaves_it_a_few():
+    for end in (12, 2 + LEFT_TO_ITS_LANE):
+        own, other = deque(DRILLS[:2]), deque(DRILLS[2:end])
+        assert list(taken(own, other)) == [*DRILLS[:2], *reversed(DRILLS[2 + LEFT_TO_ITS_LANE : end])]
+        assert list(other) == list(DRILLS[2 : 2 + LEFT_TO_ITS_LANE])
+
+
+def test_two_lanes_perform_every_drill_once():
+    works = deque(drill for drill in DRILLS if not drill.waits)
+    waits = deque(drill for drill in DRILLS if drill.waits)
+    performed: list[str] = []
+    lanes = [
+        threading.Thread(target=lambda own=own, other=other: performed.extend(d.id for d in taken(own, other)))
+        for own, other in ((works, waits), (waits, works))
+    ]
+    for lane in lanes:
+        lane.start()
+    for lane in lanes:
+        lane.join()
+    assert sorted(performed) == sorted(drill.id for drill in DRILLS)
+
+
+def test_an_interrupted_lane_starts_no_further_cluster(tmp_path, monkeypatch):
+    started: list[str] = []
+
+    class Cluster:
+        def __init__(self, state: Path, shape: Shape) -> None:
+            pass
+
+        def start(self) -> None:
+            started.append("cluster")
+
+        def end(self) -> None:
+            pass
+
+        def heal(self) -> None:
+            environment.INTERRUPTED.set()
+            raise DrillError("interrupted")
+
+    monkeypatch.setattr(environment, "INTERRUPTED", threading.Event())
+    monkeypatch.setattr(suite, "LocalCluster", Cluster)
+    ended: suite.Ended = queue.Queue()
+    begun: list[str] = []
+    suite._lane("works", iter(DRILLS[:3]), tmp_path, ended, begun.append)
+    assert started == ["cluster"]
+    assert begun == [f"{DRILLS[0].id}: {DRILLS[0].fault}", ""]
+    assert list(ended.queue) == [None]
+
+
+# --- faults inside the ranks of a training are loaded from outside, by drills alone
+
+
+INJECTED = REPOSITORY / "training/injected"
+sys.path.append(str(INJECTED))
+
+TRAINING = [drill for drill in gates.DECLARED.values() if PHASES[drill.phase].is_training]
+
+
+def test_every_drill_that_asks_a_training_for_a_fault_loads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", "/of/the/user")
+    asked = [drill for drill in TRAINING if "BRINGUP_DRILL" in drill.environment]
+    assert len(asked) > 20
+    for drill in asked:
+        assert perform._injected(drill) == {"PYTHONPATH": f"{INJECTED}:/of/the/user"}
+
+
+def test_other_drills_load_nothing() -> None:
+    for drill in gates.DECLARED.values():
+        if not PHASES[drill.phase].is_training or "BRINGUP_DRILL" not in drill.environment:
+            assert perform._injected(drill) == {}
+
+
+def test_every_fault_of_a_drill_is_one_that_can_be_injected(monkeypatch: pytest.MonkeyPatch) -> None:
+    import rank_faults
+    from sitecustomize import OF_THE_SAMPLER
+
+    monkeypatch.setattr(rank_faults, "WORLD", 4)
+    for drill in TRAINING:
+        value = drill.placed(("n0", "n1"), 2).environment.get("BRINGUP_DRILL")
+        if value is not None and not value.startswith(OF_THE_SAMPLER):
+            monkeypatch.setenv("BRINGUP_DRILL", value)
+            assert value.startswith(rank_faults.from_environment(12, Path()).kind)
+
+
+def test_what_is_changed_is_there_in_the_training_package() -> None:
+    import rank_faults
+
+    for module in rank_faults.CHANGES:
+        assert (REPOSITORY / "training/src" / f"{module.replace('.', '/')}.py").is_file(), module
+
+
+LOADED = "import sys; print('rank_faults' in sys.modules, [f for f in sys.meta_path if 'Faults' in str(f)] != [])"
+
+
+@pytest.mark.parametrize(("drill", "hooked"), [("", False), ("kill-rank:0@1", True)])
+def test_without_the_variable_the_folder_changes_nothing(drill: str, hooked: bool) -> None:
+    done = ran(
+        [sys.executable, "-c", LOADED],
+        check=True,
+        env=os.environ | {"PYTHONPATH": str(INJECTED), "BRINGUP_DRILL": drill},
+    )
+    assert done.stdout == f"False {hooked}\n"
+
+
+# --- clusters like a site: what their files say is read
+
+
+FILES = {
+    path.stem: path.read_text()
+    for path in (REPOSITORY / "infrastructure-validation/local-cluster/sites").glob("*.conf")
+}
+
+
+def test_a_line_of_a_site_has_a_verb_that_is_known():
+    script = (REPOSITORY / "infrastructure-validation/local-cluster/sites.sh").read_text()
+    script += (REPOSITORY / "infrastructure-validation/local-cluster/hosts.sh").read_text()
+    script += (REPOSITORY / "infrastructure-validation/local-cluster/cluster").read_text()
+    verbs = {line.split()[0] for text in FILES.values() for line in text.splitlines() if not line.startswith("#")}
+    read = {"prolog", "epilog"} | set(re.findall(r'site_says "\$\w+" "?([a-z-]+)', script))
+    assert verbs <= read
