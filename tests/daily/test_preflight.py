@@ -17,7 +17,8 @@ import pytest
 from bringup import judge
 from bringup import results as runs
 from bringup.daily.preflight import allocation as allocations
-from bringup.daily.preflight import checks, command, flow, programs
+from bringup.daily.preflight import checks, command, flow
+from bringup.daily.preflight import programs as started
 from bringup.daily.preflight.allocation import Allocation
 from bringup.errors import UsageError
 from bringup.judge import Judged
@@ -27,6 +28,7 @@ from bringup.results import PREFLIGHT
 from bringup.run import slurm
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
+from programs import program, ran
 from schema_reader import validate
 from tiers import first
 
@@ -84,6 +86,13 @@ def test_slow_pairs_accuse_the_node_that_they_share_and_else_the_link():
     assert not alone.nodes and alone.links == [("n0", "n1")]
     known = accused(bad("nccl.pair.node", "n1"), bad("nccl.pair.link", "n0--n1"), phase="nccl_pairwise")
     assert set(known.nodes) == {"n1"} and known.links == []
+    pairs = ("n0--n1", "n0--n2", "n1--n2")  # ended or never begun: three healthy nodes had no two that might work
+    open_pairs = accused(*(bad("nccl.pair.link", pair, *MISSING) for pair in pairs), phase="nccl_pairwise")
+    assert not open_pairs.nodes and open_pairs.links == []
+    assert open_pairs.remarks[0].startswith("not known of 3 links or pairs: nccl.pair.link: ")
+    assert checks.choose(NODES, 3, [("n0", "n1")]) == ["n0", "n2", "n3"]
+    assert checks.choose(NODES[:2], 2, [("n0", "n1")]) is None
+    assert checks.choose(NODES[:1], 2, []) is None
 
 
 def test_what_was_slow_once_after_a_bad_end_accuses_no_node_and_what_is_broken_does():
@@ -117,16 +126,6 @@ def test_only_after_a_bad_end_a_slow_link_is_measured_again(monkeypatch, tmp_pat
     looked, _ = checks.look(setting, NODES, 1, is_first=is_first)
     assert [entry.node for entry in looked.accused] == ["n1"]
     assert names == ["p-1", "p-1-again"][:looks]
-
-
-def test_links_that_were_not_measured_are_no_bad_links():
-    """The pairs were ended, or never began: three healthy nodes had no two that might work together."""
-    unmeasured = [
-        bad("nccl.pair.link", link, Outcome.INCOMPLETE, Kind.ABSENT) for link in ("n0--n1", "n0--n2", "n1--n2")
-    ]
-    result = accused(*unmeasured, phase="nccl_pairwise", nodes=NODES[:3])
-    assert not result.nodes and result.links == []
-    assert result.remarks[0].startswith("not known of 3 links or pairs: nccl.pair.link: ")
 
 
 def test_a_node_that_drains_keeps_its_job_and_a_lost_one_is_accused(monkeypatch: pytest.MonkeyPatch):
@@ -198,19 +197,9 @@ def test_load_decides_before_bandwidth_and_bandwidth_before_warnings(recorded):
     assert checks.ranked(NODES[:3], [pairs, load]) == ["n0", "n2", "n1"]
     assert checks.ranked(NODES[:3], [replays, pairs]) == ["n0", "n1", "n2"]
     assert checks.ranked(NODES[:3], [replays]) == ["n0", "n2", "n1"]
-
-
-def test_a_gate_that_is_not_known_is_no_warning(recorded):
-    replays = recorded("h100-faults/nvlink-replays/golden-nvlink-replays")
     unknown = [verdict for verdict in replays.verdicts.verdicts if verdict.outcome is Outcome.INCOMPLETE]
     assert {verdict.subject.partition("/")[0] for verdict in unknown} >= {"n0", "n1", "n2"}
-    assert checks.warned([replays]) == {"n1": 1}
-
-
-def test_a_bad_link_is_between_no_two_chosen_nodes():
-    assert checks.choose(NODES, 3, [("n0", "n1")]) == ["n0", "n2", "n3"]
-    assert checks.choose(NODES[:2], 2, [("n0", "n1")]) is None
-    assert checks.choose(NODES[:1], 2, []) is None
+    assert checks.warned([replays]) == {"n1": 1}, "a gate that is not known is no warning"
 
 
 # --- what programs see of the job
@@ -236,7 +225,9 @@ def test_the_command_sees_a_job_of_the_chosen_nodes(tmp_path: Path):
     assert (shown["SLURM_TASKS_PER_NODE"], shown["SLURM_NTASKS"]) == ("2,1", "3")
     assert (shown["BRINGUP_OTHER_NODES"], shown["MASTER_ADDR"]) == ("n1,n2", "n0")
     bound = {"SLURM_TRES_BIND": "gres/gpu:per_task:1", "SLURM_GPU_BIND": "single:1"}  # srun obeys them in each step
-    script = allocations.of_environment(JOB | bound).for_script(["n0", "n3"], "discovery")
+    given = JOB | bound
+    script = Allocation("17", NODES, 2, given).for_script(["n0", "n3"], "discovery")
+    assert given == JOB | bound
     assert not {"SLURM_NTASKS", *bound} & script.keys() and script["BRINGUP_NODES"] == "n0,n3"
 
 
@@ -247,19 +238,11 @@ def test_outside_of_a_job_it_says_how_to_get_one(environment):
 
 
 def test_srun_on_the_path_keeps_steps_away_from_the_other_nodes(tmp_path: Path):
-    real = tmp_path / "srun"
-    real.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
-    real.chmod(0o755)
-    path = f"{allocations.SRUN}:{tmp_path}:{os.environ['PATH']}"
-
-    def called(others: str) -> list[str]:
-        environment = {"PATH": path, "BRINGUP_OTHER_NODES": others}
-        return subprocess.run(
-            ["srun", "-n2", "a b"], env=environment, check=True, capture_output=True, text=True
-        ).stdout.splitlines()
-
-    assert called("n1,n2") == ["--exclude=n1,n2", "-n2", "a b"]
-    assert called("") == ["-n2", "a b"]
+    program(tmp_path / "srun", 'printf "%s\\n" "$@"')
+    path = {"PATH": f"{allocations.SRUN}:{tmp_path}:{os.environ['PATH']}"}
+    for others, options in (("n1,n2", ["--exclude=n1,n2"]), ("", [])):
+        done = ran(["srun", "-n2", "a b"], env=path | {"BRINGUP_OTHER_NODES": others}, check=True)
+        assert done.stdout.splitlines() == [*options, "-n2", "a b"]
 
 
 # --- the command
@@ -292,10 +275,10 @@ def test_what_a_shell_started_gets_time_to_end():
     slow = "trap 'sleep 0.5; echo ended; exit' TERM; echo begun; while :; do sleep 0.1; done"
     ended = command.run(["bash", "-c", f'bash -c "{slow}" & wait'], os.environ, 1)
     assert ended.code is None
-    shell = programs.start(["bash", "-c", f'bash -c "{slow}" & wait'], os.environ, stdout=subprocess.PIPE)
+    shell = started.start(["bash", "-c", f'bash -c "{slow}" & wait'], os.environ, stdout=subprocess.PIPE)
     output = shell.child.stdout
     assert output is not None and output.readline() == b"begun\n"
-    programs.end(shell)
+    started.end(shell)
     assert output.read() == b"ended\n"
     output.close()
 
@@ -326,11 +309,11 @@ def test_of_a_torchrun_whose_ranks_ignore_their_end_no_process_is_left(
     monkeypatch, tmp_path: Path, capfd, does: str, options: tuple[str, ...], code: int | None, warned: int
 ):
     """Its ranks are leaders of sessions of their own, and held the GPUs while the nodes were looked at."""
-    program = tmp_path / "stubborn.py"
-    program.write_text(STUBBORN)
-    monkeypatch.setattr(programs, "ENDING_S", 3)
+    stubborn = tmp_path / "stubborn.py"
+    stubborn.write_text(STUBBORN)
+    monkeypatch.setattr(started, "ENDING_S", 3)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", *options]
-    ended = command.run([*torchrun, str(program), does], {**os.environ, "OMP_NUM_THREADS": "1"}, 30)
+    ended = command.run([*torchrun, str(stubborn), does], {**os.environ, "OMP_NUM_THREADS": "1"}, 30)
     output = capfd.readouterr().out
     ranks = re.findall(r"is process (\d+)", output)
     assert ended.code == code and len(ranks) == 2
@@ -349,17 +332,17 @@ def test_torchrun_has_the_time_that_it_gives_its_ranks():
     """It was killed after 20 s, and its ranks stayed."""
     from torch.distributed.elastic.multiprocessing.api import PContext
 
-    assert inspect.signature(PContext.close).parameters["timeout"].default < programs.ENDING_S
+    assert inspect.signature(PContext.close).parameters["timeout"].default < started.ENDING_S
 
 
 def test_only_what_the_program_started_is_ended(tmp_path: Path):
     """Of a shell that has ended: a process in a session of its own, and one that cleared its environment, too."""
     script = "setsid sleep 600 & env -i sleep 600 & exit 0"
     other = subprocess.Popen(["sleep", "600"], start_new_session=True)
-    shell = programs.start(["bash", "-c", script], os.environ)
+    shell = started.start(["bash", "-c", script], os.environ)
     shell.child.wait()
     assert len(shell.left()) == 2
-    programs.end(shell)
+    started.end(shell)
     assert shell.left() == [] and other.poll() is None
     other.kill()
     other.wait()
@@ -367,13 +350,13 @@ def test_only_what_the_program_started_is_ended(tmp_path: Path):
 
 def test_steps_have_ended_only_where_slurm_says_so(monkeypatch: pytest.MonkeyPatch):
     answers: list[set[str] | None] = [{"17.0", "17.1"}, {"17.0"}]
-    monkeypatch.setattr(programs, "steps_of", lambda job: answers.pop(0) if len(answers) > 1 else answers[0])
-    monkeypatch.setattr(programs, "STEPS_END_S", 0.1)
-    monkeypatch.setattr(programs.slurm, "ask", lambda *command: "")
-    assert programs.end_steps("17", {"17.0"}, print)
+    monkeypatch.setattr(started, "steps_of", lambda job: answers.pop(0) if len(answers) > 1 else answers[0])
+    monkeypatch.setattr(started, "STEPS_END_S", 0.1)
+    monkeypatch.setattr(started.slurm, "ask", lambda *command: "")
+    assert started.end_steps("17", {"17.0"}, print)
     answers[:] = [None]
-    assert not programs.end_steps("17", {"17.0"}, print)
-    assert not programs.end_steps("17", None, print)
+    assert not started.end_steps("17", {"17.0"}, print)
+    assert not started.end_steps("17", None, print)
 
 
 def test_a_warning_of_slurm_reaches_the_command(tmp_path: Path):
@@ -395,7 +378,7 @@ class Slurmless:
         self.folder = tmp_path / runs.PREFLIGHTS
         monkeypatch.setattr(flow, "REPOSITORY", tmp_path)
         monkeypatch.setattr(checks, "look", self._look)
-        monkeypatch.setattr(programs, "steps_of", lambda job: set())
+        monkeypatch.setattr(started, "steps_of", lambda job: set())
         monkeypatch.setattr(flow.opening, "default_name", lambda: "flight")
 
     def _look(self, setting, nodes, number, *, until=(), is_first=False):
@@ -405,24 +388,13 @@ class Slurmless:
         return look, []
 
     def run(self, script: str, *, nodes: int = 2, retries: int = 2) -> int:
-        request = checks.Request(
-            command=["bash", "-c", script],
-            nodes=nodes,
-            retries=retries,
-            stall_after_s=None,
-            phases=[],
-            profile=catalogue.load_profile("local-cpu"),
-            profile_name="local-cpu",
-            site=None,
-        )
+        local = catalogue.load_profile("local-cpu")
+        request = checks.Request(["bash", "-c", script], nodes, retries, None, [], local, "local-cpu", None)
         return flow.run(request, {**os.environ, **JOB, "PATH": os.environ["PATH"]}, self.lines.append)
 
     @property
     def record(self) -> Preflight:
         return read_record(self.folder / "flight" / PREFLIGHT, Preflight)
-
-    def nodes_of_attempts(self) -> list[list[str]]:
-        return [attempt.nodes for attempt in self.record.attempts]
 
 
 @pytest.fixture
@@ -459,38 +431,27 @@ def test_with_too_few_healthy_nodes_the_command_does_not_run(job: Slurmless, tmp
     assert "needs 3 healthy nodes, and 2 of 4 are healthy" in job.lines[-1]
 
 
-def test_a_culprit_is_exchanged_and_the_others_stay(job: Slurmless):
-    job.accused[1] = {"n1": "discovery.gpu.answering: 1 of 2"}
-    assert job.run(SHOWN.format("n0,n2")) == 0
-    assert job.nodes_of_attempts() == [["n0", "n1"], ["n0", "n2"]]
-    assert job.record.attempts[0].exchanged == {"n1": "n2"}
-
-
-def test_without_a_culprit_no_node_is_exchanged_and_the_code_is_the_commands(job: Slurmless):
-    job.accused[1] = {"n3": "a spare that is sick is not the cause"}
-    assert job.run("exit 5") == 5
-    assert job.nodes_of_attempts() == [["n0", "n1"]]
-    assert "nothing was observed that speaks against one of its nodes" in job.record.conclusion
-
-
-def test_a_sick_spare_is_not_taken_and_without_a_healthy_one_it_ends(job: Slurmless):
-    job.accused[1] = {"n0": "a", "n2": "b"}
-    job.accused[2] = {"n1": "c"}
-    assert job.run("exit 5") == 5
-    assert job.nodes_of_attempts() == [["n0", "n1"], ["n1", "n3"]]
-    assert "no healthy spare is left" in job.record.conclusion
-
-
-def test_it_is_started_again_at_most_so_often(job: Slurmless):
-    job.accused = {1: {"n0": "a"}, 2: {"n1": "b"}}
-    assert job.run("exit 5", retries=1) == 5
-    assert len(job.record.attempts) == 2
-
-
-def test_of_a_bad_link_one_node_becomes_a_spare(job: Slurmless):
-    job.links[1] = [("n0", "n1")]
-    assert job.run(SHOWN.format("n0,n2")) == 0
-    assert job.record.attempts[1].spares == ["n3", "n1"]
+@pytest.mark.parametrize(
+    ("accused", "links", "script", "code", "attempts", "says"),
+    [
+        ({1: {"n1": "1 of 2"}}, {}, SHOWN.format("n0,n2"), 0, ["n0 n1", "n0 n2"], ""),
+        # without a culprit no node is exchanged, and the code is the command's: a spare that is sick is not the cause
+        ({1: {"n3": "a"}}, {}, "exit 5", 5, ["n0 n1"], "nothing was observed that speaks against one of its nodes"),
+        # a sick spare is not taken, and without a healthy one it ends
+        ({1: {"n0": "a", "n2": "b"}, 2: {"n1": "c"}}, {}, "exit 5", 5, ["n0 n1", "n1 n3"], "no healthy spare is left"),
+        ({1: {"n0": "a"}, 2: {"n1": "b"}, 3: {}}, {}, "exit 5", 5, ["n0 n1", "n1 n2", "n2 n3"], ""),  # at most so often
+        ({}, {1: [("n0", "n1")]}, SHOWN.format("n0,n2"), 0, ["n0 n1", "n0 n2"], ""),  # of a bad link one is a spare
+    ],
+)
+def test_a_culprit_is_exchanged_and_the_others_stay(job, accused, links, script, code, attempts, says):
+    job.accused, job.links = accused, links
+    assert job.run(script) == code
+    assert [" ".join(attempt.nodes) for attempt in job.record.attempts] == attempts
+    assert says in (job.record.conclusion or "")
+    if links:
+        assert job.record.attempts[1].spares == ["n3", "n1"]
+    if attempts == ["n0 n1", "n0 n2"] and accused:
+        assert job.record.attempts[0].exchanged == {"n1": "n2"}
 
 
 def test_more_nodes_than_the_job_has_are_refused(job: Slurmless):
@@ -501,21 +462,14 @@ def test_more_nodes_than_the_job_has_are_refused(job: Slurmless):
 def test_the_verb_needs_a_command_and_a_job():
     def ended(*arguments: str) -> subprocess.CompletedProcess[str]:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("SLURM_")}
-        verb = [sys.executable, "-m", "bringup", "preflight", *arguments]
-        return subprocess.run(verb, env=environment, capture_output=True, text=True, check=False)
+        return ran([sys.executable, "-m", "bringup", "preflight", *arguments], env=environment)
 
     assert (ended("--nodes", "2").returncode, ended("--nodes", "2", "--", "true").returncode) == (2, 2)
     assert "works inside a job of yours" in ended("--nodes", "2", "--", "true").stderr
 
 
-def test_an_allocation_keeps_the_environment_it_was_started_in():
-    before = dict(JOB)
-    Allocation("17", NODES, 2, JOB).for_script(["n0"], "discovery")
-    assert before == JOB
-
-
 def test_where_a_step_of_a_lost_node_stays_further_steps_share_its_cores(job: Slurmless, monkeypatch):
-    monkeypatch.setattr(programs, "end_steps", lambda job, others, tell: False)
+    monkeypatch.setattr(started, "end_steps", lambda job, others, tell: False)
     job.accused[1] = {"n1": "Slurm says DOWN"}
     assert job.run('test "${SLURM_OVERLAP:-}" = 1') == 0
     assert len(job.record.attempts) == 2

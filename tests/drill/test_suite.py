@@ -1,22 +1,19 @@
 """Drills without a cluster: what counts as found, what as a false alarm, and what is told about it."""
 
-import json
 import re
 from itertools import pairwise
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bringup import results as runs
 from bringup.drill import environment, perform, result
 from bringup.drill import suite as campaign
 from bringup.drill.suite import why_not
-from bringup.errors import DrillError, RecordError
+from bringup.errors import DrillError
 from bringup.plan import catalogue as gates
 from bringup.plan import profile
 from bringup.plan.drill import Drill, Shape
-from bringup.records import DrillReport, Outcome, Sign, Value, Verdict, Verdicts, read_record, write_record
+from bringup.records import HealthyRound, Outcome, Sign, Value, Verdict, Verdicts
 from bringup.records.grouped import grouped
 from bringup.report import view
 from bringup.results import REPOSITORY
@@ -113,10 +110,6 @@ def test_the_folder_of_all_runs_is_a_word_of_its_own_and_no_part_of_a_script():
             assert not any("{results}" in script for script in scripts), drill.id
 
 
-def test_the_declared_verdict_is_found():
-    assert judged_as(DRILL, *HEALTHY, verdict()) == (True, True, True, "observed 1, expected 2")
-
-
 def test_a_verdict_that_the_run_did_not_leave_for_its_user_is_not_noticed():
     """It is there when the folder is judged again; nobody who ran the phase saw it."""
     judged = verdicts_of(verdict())
@@ -136,65 +129,59 @@ def test_a_verdict_that_the_screen_tells_with_others_or_leaves_to_the_report_is_
     assert judged_as(drill, *others, warned)[0] is True
     missing = [verdict(gate, outcome=Outcome.INCOMPLETE, cause="no evidence arrived") for gate in ("a", "b", "c")]
     culprit = verdict(outcome=Outcome.INCOMPLETE, cause="no evidence arrived")
-    assert (
-        judged_as(drill.model_copy(update=dict(outcome=Outcome.INCOMPLETE, value=None)), *missing, culprit)[0] is True
-    )
+    silent = drill.model_copy(update=dict(outcome=Outcome.INCOMPLETE, value=None))
+    assert judged_as(silent, *missing, culprit)[0] is True
 
 
-def test_another_subject_or_outcome_than_the_declared_one_is_no_success():
-    assert judged_as(DRILL, verdict(subject="n0")) == (True, False, False, None)
-    assert judged_as(DRILL, verdict(), verdict(subject="n0"))[1] is False  # an innocent beside the culprit
-    assert judged_as(DRILL, verdict(outcome=Outcome.INCOMPLETE))[:2] == (False, False)
+def of(value: Value = 1, outcome: Outcome = Outcome.FAIL, **rest: Any) -> Verdict:
+    return verdict(value=value, outcome=outcome, **rest)
 
 
 @for_each(
-    ("declared", "value", "right"),
+    ("declared", "verdicts", "seen"),
     [
-        (1, 1, True),
-        (1, 1.0, True),
-        (1, 0, False),
-        (1, True, False),  # a flag is not a count
-        (0, False, False),
-        (False, False, True),
-        (False, "no", False),
-        ("no", "no", True),
+        ({}, [*HEALTHY, of()], (True, True, True)),
+        ({}, [of(subject="n0")], (True, False, False)),
+        ({}, [of(), of(subject="n0")], (True, False, True)),  # an innocent beside the culprit
+        ({}, [of(outcome=Outcome.INCOMPLETE)], (False, False, False)),
+        *(
+            ({"value": declared}, [of(value)], (True, True, right))
+            for declared, value, right in (
+                *((1, 1, True), (1, 1.0, True), (1, 0, False), (1, True, False)),  # a flag is not a count
+                *((0, False, False), (False, False, True), (False, "no", False), ("no", "no", True)),
+            )
+        ),
+        *(
+            ({"value": None, "says": says}, [shown], (True, True, right))
+            for says, words, right in (
+                *(("at 0.0", "at 0.04 GB/s", False), ("at 0.0…", "at 0.04 GB/s", True), ("None", "7", False)),
+                *(("TaskPlugin = …", f"no (TaskPlugin = {plugin})", True) for plugin in ("task/none", "(null)")),
+                ("no", "none", False),
+            )
+            for shown in (of(observed=words), of(cause=words))
+        ),
+        *(  # it was read from the text, which is rounded to four digits
+            ({"value": None, "between": (1e5, 1e6)}, [of(value, observed="3e5 us")], (True, True, right))
+            for value, right in (
+                (2.1e5, True),
+                (210000, True),
+                (35, False),
+                (-2e5, False),
+                ("late", False),
+                (True, False),
+            )
+        ),
     ],
 )
-def test_the_declared_value_is_that_of_the_verdict(declared, value, right):
-    drill = DRILL.model_copy(update=dict(value=declared))
-    assert judged_as(drill, verdict(value=value))[:3] == (True, True, right)
+def test_a_fault_is_detected_by_gate_and_outcome_on_its_subject_with_its_value_words_or_size(declared, verdicts, seen):
+    assert judged_as(DRILL.model_copy(update=declared), *verdicts)[:3] == seen
 
 
-@for_each(
-    ("says", "observed", "right"),
-    [
-        ("at 0.0", "at 0.04 GB/s", False),
-        ("at 0.0…", "at 0.04 GB/s", True),
-        ("TaskPlugin = …", "no (TaskPlugin = task/none)", True),
-        ("TaskPlugin = …", "no (TaskPlugin = (null))", True),
-        ("no", "none", False),
-        ("None", "7", False),
-    ],
-)
-def test_declared_words_are_whole_words(says, observed, right):
-    drill = DRILL.model_copy(update=dict(value=None, says=says))
-    assert judged_as(drill, verdict(observed=observed))[2] is right
-    assert judged_as(drill, verdict(cause=observed))[2] is right
-
-
-@for_each(
-    ("value", "right"), [(2.1e5, True), (210000, True), (35, False), (-2e5, False), ("late", False), (True, False)]
-)
-def test_a_number_has_the_size_of_the_fault(value, right):
-    """It was read from the text, which is rounded to four digits."""
-    drill = DRILL.model_copy(update=dict(value=None, between=(1e5, 1e6)))
-    assert judged_as(drill, verdict(value=value, observed="3e5 us"))[2] is right
-
-
-def test_a_sign_in_a_log_is_a_cause_too():
+def test_a_sign_in_a_log_is_a_cause_too_and_the_words_of_the_verdict_are_given():
+    assert judged_as(DRILL, of())[3] == "observed 1, expected 2"
     drill = DRILL.model_copy(update=dict(says="slurm.out-of-memory"))
-    assert judged_as(drill, verdict())[2] is False
-    assert judged_as(drill, verdict(), signs=("slurm.out-of-memory",))[2] is True
+    assert judged_as(drill, of())[2] is False
+    assert judged_as(drill, of(), signs=("slurm.out-of-memory",))[2] is True
 
 
 def test_a_fault_that_is_survived_must_be_said_and_pass():
@@ -208,37 +195,21 @@ def test_a_fault_that_is_survived_must_be_said_and_pass():
     assert perform.compare(drill, failed, failed, "no answer")[1] is False
 
 
-def test_a_fault_that_is_survived_in_silence_is_seen_in_the_value_of_what_passed():
+@for_each(
+    ("outcome", "value", "seen"),
+    [
+        (Outcome.PASS, 29.5, (True, True, True)),
+        (Outcome.PASS, 0.1, (False, True, False)),
+        (Outcome.FAIL, 29.5, (False, False, False)),
+    ],
+)
+def test_a_fault_that_is_survived_in_silence_is_seen_in_the_value_of_what_passed(outcome, value, seen):
     """The caches of an NFS client: the screen says nothing of them, and the late name shows that they were there."""
     drill = DRILL.model_copy(update=dict(outcome=Outcome.PASS, value=None, between=(15, 32)))
-    late = verdicts_of(verdict(outcome=Outcome.PASS, value=29.5))
-    assert perform.compare(drill, late, late) == (True, True, True, "29.5")
-    no_cache = verdicts_of(verdict(outcome=Outcome.PASS, value=0.1))
-    assert perform.compare(drill, no_cache, no_cache)[:3] == (False, True, False)
-    failed = verdicts_of(verdict(value=29.5))
-    assert perform.compare(drill, failed, failed)[:3] == (False, False, False)
+    assert judged_as(drill, of(value, outcome))[:3] == seen
 
 
 # ---- the moment, and the cluster
-
-
-def test_a_fault_waits_for_the_file_that_tells_its_moment(tmp_path, monkeypatch):
-    run = tmp_path / "run"
-    run.mkdir()
-    (run / "run.json").touch()
-    monkeypatch.setattr(runs, "attempts", lambda phase, name: [run])
-    looks = []
-
-    def pause() -> None:
-        looks.append(1)
-        if len(looks) == 3:
-            (run / "moment").touch()
-
-    monkeypatch.setattr(environment, "pause", pause)
-    perform._wait_for_moment(DRILL.model_copy(update=dict(when="moment")), "x")
-    assert len(looks) == 3
-    perform._wait_for_moment(DRILL, "x")
-    assert len(looks) == 3
 
 
 @pytest.mark.parametrize(
@@ -259,9 +230,7 @@ def test_a_cluster_that_is_not_idle_and_whole_is_replaced(tmp_path, monkeypatch,
 
     def verb(*words: str, **options: Any) -> environment.Ended:
         verbs.append(words[0])
-        return environment.Ended(
-            words, 0, {"sinfo": sinfo, "squeue": squeue}.get(words[1] if len(words) > 1 else "", ""), ""
-        )
+        return environment.Ended(words, 0, {"sinfo": sinfo, "squeue": squeue}.get((*words, "")[1], ""), "")
 
     monkeypatch.setattr(cluster, "verb", verb)
     monkeypatch.setattr(environment, "RECOVERY_S", 0)
@@ -271,23 +240,16 @@ def test_a_cluster_that_is_not_idle_and_whole_is_replaced(tmp_path, monkeypatch,
     assert cluster.is_spoiled is False
 
 
-def test_an_undo_that_fails_spoils_the_cluster():
-    def make(commands: tuple[tuple[str, ...], ...]) -> None:
-        raise DrillError("no")
-
-    here = SimpleNamespace(make=make, is_spoiled=False)
+def test_an_undo_that_fails_spoils_the_cluster_and_on_a_real_one_commands_of_the_login_host_alone_are_made():
+    here = environment.Here(("a", "b"))
+    here.make((("sh", "true"),))
+    with pytest.raises(DrillError, match="local one only"):
+        here.make((("on", "n1", "true"),))
     perform._undo(DRILL.model_copy(update=dict(undo=(("boot", "n1"),))), here)
     assert here.is_spoiled
 
 
 # ---- false alarms
-
-
-def test_what_failed_before_the_fault_is_no_alarm():
-    known = frozenset({("discovery.shm", "n1"), ("discovery.nofile", "n0")})
-    verdicts = [*HEALTHY, verdict(), verdict("discovery.shm"), verdict("discovery.nofile", "n0", Outcome.INCOMPLETE)]
-    assert len(perform.false_alarms(DRILL, verdicts)) == 2
-    assert perform.false_alarms(DRILL, verdicts, known) == []
 
 
 @for_each(
@@ -304,6 +266,8 @@ def test_what_failed_before_the_fault_is_no_alarm():
 )
 def test_a_failure_that_the_fault_does_not_explain_is_a_false_alarm(verdicts, alarms):
     assert [alarm.partition(":")[0] for alarm in perform.false_alarms(DRILL, verdicts)] == alarms
+    before = frozenset((bad.gate, bad.subject) for bad in verdicts if bad.gate != DRILL.gate)
+    assert not [alarm for alarm in perform.false_alarms(DRILL, verdicts, before) if "nothing" not in alarm]
 
 
 # ---- what is told
@@ -311,6 +275,7 @@ def test_a_failure_that_the_fault_does_not_explain_is_a_false_alarm(verdicts, al
 
 NOT_DONE = perform.not_performed(DRILL, "no cluster")
 NO_FABRIC = perform.not_performed(DRILL, "no fabric", applicable=False)
+QUIET = HealthyRound(number=1, verdicts=200, false_alarms=[], seconds=1, evidence=[])
 
 
 @for_each(
@@ -325,6 +290,9 @@ NO_FABRIC = perform.not_performed(DRILL, "no fabric", applicable=False)
         (a_drill_report(NO_FABRIC), 2),
         (a_drill_report(a_drill_result(), planned=["d", "e"]), 2),
         (a_drill_report(), 2),
+        (a_drill_report(healthy=[QUIET], healthy_planned=1), 0),
+        (a_drill_report(healthy=[QUIET], healthy_planned=2), 2),
+        (a_drill_report(healthy=[QUIET.model_copy(update={"false_alarms": ["x"]})], healthy_planned=1), 1),
     ],
 )
 def test_exit_codes(done, code):
@@ -354,15 +322,6 @@ def test_a_result_without_what_was_seen_or_why_not_is_refused():
         a_drill_result(detected=None)
     with pytest.raises(ValidationError, match="why it was not"):
         a_drill_result(performed=False, detected=None, right_subject=None, right_cause=None, seconds_to_detect=None)
-
-
-def test_the_record_is_strict(tmp_path):
-    write_record(tmp_path / "drill.json", a_drill_report(a_drill_result()))
-    assert read_record(tmp_path / "drill.json", DrillReport) == a_drill_report(a_drill_result())
-    text = json.loads((tmp_path / "drill.json").read_text())
-    (tmp_path / "drill.json").write_text(json.dumps(text | {"extra": 1}))
-    with pytest.raises(RecordError, match="extra"):
-        read_record(tmp_path / "drill.json", DrillReport)
 
 
 def test_drills_of_one_shape_are_performed_together():
@@ -411,11 +370,11 @@ def test_a_size_is_asked_for_by_its_place_and_is_another_one_on_gpus(monkeypatch
 
     engines = {"here": collectives.CPU_SIZES, "on GPUs": collectives.GPU_SIZES}
     slowed = {}
-    for drill in gates.DECLARED.values():
-        value = drill.environment.get("BRINGUP_DRILL", "")
-        if not value.startswith("slow-size"):
-            continue
-        monkeypatch.setenv("BRINGUP_DRILL", value)
+    sized = [
+        each for each in gates.DECLARED.values() if each.environment.get("BRINGUP_DRILL", "").startswith("slow-size")
+    ]
+    for drill in sized:
+        monkeypatch.setenv("BRINGUP_DRILL", drill.environment["BRINGUP_DRILL"])
         slowed[drill.id] = {engine: bench.slowed(sizes) for engine, sizes in engines.items()}
         assert drill.placed(("a", "b"), 8).environment == drill.environment
         if drill.id not in ("latency", "groups-slow"):
@@ -439,9 +398,8 @@ def test_a_fault_in_a_checkpoint_is_made_at_the_step_that_writes_one():
         for drill in gates.DECLARED.values()
         if re.match("(cut|flip)-checkpoint|forget-tensor|kill-in-save", drill.environment.get("BRINGUP_DRILL", ""))
     }
-    assert at == dict.fromkeys(
-        ("checkpoint-cut", "checkpoint-forgets", "checkpoint-changed", "killed-in-save"), str(int(steps) // 2)
-    )
+    names = ("checkpoint-cut", "checkpoint-forgets", "checkpoint-changed", "killed-in-save")
+    assert at == dict.fromkeys(names, str(int(steps) // 2))
 
 
 def test_a_drill_that_would_mean_nothing_says_why():
@@ -455,10 +413,3 @@ def test_a_drill_that_would_mean_nothing_says_why():
         ("wrong-value", "local-cpu", 2, "None"),
     ):
         assert words in str(why_not(gates.DECLARED[drill], profile.load(where), nodes, 2)), drill
-
-
-def test_nothing_but_commands_of_the_login_host_is_made_on_a_real_cluster():
-    here = environment.Here(("a", "b"))
-    here.make((("sh", "true"),))
-    with pytest.raises(DrillError, match="local one only"):
-        here.make((("on", "n1", "true"),))

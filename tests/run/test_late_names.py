@@ -72,7 +72,9 @@ def test_the_moment_of_a_drill_is_seen_although_it_was_looked_for_before(run: Pa
     monkeypatch.setattr(environment, "pause", pause)
     drill = next(drill for drill in catalogue.DRILLS if drill.phase == "discovery")
     perform._wait_for_moment(drill.model_copy(update=dict(when=when)), "x")
-    assert looks == [1]
+    (run / "run.json").touch()
+    perform._wait_for_moment(drill.model_copy(update=dict(when="run.json")), "x")
+    assert looks == [1], "what is there is not waited for"
 
 
 def test_what_is_no_folder_holds_no_file(run: Path):
