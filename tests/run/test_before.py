@@ -15,7 +15,7 @@ from bringup.plan import site as sites
 from bringup.plan.cuda import too_old, way_out
 from bringup.plan.site import Container
 from bringup.run.before import doctor, host, new_site
-from bringup.run.before.cluster import Account, Cluster, read
+from bringup.run.before.cluster import Account, read
 from bringup.run.before.doctor import Driver, Facts, Finding, findings
 from bringup.run.before.host import UNLIMITED, Folder, Host, Torch, torch_of
 from bringup.run.site import AtSite
@@ -74,8 +74,7 @@ def healthy() -> Facts:
 
 def with_cluster(**changed: object) -> Facts:
     facts = healthy()
-    assert isinstance(facts.cluster, Cluster)
-    return replace(facts, cluster=replace(facts.cluster, **changed))  # type: ignore[arg-type]
+    return replace(facts, cluster=replace(facts.cluster, **changed))
 
 
 def with_host(**changed: object) -> Facts:
@@ -84,14 +83,21 @@ def with_host(**changed: object) -> Facts:
 
 def with_site(**changed: object) -> Facts:
     facts = healthy()
-    assert isinstance(facts.site, AtSite)
     return replace(facts, site=AtSite(facts.site.site.model_copy(update=changed), facts.site.file))
 
 
 def with_settings(**changed: str) -> Facts:
-    facts = healthy()
-    assert isinstance(facts.cluster, Cluster)
-    return with_cluster(settings={**facts.cluster.settings, **changed})
+    return with_cluster(settings=healthy().cluster.settings | changed)
+
+
+def partition(old: str, new: str) -> dict[str, str]:
+    """What Slurm says of its partitions, with another value at the first."""
+    assert old in PARTITIONS["24.11"]
+    return {"partition": PARTITIONS["24.11"].replace(old, new, 1)}
+
+
+def gres(new: str, old: str = "gpu:h100:8", count: int = -1) -> dict[str, str]:
+    return {"node": NODES.replace(old, new, count)}
 
 
 def with_slurm(changed: Mapping[str, str]) -> Facts:
@@ -112,25 +118,23 @@ def test_a_healthy_site_has_nothing_to_do():
     assert doctor.exit_code(shown) == 0
 
 
+OTHER_ACCOUNTS = partition("AllowAccounts=ALL", "AllowAccounts=physics,teaching")
 FINDINGS: dict[str, tuple[Facts, str]] = {
     # what differs -> facts; the check: its mark: words of what it says or advises
     "no partition": (replace(healthy(), partition="gpu"), "partition: FAIL: there is no partition gpu; there are main"),
-    "no GPU": (with_slurm({"node": NODES.replace("Gres=gpu:h100:8", "Gres=(null)")}), "partition: FAIL: no GPU"),
-    "mixed": (with_slurm({"node": NODES.replace("gpu:h100:8", "gpu:h100:4", 1)}), "partition: WARN: another Gres: n0"),
+    "no GPU": (with_slurm(gres("(null)")), "partition: FAIL: no GPU"),
+    "mixed": (with_slurm(gres("gpu:h100:4", count=1)), "partition: WARN: another Gres: n0"),
     "nobody usable": (
         with_slurm({"node": re.sub(r"State=\S+", "State=DOWN", NODES)}),
         "partition: INCOMPLETE: 0 of 2 nodes usable",
     ),
-    "short partition": (
-        with_slurm({"partition": PARTITIONS["24.11"].replace("MaxTime=UNLIMITED", "MaxTime=00:05:00")}),
-        "phases: FAIL: MaxTime",
-    ),
+    "short partition": (with_slurm(partition("MaxTime=UNLIMITED", "MaxTime=00:05:00")), "phases: FAIL: MaxTime"),
     "hooks": (with_settings(Prolog="/etc/slurm/prolog.sh"), "slurm: PASS: Prolog run with every job"),
     "refuses jobs": (
         replace(with_settings(JobSubmitPlugins="lua"), site=None),
         "request: WARN: may refuse jobs without a GPU",
     ),
-    "MIG": (with_slurm({"node": NODES.replace("gpu:h100:8", "gpu:1g.10gb:14")}), "request: WARN: MIG"),
+    "MIG": (with_slurm(gres("gpu:1g.10gb:14")), "request: WARN: MIG"),
     "accounts unread": (
         with_settings(AccountingStorageEnforce="associations,limits"),
         "account: INCOMPLETE: sacctmgr gave no answer",
@@ -141,12 +145,7 @@ FINDINGS: dict[str, tuple[Facts, str]] = {
         "account: WARN: physics is not one of yours",
     ),
     "a partition for others": (
-        with_slurm(
-            {
-                **NAMED,
-                "partition": PARTITIONS["24.11"].replace("AllowAccounts=ALL", "AllowAccounts=physics,teaching", 1),
-            }
-        ),
+        with_slurm(NAMED | OTHER_ACCOUNTS),
         "account: FAIL: takes no job of account research (AllowAccounts) -> account: teaching",
     ),
     "few jobs": (
@@ -157,12 +156,9 @@ FINDINGS: dict[str, tuple[Facts, str]] = {
     "locked memory": (in_a_shell(SHELL, "ALL"), "limits: WARN: memlock unlimited in /etc/security/limits.conf"),
     "a hard limit": (in_a_shell(SHELL_HARD, "NOFILE"), "limits: WARN: hard nofile 4096 in /etc/security/limits.conf"),
     "not propagated": (in_a_shell(SHELL, "NONE"), "limits: PASS: jobs get those of slurmd instead"),
-    "aarch64 trays": (
-        with_slurm({"node": NODES.replace("Arch=x86_64", "Arch=aarch64")}),
-        "architecture: FAIL: aarch64 on 2 nodes",
-    ),
+    "aarch64 trays": (with_slurm(gres("=aarch64", "=x86_64")), "architecture: FAIL: aarch64 on 2 nodes"),
     "nodes without a word": (
-        with_slurm({"node": NODES.replace("Arch=x86_64 ", "")}),
+        with_slurm(gres("", "Arch=x86_64 ")),
         "architecture: INCOMPLETE: no node has told",
     ),
     "no pyxis": (
@@ -207,10 +203,7 @@ FINDINGS: dict[str, tuple[Facts, str]] = {
     "a folder that is not there": (with_site(checkpoints="/nowhere/at/all"), "site file: FAIL: no such folder"),
     "no profile": (replace(healthy(), profile=FileError("no profile named 'x'")), "profile: FAIL: no profile named"),
     "generic": (replace(healthy(), profile=catalogue.load_profile("generic")), "profile: WARN: unset BRINGUP_PROFILE"),
-    "four GPUs a node": (
-        with_slurm({"node": NODES.replace("gpu:h100:8", "gpu:h100:4")}),
-        "profile: WARN: for 8 GPUs a node, and Slurm says 4",
-    ),
+    "four GPUs a node": (with_slurm(gres("gpu:h100:4")), "profile: WARN: for 8 GPUs a node, and Slurm says 4"),
     "a closed kernel log": (with_host(kernel_log_is_closed=True), "kernel log: NOT ASKED: accept, except"),
     "no tools": (with_host(tools=()), "tools: NOT ASKED: gates of question"),
 }
@@ -297,44 +290,44 @@ def test_a_site_file_from_what_slurm_says(version: str, tmp_path: Path):
 
 OTHERS = {
     "the default partition has no GPU": (
-        {"partition": PARTITIONS["24.11"].replace("Nodes=n[0-1]", "Nodes=n9", 1)},
+        partition("Nodes=n[0-1]", "Nodes=n9"),
         {"partition": "oversubscribe"},
         "the default one has no GPU for you",
     ),
     "several types": (
-        {"node": NODES.replace("gpu:h100:8", "gpu:a100:8", 1)},
+        gres("gpu:a100:8", count=1),
         {"gpu_request": "--gres=gpu:a100:8"},
         "several types of GPU (a100, h100)",
     ),
     "without types": (
-        {"node": NODES.replace("gpu:h100:8", "gpu:8(S:0-1)")},
+        gres("gpu:8(S:0-1)"),
         {"gpu_request": "--gpus-per-node=8"},
         "Gres=gpu:8\n",
     ),
-    "MIG": ({"node": NODES.replace("gpu:h100:8", "gpu:1g.10gb:14")}, {"gpu_request": "none"}, "divided (MIG)"),
+    "MIG": (gres("gpu:1g.10gb:14"), {"gpu_request": "none"}, "divided (MIG)"),
     "no accounts": ({}, {"account": None}, "nothing keeps accounts here"),
     "a partition with a QOS": (
-        {**NAMED, "partition": PARTITIONS["24.11"].replace("AllowQos=ALL", "AllowQos=high,urgent", 1)},
+        NAMED | partition("AllowQos=ALL", "AllowQos=high,urgent"),
         {"qos": "high"},
         "does not take your default one",
     ),
     "a QOS that is not yours": (
-        {**NAMED, "partition": PARTITIONS["24.11"].replace("AllowQos=ALL", "AllowQos=urgent", 1)},
+        NAMED | partition("AllowQos=ALL", "AllowQos=urgent"),
         {"qos": None},
         "takes urgent, and sacctmgr names none of these for you",
     ),
     "a partition for some accounts": (
-        {**NAMED, "partition": PARTITIONS["24.11"].replace("AllowAccounts=ALL", "AllowAccounts=physics,teaching", 1)},
+        NAMED | OTHER_ACCOUNTS,
         {"account": "teaching", "partition": "main"},
         "your only one",
     ),
     "a partition for other accounts": (
-        {**NAMED, "partition": PARTITIONS["24.11"].replace("AllowAccounts=ALL", "AllowAccounts=physics", 1)},
+        NAMED | partition("AllowAccounts=ALL", "AllowAccounts=physics"),
         {"partition": "oversubscribe"},
         "the default one has no GPU for you",
     ),
     "whole nodes": (
-        {"partition": PARTITIONS["24.11"].replace("OverSubscribe=NO", "OverSubscribe=EXCLUSIVE", 1)},
+        partition("OverSubscribe=NO", "OverSubscribe=EXCLUSIVE"),
         {"partition": "main"},
         "OverSubscribe=EXCLUSIVE",
     ),
@@ -351,7 +344,7 @@ def test_what_differs_between_sites_is_written_and_said(name: str):
 
 def test_a_cluster_without_gpus_gets_no_site_file():
     with pytest.raises(CannotStart, match="no partition with GPUs"):
-        init({"node": NODES.replace("Gres=gpu:h100:8", "Gres=(null)")})
+        init(gres("(null)"))
 
 
 def test_variables_of_the_shell_that_change_the_jobs_are_named(monkeypatch):

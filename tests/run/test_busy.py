@@ -1,4 +1,4 @@
-"""Nodes that others hold are waited for, and the screen names them and what holds them."""
+"""Which nodes a run takes; those that others hold are waited for, and the screen names them and what holds them."""
 
 import itertools
 import os
@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from bringup.errors import SlurmError
+from bringup.errors import CannotStart, SlurmError, UsageError
 from bringup.evidence.names import by_reason
-from bringup.run import slurm, waiting
+from bringup.run import nodes, slurm, waiting
+from programs import program
 
 NAMES = ("n0", "n1", "n2")
 
@@ -89,15 +90,15 @@ def test_the_smoke_phase_of_another_run_is_waited_for_but_not_for_ever(monkeypat
 def test_names_and_reasons_of_users_make_no_job_and_break_no_answer(tmp_path, monkeypatch) -> None:
     """A reason in Latin-1, on any node; a name with a line feed and the delimiter that stood between columns; a job
     that its user holds, so that each phase waits for it."""
-    squeue = tmp_path / "squeue"
-    squeue.write_text(
-        "#!/usr/bin/env python3\nimport sys\nrow = sys.argv[-1].replace('%u', 'ann')\n"
+    program(
+        tmp_path / "squeue",
+        "import sys\nrow = sys.argv[-1].replace('%u', 'ann')\n"
         "held = row.replace('%i', '8').replace('%r', 'JobHeldUser').replace('%j', 'smoke-a')\n"
         "row = row.replace('%i', '7').replace('%r', 'Priority')\n"
         "name = 'caf\\xe9\\n9\\x1froot\\x1fsmoke-a'\n"
-        "sys.stdout.buffer.write((row.replace('%j', name) + '\\n' + held + '\\n').encode('latin-1'))\n"
+        "sys.stdout.buffer.write((row.replace('%j', name) + '\\n' + held + '\\n').encode('latin-1'))",
+        by="/usr/bin/env python3",
     )
-    squeue.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     assert slurm.queued(waiting.SMOKE) == []
     assert slurm.queued("caf") == [("7", "ann")]
@@ -106,12 +107,12 @@ def test_names_and_reasons_of_users_make_no_job_and_break_no_answer(tmp_path, mo
 @pytest.fixture
 def another_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that is in its smoke phase, on the cluster of /etc/a.conf, until its standard input is closed."""
-    program = (
+    holds = (
         "import pathlib, sys; from bringup.run import waiting\n"
         "with waiting.only_one(pathlib.Path(sys.argv[1]), print): print('inside', flush=True); sys.stdin.read()"
     )
     with subprocess.Popen(
-        [sys.executable, "-c", program, tmp_path / "smoke.lock"],
+        [sys.executable, "-c", holds, tmp_path / "smoke.lock"],
         env=os.environ | {"SLURM_CONF": "/etc/a.conf"},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -141,3 +142,83 @@ def test_of_many_nodes_and_jobs_the_first_are_named() -> None:
         "n10, n11, n12, n13 and 1 more (held by job 2 of alice); n15, n16, n17, n18 and 1 more "
         "(held by job 3 of alice); and 1 more"
     )
+
+
+# --- which nodes are taken
+
+
+MIXED = """\
+NodeName=n0 Arch=x86_64 ActiveFeatures=cpu Gres=(null) State=IDLE Version=23.11
+NodeName=n1 Arch=x86_64 ActiveFeatures=a100,ib Gres=gpu:a100:4(S:0-1) State=IDLE Version=23.11
+NodeName=n2 Arch=x86_64 ActiveFeatures=a100,ib Gres=gpu:a100:4 State=DOWN Version=23.11
+NodeName=n3 Arch=x86_64 ActiveFeatures=a100 Gres=gpu:a100:4,shard:8 State=IDLE Version=23.11
+NodeName=n4 Arch=x86_64 ActiveFeatures=a100,ib Gres=gpu:a100:2,gpu:1g.5gb:14 State=IDLE Version=23.11
+NodeName=n5 Arch=x86_64 ActiveFeatures=a100,ib Gres=gpu:a100:2 State=IDLE Version=23.11
+"""
+
+
+def test_of_a_mixed_partition_the_most_common_nodes_with_gpus_are_taken_and_the_others_named(monkeypatch):
+    """A node without a GPU came first, and ended discovery; one with a divided GPU counted 16."""
+    monkeypatch.setattr(slurm, "ask", lambda *command, **options: MIXED)
+    monkeypatch.setattr(slurm, "partition_nodes", lambda partition: [f"n{number}" for number in range(6)])
+    lines: list[str] = []
+    assert list(nodes.requested_nodes(None, None, None, lines.append)) == ["n1", "n2", "n3"]
+    assert lines == [
+        "left aside: n0 (no GPU); n4 (gpu:a100:2,gpu:1g.5gb:14); n5 (gpu:a100:2); the run takes gpu:a100:4 "
+        "(--nodelist names others)"
+    ]
+    lines.clear()
+    assert list(nodes.requested_nodes(None, "n4", None, lines.append)) == ["n4"]
+    assert [line.partition(";")[0] for line in lines] == [
+        "GPUs are divided (MIG), and Slurm counts the parts: n4 (gpu:a100:2,gpu:1g.5gb:14)"
+    ]
+    assert list(nodes.requested_nodes(2, None)) == ["n1", "n3"]  # n2 is down
+    assert list(nodes.requested_nodes(None, "n5")) == ["n5"]  # who names them gets them
+    for nodelist in ("n0,n1", "n1,n4", "n1,n2,n5"):  # each step asks for as many GPUs of each node
+        with pytest.raises(CannotStart, match="--nodelist: a run takes nodes with the same GPUs, and these differ: n"):
+            nodes.requested_nodes(None, nodelist)
+    with pytest.raises(UsageError, match="Slurm has no GPU configured on n0"):
+        nodes.requested_nodes(None, "n0")
+    for constraint, count in (("ib", 2), ("a100&ib|none", 2), ("[a*2]", 3), ("h100", 3)):
+        monkeypatch.setenv("SBATCH_CONSTRAINT", constraint)
+        assert list(nodes.requested_nodes(None, None)) == ["n1", "n2", "n3"][:count], constraint
+
+
+def test_a_partition_whose_nodes_are_hidden_is_named_with_the_cure(monkeypatch):
+    """It said that '' is not a node name."""
+    monkeypatch.setattr(slurm, "ask", lambda *command, **options: f"main*{slurm.SEPARATOR}\ncpu{slurm.SEPARATOR}c0\n")
+    for partition in (None, "main"):
+        with pytest.raises(SlurmError, match=r"partition main shows no node now: .*PrivateData=cloud"):
+            slurm.partition_nodes(partition)
+    assert slurm.partition_nodes("cpu") == ["c0"]
+
+
+@pytest.mark.parametrize(("count", "nodelist"), [(None, "gpu-12,gpu-3"), (2, "gpu-20,gpu-12,gpu-3"), (None, None)])
+def test_nodes_are_in_slurms_order_whatever_order_they_were_listed_in(monkeypatch, count, nodelist):
+    """Rank 0 is on the first of Slurm's table. The first node of our list is the one the others connect to."""
+    known = dict.fromkeys(("gpu-3", "gpu-12", "gpu-20"), slurm.Node("IDLE", None, 8))
+    monkeypatch.setattr(slurm, "nodes", lambda: known)
+    monkeypatch.setattr(slurm, "partition_nodes", lambda partition: ["gpu-12", "gpu-3"])
+    assert list(nodes.requested_nodes(count, nodelist)) == ["gpu-3", "gpu-12"]
+
+
+@pytest.mark.parametrize(
+    ("message", "given", "hinted"),
+    [
+        ("error: you may not submit a job not requesting GPUs in a GPU partition", {}, True),
+        ("error: Batch job submission failed: Invalid generic resource (gres) specification", {}, True),
+        ("error: you may not submit a job not requesting GPUs", {"SBATCH_GPUS_PER_NODE": "8"}, False),
+        ("error: Batch job submission failed: Invalid partition name specified", {}, False),
+    ],
+)
+def test_a_refusal_that_speaks_of_gpus_tells_how_to_request_them(monkeypatch, message, given, hinted):
+    """The first is what a submit plugin said to a user of NVIDIA/exemplar-performance."""
+
+    def refused(*_command: str, **_options: object) -> str:
+        raise SlurmError(f"sbatch: {message}")
+
+    monkeypatch.setattr(slurm, "ask", refused)
+    with pytest.raises(SlurmError) as raised:
+        slurm.submit("x.sbatch", ["n0"], given)
+    assert str(raised.value).startswith(f"sbatch: {message}")
+    assert ("say it in the site file (gpu_request)" in str(raised.value)) is hinted

@@ -1,8 +1,7 @@
 """bringup run waits for a controller that is away, and for what an earlier run has left at work."""
 
+import fcntl
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -11,9 +10,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bringup.errors import CannotStart, ControllerAway, SlurmError, UsageError
+from bringup.errors import ControllerAway, SlurmError
 from bringup.plan.phases import PHASES
-from bringup.run import launch, nodes, slurm, waiting
+from bringup.run import launch, slurm, waiting
+from programs import program
 
 AWAY = "slurm_load_partitions: Unable to contact slurm controller (connect failure)"
 
@@ -22,35 +22,25 @@ AWAY = "slurm_load_partitions: Unable to contact slurm controller (connect failu
 def sinfo(tmp_path, monkeypatch):
     """A sinfo that reaches no controller for the first two calls, then lists two nodes."""
     monkeypatch.setattr(slurm, "_AGAIN_S", 0.0)
-    program, calls = tmp_path / "sinfo", tmp_path / "calls"
-    program.write_text(f"""#!/bin/sh
-echo call >>"{calls}"
-if [ "$(wc -l <"{calls}")" -le 2 ]; then echo "{AWAY}" >&2; exit 1; fi
-printf 'main*\\037n[0-1]\\n'
-""")
-    program.chmod(0o755)
+    calls = tmp_path / "calls"
+    away = f'[ "$(wc -l <"{calls}")" -gt 2 ] || {{ echo "{AWAY}" >&2; exit 1; }}'
+    program(tmp_path / "sinfo", f"echo call >>'{calls}'\n{away}\nprintf 'main*\\037n[0-1]\\n'")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     return calls
 
 
-def test_a_controller_that_is_away_is_waited_for_and_that_is_said(sinfo):
+def test_a_controller_that_is_away_is_waited_for_and_that_is_said_and_another_error_is_not(sinfo, monkeypatch):
     messages: list[str] = []
     assert slurm.patiently(lambda: slurm.partition_nodes(None), messages.append) == ["n0", "n1"]
     assert len(sinfo.read_text().splitlines()) == 3
     assert len(messages) == 2
     assert "Unable to contact slurm controller" in messages[0]
-
-
-def test_one_that_stays_away_is_an_error_with_slurms_own_words(sinfo, monkeypatch):
+    with pytest.raises(SlurmError, match="no partition 'gpu'"):
+        slurm.patiently(lambda: slurm.partition_nodes("gpu"), pytest.fail)
+    sinfo.unlink()
     monkeypatch.setenv("BRINGUP_WAIT_S", "0")
     with pytest.raises(ControllerAway, match="connect failure"):
         slurm.patiently(lambda: slurm.partition_nodes(None), lambda text: None)
-
-
-def test_another_error_is_not_waited_for(sinfo):
-    sinfo.write_text("call\ncall\n")
-    with pytest.raises(SlurmError, match="no partition 'gpu'"):
-        slurm.patiently(lambda: slurm.partition_nodes("gpu"), lambda text: pytest.fail(text))
 
 
 # ---- how often Slurm is asked
@@ -178,13 +168,8 @@ def test_jobs_that_smoke_submitted_are_asked_for_together(controller: Controller
         return "".join(f"{job}{slurm.SEPARATOR}{'COMPLETED' if seconds >= ends[job] else 'RUNNING'}\n" for job in left)
 
     monkeypatch.setattr(slurm, "ask", ask)
-    jobs = [
-        waiting.Awaited("job-a.txt", "11", 90),
-        waiting.Awaited("job-b.txt", "12_3", 90),
-        waiting.Awaited("job-c.txt", "13", 60),
-        waiting.Awaited("job-refused.txt", "", 90),
-    ]
-    waiting.keep_ended_jobs(tmp_path, jobs)
+    jobs = (("a", "11", 90), ("b", "12_3", 90), ("c", "13", 60), ("refused", "", 90))
+    waiting.keep_ended_jobs(tmp_path, [waiting.Awaited(f"job-{name}.txt", *job) for name, *job in jobs])
     assert sorted(path.name for path in (tmp_path / "raw").iterdir()) == ["job-a.txt", "job-b.txt"]
     assert 60 <= controller.clock.now - controller.begun < 70
     assert len(controller.commands("squeue")) < 30
@@ -230,9 +215,7 @@ def test_a_job_that_squeue_leaves_out_and_that_has_not_ended_is_no_evidence_of_i
     assert list((tmp_path / "raw").iterdir()) == []
     waiting.keep_ended_jobs(tmp_path, [waiting.Awaited("job-a.txt", "11", 60)])
     assert "COMPLETED" in (tmp_path / "raw/job-a.txt").read_text()
-    monkeypatch.setattr(
-        slurm, "ask", lambda *command, **options: pytest.fail(f"asked {command} of an end that was kept")
-    )
+    monkeypatch.setattr(slurm, "ask", pytest.fail)  # of an end that was kept
     waiting.keep_ended_jobs(tmp_path, [waiting.Awaited("job-a.txt", "11", 90)])
 
 
@@ -259,16 +242,11 @@ def test_a_waiting_job_is_given_up_for_a_node_that_stays_away_and_not_for_one_th
 
 def test_a_cloud_node_that_is_off_is_usable_and_one_that_is_down_is_not(controller: Controller, monkeypatch):
     """Slurm powers it up for the job; nothing was ever submitted to such a cluster."""
-    for state, usable in (
-        ("IDLE+CLOUD+POWERED_DOWN", True),
-        ("IDLE+CLOUD+POWERING_UP", True),
-        ("IDLE+CLOUD+POWER", True),
-        ("DOWN+CLOUD+POWERED_DOWN", False),
-        ("IDLE+CLOUD+POWERING_DOWN", True),  # the job waits until it is off, and powers it up
-        ("IDLE+MAINTENANCE+RESERVED", False),
-    ):
+    # POWERING_DOWN: the job waits until it is off, and powers it up
+    usable = [f"IDLE+CLOUD+{state}" for state in ("POWERED_DOWN", "POWERING_UP", "POWER", "POWERING_DOWN")]
+    for state in (*usable, "DOWN+CLOUD+POWERED_DOWN", "IDLE+MAINTENANCE+RESERVED"):
         controller.n1 = lambda seconds, state=state: state
-        assert slurm.nodes(["n0", "n1"])["n1"].is_usable is usable, state
+        assert slurm.nodes(["n0", "n1"])["n1"].is_usable is (state in usable), state
     monkeypatch.setenv("SBATCH_RESERVATION", "bringup")  # the reservation that keeps it
     assert slurm.nodes(["n0", "n1"])["n1"].is_usable
 
@@ -277,9 +255,21 @@ def test_a_cloud_node_that_is_off_is_usable_and_one_that_is_down_is_not(controll
 
 
 @pytest.fixture
-def submitted(controller: Controller, monkeypatch, tmp_path: Path) -> Callable[[], None]:
+def sent(monkeypatch) -> list[tuple[str, list[str]]]:
+    """The name of the run and the nodes of each job that is submitted; they are the jobs 12, 13 and so on."""
+    sent: list[tuple[str, list[str]]] = []
+
+    def submit(script: str, nodes: list[str], environment: dict[str, str], options: object) -> str:
+        sent.append((environment.get("BRINGUP_RUN_NAME", ""), nodes))
+        return str(11 + len(sent))
+
+    monkeypatch.setattr(slurm, "submit", submit)
+    return sent
+
+
+@pytest.fixture
+def submitted(controller: Controller, sent, tmp_path: Path) -> Callable[[], None]:
     """A phase is submitted, and the user presses Ctrl-C at the second look."""
-    monkeypatch.setattr(slurm, "submit", lambda script, nodes, environment, options: "12")
 
     def interrupted(seconds: float) -> tuple[str, str]:
         if seconds > 0:
@@ -290,21 +280,19 @@ def submitted(controller: Controller, monkeypatch, tmp_path: Path) -> Callable[[
     return lambda: starting(folder=tmp_path).submit_and_wait(["n0", "n1"], {})
 
 
-def test_ctrl_c_cancels_the_job(controller: Controller, submitted):
+def test_ctrl_c_cancels_the_job_and_wins_while_slurmctld_is_away_and_the_job_that_stays_is_named(controller, submitted):
+    """scancel's error took the place of the interruption: the run went on to the next phase, and the job stayed."""
     with pytest.raises(KeyboardInterrupt) as stopped:
         submitted()
     assert controller.commands("scancel") == [("scancel", "12")]
     assert not hasattr(stopped.value, "__notes__")
-
-
-def test_ctrl_c_wins_while_slurmctld_is_away_and_the_job_that_stays_is_named(controller: Controller, submitted):
-    """scancel's error took the place of the interruption: the run went on to the next phase, and the job stayed."""
+    controller.asked.clear()
     controller.away = lambda seconds: any(command[0] == "scancel" for _, command in controller.asked)
     with pytest.raises(KeyboardInterrupt) as stopped:
         submitted()
     assert len(controller.commands("scancel")) > 10, "it was tried with patience"
-    assert "job 12 was not cancelled" in stopped.value.__notes__[0]
-    assert stopped.value.__notes__[0].endswith("next: scancel 12")
+    assert "job 13 was not cancelled" in stopped.value.__notes__[0]
+    assert stopped.value.__notes__[0].endswith("next: scancel 13")
 
 
 def test_a_second_ctrl_c_ends_the_patience_and_the_job_is_named_all_the_same(controller, submitted, monkeypatch):
@@ -321,39 +309,20 @@ def test_a_second_ctrl_c_ends_the_patience_and_the_job_is_named_all_the_same(con
 
 
 def test_a_script_of_a_killed_run_is_waited_for(tmp_path, monkeypatch):
+    starting("smoke", tmp_path, pytest.fail).wait_for_earlier()  # nothing was left behind
     monkeypatch.setattr(launch, "FILE_LOOK_S", 0.01)
-    lock = tmp_path / "smoke.lock"
-    holder = subprocess.Popen(
-        [
-            sys.executable,
-            "-c",
-            "import fcntl, sys; stream = open(sys.argv[1], 'w'); fcntl.flock(stream, fcntl.LOCK_EX); "
-            "print('held', flush=True); sys.stdin.read()",
-            lock,
-        ],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    assert holder.stdin is not None
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
+    held = (tmp_path / "smoke.lock").open("w")
+    fcntl.flock(held, fcntl.LOCK_EX)
     messages: list[str] = []
 
     def tell(text: str) -> None:
         messages.append(text)
         if len(messages) == 3:
-            holder.stdin.close()
+            held.close()
 
-    with holder:
-        starting("smoke", tmp_path, tell).wait_for_earlier()
-    assert holder.returncode == 0
+    starting("smoke", tmp_path, tell).wait_for_earlier()
     assert len(messages) >= 3
     assert "still running" in messages[0]
-
-
-def test_nothing_left_behind_is_not_waited_for(tmp_path: Path):
-    starting("smoke", tmp_path, pytest.fail).wait_for_earlier()
 
 
 def test_a_script_that_opened_no_run_is_quoted(tmp_path, monkeypatch):
@@ -386,129 +355,21 @@ def test_a_log_of_another_clusters_job_with_the_same_number_is_not_quoted(tmp_pa
     assert starting(folder=tmp_path).screen() == log
 
 
-def test_every_job_that_was_submitted_for_a_phase_is_noted(controller: Controller, tmp_path: Path, monkeypatch):
+def test_every_job_that_was_submitted_for_a_phase_is_noted(controller: Controller, tmp_path: Path, monkeypatch, sent):
     """And each writes a run of its own: `-s2`, not `-r1`, which is the mark of a requeued job."""
-    names: list[str] = []
-
-    def submit(script: str, nodes: list[str], environment: dict[str, str], options: object) -> str:
-        names.append(environment["BRINGUP_RUN_NAME"])
-        return str(11 + len(names))
-
-    monkeypatch.setattr(slurm, "submit", submit)
     answers = iter([False, True])
     monkeypatch.setattr(launch.Launch, "_wait", lambda *arguments: next(answers))
     starting(folder=tmp_path).submit_and_wait(["n0", "n1"], {})
-    assert names == ["x", "x-s2"]
+    assert [name for name, _ in sent] == ["x", "x-s2"]
     assert starting(folder=tmp_path).job_ids() == ["12", "13"]
 
 
 @pytest.mark.parametrize(
     ("phase", "is_submitted"), [("run_ddp_2node", False), ("run_1gpu", False), ("nccl_scaling", True)]
 )
-def test_a_training_is_not_submitted_on_fewer_nodes_than_its_plan(
-    controller: Controller, tmp_path: Path, monkeypatch, phase: str, is_submitted: bool
-):
+def test_a_training_is_not_submitted_on_fewer_nodes_than_its_plan(controller, tmp_path, sent, phase, is_submitted):
     """Its batch is of all ranks. Another phase goes on with the nodes that are usable, and the plan holds all."""
     controller.n1 = lambda seconds: "DOWN"
-    submitted: list[list[str]] = []
-
-    def submit(script: str, nodes: list[str], environment: dict[str, str], options: object) -> str:
-        submitted.append(nodes)
-        return "12"
-
-    monkeypatch.setattr(slurm, "submit", submit)
-    expected = nullcontext() if is_submitted else pytest.raises(SlurmError, match="not submitted: n1 DOWN")
-    with expected:
+    with nullcontext() if is_submitted else pytest.raises(SlurmError, match="not submitted: n1 DOWN"):
         starting(phase, tmp_path).submit_and_wait(["n0", "n1"], {})
-    assert submitted == ([["n0"]] if is_submitted else [])
-
-
-MIXED = """\
-NodeName=n0 Arch=x86_64 ActiveFeatures=cpu Gres=(null) State=IDLE Version=23.11
-NodeName=n1 Arch=x86_64 ActiveFeatures=a100,ib Gres=gpu:a100:4(S:0-1) State=IDLE Version=23.11
-NodeName=n2 Arch=x86_64 ActiveFeatures=a100,ib Gres=gpu:a100:4 State=DOWN Version=23.11
-NodeName=n3 Arch=x86_64 ActiveFeatures=a100 Gres=gpu:a100:4,shard:8 State=IDLE Version=23.11
-NodeName=n4 Arch=x86_64 ActiveFeatures=a100,ib Gres=gpu:a100:2,gpu:1g.5gb:14 State=IDLE Version=23.11
-NodeName=n5 Arch=x86_64 ActiveFeatures=a100,ib Gres=gpu:a100:2 State=IDLE Version=23.11
-"""
-
-
-def test_of_a_mixed_partition_the_most_common_nodes_with_gpus_are_taken_and_the_others_named(monkeypatch):
-    """A node without a GPU came first, and ended discovery; one with a divided GPU counted 16."""
-    monkeypatch.setattr(slurm, "ask", lambda *command, **options: MIXED)
-    monkeypatch.setattr(slurm, "partition_nodes", lambda partition: [f"n{number}" for number in range(6)])
-    lines: list[str] = []
-    assert list(nodes.requested_nodes(None, None, None, lines.append)) == ["n1", "n2", "n3"]
-    assert lines == [
-        "left aside: n0 (no GPU); n4 (gpu:a100:2,gpu:1g.5gb:14); n5 (gpu:a100:2); the run takes gpu:a100:4 "
-        "(--nodelist names others)"
-    ]
-    lines.clear()
-    assert list(nodes.requested_nodes(None, "n4", None, lines.append)) == ["n4"]
-    assert [line.partition(";")[0] for line in lines] == [
-        "GPUs are divided (MIG), and Slurm counts the parts: n4 (gpu:a100:2,gpu:1g.5gb:14)"
-    ]
-    assert list(nodes.requested_nodes(2, None)) == ["n1", "n3"]  # n2 is down
-    assert list(nodes.requested_nodes(None, "n5")) == ["n5"]  # who names them gets them
-    for nodelist in (
-        "n0,n1",
-        "n1,n4",
-        "n1,n2,n5",
-    ):  # each step asks for as many GPUs of each node: nothing was measured
-        with pytest.raises(CannotStart, match="--nodelist: a run takes nodes with the same GPUs, and these differ: n"):
-            nodes.requested_nodes(None, nodelist)
-    for constraint, taken in (
-        ("ib", ["n1", "n2"]),
-        ("a100&ib|none", ["n1", "n2"]),
-        ("[a*2]", ["n1", "n2", "n3"]),
-        ("h100", ["n1", "n2", "n3"]),
-    ):
-        monkeypatch.setenv("SBATCH_CONSTRAINT", constraint)
-        assert list(nodes.requested_nodes(None, None)) == taken, constraint
-
-
-def test_a_partition_whose_nodes_are_hidden_is_named_with_the_cure(monkeypatch):
-    """It said that '' is not a node name."""
-    monkeypatch.setattr(slurm, "ask", lambda *command, **options: f"main*{slurm.SEPARATOR}\ncpu{slurm.SEPARATOR}c0\n")
-    for partition in (None, "main"):
-        with pytest.raises(SlurmError, match=r"partition main shows no node now: .*PrivateData=cloud"):
-            slurm.partition_nodes(partition)
-    assert slurm.partition_nodes("cpu") == ["c0"]
-
-
-@pytest.mark.parametrize(("count", "nodelist"), [(None, "gpu-12,gpu-3"), (2, "gpu-20,gpu-12,gpu-3"), (None, None)])
-def test_nodes_are_in_slurms_order_whatever_order_they_were_listed_in(monkeypatch, count, nodelist):
-    """Rank 0 is on the first of Slurm's table. The first node of our list is the one the others connect to."""
-    monkeypatch.setattr(
-        slurm, "nodes", lambda: dict.fromkeys(("gpu-3", "gpu-12", "gpu-20"), slurm.Node("IDLE", None, 8))
-    )
-    monkeypatch.setattr(slurm, "partition_nodes", lambda partition: ["gpu-12", "gpu-3"])
-    assert list(nodes.requested_nodes(count, nodelist)) == ["gpu-3", "gpu-12"]
-
-
-@pytest.mark.parametrize(
-    ("message", "given", "hinted"),
-    [
-        ("error: you may not submit a job not requesting GPUs in a GPU partition", {}, True),
-        ("error: Batch job submission failed: Invalid generic resource (gres) specification", {}, True),
-        ("error: you may not submit a job not requesting GPUs", {"SBATCH_GPUS_PER_NODE": "8"}, False),
-        ("error: Batch job submission failed: Invalid partition name specified", {}, False),
-    ],
-)
-def test_a_refusal_that_speaks_of_gpus_tells_how_to_request_them(monkeypatch, message, given, hinted):
-    """The first is what a submit plugin said to a user of NVIDIA/exemplar-performance."""
-
-    def refused(*_command: str, **_options: object) -> str:
-        raise SlurmError(f"sbatch: {message}")
-
-    monkeypatch.setattr(slurm, "ask", refused)
-    with pytest.raises(SlurmError) as raised:
-        slurm.submit("x.sbatch", ["n0"], given)
-    assert str(raised.value).startswith(f"sbatch: {message}")
-    assert ("say it in the site file (gpu_request)" in str(raised.value)) is hinted
-
-
-def test_a_run_needs_gpus_on_one_node_at_least(monkeypatch):
-    monkeypatch.setattr(slurm, "ask", lambda *command, **options: MIXED)
-    with pytest.raises(UsageError, match="Slurm has no GPU configured on n0"):
-        nodes.requested_nodes(None, "n0")
+    assert [nodes for _, nodes in sent] == ([["n0"]] if is_submitted else [])

@@ -5,9 +5,8 @@ The scripts run in a copy of the repository, with srun, salloc, scontrol and app
 
 from __future__ import annotations
 
-import json
 import os
-import shlex
+import re
 import shutil
 import subprocess
 import sys
@@ -21,7 +20,7 @@ from bringup.records import Run, SiteUsed, read_record
 from bringup.run import launch, slurm
 from bringup.run import site as at_site
 from bringup.run.site import AtSite
-from programs import ran
+from programs import program, ran
 from tiers import first, in_test_all
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -47,8 +46,7 @@ JOB = {
     "SLURM_NODEID": "0",
     "SLURM_PROCID": "0",
 }
-NOTE = """#!/bin/bash
-note() { printf '%s\\n' "${*//$'\\n'/ }" >>"$CALLS/${0##*/}"; }
+NOTE = """note() { printf '%s\\n' "${*//$'\\n'/ }" >>"$CALLS/${0##*/}"; }
 """
 STUBS = {
     # with RUNS the command after the options runs, so that what stands there is seen to be one
@@ -95,10 +93,8 @@ Called = Callable[..., subprocess.CompletedProcess[str]]
 def call(copy: Path, tmp_path: Path, lab: Path) -> Called:
     """Runs `script` by bash in the copy, with the site and the stubs."""
     for folder, programs in (("bin", STUBS), ("image", IMAGE)):
-        (tmp_path / folder).mkdir()
         for name, text in programs.items():
-            (tmp_path / folder / name).write_text(f"{NOTE}{text}\n")
-            (tmp_path / folder / name).chmod(0o755)
+            program(tmp_path / folder / name, f"{NOTE}{text}")
     (tmp_path / "calls").mkdir()
     keep = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "BRINGUP_", "SBATCH_"))}
     own = {
@@ -201,8 +197,7 @@ def test_a_gpu_request_of_the_user_replaces_that_of_the_site(call: Called, form:
 def test_without_a_site_file_nothing_changes(call: Called, copy: Path):
     script = begin("discovery") + 'env; echo "${#SRUN_SITE[@]}${#CONTAINER[@]}${#CHECKPOINTS_SITE[@]}"'
     done = call(script, BRINGUP_SITE="")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.endswith("\n000\n")
+    assert done.stdout.endswith("\n000\n"), done.stderr
     assert "SBATCH_" not in done.stdout.replace("SRUN_SITE", "")
     folder, run = opened(copy, "discovery")
     assert run.site is None
@@ -215,6 +210,7 @@ def test_the_run_keeps_a_copy_that_loads_again(call: Called, copy: Path, lab: Pa
     assert load(folder / "site.yaml") == load(lab)
     assert run.site is not None
     assert run.site.says["environment"] == {"NCCL_IB_HCA": "mlx5_0,mlx5_1", "NCCL_DEBUG": "TRACE"}
+    assert run.site.says["srun"] == ["--mpi=pmix", "--comment=it's $HOME"]
 
 
 REFUSED = {  # what is added to the file -> the phase, and how the line begins
@@ -281,14 +277,10 @@ XIDS = "infrastructure-validation/probes/xids.py"
 SITE_OPTIONS = "--mpi=pmix --comment=it's $HOME "
 
 
-def batch(call: Called, script: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    name = Path(script).stem
-    nodes = (
-        {}
-        if PHASES.get(name, PHASES["discovery"]).max_nodes != 1
-        else {"SLURM_JOB_NODELIST": "n0", "SLURM_JOB_NUM_NODES": "1"}
-    )
-    return call('exec bash "$@"', script, **(JOB | {"SLURM_JOB_NAME": name} | nodes | environment))
+def batch(call: Called, stem: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    one = {"SLURM_JOB_NODELIST": "n0", "SLURM_JOB_NUM_NODES": "1"} if PHASES[stem].max_nodes == 1 else {}
+    job = JOB | {"SLURM_JOB_NAME": Path(PHASES[stem].script).stem} | one | environment
+    return call('exec bash "$@"', PHASES[stem].script, **job)
 
 
 TRAININGS = ("run_1gpu", "run_ddp_1node", "run_hsdp_2node")  # one of each way to launch; all hand over to _train.sh
@@ -298,20 +290,17 @@ TRAININGS = ("run_1gpu", "run_ddp_1node", "run_hsdp_2node")  # one of each way t
 def test_a_training_runs_in_the_container_of_pyxis(call: Called, copy: Path, tmp_path: Path, lab: Path, stem: str):
     (tmp_path / "checkpoints").mkdir()
     lab.write_text(f"{LAB}{CONTAINER.format('pyxis', 'nvcr.io#nvidia/pytorch')}checkpoints: {tmp_path}/checkpoints\n")
-    done = batch(call, PHASES[stem].script)
+    done = batch(call, stem)
     assert done.returncode == 2, done.stderr  # nothing trained: incomplete
     steps = noted(tmp_path, "srun")
-    beside = [
-        step for step in steps if MONITOR in step or XIDS in step
-    ]  # the monitor: none if the training ended first
-    for sampler in beside:
-        assert SITE_OPTIONS in sampler and "--container" not in sampler  # a probe runs on the node itself
+    beside = [step for step in steps if MONITOR in step or XIDS in step]  # none where the training ended first
+    assert all(SITE_OPTIONS in step and "--container" not in step for step in beside), "a probe runs on the node itself"
     before, line, after, last = (step for step in steps if step not in beside)
     assert before.endswith(f"{SITE_OPTIONS}python3 {COUNTERS} before")
     assert after.endswith(f"{SITE_OPTIONS}python3 {COUNTERS} after")
     options, _, command = line.partition(SITE_OPTIONS)
     assert options.startswith("--label ")
-    container, _, program = command.partition("NCCL_IB_HCA,NCCL_DEBUG ")
+    container, _, trained = command.partition("NCCL_IB_HCA,NCCL_DEBUG ")
     name = f"bringup-{opened(copy, stem)[0].name}"
     assert last.endswith(f"{SITE_OPTIONS}enroot remove --force pyxis_{name}"), "a named container outlives the job"
     assert container == (
@@ -319,9 +308,10 @@ def test_a_training_runs_in_the_container_of_pyxis(call: Called, copy: Path, tmp
         f"--container-mounts={copy},{tmp_path}/checkpoints,/data:/data:ro "
         f"--container-workdir={copy} --container-env=PYTHONPATH,"
     )
-    assert program.split()[0] in ("python", "torchrun", "bash")
-    given = f"--checkpoint-dir {tmp_path}/checkpoints --global-batch"
-    assert given in program, "what the user gives comes later, and wins"
+    assert trained.split()[0] in ("python", "torchrun", "bash")
+    assert f"--checkpoint-dir {tmp_path}/checkpoints --global-batch" in trained, (
+        "what the user gives comes later, and wins"
+    )
 
 
 def test_the_folder_of_checkpoints_goes_to_trainings_alone(call: Called, tmp_path: Path, lab: Path):
@@ -335,7 +325,7 @@ def test_the_folder_of_checkpoints_goes_to_trainings_alone(call: Called, tmp_pat
 @pytest.mark.parametrize("stem", first(TRAININGS))
 def test_a_training_runs_in_the_container_of_apptainer(call: Called, copy: Path, tmp_path: Path, lab: Path, stem: str):
     lab.write_text(LAB + CONTAINER.format("apptainer", "/images/torch.sif"))
-    batch(call, PHASES[stem].script, RUNS="", NCCL_IB_HCA="mlx5_7")
+    batch(call, stem, RUNS="", NCCL_IB_HCA="mlx5_7")
     (line,) = noted(tmp_path, "apptainer")
     assert line.startswith(f"exec --nv --bind {copy},/data:/data:ro --pwd {copy} /images/torch.sif ")
     (inside,) = noted(tmp_path, "python")
@@ -349,20 +339,19 @@ def test_a_training_runs_in_the_container_of_apptainer(call: Called, copy: Path,
 @in_test_all
 def test_an_image_that_cannot_train_says_so_in_one_line(call: Called, copy: Path, tmp_path: Path, lab: Path):
     lab.write_text(LAB + CONTAINER.format("apptainer", "/images/torch.sif"))
-    done = batch(call, PHASES["run_ddp_2node"].script, RUNS="", LACKING="1", SLURMD_NODENAME="n1")
-    assert (
-        "the container on n1 cannot train: its image needs python and torchrun on the PATH, with torch, " in done.stdout
-    )
+    done = batch(call, "run_ddp_2node", RUNS="", LACKING="1", SLURMD_NODENAME="n1")
+    says = "the container on n1 cannot train: its image needs python and torchrun on the PATH, with torch, "
+    assert says in done.stdout
     assert noted(tmp_path, "python") == noted(tmp_path, "torchrun") == []
 
 
 def test_probes_stay_outside_of_the_container_and_collectives_go_into_it(call: Called, tmp_path: Path, lab: Path):
     lab.write_text(LAB + CONTAINER.format("apptainer", "/images/torch.sif"))
-    batch(call, PHASES["discovery"].script)
+    batch(call, "discovery")
     lines = [line for line in noted(tmp_path, "srun") if "--mpi=list" not in line]
     assert len(lines) == 3
     assert all(f" {SITE_OPTIONS}python3 infrastructure-validation/probes/" in line for line in lines)
-    batch(call, PHASES["nccl_pairwise"].script, BRINGUP_PAIR_ENGINE="collectives", BRINGUP_PAIR_REPEATS="1")
+    batch(call, "nccl_pairwise", BRINGUP_PAIR_ENGINE="collectives", BRINGUP_PAIR_REPEATS="1")
     *steps, after = noted(tmp_path, "srun")
     assert after.endswith(f"{SITE_OPTIONS}python3 {COUNTERS} after")
     *_, pairs, rails = steps
@@ -380,9 +369,8 @@ def test_an_allocation_gets_the_sites_options_and_its_script_knows_the_arrays(ca
     limit = {"nccl_scaling": "02:00:00"}.get(stem, "30")
     assert allocation.startswith(f"limit {limit}: ")
     assert " --comment=of salloc bash " in allocation
-    lines = [
-        line for line in noted(tmp_path, "srun") if "smoke-answer" not in line
-    ]  # asked before the site's words are read
+    # smoke-answer: asked before the site's words are read
+    lines = [line for line in noted(tmp_path, "srun") if "smoke-answer" not in line]
     assert all(SITE_OPTIONS in line for line in lines)
     inside = [line for line in lines if "collectives.py" in line]
     assert inside
@@ -430,10 +418,9 @@ def test_nodes_are_those_of_the_sites_partition(call: Called, tmp_path: Path):
 
 def test_what_a_user_sources_before_sbatch_is_the_same_for_slurm(call: Called, lab: Path):
     done = call('source <("$BRINGUP_VENV/bin/python" -m bringup site --export); env; echo "${SBATCH_SITE[@]}"')
-    assert {
-        *("SBATCH_PARTITION=gpu", "SBATCH_ACCOUNT=research", "SBATCH_TIMELIMIT=30", "SBATCH_GRES=gpu:h100:8"),
-        f"BRINGUP_SITE={lab.resolve()}",
-    } <= set(done.stdout.splitlines()), done.stderr
+    says = {"PARTITION=gpu", "ACCOUNT=research", "TIMELIMIT=30", "GRES=gpu:h100:8"}
+    lines = {f"SBATCH_{line}" for line in says} | {f"BRINGUP_SITE={lab.resolve()}"}
+    assert lines <= set(done.stdout.splitlines()), done.stderr
     assert done.stdout.endswith("--comment=of sbatch\n")
 
 
@@ -448,24 +435,10 @@ def test_a_value_is_data_for_the_shell_and_not_a_command(lab: Path, tmp_path: Pa
 
 def test_every_srun_line_names_the_options_of_the_site():
     scripts = [*(ROOT / "training/slurm").glob("*"), *(ROOT / "infrastructure-validation/scripts").glob("*")]
-    seen = 0
-    for path in scripts:
-        if path.suffix not in (".sh", ".sbatch"):
-            continue
-        text = path.read_text().replace("\\\n", " ")
-        for line in text.splitlines():
-            if "srun --label" in line or "srun --overlap" in line or 'srun --mpi="' in line:
-                seen += 1
-                assert '"${SRUN_SITE[@]}"' in line, f"{path.name}: {line}"
-                # of training/src
-                is_torch = any(name in line for name in ("collectives.py", "groups.py", "node_sweep.py", '"$program"'))
-                assert ('"${CONTAINER[@]}"' in line) == is_torch, f"{path.name}: {line}"
-    assert seen >= 13
-
-
-def test_the_json_of_run_json_holds_the_words_of_the_file(call: Called, copy: Path):
-    assert call(begin("discovery")).returncode == 0
-    record = json.loads((opened(copy, "discovery")[0] / "run.json").read_text())["site"]
-    assert record["name"] == "lab"
-    assert record["says"]["srun"] == ["--mpi=pmix", "--comment=it's $HOME"]
-    assert shlex.join(record["says"]["sbatch"]) == "'--comment=of sbatch'"
+    text = "\n".join(path.read_text() for path in scripts if path.suffix in (".sh", ".sbatch")).replace("\\\n", " ")
+    steps = [line for line in text.splitlines() if re.search('srun --(label|overlap|mpi="[^l])', line)]
+    assert len(steps) >= 13
+    for line in steps:
+        assert '"${SRUN_SITE[@]}"' in line, line
+        of_torch = ("collectives.py", "groups.py", "node_sweep.py", '"$program"')  # the last: of training/src
+        assert ('"${CONTAINER[@]}"' in line) == any(name in line for name in of_torch), line
