@@ -278,8 +278,8 @@ SITE_OPTIONS = "--mpi=pmix --comment=it's $HOME "
 
 
 def batch(call: Called, stem: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    one = {"SLURM_JOB_NODELIST": "n0", "SLURM_JOB_NUM_NODES": "1"} if PHASES[stem].max_nodes == 1 else {}
-    job = JOB | {"SLURM_JOB_NAME": Path(PHASES[stem].script).stem} | one | environment
+    place = {"SLURM_JOB_NODELIST": "n0", "SLURM_JOB_NUM_NODES": "1"} if PHASES[stem].max_nodes == 1 else {}
+    job = JOB | {"SLURM_JOB_NAME": Path(PHASES[stem].script).stem} | place | environment
     return call('exec bash "$@"', PHASES[stem].script, **job)
 
 
