@@ -64,7 +64,7 @@ class Installed:
     def says(self, name: str, *facts: str) -> None:
         self.check(name, "\n".join(f"echo '{line}'" for line in (*facts, END)))
 
-    def gpus(self, count: int | None) -> None:
+    def gpus(self, count: int | str | None) -> None:
         self.says("10-gpus", fact("discovery.gpu.count", count, why=None if count is not None else "no answer"))
 
     def log(self) -> str:

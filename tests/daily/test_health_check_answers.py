@@ -53,8 +53,9 @@ def test_it_ends_with_0_whatever_it_finds(health: Installed):
 
 
 def test_what_could_not_be_told_is_no_fault_and_no_health(health: Installed):
-    health.gpus(None)
-    assert ended(health, 2).split()[:2] == ["UNKNOWN", "discovery.gpu.count"]
+    for count in (None, "eight"):  # a text is compared with no number
+        health.gpus(count)
+        assert ended(health, 2).split()[:2] == ["UNKNOWN", "discovery.gpu.count"]
 
 
 def test_a_fault_beside_what_could_not_be_told_is_a_fault(tmp_path: Path):

@@ -86,7 +86,7 @@ def test_a_picture_says_which_clocks_were_put_right():
 
 def test_a_clock_whose_uncertainty_nobody_knows_has_no_offset():
     parsed = Parsed()
-    for node, uncertainty in (("n0", 0.0), ("n1", 0.0001), ("n2", None), ("n3", ...)):
+    for node, uncertainty in (("n0", 0.0), ("n1", 0.0001), ("n2", None), ("n3", ...), ("n4", -1.0)):
         parsed.saw(clock.BEHIND, node, 0.001, "s", "raw/clock.jsonl:1")
         if uncertainty is not ...:
             parsed.saw(clock.UNCERTAINTY, node, uncertainty, "s", "raw/clock.jsonl:2", "no answer")

@@ -182,6 +182,7 @@ def test_of_a_mixed_partition_the_most_common_nodes_with_gpus_are_taken_and_the_
     for constraint, count in (("ib", 2), ("a100&ib|none", 2), ("[a*2]", 3), ("h100", 3)):
         monkeypatch.setenv("SBATCH_CONSTRAINT", constraint)
         assert list(nodes.requested_nodes(None, None)) == ["n1", "n2", "n3"][:count], constraint
+        assert list(nodes.requested_nodes(None, "n[1-3]")) == ["n1", "n2", "n3"], constraint
 
 
 def test_a_partition_whose_nodes_are_hidden_is_named_with_the_cure(monkeypatch):
