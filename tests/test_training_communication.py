@@ -146,8 +146,7 @@ def require_measured(run: Finished, ranks: int, calls: dict[str, int]) -> Commun
 
 
 @pytest.mark.parametrize(
-    ("program", "calls"),
-    first([("ddp", {"all_reduce": 1}), ("fsdp", {"all_gather": 11, "reduce_scatter": 6})]),
+    ("program", "calls"), first([("ddp", {"all_reduce": 1}), ("fsdp", {"all_gather": 11, "reduce_scatter": 6})])
 )
 def test_the_communication_of_a_step_is_measured_on_gloo(tmp_path, program, calls):
     """On four ranks; the next test has two."""

@@ -85,11 +85,7 @@ def test_own_time_is_counted_in_the_step_it_falls_into():
         clock.on_step_end(None, state, None)
     assert list(batches) == []
     assert len(clock.step_times_s()) == 2
-    assert {part: len(values) for part, values in clock.own.items()} == {
-        "fetch": 2,
-        "forward": 2,
-        "optimizer": 2,
-    }
+    assert {part: len(values) for part, values in clock.own.items()} == {"fetch": 2, "forward": 2, "optimizer": 2}
     assert all(math.fsum(own) <= step for *own, step in zip(*clock.own.values(), clock.step_times_s(), strict=True))
 
 

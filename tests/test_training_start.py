@@ -288,19 +288,9 @@ def on_node(monkeypatch: pytest.MonkeyPatch, *, device_gib: float | None, host_g
     ("changes", "device_gib", "host_gib", "says"),
     [
         ({"strategy": "ddp", "ranks_per_node": 8}, 79.0, 500.0, r"1169.6 GiB of device memory .*take FSDP"),
-        (
-            {"strategy": "fsdp", "ranks_per_node": 8},
-            79.0,
-            500.0,
-            "device memory per rank, observed 79.0 GiB free",
-        ),
+        ({"strategy": "fsdp", "ranks_per_node": 8}, 79.0, 500.0, "device memory per rank, observed 79.0 GiB free"),
         ({"strategy": "fsdp", "ranks_per_node": 8, "nodes": 8}, 79.0, 9.0, None),
-        (
-            {"strategy": "single", "ranks_per_node": 1},
-            None,
-            23.0,
-            r"10\d\d\.\d GiB of host memory.*take a smaller",
-        ),
+        ({"strategy": "single", "ranks_per_node": 1}, None, 23.0, r"10\d\d\.\d GiB of host memory.*take a smaller"),
     ],
 )
 def test_what_cannot_fit_is_refused_with_both_numbers(llama70b, monkeypatch, changes, device_gib, host_gib, says):

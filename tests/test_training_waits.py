@@ -145,11 +145,7 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
     model = model_of(layers)
     first_step, clock = observed_strategy.FirstStep(lambda: None), meter.Meter(lambda step: None)
     clock.time_blocks(model)
-    callbacks = [
-        first_step,
-        clock,
-        *recipes.callbacks({recipes.COMPILE: "on"}, 60, lambda: None),
-    ]
+    callbacks = [first_step, clock, *recipes.callbacks({recipes.COMPILE: "on"}, 60, lambda: None)]
     ids = torch.zeros(1, 32, dtype=torch.long)
 
     def each(event: str, step: int) -> None:

@@ -45,10 +45,7 @@ def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path):
     assert predicted.compute_s is not None
     assert predicted.communication_s is not None
     least, most = predicted.compute_s
-    assert predicted.step_s == (
-        max(least, predicted.communication_s),
-        most + predicted.communication_s,
-    )
+    assert predicted.step_s == (max(least, predicted.communication_s), most + predicted.communication_s)
 
 
 def test_the_mfu_of_the_one_gpu_run_counts_more_than_the_assumed_one(tmp_path):

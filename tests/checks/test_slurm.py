@@ -106,11 +106,7 @@ AT = "2026-01-01T00:00:0"
         # a signal that ended a script before it began had come
         ([("smoke.warning.ExitCode", "0:10")], "smoke.time_limit.warned", [True]),
         ([("smoke.warning.ExitCode", "0:0")], "smoke.time_limit.warned", []),
-        (
-            [("smoke.warning.ExitCode", "0:10"), ("smoke.time_limit.warned", False)],
-            "smoke.time_limit.warned",
-            [False],
-        ),
+        ([("smoke.warning.ExitCode", "0:10"), ("smoke.time_limit.warned", False)], "smoke.time_limit.warned", [False]),
     ],
 )
 def test_what_follows_from_what_slurm_says_of_a_job(facts, quantity, expected):

@@ -130,10 +130,7 @@ NO_INIT = f"1 × GPU could not be initialized on {GPU}: "
         ),
         ([f"{NVRM}GPU 0000:c1:00.0: RmInitAdapter failed! (0x26:0xffff:1482)"], NO_INIT),
         ([f"{NVRM}GPU 0000:c1:00.0: rm_init_adapter failed, device minor number 3"], NO_INIT),
-        (
-            [f"{NVRM}The NVIDIA probe routine failed for 1 device(s)."],
-            "1 × driver could not take a GPU over on n0: ",
-        ),
+        ([f"{NVRM}The NVIDIA probe routine failed for 1 device(s)."], "1 × driver could not take a GPU over on n0: "),
         (
             [f"{SWITCH}3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error (First)"],
             "1 × SXid 24007 on nvidia-nvswitch3: ",

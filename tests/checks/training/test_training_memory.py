@@ -30,11 +30,7 @@ HEALTHY = {
     "peak_least_bytes": 1_708_544,
     "reason": None,
 }  # of a run of the tiny model on 2 ranks
-ON_GPU = HEALTHY | {
-    "peak_measured_bytes": 40 * GIB,
-    "peak_predicted_bytes": 41 * GIB,
-    "peak_least_bytes": 16 * GIB,
-}
+ON_GPU = HEALTHY | {"peak_measured_bytes": 40 * GIB, "peak_predicted_bytes": 41 * GIB, "peak_least_bytes": 16 * GIB}
 
 
 def verdicts(

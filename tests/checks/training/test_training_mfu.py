@@ -31,8 +31,7 @@ def verdict(results: Path, *, step_s: float = 0.5, **change: Any) -> Verdict:
 
 
 @pytest.mark.parametrize(
-    ("mfu", "outcome"),
-    [(0.38, Outcome.PASS), pytest.param(0.11, Outcome.FAIL, marks=shows_failing("train.mfu"))],
+    ("mfu", "outcome"), [(0.38, Outcome.PASS), pytest.param(0.11, Outcome.FAIL, marks=shows_failing("train.mfu"))]
 )
 def test_a_gpu_below_the_floor_fails(tmp_path, mfu, outcome):
     judged_verdict = verdict(tmp_path, mfu=mfu)

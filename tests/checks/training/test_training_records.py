@@ -176,10 +176,7 @@ def test_a_gradient_of_another_scale_fails_though_the_loss_agrees(tmp_path):
     change(folder, "metrics.json", grad_norm=[2 * norm for norm in norms])
     failed = bad(folder)
     # the record was changed after it was sealed
-    assert set(failed) == {
-        ("train.grad_norm.agrees", "job"),
-        ("run.evidence", "job"),
-    }
+    assert set(failed) == {("train.grad_norm.agrees", "job"), ("run.evidence", "job")}
     assert failed["train.grad_norm.agrees", "job"].outcome is Outcome.FAIL
     assert failed["train.grad_norm.agrees", "job"].observed.startswith("1 (most at step ")
 

@@ -33,8 +33,7 @@ def scaling(results: Path, *, reference_step_s: float, share: float, optimizer_s
 
 
 @pytest.mark.parametrize(
-    ("share", "outcome"),
-    [(0.97, Outcome.PASS), pytest.param(0.6, Outcome.FAIL, marks=shows_failing("train.scaling"))],
+    ("share", "outcome"), [(0.97, Outcome.PASS), pytest.param(0.6, Outcome.FAIL, marks=shows_failing("train.scaling"))]
 )
 def test_ranks_that_became_slower_together_fail_where_a_step_is_work(tmp_path, share, outcome):
     verdict = scaling(tmp_path, reference_step_s=2.0, share=share)
