@@ -2,15 +2,17 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from bringup.records import Outcome
+from loops import for_each
 from trained_runs import HUNG, LOST, WAITING, bad, change, ended, rank_said, run_of, stalled
 
 
 def finished(folder: Path) -> dict[str, tuple[Outcome, str]]:
     return {
-        subject: (v.outcome, f"{v.observed} {v.cause}")
+        subject: (v.outcome, f"{v.observed} {v.cause} {v.evidence}")
         for (gate, subject), v in bad(folder).items()
         if gate == "train.rank.finished"
     }
@@ -20,43 +22,226 @@ def failing(ranks: dict[str, tuple[Outcome, str]]) -> set[str]:
     return {subject for subject, (outcome, _) in ranks.items() if outcome is Outcome.FAIL}
 
 
-def test_the_hung_rank_is_who_began_fewer_collectives_and_its_frame_is_said(tmp_path):
-    folder = ended(tmp_path)
-    rank_said(folder, "n0", 0, state="raised", error=LOST)
-    for rank in (1, 2, 3):  # ended by the launcher before they could say a word
-        (folder / f"raw/rank{rank}.jsonl").write_text("")
-    for rank in (0, 1, 3):
-        stalled(folder, rank, WAITING, 74)
-    stalled(folder, 2, HUNG, 73)
-    ranks = finished(folder)
-    ranks.pop("n1/rank2")
-    verdict = bad(folder)["train.rank.finished", "n1/rank2"]
-    assert verdict.outcome is Outcome.FAIL
-    assert (
-        "hung after step 3 in after_step (training/injected/rank_faults.py:96): it had begun 73 collectives, others 74"
-        in verdict.observed
+def failures_of(ranks: dict[int, int]) -> str:
+    return "".join(
+        f"{rank // 2}:   rank      : {rank} (local_rank: {rank % 2})\n"
+        f"{rank // 2}:   exitcode  : {code} (pid: 7{rank})\n"
+        for rank, code in ranks.items()
     )
-    assert verdict.evidence == "raw/stacks/rank2.txt:7"
-    assert {outcome for outcome, _ in ranks.values()} == {Outcome.INCOMPLETE}
-    assert "waited after step 3 in all_gather (torch/distributed/distributed_c10d.py:4287)" in ranks["n1/rank3"][1]
-    assert "first n1/rank2 hung" in str(bad(folder)["train.exit_code", "job"].cause)
 
 
-@pytest.mark.parametrize(
-    "words",
-    [  # of gloo, as its ranks said them when a peer had hung or was killed
-        LOST,
-        "RuntimeError: Application timeout caused pair closure",
-        "RuntimeError: Read error [10.77.1.11]:7315: Connection reset by peer",
-        "RuntimeError: Connection closed by peer [10.77.1.10]:59805",
-        "Late: 1 of 4 ranks did not arrive within 8 s: rank 2 (n1); BRINGUP_START_S sets how long to wait",
-        "Late: nobody answered within 8 s at n0:20010, the node of rank 0: the client socket has timed out",
-    ],
+# the words of torch 2.6, from a public report (LlamaFactory issue 7396), shortened
+WATCHDOG = (
+    "1: [rank2]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] [Rank 2] Watchdog caught collective operation "
+    "timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=60000) ran for 60004 "
+    "milliseconds before "
+    "timing out.\n"
 )
-def test_who_lost_its_peers_is_no_culprit(tmp_path, words):
-    folder = ended(tmp_path)
-    rank_said(folder, "n1", 3, state="raised", error=words)
-    assert finished(folder)["n1/rank3"][0] is Outcome.INCOMPLETE
+VICTIMS_OF_NCCL = [
+    (  # torch 2.3 and later: a second thread watches the watchdog (DEIM issue 105)
+        "1: [rank2]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 2] Heartbeat monitor timed out! Process will be "
+        "terminated after dumping debug info. workMetaList_.size()=103\n",
+        -6,
+    ),
+    (
+        "1: [rank2]:[F ProcessGroupNCCL.cpp:1169] [PG 0 Rank 2] ProcessGroupNCCL's watchdog got stuck "
+        "for 600 seconds without making progress in monitoring enqueued collectives.\n",
+        -6,
+    ),
+    (WATCHDOG.replace("[Rank 2]", "[PG ID 1 PG GUID 3 Rank 0]"), -6),
+    (WATCHDOG.replace("[Rank 2]", "[Rank 0]"), -6),
+    (WATCHDOG.replace("[rank2]:", ""), -6),
+    (
+        "1: [rank2]:[E321 02:07:09.1 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 0] "
+        "Process group watchdog thread terminated with exception: NCCL error: remote process exited "
+        "or there was a network error\n",
+        -6,
+    ),
+    (
+        "1: [rank2]:[E321 02:07:09.1 ProcessGroupNCCL.cpp:552] [Rank 2] Collective WorkNCCL(SeqNum=9) raised the "
+        "following async exception: NCCL error: ncclRemoteError: A call failed possibly due to a network error\n",
+        -11,
+    ),
+]
+DOWN = (
+    "NodeName=n0 Arch=x86_64 Gres=gpu:placeholder:2 State=IDLE ThreadsPerCore=1\n"
+    "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=DOWN+NOT_RESPONDING ThreadsPerCore=1\n"
+)
+VICTIMS = {0: LOST, 1: LOST}
+AT_74 = {rank: (WAITING, 74) for rank in range(4)}
+OF_N1 = {"n1/rank2", "n1/rank3"}
+LATE = "1 of 2 launchers did not start in time: n1; BRINGUP_START_S sets how long to wait"
+NORM = "NotFinite: step 4: the gradient norm is nan, the loss of this rank was finite"
+BY_SLURM = (
+    "*** STEP 616044.0 ON n0 CANCELLED AT 2026-11-22T17:22:06 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***"
+)
+OOM = "Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed."
+FIRST = "Root Cause (first observed failure):\n"
+EXITED = "Exited with exit code"
+BEFORE_SLURM_NOTICED = {  # a launcher ended by its own ranks leaves nothing about the node in the words of its step
+    "raised": VICTIMS,
+    "silent": (2, 3),
+    "log": f"srun: error: n0: task 0: {EXITED} 1\n",
+    "fails": OF_N1,
+}
+CASES: list[dict[str, Any]] = [
+    # hung: who began fewer collectives, with its frame. The launcher ended ranks 1 to 3 before they could say a word
+    {
+        "raised": {0: LOST},
+        "silent": (1, 2, 3),
+        "stacks": AT_74 | {2: (HUNG, 73)},
+        "fails": {"n1/rank2"},
+        "words": {
+            "n1/rank2": "hung after step 3 in after_step (training/injected/rank_faults.py:96): it had begun 73 "
+            "collectives, others 74 raw/stacks/rank2.txt:7",
+            "n1/rank3": "waited after step 3 in all_gather (torch/distributed/distributed_c10d.py:4287)",
+            "job": "first n1/rank2 hung",
+        },
+    },
+    # where nobody is behind, nobody is named
+    {"silent": range(4), "stacks": AT_74, "words": dict.fromkeys(("n0/rank0", "n1/rank3"), "")},
+    {"silent": (2,), "stacks": {2: (HUNG, None)}, "words": {"n1/rank2": "how far it was is not known"}},
+    *(  # a file without a stack is no evidence
+        {"silent": (2,), "stacks": {2: (HUNG, 73)}, "stacks/rank2.txt": text, "words": {"n1/rank2": "no evidence"}}
+        for text in ("", "Timeout (0:00:04)!\n", "Thread 0x00 (most recent call first):\n", "\x00\xff")
+    ),
+    *(  # who lost its peers is no culprit. Of gloo, as its ranks said them when a peer had hung or was killed
+        {"raised": {3: words}, "words": {"n1/rank3": ""}}
+        for words in (
+            LOST,
+            "RuntimeError: Application timeout caused pair closure",
+            "RuntimeError: Read error [10.77.1.11]:7315: Connection reset by peer",
+            "RuntimeError: Connection closed by peer [10.77.1.10]:59805",
+            "Late: 1 of 4 ranks did not arrive within 8 s: rank 2 (n1); BRINGUP_START_S sets how long to wait",
+            "Late: nobody answered within 8 s at n0:20010, the node of rank 0: the client socket has timed out",
+        )
+    ),
+    # ranks whose launcher did not start are late
+    {
+        "gone": range(4),
+        "log": f"0: {LATE} (Timed out …)\nsrun: error: n0: task 0: {EXITED} 1\n",
+        "fails": OF_N1,
+        "words": {"n1/rank2": LATE, "n0/rank0": "first n1/rank2 late", "n0/rank1": ""},
+    },
+    # the loss that was NaN first, and not the norms that it spoilt
+    {
+        "raised": dict.fromkeys(range(3), NORM) | {3: "NotFinite: step 4: the loss of this rank is nan; a faulty GPU"},
+        "fails": {"n1/rank3"},
+        "words": dict.fromkeys(("n0/rank0", "n0/rank1", "n1/rank2"), ""),
+    },
+    # a program that fails before its first line writes no file: its launcher saw it first
+    {
+        "silent": range(4),
+        "log": failures_of({3: -15}) + f"1: {FIRST}" + failures_of({2: 1}) + f"0: [rank0]: {LOST}\n0: {FIRST}"
+        f"{failures_of({0: 1})}",
+        "fails": {"n1/rank2"},
+        "words": {
+            "n1/rank2": "exited with code 1",
+            "n0/rank0": "lost its peers",
+            "n1/rank3": "first n1/rank2 exited with code 1",
+        },
+    },
+    # code zero and no word: no signal killed it
+    {"silent": (3,), "log": failures_of({3: 0}), "words": {"n1/rank3": ""}},
+    {
+        "silent": (3,),
+        "log": f"{failures_of({3: -9})}slurmstepd-n1: error: {OOM}\nsrun: error: n1: task 1: Out Of Memory\n",
+        "fails": {"n1/rank3"},
+        "words": {"job": "first n1/rank3 killed by signal 9 (out of memory on n1"},
+    },
+    {  # not the memory of another node
+        "silent": (3,),
+        "log": failures_of({3: -9}) + "srun: error: n0: task 0: Out Of Memory\n",
+        "fails": {"n1/rank3"},
+        "words": {"n1/rank3": "killed by signal 9 None"},
+    },
+    {  # NCCL's watchdog ended rank 2; the abort of rank 3 is explained by nothing
+        "silent": (2, 3),
+        "log": WATCHDOG + failures_of({2: -6, 3: -6}),
+        "fails": {"n1/rank3"},
+        "words": {"n1/rank2": "Watchdog caught collective operation timeout"},
+    },
+    {  # two watchdogs on one line excuse both: only the first one was read, the other was called killed by signal 6
+        "silent": (2, 3),
+        "log": WATCHDOG.rstrip("\n")
+        + WATCHDOG.removeprefix("1: ").replace("[rank2]", "[rank3]").replace("[Rank 2]", "[Rank 3]")
+        + failures_of({2: -6, 3: -6}),
+        "words": dict.fromkeys(OF_N1, ""),
+    },
+    *(  # in front of a line stands the rank of the job; behind it, the rank in the process group, which may be another
+        {
+            "stem": "run_hsdp_2node",
+            "silent": (0, 2),
+            "log": line + failures_of({2: code}) + failures_of({0: code}),
+            "fails": {"n0/rank0"},  # it ended by the same signal, and said nothing of its peers
+            "words": {"n1/rank2": "lost its peers"},
+        }
+        for line, code in VICTIMS_OF_NCCL
+    ),
+    # the ranks of a lost node are lost with it
+    {
+        "silent": (2, 3),
+        "log": "srun: error: Node failure on n1\n",
+        "fails": OF_N1,
+        "words": {"n1/rank2": "lost with its node"},
+    },
+    {  # srun was ended before it named the node: its state does
+        "silent": range(4),
+        "log": f"0: slurmstepd-n0: error: {BY_SLURM}\n",
+        "scontrol-node.txt": DOWN,
+        "fails": OF_N1,
+        "words": {
+            "n1/rank2": "lost with its node (Slurm says DOWN+NOT_RESPONDING)",
+            "n0/rank0": "Slurm ended the step: node failure",
+        },
+    },
+    BEFORE_SLURM_NOTICED
+    | {
+        "scontrol-node.txt": DOWN,
+        "monitor.err": "srun: error: Node failure on n1\n",
+        "words": {"n1/rank3": "lost with its node (node failure)"},
+    },
+    BEFORE_SLURM_NOTICED
+    | {
+        "scontrol-node.txt": DOWN,
+        "scontrol-job.txt": "JobId=9 JobName=x JobState=NODE_FAIL Reason=NodeDown\n",
+        "closed": False,  # Slurm ended the job before its script could close the run
+        "words": {"n1/rank3": "lost with its node (Slurm says"},
+    },
+    # of a node without Python the words of the launcher come before those of the sampler
+    {
+        "gone": (2, 3),
+        "log": f"1: no Python environment at /data/.venv, seen from n1; is it on a filesystem that all nodes share?\n"
+        f"srun: error: n1: task 1: {EXITED} 2\n",
+        "monitor.err": "1: slurmstepd-n1: error: execve(): /data/.venv/bin/python: No such file or directory\n"
+        f"srun: error: n1: task 1: {EXITED} 2\n",
+        "fails": OF_N1,
+        "words": {"n1/rank2": "no Python environment at /data/.venv"},
+    },
+]
+OPTIONS = ("stem", "silent", "raised", "stacks", "gone", "log", "closed", "fails", "words")
+
+
+@for_each("case", CASES, ids=lambda case: f"{case.get('fails', 'nobody')} {case['words']}")
+def test_the_culprit_fails_and_who_it_took_along_does_not(tmp_path_factory, case):
+    stem, log = case.get("stem", "run_ddp_2node"), case.get("log")
+    folder = ended(tmp_path_factory.mktemp("run"), stem, silent=case.get("silent", ()), log=log)
+    for rank, error in case.get("raised", {}).items():
+        rank_said(folder, f"n{rank // 2}", rank, state="raised", error=error)
+    for rank, (stack, entered) in case.get("stacks", {}).items():
+        stalled(folder, rank, stack, entered)
+    for rank in case.get("gone", ()):
+        (folder / f"raw/rank{rank}.jsonl").unlink()
+    for file in set(case) - set(OPTIONS):
+        (folder / "raw" / file).write_text(case[file])
+    if not case.get("closed", True):
+        (folder / "closed.json").unlink()
+    ranks, fails = finished(folder), case.get("fails", set())
+    assert failing(ranks) == fails
+    assert {outcome for subject, (outcome, _) in ranks.items() if subject not in fails} <= {Outcome.INCOMPLETE}
+    words = {subject: words for subject, (_, words) in ranks.items()}
+    words["job"] = str(bad(folder)["train.exit_code", "job"].cause)
+    assert {subject: words[subject] for subject, says in case["words"].items() if says not in words[subject]} == {}
 
 
 def test_a_rank_that_did_not_arrive_fails_and_not_who_waited_for_it(tmp_path):
@@ -84,252 +269,11 @@ def test_a_rank_that_did_not_arrive_fails_and_not_who_waited_for_it(tmp_path):
     assert "first n1/rank2 late" in str(bad(folder)["train.exit_code", "job"].cause)
 
 
-def test_ranks_whose_launcher_did_not_start_are_late_and_the_others_are_not_blamed(tmp_path):
-    folder = ended(tmp_path)
-    for rank in range(4):
-        (folder / f"raw/rank{rank}.jsonl").unlink()
-    message = "1 of 2 launchers did not start in time: n1; BRINGUP_START_S sets how long to wait (Timed out …)"
-    (folder / "raw/launch.log").write_text(f"0: {message}\nsrun: error: n0: task 0: Exited with exit code 1\n")
-    ranks = finished(folder)
-    assert failing(ranks) == {"n1/rank2", "n1/rank3"}
-    assert {ranks[f"n0/rank{rank}"][0] for rank in (0, 1)} == {Outcome.INCOMPLETE}
-    assert message[:60] in ranks["n1/rank2"][1]
-    assert "first n1/rank2 late" in ranks["n0/rank0"][1]
-
-
-def test_where_nobody_is_behind_nobody_is_named(tmp_path):
-    folder = ended(tmp_path, silent=range(4))
-    for rank in range(4):
-        stalled(folder, rank, WAITING, 74)
-    assert {outcome for outcome, _ in finished(folder).values()} == {Outcome.INCOMPLETE}
-
-
-def test_a_stack_without_progress_accuses_nobody(tmp_path):
-    folder = ended(tmp_path, silent=(2,))
-    stalled(folder, 2, HUNG, None)
-    outcome, words = finished(folder)["n1/rank2"]
-    assert outcome is Outcome.INCOMPLETE
-    assert "how far it was is not known" in words
-
-
-@pytest.mark.parametrize("text", ["", "Timeout (0:00:04)!\n", "Thread 0x00 (most recent call first):\n", "\x00\xff"])
-def test_a_stack_file_without_a_stack_is_no_evidence(tmp_path, text):
-    folder = ended(tmp_path, silent=(2,))
-    stalled(folder, 2, HUNG, 73)
-    (folder / "raw/stacks/rank2.txt").write_text(text)
-    assert "no evidence" in finished(folder)["n1/rank2"][1]
-
-
 def test_a_rank_that_was_healthy_to_its_end_is_not_accused_by_an_early_stack(tmp_path):
     folder = run_of("run_ddp_2node", tmp_path)
     stalled(folder, 2, HUNG, 3)
     stalled(folder, 1, WAITING, 4)
     assert finished(folder) == {}
-
-
-def test_the_loss_that_was_nan_first_fails_and_the_norms_it_spoilt_do_not(tmp_path):
-    folder = ended(tmp_path)
-    for rank, node in enumerate(("n0", "n0", "n1")):
-        rank_said(
-            folder,
-            node,
-            rank,
-            state="raised",
-            error="NotFinite: step 4: the gradient norm is nan, the loss of this rank was finite",
-        )
-    rank_said(
-        folder,
-        "n1",
-        3,
-        state="raised",
-        error="NotFinite: step 4: the loss of this rank is nan; a faulty GPU or bad rows",
-    )
-    ranks = finished(folder)
-    assert ranks.pop("n1/rank3")[0] is Outcome.FAIL
-    assert {outcome for outcome, _ in ranks.values()} == {Outcome.INCOMPLETE}
-
-
-def failures_of(ranks: dict[int, int]) -> str:
-    return "".join(
-        f"{rank // 2}:   rank      : {rank} (local_rank: {rank % 2})\n"
-        f"{rank // 2}:   exitcode  : {code} (pid: 7{rank})\n"
-        for rank, code in ranks.items()
-    )
-
-
-def test_a_rank_that_exited_without_a_word_is_named_when_its_launcher_saw_it_first(tmp_path):
-    """A program that fails before its first line writes no file of its own."""
-    folder = ended(tmp_path, silent=range(4))
-    first = "Root Cause (first observed failure):\n"
-    log = failures_of({3: -15}) + f"1: {first}" + failures_of({2: 1})
-    log += f"0: [rank0]: {LOST}\n" + f"0: {first}" + failures_of({0: 1})
-    (folder / "raw/launch.log").write_text(log)
-    ranks = finished(folder)
-    assert ranks["n1/rank2"][0] is Outcome.FAIL
-    assert ranks["n1/rank2"][1].startswith("exited with code 1")
-    assert failing(ranks) == {"n1/rank2"}
-    assert "lost its peers" in ranks["n0/rank0"][1]
-    assert "first n1/rank2 exited with code 1" in ranks["n1/rank3"][1]
-
-
-def test_a_rank_that_ended_with_code_zero_and_left_no_word_was_killed_by_no_signal(tmp_path):
-    folder = ended(tmp_path, silent=(3,), log=failures_of({3: 0}))
-    assert finished(folder)["n1/rank3"][0] is Outcome.INCOMPLETE
-
-
-def test_a_rank_killed_for_memory_says_so_with_its_node(tmp_path):
-    folder = ended(tmp_path, silent=(3,))
-    (folder / "raw/launch.log").write_text(
-        failures_of({3: -9})
-        + "slurmstepd-n1: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been "
-        "OOM Killed.\nsrun: error: n1: task 1: Out Of Memory\n"
-    )
-    outcome, words = finished(folder)["n1/rank3"]
-    assert outcome is Outcome.FAIL
-    assert "killed by signal 9" in words
-    assert "out of memory on n1" in words
-    assert "first n1/rank3 killed by signal 9 (out of memory on n1" in str(bad(folder)["train.exit_code", "job"].cause)
-
-
-def test_a_rank_killed_on_one_node_is_not_blamed_on_the_memory_of_another(tmp_path):
-    folder = ended(tmp_path, silent=(3,), log=failures_of({3: -9}) + "srun: error: n0: task 0: Out Of Memory\n")
-    assert "out of memory" not in finished(folder)["n1/rank3"][1]
-
-
-# the words of torch 2.6, from a public report (LlamaFactory issue 7396), shortened
-WATCHDOG = (
-    "1: [rank2]:[E321 02:07:08.408271257 ProcessGroupNCCL.cpp:607] [Rank 2] Watchdog caught collective operation "
-    "timeout: WorkNCCL(SeqNum=1580, OpType=ALLREDUCE, NumelIn=4, NumelOut=4, Timeout(ms)=60000) ran for 60004 "
-    "milliseconds before "
-    "timing out.\n"
-)
-
-
-def test_a_rank_that_nccls_watchdog_ended_is_a_victim(tmp_path):
-    ranks = finished(ended(tmp_path, silent=(2, 3), log=WATCHDOG + failures_of({2: -6, 3: -6})))
-    assert ranks["n1/rank2"][0] is Outcome.INCOMPLETE
-    assert "Watchdog caught collective operation timeout" in ranks["n1/rank2"][1]
-    assert ranks["n1/rank3"][0] is Outcome.FAIL  # an abort that nothing explains
-
-
-def test_two_watchdogs_on_one_line_excuse_both_ranks(tmp_path):
-    """Only the first one was read: the other was called killed by signal 6."""
-    folder = ended(tmp_path, silent=(2, 3))
-    second = WATCHDOG.removeprefix("1: ").replace("[rank2]", "[rank3]").replace("[Rank 2]", "[Rank 3]")
-    (folder / "raw/launch.log").write_text(WATCHDOG.rstrip("\n") + second + failures_of({2: -6, 3: -6}))
-    ranks = finished(folder)
-    assert [ranks[f"n1/rank{rank}"][0] for rank in (2, 3)] == [Outcome.INCOMPLETE] * 2
-
-
-@pytest.mark.parametrize(
-    ("line", "code"),
-    [
-        (  # torch 2.3 and later: a second thread watches the watchdog (DEIM issue 105)
-            "1: [rank2]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 2] Heartbeat monitor timed out! Process will be "
-            "terminated after dumping debug info. workMetaList_.size()=103\n",
-            -6,
-        ),
-        (
-            "1: [rank2]:[F ProcessGroupNCCL.cpp:1169] [PG 0 Rank 2] ProcessGroupNCCL's watchdog got stuck "
-            "for 600 seconds without making progress in monitoring enqueued collectives.\n",
-            -6,
-        ),
-        (WATCHDOG.replace("[Rank 2]", "[PG ID 1 PG GUID 3 Rank 0]"), -6),
-        (WATCHDOG.replace("[Rank 2]", "[Rank 0]"), -6),
-        (WATCHDOG.replace("[rank2]:", ""), -6),
-        (
-            "1: [rank2]:[E321 02:07:09.1 ProcessGroupNCCL.cpp:1895] [PG ID 0 PG GUID 0(default_pg) Rank 0] "
-            "Process group watchdog thread terminated with exception: NCCL error: remote process exited "
-            "or there was a network error\n",
-            -6,
-        ),
-        (
-            "1: [rank2]:[E321 02:07:09.1 ProcessGroupNCCL.cpp:552] [Rank 2] Collective WorkNCCL(SeqNum=9) raised the "
-            "following async exception: NCCL error: ncclRemoteError: A call failed possibly due to a network error\n",
-            -11,
-        ),
-    ],
-)
-def test_a_rank_that_said_it_lost_its_peers_is_a_victim_whatever_its_number_in_a_smaller_group(tmp_path, line, code):
-    """In front of a line stands the rank of the job; behind it, the rank in the process group, which may be another."""
-    folder = ended(tmp_path, "run_hsdp_2node", silent=(0, 2))
-    (folder / "raw/launch.log").write_text(line + failures_of({2: code}) + failures_of({0: code}))
-    ranks = finished(folder)
-    assert ranks["n1/rank2"][0] is Outcome.INCOMPLETE
-    assert "lost its peers" in ranks["n1/rank2"][1]
-    assert ranks["n0/rank0"][0] is Outcome.FAIL  # it ended by the same signal, and said nothing of its peers
-
-
-def test_the_ranks_of_a_lost_node_are_lost_with_it(tmp_path):
-    ranks = finished(ended(tmp_path, silent=(2, 3), log="srun: error: Node failure on n1\n"))
-    assert failing(ranks) == {"n1/rank2", "n1/rank3"}
-    assert "lost with its node" in ranks["n1/rank2"][1]
-
-
-DOWN = (
-    "NodeName=n0 Arch=x86_64 Gres=gpu:placeholder:2 State=IDLE ThreadsPerCore=1\n"
-    "NodeName=n1 Arch=x86_64 Gres=gpu:placeholder:2 State=DOWN+NOT_RESPONDING ThreadsPerCore=1\n"
-)
-
-
-def test_srun_that_was_ended_before_it_named_the_lost_node_leaves_it_to_the_states_of_the_nodes(tmp_path):
-    folder = ended(tmp_path, silent=range(4))
-    (folder / "raw/launch.log").write_text(
-        "0: slurmstepd-n0: error: *** STEP 616044.0 ON n0 CANCELLED AT 2026-11-22T17:22:06 "
-        "DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n"
-    )
-    (folder / "raw/scontrol-node.txt").write_text(DOWN)
-    ranks = finished(folder)
-    assert failing(ranks) == {"n1/rank2", "n1/rank3"}
-    assert "lost with its node (Slurm says DOWN+NOT_RESPONDING)" in ranks["n1/rank2"][1]
-    assert "Slurm ended the step: node failure" in ranks["n0/rank0"][1]
-
-
-@pytest.mark.parametrize(
-    ("file", "text", "says"),
-    [
-        ("monitor.err", "srun: error: Node failure on n1\n", "lost with its node (node failure)"),
-        (
-            "scontrol-job.txt",
-            "JobId=9 JobName=x JobState=NODE_FAIL Reason=NodeDown\n",
-            "lost with its node (Slurm says",
-        ),
-    ],
-)
-def test_ranks_that_lost_their_peers_before_slurm_noticed_do_not_hide_the_lost_node(tmp_path, file, text, says):
-    """A launcher ended by its own ranks leaves nothing about the node in the words of its step."""
-    folder = ended(tmp_path)
-    for rank in (0, 1):
-        rank_said(
-            folder, "n0", rank, state="raised", error="RuntimeError: Connection closed by peer [10.77.1.11]:19134"
-        )
-    for rank in (2, 3):
-        (folder / f"raw/rank{rank}.jsonl").write_text("")
-    (folder / "raw/launch.log").write_text("srun: error: n0: task 0: Exited with exit code 1\n")
-    (folder / "raw/scontrol-node.txt").write_text(DOWN)
-    if file == "scontrol-job.txt":
-        (folder / "closed.json").unlink()  # Slurm ended the job before its script could close the run
-    (folder / "raw" / file).write_text(text)
-    ranks = finished(folder)
-    assert failing(ranks) == {"n1/rank2", "n1/rank3"}
-    assert says in ranks["n1/rank3"][1]
-
-
-def test_of_a_node_without_python_the_words_of_the_launcher_come_before_those_of_the_sampler(tmp_path):
-    folder = ended(tmp_path)
-    for rank in (2, 3):
-        (folder / f"raw/rank{rank}.jsonl").unlink()
-    (folder / "raw/launch.log").write_text(
-        "1: no Python environment at /data/.venv, seen from n1; is it on a filesystem that all nodes share?\n"
-        "srun: error: n1: task 1: Exited with exit code 2\n"
-    )
-    (folder / "raw/monitor.err").write_text(
-        "1: slurmstepd-n1: error: execve(): /data/.venv/bin/python: No such file or directory\n"
-        "srun: error: n1: task 1: Exited with exit code 2\n"
-    )
-    outcome, words = finished(folder)["n1/rank2"]
-    assert outcome is Outcome.FAIL
-    assert "no Python environment at /data/.venv" in words
 
 
 def test_the_first_of_those_that_raised_is_said_with_its_time(tmp_path):
