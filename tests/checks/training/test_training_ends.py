@@ -72,9 +72,7 @@ AT_74 = {rank: (WAITING, 74) for rank in range(4)}
 OF_N1 = {"n1/rank2", "n1/rank3"}
 LATE = "1 of 2 launchers did not start in time: n1; BRINGUP_START_S sets how long to wait"
 NORM = "NotFinite: step 4: the gradient norm is nan, the loss of this rank was finite"
-BY_SLURM = (
-    "*** STEP 616044.0 ON n0 CANCELLED AT 2026-11-22T17:22:06 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***"
-)
+BY_SLURM = "*** STEP 616044.0 ON n0 CANCELLED AT 2026-11-22T17:22:06 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***"
 OOM = "Detected 1 oom_kill event in StepId=7.0. Some of the step tasks have been OOM Killed."
 FIRST = "Root Cause (first observed failure):\n"
 EXITED = "Exited with exit code"
