@@ -93,7 +93,7 @@ def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_kille
     assert trained(metrics) == trained(whole)
     assert metrics.parameter_checksums == whole.parameter_checksums
     assert metrics.resumed is not None
-    assert (metrics.resumed.run, metrics.resumed.step, metrics.resumed.random_state) == ("saved", 4, True)
+    assert (metrics.resumed.run, metrics.resumed.step) == ("saved", 4)
     assert metrics.checkpoint is not None
     assert metrics.checkpoint.predicted_bytes == pytest.approx(metrics.checkpoint.bytes, rel=0.01)  # of the same ranks
     assert (metrics.checkpoint.differing, metrics.checkpoint.written) == (0, 0)
@@ -117,7 +117,7 @@ def test_one_process_continues_what_two_ranks_saved_under_fsdp_and_ddp_continues
         assert metrics.loss == pytest.approx(whole.loss, abs=1e-5)
         assert (metrics.sample_count, metrics.sample_distinct) == (48, 48)
         assert metrics.resumed is not None
-        assert (metrics.resumed.step, metrics.resumed.world_size, metrics.resumed.random_state) == (begun, ranks, False)
+        assert (metrics.resumed.step, metrics.resumed.world_size) == (begun, ranks)
     assert metrics.loss[:4] == whole.loss[:4]
 
 

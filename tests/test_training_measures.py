@@ -9,42 +9,16 @@ from typing import Any
 
 import pytest
 import torch
-from bringup.formulae import flops, models, pace
+from bringup.formulae import pace
 from bringup.records import RankTimes
-from loops import for_each
 from recipe import meter, trajectory
 from recipe import trajectory as finite
 from recipe.arguments import Args
 from recipe.fast import recipes
-from tiers import first
-from torch.utils.flop_counter import FlopCounterMode
-from transformers import AutoConfig, AutoModelForCausalLM
 
 ROOT = Path(__file__).resolve().parent.parent
 
 pytestmark = pytest.mark.filterwarnings("default")
-MODELS = sorted(path.stem for path in (ROOT / "training" / "models").glob("*.json"))
-
-
-@for_each("stem", first(["tiny", *MODELS]))  # the others have up to 80 layers
-def test_flops_per_token_of_every_model_are_what_torch_counts_on_meta_tensors(stem):
-    config = AutoConfig.for_model(**json.loads((ROOT / "training" / "models" / f"{stem}.json").read_text()))
-    length = 2048
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(config, attn_implementation="eager", dtype=torch.float32)
-        # a mask and positions that are there need no look at values, which meta tensors do not have
-        given = {
-            "attention_mask": torch.zeros(1, 1, length, length),
-            "position_ids": torch.arange(length)[None],
-            "use_cache": False,
-        }
-        with FlopCounterMode(display=False) as counter:
-            model(input_ids=torch.zeros(1, length, dtype=torch.long), **given).logits.sum().backward()
-    flops_value = flops.flops_per_token(models.load(stem), length)
-    assert flops_value is not None
-    assert counter.get_total_flops() == pytest.approx(flops_value.full * length, rel=0.01)
-    assert flops_value.linear < flops_value.causal < flops_value.full
-    assert flops_value.full - flops_value.causal == flops_value.causal - flops_value.linear
 
 
 def times(**own: list[float]) -> Any:

@@ -252,7 +252,7 @@ def memory(host: float, *of_device: float) -> Any:
     """Of one rank: GiB resident, allocated, reserved, of the card; allocation retries."""
     allocated, reserved, total, retries = of_device or (None,) * 4
     names = {"device_allocated_gib": allocated, "device_reserved_gib": reserved, "device_total_gib": total}
-    return Memory(host_rss_gib=host, max_rank=0, allocation_retries=retries, **names)  # type: ignore[arg-type]
+    return Memory(host_rss_gib=host, allocation_retries=retries, **names)  # type: ignore[arg-type]
 
 
 def test_what_ranks_tell_each_other_comes_back_as_it_was():
@@ -287,10 +287,9 @@ def test_what_ranks_tell_each_other_comes_back_as_it_was():
     assert math.isnan(TypeAdapter(Any).validate_json(group._json(math.nan)))
 
 
-def test_memory_names_the_worst_rank():
-    assert meter.memory([memory(1.0), memory(2.0)]).max_rank == 1
+def test_memory_is_the_most_of_all_ranks():
     on_gpu = meter.memory([memory(1.0, 9.0, 10.0, 80.0, 1), memory(2.0, 8.0, 12.0, 40.0, 2)])
-    assert (on_gpu.max_rank, on_gpu.device_allocated_gib, on_gpu.device_reserved_gib) == (0, 9.0, 12.0)
+    assert (on_gpu.device_allocated_gib, on_gpu.device_reserved_gib) == (9.0, 12.0)
     assert (on_gpu.host_rss_gib, on_gpu.device_total_gib, on_gpu.allocation_retries) == (2.0, 40.0, 3)
 
 
@@ -335,7 +334,6 @@ def seen(**different: Any) -> Any:
             "wrapper": "FSDPLlamaForCausalLM",
             "placements": ["(Replicate(), Shard(dim=0))"],
             "mesh": [[0, 1], [2, 3]],
-            "mesh_dims": ["dp_replicate", "dp_shard_cp"],
             "reshard_after_forward": True,
             "master_dtype": "float32",
             "compute_dtype": "float32",

@@ -60,7 +60,7 @@ def job_of(line: dict[str, Any]) -> Job:
 def flops_of_llama(sequence_length: int) -> float:
     flops = flops_per_token(LLAMA, sequence_length)
     assert flops is not None
-    return flops.full
+    return flops
 
 
 def name_of(line: dict[str, Any]) -> str:

@@ -229,7 +229,7 @@ def test_several_kinds_of_runs_find_their_own_baseline(tmp_path):
 
 
 def test_a_run_that_was_resumed_is_no_repetition_of_one_that_was_not(tmp_path):
-    resumed = {"resumed": {"run": "first", "step": 12, "world_size": 4, "random_state": True, "passed_over": []}}
+    resumed = {"resumed": {"run": "first", "step": 12, "world_size": 4, "passed_over": []}}
     whole, rest = make_run(tmp_path / "whole"), make_run(tmp_path / "rest", metrics=resumed)
     for now, baseline in ((whole, rest), (rest, whole)):
         with pytest.raises(NotComparable, match="rest was resumed at step 12"):

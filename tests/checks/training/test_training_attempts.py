@@ -153,7 +153,6 @@ def resumed(folder: Path, step: int, *passed_over: str) -> None:
         "run": "earlier",
         "step": step,
         "world_size": 2,
-        "random_state": True,
         "passed_over": list(passed_over),
     }
     (folder / "metrics.json").write_text(json.dumps(data))

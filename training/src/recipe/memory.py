@@ -47,7 +47,8 @@ class Footprint:
 
 def footprint(model: Any, resolved: RunArgs, *, reads_checkpoint: bool = False) -> Footprint:
     """Compute the footprint. model: on the meta device. The same on every rank: nothing is asked of the machine."""
-    shape, job = model_shape.shape_of(model, resolved.model), job_of(resolved, reads_checkpoint=reads_checkpoint)
+    shape = model_shape.shape_of(model, resolved.model, resolved.sequence_length)
+    job = job_of(resolved, reads_checkpoint=reads_checkpoint)
     peak, reason = None, shape.not_covered
     if reason is None:
         try:

@@ -167,15 +167,13 @@ def rank_memory() -> Memory:
             "allocation_retries": int(torch.cuda.memory_stats().get("num_alloc_retries", 0)),
         }
     host = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # Linux counts KiB
-    return Memory(host_rss_gib=host, max_rank=group.RANK, **of_device)
+    return Memory(host_rss_gib=host, **of_device)
 
 
 def memory(ranks: list[Memory]) -> Memory:
-    """Return the most of all ranks. max_rank has the highest device peak, without a GPU the highest host peak."""
+    """Return the most of all ranks."""
     values = {name: [getattr(rank, name) for rank in ranks] for name in OF_ALL_RANKS}
-    most = {name: None if None in values[name] else fold(values[name]) for name, fold in OF_ALL_RANKS.items()}
-    judged = values["host_rss_gib" if most["device_allocated_gib"] is None else "device_allocated_gib"]
-    return Memory(**most, max_rank=judged.index(max(judged)))
+    return Memory(**{name: None if None in values[name] else fold(values[name]) for name, fold in OF_ALL_RANKS.items()})
 
 
 def standstill(

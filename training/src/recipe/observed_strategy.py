@@ -115,7 +115,6 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
         "wrapper": wrapper,
         "placements": placements,
         "mesh": mesh,
-        "mesh_dims": list(meshes[0].mesh_dim_names) if meshes and meshes[0].mesh_dim_names else None,
         "master_dtype": _only({name_of(p.dtype) for p in parameters}),
         "compute_dtype": None if stepped is None else _only(first_step.compute_dtypes),
         "sync_each_batch": None if stepped is None or not several else first_step.reduced_at_once,

@@ -123,7 +123,7 @@ def train_metrics(
     carrier, no_carrier = carried_by(observed, [rank.sent for rank in ranks], own_steps)
     rank_times = pace.rank_times([(rank.step_times_s, rank.own_times_s) for rank in ranks], warmup_steps)
     efficiency = efficiency_of(tokens_per_s / world)
-    full = efficiency.flops.full if efficiency.flops else None
+    per_token = efficiency.flops_per_token
     slowest_startup_s = [max(part) for part in zip(*(rank.startup_s for rank in ranks), strict=True)]
     rows = [row for rank in ranks for row in rank.rows]
     return TrainMetrics(
@@ -147,11 +147,8 @@ def train_metrics(
         parameter_checksums=[rank.checksum for rank in ranks],
         sample_count=len(rows),
         sample_distinct=len(set(rows)),
-        **{name: value for name, value in vars(efficiency).items() if name != "flops"},
-        flops_per_token=full,
-        flops_per_token_causal=efficiency.flops.causal if efficiency.flops else None,
-        flops_per_token_linear=efficiency.flops.linear if efficiency.flops else None,
-        tflops_per_rank=full and full * tokens_per_s / world / 1e12,
+        **vars(efficiency),
+        tflops_per_rank=per_token and per_token * tokens_per_s / world / 1e12,
         environment=environment_of_all([rank.environment for rank in ranks]),
         transformers=transformers.__version__,
         accelerate=accelerate.__version__,

@@ -208,7 +208,7 @@ def _compute_s(shape: ModelShape, job: Job, facts: Known, unknown: list[str]) ->
             f"compute time: no MFU; give --mfu, or --from a training run (profile {facts.profile} assumes none)"
         )
     else:
-        flops = per_token.full * job.tokens * job.accumulation
+        flops = per_token * job.tokens * job.accumulation
         again = job.activation_checkpointing and not mfu.recomputed
         at_all = flops * (4 / 3 if again else 1) / (peak.value * 1e12)
         return at_all / (mfu.most or mfu.value), at_all / mfu.value

@@ -9,8 +9,8 @@ linear    no attention: 6 x the parameters that are matrices
 A sliding window is a mask too: full and causal count as if there were none.
 
 PaLM (arXiv 2204.02311), appendix B: 6 W + 12 L H d S per token. W: weights of linear layers, L layers, H heads, d head
-size, S sequence. It is exactly what torch's FlopCounterMode counts in a step with eager attention, for every
-architecture that a test tries: W is read from the shapes of the model's own linear layers.
+size, S sequence. A training holds it against what torch's FlopCounterMode counts in a step of its model, and has no
+MFU where that is not the same (training/src/recipe/model_shape.py).
 """
 
 from __future__ import annotations
@@ -27,22 +27,12 @@ from bringup.records import ModelShape
 from bringup.results import PROFILE
 
 
-@dataclass(frozen=True)
-class Flops:
-    """Training FLOPs per token in the three conventions."""
-
-    full: float
-    causal: float
-    linear: float
-
-
-def flops_per_token(shape: ModelShape, sequence_length: int) -> Flops | None:
-    """Count FLOPs per token. None where the shape says that its FLOPs are not covered."""
+def flops_per_token(shape: ModelShape, sequence_length: int) -> float | None:
+    """Count training FLOPs per token. None where the shape says that its FLOPs are not covered."""
     if shape.not_covered is not None:
         return None
-    linear = 6.0 * shape.matmul_parameters
-    square = 12.0 * sequence_length * sum(like.layers * like.heads * like.head_size for like in shape.attention)
-    return Flops(full=linear + square, causal=linear + square / 2, linear=linear)
+    square = sequence_length * sum(like.layers * like.heads * like.head_size for like in shape.attention)
+    return 6.0 * shape.matmul_parameters + 12.0 * square
 
 
 def profile_of(run_dir: Path) -> Profile | None:
@@ -70,12 +60,11 @@ def peak_bf16_tflops(device_name: str, profile: Profile | None = None) -> tuple[
 class Efficiency:
     """An MFU and what it was computed from: mfu = FLOPs per token x tokens/s of one rank / (peak_tflops x 10^12)."""
 
-    flops: Flops | None
+    flops_per_token: float | None
     peak_tflops: float | None
     peak_source: str | None
-    mfu: float | None  # full convention
-    mfu_causal: float | None
-    mfu_reason: str | None  # why they are None
+    mfu: float | None
+    mfu_reason: str | None  # why it is None
 
 
 def efficiency(
@@ -100,6 +89,5 @@ def efficiency(
     elif compute_dtype != "bfloat16":
         reason = f"the peak is for bfloat16, this run computed in {compute_dtype}"
     if reason is not None or per_token is None or tflops is None:
-        return Efficiency(per_token, tflops, source, None, None, reason)
-    share = tokens_per_s_per_rank / (tflops * 1e12)
-    return Efficiency(per_token, tflops, source, per_token.full * share, per_token.causal * share, None)
+        return Efficiency(per_token, tflops, source, None, reason)
+    return Efficiency(per_token, tflops, source, per_token * tokens_per_s_per_rank / (tflops * 1e12), None)

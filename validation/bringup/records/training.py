@@ -65,7 +65,6 @@ class Resumed(Record):
     run: str  # folder name of the run that wrote the checkpoint
     step: int = Field(ge=1)  # last step before this run's own
     world_size: int = Field(ge=1)
-    random_state: bool  # restored; with another number of ranks there is nothing to restore it from
     passed_over: list[str]  # newer checkpoints that were damaged, and how
 
 
@@ -197,7 +196,6 @@ class Memory(Record):
     host_rss_gib: NonNegative
     device_allocated_gib: NonNegative | None
     device_reserved_gib: NonNegative | None
-    max_rank: int = Field(ge=0)
     device_total_gib: NonNegative | None = None  # of the smallest card
     allocation_retries: int | None = Field(default=None, ge=0)  # over all ranks: a full card, whose cache was emptied
 
@@ -221,7 +219,6 @@ class ObservedStrategy(Record):
     wrapper: str
     placements: list[str]
     mesh: list[list[int]] | None  # rows are shard groups, columns replicate
-    mesh_dims: list[str] | None
     # of the decoder layers' groups; null where none is sharded, or where they differ
     reshard_after_forward: bool | None
     master_dtype: str  # of the parameters as stored
@@ -355,9 +352,6 @@ class TrainMetrics(Versioned):
     flops_per_token: NonNegative | None  # training, full-attention convention; null where model_shape says why
     peak_tflops: NonNegative | None  # dense bf16 of one device; null when unknown
     peak_source: str | None
-    flops_per_token_causal: NonNegative | None  # half of the attention square
-    flops_per_token_linear: NonNegative | None  # no attention
-    mfu_causal: NonNegative | None
     tflops_per_rank: NonNegative | None  # achieved, of the model's own FLOPs in the full convention
     environment: Environment
     transformers: str

@@ -269,8 +269,7 @@ class Checkpoints(TrainerCallback):
         if self.begins_at is not None:
             record = self.begins_at[1]
             of_record = {name: getattr(record, name) for name in ("run", "step", "world_size")}
-            same_ranks = record.world_size == group.WORLD
-            resumed = Resumed(**of_record, random_state=same_ranks, passed_over=self.passed_over)
+            resumed = Resumed(**of_record, passed_over=self.passed_over)
         return {
             "parameter_checksums_rehearsed": None if self.checksum is None else group.gather(self.checksum),
             "steps_done": len(self.trajectory.loss),
