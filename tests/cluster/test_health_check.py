@@ -1,8 +1,6 @@
 """The health check on a real Slurm: a fault is said on its node alone, and no node changes its state for it. The lines
 that `bringup report` prints do what they say."""
 
-from __future__ import annotations
-
 import contextlib
 import re
 import shlex

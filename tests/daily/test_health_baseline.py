@@ -1,7 +1,5 @@
 """The baseline of the health check: what a passed run of discovery showed, and nothing that an update changes."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The health check: what it prints, how it ends, what it writes and what it leaves alone."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Which nodes preflight accuses and chooses, what it shows of a job, and how it goes on after a bad end. No Slurm."""
 
-from __future__ import annotations
-
 import inspect
 import os
 import re

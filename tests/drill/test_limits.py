@@ -1,7 +1,5 @@
 """How small a fault is found: exact bounds, the search, what is repeated, and what is then claimed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace

@@ -3,8 +3,6 @@
 Lines that are printed for a person to paste, and the test bed that makes faults on its own cluster, are listed here.
 """
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator

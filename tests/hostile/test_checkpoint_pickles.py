@@ -1,7 +1,5 @@
 """`.metadata` of a checkpoint is a pickle: what torch writes there is read, and nothing else runs or is read."""
 
-from __future__ import annotations
-
 import io
 import os
 import pickle

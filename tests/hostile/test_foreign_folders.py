@@ -1,7 +1,5 @@
 """A results folder that somebody else made: links, FIFOs, devices and folders in the place of files lead nowhere."""
 
-from __future__ import annotations
-
 import io
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Bombs, control characters and secrets: a judge says one line in little memory, and no output passes them on."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

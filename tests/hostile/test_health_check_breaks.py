@@ -1,7 +1,5 @@
 """A health check that does not work is no fault of the node: whatever breaks in it is "could not tell"."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

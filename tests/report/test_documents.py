@@ -1,7 +1,5 @@
 """What one sends: report.md of a phase, and the phases of a playbook in one document."""
 
-from __future__ import annotations
-
 import importlib.util
 import re
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Draining: which nodes the evidence speaks against, and the commands that a person pastes."""
 
-from __future__ import annotations
-
 import re
 import shlex
 

@@ -1,7 +1,5 @@
 """What other programs read: measured numbers with labels that join, test reports, and rules that name real gauges."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Figures as files: what is drawn beside report.md, and that no name of a record gets out of its text."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace

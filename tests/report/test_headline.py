@@ -1,7 +1,5 @@
 """The overall word is that of the answers: no bare PASS stands above a question that is open."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -1,8 +1,6 @@
 """What to do next: first causes before what follows, failed subjects only, commands that run as pasted and stand
 once."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What stays on a terminal: outcomes, and no trace of the line that says what is going on."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

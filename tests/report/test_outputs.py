@@ -1,7 +1,5 @@
 """Files that a person names: nothing is written over without --force, and nothing is done before that is known."""
 
-from __future__ import annotations
-
 import os
 import stat
 from pathlib import Path

@@ -1,8 +1,6 @@
 """bringup report: one page, machine outputs, drain lines; and nothing from a log or a host name gets out of its
 place."""
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import html.parser

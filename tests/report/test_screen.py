@@ -1,7 +1,5 @@
 """The screen of a phase: what has one reason is one line."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as xml

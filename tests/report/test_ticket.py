@@ -1,7 +1,5 @@
 """A ticket: what is wrong on which device of which machine, with the line of evidence, and what to attach."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The training report: the chapters of the source document; each line from records, and what they lack is said."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from dataclasses import replace

@@ -1,8 +1,6 @@
 """`bringup report` prints what a person pastes, with what it rests on; it says why where there is no line, and runs
 nothing."""
 
-from __future__ import annotations
-
 import json
 import os
 import time

@@ -1,7 +1,5 @@
 """Checks of a site: its file is read strictly, what the nodes answer is judged like everything else."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from pathlib import Path

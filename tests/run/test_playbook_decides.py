@@ -1,8 +1,6 @@
 """What `bringup run` does after each phase: what it goes on with, on which nodes, and what it keeps. Phases end here
 as they are told to; nothing is submitted."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Callable

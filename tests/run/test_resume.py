@@ -1,7 +1,5 @@
 """What `bringup run --resume` keeps, what a run keeps of its job, and which of its attempts is the newest."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -3,8 +3,6 @@
 The scripts run in a copy of the repository, with srun, salloc, scontrol and apptainer that note how they were called.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

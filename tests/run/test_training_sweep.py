@@ -1,7 +1,5 @@
 """bringup sweep: which options a variant has, what its table says, and that what finished is not run again."""
 
-from __future__ import annotations
-
 import io
 import json
 import random
