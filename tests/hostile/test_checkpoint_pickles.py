@@ -4,7 +4,6 @@ import io
 import os
 import pickle
 import shutil
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +12,11 @@ import torch
 import torch.distributed.checkpoint as dcp
 from bringup.records import CheckpointFile
 from pydantic import ValidationError
+from recipe.checkpoint import files as checkpoint
 from torch.distributed.checkpoint import metadata
 from torch.distributed.checkpoint.filesystem import _StorageInfo
 
 CHECKOUT = Path(__file__).resolve().parents[2]
-sys.path += [str(CHECKOUT / "training/src"), str(CHECKOUT / "infrastructure-validation/probes")]
 pytestmark = pytest.mark.filterwarnings("default")
 
 # Written by /usr/bin/python3 of Debian 12: it pickles a member of an Enum as getattr(Class, name).
@@ -39,21 +38,15 @@ def looked_up(module: str, name: str) -> bytes:
 
 
 def read(folder: Path) -> Any:
-    from recipe.checkpoint import files as checkpoint
-
     return checkpoint.CarefulReader(str(folder)).read_metadata()
 
 
 def refuses(folder: Path, words: str) -> None:
-    from recipe.checkpoint import files as checkpoint
-
     with pytest.raises(checkpoint.CheckpointError, match=words):
         read(folder)
 
 
-def test_what_python_3_11_2_wrote_is_read(tmp_path: Path) -> None:
-    from recipe.checkpoint import files as checkpoint
-
+def test_what_python_3_11_2_wrote_is_read() -> None:
     assert b"getattr" in (OF_DEBIAN_12 / ".metadata").read_bytes()
     tensors = {"model.weight": torch.zeros(2, 3), "optimizer.step": torch.zeros(())}
     dcp.load(tensors, storage_reader=checkpoint.CarefulReader(str(OF_DEBIAN_12)))
@@ -110,8 +103,6 @@ def test_getattr_gives_members_of_one_enum_and_nothing_else(tmp_path: Path, of: 
 
 
 def test_an_entry_that_torch_would_unpickle_itself_is_refused(tmp_path: Path) -> None:
-    from recipe.checkpoint import files as checkpoint
-
     class Command:
         def __reduce__(self) -> tuple[Any, ...]:
             return os.system, (f"touch {tmp_path}/executed",)

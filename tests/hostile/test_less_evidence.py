@@ -9,6 +9,7 @@ import re
 import shutil
 import tarfile
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -60,13 +61,21 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def run_of(recorded: Path, recording: str, folder: str) -> Path:
-    [run] = [path.parent for path in sorted((recorded / recording).glob("**/run.json")) if f"/{folder}/" in str(path)]
-    return run
+@pytest.fixture
+def copied(recorded, tmp_path) -> Callable[[str, str], Path]:
+    """Gives a copy of a recorded run: copied("h100-healthy", "discovery")."""
+
+    def copy(recording: str, folder: str) -> Path:
+        [run] = [path.parent for path in (recorded / recording).glob("**/run.json") if f"/{folder}/" in str(path)]
+        return shutil.copytree(run, tmp_path / "run")
+
+    return copy
 
 
-def copied(run: Path, to: Path) -> Path:
-    return shutil.copytree(run, to)
+def reseal(run: Path) -> None:
+    """By the stored record, which may be older than what a record has to have."""
+    closed = run / results.CLOSED
+    closed.write_text(json.dumps(json.loads(closed.read_text()) | {"files": results.checksums(run)}))
 
 
 def change(run: Path, file: str, quantity: str, of: str, value: object = ...) -> int:
@@ -90,8 +99,7 @@ def change(run: Path, file: str, quantity: str, of: str, value: object = ...) ->
             fact["end"] -= lost[label, fact["at"]]
         lines.append(f"{label or ''}{json.dumps(fact)}\n")
     path.write_text("".join(lines))
-    closed = run / results.CLOSED
-    closed.write_text(json.dumps(json.loads(closed.read_text()) | {"files": results.checksums(run)}))
+    reseal(run)
     return changed
 
 
@@ -100,8 +108,8 @@ def outcomes(run: Path) -> dict[tuple[str, str], tuple[Outcome, str]]:
 
 
 @pytest.mark.parametrize("less", DEVICES, ids=lambda less: f"{less.folder}-{less.of[:6]}")
-def test_a_device_that_says_nothing_never_makes_a_verdict_a_pass(recorded: Path, tmp_path: Path, less: Less):
-    run = copied(run_of(recorded, less.recording, less.folder), tmp_path / "run")
+def test_a_device_that_says_nothing_never_makes_a_verdict_a_pass(copied, less: Less):
+    run = copied(less.recording, less.folder)
     judged = less.gate or less.quantity, less.node
     before = outcomes(run)[judged]
     assert before[0] in (Outcome.FAIL, Outcome.WARN)
@@ -114,8 +122,8 @@ GPU_GATES = ("ecc", "remap_failed", "nvlinks", "slowdown", "pcie", "memory", "mo
 
 
 @pytest.mark.parametrize("name", GPU_GATES)
-def test_a_gpu_that_never_says_it_is_not_known_beside_one_that_is_healthy(recorded: Path, tmp_path: Path, name: str):
-    run = copied(run_of(recorded, "h100-healthy", "discovery"), tmp_path / "run")
+def test_a_gpu_that_never_says_it_is_not_known_beside_one_that_is_healthy(copied, name: str):
+    run = copied("h100-healthy", "discovery")
     gate = f"discovery.gpu.{name}"
     assert outcomes(run)[gate, "n1"][0] is Outcome.PASS
     assert change(run, INVENTORY, gate, GPU_1) > 0
@@ -131,9 +139,9 @@ def test_a_gpu_that_never_says_it_is_not_known_beside_one_that_is_healthy(record
         ("discovery", "raw/clock.jsonl", "discovery.clock.behind_reference", 5.0, "discovery.clock.offset"),
     ],
 )
-def test_a_node_is_never_compared_with_itself_alone(recorded, tmp_path, phase, file, quantity, sick, gate):
+def test_a_node_is_never_compared_with_itself_alone(copied, phase, file, quantity, sick, gate):
     """The sick one of two went on as healthy when the healthy one fell silent."""
-    run = copied(run_of(recorded, "local-healthy", phase), tmp_path / "run")
+    run = copied("local-healthy", phase)
     assert change(run, file, quantity, "n1", sick) > 0
     assert outcomes(run)[gate, "n1"][0] is Outcome.FAIL
     assert change(run, file, EVERYTHING, "n0") > 0
@@ -142,9 +150,9 @@ def test_a_node_is_never_compared_with_itself_alone(recorded, tmp_path, phase, f
     assert "no other node was there to compare with" in why
 
 
-def test_of_two_clocks_each_has_the_whole_difference_unless_one_is_known_to_drift(recorded: Path, tmp_path: Path):
+def test_of_two_clocks_each_has_the_whole_difference_unless_one_is_known_to_drift(copied):
     """It was half of it: 0.19 s passed a limit of 0.1 s on both nodes."""
-    run = copied(run_of(recorded, "local-healthy", "discovery"), tmp_path / "run")
+    run = copied("local-healthy", "discovery")
     assert change(run, "raw/clock.jsonl", "discovery.clock.behind_reference", "n1", 0.8) > 0
     assert [outcomes(run)["discovery.clock.offset", node][0] for node in ("n0", "n1")] == [Outcome.FAIL, Outcome.FAIL]
     for node, is_held in (("n0", True), ("n1", False)):
@@ -155,8 +163,8 @@ def test_of_two_clocks_each_has_the_whole_difference_unless_one_is_known_to_drif
 @pytest.mark.parametrize(
     ("counter", "gate"), [("ecc_uncorrected", "load.gpu_faults"), ("pcie_replays", "load.gpu_corrected")]
 )
-def test_a_counter_that_one_gpu_never_says_is_not_known(recorded: Path, tmp_path: Path, counter: str, gate: str):
-    run = copied(run_of(recorded, "h100-healthy", "node_sweep"), tmp_path / "run")
+def test_a_counter_that_one_gpu_never_says_is_not_known(copied, counter: str, gate: str):
+    run = copied("h100-healthy", "node_sweep")
     assert outcomes(run)[gate, "n1"][0] is Outcome.PASS
     for moment in ("before", "after"):  # never asked, before and after the load
         assert change(run, f"raw/counters-{moment}.jsonl", f"load.counter.{moment}.{counter}", GPU_1) > 0
@@ -164,9 +172,9 @@ def test_a_counter_that_one_gpu_never_says_is_not_known(recorded: Path, tmp_path
     assert (outcome, f"was not read on {GPU_1}" in why) == (Outcome.INCOMPLETE, True)
 
 
-def test_a_gpu_that_gave_no_answer_before_and_after_the_load_leaves_its_faults_open(recorded: Path, tmp_path: Path):
+def test_a_gpu_that_gave_no_answer_before_and_after_the_load_leaves_its_faults_open(copied):
     """The probe says so itself: one GPU answered of two, both times."""
-    run = copied(run_of(recorded, "h100-healthy", "node_sweep"), tmp_path / "run")
+    run = copied("h100-healthy", "node_sweep")
     for moment in ("before", "after"):
         path = run / f"raw/counters-{moment}.jsonl"
         lines = [line for line in path.read_text().splitlines() if GPU_1 not in line]
@@ -183,8 +191,7 @@ def test_a_gpu_that_gave_no_answer_before_and_after_the_load_leaves_its_faults_o
                 fact["end"] += 1 - dropped
             facts_left.append(f"{label}{json.dumps(fact)}")
         path.write_text("\n".join(facts_left) + "\n")
-    closed = run / results.CLOSED
-    closed.write_text(json.dumps(json.loads(closed.read_text()) | {"files": results.checksums(run)}))
+    reseal(run)
     for gate in ("load.gpu_faults", "load.gpu_corrected"):
         outcome, why = outcomes(run)[gate, "n1"]
         assert (outcome, why) == (Outcome.INCOMPLETE, "not found out: no answer from gpu1: NVML: GPU is lost")

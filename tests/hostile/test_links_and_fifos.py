@@ -14,7 +14,7 @@ import own_files
 import pytest
 import shared_files
 from health_for_tests import GPUS, NODE, Installed, a_baseline, fact, install, run_install
-from programs import ran
+from programs import program, ran
 from tiers import first
 
 NOBODY = 65534
@@ -190,8 +190,7 @@ def test_a_health_check_in_a_folder_of_somebody_else_runs_nothing_and_says_so(in
 
 @as_root
 @pytest.mark.parametrize(
-    "spoiled",
-    first(["probe", "checkout", "baseline", "tools", "tool", "state", "textfile", "checks.d", "folder"]),
+    "spoiled", first(["probe", "checkout", "baseline", "tools", "tool", "state", "textfile", "checks.d", "folder"])
 )
 def test_install_refuses_what_somebody_else_can_change(tmp_path: Path, spoiled: str):
     source = tmp_path / "checkout/infrastructure-validation"
@@ -200,9 +199,7 @@ def test_install_refuses_what_somebody_else_can_change(tmp_path: Path, spoiled: 
         shutil.copytree(checkout / part, source.parent / part)
     baseline, tools, folder = tmp_path / "baseline.json", tmp_path / "tools", tmp_path / "opt"
     baseline.write_text(a_baseline(GPUS).model_dump_json())
-    tools.mkdir()
-    (tools / "nvidia-smi").write_text("#!/bin/sh\n")
-    (tools / "nvidia-smi").chmod(0o755)
+    program(tools / "nvidia-smi", "")
     (tmp_path / "state").mkdir()
     (tmp_path / "textfile").mkdir()
     folders = ("--state", tmp_path / "state", "--textfile", tmp_path / "textfile")
@@ -216,25 +213,17 @@ def test_install_refuses_what_somebody_else_can_change(tmp_path: Path, spoiled: 
     assert run().returncode == 0
     (folder / "checks.d/99-mine").write_text("#!/bin/sh\n")
     assert run().returncode == 0
-    paths = {
-        "checkout": source,
-        "probe": source / "probes/facts.py",
-        "baseline": baseline,
-        "tools": tools,
-        "tool": tools / "nvidia-smi",
-        "state": tmp_path / "state",
-        "textfile": tmp_path / "textfile",
-        "checks.d": folder / "checks.d/99-mine",
-        "folder": folder,
-    }
-    os.chown(paths[spoiled], NOBODY, NOBODY)
+    known = {"checkout": source, "probe": source / "probes/facts.py", "baseline": baseline, "folder": folder}
+    known |= {"tools": tools, "tool": tools / "nvidia-smi", "checks.d": folder / "checks.d/99-mine"}
+    path = known.get(spoiled, tmp_path / spoiled)
+    os.chown(path, NOBODY, NOBODY)
     refused = run()
     assert refused.returncode == 2
-    assert f"{paths[spoiled]} belongs to" in refused.stderr
+    assert f"{path} belongs to" in refused.stderr
     assert "only root may change it" in refused.stderr
-    os.chown(paths[spoiled], 0, 0)
-    paths[spoiled].chmod(0o777)
-    assert f"can write {paths[spoiled]}" in run().stderr
+    os.chown(path, 0, 0)
+    path.chmod(0o777)
+    assert f"can write {path}" in run().stderr
 
 
 def test_install_from_a_checkout_of_ones_own_below_a_sticky_folder(tmp_path: Path):
@@ -249,16 +238,12 @@ def test_install_from_a_checkout_of_ones_own_below_a_sticky_folder(tmp_path: Pat
 
 def test_a_program_of_the_tools_folder_does_not_come_before_the_systems_own(tmp_path: Path):
     tools = tmp_path / "tools"
-    tools.mkdir()
     for name in ("nvidia-smi", "python3", "cat"):
-        (tools / name).write_text(f"#!/bin/sh\n: >'{tmp_path}/{name}-ran'\n")
-        (tools / name).chmod(0o755)
+        program(tools / name, f": >'{tmp_path}/{name}-ran'", by="/bin/sh")
     made = install(tmp_path, a_baseline(GPUS), tools=tools)
     made.check("10-gpus", "cat /dev/null; python3 -c 'print()'; nvidia-smi")
     made.run()
-    assert not (tmp_path / "python3-ran").exists()
-    assert not (tmp_path / "cat-ran").exists()
-    assert (tmp_path / "nvidia-smi-ran").exists()
+    assert [path.name for path in tmp_path.glob("*-ran")] == ["nvidia-smi-ran"]
 
 
 def test_a_check_in_python_runs_isolated(installed: Installed, tmp_path: Path):

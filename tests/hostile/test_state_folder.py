@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from harness import Cluster, state_folder
+from programs import program
 
 pytestmark = pytest.mark.cluster
 NOBODY = 65534
@@ -40,11 +41,8 @@ def cluster() -> Iterator[Cluster]:
 
 def up(cluster: Cluster, tmp_path: Path, between: str) -> tuple[subprocess.CompletedProcess[str], list[str]]:
     """`cluster up` where somebody does `between` just before the state folder is made; what ran of theirs."""
-    (tmp_path / "bin").mkdir()
-    stub = tmp_path / "bin/mkdir"
     guard = 'PATH=${PATH#*:}; case $* in "-p $STATE" | "-p -- $STATE") [ -e "$STATE" ] || {'
-    stub.write_text(f'#!/bin/bash\n{guard} {between}\n}};; esac\nexec mkdir "$@"\n')
-    stub.chmod(0o755)
+    stub = program(tmp_path / "bin/mkdir", f'{guard} {between}\n}};; esac\nexec mkdir "$@"')
     ran = tmp_path / "ran"
     variables = {"PATH": f"{stub.parent}:{os.environ['PATH']}", "STATE": str(cluster.state), "RAN": str(ran)}
     done = cluster.run("up", "--nodes", "1", "--gpus", "1", env=variables)

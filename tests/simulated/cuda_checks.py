@@ -38,6 +38,10 @@ def refused(*words: str, kind: type[Exception] = RuntimeError) -> Iterator[None]
     raise AssertionError(f"nothing was refused; expected {words}")
 
 
+def a_model() -> torch.nn.Sequential:
+    return torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 1))
+
+
 def change(*lines: str) -> None:
     """Of the node's state, as `cluster gpu` makes it: in one step."""
     part = STATE.with_suffix(".part")
@@ -54,11 +58,8 @@ def devices_are_those_of_the_node() -> None:
     properties = torch.cuda.get_device_properties(1)
     assert str(properties.uuid).startswith("00000000-0000-") and f"gpu1.uuid=GPU-{properties.uuid}" in STATE.read_text()
     assert properties.name == "NVIDIA H100 80GB HBM3" and torch.cuda.get_device_capability(0) == (9, 0)
-    assert (
-        torch.cuda.is_bf16_supported()
-        and torch.version.cuda
-        and torch.accelerator.current_accelerator() == torch.device("cuda")
-    )
+    assert torch.cuda.is_bf16_supported() and torch.version.cuda
+    assert torch.accelerator.current_accelerator() == torch.device("cuda")
 
 
 def the_current_device_is_where_tensors_are_made() -> None:
@@ -100,7 +101,7 @@ def training_is_that_of_the_cpu() -> None:
     losses = {}
     for kind in ("cpu", "cuda"):
         torch.manual_seed(3)
-        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 1)).to(kind)
+        model = a_model().to(kind)
         optimizer = torch.optim.AdamW(model.parameters(), lr=0.1, fused=True)
         data = torch.randn(32, 8, generator=torch.Generator().manual_seed(1)).to(kind)
         for _ in range(3):
@@ -176,16 +177,15 @@ def a_copy_that_nobody_waited_for_has_not_arrived() -> None:
         assert host.isnan().all()
         return host
 
-    host, event = later(), torch.cuda.Event()
-    event.record()
-    event.synchronize()
-    assert host.tolist() == [1, 1, 1, 1]
-    host = later()
-    torch.cuda.synchronize()
-    assert host.tolist() == [1, 1, 1, 1]
-    host = later()
-    torch.ones(1, device="cuda").item()
-    assert host.tolist() == [1, 1, 1, 1]
+    def recorded() -> None:
+        event = torch.cuda.Event()
+        event.record()
+        event.synchronize()
+
+    for wait in (recorded, torch.cuda.synchronize, torch.ones(1, device="cuda").item):
+        host = later()
+        wait()
+        assert host.tolist() == [1, 1, 1, 1]
     waited = torch.empty(4, pin_memory=True)
     assert waited.copy_(torch.ones(4, device="cuda")).tolist() == [1, 1, 1, 1]
     pageable = torch.empty(4)
@@ -197,15 +197,8 @@ def a_hidden_wait_is_an_error_where_that_was_asked_for() -> None:
     event = torch.cuda.Event()
     torch.cuda.set_sync_debug_mode("error")
     assert torch.cuda.get_sync_debug_mode() == 2
-    for wait in (
-        on.sum().item,
-        on.cpu,
-        on.nonzero,
-        lambda: on[on > 0],
-        lambda: torch.ones(2).cuda(),
-        lambda: bool(on.any()),
-        torch.cuda.current_stream().synchronize,
-    ):
+    waits = (on.sum().item, on.cpu, on.nonzero, torch.cuda.current_stream().synchronize)
+    for wait in (*waits, lambda: on[on > 0], lambda: torch.ones(2).cuda(), lambda: bool(on.any())):
         with refused("called a synchronizing CUDA operation"):
             wait()
     on.copy_(host, non_blocking=True)
@@ -307,10 +300,8 @@ def copies_are_compared_with_what_was_sent() -> None:
     between = [("wrong bytes copied from GPU-a to GPU-b", 0), ("wrong bytes copied from GPU-b to GPU-a", 0)]
     for change_of, wrong in ((), (0, 0)), (("gpu1.cuda.copy=wrong",), (0, 1)):
         change(*change_of)
-        wrong_copies = compute.copies(torch, devices, who, Facts("compute", io.StringIO()))
-        assert wrong_copies == [(into.format(each), count) for each, count in zip(who, wrong, strict=True)] + between, (
-            wrong_copies
-        )
+        expected = [(into.format(each), count) for each, count in zip(who, wrong, strict=True)]
+        assert compute.copies(torch, devices, who, Facts("compute", io.StringIO())) == expected + between
     change("gpu1.cuda.copy=right")
 
 
@@ -379,9 +370,8 @@ def ranks_train_as_one_does() -> None:
 
     def trained(kind: str, rows: slice) -> float:
         torch.manual_seed(7)
-        model: torch.nn.Module = torch.nn.Sequential(
-            torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 1)
-        ).to("cpu" if kind == "alone" else "cuda")
+        device = "cpu" if kind == "alone" else "cuda"
+        model: torch.nn.Module = a_model().to(device)
         if kind == "ddp":
             model = DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
         elif kind == "fsdp":
@@ -391,7 +381,7 @@ def ranks_train_as_one_does() -> None:
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
         data = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))[rows]
         for _ in range(4):
-            loss = model(data.to("cpu" if kind == "alone" else "cuda")).square().mean()
+            loss = model(data.to(device)).square().mean()
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
@@ -409,6 +399,12 @@ def ranks_train_as_one_does() -> None:
 # --- the program
 
 
+def _meet(rank: int, ranks: int, file: Path) -> None:
+    torch.cuda.set_device(rank)
+    how = {"timeout": datetime.timedelta(seconds=60), "device_id": torch.device("cuda", rank)}
+    dist.init_process_group("nccl", store=dist.FileStore(str(file), ranks), rank=rank, world_size=ranks, **how)
+
+
 def _run(name: str, ranks: int, folder: Path) -> str:
     """In forked processes; what went wrong."""
     healthy = STATE.read_text()
@@ -420,13 +416,7 @@ def _run(name: str, ranks: int, folder: Path) -> str:
             words = ""
             try:
                 if name.startswith("ranks_"):
-                    torch.cuda.set_device(rank)
-                    store = dist.FileStore(str(folder / f"{name}.store"), ranks)
-                    patience = datetime.timedelta(seconds=60)
-                    device = torch.device("cuda", rank)
-                    dist.init_process_group(
-                        "nccl", store=store, rank=rank, world_size=ranks, timeout=patience, device_id=device
-                    )
+                    _meet(rank, ranks, folder / f"{name}.store")
                 globals()[name]()
             except BaseException:  # noqa: BLE001  # whatever it is, the test shows it
                 words = traceback.format_exc()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 import state as states
@@ -26,9 +27,17 @@ NAMES = re.findall(r"^def (\w+)\(\) -> None:$", CHECKS.read_text(), re.MULTILINE
 TOGETHER = [name for name in NAMES if name.startswith("ranks_")]
 ALONE = [name for name in NAMES if name not in (*TOGETHER, "main")]
 
+INSTALL = f"import sys; sys.path.append({str(STAND_IN)!r}); import cuda_stand_in; cuda_stand_in.install({{!r}})"
+
 
 def healthy(gpus: int) -> str:
     return states.healthy("h100+cuda", "n0", gpus) + "devices=all\n"
+
+
+def built(place: Path, path: str, **more: str) -> subprocess.Popen[str]:
+    """A build that has begun, with these programs and a cache of its own."""
+    environment = os.environ | {"PATH": path, "XDG_CACHE_HOME": str(place / "cache")} | more
+    return subprocess.Popen([sys.executable, BUILD], env=environment, stdout=PIPE, stderr=PIPE, text=True)
 
 
 @pytest.fixture(scope="module")
@@ -37,18 +46,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, int
     folder = tmp_path_factory.mktemp("with a space")
     library = subprocess.run([sys.executable, BUILD], check=True, capture_output=True, text=True).stdout.strip()
     (folder / "state.conf").write_text(healthy(2))
-    install = (
-        f"import sys; sys.path.append({str(STAND_IN)!r}); import cuda_stand_in; cuda_stand_in.install({library!r})"
-    )
-    (folder / "sitecustomize.py").write_text(install)
-    environment = os.environ | {
-        "BRINGUP_SIMULATED_STATE": str(folder / "state.conf"),
-        "PYTHONPATH": f"{folder}:{PROBES}",
-    }
-    environment.pop("CUDA_VISIBLE_DEVICES", None)
-    with subprocess.Popen(
-        [sys.executable, CHECKS], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    (folder / "sitecustomize.py").write_text(INSTALL.format(library))
+    own = {"BRINGUP_SIMULATED_STATE": str(folder / "state.conf"), "PYTHONPATH": f"{folder}:{PROBES}"}
+    environment = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"} | own
+    with subprocess.Popen([sys.executable, CHECKS], env=environment, stdin=PIPE, stdout=PIPE, text=True) as process:
 
         def ask(check: str, ranks: int) -> str:
             print(check, ranks, file=process.stdin, flush=True)
@@ -115,8 +116,7 @@ def test_a_lost_gpu_and_a_cuda_that_does_not_start_are_not_seen(monkeypatch, tmp
 
 
 def test_lines_that_ran_are_recorded_at_once_and_those_of_a_rank_that_ends_hard_too(tmp_path):
-    script = f"""import sys; sys.path.append({str(STAND_IN)!r}); import cuda_stand_in; cuda_stand_in.install("unused")
-import compute, os; compute.size_for(2**30); os._exit(1)"""
+    script = f"{INSTALL.format('unused')}\nimport compute, os; compute.size_for(2**30); os._exit(1)"
     environment = os.environ | {"BRINGUP_LINES": str(tmp_path), "PYTHONPATH": str(PROBES)}
     subprocess.run([sys.executable, "-c", script], env=environment, check=False)
     (file,) = tmp_path.iterdir()
@@ -140,18 +140,8 @@ while [ $# -gt 1 ]; do [ "$1" != -o ] || : >"$2"; shift; done
 def build(tmp_path: Path) -> Callable[[], subprocess.Popen[str]]:
     """Starts a build with a compiler that counts its calls, and an empty cache."""
     program(tmp_path / "bin/g++", COMPILER, "/bin/sh")
-    environment = os.environ | {
-        "PATH": f"{tmp_path / 'bin'}:{os.environ['PATH']}",
-        "XDG_CACHE_HOME": str(tmp_path / "cache"),
-        "COUNT": str(tmp_path / "count"),
-    }
-
-    def start() -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, BUILD], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-
-    return start
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    return lambda: built(tmp_path, path, COUNT=str(tmp_path / "count"))
 
 
 def test_two_who_build_at_once_compile_once(build, tmp_path):
@@ -162,16 +152,10 @@ def test_two_who_build_at_once_compile_once(build, tmp_path):
     assert (tmp_path / "count").read_text() == "compiled\n"
 
 
-def test_what_the_compiler_says_is_one_line(build, tmp_path):
+def test_what_the_compiler_says_is_one_line_and_so_is_that_there_is_none(build, tmp_path):
     program(tmp_path / "bin/g++", "echo 'module.cpp:1: error: no such thing' >&2; exit 1")
-    failed = build()
-    output, error = failed.communicate()
-    assert (failed.returncode, output) == (1, "")
-    assert error == "cluster: g++ cannot make the stand-in of CUDA: module.cpp:1: error: no such thing\n"
-
-
-def test_without_a_compiler_it_says_so(tmp_path):
-    environment = os.environ | {"PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path / "cache")}
-    done = subprocess.run([sys.executable, BUILD], env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 1
-    assert done.stderr == "cluster: not installed: g++, for the stand-in of CUDA; run 'make setup'\n"
+    for begun, says in (
+        (build(), "g++ cannot make the stand-in of CUDA: module.cpp:1: error: no such thing"),
+        (built(tmp_path, str(tmp_path)), "not installed: g++, for the stand-in of CUDA; run 'make setup'"),
+    ):
+        assert (*begun.communicate(), begun.returncode) == ("", f"cluster: {says}\n", 1)

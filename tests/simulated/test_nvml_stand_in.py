@@ -131,15 +131,11 @@ FAULTS = {
     "name=NVIDIA H100 PCIe": {"model": "NVIDIA H100 PCIe"},
     "memory=84446101504": {"memory": 78.65},
 }
+NO_LINK = "no NVLink is up, so that none counts errors"
 LINKS = {
     "nvlink5=down": {"nvlinks": 17},
-    "nvlink=down": {
-        "nvlinks": 0,
-        **dict.fromkeys(
-            ("nvlink_recoveries", "nvlink_replays", "nvlink_crc_errors"),
-            "? no NVLink is up, so that none counts errors",
-        ),
-    },
+    "nvlink=down": {"nvlinks": 0}
+    | dict.fromkeys(("nvlink_recoveries", "nvlink_replays", "nvlink_crc_errors"), f"? {NO_LINK}"),
     "nvlink5.recoveries=1": {"nvlink_recoveries": 1},
     "nvlink17.replays=4": {"nvlink_replays": 4},
     "nvlink.crc=1": {"nvlink_crc_errors": 18},
@@ -292,6 +288,7 @@ def test_a_divided_gpu_lists_its_parts(ask, library, tmp_path):
     assert all(part in listed for part in parts)
 
 
+NO_EVENT = "this GPU has none for an Xid"
 OF_MIG = "of a GPU in MIG mode, they tell an ordinary user about the whole GPU alone"
 
 
@@ -354,12 +351,9 @@ class TestEvents:
         [
             ("gpu.events=error:3", {("n1", "gpus"): "? NVML's events: Not Supported"}),
             ("gpu.events=error:4", {("n1", "gpus"): "? NVML's events: Insufficient Permissions"}),
-            ("gpu.events=none", {("n1", "gpus"): "? NVML's events: this GPU has none for an Xid"}),
+            ("gpu.events=none", {("n1", "gpus"): "? NVML's events: " + NO_EVENT}),
             ("gpu.mig=on", {("n1", "gpus"): f"? NVML's events: {OF_MIG}"}),
-            (
-                "gpu1.events=none",
-                {("n1", "gpus"): 1, (uuid(1), "watched"): "? NVML's events: this GPU has none for an Xid"},
-            ),
+            ("gpu1.events=none", {("n1", "gpus"): 1, (uuid(1), "watched"): f"? NVML's events: {NO_EVENT}"}),
         ],
     )
     def test_a_gpu_that_reports_none_is_not_watched(self, file, library, change, reported):
