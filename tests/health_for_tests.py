@@ -153,6 +153,10 @@ BREAKS: dict[str, Callable[[Path], object]] = {
     "the check that is asked for raises": _written(CHECK, "#!/usr/bin/env python3\nraise ValueError('of ours')\n"),
     "the check that is asked for ends with 1": _written(CHECK, "#!/bin/bash\necho sick\nexit 1\n"),
     "the check that is asked for says nothing": _written(CHECK, "#!/bin/bash\n"),
+    "the check that is asked for says half a fact": _written(CHECK, '#!/bin/bash\necho \'{"probe": "p"\'\n'),
+    "the check that is asked for does not finish": _written(
+        CHECK, f"#!/bin/bash\necho '{fact('discovery.gpu.count', 7)}'\n"
+    ),
 }
 
 

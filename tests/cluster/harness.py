@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from programs import ran
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAM = Path("infrastructure-validation/local-cluster/cluster")
@@ -60,27 +63,12 @@ class Cluster:
         cwd: Path | None = None,
         stdin: str = "",
     ) -> Completed:
-        return subprocess.run(
-            self.command(*arguments),
-            env=self.environment(env),
-            timeout=timeout,
-            cwd=cwd or self.checkout,
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        how = {"env": self.environment(env), "cwd": cwd or self.checkout, "input": stdin}
+        return ran(self.command(*arguments), timeout=timeout, **how)
 
-    def sh(
-        self,
-        *command: str | Path,
-        env: Mapping[str, str] | None = None,
-        timeout: float = 60,
-        cwd: Path | None = None,
-        stdin: str = "",
-    ) -> Completed:
-        """On the login host."""
-        return self.run("sh", *command, env=env, timeout=timeout, cwd=cwd, stdin=stdin)
+    def sh(self, *command: str | Path, **how: Any) -> Completed:
+        """On the login host. how: of run."""
+        return self.run("sh", *command, **how)
 
     def on(self, node: str, *command: str | Path, timeout: float = 60) -> Completed:
         """On a node, as its root, outside Slurm."""

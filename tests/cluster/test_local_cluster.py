@@ -9,12 +9,13 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from bringup.evidence.hostlist import shortened
 from harness import CHECKOUT, PROGRAM, Cluster, running_cluster, state_folder, wait_until
+from programs import program
 
 pytestmark = pytest.mark.cluster
 
@@ -210,7 +211,8 @@ def test_a_job_over_its_memory_ends_out_of_memory(confined: Cluster) -> None:
 def test_more_gpus_than_cores_give_up_the_confinement_of_cores_alone(confined, start_cluster):
     gpus = len(os.sched_getaffinity(0)) + 1
     other = start_cluster("--nodes", "1", "--gpus", str(gpus))
-    tasks = probe(other, f"--ntasks-per-node={gpus}", "--gpus-per-task=1")
+    tasks = probe(other, "-J", "here", f"--ntasks-per-node={gpus}", "--gpus-per-task=1")
+    assert job_states(confined, "here") == [], "two clusters stand side by side"
     assert [list(task["gpus"].values()).count("ENXIO") for task in tasks.values()] == [1] * gpus
 
 
@@ -306,9 +308,7 @@ def test_a_foreign_folder_is_never_taken_for_state(tmp_path: Path) -> None:
 
 def test_a_start_that_fails_says_why_and_leaves_nothing(state: Path, tmp_path: Path) -> None:
     before = traces(state)
-    broken = tmp_path / "munged"
-    broken.write_text("#!/bin/sh\necho 'munged: no entropy today' >&2\nexit 1\n")
-    broken.chmod(0o755)
+    program(tmp_path / "munged", "echo 'munged: no entropy today' >&2; exit 1")
     done = Cluster(state).run("up", env={"PATH": f"{tmp_path}:{os.environ['PATH']}"})
     assert done.returncode == 2
     assert "no entropy today" in done.stderr
@@ -353,16 +353,6 @@ def test_down_can_keep_the_logs() -> None:
         assert "slurmctld.log" in {path.name for path in (cluster.state / "log").iterdir()}
         cluster.down()
         assert not cluster.state.exists()
-
-
-def test_two_clusters_side_by_side(cluster: Cluster, start_cluster: Callable[..., Cluster]) -> None:
-    other = start_cluster("--nodes", "1", "--gpus", "1")
-    assert other.sh("srun", "-w", "n0", "--gpus-per-node=1", "-J", "here", "true").returncode == 0
-    assert job_states(cluster, "here") == []
-    assert cluster.sh("srun", "-N2", "--gpus-per-node=2", "hostname").returncode == 0
-    other.down()
-    cluster.wait_idle()
-    assert cluster.sh("srun", "-N2", "--gpus-per-node=2", "true").returncode == 0
 
 
 def test_it_runs_from_a_path_with_a_space(readable_copy: Path) -> None:

@@ -15,6 +15,7 @@ from bringup import records
 from bringup.records import read_record
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import BRINGUP, Playbook, playbook
+from programs import program
 
 pytestmark = pytest.mark.cluster
 PLAYBOOKS = CHECKOUT / "validation/results/playbook"
@@ -132,12 +133,9 @@ def test_a_run_that_is_killed_while_its_job_runs_finds_what_the_job_found(killed
 
 def test_a_run_that_is_killed_between_two_phases_runs_the_second_one_only(killed: Killed):
     programs = killed.cluster.shared / killed.killed.name  # here sbatch never comes back with the second phase
-    programs.mkdir()
-    sbatch, sign = programs / "sbatch", programs / "asked"
-    sbatch.write_text(
-        f'#!/bin/bash\n[[ "$*" != *pairwise* ]] || {{ touch {sign}; sleep 600; }}\nexec /usr/bin/sbatch "$@"\n'
-    )
-    sbatch.chmod(0o755)
+    sign = programs / "asked"
+    waits = f'[[ "$*" != *pairwise* ]] || {{ touch {sign}; sleep 600; }}'
+    program(programs / "sbatch", f'{waits}\nexec /usr/bin/sbatch "$@"')
     path = {"PATH": f"{programs}:{os.environ['PATH']}"}
     moment = "the second phase is about to be submitted"
     assert killed.at(sign.is_file, moment, "discovery", "nccl_pairwise", env=path) == ["discovery"]

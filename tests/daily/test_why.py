@@ -80,31 +80,6 @@ def test_a_fatal_error_of_python_shows_its_innermost_frame():
     assert cause(text).stack == "kernel (k.py:3)"
 
 
-def test_a_rank_that_is_behind_in_the_order_of_collectives_is_named():
-    line = (
-        "[rank{0}]:[E] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={1}, OpType=ALLREDUCE, "
-    )
-    text = "".join(f"{line.format(rank, 37 + (rank != 1))}Timeout(ms)=600000) ran\n" for rank in range(4))
-    first = cause(text)
-    assert (first.rank, first.collective) == (1, "ALLREDUCE, number 38")
-
-
-@for_each("behind", [(0, 1), (0, 1, 2)])
-def test_ranks_that_are_behind_are_named_only_where_they_are_the_fewer(behind):
-    """Rank 0 was accused of being behind where most ranks were, and one was ahead of its group."""
-    text = "".join(WAITED.format(rank, rank, 38 - (rank in behind)) for rank in range(4))
-    first = cause(text)
-    assert (first.kind, first.rank) == ("collective", None)
-    assert "is not known" in first.words
-
-
-def test_ranks_of_groups_without_a_name_are_not_compared():
-    """Each prints its number in a group that no line names."""
-    text = "".join(WAITED.format(4 + rank, rank, 38 - (rank == 1)) for rank in range(4))
-    first = cause(text, EIGHT)
-    assert (first.kind, first.rank) == ("collective", None)
-
-
 WAITED = (
     "[rank{0}]:[E1] [Rank {1}] Watchdog caught collective operation timeout: WorkNCCL(SeqNum={2}, OpType=ALLREDUCE, "
     "Timeout(ms)=600000) ran\n"
@@ -116,18 +91,30 @@ EIGHT = Job("7", "ann", "FAILED", "1:0", ["n0", "n1"], 8, steps=[Step(["n0", "n1
 
 
 @for_each(
-    "waits, rank",
+    "job, waits, rank",
     [
-        ([(rank, rank % 4, 38 - rank // 4, f"{2 + rank // 4}(mesh_shard)") for rank in range(7)], NOBODY),  # two groups
-        ([(rank, rank % 4, 38 - rank // 4, "") for rank in range(7)], NOBODY),  # the same, and no line names them
-        ([(rank, rank, 38, "") for rank in range(4)], NOBODY),  # the others may be in another group
-        ([(rank, rank % 4, 38 - (rank == 6), "3(mesh_shard)") for rank in range(4, 8)], 6),
-        ([(rank, rank, 38, "0(default_pg)") for rank in range(7)], 7),
+        (JOB, [(rank, rank, 38 - (rank == 1), "") for rank in range(4)], 1),
+        # rank 0 was accused of being behind where most ranks were, and one was ahead of its group
+        *((JOB, [(rank, rank, 38 - (rank < behind), "") for rank in range(4)], NOBODY) for behind in (2, 3)),
+        (EIGHT, [(4 + rank, rank, 38 - (rank == 1), "") for rank in range(4)], NOBODY),  # groups without a name
+        *(
+            (
+                EIGHT,
+                [(rank, rank % 4, 38 - rank // 4, name and f"{2 + rank // 4}(mesh_shard)") for rank in range(7)],
+                NOBODY,
+            )
+            for name in (True, "")
+        ),
+        (EIGHT, [(rank, rank, 38, "") for rank in range(4)], NOBODY),  # the others may be in another group
+        (EIGHT, [(rank, rank % 4, 38 - (rank == 6), "3(mesh_shard)") for rank in range(4, 8)], 6),
+        (EIGHT, [(rank, rank, 38, "0(default_pg)") for rank in range(7)], 7),
     ],
 )
-def test_only_ranks_of_one_process_group_are_compared(waits, rank):
-    first = cause("".join((WAITED + (GROUP if wait[3] else "")).format(*wait) for wait in waits), EIGHT)
+def test_a_rank_that_is_behind_is_named_only_where_it_is_one_of_the_fewer_in_one_process_group(job, waits, rank):
+    first = cause("".join((WAITED + (GROUP if wait[3] else "")).format(*wait) for wait in waits), job)
     assert (first.kind, first.who) == ("collective", rank if rank == NOBODY else f"rank {rank}"), first
+    assert ("is not known" in first.words) is (rank == NOBODY)
+    assert first.collective == "ALLREDUCE, number 38" or rank != 1
 
 
 def test_a_rank_of_nine_digits_in_a_log_makes_no_list():
@@ -162,11 +149,19 @@ def test_of_two_exceptions_of_a_rank_the_one_behind_which_it_printed_nothing_is_
 
 
 @for_each(
-    "state, words",
-    [("SUSPENDED", "suspended"), ("COMPLETING", "waits until its last processes"), ("DEADLINE", "its deadline")],
+    "state, quiet_s, words",
+    [
+        ("SUSPENDED", 700, "suspended"),
+        ("COMPLETING", 700, "waits until its last processes"),
+        ("DEADLINE", 700, "its deadline"),
+        ("RUNNING", 601, "none of its logs has grown"),
+        ("RUNNING", 599, "nothing speaks against"),
+    ],
 )
-def test_a_state_that_is_not_running_has_words_of_its_own(state, words):
-    assert words in cause("step 1\n", Job("7", "ann", state, "", ["n0"], 1), quiet_s=700).words
+def test_a_state_has_words_of_its_own_and_a_running_job_stands_still_when_its_logs_no_longer_grow(
+    state, quiet_s, words
+):
+    assert words in cause("step 1\n", Job("7", "ann", state, "", ["n0"], 1), quiet_s=quiet_s).words
 
 
 def test_a_log_that_was_not_read_is_not_called_silent():
@@ -197,24 +192,13 @@ def test_without_a_word_in_the_logs_slurm_is_believed(state, code, nodes, kind, 
 def test_the_node_that_prints_the_end_of_a_job_is_not_its_cause():
     """srun labels what slurmstepd of the first node prints, whichever node was lost."""
     line = "0: slurmstepd-n1: error: *** STEP 7.0 ON n1 CANCELLED AT 2026-11-26T00:10:46{} ***\n"
-    of = {
-        "TIMEOUT": " DUE TO TIME LIMIT",
-        "NODE_FAIL": " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS",
-        "CANCELLED": "",
-    }
-    for state, words in of.items():
+    failure = " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"
+    for state, words in (("TIMEOUT", " DUE TO TIME LIMIT"), ("NODE_FAIL", failure), ("CANCELLED", "")):
         first = cause(line.format(words), Job("7", "ann", state, "", ["n1", "n2"], 2))
         assert (first.node, first.rank) == ("", None), state
-    lost = cause(
-        line.format(of["NODE_FAIL"]) + "srun: error: Node failure on n2\n", Job("7", "a", "NODE_FAIL", "", ["n1", "n2"])
-    )
+    lost = line.format(failure) + "srun: error: Node failure on n2\n"
+    lost = cause(lost, Job("7", "a", "NODE_FAIL", "", ["n1", "n2"]))
     assert (lost.kind, lost.node) == ("slurm.node-failure", "n2")
-
-
-def test_a_running_job_stands_still_when_its_logs_no_longer_grow():
-    running = Job("7", "ann", "RUNNING", "", ["n0"], 1)
-    assert cause("step 1\n", running, quiet_s=601).kind == "stalled"
-    assert cause("step 1\n", running, quiet_s=599).kind == "none"
 
 
 def test_one_rank_that_stands_elsewhere_than_the_others_is_named_and_two_are_not():
@@ -239,14 +223,11 @@ JobId=7 JobName=x UserId=root(0) StdOut=/etc/shadow
 """
 
 
-def test_a_name_or_comment_of_a_job_changes_no_other_field():
+def test_a_name_or_comment_of_a_job_changes_no_other_field_and_a_delimiter_stays_in_the_last_column():
     fields = answers.job_fields(SHOWN.format(log="/home/ann/a b.log"))
     assert fields["UserId"] == "ann(1000)"
     assert fields["StdOut"] == "/home/ann/a b.log"
     assert fields["NodeList"] == "n[0-1]"
-
-
-def test_accounted_jobs_keep_a_delimiter_in_the_last_column():
     table = "JobID|State|WorkDir\n7|CANCELLED by 1000|/home/a|b\nbroken\n"
     assert answers.accounted(table) == [{"JobID": "7", "State": "CANCELLED by 1000", "WorkDir": "/home/a|b"}]
 

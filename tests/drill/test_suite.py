@@ -23,17 +23,8 @@ from pydantic import ValidationError
 from showing import gates_shown_failing
 
 TESTS = Path(__file__).resolve().parents[1]
-DRILL = Drill(
-    id="d",
-    fault="f",
-    phase="discovery",
-    gate="discovery.gpu.count",
-    subject="n1",
-    outcome=Outcome.FAIL,
-    value=1,
-    silent=("n0",),
-    consequences=(("discovery.slurm.*", "n1"),),
-)
+COUNT = {"phase": "discovery", "gate": "discovery.gpu.count", "subject": "n1", "outcome": Outcome.FAIL, "value": 1}
+DRILL = Drill(id="d", fault="f", **COUNT, silent=("n0",), consequences=(("discovery.slurm.*", "n1"),))
 
 
 def verdict(
@@ -61,17 +52,14 @@ HEALTHY = [verdict(subject="n0", outcome=Outcome.PASS)]
 # ---- the catalogue
 
 
-def drilled() -> set[str]:
-    """Those that need a fabric have been performed by nobody yet: their gates need a reason too. Nothing fails of a
+def test_every_gate_is_seen_to_fail_by_a_drill_or_says_why_not_and_where_else():
+    """Drills that need a fabric have been performed by nobody yet: their gates need a reason too. Nothing fails of a
     fault that is survived."""
     here = [drill for drill in gates.DRILLS if drill.needs_expected is None and drill.outcome is not Outcome.PASS]
-    return {gate for drill in here for gate in (drill.gate, *(gate for gate, _ in drill.also))}
-
-
-def test_every_gate_is_seen_to_fail_by_a_drill_or_says_why_not_and_where_else():
+    drilled = {gate for drill in here for gate in (drill.gate, *(gate for gate, _ in drill.also))}
     listed = {gate.id for gate in gates.GATES.values() if gate.no_drill is not None}
-    assert set(gates.GATES) - drilled() - listed == set(), "neither a drill nor a reason"
-    assert drilled() & listed == set(), "a drill and a reason why there is none"
+    assert set(gates.GATES) - drilled - listed == set(), "neither a drill nor a reason"
+    assert drilled & listed == set(), "a drill and a reason why there is none"
 
 
 def test_a_gate_without_a_drill_is_shown_failing_by_the_test_that_it_names():
@@ -300,11 +288,8 @@ def test_exit_codes(done, code):
 
 
 def test_totals_count_what_was_performed_and_say_what_was_not():
-    done = a_drill_report(
-        a_drill_result(),
-        a_drill_result(drill="e", right_cause=False, seconds_to_detect=4.0),
-        perform.not_performed(DRILL, "w"),
-    )
+    late = a_drill_result(drill="e", right_cause=False, seconds_to_detect=4.0)
+    done = a_drill_report(a_drill_result(), late, NOT_DONE)
     assert result.totals(done) == (
         "2 of 2 drills detected; 2 on the right subject; 1 with the right cause; 0 false alarms elsewhere; "
         "median 3 s to detect; 1 not performed"

@@ -364,38 +364,6 @@ def ranks_that_have_one_gpu_are_refused() -> None:
         group.eager_connect_single_device(GPU)
 
 
-def ranks_train_as_one_does() -> None:
-    from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-    from torch.nn.parallel import DistributedDataParallel
-
-    def trained(kind: str, rows: slice) -> float:
-        torch.manual_seed(7)
-        device = "cpu" if kind == "alone" else "cuda"
-        model: torch.nn.Module = a_model().to(device)
-        if kind == "ddp":
-            model = DistributedDataParallel(model, device_ids=[torch.cuda.current_device()])
-        elif kind == "fsdp":
-            for layer in model:
-                fully_shard(layer, mp_policy=MixedPrecisionPolicy(reduce_dtype=torch.float32))
-            fully_shard(model)
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        data = torch.randn(8, 8, generator=torch.Generator().manual_seed(1))[rows]
-        for _ in range(4):
-            loss = model(data.to(device)).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-        loss = loss.detach()
-        if kind != "alone":
-            dist.all_reduce(loss, op=dist.ReduceOp.AVG)
-        return loss.item()
-
-    rank = dist.get_rank()
-    alone = trained("alone", slice(None))
-    for kind in ("ddp", "fsdp"):
-        assert abs(trained(kind, slice(4 * rank, 4 * rank + 4)) - alone) < 1e-5, kind
-
-
 # --- the program
 
 
