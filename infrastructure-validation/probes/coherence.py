@@ -220,15 +220,18 @@ STEPS = {"write": write_step, "read": read_step, "change": change_step, "see": s
 
 
 def main():
-    if len(sys.argv) != 6 or sys.argv[1] not in STEPS:
-        sys.exit(f"usage: coherence.py {'|'.join(STEPS)} FOLDER FILE_OF_NODES FILE_OF_USABLE ROUND,…")
+    lines = sys.stdin.read().splitlines() if len(sys.argv) == 4 else []
+    if len(lines) != 2 or sys.argv[1] not in STEPS:
+        sys.exit(
+            f"usage: coherence.py {'|'.join(STEPS)} FOLDER ROUND,…; on standard input NODE,… and USABLE,…, a line each"
+        )
     facts = Facts(f"coherence_{sys.argv[1]}")
     take_room(facts.at)
-    nodes, usable = (Path(file).read_text().split() for file in sys.argv[3:5])
+    nodes, usable = (line.split(",") for line in lines)
     if facts.at not in nodes:
-        sys.exit(f"coherence.py: {facts.at} is none of those in {sys.argv[3]}")
+        sys.exit(f"coherence.py: {facts.at} is none of {lines[0]}")
     # none: one node, which says whether it can write
-    rounds = [int(number) for number in sys.argv[5].split(",") if number]
+    rounds = [int(number) for number in sys.argv[3].split(",") if number]
     STEPS[sys.argv[1]](Circle(facts, sys.argv[2], nodes, usable, rounds))
     facts.finish()
 

@@ -96,9 +96,9 @@ look_at_folder() {
   python3 "$probes/shared_fs.py" reference "$folder" "$token" >"$raw/fs-reference.jsonl"
   step fs-node 1 python3 "$probes/shared_fs.py" node "$folder" "$token"
   python3 "$probes/shared_fs.py" check "$folder" "$token" "$raw/usable.txt" >"$raw/fs-check.jsonl"
-  # ... and from node to node
+  # ... and from node to node; which nodes they are comes through Slurm, as a node may not see this folder
   for part in write read change see; do
-    step "coherence-$part" 1 python3 "$probes/coherence.py" "$part" "$folder" "$raw/nodes.txt" "$raw/usable.txt" "$ROUNDS"
+    step "coherence-$part" 1 python3 "$probes/coherence.py" "$part" "$folder" "$ROUNDS" < <(paste -sd, "$raw/nodes.txt" "$raw/usable.txt")
   done
 }
 

@@ -57,15 +57,15 @@ def performed(
     names, parsed = list(folders), Parsed()
     usable = usable or names
     rounds = ",".join(str(number) for number in tournament.circle_rounds(names))
-    lists = [next(iter(folders.values())).parent / name for name in ("nodes.txt", "usable.txt")]
-    for file, listed in zip(lists, (names, usable), strict=True):
-        file.write_text("\n".join(listed))
+    lists = next(iter(folders.values())).with_name("lists")
+    lists.write_text(f"{','.join(names)}\n{','.join(usable)}\n")
     for step in STEPS:
         (between or {}).get(step, lambda: None)()
         running = [
             subprocess.Popen(
-                [sys.executable, PROBE, step, folders[node], *lists, rounds],
+                [sys.executable, PROBE, step, folders[node], rounds],
                 env=as_node(node, folders[node], folders[node].with_name(f"kept-{node}")),
+                stdin=lists.open(),
                 stdout=subprocess.PIPE,
                 text=True,
             )
@@ -240,14 +240,12 @@ def test_a_node_that_does_not_run_leaves_its_pairs_without_evidence_and_one_node
 
 @for_each(
     "arguments",
-    [(), ("write", "/tmp", "list"), ("look", "/tmp", "list", "list", "1"), ("write", "/tmp", "list", "list", "1")],
+    [(), ("write", "/tmp"), ("look", "/tmp", "1"), ("write", "/tmp", "1")],
 )
-def test_a_wrong_call_says_how(tmp_path, arguments):
-    (tmp_path / "list").write_text("n1\n")
-    arguments = [tmp_path / "list" if argument == "list" else argument for argument in arguments]
-    done = ran([sys.executable, PROBE, *arguments], env={**os.environ, "SLURMD_NODENAME": "n0"})
+def test_a_wrong_call_says_how(arguments):
+    done = ran([sys.executable, PROBE, *arguments], env={**os.environ, "SLURMD_NODENAME": "n0"}, input="n1\nn1\n")
     assert done.returncode == 1
-    assert "usage: coherence.py" in done.stderr or "n0 is none of those in " in done.stderr
+    assert "usage: coherence.py" in done.stderr or "n0 is none of n1" in done.stderr
 
 
 # ---- storage with fio and without: tests/fixtures/fio holds what fio 3.33 printed
