@@ -61,16 +61,17 @@ def performed(
     lists.write_text(f"{','.join(names)}\n{','.join(usable)}\n")
     for step in STEPS:
         (between or {}).get(step, lambda: None)()
-        running = [
-            subprocess.Popen(
-                [sys.executable, PROBE, step, folders[node], rounds],
-                env=as_node(node, folders[node], folders[node].with_name(f"kept-{node}")),
-                stdin=lists.open(),
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for node in usable
-        ]
+        running = []
+        for node in usable:
+            with lists.open() as stream:
+                process = subprocess.Popen(
+                    [sys.executable, PROBE, step, folders[node], rounds],
+                    env=as_node(node, folders[node], folders[node].with_name(f"kept-{node}")),
+                    stdin=stream,
+                    stdout=subprocess.PIPE,
+                    text=True,
+                )
+            running.append(process)
         for process in running:
             parsed.add(facts.parse(process.communicate()[0], step))
             assert process.returncode == 0
