@@ -70,25 +70,7 @@ def need(predicted: Footprint, resolved: RunArgs) -> int:
     return max(predicted.least, exact + int(rest / WITHIN))
 
 
-def advice(resolved: RunArgs, *, states_fit: bool) -> str:
-    """Return what to change, of what was not changed yet: the cheap first, where it can be enough."""
-    kind = job_of(resolved).kind
-    reduces_later = kind in ("fsdp", "zero2", "hsdp") and resolved.gradient_accumulation > 1
-    cheap = {
-        "give --rows-at-once 1": resolved.per_device_batch > 1,
-        "give --activation-checkpointing": not resolved.activation_checkpointing,
-        "give --sync-each-batch": reduces_later and not resolved.sync_each_batch,
-    }
-    other = {
-        "single": "take a smaller model, or FSDP on several ranks",
-        "ddp": "take FSDP, which divides the states",
-        "zero2": "leave out --no-reshard-after-forward",
-        "hsdp": "raise --shard-size or leave out --hsdp",
-    }.get(kind, "take more nodes")
-    return ", or ".join([*(option for option, helps in cheap.items() if helps and states_fit), other])
-
-
-def require(needed: int, predicted: Footprint, resolved: RunArgs, hosts: list[str]) -> None:
+def require(needed: int, resolved: RunArgs, hosts: list[str]) -> None:
     """Refuse, on every rank, what cannot fit. Without a GPU the ranks of a node share its memory. A collective.
     `hosts`: index = rank."""
     free = torch.cuda.mem_get_info(group.DEVICE)[0] if group.CUDA else None
@@ -105,7 +87,7 @@ def require(needed: int, predicted: Footprint, resolved: RunArgs, hosts: list[st
         raise Refused(
             f"{resolved.model} as {job_of(resolved).kind} on {len(hosts)} rank(s): expected room for "
             f"{ranks * needed / GIB:.1f} GiB of {what}, observed {available / GIB:.1f} GiB {whose}: "
-            f"{advice(resolved, states_fit=predicted.states.total * ranks <= available)}"
+            "`bringup advise` says which strategy, rows and options fit"
         )
 
 

@@ -95,7 +95,7 @@ def _not_covered(model: Any, shape: ModelShape, sequence_length: int) -> str | N
     try:
         counted = counted_flops(model, sequence_length) / sequence_length
     except Exception as error:  # noqa: BLE001  # the model's own code, with tensors that have no values
-        return f"torch cannot count them without values, as where experts are chosen: {first_line(error)}"
+        return f"torch cannot count them without values, as of a mixture of experts: {first_line(error)}"
     if of_formula is not None and math.isclose(counted, of_formula, rel_tol=0.01):
         return None
     return f"torch counts {counted:.4g} per token in a step of it, the formula {of_formula:.4g}"

@@ -49,9 +49,9 @@ def prepare(
     something is not available on one of them, or does not fit.
     """
     with group.patience(PATIENCE_S, args.timeout_s):
-        model = together(lambda: from_hub(lambda: weights.without_memory(args), args))
+        model = together(lambda: weights.without_memory(args), args)
         predicted = memory.footprint(model, resolved, reads_checkpoint=reads_checkpoint)
-        memory.require(memory.need(predicted, resolved), predicted, resolved, hosts)
+        memory.require(memory.need(predicted, resolved), resolved, hosts)
         require_more(model)
         positions = getattr(model.config, "max_position_embeddings", None) or args.sequence_length
         if args.sequence_length > positions:
@@ -60,7 +60,7 @@ def prepare(
                 "speed is right, the loss is not that of the model"
             )
         if args.model_config is None:
-            files = together(lambda: from_hub(lambda: weights.identity(args.model, model), args))
+            files = together(lambda: weights.identity(args.model, model), args)
             require_same("files of the model", files)
         rows = open_rows(args, model.config, hosts, facts)
     if resolved.strategy not in ("fsdp", "hsdp"):
@@ -71,32 +71,27 @@ def prepare(
 def fill(model: Any, args: Args) -> None:
     """Fill in the weights: after a model is sharded, and before an optimizer looks at them. A collective."""
     with group.patience(PATIENCE_S, args.timeout_s):
-        require_same_start(model, together(lambda: from_hub(lambda: weights.fill(model, args), args)))
+        require_same_start(model, together(lambda: weights.fill(model, args), args))
 
 
-def together(make: Callable[[], T]) -> T:
-    """Call make() on every rank. When some raise DataError, all raise Refused with the message of the first."""
+def together(make: Callable[[], T], args: Args | None = None) -> T:
+    """Call make() on every rank. When some raise DataError, all raise Refused with the message of the first. With
+    `args` any failure is one, where their model is a hub model or a folder: without it there is no run."""
     made, problem = None, None
     try:
         made = make()
     except DataError as error:
         problem = str(error)
+    except torch.OutOfMemoryError:
+        raise  # a model that is there and does not fit
+    except Exception as error:
+        if args is None or args.model_config is not None:
+            raise
+        problem = str(data.cannot_load("model", args.model, error, f"hf download {args.model}"))
     failed = {rank: text for rank, text in enumerate(group.gather(problem)) if text is not None}
     for rank, text in failed.items():
         raise Refused(f"{text} (so says rank {rank}; {len(failed)} of {group.WORLD} rank(s) failed)")
     return made  # type: ignore[return-value]  # no problem, so it was made
-
-
-def from_hub(load: Callable[[], T], args: Args) -> T:
-    """Return what load() gives. Of a hub model, or a folder, raise any failure as one line."""
-    if args.model_config is not None:
-        return load()
-    try:
-        return load()
-    except (torch.OutOfMemoryError, DataError):
-        raise  # a model that is there and does not fit, or cannot be computed here
-    except Exception as error:  # without the model there is no run
-        raise data.cannot_load("model", args.model, error, f"hf download {args.model}") from error
 
 
 def open_rows(args: Args, config: Any, hosts: list[str], facts: RankFacts) -> data.Rows:
@@ -104,6 +99,9 @@ def open_rows(args: Args, config: Any, hosts: list[str], facts: RankFacts) -> da
 
     The first rank of each node tokenises them into a temporary folder, which is removed when all ranks have opened the
     file: what is mapped stays readable."""
+    encode = data.encode_bytes  # for models of random weights; a hub model has its own tokens
+    if args.model_config is None:
+        encode = data.encoder_of(together(lambda: AutoTokenizer.from_pretrained(args.model), args))
     first = hosts.index(hosts[group.RANK])  # of this node
     folder = Path(tempfile.mkdtemp(prefix="bringup-rows-")) if first == group.RANK else None
 
@@ -111,9 +109,6 @@ def open_rows(args: Args, config: Any, hosts: list[str], facts: RankFacts) -> da
         if folder is None:
             return 0
         begun, texts = time.perf_counter(), data.open_source(args.dataset, args.seed)
-        encode = data.encode_bytes  # for models of random weights; a hub model has its own tokens
-        if args.model_config is None:
-            encode = data.encoder_of(from_hub(lambda: AutoTokenizer.from_pretrained(args.model), args))
         documents = data.make_rows(folder / ROWS, texts, encode, args.steps * args.global_batch, args.sequence_length)
         highest = int(data.Rows(folder / ROWS).ids.max())
         if highest >= config.vocab_size:

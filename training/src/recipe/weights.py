@@ -10,21 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed.checkpoint as dcp
 import transformers
 from accelerate import init_empty_weights
-from safetensors import safe_open
+from huggingface_hub import snapshot_download
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.initialization import no_init_weights
-from transformers.utils import SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME, cached_file
 
 from recipe import group
 from recipe.arguments import Args
@@ -170,55 +169,40 @@ def _initialise(model: Any, modules: list[torch.nn.Module]) -> None:
 
 def read(model: Any, name: str) -> None:
     """Read the shards (or whole tensors) of this rank, from the safetensors files of a hub model or folder."""
-    files = files_of(name, model)
     parameters = {plain_name(key): p for key, p in model.named_parameters()}
-    for path in sorted(set(files.values())):
-        with safe_open(path, framework="pt") as stream, torch.no_grad():
-            for key in sorted(key for key in parameters if files[key] == path):
-                p = parameters[key]
-                own = p.to_local() if isinstance(p, DTensor) else p
-                own.copy_(stream.get_slice(key)[rows_of(p)] if isinstance(p, DTensor) else stream.get_tensor(key))
-                if not own.isfinite().all():
-                    raise NoWeights(f"weights of {name} hold NaN or Inf ({key}): take an earlier copy of it")
+    with torch.no_grad():
+        dcp.load(parameters, storage_reader=dcp.HuggingFaceStorageReader(str(folder_of(name, model))), no_dist=True)
+    for key, p in parameters.items():
+        if not (p.to_local() if isinstance(p, DTensor) else p).isfinite().all():
+            raise NoWeights(f"weights of {name} hold NaN or Inf ({key}): take an earlier copy of it")
 
 
 def identity(name: str, model: Any, samples: int = 16, size: int = 2**16) -> list[tuple[str, int, str]]:
     """Name, bytes and checksum of each file of a hub model: of places evenly spread through it, because other weights
     differ nearly everywhere. In a folder another copy may have the same name and size."""
     files = []
-    for path in {path.resolve() for path in files_of(name, model).values()}:
+    for path in sorted(folder_of(name, model).glob("*.safetensors")):
         digest, length = hashlib.sha256(), path.stat().st_size
         with path.open("rb") as stream:
             for number in range(samples):
                 stream.seek(length * number // samples)
                 digest.update(stream.read(size))
         files.append((path.name, length, digest.hexdigest()[:16]))
-    return sorted(files)
-
-
-def files_of(name: str, model: Any) -> dict[str, Path]:
-    """Return parameter -> the safetensors file that holds it. Raises NoWeights where they are stored under other names,
-    or otherwise: only transformers' from_pretrained can load such a model, and makes it whole on every rank."""
-    otherwise = NoWeights(
-        f"the safetensors files of {name} do not hold every parameter under its own name: save it with the "
-        "save_pretrained() of its causal LM, or take another model"
-    )
-    wanted = {plain_name(key) for key in model.state_dict()} - set(model.all_tied_weights_keys)
-    if get_model_conversion_mapping(model, add_legacy=False) or any(key in wanted for key, _ in model.named_buffers()):
-        raise otherwise
-    index, single = (
-        cached_file(name, each, _raise_exceptions_for_missing_entries=False)
-        for each in (SAFE_WEIGHTS_INDEX_NAME, SAFE_WEIGHTS_NAME)
-    )
-    if index is not None:
-        of_key = json.loads(Path(index).read_text())["weight_map"]
-        path_of = {file: Path(str(cached_file(name, file))) for file in set(of_key.values())}
-        files = {key: path_of[file] for key, file in of_key.items()}
-    elif single is not None:
-        with safe_open(single, framework="pt") as stream:
-            files = dict.fromkeys(stream.keys(), Path(single))
-    else:
-        raise NoWeights(f"{name} has no safetensors files; look at what lies there")
-    if not wanted <= set(files):
-        raise otherwise
     return files
+
+
+def folder_of(name: str, model: Any) -> Path:
+    """Return the folder of its safetensors files. Raises NoWeights where parameters are stored under other names, or
+    otherwise: only transformers' from_pretrained can load such a model, and makes it whole on every rank."""
+    folder = Path(name) if Path(name).is_dir() else Path(snapshot_download(name, allow_patterns="model*.safetensors"))
+    held = dcp.HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
+    if not held:
+        raise NoWeights(f"{name} has no safetensors files; look at what lies there")
+    wanted = {plain_name(key) for key in model.state_dict()} - set(model.all_tied_weights_keys)
+    stored = wanted <= held.keys() and not any(key in wanted for key, _ in model.named_buffers())
+    if not stored or get_model_conversion_mapping(model, add_legacy=False):
+        raise NoWeights(
+            f"the safetensors files of {name} do not hold every parameter under its own name: save it with the "
+            "save_pretrained() of its causal LM, or take another model"
+        )
+    return folder
