@@ -23,13 +23,15 @@ from bringup.formulae import memory, published, traffic
 from bringup.formulae.flops import flops_per_token
 from bringup.formulae.models import KINDS, NAMES, Job, Kind, shard_sizes
 from bringup.judge import Judged
-from bringup.plan.ceiling import Machine, Mfu
+from bringup.plan.ceiling import Machine, Mfu, Sourced
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
-from bringup.records import Advice, ModelShape, PredictedStrategy
+from bringup.records import Advice, Fits, ModelShape, PredictedStrategy
+from bringup.records.grouped import grouped
 
 GB = 1e9
 NEARLY = 1.05  # times within 5 % are not told apart: the simpler strategy is taken
+MARGIN = 0.05  # of the memory of a GPU: how far a predicted peak may be from torch's own count
 SCRIPTS = {
     "single": ("run_1gpu", "run_1gpu"),
     "ddp": ("run_ddp_1node", "run_ddp_2node"),
@@ -51,18 +53,20 @@ class Question:
 
 @dataclass(frozen=True)
 class Known:
-    """What is known of the cluster. headroom: the share of a GPU's memory that the profile wants left."""
+    """What is known of the cluster. headroom: the share of a GPU's memory that the profile wants left. peak_factor: a
+    measured peak / the formula's."""
 
     profile: str
     machine: Machine
     source: bandwidth.Promised | bandwidth.Measured
     headroom: float = 0.0
+    peak_factor: Sourced | None = None
 
 
 def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Known:
-    """Read from training runs the MFU, from other runs the bandwidth, and the rest from a profile. Raises RunError,
-    RecordError."""
-    machine = profile.machine
+    """Read from training runs the MFU and how far the peak was from the formula's, from other runs the bandwidth, and
+    the rest from a profile. Raises RunError, RecordError."""
+    machine, factor = profile.machine, None
     others = []
     for run in judged:
         if run.objection is not None:
@@ -83,13 +87,16 @@ def known(profile: Profile, judged: Sequence[Judged], mfu: float | None) -> Know
             recomputed=True,
         )
         machine = machine.model_copy(update={"mfu": measured})
+        peak = metrics.memory_check
+        if peak.peak_measured_bytes and peak.peak_predicted_bytes:
+            factor = Sourced(value=peak.peak_measured_bytes / peak.peak_predicted_bytes, source=measured.source)
     if mfu is not None:
         given = Mfu(value=mfu, source="assumed on the command line (--mfu)", recomputed=True)
         machine = machine.model_copy(update={"mfu": given})
     source = bandwidth.measured(others) if others else bandwidth.Promised(profile)
     wanted = profile.expect.get("train.memory.headroom")
     headroom = wanted.at_least if wanted is not None and isinstance(wanted.at_least, float) else 0.0
-    return Known(profile.name, machine, source, headroom)
+    return Known(profile.name, machine, source, headroom, factor)
 
 
 def jobs(question: Question) -> list[Job]:
@@ -152,6 +159,7 @@ def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
     wanted = 0 if room is None else int(facts.headroom * room.value * memory.GIB)
     outside = max(memory.OUTSIDE[min(job.ranks, 2)], wanted)
     fragments = memory.fragments(parts)
+    peak = parts.total * (facts.peak_factor.value if facts.peak_factor else 1)
     took = times(shape, job, facts)
     return PredictedStrategy(
         strategy=job.kind,
@@ -160,11 +168,11 @@ def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
         rows=job.rows,
         accumulation=job.accumulation,
         peak_parts_gib={field.name: getattr(parts, field.name) / memory.GIB for field in fields(parts)},
-        peak_gib=parts.total / memory.GIB,
+        peak_gib=peak / memory.GIB,
         states_gib=memory.states(shape, job.shards).total / memory.GIB,
         fragments_gib=fragments / memory.GIB,
         outside_gib=outside / memory.GIB,
-        fits=None if room is None else parts.total + fragments + outside <= room.value * memory.GIB,
+        fits=None if room is None else _fits((peak + fragments + outside) / memory.GIB / room.value),
         sent_inside_gb=traffic.sent_inside(collectives, job) / GB,
         leaving_node_gb=traffic.leaving_node(collectives, job) / GB,
         compute_s=None if took.compute is None else list(took.compute),
@@ -176,6 +184,10 @@ def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
         sources=took.sources,
         unknown=[*unknown, *took.unknown],
     )
+
+
+def _fits(share: float) -> Fits:
+    return "fits" if share <= 1 - MARGIN else "may not fit" if share <= 1 else "does not fit"
 
 
 def mfu_of(machine: Machine, *, recomputed: bool, compiled: bool) -> Mfu | None:
@@ -237,7 +249,7 @@ def advise(question: Question, facts: Known) -> Advice:
         )
     strategies = [predict(shape, job, facts) for job in layouts]
     use, why = choose(strategies)
-    if use is None and any(strategy.fits is False for strategy in strategies):
+    if use is None and any(strategy.fits for strategy in strategies):
         why += f"; {_what_would_fit(question, facts)}"
     machine = facts.machine
     mfu = mfu_of(machine, recomputed=asked.activation_checkpointing, compiled=asked.chunked_loss)
@@ -261,6 +273,7 @@ def advise(question: Question, facts: Known) -> Advice:
                 ("GPU memory, GiB", machine.gpu_memory_gib, None),
                 ("peak, TFLOP/s", machine.peak_bf16_tflops, None),
                 ("MFU", mfu, mfu and mfu.most),
+                ("measured peak / predicted peak", facts.peak_factor, None),
             )
             if entry is not None
         ],
@@ -281,13 +294,13 @@ def choose(strategies: Sequence[PredictedStrategy]) -> tuple[Kind | None, str]:
     parallel = [strategy for strategy in strategies if strategy.strategy != "single"] or list(strategies)
     if any(strategy.fits is None for strategy in parallel):
         return None, "what fits is unknown"
-    fitting = sorted(
-        (strategy for strategy in parallel if strategy.fits), key=lambda strategy: KINDS.index(strategy.strategy)
-    )
+    fitting = [strategy for strategy in parallel if strategy.fits == "fits"]  # simplest first, as they were computed
+    others = grouped((strategy.fits, NAMES[strategy.strategy]) for strategy in parallel if strategy.fits != "fits")
+    near = f", within {100 * MARGIN:g} % of the memory"
+    refused = [f"{word}{near if word == 'may not fit' else ''}: {', '.join(names)}" for word, names in others.items()]
+    beside = f" ({'; '.join(refused)})" if refused and (fitting or "may not fit" in others) else ""
     if not fitting:
-        return None, "none fits"
-    refused = [NAMES[strategy.strategy] for strategy in parallel if not strategy.fits]
-    beside = f" ({', '.join(refused)} {'does' if len(refused) == 1 else 'do'} not fit)" if refused else ""
+        return None, f"none fits{beside}"
     if len(fitting) == 1:
         return fitting[0].strategy, f"the only one that fits{beside}"
     times = [strategy.step_s[1] if strategy.step_s else None for strategy in fitting]
@@ -320,7 +333,7 @@ def _what_would_fit(question: Question, facts: Known) -> str:
             for _, change in some:
                 changed = replace(changed, **change)
             wanted = [job for job in jobs(replace(question, layout=changed)) if job.kind != "single" or world == 1]
-            fitting = [each for each in (predict(question.shape, job, facts) for job in wanted) if each.fits]
+            fitting = [each for each in (predict(question.shape, job, facts) for job in wanted) if each.fits == "fits"]
             if fitting:
                 named = (f"{NAMES[each.strategy]} ({each.needed_gib:.0f} GiB)" for each in fitting)
                 these = "this does" if len(fitting) == 1 else "these do"

@@ -63,6 +63,10 @@ def elements(tensors: tuple[Tensor, ...]) -> int:
     return sum(rows * columns for rows, columns in tensors)
 
 
+Fits = Literal["fits", "may not fit", "does not fit"]
+"""May not: by less than the prediction may be wrong."""
+
+
 class PredictedStrategy(Record):
     """What `bringup advise` computed for one strategy, per rank by default. null: not known, and `unknown` says why."""
 
@@ -76,7 +80,7 @@ class PredictedStrategy(Record):
     states_gib: NonNegative  # parameters, gradients and optimizer between two steps
     fragments_gib: NonNegative  # left for what the allocator holds and cannot use
     outside_gib: NonNegative  # left for the CUDA context and NCCL
-    fits: bool | None
+    fits: Fits | None
     sent_inside_gb: NonNegative  # by one GPU to its neighbour in the node, per optimizer step
     leaving_node_gb: NonNegative  # per node and optimizer step
     compute_s: list[float] | None  # [at the highest MFU, at the lowest]
