@@ -41,10 +41,11 @@ def test_what_is_not_such_a_line_is_a_problem_and_a_last_line_that_was_cut_off_i
     assert [observation.value for observation in parsed.observations] == [10.0]
 
 
-def test_a_zero_or_infinite_bandwidth_is_no_measurement():
-    text = a_line(0, 1, 0.0) + a_line(0, 2, float("inf"))
-    parsed = nccl_inspector.parse([("a", text)])
+def test_an_infinite_bandwidth_is_no_line_of_it_and_one_of_zero_is_where_its_clock_saw_no_time():
+    parsed = nccl_inspector.parse([("a", a_line(0, 1, float("inf")))])
     assert (parsed.observations, len(parsed.problems)) == ([], 1)
+    parsed = nccl_inspector.parse([("a", a_line(0, 1, 0.0))])
+    assert (parsed.observations, parsed.problems) == ([], [])
 
 
 def test_the_published_sample_is_read():

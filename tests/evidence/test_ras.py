@@ -1,9 +1,11 @@
-"""NCCL's RAS service. NCCL 2.26.2 printed the samples: of 32 ranks two are ahead; of 256 ranks an all_reduce had timed
-out."""
+"""NCCL's RAS service. NCCL 2.26.2 printed the samples of text: of 32 ranks two are ahead; of 256 ranks an all_reduce
+had timed out. The sample of JSON is that of NCCL's user guide (2.29.1)."""
 
+import json
 import socket
 import threading
 from pathlib import Path
+from typing import Any
 
 import collectives
 import pytest
@@ -31,7 +33,64 @@ def test_a_job_that_it_calls_healthy_is_not_called_healthy():
     assert note.endswith("RUNNING OK: it reports no fault, which alone proves nothing")
 
 
-@for_each("text", ["", "ERROR: Unknown command\n", "\x00\xff" * 50, "=\n=\n", '{"communicators": []}'])
+def test_a_rank_that_does_not_answer_is_named_from_json():
+    (note,) = reader.parse((REAL / "ras/missing-2.29.json").read_text(), "raw/nccl-2/ras.rank0.txt").problems
+    assert note == (
+        "raw/nccl-2/ras.rank0.txt: NCCL's RAS service: 1 communicator: communicator 0xae94423cfbb2ef4a of 2 ranks: "
+        "does not answer: rank 1 (GPU 1 of 172.16.64.245)"
+    )
+
+
+def as_json(*ranks: dict[str, Any]) -> str:
+    """An answer in the form of that sample, of one communicator. Each rank: what differs from a healthy one."""
+    answer = json.loads((REAL / "ras/missing-2.29.json").read_text())
+    communicator = answer["communicators"][0]
+    (healthy,) = communicator["ranks"]
+    communicator |= {"size": len(ranks), "ranks_count": len(ranks), "missing_ranks": [], "missing_ranks_count": 0}
+    communicator["ranks"] = [
+        healthy
+        | {"rank": index, "cuda_dev": index, "status": healthy["status"] | rank.get("status", {})}
+        | {"collective_counts": healthy["collective_counts"] | rank.get("counts", {})}
+        for index, rank in enumerate(ranks)
+    ]
+    return json.dumps(answer)
+
+
+@for_each(
+    ("ranks", "expected"),
+    [
+        ([{}, {}], "it reports no fault, which alone proves nothing"),
+        (
+            [{"counts": {"AllReduce": 641}}] * 3 + [{"counts": {"AllReduce": 640}}],
+            "AllReduce, 641 times on 3 ranks: rank 3 (GPU 3 of 172.16.64.245) 640",
+        ),
+        (
+            [{"counts": {"AllGather": 7}}, {"counts": {"AllGather": 6}}],
+            "AllGather, 7 times on 1 rank: rank 1 (GPU 1 of 172.16.64.245) 6",
+        ),
+        ([{}, {"status": {"async_error": 6}}], "failed: rank 1 (GPU 1 of 172.16.64.245)"),
+        ([{}, {"status": {"async_error": 7}}], "it reports no fault, which alone proves nothing"),
+        ([{"status": {"abort_flag": True}}, {}], "aborted: rank 0 (GPU 0 of 172.16.64.245)"),
+        ([{"status": {"init_state": 7}}, {}], "not initialised: rank 0 (GPU 0 of 172.16.64.245)"),
+    ],
+)
+def test_ranks_with_a_fault_are_named_from_json(ranks, expected):
+    (note,) = reader.parse(as_json(*ranks), "raw/nccl-4/ras.rank0.txt").problems
+    assert note.startswith("raw/nccl-4/ras.rank0.txt: NCCL's RAS service: 1 communicator: ")
+    assert note.endswith(f": {expected}")
+
+
+def test_of_many_ranks_that_are_behind_four_are_named():
+    ranks = [{"counts": {"AllReduce": 2}}] * 512 + [{"counts": {"AllReduce": 1}}] * 256
+    (note,) = reader.parse(as_json(*ranks), "raw/nccl-96/ras.rank0.txt").problems
+    assert ": AllReduce, 2 times on 512 ranks: rank 512 (GPU 512" in note
+    assert note.endswith("1 and 252 more")
+
+
+NO_ANSWERS = ["", "ERROR: Unknown command\n", "\x00\xff" * 50, "=\n=\n", "{", "{}", '{"communicators": 3}']
+
+
+@for_each("text", [*NO_ANSWERS, '{"communicators": [{"hash": "<b>"}]}', as_json({}, {})[:-40]])
 def test_what_is_not_an_answer_of_it_is_said(text):
     (note,) = reader.parse(text, "raw/nccl-4/ras.rank0.txt").problems
     assert note.startswith("raw/nccl-4/ras.rank0.txt: not an answer of NCCL's RAS service: ")

@@ -34,7 +34,7 @@ class _Collective(BaseModel):
     coll: str = Field(pattern=r"^[A-Za-z]{1,32}$")
     coll_sn: int
     coll_msg_size_bytes: int = Field(gt=0)
-    coll_busbw_gbs: float = Field(gt=0, allow_inf_nan=False)
+    coll_busbw_gbs: float = Field(ge=0, allow_inf_nan=False)  # 0: its clock measured no time
 
 
 class _Line(BaseModel):
@@ -58,7 +58,7 @@ def parse(files: Iterable[tuple[str, str]]) -> Parsed:
             except ValidationError:
                 unread += 1
                 continue
-            if (done := read.coll_perf) is not None and read.header.n_ranks > 1:
+            if (done := read.coll_perf) is not None and done.coll_busbw_gbs and read.header.n_ranks > 1:
                 kind = (done.coll, done.coll_msg_size_bytes, read.header.n_ranks, read.header.nnodes)
                 call = (read.header.id, done.coll_sn)
                 fastest[kind][call] = max(done.coll_busbw_gbs, fastest[kind].get(call, 0.0))
