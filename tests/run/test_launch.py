@@ -11,8 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 from bringup.errors import ControllerAway, SlurmError
+from bringup.plan import catalogue
+from bringup.plan import site as sites
 from bringup.plan.phases import PHASES
 from bringup.run import launch, slurm, waiting
+from bringup.run import site as at_site
 from programs import program
 
 AWAY = "slurm_load_partitions: Unable to contact slurm controller (connect failure)"
@@ -341,6 +344,31 @@ def test_a_script_that_opened_no_run_is_quoted(tmp_path, monkeypatch):
         assert training.last_words().startswith(f"{words}; see ")
     (tmp_path / "smoke.log").write_text("smoke: sinfo gave no list of nodes\n")
     assert smoke.last_words().startswith("smoke: sinfo gave no list of nodes; see ")
+
+
+def test_a_profile_and_a_site_file_of_the_login_host_alone_are_copied_to_where_nodes_see_them(tmp_path, monkeypatch):
+    own = {"BRINGUP_PROFILE": tmp_path / "a profile.yaml", "BRINGUP_SITE": tmp_path / "a site.yaml"}
+    own["BRINGUP_PROFILE"].write_text("schema_version: 1\nname: ours\ndescription: ours\nextends: auto\n")
+    own["BRINGUP_SITE"].write_text("schema_version: 1\nname: here\nvenv: /x\n")
+    site = at_site.AtSite(sites.load(own["BRINGUP_SITE"]), own["BRINGUP_SITE"])
+    profile = catalogue.load_profile(str(own["BRINGUP_PROFILE"]))
+    handed: dict[str, str] = {}
+
+    def submit(self: object, nodes: list[str], environment: dict[str, str], options: object) -> None:
+        handed.update(environment)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(waiting, "wait_for_smoke", lambda tell: None)
+    monkeypatch.setattr(launch.Launch, "submit_and_wait", submit)
+    (folder := tmp_path / "shared").mkdir()
+    with pytest.raises(KeyboardInterrupt):
+        given = {name: str(path) for name, path in own.items()}
+        starting("discovery", folder).run(["n0"], 1, given, profile, site)
+    for path in own.values():
+        path.unlink()
+    assert catalogue.load_profile(handed["BRINGUP_PROFILE"]) == profile
+    assert sites.load(Path(handed["BRINGUP_SITE"])) == site.site
+    assert {Path(handed[name]).parent for name in own} == {folder}
 
 
 def test_a_log_of_another_clusters_job_with_the_same_number_is_not_quoted(tmp_path, monkeypatch):

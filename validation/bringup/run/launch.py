@@ -26,7 +26,7 @@ from bringup.evidence import hostlist
 from bringup.judge import Judged
 from bringup.known_faults import pending
 from bringup.plan.phases import Phase
-from bringup.plan.profile import Profile
+from bringup.plan.profile import Profile, dump
 from bringup.records import files, write_text
 from bringup.report import text as report
 from bringup.report import write
@@ -128,6 +128,7 @@ class Launch:
         """
         phase = self.phase
         environment = environment | {"BRINGUP_RUN_NAME": self.name, "BRINGUP_JUDGE_LATER": "1"}
+        environment |= self._seen_from_nodes(environment, profile, site)
         environment = at_site.for_submission(site, phase.stem, environment)
         why_not = None
         try:
@@ -158,6 +159,22 @@ class Launch:
             if why_not is not None:
                 write_text(folder / results.NOT_OPENED, f"{why_not}\n")
         return write.judge_and_save(folder)
+
+    def _seen_from_nodes(
+        self, environment: dict[str, str], profile: Profile, site: at_site.AtSite | None
+    ) -> dict[str, str]:
+        """Copy a profile and a site file that are given by path to the folder of the playbook: nodes may not see it."""
+        copies: dict[str, str] = {}
+        for variable, text in (
+            ("BRINGUP_PROFILE", dump(profile)),
+            ("BRINGUP_SITE", "" if site is None else files.read_text(site.file)),
+        ):
+            given = Path(environment.get(variable, ""))
+            if given.is_absolute() and not given.is_relative_to(REPOSITORY):
+                copy = self.folder / f"{variable.lower()}.yaml"
+                write_text(copy, text, replace=True)
+                copies[variable] = str(copy)
+        return copies
 
     def _bash_and_wait(self, nodes: list[str], environment: dict[str, str]) -> None:
         """Start the script on the login host; what it prints goes to a log.
