@@ -28,6 +28,7 @@ PARTITIONS = {version: (FIXTURES / f"partitions-{version}.txt").read_text() for 
 NAMED = {  # what is not in the recordings: in the form of the same versions
     "user": "research\n",
     "association": "research||normal,high|normal|\nteaching||low|low|4\n",
+    "qos": "normal|||||\n",
 }
 
 
@@ -37,7 +38,7 @@ def answers(changed: Mapping[str, str] | None = None, version: str = "24.11"):
     texts |= changed or {}
 
     def ask(*command: str) -> str:
-        asked = next((word for word in command if word in {**texts, "user": 0, "association": 0}), "")
+        asked = next((word for word in command if word in {**texts, "user": 0, "association": 0, "qos": 0}), "")
         if asked not in texts:
             raise SlurmError(f"{command[0]}: You are not running a supported accounting_storage plugin")
         return texts[asked]
@@ -150,7 +151,26 @@ FINDINGS: dict[str, tuple[Facts, str]] = {
     ),
     "few jobs": (
         with_cluster(accounts=[Account("a", "", (), "", 4)], default_account="a"),
-        "account: WARN: 4 jobs at once",
+        "account: WARN: account a, jobs submitted: at most 4, and a run here asks for 11",
+    ),
+    "a QOS of few jobs": (
+        with_slurm(NAMED | {"qos": "normal|2|1||gres/gpu=8,node=1|\nhigh|1||||\n"}),
+        "account: WARN: QOS normal, jobs submitted: at most 2, and a run here asks for 11; "
+        "QOS normal, jobs at once: at most 1, and a run here asks for 2; "
+        "QOS normal, GPUs: at most 8, and a run here asks for 16; "
+        "QOS normal, nodes: at most 1, and a run here asks for 2 -> another QOS",
+    ),
+    "a QOS of the partition": (
+        with_slurm(
+            NAMED
+            | {"partition": PARTITIONS["24.11"].replace("QoS=N/A", "QoS=small", 1)}
+            | {"qos": "normal|||||\nsmall|||cpu=4,gres/gpu=4||gres/gpu=12\n"}
+        ),
+        "account: WARN: QOS small, GPUs: at most 4, and a run here asks for 16",
+    ),
+    "limits that are wide": (
+        with_slurm(NAMED | {"qos": "normal|40|20|gres/gpu=16||\nhigh|1|1|||\n"}),
+        "account: PASS: account research",
     ),
     "login shell": (in_a_shell(SHELL, "ALL"), "limits: WARN: open files 1024 (hard 1048576)"),
     "locked memory": (in_a_shell(SHELL, "ALL"), "limits: WARN: memlock unlimited in /etc/security/limits.conf"),

@@ -38,6 +38,7 @@ class Partition:
     shares_nodes: bool  # two jobs can run on one node
     sharing: str  # what Slurm says about that
     accounts: tuple[str, ...] = ()  # those whose jobs it takes; empty: all
+    own_qos: str = ""  # whose limits hold for all its jobs
 
 
 def read(text: str) -> list[Partition]:
@@ -66,6 +67,7 @@ def read(text: str) -> list[Partition]:
                 shares_nodes=sharing != "EXCLUSIVE" and exclusive not in ("NODE", "TOPO"),
                 sharing=sharing if exclusive == "NO" else f"{sharing}, Exclusive={exclusive}",
                 accounts=_listed(fields.get("AllowAccounts", "ALL")),
+                own_qos=fields.get("QoS", ""),
             )
         )
     return partitions

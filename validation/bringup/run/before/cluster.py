@@ -7,7 +7,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bringup.errors import SlurmError
 from bringup.run import partitions, slurm
@@ -18,6 +18,10 @@ Ask = Callable[..., str]  # a Slurm command -> its standard output. Raises Slurm
 
 _SETTING = re.compile(r"^(\w+)(?:\[\d+\])?\s*=\s*(.*?)\s*$", re.MULTILINE)
 _ACCOUNT_FIELDS = "Account,Partition,QOS,DefaultQOS,MaxSubmitJobs"
+SUBMITTED, AT_ONCE, GPUS, NODES = "jobs submitted", "jobs at once", "GPUs", "nodes"
+_QOS_FIELDS = {"MaxSubmitJobsPerUser": SUBMITTED, "MaxJobsPerUser": AT_ONCE}  # the others are lists of TRES
+_QOS_FORMAT = ",".join(["Name", *_QOS_FIELDS, "MaxTRESPerUser", "MaxTRES", "GrpTRES"])
+_TRES = {"gres/gpu": GPUS, "node": NODES}
 
 
 @dataclass(frozen=True)
@@ -39,6 +43,7 @@ class Cluster:
     nodes: Mapping[str, Node]
     accounts: Sequence[Account] | None  # None: nothing keeps accounts, or it gave no answer
     default_account: str | None
+    qos: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # name -> its limits; what has none is left out
 
     @property
     def name(self) -> str | None:
@@ -54,6 +59,18 @@ class Cluster:
         """Name accounts of this user whose jobs the partition takes."""
         mine = {each.name for each in self.accounts or () if each.partition in ("", partition.name)}
         return sorted(mine & set(partition.accounts) if partition.accounts else mine)
+
+    def limits(self, account: str, qos: str | None, chosen: Sequence[Partition]) -> list[tuple[str, str, int]]:
+        """Return (words, what, the most) of each limit of jobs of this account. qos: None: the account's own."""
+        mine = [each for each in self.accounts or () if each.name == account]
+        names = [qos or next((each.default_qos for each in mine), ""), *(partition.own_qos for partition in chosen)]
+        limits = {f"QOS {name}": self.qos.get(name, {}) for name in names}
+        limits |= {f"account {account}": {SUBMITTED: each.most_jobs} for each in mine if each.most_jobs is not None}
+        return [
+            (f"{whose}, {what}: at most {most}", what, most)
+            for whose, of_it in limits.items()
+            for what, most in of_it.items()
+        ]
 
     def nodes_of(self, chosen: Sequence[Partition]) -> dict[str, Node]:
         held = frozenset[str]().union(*(partition.nodes for partition in chosen))
@@ -80,9 +97,9 @@ def read(ask: Ask = slurm.ask) -> Cluster:
     version = ask("scontrol", "--version").split()
     settings = dict(_SETTING.findall(ask("scontrol", "show", "config")))
     try:
-        default, accounts = _accounts(ask)
+        default, accounts, qos = _accounts(ask)
     except SlurmError:  # no slurmdbd, or no sacctmgr here
-        default, accounts = None, None
+        default, accounts, qos = None, None, {}
     return Cluster(
         version=version[-1] if version else "of no known version",
         settings=settings,
@@ -90,11 +107,12 @@ def read(ask: Ask = slurm.ask) -> Cluster:
         nodes=slurm.nodes_in(ask("scontrol", "--oneliner", "show", "node")),
         accounts=accounts,
         default_account=default,
+        qos=qos,
     )
 
 
-def _accounts(ask: Ask) -> tuple[str | None, list[Account]]:
-    """Read the accounts. Raises SlurmError."""
+def _accounts(ask: Ask) -> tuple[str | None, list[Account], dict[str, dict[str, int]]]:
+    """Read the accounts, and the limits of every QOS. Raises SlurmError."""
     me = os.environ.get("USER") or getpass.getuser()
     tables = ("sacctmgr", "--noheader", "--parsable2", "--readonly", "show")
     default = ask(*tables, "user", me, "format=DefaultAccount").split()
@@ -105,4 +123,17 @@ def _accounts(ask: Ask) -> tuple[str | None, list[Account]]:
         if len(cells) == 5 and cells[0]:
             most = int(cells[4]) if cells[4].isdecimal() else None
             accounts.append(Account(cells[0], cells[1], tuple(filter(None, cells[2].split(","))), cells[3], most))
-    return (default[0] if default else None), accounts
+    qos = (row.split("|") for row in ask(*tables, "qos", f"format={_QOS_FORMAT}").splitlines())
+    return (default[0] if default else None), accounts, {cells[0]: _limits(cells[1:]) for cells in qos}
+
+
+def _limits(cells: Sequence[str]) -> dict[str, int]:
+    """Read the numbers of _QOS_FIELDS, then lists as `cpu=64,gres/gpu=8,node=2`: of each the least."""
+    words = [f"{name}={cell}" for name, cell in zip(_QOS_FIELDS, cells, strict=False)]
+    words += [word for cell in cells[len(_QOS_FIELDS) :] for word in cell.split(",")]
+    limits: dict[str, int] = {}
+    for name, _, number in (word.partition("=") for word in words):
+        what = (_QOS_FIELDS | _TRES).get(name)
+        if what is not None and number.isdecimal():
+            limits[what] = min(int(number), limits.get(what, int(number)))
+    return limits

@@ -307,10 +307,22 @@ def _account(facts: Facts, cluster: Cluster) -> Finding:
         others = sorted({name for partition in chosen for name in cluster.accounts_for(partition)})
         cure = f"account: {others[0]} in the site file" if others else "another partition, or ask for an account"
         return Finding("FAIL", f"partition {closed[0]} takes no job of account {account} (AllowAccounts)", cure)
-    limits = [each.most_jobs for each in cluster.accounts if each.name == account and each.most_jobs is not None]
-    if limits and min(limits) < MOST_SMOKE_JOBS:
-        says = f"account {account} may have {min(limits)} jobs at once, and smoke has up to {MOST_SMOKE_JOBS}"
-        return Finding("WARN", says, "nothing: it submits them one after the other, and takes longer")
+    usual = most_common(facts.nodes)
+    gpus = [node.gpus for node in facts.nodes.values() if usual is not None and node.gres == usual.gres]
+    asked = {
+        of_slurm.SUBMITTED: MOST_SMOKE_JOBS,
+        of_slurm.AT_ONCE: 2,
+        of_slurm.GPUS: sum(gpus),
+        of_slurm.NODES: len(gpus),
+    }
+    named = None if facts.declared is None else facts.declared.submitted("qos", None)
+    limits = cluster.limits(account, named or os.environ.get("SBATCH_QOS"), chosen)
+    narrow = [f"{limit}, and a run here asks for {asked[what]}" for limit, what, most in limits if most < asked[what]]
+    if narrow:
+        cure = (
+            "another QOS (qos: NAME in the site file), or fewer nodes (--nodelist); smoke waits where it has few jobs"
+        )
+        return Finding("WARN", "; ".join(narrow), cure)
     return Finding("PASS", f"account {account}")
 
 
