@@ -71,6 +71,24 @@ def test_a_step_that_slurm_ended_is_no_fault_of_its_program(why, value, says):
     assert str(observation.why).startswith(says)
 
 
+@for_each(
+    ("phase", "step", "fact", "quantity", "few"),
+    [
+        ("smoke", "binding", ("smoke.binding.gpu", "n0/task0", "GPU-0"), "smoke.node.ran_tasks", 1),
+        ("node_sweep", "sweep", ("sweep.gpu.device", "n0/task0", "cuda"), "sweep.ranks", 0),
+    ],
+)
+@for_each("why", ["PREEMPTION", "TIME LIMIT", "NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"])
+def test_ranks_that_slurm_ended_are_not_missing(phase, step, fact, quantity, few, why):
+    """A preempted sweep failed every node: of its ranks none had come to the end."""
+    parsed = parsed_of([(*fact, None, f"raw/{step}.jsonl:1")])
+    parsed.add(slurm.launch_errors(STEP_ENDED.format(why=why), f"raw/{step}.err"))
+    (observation,) = derived(parsed, quantity, phase)
+    is_fault = why.startswith("NODE")
+    assert observation.value == (few if is_fault else None)
+    assert is_fault or str(observation.why).startswith(f"Slurm ended the step: {why.lower()} (raw/{step}.err:1)")
+
+
 def test_ranks_that_did_not_come_are_the_cause_and_not_the_rank_that_waited_for_them():
     words = "1 of 4 ranks did not arrive within 8 s: rank 3 (n1); BRINGUP_START_S sets how long to wait"
     facts: list[Fact] = [("nccl.rank.late", "n1/rank3", 8, words, "raw/collectives-2.jsonl:1")]

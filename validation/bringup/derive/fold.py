@@ -30,6 +30,12 @@ ASKED_OF_EACH = {"discovery.gpu.": "discovery.gpu.answering"}
 that does not say one of them is unknown, whatever the check names behind `of`."""
 ALONE = "no other node was there to compare with"
 
+_NO_FAULT = {  # why Slurm ended a step -> what to do
+    "preemption": "run it again, in a partition or QOS whose jobs are not preempted",
+    "time limit": "run it again, with a longer time limit",
+    "job requeue": "run it again",
+}
+
 
 class Group(NamedTuple):
     """What was observed of one subject of a gate."""
@@ -106,6 +112,14 @@ def _number(of: str, run: Run) -> int:
     if of == "folders":
         return 1 + sum(label in run.site.says for label in ("scratch", "checkpoints") if run.site)
     return run.gpus_per_node if of == "gpus_per_node" else int(of)
+
+
+def ended_by_slurm(observed: Seen, step: str | None) -> str | None:
+    """Say that Slurm ended this step, although nothing failed, and what to do. None: it did not."""
+    end = next(iter(observed.of("slurm.launch.ended", step)), None)
+    if end is None or end.value not in _NO_FAULT:
+        return None
+    return f"Slurm ended the step: {end.value} ({end.evidence}); {_NO_FAULT[str(end.value)]}"
 
 
 def by_node(facts: Iterable[Observation]) -> dict[str, list[Observation]]:

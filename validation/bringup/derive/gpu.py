@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from bringup.derive.fold import by_node
+from bringup.derive.fold import by_node, ended_by_slurm
 from bringup.evidence.names import first_few
 from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.known_faults import xid
@@ -118,7 +118,8 @@ def tasks(derived: Parsed, observed: Seen, run: Run) -> None:
     for node, several in by_node(observed.of("smoke.binding.gpu")).items():
         known = sorted({str(task.value) for task in several if task.value is not None})
         evidence = f"{several[0].evidence} to {several[-1].evidence.rpartition(':')[2]}"
-        derived.saw("smoke.node.ran_tasks", node, len(several), "count", evidence)
+        ended = ended_by_slurm(observed, "binding") if len(several) < run.gpus_per_node else None
+        derived.saw("smoke.node.ran_tasks", node, None if ended else len(several), "count", evidence, ended)
         remark = next((task.why for task in several if task.value is None), ", ".join(known))
         derived.saw("smoke.gpu.bound", node, len(known), "count", evidence, remark)
 

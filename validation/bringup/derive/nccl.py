@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from bringup.characters import many
 from bringup.derive import pair_kinds, pairs
+from bringup.derive.fold import ended_by_slurm
 from bringup.evidence import clock
 from bringup.evidence.curve import Point, curves
 from bringup.evidence.parsed import Parsed, Seen
@@ -16,11 +17,6 @@ from bringup.plan.transports import is_recognised, is_tcp
 from bringup.records import Observation, Run
 
 _QUANTITIES = ("nccl.rank.state", "nccl.rank.entered", "nccl.step.exit_code")
-_NO_FAULT = {  # why Slurm ended a step -> what to do
-    "preemption": "run it again, in a partition or QOS whose jobs are not preempted",
-    "time limit": "run it again, with a longer time limit",
-    "job requeue": "run it again",
-}
 
 
 def links(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -42,9 +38,9 @@ def step(derived: Parsed, observed: Seen, run: Run) -> None:
         hang = hang_of(observed, rank_subjects(nodes, run.ranks_per_node), code.step)
         hung = hang.words() if hang is not None and hang.culprits else None
         why = code.why if code.value == 0 else missed or hung or first_error(observed, code.step)
-        value, ended = code.value, next(iter(observed.of("slurm.launch.ended", code.step)), None)
-        if value != 0 and ended is not None and ended.value in _NO_FAULT and not (missed or hung):
-            value, why = None, f"Slurm ended the step: {ended.value} ({ended.evidence}); {_NO_FAULT[str(ended.value)]}"
+        value, ended = code.value, ended_by_slurm(observed, code.step)
+        if value != 0 and ended is not None and not (missed or hung):
+            value, why = None, ended
         derived.saw("nccl.step", code.subject, value, "count", code.evidence, why)
 
 

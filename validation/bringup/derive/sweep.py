@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
-from bringup.derive.fold import by_node
+from bringup.derive.fold import by_node, ended_by_slurm
 from bringup.evidence.dcgm import DOUBTFUL
 from bringup.evidence.names import first_few
 from bringup.evidence.parsed import Parsed, Seen, is_number
@@ -21,7 +21,9 @@ def ranks(derived: Parsed, observed: Seen, run: Run) -> None:
     for node, begun in by_node(observed.of("sweep.gpu.device")).items():
         counts = {part: sum(1 for fact in ended[part].get(node, []) if fact.value is True) for part in _PARTS}
         short = next((f"{part}: {counts[part]} finished" for part in _PARTS if counts[part] < len(begun)), None)
-        derived.saw("sweep.ranks", node, min(counts.values()), "count", begun[0].evidence, short)
+        least = min(counts.values())
+        by_slurm = ended_by_slurm(observed, "sweep") if least < run.gpus_per_node else None
+        derived.saw("sweep.ranks", node, None if by_slurm else least, "count", begun[0].evidence, by_slurm or short)
 
 
 def same_bits(derived: Parsed, observed: Seen, run: Run) -> None:
