@@ -61,9 +61,9 @@ def parse(text: str, where: str) -> Parsed:
 def _of_json(text: str) -> tuple[str, list[str]]:
     communicators = _Answer.model_validate_json(text).communicators
     return many(len(communicators), "communicator"), [
-        f"communicator {one.hash} of {many(one.size, 'rank')}: {word}: {names.the_first(ranks)}"
-        for one in communicators
-        for word, ranks in _different(one).items()
+        f"communicator {group.hash} of {many(group.size, 'rank')}: {word}: {names.the_first(ranks)}"
+        for group in communicators
+        for word, ranks in _different(group).items()
         if ranks
     ]
 
