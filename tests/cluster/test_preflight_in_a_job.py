@@ -47,24 +47,6 @@ def test_the_command_sees_the_chosen_nodes_alone_and_its_code_is_passed_on(simul
     assert "left out   n0: discovery.gpu.ecc: " in done.stderr
 
 
-def test_with_too_few_healthy_nodes_nothing_runs_and_the_code_is_1(simulated: Cluster):
-    run, ran = "preflight-few", simulated.shared / "ran"
-    verb = [BRINGUP, "preflight", "--nodes", "3", "--phases", "discovery", "--", "touch", str(ran)]
-    try:
-        assert simulated.run("gpu", "n1", "1", "lost").returncode == 0
-        done = simulated.sh(*SALLOC, *verb, env={"BRINGUP_RUN_NAME": run}, timeout=240)
-    finally:
-        simulated.run("gpu", "n1", "repair")
-        cases.forget(run)
-    assert (done.returncode, ran.exists()) == (1, False), done.stderr
-    assert "2 of 3 are healthy" in done.stderr
-
-
-def test_outside_of_a_job_it_says_so(simulated: Cluster):
-    done = simulated.sh(BRINGUP, "preflight", "--nodes", "2", "--", "true")
-    assert done.returncode == 2 and len(done.stderr.splitlines()) == 1, done.stderr
-
-
 def test_the_cases_have_innocents_and_ten_kinds_of_faults():
     assert sum(case.when == "innocent" for case in cases.CASES) >= 3
     assert len({case.fault for case in cases.CASES if case.when != "innocent" and case.shape.nodes == 5}) >= 10

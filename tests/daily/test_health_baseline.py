@@ -29,7 +29,7 @@ def asked(judged: Judged) -> dict[str, Asked]:
     return {entry.quantity: entry for entry in group.asked}
 
 
-def test_it_asks_what_the_run_showed(passed: Judged):
+def test_it_asks_what_the_run_showed_and_for_no_version(passed: Judged):
     asked_facts = asked(passed)
     assert (asked_facts["discovery.gpu.count"].limit, asked_facts["discovery.gpu.count"].rule) == (2, "equals")
     assert asked_facts["discovery.kernel_log.xid"].limit == 0
@@ -37,10 +37,9 @@ def test_it_asks_what_the_run_showed(passed: Judged):
     low, high = asked_facts["inventory.memory"].limit
     assert low < high
     assert asked_facts["discovery.cpu.count"].action == "inspect"
-
-
-def test_it_asks_for_no_version(passed: Judged):
-    assert not set(asked(passed)) & {"discovery.kernel", "discovery.os", "discovery.gpu.driver", "discovery.python"}
+    assert not set(asked_facts) & {"discovery.kernel", "discovery.os", "discovery.gpu.driver", "discovery.python"}
+    events = baseline.made_of([passed]).driver_events
+    assert (events["xid_79"], events["xid_31"]) == ("reboot the node", None), "what the catalogue says of an event"
 
 
 def test_a_port_that_is_up_on_all_nodes_has_to_stay_up(passed: Judged):
@@ -83,17 +82,8 @@ def test_a_folder_that_an_automounter_has_not_mounted_is_not_asked_for(passed: J
 def test_a_run_that_did_not_pass_is_no_baseline():
     with pytest.raises(RunError, match=r"discovery\.gpu\.count \[n1\] is fail"):
         baseline.made_of([judged_of(a_verdict())])
-
-
-def test_without_a_run_of_discovery_there_is_none():
     with pytest.raises(RunError, match="none of these is a run of discovery"):
         baseline.made_of([])
-
-
-def test_an_event_of_the_driver_asks_for_what_the_catalogue_says(passed: Judged):
-    events = baseline.made_of([passed]).driver_events
-    assert events["xid_79"] == "reboot the node"
-    assert events["xid_31"] is None
 
 
 def test_the_verb_writes_a_new_file_and_over_another_by_force_alone(passed: Judged, tmp_path: Path, capsys):

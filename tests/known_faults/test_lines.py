@@ -3,6 +3,7 @@
 import os
 import re
 
+import pytest
 from bringup import results as runs
 from bringup.known_faults import signs
 from bringup.known_faults.signatures import IN_ORDER, SIGNATURES
@@ -64,51 +65,85 @@ def test_an_error_that_names_a_setting_of_logs_is_no_line_of_that_level():
     assert sign.id == "host.memory"
 
 
-def test_what_nccl_prints_at_its_end_is_a_sign_only_before_the_last_step():
-    closing = "h1:1:9 [1] proxy.cc:1458 NCCL WARN [Service thread] Accept failed Resource temporarily unavailable"
-    last, one_before = "0: [h1 rank0] step 12/12  loss 2.4", "0: [h1 rank0] step 11/12  loss 2.4"
-
-    def seen(*lines: str) -> list[str]:
-        return [sign.signature for sign in signs.in_lines(enumerate(lines, start=1), "raw/launch.log")]
-
-    assert seen(one_before, closing) == ["nccl.proxy-gone"]
-    assert seen(last, closing) == []
-    assert seen(closing, last) == ["nccl.proxy-gone"]
-
-
-def test_an_abort_by_the_watchdog_is_no_cause_of_its_own():
-    """A hang was shown as `ended by a signal: the memory killer or a person`."""
-    heartbeat = (
-        "[rank1]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 1] Heartbeat monitor timed out! Process will be terminated"
-    )
-    lines = [heartbeat, "  exitcode   : -6 (pid: 4711)"]
-    assert [sign.signature for sign in signs.in_lines(enumerate(lines, start=1), "raw/launch.log")] == ["nccl.timeout"]
-    killed = [heartbeat, "  exitcode   : -9 (pid: 4711)"]
-    assert "torch.killed" in {sign.signature for sign in signs.in_lines(enumerate(killed, start=1), "raw/launch.log")}
-
-
-def test_a_driver_that_is_not_there_is_a_sign_only_where_no_device_was_found():
-    lines = ["libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so'", "NCCL INFO NET/IB : No device found."]
-    signs_seen = signs.in_lines(enumerate(lines, start=1), "raw/x.err")
-    assert [(sign.signature, sign.evidence) for sign in signs_seen] == [("nccl.ib-driver", "raw/x.err:1")]
-
-
 def test_the_words_of_an_errno_are_tried_last_and_those_of_a_program_before_them():
     breadths = [signature.breadth for signature in IN_ORDER]
     assert breadths == sorted(breadths, key=["exact", "program", "errno"].index)
     assert len(IN_ORDER) == len(SIGNATURES)
 
 
-def test_lines_are_counted_by_line_feeds_as_grep_does(tmp_path, monkeypatch):
-    """A progress bar's carriage returns shifted the number: grep said 2, the sign said 4."""
-    folder = discovery(tmp_path, monkeypatch)
-    (folder / "raw/launch.log").write_text("10%\r20%\r30%\ndone\x0c\rcat: x: Stale file handle\rdone\n")
-    (sign,) = signs.in_run(folder, runs.load(folder))
-    assert (sign.signature, sign.evidence, sign.line) == ("host.stale", "raw/launch.log:2", "cat: x: Stale file handle")
+CLOSING = "h1:1:9 [1] proxy.cc:1458 NCCL WARN [Service thread] Accept failed Resource temporarily unavailable\n"
+LAST, NOT_YET = "0: [h1 rank0] step 12/12  loss 2.4\n", "0: [h1 rank0] step 11/12  loss 2.4\n"
+HEARTBEAT = (
+    "[rank1]:[E ProcessGroupNCCL.cpp:1316] [PG 0 Rank 1] Heartbeat monitor timed out! Process will be terminated\n"
+)
+WATCHDOG = "[rank{0}]:[E ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL("
+WATCHDOGS = [f"{WATCHDOG.format(rank)}SeqNum=808){3_000 * '.'}\n" for rank in range(1024)]
+STALE, GONE, QUIET = "cat: x: Stale file handle\n", "Connection closed by peer [10.9.0.2]:21011\n", "quiet\n"
 
 
-def test_a_log_that_cannot_be_read_holds_no_sign_and_hides_no_other(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
+@for_each(
+    ("log", "expected"),
+    [
+        # a progress bar's carriage returns shifted the number: grep said 2, the sign said 4
+        (f"10%\r20%\r30%\ndone\x0c\r{STALE[:-1]}\rdone\n", ["host.stale:2"]),
+        (f"fine\n{STALE}fine\n{STALE.replace('x', 'y')}", ["host.stale:2 twice"]),
+        # what NCCL prints at its end is a sign only before the last step
+        (NOT_YET + CLOSING, ["nccl.proxy-gone:2"]),
+        (LAST + CLOSING, []),
+        (CLOSING + LAST, ["nccl.proxy-gone:1"]),
+        # a hang was shown as `ended by a signal: the memory killer or a person`
+        (f"{HEARTBEAT}  exitcode   : -6 (pid: 4711)\n", ["nccl.timeout:1"]),
+        (f"{HEARTBEAT}  exitcode   : -9 (pid: 4711)\n", ["torch.killed:2", "nccl.timeout:1"]),
+        # a driver that is not there is a sign only where no device was found
+        (
+            "libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so'\nNCCL INFO NET/IB : No device found.\n",
+            ["nccl.ib-driver:1"],
+        ),
+        # a victim's words come after the cause, and what may be either stands between them
+        (f"{GONE}  exitcode   : -9 (pid: 4711)\n", ["torch.killed:2", "gloo.remote-gone:1"]),
+        (
+            f"{GONE}h1:1:9 [0] x.cc:1 NCCL WARN something new\nMemoryError\n",
+            ["host.memory:3", "nccl.warning:2", "gloo.remote-gone:1"],
+        ),
+        # the watchdogs of 1,024 ranks write 4 MB, and the beginning and the end alone were searched
+        (
+            "".join([*WATCHDOGS[:512], "1: OSError: [Errno 98] Address already in use\n", *WATCHDOGS[512:]]),
+            ["torch.port-in-use:513", "nccl.timeout:1 1024 times"],
+        ),
+    ],
+    ids=lambda log: repr(log)[:80],
+)
+def test_signs_of_a_log_stand_in_the_order_of_causes_with_the_number_of_their_first_line(folder, log, expected):
+    (folder / "raw/launch.log").write_text(log)
+    seen = signs.in_run(folder, runs.load(folder))
+    times = {1: "", 2: " twice", 1024: " 1024 times"}
+    assert [
+        f"{sign.signature}:{sign.evidence.removeprefix('raw/launch.log:')}{times[sign.count]}" for sign in seen
+    ] == expected
+
+
+def test_of_a_very_long_log_beginning_and_end_are_searched_and_a_line_without_an_end_in_pieces(folder, monkeypatch):
+    monkeypatch.setattr(signs, "_BLOCK_BYTES", 200)
+    for most, log, expected in (
+        (
+            400,
+            STALE + 500 * QUIET + "MemoryError\n" + 499 * QUIET + "No route to host",
+            ["host.stale:1", "host.route:1002"],
+        ),
+        (files.MOST_OF_A_LOG, "fine\n" + 1_000 * "." + "\rMemoryError\rfine", ["host.memory:2"]),
+    ):
+        monkeypatch.setattr(files, "MOST_OF_A_LOG", most)
+        (folder / "raw/launch.log").write_text(log)
+        seen = signs.in_run(folder, runs.load(folder))
+        assert sorted(f"{sign.signature}:{sign.evidence.rpartition(':')[2]}" for sign in seen) == sorted(expected)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    return discovery(tmp_path, monkeypatch)
+
+
+def test_a_log_that_cannot_be_read_holds_no_sign_and_hides_no_other(folder, monkeypatch):
     for name in ("a.log", "b.log"):
         (folder / "raw" / name).write_text("cat: x: Stale file handle\n")
     opened = os.open
@@ -131,61 +166,3 @@ def test_every_signature_says_a_cause_a_next_step_and_a_source():
     for signature in SIGNATURES.values():
         assert signature.cause and signature.do and signature.source, signature.id
         assert re.fullmatch(r"[a-z]+\.[a-z0-9-]+", signature.id)
-
-
-def test_a_sign_is_counted_and_names_its_first_line():
-    lines = ["fine", "cat: x: Stale file handle", "fine", "cat: y: Stale file handle"]
-    (sign,) = signs.in_lines(enumerate(lines, start=1), "raw/a.err")
-    assert (sign.signature, sign.evidence, sign.count) == ("host.stale", "raw/a.err:2", 2)
-
-
-def test_of_a_very_long_log_beginning_and_end_are_searched_with_true_line_numbers(tmp_path, monkeypatch):
-    monkeypatch.setattr(signs, "_BLOCK_BYTES", 200)
-    monkeypatch.setattr(files, "MOST_OF_A_LOG", 400)
-    folder = discovery(tmp_path, monkeypatch)
-    log = folder / "raw/launch.log"
-    log.write_text(
-        "cat: /x: Stale file handle\n" + "quiet\n" * 500 + "MemoryError\n" + "quiet\n" * 499 + "No route to host"
-    )
-    signs_seen = {sign.signature: sign.evidence for sign in signs.in_run(folder, runs.load(folder))}
-    assert signs_seen == {"host.stale": "raw/launch.log:1", "host.route": "raw/launch.log:1002"}
-
-
-def test_a_first_cause_in_the_middle_of_what_many_ranks_say_is_found(tmp_path, monkeypatch):
-    """The watchdogs of 1,024 ranks write 4 MB. The beginning and the end alone were searched."""
-    folder = discovery(tmp_path, monkeypatch)
-    watchdog = (
-        "[rank{0}]:[E ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL("
-    )
-    noise = [watchdog.format(rank) + "SeqNum=808)" + 3_000 * "." for rank in range(1024)]
-    noise.insert(512, "1: OSError: [Errno 98] Address already in use")
-    (folder / "raw/launch.log").write_text("\n".join(noise))
-    signs_seen = signs.in_run(folder, runs.load(folder))
-    assert [(sign.signature, sign.evidence) for sign in signs_seen] == [
-        ("torch.port-in-use", "raw/launch.log:513"),
-        ("nccl.timeout", "raw/launch.log:1"),
-    ]
-
-
-def test_a_line_without_an_end_is_searched_in_pieces(tmp_path, monkeypatch):
-    monkeypatch.setattr(signs, "_BLOCK_BYTES", 200)
-    folder = discovery(tmp_path, monkeypatch)
-    (folder / "raw/launch.log").write_text("fine\n" + 1_000 * "." + "\rMemoryError\rfine")
-    assert [sign.evidence for sign in signs.in_run(folder, runs.load(folder))] == ["raw/launch.log:2"]
-
-
-def test_a_victims_words_come_after_the_cause(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    (folder / "raw/launch.err").write_text(
-        "Connection closed by peer [10.9.0.2]:21011\n  exitcode   : -9 (pid: 4711)\n"
-    )
-    assert [sign.signature for sign in signs.in_run(folder, runs.load(folder))] == ["torch.killed", "gloo.remote-gone"]
-
-
-def test_what_may_be_either_stands_between_causes_and_consequences(tmp_path, monkeypatch):
-    folder = discovery(tmp_path, monkeypatch)
-    (folder / "raw/launch.err").write_text(
-        "Connection closed by peer [10.9.0.2]:21011\nh1:1:9 [0] x.cc:1 NCCL WARN something new\nMemoryError\n"
-    )
-    signs_seen = [sign.signature for sign in signs.in_run(folder, runs.load(folder))]
-    assert signs_seen == ["host.memory", "nccl.warning", "gloo.remote-gone"]

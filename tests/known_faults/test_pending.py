@@ -22,10 +22,6 @@ def reasons() -> list[str]:
     return sorted({line.rsplit("|", 4)[1] for line in SQUEUE} - {"None"})
 
 
-def test_there_are_real_reasons_to_look_at():
-    assert len(reasons()) >= 9
-
-
 @for_each("reason", reasons())
 def test_every_reason_that_was_really_seen_is_explained(reason):
     assert cause_of(reason) is not None

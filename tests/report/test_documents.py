@@ -183,13 +183,6 @@ def fleet_module() -> ModuleType:
     return fleet
 
 
-def test_all_that_a_discovery_plans_is_judged_and_one_sick_gpu_fails(tmp_path: Path) -> None:
-    run, _ = fleet_module().made_up_run(4, tmp_path)
-    verdicts = judge_folder(run).verdicts.verdicts
-    bad = [(verdict.gate, verdict.subject, verdict.outcome) for verdict in verdicts if verdict.outcome != Outcome.PASS]
-    assert bad == [("discovery.gpu.ecc", "gpu-00-02", Outcome.FAIL)]
-
-
 def test_the_report_of_a_fleet_fits_two_screens_and_begins_with_what_failed_and_what_the_nodes_are(tmp_path) -> None:
     """It had a row for each node and gate: 1,138 lines for 16 nodes, of which one mattered."""
     judged = judge_folder(fleet_module().made_up_run(16, tmp_path)[0])

@@ -2,14 +2,12 @@
 
 import os
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
-from bringup import judge as judging
 from bringup import results
 from bringup.cli import main
-from bringup.records import Outcome, Playbook, Step, base, read_record, write_record
+from bringup.records import Outcome, Playbook, Step, read_record, write_record
 from bringup.report import collection, text
 from loops import for_each
 from runs_for_tests import discovery, reseal
@@ -207,23 +205,3 @@ def test_a_folder_that_may_not_be_read_is_said_and_the_page_goes_on(trees, monke
     error = capsys.readouterr().err
     assert "cannot be read (Permission denied)" in error
     assert len(error.splitlines()) == 1
-
-
-@for_each("verb", ["judge", "explain", "report", "compare", "profile"])
-def test_no_record_is_parsed_twice_and_no_run_judged_twice(trees, monkeypatch, verb):
-    _, copy = trees
-    seen: dict[str, list[Path]] = {"read_record": [], "judge_folder": []}
-    with monkeypatch.context() as patched:
-        for module, name in ((base, "read_record"), (judging, "judge_folder")):
-            original = getattr(module, name)
-
-            def counting(path: Path, *rest, original=original, into=seen[name], **options):
-                into.append(path)
-                return original(path, *rest, **options)
-
-            for other in list(sys.modules.values()):  # wherever it was imported to
-                if getattr(other, "__name__", "").startswith("bringup") and getattr(other, name, None) is original:
-                    patched.setattr(other, name, counting)
-        assert main([verb, "--from", str(copy)] if verb == "profile" else [verb, str(copy)]) == 0
-    for paths in seen.values():
-        assert paths and len(paths) == len(set(paths))

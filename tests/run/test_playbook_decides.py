@@ -160,67 +160,48 @@ def fault(gate: str, subject: str, outcome: Outcome = Outcome.FAIL) -> Verdict:
     return a_verdict(gate=gate, subject=subject, outcome=outcome)
 
 
-def left_out(*verdicts: Verdict, nodes: tuple[str, ...] = FOUR) -> list[str] | None:
-    unhealthy = unhealthy_nodes(judged_of(*verdicts, run=a_run("smoke", nodes)))
+def left_out(*verdicts: Verdict) -> list[str] | None:
+    unhealthy = unhealthy_nodes(judged_of(*verdicts, run=a_run("smoke", FOUR)))
     return None if unhealthy is None else [entry.node for entry in unhealthy]
 
 
-def test_a_run_in_which_nothing_is_wrong_leaves_nobody_out():
-    assert left_out(fault("smoke.gpu.bound", "n0", Outcome.PASS)) == []
-
-
-def test_a_fault_of_a_node_leaves_that_node_out_and_says_faults_before_gaps():
-    unhealthy = unhealthy_nodes(
-        judged_of(
-            fault("smoke.node.ran_tasks", "n2", Outcome.INCOMPLETE),
-            fault("smoke.gpu.bound", "n2"),
-            fault("smoke.gpu.bound", "n0", Outcome.PASS),
-            run=a_run("smoke", FOUR),
-        )
-    )
-    assert unhealthy is not None
-    assert [(entry.node, entry.phase, entry.why) for entry in unhealthy] == [
-        ("n2", "smoke", "smoke.gpu.bound fail; smoke.node.ran_tasks incomplete")
-    ]
-
-
-def test_pairs_that_one_node_explains_leave_that_node_out():
-    """Its files are not seen by anybody: every pair with it fails."""
-    pairs = [fault("smoke.fs.pair.write", f"n1->{other}") for other in ("n0", "n2", "n3")]
-    assert left_out(*pairs) == ["n1"]
-    assert left_out(*pairs, fault("smoke.gpu.bound", "n3")) == ["n1", "n3"]
-    assert left_out(fault("smoke.gpu.bound", "n1"), *pairs) == ["n1"]
+BOUND, SLOWEST = "smoke.gpu.bound", fault("nccl.pair.slowest", "job")
+PAIRS = [fault("smoke.fs.pair.write", f"n1->{other}") for other in ("n0", "n2", "n3")]
 
 
 @for_each(
-    "verdicts",
+    "verdicts, nodes",
     [
-        (fault("smoke.exit_code", "job"),),  # Slurm's own promise
-        (fault("smoke.gpu.bound", "n0"), fault("smoke.exit_code", "job")),
-        (fault("smoke.fs.pair.write", "n0->n1"),),  # one of two, and nobody knows which
-        (fault("smoke.fs.pair.write", "n0->n1"), fault("smoke.fs.pair.created", "n2->n3")),
-        tuple(fault("smoke.gpu.bound", node) for node in FOUR[:3]),  # most nodes: not the nodes' fault
-        (fault("smoke.gpu.bound", "n9"),),  # a node that took no part
-        (fault("no.such.gate", "n0"),),
+        ([fault(BOUND, "n0", Outcome.PASS)], []),
+        ([fault(BOUND, "n1", Outcome.WARN)], []),
+        # the files of n1 are not seen by anybody: every pair with it fails
+        (PAIRS, ["n1"]),
+        ([*PAIRS, fault(BOUND, "n3")], ["n1", "n3"]),
+        ([fault(BOUND, "n1"), *PAIRS], ["n1"]),
+        # the slowest pair is explained by the node that is slow with everybody
+        ([fault("nccl.pair.node", "n2"), SLOWEST], ["n2"]),
+        ([SLOWEST], None),
+        ([fault(BOUND, "n2"), SLOWEST], None),
+        # what no minority of nodes explains stops the run
+        ([fault("smoke.exit_code", "job")], None),  # Slurm's own promise
+        ([fault(BOUND, "n0"), fault("smoke.exit_code", "job")], None),
+        ([fault("smoke.fs.pair.write", "n0->n1")], None),  # one of two, and nobody knows which
+        ([fault("smoke.fs.pair.write", "n0->n1"), fault("smoke.fs.pair.created", "n2->n3")], None),
+        ([fault(BOUND, node) for node in FOUR[:3]], None),  # most nodes: not the nodes' fault
+        ([fault(BOUND, node) for node in FOUR[:2]], ["n0", "n1"]),  # half of them may go on
+        ([fault(BOUND, "n9")], None),  # a node that took no part
+        ([fault("no.such.gate", "n0")], None),
     ],
 )
-def test_what_no_minority_of_nodes_explains_stops_the_run(verdicts):
-    assert left_out(*verdicts) is None
+def test_nodes_that_explain_all_that_failed_are_left_out_and_else_the_run_stops(verdicts, nodes):
+    assert left_out(*verdicts) == nodes
 
 
-def test_half_of_the_nodes_may_go_on():
-    assert left_out(fault("smoke.gpu.bound", "n1"), nodes=("n0", "n1")) == ["n1"]
-
-
-def test_a_warning_leaves_nobody_out():
-    assert left_out(fault("smoke.gpu.bound", "n1", Outcome.WARN)) == []
-
-
-def test_the_slowest_pair_of_a_fleet_is_explained_by_the_node_that_is_slow_with_everybody():
-    slowest = fault("nccl.pair.slowest", "job")
-    assert left_out(fault("nccl.pair.node", "n2"), slowest) == ["n2"]
-    assert left_out(slowest) is None
-    assert left_out(fault("smoke.gpu.bound", "n2"), slowest) is None
+def test_of_a_node_that_is_left_out_faults_are_told_before_gaps():
+    gap = fault("smoke.node.ran_tasks", "n2", Outcome.INCOMPLETE)
+    [entry] = unhealthy_nodes(judged_of(gap, fault(BOUND, "n2"), run=a_run("smoke", FOUR))) or []
+    why = "smoke.gpu.bound fail; smoke.node.ran_tasks incomplete"
+    assert (entry.node, entry.phase, entry.why) == ("n2", "smoke", why)
 
 
 # --- hardware that no node has
@@ -252,6 +233,8 @@ def discovery_of(ports: object = 0, state: str | None = None, links: object = 0)
 @for_each(
     ("discovery", "lacks"),
     [
+        # two of four GPUs say that they have no link
+        (replace(discovery_of(), run=a_run("discovery", PAIR, gpus=2)), "rdma"),
         (discovery_of(), "rdma nvlink"),
         (discovery_of(ports=1, state="1: DOWN"), "rdma nvlink"),
         (discovery_of(ports=1, state="4: ACTIVE"), "nvlink"),
@@ -262,16 +245,7 @@ def discovery_of(ports: object = 0, state: str | None = None, links: object = 0)
 )
 def test_only_what_every_node_says_that_it_lacks_is_lacking(discovery: Any, lacks: str) -> None:
     assert lacking([discovery]) == lacks
-
-
-def test_a_gpu_that_says_nothing_of_its_links_is_not_without_any() -> None:
-    discovery = discovery_of()
-    discovery.run = a_run("discovery", PAIR, gpus=2)  # two of four GPUs say that they have none
-    assert lacking([discovery]) == "rdma"
-
-
-def test_without_a_discovery_nothing_is_known_to_be_lacking() -> None:
-    assert lacking([]) == ""
+    assert lacking([]) == "", "without a discovery nothing is known"
 
 
 def test_a_variant_without_its_hardware_is_not_planned_and_the_reason_is_said() -> None:
