@@ -78,7 +78,7 @@ HEARTBEAT = (
 )
 WATCHDOG = "[rank{0}]:[E ProcessGroupNCCL.cpp:616] [Rank {0}] Watchdog caught collective operation timeout: WorkNCCL("
 WATCHDOGS = [f"{WATCHDOG.format(rank)}SeqNum=808){3_000 * '.'}\n" for rank in range(1024)]
-STALE, GONE, QUIET = "cat: x: Stale file handle\n", "Connection closed by peer [10.9.0.2]:21011\n", "quiet\n"
+STALE, CLOSED_BY_PEER, QUIET = "cat: x: Stale file handle\n", "Connection closed by peer [10.9.0.2]:21011\n", "quiet\n"
 
 
 @for_each(
@@ -100,9 +100,9 @@ STALE, GONE, QUIET = "cat: x: Stale file handle\n", "Connection closed by peer [
             ["nccl.ib-driver:1"],
         ),
         # a victim's words come after the cause, and what may be either stands between them
-        (f"{GONE}  exitcode   : -9 (pid: 4711)\n", ["torch.killed:2", "gloo.remote-gone:1"]),
+        (f"{CLOSED_BY_PEER}  exitcode   : -9 (pid: 4711)\n", ["torch.killed:2", "gloo.remote-gone:1"]),
         (
-            f"{GONE}h1:1:9 [0] x.cc:1 NCCL WARN something new\nMemoryError\n",
+            f"{CLOSED_BY_PEER}h1:1:9 [0] x.cc:1 NCCL WARN something new\nMemoryError\n",
             ["host.memory:3", "nccl.warning:2", "gloo.remote-gone:1"],
         ),
         # the watchdogs of 1,024 ranks write 4 MB, and the beginning and the end alone were searched
