@@ -38,8 +38,6 @@ def a_baseline(*asked: Asked, nodes: tuple[str, ...] = ("n0", NODE)) -> Baseline
 def module(name: str) -> ModuleType:
     """A module of the health check, under a name of the test's own."""
     spec = importlib.util.spec_from_file_location(f"health_{name}", SLURM / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
     made = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(made)
     return made

@@ -10,7 +10,6 @@ COMPARED = 19  # the rows that were held against one assumed MFU of each GPU
 
 def span(gpu: str, *, recomputed: bool, compiled: bool, without: str = "") -> published.Span:
     peak = parts.of_gpu(gpu).machine.peak_bf16_tflops
-    assert peak is not None
     spanned = published.span(peak.source, recomputed=recomputed, compiled=compiled, without=without)
     assert spanned is not None
     return spanned

@@ -120,7 +120,6 @@ def test_the_benchmark_of_trainer_trains_the_same_twice_and_writes_a_ratio(monke
     page = tmp_path / "overhead.md"
     assert overhead_is(monkeypatch, "--pairs", "1", "--least", "0", "--table", str(page), *small) == 0
     within = re.search(r"losses within (\S+)", capsys.readouterr().out)
-    assert within is not None
     assert float(within[1]) < 1e-4
     cells = [cell.strip() for cell in page.read_text().splitlines()[-1].strip("|").split("|")]
     assert cells[:2] == ["single", "1"]

@@ -131,7 +131,6 @@ def require_measured(run: Finished, ranks: int, calls: dict[str, int]) -> Commun
     metrics = run.metrics()
     communication_value = metrics.communication
     assert communication_value is not None, metrics.communication_reason
-    assert metrics.communication_share is not None
     assert len(communication_value.total_s) == len(communication_value.exposed_s) == ranks
     assert all(
         0 < exposed <= total <= communication_value.step_s * 2

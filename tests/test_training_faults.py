@@ -115,7 +115,6 @@ def test_fast_is_recorded_and_not_compared_with_plain(plain_and_fast):
 def test_own_work_of_every_rank_is_timed_in_each_strategy(plain_and_fast):
     for run in plain_and_fast:
         times = run.metrics().rank_times_s
-        assert times is not None
         assert all(
             0 < value < step
             for part in (times.fetch, times.forward, times.optimizer)

@@ -89,7 +89,6 @@ def start(environment: Mapping[str, str], preloaded: Iterable[str] = PRELOADED) 
         shutil.rmtree(folder)
 
     atexit.register(close)
-    assert server.stdout is not None
     assert server.stdout.read(1) == b"+", "the server did not start"
     return str(caller)
 

@@ -53,7 +53,6 @@ def shown() -> list[Shown]:
                 line = block[1][command.start() :].partition("\n")[0]
                 options = re.sub(r"\[[^]]*\]", "", command["options"])  # [options of the program]
                 known = load(profile).workload
-                assert known is not None
                 words = shlex.split(given[1] if given else known.arguments) + shlex.split(options)
                 nodes = re.search(r"--nodes=(\d+)", command["slurm"])
                 comment = line.partition("#")[2]
@@ -98,7 +97,6 @@ def asked(entry: Shown, gpus: int) -> list[str]:
 def fits(entry: Shown, capsys: pytest.CaptureFixture[str]) -> str | None:
     """What advise says of its strategy on its nodes."""
     machine = profiles.load(entry.profile).machine
-    assert machine.gpus_per_node is not None
     gpus = int(machine.gpus_per_node.value)
     words = ["--nodes", str(entry.nodes), "--gpus-per-node", str(gpus), "--profile", entry.profile]
     assert cli.main(["advise", "--json", *words, *asked(entry, gpus)]) == 0

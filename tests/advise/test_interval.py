@@ -49,12 +49,10 @@ def test_nothing_is_assumed_that_was_not_given():
 
 def test_the_screen_says_after_how_many_steps_to_save():
     every = interval.best(0.0038, 30, 300, 64)
-    assert every is not None
     made = answer.advise(question(nodes=64, global_batch=512), answer.known(H100, [], 0.4)).model_copy(
         update={"checkpoints": every}
     )
     step_s = next(known.step_s for known in made.strategies if known.strategy == made.use)
-    assert step_s is not None
     assert f"(--save-steps {round(every.interval_s / step_s[1])})" in advice.screen(made)
     assert "98.6 % of the time" in advice.screen(made)
 
@@ -67,8 +65,6 @@ def test_a_save_costs_what_the_last_run_measured_where_nothing_else_is_given():
     runs: list[Any] = [SimpleNamespace(folder=Path(name), training=training) for name, training in
                        (("a", written), ("b", without), ("c", None))]  # fmt: skip
     every = interval.best(0.0038, None, 300, 64, runs)
-    assert every is not None
     assert (every.save_s, every.save_source) == (15.5, "measured by a")
     given = interval.best(0.0038, 30, 300, 64, runs)
-    assert given is not None
     assert (given.save_s, given.save_source) == (30, "given")

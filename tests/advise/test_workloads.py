@@ -35,7 +35,6 @@ def test_every_profile_of_gpus_has_a_workload():
 @for_each("name", WITH_WORKLOAD)
 def test_a_workload_has_enough_steps_for_every_gate_of_its_speed(name):
     workload = PROFILES[name].workload
-    assert workload is not None
     words = workload.arguments.split()
     steps = int(words[words.index("--steps") + 1]) if "--steps" in words else 12  # the program's default
     warmup = 2  # the program's default
@@ -46,8 +45,6 @@ def test_a_workload_has_enough_steps_for_every_gate_of_its_speed(name):
 @for_each("nodes", first([5, 2, 3, 6, 12, 16, 32]))
 def test_the_workload_of_a_profile_fits_under_every_strategy(name, nodes, capsys):
     profile = profiles.load(name)
-    assert profile.workload is not None
-    assert profile.machine.gpus_per_node is not None
     gpus = int(profile.machine.gpus_per_node.value)
     words = profile.workload.arguments.split()
     given = {word: words[words.index(word) + 1] for word in words if word.startswith("--") and word != words[-1]}

@@ -134,7 +134,6 @@ def test_the_way_out_of_a_block_is_named_and_none_of_its_nodes_and_a_slow_half_i
     assert "the way out of n16 to n23 (8 nodes) is at 0.6" in "; ".join(localise.words(culprits, nodes))
     halves = measured(nodes, lambda source, target: 0.7 if (source < "n32") != (target < "n32") else 1.0, one_way=True)
     culprits = localise.culprits(nodes, halves)
-    assert culprits.distance is not None
     assert (culprits.distance.is_found, culprits.distance.slow_from) == (True, 32)
     assert (culprits.nodes, culprits.links) == ([], [])
     assert max(len(rounds), len(halves)) <= most_rounds(nodes)
