@@ -74,10 +74,8 @@ def test_a_checkpoint_names_all_its_files_and_none_is_left_in_parts(saved):
     there = {path.name for path in step(saved.folder, 4).iterdir()} - {"checkpoint.json"}
     assert {file.name for file in record.files} == there >= {"__0_0.distcp", "__1_0.distcp", ".metadata", "rank-1.pt"}
     times = saved.metrics().checkpoint
-    assert times is not None
     assert times.after_steps == [2, 4, 6]
     assert (times.written, times.bytes, times.read_s) == (3, pytest.approx(record.bytes, rel=0.01), None)
-    assert times.write_s is not None
     assert times.write_gib_per_s == pytest.approx(times.bytes / 2**30 / times.write_s)
     assert times.files == len(record.files)
     assert times.checksum_s is not None
@@ -92,9 +90,7 @@ def test_the_same_ranks_continue_bit_for_bit_and_pass_over_a_save_that_was_kille
     metrics = run.metrics()
     assert trained(metrics) == trained(whole)
     assert metrics.parameter_checksums == whole.parameter_checksums
-    assert metrics.resumed is not None
     assert (metrics.resumed.run, metrics.resumed.step) == ("saved", 4)
-    assert metrics.checkpoint is not None
     assert metrics.checkpoint.predicted_bytes == pytest.approx(metrics.checkpoint.bytes, rel=0.01)  # of the same ranks
     assert (metrics.checkpoint.differing, metrics.checkpoint.written) == (0, 0)
     assert [run.value(rank, "train.checkpoint.resumable") for rank in (0, 1)] == [0, 0]
@@ -106,7 +102,6 @@ def test_one_process_continues_what_two_ranks_saved_under_fsdp_and_ddp_continues
     ddp = two_ranks(tmp_path / "ddp", DDP, "--resume", str(alone.folder))
     assert ddp.codes == [0], ddp.output
     continued = ddp.metrics().checkpoint
-    assert continued is not None
     assert (continued.predicted_bytes, continued.predicted_reason) == (
         None,
         "it was written by other ranks or another strategy",
@@ -116,7 +111,6 @@ def test_one_process_continues_what_two_ranks_saved_under_fsdp_and_ddp_continues
         metrics = run.metrics()
         assert metrics.loss == pytest.approx(whole.loss, abs=1e-5)
         assert (metrics.sample_count, metrics.sample_distinct) == (48, 48)
-        assert metrics.resumed is not None
         assert (metrics.resumed.step, metrics.resumed.world_size) == (begun, ranks)
     assert metrics.loss[:4] == whole.loss[:4]
 
@@ -128,7 +122,6 @@ def test_a_cut_checkpoint_is_passed_over_for_the_one_before(tmp_path):
     run = one_process(tmp_path / "run", "--resume", str(killed.folder))
     assert run.codes == [0], run.output
     resumed = run.metrics().resumed
-    assert resumed is not None
     assert resumed.step == 2
     (passed_over,) = resumed.passed_over
     assert passed_over.startswith(f"{cut.parent.name}/{cut.name}: 5000 bytes, ")
@@ -176,7 +169,6 @@ def test_a_rank_killed_in_a_save_leaves_the_checkpoint_before_and_a_requeued_job
     run = one_process(again, "--resume", "auto")
     assert run.codes == [0], run.output
     metrics = run.metrics()
-    assert metrics.resumed is not None
     assert (metrics.resumed.run, metrics.resumed.step) == ("job", 2)
     assert metrics.loss == pytest.approx(saved.metrics().loss, abs=1e-5)
 
@@ -224,7 +216,6 @@ def test_a_rehearsal_reads_its_checkpoint_once_for_all_replicas_and_removes_it(t
     elements = [int(line) for line in (tmp_path / "read").read_text().split()]
     assert sum(elements) == pytest.approx(3 * run.metrics().observed.parameters, rel=0.01)  # weights and two moments
     times = run.metrics().checkpoint
-    assert times is not None
     assert (times.differing, times.compared is not None and times.compared > 2 * 150) == (0, True)
     assert list((run.folder / "checkpoints").iterdir()) == []
     for rank in range(len(run.codes)):

@@ -30,14 +30,12 @@ def test_the_straggler_is_who_works_longest_where_all_steps_are_equally_long():
     straggler = pace.straggler(
         times(fetch=[0.01] * 4, forward=[0.1, 0.1, 0.32, 0.1], optimizer=[0.01] * 4), ["n0", "n0", "n1", "n1"]
     )
-    assert straggler is not None
     assert (straggler.rank, straggler.node, straggler.part) == (2, "n1", "forward")
     assert straggler.slowdown == pytest.approx(0.34 / 0.12)
 
 
 def test_of_two_ranks_the_slow_one_is_held_against_the_other():
     straggler = pace.straggler(times(fetch=[0.3, 0.0], forward=[0.1, 0.1], optimizer=[0.0, 0.0]), ["n0", "n0"])
-    assert straggler is not None
     assert (straggler.rank, straggler.part, straggler.slowdown) == (0, "fetch", pytest.approx(4.0))
 
 
