@@ -119,39 +119,24 @@ def test_a_job_sees_the_simulated_gpus_that_it_was_granted(simulated: Cluster):
 @pytest.mark.parametrize(
     ("verb", "why"),
     [
-        (("gpu", "n1", "2", "ecc", "1"), "no GPU 2; the node has GPU 0 to 1"),
-        (("gpu", "n1", "1", "speed=3"), "no key 'gpu1.speed'"),
-        (("port", "n1", "mlx5_8", "down"), "no RDMA device 'mlx5_8'"),
-        (("gpu", "n3", "repair"), "gpu wants a node from n0 to n2"),
-        (("up", "--nodes", "3", "--gpus", "2"), "up already with another shape (3 nodes x 2 GPUs (simulated h100)"),
+        ("gpu n1 2 ecc 1", "no GPU 2; the node has GPU 0 to 1"),  # tests/simulated has the others
+        ("gpu n3 repair", "gpu wants a node from n0 to n2"),
+        ("up --nodes 3 --gpus 2", "up already with another shape (3 nodes x 2 GPUs (simulated h100)"),
+        # of no cluster, and of the one with placeholders
+        ("up --simulate h9000", ", h200, got 'h9000'"),
+        ("up --simulate h100 --gpus 9", "a node has at most 8 GPUs, got --gpus 9"),
+        ("up --simulate", "--simulate wants a GPU model"),
+        ("up --simulate h100+green", ", virtual, got 'green'"),
+        ("gpu n1 1 ecc 1", "this cluster has placeholder GPUs; start one with 'cluster up --simulate MODEL'"),
     ],
 )
-def test_a_wrong_verb_is_refused_in_one_line(simulated: Cluster, verb: tuple[str, ...], why: str):
-    done = simulated.run(*verb)
+def test_a_wrong_verb_is_refused_in_one_line(simulated, cluster, verb, why):
+    none = Cluster(Path("/tmp/bringup-test-not-started"))
+    of = none if "--simulate" in verb else cluster if "placeholder" in why else simulated
+    done = of.run(*verb.split())
     assert done.returncode == 2
     assert why in done.stderr
     assert done.stderr.count("\n") == 1
-
-
-def test_placeholders_have_no_such_faults(cluster: Cluster):
-    done = cluster.run("gpu", "n1", "1", "ecc", "1")
-    assert done.returncode == 2
-    assert "this cluster has placeholder GPUs; start one with 'cluster up --simulate MODEL'" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("options", "why"),
-    [
-        (("--simulate", "h9000"), ", h200, got 'h9000'"),
-        (("--simulate", "h100", "--gpus", "9"), "a node has at most 8 GPUs, got --gpus 9"),
-        (("--simulate",), "--simulate wants a GPU model"),
-        (("--simulate", "h100+green"), ", virtual, got 'green'"),
-    ],
-)
-def test_a_model_that_nobody_describes_is_refused(options: tuple[str, ...], why: str):
-    done = Cluster(Path("/tmp/bringup-test-not-started")).run("up", *options)
-    assert done.returncode == 2
-    assert why in done.stderr
 
 
 # --- a cluster whose programs compute on the simulated GPUs, through CUDA

@@ -32,15 +32,12 @@ def test_the_sizes_on_both_sides_are_repeated_in_turns_with_the_healthy_cluster(
     assert "found each time at 8 Mbit/s: 4 of 4 (40 to 100 %); at 4 Mbit/s: 0 of 4" in limits.sentence(fault)
 
 
-def test_larger_sizes_follow_until_one_is_found_each_time():
+def test_larger_sizes_follow_until_one_is_found_each_time_and_smaller_ones_until_one_is_missed():
+    """The search met a miss by chance."""
     count = iter(range(1000))
     fault = searched(lambda size: size is not None and (size > 8 or (size == 8 and next(count) % 2 == 0)))
     assert fault.smallest() == 16
     assert {known.size for known in fault.trials} == {16.0, 8.0, 4.0, None}
-
-
-def test_smaller_sizes_follow_until_one_is_missed():
-    """The search met a miss by chance."""
     first = iter([True, False, True])
     fault = searched(lambda size: size is not None and (size >= 4 if (known := next(first, None)) is None else known))
     assert fault.smallest() == 4
@@ -55,10 +52,16 @@ def test_what_is_never_found_or_never_performed_is_no_limit(answer: bool | None)
     assert "found each time at" not in limits.sentence(fault)
 
 
-def test_a_false_alarm_is_counted_and_shown():
+def test_what_is_said_of_alarms_of_runs_that_were_not_performed_and_of_what_else_was_accused():
     fault = searched(lambda size: size is None or size >= 8)
     assert "false alarms: 4 of 4" in limits.sentence(fault)
     assert limits.of_a_trial(fault, trial(None, True)).startswith("FALSE ALARM")
+    fault = searched(lambda size: size is not None and size >= 8)
+    fault.trials += [trial(None, None, "no answer from slurmctld"), trial(8, True, "discovery.memory [n3] fail")]
+    assert limits.sentence(fault).endswith("false alarms: 0 of 4 (0 to 60 %); 13 of 14 runs performed")
+    page = limits.markdown([fault], 4, "2026-11-25T00:00:00Z")
+    assert "discovery.memory [n3] fail" in page
+    assert "load 2.0 to 2.0 on " in page
 
 
 def test_any_accusation_without_the_fault_is_a_false_alarm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -72,20 +75,6 @@ def test_any_accusation_without_the_fault_is_a_false_alarm(tmp_path: Path, monke
     monkeypatch.setattr(limits.perform, "perform", performed)
     once = limits._Trials(drill, lambda: SimpleNamespace(heal=lambda: None), tmp_path)  # type: ignore[arg-type,return-value]
     assert [once(size).found for size in (None, 200.0)] == [True, False]
-
-
-def test_the_sentence_says_how_many_runs_were_performed():
-    fault = searched(lambda size: size is not None and size >= 8)
-    fault.trials.append(trial(None, None, "no answer from slurmctld"))
-    assert limits.sentence(fault).endswith("false alarms: 0 of 4 (0 to 60 %); 12 of 13 runs performed")
-
-
-def test_the_page_says_what_else_was_accused_and_at_which_load():
-    fault = searched(lambda size: size is not None and size >= 8)
-    fault.trials.append(trial(8, True, "discovery.memory [n3] fail"))
-    page = limits.markdown([fault], 4, "2026-11-25T00:00:00Z")
-    assert "discovery.memory [n3] fail" in page
-    assert "load 2.0 to 2.0 on " in page
 
 
 def test_a_drill_with_sizes_is_made_in_the_size_that_is_asked_for():

@@ -77,6 +77,7 @@ def test_a_node_cannot_make_another_one_pass(tmp_path, monkeypatch):
         ("collectives-2.jsonl", f"4: {fact('n2', 'n2')}", "the step has no task 4, and the line claims n2"),
         ("array-0.jsonl", f"1: {fact('n1', 'n1', probe='scheduler_array')}", "scheduler_array alone writes there"),
         ("array-0.jsonl", fact("n1", "n1", probe="binding"), "scheduler_array alone writes there"),
+        ("rank3.jsonl", fact("n0", "n0/rank3", probe="train"), "task 3 runs on n1, and the line claims n0"),
         ("array-0.jsonl", fact("n1", "n1", probe="scheduler_array"), f"the line of n1 claims {GPUS} of n1"),
     ],
 )  # fmt: skip
@@ -108,22 +109,11 @@ def test_what_a_probe_says_is_read(tmp_path, name, line):
     assert not any("refused" in problem for problem in parsed.problems)
 
 
-def test_a_file_of_a_rank_is_the_one_of_its_node(tmp_path):
-    parsed = read(tmp_path, "rank3.jsonl", fact("n0", "n0/rank3", "train.rank.pid", probe="train"))
-    assert believed(parsed) == set()
-    assert "task 3 runs on n1, and the line claims n0" in str(parsed.problems)
-
-
 def test_a_step_of_some_nodes_says_so_beside_its_facts(tmp_path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "raw/pairs-1-2.step").write_text("1 n2,n1\n")  # whatever the order, Slurm has its own
-    parsed = read(
-        tmp_path,
-        "pairs-1-2.jsonl",
-        f"0: {fact('n1', 'n1--n2')}",
-        f"1: {fact('n2', 'n1->n2')}",
-        f"0: {fact('n0', 'n0')}",
-    )
+    lines = (f"0: {fact('n1', 'n1--n2')}", f"1: {fact('n2', 'n1->n2')}", f"0: {fact('n0', 'n0')}")
+    parsed = read(tmp_path, "pairs-1-2.jsonl", *lines)
     assert believed(parsed) == {(GPUS, "n1--n2"), (GPUS, "n1->n2")}
     (tmp_path / "raw/pairs-1-2.step").write_text("1 n1,n7\n")
     parsed = read(tmp_path, "pairs-1-2.jsonl", f"0: {fact('n1', 'n1--n2')}")
@@ -157,19 +147,15 @@ def test_a_node_cannot_take_the_place_of_another_one_that_is_silent(tmp_path):
     assert believed(parsed) == {(GPUS, "n0"), (GPUS, "n2")}
 
 
-def test_samples_of_another_node_are_left_out():
+def test_samples_and_beginnings_of_another_node_are_left_out():
     text = "".join(f"{label}: {node},1.0,5.0,0.9,1,1,,,,0.1,,\n" for label, node in ((0, "n0"), (0, "n1"), (1, "n1")))
     believed, refused = speakers.believed(text, "f", WHO, monitor.node_of)
     assert [len(rows) for rows in monitor.read(believed, "f").nodes.values()] == [1, 1]
     assert refused.problems == ["f:2: refused: task 0 runs on n0, and the line claims n1"]
+    began = "0: n0 began\n0: n1 began\n1: n1 began\n"
+    assert speakers.believed(began, "f", WHO, slurm.node_of)[0] == "0: n0 began\n\n1: n1 began\n"
     text = (FIXTURES / "monitor.csv").read_text()
     assert speakers.believed(text, "f", WHO, monitor.node_of) == (text, Parsed())
-
-
-def test_a_task_does_not_say_that_another_nodes_tasks_began():
-    text = "0: n0 began\n0: n1 began\n1: n1 began\n"
-    believed, _ = speakers.believed(text, "f", WHO, slurm.node_of)
-    assert believed == "0: n0 began\n\n1: n1 began\n"
 
 
 @pytest.mark.parametrize(
@@ -187,10 +173,8 @@ def test_a_task_cannot_say_how_the_ranks_of_another_node_ended():
     said_of_n1 = ("  rank      : 3 (local_rank: 1)", "  exitcode  : -9 (pid: 7)", oom)
     text = "".join(f"{label}: {words}\n" for label in (0, 1) for words in said_of_n1)
     parsed = launcher.log(text, "f", run, WHO)
-    assert {(each.quantity, each.evidence) for each in parsed.observations} == {
-        ("launcher.exit_code", "f:5"),
-        ("launcher.out_of_memory", "f:6"),
-    }
+    seen = {(each.quantity, each.evidence) for each in parsed.observations}
+    assert seen == {("launcher.exit_code", "f:5"), ("launcher.out_of_memory", "f:6")}
     assert any("task 0 runs on n0, and the line claims n1" in problem for problem in parsed.problems)
 
 

@@ -99,6 +99,7 @@ def test_few_nodes_have_names_and_numbers_and_what_failed_is_outlined():
     assert outlined == ["n0 → n1: 40 GB/s", "n1 → n0: 4 GB/s"]
     assert {"n0", "n1", "n2", "40", "4", "46"} <= set(words(drawn))
     assert drawn.note.startswith("3 of 6 directions measured; slowest: n1 → n0 4,")
+    assert pairs.draw([], ["n0", "n1"], []) == []
 
 
 def test_a_pair_far_below_the_floor_is_dark_and_outlined_though_it_is_the_fastest_there_is():
@@ -123,10 +124,6 @@ def test_of_a_thousand_nodes_each_is_a_square_and_a_slow_sender_is_dark_and_outl
     assert (outlined[0].x, outlined[0].y) == dark.corners[0]
     assert len(drawn.shapes) < 40
     assert "n77 → " in drawn.note
-
-
-def test_what_was_not_measured_between_nodes_is_no_figure():
-    assert pairs.draw([], ["n0", "n1"], []) == []
 
 
 def an_entry(name: str) -> Entry:
@@ -157,6 +154,7 @@ def test_a_strategy_stands_beside_the_ideal_and_losses_that_agree_are_one_line_e
     _, _, losses, _ = training.deciding([replace(runs[0], metrics=other), runs[1]])
     thick, thin = named(losses)
     assert (thick.title, thick.style, thin.style) == ("run_1gpu", "line-0 wide", "line-1")
+    assert [len(training.of_ranks(run)) for run in runs] == [2, 0], "ranks of one are no figure"
 
 
 def test_without_a_run_of_one_rank_each_run_is_a_bar_with_a_name_of_its_own():
@@ -191,9 +189,7 @@ def test_each_bandwidth_stands_on_a_rail_with_a_tick_at_its_floor_and_what_faile
     ]
     ticks = [line.points[0][0] for line in of_kind(drawn, Line) if line.style == "floor"]
     ends = [bar.x + bar.width for bar in bars]
-    assert len(ticks) == 2
-    assert ends[0] < ticks[0], "what failed ends before its floor"
-    assert ends[1] > ticks[1]
+    assert len(ticks) == 2 and ends[0] < ticks[0] and ends[1] > ticks[1], "what failed ends before its floor"
     assert rails.draw([bandwidth_verdict("smoke.storage.write", "n0", 2.0, 1.0, Outcome.PASS)]) is None
 
 
@@ -206,11 +202,6 @@ def test_of_very_many_bandwidths_those_nearest_to_their_floors_are_shown_and_the
     assert drawn is not None
     assert drawn.note == "3 more, which are further above their floors"
     assert not any("all_reduce, 2 nodes" in text for text in words(drawn))
-
-
-def test_ranks_of_one_are_no_figure():
-    assert training.of_ranks(an_entry("run_1gpu")) == []
-    assert len(training.of_ranks(an_entry("run_ddp_2node"))) == 2
 
 
 def closed_run(phase: str, opened: str, closed: str, *outcomes: Outcome) -> Judged:

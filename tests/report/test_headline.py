@@ -221,11 +221,8 @@ def test_the_number_is_the_one_nearest_to_its_limit_else_the_claims_are_counted(
 
 def test_what_failed_says_its_line_and_what_is_only_rehearsed_says_why_in_whole_words():
     rehearsed = tile(mark=Mark.REHEARSED, reservations=("rehearsed, not proven: x", "more"))
-    assert (tile(mark=Mark.FAIL).reason, rehearsed.reason, tile().reason) == (
-        "the line",
-        "rehearsed, not proven: x",
-        "",
-    )
+    reasons = [shown.reason for shown in (tile(mark=Mark.FAIL), rehearsed, tile())]
+    assert reasons == ["the line", "rehearsed, not proven: x", ""]
     long = tile(mark=Mark.REHEARSED, reservations=("word " * 40,)).reason
     assert long.endswith("word …")
     assert len(long) <= tiles.MOST + 2
@@ -238,9 +235,9 @@ def test_the_page_of_a_healthy_gpu_cluster_has_a_tile_for_each_question_and_says
 
 
 def test_a_tile_of_what_failed_counts_the_checks_and_names_their_subjects():
-    run = judged_of(
-        a_verdict("discovery.gpu.count", "n1"), a_verdict("discovery.gpu.model", "n0"), run=a_run("discovery")
-    )
+    failed = (a_verdict("discovery.gpu.count", "n1"), a_verdict("discovery.gpu.model", "n0"))
+    run = judged_of(*failed, run=a_run("discovery"))
+    assert "</span> 2 broken: n0, n1." in page.render(gathered(run)), "the decision keeps the spaces of its words"
     collection = gathered(run)
     shown = tiles.tiles(collection.answers, collection.verdicts)[0]
     assert shown.answer.mark is Mark.FAIL
@@ -268,8 +265,3 @@ def test_checks_and_causes_add_up_in_the_sentence_the_tiles_and_the_cards():
     assert sum(card.count for card in cards) == 8
     shown = tiles.tiles(collection.answers, collection.verdicts)
     assert [tile.number for tile in shown if tile.answer.mark is Mark.FAIL] == ["4 failed checks", "4 failed checks"]
-
-
-def test_the_decision_keeps_the_spaces_between_its_words():
-    run = judged_of(a_verdict("discovery.gpu.count", "n1"), run=a_run("discovery"))
-    assert "</span> 1 broken: n1." in page.render(gathered(run))

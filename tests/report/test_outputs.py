@@ -47,18 +47,10 @@ def test_the_page_beside_a_run_is_made_again(run):
     assert (run / "report.html").read_text() != "old"
 
 
-OF_A_RUN = (
-    "run.json",
-    "closed.json",
-    "metrics.json",
-    "report.md",
-    "raw/inventory.jsonl",
-    "raw/new.html",
-    "raw/new/x.html",
-)
+NEW = ("raw/new.html", "raw/new/x.html")
 
 
-@for_each("name", OF_A_RUN)
+@for_each("name", ["run.json", "closed.json", "metrics.json", "report.md", "raw/inventory.jsonl", *NEW])
 def test_the_evidence_of_a_run_is_neither_replaced_nor_added_to(run, capsys, name):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert "evidence of a run" in refused(capsys, "report", run, "-o", run / name, "--force")

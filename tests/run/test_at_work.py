@@ -20,19 +20,21 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def raw_of(tree: Path, folder: str) -> Path:
+def raw_of(tree: Path, folder: str, *names: str) -> Path:
+    """With these files, each a second newer than the one before."""
     raw = tree / folder / "raw"
-    raw.mkdir(parents=True)
+    raw.mkdir(parents=True, exist_ok=True)
+    for second, name in enumerate(names):
+        (raw / name).touch()
+        os.utime(raw / name, (second, second))
     return raw
 
 
 def test_a_phase_is_busy_with_the_part_whose_files_are_the_newest(tree: Path):
     assert at_work.busy_with(SCALING, "x") == ""
-    raw = raw_of(tree, "validation/results/nccl_scaling/x")
+    raw_of(tree, folder := "validation/results/nccl_scaling/x")
     assert at_work.busy_with(SCALING, "x") == ""
-    for second, name in enumerate(("collectives-2.err", "collectives-4.err", "collectives-4.jsonl", "monitor.err")):
-        (raw / name).touch()
-        os.utime(raw / name, (second, second))
+    raw_of(tree, folder, "collectives-2.err", "collectives-4.err", "collectives-4.jsonl", "monitor.err")
     assert at_work.busy_with(SCALING, "x") == "collectives on 4 nodes"
 
 
@@ -49,10 +51,8 @@ def played(tree: Path, name: str, nodes: list[str], outcome: Outcome = Outcome.P
     step = Step(phase="nccl_scaling", folder="x", outcome=outcome, blocks=False, seconds=81.3)
     folder = tree / "validation/results/playbook" / name
     folder.mkdir(parents=True)
-    write_record(
-        folder / "playbook.json",
-        Playbook(name=name, nodes=nodes, profile="p", planned=["nccl_scaling"], left_out=[], steps=[step]),
-    )
+    book = Playbook(name=name, nodes=nodes, profile="p", planned=["nccl_scaling"], left_out=[], steps=[step])
+    write_record(folder / "playbook.json", book)
 
 
 def test_a_step_is_expected_to_take_what_it_took_on_as_many_nodes_and_else_what_the_plan_says(tree: Path):
@@ -77,11 +77,9 @@ def test_a_training_is_expected_to_take_what_its_model_takes_and_one_that_is_lat
 
 
 def test_a_pair_is_counted_among_those_that_are_planned_and_a_scale_is_named(tree: Path):
-    raw = raw_of(tree, "validation/results/nccl_pairwise/x")
+    names = ("pairs-1-1-n0-n1.err", "pairs-1-2-n0-n2.err", "pairs-2-1-n0-n1.err")
+    raw = raw_of(tree, "validation/results/nccl_pairwise/x", *names)
     write_record(raw.parent / "run.json", a_run("nccl_pairwise", plan={"nccl.pair.link": ["a", "b", "c"]}))
-    for second, name in enumerate(("pairs-1-1-n0-n1.err", "pairs-1-2-n0-n2.err", "pairs-2-1-n0-n1.err")):
-        (raw / name).touch()
-        os.utime(raw / name, (second, second))
     assert at_work.busy_with(PHASES["nccl_pairwise"], "x") == "pair 2 of 3"
 
 

@@ -105,7 +105,7 @@ def test_names_and_reasons_of_users_make_no_job_and_break_no_answer(tmp_path, mo
 
 
 @pytest.fixture
-def another_run(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
+def another_run(tmp_path) -> Iterator[subprocess.Popen[str]]:
     """A process that is in its smoke phase, on the cluster of /etc/a.conf, until its standard input is closed."""
     holds = (
         "import pathlib, sys; from bringup.run import waiting\n"

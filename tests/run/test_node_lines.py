@@ -13,12 +13,20 @@ from bringup import results
 from bringup.cli import main
 from bringup.judge import judge_folder
 from bringup.run import node_lines
+from programs import program
 from runs_for_tests import discovery, reseal
 
 INVENTORY = "raw/inventory.jsonl"
 BOOTED = 1_700_000_000
 FORM = "%Y-%m-%dT%H:%M:%SZ"
 OURS = "bringup: discovery.gpu.count; reboot (2023-11-23T02:00Z, run abc)"
+
+
+SCONTROL = """case "$*" in
+  "show config") cat "$here/config" ;;
+  *"show node"*) [[ $SLURM_TIME_FORMAT == %s ]] && cat "$here/nodes" ;;
+  *) echo "$*" >>"$here/calls" ;;
+esac"""
 
 
 class Slurm:
@@ -30,13 +38,7 @@ class Slurm:
         self.is_called("a-cluster", "ctl0(10.0.0.1)")
         self.nodes = {"n0": ("IDLE", "none", BOOTED), "n1": ("IDLE", "none", BOOTED)}
         self.show()
-        (folder / "scontrol").write_text(
-            f'#!/bin/bash\nhere="{folder}"\n'
-            'case "$*" in\n  "show config") cat "$here/config" ;;\n'
-            '  *"show node"*) [[ $SLURM_TIME_FORMAT == %s ]] && cat "$here/nodes" ;;\n'
-            '  *) echo "$*" >>"$here/calls" ;;\nesac\n'
-        )
-        (folder / "scontrol").chmod(0o755)
+        program(folder / "scontrol", f'here="{folder}"\n{SCONTROL}')
 
     def node_is(self, node: str, state: str | None = "IDLE", given: str = "none", booted: float = BOOTED) -> None:
         """None: Slurm does not know it."""
@@ -55,9 +57,7 @@ class Slurm:
         )
 
     def is_called(self, name: str, controller: str) -> None:
-        (self.folder / "config").write_text(
-            f"ClusterName             = {name}\nSlurmctldHost[0]        = {controller}\n"
-        )
+        (self.folder / "config").write_text(f"ClusterName = {name}\nSlurmctldHost[0] = {controller}\n")
 
 
 @pytest.fixture
@@ -70,13 +70,10 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
 def broken(folder: Path) -> Path:
     """n1 lacks a GPU."""
     inventory = folder / INVENTORY
-    lines = inventory.read_text().splitlines(keepends=True)
-    changed = [
-        line.replace('"value": 2', '"value": 1') if "discovery.gpu.count" in line and '"n1"' in line else line
-        for line in lines
-    ]
-    assert changed != lines
-    inventory.write_text("".join(changed))
+    count = '"subject": "n1", "quantity": "discovery.gpu.count", "value": '
+    before, at, after = inventory.read_text().partition(f"{count}2")
+    assert at
+    inventory.write_text(f"{before}{count}1{after}")
     return folder
 
 

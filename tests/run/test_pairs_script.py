@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from programs import ran
+from programs import program, ran
 from tiers import in_test_all
 from trained_runs import counted
 
@@ -43,16 +43,11 @@ def measured(place: Path, nodes: int, slow: str, **environment: str) -> tuple[su
     """(what the script said, the run's folder), in a copy of what it needs."""
     for part in ("infrastructure-validation/scripts", "infrastructure-validation/probes", "validation"):
         shutil.copytree(ROOT / part, place / part, ignore=shutil.ignore_patterns("results"))
-    srun = place / "bin/srun"
-    srun.parent.mkdir()
-    srun.with_suffix(".py").write_text(SRUN)
-    answer = shlex.join([sys.executable, str(srun.with_suffix(".py"))])  # in a path with a space, "#!" finds nothing
-    srun.write_text(f'#!/bin/bash\nexec {answer} "$@"\n')
-    srun.chmod(0o755)
-    scontrol = srun.with_name("scontrol")
+    answer = place / "bin/srun.py"
+    srun = program(place / "bin/srun", f'exec {shlex.quote(sys.executable)} {shlex.quote(str(answer))} "$@"')
+    answer.write_text(SRUN)
     # show topology: as where Slurm knows no switches
-    scontrol.write_text("#!/bin/bash\n[[ $2 != hostnames ]] || tr , '\\n' <<<$3\n")
-    scontrol.chmod(0o755)
+    program(place / "bin/scontrol", "[[ $2 != hostnames ]] || tr , '\\n' <<<$3")
     names = [f"n{number:02}" for number in range(nodes)]
     for moment in ("before", "after"):
         (srun.parent / f"counters-{moment}").write_text("".join(counted(node, moment) for node in names))
@@ -81,9 +76,7 @@ def measured(place: Path, nodes: int, slow: str, **environment: str) -> tuple[su
 
 def verdicts(run: Path, outcome: str) -> set[tuple[str, str]]:
     recorded = json.loads((run / "verdicts.json").read_text())["verdicts"]
-    return {
-        (observation["gate"], observation["subject"]) for observation in recorded if observation["outcome"] == outcome
-    }
+    return {(verdict["gate"], verdict["subject"]) for verdict in recorded if verdict["outcome"] == outcome}
 
 
 def test_two_rounds_name_a_slow_node_and_every_link_of_a_round_is_judged(tmp_path: Path) -> None:

@@ -78,18 +78,14 @@ def test_explain_reads_the_screen_in_the_runs_own_folder_and_no_log_by_a_jobs_nu
     folder = discovery(tmp_path, monkeypatch, close=False)
     other = REPOSITORY / "slurm-logs/discovery-987654.out"
     other.parent.mkdir(exist_ok=True)
+    says = "slurmstepd: error: *** JOB 987654 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO {} ***\n"
     try:
-        other.write_text(
-            "slurmstepd: error: *** JOB 987654 ON n1 CANCELLED AT 2026 DUE TO NODE FAILURE, SEE SLURMCTLD LOG ***\n"
-        )
+        other.write_text(says.format("NODE FAILURE, SEE SLURMCTLD LOG"))
         assert "slurm.node-failure" not in explain.screen(judge.judge_folder(folder))
     finally:
         other.unlink()
-    (folder / BATCH_LOG).write_text(
-        "slurmstepd: error: *** JOB 987654 ON n1 CANCELLED AT 2026-11-20T10:00:00 DUE TO TIME LIMIT ***\n"
-    )
-    screen = explain.screen(judge.judge_folder(folder))
-    assert f"{BATCH_LOG}:1" in screen
+    (folder / BATCH_LOG).write_text(says.format("TIME LIMIT"))
+    assert f"{BATCH_LOG}:1" in explain.screen(judge.judge_folder(folder))
 
 
 def test_what_a_screen_repeats_of_a_steps_log_is_counted_once_and_shown_there(tmp_path: Path, monkeypatch):
@@ -97,10 +93,8 @@ def test_what_a_screen_repeats_of_a_steps_log_is_counted_once_and_shown_there(tm
     line = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n"
     for name in ("raw/launch.log", BATCH_LOG):
         (folder / name).write_text(line)
-    signs_seen = signs.in_run(folder, load(folder))
-    assert [(sign.evidence, sign.count) for sign in signs_seen if "memory" in sign.signature] == [
-        ("raw/launch.log:1", 1)
-    ]
+    [seen] = [sign for sign in signs.in_run(folder, load(folder)) if "memory" in sign.signature]
+    assert (seen.evidence, seen.count) == ("raw/launch.log:1", 1)
 
 
 # --- a phase that is submitted again and a job that is requeued leave a folder each

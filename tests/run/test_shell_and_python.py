@@ -12,7 +12,7 @@ from bringup.evidence import hostlist
 from bringup.plan import subjects
 from bringup.run import nodes, slurm
 from loops import for_each
-from programs import ran
+from programs import program, ran
 from tiers import rest
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -25,8 +25,7 @@ def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     calls = tmp_path / "calls"
     answers = {"sinfo": "printf 'main*\\037n[0-2]\\n'", "scontrol": f"printf '{NODES.format('IDLE', 'DRAIN', 'IDLE')}'"}
     for name, answer in answers.items():
-        (tmp_path / name).write_text(f'#!/bin/sh\necho "$0 $*" >>"{calls}"\n{answer}\n')
-        (tmp_path / name).chmod(0o755)
+        program(tmp_path / name, f'echo "$0 $*" >>"{calls}"\n{answer}', by="/bin/sh")
     for name in ("SBATCH_PARTITION", "SLURM_PARTITION"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")

@@ -6,7 +6,6 @@ import re
 import socket
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from bringup.records import Outcome
 from bringup.results import REPOSITORY
 from bringup.run import train_here
 from bringup.run.train_here import PROGRAMS, choose_ranks, free_port, launchers
+from harness import wait_until
 from tiers import FEWER
 
 
@@ -203,20 +203,12 @@ def test_an_option_of_the_program_is_no_abbreviation_of_ours_and_other_verbs_tak
 
 def test_a_launcher_that_does_not_end_is_killed_with_its_ranks(monkeypatch, tmp_path: Path):
     monkeypatch.setattr(train_here, "SECONDS_TO_END_RANKS", 0.5)
-    pid = tmp_path / "pid"
-    deaf = f'trap "" TERM; sleep 60 & echo $! >{pid}.new; mv {pid}.new {pid}; wait; wait'
-    launcher = subprocess.Popen(["bash", "-c", deaf], start_new_session=True)
-    for _ in range(200):
-        if pid.exists():
-            break
-        time.sleep(0.05)
-    train_here._end(launcher, terminate=True)
-    rank = Path("/proc", pid.read_text().strip(), "stat")
-    for _ in range(100):  # whoever reaps it may be late
-        if not rank.exists() or rank.read_text().rsplit(")", 1)[1].split()[0] == "Z":
-            return
-        time.sleep(0.05)
-    raise AssertionError("the rank outlived its launcher")
+    deaf = 'trap "" TERM; sleep 60 & echo $!; wait; wait'
+    launcher = subprocess.Popen(["bash", "-c", deaf], start_new_session=True, stdout=subprocess.PIPE, text=True)
+    with launcher:
+        rank = Path("/proc", launcher.stdout.readline().strip(), "stat")
+        train_here._end(launcher, terminate=True)
+    wait_until(lambda: not rank.exists() or ") Z " in rank.read_text(), "the rank has ended with its launcher")
 
 
 def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path, capfd, monkeypatch):
