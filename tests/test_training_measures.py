@@ -1,6 +1,5 @@
 """FLOPs against torch's own count, a rank's own time and the straggler, NaN, and what --recipe fast chooses."""
 
-import json
 import math
 import sys
 from pathlib import Path
@@ -136,17 +135,3 @@ def test_fast_says_for_each_change_whether_it_can_be():
     compiles = " " not in sys.prefix  # Inductor finds no headers in a path with a space
     on = {what: state == "on" for what, state in tuning.items()}
     assert on == {recipes.NO_LOOK: True, recipes.COMPILE: compiles, recipes.CHUNKED_LOSS: True}
-
-
-def test_logits_that_a_configuration_says_are_changed_are_computed_whole(tmp_path):
-    config = tmp_path / "config.json"
-    for softcap, on in ((30.0, False), (None, True)):
-        config.write_text(json.dumps({"model_type": "gemma2", "final_logit_softcapping": softcap}))
-        args = Args(**fields_of(Args) | {"recipe": "fast", "model": str(config)})
-        state = recipes.choose(args)[recipes.CHUNKED_LOSS]
-        assert (state == "on", "final_logit_softcapping 30.0" in state) == (on, not on)
-
-
-def test_a_model_that_is_not_there_is_refused_where_it_is_loaded_and_not_before(tmp_path):
-    args = Args(**fields_of(Args) | {"recipe": "fast", "model": str(tmp_path)})
-    assert recipes.on(recipes.choose(args), recipes.CHUNKED_LOSS)

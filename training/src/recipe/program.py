@@ -25,12 +25,9 @@ from recipe.strategy import Expected
 
 STARTED_S = time.perf_counter()
 # The oldest that the recipe works with; in a container they are the image's. Asked before they are imported: another
-# transformers ends in an ImportError that says nothing of versions.
-LEAST = {
-    "torch": ((2, 10), "older ones sum gradients instead of averaging them (2.7, 2.8) or report a wrong norm (2.9)"),
-    "transformers": ((5, 23), "the recipe overrides parts of its Trainer, and was written against 5.23"),
-    "accelerate": ((1, 12), "older ones have no ParallelismConfig"),
-}
+# transformers ends in an ImportError that says nothing of versions. Older torch sums gradients instead of averaging
+# them (2.7, 2.8) or reports a wrong norm (2.9); the recipe overrides parts of transformers' Trainer.
+LEAST = {"torch": (2, 10), "transformers": (5, 23), "accelerate": (1, 12)}
 
 
 def main(
@@ -75,13 +72,13 @@ def main(
 def lacking() -> str | None:
     """Say in one line what is older than it has to be; None: nothing is."""
     wrong = []
-    for name, (least, why) in LEAST.items():
+    for name, least in LEAST.items():
         try:
             installed = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             installed = "none"
         if tuple(int(part) for part in re.findall(r"\d+", installed)[:2]) < least:
-            wrong.append(f"{name} {'.'.join(map(str, least))} or newer, observed {installed} ({why})")
+            wrong.append(f"{name} {'.'.join(map(str, least))} or newer, observed {installed}")
     if not wrong:
         return None
     return f"expected {'; '.join(wrong)}: run `make venv`, or install them in the image"

@@ -43,17 +43,14 @@ class CheckpointTimes(Record):
     """What checkpoints cost this run, and what was read back. Seconds of the slowest rank; bytes of all files. Under
     DDP one copy is written and every rank reads all of it; the read rate is the bytes of one copy per second."""
 
-    written: int = Field(ge=0)  # complete checkpoints
     bytes: int = Field(gt=0)  # of one
     write_s: float | None  # of the last; null when none was written
     write_gib_per_s: float | None
-    read_s: float | None  # null when none was read
-    read_gib_per_s: float | None
+    read_gib_per_s: float | None  # null when none was read
     # tensors that were compared with what was saved, over all ranks; null when none was read
     compared: int | None = Field(ge=0)
     differing: int | None = Field(ge=0)
     after_steps: list[int]  # after which one was written
-    files: int | None = Field(ge=1)  # of one, without its record; null when none was written
     checksum_s: float | None  # of the last that was written: fingerprints, in no other time here
     predicted_bytes: int | None = Field(gt=0)  # of one, before step 1
     predicted_reason: str | None  # why null

@@ -288,15 +288,12 @@ class Checkpoints(TrainerCallback):
         record = last.record if last is not None else self.begins_at[1]  # type: ignore[index]  # else none was read
         ours = (record.world_size, record.strategy) == (group.WORLD, self.resolved.strategy)
         return CheckpointTimes(
-            files=last and len(record.files),
             write_s=last and last.write_s,
             write_gib_per_s=last and record.bytes / GIB / last.write_s,
             checksum_s=last and last.checksum_s,
-            written=len(self.after_steps),
             bytes=record.bytes,
             predicted_bytes=self._bytes(record.step) if ours else None,
             predicted_reason=None if ours else "it was written by other ranks or another strategy",
-            read_s=read and read.seconds,
             read_gib_per_s=read and read.bytes / GIB / read.seconds,
             compared=read and compared,
             differing=read and differing,

@@ -21,7 +21,6 @@ from bringup.formulae.memory import CHUNK_TOKENS
 from recipe.strategy import Refused
 
 IGNORED = -100  # a label that does not count, as transformers pads
-CHANGES_LOGITS = ("final_logit_softcapping", "logits_scaling", "logit_scale", "lm_head_multiplier")  # configurations
 INSTEAD = "leave out --recipe fast"
 
 
@@ -108,9 +107,3 @@ class ChunkedLoss:
             hidden = hidden.to(torch.get_autocast_dtype(device))
         total = _HeadAndLoss.apply(hidden, self.head.weight, targets, self.of_chunk)
         return total / ((targets != IGNORED).sum() if num_items_in_batch is None else num_items_in_batch)
-
-
-def cannot(config: dict[str, Any]) -> str | None:
-    """Say why a model of this configuration cannot have it, as far as the configuration says it."""
-    changed = next((f"{key} {config[key]}" for key in CHANGES_LOGITS if config.get(key) not in (None, 1, 1.0)), None)
-    return None if changed is None else f"its model changes the logits after the head ({changed})"

@@ -18,7 +18,6 @@ import contextlib
 import functools
 import importlib
 import importlib.util
-import json
 import os
 import shutil
 import sys
@@ -46,7 +45,7 @@ def choose(args: Args) -> dict[str, str]:
     waits = lacking()
     changes = {NO_LOOK: f"its wait stays: {', '.join(waits)} is not in this version" if waits else None}
     if args.recipe == "fast":
-        changes |= {COMPILE: _no_compiler(), CHUNKED_LOSS: chunked_loss.cannot(_config(args))}
+        changes |= {COMPILE: _no_compiler(), CHUNKED_LOSS: None}
     return {what: why_not or ON for what, why_not in changes.items()}
 
 
@@ -63,17 +62,6 @@ def _no_compiler() -> str | None:
     if not group.CUDA and " " in sys.prefix:
         return "torch links its CPU kernels by a path, and breaks it at the space in this one"
     return None
-
-
-def _config(args: Args) -> dict[str, Any]:
-    if args.model_config is not None:
-        return dict(json.loads(args.model_config.read_text()))
-    from transformers import PreTrainedConfig
-
-    try:
-        return dict(PreTrainedConfig.get_config_dict(args.model)[0])
-    except OSError:
-        return {}  # the model cannot be loaded: that is said where it is, by all ranks alike
 
 
 def on(tuning: Mapping[str, str], what: str) -> bool:
