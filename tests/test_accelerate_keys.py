@@ -2,7 +2,6 @@
 
 import os
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,12 +9,10 @@ from accelerate.commands.launch import _validate_launch_command, launch_command_
 from accelerate.utils.launch import prepare_multi_gpu_env
 from bringup.records import RunArgs
 from loops import for_each
+from programs import ROOT
 from recipe import arguments, results
 from recipe import strategy as accelerated
 from recipe.strategy import Expected, Refused
-
-ROOT = Path(__file__).resolve().parent.parent
-
 
 DDP, FSDP, HSDP = (Expected(kind, min_hosts=1, max_hosts=None) for kind in ("ddp", "fsdp", "hsdp"))
 SHAPES = {  # configuration -> the program's promise, ranks, ranks of a node

@@ -20,9 +20,8 @@ import warm_python
 from bringup.evidence import launcher
 from bringup.run.train_here import free_port
 from factory import a_run
-from programs import program, ran
+from programs import ROOT, program, ran
 
-ROOT = Path(__file__).resolve().parents[1]
 PROBES = ROOT / "infrastructure-validation/probes"
 
 

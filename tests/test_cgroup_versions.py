@@ -5,9 +5,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from programs import program, ran
+from programs import ROOT, program, ran
 
-ROOT = Path(__file__).resolve().parent.parent
 CONFINEMENT = ROOT / "infrastructure-validation/local-cluster/confinement.sh"
 LIBRARY = "libslurmfull.so => {folder}/libslurmfull.so (0x00007fd8e7600000)"
 V1 = {f"{hierarchy}/cgroup.procs": "1\n" for hierarchy in ("cpuset", "memory", "devices", "freezer")}

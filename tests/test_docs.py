@@ -9,8 +9,8 @@ from bringup.plan.catalogue import GATES
 from bringup.plan.phases import PHASES
 from generated import with_quotes
 from loops import for_each
+from programs import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted((ROOT / "docs").glob("0[1-6]-*.md"))
 SHAPE = ["Run it", "What you see", "What to do next", "What it proves", "What it does not prove"]
 

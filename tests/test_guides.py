@@ -11,8 +11,8 @@ from bringup.plan.phases import PHASES
 from bringup.records import Outcome
 from bringup.report.explain import next_commands
 from factory import a_run, a_verdict
+from programs import ROOT
 
-ROOT = Path(__file__).resolve().parents[1]
 GUIDES = list(dict.fromkeys(gate.guide for gate in GATES.values()))
 KNOWN = {
     "node": "n1",

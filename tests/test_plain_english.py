@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from bringup.plan.catalogue import GATES
-
-ROOT = Path(__file__).resolve().parents[1]
+from programs import ROOT
 
 UNUSUAL = {
     r"nobody": "say what does not happen: `it is not known`, `no process`",

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
+from programs import ROOT
 
 EMPTY = {
     "told": "settings, a message, the facts of a node",

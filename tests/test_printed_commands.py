@@ -19,10 +19,8 @@ from bringup.errors import BringupError
 from bringup.plan.phases import PHASES
 from bringup.report import known_runs
 from loops import for_each
-from programs import ran
+from programs import ROOT, ran
 from recipe import arguments as recipe_arguments
-
-ROOT = Path(__file__).resolve().parents[1]
 
 WORDS = sorted((ROOT / "tests/golden/expected").glob("*.words.jsonl.xz"))
 VALUES = {"VERB": "run", "JOB": "4711", "JOBID": "4711", "N": "2", "K": "1", "G": "8", "…": "", "...": "", "[...]": ""}

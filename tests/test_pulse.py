@@ -4,14 +4,13 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pulse
 from loops import for_each
+from programs import ROOT
 from pulse import Gap
 from recipe import meter
 
-ROOT = Path(__file__).resolve().parent.parent
 PROBES = ROOT / "infrastructure-validation" / "probes"
 
 

@@ -4,14 +4,12 @@ import importlib.metadata
 import os
 import sys
 import tomllib
-from pathlib import Path
 
 import pytest
 from loops import for_each
-from programs import ran
+from programs import ROOT, ran
 from recipe import program
 
-ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "training/src"
 
 

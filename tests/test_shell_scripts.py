@@ -12,10 +12,9 @@ from pathlib import Path
 import pytest
 from bringup.evidence import hostlist
 from loops import for_each
-from programs import program, ran
+from programs import ROOT, program, ran
 from tiers import first
 
-ROOT = Path(__file__).resolve().parent.parent
 SETUP = ROOT / "infrastructure-validation/local-cluster/setup.sh"
 
 

@@ -16,13 +16,12 @@ import pytest
 import torch
 import warm_python
 from accelerate import FullyShardedDataParallelPlugin
-from programs import program, ran
+from programs import ROOT, program, ran
 from tiers import FEWER, first, rest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen2Config
 
-ROOT = Path(__file__).resolve().parent.parent
 STARTER = ROOT / "training/src/starter.py"
 STEPS, ROWS, LENGTH = 6, 8, 64
 WORDS = ["a", "node", "waits", "for", "its", "shard", "while", "the", "loss", "falls", "and", "gradients", "meet"]

@@ -9,9 +9,8 @@ from pathlib import Path
 from bringup.cli import parser
 from bringup.plan.phases import PHASES
 from loops import for_each
-from programs import ran
+from programs import ROOT, ran
 
-ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "validation/bringup"
 
 

@@ -1,7 +1,6 @@
 """The part of a step that is communication: from the profiler's events to seconds, and in real trainings on gloo."""
 
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,13 +8,11 @@ import pytest
 from bringup.formulae import overlap
 from bringup.records import Communication, RunArgs, read_record
 from loops import for_each
+from programs import ROOT
 from recipe import communication
 from test_training_runs import Finished, changed, one_node
 from tiers import first, in_test_all
 from torch.autograd import DeviceType
-
-ROOT = Path(__file__).resolve().parent.parent
-
 
 RECORDS = ROOT / "tests/fixtures/training"
 CPU, GPU = DeviceType.CPU, DeviceType.CUDA

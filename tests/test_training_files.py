@@ -2,14 +2,13 @@
 
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from loops import for_each
+from programs import ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 TRAINING = ROOT / "training"
 LAUNCHES = {
     "run_1gpu": "train_single_gpu",

@@ -2,7 +2,6 @@
 
 import math
 import sys
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,8 +13,6 @@ from recipe import meter, trajectory
 from recipe import trajectory as finite
 from recipe.arguments import Args
 from recipe.fast import recipes
-
-ROOT = Path(__file__).resolve().parent.parent
 
 pytestmark = pytest.mark.filterwarnings("default")
 

@@ -12,13 +12,12 @@ from bringup.formulae import flops, models, pace
 from bringup.plan import profile as profiles
 from bringup.records import Checkpoint, Memory, ObservedStrategy, RunArgs, Standstill, read_record
 from loops import for_each
+from programs import ROOT
 from pydantic import TypeAdapter
 from recipe import communication, data, group, meter, results, strategy
 from recipe.data import DataError
 from recipe.fast import recipes
 from transformers import AutoConfig, AutoModelForCausalLM
-
-ROOT = Path(__file__).resolve().parent.parent
 
 # torch and transformers warn about their own insides; what is tested here is ours
 pytestmark = pytest.mark.filterwarnings("default")

@@ -17,9 +17,9 @@ import warm_python
 from bringup.formulae.models import CHUNKED_LOSS
 from bringup.records import RunArgs, TrainMetrics, read_record
 from bringup.run.train_here import free_port
+from programs import ROOT
 from tiers import first, in_test_all
 
-ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "training" / "src"
 TORCHRUN = [sys.executable, str(SOURCE / "launcher.py")]  # as the jobs start it
 STEPS = ["--steps", "6"]  # of a test that compares no trajectory

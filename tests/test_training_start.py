@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from bringup.records import RunArgs, read_record
+from programs import ROOT
 from recipe import memory, weights, workload
 from recipe.strategy import Refused
 from runs_for_tests import FIXTURES
@@ -19,8 +20,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoConfig, AutoModelForCausalLM
-
-ROOT = Path(__file__).resolve().parent.parent
 
 # torch and transformers warn about their own insides; what is tested here is ours
 pytestmark = pytest.mark.filterwarnings("default")

@@ -4,7 +4,6 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +14,7 @@ import transformers
 import transformers.trainer
 import warm_python
 from accelerate.data_loader import DataLoaderShard
+from programs import ROOT
 from recipe import group, meter, observed_strategy, program
 from recipe.arguments import Args
 from recipe.checkpoint import resume
@@ -24,7 +24,6 @@ from recipe.trainer import RecipeTrainer
 from torch._dynamo.utils import counters
 from transformers import AutoConfig, AutoModelForCausalLM, masking_utils, modeling_flash_attention_utils
 
-ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "training" / "src"
 
 pytestmark = pytest.mark.filterwarnings("default")

@@ -15,9 +15,8 @@ from bringup.run.before.host import environment
 from bringup.run.open import refuse_without_torch
 from bringup.run.site import AtSite
 from loops import for_each
-from programs import program, ran
+from programs import ROOT, program, ran
 
-ROOT = Path(__file__).resolve().parents[1]
 SCRIPT = ROOT / "infrastructure-validation/scripts/venv.sh"
 HERE = platform.machine()
 OTHER = "aarch64" if HERE == "x86_64" else "x86_64"

@@ -28,12 +28,10 @@ from bringup.report import advice as advice_text
 from bringup.results import TrainingRecords
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
+from programs import ROOT
 from recipe import arguments
 from runs_for_tests import FIXTURES
 from transformers import LlamaConfig, LlamaForCausalLM
-
-ROOT = Path(__file__).resolve().parents[2]
-
 
 # what training/src/predict.py printed with torch 2.13 (a line per run): the real model and the real fully_shard on fake
 # tensors

@@ -6,7 +6,6 @@ import json
 import re
 import shlex
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from advised import default_batch
@@ -14,8 +13,8 @@ from bringup import cli
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
 from loops import for_each
+from programs import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGES = [ROOT / "README.md", ROOT / "training/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMED = "h100-8x400g"  # by README.md, for pages that name none
 HUB = {"mistralai/Mistral-7B-v0.1": "mistral-7b"}  # of hub names, the configuration in training/models

@@ -12,10 +12,9 @@ from bringup.derive.measured import FEWEST_STEPS_OF_A_TAIL
 from bringup.errors import FileError
 from bringup.plan import profile as profiles
 from loops import for_each
-from programs import ran
+from programs import ROOT, ran
 from tiers import first
 
-ROOT = Path(__file__).resolve().parents[2]
 BASES = {"gpu-nodes", "efa"}  # for `extends` only
 PROFILES = {name: profiles.load(name) for name in profiles.names() if name not in BASES}
 WITH_WORKLOAD = [  # simulated GPUs train the tiny model, on the CPU

@@ -15,11 +15,10 @@ from factory import a_run, a_verdict
 from factory import judged_of as folder_of
 from loops import for_each
 from probing import told_by
-from programs import program, tree
+from programs import ROOT, program, tree
 from runs_for_tests import FAIL, OPEN, PASS, WARN, Fact, failing, in_words, judged
 from showing import shows_failing
 
-ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted(ROOT / phase.script for phase in PHASES.values() if phase.number > 2 or phase.stem == "node_sweep")
 TWO = ("n0", "n1")
 

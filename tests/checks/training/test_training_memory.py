@@ -18,8 +18,6 @@ from runs_for_tests import FIXTURES, opened
 from showing import shows_failing
 from torch.distributed.tensor import debug
 
-ROOT = Path(__file__).resolve().parents[3]
-
 GIB = 2**30
 HEALTHY = {
     "states_measured_bytes": 1_708_700,
