@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from bringup.records import Outcome
 from loops import for_each
+from programs import tree
 from trained_runs import HUNG, LOST, WAITING, bad, change, ended, rank_said, run_of, stalled
 
 
@@ -274,22 +275,25 @@ def test_a_rank_that_was_healthy_to_its_end_is_not_accused_by_an_early_stack(tmp
     assert finished(folder) == {}
 
 
-def test_the_first_of_those_that_raised_is_said_with_its_time(tmp_path):
-    folder = ended(tmp_path)
-    for rank, second in ((1, 1795287798), (3, 1795287790)):
+@for_each(
+    "seconds, killed, words",
+    [
+        # the oldest error file is first
+        ({1: 1795287798, 3: 1795287790}, [], "first n1/rank3 raised (ValueError) at 19:03:10 UTC; and 1 more rank"),
+        # who was killed left none, and was earlier than who raised
+        ({0: 1795287790}, [3], "first n1/rank3 killed by signal 9; and 1 more rank"),
+        ({3: 0}, [], "first n1/rank3 raised (ValueError)"),  # a time that is no date
+    ],
+)
+def test_the_first_of_those_that_failed_is_named_with_its_time(tmp_path_factory, seconds, killed, words):
+    log = "".join(failures_of({rank: -9}) for rank in killed)
+    folder = ended(tmp_path_factory.mktemp("run"), silent=killed, log=log)
+    for rank, second in seconds.items():
         file = f"raw/torchrun/none_x/attempt_0/{rank}/error.json"
-        (folder / file).parent.mkdir(parents=True)
-        (folder / file).write_text(json.dumps({"message": {"message": "x", "extraInfo": {"timestamp": str(second)}}}))
-        rank_said(
-            folder,
-            "n0" if rank < 2 else "n1",
-            rank,
-            error_file=file,
-            state="raised",
-            error=f"ValueError: of rank {rank}",
-        )
-    words = bad(folder)["train.exit_code", "job"].cause
-    assert words == "first n1/rank3 raised (ValueError: of rank 3) at 19:03:10 UTC; and 1 more rank"
+        message = {"message": "x", "extraInfo": {"timestamp": str(second)}}
+        tree(folder, {file: json.dumps({"message": message})})
+        rank_said(folder, f"n{rank // 2}", rank, error_file=file, state="raised", error="ValueError")
+    assert bad(folder)["train.exit_code", "job"].cause == words
 
 
 @pytest.mark.parametrize("file", ["../../../etc/passwd", "/etc/passwd", "raw/torchrun/none", "raw/rank0.jsonl"])
