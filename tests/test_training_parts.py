@@ -10,7 +10,7 @@ import pytest
 import torch
 from bringup.formulae import flops, models, pace
 from bringup.plan import profile as profiles
-from bringup.records import Checkpoint, Memory, ObservedStrategy, RunArgs, Standstill, read_record
+from bringup.records import Checkpoint, Memory, RunArgs, Standstill, TrainMetrics, read_record
 from loops import for_each
 from programs import ROOT
 from pydantic import TypeAdapter
@@ -151,12 +151,9 @@ def test_packing_fills_every_row_and_keeps_the_order(tmp_path):
     assert rows[0]["labels"].tolist() == rows[0]["input_ids"].tolist()
 
 
-def test_a_dataset_that_is_too_small_says_so(tmp_path):
+def test_a_dataset_that_is_too_small_and_a_folder_that_cannot_hold_the_rows_are_one_line(tmp_path):
     with pytest.raises(DataError, match="fills 1 rows of 4 tokens, the run needs 2"):
         of_texts(tmp_path, ["abcd"], rows=2, length=4)
-
-
-def test_a_folder_that_cannot_hold_the_rows_is_one_line(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match=r"cannot hold the tokenised rows \(1 x 4 x 4 bytes\): .*; set TMPDIR"):
         of_texts(tmp_path / "file", ["abcd"], rows=1, length=4)
@@ -212,36 +209,26 @@ def test_a_dataset_that_is_not_there_is_one_line_that_says_what_to_do(tmp_path):
     assert "\n" not in str(error.value)
 
 
-def test_percentiles_of_the_steady_window_are_over_the_steps_of_all_ranks():
-    steady = pace.steady_window(
-        [[9.0, 1.0, 1.0, 1.0], [9.0, 1.5, 1.5, 0.25]], ["n0", "n1"], warmup_steps=1, tokens_per_step=100
-    )
-    assert (steady.step_time_s.p50, steady.step_time_s.p95, steady.step_time_s.max) == (1.0, 1.5, 1.5)
-    assert (steady.step_time_s.slowest_rank, steady.step_time_s.slowest_rank_node) == (1, "n1")
-    assert steady.step_time_s.window_steps == 3
+@for_each(
+    "ranks, warmup, tokens, tokens_per_s, steps_s",
+    [
+        # each rank took 3 s for two steps: one was late in the first step, the other in the second
+        ([[9.0, 1.0, 2.0], [9.0, 2.0, 1.0]], 1, 150, 100.0, [2.0, 1.0]),
+        # the rank that stood still is late in its step; the others are late in the step after it, or in the same
+        ([[1.0, 1.0, 6.0, 1.0], [1.0, 1.0, 1.0, 6.0], [1.0, 1.0, 6.0, 1.0]], 0, 90, 40.0, [1.0, 1.0, 6.0, 1.0]),
+        # a rank that ends late in the last step makes the window longer
+        ([[1.0] * 4, [1.0, 1.0, 1.0, 3.0]], 0, 90, 60.0, [1.0, 1.0, 1.0, 3.0]),
+    ],
+)
+def test_what_ranks_wait_in_a_step_is_counted_once(ranks, warmup, tokens, tokens_per_s, steps_s):
+    steady = pace.steady_window(ranks, ["n0"] * len(ranks), warmup, tokens)
+    assert (steady.tokens_per_s, steady.steps_s) == (tokens_per_s, steps_s)
 
 
-def test_a_jitter_of_step_ends_that_ranks_give_back_costs_no_tokens():
-    """Each rank took 3 s for two steps: one was late in the first step, the other in the second."""
-    steady = pace.steady_window([[9.0, 1.0, 2.0], [9.0, 2.0, 1.0]], ["n0", "n1"], warmup_steps=1, tokens_per_step=150)
-    assert steady.tokens_per_s == 100.0
-    assert steady.steps_s == [2.0, 1.0]
-
-
-def test_a_step_in_which_one_rank_stood_still_is_counted_once():
-    """The rank that stood still is late in its step; the others are late in the step after it, or in the same."""
-    ranks = [[1.0, 1.0, 6.0, 1.0, 1.0], [1.0, 1.0, 1.0, 6.0, 1.0], [1.0, 1.0, 6.0, 1.0, 1.0]]
-    steady = pace.steady_window(ranks, ["n0", "n0", "n1"], 0, 100)
-    assert steady.steps_s == [1.0, 1.0, 6.0, 1.0, 1.0]
-    assert steady.tokens_per_s == 50.0
-
-
-def test_a_rank_that_ends_late_in_the_last_step_makes_the_window_longer():
-    steady = pace.steady_window([[1.0] * 4, [1.0, 1.0, 1.0, 3.0]], ["n0", "n1"], 0, 90)
-    assert steady.tokens_per_s == 60.0
-
-
-def test_a_window_without_a_step_is_an_error_and_no_number():
+def test_percentiles_of_the_steady_window_are_over_the_steps_of_all_ranks_and_one_without_a_step_is_an_error():
+    of_all = pace.steady_window([[9.0, 1.0, 1.0, 1.0], [9.0, 1.5, 1.5, 0.25]], ["n0", "n1"], 1, 100).step_time_s
+    assert (of_all.p50, of_all.p95, of_all.max, of_all.window_steps) == (1.0, 1.5, 1.5, 3)
+    assert (of_all.slowest_rank, of_all.slowest_rank_node) == (1, "n1")
     with pytest.raises(ValueError, match="no step is left"):
         pace.steady_window([[1.0]], ["n0"], warmup_steps=1, tokens_per_step=1)
 
@@ -324,56 +311,43 @@ def test_wrong_number_of_ranks_or_hosts_for_the_name_is_refused(expected, hosts,
     assert message in str(refused.value)
 
 
+HSDP = ROOT / "tests/fixtures/training/run_hsdp_2node"
+EXPECTED = strategy.Expected("hsdp", 2, None)
+ON_FOUR = {"mesh": [[0, 1, 2, 3], [4, 5, 6, 7]], "hosts": list("aabbccdd"), "devices": ["cpu"] * 8}
+IN_FOURS = {"shard_size": 4, "nodes": 4, "ranks_per_node": 2, "world_size": 8}
+
+
 def seen(**different: Any) -> Any:
-    return ObservedStrategy(
-        **{
-            "kind": "hsdp",
-            "distributed_type": "FSDP",
-            "wrapper": "FSDPLlamaForCausalLM",
-            "placements": ["(Replicate(), Shard(dim=0))"],
-            "mesh": [[0, 1], [2, 3]],
-            "reshard_after_forward": True,
-            "master_dtype": "float32",
-            "compute_dtype": "float32",
-            "reduce_dtype": "float32",
-            "sync_each_batch": None,
-            "loss_dtype": "float32",
-            "decoder_layers": 4,
-            "recomputed_layers": 0,
-            "parameters": 4,
-            "parameters_local_max": 2,
-            "backend": "gloo",
-            "hosts": ["a", "a", "b", "b"],
-            "devices": ["cpu"] * 4,
-            **different,
-        }
-    )
+    return read_record(HSDP / "metrics.json", TrainMetrics).observed.model_copy(update=different)
 
 
-def asked() -> Any:
-    return read_record(ROOT / "tests/fixtures/training/run_hsdp_2node/run_args.json", RunArgs)
+def asked(**changes: Any) -> Any:
+    return read_record(HSDP / "run_args.json", RunArgs).model_copy(update=changes)
 
 
-def test_hsdp_whose_shard_group_leaves_its_host_is_refused():
-    expected = strategy.Expected("hsdp", 2, None)
-    strategy.require(seen(), expected, asked())
-    with pytest.raises(strategy.Refused, match=r"observed group \[0, 1\] on a, b") as refused:
-        strategy.require(seen(hosts=["a", "b", "a", "b"]), expected, asked())
-    assert refused.value.seen == (("train.shard.inside_node", 2, "count"),)
-
-
-def test_a_shard_group_of_several_nodes_may_have_those_nodes_and_no_more():
-    expected = strategy.Expected("hsdp", 2, None)
-    whole = asked().model_copy(update={"shard_size": 4, "nodes": 4, "ranks_per_node": 2, "world_size": 8})
-    mesh, hosts = [[0, 1, 2, 3], [4, 5, 6, 7]], ["a", "a", "b", "b", "c", "c", "d", "d"]
-    strategy.require(seen(mesh=mesh, hosts=hosts, devices=["cpu"] * 8), expected, whole)
-    with pytest.raises(strategy.Refused, match=r"inside 2 host\(s\), observed group \[0, 1, 2, 3\] on a, b, c"):
-        strategy.require(
-            seen(mesh=mesh, hosts=["a", "b", "c", "a", "b", "c", "d", "d"], devices=["cpu"] * 8), expected, whole
-        )
-    with pytest.raises(strategy.Refused, match="shard_size: asked 4, observed 2") as refused:
-        strategy.require(seen(mesh=[[0, 1], [2, 3], [4, 5], [6, 7]], hosts=hosts, devices=["cpu"] * 8), expected, whole)
-    assert refused.value.seen == (("train.variant", 1, "count"),)
+@for_each(
+    ("different", "changes", "says", "shows"),
+    [
+        ({"hosts": list("abab")}, {}, "observed group [0, 1] on a, b", [("train.shard.inside_node", 2, "count")]),
+        (
+            ON_FOUR | {"hosts": list("abcabcdd")},
+            IN_FOURS,
+            *("inside 2 host(s), observed group [0, 1, 2, 3] on a, b, c", [("train.shard.inside_node", 2, "count")]),
+        ),
+        (
+            ON_FOUR | {"mesh": [[0, 1], [2, 3], [4, 5], [6, 7]]},
+            IN_FOURS,
+            *("shard_size: asked 4, observed 2", [("train.variant", 1, "count")]),
+        ),
+    ],
+)
+def test_a_shard_group_that_leaves_its_hosts_or_has_another_size_is_refused(different, changes, says, shows):
+    strategy.require(seen(), EXPECTED, asked())
+    strategy.require(seen(**ON_FOUR), EXPECTED, asked(**IN_FOURS))
+    with pytest.raises(strategy.Refused) as refused:
+        strategy.require(seen(**different), EXPECTED, asked(**changes))
+    assert says in str(refused.value)
+    assert list(refused.value.seen) == shows
 
 
 @for_each(
@@ -418,17 +392,17 @@ def test_a_shard_group_that_would_not_suit_the_hosts_is_refused(hosts, wanted, s
 )
 def test_another_variant_than_asked_for_is_refused(different, says):
     with pytest.raises(strategy.Refused, match=says) as refused:
-        strategy.require(seen(**different), strategy.Expected("hsdp", 2, None), asked())
+        strategy.require(seen(**different), EXPECTED, asked())
     assert refused.value.seen == (("train.variant", 1, "count"),)
 
 
 def test_before_the_first_step_only_structure_is_held_against_the_arguments():
     unknown = {"compute_dtype": None, "loss_dtype": None, "recomputed_layers": None}
-    wanted = asked().model_copy(update={"activation_checkpointing": True})
+    wanted = asked(activation_checkpointing=True)
     assert seen(**unknown).differs_from(wanted) == []
     assert seen(recomputed_layers=4).differs_from(wanted) == []
     assert seen().differs_from(wanted) == ["recomputed layers of 4: asked 4, observed 0"]
-    in_each = asked().model_copy(update={"sync_each_batch": True})
+    in_each = asked(sync_each_batch=True)
     assert seen(**unknown).differs_from(in_each) == []
     assert seen().differs_from(in_each) == ["sync_each_batch: asked True, observed None"]
     assert seen(sync_each_batch=True).differs_from(in_each) == []

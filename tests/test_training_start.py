@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from bringup.records import RunArgs, read_record
-from programs import ROOT
+from programs import ROOT, tree
 from recipe import memory, weights, workload
 from recipe.strategy import Refused
 from runs_for_tests import FIXTURES
@@ -232,11 +232,13 @@ def test_weights_that_are_no_numbers_are_named_before_a_gpu_is_blamed(tmp_path):
         whole_of(args)
 
 
-def test_a_folder_without_weights_is_not_blamed_for_names(tmp_path):
-    write_config(tmp_path, "llama").rename(tmp_path / "config.json")
-    args = arguments(None, model=str(tmp_path))
-    with pytest.raises(weights.NoWeights, match="has no safetensors files"):
-        weights.identity(args.model, weights.without_memory(args))
+def test_a_folder_without_weights_or_with_other_names_is_refused_for_what_it_is(tmp_path):
+    file = write_config(tmp_path, "llama")
+    whole_of(arguments(file)).model.save_pretrained(tmp_path / "base/model")  # without its head, and other names
+    for folder, says in ((tmp_path, "has no safetensors files"), (tmp_path / "base/model", "do not hold every param")):
+        args = arguments(None, model=str(folder))
+        with pytest.raises(weights.NoWeights, match=says):
+            weights.identity(args.model, weights.without_memory(args))
 
 
 def test_files_of_one_name_and_size_with_other_weights_are_other_files(tmp_path):
@@ -248,14 +250,6 @@ def test_files_of_one_name_and_size_with_other_weights_are_other_files(tmp_path)
         keys.append(weights.identity(str(tmp_path / node / "model"), model))
     assert [entry[:2] for entry in keys[0]] == [entry[:2] for entry in keys[1]]
     assert keys[0] != keys[1]
-
-
-def test_a_hub_model_whose_files_hold_other_names_is_refused(tmp_path):
-    file = write_config(tmp_path, "llama")
-    whole_of(arguments(file)).model.save_pretrained(tmp_path / "base/model")  # without its head, and other names
-    args = arguments(None, model=str(tmp_path / "base/model"))
-    with pytest.raises(weights.NoWeights, match="do not hold every parameter under its own name"):
-        weights.identity(args.model, weights.without_memory(args))
 
 
 # --- room
@@ -276,56 +270,51 @@ def llama70b() -> Any:
     return weights.without_memory(arguments(ROOT / "training/models/llama3-70b.json"))
 
 
-def on_node(monkeypatch: pytest.MonkeyPatch, *, device_gib: float | None, host_gib: float) -> None:
+def required(monkeypatch, of_model, *, device_gib=None, host_gib=500.0, hosts=("n0",), **changes) -> float:
+    """What a rank of this run needs in GiB, where there is so much free; Refused where it is more."""
     monkeypatch.setattr(memory.group, "CUDA", device_gib is not None)
     monkeypatch.setattr(memory.torch.cuda, "mem_get_info", lambda device: (int((device_gib or 0) * GIB), 80 * GIB))
     monkeypatch.setattr(memory, "host_available", lambda: (int(host_gib * GIB), "MemAvailable"))
+    monkeypatch.setattr(memory.group, "gather", lambda value, _: [value] * len(hosts))
+    resolved = asked(**changes)
+    needed = memory.need(memory.footprint(of_model, resolved), resolved)
+    memory.require(needed, resolved, list(hosts))
+    return needed / GIB
+
+
+ON_CARDS = {"device_gib": 79.0, "ranks_per_node": 8}
+ON_EIGHT = {"strategy": "fsdp", "nodes": 8, "ranks_per_node": 8}
 
 
 @pytest.mark.parametrize(
-    ("changes", "device_gib", "host_gib", "says"),
+    ("how", "says"),
     [
-        ({"strategy": "ddp", "ranks_per_node": 8}, 79.0, 500.0, r"1169.6 GiB of device memory .*`bringup advise` says"),
-        ({"strategy": "fsdp", "ranks_per_node": 8}, 79.0, 500.0, "device memory per rank, observed 79.0 GiB free"),
-        ({"strategy": "fsdp", "ranks_per_node": 8, "nodes": 8}, 79.0, 9.0, None),
-        ({"strategy": "single", "ranks_per_node": 1}, None, 23.0, r"10\d\d\.\d GiB of host memory.*`bringup advise`"),
+        (ON_CARDS | {"strategy": "ddp"}, r"llama3-70b as .*1169.6 GiB of device memory .*`bringup advise` says"),
+        (ON_CARDS | {"strategy": "fsdp"}, "device memory per rank, observed 79.0 GiB free"),
+        (
+            {"strategy": "single", "ranks_per_node": 1, "host_gib": 23.0},
+            r"llama3-70b as .*10\d\d\.\d GiB of host memory.*`bringup advise`",
+        ),
+        # all ranks of a node share its memory
+        (
+            ON_EIGHT | {"host_gib": 100.0, "hosts": ("n0",) * 8 + ("n1",) * 8},
+            r"expected room for 1\d\d\.\d GiB of host memory for the 8 rank\(s\) of a node, observed 100.0 GiB",
+        ),
+        (
+            ON_CARDS | {"strategy": "single", "ranks_per_node": 1, "model": "tiny", "per_device_batch": 10**5},
+            "on n0 .rank 0.: `bringup adv",
+        ),
     ],
 )
-def test_what_cannot_fit_is_refused_with_both_numbers(llama70b, monkeypatch, changes, device_gib, host_gib, says):
-    on_node(monkeypatch, device_gib=device_gib, host_gib=host_gib)
-    resolved = asked(**changes)
-    predicted = memory.footprint(llama70b, resolved)
-    needed = memory.need(predicted, resolved)
-    if says is None:
-        memory.require(needed, resolved, ["n0"])
-        assert 16 < needed / GIB < 79
-        return
-    with pytest.raises(Refused, match=f"llama3-70b as .*{says}") as refused:
-        memory.require(needed, resolved, ["n0"])
+def test_what_cannot_fit_is_refused_with_both_numbers(llama70b, monkeypatch, how, says):
+    tiny = weights.without_memory(arguments(ROOT / "training/models/tiny.json"))
+    with pytest.raises(Refused, match=says) as refused:
+        required(monkeypatch, tiny if "model" in how else llama70b, **how)
     assert "\n" not in str(refused.value)
 
 
-def test_a_batch_that_is_too_large_for_one_rank_is_refused(monkeypatch):
-    on_node(monkeypatch, device_gib=79.0, host_gib=500.0)
-    resolved = asked(model="tiny", strategy="single", nodes=1, ranks_per_node=1, per_device_batch=10**5)
-    tiny = weights.without_memory(arguments(ROOT / "training/models/tiny.json"))
-    predicted = memory.footprint(tiny, resolved)
-    needed = memory.need(predicted, resolved)
-    with pytest.raises(Refused, match=r"GiB free on n0 \(rank 0\): `bringup advise` says"):
-        memory.require(needed, resolved, ["n0"])
-
-
-def test_all_ranks_of_a_node_share_its_memory(llama70b, monkeypatch):
-    on_node(monkeypatch, device_gib=None, host_gib=100.0)
-    resolved = asked(strategy="fsdp", ranks_per_node=8, nodes=8)
-    predicted = memory.footprint(llama70b, resolved)
-    needed = memory.need(predicted, resolved)
-    monkeypatch.setattr(memory.group, "gather", lambda value, _: [value] * 16)
-    with pytest.raises(
-        Refused, match=r" GiB of host memory for the 8 rank\(s\) of a node, observed 100.0 GiB"
-    ) as refused:
-        memory.require(needed, resolved, ["n0"] * 8 + ["n1"] * 8)
-    assert f"expected room for {8 * needed / GIB:.1f} GiB" in str(refused.value)
+def test_what_fits_on_its_gpu_needs_no_memory_of_the_host(llama70b, monkeypatch):
+    assert 16 < required(monkeypatch, llama70b, device_gib=79.0, host_gib=9.0, **ON_EIGHT) < 79
 
 
 def test_a_model_whose_activations_are_not_known_is_judged_by_its_states(tmp_path):
@@ -336,34 +325,25 @@ def test_a_model_whose_activations_are_not_known_is_judged_by_its_states(tmp_pat
     assert memory.need(predicted, resolved) == 16 * sum(p.numel() for p in model.parameters())
 
 
-def v2(root: Path) -> None:
-    job = root / "sys/fs/cgroup/job/step"
-    job.mkdir(parents=True)
-    (root / "proc/self/cgroup").write_text("0::/job/step\n")
-    (job / "memory.max").write_text("max\n")
-    (job.parent / "memory.max").write_text(f"{10 * GIB}\n")
-    (job.parent / "memory.current").write_text(f"{4 * GIB}\n")
-    (job.parent / "memory.stat").write_text(f"anon 5\ninactive_file {GIB // 2}\nactive_file {GIB // 2}\n")
+FILES = f"inactive_file {GIB // 2}\n{{0}}active_file {GIB // 2}"
+V2 = {
+    "proc/self/cgroup": "0::/job/step",
+    "sys/fs/cgroup/job/step/memory.max": "max",
+    "sys/fs/cgroup/job/memory.max": f"{10 * GIB}",
+    "sys/fs/cgroup/job/memory.current": f"{4 * GIB}",
+    "sys/fs/cgroup/job/memory.stat": "anon 5\n" + FILES.format(""),
+}
+V1 = {
+    "proc/self/cgroup": "3:cpu:/x\n2:memory:/outside/job",
+    "sys/fs/cgroup/memory/job/memory.limit_in_bytes": f"{10 * GIB}",
+    "sys/fs/cgroup/memory/job/memory.usage_in_bytes": f"{4 * GIB}",
+    "sys/fs/cgroup/memory/job/memory.stat": "cache 5\ntotal_" + FILES.format("total_"),
+}
 
 
-def v1(root: Path) -> None:
-    job = root / "sys/fs/cgroup/memory/job"
-    job.mkdir(parents=True)
-    (root / "proc/self/cgroup").write_text("3:cpu:/x\n2:memory:/outside/job\n")
-    (job / "memory.limit_in_bytes").write_text(f"{10 * GIB}\n")
-    (job / "memory.usage_in_bytes").write_text(f"{4 * GIB}\n")
-    (job / "memory.stat").write_text(f"cache 5\ntotal_inactive_file {GIB // 2}\ntotal_active_file {GIB // 2}\n")
-
-
-def neither(root: Path) -> None:
-    (root / "proc/self/cgroup").write_text("0::/\n")
-
-
-@pytest.mark.parametrize(("cgroup", "gib"), [(v2, 7), (v1, 7), (neither, 20)])
+@pytest.mark.parametrize(("cgroup", "gib"), [(V2, 7), (V1, 7), ({"proc/self/cgroup": "0::/"}, 20)])
 def test_host_memory_is_what_the_kernel_or_a_cgroup_still_gives(tmp_path, cgroup, gib):
-    (tmp_path / "proc/self").mkdir(parents=True)
-    (tmp_path / "proc/meminfo").write_text(f"MemTotal: 99 kB\nMemAvailable: {20 * 2**20} kB\n")
-    cgroup(tmp_path)
+    tree(tmp_path, {"proc/meminfo": f"MemTotal: 99 kB\nMemAvailable: {20 * 2**20} kB", **cgroup})
     available, says = memory.host_available(tmp_path)
     assert available == gib * GIB
     assert (says == "MemAvailable") == (gib == 20)
