@@ -60,7 +60,11 @@ def _pending() -> list[str]:
 
 
 def _xids() -> list[str]:
-    return table(("message", "what it asks for"), ((", ".join(events), asks) for asks, events in xid.classes()))
+    rows = [(each.xids.replace(" ", ", "), each.asks) for each in xid.TABLE.classes]
+    rows += [("144-150, Nonfatal", "a warning"), ("another Xid", f"a warning; {xid.LOOK_IT_UP}")]
+    rows += [("SXid, Fatal", xid.TABLE.sxid), ("SXid, Non-fatal", "a warning")]
+    rows += [(f"no Xid: {words}", asks) for words, asks in xid.TABLE.without_a_number.values()]
+    return table(("message", "what it asks for"), rows)
 
 
 def _stops() -> list[str]:

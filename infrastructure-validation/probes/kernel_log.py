@@ -44,15 +44,17 @@ SXID = re.compile(
 NONFATAL = re.compile(r"\bNon-?fatal\b", re.I)
 FATAL = re.compile(r"\b(?:Non-?)?fatal\b", re.I)  # the last one is the driver's: a process may be called so, too
 NVLINK_5 = range(144, 151)  # Xids that say in their own words whether they are fatal
+# but for a link that software or the host took down (bits 20 to 25 are 0x26, 0x28): NVIDIA's catalogue asks for nothing
+TAKEN_DOWN = re.compile(r".*\bNETIR_LINK_EVT\b.*\(0x[0-9a-f][26ae][68]")
 # longer than the name of a process, which stands before
 PREVIOUS = re.compile(r"\bcaused by previous Xid:? (\d{1,4})\b")
 RECOVERY = 154
 RECOVERY_ACTION = re.compile(
     r"GPU recovery action changed from 0x[0-9a-fA-F]{1,8} \([^)]{1,60}\) to 0x[0-9a-fA-F]{1,8} \(([^)]{1,60})\)"
 )
-_GPU = rf"NVRM: GPU (?:at )?(?:PCI:)?(?P<place>{_PLACE})(?:\.\d)?:? "
+_GPU = r"NVRM: GPU (?:at )?(?:PCI:)?(?P<place>(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2})(?:\.\d)?:? "
 _SYSTEM = (
-    rf"NVRM: The NVIDIA (?:probed )?GPU (?P<place>{_PLACE})(?:\.\d)? \(PCI ID: [0-9a-fA-F]{{4}}:[0-9a-fA-F]{{4}}\) "
+    rf"NVRM: The NVIDIA (?:probed )?GPU (?P<place>{_PLACE})(?:\.\d)? (?:\(PCI ID: [0-9a-fA-F:]{{9}}\) )?"
     r"installed in this (?:vGPU host )?system "
 )
 WITHOUT_A_NUMBER = (
@@ -136,7 +138,9 @@ def events(records, others=None):
             if number == RECOVERY and action:
                 recovery[device] = action[1]
                 continue
-            nonfatal = number in NVLINK_5 and NONFATAL.match((FATAL.findall(words) or [""])[-1])
+            nonfatal = number in NVLINK_5 and (
+                NONFATAL.match((FATAL.findall(words) or [""])[-1]) or TAKEN_DOWN.match(words)
+            )
             counts[device, f"xid_{number}_nonfatal" if nonfatal else f"xid_{number}"] += 1
             if cause:  # its own line may have left the ring buffer
                 causes.add((device, f"xid_{int(cause[1])}"))
@@ -144,8 +148,8 @@ def events(records, others=None):
             nonfatal = "_nonfatal" if NONFATAL.match(match["word"]) else ""
             counts[match["device"], f"sxid_{int(match['number'])}{nonfatal}"] += 1
         else:
-            place = match.groupdict().get("place")
-            counts[f"PCI:{place.lower()}" if place else "", kind] += 1
+            place = _place(match)
+            counts[f"PCI:{place}" if place else "", kind] += 1
     for device, event in causes:
         if not counts[device, event] and not counts[device, f"{event}_nonfatal"]:
             counts[device, event] = 1
@@ -195,12 +199,18 @@ def _known(message):
 def _is_of(match, device_of_record, others):
     """Whether the device that the message names can be the driver's: not another one than the record carries, and
     not one of another vendor. A GPU that left the bus may be absent from sysfs, and its message counts."""
-    place = match.groupdict().get("place")
+    place = _place(match)
     if place is None:
         return device_of_record is None
-    if device_of_record is not None and not device_of_record.lower().startswith(f"+pci:{place.lower()}"):
+    if device_of_record is not None and not device_of_record.lower().startswith(f"+pci:{place}"):
         return False
-    return place.lower() not in others
+    return place not in others
+
+
+def _place(match):
+    """The PCI address in a message; the domain, which some drivers leave out, is 0000 then. None: it names none."""
+    place = (match.groupdict().get("place") or "").lower()
+    return f"0000:{place}" if place.count(":") == 1 else place or None
 
 
 def _of_other_vendors():

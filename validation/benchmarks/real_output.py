@@ -136,8 +136,8 @@ def read_kernel_log(text: str) -> Values:
     records = kernel_log.of_kmsg("".join(f"4,1,1,-;{message}\n" for message in messages))
     counts, recovery, _ = kernel_log.events(records)
     asked = [event for _, name in counts if (event := xid.event(name)) is not None]
-    action = any(event.action for event in asked) or any(wish != "None" for wish in recovery.values())
-    asks = "action" if action else "warning" if any(event.nonfatal for event in asked) else "nothing"
+    action = any(event.is_fault for event in asked) or any(wish != "None" for wish in recovery.values())
+    asks = "action" if action else "warning" if any(event.warns for event in asked) else "nothing"
     count_of = {f"{name} {device}".strip(): count for (device, name), count in counts.items()}
     return count_of | {"asks": asks}
 

@@ -94,24 +94,50 @@ def test_the_journal_counts_only_when_it_holds_the_whole_boot_and_a_message_of_s
     assert "cannot be read" in str(counted()["n0", "xids"])
 
 
-def test_only_xids_that_ask_for_action_count_and_unknown_ones_do():
+def test_only_xids_that_ask_for_action_count_and_unknown_ones_warn():
     counts = {"xid_79 n0/PCI:a": 2, "xid_13 n0/PCI:a": 1, "xid_999 n0/PCI:b": 1, "xids n0": 4}
     facts = [(f"discovery.kernel_log.{name.split()[0]}", name.split()[1], count) for name, count in counts.items()]
-    outcome, shown = verdicts(parsed_of(facts))["xid"]
-    assert outcome is FAIL
-    assert shown.startswith("3 (")
-    assert "2 × Xid 79 on PCI:a: GPU has fallen off the bus; reboot the node" in shown
-    assert "look it up" in shown
+    by_gate = verdicts(parsed_of(facts))
+    assert by_gate["xid"] == (FAIL, "2 (2 × Xid 79 on PCI:a: GPU has fallen off the bus; reboot the node)")
+    assert by_gate["nonfatal"] == (WARN, "1 (1 × Xid 999 on PCI:b: unknown: look it up in NVIDIA's Xid catalogue)")
     for digits in (10, 5000):
         facts = [(f"discovery.kernel_log.xid_{'9' * digits}", "n0/PCI:a", 1), ("discovery.kernel_log.xids", "n0", 1)]
-        outcome, shown = verdicts(parsed_of(facts))["xid"]
-        assert outcome is FAIL
+        outcome, shown = verdicts(parsed_of(facts))["nonfatal"]
+        assert outcome is WARN
         assert "this version does not know it" in shown
 
 
+RESET_NVLINK = "reset the GPU, and check its NVLink"
+ASKED = {
+    None: (8, 11, 14, 31, 37, 39, 44, 45, 60, 63, 67, 72, 77, 82, 89, 96, 105, 106, 108, 126, 135, 139, 152, 153, 165),
+    "reset the GPU": (46, 95, 109, 158),
+    RESET_NVLINK: (144, 150),
+    "update the driver or its virtual GPUs": (78,),
+}
+
+
 def test_classes_of_xids():
-    asked = {31: None, 45: None, 63: None, 95: "reset the GPU", 145: "check NVLink"}
-    assert {number: xid.event(f"xid_{number}").action for number in asked} == asked
+    assert {number: xid.event(f"xid_{number}").action for numbers in ASKED.values() for number in numbers} == {
+        number: asks for asks, numbers in ASKED.items() for number in numbers
+    }
+    # NVIDIA's catalogue has every number up to 172, each once
+    numbers = [number for each in xid.TABLE.classes for number in each.numbers()]
+    assert sorted(numbers) == list(range(1, 174))
+
+
+@for_each(
+    ("reason", "says"),
+    [
+        ("020001c6", "the device at the other end"),
+        ("025525c6", "the device at the other end"),
+        ("00f00011", "what took the link down, software or a person"),
+        ("02a00011", "the link's signal and cables"),
+        ("03f00011", None),
+    ],
+)
+def test_the_line_of_a_link_that_went_down_says_where_to_look(reason, says):
+    line = f"Xid (PCI:0008:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 11 (0x{reason} 0x00000000)"
+    assert xid.of_the_link(line) == (says and f"link 11: look at {says}")
 
 
 NETIR = xid_line(149, "NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6)")
@@ -128,6 +154,7 @@ NO_INIT = f"1 × GPU could not be initialized on {GPU}: "
             [f"{NVRM}GPU 0000:9B:00.0: GPU has fallen off the bus."],
             "1 × GPU has fallen off the bus on PCI:0000:9b:00: reboot the node)",
         ),
+        ([f"{NVRM}GPU c1:00.0: GPU has fallen off the bus."], f"1 × GPU has fallen off the bus on {GPU}: reboot"),
         ([f"{NVRM}GPU 0000:c1:00.0: RmInitAdapter failed! (0x26:0xffff:1482)"], NO_INIT),
         ([f"{NVRM}GPU 0000:c1:00.0: rm_init_adapter failed, device minor number 3"], NO_INIT),
         ([f"{NVRM}The NVIDIA probe routine failed for 1 device(s)."], "1 × driver could not take a GPU over on n0: "),
@@ -135,11 +162,11 @@ NO_INIT = f"1 × GPU could not be initialized on {GPU}: "
             [f"{SWITCH}3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error (First)"],
             "1 × SXid 24007 on nvidia-nvswitch3: ",
         ),
-        ([NETIR], f"1 × Xid 149 on {GPU}: check NVLink)"),
-        ([FOLLOWER], f"1 × Xid 149 on {GPU}: check NVLink)"),
+        ([NETIR], f"1 × Xid 149 on {GPU}: {RESET_NVLINK}; link 08: look at the link's signal and cables)"),
+        ([FOLLOWER], f"1 × Xid 149 on {GPU}: {RESET_NVLINK})"),
         ([NETIR, FOLLOWER, FOLLOWER], "1 × Xid 149"),  # its cause is in the log itself
         ([action("0x0 (None)", "0x1 (GPU Reset Required)")], f"Xid 154 on {GPU}: GPU Reset Required)"),
-        ([xid_line(154, "words of another driver")], f"1 × Xid 154 on {GPU}: look it up"),
+        ([xid_line(154, "words of another driver")], f"1 × Xid 154 on {GPU}: the action in its text"),
     ],
 )
 def test_a_message_that_asks_for_action_fails_and_names_its_device(log, lines, says):
@@ -169,6 +196,7 @@ CLEAN = (PASS, "0 (reaches back to the boot)")
         ([], CLEAN),
         ([f"{SWITCH}0: {NONFATAL}"], (WARN, "1 (1 × SXid 12028 on nvidia-nvswitch0)")),
         ([xid_line(145, "RLW_SRC_TRACK Nonfatal XC0 i0 Link 00 (0x0)")], (WARN, f"1 (1 × Xid 145 on {GPU})")),
+        ([xid_line(149, "NETIR_LINK_EVT Fatal XC0 i0 Link 11 (0x026001c6)")], (WARN, f"1 (1 × Xid 149 on {GPU})")),
         ([xid_line(13, "pid=4711, Graphics Exception")], None),
         ([xid_line(45, "pid=4711, name=python, Ch 00000008")], None),
         ([action("0x1 (GPU Reset Required)", "0x0 (None)")], None),

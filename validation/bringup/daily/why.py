@@ -235,7 +235,7 @@ def _ask_nodes(answer: Answer, nodes: dict[str, slurm.Node]) -> None:
         if each.value is None:
             answer.not_seen.append(f"{each.subject}: {each.quantity.partition('.')[2]}: {each.why}")
         event = xid.event(each.quantity.removeprefix("job.kernel."))
-        if event is not None and event.action is not None and each.value:
+        if event is not None and event.is_fault and each.value:
             _judge(answer, each, event, is_timed=is_timed)
         elif each.quantity in ("job.process", "job.stack", "job.kernel") and each.value:
             answer.then.append(f"{each.subject}: {each.value}")

@@ -52,6 +52,7 @@ def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:
     nonfatal: dict[str, list[tuple[int, str]]] = defaultdict(list)
     named, actions = Counter[str](), set[str]()
     last = {(at.subject, at.why): f", last at {at.value}" for at in observed.of(LAST_AT) if at.value is not None}
+    lines = {(line.subject, line.why): str(line.value) for line in observed.of("inventory.kernel_log.line")}
     for fact in observed.under(_KERNEL_LOG):
         name = fact.quantity.removeprefix(_KERNEL_LOG)
         event = xid.event(name)
@@ -63,13 +64,14 @@ def driver_log(derived: Parsed, observed: Seen, run: Run) -> None:
             actions.add(node)
             if fact.value != "None":
                 asking[node].append((1, f"Xid 154 on {device}: {fact.value or fact.why}"))
-        elif event is not None and event.nonfatal:
-            nonfatal[node].append((count, f"{count} × {event.words} on {device}"))
-        elif event is not None and event.action is not None:
-            at = last.get((fact.subject, name), "")
-            asking[node].append((count, f"{count} × {event.words} on {on}{at}: {event.what_and_action}"))
+        elif event is not None and (event.warns or event.action is not None):
+            at = "" if event.warns else last.get((fact.subject, name), "")
+            link = None if event.warns else xid.of_the_link(lines.get((fact.subject, name), ""))
+            what = "; ".join(filter(None, (event.what_and_action, link)))
+            words = f"{count} × {event.words} on {on}{at}{f': {what}' if what else ''}"
+            (nonfatal if event.warns else asking)[node].append((count, words))
         elif event is None and name not in _NO_EVENTS:
-            asking[node].append((count, f"{count} × {name[:40]} on {on}: this version does not know it"))
+            nonfatal[node].append((count, f"{count} × {name[:40]} on {on}: this version does not know it"))
     for total in observed.of(f"{_KERNEL_LOG}xids"):
         node = total.subject
         # of messages that change the recovery action, the last one of each GPU arrives

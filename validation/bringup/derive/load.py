@@ -275,7 +275,7 @@ def _new_messages(changes: list[_Change]) -> tuple[int | None, str | None]:
     count, words = 0, list[str]()
     for change in changes:
         event = xid.event(change.name)
-        if event is None or event.action is None or change.after is None or not is_number(change.after.value):
+        if event is None or not event.is_fault or change.after is None or not is_number(change.after.value):
             continue
         earlier = change.before.value if change.before is not None and is_number(change.before.value) else 0
         if change.after.value > earlier:
@@ -296,7 +296,7 @@ def _events(events: Mapping[str, list[Observation]], ended: Mapping[str, datetim
                 unknown.append(f"{where}: {fact.why}" if where else fact.why or name)
             elif event is not None and name in xid.IN_WORDS:
                 unknown.append(f"{event.words} on {where}: what it asks for stands in the log alone")
-            elif event is not None and event.action is not None:
+            elif event is not None and event.is_fault:
                 asking.append(f"{event.words} on {where}: {event.action}")
     if asking:
         return len(asking), "; ".join(asking)

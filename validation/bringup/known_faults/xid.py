@@ -1,64 +1,49 @@
-"""What to do about the NVIDIA driver's messages in the kernel log: NVRM Xids, NVSwitch SXids, a lost GPU.
+"""What to do about the NVIDIA driver's messages in the kernel log: NVRM Xids, NVSwitch SXids, a lost GPU; and about
+what the kernel says of the node. The tables: validation/known_faults/xid.yaml and kernel.yaml.
 
-The classes of Xids are those of NVIDIA's Xid catalogue; the numbers are the driver's. An SXid says itself whether it
-is fatal. The events are named as infrastructure-validation/probes/kernel_log.py names them: xid_79, sxid_24007,
-sxid_12028_nonfatal."""
+An SXid says itself whether it is fatal. The events are named as infrastructure-validation/probes/kernel_log.py names
+them: xid_79, sxid_24007, sxid_12028_nonfatal."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-_NOTHING = {  # to do for the node
-    "nothing for the node: the program that caused it fails": (8, 13, 31, 32, 68, 69, 80, 94),
-    "nothing": (43, 63, 92, 93, 121, 137, 141, 157, 160, 161),
-    "nothing for the node: power smoothing changed. After 164 and 165 more of the power swings reach the site": (
-        *(162, 163, 164, 165),  # GB200, GB300: the circuit that evens the power out is on, off, or worn
-    ),
-    "nothing: it follows an earlier one. A cause that it names is counted": (45,),
-}
-_NVLINK_5 = tuple(range(144, 151))  # each line says whether it is fatal
+from bringup.known_faults.signatures import entries
+from bringup.records import Record
+
+_NVLINK_5 = range(144, 151)  # each line says whether it is fatal
 _RECOVERY = 154  # the action that a GPU asks for has changed
 IN_WORDS = frozenset(f"xid_{number}" for number in (*_NVLINK_5, _RECOVERY))
 """What to do stands in the driver's message alone: the number does not say it."""
-_ACTIONS = {
-    "reset the GPU": (46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158, 167, 169, 172, 173),
-    "row remapping: check remapped rows, then reset": (48, 171),
-    "check power and cables": (54,),
-    "reboot the node": (79,),
-    "restart the virtual machine": (151,),
-    "check NVLink": (74, *_NVLINK_5),
-    "check NVLink: its encryption (confidential computing)": (166, 170),
-    "check the link to the host processor (NVLink-C2C), reboot the node": (159,),
-    "switch ECC on, or reboot the node": (168,),
-}
-_MEANS = {  # by NVIDIA's catalogue; of those that users meet
-    46: "GPU stopped processing",
-    48: "uncorrectable memory error",
-    62: "its microcontroller halted",
-    64: "rows were not remapped",
-    74: "NVLink error",
-    79: "GPU has fallen off the bus",
-    95: "uncontained memory error",
-    119: "its GSP does not answer",
-    120: "GSP error",
-    140: "memory error that was not recovered",
-}
-_HARMLESS = frozenset(number for numbers in _NOTHING.values() for number in numbers)
-_ACTION = {number: action for action, numbers in _ACTIONS.items() for number in numbers}
-_SXID_ACTION = (
-    "reset the GPUs of the node together, then restart the fabric manager; replace the switch if it comes again"
-)
-_WITHOUT_A_NUMBER = {
-    "fallen_off_the_bus": ("GPU has fallen off the bus", "reboot the node"),
-    "init_failed": ("GPU could not be initialized", "reboot the node; reseat or replace the GPU if it comes again"),
-    "unsupported": (
-        "GPU is not supported by this driver",
-        "install a driver that knows it (the open modules for Blackwell)",
-    ),
-    "probe_failed": ("driver could not take a GPU over", "look at lspci and at the lines around it"),
-}
+LOOK_IT_UP = "unknown: look it up in NVIDIA's Xid catalogue"
 _NUMBERED = re.compile(r"(?P<kind>xid|sxid)_(?P<number>\d{1,9})(?P<nonfatal>_nonfatal)?")
+_LINK_DOWN = re.compile(r"NETIR_LINK_EVT\b.* Link (?P<link>\d+) \(0x(?P<reason>[0-9a-f]{8})\b")
+
+
+class _Class(Record):
+    asks: str
+    xids: str  # numbers, and ranges of them
+    for_the_node: bool = True
+
+    def numbers(self) -> list[int]:
+        ranges = [part.partition("-") for part in self.xids.split()]
+        return [number for first, _, last in ranges for number in range(int(first), int(last or first) + 1)]
+
+
+class _Table(Record):
+    source: str
+    date: str
+    classes: list[_Class]
+    means: dict[int, str]
+    link_down: dict[str, list[int]]  # where to look -> reasons
+    sxid: str
+    without_a_number: dict[str, list[str]]
+
+
+TABLE = _Table.model_validate(entries("xid"))
+_ASKED = {number: each.asks if each.for_the_node else None for each in TABLE.classes for number in each.numbers()}
+_LOOK_AT = {reason: look_at for look_at, reasons in TABLE.link_down.items() for reason in reasons}
 
 
 @dataclass(frozen=True)
@@ -67,8 +52,12 @@ class Event:
 
     words: str
     action: str | None  # None: nothing to do for the node
-    nonfatal: bool = False  # by its own message
+    warns: bool = False  # by its own message, or because no table knows it: it accuses no one
     means: str = ""
+
+    @property
+    def is_fault(self) -> bool:
+        return self.action is not None and not self.warns
 
     @property
     def what_and_action(self) -> str:
@@ -77,33 +66,27 @@ class Event:
 
 def event(name: str) -> Event | None:
     """Find the event of this name. None: it is not the name of an event."""
-    if name in _WITHOUT_A_NUMBER:
-        return Event(*_WITHOUT_A_NUMBER[name])
+    if name in TABLE.without_a_number:
+        return Event(*TABLE.without_a_number[name])
     match = _NUMBERED.fullmatch(name)
     if match is None:
         return None
     number, nonfatal = int(match["number"]), match["nonfatal"] is not None
     if match["kind"] == "sxid":
-        return Event(f"SXid {number}", None if nonfatal else _SXID_ACTION, nonfatal)
-    # a person has to look up an Xid without a class
-    asks = None if nonfatal or number in _HARMLESS else _ACTION.get(number, "look it up in the Xid catalogue")
-    return Event(f"Xid {number}", asks, nonfatal, _MEANS.get(number, ""))
+        return Event(f"SXid {number}", None if nonfatal else TABLE.sxid, nonfatal)
+    if nonfatal or number not in _ASKED:
+        return Event(f"Xid {number}", None if nonfatal else LOOK_IT_UP, warns=True)
+    return Event(f"Xid {number}", _ASKED[number], means=TABLE.means.get(number, ""))
+
+
+def of_the_link(line: str) -> str | None:
+    """Say which link of NVLink 5 went down, and where to look, by the driver's line. None: it does not say it."""
+    match = _LINK_DOWN.search(line)
+    look_at = _LOOK_AT.get(int(match["reason"], 16) >> 20 & 0x3F) if match else None
+    return f"link {match['link']}: look at {look_at}" if match and look_at else None
 
 
 def asked_for() -> dict[str, str | None]:
     """Name of an event -> what to do; None: nothing. For the health check, which has no catalogue on its node."""
-    known: dict[str, str | None] = {f"xid_{number}": None for number in sorted(_HARMLESS)}
-    known |= {f"xid_{number}": action for number, action in sorted(_ACTION.items())}
-    return known | {"sxid": _SXID_ACTION} | {name: action for name, (_, action) in _WITHOUT_A_NUMBER.items()}
-
-
-def classes() -> list[tuple[str, tuple[str, ...]]]:
-    """Return (what it asks for, its events), for the documentation."""
-    return [
-        *((asks, tuple(map(str, numbers))) for asks, numbers in (_ACTIONS | _NOTHING).items()),
-        ("the action in its text: None, GPU Reset, Node Reboot, Drain; the last one about a GPU counts", ("154",)),
-        ("a warning: the line says Nonfatal", tuple(map(str, _NVLINK_5))),
-        (_SXID_ACTION, ("SXid, Fatal",)),
-        ("a warning", ("SXid, Non-fatal",)),
-        *((asks, (f"no Xid: {words}",)) for words, asks in _WITHOUT_A_NUMBER.values()),
-    ]
+    known = {f"xid_{number}": asks for number, asks in sorted(_ASKED.items())}
+    return known | {"sxid": TABLE.sxid} | {name: asks for name, (_, asks) in TABLE.without_a_number.items()}
