@@ -67,7 +67,8 @@ class Event:
 def event(name: str) -> Event | None:
     """Find the event of this name. None: it is not the name of an event."""
     if name in TABLE.without_a_number:
-        return Event(*TABLE.without_a_number[name])
+        words, asks = TABLE.without_a_number[name]
+        return Event(words, asks)
     match = _NUMBERED.fullmatch(name)
     if match is None:
         return None
