@@ -44,7 +44,7 @@ SXID = re.compile(
 NONFATAL = re.compile(r"\bNon-?fatal\b", re.I)
 FATAL = re.compile(r"\b(?:Non-?)?fatal\b", re.I)  # the last one is the driver's: a process may be called so, too
 NVLINK_5 = range(144, 151)  # Xids that say in their own words whether they are fatal
-# but for a link that software or the host took down (bits 20 to 25 are 0x26, 0x28): NVIDIA's catalogue asks for nothing
+# except a link that software or the host took down (bits 20 to 25 are 0x26, 0x28): NVIDIA's catalogue asks for nothing
 TAKEN_DOWN = re.compile(r".*\bNETIR_LINK_EVT\b.*\(0x[0-9a-f][26ae][68]")
 # longer than the name of a process, which stands before
 PREVIOUS = re.compile(r"\bcaused by previous Xid:? (\d{1,4})\b")
