@@ -15,7 +15,6 @@ from itertools import groupby
 from pathlib import Path
 
 from bringup.known_faults import xid
-from bringup.known_faults.pending import CAUSES
 from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES, Signature
 from bringup.plan.catalogue import GATES
 from bringup.plan.gate import Gate
@@ -53,10 +52,6 @@ def _telling(sign: Signature) -> str:
 
 def _exit_codes() -> list[str]:
     return table(("exit code", "meaning"), ((str(code), meaning) for code, meaning in EXIT_CODES.items()))
-
-
-def _pending() -> list[str]:
-    return table(("Slurm's reason", "meaning", "next"), ((cause.reason, cause.says, cause.do) for cause in CAUSES))
 
 
 def _xids() -> list[str]:
@@ -147,7 +142,7 @@ def _rooms() -> list[str]:
 
 
 PARTS: dict[Path, dict[str, Callable[[], list[str]]]] = {
-    PAGE: {"exit-codes": _exit_codes, "pending": _pending, "xids": _xids},
+    PAGE: {"exit-codes": _exit_codes, "xids": _xids},
     SIGNS: {"signatures": _signatures},
     REPOSITORY / "docs/gates/README.md": {"stops": _stops},
     REPOSITORY / "docs/architecture.md": {"rooms": _rooms},

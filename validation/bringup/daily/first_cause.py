@@ -18,7 +18,7 @@ from bringup.evidence import slurm as answers
 from bringup.evidence.job_log import Ended, JobLog, Raised
 from bringup.known_faults import signs
 from bringup.known_faults.pending import Node
-from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
+from bringup.known_faults.signatures import EXIT_CODES, SIGNALS, SIGNATURES
 from bringup.records import Sign
 
 STALL_S = 600
@@ -41,12 +41,6 @@ _OF_THE_JOB = ("slurm.time-limit", "slurm.preempted", "slurm.requeued", "slurm.c
 _ENDED_BY_OTHERS = ("Terminated", "Killed", "Exited with exit code 143")
 _OF_NODE = re.compile(r"slurmstepd-(\S+?): error|error: (\S+?): task|ode failure on (\S+?)[\s,]*$|on node ([\w.-]+)")
 _SIGNAL = re.compile(r"(Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception)")
-_IN_WORDS = {
-    "Segmentation fault": EXIT_CODES[139],
-    "Aborted": EXIT_CODES[134],
-    "Bus error": EXIT_CODES[135],
-    "Killed": EXIT_CODES[137],
-}
 
 
 @dataclass(frozen=True)
@@ -246,7 +240,7 @@ def _named_in(job: Job, line: str) -> str:
 
 def _ended(job: Job, text: Text, log: JobLog, end: Ended) -> Cause:
     crash = _SIGNAL.match(end.words)
-    meaning = _IN_WORDS.get(crash[1] if crash else end.words)
+    meaning = SIGNALS.get(crash[1] if crash else end.words)
     words = f"{end.words} ({meaning})" if meaning else end.words
     kind = "crash" if crash else "killed" if end.words.startswith("Killed") else "exit-code"
     return Cause(kind, words, **_ended_at(job, log, end), evidence=f"{text.name}:{end.line}")

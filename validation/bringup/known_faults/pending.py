@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from bringup.errors import UsageError
 from bringup.evidence import hostlist
 from bringup.evidence.node_states import Meaning, meaning
-from bringup.known_faults.signatures import entries
+from bringup.known_faults.signatures import Sourced, entries
 from bringup.records import Record
 
 
@@ -26,15 +26,17 @@ class Cause(Record):
     nodes: bool = False  # the state of the job's nodes explains it further
 
 
-CAUSES = tuple(Cause.model_validate(cause) for cause in entries("pending")["causes"])
+class _Table(Sourced):
+    causes: list[Cause]
+
+
+CAUSES = _Table.model_validate(entries("pending")).causes
 
 
 def cause_of(reason: str) -> Cause | None:
     """Find the cause of a reason, in which Slurm writes blanks as underscores in some answers."""
     spaced = reason.replace("_", " ")
-    return next(
-        (cause for cause in CAUSES if re.fullmatch(cause.reason, spaced) or re.fullmatch(cause.reason, reason)), None
-    )
+    return next((cause for cause in CAUSES if re.fullmatch(cause.reason, spaced)), None)
 
 
 def is_about_nodes(reason: str) -> bool:
@@ -60,7 +62,7 @@ def explain(reason: str, nodes: Mapping[str, Node]) -> str:
     if cause is None:
         return f"{reason} (squeue(1) explains Slurm's reasons)"
     unusable = [name for name, node in nodes.items() if meaning(node.state)[0] > Meaning.WAIT]
-    concerned = named_nodes(reason) or (unusable if cause is CAUSES[0] else [])
+    concerned = named_nodes(reason) or (unusable if cause.reason.startswith("ReqNodeNotAvail") else [])
     states = {name: "Slurm does not know it" for name in concerned}
     for name in [name for name in concerned if name in nodes]:
         states[name] = meaning(nodes[name].state)[1] + (f", '{nodes[name].reason}'" if nodes[name].reason else "")

@@ -20,18 +20,6 @@ from bringup.records import Record
 _FOLDER = Path(__file__).resolve().parents[2] / "known_faults"
 _AREAS = ("slurm", "gpu", "nccl", "pytorch", "node", "data")
 
-EXIT_CODES = {
-    2: "bringup could not tell, or an argument was wrong: its own line says which",
-    126: "a program may not be executed here (permissions, or a mount with noexec)",
-    127: "a program is not there on this node",
-    134: "abort (SIGABRT): an assertion, often in a library whose peer was lost",
-    135: "bus error (SIGBUS): /dev/shm full, or a file cut off under a mapping",
-    137: "killed (SIGKILL): the kernel's memory killer, a limit of Slurm, or a person",
-    139: "crashed (SIGSEGV)",
-    143: "ended (SIGTERM): by Slurm, or by torchrun because another rank had failed",
-}
-"""Exit codes of a step, as the shell counts them: 128 + signal. Source: bash(1), EXIT STATUS; signal(7)."""
-
 
 class Signature(Record):
     """A line that a known fault leaves in a log, with its cause and the next command."""
@@ -59,6 +47,23 @@ def entries(name: str) -> dict[str, Any]:
     """Read a file of validation/known_faults/. Raises FileError."""
     path = _FOLDER / f"{name}.yaml"
     return profile_text.read(path.read_text(encoding="utf-8"), str(path), "a file of known faults")
+
+
+class Sourced(Record):
+    source: str  # where the facts of a file are from
+    date: str  # when they were read there
+
+
+class _ExitCodes(Sourced):
+    codes: dict[int, str]
+    signals: dict[int, list[str]]  # name, words of the C library, meaning
+
+
+_ENDS = _ExitCodes.model_validate(entries("exit-codes"))
+SIGNALS = {words: meaning for _, words, meaning in _ENDS.signals.values()}
+"""What the C library calls a signal -> what it means."""
+EXIT_CODES = _ENDS.codes | {128 + number: meaning for number, (*_, meaning) in _ENDS.signals.items()}
+"""Exit codes of a step, as the shell counts them: 128 + signal."""
 
 
 def _of_area(name: str) -> Iterator[Signature]:

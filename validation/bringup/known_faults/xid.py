@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from bringup.known_faults.signatures import entries
+from bringup.known_faults.signatures import Sourced, entries
 from bringup.records import Record
 
 _NVLINK_5 = range(144, 151)  # each line says whether it is fatal
@@ -31,9 +31,7 @@ class _Class(Record):
         return [number for first, _, last in ranges for number in range(int(first), int(last or first) + 1)]
 
 
-class _Table(Record):
-    source: str
-    date: str
+class _Table(Sourced):
     classes: list[_Class]
     means: dict[int, str]
     link_down: dict[str, list[int]]  # where to look -> reasons
