@@ -82,6 +82,15 @@ def reseal(folder: Path) -> Path:
     return folder
 
 
+def lose_a_gpu(folder: Path) -> Path:
+    """n1 counts one GPU of two, and the evidence holds."""
+    inventory, count = folder / "raw/inventory.jsonl", '"subject": "n1", "quantity": "discovery.gpu.count", "value": '
+    before, at, after = inventory.read_text().partition(f"{count}2")
+    assert at
+    inventory.write_text(f"{before}{count}1{after}")
+    return reseal(folder)
+
+
 def as_read(parsed: Parsed) -> Parsed:
     """With the step and the round that the names of the files have, of what a test wrote down with its evidence."""
     for place, seen in enumerate(parsed.observations):

@@ -113,9 +113,7 @@ def readable_copy() -> Iterator[Path]:
 
 
 def test_each_node_is_a_host_of_its_own(cluster: Cluster) -> None:
-    facts = (
-        'hostname; hostname -I; cat /proc/sys/kernel/random/boot_id; ls /sys/class/net; touch "/tmp/$0" "/dev/shm/$0"'
-    )
+    facts = "hostname; hostname -I; cat /proc/sys/kernel/random/boot_id; ls /sys/class/net; touch /tmp/$0 /dev/shm/$0"
     n0 = cluster.on("n0", "bash", "-c", facts, "mine").stdout.split()
     n1 = cluster.on("n1", "bash", "-c", facts, "yours").stdout.split()
     assert n0[:2] == ["n0", "10.77.1.10"]

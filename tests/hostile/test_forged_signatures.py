@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from bringup.cli import main
-from runs_for_tests import discovery, reseal
+from programs import ran, tree
+from runs_for_tests import discovery, lose_a_gpu, reseal
 
 COUNT = '"quantity": "discovery.gpu.count", "value": {}'
 
@@ -40,10 +41,8 @@ def new_key(path: Path, phrase: str = "") -> Path:
 
 
 def site_with(tmp_path: Path, **keys: Path) -> str:
-    path = tmp_path / "lab.site.yaml"
-    lines = [f"{name}: {value}\n" for name, value in keys.items()]
-    path.write_text("schema_version: 1\nname: lab\n" + "".join(lines))
-    return str(path)
+    lines = [f"{name}: {value}" for name, value in {"schema_version": 1, "name": "lab", **keys}.items()]
+    return str(tree(tmp_path, {"lab.site.yaml": "\n".join(lines)}) / "lab.site.yaml")
 
 
 @pytest.fixture
@@ -58,9 +57,7 @@ def signers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def sign_with(key: Path, path: Path, namespace: str = "bringup") -> None:
     signature = path.with_name(f"{path.name}.sig")
     signature.unlink(missing_ok=True)
-    subprocess.run(
-        ["ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", namespace, path], check=True, capture_output=True
-    )
+    ran(["ssh-keygen", "-q", "-Y", "sign", "-f", key, "-n", namespace, path], check=True)
 
 
 @pytest.fixture
@@ -88,10 +85,7 @@ def test_a_signed_run_says_who_closed_it_and_its_evidence_is_its_own(signed: Pat
 
 SEAL, SIGNATURE = "closed.json", "closed.json.sig"
 DAMAGES: dict[str, tuple[Callable[[Path, Path], object], str]] = {
-    "another key": (
-        lambda run, place: sign_with(new_key(place / "another"), run / SEAL),
-        "No principal matched",
-    ),
+    "another key": (lambda run, place: sign_with(new_key(place / "another"), run / SEAL), "No principal matched"),
     "other bytes": (lambda run, place: edit(run / SEAL, exit_code=0), "incorrect signature"),
     "another purpose": (lambda run, place: sign_with(place / "key", run / SEAL, "git"), "namespace does not match"),
     "removed": (lambda run, place: (run / SIGNATURE).unlink(), "not signed: there is no closed.json.sig"),
@@ -114,11 +108,9 @@ def test_a_signature_that_does_not_count_is_exit_code_2(signed: Path, tmp_path: 
 
 def test_sums_that_were_made_anew_pass_unless_the_run_is_signed(signed: Path, signers, capsys, monkeypatch):
     """What docs/SECURITY.md says that checksums do not promise."""
-    inventory = "raw/inventory.jsonl"
-    text_in(signed, inventory, COUNT.format(2), COUNT.format(1))
-    sign_with(signers.with_name("key"), signed / "closed.json")
+    lose_and_sign(signed, signers)
     assert judged(signed, capsys)[0] == 1, "a GPU is lost"
-    text_in(signed, inventory, COUNT.format(1), COUNT.format(2))
+    text_in(signed, "raw/inventory.jsonl", COUNT.format(1), COUNT.format(2))
     code, output = judged(signed, capsys)
     assert (code, "incorrect signature" in output) == (2, True)
     monkeypatch.delenv("BRINGUP_SITE")
@@ -144,14 +136,13 @@ def at_open() -> Iterator[Callable[[str, int, Callable[[], None]], None]]:
     steps.clear()
 
 
-def lose_a_gpu(signed: Path, signers: Path) -> None:
-    text_in(signed, "raw/inventory.jsonl", COUNT.format(2), COUNT.format(1))
-    sign_with(signers.with_name("key"), signed / "closed.json")
+def lose_and_sign(signed: Path, signers: Path) -> None:
+    sign_with(signers.with_name("key"), lose_a_gpu(signed) / "closed.json")
 
 
 def test_a_signature_is_of_the_checksums_that_were_judged(signed: Path, signers, at_open, capsys):
     """Its owner puts the signed closed.json back once the edited run was judged."""
-    lose_a_gpu(signed, signers)
+    lose_and_sign(signed, signers)
     honest = (signed / "closed.json").read_bytes()
     text_in(signed, "raw/inventory.jsonl", COUNT.format(1), COUNT.format(2))
     at_open("closed.json", 2, lambda: (signed / "closed.json").write_bytes(honest))
@@ -168,7 +159,7 @@ def test_a_signature_is_of_the_checksums_that_were_judged(signed: Path, signers,
 )
 def test_checksums_are_of_the_bytes_that_were_judged(signed: Path, signers, at_open, capsys, file: str, old, new):
     """Its owner shows other bytes to the first who reads the file, and the signed ones to the second."""
-    lose_a_gpu(signed, signers)
+    lose_and_sign(signed, signers)
     honest = (signed / file).read_text()
     assert old in honest
     (signed / file).write_text(honest.replace(old, new))

@@ -10,7 +10,7 @@ from bringup.cli import main
 from bringup.records import Outcome, Playbook, Step, read_record, write_record
 from bringup.report import collection, text
 from loops import for_each
-from runs_for_tests import discovery, reseal
+from runs_for_tests import discovery, lose_a_gpu
 from trained_runs import run_of
 
 TRAINED = ("run_ddp_1node", "run_ddp_2node")
@@ -48,15 +48,8 @@ def trees(tmp_path, monkeypatch) -> tuple[Path, Path]:
 
 
 def break_discovery(playbook: Path) -> None:
-    """A GPU is missing on n1, and the evidence holds."""
-    [inventory] = playbook.parents[3].glob("validation/results/discovery/*/raw/inventory.jsonl")
-    changed = inventory.read_text().replace(
-        '"subject": "n1", "quantity": "discovery.gpu.count", "value": 2',
-        '"subject": "n1", "quantity": "discovery.gpu.count", "value": 1',
-    )
-    assert changed != inventory.read_text()
-    inventory.write_text(changed)
-    reseal(inventory.parents[1])
+    [run] = playbook.parents[3].glob("validation/results/discovery/*")
+    lose_a_gpu(run)
 
 
 VERBS = for_each("verb", ["judge", "explain", "report"])

@@ -14,7 +14,7 @@ from bringup.cli import main
 from bringup.judge import judge_folder
 from bringup.run import node_lines
 from programs import program
-from runs_for_tests import discovery, reseal
+from runs_for_tests import discovery, lose_a_gpu, reseal
 
 INVENTORY = "raw/inventory.jsonl"
 BOOTED = 1_700_000_000
@@ -67,20 +67,10 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Slurm:
     return made
 
 
-def broken(folder: Path) -> Path:
-    """n1 lacks a GPU."""
-    inventory = folder / INVENTORY
-    count = '"subject": "n1", "quantity": "discovery.gpu.count", "value": '
-    before, at, after = inventory.read_text().partition(f"{count}2")
-    assert at
-    inventory.write_text(f"{before}{count}1{after}")
-    return folder
-
-
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, slurm: Slurm) -> Path:
     """A discovery of the cluster that is here, a moment ago; n1 lacks a GPU."""
-    return reseal(broken(discovery(tmp_path / "runs", monkeypatch)))
+    return lose_a_gpu(discovery(tmp_path / "runs", monkeypatch))
 
 
 @pytest.fixture
@@ -173,7 +163,7 @@ def test_evidence_holds_for_a_day(run: Path, hours: float, holds: bool, words: s
 def test_the_oldest_of_several_runs_has_to_be_of_this_boot(run, tmp_path, monkeypatch, slurm, reported):
     hour_ago = datetime.now(UTC) - timedelta(hours=1)
     changed(run, results.RUN, opened_at=hour_ago.strftime(FORM))
-    later = reseal(broken(discovery(tmp_path / "later", monkeypatch)))
+    later = lose_a_gpu(discovery(tmp_path / "later", monkeypatch))
     slurm.node_is("n1", booted=time.time() - 1800)
     assert DRAIN not in reported(run, later)
     assert DRAIN in reported(later)
