@@ -1,6 +1,7 @@
 """A results folder as a healthy discovery of two nodes leaves it, for tests to damage."""
 
 import shutil
+import tarfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,13 @@ def reseal(folder: Path) -> Path:
     closed = read_record(folder / runs.CLOSED, Closed)
     write_record(folder / runs.CLOSED, closed.model_copy(update={"files": runs.checksums(folder)}), replace=True)
     return folder
+
+
+def unpacked(name: str, to: Path, under: str = "") -> Path:
+    """A stored recording, or the part of it below a folder."""
+    with tarfile.open(FIXTURES.parent / f"golden/recordings/{name}.tar.xz") as archive:
+        archive.extractall(to, [each for each in archive if each.name.startswith(under)], filter="data")
+    return to / under
 
 
 def lose_a_gpu(folder: Path) -> Path:

@@ -6,7 +6,6 @@ import re
 import stat
 import subprocess
 import sys
-import tarfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,13 +26,11 @@ from bringup.run import slurm
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
 from programs import program, ran
+from runs_for_tests import unpacked
 from schema_reader import validate
 from tiers import first
 
 NODES = ["n0", "n1", "n2", "n3"]
-RECORDINGS = Path(__file__).parents[1] / "golden/recordings"
-
-
 # --- whom verdicts accuse
 
 
@@ -164,17 +161,10 @@ def test_a_node_that_answers_late_is_asked_again_and_most_nodes_at_once_are_not_
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Judged]:
+def recorded(tmp_path_factory) -> Callable[[str], Judged]:
     """Judges a recorded run: `h100-faults/nvlink-replays/golden-nvlink-replays`."""
     folder = tmp_path_factory.mktemp("recorded")
-
-    def run(name: str) -> Judged:
-        archive, _, path = name.partition("/")
-        with tarfile.open(RECORDINGS / f"{archive}.tar.xz") as members:
-            members.extractall(folder, [each for each in members if each.name.startswith(f"{path}/")], filter="data")
-        return judge.judge_folder(folder / path)
-
-    return run
+    return lambda name: judge.judge_folder(unpacked(name.partition("/")[0], folder, name.partition("/")[2]))
 
 
 def test_the_slowest_device_of_a_node_and_its_middle_partner_rank_it(recorded):

@@ -43,11 +43,11 @@ def call(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """It must end by itself, with an answer and without a traceback."""
     words = list(map(str, arguments))
     with redirect_stdout(io.StringIO()) as out, redirect_stderr(io.StringIO()) as err:
-        code = cli.main(words)
-    assert code in (0, 1, 2), err.getvalue()
-    assert "Traceback" not in err.getvalue()
-    assert "a fault of bringup itself" not in err.getvalue()
-    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+        done = subprocess.CompletedProcess(words, cli.main(words), out, err)
+    done.stdout, done.stderr = out.getvalue(), err.getvalue()
+    assert done.returncode in (0, 1, 2), done.stderr
+    assert "Traceback" not in done.stderr and "a fault of bringup itself" not in done.stderr
+    return done
 
 
 def put_in_its_place(path: Path, what: str, secret: Path) -> None:

@@ -7,7 +7,6 @@ another value. What stays a pass has to be built from what the other devices and
 import json
 import re
 import shutil
-import tarfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -19,8 +18,8 @@ from bringup.evidence.parsed import Parsed
 from bringup.plan import profile as profiles
 from bringup.records import Outcome
 from factory import a_run
+from runs_for_tests import unpacked
 
-RECORDINGS = Path(__file__).parents[1] / "golden/recordings"
 GPU_1 = "GPU-00000000-0000-8575-9a7a-461ee90213dc"  # of n1
 INVENTORY = "raw/inventory.jsonl"
 EVERYTHING = "*"
@@ -56,8 +55,7 @@ DEVICES = [
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("recorded")
     for name in ("h100-faults", "local-faults", "h100-healthy", "local-healthy"):
-        with tarfile.open(RECORDINGS / f"{name}.tar.xz") as archive:
-            archive.extractall(place / name, filter="data")
+        unpacked(name, place / name)
     return place
 
 

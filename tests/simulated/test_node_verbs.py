@@ -73,6 +73,11 @@ def faults_told(root: Path, state: State):
 @for_each(
     ("words", "lines"),
     [
+        ("mlx5_3 down", ["port.mlx5_3=down"]),
+        ("mlx5_3 up", ["port.mlx5_3=up"]),
+        ("mlx5_3 flap", ["port.mlx5_3=up", "port.mlx5_3.counters.link_downed=1"]),
+        ("mlx5_3 flap 23", ["port.mlx5_3=up", "port.mlx5_3.counters.link_downed=23"]),
+        ("mlx5_3 counters.symbol_error=7", ["port.mlx5_3.counters.symbol_error=7"]),
         ("3 ecc 2", ["gpu3.ecc=2"]),
         ("4 nvlink 5 down", ["gpu4.nvlink5=down"]),
         ("4 nvlink 5 up", ["gpu4.nvlink5=up"]),
@@ -87,24 +92,10 @@ def faults_told(root: Path, state: State):
         ("driver=550.54.15", ["driver=550.54.15"]),
     ],
 )
-def test_a_fault_of_a_gpu_is_a_line_of_the_state(words, lines):
-    assert node.gpu(State(HEALTHY), words.split(" ")) == lines
+def test_a_fault_of_a_gpu_or_port_is_a_line_of_the_state(words, lines):
+    verb = node.port if words.startswith("mlx5") else node.gpu
+    assert verb(State(HEALTHY), words.split(" ")) == lines
     assert states.changed(HEALTHY, lines) == HEALTHY + "".join(f"{line}\n" for line in lines)
-
-
-@for_each(
-    ("words", "lines"),
-    [
-        ("mlx5_3 down", ["port.mlx5_3=down"]),
-        ("mlx5_3 up", ["port.mlx5_3=up"]),
-        ("mlx5_3 flap", ["port.mlx5_3=up", "port.mlx5_3.counters.link_downed=1"]),
-        ("mlx5_3 flap 23", ["port.mlx5_3=up", "port.mlx5_3.counters.link_downed=23"]),
-        ("mlx5_3 counters.symbol_error=7", ["port.mlx5_3.counters.symbol_error=7"]),
-    ],
-)
-def test_a_fault_of_a_port_is_a_line_of_the_state(words, lines):
-    assert node.port(State(HEALTHY), words.split(" ")) == lines
-    assert states.changed(HEALTHY, lines).startswith(HEALTHY)
 
 
 def test_flaps_and_xids_add_up():
