@@ -28,13 +28,9 @@ def contrast(first: str, second: str) -> float:
     return (bright + 0.05) / (dark + 0.05)
 
 
-def test_the_formula_gives_the_known_ends():
-    assert contrast("#000", "#fff") == pytest.approx(21)
-    assert contrast("#767676", "#fff") == pytest.approx(4.54, abs=0.01)
-
-
 @for_each("scheme", SCHEMES)
-def test_text_on_the_page_and_on_cards(scheme: str):
+def test_text_on_the_page_and_on_cards(scheme):
+    assert contrast("#000", "#fff") == pytest.approx(21), "the known ends"
     colours = dict(re.findall(r"--(\w+): (#\w+)", SCHEMES[scheme]))
     pairs = [(text, ground) for text in ("text", "soft", "link") for ground in ("ground", "raised")]
     assert [pair for pair in pairs if contrast(*(colours[name] for name in pair)) < AA] == []

@@ -103,12 +103,8 @@ def test_the_document_of_a_playbook_begins_with_the_decision_and_has_the_drain_l
 
 def test_tables_are_aligned_for_a_terminal_as_far_as_they_fit():
     rows = [["n0", "x" * 90], ["n1000", "y"]]
-    assert table(["node", "what"], rows, 100) == [
-        "| node  | what |",
-        "| ----- | --- |",
-        f"| n0    | {'x' * 90} |",
-        "| n1000 | y |",
-    ]
+    aligned = ["| node  | what |", "| ----- | --- |", f"| n0    | {'x' * 90} |", "| n1000 | y |"]
+    assert table(["node", "what"], rows, 100) == aligned
     assert table(["a", "b"], [["1", "|"]])[-1] == r"| 1 | \| |"
 
 

@@ -35,12 +35,8 @@ def words(text: str) -> str:
 def test_a_fact_is_that_of_most_nodes_and_the_others_are_named_with_theirs():
     run = judged(observations=tuple(seen("discovery.kernel", n0="6.8.0-31", n1="6.8.0-40", n2="6.8.0-31")))
     [fact] = system.facts([run])
-    assert (fact.what, fact.value, fact.scope, fact.others) == (
-        "kernel",
-        "6.8.0-31",
-        "2 of 3 nodes",
-        [("6.8.0-40", "n1")],
-    )
+    shown = (fact.what, fact.value, fact.scope, fact.others)
+    assert shown == ("kernel", "6.8.0-31", "2 of 3 nodes", [("6.8.0-40", "n1")])
     page_text = words(page.render(gathered(run)))
     assert "Nodes that differ" in page_text
     assert "kernel 6.8.0-31 (2 of 3 nodes) 6.8.0-40: n1" in page_text

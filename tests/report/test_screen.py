@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as xml
 
-import pytest
 from bringup import judge, results
 from bringup.evidence.parsed import Parsed
 from bringup.plan import profile as profiles
@@ -12,6 +11,7 @@ from bringup.records import Kind, NotApplicable, Outcome, Run, SiteUsed, Value, 
 from bringup.report import document, explain, page, text, view
 from bringup.report.junit import junit
 from factory import a_run, a_verdict, gathered, judged_of
+from loops import for_each
 from runs_for_tests import discovery, reseal
 
 CLOSED_LOG = "not found out: the kernel log cannot be read: Operation not permitted"
@@ -150,45 +150,33 @@ def judged(gate: str, subject: str, *values: Value, why: str | None = None, prof
     return next(v for v in judge.judge(run, known, parsed).verdicts if (v.gate, v.subject) == (gate, subject))
 
 
-@pytest.mark.parametrize(
-    ("verdict", "says"),
+UNDER_LOAD = "under load 2.95 % of the TCP segments that the node sends are sent again, allowed at most 1 % (GPU-3)"
+NO_ROW = "a GPU has no spare row left: its next memory error cannot be repaired (GPU-3)"
+SLOW_GPU = "the slowest GPU computes 512.3 TFLOP/s, expected at least 600 TFLOP/s: it slows down all ranks (GPU-3)"
+FLAPS = "GPU-3 (times that an RDMA port lost its link: 23, allowed at most 5; jobs stall then)"
+
+
+@for_each(
+    ("gate", "value", "says"),
     [
-        ((ECC, "n0", 2), ECC_SAYS),
-        (
-            ("load.tcp_sent_again", "n0", 0.02954),
-            "under load 2.95 % of the TCP segments that the node sends are sent again, allowed at most 1 % (GPU-3)",
-        ),
-        (
-            ("discovery.gpu.remap_failed", "n0", True),
-            "a GPU has no spare row left: its next memory error cannot be repaired (GPU-3)",
-        ),
-        (
-            ("smoke.compute.tflops", "n0", 512.34),
-            "the slowest GPU computes 512.3 TFLOP/s, expected at least 600 TFLOP/s: it slows down all ranks (GPU-3)",
-        ),
-        (
-            ("discovery.rdma.flaps", "n0", 23),
-            "GPU-3 (times that an RDMA port lost its link: 23, allowed at most 5; jobs stall then)",
-        ),
-        (("discovery.clock.offset", "n0", 12345.678), "the clock may be 12346 s off, allowed at most 0.1 s (GPU-3)"),
-        (
-            ("discovery.node.state", "n0", "DOWN"),
-            "Slurm gives no jobs to this node: its state is DOWN (GPU-3)",
-        ),
+        (ECC, 2, ECC_SAYS),
+        ("load.tcp_sent_again", 0.02954, UNDER_LOAD),
+        ("discovery.gpu.remap_failed", True, NO_ROW),
+        ("smoke.compute.tflops", 512.34, SLOW_GPU),
+        ("discovery.rdma.flaps", 23, FLAPS),
+        ("discovery.clock.offset", 12345.678, "the clock may be 12346 s off, allowed at most 0.1 s (GPU-3)"),
+        ("discovery.node.state", "DOWN", "Slurm gives no jobs to this node: its state is DOWN (GPU-3)"),
     ],
 )
-def test_a_miss_says_what_is_wrong_with_units_and_the_remark_behind(verdict, says):
-    gate, subject, value = verdict
-    assert text.sentence(judged(gate, subject, value, why="GPU-3")) == says
+def test_a_miss_says_what_is_wrong_with_units_and_the_remark_behind(gate, value, says):
+    assert text.sentence(judged(gate, "n0", value, why="GPU-3")) == says
 
 
 def test_a_limit_with_a_size_and_a_basis_names_both():
     slow = judged("nccl.all_reduce.busbw", "2-nodes", 12.0)
     assert slow.basis
-    assert (
-        text.sentence(slow)
-        == f"all_reduce reaches 12 GB/s, expected at least {slow.limit:g} GB/s at 8GiB ({slow.basis})"
-    )
+    says = f"all_reduce reaches 12 GB/s, expected at least {slow.limit:g} GB/s at 8GiB ({slow.basis})"
+    assert text.sentence(slow) == says
 
 
 def test_nodes_that_are_compared_say_what_the_others_have():

@@ -338,13 +338,9 @@ class TestEvents:
     def test_a_lost_gpu_is_named_and_the_watch_has_a_gap(self, file: Path, library: Path) -> None:
         """NVML does not give the UUID of a lost GPU, and then says so at once to all questions."""
         reported = self.watched(file, library, "xids=31@0|79@1\ngpu1.lost=1", "xids=31@0|79@1|63@0")
-        assert {**reported, ("n1", "seconds"): reported["n1", "seconds"][:1]} == {
-            ("n1", "gpus"): 2,
-            (uuid(1), "xid_79"): True,
-            (uuid(0), "xid_63"): True,
-            ("n1", "seconds"): "?",
-        }
-        assert reported["n1", "seconds"].endswith(" s: GPU is lost")
+        seconds = reported.pop(("n1", "seconds"))
+        assert seconds.startswith("?") and seconds.endswith(" s: GPU is lost")
+        assert reported == {("n1", "gpus"): 2, (uuid(1), "xid_79"): True, (uuid(0), "xid_63"): True}
 
     @pytest.mark.parametrize(
         ("change", "reported"),
