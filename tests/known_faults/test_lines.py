@@ -67,7 +67,7 @@ def test_an_error_that_names_a_setting_of_logs_is_no_line_of_that_level():
 
 def test_the_words_of_an_errno_are_tried_last_and_those_of_a_program_before_them():
     breadths = [signature.breadth for signature in IN_ORDER]
-    assert breadths == sorted(breadths, key=["exact", "program", "errno"].index)
+    assert breadths == sorted(breadths, key=["exact", "program", "errno", "class"].index)
     assert len(IN_ORDER) == len(SIGNATURES)
 
 

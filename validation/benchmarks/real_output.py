@@ -21,6 +21,8 @@ import kernel_log
 import perftest
 import smi
 import yaml
+from bringup.daily.first_cause import Job, Text, judged
+from bringup.daily.places import Step
 from bringup.derive.fabric import nearest_nic
 from bringup.evidence import dcgm, launcher, nccl_inspector, nccl_log, nccl_tests, ras, slurm, topology
 from bringup.evidence.parsed import Parsed, Seen
@@ -227,6 +229,15 @@ def read_ib_write_bw(text: str) -> Values:
         return {}
 
 
+def read_first_cause(text: str, state: str = "FAILED", tasks: int = 8) -> Values:
+    """Kind and place of the first cause of a job on n0 and n1, started by srun."""
+    nodes = ["n0", "n1"]
+    steps = [Step(nodes, tasks, "Block", tasks // 2)]
+    cause = judged(Job("7", "ann", state, "1:0", nodes, tasks, steps=steps), [Text("job.log", text, 0.0)], {}).cause
+    place = f"on {cause.node}" if cause.node else ""
+    return {"cause": " ".join(part for part in (cause.kind, cause.who, place) if part), "shown words": cause.words}
+
+
 def read_nothing(text: str) -> Values:
     return {}
 
@@ -247,6 +258,7 @@ READERS: dict[str, Callable[..., Values]] = {
     "nccl_inspector": read_inspector,
     "dcgm": read_dcgm,
     "ib_write_bw": read_ib_write_bw,
+    "first_cause": read_first_cause,
     "none": read_nothing,
 }
 
@@ -276,8 +288,8 @@ class Check:
 
 
 def same(quantity: str, right: Any, reads: Any) -> bool:
-    """Why there is no figure is told in words; the label holds those that count."""
-    if quantity == "no figure because":
+    """Of what is told in words, the label holds those that count."""
+    if quantity in ("no figure because", "shown words"):
         return reads is not None and str(right) in str(reads)
     return type(right) is type(reads) and right == reads
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
+from bringup.characters import many
 from bringup.daily.places import HOW_TO_LEARN, Places, Step
 from bringup.evidence import job_log
 from bringup.evidence import slurm as answers
@@ -36,11 +37,26 @@ _IN_SHORT = {
     "COMPLETING": "it has ended, and Slurm waits until its last processes and the epilog of its nodes have ended",
 }
 _WEAK = ("exit-code", "killed")  # how a task ended, where nothing says why
+_BESIDE = ("caught", "outlived")  # the job went on behind it
+_HINT = "nccl.warning"  # says less than who ended
 _OF_A_NODE = ("slurm.out-of-memory", "slurm.node-failure")
 _OF_THE_JOB = ("slurm.time-limit", "slurm.preempted", "slurm.requeued", "slurm.cancelled")  # whichever node prints it
 _ENDED_BY_OTHERS = ("Terminated", "Killed", "Exited with exit code 143")
-_OF_NODE = re.compile(r"slurmstepd-(\S+?): error|error: (\S+?): task|ode failure on (\S+?)[\s,]*$|on node ([\w.-]+)")
-_SIGNAL = re.compile(r"(Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception)")
+_OF_NODE = re.compile(
+    r"slurmstepd-(\S+?): error|error: (\S+?): task|ode failure on (\S+?)[\s,]*$|on node ([\w.-]+)"
+    r"|^(\S+): Test (?:CUDA|NCCL) failure"
+)
+_OF_A_SCRIPT = re.compile(r"slurm_script: line \d+: ")
+_STORE = re.compile(r"[Ff]ailed to recv, got 0 bytes|(?:recvValue|sendBytes|recvBytes) failed")
+_SIGNAL = re.compile(
+    r"(?:Fatal Python error: )?(Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception)"
+)
+_NEXT = {
+    "python": "no known fault: read that line of the program; does it come again, and on other nodes?",
+    "crash": "ulimit -a in the job; PYTHONFAULTHANDLER=1, a core (ulimit -c unlimited) and NCCL_DEBUG=INFO show more",
+    "killed": "dmesg -T | grep -i 'killed process' on the node; sacct -j JOB --format=JobID,State,ExitCode,MaxRSS",
+    "exit-code": "the last lines of that task; srun --label says whose a line is",
+}
 
 
 @dataclass(frozen=True)
@@ -124,7 +140,13 @@ def judged(
         cause = Cause("stalled", words, do="bringup why JOB --on-nodes shows what its processes do")
     if job.state == "COMPLETED":
         cause = Cause("none", "it ended well: exit code 0")
-    then = [in_short(each) for each in [*causes, *waits, *victims] if each != cause]
+    if cause.rank is not None and not cause.node:
+        cause = replace(
+            cause, node=next((node for _, log in logs if (node := job.places(log).of_rank(cause.rank))), "")
+        )
+    cause = _alike(job, cause, causes)
+    cause = replace(cause, do=cause.do or _NEXT.get(cause.kind, ""))
+    then = [in_short(each) for each in [*causes, *waits, *victims] if each.evidence != cause.evidence]
     not_seen = [f"the node of {cause.who}: {HOW_TO_LEARN}"] if cause.who and not cause.node else []
     return Answer(job, cause, list(dict.fromkeys(then))[:4], unusual, not_seen)
 
@@ -136,11 +158,12 @@ def _first(
     if by_slurm in ("slurm.out-of-memory", "slurm.node-failure", "slurm.preempted", "slurm.boot"):
         named = next((cause for cause in causes if cause.kind == by_slurm and cause.node), None)
         return named or _by_slurm(by_slurm, unusual)
-    strong = [cause for cause in causes if cause.kind not in (*_WEAK, "caught")]
+    strong = [cause for cause in causes if cause.kind not in (*_WEAK, *_BESIDE, _HINT)]
     roles = {kind: SIGNATURES[kind].role if kind in SIGNATURES else "root" for kind in {each.kind for each in strong}}
     roots, maybe = ([cause for cause in strong if roles[cause.kind] == role] for role in ("root", "either"))
-    consequences = [cause for cause in strong if cause.kind not in _OF_THE_JOB]
-    caught = [cause for cause in (*causes, *victims) if cause.kind == "caught" and job.state not in _GOES_ON]
+    hints = [cause for cause in causes if cause.kind == _HINT]
+    consequences = [cause for cause in (*strong, *hints) if cause.kind not in _OF_THE_JOB]
+    caught = [cause for cause in (*causes, *victims) if cause.kind in _BESIDE and job.state not in _GOES_ON]
     if first := [*roots, *maybe, *waits]:
         return first[0]
     if by_slurm is not None:
@@ -149,8 +172,9 @@ def _first(
         return Cause("cancelled", f"it was cancelled{f' by {job.by}' if job.by else '; by whom, the accounting knows'}")
     if job.state == "DEADLINE":
         return Cause("deadline", "its deadline (--deadline) passed before it ended", evidence=_STATE)
-    weak = sorted((cause for cause in causes if cause.kind in _WEAK), key=lambda cause: _WEAK.index(cause.kind))
-    if later := [*(cause for cause in victims if cause.kind != "caught"), *consequences, *caught[-1:], *weak]:
+    exits, killed = ([cause for cause in causes if cause.kind == kind] for kind in _WEAK)
+    lost = [*_store([*victims, *causes]), *(cause for cause in victims if cause.kind not in _BESIDE)]
+    if later := [*killed, *lost, *consequences, *caught[-1:], *exits]:
         return later[0]
     if job.state == "FAILED" or job.exit_code not in ("", "0:0"):
         code, _, signal = job.exit_code.partition(":")
@@ -158,6 +182,31 @@ def _first(
         meaning = f": {EXIT_CODES[number]}" if number in EXIT_CODES else ""
         return Cause("exit-code", f"its script ended with {number}{meaning}; {_NO_LINE}")
     return Cause("none", _IN_SHORT.get(job.state, "nothing speaks against it"))
+
+
+def _alike(job: Job, cause: Cause, causes: Sequence[Cause]) -> Cause:
+    """Name no place where every node of the job ended so, and most of its tasks: the fault is in what they share."""
+    if not cause.node or len(job.nodes) < 2:
+        return cause
+    like = [each for each in causes if each.kind == cause.kind and _shape(each) == _shape(cause)]
+    are_most = cause.kind in (*_WEAK, "crash") or 2 * len({each.who for each in like}) >= job.tasks
+    if not are_most or not {each.node for each in like} >= set(job.nodes):
+        return cause
+    words = f"{cause.words}; all {len(job.nodes)} nodes ended so: look at what they share, not at one of them"
+    return replace(cause, words=words, node="", rank=None, task=None)
+
+
+def _shape(cause: Cause) -> str:
+    return re.sub(r"\d+", "", cause.words)[:80]
+
+
+def _store(known: Sequence[Cause]) -> list[Cause]:
+    """Rank 0 serves the store, or the torchrun on its node: who lost it is not the cause."""
+    lost = [cause for cause in known if _STORE.search(cause.words)]
+    if not lost or 0 in {cause.rank for cause in lost}:
+        return []
+    words = f"{many(len(lost), 'rank')} lost the store that rank 0, or the torchrun on its node, serves: it ended first"
+    return [Cause("store", words, rank=0, evidence=lost[0].evidence, do="the last lines of rank 0 and of its node")]
 
 
 def _by_slurm(signature: str, unusual: Mapping[str, str]) -> Cause:
@@ -170,32 +219,42 @@ def _by_slurm(signature: str, unusual: Mapping[str, str]) -> Cause:
 
 def _causes(job: Job, text: Text, log: JobLog) -> list[Cause]:
     """In the order of the lines. `exit-code`: a task that only ended."""
-    own = {raised.line for raised in log.raised}
-    numbered = [(raised.line, _raised(job, text, log, raised)) for raised in log.raised if not raised.is_victim]
-    for sign in signs.in_lines(signs.numbered(text.text), text.name):
+    whole = [raised for raised in log.raised if not (raised.is_bare and signs.match(raised.words))]  # else it is a sign
+    own = {raised.line for raised in whole}
+    numbered = [(raised.line, _raised(job, text, log, raised)) for raised in whole if not raised.is_victim]
+    each = signs.in_lines(
+        signs.numbered(text.text), text.name, lambda number, line: (number < log.outlived, job_log.speaker_of(line))
+    )
+    for sign in each:
         line = int(sign.evidence.rpartition(":")[2])
         if line not in own:
-            numbered.append((line, _signed(job, log, sign)))
-    for end in log.ended:
+            numbered.append((line, _signed(job, log, sign, line)))
+    for end in (*log.ended, *log.by_shell):
+        by_slurm = 0 < log.closing < end.line and end.words.startswith(_ENDED_BY_OTHERS)
         is_victim = end.words.startswith(_ENDED_BY_OTHERS) or (log.waited and _SIGNAL.match(end.words))
-        if not is_victim or end.words.startswith("Killed"):  # NCCL's threads end the ranks that waited, too
+        if not by_slurm and (not is_victim or end.words.startswith("Killed")):  # NCCL's threads end ranks that waited
             numbered.append((end.line, _ended(job, text, log, end)))
-    return [cause for _, cause in sorted(numbered, key=lambda item: item[0])]
+    spoke, causes = set[tuple[int | None, int | None]](), list[Cause]()
+    for _, cause in sorted(numbered, key=lambda item: item[0]):
+        who = cause.rank, cause.task
+        if who in spoke and _SIGNAL.match(cause.words):  # it said why before it ended so
+            cause = replace(cause, kind="exit-code")
+        spoke |= {who} - {(None, None)}
+        causes.append(cause)
+    return causes
 
 
 def _raised(job: Job, text: Text, log: JobLog, raised: Raised) -> Cause:
     signature = signs.match(raised.words)
-    rank, task = raised.rank, raised.task
-    if rank is None and task is None:  # no label: srun says which task ended by itself
-        alone = [end for end in log.ended if not end.words.startswith(_ENDED_BY_OTHERS)]
-        task = alone[0].task if alone and len({(end.node, end.task) for end in alone}) == 1 else None
+    if signature and signature.frames and raised.called and not re.search(signature.frames, raised.called):
+        signature = None
     kind, do = ("python", "") if signature is None or raised.is_victim else (signature.id, signature.do)
     if _is_caught(job, log, raised):
         kind, do = "caught", ""
     return Cause(
         kind,
         raised.words if signature is None else f"{raised.words} ({signature.cause})",
-        **_speaker(job, log, rank, task),
+        **_speaker(job, log, raised.rank, raised.task),
         stack=raised.frame,
         evidence=f"{text.name}:{raised.line}",
         do=do,
@@ -215,10 +274,11 @@ def _is_caught(job: Job, log: JobLog, raised: Raised) -> bool:
     exited = [end.task for end in log.ended if re.match(r"Exited with exit code (?!143)", end.words)]
     if (exited and task is None) or task in exited or (log.exited and raised.rank is None) or raised.rank in log.exited:
         return False
-    return job.state in _GOES_ON or (raised.went_on and is_labelled)
+    is_outlived = raised.line < log.outlived or (raised.is_bare and not is_labelled)
+    return is_outlived or job.state in _GOES_ON or (raised.went_on and is_labelled)
 
 
-def _signed(job: Job, log: JobLog, sign: Sign) -> Cause:
+def _signed(job: Job, log: JobLog, sign: Sign, line: int) -> Cause:
     known = SIGNATURES[sign.signature]
     place = _Place(node="", rank=None, task=None)
     if known.id in _OF_A_NODE:  # the kernel or Slurm ended it: srun says which task, or which node, it was
@@ -229,7 +289,8 @@ def _signed(job: Job, log: JobLog, sign: Sign) -> Cause:
         place = _speaker(job, log, rank, task)
         place["node"] = _named_in(job, sign.line) or place["node"]
     words = f"{sign.line} ({known.cause})"
-    return Cause(known.id, words, **place, evidence=sign.evidence, do=known.do)
+    is_outlived = line < log.outlived or (_OF_A_SCRIPT.search(sign.line) and job.state in _GOES_ON)
+    return Cause("outlived" if is_outlived else known.id, words, **place, evidence=sign.evidence, do=known.do)
 
 
 def _named_in(job: Job, line: str) -> str:
@@ -242,35 +303,44 @@ def _ended(job: Job, text: Text, log: JobLog, end: Ended) -> Cause:
     crash = _SIGNAL.match(end.words)
     meaning = SIGNALS.get(crash[1] if crash else end.words)
     words = f"{end.words} ({meaning})" if meaning else end.words
+    place = _ended_at(job, log, end) if end.node else _speaker(job, log, None, end.task)
     kind = "crash" if crash else "killed" if end.words.startswith("Killed") else "exit-code"
-    return Cause(kind, words, **_ended_at(job, log, end), evidence=f"{text.name}:{end.line}")
+    return Cause(kind, words, **place, evidence=f"{text.name}:{end.line}")
 
 
 def _collective(job: Job, text: Text, log: JobLog) -> Cause | None:
     """Ranks that waited are victims: whom they waited for is behind them, or printed nothing."""
-    if not log.waited:
+    stuck = [wait for wait in log.waited if wait.operation]
+    if log.absent and not stuck:
+        _, line, rank = min(log.absent)
+        words = f"rank {rank} did not come to a barrier (monitoredBarrier), as others of its group say"
+        place = _speaker(job, log, rank, None)
+        return Cause("collective", words, **place, evidence=f"{text.name}:{line}", do=SIGNATURES["nccl.timeout"].do)
+    if not stuck:
         return None
-    groups = {wait.group for wait in log.waited}
+    groups = {wait.group for wait in stuck}
     groups -= {""} if job_log.DEFAULT in groups else set()
     is_one = len(groups) == 1 and job_log.UNKNOWN not in groups  # numbers of several groups cannot be compared
     of_all = is_one and groups <= {"", job_log.DEFAULT}  # who is in a group of some ranks is not known
-    first = max(log.waited, key=lambda wait: wait.sequence) if is_one else log.waited[0]
-    behind = [wait.rank for wait in log.waited if is_one and wait.sequence < first.sequence]
-    waiting = {wait.rank for wait in log.waited} - set(behind)
+    first = max(stuck, key=lambda wait: wait.sequence) if is_one else stuck[0]
+    known = [wait for wait in log.waited if wait.operation or wait.group in groups]
+    behind = [wait.rank for wait in known if is_one and wait.sequence < first.sequence]
+    waiting = {wait.rank for wait in known} - set(behind)
     tasks = job.tasks if job.places(log).ranks_are_tasks else 0
     ranks = max([tasks, 1 + max(waiting), *(1 + rank for rank in log.hosts)])
     missing = ranks - len(waiting) - len(behind) if of_all else 0
     # without a name it may be a group of the first ranks: at most half of all
     few = 0 < missing <= len(waiting) - ("" in groups)
     silent = [rank for rank in range(ranks) if rank not in waiting and rank not in behind] if few else []
-    culprits = behind if 0 < len(behind) < len(waiting) and not missing else silent
+    counted = [wait.rank for wait in known if not wait.operation and wait.rank in behind]  # by its own word
+    culprits = counted or (behind if 0 < len(behind) < len(waiting) and not missing else silent)
     collective = f"{first.operation}, number {first.sequence}"
     if not of_all:
         collective += f", in group {first.group}" if is_one else ", in one of several process groups"
     who = "which of the ranks it waited for is not known" if not culprits else ""
     if culprits:
         many = f" and {len(culprits) - 1} more" if len(culprits) > 1 else ""
-        who = f"rank {culprits[0]}{many} {'was behind' if culprits == behind else 'reported nothing'}"
+        who = f"rank {culprits[0]}{many} {'reported nothing' if culprits == silent else 'was behind'}"
     return Cause(
         "collective",
         f"a collective was not joined by all ranks in time; {who}, {len(waiting)} waited",
@@ -289,8 +359,11 @@ class _Place(TypedDict):
 
 
 def _speaker(job: Job, log: JobLog, rank: int | None, task: int | None) -> _Place:
-    """Whose line it is, by its labels."""
+    """Whose line it is, by its labels. Without one, srun may say which task alone ended by itself."""
     places = job.places(log)
+    if rank is None and task is None:
+        alone = {(end.node, end.task) for end in log.ended if not end.words.startswith(_ENDED_BY_OTHERS)}
+        task = next(iter(alone))[1] if len(alone) == 1 else None
     if rank is None and task is not None and places.ranks_are_tasks:
         rank = task
     node = job.nodes[0] if len(job.nodes) == 1 else ""

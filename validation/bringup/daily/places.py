@@ -69,8 +69,8 @@ class Places:
     def ranks_are_tasks(self) -> bool:
         """Say whether ranks are tasks. With one task on a node it may be torchrun's, whose ranks are more than its
         tasks: then a line with labels of both must say it. Task 0 of torchrun has rank 0, too."""
-        if both := self.log.tasks:
-            return any(both) and all(rank == task for rank, task in both.items())
+        if any(both := self.log.tasks):
+            return all(rank == task for rank, task in both.items())
         if self.log.starts or not self.steps:
             return False
         return all(step.tasks > max(len(step.nodes), self.log.last_rank) for step in self.steps)

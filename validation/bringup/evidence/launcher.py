@@ -34,6 +34,7 @@ LOST_PEERS = re.compile(
     r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe|PeerFailedError"
     r"|caused pair closure|Watchdog caught collective operation timeout|NCCL communicator was aborted|ncclRemoteError"
     r"|Heartbeat monitor timed out|watchdog got stuck for|Timeout at NCCL work|dump signal due to a collective timeout"
+    r"|[Ff]ailed to recv, got 0 bytes|failed to pass monitoredBarrier|errors while waiting for send/recv"
     r"|remote process exited|the loss of this rank was finite"  # training/src/recipe/trajectory.py
     r"|ranks did not arrive within|nobody answered within"  # infrastructure-validation/probes/arrival.py
 )

@@ -257,9 +257,10 @@ _LAUNCH = (
 _BY_NUMBER = re.compile(
     r"(?P<why>[Aa]borting, [^,]*\bio error\b.*|\bio error with slurmstepd) on node (?P<number>\d{1,6})\b"
 )
-# without a reason, --kill-on-bad-exit cancelled the step after a rank failed: then the rank is the cause
+# without a reason, or for TASK FAILURE, --kill-on-bad-exit cancelled the step after a rank failed: that is the cause
 CANCELLED = re.compile(
-    r"\*\*\* (?:JOB|STEP) \S+ (?:ON (?P<node>\S+) )?CANCELLED AT \S+ DUE TO (?P<why>[A-Z ]+?)(?:,[A-Z ]*)? \*\*\*"
+    r"\*\*\* (?:JOB|STEP) \S+ (?:ON (?P<node>\S+) )?CANCELLED AT \S+ DUE TO (?!TASK FAILURE)"
+    r"(?P<why>[A-Z ]+?)(?:,[A-Z ]*)? \*\*\*"
 )
 _REFUSED = re.compile(
     r"(?:srun|salloc|sbatch): error: (?P<why>\w+Limit|Unable to allocate resources: .+|Unable to create step .+"

@@ -2,10 +2,10 @@
 per area in validation/known_faults/.
 
 The first match of a line counts. Exact signatures are tried first, in the order of the areas and then of the file;
-then those that know only the program; then errno words. So NCCL's own words explain a line of NCCL, and the subject
-of a line (shared memory, locked memory, a queue pair) comes before the errno at its end. Why a job waits is in
-pending.py, what a message of the driver asks for in xid.py; docs/07-failure-modes.md and docs/gates/log-signs.md are
-made of them.
+then those that know only the program; then errno words; last the class of an exception. So NCCL's own words explain a
+line of NCCL, and the subject of a line (shared memory, a queue pair) comes before the errno at its end. Why a job waits
+is in pending.py, what a message of the driver asks for in xid.py; docs/07-failure-modes.md and docs/gates/log-signs.md
+are made of them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,15 @@ class Signature(Record):
     # whether the line names a first cause, may name one, or only follows from another fault
     role: Literal["root", "either", "consequence"] = "root"
     # how specific the pattern is: one fault; one program (any warning of NCCL, any failed launch); or the words of an
-    # errno, which many programs print for many reasons. Exact patterns are tried first, errno words last
-    breadth: Literal["exact", "program", "errno"] = "exact"
+    # errno, which many programs print for many reasons; or the class of an exception, whose message says more
+    breadth: Literal["exact", "program", "errno", "class"] = "exact"
     # a pattern that another line of the same log must match; without it, the signature does not count
     beside: str | None = None
     not_after: str | None = None  # a pattern of an earlier line of the same log, after which the words are usual
     subject: str | None = None  # what the line must also name, where many programs print the same words
     as_warning: bool = False  # the program that stumbles over the fault only warns of it
+    telling: str | None = None  # of several lines, the first with this pattern is shown: it says why
+    frames: str | None = None  # of an exception: a pattern that a function in its traceback must match
 
 
 def entries(name: str) -> dict[str, Any]:
@@ -91,5 +93,6 @@ def _spelled(pattern: str | dict[str, list[str]]) -> tuple[str, ...]:
 SIGNATURES = {signature.id: signature for name in _AREAS for signature in _of_area(name)}
 """By area, as a reader looks them up."""
 
-IN_ORDER = sorted(SIGNATURES.values(), key=lambda signature: ("exact", "program", "errno").index(signature.breadth))
+_BREADTHS = ("exact", "program", "errno", "class")
+IN_ORDER = sorted(SIGNATURES.values(), key=lambda signature: _BREADTHS.index(signature.breadth))
 """As a line is matched."""

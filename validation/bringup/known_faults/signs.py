@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import re
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
 
@@ -33,9 +33,10 @@ _GAP = 200  # letters between two parts of a pattern: without a limit a line tha
 _LEVEL = r"(?:^|(?<=[\s\[:|(-]))(?:INFO|DEBUG|TRACE|(?<!NCCL )WARN(?:ING)?)(?=[\s\]:|)])"  # `NCCL_DEBUG=INFO` is none
 _BELOW_AN_ERROR = re.compile(
     r"\[(?:NeMo )?[WI][ \d]|\b[WI]\d{4} \d\d:"  # [W socket.cpp:752], [W1120 08:00:00.1, [NeMo W 2025-, W1120 08:00:
-    rf"|\w*[Ww]arning: |\bUCX +(?:DIAG|REQ)\b|{_LEVEL}"
+    rf"|\w*[Ww]arning: |\bUCX +(?:DIAG|REQ)\b|{_LEVEL}|\bignoring\b|\bras/\w+\.cc:"
 )
-"""The level of a line, as torch, NCCL, UCX and Python print it. NCCL prints its errors at its level WARN."""
+"""The level of a line, as torch, NCCL, UCX and Python print it. NCCL prints its errors at its level WARN, also those of
+its RAS service, without which it goes on."""
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -49,6 +50,7 @@ _PATTERNS = [(signature, _compiled(pattern)) for signature in IN_ORDER for patte
 _SUBJECTS = {each.id: _compiled(each.subject) for each in IN_ORDER if each.subject is not None}
 _BESIDE = {each.id: _compiled(each.beside) for each in IN_ORDER if each.beside is not None}
 _NOT_AFTER = {each.id: _compiled(each.not_after) for each in IN_ORDER if each.not_after is not None}
+_TELLING = {each.id: _compiled(each.telling) for each in IN_ORDER if each.telling is not None}
 
 
 def match(line: str) -> Signature | None:
@@ -68,10 +70,13 @@ def _first(line: str, candidates: Iterable[int]) -> Signature | None:
     return None
 
 
-def in_lines(numbered_lines: Iterable[tuple[int, str]], where: str) -> list[Sign]:
-    """Find one sign per signature: its first place and its count. numbered_lines: number and text."""
-    first: dict[str, tuple[int, str]] = {}
-    count: dict[str, int] = {}
+def in_lines(
+    numbered_lines: Iterable[tuple[int, str]], where: str, apart: Callable[[int, str], Hashable] = lambda *_: None
+) -> list[Sign]:
+    """Find one sign per signature: its first place and its count. numbered_lines: number and text. apart: lines for
+    which it returns different values have signs of their own."""
+    first: dict[tuple[str, Hashable], tuple[int, str]] = {}
+    count: dict[tuple[str, Hashable], int] = {}
     confirmed: set[str] = set()
     over: dict[str, int] = {}  # signature -> the line after which its words are usual
     remaining = iter(numbered_lines)
@@ -86,11 +91,13 @@ def in_lines(numbered_lines: Iterable[tuple[int, str]], where: str) -> list[Sign
             signature = _first(line, places)
             if signature is None or number > over.get(signature.id, number):
                 continue
-            first.setdefault(signature.id, (number, line.strip()[:_SHOWN]))
-            count[signature.id] = count.get(signature.id, 0) + 1
+            key, tells = (signature.id, apart(number, line)), _TELLING.get(signature.id)
+            if key not in first or (tells and tells.search(line) and not tells.search(first[key][1])):
+                first[key] = number, line.strip()[:_SHOWN]
+            count[key] = count.get(key, 0) + 1
     return [
-        Sign(signature=name, evidence=f"{where}:{number}", line=line, count=count[name])
-        for name, (number, line) in first.items()
+        Sign(signature=name, evidence=f"{where}:{number}", line=line, count=count[name, kind])
+        for (name, kind), (number, line) in first.items()
         if name not in _BESIDE or name in confirmed
     ]
 
