@@ -13,6 +13,7 @@ import torch.distributed as dist
 from bringup.records import RunArgs, read_record
 from programs import ROOT, tree
 from recipe import memory, weights, workload
+from recipe.data import DataError
 from recipe.strategy import Refused
 from runs_for_tests import FIXTURES
 from torch.distributed.tensor import DTensor, debug
@@ -190,7 +191,7 @@ def test_a_parameter_that_the_model_does_not_initialise_is_an_error_and_not_garb
     args = arguments(write_config(tmp_path, "llama"))
     model = weights.without_memory(args)
     model.model.layers[1].forgotten = torch.nn.Parameter(torch.empty(4, device="meta"))
-    with pytest.raises(weights.NoWeights, match=r"model.layers.1.forgotten of LlamaForCausalLM is left without"):
+    with pytest.raises(DataError, match=r"model.layers.1.forgotten of LlamaForCausalLM is left without"):
         weights.fill(model, args)
 
 
@@ -228,7 +229,7 @@ def test_weights_that_are_no_numbers_are_named_before_a_gpu_is_blamed(tmp_path):
         model.model.layers[1].mlp.up_proj.weight[0, 0] = torch.nan
     model.save_pretrained(tmp_path / "saved/model")
     args = arguments(None, model=str(tmp_path / "saved/model"))
-    with pytest.raises(weights.NoWeights, match=r"hold NaN or Inf \(model\.layers\.1\.mlp\.up_proj\.weight\): take"):
+    with pytest.raises(DataError, match=r"hold NaN or Inf \(model\.layers\.1\.mlp\.up_proj\.weight\): take"):
         whole_of(args)
 
 
@@ -237,7 +238,7 @@ def test_a_folder_without_weights_or_with_other_names_is_refused_for_what_it_is(
     whole_of(arguments(file)).model.save_pretrained(tmp_path / "base/model")  # without its head, and other names
     for folder, says in ((tmp_path, "has no safetensors files"), (tmp_path / "base/model", "do not hold every param")):
         args = arguments(None, model=str(folder))
-        with pytest.raises(weights.NoWeights, match=says):
+        with pytest.raises(DataError, match=says):
             weights.identity(args.model, weights.without_memory(args))
 
 

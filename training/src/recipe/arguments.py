@@ -77,12 +77,7 @@ class Args:
     per_device_batch: int  # rows per rank and micro-step
     shard_size: int | None  # ranks of an HSDP shard group; None: those of a node
     run_dir: Path = _option("folder of this run, made by `bringup open` (default: this folder)", Path(), Path)
-    check: bool = field(
-        metadata={
-            "action": "store_true",
-            "help": "judge the arguments for $WORLD_SIZE ranks, and end",
-        }
-    )
+    check: bool = _switch("judge the arguments for $WORLD_SIZE ranks, and end")
     model: str = _option("random weights: a training/models/*.json, a config.json; or a hub name, a folder", "tiny")
     dataset: str = _option("generated (no network), a hub name, a folder, or a file of JSON lines", "generated")
     sequence_length: int = _option("tokens per row", 128, _natural)

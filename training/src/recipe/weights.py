@@ -34,10 +34,6 @@ OUTSIDE_BLOCKS = ""  # the name of the part outside of the blocks
 _CHECKPOINTED = "_checkpoint_wrapped_module."  # in names, where activation checkpointing wraps a block
 
 
-class NoWeights(DataError):
-    """A parameter would be left without a first value. One line."""
-
-
 def without_memory(args: Args) -> Any:
     """Make the model in float32, with its parameters on the meta device.
 
@@ -69,7 +65,7 @@ def fill(model: Any, args: Args) -> float:
     """Give memory and first values to what is on the meta device: whole tensors, or the shards of this rank.
 
     Returns the sum of all that this rank drew, of which it may keep a shard only; 0.0 when it drew nothing. Raises
-    NoWeights where a parameter would be left without a value.
+    DataError where a parameter would be left without a value.
     """
     if not on_meta(model):
         return 0.0
@@ -108,7 +104,7 @@ def draw(model: Any, seed: int) -> float:
                 _initialise(model, modules)
                 for number, tensor in tensors.items():
                     if tensor.numel() and tensor.amin().isnan():
-                        raise NoWeights(
+                        raise DataError(
                             f"{names[number]} of {type(model).__name__} is left without a first value: the model's own "
                             "_init_weights does not name it; take another model"
                         )
@@ -174,7 +170,7 @@ def read(model: Any, name: str) -> None:
         dcp.load(parameters, storage_reader=dcp.HuggingFaceStorageReader(str(folder_of(name, model))), no_dist=True)
     for key, p in parameters.items():
         if not (p.to_local() if isinstance(p, DTensor) else p).isfinite().all():
-            raise NoWeights(f"weights of {name} hold NaN or Inf ({key}): take an earlier copy of it")
+            raise DataError(f"weights of {name} hold NaN or Inf ({key}): take an earlier copy of it")
 
 
 def identity(name: str, model: Any, samples: int = 16, size: int = 2**16) -> list[tuple[str, int, str]]:
@@ -192,16 +188,16 @@ def identity(name: str, model: Any, samples: int = 16, size: int = 2**16) -> lis
 
 
 def folder_of(name: str, model: Any) -> Path:
-    """Return the folder of its safetensors files. Raises NoWeights where parameters are stored under other names, or
+    """Return the folder of its safetensors files. Raises DataError where parameters are stored under other names, or
     otherwise: only transformers' from_pretrained can load such a model, and makes it whole on every rank."""
     folder = Path(name) if Path(name).is_dir() else Path(snapshot_download(name, allow_patterns="model*.safetensors"))
     held = dcp.HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
     if not held:
-        raise NoWeights(f"{name} has no safetensors files; look at what lies there")
+        raise DataError(f"{name} has no safetensors files; look at what lies there")
     wanted = {plain_name(key) for key in model.state_dict()} - set(model.all_tied_weights_keys)
     stored = wanted <= held.keys() and not any(key in wanted for key, _ in model.named_buffers())
     if not stored or get_model_conversion_mapping(model, add_legacy=False):
-        raise NoWeights(
+        raise DataError(
             f"the safetensors files of {name} do not hold every parameter under its own name: save it with the "
             "save_pretrained() of its causal LM, or take another model"
         )

@@ -176,13 +176,9 @@ class Checkpoints(TrainerCallback):
         if self.begins_at is None:
             trainer.train()
             return
-        own = {name: getattr(trainer.args, name) for name in ("logging_steps", "eval_steps", "save_steps")}
-        begins = {
-            "global_step": self.begins_at[1].step,
-            "train_batch_size": trainer.args.per_device_train_batch_size,
-        }
+        begins = {"global_step": self.begins_at[1].step, "train_batch_size": self.args.per_device_batch}
         with tempfile.TemporaryDirectory(prefix="bringup-resume-") as folder:
-            Path(folder, "trainer_state.json").write_text(json.dumps(own | begins), encoding="utf-8")
+            Path(folder, "trainer_state.json").write_text(json.dumps(begins), encoding="utf-8")
             trainer.train(resume_from_checkpoint=folder)
 
     def load(self, trainer: Any) -> None:
