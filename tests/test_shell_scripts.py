@@ -66,21 +66,21 @@ def refused(done: subprocess.CompletedProcess[str], *says: str) -> None:
     assert [words for words in says if words not in done.stderr] == [], done.stderr
 
 
-def chosen(ranks: int, *options: str, most: int | None = None, given: str = "") -> subprocess.CompletedProcess[str]:
-    """The workload that a training script would pass on."""
+def chosen(ranks: int, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """The workload that a training script would pass on: that of the profile, if one is named."""
     script = """set -euo pipefail
         source infrastructure-validation/scripts/job.sh
         need_repository
         source training/env.sh
         choose_workload training/src/train_ddp_multi_node.py "$@"
         printf '%s\\n' "${workload[*]}" """
-    environment = {"BRINGUP_TRAIN_ARGS": given} | ({} if most is None else {"BRINGUP_TRAIN_RANKS": str(most)})
-    return bash(script, str(ranks), *options, **environment)
+    none = {} if "BRINGUP_PROFILE" in environment else {"BRINGUP_TRAIN_ARGS": ""}
+    return bash(script, str(ranks), *options, **none | environment)
 
 
 @for_each(("nodes", "gpus"), first([(3, 2), (1, 1), (2, 2), (5, 8), (6, 8), (12, 8), (16, 8), (32, 8)]))
 def test_the_default_batch_suits_any_number_of_ranks_and_all_runs_of_a_playbook_have_the_same(nodes, gpus):
-    batches = {chosen(ranks, most=nodes * gpus).stdout.strip() for ranks in (1, gpus, nodes * gpus)}
+    batches = {chosen(ranks, BRINGUP_TRAIN_RANKS=str(nodes * gpus)).stdout.strip() for ranks in (1, gpus, nodes * gpus)}
     assert len(batches) == 1
     option, batch = batches.pop().split()
     assert option == "--global-batch"
@@ -90,7 +90,10 @@ def test_the_default_batch_suits_any_number_of_ranks_and_all_runs_of_a_playbook_
 
 def test_a_script_by_itself_takes_a_batch_for_its_own_ranks_and_a_batch_that_is_given_wins():
     assert chosen(6).stdout == "--global-batch 36\n"
-    assert chosen(6, given="--global-batch 12 --steps 5").stdout == "--global-batch 36 --global-batch 12 --steps 5\n"
+    assert (
+        chosen(6, BRINGUP_TRAIN_ARGS="--global-batch 12 --steps 5").stdout
+        == "--global-batch 36 --global-batch 12 --steps 5\n"
+    )
     assert chosen(6, "--global-batch", "12").returncode == 0
 
 

@@ -1,9 +1,6 @@
 """The workload that a profile trains: it fits into its GPUs, at any number of nodes, and every script takes it."""
 
 import json
-import os
-import sys
-from pathlib import Path
 
 import pytest
 from advised import default_batch
@@ -12,7 +9,7 @@ from bringup.derive.measured import FEWEST_STEPS_OF_A_TAIL
 from bringup.errors import FileError
 from bringup.plan import profile as profiles
 from loops import for_each
-from programs import ROOT, ran
+from test_shell_scripts import chosen
 from tiers import first
 
 BASES = {"gpu-nodes", "efa"}  # for `extends` only
@@ -65,35 +62,18 @@ def test_the_workload_of_a_profile_fits_under_every_strategy(name, nodes, capsys
     assert {predicted[strategy]["fits"] for strategy in ("single", "ddp", "fsdp", "hsdp")} == {"fits"}
 
 
-def chosen(ranks: int, **environment: str) -> str:
-    """The options that a training script would pass on, for its ranks."""
-    script = """set -euo pipefail
-        source infrastructure-validation/scripts/job.sh
-        need_repository
-        source training/env.sh
-        choose_workload training/src/train_ddp_multi_node.py "$1"
-        printf '%s' "${workload[*]}" """
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("BRINGUP_", "SLURM_"))}
-    done = ran(
-        ["bash", "-c", script, "bash", str(ranks)],
-        cwd=ROOT,
-        env=inherited | {"BRINGUP_VENV": str(Path(sys.prefix)), "SLURM_JOB_ID": "1"} | environment,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 @for_each("ranks", first([40, 1, 8, 24, 256]))
 def test_a_script_trains_the_workload_of_the_profile_with_any_number_of_ranks(ranks):
     most = str(max(ranks, 240 if 240 % ranks == 0 else ranks))
-    variables = chosen(ranks, BRINGUP_PROFILE="h100-efa-p5", BRINGUP_TRAIN_RANKS=most)
-    assert variables.split(maxsplit=2)[2] == profiles.load("h100-efa-p5").workload.arguments  # type: ignore[union-attr]
+    done = chosen(ranks, BRINGUP_PROFILE="h100-efa-p5", BRINGUP_TRAIN_RANKS=most)
+    assert done.stdout.split(maxsplit=2)[2].strip() == profiles.load("h100-efa-p5").workload.arguments
 
 
 def test_a_workload_of_your_own_wins_and_an_empty_one_is_the_tiny_model():
-    assert chosen(4, BRINGUP_PROFILE="h100-8x400g", BRINGUP_TRAIN_ARGS="--steps 5").endswith("--steps 5")
-    assert chosen(4, BRINGUP_PROFILE="h100-8x400g", BRINGUP_TRAIN_ARGS="") == "--global-batch 32"
-    assert chosen(4, BRINGUP_PROFILE="generic") == "--global-batch 32"
+    h100 = {"BRINGUP_PROFILE": "h100-8x400g"}
+    assert chosen(4, **h100, BRINGUP_TRAIN_ARGS="--steps 5").stdout.endswith("--steps 5\n")
+    assert chosen(4, **h100, BRINGUP_TRAIN_ARGS="").stdout.strip() == "--global-batch 32"
+    assert chosen(4, BRINGUP_PROFILE="generic").stdout.strip() == "--global-batch 32"
 
 
 def test_a_workload_is_plain_options_that_no_shell_reads():

@@ -147,8 +147,14 @@ def test_a_run_whose_numbers_were_changed_is_refused(two, capsys, baseline):
         assert "only when its evidence holds" in message
 
 
-def test_a_run_that_was_not_closed_is_refused(two, capsys):
-    (two[1] / "closed.json").unlink()
+def test_what_is_no_whole_run_is_refused_by_name(two, tmp_path, capsys):
+    assert "holds no run" in refused(capsys, two[0], tmp_path)
+    message = refused(capsys, bare("run_ddp_2node", tmp_path / "bare"), "--baseline", two[0])
+    assert "bare is without run.json, closed.json, raw, so it is not judged" in message
+    (two[1] / "metrics.json").unlink()
+    reseal(two[1])
+    assert "did not finish" in refused(capsys, *two)
+    (two[0] / "closed.json").unlink()
     assert "run.closed" in refused(capsys, *two)
 
 
@@ -160,13 +166,9 @@ def test_a_copy_is_the_same_run_and_counts_once(two, tmp_path, capsys, baseline)
     arguments = [two[0], copy, "--baseline", two[1]] if baseline else [two[0], two[1], two[0]]
     assert "a run counts once" in refused(capsys, *arguments)
     assert "a run counts once" in refused(capsys, two[0], "--baseline", copy)
-
-
-def test_a_folder_that_holds_no_training_is_refused_by_name(two, tmp_path, capsys):
-    (two[1] / "metrics.json").unlink()
-    reseal(two[1])
-    assert "did not finish" in refused(capsys, *two)
-    assert "holds no run" in refused(capsys, two[0], tmp_path)
+    if not baseline:  # the records alone
+        records = shutil.copytree(two[0], tmp_path / "copy", ignore=lambda *_: ["run.json", "closed.json", "raw"])
+        assert "hold the same metrics.json" in refused(capsys, two[0], records)
 
 
 def bare(stem: str, folder: Path, **changed: object) -> Path:
@@ -225,16 +227,6 @@ def test_a_summary_that_says_another_number_than_its_field_is_refused(tmp_path, 
     better = head.model_copy(update={"tokens_per_s": 2 * head.tokens_per_s})
     write_record(two / "metrics.json", metrics.model_copy(update={"summary": better}), replace=True)
     assert "the summary of metrics.json is not what its other fields" in refused(capsys, first, two)
-
-
-def test_a_copy_of_records_counts_once_also_beside_the_run_itself(two, tmp_path, capsys):
-    copy = shutil.copytree(two[0], tmp_path / "copy", ignore=lambda *_: ["run.json", "closed.json", "raw"])
-    assert "hold the same metrics.json" in refused(capsys, two[0], copy)
-
-
-def test_a_baseline_takes_no_run_that_is_not_judged(two, tmp_path, capsys):
-    message = refused(capsys, bare("run_ddp_2node", tmp_path / "bare"), "--baseline", two[0])
-    assert "bare is without run.json, closed.json, raw, so it is not judged" in message
 
 
 def test_runs_are_compared_against_a_profile_that_is_named(two, capsys):
