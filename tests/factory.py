@@ -93,9 +93,7 @@ def a_verdict(
     )
 
 
-def observed(
-    quantity: str, subject: str, value: Value | None, unit: str = "GB/s", evidence: str = "raw/x:1"
-) -> Observation:
+def observed(quantity, subject, value, unit="GB/s", evidence="raw/x:1") -> Observation:
     return Observation(quantity=quantity, subject=subject, value=value, unit=unit, evidence=evidence, why="w")
 
 
@@ -163,9 +161,7 @@ def a_drill_result(**change: Any) -> DrillResult:
     )
 
 
-def drilled(
-    *results: DrillResult, runs: dict[str, Judged] | None = None, run: dict[str, Any] | None = None, **change: Any
-) -> Drilled:
+def drilled(*results, runs=None, run=None, **change) -> Drilled:
     """Drills inside one's own job, and the runs that show them. run: fields that those have otherwise."""
     shown = {
         result.drill: judged_of(

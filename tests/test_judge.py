@@ -4,7 +4,6 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from bringup import judge
@@ -272,9 +271,7 @@ def test_nodes_that_slurm_lists_and_the_run_left_aside_are_no_note(tmp_path, mon
 Fact = tuple[str, str, object]  # quantity, subject, value; None: not found out
 
 
-def judging(
-    *facts: Fact, profile: Profile | str = "generic", unit: str = "", **run: Any
-) -> dict[tuple[str, str], Verdict]:
+def judging(*facts, profile="generic", unit="", **run) -> dict[tuple[str, str], Verdict]:
     """Judge facts, in the unit of their gate, in a run of nccl_scaling on n0 and n1 but for `run`."""
     parsed = Parsed()
     for quantity, subject, value in facts:

@@ -56,9 +56,7 @@ def document(kind: str, asked: str, answer: str) -> dict[str, Any]:
     return {"messages": turns} if kind == "chat" else {"text": f"{asked} {answer}"}
 
 
-def start(
-    folder: Path, own: Path, ranks: int, *options: str, data: str = "chat", source: str | None = None
-) -> subprocess.CompletedProcess[str]:
+def start(folder, own, ranks, *options, data="chat", source=None) -> subprocess.CompletedProcess[str]:
     """The copy in `folder`, on so many ranks; it sees no other file of this repository. Its output is in folder/out."""
     folder.mkdir(exist_ok=True)
     (folder / "starter.py").write_text(source or STARTER.read_text())

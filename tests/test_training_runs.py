@@ -88,22 +88,12 @@ def launch(folder: Path, commands: list[list[str]], drill: str = "") -> Finished
     return Finished(folder, [launcher.returncode for launcher in launchers], output, time.monotonic() - started)
 
 
-def one_node(
-    folder: Path, entrypoint: str, *options: str, drill: str = "", launcher: list[str] | None = None
-) -> Finished:
+def one_node(folder, entrypoint, *options, drill="", launcher=None) -> Finished:
     launcher = launcher or [*TORCHRUN, "--standalone", "--nproc-per-node", "2"]
     return launch(folder, [[*launcher, str(SOURCE / f"{entrypoint}.py"), *STEPS, *options]], drill)
 
 
-def two_nodes(
-    folder: Path,
-    ranks_per_node: int,
-    entrypoint: str,
-    *options: str,
-    drill: str = "",
-    config: str | None = None,
-    nodes: int = 2,
-) -> Finished:
+def two_nodes(folder, ranks_per_node, entrypoint, *options, drill="", config=None, nodes=2) -> Finished:
     """Two launchers, or more: torchrun's, or accelerate's with a configuration of training/accelerate."""
     port = free_port()
 

@@ -69,9 +69,7 @@ def label(node: str) -> str:
     return f"{int(node.removeprefix('n'))}: "
 
 
-def rank_said(
-    folder: Path, node: str, rank: int, *, checkpoint: tuple[int, int] | None = None, **facts: str | int
-) -> None:
+def rank_said(folder, node, rank, *, checkpoint=None, **facts) -> None:
     """The rank's file with these facts, properly ended. checkpoint: damaged files, tensors that came back different."""
     common = {"probe": "train", "at": node, "subject": f"{node}/rank{rank}", "unit": "text"}
     lines = [

@@ -23,7 +23,7 @@ from bringup.formulae.models import Job
 from bringup.judge import EVIDENCE, Judged
 from bringup.plan import profile as profiles
 from bringup.plan.ceiling import Machine, Mfu, Sourced
-from bringup.records import Advice, Fits, Observation, Outcome, PredictedStrategy, RunArgs, elements, read_record
+from bringup.records import Advice, Observation, Outcome, PredictedStrategy, RunArgs, elements, read_record
 from bringup.report import advice as advice_text
 from bringup.results import TrainingRecords
 from factory import a_run, a_verdict, judged_of
@@ -382,9 +382,7 @@ def test_gradients_reduced_in_every_micro_step_cost_traffic_and_save_the_unshard
         advice(sync_each_batch=True)
 
 
-def candidate(
-    strategy: str, seconds: float | None, *, fits: Fits | None = "fits", leaving: float = 1.0
-) -> PredictedStrategy:
+def candidate(strategy, seconds, *, fits="fits", leaving=1.0) -> PredictedStrategy:
     step_s = None if seconds is None else [seconds, seconds]
     return by_name(advice())[strategy].model_copy(update={"fits": fits, "step_s": step_s, "leaving_node_gb": leaving})
 

@@ -33,9 +33,7 @@ def kept(folder: Path) -> TrainMetrics | RecordError | None:
     return TrainingRecords(folder).reference_metrics
 
 
-def predicted_of(
-    reference: TrainMetrics | RecordError | None, gpu: str | None = H100, curve: bandwidth.Measured | None = None
-) -> step.Predicted:
+def predicted_of(reference, gpu=H100, curve=None) -> step.Predicted:
     return step.predicted(reference, PROFILE, args(), gpu, curve, SHAPE)
 
 

@@ -56,9 +56,7 @@ def make_run(
     return an_entry(folder)
 
 
-def sides(
-    tmp_path: Path, before: int, after: int, *, speed: float, level: float, seed: int
-) -> tuple[list[Entry], list[Entry]]:
+def sides(tmp_path, before, after, *, speed, level, seed) -> tuple[list[Entry], list[Entry]]:
     wander = random.Random(seed)
     several = (("old", before, 1.0), ("new", after, speed))
     old, new = (

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import coherence
@@ -49,9 +48,7 @@ def as_node(node: str, shared: Path, kept: Path) -> dict[str, str]:
     return {**os.environ, "SLURMD_NODENAME": node, "SHARED": str(shared), "KEPT": str(kept)}
 
 
-def performed(
-    folders: dict[str, Path], usable: list[str] | None = None, between: dict[str, Callable[[], object]] | None = None
-) -> Parsed:
+def performed(folders, usable=None, between=None) -> Parsed:
     """All steps, each on all usable nodes at once. folders: what each node takes for the shared one. between: before a
     step."""
     names, parsed = list(folders), Parsed()
@@ -293,9 +290,7 @@ def test_fio_is_bounded_and_is_told_no_path_with_a_colon(tmp_path):
     assert "--direct=1" in fio.command(tmp_path, "read", 64, direct=True)
 
 
-def probed(
-    place: Path, work: Path, tool: str | None, how: str = "together", mib: int = 2, **env: str
-) -> dict[str, dict]:
+def probed(place, work, tool, how="together", mib=2, **env) -> dict[str, dict]:
     """What storage.py says of the folder `work`, where `fio` is this script, or is not there; quantity -> fact."""
     (place / "tools").mkdir()
     if tool is not None:

@@ -12,9 +12,7 @@ from runs_for_tests import FIXTURES, opened
 from trained_runs import change, run_of
 
 
-def attempt(
-    results: Path, monkeypatch: pytest.MonkeyPatch, job: str, restart: int, *, name: str, phase: str = "run_1gpu"
-) -> Path:
+def attempt(results, monkeypatch, job, restart, *, name, phase="run_1gpu") -> Path:
     monkeypatch.setenv("SLURM_JOB_ID", job)
     monkeypatch.setenv("SLURM_RESTART_COUNT", str(restart))
     return opened(phase, results, nodes=["n0"], ranks=1, name=name)

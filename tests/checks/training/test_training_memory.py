@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from pathlib import Path
 from typing import Any
 
 import predict
@@ -31,9 +30,7 @@ HEALTHY = {
 ON_GPU = HEALTHY | {"peak_measured_bytes": 40 * GIB, "peak_predicted_bytes": 41 * GIB, "peak_least_bytes": 16 * GIB}
 
 
-def verdicts(
-    results: Path, check: dict[str, Any] | None, *, profile_name: str = "local-cpu", **args: Any
-) -> dict[str, Verdict]:
+def verdicts(results, check, *, profile_name="local-cpu", **args) -> dict[str, Verdict]:
     """The verdicts of the two gates on a run with this memory_check in metrics.json."""
     folder = opened("run_fsdp_1node", results, profile_name, ["n0"])
     shutil.copyfile(FIXTURES / "training/run_fsdp_1node/run_args.json", folder / "run_args.json")

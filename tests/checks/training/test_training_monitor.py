@@ -35,9 +35,7 @@ def watched(mhz: dict[str, int], percent: int = 99, first: int = 95, last: int =
     return text
 
 
-def verdict(
-    text: str, gate: str, node: str, *, steps: monitor.Windows = STEPS, duration_s: float = 17.0, gpus: int = 2
-) -> Verdict:
+def verdict(text, gate, node, *, steps=STEPS, duration_s=17.0, gpus=2) -> Verdict:
     run = a_run("run_ddp_2node", list(NODES), profile="generic", gpus=gpus)
     parsed = monitor.parse(text, "raw/monitor.csv", duration_s, "train", steps)
     assert parsed.problems == []
