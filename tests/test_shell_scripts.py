@@ -424,13 +424,11 @@ def test_scripts_need_nothing_newer_than_bash_44():
 def test_pairs_of_gpus_are_not_waited_for_together_with_what_watches_beside_them(tmp_path):
     """The watcher ends when it is told to. A plain `wait` of bash 5.2 waits for it as well, until the time limit of
     the job."""
-    scripts = ROOT / "infrastructure-validation/scripts"
     (tmp_path / "raw").mkdir()
-    srun = tmp_path / "srun"
     # the watcher reads until its standard input ends; one pair fails, the other does not
-    srun.write_text('#!/bin/bash\ncase "$*" in *xids*) cat ;; *n2,n3*) exit 1 ;; *) echo fact ;; esac\n')
-    srun.chmod(0o755)
-    program = """set -euo pipefail
+    path = on_the_path(tmp_path, srun='case "$*" in *xids*) cat ;; *n2,n3*) exit 1 ;; *) echo fact ;; esac')
+    script = """set -euo pipefail
+        SCRIPTS=infrastructure-validation/scripts
         source "$SCRIPTS/watchers.sh"
         eval "$(sed -n '/^exchange_collectives()/,/^}/p; /^wait_for()/,/^}/p' "$SCRIPTS/nccl_pairwise.sbatch")"
         end_within() { wait "$2"; }; placed() { :; }; rank0_of() { :; }
@@ -440,8 +438,6 @@ def test_pairs_of_gpus_are_not_waited_for_together_with_what_watches_beside_them
         exchange_collectives pairs-1-1 "n0,n1 n2,n3" 1
         end_watcher xids.jsonl
         echo ended"""
-    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}", "RUN_DIR": str(tmp_path)}
-    environment |= {"SLURM_JOB_NUM_NODES": "4", "SCRIPTS": str(scripts)}
-    done = ran(["bash", "-c", program], env=environment)
+    done = bash(script, PATH=path, RUN_DIR=str(tmp_path), SLURM_JOB_NUM_NODES="4")
     assert (done.returncode, done.stdout) == (0, "ended\n"), done.stderr
     assert (tmp_path / "raw/pairs-1-1-n0-n1.jsonl").read_text() == "fact\n"
