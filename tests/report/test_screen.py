@@ -52,6 +52,18 @@ def test_a_dead_node_is_one_line_on_the_screen_and_the_report_lists_all_that_is_
     assert set(line.partition("arrived: ")[2].split(", ")) == {v.gate for v in missing}
 
 
+def test_nodes_that_lack_the_same_are_one_line_and_so_are_messages_that_differ_in_their_numbers():
+    """18 nodes of which no evidence arrived took 36 lines, and the 66 after them were not shown."""
+    gates = ("smoke.node.ran_tasks", "smoke.gpu.isolated")
+    silent = {"cause": "no evidence arrived", "kind": Kind.ABSENT}
+    pairs = [(gate, f"n{node}") for node in range(18) for gate in gates]
+    lines = screen(*(a_verdict(*pair, Outcome.INCOMPLETE, "nothing", **silent) for pair in pairs)).splitlines()
+    assert f"  INCOMPLETE no evidence arrived (36 verdicts: {', '.join(gates)} on n[0-9],n[10-17] (18))" in lines
+    step_of = [unknown(*pair, f"step 77.{number} was cancelled") for number, pair in enumerate(pairs)]
+    assert [len(group) for group in view.on_screen(step_of)[0]] == [36]
+    assert "step 77.0 was cancelled; or alike (36 verdicts: " in screen(*step_of)
+
+
 def test_one_undeclared_number_is_one_line_for_all_its_subjects_and_a_fault_keeps_its_own():
     of_scales = [("nccl.transport", f"{number}-nodes", Outcome.INCOMPLETE, "declares no") for number in (2, 4, 8, 16)]
     fault = ("nccl.step", "2-nodes", Outcome.FAIL, "declares no")
@@ -66,7 +78,7 @@ def test_what_cannot_be_known_is_one_line_however_many_gates_and_nodes_wait_for_
     """A kernel log that is closed to users: 39 lines on four nodes, before."""
     gates = ("discovery.kernel_log.xid", "discovery.kernel_log.nonfatal", "load.kernel_log")
     verdicts = [unknown(gate, f"n{number}", CLOSED_LOG) for gate in gates for number in range(4)]
-    line = f"{CLOSED_LOG} (12 verdicts: {', '.join(gates)} on n0, n1, n2, …)"
+    line = f"{CLOSED_LOG} (12 verdicts: {', '.join(gates)} on n0, n1, n2, n3)"
     assert [len(group) for group in view.on_screen(verdicts)[0]] == [12]
     shown = view.not_known([*verdicts, a_verdict("nccl.step", "2-nodes", Outcome.FAIL, "no")])
     assert shown.splitlines()[0] == f"NOT KNOWN  {line}"

@@ -5,6 +5,7 @@ Everything shown comes from records.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -192,8 +193,7 @@ def not_known(verdicts: Iterable[Verdict]) -> str:
 
 
 _ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None: not of this kind
-    lambda v: (v.kind, v.cause) if v.kind in (Kind.UNKNOWN, Kind.BLOCKED) else None,  # a log that cannot be read
-    lambda v: (v.subject, v.kind, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a dead node
+    lambda v: (v.kind, _cause(v)) if v.kind in (Kind.UNKNOWN, Kind.BLOCKED) else None,  # a log that cannot be read
     lambda v: (v.gate, v.kind, v.cause) if v.outcome is Outcome.INCOMPLETE else None,  # a number that nobody declared
     lambda v: (v.gate, v.kind) if v.outcome is Outcome.INCOMPLETE else None,  # for reasons that name a device each
     lambda v: (v.gate, v.outcome) if _is_pair(v) and v.outcome is not Outcome.INCOMPLETE else None,  # pairs of one node
@@ -201,6 +201,11 @@ _ALIKE: tuple[Callable[[Verdict], _Key | None], ...] = (  # tried in turn; None:
     lambda v: (v.gate, v.outcome) if v.outcome is Outcome.FAIL and is_number(v.value) else None,  # a fault of the whole
     lambda v: (v.subject, v.outcome, v.evidence) if ":" in v.evidence else None,  # one line, judged by several gates
 )
+
+
+def _cause(verdict: Verdict) -> str:
+    """Return its words without the numbers of jobs, steps and lines."""
+    return re.sub(r"\d+", "", verdict.cause or "")
 
 
 def _is_pair(verdict: Verdict) -> bool:
@@ -219,7 +224,13 @@ def _alike(bad: Sequence[Verdict]) -> list[list[Verdict]]:
     are alone. In the order of `bad`."""
     order = {id(verdict): number for number, verdict in enumerate(bad)}
     left, groups = list(bad), list[list[Verdict]]()
-    for key_of in _ALIKE:
+    gates = grouped(((v.subject, v.kind, _cause(v)), v.gate) for v in bad if v.outcome is Outcome.INCOMPLETE)
+
+    def lacks_alike(v: Verdict) -> _Key | None:  # dead nodes: each lacks the same
+        lacking = gates.get((v.subject, v.kind, _cause(v)), [])
+        return (*lacking, v.kind, _cause(v)) if len(lacking) > 1 else None
+
+    for key_of in (_ALIKE[0], lacks_alike, *_ALIKE[1:]):
         together = grouped((key, verdict) for verdict in left if (key := key_of(verdict)) is not None)
         groups += [group for group in together.values() if len(group) >= _least(group)]
         taken = {id(verdict) for group in groups for verdict in group}
@@ -245,6 +256,7 @@ def _shown(groups: Sequence[Sequence[Verdict]]) -> list[tuple[str, str, str]]:
             list(dict.fromkeys(names)) for names in zip(*((v.gate, v.subject) for v in group), strict=True)
         )
         says, number = f"{first.gate} [{first.subject}]: {text.sentence(first)}", len(group)
+        alike = "; or alike" if len({v.cause for v in group}) > 1 else ""
         also = f"; also {', '.join(gates[1:])}" if len(gates) > 1 else ""
         below = f"all are in the report; what to do first: {text.remedy(first)}"
         if number == 1 or (also and not is_open):
@@ -256,13 +268,13 @@ def _shown(groups: Sequence[Sequence[Verdict]]) -> list[tuple[str, str, str]]:
             values = f", {spread(group)}" if len({v.observed for v in group}) > 1 else ""
             says = f"{first.gate} [{_some(subjects)}]: {text.sentence(first)} ({number} subjects{values})"
         elif len(subjects) == 1:
-            says = f"[{first.subject}]: {first.cause} ({number} gates: {_some(gates)})"
+            says = f"[{first.subject}]: {first.cause}{alike} ({number} gates: {_some(gates)})"
         elif len(gates) == 1:
             causes = list(dict.fromkeys(v.cause or "" for v in group))
             more = f"; and {len(causes) - 2} more reasons" if len(causes) > 2 else ""
             says = f"{first.gate}: {'; or '.join(causes[:2])}{more} ({number} subjects: {_some(subjects)})"
         else:
-            says = f"{first.cause} ({number} verdicts: {_some(gates)} on {_some(subjects)})"
+            says = f"{first.cause}{alike} ({number} verdicts: {_some(gates)} on {listed(subjects)})"
         shown.append((text.MARK[first.outcome], says, below))
     return shown
 
