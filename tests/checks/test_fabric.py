@@ -177,10 +177,12 @@ def test_names_of_ports_are_taken_as_nccl_takes_them(monkeypatch, tmp_path):
     ):
         assert hca.allows(names, port) is allowed, (names, port)
     monkeypatch.setenv("NCCL_CONF_FILE", str(tmp_path / "nccl.conf"))
-    (tmp_path / "nccl.conf").write_text("# ours\nNCCL_DEBUG=WARN\nNCCL_IB_HCA=mlx5_0,mlx5_1\n")
-    assert hca.named() == "mlx5_0,mlx5_1"
-    monkeypatch.setenv("NCCL_IB_HCA", "mlx5_7")
-    assert hca.named() == "mlx5_7"
+    for line, read in {"=a,b": "a,b", " = a": "", "= a": " a", "=a ": "a "}.items():  # NCCL keeps blanks
+        (tmp_path / "nccl.conf").write_text(f"# ours\nNCCL_DEBUG=WARN\nNCCL_IB_HCA{line}\n")
+        assert hca.named() == read
+    for value in ("mlx5_7", ""):
+        monkeypatch.setenv("NCCL_IB_HCA", value)
+        assert hca.named() == value
 
 
 def test_the_worst_port_counts_and_is_named_with_its_counter(tmp_path):
@@ -349,7 +351,7 @@ def test_texts_of_nvidia_smi_are_kept_whole_and_an_absent_tool_is_said():
     def run(command, **_):
         if command[1] == "topo":
             return SimpleNamespace(stdout=TEXTS["pcie"])
-        raise subprocess.CalledProcessError(9, command, output="", stderr="NVIDIA-SMI has failed\n")
+        raise subprocess.CalledProcessError(9, command, output="", stderr="NVIDIA-SMI has failed\nNVML library version: 535.309\n")
 
     def absent(command, **_):
         raise FileNotFoundError(command[0])
