@@ -1,5 +1,6 @@
 """The first cause of a job that bringup did not start, from logs as programs print them; and Slurm's words about it."""
 
+import io
 import json
 import time
 import tracemalloc
@@ -383,3 +384,19 @@ def test_what_many_tasks_printed_is_read_once():
     seen = answers.launch_errors(text, "f").observations
     assert time.process_time() - begun < 2  # many times that, where each task reads all lines again
     assert seen[-1].value == "Exited with exit code 1; ValueError: 2999"
+
+
+def test_a_log_is_asked_about_without_slurm_and_what_is_not_known_is_said(tmp_path, monkeypatch, capsys):
+    """It said that the file is not a job number."""
+    monkeypatch.setenv("PATH", "")
+    (tmp_path / "a log.txt").write_text(RAISED)
+    assert main(["why", str(tmp_path / "a log.txt")]) == 0
+    screen = capsys.readouterr().out
+    assert "first cause rank 2 on n1: ValueError: 3 columns" in screen
+    assert "not known: --state, --nodes, --tasks" in screen
+    monkeypatch.setattr("sys.stdin", io.StringIO("step 1\n"))
+    assert main(["why", "-", "--state", "TIMEOUT", "--nodes", "n[0-1]", "--tasks", "4"]) == 0
+    screen = capsys.readouterr().out
+    assert "standard input: timeout, 2 nodes n0,n1\n" in screen
+    assert "the job's time limit was reached" in screen
+    assert main(["why", "no-such-file"]) == 2

@@ -24,14 +24,18 @@ from bringup.run import slurm
 
 
 def do_why(arguments: argparse.Namespace) -> int:
-    if not re.fullmatch(r"\d+([_+]\d+)?(\.\w+)?", arguments.job):
-        raise UsageError(f"{arguments.job!r} is not a job number; squeue --me lists yours")
+    is_log = not re.fullmatch(r"\d+([_+]\d+)?(\.\w+)?", arguments.job)
+    if is_log and arguments.job != "-" and not Path(arguments.job).is_file():
+        raise UsageError(f"{arguments.job!r} is not a job number (squeue --me lists yours), nor a file with a log")
     with contextlib.suppress(SlurmError):  # it may be forgotten: the accounting may know it
-        state = slurm.job(arguments.job)
+        state = None if is_log else slurm.job(arguments.job)
         if state is not None and state.state == "PENDING":
             print(text.plain(slurm.why_pending(arguments.job, state)))
             return 0
-    answer = why.look(arguments.job, stall_s=arguments.stall_after, on_nodes=arguments.on_nodes)
+    if is_log:
+        answer = why.look_at_log(arguments.job, arguments.state, arguments.of_nodes, arguments.tasks)
+    else:
+        answer = why.look(arguments.job, stall_s=arguments.stall_after, on_nodes=arguments.on_nodes)
     shown = json.dumps(asdict(answer), indent=1) if arguments.json else why.screen(answer)
     print("\n".join(text.printable(line) for line in shown.split("\n")))
     return 0

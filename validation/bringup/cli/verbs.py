@@ -303,7 +303,10 @@ VERBS: Mapping[str, Verb] = {
     ),
     "daily.why": _verb(
         "why any job waits, what it does, or the cause of its end",
-        _arg("job", metavar="JOBID"),
+        _arg("job", metavar="JOBID", help="or a FILE with some lines of a log, or -: standard input"),
+        _arg("--state", metavar="STATE", default="", help="with a FILE: how Slurm says that the job ended"),
+        _arg("--nodes", metavar="LIST", default="", dest="of_nodes", help="with a FILE: the nodes of the job, n[0-3]"),
+        _number("--tasks", "N", "with a FILE: tasks of the job", 0, kind=whole),
         _flag("--on-nodes", "also a small step of your own on its nodes: kernel log, processes, stacks (py-spy)"),
         _number("--stall-after", "S", "seconds without a new line, after which a running job stands still", 600),
         _flag("--json", "one JSON object instead of the screen"),

@@ -33,6 +33,7 @@ _ENDED_BY_SLURM = {  # state -> signature; NODE_FAIL and OUT_OF_MEMORY name a no
 _GOES_ON = ("RUNNING", "SUSPENDED", "TIMEOUT", "CANCELLED")  # no rank ended it
 _NO_LINE, _STATE = "no line of its logs says why", "Slurm's state of the job"
 _IN_SHORT = {
+    "UNKNOWN": _NO_LINE,
     "SUSPENDED": "it is suspended: its processes stand still until it is resumed",
     "COMPLETING": "it has ended, and Slurm waits until its last processes and the epilog of its nodes have ended",
 }
@@ -180,7 +181,8 @@ def _first(
         code, _, signal = job.exit_code.partition(":")
         number = 128 + int(signal) if signal.isdecimal() and signal != "0" else int(code or 0)
         meaning = f": {EXIT_CODES[number]}" if number in EXIT_CODES else ""
-        return Cause("exit-code", f"its script ended with {number}{meaning}; {_NO_LINE}")
+        ended = f"its script ended with {number}{meaning}" if job.exit_code else "it failed"
+        return Cause("exit-code", f"{ended}; {_NO_LINE}")
     return Cause("none", _IN_SHORT.get(job.state, "nothing speaks against it"))
 
 
@@ -296,7 +298,7 @@ def _signed(job: Job, log: JobLog, sign: Sign, line: int) -> Cause:
 def _named_in(job: Job, line: str) -> str:
     named = _OF_NODE.search(line)
     node = next((word for word in named.groups() if word), "") if named and "CANCELLED AT" not in line else ""
-    return node if node in job.nodes else ""
+    return node if node in job.nodes or not job.nodes else ""
 
 
 def _ended(job: Job, text: Text, log: JobLog, end: Ended) -> Cause:

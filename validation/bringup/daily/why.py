@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -60,6 +61,20 @@ def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> An
         answer.not_seen.append(
             f"kernel logs and processes of {hostlist.shortened(job.nodes)}: a step there can read them (--on-nodes)"
         )
+    return answer
+
+
+def look_at_log(path: str, state: str, nodes: str, tasks: int) -> Answer:
+    """Look at a log alone (`-`: standard input), without Slurm. Raises UsageError where it cannot be read."""
+    unread: list[str] = []
+    text = Text("standard input", sys.stdin.read(), time.time()) if path == "-" else _read(path, unread)
+    if text is None:
+        raise UsageError(unread[0])
+    job = Job(text.name, "", state or "UNKNOWN", nodes=hostlist.expand(nodes) if nodes else [], tasks=tasks)
+    answer = judged(job, [text], {})
+    unknown = [f"--{name}" for name, value in (("state", state), ("nodes", nodes), ("tasks", tasks)) if not value]
+    asked = f"; not known: {', '.join(unknown)} (as scontrol show job says them)" if unknown else ""
+    answer.not_seen[:0] = [*unread, f"Slurm was not asked about this log{asked}"]
     return answer
 
 
@@ -270,9 +285,11 @@ def _seconds(moment: str) -> str | None:
 def screen(answer: Answer) -> str:
     """Write a line for each part of the answer."""
     job, cause = answer.job, answer.cause
-    nodes = f"{many(len(job.nodes), 'node')} {hostlist.shortened(job.nodes)}" if job.nodes else "no node"
+    none = "no node" if job.user else "on nodes that are not known"
+    nodes = f"{many(len(job.nodes), 'node')} {hostlist.shortened(job.nodes)}" if job.nodes else none
     code = f" with {job.exit_code}" if job.exit_code not in ("", "0:0") else ""
-    head = f"{job.id} of {job.user}: {job.state.lower()}{code}, {nodes}, {job.started} to {job.ended}"
+    head = f"{job.id}{f' of {job.user}' if job.user else ''}: {job.state.lower()}{code}, {nodes}"
+    head += f", {job.started} to {job.ended}" if job.user else ""
     place = " on ".join(part for part in (cause.who, cause.node) if part)
     rows = [
         ("job", head),
