@@ -159,7 +159,7 @@ def _why(error):
     if isinstance(error, OSError) and shutil.which("nvidia-smi") is None:
         return "nvidia-smi is not installed"
     if isinstance(error, subprocess.CalledProcessError):
-        return f"nvidia-smi: {((error.stdout or error.stderr or '').strip() or str(error)).splitlines()[0]}"  # what follows is advice
+        return f"nvidia-smi: {((error.stdout or error.stderr or '').strip() or str(error)).splitlines()[0]}"
     return f"nvidia-smi: {error}"
 
 
