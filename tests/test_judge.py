@@ -471,6 +471,10 @@ def test_a_rank_whose_node_failed_what_it_needs_is_not_judged_and_those_of_other
 FAILED, OPEN, PASSED = Outcome.FAIL, Outcome.INCOMPLETE, Outcome.PASS
 KERNEL, PEERS = "discovery.kernel", "smoke.compute.peers"
 SAME, ACTIVE = "discovery.rdma.same", "discovery.rdma.active"
+DEVICE = "smoke.compute.device"
+ON_GPUS = [
+    (f"{DEVICE}{each}", f"n{number}", value) for each, value in (("", "cuda"), (".fallback", 0)) for number in range(3)
+]
 AT_400 = f"{ACTIVE}@400Gb/s"
 
 
@@ -480,13 +484,14 @@ AT_400 = f"{ACTIVE}@400Gb/s"
         # half of a node is unknown: it is not like its peers
         ([(KERNEL, "n0", "6.1"), (KERNEL, "n1", "6.1"), (KERNEL, "n1", None)], {(KERNEL, "n1"): OPEN}),
         ([(KERNEL, "n0", "6.1"), (KERNEL, "n1", "6.1"), (KERNEL, "n1", "5.15")], {(KERNEL, "n1"): FAILED}),
+        ([(KERNEL, "n1", "6.1"), (KERNEL, "n1", "5.15")], {(KERNEL, "n0"): OPEN, (KERNEL, "n1"): FAILED}),
         # what no node but one knows is no majority against it
         (
             [(KERNEL, "n0", "6.1"), (KERNEL, "n1", None), (KERNEL, "n2", None)],
             {(KERNEL, node): OPEN for node in ("n0", "n1", "n2")},
         ),
         # of three peers, two that are known cannot say who is slow
-        ([(PEERS, "n0", 100.0), (PEERS, "n1", 10.0)], {(PEERS, node): OPEN for node in ("n0", "n1", "n2")}),
+        ([*ON_GPUS, (PEERS, "n0", 100.0), (PEERS, "n1", 10.0)], {(PEERS, f"n{number}"): OPEN for number in range(3)}),
         # of two nodes that differ, the one whose own ports are unknown is not at fault
         (
             [(SAME, "n0", "8 ports"), (SAME, "n1", "7 ports"), (AT_400, "n0", 8), (AT_400, "n1", None)],
@@ -502,6 +507,7 @@ def test_nodes_are_compared_by_what_is_known_of_each(facts, expected):
     phase = "smoke" if PEERS in planned else "discovery"
     verdict_of = judging(*facts, profile="h100-8x400g", phase=phase, nodes=["n0", "n1", "n2"], planned=planned)
     assert {about: verdict_of[about].outcome for about in expected} == expected
+    assert not any(verdict_of[about].blocked_by for about in expected)
 
 
 def test_of_a_node_that_says_two_things_the_first_is_shown():
