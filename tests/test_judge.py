@@ -229,7 +229,7 @@ def test_a_report_names_the_profile_it_was_judged_against(tmp_path, monkeypatch)
 FACT = (
     '{"probe": "inventory", "at": "n1", "subject": "n1", "quantity": "discovery.gpu.count", "unit": "count", "value": '
 )
-NOT_FACTS = [f"{FACT}{value}}}" for value in ("9" * 400, "1e999", '"\\ud800"', "[1]", "{}")]
+NOT_FACTS = [f"{FACT}{value}}}" for value in ("9" * 400, str(2**63), "1e999", '"\\ud800"', "[1]", "{}")]
 
 
 def judged_with(folder: Path, line: str) -> Verdicts:

@@ -254,6 +254,7 @@ def counted(*questions) -> dict[tuple[str, str], Value | None]:
         ((2_700, 3_200, 15), "n2", "what reaches it is lost"),  # measured: 1 of 100 packets to n2 is lost
         ((15, 9, 900), "n2", "what leaves it, or what reaches a node to which it sends, is lost"),
         ((2_700, 3_200, 2_900), "", ""),  # a busy network
+        ((900, 15, 900), "n1", "what reaches it is lost"),
         ((30, 0, 0), "", ""),  # healthy nodes here
     ],
 )

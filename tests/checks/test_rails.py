@@ -205,23 +205,46 @@ def test_ports_that_are_slow_at_once_fail_where_each_alone_is_fast_and_a_missing
         assert by_gate["rail.together"].outcome is outcome
 
 
+PAIR, MET = ("n0", "n1"), ("rail.met", "n0--n1", True)
+BOTH_WAYS = [("rail.bandwidth@mlx5_0:1", way, 96.0) for way in ("n0->n1", "n1->n0")]
+
+
+def rates(of: str, *rails: str) -> list[Fact]:
+    return [(f"{of}.rate@{rail}", node, 100.0) for node in PAIR for rail in rails]
+
+
 @for_each(
-    ("seen", "why"),
+    ("gate", "seen", "expected", "why"),
     [
         (
-            [
-                *(("rail.rate@mlx5_0:1", node, RATE) for node in ("n0", "n1")),
-                ("rail.met", "n0--n1", False, "n1 did not answer in 60 s"),
-            ],
-            "n0--n1: n1 did not answer in 60 s",
+            "rail.slowest",
+            [*rates("rail", "mlx5_0:1"), ("rail.met", "n0--n1", False, "n1 did not answer in 60 s")],
+            *(OPEN, "n0--n1: n1 did not answer in 60 s"),
         ),
-        ([("rail.met", "n0--n1", True)], "n0 has no active RDMA port"),
-        ([], ""),  # it was not exercised
+        ("rail.slowest", [MET], OPEN, "n0 has no active RDMA port"),
+        ("rail.slowest", [], OPEN, ""),  # it was not exercised
+        (
+            "rail.slowest",
+            [MET, *rates("rail", "mlx5_0:1", "mlx5_1:1"), *BOTH_WAYS],
+            *(OPEN, "mlx5_1:1 n0->n1: no transfer arrived"),
+        ),
+        # the slower side decides how fast a transfer can be
+        (
+            "rail.slowest",
+            [MET, ("rail.rate@mlx5_0:1", "n0", RATE), *rates("rail", "mlx5_0:1")[1:], *BOTH_WAYS],
+            *(PASS, "96 of 100 Gb/s"),
+        ),
+        (
+            "loopback n0",
+            [*rates("loopback", "a:1", "b:1"), ("loopback.bandwidth@a:1", "n0", 96.0), ("loopback.ports", "n0", 2)],
+            *(OPEN, "b:1: no transfer to itself arrived"),
+        ),
     ],
 )
-def test_nodes_whose_ports_never_met_are_incomplete_with_the_reason(seen, why):
-    outcome, words = in_words(verdicts(seen, ("n0", "n1"))["rail.slowest"])
-    assert outcome is OPEN
+def test_ports_without_a_transfer_are_incomplete_with_the_reason(gate, seen, expected, why):
+    phase = "node_sweep" if gate.startswith("loopback") else "nccl_pairwise"
+    outcome, words = in_words(verdicts(seen, PAIR, phase)[gate])
+    assert outcome is expected
     assert why in words
 
 

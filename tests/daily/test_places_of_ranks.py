@@ -70,6 +70,7 @@ def test_where_the_node_is_not_known_the_answer_says_how_to_learn_it(job):
         ([Step(TWO, 8, "Arbitrary", 4)], ""),
         ([Step(TWO, 8, "Block,Pack", 4)], "n1"),
         ([Step(TWO, 9, "Block", 4)], ""),  # 5 and 4, or 8 and 1
+        ([Step(TWO, 7, "Block", 4)], ""),  # 4 and 3, or 3 and 4
         ([Step(TWO, 4, "Block", 4)], ""),  # its ranks are more than its tasks
         ([Step(TWO, 8, "Block", 4), Step(TWO, 8, "Block", 4)], "n1"),
         ([Step(TWO, 8, "Block", 4), Step(TWO, 8, "Cyclic", 4)], ""),
@@ -90,6 +91,8 @@ def test_a_layout_that_a_line_of_srun_contradicts_is_not_believed():
     lost = "srun: error: n0: task {}: Terminated\n"
     assert place(raised(4) + lost.format(3), TASKS)[1] == "n1"
     assert place(raised(4) + lost.format(7), TASKS)[1] == ""
+    two = replace(TASKS, steps=[Step(TWO, 6, "Cyclic", 3), Step(TWO, 8, "Block", 4)])
+    assert place(raised(4, "4: ") + "7: [rank7]: step\n", two)[1] == "n1"  # the first has no task 7
 
 
 @for_each(

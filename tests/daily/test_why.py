@@ -78,6 +78,7 @@ def test_a_fatal_error_of_python_shows_its_innermost_frame():
         '  File "k.py", line 3 in kernel\n  File "k.py", line 9 in <module>\n\nExtension modules: x\n'
     )
     assert cause(text).stack == "kernel (k.py:3)"
+    assert cause(text, Job("7", "ann", "TIMEOUT", "0:0", ["n1", "n2"], 2)).stack == "kernel (k.py:3)"  # none outlives it
 
 
 WAITED = (

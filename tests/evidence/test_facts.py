@@ -36,6 +36,8 @@ def test_an_unknown_keeps_its_reason():
     driver = next(observation for observation in parsed.observations if observation.quantity == "discovery.gpu.driver")
     assert driver.value is None
     assert driver.why == "nvidia-smi is not installed"
+    [empty] = facts.parse(json.dumps(FACT | {"value": ""}), "f").observations
+    assert empty.value is None
 
 
 @for_each(

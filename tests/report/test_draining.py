@@ -33,9 +33,13 @@ def test_a_node_that_failed_is_drained_with_its_gates_as_the_reason_and_the_acti
     divided = a_verdict("discovery.gpu.count", "n1").model_copy(update={"action": Action.CONFIGURE})
     (proposal,) = drain.proposals([judged(divided)])
     assert proposal.why.startswith("bringup: discovery.gpu.count; configure (")
+    (slow,) = drain.proposals([judged(a_verdict("smoke.compute.peers", "n1"))])  # it needs a person's hands
+    assert slow.command is not None
 
 
-@for_each("gate", [f"discovery.{name}" for name in ("kernel", "os", "cpu.model", "hugepages", "memory")])
+@for_each(
+    "gate", [f"discovery.{name}" for name in ("kernel", "os", "cpu.model", "hugepages", "memory", "library.libc")]
+)
 def test_a_node_that_is_only_odd_is_named_and_gets_no_line(gate):
     """A rolling update, or a partition with two kinds of CPU, printed a line for each healthy node that is in the
     minority."""

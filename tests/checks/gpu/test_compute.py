@@ -133,6 +133,8 @@ SHARES: list[tuple[str, str, str, Facts, list[Value]]] = [  # phase, gate, fact,
     ("node_sweep", "sweep.load.peers", "sweep.gpu.load.tflops", TWO, [1.0, 0.85]),
     ("smoke", *GPU_PEERS, TWO, [1.0, 0.85]),
     ("discovery", "discovery.memory", "inventory.memory", {"n0": 1000.0, "n1": 750.0}, [1.0, 0.75]),
+    # GPUs of one node alone are compared with themselves
+    ("smoke", *GPU_PEERS, TWO | {subject: None for subject in TWO if subject.startswith("n1")}, [None, None]),
     # a node without any speed is one of its peers
     ("node_sweep", "sweep.inside.peers", "sweep.inside.busbw", {"n0": 0.0, "n1": 400.0, "n2": 500.0}, [0.0, 1.0, 1.25]),
 ]
