@@ -78,7 +78,9 @@ def test_a_fatal_error_of_python_shows_its_innermost_frame():
         '  File "k.py", line 3 in kernel\n  File "k.py", line 9 in <module>\n\nExtension modules: x\n'
     )
     assert cause(text).stack == "kernel (k.py:3)"
-    assert cause(text, Job("7", "ann", "TIMEOUT", "0:0", ["n1", "n2"], 2)).stack == "kernel (k.py:3)"  # none outlives it
+    assert (
+        cause(text, Job("7", "ann", "TIMEOUT", "0:0", ["n1", "n2"], 2)).stack == "kernel (k.py:3)"
+    )  # none outlives it
 
 
 WAITED = (
@@ -200,6 +202,10 @@ def test_the_node_that_prints_the_end_of_a_job_is_not_its_cause():
     lost = line.format(failure) + "srun: error: Node failure on n2\n"
     lost = cause(lost, Job("7", "a", "NODE_FAIL", "", ["n1", "n2"]))
     assert (lost.kind, lost.node) == ("slurm.node-failure", "n2")
+    of_another_job = (
+        "slurmstepd-n9: error: Detected 1 oom_kill event in StepId=7.0. Some of the step tasks were killed.\n"
+    )
+    assert cause(of_another_job, Job("7", "a", "FAILED", "", ["n1", "n2"], 2)).node == ""
 
 
 def test_one_rank_that_stands_elsewhere_than_the_others_is_named_and_two_are_not():

@@ -36,8 +36,8 @@ def test_an_unknown_keeps_its_reason():
     driver = next(observation for observation in parsed.observations if observation.quantity == "discovery.gpu.driver")
     assert driver.value is None
     assert driver.why == "nvidia-smi is not installed"
-    [empty] = facts.parse(json.dumps(FACT | {"value": ""}), "f").observations
-    assert empty.value is None
+    empty = [FACT | {"value": ""}, {"probe": "p", "at": "n0", "end": 1}]
+    assert values(facts.parse("\n".join(map(json.dumps, empty)), "f"), "q") == {"n0": None}
 
 
 @for_each(

@@ -184,14 +184,16 @@ def test_a_speed_that_its_own_steps_do_not_make_is_judged_and_compared_with_noth
         ("run_args.json", "world_size", 4000, "run_args.json has world_size 4000, metrics.json 4"),
         ("metrics.json", "tokens_per_step", lambda now: now * 2, "global batch times sequence length gives"),
         # the same begin, another clock
-        (
-            "metrics.json",
-            "steps_unix_s",
-            lambda now: [now[0] + (at - now[0]) / 10 for at in now],
-            "the ends of the same steps by the host's clock",
+        *(
+            ("metrics.json", "steps_unix_s", clock, "the ends of the same steps by the host's clock")
+            for clock in (
+                lambda now: [now[0] + (at - now[0]) / 10 for at in now],
+                lambda now: [now[0] + (at - now[0]) * 10 for at in now],
+            )
         ),
         ("metrics.json", "tokens_per_s_per_rank", lambda now: now * 2, "tokens_per_s over the ranks gives"),
         ("metrics.json", "step_time_s", lambda now: now | {"p50": now["p50"] * 3}, "step_time_s.p50 is"),
+        ("metrics.json", "step_time_s", lambda now: now | {"p50": now["p50"] * 0.3}, "step_time_s.p50 is"),
         ("metrics.json", "tflops_per_rank", lambda now: now * 2, "flops_per_token times tokens/s per rank gives"),
         ("metrics.json", "straggler", None, "straggler is null, and the ranks' own work was timed"),
     ],
