@@ -86,7 +86,8 @@ def reseal(folder: Path) -> Path:
 def unpacked(name: str, to: Path, under: str = "") -> Path:
     """A stored recording, or the part of it below a folder."""
     with tarfile.open(FIXTURES.parent / f"golden/recordings/{name}.tar.xz") as archive:
-        archive.extractall(to, [each for each in archive if each.name.startswith(under)], filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(to, [each for each in archive if each.name.startswith(under)])
     return to / under
 
 

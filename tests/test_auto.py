@@ -221,7 +221,8 @@ AUTO = catalogue.load_profile("auto")
 def recorded(tmp_path, monkeypatch) -> Path:
     """A discovery of two simulated nodes of H100, in a tree of its own."""
     with tarfile.open(Path(__file__).parent / "golden/recordings/h100-healthy.tar.xz") as archive:
-        archive.extractall(tmp_path, filter="data")
+        archive.extraction_filter = getattr(tarfile, "data_filter", None)
+        archive.extractall(tmp_path)
     folder = tmp_path / "validation/results/discovery/recorded"
     folder.parent.mkdir(parents=True)
     (tmp_path / "h100-healthy/discovery/h100-healthy-round-1").rename(folder)

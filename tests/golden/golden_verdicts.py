@@ -79,7 +79,8 @@ def golden_of(name: str, *, whole: bool = True) -> Golden:
     with tempfile.TemporaryDirectory(prefix="bringup-golden-") as folder:
         place = Path(folder).resolve()
         with tarfile.open(HERE / f"recordings/{name}.tar.xz") as archive:
-            archive.extractall(place, filter="data")
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(place)
         with gates_of_recordings(), no_terminal():
             golden = of_runs(place, whole)
     return Golden(golden.facts, {about: words.replace(str(place), "/golden") for about, words in golden.words.items()})
