@@ -273,8 +273,10 @@ def test_what_a_shell_started_gets_time_to_end():
 
 STUBBORN = """import os, signal, sys, time
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
-signal.signal(signal.SIGUSR1, lambda *_: print("rank", os.environ["RANK"], "was warned", flush=True))
-print("rank", os.environ["RANK"], "is process", os.getpid(), flush=True)
+def say(words):  # at once: print writes word by word, and two ranks write into one pipe
+    os.write(1, f"rank {os.environ['RANK']} {words}\\n".encode())
+signal.signal(signal.SIGUSR1, lambda *_: say("was warned"))
+say(f"is process {os.getpid()}")
 if os.environ["RANK"] == "1":
     time.sleep(1)  # the other one is there
     eval(sys.argv[1])
