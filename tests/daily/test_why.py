@@ -272,7 +272,7 @@ def test_the_verb_only_reads_and_says_what_it_could_not_see(slurm, capsys):
 def test_a_job_of_bringup_is_read_where_its_script_keeps_its_log_and_a_late_one_is_called_late(slurm, capsys):
     """It said "No such file" of a log that lay beside it, and of a job at four times its length that nothing speaks
     against it."""
-    begun = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 22 * 60))
+    begun = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 22 * 60 - 10))
     shown = SHOWN.format(log=slurm / "nccl_pairwise-7.log").replace("JobState=FAILED", "JobState=RUNNING")
     (slurm / "shown").write_text(f"{shown}   StartTime={begun}\n")
     for kept in ("nccl_pairwise-7.out", "slurm-logs/nccl_pairwise-7-r1.out"):  # of bringup run; of sbatch
