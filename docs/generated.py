@@ -51,7 +51,7 @@ def _telling(sign: Signature) -> str:
 
 
 def _exit_codes() -> list[str]:
-    return table(("exit code", "meaning"), ((str(code), meaning) for code, meaning in EXIT_CODES.items()))
+    return table(("exit code", "meaning"), ((str(code), meaning) for code, meaning in sorted(EXIT_CODES.items())))
 
 
 def _xids() -> list[str]:

@@ -24,7 +24,7 @@ def node_name():
 
 
 def read(path):
-    """What a file of the kernel holds, without blanks around it; None: it cannot be read."""
+    """Return the text of a file of the kernel, without blanks around it; None: it cannot be read."""
     try:
         return path.read_text(errors="replace").strip()
     except OSError:
@@ -57,7 +57,7 @@ class Facts:
             self.saw(quantity, value, unit, subject, remark)
 
     def asked(self, quantity, unit, question, about, errors=OSError, subject=None, remark=None):
-        """What the question returns; unknown, with what it is about and the error's words, where it raises one."""
+        """Say what the question returns. Where it raises an error: unknown, with its subject and the error's words."""
         try:
             value = question()
         except errors as error:

@@ -8,8 +8,9 @@ OF_SYSTEM = Path("/etc/nccl.conf")
 
 
 def named():
-    """What NCCL would find; "" where none are named. A variable that is set and empty comes before its files, in which
-    it ignores a line with a blank before the name or the `=`, and takes blanks around a value for a part of it."""
+    """Return what NCCL would read; "" where no HCA is named. A variable that is set and empty comes before NCCL's
+    files. In these, NCCL ignores a line with a blank before the name or the `=`, and takes blanks around a value for a
+    part of it."""
     if NAME in os.environ:
         return os.environ[NAME]
     of_user = Path(os.environ.get("NCCL_CONF_FILE") or os.path.expanduser("~/.nccl.conf"))  # noqa: PTH111  # never raises

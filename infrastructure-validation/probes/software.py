@@ -26,7 +26,10 @@ HASHED_BYTES = 16 * 2**20  # of each end; libcuda and libnccl hold hundreds of M
 MOUNTS = Path("/proc/self/mountinfo")
 OS_RELEASE = Path("/etc/os-release")
 TORCH = re.compile(r"^(__version__|cuda)\b[^=\n]*=\s*(?:'([^'\n]+)'|None)", re.M)
-PACKAGES = ("transformers", "accelerate", "datasets", "numpy", "triton", "nvidia_nccl_cu12", "nvidia_nccl_cu13")
+PACKAGES = (  # the first ones also where torch is not installed
+    *("pydantic", "pyyaml", "jinja2", "rich"),
+    *("transformers", "accelerate", "datasets", "numpy", "triton", "nvidia_nccl_cu12", "nvidia_nccl_cu13"),
+)
 ABSENT = "absent"  # looked for and not there: an observation like any other
 # where this is not so, a node that lacks the library lacks nothing
 NEEDED = {

@@ -401,7 +401,7 @@ def test_a_log_is_asked_about_without_slurm_and_what_is_not_known_is_said(tmp_pa
     screen = capsys.readouterr().out
     assert "first cause rank 2 on n1: ValueError: 3 columns" in screen
     assert "not known: --state, --nodes, --tasks" in screen
-    monkeypatch.setattr("sys.stdin", io.StringIO("step 1\n"))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"step 1 \xff\n")))  # no UTF-8
     assert main(["why", "-", "--state", "TIMEOUT", "--nodes", "n[0-1]", "--tasks", "4"]) == 0
     screen = capsys.readouterr().out
     assert "standard input: timeout, 2 nodes n0,n1\n" in screen

@@ -47,6 +47,7 @@ def test_a_step_that_waits_for_the_one_before_it_is_no_fault():
         "h1:1:9 [0] NCCL INFO NET/OFI Selected Provider is efa (found 8 nics)",
         "h1:1:9 [0] init.cc:1954 NCCL WARN MSCCL++: Cannot enable MSCCL++ on gfx1200 architecture",
         "[1759897489.1] [h1:3:0] sock.c:51 UCX  DEBUG ioctl(ifr_name=ib2) failed: Input/output error: '/sys/class/net'",
+        "OSError: [Errno 107] Transport endpoint is not connected",  # of a socket
         "make: *** [Makefile:12: all] Error 2: see above",  # not CUDA's number
         "run.sh: line 13: sudo: command not found",
         "sudo: cpupower: command not found",

@@ -67,7 +67,7 @@ def look(number: str, *, stall_s: float = STALL_S, on_nodes: bool = False) -> An
 def look_at_log(path: str, state: str, nodes: str, tasks: int) -> Answer:
     """Look at a log alone (`-`: standard input), without Slurm. Raises UsageError where it cannot be read."""
     unread: list[str] = []
-    text = Text("standard input", sys.stdin.read(), time.time()) if path == "-" else _read(path, unread)
+    text = _standard_input(unread) if path == "-" else _read(path, unread)
     if text is None:
         raise UsageError(unread[0])
     job = Job(text.name, "", state or "UNKNOWN", nodes=hostlist.expand(nodes) if nodes else [], tasks=tasks)
@@ -76,6 +76,13 @@ def look_at_log(path: str, state: str, nodes: str, tasks: int) -> Answer:
     asked = f"; not known: {', '.join(unknown)} (as scontrol show job says them)" if unknown else ""
     answer.not_seen[:0] = [*unread, f"Slurm was not asked about this log{asked}"]
     return answer
+
+
+def _standard_input(unread: list[str]) -> Text:
+    content = sys.stdin.buffer.read(MOST_BYTES + 1)
+    if len(content) > MOST_BYTES:
+        unread.append(f"standard input behind its first {MOST_BYTES // 2**20} MiB: give the log as a file")
+    return Text("standard input", content[:MOST_BYTES].decode(errors="replace"), time.time())
 
 
 def _moved(log: str) -> str:

@@ -244,6 +244,9 @@ def alike(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
         if len(settings) < 2:
             derived.saw(gate.id, node, None, "count", evidence[node], ALONE)
             continue
+        if not usual:
+            derived.saw(gate.id, node, None, "count", evidence[node], "no node told one")
+            continue
         own = {name: known.get(name, ABSENT) for name in usual}
         different = [f"{name}: {own[name]}, {says}" for name, (value, says) in usual.items() if own[name] != value]
         why = first_few(different) if different else f"of {len(usual)} that were compared"

@@ -41,6 +41,7 @@ SHARES = (
 )
 LEAST_LOST = 0.0005  # of what is sent: below it nobody stands out; nodes of healthy clusters here have at most 0.00003
 LEAST_SHARE = 0.00001  # what counts as none
+LEAST_SEGMENTS = 100  # that were lost: an interface that carries little has a large share of a few
 LEAST_SENT = 10_000  # below this number of packets, one or two retransmissions would be a large share
 
 
@@ -89,19 +90,27 @@ def sent_again(derived: Parsed, observed: Seen, run: Run) -> None:
         for share in SHARES:
             _share(derived, node, share, changes)
     of_tcp = [seen for seen in derived.observations if seen.quantity == SHARES[0].gate]
-    known = sorted(float(seen.value) for seen in of_tcp if is_number(seen.value))
+    shares = {seen.subject: _beyond_chance(seen, _changes(observed)[seen.subject]) for seen in of_tcp}
+    known = sorted(share for share in shares.values() if share is not None)
     for seen in of_tcp:
-        _uneven(derived, seen, known)
+        _uneven(derived, seen, shares[seen.subject], known)
 
 
-def _uneven(derived: Parsed, own: Observation, known: list[float]) -> None:
+def _beyond_chance(seen: Observation, changes: list[_Change]) -> float | None:
+    """Return the share; 0 of fewer segments than chance and a busy moment lose; None: it is not known."""
+    if not is_number(seen.value):
+        return None
+    sent = max(LEAST_SENT, *(change.rise or 0 for change in changes if change.name == SHARES[0].sent))
+    return float(seen.value) if float(seen.value) * sent >= LEAST_SEGMENTS else 0.0
+
+
+def _uneven(derived: Parsed, own: Observation, share: float | None, known: list[float]) -> None:
     """Compare with the median of the others, both ways: who sends to a node whose cable loses what arrives, sends that
     again, and the node itself does not. known: all shares, in order."""
     gate, others = f"{own.quantity}.uneven", len(known) - 1
-    if not is_number(own.value) or others < 1:
-        derived.saw(gate, own.subject, None, "ratio", own.evidence, own.why if own.value is None else ALONE)
+    if share is None or others < 1:
+        derived.saw(gate, own.subject, None, "ratio", own.evidence, own.why if share is None else ALONE)
         return
-    share = float(own.value)
     place = bisect_left(known, share)
     usual = sum(known[middle + (middle >= place)] for middle in ((others - 1) // 2, others // 2)) / 2
     few, many = sorted((share, usual))
