@@ -44,7 +44,7 @@ ALIKE_2 = (0, "of 2 that were compared")
         ([["a=1"], ["a=2"]], [(1, "a: 1, 2 different values and no majority"), 1]),
         ([["a=absent", "b=1"], ["a=absent", "b=1"]], [ALIKE, ALIKE]),
         ([["a=1"], ["a=1"], ["a=absent"]], [ALIKE, ALIKE, (1, "a: absent, 2 of 3 have 1")]),
-        ([["a=absent"], ["a=absent"]], [(None, "no node told one")] * 2),
+        ([["a=absent"], ["a=absent"]], [(None, "no node has one")] * 2),
         ([["a=1"], None], [(None, "no other node was there to compare with"), (None, A_NO)]),
         # a node that gave one list of two is not compared by that one
         ([["a=1", "/", "b=1"], ["a=2", "/"], ["a=1", "/", "b=1"]], [0, None, 0]),

@@ -245,7 +245,7 @@ def alike(derived: Parsed, gate: Gate, observed: Seen, run: Run) -> None:
             derived.saw(gate.id, node, None, "count", evidence[node], ALONE)
             continue
         if not usual:
-            derived.saw(gate.id, node, None, "count", evidence[node], "no node told one")
+            derived.saw(gate.id, node, None, "count", evidence[node], "no node has one")
             continue
         own = {name: known.get(name, ABSENT) for name in usual}
         different = [f"{name}: {own[name]}, {says}" for name, (value, says) in usual.items() if own[name] != value]
