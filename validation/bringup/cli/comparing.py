@@ -34,7 +34,10 @@ def do_compare(arguments: argparse.Namespace) -> int:
     profile = named_profile(arguments.profile)
     runs, varied = _training_runs(arguments.runs, profile)
     if len(runs) < 2:
-        raise UsageError("compare needs at least two training runs (training/results/…), or a playbook that has them")
+        raise UsageError(
+            "compare needs at least two training runs, or a playbook that has them; of scripts run one by one: "
+            "bringup compare training/results/run_*"
+        )
     compared = sidebyside.compare(runs, [*varied, *arguments.vary])
     if arguments.json:
         rows = [dict(zip(compared.header, row, strict=True)) for row in compared.cells]

@@ -18,7 +18,7 @@ TOPICS: dict[str, tuple[tuple[str, str], ...]] = {  # of a row: what, and the qu
     ),
     "driver": (
         ("GPU driver", "discovery.gpu.driver"), ("CUDA of the driver", "discovery.gpu.cuda"),
-        ("torch", "discovery.torch.driver"),
+        ("torch and driver", "discovery.torch.driver"),
     ),
     "network": (
         ("RDMA ports in detail", "discovery.rdma.same"), ("RDMA ports", "discovery.rdma.rate"),

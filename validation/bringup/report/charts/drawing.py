@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 COLOURS = 8  # classes line-0 to line-7 of the style sheet, and fill-0 to fill-7
 CHARACTER = 6.3  # the width of one, on average, at the size of the style sheet
-_LEFT, _RIGHT, _TOP, _BOTTOM = 46.0, 20.0, 18.0, 34.0
+_LEFT, _RIGHT, _TOP, _BOTTOM = 54.0, 20.0, 18.0, 34.0
 LINE = 15.0  # from one line of text to the next
 _ROW = 22.0  # of a bar
 _MOST_NAME = 26  # characters of a name beside a bar
