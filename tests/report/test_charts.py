@@ -31,7 +31,7 @@ def a_fleet(count: int, rounds: int = 6) -> tuple[list[str], list[Observation]]:
     """All healthy but SLOW, which sends at a tenth."""
     nodes = [f"n{number}" for number in range(count)]
     seen = [
-        sent(source, target, 4.0 if source == SLOW else 54.0)
+        sent(source, target, 4.0 if source == SLOW else 46.0)
         for pairs_of_round in in_advance(nodes, rounds)
         for pair in pairs_of_round
         for source, target in (pair, tuple(reversed(pair)))
@@ -92,7 +92,7 @@ def test_a_collective_of_which_nothing_is_expected_says_so():
 
 
 def test_few_nodes_have_names_and_numbers_and_what_failed_is_outlined():
-    seen = [sent("n0", "n1", 40.0), sent("n1", "n0", 4.0), sent("n0", "n2", 54.0)]
+    seen = [sent("n0", "n1", 40.0), sent("n1", "n0", 4.0), sent("n0", "n2", 46.0)]
     failed = a_verdict("nccl.pair.link", "n0--n1")
     [drawn] = pairs.draw(seen, ["n0", "n1", "n2"], [failed, a_verdict("nccl.pair.node", "n2", Outcome.PASS)])
     outlined = [box.title for box in of_kind(drawn, Box) if box.style == "outlined"]
