@@ -24,7 +24,16 @@ from bringup.report.render import render as rendered
 from bringup.report.section import MAX_BAD, Section, timeline
 from bringup.report.training.chapters import report as report_of_trainings
 
-NOT_FOLDED = ("GPU", "GPU driver", "CUDA of the driver", "NCCL library", "torch and driver", "RDMA ports", "kernel", "Slurm")
+NOT_FOLDED = (
+    "GPU",
+    "GPU driver",
+    "CUDA of the driver",
+    "NCCL library",
+    "torch and driver",
+    "RDMA ports",
+    "kernel",
+    "Slurm",
+)
 SEARCH = (TEMPLATES / "search.js").read_text(encoding="utf-8").rstrip("\n")
 """The only script of the page, as the template includes it. The page's policy names its hash: no other one runs."""
 
