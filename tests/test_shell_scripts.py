@@ -325,6 +325,27 @@ def test_a_login_host_that_hears_nothing_of_its_nodes_says_so(tmp_path, srun, st
     assert bool(re.search(says, done.stderr)) == (code == 2)
 
 
+@pytest.mark.parametrize(
+    ("options", "queued", "asked"),
+    [("--array=0-3", "", 1), ("--array=0-3", "620007", 3), ("--mem=100M", "", 3)],
+    ids=["an array larger than what may be submitted", "another job of ours has to end", "a job of one task"],
+)
+def test_a_job_that_may_not_be_submitted_yet_is_waited_for_and_an_array_that_never_may_is_not(
+    tmp_path, options, queued, asked
+):
+    refusal = f"echo >> {tmp_path}/asked; echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1"
+    path = on_the_path(tmp_path, sbatch=refusal, squeue=f"echo {queued}".rstrip())
+    scripts = "infrastructure-validation/scripts"
+    done = bash(
+        f"source {scripts}/job.sh; ONE_GPU_SITE=() others=() raw={tmp_path} patience=2; source {scripts}/smoke_jobs.sh; "
+        f"ask_memory() {{ memory=(); }}; sleep() {{ ((SECONDS += 1)); }}; batch array {options} true",
+        PATH=path,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len((tmp_path / "asked").read_text()) == asked
+    assert "QOSMaxSubmitJobPerUserLimit" in (tmp_path / "jobs.err").read_text()
+
+
 def test_a_gpu_request_for_the_whole_job_is_none_for_its_steps():
     """Slurm hands SBATCH_GPUS_PER_NODE on as SLURM_GPUS_PER_NODE. The step that requests no GPU, and looks whether they
     are hidden from it, would see all of them."""

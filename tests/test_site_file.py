@@ -1,5 +1,7 @@
 """The site file: what is accepted, and what a mistake is called."""
 
+import socket
+
 import jsonschema
 import pytest
 import yaml
@@ -114,14 +116,14 @@ def test_the_partition_key_of_infiniband_is_no_secret():
     ("named", "says"),
     [
         ("exmpl", "BRINGUP_SITE: no site file named 'exmpl'; did you mean example?; or give the path of a .yaml file"),
-        ("/nowhere/x.yaml", "BRINGUP_SITE: site file /nowhere/x.yaml: no such file"),
+        ("/nowhere/x.yaml", "BRINGUP_SITE: site file /nowhere/x.yaml: no such file, seen from {host}"),
         ("", "no site file is used; name one: export BRINGUP_SITE=NAME, or the path of a .yaml file"),
     ],
 )
 def test_a_site_that_is_not_there_is_one_line_and_exit_code_2(monkeypatch, capsys, named, says):
     monkeypatch.setenv("BRINGUP_SITE", named)
     assert main(["site"]) == 2
-    assert capsys.readouterr().err == f"bringup: {says}\n"
+    assert capsys.readouterr().err == f"bringup: {says.format(host=socket.gethostname())}\n"
 
 
 def test_the_verb_shows_the_file_and_what_the_environment_changes(monkeypatch, capsys, tmp_path):

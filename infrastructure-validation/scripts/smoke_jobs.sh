@@ -15,6 +15,8 @@ batch() { # NAME OPTIONS… COMMAND: a job of one task; prints its id, nothing w
     --output="$raw/job-$name.log" --open-mode=append \
     --time=10 "${memory[@]}" "${@:1:$#-1}" --wrap "${!#}" 2>"$refused"; do
     grep -qE 'Max(Submit|Jobs)|job submit limit' "$refused" || break
+    # with none of ours in the queue, an array has more tasks than may be submitted: no end of a job makes room
+    [[ $* != *--array=* || -n $(squeue --me --noheader) ]] || break
     ((SECONDS < deadline)) || break
     sleep 2
   done

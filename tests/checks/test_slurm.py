@@ -1,12 +1,13 @@
 """Gates of Slurm: how it is configured, and what it does with jobs. Every gate without a drill is shown failing."""
 
+import json
 import time
 
 import pytest
 import scheduler
 from bringup import judge
 from bringup.derive.blame import blame
-from bringup.evidence import slurm
+from bringup.evidence import facts, slurm
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
 from bringup.records import Kind
@@ -160,6 +161,16 @@ def test_a_check_without_evidence_has_the_words_of_slurm_beside_it(files, words)
     verdicts = blame(judge.judge(run, profile.load("local-cpu"), parsed), Seen(parsed.observations), run).verdicts
     (verdict,) = (verdict for verdict in verdicts if verdict.gate == "smoke.array")
     assert (verdict.kind, verdict.cause) == (Kind.ABSENT, f"no evidence arrived{words}")
+
+
+def test_a_probe_that_slurm_ended_has_the_words_of_slurm_beside_what_it_had_said():
+    fact = {"probe": "scheduler", "at": "n0", "subject": "job", "quantity": "smoke.array", "value": "0", "unit": "text"}
+    parsed, run = facts.parse(json.dumps(fact), "raw/compute.jsonl"), a_run("smoke", ("n0", "n1"))
+    parsed.add(slurm.launch_errors(PREEMPTED, "raw/compute.err"))
+    verdicts = blame(judge.judge(run, profile.load("local-cpu"), parsed), Seen(parsed.observations), run).verdicts
+    (verdict,) = (verdict for verdict in verdicts if verdict.gate == "smoke.array")
+    assert verdict.cause is not None
+    assert verdict.cause.endswith("did not finish; it had said 0; Slurm ended a step: preemption (raw/compute.err)")
 
 
 # ---- the probe of the warning before a time limit

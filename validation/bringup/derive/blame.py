@@ -15,6 +15,7 @@ from bringup.characters import many
 from bringup.derive.fabric import is_a_setting, ports_of
 from bringup.derive.nccl import first_error
 from bringup.derive.training import GATE, JOB_GATE
+from bringup.evidence.facts import UNFINISHED
 from bringup.evidence.parsed import Seen, is_number
 from bringup.plan import subjects
 from bringup.plan.phases import PHASES
@@ -59,7 +60,8 @@ def _changed(verdicts: Verdicts, change: Callable[[Verdict], Mapping[str, object
 
 
 def _of_slurm(verdicts: Verdicts, seen: Seen) -> Verdicts:
-    """Where no evidence arrived, and Slurm refused or ended a step, its words stand beside: the first of each file."""
+    """Where no evidence arrived, or a probe did not finish, and Slurm refused or ended a step, its words stand beside:
+    the first of each file."""
     words: dict[str, str] = {}
     for what in ("refused", "ended"):
         for answer in seen.of(f"slurm.launch.{what}"):
@@ -68,7 +70,12 @@ def _of_slurm(verdicts: Verdicts, seen: Seen) -> Verdicts:
         return verdicts
     first, *others = words.values()
     where = ", and in ".join([next(iter(words)), *([many(len(others), "more file")] if others else [])])
-    return _changed(verdicts, lambda v: {"cause": f"{v.cause}; {first} ({where})"} if v.kind is Kind.ABSENT else None)
+
+    def change(v: Verdict) -> Mapping[str, object] | None:
+        is_open = v.kind is Kind.ABSENT or (v.kind is Kind.UNKNOWN and UNFINISHED in (v.cause or ""))
+        return {"cause": f"{v.cause}; {first} ({where})"} if is_open else None
+
+    return _changed(verdicts, change)
 
 
 def _divided(verdicts: Verdicts, seen: Seen, run: Run) -> Verdicts:

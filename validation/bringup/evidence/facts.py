@@ -17,6 +17,7 @@ _CLOSING = {"probe", "at", "end"}
 _STAMPED = {*_CLOSING, "run", "utc"}
 MOST_NAMED, MOST_OTHERS = 20, 100_000  # lines of a file that are no facts: named one by one, read at all
 _LONGEST = 4000  # characters of a line: a probe writes 1,000 at most
+UNFINISHED = "did not finish"  # what a probe said before it ended: no evidence, and Slurm may say why it ended
 _MOST = 2**63  # no counter holds more, and no comparison can overflow
 
 
@@ -74,7 +75,7 @@ def parse(text: str, where: str, speakers: Speakers | None = None) -> Parsed:
         if len(ends := closings.get(source, [])) != 1 or ends[0][0] != len(places):
             _doubt(parsed, places, source[2])
             parsed.problems.append(
-                f"{where}: {source[2]} on {source[1]} did not finish: {len(places)} facts and no closing line"
+                f"{where}: {source[2]} on {source[1]} {UNFINISHED}: {len(places)} facts and no closing line"
             )
     if others > MOST_NAMED:
         parsed.problems.append(f"{where}: {others} lines are no facts")
@@ -101,7 +102,7 @@ def _doubt(parsed: Parsed, places: list[int], probe: str) -> None:
     """Turn the facts of a probe that ended early into remarks: half a report is not evidence of health."""
     for place in places:
         fact = parsed.observations[place]
-        why = f"{probe} did not finish; it had said {fact.value}"
+        why = f"{probe} {UNFINISHED}; it had said {fact.value}"
         parsed.observations[place] = fact.model_copy(update={"value": None, "why": why})
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import socket
 import types
 import typing
 from collections.abc import Hashable, Iterable, Mapping
@@ -88,7 +89,7 @@ def find(name_or_path: str, what: str, there: Mapping[str, Path], of: str = "") 
     path = Path(name_or_path)
     if path.suffix in (".yaml", ".yml"):
         if not path.is_file():
-            raise FileError(f"{of}{what} {path}: no such file")
+            raise FileError(f"{of}{what} {path}: no such file, seen from {socket.gethostname()}")
         return path
     if name_or_path not in there:
         begins = [name for name in there if name_or_path and name.startswith(name_or_path)]
