@@ -337,8 +337,8 @@ def test_a_job_that_may_not_be_submitted_yet_is_waited_for_and_an_array_that_nev
     path = on_the_path(tmp_path, sbatch=refusal, squeue=f"echo {queued}".rstrip())
     scripts = "infrastructure-validation/scripts"
     done = bash(
-        f"source {scripts}/job.sh; ONE_GPU_SITE=() others=() raw={tmp_path} patience=2; source {scripts}/smoke_jobs.sh; "
-        f"ask_memory() {{ memory=(); }}; sleep() {{ ((SECONDS += 1)); }}; batch array {options} true",
+        f"source {scripts}/job.sh; source {scripts}/smoke_jobs.sh; "
+        f"ONE_GPU_SITE=() others=() raw={tmp_path} patience=2; ask_memory() {{ memory=(); }}; sleep() {{ ((SECONDS += 1)); }}; batch array {options} true",
         PATH=path,
     )
     assert done.returncode == 0, done.stderr
