@@ -74,7 +74,12 @@ def tcp(segments: int, again: int, twice: int | None = None) -> list[Fact]:
 
 ROWS: list[tuple[str, Outcome, str, Iterable[Fact]]] = [
     # an old count is none
-    ("gpu_faults", PASS, "0", gpu("ecc_uncorrected", 5, 5)),
+    (
+        "gpu_faults",
+        PASS,
+        "0 (3 counters; no GPU of this node counts remap_failed, rows_remapped_uncorrectable)",
+        [*gpu("ecc_uncorrected", 5, 5), *rose("n0/GPU-a", nvlink_recoveries=(0, 0))],
+    ),
     ("gpu_corrected", PASS, "0", gpu("pcie_replays", 5, 5)),
     ("node_faults", PASS, "0", gpu("link_downed", 5, 5)),
     ("node_corrected", PASS, "0", gpu("symbol_error", 5, 5)),
@@ -160,7 +165,7 @@ def test_what_a_virtual_machine_cannot_see_is_said_and_the_rest_is_judged():
     facts = [*both("n0", rdma_ports=0), *both("n1", rdma_ports=-1)]
     hidden = [(*fact, words) for node in TWO for fact in rose(node, ue_count=("absent", "absent"))]
     by_gate = judged([*facts, *hidden], "nccl_scaling", TWO)
-    assert in_words(by_gate["load.node_faults n0"]) == (PASS, f"0 (1 counters; no ue_count: {words})")
+    assert in_words(by_gate["load.node_faults n0"]) == (PASS, f"0 (1 counter; no ue_count: {words})")
     assert by_gate["load.node_faults n1"].outcome is FAIL
 
 

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
+from bringup.characters import many
 from bringup.derive.fold import ABSENT, ALONE
 from bringup.derive.provenance import moment
 from bringup.evidence.names import first_few
@@ -113,10 +114,10 @@ def _uneven(derived: Parsed, own: Observation, share: float | None, known: list[
         return
     place = bisect_left(known, share)
     usual = sum(known[middle + (middle >= place)] for middle in ((others - 1) // 2, others // 2)) / 2
-    few, many = sorted((share, usual))
-    ratio = round(many / max(few, LEAST_SHARE), 1) if many >= LEAST_LOST else 1.0
+    less, more = sorted((share, usual))
+    ratio = round(more / max(less, LEAST_SHARE), 1) if more >= LEAST_LOST else 1.0
     words = f"it sends {share:.2%} again, and the others {usual:.2%}"
-    if many >= LEAST_LOST:
+    if more >= LEAST_LOST:
         lost = "what leaves it, or what reaches a node to which it sends," if share > usual else "what reaches it"
         words += f": {lost} is lost"
     derived.saw(gate, own.subject, ratio, "ratio", own.evidence, words)
@@ -204,8 +205,10 @@ def _rise(derived: Parsed, node: str, gate: Gate, changes: list[_Change]) -> Non
     unknown = unknown or _not_of_all(changes, rising, gate.fold.of)
     if not any(change.name in rising for change in of_group) or len(absent) == len(of_group):
         unknown = unknown or "this node lists no such counter"
-    value = counted if words or unknown is None else None
-    known = "; ".join([f"{len(of_group) - len(absent)} counters", *absent])
+    value, counters = counted if words or unknown is None else None, len(of_group) - len(absent)
+    if lacked := sorted({*rising} - {change.name for change in changes}) if gate.fold.of == "gpus" else []:
+        absent.append(f"no GPU of this node counts {', '.join(lacked)}")
+    known = "; ".join([many(counters, "counter"), *absent])
     derived.saw(gate.id, node, value, "count", evidence, "; ".join(words) or unknown or known)
 
 
