@@ -63,7 +63,7 @@ def test_a_program_ends_well_with_devices(with_gpus, tmp_path, gpus, words, leav
 def test_a_command_is_started_for_each_rank_and_told_which_it_is():
     names = ("SLURMD_NODENAME", "RANK", "SLURM_LOCALID", "WORLD_SIZE")
     tells = f"import os; os.write(1, (' '.join(os.environ[name] for name in {names}) + '\\n').encode())"  # in one piece
-    command = [sys.executable, "tests/cuda/on_stand_in.py", "--nodes", "2", "--ranks", "2", sys.executable, "-c", tells]
+    command = [sys.executable, on_stand_in.__file__, "--nodes", "2", "--ranks", "2", sys.executable, "-c", tells]
     done = ran(command, cwd=ROOT)
     assert sorted(done.stdout.splitlines()) == ["n0 0 0 4", "n0 1 1 4", "n1 2 0 4", "n1 3 1 4"], done.stderr
     assert done.returncode == 0

@@ -2,7 +2,7 @@
 
 BRINGUP_LINES=FOLDER: every Python of the node appends `FILE:LINE` to a file of its own in FOLDER, each line once and at
 once, because a rank may end without saying goodbye. Of the training and the probes alone, where a file speaks of CUDA.
-tests/cuda/cuda_statements.py reads them.
+validation/benchmarks/cuda_statements.py reads them.
 """
 
 from __future__ import annotations

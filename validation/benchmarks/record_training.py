@@ -1,6 +1,8 @@
 """Record tests/fixtures/training anew: the records of real trainings of the tiny model, one of each phase.
 
-After a change of RunArgs or TrainMetrics:  .venv/bin/python tests/record_training.py     (a minute or two)
+After a change of RunArgs or TrainMetrics, in a minute or two:
+
+    PYTHONPATH=tests python validation/benchmarks/record_training.py
 """
 
 import shutil
@@ -10,7 +12,7 @@ from pathlib import Path
 
 from test_training_runs import SOURCE, Finished, launch, one_node, two_nodes
 
-RECORDS = Path(__file__).resolve().parent / "fixtures/training"
+RECORDS = Path(__file__).resolve().parents[2] / "tests/fixtures/training"
 WORKLOAD = ("--steps", "12", "--global-batch", "64")
 
 

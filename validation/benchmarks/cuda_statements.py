@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Each statement of training/ and the probes that speaks of CUDA: executed by which run, or why not.
 
-    python tests/cuda/cuda_statements.py run NAME [COMMAND]   # what it executed, into executed.json
-    python tests/cuda/cuda_statements.py page                 # docs/results/cuda-statements.md
+    python validation/benchmarks/cuda_statements.py run NAME [COMMAND]   # what it executed, into cuda_executed.json
+    python validation/benchmarks/cuda_statements.py page                 # docs/results/cuda-statements.md
 
 COMMAND is a line for bash at the root of the checkout, with the Python that runs this first on its PATH; RUN in it is a
 new folder of a run. Without COMMAND it is the one that is recorded. It has to end with the code that is recorded, too.
@@ -13,7 +13,7 @@ statements and not lines, so it lasts while code around them moves:
      "executed": {FILE: {"FUNCTION: STATEMENT": "NAME NAME"}}}
 
 A statement speaks of CUDA when its own code has a name of NAMES, or when it stands in an `if` on such a name. Why one
-was not executed is in not_executed.yaml.
+was not executed is in cuda_not_executed.yaml.
 """
 
 import argparse
@@ -34,8 +34,9 @@ import yaml
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = "docs/results/cuda-statements.md"
-RECORDS = "tests/cuda/executed.json"
-REASONS = "tests/cuda/not_executed.yaml"
+PROGRAM = "validation/benchmarks/cuda_statements.py"
+RECORDS = "validation/benchmarks/cuda_executed.json"
+REASONS = "validation/benchmarks/cuda_not_executed.yaml"
 SHARED = "slurm-logs"  # not in git, and the nodes of a local cluster see it
 FOLDERS = ("training", "infrastructure-validation/probes")
 NAMES = {"cuda", "CUDA", "is_cuda", "pin_memory", "elapsed_time", "OutOfMemoryError"}
@@ -44,11 +45,11 @@ EACH = f"`{RECORDS}` has each statement, with the runs that executed it."
 HEAD = """\
 # Statements about CUDA, and which run executed each
 
-Made by `python tests/cuda/cuda_statements.py page`. No GPU was there: the devices are a stand-in, which computes on the
-CPU (`infrastructure-validation/local-cluster/simulated/cuda/`). So this page shows that the statements run with torch's
-own names, keywords, devices and types. It shows nothing of a driver, of NCCL or of speed.
+Made by `python validation/benchmarks/cuda_statements.py page`. No GPU was there: the devices are a stand-in, which
+computes on the CPU (`infrastructure-validation/local-cluster/simulated/cuda/`). So this page shows that the statements
+run with torch's own names, keywords, devices and types. It shows nothing of a driver, of NCCL or of speed.
 
-`python tests/cuda/cuda_statements.py run NAME` repeats a run; `RUN` in its command is a new folder.
+`python validation/benchmarks/cuda_statements.py run NAME` repeats a run; `RUN` in its command is a new folder.
 
 **%d of %d statements were executed** (torch %s).
 """
@@ -223,7 +224,7 @@ class Known:
         if len(silent) > MOST_NOT_EXECUTED:
             wrong.append(f"{len(silent)} statements were not executed, expected at most {MOST_NOT_EXECUTED}")
         if not (self.root / PAGE).exists() or (self.root / PAGE).read_text() != self.page():
-            wrong.append(f"{PAGE} is not what the records say: python tests/cuda/cuda_statements.py page")
+            wrong.append(f"{PAGE} is not what the records say: python {PROGRAM} page")
         return wrong
 
     def page(self) -> str:

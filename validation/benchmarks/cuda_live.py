@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """What takes a cluster of simulated GPU nodes with CUDA, and too long for `make test`. Each part has one of its own.
 
-python tests/cuda/live.py requeue PHASE [NODES]   # a stopped and requeued job has the losses of an unstopped one
-python tests/cuda/live.py numa                    # ranks bind themselves to the CPUs at their GPU's NUMA node
+cuda_live.py requeue PHASE [NODES]   # a stopped and requeued job has the losses of an unstopped one
+cuda_live.py numa                    # ranks bind themselves to the CPUs at their GPU's NUMA node
 """
 
 import json
@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.append(str(ROOT / "tests/cluster"))
+sys.path += [str(ROOT / "tests"), str(ROOT / "tests/cluster")]
 
 from harness import CHECKOUT, Cluster, running_cluster, wait_until  # noqa: E402
 from playbook import playbook  # noqa: E402

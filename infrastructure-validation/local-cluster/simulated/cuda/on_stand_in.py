@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Run a command whose Pythons see the stand-in's CUDA devices, without a cluster.
 
-    python tests/cuda/on_stand_in.py [--gpus 1] [--nodes 1] [--ranks R] [--set KEY=VALUE ...] COMMAND ...
+    python infrastructure-validation/local-cluster/simulated/cuda/on_stand_in.py \
+        [--gpus 1] [--nodes 1] [--ranks R] [--set KEY=VALUE ...] COMMAND ...
 
 Its library is built once (cuda_stand_in/build.py). The GPUs are those of a simulated H100 node that has just booted;
 --set changes a key of its state file (simulated/traits/cuda.conf). --ranks: COMMAND is started so many times for each
@@ -17,9 +18,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-SIMULATED = ROOT / "infrastructure-validation/local-cluster/simulated"
-BUILD = SIMULATED / "cuda/cuda_stand_in/build.py"
+HERE = Path(__file__).resolve().parent
+SIMULATED = HERE.parent
+BUILD = HERE / "cuda_stand_in/build.py"
 START = """\
 import sys
 sys.path.append({stand_in!r})
@@ -47,7 +48,7 @@ def variables(folder: Path, gpus: int, changes: Sequence[str] = (), node: str = 
         sys.exit(built.stderr.strip())
     healthy = state.healthy("h100+cuda", node, gpus) + "devices=all\n"
     (folder / "state.conf").write_text(state.changed(healthy, changes))
-    start = START.format(stand_in=str(SIMULATED / "cuda"), library=built.stdout.strip(), here=str(folder))
+    start = START.format(stand_in=str(HERE), library=built.stdout.strip(), here=str(folder))
     (folder / "sitecustomize.py").write_text(start)
     behind = os.environ.get("PYTHONPATH")
     chosen = {name: value for name, value in os.environ.items() if name != "CUDA_VISIBLE_DEVICES"}
