@@ -27,6 +27,14 @@ def test_published_speeds_lie_inside_the_range_where_a_bandwidth_is_known():
     assert {speed.row.gpus for speed, verdict in zip(speeds, inside, strict=True) if verdict == "unknown"} == {2, 4}
 
 
+def test_published_memory_is_what_is_predicted_of_the_program_that_published_it():
+    rows = predictors.known(predictors.Reserved, "reserved")
+    assert len(rows) == 14
+    assert all(0.95 <= predictors.ratio_of(row) <= 1.06 for row in rows)
+    active = [predictors.ratio_of(row) for row in rows if row.quantity == "active"]
+    assert active == pytest.approx([1, 1], abs=0.01)  # nothing was chosen for these
+
+
 def test_eager_and_compiled_are_different_ranges():
     eager, compiled = (span("h100", recomputed=False, compiled=which) for which in (False, True))
     assert eager.low < compiled.low

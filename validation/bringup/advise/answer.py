@@ -158,7 +158,7 @@ def predict(shape: ModelShape, job: Job, facts: Known) -> PredictedStrategy:
     # what an advised run leaves has to pass the gate of it too
     wanted = 0 if room is None else int(facts.headroom * room.value * memory.GIB)
     outside = max(memory.OUTSIDE[min(job.ranks, 2)], wanted)
-    fragments = memory.fragments(parts)
+    fragments = memory.fragments(shape, job, parts)
     peak = parts.total * (facts.peak_factor.value if facts.peak_factor else 1)
     took = times(shape, job, facts)
     return PredictedStrategy(

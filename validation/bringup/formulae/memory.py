@@ -32,9 +32,9 @@ OUTSIDE = {1: int(1.0 * GIB), 2: int(3.0 * GIB)}
 """Context 0.5-0.9 GiB; NCCL 1-2 GiB more (stas00/ml-engineering, training/performance). Key: ranks; 2 is 2 or more."""
 
 
-FRAGMENTED = 0.12
-"""Share of what comes and goes in a step that torch reserves on top of it. A choice within what was published: see
-docs/results/predictors.md."""
+FRAGMENTED = 0.04
+"""Share of what comes and goes in a step that torch reserves on top of it, beside what fragments() names. Chosen by what
+was published: see docs/results/predictors.md."""
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,15 @@ class Parts:
         return sum(getattr(self, field.name) for field in fields(self))
 
 
-def fragments(parts: Parts) -> int:
-    """Return bytes to leave for fragmentation."""
-    return int(FRAGMENTED * (parts.gathered + parts.activations + parts.logits))
+def fragments(shape: ModelShape, job: Job, parts: Parts) -> int:
+    """Return bytes that torch holds at that moment and cannot use: the tensors of the loss are too large for what was
+    freed before them, the gradients of the last step and the logits as the head computed them."""
+    # of a training whose unsharded gradients or buckets stay, none are freed
+    freed = 0 if parts.reduction else states(shape, job.shards).gradients - parts.gradients
+    if not job.chunked_loss:
+        freed += job.compute_bytes * job.tokens * shape.vocabulary
+    comes_and_goes = parts.gathered + parts.activations + parts.logits
+    return int(FRAGMENTED * comes_and_goes) + (freed if parts.logits else 0)
 
 
 def states(shape: ModelShape, shards: int) -> Parts:
