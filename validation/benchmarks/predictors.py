@@ -146,8 +146,8 @@ def speed_of(row: published.Published) -> Speed:
 
 
 def memory_of(row: Reserved) -> tuple[float, float]:
-    """(GiB that PyTorch allocates at the peak, GiB with what it holds and cannot use). Of torchtitan's program: its last
-    block and its embedding stay gathered until the backward pass, and its loss is the one of its version."""
+    """(GiB that PyTorch allocates at the peak, GiB with what it holds and cannot use). Of torchtitan's program: its
+    last block and its embedding stay gathered until the backward pass, and its loss is the one of its version."""
     shape = load(row.model) if row.model.startswith("llama3") else LLAMA_2[int(row.model.removesuffix("b"))]
     nodes = max(1, row.gpus // 8)
     job = Job("fsdp", nodes, row.gpus // nodes, row.tokens // row.context, row.rows, activation_checkpointing=True)
@@ -200,14 +200,14 @@ own source left out, {without} lie inside. On a part of a node no bandwidth is k
 
 ## Memory
 
-{near} of {reserved} published peaks are within 5 % of the prediction. It is of torchtitan's program as its source was at
-that version: what stays gathered, and the tensors of its loss (16 bytes for each logit in March 2024, 12 in December,
-4 since the loss is compiled). *Active* is compared with what is allocated. *Reserved* holds also what the allocator
-cannot use: the gradients and logits that were freed before the loss, and {share} of what comes and goes. Without
-expandable segments torch reserved 31.0 and 59.4 GiB in the two rows of PR 165: phase scripts set them. Eager blocks
-hold more than that, compiled ones less. The share was chosen with these rows in sight.
+{near} of {reserved} published peaks are within 5 % of the prediction. It is of torchtitan's program as its source was
+at that version: what stays gathered, and the tensors of its loss (16 bytes for each logit in March 2024, 12 in
+December, 4 since the loss is compiled). *Active* is compared with what is allocated. *Reserved* holds also what the
+allocator cannot use: the gradients and logits that were freed before the loss, and {share} of what comes and goes.
+Without expandable segments torch reserved 31.0 and 59.4 GiB in the two rows of PR 165: phase scripts set them. Eager
+blocks hold more than that, compiled ones less. The share was chosen with these rows in sight.
 
-| source | GPUs | model, tokens x rows (ranks a row) | recomputed | published | | allocated | with what is freed and held | ratio |
+| source | GPUs | model, tokens x rows (ranks a row) | recomputed | published | | allocated | and held | ratio |
 |---|---|---|---|---|---|---|---|---|
 {of_memory}
 

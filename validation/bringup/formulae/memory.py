@@ -33,8 +33,8 @@ OUTSIDE = {1: int(1.0 * GIB), 2: int(3.0 * GIB)}
 
 
 FRAGMENTED = 0.04
-"""Share of what comes and goes in a step that torch reserves on top of it, beside what fragments() names. Chosen by what
-was published: see docs/results/predictors.md."""
+"""Share of what comes and goes in a step that torch reserves on top of it, beside what fragments() names. Chosen by
+what was published: see docs/results/predictors.md."""
 
 
 @dataclass(frozen=True)
