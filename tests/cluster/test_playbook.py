@@ -14,7 +14,6 @@ from harness import CHECKOUT, Cluster, Completed
 from playbook import BRINGUP, playbook
 from programs import ran
 from runs_for_tests import reseal
-from schema_reader import validate
 from tiers import FEWER
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1220)]  # the first test waits for the whole playbook
@@ -103,15 +102,6 @@ def test_training_records_what_it_observed(everything, phase):
     if PERFORMED[phase].strategy == "hsdp":
         assert metrics.observed.placements == ["(Replicate(), Shard(dim=0))"]
         assert metrics.observed.mesh == [[0, 1], [2, 3]]
-
-
-def test_every_record_is_what_its_schema_says(everything):
-    seen = set()
-    for phase in PERFORMED:
-        for file in everything[0].folder(phase).glob("*.json"):
-            validate(file)
-            seen.add(file.name)
-    assert seen >= {"run.json", "closed.json", "observations.json", "verdicts.json", "run_args.json", "metrics.json"}
 
 
 def test_a_playbook_becomes_one_page(everything, cluster):

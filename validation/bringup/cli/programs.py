@@ -1,23 +1,11 @@
-"""Verbs whose output a program reads."""
+"""What a shell reads."""
 
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
-from bringup.errors import UsageError
 from bringup.plan.phases import PHASES
-
-
-def do_schema(arguments: argparse.Namespace) -> int:
-    from bringup.schemas import schemas as made
-
-    schemas = made()
-    if arguments.name not in schemas:
-        raise UsageError(f"there is no schema of {arguments.name!r}; there are {', '.join(schemas)}")
-    print(json.dumps(schemas[arguments.name], indent=1, ensure_ascii=False))
-    return 0
 
 
 def do_completion(arguments: argparse.Namespace) -> int:

@@ -101,7 +101,7 @@ TITLES = {  # file of this room -> what its verbs are for
     "reading": "Read a run (without RUN: the newest one)",
     "comparing": "Compare runs",
     "daily": "Every day",
-    "programs": "For programs",
+    "programs": "For the shell",
 }
 VERBS: Mapping[str, Verb] = {
     "before.doctor": _verb(
@@ -333,11 +333,6 @@ VERBS: Mapping[str, Verb] = {
         "what completes verbs, phases and options in a shell",
         _arg("shell", choices=["bash", "zsh", "tcsh"], metavar="SHELL", help="bash, zsh or tcsh"),
         example="source <(bringup completion bash)",
-    ),
-    "programs.schema": _verb(
-        "the JSON Schema of a record, a profile or a site file",
-        _arg("name", metavar="NAME", help="such as run, verdicts, metrics, profile, site"),
-        example="bringup schema metrics",
     ),
     "for_scripts.nodes": _verb(
         "which nodes were requested, as assignments for the shell",

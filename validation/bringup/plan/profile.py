@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, ValidationError
-from pydantic.json_schema import SkipJsonSchema
 
 from bringup.characters import many
 from bringup.errors import FileError
@@ -45,7 +44,7 @@ class Profile(Record):
     machine: Machine = Machine()
     workload: Workload | None = None  # None: the tiny model, which shows that the strategies work
     recognised: str | None = None  # of `auto` after a discovery: what its numbers are of (plan/auto.py)
-    own: SkipJsonSchema[Profile | None] = None  # of one that extends `auto`: what it says itself
+    own: Profile | None = None  # of one that extends `auto`: what it says itself
 
     def reason_not_applicable(self, gate: str) -> str | None:
         return next((entry.reason for entry in self.not_applicable if entry.gate == gate), None)
