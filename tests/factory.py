@@ -182,12 +182,7 @@ def a_drill_report(*results: DrillResult, **change: Any) -> DrillReport:
             "git_commit": None,
             "opened_at": "now",
             "planned": [result.drill for result in results],
-            "healthy_planned": 0,
-            "healthy_nodes": 4,
-            "healthy_gpus_per_node": 2,
-            "healthy_phases": [],
             "results": list(results),
-            "healthy": [],
             **change,
         }
     )

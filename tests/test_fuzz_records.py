@@ -18,7 +18,6 @@ from bringup.records import (
     Closed,
     Continued,
     DrillReport,
-    HealthyRound,
     Observation,
     Observations,
     Outcome,
@@ -53,13 +52,7 @@ PLAYBOOK = Playbook(
         )
     ],
 )
-DRILLS = a_drill_report(
-    a_drill_result(false_alarms=["a"]),
-    healthy_planned=1,
-    healthy_nodes=4,
-    healthy_gpus_per_node=2,
-    healthy=[HealthyRound(number=1, verdicts=3, false_alarms=[], seconds=1.0, evidence=["validation/results/smoke/x"])],
-)
+DRILLS = a_drill_report(a_drill_result(false_alarms=["a"]))
 CHECKPOINT = Checkpoint(
     run="x",
     step=6,

@@ -7,21 +7,21 @@ import runpy
 import sys
 import threading
 from collections import deque
-from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
+import healthy_rounds
 import pytest
 from bringup import judge
 from bringup import results as runs
-from bringup.drill import environment, perform, result, suite
+from bringup.drill import environment, perform, suite
 from bringup.drill.suite import LEFT_TO_ITS_LANE, taken
 from bringup.errors import DrillError
 from bringup.plan import catalogue as gates
 from bringup.plan.catalogue import DRILLS
 from bringup.plan.drill import Shape
 from bringup.plan.phases import PHASES
-from bringup.records import DrillReport, HealthyRound, Outcome, read_record
+from bringup.records import Outcome
 from bringup.results import REPOSITORY
 from factory import a_verdict, judged_of
 from programs import ran
@@ -35,42 +35,14 @@ def test_a_healthy_round_keeps_the_evidence_of_every_phase(tmp_path, monkeypatch
         home.mkdir(parents=True)
     monkeypatch.setattr(runs, "PLAYBOOKS", tmp_path / "playbooks")
     monkeypatch.setattr(runs, "attempts", lambda phase, name: [homes[phase.stem]])
-    monkeypatch.setattr(perform, "_last_attempt", lambda stem, name: homes[stem])
     monkeypatch.setattr(
         judge, "judge_folder", lambda folder: judged_of(a_verdict("discovery.gpu.count", "n1", Outcome.PASS, "1"))
     )
     ended = environment.Ended((), 0, "", "")
     here = SimpleNamespace(bringup=lambda *words, environment, phases: ended)
-    healthy = perform.healthy_round(1, stems, here, tmp_path / "kept", name="d")
-    assert (healthy.verdicts, healthy.false_alarms) == (2, [])
+    healthy = healthy_rounds.healthy_round(1, stems, here, tmp_path / "kept", name="d")
+    assert (healthy.verdicts, healthy.alarms) == (2, [])
     assert all((tmp_path / "kept/round-1" / stem / "d-round-1").is_dir() for stem in stems)
-
-
-@pytest.mark.parametrize("resumed", [False, True])
-def test_the_rounds_run_on_the_cluster_that_was_asked_for_also_when_they_are_continued(tmp_path, monkeypatch, resumed):
-    shapes = []
-
-    @contextmanager
-    def clusters(folder, name):
-        yield SimpleNamespace(of=shapes.append)
-
-    def a_round(number, phases, here, folder, *, name):
-        return HealthyRound(number=number, verdicts=3, false_alarms=[], seconds=1, evidence=[])
-
-    monkeypatch.setattr(suite, "DRILLS", tmp_path)
-    monkeypatch.setattr(suite, "local_clusters", clusters)
-    monkeypatch.setattr(perform, "healthy_round", a_round)
-    request = suite.Request(drills=[], healthy=2, shape=Shape(6, 1))
-    if resumed:
-        folder, _ = suite._begin(request)
-        request = suite.Request(drills=[], resume=folder)
-    assert suite.run(request) == 0
-    assert shapes == [Shape(6, 1)] * 2
-    (report,) = tmp_path.glob("*/drill.json")
-    assert "on 6 nodes of 1 GPUs" in result.markdown(read_record(report, DrillReport))
-
-
-# --- two lanes share the drills of a campaign: none is left out, and none is performed twice
 
 
 def test_a_lane_that_is_done_takes_over_from_the_end_of_the_other_one_and_leaves_it_a_few():

@@ -13,7 +13,7 @@ from bringup.errors import DrillError
 from bringup.plan import catalogue as gates
 from bringup.plan import profile
 from bringup.plan.drill import Drill, Shape
-from bringup.records import HealthyRound, Outcome, Sign, Value, Verdict, Verdicts
+from bringup.records import Outcome, Sign, Value, Verdict, Verdicts
 from bringup.records.grouped import grouped
 from bringup.report import view
 from bringup.results import REPOSITORY
@@ -263,7 +263,6 @@ def test_a_failure_that_the_fault_does_not_explain_is_a_false_alarm(verdicts, al
 
 NOT_DONE = perform.not_performed(DRILL, "no cluster")
 NO_FABRIC = perform.not_performed(DRILL, "no fabric", applicable=False)
-QUIET = HealthyRound(number=1, verdicts=200, false_alarms=[], seconds=1, evidence=[])
 
 
 @for_each(
@@ -278,9 +277,6 @@ QUIET = HealthyRound(number=1, verdicts=200, false_alarms=[], seconds=1, evidenc
         (a_drill_report(NO_FABRIC), 2),
         (a_drill_report(a_drill_result(), planned=["d", "e"]), 2),
         (a_drill_report(), 2),
-        (a_drill_report(healthy=[QUIET], healthy_planned=1), 0),
-        (a_drill_report(healthy=[QUIET], healthy_planned=2), 2),
-        (a_drill_report(healthy=[QUIET.model_copy(update={"false_alarms": ["x"]})], healthy_planned=1), 1),
     ],
 )
 def test_exit_codes(done, code):

@@ -15,11 +15,12 @@ from pathlib import Path
 import judge_and_report
 from bringup import results
 from bringup.drill import suite
-from bringup.drill.perform import healthy_round, perform
+from bringup.drill.perform import perform
 from bringup.errors import DrillError
 from bringup.plan.catalogue import DRILLS
 from bringup.plan.drill import Drill, Shape
 from bringup.plan.phases import PHASES
+from healthy_rounds import healthy_round
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "tests/golden/recordings"
 PLACE = suite.DRILLS / "golden"
@@ -63,7 +64,7 @@ def record() -> None:
         for name, (shape, phases) in HEALTHY.items():
             if not (PLACE / name).exists():
                 healthy = healthy_round(1, phases, clusters.of(shape), PLACE, name=name)
-                print(name, "; ".join(healthy.false_alarms) or "passed", flush=True)
+                print(name, "; ".join(healthy.alarms) or "passed", flush=True)
                 (PLACE / "round-1").rename(PLACE / name)
         for drill in faults():
             if (PLACE / drill.id).exists():

@@ -12,7 +12,6 @@ from bringup.errors import UsageError
 from bringup.plan import catalogue, profile_text
 from bringup.plan import profile as profiles
 from bringup.plan import sweep as sweeps
-from bringup.plan.drill import Shape
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, worst
 from bringup.report import write
@@ -91,21 +90,16 @@ def do_drill(arguments: argparse.Namespace) -> int:
         chosen = [drill for drill in on_local if not arguments.only or drill.id in arguments.only]
         print(drill_result.listed(chosen))
         return 0
-    if arguments.healthy and (arguments.anywhere or arguments.only):
-        raise UsageError("--healthy makes no fault and runs on local clusters: without --anywhere and --only")
     if arguments.anywhere:
         at_site.entered()
-    if arguments.resume is not None and (arguments.only or arguments.healthy):
-        raise UsageError("--resume goes on with what was planned: without --only and --healthy")
+    if arguments.resume is not None and arguments.only:
+        raise UsageError("--resume goes on with what was planned: without --only")
     known = catalogue.DECLARED.values() if arguments.anywhere else on_local
     chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]
     if arguments.anywhere and not arguments.only and arguments.resume is None:
         chosen = [drill for drill in chosen if drill.where == "anywhere"]
     request = suite.Request(
-        drills=[] if arguments.healthy else chosen,
-        healthy=arguments.healthy,
-        shape=Shape(arguments.nodes, arguments.gpus),
-        phases=arguments.phases,
+        drills=chosen,
         anywhere=arguments.anywhere,
         # a run that is continued knows what it had planned
         profile=discovered.profile(catalogue.load_profile(arguments.profile), []) if arguments.anywhere else None,

@@ -56,10 +56,6 @@ def _optional(name: str, metavar: str, help: str) -> Argument:
     return (name,), {"nargs": "?", "const": "", "metavar": metavar, "help": help}
 
 
-def _phases(known: tuple[str, ...], help: str) -> Argument:
-    return _arg("--phases", nargs="+", metavar="PHASE", choices=known, default=list(known), help=help)
-
-
 def _named_profile() -> str:
     return os.environ.get("BRINGUP_PROFILE") or "auto"
 
@@ -182,10 +178,6 @@ VERBS: Mapping[str, Verb] = {
         _path("--checks", "the drills of a site's own checks, in place of the catalogue"),
         _arg("--only", nargs="+", metavar="ID", default=[], help="these drills"),
         _flag("--anywhere", "on the cluster you are on: those that stay inside your own jobs, and no other"),
-        _number("--healthy", "N", "no fault: N rounds on a healthy local cluster, which have to pass", 0),
-        _number("--nodes", "N", "with --healthy: of the cluster", 4),
-        _number("--gpus", "N", "with --healthy: of each node", 2),
-        _phases(tuple(PHASES), "with --healthy: of each round (default: all)"),
         _resume("drill", "continue an earlier drill run"),
         _profile("with --anywhere: of this cluster"),
         description="The whole catalogue, on a local cluster that is started and ended for it. "
@@ -314,7 +306,14 @@ VERBS: Mapping[str, Verb] = {
         _arg("--nodes", type=natural, required=True, metavar="N", help="of the command; all others are spares"),
         _number("--retries", "M", "how often it is started again after a node was exchanged", 2, kind=whole),
         _number("--stall-after", "S", "seconds without output after which it counts as hung (default: never)"),
-        _phases(PREFLIGHT, f"checks before the start and after a bad end (default: {' '.join(PREFLIGHT)})"),
+        _arg(
+            "--phases",
+            nargs="+",
+            metavar="PHASE",
+            choices=PREFLIGHT,
+            default=list(PREFLIGHT),
+            help=f"checks before the start and after a bad end (default: {' '.join(PREFLIGHT)})",
+        ),
         NAME_OR_PATH,
         _arg("command", nargs=argparse.REMAINDER, metavar="-- COMMAND", help="as you would start it in this job"),
         description="In a job of yours with spare nodes; again without a culprit. "

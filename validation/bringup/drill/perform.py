@@ -21,7 +21,7 @@ from bringup.drill.environment import Ended, Environment, last_word
 from bringup.errors import DrillError, RecordError, RunError
 from bringup.plan.drill import Command, Drill
 from bringup.plan.phases import PHASES
-from bringup.records import DrillResult, HealthyRound, Outcome, Value, Verdict, Verdicts, read_record
+from bringup.records import DrillResult, Outcome, Value, Verdict, Verdicts, read_record
 from bringup.report import text as report
 from bringup.report import view
 
@@ -289,32 +289,6 @@ def _is_consequence(drill: Drill, gate: str, subject: str) -> bool:
 
 def _in_words(verdict: Verdict) -> str:
     return f"{verdict.gate} [{verdict.subject}] {verdict.outcome}: {verdict.observed}"[:200]
-
-
-def healthy_round(number: int, stems: Sequence[str], cluster: Environment, place: Path, *, name: str) -> HealthyRound:
-    """Run `bringup run` of these phases. What left no run, or a verdict that is not a pass, is a false alarm."""
-    begun, alarms, counted = time.monotonic(), [], 0
-    run_name, folder = f"{name}-round-{number}", place / f"round-{number}"
-    try:
-        done = cluster.bringup("run", *stems, environment={"BRINGUP_RUN_NAME": run_name}, phases=len(stems))
-        for stem in stems:
-            if not runs.attempts(PHASES[stem], run_name):
-                alarms.append(f"{stem} did not run: {last_word(done)}"[:200])
-                continue
-            verdicts = judge.judge_folder(_last_attempt(stem, run_name)).verdicts.verdicts
-            counted += len(verdicts)
-            alarms += [f"{stem}: {_in_words(v)}" for v in verdicts if not v.outcome.is_quiet]
-    finally:
-        environments.keep(run_name, (), folder)  # the playbook
-        for stem in stems:  # a folder each: phases 1 to 3 call their runs by one name
-            environments.keep(run_name, (stem,), folder / stem)
-    return HealthyRound(
-        number=number,
-        verdicts=counted,
-        false_alarms=alarms,
-        seconds=_since(begun),
-        evidence=[f"{place.name}/{folder.name}"],
-    )
 
 
 def not_performed(drill: Drill, why: str, *, applicable: bool = True, seconds: float = 0) -> DrillResult:

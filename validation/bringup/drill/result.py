@@ -68,28 +68,16 @@ def totals(done: DrillReport) -> str:
             )
             if number
         ]
-    if done.healthy_planned:
-        sentences.append(
-            f"{sum(len(healthy.false_alarms) for healthy in done.healthy)} false alarms in "
-            f"{len(done.healthy)} healthy rounds "
-            f"({sum(healthy.verdicts for healthy in done.healthy)} verdicts)"
-        )
-        if len(done.healthy) < done.healthy_planned:
-            sentences.append(f"{done.healthy_planned - len(done.healthy)} rounds not reached")
     return "; ".join(sentences)
 
 
 def exit_code(done: DrillReport) -> int:
     """Return 0: all found, 1: one was not (or something else was accused), 2: we could not tell."""
     performed = [result for result in done.results if result.performed]
-    if any(not result.is_found or result.false_alarms for result in performed) or any(
-        healthy_round.false_alarms for healthy_round in done.healthy
-    ):
+    if any(not result.is_found or result.false_alarms for result in performed):
         return 1
     open_ends = [result for result in done.results if not result.performed and result.applicable]
-    nothing = not performed and not done.healthy
-    unfinished = len(done.results) < len(done.planned) or len(done.healthy) < done.healthy_planned
-    return 2 if open_ends or nothing or unfinished else 0
+    return 2 if open_ends or not performed or len(done.results) < len(done.planned) else 0
 
 
 def markdown(done: DrillReport) -> str:

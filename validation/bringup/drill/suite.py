@@ -40,15 +40,11 @@ DRILLS = environments.RESULTS / "drill"
 Ended = queue.Queue[tuple[DrillResult, str | None] | Exception | None]
 """What lanes tell: a result, and what the drill left so that the cluster was replaced; an error; None: a lane ended."""
 LEFT_TO_ITS_LANE = 4  # drills; see taken()
-HEALTHY = Shape(4, 2)  # comparisons of a fleet need more than two nodes, and ranks of one node more than one GPU
 
 
 @dataclass(frozen=True)
 class Request:
     drills: Sequence[Drill]
-    healthy: int = 0
-    shape: Shape = HEALTHY  # of the cluster of the healthy rounds
-    phases: Sequence[str] = tuple(PHASES)  # of the healthy rounds
     anywhere: bool = False
     profile: Profile | None = None  # of the cluster, for anywhere
     resume: Path | None = None
@@ -80,8 +76,8 @@ def run(request: Request) -> int:
     catalogue = {drill.id: drill for drill in request.drills}
     kept_drills = {drill_result.drill for drill_result in done.results}
     console.print(
-        f"drills: {len(done.planned)} planned{f', {len(kept_drills)} performed before' if kept_drills else ''}"
-        f"{f', {done.healthy_planned} healthy rounds' if done.healthy_planned else ''}; {report.shown_path(folder)}"
+        f"drills: {len(done.planned)} planned{f', {len(kept_drills)} performed before' if kept_drills else ''}; "
+        f"{report.shown_path(folder)}"
     )
     waiting = [catalogue[name] for name in done.planned if name not in kept_drills]
     try:
@@ -90,21 +86,6 @@ def run(request: Request) -> int:
             for performed in results:
                 done = _add(done, folder, results=[*done.results, performed])
                 console.print(result.line(performed))
-        if len(done.healthy) < done.healthy_planned:
-            shape = Shape(done.healthy_nodes, done.healthy_gpus_per_node)
-            with local_clusters(folder, "healthy") as clusters:
-                for number in range(len(done.healthy) + 1, done.healthy_planned + 1):
-                    with progress(console, f"healthy round {number}") as tell:
-                        tell(f"running {', '.join(done.healthy_phases)}")
-                        one_round = perform.healthy_round(
-                            number, done.healthy_phases, clusters.of(shape), folder, name=done.name
-                        )
-                    done = _add(done, folder, healthy=[*done.healthy, one_round])
-                    word = "FALSE ALARM" if one_round.false_alarms else "PASS"
-                    counts = f"{one_round.verdicts} verdicts ({one_round.seconds:.0f} s)"
-                    console.print(f"{word:<14} healthy round {number}: {counts}")
-                    for alarm in one_round.false_alarms:
-                        console.print(f"{'':<14} {report.plain(alarm)}")
     except KeyboardInterrupt:
         where = "--anywhere " if request.anywhere else ""
         console.print(f"{'STOPPED':<14} next: bringup drill {where}--resume {report.shown_path(folder)}")
@@ -135,12 +116,7 @@ def _begin(request: Request) -> tuple[Path, DrillReport]:
         git_commit=opening.git_commit(),
         opened_at=opening.now(),
         planned=[drill.id for drill in in_order(request.drills)],
-        healthy_planned=request.healthy,
-        healthy_phases=list(request.phases) if request.healthy else [],
-        healthy_nodes=request.shape.nodes,
-        healthy_gpus_per_node=request.shape.gpus_per_node,
         results=[],
-        healthy=[],
     )
     write_record(folder / paths.DRILLS, done)
     return folder, done

@@ -128,16 +128,6 @@ class DrillResult(Record):
         return bool(self.detected and self.right_subject and self.right_cause)
 
 
-class HealthyRound(Record):
-    """Phases on a cluster without a fault. Whatever does not pass is a false alarm."""
-
-    number: int = Field(ge=1)
-    verdicts: int = Field(ge=0)
-    false_alarms: list[str]
-    seconds: NonNegative
-    evidence: list[str]
-
-
 class DrillReport(Versioned):
     """`drill.json`: what `bringup drill` did, rewritten after every drill."""
 
@@ -147,9 +137,4 @@ class DrillReport(Versioned):
     git_commit: str | None
     opened_at: str
     planned: list[str]  # drills
-    healthy_planned: int = Field(ge=0)
-    healthy_phases: list[str]  # of each healthy round
-    healthy_nodes: int = Field(ge=1)  # of the cluster of the healthy rounds
-    healthy_gpus_per_node: int = Field(ge=1)
     results: list[DrillResult]
-    healthy: list[HealthyRound]
