@@ -245,4 +245,4 @@ def test_the_run_of_these_tests_is_healthy(trained, finished, tmp_path):
     assert not_passed(trained) == set()
     assert not_passed(finished) == set()
     copy = shutil.copytree(finished, tmp_path / "copy")
-    assert read_run(copy, runs.load(copy), runs.TrainingRecords(copy), runs.read_closed(copy))[0].observations
+    assert read_run(copy, runs.load(copy), runs.TrainingRecords(copy), runs.read_seal(copy))[0].observations

@@ -212,10 +212,11 @@ def test_a_launcher_that_does_not_end_is_killed_with_its_ranks(monkeypatch, tmp_
 
 
 def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path, capfd, monkeypatch):
-    """Real processes, on the CPU. Each run is stamped with its own name, whatever the shell has."""
-    folders = []
+    """Real processes, on the CPU. Each run is stamped with its own name, whatever the shell has, and signed."""
+    folders, signed = [], []
     warm_python.stand_in(monkeypatch)
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "another"))
+    monkeypatch.setattr(train_here.signature, "sign", lambda path, _: signed.append(path))
     for strategy, ranks in (("single", 1), ("ddp", 2), *(() if FEWER else (("fsdp", 2),))):
         request = train_here.Request(strategy, ranks, profiles.load("cpu"), "cpu", ["--steps", "6"], results=tmp_path)
         folder, code = train_here.train(request)
@@ -230,6 +231,7 @@ def test_trainings_here_are_planned_watched_closed_judged_and_compared(tmp_path,
         assert (head.scaling is None) == (strategy == "single")
         facts = [line for file in (folder / "raw").glob("*.jsonl") for line in file.read_text().splitlines()]
         assert {json.loads(line[line.index("{") :])["run"] for line in facts if '"end"' in line} == {folder.name}
+        assert signed.pop() == folder / "closed.json"
         log = (folder / "raw/launch.log").read_text().splitlines()
         assert log
         assert all(line.startswith("0: ") for line in log)

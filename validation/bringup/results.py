@@ -30,7 +30,9 @@ from bringup.records import (
     TrainMetrics,
     Verdicts,
     files,
+    parse_record,
     read_record,
+    read_record_text,
     write_record,
     write_text,
 )
@@ -38,6 +40,7 @@ from bringup.records import (
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 RUN, CLOSED, PROFILE = "run.json", "closed.json", "profile.yaml"
+SIGNATURE = ".sig"  # what the name of a signature adds to that of its file: closed.json.sig
 SITE = "site.yaml"  # only where a site file was used
 OWN_CHECKS = "own_checks.json"  # only where it names checks of its own: as they were planned
 OBSERVATIONS, VERDICTS, REPORT = "observations.json", "verdicts.json", "report.md"
@@ -90,23 +93,34 @@ def attempts(phase: Phase, name: str) -> list[Path]:
     return [path for _, _, path in sorted(numbered)]
 
 
-def read_closed(folder: Path) -> Closed | str | None:
-    """Read closed.json. Text: why it cannot be read; None: there is none."""
+@dataclass(frozen=True)
+class Seal:
+    """The content of closed.json, read once: the signature is verified for the bytes that were judged."""
+
+    content: str = ""
+    closed: Closed | None = None
+    why: str | None = None  # closed.json is there and cannot be read
+
+
+def read_seal(folder: Path) -> Seal | None:
+    """Read closed.json; None: there is none."""
     path = folder / CLOSED
     if not os.path.lexists(path):
         return None
     try:
-        return read_record(path, Closed)
+        content = read_record_text(path, Closed)
+        return Seal(content, parse_record(path, content, Closed))
     except RecordError as error:
-        return str(error).replace(f"{folder}/", "")
+        return Seal(why=str(error).replace(f"{folder}/", ""))
 
 
 def checksums(folder: Path) -> dict[str, str]:
     """Return checksums of all evidence: the plan, the site and its checks, raw/, and training's records. The profile's
-    checksum is in the plan; closed.json holds the checksums. For a file that cannot be read: UNREADABLE and
-    the reason.
+    checksum is in the plan; closed.json holds the checksums, and its signature comes after it. For a file that cannot
+    be read: UNREADABLE and the reason.
 
-    They show a change to who does not expect one. Who may write to the folder can make them anew."""
+    They show a change to who does not expect one. Who may write to the folder can make them anew: only a signature
+    shows that (run/signature.py)."""
     records = [folder / name for name in (RUN, SITE, OWN_CHECKS, RUN_ARGS, METRICS)]
     paths, _ = files.below(folder / "raw")
     digests = {path.relative_to(folder).as_posix(): _digest(path, folder) for path in (*records, *paths)}

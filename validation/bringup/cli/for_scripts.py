@@ -183,8 +183,10 @@ def do_open(arguments: argparse.Namespace) -> int:
 
 def do_close(arguments: argparse.Namespace) -> int:
     from bringup.run import open as opening
+    from bringup.run import signature
 
     opening.close_run(arguments.run, arguments.exit_code)
+    signature.sign(arguments.run / results.CLOSED, complain)
     if arguments.only:
         print(f"{arguments.run}: closed; `bringup run` judges it")
         return 0 if arguments.exit_code == 0 else Outcome.INCOMPLETE.exit_code

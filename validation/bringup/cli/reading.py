@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from bringup import judge, results
-from bringup.cli.arguments import complain, named_profile
+from bringup.cli.arguments import CANNOT_TELL, complain, named_profile
 from bringup.errors import BringupError, UsageError
 from bringup.plan.phases import PHASES
 from bringup.records import Mark, Outcome, worst
@@ -32,7 +32,7 @@ from bringup.report import (
 )
 from bringup.report.junit import junit
 from bringup.report.prometheus import prometheus
-from bringup.run import node_lines
+from bringup.run import node_lines, signature
 
 PAGE = "report.html"
 
@@ -48,6 +48,7 @@ def do_runs(arguments: argparse.Namespace) -> int:
 
 
 def do_judge(arguments: argparse.Namespace) -> int:
+    signers, unsigned = signature.signers(arguments.signers), 0
     profile = named_profile(arguments.profile)
     runs = results.find(arguments.runs)
     outcomes = [Outcome.INCOMPLETE for _ in _report_absent(runs)]
@@ -60,10 +61,16 @@ def do_judge(arguments: argparse.Namespace) -> int:
             continue
         write.show(judged)
         outcomes.append(judged.verdicts.outcome)
+        if signers is not None:
+            try:
+                print(f"  signed by {text.plain(signature.signer(judged, signers))}")
+            except BringupError as error:
+                complain(str(error))
+                unsigned += 1
     if len(outcomes) > 1:
         counts = ", ".join(f"{outcomes.count(outcome)} {outcome}" for outcome in Outcome if outcome in outcomes)
         terminal.show(f"{text.MARK[worst(outcomes)]}: {len(outcomes)} runs: {counts}")
-    return worst(outcomes).exit_code
+    return CANNOT_TELL if unsigned else worst(outcomes).exit_code
 
 
 def _report_absent(runs: results.RunFolders) -> list[results.Absent]:

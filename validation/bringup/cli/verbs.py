@@ -220,6 +220,11 @@ VERBS: Mapping[str, Verb] = {
         "set verdicts again: today's gates, another profile, a copy",
         _runs("runs, or whole playbooks; needs no Slurm and no torch"),
         JUDGE_WITH,
+        _path(
+            "--signers",
+            "whose signatures count, as ssh-keygen's allowed signers; what none of them signed is exit code 2 "
+            "(default: the site's allowed_signers; without any, signatures are not verified)",
+        ),
         example="bringup judge last --profile h100-8x400g",
     ),
     "comparing.compare": _verb(

@@ -28,8 +28,8 @@ from bringup.evidence.parsed import Parsed, Seen
 from bringup.evidence.reading import read_raw
 from bringup.plan.catalogue import of_phase
 from bringup.plan.phases import PHASES
-from bringup.records import Closed, Run
-from bringup.results import TrainingRecords
+from bringup.records import Run
+from bringup.results import Seal, TrainingRecords
 
 Function = Callable[[Parsed, Seen, Run], None]
 
@@ -39,12 +39,12 @@ _MODULES: dict[str, ModuleType] = {
 }
 
 
-def read_run(folder: Path, run: Run, records: TrainingRecords, closed: Closed | str | None) -> tuple[Parsed, Seen]:
+def read_run(folder: Path, run: Run, records: TrainingRecords, seal: Seal | None) -> tuple[Parsed, Seen]:
     """Return what was read and derived, and the same by quantity. Bad evidence is a problem; it never raises."""
     parsed = read_raw(folder, run, records.steps)
     seen = Seen(parsed.observations)
     trained = measured.of_folder(folder, run, records) if PHASES[run.phase].is_training else Parsed()
-    further = provenance.derive(seen, folder, run, closed)  # last: it compares the checksums of what was read
+    further = provenance.derive(seen, folder, run, seal)  # last: it compares the checksums of what was read
     further.add(trained)
     seen = Seen(further.observations, beside=seen)
     derived = derive(seen, run)

@@ -16,7 +16,7 @@ from bringup.evidence.parsed import Parsed, Seen
 from bringup.evidence.reading import RAW, read_text
 from bringup.known_faults.signatures import EXIT_CODES
 from bringup.records import Closed, Continued, Run, files, read_record
-from bringup.results import CLOSED, CONTINUED, JOB_AFTER, RUN, UNREADABLE, checksums
+from bringup.results import CLOSED, CONTINUED, JOB_AFTER, RUN, UNREADABLE, Seal, checksums
 
 CLOSED_AT, CLOSED_AT_IN = "run.closed_at", f"{CLOSED}:closed_at"
 GATE = "run.evidence"
@@ -26,11 +26,11 @@ SAID_AT_MOST = 3
 _JOB_STATE = re.compile(r"\bJobState=(?P<state>[^\s=]+) Reason=(?P<reason>\S+)")
 
 
-def derive(observed: Seen, folder: Path, run: Run, closed: Closed | str | None) -> Parsed:
+def derive(observed: Seen, folder: Path, run: Run, seal: Seal | None) -> Parsed:
     """Derive run.closed, run.exit_code, run.evidence; note the attempts before and after this one."""
     derived = Parsed()
-    if closed is not None:
-        _closed(derived, observed, folder, run, closed)
+    if seal is not None:
+        _closed(derived, observed, folder, run, seal)
     elif files.is_file(folder / JOB_AFTER):
         _ended_by_slurm(derived, folder / JOB_AFTER)
     derived.saw("run.restarts", "job", run.slurm_restart_count, "count", f"{RUN}:slurm_restart_count")
@@ -45,10 +45,11 @@ def derive(observed: Seen, folder: Path, run: Run, closed: Closed | str | None) 
     return derived
 
 
-def _closed(derived: Parsed, observed: Seen, folder: Path, run: Run, closed: Closed | str) -> None:
-    if isinstance(closed, str):
-        derived.problems.append(closed)
-        derived.saw("run.closed", "job", None, "flag", CLOSED, closed)
+def _closed(derived: Parsed, observed: Seen, folder: Path, run: Run, seal: Seal) -> None:
+    closed = seal.closed
+    if closed is None:
+        derived.problems.append(str(seal.why))
+        derived.saw("run.closed", "job", None, "flag", CLOSED, seal.why)
         return
     derived.saw("run.closed", "job", True, "flag", CLOSED)
     derived.saw(CLOSED_AT, "job", closed.closed_at, "text", CLOSED_AT_IN)

@@ -24,8 +24,8 @@ from bringup.plan.gate import Fixed, Gate, Per, Requested
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
 from bringup.plan.rules import FEWEST_PEERS, FLEET, allowed, odd_ones, value_in_words
-from bringup.records import Closed, Kind, Observation, Outcome, Run, Verdict, Verdicts, files, worst_of_run
-from bringup.results import TrainingRecords
+from bringup.records import Kind, Observation, Outcome, Run, Verdict, Verdicts, files, worst_of_run
+from bringup.results import Seal, TrainingRecords
 
 ByPair = Mapping[tuple[str, str], list[Observation]]  # gate and subject
 SCALES = ("scale", "wide_scale")
@@ -47,7 +47,7 @@ class Judged:
     training: TrainingRecords | None = None  # None: not a training phase, or the training did not finish
     own: catalogue.Gates = field(default_factory=dict)  # checks of the site
     names: Names = field(default_factory=dict)  # of its GPUs
-    closed: Closed | str | None = None  # text: it cannot be read; None: it was not closed
+    seal: Seal | None = None  # None: it was not closed
 
     @property
     def objection(self) -> str | None:
@@ -67,20 +67,20 @@ class Judged:
 def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
     """Judge a run's folder against its own copy of the profile, or against `profile`. Raises RunError, FileError."""
     with _no_garbage_collection(), files.checksums_of_reads():
-        run, closed = results.load(folder), results.read_closed(folder)
+        run, seal = results.load(folder), results.read_seal(folder)
         profile = results.load_profile(folder, run) if profile is None else profile
         records, of_site = TrainingRecords(folder), own.of_run(folder / results.OWN_CHECKS)
-        seen, facts = read_run(folder, run, records, closed)
+        parsed, facts = read_run(folder, run, records, seal)
         if auto.is_open(profile) and run.phase == "discovery":  # it is what says which numbers these nodes have
-            made = auto.completed(auto.seen(seen.observations, run.nodes, run.cluster))
+            made = auto.completed(auto.seen(parsed.observations, run.nodes, run.cluster))
             profile = auto.with_own(profile, made)
-        verdicts = blame(judge(run, profile, seen, of_site), facts, run)
+        verdicts = blame(judge(run, profile, parsed, of_site), facts, run)
         names = names_of(facts, run.gpus_per_node)
         verdicts = named(verdicts, names)
     if verdicts.outcome is not Outcome.PASS:
         verdicts = verdicts.model_copy(update={"signs": signs.in_run(folder, run)})
     training = records if PHASES[run.phase].is_training and records.are_whole else None
-    return Judged(folder, run, profile, seen.observations, seen.problems, verdicts, training, of_site, names, closed)
+    return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts, training, of_site, names, seal)
 
 
 @contextmanager

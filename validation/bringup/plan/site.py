@@ -105,7 +105,7 @@ _MEANT = {  # key -> what its pattern means, in words
     "environment": "write one line of text",
     "mounts": "write /SOURCE, /SOURCE:/TARGET or /SOURCE:/TARGET:ro",
     **dict.fromkeys(
-        ("scratch", "checkpoints", "setup", "checks", "venv"),
+        ("scratch", "checkpoints", "setup", "checks", "venv", "signing_key", "allowed_signers"),
         "write a whole path without , and :",
     ),
 }
@@ -145,6 +145,8 @@ class Site(Record):
     setup: Place | None = None  # a file that scripts source before they start anything
     checks: Place | None = None  # a file of the site's own checks
     strict: bool = False  # true: a number that was measured and has no limit is incomplete
+    signing_key: Place | None = None  # a private key of SSH, or a public one whose private half an agent holds
+    allowed_signers: Place | None = None  # whose signatures count: ssh-keygen(1), ALLOWED SIGNERS
 
     def time_limit(self, phase: str | None) -> str | None:
         """Return the time limit of a phase; None: the script's own limit holds."""

@@ -127,10 +127,21 @@ R = TypeVar("R", bound=Record)
 
 def read_record(path: Path, kind: type[R]) -> R:
     """Read `path` as `kind`. Raises RecordError (one line) when it is missing, cut off, or not that record."""
+    return parse_record(path, read_record_text(path, kind), kind)
+
+
+def read_record_text(path: Path, kind: type[R]) -> str:
+    """Read the text of `path`, which should be a `kind`. Raises RecordError."""
     try:
-        return kind.model_validate_json(files.read_text(path))
+        return files.read_text(path)
     except (OSError, UnicodeDecodeError) as error:
         raise RecordError(f"{path}: cannot be read as {kind.__name__}: {error}") from error
+
+
+def parse_record(path: Path, text: str, kind: type[R]) -> R:
+    """Parse the text of `path` as `kind`. Raises RecordError (one line)."""
+    try:
+        return kind.model_validate_json(text)
     except ValidationError as error:
         first = error.errors()[0]
         # a key may hold a line feed

@@ -16,7 +16,7 @@ from urllib.parse import quote
 
 from bringup import results
 from bringup.judge import Judged
-from bringup.records import Closed, files
+from bringup.records import files
 from bringup.report import outputs, page
 from bringup.report.collection import Collection
 from bringup.report.links import Links
@@ -66,7 +66,7 @@ def _inside(places: dict[Path, str]) -> Links:
 
 def _files(judged: Judged) -> Iterator[Path]:
     """Yield what a run wrote before it was closed, and what was made of it. Only regular files: a link may lead out."""
-    closed = judged.closed if isinstance(judged.closed, Closed) else None
+    closed = None if judged.seal is None else judged.seal.closed
     for path in files.below(judged.folder)[0]:
         name = path.relative_to(judged.folder).as_posix()
         is_ours = name.partition("/")[0] in _PACKED and name.isprintable() and "\\" not in name

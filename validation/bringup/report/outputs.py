@@ -17,7 +17,7 @@ from bringup.errors import UsageError
 from bringup.records import files
 
 OF_A_RUN = {
-    *(results.RUN, results.CLOSED, results.PROFILE, results.SITE),
+    *(results.RUN, results.CLOSED, results.CLOSED + results.SIGNATURE, results.PROFILE, results.SITE),
     *(results.OWN_CHECKS, results.RUN_ARGS, results.METRICS, results.CONTINUED),
     *(results.OBSERVATIONS, results.VERDICTS, results.REPORT),
 }

@@ -27,8 +27,8 @@ from bringup.characters import many
 from bringup.errors import UsageError
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
-from bringup.results import REPOSITORY
-from bringup.run import discovered
+from bringup.results import CLOSED, REPOSITORY
+from bringup.run import discovered, signature
 from bringup.run import open as opening
 
 PROBES = REPOSITORY / "infrastructure-validation/probes"
@@ -109,6 +109,7 @@ def train(request: Request) -> tuple[Path, int]:
             code = _run(commands, environments, folder / "raw/launch.log", stop)
     finally:
         opening.close_run(folder, code)
+    signature.sign(folder / CLOSED, lambda why: print(f"bringup: {why}", file=sys.stderr, flush=True))
     return folder, code
 
 
