@@ -3,6 +3,7 @@
 A user may read all of it but the registers of PCIe, which the kernel shows to root alone: then it says so.
 """
 
+import re
 from pathlib import Path
 
 import absent
@@ -14,7 +15,8 @@ PCI = Path("/sys/bus/pci/devices")
 CMDLINE = Path("/proc/cmdline")
 MODULES = Path("/proc/modules")
 DRIVER = Path("/proc/driver/nvidia/version")
-NVIDIA, DISPLAY, BRIDGE = "0x10de", ("0x0300", "0x0302"), "0x0604"
+NVIDIA, DISPLAY = "0x10de", ("0x0300", "0x0302")
+ADDRESS = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 HIDDEN = "not readable by users"
 OF_PCI = ("iommu", "intel_iommu", "amd_iommu", "pci", "pcie_aspm")  # on the kernel's command line
 PEERMEM = ("nvidia_peermem", "nv_peer_mem")
@@ -30,14 +32,13 @@ def devices(facts, hcas=HCAS, pci=PCI):
     cards = sorted(pci.iterdir()) if pci.is_dir() else []
     gpus = [card for card in cards if read(card / "vendor") == NVIDIA and _class(card).startswith(DISPLAY)]
     registers = [*gpus, *(nic / "device" for nic in nics)]
-    bridges = [card for card in cards if _class(card).startswith(BRIDGE)]
     cmdline = [word for word in (read(CMDLINE) or "").split() if word.partition("=")[0] in OF_PCI]
     modules = [line.split()[0] for line in (read(MODULES) or "").splitlines() if line.startswith(PEERMEM)]
     values = {
         "IOMMU of GPUs and NICs": [read(card / "iommu_group/type") or "none" for card in registers],
         "PCIe options of the kernel": [" ".join(cmdline) or "none"],
         "MaxPayload and MaxReadReq": [payloads(_bytes(card / "config")) for card in registers],
-        "ACS of bridges": [acs(_bytes(card / "config")) for card in bridges],
+        "ACS of PCIe switches": [acs(_bytes(port / "config")) for port in switches_above(registers)],
         "peer memory module": modules[:1] or ["none"],
         "GPU driver": ["open" if "Open" in (read(DRIVER) or "") else "closed"] if gpus else [],
     }
@@ -90,6 +91,15 @@ def of_nics(nics):
     return _entries(values)
 
 
+def switches_above(cards):
+    """Ports of switches between these devices and the CPU. Above each port of the CPU itself nothing is shared."""
+    ports = set()
+    for card in cards:
+        above = [path for path in card.resolve().parents if ADDRESS.fullmatch(path.name)]
+        ports.update(above[:-1])
+    return sorted(ports)
+
+
 def payloads(config):
     """Bytes at most in a packet, and in a read request, from the registers of a device."""
     if len(config) <= 64:  # what the kernel shows to users
@@ -106,7 +116,7 @@ def payloads(config):
 
 
 def acs(config):
-    """Whether a bridge sends packets between devices below it up to the CPU."""
+    """Whether a port of a switch sends packets between devices below it up to the CPU."""
     if len(config) <= 256:
         return HIDDEN
     at = EXTENDED

@@ -182,23 +182,26 @@ def test_what_a_cpu_computed_in_place_of_a_gpu_accuses_no_gpu(phase, slow, liste
 # ---- firmware and settings, compared between nodes
 
 NODES = ("n0", "n1", "n2")
-SYSFS = {  # one NIC, one GPU and one bridge
+SWITCH = "tree/pci0000:00/0000:00:01.0/0000:17:00.0"  # of which the first is a port of the CPU
+GPU = f"{SWITCH}/0000:1b:00.0"
+SYSFS = {  # one NIC, and one GPU below a switch
     "ib/mlx5_0/fw_ver": "28.39.1002",
     "ib/mlx5_0/board_id": "MT_0000000838",
     "ib/mlx5_0/device/current_link_speed": "32.0 GT/s PCIe",
     "ib/mlx5_0/device/current_link_width": "16",
-    "pci/0000:1b:00.0/vendor": "0x10de",
-    "pci/0000:1b:00.0/class": "0x030200",
-    "pci/0000:1b:00.0/iommu_group/type": "identity",
-    "pci/0000:00:01.0/class": "0x060400",
+    f"{GPU}/vendor": "0x10de",
+    f"{GPU}/class": "0x030200",
+    f"{GPU}/iommu_group/type": "identity",
 }
-CONFIGS = [f"{device}/config" for device in ("ib/mlx5_0/device", "pci/0000:1b:00.0", "pci/0000:00:01.0")]
+CONFIGS = [f"{device}/config" for device in ("ib/mlx5_0/device", GPU, SWITCH, SWITCH.rpartition("/")[0])]
 REGISTERS = trees.config("256", "512")
 
 
 def probed(root: Path, at: str = "n0", files: dict[str, str | bytes] | None = None, shown: int | None = None, **gpu):
     """files: that are otherwise; shown: the bytes of the registers that the kernel shows; gpu: what it says."""
     tree(root / at, {**SYSFS, **{config: REGISTERS[:shown] for config in CONFIGS}, **(files or {})})
+    (root / at / "pci").mkdir()
+    (root / at / "pci/0000:1b:00.0").symlink_to(root / at / GPU)
     parsed = told_by(lambda facts: devices.devices(facts, root / at / "ib", root / at / "pci"), at)
     parsed.add(told_by(lambda facts: devices.of_gpus(facts, FakeNvml({**HEALTHY, **gpu})), at))
     return parsed
@@ -219,7 +222,7 @@ def test_other_firmware_and_another_setting_warn_on_their_node_and_are_named(tmp
     for number, (files, gpu, words) in enumerate(
         (
             ({"ib/mlx5_0/fw_ver": "28.36.1010"}, {}, "28.36.1010, 2 of 3 have 28.39.1002"),
-            (dict.fromkeys(CONFIGS[1:], payload), {}, "128 and 512 bytes+256 and 512 bytes"),  # of the GPU alone
+            (dict.fromkeys(CONFIGS[1:2], payload), {}, "128 and 512 bytes+256 and 512 bytes"),  # of the GPU alone
             ({}, {"vbios": "96.00.61.00.01"}, "VBIOS: 96.00.61.00.01"),
             ({}, {"ecc_mode": (0, 0)}, "ECC: off"),
         )
@@ -241,8 +244,66 @@ def test_registers_that_the_kernel_hides_from_users_are_said_to_be_hidden(tmp_pa
         "firmware of MT_0000000838=28.39.1002",
         "PCIe link of MT_0000000838=32.0 GT/s PCIe x16",
     ]
-    hidden = {"MaxPayload and MaxReadReq=not readable by users", "ACS of bridges=not readable by users"}
+    hidden = {"MaxPayload and MaxReadReq=not readable by users", "ACS of PCIe switches=not readable by users"}
     assert hidden | {"IOMMU of GPUs and NICs=identity+none"} <= set(value_of["inventory.devices.pci"])
+
+
+RIGHT = "discovery.settings.right"
+KERNEL = [
+    ("discovery.gpu.count", "n0", 8),
+    ("inventory.virtual", "n0", False),
+    ("discovery.cpu.model", "n0", "AMD EPYC"),
+]
+
+
+@shows_failing(RIGHT)
+@for_each(
+    ("facts", "outcome", "words"),
+    [
+        ([("discovery.gpu.count", "n0", 8)], WARN, "1 (kernel.numa_balancing is 1: the kernel moves pages of running"),
+        (
+            [("discovery.gpu.count", "n0", 0)],
+            OPEN,
+            "not found out: none of them could be read",
+        ),  # nothing is said of a CPU node
+        (KERNEL, WARN, "3 (kernel.numa_balancing is 1: "),
+        ([*KERNEL[:1], ("inventory.virtual", "n0", True)], WARN, "1 (kernel.numa_balancing"),
+        ([*KERNEL[:2], ("discovery.cpu.model", "n0", "aarch64 implementer 0x41")], WARN, "2 (kernel.numa_balancing"),
+    ],
+)
+def test_a_value_that_its_vendor_calls_wrong_warns_without_a_peer(facts, outcome, words):
+    entries = [
+        ("inventory.settings.kernel", "n0", ["vm.swappiness=60", "kernel.numa_balancing=1"]),
+        (
+            "inventory.devices.pci",
+            "n0",
+            ["IOMMU of GPUs and NICs=DMA-FQ+identity", "MaxPayload and MaxReadReq=128 and 512 bytes"],
+        ),
+    ]
+    by_gate = judged([*facts, *entries], "discovery", ("n0",), profile_name=H100)
+    seen, observed = in_words(by_gate[f"{RIGHT} n0"])
+    assert (seen, observed[: len(words)]) == (outcome, words)
+
+
+def test_right_values_pass_and_what_a_user_may_not_read_is_named():
+    entries = [
+        ("inventory.settings.task", "n0", ["ulimit -l=unlimited", "CPU governor=performance"]),
+        ("inventory.devices.pci", "n0", ["ACS of PCIe switches=not readable by users"]),
+        ("inventory.devices.gpus", "n0", ["compute mode=default"]),
+    ]
+    by_gate = judged([*KERNEL, *entries], "discovery", ("n0",), profile_name=H100)
+    words = "0 (right: CPU governor, compute mode; a user may not read ACS of PCIe switches)"
+    assert in_words(by_gate[f"{RIGHT} n0"]) == (PASS, words)
+
+
+def test_a_switch_that_redirects_is_named_and_a_port_of_the_cpu_is_not_asked(tmp_path):
+    redirecting = {f"{SWITCH}/config": BEHIND, f"{SWITCH.rpartition('/')[0]}/config": BEHIND}
+    for number, (files, says) in enumerate(
+        ((redirecting, "redirects"), ({CONFIGS[2]: bytes(4096), CONFIGS[3]: BEHIND}, "none"))
+    ):
+        facts = probed(tmp_path / str(number), files=files).observations
+        (value,) = (fact.value for fact in facts if fact.quantity == "inventory.devices.pci")
+        assert f"ACS of PCIe switches={says}" in value
 
 
 def begin(capability: int) -> bytes:

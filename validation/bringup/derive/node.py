@@ -1,10 +1,12 @@
-"""A node: who answered, and how far its clock is from the others."""
+"""A node: who answered, how far its clock is from the others, and whether its settings are what vendors ask for."""
 
 from __future__ import annotations
 
 from bringup.derive.fold import ALONE
 from bringup.evidence import clock
-from bringup.evidence.parsed import Parsed, Seen
+from bringup.evidence.names import first_few
+from bringup.evidence.parsed import Parsed, Seen, is_number
+from bringup.known_faults import right_values
 from bringup.records import Run
 
 
@@ -39,3 +41,39 @@ def clock_offset(derived: Parsed, observed: Seen, run: Run) -> None:
         else:
             value, why = abs(shift.seconds) + shift.uncertainty, str(shift)
         derived.saw("discovery.clock.offset", node, value, "s", behind.evidence, why)
+
+
+def right_settings(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Count the settings of a node that have another value than the one that a vendor documents."""
+    settings: dict[str, dict[str, str]] = {}
+    evidence: dict[str, str] = {}
+    for fact in [*observed.under("inventory.settings."), *observed.under("inventory.devices.")]:
+        if isinstance(fact.value, list):
+            evidence.setdefault(fact.subject, fact.evidence)
+            entries = (str(entry).rpartition("=") for entry in fact.value)
+            settings.setdefault(fact.subject, {}).update({name: value for name, _, value in entries})
+    for node, known in settings.items():
+        wrong, right, hidden = right_values.look_at(known, _traits(observed, node))
+        words = wrong or ([f"right: {', '.join(right)}"] if right else ["none of them could be read"])
+        words += [f"a user may not read {', '.join(hidden)}"] if hidden else []
+        value = len(wrong) if wrong or right else None
+        derived.saw("discovery.settings.right", node, value, "count", evidence[node], first_few(words))
+
+
+def _traits(observed: Seen, node: str) -> set[right_values.Trait]:
+    """Say what kind of node it is, by its own facts."""
+
+    def value(quantity: str) -> object:
+        return next((fact.value for fact in observed.of(quantity) if fact.subject == node), None)
+
+    def some(quantity: str) -> bool:
+        count = value(quantity)
+        return is_number(count) and float(count) > 0
+
+    traits: dict[right_values.Trait, bool] = {
+        "gpus": some("discovery.gpu.count"),
+        "rdma": some("discovery.rdma.ports"),
+        "bare metal": value("inventory.virtual") is False,
+        "x86": not str(value("discovery.cpu.model")).startswith("aarch64"),
+    }
+    return {trait for trait, holds in traits.items() if holds}
