@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
-from bringup.advise import bandwidth, step
+from bringup.advise import answer, bandwidth, step
 from bringup.errors import RecordError
 from bringup.formulae import models
 from bringup.plan import profile as profiles
@@ -33,28 +33,28 @@ def kept(folder: Path) -> TrainMetrics | RecordError | None:
     return TrainingRecords(folder).reference_metrics
 
 
-def predicted_of(reference, gpu=H100, curve=None) -> step.Predicted:
+def predicted_of(reference, gpu=H100, curve=None) -> answer.Times:
     return step.predicted(reference, PROFILE, args(), gpu, curve, SHAPE)
 
 
 def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path):
     predicted = predicted_of(kept(tmp_path))
-    assert predicted.reason is None
-    assert predicted.compute_s is not None
-    least, most = predicted.compute_s
-    assert predicted.step_s == (max(least, predicted.communication_s), most + predicted.communication_s)
+    assert predicted.unknown == []
+    assert predicted.compute is not None
+    least, most = predicted.compute
+    assert predicted.step == (max(least, predicted.communication), most + predicted.communication)
 
 
 def test_the_mfu_of_the_one_gpu_run_counts_more_than_the_assumed_one(tmp_path):
-    assumed = predicted_of(kept(tmp_path)).compute_s
+    assumed = predicted_of(kept(tmp_path)).compute
     reference = json.loads((RECORDS / "run_1gpu/metrics.json").read_text()) | {"mfu": 0.2, "mfu_reason": None}
     folder = kept_reference(tmp_path, json.dumps(reference))
-    measured = predicted_of(kept(folder)).compute_s
+    measured = predicted_of(kept(folder)).compute
     assert measured is not None and measured[0] == measured[1] > assumed[1]  # 0.2 is below all that was published
     recomputed = step.predicted(
         kept(folder), PROFILE, args().model_copy(update={"activation_checkpointing": True}), H100, None, SHAPE
     )
-    assert recomputed.compute_s == measured  # the one-GPU run recomputed too
+    assert recomputed.compute == measured  # the one-GPU run recomputed too
 
 
 def test_a_measured_curve_counts_more_than_the_promise_of_the_profile(tmp_path):
@@ -62,20 +62,20 @@ def test_a_measured_curve_counts_more_than_the_promise_of_the_profile(tmp_path):
         Observation(quantity=f"nccl.{name}.busbw@1MiB", subject="2-nodes", value=1.0, unit="GB/s", evidence="raw/x:1")
         for name in ("all_gather", "reduce_scatter")
     ]
-    promised = predicted_of(kept(tmp_path)).communication_s
+    promised = predicted_of(kept(tmp_path)).communication
     measured = predicted_of(kept(tmp_path), curve=bandwidth.Measured([("run-7", curve, [])]))
-    assert measured.communication_s > 10 * promised
+    assert measured.communication > 10 * promised
 
 
 @pytest.mark.parametrize("gpu", [None, "NVIDIA Unheard-of"])
 def test_without_a_known_peak_the_prediction_is_incomplete_and_says_why(tmp_path, gpu):
     predicted = predicted_of(kept(tmp_path), gpu)
-    assert (predicted.compute_s, predicted.step_s) == (None, None)
-    assert predicted.communication_s is not None
-    assert predicted.reason == f"compute time: no peak is known for {gpu or 'cpu'}"
+    assert (predicted.compute, predicted.step) == (None, None)
+    assert predicted.communication is not None
+    assert predicted.unknown == [f"compute time: no peak is known for {gpu or 'cpu'}"]
 
 
 def test_a_reference_that_cannot_be_read_is_the_reason_and_no_error(tmp_path):
     predicted = predicted_of(kept(kept_reference(tmp_path, "{")))
-    assert predicted.step_s is None
-    assert "reference.metrics.json" in str(predicted.reason)
+    assert predicted.step is None
+    assert "reference.metrics.json" in str(predicted.unknown)

@@ -5,7 +5,7 @@ from string import Formatter
 
 import pytest
 from bringup.errors import FileError
-from bringup.evidence.slurm import USABLE_STATES
+from bringup.evidence.node_states import USABLE_STATES
 from bringup.plan import catalogue
 from bringup.plan.claims import CLAIMS
 from bringup.plan.gate import Fixed, Gate, Requested

@@ -11,7 +11,7 @@ from bringup.cli import main
 from bringup.daily.first_cause import Cause, Job, Text, elsewhere, judged
 from bringup.daily.places import Step
 from bringup.evidence import slurm as answers
-from bringup.known_faults.pending import Node
+from bringup.evidence.node_states import Node
 from loops import for_each
 from programs import program
 from runs_for_tests import FIXTURES

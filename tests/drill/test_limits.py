@@ -81,10 +81,10 @@ def test_a_drill_with_sizes_is_made_in_the_size_that_is_asked_for():
     declared = DECLARED["slow-pair"]
     assert declared.sizes is not None
     own = next(drill for drill in DRILLS if drill.id == "slow-pair")
-    sized = declared.sized(declared.sizes.of[2])
+    sized = limits.sized(declared, declared.sizes.of[2])
     for drill, rate in ((own, "rate 50mbit"), (sized, "rate 400mbit")):
         assert rate in " ".join(word for command in drill.inject for word in command)
-    healthy = DECLARED["slow-matmul"].without_fault()
+    healthy = limits.without_fault(DECLARED["slow-matmul"])
     assert (healthy.inject, dict(healthy.environment)) == ((), {"BRINGUP_SMOKE_PARTS": "compute"})
 
 

@@ -1,7 +1,8 @@
 """Why a job waits, in plain words; on real answers of squeue."""
 
 from bringup.evidence import slurm
-from bringup.known_faults.pending import CAUSES, Node, cause_of, explain, named_nodes
+from bringup.evidence.node_states import Node
+from bringup.known_faults.pending import CAUSES, cause_of, explain, named_nodes
 from loops import for_each
 from runs_for_tests import FIXTURES
 

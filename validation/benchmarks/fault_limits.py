@@ -36,6 +36,20 @@ WORDS = {None: "not performed", True: "found", False: "not found"}
 _HEAD = ("fault", "gate", "smallest found", "found", "next smaller", "found there", "without the fault", "load")
 
 
+def sized(drill: Drill, size: float) -> Drill:
+    """Return the fault in this size. How large its gate says it to be is not declared, so it is not compared."""
+    unknown = {"says": "", "value": None, "between": None, "also": ()}
+    return drill.of_size(size).model_copy(update={**unknown, "consequences": (*drill.consequences, *drill.also)})
+
+
+def without_fault(drill: Drill) -> Drill:
+    """Return the same run of the same phase, and no fault."""
+    ours = ("BRINGUP_DRILL", "BRINGUP_DRILL_SIZE")
+    environment = {name: value for name, value in drill.environment.items() if name not in ours}
+    nothing = dict.fromkeys(("inject", "during", "undo", "consequences", "silent"), ())
+    return sized(drill, 0).model_copy(update={**nothing, "environment": environment})
+
+
 @dataclass
 class LimitTrial:
     """One run of a phase. size None: without the fault."""
@@ -239,22 +253,22 @@ class _Trials:
 
     def __call__(self, size: float | None) -> LimitTrial:
         self._count += 1
-        sized = self._drill.without_fault() if size is None else self._drill.sized(size)
-        sized = _placed(sized)
-        sized = sized.model_copy(update={"id": f"{sized.id}-{self._count}"})
+        drill = without_fault(self._drill) if size is None else sized(self._drill, size)
+        drill = _placed(drill)
+        drill = drill.model_copy(update={"id": f"{drill.id}-{self._count}"})
         load = round(os.getloadavg()[0], 2)
         for _ in range(AGAIN):
             try:
                 cluster = self._well()
                 cluster.heal()
-                result = perform.perform(sized, cluster, self._folder, name=self._folder.name)
+                result = perform.perform(drill, cluster, self._folder, name=self._folder.name)
             except DrillError as error:
-                result = perform.not_performed(sized, str(error))
+                result = perform.not_performed(drill, str(error))
             if result.performed:
                 break
         named = bool(result.detected and (size is None or result.right_subject))
         if named is (size is not None) and not result.false_alarms:
-            shutil.rmtree(self._folder / sized.id, ignore_errors=True)
+            shutil.rmtree(self._folder / drill.id, ignore_errors=True)
         return LimitTrial(
             size=size,
             found=(named or (size is None and bool(result.false_alarms))) if result.performed else None,
@@ -269,8 +283,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=[], metavar="ID", help="these drills of those that have sizes")
     parser.add_argument("--repeat", type=int, default=10, help="trials of a size")
     arguments = parser.parse_args()
-    sized = [drill for drill in DECLARED.values() if drill.sizes is not None]
-    chosen = [drill for drill in sized if not arguments.only or drill.id in arguments.only]
+    in_sizes = [drill for drill in DECLARED.values() if drill.sizes is not None]
+    chosen = [drill for drill in in_sizes if not arguments.only or drill.id in arguments.only]
     try:
         if not chosen:
             raise CannotStart("none of these drills has sizes; bringup drill --list and the catalogue say which have")

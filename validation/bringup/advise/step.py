@@ -7,7 +7,7 @@ otherwise promised by the profile.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 
 from bringup.advise import answer, bandwidth
 from bringup.errors import RecordError
@@ -18,16 +18,6 @@ from bringup.plan.profile import Profile
 from bringup.records import ModelShape, RunArgs, TrainMetrics
 
 
-@dataclass(frozen=True)
-class Predicted:
-    """Seconds. What cannot be predicted is None, and `reason` says why."""
-
-    compute_s: tuple[float, float] | None = None  # at the highest MFU, at the lowest
-    communication_s: float | None = None
-    step_s: tuple[float, float] | None = None  # all communication overlaps; nothing does
-    reason: str | None = None
-
-
 def predicted(
     reference: TrainMetrics | RecordError | None,
     profile: Profile,
@@ -35,19 +25,18 @@ def predicted(
     gpu: str | None,
     curve: bandwidth.Measured | None,
     shape: ModelShape,
-) -> Predicted:
+) -> answer.Times:
     """Predict a step. reference: of the one-GPU run that is kept with the run. gpu: its name, None on a CPU. curve: of
     the collectives, where it was measured. shape: that the run recorded."""
     if isinstance(reference, RecordError):
-        return Predicted(reason=str(reference))
+        return answer.Times(None, None, [], [str(reference)])
     machine = _machine(reference, profile, gpu)
     facts = answer.Known(profile.name, machine, curve or bandwidth.Promised(profile))
     times = answer.times(shape, models.job_of(args), facts)
-    reasons = times.unknown
-    if machine.peak_bf16_tflops is None:
-        others = [reason for reason in reasons if not reason.startswith("compute time")]
-        reasons = [f"compute time: no peak is known for {gpu or 'cpu'}", *others]
-    return Predicted(times.compute, times.communication, times.step, "; ".join(reasons) or None)
+    if machine.peak_bf16_tflops is not None:
+        return times
+    others = [reason for reason in times.unknown if not reason.startswith("compute time")]
+    return replace(times, unknown=[f"compute time: no peak is known for {gpu or 'cpu'}", *others])
 
 
 def _machine(reference: TrainMetrics | None, profile: Profile, gpu: str | None) -> Machine:

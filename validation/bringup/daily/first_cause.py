@@ -17,8 +17,8 @@ from bringup.daily.places import HOW_TO_LEARN, Places, Step
 from bringup.evidence import job_log
 from bringup.evidence import slurm as answers
 from bringup.evidence.job_log import Ended, JobLog, Raised
+from bringup.evidence.node_states import Node
 from bringup.known_faults import signs
-from bringup.known_faults.pending import Node
 from bringup.known_faults.signatures import EXIT_CODES, SIGNALS, SIGNATURES
 from bringup.records import Sign
 
@@ -130,7 +130,7 @@ def judged(
     unusual = {
         name: f"{node.state.lower()}{f': {node.reason}' if node.reason else ''}"
         for name, node in nodes.items()
-        if node.state not in answers.USABLE_STATES or node.reason
+        if not node.is_usable or node.reason
     }
     cause = _first(job, causes, waits, victims, unusual)
     if cause.kind == "exit-code" and cause.words.endswith(_NO_LINE) and not texts:

@@ -23,8 +23,8 @@ from bringup.errors import BringupError, SlurmError, UsageError
 from bringup.evidence import facts, hostlist
 from bringup.evidence import slurm as answers
 from bringup.evidence.names import the_first
+from bringup.evidence.node_states import Node
 from bringup.evidence.parsed import Parsed
-from bringup.evidence.slurm import USABLE_STATES
 from bringup.known_faults import xid
 from bringup.plan.phases import PHASES
 from bringup.records import Observation, files
@@ -215,7 +215,7 @@ def _read(path: str, not_seen: list[str]) -> Text | None:
     return Text(path, content.decode(errors="replace"), status.st_mtime)
 
 
-def _nodes(job: Job, not_seen: list[str]) -> dict[str, slurm.Node]:
+def _nodes(job: Job, not_seen: list[str]) -> dict[str, Node]:
     try:
         known = slurm.nodes(job.nodes) if job.nodes else {}
     except SlurmError as error:
@@ -224,12 +224,12 @@ def _nodes(job: Job, not_seen: list[str]) -> dict[str, slurm.Node]:
     return {name: node for name, node in known.items() if name in job.nodes}
 
 
-def _ask_nodes(answer: Answer, nodes: dict[str, slurm.Node]) -> None:
+def _ask_nodes(answer: Answer, nodes: dict[str, Node]) -> None:
     """Ask each node by a step of one task: in the job, where it is the user's and runs; else in a job of its own."""
     job = answer.job
     runs = job.state == "RUNNING"
     # a node that is drained still takes steps of the jobs that run there
-    away = [n for n, node in nodes.items() if _AWAY.search(node.state) or not (runs or node.state in USABLE_STATES)]
+    away = [n for n, node in nodes.items() if _AWAY.search(node.state) or not (runs or node.is_usable)]
     asked = [name for name in job.nodes if name not in away]
     if away:
         answer.not_seen.append(f"kernel logs and processes of {hostlist.shortened(away)}: not usable now")

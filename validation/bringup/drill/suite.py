@@ -19,7 +19,7 @@ from bringup.drill import environment as environments
 from bringup.drill import perform, result
 from bringup.drill.environment import Here, LocalCluster
 from bringup.errors import CannotStart, DrillError, SlurmError
-from bringup.evidence import hostlist
+from bringup.evidence.node_states import Node
 from bringup.plan import own
 from bringup.plan import site as sites
 from bringup.plan.catalogue import GATES
@@ -35,8 +35,6 @@ from bringup.run import slurm
 from bringup.run.launch import progress
 
 DRILLS = environments.RESULTS / "drill"
-
-
 Ended = queue.Queue[tuple[DrillResult, str | None] | Exception | None]
 """What lanes tell: a result, and what the drill left so that the cluster was replaced; an error; None: a lane ended."""
 LEFT_TO_ITS_LANE = 4  # drills; see taken()
@@ -246,7 +244,7 @@ def _lane(lane: str, drills: Iterator[Drill], folder: Path, ended: Ended, tell: 
     ended.put(None)
 
 
-def usable_here() -> dict[str, slurm.Node]:
+def usable_here() -> dict[str, Node]:
     """Return nodes of this cluster that drills can use, in the order of the partition. Raises CannotStart."""
     try:
         names = slurm.partition_nodes(slurm.chosen_partition())
@@ -255,12 +253,12 @@ def usable_here() -> dict[str, slurm.Node]:
         raise CannotStart(str(error)) from error
     usable = {name: nodes[name] for name in names if name in nodes and nodes[name].is_usable}
     if not usable:
-        raise CannotStart(f"none of {hostlist.expand(','.join(names))[:4]} can be used; sinfo -N -l says why")
+        raise CannotStart(f"none of {', '.join(names[:4])} can be used; sinfo -N -l says why")
     return usable
 
 
 def _anywhere(
-    request: Request, drills: Sequence[Drill], nodes: dict[str, slurm.Node], folder: Path, console: Console
+    request: Request, drills: Sequence[Drill], nodes: dict[str, Node], folder: Path, console: Console
 ) -> Generator[DrillResult]:
     assert request.profile is not None
     usable = tuple(nodes)

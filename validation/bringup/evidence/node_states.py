@@ -7,7 +7,12 @@ before 21.08 and what BLOCKED and UNDRAIN mean were not seen on a cluster. A wor
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from enum import IntEnum
+
+# states of a healthy node, without its harmless flags
+USABLE_STATES: list[float] | list[str] = ["IDLE", "MIXED", "ALLOCATED", "COMPLETING"]
 
 
 class Meaning(IntEnum):
@@ -20,6 +25,32 @@ class Meaning(IntEnum):
 
 
 _U, _W, _C, _B = Meaning
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node as Slurm shows it. state: without harmless flags. gres: the part about GPUs, as jobs ask for it:
+    gpu:h100:8. Of one that never registered the last three are empty."""
+
+    state: str
+    reason: str | None
+    gpus: int = 0
+    gres: str = ""
+    features: tuple[str, ...] = ()
+    arch: str = ""
+    version: str = ""
+    booted: str = ""
+
+    @property
+    def is_usable(self) -> bool:
+        return self.state in USABLE_STATES
+
+    @property
+    def types(self) -> list[str]:
+        """Name the types of its GPUs, where Gres names them."""
+        return re.findall(r"gpu:([^:(,]+):\d+", self.gres)
+
+
 _STATES = (
     (_U, "free", "IDLE"),
     (_U, "partly busy", "MIXED"),

@@ -11,10 +11,8 @@ from datetime import datetime
 from bringup.errors import UsageError
 from bringup.evidence import node_states
 from bringup.evidence.hostlist import expand, named
+from bringup.evidence.node_states import Node
 from bringup.evidence.parsed import Parsed, cut, each_line, lines
-
-# states of a healthy node, without its harmless flags (node_states.py)
-USABLE_STATES: list[float] | list[str] = ["IDLE", "MIXED", "ALLOCATED", "COMPLETING"]
 
 _NODE = re.compile(r"^NodeName=(\S+) ")
 
@@ -45,41 +43,42 @@ def _items(gres: str) -> list[str]:
     return re.split(r",(?![^(]*\))", cut(gres))
 
 
-def shapes(text: str) -> dict[str, tuple[str, tuple[str, ...], str]]:
-    """Read `scontrol --oneliner show node`: node -> (what it has of GPUs, without sockets: gpu:h100:8, its features,
-    its architecture, empty if it never registered)."""
-    shape_of: dict[str, tuple[str, tuple[str, ...], str]] = {}
-    for line in lines(text):
-        fields, _ = _split_reason(line)
-        match, gres = _NODE.match(fields), _field(fields, "Gres") or ""
-        if match is not None:
-            gpus = [re.sub(r"\(.*\)", "", item) for item in _items(gres) if item.startswith("gpu")]
-            features = cut(_field(fields, "ActiveFeatures") or "").split(",")
-            shape_of[match[1]] = ",".join(gpus), tuple(features), _field(fields, "Arch") or ""
-    return shape_of
+def node_in(line: str, own: Container[str]) -> tuple[str, Node] | None:
+    """Read a name and its node from a line of `scontrol --oneliner show node`. None: it is none, or is cut off behind
+    the state, where IDLE may have been IDLE+DRAIN. own: nodes that the run has, or gets, through a reservation."""
+    fields, reason = _split_reason(line)
+    match, state = _NODE.match(fields), _field(fields, "State")
+    if match is None or not state or line.endswith(f" State={state}"):
+        return None
+    gpus = (re.sub(r"\(.*\)", "", item) for item in _items(_field(fields, "Gres") or "") if item.startswith("gpu"))
+    gres = ",".join(gpus)
+    known = {name: _field(fields, name) or "" for name in ("ActiveFeatures", "Arch", "Version", "BootTime")}
+    return match[1], Node(
+        state=node_states.harmful(state, has_reservation=match[1] in own),
+        reason=reason or None,
+        gpus=gpus_of(gres),
+        gres=gres,
+        features=tuple(cut(known["ActiveFeatures"]).split(",")),
+        arch=known["Arch"],
+        version=known["Version"],
+        booted=known["BootTime"],
+    )
 
 
 def nodes(text: str, where: str, own: Container[str] = ()) -> Parsed:
-    """Read `scontrol --oneliner show node`: state with its harmful flags and the reason, GPUs configured.
-
-    own: the nodes that the run has, or gets, through a reservation of its own.
-    """
+    """Read `scontrol --oneliner show node`: state with its harmful flags and the reason, GPUs configured."""
     parsed = Parsed()
     for number, line in enumerate(lines(text), start=1):
-        fields, reason = _split_reason(line)
-        match, state = _NODE.match(fields), _field(fields, "State")
         if not line.strip():
             continue
-        # cut off there: IDLE may have been IDLE+DRAIN
-        if match is None or not state or line.endswith(f" State={state}"):
+        if (known := node_in(line, own)) is None:
             parsed.problems.append(f"{where}:{number}: not a line of `scontrol -o show node`: {line[:60]!r}")
             continue
-        state = node_states.harmful(state, has_reservation=match[1] in own)
-        parsed.saw("slurm.node.state", match[1], state, "text", f"{where}:{number}", reason or None)
-        version = _field(fields, "Version")
-        if version:  # a node that never registered has none
-            parsed.saw("slurm.node.version", match[1], version, "text", f"{where}:{number}")
-        parsed.saw("slurm.node.gpus", match[1], gpus_of(_field(fields, "Gres")), "count", f"{where}:{number}")
+        name, node = known
+        parsed.saw("slurm.node.state", name, node.state, "text", f"{where}:{number}", node.reason)
+        if node.version:  # a node that never registered has none
+            parsed.saw("slurm.node.version", name, node.version, "text", f"{where}:{number}")
+        parsed.saw("slurm.node.gpus", name, node.gpus, "count", f"{where}:{number}")
     if not parsed.observations and not parsed.problems:
         parsed.problems.append(f"{where}: names no node")
     return parsed

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from bringup.errors import UsageError
 from bringup.evidence import hostlist
-from bringup.evidence.node_states import Meaning, meaning
+from bringup.evidence.node_states import Meaning, Node, meaning
 from bringup.known_faults.signatures import Sourced, entries
 from bringup.records import Record
-
-
-@dataclass(frozen=True)
-class Node:
-    state: str
-    reason: str | None
 
 
 class Cause(Record):

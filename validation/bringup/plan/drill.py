@@ -86,20 +86,8 @@ class Drill(Record):
     needs_expected: tuple[str, str] | None = None
     sizes: Sizes | None = None
 
-    def sized(self, size: float) -> Drill:
-        """Return the fault in this size. How large its gate says it to be is not declared, so it is not compared."""
-        unknown = {"says": "", "value": None, "between": None, "also": ()}
-        consequences = (*self.consequences, *self.also)
-        return self._of_size(size).model_copy(update={**unknown, "consequences": consequences})
-
-    def without_fault(self) -> Drill:
-        """Return the same run of the same phase, and no fault."""
-        ours = ("BRINGUP_DRILL", "BRINGUP_DRILL_SIZE")
-        environment = {name: value for name, value in self.environment.items() if name not in ours}
-        nothing = dict.fromkeys(("inject", "during", "undo", "consequences", "silent"), ())
-        return self.sized(0).model_copy(update={**nothing, "environment": environment})
-
-    def _of_size(self, size: float) -> Drill:
+    def of_size(self, size: float) -> Drill:
+        """Return the fault in this size."""
         fields = ("fault", "inject", "during", "undo", "environment")
         return self._filled(lambda text: text.replace("{size}", f"{size:g}"), fields, sizes=None)
 
@@ -107,7 +95,7 @@ class Drill(Record):
         """Return the drill with its places filled in, in its own size. names: nodes, at least as many as the shape has;
         gpus: in each node."""
         if self.sizes is not None:
-            return self._of_size(self.sizes.of[0]).placed(names, gpus)
+            return self.of_size(self.sizes.of[0]).placed(names, gpus)
 
         def text(declared: str) -> str:
             return _PLACE.sub(lambda match: _at_place(match, self.shape, names, gpus), declared)

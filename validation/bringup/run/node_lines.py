@@ -14,8 +14,8 @@ from datetime import datetime, timedelta, timezone
 
 from bringup.derive.provenance import CLOSED_AT, moment
 from bringup.errors import SlurmError
-from bringup.evidence import slurm as answers
 from bringup.evidence.names import listed
+from bringup.evidence.node_states import Node
 from bringup.judge import Judged
 from bringup.plan import catalogue, own, subjects
 from bringup.records import Outcome
@@ -25,18 +25,8 @@ from bringup.run import slurm
 
 OLDEST = timedelta(hours=24)
 CLOCKS_DIFFER = timedelta(minutes=10)
-_BOOTED = re.compile(r"^NodeName=(\S+) .*?\bBootTime=(\d+)\b", re.MULTILINE)
 _OUT = re.compile(r"DRAIN|DOWN|FAIL|INVAL|NOT_RESPONDING")
 _LONG_AGO = datetime.fromtimestamp(0, timezone.utc)
-
-
-@dataclass(frozen=True)
-class Node:
-    """A node as Slurm shows it now."""
-
-    state: str
-    given: str  # the reason; empty: none
-    booted: datetime | None  # slurmctld knows none of a node that has not registered
 
 
 @dataclass(frozen=True)
@@ -51,14 +41,9 @@ class Present:
 def ask() -> Present:
     try:
         cluster = slurm.cluster()
-        text = slurm.show_nodes(times="%s")
+        return Present(cluster, slurm.nodes_in(slurm.show_nodes(times="%s")))
     except SlurmError as error:
         return Present(None, {}, plain(str(error)))
-    booted = {name: datetime.fromtimestamp(int(at), timezone.utc) for name, at in _BOOTED.findall(text)}
-    seen = [each for each in answers.nodes(text, "scontrol").observations if each.quantity == "slurm.node.state"]
-    return Present(
-        cluster, {each.subject: Node(str(each.value), each.why or "", booted.get(each.subject)) for each in seen}
-    )
 
 
 def lines(judged: Sequence[Judged], present: Present, now: datetime) -> list[str]:
@@ -111,7 +96,7 @@ def _drain(proposal: drain.Proposal, against: Sequence[Judged], present: Present
         return [f"# no line for {proposal.node}: Slurm knows no such node"]
     if node is not None and _OUT.search(node.state):
         return [
-            f"# no line for {proposal.node}: Slurm has it as {node.state} already: {plain(node.given) or 'no reason'}"
+            f"# no line for {proposal.node}: Slurm has it as {node.state} already: {plain(node.reason or 'no reason')}"
         ]
     if (why := _booted_since(node, against)) is not None:
         return [f"# no line for {proposal.node}: {why}"]
@@ -121,7 +106,7 @@ def _drain(proposal: drain.Proposal, against: Sequence[Judged], present: Present
 def _resume(name: str, node: Node, used: Sequence[Judged], now: datetime) -> list[str]:
     """For a node that was drained with a line of ours. It passes again when each gate of its reason was judged there
     after it, and passed."""
-    given = reason.read(node.given)
+    given = reason.read(node.reason)
     if given is None or "DRAIN" not in node.state:
         return []
     later = [run for run in used if run.run.opened_at[:16] > given.date[:16] and name in run.run.nodes]
@@ -146,11 +131,18 @@ def _resume(name: str, node: Node, used: Sequence[Judged], now: datetime) -> lis
     return [f"# {name} passes again ({', '.join(gates)}): {_rests_on(later, node, now)}", line]
 
 
+def _booted(node: Node | None) -> datetime | None:
+    """Return when; slurmctld does not know it of a node that has not registered."""
+    if node is None or not node.booted.isdecimal():
+        return None
+    return datetime.fromtimestamp(int(node.booted), timezone.utc)
+
+
 def _booted_since(node: Node | None, runs: Iterable[Judged]) -> str | None:
     opened = min((moment(run.run.opened_at) or _LONG_AGO for run in runs), default=_LONG_AGO)
-    if node is None or node.booted is None or node.booted <= opened:
+    if (booted := _booted(node)) is None or booted <= opened:
         return None
-    return f"it booted at {_minute(node.booted)}, after its evidence began ({_minute(opened)}); run the phase again"
+    return f"it booted at {_minute(booted)}, after its evidence began ({_minute(opened)}); run the phase again"
 
 
 def _rests_on(runs: Sequence[Judged], node: Node | None, now: datetime) -> str:
@@ -159,8 +151,8 @@ def _rests_on(runs: Sequence[Judged], node: Node | None, now: datetime) -> str:
         f"{plain(str(slurm.Cluster(run.run.cluster, run.run.controller)))})"
         for run in runs
     )
-    boot = "not known" if node is None or node.booted is None else _minute(node.booted)
-    return f"{of}; boot: {boot}"
+    booted = _booted(node)
+    return f"{of}; boot: {'not known' if booted is None else _minute(booted)}"
 
 
 def _closed_at(run: Judged) -> datetime:

@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping, Sequence
 from bringup.errors import CannotStart, SlurmError, UsageError
 from bringup.evidence import hostlist
 from bringup.evidence.names import by_reason
+from bringup.evidence.node_states import Node
 from bringup.plan.phases import Phase
 from bringup.run import partitions, slurm
-from bringup.run.slurm import Node
 
 
 def requested_nodes(
@@ -22,7 +22,7 @@ def requested_nodes(
     nodelist: str | None,
     partition: str | None = None,
     say: Callable[[str], None] = lambda text: None,
-) -> dict[str, slurm.Node]:
+) -> dict[str, Node]:
     """Choose nodes of the list, or else of the partition. With a count: usable nodes first, then unusable ones. Of a
     partition only nodes that are alike (set_aside); say: gets a line about the others.
 
@@ -109,16 +109,21 @@ def set_aside(known: Mapping[str, Node], names: Sequence[str]) -> dict[str, str]
     aside = {name: f"not {wanted}" for name in names if wanted and not has_features(known[name].features, wanted)}
     if len(aside) == len(names):  # Slurm refuses such a job, and says why
         aside = {}
-    left = [name for name in names if name not in aside]
-    kinds = Counter(kind(known[name]) for name in left if known[name].gpus)
-    if not kinds:
+    usual = most_common({name: known[name] for name in names if name not in aside})
+    if usual is None:
         return {}
-    most_common = max(kinds, key=lambda common: (kinds[common], _gpus(known, left, common)))
     return {
         name: aside.get(name) or kind(known[name])
         for name in names
-        if name in aside or kind(known[name]) != most_common
+        if name in aside or kind(known[name]) != kind(usual)
     }
+
+
+def most_common(nodes: Mapping[str, Node]) -> Node | None:
+    """Find a node with GPUs as most of those with GPUs have them. None: no node has one."""
+    with_gpus = [node for node in nodes.values() if node.gpus]
+    counted = Counter(node.gres for node in with_gpus)
+    return max(with_gpus, key=lambda node: (counted[node.gres], node.gpus), default=None)
 
 
 def kind(node: Node) -> str:
@@ -134,10 +139,6 @@ def divided(nodes: Mapping[str, Node]) -> str | None:
         f"GPUs are divided (MIG), and Slurm counts the parts: {by_reason(of_parts)}; discovery fails there, because "
         "ranks on parts of a GPU have neither NVLink nor NCCL between them"
     )
-
-
-def _gpus(known: Mapping[str, Node], names: Sequence[str], wanted: str) -> int:
-    return max(known[name].gpus for name in names if kind(known[name]) == wanted)
 
 
 def constraint() -> str:

@@ -16,6 +16,7 @@ from typing import NamedTuple, TypeVar
 from bringup.errors import ControllerAway, SlurmError
 from bringup.evidence import hostlist
 from bringup.evidence import slurm as answers
+from bringup.evidence.node_states import Node
 from bringup.evidence.parsed import lines
 from bringup.known_faults import pending
 from bringup.results import REPOSITORY
@@ -33,6 +34,7 @@ NO_NODE = (
     "shows no node now: Slurm hides nodes of a cloud that are off, unless slurm.conf has PrivateData=cloud; "
     "a job wakes them: srun --nodes=N true"
 )
+_NODE_NAME = re.compile(r"^NodeName=(\S+) ", re.MULTILINE)
 _FORGOTTEN = "Invalid job id specified"
 _ABOUT_GPUS = re.compile(r"\b(gpus?|gres|tres|job_?submit|QOSMinGRES)\b", re.IGNORECASE)
 _STATE = re.compile(r"\bJobState=(\S+)")
@@ -68,25 +70,6 @@ class Job:
     state: str
     reason: str
     nodes: str = ""  # the node list it was submitted with; empty: any nodes
-
-
-@dataclass(frozen=True)
-class Node(pending.Node):
-    """A node. state: without harmless flags. gres: the part about GPUs, as jobs ask for it: gpu:h100:8."""
-
-    gpus: int = 0
-    gres: str = ""
-    features: tuple[str, ...] = ()
-    arch: str = ""  # empty: it never registered
-
-    @property
-    def is_usable(self) -> bool:
-        return self.state in answers.USABLE_STATES
-
-    @property
-    def types(self) -> list[str]:
-        """Name the types of its GPUs, where Gres names them."""
-        return re.findall(r"gpu:([^:(,]+):\d+", self.gres)
 
 
 def ask(
@@ -217,15 +200,9 @@ def nodes(names: Sequence[str] = ()) -> dict[str, Node]:
 
 def nodes_in(text: str) -> dict[str, Node]:
     """Read `scontrol --oneliner show node`: those whose state it says."""
-    shapes = answers.shapes(text)
-    own = shapes if any(f"{command}_RESERVATION" in os.environ for command in ("SBATCH", "SLURM")) else ()
-    seen = answers.nodes(text, "scontrol", own).observations
-    states = {each.subject: each for each in seen if each.quantity == "slurm.node.state"}
-    return {
-        name: Node(str(states[name].value), states[name].why, answers.gpus_of(gres), gres, features, arch)
-        for name, (gres, features, arch) in shapes.items()
-        if name in states
-    }
+    is_reserved = any(f"{command}_RESERVATION" in os.environ for command in ("SBATCH", "SLURM"))
+    own = _NODE_NAME.findall(text) if is_reserved else ()
+    return dict(known for line in lines(text) if (known := answers.node_in(line, own)) is not None)
 
 
 def why_pending(job_id: str, waiting: Job) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from bringup import results as runs
 from bringup.characters import many
@@ -53,14 +53,14 @@ def run(request: Request, environment: Mapping[str, str], tell: Tell) -> int:
     return _Flight(setting, record).go()
 
 
+@dataclass
 class _Flight:
     """The attempts. The record is on disk after each step, so that a job that ends early leaves what was known."""
 
-    def __init__(self, setting: Setting, record: Preflight) -> None:
-        self._request, self._setting, self._record = setting.request, setting, record
-        self._tell = setting.tell
-        self._links: set[checks.Link] = set()  # bad ones, of all looks: a later look may not come to the pairs
-        self._can_write = True
+    setting: Setting
+    record: Preflight
+    links: set[checks.Link] = field(default_factory=set)  # bad ones: a later look may not come to pairs
+    can_write: bool = True
 
     def go(self) -> int:
         self._save()
@@ -71,15 +71,15 @@ class _Flight:
         while True:
             number += 1
             spares = f"; spare: {', '.join(crew.spares)}" if crew.spares else "; no spare"
-            self._tell(f"chosen     {', '.join(crew.at_work)}{spares}")
+            self.setting.tell(f"chosen     {', '.join(crew.at_work)}{spares}")
             ended = self._start(crew, number)
             if ended.code == 0:
                 return self._conclude(0, "the command succeeded")
             code = 124 if ended.code is None else ended.code  # as timeout(1) ends for what it ended
             ended_how = "printed nothing for too long" if ended.code is None else f"ended with {ended.code}"
-            if number > self._request.retries:
+            if number > self.setting.request.retries:
                 return self._conclude(code, f"the command {ended_how}, and was started {many(number, 'time')}")
-            self._tell(f"the command {ended_how}: looking at its nodes")
+            self.setting.tell(f"the command {ended_how}: looking at its nodes")
             try:
                 next_crew, why = self._exchange(crew, number)
             except (BringupError, OSError) as error:  # the command's code counts, not that of a look
@@ -90,55 +90,55 @@ class _Flight:
 
     def _first_crew(self) -> Crew | None:
         """None: too few nodes are healthy, and everything about it is printed."""
-        nodes = self._setting.allocation.nodes
-        looked, judged = checks.look(self._setting, nodes, 0, is_first=True)
-        self._record = self._record.model_copy(update={"before": looked})
+        nodes = self.setting.allocation.nodes
+        looked, judged = checks.look(self.setting, nodes, 0, is_first=True)
+        self.record = self.record.model_copy(update={"before": looked})
         self._say(looked)
-        self._links.update(looked.links)
+        self.links.update(looked.links)
         healthy = [node for node in nodes if node not in _names(looked.accused)]
         ranked = checks.ranked(healthy, judged)
-        chosen = checks.choose(ranked, self._record.wanted, looked.links)
+        chosen = checks.choose(ranked, self.record.wanted, looked.links)
         if chosen is None:
             bad = f", and {many(len(looked.links), 'link')} between them are bad" if looked.links else ""
             self._conclude(
                 UNHEALTHY,
-                f"the command did not run: it needs {self._record.wanted} healthy nodes, and {len(healthy)} of "
+                f"the command did not run: it needs {self.record.wanted} healthy nodes, and {len(healthy)} of "
                 f"{len(nodes)} are healthy{bad}",
             )
             return None
         return self._crew(chosen, [node for node in ranked if node not in chosen])
 
     def _crew(self, chosen: Sequence[str], spares: Sequence[str]) -> Crew:
-        in_order = [node for node in self._setting.allocation.nodes if node in chosen]  # rank 0 is on Slurm's first
+        in_order = [node for node in self.setting.allocation.nodes if node in chosen]  # rank 0 is on Slurm's first
         return Crew(in_order, list(spares))
 
     def _start(self, crew: Crew, number: int) -> command.Ended:
-        allocation, folder = self._setting.allocation, self._setting.folder
+        allocation, folder = self.setting.allocation, self.setting.folder
         hostfile = folder / f"hosts-{number}"
         write_text(hostfile, "".join(f"{node}\n" for node in crew.at_work))
         others, started_at = programs.steps_of(allocation.job), opening.now()
         attempt = PreflightAttempt(
             nodes=crew.at_work, spares=crew.spares, started_at=started_at, seconds=0, how="running", exit_code=None
         )
-        self._record = self._record.model_copy(update={"attempts": [*self._record.attempts, attempt]})
+        self.record = self.record.model_copy(update={"attempts": [*self.record.attempts, attempt]})
         self._save()
         environment = allocation.for_command(crew.at_work, hostfile) | {"BRINGUP_ATTEMPT": str(number)}
-        ended = command.run(self._request.command, environment, self._request.stall_after_s)
-        command.keep(self._request.command, ended, folder / f"command-{number}.log")
-        if ended.code != 0 and not programs.end_steps(allocation.job, others, self._tell):
+        ended = command.run(self.setting.request.command, environment, self.setting.request.stall_after_s)
+        command.keep(self.setting.request.command, ended, folder / f"command-{number}.log")
+        if ended.code != 0 and not programs.end_steps(allocation.job, others, self.setting.tell):
             stays = "a step of the command stays in Slurm's books, or may"
-            self._tell(f"{stays}; further steps share its cores (SLURM_OVERLAP=1)")
-            self._setting = replace(self._setting, allocation=allocation.overlapping())
+            self.setting.tell(f"{stays}; further steps share its cores (SLURM_OVERLAP=1)")
+            self.setting = replace(self.setting, allocation=allocation.overlapping())
         self._update(seconds=ended.seconds, how="stalled" if ended.code is None else "ended", exit_code=ended.code)
         return ended
 
     def _exchange(self, crew: Crew, number: int) -> tuple[Crew | None, str]:
         """Return (the next crew, or None; why there is none)."""
-        nodes = [node for node in self._setting.allocation.nodes if node in {*crew.at_work, *crew.spares}]
-        looked, judged = checks.look(self._setting, nodes, number, until=crew.at_work)
+        nodes = [node for node in self.setting.allocation.nodes if node in {*crew.at_work, *crew.spares}]
+        looked, judged = checks.look(self.setting, nodes, number, until=crew.at_work)
         self._update(look=looked)
         self._say(looked)
-        self._links.update(looked.links)
+        self.links.update(looked.links)
         accused = _names(looked.accused)
         culprits = [node for node in crew.at_work if node in accused]
         is_between = any(set(link) <= set(crew.at_work) for link in looked.links)
@@ -146,7 +146,7 @@ class _Flight:
             return None, "nothing was observed that speaks against one of its nodes, and none was exchanged"
         staying = [node for node in crew.at_work if node not in accused]
         spares = checks.ranked([node for node in crew.spares if node not in accused], judged)
-        chosen = checks.choose([*staying, *spares], len(crew.at_work), self._links)
+        chosen = checks.choose([*staying, *spares], len(crew.at_work), self.links)
         if chosen is None:
             who = ", ".join(culprits) or "a link between its nodes"
             return None, f"{who}: see above, and no healthy spare is left"
@@ -155,38 +155,38 @@ class _Flight:
         exchanged = dict(zip(out, new, strict=True))
         self._update(exchanged=exchanged)
         for old, spare in exchanged.items():
-            self._tell(f"exchanged  {old}: {spare} takes its place")
+            self.setting.tell(f"exchanged  {old}: {spare} takes its place")
         # a node of a bad link is healthy by itself, and stays a spare
         left = [node for node in (*spares, *out) if node not in chosen and node not in accused]
         return self._crew(chosen, left), ""
 
     def _update(self, **fields: object) -> None:
-        attempts = self._record.attempts
+        attempts = self.record.attempts
         last = attempts[-1].model_copy(update=fields)
-        self._record = self._record.model_copy(update={"attempts": [*attempts[:-1], last]})
+        self.record = self.record.model_copy(update={"attempts": [*attempts[:-1], last]})
         self._save()
 
     def _save(self) -> None:
         """Save the record. A disk that is full ends no command, and changes no exit code."""
         try:
-            write_record(self._setting.folder / runs.PREFLIGHT, self._record, replace=True)
+            write_record(self.setting.folder / runs.PREFLIGHT, self.record, replace=True)
         except OSError as error:
-            if self._can_write:
-                self._tell(f"the record cannot be written: {error}")
-            self._can_write = False
+            if self.can_write:
+                self.setting.tell(f"the record cannot be written: {error}")
+            self.can_write = False
 
     def _say(self, looked: PreflightLook) -> None:
         for entry in looked.accused:
-            self._tell(f"left out   {entry.node}: {text.plain(entry.why)}")
+            self.setting.tell(f"left out   {entry.node}: {text.plain(entry.why)}")
         for remark in looked.remarks:
-            self._tell(f"remark     {text.plain(remark)}")
+            self.setting.tell(f"remark     {text.plain(remark)}")
 
     def _conclude(self, code: int, words: str) -> int:
-        self._record = self._record.model_copy(update={"conclusion": words})
+        self.record = self.record.model_copy(update={"conclusion": words})
         self._save()
-        pairs = [f"{old} for {new}" for attempt in self._record.attempts for old, new in attempt.exchanged.items()]
+        pairs = [f"{old} for {new}" for attempt in self.record.attempts for old, new in attempt.exchanged.items()]
         exchanged = f"exchanged: {', '.join(pairs)}" if pairs else "no node was exchanged"
-        self._tell(f"{words}; {exchanged}; record: {text.shown_path(self._setting.folder)}/{runs.PREFLIGHT}")
+        self.setting.tell(f"{words}; {exchanged}; record: {text.shown_path(self.setting.folder)}/{runs.PREFLIGHT}")
         return code
 
 

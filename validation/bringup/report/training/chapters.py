@@ -98,14 +98,14 @@ def _predicted_step(trained: Trained) -> str:
     predicted = step.predicted(reference, profile, trained.args, metrics.gpu0, trained.curve, metrics.model_shape)
     parts = [
         f"{name} {' to '.join(dict.fromkeys(map(read.words, values)))} s"
-        for name, values in (("compute", predicted.compute_s or ()), ("communication", (predicted.communication_s,)))
+        for name, values in (("compute", predicted.compute or ()), ("communication", (predicted.communication,)))
         if values and values[0] is not None
     ]
     beside = f" ({', '.join(parts)})" if parts else ""
     measured = f"measured {metrics.step_time_s.p50:.4g} s"
-    if predicted.step_s is None:
-        return f"incomplete{beside}: {predicted.reason}; {measured}"
-    least, most = predicted.step_s
+    if predicted.step is None:
+        return f"incomplete{beside}: {'; '.join(predicted.unknown)}; {measured}"
+    least, most = predicted.step
     return f"{least:.4g} to {most:.4g} s{beside}; {measured}"
 
 
@@ -248,7 +248,6 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
         "communication that nothing overlapped": communication.shares,
         "communication in a step": communication.seconds,
         "bus bandwidth in training": communication.speeds,
-        "bus bandwidth by NCCL's Inspector": communication.inspected,
         "slowest rank's own work": _straggler,
         "loss, nats per token": _losses,
         "parameters, gradients, optimizer": _states,

@@ -5,14 +5,13 @@ from __future__ import annotations
 import getpass
 import os
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bringup.errors import SlurmError
+from bringup.evidence.node_states import Node
 from bringup.run import partitions, slurm
 from bringup.run.partitions import Partition
-from bringup.run.slurm import Node
 
 Ask = Callable[..., str]  # a Slurm command -> its standard output. Raises SlurmError
 
@@ -83,13 +82,6 @@ class Cluster:
         if limit in excluded.upper().split(","):
             return False
         return None if listed is None else listed.upper() == "ALL" or limit in listed.upper().split(",")
-
-
-def most_common(nodes: Mapping[str, Node]) -> Node | None:
-    """Find a node with GPUs as most of those with GPUs have them. None: no node has one."""
-    with_gpus = [node for node in nodes.values() if node.gpus]
-    counted = Counter(node.gres for node in with_gpus)
-    return max(with_gpus, key=lambda node: (counted[node.gres], node.gpus), default=None)
 
 
 def read(ask: Ask = slurm.ask) -> Cluster:

@@ -8,11 +8,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeVar
 
 from bringup.characters import many
-from bringup.errors import BringupError, CannotStart, FileError, SlurmError
+from bringup.errors import BringupError, CannotStart, FileError
 from bringup.evidence.names import the_first
+from bringup.evidence.node_states import Node
 from bringup.judge import Judged
 from bringup.plan import auto, catalogue, cuda
 from bringup.plan.catalogue import GATES
@@ -26,16 +27,16 @@ from bringup.run import discovered, partitions, slurm
 from bringup.run import site as at_site
 from bringup.run.before import cluster as of_slurm
 from bringup.run.before import host as of_host
-from bringup.run.before.cluster import Cluster, most_common
+from bringup.run.before.cluster import Cluster
 from bringup.run.before.host import UNLIMITED, Host
-from bringup.run.nodes import MIG
+from bringup.run.nodes import MIG, most_common
 from bringup.run.site import AtSite
-from bringup.run.slurm import Node
 
 SHARED = re.compile(
     r"nfs4?|lustre|gpfs|beegfs|ceph|fuse\.\S+|wekafs|panfs|cifs|smb3|afs|glusterfs|orangefs|9p|virtiofs"
 )
 LEAST_GIB = 10  # logs and records of all phases, and the files of storage; checkpoints come on top
+T = TypeVar("T")
 MOST_SMOKE_JOBS = 11  # that smoke has in the queue at once
 
 
@@ -55,8 +56,8 @@ class Facts:
     host: Host
     cluster: Cluster | BringupError  # the error: Slurm does not answer
     partition: str | None  # names, with commas between them; None: the default one
-    site: AtSite | FileError | None
-    profile: Profile | FileError
+    site: AtSite | BringupError | None
+    profile: Profile | BringupError
     driver: Driver | None
 
     @property
@@ -141,7 +142,7 @@ def _room(facts: Facts) -> Finding:
 
 
 def _site_file(facts: Facts) -> Finding:
-    if isinstance(facts.site, FileError):
+    if isinstance(facts.site, BringupError):
         return Finding("FAIL", str(facts.site), "bringup site reads it back once it is right")
     if facts.site is None:
         says = "no site file: jobs go to the default partition, with Slurm's own settings"
@@ -156,7 +157,7 @@ def _site_file(facts: Facts) -> Finding:
 
 def _profile(facts: Facts) -> Finding:
     profile, cure = facts.profile, "unset BRINGUP_PROFILE: then discovery chooses the numbers"
-    if isinstance(profile, FileError):
+    if isinstance(profile, BringupError):
         return Finding("FAIL", str(profile), cure)
     usual, number = most_common(facts.nodes), profile.machine.gpus_per_node
     if usual and number is not None and number.value != usual.gpus:
@@ -334,7 +335,7 @@ def _limits(facts: Facts, cluster: Cluster) -> Finding:
     files, locked = cluster.propagated("NOFILE"), cluster.propagated("MEMLOCK")
     says += {True: "jobs get these", False: "jobs get those of slurmd instead", None: "perhaps jobs get these"}[files]
     says += f" (PropagateResourceLimits={cluster.settings.get('PropagateResourceLimits', 'not said')})"
-    profile = None if isinstance(facts.profile, FileError) else facts.profile
+    profile = None if isinstance(facts.profile, BringupError) else facts.profile
     floor = None if profile is None else profile.limit("discovery.nofile", 1).value
     needs_locks = profile is None or profile.reason_not_applicable("discovery.memlock") is None
     cures = []
@@ -402,23 +403,18 @@ def exit_code(shown: Mapping[str, Finding]) -> int:
 
 def look(profile_name: str) -> dict[str, Finding]:
     """Gather the facts, and find."""
-    site: AtSite | FileError | None
-    profile: Profile | FileError
-    answer: Cluster | SlurmError
-    try:
-        site = at_site.entered()  # its partition and account hold for all questions below
-    except FileError as error:
-        site = error
+    site = _or_why_not(at_site.entered)  # its partition and account hold for all questions below
     discovery = discovered.newest([])
+    profile = _or_why_not(lambda: discovered.profile(catalogue.load_profile(profile_name), [], discovery))
+    cluster = _or_why_not(of_slurm.read)
+    return findings(Facts(of_host.read(), cluster, slurm.chosen_partition(), site, profile, _driver(discovery)))
+
+
+def _or_why_not(ask: Callable[[], T]) -> T | BringupError:
     try:
-        profile = discovered.profile(catalogue.load_profile(profile_name), [], discovery)
-    except FileError as error:
-        profile = error
-    try:
-        answer = of_slurm.read()
-    except SlurmError as error:
-        answer = error
-    return findings(Facts(of_host.read(), answer, slurm.chosen_partition(), site, profile, _driver(discovery)))
+        return ask()
+    except BringupError as error:
+        return error
 
 
 def _driver(discovery: Judged | None) -> Driver | None:
