@@ -166,9 +166,14 @@ def of_memory(counters):
 
 
 def of_cpus(counters):
-    throttled = sorted(CPUS.glob("cpu[0-9]*/thermal_throttle/package_throttle_count"))
-    if throttled:
-        counters.saw("package_throttle_count", sum(int(path.read_text()) for path in throttled))
+    """Each CPU shows the count of its package. Without topology/, equal counts are taken for one package's."""
+    of_packages = {}
+    for path in CPUS.glob("cpu[0-9]*/thermal_throttle/package_throttle_count"):
+        places = (path.parent.parent / "topology" / name for name in ("physical_package_id", "die_id"))
+        count = int(path.read_text())
+        of_packages[tuple(place.read_text() for place in places if place.is_file()) or count] = count
+    if of_packages:
+        counters.saw("package_throttle_count", sum(of_packages.values()))
 
 
 QUESTIONS = (  # and a counter of each, which is unknown when it ends early

@@ -27,7 +27,7 @@ BRINGUP_GIVEN=$(compgen -e) # the variables that the user set win over the site 
 : "${BRINGUP_WAIT_S:=120}"
 
 # Messages are read, and so are decimal points: all programs of the run speak English. UTF-8 stays, for names of files.
-export LC_ALL=C.UTF-8
+export LC_ALL=C.UTF-8 SLURM_TIME_FORMAT=standard
 unset LANGUAGE
 
 # Where a site sets SBATCH_EXPORT=NONE, sbatch and srun would keep PATH, RUN_DIR and BRINGUP_* from what they start.

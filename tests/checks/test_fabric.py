@@ -274,6 +274,12 @@ def test_evidence_of_a_topology_names_the_line_that_grep_gives_and_gpus_without_
     assert seen[:2] == ["2 GPUs, PHB between them; nearest NICs: none", None]
 
 
+def test_a_table_whose_heading_is_wrapped_is_not_read_as_one_gpu():
+    wrapped = topology.parse("\tGPU0\n\tGPU1\tCPU Affinity\nGPU0\t X \tPHB\t0-7\nGPU1\tPHB\t X \t0-7\n", "f", "n0")
+    assert [fact.value for fact in wrapped.observations] == [None, None]
+    assert wrapped.problems == ["f: cut off: nothing about GPU1"]
+
+
 def nic(parsed: Parsed) -> Verdict:
     return of("topology.nic", parsed, ("n0",))["n0"]
 

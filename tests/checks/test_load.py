@@ -296,6 +296,17 @@ def test_the_probe_reads_ports_and_what_tcp_sent_again(node, monkeypatch):
     assert counted()["rdma_ports", "n0"] == 0
 
 
+def test_what_all_cpus_of_a_package_show_is_counted_once(node, monkeypatch):
+    monkeypatch.setattr(probe, "CPUS", node)
+    assert counted(probe.of_cpus) == {}
+    places = [(cpu, package) for package in (0, 1) for cpu in (2 * package, 2 * package + 1)]
+    tree(node, {f"cpu{cpu}/thermal_throttle/package_throttle_count": str(7 - 3 * package) for cpu, package in places})
+    assert counted(probe.of_cpus)["package_throttle_count", "n0"] == 11
+    tree(node, {f"cpu{cpu}/thermal_throttle/package_throttle_count": "7" for cpu, _ in places})
+    tree(node, {f"cpu{cpu}/topology/physical_package_id": str(package) for cpu, package in places})
+    assert counted(probe.of_cpus)["package_throttle_count", "n0"] == 14
+
+
 def test_a_virtual_machine_sees_no_memory_controller_and_of_cards_those_of_hardware_count_or_all(node):
     for flags, value in (("fpu vme hypervisor sse", "absent"), ("fpu vme sse", None)):
         tree(node, {"cpuinfo": f"processor\t: 0\nflags\t\t: {flags}"})

@@ -16,6 +16,9 @@ from loops import for_each
         ("gpu[1-2]-ib", ["gpu1-ib", "gpu2-ib"]),
         ("r[0-1]n[08,10]", ["r0n08", "r0n10", "r1n08", "r1n10"]),
         ("a-b.c", ["a-b.c"]),
+        ("gn1[0-9]-ib", [f"gn1{last}-ib" for last in range(10)]),
+        ("[08-10],m1", ["08", "09", "10", "m1"]),
+        ("n1, n2", ["n1", "n2"]),
     ],
 )
 def test_node_lists_are_expanded_in_order(text, names):
@@ -29,7 +32,10 @@ def test_node_lists_are_expanded_in_order(text, names):
         "n[",
         "n[2-1]",
         "n[a-b]",
-        "[0-1]",
+        "[]",
+        "x[1-30][4-9]p",
+        "012[0-100]L6",
+        "0[8-10]0",
         "n0,n0",
         "n0; rm -rf x",
         "$(id)",
@@ -59,6 +65,7 @@ def test_what_is_no_node_list_is_refused_in_one_line(text):
         ([f"r{rack:02}-n{node:02}" for rack in range(2) for node in range(3)], "r[00-01]-n[00-02]"),
         (["r0n1", "r0n2", "r1n1", "r1n2", "r2n1", "r2n3", "x"], "r[0-1]n[1-2],r2n[1,3],x"),
         (["a", "b", "c", "d", "n7"], "a,b,c,d,n7"),
+        (["8", "9", "10", "11", "012"], "[8-9],[10-11],012"),
     ],
 )
 def test_many_names_become_a_node_list_that_says_the_same(names, text):

@@ -109,6 +109,13 @@ def test_a_reason_with_a_pipe_and_quotes_is_kept_whole():
     ] == ["rack 7, PDU 'b' | pipe"]
 
 
+def test_who_set_a_reason_and_when_is_no_part_of_it_in_any_format_of_time():
+    for moment in ("2026-01-01T00:00:00", "Mon 09:41", "01 Jan 2018"):
+        line = f"NodeName=n0 Gres=gpu:8 State=IDLE+DRAIN Reason=fan [rack 3] [op@{moment}] Comment=spare"
+        assert values(slurm.nodes(line, "f"), "slurm.node.state") == {"n0": "IDLE+DRAIN"}
+        assert {fact.why for fact in slurm.nodes(line, "f").observations if fact.why} == {"fan [rack 3]"}
+
+
 def test_a_reason_that_looks_like_a_state_changes_nothing():
     line = "NodeName=n0 Gres=gpu:8 State=DOWN+DRAIN Reason=said State=IDLE Gres=gpu:1 [root@2026-01-01T00:00:00]"
     parsed = slurm.nodes(line, "f")

@@ -9,7 +9,8 @@ from collections.abc import Collection, Sequence
 
 from bringup.errors import UsageError
 
-_PART = re.compile(r"[^\[\],]+(\[[^\[\]]*\][^\[\],]*)*")
+_PART = re.compile(r"[^\[\],]*(\[[^\[\]]*\][^\[\],]*)*")
+_GLUED = re.compile(r"[\d\]]\[|\][\d\[]")  # numbers beside numbers
 _PIECE = re.compile(r"\[(?P<ranges>[^\]]*)\]|(?P<text>[^\[]+)")
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _ENDS_WITH_NUMBER = re.compile(r"(.*?)([0-9]{1,18})")
@@ -28,6 +29,9 @@ def expand(text: str) -> list[str]:
             [piece["text"]] if piece["ranges"] is None else _numbers(piece["ranges"], part)
             for piece in _PIECE.finditer(part)
         ]
+        is_uneven = any(len({*map(len, piece)}) > 1 for piece in pieces)
+        if is_uneven and _GLUED.search(part) and not part.endswith("]"):
+            raise UsageError(f"{part!r} can be read in several ways: Slurm takes no text behind the last bracket")
         if len(names) + math.prod(map(len, pieces)) > MAX_NODES:
             raise UsageError(f"{text[:40]!r} names more than {MAX_NODES} nodes")
         names += map("".join, itertools.product(*pieces))
@@ -90,7 +94,7 @@ def named(text: str) -> list[str]:
 
 def _split(text: str) -> list[str]:
     """Split at commas outside brackets."""
-    return [part for part in re.split(r",(?![^\[]*\])", text.strip()) if part]
+    return [part for part in re.split(r",(?![^\[]*\])\s*", text.strip()) if part]
 
 
 def _numbers(ranges: str, part: str) -> list[str]:

@@ -26,7 +26,7 @@ def _field(line: str, name: str) -> str | None:
 def _split_reason(line: str) -> tuple[str, str]:
     """Return a node line and its Reason. The reason is free text at the end and may look like more fields."""
     head, _, tail = line.partition(" Reason=")
-    match = re.match(r"(.*?)(?: \[\S+@\S+\])?(?: Comment=.*)?\s*$", cut(tail))
+    match = re.match(r"(.*?)(?: \[\S+@[^\]]+\])?(?: Comment=.*)?\s*$", cut(tail))
     return head, match[1].strip() if match else ""
 
 
