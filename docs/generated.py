@@ -6,6 +6,7 @@ The tables come from the catalogues, the lines of code from the code, samples of
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 import textwrap
@@ -15,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 
 from bringup.known_faults import xid
-from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES, Signature
+from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES, Signature, entries
 from bringup.plan.catalogue import GATES
 from bringup.plan.gate import Gate
 from bringup.plan.profile import Profile, load, names
@@ -29,6 +30,7 @@ from samples import of_the_whole_run, with_samples
 
 PAGE = REPOSITORY / "docs/07-failure-modes.md"
 SIGNS = REPOSITORY / "docs/gates/log-signs.md"
+KERNEL_LINES = REPOSITORY / "infrastructure-validation/probes/kernel_lines.json"
 
 
 _ROLES = {"root": "", "either": " (cause?)", "consequence": " (consequence)"}
@@ -36,7 +38,8 @@ _ROLES = {"root": "", "either": " (cause?)", "consequence": " (consequence)"}
 
 def _signatures() -> list[str]:
     lines: list[str] = []
-    for area, several in groupby(SIGNATURES.values(), key=lambda signature: signature.area):
+    shown = [sign for sign in SIGNATURES.values() if sign.of is None]  # lines of the kernel have a table of their own
+    for area, several in groupby(shown, key=lambda signature: signature.area):
         rows = ((_telling(sign), sign.cause + _ROLES[sign.role]) for sign in several)
         lines += [f"## {area}", "", *table(("what the line says", "cause"), rows), ""]
     return lines[:-1]
@@ -48,6 +51,20 @@ def _telling(sign: Signature) -> str:
     begin = sign.example.rfind(" ", 0, match.start() + 1) + 1
     end = sign.example.find(" ", match.end() - 1)
     return sign.example[begin : end if end > 0 else None].rstrip(":.,")
+
+
+# of a message that begins with a driver: its device, perhaps an interface, perhaps the function, its line and process
+_HEAD = r"{} ([\w.:-]{{1,40}}?)(?: [\w-]{{1,15}})?: (?:\w{{1,60}}:\d{{1,5}}:(?:\(pid \d{{1,9}}\):)? )?"
+
+
+def _kernel_lines() -> str:
+    """What probes read of the table of kernel messages: on system Python, which has no YAML."""
+    lines = {}
+    for name, each in entries("kernel")["signatures"].items():
+        head = _HEAD.format(each["driver"]) if "driver" in each else ""
+        over = {"over": each["over"]} if "over" in each else {}
+        lines[name.partition(".")[2]] = {"of": each["of"], "pattern": f"{head}(?:{'|'.join(each['patterns'])})", **over}
+    return json.dumps(lines, indent=1) + "\n"
 
 
 def _exit_codes() -> list[str]:
@@ -169,7 +186,7 @@ def _ids(gates: Sequence[Gate]) -> str:
 def pages() -> dict[Path, str]:
     """Every page of docs/, and others with generated parts -> the text that it should have: tables and quotes.
     ValueError when a marker is missing, or what is quoted."""
-    texts = dict(of_the_whole_run())
+    texts = {**of_the_whole_run(), KERNEL_LINES: _kernel_lines()}
     for path in dict.fromkeys([*PARTS, *sorted((REPOSITORY / "docs").glob("*.md"))]):
         text = with_samples(with_quotes(path.read_text(encoding="utf-8"), REPOSITORY))
         for name, make in PARTS.get(path, {}).items():

@@ -28,9 +28,6 @@ BETWEEN_S = 2.0
 MOST = 16  # processes and messages of a node
 PY_SPY_S = 10
 SHELLS = ("srun", "slurm_script", "bash", "sh", "sleep")  # they wait for programs
-MESSAGES = re.compile(
-    r"Memory cgroup out of memory: Killed process \d+|Out of memory: Killed process \d+|\bsegfault at\b|NVRM: "
-)
 FRAME = re.compile(r" {4}(\S.*\(.*\))")
 
 
@@ -113,7 +110,8 @@ def kernel(facts, since, until=float("inf")):
     counts, _, _ = kernel_log.events(new)
     for (device, event), count in sorted(counts.items()):
         facts.saw(f"job.kernel.{event}", count, "count", f"{facts.at}/{device}" if device else None)
-    lines = [record.text for record in new if record.facility == kernel_log.KERNEL and MESSAGES.search(record.text)]
+    lines = [text for text, _ in kernel_log.messages(new) if text.startswith(kernel_log.DRIVER)]
+    lines += [text for _, of, _, text in kernel_log.of_the_table(new) if of != "corrected"]
     for line in lines[:MOST]:
         facts.saw("job.kernel", line[:200], "text")
     facts.saw("job.kernel.records", len(new), "count", remark=reach)

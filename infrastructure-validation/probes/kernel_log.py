@@ -1,9 +1,9 @@
-"""What the kernel's log says about GPUs, NVSwitches and network adapters, by kind and device. Unreadable is unknown,
+"""What the kernel's log says about GPUs, NVSwitches, network adapters and the node, by kind and device. Unreadable is unknown,
 never "no message".
 
 Read are Xids (GPU), SXids (NVSwitch), and four messages without a number: a GPU that fell off the bus, one that could
 not be initialized, one that this driver does not support, and a driver that could not take GPUs over. A fact each:
-xid_79, xid_145_nonfatal, sxid_24007, fallen_off_the_bus.
+xid_79, xid_145_nonfatal, sxid_24007, fallen_off_the_bus. And what a table (LINES) knows of the rest of the node: nvme.
 
 Users write into this log, too: the kernel names their programs and files in it, also at the beginning of a record. So a
 message counts only where the driver's own words begin a record of the kernel, and go on as the driver writes them for
@@ -66,15 +66,12 @@ WITHOUT_A_NUMBER = (
     ("probe_failed", re.compile(r"NVRM: The NVIDIA probe routine failed for \d")),
 )
 SEVERAL_LINES = re.compile(rf"NVRM: The NVIDIA (?:probed )?GPU {_PLACE}")
-# mlx5_core drives NVIDIA's network adapters. "mlx5_core 0000:5c:00.0: poll_health:852:(pid 0): device's health ..."
-ADAPTER = re.compile(rf"mlx5_core (?P<place>{_PLACE}\.\d): (?:\w{{1,60}}:\d{{1,5}}:\(pid \d{{1,9}}\): )?(?P<words>.*)")
-BROKEN = re.compile(  # in the words of Linux's drivers/net/ethernet/mellanox/mlx5/core: events.c, health.c, cmd.c
-    r"Port module event\[error\]: module \d+, (?P<module>[\w /()-]{1,80})(?:, (?P<cause>[\w /()-]{1,80}))?"
-    r"|(?P<health>device's health compromised)"
-    r"|Health issue observed, (?P<issue>[\w ]{1,60}), severity\(\d\) (?:EMERGENCY|ALERT|CRITICAL|ERROR)\b"
-    r"|(?P<heat>High temperature) on sensors"
-    r"|(?:cmd\[\d+\]: )?(?P<command>\w{1,40})\(0x[0-9a-f]{1,4}\) (?:Async, )?timeout\. Will cause a leak"
-)
+# what the kernel writes of adapters, disks, filesystems, memory and CPUs; made of validation/known_faults/kernel.yaml
+LINES = [
+    (name, each["of"], re.compile(each["pattern"]), re.compile(each["over"]) if "over" in each else None)
+    for name, each in json.loads(Path(__file__).with_name("kernel_lines.json").read_text(encoding="utf-8")).items()
+]
+OF_THE_NODE = ("node", "disk", "storage")
 DRIVER = "NVRM: "
 MOST_NAMED = 3
 MOST_LINES = 12  # of one message of the driver
@@ -120,6 +117,15 @@ def kernel_log(facts):
         facts.saw("inventory.kernel_log.line", text[:MOST_QUOTED], "text", subject, remark=event)
     for device, action in sorted(recovery.items()):
         facts.saw("discovery.kernel_log.recovery_action", action, "text", f"{facts.at}/{device}")
+    of_the_node = collections.defaultdict(list)
+    for name, of, shown, message in of_the_table(records):
+        if of in OF_THE_NODE:
+            of_the_node[name].append(("".join(shown[:1]), message))
+    for name, several in sorted(of_the_node.items()):
+        devices = {device for device, _ in several}
+        subject = f"{facts.at}/{devices.pop()}" if len(devices) == 1 and devices != {""} else None
+        facts.saw(f"discovery.kernel_log.{name}", len(several), "count", subject)
+        facts.saw("inventory.kernel_log.line", several[-1][1][:MOST_QUOTED], "text", subject, remark=name)
 
 
 def events(records, others=None):
@@ -158,15 +164,26 @@ def events(records, others=None):
 
 def of_adapters(records):
     """`0000:5c:00.0: Cable error, High Temperature` -> how often a driver of network adapters wrote it."""
-    counts = Counter()
+    known = of_the_table(records)
+    return Counter(f"{shown[0].lower()}: {', '.join(shown[1:])}" for _, of, shown, _ in known if of == "adapter")
+
+
+def of_the_table(records):
+    """[(name, of, what it shows, message)] of messages in LINES, without those after which all was well again."""
+    known = []
     for message, device_of_record in messages(records):
-        adapter = ADAPTER.match(message)
-        broken = adapter and BROKEN.match(adapter["words"])
-        if not broken or (device_of_record or "").lower() not in ("", f"+pci:{adapter['place'].lower()}"):
-            continue
-        command = f"the adapter did not answer {broken['command']}" if broken["command"] else None
-        counts[f"{adapter['place'].lower()}: {command or ', '.join(filter(None, broken.groups()))}"] += 1
-    return counts
+        for name, of, pattern, over in LINES:
+            match = pattern.match(message)
+            if match:
+                shown = [part for part in match.groups() if part]
+                is_pci = (device_of_record or "").startswith("+pci:") and "".join(shown[:1]).count(":") == 2
+                if not is_pci or device_of_record.lower() == f"+pci:{shown[0].lower()}":
+                    known.append((name, of, shown, message))
+                break
+            ended = over.match(message) if over else None
+            if ended:
+                known = [each for each in known if (each[0], each[2][:1]) != (name, [ended.group(1)])]
+    return known
 
 
 def booted_at():

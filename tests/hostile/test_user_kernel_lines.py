@@ -9,6 +9,7 @@ import time
 
 import kernel_log
 import pytest
+from bringup.known_faults.signatures import SIGNATURES
 from loops import for_each
 from tiers import FEWER
 
@@ -83,6 +84,23 @@ def test_no_part_of_a_drivers_message_counts_as_a_name_of_a_process_or_file(mess
         for process in (name, f"\\x0a{name[:14]}", f"a\\x0a{name[:13]}"):
             for file in (rest, words, f"\\x0a{words}", f"x\\x0a{message}"):
                 assert read(form % (process, file) + "\n") == NOTHING
+
+
+TABLE = [sign for sign in SIGNATURES.values() if sign.of not in (None, "program")]
+
+
+def known(text: str) -> set[str]:
+    return {name for name, _, _, _ in kernel_log.of_the_table(kernel_log.of_kmsg(CLEAN + text))}
+
+
+@for_each("form", RECORDS_OF_USERS.values())
+@for_each("message", [sign.example for sign in TABLE])
+def test_no_part_of_a_message_of_the_table_counts_as_a_name_of_a_process_or_file(message, form):
+    genuine = known(form % ("python", "x") + "\n")
+    for start in range(len(message)):
+        name, rest = message[start : start + 15], message[start + 15 :]
+        for process in (name, f"\\x0a{name}"):
+            assert known(form % (process, rest) + "\n") <= genuine
 
 
 NOT_THE_DRIVER = {

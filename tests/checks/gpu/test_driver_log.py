@@ -7,6 +7,7 @@ import kernel_log
 import pytest
 from bringup.evidence.parsed import Parsed
 from bringup.known_faults import xid
+from bringup.known_faults.signatures import SIGNATURES
 from bringup.records import Outcome
 from loops import for_each
 from probing import answers_of, told_by
@@ -228,10 +229,13 @@ BROKEN = {
     HEALTH: "firmware internal error",
     "temp_warn:170:(pid 0): High temperature on sensors with bit set 0 1": "High temperature",
     "wait_func:1189:(pid 72061): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource": (
-        "the adapter did not answer ACCESS_REG"
+        "ACCESS_REG(0x805) timeout"
     ),
     "cb_timeout_handler:877:(pid 9): cmd[3]: INIT_HCA(0x100) Async, timeout. Will cause a leak of a command resource": (
-        "the adapter did not answer INIT_HCA"
+        "INIT_HCA(0x100) Async, timeout"
+    ),
+    "mlx5_pcie_event:301:(pid 21): Detected insufficient power on the PCIe slot (27W).": (
+        "insufficient power on the PCIe slot (27W)"
     ),
 }
 CABLE_ERROR = PLACE + next(iter(BROKEN))
@@ -250,7 +254,6 @@ def test_a_message_of_a_broken_adapter_is_named_by_its_address_and_counted(messa
     "record",
     [
         f"6,7,9,-;{PLACE}Port module event: module 0, Cable plugged",
-        f"6,7,9,-;{PLACE}mlx5_pcie_event:301:(pid 21): Detected insufficient power on the PCIe slot (27W).",
         f"6,7,9,-;{PLACE}Health issue observed, unrecognized error, severity(6) INFO:",
         f"6,7,9,-;{PLACE}mlx5_cmd_out_err:838:(pid 14): ACCESS_REG(0x805) op_mod(0x1) failed, status bad (0x2)",
         f"11,7,9,-;{CABLE_ERROR}",  # user space wrote it
@@ -267,7 +270,7 @@ def test_a_healthy_log_of_an_adapter_has_none():
     lines = (FIXTURES / "real/kernel/healthy-mlx5.txt").read_text().splitlines()
     records = [f"6,7,9,-;{line.partition('] ')[2]}" for line in lines]
     messages = kernel_log.messages(kernel_log.of_kmsg("\n".join(records)))
-    assert all(kernel_log.ADAPTER.match(text) for text, _ in messages)
+    assert all(text.startswith("mlx5_core ") for text, _ in messages)
     assert of_adapters(*records) == {}
 
 
@@ -275,3 +278,54 @@ def test_a_closed_log_is_a_question_only_where_there_is_such_an_adapter(log, tmp
     for place, value in ((tmp_path, None), (tmp_path / "none", 0)):
         monkeypatch.setattr(kernel_log, "ADAPTERS", str(place))
         assert answers_of(kernel_log.kernel_log)["discovery.rdma.messages"][0] == value
+
+
+# ---- the rest of the node
+
+OF_THE_KERNEL = [sign for sign in SIGNATURES.values() if sign.of is not None]
+
+
+@for_each("sign", OF_THE_KERNEL, ids=lambda sign: sign.id)
+def test_the_probe_knows_each_message_of_the_table_by_its_name(sign):
+    ((name, of, shown, message),) = kernel_log.of_the_table(kernel_log.of_kmsg(f"3,7,9,-;{sign.example}"))
+    assert (f"kernel.{name}", of, message) == (sign.id, sign.of, sign.example)
+    assert of != "adapter" or len(shown) >= 2  # its address, and what it says
+
+
+NVME = "nvme nvme{}: I/O tag 22 (2016) opcode 0x2 (Admin Cmd) QID 0 timeout, reset controller"
+AWAY, AGAIN = "nfs: server filer{} not responding, still trying", "nfs: server filer{} OK"
+EVICTED = "LustreError: 167-0: fs-OST0001-osc-ffff9a: This client was evicted by fs-OST0001; in progress"
+
+
+@for_each(
+    ("messages", "says"),
+    [
+        ([NVME.format(4)] * 2, f"2 (2 × nvme on nvme4: {SIGNATURES['kernel.nvme'].cause}; "),
+        ([NVME.format(4), NVME.format(5)], "2 (2 × nvme on n0: "),
+        ([AWAY.format(1)], "1 (1 × nfs on filer1: "),
+        ([EVICTED], "1 (1 × lustre on fs-OST0001-osc-ffff9a: "),
+        ([AWAY.format(1), AWAY.format(2), AGAIN.format(1)], "1 (1 × nfs on filer2: "),
+        (["watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:22]"], "1 (1 × soft-lockup on n0: "),
+        ([AWAY.format(1), AGAIN.format(1)], None),  # it is over
+        ([EVICTED, "Lustre: fs-OST0001-osc-ffff9a: Connection restored to fs-OST0001 (at 10.0.0.1@o2ib)"], None),
+        (["EDAC MC1: 1 CE memory read error on DIMM#0 (channel:0)", "pcieport 0000:00:01.0: AER: Corrected error received"], None),
+        (["Memory cgroup out of memory: Killed process 7 (python) total-vm:8kB", "EXT4-fs (md0): mounted filesystem"], None),
+        (["nvme nvme0: 96/0/0 default/read/poll queues", "nvme nvme0: failed to set APST feature (2)"], None),
+        (["mlx5_core 0000:5c:00.0 ens1: Link down", "mce: CPU12: Package temperature/speed normal"], None),
+    ],
+)
+def test_messages_about_disks_filesystems_memory_and_cpus_warn_until_they_are_over(log, messages, says):
+    by_gate = read(log, *(f"3,{number},9,-;{message}" for number, message in enumerate(messages)))
+    assert by_gate["xid"][0] is PASS
+    outcome, words = by_gate["nonfatal"]
+    assert (outcome is WARN and words.startswith(says)) if says else outcome is PASS
+
+
+def test_messages_in_the_form_of_other_drivers_of_adapters_are_read():
+    efa = {f"3,7,9,-;{head}: Device isn't ready, abort com init": head for head in ("efa 0000:00:06.0", "infiniband rdmap0s6")}
+    for record, head in efa.items():
+        assert of_adapters(record) == {f"{head.split()[1]}: Device isn't ready, abort com init": 1}
+    assert of_adapters("3,7,9,-;mlx5_core 0000:65:00.0 ens15np0: TX timeout detected") == {
+        "0000:65:00.0: TX timeout detected": 1
+    }
+    assert of_adapters("4,7,9,-;ena 0000:00:05.0 eth0: Admin queue is closed") == {}

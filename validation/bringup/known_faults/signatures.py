@@ -18,7 +18,7 @@ from bringup.plan import profile_text
 from bringup.records import Record
 
 _FOLDER = Path(__file__).resolve().parents[2] / "known_faults"
-_AREAS = ("slurm", "gpu", "nccl", "pytorch", "node", "data")
+_AREAS = ("slurm", "gpu", "nccl", "pytorch", "kernel", "node", "data")
 
 
 class Signature(Record):
@@ -43,6 +43,11 @@ class Signature(Record):
     as_warning: bool = False  # the program that stumbles over the fault only warns of it
     telling: str | None = None  # of several lines, the first with this pattern is shown: it says why
     frames: str | None = None  # of an exception: a pattern that a function in its traceback must match
+    harmless: str = ""  # when nothing is to be done
+    # of a line of the kernel: whose it may be, the driver that writes it, a later line after which it is over
+    of: Literal["adapter", "node", "disk", "storage", "link", "corrected", "program"] | None = None
+    driver: str | None = None
+    over: str | None = None
 
 
 def entries(name: str) -> dict[str, Any]:
@@ -71,8 +76,10 @@ EXIT_CODES = _ENDS.codes | {128 + number: meaning for number, (*_, meaning) in _
 def _of_area(name: str) -> Iterator[Signature]:
     data = entries(name)
     for id, fields in data["signatures"].items():
-        patterns = [words for pattern in fields["patterns"] for words in _spelled(pattern)]
-        yield Signature.model_validate({**fields, "id": id, "area": data["area"], "patterns": tuple(patterns)})
+        begin = rf"{fields['driver']} \S+.*" if "driver" in fields else ""
+        patterns = [f"{begin}{words}" for pattern in fields["patterns"] for words in _spelled(pattern)]
+        do = f"{fields['do']}; nothing, where {fields['harmless']}" if "harmless" in fields else fields["do"]
+        yield Signature.model_validate({**fields, "id": id, "area": data["area"], "patterns": tuple(patterns), "do": do})
 
 
 def _spelled(pattern: str | dict[str, list[str]]) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from bringup.known_faults.signatures import Sourced, entries
+from bringup.known_faults.signatures import SIGNATURES, Sourced, entries
 from bringup.records import Record
 
 _NVLINK_5 = range(144, 151)  # each line says whether it is fatal
@@ -67,6 +67,8 @@ def event(name: str) -> Event | None:
     if name in TABLE.without_a_number:
         words, asks = TABLE.without_a_number[name]
         return Event(words, asks)
+    if (known := SIGNATURES.get(f"kernel.{name}")) is not None:
+        return Event(name, known.do, warns=True, means=known.cause)
     match = _NUMBERED.fullmatch(name)
     if match is None:
         return None
