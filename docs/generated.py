@@ -38,7 +38,9 @@ _ROLES = {"root": "", "either": " (cause?)", "consequence": " (consequence)"}
 
 def _signatures() -> list[str]:
     lines: list[str] = []
-    shown = [sign for sign in SIGNATURES.values() if sign.of is None]  # lines of the kernel have a table of their own
+    shown = [
+        sign for sign in SIGNATURES.values() if not (sign.of or sign.role == "consequence" or sign.breadth == "errno")
+    ]
     for area, several in groupby(shown, key=lambda signature: signature.area):
         rows = ((_telling(sign), sign.cause + _ROLES[sign.role]) for sign in several)
         lines += [f"## {area}", "", *table(("what the line says", "cause"), rows), ""]
@@ -74,7 +76,10 @@ def _exit_codes() -> list[str]:
 def _xids() -> list[str]:
     rows = [(each.xids.replace(" ", ", "), each.asks) for each in xid.TABLE.classes]
     rows += [("144-150, Nonfatal", "a warning"), ("another Xid", f"a warning; {xid.LOOK_IT_UP}")]
-    rows += [("SXid, Fatal", xid.TABLE.sxid), ("SXid, Non-fatal", "a warning")]
+    rows += [
+        (f"SXid {each.xids.replace(' ', ', ')}, Fatal", each.asks) for each in xid.TABLE.sxids if each.for_the_node
+    ]
+    rows += [("another SXid, Fatal", xid.TABLE.sxid), ("SXid, Non-fatal", "a warning")]
     rows += [(f"no Xid: {words}", asks) for words, asks in xid.TABLE.without_a_number.values()]
     return table(("message", "what it asks for"), rows)
 

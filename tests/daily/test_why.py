@@ -12,6 +12,7 @@ from bringup.daily.first_cause import Cause, Job, Text, elsewhere, judged
 from bringup.daily.places import Step
 from bringup.evidence import slurm as answers
 from bringup.evidence.node_states import Node
+from bringup.known_faults.signatures import SIGNATURES
 from loops import for_each
 from programs import program
 from runs_for_tests import FIXTURES
@@ -315,7 +316,19 @@ def asked(slurm: Path, name: str) -> list[str]:
 ENDED = "   Partition=gpu OverSubscribe=NO StartTime=2026-11-25T10:00:00 EndTime=2026-11-25T11:00:00\n"
 FACT = {"probe": "job_processes", "at": "n0"}
 SEEN = {"subject": "n0/PCI:0000:c1:00", "quantity": "job.kernel.xid_79", "value": 1, "unit": "count"}
-ANSWER = "".join(f"echo '0: {json.dumps(FACT | rest)}'; " for rest in (SEEN, {"end": 1}))
+
+
+def on_nodes(slurm: Path, capsys, change: tuple[str, str], seen: dict[str, object]) -> dict:
+    """The answer about a failed job on n0 and n1, of which n0 says so much."""
+    answer = "".join(f"echo '0: {json.dumps(FACT | rest)}'; " for rest in (seen, {"end": 1}))
+    shown = SHOWN.format(log="/dev/null").replace("   NodeList", f"{ENDED}   ExitCode=1:0\n   NodeList")
+    (slurm / "shown").write_text(shown.replace(*change) if change[0] else shown)
+    node = 'echo "NodeName=n$n State=IDLE Gres=gpu:h100:2 Version=1"'
+    put(slurm, "scontrol", f'case "$*" in *job*) cat {slurm}/shown;; *) for n in 0 1; do {node}; done;; esac')
+    put(slurm, "sacct", "exit 1")
+    put(slurm, "srun", f"{answer} echo 'srun: n1 is away' >&2; exit 1")
+    assert main(["why", "7", "--on-nodes", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
 
 
 @for_each(
@@ -332,14 +345,7 @@ ANSWER = "".join(f"echo '0: {json.dumps(FACT | rest)}'; " for rest in (SEEN, {"e
     ],
 )
 def test_a_fault_of_a_gpu_is_the_cause_only_where_time_and_gpu_are_the_jobs(slurm, capsys, change, kind):
-    shown = SHOWN.format(log="/dev/null").replace("   NodeList", f"{ENDED}   ExitCode=1:0\n   NodeList")
-    (slurm / "shown").write_text(shown.replace(*change) if change[0] else shown)
-    node = 'echo "NodeName=n$n State=IDLE Gres=gpu:h100:2 Version=1"'
-    put(slurm, "scontrol", f'case "$*" in *job*) cat {slurm}/shown;; *) for n in 0 1; do {node}; done;; esac')
-    put(slurm, "sacct", "exit 1")
-    put(slurm, "srun", f"{ANSWER} echo 'srun: n1 is away' >&2; exit 1")
-    assert main(["why", "7", "--on-nodes", "--json"]) == 0
-    answer = json.loads(capsys.readouterr().out)
+    answer = on_nodes(slurm, capsys, change, SEEN)
     assert answer["cause"]["kind"] == kind
     assert "Xid 79" in json.dumps(answer)
     assert any("n1: no whole answer" in line for line in answer["not_seen"])
@@ -347,6 +353,37 @@ def test_a_fault_of_a_gpu_is_the_cause_only_where_time_and_gpu_are_the_jobs(slur
     assert "--partition=gpu" in step
     if not change[0]:
         assert float(step.split()[-1]) - float(step.split()[-2]) == 3600
+
+
+@for_each(
+    "line, change, kind",
+    [
+        (SIGNATURES["kernel.oom-job"].example, ("", ""), "kernel.oom-job"),
+        (SIGNATURES["kernel.nvme"].example, ("", ""), "kernel.nvme"),
+        (SIGNATURES["kernel.hung-task"].example, ("", ""), "exit-code"),  # follows from something
+        (
+            SIGNATURES["kernel.oom-job"].example,
+            ("OverSubscribe=NO", "OverSubscribe=OK"),
+            "exit-code",
+        ),  # of another job?
+        (SIGNATURES["kernel.nvme"].example, ("JobState=FAILED", "JobState=COMPLETED"), "none"),
+    ],
+)
+def test_a_message_of_the_kernel_in_the_time_of_a_job_is_its_cause_where_nothing_else_says_why(
+    slurm, capsys, line, change, kind
+):
+    answer = on_nodes(slurm, capsys, change, {"subject": "n0", "quantity": "job.kernel", "value": line, "unit": "text"})
+    assert answer["cause"]["kind"] == kind
+    assert answer["cause"]["node"] == ("n0" if kind.startswith("kernel") else "")
+    assert line.split(":")[0] in json.dumps(answer)
+
+
+def test_what_nccl_itself_says_to_try_is_the_next_step_and_no_cause():
+    first = cause((FIXTURES / "real/job/nccl-hint.log").read_text(), Job("7", "ann", "FAILED", "1:0", ["n0", "n1"], 8))
+    assert first.kind == "nccl.ib-completion"
+    assert first.do.endswith(
+        "; NCCL's hint: set NCCL_NET_GDR_LEVEL=0; if that resolves it, disable ACS following your vendor documentation."
+    )
 
 
 def test_a_node_that_is_not_usable_takes_no_step(slurm, capsys):

@@ -49,6 +49,11 @@ def test_a_step_that_waits_for_the_one_before_it_is_no_fault():
         "[1759897489.1] [h1:3:0] sock.c:51 UCX  DEBUG ioctl(ifr_name=ib2) failed: Input/output error: '/sys/class/net'",
         "OSError: [Errno 107] Transport endpoint is not connected",  # of a socket
         "make: *** [Makefile:12: all] Error 2: see above",  # not CUDA's number
+        "WARN: device mlx5_0 cannot allocate buffer on the specified memory type. Skipping...",  # NVSHMEM
+        "[1759897489.1] [h1:3:0] ucp_worker.c:1855 UCX  WARN  network device 'mlx5_9:1' is not available",
+        "nvme nvme0: failed to set APST feature (2)",
+        "block nvme0n1: no available path",
+        "wandb: WARNING NVML Shared Library Not Found",
         "run.sh: line 13: sudo: command not found",
         "sudo: cpupower: command not found",
         "2026-11-25 10:00:00,123 - trainer - WARNING - cat: run.json: Stale file handle",

@@ -137,7 +137,9 @@ def read_kernel_log(text: str) -> Values:
     messages = (_BEFORE_A_MESSAGE.sub("", line, count=1) for line in text.splitlines())
     records = kernel_log.of_kmsg("".join(f"4,1,1,-;{message}\n" for message in messages))
     counts, recovery, _ = kernel_log.events(records)
-    table = [(" ".join(shown[:1]), name) for name, of, shown, _ in kernel_log.of_the_table(records) if of != "corrected"]
+    table = [
+        (" ".join(shown[:1]), name) for name, of, shown, _ in kernel_log.of_the_table(records) if of != "corrected"
+    ]
     counts.update(table)
     asked = [event for _, name in counts if (event := xid.event(name)) is not None]
     action = any(event.is_fault for event in asked) or any(wish != "None" for wish in recovery.values())

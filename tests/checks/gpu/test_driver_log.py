@@ -217,6 +217,25 @@ def test_a_message_that_calls_itself_nonfatal_is_a_warning_and_one_that_asks_for
     assert lines or by_gate["xid"] == CLEAN
 
 
+@for_each(
+    ("name", "asks", "is_fault"),
+    [
+        ("sxid_20034", "reset the GPUs of the node together", True),
+        ("sxid_22003", "reboot the node", True),
+        ("sxid_22012", "reset the GPUs of the node together", True),  # its line says that it is fatal
+        ("sxid_11012_nonfatal", "nothing: the switch corrected it", False),
+        ("sxid_20012_nonfatal", "check the link's mechanical connections", False),
+        ("sxid_99999_nonfatal", None, False),  # no table knows it
+    ],
+)
+def test_what_an_sxid_asks_for_is_nvidias_word_and_its_line_says_whether_it_is_fatal(name, asks, is_fault):
+    event = xid.event(name)
+    assert event is not None
+    assert event.is_fault is is_fault
+    assert event.action is None if asks is None else (event.action or "").startswith(asks)
+    assert xid.asked_for().get(name, xid.TABLE.sxid).startswith(asks or "") or not is_fault
+
+
 # ---- network adapters
 
 PLACE = "mlx5_core 0000:5c:00.0: "
@@ -308,8 +327,20 @@ EVICTED = "LustreError: 167-0: fs-OST0001-osc-ffff9a: This client was evicted by
         (["watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:22]"], "1 (1 × soft-lockup on n0: "),
         ([AWAY.format(1), AGAIN.format(1)], None),  # it is over
         ([EVICTED, "Lustre: fs-OST0001-osc-ffff9a: Connection restored to fs-OST0001 (at 10.0.0.1@o2ib)"], None),
-        (["EDAC MC1: 1 CE memory read error on DIMM#0 (channel:0)", "pcieport 0000:00:01.0: AER: Corrected error received"], None),
-        (["Memory cgroup out of memory: Killed process 7 (python) total-vm:8kB", "EXT4-fs (md0): mounted filesystem"], None),
+        (
+            [
+                "EDAC MC1: 1 CE memory read error on DIMM#0 (channel:0)",
+                "pcieport 0000:00:01.0: AER: Corrected error received",
+            ],
+            None,
+        ),
+        (
+            [
+                "Memory cgroup out of memory: Killed process 7 (python) total-vm:8kB",
+                "EXT4-fs (md0): mounted filesystem",
+            ],
+            None,
+        ),
         (["nvme nvme0: 96/0/0 default/read/poll queues", "nvme nvme0: failed to set APST feature (2)"], None),
         (["mlx5_core 0000:5c:00.0 ens1: Link down", "mce: CPU12: Package temperature/speed normal"], None),
     ],
@@ -322,7 +353,10 @@ def test_messages_about_disks_filesystems_memory_and_cpus_warn_until_they_are_ov
 
 
 def test_messages_in_the_form_of_other_drivers_of_adapters_are_read():
-    efa = {f"3,7,9,-;{head}: Device isn't ready, abort com init": head for head in ("efa 0000:00:06.0", "infiniband rdmap0s6")}
+    efa = {
+        f"3,7,9,-;{head}: Device isn't ready, abort com init": head
+        for head in ("efa 0000:00:06.0", "infiniband rdmap0s6")
+    }
     for record, head in efa.items():
         assert of_adapters(record) == {f"{head.split()[1]}: Device isn't ready, abort com init": 1}
     assert of_adapters("3,7,9,-;mlx5_core 0000:65:00.0 ens15np0: TX timeout detected") == {

@@ -38,6 +38,7 @@ _IN_SHORT = {
     "COMPLETING": "it has ended, and Slurm waits until its last processes and the epilog of its nodes have ended",
 }
 _WEAK = ("exit-code", "killed")  # how a task ended, where nothing says why
+UNEXPLAINED = (*_WEAK, "none", "crash")
 _BESIDE = ("caught", "outlived")  # the job went on behind it
 _HINT = "nccl.warning"  # says less than who ended
 _OF_A_NODE = ("slurm.out-of-memory", "slurm.node-failure")
@@ -49,6 +50,8 @@ _OF_NODE = re.compile(
 )
 _OF_A_SCRIPT = re.compile(r"slurm_script: line \d+: ")
 _STORE = re.compile(r"[Ff]ailed to recv, got 0 bytes|(?:recvValue|sendBytes|recvBytes) failed")
+_OF_NCCL = re.compile(r"(\S+:\d+:\d+) \[\d+\] .*NCCL (?:WARN|ATTN) ")
+_BEHIND = 40  # lines, in which other ranks speak, too
 _SIGNAL = re.compile(
     r"(?:Fatal Python error: )?(Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception)"
 )
@@ -230,7 +233,7 @@ def _causes(job: Job, text: Text, log: JobLog) -> list[Cause]:
     for sign in each:
         line = int(sign.evidence.rpartition(":")[2])
         if line not in own:
-            numbered.append((line, _signed(job, log, sign, line)))
+            numbered.append((line, _signed(job, text, log, sign, line)))
     for end in (*log.ended, *log.by_shell):
         by_slurm = 0 < log.closing < end.line and end.words.startswith(_ENDED_BY_OTHERS)
         is_victim = end.words.startswith(_ENDED_BY_OTHERS) or (log.waited and _SIGNAL.match(end.words))
@@ -280,7 +283,7 @@ def _is_caught(job: Job, log: JobLog, raised: Raised) -> bool:
     return is_outlived or job.state in _GOES_ON or (raised.went_on and is_labelled)
 
 
-def _signed(job: Job, log: JobLog, sign: Sign, line: int) -> Cause:
+def _signed(job: Job, text: Text, log: JobLog, sign: Sign, line: int) -> Cause:
     known = SIGNATURES[sign.signature]
     place = _Place(node="", rank=None, task=None)
     if known.id in _OF_A_NODE:  # the kernel or Slurm ended it: srun says which task, or which node, it was
@@ -292,7 +295,18 @@ def _signed(job: Job, log: JobLog, sign: Sign, line: int) -> Cause:
         place["node"] = _named_in(job, sign.line) or place["node"]
     words = f"{sign.line} ({known.cause})"
     is_outlived = line < log.outlived or (_OF_A_SCRIPT.search(sign.line) and job.state in _GOES_ON)
-    return Cause("outlived" if is_outlived else known.id, words, **place, evidence=sign.evidence, do=known.do)
+    do = known.do + _hint(text.text, sign.line, line)
+    return Cause("outlived" if is_outlived else known.id, words, **place, evidence=sign.evidence, do=do)
+
+
+def _hint(text: str, warning: str, line: int) -> str:
+    """Return what NCCL itself says to try, where it does so behind its warning."""
+    speaker = _OF_NCCL.search(warning)
+    for behind in text.split("\n")[line : line + _BEHIND] if speaker else ():
+        who, _, hint = behind.partition(" NCCL INFO HINT: To confirm, ")
+        if hint and speaker and speaker[1] in who:
+            return f"; NCCL's hint: {hint}"
+    return ""
 
 
 def _named_in(job: Job, line: str) -> str:

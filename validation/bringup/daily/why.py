@@ -17,7 +17,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bringup.characters import many
-from bringup.daily.first_cause import STALL_S, Answer, Cause, Job, Text, elsewhere, in_short, judged
+from bringup.daily.first_cause import STALL_S, UNEXPLAINED, Answer, Cause, Job, Text, elsewhere, in_short, judged
 from bringup.daily.places import Step
 from bringup.errors import BringupError, SlurmError, UsageError
 from bringup.evidence import facts, hostlist
@@ -25,7 +25,7 @@ from bringup.evidence import slurm as answers
 from bringup.evidence.names import the_first
 from bringup.evidence.node_states import Node
 from bringup.evidence.parsed import Parsed
-from bringup.known_faults import xid
+from bringup.known_faults import signs, xid
 from bringup.plan.phases import PHASES
 from bringup.records import Observation, files
 from bringup.results import REPOSITORY
@@ -259,6 +259,13 @@ def _ask_nodes(answer: Answer, nodes: dict[str, Node]) -> None:
         event = xid.event(each.quantity.removeprefix("job.kernel."))
         if event is not None and event.is_fault and each.value:
             _judge(answer, each, event, is_timed=is_timed)
+        elif each.quantity == "job.kernel" and (known := signs.match(str(each.value))) and known.of is not None:
+            words = f"the kernel log of {each.subject}: {each.value} ({known.cause})"
+            found = Cause(known.id, words, node=each.subject, do=known.do)
+            says_why = known.role == "root" and is_timed and job.is_alone and job.state != "COMPLETED"
+            if says_why and answer.cause.kind in UNEXPLAINED:
+                answer.cause, found = found, answer.cause
+            answer.then += [found.words]
         elif each.quantity in ("job.process", "job.stack", "job.kernel") and each.value:
             answer.then.append(f"{each.subject}: {each.value}")
     if answer.cause.kind == "stalled":

@@ -46,7 +46,8 @@ def parse(text: str, where: str, node: str) -> Parsed:
     lost = [name for name in names if name not in paths] or [nic for nic in nics if nic not in legend]
     lost += [head for line in rows for head in line.split()[:1] if _GPU.fullmatch(head) and head not in names]
     if lost:
-        return _unreadable(parsed, where, node, evidence, f"cut off: nothing about {', '.join(list(dict.fromkeys(lost))[:3])}")
+        lost = list(dict.fromkeys(lost))[:3]
+        return _unreadable(parsed, where, node, evidence, f"cut off: nothing about {', '.join(lost)}")
     between = sorted({paths[gpu][peer] for gpu in gpus for peer in gpus if gpu != peer})
     links = [(gpu, nic, paths[gpu][nic]) for gpu in gpus for nic in nics]
     unlikely = [f"{gpu} to {nic}: {path}" for gpu, nic, path in links if path not in NEAR_FIRST]

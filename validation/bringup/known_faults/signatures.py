@@ -79,15 +79,19 @@ def _of_area(name: str) -> Iterator[Signature]:
         begin = rf"{fields['driver']} \S+.*" if "driver" in fields else ""
         patterns = [f"{begin}{words}" for pattern in fields["patterns"] for words in _spelled(pattern)]
         do = f"{fields['do']}; nothing, where {fields['harmless']}" if "harmless" in fields else fields["do"]
-        yield Signature.model_validate({**fields, "id": id, "area": data["area"], "patterns": tuple(patterns), "do": do})
+        more = {"id": id, "area": data["area"], "patterns": tuple(patterns), "do": do}
+        yield Signature.model_validate({**fields, **more})
 
 
 def _spelled(pattern: str | dict[str, list[str]]) -> tuple[str, ...]:
     """Spell `cuda: [number, name, words]`, an error of CUDA wherever it stands: by its number (cudaError_t), its name,
     or its words. NCCL prints `Cuda failure 2 'out of memory'`, older ones `Cuda failure 'out of memory'`; torch prints
-    `CUDA error: out of memory`, or `Error 802: …`."""
+    `CUDA error: out of memory`, or `Error 802: …`. And `nvml: [name, words]`, an error of NVML (nvmlReturn_t)."""
     if isinstance(pattern, str):
         return (pattern,)
+    if "nvml" in pattern:
+        name, words = pattern["nvml"]
+        return rf"NVMLError_({name})\b", rf"\b(NVML|nvml\w+)\b.*: ({words})"
     number, name, words = pattern["cuda"]
     return (
         rf"Cuda failure (?:({number})\b|'({words}))",

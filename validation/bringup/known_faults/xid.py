@@ -35,12 +35,14 @@ class _Table(Sourced):
     classes: list[_Class]
     means: dict[int, str]
     link_down: dict[str, list[int]]  # where to look -> reasons
-    sxid: str
+    sxid: str  # a fatal one that sxids does not say
+    sxids: list[_Class]
     without_a_number: dict[str, list[str]]
 
 
 TABLE = _Table.model_validate(entries("xid"))
 _ASKED = {number: each.asks if each.for_the_node else None for each in TABLE.classes for number in each.numbers()}
+_SXIDS = {number: each for each in TABLE.sxids for number in each.numbers()}
 _LOOK_AT = {reason: look_at for look_at, reasons in TABLE.link_down.items() for reason in reasons}
 
 
@@ -67,14 +69,17 @@ def event(name: str) -> Event | None:
     if name in TABLE.without_a_number:
         words, asks = TABLE.without_a_number[name]
         return Event(words, asks)
-    if (known := SIGNATURES.get(f"kernel.{name}")) is not None:
-        return Event(name, known.do, warns=True, means=known.cause)
+    if (sign := SIGNATURES.get(f"kernel.{name}")) is not None:
+        return Event(name, sign.do, warns=True, means=sign.cause)
     match = _NUMBERED.fullmatch(name)
     if match is None:
         return None
     number, nonfatal = int(match["number"]), match["nonfatal"] is not None
     if match["kind"] == "sxid":
-        return Event(f"SXid {number}", None if nonfatal else TABLE.sxid, nonfatal)
+        known = _SXIDS.get(number)
+        if nonfatal:
+            return Event(f"SXid {number}", known.asks if known else None, warns=True)
+        return Event(f"SXid {number}", known.asks if known and known.for_the_node else TABLE.sxid)
     if nonfatal or number not in _ASKED:
         return Event(f"Xid {number}", None if nonfatal else LOOK_IT_UP, warns=True)
     return Event(f"Xid {number}", _ASKED[number], means=TABLE.means.get(number, ""))
@@ -90,4 +95,5 @@ def of_the_link(line: str) -> str | None:
 def asked_for() -> dict[str, str | None]:
     """Name of an event -> what to do; None: nothing. For the health check, which has no catalogue on its node."""
     known = {f"xid_{number}": asks for number, asks in sorted(_ASKED.items())}
+    known |= {f"sxid_{number}": each.asks for number, each in _SXIDS.items() if each.for_the_node}
     return known | {"sxid": TABLE.sxid} | {name: asks for name, (_, asks) in TABLE.without_a_number.items()}
