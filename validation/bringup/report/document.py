@@ -17,7 +17,7 @@ from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
 from bringup.plan.phases import PHASES
 from bringup.records import Mark, Observations, Verdicts, read_record
-from bringup.report import collectives, drain, fleet, next_steps, system
+from bringup.report import collectives, drain, fleet, layers, next_steps, system
 from bringup.report.charts import sheet
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere
@@ -89,6 +89,8 @@ def playbook(gathered: Collection, links: Links = nowhere) -> str:
             for each, report in zip(sections, reports, strict=True)
         ],
         titles={phase.stem: phase.title for phase in PHASES.values()},
+        layers=layers,
+        waterfalls=layers.waterfalls(judged),
         trainings=report_of_trainings(judged),
         left_to_discovery=["Hardware"] if any(each.inventory for each in before_training) else [],
         excluded=[f"{many(len(excluded), 'check')}, for {many(len(reasons), 'reason')} that the reports name"][

@@ -21,6 +21,7 @@ from bringup.plan.catalogue import GATES
 from bringup.plan.phases import PHASES
 from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts
 from bringup.records.grouped import grouped
+from bringup.report import layers
 from bringup.report.render import render
 from bringup.report.text import counted, plain, quoted_path, shown_path
 from bringup.report.view import View
@@ -35,6 +36,8 @@ def screens(worst_first: Sequence[Judged]) -> str:
     explained = [screen(run, worst_first).rstrip("\n") for run in bad]
     if bad and not any(_known_signs(run) for run in bad):
         explained.append("no line in the logs matches a known fault (docs/gates/log-signs.md)")
+    if any(_is_slow(verdict) for run in bad for verdict in run.verdicts.verdicts):
+        explained += [f"{each.title}: {each.says}" for each in layers.waterfalls(worst_first)]
     passed = [run for run in worst_first if run.verdicts.outcome is Outcome.PASS]
     if passed:
         verdicts = [verdict for run in passed for verdict in run.verdicts.verdicts]
@@ -43,6 +46,12 @@ def screens(worst_first: Sequence[Judged]) -> str:
         words = f"all {len(verdicts)} checks passed" if is_all else counted(verdicts)
         explained.append(f"PASS       {names}: {words}")
     return "\n\n".join(explained)
+
+
+def _is_slow(verdict: Verdict) -> bool:
+    """Say whether it is a bandwidth between GPUs that is too low."""
+    of_links = verdict.gate.startswith(("nccl.", "fabric.", "sweep.inside.", "train.scaling"))
+    return of_links and verdict.rule == "at_least" and verdict.outcome in (Outcome.FAIL, Outcome.WARN)
 
 
 def _known_signs(judged: Judged) -> list[tuple[Sign, str, str]]:

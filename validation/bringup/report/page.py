@@ -13,7 +13,7 @@ from bringup.compare import recommend
 from bringup.evidence.names import listed
 from bringup.plan.phases import PHASES
 from bringup.records import Mark, Outcome
-from bringup.report import drain, fleet, next_steps, system, tiles
+from bringup.report import drain, fleet, layers, next_steps, system, tiles
 from bringup.report import text as report
 from bringup.report.charts import rails
 from bringup.report.charts import training as charts
@@ -77,6 +77,8 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "tiles": tiles.tiles(collection.answers, collection.verdicts),
         "max_bad": MAX_BAD,
         "sections": sections,
+        "layers": layers,
+        "waterfalls": layers.waterfalls(collection.judged),
         "timeline": timeline(sections),
         "fabric": _fabric(sections),
         "rails": rails.draw(collection.verdicts),

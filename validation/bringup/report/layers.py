@@ -1,0 +1,187 @@
+"""Where the bandwidth goes: from the line rate to what a training gets, layer by layer.
+
+Each layer was measured by a phase of its own. What it keeps of the layer above says who owns the loss, and where to
+look: "perftest gives 392 Gb/s on each NIC, and NCCL 13 GB/s" is two lines of this table.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from bringup.advise import bandwidth
+from bringup.evidence.parsed import is_number
+from bringup.judge import Judged
+from bringup.plan.phases import PHASES
+from bringup.plan.subjects import nodes_of_scale
+from bringup.records.grouped import grouped
+
+LITTLE = (
+    0.8  # kept of the layer above: the worst of 21 published all_reduce results, of the line rate (known/busbw.yaml)
+)
+GBIT = 8  # Gb/s of a GB/s
+HEADER = ("layer", "GB/s", "of the layer above", "usual", "who owns the loss")
+USUAL = "80 to 101 %: 21 published results"  # known/busbw.yaml, of the line rate
+
+
+@dataclass(frozen=True)
+class Layer:
+    name: str
+    gb_per_s: float | None  # None: not measured
+    owner: str  # of what it loses of the layer above
+    measured_by: str  # the phase that measures it, or what a profile says
+    usual: str = ""  # published, kept of the layer above
+    kept: float | None = None  # of the nearest layer above that was measured
+
+
+@dataclass(frozen=True)
+class Waterfall:
+    title: str
+    layers: list[Layer]
+
+    @property
+    def rows(self) -> list[tuple[str, str, str, str, str]]:
+        return [
+            (layer.name, "not measured", "", "", f"measured by: {layer.measured_by}")
+            if layer.gb_per_s is None
+            else (layer.name, f"{layer.gb_per_s:.4g}", _share(layer.kept), layer.usual, layer.owner)
+            for layer in self.layers
+        ]
+
+    @property
+    def says(self) -> str:
+        """Name the layer that keeps least of the one above it."""
+        known = [layer for layer in self.layers if layer.gb_per_s is not None]
+        pairs = itertools.pairwise(known)
+        above, worst = min(pairs, key=lambda pair: pair[1].kept or 0)
+        if (worst.kept or 0) >= LITTLE:
+            return f"No layer keeps less than {LITTLE:.0%} of the one above it."
+        return (
+            f"Most is lost at: {worst.name}. It has {worst.gb_per_s:.4g} of the {above.gb_per_s:.4g} GB/s of the layer "
+            f"above ({above.name}). Look at {worst.owner}."
+        )
+
+
+def _share(kept: float | None) -> str:
+    return "" if kept is None else f"{kept:.0%}"
+
+
+def waterfalls(judged: Sequence[Judged]) -> list[Waterfall]:
+    """Return what is known between nodes, and inside a node: each where two layers of it were measured."""
+    found = [
+        Waterfall("Between nodes", _kept(_between(judged))),
+        Waterfall("Inside a node", _kept(_inside(judged))),
+    ]
+    return [each for each in found if sum(layer.gb_per_s is not None for layer in each.layers) > 1]
+
+
+def _kept(layers: Iterable[Layer]) -> list[Layer]:
+    above: float | None = None
+    kept = []
+    for layer in layers:
+        share = None if above is None or layer.gb_per_s is None else layer.gb_per_s / above
+        kept.append(replace(layer, kept=share))
+        above = layer.gb_per_s or above
+    return kept
+
+
+def _between(judged: Sequence[Judged]) -> list[Layer]:
+    pairs, scaling, ports = PHASES["nccl_pairwise"].title, PHASES["nccl_scaling"].title, _Ports(judged)
+    speeds = _values(judged, "nccl.all_reduce.busbw")
+    scale = max(speeds, key=lambda name: nodes_of_scale(name) or 0, default="")
+    if (nodes_of_scale(scale) or 0) < 2:
+        scale = "all nodes"
+    slowest = _least(_values(judged, "nccl.pair.slowest"))
+    of_ports = [
+        Layer("line rate of a node's RDMA ports", ports.line_rate, "", pairs),
+        Layer("the slowest port alone, times their number", ports.alone, "that port: cable, NIC, switch", pairs),
+        Layer("the same while all ports work", ports.together, "PCIe switches, NUMA, congestion", pairs),
+    ]
+    return [
+        *([] if ports.are_none else of_ports),
+        Layer(
+            "NCCL on the slowest pair of nodes", slowest, "NCCL: transport, GPUDirect, NCCL_* settings", pairs, USUAL
+        ),
+        Layer(f"all_reduce on {scale}", speeds.get(scale), "switches between leaves, a slow node or link", scaling),
+        *_in_training(judged, across=True),
+    ]
+
+
+def _inside(judged: Sequence[Judged]) -> list[Layer]:
+    machine = next((each.profile.machine for each in judged if each.profile.machine.nvlink_busbw is not None), None)
+    rate = None if machine is None or machine.nvlink_busbw is None else machine.nvlink_busbw.value
+    alone, of_scale = _least(_values(judged, "sweep.inside.busbw")), _values(judged, "nccl.all_reduce.busbw")
+    return [
+        *([] if rate is None else [Layer("all_reduce over NVLink, as the profile has it", rate, "", "")]),
+        Layer("all_reduce in the slowest node", alone, "NVLinks, NVSwitches, clocks", PHASES["node_sweep"].title),
+        Layer("all_reduce on 1-node", of_scale.get("1-node"), "NCCL: NVLS, channels", PHASES["nccl_scaling"].title),
+        *_in_training(judged, across=False),
+    ]
+
+
+def _in_training(judged: Sequence[Judged], *, across: bool) -> list[Layer]:
+    """Return two layers of the collective that moves most bytes in a step, of two runs of the faster one: what the
+    network gives to messages of its size, and what the step gets."""
+    known = [
+        (collective, each)
+        for each in judged
+        if each.training is not None and each.training.metrics.communication is not None
+        for collective in each.training.metrics.communication.collectives
+        if (collective.over != "node" and len(each.run.nodes) > 1) is across
+    ]
+    if not known:
+        return [Layer("in a step of a training", None, "", f"a training {'across nodes' if across else 'on one node'}")]
+    most, run = max(known, key=lambda pair: (pair[0].sent_bytes, pair[0].busbw_gb_per_s))
+    curves = bandwidth.measured([each for each in judged if each.run.phase == "nccl_scaling"])
+    speed = curves.bus(most.operation, len(run.run.nodes), most.message_bytes)
+    alone = speed.gbps if isinstance(speed, bandwidth.Speed) else None
+    size = f"messages of {most.message_bytes / 2**20:.3g} MiB"
+    title = PHASES[run.run.phase].title
+    return [
+        Layer(f"{most.operation} of {size}, as in a step", alone, "the size of messages", PHASES["nccl_scaling"].title),
+        Layer(f"the same inside a step: {title}", most.busbw_gb_per_s, "ranks that come late, work beside it", ""),
+    ]
+
+
+def _values(judged: Sequence[Judged], gate: str) -> dict[str, float]:
+    """Subject -> the least value that a phase measured."""
+    known: dict[str, float] = {}
+    for verdict in (verdict for each in judged for verdict in each.verdicts.verdicts if verdict.gate == gate):
+        if is_number(verdict.value):
+            known[verdict.subject] = min(float(verdict.value), known.get(verdict.subject, float("inf")))
+    return known
+
+
+def _least(values: dict[str, float]) -> float | None:
+    return min(values.values(), default=None)
+
+
+class _Ports:
+    """The RDMA ports of the node that has least, GB/s of all together. A collective goes over all of them and waits for
+    the slowest, so that each counts as that one. None: not measured."""
+
+    def __init__(self, judged: Sequence[Judged]) -> None:
+        self._facts = [fact for each in judged if each.run.phase == "nccl_pairwise" for fact in each.observations]
+        rates = self._least_of_each("rail.rate@")
+        self._count = {node: len(ports) for node, ports in grouped(rates).items()}
+        self.are_none = bool(self._facts) and not rates  # the pairs ran, and no node has one
+        shares = self._least_of_each("rail.together@")
+        self.line_rate = self._of_all(rates)
+        self.alone = self._of_all(self._least_of_each("rail.bandwidth@"))
+        self.together = self._of_all({key: share * rates.get(key, 0.0) for key, share in shares.items()})
+
+    def _least_of_each(self, prefix: str) -> dict[tuple[str, str], float]:
+        """(node that sends, port) -> the least value, Gb/s or a share."""
+        least: dict[tuple[str, str], float] = {}
+        for fact in self._facts:
+            if fact.quantity.startswith(prefix) and is_number(fact.value):
+                key = fact.subject.partition("->")[0], fact.quantity.removeprefix(prefix)
+                least[key] = min(float(fact.value), least.get(key, float("inf")))
+        return least
+
+    def _of_all(self, of_port: dict[tuple[str, str], float]) -> float | None:
+        """GB/s of all ports of a node, each as fast as its slowest; of the node with least, of those wholly known."""
+        of_node = grouped((node, gbps) for (node, _), gbps in of_port.items())
+        whole = [len(gbps) * min(gbps) / GBIT for node, gbps in of_node.items() if len(gbps) == self._count.get(node)]
+        return min(whole, default=None)
