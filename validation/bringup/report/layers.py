@@ -64,7 +64,7 @@ class Waterfall:
 
 
 def _share(kept: float | None) -> str:
-    return "" if kept is None else f"{kept:.0%}"
+    return "" if kept is None else f"{kept:.0%}" if kept >= 0.01 else f"{kept:.2%}"
 
 
 def waterfalls(judged: Sequence[Judged]) -> list[Waterfall]:
