@@ -123,6 +123,14 @@ def judged(profile: Profile, busbw: float, nodes: int) -> Verdict:
     return next(verdict for verdict in verdicts if (verdict.gate, verdict.subject) == (ALL_REDUCE, scale))
 
 
+def test_a_bandwidth_that_no_machine_has_is_not_believed():
+    """A unit or a clock that slipped, ranks that never left a GPU: each gives such a number."""
+    for value in (48_000.0, 1e300):
+        verdict = judged(H100, value, 2)
+        assert verdict.outcome is Outcome.INCOMPLETE
+        assert "is more than this machine can reach: the ceiling" in (verdict.cause or "")
+
+
 @shows_failing(ALL_REDUCE)
 def test_the_verdict_says_which_number_applied():
     good, bad = judged(H100, 350, 16), judged(H100, 340, 16)

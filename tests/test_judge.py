@@ -286,6 +286,12 @@ def test_a_number_without_a_limit_that_never_arrived_is_no_measured_one():
     assert (transport.outcome, transport.kind) == (Outcome.INCOMPLETE, Kind.ABSENT)
 
 
+@for_each(("gate", "value", "said"), [("discovery.shm", -1.0, "-1 GiB"), ("discovery.names.slowest", -0.5, "-0.5 s")])
+def test_no_amount_is_below_0(gate, value, said):
+    verdict = judging((gate, "n0", value), phase="discovery")[gate, "n0"]
+    assert (verdict.outcome, verdict.cause) == (Outcome.INCOMPLETE, f"observed {said}: no amount is below 0")
+
+
 @for_each("others", [(), (("nccl.transport", "2-nodes", "Socket"),)])
 def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_limit(others):
     """Also where a second log names one."""

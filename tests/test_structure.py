@@ -6,7 +6,6 @@ import shlex
 import sys
 from pathlib import Path
 
-from bringup.cli import parser
 from bringup.plan.phases import PHASES
 from loops import for_each
 from programs import ROOT, ran
@@ -136,22 +135,6 @@ def test_links_in_the_documents_resolve():
             seen += 1
     assert len(documents()) >= 12
     assert seen > 20
-
-
-def test_every_script_and_verb_that_the_readme_shows_exists():
-    text = (ROOT / "README.md").read_text()
-    shown = re.findall(r"(?:sbatch|bash) (?:--\S+ )*(\S+\.(?:sh|sbatch))", text)
-    assert len(shown) >= 8
-    for script in shown:
-        assert (ROOT / script).is_file(), script
-    verbs = {match for match in re.findall(r"^\s*(?:\.venv/bin/)?bringup ([a-z]+)", text, re.MULTILINE)}
-    assert verbs >= {"run", "judge", "compare"}
-    usage = parser().format_help()
-    assert all(re.search(rf"\b{verb}\b", usage) for verb in verbs)
-    targets = set(re.findall(r"`make ([a-z-]+)", text))
-    assert {"local", "test"} <= targets
-    makefile = (ROOT / "Makefile").read_text()
-    assert all(re.search(rf"^{target}:", makefile, re.MULTILINE) for target in targets)
 
 
 def test_the_top_level_holds_only_what_belongs_there():

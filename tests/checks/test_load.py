@@ -56,6 +56,8 @@ LOST = rose("n0", gpus=(8, 7))
 ERRORS = [*rose("n0/GPU-a", ecc_uncorrected=(0, 0)), ("load.counter.before.ecc_uncorrected", "n0/GPU-b", 0)]
 LOG = [*rose("n0", xid=(1, 2)), *rose("n0/PCI:1", xid_79=(1, 1))]
 READ_ONCE: list[Fact] = [("load.counter.before.xid", "n0", 1), ("load.counter.before.xid_79", "n0/PCI:1", 1)]
+SILENT: list[Fact] = [(f"load.counter.{when}.answers", "n0/gpu1", None, "GPU is lost") for when in ("before", "after")]
+UNEVEN = gpu("ecc_uncorrected", 5, 5) + rose("n0/GPU-b", pcie_replays=(5, 5))
 ABSENT = rose("n0", ue_count=("absent", "absent"))
 SOUND = {"port_xmit_packets": 10**9, "packet_seq_err": 20, "local_ack_timeout_err": 0}
 PORTS = both("n0", rdma_ports=0) + both("n0/mlx5_0:1", **SOUND)
@@ -114,6 +116,11 @@ ROWS: list[tuple[str, Outcome, str, Iterable[Fact]]] = [
     ("gpu_faults", OPEN, "was not read after the load", gpu("ecc_uncorrected", 0, None)[:-1]),
     ("gpu_faults", OPEN, "", rose("n0", gpus=(8, 8))),
     ("gpu_corrected", OPEN, "", rose("n0", gpus=(8, 8))),
+    # one of two never says it, or answers at neither time
+    ("gpu_faults", OPEN, "was not read on GPU-b", UNEVEN),
+    ("gpu_corrected", OPEN, "was not read on GPU-a", UNEVEN),
+    ("gpu_faults", OPEN, "no answer from gpu1: GPU is lost", gpu("ecc_uncorrected", 5, 5) + SILENT),
+    ("gpu_corrected", OPEN, "no answer from gpu1: GPU is lost", gpu("pcie_replays", 5, 5) + SILENT),
     ("node_faults", OPEN, "this node lists no such counter", [("probe.counters.finished", "n0", True)]),
     ("node_faults", OPEN, "", ABSENT),
     ("node_faults", OPEN, "", [*ABSENT[:1], *both("n0", rdma_ports=0)]),

@@ -185,6 +185,9 @@ def test_a_name_in_a_playbook_is_checked_where_it_enters(tmp_path: Path):
 
 def test_what_logs_and_file_names_say_reaches_no_output(run: Path, capsys):
     (run / f"raw/x{EVIL.replace('/', '')}.err").write_text(f"srun: error: n1: task 1: Killed{EVIL}\n")
+    (run / "raw/scontrol-node.txt").write_text(
+        f"NodeName=n1 State=DOWN Reason=<script>{EVIL} [root@2026-01-01T00:00:00]\n"
+    )
     (run / f"raw/y{EVIL}.jsonl").write_text(f"{EVIL}\n")
     facts = run / "raw/inventory.jsonl"
     facts.write_text(facts.read_text().replace('"6.18.44"', json.dumps(f"6{EVIL}")))
@@ -199,6 +202,8 @@ def test_what_logs_and_file_names_say_reaches_no_output(run: Path, capsys):
         assert not BAD.search(shown.out + shown.err), arguments
     for path in (renamed / "report.md", into / "j.xml", into / "p.prom"):
         assert not BAD.search(path.read_text()), path
+        assert "<script>" not in path.read_text(), path
+    assert "&lt;script&gt;" in (renamed / "report.md").read_text()
 
 
 def test_the_stream_of_the_terminal_is_the_last_guard():

@@ -14,10 +14,7 @@ from typing import NamedTuple
 
 import pytest
 from bringup import judge, results
-from bringup.evidence.parsed import Parsed
-from bringup.plan import profile as profiles
 from bringup.records import Outcome
-from factory import a_run
 from runs_for_tests import unpacked
 
 GPU_1 = "GPU-00000000-0000-8575-9a7a-461ee90213dc"  # of n1
@@ -156,68 +153,3 @@ def test_of_two_clocks_each_has_the_whole_difference_unless_one_is_known_to_drif
     for node, is_held in (("n0", True), ("n1", False)):
         assert change(run, INVENTORY, "discovery.clock.synchronised", node, is_held) > 0
     assert [outcomes(run)["discovery.clock.offset", node][0] for node in ("n0", "n1")] == [Outcome.PASS, Outcome.FAIL]
-
-
-@pytest.mark.parametrize(
-    ("counter", "gate"), [("ecc_uncorrected", "load.gpu_faults"), ("pcie_replays", "load.gpu_corrected")]
-)
-def test_a_counter_that_one_gpu_never_says_is_not_known(copied, counter: str, gate: str):
-    run = copied("h100-healthy", "node_sweep")
-    assert outcomes(run)[gate, "n1"][0] is Outcome.PASS
-    for moment in ("before", "after"):  # never asked, before and after the load
-        assert change(run, f"raw/counters-{moment}.jsonl", f"load.counter.{moment}.{counter}", GPU_1) > 0
-    outcome, why = outcomes(run)[gate, "n1"]
-    assert (outcome, f"was not read on {GPU_1}" in why) == (Outcome.INCOMPLETE, True)
-
-
-def test_a_gpu_that_gave_no_answer_before_and_after_the_load_leaves_its_faults_open(copied):
-    """The probe says so itself: one GPU answered of two, both times."""
-    run = copied("h100-healthy", "node_sweep")
-    for moment in ("before", "after"):
-        path = run / f"raw/counters-{moment}.jsonl"
-        lines = [line for line in path.read_text().splitlines() if GPU_1 not in line]
-        dropped = len(path.read_text().splitlines()) - len(lines)
-        facts_left = []
-        for line in lines:
-            label, fact = re.fullmatch(r"(\d+: )(.*)", line).groups()  # type: ignore[union-attr]
-            fact = json.loads(fact)
-            if fact["at"] == "n1" and fact.get("quantity") == f"load.counter.{moment}.gpus":
-                fact["value"] = 1
-                silent = {**fact, "subject": "n1/gpu1", "quantity": f"load.counter.{moment}.answers", "value": None}
-                facts_left.append(f"{label}{json.dumps({**silent, 'why': 'NVML: GPU is lost'})}")
-            if fact["at"] == "n1" and "end" in fact:
-                fact["end"] += 1 - dropped
-            facts_left.append(f"{label}{json.dumps(fact)}")
-        path.write_text("\n".join(facts_left) + "\n")
-    reseal(run)
-    for gate in ("load.gpu_faults", "load.gpu_corrected"):
-        outcome, why = outcomes(run)[gate, "n1"]
-        assert (outcome, why) == (Outcome.INCOMPLETE, "not found out: no answer from gpu1: NVML: GPU is lost")
-
-
-@pytest.mark.parametrize(("value", "is_believed"), [(450.0, True), (48_000.0, False), (1e300, False)])
-def test_a_bandwidth_that_no_machine_has_is_not_believed(value: float, is_believed: bool):
-    """A unit or a clock that slipped, ranks that never left a GPU: each gives such a number."""
-    run, parsed = a_run("nccl_scaling", ("n0", "n1"), gpus=8), Parsed()
-    for quantity, seen, unit in (
-        ("nccl.ranks", 16, "count"),
-        ("nccl.hosts", 2, "count"),
-        ("nccl.wrong_values", 0, "count"),
-        ("nccl.transport", "NET/IB", "text"),
-        ("nccl.all_reduce.busbw@8GiB", value, "GB/s"),
-    ):
-        parsed.saw(quantity, "2-nodes", seen, unit, "raw/x:1")
-    verdicts = judge.judge(run, profiles.load("h100-8x400g"), parsed).verdicts
-    [verdict] = [v for v in verdicts if (v.gate, v.subject) == ("nccl.all_reduce.busbw", "2-nodes")]
-    assert verdict.outcome is (Outcome.PASS if is_believed else Outcome.INCOMPLETE), verdict.cause
-    assert is_believed or "is more than this machine can reach: the ceiling" in (verdict.cause or "")
-
-
-@pytest.mark.parametrize(("gate", "value", "unit"), [("shm", -1.0, "GiB"), ("names.slowest", -0.5, "s")])
-def test_no_amount_is_below_0(gate: str, value: float, unit: str):
-    parsed = Parsed()
-    parsed.saw(f"discovery.{gate}", "n0", value, unit, "raw/x:1")
-    verdicts = judge.judge(a_run("discovery", ("n0", "n1")), profiles.load("h100-8x400g"), parsed).verdicts
-    [verdict] = [v for v in verdicts if (v.gate, v.subject) == (f"discovery.{gate}", "n0")]
-    assert verdict.outcome is Outcome.INCOMPLETE
-    assert verdict.cause == f"observed {value:g} {unit}: no amount is below 0"
