@@ -9,7 +9,7 @@ from bringup.derive.measured import FEWEST_STEPS_OF_A_TAIL
 from bringup.errors import FileError
 from bringup.plan import profile as profiles
 from loops import for_each
-from test_shell_scripts import chosen
+from scripts_for_tests import chosen
 from tiers import first
 
 BASES = {"gpu-nodes", "efa"}  # for `extends` only
