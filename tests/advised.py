@@ -5,9 +5,10 @@ from typing import Any
 
 from bringup.advise import answer as advise
 from bringup.formulae import models
+from bringup.formulae.flops import flops_per_token
 from bringup.plan import profile as profiles
 from bringup.plan.profile import Profile
-from bringup.records import Advice
+from bringup.records import Advice, PredictedStrategy
 
 LLAMA = models.load("llama3-8b")
 H100 = profiles.load("h100-8x400g")
@@ -23,6 +24,16 @@ def question(**changes: Any) -> advise.Question:
 
 def advice(profile: Profile = H100, **changes: Any) -> Advice:
     return advise.advise(question(**changes), advise.known(profile, [], None))
+
+
+def by_name(answer: Advice) -> dict[str, PredictedStrategy]:
+    return {strategy.strategy: strategy for strategy in answer.strategies}
+
+
+def flops_of_llama(sequence_length: int) -> float:
+    flops = flops_per_token(LLAMA, sequence_length)
+    assert flops is not None
+    return flops
 
 
 def default_batch(ranks: int) -> int:
