@@ -25,6 +25,10 @@ def test_the_example_says_every_key_once():
     [
         ("partitoin: gpu", "partitoin: there is no such key; did you mean partition?"),
         ("partition: a b", "partition: 'a b' is not understood; write one word"),
+        ("partition: {smok: debug}", "partition.smok: there is no such phase; did you mean smoke?"),
+        ("partition: {smoke: a b}", "partition.smoke: 'a b' is not understood; write one word"),
+        ("partition: {smoke: 1}", "partition.smoke: YAML reads it as 1; put it in quotes"),
+        ("qos: a b", "qos: 'a b' is not understood; write one word"),
         ("time_limits: {run_1gup: '10'}", "time_limits.run_1gup: there is no such phase; did you mean run_1gpu?"),
         ("time_limits: {default: 90}", "time_limits.default: YAML reads it as 90; put it in quotes"),
         ("time_limits: {default: 1:30:00}", "time_limits.default: YAML reads it as 5400; put it in quotes"),

@@ -105,6 +105,17 @@ def test_no_shell_script_forgets_to_stop_on_errors():
         assert "set -euo pipefail" in path.read_text(), path
 
 
+def test_every_srun_line_names_the_options_of_the_site():
+    scripts = [*(ROOT / "training/slurm").glob("*"), *(ROOT / "infrastructure-validation/scripts").glob("*")]
+    text = "\n".join(path.read_text() for path in scripts if path.suffix in (".sh", ".sbatch")).replace("\\\n", " ")
+    steps = [line for line in text.splitlines() if re.search('srun --(label|overlap|mpi="[^l])', line)]
+    assert len(steps) >= 13
+    for line in steps:
+        assert '"${SRUN_SITE[@]}"' in line, line
+        of_torch = ("collectives.py", "groups.py", "node_sweep.py", '"$program"')  # the last: of training/src
+        assert ('"${CONTAINER[@]}"' in line) == any(name in line for name in of_torch), line
+
+
 def slug(heading: str) -> str:
     text = re.sub(r"[`*]", "", heading.strip()).lower()
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")

@@ -1,12 +1,13 @@
 """Partitions with rules: what would never start is refused in one line, before anything is submitted."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
-from bringup.errors import CannotStart, FileError
+from bringup.errors import CannotStart
 from bringup.plan import site as sites
 from bringup.plan.phases import PHASES
-from bringup.run import partitions
+from bringup.run import launch, partitions, slurm
 from bringup.run import site as at_site
 from bringup.run.site import AtSite
 from loops import for_each
@@ -114,7 +115,9 @@ name: lab
 partition: {default: main, smoke: debug, training: train, run_1gpu: main}
 qos: {training: high}
 account: us
-time_limits: {training: "02:00:00"}
+time_limits: {training: "02:00:00", discovery: "30"}
+gpu_request: --gres=gpu:h100:8
+sbatch: ["--comment=of sbatch"]
 """
 
 
@@ -126,7 +129,7 @@ def at(tmp_path) -> AtSite:
 @pytest.mark.parametrize(
     ("phase", "partition", "qos", "limit"),
     [
-        ("discovery", "main", None, None),
+        ("discovery", "main", None, "30"),
         ("smoke", "debug", None, None),
         ("run_1gpu", "main", "high", "02:00:00"),
         ("run_fsdp_2node", "train", "high", "02:00:00"),
@@ -156,19 +159,24 @@ def test_what_is_entered_for_all_phases_does_not_win_over_that_of_one(at, monkey
         assert at_site.for_submission(at, "smoke", environment)["SBATCH_PARTITION"] == "debug"
 
 
-@pytest.mark.parametrize(
-    ("line", "says"),
-    [
-        ("partition: {smok: debug}", "x:3: partition.smok: there is no such phase; did you mean smoke?"),
-        ("partition: {smoke: a b}", "x:3: partition.smoke: 'a b' is not understood; write one word"),
-        ("qos: a b", "x:3: qos: 'a b' is not understood; write one word"),
-        ("partition: {smoke: 1}", "x:3: partition.smoke: YAML reads it as 1; put it in quotes"),
-    ],
-)
-def test_a_mistake_by_phase_is_one_line(line: str, says: str):
-    with pytest.raises(FileError) as error:
-        sites.parse(f"schema_version: 1\nname: lab\n{line}\n", "x")
-    assert str(error.value).startswith(says)
+def test_a_phase_is_submitted_with_the_sites_options_and_variables(at, monkeypatch, tmp_path):
+    monkeypatch.setattr(slurm, "nodes", lambda names=(): dict.fromkeys(names, slurm.Node("IDLE", None, 2)))
+    monkeypatch.setattr(launch.Launch, "_wait", lambda *arguments: True)
+    asked: list[tuple[tuple[str, ...], dict[str, str]]] = []
+
+    def ask(*command: str, environment: dict[str, str], folder: Path) -> str:
+        asked.append((command, environment))
+        return "5\n"
+
+    monkeypatch.setattr(slurm, "ask", ask)
+    given = {"BRINGUP_RUN_NAME": "x", "SBATCH_ACCOUNT": "mine", "SBATCH_ERROR": "elsewhere", "SLURM_UNBUFFEREDIO": "1"}
+    environment = at_site.for_submission(at, "discovery", given)
+    launch.Launch(PHASES["discovery"], "x", tmp_path, str).submit_and_wait(["n0"], environment, at.site.sbatch)
+    ((command, passed),) = asked
+    assert command[-2:] == ("--comment=of sbatch", PHASES["discovery"].script)
+    assert (passed["SBATCH_PARTITION"], passed["SBATCH_ACCOUNT"], passed["SBATCH_TIMELIMIT"]) == ("main", "mine", "30")
+    assert passed["SBATCH_GRES"] == "gpu:h100:8"
+    assert not passed.keys() & {"SBATCH_ERROR", "SLURM_UNBUFFEREDIO"}  # the reason of a job stood in that file
 
 
 # ---- whether two jobs share a node
@@ -191,5 +199,8 @@ def test_two_jobs_share_a_node_where_every_partition_that_was_named_lets_them(na
         assert partitions.share_nodes(named, known) is shares
 
 
-def test_a_partition_that_gives_whole_racks_shares_no_node_as_slurm_26_says_it():
-    assert partitions.share_nodes("exclusive-topo", BY_VERSION["26.05"]) is False
+def test_a_partition_that_gives_whole_nodes_or_racks_shares_no_node_as_slurm_26_says_it():
+    """Two jobs on one node under 24.11's ExclusiveTopo=YES were seen."""
+    assert partitions.share_nodes("exclusive-topo", BY_VERSION["24.11"]) is True
+    for named in ("exclusive-topo", "exclusive-node"):
+        assert partitions.share_nodes(named, BY_VERSION["26.05"]) is False

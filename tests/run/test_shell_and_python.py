@@ -10,10 +10,13 @@ import pytest
 from bringup import cli
 from bringup.evidence import hostlist
 from bringup.plan import subjects
+from bringup.plan.phases import PHASES
+from bringup.plan.site import Site
 from bringup.run import nodes, slurm
+from bringup.run import site as at_site
+from bringup.run.site import AtSite
 from loops import for_each
 from programs import program, ran
-from tiers import rest
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = "".join(f"NodeName=n{number} Gres=gpu:2 State={{}} Version=23.11\\n" for number in range(3))
@@ -53,24 +56,11 @@ def test_nodes_by_name_need_no_question_about_the_partition(commands: Path):
     assert len(commands.read_text().splitlines()) == 1
 
 
-@pytest.mark.parametrize(
-    ("version", "partition", "whole"),
-    [
-        *(("24.11", "exclusive-topo", "no"), ("26.05", "exclusive-topo", "yes")),
-        *rest(
-            *(("24.11", None, "no"), ("24.11", "forced", "no"), ("24.11", "oversubscribe", "yes")),
-            *(("24.11", "exclusive-user", "no"), ("24.11", "main,oversubscribe", "yes")),
-            *(("26.05", None, "no"), ("26.05", "forced", "no"), ("26.05", "oversubscribe", "yes")),
-            *(("26.05", "exclusive-user", "no"), ("26.05", "exclusive-node", "yes")),
-        ),
-    ],
-)
-def test_smoke_asks_whether_two_jobs_can_share_a_node(commands: Path, monkeypatch, version, partition, whole):
-    """Slurm 26.05 shows Exclusive=NODE, and OverSubscribe=NO beside it. Two jobs on one node under 24.11's
-    ExclusiveTopo=YES were seen."""
-    if partition is not None:
-        monkeypatch.setenv("SBATCH_PARTITION", partition)
-        (commands.parent / "sinfo").write_text(f"#!/bin/sh\nprintf '{partition.split(',')[-1]}\\037n[0-2]\\n'\n")
+@pytest.mark.parametrize(("version", "whole"), [("24.11", "no"), ("26.05", "yes")])
+def test_smoke_asks_whether_two_jobs_can_share_a_node(commands: Path, monkeypatch, version, whole):
+    """Slurm 26.05 shows Exclusive=NODE, and OverSubscribe=NO beside it."""
+    monkeypatch.setenv("SBATCH_PARTITION", "exclusive-topo")
+    (commands.parent / "sinfo").write_text("#!/bin/sh\nprintf 'exclusive-topo\\037n[0-2]\\n'\n")
     scontrol = commands.parent / "scontrol"
     fixture = ROOT / f"tests/fixtures/slurm/partitions-{version}.txt"
     answer = f"case $* in *partition*) exec cat '{fixture}';; esac\n"
@@ -95,13 +85,16 @@ def test_nodes_without_gpus_or_that_cannot_be_used_end_the_phase_with_one_line(c
     assert done.stderr.count("\n") == 1
 
 
-def test_a_name_is_data_for_the_shell_and_not_a_command(monkeypatch, capsys):
+def test_names_and_values_are_data_for_the_shell_and_no_commands(monkeypatch, capsys, tmp_path: Path):
     """Slurm allows no such name; what stands in an answer is not run in any case."""
-    evil = "n0;touch$IFS/tmp/evil"
+    evil = f"n0;touch {tmp_path}/evil;$(touch {tmp_path}/evil)`touch {tmp_path}/evil`'"
     monkeypatch.setattr(nodes, "requested_nodes", lambda *_: {evil: slurm.Node("IDLE", None, 2)})
     assert cli.main(["nodes"]) == 0
-    first = capsys.readouterr().out.splitlines()[0]
-    assert shlex.split(first) == [f"NODES={evil}"]
+    of_site = AtSite(Site(schema_version=1, name="lab", environment={"NCCL_IB_HCA": evil}), tmp_path / "lab.yaml")
+    lines = at_site.assignments(of_site, PHASES["discovery"], tmp_path)
+    script = "\n".join([capsys.readouterr().out, *lines, 'printf "%s\\n" "$NODES" "$NCCL_IB_HCA"'])
+    assert ran(["bash", "-c", script], check=True).stdout == f"{evil}\n{evil}\n"
+    assert not (tmp_path / "evil").exists()
 
 
 @for_each("gpus", [1, 8])

@@ -4,7 +4,6 @@ The scripts run in a copy of the repository, with srun, salloc, scontrol and app
 """
 
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -15,13 +14,9 @@ import pytest
 from bringup.plan.phases import PHASES
 from bringup.plan.site import load
 from bringup.records import Run, SiteUsed, read_record
-from bringup.run import launch, slurm
-from bringup.run import site as at_site
-from bringup.run.site import AtSite
-from programs import program, ran
+from programs import ROOT, program, ran
 from tiers import first, in_test_all
 
-ROOT = Path(__file__).resolve().parents[2]
 LAB = """
 schema_version: 1
 name: lab
@@ -211,24 +206,6 @@ def test_the_run_keeps_a_copy_that_loads_again(call: Called, copy: Path, lab: Pa
     assert run.site.says["srun"] == ["--mpi=pmix", "--comment=it's $HOME"]
 
 
-REFUSED = {  # what is added to the file -> the phase, and how the line begins
-    "partitoin: gpu": ("discovery", "bringup: {lab}:12: partitoin: there is no such key; did you mean partition?"),
-    "checkpoints: /nowhere/c": ("run_1gpu", "bringup: site lab: checkpoints: /nowhere/c: no such folder, seen from "),
-    "setup: /nowhere/s": ("discovery", "bringup: site lab: setup: /nowhere/s: no such file, seen from "),
-}
-
-
-@pytest.mark.parametrize("line", REFUSED)
-def test_a_file_that_cannot_be_used_ends_the_phase_with_one_line_and_leaves_no_run(call, copy, lab, line):
-    phase, says = REFUSED[line]
-    lab.write_text(f"{LAB}{line}\n")
-    done = call(BEGIN + f"run_begin {phase} --nodes n0 --gpus-per-node 2")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith(says.format(lab=lab)), done.stderr
-    assert done.stderr.count("\n") == 1
-    assert not (copy / PHASES[phase].results).exists()
-
-
 # ---- modules, and the setup file
 
 
@@ -249,21 +226,38 @@ def test_modules_and_the_setup_file_come_before_the_variables_and_the_python_sta
     assert done.stdout == f"cuda/12.8 mlx5_0,mlx5_1 TRACE {Path(sys.executable).parent}/python\n"
 
 
+NO_MODULE = "modules: [cuda/12.8, nccl/2.0]"
+
+
 @pytest.mark.parametrize(
-    ("keys", "code", "says"),
+    ("phase", "line", "code", "says", "is_opened"),
     [
+        ("discovery", "partitoin: gpu", "0", "bringup: {lab}:12: partitoin: there is no such key; did you ", False),
+        ("run_1gpu", "checkpoints: /nowhere/c", "0", "site lab: checkpoints: /nowhere/c: no such folder, ", False),
+        (
+            "discovery",
+            "setup: /nowhere/s",
+            "0",
+            "bringup: site lab: setup: /nowhere/s: no such file, seen from ",
+            False,
+        ),
         # Environment Modules before version 5 ends with 0 then
-        ("modules: [cuda/12.8, nccl/2.0]", "0", "module load nccl/2.0 loaded nothing on "),
-        ("modules: [cuda/12.8, nccl/2.0]", "1", "module load nccl/2.0 failed on "),
-        ("setup: {place}/setup.sh", "0", "setup.sh, the setup file of the site, ended with 3"),
+        ("discovery", NO_MODULE, "0", "module load nccl/2.0 loaded nothing on ", True),
+        ("discovery", NO_MODULE, "1", "module load nccl/2.0 failed on ", True),
+        ("discovery", "setup: {place}/setup.sh", "0", "setup.sh, the setup file of the site, ended with 3", True),
     ],
 )
-def test_a_module_that_is_not_there_and_a_setup_file_that_fails_end_the_phase(call, lab, tmp_path, keys, code, says):
+def test_a_file_that_cannot_be_used_ends_the_phase_with_one_line(
+    call, copy, lab, tmp_path, phase, line, code, says, is_opened
+):
+    """Before a run is opened, or on the node that lacks what the file names."""
     (tmp_path / "setup.sh").write_text("return 3\n")
-    lab.write_text(f"{LAB}{keys.format(place=tmp_path)}\n")
-    done = call(MODULES + begin("discovery") + "echo not reached", CODE=code)
+    lab.write_text(f"{LAB}{line.format(place=tmp_path)}\n")
+    done = call(MODULES + BEGIN + f"run_begin {phase} --nodes n0 --gpus-per-node 2; echo not reached", CODE=code)
     assert (done.returncode, done.stdout) == (2, "")
-    assert says in done.stderr
+    assert says.format(lab=lab) in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert any((copy / PHASES[phase].results).glob("*/run.json")) is is_opened
 
 
 # ---- command lines, and containers
@@ -384,30 +378,6 @@ def test_an_allocation_without_a_site_file_has_its_own_time_limit(call: Called, 
     assert noted(tmp_path, "salloc")[1].startswith("limit 5: ")
 
 
-# ---- bringup run, and a user with sbatch
-
-
-def test_a_phase_is_submitted_with_the_sites_options_and_variables(lab: Path, monkeypatch, tmp_path: Path):
-    at = AtSite(load(lab), lab)
-    monkeypatch.setattr(slurm, "nodes", lambda names=(): dict.fromkeys(names, slurm.Node("IDLE", None, 2)))
-    monkeypatch.setattr(launch.Launch, "_wait", lambda *arguments: True)
-    asked: list[tuple[tuple[str, ...], dict[str, str]]] = []
-
-    def ask(*command: str, environment: dict[str, str], folder: Path) -> str:
-        asked.append((command, environment))
-        return "5\n"
-
-    monkeypatch.setattr(slurm, "ask", ask)
-    given = {"BRINGUP_RUN_NAME": "x", "SBATCH_ACCOUNT": "mine", "SBATCH_ERROR": "elsewhere", "SLURM_UNBUFFEREDIO": "1"}
-    environment = at_site.for_submission(at, "discovery", given)
-    launch.Launch(PHASES["discovery"], "x", tmp_path, str).submit_and_wait(["n0"], environment, at.site.sbatch)
-    ((command, passed),) = asked
-    assert command[-2:] == ("--comment=of sbatch", PHASES["discovery"].script)
-    assert (passed["SBATCH_PARTITION"], passed["SBATCH_ACCOUNT"], passed["SBATCH_TIMELIMIT"]) == ("gpu", "mine", "30")
-    assert passed["SBATCH_GRES"] == "gpu:h100:8"
-    assert not passed.keys() & {"SBATCH_ERROR", "SLURM_UNBUFFEREDIO"}  # the reason of a job stood in that file
-
-
 def test_nodes_are_those_of_the_sites_partition(call: Called, tmp_path: Path):
     (tmp_path / "bin/sinfo").write_text("#!/bin/sh\nprintf 'main*\\037n[7-9]\\ngpu\\037n[0-1]\\n'\n")
     done = call(BEGIN + 'choose_nodes; echo "$NODES"')
@@ -420,23 +390,3 @@ def test_what_a_user_sources_before_sbatch_is_the_same_for_slurm(call: Called, l
     lines = {f"SBATCH_{line}" for line in says} | {f"BRINGUP_SITE={lab.resolve()}"}
     assert lines <= set(done.stdout.splitlines()), done.stderr
     assert done.stdout.endswith("--comment=of sbatch\n")
-
-
-def test_a_value_is_data_for_the_shell_and_not_a_command(lab: Path, tmp_path: Path):
-    lab.write_text(LAB.replace("mlx5_0,mlx5_1", f"$(touch {tmp_path}/evil)`touch {tmp_path}/evil`'"))
-    at = AtSite(load(lab), lab)
-    lines = at_site.assignments(at, PHASES["discovery"], tmp_path)
-    completed = ran(["bash", "-c", "\n".join([*lines, 'printf %s "$NCCL_IB_HCA"'])], check=True).stdout
-    assert completed == f"$(touch {tmp_path}/evil)`touch {tmp_path}/evil`'"
-    assert not (tmp_path / "evil").exists()
-
-
-def test_every_srun_line_names_the_options_of_the_site():
-    scripts = [*(ROOT / "training/slurm").glob("*"), *(ROOT / "infrastructure-validation/scripts").glob("*")]
-    text = "\n".join(path.read_text() for path in scripts if path.suffix in (".sh", ".sbatch")).replace("\\\n", " ")
-    steps = [line for line in text.splitlines() if re.search('srun --(label|overlap|mpi="[^l])', line)]
-    assert len(steps) >= 13
-    for line in steps:
-        assert '"${SRUN_SITE[@]}"' in line, line
-        of_torch = ("collectives.py", "groups.py", "node_sweep.py", '"$program"')  # the last: of training/src
-        assert ('"${CONTAINER[@]}"' in line) == any(name in line for name in of_torch), line
