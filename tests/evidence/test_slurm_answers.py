@@ -1,6 +1,7 @@
 """What Slurm's commands answer, and jobs of the smoke phase left: healthy, degraded, cut off, empty, refused, no such
 command."""
 
+import time
 from functools import partial
 
 import pytest
@@ -89,7 +90,7 @@ def test_a_file_of_an_administrator_may_end_without_a_line_feed():
 
 
 def test_six_node_states_are_read_with_their_harmful_flags():
-    parsed = slurm.nodes((SLURM / "nodes-six-states.txt").read_text(), "f")
+    parsed = slurm.nodes(read("nodes-six-states.txt"), "f")
     assert values(parsed, "slurm.node.state") == {
         "n0": "MIXED",
         "n1": "MIXED+DRAIN",
@@ -99,14 +100,8 @@ def test_six_node_states_are_read_with_their_harmful_flags():
         "n5": "IDLE",
     }
     assert set(values(parsed, "slurm.node.gpus").values()) == {4}
+    assert {seen.why for seen in parsed.observations if seen.subject == "n2"} == {None, "rack 7, PDU 'b' | pipe"}
     assert parsed.problems == []
-
-
-def test_a_reason_with_a_pipe_and_quotes_is_kept_whole():
-    parsed = slurm.nodes((SLURM / "nodes-six-states.txt").read_text(), "f")
-    assert [
-        observation.why for observation in parsed.observations if observation.subject == "n2" and observation.why
-    ] == ["rack 7, PDU 'b' | pipe"]
 
 
 def test_who_set_a_reason_and_when_is_no_part_of_it_in_any_format_of_time():
@@ -121,11 +116,6 @@ def test_a_reason_that_looks_like_a_state_changes_nothing():
     parsed = slurm.nodes(line, "f")
     assert values(parsed, "slurm.node.state") == {"n0": "DOWN+DRAIN"}
     assert values(parsed, "slurm.node.gpus") == {"n0": 8}
-
-
-def test_completing_is_no_fault():
-    parsed = slurm.nodes("NodeName=n0 State=IDLE+COMPLETING+PLANNED ThreadsPerCore=1", "f")
-    assert values(parsed, "slurm.node.state") == {"n0": "IDLE"}
 
 
 @for_each(
@@ -170,14 +160,20 @@ def test_one_field_of_a_job_is_read(file, field, value):
     assert values(ended_job(read(file), "f"), f"smoke.x.{field}") == {"job": value}
 
 
-def test_several_tasks_that_srun_names_together_are_named():
-    parsed = slurm.launch_errors(
-        "srun: error: n1: tasks 2-3: Killed\nsrun: error: n0: task 0: Exited with exit code 1\n", "f"
-    )
-    assert [(observation.subject, observation.why, observation.value) for observation in parsed.observations] == [
-        ("n1", "tasks 2-3", "Killed"),
-        ("n0", "task 0", "Exited with exit code 1"),
-    ]
+@for_each(
+    ("line", "nodes", "tasks", "says"),
+    [
+        ("n1: tasks 2-3: Killed", ["n1"], "tasks 2-3", "Killed"),
+        ("n0: task 0: Exited with exit code 1", ["n0"], "task 0", "Exited with exit code 1"),
+        ("n[0-1]: tasks 0-1: Exited with exit code 127", ["n0", "n1"], "tasks 0-1", "Exited with exit code 127"),
+        ("n[0-99999999]: tasks 0-1: Killed", ["n[0-99999999]"], "tasks 0-1", "Killed"),  # no node list: as srun said it
+    ],
+)
+def test_nodes_and_tasks_that_srun_names_together_are_each_named(line, nodes, tasks, says):
+    seen = slurm.launch_errors(f"srun: error: {line}\nsrun: error: Node failure on n[3-4,7]\n", "f").observations
+    errors = [(each.subject, each.why, each.value) for each in seen if each.quantity == "slurm.launch.error"]
+    assert errors[: len(nodes)] == [(node, tasks, says) for node in nodes]
+    assert list(Seen(seen).by_subject("slurm.launch.lost")) == ["n3", "n4", "n7"]
 
 
 @for_each(
@@ -228,9 +224,18 @@ def test_a_task_that_started_and_raised_is_quoted_and_is_not_called_one_that_cou
     }
 
 
-@pytest.mark.parametrize("text", ["", "slurm_load_node error: Unable to contact slurm controller (connect failure)\n"])
-def test_an_answer_without_nodes_is_a_problem_and_no_observation(text):
-    parsed = slurm.nodes(text, "f")
+@for_each("parser", [slurm.nodes, slurm.bad_exit, slurm.requeue])
+@for_each(
+    "text",
+    [
+        "",
+        "bash: python3: command not found\n",
+        "slurm_load_node error: Unable to contact slurm controller (connect failure)\n",
+        f"n0 restarts {'9' * 5000}\n",
+    ],
+)
+def test_an_answer_about_no_node_or_job_is_a_problem_and_no_observation(parser, text):
+    parsed = parser(text, "f")
     assert parsed.observations == []
     assert parsed.problems != []
 
@@ -246,20 +251,6 @@ def test_both_spellings_of_the_list_are_read(text):
     plugins = slurm.mpi_list(text, "f").observations[0].value
     assert isinstance(plugins, list)
     assert {"none", "pmix"} <= set(plugins)
-
-
-def test_several_nodes_that_srun_names_together_are_each_named():
-    parsed = slurm.launch_errors(
-        "srun: error: n[0-1]: tasks 0-1: Exited with exit code 127\nsrun: error: Node failure on n[3-4,7]\n", "f"
-    )
-    by_quantity = Seen(parsed.observations)
-    assert list(by_quantity.by_subject("slurm.launch.error")) == ["n0", "n1", "n3", "n4", "n7"]
-    assert list(by_quantity.by_subject("slurm.launch.lost")) == ["n3", "n4", "n7"]
-
-
-def test_what_is_not_a_node_list_stays_as_srun_said_it():
-    parsed = slurm.launch_errors("srun: error: n[0-99999999]: tasks 0-1: Killed\n", "f")
-    assert [error.subject for error in parsed.observations] == ["n[0-99999999]"]
 
 
 @for_each("mark", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
@@ -313,15 +304,10 @@ def test_of_a_job_that_slurm_took_away_no_end_is_known(state, is_known):
     assert is_known or {seen.why for seen in parsed.observations} == {f"Slurm ended the job: {state}"}
 
 
-@pytest.mark.parametrize("parser", [slurm.bad_exit, slurm.requeue])
-@pytest.mark.parametrize("text", ["", "bash: python3: command not found\n"])
-def test_a_job_that_said_nothing_is_a_problem(parser, text):
-    parsed = parser(text, "f")
-    assert parsed.observations == []
-    assert parsed.problems
-
-
-def test_a_number_of_five_thousand_digits_is_a_problem_and_not_an_error():
-    parsed = slurm.requeue(f"n0 restarts {'9' * 5000}\n", "f")
-    assert parsed.observations == []
-    assert parsed.problems
+def test_what_many_tasks_printed_is_read_once():
+    text = "".join(f"{task}: ValueError: {task}\n{task}: step\n" for task in range(3000))
+    text += "".join(f"srun: error: n0: task {task}: Exited with exit code 1\n" for task in range(3000))
+    begun = time.process_time()
+    seen = slurm.launch_errors(text, "f").observations
+    assert time.process_time() - begun < 2  # many times that, where each task reads all lines again
+    assert seen[-1].value == "Exited with exit code 1; ValueError: 2999"

@@ -238,7 +238,7 @@ NO_MODULE = "modules: [cuda/12.8, nccl/2.0]"
             "discovery",
             "setup: /nowhere/s",
             "0",
-            "bringup: site lab: setup: /nowhere/s: no such file, seen from ",
+            "site lab: setup: /nowhere/s: no such file, seen from ",
             False,
         ),
         # Environment Modules before version 5 ends with 0 then
