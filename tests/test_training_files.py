@@ -67,6 +67,13 @@ def test_environment_keeps_what_is_set_and_fills_in_what_is_not():
     assert sourced(show, NCCL_DEBUG="INFO", GLOO_SOCKET_IFNAME="ib0", MASTER_ADDR="192.0.2.1") == "INFO 1 unset ib0\n"
 
 
+def test_nccl_s_inspector_writes_into_the_run_folder_where_it_is_on():
+    show = 'echo "${NCCL_INSPECTOR_DUMP_DIR-unset}"'
+    assert sourced(show, RUN_DIR="/run-1") == "unset\n"
+    assert sourced(show, RUN_DIR="/run-1", NCCL_INSPECTOR_ENABLE="1") == "/run-1/raw/inspector\n"
+    assert sourced(show, RUN_DIR="/run-1", NCCL_INSPECTOR_ENABLE="1", NCCL_INSPECTOR_DUMP_DIR="/mine") == "/mine\n"
+
+
 def test_loopback_is_never_chosen_for_other_nodes():
     assert sourced('echo "${GLOO_SOCKET_IFNAME-unset}"', MASTER_ADDR="127.0.0.1") == "unset\n"
 

@@ -42,6 +42,11 @@ fi
 : "${NCCL_DEBUG:=WARN}" # INFO names the transport of every channel
 unset NCCL_DEBUG_FILE # srun labels what comes from where; files per rank would hide it
 
+if [[ ${NCCL_INSPECTOR_ENABLE:-0} == 1 && -n ${RUN_DIR:-} ]]; then # NCCL's Inspector plugin, where NCCL_PROFILER_PLUGIN names it
+  : "${NCCL_INSPECTOR_DUMP_DIR:=$RUN_DIR/raw/inspector}" "${NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS:=1000000}"
+  export NCCL_INSPECTOR_DUMP_DIR NCCL_INSPECTOR_DUMP_THREAD_INTERVAL_MICROSECONDS
+fi
+
 export BRINGUP_START_S OMP_NUM_THREADS TOKENIZERS_PARALLELISM PYTHONUNBUFFERED HF_HUB_OFFLINE NCCL_DEBUG TORCH_CPP_LOG_LEVEL
 
 # With --kill-on-bad-exit srun ends the step when a task fails, and can lose what that task printed just before.

@@ -8,7 +8,7 @@ from bringup.evidence import reading
 
 RECORDINGS = Path(__file__).parents[1] / "golden/recordings"
 NOT_READ = re.compile(  # shown to people, searched for known faults, read by a probe, or read together with others
-    r"progress\.jsonl|.+\.log|nvidia-smi-q-.+\.txt|(shared_fs|storage|launchers|pair-logs-.+)/.+"
+    r"progress\.jsonl|.+\.log|nvidia-smi-q-.+\.txt|(shared_fs|storage|launchers|inspector|pair-logs-.+)/.+"
     r"|nccl-(1gpu|\d+)/.+|(torchrun|stacks)/.+|reference\..+\.json|.+\.seconds|rounds-again\.txt|bad-exit\.stderr"
     r"|scontrol-(partition|job)\.txt|job-array\.txt"
 )

@@ -11,8 +11,9 @@ import pytest
 from bringup import cli
 from bringup.cli import CLOSED_PIPE, comparing
 from bringup.plan.catalogue import GATES
-from bringup.report import terminal
-from factory import an_entry
+from bringup.records import Outcome
+from bringup.report import explain, terminal
+from factory import a_verdict, an_entry, judged_of
 from programs import ran
 from runs_for_tests import FIXTURES, discovery, reseal
 from tiers import first, rest
@@ -91,6 +92,22 @@ def test_gates_are_data(capsys: pytest.CaptureFixture[str]) -> None:
     output = {gate["id"]: gate for gate in json.loads(capsys.readouterr().out)}
     assert set(output) == set(GATES)
     assert output["discovery.gpu.ecc"]["rule"] == GATES["discovery.gpu.ecc"].rule
+
+
+def test_an_explanation_is_data_with_its_commands(tmp_path, monkeypatch, capsys) -> None:
+    run = discovery(tmp_path, monkeypatch)
+    code = cli.main(["explain", str(run), "--json"])
+    [output] = json.loads(capsys.readouterr().out)
+    assert (output["phase"], Outcome(output["outcome"]).exit_code) == ("discovery", code)
+
+
+def test_first_causes_stand_apart_from_what_follows() -> None:
+    judged = judged_of(a_verdict("discovery.gpu.count", "n1"), a_verdict("discovery.kernel", "n1", Outcome.INCOMPLETE))
+    record = json.loads(json.dumps(explain.as_data(judged)))
+    assert [cause["gate"] for cause in record["first_causes"]] == ["discovery.gpu.count"]
+    assert record["first_causes"][0]["verdicts"][0]["subject"] == "n1"
+    assert record["first_causes"][0]["next"]
+    assert record["following"] == [["discovery.kernel", "n1"]]
 
 
 def test_runs_side_by_side_are_rows_of_data(monkeypatch, capsys) -> None:

@@ -1,11 +1,13 @@
 """The training report: the chapters of the source document; each line from records, and what they lack is said."""
 
 import re
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
+from bringup.derive.observed import read_run
 from bringup.evidence import monitor
 from bringup.judge import Judged
 from bringup.records import CollectiveTime, Communication, Outcome, RunArgs, TrainMetrics
@@ -123,6 +125,22 @@ def a_collective(name: str) -> Judged:
     return judged_of(
         run=a_run("nccl_scaling", plan={}), observations=(observed(f"nccl.{name}.busbw@4MiB", "2-nodes", 1.0),)
     )
+
+
+def test_what_nccl_s_inspector_measured_is_in_the_report_and_its_absence_too(tmp_path: Path):
+    sample = (RECORDS.parent / "real/nccl/inspector-4.0.log").read_text()
+    folder = tmp_path / "run"
+    shutil.copytree(RECORDS / "run_fsdp_2node", folder)
+    (folder / "raw/inspector").mkdir(parents=True)
+    (folder / "raw/inspector/n0-pid1.log").write_text(sample)
+    run = a_training("run_fsdp_2node")
+    parsed, _ = read_run(folder, run.run, TrainingRecords(folder), None)
+    chapter_lines = lines(replace(run, observations=tuple(parsed.observations)))["Metrics"]
+    assert chapter_lines["bus bandwidth by NCCL's Inspector"] == [
+        "all_reduce 485 GB/s, 8 ranks on 1 node (16,384 MiB, 1 call); "
+        "reduce_scatter 366 GB/s, 8 ranks on 1 node (2,048 MiB, 1 call)"
+    ]
+    assert "bus bandwidth by NCCL's Inspector" not in lines(run)["Metrics"]
 
 
 def monitored(folder: Path, samples: str, stem: str = "run_ddp_2node") -> dict[str, dict[str, list[str]]]:

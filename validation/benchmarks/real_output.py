@@ -24,7 +24,7 @@ import yaml
 from bringup.daily.first_cause import Job, Text, judged
 from bringup.daily.places import Step
 from bringup.derive.fabric import nearest_nic
-from bringup.evidence import dcgm, launcher, nccl_log, nccl_tests, ras, slurm, topology
+from bringup.evidence import dcgm, launcher, nccl_inspector, nccl_log, nccl_tests, ras, slurm, topology
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.known_faults import pending, signs, xid
 from bringup.records import Run, write_text
@@ -207,6 +207,13 @@ def read_fio(text: str, direction: str = "read") -> Values:
     return {"GB/s": speed, "MiB": moved}
 
 
+def read_inspector(text: str) -> Values:
+    return {
+        observation.quantity: observation.value
+        for observation in nccl_inspector.parse([("raw/inspector/x", text)]).observations
+    }
+
+
 def read_ras(text: str) -> Values:
     (note,) = ras.parse(text, "raw/ras.txt").problems
     match = re.search(r"NCCL's RAS service: ([A-Z ,]+|\d+ communicators?): ", note)
@@ -252,6 +259,7 @@ READERS: dict[str, Callable[..., Values]] = {
     "sysfs": read_sysfs,
     "fio": read_fio,
     "ras": read_ras,
+    "nccl_inspector": read_inspector,
     "dcgm": read_dcgm,
     "ib_write_bw": read_ib_write_bw,
     "first_cause": read_first_cause,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Callable
 from datetime import datetime, timezone
@@ -92,9 +93,13 @@ def do_explain(arguments: argparse.Namespace) -> int:
             complain(str(error))
             unread += 1
     worst_first = sorted(judged, key=lambda run: -run.verdicts.outcome.rank)
-    if worst_first:
-        terminal.show(explain.screens(worst_first))
-    absent = _report_absent(runs)
+    if arguments.json:
+        print(json.dumps([explain.as_data(run) for run in worst_first], indent=1))
+        absent = runs.absent
+    else:
+        if worst_first:
+            terminal.show(explain.screens(worst_first))
+        absent = _report_absent(runs)
     outcomes = [run.verdicts.outcome for run in judged] + [Outcome.INCOMPLETE] * (unread + len(absent))
     return worst(outcomes).exit_code
 

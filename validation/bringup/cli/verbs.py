@@ -192,6 +192,7 @@ VERBS: Mapping[str, Verb] = {
         "what went wrong: first causes, signs in logs, what to run",
         _runs("of a phase or of a whole playbook"),
         JUDGE_WITH,
+        _flag("--json", "one JSON array instead of the screen"),
         example="bringup explain last",
     ),
     "reading.report": _verb(

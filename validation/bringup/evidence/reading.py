@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from bringup.evidence import (
     facts,
     launcher,
     monitor,
+    nccl_inspector,
     nccl_log,
     nccl_tests,
     nccl_variant,
@@ -210,6 +212,7 @@ def read_raw(folder: Path, run: Run, steps: monitor.Windows | None = None) -> Pa
             if name is not None and (text := read_text(parsed, path, f"{RAW}/{below}")) is not None:
                 parsed.add(with_source(reader(File(path, f"{RAW}/{below}", text, name, run, steps)), name))
     _nccl_logs(parsed, folder / RAW)
+    _inspector(parsed, folder)
     _variants(parsed, folder / RAW, run)
     return parsed
 
@@ -292,3 +295,16 @@ def _logs(parsed: Parsed, folder: Path) -> dict[str, str]:
     names = [path.relative_to(folder).as_posix() for path in paths]
     texts = {name: read_text(parsed, folder / name, f"{RAW}/{folder.name}/{name}") for name in names}
     return {name: text for name, text in texts.items() if text is not None}
+
+
+def _inspector(parsed: Parsed, folder: Path) -> None:
+    """Read some of the processes' files, evenly chosen, and of each the start: a long training writes gigabytes."""
+    paths, _ = files.below(folder / nccl_inspector.FOLDER)  # what else stands there read_raw has reported
+    texts = []
+    for path in paths[:: max(1, math.ceil(len(paths) / nccl_inspector.MOST_FILES))]:
+        try:
+            content = files.read(path, folder, nccl_inspector.MOST_BYTES)
+            texts.append((path.relative_to(folder).as_posix(), content.text))
+        except OSError as error:
+            parsed.problems.append(f"{path.relative_to(folder)}: cannot be read: {error.strerror}")
+    parsed.add(nccl_inspector.parse(texts))

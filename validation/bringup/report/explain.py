@@ -19,7 +19,7 @@ from bringup.plan import profile as profiles
 from bringup.plan import subjects as naming
 from bringup.plan.catalogue import GATES
 from bringup.plan.phases import PHASES
-from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts
+from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json
 from bringup.records.grouped import grouped
 from bringup.report import layers
 from bringup.report.render import render
@@ -93,6 +93,28 @@ def cause_of(verdict: Verdict) -> Hashable:
 def guide_of(verdict: Verdict) -> Hashable:
     gate = GATES.get(verdict.gate)
     return verdict.gate if gate is None else gate.guide
+
+
+def as_data(judged: Judged) -> dict[str, object]:
+    """Return the same for programs: the first causes, what follows from them, and the signs in the logs."""
+    causes = causes_of(judged.verdicts)
+    return {
+        "folder": shown_path(judged.folder),
+        "phase": judged.run.phase,
+        "outcome": str(judged.verdicts.outcome),
+        "first_causes": [
+            {
+                "gate": gate,
+                "verdicts": [as_json(verdict) for verdict in group],
+                "next": next_commands(group, judged.folder, judged.run),
+            }
+            for gate, group in grouped((verdict.gate, verdict) for verdict in causes.first).items()
+        ],
+        "following": [[verdict.gate, verdict.subject] for verdict in causes.following],
+        "undeclared": [[verdict.gate, verdict.subject] for verdict in causes.undeclared],
+        "signs": [as_json(sign) for sign in judged.verdicts.signs],
+        "notes": judged.verdicts.notes,
+    }
 
 
 @dataclass(frozen=True)

@@ -248,6 +248,7 @@ CHAPTERS: dict[str, dict[str, read.Read]] = {
         "communication that nothing overlapped": communication.shares,
         "communication in a step": communication.seconds,
         "bus bandwidth in training": communication.speeds,
+        "bus bandwidth by NCCL's Inspector": communication.inspected,
         "slowest rank's own work": _straggler,
         "loss, nats per token": _losses,
         "parameters, gradients, optimizer": _states,
