@@ -375,6 +375,25 @@ def test_variables_of_the_shell_that_change_the_jobs_are_named(monkeypatch):
     assert (finding.mark, finding.says) == ("WARN", "it holds SBATCH_WAIT, SLURM_UNBUFFEREDIO")
 
 
+@for_each(
+    ("variable", "value", "says"),
+    [
+        ("NCCL_ALGO", "Ring", "NCCL_ALGO=Ring: NCCL takes this algorithm at every size"),
+        ("NCCL_P2P_NET_CHUNKSIZE", "1048576", "gave wrong results (NVIDIA/nccl issue 2408)"),
+        ("NCCL_SOCKET_IFNAME", "=ens3", "a node that calls its own otherwise has none"),
+        ("NCCL_IB_HCA", "^mlx5_9", "all RDMA devices but these are used"),
+        ("NCCL_IB_DISABLE", "1", "a whole path is switched off"),
+    ],
+)
+def test_variables_that_pin_a_choice_are_named_in_the_shell_and_in_the_site_file(monkeypatch, variable, value, says):
+    declared = findings(with_site(environment={variable: value}))["variables"]
+    assert (declared.mark, says in declared.says) == ("WARN", True)
+    with monkeypatch.context() as shell:
+        shell.setenv(variable, value)
+        assert findings(healthy())["variables"] == declared
+    assert findings(with_site(environment={"NCCL_IB_HCA": "mlx5_0,mlx5_1"}))["variables"].mark == "PASS"
+
+
 def test_a_partition_whose_nodes_are_off_and_hidden_is_no_partition_without_gpus():
     finding = findings(with_cluster(nodes={}))["partition"]
     assert finding.says.startswith("main shows no node now: ")

@@ -1,4 +1,4 @@
-"""Settings whose right value a vendor documents (validation/known/right_values.yaml)."""
+"""Settings whose right value a vendor documents, and variables that pin a choice (validation/known)."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import re
 from collections.abc import Collection, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import yaml
 from pydantic import TypeAdapter
 
 from bringup.records import Record
 
-FILE = Path(__file__).resolve().parents[2] / "known/right_values.yaml"
+_KNOWN = Path(__file__).resolve().parents[2] / "known"
 HIDDEN = "not readable by users"  # as the probe says it (probes/devices.py)
 Trait = Literal["gpus", "rdma", "bare metal", "x86"]
 
@@ -30,9 +30,20 @@ class RightValue(Record):
         return all(re.fullmatch(self.right, each) for each in value.split("+"))
 
 
+class PinnedVariable(Record):
+    name: str  # a regular expression, too
+    wrong: str  # of the whole value
+    harm: str
+    source: str
+
+
+def _read(name: str) -> Any:
+    return yaml.safe_load((_KNOWN / f"{name}.yaml").read_text(encoding="utf-8"))
+
+
 @cache
 def table() -> list[RightValue]:
-    return TypeAdapter(list[RightValue]).validate_python(yaml.safe_load(FILE.read_text(encoding="utf-8")))
+    return TypeAdapter(list[RightValue]).validate_python(_read("right_values"))
 
 
 def look_at(settings: Mapping[str, str], traits: Collection[Trait]) -> tuple[list[str], list[str], list[str]]:
@@ -49,3 +60,14 @@ def look_at(settings: Mapping[str, str], traits: Collection[Trait]) -> tuple[lis
         else:
             wrong.append(f"{known.name} is {value}: {known.harm}; set it: {known.cure} ({known.source})")
     return wrong, right, hidden
+
+
+def pinned(environment: Mapping[str, str]) -> list[str]:
+    """Say of each variable that pins a choice, or changes what is computed, what it does."""
+    known = TypeAdapter(list[PinnedVariable]).validate_python(_read("pinned_variables"))
+    return [
+        f"{name}={value}: {each.harm} ({each.source})"
+        for name, value in sorted(environment.items())
+        for each in known
+        if re.fullmatch(each.name, name) and re.fullmatch(each.wrong, value)
+    ]

@@ -15,6 +15,7 @@ from bringup.errors import BringupError, CannotStart, FileError
 from bringup.evidence.names import the_first
 from bringup.evidence.node_states import Node
 from bringup.judge import Judged
+from bringup.known_faults import right_values
 from bringup.plan import auto, catalogue, cuda
 from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS
@@ -219,7 +220,18 @@ def _shell(facts: Facts) -> Finding:
     return Finding("WARN", f"it holds {', '.join(held)}", cure)
 
 
-OF_THE_HOST = (_python, _torch, _folder, _room, _site_file, _profile, _tools, _kernel_log, _shell)
+def _variables(facts: Facts) -> Finding:
+    """Look at variables that reach the jobs, from the site file and this shell."""
+    declared = {} if facts.declared is None else facts.declared.environment
+    pinned = right_values.pinned({**os.environ, **declared})
+    if not pinned:
+        return Finding("PASS", "none pins a choice of NCCL, or changes what is computed")
+    return Finding(
+        "WARN", "; ".join(pinned), "unset it, in the site file too, unless this cluster was measured to need it"
+    )
+
+
+OF_THE_HOST = (_python, _torch, _folder, _room, _site_file, _profile, _tools, _kernel_log, _shell, _variables)
 
 
 def _slurm(facts: Facts, cluster: Cluster) -> Finding:
