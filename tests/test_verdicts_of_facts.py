@@ -30,10 +30,10 @@ def test_a_number_without_a_limit_that_never_arrived_is_no_measured_one():
     assert (transport.outcome, transport.kind) == (Outcome.INCOMPLETE, Kind.ABSENT)
 
 
-@for_each(("gate", "value", "said"), [("discovery.shm", -1.0, "-1 GiB"), ("discovery.names.slowest", -0.5, "-0.5 s")])
-def test_no_amount_is_below_0(gate, value, said):
+@for_each(("gate", "value", "shown"), [("discovery.shm", -1.0, "-1 GiB"), ("discovery.names.slowest", -0.5, "-0.5 s")])
+def test_no_amount_is_below_0(gate, value, shown):
     verdict = judging((gate, "n0", value), phase="discovery")[gate, "n0"]
-    assert (verdict.outcome, verdict.cause) == (Outcome.INCOMPLETE, f"observed {said}: no amount is below 0")
+    assert (verdict.outcome, verdict.cause) == (Outcome.INCOMPLETE, f"observed {shown}: no amount is below 0")
 
 
 @for_each("others", [(), (("nccl.transport", "2-nodes", "Socket"),)])

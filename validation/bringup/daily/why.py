@@ -261,11 +261,11 @@ def _ask_nodes(answer: Answer, nodes: dict[str, Node]) -> None:
             _judge(answer, each, event, is_timed=is_timed)
         elif each.quantity == "job.kernel" and (known := signs.match(str(each.value))) and known.of is not None:
             words = f"the kernel log of {each.subject}: {each.value} ({known.cause})"
-            found = Cause(known.id, words, node=each.subject, do=known.do)
+            sign = Cause(known.id, words, node=each.subject, do=known.do)
             says_why = known.role == "root" and is_timed and job.is_alone and job.state != "COMPLETED"
             if says_why and answer.cause.kind in UNEXPLAINED:
-                answer.cause, found = found, answer.cause
-            answer.then += [found.words]
+                answer.cause, sign = sign, answer.cause
+            answer.then += [sign.words]
         elif each.quantity in ("job.process", "job.stack", "job.kernel") and each.value:
             answer.then.append(f"{each.subject}: {each.value}")
     if answer.cause.kind == "stalled":

@@ -69,11 +69,11 @@ def _share(kept: float | None) -> str:
 
 def waterfalls(judged: Sequence[Judged]) -> list[Waterfall]:
     """Return what is known between nodes, and inside a node: each where two layers of it were measured."""
-    found = [
+    known = [
         Waterfall("Between nodes", _kept(_between(judged))),
         Waterfall("Inside a node", _kept(_inside(judged))),
     ]
-    return [each for each in found if sum(layer.gb_per_s is not None for layer in each.layers) > 1]
+    return [each for each in known if sum(layer.gb_per_s is not None for layer in each.layers) > 1]
 
 
 def _kept(layers: Iterable[Layer]) -> list[Layer]:
