@@ -33,14 +33,13 @@ SIGNS = REPOSITORY / "docs/gates/log-signs.md"
 KERNEL_LINES = REPOSITORY / "infrastructure-validation/probes/kernel_lines.json"
 
 
-_ROLES = {"root": "", "either": " (cause?)", "consequence": " (consequence)"}
+_ROLES = {"root": "", "either": " (cause?)"}
 
 
 def _signatures() -> list[str]:
     lines: list[str] = []
-    shown = [
-        sign for sign in SIGNATURES.values() if not (sign.of or sign.role == "consequence" or sign.breadth == "errno")
-    ]
+    own = [sign for sign in SIGNATURES.values() if sign.of is None and sign.breadth == "exact"]
+    shown = [sign for sign in own if sign.role != "consequence"]
     for area, several in groupby(shown, key=lambda signature: signature.area):
         rows = ((_telling(sign), sign.cause + _ROLES[sign.role]) for sign in several)
         lines += [f"## {area}", "", *table(("what the line says", "cause"), rows), ""]

@@ -89,6 +89,10 @@ ROWS: list[tuple[str, Outcome, str, Iterable[Fact]]] = [
     ("gpu_corrected", WARN, "2 (pcie_replays on GPU-a went from 5 to 7)", gpu("pcie_replays", 5, 7)),
     ("node_faults", FAIL, "2 (link_downed on GPU-a went from 5 to 7)", gpu("link_downed", 5, 7)),
     ("node_corrected", WARN, "2 (symbol_error on GPU-a went from 5 to 7)", gpu("symbol_error", 5, 7)),
+    # a counter at its end could not rise
+    ("node_faults", OPEN, "link_downed on GPU-a stands at its end, 255", gpu("link_downed", 255, 255)),
+    ("node_faults", FAIL, "1 (link_downed on GPU-a went from 254 to 255)", gpu("link_downed", 254, 255)),
+    ("node_corrected", OPEN, "symbol_error on GPU-a stands at its end, 65535", gpu("symbol_error", 65535, 65535)),
     # what is gone after the load
     ("gpu_faults", FAIL, "1 (gpus fell from 8 to 7)", LOST),
     (

@@ -23,6 +23,9 @@ _EVENT = "load.event."
 # of the watch over NVML's events (scripts/counters.sh): a load waits a minute for it at its begin, and it ends with the
 # load, before counters that may take 70 s
 _LATE_S, _EARLY_S = 60, 90
+# the last value of a port's counter, at which it stands still (PortCounters of InfiniBand; PORT_PMA_ATTR of Linux)
+_ENDS = {"link_downed": 255, "link_error_recovery": 255, "local_link_integrity_errors": 15}
+_ENDS |= {"symbol_error": 65535, "port_rcv_errors": 65535}
 
 
 class Share(NamedTuple):
@@ -66,14 +69,17 @@ class _Change(NamedTuple):
 
     @property
     def rise(self) -> int | None:
-        """Return the change of the counter. None: it was not read both times."""
+        """Return the change of the counter. None: it was not read both times, or could not rise."""
         before, after = (None if fact is None else fact.value for fact in (self.before, self.after))
-        return int(after - before) if is_number(before) and is_number(after) else None
+        is_stuck = before == after == _ENDS.get(self.name)
+        return int(after - before) if is_number(before) and is_number(after) and not is_stuck else None
 
     @property
     def why_unknown(self) -> str:
         if self.before is None or self.after is None:
             return f"{self.name}{self.where} was not read {'before' if self.before is None else 'after'} the load"
+        if self.after.value is not None and self.before.value is not None:
+            return f"{self.name}{self.where} stands at its end, {self.after.value}: perfquery -R as root clears it"
         return f"{self.name}{self.where}: {self.after.why or self.before.why}"
 
 
