@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from bringup.advise import answer, bandwidth, step
+from bringup.advise import answer, bandwidth
 from bringup.errors import RecordError
 from bringup.formulae import models
 from bringup.plan import profile as profiles
 from bringup.records import Observation, RunArgs, TrainMetrics, read_record
+from bringup.report.training import communication
 from bringup.results import TrainingRecords
 from trained_runs import RECORDS
 
@@ -34,7 +35,7 @@ def kept(folder: Path) -> TrainMetrics | RecordError | None:
 
 
 def predicted_of(reference, gpu=H100, curve=None) -> answer.Times:
-    return step.predicted(reference, PROFILE, args(), gpu, curve, SHAPE)
+    return communication.predicted_step(reference, PROFILE, args(), gpu, curve, SHAPE)
 
 
 def test_a_step_lasts_as_long_as_its_longer_part_or_as_both(tmp_path):
@@ -51,7 +52,7 @@ def test_the_mfu_of_the_one_gpu_run_counts_more_than_the_assumed_one(tmp_path):
     folder = kept_reference(tmp_path, json.dumps(reference))
     measured = predicted_of(kept(folder)).compute
     assert measured is not None and measured[0] == measured[1] > assumed[1]  # 0.2 is below all that was published
-    recomputed = step.predicted(
+    recomputed = communication.predicted_step(
         kept(folder), PROFILE, args().model_copy(update={"activation_checkpointing": True}), H100, None, SHAPE
     )
     assert recomputed.compute == measured  # the one-GPU run recomputed too

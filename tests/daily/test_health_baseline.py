@@ -12,7 +12,7 @@ from bringup.errors import RuleError, RunError
 from bringup.judge import Judged
 from bringup.plan import rules
 from bringup.records import Action, Asked, Baseline, Observation
-from bringup.report import reason
+from bringup.report import drain
 from factory import a_verdict, judged_of
 from health_for_tests import module
 from loops import for_each
@@ -138,20 +138,20 @@ def test_the_actions_of_a_sites_check_are_those_of_the_catalogue():
     ],
 )
 def test_a_reason_of_ours_is_read(text: str, gates: list[str]):
-    given = reason.read(text)
+    given = drain.read_reason(text)
     assert given is not None
     assert given.gates == gates
 
 
 @for_each("text", [None, "", "none", "Prolog error", "fan is loud", "bringup: x", "NHC: bringup: a.b; reset (x, y)"])
 def test_a_reason_of_somebody_else_is_not_ours(text: str | None):
-    assert reason.read(text) is None
+    assert drain.read_reason(text) is None
 
 
 @pytest.mark.parametrize("finding", ["discovery.gpu.count 1, expected 2", "é" * 300, "x" * 300, "a\nb; c (d)"])
 def test_a_reason_is_short_and_is_read_as_it_was_written(finding: str):
-    written = reason.written(finding, Action.RESET, "2026-11-23T02:00Z", "run a")
-    assert len(written) <= reason.MOST
-    given = reason.read(written)
+    written = drain.reason_of(finding, Action.RESET, "2026-11-23T02:00Z", "run a")
+    assert len(written) <= drain.MOST_OF_A_REASON
+    given = drain.read_reason(written)
     assert given is not None
     assert (given.action, given.date, given.by) == ("reset", "2026-11-23T02:00Z", "run a")

@@ -2,7 +2,7 @@
 
 import json
 
-from bringup.evidence import launcher, stacks
+from bringup.evidence import launcher
 from bringup.evidence.parsed import Parsed
 from factory import a_run
 from loops import for_each
@@ -75,24 +75,24 @@ def test_the_main_thread_of_the_last_dump_counts():
         'Thread 0x1 (most recent call first):\n  File "/a.py", line 1 in wait\n\nThread 0x2 (most recent call first):\n'
     )
     main = '  File "/srv/x/training/src/recipe/meter.py", line 7 in on_step_end\n'
-    assert observations_of(stacks.stack(dump + '  File "/old.py", line 3 in f\n' + dump + main, "s", "n0/rank0")) == [
+    assert observations_of(launcher.stack(dump + '  File "/old.py", line 3 in f\n' + dump + main, "s", "n0/rank0")) == [
         ("train.rank.stack", "n0/rank0", "on_step_end (training/src/recipe/meter.py:7)", "s:10")
     ]
-    assert observations_of(stacks.stack(dump, "s", "n0/rank0")) == []
+    assert observations_of(launcher.stack(dump, "s", "n0/rank0")) == []
 
 
 @for_each("mark", ["\r", "\x0b", "\x0c", "\x85", "\u2028"])
 def test_evidence_of_a_stack_names_the_line_that_grep_gives(mark):
     dump = f'10%{mark}20%\nThread 0x1 (most recent call first):\n  File "/a.py", line 1 in wait\n'
-    assert observations_of(stacks.stack(dump, "s", "n0/rank0")) == [
+    assert observations_of(launcher.stack(dump, "s", "n0/rank0")) == [
         ("train.rank.stack", "n0/rank0", "wait (/a.py:1)", "s:3")
     ]
 
 
 def test_progress_that_cannot_be_read_is_said_and_is_no_number():
-    parsed = stacks.progress('{"step": 3, "entered": true}', "p", "n0/rank0")
+    parsed = launcher.progress('{"step": 3, "entered": true}', "p", "n0/rank0")
     assert observations_of(parsed) == [("train.rank.step", "n0/rank0", 3, "p")]
     for text in ("", "{", "[" * 9000):
-        parsed = stacks.progress(text, "p", "n0/rank0")
+        parsed = launcher.progress(text, "p", "n0/rank0")
         assert parsed.observations == []
         assert parsed.problems[0].startswith("p: not a record of progress")

@@ -24,7 +24,6 @@ from bringup.evidence import (
     pair_rounds,
     ras,
     slurm,
-    stacks,
     topology,
 )
 from bringup.evidence.parsed import MOST_CHARACTERS, Parsed, cut, shortened
@@ -37,7 +36,7 @@ LIMIT_S = 10.0  # of CPU, which a busy machine stretches, too; what is quadratic
 MEBIBYTE = 2**20
 LONG_LINE = MEBIBYTE // 4
 PIECES = (" ", "0", "a", "a.", "a ", "0,", "(", "/", "[", "=", "-", ": ", "\n", "\r")
-FROM_LOGS = ("bringup.evidence", "bringup.known_faults", "bringup.derive", "bringup.run.slurm", "bringup.report.reason")
+FROM_LOGS = ("bringup.evidence", "bringup.known_faults", "bringup.derive", "bringup.run.slurm", "bringup.report.drain")
 
 
 class TooLong(Exception):
@@ -178,7 +177,7 @@ TABLES: dict[str, Callable[[str, str], object]] = {
     "samples": partial(monitor.parse, duration_s=1.0),
     "nccl-tests": partial(nccl_tests.parse, binary="all_reduce_perf", subject="2-nodes"),
     "RAS": ras.parse,
-    "stack": partial(stacks.stack, subject="n0/rank0"),
+    "stack": partial(launcher.stack, subject="n0/rank0"),
     "DCGM": partial(dcgm.parse, node="n0"),
     "topology": partial(topology.parse, node="n0"),
 }

@@ -11,10 +11,10 @@ from bringup.plan import profile
 from bringup.plan.rounds import in_advance
 from bringup.records import Observation, Outcome, Verdict
 from bringup.report import page
-from bringup.report.charts import bandwidth, drawing, pairs, rails, training
+from bringup.report.charts import bandwidth, drawing, pairs, training
 from bringup.report.charts.drawing import Axis, Box, Drawing, Line, Squares, Text
 from bringup.report.links import nowhere
-from bringup.report.section import Section, timeline
+from bringup.report.page import Section, timeline
 from bringup.results import TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of, observed
 from loops import for_each
@@ -171,7 +171,7 @@ def bandwidth_verdict(gate: str, subject: str, value: float, limit: float | None
 
 
 def test_each_bandwidth_stands_on_a_rail_with_a_tick_at_its_floor_and_what_failed_first():
-    drawn = rails.draw(
+    drawn = bandwidth.against_floors(
         [
             bandwidth_verdict("nccl.all_reduce.busbw", "1-node", 400.0, 380.0, Outcome.PASS),
             bandwidth_verdict("nccl.all_reduce.busbw", "2-nodes", 80.0, 340.0, Outcome.FAIL),
@@ -190,7 +190,7 @@ def test_each_bandwidth_stands_on_a_rail_with_a_tick_at_its_floor_and_what_faile
     ticks = [line.points[0][0] for line in of_kind(drawn, Line) if line.style == "floor"]
     ends = [bar.x + bar.width for bar in bars]
     assert len(ticks) == 2 and ends[0] < ticks[0] and ends[1] > ticks[1], "what failed ends before its floor"
-    assert rails.draw([bandwidth_verdict("smoke.storage.write", "n0", 2.0, 1.0, Outcome.PASS)]) is None
+    assert bandwidth.against_floors([bandwidth_verdict("smoke.storage.write", "n0", 2.0, 1.0, Outcome.PASS)]) is None
 
 
 def test_of_very_many_bandwidths_those_nearest_to_their_floors_are_shown_and_the_others_counted():
@@ -198,7 +198,7 @@ def test_of_very_many_bandwidths_those_nearest_to_their_floors_are_shown_and_the
         bandwidth_verdict("nccl.all_reduce.busbw", f"{2**power}-nodes", 1000.0 - 40 * power, 300.0, Outcome.PASS)
         for power in range(1, 18)
     ]
-    drawn = rails.draw(scales)
+    drawn = bandwidth.against_floors(scales)
     assert drawn is not None
     assert drawn.note == "3 more, which are further above their floors"
     assert not any("all_reduce, 2 nodes" in text for text in words(drawn))

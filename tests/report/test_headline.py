@@ -10,7 +10,7 @@ from bringup.plan.catalogue import GATES
 from bringup.plan.expectation import MEASURED_HERE
 from bringup.plan.phases import PHASES
 from bringup.records import Answer, ClaimAnswer, Decision, Headline, Kind, Mark, Measured, Outcome
-from bringup.report import next_steps, page, text, tiles
+from bringup.report import next_steps, page, text
 from bringup.report.collection import Collection
 from bringup.report.headline import headline
 from bringup.report.links import nowhere
@@ -187,12 +187,12 @@ def number(name: str, value: float | str, limit: float | None, rule: str = "at_l
     return Measured(name=name, value=value, unit="GB/s", rule=rule, limit=limit, at="8GiB", subject="2-nodes")
 
 
-def tile(*numbers: Measured, mark: Mark = Mark.PASS, reservations: tuple[str, ...] = ()) -> tiles.Tile:
+def tile(*numbers: Measured, mark: Mark = Mark.PASS, reservations: tuple[str, ...] = ()) -> page.Tile:
     claim = ClaimAnswer(
         claim="c", says="s", mark=mark, numbers=list(numbers), verdicts=1, nodes=["n0"], gpus_per_node=8, why=None
     )
     answer = Answer(question=4, mark=mark, line="the line", reservations=list(reservations), claims=[claim])
-    return tiles.tiles([answer])[0]
+    return page.tiles([answer])[0]
 
 
 WITHOUT_A_LIMIT = ((), (number("b", "eth0", None),), (number("b", 3.0, None),), (number("b", 0.0, 10.0),))
@@ -215,7 +215,7 @@ WITHOUT_A_LIMIT = ((), (number("b", "eth0", None),), (number("b", 3.0, None),), 
         (tile(number("slow", 90.0, 100.0), mark=Mark.FAIL), "slow 90 GB/s at 8GiB on 2-nodes, floor 100"),
     ],
 )
-def test_the_number_is_the_one_nearest_to_its_limit_else_the_claims_are_counted(shown: tiles.Tile, number_of_it: str):
+def test_the_number_is_the_one_nearest_to_its_limit_else_the_claims_are_counted(shown: page.Tile, number_of_it: str):
     assert shown.number == number_of_it
 
 
@@ -225,7 +225,7 @@ def test_what_failed_says_its_line_and_what_is_only_rehearsed_says_why_in_whole_
     assert reasons == ["the line", "rehearsed, not proven: x", ""]
     long = tile(mark=Mark.REHEARSED, reservations=("word " * 40,)).reason
     assert long.endswith("word …")
-    assert len(long) <= tiles.MOST + 2
+    assert len(long) <= page.MOST + 2
 
 
 def test_the_page_of_a_healthy_gpu_cluster_has_a_tile_for_each_question_and_says_accept():
@@ -239,7 +239,7 @@ def test_a_tile_of_what_failed_counts_the_checks_and_names_their_subjects():
     run = judged_of(*failed, run=a_run("discovery"))
     assert "</span> 2 broken: n0, n1." in page.render(gathered(run)), "the decision keeps the spaces of its words"
     collection = gathered(run)
-    shown = tiles.tiles(collection.answers, collection.verdicts)[0]
+    shown = page.tiles(collection.answers, collection.verdicts)[0]
     assert shown.answer.mark is Mark.FAIL
     assert (shown.number, shown.reason) == ("2 failed checks", "on n1, n0")
 
@@ -263,5 +263,5 @@ def test_checks_and_causes_add_up_in_the_sentence_the_tiles_and_the_cards():
         "1 incomplete as a consequence, 1 without the limit that the site asks for, 1 without a limit"
     )
     assert sum(card.count for card in cards) == 8
-    shown = tiles.tiles(collection.answers, collection.verdicts)
+    shown = page.tiles(collection.answers, collection.verdicts)
     assert [tile.number for tile in shown if tile.answer.mark is Mark.FAIL] == ["4 failed checks", "4 failed checks"]

@@ -5,7 +5,7 @@ from typing import Any
 
 from bringup import judge
 from bringup import results as runs
-from bringup.derive import agreement
+from bringup.derive import measured
 from bringup.plan import profile
 from bringup.plan.catalogue import GATES
 from bringup.records import REFERENCE_ARGS, REFERENCE_METRICS, Verdict
@@ -161,7 +161,7 @@ AGREE = "train.records.agree"
 @for_each("stem", STEMS)
 def test_recorded_trainings_agree_with_themselves(stem):
     records = TrainingRecords(RECORDS / stem)
-    assert list(agreement.contradictions(records.args, records.metrics)) == []
+    assert list(measured.contradictions(records.args, records.metrics)) == []
 
 
 @shows_failing(AGREE)
@@ -203,7 +203,7 @@ def test_each_number_is_held_by_the_others(tmp_path_factory, file, field, change
     now = json.loads((run / file).read_text())[field]
     change(run, file, **{field: changed(now) if callable(changed) else changed})
     records = TrainingRecords(run)
-    assert any(says in sentence for sentence in agreement.contradictions(records.args, records.metrics))
+    assert any(says in sentence for sentence in measured.contradictions(records.args, records.metrics))
 
 
 def test_a_host_that_is_ahead_of_its_gpu_contradicts_nothing():
@@ -214,4 +214,4 @@ def test_a_host_that_is_ahead_of_its_gpu_contradicts_nothing():
     last = len(metrics.steps_unix_s) - 1
     ends = [begin + step_s * max(0, min(number, last - 2)) for number in range(last + 1)]
     ahead = metrics.model_copy(update={"steps_unix_s": ends})
-    assert list(agreement.contradictions(records.args, ahead)) == []
+    assert list(measured.contradictions(records.args, ahead)) == []

@@ -1,4 +1,4 @@
-"""Verbs before a run: what would stop one, what the site file sets, what is checked."""
+"""Verbs before a run: what would stop one, what its site file sets, what is checked; completion of verbs in a shell."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from bringup.cli.arguments import phase_called
 from bringup.errors import UsageError
 from bringup.plan import catalogue, own
+from bringup.plan.phases import PHASES
 from bringup.report import text
 from bringup.report.terminal import console
 from bringup.run import site as at_site
@@ -57,4 +58,22 @@ def do_gates(arguments: argparse.Namespace) -> int:
         return 0
     rows = [(gate.id, gate.helps, gate.proves) for gate in listed]  # their rules and units: --json
     print(text.columns(("gate", "usual fix", "a pass says"), rows))
+    return 0
+
+
+def do_completion(arguments: argparse.Namespace) -> int:
+    """Print a script for the shell, made from the verbs themselves. Once it is loaded, a TAB starts no Python."""
+    import shtab
+
+    from bringup.cli import parser
+
+    top = parser()
+    [verbs] = [action for action in top._actions if isinstance(action, argparse._SubParsersAction)]
+    for verb in verbs.choices.values():
+        for action in verb._actions:
+            if action.type is Path or action.metavar == "RUN":
+                vars(action)["complete"] = shtab.FILE
+            elif action.metavar == "PHASE":
+                action.choices = list(PHASES)
+    print(shtab.complete(top, arguments.shell))
     return 0

@@ -97,7 +97,6 @@ TITLES = {  # file of this room -> what its verbs are for
     "reading": "Read a run (without RUN: the newest one)",
     "comparing": "Compare runs",
     "daily": "Every day",
-    "programs": "For the shell",
 }
 VERBS: Mapping[str, Verb] = {
     "before.doctor": _verb(
@@ -122,6 +121,11 @@ VERBS: Mapping[str, Verb] = {
         _flag("--json", "one JSON array instead of the table"),
         _path("--site", "only a site's own checks, of this file: is it right? Nothing is run"),
         example="bringup gates",
+    ),
+    "before.completion": _verb(
+        "what completes verbs, phases and options in a shell",
+        _arg("shell", choices=["bash", "zsh", "tcsh"], metavar="SHELL", help="bash, zsh or tcsh"),
+        example="source <(bringup completion bash)",
     ),
     "running.run": _verb(
         "all phases of the playbook, or some of them, with verdicts",
@@ -332,11 +336,6 @@ VERBS: Mapping[str, Verb] = {
         _output("a .json file (default: standard output)"),
         FORCE,
         example="bringup site-baseline last -o baseline.json",
-    ),
-    "programs.completion": _verb(
-        "what completes verbs, phases and options in a shell",
-        _arg("shell", choices=["bash", "zsh", "tcsh"], metavar="SHELL", help="bash, zsh or tcsh"),
-        example="source <(bringup completion bash)",
     ),
     "for_scripts.nodes": _verb(
         "which nodes were requested, as assignments for the shell",

@@ -1,4 +1,4 @@
-"""raw/launch.log and the error files of torchrun -> facts: how ranks ended, and what Slurm said about nodes.
+"""raw/launch.log, error files of torchrun, raw/stacks -> facts: how ranks ended, and what Slurm said about nodes.
 
 launcher.exit_code [n1/rank3]   of a failed rank, from torchrun; negative: a signal
 launcher.first_failed [n1/rank3]  the same, of the rank that failed first under one torchrun
@@ -10,6 +10,9 @@ launcher.cannot_write [n1]      no rank of this node could write to the results 
 launcher.refused [job]          what a program said of its arguments, before a rank began
 launcher.ended_by_slurm [n1]    the reason that Slurm gave: time limit
 launcher.raised_at [job]        seconds since 1970 at which a rank raised; the evidence is its error file
+train.rank.stack     the innermost frame of its main thread: `after_step (training/injected/rank_faults.py:96)`
+train.rank.step      the last step that it finished
+train.rank.entered   collectives that it had begun, on all groups
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ import re
 from dataclasses import dataclass
 
 from bringup.evidence.hostlist import named
-from bringup.evidence.parsed import Parsed, each_line
+from bringup.evidence.parsed import Parsed, each_line, lines
 from bringup.evidence.slurm import CANCELLED, node_by_number
 from bringup.evidence.speakers import LABEL, Refusals, Speakers
 from bringup.plan.subjects import JOB, rank_subjects
@@ -133,4 +136,35 @@ def error_file(text: str, where: str) -> Parsed:
         return parsed
     if 0 <= second < _LATEST:
         parsed.saw("launcher.raised_at", JOB, second, "s", where)
+    return parsed
+
+
+_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
+
+
+def stack(text: str, where: str, subject: str) -> Parsed:
+    """Read the main thread of the last dump, where faulthandler writes it last. No fact if there is no stack."""
+    parsed = Parsed()
+    rows = lines(text)
+    heads = [number for number, line in enumerate(rows) if line.startswith(("Thread 0x", "Current thread 0x"))]
+    if not heads or heads[-1] + 1 >= len(rows):
+        return parsed
+    match = _FRAME.match(rows[heads[-1] + 1])
+    if match is not None:
+        file = match[1].rpartition("site-packages/")[2]
+        file = file[max(file.find("training/src/"), file.find("training/injected/"), 0) :]
+        parsed.saw("train.rank.stack", subject, f"{match[3]} ({file}:{match[2]})", "text", f"{where}:{heads[-1] + 2}")
+    return parsed
+
+
+def progress(text: str, where: str, subject: str) -> Parsed:
+    parsed = Parsed()
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        parsed.problems.append(f"{where}: not a record of progress: {text[:40]!r}")
+        return parsed
+    for key in ("step", "entered"):
+        if isinstance(record, dict) and type(record.get(key)) is int:
+            parsed.saw(f"train.rank.{key}", subject, record[key], "count", where)
     return parsed

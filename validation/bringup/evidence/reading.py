@@ -22,7 +22,6 @@ from bringup.evidence import (
     ras,
     slurm,
     speakers,
-    stacks,
     topology,
 )
 from bringup.evidence.parsed import Parsed, Seen, shortened
@@ -192,8 +191,8 @@ FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. 
     r"nvidia-smi-topo-(?P<node>.+)\.txt": _of_node(topology.parse),
     rf"nccl-{_SCALE}/ras\.{_RANK}\.txt": _alone(ras.parse),
     r"(?P<step>launch)\.log": _launch_log,
-    rf"stacks/{_RANK}\.txt": _of_rank(stacks.stack),
-    rf"stacks/{_RANK}\.json": _of_rank(stacks.progress),
+    rf"stacks/{_RANK}\.txt": _of_rank(launcher.stack),
+    rf"stacks/{_RANK}\.json": _of_rank(launcher.progress),
     r"torchrun/.+/error\.json": _alone(launcher.error_file),
 }
 PATTERNS = {re.compile(pattern): reader for pattern, reader in FILES.items()}

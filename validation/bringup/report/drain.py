@@ -5,6 +5,10 @@ training, where the program may be at fault) failed on it, and did not fail on m
 a fault of the cluster or of the expectation. A node that is only odd (its kernel is newer: a rolling update) is named,
 without a line: the gate has to say that the node is broken. An incomplete verdict drains no node. A node that Slurm
 keeps out already keeps the reason that somebody gave.
+
+The reason has one form: owner, finding, what helps, date, and who found it. It is read back to see whether the node
+passes again:
+    bringup: discovery.gpu.count 1, expected 2; reboot (2026-11-23T02:00Z, run 20261123-020000-abc)
 """
 
 from __future__ import annotations
@@ -24,8 +28,46 @@ from bringup.plan.phases import PHASES
 from bringup.plan.rules import FLEET
 from bringup.records import Action, Outcome, Run
 from bringup.records.grouped import grouped
-from bringup.report import fleet, reason
+from bringup.report import fleet
 from bringup.report.text import plain
+
+OWNER = "bringup: "
+TEMPLATE = OWNER + "{finding}; {action} ({date}, {by})"
+NOT_ALLOWED = r"[^A-Za-z0-9 ._:/,;()+=-]+"  # each run of such becomes one _
+MOST_OF_A_REASON = 200  # characters; sinfo -R shows 20 of them
+
+_FORM = re.compile(
+    re.escape(OWNER) + r"(?P<finding>.*); (?P<action>[a-z]+) \((?P<date>[0-9T:Z-]+), (?P<by>[^()]+)\)(?: \[.*\])?"
+)
+
+
+@dataclass(frozen=True)
+class Reason:
+    finding: str
+    action: str
+    date: str
+    by: str
+
+    @property
+    def gates(self) -> list[str]:
+        """Return words that look like gates, in order: which of them are some, the catalogue knows."""
+        return list(dict.fromkeys(re.findall(r"\b[a-z][a-z0-9_]*(?:\.[a-z0-9_]+)+\b", self.finding)))
+
+
+def reason_of(finding: str, action: Action, date: str, by: str) -> str:
+    """Write a short reason. What is too long is the finding: owner, action, date and finder stay."""
+    tail = TEMPLATE.removeprefix(OWNER).format(finding="", action=action, date=date, by=by)
+    whole = OWNER + finding[: max(0, MOST_OF_A_REASON - len(OWNER) - len(tail))].rstrip() + tail
+    return re.sub(NOT_ALLOWED, "_", whole)
+
+
+def read_reason(text: str | None) -> Reason | None:
+    """Read a drain reason, without what `scontrol show node` adds, [root@2026-…]. None: it is not of bringup."""
+    match = _FORM.fullmatch((text or "").strip())
+    if match is None:
+        return None
+    return Reason(match["finding"], match["action"], match["date"], match["by"])
+
 
 STATE_GATE = "discovery.node.state"
 _NAMED = 3
@@ -143,7 +185,7 @@ def _proposal(node: str, failed: Mapping[str, Action], run: Run) -> Proposal:
     if STATE_GATE in gates:
         return Proposal(node, f"{node}: Slurm keeps it out already ({named} failed); its reason is left as it is", None)
     action = max(failed.values(), key=_COSTS.index)
-    why = reason.written(named, action, f"{run.opened_at[:16]}Z", f"run {run.name}")
+    why = reason_of(named, action, f"{run.opened_at[:16]}Z", f"run {run.name}")
     return Proposal(node, why, _command(node, why))
 
 

@@ -1,28 +1,42 @@
-"""One self-contained HTML page of everything a set of runs says: `bringup report`."""
+"""One self-contained HTML page of everything a set of runs says: `bringup report`. At its top the six questions, a tile
+each; then a section for each run."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from functools import cached_property
 from typing import Any
 
-from bringup.answers import stand_ins_of
+from bringup.answers import in_words, stand_ins_of
 from bringup.characters import many
 from bringup.compare import recommend
-from bringup.evidence.names import listed
+from bringup.derive.provenance import CLOSED_AT, CLOSED_AT_IN
+from bringup.evidence.names import first_few, listed
+from bringup.evidence.parsed import is_number
+from bringup.judge import Judged
+from bringup.plan import catalogue
+from bringup.plan.claims import QUESTION_NAMES
 from bringup.plan.phases import PHASES
-from bringup.records import Mark, Outcome
-from bringup.report import drain, fleet, layers, next_steps, system, tiles
+from bringup.records import Answer, Mark, Outcome, Verdict, time_of
+from bringup.records.grouped import grouped
+from bringup.report import drain, fleet, layers, next_steps, system
 from bringup.report import text as report
-from bringup.report.charts import rails
+from bringup.report.charts import bandwidth, pairs, sampled
 from bringup.report.charts import training as charts
+from bringup.report.charts.drawing import Drawing
 from bringup.report.collection import Collection
-from bringup.report.links import Links, nowhere
+from bringup.report.links import Links, nowhere, to_evidence
 from bringup.report.render import TEMPLATES
 from bringup.report.render import render as rendered
-from bringup.report.section import MAX_BAD, Section, timeline
 from bringup.report.training.chapters import report as report_of_trainings
+from bringup.report.training.conclusions import entry_of
+from bringup.report.view import View
 
 NOT_FOLDED = (
     "GPU",
@@ -36,6 +50,99 @@ NOT_FOLDED = (
 )
 SEARCH = (TEMPLATES / "search.js").read_text(encoding="utf-8").rstrip("\n")
 """The only script of the page, as the template includes it. The page's policy names its hash: no other one runs."""
+
+
+MAX_BAD = 200  # verdicts of one run in its table; the run's own report.md has them all
+WIDTH = 100.0  # of the whole time, in units of a bar
+_LEAST = 0.6  # of a bar, so that a short step is seen
+
+
+@dataclass(frozen=True)
+class Section:
+    judged: Judged
+    anchor: str
+    waited_s: float | None  # that a playbook waited for its phase
+    links: Links
+
+    @cached_property
+    def view(self) -> View:
+        return View(self.judged.run, self.judged.verdicts, self.judged.folder, self.judged.observations)
+
+    @cached_property
+    def curves(self) -> list[Drawing]:
+        """Return bandwidth over size."""
+        return bandwidth.draw(self.judged.observations, self.judged.profile)
+
+    @cached_property
+    def between(self) -> list[Drawing]:
+        """Return bandwidth between nodes."""
+        return pairs.draw(self.judged.observations, self.judged.run.nodes, self.judged.verdicts.verdicts)
+
+    @cached_property
+    def drawings(self) -> list[Drawing]:
+        """Return all other figures."""
+        entry = entry_of(self.judged)
+        return sampled.draw(self.judged) + ([] if entry is None else charts.of_ranks(entry))
+
+    @cached_property
+    def counts(self) -> dict[Outcome, int]:
+        counted = Counter(verdict.outcome for verdict in self.judged.verdicts.verdicts)
+        return {outcome: counted[outcome] for outcome in Outcome}
+
+    @property
+    def wrong(self) -> str:
+        """Say what is wrong first. Empty: all passed."""
+        bad = self.view.bad
+        return first_few([f"{each.subject}: {report.sentence(each)}" for each in bad[:1]], 1, len(bad))
+
+    @cached_property
+    def span(self) -> tuple[float, float]:
+        """Return begin and end, Unix s. A run that was not closed ends, as far as is known, after the seconds that its
+        playbook waited for it."""
+        begin = time_of(self.judged.run.opened_at).timestamp()
+        closed = next(  # the record's, which is a moment: a fact of that name may be any text
+            (s.value for s in self.judged.observations if (s.quantity, s.evidence) == (CLOSED_AT, CLOSED_AT_IN)), None
+        )
+        if closed is None:
+            return begin, begin + (self.waited_s or 0.0)
+        return begin, max(begin, time_of(str(closed)).timestamp())
+
+    @property
+    def seconds(self) -> float | None:
+        begin, end = self.span
+        return self.waited_s if self.waited_s is not None else end - begin if end > begin else None
+
+    @property
+    def link(self) -> str | None:
+        """Return the address of its folder."""
+        return self.links(self.view.folder) if self.view.folder.is_dir() else None
+
+    def address(self, evidence: str) -> str | None:
+        return to_evidence(self.links, self.view.folder, evidence)
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The steps in the time of the whole run: each with begin and width of its bar."""
+
+    steps: list[tuple[Section, float, float]]
+    begin: str
+    end: str
+
+
+def timeline(sections: Sequence[Section]) -> Timeline:
+    first = min((section.span[0] for section in sections), default=0.0)
+    last = max((section.span[1] for section in sections), default=first)
+    unit = WIDTH / ((last - first) or 1.0)
+    steps = []
+    for section in sections:
+        begin, end = section.span
+        width = max(_LEAST, (end - begin) * unit)
+        steps.append((section, min((begin - first) * unit, WIDTH - width), width))
+    begin_of_all, end_of_all = (
+        datetime.fromtimestamp(moment, tz=timezone.utc).strftime("%Y-%m-%d %H:%M UTC") for moment in (first, last)
+    )
+    return Timeline(steps, begin_of_all, end_of_all)
 
 
 def render(collection: Collection, links: Links = nowhere) -> str:
@@ -74,14 +181,14 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "not_well": any(node.letter for node in nodes),
         "nothing_judged": any(not node.judged for row in node_rows for node in row),
         "answers": collection.answers,
-        "tiles": tiles.tiles(collection.answers, collection.verdicts),
+        "tiles": tiles(collection.answers, collection.verdicts),
         "max_bad": MAX_BAD,
         "sections": sections,
         "layers": layers,
         "waterfalls": layers.waterfalls(collection.judged),
         "timeline": timeline(sections),
         "fabric": _fabric(sections),
-        "rails": rails.draw(collection.verdicts),
+        "rails": bandwidth.against_floors(collection.verdicts),
         "search_hash": base64.b64encode(hashlib.sha256(SEARCH.encode()).digest()).decode("ascii"),
         "absent": [
             (PHASES[absent.phase].title if absent.phase in PHASES else absent.phase, absent.why)
@@ -139,3 +246,61 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         ("duration of the steps", f"{seconds / 60:.0f} min" if seconds >= 90 else f"{seconds:.0f} s" * bool(seconds)),
     ]
     return [(name, value) for name, value in lines if value]
+
+
+MOST = 110  # characters of a reason
+_SIDES = ("at_least", "at_most")
+_SHOWS_ITS_LINE = (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN)
+
+
+@dataclass(frozen=True)
+class Tile:
+    answer: Answer
+    name: str
+    number: str
+    reason: str
+
+
+def tiles(answers: Sequence[Answer], verdicts: Iterable[Verdict] = ()) -> list[Tile]:
+    """Make tiles. verdicts: of the report; those that failed are counted."""
+    failed = grouped(
+        (catalogue.question_of(catalogue.GATES[verdict.gate]), verdict.subject)
+        for verdict in verdicts
+        if verdict.outcome is Outcome.FAIL and verdict.gate in catalogue.GATES
+    )
+    return [_tile(answer, failed.get(answer.question, [])) for answer in answers]
+
+
+def _tile(answer: Answer, failed: Sequence[str]) -> Tile:
+    """failed: subjects of failed checks of this question; the repair list says in words what is wrong."""
+    # where something failed, and no number is beyond its limit, it was no number that failed
+    margins = [each for each in _margins(answer) if answer.mark is not Mark.FAIL or each[0] < 1]
+    checks = f"{len(failed)} failed check{'s'[: len(failed) > 1]}" if failed else ""
+    number = min(margins)[1] if margins else checks or _claims(answer)
+    if answer.mark is Mark.FAIL and failed:
+        reason = f"{checks} on {listed(failed)}" if margins else f"on {listed(failed)}"
+    elif answer.mark in _SHOWS_ITS_LINE:
+        reason = answer.line
+    elif answer.reservations:
+        reason = answer.reservations[0]
+    else:
+        reason = answer.line if answer.mark is Mark.NOT_ASKED else ""
+    short = textwrap.shorten(reason, MOST, placeholder=" …")
+    return Tile(answer=answer, name=QUESTION_NAMES[answer.question], number=number, reason=short)
+
+
+def _claims(answer: Answer) -> str:
+    marks, count = [claim.mark for claim in answer.claims], len(answer.claims)
+    if not marks:
+        return ""
+    if answer.mark is Mark.FAIL:
+        return f"{marks.count(Mark.FAIL)} of {count} claims failed"
+    return f"{sum(mark in (Mark.PASS, Mark.WARN) for mark in marks)} of {count} claims are proven"
+
+
+def _margins(answer: Answer) -> Iterator[tuple[float, str]]:
+    """Yield each number that has a floor or a ceiling: how far it is from it (below 1: beyond it), and its words."""
+    for number in (number for claim in answer.claims for number in claim.numbers):
+        value, limit = number.value, number.limit
+        if is_number(value) and is_number(limit) and value > 0 and limit > 0 and number.rule in _SIDES:
+            yield (value / limit if number.rule == "at_least" else limit / value), in_words(number)

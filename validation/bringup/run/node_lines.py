@@ -19,7 +19,7 @@ from bringup.evidence.node_states import Node
 from bringup.judge import Judged
 from bringup.plan import catalogue, own, subjects
 from bringup.records import Outcome
-from bringup.report import drain, reason
+from bringup.report import drain
 from bringup.report.text import plain
 from bringup.run import slurm
 
@@ -106,7 +106,7 @@ def _drain(proposal: drain.Proposal, against: Sequence[Judged], present: Present
 def _resume(name: str, node: Node, used: Sequence[Judged], now: datetime) -> list[str]:
     """For a node that was drained with a line of ours. It passes again when each gate of its reason was judged there
     after it, and passed."""
-    given = reason.read(node.reason)
+    given = drain.read_reason(node.reason)
     if given is None or "DRAIN" not in node.state:
         return []
     later = [run for run in used if run.run.opened_at[:16] > given.date[:16] and name in run.run.nodes]

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bringup.advise import step
 from bringup.compare import sidebyside
 from bringup.compare.sidebyside import SideBySide
 from bringup.evidence.names import listed
@@ -95,7 +94,9 @@ def _step(trained: Trained) -> str:
 def _predicted_step(trained: Trained) -> str:
     profile, metrics, records = trained.judged.profile, trained.metrics, trained.judged.training
     reference = None if records is None else records.reference_metrics
-    predicted = step.predicted(reference, profile, trained.args, metrics.gpu0, trained.curve, metrics.model_shape)
+    predicted = communication.predicted_step(
+        reference, profile, trained.args, metrics.gpu0, trained.curve, metrics.model_shape
+    )
     parts = [
         f"{name} {' to '.join(dict.fromkeys(map(read.words, values)))} s"
         for name, values in (("compute", predicted.compute or ()), ("communication", (predicted.communication,)))

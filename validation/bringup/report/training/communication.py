@@ -1,10 +1,18 @@
-"""The communication of a training beside what the collectives of the same report reached alone."""
+"""The communication of a training beside what the collectives of the same report reached alone; and the time of a step
+as `bringup advise` predicts it."""
 
 from __future__ import annotations
 
-from bringup.advise import bandwidth
+from dataclasses import replace
+
+from bringup.advise import answer, bandwidth
+from bringup.errors import RecordError
+from bringup.formulae import models
+from bringup.formulae.flops import peak_bf16_tflops
 from bringup.formulae.traffic import Collective
-from bringup.records import CollectiveTime, Communication
+from bringup.plan.ceiling import Machine, Mfu, Sourced
+from bringup.plan.profile import Profile
+from bringup.records import CollectiveTime, Communication, ModelShape, RunArgs, TrainMetrics
 from bringup.report.training.trained import Trained
 
 NO_CURVE = "no run of the collectives is in this report"
@@ -77,3 +85,33 @@ def _alone(trained: Trained, each: CollectiveTime) -> float | str:
     collective = Collective(each.operation, each.over, each.ranks, calls, round(each.message_bytes * calls))
     time = bandwidth.seconds(collective, trained.curve, trained.args.nodes, trained.args.ranks_per_node)
     return time if isinstance(time, str) else time[0]
+
+
+def predicted_step(
+    reference: TrainMetrics | RecordError | None,
+    profile: Profile,
+    args: RunArgs,
+    gpu: str | None,
+    curve: bandwidth.Measured | None,
+    shape: ModelShape,
+) -> answer.Times:
+    """Predict a step. reference: of the one-GPU run that is kept with the run. gpu: its name, None on a CPU. curve: of
+    the collectives, where it was measured. shape: that the run recorded."""
+    if isinstance(reference, RecordError):
+        return answer.Times(None, None, [], [str(reference)])
+    machine = _machine(reference, profile, gpu)
+    facts = answer.Known(profile.name, machine, curve or bandwidth.Promised(profile))
+    times = answer.times(shape, models.job_of(args), facts)
+    if machine.peak_bf16_tflops is not None:
+        return times
+    others = [reason for reason in times.unknown if not reason.startswith("compute time")]
+    return replace(times, unknown=[f"compute time: no peak is known for {gpu or 'cpu'}", *others])
+
+
+def _machine(reference: TrainMetrics | None, profile: Profile, gpu: str | None) -> Machine:
+    """Return the profile's machine, with the peak of the GPU that was used and the MFU that one of them reached."""
+    peak = None if gpu is None else peak_bf16_tflops(gpu, profile)
+    rates: dict[str, Sourced | None] = {"peak_bf16_tflops": Sourced(value=peak[0], source=peak[1]) if peak else None}
+    if reference is not None and reference.mfu:
+        rates["mfu"] = Mfu(value=reference.mfu, source="measured by the one-GPU run", recomputed=True)
+    return profile.machine.model_copy(update=rates)
