@@ -11,10 +11,12 @@ from bringup import results as runs
 from bringup.evidence.parsed import Parsed
 from bringup.plan import catalogue as gates
 from bringup.plan import profile
+from bringup.plan.phases import PHASES
 from bringup.records import Observations, Outcome, Verdict, Verdicts
 from bringup.report import document
 from bringup.run import open as opening
 from factory import a_run
+from loops import for_each
 from runs_for_tests import HEALTHY_NODES, discovery, reseal
 
 
@@ -48,6 +50,14 @@ def test_a_run_without_any_evidence_is_incomplete(tmp_path, monkeypatch):
     verdicts = judged(folder)
     assert verdicts.outcome is Outcome.INCOMPLETE
     assert {(v.outcome, v.observed) for v in verdicts.verdicts} == {(Outcome.INCOMPLETE, "nothing")}
+
+
+@for_each("phase", PHASES)
+def test_without_evidence_nothing_of_a_phase_passes(phase):
+    run = a_run(phase, profile="generic")
+    verdicts = judge.judge(run, profile.load("generic"), Parsed()).verdicts
+    assert set(run.planned) - {verdict.gate for verdict in verdicts} <= {"train.tokens_per_s_per_rank"}  # has no limit
+    assert {verdict.outcome for verdict in verdicts} == {Outcome.INCOMPLETE}
 
 
 def test_nothing_planned_is_incomplete():

@@ -261,3 +261,16 @@ def test_a_wrong_unit_in_an_old_run_is_incomplete_and_never_compared():
     parsed.saw("nccl.ranks", "2-nodes", 4, "count", "f:2")
     verdicts = judge.judge(run, parse(GOOD.replace("unit: text", "unit: Gb/s"), "here"), parsed)
     assert next(v for v in verdicts.verdicts if v.gate == "nccl.transport").outcome is Outcome.INCOMPLETE
+
+
+@pytest.mark.parametrize("name", ["local-cpu", "generic"])
+def test_the_number_of_every_gate_of_smoke_is_declared_or_excluded(name):
+    here = load(name)
+    open_ones = {
+        gate.id
+        for gate in gates.of_phase("smoke")
+        if gate.expect == "profile" and gate.id not in here.expect and here.reason_not_applicable(gate.id) is None
+    }
+    # no number holds for GPUs that nobody has named
+    of_gpus = {"smoke.compute.tflops", "smoke.compute.device_to_device", "smoke.compute.device"}
+    assert open_ones == (of_gpus if name == "generic" else set())

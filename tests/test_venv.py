@@ -3,8 +3,10 @@
 import importlib.util
 import os
 import platform
+import re
 import subprocess
 from importlib.machinery import ModuleSpec
+from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
@@ -132,3 +134,27 @@ def test_another_build_of_torch_replaces_the_one_that_is_there(tmp_path):
     assert "--no-deps --force-reinstall --index-url 'https://cu126' torch" in steps("https://cu126")
     (tmp_path / "torch-index").write_text("https://cu126\n")
     assert "pip install" not in steps("https://cu126") and "'https://cu132' torch" in steps("https://cu132")
+
+
+CONSTRAINTS = ROOT / "training/constraints.txt"
+NOT_INSTALLED_BY_US = {"bringup", "pip", "wheel", "setuptools"}  # the project itself, and what `python -m venv` brings
+
+
+def normal(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def test_every_installed_package_has_its_version_in_the_constraints():
+    pinned = dict(
+        (normal(line.split("==")[0]), line.split("==")[1])
+        for line in CONSTRAINTS.read_text().splitlines()
+        if not line.startswith("#")
+    )
+    assert len(pinned) > 80
+    wrong = {
+        name: f"installed {package.version}, pinned {pinned.get(name, 'nowhere')}"
+        for package in distributions()
+        if (name := normal(package.metadata["Name"])) not in NOT_INSTALLED_BY_US
+        and package.version.partition("+")[0] != pinned.get(name)
+    }
+    assert wrong == {}

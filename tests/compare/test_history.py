@@ -4,8 +4,9 @@ import json
 
 import pytest
 from bringup.compare import history
-from bringup.judge import Judged, judge_folder
-from bringup.records import Outcome
+from bringup.judge import EVIDENCE, Judged, judge_folder
+from bringup.plan.stand_ins import GPU
+from bringup.records import Observation, Outcome
 from bringup.report import history as report
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
@@ -143,3 +144,43 @@ def test_a_training_has_a_history_of_its_speed_with_runs_of_the_same_arguments(t
 @pytest.mark.parametrize("value", [True, 0, "word"])
 def test_what_is_no_speed_has_no_history(value):
     assert history.series([run(0, value)]) == []
+
+
+# ---- silent corruption: how long was compared bit by bit, on what, and what no finding allows
+
+
+def compared(devices: dict[str, tuple[float | None, int]], sound: Outcome = Outcome.PASS) -> Judged:
+    """device -> (seconds that were compared, wrong values)."""
+    facts = [
+        Observation(quantity=quantity, value=value, unit=unit, subject=device, evidence="raw/sweep.jsonl:1")
+        for device, (compared_s, wrong) in devices.items()
+        for quantity, value, unit in ((history.COMPARED_S, compared_s, "s"), (history.WRONG, wrong, "count"))
+        if value is not None
+    ]
+    return judged_of(*(a_verdict(gate, "job", sound, "yes") for gate in EVIDENCE), observations=tuple(facts))
+
+
+def test_no_finding_in_3_hours_allows_one_an_hour():
+    """The rule of three."""
+    assert history.compared([compared({"n0/GPU-1": (5400, 0), "n0/GPU-2": (5400, 0)})]) == (
+        "silent corruption, compared bit by bit: GPUs: 3 device-hours, 0 findings, so at most one in 1 (95 %)"
+    )
+
+
+def test_a_finding_allows_more():
+    assert "10 device-hours, 1 findings, so at most one in 2.11" in history.compared(
+        [compared({"n0/GPU-1": (36000, 7)})]
+    )
+
+
+@pytest.mark.parametrize(
+    ("device", "kind"), [("n0/task0", "CPUs"), (f"n0/{GPU}0001", "simulated GPUs"), ("n0/gpu0", "GPUs")]
+)
+def test_it_says_on_what_it_was_compared(device, kind):
+    assert f": {kind}: 1 device-hours" in history.compared([compared({device: (3600, 0)})])
+
+
+def test_runs_are_added_up_where_their_evidence_holds_and_the_time_is_known():
+    runs = [compared({"n0/task0": (3600, 0)})] * 2 + [compared({"n0/task0": (None, 0)})]
+    assert "CPUs: 2 device-hours" in history.compared([*runs, compared({"n0/task0": (3600, 9)}, Outcome.FAIL)])
+    assert history.compared([compared({})]) == ""

@@ -302,3 +302,18 @@ def test_who_gave_and_who_got_wrong_values_is_told_apart():
     assert bench.blame([clean, {0: 3, 1: 3, 2: 3, 3: 3}, clean, clean]) == {1: 12}
     assert bench.blame([clean, {0: 3}, clean, clean]) == {0: 3, 1: 3}  # between two ranks, and nobody knows which
     assert bench.blame([clean] * 4) == {}
+
+
+def test_a_rank_keeps_its_record_where_torch_can_write_it_as_json(tmp_path):
+    def dump(collectives: bool, active: bool) -> bytes:
+        return b'{"entries":[]}'
+
+    collectives.keep_flight(SimpleNamespace(_dump_fr_trace_json=dump), False, str(tmp_path / "flight.rank0.json"))
+    collectives.keep_flight(SimpleNamespace(_dump_fr_trace_json=dump), True, str(tmp_path / "flight.rank1.json"))
+    assert [path.name for path in tmp_path.iterdir()] == ["flight.rank0.json"]
+
+
+def test_a_folder_that_cannot_be_written_ends_nothing(tmp_path, capsys):
+    dumps = SimpleNamespace(_dump_fr_trace_json=lambda collectives, active: b"{}")
+    collectives.keep_flight(dumps, False, str(tmp_path / "gone" / "flight.rank0.json"))
+    assert "the flight record was not kept" in capsys.readouterr().err
