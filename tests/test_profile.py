@@ -3,15 +3,12 @@
 import json
 
 import pytest
-from bringup import judge, results
+from bringup import results
 from bringup.cli import main
 from bringup.errors import FileError
-from bringup.evidence.parsed import Parsed
 from bringup.plan import catalogue as gates
 from bringup.plan import profile, transports
 from bringup.plan.profile import load, parse
-from bringup.records import Outcome
-from factory import a_run
 from loops import for_each
 from runs_for_tests import discovery
 
@@ -252,15 +249,6 @@ def test_no_gpu_profile_leaves_a_gate_of_the_fabric_open():
         left = {"nccl.pair.slowest.between"}  # by how much leaf switches are oversubscribed is the site's own
         left |= {"smoke.compute.host_to_device"} if name == "gb200-nvl72" else set()
         assert open_in_generic - known <= left, name
-
-
-def test_a_wrong_unit_in_an_old_run_is_incomplete_and_never_compared():
-    run = a_run("nccl_scaling", profile="here")
-    parsed = Parsed()
-    parsed.saw("nccl.transport", "2-nodes", "IB", "text", "f:1")
-    parsed.saw("nccl.ranks", "2-nodes", 4, "count", "f:2")
-    verdicts = judge.judge(run, parse(GOOD.replace("unit: text", "unit: Gb/s"), "here"), parsed)
-    assert next(v for v in verdicts.verdicts if v.gate == "nccl.transport").outcome is Outcome.INCOMPLETE
 
 
 @pytest.mark.parametrize("name", ["local-cpu", "generic"])

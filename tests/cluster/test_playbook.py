@@ -13,7 +13,6 @@ from bringup.records import Outcome, Playbook, RunArgs, TrainMetrics, read_recor
 from harness import CHECKOUT, Cluster, Completed
 from playbook import BRINGUP, playbook
 from programs import ran
-from runs_for_tests import reseal
 from tiers import FEWER
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1220)]  # the first test waits for the whole playbook
@@ -117,24 +116,12 @@ def test_a_playbook_becomes_one_page(everything, cluster):
     assert "scontrol" not in done.stdout
 
 
-def test_runs_are_compared_over_all_strategies_and_unlike_runs_are_refused(everything, cluster, tmp_path):
+def test_runs_are_compared_over_all_strategies(everything, cluster):
     folders = [everything[0].folder(stem) for stem in PERFORMED if PERFORMED[stem].is_training]
     done = cluster.sh(BRINGUP, "compare", *folders)
     assert done.returncode == 0, done.stderr
     for strategy in ("single", "ddp", "fsdp", "hsdp"):
         assert strategy in done.stdout
-    unlike = tmp_path / "unlike"
-    shutil.copytree(folders[1], unlike)
-    text = (unlike / "run_args.json").read_text()
-    (unlike / "run_args.json").write_text(text.replace('"learning_rate": 0.001', '"learning_rate": 0.01'))
-    tampered = cluster.sh(BRINGUP, "compare", folders[0], unlike)
-    assert tampered.returncode == 2
-    assert "run_args.json was changed after the run was closed" in tampered.stderr
-    reseal(unlike)
-    refused = cluster.sh(BRINGUP, "compare", folders[0], unlike)
-    assert refused.returncode == 2
-    assert "learning_rate 0.001 vs 0.01" in refused.stderr
-    assert "tokens/s" not in refused.stdout
 
 
 def test_no_log_is_left_in_the_repository_root(everything, cluster):
