@@ -8,11 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import folders
-import pytest
 from bringup.derive.observed import derive
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import rounds
-from bringup.plan.catalogue import GATES
 from bringup.plan.phases import PHASES
 from bringup.plan.site import Site
 from bringup.records import SiteUsed, Value
@@ -20,8 +18,7 @@ from bringup.run import site as at_site
 from factory import a_run
 from loops import for_each
 from probing import answers_of
-from runs_for_tests import PASS, about, add_derived, parsed_of, values
-from showing import shows_failing
+from runs_for_tests import add_derived, parsed_of, values
 
 THREE = ("n0", "n1", "n2")
 
@@ -71,40 +68,6 @@ def test_every_ordered_pair_of_a_small_fleet_is_planned_and_a_bounded_number_of_
     assert not any(writer == reader for writer, reader in pairs_planned)
     if nodes > 1:  # each node writes as often as it reads
         assert len({Counter(side)[name] for side in zip(*pairs_planned, strict=True) for name in names}) == 1
-
-
-SEEN = ("write", "attributes", "append", "rename", "unlink", "lock_refused", "same_type")
-BAD: dict[str, Value] = {
-    **dict.fromkeys((f"smoke.fs.{name}" for name in ("reads_submit_host", "seen_by_submit_host", "looked")), False),
-    **dict.fromkeys((f"smoke.fs.pair.{name}" for name in SEEN), False),
-    "smoke.fs.writes": "Read-only file system",
-    "smoke.fs.pair.exclusive": 2,
-    "smoke.fs.late_lookup": 65.1,
-    "smoke.fs.pair.late_lookup": 65.1,
-    **dict.fromkeys((f"smoke.storage.{name}" for name in ("write", "read", "write_together")), 0.001),
-    "smoke.storage.files": 1.0,
-}
-
-
-def test_every_gate_of_the_room_is_among_those_that_are_shown_failing():
-    assert set(BAD) == {gate for gate in GATES if gate.startswith(("smoke.fs.", "smoke.storage."))}
-
-
-@pytest.mark.parametrize("gate", [pytest.param(gate, marks=shows_failing(gate), id=gate) for gate in BAD])
-def test_a_bad_value_fails_its_subject_alone(gate):
-    """A gate that may only warn, warns."""
-    run, bad = a_run("smoke"), BAD[gate]
-    subject, *others = run.planned[gate]
-    facts = [(need, each, True) for need in GATES[gate].needs for each in run.planned[need]]
-    facts += [(gate, subject, bad), *((gate, other, good(bad)) for other in others)]
-    outcomes = {subject: verdict.outcome for subject, verdict in about(gate, parsed_of(facts), run).items()}
-    assert outcomes == {subject: GATES[gate].severity, **dict.fromkeys(others, PASS)}
-
-
-def good(bad: Value) -> Value:
-    if isinstance(bad, bool):
-        return not bad
-    return "none" if isinstance(bad, str) else {2: 1, 65.1: 30.2}.get(bad, 1e6)
 
 
 # ---- folders that jobs write to: what a node says of them, and which of them a verdict names
