@@ -1,14 +1,12 @@
 """Checkpoints on one and two gloo ranks: saved state is read back on any rank count; half a checkpoint is refused."""
 
 import os
-import random
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
-import numpy
 import pytest
 import torch
 import warm_python
@@ -72,7 +70,7 @@ def test_a_checkpoint_names_all_its_files_and_none_is_left_in_parts(saved):
     record = read_record(step(saved.folder, 4) / "checkpoint.json", Checkpoint)
     assert (record.step, record.world_size, record.strategy, len(record.loss)) == (4, 2, "fsdp", 4)
     there = {path.name for path in step(saved.folder, 4).iterdir()} - {"checkpoint.json"}
-    assert {file.name for file in record.files} == there >= {"__0_0.distcp", "__1_0.distcp", ".metadata", "rank-1.pt"}
+    assert {file.name for file in record.files} == there == {"__0_0.distcp", "__1_0.distcp", ".metadata"}
     times = saved.metrics().checkpoint
     assert times.after_steps == [2, 4, 6]
     assert (times.bytes, times.read_gib_per_s) == (pytest.approx(record.bytes, rel=0.01), None)
@@ -195,7 +193,8 @@ read = FileSystemReader.read_data
 
 def read_data(self, plan, planner):
     with (pathlib.Path(__file__).parent / "read").open("a") as stream:
-        stream.write(f"{sum(math.prod(item.lengths) for item in plan.items)}\\n")
+        of_model = [item for item in plan.items if not item.dest_index.fqn.startswith("rank")]
+        stream.write(f"{sum(math.prod(item.lengths) for item in of_model)}\\n")
     return read(self, plan, planner)
 
 FileSystemReader.read_data = read_data
@@ -282,9 +281,8 @@ def test_fingerprints_see_one_bit_and_rows_that_changed_places():
 
 
 def test_the_random_state_comes_back():
-
     before = state.random_state()
-    drawn = (random.random(), numpy.random.rand(), torch.rand(1).item())
+    drawn = torch.rand(1).item()
     set_seed(1)
     state.put_random_state(before)
-    assert (random.random(), numpy.random.rand(), torch.rand(1).item()) == drawn
+    assert torch.rand(1).item() == drawn

@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 import torch
 from recipe import group
-from recipe.watch import live
+from recipe import trajectory as live
 
 
 def train(shown: live.Live, steps: int) -> None:
     """The loss falls by 0.1 a step of half a second."""
-    trajectory, clock = SimpleNamespace(recent=lambda most: (torch.tensor([6.0 - 0.1 * step]), [])), SimpleNamespace()
+    trajectory = SimpleNamespace(recent=lambda most: (torch.tensor([6.0 - 0.1 * step]), torch.ones(1)))
+    clock = SimpleNamespace()
     for step in range(1, steps + 1):
         clock.steps = [0.5] * step
         shown.after_step(step, trajectory, clock)  # type: ignore[arg-type]

@@ -9,10 +9,10 @@ import pytest
 import torch
 from bringup.formulae import pace
 from bringup.records import RankTimes
+from recipe import fast as recipes
 from recipe import meter, trajectory
 from recipe import trajectory as finite
 from recipe.arguments import Args
-from recipe.fast import recipes
 
 pytestmark = pytest.mark.filterwarnings("default")
 
@@ -86,21 +86,20 @@ def test_finite_numbers_pass():
     finite.judge(1, [1.0, 2.0], [0.5, 0.0])
 
 
-def test_a_nan_is_noticed_at_the_next_look_and_not_before():
+def test_a_nan_is_noticed_at_the_next_look_and_not_before(tmp_path):
     values = [1.0] * 6 + [math.nan] * 14
-    state = type("State", (), {"global_step": 0})
+    at, clock = SimpleNamespace(step=0), SimpleNamespace(steps=[])
 
     def recent(most: int) -> Any:
-        kept = values[max(0, state.global_step - most) : state.global_step]
-        return torch.tensor(kept), [torch.tensor(1.0)] * len(kept)
+        kept = torch.tensor(values[max(0, at.step - most) : at.step])
+        return kept, torch.ones_like(kept)
 
-    check = finite.FiniteCheck(SimpleNamespace(recent=recent))
-    for step in range(1, 10):
-        state.global_step = step
-        check.on_step_end(None, state, None)
-    state.global_step = 10
+    shown = trajectory.Live(tmp_path / "progress.jsonl", 300, 1, lambda speed: None)
+    for at.step in range(1, 10):
+        shown.after_step(at.step, SimpleNamespace(recent=recent), clock)
+    at.step = 10
     with pytest.raises(finite.NotFinite, match="step 7: the loss of this rank is nan"):
-        check.on_step_end(None, state, None)
+        shown.after_step(10, SimpleNamespace(recent=recent), clock)
 
 
 def test_what_micro_steps_leave_is_one_tensor_a_step():
@@ -108,11 +107,10 @@ def test_what_micro_steps_leave_is_one_tensor_a_step():
     so_far, micro_steps = trajectory.Trajectory(), 64
     for step in range(1, 6):
         for micro_step in range(micro_steps):
-            so_far.add_rows(torch.tensor([micro_step, micro_step]))
-            so_far.add_loss(torch.tensor(float(step) / micro_steps))
+            so_far.add(torch.tensor([micro_step, micro_step]), torch.tensor(float(step) / micro_steps))
         so_far.add_norm(torch.tensor(2.0 * step))
     losses, norms = so_far.recent(2)
-    assert (losses.tolist(), [norm.item() for norm in norms]) == ([4.0, 5.0], [8.0, 10.0])
+    assert (losses.tolist(), norms.tolist()) == ([4.0, 5.0], [8.0, 10.0])
     kept = [len(each) for listed in vars(so_far).values() if isinstance(listed, list) for each in listed]
     assert kept == [3] * 5
     so_far.settle()
@@ -122,7 +120,7 @@ def test_what_micro_steps_leave_is_one_tensor_a_step():
 
 def fields_of(args: Any) -> dict[str, Any]:
     """Of recipe.arguments.Args: what recipes.choose() reads."""
-    read = {"model": "tiny", "attention": "sdpa", "dataloader_workers": 0}
+    read = {"model": "tiny", "attention": "sdpa", "dataloader_workers": 0, "timeout_s": 60}
     return dict.fromkeys(args.__dataclass_fields__) | read
 
 

@@ -147,7 +147,6 @@ def require_same_training(run: Finished, single: Finished) -> None:
     for rank in range(ours.world_size):
         assert run.value(rank, "train.rank.world_size") == ours.world_size
         assert run.value(rank, "train.rank.state") == "finished"
-        assert run.value(rank, "train.rank.steps") == 12
         assert "end" in run.facts(rank)
 
 
@@ -170,7 +169,8 @@ def test_trainer_computes_what_the_bare_loop_computes(of, tmp_path, kind):
 
 def documents_tokenized(run: Finished) -> list[int]:
     """By each rank."""
-    return [run.value(rank, "train.rank.tokenized_documents") for rank in range(run.metrics().world_size)]
+    by_rank = dict(re.findall(r"rank(\d+)\] (\d+) documents tokenised", run.output))
+    return [int(by_rank.get(str(rank), 0)) for rank in range(run.metrics().world_size)]
 
 
 def test_one_process_trains_and_the_loss_falls(single):
@@ -481,7 +481,7 @@ def require_not_promised(run: Finished, message: str) -> None:
 
 def require_untrained(run: Finished) -> None:
     assert not (run.folder / "metrics.json").exists()
-    assert not any("train.rank.steps" in run.facts(rank) for rank in (0, 1))
+    assert "step 1/" not in run.output
 
 
 def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path):
@@ -491,12 +491,6 @@ def test_fsdp_entrypoint_refuses_to_train_as_ddp(tmp_path):
     shown = run.facts(0)["train.strategy"]["why"]  # the verdict's own sentence says what was expected
     assert shown.startswith("MULTI_CPU, LlamaForCausalLM, plain, no weights yet: was FSDP handed to the Trainer")
     assert "step 1/" not in run.output
-
-
-@pytest.mark.parametrize("attention", first(["flash_attention_2", "flash_attention_3"]))
-def test_an_attention_that_is_not_installed_is_refused_in_one_line(tmp_path, attention):
-    run = one_node(tmp_path / "run", "train_ddp_single_node", "--attention", attention)
-    require_refused(run, f"--attention {attention}: ")
 
 
 def test_a_model_that_cannot_fit_is_refused_by_every_rank_before_it_is_made(tmp_path):
@@ -544,7 +538,7 @@ def test_killed_rank_ends_the_job_and_leaves_no_last_word(tmp_path):
     assert run.seconds < 60
     assert "-9" in run.ranks_as_ended
     assert not (run.folder / "metrics.json").exists()
-    assert run.value(1, "train.rank.started") is True
+    assert run.value(1, "train.rank.world_size") == 2
     assert "train.rank.state" not in run.facts(1)
     assert "end" not in run.facts(1)
     assert run.value(0, "train.rank.state") == "raised"

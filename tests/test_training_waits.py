@@ -10,19 +10,15 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-import transformers
-import transformers.trainer
 import warm_python
-from accelerate.data_loader import DataLoaderShard
 from programs import ROOT
+from recipe import fast as recipes
 from recipe import group, meter, observed_strategy, program
 from recipe.arguments import Args
 from recipe.checkpoint import resume
-from recipe.fast import recipes
 from recipe.strategy import Refused
-from recipe.trainer import RecipeTrainer
 from torch._dynamo.utils import counters
-from transformers import AutoConfig, AutoModelForCausalLM, masking_utils, modeling_flash_attention_utils
+from transformers import AutoConfig, AutoModelForCausalLM, masking_utils
 
 SOURCE = ROOT / "training" / "src"
 
@@ -32,13 +28,12 @@ pytestmark = pytest.mark.filterwarnings("default")
 WATCHED = """
 import json, runpy, sys
 import accelerate.data_loader as loading
-import transformers.masking_utils, transformers.modeling_flash_attention_utils
+import transformers.masking_utils
 
 def looked_at(*args, **kwargs):
     raise AssertionError("position ids were read back from the device")
 
 transformers.masking_utils.find_packed_sequence_indices = looked_at
-transformers.modeling_flash_attention_utils._is_packed_sequence = looked_at
 send, copies = loading.send_to_device, []
 
 def watched(batch, device, non_blocking=False, **kwargs):
@@ -81,11 +76,10 @@ def test_no_copy_of_a_batch_is_waited_for(watched):
 
 
 def test_what_is_replaced_in_the_libraries_is_there_again_afterwards():
-    before = masking_utils.find_packed_sequence_indices, modeling_flash_attention_utils._is_packed_sequence
+    before = masking_utils.find_packed_sequence_indices
     with recipes.without_waits():
         assert masking_utils.find_packed_sequence_indices("positions") is None
-        assert modeling_flash_attention_utils._is_packed_sequence("positions", batch_size=1) is False
-    assert (masking_utils.find_packed_sequence_indices, modeling_flash_attention_utils._is_packed_sequence) == before
+    assert masking_utils.find_packed_sequence_indices is before
 
 
 def test_a_name_that_another_version_does_not_have_is_recorded(monkeypatch):
@@ -99,14 +93,6 @@ def test_a_name_that_another_version_does_not_have_is_recorded(monkeypatch):
     assert "transformers.masking_utils.find_packed_sequence_indices is not in this version" in state
 
 
-def test_a_method_of_trainer_that_another_version_renamed_is_refused(monkeypatch):
-    """The recipe's own would never be called: a resumed run began at random weights, and was recorded as resumed."""
-    monkeypatch.delattr(transformers.Trainer, "_load_optimizer_and_scheduler")
-    run: Any = None
-    with pytest.raises(Refused, match=r"has no Trainer\._load_optimizer_and_scheduler, which the recipe overrides"):
-        RecipeTrainer(run, model=None)
-
-
 def test_a_training_that_was_not_given_its_checkpoint_does_not_begin():
     record = SimpleNamespace(step=6)
     checkpoints: Any = SimpleNamespace(begins_at=("step-6", record), reads=[(1, None)], random=None)
@@ -115,14 +101,6 @@ def test_a_training_that_was_not_given_its_checkpoint_does_not_begin():
     for lost in ({"reads": []}, {"random": {"torch": None}}):
         with pytest.raises(Refused, match="expected the state after step 6 from step-6"):
             begin(SimpleNamespace(**vars(checkpoints) | lost), None, None, None)
-
-
-def test_a_resumed_training_does_not_wait_for_its_copies_either():
-    loader = DataLoaderShard([1, 2, 3], _non_blocking=True)
-    with recipes.without_waits():
-        shortened = transformers.trainer.skip_first_batches(loader, 1)
-    assert shortened._non_blocking is True
-    assert len(list(shortened)) == 2
 
 
 def model_of(layers: int, **changes: int) -> Any:
@@ -144,7 +122,7 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
     model = model_of(layers)
     first_step, clock = observed_strategy.FirstStep(lambda: None), meter.Meter(lambda step: None)
     clock.time_blocks(model)
-    callbacks = [first_step, clock, *recipes.callbacks({recipes.COMPILE: "on"}, 60, lambda: None)]
+    callbacks = [first_step, clock, recipes.CompileBlocks(60)]
     ids = torch.zeros(1, 32, dtype=torch.long)
 
     def each(event: str, step: int) -> None:

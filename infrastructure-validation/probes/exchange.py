@@ -20,18 +20,6 @@ def gather(torch, dist, device, data):
     return [_bytes(everyone[rank][:length]) for rank, length in enumerate(lengths)]
 
 
-def from_first(torch, dist, device, data):
-    """The bytes of rank 0."""
-    length = torch.tensor([len(data)], device=device)
-    dist.broadcast(length, src=0)
-    length = _bounded(int(length), 0)
-    first = (
-        _tensor(torch, data, device) if dist.get_rank() == 0 else torch.empty(length, dtype=torch.uint8, device=device)
-    )
-    dist.broadcast(first, src=0)
-    return _bytes(first)
-
-
 def _bounded(length, rank):
     if not 0 < length <= MOST_BYTES:
         raise RuntimeError(f"rank {rank} has {length} bytes to tell, expected 1 to {MOST_BYTES}")

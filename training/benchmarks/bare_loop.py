@@ -12,7 +12,6 @@ Rank 0 writes RUN/bare_loop.json: loss and grad_norm of every step, and the spee
 from __future__ import annotations
 
 import argparse
-import io
 import itertools
 import json
 import sys
@@ -22,7 +21,7 @@ from typing import Any
 sys.path.append(str(Path(__file__).resolve().parent.parent / "src"))
 
 from recipe import arguments
-from recipe.rank import RankFacts, node_name
+from recipe.rank import node_name
 
 STRATEGIES = ("single", "ddp", "fsdp", "hsdp")
 
@@ -36,19 +35,19 @@ def main() -> None:
 
     import torch
     from bringup.formulae import pace
-    from recipe import group, meter, prepare, results
-    from recipe.fast.recipes import without_waits
-    from recipe.strategy import Expected
+    from recipe import data, group, meter, results, weights
+    from recipe.fast import without_waits
 
     group.start(args.start_s)
     bf16 = group.has_bf16() if args.bf16 is None else args.bf16
     hosts = group.gather(node_name())
-    expected = Expected(options.strategy)
-    resolved = results.run_args(args, expected, hosts, bf16, {})
-    model, rows, *_ = prepare.prepare(args, resolved, hosts, RankFacts("bare", io.StringIO()))
+    model = weights.without_memory(args)
+    rows = data.open_rows(args, model.config, hosts)
+    if not sharded:
+        weights.fill_alike(model, args)
     model = in_parallel(model.train() if sharded else model.to(group.DEVICE).train(), options.strategy, args, bf16)
     if sharded:
-        prepare.fill(model, args)  # its weights, of which each rank keeps its shard
+        weights.fill_alike(model, args)  # of which each rank keeps its shard
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, weight_decay=0.0, fused=True)
     batches = iter(batches_of_rank(rows, args))
     ends, losses, norms = [meter.now()], [], []

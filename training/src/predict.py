@@ -31,8 +31,8 @@ import transformers
 from accelerate.utils import FullyShardedDataParallelPlugin, convert_outputs_to_fp32
 from accelerate.utils.fsdp_utils import fsdp2_apply_ac, fsdp2_prepare_model
 from recipe import TRAINING
-from recipe.fast import chunked_loss
-from recipe.fast.recipes import without_waits
+from recipe import fast as chunked_loss
+from recipe.fast import without_waits
 from recipe.memory import states_bytes
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker

@@ -106,9 +106,7 @@ class Args:
     recipe: Literal["plain", "fast"] = _option(
         "fast: compiled blocks and the loss in chunks, where they are there", "plain", choices=("plain", "fast")
     )
-    attention: str = _option(
-        "attention implementation", "sdpa", choices=("eager", "sdpa", "flash_attention_2", "flash_attention_3")
-    )
+    attention: str = _option("attention implementation", "sdpa", choices=("eager", "sdpa"))
     dataloader_workers: int = _option("processes per rank", 0, _count)
     save_steps: int = _option(
         "a checkpoint every so many steps and at the end, of which two stay; half: in the middle; 0: none",
@@ -125,9 +123,7 @@ class Args:
     )
     stop_file: Path | None = _option("when this file appears: write a checkpoint and end", kind=Path)
     timeout_s: int = _option(
-        "seconds a collective may wait (default: %(default)s); at the start $BRINGUP_START_S (600)",
-        60,
-        _natural,
+        "seconds a collective may wait (default: %(default)s); at the start $BRINGUP_START_S (600)", 60, _natural
     )
     profiled_steps: int = _option(
         "further steps after the training, in which torch.profiler reads the time of collectives", 3, _count
@@ -177,8 +173,6 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
     if given.sync_each_batch and (WORLD == 1 or accumulation == 1):
         why = "one rank reduces nothing" if WORLD == 1 else "a step of one micro-step reduces once in any case"
         complain(f"--sync-each-batch changes nothing here: {why}; leave it out")
-    if given.reduce_dtype == "bfloat16" and given.bf16 is False:
-        complain("--reduce-dtype bfloat16 needs --bf16")
     values = vars(given) | {
         "entrypoint": Path(sys.argv[0]).stem,
         "start_s": start_s,

@@ -1,8 +1,7 @@
 """What part of a step is communication: read by torch.profiler in a few more steps, after the training.
 
-Why after it: the profiler costs time in every step. All that is recorded of the training was written before, so these
-steps change no result. Why on all ranks: if one rank alone is profiled, it is slower, and the others are seen waiting
-for it. The cost is bounded: --profiled-steps, fewer of many micro-steps, and one step to warm up.
+Why after it: the profiler costs time in every step; the records are written before. Why on all ranks: if one rank
+alone is profiled, it is slower, and the others are seen waiting for it.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, supported_activities
 
 from recipe import group
-from recipe.fast.recipes import without_waits
+from recipe.fast import without_waits
 from recipe.rank import one_line
 
 T = TypeVar("T")
@@ -73,12 +72,11 @@ def _profiled(step: Callable[[], None], steps: int) -> Profiled | str:
 
     def tried(action: Callable[[], T]) -> T | None:
         """Try it. None: it failed, or something before it."""
-        if not problems:
-            try:
-                return action()
-            except Exception as error:  # noqa: BLE001  # whatever torch, Kineto and CUPTI say
-                problems.append(one_line(f"{type(error).__name__}: {error}"))
-        return None
+        try:
+            return None if problems else action()
+        except Exception as error:  # noqa: BLE001  # whatever torch, Kineto and CUPTI say
+            problems.append(one_line(f"{type(error).__name__}: {error}"))
+            return None
 
     def settled() -> float:
         group.wait_for_device()

@@ -1,24 +1,32 @@
 """Rows of tokens: documents are tokenised and packed end to end into full rows.
 
-So every token counts, and every strategy does the same work. Rows are made once per node, by one rank, into a file that
-the ranks of the node map into memory. Documents are sentences made from the seed, or a dataset in alpaca format or with
-a column `text`.
+So every token counts, and every strategy does the same work. Rows are made once per node, into a file that its ranks
+map into memory. Documents are sentences made from the seed, or a dataset in alpaca format or with a column `text`.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
+import math
 import random
+import shutil
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from transformers import AutoTokenizer
 
-from recipe.arguments import DATA_FILES
+from recipe import group
+from recipe.arguments import DATA_FILES, Args
+from recipe.rank import say
+from recipe.strategy import Refused
+
+T = TypeVar("T")
 
 END_OF_TEXT = 1
 FIRST_BYTE = 3  # ids 0, 1, 2 are begin, end and padding; byte b is id b + 3
@@ -33,11 +41,16 @@ STORY = (
 )
 WORDS = STORY.split()
 GENERATED = "generated"
+ROWS = "rows.int32"
 
 ALPACA = (
     "Below is an instruction that describes a task. Write a response that completes the request.\n\n"
     "### Instruction:\n{instruction}\n\n{input}### Response:\n{output}"
 )
+
+
+class DifferentStart(RuntimeError):
+    """The ranks do not start from the same weights and data."""
 
 
 class DataError(RuntimeError):
@@ -120,8 +133,8 @@ def encoder_of(tokenizer: Any) -> Encoder:
 class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
     """The rows of a file, mapped into memory: shape (rows, sequence_length)."""
 
-    def __init__(self, path: Path) -> None:
-        self.ids = np.load(path, mmap_mode="r")
+    def __init__(self, path: Path, sequence_length: int) -> None:
+        self.ids = np.memmap(path, np.int32, "r").reshape(-1, sequence_length)
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -134,19 +147,25 @@ class Rows(torch.utils.data.Dataset):  # type: ignore[type-arg]
 
 
 def make_rows(path: Path, texts: Iterator[str], encode: Encoder, rows: int, sequence_length: int) -> int:
-    """Make the file of these rows. Returns how many documents were used. Raises DataError."""
+    """Make the file of these rows: documents end to end until every row is full. Returns how many documents were used.
+    Raises DataError."""
+    left = rows * sequence_length
     try:
-        file = np.lib.format.open_memmap(path, mode="w+", dtype=np.int32, shape=(rows, sequence_length))
-        with path.open("r+b") as whole:  # now: a mapped page that the filesystem has no block for ends the process
-            os.posix_fallocate(whole.fileno(), 0, path.stat().st_size)
-        documents = _pack(file, _encoded(texts, encode))
-        file.flush()
+        with path.open("wb") as file:
+            for count, ids in enumerate(_encoded(texts, encode), start=1):
+                file.write(np.array(ids[:left], np.int32).tobytes())
+                left -= min(len(ids), left)
+                if not left:
+                    return count
     except OSError as error:
         raise DataError(
             f"{path.parent} cannot hold the tokenised rows ({rows} x {sequence_length} x 4 bytes): {error.strerror}; "
             "set TMPDIR to another folder"
         ) from error
-    return documents
+    raise DataError(
+        f"the dataset fills {rows - math.ceil(left / sequence_length)} rows of {sequence_length} tokens, the run needs "
+        f"{rows} (steps x global batch): lower --steps, --global-batch or --sequence-length, or take more data"
+    )
 
 
 def _encoded(texts: Iterator[str], encode: Encoder) -> Iterator[list[int]]:
@@ -154,25 +173,70 @@ def _encoded(texts: Iterator[str], encode: Encoder) -> Iterator[list[int]]:
         yield from encode(some)
 
 
-def _pack(file: Any, documents: Iterator[list[int]]) -> int:
-    """Documents end to end until every row is full. Returns how many were used."""
-    flat, filled = file.reshape(-1), 0
-    for count, ids in enumerate(documents, start=1):
-        used = min(len(ids), len(flat) - filled)
-        flat[filled : filled + used] = ids[:used]
-        filled += used
-        if filled == len(flat):
-            return count
-    rows, length = file.shape
-    raise DataError(
-        f"the dataset fills {filled // length} rows of {length} tokens, the run needs {rows} (steps x global batch): "
-        "lower --steps, --global-batch or --sequence-length, or take more data"
-    )
+def fingerprint(rows: Rows) -> list[Any]:
+    """Return the number of rows, and a hash of some from all over the file. Equal rows: equal fingerprints."""
+    return [len(rows), hashlib.sha256(rows.ids[:: len(rows) // 16 + 1].tobytes()).hexdigest()]
 
 
-def fingerprint(rows: Rows, samples: int = 16) -> str:
-    """Hash the number of rows, and up to `samples` of them, from all over the file. Equal rows: equal fingerprints."""
-    digest = hashlib.sha256(str(rows.ids.shape).encode())
-    for index in range(0, len(rows), max(1, len(rows) // samples)):
-        digest.update(rows.ids[index].tobytes())
-    return digest.hexdigest()
+def together(make: Callable[[], T], args: Args | None = None) -> T:
+    """Call make() on every rank. When some raise DataError, all raise Refused with the message of the first. With
+    `args` any failure is one, where their model is a hub model or a folder: without it there is no run."""
+    made, problem = None, None
+    try:
+        made = make()
+    except DataError as error:
+        problem = str(error)
+    except torch.OutOfMemoryError:
+        raise  # a model that is there and does not fit
+    except Exception as error:
+        if args is None or args.model_config is not None:
+            raise
+        problem = str(cannot_load("model", args.model, error, f"hf download {args.model}"))
+    failed = {rank: text for rank, text in enumerate(group.gather(problem)) if text is not None}
+    for rank, text in failed.items():
+        raise Refused(f"{text} (so says rank {rank}; {len(failed)} of {group.WORLD} rank(s) failed)")
+    return made  # type: ignore[return-value]  # no problem, so it was made
+
+
+def open_rows(args: Args, config: Any, hosts: list[str]) -> Rows:
+    """Return as many rows as the run consumes. A collective. The first rank of each node tokenises them into a
+    temporary folder, which is removed when all have opened the file: what is mapped stays readable."""
+    encode = encode_bytes  # for models of random weights; a hub model has its own tokens
+    if args.model_config is None:
+        encode = encoder_of(together(lambda: AutoTokenizer.from_pretrained(args.model), args))
+    first = hosts.index(hosts[group.RANK])  # of this node
+    folder = Path(tempfile.mkdtemp(prefix="bringup-rows-")) if first == group.RANK else None
+
+    def make() -> None:
+        if folder is None:
+            return
+        begun, texts = time.perf_counter(), open_source(args.dataset, args.seed)
+        documents = make_rows(folder / ROWS, texts, encode, args.steps * args.global_batch, args.sequence_length)
+        highest = int(Rows(folder / ROWS, args.sequence_length).ids.max())
+        if highest >= config.vocab_size:
+            raise DataError(
+                f"token {highest} is beyond the {config.vocab_size} tokens of model {args.model}: its tokenizer or its "
+                "vocab_size is that of another model"
+            )
+        say(f"{documents} documents tokenised in {time.perf_counter() - begun:.1f} s")
+
+    try:
+        together(make)
+        folders = group.gather(folder, Path | None)
+        rows = Rows(folders[first] / ROWS, args.sequence_length)
+        require_same("rows of tokens", fingerprint(rows))
+        return rows
+    finally:
+        if folder is not None:
+            shutil.rmtree(folder)
+
+
+def require_same(what: str, mine: Any) -> None:
+    """Require an equal value on every rank. A collective."""
+    everyone = group.gather(mine)
+    odd = [rank for rank, theirs in enumerate(everyone) if theirs != everyone[0]]
+    if odd:
+        raise DifferentStart(
+            f"ranks {odd[:8]} start with other {what} than rank 0: {everyone[odd[0]]} against {everyone[0]}; same "
+            "files, same versions, same GPU model on every node?"
+        )

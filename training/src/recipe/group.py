@@ -35,11 +35,8 @@ DEVICE = torch.device("cuda", LOCAL_RANK) if CUDA else torch.device("cpu")
 
 
 def record_flight(raw: Path) -> None:
-    """Have torch keep this rank's last collectives (nccl, before start()). They go to raw/flight when one times out.
-
-    One rank per node writes NCCL's log, which names the transport, to raw/nccl-<nodes>. A variable that is set already
-    stays as it is, except NCCL_DEBUG=WARN, which env.sh sets.
-    """
+    """Have torch keep this rank's last collectives (nccl, before start()), for raw/flight when one times out. One rank
+    per node writes NCCL's log, which names the transport, to raw/nccl-<nodes>, unless NCCL_DEBUG was set by hand."""
     kept = {}
     if CUDA:
         (raw / "flight").mkdir(exist_ok=True)
@@ -59,10 +56,8 @@ def record_flight(raw: Path) -> None:
 
 def start(patience_s: int) -> None:
     """Wait until all ranks are there, and join the group. Raises arrival.Late, and arrival.Shared on all ranks alike.
-    The first collective has this patience too; afterwards set_timeouts gives the usual one.
 
-    Call it before TrainingArguments exist: with use_cpu=True transformers drops ddp_timeout, and the timeout is 30
-    minutes.
+    Call it before TrainingArguments exist, which drop ddp_timeout with use_cpu=True: the timeout would be 30 minutes.
     """
     if CUDA:
         torch.cuda.set_device(DEVICE)
@@ -135,23 +130,12 @@ def has_bf16() -> bool:
 
 
 def gather(value: T, kind: Any = Any) -> list[T]:
-    """Return one value per rank, index = rank, on every rank. For small values, outside timed windows.
-
-    They travel as JSON. `kind` is their type, needed where JSON has no such: a tuple, a set, a path, a dataclass, a
-    record, a key that is no text.
-    """
+    """Return one value per rank, index = rank, on every rank. For small values, outside timed windows. They travel as
+    JSON; `kind` is their type, needed where JSON has no such: a tuple, a path, a dataclass, a key that is no text."""
     if not dist.is_initialized():
         return [value]
     read = TypeAdapter(kind).validate_json
     return [read(theirs) for theirs in exchange.gather(torch, dist, DEVICE, _json(value))]
-
-
-def from_first(value: T, kind: Any = Any) -> T:
-    """Return rank 0's value, on every rank. `kind` as for gather."""
-    if not dist.is_initialized():
-        return value
-    first: T = TypeAdapter(kind).validate_json(exchange.from_first(torch, dist, DEVICE, _json(value)))
-    return first
 
 
 def _json(value: Any) -> bytes:
@@ -159,12 +143,8 @@ def _json(value: Any) -> bytes:
 
 
 def close() -> None:
-    """End every program with a group.
-
-    The pause is needed: a gloo worker thread that drops its last tensor while the interpreter shuts down aborts the
-    process (SIGABRT after a successful training, about every second time).
-    """
+    """End the group."""
     if dist.is_initialized():
         dist.barrier()
-        time.sleep(0.3)
+        time.sleep(0.3)  # a gloo thread that drops its last tensor while the interpreter shuts down aborts the process
         dist.destroy_process_group()

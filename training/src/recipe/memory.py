@@ -1,12 +1,8 @@
 """The memory of a rank: refuses what cannot fit before any weight is allocated, counts the states, names the parts of a
 full one.
 
-What is needed comes from bringup.formulae.memory. A refusal has to be certain: of the predicted peak, parameters,
-gradients and optimizer states are exact, and the rest counts with the lowest value that the prediction allows. What is
-free is read: of the GPU from the driver, of the host from the kernel and from the cgroups that limit this process.
-
-States are the part that sharding divides: parameters, gradients and optimizer tensors, without activations, gathered
-copies and buffers. They are the same on a CPU and on a GPU. bringup.formulae.memory.states predicts them exactly.
+States are the part that sharding divides: parameters, gradients and optimizer tensors, on a CPU as on a GPU. What they
+need comes from bringup.formulae.memory, and is exact: where they alone do not fit, a refusal is certain.
 """
 
 from __future__ import annotations
@@ -31,8 +27,6 @@ from recipe import GIB, group, model_shape
 from recipe.rank import node_name, one_line
 from recipe.strategy import Refused
 
-WITHIN = 1.15  # a predicted peak is that of torch's MemTracker within 15 %, a test says
-
 
 @dataclass(frozen=True)
 class Footprint:
@@ -40,7 +34,6 @@ class Footprint:
 
     shape: ModelShape
     states: Parts
-    least: int  # of the peak, whatever the kernels
     peak: Parts | None
     reason: str | None
 
@@ -55,24 +48,12 @@ def footprint(model: Any, resolved: RunArgs, *, reads_checkpoint: bool = False) 
             peak = memory.peak(shape, job)
         except ModelError as error:
             reason = str(error)
-    return Footprint(shape, memory.states(shape, job.shards), memory.least(shape, job), peak, reason)
-
-
-def need(predicted: Footprint, resolved: RunArgs) -> int:
-    """Return the bytes that one rank is going to allocate, at least: of its GPU, without one of its host."""
-    parts = predicted.peak
-    if parts is None:
-        return predicted.least
-    exact = parts.parameters + parts.gradients + parts.optimizer
-    rest = parts.total - exact
-    if resolved.recipe == "fast":  # fused kernels and compiled blocks store less of these
-        rest -= parts.activations + parts.logits
-    return max(predicted.least, exact + int(rest / WITHIN))
+    return Footprint(shape, memory.states(shape, job.shards), peak, reason)
 
 
 def require(needed: int, resolved: RunArgs, hosts: list[str]) -> None:
-    """Refuse, on every rank, what cannot fit. Without a GPU the ranks of a node share its memory. A collective.
-    `hosts`: index = rank."""
+    """Refuse, on every rank, what cannot fit. needed: bytes of a rank, of its GPU or of its host, which the ranks of a
+    node share. `hosts`: index = rank. A collective."""
     free = torch.cuda.mem_get_info(group.DEVICE)[0] if group.CUDA else None
     everyone = group.gather((free, *host_available()), tuple[int | None, int, str])
     if group.CUDA:
@@ -97,19 +78,14 @@ class ModelStates(TrainerCallback):
     def __init__(self) -> None:
         self.total = 0
 
-    def on_optimizer_step(
-        self, args: Any, state: Any, control: Any, *, model: Any, optimizer: Any, **kwargs: Any
-    ) -> None:
+    def on_optimizer_step(self, *args: Any, model: Any, optimizer: Any, **kwargs: Any) -> None:
         if not self.total:
             self.total = sum(states_bytes(model, optimizer).values())
 
 
 def states_bytes(model: torch.nn.Module, optimizer: Any) -> dict[str, int]:
-    """Return bytes of the storages behind parameters, gradients and optimizer, each storage once.
-
-    Gradients are there after optimizer.step() and before zero_grad(). Of a sharded tensor it counts the local part with
-    its padding. Of a view it counts the whole buffer that the view keeps alive.
-    """
+    """Return bytes of the storages behind parameters, gradients and optimizer, each storage once: of a sharded tensor
+    the local part with its padding, of a view the whole buffer that it keeps alive."""
     parameters = list(model.parameters())
     states = getattr(getattr(optimizer, "optimizer", optimizer), "state", {})  # of what accelerate wraps, or of none
     groups: dict[str, Iterable[Any]] = {

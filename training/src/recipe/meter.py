@@ -1,14 +1,12 @@
 """What is measured, and how.
 
-A step lasts from the end of the step before to its own end: a clock that starts when the batch is there would hide data
-loading. On a CPU the ends are read from the wall clock. On a GPU they are CUDA events on the compute stream, read after
-they have passed, so that no step waits for the host. The steady window starts after the warm-up steps. Start-up is
-reported apart and is never part of a throughput.
+A step lasts from the end of the step before to its own end, data loading included. On a GPU the ends are CUDA events on
+the compute stream, read after they have passed, so that no step waits for the host.
 
 In a synchronous training every rank takes as long as the slowest. So a rank's own work is timed apart, where it waits
 for no other rank: fetching rows, the forward pass inside some of the model's blocks (no strategy communicates there:
 FSDP gathers before a block), and the optimizer's update. And a rank that itself stood still is seen by its heartbeat
-(probes/pulse.py) or by its own work in a step, after the warm-up. A checkpoint lies between two steps.
+(probes/pulse.py) or by its own work in a step, after the warm-up.
 """
 
 from __future__ import annotations
@@ -97,21 +95,17 @@ class Meter(TrainerCallback):
         self.begun[part + key] = now(device=part != "fetch")
 
     def stop(self, part: str, key: str = "") -> None:
-        start = self.begun.pop(part + key, None)
-        # activation checkpointing leaves a block in the middle when it has recomputed what it needs
-        if start is not None:
+        # none: activation checkpointing leaves a block in the middle when it has recomputed what it needs
+        if (start := self.begun.pop(part + key, None)) is not None:
             self.spans.append((part, start, now(device=part != "fetch")))
 
     def timed(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yield the same batches; the time to get each counts as fetch."""
-        while True:
-            self.start("fetch")
-            try:
-                batch = next(batches)
-            except StopIteration:
-                return
+        self.start("fetch")
+        for batch in batches:
             self.stop("fetch")
             yield batch
+            self.start("fetch")
 
     def time_blocks(self, model: Any) -> None:
         """Time blocks before the model is wrapped: FSDP's hooks, which gather the parameters, stay outside."""
@@ -158,7 +152,7 @@ def forget_peaks() -> None:
 def rank_memory() -> Memory:
     """Return memory of this rank: the peak of its resident host memory; of a GPU the peaks of what torch allocated and
     reserved, its size, and how often torch had to empty its cache to allocate."""
-    of_device: dict[str, Any] = {"device_allocated_gib": None, "device_reserved_gib": None}
+    of_device: dict[str, Any] = dict.fromkeys(("device_allocated_gib", "device_reserved_gib"))
     if group.CUDA:
         of_device = {
             "device_allocated_gib": torch.cuda.max_memory_allocated() / GIB,

@@ -1,8 +1,8 @@
 """The shape of a model, read from the model that was built: no table of names decides what is known of it.
 
-Counts come from the shapes of its parameters, which are those of the whole tensors also on the meta device. Weights
-that are multiplied are those of linear layers, and attention is read from the configuration. Whether the formulae count
-such a model is not guessed: torch counts the FLOPs of one step of it, and `not_covered` says where they are others.
+Counts come from the shapes of its parameters, also on the meta device; attention is read from the configuration.
+Whether the formulae count such a model is not guessed: torch counts the FLOPs of one step of it, and `not_covered` says
+where they are others.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from bringup.records import Attention, Blocks, ModelShape, Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
 from recipe.data import first_line
-from recipe.fast.recipes import without_waits
+from recipe.fast import without_waits
 from recipe.observed_strategy import LINEAR, decoder_layers
 
 WINDOWS = {None: "sliding_window", "sliding_attention": "sliding_window", "chunked_attention": "attention_chunk_size"}

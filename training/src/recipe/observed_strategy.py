@@ -1,8 +1,7 @@
 """What is really about to train, or has trained: read from the model, its process groups, and its first step.
 
 Structure (wrapper, placements, mesh, the policies that fully_shard keeps) is there before the first step. Behaviour is
-seen in it: the data type out of a matrix product, and which decoder layers run a second time in the backward pass. An
-option proves neither.
+seen in it: the data type out of a matrix product, and which decoder layers run a second time. An option proves neither.
 """
 
 from __future__ import annotations
@@ -42,12 +41,9 @@ def _blocks(model: torch.nn.Module) -> list[tuple[torch.nn.Module, str]]:
 
 
 class FirstStep(TrainerCallback):
-    """Watches the first linear module of each decoder layer during the first optimizer step, then removes its hooks.
-
-    It is a linear module, because its result has the compute type (the sum around it may not). And it runs again when a
-    layer is recomputed, wherever the library put the checkpoint. `check` is called on every rank when the model is
-    wrapped and before it is trained, and again after the first step.
-    """
+    """Watches the first linear module of each decoder layer during the first optimizer step, then removes its hooks:
+    its result has the compute type (the sum around it may not), and it runs again when a layer is recomputed.
+    `check` is called on every rank when the model is wrapped and not yet trained, and after the first step."""
 
     def __init__(self, check: Callable[[], None]) -> None:
         self.check = check
@@ -73,13 +69,10 @@ class FirstStep(TrainerCallback):
 
     def after_micro_step(self, model: Any) -> None:
         """Take a note after each backward pass."""
-        if not self.handles or self.reduced_at_once is not None:
-            return
-        # FSDP: a shard has a gradient only when it was reduced; until then the gradient is kept whole, elsewhere. DDP:
-        # the gradients are in one place in both cases, and the wrapper keeps whether its reducer was on
-        self.reduced_at_once = getattr(model, "require_backward_grad_sync", None)
-        if self.reduced_at_once is None:
-            self.reduced_at_once = any(p.grad is not None for p in model.parameters())
+        if self.handles and self.reduced_at_once is None:
+            # DDP's wrapper keeps whether its reducer was on. Under FSDP a shard has a gradient only when it was reduced
+            has_gradients = any(p.grad is not None for p in model.parameters())
+            self.reduced_at_once = getattr(model, "require_backward_grad_sync", has_gradients)
 
     def recomputed(self, micro_steps: int) -> int | None:
         """Count decoder layers that ran more than once per micro-step; None before the end of the first step."""
@@ -139,10 +132,8 @@ def observe(trainer: Trainer, first_step: FirstStep, loss_dtype: torch.dtype | N
 
 
 def _policies(model: torch.nn.Module) -> dict[str, Any]:
-    """Return what fully_shard was told, as its groups keep it (private names: it has no public ones).
-
-    Only the decoder layers answer for reshard_after_forward: embedding and head are treated otherwise on purpose.
-    """
+    """Return what fully_shard was told, as its groups keep it (private names: it has no public ones). Only the decoder
+    layers answer for reshard_after_forward: embedding and head are treated otherwise on purpose."""
     groups, layers = (
         [unit for module in modules if isinstance(module, FSDPModule) for unit in _groups(module)]
         for modules in (model.modules(), decoder_layers(model))
@@ -165,10 +156,8 @@ def _policies(model: torch.nn.Module) -> dict[str, Any]:
 def _groups(module: FSDPModule) -> list[Any]:
     """Parameter groups of one fully_shard call: 2.13 has a list, 2.11 one or none."""
     state = module._get_fsdp_state()
-    several = getattr(state, "_fsdp_param_groups", None)
-    if several is not None:
-        return list(several)
-    return [] if state._fsdp_param_group is None else [state._fsdp_param_group]
+    groups = state._fsdp_param_groups if hasattr(state, "_fsdp_param_groups") else [state._fsdp_param_group]
+    return [each for each in groups if each is not None]
 
 
 def _only(names: set[str]) -> str:

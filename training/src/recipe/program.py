@@ -77,7 +77,7 @@ def lacking() -> str | None:
             installed = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             installed = "none"
-        if tuple(int(part) for part in re.findall(r"\d+", installed)[:2]) < least:
+        if tuple(map(int, re.findall(r"\d+", installed)[:2])) < least:
             wrong.append(f"{name} {'.'.join(map(str, least))} or newer, observed {installed}")
     if not wrong:
         return None

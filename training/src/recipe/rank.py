@@ -21,10 +21,8 @@ LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 class RankFacts(Facts):  # type: ignore[misc]
     """Facts whose subject is this rank unless another is named."""
 
-    def saw(
-        self, quantity: str, value: object, unit: str, subject: str | None = None, remark: str | None = None
-    ) -> None:
-        super().saw(quantity, value, unit, subject or f"{self.at}/rank{RANK}", remark)
+    def _write(self, quantity: str, subject: str | None, *rest: object) -> None:
+        super()._write(quantity, subject or f"{self.at}/rank{RANK}", *rest)
 
 
 def open_facts(run_dir: Path) -> RankFacts:
@@ -40,7 +38,6 @@ def open_facts(run_dir: Path) -> RankFacts:
             f"shared by all nodes (seen from {node_name()})"
         )
     facts = RankFacts("train", stream)
-    facts.saw("train.rank.started", True, "bool")
     error_file = os.environ.get("TORCHELASTIC_ERROR_FILE", "")
     if Path(error_file).is_relative_to(run_dir.absolute()):  # torchrun's, when the script keeps its logs in raw/
         facts.saw("train.rank.error_file", str(Path(error_file).relative_to(run_dir.absolute())), "text")
@@ -55,10 +52,9 @@ def raised(facts: RankFacts, state: str, message: str) -> None:
 
 
 def refused(facts: RankFacts, message: str) -> None:
-    """Say it, and write the last facts of a rank that was given what cannot be trained: of the cluster nothing is
-    known."""
+    """Say it, and write the last facts of a rank that was given what cannot be trained: nothing of the cluster."""
     say_once(f"refused: {message}", stream=sys.stderr)
-    facts.unknown("train.rank.state", "text", one_line(f"refused: {message}"), f"{facts.at}/rank{RANK}")
+    facts.unknown("train.rank.state", "text", one_line(f"refused: {message}"))
     facts.finish()
 
 

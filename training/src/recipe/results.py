@@ -33,9 +33,8 @@ from bringup.records import (
     write_record,
 )
 
-from recipe import GIB, communication, group, meter
+from recipe import GIB, communication, fast, group, meter
 from recipe.arguments import Args
-from recipe.fast import recipes
 from recipe.memory import Footprint
 from recipe.strategy import Expected, shard_group
 
@@ -74,7 +73,7 @@ def run_args(args: Args, expected: Expected, hosts: list[str], bf16: bool, tunin
         "optimizer": OPTIMIZER,
         "master_dtype": "float32",
         "compute_dtype": "bfloat16" if bf16 else "float32",
-        "compile": recipes.on(tuning, recipes.COMPILE),
+        "compile": fast.on(tuning, fast.COMPILE),
         "tuning": tuning,
         "reshard_after_forward": args.reshard_after_forward if expected.sharded else None,
         "shard_size": shard_group(hosts, args.shard_size) if expected.kind == "hsdp" else None,
@@ -109,10 +108,7 @@ def train_metrics(
     **known: Any,
 ) -> TrainMetrics:
     """Make metrics.json. `ranks`: index = rank; `efficiency_of`: that of tokens/s of one rank; `known`: further fields.
-
-    After a resume losses and rows also hold the steps before it. Times are of this run's own steps. The warm-up is
-    shorter when fewer steps are left. Communication is measured afterwards.
-    """
+    Times are of this run's own steps, losses and rows also of those before a resume."""
     world = len(ranks)
     tokens_per_step = resolved.global_batch * resolved.sequence_length
     own_steps = len(ranks[0].step_times_s)
@@ -193,7 +189,7 @@ def memory_check(predicted: Footprint, ranks: list[RankResult]) -> MemoryCheck:
         states_rank=states.index(max(states)),
         peak_measured_bytes=int(max(allocated) * GIB) if allocated else None,
         peak_predicted_bytes=None if predicted.peak is None else predicted.peak.total,
-        peak_least_bytes=predicted.least,
+        peak_least_bytes=predicted.states.total,
         reason=predicted.reason,
     )
 
@@ -201,14 +197,11 @@ def memory_check(predicted: Footprint, ranks: list[RankResult]) -> MemoryCheck:
 def environment_of_rank() -> dict[str, list[str]]:
     """Return the fields of records.Environment, of this rank and its node. What is not there is an empty list."""
     driver = driver_version(DRIVER.read_text()) if DRIVER.exists() else None
-    of_gpu = {
-        "cuda": str(torch.version.cuda) if group.CUDA else None,
-        "nccl": ".".join(map(str, torch.cuda.nccl.version())) if group.CUDA else None,
-        "driver": driver,
-        "gpus": gpu_name(),
-    }
     return {
-        **{name: [] if value is None else [value] for name, value in of_gpu.items()},
+        "cuda": [str(torch.version.cuda)] if group.CUDA else [],
+        "nccl": [".".join(map(str, torch.cuda.nccl.version()))] if group.CUDA else [],
+        "driver": [] if driver is None else [driver],
+        "gpus": [torch.cuda.get_device_name(group.DEVICE)] if group.CUDA else [],
         "allocator": [os.environ[name] for name in ALLOCATOR if name in os.environ],
         "nics": transport.active_rdma_devices() or sorted(transport.interface_bytes()),
     }

@@ -1,8 +1,8 @@
 """What an entrypoint promises to be, and the refusal when something else is about to train.
 
 An argument is not evidence. Where accelerate does not expect an FSDP plugin it drops it silently and trains DDP, with
-the loss of FSDP and exit code 0. It also ignores a key of fsdp_config that it does not know. So the kind and its
-variant are read from the model (observed_strategy.py): before it is trained, after its first step, and at the end.
+exit code 0, and it ignores keys that it does not know. So the kind and its variant are read from the model
+(observed_strategy.py): before it is trained, after its first step, and at the end.
 """
 
 from __future__ import annotations
@@ -79,11 +79,8 @@ def require_places(expected: Expected, hosts: list[str]) -> None:
 
 
 def shard_group(hosts: list[str], wanted: int | None = None) -> int:
-    """Return the size of a shard group of HSDP: the ranks of a host, unless another size is wanted.
-
-    Refused where hosts have different numbers of ranks, and where a group would be one rank, all of them, or neither a
-    part of a host nor whole hosts.
-    """
+    """Return the size of a shard group of HSDP: the ranks of a host, unless another size is wanted. Refused where hosts
+    have different numbers of ranks, and sizes of one rank, of all, or that are no part of a host and no whole hosts."""
     counted = Counter(hosts)
     per_host = set(counted.values())
     if len(per_host) > 1 or (wanted is None and per_host == {1}):
@@ -149,27 +146,25 @@ def _short(names: list[str], limit: int = 4) -> str:
 
 # accelerate launch says how to train through its environment, the options say it too: both have to agree
 _MARK = "ACCELERATE_MIXED_PRECISION"  # accelerate launch always sets it
-ABSENT = {"ACCELERATE_USE_FSDP": "false", "ACCELERATE_USE_PARALLELISM_CONFIG": "false"}  # what it means
 
 
 def refuse_what_is_ignored(asked: RunArgs, environment: Mapping[str, str] = os.environ) -> None:
     """Raise Refused where accelerate launch, if it started the program, says otherwise."""
     for variable, does in promised(asked).items() if _MARK in environment else ():
-        stated = environment.get(variable, ABSENT.get(variable, does))
-        if stated.lower() != does.lower():
+        absent = "false" if "_USE_" in variable else does
+        if (stated := environment.get(variable, absent)).lower() != does.lower():
             name = variable.removeprefix("ACCELERATE_").lower()
             raise Refused(
-                f"the configuration of accelerate launch says {name}: {stated}, this program has {does or 'none'}; "
+                f"the configuration of accelerate launch says {name}: {stated}, this program has {does}; "
                 f"change the one or the option (training/accelerate has one for {asked.strategy})"
             )
 
 
 def promised(asked: RunArgs) -> dict[str, str]:
-    """Return variables of accelerate launch -> what the program does, as the variable spells it."""
+    """Return variables of accelerate launch, of keys that training/accelerate has -> what the program does."""
     sharded = asked.strategy in ("fsdp", "hsdp")
     of_all = {
         "ACCELERATE_USE_FSDP": str(sharded).lower(),
-        "ACCELERATE_USE_CPU": "false",  # it starts processes that do not know each other
         _MARK: "bf16" if asked.compute_dtype == "bfloat16" else "no",
         "ACCELERATE_DYNAMO_BACKEND": "no",
         "ACCELERATE_GRADIENT_ACCUMULATION_STEPS": str(asked.gradient_accumulation),
@@ -177,21 +172,16 @@ def promised(asked: RunArgs) -> dict[str, str]:
     if not sharded:
         return of_all
     shards = asked.shard_size or asked.world_size
-    mesh = {"DP_REPLICATE": asked.world_size // shards, "DP_SHARD": shards, "CP": 1, "TP": 1, "SP": 1}
-    of_fsdp = {
-        "VERSION": "2",
-        "AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
-        "TRANSFORMER_CLS_TO_WRAP": "",  # the model names its layers
-        "STATE_DICT_TYPE": "SHARDED_STATE_DICT",
-        "CPU_RAM_EFFICIENT_LOADING": "false",
-        "OFFLOAD_PARAMS": "false",
-        "ACTIVATION_CHECKPOINTING_OFFLOAD": "false",
-        "RESHARD_AFTER_FORWARD": str(asked.reshard_after_forward).lower(),
-        "ACTIVATION_CHECKPOINTING": str(asked.activation_checkpointing).lower(),
-    }
     return {
         **of_all,
-        **({"ACCELERATE_USE_PARALLELISM_CONFIG": "true"} if asked.shard_size else {}),
-        **{f"FSDP_{name}": does for name, does in of_fsdp.items()},
-        **{f"PARALLELISM_CONFIG_{name}_SIZE": str(size) for name, size in mesh.items()},
+        "ACCELERATE_USE_PARALLELISM_CONFIG": str(asked.shard_size is not None).lower(),
+        "PARALLELISM_CONFIG_DP_REPLICATE_SIZE": str(asked.world_size // shards),
+        "PARALLELISM_CONFIG_DP_SHARD_SIZE": str(shards),
+        "FSDP_VERSION": "2",
+        "FSDP_AUTO_WRAP_POLICY": "TRANSFORMER_BASED_WRAP",
+        "FSDP_STATE_DICT_TYPE": "SHARDED_STATE_DICT",
+        "FSDP_CPU_RAM_EFFICIENT_LOADING": "false",
+        "FSDP_OFFLOAD_PARAMS": "false",
+        "FSDP_RESHARD_AFTER_FORWARD": str(asked.reshard_after_forward).lower(),
+        "FSDP_ACTIVATION_CHECKPOINTING": str(asked.activation_checkpointing).lower(),
     }

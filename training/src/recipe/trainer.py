@@ -9,13 +9,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import torch
-import transformers
 from accelerate.state import PartialState
 from accelerate.utils import DistributedType
 from transformers import Trainer
 
 from recipe import group, strategy, weights
-from recipe.strategy import NotPromised, Refused
 
 if TYPE_CHECKING:
     from recipe.workload import Run
@@ -25,11 +23,6 @@ class RecipeTrainer(Trainer):
     """Adds the loss, gradient norm and rows of every step to the run's trajectory."""
 
     def __init__(self, run: Run, **kwargs: Any) -> None:
-        renamed = sorted(name for name in vars(RecipeTrainer) if not hasattr(Trainer, name))
-        if renamed:  # it would never be called: a resumed run would begin anew, a norm be lost
-            raise Refused(
-                f"transformers {transformers.__version__} has no Trainer.{renamed[0]}, which the recipe overrides"
-            )
         self.run, self.checkpoints, self.clock = run, run.checkpoints, run.clock
         self.trajectory = run.checkpoints.trajectory
         # a rank has one GPU: with several in sight of one process Trainer would wrap the model in DataParallel
@@ -39,22 +32,15 @@ class RecipeTrainer(Trainer):
     def create_accelerator_and_postprocess(self) -> None:
         """Build the Accelerator; on a CPU, so that FSDP2 is not dropped.
 
-        Given a plugin, accelerate changes MULTI_GPU and its like to FSDP, but not MULTI_CPU: there the plugin is lost
-        and DDP trains. fully_shard itself works on a CPU mesh. So MULTI_CPU has another name while the Accelerator is
-        built. The device stays cpu. strategy.require looks at the model to see whether it worked.
+        Given a plugin, accelerate changes MULTI_GPU and its like to FSDP, but not MULTI_CPU: there DDP would train. So
+        MULTI_CPU has another name while the Accelerator is built. strategy.require sees at the model that it worked.
         """
         if self.args.fsdp and self.args.device.type == "cpu":
-            shared = PartialState._shared_state
-            if shared.get("distributed_type") != DistributedType.MULTI_CPU:
-                raise NotPromised(
-                    f"expected fsdp over the ranks of torchrun, observed {shared.get('distributed_type')}: "
-                    "start it with torchrun, 2 ranks or more"
-                )
-            shared["distributed_type"] = DistributedType.MULTI_XPU
+            PartialState._shared_state["distributed_type"] = DistributedType.MULTI_XPU
         # with bf16=False TrainingArguments keep what `accelerate launch` put into the environment
         self.args.mixed_precision = "bf16" if self.args.bf16 else "no"
         super().create_accelerator_and_postprocess()
-        # one copy of the gradients under DDP: its buckets (recipes.KeepGradients keeps them there)
+        # one copy of the gradients under DDP: its buckets (workload.Run keeps them there)
         self.accelerator.ddp_handler.gradient_as_bucket_view = True
 
     def _move_model_to_device(self, model: Any, device: torch.device) -> None:
@@ -69,10 +55,8 @@ class RecipeTrainer(Trainer):
         super()._move_model_to_device(model, device)
 
     def create_optimizer(self, model: Any = None) -> Any:
-        """Give parameters a number before the model is sharded: accelerate finds the shard of each by its address.
-
-        A parameter on the meta device has none, so it is given a number of its own in the place of an address.
-        """
+        """Give parameters on the meta device a number in the place of an address, by which accelerate finds their
+        shards."""
         for number, parameter in enumerate(self.model.parameters(), start=1):
             if parameter.device.type == "meta":
                 parameter.data_ptr = lambda number=number: number
@@ -87,10 +71,10 @@ class RecipeTrainer(Trainer):
         return super().get_batch_samples(self.clock.timed(epoch_iterator), num_batches, device)
 
     def training_step(self, model: Any, inputs: dict[str, Any], num_items_in_batch: Any = None) -> torch.Tensor:
-        self.trajectory.add_rows(inputs.pop("row"))
+        rows = inputs.pop("row")
         loss = super().training_step(model, inputs, num_items_in_batch)
         self.run.first_step.after_micro_step(model)
-        self.trajectory.add_loss(loss)
+        self.trajectory.add(rows, loss)
         return loss
 
     def _clip_grad_norm(self, model: Any) -> Any:  # the only place where the norm before clipping passes by

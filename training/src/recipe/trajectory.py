@@ -2,62 +2,41 @@
 
 Tensors of single steps stay on the device, and no step waits to read one, until settle() turns them into numbers: at a
 checkpoint, which keeps them, and at the end. So a resumed run knows the steps before it.
-
-A loss or a gradient that is not a number ends the training soon, on the rank where it began. Every CHECK_EVERY steps
-the losses and norms of the last steps are copied to the host, and checked in a later step, when they have arrived. A
-rank's loss is its own. The norm is that of the averaged gradient, so the NaN of one rank reaches all. This is how a
-rank whose own loss was finite when the norm became NaN is told from the rank whose loss was not.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
+import statistics
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch.distributed.tensor import DTensor
-from transformers import TrainerCallback
 
 from recipe import group
+from recipe.meter import Meter
+from recipe.rank import say
 
-CHECK_EVERY = 10  # steps
 OWN_LOSS_FINITE = "the loss of this rank was finite"  # a victim's words: bringup.evidence.launcher knows them
+LINES = 10  # on the screen, of a run
+CHECK_EVERY = 10  # steps
 
 
 class NotFinite(RuntimeError):
     """Training produced a NaN or an infinity. One line: the step, and whether it began on this rank."""
 
 
-class FiniteCheck(TrainerCallback):
-    """Raises NotFinite from on_step_end."""
-
-    def __init__(self, trajectory: Trajectory) -> None:
-        self.recent = trajectory.recent
-        self.on_the_way: tuple[int, Sent] | None = None  # first step; losses and norms
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self._look()
-        if state.global_step % CHECK_EVERY == 0 and self.on_the_way is None:
-            self._send(state.global_step)
-            self._look()  # on a CPU they are there already
-
-    def _look(self) -> None:
-        if self.on_the_way is not None and self.on_the_way[1].arrived():
-            (first, sent), self.on_the_way = self.on_the_way, None
-            judge(first, *(values.tolist() for values in sent.values))
-
-    def _send(self, step: int) -> None:
-        losses, norms = self.recent(CHECK_EVERY)
-        if norms:
-            self.on_the_way = step - len(norms) + 1, Sent(losses, torch.stack([local(norm) for norm in norms]))
-
-
 class Sent:
     """Numbers on their way to the host, behind what the device has to do until now. No rank waits for them."""
 
     def __init__(self, *values: torch.Tensor) -> None:
-        self.values = [_to_host(each.double()) for each in values]
         self.event: Any = None
+        self.values = [each.double().to("cpu", non_blocking=True) for each in values]  # into pinned memory
         if group.CUDA:
             self.event = torch.cuda.Event()
             self.event.record()
@@ -70,18 +49,6 @@ class Sent:
         if self.event is not None:
             self.event.synchronize()
         return self
-
-
-def _to_host(values: torch.Tensor) -> torch.Tensor:
-    if not values.is_cuda:
-        return values
-    host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
-    return host.copy_(values, non_blocking=True)
-
-
-def local(norm: Any) -> torch.Tensor:
-    """Return this rank's part of a norm: all under DDP, a part of the sum under FSDP. Needs no collective."""
-    return norm.to_local() if isinstance(norm, DTensor) else norm
 
 
 def judge(first_step: int, losses: list[float], norms: list[float]) -> None:
@@ -116,12 +83,9 @@ class Trajectory:
         # per step: this rank's share of the loss, the norm of the averaged gradient before clipping, rows
         self._steps: list[tuple[torch.Tensor, Any, torch.Tensor]] = []
 
-    def add_rows(self, rows: torch.Tensor) -> None:
-        """Add the rows of each micro-step."""
+    def add(self, rows: torch.Tensor, loss: torch.Tensor) -> None:
+        """Add the rows and the loss of each micro-step."""
         self._rows.append(rows)
-
-    def add_loss(self, loss: torch.Tensor) -> None:
-        """Add the loss after each micro-step."""
         self._shares.append(loss)
         self.loss_dtype = loss.dtype
 
@@ -132,10 +96,12 @@ class Trajectory:
         self._rows.clear()
         self._shares.clear()
 
-    def recent(self, most: int) -> tuple[torch.Tensor, list[Any]]:
-        """Return (this rank's share of the loss, gradient norms) of the last steps kept, `most` or less; on device."""
-        recent = self._steps[-most:]
-        return torch.stack([step[0] for step in recent]) if recent else torch.empty(0), [step[1] for step in recent]
+    def recent(self, most: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return (this rank's share of the loss, its part of the norm: all under DDP, a part of the sum under FSDP) of
+        the last steps kept, `most` or less; on the device, without a collective."""
+        losses, norms, _ = zip(*self._steps[-most:], strict=True)
+        own = [norm.to_local() if isinstance(norm, DTensor) else norm for norm in norms]
+        return torch.stack(losses), torch.stack(own)
 
     def settle(self) -> None:
         """Take over the steps since the last time. A collective. Raises NotFinite at a loss of NaN or Inf."""
@@ -153,3 +119,49 @@ class Trajectory:
         self.grad_norm += norms
         self.rows += torch.cat(rows).tolist()
         self._steps.clear()
+
+
+class Live:
+    """Looks at the last steps while it trains. `tokens_per_step`: of all ranks; `mfu`: tokens/s of one rank -> MFU.
+
+    A loss or a norm that is no number ends the training. A rank's loss is its own; the norm is that of the averaged
+    gradient, so the NaN of one rank reaches all. Rank 0 shows some ten times how far it is, on the screen and in
+    raw/progress.jsonl. Nothing waits: numbers are looked at in a later step, when they have arrived.
+    """
+
+    def __init__(self, file: Path, steps: int, tokens_per_step: int, mfu: Callable[[float], float | None]) -> None:
+        self.file, self.steps, self.tokens_per_step, self.mfu = file, steps, tokens_per_step, mfu
+        self.every = max(1, steps // LINES)
+        self.on_the_way: deque[tuple[int, Sent]] = deque()  # step; losses and norms of the steps up to it
+
+    def after_step(self, step: int, trajectory: Trajectory, clock: Meter) -> None:
+        """Look, and raise NotFinite at what is no number."""
+        self.tell(clock)
+        if self._is_shown(step) or step % CHECK_EVERY == 0:
+            self.on_the_way.append((step, Sent(*trajectory.recent(CHECK_EVERY))))
+            self.tell(clock)  # on a CPU it is there already
+
+    def _is_shown(self, step: int) -> bool:
+        return step % self.every == 0 or step == self.steps
+
+    def tell(self, clock: Meter) -> None:
+        """Judge what has arrived, and print it."""
+        while self.on_the_way and self.on_the_way[0][1].arrived():
+            step, sent = self.on_the_way.popleft()
+            losses, norms = (values.tolist() for values in sent.values)
+            judge(step - len(losses) + 1, losses, norms)
+            if group.RANK == 0 and self._is_shown(step):
+                self._print(step, losses[-1], clock)
+
+    def _print(self, step: int, loss: float, clock: Meter) -> None:
+        line, words = {"step": step, "of": self.steps, "loss_of_rank_0": loss}, f"loss {loss:.4f} (this rank)"
+        if recent_s := clock.steps[-self.every :]:
+            step_s = statistics.fmean(recent_s)
+            speed = self.tokens_per_step / step_s
+            mfu = self.mfu(speed / group.WORLD)
+            line |= {"step_s": step_s, "tokens_per_s": speed, "mfu": mfu}
+            words += f"  {speed:,.0f} tokens/s  {1000 * step_s:.0f} ms"
+            words += "" if mfu is None else f"  MFU {100 * mfu:.1f} %"
+        with contextlib.suppress(OSError), self.file.open("a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line) + "\n")  # for people: a full disk ends no training here
+        say(f"step {step}/{self.steps}  {words}")

@@ -1,9 +1,8 @@
 """The weights that a training starts from. A sharded model gets them when it is sharded, and never whole.
 
-First the model is made on torch's meta device. Then FSDP cuts it. Then every rank gives memory to its shard and fills
-it, one part of the model at a time: a decoder block, or all that is outside of the blocks. Its random numbers follow
-from the seed and its name alone. So one GPU, DDP, FSDP and HSDP start from equal weights. Of a hub model a rank reads
-from each tensor of the safetensors files only the rows of its shard.
+First the model is made on torch's meta device. Then FSDP cuts it. Then every rank fills its shard, one part of the
+model at a time: a decoder block, or all outside of the blocks. Random numbers of a part follow from the seed and its
+name alone, so all strategies start from equal weights. Of a hub model a rank reads only the rows of its shard.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.distributed.checkpoint as dcp
 import transformers
@@ -27,7 +27,7 @@ from transformers.initialization import no_init_weights
 
 from recipe import group
 from recipe.arguments import Args
-from recipe.data import DataError, first_line
+from recipe.data import DataError, require_same, together
 from recipe.observed_strategy import decoder_layers
 
 OUTSIDE_BLOCKS = ""  # the name of the part outside of the blocks
@@ -35,22 +35,14 @@ _CHECKPOINTED = "_checkpoint_wrapped_module."  # in names, where activation chec
 
 
 def without_memory(args: Args) -> Any:
-    """Make the model in float32, with its parameters on the meta device.
-
-    Its buffers are real (the frequencies of rotary embeddings): no checkpoint holds them. Raises DataError where this
-    node lacks the attention that was requested.
-    """
+    """Make the model in float32, its parameters on the meta device. Its buffers (of rotary embeddings) are real: no
+    checkpoint holds them."""
     if args.model_config is None:
         config = AutoConfig.from_pretrained(args.model)
     else:
         config = AutoConfig.for_model(**transformers.PreTrainedConfig.get_config_dict(str(args.model_config))[0])
-    try:
-        with no_init_weights(), init_empty_weights(include_buffers=False):
-            model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=args.attention)
-    except (ImportError, ValueError) as error:  # not installed; not for this device, or not for this model
-        if args.attention == "sdpa":
-            raise
-        raise DataError(f"--attention {args.attention}: {first_line(error)} Install it, or give sdpa") from error
+    with no_init_weights(), init_empty_weights(include_buffers=False):
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=args.attention)
     model.tie_weights()
     return model
 
@@ -61,12 +53,19 @@ def on_meta(model: Any) -> list[str]:
     return [name for name, tensor in tensors if tensor.device.type == "meta"]
 
 
-def fill(model: Any, args: Args) -> float:
-    """Give memory and first values to what is on the meta device: whole tensors, or the shards of this rank.
+def fill_alike(model: Any, args: Args) -> None:
+    """Fill in the weights of a model that has none yet, the same on every rank. A collective."""
+    if not on_meta(model):
+        return
+    if args.model_config is None:
+        require_same("files of the model", together(lambda: identity(args.model, model), args))
+    # FSDP would mix different starts, HSDP keep them apart, and DDP hide them; none of them reports it
+    require_same("weights", together(lambda: fill(model, args), args))
 
-    Returns the sum of all that this rank drew, of which it may keep a shard only; 0.0 when it drew nothing. Raises
-    DataError where a parameter would be left without a value.
-    """
+
+def fill(model: Any, args: Args) -> float:
+    """Give memory and first values to what is on the meta device: whole tensors, or the shards of this rank. Returns
+    the sum of all that this rank drew, of which it may keep a shard only. Raises DataError."""
     if not on_meta(model):
         return 0.0
     # as to_empty(), which would empty the buffers too; FSDP follows where its shards go
@@ -124,10 +123,8 @@ def seed_of(seed: int, part: str) -> int:
 
 @contextlib.contextmanager
 def _whole(modules: list[torch.nn.Module]) -> Iterator[dict[int, torch.Tensor]]:
-    """Inside, the modules hold whole tensors on this rank's device. Afterwards each shard has its rows of them.
-
-    Gives them by the id of the parameter that they stand for, which may be the tensor itself.
-    """
+    """Inside, the modules hold whole tensors on this rank's device, given by the id of the parameter that they stand
+    for. Afterwards each shard has its rows of them."""
     places = [(module, key, p) for module in modules for key, p in module._parameters.items() if p is not None]
     sharded = {id(p): p for _, _, p in places if isinstance(p, DTensor)}
     whole: dict[int, Any] = {
@@ -168,28 +165,19 @@ def read(model: Any, name: str) -> None:
     parameters = {plain_name(key): p for key, p in model.named_parameters()}
     with torch.no_grad():
         dcp.load(parameters, storage_reader=dcp.HuggingFaceStorageReader(str(folder_of(name, model))), no_dist=True)
-    for key, p in parameters.items():
-        if not (p.to_local() if isinstance(p, DTensor) else p).isfinite().all():
-            raise DataError(f"weights of {name} hold NaN or Inf ({key}): take an earlier copy of it")
 
 
-def identity(name: str, model: Any, samples: int = 16, size: int = 2**16) -> list[tuple[str, int, str]]:
-    """Name, bytes and checksum of each file of a hub model: of places evenly spread through it, because other weights
+def identity(name: str, model: Any) -> list[tuple[str, int, str]]:
+    """Name, bytes and checksum of each file of a hub model: of bytes evenly spread through it, because other weights
     differ nearly everywhere. In a folder another copy may have the same name and size."""
-    files = []
-    for path in sorted(folder_of(name, model).glob("*.safetensors")):
-        digest, length = hashlib.sha256(), path.stat().st_size
-        with path.open("rb") as stream:
-            for number in range(samples):
-                stream.seek(length * number // samples)
-                digest.update(stream.read(size))
-        files.append((path.name, length, digest.hexdigest()[:16]))
-    return files
+    files = {path.name: np.memmap(path, mode="r") for path in sorted(folder_of(name, model).glob("*.safetensors"))}
+    samples = {file: content[:: len(content) // 1024 + 1].tobytes() for file, content in files.items()}
+    return [(file, len(files[file]), hashlib.sha256(sample).hexdigest()[:16]) for file, sample in samples.items()]
 
 
 def folder_of(name: str, model: Any) -> Path:
-    """Return the folder of its safetensors files. Raises DataError where parameters are stored under other names, or
-    otherwise: only transformers' from_pretrained can load such a model, and makes it whole on every rank."""
+    """Return the folder of its safetensors files. Raises DataError where parameters are stored otherwise: only
+    transformers' from_pretrained can load such a model, and makes it whole on every rank."""
     folder = Path(name) if Path(name).is_dir() else Path(snapshot_download(name, allow_patterns="model*.safetensors"))
     held = dcp.HuggingFaceStorageReader(str(folder)).read_metadata().state_dict_metadata
     if not held:

@@ -1,11 +1,11 @@
 """What all training programs share: the meeting of the ranks, model and rows, Trainer's common arguments, the records.
 
-An entrypoint calls the methods of Run in this order: meet, prepare, common_arguments, train. Imported after the
-arguments were accepted, because its imports take seconds.
+An entrypoint calls the methods of Run in this order: meet, prepare, common_arguments, train.
 """
 
 from __future__ import annotations
 
+import functools
 import sys
 import time
 import warnings
@@ -22,30 +22,21 @@ from bringup.formulae.models import CHUNKED_LOSS
 from bringup.records import ObservedStrategy, write_record
 from facts import node_name
 from torch.distributed.elastic.multiprocessing.errors import record
+from torch.nn.parallel import DistributedDataParallel
 from transformers import PrinterCallback, TrainerCallback
 
-from recipe import (
-    communication,
-    group,
-    meter,
-    numa,
-    observed_strategy,
-    prepare,
-    results,
-    strategy,
-    weights,
-)
+from recipe import communication, fast, group, memory, meter, observed_strategy, results, strategy, weights
 from recipe.arguments import Args
 from recipe.checkpoint.resume import Checkpoints, StopOnRequest
-from recipe.data import Rows
-from recipe.fast import recipes
-from recipe.fast.chunked_loss import ChunkedLoss
+from recipe.data import Rows, open_rows, together
+from recipe.hang import Watch
 from recipe.memory import ModelStates, checksum, memory_by_part
 from recipe.rank import RankFacts, one_line, raised, refused, say_once
 from recipe.strategy import Expected, NotPromised, Refused
-from recipe.trajectory import FiniteCheck
-from recipe.watch.hang import Watch
-from recipe.watch.live import Live
+from recipe.trajectory import Live
+
+# ranks wait while one of their node tokenises, or all load; torchrun ends them sooner if that one dies
+PATIENCE_S = 3600
 
 
 @record  # torchrun finds the exception of a rank in the file this writes
@@ -73,15 +64,10 @@ def run_rank(train: Callable[[Run], int], run: Run) -> int:
     if code:
         return code
     if steps < run.args.steps:  # no end and no fault: the run goes on elsewhere
-        facts.unknown(
-            "train.rank.state",
-            "text",
-            f"stopped on request after step {steps} of {run.args.steps}, with a checkpoint",
-            f"{facts.at}/rank{group.RANK}",
-        )
+        why = f"stopped on request after step {steps} of {run.args.steps}, with a checkpoint"
+        facts.unknown("train.rank.state", "text", why)
     else:
         facts.saw("train.rank.state", "finished", "text")
-    facts.saw("train.rank.steps", steps, "count")
     facts.finish()
     return 0
 
@@ -96,10 +82,8 @@ class Run:
         self.trainer: Any = None
 
     def meet(self) -> None:
-        """Join the process group, count its ranks and name their hosts; write run_args.json. A collective.
-
-        Raises Refused where the ranks or hosts are not those that the strategy needs.
-        """
+        """Join the process group, count its ranks and name their hosts; write run_args.json. A collective. Raises
+        Refused where the ranks or hosts are not those that the strategy needs."""
         args, facts = self.args, self.facts
         begun = time.perf_counter()
         group.record_flight(args.run_dir / "raw")
@@ -113,8 +97,6 @@ class Run:
             raise
         self.process_group_s = time.perf_counter() - begun
         facts.saw("train.rank.device", observed_strategy.device_name(), "text")
-        if group.CUDA:
-            numa.doubt(facts, observed_strategy.device_name())
         facts.saw("train.rank.driver_gpus", gpus.driver_count(), "count")
         begun = time.perf_counter()
         members = group.count_members()
@@ -138,7 +120,7 @@ class Run:
             )
         self.hosts = group.gather(node_name())
         strategy.require_places(self.expected, self.hosts)
-        self.tuning = recipes.choose(args)
+        self.tuning = fast.choose(args)
         self.resolved = results.run_args(args, self.expected, self.hosts, self.bf16, self.tuning)
         self.profile = flops.profile_of(args.run_dir)
         strategy.refuse_what_is_ignored(self.resolved)
@@ -146,20 +128,23 @@ class Run:
             write_record(args.run_dir / "run_args.json", self.resolved)
 
     def prepare(self) -> tuple[Any, Rows]:
-        """Make the model and the rows of tokens, equal on every rank; and what watches them. A collective."""
+        """Make the model and the rows of tokens, equal on every rank; and what watches them. A collective. A model that
+        is going to be sharded has no weights yet. Raises Refused on every rank when something is missing on one of
+        them, or does not fit."""
         args = self.args
         begun = time.perf_counter()
-        self.checkpoints = Checkpoints(args, self.resolved, self.hosts, self.facts, self.watch)
+        self.checkpoints = Checkpoints(args, self.resolved, self.facts, self.watch)
         self.checkpoints.find()
-        model, rows, self.predicted = prepare.prepare(
-            args,
-            self.resolved,
-            self.hosts,
-            self.facts,
-            self.checkpoints.require_room,
-            reads_checkpoint=self.checkpoints.begins_at is not None,
-        )
-        self.loss = ChunkedLoss(model) if recipes.on(self.tuning, CHUNKED_LOSS) else None
+        with group.patience(PATIENCE_S, args.timeout_s):
+            model = together(lambda: weights.without_memory(args), args)
+            reads_checkpoint = self.checkpoints.begins_at is not None
+            self.predicted = memory.footprint(model, self.resolved, reads_checkpoint=reads_checkpoint)
+            memory.require(self.predicted.states.total, self.resolved, self.hosts)
+            self.checkpoints.require_room(model)
+            rows = open_rows(args, model.config, self.hosts)
+            if not self.expected.sharded:
+                weights.fill_alike(model, args)
+        self.loss = fast.ChunkedLoss(model) if fast.on(self.tuning, CHUNKED_LOSS) else None
         self.load_s = time.perf_counter() - begun
         self.stop = StopOnRequest(args.stop_file)
         self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.checkpoints.trajectory, self.clock))
@@ -175,17 +160,17 @@ class Run:
 
     def fill(self, model: Any) -> None:
         """Fill in the weights of a model that has none yet, because it had to be sharded first. A collective."""
-        if not weights.on_meta(model):
-            return
         begun = time.perf_counter()
-        prepare.fill(model, self.args)
+        with group.patience(PATIENCE_S, self.args.timeout_s):
+            weights.fill_alike(model, self.args)
         self.load_s += time.perf_counter() - begun
 
     def callbacks(self) -> list[TrainerCallback]:
         """Return what watches the training, in this order. Checkpoints are written by one of them."""
-        watching = [self.first_step, self.watch, self.clock, self.states, FiniteCheck(self.checkpoints.trajectory)]
-        tuned = recipes.callbacks(self.tuning, self.args.timeout_s, lambda: self.trainer.model_wrapped, self.loss)
-        return [*watching, self.checkpoints, self.stop, *tuned]
+        watching = [self.first_step, self.watch, self.clock, self.states, self.checkpoints, self.stop]
+        if fast.on(self.tuning, fast.COMPILE):  # last: the first step has let go of the blocks by then
+            watching.append(fast.CompileBlocks(self.args.timeout_s, self.loss))
+        return watching
 
     def common_arguments(self) -> dict[str, Any]:
         """Return the TrainingArguments that all programs share: what is trained, and what Trainer leaves alone."""
@@ -205,11 +190,9 @@ class Run:
             "dataloader_num_workers": args.dataloader_workers,
             "dataloader_pin_memory": group.CUDA,
             "remove_unused_columns": False,  # the row ids travel with the batch
-            "include_num_input_tokens_seen": "no",
             "log_level": "error",  # else Trainer sets the libraries back to warnings
             "log_level_replica": "error",
             "save_strategy": "no",  # recipe/checkpoint/resume.py says when
-            "report_to": [],
             # The rest is without the waits that Trainer puts into a step by default. It reads the loss from the device
             # to log it, and reads each to put a mean in the place of a NaN
             "logging_strategy": "no",
@@ -226,18 +209,15 @@ class Run:
         }
 
     def train(self, trainer: Any) -> int:
-        """Train, and write metrics.json (rank 0). Returns the number of optimizer steps done.
-
-        Before the first step, after it, and at the end the model is observed; raises Refused where it is not what was
-        promised.
-        """
+        """Train, and write metrics.json (rank 0). Returns the number of optimizer steps done. Before the first step,
+        after it, and at the end the model is observed; raises NotPromised where it is not what was promised."""
         args, checkpoints, clock = self.args, self.checkpoints, self.clock
         self.trainer = trainer
         trainer.remove_callback(PrinterCallback)
         group.set_timeouts(args.timeout_s)
         sent_before = transport.interface_bytes()
         heart = pulse.Pulse()
-        with memory_by_part(trainer), recipes.without_waits():
+        with memory_by_part(trainer), fast.without_waits():
             checkpoints.train(trainer)
         step_times_s = clock.step_times_s()  # first: on a GPU it waits until everything is done
         self.shown.tell(clock)
@@ -304,6 +284,10 @@ class Run:
         seen = self._observed()
         if seen.recomputed_layers is not None:
             return
+        if isinstance(model := self.trainer.model_wrapped, DistributedDataParallel):
+            # DDP makes gradients views of its buckets in a step's last micro-step only. Trainer's zero_grad() would
+            # drop them, and those of the micro-steps before would need memory of their own
+            model.zero_grad = functools.partial(model.zero_grad, set_to_none=False)
         group.set_timeouts(self.args.timeout_s)  # again: the groups of the mesh exist only now
         meter.forget_peaks()
         if group.RANK == 0:

@@ -26,7 +26,7 @@ from bringup.records import Attention, ModelShape, Tensor, elements
 GIB = 2**30
 MASTER = 4  # float32 weights and gradients
 ADAM = 8  # two float32 moments
-CHUNK_TOKENS = 2048  # whose logits are there at once where the loss is computed in chunks (recipe/fast/chunked_loss.py)
+CHUNK_TOKENS = 2048  # whose logits are there at once where the loss is computed in chunks (recipe/fast.py)
 WORKSPACE = 32 * 2**20  # cuBLAS on Hopper: CUBLAS_WORKSPACE_CONFIG's default there, allocated through PyTorch
 OUTSIDE = {1: int(1.0 * GIB), 2: int(3.0 * GIB)}
 """Context 0.5-0.9 GiB; NCCL 1-2 GiB more (stas00/ml-engineering, training/performance). Key: ranks; 2 is 2 or more."""
@@ -82,11 +82,6 @@ def groups(shape: ModelShape) -> tuple[tuple[int, tuple[Tensor, ...]], ...]:
 def largest_block(shape: ModelShape) -> int:
     """Count the elements of the largest block."""
     return max((elements(blocks.tensors) for blocks in shape.blocks), default=0)
-
-
-def least(shape: ModelShape, job: Job) -> int:
-    """Return the least peak: the states when the optimizer steps."""
-    return states(shape, job.shards).total
 
 
 def peak(shape: ModelShape, job: Job) -> Parts:

@@ -39,7 +39,7 @@ FIELDS: dict[str, Field] = {
     "gradient_accumulation": Field("--gradient-accumulation", rivals=("--rows-at-once",)),
     "sync_each_batch": _flag("--sync-each-batch"),
     "sequence_length": Field("--sequence-length"),
-    "attention": _choice("--attention", "eager", "sdpa", "flash_attention_2", "flash_attention_3"),
+    "attention": _choice("--attention", "eager", "sdpa"),
     "compile": Field("--recipe", {"yes": ("--recipe", "fast"), "no": ("--recipe", "plain")}),
     "reshard_after_forward": _flag("--no-reshard-after-forward", "no", "yes", sharded=True),  # yes: ZeRO-3, no: ZeRO-2
     "shard_size": Field("--shard-size", sharded=True),  # of HSDP

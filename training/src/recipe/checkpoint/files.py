@@ -1,16 +1,13 @@
 """Writes and reads the files of a checkpoint, and finds the folders that are whole.
 
 A save goes to .step-00000006.part, which gets its name when the record is in it: what a killed save leaves is no
-checkpoint. A tensor is known by its name and its whole shape, so another number of ranks or another strategy can read
-it. It is read in place, and its fingerprint is compared with the one that was saved.
-
-A function that says so is a collective: what fails on one rank fails on all, and each rank names the one that failed.
+checkpoint. A tensor is known by its name and its whole shape, so any number of ranks and any strategy can read it.
+In a collective, what fails on one rank fails on all, and each rank names the one that failed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import io
 import os
 import pathlib
 import pickle
@@ -31,7 +28,7 @@ from recipe import group
 from recipe.checkpoint import state
 from recipe.checkpoint.state import CheckpointError
 from recipe.data import first_line
-from recipe.rank import node_name
+from recipe.rank import node_name, one_line
 from recipe.trajectory import Trajectory
 
 if TYPE_CHECKING:
@@ -52,6 +49,8 @@ class Read(NamedTuple):
     compared: int
     differing: list[str]
     bytes: int
+    random: torch.Tensor | None  # state of this rank; None: the number of ranks changed
+    rows: list[int]  # that were consumed: this rank's share
 
 
 class Saved(NamedTuple):
@@ -88,19 +87,15 @@ def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: T
     step = trainer.state.global_step
     part, final = root / f".{folder_of(step)}.part", root / folder_of(step)
     what = f"checkpoint of step {step} cannot be written to {part}"
-    together(what, lambda: _make(part, final) if group.RANK == 0 else None)
+    together(what, lambda: _make(part) if group.RANK == 0 else None)
     tensors = state.tensors_of(trainer)
     begun = time.perf_counter()
 
     def write() -> list[CheckpointFile]:
-        _write_tensors(tensors, part, step)
-        own, content = part / f"rank-{group.RANK}.pt", io.BytesIO()
-        torch.save({"random": state.random_state(), "rows": torch.tensor(so_far.rows, dtype=torch.int64)}, content)
-        with own.open("wb") as stream:
-            stream.write(content.getbuffer())
-            stream.flush()
-            os.fsync(stream.fileno())
-        paths = [*([part / METADATA] if group.RANK == 0 else []), *sorted(part.glob(f"__{group.RANK}_*")), own]
+        rows = torch.tensor(so_far.rows, dtype=torch.int64)
+        of_rank = {f"rank{group.RANK}.random": state.random_state(), f"rank{group.RANK}.rows": rows}
+        _write_tensors(tensors | of_rank, part, step)
+        paths = [*([part / METADATA] if group.RANK == 0 else []), *sorted(part.glob(f"__{group.RANK}_*"))]
         return [CheckpointFile(name=path.name, rank=group.RANK, bytes=path.stat().st_size) for path in paths]
 
     files = group.gather(together(what, write), list[CheckpointFile])
@@ -120,77 +115,69 @@ def save(root: Path, run: str, strategy: str, recipe: dict[str, Any], trainer: T
     )
 
     def finish() -> None:
-        for file in record.files:
-            if not (part / file.name).is_file():
-                raise CheckpointError(
-                    f"{file.name} of rank {file.rank} is not seen: is {root} one folder on all nodes?"
-                )
+        if problems := damage(part, record.files):
+            raise CheckpointError(f"{problems[0]}: is {root} one folder on all nodes?")
         write_record(part / RECORD, record)
         part.rename(final)
-        handle = os.open(root, os.O_RDONLY)
-        os.fsync(handle)
-        os.close(handle)
 
     together(what, finish if group.RANK == 0 else lambda: None)
-    return Saved(final, group.from_first(record, Checkpoint), write_s, checksum_s)
+    return Saved(final, record, write_s, checksum_s)
 
 
 def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
-    """Give the trainer its saved parameters, and optimizer state; the rate is constant. A collective.
-
-    Each part is read once, by one rank, however many replicas there are.
-    """
+    """Give the trainer its saved parameters, and optimizer state; the rate is constant. A collective. Each part is read
+    once, by one rank, however many replicas there are."""
     tensors = state.tensors_of(trainer)
     own = {name: tensor for name, tensor in tensors.items() if state.is_first_copy(tensor)}
+    consumed = record.step * int(record.recipe["global_batch"]) // record.world_size  # type: ignore[arg-type]  # a number
+    ranks = range(group.RANK, record.world_size, group.WORLD)
+    rows = {f"rank{rank}.rows": torch.empty(consumed, dtype=torch.int64) for rank in ranks}
+    same = record.world_size == group.WORLD
+    random = {f"rank{group.RANK}.random": state.random_state()} if same else {}
     for file in record.files:  # as far as this kernel does it: it should come from the storage and not from memory
         with contextlib.suppress(OSError), (folder / file.name).open("rb") as stream:
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     begun = time.perf_counter()
     reader = CarefulReader(str(folder))
-    together(f"{folder} cannot be read", lambda: dcp.load(own, storage_reader=reader))
+    together(f"{folder} cannot be read", lambda: dcp.load(own | rows | random, storage_reader=reader))
     seconds = max(group.gather(time.perf_counter() - begun))
     state.send_to_replicas(tensors)
     now = state.fingerprints_of_all(tensors)
     differing = [name for name, value in now.items() if record.fingerprints.get(name) != value]
-    return Read(seconds, len(now), differing, record.bytes)
+    consumed_rows = [row for some in rows.values() for row in some.tolist()]
+    return Read(seconds, len(now), differing, record.bytes, next(iter(random.values()), None), consumed_rows)
 
 
-def read_own(folder: Path, record: Checkpoint) -> tuple[dict[str, Any] | None, list[int]]:
-    """Return (random state of this rank, rows that were consumed), of which each rank reads a share.
-
-    The state is None when the number of ranks changed.
-    """
-    random, rows = None, []
-    for rank in range(group.RANK, record.world_size, group.WORLD):
-        content = torch.load(folder / f"rank-{rank}.pt", weights_only=True)
-        rows += content["rows"].tolist()
-        if record.world_size == group.WORLD:
-            random = content["random"]
-    return random, rows
-
-
-def examine(folder: Path) -> tuple[Checkpoint | None, list[str]]:
-    """Return (its record, None where it cannot be read; what is wrong, one line each). A collective."""
-    record, problems = None, []
-    if group.RANK == 0:
+def newest_whole(roots: Iterable[Path], steps: int) -> tuple[Path | None, Checkpoint | None, list[str]]:
+    """Return (the newest whole checkpoint before the last of `steps`, its record, what is wrong with newer ones), or
+    (None, None, why there is none)."""
+    folders, damaged = newest_first(roots), []
+    for folder in folders:
+        if step_of(folder) >= steps:
+            continue
         try:
             record = read_record(folder / RECORD, Checkpoint)
             problems = damage(folder, record.files)
         except RecordError as error:
             problems = [str(error)]
-    return group.from_first((record, problems), tuple[Checkpoint | None, list[str]])
+        if not problems:
+            return folder, record, damaged
+        damaged.append(one_line(problems[0]))
+    if folders and not damaged:
+        return None, None, [f"the newest is of step {step_of(folders[0])} of --steps {steps}: nothing is left to train"]
+    return None, None, [f"damaged: {damaged[0]}" if damaged else "no finished checkpoint was found"]
 
 
 def damage(folder: Path, files: list[CheckpointFile]) -> list[str]:
     """Return what is wrong with these files, one line each: one is missing, or has another size than was written."""
-    problems = {}
+    problems = []
     for file in files:
         try:
-            size = (folder / file.name).stat().st_size
-            problems[file.name] = "" if size == file.bytes else f"{size} bytes, {file.bytes} were written"
+            if (size := (folder / file.name).stat().st_size) != file.bytes:
+                problems.append(f"{folder.name}/{file.name}: {size} bytes, {file.bytes} were written")
         except OSError as error:
-            problems[file.name] = f"cannot be read from {node_name()}: {error.strerror}"
-    return [f"{folder.name}/{name}: {problem}" for name, problem in problems.items() if problem]
+            problems.append(f"{folder.name}/{file.name}: cannot be read from {node_name()}: {error.strerror}")
+    return problems
 
 
 class NamingWriter(dcp.FileSystemWriter):
@@ -211,9 +198,7 @@ def _why(error: BaseException) -> str:
     return cause.strerror or "" if isinstance(cause, OSError) else first_line(error)
 
 
-def _make(part: Path, final: Path) -> None:
-    if final.exists():
-        raise CheckpointError(f"{final} exists: a checkpoint is never written over another")
+def _make(part: Path) -> None:
     shutil.rmtree(part, ignore_errors=True)
     part.mkdir(parents=True)
 
@@ -245,13 +230,6 @@ def attempts(run_dir: Path) -> list[Path]:
             break
         folders.append(folder)
     return folders
-
-
-def remove(path: Path) -> None:
-    """Rename it first: a half removed checkpoint must not look like a whole one."""
-    going = path.with_name(f".{path.name}.removed")
-    path.rename(going)
-    shutil.rmtree(going, ignore_errors=True)
 
 
 # .metadata is a pickle. It is read as nothing but what torch writes there: what it may name is a closed table, and

@@ -7,8 +7,8 @@ wiped and read back. Training goes on with what was read, so the gates on later 
 from __future__ import annotations
 
 import json
+import shutil
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,16 @@ from recipe import GIB, group
 from recipe.arguments import Args
 from recipe.checkpoint import files, state
 from recipe.checkpoint.files import Read, Saved
+from recipe.data import DataError, together
+from recipe.hang import Watch
 from recipe.memory import checksum
-from recipe.rank import RankFacts, one_line, say_once
+from recipe.rank import RankFacts, say_once
 from recipe.strategy import Refused
 from recipe.trajectory import Sent, Trajectory
-from recipe.watch.hang import Watch
 
 MIB = 2**20
-LOOK_EVERY_S = 0.5  # for the file that asks to stop
 PART_BYTES = 1820  # that torch 2.13 adds to a stored part of a tensor, in its file and in .metadata
-RANK_BYTES = 19300  # of a file of random state
+RANK_BYTES = 5056 + 2 * PART_BYTES  # random state of a rank, and its rows without their numbers
 KEPT = 2  # of the newest: the last one may be damaged
 PATIENCE_S = 1800  # that ranks wait for one another while a checkpoint is written or read
 # half an hour at the 0.1 GB/s of one node: a larger one is written only with --save-steps
@@ -40,42 +40,36 @@ REHEARSED_AT_MOST_GIB = 160
 
 
 def bytes_of(model: Any, shards: int, ranks: int) -> int:
-    """Return the size of a checkpoint without its record and the rows consumed. The model may be on the meta device.
-    `shards`: ranks that share one copy of the states.
-
-    Tied weights are stored under each of their names, and have one pair of moments. A tensor is stored in as many
-    parts as its rows are cut into, the step of each parameter once.
-    """
+    """Return the size of a checkpoint without its record and the numbers of rows. `shards`: ranks that share one copy
+    of the states; a tensor is stored in as many parts as its rows are cut into. Tied weights are stored under each of
+    their names, and have one pair of moments."""
     weights = list(model.state_dict().values())
     trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
     stored = [*weights, *trained, *trained, *(torch.zeros(()) for _ in trained)]  # torch keeps a step in float32
     parts = sum(min(shards, tensor.shape[0]) if tensor.dim() else 1 for tensor in stored)
-    tensors = sum(tensor.numel() * tensor.element_size() for tensor in stored)
-    return tensors + parts * PART_BYTES + ranks * RANK_BYTES
+    return sum(tensor.nbytes for tensor in stored) + parts * PART_BYTES + ranks * RANK_BYTES
 
 
-def require_free(largest: int, count: int, root: Path, host: str) -> None:
-    """Refuse, on every rank, `count` checkpoints that cannot fit; say the rest. A collective. largest: bytes of one;
-    host: of the first rank, which looks."""
-    if not count:
-        return
-    free, problem = None, None
-    if group.RANK == 0:
+def require_free(largest: int, count: int, root: Path) -> None:
+    """Refuse, on every rank, `count` checkpoints that cannot fit; say the rest. A collective. largest: bytes of one."""
+
+    def look() -> str:
+        if group.RANK != 0:
+            return ""
+        cure = "make room there, give another --checkpoint-dir, or leave checkpoints out (--no-rehearse-resume)"
         try:
             root.mkdir(parents=True, exist_ok=True)
             free = folders.left(str(root), with_quota=False).space
         except OSError as error:
-            problem = f"{root} cannot be written, seen from {host}: {error.strerror}"
-    free, problem = group.from_first((free, problem))
-    left = "unknown" if free is None else in_words(free * GIB)
-    if free is not None and count * largest > free * GIB:
-        room = f"{in_words(count * largest)} (predicted, {count} at a time) in {root}"
-        problem = f"expected room for {room}, observed {left} free on {host}"
-    if problem is not None:
-        raise Refused(
-            f"checkpoints: {problem}: make room there, give another --checkpoint-dir, or leave checkpoints out "
-            "(--save-steps 0, --no-rehearse-resume)"
-        )
+            raise DataError(f"checkpoints: {root} cannot be written: {error.strerror}: {cure}") from error
+        if free is None:
+            return "unknown"
+        if count * largest > free * GIB:
+            room = f"{in_words(count * largest)} (predicted, {count} at a time) in {root}"
+            raise DataError(f"checkpoints: expected room for {room}, observed {in_words(free * GIB)} free: {cure}")
+        return in_words(free * GIB)
+
+    left = together(look)
     say_once(f"a checkpoint will take {in_words(largest)}, {count} at a time; free for them: {left}")
 
 
@@ -89,8 +83,8 @@ class Checkpoints(TrainerCallback):
     begins_at: folder and record of the checkpoint that the run goes on from; passed_over: newer ones, and their damage.
     """
 
-    def __init__(self, args: Args, resolved: RunArgs, hosts: list[str], facts: RankFacts, watch: Watch) -> None:
-        self.args, self.resolved, self.hosts, self.facts, self.watch = args, resolved, hosts, facts, watch
+    def __init__(self, args: Args, resolved: RunArgs, facts: RankFacts, watch: Watch) -> None:
+        self.args, self.resolved, self.facts, self.watch = args, resolved, facts, watch
         self.run_dir = args.run_dir.resolve()
         self.recipe = {
             name: value for name, value in resolved.model_dump(mode="json").items() if name not in RunArgs.STRATEGY
@@ -102,7 +96,7 @@ class Checkpoints(TrainerCallback):
         self.no_checkpoint = "no checkpoint was requested (--save-steps 0, --no-rehearse-resume)"
         self.begins_at: tuple[Path, Checkpoint] | None = None
         self.passed_over: list[str] = []
-        self.random: dict[str, Any] | None = None
+        self.random: torch.Tensor | None = None  # to be restored
         self.after_steps: list[int] = []  # a checkpoint was written
         self.last: Saved | None = None
         self.reads: list[Read] = []
@@ -113,49 +107,34 @@ class Checkpoints(TrainerCallback):
 
     def find(self) -> None:
         """Find where to begin. A collective. Raises Refused when --resume names a run that cannot be resumed."""
-        asked = self.args.resume
-        if asked is None:
+        if (asked := self.args.resume) is None:
             return
-        # one rank looks and all follow: a folder may be seen by one node a little before another one sees it
-        mine = []
-        if group.RANK == 0:
+        newest: tuple[Path | None, Checkpoint | None, list[str]] = (None, None, [])
+        if group.RANK == 0:  # one looks and all follow: a folder may be seen by one node a little before another one
             attempts = files.attempts(self.run_dir if asked == "auto" else Path(asked).resolve())
-            mine = files.newest_first(map(self._root, attempts))
-        finished = group.from_first(mine, list[Path])
-        for folder in finished:
-            if files.step_of(folder) >= self.args.steps:
-                continue
-            record, damaged = files.examine(folder)
-            if record is not None and not damaged:
-                self._require_same_recipe(folder, record)
-                passed = f"; passed over: {self.passed_over[0]}" if self.passed_over else ""
-                say_once(f"resuming after step {record.step} from {folder}{passed}")
-                self.begins_at = folder, record
-                return
-            self.passed_over.append(one_line(damaged[0]))
-        why = "no finished checkpoint was found"
-        if self.passed_over:
-            why = f"damaged: {self.passed_over[0]}"
-        elif finished:
-            step = files.step_of(finished[0])
-            why = f"the newest is of step {step} of --steps {self.args.steps}: nothing is left to train"
-        if asked != "auto":
-            raise Refused(f"--resume {asked}: {why}")
-        say_once(f"starting at step 1: {why}")
+            newest = files.newest_whole(map(self._root, attempts), self.args.steps)
+        folder, record, lines = group.gather(newest, tuple[Path | None, Checkpoint | None, list[str]])[0]
+        if folder is not None and record is not None:
+            self._require_same_recipe(folder, record)
+            self.begins_at, self.passed_over = (folder, record), lines
+            passed = f"; passed over: {lines[0]}" if lines else ""
+            say_once(f"resuming after step {record.step} from {folder}{passed}")
+        elif asked == "auto":
+            say_once(f"starting at step 1: {lines[0]}")
+        else:
+            raise Refused(f"--resume {asked}: {lines[0]}")
 
     def _require_same_recipe(self, folder: Path, record: Checkpoint) -> None:
-        differing = [
-            f"{name} {record.recipe.get(name)} there, {value} here"
-            for name, value in self.recipe.items()
-            if record.recipe.get(name) != value
-        ]
+        there = record.recipe
+        differing = [name for name, value in self.recipe.items() if there.get(name) != value]
         if differing:
-            raise Refused(f"--resume: {folder} is of another training: {'; '.join(differing[:4])}")
+            words = "; ".join(f"{name} {there.get(name)} there, {self.recipe[name]} here" for name in differing[:4])
+            raise Refused(f"--resume: {folder} is of another training: {words}")
 
     def require_room(self, model: Any) -> None:
         """Say what will be written, and refuse it where it cannot fit. A collective, before the model has weights."""
         args = self.args
-        self.empty_bytes = bytes_of(model, job_of(self.resolved).shards, len(self.hosts))
+        self.empty_bytes = bytes_of(model, job_of(self.resolved).shards, group.WORLD)
         took = self._bytes(args.steps)
         if self.rehearse_at and not args.save_steps and took > REHEARSED_AT_MOST_GIB * GIB:
             self.rehearse_at = 0
@@ -164,8 +143,8 @@ class Checkpoints(TrainerCallback):
             self._not_judged(self.no_checkpoint, "intact", "resumable")
             say_once(self.no_checkpoint)
         # each is written before the oldest is removed
-        count = KEPT + 1 if args.save_steps else min(self.rehearse_at, 1)
-        require_free(took, count, self.root, self.hosts[0])
+        if count := KEPT + 1 if args.save_steps else min(self.rehearse_at, 1):
+            require_free(took, count, self.root)
 
     def _bytes(self, step: int) -> int:
         """Predict the size of the checkpoint after a step. It holds the number of each row so far."""
@@ -188,7 +167,7 @@ class Checkpoints(TrainerCallback):
         folder, record = self.begins_at
         with self.watch.patience(PATIENCE_S):
             got = files.read(folder, record, trainer)
-        self.random, self.trajectory.rows = files.read_own(folder, record)
+        self.random, self.trajectory.rows = got.random, got.rows
         self.trajectory.loss, self.trajectory.grad_norm = list(record.loss), list(record.grad_norm)
         self.facts.saw("train.checkpoint.intact", 0, "count")
         self._came_back(got)
@@ -215,13 +194,11 @@ class Checkpoints(TrainerCallback):
             self.after_steps.append(step)
             whole = self._rehearse(saved, trainer) if step == self.rehearse_at else True
             group.gather(step)  # until the last rank has read its own file: rank 0 removes them all
-        if group.RANK != 0:
-            return
+        kept = KEPT
         if whole and step == self.rehearse_at and not self.args.save_steps and not trainer.control.should_training_stop:
-            files.remove(saved.folder)  # it was wanted for the rehearsal alone
-            return
-        for old in files.newest_first([self.root])[KEPT:]:
-            files.remove(old)
+            kept = 0  # it was wanted for the rehearsal alone
+        for old in files.newest_first([self.root])[kept:] if group.RANK == 0 else ():
+            shutil.rmtree(old, ignore_errors=True)  # half removed, it counts as damaged
 
     def _rehearse(self, saved: Saved, trainer: Any) -> bool:
         """Wipe the state, read it back, compare. False: a file is damaged already, so nothing was wiped."""
@@ -238,11 +215,10 @@ class Checkpoints(TrainerCallback):
         if state.of_rank(trainer) == before:
             raise files.CheckpointError("the state cannot be wiped: reading it back would prove nothing")
         got = files.read(folder, record, trainer)
-        random, _ = files.read_own(folder, record)
-        state.put_random_state(random or {})
+        state.put_random_state(got.random)
         after = state.of_rank(trainer)
         differing = sorted(name for name in before if after.get(name) != before[name])
-        self._came_back(Read(got.seconds, len(before), differing, got.bytes))
+        self._came_back(got._replace(compared=len(before), differing=differing))
         say_once(
             f"checkpoint of step {record.step}: {record.bytes / GIB:.3f} GiB written in {saved.write_s:.2f} s, "
             f"state wiped, read back in {got.seconds:.2f} s; {len(differing)} of {len(before)} tensors differ"
@@ -256,16 +232,15 @@ class Checkpoints(TrainerCallback):
 
     def _not_judged(self, why: str, *names: str) -> None:
         for name in names:
-            self.facts.unknown(f"train.checkpoint.{name}", "count", why, f"{self.facts.at}/rank{group.RANK}")
+            self.facts.unknown(f"train.checkpoint.{name}", "count", why)
 
     def fields(self) -> dict[str, Any]:
         """Return fields of records.TrainMetrics: the steps so far, what checkpoints cost or why there is none, where it
         began. A collective."""
         some, resumed = self.last is not None or bool(self.reads), None
         if self.begins_at is not None:
-            record = self.begins_at[1]
-            of_record = {name: getattr(record, name) for name in ("run", "step", "world_size")}
-            resumed = Resumed(**of_record, passed_over=self.passed_over)
+            was = self.begins_at[1]
+            resumed = Resumed(run=was.run, step=was.step, world_size=was.world_size, passed_over=self.passed_over)
         return {
             "parameter_checksums_rehearsed": None if self.checksum is None else group.gather(self.checksum),
             "steps_done": len(self.trajectory.loss),
@@ -313,39 +288,28 @@ class Checkpoints(TrainerCallback):
 class StopOnRequest(TrainerCallback):
     """Ends early, together, with a checkpoint: when a file appears, which a batch script makes when Slurm warns it.
 
-    All ranks have to agree on the step. Rank 0 looks for the file. Its flag is sent in a small all_reduce, which begins
-    at the end of a step and is read at the end of the next, so that no step waits for it. Without a file nothing is
-    sent. `step`: after which it stopped; None while it goes on.
+    Rank 0 looks for the file. All agree on the step by a small all_reduce, which begins at the end of a step and is
+    read at the end of the next, so that no step of a GPU waits for it. `step`: after which it stopped.
     """
 
     def __init__(self, file: Path | None) -> None:
         self.file = file
         self.step: int | None = None
-        self._asked = False
-        self._looked_s = 0.0
-        # of one rank on the host: no collective orders it before its copy
         self._flag = torch.zeros(1, dtype=torch.int32, device=group.DEVICE if dist.is_initialized() else "cpu")
-        self._work: Any = None  # the all_reduce of the step before; on a GPU _sent is the copy after it
-        self._sent: Sent | None = None
-        # the flag is copied beside the compute stream: there it would wait for every kernel that is queued
+        self._sent: Sent | None = None  # the flag of the step before
+        # beside the compute stream: there its copy would wait for every kernel that is queued
         self._side = torch.cuda.Stream() if group.CUDA else None
 
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.file is None or self.step is not None:
             return
-        if self._work is not None and not group.CUDA:
-            self._work.wait()
-        if (self._flag if self._sent is None else self._sent.wait().values)[0].item():  # at the end of the step before
+        if self._sent is not None and self._sent.wait().values[0].item():
             self.step = state.global_step
             control.should_save = control.should_training_stop = True
             return
-        if group.RANK == 0 and not self._asked and time.monotonic() - self._looked_s >= LOOK_EVERY_S:
-            self._looked_s, self._asked = time.monotonic(), self.file.exists()
-        self._flag.fill_(int(self._asked))
-        if dist.is_initialized():
-            self._work = dist.all_reduce(self._flag, op=dist.ReduceOp.MAX, async_op=True)
-        if group.CUDA:
-            with torch.cuda.stream(self._side):
-                if self._work is not None:
-                    self._work.wait()
-                self._sent = Sent(self._flag)
+        self._flag.fill_(int(group.RANK == 0 and self.file.exists()))
+        work = dist.all_reduce(self._flag, op=dist.ReduceOp.MAX, async_op=True) if dist.is_initialized() else None
+        with torch.cuda.stream(self._side):  # without a GPU none: it waits here
+            if work is not None:
+                work.wait()
+            self._sent = Sent(self._flag)

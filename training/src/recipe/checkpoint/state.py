@@ -1,18 +1,15 @@
 """What a checkpoint holds: the tensors of model and optimizer by name, and the random state; and their fingerprints.
 
-A fingerprint is the bits of a tensor as one integer, the same however the tensor is sharded: sum over rows i (dimension
-0) of (i + 1) x (sum of the row's elements), modulo 2^64. Integers give the same sum in any order, so shards add up to
-the whole. A row in another place has another factor. It does not protect against somebody who makes two tensors with
-equal ones on purpose.
+A fingerprint is the bits of a tensor as one integer: sum over rows i (dimension 0) of (i + 1) x (sum of the row's
+elements), modulo 2^64. Integers give the same sum in any order, so shards add up to the whole, however it is sharded;
+a row in another place has another factor. It does not protect against somebody who makes equal ones on purpose.
 """
 
 from __future__ import annotations
 
-import random
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy
 import torch
 import torch.distributed as dist
 from accelerate.utils import set_seed
@@ -44,7 +41,7 @@ def tensors_of(trainer: Trainer) -> dict[str, Any]:
 
 def of_rank(trainer: Trainer) -> dict[str, Any]:
     """Return all that this rank holds: fingerprints of its tensors, and its random state."""
-    return fingerprints_of_rank(tensors_of(trainer)) | random_state()
+    return fingerprints_of_rank(tensors_of(trainer)) | {"random": random_state().tolist()}
 
 
 def wipe(trainer: Trainer) -> None:
@@ -55,25 +52,17 @@ def wipe(trainer: Trainer) -> None:
     set_seed(0)
 
 
-def random_state() -> dict[str, Any]:
-    """Return that of all generators that training may draw from, as numbers and lists of them."""
-    kind, words, *rest = numpy.random.get_state()  # the global one: others draw from it
-    states: dict[str, Any] = {
-        "python": random.getstate(),
-        "numpy": (kind, words.tolist(), *rest),
-        "torch": torch.get_rng_state().tolist(),
-    }
+def random_state() -> torch.Tensor:
+    """Return that of torch's generators, from which models and loaders draw, as bytes."""
+    states = [torch.get_rng_state(), *([torch.cuda.get_rng_state()] if group.CUDA else [])]
+    return torch.cat(states)
+
+
+def put_random_state(state: torch.Tensor) -> None:
+    of_host = torch.get_rng_state().numel()
+    torch.set_rng_state(state[:of_host])
     if group.CUDA:
-        states["cuda"] = torch.cuda.get_rng_state().tolist()
-    return states
-
-
-def put_random_state(states: dict[str, Any]) -> None:
-    random.setstate(states["python"])
-    numpy.random.set_state(states["numpy"])
-    torch.set_rng_state(torch.tensor(states["torch"], dtype=torch.uint8))
-    if group.CUDA and "cuda" in states:
-        torch.cuda.set_rng_state(torch.tensor(states["cuda"], dtype=torch.uint8))
+        torch.cuda.set_rng_state(state[of_host:])
 
 
 _ELEMENTS_AT_ONCE = 2**24
@@ -97,14 +86,6 @@ def fingerprints_of_all(tensors: Mapping[str, torch.Tensor]) -> dict[str, int]:
     return dict(zip(tensors, sums.tolist(), strict=True))
 
 
-def place_of_shard(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Return where this rank is in its shard group: ranks at one place are replicas of each other."""
-    if not isinstance(tensor, DTensor):
-        return ()
-    places = zip(tensor.placements, tensor.device_mesh.get_coordinate() or [], strict=True)
-    return tuple(at for placement, at in places if not isinstance(placement, Replicate))
-
-
 def is_first_copy(tensor: torch.Tensor) -> bool:
     """Say whether this rank stores the first of equal parts: under DDP rank 0, under HSDP the first shard group."""
     if not isinstance(tensor, DTensor):
@@ -115,22 +96,15 @@ def is_first_copy(tensor: torch.Tensor) -> bool:
 
 def send_to_replicas(tensors: Mapping[str, torch.Tensor]) -> None:
     """Give every copy what the first one holds, in place. A collective: all ranks give equal names in equal order."""
-    if not dist.is_initialized():
-        return
-    for tensor in tensors.values():
-        if not isinstance(tensor, DTensor):
-            _send(tensor, None)
-            continue
-        for at, placement in enumerate(tensor.placements):
-            if isinstance(placement, Replicate):
-                _send(tensor.to_local(), tensor.device_mesh.get_group(at))
-
-
-def _send(tensor: torch.Tensor, over: dist.ProcessGroup | None) -> None:
-    moved = tensor.detach().to(group.DEVICE).contiguous()  # nccl sends nothing that lies on the host
-    dist.broadcast(moved, group=over, group_src=0)
-    if moved.data_ptr() != tensor.data_ptr():
-        tensor.detach().copy_(moved)
+    for tensor in tensors.values() if dist.is_initialized() else ():
+        local, among = tensor.detach(), [dist.group.WORLD]
+        if isinstance(tensor, DTensor):
+            local, mesh = tensor.detach().to_local(), tensor.device_mesh
+            among = [mesh.get_group(at) for at, kind in enumerate(tensor.placements) if isinstance(kind, Replicate)]
+        for replicas in among:
+            moved = local.to(group.DEVICE).contiguous()  # nccl sends nothing that lies on the host
+            dist.broadcast(moved, group=replicas, group_src=0)
+            local.copy_(moved)
 
 
 def _local(tensor: torch.Tensor) -> torch.Tensor:

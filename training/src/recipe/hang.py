@@ -1,16 +1,14 @@
 """A rank that makes no progress leaves its stack, and does not stay for ever.
 
-Three clocks, reset at the end of every step:
+Three clocks, reset at the end of every step; `timeout` is --timeout:
 
-timeout / 2     the stacks of all its threads go to RUN_DIR/raw/stacks/rank<R>.txt. Its progress goes to rank<R>.json
-                beside it. If the interpreter is locked, faulthandler's own thread in C writes the stacks at 3/4 of the
-                timeout. It takes no lock: while threads run Python, it can end the process
+timeout / 2     the stacks of all its threads go to RUN_DIR/raw/stacks/rank<R>.txt, its progress to rank<R>.json. If
+                the interpreter is locked, faulthandler's own thread in C writes the stacks at 3/4 of the timeout
 timeout         the collectives of the other ranks give up, and the launchers end the job (group.start)
-2 x timeout     while training: it ends itself with exit code 1, whether or not another rank waits for it. If the
-                interpreter is locked, the kernel ends it with SIGALRM a few seconds later. In the first two steps,
-                which may compile, 10 x
+2 x timeout     while training, 10 x in the first two steps, which may compile: it ends itself with exit code 1. If the
+                interpreter is locked, the kernel ends it with SIGALRM a few seconds later
 
-`timeout` is --timeout. A stack alone is not a fault: a model may load for long. It is judged when the rank has no end.
+A stack alone is not a fault: a model may load for long. It is judged when the rank has no end.
 """
 
 from __future__ import annotations
