@@ -1,17 +1,34 @@
 """What all tests share."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import tiers
-from bringup import judge
+from bringup import cli, judge
 from bringup.plan.catalogue import GATES
 from bringup.records import Kind, Outcome
 from showing import MARK
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and what is printed would depend on it
 SLOWEST = ("golden", "test_training_", "test_checkpoint", "test_starter", "test_site", "test_fuzz")  # begin with them
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Gives the one line with which a verb ends that cannot do what was asked: refused("judge", folder)."""
+
+    def line(*arguments: object) -> str:
+        capsys.readouterr()
+        try:
+            code: object = cli.main([str(argument) for argument in arguments])
+        except SystemExit as stop:  # of argparse
+            code = stop.code
+        out, err = capsys.readouterr()
+        assert (code, out, err.count("\n"), "a fault of bringup itself" in err) == (2, "", 1, False), out + err
+        return err
+
+    return line
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -40,7 +40,7 @@ def outside_slurm(monkeypatch):
     monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
 
 
-def test_a_profile_made_of_a_run_loads_and_the_run_passes_it(tmp_path, monkeypatch, capsys):
+def test_a_profile_made_of_a_run_loads_and_the_run_passes_it(tmp_path, monkeypatch, refused):
     folder = discovery(tmp_path / "runs", monkeypatch)
     made = tmp_path / "here.yaml"
     assert main(["profile", "--from", str(folder), "--name", "here", "-o", str(made)]) == 0
@@ -50,17 +50,13 @@ def test_a_profile_made_of_a_run_loads_and_the_run_passes_it(tmp_path, monkeypat
         assert loaded.expect[limit].expected == profile.load("local-cpu").expect[limit].expected
         assert "measured by discovery" in loaded.expect[limit].source
     assert judge.judge_folder(folder, loaded).verdicts.outcome is Outcome.PASS
-    assert main(["profile", "--from", str(folder), "-o", str(made)]) == 2  # what is written stays
-    assert "exists already" in capsys.readouterr().err
+    assert "exists already" in refused("profile", "--from", folder, "-o", made)  # what is written stays
 
 
-def test_a_profile_is_not_made_of_a_run_that_failed(tmp_path, monkeypatch, capsys):
+def test_a_profile_is_not_made_of_a_run_that_failed(tmp_path, monkeypatch, refused):
     folder = discovery(tmp_path, monkeypatch)
     (folder / "raw/inventory.jsonl").unlink()
-    assert main(["profile", "--from", str(folder)]) == 2
-    out = capsys.readouterr()
-    assert out.out == ""
-    assert "a profile is made of runs that passed" in out.err
+    assert "a profile is made of runs that passed" in refused("profile", "--from", folder)
 
 
 def test_the_largest_size_counts_and_one_run_gives_half(tmp_path):
@@ -124,11 +120,10 @@ def test_what_nobody_has_declared_and_is_no_speed_is_expected_as_it_was_seen(tmp
     assert entry(transport, seen(tmp_path, transport, ("nccl.transport", "2-nodes", "efa"))).one_of == ["efa"]
 
 
-def test_runs_of_two_profiles_are_not_mixed(tmp_path, monkeypatch, capsys):
+def test_runs_of_two_profiles_are_not_mixed(tmp_path, monkeypatch, refused):
     names = ("local-cpu", "local-cpu-unconfined")
     folders = [discovery(tmp_path / name, monkeypatch, profile_name=name) for name in names]
-    assert main(["profile", "--from", *map(str, folders)]) == 2
-    assert "give runs of one profile" in capsys.readouterr().err
+    assert "give runs of one profile" in refused("profile", "--from", *folders)
 
 
 def test_ports_are_counted_at_the_highest_rate_that_any_has_and_no_ports_give_no_floor(tmp_path):

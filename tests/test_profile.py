@@ -4,7 +4,6 @@ import json
 
 import pytest
 from bringup import results
-from bringup.cli import main
 from bringup.errors import FileError
 from bringup.plan import catalogue as gates
 from bringup.plan import profile, transports
@@ -155,16 +154,14 @@ def test_every_class_of_transport_can_be_named(written):
     }
 
 
-def test_a_run_that_was_recorded_with_a_plugins_name_is_refused_with_what_to_write(tmp_path, monkeypatch, capsys):
+def test_a_run_that_was_recorded_with_a_plugins_name_is_refused_with_what_to_write(tmp_path, monkeypatch, refused):
     """A run of before: its own copy of the profile says `one_of: [IB]`."""
     folder = discovery(tmp_path, monkeypatch)
     old = GOOD.replace("rdma-verbs", "IB")
     (folder / "profile.yaml").write_text(old)
     record = json.loads((folder / "run.json").read_text()) | {"profile_sha256": results.sha256(old)}
     (folder / "run.json").write_text(json.dumps(record))
-    assert main(["judge", str(folder)]) == 2
-    says = capsys.readouterr().err
-    assert says.count("\n") == 1
+    says = refused("judge", folder)
     assert "profile.yaml:6: expect.nccl.transport.one_of.0: a profile names the class of a transport: for 'IB' " in says
     assert "write rdma-verbs; judge it with --profile NAME" in says
 

@@ -117,10 +117,9 @@ def test_the_partition_key_of_infiniband_is_no_secret():
         ("", "no site file is used; name one: export BRINGUP_SITE=NAME, or the path of a .yaml file"),
     ],
 )
-def test_a_site_that_is_not_there_is_one_line_and_exit_code_2(monkeypatch, capsys, named, says):
+def test_a_site_that_is_not_there_is_one_line_and_exit_code_2(monkeypatch, refused, named, says):
     monkeypatch.setenv("BRINGUP_SITE", named)
-    assert main(["site"]) == 2
-    assert capsys.readouterr().err == f"bringup: {says.format(host=socket.gethostname())}\n"
+    assert refused("site") == f"bringup: {says.format(host=socket.gethostname())}\n"
 
 
 def test_the_verb_shows_the_file_and_what_the_environment_changes(monkeypatch, capsys, tmp_path):

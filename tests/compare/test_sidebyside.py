@@ -108,23 +108,15 @@ def test_losses_have_to_agree_where_nothing_that_is_learnt_differs(folders, chan
     )  # the report of trainings takes the greatest of all gaps
 
 
-def test_a_field_that_no_training_has_is_refused_by_name_and_a_baseline_lets_none_differ(two, capsys):
-    assert "--vary batch: no argument of a training is called so" in refused(capsys, *two, "--vary", "batch")
-    assert "exclude each other" in refused(capsys, two[0], "--baseline", two[1], "--vary", "attention")
+def test_a_field_that_no_training_has_is_refused_by_name_and_a_baseline_lets_none_differ(two, refused):
+    assert "--vary batch: no argument of a training is called so" in refused("compare", *two, "--vary", "batch")
+    assert "exclude each other" in refused("compare", two[0], "--baseline", two[1], "--vary", "attention")
 
 
 @pytest.fixture
 def two(tmp_path) -> list[Path]:
     """Two runs of one strategy, closed, with the same arguments."""
     return [run_of("run_ddp_2node", tmp_path / name) for name in ("first", "second")]
-
-
-def refused(capsys, *arguments: object) -> str:
-    assert main(["compare", *map(str, arguments)]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert len(err.splitlines()) == 1, err
-    return err
 
 
 def test_two_healthy_runs_are_compared_and_their_outcome_is_shown(two, capsys):
@@ -138,37 +130,37 @@ def test_two_healthy_runs_are_compared_and_their_outcome_is_shown(two, capsys):
 
 
 @pytest.mark.parametrize("baseline", [False, True])
-def test_a_run_whose_numbers_were_changed_is_refused(two, capsys, baseline):
+def test_a_run_whose_numbers_were_changed_is_refused(two, refused, baseline):
     metrics = json.loads((two[1] / "metrics.json").read_text())
     (two[1] / "metrics.json").write_text(json.dumps(metrics | {"tokens_per_s": 3 * metrics["tokens_per_s"]}))
     for arguments in ([two[0], "--baseline", two[1]], [two[1], "--baseline", two[0]]) if baseline else ([*two],):
-        message = refused(capsys, *arguments)
+        message = refused("compare", *arguments)
         assert "metrics.json was changed after the run was closed" in message
         assert "only when its evidence holds" in message
 
 
-def test_what_is_no_whole_run_is_refused_by_name(two, tmp_path, capsys):
-    assert "holds no run" in refused(capsys, two[0], tmp_path)
-    message = refused(capsys, bare("run_ddp_2node", tmp_path / "bare"), "--baseline", two[0])
+def test_what_is_no_whole_run_is_refused_by_name(two, tmp_path, refused):
+    assert "holds no run" in refused("compare", two[0], tmp_path)
+    message = refused("compare", bare("run_ddp_2node", tmp_path / "bare"), "--baseline", two[0])
     assert "bare is without run.json, closed.json, raw, so it is not judged" in message
     (two[1] / "metrics.json").unlink()
     reseal(two[1])
-    assert "did not finish" in refused(capsys, *two)
+    assert "did not finish" in refused("compare", *two)
     (two[0] / "closed.json").unlink()
-    assert "run.closed" in refused(capsys, *two)
+    assert "run.closed" in refused("compare", *two)
 
 
 @pytest.mark.parametrize("baseline", [False, True])
-def test_a_copy_is_the_same_run_and_counts_once(two, tmp_path, capsys, baseline):
+def test_a_copy_is_the_same_run_and_counts_once(two, tmp_path, refused, baseline):
     copy = shutil.copytree(two[0], tmp_path / "elsewhere")
     arguments = [two[1], "--baseline", two[0], copy] if baseline else [two[0], copy]
-    assert "a run counts once" in refused(capsys, *arguments)
+    assert "a run counts once" in refused("compare", *arguments)
     arguments = [two[0], copy, "--baseline", two[1]] if baseline else [two[0], two[1], two[0]]
-    assert "a run counts once" in refused(capsys, *arguments)
-    assert "a run counts once" in refused(capsys, two[0], "--baseline", copy)
+    assert "a run counts once" in refused("compare", *arguments)
+    assert "a run counts once" in refused("compare", two[0], "--baseline", copy)
     if not baseline:  # the records alone
         records = shutil.copytree(two[0], tmp_path / "copy", ignore=lambda *_: ["run.json", "closed.json", "raw"])
-        assert "hold the same metrics.json" in refused(capsys, two[0], records)
+        assert "hold the same metrics.json" in refused("compare", two[0], records)
 
 
 def bare(stem: str, folder: Path, **changed: object) -> Path:
@@ -209,15 +201,15 @@ def test_losses_of_runs_that_are_not_judged_have_to_agree_all_the_same(tmp_path,
     assert "the losses of other do not agree" in capsys.readouterr().err
 
 
-def test_records_that_contradict_each_other_are_refused(tmp_path, capsys):
+def test_records_that_contradict_each_other_are_refused(tmp_path, refused):
     first, two = bare("run_1gpu", tmp_path / "first"), bare("run_ddp_1node", tmp_path / "two")
     shutil.copyfile(first / "run_args.json", two / "run_args.json")
-    assert "they are of two runs" in refused(capsys, first, two)
+    assert "they are of two runs" in refused("compare", first, two)
     (two / "run_args.json").unlink()
-    assert "run_args.json: cannot be read" in refused(capsys, first, two)
+    assert "run_args.json: cannot be read" in refused("compare", first, two)
 
 
-def test_a_summary_that_says_another_number_than_its_field_is_refused(tmp_path, capsys):
+def test_a_summary_that_says_another_number_than_its_field_is_refused(tmp_path, capsys, refused):
     first, two = bare("run_1gpu", tmp_path / "first"), bare("run_ddp_1node", tmp_path / "two")
     args, metrics = read_record(two / "run_args.json", RunArgs), read_record(two / "metrics.json", TrainMetrics)
     head = summary_of(args, metrics, (0.9, None))
@@ -226,12 +218,12 @@ def test_a_summary_that_says_another_number_than_its_field_is_refused(tmp_path, 
     assert "NOT JUDGED" in capsys.readouterr().out
     better = head.model_copy(update={"tokens_per_s": 2 * head.tokens_per_s})
     write_record(two / "metrics.json", metrics.model_copy(update={"summary": better}), replace=True)
-    assert "the summary of metrics.json is not what its other fields" in refused(capsys, first, two)
+    assert "the summary of metrics.json is not what its other fields" in refused("compare", first, two)
 
 
-def test_runs_are_compared_against_a_profile_that_is_named(two, capsys):
+def test_runs_are_compared_against_a_profile_that_is_named(two, capsys, refused):
     (two[0] / "profile.yaml").unlink()
-    assert "judge it with --profile NAME" in refused(capsys, *two)
+    assert "judge it with --profile NAME" in refused("compare", *two)
     assert main(["compare", *map(str, two), "--profile", "local-cpu"]) == 0
     assert capsys.readouterr().out.count("PASS") == 2
 
@@ -244,9 +236,9 @@ def test_of_tuning_only_what_differs_is_named_and_another_wording_is_no_differen
     assert len(beside(folders).rows) == len(STEMS)
     del tuning[first]
     change(folders[0], "run_args.json", tuning=tuning)
-    with pytest.raises(NotComparable, match=f"tuning {first}: not there vs off") as refused:
+    with pytest.raises(NotComparable, match=f"tuning {first}: not there vs off") as unlike:
         beside(folders)
-    assert second not in str(refused.value)
+    assert second not in str(unlike.value)
 
 
 @pytest.mark.parametrize(("gap", "agree"), [(1.9e-2, True), (2.1e-2, False)])

@@ -397,11 +397,10 @@ ARRAY = (
 )
 
 
-def test_an_array_is_asked_for_one_task_at_a_time(slurm, capsys):
+def test_an_array_is_asked_for_one_task_at_a_time(slurm, capsys, refused):
     records = [ARRAY.format(7, 1), ARRAY.format(5, 2)]
     (slurm / "shown").write_text("\n".join(records))
-    assert main(["why", "5"]) == 2
-    assert "5_1, 5_2" in capsys.readouterr().err
+    assert "5_1, 5_2" in refused("why", "5")
     (slurm / "shown").write_text(records[0] + f"   StdOut={slurm}/%j-%A-%a.log\n")
     assert main(["why", "5_1", "--on-nodes", "--json"]) == 0
     job = json.loads(capsys.readouterr().out)["job"]
@@ -409,8 +408,7 @@ def test_an_array_is_asked_for_one_task_at_a_time(slurm, capsys):
     assert "job_processes.py 7 " in asked(slurm, "srun")[0]
     put(slurm, "scontrol", "exit 1")
     put(slurm, "sacct", 'echo "JobID|JobIDRaw|State"; echo "5_1|7|FAILED"; echo "5_2|5|FAILED"')
-    assert main(["why", "5"]) == 2
-    assert "5_1, 5_2" in capsys.readouterr().err
+    assert "5_1, 5_2" in refused("why", "5")
 
 
 def test_times_are_asked_for_as_they_are_read(slurm, monkeypatch):
@@ -421,7 +419,7 @@ def test_times_are_asked_for_as_they_are_read(slurm, monkeypatch):
     assert set((slurm / "formats").read_text().split()) == {"standard"}
 
 
-def test_a_log_is_asked_about_without_slurm_and_what_is_not_known_is_said(tmp_path, monkeypatch, capsys):
+def test_a_log_is_asked_about_without_slurm_and_what_is_not_known_is_said(tmp_path, monkeypatch, capsys, refused):
     """It said that the file is not a job number."""
     monkeypatch.setenv("PATH", "")
     (tmp_path / "a log.txt").write_text(RAISED)
@@ -434,4 +432,4 @@ def test_a_log_is_asked_about_without_slurm_and_what_is_not_known_is_said(tmp_pa
     screen = capsys.readouterr().out
     assert "standard input: timeout, 2 nodes n0,n1\n" in screen
     assert "the job's time limit was reached" in screen
-    assert main(["why", "no-such-file"]) == 2
+    assert "no-such-file" in refused("why", "no-such-file")

@@ -47,14 +47,6 @@ def judged(folder: Path, most: int = 2 * GIBIBYTE) -> subprocess.CompletedProces
     )  # fmt: skip
 
 
-def refusal(run: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    assert cli.main(["judge", str(run)]) == 2
-    message = capsys.readouterr().err
-    assert message.count("\n") == 1, message
-    assert "a fault of bringup itself" not in message
-    return message
-
-
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return discovery(tmp_path, monkeypatch)
@@ -69,10 +61,10 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("allocated", [f"n{number}" for number in range(16_385)]),
     ],
 )
-def test_a_plan_for_more_than_any_cluster_has_is_one_line(run: Path, capsys, field: str, value: object):
+def test_a_plan_for_more_than_any_cluster_has_is_one_line(run: Path, refused, field: str, value: object):
     record = json.loads((run / "run.json").read_text())
     (run / "run.json").write_text(json.dumps(record | {field: value}))
-    assert f"run.json: not a valid Run: {field}" in refusal(run, capsys)
+    assert f"run.json: not a valid Run: {field}" in refused("judge", run)
 
 
 def test_the_largest_plan_is_a_record(tmp_path: Path):
@@ -92,9 +84,9 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("bomb", BOMBS)
-def test_a_yaml_bomb_is_one_line(run: Path, capsys, bomb: str):
+def test_a_yaml_bomb_is_one_line(run: Path, refused, bomb: str):
     (run / "profile.yaml").write_text(BOMBS[bomb])
-    refusal(run, capsys)
+    refused("judge", run)
 
 
 @pytest.mark.parametrize("bomb", ["[" * 200_000, '{"a":' * 200_000, "9" * 100_000, "NaN", "1e999", '"\\ud800"'])

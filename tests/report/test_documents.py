@@ -115,7 +115,7 @@ def test_a_line_of_a_drain_command_cannot_end_its_block_of_code():
     assert text.count("```") == 2
 
 
-def test_the_verb_writes_it_with_links_from_where_it_lies(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+def test_the_verb_writes_it_with_links_from_where_it_lies(tmp_path: Path, capsys: pytest.CaptureFixture[str], refused):
     folder = opened("discovery", tmp_path / "validation/results/discovery")
     (folder / "report.md").write_text("x")
     document_of_it = tmp_path / "a folder/doc.md"
@@ -124,8 +124,7 @@ def test_the_verb_writes_it_with_links_from_where_it_lies(tmp_path: Path, capsys
     assert str(document_of_it) in capsys.readouterr().out
     written = document_of_it.read_text()
     assert f"(../validation/results/discovery/{folder.name}/report.md)" in written
-    assert main(["report", str(folder), "--markdown", str(document_of_it)]) == 2
-    assert "--force" in capsys.readouterr().err
+    assert "--force" in refused("report", folder, "--markdown", document_of_it)
 
 
 def test_what_a_node_is_has_sockets_smt_mig_topology_mounts_and_partitions_and_what_differs_comes_first():

@@ -15,22 +15,13 @@ def run(tmp_path, monkeypatch) -> Path:
     return discovery(tmp_path / "runs", monkeypatch)
 
 
-def refused(capsys, *arguments: object) -> str:
-    """The one line."""
-    assert main([str(argument) for argument in arguments]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert len(err.splitlines()) == 1, err
-    return err
-
-
 @for_each("option", ("-o", "--junit", "--prometheus"))
-def test_a_file_that_is_there_is_replaced_by_force_alone_and_keeps_its_rights(run, tmp_path, capsys, option):
+def test_a_file_that_is_there_is_replaced_by_force_alone_and_keeps_its_rights(run, tmp_path, capsys, option, refused):
     own = tmp_path / f"own{option}"
     arguments = ["report", str(run), *([] if option == "-o" else ["-o", str(tmp_path / option)]), option, str(own)]
     own.write_text("mine")
     own.chmod(0o640)
-    assert "it is left as it is" in refused(capsys, *arguments)
+    assert "it is left as it is" in refused(*arguments)
     assert own.read_text() == "mine"
     assert not (run / "report.html").exists()
     assert not (tmp_path / option).exists()  # nothing was done before that was known
@@ -51,20 +42,20 @@ NEW = ("raw/new.html", "raw/new/x.html")
 
 
 @for_each("name", ["run.json", "closed.json", "metrics.json", "report.md", "raw/inventory.jsonl", *NEW])
-def test_the_evidence_of_a_run_is_neither_replaced_nor_added_to(run, capsys, name):
+def test_the_evidence_of_a_run_is_neither_replaced_nor_added_to(run, refused, name):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    assert "evidence of a run" in refused(capsys, "report", run, "-o", run / name, "--force")
+    assert "evidence of a run" in refused("report", run, "-o", run / name, "--force")
     assert before == {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
 
 
-def test_devices_fifos_and_folders_are_refused(run, tmp_path, capsys):
+def test_devices_fifos_and_folders_are_refused(run, tmp_path, refused):
     fifo, folder = tmp_path / "fifo", tmp_path / "folder"
     os.mkfifo(fifo)
     folder.mkdir()
-    assert "not a regular file" in refused(capsys, "report", run, "-o", "/dev/null")
-    assert "not a regular file" in refused(capsys, "report", run, "--junit", fifo)
-    assert "is a folder" in refused(capsys, "report", run, "--prometheus", folder)
-    assert "there is no folder" in refused(capsys, "report", run, "-o", tmp_path / "gone/page.html")
+    assert "not a regular file" in refused("report", run, "-o", "/dev/null")
+    assert "not a regular file" in refused("report", run, "--junit", fifo)
+    assert "is a folder" in refused("report", run, "--prometheus", folder)
+    assert "there is no folder" in refused("report", run, "-o", tmp_path / "gone/page.html")
     assert stat.S_ISCHR(Path("/dev/null").stat().st_mode)
     assert stat.S_ISFIFO(fifo.stat().st_mode)
 
@@ -83,11 +74,11 @@ def test_a_link_is_followed_and_stays(run, tmp_path):
     assert main(["report", str(run), "-o", str(evidence), "--force"]) == 2
 
 
-def test_two_options_do_not_share_a_file(run, tmp_path, capsys):
+def test_two_options_do_not_share_a_file(run, tmp_path, refused):
     (tmp_path / "link").symlink_to(tmp_path)
     both = ("--junit", tmp_path / "x", "--prometheus", tmp_path / "link/x")
-    assert "--junit and --prometheus both name" in refused(capsys, "report", run, *both)
-    assert "both name -" in refused(capsys, "report", run, "-o", "-", "--junit", "-")
+    assert "--junit and --prometheus both name" in refused("report", run, *both)
+    assert "both name -" in refused("report", run, "-o", "-", "--junit", "-")
 
 
 def test_a_dash_is_standard_output_and_nothing_else_stands_there(run, tmp_path, monkeypatch, capsys):
@@ -112,14 +103,14 @@ def test_who_may_read_a_new_file_is_the_umasks_business(run, tmp_path, umask, mo
     assert stat.S_IMODE(written.stat().st_mode) == mode
 
 
-def test_a_profile_that_is_there_stays_because_people_edit_profiles(run, tmp_path, capsys):
+def test_a_profile_that_is_there_stays_because_people_edit_profiles(run, tmp_path, capsys, refused):
     profile = tmp_path / "measured.yaml"
     assert main(["profile", "--from", str(run), "-o", str(profile)]) == 0
     text = profile.read_text()
     capsys.readouterr()
-    assert "exists already" in refused(capsys, "profile", "--from", run, "-o", profile)
+    assert "exists already" in refused("profile", "--from", run, "-o", profile)
     assert profile.read_text() == text
-    assert "evidence of a run" in refused(capsys, "profile", "--from", run, "-o", run / "profile.yaml")
+    assert "evidence of a run" in refused("profile", "--from", run, "-o", run / "profile.yaml")
     assert main(["profile", "--from", str(run), "-o", "-"]) == 0
     assert capsys.readouterr().out == text
 
