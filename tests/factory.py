@@ -129,7 +129,7 @@ def judged_of(
 
 def gathered(*runs: Judged, absent: tuple[Absent, ...] = ()) -> Collection:
     """These runs, as a report has them, without drills."""
-    return Collection(list(runs), list(absent), [], [], {})
+    return Collection(judged=list(runs), absent=list(absent))
 
 
 def an_entry(folder: Path, outcome: Outcome = Outcome.PASS) -> Entry:

@@ -12,7 +12,7 @@ from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS, QUESTIONS
 from bringup.plan.phases import PHASES
 from bringup.records import Answer, Decision, DrillResult, Kind, Mark, Observation, Outcome
-from bringup.report.headline import headline
+from bringup.report.collection import headline
 from factory import GPU_CLUSTER, LOCAL_CLUSTER, a_drill_result, a_run, a_verdict, drilled, healthy, judged_of, playbook
 from loops import for_each
 

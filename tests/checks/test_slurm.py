@@ -7,7 +7,7 @@ import pytest
 import scheduler
 from bringup import judge
 from bringup.derive.blame import blame
-from bringup.evidence import facts, slurm
+from bringup.evidence import facts, launcher, slurm
 from bringup.evidence.parsed import Parsed, Seen
 from bringup.plan import profile
 from bringup.records import Kind
@@ -157,7 +157,7 @@ PREEMPTED = "slurmstepd-n0: error: *** STEP 7.0 ON n0 CANCELLED AT 2026-11-28T13
 def test_a_check_without_evidence_has_the_words_of_slurm_beside_it(files, words):
     parsed, run = Parsed(), a_run("smoke", ("n0", "n1"))
     for name, text in files.items():
-        parsed.add(slurm.launch_errors(text, f"raw/{name}.err"))
+        parsed.add(launcher.launch_errors(text, f"raw/{name}.err"))
     verdicts = blame(judge.judge(run, profile.load("local-cpu"), parsed), Seen(parsed.observations), run).verdicts
     (verdict,) = (verdict for verdict in verdicts if verdict.gate == "smoke.array")
     assert (verdict.kind, verdict.cause) == (Kind.ABSENT, f"no evidence arrived{words}")
@@ -166,7 +166,7 @@ def test_a_check_without_evidence_has_the_words_of_slurm_beside_it(files, words)
 def test_a_probe_that_slurm_ended_has_the_words_of_slurm_beside_what_it_had_said():
     fact = {"probe": "scheduler", "at": "n0", "subject": "job", "quantity": "smoke.array", "value": "0", "unit": "text"}
     parsed, run = facts.parse(json.dumps(fact), "raw/compute.jsonl"), a_run("smoke", ("n0", "n1"))
-    parsed.add(slurm.launch_errors(PREEMPTED, "raw/compute.err"))
+    parsed.add(launcher.launch_errors(PREEMPTED, "raw/compute.err"))
     verdicts = blame(judge.judge(run, profile.load("local-cpu"), parsed), Seen(parsed.observations), run).verdicts
     (verdict,) = (verdict for verdict in verdicts if verdict.gate == "smoke.array")
     assert verdict.cause is not None

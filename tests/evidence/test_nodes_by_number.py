@@ -2,7 +2,7 @@
 
 import pytest
 from bringup import judge
-from bringup.evidence import launcher, slurm, speakers
+from bringup.evidence import launcher, speakers
 from bringup.records import Outcome
 from bringup.results import load
 from bringup.run import open as opening
@@ -21,7 +21,7 @@ LINE = "srun: error: step_launch_notify_io_failure: aborting, io error with slur
     ],
 )
 def test_the_number_is_the_place_in_the_nodes_of_the_step(line):
-    (observation,) = slurm.launch_errors(line, "f", ["n4", "n7"]).observations
+    (observation,) = launcher.launch_errors(line, "f", ["n4", "n7"]).observations
     assert (observation.quantity, observation.subject) == ("slurm.launch.error", "n7")
     assert "io error" in str(observation.value)
     assert "node 1" in str(observation.value)
@@ -29,7 +29,7 @@ def test_the_number_is_the_place_in_the_nodes_of_the_step(line):
 
 def test_a_number_names_nobody_where_the_nodes_are_not_known_or_too_few():
     for nodes in ([], ["n0"]):
-        assert slurm.launch_errors(LINE.format(1), "f", nodes).observations == []
+        assert launcher.launch_errors(LINE.format(1), "f", nodes).observations == []
 
 
 def test_a_node_that_was_not_allocated_has_no_number():

@@ -5,7 +5,7 @@ import time
 from functools import partial
 
 import pytest
-from bringup.evidence import slurm
+from bringup.evidence import launcher, slurm
 from bringup.evidence.parsed import Seen
 from bringup.evidence.slurm import gpus_of
 from loops import for_each
@@ -170,7 +170,7 @@ def test_one_field_of_a_job_is_read(file, field, value):
     ],
 )
 def test_nodes_and_tasks_that_srun_names_together_are_each_named(line, nodes, tasks, says):
-    seen = slurm.launch_errors(f"srun: error: {line}\nsrun: error: Node failure on n[3-4,7]\n", "f").observations
+    seen = launcher.launch_errors(f"srun: error: {line}\nsrun: error: Node failure on n[3-4,7]\n", "f").observations
     errors = [(each.subject, each.why, each.value) for each in seen if each.quantity == "slurm.launch.error"]
     assert errors[: len(nodes)] == [(node, tasks, says) for node in nodes]
     assert list(Seen(seen).by_subject("slurm.launch.lost")) == ["n3", "n4", "n7"]
@@ -203,7 +203,7 @@ def test_a_task_that_could_not_start_says_why_in_its_own_words(label, line, says
         "0: slurmstepd-n0: error: *** STEP 3.2 ON n0 CANCELLED AT 2026-11-22T09:24:08 ***\n"
         "srun: error: n0: tasks 0-1: Terminated\n"
     )
-    seen = slurm.launch_errors(text, "f").observations
+    seen = launcher.launch_errors(text, "f").observations
     assert [(each.subject, each.value) for each in seen if each.quantity == "slurm.launch.not_started"] == [
         ("n1", says)
     ]
@@ -219,7 +219,7 @@ def test_a_task_that_started_and_raised_is_quoted_and_is_not_called_one_that_cou
         "0: OSError: another's\n"
         "srun: error: n1: task 1: Exited with exit code 1\n"
     )
-    assert values(slurm.launch_errors(text, "f"), "slurm.launch.error") == {
+    assert values(launcher.launch_errors(text, "f"), "slurm.launch.error") == {
         "n1": "Exited with exit code 1; RuntimeError: no good"
     }
 
@@ -256,7 +256,7 @@ def test_both_spellings_of_the_list_are_read(text):
 @for_each("mark", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
 def test_lines_are_counted_as_grep_counts_them(mark):
     """A progress bar ends its lines with a carriage return; other marks stand in a Reason that somebody pasted."""
-    error = slurm.launch_errors(f"10%{mark}20%{mark}30%\nsrun: error: n1: task 1: Killed\n", "f").observations[0]
+    error = launcher.launch_errors(f"10%{mark}20%{mark}30%\nsrun: error: n1: task 1: Killed\n", "f").observations[0]
     assert error.evidence == "f:2"
     parsed = slurm.nodes(f"NodeName=n0 State=DOWN+DRAIN Reason=rack{mark}7\nNodeName=n1 State=IDLE Reason=none\n", "f")
     assert {(seen.subject, seen.evidence) for seen in parsed.observations} == {("n0", "f:1"), ("n1", "f:2")}
@@ -308,6 +308,6 @@ def test_what_many_tasks_printed_is_read_once():
     text = "".join(f"{task}: ValueError: {task}\n{task}: step\n" for task in range(3000))
     text += "".join(f"srun: error: n0: task {task}: Exited with exit code 1\n" for task in range(3000))
     begun = time.process_time()
-    seen = slurm.launch_errors(text, "f").observations
+    seen = launcher.launch_errors(text, "f").observations
     assert time.process_time() - begun < 2  # many times that, where each task reads all lines again
     assert seen[-1].value == "Exited with exit code 1; ValueError: 2999"

@@ -163,8 +163,8 @@ def test_samples_and_beginnings_of_another_node_are_left_out():
     ["srun: error: n1: task 1: Killed", "Node failure on n1", "Task launch for 1.0 failed on node n1: whatever"],
 )
 def test_a_task_cannot_print_what_srun_says_of_another_node(words):
-    assert slurm.launch_errors(f"0: {words}\n", "f").observations == []
-    assert slurm.launch_errors(f"srun: error: {words}\n", "f").observations != []
+    assert launcher.launch_errors(f"0: {words}\n", "f").observations == []
+    assert launcher.launch_errors(f"srun: error: {words}\n", "f").observations != []
 
 
 def test_a_task_cannot_say_how_the_ranks_of_another_node_ended():

@@ -11,8 +11,7 @@ from bringup.plan.expectation import MEASURED_HERE
 from bringup.plan.phases import PHASES
 from bringup.records import Answer, ClaimAnswer, Decision, Headline, Kind, Mark, Measured, Outcome
 from bringup.report import next_steps, page, text
-from bringup.report.collection import Collection
-from bringup.report.headline import headline
+from bringup.report.collection import Collection, headline
 from bringup.report.links import nowhere
 from factory import (
     GPU_CLUSTER,
@@ -30,7 +29,7 @@ from loops import for_each
 
 
 def collection_of(*judged: Judged, drills: tuple[Drilled, ...] = ()) -> Collection:
-    return Collection(list(judged), [], [], [], {}, drills=list(drills))
+    return Collection(judged=list(judged), drills=list(drills))
 
 
 def of(*judged: Judged, drills: tuple[Drilled, ...] = ()) -> Headline:

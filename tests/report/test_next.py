@@ -11,7 +11,7 @@ from bringup.judge import Judged
 from bringup.plan.catalogue import GATES
 from bringup.plan.gate import Guide
 from bringup.plan.profile import PROFILES
-from bringup.records import Action, Kind, Mark, Outcome, Verdict
+from bringup.records import Action, Kind, Mark, Outcome, Step, Verdict
 from bringup.report import explain, next_steps, page
 from bringup.report.collection import Collection
 from bringup.report.links import nowhere
@@ -134,8 +134,11 @@ def test_the_commands_of_a_healthy_page_name_every_folder_and_run_as_pasted():
         "bringup", "profile", "--from", *(f"/nowhere/run {n}" for n in range(len(real))), "-o", "measured.yaml",
     ]  # fmt: skip
     whole = REPOSITORY / "validation/results/playbook/p"
-    seconds = {run.folder: 1.0 for run in runs}
-    [command] = next_steps.commands(Collection(runs, [], [], [whole], seconds))
+    done = {"folder": "f", "outcome": Outcome.PASS, "blocks": False, "seconds": 1.0}
+    steps = {run.folder: Step(phase=run.run.phase, **done) for run in runs}
+    step = Step(phase="smoke", folder="f", outcome=Outcome.PASS, blocks=False, seconds=1)
+    steps = {run.folder: step for run in runs}
+    [command] = next_steps.commands(Collection(judged=runs, playbooks=[whole], steps=steps))
     assert command == "bringup profile --from validation/results/playbook/p -o measured.yaml"
 
 
@@ -160,9 +163,9 @@ def test_the_worst_runs_are_explained_first():
 def test_a_playbook_is_continued_where_it_ran_and_not_in_a_copy_and_one_that_never_ran_is_open(tmp_path):
     run = judged(a_verdict(GATE, "n1"))
     ours = REPOSITORY / "validation/results/playbook/p"
-    gathered = Collection([run], [Absent("smoke", "x")], [], [ours, tmp_path], {})
+    gathered = Collection(judged=[run], absent=[Absent("smoke", "x")], playbooks=[ours, tmp_path])
     assert next_steps.commands(gathered)[1:] == ["bringup run --resume validation/results/playbook/p"]
-    nothing_ran = page.render(Collection([], [Absent("smoke", "x")], [], [], {}))
+    nothing_ran = page.render(Collection(absent=[Absent("smoke", "x")]))
     assert "is not proven" in nothing_ran and "Nothing failed." not in nothing_ran
 
 

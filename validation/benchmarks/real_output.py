@@ -162,7 +162,7 @@ def read_launcher(text: str, ranks: int = 2, part: str = "log") -> Values:
 
 
 def read_launch_errors(text: str) -> Values:
-    values = by_quantity(slurm.launch_errors(text, "raw/launch.err"))
+    values = by_quantity(launcher.launch_errors(text, "raw/launch.err"))
     return {name: str(value).partition(";")[0] for name, value in values.items()}
 
 

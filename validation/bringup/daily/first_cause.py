@@ -15,8 +15,8 @@ from typing import TypedDict
 from bringup.characters import many
 from bringup.daily.places import HOW_TO_LEARN, Places, Step
 from bringup.evidence import job_log
-from bringup.evidence import slurm as answers
 from bringup.evidence.job_log import Ended, JobLog, Raised
+from bringup.evidence.launcher import NODE_FAILURE
 from bringup.evidence.node_states import Node
 from bringup.known_faults import signs
 from bringup.known_faults.signatures import EXIT_CODES, SIGNALS, SIGNATURES
@@ -287,7 +287,7 @@ def _signed(job: Job, text: Text, log: JobLog, sign: Sign, line: int) -> Cause:
     known = SIGNATURES[sign.signature]
     place = _Place(node="", rank=None, task=None)
     if known.id in _OF_A_NODE:  # the kernel or Slurm ended it: srun says which task, or which node, it was
-        ends = [end for end in log.ended if end.words in ("Out Of Memory", answers.NODE_FAILURE)]
+        ends = [end for end in log.ended if end.words in ("Out Of Memory", NODE_FAILURE)]
         place = _ended_at(job, log, ends[0]) if ends else place | {"node": _named_in(job, sign.line)}
     elif known.id not in _OF_THE_JOB:
         task, rank = job_log.speaker_of(sign.line)

@@ -14,9 +14,8 @@ import dataclasses
 from collections.abc import Iterator
 from itertools import islice
 
-from bringup.evidence.launcher import LOST_PEERS
+from bringup.evidence.launcher import LOST_PEERS, NODE_FAILURE
 from bringup.evidence.parsed import Parsed, Seen, is_number
-from bringup.evidence.slurm import NODE_FAILURE
 from bringup.plan.subjects import JOB, nodes_of, rank_subjects, scale_name
 from bringup.records import Observation, Run, Value
 

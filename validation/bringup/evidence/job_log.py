@@ -10,8 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from bringup.evidence import slurm
-from bringup.evidence.launcher import LOST_PEERS, SPEAKS, printed_by
+from bringup.evidence.launcher import LOST_PEERS, SPEAKS, launch_errors, printed_by
 from bringup.evidence.parsed import cut, lines
 from bringup.evidence.speakers import LABEL
 
@@ -158,7 +157,7 @@ def read(text: str, nodes: Sequence[str]) -> JobLog:
                 log.hosts[listed[task]] = log.starts[listed[task] - local] = hosts[task]
         elif _EXIT_CODE.match(rest) and task in listed:
             log.exited.add(listed[task])
-    for end in slurm.launch_errors(text, "", nodes).observations:
+    for end in launch_errors(text, "", nodes).observations:
         if end.quantity == "slurm.launch.error":
             task_words = _TASKS.match(end.why or "")
             words = str(end.value).partition("; ")[0]

@@ -98,7 +98,7 @@ def _collectives(file: File) -> Parsed:
 
 
 def _launch_errors(file: File) -> Parsed:
-    return slurm.launch_errors(file.text, file.where, file.speakers.nodes)
+    return launcher.launch_errors(file.text, file.where, file.speakers.nodes)
 
 
 def _launch_log(file: File) -> Parsed:
