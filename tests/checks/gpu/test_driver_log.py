@@ -248,10 +248,10 @@ BROKEN = {
     HEALTH: "firmware internal error",
     "temp_warn:170:(pid 0): High temperature on sensors with bit set 0 1": "High temperature",
     "wait_func:1189:(pid 72061): ACCESS_REG(0x805) timeout. Will cause a leak of a command resource": (
-        "ACCESS_REG(0x805) timeout"
+        "ACCESS_REG(0x805), timeout"
     ),
     "cb_timeout_handler:877:(pid 9): cmd[3]: INIT_HCA(0x100) Async, timeout. Will cause a leak of a command resource": (
-        "INIT_HCA(0x100) Async, timeout"
+        "INIT_HCA(0x100), timeout"
     ),
     "mlx5_pcie_event:301:(pid 21): Detected insufficient power on the PCIe slot (27W).": (
         "insufficient power on the PCIe slot (27W)"

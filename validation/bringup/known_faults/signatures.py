@@ -44,9 +44,9 @@ class Signature(Record):
     telling: str | None = None  # of several lines, the first with this pattern is shown: it says why
     frames: str | None = None  # of an exception: a pattern that a function in its traceback must match
     harmless: str = ""  # when nothing is to be done
-    # of a line of the kernel: whose it may be, the driver that writes it, a later line after which it is over
+    # of a line of the kernel: whose it may be, what stands before it, a later line after which it is over
     of: Literal["adapter", "node", "disk", "storage", "link", "corrected", "program"] | None = None
-    driver: str | None = None
+    begin: str | None = None
     over: str | None = None
 
 
@@ -76,8 +76,7 @@ EXIT_CODES = _ENDS.codes | {128 + number: meaning for number, (*_, meaning) in _
 def _of_area(name: str) -> Iterator[Signature]:
     data = entries(name)
     for id, fields in data["signatures"].items():
-        begin = rf"{fields['driver']} \S+.*" if "driver" in fields else ""
-        patterns = [f"{begin}{words}" for pattern in fields["patterns"] for words in _spelled(pattern)]
+        patterns = [words for pattern in fields["patterns"] for words in _spelled(pattern)]
         do = f"{fields['do']}; nothing, where {fields['harmless']}" if "harmless" in fields else fields["do"]
         more = {"id": id, "area": data["area"], "patterns": tuple(patterns), "do": do}
         yield Signature.model_validate({**fields, **more})
@@ -91,7 +90,7 @@ def _spelled(pattern: str | dict[str, list[str]]) -> tuple[str, ...]:
         return (pattern,)
     if "nvml" in pattern:
         name, words = pattern["nvml"]
-        return rf"NVMLError_({name})\b", rf"\b(NVML|nvml\w+)\b.*: ({words})"
+        return rf"NVMLError_({name})\b", rf"NVML.*: ({words})", rf"nvml\w.*: ({words})"
     number, name, words = pattern["cuda"]
     return (
         rf"Cuda failure (?:({number})\b|'({words}))",
