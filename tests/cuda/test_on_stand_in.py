@@ -11,6 +11,7 @@ import on_stand_in
 import pytest
 import warm_python
 from bringup.run.train_here import free_port
+from cuda_statements import Known, everything
 from on_stand_in import said_to_rank, together
 from programs import ran
 from tiers import in_test_all
@@ -106,3 +107,19 @@ def test_two_ranks_that_have_one_gpu_end_with_one_line(with_gpus, tmp_path, prog
     if program == COLLECTIVES:
         facts = [json.loads(line) for line in lines if line.startswith("{")]
         assert [fact["value"] for fact in facts if fact.get("quantity") == "nccl.devices"] == [1]
+
+
+# ---- each statement about CUDA is on one page, with the run that executed it or why none did
+
+
+def test_the_statements_of_the_project_are_seen():
+    names = {(each.file, each.name) for each in everything(ROOT)}
+    assert len(names) > 120
+    silent = [name for name in {file for file, _ in names} if "cuda" not in (ROOT / name).read_text().lower()]
+    assert silent == []  # lines.py would not look at them
+    assert ("training/src/recipe/meter.py", "forget_peaks: torch.cuda.reset_peak_memory_stats()") in names
+    assert ("infrastructure-validation/probes/bench.py", "Bench.synchronize: self.torch.cuda.synchronize()") in names
+
+
+def test_the_page_is_what_the_records_say():
+    assert Known().problems() == []
