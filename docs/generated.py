@@ -54,21 +54,12 @@ def _telling(sign: Signature) -> str:
     return sign.example[begin : end if end > 0 else None].rstrip(":.,")
 
 
-# a device, perhaps its interface, perhaps a function with its line and process
-_DEVICE = r"([\w.:-]{1,40}?)(?: [\w-]{1,15})?: (?:\w{1,60}:\d{1,5}:(?:\(pid \d{1,9}\):)? )?"
-
-
 def _kernel_lines() -> str:
     """What probes read of the table of kernel messages: on system Python, which has no YAML."""
-    lines = {}
-    for name, each in entries("kernel")["signatures"].items():
-        begin = each.get("begin", "").replace("DEVICE", _DEVICE)
-        over = {"over": each["over"]} if "over" in each else {}
-        lines[name.partition(".")[2]] = {
-            "of": each["of"],
-            "pattern": f"{begin}(?:{'|'.join(each['patterns'])})",
-            **over,
-        }
+    table, lines = entries("kernel"), {}
+    for name, each in table["signatures"].items():
+        pattern = f"{each.get('begin', '')}(?:{'|'.join(each['patterns'])})".replace("DEVICE", table["device"])
+        lines[name.partition(".")[2]] = {"of": each["of"], "pattern": pattern, "over": each.get("over")}
     return json.dumps(lines, indent=1) + "\n"
 
 

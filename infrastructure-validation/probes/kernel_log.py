@@ -68,7 +68,7 @@ WITHOUT_A_NUMBER = (
 SEVERAL_LINES = re.compile(rf"NVRM: The NVIDIA (?:probed )?GPU {_PLACE}")
 # what the kernel writes of adapters, disks, filesystems, memory and CPUs; made of validation/known_faults/kernel.yaml
 LINES = [
-    (name, each["of"], re.compile(each["pattern"]), re.compile(each["over"]) if "over" in each else None)
+    (name, each["of"], re.compile(each["pattern"]), each["over"] and re.compile(each["over"]))
     for name, each in json.loads(Path(__file__).with_name("kernel_lines.json").read_text(encoding="utf-8")).items()
 ]
 OF_THE_NODE = ("node", "disk", "storage")
@@ -180,7 +180,7 @@ def of_the_table(records):
                 if not is_pci or device_of_record.lower() == f"+pci:{shown[0].lower()}":
                     known.append((name, of, shown, message))
                 break
-            ended = over.match(message) if over else None
+            ended = over and over.match(message)
             if ended:
                 known = [each for each in known if (each[0], each[2][:1]) != (name, [ended.group(1)])]
     return known

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-from bringup.errors import UsageError
 from bringup.evidence import hostlist
 from bringup.evidence.node_states import Meaning, Node, meaning
 from bringup.known_faults.signatures import Sourced, entries
@@ -41,10 +40,7 @@ def is_about_nodes(reason: str) -> bool:
 def named_nodes(reason: str) -> list[str]:
     """Read the nodes of `ReqNodeNotAvail, UnavailableNodes:n[3-4]`."""
     match = re.search(r"UnavailableNodes:(\S+)", reason)
-    try:
-        return hostlist.expand(match[1]) if match else []
-    except UsageError:
-        return [match[1]] if match else []
+    return hostlist.named(match[1]) if match else []
 
 
 def explain(reason: str, nodes: Mapping[str, Node]) -> str:
