@@ -9,6 +9,7 @@ What is alike on all nodes passes every comparison. What notices it all the same
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -57,12 +58,14 @@ def everywhere(drill: Drill) -> Drill | None:
     if drill.wait_for is not None or drill.tamper is not None or drill.where != "local-cluster":
         return None
 
+    (node,) = altered
+
     def on_all(commands: tuple[Command, ...]) -> tuple[Command, ...]:
-        names = drill.shape.names
+        """Its own name, in a command, is the node's of which the command is."""
         return tuple(
-            each if each[0] not in OF_A_NODE or each[1] not in altered else (each[0], name, *each[2:])
-            for each in commands
-            for name in (names if each[0] in OF_A_NODE and each[1] in altered else names[:1])
+            tuple(re.sub(rf"\b{node}\b", name, word) for word in command)
+            for command in commands
+            for name in (drill.shape.names if command[0] in OF_A_NODE and command[1] == node else (node,))
         )
 
     changed = {"inject": on_all(drill.inject), "during": on_all(drill.during), "undo": on_all(drill.undo)}
