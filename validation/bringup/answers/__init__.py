@@ -15,7 +15,7 @@ from bringup.evidence.names import listed
 from bringup.evidence.parsed import Seen
 from bringup.judge import Judged
 from bringup.plan import subjects, transports
-from bringup.plan.catalogue import bearing_on, of_phase, proving
+from bringup.plan.catalogue import GATES, bearing_on, of_phase, proving
 from bringup.plan.claims import CLAIMS, QUESTIONS, REAL_NAMES, Claim, Real
 from bringup.plan.expectation import SPEEDS
 from bringup.plan.phases import PHASES
@@ -180,7 +180,7 @@ def _claim(
     judged_gates = {item.verdict.gate for item in bearing}
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs).keys()]
     unasked += [stem for stem in claim.phases if stem not in {run.judged.run.phase for run in runs}]
-    open_ends = [f"not asked: {', '.join(unasked)}"] * bool(unasked) + not_on
+    open_ends = [f"not asked: {', '.join(dict.fromkeys(map(_title, unasked)))}"] * bool(unasked) + not_on
     own = _own_numbers(bearing)
     if open_ends or without_limit or own:
         plain = plain.model_copy(update={"is_without_limit": not open_ends})
@@ -244,14 +244,19 @@ def _by_gate(evidence: Iterable[_Evidence], outcome: Outcome) -> _ByGate:
 
 
 def _named(by_gate: _ByGate, shown: Collection[str]) -> str:
-    """Name each gate once, with its subjects in all runs, and gates with the same subjects together: `nccl.ranks,
-    nccl.transport [1-node, 2-nodes]; … and 3 more`."""
+    """Name what was looked at, as its guide is called, with the subjects in all runs: `RDMA ports [n2]; Transport
+    [1-node, 2-nodes]; … and 3 more`. Gates of one guide and of the same subjects are one."""
     by_subjects = grouped(
-        (listed([item.verdict.subject for item in by_gate[gate]]), gate) for gate in by_gate if gate in shown
+        (listed([item.verdict.subject for item in by_gate[gate]]), _title(gate)) for gate in by_gate if gate in shown
     )
-    named = [f"{', '.join(gates)} [{subjects}]" for subjects, gates in by_subjects.items()]
+    named = [f"{', '.join(dict.fromkeys(titles))} [{subjects}]" for subjects, titles in by_subjects.items()]
     left_count = len(by_gate) - sum(map(len, by_subjects.values()))
     return "; ".join([*named, *([f"and {left_count} more"] if left_count else [])])
+
+
+def _title(name: str) -> str:
+    """Return what a gate's guide, or a phase, is called; a gate of a site's own is called by its id."""
+    return GATES[name].guide.title if name in GATES else PHASES[name].title if name in PHASES else name
 
 
 def _number(evidence: Sequence[_Evidence]) -> Measured | None:
