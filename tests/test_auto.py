@@ -234,7 +234,7 @@ def test_later_phases_have_the_numbers_of_the_newest_discovery_of_their_nodes(re
     made = discovered.profile(AUTO, ["n0"])
     assert made.expect["discovery.gpu.nvlinks"].equals == 18
     assert made.description.endswith("(discovery h100-healthy-round-1)")
-    assert auto.is_open(discovered.profile(AUTO, ["n0", "n9"]))  # a node that it did not see
+    assert discovered.profile(AUTO, ["n0", "n9"]).is_open  # a node that it did not see
     named = catalogue.load_profile("h100-8x400g")
     assert discovered.profile(named, ["n0"]) is named
 
@@ -242,7 +242,7 @@ def test_later_phases_have_the_numbers_of_the_newest_discovery_of_their_nodes(re
 def test_a_discovery_that_somebody_changed_gives_no_numbers(recorded):
     path = next((recorded / "raw").glob("inventory*"))
     path.write_text(path.read_text().replace("H100", "H200"))
-    assert auto.is_open(discovered.profile(AUTO, ["n0"]))
+    assert discovered.profile(AUTO, ["n0"]).is_open
 
 
 def test_a_discovery_is_judged_with_the_numbers_of_what_it_saw(recorded):
@@ -264,9 +264,9 @@ def test_a_profile_that_extends_auto_has_the_numbers_of_what_was_seen_and_then_i
         data = {"schema_version": 1, "name": name, "description": "ours", "extends": base, "expect": {own: limit}}
         (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(data))
     opened = catalogue.load_profile(str(tmp_path / "second.yaml"))
-    assert auto.is_open(opened) and auto.is_open(profiles.parse(profiles.dump(opened), "the copy of a run"))
+    assert opened.is_open and profiles.parse(profiles.dump(opened), "the copy of a run").is_open
     made = discovered.profile(opened, ["n0", "n1"])
-    assert (made.name, auto.is_open(made)) == ("second", False)
+    assert (made.name, made.is_open) == ("second", False)
     known = discovered.profile(AUTO, ["n0", "n1"])
     assert (made.recognised, made.expect[gate].at_least, made.expect[other].at_least) == (known.recognised, 5, 6)
     unlike = {key for key, number in numbers(made).items() if numbers(known).get(key) != number}
@@ -283,15 +283,15 @@ def test_a_training_here_takes_the_gpus_that_torch_sees_and_on_a_cpu_the_profile
     monkeypatch.setattr(discovered, "_SIGNS_OF_A_GPU", (str(tmp_path / "none"),))
     assert discovered.here(opened, ["box"], []).expect["train.device"].one_of == ["cpu"]
     monkeypatch.setattr(discovered, "_SIGNS_OF_A_GPU", (str(tmp_path),))
-    assert auto.is_open(discovered.here(opened, ["box"], []))  # a GPU that torch does not see
+    assert discovered.here(opened, ["box"], []).is_open  # a GPU that torch does not see
     monkeypatch.setattr(discovered, "_SIGNS_OF_A_GPU", ())
     (tmp_path / "0000:01:00.0").mkdir()
     (tmp_path / "0000:01:00.0/vendor").write_text("0x10de\n")
     monkeypatch.setattr(discovered, "_PCI", tmp_path)
-    assert auto.is_open(discovered.here(opened, ["box"], []))  # a card whose driver is gone
+    assert discovered.here(opened, ["box"], []).is_open  # a card whose driver is gone
     monkeypatch.setattr(discovered, "_PCI", tmp_path / "none")
     monkeypatch.setenv("SLURM_JOB_GPUS", "0,1")
-    assert auto.is_open(discovered.here(opened, ["box"], []))  # Slurm handed out two
+    assert discovered.here(opened, ["box"], []).is_open  # Slurm handed out two
 
 
 def test_runs_that_are_there_are_not_judged_with_auto_which_has_no_numbers_of_them(recorded, refused):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Iterable
 from typing import Any, TextIO
 
 CONTROL = r"\u0000-\u001f\u007f-\u009f\u202a-\u202e\u2066-\u2069"
@@ -57,3 +59,9 @@ def for_xml(text: str) -> str:
 def many(count: int, noun: str) -> str:
     """Count in words: `1 node`, `2 nodes`, `1,024 nodes`."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def meant(word: str, known: Iterable[str]) -> str:
+    """Return `; did you mean explain?`, or nothing."""
+    near = difflib.get_close_matches(word, list(known), 1)
+    return f"; did you mean {near[0]}?" if near else ""

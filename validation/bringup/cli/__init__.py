@@ -15,8 +15,8 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TextIO, cast
 
-from bringup.characters import Printable
-from bringup.cli.arguments import CANNOT_TELL, complain, meant, with_runs
+from bringup.characters import Printable, meant
+from bringup.cli.arguments import CANNOT_TELL, complain, with_runs
 from bringup.cli.verbs import TITLES, VERBS
 from bringup.errors import BringupError
 

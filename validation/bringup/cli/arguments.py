@@ -4,14 +4,13 @@ time of each start."""
 from __future__ import annotations
 
 import argparse
-import difflib
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from bringup.characters import plain
+from bringup.characters import meant, plain
 from bringup.errors import UsageError
 from bringup.plan.phases import PHASES, Phase
 
@@ -25,12 +24,6 @@ N = TypeVar("N", int, float)
 
 def complain(message: str) -> None:
     print(f"bringup: {plain(message)}", file=sys.stderr)
-
-
-def meant(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean explain?`, or nothing."""
-    near = difflib.get_close_matches(word, list(known), 1, 0.7)
-    return f"; did you mean {near[0]}?" if near else ""
 
 
 def _number(read: Callable[[str], N], is_right: Callable[[N], bool], words: str) -> Callable[[str], N]:
@@ -109,9 +102,9 @@ def phases_called(name: str) -> list[str]:
 def named_profile(name: str | None) -> Profile | None:
     """Load the profile that runs are judged with which are there already. None: each with its own copy. Raises
     UsageError, FileError."""
-    from bringup.plan import auto, catalogue
+    from bringup.plan import catalogue
 
     profile = None if name is None else catalogue.load_profile(name)
-    if profile is not None and auto.is_open(profile):
+    if profile is not None and profile.is_open:
         raise UsageError(f"--profile {name}: each run keeps the numbers that it was opened with; leave --profile out")
     return profile

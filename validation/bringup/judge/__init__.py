@@ -71,7 +71,7 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
         profile = results.load_profile(folder, run) if profile is None else profile
         records, of_site = TrainingRecords(folder), own.of_run(folder / results.OWN_CHECKS)
         parsed, facts = read_run(folder, run, records, seal)
-        if auto.is_open(profile) and run.phase == "discovery":  # it is what says which numbers these nodes have
+        if profile.is_open and run.phase == "discovery":  # it is what says which numbers these nodes have
             made = auto.completed(auto.seen(parsed.observations, run.nodes, run.cluster))
             profile = auto.with_own(profile, made)
         verdicts = blame(judge(run, profile, parsed, of_site), facts, run)

@@ -70,19 +70,9 @@ class Nodes:
         return self.rate if self.fabric is None else self.fabric.rates.get(self.ports, self.rate)
 
 
-def is_open(profile: Profile) -> bool:
-    """Say whether it is `auto`, or one that extends it, before a discovery."""
-    return profile.recognised is None and (profile.name == NAME or profile.own is not None)
-
-
 def with_own(opened: Profile, made: Profile) -> Profile:
     """Return `made`, and over it what a profile that extends `auto` says itself."""
     return made if opened.own is None else profiles.over(made, opened.own)
-
-
-def closed(profile: Profile) -> Profile | None:
-    """Return the profile that runs are judged with. None: each with its own copy, because a discovery makes it."""
-    return None if is_open(profile) else profile
 
 
 def seen(observations: Iterable[Observation], nodes: Collection[str], cluster: str | None) -> Nodes:

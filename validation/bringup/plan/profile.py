@@ -46,6 +46,16 @@ class Profile(Record):
     recognised: str | None = None  # of `auto` after a discovery: what its numbers are of (plan/auto.py)
     own: Profile | None = None  # of one that extends `auto`: what it says itself
 
+    @property
+    def is_open(self) -> bool:
+        """Say whether it is `auto`, or one that extends it, before a discovery."""
+        return self.recognised is None and (self.name == AUTO or self.own is not None)
+
+    @property
+    def closed(self) -> Profile | None:
+        """Return the profile that runs are judged with. None: each with its own copy, because a discovery makes it."""
+        return None if self.is_open else self
+
     def reason_not_applicable(self, gate: str) -> str | None:
         return next((entry.reason for entry in self.not_applicable if entry.gate == gate), None)
 
@@ -120,7 +130,6 @@ def resolved(
 
 def over(base: Profile, profile: Profile) -> Profile:
     """Return `base` with what `profile` says in place of what it said."""
-    waits = base.recognised is None and (base.name == AUTO or base.own is not None)
     own = profile.model_copy(update={"extends": None})
     not_applicable = {entry.gate for entry in profile.not_applicable}
     return profile.model_copy(
@@ -137,7 +146,7 @@ def over(base: Profile, profile: Profile) -> Profile:
             ),
             "workload": profile.workload or base.workload,
             "recognised": profile.recognised or base.recognised,
-            "own": None if not waits else own if base.own is None else over(base.own, own),
+            "own": None if not base.is_open else own if base.own is None else over(base.own, own),
         }
     )
 

@@ -18,6 +18,7 @@ from yaml.composer import Composer
 from yaml.constructor import SafeConstructor
 from yaml.resolver import Resolver
 
+from bringup import characters
 from bringup.errors import FileError
 
 if TYPE_CHECKING or not yaml.__with_libyaml__:
@@ -173,9 +174,8 @@ def _is_tag(part: int | str) -> bool:
 def meant(name: str, names: Iterable[str]) -> str:
     """Return `; did you mean at_least?`, or all names if they are few."""
     known = list(names)
-    for near in difflib.get_close_matches(name, known, n=1):
-        return f"; did you mean {near}?"
-    return f"; there are {', '.join(known)}" if 0 < len(known) <= 12 else ""
+    few = f"; there are {', '.join(known)}" if 0 < len(known) <= 12 else ""
+    return characters.meant(name, known) or few
 
 
 def _keys_at(place: tuple[int | str, ...], model: type[BaseModel]) -> list[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from bringup.evidence import hostlist
 from bringup.judge import Judged
 from bringup.known_faults.signatures import SIGNATURES
-from bringup.plan import auto, own
+from bringup.plan import own
 from bringup.plan import profile as profiles
 from bringup.plan import subjects as naming
 from bringup.plan.catalogue import GATES
@@ -178,7 +178,7 @@ def _takes(command: str, nodes: int) -> bool:
 def _profile(folder: Path, run: Run) -> str:
     """Return the profile as --profile takes it: the name of one that comes with bringup, else the run's own copy."""
     is_there = (profiles.PROFILES / f"{run.profile}.yaml").is_file()
-    is_whole = is_there and not auto.is_open(profiles.load(run.profile))
+    is_whole = is_there and not profiles.load(run.profile).is_open
     return run.profile if is_whole else shown_path(folder / PROFILE)
 
 

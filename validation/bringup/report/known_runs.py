@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +10,7 @@ from functools import cached_property
 from pathlib import Path
 
 from bringup import results
-from bringup.characters import many
+from bringup.characters import many, meant
 from bringup.errors import RecordError, RunError
 from bringup.evidence import hostlist
 from bringup.plan.phases import PHASES
@@ -124,8 +123,7 @@ def called(name: str, what: str = "") -> Path:
         raise RunError(f"{name}: is the folder of several runs; name one of them{also}")
     else:
         why = "is a file of no run" if path.is_file() else "holds no run" if path.is_dir() else "no run is called so"
-        near = difflib.get_close_matches(name, [run.name for run in known], 1)
-        why += f"; did you mean {near[0]}?" if near and not path.exists() else ""
+        why += "" if path.exists() else meant(name, [run.name for run in known])
     shown = "; ".join(f"{run.name} ({run.what})" for run in of_kind[:_NAMED])
     there = f"the newest are {shown}; `bringup runs` lists all" if shown else f"no {what or 'run'} is here yet"
     raise RunError(f"{name}: {why}; {there}")

@@ -37,7 +37,7 @@ def newest(nodes: Collection[str]) -> Judged | None:
 
 def profile(opened: Profile, nodes: Collection[str], discovery: Judged | None = None) -> Profile:
     """Return `opened`, or, where it is or extends `auto`, what the newest discovery makes. Raises FileError."""
-    if not auto.is_open(opened):
+    if not opened.is_open:
         return opened
     discovery = discovery or newest(nodes)
     if discovery is None:
@@ -51,7 +51,7 @@ def here(opened: Profile, nodes: Collection[str], gpus: Sequence[str]) -> Profil
     """Return the same for a training on this machine, which may never have had a discovery. gpus: names, as in torch.
     Raises FileError."""
     made = profile(opened, nodes)
-    if not auto.is_open(made):
+    if not made.is_open:
         return made
     if gpus:
         seen = auto.Nodes(Counter(gpus).most_common(1)[0][0], len(gpus))

@@ -17,7 +17,7 @@ from pathlib import Path
 from bringup import results as runs
 from bringup.errors import RecordError, RunError, SlurmError
 from bringup.evidence import slurm as answers
-from bringup.plan import auto, own, planned, subjects
+from bringup.plan import own, planned, subjects
 from bringup.plan import profile as profiles
 from bringup.plan import site as sites
 from bringup.plan.phases import Phase
@@ -136,7 +136,7 @@ def open_run(
         folder = results / folder.name
     cluster = slurm.this_cluster()
     lacks = os.environ.get(VARIABLE)
-    if auto.is_open(profile) and phase.stem != "discovery":
+    if profile.is_open and phase.stem != "discovery":
         discovery = discovered.newest(nodes)
         profile = discovered.profile(profile, nodes, discovery)
         lacks = lacking([discovery] if discovery is not None else []) if lacks is None else lacks

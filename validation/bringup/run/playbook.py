@@ -18,7 +18,6 @@ from bringup.characters import many
 from bringup.errors import CannotStart, RecordError, RunError
 from bringup.evidence.names import listed
 from bringup.judge import Judged
-from bringup.plan import auto
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
 from bringup.records import LeftOut, Outcome, Playbook, Step, read_record, worst_of_run, write_record, write_text
@@ -217,7 +216,7 @@ def _plan(
             raise CannotStart(
                 f"--resume {request.resume}: that run was on {', '.join(earlier.nodes)}, this one on {', '.join(names)}"
             )
-        kept_steps = passed_before(request.resume, earlier, planned, auto.closed(request.profile), console)
+        kept_steps = passed_before(request.resume, earlier, planned, request.profile.closed, console)
     if known := known_partitions():
         for stem in planned:
             if stem not in kept_steps:
@@ -227,7 +226,7 @@ def _plan(
 
 def _expected(request: Request, phase: Phase, nodes: Sequence[str]) -> at_work.Expected:
     known = request.profile.workload
-    workload = "--model is-not-known-yet" if auto.is_open(request.profile) else "" if known is None else known.arguments
+    workload = "--model is-not-known-yet" if request.profile.is_open else "" if known is None else known.arguments
     return at_work.expected(phase, nodes, os.environ.get("BRINGUP_TRAIN_ARGS", workload))
 
 

@@ -18,7 +18,7 @@ from bringup.compare import sweep as table
 from bringup.compare.entries import Entry
 from bringup.errors import BringupError, CannotStart, RecordError, RunError, UsageError
 from bringup.judge import Judged
-from bringup.plan import auto, catalogue
+from bringup.plan import catalogue
 from bringup.plan import profile as profiles
 from bringup.plan import sweep as plan
 from bringup.plan.phases import PHASES, Phase
@@ -187,7 +187,7 @@ class _Work:
         if attempt is None or not (attempt / runs.METRICS).is_file():
             return None
         try:
-            judged = judge.judge_folder(attempt, auto.closed(self.profile))
+            judged = judge.judge_folder(attempt, self.profile.closed)
             compared.entry(judged)
         except BringupError:
             return None

@@ -16,7 +16,7 @@ from bringup.evidence.names import the_first
 from bringup.evidence.node_states import Node
 from bringup.judge import Judged
 from bringup.known_faults import right_values
-from bringup.plan import auto, catalogue, cuda
+from bringup.plan import catalogue, cuda
 from bringup.plan.catalogue import GATES
 from bringup.plan.claims import CLAIMS
 from bringup.plan.phases import PHASES
@@ -163,7 +163,7 @@ def _profile(facts: Facts) -> Finding:
     usual, number = most_common(facts.nodes), profile.machine.gpus_per_node
     if usual and number is not None and number.value != usual.gpus:
         return Finding("WARN", f"{profile.name} is for {number.value:g} GPUs a node, and Slurm says {usual.gpus}", cure)
-    if auto.is_open(profile):
+    if profile.is_open:
         return Finding("PASS", f"{profile.name}: its numbers are those of what discovery will see; there is none yet")
     if usual and profile.name == "generic":
         return Finding("WARN", "generic: bandwidth and speed are measured, and judged by no number", cure)
