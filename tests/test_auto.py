@@ -1,6 +1,5 @@
 """The profile `auto`: the numbers of what a discovery saw, and nothing of what it did not see."""
 
-import tarfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from bringup.plan.profile import PROFILES, Profile
 from bringup.records import Observation, Outcome
 from bringup.run import discovered, slurm
 from loops import for_each
+from runs_for_tests import unpacked
 
 H100 = Nodes("NVIDIA H100 80GB HBM3", 8, "InfiniBand", 8, 400)
 SIMULATED = {"gpus": 2, "simulated": True, "cluster": "bringup-simulated"}
@@ -219,12 +219,9 @@ AUTO = catalogue.load_profile("auto")
 @pytest.fixture
 def recorded(tmp_path, monkeypatch) -> Path:
     """A discovery of two simulated nodes of H100, in a tree of its own."""
-    with tarfile.open(Path(__file__).parent / "golden/recordings/h100-healthy.tar.xz") as archive:
-        archive.extraction_filter = getattr(tarfile, "data_filter", None)
-        archive.extractall(tmp_path)
     folder = tmp_path / "validation/results/discovery/recorded"
     folder.parent.mkdir(parents=True)
-    (tmp_path / "h100-healthy/discovery/h100-healthy-round-1").rename(folder)
+    unpacked("h100-healthy", tmp_path, "h100-healthy/discovery/h100-healthy-round-1").rename(folder)
     monkeypatch.setattr(results, "REPOSITORY", tmp_path)
     monkeypatch.setattr(slurm, "this_cluster", lambda: slurm.Cluster(None, None))
     return folder

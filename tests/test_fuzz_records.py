@@ -94,7 +94,6 @@ def used(folder: Path, record: Record) -> None:
             assert "\n" not in str(error)
     elif isinstance(record, DrillReport):
         result.markdown(record)
-        result.markdown(record)
         result.totals(record)
 
 

@@ -97,9 +97,7 @@ def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
     return Controller(monkeypatch, Clock(monkeypatch))
 
 
-def starting(
-    phase: str = "discovery", folder: Path = Path("/nowhere"), tell: Callable[[str], None] = str
-) -> launch.Launch:
+def starting(phase: str = "discovery", folder: Path = Path("/nowhere"), tell: Callable[[str], None] = str):
     return launch.Launch(PHASES[phase], "x", folder, tell)
 
 
@@ -182,10 +180,9 @@ def test_jobs_that_smoke_submitted_are_asked_for_together(controller: Controller
 def test_a_job_that_slurm_has_forgotten_is_read_from_the_accounting(controller: Controller, tmp_path, monkeypatch):
     """slurmctld forgets a job MinJobAge seconds after its end, and says so with an error."""
     (tmp_path / "raw").mkdir()
-    table = (
-        "JobID|State|ExitCode|Submit|Start|End\n11|CANCELLED by 0|0:0|2026-01-02T03:04:05|Unknown|2026-01-02T03:04:09\n"
-    )
-    accounting = {"11": table, "12": "JobID|State|ExitCode|Submit|Start|End\n", "13": None}
+    header = "JobID|State|ExitCode|Submit|Start|End\n"
+    table = f"{header}11|CANCELLED by 0|0:0|2026-01-02T03:04:05|Unknown|2026-01-02T03:04:09\n"
+    accounting = {"11": table, "12": header, "13": None}
 
     def ask(*command: str, **options: object) -> str:
         if command[0] == "sacct":

@@ -10,6 +10,7 @@ import socket
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -171,29 +172,28 @@ def test_each_launcher_sees_its_part_of_the_gpus_in_sight(monkeypatch):
     assert train_here._gpus_of(0, 1, PROGRAMS["single"]) == {"CUDA_VISIBLE_DEVICES": "0"}
 
 
-def refused(capsys, *arguments: str) -> str:
+@pytest.fixture
+def makes_no_folder() -> Iterator[None]:
     before = sorted((REPOSITORY / "training/results").glob("run_*"))
-    assert main(["train", *arguments]) == 2
+    yield
     assert sorted((REPOSITORY / "training/results").glob("run_*")) == before
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert len(err.splitlines()) == 1, err
-    return err
 
 
-def test_an_option_that_the_program_refuses_is_its_own_line_and_no_folder(capsys, monkeypatch):
+@pytest.mark.usefixtures("makes_no_folder")
+def test_an_option_that_the_program_refuses_is_its_own_line_and_no_folder(refused, monkeypatch):
     monkeypatch.setattr(train_here, "gpus", list)
-    assert "unrecognized arguments: --nope" in refused(capsys, "ddp", "--ranks", "2", "--nope")
-    assert "the nearest that is: 6" in refused(capsys, "ddp", "--ranks", "3", "--global-batch", "7")
+    assert "unrecognized arguments: --nope" in refused("train", "ddp", "--ranks", "2", "--nope")
+    assert "the nearest that is: 6" in refused("train", "ddp", "--ranks", "3", "--global-batch", "7")
 
 
-def test_a_torch_that_is_not_there_or_cannot_be_imported_is_one_line(capsys, monkeypatch, tmp_path: Path):
+@pytest.mark.usefixtures("makes_no_folder")
+def test_a_torch_that_is_not_there_or_cannot_be_imported_is_one_line(refused, monkeypatch, tmp_path: Path):
     (tmp_path / "torch.py").write_text("raise ImportError('libcudart.so.13: cannot open')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    assert "torch cannot be used in" in refused(capsys, "single")
+    assert "torch cannot be used in" in refused("train", "single")
     find = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "torch" else find(name))
-    assert "torch is not installed" in refused(capsys, "single")
+    assert "torch is not installed" in refused("train", "single")
 
 
 def test_an_option_of_the_program_is_no_abbreviation_of_ours_and_other_verbs_take_none(capsys):
