@@ -66,14 +66,12 @@ def _reference(parsed: Parsed, folder: Path, records: TrainingRecords) -> Refere
     if (metrics := records.reference_metrics) is None:
         return _NO_REFERENCE
     try:
-        args = read_record(folder / REFERENCE_ARGS, RunArgs)
-        if not isinstance(metrics, RecordError):
-            return Reference(args, metrics)
-        wrong = metrics
+        if isinstance(metrics, RecordError):
+            raise metrics
+        return Reference(read_record(folder / REFERENCE_ARGS, RunArgs), metrics)
     except RecordError as error:
-        wrong = error
-    parsed.problems.append(str(wrong).replace(f"{folder}/", ""))
-    return "the records of the one-GPU run cannot be read"
+        parsed.problems.append(str(error).replace(f"{folder}/", ""))
+        return "the records of the one-GPU run cannot be read"
 
 
 def of_records(run: Run, args: RunArgs, metrics: TrainMetrics, reference: Reference | str | None) -> Parsed:
