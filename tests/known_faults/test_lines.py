@@ -58,7 +58,7 @@ def test_a_step_that_waits_for_the_one_before_it_is_no_fault():
         "WARN: device mlx5_0 cannot allocate buffer on the specified memory type. Skipping...",  # NVSHMEM
         "[1759897489.1] [h1:3:0] ucp_worker.c:1855 UCX  WARN  network device 'mlx5_9:1' is not available",
         "nvme nvme0: failed to set APST feature (2)",
-        "h1:1:9 [0] NCCL INFO HINT: In many cases this error indicates that the IMEX (NVLink fabric) service is not running",
+        "h1:1:9 [0] NCCL INFO HINT: In many cases this error indicates that the IMEX service is not running",
         "slurmctld: error: Invalid accounting frequency",
         "block nvme0n1: no available path",
         "wandb: WARNING NVML Shared Library Not Found",
