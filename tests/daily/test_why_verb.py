@@ -1,0 +1,225 @@
+"""`bringup why` of a job: what Slurm and its nodes are asked, and what could not be seen."""
+
+import io
+import json
+import re
+import time
+from pathlib import Path
+
+import pytest
+from bringup.cli import main
+from bringup.evidence import slurm as answers
+from bringup.known_faults.signatures import SIGNATURES
+from loops import for_each
+from programs import program
+from test_why import RAISED
+
+SHOWN = """\
+JobId=7 JobName=x UserId=root(0) StdOut=/etc/shadow
+   UserId=ann(1000) GroupId=ann(1000) MCS_label=N/A
+   JobState=FAILED Reason=NonZeroExitCode Dependency=(null)
+   NodeList=n[0-1]
+   NumNodes=2 NumCPUs=4 NumTasks=4 CPUs/Task=1 ReqB:S:C:T=0:0:*:*
+   Socks/Node=* NtasksPerN:B:S:C=4:0:*:* CoreSpec=*
+   Comment=   StdOut=/etc/shadow
+   StdErr={log}
+   StdIn=/dev/null
+   StdOut={log}
+"""
+
+
+def test_a_name_or_comment_of_a_job_changes_no_other_field_and_a_delimiter_stays_in_the_last_column():
+    fields = answers.job_fields(SHOWN.format(log="/home/ann/a b.log"))
+    assert fields["UserId"] == "ann(1000)"
+    assert fields["StdOut"] == "/home/ann/a b.log"
+    assert fields["NodeList"] == "n[0-1]"
+    table = "JobID|State|WorkDir\n7|CANCELLED by 1000|/home/a|b\nbroken\n"
+    assert answers.accounted(table) == [{"JobID": "7", "State": "CANCELLED by 1000", "WorkDir": "/home/a|b"}]
+
+
+@pytest.fixture
+def slurm(tmp_path, monkeypatch) -> Path:
+    """A Slurm that answers about job 7, and records what it was asked to do."""
+    shown = tmp_path / "shown"
+    shown.write_text(SHOWN.format(log=tmp_path / "job.log"))
+    programs = {
+        "scontrol": f'case "$*" in *job*) cat {shown};; *) echo "NodeName=n1 State=DOWN Reason=Xid 79 [root@x]";; esac',
+        "sacct": 'echo "JobID|User|State|ExitCode|NodeList|Start|End|WorkDir"; echo "7|ann|CANCELLED by 1000|0:0||||/"',
+        "squeue": 'printf "CANCELLED\\037None\\037\\n"',
+    }
+    for name in ("scontrol", "sacct", "squeue", "srun", "sbatch", "scancel"):
+        put(tmp_path, name, programs.get(name, ""))
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin", prepend=":")
+    return tmp_path
+
+
+def test_the_verb_only_reads_and_says_what_it_could_not_see(slurm, capsys):
+    assert main(["why", "7", "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["job"]["by"] == "user 1000"
+    assert any("No such file" in line for line in answer["not_seen"])
+    assert any("--on-nodes" in line for line in answer["not_seen"])
+    assert not {line.split()[0] for line in (slurm / "asked").read_text().splitlines()} & {"srun", "sbatch", "scancel"}
+    (slurm / "job.log").write_text(RAISED)
+    assert main(["why", "7"]) == 0
+    screen = capsys.readouterr().out
+    assert "first cause rank 2 on n1: ValueError: 3 columns" in screen
+    assert "node        n1: down: Xid 79" in screen
+
+
+def test_a_job_of_bringup_is_read_where_its_script_keeps_its_log_and_a_late_one_is_called_late(slurm, capsys):
+    """It said "No such file" of a log that lay beside it, and of a job at four times its length that nothing speaks
+    against it."""
+    begun = time.strftime("%Y-%m-%dT%H:%M:%S", time.localtime(time.time() - 22 * 60 - 10))
+    shown = SHOWN.format(log=slurm / "nccl_pairwise-7.log").replace("JobState=FAILED", "JobState=RUNNING")
+    (slurm / "shown").write_text(f"{shown}   StartTime={begun}\n")
+    for kept in ("nccl_pairwise-7.out", "slurm-logs/nccl_pairwise-7-r1.out"):  # of bringup run; of sbatch
+        (slurm / kept).parent.mkdir(exist_ok=True)
+        (slurm / kept).write_text("round 1\n")
+        assert main(["why", "7"]) == 0
+        screen = capsys.readouterr().out
+        assert "No such file" not in screen
+        (slurm / kept).unlink()
+    # 17 min, but where this checkout ran a playbook on two nodes: then as it took there
+    assert re.search(r"first cause it takes longer than this step should: 22 min, overdue since \d+ min\n", screen)
+    assert "bringup why 7 --on-nodes" in screen
+
+
+STEPS = """case "$*" in
+*allocations*) echo "JobID|User|State"; echo "7|ann|FAILED";;
+*) echo "JobID|NTasks|Layout|NodeList"; printf "%s\\n" "7|||n[0-1]" "7.batch|1|Unknown|n0" "7.0|8|Block|n[0-1]";;
+esac"""
+
+
+def test_the_accounting_says_on_which_node_a_rank_of_srun_ran(slurm, capsys):
+    put(slurm, "sacct", STEPS)
+    (slurm / "job.log").write_text("[rank4]: Traceback (most recent call last):\n[rank4]: ValueError: 3 columns\n")
+    assert main(["why", "7"]) == 0
+    assert "first cause rank 4 on n1: ValueError: 3 columns" in capsys.readouterr().out
+    put(slurm, "sacct", STEPS.replace("Block", "Unknown"))
+    assert main(["why", "7"]) == 0
+    screen = capsys.readouterr().out
+    assert "first cause rank 4: ValueError: 3 columns" in screen
+    assert "srun --label" in screen
+
+
+def put(slurm: Path, name: str, script: str) -> None:
+    program(slurm / "bin" / name, f'echo {name} "$*" >>{slurm}/asked\n{script}')
+
+
+def asked(slurm: Path, name: str) -> list[str]:
+    return [line for line in (slurm / "asked").read_text().splitlines() if line.split()[0] == name]
+
+
+ENDED = "   Partition=gpu OverSubscribe=NO StartTime=2026-11-25T10:00:00 EndTime=2026-11-25T11:00:00\n"
+FACT = {"probe": "job_processes", "at": "n0"}
+SEEN = {"subject": "n0/PCI:0000:c1:00", "quantity": "job.kernel.xid_79", "value": 1, "unit": "count"}
+
+
+def on_nodes(slurm: Path, capsys, change: tuple[str, str], seen: dict[str, object]) -> dict:
+    """The answer about a failed job on n0 and n1, of which n0 says so much."""
+    answer = "".join(f"echo '0: {json.dumps(FACT | rest)}'; " for rest in (seen, {"end": 1}))
+    shown = SHOWN.format(log="/dev/null").replace("   NodeList", f"{ENDED}   ExitCode=1:0\n   NodeList")
+    (slurm / "shown").write_text(shown.replace(*change) if change[0] else shown)
+    node = 'echo "NodeName=n$n State=IDLE Gres=gpu:h100:2 Version=1"'
+    put(slurm, "scontrol", f'case "$*" in *job*) cat {slurm}/shown;; *) for n in 0 1; do {node}; done;; esac')
+    put(slurm, "sacct", "exit 1")
+    put(slurm, "srun", f"{answer} echo 'srun: n1 is away' >&2; exit 1")
+    assert main(["why", "7", "--on-nodes", "--json"]) == 0
+    return json.loads(capsys.readouterr().out)
+
+
+@for_each(
+    "change, kind",
+    [
+        (("", ""), "gpu.xid"),
+        (("OverSubscribe=NO", "OverSubscribe=OK"), "exit-code"),  # another job's GPU, perhaps
+        (("OverSubscribe=NO", "OverSubscribe=NO Exclusive=NO"), "exit-code"),  # every job's words on Slurm 26.05
+        (("OverSubscribe=NO", "OverSubscribe=NO Exclusive=NODE"), "gpu.xid"),
+        (("OverSubscribe=NO", "OverSubscribe=OK AllocTRES=cpu=4,node=2,gres/gpu=4"), "gpu.xid"),  # all of the nodes'
+        (("StartTime=2026-11-25T10:00:00", "StartTime=Unknown"), "exit-code"),
+        (("EndTime=2026-11-25T11:00:00", "EndTime=Unknown"), "exit-code"),
+        (("JobState=FAILED", "JobState=COMPLETED"), "none"),
+    ],
+)
+def test_a_fault_of_a_gpu_is_the_cause_only_where_time_and_gpu_are_the_jobs(slurm, capsys, change, kind):
+    answer = on_nodes(slurm, capsys, change, SEEN)
+    assert answer["cause"]["kind"] == kind
+    assert "Xid 79" in json.dumps(answer)
+    assert any("n1: no whole answer" in line for line in answer["not_seen"])
+    step = asked(slurm, "srun")[-1]
+    assert "--partition=gpu" in step
+    if not change[0]:
+        assert float(step.split()[-1]) - float(step.split()[-2]) == 3600
+
+
+@for_each(
+    "line, change, kind",
+    [
+        (SIGNATURES["kernel.oom-job"].example, ("", ""), "kernel.oom-job"),
+        (SIGNATURES["kernel.nvme"].example, ("", ""), "kernel.nvme"),
+        (SIGNATURES["kernel.hung-task"].example, ("", ""), "exit-code"),  # follows from something
+        (
+            SIGNATURES["kernel.oom-job"].example,
+            ("OverSubscribe=NO", "OverSubscribe=OK"),
+            "exit-code",
+        ),  # of another job?
+        (SIGNATURES["kernel.nvme"].example, ("JobState=FAILED", "JobState=COMPLETED"), "none"),
+    ],
+)
+def test_a_message_of_the_kernel_in_the_time_of_a_job_is_its_cause_where_nothing_else_says_why(
+    slurm, capsys, line, change, kind
+):
+    answer = on_nodes(slurm, capsys, change, {"subject": "n0", "quantity": "job.kernel", "value": line, "unit": "text"})
+    assert answer["cause"]["kind"] == kind
+    assert answer["cause"]["node"] == ("n0" if kind.startswith("kernel") else "")
+    assert line.split(":")[0] in json.dumps(answer)
+
+
+def test_a_node_that_is_not_usable_takes_no_step(slurm, capsys):
+    assert main(["why", "7", "--on-nodes"]) == 0
+    assert "kernel logs and processes of n1: not usable now" in capsys.readouterr().out
+    assert "--nodelist=n0 --nodes=1 " in asked(slurm, "srun")[0]
+
+
+ARRAY = (
+    "JobId={0} ArrayJobId=5 ArrayTaskId={1} JobName=x\n   UserId=ann(1000) JobState=FAILED\n   NodeList=n0 NumTasks=1\n"
+)
+
+
+def test_an_array_is_asked_for_one_task_at_a_time(slurm, capsys, refused):
+    records = [ARRAY.format(7, 1), ARRAY.format(5, 2)]
+    (slurm / "shown").write_text("\n".join(records))
+    assert "5_1, 5_2" in refused("why", "5")
+    (slurm / "shown").write_text(records[0] + f"   StdOut={slurm}/%j-%A-%a.log\n")
+    assert main(["why", "5_1", "--on-nodes", "--json"]) == 0
+    job = json.loads(capsys.readouterr().out)["job"]
+    assert (job["id"], job["number"], job["logs"]) == ("5_1", "7", [f"{slurm}/7-5-1.log"])
+    assert "job_processes.py 7 " in asked(slurm, "srun")[0]
+    put(slurm, "scontrol", "exit 1")
+    put(slurm, "sacct", 'echo "JobID|JobIDRaw|State"; echo "5_1|7|FAILED"; echo "5_2|5|FAILED"')
+    assert "5_1, 5_2" in refused("why", "5")
+
+
+def test_times_are_asked_for_as_they_are_read(slurm, monkeypatch):
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    for name in ("scontrol", "sacct", "squeue"):
+        put(slurm, name, f"echo $SLURM_TIME_FORMAT >>{slurm}/formats; exit 1")
+    main(["why", "7"])
+    assert set((slurm / "formats").read_text().split()) == {"standard"}
+
+
+def test_a_log_is_asked_about_without_slurm_and_what_is_not_known_is_said(tmp_path, monkeypatch, capsys, refused):
+    """It said that the file is not a job number."""
+    monkeypatch.setenv("PATH", "")
+    (tmp_path / "a log.txt").write_text(RAISED)
+    assert main(["why", str(tmp_path / "a log.txt")]) == 0
+    screen = capsys.readouterr().out
+    assert "first cause rank 2 on n1: ValueError: 3 columns" in screen
+    assert "not known: --state, --nodes, --tasks" in screen
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"step 1 \xff\n")))  # no UTF-8
+    assert main(["why", "-", "--state", "TIMEOUT", "--nodes", "n[0-1]", "--tasks", "4"]) == 0
+    screen = capsys.readouterr().out
+    assert "standard input: timeout, 2 nodes n0,n1\n" in screen
+    assert "the job's time limit was reached" in screen
+    assert "no-such-file" in refused("why", "no-such-file")
