@@ -223,6 +223,16 @@ def test_a_rank_reads_its_shard_of_a_hub_model(tmp_path, model_type, size):
     assert named == sorted((path.name, path.stat().st_size) for path in folder.glob("*.safetensors"))
 
 
+def test_weights_that_are_no_numbers_are_named_before_a_gpu_is_blamed(tmp_path):
+    model = whole_of(arguments(write_config(tmp_path, "llama")))
+    with torch.no_grad():
+        model.model.layers[1].mlp.up_proj.weight[0, 0] = torch.nan
+    model.save_pretrained(tmp_path / "saved/model")
+    args = arguments(None, model=str(tmp_path / "saved/model"))
+    with pytest.raises(DataError, match=r"hold NaN or Inf \(model\.layers\.1\.mlp\.up_proj\.weight\): take"):
+        whole_of(args)
+
+
 def test_a_folder_without_weights_or_with_other_names_is_refused_for_what_it_is(tmp_path):
     file = write_config(tmp_path, "llama")
     whole_of(arguments(file)).model.save_pretrained(tmp_path / "base/model")  # without its head, and other names

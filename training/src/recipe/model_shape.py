@@ -8,6 +8,7 @@ where they are others.
 from __future__ import annotations
 
 import copy
+import logging
 import math
 from collections import Counter
 from collections.abc import Iterable
@@ -17,7 +18,6 @@ import torch
 from accelerate.utils.fsdp_utils import _find_final_norm
 from bringup.formulae.flops import flops_per_token
 from bringup.records import Attention, Blocks, ModelShape, Tensor
-from torch.utils.flop_counter import FlopCounterMode
 
 from recipe.data import first_line
 from recipe.fast import without_waits
@@ -104,6 +104,9 @@ def _not_covered(model: Any, shape: ModelShape, sequence_length: int) -> str | N
 def counted_flops(model: Any, sequence_length: int) -> int:
     """Count the FLOPs of one training step on one row, on the meta device, with eager attention: nothing is
     computed."""
+    logging.getLogger("torch.utils.flop_counter").setLevel(logging.ERROR)  # "triton not found" is no news on a CPU
+    from torch.utils.flop_counter import FlopCounterMode  # it warns when it is imported
+
     apart = copy.deepcopy(model).to("meta")
     apart.set_attn_implementation("eager")
     ids = torch.zeros(1, sequence_length, dtype=torch.long, device="meta")

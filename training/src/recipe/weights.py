@@ -165,6 +165,9 @@ def read(model: Any, name: str) -> None:
     parameters = {plain_name(key): p for key, p in model.named_parameters()}
     with torch.no_grad():
         dcp.load(parameters, storage_reader=dcp.HuggingFaceStorageReader(str(folder_of(name, model))), no_dist=True)
+    for key, p in parameters.items():  # else the first step blames a GPU
+        if not (p.to_local() if isinstance(p, DTensor) else p).isfinite().all():
+            raise DataError(f"weights of {name} hold NaN or Inf ({key}): take an earlier copy of it")
 
 
 def identity(name: str, model: Any) -> list[tuple[str, int, str]]:

@@ -141,6 +141,12 @@ class Run:
             self.predicted = memory.footprint(model, self.resolved, reads_checkpoint=reads_checkpoint)
             memory.require(self.predicted.states.total, self.resolved, self.hosts)
             self.checkpoints.require_room(model)
+            positions = getattr(model.config, "max_position_embeddings", None) or args.sequence_length
+            if args.sequence_length > positions:
+                say_once(
+                    f"WARN --sequence-length {args.sequence_length}: {args.model} was made for {positions} positions; "
+                    "the speed is right, the loss is not that of the model"
+                )
             rows = open_rows(args, model.config, self.hosts)
             if not self.expected.sharded:
                 weights.fill_alike(model, args)
