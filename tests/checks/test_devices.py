@@ -277,7 +277,7 @@ def test_a_value_that_its_vendor_calls_wrong_warns_without_a_peer(facts, outcome
         (
             "inventory.devices.pci",
             "n0",
-            ["IOMMU of GPUs and NICs=DMA-FQ+identity", "MaxPayload and MaxReadReq=128 and 512 bytes"],
+            ["IOMMU of GPUs and NICs=identity+DMA-FQ", "MaxPayload and MaxReadReq=128 and 512 bytes"],
         ),
     ]
     by_gate = judged([*facts, *entries], "discovery", ("n0",), profile_name=H100)

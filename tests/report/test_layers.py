@@ -97,6 +97,9 @@ def test_layers_that_were_not_measured_say_what_measures_them_and_ports_that_no_
     without_pairs = layers.waterfalls(runs()[1:])[0].rows
     by = "measured by: Pairs of nodes: which one, or which link, is slow"
     assert [row[1:] for row in without_pairs[:4]] == [("not measured", "", "", by)] * 4
+    one_by_one = [fact for fact in ports() if "together" not in fact.quantity]
+    of_pair = layers.waterfalls(runs(one_by_one))[0].layers[3]
+    assert of_pair.kept == 370 / 390  # of the layer above that was measured
     no_port = layers.waterfalls(runs([observed("rail.ports", node, 0, "count") for node in NODES]))[0]
     assert next(row[0] for row in no_port.rows) == "NCCL on the slowest pair of nodes"
     assert layers.waterfalls(runs()[:1]) == []
