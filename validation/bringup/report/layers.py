@@ -17,9 +17,8 @@ from bringup.plan.phases import PHASES
 from bringup.plan.subjects import nodes_of_scale
 from bringup.records.grouped import grouped
 
-LITTLE = (
-    0.8  # kept of the layer above: the worst of 21 published all_reduce results, of the line rate (known/busbw.yaml)
-)
+# kept of the layer above: the worst of 21 published all_reduce results has this share of the line rate (known/busbw.yaml)
+LITTLE = 0.8
 GBIT = 8  # Gb/s of a GB/s
 HEADER = ("layer", "GB/s", "of the layer above", "usual", "who owns the loss")
 USUAL = "80 to 101 %: 21 published results"  # known/busbw.yaml, of the line rate
