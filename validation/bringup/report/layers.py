@@ -17,7 +17,7 @@ from bringup.plan.phases import PHASES
 from bringup.plan.subjects import nodes_of_scale
 from bringup.records.grouped import grouped
 
-# kept of the layer above: the worst of 21 published all_reduce results has this share of the line rate (known/busbw.yaml)
+# kept of the layer above; the worst of 21 published results has this share of the line rate (known/busbw.yaml)
 LITTLE = 0.8
 GBIT = 8  # Gb/s of a GB/s
 HEADER = ("layer", "GB/s", "of the layer above", "usual", "who owns the loss")
