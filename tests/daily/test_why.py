@@ -43,6 +43,26 @@ def test_a_log_of_a_real_program_says_who_was_first(file, kind, node, who, words
     assert words in first.words
 
 
+@for_each(
+    ("number", "kind", "words"),
+    [
+        (79, "gpu.xid", "GPU has fallen off the bus; reboot the node"),
+        (48, "gpu.xid", "uncorrectable memory error"),
+        (44, "outlived", "NVIDIA's table gives it to the program"),
+        (999, "outlived", "unknown: look it up in NVIDIA's Xid catalogue"),
+    ],
+)
+def test_a_message_of_the_driver_means_what_the_table_of_its_numbers_says(number, kind, words):
+    first = cause(f"[5.0] NVRM: Xid (PCI:0000:9a:00): {number}, pid=3100, name=python3, Ch 0000002c\n")
+    assert first.kind == kind
+    assert words in first.words
+    raised = cause(
+        f"NVRM: Xid (PCI:0000:9a:00): {number}, pid=7\n[rank2]: Traceback (most recent call last):\n"
+        "[rank2]: ValueError: 3 columns\n"
+    )
+    assert raised.kind == ("gpu.xid" if kind == "gpu.xid" else "python")
+
+
 RAISED = """\
 0: step 1
 2: Traceback (most recent call last):

@@ -18,7 +18,7 @@ from bringup.evidence import job_log
 from bringup.evidence.job_log import Ended, JobLog, Raised
 from bringup.evidence.launcher import NODE_FAILURE
 from bringup.evidence.node_states import Node
-from bringup.known_faults import signs
+from bringup.known_faults import signs, xid
 from bringup.known_faults.signatures import EXIT_CODES, SIGNALS, SIGNATURES
 from bringup.records import Sign
 
@@ -48,6 +48,8 @@ _OF_NODE = re.compile(
     r"slurmstepd-(\S+?): error|error: (\S+?): task|ode failure on (\S+?)[\s,]*$|on node ([\w.-]+)"
     r"|^(\S+): Test (?:CUDA|NCCL) failure"
 )
+_XID, _XID_NUMBER = "gpu.xid", re.compile(r"\bXid \([^)]*\): (\d{1,4})\b")
+_OF_THE_PROGRAM = "NVIDIA's table gives it to the program: nothing is to be done for the node"
 _OF_A_SCRIPT = re.compile(r"slurm_script: line \d+: ")
 _STORE = re.compile(r"[Ff]ailed to recv, got 0 bytes|(?:recvValue|sendBytes|recvBytes) failed")
 _OF_NCCL = re.compile(r"(\S+:\d+:\d+) \[\d+\] .*NCCL (?:WARN|ATTN) ")
@@ -293,10 +295,19 @@ def _signed(job: Job, text: Text, log: JobLog, sign: Sign, line: int) -> Cause:
         task, rank = job_log.speaker_of(sign.line)
         place = _speaker(job, log, rank, task)
         place["node"] = _named_in(job, sign.line) or place["node"]
-    words = f"{sign.line} ({known.cause})"
+    event = _driver_event(sign.line) if known.id == _XID else None
+    words = f"{sign.line} ({known.cause if event is None else event.what_and_action or _OF_THE_PROGRAM})"
     is_outlived = line < log.outlived or (_OF_A_SCRIPT.search(sign.line) and job.state in _GOES_ON)
     do = known.do + _hint(text.text, sign.line, line)
+    if event is not None and not event.is_fault:  # or no table knows it
+        is_outlived = True
     return Cause("outlived" if is_outlived else known.id, words, **place, evidence=sign.evidence, do=do)
+
+
+def _driver_event(line: str) -> xid.Event | None:
+    """Find what NVIDIA's table says of the number in a line of the driver."""
+    numbered = _XID_NUMBER.search(line)
+    return None if numbered is None else xid.event(f"xid_{numbered[1]}")
 
 
 def _hint(text: str, warning: str, line: int) -> str:
