@@ -2,7 +2,7 @@
 
 import tracemalloc
 
-from bringup.daily.first_cause import Cause, Job, Text, elsewhere, judged
+from bringup.daily.first_cause import _NO_LINE, Cause, Job, Text, elsewhere, judged
 from bringup.daily.places import Step
 from bringup.evidence.node_states import Node
 from loops import for_each
@@ -232,3 +232,42 @@ def test_what_nccl_itself_says_to_try_is_the_next_step_and_no_cause():
     assert first.do.endswith(
         "; NCCL's hint: set NCCL_NET_GDR_LEVEL=0; if that resolves it, disable ACS following your vendor documentation."
     )
+
+
+XID = "[9.0] NVRM: Xid (PCI:0000:3b:00): "
+NFS = "[1.0] nfs: server {} not responding, still trying"
+
+
+@for_each(
+    "text, kind, words",
+    [
+        (f"{NFS.format('a')}\n[2.0] nfs: server a OK", "none", _NO_LINE),
+        (f"{NFS.format('a')}\n[2.0] nfs: server b OK", "kernel.nfs", "server a"),
+        (f"{NFS.format('a')}\n[2.0] nfs: server a OK\n{NFS.format('a')}", "kernel.nfs", "server a"),
+        (
+            "igb 0000:17:00.0 eno1: igb: eno1 NIC Link is Down\nigb 0000:17:00.0 eno1: igb: eno1 NIC Link is Up 1000 Mbps",
+            "none",
+            _NO_LINE,
+        ),
+        ("mlx5_core 0000:17:00.0 ib0: Link down\nmlx5_core 0000:18:00.0 ib1: Link up", "kernel.link-down", "ib0"),
+        ("pcieport 0000:00:01.0: AER: Corrected error received: 0000:17:00.0", "none", _NO_LINE),
+        ("nvidia-nvswitch3: SXid (PCI:0000:07:00.0): 12028, Non-fatal, Link 32 egress", "none", _NO_LINE),
+        (f"{XID}154, GPU recovery action changed from 0x1 (GPU Reset) to 0x0 (None)", "none", _NO_LINE),
+        (
+            f"{XID}13, pid=1, Graphics Exception\n{XID}79, pid=1, GPU has fallen off the bus.",
+            "gpu.xid",
+            "Xid (PCI:0000:3b:00): 79",
+        ),
+        (f"{XID}999, pid=1, something new", "outlived", "999"),
+    ],
+)
+def test_what_ended_no_job_is_no_first_cause_but_is_shown(text, kind, words):
+    answer = judged(JOB, [Text("dmesg.txt", text, 0.0)], {})
+    assert answer.cause.kind == ("exit-code" if kind == "none" else kind), answer.cause
+    assert words in answer.cause.words
+    assert kind != "none" or any("dmesg.txt:1" in line for line in answer.then), answer.then
+
+
+def test_an_xid_in_a_log_says_what_it_asks_for():
+    assert cause(f"{XID}79, pid=1, GPU has fallen off the bus.").do == "reboot the node"
+    assert cause(f"{XID}154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset)").do == "GPU Reset"

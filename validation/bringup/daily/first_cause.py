@@ -40,6 +40,7 @@ _IN_SHORT = {
 _WEAK = ("exit-code", "killed")  # how a task ended, where nothing says why
 UNEXPLAINED = (*_WEAK, "none", "crash")
 _BESIDE = ("caught", "outlived")  # the job went on behind it
+_HARMLESS = "harmless"  # ended no job: it is over, was corrected, or asks for nothing
 _HINT = "nccl.warning"  # says less than who ended
 _OF_A_NODE = ("slurm.out-of-memory", "slurm.node-failure")
 _OF_THE_JOB = ("slurm.time-limit", "slurm.preempted", "slurm.requeued", "slurm.cancelled")  # whichever node prints it
@@ -48,7 +49,7 @@ _OF_NODE = re.compile(
     r"slurmstepd-(\S+?): error|error: (\S+?): task|ode failure on (\S+?)[\s,]*$|on node ([\w.-]+)"
     r"|^(\S+): Test (?:CUDA|NCCL) failure"
 )
-_XID, _XID_NUMBER = "gpu.xid", re.compile(r"\bXid \([^)]*\): (\d{1,4})\b")
+_XID = "gpu.xid"
 _OF_THE_PROGRAM = "NVIDIA's table gives it to the program: nothing is to be done for the node"
 _OF_A_SCRIPT = re.compile(r"slurm_script: line \d+: ")
 _STORE = re.compile(r"[Ff]ailed to recv, got 0 bytes|(?:recvValue|sendBytes|recvBytes) failed")
@@ -164,7 +165,7 @@ def _first(
     if by_slurm in ("slurm.out-of-memory", "slurm.node-failure", "slurm.preempted", "slurm.boot"):
         named = next((cause for cause in causes if cause.kind == by_slurm and cause.node), None)
         return named or _by_slurm(by_slurm, unusual)
-    strong = [cause for cause in causes if cause.kind not in (*_WEAK, *_BESIDE, _HINT)]
+    strong = [cause for cause in causes if cause.kind not in (*_WEAK, *_BESIDE, _HINT, _HARMLESS)]
     roles = {kind: SIGNATURES[kind].role if kind in SIGNATURES else "root" for kind in {each.kind for each in strong}}
     roots, maybe = ([cause for cause in strong if roles[cause.kind] == role] for role in ("root", "either"))
     hints = [cause for cause in causes if cause.kind == _HINT]
@@ -230,7 +231,9 @@ def _causes(job: Job, text: Text, log: JobLog) -> list[Cause]:
     own = {raised.line for raised in whole}
     numbered = [(raised.line, _raised(job, text, log, raised)) for raised in whole if not raised.is_victim]
     each = signs.in_lines(
-        signs.numbered(text.text), text.name, lambda number, line: (number < log.outlived, job_log.speaker_of(line))
+        signs.numbered(text.text),
+        text.name,
+        lambda number, line: (number < log.outlived, job_log.speaker_of(line), xid.of_line(line)),
     )
     for sign in each:
         line = int(sign.evidence.rpartition(":")[2])
@@ -295,19 +298,18 @@ def _signed(job: Job, text: Text, log: JobLog, sign: Sign, line: int) -> Cause:
         task, rank = job_log.speaker_of(sign.line)
         place = _speaker(job, log, rank, task)
         place["node"] = _named_in(job, sign.line) or place["node"]
-    event = _driver_event(sign.line) if known.id == _XID else None
-    words = f"{sign.line} ({known.cause if event is None else event.what_and_action or _OF_THE_PROGRAM})"
+    words, do = f"{sign.line} ({known.cause})", known.do + _hint(text.text, sign.line, line)
+    event = xid.of_line(sign.line) if known.id == _XID else None
+    if event is not None:
+        words = f"{sign.line} ({event.what_and_action or _OF_THE_PROGRAM})"
+        do = event.action or do
+    if known.of == "corrected" or (event is not None and event.warns and event.action != xid.LOOK_IT_UP):
+        return Cause(_HARMLESS, words, **place, evidence=sign.evidence)
+    if signs.is_over(known.id, text.text):
+        return Cause(_HARMLESS, f"{words}; a later line says that it is over", **place, evidence=sign.evidence)
     is_outlived = line < log.outlived or (_OF_A_SCRIPT.search(sign.line) and job.state in _GOES_ON)
-    do = known.do + _hint(text.text, sign.line, line)
-    if event is not None and not event.is_fault:  # or no table knows it
-        is_outlived = True
+    is_outlived = is_outlived or (event is not None and not event.is_fault)  # or no table knows it
     return Cause("outlived" if is_outlived else known.id, words, **place, evidence=sign.evidence, do=do)
-
-
-def _driver_event(line: str) -> xid.Event | None:
-    """Find what NVIDIA's table says of the number in a line of the driver."""
-    numbered = _XID_NUMBER.search(line)
-    return None if numbered is None else xid.event(f"xid_{numbered[1]}")
 
 
 def _hint(text: str, warning: str, line: int) -> str:

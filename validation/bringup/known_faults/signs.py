@@ -51,6 +51,11 @@ _SUBJECTS = {each.id: _compiled(each.subject) for each in IN_ORDER if each.subje
 _BESIDE = {each.id: _compiled(each.beside) for each in IN_ORDER if each.beside is not None}
 _NOT_AFTER = {each.id: _compiled(each.not_after) for each in IN_ORDER if each.not_after is not None}
 _TELLING = {each.id: _compiled(each.telling) for each in IN_ORDER if each.telling is not None}
+_OVER = {  # of a root something stays behind, as after an eviction
+    each.id: (re.compile(f"{each.begin}(?:{'|'.join(each.patterns)})", re.MULTILINE), re.compile(each.over))
+    for each in IN_ORDER
+    if each.over is not None and each.role != "root"
+}
 
 
 def match(line: str) -> Signature | None:
@@ -100,6 +105,19 @@ def in_lines(
         for (name, kind), (number, line) in first.items()
         if name not in _BESIDE or name in confirmed
     ]
+
+
+def is_over(signature: str, text: str) -> bool:
+    """Say whether a later line of the text says of each device of this signature that all is well again."""
+    begun, ended = _OVER.get(signature, (None, None))
+    if begun is None or ended is None:
+        return False
+    events = [(words.start(), words, True) for words in begun.finditer(text)]
+    events += [(words.start(), words, False) for words in ended.finditer(text)]
+    stands: dict[str, bool] = {}
+    for _, words, is_bad in sorted(events, key=lambda event: event[0]):
+        stands["".join([part for part in words.groups() if part][:1])] = is_bad
+    return not any(stands.values())
 
 
 class _Lines:

@@ -18,6 +18,9 @@ IN_WORDS = frozenset(f"xid_{number}" for number in (*_NVLINK_5, _RECOVERY))
 """What to do stands in the driver's message alone: the number does not say it."""
 LOOK_IT_UP = "unknown: look it up in NVIDIA's Xid catalogue"
 _NUMBERED = re.compile(r"(?P<kind>xid|sxid)_(?P<number>\d{1,9})(?P<nonfatal>_nonfatal)?")
+_IN_A_LINE = re.compile(r"\b(?P<kind>S?Xid) \([^)]{1,60}\): (?P<number>\d{1,6})\b(?P<words>.*)")
+_SEVERITY = re.compile(r"\b(?:Non-?)?fatal\b", re.IGNORECASE)
+_REQUESTED = re.compile(r"to 0x[0-9a-f]{1,8} \(([^)]{1,60})\)")
 _LINK_DOWN = re.compile(r"NETIR_LINK_EVT\b.* Link (?P<link>\d+) \(0x(?P<reason>[0-9a-f]{8})\b")
 
 
@@ -83,6 +86,21 @@ def event(name: str) -> Event | None:
     if nonfatal or number not in _ASKED:
         return Event(f"Xid {number}", None if nonfatal else LOOK_IT_UP, warns=True)
     return Event(f"Xid {number}", _ASKED[number], means=TABLE.means.get(number, ""))
+
+
+def of_line(line: str) -> Event | None:
+    """Find the event that a line of the driver is. None: it has no number of an Xid or SXid."""
+    match = _IN_A_LINE.search(line)
+    if match is None:
+        return None
+    kind, number, severity = match["kind"].lower(), int(match["number"]), _SEVERITY.findall(match["words"])
+    if kind == "xid" and number == _RECOVERY:
+        requested = _REQUESTED.search(match["words"])
+        action = requested[1] if requested else _ASKED[_RECOVERY]
+        return Event(f"Xid {_RECOVERY}", None, warns=True) if action == "None" else Event(f"Xid {_RECOVERY}", action)
+    may_be_nonfatal = severity and (kind == "sxid" or number in _NVLINK_5)
+    is_nonfatal = may_be_nonfatal and severity[-1].lower().startswith("non")
+    return event(f"{kind}_{number}_nonfatal" if is_nonfatal else f"{kind}_{number}")
 
 
 def of_the_link(line: str) -> str | None:
