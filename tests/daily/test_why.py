@@ -245,7 +245,7 @@ NFS = "[1.0] nfs: server {} not responding, still trying"
         (f"{NFS.format('a')}\n[2.0] nfs: server b OK", "kernel.nfs", "server a"),
         (f"{NFS.format('a')}\n[2.0] nfs: server a OK\n{NFS.format('a')}", "kernel.nfs", "server a"),
         (
-            "igb 0000:17:00.0 eno1: igb: eno1 NIC Link is Down\nigb 0000:17:00.0 eno1: igb: eno1 NIC Link is Up 1000 Mbps",
+            "igb 0000:17:00.0 eno1: igb: eno1 NIC Link is Down\nigb 0000:17:00.0 eno1: igb: eno1 NIC Link is Up",
             "none",
             _NO_LINE,
         ),
