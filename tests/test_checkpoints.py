@@ -124,6 +124,18 @@ def test_a_cut_checkpoint_is_passed_over_for_the_one_before(tmp_path):
     assert passed_over.startswith(f"{cut.parent.name}/{cut.name}: 5000 bytes, ")
 
 
+def test_more_ranks_continue_and_save_and_are_continued(tmp_path):
+    """What rank 1 trained on since then is less than what rank 0 took over: its rows are as many as it says."""
+    killed = one_process(tmp_path / "killed", "--save-steps", "2", drill="kill-in-save:0@6")
+    shutil.rmtree(step(killed.folder, 4))
+    more = two_ranks(tmp_path / "more", DDP, "--resume", str(killed.folder), "--save-steps", "3")
+    assert more.codes == [0], more.output
+    again = two_ranks(tmp_path / "again", DDP, "--resume", str(more.folder))
+    assert again.codes == [0], again.output
+    assert again.metrics().resumed.step == 3
+    assert trained(again.metrics()) == trained(more.metrics())
+
+
 def test_one_bit_that_changed_is_refused_with_the_tensor(tmp_path, copied):
     changed_file = step(copied, 4) / "__1_0.distcp"
     content = changed_file.read_bytes()

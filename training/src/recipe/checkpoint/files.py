@@ -129,17 +129,15 @@ def read(folder: Path, record: Checkpoint, trainer: Trainer) -> Read:
     once, by one rank, however many replicas there are."""
     tensors = state.tensors_of(trainer)
     own = {name: tensor for name, tensor in tensors.items() if state.is_first_copy(tensor)}
-    consumed = record.step * int(record.recipe["global_batch"]) // record.world_size  # type: ignore[arg-type]  # a number
-    ranks = range(group.RANK, record.world_size, group.WORLD)
-    rows = {f"rank{rank}.rows": torch.empty(consumed, dtype=torch.int64) for rank in ranks}
+    reader, what = CarefulReader(str(folder)), f"{folder} cannot be read"
+    rows = together(what, lambda: reader.rows_of(range(group.RANK, record.world_size, group.WORLD)))
     same = record.world_size == group.WORLD
     random = {f"rank{group.RANK}.random": state.random_state()} if same else {}
     for file in record.files:  # as far as this kernel does it: it should come from the storage and not from memory
         with contextlib.suppress(OSError), (folder / file.name).open("rb") as stream:
             os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     begun = time.perf_counter()
-    reader = CarefulReader(str(folder))
-    together(f"{folder} cannot be read", lambda: dcp.load(own | rows | random, storage_reader=reader))
+    together(what, lambda: dcp.load(own | rows | random, storage_reader=reader))
     seconds = max(group.gather(time.perf_counter() - begun))
     state.send_to_replicas(tensors)
     now = state.fingerprints_of_all(tensors)
@@ -275,6 +273,14 @@ class CarefulReader(dcp.FileSystemReader):
                 raise CheckpointError(f"{METADATA} names {part.relative_path!r}, which lies outside of the checkpoint")
         read.storage_meta = metadata.StorageMeta()
         return read
+
+    def rows_of(self, ranks: Iterable[int]) -> dict[str, torch.Tensor]:
+        """Make room for the rows of these ranks. After a resume by more ranks they have unlike many."""
+        kept = self.read_metadata().state_dict_metadata
+        names = [f"rank{rank}.rows" for rank in ranks]
+        if lacking := next((name for name in names if name not in kept), None):
+            raise CheckpointError(f"{METADATA} names no {lacking}")
+        return {name: torch.empty(kept[name].size, dtype=torch.int64) for name in names}
 
 
 class _Unpickler(pickle.Unpickler):
