@@ -2,6 +2,7 @@
 
 import json
 import math
+import sys
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -46,7 +47,7 @@ def test_blocks_are_compiled_only_where_something_small_is(monkeypatch):
     def needs_a_compiler(function: Any) -> Any:
         raise RuntimeError("No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')")
 
-    assert recipes._no_compiler() is None
+    assert (recipes._no_compiler() is None) == (" " not in sys.prefix)  # Inductor finds no headers in such a path
     monkeypatch.setattr(torch, "compile", needs_a_compiler)
     assert "cannot compile here: No working C++ compiler found" in (recipes._no_compiler() or "")
 

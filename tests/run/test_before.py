@@ -3,6 +3,7 @@
 What Slurm says here is what real versions of it printed (tests/fixtures/slurm), with one thing changed at a time.
 """
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
@@ -59,6 +60,12 @@ HOST = Host(
     kernel_log_is_closed=False,
     has_pyxis=False,
 )
+
+
+@pytest.fixture(autouse=True)
+def no_variables_of_the_jobs(monkeypatch):
+    for name in [name for name in os.environ if name.startswith(("NCCL_", "CUDA_", "TORCH_", "NVIDIA_"))]:
+        monkeypatch.delenv(name)
 
 
 def healthy() -> Facts:
