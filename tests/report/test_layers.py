@@ -63,7 +63,7 @@ def training(busbw: float):
 @for_each(
     ("facts", "numbers", "says"),
     [
-        ({}, {"step": 340.0}, "No layer keeps less than 80% of the one above it."),
+        ({}, {"step": 340.0}, "No layer keeps less than 80 % of the one above it."),
         (
             {"slow": 40, "together": 0.1},
             {"pair": 39, "scale": 38, "step": 35},

@@ -55,7 +55,7 @@ class Waterfall:
         pairs = itertools.pairwise(known)
         above, worst = min(pairs, key=lambda pair: pair[1].kept or 0)
         if (worst.kept or 0) >= LITTLE:
-            return f"No layer keeps less than {LITTLE:.0%} of the one above it."
+            return f"No layer keeps less than {_share(LITTLE)} of the one above it."
         return (
             f"Most is lost at: {worst.name}. It has {worst.gb_per_s:.4g} of the {above.gb_per_s:.4g} GB/s of the layer "
             f"above ({above.name}). Look at {worst.owner}."
@@ -63,7 +63,7 @@ class Waterfall:
 
 
 def _share(kept: float | None) -> str:
-    return "" if kept is None else f"{kept:.0%}" if kept >= 0.01 else f"{kept:.2%}"
+    return "" if kept is None else f"{100 * kept:.0f} %" if kept >= 0.01 else f"{100 * kept:.2f} %"
 
 
 def waterfalls(judged: Sequence[Judged]) -> list[Waterfall]:
