@@ -47,6 +47,7 @@ def run_dir(tmp_path: Path) -> Path:
         (("--hsdp",), "unrecognized arguments: --hsdp"),
         (("--step", "5"), "unrecognized arguments: --step"),
         (("--steps", "0"), "0 is not 1 or more"),
+        (("--sequence-length", "1"), "1 is not 2 or more: a token is predicted from those before it"),
         (("--save-steps", "middle"), "argument --save-steps: "),
         (("--steps", "many"), "invalid int value: 'many'"),
         (("--learning-rate", "nan"), "nan is not more than 0"),

@@ -296,6 +296,28 @@ def test_right_values_pass_and_what_a_user_may_not_read_is_named():
     assert in_words(by_gate[f"{RIGHT} n0"]) == (PASS, words)
 
 
+@for_each(
+    ("entry", "words"),
+    [
+        ("ACS of PCIe switches=not readable by users+off", "0 (right: ACS of PCIe switches, CPU governor)"),
+        (
+            "ACS of PCIe switches=not readable by users+redirects",
+            "1 (ACS of PCIe switches is not readable by users+redir",
+        ),
+        ("compute mode=not supported", "0 (right: CPU governor)"),
+        ("compute mode=unknown", "0 (right: CPU governor)"),
+        ("compute mode=default+not supported", "0 (right: compute mode, CPU governor)"),
+    ],
+)
+def test_a_device_that_does_not_say_its_setting_has_no_wrong_one(entry, words):
+    entries = [
+        ("inventory.devices.pci", "n0", [entry]),
+        ("inventory.settings.task", "n0", ["CPU governor=performance"]),
+    ]
+    seen = in_words(judged([*KERNEL, *entries], "discovery", ("n0",), profile_name=H100)[f"{RIGHT} n0"])[1]
+    assert sorted(seen) == sorted(words) or seen.startswith(words)
+
+
 def test_a_switch_that_redirects_is_named_and_a_port_of_the_cpu_is_not_asked(tmp_path):
     redirecting = {f"{SWITCH}/config": BEHIND, f"{SWITCH.rpartition('/')[0]}/config": BEHIND}
     for number, (files, says) in enumerate(

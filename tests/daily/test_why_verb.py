@@ -223,3 +223,19 @@ def test_a_log_is_asked_about_without_slurm_and_what_is_not_known_is_said(tmp_pa
     assert "standard input: timeout, 2 nodes n0,n1\n" in screen
     assert "the job's time limit was reached" in screen
     assert "no-such-file" in refused("why", "no-such-file")
+
+
+def test_on_a_narrow_terminal_a_line_is_broken_between_words_and_what_is_to_be_run_is_not(
+    tmp_path, monkeypatch, capsys
+):
+    (tmp_path / "a.log").write_text("OSError: [Errno 28] No space left on device: '/scratch/a/long/name/of/a/folder'\n")
+    monkeypatch.setenv("COLUMNS", "40")
+    assert main(["why", str(tmp_path / "a.log")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    following = [line for line in lines if line.startswith(" ")]
+    assert following
+    assert all(re.match(r" {12}\S", line) for line in following)
+    assert any(len(line) > 40 for line in lines if line.startswith("next "))
+    assert all(
+        len(line) <= 40 or " " not in line.strip() for line in lines if not line.startswith(("next ", "seen in"))
+    )

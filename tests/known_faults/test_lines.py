@@ -47,6 +47,9 @@ def test_a_step_that_waits_for_the_one_before_it_is_no_fault():
     "line",
     [
         "recv: Resource temporarily unavailable",
+        "[n0 rank0] refused: dataset bad.jsonl cannot be loaded: JSON parse error; look at what lies there",
+        "modprobe: ERROR: could not insert 'nvidia': Required key not available",
+        "wandb: ERROR API Key has expired",
         "libibverbs: Warning: couldn't load driver 'libvmw_pvrdma-rdmav34.so': cannot open shared object file",
         "h1:1:9 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
         "h1:1:9 [0] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin_v8 symbol.",

@@ -103,3 +103,9 @@ def test_layers_that_were_not_measured_say_what_measures_them_and_ports_that_no_
     no_port = layers.waterfalls(runs([observed("rail.ports", node, 0, "count") for node in NODES]))[0]
     assert next(row[0] for row in no_port.rows) == "NCCL on the slowest pair of nodes"
     assert layers.waterfalls(runs()[:1]) == []
+
+
+def test_what_is_usual_stands_beside_a_share_alone_and_a_share_is_written_as_elsewhere():
+    no_port = layers.waterfalls(runs([observed("rail.ports", node, 0, "count") for node in NODES]))[0].rows
+    assert [row[2:4] for row in no_port[:2]] == [("", ""), ("97 %", "")]
+    assert layers.waterfalls(runs(ports()))[0].rows[3][2:4] == ("95 %", layers.USUAL)

@@ -204,3 +204,11 @@ def test_an_explanation_starts_no_phase_that_ran_beside_it_and_says_once_what_ho
     assert "        bringup explain /nowhere\n" in shown
     assert shown.count("no line in the logs matches a known fault") == 1
     assert "FAIL discovery.rdma.same [n0]: by the same line\n" in shown
+
+
+def test_a_run_that_is_not_closed_is_said_to_go_on_and_who_knows(tmp_path):
+    """Its gates were explained one by one, as if something were broken."""
+    going_on = judged(a_verdict(GATE, "n1", Outcome.INCOMPLETE, "nothing"), folder=str(tmp_path), slurm_job_id="7")
+    assert "it still runs, or was ended before its end. bringup why 7 says which" in explain.screen(going_on)
+    (tmp_path / "closed.json").write_text("{}")
+    assert "still runs" not in explain.screen(going_on)

@@ -52,6 +52,7 @@ def _number(kind: Callable[[str], float], low: float, above: str) -> Callable[[s
 
 
 _natural = _number(int, 1, "1 or more")
+_two = _number(int, 2, "2 or more: a token is predicted from those before it")
 _count = _number(int, 0, "0 or more")
 _positive = _number(float, sys.float_info.min, "more than 0")
 
@@ -80,7 +81,7 @@ class Args:
     check: bool = _switch("judge the arguments for $WORLD_SIZE ranks, and end")
     model: str = _option("random weights: a training/models/*.json, a config.json; or a hub name, a folder", "tiny")
     dataset: str = _option("generated (no network), a hub name, a folder, or a file of JSON lines", "generated")
-    sequence_length: int = _option("tokens per row", 128, _natural)
+    sequence_length: int = _option("tokens per row", 128, _two)
     global_batch: int = _option("rows per optimizer step, over all ranks", 8, _natural)
     gradient_accumulation: int = _option(
         "micro-steps per optimizer step (default: 1); of this option and the next one the later counts",

@@ -42,7 +42,7 @@ def _write_site(named: str) -> int:
     is_path = named.endswith((".yaml", ".yml"))
     new = new_site.suggest(cluster.read(), Path(named).name.split(".")[0] if is_path else named or None)
     path = new_site.write(new, named)
-    print("\n".join(f"assumed    {line}" for line in new.assumed))
+    print("\n".join(text.wrapped(f"assumed    {line}", len("assumed    ")) for line in new.assumed))
     print(f"wrote      {text.shown_path(path)}")
     print(f"next       export BRINGUP_SITE={path.resolve() if is_path else new.site.name} && bringup doctor")
     return 0

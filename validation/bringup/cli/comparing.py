@@ -230,5 +230,9 @@ def do_advise(arguments: argparse.Namespace) -> int:
     known = advising.known(discovered.profile(catalogue.load_profile(arguments.profile), []), runs, arguments.mfu)
     every = interval.best(arguments.failures_per_node_day, arguments.save_s, arguments.restart_s, arguments.nodes, runs)
     advice = advising.advise(question, known).model_copy(update={"checkpoints": every})
-    print(json.dumps(as_json(advice), indent=1) if arguments.json else advice_text.screen(advice))
+    if arguments.json:
+        print(json.dumps(as_json(advice), indent=1))
+        return 0
+    for line in advice_text.screen(advice).split("\n"):  # a table and a command stay as they are
+        print(line if "  " in line else text.wrapped(line))
     return 0

@@ -36,8 +36,11 @@ def do_why(arguments: argparse.Namespace) -> int:
         answer = why.look_at_log(arguments.job, arguments.state, arguments.of_nodes, arguments.tasks)
     else:
         answer = why.look(arguments.job, stall_s=arguments.stall_after, on_nodes=arguments.on_nodes)
-    shown = json.dumps(asdict(answer), indent=1) if arguments.json else why.screen(answer)
-    print("\n".join(text.printable(line) for line in shown.split("\n")))
+    if arguments.json:
+        print("\n".join(map(text.printable, json.dumps(asdict(answer), indent=1).split("\n"))))
+        return 0
+    for line in why.screen(answer).split("\n"):  # what is to be run stays in one line, for who copies it
+        print(text.printable(line) if line.startswith("next ") else text.wrapped(line, why.LABEL))
     return 0
 
 

@@ -138,7 +138,9 @@ def do_report(arguments: argparse.Namespace) -> int:
     for line in node_lines.lines(gathered.judged, node_lines.ask(), datetime.now(timezone.utc)):
         print(line, file=stream)
     not_run = f"; not run: {', '.join(absent.phase for absent in gathered.absent)}" if gathered.absent else ""
-    print(f"{text.headline(gathered.headline)}; {next_steps.counted(gathered.judged)}{not_run}", file=stream)
+    print(
+        text.wrapped(f"{text.headline(gathered.headline)}; {next_steps.counted(gathered.judged)}{not_run}"), file=stream
+    )
     return Outcome.FAIL.exit_code if gathered.headline.mark is Mark.FAIL else gathered.outcome.exit_code
 
 

@@ -35,6 +35,7 @@ from bringup.run.at_work import expected
 MOST_BYTES = 32 * 2**20  # of a log: its end
 PROBE = "infrastructure-validation/probes/job_processes.py"
 STEP_S = 90
+LABEL = 12  # letters before the words of a line on the screen
 _AWAY = re.compile(r"DOWN|NOT_RESPONDING|POWER|FAIL|INVALID|UNKNOWN|FUTURE")  # takes no step of any job
 
 
@@ -313,4 +314,4 @@ def screen(answer: Answer) -> str:
         *(("node", f"{name}: {words}") for name, words in answer.nodes.items()),
         *(("not seen", line) for line in answer.not_seen),
     ]
-    return "\n".join(f"{name:<12}{' '.join(words.split())}" for name, words in rows if words)
+    return "\n".join(f"{name:<{LABEL}}{' '.join(words.split())}" for name, words in rows if words)

@@ -15,19 +15,20 @@ from bringup.records import Record
 
 _KNOWN = Path(__file__).resolve().parents[2] / "known"
 HIDDEN = "not readable by users"  # as the probe says it (probes/devices.py)
+NOT_KNOWN = ("not supported", "unknown", "")  # what a device answers that has no such setting, or a new one
 Trait = Literal["gpus", "rdma", "bare metal", "x86"]
 
 
 class RightValue(Record):
     name: str
-    right: str  # of the whole value, which of several devices has a + between them
+    right: str  # of the whole value of a device
     where: list[Trait]
     harm: str
     cure: str
     source: str
 
-    def is_of(self, value: str) -> bool:
-        return all(re.fullmatch(self.right, each) for each in value.split("+"))
+    def is_of(self, values: Collection[str]) -> bool:
+        return all(re.fullmatch(self.right, each) for each in values)
 
 
 class PinnedVariable(Record):
@@ -53,11 +54,13 @@ def look_at(settings: Mapping[str, str], traits: Collection[Trait]) -> tuple[lis
         value = settings.get(known.name)
         if value is None or not set(known.where) <= set(traits):
             continue
-        if value == HIDDEN:
+        devices = [each for each in value.split("+") if each not in NOT_KNOWN]  # where they differ, each value once
+        seen = [each for each in devices if each != HIDDEN]
+        if not seen and devices:
             hidden.append(known.name)
-        elif known.is_of(value):
+        elif seen and known.is_of(seen):
             right.append(known.name)
-        else:
+        elif seen:
             wrong.append(f"{known.name} is {value}: {known.harm}; set it: {known.cure} ({known.source})")
     return wrong, right, hidden
 

@@ -46,7 +46,7 @@ class Signature(Record):
     harmless: str = ""  # when nothing is to be done
     # of a line of the kernel: whose it may be, what stands before it, a later line after which it is over
     of: Literal["adapter", "node", "disk", "storage", "link", "corrected", "program"] | None = None
-    begin: str = ""
+    begin: str | None = None
     over: str | None = None
 
 
@@ -78,8 +78,9 @@ def _of_area(name: str) -> Iterator[Signature]:
     for id, fields in data["signatures"].items():
         patterns = [words for pattern in fields["patterns"] for words in _spelled(pattern)]
         do = f"{fields['do']}; nothing, where {fields['harmless']}" if "harmless" in fields else fields["do"]
-        begin = fields.get("begin", "").replace("DEVICE", data.get("device", ""))
-        more = {"id": id, "area": data["area"], "patterns": tuple(patterns), "do": do, "begin": begin}
+        more = {"id": id, "area": data["area"], "patterns": tuple(patterns), "do": do}
+        if "begin" in fields:
+            more["begin"] = fields["begin"].replace("DEVICE", data["device"])
         yield Signature.model_validate({**fields, **more})
 
 

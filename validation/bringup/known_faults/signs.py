@@ -52,7 +52,7 @@ _BESIDE = {each.id: _compiled(each.beside) for each in IN_ORDER if each.beside i
 _NOT_AFTER = {each.id: _compiled(each.not_after) for each in IN_ORDER if each.not_after is not None}
 _TELLING = {each.id: _compiled(each.telling) for each in IN_ORDER if each.telling is not None}
 _OVER = {  # of a root something stays behind, as after an eviction
-    each.id: (re.compile(f"{each.begin}(?:{'|'.join(each.patterns)})", re.MULTILINE), re.compile(each.over))
+    each.id: (re.compile(f"{each.begin or ''}(?:{'|'.join(each.patterns)})", re.MULTILINE), re.compile(each.over))
     for each in IN_ORDER
     if each.over is not None and each.role != "root"
 }

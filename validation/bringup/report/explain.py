@@ -25,7 +25,7 @@ from bringup.report import layers
 from bringup.report.render import render
 from bringup.report.text import counted, plain, quoted_path, shown_path
 from bringup.report.view import View
-from bringup.results import OWN_CHECKS, PROFILE
+from bringup.results import CLOSED, OWN_CHECKS, PROFILE
 
 _SHOWN = 6
 
@@ -74,6 +74,7 @@ def screen(judged: Judged, beside: Sequence[Judged] = ()) -> str:
     return render(
         "explain.txt.j2",
         view=view,
+        is_open=not (judged.folder / CLOSED).is_file(),
         causes=causes,
         groups=list(grouped((cause_of(verdict), verdict) for verdict in causes.first).values()),
         signs=_known_signs(judged),

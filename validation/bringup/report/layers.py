@@ -44,7 +44,13 @@ class Waterfall:
         return [
             (layer.name, "not measured", "", "", f"measured by: {layer.measured_by}")
             if layer.gb_per_s is None
-            else (layer.name, f"{layer.gb_per_s:.4g}", _share(layer.kept), layer.usual, layer.owner)
+            else (
+                layer.name,
+                f"{layer.gb_per_s:.4g}",
+                _share(layer.kept),
+                "" if layer.kept is None else layer.usual,
+                layer.owner,
+            )
             for layer in self.layers
         ]
 

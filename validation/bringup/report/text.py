@@ -119,11 +119,13 @@ def columns(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join([first, "  ".join("-" * width for width in widths), *others])
 
 
-def wrapped(line: str) -> str:
-    """Make a text plain, and on a terminal in lines of its width, broken between words."""
+def wrapped(line: str, indent: int = 0) -> str:
+    """Make a text plain, and on a terminal in lines of its width, broken between words; indent: of its later lines."""
     width = terminal_width()
     text = plain(line)
-    return text if width is None else "\n".join(textwrap.wrap(text, width, break_long_words=False) or [""])
+    if width is None or len(text) <= width:
+        return text
+    return "\n".join(textwrap.wrap(text, width, subsequent_indent=" " * indent, break_long_words=False))
 
 
 def terminal_width() -> int | None:

@@ -215,7 +215,7 @@ def _shell(facts: Facts) -> Finding:
     """Options of Slurm's commands that the shell holds."""
     held = sorted(at_site.CLEARED & os.environ.keys())
     if not held:
-        return Finding("PASS", "it holds no variable that changes the phases' jobs")
+        return Finding("PASS", "it holds no options of Slurm's commands")
     cure = "nothing for `bringup run`, which unsets them; for sbatch by hand: unset"
     return Finding("WARN", f"it holds {', '.join(held)}", cure)
 
