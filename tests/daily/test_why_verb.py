@@ -239,3 +239,14 @@ def test_on_a_narrow_terminal_a_line_is_broken_between_words_and_what_is_to_be_r
     assert all(
         len(line) <= 40 or " " not in line.strip() for line in lines if not line.startswith(("next ", "seen in"))
     )
+
+
+def test_an_exception_in_colours_is_read_as_one_without(tmp_path, capsys):
+    """Python 3.13 prints tracebacks so, where FORCE_COLOR is set."""
+    traceback = 'Traceback (most recent call last):\n  File \x1b[35m"a.py"\x1b[0m, line \x1b[35m3\x1b[0m, in f\n'
+    words = "\x1b[1;35mOSError\x1b[0m: \x1b[35m[Errno 28] No space left on device: '/scratch/a'\x1b[0m\n"
+    (tmp_path / "a.log").write_text(traceback + words)
+    assert main(["why", str(tmp_path / "a.log")]) == 0
+    screen = capsys.readouterr().out
+    assert "first cause OSError: [Errno 28] No space left on device: '/scratch/a' (a filesystem is full" in screen
+    assert "stack       f (a.py:3)" in screen

@@ -109,3 +109,10 @@ def test_what_is_usual_stands_beside_a_share_alone_and_a_share_is_written_as_els
     no_port = layers.waterfalls(runs([observed("rail.ports", node, 0, "count") for node in NODES]))[0].rows
     assert [row[2:4] for row in no_port[:2]] == [("", ""), ("97 %", "")]
     assert layers.waterfalls(runs(ports()))[0].rows[3][2:4] == ("95 %", layers.USUAL)
+
+
+@for_each("pair", [0.0, -1.0, float("nan"), float("inf")])
+def test_a_layer_above_that_carried_nothing_makes_no_other_layer_the_one_that_loses(pair):
+    assert layers.waterfalls(runs(pair=pair)[:2]) == []
+    [with_ports] = layers.waterfalls(runs(ports(), pair=0.0)[:2])
+    assert "NCCL on the slowest pair of nodes. It has 0 of the 388 GB/s" in with_ports.says

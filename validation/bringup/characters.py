@@ -18,6 +18,7 @@ _CONTROL = re.compile(f"[{CONTROL}]+")
 
 _UNPRINTABLE = rf"(?![\n\t])[{CONTROL}]"
 _IN_LINES = re.compile(_UNPRINTABLE)
+_COLOURS = re.compile(r"\x1b\[[0-9;]{0,20}m")
 _BUT_COLOURS = re.compile(rf"(?!\x1b\[[0-9;]{{0,20}}m){_UNPRINTABLE}")
 
 
@@ -40,6 +41,11 @@ class Printable:
 def in_lines(text: str) -> str:
     """Return the text safe for a terminal, with its line feeds and tabs."""
     return _IN_LINES.sub(" ", text)
+
+
+def without_colours(text: str) -> str:
+    """Return what a program prints as it is read: it may print colours into a log, too."""
+    return _COLOURS.sub("", text)
 
 
 def printable(text: str) -> str:

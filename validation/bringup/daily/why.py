@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 
-from bringup.characters import many
+from bringup.characters import many, without_colours
 from bringup.daily.first_cause import STALL_S, UNEXPLAINED, Answer, Cause, Job, Text, elsewhere, in_short, judged
 from bringup.daily.places import Step
 from bringup.errors import BringupError, SlurmError, UsageError
@@ -83,7 +83,7 @@ def _standard_input(unread: list[str]) -> Text:
     content = sys.stdin.buffer.read(MOST_BYTES + 1)
     if len(content) > MOST_BYTES:
         unread.append(f"standard input behind its first {MOST_BYTES // 2**20} MiB: give the log as a file")
-    return Text("standard input", content[:MOST_BYTES].decode(errors="replace"), time.time())
+    return _text("standard input", content[:MOST_BYTES], time.time())
 
 
 def _moved(log: str) -> str:
@@ -213,7 +213,11 @@ def _read(path: str, not_seen: list[str]) -> Text | None:
         return None
     if skipped:
         not_seen.append(f"the first {skipped / 2**20:.0f} MiB of {path}: lines are counted behind them")
-    return Text(path, content.decode(errors="replace"), status.st_mtime)
+    return _text(path, content, status.st_mtime)
+
+
+def _text(name: str, content: bytes, written: float) -> Text:
+    return Text(name, without_colours(content.decode(errors="replace")), written)
 
 
 def _nodes(job: Job, not_seen: list[str]) -> dict[str, Node]:

@@ -10,12 +10,12 @@ from __future__ import annotations
 import re
 from itertools import takewhile
 
+from bringup.characters import without_colours
 from bringup.evidence.parsed import Parsed, lines
 
 NEAR_FIRST = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """From a single PCIe bridge between two devices to the link between sockets (from the table's own legend)."""
 
-_CODES = re.compile(r"\x1b\[[0-9;]*m")
 _GPU, _NIC = re.compile(r"GPU\d+"), re.compile(r"NIC\d+")
 _OTHER_COLUMNS = ("CPU", "NUMA")  # "CPU Affinity", "NUMA Affinity"; "GPU NUMA ID" stands behind them
 _PATH = re.compile(r"X|NV\d+|" + "|".join(NEAR_FIRST))
@@ -26,7 +26,7 @@ def parse(text: str, where: str, node: str) -> Parsed:
     """Read discovery.topology: the table in one line, to compare nodes. inventory.topology.paths: of each GPU to all
     NICs, from which derive/fabric.py takes the nearest one."""
     parsed = Parsed()
-    rows = lines(_CODES.sub("", text))
+    rows = lines(without_colours(text))
     header = next((number for number, line in enumerate(rows) if line.split()[:1] == ["GPU0"]), None)
     if header is None:
         parsed.problems.append(f"{where}: holds no table of GPUs")

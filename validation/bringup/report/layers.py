@@ -58,7 +58,7 @@ class Waterfall:
     def says(self) -> str:
         """Name the layer that keeps least of the one above it."""
         known = [layer for layer in self.layers if layer.gb_per_s is not None]
-        pairs = itertools.pairwise(known)
+        pairs = [pair for pair in itertools.pairwise(known) if pair[1].kept is not None]  # of 0 nothing has a share
         above, worst = min(pairs, key=lambda pair: pair[1].kept or 0)
         if (worst.kept or 0) >= LITTLE:
             return f"No layer keeps less than {_share(LITTLE)} of the one above it."
@@ -73,12 +73,12 @@ def _share(kept: float | None) -> str:
 
 
 def waterfalls(judged: Sequence[Judged]) -> list[Waterfall]:
-    """Return what is known between nodes, and inside a node: each where two layers of it were measured."""
+    """Return what is known between nodes, and inside a node: each where a layer has a share of another one."""
     known = [
         Waterfall("Between nodes", _kept(_between(judged))),
         Waterfall("Inside a node", _kept(_inside(judged))),
     ]
-    return [each for each in known if sum(layer.gb_per_s is not None for layer in each.layers) > 1]
+    return [each for each in known if any(layer.kept is not None for layer in each.layers)]
 
 
 def _kept(layers: Iterable[Layer]) -> list[Layer]:
@@ -153,7 +153,7 @@ def _values(judged: Sequence[Judged], gate: str) -> dict[str, float]:
     """Subject -> the least value that a phase measured."""
     known: dict[str, float] = {}
     for verdict in (verdict for each in judged for verdict in each.verdicts.verdicts if verdict.gate == gate):
-        if is_number(verdict.value):
+        if is_number(verdict.value) and 0 <= float(verdict.value) < float("inf"):
             known[verdict.subject] = min(float(verdict.value), known.get(verdict.subject, float("inf")))
     return known
 
