@@ -54,9 +54,19 @@ def test_the_fastest_is_recommended_with_the_exposed_communication_of_the_others
     fsdp = next(sentence for sentence in answer.why if sentence.startswith("FSDP"))
     # 0.3725 x 360.6 ms - 0.1395 x 183.1 ms, of 360.6 - 183.1
     assert "37.3 % of its step was communication that nothing overlapped, of DDP 14.0 %" in fsdp
-    assert "a step takes 177 ms longer, of which that explains 109" in fsdp
+    assert "a step takes 177 ms longer, of which that explains 109 ms" in fsdp
     assert "take 25 % of the memory of DDP" in fsdp
     assert answer.next[0].startswith("To try next: a larger --global-batch in micro-steps")
+
+
+def test_communication_that_grew_by_more_than_the_step_is_no_part_of_what_the_step_takes_longer():
+    """It said "31 ms longer, of which that explains 139"."""
+    ddp, fsdp = on_gpus("run_ddp_2node"), on_gpus("run_fsdp_2node")
+    steps = ddp.metrics.step_time_s
+    a_little_longer = steps.model_copy(update={"p50": steps.p50 + 0.02})
+    fsdp = replace(fsdp, metrics=fsdp.metrics.model_copy(update={"step_time_s": a_little_longer}))
+    # 0.3725 x 203.1 ms - 0.1395 x 183.1 ms
+    assert "a step takes 20 ms longer, and this part of it 50 ms" in advice(ddp, fsdp).paragraph
 
 
 def test_a_faster_run_that_fills_the_device_is_not_recommended():

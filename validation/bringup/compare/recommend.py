@@ -197,8 +197,12 @@ def why(theirs: Numbers, ours: Numbers) -> str:
         )
         ours_s, theirs_s = (run.row.metrics.step_time_s.p50 for run in (ours, theirs))
         longer_s, exposed_s = ours_s - theirs_s, ours.exposed * ours_s - theirs.exposed * theirs_s
-        if longer_s > 0 and exposed_s > 0:
-            sentence += f": a step takes {1e3 * longer_s:.0f} ms longer, of which that explains {1e3 * exposed_s:.0f}"
+        if longer_s > 0 and exposed_s > longer_s:  # what it computes became shorter
+            sentence += f": a step takes {1e3 * longer_s:.0f} ms longer, and this part of it {1e3 * exposed_s:.0f} ms"
+        elif longer_s > 0 and exposed_s > 0:
+            sentence += (
+                f": a step takes {1e3 * longer_s:.0f} ms longer, of which that explains {1e3 * exposed_s:.0f} ms"
+            )
         elif longer_s > 0:
             sentence += f": it does not explain the {1e3 * longer_s:.0f} ms that a step takes longer"
     states = [row.metrics.memory_check.states_measured_bytes for row in (ours.row, theirs.row)]
