@@ -9,12 +9,14 @@ Run: as collectives.py, with several tasks on each of several nodes: PYTHON grou
 """
 
 import copy
+import datetime
 import os
 import sys
 import time
 
 import collectives
 import cuda_start
+import progress
 from bench import MIB, Bench, largest, slowed
 from facts import Facts, node_name
 from imports import large_imports
@@ -54,7 +56,8 @@ def across_nodes(world, hosts):
     """The bench of this rank's group; every rank makes all. hosts: index = rank, those of a node side by side."""
     places = len(hosts) // len(set(hosts))
     groups = [list(range(place, len(hosts), places)) for place in range(places)]
-    made = [world.dist.new_group(ranks) for ranks in groups]
+    patience = datetime.timedelta(seconds=progress.hang_s())  # else the backend's own: 10 or 30 minutes
+    made = [world.dist.new_group(ranks, timeout=patience) for ranks in groups]
     bench, place = copy.copy(world), world.rank % places
     bench.ranks, bench.group = groups[place], made[place]
     bench.rank, bench.world = bench.ranks.index(world.rank), len(bench.ranks)
