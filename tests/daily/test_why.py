@@ -269,5 +269,7 @@ def test_what_ended_no_job_is_no_first_cause_but_is_shown(text, kind, words):
 
 
 def test_an_xid_in_a_log_says_what_it_asks_for():
+    for line in (f"{XID}154, GPU recovery action changed from 0x1 (GPU Reset) to 0x0 (None)", f"{XID}149, Nonfatal, x"):
+        assert "(it asks for nothing)" in judged(JOB, [Text("dmesg.txt", line, 0.0)], {}).then[0]
     assert cause(f"{XID}79, pid=1, GPU has fallen off the bus.").do == "reboot the node"
     assert cause(f"{XID}154, GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset)").do == "GPU Reset"

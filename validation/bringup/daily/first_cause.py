@@ -301,7 +301,8 @@ def _signed(job: Job, text: Text, log: JobLog, sign: Sign, line: int) -> Cause:
     words, do = f"{sign.line} ({known.cause})", known.do + _hint(text.text, sign.line, line)
     event = xid.of_line(sign.line) if known.id == _XID else None
     if event is not None:
-        words = f"{sign.line} ({event.what_and_action or _OF_THE_PROGRAM})"
+        of_none = "it asks for nothing" if event.warns else _OF_THE_PROGRAM
+        words = f"{sign.line} ({event.what_and_action or of_none})"
         do = event.action or do
     if known.of == "corrected" or (event is not None and event.warns and event.action != xid.LOOK_IT_UP):
         return Cause(_HARMLESS, words, **place, evidence=sign.evidence)
