@@ -223,6 +223,11 @@ def test_a_line_of_another_format_is_refused(line, own, tmp_path):
     assert expected in refused(tmp_path / "other", own, "--data", str(data))
 
 
+@pytest.mark.parametrize("option", ["--rows-at-once", "--sequence-length", "--global-batch", "--save-steps"])
+def test_a_number_that_divides_is_at_least_1(option, own, tmp_path):
+    assert f"{option} 0: expected 1 or more" in refused(tmp_path / "none", own, option, "0")
+
+
 def test_without_resume_checkpoints_are_not_overwritten(runs, own, tmp_path):
     shutil.copytree(runs["single"] / "checkpoint-3", tmp_path / "again/out/checkpoint-3")
     words = refused(tmp_path / "again", own)

@@ -85,6 +85,8 @@ def main() -> None:
     for name in ("--random", "--resume", "--activation-checkpointing"):
         parser.add_argument(name, action="store_true")
     args = parser.parse_args()
+    for name in ("sequence_length", "global_batch", "rows_at_once", "save_steps"):
+        assert getattr(args, name) > 0, f"--{name.replace('_', '-')} {getattr(args, name)}: expected 1 or more"
     strategy, cuda = args.strategy if WORLD > 1 else "single", torch.cuda.is_available()
     sharded, bf16 = strategy in ("fsdp", "hsdp"), cuda and torch.cuda.is_bf16_supported(including_emulation=False)
     micro_steps, left = divmod(args.global_batch, args.rows_at_once * WORLD)
