@@ -150,9 +150,7 @@ def test_links_in_the_documents_resolve():
 
 def test_the_top_level_holds_only_what_belongs_there():
     listed = ran(["git", "-C", ROOT, "ls-files"], check=True).stdout.splitlines()
-    belongs = (
-        "docs infrastructure-validation training validation slurm-logs tests pyproject.toml README.md Makefile .ci"
-    )
+    belongs = "docs infrastructure-validation training validation slurm-logs tests findings pyproject.toml README.md Makefile"
     assert {name.split("/")[0] for name in listed} <= {*belongs.split(), ".ci", ".gitignore"}
 
 

@@ -36,6 +36,12 @@ def test_no_amount_is_below_0(gate, value, shown):
     assert (verdict.outcome, verdict.cause) == (Outcome.INCOMPLETE, f"observed {shown}: no amount is below 0")
 
 
+def test_a_job_that_began_before_the_one_it_waits_for_had_ended_fails():
+    """It was no amount, and so INCOMPLETE: the drill of lost dependencies was missed."""
+    verdict = judging(("smoke.dependency.waits", "job", -2.0), phase="smoke")["smoke.dependency.waits", "job"]
+    assert verdict.outcome is Outcome.FAIL
+
+
 @for_each("others", [(), (("nccl.transport", "2-nodes", "Socket"),)])
 def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_limit(others):
     """Also where a second log names one."""

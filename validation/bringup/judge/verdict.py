@@ -64,7 +64,8 @@ class Requirement:
         """Say why the observation can be compared with nothing."""
         if seen.value is None:
             return f"not found out: {seen.why}"
-        if seen.unit in _NEVER_BELOW_0 and is_number(seen.value) and seen.value < 0:
+        is_difference = self.rule == "at_least" and self.limit == 0  # of two moments: only so it says something
+        if seen.unit in _NEVER_BELOW_0 and is_number(seen.value) and seen.value < 0 and not is_difference:
             return f"observed {seen.value:g} {seen.unit}: no amount is below 0"
         unit = self.gate.unit
         return None if seen.unit == unit else f"observed in {seen.unit}, the gate is in {unit}"
