@@ -278,7 +278,10 @@ def false_alarms(drill: Drill, verdicts: Sequence[Verdict], before: frozenset[Pa
     alarms += [
         _in_words(v)
         for v in verdicts
-        if v.subject in drill.silent and v.outcome is Outcome.INCOMPLETE and (v.gate, v.subject) not in before
+        if v.subject in drill.silent
+        and v.outcome is Outcome.INCOMPLETE
+        and (v.gate, v.subject) not in before
+        and not _is_consequence(drill, v.gate, v.subject)
     ]
     return alarms
 
