@@ -55,7 +55,7 @@ def _telling(sign: Signature) -> str:
 
 
 def _kernel_lines() -> str:
-    """What probes read of the table of kernel messages: on system Python, which has no YAML."""
+    """Write the table of kernel messages as probes read it: their system Python has no YAML."""
     table, lines = entries("kernel"), {}
     for name, each in table["signatures"].items():
         pattern = f"{each.get('begin', '')}(?:{'|'.join(each['patterns'])})".replace("DEVICE", table["device"])

@@ -35,7 +35,7 @@ seen=$(
   venv/bin/python -c 'import torch; print("torch", torch.__version__.split("+")[0])'
   for option in "" --redirects=3 --tee=3; do
     rm -rf logs
-    # shellcheck disable=SC2086  # no option is no word
+    # shellcheck disable=SC2086  # an empty option must not become a word
     venv/bin/torchrun --standalone --nproc-per-node 2 --log-dir logs $option probe.py >output 2>errors
     folders=$(find logs -type d -name '[01]' | wc -l)
     echo "--log-dir $option: $folders folders of ranks, $(find logs -type f | wc -l) files"

@@ -116,7 +116,7 @@ def payloads(config):
 
 
 def acs(config):
-    """Whether a port of a switch sends packets between devices below it up to the CPU."""
+    """Say whether a switch's port sends packets between the devices below it up to the CPU."""
     if len(config) <= 256:
         return HIDDEN
     at = EXTENDED

@@ -1,5 +1,5 @@
-"""What the kernel's log says about GPUs, NVSwitches, network adapters and the node, by kind and device. Unreadable is
-unknown, never "no message".
+"""Read the kernel's log: its messages about GPUs, NVSwitches, network adapters and the node, by kind and device. A log
+that cannot be read is unknown, never "no message".
 
 Read are Xids (GPU), SXids (NVSwitch), and four messages without a number: a GPU that fell off the bus, one that could
 not be initialized, one that this driver does not support, and a driver that could not take GPUs over. A fact each:

@@ -67,7 +67,10 @@ def many(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
+_LEAST_ALIKE = 0.7  # difflib's ratio: at its own 0.6, --steps would be --signers
+
+
 def meant(word: str, known: Iterable[str]) -> str:
-    """Return `; did you mean explain?`, or nothing."""
-    near = difflib.get_close_matches(word, list(known), 1)
+    """Return `; did you mean explain?`, or nothing: no guess is better than one that cannot help."""
+    near = difflib.get_close_matches(word, list(known), 1, _LEAST_ALIKE)
     return f"; did you mean {near[0]}?" if near else ""
