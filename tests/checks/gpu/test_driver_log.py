@@ -313,6 +313,8 @@ def test_the_probe_knows_each_message_of_the_table_by_its_name(sign):
 
 NVME = "nvme nvme{}: I/O tag 22 (2016) opcode 0x2 (Admin Cmd) QID 0 timeout, reset controller"
 AWAY, AGAIN = "nfs: server filer{} not responding, still trying", "nfs: server filer{} OK"
+HOT = "mce: CPU{}: Core temperature above threshold, cpu clock throttled (total events = 17)"
+COOL = "mce: CPU{}: Core temperature/speed normal"
 EVICTED = "LustreError: 167-0: fs-OST0001-osc-ffff9a: This client was evicted by fs-OST0001; in progress"
 
 
@@ -325,7 +327,9 @@ EVICTED = "LustreError: 167-0: fs-OST0001-osc-ffff9a: This client was evicted by
         ([EVICTED], "1 (1 × lustre on fs-OST0001-osc-ffff9a: "),
         ([AWAY.format(1), AWAY.format(2), AGAIN.format(1)], "1 (1 × nfs on filer2: "),
         (["watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:22]"], "1 (1 × soft-lockup on n0: "),
+        ([HOT.format(61), HOT.format(62), COOL.format(61)], "1 (1 × hot on CPU62: "),
         ([AWAY.format(1), AGAIN.format(1)], None),  # it is over
+        ([HOT.format(61), COOL.format(61)], None),
         ([EVICTED, "Lustre: fs-OST0001-osc-ffff9a: Connection restored to fs-OST0001 (at 10.0.0.1@o2ib)"], None),
         (
             [
