@@ -212,7 +212,7 @@ def every_run(tree: Path = REPOSITORY) -> list[Path]:
 
 
 def unhealthy_node(entry: LeftOut) -> str:
-    return f"{entry.node}: left out after {entry.phase}: {entry.why}"
+    return f"{entry.node}: excluded after {entry.phase}: {entry.why}"
 
 
 def find(folders: Sequence[Path]) -> RunFolders:

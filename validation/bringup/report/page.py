@@ -163,7 +163,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "folded": [fact for fact in shown if fact.what not in system.TABLE.at_once],
         "drift": [fact for fact in facts if fact.others],
         "stand_ins": stand_ins_of(
-            claim for answer in collection.answers for claim in answer.claims if claim.mark is Mark.REHEARSED
+            claim for answer in collection.answers for claim in answer.claims if claim.mark is Mark.NOT_PROVEN
         ),
         "node_rows": node_rows,
         "clean_rows": clean_rows,
@@ -284,8 +284,8 @@ def _claims(answer: Answer) -> str:
     if not marks:
         return ""
     if answer.mark is Mark.FAIL:
-        return f"{marks.count(Mark.FAIL)} of {count} claims failed"
-    return f"{sum(mark in (Mark.PASS, Mark.WARN) for mark in marks)} of {count} claims are proven"
+        return f"{marks.count(Mark.FAIL)} of {count} statements failed"
+    return f"{sum(mark in (Mark.PASS, Mark.WARN) for mark in marks)} of {count} statements are proven"
 
 
 def _margins(answer: Answer) -> Iterator[tuple[float, str]]:

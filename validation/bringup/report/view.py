@@ -266,13 +266,13 @@ def _shown(groups: Sequence[Sequence[Verdict]]) -> list[tuple[str, str, str]]:
             says += f" ({number} pairs{'' if node is None else f', all with {node}'}: {_some(subjects)})"
         elif not is_open:
             values = f", {spread(group)}" if len({v.observed for v in group}) > 1 else ""
-            says = f"{first.gate} [{_some(subjects)}]: {text.sentence(first)} ({number} subjects{values})"
+            says = f"{first.gate} [{_some(subjects)}]: {text.sentence(first)} ({naming.counted(subjects)}{values})"
         elif len(subjects) == 1:
             says = f"[{first.subject}]: {first.cause}{alike} ({number} gates: {_some(gates)})"
         elif len(gates) == 1:
             causes = list(dict.fromkeys(v.cause or "" for v in group))
             more = f"; and {len(causes) - 2} more reasons" if len(causes) > 2 else ""
-            says = f"{first.gate}: {'; or '.join(causes[:2])}{more} ({number} subjects: {_some(subjects)})"
+            says = f"{first.gate}: {'; or '.join(causes[:2])}{more} ({naming.counted(subjects)}: {_some(subjects)})"
         else:
             says = f"{first.cause}{alike} ({number} verdicts: {_some(gates)} on {listed(subjects)})"
         shown.append((text.MARK[first.outcome], says, below))
