@@ -210,14 +210,14 @@ WITHOUT_A_LIMIT = ((), (number("b", "eth0", None),), (number("b", 3.0, None),), 
         ),
         *((tile(*numbers), "1 of 1 statements are proven") for numbers in WITHOUT_A_LIMIT),
         (tile(mark=Mark.NOT_PROVEN), "0 of 1 statements are proven"),
-        (
-            tile(number("far", 400.0, 100.0), mark=Mark.FAIL),
-            "1 of 1 statements failed",
-        ),  # what holds is not what failed
+        # what holds is not what failed
+        (tile(number("far", 400.0, 100.0), mark=Mark.FAIL), "1 of 1 statements failed"),
         (tile(number("slow", 90.0, 100.0), mark=Mark.FAIL), "slow 90 GB/s at 8GiB on 2-nodes, floor 100"),
     ],
 )
-def test_the_number_is_the_one_nearest_to_its_limit_else_the_claims_are_counted(shown: page.Tile, number_of_it: str):
+def test_the_number_is_the_one_nearest_to_its_limit_else_the_statements_are_counted(
+    shown: page.Tile, number_of_it: str
+):
     assert shown.number == number_of_it
 
 

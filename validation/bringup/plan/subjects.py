@@ -84,7 +84,7 @@ def nodes_of(subject: str) -> list[str]:
 
 
 def counted(subjects: Collection[str]) -> str:
-    """Count subjects by what they are, as in `4 ranks`: nodes, ranks, pairs of nodes, scales, or places of several kinds."""
+    """Count subjects by what they are: `4 ranks`, nodes, pairs or scales; `4 places` if of several kinds."""
     kinds = {_kind(subject) for subject in subjects}
     return many(len(subjects), kinds.pop() if len(kinds) == 1 else "place")
 

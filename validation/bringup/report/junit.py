@@ -56,7 +56,7 @@ def _add_run(suites: xml.Element, judged: Judged) -> None:
 
 
 def _add_answers(suites: xml.Element, collection: Collection) -> None:
-    """Write a case per statement of the six questions. What was not asked, or is not proven, is skipped and not passed."""
+    """Write a case per statement of the six questions. One that was not asked, or is not proven, is skipped."""
     suite = xml.SubElement(suites, "testsuite", name="the six questions")
     properties = xml.SubElement(suite, "properties")
     decision = f"{collection.headline.decision}: {collection.headline.because}"

@@ -24,7 +24,7 @@ class _Outcomes(RegexHighlighter):
     highlights = [  # noqa: RUF012  # rich's own way to declare them
         r"(?m)^ *(?P<good>PASS|KEPT|FOUND)\b",
         r"(?m)^ *(?P<bad>FAIL|MISSED|WRONG PLACE|WRONG CAUSE|FALSE ALARM)\b",
-        r"(?m)^ *(?P<open>INCOMPLETE|NOT RUN|NOT ASKED|NOT KNOWN|PARTLY|NOT PROVEN|NOT PERFORMED|NOT APPLICABLE|WARN)\b",
+        r"(?m)^ *(?P<open>INCOMPLETE|NOT (?:RUN|ASKED|KNOWN|PROVEN|PERFORMED|APPLICABLE)|PARTLY|WARN)\b",
     ]
 
 
