@@ -11,7 +11,7 @@ from bringup.plan import auto, catalogue, parts
 from bringup.plan import profile as profiles
 from bringup.plan.auto import Nodes
 from bringup.plan.profile import PROFILES, Profile
-from bringup.records import Observation, Outcome
+from bringup.records import Observation, Outcome, SlurmCluster
 from bringup.run import discovered, slurm
 from loops import for_each
 from runs_for_tests import unpacked
@@ -223,7 +223,7 @@ def recorded(tmp_path, monkeypatch) -> Path:
     folder.parent.mkdir(parents=True)
     unpacked("h100-healthy", tmp_path, "h100-healthy/discovery/h100-healthy-round-1").rename(folder)
     monkeypatch.setattr(results, "REPOSITORY", tmp_path)
-    monkeypatch.setattr(slurm, "this_cluster", lambda: slurm.Cluster(None, None))
+    monkeypatch.setattr(slurm, "this_cluster", lambda: SlurmCluster(None, None))
     return folder
 
 

@@ -2,9 +2,10 @@
 """Two nodes and nothing between them: bandwidth and losses in both directions, and latency, over one TCP connection.
 Standard library only.
 
-Each task of the step finds its pair in ROUND; the first node of a pair listens, the second connects and reports.
+Each task of the step finds its pair in the round on its standard input; the first node of a pair listens, the second
+connects and reports.
 Proves: what these two nodes do over the path that their names resolve to. Does not prove: anything about RDMA or NCCL.
-Run: srun --ntasks-per-node=1 python3 pair.py "n0,n3 n1,n2" PORT
+Run: srun --ntasks-per-node=1 python3 pair.py PORT <<<"n0,n3 n1,n2"
 """
 
 import socket
@@ -103,16 +104,16 @@ def measure(facts, here, partner, port):
 
 
 def main():
-    if len(sys.argv) != 3:
-        sys.exit('usage: pair.py "n0,n3 n1,n2" PORT')
+    if len(sys.argv) != 2:
+        sys.exit('usage: pair.py PORT <<<"n0,n3 n1,n2"')
     here, facts = node_name(), Facts("pair")
-    for pair in sys.argv[1].split():
+    for pair in sys.stdin.read().split():
         first, second = pair.split(",")
         if here == second:
-            measure(facts, here, first, int(sys.argv[2]))
+            measure(facts, here, first, int(sys.argv[1]))
         elif here == first:
             try:
-                listen(int(sys.argv[2]))
+                listen(int(sys.argv[1]))
             except OSError as error:  # the other node reports it
                 print(f"{here}: {error}", file=sys.stderr)
     facts.finish()

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 """Two nodes, one RDMA port after another: bandwidth in both directions and latency between ports of one name (a rail).
 
-Each task of the step finds its pair in ROUND; the first node of a pair waits, the second leads and reports. Names of
-nodes lead to the network over which perftest arranges itself; the bytes go over the port.
+Each task of the step finds its pair in the round on its standard input; the first node of a pair waits, the second
+leads and reports. Names of nodes lead to the network over which perftest arranges itself; the bytes go over the port.
 Then all ports at once, each to its own name, and each to another name: as many ports further as the node's name says.
 Proves: what these ports do for host memory. Does not prove: GPU memory, NCCL.
-Run: srun --ntasks-per-node=1 python3 rails.py "n0,n3 n1,n2" PORT   (PORT for the two, from PORT + 1 on for perftest)
+Run: srun --ntasks-per-node=1 python3 rails.py PORT <<<"n0,n3 n1,n2"   (PORT for the two, from PORT + 1 on for perftest)
 """
 
 import json
@@ -146,16 +146,16 @@ class Leader:
 
 
 def main():
-    if len(sys.argv) != 3:
-        sys.exit('usage: rails.py "n0,n3 n1,n2" PORT')
+    if len(sys.argv) != 2:
+        sys.exit('usage: rails.py PORT <<<"n0,n3 n1,n2"')
     here, facts = node_name(), Facts("rails")
-    for pair in sys.argv[1].split():
+    for pair in sys.stdin.read().split():
         first, second = pair.split(",")
         if here == second:
-            Leader(facts, here, first, int(sys.argv[2])).lead()
+            Leader(facts, here, first, int(sys.argv[1])).lead()
         elif here == first:
             try:
-                wait(int(sys.argv[2]))
+                wait(int(sys.argv[1]))
             except (OSError, ValueError) as error:  # the other node reports it
                 print(f"{here}: {error}", file=sys.stderr)
     facts.finish()

@@ -261,11 +261,8 @@ KERNEL = [
     ("facts", "outcome", "words"),
     [
         ([("discovery.gpu.count", "n0", 8)], WARN, "1 (kernel.numa_balancing is 1: the kernel moves pages of running"),
-        (
-            [("discovery.gpu.count", "n0", 0)],
-            OPEN,
-            "not found out: none of them could be read",
-        ),  # nothing is said of a CPU node
+        ([("discovery.gpu.count", "n0", 0)], PASS, "0 (no vendor documents one for such a node)"),
+        ([], OPEN, "not found out: none of them could be read"),  # whether it has GPUs is not known
         (KERNEL, WARN, "3 (kernel.numa_balancing is 1: "),
         ([*KERNEL[:1], ("inventory.virtual", "n0", True)], WARN, "1 (kernel.numa_balancing"),
         ([*KERNEL[:2], ("discovery.cpu.model", "n0", "aarch64 implementer 0x41")], WARN, "2 (kernel.numa_balancing"),

@@ -104,20 +104,23 @@ def hcas(place: Path, *ports: tuple[str, str]) -> Path:
 # --- the probes
 
 
-def started(place: Path, probe: str, arguments: list[str], node: str, environment: dict[str, str]):
-    """The probe with RDMA ports of the test's own."""
+def started(place: Path, probe: str, argument: str, node: str, environment: dict[str, str], says: str = ""):
+    """The probe with RDMA ports of the test's own. says: on its standard input."""
+    (place / "says").write_text(says)
     code = (
         f"import sys, pathlib; sys.path.insert(0, {str(PROBES)!r}); import perftest, {probe}; "
         f"perftest.ports.__defaults__ = (pathlib.Path({str(place / 'sys')!r}),); "
-        f"sys.argv = {['x', *arguments]!r}; {probe}.main()"
+        f"sys.argv = {['x', argument]!r}; {probe}.main()"
     )
-    return subprocess.Popen(
-        [sys.executable, "-c", code],
-        env=environment | {"SLURMD_NODENAME": node},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    with (place / "says").open() as stdin:
+        return subprocess.Popen(
+            [sys.executable, "-c", code],
+            env=environment | {"SLURMD_NODENAME": node},
+            stdin=stdin,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
 
 
 def of_two_nodes(place: Path, **state: str) -> dict[str, Verdict]:
@@ -125,8 +128,8 @@ def of_two_nodes(place: Path, **state: str) -> dict[str, Verdict]:
     hcas(place)
     environment = on_path(place, **{"rail_mlx5_0": "386", "rail_mlx5_1": "386", **state})
     nodes = ("localhost", socket.gethostname())
-    pair = [",".join(nodes), str(free_port())]
-    probes = [started(place, "rails", pair, node, environment) for node in nodes]
+    port = str(free_port())
+    probes = [started(place, "rails", port, node, environment, ",".join(nodes)) for node in nodes]
     output = [probe.communicate(timeout=240) for probe in probes]
     assert [probe.returncode for probe in probes] == [0, 0], output
     said_by = "".join(f"{number}: {line}\n" for number, (out, _) in enumerate(output) for line in out.splitlines())
@@ -165,7 +168,7 @@ def test_two_nodes_measure_every_rail_in_both_directions(tmp_path, state, expect
 
 def looped(place: Path, environment: dict[str, str]) -> Verdict:
     hcas(place)
-    out, err = started(place, "nic_loopback", [str(free_port())], "n1", environment).communicate(timeout=240)
+    out, err = started(place, "nic_loopback", str(free_port()), "n1", environment).communicate(timeout=240)
     assert err == ""
     return verdicts(facts.parse(out, "raw/x.jsonl"), ("n1",), "node_sweep")["loopback n1"]
 
@@ -317,5 +320,6 @@ def test_both_sides_of_a_test_of_a_port_start_on_the_cores_of_its_nic(tmp_path, 
 def test_the_steps_of_perftest_have_the_cores_of_all_sockets():
     scripts = PROBES.parent / "scripts"
     for script, probe in (("node_sweep.sbatch", "nic_loopback.py"), ("nccl_pairwise.sbatch", "rails.py")):
-        line = next(line for line in (scripts / script).read_text().splitlines() if f"probes/{probe}" in line)
+        text = (scripts / script).read_text().replace("\\\n", " ")
+        line = next(line for line in text.splitlines() if f"probes/{probe}" in line)
         assert '--cpu-bind=none --cpus-per-task="$(cpus_per_rank 1)"' in line

@@ -199,3 +199,11 @@ def test_a_strategy_that_was_compared_is_not_proposed():
     assert "HSDP, because" in advice(on_gpus("run_fsdp_2node", **fast), on_gpus("run_ddp_2node")).next[0]
     both = advice(on_gpus("run_fsdp_2node", **fast), on_gpus("run_hsdp_2node"))
     assert "HSDP, because" not in both.next[0]
+
+
+def test_runs_of_two_clusters_recommend_nothing():
+    at = [{"cluster": "cluster", "controller": controller} for controller in ("ctl0", "ctl1")]
+    runs = [on_gpus(stem) for stem in STEMS[1:3]]
+    runs = [replace(entry, run=entry.run.model_copy(update=where)) for entry, where in zip(runs, at, strict=True)]
+    (choice,) = advice(*runs).choice
+    assert "cannot tell: they ran on different clusters (DDP on cluster at ctl0; FSDP on cluster at ctl1)." in choice

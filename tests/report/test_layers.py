@@ -2,6 +2,7 @@
 
 import json
 
+import predictors
 import pytest
 from bringup.report import layers
 from bringup.results import TrainingRecords
@@ -109,6 +110,13 @@ def test_what_is_usual_stands_beside_a_share_alone_and_a_share_is_written_as_els
     no_port = layers.waterfalls(runs([observed("rail.ports", node, 0, "count") for node in NODES]))[0].rows
     assert [row[2:4] for row in no_port[:2]] == [("", ""), ("97 %", "")]
     assert layers.waterfalls(runs(ports()))[0].rows[3][2:4] == ("95 %", layers.USUAL)
+
+
+def test_usual_are_the_shares_of_the_published_results():
+    rows = predictors.known(predictors.BusBandwidth, "busbw")
+    shares = [share for row in rows if (share := row.share())]
+    assert (len(rows), round(min(shares), 2), round(max(shares), 2)) == (layers.PUBLISHED, layers.LITTLE, layers.MOST)
+    assert layers.USUAL.startswith("80 to 101 %")
 
 
 @for_each("pair", [0.0, -1.0, float("nan"), float("inf")])

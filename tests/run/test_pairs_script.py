@@ -18,9 +18,9 @@ SRUN = """import json, os, pathlib, sys
 if sys.argv[-2].endswith("probes/counters.py"):
     print(pathlib.Path(__file__).with_name(f"counters-{sys.argv[-1]}").read_text())
     sys.exit()
-assert sys.argv[-3].endswith("probes/pair.py"), sys.argv
+assert sys.argv[-2].endswith("probes/pair.py"), sys.argv
 slow, speed = os.environ["SLOW"].split("@")
-pairs = [pair.split(",") for pair in sys.argv[-2].split()]
+pairs = [pair.split(",") for pair in sys.stdin.read().split()]
 if "dead" in os.environ and len(pairs) > 1 and any(os.environ["dead"] in pair for pair in pairs):
     sys.exit(1)  # a step with a node that cannot be reached does not start
 for number, (first, second) in enumerate(pairs):
@@ -34,28 +34,40 @@ for number, (first, second) in enumerate(pairs):
         facts.append(("pair.sent_again", f"{source}->{target}", 0.0, "ratio"))
     for quantity, subject, value, unit in facts:
         fact = dict(probe="pair", at=second, subject=subject, quantity=quantity, value=value, unit=unit)
-        print(f"{int(second[1:])}: {json.dumps(fact)}")
-    print(f"{int(second[1:])}: {json.dumps(dict(probe='pair', at=second, end=len(facts)))}")
+        print(f"{int(second[-NUMBER:])}: {json.dumps(fact)}")
+    print(f"{int(second[-NUMBER:])}: {json.dumps(dict(probe='pair', at=second, end=len(facts)))}")
+"""
+
+LISTS = """import sys
+from bringup.evidence import hostlist
+if sys.argv[2] == "hostnames":
+    print("\\n".join(hostlist.expand(sys.argv[3])))
+elif sys.argv[2] == "hostlist":
+    print(hostlist.shortened(open(sys.argv[3]).read().split()))
 """
 
 
-def measured(place: Path, nodes: int, slow: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], Path]:
-    """(what the script said, the run's folder), in a copy of what it needs."""
+def measured(
+    place: Path, nodes: int, slow: str, begin: str = "n", **environment: str
+) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """(what the script said, the run's folder), in a copy of what it needs. begin: of the nodes' names."""
+    digits = max(2, len(str(nodes - 1)))
     for part in ("infrastructure-validation/scripts", "infrastructure-validation/probes", "validation"):
         shutil.copytree(ROOT / part, place / part, ignore=shutil.ignore_patterns("results"))
     answer = place / "bin/srun.py"
     srun = program(place / "bin/srun", f'exec {shlex.quote(sys.executable)} {shlex.quote(str(answer))} "$@"')
-    answer.write_text(SRUN)
+    answer.write_text(SRUN.replace("NUMBER", str(digits)))
     # show topology: as where Slurm knows no switches
-    program(place / "bin/scontrol", "[[ $2 != hostnames ]] || tr , '\\n' <<<$3")
-    names = [f"n{number:02}" for number in range(nodes)]
-    for moment in ("before", "after"):
+    (place / "bin/lists.py").write_text(LISTS)
+    program(place / "bin/scontrol", f'[[ $2 == topology ]] || {sys.executable} {place}/bin/lists.py "$@"')
+    names = [f"{begin}{number:0{digits}}" for number in range(nodes)]
+    for moment in ("before", "after") if begin == "n" else ():
         (srun.parent / f"counters-{moment}").write_text("".join(counted(node, moment) for node in names))
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM_", "BRINGUP_"))}
     job = {
         "SLURM_JOB_NAME": "nccl_pairwise",
         "SLURM_JOB_ID": "7",
-        "SLURM_JOB_NODELIST": f"n[00-{nodes - 1:02}]",
+        "SLURM_JOB_NODELIST": f"{begin}[{0:0{digits}}-{nodes - 1}]" if digits > 2 else f"n[00-{nodes - 1:02}]",
         "SLURM_JOB_NUM_NODES": str(nodes),
         "SLURM_GPUS_ON_NODE": "2",
         "SLURM_CPUS_ON_NODE": "2",
@@ -121,3 +133,15 @@ def test_a_node_that_cannot_be_reached_is_asked_pair_by_pair_and_named(tmp_path:
 def test_rounds_that_are_known_in_advance_are_measured_and_no_more(tmp_path, nodes, asked, rounds):
     done, run = measured(tmp_path, nodes, "none@1", BRINGUP_PAIR_ROUNDS=asked)
     assert (done.returncode, len((run / "raw/rounds.txt").read_text().splitlines())) == (0, rounds), done.stderr
+
+
+def test_a_round_of_more_names_than_an_option_can_hold_is_measured(tmp_path: Path) -> None:
+    """Linux takes 128 KiB in one argument of a program."""
+    begin = "a-node-of-a-cluster-that-stands-in-a-building-far-away-"
+    done, run = measured(tmp_path, 2400, "none@1", begin, BRINGUP_PAIR_ROUNDS="1", BRINGUP_PAIR_REPEATS="1")
+    assert "Argument list too long" not in done.stderr
+    (asked,) = (run / "raw/rounds.txt").read_text().splitlines()
+    assert len(asked) > 2**17
+    assert {subject for gate, subject in verdicts(run, "pass") if gate == "nccl.pair.link"} == {
+        pair.replace(",", "--") for pair in asked.split()
+    }

@@ -6,13 +6,13 @@ import glob
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-from bringup.errors import FileError, RecordError, RunError
+from bringup.errors import FileError, NotComparable, RecordError, RunError
 from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.sweep import NODES
@@ -211,8 +211,19 @@ def every_run(tree: Path = REPOSITORY) -> list[Path]:
     return sorted(run for run in runs if (run / CLOSED).is_file() and run.name.rpartition("-")[0] not in looks)
 
 
+def refuse_other_clusters(runs: Iterable[tuple[Path, Run]]) -> None:
+    """Refuse runs of two clusters, whose nodes may have the same names. Raises NotComparable."""
+    known: list[tuple[Path, Run]] = []
+    for folder, run in runs:
+        if other := next((pair for pair in known if run.of_cluster.is_another(pair[1].of_cluster)), None):
+            raise NotComparable(
+                f"{folder} is of cluster {run.of_cluster}, {other[0]} of {other[1].of_cluster}: give runs of one"
+            )
+        known.append((folder, run))
+
+
 def unhealthy_node(entry: LeftOut) -> str:
-    return f"{entry.node}: excluded after {entry.phase}: {entry.why}"
+    return f"{entry.node}: left out after {entry.phase}: {entry.why}"
 
 
 def find(folders: Sequence[Path]) -> RunFolders:

@@ -46,7 +46,7 @@ def diagnosable(claim: Claim, drills: Sequence[Drilled], runs: Sequence[Run], *,
     elif unproven:
         mark, line = Mark.INCOMPLETE, f"{counted}; no run beside drill.json shows it: {', '.join(unproven[:NAMED])}"
     elif elsewhere := _elsewhere(drills, runs):
-        mark, line = Mark.NOT_ASKED if is_real else Mark.NOT_PROVEN, f"{counted}; {elsewhere}: bringup drill --anywhere"
+        mark, line = Mark.NOT_ASKED if is_real else Mark.REHEARSED, f"{counted}; {elsewhere}: bringup drill --anywhere"
     else:
         mark, line = Mark.PASS, counted
     return ClaimAnswer(
@@ -77,7 +77,7 @@ def _elsewhere(drills: Sequence[Drilled], runs: Sequence[Run]) -> str:
         return "the faults were made on simulated GPUs"
     if not runs:
         return ""
-    if {(run.cluster, run.controller) for run in made} - {(run.cluster, run.controller) for run in runs}:
+    if {run.of_cluster for run in made} - {run.of_cluster for run in runs}:
         return "the faults were made on another cluster"
     if nodes := {node for run in made for node in run.nodes} - {node for run in runs for node in run.nodes}:
         return f"the faults were made on nodes of no run here ({listed(sorted(nodes))})"

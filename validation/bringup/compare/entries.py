@@ -35,6 +35,11 @@ class Entry:
     failed: bool = False  # by a gate without which its numbers mean nothing: a slow run has not failed so
 
     @property
+    def of_cluster(self) -> str:
+        """Return its cluster, in words; empty where that is not known."""
+        return "" if self.run is None or self.run.cluster is None else str(self.run.of_cluster)
+
+    @property
     def opened_at(self) -> str:
         """Return when it began, UTC; empty where only its records are there."""
         return "" if self.run is None else self.run.opened_at

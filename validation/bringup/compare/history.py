@@ -1,7 +1,8 @@
 """All runs of a checkout over time: is the newest one slower than those before it? `bringup history`
 
-A series is one measure of runs that may be compared: the same phase, gate, size of messages and numbers of nodes and
-GPUs; of trainings also the same arguments. Its value is that of the run: where a gate judges nodes, the worst of them.
+A series is one measure of runs that may be compared: the same cluster, phase, gate, size of messages and numbers of
+nodes and GPUs; of trainings also the same arguments and kind of GPU. Its value is that of the run: where a gate judges
+nodes, the worst of them.
 
 Days differ, so a day is one value, the median of its runs. The newest days stand against those before: their median and
 a robust spread. A single low day is no news: it takes NEWEST of them, and more where low days were frequent before.
@@ -13,7 +14,7 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean, median
 
 from bringup.characters import many
@@ -27,7 +28,7 @@ from bringup.plan import stand_ins
 from bringup.plan import subjects as naming
 from bringup.plan.catalogue import GATES
 from bringup.plan.expectation import SPEEDS
-from bringup.records import Outcome
+from bringup.records import Outcome, SlurmCluster
 from bringup.records.grouped import grouped
 
 NEWEST = 3
@@ -88,10 +89,13 @@ class Finding:
 
 def series(judged: Iterable[Judged]) -> list[Series]:
     """Make series from the runs whose evidence holds."""
-    found_series: dict[tuple[str, ...], Series] = {}
-    for run in sorted((run for run in judged if run.objection is None), key=lambda run: run.run.opened_at):
+    found_series: dict[tuple[SlurmCluster, tuple[str, ...]], Series] = {}
+    ordered = sorted((run for run in judged if run.objection is None), key=lambda run: run.run.opened_at)
+    is_one = len({run.run.of_cluster for run in ordered}) < 2
+    for run in ordered:
         for key, empty, value in [*_of_gates(run), *_of_training(run)]:
-            known = found_series.setdefault(key, empty)
+            where = empty.where if is_one else f"{empty.where}, {run.run.of_cluster}"
+            known = found_series.setdefault((run.run.of_cluster, key), replace(empty, where=where))
             known.points.append(Point(run.run.opened_at, run.run.name, value))
     return list(found_series.values())
 
@@ -211,4 +215,4 @@ def _of_training(run: Judged) -> Iterable[tuple[tuple[str, ...], Series, float]]
         value = measure.read(run.training.metrics)
         if value is not None and value > 0:
             series_of = Series(measure.name, where, measure.unit, measure.better, [])
-            yield (run.run.phase, measure.name, same), series_of, value
+            yield (run.run.phase, measure.name, same, run.training.metrics.gpu0 or ""), series_of, value

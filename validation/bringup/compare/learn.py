@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bringup import judge
+from bringup import judge, results
 from bringup.compare.entries import refuse_copies
 from bringup.errors import RunError
 from bringup.evidence.curve import size_bytes
@@ -35,6 +35,7 @@ def measured(judgements: Sequence[Judged], name: str) -> Profile:
     """Make the runs' own profile, with a number for every FromProfile gate that was observed. Raises RunError,
     NotComparable."""
     refuse_copies((judged.folder, judged.run) for judged in judgements)
+    results.refuse_other_clusters((judged.folder, judged.run) for judged in judgements)
     expect: dict[str, Expectation] = {}
     runs_by_gate: dict[str, list[RunObservations]] = {}
     first = judgements[0]

@@ -250,6 +250,10 @@ def _objection(candidates: Sequence[Numbers]) -> str | None:
     if len(gpus) > 1:
         where = "; ".join(f"{', '.join(names)} on {gpu}" for gpu, names in gpus.items())
         return f"they ran on different GPUs ({where}). Run all of them on one kind"
+    clusters = grouped((run.row.entry.of_cluster, run.name) for run in candidates if run.row.entry.of_cluster)
+    if len(clusters) > 1:
+        where = "; ".join(f"{', '.join(names)} on {cluster}" for cluster, names in clusters.items())
+        return f"they ran on different clusters ({where}). Run all of them on one"
     slowed = [f"{run.name}: {run.slow_rank}" for run in candidates if run.slow_rank is not None]
     if slowed:
         return f"all waited for one rank ({'; '.join(slowed)}). Repeat it without that node"

@@ -53,8 +53,8 @@ class Comparison:
 def check(later: Sequence[Entry], earlier: Sequence[Entry]) -> list[Comparison]:
     """Compare every run of today with those of the baseline that have its arguments.
 
-    Raises NotComparable: no run of the baseline has these arguments (the fields are named), a side mixes versions or
-    GPU types, a run is there twice or on both sides, or one was resumed.
+    Raises NotComparable: no run of the baseline has these arguments (the fields are named), a side mixes versions,
+    GPU types or clusters, a run is there twice or on both sides, or one was resumed.
     """
     refuse_repeated([*earlier, *later])
     for entry in [*earlier, *later]:
@@ -99,7 +99,11 @@ def _compare(before: Sequence[Entry], after: Sequence[Entry], confidence: float)
 def _surroundings(side: str, entries: Sequence[Entry]) -> dict[str, str]:
     """Return what the runs of a side ran on. Raises NotComparable where they differ in more than their nodes."""
     several = [
-        {**{name: str(getattr(entry.args, name)) for name in ENVIRONMENT}, "GPU": entry.metrics.gpu0 or "none"}
+        {
+            **{name: str(getattr(entry.args, name)) for name in ENVIRONMENT},
+            "GPU": entry.metrics.gpu0 or "none",
+            "cluster": entry.of_cluster or "unknown",
+        }
         for entry in entries
     ]
     for entry, known in zip(entries, several, strict=True):

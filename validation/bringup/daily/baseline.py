@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from statistics import median
 from typing import Any
 
-from bringup import judge
+from bringup import judge, results
 from bringup.errors import RunError
 from bringup.evidence.parsed import Seen, is_number
 from bringup.judge import Judged
@@ -34,7 +34,9 @@ QUESTIONS = {  # gate, whose limit in the run holds on the node -> check of the 
 
 
 def made_of(judgements: Sequence[Judged]) -> Baseline:
-    """Make a group of nodes per run; of a node in several, the last one counts. Raises RunError."""
+    """Make a group of nodes per run; of a node in several, the last one counts. Raises RunError,
+    NotComparable where they are of two clusters."""
+    results.refuse_other_clusters((judged.folder, judged.run) for judged in judgements)
     groups = [_group(judged) for judged in judgements if judged.run.phase == "discovery"]
     if not groups:
         raise RunError(

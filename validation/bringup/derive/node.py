@@ -9,6 +9,8 @@ from bringup.evidence.parsed import Parsed, Seen, is_number
 from bringup.known_faults import right_values
 from bringup.records import Run
 
+NOT_ASKED = "no vendor documents one for such a node"
+
 
 def answered(derived: Parsed, observed: Seen, run: Run) -> None:
     """Count a node that srun could not reach as an observed fault, not only as missing evidence."""
@@ -53,27 +55,30 @@ def right_settings(derived: Parsed, observed: Seen, run: Run) -> None:
             entries = (str(entry).rpartition("=") for entry in fact.value)
             settings.setdefault(fact.subject, {}).update({name: value for name, _, value in entries})
     for node, known in settings.items():
-        wrong, right, hidden = right_values.look_at(known, _traits(observed, node))
-        words = wrong or ([f"right: {', '.join(right)}"] if right else ["none of them could be read"])
+        traits = _traits(observed, node)
+        wrong, right, hidden = right_values.look_at(known, traits)
+        is_not_asked = right_values.none_applies(traits)
+        nothing = NOT_ASKED if is_not_asked else "none of them could be read"
+        words = wrong or ([f"right: {', '.join(right)}"] if right else [nothing])
         words += [f"a user may not read {', '.join(hidden)}"] if hidden else []
-        value = len(wrong) if wrong or right else None
+        value = len(wrong) if wrong or right or is_not_asked else None
         derived.saw("discovery.settings.right", node, value, "count", evidence[node], first_few(words))
 
 
-def _traits(observed: Seen, node: str) -> set[right_values.Trait]:
-    """Say what kind of node it is, by its own facts."""
+def _traits(observed: Seen, node: str) -> dict[right_values.Trait, bool | None]:
+    """Say what kind of node it is, by its own facts. None: they do not tell."""
 
     def value(quantity: str) -> object:
         return next((fact.value for fact in observed.of(quantity) if fact.subject == node), None)
 
-    def some(quantity: str) -> bool:
+    def some(quantity: str) -> bool | None:
         count = value(quantity)
-        return is_number(count) and float(count) > 0
+        return float(count) > 0 if is_number(count) else None
 
-    traits: dict[right_values.Trait, bool] = {
+    virtual, cpu = value("inventory.virtual"), value("discovery.cpu.model")
+    return {
         "gpus": some("discovery.gpu.count"),
         "rdma": some("discovery.rdma.ports"),
-        "bare metal": value("inventory.virtual") is False,
-        "x86": not str(value("discovery.cpu.model")).startswith("aarch64"),
+        "bare metal": None if virtual is None else virtual is False,
+        "x86": None if cpu is None else not str(cpu).startswith("aarch64"),
     }
-    return {trait for trait, holds in traits.items() if holds}

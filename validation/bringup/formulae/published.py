@@ -8,10 +8,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Literal
 
-from bringup.records import Record, TrainMetrics, known
+import yaml
+from pydantic import TypeAdapter
 
+from bringup.records import Record, TrainMetrics
+
+FILE = Path(__file__).resolve().parents[2] / "known/mfu.yaml"
 _MODEL = re.compile(r"\b[A-Z]{1,2}\d{2,3}\b")  # of the peak's source: the data sheet of a GPU
 ENOUGH = 2  # published values that make a range
 SAME_CHIP = {"H200": "H100"}  # with faster memory
@@ -33,7 +38,7 @@ class Published(Record):
 
 @cache
 def all_published() -> list[Published]:
-    return known("mfu", list[Published])
+    return TypeAdapter(list[Published]).validate_python(yaml.safe_load(FILE.read_text()))
 
 
 @dataclass(frozen=True)

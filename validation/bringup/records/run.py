@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, TypeVar
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeVar
 
 from pydantic import ConfigDict, Field
 
@@ -29,6 +29,20 @@ class NotApplicable(Record):
 
     gate: Name
     reason: str = Field(min_length=1)
+
+
+class SlurmCluster(NamedTuple):
+    """What tells a cluster from another one: many are called `cluster`, so that its controllers count, too."""
+
+    name: str | None
+    controller: str | None  # its hosts, with commas between them
+
+    def __str__(self) -> str:
+        return f"{self.name or 'a cluster without a name'} at {self.controller or 'a controller that is not known'}"
+
+    def is_another(self, other: SlurmCluster) -> bool:
+        """Say whether they are known to be two: not where one of them does not say what it is."""
+        return any(None not in pair and len(set(pair)) > 1 for pair in zip(self, other, strict=True))
 
 
 class SiteUsed(Record):
@@ -66,6 +80,10 @@ class Run(Versioned):
     cluster: Name | None = None  # as Slurm calls it; null: Slurm did not say
     controller: Name | None = None  # hosts of its slurmctld, with commas between them; null: Slurm did not say
     continues: RunName | None = None  # the folder beside this one in which the same job began, before Slurm requeued it
+
+    @property
+    def of_cluster(self) -> SlurmCluster:
+        return SlurmCluster(self.cluster, self.controller)
 
     @property
     def ran_on(self) -> list[str]:
@@ -194,20 +212,15 @@ class Verdicts(Versioned):
 
 
 class Mark(StrEnum):
-    """What became of a statement or a question."""
+    """What became of a claim or a question."""
 
     PASS = "pass"  # noqa: S105
     WARN = "warn"
-    NOT_PROVEN = "rehearsed"  # it held, on placeholders: GPUs that are none, gloo, TCP
+    REHEARSED = "rehearsed"  # it held, on a stand-in: a placeholder GPU, gloo, TCP
     PARTLY = "partly"  # what was asked held; not all was asked
     NOT_ASKED = "not asked"
     INCOMPLETE = "incomplete"
     FAIL = "fail"
-
-    @property
-    def word(self) -> str:
-        """Return what people read; records keep the value."""
-        return "not proven" if self is Mark.NOT_PROVEN else self.value
 
 
 class Measured(Record):
@@ -233,9 +246,9 @@ class ClaimAnswer(Record):
     nodes: list[str]  # that took part
     gpus_per_node: int = Field(ge=0)
     why: str | None  # it is not simply proven
-    not_real: list[str] = Field(default_factory=list)  # GPU, NCCL, fabric: for which a placeholder was there
+    not_real: list[str] = Field(default_factory=list)  # GPU, NCCL, fabric: for which a stand-in was there
     is_simulated: bool = False  # a simulated GPU took part, so that nothing of it is from real hardware
-    not_on: list[Name] = Field(default_factory=list)  # nodes that were excluded as unhealthy
+    not_on: list[Name] = Field(default_factory=list)  # nodes that were left out as unhealthy
     is_without_limit: bool = False  # nothing is open but that numbers have no limit
 
 
@@ -245,7 +258,7 @@ class Answer(Record):
     question: int = Field(ge=1, le=6)
     mark: Mark
     line: str  # number and scope; of what failed or is open, which
-    reservations: list[str]  # what the line does not say: what is not proven, or was not asked
+    reservations: list[str]  # what the line does not claim: only rehearsed, not asked
     claims: list[ClaimAnswer]
 
 
@@ -266,4 +279,4 @@ class Headline(Record):
 
     @property
     def word(self) -> str:
-        return self.mark.word.upper()
+        return self.mark.upper()

@@ -29,6 +29,7 @@ from bringup.records import (
     Mark,
     Outcome,
     Playbook,
+    Run,
     Verdict,
     read_record,
     worst,
@@ -38,7 +39,7 @@ from bringup.results import Absent, RunFolders
 
 _OF_DRILLS = frozenset(claim.id for claim in CLAIMS if claim.drills)
 _OPEN = (Mark.PARTLY, Mark.NOT_ASKED)
-_WORST_FIRST = (Mark.FAIL, Mark.INCOMPLETE, Mark.NOT_PROVEN, *_OPEN, Mark.WARN)
+_WORST_FIRST = (Mark.FAIL, Mark.INCOMPLETE, Mark.REHEARSED, *_OPEN, Mark.WARN)
 NEVER_SEEN = (
     ("kernel log cannot be read", "the kernel log is closed to this account (group systemd-journal)"),
     ("dcgmi is not installed", "DCGM is not installed"),
@@ -139,11 +140,22 @@ def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collectio
         raise unread[0][1]
     names = {folder: step.phase for folder, step in chosen.steps.items()}
     absent = [*chosen.absent, *(Absent(names.get(folder, folder.name), str(error)) for folder, error in unread)]
+    _refuse_equal_names(judged)
     order = list(PHASES)
     gpus = {uuid: name for run in judged for uuid, name in run.names.items()}  # as discovery named them
     judged = [replace(run, verdicts=named(run.verdicts, gpus)) for run in judged]
     judged.sort(key=lambda run: (order.index(run.run.phase), run.run.opened_at, run.run.name))
     return Collection(**vars(chosen) | {"absent": absent}, judged=judged, drills=drills)
+
+
+def _refuse_equal_names(judged: Sequence[Judged]) -> None:
+    """Refuse nodes of one name and of two clusters: on the page they would be one. Raises NotComparable."""
+    of_node: dict[str, list[tuple[Path, Run]]] = {}
+    for run in judged:
+        for node in run.run.nodes:
+            of_node.setdefault(node, []).append((run.folder, run.run))
+    for several in of_node.values():
+        results.refuse_other_clusters(several)
 
 
 # --- the headline
@@ -181,7 +193,7 @@ def _headline(outcome: Outcome, answers: Sequence[Answer], judged: Sequence[Judg
         if exceptions:
             return _made(Mark.INCOMPLETE, open_ones, Decision.EXCEPT, f"not known here: {'; '.join(exceptions)}")
         return _made(Mark.INCOMPLETE, open_ones, Decision.OPEN, "nothing failed; what is not known is listed")
-    if mark is Mark.NOT_PROVEN:
+    if mark is Mark.REHEARSED:
         claims = [claim for answer in answers for claim in answer.claims if claim.mark is mark]
         cure = "run it where GPU, NCCL and fabric are the real ones"
         return _made(mark, f"nothing failed; {stand_ins_of(claims)}", Decision.OPEN, cure)
@@ -243,7 +255,7 @@ def _partly(answers: Sequence[Answer], ran: Container[str]) -> Headline:
         names = ", ".join(phase.stem for phase in missing)
         return _made(Mark.PARTLY, says, Decision.OPEN, f"missing, {least} to {most} minutes and the queue: {names}")
     if not answers or not only_drills:
-        return _made(Mark.PARTLY, says, Decision.OPEN, "the answers say what was not asked")
+        return _made(Mark.PARTLY, says, Decision.OPEN, "the answers say what they do not claim")
     if without_limit:
         exceptions = f"nothing says how good these have to be: {'; '.join(without_limit)}"
         return _made(Mark.PARTLY, says, Decision.EXCEPT, exceptions)

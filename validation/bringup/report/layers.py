@@ -17,11 +17,11 @@ from bringup.plan.phases import PHASES
 from bringup.plan.subjects import nodes_of_scale
 from bringup.records.grouped import grouped
 
-# kept of the layer above; the worst of 21 published results has this share of the line rate (known/busbw.yaml)
-LITTLE = 0.8
+PUBLISHED = 21  # bandwidths of known/busbw.yaml, as shares of the line rate: the least and the most
+LITTLE, MOST = 0.8, 1.01  # a layer that keeps less of the one above it loses
 GBIT = 8  # Gb/s of a GB/s
 HEADER = ("layer", "GB/s", "of the layer above", "usual", "who owns the loss")
-USUAL = "80 to 101 %: 21 published results"  # known/busbw.yaml, of the line rate
+USUAL = f"{100 * LITTLE:.0f} to {100 * MOST:.0f} %: {PUBLISHED} published results"
 
 
 @dataclass(frozen=True)

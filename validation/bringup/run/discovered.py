@@ -13,7 +13,7 @@ from bringup.judge import Judged, judge_folder
 from bringup.plan import auto, catalogue
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
-from bringup.records import Run, read_record
+from bringup.records import Run, SlurmCluster, read_record
 from bringup.run import slurm
 
 _SIGNS_OF_A_GPU = ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia")
@@ -25,7 +25,7 @@ _PROMISED = ("SLURM_JOB_GPUS", "SLURM_GPUS", "SLURM_GPUS_ON_NODE", "CUDA_VISIBLE
 def newest(nodes: Collection[str]) -> Judged | None:
     """Find the newest closed discovery of all of these nodes, of this cluster, whose evidence nobody changed. None:
     there is none. No nodes: of any. Where no Slurm answers, of any cluster."""
-    for folder in _folders(set(nodes), slurm.this_cluster().name):
+    for folder in _folders(set(nodes), slurm.this_cluster()):
         try:
             judged = judge_folder(folder)
         except (RunError, RecordError, FileError):
@@ -66,7 +66,7 @@ def _has_a_gpu() -> bool:
     return any(_NVIDIA in file.read_text() for file in _PCI.glob("*/vendor"))
 
 
-def _folders(nodes: set[str], cluster: str | None) -> Iterator[Path]:
+def _folders(nodes: set[str], cluster: SlurmCluster) -> Iterator[Path]:
     """Yield closed discoveries, the newest first."""
     runs: list[tuple[str, Path]] = []
     for path in (results.REPOSITORY / PHASES["discovery"].results).glob(f"*/{results.RUN}"):
@@ -74,7 +74,7 @@ def _folders(nodes: set[str], cluster: str | None) -> Iterator[Path]:
             run = read_record(path, Run)
         except RecordError:
             continue
-        known = cluster is None or run.cluster in (None, cluster)
-        if known and nodes <= set(run.nodes) and (path.parent / results.CLOSED).is_file():
+        is_here = not run.of_cluster.is_another(cluster)
+        if is_here and nodes <= set(run.nodes) and (path.parent / results.CLOSED).is_file():
             runs.append((run.opened_at, path.parent))
     yield from (folder for _, folder in sorted(runs, reverse=True))

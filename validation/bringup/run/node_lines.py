@@ -18,7 +18,7 @@ from bringup.evidence.names import listed
 from bringup.evidence.node_states import Node
 from bringup.judge import Judged
 from bringup.plan import catalogue, own, subjects
-from bringup.records import Outcome
+from bringup.records import Outcome, SlurmCluster
 from bringup.report import drain
 from bringup.report.text import plain
 from bringup.run import slurm
@@ -33,7 +33,7 @@ _LONG_AGO = datetime.fromtimestamp(0, timezone.utc)
 class Present:
     """What Slurm says now, as far as it could be asked."""
 
-    cluster: slurm.Cluster | None
+    cluster: SlurmCluster | None
     nodes: dict[str, Node]
     why_not: str | None = None
 
@@ -69,7 +69,7 @@ def lines(judged: Sequence[Judged], present: Present, now: datetime) -> list[str
     return shown
 
 
-def refusal(run: Judged, here: slurm.Cluster | None, now: datetime) -> str | None:
+def refusal(run: Judged, here: SlurmCluster | None, now: datetime) -> str | None:
     """Say why this run gives no line, as `is …`; None: it may."""
     if run.objection is not None:
         return f"cannot be used: {plain(run.objection)}"
@@ -80,7 +80,7 @@ def refusal(run: Judged, here: slurm.Cluster | None, now: datetime) -> str | Non
         return f"was closed {_hours(-age)} from now, by the clock of this host"
     if here is None:
         return None
-    there = slurm.Cluster(run.run.cluster, run.run.controller)
+    there = run.run.of_cluster
     if None in there:
         return f"does not say which cluster it is of, and this is {here}"
     return None if there == here else f"is of cluster {plain(str(there))}, and this is {here}"
@@ -147,8 +147,7 @@ def _booted_since(node: Node | None, runs: Iterable[Judged]) -> str | None:
 
 def _rests_on(runs: Sequence[Judged], node: Node | None, now: datetime) -> str:
     of = ", ".join(
-        f"run {plain(run.run.name)} (closed {_hours(now - _closed_at(run))} ago, "
-        f"{plain(str(slurm.Cluster(run.run.cluster, run.run.controller)))})"
+        f"run {plain(run.run.name)} (closed {_hours(now - _closed_at(run))} ago, {plain(str(run.run.of_cluster))})"
         for run in runs
     )
     booted = _booted(node)

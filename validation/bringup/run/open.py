@@ -29,6 +29,7 @@ from bringup.records import (
     Continued,
     Run,
     RunArgs,
+    SlurmCluster,
     TrainMetrics,
     differing_fields,
     files,
@@ -226,7 +227,7 @@ def _keep_reference(folder: Path) -> None:
     chosen = os.environ.get("BRINGUP_REFERENCE")
     if chosen and not (Path(chosen) / runs.METRICS).is_file():
         raise RunError(f"BRINGUP_REFERENCE={chosen}: no metrics.json there; give the folder of a finished run_1gpu run")
-    for path in [Path(chosen)] if chosen else _one_gpu_runs(folder.parent)[:1]:
+    for path in [Path(chosen)] if chosen else _one_gpu_runs(folder)[:1]:
         _copy_reference(path, folder)
 
 
@@ -240,7 +241,7 @@ def _prefer_a_comparable_reference(folder: Path) -> None:
         args = read_record(folder / runs.RUN_ARGS, RunArgs)
         if not differing_fields(read_record(folder / REFERENCE_ARGS, RunArgs), args):
             return
-        for path in _one_gpu_runs(folder.parent):
+        for path in _one_gpu_runs(folder):
             with contextlib.suppress(RecordError):
                 if differing_fields(reference := read_record(path / runs.RUN_ARGS, RunArgs), args):
                     continue
@@ -253,11 +254,19 @@ def _prefer_a_comparable_reference(folder: Path) -> None:
                 return
 
 
-def _one_gpu_runs(results: Path) -> list[Path]:
-    """Those that finished, the newest first."""
-    needed, known = (runs.METRICS, runs.RUN_ARGS), results.glob("run_1gpu-*")
+def _one_gpu_runs(folder: Path) -> list[Path]:
+    """Those that finished, beside this run and of its cluster, the newest first."""
+    needed, known = (runs.METRICS, runs.RUN_ARGS), folder.parent.glob("run_1gpu-*")
     finished = [path for path in known if all(files.is_file(path / name) for name in needed)]
-    return sorted(finished, key=lambda path: path.stat().st_mtime, reverse=True)
+    here = runs.load(folder).of_cluster
+    of_here = [path for path in finished if not _is_of_another(path, here)]
+    return sorted(of_here, key=lambda path: path.stat().st_mtime, reverse=True)
+
+
+def _is_of_another(path: Path, cluster: SlurmCluster) -> bool:
+    with contextlib.suppress(RunError):  # records alone do not say of which cluster they are
+        return runs.load(path).of_cluster.is_another(cluster)
+    return False
 
 
 def _copy_reference(source: Path, folder: Path) -> None:

@@ -137,9 +137,9 @@ class _Work:
             if new:
                 left = [node for node in nodes if node not in {entry.node for entry in new}]
                 reasons = "; ".join(f"{entry.node}: {report.plain(entry.why)}" for entry in new)
-                self.console.print(f"{'EXCLUDED':<10} {reasons}. Going on with {listed(left)}")
+                self.console.print(f"{'LEFT OUT':<10} {reasons}. Going on with {listed(left)}")
             if new and phase.localises in latest and latest[phase.localises].blocks:
-                self.console.print(f"{'AGAIN':<10} {PHASES[phase.localises].title}, without what was excluded")
+                self.console.print(f"{'AGAIN':<10} {PHASES[phase.localises].title}, without what was left out")
                 queue.appendleft(phase.localises)
         unhealthy = [*self.playbook.unhealthy_nodes, *new]
         self.playbook = self.playbook.model_copy(update={"steps": [*steps, step], "unhealthy_nodes": unhealthy})
@@ -217,6 +217,10 @@ def _plan(
                 f"--resume {request.resume}: that run was on {', '.join(earlier.nodes)}, this one on {', '.join(names)}"
             )
         kept_steps = passed_before(request.resume, earlier, planned, request.profile.closed, console)
+        here = slurm.this_cluster()
+        for _, judged in kept_steps.values():
+            if judged.run.of_cluster.is_another(here):
+                raise CannotStart(f"--resume {request.resume}: that run was on {judged.run.of_cluster}, this is {here}")
     if known := known_partitions():
         for stem in planned:
             if stem not in kept_steps:

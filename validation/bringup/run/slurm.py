@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from bringup.errors import ControllerAway, SlurmError
 from bringup.evidence import hostlist
@@ -19,6 +19,7 @@ from bringup.evidence import slurm as answers
 from bringup.evidence.node_states import Node
 from bringup.evidence.parsed import lines
 from bringup.known_faults import pending
+from bringup.records import SlurmCluster
 from bringup.results import REPOSITORY
 
 SEPARATOR = "\x1f"  # free text may hold every printable delimiter
@@ -111,28 +112,18 @@ def ask(
     return result.stdout
 
 
-class Cluster(NamedTuple):
-    """What tells a cluster from another one: many are called `cluster`, so that its controllers count, too."""
-
-    name: str | None
-    controller: str | None  # its hosts, with commas between them
-
-    def __str__(self) -> str:
-        return f"{self.name or 'a cluster without a name'} at {self.controller or 'a controller that is not known'}"
-
-
-def cluster() -> Cluster:
+def cluster() -> SlurmCluster:
     """Read the cluster that the commands ask. Raises SlurmError."""
     text = ask("scontrol", "show", "config")
     name = _CLUSTER.search(text)
-    return Cluster(None if name is None else name[1], ",".join(_CONTROLLER.findall(text)) or None)
+    return SlurmCluster(None if name is None else name[1], ",".join(_CONTROLLER.findall(text)) or None)
 
 
-def this_cluster() -> Cluster:
+def this_cluster() -> SlurmCluster:
     """Read the same; without names where no Slurm answers."""
     with contextlib.suppress(SlurmError):
         return cluster()
-    return Cluster(None, None)
+    return SlurmCluster(None, None)
 
 
 def patience_s() -> float:
@@ -289,7 +280,15 @@ def is_own(job_id: str, name: str) -> bool:
 def accounting(columns: Sequence[str], since: str = "now-30days") -> str:
     """Ask `sacct` for all users' jobs, as far as the accounting shows them to this one. Raises SlurmError."""
     # duplicates: a run that lost its node and was requeued has the same job id as the next one
-    options = ("--allusers", "--allocations", "--duplicates", "--parsable2", f"--starttime={since}", "--endtime=now")
+    options = (
+        "--local",
+        "--allusers",
+        "--allocations",
+        "--duplicates",
+        "--parsable2",
+        f"--starttime={since}",
+        "--endtime=now",
+    )
     between = _unguessed()
     table = ask("sacct", *options, f"--delimiter={between}", f"--format={','.join(columns)}", timeout_s=300)
     return "\n".join(line.replace(between, "|") for line in lines(table) if between in line)
