@@ -100,7 +100,7 @@ def test_pairs_alone_are_part_of_an_answer():
     all_answers = answers([healthy("nccl_pairwise", 4, GPU_CLUSTER)])
     assert marks(all_answers)[4] is Mark.PARTLY
     assert claim(all_answers, "no-slow-link").mark is Mark.PASS
-    assert marks(answers([healthy("nccl_pairwise", 4, LOCAL_CLUSTER)]))[4] is Mark.REHEARSED
+    assert marks(answers([healthy("nccl_pairwise", 4, LOCAL_CLUSTER)]))[4] is Mark.NOT_PROVEN
 
 
 def test_what_did_not_run_is_incomplete():
@@ -115,7 +115,7 @@ def test_nothing_is_claimed_for_a_node_that_was_left_out():
     assert (shared.mark, shared.why) == (Mark.PARTLY, "not on n3 (excluded)")
     assert claim(all_answers, "gpus-present").mark is Mark.PASS, "discovery asked n3 too"
     rehearsed = claim(all_answers, "one-communicator")
-    assert rehearsed.mark is Mark.REHEARSED
+    assert rehearsed.mark is Mark.NOT_PROVEN
     assert "not on n3 (excluded)" in str(rehearsed.why)
     assert claim(answers(judged), "one-folder").mark is Mark.PASS
 
@@ -133,17 +133,17 @@ def test_one_scale_over_the_fabric_is_none_where_another_went_over_tcp():
     over = Observation(quantity="nccl.transport", subject="2-nodes", value="rdma-verbs", unit="text", evidence="e")
     tcp = over.model_copy(update={"subject": "4-nodes", "value": "tcp:eth0"})
     run = healthy("nccl_scaling", 4, GPU_CLUSTER)
-    for observed, mark in (([over], Mark.PASS), ([over, tcp], Mark.REHEARSED)):
+    for observed, mark in (([over], Mark.PASS), ([over, tcp], Mark.NOT_PROVEN)):
         seen = [*run.observations, *observed]
         assert claim(answers([replace(run, observations=seen)]), "over-the-fabric").mark is mark
 
 
 def test_placeholders_gloo_and_tcp_rehearse_an_answer():
     all_answers = answers(playbook(2, LOCAL_CLUSTER, "local-cpu"))
-    assert (marks(all_answers)[1], marks(all_answers)[4], marks(all_answers)[5]) == (Mark.REHEARSED,) * 3
+    assert (marks(all_answers)[1], marks(all_answers)[4], marks(all_answers)[5]) == (Mark.NOT_PROVEN,) * 3
     assert (marks(all_answers)[2], marks(all_answers)[3]) == (Mark.PASS, Mark.PASS)
     assert "no NCCL was seen at work" in (claim(all_answers, "one-communicator").why or "")
-    assert claim(all_answers, "gpus-present").mark is Mark.REHEARSED
+    assert claim(all_answers, "gpus-present").mark is Mark.NOT_PROVEN
 
 
 SIMULATED = "GPU-00000000-0000-f70a-2298-3a4a88c0bab8"
@@ -164,9 +164,9 @@ def test_a_simulated_gpu_anywhere_rehearses_all_that_needs_hardware(observation)
     runs = playbook(4, GPU_CLUSTER)
     runs[0].observations.append(Observation(unit="text", evidence="e", why=None, **observation))
     all_answers = answers(runs)
-    rehearsed = dict.fromkeys((1, 4, 5), Mark.REHEARSED)
+    rehearsed = dict.fromkeys((1, 4, 5), Mark.NOT_PROVEN)
     assert marks(all_answers) == {2: Mark.PASS, 3: Mark.PASS, 6: Mark.PARTLY, **rehearsed}
-    assert all_answers[0].reservations == ["rehearsed, not proven: the GPUs are simulated: their UUIDs say so"]
+    assert all_answers[0].reservations == ["not proven: the GPUs are simulated: their UUIDs say so"]
 
 
 @pytest.mark.parametrize("phase", ["discovery", "smoke", "nccl_scaling", "run_1gpu"])
@@ -181,7 +181,7 @@ def test_sockets_between_nodes_rehearse_the_fabric_and_prove_the_communicator(tr
     shows = GPU_CLUSTER | {"nccl": {"nccl.backend": "nccl", "nccl.transport": transport}}
     all_answers = answers([healthy("nccl_scaling", 2, shows)])
     assert claim(all_answers, "one-communicator").mark is Mark.PASS
-    assert claim(all_answers, "speed-between").mark is Mark.REHEARSED
+    assert claim(all_answers, "speed-between").mark is Mark.NOT_PROVEN
 
 
 # --- number and scope
@@ -278,7 +278,7 @@ def test_a_record_without_the_runs_of_its_drills_proves_nothing():
 def test_what_was_found_elsewhere_says_nothing_about_this_cluster(run, words):
     mark, why = diagnosable(GPU_CLUSTER, run=run)
     assert (mark, words in (why or "")) == (Mark.NOT_ASKED, True)
-    assert diagnosable(LOCAL_CLUSTER, run=run)[0] is Mark.REHEARSED
+    assert diagnosable(LOCAL_CLUSTER, run=run)[0] is Mark.NOT_PROVEN
 
 
 def test_a_sites_own_drill_that_nothing_fails_of_is_shown_by_no_healthy_run():
@@ -298,6 +298,6 @@ def test_faults_of_simulated_gpus_prove_nothing():
 
 def test_drills_of_a_local_cluster_prove_nothing_of_another_and_take_nothing_from_it():
     assert diagnosable(GPU_CLUSTER, place="local-cluster") == (Mark.NOT_ASKED, LOCAL)
-    assert diagnosable(LOCAL_CLUSTER, place="local-cluster") == (Mark.REHEARSED, LOCAL)
+    assert diagnosable(LOCAL_CLUSTER, place="local-cluster") == (Mark.NOT_PROVEN, LOCAL)
     alone = answers([], drills=[drilled(a_drill_result(), place="local-cluster")])
-    assert (claim(alone, "diagnosable").mark, stand_ins_of([claim(alone, "diagnosable")])) == (Mark.REHEARSED, LOCAL)
+    assert (claim(alone, "diagnosable").mark, stand_ins_of([claim(alone, "diagnosable")])) == (Mark.NOT_PROVEN, LOCAL)

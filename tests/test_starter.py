@@ -25,6 +25,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 STARTER = ROOT / "training/src/starter.py"
 STEPS, ROWS, LENGTH = 6, 8, 64
 WORDS = ["a", "node", "waits", "for", "its", "shard", "while", "the", "loss", "falls", "and", "gradients", "meet"]
+BEFORE = r"out/checkpoint-3 \(move it away, and --resume goes on from the one before\) cannot be read: "
 LEARNT = ("--learning-rate", "0.001", "--sequence-length", str(LENGTH), "--global-batch", str(ROWS))
 
 
@@ -102,7 +103,7 @@ def runs(own: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]
 
 def test_it_needs_no_other_file_and_is_short():
     text = STARTER.read_text()
-    assert len(text.splitlines()) <= 170
+    assert len(text.splitlines()) <= 200
     imported = {
         name.split(".")[0]
         for node in ast.walk(ast.parse(text))
@@ -184,6 +185,30 @@ def test_a_resume_with_other_arguments_is_refused(option, value, words, runs, ow
     expected = f"--resume: out/checkpoint-3 is of another training: {words}"
     assert expected in refused(tmp_path / "again", own, "--resume", option, value)
     assert {each.name for each in out.iterdir()} == {"checkpoint-3", "arguments.json"}
+
+
+@pytest.mark.parametrize(
+    ("damaged", "words"),
+    [
+        ("out/checkpoint-3/model.safetensors", BEFORE),
+        ("out/checkpoint-3/rng_state.pth", BEFORE),
+        ("out/checkpoint-3/trainer_state.json", BEFORE),
+        ("own/model/model.safetensors", r"\S+/own/model cannot be read: "),
+        ("own/model/tokenizer.json", r"the tokenizer of \S+/own/model cannot be read: "),
+        ("own/chat.jsonl", r"\S+/own/chat.jsonl cannot be read: JSON parse error: "),
+    ],
+)
+def test_a_damaged_file_is_said_in_one_line(damaged, words, runs, own, tmp_path):
+    """Each was a traceback of 20 to 40 lines of a library, and most of them named no file."""
+    shutil.copytree(own, tmp_path / "own")
+    if damaged.startswith("out"):
+        shutil.copytree(runs["single"] / "checkpoint-3", tmp_path / "out/checkpoint-3")
+    content = (tmp_path / damaged).read_bytes()
+    (tmp_path / damaged).write_bytes(content[: len(content) // 2 - 9])
+    done = start(tmp_path, tmp_path / "own", 1, "--resume")
+    assert done.returncode == 2, done.stderr
+    assert re.fullmatch(f"starter.py: {words}.+", done.stderr.splitlines()[-1]), done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_other_rows_at_a_resume_are_refused_and_more_steps_are_not(runs, own, tmp_path):

@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import predict
 import pytest
 import torch
 from advised import LLAMA
@@ -13,6 +14,7 @@ from bringup.formulae.models import Job
 from bringup.records import RunArgs, elements, read_record
 from loops import for_each
 from runs_for_tests import FIXTURES
+from torch.distributed.tensor import debug
 from transformers import LlamaConfig, LlamaForCausalLM
 
 # what training/src/predict.py printed with torch 2.13 (a line per run): the real model and the real fully_shard on fake
@@ -64,6 +66,16 @@ def test_the_computed_runs_span_what_is_advised_on():
     assert {line["world"] for line in COMPUTED if line["model"] == "llama3-8b"} >= {16, 128, 1024}
     assert {line["activation_checkpointing"] for line in COMPUTED} == {True, False}
     assert max(line["accumulation"] for line in COMPUTED) > 1
+
+
+@pytest.mark.filterwarnings("default")
+def test_what_is_stored_is_what_the_real_fully_shard_gives_now(capsys):
+    debug._clear_sharding_prop_cache()  # other tests of this process may have been other ranks
+    stored = next(line for line in COMPUTED if name_of(line) == "tiny-hsdp-4x128")
+    assert predict.main(["--model", "tiny", "--strategy", "hsdp", "--nodes", "2", "--gpus-per-node", "2"]) == 0
+    now = json.loads(capsys.readouterr().out)
+    assert now["peak_bytes"]["total"] == pytest.approx(stored["peak_bytes"]["total"], rel=0.01)  # as torch counts it
+    assert all(now[name] == stored[name] for name in stored.keys() - {"peak_bytes", "torch"})
 
 
 @pytest.mark.filterwarnings("default")

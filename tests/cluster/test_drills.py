@@ -152,7 +152,7 @@ def test_a_drill_run_that_is_interrupted_leaves_no_cluster_and_goes_on_where_it_
         assert again.returncode == 0, output
         assert "1 performed before" in output
         assert output.splitlines()[-1].startswith(
-            "2 of 2 drills detected; 2 on the right subject; 2 with the right cause; 0 false"
+            "2 of 2 drills detected; 2 in the right place; 2 with the right cause; 0 false"
         )
         done = read_record(folder / DRILLS_FILE, DrillReport)
         assert {drill_result.drill for drill_result in done.results} == set(done.planned)
@@ -184,7 +184,7 @@ def test_a_node_that_is_off_is_left_out_and_the_healthy_rest_is_asked(four_nodes
         with without(four_nodes, "n2"):
             done = book.run("discovery", "smoke", "nccl_pairwise", timeout=280)
         assert done.returncode == 1, done.stdout
-        assert "LEFT OUT   n2: discovery.node.state fail" in done.stdout
+        assert "EXCLUDED   n2: discovery.node.state fail" in done.stdout
         assert "Going on with n0, n1, n3" in done.stdout
         assert book.verdicts("smoke").outcome is Outcome.PASS
         assert book.verdicts("nccl_pairwise").outcome is Outcome.PASS
@@ -208,7 +208,7 @@ def test_a_slow_node_is_named_by_the_pairs_and_scales_and_trainings_run_without_
         finally:
             four_nodes.on("n2", *slow_link.undo[0][2:])
         assert done.returncode == 1, done.stdout
-        assert "LEFT OUT   n2: nccl.pair.node fail. Going on with n0, n1, n3" in done.stdout
+        assert "EXCLUDED   n2: nccl.pair.node fail. Going on with n0, n1, n3" in done.stdout
         record = read_record(book.own_folder / PLAYBOOK, Playbook)
         steps = record.steps
         assert [(step.phase, step.outcome) for step in steps] == [

@@ -47,8 +47,8 @@ DDP = (
     [
         pytest.param(1, SINGLE, "metrics.json", id="single"),
         pytest.param(2, (*RANKS, *DDP), "metrics.json", id="ddp"),  # one that was stopped leaves none
-        pytest.param(1, ("tests/cuda/no_waits.py", *SINGLE), "metrics.json", id="no-waits"),
-        pytest.param(1, ("tests/cuda/peaks.py",), "raw", id="peaks"),
+        pytest.param(1, ("validation/benchmarks/no_waits.py", *SINGLE), "metrics.json", id="no-waits"),
+        pytest.param(1, ("validation/benchmarks/peaks.py",), "raw", id="peaks"),
     ],
 )
 def test_a_program_ends_well_with_devices(with_gpus, tmp_path, gpus, words, leaves):

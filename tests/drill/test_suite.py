@@ -287,7 +287,7 @@ def test_totals_count_what_was_performed_and_say_what_was_not():
     late = a_drill_result(drill="e", right_cause=False, seconds_to_detect=4.0)
     done = a_drill_report(a_drill_result(), late, NOT_DONE)
     assert result.totals(done) == (
-        "2 of 2 drills detected; 2 on the right subject; 1 with the right cause; 0 false alarms elsewhere; "
+        "2 of 2 drills detected; 2 in the right place; 1 with the right cause; 0 false alarms elsewhere; "
         "median 3 s to detect; 1 not performed"
     )
 

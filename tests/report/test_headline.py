@@ -36,10 +36,10 @@ def of(*judged: Judged, drills: tuple[Drilled, ...] = ()) -> Headline:
     return collection_of(*judged, drills=drills).headline
 
 
-def test_a_healthy_rehearsal_is_no_pass_and_a_healthy_gpu_cluster_lacks_only_the_drills():
+def test_a_healthy_run_on_placeholders_is_no_pass_and_a_healthy_gpu_cluster_lacks_only_the_drills():
     """The page said PASS, in green, of a cluster without any GPU."""
     made = of(*playbook(2, LOCAL_CLUSTER))
-    assert text.headline(made) == "REHEARSED: nothing failed; no GPU, NCCL or fabric was seen at work"
+    assert text.headline(made) == "NOT PROVEN: nothing failed; no GPU, NCCL or fabric was seen at work"
     assert made.decision is Decision.OPEN
     made = of(*playbook(4, GPU_CLUSTER))
     assert text.headline(made) == "PARTLY: nothing failed; not all was asked of question 6"
@@ -208,21 +208,24 @@ WITHOUT_A_LIMIT = ((), (number("b", "eth0", None),), (number("b", 3.0, None),), 
             tile(number("latency", 9.9, 10.0, "at_most"), number("far", 400.0, 100.0)),
             "latency 9.9 GB/s at 8GiB on 2-nodes, ceiling 10",
         ),
-        *((tile(*numbers), "1 of 1 claims are proven") for numbers in WITHOUT_A_LIMIT),
-        (tile(mark=Mark.REHEARSED), "0 of 1 claims are proven"),
-        (tile(number("far", 400.0, 100.0), mark=Mark.FAIL), "1 of 1 claims failed"),  # what holds is not what failed
+        *((tile(*numbers), "1 of 1 statements are proven") for numbers in WITHOUT_A_LIMIT),
+        (tile(mark=Mark.NOT_PROVEN), "0 of 1 statements are proven"),
+        # what holds is not what failed
+        (tile(number("far", 400.0, 100.0), mark=Mark.FAIL), "1 of 1 statements failed"),
         (tile(number("slow", 90.0, 100.0), mark=Mark.FAIL), "slow 90 GB/s at 8GiB on 2-nodes, floor 100"),
     ],
 )
-def test_the_number_is_the_one_nearest_to_its_limit_else_the_claims_are_counted(shown: page.Tile, number_of_it: str):
+def test_the_number_is_the_one_nearest_to_its_limit_else_the_statements_are_counted(
+    shown: page.Tile, number_of_it: str
+):
     assert shown.number == number_of_it
 
 
-def test_what_failed_says_its_line_and_what_is_only_rehearsed_says_why_in_whole_words():
-    rehearsed = tile(mark=Mark.REHEARSED, reservations=("rehearsed, not proven: x", "more"))
+def test_what_failed_says_its_line_and_what_is_not_proven_says_why_in_whole_words():
+    rehearsed = tile(mark=Mark.NOT_PROVEN, reservations=("not proven: x", "more"))
     reasons = [shown.reason for shown in (tile(mark=Mark.FAIL), rehearsed, tile())]
-    assert reasons == ["the line", "rehearsed, not proven: x", ""]
-    long = tile(mark=Mark.REHEARSED, reservations=("word " * 40,)).reason
+    assert reasons == ["the line", "not proven: x", ""]
+    long = tile(mark=Mark.NOT_PROVEN, reservations=("word " * 40,)).reason
     assert long.endswith("word …")
     assert len(long) <= page.MOST + 2
 

@@ -145,7 +145,7 @@ def test_the_commands_of_a_healthy_page_name_every_folder_and_run_as_pasted():
 def test_the_numbers_of_a_rehearsal_are_not_offered_as_a_profile():
     """They were: floors of stand-ins, below a decision that says so."""
     rehearsed = gathered(*playbook(2, LOCAL_CLUSTER))
-    assert rehearsed.headline.mark is Mark.REHEARSED
+    assert rehearsed.headline.mark is Mark.NOT_PROVEN
     assert next_steps.commands(rehearsed) == []
     assert "as a profile" not in page.render(rehearsed)
     assert "as a profile" in page.render(gathered(*playbook(2, GPU_CLUSTER)))

@@ -88,7 +88,7 @@ def test_a_dash_is_standard_output_and_nothing_else_stands_there(run, tmp_path, 
     assert out.startswith("<!doctype html>")
     assert out.rstrip().endswith("</html>")
     assert "j.xml" in err
-    assert "REHEARSED: nothing failed" in err
+    assert "NOT PROVEN: nothing failed" in err
     assert not (tmp_path / "-").exists()
 
 

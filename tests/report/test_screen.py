@@ -69,7 +69,7 @@ def test_one_undeclared_number_is_one_line_for_all_its_subjects_and_a_fault_keep
     fault = ("nccl.step", "2-nodes", Outcome.FAIL, "declares no")
     rows = [*of_scales, fault, ("nccl.ranks", "4-nodes", Outcome.INCOMPLETE, "other")]
     shown = screen(*(a_verdict(*row[:3], "nothing", cause=row[3], evidence="none") for row in rows))
-    assert "nccl.transport: declares no (4 subjects: 2-nodes, 4-nodes, 8-nodes, …)" in shown
+    assert "nccl.transport: declares no (4 scales: 2-nodes, 4-nodes, 8-nodes, …)" in shown
     assert "FAIL       nccl.step [2-nodes]" in shown
     assert "INCOMPLETE nccl.ranks [4-nodes]" in shown
 
@@ -94,7 +94,7 @@ def test_reasons_that_name_a_device_of_each_node_are_one_line():
     ]
     shown = view.not_known(verdicts)
     first = "GPU-0: its NUMA node reads -1; or not found out: GPU-1: its NUMA node reads -1; and 2 more reasons"
-    assert f"smoke.cpu.near_gpu: not found out: {first} (4 subjects: n0, n1, n2, …)" in shown
+    assert f"smoke.cpu.near_gpu: not found out: {first} (4 nodes: n0, n1, n2, …)" in shown
     assert len(shown.splitlines()) == 2
 
 
@@ -102,10 +102,10 @@ def test_nodes_on_which_a_gate_failed_alike_are_one_line_and_numbers_are_their_r
     """A setting of the site fails on each of its nodes; a slow shared filesystem took eight lines."""
     gate, unlike = "smoke.gpu.isolated", a_verdict("smoke.gpu.isolated", "n4", Outcome.FAIL, "7", expected="8")
     shown = screen(*(a_verdict(gate, f"n{n}", Outcome.FAIL, "0", expected="8") for n in range(4)), unlike)
-    assert "FAIL       smoke.gpu.isolated [n0, n1, n2, …]: observed 0, expected 8 (4 subjects)" in shown
+    assert "FAIL       smoke.gpu.isolated [n0, n1, n2, …]: observed 0, expected 8 (4 nodes)" in shown
     assert "FAIL       smoke.gpu.isolated [n4]: observed 7, expected 8\n" in shown
     slow = [a_verdict("load.start", f"n{n}", Outcome.FAIL, f"0.01{n} GB/s", value=0.01 + n / 1000) for n in range(4)]
-    assert "[n0, n1, n2, …]: observed 0.010 GB/s, expected 2 (4 subjects, 0.010 GB/s to 0.013 GB/s)\n" in screen(*slow)
+    assert "[n0, n1, n2, …]: observed 0.010 GB/s, expected 2 (4 nodes, 0.010 GB/s to 0.013 GB/s)\n" in screen(*slow)
 
 
 def test_one_line_of_evidence_is_told_once_whatever_gates_judge_it():

@@ -3,6 +3,7 @@
 import re
 import shutil
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
@@ -10,10 +11,14 @@ from typing import Any, get_args
 from bringup.derive.observed import read_run
 from bringup.evidence import monitor
 from bringup.judge import Judged
+from bringup.plan.catalogue import GATES
 from bringup.records import CollectiveTime, Communication, Outcome, RunArgs, TrainMetrics
-from bringup.report import document, page, write
+from bringup.records.grouped import grouped
+from bringup.report import document, page, system, write
 from bringup.report.training import chapters as training
+from bringup.report.training import lines as made_of_several
 from bringup.report.training.chapters import NOT_RECORDED
+from bringup.report.training.trained import layout
 from bringup.results import TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of, observed
 from trained_runs import RECORDS, run_of
@@ -22,6 +27,7 @@ TITLES = [
     "Overview", "Hardware", "Software", "Model and strategy", "Configuration", "Metrics", "Interpretation",
     "CPU and memory", "Network", "Takeaways", "DDP, FSDP and HSDP beside each other", "When to use which", "Assessment",
 ]  # fmt: skip
+KINDS = ("say", "fact", "nodes", "gpus", "worst")
 STEPS_AT = 1795447377.2  # unix seconds on n0 in run_ddp_2node
 MONITOR = """\
 n0,1795447377.5,10.0,1.5,1000000000,0,50,300,40,0.1,,
@@ -257,17 +263,26 @@ def test_a_run_of_a_playbook_is_compared_with_ddp_of_the_same_playbook(tmp_path:
     assert "Not compared" not in text
 
 
-def test_every_field_and_column_that_a_line_reads_is_one_of_the_records_or_of_the_samplers() -> None:
-    source = Path(training.__file__).read_text()
-    paths = set(re.findall(r'read\.of_record\("((?:args|metrics)\.[a-z0-9_.]+)"', source))
-    assert len(paths) > 30
-    for path in sorted(paths):
-        record, *names = path.split(".")
+def test_every_source_that_a_line_reads_is_there() -> None:
+    chapters = layout().chapters.values()
+    every = [
+        each
+        for chapter in chapters
+        for line in chapter.values()
+        for each in ([line] if isinstance(line, str) else line)
+    ]
+    sources = grouped(tuple(each.split(" ", 1)) if each.split(" ")[0] in KINDS else ("", each) for each in every)
+    assert len(sources[""]) > 30
+    for path in sources[""]:
+        record, *names = path.partition(",")[0].split(".")
         kind: Any = {"args": RunArgs, "metrics": TrainMetrics}[record]
         for name in names:
             assert name in kind.model_fields, path
             annotation = kind.model_fields[name].annotation
             kind = next((part for part in get_args(annotation) if hasattr(part, "model_fields")), annotation)
-    columns = set(re.findall(r'read\.of_samples\("gpus", "([a-z_]+)"', source))
-    assert len(columns) >= 10
-    assert columns <= set(monitor.GPU_COLUMNS)
+    assert set(sources["gpus"]) <= set(monitor.GPU_COLUMNS)
+    assert set(sources["nodes"]) <= set(monitor.COLUMNS)
+    assert set(sources["fact"]) <= {what for what, _ in system.OF_NODES}
+    assert all(callable(attrgetter(name)(made_of_several)) for name in sources["say"])
+    assert set(layout().not_on_a_cpu) <= {name for chapter in chapters for name in chapter}
+    assert set(layout().confirmed) <= GATES.keys()

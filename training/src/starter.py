@@ -9,6 +9,7 @@ OUT     checkpoint-N, where --resume goes on; model/, which from_pretrained() lo
 
 import argparse
 import json
+import sys
 import time
 from os import getenv
 from pathlib import Path
@@ -21,9 +22,17 @@ from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 
 RANK, WORLD, NODE = int(getenv("RANK", "0")), int(getenv("WORLD_SIZE", "1")), int(getenv("LOCAL_WORLD_SIZE", "1"))
+READS = []  # what is read now, as the last; none from the first step on. A library's traceback does not name it
 SAME = ["model", "data", "random", "sequence_length", "global_batch", "learning_rate"]  # Trainer resumes with any
 CHAT = """{% for turn in messages %}{{ turn.role }}:\n{{ turn.content }}{{ eos_token if turn.role == 'assistant' }}
 {% endfor %}{{ 'assistant:\n' if add_generation_prompt }}"""  # for a tokenizer without a template; exported with it
+
+
+def require(is_so: bool, words: str) -> None:
+    """End with exit code 2 and one line where it is not so."""
+    if not is_so:
+        print(f"starter.py: {words}", file=sys.stderr)
+        sys.exit(2)
 
 
 def encode(document: dict, tokenizer) -> dict[str, list[int]]:
@@ -68,7 +77,10 @@ class Observed(TrainerCallback):
     def on_train_begin(self, args, state, control, **kwargs):
         cut = "(Replicate(), Shard(dim=0))" if args.parallelism_config else "(Shard(dim=0),)" if args.fsdp else "whole"
         seen = args.world_size, {str(getattr(each, "placements", "whole")) for each in kwargs["model"].parameters()}
-        assert seen == (WORLD, {cut}), f"expected {WORLD} rank(s) and parameters {cut}, observed {seen}"
+        require(seen == (WORLD, {cut}), f"expected {WORLD} rank(s) and parameters {cut}, observed {seen}")
+
+    def on_step_begin(self, args, state, control, **kwargs):
+        READS.clear()
 
     def on_log(self, args, state, control, logs, **kwargs):
         assert np.isfinite([*logs.values()]).all(), f"step {state.global_step}: {logs}: nothing is exported"
@@ -86,14 +98,17 @@ def main() -> None:
         parser.add_argument(name, action="store_true")
     args = parser.parse_args()
     for name in ("sequence_length", "global_batch", "rows_at_once", "save_steps"):
-        assert getattr(args, name) > 0, f"--{name.replace('_', '-')} {getattr(args, name)}: expected 1 or more"
+        require(getattr(args, name) > 0, f"--{name.replace('_', '-')} {getattr(args, name)}: expected 1 or more")
     strategy, cuda = args.strategy if WORLD > 1 else "single", torch.cuda.is_available()
     sharded, bf16 = strategy in ("fsdp", "hsdp"), cuda and torch.cuda.is_bf16_supported(including_emulation=False)
     micro_steps, left = divmod(args.global_batch, args.rows_at_once * WORLD)
-    assert not left, f"--global-batch is no multiple of {args.rows_at_once} row(s) x {WORLD} rank(s)"
-    assert getenv("LOCAL_RANK") or torch.cuda.device_count() < 2, "torchrun, please: else Trainer is DataParallel"
+    require(not left, f"--global-batch is no multiple of {args.rows_at_once} row(s) x {WORLD} rank(s)")
+    require(bool(getenv("LOCAL_RANK")) or torch.cuda.device_count() < 2, "torchrun, please: else it is DataParallel")
     whole = sorted(Path(args.out).glob("checkpoint-*/trainer_state.json"), key=lambda each: (len(str(each)), each))
-    assert args.resume or not whole, f"{whole[-1].parent} would be deleted in time: --resume, or another --out"
+    newest = whole[-1].parent if whole else None
+    require(args.resume or not whole, f"{newest} would be deleted in time: --resume, or another --out")
+    checkpoint = [f"{newest} (move it away, and --resume goes on from the one before)"] if whole else []
+    READS.extend(checkpoint)
     # Trainer would train a step more at each start, and delete a checkpoint for it
     is_over = bool(whole) and 0 < args.steps <= json.loads(whole[-1].read_text())["global_step"]
     mesh = ParallelismConfig(dp_replicate_size=WORLD // NODE, dp_shard_size=NODE)
@@ -132,21 +147,27 @@ def main() -> None:
         training.fsdp_plugin_args["mixed_precision_policy"] = MixedPrecisionPolicy(torch.bfloat16, torch.float32)
     if sharded and not cuda:  # on a CPU accelerate drops FSDP without a word; under another name it does not
         PartialState._shared_state["distributed_type"] = DistributedType.MULTI_XPU
+    READS.append(f"the tokenizer of {args.model}")
     tokenizer = AutoTokenizer.from_pretrained(args.model)
     tokenizer.chat_template = tokenizer.chat_template or CHAT
+    READS.append(args.data)
     with training.main_process_first(local=False):  # the others read what it leaves in the cache, which all nodes see
         lines = load_dataset("json", data_files=args.data, split="train")
         by = {"num_proc": args.processes or None}  # that tokenise; packed by one, so that rows are the same
         tokens = lines.map(encode, fn_kwargs={"tokenizer": tokenizer}, remove_columns=lines.column_names, **by)
         chats = "text" not in lines.column_names or lines.data.column("text").null_count > 0  # texts go without
         rows = tokens.map(pack, batched=True, batch_size=10_000, fn_kwargs={"length": args.sequence_length})
-    assert len(rows) >= args.global_batch, f"{len(rows)} rows of {args.sequence_length} tokens are no step"
+    require(len(rows) >= args.global_batch, f"{len(rows)} rows of {args.sequence_length} tokens are no step")
     here, record = {name: getattr(args, name) for name in SAME} | {"rows": len(rows)}, Path(args.out, "arguments.json")
+    READS.append(record)
     there = json.loads(record.read_text()) if whole and record.exists() else here
     differ = [f"{name} {there.get(name)} there, {here[name]} here" for name in here if there.get(name) != here[name]]
-    assert not differ, f"--resume: {whole[-1].parent} is of another training: {'; '.join(differ)}"
+    require(not differ, f"--resume: {newest} is of another training: {'; '.join(differ)}")
+    READS.append(args.model)
+    model = load_model(args.model, args.random, empty=sharded and RANK > 0)
+    READS[:] = checkpoint
     trainer = Trainer(
-        model=load_model(args.model, args.random, empty=sharded and RANK > 0),
+        model=model,
         args=training,
         train_dataset=rows.with_format("torch", columns=["input_ids", "labels"] + chats * ["position_ids"]),
         data_collator=torch.utils.data.default_collate,  # Trainer's would add a mask
@@ -156,8 +177,9 @@ def main() -> None:
     if RANK == 0 and not whole:
         record.write_text(json.dumps(here))
     if is_over:
-        print(f"nothing is left to train: {whole[-1].parent} has the {args.steps} steps, and is exported")
-    trainer.train(resume_from_checkpoint=str(whole[-1].parent) if whole else None)
+        print(f"nothing is left to train: {newest} has the {args.steps} steps, and is exported")
+    trainer.train(resume_from_checkpoint=str(newest) if whole else None)
+    READS.clear()
     if sharded:  # else nothing is exported. Rank 0 gathers the whole model in host memory
         trainer.accelerator.state.fsdp_plugin.set_state_dict_type("FULL_STATE_DICT")
     trainer.save_model(f"{args.out}/model")  # float32; from_pretrained(dtype=torch.bfloat16) halves it
@@ -167,4 +189,11 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except Exception as error:
+        if not READS or isinstance(error, torch.OutOfMemoryError):
+            raise
+        while error.__cause__ is not None and error.__cause__.__traceback__:  # one of another process has none
+            error = error.__cause__
+        require(False, f"{READS[-1]} cannot be read: {[*str(error).splitlines(), type(error).__name__][0]}")

@@ -181,7 +181,7 @@ def markdown(faults: Sequence[FaultLimit], repeat: int, opened_at: str) -> str:
             f"--only {' '.join(fault.drill.id for fault in faults)}`, on a local cluster made for it, "
             f"begun {opened_at}, commit {(opening.git_commit() or 'unknown')[:12]}, {os.cpu_count()} cores.",
             "",
-            "Found: the gate names the subject of the fault, and no other. Behind a share are its bounds (95 %,",
+            "Found: the gate names the place of the fault, and no other. Behind a share are its bounds (95 %,",
             "Clopper and Pearson). Nothing here speaks of another cluster or another load.",
             "",
             *table(_HEAD, map(_row, faults)),

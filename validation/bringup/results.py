@@ -223,7 +223,7 @@ def refuse_other_clusters(runs: Iterable[tuple[Path, Run]]) -> None:
 
 
 def unhealthy_node(entry: LeftOut) -> str:
-    return f"{entry.node}: left out after {entry.phase}: {entry.why}"
+    return f"{entry.node}: excluded after {entry.phase}: {entry.why}"
 
 
 def find(folders: Sequence[Path]) -> RunFolders:

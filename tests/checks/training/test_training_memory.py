@@ -4,18 +4,16 @@ import json
 import shutil
 from typing import Any
 
-import predict
 import pytest
 import torch
 from bringup import judge
-from bringup.formulae import memory, models, traffic
 from bringup.formulae.models import Job, job_of
-from bringup.records import Outcome, RunArgs, Verdict, read_record
+from bringup.records import RunArgs, Verdict, read_record
 from bringup.run import open as opening
+from loops import for_each
 from recipe import memory as states
-from runs_for_tests import FIXTURES, opened
+from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, opened
 from showing import shows_failing
-from torch.distributed.tensor import debug
 
 GIB = 2**30
 HEALTHY = {
@@ -47,7 +45,7 @@ def verdicts(results, check, *, profile_name="local-cpu", **args) -> dict[str, V
 
 def test_states_as_predicted_pass_and_the_verdict_holds_both_numbers(tmp_path):
     by_gate = verdicts(tmp_path, HEALTHY)
-    assert by_gate["train.memory.states"].outcome is Outcome.PASS
+    assert by_gate["train.memory.states"].outcome is PASS
     assert "1.6 MiB on rank 0, predicted 1.6 MiB" in by_gate["train.memory.states"].observed
     assert "train.memory.peak" not in by_gate  # not applicable without a GPU
 
@@ -56,52 +54,44 @@ def test_states_as_predicted_pass_and_the_verdict_holds_both_numbers(tmp_path):
 def test_states_that_are_not_the_predicted_ones_fail(tmp_path, factor):
     check = HEALTHY | {"states_measured_bytes": int(factor * 1_708_544)}
     verdict = verdicts(tmp_path, check)["train.memory.states"]
-    assert verdict.outcome is Outcome.FAIL
+    assert verdict.outcome is FAIL
     assert "predicted 1.6 MiB" in (verdict.cause or "")
 
 
-@pytest.mark.parametrize(
-    ("changes", "args", "outcome"),
+COMPILED = {"compile": True}
+
+
+@shows_failing("train.memory.peak")
+@for_each(
+    ("changes", "args", "outcome", "says"),
     [
-        ({}, {}, Outcome.PASS),
-        pytest.param({"peak_measured_bytes": 60 * GIB}, {}, Outcome.WARN, marks=shows_failing("train.memory.peak")),
-        ({"peak_measured_bytes": 20 * GIB}, {}, Outcome.WARN),
-        ({"peak_measured_bytes": 20 * GIB}, {"compile": True}, Outcome.PASS),  # fused kernels keep less
-        ({"peak_measured_bytes": 60 * GIB}, {"compile": True}, Outcome.WARN),
-        ({"peak_measured_bytes": 900 * 2**20, "peak_predicted_bytes": 81 * 2**20}, {}, Outcome.INCOMPLETE),
-        (
-            {"peak_measured_bytes": 4 * GIB, "peak_predicted_bytes": 81 * 2**20, "peak_least_bytes": 2**24},
-            {},
-            Outcome.WARN,
+        ({}, {}, PASS, ""),
+        ({"peak_measured_bytes": 60 * GIB}, {}, WARN, ""),
+        ({"peak_measured_bytes": 20 * GIB}, {}, WARN, ""),
+        ({"peak_measured_bytes": 20 * GIB}, COMPILED, PASS, ""),  # fused kernels keep less
+        ({"peak_measured_bytes": 60 * GIB}, COMPILED, WARN, ""),
+        ({"peak_measured_bytes": 900 * 2**20, "peak_predicted_bytes": 81 * 2**20}, {}, OPEN, ""),
+        ({"peak_measured_bytes": 4 * GIB, "peak_predicted_bytes": 81 * 2**20, "peak_least_bytes": 2**24}, {}, WARN, ""),
+        ({"peak_measured_bytes": None}, {}, OPEN, ""),
+        ({"states_measured_bytes": 2**40}, {}, OPEN, ""),  # judged after the states
+        ({"peak_measured_bytes": 15 * GIB}, {}, OPEN, "at least 16,384.0 MiB"),  # less than the states that are held
+        ({"peak_measured_bytes": 15 * GIB}, COMPILED, OPEN, ""),
+        ({"peak_predicted_bytes": None, "reason": "a mixture of experts"}, {}, OPEN, "a mixture of experts"),
+        *(  # a peak of nothing passed with fused kernels, and where the prediction was close to 1 GiB
+            (nothing, args, OPEN, "0 bytes")
+            for nothing in (
+                {"peak_measured_bytes": 0},
+                {"peak_measured_bytes": 0, "peak_predicted_bytes": 11 * GIB // 10},
+            )
+            for args in ({}, COMPILED, {"recipe": "fast"})
         ),
-        ({"peak_measured_bytes": None}, {}, Outcome.INCOMPLETE),
-        ({"states_measured_bytes": 2**40}, {}, Outcome.INCOMPLETE),  # judged after the states
-        ({"peak_measured_bytes": 15 * GIB}, {}, Outcome.INCOMPLETE),  # less than the states that are held
-        ({"peak_measured_bytes": 15 * GIB}, {"compile": True}, Outcome.INCOMPLETE),
-        ({"peak_predicted_bytes": None, "reason": "a mixture of experts"}, {}, Outcome.INCOMPLETE),
     ],
 )
-def test_the_peak_on_a_gpu(tmp_path, changes, args, outcome):
-    by_gate = verdicts(tmp_path, ON_GPU | changes, profile_name="generic", **args)
+def test_the_peak_on_a_gpu(tmp_path_factory, changes, args, outcome, says):
+    by_gate = verdicts(tmp_path_factory.mktemp("run"), ON_GPU | changes, profile_name="generic", **args)
     assert by_gate["train.memory.peak"].outcome is outcome
-
-
-@pytest.mark.parametrize("args", [{}, {"compile": True}, {"recipe": "fast"}])
-@pytest.mark.parametrize("check", [{}, {"peak_predicted_bytes": int(1.1 * GIB)}])
-def test_a_peak_of_nothing_is_not_a_pass(tmp_path, check, args):
-    """It was, with fused kernels, and where the prediction was close to 1 GiB."""
-    verdict = verdicts(tmp_path, ON_GPU | check | {"peak_measured_bytes": 0}, profile_name="generic", **args)
-    assert verdict["train.memory.peak"].outcome is Outcome.INCOMPLETE
-    assert "0 bytes" in (verdict["train.memory.peak"].cause or "")
-
-
-def test_a_peak_that_cannot_be_and_one_that_is_not_predicted_say_why(tmp_path):
-    less = verdicts(tmp_path / "a", ON_GPU | {"peak_measured_bytes": 15 * GIB}, profile_name="generic")
-    assert "at least 16,384.0 MiB" in (less["train.memory.peak"].cause or "")
-    check = ON_GPU | {"peak_predicted_bytes": None, "reason": "a mixture of experts"}
-    unknown = verdicts(tmp_path / "b", check, profile_name="generic")
-    assert unknown["train.memory.states"].outcome is Outcome.PASS
-    assert "a mixture of experts" in (unknown["train.memory.peak"].cause or "")
+    assert says in (by_gate["train.memory.peak"].cause or "")
+    assert by_gate["train.memory.states"].outcome is (FAIL if "states_measured_bytes" in changes else PASS)
 
 
 def test_the_layout_follows_from_the_arguments_of_a_run():
@@ -129,21 +119,3 @@ def test_states_are_the_storages_behind_the_tensors_each_once():
     assert states.states_bytes(model, optimizer)["gradients"] == 4000
     optimizer.zero_grad()
     assert states.states_bytes(model, optimizer)["gradients"] == 0
-
-
-@pytest.mark.filterwarnings("default")
-def test_one_fake_rank_of_a_thousand_agrees_with_the_formulae(capsys):
-    """The real Llama and the real fully_shard, here and now: 128 nodes of 8, HSDP."""
-    debug._clear_sharding_prop_cache()
-    assert predict.main(["--model", "tiny", "--strategy", "hsdp", "--nodes", "128", "--gpus-per-node", "8"]) == 0
-    record = json.loads(capsys.readouterr().out)
-    shape, job = models.load("tiny"), Job("hsdp", 128, 8, 128)
-    assert sum(record["states_bytes"].values()) == pytest.approx(memory.states(shape, 8).total, rel=2e-3)
-    assert record["peak_bytes"]["total"] == pytest.approx(memory.peak(shape, job).total - memory.WORKSPACE, rel=0.05)
-    assert {
-        (collective["operation"], collective["group_size"], collective["calls"], collective["bytes"])
-        for collective in record["collectives"]
-    } == {
-        (collective.operation, collective.ranks, collective.calls, collective.size)
-        for collective in traffic.collectives(shape, job)
-    }

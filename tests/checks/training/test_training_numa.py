@@ -5,17 +5,18 @@ import json
 import os
 import sys
 from pathlib import Path
+from unittest.mock import Mock
 
 import binding
 import gpus
 import pytest
 from bringup.evidence import facts
-from bringup.records import Outcome, Verdict
+from bringup.records import Verdict
 from factory import a_run
-from programs import ran
+from programs import ran, tree
 from recipe import numa
 from recipe.rank import RankFacts
-from runs_for_tests import about
+from runs_for_tests import OPEN, PASS, WARN, about
 from showing import shows_failing
 
 SOURCES = Path(__file__).resolve().parents[3] / "training/src"
@@ -25,20 +26,14 @@ NODES = {"0": {0, 1, 2, 3}, "1": {4, 5, 6, 7}}
 GPU = "GPU-a"
 
 
-def write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(f"{text}\n")
-
-
 class Rank:
     """Rank 0 of node n0, whose GPU is at one of two NUMA nodes, of four CPUs each."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch, at: str, mask: set[int], numa_nodes: int = 2):
         self.mask, self.root = mask, root
-        write(root / "driver/0000:18:00.0/information", f"GPU UUID: \t {GPU}\nDevice Minor: \t 0")
-        write(root / "devices/0000:18:00.0/numa_node", at)
-        for number in range(numa_nodes):
-            write(root / f"numa/node{number}/cpulist", f"{number * 4}-{number * 4 + 3}")
+        tree(root / "numa", {f"node{n}/cpulist": f"{n * 4}-{n * 4 + 3}" for n in range(numa_nodes)})
+        tree(root / "devices/0000:18:00.0", {"numa_node": at})
+        tree(root / "driver/0000:18:00.0", {"information": f"GPU UUID: \t {GPU}\nDevice Minor: \t 0"})
         monkeypatch.setattr(gpus.numa_node, "__defaults__", (root / "driver", root / "devices"))
         monkeypatch.setattr(gpus, "openable", lambda: ([GPU], []))
         monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
@@ -63,63 +58,49 @@ class Rank:
         return about("train.cpu.near_gpu", seen, a_run("run_1gpu", ["n0"]), "h100-8x400g")["n0/rank0"]
 
 
-def test_a_rank_on_all_cpus_of_two_numa_nodes_keeps_those_of_its_gpu_and_passes(tmp_path, monkeypatch):
-    rank = Rank(tmp_path, monkeypatch, "1", set(range(8)))
-    messages = rank.place()
-    assert rank.mask == {4, 5, 6, 7}
-    assert messages["train.rank.numa_bound"] is True
-    assert messages["train.cpu.near_gpu"] == 1.0
-    assert rank.verdict().outcome is Outcome.PASS
+ALL, FAR = set(range(8)), "GPU-a sits at NUMA node 1, {} CPUs too"
 
 
-@shows_failing("train.cpu.near_gpu")
-def test_cpus_at_another_numa_node_than_the_gpu_are_a_warning_of_the_rank(tmp_path, monkeypatch):
-    rank = Rank(tmp_path, monkeypatch, "1", {0, 1})
-    assert rank.place()["train.rank.numa_bound"] is False
-    assert rank.mask == {0, 1}
-    verdict, observed = rank.verdict(), "0 (GPU-a sits at NUMA node 1, 0 of 2 CPUs too)"
-    assert (verdict.subject, verdict.outcome, verdict.observed) == ("n0/rank0", Outcome.WARN, observed)
+@pytest.mark.parametrize(
+    ("at", "mask", "numa_nodes", "kept", "outcome", "says"),
+    [
+        pytest.param("1", ALL, 2, {4, 5, 6, 7}, PASS, "", id="on all CPUs of two NUMA nodes it keeps those of its GPU"),
+        pytest.param(
+            *("1", {0, 1}, 2, {0, 1}, WARN, f"0 ({FAR.format('0 of 2')})"),
+            id="CPUs at another node than the GPU are a warning of the rank",
+            marks=shows_failing("train.cpu.near_gpu"),
+        ),
+        pytest.param("-1", ALL, 2, ALL, OPEN, "", id="the firmware does not know the GPU's node"),
+        pytest.param("7", ALL, 2, ALL, OPEN, "", id="the GPU's node is none of the machine"),
+        pytest.param("-1", {0, 1}, 1, {0, 1}, PASS, "", id="a machine of one NUMA node passes whatever firmware says"),
+    ],
+)
+def test_a_rank_binds_itself_to_the_cpus_of_its_gpu_where_it_has_several_numa_nodes_and_knows_which(
+    tmp_path, monkeypatch, at, mask, numa_nodes, kept, outcome, says
+):
+    rank = Rank(tmp_path, monkeypatch, at, mask, numa_nodes)
+    assert rank.place()["train.rank.numa_bound"] is (kept != mask)
+    assert rank.mask == kept
+    verdict = rank.verdict()
+    assert (verdict.subject, verdict.outcome) == ("n0/rank0", outcome)
+    assert outcome is not PASS or numa_nodes == 1 or verdict.value == 1.0
+    assert says in ("", verdict.observed)
 
 
-@pytest.mark.parametrize("at", ["-1", "7"])
-def test_a_gpu_whose_numa_node_is_not_known_leaves_the_rank_as_it_is_and_is_incomplete(tmp_path, monkeypatch, at):
-    rank = Rank(tmp_path, monkeypatch, at, set(range(8)))
-    messages = rank.place()
-    assert (len(rank.mask), messages["train.rank.numa_bound"]) == (8, False)
-    assert rank.verdict().outcome is Outcome.INCOMPLETE
-
-
-def test_a_machine_of_one_numa_node_passes_whatever_its_firmware_reports(tmp_path, monkeypatch):
-    rank = Rank(tmp_path, monkeypatch, "-1", {0, 1}, numa_nodes=1)
-    assert rank.place()["train.rank.numa_bound"] is False
-    assert rank.verdict().outcome is Outcome.PASS
-
-
-def test_a_kernel_that_refuses_is_recorded_and_the_rank_goes_on(tmp_path, monkeypatch):
-    rank = Rank(tmp_path, monkeypatch, "1", set(range(8)))
-
-    def refuse(pid: int, cpus: set[int]) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "sched_setaffinity", refuse)
-    assert rank.place()["train.rank.numa_bound"] is False
-    assert "the kernel refused: Operation not permitted" in rank.stream.getvalue()
-    assert rank.verdict().observed == "0.5 (GPU-a sits at NUMA node 1, 4 of 8 CPUs too)"
-
-
-def test_gpus_that_cannot_be_read_are_recorded_and_the_rank_goes_on(tmp_path, monkeypatch):
-    rank = Rank(tmp_path, monkeypatch, "1", set(range(8)))
-
-    def broken() -> None:
-        raise OSError(5, "Input/output error")
-
-    monkeypatch.setattr(gpus, "openable", broken)
-    assert rank.place() == {"train.cpu.near_gpu": None}
-    assert rank.verdict().outcome is Outcome.INCOMPLETE
+def test_a_kernel_that_refuses_and_gpus_that_cannot_be_read_are_recorded_and_the_rank_goes_on(tmp_path, monkeypatch):
+    refused = Rank(tmp_path / "1", monkeypatch, "1", ALL)
+    monkeypatch.setattr(os, "sched_setaffinity", Mock(side_effect=PermissionError(1, "Operation not permitted")))
+    assert refused.place()["train.rank.numa_bound"] is False
+    assert "the kernel refused: Operation not permitted" in refused.stream.getvalue()
+    assert refused.verdict().observed == f"0.5 ({FAR.format('4 of 8')})"
+    unread = Rank(tmp_path / "2", monkeypatch, "1", ALL)
+    monkeypatch.setattr(gpus, "openable", Mock(side_effect=OSError(5, "Input/output error")))
+    assert unread.place() == {"train.cpu.near_gpu": None}
+    assert unread.verdict().outcome is OPEN
 
 
 def test_a_rank_that_left_no_word_is_incomplete(tmp_path, monkeypatch):
-    assert Rank(tmp_path, monkeypatch, "1", {0}).verdict().outcome is Outcome.INCOMPLETE
+    assert Rank(tmp_path, monkeypatch, "1", {0}).verdict().outcome is OPEN
 
 
 @pytest.mark.parametrize(
@@ -163,8 +144,7 @@ def test_the_gpu_of_a_rank_is_counted_as_cuda_counts(monkeypatch, visible, local
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU cannot be divided")
 def test_threads_that_are_made_later_have_the_cpus_that_the_kernel_was_given(tmp_path):
     first, *others = sorted(os.sched_getaffinity(0))
-    write(tmp_path / "node0/cpulist", ",".join(map(str, others)))
-    write(tmp_path / "node1/cpulist", str(first))
+    tree(tmp_path, {"node0/cpulist": ",".join(map(str, others)), "node1/cpulist": str(first)})
     program = (
         "import io, os, sys, threading; from pathlib import Path; from recipe import numa, rank; import binding, gpus\n"
         "gpus.openable = lambda: (['GPU-a'], []); gpus.numa_node = lambda gpu: '1'\n"

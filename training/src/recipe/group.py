@@ -99,6 +99,17 @@ def set_timeouts(timeout_s: int) -> None:
             dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=timeout_s), group)
 
 
+def meet_at_the_end(seconds: int) -> None:
+    """Wait until all ranks have come here, or so long. No collective: a rank may be in another one, or gone."""
+    if not dist.is_initialized():
+        return
+    store = dist.distributed_c10d._get_default_store()
+    with contextlib.suppress(dist.DistError):  # it was too long; or the rank that has the store has left, as the last
+        if store.add("ranks at the end", 1) == WORLD:
+            store.set("all at the end", "")
+        store.wait(["all at the end"], datetime.timedelta(seconds=seconds))
+
+
 @contextlib.contextmanager
 def patience(seconds: int, then_s: int) -> Iterator[None]:
     """Let ranks wait `seconds` for one another inside: one rank of a node may work for the others. Then `then_s`."""

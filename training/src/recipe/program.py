@@ -59,6 +59,8 @@ def main(
         # otherwise torchrun prints what is in there
         if not Path(os.environ.get("TORCHELASTIC_ERROR_FILE", "")).is_file():
             traceback.print_exc()
+        if hasattr(error, "wait_for_others"):  # trajectory.NotFinite, which cannot be imported where torch cannot
+            error.wait_for_others()
         code = 1
     if code == 0:
         sys.exit(0)

@@ -25,10 +25,16 @@ from recipe.rank import say
 OWN_LOSS_FINITE = "the loss of this rank was finite"  # a victim's words: bringup.evidence.launcher knows them
 LINES = 10  # on the screen, of a run
 CHECK_EVERY = 10  # steps
+LAST_WORDS_S = 10  # a rank looks once a step: more than most steps take
 
 
 class NotFinite(RuntimeError):
     """Training produced a NaN or an infinity. One line: the step, and whether it began on this rank."""
+
+    def wait_for_others(self) -> None:
+        """Wait, as the words of this rank are written, for those of all: the NaN of one reaches all in one step, and
+        torchrun ends all of them as soon as one has ended."""
+        group.meet_at_the_end(LAST_WORDS_S)
 
 
 class Sent:

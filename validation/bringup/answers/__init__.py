@@ -1,7 +1,7 @@
-"""The six questions, answered from judged runs: a claim says what was asked, where it was asked, and on what.
+"""The six questions, answered from judged runs: a statement (`Claim`) says what was asked, where, and on what.
 
-A question passes when all of its claims do. A claim without a judged gate is not asked. Evidence from a stand-in
-rehearses a claim and does not prove it. Hardware counts as a stand-in unless it was observed to be real.
+A question passes when all of its statements do. A statement without a judged gate is not asked. Evidence from a
+placeholder does not prove it. Hardware counts as a placeholder unless it was observed to be real.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _is_real(kind: Real, observed: Seen) -> bool:
 
 
 def stand_ins_of(claims: Iterable[ClaimAnswer]) -> str:
-    """Say why these claims are only rehearsed; empty where they are not."""
+    """Say why these statements are not proven; empty where they are."""
     claims = list(claims)
     if any(claim.is_simulated for claim in claims):
         return "the GPUs are simulated: their UUIDs say so"
@@ -176,7 +176,7 @@ def _claim(
     )
     not_on = [f"not on {', '.join(plain.not_on)} (excluded)"] if plain.not_on else []
     if lacking:
-        return answer(Mark.REHEARSED, "; ".join([stand_ins_of([plain]), *not_on]))
+        return answer(Mark.NOT_PROVEN, "; ".join([stand_ins_of([plain]), *not_on]))
     judged_gates = {item.verdict.gate for item in bearing}
     unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs).keys()]
     unasked += [stem for stem in claim.phases if stem not in {run.judged.run.phase for run in runs}]
@@ -302,8 +302,8 @@ def _question(number: int, claimed: Sequence[_Claimed]) -> Answer:
         mark = Mark.FAIL if Mark.FAIL in marks else Mark.INCOMPLETE
     elif all(mark is Mark.NOT_ASKED for mark in marks):
         mark = Mark.NOT_ASKED
-    elif Mark.REHEARSED in marks:
-        mark = Mark.REHEARSED
+    elif Mark.NOT_PROVEN in marks:
+        mark = Mark.NOT_PROVEN
     elif Mark.NOT_ASKED in marks or Mark.PARTLY in marks:
         mark = Mark.PARTLY
     else:
@@ -348,21 +348,21 @@ def _line(claims: Sequence[ClaimAnswer]) -> str:
 
 
 def _reservations(mark: Mark, claims: Sequence[ClaimAnswer]) -> list[str]:
-    """Limits of the answer: claims that were rehearsed, partly tested or not tested."""
-    rehearsed = [claim for claim in claims if claim.mark is Mark.REHEARSED and claim.verdicts]  # the line has drills
-    not_on = dict.fromkeys(node for claim in rehearsed for node in claim.not_on)
+    """Limits of the answer: statements that are not proven, partly tested or not tested."""
+    held = [claim for claim in claims if claim.mark is Mark.NOT_PROVEN and claim.verdicts]  # the line has drills
+    not_on = dict.fromkeys(node for claim in held for node in claim.not_on)
     but = f"; not on {', '.join(not_on)} (excluded)" if not_on else ""
-    reservations = [f"rehearsed, not proven: {stand_ins_of(rehearsed)}{but}"] if rehearsed else []
+    reservations = [f"not proven: {stand_ins_of(held)}{but}"] if held else []
     partly = grouped((claim.why, claim.says) for claim in claims if claim.mark is Mark.PARTLY)
     reservations += [f"partly: {why}: {_several(says)}" for why, says in partly.items()]
     if mark is not Mark.NOT_ASKED:
         by_reason = grouped((claim.why, claim.says) for claim in claims if claim.mark is Mark.NOT_ASKED)
         if left := by_reason.pop(NOT_RUN, []):
-            reservations.append(f"not asked: {many(len(left), 'claim')} of phases that were not run")
+            reservations.append(f"not asked: {many(len(left), 'statement')} of phases that were not run")
         reservations += [f"not asked: {_several(says)} ({why})" for why, says in by_reason.items()]
     return reservations
 
 
 def _several(says: Sequence[str]) -> str:
-    """Return the claim, or the first one and how many others. In a report of one phase, most share one reason."""
-    return says[0] if len(says) == 1 else f"{says[0]}; and {many(len(says) - 1, 'more claim')}"
+    """Return the statement, or the first one and how many others. In a report of one phase, most share one reason."""
+    return says[0] if len(says) == 1 else f"{says[0]}; and {many(len(says) - 1, 'more statement')}"

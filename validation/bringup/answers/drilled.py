@@ -46,7 +46,7 @@ def diagnosable(claim: Claim, drills: Sequence[Drilled], runs: Sequence[Run], *,
     elif unproven:
         mark, line = Mark.INCOMPLETE, f"{counted}; no run beside drill.json shows it: {', '.join(unproven[:NAMED])}"
     elif elsewhere := _elsewhere(drills, runs):
-        mark, line = Mark.NOT_ASKED if is_real else Mark.REHEARSED, f"{counted}; {elsewhere}: bringup drill --anywhere"
+        mark, line = Mark.NOT_ASKED if is_real else Mark.NOT_PROVEN, f"{counted}; {elsewhere}: bringup drill --anywhere"
     else:
         mark, line = Mark.PASS, counted
     return ClaimAnswer(

@@ -139,7 +139,7 @@ VERBS: Mapping[str, Verb] = {
         NODELIST,
         NAME_OR_PATH,
         _resume("playbook", "continue an earlier playbook run: what passed is not repeated"),
-        _flag("--strict", "stop at any fault; default: unhealthy nodes are left out"),
+        _flag("--strict", "stop at any fault; default: unhealthy nodes are excluded"),
         _flag("--dry-run", "print what would be submitted, where and for how long, and submit nothing"),
         starts_scripts=True,
         example="bringup run discovery smoke --nodes 2",

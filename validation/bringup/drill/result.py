@@ -27,7 +27,7 @@ def mark(result: DrillResult) -> str:
     if not result.detected:
         return "MISSED"
     if not result.right_subject:
-        return "WRONG SUBJECT"
+        return "WRONG PLACE"
     if not result.right_cause:
         return "WRONG CAUSE"
     return "FALSE ALARM" if result.false_alarms else "FOUND"
@@ -52,7 +52,7 @@ def totals(done: DrillReport) -> str:
         count = len(performed)
         sentences = [
             f"{sum(bool(r.detected) for r in performed)} of {count} drills detected",
-            f"{sum(bool(r.right_subject) for r in performed)} on the right subject",
+            f"{sum(bool(r.right_subject) for r in performed)} in the right place",
             f"{sum(bool(r.right_cause) for r in performed)} with the right cause",
             f"{sum(len(r.false_alarms) for r in performed)} false alarms elsewhere",
         ]

@@ -8,15 +8,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Literal
 
-import yaml
-from pydantic import TypeAdapter
+from bringup.records import Record, TrainMetrics, known
 
-from bringup.records import Record, TrainMetrics
-
-FILE = Path(__file__).resolve().parents[2] / "known/mfu.yaml"
 _MODEL = re.compile(r"\b[A-Z]{1,2}\d{2,3}\b")  # of the peak's source: the data sheet of a GPU
 ENOUGH = 2  # published values that make a range
 SAME_CHIP = {"H200": "H100"}  # with faster memory
@@ -38,7 +33,7 @@ class Published(Record):
 
 @cache
 def all_published() -> list[Published]:
-    return TypeAdapter(list[Published]).validate_python(yaml.safe_load(FILE.read_text()))
+    return known("mfu", list[Published])
 
 
 @dataclass(frozen=True)

@@ -5,15 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping
 from functools import cache
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-import yaml
-from pydantic import TypeAdapter
+from bringup.records import Record, known
 
-from bringup.records import Record
-
-_KNOWN = Path(__file__).resolve().parents[2] / "known"
 HIDDEN = "not readable by users"  # as the probe says it (probes/devices.py)
 NOT_KNOWN = ("not supported", "unknown", "")  # what a device answers that has no such setting, or a new one
 Trait = Literal["gpus", "rdma", "bare metal", "x86"]
@@ -43,43 +38,39 @@ class PinnedVariable(Record):
     source: str
 
 
-def _read(name: str) -> Any:
-    return yaml.safe_load((_KNOWN / f"{name}.yaml").read_text(encoding="utf-8"))
-
-
 @cache
 def table() -> list[RightValue]:
-    return TypeAdapter(list[RightValue]).validate_python(_read("right_values"))
+    return known("right_values", list[RightValue])
 
 
 def none_applies(traits: Mapping[Trait, bool | None]) -> bool:
-    return all(known.applies(traits) is False for known in table())
+    return all(setting.applies(traits) is False for setting in table())
 
 
 def look_at(settings: Mapping[str, str], traits: Mapping[Trait, bool | None]) -> tuple[list[str], list[str], list[str]]:
     """Return (sentences about wrong values, names that are right, names that a user may not read) of one node."""
     wrong, right, hidden = list[str](), list[str](), list[str]()
-    for known in table():
-        value = settings.get(known.name)
-        if value is None or not known.applies(traits):
+    for setting in table():
+        value = settings.get(setting.name)
+        if value is None or not setting.applies(traits):
             continue
         devices = [each for each in value.split("+") if each not in NOT_KNOWN]  # where they differ, each value once
         seen = [each for each in devices if each != HIDDEN]
         if not seen and devices:
-            hidden.append(known.name)
-        elif seen and known.is_of(seen):
-            right.append(known.name)
+            hidden.append(setting.name)
+        elif seen and setting.is_of(seen):
+            right.append(setting.name)
         elif seen:
-            wrong.append(f"{known.name} is {value}: {known.harm}; set it: {known.cure} ({known.source})")
+            wrong.append(f"{setting.name} is {value}: {setting.harm}; set it: {setting.cure} ({setting.source})")
     return wrong, right, hidden
 
 
 def pinned(environment: Mapping[str, str]) -> list[str]:
     """Say of each variable that pins a choice, or changes what is computed, what it does."""
-    known = TypeAdapter(list[PinnedVariable]).validate_python(_read("pinned_variables"))
+    variables = known("pinned_variables", list[PinnedVariable])
     return [
         f"{name}={value}: {each.harm} ({each.source})"
         for name, value in sorted(environment.items())
-        for each in known
+        for each in variables
         if re.fullmatch(each.name, name) and re.fullmatch(each.wrong, value)
     ]

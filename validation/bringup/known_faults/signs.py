@@ -3,7 +3,8 @@
 Only logs and error streams are searched. Facts, tables and job records are judged by gates.
 
 A line of a level below an error bears none: programs try again, and warn of what they do not need. A pattern is
-searched in thousands of lines at once, which is several times faster than line by line.
+searched in thousands of lines at once, which is several times faster than line by line, and only where they have a
+word without which it cannot match: a log of 40 MB took 470 passes.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import accumulate, islice
 from pathlib import Path
+from re import _constants, _parser  # type: ignore[attr-defined]
 
 from bringup.evidence.parsed import cut, lines
 from bringup.known_faults.signatures import IN_ORDER, SIGNATURES, Signature
@@ -28,6 +30,8 @@ _BLOCK_BYTES = 1 << 20
 _AT_ONCE = 10_000  # lines
 _SHOWN = 200
 _ROLES = ("root", "either", "consequence")
+_LETTERS = 4
+_WORD = re.compile(f"[A-Za-z]{{{_LETTERS},}}")
 _GAP = 200  # letters between two parts of a pattern: without a limit a line that repeats the first part takes minutes
 
 _LEVEL = r"(?:^|(?<=[\s\[:|(-]))(?:INFO|DEBUG|TRACE|(?<!NCCL )WARN(?:ING)?)(?=[\s\]:|)])"  # `NCCL_DEBUG=INFO` is none
@@ -46,7 +50,20 @@ def _compiled(pattern: str) -> re.Pattern[str]:
     )
 
 
+def _needed(pattern: re.Pattern[str]) -> str:
+    """Return the longest run of letters that every match holds, as Python's own parser reads the pattern; empty: none
+    is long enough to tell texts apart."""
+    runs = [""]
+    for kind, value in _parser.parse(pattern.pattern, pattern.flags & ~re.UNICODE):
+        is_letter = kind is _constants.LITERAL and _WORD.fullmatch(chr(value) * _LETTERS) is not None
+        runs = [*runs[:-1], runs[-1] + chr(value)] if is_letter else [*runs, ""]
+    longest = max(runs, key=len)
+    is_cased = not pattern.flags & re.IGNORECASE
+    return longest if is_cased and len(longest) >= _LETTERS else ""
+
+
 _PATTERNS = [(signature, _compiled(pattern)) for signature in IN_ORDER for pattern in signature.patterns]
+_NEEDED = [_needed(pattern) for _, pattern in _PATTERNS]
 _SUBJECTS = {each.id: _compiled(each.subject) for each in IN_ORDER if each.subject is not None}
 _BESIDE = {each.id: _compiled(each.beside) for each in IN_ORDER if each.beside is not None}
 _NOT_AFTER = {each.id: _compiled(each.not_after) for each in IN_ORDER if each.not_after is not None}
@@ -126,6 +143,7 @@ class _Lines:
     def __init__(self, several: Sequence[str]) -> None:
         self._text = "\n".join(several)
         self._begins = list(accumulate((len(line) + 1 for line in several), initial=0))
+        self._words = "\n".join(set(_WORD.findall(self._text)))
 
     def first(self, pattern: re.Pattern[str]) -> int | None:
         """Return the index of the first line with this pattern."""
@@ -135,7 +153,7 @@ class _Lines:
         """Return (index of a line, places in _PATTERNS that may match it), in the order of the lines."""
         by_line: dict[int, list[int]] = {}
         for place, (_, pattern) in enumerate(_PATTERNS):
-            for index in self._with(pattern):
+            for index in self._with(pattern) if _NEEDED[place] in self._words else ():
                 by_line.setdefault(index, []).append(place)
         return sorted(by_line.items())
 

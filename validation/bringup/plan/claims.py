@@ -93,5 +93,5 @@ CLAIMS: tuple[Claim, ...] = (
     Claim("scales", 5, "tokens/s per GPU stay near those of one GPU", real=("gpu",), shows=("train.scaling",)),
     Claim("observable", 6, "every run's and every rank's end is recorded, and the evidence is complete"),
     Claim("slurm-notices", 6, "Slurm notices dead nodes, and nothing outlives its job"),
-    Claim("diagnosable", 6, "faults made here were found, on the right subject, with the right cause", drills=True),
+    Claim("diagnosable", 6, "faults made here were found, in the right place, with the right cause", drills=True),
 )  # fmt: skip

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cache
 from typing import NamedTuple
 
+from bringup.characters import many
 from bringup.errors import UsageError
 from bringup.plan import rounds
 from bringup.plan.gate import Per, RequestedField
@@ -80,6 +81,20 @@ def nodes_of(subject: str) -> list[str]:
     if "->" not in subject and "--" not in subject:  # most of a fleet's
         return [subject.partition("/")[0]]
     return [part.partition("/")[0] for part in re.split(r"->|--", subject)]
+
+
+def counted(subjects: Collection[str]) -> str:
+    """Count subjects by what they are: `4 ranks`, nodes, pairs or scales; `4 places` if of several kinds."""
+    kinds = {_kind(subject) for subject in subjects}
+    return many(len(subjects), kinds.pop() if len(kinds) == 1 else "place")
+
+
+def _kind(subject: str) -> str:
+    if "->" in subject or "--" in subject:
+        return "pair"
+    if nodes_of_scale(subject) is not None:
+        return "scale"
+    return "rank" if "/rank" in subject else "place" if subject == JOB or "/" in subject else "node"
 
 
 def shared_node(pairs: Iterable[str]) -> str | None:

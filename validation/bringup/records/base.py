@@ -9,6 +9,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeVar
 
+import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from bringup.characters import CONTROL
@@ -28,6 +29,7 @@ else:  # login hosts of Ubuntu 22.04 have Python 3.10
 
 
 SCHEMA_VERSION: Literal[1] = 1
+KNOWN = Path(__file__).resolve().parents[2] / "known"  # tables with their sources
 
 Value = bool | int | float | str | list[str]
 """What can be observed. None is not among them: an unknown is written as value null with a reason."""
@@ -123,6 +125,12 @@ def worst_of_run(outcomes: Sequence[Outcome]) -> Outcome:
 
 
 R = TypeVar("R", bound=Record)
+T = TypeVar("T")
+
+
+def known(name: str, kind: type[T]) -> T:
+    """Read the table validation/known/NAME.yaml."""
+    return TypeAdapter(kind).validate_python(yaml.safe_load((KNOWN / f"{name}.yaml").read_text(encoding="utf-8")))
 
 
 def read_record(path: Path, kind: type[R]) -> R:

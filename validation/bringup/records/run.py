@@ -212,15 +212,20 @@ class Verdicts(Versioned):
 
 
 class Mark(StrEnum):
-    """What became of a claim or a question."""
+    """What became of a statement or a question."""
 
     PASS = "pass"  # noqa: S105
     WARN = "warn"
-    REHEARSED = "rehearsed"  # it held, on a stand-in: a placeholder GPU, gloo, TCP
+    NOT_PROVEN = "rehearsed"  # it held, on placeholders: GPUs that are none, gloo, TCP
     PARTLY = "partly"  # what was asked held; not all was asked
     NOT_ASKED = "not asked"
     INCOMPLETE = "incomplete"
     FAIL = "fail"
+
+    @property
+    def word(self) -> str:
+        """Return what people read; records keep the value."""
+        return "not proven" if self is Mark.NOT_PROVEN else self.value
 
 
 class Measured(Record):
@@ -246,9 +251,9 @@ class ClaimAnswer(Record):
     nodes: list[str]  # that took part
     gpus_per_node: int = Field(ge=0)
     why: str | None  # it is not simply proven
-    not_real: list[str] = Field(default_factory=list)  # GPU, NCCL, fabric: for which a stand-in was there
+    not_real: list[str] = Field(default_factory=list)  # GPU, NCCL, fabric: for which a placeholder was there
     is_simulated: bool = False  # a simulated GPU took part, so that nothing of it is from real hardware
-    not_on: list[Name] = Field(default_factory=list)  # nodes that were left out as unhealthy
+    not_on: list[Name] = Field(default_factory=list)  # nodes that were excluded as unhealthy
     is_without_limit: bool = False  # nothing is open but that numbers have no limit
 
 
@@ -258,7 +263,7 @@ class Answer(Record):
     question: int = Field(ge=1, le=6)
     mark: Mark
     line: str  # number and scope; of what failed or is open, which
-    reservations: list[str]  # what the line does not claim: only rehearsed, not asked
+    reservations: list[str]  # what the line does not say: what is not proven, or was not asked
     claims: list[ClaimAnswer]
 
 
@@ -279,4 +284,4 @@ class Headline(Record):
 
     @property
     def word(self) -> str:
-        return self.mark.upper()
+        return self.mark.word.upper()

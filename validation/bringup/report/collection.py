@@ -39,7 +39,7 @@ from bringup.results import Absent, RunFolders
 
 _OF_DRILLS = frozenset(claim.id for claim in CLAIMS if claim.drills)
 _OPEN = (Mark.PARTLY, Mark.NOT_ASKED)
-_WORST_FIRST = (Mark.FAIL, Mark.INCOMPLETE, Mark.REHEARSED, *_OPEN, Mark.WARN)
+_WORST_FIRST = (Mark.FAIL, Mark.INCOMPLETE, Mark.NOT_PROVEN, *_OPEN, Mark.WARN)
 NEVER_SEEN = (
     ("kernel log cannot be read", "the kernel log is closed to this account (group systemd-journal)"),
     ("dcgmi is not installed", "DCGM is not installed"),
@@ -193,7 +193,7 @@ def _headline(outcome: Outcome, answers: Sequence[Answer], judged: Sequence[Judg
         if exceptions:
             return _made(Mark.INCOMPLETE, open_ones, Decision.EXCEPT, f"not known here: {'; '.join(exceptions)}")
         return _made(Mark.INCOMPLETE, open_ones, Decision.OPEN, "nothing failed; what is not known is listed")
-    if mark is Mark.REHEARSED:
+    if mark is Mark.NOT_PROVEN:
         claims = [claim for answer in answers for claim in answer.claims if claim.mark is mark]
         cure = "run it where GPU, NCCL and fabric are the real ones"
         return _made(mark, f"nothing failed; {stand_ins_of(claims)}", Decision.OPEN, cure)
@@ -255,7 +255,7 @@ def _partly(answers: Sequence[Answer], ran: Container[str]) -> Headline:
         names = ", ".join(phase.stem for phase in missing)
         return _made(Mark.PARTLY, says, Decision.OPEN, f"missing, {least} to {most} minutes and the queue: {names}")
     if not answers or not only_drills:
-        return _made(Mark.PARTLY, says, Decision.OPEN, "the answers say what they do not claim")
+        return _made(Mark.PARTLY, says, Decision.OPEN, "the answers say what was not asked")
     if without_limit:
         exceptions = f"nothing says how good these have to be: {'; '.join(without_limit)}"
         return _made(Mark.PARTLY, says, Decision.EXCEPT, exceptions)

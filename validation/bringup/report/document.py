@@ -50,7 +50,7 @@ def run(judged: Judged, pictures: Sequence[tuple[str, str]] = ()) -> str:
     of_run = _section(judged, pictures)
     cards = next_steps.cards([judged], nowhere)
     stand_ins = stand_ins_of(
-        claim for each in answers([judged]) for claim in each.claims if claim.mark is Mark.REHEARSED
+        claim for each in answers([judged]) for claim in each.claims if claim.mark is Mark.NOT_PROVEN
     )
     return _rendered(
         "report.md.j2",

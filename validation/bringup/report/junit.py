@@ -56,7 +56,7 @@ def _add_run(suites: xml.Element, judged: Judged) -> None:
 
 
 def _add_answers(suites: xml.Element, collection: Collection) -> None:
-    """Write a case per claim of the six questions. What was not asked, or only rehearsed, is skipped and not passed."""
+    """Write a case per statement of the six questions. One that was not asked, or is not proven, is skipped."""
     suite = xml.SubElement(suites, "testsuite", name="the six questions")
     properties = xml.SubElement(suite, "properties")
     decision = f"{collection.headline.decision}: {collection.headline.because}"
@@ -65,7 +65,7 @@ def _add_answers(suites: xml.Element, collection: Collection) -> None:
     for answer in collection.answers:
         for claim in answer.claims:
             kind = _KINDS.get(claim.mark, "system-out")
-            says = f"{claim.mark}: {scope(claim)}" if kind == "skipped" else scope(claim)
+            says = f"{claim.mark.word}: {scope(claim)}" if kind == "skipped" else scope(claim)
             _add(suite, f"question {answer.question}", claim.says, kind, says)
 
 

@@ -56,7 +56,7 @@ class Known:
     def _record(self) -> tuple[str, str, str]:
         if self.what == "playbook":
             book = read_record(self.folder / results.PLAYBOOK, Playbook)
-            verdict = "not finished" if book.headline is None else book.headline.mark.upper()
+            verdict = "not finished" if book.headline is None else book.headline.word
             what = " ".join(book.planned) if len(book.planned) < _NAMED else many(len(book.planned), "phase")
             return what, hostlist.shortened(book.nodes), verdict
         if self.what == "sweep":

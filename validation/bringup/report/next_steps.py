@@ -186,7 +186,7 @@ def commands(collection: Collection) -> list[str]:
     named = [judged.folder for judged in collection.judged if judged.folder not in collection.seconds]
     whole = [*collection.playbooks, *named]  # a playbook's folder stands for its runs
     if collection.outcome in (Outcome.PASS, Outcome.WARN):
-        are_real = collection.headline.mark is not Mark.REHEARSED  # numbers of stand-ins are no floors
+        are_real = collection.headline.mark is not Mark.NOT_PROVEN  # numbers of stand-ins are no floors
         return [f"bringup profile --from {' '.join(shown(whole))} -o measured.yaml"] if whole and are_real else []
     commands = [f"bringup explain {folder}" for folder in shown([judged.folder for judged in bad][:MAX_EXPLAINED])]
     ours = [folder for folder in collection.playbooks if folder.resolve().is_relative_to(REPOSITORY)]

@@ -38,16 +38,6 @@ from bringup.report.training.chapters import report as report_of_trainings
 from bringup.report.training.conclusions import entry_of
 from bringup.report.view import View
 
-NOT_FOLDED = (
-    "GPU",
-    "GPU driver",
-    "CUDA of the driver",
-    "NCCL library",
-    "torch and driver",
-    "RDMA ports",
-    "kernel",
-    "Slurm",
-)
 SEARCH = (TEMPLATES / "search.js").read_text(encoding="utf-8").rstrip("\n")
 """The only script of the page, as the template includes it. The page's policy names its hash: no other one runs."""
 
@@ -157,7 +147,7 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         Section(judged, f"run-{index}", collection.seconds.get(judged.folder), links)
         for index, judged in enumerate(collection.judged)
     ]
-    shown = [fact for fact in facts if fact.what not in system.ONLY_WHERE_THEY_DIFFER]
+    shown = [fact for fact in facts if fact.what not in system.TABLE.where_nodes_differ]
     trained = report_of_trainings(collection.judged, varied=collection.varied)
     compared = trained.compared
     node_rows, clean_rows = fleet.rows(nodes)
@@ -169,11 +159,11 @@ def _view(collection: Collection, links: Links) -> dict[str, Any]:
         "context": _context(collection, nodes, facts),
         "standing": fleet.standing(collection.judged, nodes),
         "who": _who(collection, [node.name for node in nodes]),
-        "facts": [fact for fact in shown if fact.what in NOT_FOLDED],
-        "folded": [fact for fact in shown if fact.what not in NOT_FOLDED],
+        "facts": [fact for fact in shown if fact.what in system.TABLE.at_once],
+        "folded": [fact for fact in shown if fact.what not in system.TABLE.at_once],
         "drift": [fact for fact in facts if fact.others],
         "stand_ins": stand_ins_of(
-            claim for answer in collection.answers for claim in answer.claims if claim.mark is Mark.REHEARSED
+            claim for answer in collection.answers for claim in answer.claims if claim.mark is Mark.NOT_PROVEN
         ),
         "node_rows": node_rows,
         "clean_rows": clean_rows,
@@ -294,8 +284,8 @@ def _claims(answer: Answer) -> str:
     if not marks:
         return ""
     if answer.mark is Mark.FAIL:
-        return f"{marks.count(Mark.FAIL)} of {count} claims failed"
-    return f"{sum(mark in (Mark.PASS, Mark.WARN) for mark in marks)} of {count} claims are proven"
+        return f"{marks.count(Mark.FAIL)} of {count} statements failed"
+    return f"{sum(mark in (Mark.PASS, Mark.WARN) for mark in marks)} of {count} statements are proven"
 
 
 def _margins(answer: Answer) -> Iterator[tuple[float, str]]:

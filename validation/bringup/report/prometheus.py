@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from bringup.evidence.parsed import is_number
 from bringup.judge import Judged
 from bringup.plan import subjects as naming
-from bringup.records import Outcome, TrainMetrics, Verdict, time_of, variant_of, worst
+from bringup.records import Outcome, TrainMetrics, Verdict, known, time_of, variant_of, worst
 from bringup.records.grouped import grouped
 from bringup.report import system
 from bringup.report.collection import Collection
@@ -23,24 +23,7 @@ _GPU = re.compile(r"/gpu(\d+)$")
 Series = tuple[str, ...]
 Samples = Mapping[Series, object]  # what is no number is left out
 
-_WORKLOAD = "phase strategy model ranks batch length variant"
-GAUGES = {  # what it says, labels
-    "verdicts": ("verdicts by phase, gate and outcome", "phase gate outcome"),
-    "verdict_not_passed": (
-        "1 for every verdict that is neither a pass nor a number without a limit",
-        "phase gate subject node gpu outcome",
-    ),
-    "observed": ("what was measured, in the unit that the label names", "phase gate subject node gpu at unit"),
-    "limit": ("the number that it was judged against", "phase gate subject node gpu at unit"),
-    "train_tokens_per_second": ("all ranks, steady window", _WORKLOAD),
-    "train_step_seconds": ("time of a step, steady window", f"{_WORKLOAD} percentile"),
-    "train_mfu_ratio": ("share of the peak FLOP/s; absent where the peak is not known", _WORKLOAD),
-    "not_applicable": ("gates that the profile leaves out", "phase"),
-    "answer": ("1 for the answer to each of the six questions", "question answer"),
-    "phase_exit_code": ("0 pass, 1 fail, 2 could not tell", "phase"),
-    "phase_opened_timestamp_seconds": ("when the latest run was opened, unix time", "phase"),
-    "run_info": ("1 for the latest run of a phase", "phase run cluster profile commit slurm_job_id"),
-}
+GAUGES = known("gauges", dict[str, dict[str, str]])
 
 
 def prometheus(collection: Collection) -> str:
@@ -83,7 +66,7 @@ def prometheus(collection: Collection) -> str:
         "run_info": info,
     }
     return "".join(
-        f"{line}\n" for name, (says, labels) in GAUGES.items() for line in _gauge(name, says, labels, samples[name])
+        f"{line}\n" for name, gauge in GAUGES.items() for line in _gauge(name, **gauge, samples=samples[name])
     )
 
 

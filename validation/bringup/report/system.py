@@ -9,39 +9,20 @@ from dataclasses import dataclass
 
 from bringup.evidence.names import listed
 from bringup.judge import Judged
-from bringup.records import Observation
+from bringup.records import Observation, Record, known
 
-TOPICS: dict[str, tuple[tuple[str, str], ...]] = {  # of a row: what, and the quantity
-    "GPUs": (
-        ("GPU", "discovery.gpu.model"), ("GPUs of a node", "discovery.gpu.count"), ("MIG", "discovery.gpu.mig"),
-        ("memory of a GPU", "discovery.gpu.memory"), ("NVLinks of a GPU", "discovery.gpu.nvlinks"),
-    ),
-    "driver": (
-        ("GPU driver", "discovery.gpu.driver"), ("CUDA of the driver", "discovery.gpu.cuda"),
-        ("torch and driver", "discovery.torch.driver"),
-    ),
-    "network": (
-        ("RDMA ports in detail", "discovery.rdma.same"), ("RDMA ports", "discovery.rdma.rate"),
-        ("network interfaces", "inventory.network"),
-    ),
-    "topology": (("GPUs and NICs", "discovery.topology"),),
-    "processor": (
-        ("processor", "discovery.cpu.model"), ("cores", "discovery.cpu.count"),
-        ("layout of the cores", "discovery.cpu.topology"),
-    ),
-    "memory": (("memory", "inventory.memory"), ("shared memory", "discovery.shm")),
-    "mounts": (("mount of the checkout", "discovery.mount"), ("HF_HOME", "inventory.hf_home")),
-    "software": (
-        ("operating system", "discovery.os"), ("kernel", "discovery.kernel"),
-        ("Python of the system", "discovery.python"), ("NCCL library", "discovery.library.libnccl"),
-    ),
-    "scheduler": (("Slurm", "discovery.slurm.version"),),
-}  # fmt: skip
-OF_NODES = tuple(fact for topic in TOPICS.values() for fact in topic)
+
+class _Table(Record):
+    topics: dict[str, dict[str, str]]  # topic -> what -> quantity
+    at_once: list[str]
+    where_nodes_differ: list[str]
+
+
+TABLE = known("cluster_facts", _Table)
+OF_NODES = tuple(fact for topic in TABLE.topics.values() for fact in topic.items())
 CLUSTER = "slurm.config.ClusterName"
 PARTITIONS = "slurm.partitions"
 _CPU = re.compile(r"cores (\d+), threads (\d+)")
-ONLY_WHERE_THEY_DIFFER = {"RDMA ports in detail"}  # long, and said in short by another fact
 NO_MAJORITY = "nodes differ, without a majority"
 MAX_DIFFERENT = 5  # values; more are counted
 
@@ -101,11 +82,11 @@ def table(run: Judged) -> list[tuple[str, str]]:
         for what, fact in known.items()
         if fact.others
     ]
-    for topic, of_topic in TOPICS.items():
+    for topic, of_topic in TABLE.topics.items():
         alike = [
             known[what].value if what == topic else f"{what}: {known[what].value}"
-            for what, _ in of_topic
-            if what in known and not known[what].others and what not in ONLY_WHERE_THEY_DIFFER
+            for what in of_topic
+            if what in known and not known[what].others and what not in TABLE.where_nodes_differ
         ]
         rows += [(topic, "; ".join(alike))] if alike else []
     partitions = [in_words(seen) for seen in run.observations if seen.quantity == PARTITIONS and seen.value]

@@ -23,8 +23,8 @@ class _Outcomes(RegexHighlighter):
     base_style = "outcome."
     highlights = [  # noqa: RUF012  # rich's own way to declare them
         r"(?m)^ *(?P<good>PASS|KEPT|FOUND)\b",
-        r"(?m)^ *(?P<bad>FAIL|MISSED|WRONG SUBJECT|WRONG CAUSE|FALSE ALARM)\b",
-        r"(?m)^ *(?P<open>INCOMPLETE|NOT RUN|NOT ASKED|NOT KNOWN|PARTLY|REHEARSED|NOT PERFORMED|NOT APPLICABLE|WARN)\b",
+        r"(?m)^ *(?P<bad>FAIL|MISSED|WRONG PLACE|WRONG CAUSE|FALSE ALARM)\b",
+        r"(?m)^ *(?P<open>INCOMPLETE|NOT (?:RUN|ASKED|KNOWN|PROVEN|PERFORMED|APPLICABLE)|PARTLY|WARN)\b",
     ]
 
 

@@ -182,8 +182,8 @@ def sentence_case(words: str) -> str:
 
 
 def headline(headline: Headline) -> str:
-    """Write the headline, `REHEARSED: nothing failed; no GPU was seen at work`; or its word alone."""
-    return f"{headline.mark.upper()}{': ' if headline.says else ''}{plain(headline.says)}"
+    """Write the headline, `NOT PROVEN: nothing failed; no GPU was seen at work`; or its word alone."""
+    return f"{headline.word}{': ' if headline.says else ''}{plain(headline.says)}"
 
 
 def question(answer: Answer) -> str:
@@ -191,13 +191,13 @@ def question(answer: Answer) -> str:
 
 
 def answered(answer: Answer) -> str:
-    """Write a question on the screen: its answer, number and scope in one line, and what that does not claim."""
-    lines = [f"{answer.mark.upper():<10} {question(answer)}"]
+    """Write a question on the screen: its answer, number and scope in one line, and what that does not say."""
+    lines = [f"{answer.mark.word.upper():<10} {question(answer)}"]
     return "\n".join([*lines, *(f"{'':<10}    {plain(line)}" for line in (answer.line, *answer.reservations))])
 
 
 def scope(claim: ClaimAnswer) -> str:
-    """Write number and scope of a claim in one line."""
+    """Write number and scope of a statement in one line."""
     counted = f"{claim.verdicts} verdicts on {many(len(claim.nodes), 'node')}" if claim.verdicts else ""
     return "; ".join([text for text in (*map(in_words, claim.numbers), claim.why, counted) if text])
 

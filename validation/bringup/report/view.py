@@ -24,7 +24,7 @@ from bringup.records import Kind, Observation, Outcome, Run, Sign, Verdict, Verd
 from bringup.records.grouped import grouped
 from bringup.report import collectives, text
 from bringup.report.render import render
-from bringup.report.training.conclusions import CONFIRMED
+from bringup.report.training.trained import layout
 
 MAX_LISTED = 12  # on the screen; the report lists all
 MIN_ALIKE = 3  # failed pairs that are alike share their lines on the screen from so many on; all others from two
@@ -90,7 +90,7 @@ class View:
         """Return gate -> what a pass says, subjects, values, limit; of what passed a limit that leaves room and is not
         0, or has none; but for what the table of collectives, or a takeaway of a training, says."""
         elsewhere = {f"nccl.{name}.{what}" for name in self.collectives for what in ("busbw", "latency")}
-        elsewhere |= {*CONFIRMED} if PHASES[self.run.phase].is_training else set()
+        elsewhere |= {*layout().confirmed} if PHASES[self.run.phase].is_training else set()
         passed = [
             (gate, alike, _several(verdict.expected for verdict in alike))
             for gate, alike in self.passed.items()
@@ -266,13 +266,13 @@ def _shown(groups: Sequence[Sequence[Verdict]]) -> list[tuple[str, str, str]]:
             says += f" ({number} pairs{'' if node is None else f', all with {node}'}: {_some(subjects)})"
         elif not is_open:
             values = f", {spread(group)}" if len({v.observed for v in group}) > 1 else ""
-            says = f"{first.gate} [{_some(subjects)}]: {text.sentence(first)} ({number} subjects{values})"
+            says = f"{first.gate} [{_some(subjects)}]: {text.sentence(first)} ({naming.counted(subjects)}{values})"
         elif len(subjects) == 1:
             says = f"[{first.subject}]: {first.cause}{alike} ({number} gates: {_some(gates)})"
         elif len(gates) == 1:
             causes = list(dict.fromkeys(v.cause or "" for v in group))
             more = f"; and {len(causes) - 2} more reasons" if len(causes) > 2 else ""
-            says = f"{first.gate}: {'; or '.join(causes[:2])}{more} ({number} subjects: {_some(subjects)})"
+            says = f"{first.gate}: {'; or '.join(causes[:2])}{more} ({naming.counted(subjects)}: {_some(subjects)})"
         else:
             says = f"{first.cause}{alike} ({number} verdicts: {_some(gates)} on {listed(subjects)})"
         shown.append((text.MARK[first.outcome], says, below))

@@ -137,9 +137,9 @@ class _Work:
             if new:
                 left = [node for node in nodes if node not in {entry.node for entry in new}]
                 reasons = "; ".join(f"{entry.node}: {report.plain(entry.why)}" for entry in new)
-                self.console.print(f"{'LEFT OUT':<10} {reasons}. Going on with {listed(left)}")
+                self.console.print(f"{'EXCLUDED':<10} {reasons}. Going on with {listed(left)}")
             if new and phase.localises in latest and latest[phase.localises].blocks:
-                self.console.print(f"{'AGAIN':<10} {PHASES[phase.localises].title}, without what was left out")
+                self.console.print(f"{'AGAIN':<10} {PHASES[phase.localises].title}, without what was excluded")
                 queue.appendleft(phase.localises)
         unhealthy = [*self.playbook.unhealthy_nodes, *new]
         self.playbook = self.playbook.model_copy(update={"steps": [*steps, step], "unhealthy_nodes": unhealthy})

@@ -15,27 +15,11 @@ from bringup.plan.phases import PHASES
 from bringup.records import Outcome, TrainMetrics, Verdict
 from bringup.records.grouped import grouped
 from bringup.report import text
-from bringup.report.training.trained import Trained
+from bringup.report.training.trained import Trained, layout
 
 Compared = SideBySide | str  # str: why not
 SHARDED = ("fsdp", "hsdp")
 SHORT = 200  # steps
-CONFIRMED = (
-    "train.strategy",
-    "train.shard.size",
-    "train.loss.agrees",
-    "train.grad_norm.agrees",
-    "train.transport",
-    "train.checkpoint.resumable",
-)
-WHEN = (
-    ("all fits on one GPU: 16 bytes per parameter, and the activations", "DDP"),
-    ("it fits into a node", "FSDP (ZeRO-3); ZeRO-2 where 2 bytes per parameter more fit"),
-    ("it does not fit into a node", "FSDP over all nodes"),
-    ("it fits into a node, and the network is much slower than NVLink", "HSDP"),
-    ("a block, a row or the batch is too large for that", "tensor, context or pipeline parallelism"),
-)
-"""As docs/06-training-fsdp-design.md has it, which says why."""
 
 
 def overview(runs: Sequence[Trained]) -> list[str]:
@@ -53,7 +37,7 @@ def takeaways(runs: Sequence[Trained]) -> list[str]:
     """Say what passed in every run that asked it."""
     judged = grouped((verdict.gate, verdict) for run in runs for verdict in run.judged.verdicts.verdicts)
     sentences = []
-    for gate in CONFIRMED:
+    for gate in layout().confirmed:
         alike = judged.get(gate, [])
         if alike and all(verdict.outcome is Outcome.PASS for verdict in alike):
             sentences.append(f"Confirmed: {text.proves(gate)}{_number(alike)}.")

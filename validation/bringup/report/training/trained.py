@@ -1,12 +1,11 @@
-"""What the report of one training reads: its records, its evidence, what discovery said of the cluster; and how a line
-is read from them. None: it was not recorded."""
+"""What the report of one training reads: its records, its evidence, what discovery said of the cluster."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from statistics import fmean
 
 from bringup.advise import bandwidth
@@ -14,7 +13,7 @@ from bringup.evidence import curve, monitor
 from bringup.evidence.names import shortened
 from bringup.evidence.parsed import is_number
 from bringup.judge import Judged
-from bringup.records import Observation, RunArgs, TrainMetrics
+from bringup.records import Observation, Record, RunArgs, TrainMetrics, known
 from bringup.report import system
 
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
@@ -64,6 +63,20 @@ def _amount(size: float) -> str:
     return f"{size / factor:.3g} {unit}"
 
 
+class Layout(Record):
+    """What the report shows: known/training_report.yaml."""
+
+    chapters: dict[str, dict[str, str | list[str]]]  # chapter -> line -> sources
+    not_on_a_cpu: list[str]
+    confirmed: list[str]
+    when: dict[str, str]
+
+
+@cache
+def layout() -> Layout:
+    return known("training_report", Layout)
+
+
 @dataclass(frozen=True)
 class Trained:
     judged: Judged
@@ -83,6 +96,14 @@ class Trained:
         """Return observations of this quantity that have a value."""
         return [s for s in self.judged.observations if s.quantity == quantity and s.value is not None]
 
+    def worst(self, quantity: str) -> str | None:
+        """Return the largest value observed, with its place."""
+        seen = [(float(s.value), s.unit, s.subject) for s in self.seen(quantity) if is_number(s.value)]
+        if not seen:
+            return None
+        value, unit, subject = max(seen)
+        return f"{words(value)}{'' if unit in ('ratio', 'count') else f' {unit}'} ({subject})"
+
 
 def trained(judged: Sequence[Judged]) -> list[Trained]:
     """Return the trainings among these runs that finished, fewest ranks first."""
@@ -97,26 +118,6 @@ def trained(judged: Sequence[Judged]) -> list[Trained]:
     return sorted(runs, key=lambda run: run.metrics.world_size)
 
 
-Read = Callable[[Trained], str | None]
-
-
-def fact(what: str) -> Read:
-    """Read a fact of the cluster, from the discovery in the same report."""
-    return lambda trained: trained.facts.get(what)
-
-
-def of_record(path: str, unit: str = "") -> Read:
-    """Read `metrics.step_time_s.p50`; nothing where it is null, or an empty list."""
-
-    def read(trained: Trained) -> str | None:
-        value: object = trained
-        for name in path.split("."):
-            value = getattr(value, name, None)
-        return None if value is None or value == [] else f"{words(value)} {unit}".rstrip()
-
-    return read
-
-
 def words(value: object) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -127,28 +128,3 @@ def words(value: object) -> str:
     if isinstance(value, list):
         return shortened([words(entry) for entry in value])
     return str(value)
-
-
-def of_samples(subjects: str, column: str) -> Read:
-    """Read a column of the monitor, of `nodes` or of `gpus`."""
-    return lambda trained: trained.sampled[subjects].get(column)
-
-
-def first(*readers: Read) -> Read:
-    def read(trained: Trained) -> str | None:
-        return next((value for reader in readers if (value := reader(trained)) is not None), None)
-
-    return read
-
-
-def worst_seen(quantity: str) -> Read:
-    """Read the largest value observed, with its place."""
-
-    def read(trained: Trained) -> str | None:
-        seen = [(float(s.value), s.unit, s.subject) for s in trained.seen(quantity) if is_number(s.value)]
-        if not seen:
-            return None
-        value, unit, subject = max(seen)
-        return f"{words(value)}{'' if unit in ('ratio', 'count') else f' {unit}'} ({subject})"
-
-    return read

@@ -1,6 +1,6 @@
 """Run a training program with devices; in its timed steps, torch raises an error where the host would wait for one.
 
-    python tests/cuda/no_waits.py training/src/train_single_gpu.py --run-dir FOLDER --steps 22
+    python validation/benchmarks/no_waits.py training/src/train_single_gpu.py --run-dir FOLDER --steps 22
 
 torch.cuda.set_sync_debug_mode("error") makes the error. Only of a copy that does not block, to memory that is not
 pinned, torch knows nothing: there CUDA's own call waits. It is on from the end of step FIRST to the end of the middle

@@ -1,6 +1,6 @@
 """With a device: after forget_peaks a training's peak of memory is its own, and not that of what was there before.
 
-python tests/cuda/peaks.py
+python validation/benchmarks/peaks.py
 """
 
 import sys
