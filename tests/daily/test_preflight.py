@@ -13,12 +13,13 @@ import pytest
 from bringup import results as runs
 from bringup.daily.preflight import allocation as allocations
 from bringup.daily.preflight import checks, command, flow
-from bringup.daily.preflight import programs as started
 from bringup.daily.preflight.allocation import Allocation
 from bringup.errors import UsageError
 from bringup.plan import catalogue
 from bringup.records import LeftOut, Preflight, PreflightLook, read_record
 from bringup.results import PREFLIGHT
+from bringup.run import programs as started
+from bringup.run import waiting
 from loops import for_each
 from programs import program, ran
 from tiers import first
@@ -170,13 +171,13 @@ def test_only_what_the_program_started_is_ended(tmp_path: Path):
 
 def test_steps_have_ended_only_where_slurm_says_so(monkeypatch: pytest.MonkeyPatch):
     answers: list[set[str] | None] = [{"17.0", "17.1"}, {"17.0"}]
-    monkeypatch.setattr(started, "steps_of", lambda job: answers.pop(0) if len(answers) > 1 else answers[0])
-    monkeypatch.setattr(started, "STEPS_END_S", 0.1)
-    monkeypatch.setattr(started.slurm, "ask", lambda *command: "")
-    assert started.end_steps("17", {"17.0"}, print)
+    monkeypatch.setattr(waiting, "steps_of", lambda job: answers.pop(0) if len(answers) > 1 else answers[0])
+    monkeypatch.setattr(waiting, "STEPS_END_S", 0.1)
+    monkeypatch.setattr(waiting.slurm, "ask", lambda *command: "")
+    assert waiting.end_steps("17", {"17.0"}, print)
     answers[:] = [None]
-    assert not started.end_steps("17", {"17.0"}, print)
-    assert not started.end_steps("17", None, print)
+    assert not waiting.end_steps("17", {"17.0"}, print)
+    assert not waiting.end_steps("17", None, print)
 
 
 def test_a_warning_of_slurm_reaches_the_command(tmp_path: Path):
@@ -198,7 +199,7 @@ class Slurmless:
         self.folder = tmp_path / runs.PREFLIGHTS
         monkeypatch.setattr(flow, "REPOSITORY", tmp_path)
         monkeypatch.setattr(checks, "look", self._look)
-        monkeypatch.setattr(started, "steps_of", lambda job: set())
+        monkeypatch.setattr(waiting, "steps_of", lambda job: set())
         monkeypatch.setattr(flow.opening, "default_name", lambda: "flight")
 
     def _look(self, setting, nodes, number, *, until=(), is_first=False):
@@ -288,7 +289,7 @@ def test_the_verb_needs_a_command_and_a_job():
 
 
 def test_where_a_step_of_a_lost_node_stays_further_steps_share_its_cores(job: Slurmless, monkeypatch):
-    monkeypatch.setattr(started, "end_steps", lambda job, others, tell: False)
+    monkeypatch.setattr(waiting, "end_steps", lambda job, others, tell: False)
     job.accused[1] = {"n1": "Slurm says DOWN"}
     assert job.run('test "${SLURM_OVERLAP:-}" = 1') == 0
     assert len(job.record.attempts) == 2

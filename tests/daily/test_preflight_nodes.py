@@ -104,7 +104,7 @@ def test_only_after_a_bad_end_a_slow_link_is_measured_again(monkeypatch, tmp_pat
     setting = checks.Setting(request, Allocation("17", NODES, 2, {}), "p", tmp_path, lambda line: None)
     looked, _ = checks.look(setting, NODES, 1, is_first=is_first)
     assert [entry.node for entry in looked.accused] == ["n1"]
-    assert names == ["p-1", "p-1-again"][:looks]
+    assert names == ["1", "1-again"][:looks]
 
 
 def test_a_node_that_drains_keeps_its_job_and_a_lost_one_is_accused(monkeypatch: pytest.MonkeyPatch):

@@ -52,7 +52,7 @@ def test_the_client_of_these_tests_keeps_a_missing_name(run: Path):
 
 def test_a_run_that_a_node_closes_is_seen_although_it_was_looked_at_before(run: Path):
     """With the login host on NFS, `bringup run` once called a run incomplete that its job had closed."""
-    started = launch.Launch(PHASES["discovery"], "x", run, str)
+    started = launch.Started(PHASES["discovery"], "x", run, str)
     assert not started.closed()
     (run / runs.CLOSED).touch()
     assert started.closed() == {run}

@@ -98,7 +98,8 @@ def controller(monkeypatch: pytest.MonkeyPatch) -> Controller:
 
 
 def starting(phase: str = "discovery", folder: Path = Path("/nowhere"), tell: Callable[[str], None] = str):
-    return launch.Launch(PHASES[phase], "x", folder, tell)
+    at = (["n0", "n1"], 2, {}, catalogue.load_profile("generic"), None)
+    return launch.Launch(PHASES[phase], "x", folder, tell, *at)
 
 
 def wait(tell: Callable[[str], None] = str) -> bool:
@@ -148,7 +149,7 @@ def test_a_job_is_waited_for_until_it_ended_or_cannot_end(
     messages: list[str] = []
     controller.state = lambda now: ([state for since, state in states.items() if since <= now][-1], "None")
     is_closed = lambda _: {Path("x")} if closed_at is not None and seconds() >= closed_at else set()  # noqa: E731
-    monkeypatch.setattr(launch.Launch, "closed", is_closed)
+    monkeypatch.setattr(launch.Started, "closed", is_closed)
     assert wait(messages.append) is True
     assert least <= seconds() < most
     assert len(controller.commands("squeue")) <= 100 + most / 30
@@ -277,7 +278,7 @@ def submitted(controller: Controller, sent, tmp_path: Path) -> Callable[[], None
         return "PENDING", "Resources"
 
     controller.state = interrupted
-    return lambda: starting(folder=tmp_path).submit_and_wait(["n0", "n1"], {})
+    return lambda: starting(folder=tmp_path).submit({})
 
 
 def test_ctrl_c_cancels_the_job_and_wins_while_slurmctld_is_away_and_the_job_that_stays_is_named(controller, submitted):
@@ -351,16 +352,16 @@ def test_a_profile_and_a_site_file_of_the_login_host_alone_are_copied_to_where_n
     profile = catalogue.load_profile(str(own["BRINGUP_PROFILE"]))
     handed: dict[str, str] = {}
 
-    def submit(self: object, nodes: list[str], environment: dict[str, str], options: object) -> None:
+    def submit(self: object, environment: dict[str, str]) -> None:
         handed.update(environment)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(waiting, "wait_for_smoke", lambda tell: None)
-    monkeypatch.setattr(launch.Launch, "submit_and_wait", submit)
+    monkeypatch.setattr(launch.Launch, "submit", submit)
     (folder := tmp_path / "shared").mkdir()
     with pytest.raises(KeyboardInterrupt):
         given = {name: str(path) for name, path in own.items()}
-        starting("discovery", folder).run(["n0"], 1, given, profile, site)
+        launch.Launch(PHASES["discovery"], "x", folder, str, ["n0"], 1, given, profile, site).run()
     for path in own.values():
         path.unlink()
     assert catalogue.load_profile(handed["BRINGUP_PROFILE"]) == profile
@@ -383,8 +384,8 @@ def test_a_log_of_another_clusters_job_with_the_same_number_is_not_quoted(tmp_pa
 def test_every_job_that_was_submitted_for_a_phase_is_noted(controller: Controller, tmp_path: Path, monkeypatch, sent):
     """And each writes a run of its own: `-s2`, not `-r1`, which is the mark of a requeued job."""
     answers = iter([False, True])
-    monkeypatch.setattr(launch.Launch, "_wait", lambda *arguments: next(answers))
-    starting(folder=tmp_path).submit_and_wait(["n0", "n1"], {})
+    monkeypatch.setattr(launch.Started, "_wait", lambda *arguments: next(answers))
+    starting(folder=tmp_path).submit({})
     assert [name for name, _ in sent] == ["x", "x-s2"]
     assert starting(folder=tmp_path).job_ids() == ["12", "13"]
 
@@ -396,5 +397,5 @@ def test_a_training_is_not_submitted_on_fewer_nodes_than_its_plan(controller, tm
     """Its batch is of all ranks. Another phase goes on with the nodes that are usable, and the plan holds all."""
     controller.n1 = lambda seconds: "DOWN"
     with nullcontext() if is_submitted else pytest.raises(SlurmError, match="not submitted: n1 DOWN"):
-        starting(phase, tmp_path).submit_and_wait(["n0", "n1"], {})
+        starting(phase, tmp_path).submit({})
     assert [nodes for _, nodes in sent] == ([["n0"]] if is_submitted else [])

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 from bringup.errors import CannotStart
+from bringup.plan import catalogue
 from bringup.plan import site as sites
 from bringup.plan.phases import PHASES
 from bringup.run import launch, partitions, slurm
@@ -161,7 +162,7 @@ def test_what_is_entered_for_all_phases_does_not_win_over_that_of_one(at, monkey
 
 def test_a_phase_is_submitted_with_the_sites_options_and_variables(at, monkeypatch, tmp_path):
     monkeypatch.setattr(slurm, "nodes", lambda names=(): dict.fromkeys(names, slurm.Node("IDLE", None, 2)))
-    monkeypatch.setattr(launch.Launch, "_wait", lambda *arguments: True)
+    monkeypatch.setattr(launch.Started, "_wait", lambda *arguments: True)
     asked: list[tuple[tuple[str, ...], dict[str, str]]] = []
 
     def ask(*command: str, environment: dict[str, str], folder: Path) -> str:
@@ -171,7 +172,8 @@ def test_a_phase_is_submitted_with_the_sites_options_and_variables(at, monkeypat
     monkeypatch.setattr(slurm, "ask", ask)
     given = {"BRINGUP_RUN_NAME": "x", "SBATCH_ACCOUNT": "mine", "SBATCH_ERROR": "elsewhere", "SLURM_UNBUFFEREDIO": "1"}
     environment = at_site.for_submission(at, "discovery", given)
-    launch.Launch(PHASES["discovery"], "x", tmp_path, str).submit_and_wait(["n0"], environment, at.site.sbatch)
+    profile = catalogue.load_profile("generic")
+    launch.Launch(PHASES["discovery"], "x", tmp_path, str, ["n0"], 8, {}, profile, at).submit(environment)
     ((command, passed),) = asked
     assert command[-2:] == ("--comment=of sbatch", PHASES["discovery"].script)
     assert (passed["SBATCH_PARTITION"], passed["SBATCH_ACCOUNT"], passed["SBATCH_TIMELIMIT"]) == ("main", "mine", "30")

@@ -23,7 +23,7 @@ from bringup.plan import profile as profiles
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome
 from bringup.results import REPOSITORY
-from bringup.run import train_here
+from bringup.run import programs, train_here
 from bringup.run.train_here import PROGRAMS, choose_ranks, free_port, launchers
 from harness import wait_until
 from tiers import FEWER
@@ -205,13 +205,12 @@ def test_an_option_of_the_program_is_no_abbreviation_of_ours_and_other_verbs_tak
     assert "bringup judge: no option --steps; see bringup judge --help" in capsys.readouterr().err
 
 
-def test_a_launcher_that_does_not_end_is_killed_with_its_ranks(monkeypatch, tmp_path: Path):
-    monkeypatch.setattr(train_here, "SECONDS_TO_END_RANKS", 0.5)
+def test_a_launcher_that_does_not_end_is_killed_with_its_ranks():
     deaf = 'trap "" TERM; sleep 60 & echo $!; wait; wait'
-    launcher = subprocess.Popen(["bash", "-c", deaf], start_new_session=True, stdout=subprocess.PIPE, text=True)
-    with launcher:
-        rank = Path("/proc", launcher.stdout.readline().strip(), "stat")
-        train_here._end(launcher, terminate=True)
+    launcher = programs.start(["bash", "-c", deaf], os.environ, stdout=subprocess.PIPE, text=True)
+    with launcher.child:
+        rank = Path("/proc", launcher.child.stdout.readline().strip(), "stat")
+        programs.end(launcher, 0.5)
     wait_until(lambda: not rank.exists() or ") Z " in rank.read_text(), "the rank has ended with its launcher")
 
 

@@ -226,7 +226,8 @@ class Jobs:
     def __init__(self, tree: Path) -> None:
         self.tree, self.broken, self.submitted = tree, False, []
 
-    def run(self, launch, nodes, gpus, environment, profile, site):
+    def run(self, launch):
+        environment, profile = launch.environment, launch.profile
         self.submitted.append((launch.name, environment["BRINGUP_TRAIN_ARGS"]))
         made = run_of("run_ddp_1node", self.tree.parents[3] / f"made-{len(self.submitted)}", reference=False)
         if "eager" in environment["BRINGUP_TRAIN_ARGS"]:
@@ -243,7 +244,7 @@ class Jobs:
 @pytest.fixture
 def jobs(tree, monkeypatch) -> Jobs:
     made = Jobs(tree)
-    monkeypatch.setattr(sweep.Launch, "run", lambda launch, *asked: made.run(launch, *asked))
+    monkeypatch.setattr(sweep.Launch, "run", lambda launch: made.run(launch))
     return made
 
 

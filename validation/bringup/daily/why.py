@@ -34,7 +34,7 @@ from bringup.run.at_work import expected
 
 MOST_BYTES = 32 * 2**20  # of a log: its end
 PROBE = "infrastructure-validation/probes/job_processes.py"
-STEP_S = 90
+STEP_S, ACCOUNTING_S = 90, 20
 LABEL = 12  # letters before the words of a line on the screen
 _AWAY = re.compile(r"DOWN|NOT_RESPONDING|POWER|FAIL|INVALID|UNKNOWN|FUTURE")  # takes no step of any job
 
@@ -107,16 +107,12 @@ def _late(job: Job, logs: list[str]) -> str:
 def _job(number: str, not_seen: list[str]) -> Job:
     fields, accounted = {}, {}
     try:
-        records = answers.job_records(slurm.ask("scontrol", "show", "job", number))
+        records = answers.job_records(slurm.show_job(number))
         fields = _only(number, records, [answers.job_name(record) for record in records])
     except SlurmError as error:
         not_seen.append(f"scontrol show job: {error}")
     try:
-        columns = ",".join(answers.OF_A_JOB)
-        table = slurm.ask(
-            "sacct", "--allocations", "--parsable2", f"--jobs={number}", f"--format={columns}", timeout_s=20
-        )
-        rows = answers.accounted(table)
+        rows = answers.accounted(slurm.accounted(number, answers.OF_A_JOB, "--allocations", timeout_s=ACCOUNTING_S))
         accounted = _only(answers.job_name(fields) or number, rows, [row["JobID"] for row in rows])
         if not accounted:
             not_seen.append("sacct: the accounting does not know it")
@@ -175,9 +171,8 @@ def _is_exclusive(fields: Mapping[str, str]) -> bool:
 
 def _steps(job: str, of_a_node: int) -> list[Step]:
     """Without an answer the places of ranks come from the logs alone, which say so."""
-    columns = ",".join(answers.OF_A_STEP)
     try:
-        table = slurm.ask("sacct", "--parsable2", f"--jobs={job}", f"--format={columns}", timeout_s=20)
+        table = slurm.accounted(job, answers.OF_A_STEP, timeout_s=ACCOUNTING_S)
     except SlurmError:
         return []
     rows = [row for row in answers.accounted(table) if row["JobID"].startswith(f"{job}.")]
@@ -242,13 +237,12 @@ def _ask_nodes(answer: Answer, nodes: dict[str, Node]) -> None:
         return
     own = [f"--jobid={job.number}", "--overlap"] if runs else ["--immediate=20"]
     own += [f"--partition={job.partition}"] if job.partition and not runs else []
-    where = [f"--nodelist={','.join(asked)}", f"--nodes={len(asked)}", f"--ntasks={len(asked)}"]
-    command = ["srun", "--quiet", "--label", "--kill-on-bad-exit=0", *own, *where, "--time=2"]
+    command = ("python3", str(REPOSITORY / PROBE), job.number)
     since, until = _seconds(job.started), None if runs or job.state == "SUSPENDED" else _seconds(job.ended)
     is_timed = since is not None and (until is not None or runs or job.state == "SUSPENDED")
     times = [since or "0", *([until] if until else [])]
     try:
-        output = slurm.ask(*command, "python3", str(REPOSITORY / PROBE), job.number, *times, timeout_s=STEP_S)
+        output = slurm.on_nodes(asked, own, *command, *times, timeout_s=STEP_S)
     except SlurmError as error:
         answer.not_seen.append(f"kernel logs and processes: {error}")
         output = error.printed

@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import itertools
-import os
+import math
 import re
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,8 +31,8 @@ from bringup.report import text as report
 from bringup.report import write
 from bringup.results import REPOSITORY
 from bringup.run import open as opening
+from bringup.run import programs, slurm, waiting
 from bringup.run import site as at_site
-from bringup.run import slurm, waiting
 from bringup.run.at_work import Expected, busy_with, span
 
 SMOKE_LOCK = REPOSITORY / "validation/results/smoke.lock"
@@ -43,6 +42,7 @@ FILE_LOOK_S = 0.5  # at the run's folder, between two looks at the queue
 CLOCKS_S = 60  # that the clocks of a node and of this host may be apart
 LEAVING_S = 30  # that Slurm may take to end a job whose script is done; then the wait ends
 STUCK_S = 1800  # the same of a job whose script did not close its run: an epilog may take minutes, and so may a requeue
+PATIENCE_S = 300  # with a script that is ended: it cancels what it submitted, and slurmctld may be away
 MARK_WIDTH = 3  # of the sign that turns in front of the line, and a column that stays free
 LOST_S = 15  # a node that comes back is not responding for some seconds: no reason to give a waiting job up
 
@@ -109,101 +109,14 @@ def stoppable(console: Console, again: str) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Launch:
-    """A phase of a playbook or sweep, started by its own script. name: of the run. folder: of the playbook or sweep,
-    which keeps notes of what was started, for a `--resume`."""
+class Started:
+    """What a playbook, a sweep or a preflight has started of a phase. name: of the run. folder: has notes of it, for a
+    `--resume`."""
 
     phase: Phase
     name: str
     folder: Path
     tell: Callable[[str], None]
-
-    def run(
-        self, nodes: list[str], gpus: int, environment: dict[str, str], profile: Profile, site: at_site.AtSite | None
-    ) -> Judged:
-        """Run the phase; return its newest attempt, judged. Slurm's refusal is in the run's folder, made here if need
-        be.
-
-        gpus: of a node. environment: of the script, without the site. It does not judge, so that no node waits for it.
-        """
-        phase = self.phase
-        environment = environment | {"BRINGUP_RUN_NAME": self.name, "BRINGUP_JUDGE_LATER": "1"}
-        environment |= self._seen_from_nodes(environment, profile, site)
-        environment = at_site.for_submission(site, phase.stem, environment)
-        why_not = None
-        try:
-            if phase.whole_nodes:
-                waiting.wait_for_smoke(self.tell)
-            if phase.submit:
-                self.submit_and_wait(nodes, environment, () if site is None else site.site.sbatch)
-            else:
-                with contextlib.nullcontext() if phase.whole_nodes else waiting.only_one(SMOKE_LOCK, self.tell):
-                    waiting.wait_until_free(nodes, phase.whole_nodes, self.tell)  # its steps do not wait in the queue
-                    self._bash_and_wait(nodes, environment)
-        except SlurmError as error:
-            why_not = str(error)
-        folder = newest_attempt(phase, self.name)
-        if folder is None:  # the script never came to open its run: plan it here, so that it is judged as incomplete
-            folder = opening.open_run(
-                phase,
-                nodes=nodes,
-                gpus_per_node=gpus,
-                profile=profile,
-                argv=["bringup", "run", phase.stem],
-                name=self.name,
-                site=site,
-            )
-            why_not = why_not or f"{phase.script} ended before it opened a run: {self.last_words()}"
-        if not results.is_there(folder, results.CLOSED):
-            _keep(folder, self.screen())
-            if why_not is not None:
-                write_text(folder / results.NOT_OPENED, f"{why_not}\n")
-        return write.judge_and_save(folder)
-
-    def _seen_from_nodes(
-        self, environment: dict[str, str], profile: Profile, site: at_site.AtSite | None
-    ) -> dict[str, str]:
-        """Copy a profile and a site file that are given by path to the folder of the playbook: nodes may not see it."""
-        copies: dict[str, str] = {}
-        for variable, text in (
-            ("BRINGUP_PROFILE", dump(profile)),
-            ("BRINGUP_SITE", "" if site is None else files.read_text(site.file)),
-        ):
-            given = Path(environment.get(variable, ""))
-            if given.is_absolute() and not given.is_relative_to(REPOSITORY):
-                copy = self.folder / f"{variable.lower()}.yaml"
-                write_text(copy, text, replace=True)
-                copies[variable] = str(copy)
-        return copies
-
-    def _bash_and_wait(self, nodes: list[str], environment: dict[str, str]) -> None:
-        """Start the script on the login host; what it prints goes to a log.
-
-        It inherits a lock and holds it while it lives, so that a `--resume` knows whether it is still at work.
-        """
-        self.tell("running")
-        with self._noted("log").open("wb") as stream, self._noted("lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            script = subprocess.Popen(
-                ["bash", self.phase.script, "--nodelist", hostlist.shortened(nodes)],
-                cwd=REPOSITORY,
-                env=environment,
-                stdout=stream,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-                pass_fds=(lock.fileno(),),
-            )
-            try:
-                while True:
-                    with suppress(subprocess.TimeoutExpired):
-                        script.wait(LOOK_S)
-                        break
-                    self._tell_part("running")
-            except BaseException:  # Ctrl-C: the script's own srun and salloc end with it, and their jobs with them
-                os.killpg(script.pid, signal.SIGTERM)
-                script.wait()
-                raise
 
     def _tell_part(self, state: str) -> None:
         part = busy_with(self.phase, self.name)  # empty: not known
@@ -223,9 +136,8 @@ class Launch:
 
         Of a batch job: the job that was submitted last, the newest of its attempts.
         """
-        if not self.phase.submit:
-            log = self._noted("log")
-            return log if log.is_file() else None
+        if (log := self._noted("log")).is_file():
+            return log
         if not (submitted := self.job_ids()):
             return None
         stem, logs = f"{self.phase.stem}-{submitted[-1]}", REPOSITORY / "slurm-logs"
@@ -243,30 +155,6 @@ class Launch:
         lines = files.read(screen).text.split("\n")
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it printed nothing")
         return f"{last}; see {report.shown_path(screen)}"
-
-    def submit_and_wait(self, nodes: list[str], environment: dict[str, str], options: Sequence[str] = ()) -> None:
-        """Submit on the nodes that are usable now; the plan still holds all of them. Raises SlurmError when none is.
-
-        options: of the site, for sbatch. The number of every job is noted.
-        """
-        phase, waiting_for = self.phase, list(nodes)
-        for number in itertools.count(1):
-            # a job that Slurm ended before it was done may have opened its run: the next one writes its own folder
-            name = results.attempt_name(self.name, number)
-            variables = environment | {"BRINGUP_NODES": hostlist.shortened(nodes), "BRINGUP_RUN_NAME": name}
-            known = slurm.patiently(partial(slurm.nodes, nodes), self.tell)
-            usable = [node for node in waiting_for if node in known and known[node].is_usable]
-            if len(usable) < len(nodes) and (phase.max_nodes is not None or phase.is_training or not usable):
-                states = {node: known[node].state if node in known else "unknown" for node in nodes}
-                broken = ", ".join(f"{node} {states[node]}" for node in nodes if node not in usable)
-                raise SlurmError(f"not submitted: {broken}; scontrol show node {nodes[0]}")
-            job_id = slurm.patiently(partial(slurm.submit, phase.script, usable, variables, options), self.tell)
-            with self._cancelled_when_interrupted(job_id):
-                write_text(self._noted("job"), "\n".join([*self.job_ids(), job_id]) + "\n", replace=True)
-                if self._wait(job_id, usable):
-                    return
-            # a node was lost while the job was pending: the job was cancelled; submit again without the node
-            waiting_for = usable
 
     @contextmanager
     def _cancelled_when_interrupted(self, job_id: str) -> Iterator[None]:
@@ -356,6 +244,132 @@ class Launch:
                     break
 
 
+@dataclass(frozen=True)
+class Launch(Started):
+    """A phase on these nodes, started by its own script: as a job, or on this host. gpus: of a node. environment: of
+    the script, without its name and without the site."""
+
+    nodes: list[str]
+    gpus: int
+    environment: Mapping[str, str]
+    profile: Profile
+    site: at_site.AtSite | None
+
+    def run(self) -> Judged:
+        """Run the phase; return its newest attempt, judged. Slurm's refusal is in the run's folder."""
+        why_not = None
+        environment = at_site.for_submission(
+            self.site, self.phase.stem, {**self.environment, **self._seen_from_nodes()}
+        )
+        try:
+            if self.phase.whole_nodes:
+                waiting.wait_for_smoke(self.tell)
+            if self.phase.submit:
+                self.submit(environment)
+            else:
+                with contextlib.nullcontext() if self.phase.whole_nodes else waiting.only_one(SMOKE_LOCK, self.tell):
+                    # its steps do not wait in the queue
+                    waiting.wait_until_free(self.nodes, self.phase.whole_nodes, self.tell)
+                    self.here(environment, "--nodelist", hostlist.shortened(self.nodes))
+        except SlurmError as error:
+            why_not = str(error)
+        folder = self.opened("run", why_not)
+        if not results.is_there(folder, results.CLOSED):
+            _keep(folder, self.screen())
+        return write.judge_and_save(folder)
+
+    def opened(self, verb: str, why_not: str | None = None) -> Path:
+        """Return the newest attempt. A script that never came to open its run: it is planned here, so that it is judged
+        as incomplete. verb: of bringup, that started it. why_not: known already."""
+        folder = newest_attempt(self.phase, self.name)
+        if folder is None:
+            folder = opening.open_run(
+                self.phase,
+                nodes=self.nodes,
+                gpus_per_node=self.gpus,
+                profile=self.profile,
+                argv=["bringup", verb, self.phase.stem],
+                name=self.name,
+                site=self.site,
+            )
+            why_not = why_not or f"{self.phase.script} ended before it opened a run: {self.last_words()}"
+        if why_not is not None and not results.is_there(folder, results.CLOSED):
+            write_text(folder / results.NOT_OPENED, f"{why_not}\n")
+        return folder
+
+    def _own(self, name: str) -> dict[str, str]:
+        """Name the run. The script does not judge it, so that no node waits for that."""
+        return {"BRINGUP_RUN_NAME": name, "BRINGUP_JUDGE_LATER": "1"}
+
+    def _seen_from_nodes(self) -> dict[str, str]:
+        """Copy a profile and a site file that are given by path to the folder of the playbook: nodes may not see it."""
+        copies: dict[str, str] = {}
+        for variable, text in (
+            ("BRINGUP_PROFILE", dump(self.profile)),
+            ("BRINGUP_SITE", "" if self.site is None else files.read_text(self.site.file)),
+        ):
+            given = Path(self.environment.get(variable, ""))
+            if given.is_absolute() and not given.is_relative_to(REPOSITORY):
+                copy = self.folder / f"{variable.lower()}.yaml"
+                write_text(copy, text, replace=True)
+                copies[variable] = str(copy)
+        return copies
+
+    def here(self, environment: Mapping[str, str], *options: str, limit_s: float = math.inf) -> bool:
+        """Start the script on this host; what it prints goes to a log. False: it did not end in time, and was ended.
+
+        It inherits a lock and holds it while it lives, so that a `--resume` knows whether it is still at work.
+        """
+        self.tell("running")
+        deadline = time.monotonic() + limit_s
+        with self._noted("log").open("wb") as stream, self._noted("lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            script = programs.start(
+                ["bash", self.phase.script, *options],
+                {**environment, **self._own(self.name)},
+                cwd=REPOSITORY,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                pass_fds=(lock.fileno(),),
+            )
+            ended = False
+            try:
+                while not ended and (left_s := deadline - time.monotonic()) > 0:
+                    with suppress(subprocess.TimeoutExpired):
+                        script.child.wait(min(LOOK_S, left_s))
+                        ended = True
+                    self._tell_part("running")
+            except BaseException:  # Ctrl-C: its own srun and salloc end with it, and their jobs with them
+                programs.end(script, PATIENCE_S)
+                raise
+            programs.end(script)
+            return ended
+
+    def submit(self, environment: Mapping[str, str]) -> None:
+        """Submit on the nodes that are usable now, and wait; the plan still holds all of them. Raises SlurmError when
+        none is. The number of every job is noted."""
+        phase, nodes, waiting_for = self.phase, self.nodes, list(self.nodes)
+        options = () if self.site is None else self.site.site.sbatch
+        for number in itertools.count(1):
+            # a job that Slurm ended before it was done may have opened its run: the next one writes its own folder
+            name = results.attempt_name(self.name, number)
+            variables = {**environment, **self._own(name), "BRINGUP_NODES": hostlist.shortened(nodes)}
+            known = slurm.patiently(partial(slurm.nodes, nodes), self.tell)
+            usable = [node for node in waiting_for if node in known and known[node].is_usable]
+            if len(usable) < len(nodes) and (phase.max_nodes is not None or phase.is_training or not usable):
+                states = {node: known[node].state if node in known else "unknown" for node in nodes}
+                broken = ", ".join(f"{node} {states[node]}" for node in nodes if node not in usable)
+                raise SlurmError(f"not submitted: {broken}; scontrol show node {nodes[0]}")
+            job_id = slurm.patiently(partial(slurm.submit, phase.script, usable, variables, options), self.tell)
+            with self._cancelled_when_interrupted(job_id):
+                write_text(self._noted("job"), "\n".join([*self.job_ids(), job_id]) + "\n", replace=True)
+                if self._wait(job_id, usable):
+                    return
+            # a node was lost while the job was pending: the job was cancelled; submit again without the node
+            waiting_for = usable
+
+
 def newest_attempt(phase: Phase, name: str) -> Path | None:
     """Find the newest attempt. None when the run never came to open a folder."""
     return next(reversed(results.attempts(phase, name)), None)
@@ -377,4 +391,4 @@ def _keep(folder: Path, screen: Path | None) -> None:
     job_id = results.load(folder).slurm_job_id
     if job_id is not None and not (folder / results.JOB_AFTER).exists():
         with suppress(SlurmError):  # forgotten by now: not known
-            write_text(folder / results.JOB_AFTER, slurm.ask("scontrol", "--oneliner", "show", "job", job_id))
+            write_text(folder / results.JOB_AFTER, slurm.show_job(job_id, "--oneliner"))

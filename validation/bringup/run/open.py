@@ -47,7 +47,7 @@ from bringup.run.healthy_rest import VARIABLE, lacking
 def _leaves(nodes: list[str]) -> dict[str, str] | None:
     """Node -> its leaf switch or block, as Slurm places jobs. None: it does not say."""
     try:
-        seen = answers.topology(slurm.ask("scontrol", "show", "topology"), "scontrol", nodes).observations
+        seen = answers.topology(slurm.show_topology(), "scontrol", nodes).observations
     except SlurmError:
         return None
     return {observation.subject: str(observation.value) for observation in seen if observation.quantity == answers.LEAF}

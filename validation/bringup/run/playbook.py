@@ -28,7 +28,7 @@ from bringup.run import at_work, partitions, slurm
 from bringup.run import open as opening
 from bringup.run import site as at_site
 from bringup.run.healthy_rest import VARIABLE, lacking, unhealthy_nodes
-from bringup.run.launch import Launch, newest_attempt, progress, stoppable
+from bringup.run.launch import Launch, Started, newest_attempt, progress, stoppable
 from bringup.run.nodes import known_partitions, requested_nodes
 
 GOOD = (Outcome.PASS, Outcome.WARN)  # a warning is not a reason to run a phase again: it would only be said again
@@ -164,8 +164,8 @@ class _Work:
         )
         title = f"step {len(steps) + 1} of {len(steps) + 1 + len(queue)}: {phase.title}"
         with progress(self.console, title, _expected(request, phase, nodes), rest_s) as tell:
-            launch = Launch(phase, name, self.folder, tell)
-            judged = launch.run(nodes, self.gpus, environment, request.profile, request.site)
+            at = (nodes, self.gpus, environment, request.profile, request.site)
+            judged = Launch(phase, name, self.folder, tell, *at).run()
         self.judged.append(judged)
         seconds, verdicts = time.monotonic() - begun, judged.verdicts
         self.console.print(f"{view.in_short(judged.folder, judged.run, verdicts)}  ({seconds:.0f} s)")
@@ -336,7 +336,7 @@ def passed_before(
 
 def _unseen(phase: Phase, folder: Path, name: str, console: Console) -> Step | None:
     with progress(console, phase.title) as tell:
-        Launch(phase, name, folder, tell).wait_for_earlier()
+        Started(phase, name, folder, tell).wait_for_earlier()
     run_folder = newest_attempt(phase, name)
     if run_folder is None or not runs.is_there(run_folder, runs.CLOSED):
         return None

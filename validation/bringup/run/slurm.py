@@ -174,6 +174,14 @@ def _is_chosen(shown: str, partition: str | None) -> bool:
     return shown.endswith("*") if partition is None else shown.rstrip("*") in partition.split(",")
 
 
+def show_job(job_id: str, *options: str) -> str:
+    return ask("scontrol", *options, "show", "job", job_id)
+
+
+def show_topology() -> str:
+    return ask("scontrol", "show", "topology")
+
+
 def show_partitions() -> str:
     return ask("scontrol", "--all", "--oneliner", "show", "partition")  # hidden ones, too
 
@@ -294,6 +302,13 @@ def accounting(columns: Sequence[str], since: str = "now-30days") -> str:
     return "\n".join(line.replace(between, "|") for line in lines(table) if between in line)
 
 
+def accounted(job_id: str, columns: Sequence[str], *options: str, timeout_s: float = 60) -> str:
+    """Ask `sacct` for one job, with a header. Raises SlurmError."""
+    return ask(
+        "sacct", *options, "--parsable2", f"--jobs={job_id}", f"--format={','.join(columns)}", timeout_s=timeout_s
+    )
+
+
 def _unguessed() -> str:
     """Return what stands between columns, so that a line feed in a job's name makes no row: no user can know it."""
     return secrets.token_hex(8)
@@ -305,20 +320,34 @@ def ended_job(job_id: str) -> str | None:
     does not know its end yet.
     """
     try:
-        line = ask("scontrol", "--oneliner", "show", "job", job_id)
+        line = show_job(job_id, "--oneliner")
         state = _STATE.search(line)
         return line if state is not None and state[1] in ENDED else None
     except SlurmError as error:
         if _FORGOTTEN not in str(error):
             raise
-    columns = ",".join(["JobID", *answers.ACCOUNTED.values()])
     try:
-        table = ask("sacct", "--allocations", "--parsable2", f"--jobs={job_id}", f"--format={columns}")
+        table = accounted(job_id, ["JobID", *answers.ACCOUNTED.values()], "--allocations")
     except SlurmError:
         return ""
     rows = table.splitlines()
     return table if len(rows) == 2 and rows[1].split("|")[1].split(" ")[0] in ENDED else None
 
 
-def cancel(job_id: str) -> None:
-    ask("scancel", job_id)
+def cancel(id: str, *options: str) -> None:
+    """Cancel a job, or a step. Raises SlurmError."""
+    ask("scancel", *options, id)
+
+
+def steps(job_id: str) -> set[str]:
+    """List the numbered steps of a job that run now, as 17.0. Raises SlurmError."""
+    listed = {row[0].strip() for row in _queue("%i", "--steps", f"--jobs={job_id}")}
+    return {step for step in listed if step.startswith(f"{job_id}.") and step.partition(".")[2].isdecimal()}
+
+
+def on_nodes(names: Sequence[str], options: Sequence[str], *command: str, timeout_s: float) -> str:
+    """Run a command once on each node, in a step of two minutes. options: of srun, which say in which job. Raises
+    SlurmError, with what it had printed."""
+    own = ("--quiet", "--label", "--kill-on-bad-exit=0", *options, f"--nodelist={','.join(names)}")
+    each = (f"--nodes={len(names)}", f"--ntasks={len(names)}", "--time=2")
+    return ask("srun", *own, *each, *command, timeout_s=timeout_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -31,7 +31,7 @@ from bringup.results import REPOSITORY
 from bringup.run import open as opening
 from bringup.run import partitions, slurm
 from bringup.run import site as at_site
-from bringup.run.launch import Launch, newest_attempt, progress, stoppable
+from bringup.run.launch import Launch, Started, newest_attempt, progress, stoppable
 from bringup.run.nodes import known_partitions, requested_nodes
 
 
@@ -163,9 +163,9 @@ class _Work:
             return
         phase, name = plan.phase_of(self.phase, settings), f"{self.sweep.name}-v{variant}-k{repetition}"
         with progress(self.console, title) as tell:
-            launch = Launch(phase, name, self.folder / "jobs" / name, tell)
-            finished = self._finished(launch)
-            judged = finished or self._submit(launch, settings)
+            started = Started(phase, name, self.folder / "jobs" / name, tell)
+            finished = self._finished(started)
+            judged = finished or self._submit(started, settings)
         entry, outcome, why = assessed(judged, settings)
         if entry is not None:
             self.entries.setdefault(variant, []).append(entry)
@@ -178,12 +178,12 @@ class _Work:
         self.console.print(f"{word:<10} {title}{speed}" + (f": {report.plain(why)}" if why else ""))
         self._save()
 
-    def _finished(self, launch: Launch) -> Judged | None:
+    def _finished(self, started: Started) -> Judged | None:
         """Find a run that an earlier start of this sweep has finished; what it left running is waited for."""
-        if not launch.folder.is_dir():
+        if not started.folder.is_dir():
             return None
-        launch.wait_for_earlier()
-        attempt = newest_attempt(launch.phase, launch.name)
+        started.wait_for_earlier()
+        attempt = newest_attempt(started.phase, started.name)
         if attempt is None or not (attempt / runs.METRICS).is_file():
             return None
         try:
@@ -193,17 +193,18 @@ class _Work:
             return None
         return judged
 
-    def _submit(self, launch: Launch, settings: plan.Settings) -> Judged:
-        phase, again = launch.phase, len(runs.attempts(launch.phase, launch.name))
+    def _submit(self, started: Started, settings: plan.Settings) -> Judged:
+        phase, again = started.phase, len(runs.attempts(started.phase, started.name))
         environment = os.environ | {
             "BRINGUP_PROFILE": self.sweep.profile,
             "BRINGUP_TRAIN_ARGS": " ".join(plan.options(self.sweep.options, settings)),
         }
-        launch.folder.mkdir(parents=True, exist_ok=True)
-        count = phase.max_nodes or int(settings.get(plan.NODES, len(self.sweep.nodes)))
+        started.folder.mkdir(parents=True, exist_ok=True)
+        nodes = self.sweep.nodes[: phase.max_nodes or int(settings.get(plan.NODES, len(self.sweep.nodes)))]
         # what did not finish stays, and the next job has its own folder
-        own = replace(launch, name=runs.attempt_name(launch.name, again + 1))
-        return own.run(self.sweep.nodes[:count], self.gpus, environment, self.profile, self.site)
+        name = runs.attempt_name(started.name, again + 1)
+        at = (nodes, self.gpus, environment, self.profile, self.site)
+        return Launch(phase, name, started.folder, started.tell, *at).run()
 
     def _rows(self) -> list[SweepRow]:
         reached = [

@@ -28,7 +28,7 @@ from bringup.errors import UsageError
 from bringup.plan.phases import PHASES
 from bringup.plan.profile import Profile
 from bringup.results import CLOSED, REPOSITORY
-from bringup.run import discovered, signature
+from bringup.run import discovered, programs, signature
 from bringup.run import open as opening
 
 PROBES = REPOSITORY / "infrastructure-validation/probes"
@@ -38,7 +38,6 @@ ENVIRONMENT = (
     f"source {shlex.quote(str(REPOSITORY / 'training/env.sh'))};"
 )
 SECONDS_TO_END = 20  # of a watcher after the training
-SECONDS_TO_END_RANKS = 40  # of a launcher after an interruption: torchrun kills its ranks after 30 s
 SECONDS_TO_SAVE = 120  # after SIGTERM: for a checkpoint, as the batch scripts leave before the time limit
 INTERRUPTED = 130  # exit code of a shell's command after Ctrl-C
 
@@ -240,24 +239,19 @@ def _watcher(file: Path, program: list[str], environments: list[dict[str, str]])
     with file.open("ab") as out, file.with_suffix(".err").open("ab") as err:
         command = [sys.executable, str(PROBES / program[0]), *program[1:]]
         watchers = [
-            subprocess.Popen(
-                _labelled(node, command),
-                env=environment,
-                stdin=subprocess.PIPE,
-                stdout=out,
-                stderr=err,
-                start_new_session=True,
-            )
+            programs.start(_labelled(node, command), environment, stdin=subprocess.PIPE, stdout=out, stderr=err)
             for node, environment in enumerate(environments)
         ]
         try:
             yield
         finally:
             for watcher in watchers:
-                if watcher.stdin is not None:
-                    watcher.stdin.close()
+                if watcher.child.stdin is not None:
+                    watcher.child.stdin.close()
             for watcher in watchers:
-                _end(watcher)
+                with suppress(subprocess.TimeoutExpired):
+                    watcher.child.wait(SECONDS_TO_END)
+                programs.end(watcher)
 
 
 def _run(commands: list[list[str]], environments: list[dict[str, str]], log: Path, stop: Path) -> int:
@@ -268,21 +262,20 @@ def _run(commands: list[list[str]], environments: list[dict[str, str]], log: Pat
         ends.callback(signal.signal, signal.SIGTERM, signal.signal(signal.SIGTERM, lambda *_: stop.touch()))
         running = []
         for node, (command, environment) in enumerate(zip(commands, environments, strict=True)):
-            launcher = subprocess.Popen(
+            launcher = programs.start(
                 ["bash", "-c", f'{ENVIRONMENT} exec "$@"', "train", *command],
-                env=environment,
+                environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 text=True,
                 errors="replace",
-                start_new_session=True,  # Ctrl-C reaches this process, which ends them in order
             )
-            copier = threading.Thread(target=_copy, args=(launcher, node, out))
+            copier = threading.Thread(target=_copy, args=(launcher.child, node, out))
             copier.start()
             ends.callback(copier.join)
-            ends.callback(_end, launcher, terminate=True)
-            running.append(launcher)
+            ends.callback(programs.end, launcher)
+            running.append(launcher.child)
         while any(launcher.poll() is None for launcher in running):
             if any(launcher.poll() for launcher in running) or _is_late(stop):
                 break
@@ -302,14 +295,3 @@ def _copy(launcher: subprocess.Popen[str], node: int, out: IO[str]) -> None:
         for line in lines:
             print(line, end="", flush=True)
             out.write(f"{node}: {line}")
-
-
-def _end(process: subprocess.Popen[str] | subprocess.Popen[bytes], *, terminate: bool = False) -> None:
-    """Wait for it, or end it, with all of its session. torchrun ends its ranks when it gets SIGTERM."""
-    if terminate and process.poll() is None:
-        process.terminate()
-    try:
-        process.wait(SECONDS_TO_END_RANKS if terminate else SECONDS_TO_END)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
-        process.wait()

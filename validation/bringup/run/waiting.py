@@ -1,4 +1,5 @@
-"""Waits for the jobs that smoke submits, for nodes that jobs of others hold, and for the smoke phase of another run."""
+"""Waits for the jobs that smoke submits, for nodes that jobs of others hold, for the smoke phase of another run, and
+for steps that a program left running."""
 
 from __future__ import annotations
 
@@ -52,6 +53,7 @@ FULL = frozenset({"ALLOCATED", "COMPLETING"})
 PARTLY = frozenset({"MIXED"})
 UNSEEN = "held by jobs that this user may not see"
 SMOKE = "smoke-"  # its jobs begin so (scripts/smoke_jobs.sh, smoke_parts.sh)
+STEPS_END_S = 15  # that steps of an ended program may take to end by themselves
 LONGEST_SMOKE_S = 600.0  # a job that nobody looks after any more may stay in the queue
 
 
@@ -113,3 +115,35 @@ def _held(names: Sequence[str], busy: frozenset[str], tell: Callable[[str], None
         for job, user, nodes in slurm.running_on(held_nodes):
             holders |= dict.fromkeys(hostlist.expand(nodes), f"held by job {job} of {user}")
     return {name: holders.get(name, UNSEEN) for name in held_nodes}
+
+
+def steps_of(job: str) -> set[str] | None:
+    """List the numbered steps of a job that run now. None: Slurm does not say it."""
+    with contextlib.suppress(SlurmError):
+        return slurm.steps(job)
+    return None
+
+
+def end_steps(job: str, others: set[str] | None, tell: Callable[[str], None]) -> bool:
+    """End steps that a program left running: they hold the GPUs. others: steps that were there before it; None: not
+    known, and then none is ended. False: one stays, or may. In Slurm's books one does when its node was lost."""
+    if others is None:
+        tell("steps are left alone: Slurm did not say which ran before")
+        return False
+    left = _wait_until_ended(job, others)
+    for step in sorted(left or ()):
+        tell(f"step {step}, which was left running, is ended")
+        with contextlib.suppress(SlurmError):
+            slurm.cancel(step, "--signal=KILL")
+    return left == set() or _wait_until_ended(job, others) == set()
+
+
+def _wait_until_ended(job: str, others: set[str]) -> set[str] | None:
+    """Wait for steps, and return those that stay; None: Slurm does not say it, and they may."""
+    deadline = time.monotonic() + STEPS_END_S
+    while True:
+        now = steps_of(job)
+        left = None if now is None else now - others
+        if left == set() or time.monotonic() > deadline:
+            return left
+        time.sleep(1)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -14,7 +12,6 @@ from statistics import median
 from bringup import judge
 from bringup import results as runs
 from bringup.characters import many
-from bringup.daily.preflight import programs
 from bringup.daily.preflight.allocation import Allocation
 from bringup.derive import pairs as pairwise
 from bringup.errors import SlurmError
@@ -25,13 +22,13 @@ from bringup.plan import catalogue, subjects
 from bringup.plan.phases import PHASES, Phase
 from bringup.plan.profile import Profile
 from bringup.plan.rules import FLEET
-from bringup.records import Kind, LeftOut, Outcome, PreflightLook, Verdict, write_text
+from bringup.records import Kind, LeftOut, Outcome, PreflightLook, Verdict
 from bringup.records.grouped import grouped
 from bringup.report import text, write
-from bringup.results import REPOSITORY
 from bringup.run import open as opening
 from bringup.run import site as at_site
-from bringup.run import slurm
+from bringup.run import slurm, waiting
+from bringup.run.launch import Launch
 
 SHORT = {"BRINGUP_LOAD_S": "10", "BRINGUP_DCGM_LEVEL": "1", "BRINGUP_PAIR_REPEATS": "1", "BRINGUP_START_S": "120"}
 LIMIT_S = 240  # of one phase; then a node without an answer is accused by what is missing
@@ -129,11 +126,11 @@ def look(
             remarks.append(f"{stem} was not asked: {many(len(left), 'node')} are left")
             continue
         setting.tell(f"{PHASES[stem].title}, on {many(len(left), 'node')}")
-        judged.append(_one_phase(setting, PHASES[stem], left, f"{setting.name}-{number}"))
+        judged.append(_one_phase(setting, PHASES[stem], left, str(number)))
         accusation = accuse(judged[-1])
         if not is_first and accusation.has_slow:
             setting.tell(f"{PHASES[stem].title}, again: what was slow is measured twice before an exchange")
-            judged.append(_one_phase(setting, PHASES[stem], left, f"{setting.name}-{number}-again"))
+            judged.append(_one_phase(setting, PHASES[stem], left, f"{number}-again"))
             accusation = accusation.confirmed_by(accuse(judged[-1]))
         against = dict(accusation.nodes)
         for sentence, several in accusation.everywhere.items():
@@ -238,47 +235,19 @@ def _words(verdict: Verdict) -> str:
     return f"{verdict.gate}: {text.plain(text.sentence(verdict))}"
 
 
-def _one_phase(setting: Setting, phase: Phase, nodes: list[str], name: str) -> Judged:
+def _one_phase(setting: Setting, phase: Phase, nodes: list[str], look: str) -> Judged:
     """By the phase's own script, which finds itself in a job. What it left is judged, also where it was ended."""
-    allocation = setting.allocation
-    environment = (
-        SHORT
-        | allocation.for_script(nodes, phase.stem)
-        | {"BRINGUP_RUN_NAME": name, "BRINGUP_PROFILE": setting.request.profile_name, "BRINGUP_JUDGE_LATER": "1"}
-    )
+    allocation, request = setting.allocation, setting.request
+    name, folder = f"{setting.name}-{look}", setting.folder / look
+    folder.mkdir(exist_ok=True)
     runs.folder_of(phase, name).parent.mkdir(parents=True, exist_ok=True)
-    log = setting.folder / f"{name.removeprefix(f'{setting.name}-')}-{phase.stem}.log"
-    others = programs.steps_of(allocation.job)
-    if not _bash(phase.script, environment, log):
-        programs.end_steps(allocation.job, others, setting.tell)
-    attempts = runs.attempts(phase, name)
-    if not attempts:  # it never came to open its run: planned here, so that it is judged as incomplete
-        folder = opening.open_run(
-            phase,
-            nodes=nodes,
-            gpus_per_node=allocation.gpus_per_node,
-            profile=setting.request.profile,
-            argv=["bringup", "preflight", phase.stem],
-            name=name,
-            site=setting.request.site,
-        )
-        write_text(folder / runs.NOT_OPENED, f"{phase.script} ended before it opened a run; see {log}\n")
-        attempts = [folder]
-    return write.judge_and_save(attempts[-1])
-
-
-def _bash(script: str, environment: Mapping[str, str], log: Path) -> bool:
-    """Run a script. False: it did not end in time, and was ended."""
-    with log.open("wb") as stream:
-        streams = {"stdin": subprocess.DEVNULL, "stdout": stream, "stderr": subprocess.STDOUT}
-        program = programs.start(["bash", script], environment, cwd=REPOSITORY, **streams)
-        try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                program.child.wait(timeout=LIMIT_S)
-                return True
-        finally:
-            programs.end(program)
-    return False
+    environment = SHORT | allocation.for_script(nodes, phase.stem) | {"BRINGUP_PROFILE": request.profile_name}
+    at = (nodes, allocation.gpus_per_node, environment, request.profile, request.site)
+    launch = Launch(phase, name, folder, lambda words: None, *at)
+    others = waiting.steps_of(allocation.job)
+    if not launch.here(environment, limit_s=LIMIT_S):
+        waiting.end_steps(allocation.job, others, setting.tell)
+    return write.judge_and_save(launch.opened("preflight"))
 
 
 # --- the best of the others; pure

@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bringup.daily.preflight import programs
+from bringup.run import programs
 
 LOOK_S = 0.2
 REST_S = 2  # for output that is still in the pipe when the command has ended

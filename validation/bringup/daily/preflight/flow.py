@@ -9,13 +9,14 @@ from dataclasses import dataclass, field, replace
 from bringup import results as runs
 from bringup.characters import many
 from bringup.daily.preflight import allocation as allocations
-from bringup.daily.preflight import checks, command, programs
+from bringup.daily.preflight import checks, command
 from bringup.daily.preflight.checks import Request, Setting, Tell
 from bringup.errors import BringupError, UsageError
 from bringup.records import LeftOut, Outcome, Preflight, PreflightAttempt, PreflightLook, write_record, write_text
 from bringup.report import text
 from bringup.results import REPOSITORY
 from bringup.run import open as opening
+from bringup.run import waiting
 
 UNHEALTHY = Outcome.FAIL.exit_code
 
@@ -116,7 +117,7 @@ class _Flight:
         allocation, folder = self.setting.allocation, self.setting.folder
         hostfile = folder / f"hosts-{number}"
         write_text(hostfile, "".join(f"{node}\n" for node in crew.at_work))
-        others, started_at = programs.steps_of(allocation.job), opening.now()
+        others, started_at = waiting.steps_of(allocation.job), opening.now()
         attempt = PreflightAttempt(
             nodes=crew.at_work, spares=crew.spares, started_at=started_at, seconds=0, how="running", exit_code=None
         )
@@ -125,7 +126,7 @@ class _Flight:
         environment = allocation.for_command(crew.at_work, hostfile) | {"BRINGUP_ATTEMPT": str(number)}
         ended = command.run(self.setting.request.command, environment, self.setting.request.stall_after_s)
         command.keep(self.setting.request.command, ended, folder / f"command-{number}.log")
-        if ended.code != 0 and not programs.end_steps(allocation.job, others, self.setting.tell):
+        if ended.code != 0 and not waiting.end_steps(allocation.job, others, self.setting.tell):
             stays = "a step of the command stays in Slurm's books, or may"
             self.setting.tell(f"{stays}; further steps share its cores (SLURM_OVERLAP=1)")
             self.setting = replace(self.setting, allocation=allocation.overlapping())

@@ -1,4 +1,4 @@
-"""A program that preflight starts, and its end with all that it started.
+"""A program that is started here, and its end with all that it started.
 
 A process group is not all of it: the ranks of torchrun lead sessions of their own. Where torchrun dies they live on,
 and hold the GPUs. So each program gets a mark in its environment, which all that it starts inherits.
@@ -12,17 +12,13 @@ import signal
 import subprocess
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bringup.errors import SlurmError
-from bringup.run import slurm
-
 ENDING_S = 40  # torchrun gives its ranks 30 s (--shutdown-timeout) before it kills them
 KILLED_S = 5
-STEPS_END_S = 15  # that steps of an ended program may take to end by themselves
 LOOK_S = 0.1
 MARK = "BRINGUP_PROGRAM"
 _PROC = Path("/proc")
@@ -39,7 +35,7 @@ class _Process:
 
 @dataclass
 class Program:
-    child: subprocess.Popen[bytes]
+    child: subprocess.Popen[Any]  # of bytes or of text
     mark: str
 
     def left(self) -> list[_Process]:
@@ -59,12 +55,12 @@ def start(command: Sequence[str], environment: Mapping[str, str], **options: Any
     return Program(child, mark)
 
 
-def end(program: Program) -> None:
+def end(program: Program, patience_s: float = ENDING_S) -> None:
     """End all that is left. A shell ends at once; what it started, as srun or torchrun, may take a while, and ends what
     it started. SIGTERM goes to the process group, and to what has lost its parent; SIGKILL to all."""
     signalled: set[int] = set()
-    for number, patience_s in ((signal.SIGTERM, ENDING_S), (signal.SIGKILL, KILLED_S)):
-        deadline = time.monotonic() + patience_s
+    for number, seconds in ((signal.SIGTERM, patience_s), (signal.SIGKILL, KILLED_S)):
+        deadline = time.monotonic() + seconds
         while (left := program.left()) and time.monotonic() < deadline:
             program.child.poll()
             ours = {each.pid for each in left}
@@ -91,40 +87,3 @@ def _own_processes(mark: str) -> Iterator[_Process]:
             parent, group, session = map(int, numbers[:3])
             is_marked = words in (path / "environ").read_bytes().split(b"\0")
             yield _Process(int(path.name), parent, group, session, is_marked)
-
-
-# --- steps of the user's job
-
-
-def steps_of(job: str) -> set[str] | None:
-    """List the numbered steps of a job that run now, as 17.0. None: Slurm does not say it."""
-    try:
-        listed = slurm.ask("squeue", "--noheader", "--steps", f"--jobs={job}", "--format", "%i")
-    except SlurmError:
-        return None
-    return {step for step in listed.split() if step.startswith(f"{job}.") and step.partition(".")[2].isdecimal()}
-
-
-def end_steps(job: str, others: set[str] | None, tell: Callable[[str], None]) -> bool:
-    """End steps that a program left running: they hold the GPUs. others: steps that were there before it; None: not
-    known, and then none is ended. False: one stays, or may. In Slurm's books one does when its node was lost."""
-    if others is None:
-        tell("steps are left alone: Slurm did not say which ran before")
-        return False
-    left = _wait_until_ended(job, others)
-    for step in sorted(left or ()):
-        tell(f"step {step}, which was left running, is ended")
-        with contextlib.suppress(SlurmError):
-            slurm.ask("scancel", "--signal=KILL", step)
-    return left == set() or _wait_until_ended(job, others) == set()
-
-
-def _wait_until_ended(job: str, others: set[str]) -> set[str] | None:
-    """Wait for steps, and return those that stay; None: Slurm does not say it, and they may."""
-    deadline = time.monotonic() + STEPS_END_S
-    while True:
-        now = steps_of(job)
-        left = None if now is None else now - others
-        if left == set() or time.monotonic() > deadline:
-            return left
-        time.sleep(1)
