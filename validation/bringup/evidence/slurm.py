@@ -11,7 +11,6 @@ from datetime import datetime
 from bringup.errors import UsageError
 from bringup.evidence import node_states
 from bringup.evidence.hostlist import expand
-from bringup.evidence.node_states import USABLE_STATES as USABLE_STATES  # which states of nodes() are usable
 from bringup.evidence.node_states import Node
 from bringup.evidence.parsed import Parsed, cut, lines
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field
 
 from bringup.errors import FileError
 from bringup.plan import profile as profiles
@@ -25,7 +24,6 @@ FILES = (
 )  # fmt: skip
 """In the order of reports."""
 
-R = TypeVar("R", bound=Record)
 T = TypeVar("T", Gate, Drill)
 Fields = dict[str, Any]
 
@@ -63,7 +61,7 @@ def read(path: Path, shared: Fields | None = None) -> list[Gate]:
     """Read the checks of a file, in its order. shared: fields of each check that gives no other. Raises FileError."""
     text = profile_text.text_of(path)
     data = profile_text.read(text, str(path), "a file of checks", "page, defaults and sections")
-    file = _valid(_File, data, path, text, ())
+    file = profile_text.valid(_File, data, text, str(path))
     gates = []
     for number, section in enumerate(file.sections):
         page = section.page or file.page or str(path)
@@ -81,7 +79,7 @@ def read(path: Path, shared: Fields | None = None) -> list[Gate]:
                 line, given = profile_text.line_of(text, place), " and ".join(rules) or "none"
                 raise FileError(f"{path}:{line}: {id}: needs one of {', '.join(RULES)}; found {given}")
             fields |= {"rule": rules[0], "expect": _expected(fields.pop(rules[0]))}
-            gates.append(_valid(Gate, fields, path, text, place))
+            gates.append(profile_text.valid(Gate, fields, text, str(path), place))
     return gates
 
 
@@ -96,13 +94,6 @@ def _expected(limit: Any) -> Any:
     if limit in ("profile", "fleet"):
         return limit
     return {"field": limit["requested"]} if isinstance(limit, dict) and "requested" in limit else {"value": limit}
-
-
-def _valid(kind: type[R], data: Fields, path: Path, text: str, place: tuple[int | str, ...]) -> R:
-    try:
-        return kind.model_validate_json(json.dumps(data, default=str))
-    except ValidationError as error:
-        raise profile_text.refused(error, kind, text, str(path), place) from error
 
 
 def _by_id(records: Iterable[T]) -> dict[str, T]:

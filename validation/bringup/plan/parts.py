@@ -53,8 +53,7 @@ class Index(Record):
 @cache
 def index() -> Index:
     """Read once. Raises FileError."""
-    path = PARTS / "index.yaml"
-    return Index.model_validate(profile_text.read(path.read_text(encoding="utf-8"), str(path)))
+    return profile_text.table("profiles/parts/index", Index)
 
 
 def gpu_called(name: str) -> Gpu | None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import json
 import socket
 import types
 import typing
 from collections.abc import Hashable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -54,6 +55,8 @@ class _Loader(_Safe):
         return super().construct_mapping(node, deep)
 
 
+TABLES = Path(__file__).resolve().parents[2]
+R = TypeVar("R", bound=BaseModel)
 _EXAMPLES = {"schema_version": "1", "name": "lab", "description": "what it is of", "source": "where the number is from"}
 
 
@@ -83,6 +86,21 @@ def refused(
         message = f"{message.partition(': ')[0]}: {first['input']!r} is not understood; {form}"
     check = f"{place[-1]}: " if place else ""
     return FileError(f"{where}:{line_of(text, (*place, *first['loc']))}: {check}{message}")
+
+
+def valid(model: type[R], data: Mapping[str, Any], text: str, where: str, place: tuple[int | str, ...] = ()) -> R:
+    """Return the data as a record; its lists may become tuples. place: of the data in the text. Raises FileError."""
+    try:
+        return model.model_validate_json(json.dumps(data, default=str))
+    except ValidationError as error:
+        raise refused(error, model, text, where, place) from error
+
+
+def table(name: str, model: type[R]) -> R:
+    """Read a table of this project: `known/transports`, below validation/. Raises FileError."""
+    path = TABLES / f"{name}.yaml"
+    text = text_of(path)
+    return valid(model, read(text, str(path), "a table", "its source"), text, str(path))
 
 
 def find(name_or_path: str, what: str, there: Mapping[str, Path], of: str = "") -> Path:

@@ -1,12 +1,9 @@
-"""Paths that NCCL is restricted to, one at a time, each with what its log must show. Data only.
-
-A variable is not evidence: NCCL may ignore it, and a site's file or a plugin may override it. The log is read by
-evidence/nccl_variant.py.
-"""
+"""Paths that NCCL is restricted to, one at a time, and what its log must show: validation/known/nccl_variants.yaml."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from bringup.plan import profile_text
+from bringup.records import Record
 
 RDMA, NVLINK = "rdma", "nvlink"
 LACKING = {RDMA: "discovery found no active RDMA port on any node", NVLINK: "discovery found no NVLink up on any GPU"}
@@ -14,8 +11,7 @@ LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,ENV,TUNING"}
 COLLECTIVE = "all_reduce"
 
 
-@dataclass(frozen=True)
-class Variant:
+class Variant(Record):
     name: str
     says: str
     settings: dict[str, str]  # for NCCL
@@ -24,22 +20,9 @@ class Variant:
     needs: str = ""  # hardware; where discovery found none of it, the variant is not planned
 
 
-VARIANTS = (
-    Variant(
-        "nvlink",
-        "NVLink only",
-        {"NCCL_P2P_LEVEL": "NVL", "NCCL_SHM_DISABLE": "1", "NCCL_NET_DISABLE_INTRA": "1", "NCCL_NVLS_ENABLE": "0"},
-        "every channel is P2P, which was limited to NVLink",
-        most_nodes=1,
-        needs=NVLINK,
-    ),
-    Variant(
-        "nic",
-        "NICs only, inside the node too",
-        {"NCCL_P2P_DISABLE": "1", "NCCL_SHM_DISABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MNNVL_ENABLE": "0"},
-        "every channel goes over the network, and that is not TCP",
-        needs=RDMA,
-    ),
-    Variant("ring", "the algorithm Ring", {"NCCL_ALGO": "Ring"}, "all_reduce took Ring at every size"),
-    Variant("nvls_off", "no reduction in the NVLink switches", {"NCCL_NVLS_ENABLE": "0"}, "there are 0 nvls channels"),
-)
+class _Table(Record):
+    source: str
+    variants: tuple[Variant, ...]
+
+
+VARIANTS = profile_text.table("known/nccl_variants", _Table).variants
