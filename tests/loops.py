@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,16 +10,25 @@ import pytest
 MOST_OF_A_NAME = 200
 
 
+def case_for_each(
+    names: str | Sequence[str], *rows: Any, ids: Callable[[Any], str] | Sequence[str] | None = None
+) -> pytest.MarkDecorator:
+    """`pytest.mark.parametrize`, of which each row is an argument."""
+    assert not (len(rows) == 1 and isinstance(rows[0], list)), "a list of rows: write *rows"
+    return pytest.mark.parametrize(names, rows, ids=ids)
+
+
 def for_each(
-    names: str | Sequence[str], rows: Iterable[Any], ids: Callable[[Any], str] = repr
+    names: str | Sequence[str], *rows: Any, ids: Callable[[Any], str] = repr
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """As `pytest.mark.parametrize`, but one test, which fails with the name of every row that does not hold.
+    """As case_for_each, but one test, which fails with the name of every row that does not hold.
 
     For tables and catalogues. Fixtures are shared by all rows. A row that is a sentence of its own stays a case.
     """
     parameters = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     cases = [row if len(parameters) > 1 else (row,) for row in rows]
     assert cases, "no rows: nothing would be tested"
+    assert not (len(rows) == 1 and isinstance(rows[0], list)), "a list of rows: write *rows"
 
     def decorate(test: Callable[..., None]) -> Callable[..., None]:
         @functools.wraps(test)

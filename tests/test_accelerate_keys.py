@@ -8,7 +8,7 @@ import pytest
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_multi_gpu_env
 from bringup.records import RunArgs
-from loops import for_each
+from loops import case_for_each, for_each
 from programs import ROOT
 from recipe import arguments, results
 from recipe import strategy as accelerated
@@ -90,12 +90,12 @@ def asked(stem: str, *options: str, bf16: bool = True) -> RunArgs:
     return results.run_args(program(*options), expected, hosts, bf16, {})
 
 
-@for_each("stem", SHAPES)
+@for_each("stem", *SHAPES)
 def test_the_configurations_say_what_the_programs_do(stem):
     check(stem, launched(stem))
 
 
-@for_each("stem", SHAPES)
+@for_each("stem", *SHAPES)
 def test_every_variable_that_accelerate_sets_is_looked_at(stem):
     environment = launched(stem, "--debug", "--gpu_ids", "0,1")
     known = accelerated.promised(asked(stem))
@@ -104,19 +104,17 @@ def test_every_variable_that_accelerate_sets_is_looked_at(stem):
 
 @for_each(
     ("stem", "key", "stated", "does"),
-    [
-        ("ddp_1node_8gpu", "mixed_precision", "no", "bf16"),
-        ("ddp_1node_8gpu", "mixed_precision", "fp16", "bf16"),
-        ("ddp_1node_8gpu", "dynamo_backend", "INDUCTOR", "no"),
-        ("fsdp_1node_8gpu", "fsdp_reshard_after_forward", "false", "true"),
-        ("fsdp_1node_8gpu", "fsdp_offload_params", "true", "false"),
-        ("fsdp_1node_8gpu", "fsdp_activation_checkpointing", "true", "false"),
-        ("fsdp_1node_8gpu", "fsdp_version", "1", "2"),
-        ("fsdp_1node_8gpu", "fsdp_auto_wrap_policy", "NO_WRAP", "TRANSFORMER_BASED_WRAP"),
-        ("fsdp_1node_8gpu", "fsdp_state_dict_type", "FULL_STATE_DICT", "SHARDED_STATE_DICT"),
-        ("fsdp_1node_8gpu", "fsdp_cpu_ram_efficient_loading", "true", "false"),
-        ("hsdp_2node_16gpu", "parallelism_config_dp_shard_size", "4", "8"),
-    ],
+    ("ddp_1node_8gpu", "mixed_precision", "no", "bf16"),
+    ("ddp_1node_8gpu", "mixed_precision", "fp16", "bf16"),
+    ("ddp_1node_8gpu", "dynamo_backend", "INDUCTOR", "no"),
+    ("fsdp_1node_8gpu", "fsdp_reshard_after_forward", "false", "true"),
+    ("fsdp_1node_8gpu", "fsdp_offload_params", "true", "false"),
+    ("fsdp_1node_8gpu", "fsdp_activation_checkpointing", "true", "false"),
+    ("fsdp_1node_8gpu", "fsdp_version", "1", "2"),
+    ("fsdp_1node_8gpu", "fsdp_auto_wrap_policy", "NO_WRAP", "TRANSFORMER_BASED_WRAP"),
+    ("fsdp_1node_8gpu", "fsdp_state_dict_type", "FULL_STATE_DICT", "SHARDED_STATE_DICT"),
+    ("fsdp_1node_8gpu", "fsdp_cpu_ram_efficient_loading", "true", "false"),
+    ("hsdp_2node_16gpu", "parallelism_config_dp_shard_size", "4", "8"),
 )
 def test_what_the_program_would_not_do_is_refused_in_one_line_that_names_the_key(stem, key, stated, does):
     with pytest.raises(Refused) as refused:
@@ -125,14 +123,12 @@ def test_what_the_program_would_not_do_is_refused_in_one_line_that_names_the_key
     assert "\n" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("stem", "of", "says"),
-    [
-        ("fsdp_1node_8gpu", "ddp_1node_8gpu", "use_fsdp: false, this program has true"),
-        ("ddp_1node_8gpu", "fsdp_1node_8gpu", "use_fsdp: true, this program has false; .* for ddp\\)"),
-        ("hsdp_2node_16gpu", "fsdp_1node_8gpu", "use_parallelism_config: false, this program has true"),
-        ("fsdp_1node_8gpu", "hsdp_2node_16gpu", "use_parallelism_config: true, this program has false"),
-    ],
+    ("fsdp_1node_8gpu", "ddp_1node_8gpu", "use_fsdp: false, this program has true"),
+    ("ddp_1node_8gpu", "fsdp_1node_8gpu", "use_fsdp: true, this program has false; .* for ddp\\)"),
+    ("hsdp_2node_16gpu", "fsdp_1node_8gpu", "use_parallelism_config: false, this program has true"),
+    ("fsdp_1node_8gpu", "hsdp_2node_16gpu", "use_parallelism_config: true, this program has false"),
 )
 def test_the_configuration_of_another_strategy_is_refused(stem, of, says):
     with pytest.raises(Refused, match=says):

@@ -14,7 +14,7 @@ from bringup.plan.phases import PHASES
 from bringup.records import Answer, Decision, DrillResult, Kind, Mark, Observation, Outcome
 from bringup.report.collection import headline
 from factory import GPU_CLUSTER, LOCAL_CLUSTER, a_drill_result, a_run, a_verdict, drilled, healthy, judged_of, playbook
-from loops import for_each
+from loops import case_for_each, for_each
 
 
 def marks(all_answers: list[Answer]) -> dict[int, Mark]:
@@ -149,14 +149,12 @@ def test_placeholders_gloo_and_tcp_rehearse_an_answer():
 SIMULATED = "GPU-00000000-0000-f70a-2298-3a4a88c0bab8"
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     "observation",
-    [
-        {"quantity": "discovery.gpu.model", "subject": f"n0/{SIMULATED}", "value": "NVIDIA H100 80GB HBM3"},
-        {"quantity": "smoke.binding.gpu", "subject": "n0/task0", "value": SIMULATED},
-        {"quantity": "smoke.binding.openable", "subject": "n0/task0", "value": ["GPU-1234", SIMULATED]},
-        {"quantity": "load.counter.before.gpus", "subject": f"n0/{SIMULATED}", "value": 0},
-    ],
+    {"quantity": "discovery.gpu.model", "subject": f"n0/{SIMULATED}", "value": "NVIDIA H100 80GB HBM3"},
+    {"quantity": "smoke.binding.gpu", "subject": "n0/task0", "value": SIMULATED},
+    {"quantity": "smoke.binding.openable", "subject": "n0/task0", "value": ["GPU-1234", SIMULATED]},
+    {"quantity": "load.counter.before.gpus", "subject": f"n0/{SIMULATED}", "value": 0},
     ids=lambda observation: observation["quantity"],
 )
 def test_a_simulated_gpu_anywhere_rehearses_all_that_needs_hardware(observation):
@@ -176,7 +174,7 @@ def test_a_run_that_shows_no_gpu_at_all_proves_nothing_about_one(phase):
     assert Mark.PASS not in {claim.mark for answer in asked for claim in answer.claims}
 
 
-@for_each("transport", ["sockets", "tcp:eth0", "rdma-verbs+sockets", "unknown:Mesh", "rdma-verbs+unknown:Mesh", None])
+@for_each("transport", "sockets", "tcp:eth0", "rdma-verbs+sockets", "unknown:Mesh", "rdma-verbs+unknown:Mesh", None)
 def test_sockets_between_nodes_rehearse_the_fabric_and_prove_the_communicator(transport):
     shows = GPU_CLUSTER | {"nccl": {"nccl.backend": "nccl", "nccl.transport": transport}}
     all_answers = answers([healthy("nccl_scaling", 2, shows)])
@@ -233,15 +231,13 @@ def test_of_many_gates_of_a_claim_the_first_are_named_and_the_others_counted():
 LOCAL = "1 of 1 drills found; the faults were made on a local cluster: bringup drill --anywhere"
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("change", "mark", "line"),
-    [
-        ({}, Mark.PASS, "1 of 1 drills found"),
-        ({"drill": "no-such"}, Mark.INCOMPLETE, "1 of 1 drills found; no run beside drill.json shows it: no-such"),
-        ({"subject": "n0"}, Mark.INCOMPLETE, "1 of 1 drills found; no run beside drill.json shows it: gpu-missing"),
-        ({"right_subject": False}, Mark.FAIL, "0 of 1 drills found; not: gpu-missing"),
-        ({"false_alarms": ["x"]}, Mark.FAIL, "0 of 1 drills found; not: gpu-missing"),
-    ],
+    ({}, Mark.PASS, "1 of 1 drills found"),
+    ({"drill": "no-such"}, Mark.INCOMPLETE, "1 of 1 drills found; no run beside drill.json shows it: no-such"),
+    ({"subject": "n0"}, Mark.INCOMPLETE, "1 of 1 drills found; no run beside drill.json shows it: gpu-missing"),
+    ({"right_subject": False}, Mark.FAIL, "0 of 1 drills found; not: gpu-missing"),
+    ({"false_alarms": ["x"]}, Mark.FAIL, "0 of 1 drills found; not: gpu-missing"),
 )
 def test_faults_count_as_diagnosable_when_drills_of_this_report_found_them(change, mark, line):
     assert diagnosable(GPU_CLUSTER, a_drill_result(**change)) == (mark, line)
@@ -268,12 +264,10 @@ def test_a_record_without_the_runs_of_its_drills_proves_nothing():
 
 @for_each(
     ("run", "words"),
-    [
-        ({"cluster": "other"}, "on another cluster"),
-        ({"controller": "other"}, "on another cluster"),
-        ({"nodes": ["n0", "n9"]}, "on nodes of no run here (n9)"),
-        ({"opened_at": "2025-01-01T00:00:00.5Z"}, "365 days from these runs"),
-    ],
+    ({"cluster": "other"}, "on another cluster"),
+    ({"controller": "other"}, "on another cluster"),
+    ({"nodes": ["n0", "n9"]}, "on nodes of no run here (n9)"),
+    ({"opened_at": "2025-01-01T00:00:00.5Z"}, "365 days from these runs"),
 )
 def test_what_was_found_elsewhere_says_nothing_about_this_cluster(run, words):
     mark, why = diagnosable(GPU_CLUSTER, run=run)

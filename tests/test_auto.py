@@ -48,7 +48,7 @@ def numbers(profile: Profile) -> dict[str, object]:
     return known | {entry.gate: "not applicable" for entry in profile.not_applicable}
 
 
-@for_each("name", sorted(MACHINES))
+@for_each("name", *sorted(MACHINES))
 def test_auto_gives_the_numbers_of_the_profile_of_each_machine_but_where_its_file_says_another(name):
     made, known = auto.completed(MACHINES[name], catalogue.GATES), catalogue.load_profile(name)
     ours, theirs = numbers(made), numbers(known)
@@ -104,10 +104,10 @@ def test_what_slurm_promises_and_no_node_shows_lowers_no_expectation():
 
 @for_each(
     ("active", "down", "expected"),
-    [
+
         (8, 0, 8), (7, 0, 8), (7, 1, 8), (10, 0, 8), (5, 0, 4), (5, 3, 8), (4, 0, 4), (4, 4, 4), (3, 0, 2), (3, 1, 4),
         (16, 0, 16), (1, 0, 1),
-    ],
+
 )  # fmt: skip
 def test_a_port_that_all_nodes_lack_is_expected_and_one_for_storage_is_not(active, down, expected):
     """Four of five ports carry collectives, where none is down; the second ports of four cards are spare."""
@@ -185,19 +185,17 @@ def test_other_numbers_of_gpus_have_no_speed_between_them_and_unknown_models_hav
 
 @for_each(
     ("name", "part", "tflops"),
-    [
-        ("NVIDIA B300 SXM6 AC", "b300", 2250),
-        ("NVIDIA GB300", "gb300", 2500),
-        ("NVIDIA H20", "h20", 148),
-        ("NVIDIA H800", "h800", 989.4),
-        ("NVIDIA A800-SXM4-80GB", "a800", 312),
-        ("NVIDIA L40S", "l40s", 362.05),
-        ("NVIDIA L4", "l4", 121),
-        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000", None),
-        ("NVIDIA GH200 480GB", "gh200", 989.4),
-        ("NVIDIA H100 NVL", "h100-nvl", 835),
-        ("NVIDIA H200", "h200", 989.4),
-    ],
+    ("NVIDIA B300 SXM6 AC", "b300", 2250),
+    ("NVIDIA GB300", "gb300", 2500),
+    ("NVIDIA H20", "h20", 148),
+    ("NVIDIA H800", "h800", 989.4),
+    ("NVIDIA A800-SXM4-80GB", "a800", 312),
+    ("NVIDIA L40S", "l40s", 362.05),
+    ("NVIDIA L4", "l4", 121),
+    ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "rtx-pro-6000", None),
+    ("NVIDIA GH200 480GB", "gh200", 989.4),
+    ("NVIDIA H100 NVL", "h100-nvl", 835),
+    ("NVIDIA H200", "h200", 989.4),
 )
 def test_gpus_are_known_by_the_drivers_name_of_them(name, part, tflops):
     assert parts.gpu_called(name).part == part

@@ -22,15 +22,13 @@ H100 = load("h100-8x400g")
 
 @for_each(
     ("gate", "algorithm", "expected"),
-    [
-        # 48 (8k - 1) / (k - 1): 720, 496, 432, 406.4, 394.8, 389.3; NVLink reaches 480
-        (ALL_REDUCE, "best", [480, 480, 480, 432, 406.4, 394.8, 389.3]),
-        (ALL_REDUCE, "ring", [480, 384, 384, 384, 384, 384, 384]),  # all NICs of a node
-        ("nccl.all_gather.busbw", "best", [361] * 7),  # 384, and NVLink without NVLS
-        ("nccl.reduce_scatter.busbw", "best", [361] * 7),
-        # one NIC per GPU for what leaves the node: 48 (8k - 1) / (8k - 8)
-        ("nccl.all_to_all.busbw", "best", [361, 90, 62, 54, 50.8, 49.4, 48.7]),
-    ],
+    # 48 (8k - 1) / (k - 1): 720, 496, 432, 406.4, 394.8, 389.3; NVLink reaches 480
+    (ALL_REDUCE, "best", [480, 480, 480, 432, 406.4, 394.8, 389.3]),
+    (ALL_REDUCE, "ring", [480, 384, 384, 384, 384, 384, 384]),  # all NICs of a node
+    ("nccl.all_gather.busbw", "best", [361] * 7),  # 384, and NVLink without NVLS
+    ("nccl.reduce_scatter.busbw", "best", [361] * 7),
+    # one NIC per GPU for what leaves the node: 48 (8k - 1) / (8k - 8)
+    ("nccl.all_to_all.busbw", "best", [361, 90, 62, 54, 50.8, 49.4, 48.7]),
 )
 def test_a_collective_is_bounded_by_nvlink_inside_and_the_nics_between(gate, algorithm, expected):
     known = [ceiling.ceiling(gate, H100.machine, nodes, algorithm) for nodes in NODES]
@@ -47,7 +45,7 @@ def test_many_small_nics_are_as_good_as_a_large_one():
 PUBLISHED = predictors.known(predictors.BusBandwidth, "busbw")
 
 
-@for_each("row", PUBLISHED)
+@for_each("row", *PUBLISHED)
 def test_what_others_published_passes_and_half_of_it_does_not(row):
     assert row.gb_per_s / 2 < row.floor() < row.gb_per_s
 
@@ -90,7 +88,7 @@ FLOORS = {
 }
 
 
-@for_each("name", FLOORS)
+@for_each("name", *FLOORS)
 def test_the_floor_of_all_reduce_at_each_number_of_nodes(name):
     assert [load(name).limit(ALL_REDUCE, nodes).value for nodes in NODES] == FLOORS[name]
 

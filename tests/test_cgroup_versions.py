@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from loops import case_for_each
 from programs import ROOT, program, ran
 
 CONFINEMENT = ROOT / "infrastructure-validation/local-cluster/confinement.sh"
@@ -48,9 +49,9 @@ def output_of(root: Path, script: str, environment: dict[str, str] | None = None
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("files", "version", "lack"),
-    [
+
         (V1, "v1", None),
         (V2, "v2", None),
         # systemd's hybrid: the controllers are on v1, and v2 is for its own use
@@ -61,7 +62,7 @@ def output_of(root: Path, script: str, environment: dict[str, str] | None = None
         (V2 | {"cgroup.type": "domain\n", "cgroup.procs": ""}, "v2", None),
         ({}, "v1", "no cgroup v1 hierarchy at {root}/cpuset, and no cgroup v2 at {root}"),
         ({"cpuset/cgroup.procs": ""}, "v1", "no cgroup v1 hierarchy at {root}/memory"),
-    ],
+
     ids=[
         "v1", "v2", "hybrid", "v2 mounted over v1", "memory on v1", "container", "delegated", "none",
         "v1 without memory",
@@ -91,13 +92,11 @@ def test_slurm_is_told_the_version_and_what_to_confine(tmp_path, files, settings
 
 
 @pytest.mark.parametrize("files", [V1, V2], ids=["v1", "v2"])
-@pytest.mark.parametrize(
+@case_for_each(
     ("ldd", "plugins", "idle"),
-    [
-        (LIBRARY, ("v1", "v2"), "cgroup/v1"),
-        (LIBRARY, ("v2",), "disabled"),
-        ("\tnot a dynamic executable", (), "cgroup/v1"),
-    ],
+    (LIBRARY, ("v1", "v2"), "cgroup/v1"),
+    (LIBRARY, ("v2",), "disabled"),
+    ("\tnot a dynamic executable", (), "cgroup/v1"),
     ids=["with cgroup/v1", "without it", "not known"],
 )
 def test_an_unconfined_cluster_starts_without_any_hierarchy(tmp_path, files, ldd, plugins, idle):
@@ -106,14 +105,12 @@ def test_an_unconfined_cluster_starts_without_any_hierarchy(tmp_path, files, ldd
     assert output_of(root, "cgroup_conf unconfined", slurm(tmp_path, ldd, plugins)) == [f"CgroupPlugin={idle}"]
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("files", "plugins", "lacking"),
-    [
-        (V1, ("v1",), None),
-        (V2, ("v2",), None),
-        (V1, ("v2",), "cgroup/v1"),
-        (V2, ("v1",), "cgroup/v2"),  # Slurm 21.08, and later ones that were built without it
-    ],
+    (V1, ("v1",), None),
+    (V2, ("v2",), None),
+    (V1, ("v2",), "cgroup/v1"),
+    (V2, ("v1",), "cgroup/v2"),  # Slurm 21.08, and later ones that were built without it
 )
 def test_a_slurm_without_the_plugin_of_this_machine_confines_nothing(tmp_path, files, plugins, lacking):
     root = machine(tmp_path, files)
@@ -124,15 +121,13 @@ def test_a_slurm_without_the_plugin_of_this_machine_confines_nothing(tmp_path, f
         assert lacks == ([f"this Slurm (slurm 27.05.0) has no plugin {lacking}"] if lacking else [])
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("files", "limits"),
-    [
-        (
-            {"cpu/n1/cpu.cfs_quota_us": "-1\n", "cpu/n1/cpu.cfs_period_us": "100000\n"},
-            {"cpu/n1/cpu.cfs_quota_us": ("4000", "-1")},
-        ),
-        (V2 | {"n1/cpu.max": "max 100000\n"}, {"n1/cpu.max": ("4000 100000", "max 100000")}),
-    ],
+    (
+        {"cpu/n1/cpu.cfs_quota_us": "-1\n", "cpu/n1/cpu.cfs_period_us": "100000\n"},
+        {"cpu/n1/cpu.cfs_quota_us": ("4000", "-1")},
+    ),
+    (V2 | {"n1/cpu.max": "max 100000\n"}, {"n1/cpu.max": ("4000 100000", "max 100000")}),
     ids=["v1", "v2"],
 )
 def test_a_node_is_held_to_a_share_of_one_core(tmp_path, files, limits):

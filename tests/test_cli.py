@@ -14,7 +14,7 @@ from unittest.mock import Mock
 import pytest
 from bringup.cli import main, parser
 from bringup.cli.verbs import VERBS
-from loops import for_each
+from loops import case_for_each, for_each
 from programs import ran
 from runs_for_tests import discovery, reseal
 
@@ -30,22 +30,20 @@ def call(capsys, *arguments: str) -> tuple[int, str, str]:
 
 @for_each(
     "arguments",
-    [
-        "judge nowhere",
-        "judge a-folder-with-'quotes'",
-        "judge --no-such-flag x",
-        "no-such-verb",
-        "compare one",
-        "compare nowhere neither",
-        "open discovery --nodes n[ --gpus-per-node 2",
-        "open nonsense --nodes n0 --gpus-per-node 2",
-        "open discovery --nodes n0 --gpus-per-node two",
-        "open discovery --nodes n0 --gpus-per-node 2 --profile nowhere",
-        "open run_ddp_2node --nodes n0 --gpus-per-node 2",
-        "open run_1gpu --nodes n[0-1] --gpus-per-node 2",
-        "close nowhere --exit-code 0",
-        "run no_such_phase",
-    ],
+    "judge nowhere",
+    "judge a-folder-with-'quotes'",
+    "judge --no-such-flag x",
+    "no-such-verb",
+    "compare one",
+    "compare nowhere neither",
+    "open discovery --nodes n[ --gpus-per-node 2",
+    "open nonsense --nodes n0 --gpus-per-node 2",
+    "open discovery --nodes n0 --gpus-per-node two",
+    "open discovery --nodes n0 --gpus-per-node 2 --profile nowhere",
+    "open run_ddp_2node --nodes n0 --gpus-per-node 2",
+    "open run_1gpu --nodes n[0-1] --gpus-per-node 2",
+    "close nowhere --exit-code 0",
+    "run no_such_phase",
 )
 def test_bad_input_is_one_line_and_exit_code_2(refused, arguments):
     assert "Traceback" not in refused(*arguments.split())
@@ -155,14 +153,12 @@ def test_a_closed_terminal_ends_a_run_unless_it_was_started_with_nohup(hangup, c
     )
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("arguments", "says"),
-    [
-        (("run", "nosuchphase"), "no phase is called 'nosuchphase'; there are discovery"),
-        (("why", "abc"), "'abc' is not a job number"),
-        (("pairs",), "--nodes n0,n1"),
-        (("drill", "--list", "--only", "node-flap"), "did you mean node-flaps"),
-    ],
+    (("run", "nosuchphase"), "no phase is called 'nosuchphase'; there are discovery"),
+    (("why", "abc"), "'abc' is not a job number"),
+    (("pairs",), "--nodes n0,n1"),
+    (("drill", "--list", "--only", "node-flap"), "did you mean node-flaps"),
 )
 def test_arguments_are_looked_at_before_slurm_is_asked(refused, monkeypatch, arguments, says):
     monkeypatch.setenv("PATH", "/nonexistent")  # where there is no Slurm
@@ -192,7 +188,7 @@ def test_verbs_that_only_scripts_call_are_listed_apart(capsys):
     assert not {"open", "close", "pairs"} & listed[0] and not {"run", "judge"} & listed[1]
 
 
-@for_each("shell", ["bash", "zsh"])
+@for_each("shell", "bash", "zsh")
 def test_completion_is_a_script_that_its_shell_reads_with_verbs_for_people_and_phases(shell, capsys):
     code, out, _ = call(capsys, "completion", shell)
     assert code == 0

@@ -16,7 +16,7 @@ from bringup.records import Observations, Outcome, Verdict, Verdicts
 from bringup.report import document
 from bringup.run import open as opening
 from factory import a_run
-from loops import for_each
+from loops import case_for_each, for_each
 from runs_for_tests import HEALTHY_NODES, discovery, reseal
 
 
@@ -52,7 +52,7 @@ def test_a_run_without_any_evidence_is_incomplete(tmp_path, monkeypatch):
     assert {(v.outcome, v.observed) for v in verdicts.verdicts} == {(Outcome.INCOMPLETE, "nothing")}
 
 
-@for_each("phase", PHASES)
+@for_each("phase", *PHASES)
 def test_without_evidence_nothing_of_a_phase_passes(phase):
     run = a_run(phase, profile="generic")
     verdicts = judge.judge(run, profile.load("generic"), Parsed()).verdicts
@@ -172,38 +172,34 @@ def a_gate_is_of_another_version(folder: Path) -> None:
 GPUS = '"discovery.gpu.count", "value": 2, "unit": '
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("change", "gate", "subject", "expected", "says"),
-    [
-        (slurm_calls_it_down, "discovery.node.state", "n1", Outcome.FAIL, "DOWN+NOT_RESPONDING (Not responding)"),
-        (the_launch_failed, "discovery.node.answered", "n1", Outcome.FAIL, ""),
-        (one_machine_has_two_names, "discovery.node.distinct", "n0", Outcome.FAIL, ""),
-        (one_machine_has_two_names, "discovery.node.distinct", "n1", Outcome.FAIL, ""),
-        (the_plan_lost_a_node, "discovery.node.answered", "n1", Outcome.INCOMPLETE, ""),
-        (a_gate_is_of_another_version, "discovery.phase_of_the_moon", "n0", Outcome.INCOMPLETE, ""),
-        pytest.param(
-            lambda folder: again(folder, "n1", "discovery.gpu.count", 1, "count"),
-            *("discovery.gpu.count", "n1", Outcome.FAIL, ""),
-            id="of two observations the worse one counts",
-        ),
-        pytest.param(
-            lambda folder: again(folder, "n1", "discovery.kernel", "5.15", "text"),
-            *("discovery.kernel", "n1", Outcome.FAIL, "says both 5.15 and 6.18.44"),
-            id="a node that says two things is odd",
-        ),
-        pytest.param(
-            lambda folder: inventory_of(
-                folder, lambda line: "" if line.startswith("1: ") and '"end"' in line else line
-            ),
-            *("discovery.gpu.count", "n1", Outcome.INCOMPLETE, "did not finish; it had said 2"),
-            id="half a report is no evidence of health",
-        ),
-        pytest.param(
-            lambda folder: inventory_of(folder, lambda line: line.replace(f'{GPUS}"count"', f'{GPUS}"dozen"')),
-            *("discovery.gpu.count", "n0", Outcome.INCOMPLETE, "observed in dozen, the gate is in count"),
-            id="a value in another unit is not compared",
-        ),
-    ],
+    (slurm_calls_it_down, "discovery.node.state", "n1", Outcome.FAIL, "DOWN+NOT_RESPONDING (Not responding)"),
+    (the_launch_failed, "discovery.node.answered", "n1", Outcome.FAIL, ""),
+    (one_machine_has_two_names, "discovery.node.distinct", "n0", Outcome.FAIL, ""),
+    (one_machine_has_two_names, "discovery.node.distinct", "n1", Outcome.FAIL, ""),
+    (the_plan_lost_a_node, "discovery.node.answered", "n1", Outcome.INCOMPLETE, ""),
+    (a_gate_is_of_another_version, "discovery.phase_of_the_moon", "n0", Outcome.INCOMPLETE, ""),
+    pytest.param(
+        lambda folder: again(folder, "n1", "discovery.gpu.count", 1, "count"),
+        *("discovery.gpu.count", "n1", Outcome.FAIL, ""),
+        id="of two observations the worse one counts",
+    ),
+    pytest.param(
+        lambda folder: again(folder, "n1", "discovery.kernel", "5.15", "text"),
+        *("discovery.kernel", "n1", Outcome.FAIL, "says both 5.15 and 6.18.44"),
+        id="a node that says two things is odd",
+    ),
+    pytest.param(
+        lambda folder: inventory_of(folder, lambda line: "" if line.startswith("1: ") and '"end"' in line else line),
+        *("discovery.gpu.count", "n1", Outcome.INCOMPLETE, "did not finish; it had said 2"),
+        id="half a report is no evidence of health",
+    ),
+    pytest.param(
+        lambda folder: inventory_of(folder, lambda line: line.replace(f'{GPUS}"count"', f'{GPUS}"dozen"')),
+        *("discovery.gpu.count", "n0", Outcome.INCOMPLETE, "observed in dozen, the gate is in count"),
+        id="a value in another unit is not compared",
+    ),
 )
 def test_a_fault_in_the_evidence_is_judged_where_it_is(tmp_path, monkeypatch, change, gate, subject, expected, says):
     folder = discovery(tmp_path, monkeypatch)

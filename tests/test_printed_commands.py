@@ -131,7 +131,7 @@ def of_a_script(words: list[str]) -> str:
     return "" if subprocess.run(["bash", "-n", ROOT / ours[0]], check=False).returncode == 0 else "no script for bash"
 
 
-@for_each("source", [of_recorded_runs, of_documents], ids=lambda source: source.__name__)
+@for_each("source", of_recorded_runs, of_documents, ids=lambda source: source.__name__)
 def test_its_program_takes_each_printed_command(source, monkeypatch):
     """`explain` printed a training on one node that its script refuses, and pages an option that was gone."""
     monkeypatch.setattr(known_runs, "called", lambda name, what="": Path(name))
@@ -143,15 +143,13 @@ def test_its_program_takes_each_printed_command(source, monkeypatch):
 
 @for_each(
     "command",
-    [
-        "bringup explain --jsn last",
-        "bringup run discovry",
-        "bringup train ddp --stepz 3",
-        "sbatch --nodes=1 training/slurm/run_ddp_2node.sbatch",
-        "sbatch training/slurm/run_1gpu.sbatch --no-such-option",
-        "bash infrastructure-validation/scripts/no_such_script.sh",
-        "make nothing",
-    ],
+    "bringup explain --jsn last",
+    "bringup run discovry",
+    "bringup train ddp --stepz 3",
+    "sbatch --nodes=1 training/slurm/run_ddp_2node.sbatch",
+    "sbatch training/slurm/run_1gpu.sbatch --no-such-option",
+    "bash infrastructure-validation/scripts/no_such_script.sh",
+    "make nothing",
 )
 def test_a_command_that_its_program_refuses_is_seen(command):
     assert objection(command.split())

@@ -8,7 +8,7 @@ from bringup.errors import FileError
 from bringup.plan import catalogue as gates
 from bringup.plan import profile, transports
 from bringup.plan.profile import load, parse
-from loops import for_each
+from loops import case_for_each, for_each
 from runs_for_tests import discovery
 
 GOOD = """
@@ -26,51 +26,46 @@ def ruled(rule: str) -> str:
 
 @for_each(
     ("text", "says"),
-    [
-        ("name: [", "not valid YAML"),
-        ("just text", "the file is a str"),
-        ("", "the file is empty"),
-        ("!!python/object/apply:os.system ['true']", "not valid YAML"),
-        ("# a comment alone", "the file is empty"),
-        ("[1, 2]", "the file is a list"),
-        (GOOD + "name: again", r"here.yaml:7: name is given twice, first in line 3"),
-        (GOOD + '  nccl.transport: {one_of: [NET], unit: text, source: "a test"}', "transport is given twice"),
-        (ruled("one_of: [rdma-verbs], one_of: [NET]"), r"here.yaml:6: one_of is given twice"),
-        (ruled("at_lest: 3"), r"transport\.at_lest: there is no such key; did you mean at_least\?"),
-        (ruled("at_least: 1e5"), r"at_least: YAML reads 1e5 as a text; write 100000"),
-        (ruled("at_least: many"), r"at_least: Input should be a valid number"),
-        (ruled("at_least: '380'"), r"YAML reads 380 as a text; write 380 without quotes"),
-        (
-            ruled("at_least: 3, from_nodes: {'16': 3}"),
-            r"from_nodes\.16: YAML reads 16 as a text; write 16 without quotes",
-        ),
-        (ruled("at_least: 3, from_nodes: {16: 1e5}"), r"from_nodes\.16: YAML reads 1e5 as a text; write 100000"),
-        (
-            ruled("at_least: {share_of_celing: 0.9}"),
-            r"here.yaml:6: expect\.nccl\.transport\.at_least\.share_of_celing: there is no such key; "
-            r"did you mean share_of_ceiling\?",
-        ),
-        (ruled("at_least: {share_of_ceiling: 90}"), "less than or equal to 1"),
-        (ruled("at_most: 3, from_nodes: {2: {share_of_ceiling: 0.9}}"), "share_of_ceiling is a floor"),
-        (ruled("at_least: 3, at: 8GB"), "'8GB' is neither the size.*write it as 8GiB"),
-        (ruled("at_least: 3, from_nodes: {0: 3}"), "greater than or equal to 1"),
-        (GOOD.replace("name: here", "name: here\nextends: []"), "extends"),
-        (GOOD + "machine: {mfu: {valu: 1, source: abc}}", r"machine\.mfu\.value: is missing|did you mean value"),
-        (GOOD + "machine: {gpu_memory: 80}", "did you mean gpu_memory_gib"),
-        (GOOD + "expects: {}", "did you mean expect"),
-        (GOOD.replace("name: here\n", ""), "name: is missing"),
-        (GOOD + "x: " + "[" * 100_000, "not valid YAML"),
-        (GOOD.replace('source: "a test"', ""), "source"),
-        (GOOD.replace("unit: text, ", ""), "unit"),
-        (ruled("one_of: [rdma-verbs], at_least: 3"), "exactly one"),
-        (GOOD.replace("one_of: [rdma-verbs], ", ""), "exactly one"),
-        (ruled("one_off: [IB]"), "one_off"),
-        (
-            GOOD.replace("schema_version: 1", "schema_version: 9"),
-            "schema_version: 9 is unknown to this version of bringup, which knows 1",
-        ),
-        (GOOD + "not_applicable: [{gate: ib.rate}]", "reason"),
-    ],
+    ("name: [", "not valid YAML"),
+    ("just text", "the file is a str"),
+    ("", "the file is empty"),
+    ("!!python/object/apply:os.system ['true']", "not valid YAML"),
+    ("# a comment alone", "the file is empty"),
+    ("[1, 2]", "the file is a list"),
+    (GOOD + "name: again", r"here.yaml:7: name is given twice, first in line 3"),
+    (GOOD + '  nccl.transport: {one_of: [NET], unit: text, source: "a test"}', "transport is given twice"),
+    (ruled("one_of: [rdma-verbs], one_of: [NET]"), r"here.yaml:6: one_of is given twice"),
+    (ruled("at_lest: 3"), r"transport\.at_lest: there is no such key; did you mean at_least\?"),
+    (ruled("at_least: 1e5"), r"at_least: YAML reads 1e5 as a text; write 100000"),
+    (ruled("at_least: many"), r"at_least: Input should be a valid number"),
+    (ruled("at_least: '380'"), r"YAML reads 380 as a text; write 380 without quotes"),
+    (ruled("at_least: 3, from_nodes: {'16': 3}"), r"from_nodes\.16: YAML reads 16 as a text; write 16 without quotes"),
+    (ruled("at_least: 3, from_nodes: {16: 1e5}"), r"from_nodes\.16: YAML reads 1e5 as a text; write 100000"),
+    (
+        ruled("at_least: {share_of_celing: 0.9}"),
+        r"here.yaml:6: expect\.nccl\.transport\.at_least\.share_of_celing: there is no such key; "
+        r"did you mean share_of_ceiling\?",
+    ),
+    (ruled("at_least: {share_of_ceiling: 90}"), "less than or equal to 1"),
+    (ruled("at_most: 3, from_nodes: {2: {share_of_ceiling: 0.9}}"), "share_of_ceiling is a floor"),
+    (ruled("at_least: 3, at: 8GB"), "'8GB' is neither the size.*write it as 8GiB"),
+    (ruled("at_least: 3, from_nodes: {0: 3}"), "greater than or equal to 1"),
+    (GOOD.replace("name: here", "name: here\nextends: []"), "extends"),
+    (GOOD + "machine: {mfu: {valu: 1, source: abc}}", r"machine\.mfu\.value: is missing|did you mean value"),
+    (GOOD + "machine: {gpu_memory: 80}", "did you mean gpu_memory_gib"),
+    (GOOD + "expects: {}", "did you mean expect"),
+    (GOOD.replace("name: here\n", ""), "name: is missing"),
+    (GOOD + "x: " + "[" * 100_000, "not valid YAML"),
+    (GOOD.replace('source: "a test"', ""), "source"),
+    (GOOD.replace("unit: text, ", ""), "unit"),
+    (ruled("one_of: [rdma-verbs], at_least: 3"), "exactly one"),
+    (GOOD.replace("one_of: [rdma-verbs], ", ""), "exactly one"),
+    (ruled("one_off: [IB]"), "one_off"),
+    (
+        GOOD.replace("schema_version: 1", "schema_version: 9"),
+        "schema_version: 9 is unknown to this version of bringup, which knows 1",
+    ),
+    (GOOD + "not_applicable: [{gate: ib.rate}]", "reason"),
 )
 def test_a_profile_that_cannot_be_used_is_refused_with_the_key(text, says):
     with pytest.raises(FileError, match=says) as error:
@@ -79,35 +74,33 @@ def test_a_profile_that_cannot_be_used_is_refused_with_the_key(text, says):
     assert "here.yaml" in str(error.value)
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("text", "says"),
-    [
-        (
-            GOOD.replace("nccl.transport", "nccl.trasport"),
-            r"here.yaml:6: expect\.nccl\.trasport: no gate is called nccl\.trasport; did you mean nccl\.transport\?; "
-            "`bringup gates` lists them",
-        ),
-        (
-            GOOD + "not_applicable:\n  - gate: nccl.gdr\n    reason: a test\n  - gate: nccl.nick\n    reason: a test\n",
-            r"here.yaml:10: not_applicable\.1\.gate: no gate is called nccl\.nick; did you mean nccl\.nics\?",
-        ),
-        (
-            GOOD + '  nccl.all_reduce.busbw:\n    at_least: 3200\n    unit: Gb/s\n    source: "a test"\n',
-            r"here.yaml:9: expect\.nccl\.all_reduce\.busbw\.unit: Gb/s is not the unit of nccl\.all_reduce\.busbw: "
-            "give the number in GB/s and write that",
-        ),
-        (
-            GOOD + '  nccl.all_reduce.busbw: {at_most: 380, unit: GB/s, source: "a test"}\n',
-            r"here.yaml:7: expect\.nccl\.all_reduce\.busbw\.at_most: .* the gate is at_least: a profile gives the",
-        ),
-        (
-            GOOD + '  nccl.gdr: {at_least: {share_of_ceiling: 0.9}, unit: share, source: "a test"}\n',
-            r"here.yaml:7: expect\.nccl\.gdr: nccl\.gdr has no ceiling; share_of_ceiling goes with nccl\.all_reduce",
-        ),
-        (GOOD + '  nccl.nvls: {equals: "yes", unit: flag, source: "a test"}\n', "'yes' is not true or false"),
-        (GOOD + '  discovery.gpu.nvlinks: {equals: "18", unit: count, source: "a test"}\n', "'18' is not a number"),
-        (GOOD + '  nccl.step: {equals: 0, unit: count, source: "a test"}\n', "takes no number from a profile"),
-    ],
+    (
+        GOOD.replace("nccl.transport", "nccl.trasport"),
+        r"here.yaml:6: expect\.nccl\.trasport: no gate is called nccl\.trasport; did you mean nccl\.transport\?; "
+        "`bringup gates` lists them",
+    ),
+    (
+        GOOD + "not_applicable:\n  - gate: nccl.gdr\n    reason: a test\n  - gate: nccl.nick\n    reason: a test\n",
+        r"here.yaml:10: not_applicable\.1\.gate: no gate is called nccl\.nick; did you mean nccl\.nics\?",
+    ),
+    (
+        GOOD + '  nccl.all_reduce.busbw:\n    at_least: 3200\n    unit: Gb/s\n    source: "a test"\n',
+        r"here.yaml:9: expect\.nccl\.all_reduce\.busbw\.unit: Gb/s is not the unit of nccl\.all_reduce\.busbw: "
+        "give the number in GB/s and write that",
+    ),
+    (
+        GOOD + '  nccl.all_reduce.busbw: {at_most: 380, unit: GB/s, source: "a test"}\n',
+        r"here.yaml:7: expect\.nccl\.all_reduce\.busbw\.at_most: .* the gate is at_least: a profile gives the",
+    ),
+    (
+        GOOD + '  nccl.gdr: {at_least: {share_of_ceiling: 0.9}, unit: share, source: "a test"}\n',
+        r"here.yaml:7: expect\.nccl\.gdr: nccl\.gdr has no ceiling; share_of_ceiling goes with nccl\.all_reduce",
+    ),
+    (GOOD + '  nccl.nvls: {equals: "yes", unit: flag, source: "a test"}\n', "'yes' is not true or false"),
+    (GOOD + '  discovery.gpu.nvlinks: {equals: "18", unit: count, source: "a test"}\n', "'18' is not a number"),
+    (GOOD + '  nccl.step: {equals: 0, unit: count, source: "a test"}\n', "takes no number from a profile"),
 )
 def test_what_no_gate_can_use_is_refused_with_file_line_and_key(tmp_path, text, says):
     path = tmp_path / "here.yaml"
@@ -126,18 +119,13 @@ def test_what_is_wrong_in_a_profile_that_is_extended_is_told_of_that_file(tmp_pa
 
 @for_each(
     ("written", "says"),
-    [
-        *(
-            (name, "write rdma-verbs")
-            for name in ("IB", "IBext_v8", "InfiniBand", "RoCE", "UCX", "NCCL RDMA Plugin v10")
-        ),
-        *((name, "write efa") for name in ("AWS Libfabric", "Libfabric", "OFI", "EFA")),
-        *((name, "write gcp") for name in ("FasTrak", "gIB", "GPUDirectTCPX_v7")),
-        *((name, "write sockets") for name in ("Socket", "TCP", "FastSocket")),
-        ("rdma-verb", r"there is no transport 'rdma-verb'; did you mean rdma-verbs\?"),
-        ("Mesh", "there are rdma-verbs, .*; a plugin of no class is written unknown:NAME"),
-        ("tcp:", "tcp:INTERFACE"),
-    ],
+    *((name, "write rdma-verbs") for name in ("IB", "IBext_v8", "InfiniBand", "RoCE", "UCX", "NCCL RDMA Plugin v10")),
+    *((name, "write efa") for name in ("AWS Libfabric", "Libfabric", "OFI", "EFA")),
+    *((name, "write gcp") for name in ("FasTrak", "gIB", "GPUDirectTCPX_v7")),
+    *((name, "write sockets") for name in ("Socket", "TCP", "FastSocket")),
+    ("rdma-verb", r"there is no transport 'rdma-verb'; did you mean rdma-verbs\?"),
+    ("Mesh", "there are rdma-verbs, .*; a plugin of no class is written unknown:NAME"),
+    ("tcp:", "tcp:INTERFACE"),
 )
 def test_a_transport_by_the_name_of_a_plugin_is_refused_with_what_to_write(written, says):
     for gate in transports.GATES:
@@ -146,7 +134,7 @@ def test_a_transport_by_the_name_of_a_plugin_is_refused_with_what_to_write(writt
             parse(text, "here.yaml")
 
 
-@for_each("written", [*transports.NAMES, "tcp:eth0", "unknown:Mesh", "efa+sockets"])
+@for_each("written", *transports.NAMES, "tcp:eth0", "unknown:Mesh", "efa+sockets")
 def test_every_class_of_transport_can_be_named(written):
     assert parse(GOOD.replace("rdma-verbs", written), "here.yaml").expect["nccl.transport"].one_of == [written]
     assert {gate: "text" for gate in transports.GATES} == {
@@ -202,14 +190,12 @@ def test_extends_adds_and_replaces_and_what_is_expected_again_is_applicable_agai
 
 @for_each(
     ("old", "new", "says"),
-    [
-        ("unit: text", "unit: Gb/s", r"nccl.transport.*Gb/s.*text"),
-        (
-            "expect:",
-            'expect:\n  nccl.all_reduce.busbw: {at_most: 380, at: 8GiB, unit: GB/s, source: "a test"}',
-            r"all_reduce.busbw is declared as at_most, the gate is at_least",
-        ),
-    ],
+    ("unit: text", "unit: Gb/s", r"nccl.transport.*Gb/s.*text"),
+    (
+        "expect:",
+        'expect:\n  nccl.all_reduce.busbw: {at_most: 380, at: 8GiB, unit: GB/s, source: "a test"}',
+        r"all_reduce.busbw is declared as at_most, the gate is at_least",
+    ),
 )
 def test_a_profile_without_a_file_is_held_to_the_gates_before_anything_runs(old, new, says):
     with pytest.raises(FileError, match=says):
@@ -221,7 +207,7 @@ BASES = {"gpu-nodes", "efa"}  # to be extended by a profile with the facts of a 
 PARTS = {"local-nodes", "simulated-nodes", "programs-on-cpu", "simulated-programs-on-cpu"}  # of the local cluster's
 
 
-@for_each("name", SHIPPED)
+@for_each("name", *SHIPPED)
 def test_every_profile_that_is_shipped_keeps_to_the_gates_and_is_the_same_in_a_runs_folder(name):
     loaded = load(name)
     assert loaded.name == name

@@ -6,6 +6,7 @@ import pytest
 from bringup import results as runs
 from bringup.errors import RecordError
 from bringup.records import Closed, Outcome, read_record, worst, write_record
+from loops import case_for_each
 
 CLOSED = Closed(exit_code=0, closed_at="2026-01-01T00:00:00Z", files={})
 
@@ -18,15 +19,13 @@ def test_a_record_is_never_overwritten(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["closed.json"]
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("damage", "says"),
-    [
-        ({"surprise": 1}, "surprise"),
-        ({"exit_code": None}, "exit_code"),
-        ({"exit_code": "0"}, "exit_code"),
-        ({"schema_version": 2}, "schema_version"),
-        ({"closed_at": 7}, "closed_at"),
-    ],
+    ({"surprise": 1}, "surprise"),
+    ({"exit_code": None}, "exit_code"),
+    ({"exit_code": "0"}, "exit_code"),
+    ({"schema_version": 2}, "schema_version"),
+    ({"closed_at": 7}, "closed_at"),
 )
 def test_a_damaged_record_is_refused_with_the_field(tmp_path, damage, says):
     path = tmp_path / "closed.json"

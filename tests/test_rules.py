@@ -8,25 +8,23 @@ from loops import for_each
 
 @for_each(
     ("rule", "value", "expected", "good"),
-    [
-        ("equals", 0, 0, True),
-        ("equals", 1, 0, False),
-        ("equals", "7:0", "7:0", True),
-        ("equals", True, True, True),
-        ("at_least", 380.0, 380, True),
-        ("at_least", 379.9, 380, False),
-        ("at_most", 0.0, 1e-5, True),
-        ("at_most", 2e-5, 1e-5, False),
-        ("between", 1, [1, 3], True),
-        ("between", 3, [1, 3], True),
-        ("between", 0.99, [1, 3], False),
-        ("between", 4, [1, 3], False),
-        ("one_of", "IDLE", ["IDLE", "MIXED"], True),
-        ("one_of", "IDLE+DRAIN", ["IDLE", "MIXED"], False),
-        ("one_of", 4, ["4"], False),
-        ("one_of", "unknown:Mesh", ["rdma-verbs", "unknown:Mesh"], True),
-        ("one_of", "sockets+unknown:Mesh", ["rdma-verbs"], False),
-    ],
+    ("equals", 0, 0, True),
+    ("equals", 1, 0, False),
+    ("equals", "7:0", "7:0", True),
+    ("equals", True, True, True),
+    ("at_least", 380.0, 380, True),
+    ("at_least", 379.9, 380, False),
+    ("at_most", 0.0, 1e-5, True),
+    ("at_most", 2e-5, 1e-5, False),
+    ("between", 1, [1, 3], True),
+    ("between", 3, [1, 3], True),
+    ("between", 0.99, [1, 3], False),
+    ("between", 4, [1, 3], False),
+    ("one_of", "IDLE", ["IDLE", "MIXED"], True),
+    ("one_of", "IDLE+DRAIN", ["IDLE", "MIXED"], False),
+    ("one_of", 4, ["4"], False),
+    ("one_of", "unknown:Mesh", ["rdma-verbs", "unknown:Mesh"], True),
+    ("one_of", "sockets+unknown:Mesh", ["rdma-verbs"], False),
 )
 def test_a_rule_can_hold_and_can_fail(rule, value, expected, good):
     assert holds(rule, value, expected) is good
@@ -34,16 +32,14 @@ def test_a_rule_can_hold_and_can_fail(rule, value, expected, good):
 
 @for_each(
     ("rule", "value", "expected"),
-    [
-        ("at_least", "380", 380),
-        ("at_least", True, 1),
-        ("equals", True, 1),
-        ("equals", "0", 0),
-        ("between", 1, [1]),
-        ("one_of", 1, []),
-        ("one_of", "unknown:Mesh", ["rdma-verbs"]),
-        ("one_of", "rdma-verbs+unknown:Mesh", ["rdma-verbs"]),
-    ],
+    ("at_least", "380", 380),
+    ("at_least", True, 1),
+    ("equals", True, 1),
+    ("equals", "0", 0),
+    ("between", 1, [1]),
+    ("one_of", 1, []),
+    ("one_of", "unknown:Mesh", ["rdma-verbs"]),
+    ("one_of", "rdma-verbs+unknown:Mesh", ["rdma-verbs"]),
 )
 def test_what_cannot_be_compared_is_not_guessed(rule, value, expected):
     with pytest.raises(RuleError):

@@ -16,6 +16,7 @@ import pytest
 import torch
 import warm_python
 from accelerate import FullyShardedDataParallelPlugin
+from loops import case_for_each
 from programs import ROOT, program, ran
 from tiers import FEWER, first, rest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
@@ -169,13 +170,11 @@ def contents(out: Path) -> dict[str, str]:
     return {str(path.relative_to(out)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("option", "value", "words"),
-    [
-        ("--learning-rate", "0.1", "learning_rate 0.001 there, 0.1 here"),
-        ("--global-batch", "16", "global_batch 8 there, 16 here"),
-        ("--sequence-length", "32", "sequence_length 64 there, 32 here"),
-    ],
+    ("--learning-rate", "0.1", "learning_rate 0.001 there, 0.1 here"),
+    ("--global-batch", "16", "global_batch 8 there, 16 here"),
+    ("--sequence-length", "32", "sequence_length 64 there, 32 here"),
 )
 def test_a_resume_with_other_arguments_is_refused(option, value, words, runs, own, tmp_path):
     """Trainer took the old learning rate, and skipped rows of another order, without a word."""
@@ -187,16 +186,14 @@ def test_a_resume_with_other_arguments_is_refused(option, value, words, runs, ow
     assert {each.name for each in out.iterdir()} == {"checkpoint-3", "arguments.json"}
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("damaged", "words"),
-    [
-        ("out/checkpoint-3/model.safetensors", BEFORE),
-        ("out/checkpoint-3/rng_state.pth", BEFORE),
-        ("out/checkpoint-3/trainer_state.json", BEFORE),
-        ("own/model/model.safetensors", r"\S+/own/model cannot be read: "),
-        ("own/model/tokenizer.json", r"the tokenizer of \S+/own/model cannot be read: "),
-        ("own/chat.jsonl", r"\S+/own/chat.jsonl cannot be read: JSON parse error: "),
-    ],
+    ("out/checkpoint-3/model.safetensors", BEFORE),
+    ("out/checkpoint-3/rng_state.pth", BEFORE),
+    ("out/checkpoint-3/trainer_state.json", BEFORE),
+    ("own/model/model.safetensors", r"\S+/own/model cannot be read: "),
+    ("own/model/tokenizer.json", r"the tokenizer of \S+/own/model cannot be read: "),
+    ("own/chat.jsonl", r"\S+/own/chat.jsonl cannot be read: JSON parse error: "),
 )
 def test_a_damaged_file_is_said_in_one_line(damaged, words, runs, own, tmp_path):
     """Each was a traceback of 20 to 40 lines of a library, and most of them named no file."""
@@ -231,14 +228,12 @@ def test_a_loss_that_is_nan_ends_it_and_nothing_is_exported(own, tmp_path):
     assert not (tmp_path / "nan/out/model").exists()
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     "line",
-    [
-        {"content": "a text"},
-        {"prompt": "who", "completion": "she"},
-        {"prompt": "who", "output": "she"},
-        {"messages": [{"role": "user", "content": "who"}, {"role": "assistant", "content": None}]},
-    ],
+    {"content": "a text"},
+    {"prompt": "who", "completion": "she"},
+    {"prompt": "who", "output": "she"},
+    {"messages": [{"role": "user", "content": "who"}, {"role": "assistant", "content": None}]},
 )
 def test_a_line_of_another_format_is_refused(line, own, tmp_path):
     """The word "None" was learnt, with exit code 0."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import warm_python
-from loops import for_each
+from loops import case_for_each, for_each
 
 SOURCE = Path(__file__).resolve().parent.parent / "training" / "src"
 WITHOUT_TORCH = (
@@ -40,35 +40,30 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("options", "expected"),
-    [
-        (("--nope",), "unrecognized arguments: --nope"),
-        (("--hsdp",), "unrecognized arguments: --hsdp"),
-        (("--step", "5"), "unrecognized arguments: --step"),
-        (("--steps", "0"), "0 is not 1 or more"),
-        (("--sequence-length", "1"), "1 is not 2 or more: a token is predicted from those before it"),
-        (("--save-steps", "middle"), "argument --save-steps: "),
-        (("--steps", "many"), "invalid int value: 'many'"),
-        (("--learning-rate", "nan"), "nan is not more than 0"),
-        (("--steps", "2"), "--warmup-steps 2 leaves nothing to measure"),
-        (
-            ("--recipe", "fast", "--warmup-steps", "1"),
-            "--recipe fast compiles in its second step: give --warmup-steps 2 or more",
-        ),
-        (("--model", "gpt"), "expected one of llama3-70b, llama3-8b, mistral-7b, smollm3-3b, tiny"),
-        (
-            ("--dataset", "alpaca"),
-            "--dataset alpaca: expected generated, a hub name like owner/name, a folder, or a file",
-        ),
-        (("--global-batch", "7"), "not divisible by 2 rank(s) x 1 accumulation step(s); the nearest that is: 8"),
-        (("--rows-at-once", "3"), "not divisible by 2 rank(s) x 3 row(s) at once; the nearest that is: 6"),
-        (("--sync-each-batch",), "--sync-each-batch changes nothing here: a step of one micro-step reduces once"),
-        (("--no-reshard-after-forward",), "under FSDP only"),
-        (("--run-dir", "/nowhere"), "no such run folder"),
-        (("--model", "/nowhere/model"), "--model /nowhere/model: no such file or folder, seen from "),
-        (("--dataset", "texts.jsonl"), "--dataset texts.jsonl: no such file or folder, seen from "),
-    ],
+    (("--nope",), "unrecognized arguments: --nope"),
+    (("--hsdp",), "unrecognized arguments: --hsdp"),
+    (("--step", "5"), "unrecognized arguments: --step"),
+    (("--steps", "0"), "0 is not 1 or more"),
+    (("--sequence-length", "1"), "1 is not 2 or more: a token is predicted from those before it"),
+    (("--save-steps", "middle"), "argument --save-steps: "),
+    (("--steps", "many"), "invalid int value: 'many'"),
+    (("--learning-rate", "nan"), "nan is not more than 0"),
+    (("--steps", "2"), "--warmup-steps 2 leaves nothing to measure"),
+    (
+        ("--recipe", "fast", "--warmup-steps", "1"),
+        "--recipe fast compiles in its second step: give --warmup-steps 2 or more",
+    ),
+    (("--model", "gpt"), "expected one of llama3-70b, llama3-8b, mistral-7b, smollm3-3b, tiny"),
+    (("--dataset", "alpaca"), "--dataset alpaca: expected generated, a hub name like owner/name, a folder, or a file"),
+    (("--global-batch", "7"), "not divisible by 2 rank(s) x 1 accumulation step(s); the nearest that is: 8"),
+    (("--rows-at-once", "3"), "not divisible by 2 rank(s) x 3 row(s) at once; the nearest that is: 6"),
+    (("--sync-each-batch",), "--sync-each-batch changes nothing here: a step of one micro-step reduces once"),
+    (("--no-reshard-after-forward",), "under FSDP only"),
+    (("--run-dir", "/nowhere"), "no such run folder"),
+    (("--model", "/nowhere/model"), "--model /nowhere/model: no such file or folder, seen from "),
+    (("--dataset", "texts.jsonl"), "--dataset texts.jsonl: no such file or folder, seen from "),
 )
 def test_bad_argument_is_one_line_and_exit_code_2(run_dir, options, expected):
     done = start("train_ddp_single_node", "--run-dir", str(run_dir), *options, WORLD_SIZE="2", RANK="0", LOCAL_RANK="0")
@@ -89,11 +84,9 @@ def test_a_path_is_looked_for_at_once_but_not_from_outside_of_a_container():
 
 @for_each(
     ("program", "ranks", "options", "says"),
-    [
-        ("train_single_gpu", "1", ("--gradient-accumulation", "2", "--sync-each-batch"), "one rank reduces nothing"),
-        ("train_fsdp_multi_node", "8", ("--shard-size", "4"), "is the size of a shard group of --hsdp; give both"),
-        ("train_fsdp_multi_node", "8", ("--hsdp", "--shard-size", "2"), None),
-    ],
+    ("train_single_gpu", "1", ("--gradient-accumulation", "2", "--sync-each-batch"), "one rank reduces nothing"),
+    ("train_fsdp_multi_node", "8", ("--shard-size", "4"), "is the size of a shard group of --hsdp; give both"),
+    ("train_fsdp_multi_node", "8", ("--hsdp", "--shard-size", "2"), None),
 )
 def test_an_option_that_means_nothing_there_is_refused(program, ranks, options, says):
     done = start(program, "--check", *options, WORLD_SIZE=ranks)
@@ -106,16 +99,14 @@ def test_only_one_rank_per_node_complains_but_all_leave_with_2(run_dir):
     assert (done.returncode, done.stderr) == (2, "")
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("drill", "expected"),
-    [
-        ("explode", "no-fsdp, no-checkpointing"),
-        ("kill-rank:1", "kill-rank:R@STEP"),
-        ("no-fsdp:1", "no-fsdp, no-checkpointing"),
-        ("same-rows:0", "can never fire with 1 rank(s)"),
-        ("kill-rank:1@3", "can never fire with 1 rank(s)"),
-        ("hang-rank:0@25", "can never fire with 1 rank(s) and 24 step(s)"),
-    ],
+    ("explode", "no-fsdp, no-checkpointing"),
+    ("kill-rank:1", "kill-rank:R@STEP"),
+    ("no-fsdp:1", "no-fsdp, no-checkpointing"),
+    ("same-rows:0", "can never fire with 1 rank(s)"),
+    ("kill-rank:1@3", "can never fire with 1 rank(s)"),
+    ("hang-rank:0@25", "can never fire with 1 rank(s) and 24 step(s)"),
 )
 def test_a_drill_that_could_not_fire_is_refused(run_dir, drill, expected):
     injected = str(SOURCE.parent / "injected")
@@ -140,7 +131,7 @@ def test_a_second_run_never_writes_over_the_first(run_dir):
     assert (run_dir / "raw" / "rank0.jsonl").read_text() == "evidence\n"
 
 
-@for_each("entrypoint", sorted(path.stem for path in SOURCE.glob("train_*_*.py")))
+@for_each("entrypoint", *sorted(path.stem for path in SOURCE.glob("train_*_*.py")))
 def test_help_teaches_without_torch(entrypoint):
     done = start(entrypoint, "--help")
     assert done.returncode == 0
@@ -158,16 +149,14 @@ def test_an_unforeseen_error_still_leaves_its_reason(run_dir):
 
 @for_each(
     ("ranks", "options", "micro_steps", "rows"),
-    [
-        (1, ("--rows-at-once", "1"), 64, 1),
-        (8, ("--rows-at-once", "1"), 8, 1),
-        (16, ("--rows-at-once", "2"), 2, 2),
-        (16, ("--gradient-accumulation", "2"), 2, 2),
-        # a profile's workload, and the options of a job after it: the later counts
-        (16, ("--rows-at-once", "1", "--gradient-accumulation", "2"), 2, 2),
-        (16, ("--gradient-accumulation", "2", "--rows-at-once", "1"), 4, 1),
-        (16, (), 1, 4),
-    ],
+    (1, ("--rows-at-once", "1"), 64, 1),
+    (8, ("--rows-at-once", "1"), 8, 1),
+    (16, ("--rows-at-once", "2"), 2, 2),
+    (16, ("--gradient-accumulation", "2"), 2, 2),
+    # a profile's workload, and the options of a job after it: the later counts
+    (16, ("--rows-at-once", "1", "--gradient-accumulation", "2"), 2, 2),
+    (16, ("--gradient-accumulation", "2", "--rows-at-once", "1"), 4, 1),
+    (16, (), 1, 4),
 )
 def test_rows_at_once_give_each_number_of_ranks_its_micro_steps_for_the_same_batch(ranks, options, micro_steps, rows):
     program = (

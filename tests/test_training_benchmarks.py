@@ -14,6 +14,7 @@ import launched
 import overhead
 import pytest
 import warm_python
+from loops import case_for_each
 from tiers import in_test_all
 
 BENCHMARKS = Path(__file__).resolve().parent.parent / "training" / "benchmarks"
@@ -27,15 +28,13 @@ def run(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
     return equality.main()
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("other", "code"),
-    [
-        (TRAINED, 0),
-        (replace(TRAINED, loss=[6.0, 5.00002]), 1),
-        (replace(TRAINED, grad_norm=[2.0, 1.00002]), 1),
-        (replace(TRAINED, loss=[math.nan, 5.0]), 1),
-        (replace(TRAINED, grad_norm=[2.0, math.nan]), 1),
-    ],
+    (TRAINED, 0),
+    (replace(TRAINED, loss=[6.0, 5.00002]), 1),
+    (replace(TRAINED, grad_norm=[2.0, 1.00002]), 1),
+    (replace(TRAINED, loss=[math.nan, 5.0]), 1),
+    (replace(TRAINED, grad_norm=[2.0, math.nan]), 1),
 )
 def test_a_strategy_that_trains_something_else_ends_with_1(monkeypatch, capsys, other, code):
     monkeypatch.setattr(launched, "with_trainer", lambda strategy, *_: other if strategy == "ddp" else TRAINED)
@@ -67,14 +66,12 @@ def test_bfloat16_is_equal_with_and_without_trainer_under_fsdp(monkeypatch, tmp_
     assert " 0.0e+00 " in rows[0]  # the same kernels in the same order
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("gpu", "options", "same"),
-    [
-        (None, [], False),
-        (None, ["--bf16"], True),
-        ("NVIDIA H100 80GB HBM3", [], True),
-        ("NVIDIA H100 80GB HBM3", ["--no-bf16"], False),
-    ],
+    (None, [], False),
+    (None, ["--bf16"], True),
+    ("NVIDIA H100 80GB HBM3", [], True),
+    ("NVIDIA H100 80GB HBM3", ["--no-bf16"], False),
 )
 def test_a_gpu_computes_in_bfloat16_without_being_asked(monkeypatch, gpu, options, same):
     """The limit of the losses follows what was computed in."""

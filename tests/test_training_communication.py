@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from bringup.formulae import overlap
 from bringup.records import Communication, RunArgs, read_record
-from loops import for_each
+from loops import case_for_each, for_each
 from programs import ROOT
 from recipe import communication
 from test_training_runs import Finished, changed, one_node
@@ -28,18 +28,16 @@ def read(events: list[Any], steps: int, seconds: float, cuda: bool) -> overlap.P
 
 @for_each(
     ("name", "kind"),
-    [
-        ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_reduce"),
-        ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_gather"),
-        ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "reduce_scatter"),
-        ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "all_reduce"),
-        ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "other"),
-        ("gloo:all_gather", "all_gather"),
-        ("gloo:barrier", "other"),
-        ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_tn", None),
-        ("aten::mm", None),
-        ("FSDP::all_gather (model.layers.0)", None),
-    ],
+    ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_reduce"),
+    ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_gather"),
+    ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "reduce_scatter"),
+    ("ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)", "all_reduce"),
+    ("ncclDevKernel_SendRecv(ncclDevKernelArgsStorage<4096ul>)", "other"),
+    ("gloo:all_gather", "all_gather"),
+    ("gloo:barrier", "other"),
+    ("ampere_bf16_s16816gemm_bf16_128x128_ldg8_f2f_tn", None),
+    ("aten::mm", None),
+    ("FSDP::all_gather (model.layers.0)", None),
 )
 def test_a_collective_is_known_by_the_name_of_its_kernel_or_range(name, kind):
     assert overlap.kind_of(name) == kind
@@ -153,12 +151,10 @@ def test_the_communication_of_a_step_is_measured_on_gloo(tmp_path, program, call
 
 
 @in_test_all
-@pytest.mark.parametrize(
+@case_for_each(
     ("program", "kept", "each"),
-    [
-        ("ddp", {"all_reduce": 1}, {"all_reduce": 2}),
-        ("fsdp", {"all_gather": 22, "reduce_scatter": 6}, {"all_gather": 22, "reduce_scatter": 12}),
-    ],
+    ("ddp", {"all_reduce": 1}, {"all_reduce": 2}),
+    ("fsdp", {"all_gather": 22, "reduce_scatter": 6}, {"all_gather": 22, "reduce_scatter": 12}),
 )
 def test_gradients_are_reduced_in_every_micro_step_only_when_that_was_requested(tmp_path, program, kept, each):
     options = ("--gradient-accumulation", "2", "--no-rehearse-resume")

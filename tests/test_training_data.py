@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from loops import case_for_each
 from recipe import data
 from test_training_runs import (
     NOTHING_ELSE,
@@ -88,12 +89,10 @@ def test_a_hub_model_and_dataset_train_the_same_on_one_rank_on_two_nodes_and_sha
     assert sharded.output.count("documents tokenised") == 1
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("options", "message"),
-    [
-        (("--dataset", "nobody/data"), "dataset nobody/data cannot be loaded: "),
-        (("--model", "nobody/nothing"), "model nobody/nothing cannot be loaded: "),
-    ],
+    (("--dataset", "nobody/data"), "dataset nobody/data cannot be loaded: "),
+    (("--model", "nobody/nothing"), "model nobody/nothing cannot be loaded: "),
 )
 def test_what_cannot_be_had_is_one_line_and_exit_code_2(tmp_path, options, message):
     run = one_node(tmp_path / "missing", "train_ddp_single_node", *options)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from loops import case_for_each
 from recipe import group
 from recipe import trajectory as live
 
@@ -19,12 +20,10 @@ def train(shown: live.Live, steps: int) -> None:
         shown.after_step(step, trajectory, clock)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("steps", "mfu", "steps_seen", "last"),
-    [
-        (20, 0.412, [*range(2, 21, 2)], "step 20/20  loss 4.0000 (this rank)  16,384 tokens/s  500 ms  MFU 41.2 %"),
-        (25, None, [*range(2, 25, 2), 25], "step 25/25  loss 3.5000 (this rank)  16,384 tokens/s  500 ms"),
-    ],
+    (20, 0.412, [*range(2, 21, 2)], "step 20/20  loss 4.0000 (this rank)  16,384 tokens/s  500 ms  MFU 41.2 %"),
+    (25, None, [*range(2, 25, 2), 25], "step 25/25  loss 3.5000 (this rank)  16,384 tokens/s  500 ms"),
 )
 def test_ten_lines_of_a_run_and_its_last_step_say_loss_and_speed(tmp_path, capsys, steps, mfu, steps_seen, last):
     train(live.Live(tmp_path / "progress.jsonl", steps, 8192, lambda speed: mfu), steps)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from bringup.formulae import pace
 from bringup.records import RankTimes
+from loops import case_for_each
 from recipe import fast as recipes
 from recipe import meter, trajectory
 from recipe import trajectory as finite
@@ -66,16 +67,10 @@ def test_a_block_that_was_left_in_the_middle_is_not_counted():
     assert len(clock.spans) == 1
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("losses", "norms", "says"),
-    [
-        ([1.0, math.nan], [1.0, math.nan], "step 12: the loss of this rank is nan"),
-        (
-            [1.0, 1.0, math.inf],
-            [1.0, math.nan, 1.0],
-            "step 12: the gradient norm is nan, the loss of this rank was finite",
-        ),
-    ],
+    ([1.0, math.nan], [1.0, math.nan], "step 12: the loss of this rank is nan"),
+    ([1.0, 1.0, math.inf], [1.0, math.nan, 1.0], "step 12: the gradient norm is nan, the loss of this rank was finite"),
 )
 def test_what_is_no_number_names_its_step_and_whether_it_began_here(losses, norms, says):
     with pytest.raises(finite.NotFinite, match=says):

@@ -12,7 +12,7 @@ import torch
 from bringup.formulae import flops, models, pace
 from bringup.plan import profile as profiles
 from bringup.records import Checkpoint, Memory, RunArgs, Standstill, TrainMetrics, read_record
-from loops import for_each
+from loops import case_for_each, for_each
 from programs import ROOT
 from pydantic import TypeAdapter
 from recipe import communication, data, group, meter, results, strategy
@@ -36,7 +36,7 @@ def config_of(stem: str) -> Any:
     return AutoConfig.for_model(**json.loads((ROOT / "training" / "models" / f"{stem}.json").read_text()))
 
 
-@for_each("stem", sorted(path.stem for path in (ROOT / "training/models").glob("*.json")))
+@for_each("stem", *sorted(path.stem for path in (ROOT / "training/models").glob("*.json")))
 def test_model_file_has_the_published_number_of_parameters(stem):
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config_of(stem))
@@ -59,17 +59,15 @@ def test_rotary_base_arrives_in_the_config(stem, theta):
 
 @for_each(
     ("name", "tflops"),
-    [
-        ("NVIDIA A100-SXM4-80GB", 312.0),
-        ("NVIDIA H100 80GB HBM3", 989.4),
-        ("NVIDIA H100 PCIe", 756.0),
-        ("NVIDIA H100 NVL", 835.0),
-        ("NVIDIA H200", 989.4),
-        ("NVIDIA H200 NVL", 836.0),
-        ("NVIDIA GH200 480GB", 989.4),
-        ("NVIDIA B200", 2250.0),
-        ("NVIDIA GB200", 2500.0),
-    ],
+    ("NVIDIA A100-SXM4-80GB", 312.0),
+    ("NVIDIA H100 80GB HBM3", 989.4),
+    ("NVIDIA H100 PCIe", 756.0),
+    ("NVIDIA H100 NVL", 835.0),
+    ("NVIDIA H200", 989.4),
+    ("NVIDIA H200 NVL", 836.0),
+    ("NVIDIA GH200 480GB", 989.4),
+    ("NVIDIA B200", 2250.0),
+    ("NVIDIA GB200", 2500.0),
 )
 def test_peak_is_that_of_the_card_and_not_of_its_namesake(name, tflops):
     peak = flops.peak_bf16_tflops(name)
@@ -163,15 +161,13 @@ def test_alpaca_format_and_plain_text_are_read_and_others_refused(tmp_path, monk
         data.open_source(hub_folder(tmp_path / "neither", [{"a": "b"}]), 0)
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("lines", "says"),
-    [
-        ('{"text": "a"}\n{"text": null}\n', "row 2 of the dataset has None in column text, expected a text"),
-        ('{"text": 5}\n', "row 1 of the dataset has 5 in column text"),
-        ('{"instruction": null, "output": "b"}\n', "row 1 of the dataset has None in column instruction"),
-        ('{"text": "a"}\n{"text":\n', "cannot be loaded: JSON parse error: .*; look at what lies there"),
-        ("", "cannot be loaded: it is empty; look at what lies there"),
-    ],
+    ('{"text": "a"}\n{"text": null}\n', "row 2 of the dataset has None in column text, expected a text"),
+    ('{"text": 5}\n', "row 1 of the dataset has 5 in column text"),
+    ('{"instruction": null, "output": "b"}\n', "row 1 of the dataset has None in column instruction"),
+    ('{"text": "a"}\n{"text":\n', "cannot be loaded: JSON parse error: .*; look at what lies there"),
+    ("", "cannot be loaded: it is empty; look at what lies there"),
 )
 def test_a_file_that_is_wrong_is_one_line_that_says_where(tmp_path, monkeypatch, lines, says):
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
@@ -192,14 +188,12 @@ def test_a_dataset_that_is_not_there_is_one_line_that_says_what_to_do(tmp_path):
 
 @for_each(
     "ranks, warmup, tokens, tokens_per_s, steps_s",
-    [
-        # each rank took 3 s for two steps: one was late in the first step, the other in the second
-        ([[9.0, 1.0, 2.0], [9.0, 2.0, 1.0]], 1, 150, 100.0, [2.0, 1.0]),
-        # the rank that stood still is late in its step; the others are late in the step after it, or in the same
-        ([[1.0, 1.0, 6.0, 1.0], [1.0, 1.0, 1.0, 6.0], [1.0, 1.0, 6.0, 1.0]], 0, 90, 40.0, [1.0, 1.0, 6.0, 1.0]),
-        # a rank that ends late in the last step makes the window longer
-        ([[1.0] * 4, [1.0, 1.0, 1.0, 3.0]], 0, 90, 60.0, [1.0, 1.0, 1.0, 3.0]),
-    ],
+    # each rank took 3 s for two steps: one was late in the first step, the other in the second
+    ([[9.0, 1.0, 2.0], [9.0, 2.0, 1.0]], 1, 150, 100.0, [2.0, 1.0]),
+    # the rank that stood still is late in its step; the others are late in the step after it, or in the same
+    ([[1.0, 1.0, 6.0, 1.0], [1.0, 1.0, 1.0, 6.0], [1.0, 1.0, 6.0, 1.0]], 0, 90, 40.0, [1.0, 1.0, 6.0, 1.0]),
+    # a rank that ends late in the last step makes the window longer
+    ([[1.0] * 4, [1.0, 1.0, 1.0, 3.0]], 0, 90, 60.0, [1.0, 1.0, 1.0, 3.0]),
 )
 def test_what_ranks_wait_in_a_step_is_counted_once(ranks, warmup, tokens, tokens_per_s, steps_s):
     steady = pace.steady_window(ranks, ["n0"] * len(ranks), warmup, tokens)
@@ -261,30 +255,26 @@ def test_memory_is_the_most_of_all_ranks():
 
 @for_each(
     ("wrapper", "placements", "mesh", "world", "kind"),
-    [
-        ("", ["plain"], None, 1, "single"),
-        ("", ["plain"], None, 2, "unknown"),
-        ("DataParallel", ["plain"], None, 1, "unknown"),
-        ("DistributedDataParallel", ["plain"], None, 2, "ddp"),
-        ("", ["(Shard(dim=0),)"], [[0, 1]], 2, "fsdp"),
-        ("", ["(Shard(dim=0),)"], [[0, 1]], 4, "unknown"),
-        ("", ["(Shard(dim=0),)", "plain"], [[0, 1]], 2, "unknown"),
-        ("", ["(Replicate(), Shard(dim=0))"], [[0, 1], [2, 3]], 4, "hsdp"),
-        ("", ["(Replicate(), Shard(dim=0))"], [[0], [1]], 2, "unknown"),
-    ],
+    ("", ["plain"], None, 1, "single"),
+    ("", ["plain"], None, 2, "unknown"),
+    ("DataParallel", ["plain"], None, 1, "unknown"),
+    ("DistributedDataParallel", ["plain"], None, 2, "ddp"),
+    ("", ["(Shard(dim=0),)"], [[0, 1]], 2, "fsdp"),
+    ("", ["(Shard(dim=0),)"], [[0, 1]], 4, "unknown"),
+    ("", ["(Shard(dim=0),)", "plain"], [[0, 1]], 2, "unknown"),
+    ("", ["(Replicate(), Shard(dim=0))"], [[0, 1], [2, 3]], 4, "hsdp"),
+    ("", ["(Replicate(), Shard(dim=0))"], [[0], [1]], 2, "unknown"),
 )
 def test_kind_is_read_from_wrapper_placements_and_mesh(wrapper, placements, mesh, world, kind):
     assert strategy.kind_of(wrapper, placements, mesh, world) == kind
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("expected", "hosts", "message"),
-    [
-        (("ddp",), ["a"], "expected ddp on 2 or more ranks, observed single (1 rank"),
-        (("fsdp", 2, None), ["a", "a"], "expected fsdp across 2 or more hosts, observed 2 rank(s) on 1 host(s) (a)"),
-        (("ddp",), ["a", "b"], "expected ddp on 1 host(s), observed 2 rank(s) on 2 host(s) (a, b)"),
-        (("single",), ["a", "a"], "expected single on one rank, observed 2 rank(s)"),
-    ],
+    (("ddp",), ["a"], "expected ddp on 2 or more ranks, observed single (1 rank"),
+    (("fsdp", 2, None), ["a", "a"], "expected fsdp across 2 or more hosts, observed 2 rank(s) on 1 host(s) (a)"),
+    (("ddp",), ["a", "b"], "expected ddp on 1 host(s), observed 2 rank(s) on 2 host(s) (a, b)"),
+    (("single",), ["a", "a"], "expected single on one rank, observed 2 rank(s)"),
 )
 def test_wrong_number_of_ranks_or_hosts_for_the_name_is_refused(expected, hosts, message):
     with pytest.raises(strategy.Refused) as refused:
@@ -308,19 +298,17 @@ def asked(**changes: Any) -> Any:
 
 @for_each(
     ("different", "changes", "says", "shows"),
-    [
-        ({"hosts": list("abab")}, {}, "observed group [0, 1] on a, b", [("train.shard.inside_node", 2, "count")]),
-        (
-            ON_FOUR | {"hosts": list("abcabcdd")},
-            IN_FOURS,
-            *("inside 2 host(s), observed group [0, 1, 2, 3] on a, b, c", [("train.shard.inside_node", 2, "count")]),
-        ),
-        (
-            ON_FOUR | {"mesh": [[0, 1], [2, 3], [4, 5], [6, 7]]},
-            IN_FOURS,
-            *("shard_size: asked 4, observed 2", [("train.variant", 1, "count")]),
-        ),
-    ],
+    ({"hosts": list("abab")}, {}, "observed group [0, 1] on a, b", [("train.shard.inside_node", 2, "count")]),
+    (
+        ON_FOUR | {"hosts": list("abcabcdd")},
+        IN_FOURS,
+        *("inside 2 host(s), observed group [0, 1, 2, 3] on a, b, c", [("train.shard.inside_node", 2, "count")]),
+    ),
+    (
+        ON_FOUR | {"mesh": [[0, 1], [2, 3], [4, 5], [6, 7]]},
+        IN_FOURS,
+        *("shard_size: asked 4, observed 2", [("train.variant", 1, "count")]),
+    ),
 )
 def test_a_shard_group_that_leaves_its_hosts_or_has_another_size_is_refused(different, changes, says, shows):
     strategy.require(seen(), EXPECTED, asked())
@@ -333,7 +321,11 @@ def test_a_shard_group_that_leaves_its_hosts_or_has_another_size_is_refused(diff
 
 @for_each(
     ("hosts", "wanted", "size"),
-    [("aabb", None, 2), ("aaaabbbb", None, 4), ("aaaabbbb", 2, 2), ("aabbccdd", 4, 4), ("abcd", 2, 2)],
+    ("aabb", None, 2),
+    ("aaaabbbb", None, 4),
+    ("aaaabbbb", 2, 2),
+    ("aabbccdd", 4, 4),
+    ("abcd", 2, 2),
 )
 def test_a_shard_group_is_a_host_or_what_was_requested(hosts, wanted, size):
     assert strategy.shard_group(list(hosts), wanted) == size
@@ -341,15 +333,13 @@ def test_a_shard_group_is_a_host_or_what_was_requested(hosts, wanted, size):
 
 @for_each(
     ("hosts", "wanted", "says"),
-    [
-        ("ab", None, "the same number of ranks, 2 or more, on each host"),
-        ("aab", None, "the same number of ranks, 2 or more, on each host"),
-        ("aab", 3, "the same number of ranks, 2 or more, on each host"),
-        ("aabb", 4, "--shard-size 4: expected a part of a host or whole hosts, and 2 groups or more, observed 2 host"),
-        ("aaaabbbbcccc", 6, "observed 3 host(s) of 4 rank(s): give 2 or 4"),
-        ("aaaabbbbcccc", 5, "give 2 or 4"),
-        ("ab", 2, "give more hosts"),
-    ],
+    ("ab", None, "the same number of ranks, 2 or more, on each host"),
+    ("aab", None, "the same number of ranks, 2 or more, on each host"),
+    ("aab", 3, "the same number of ranks, 2 or more, on each host"),
+    ("aabb", 4, "--shard-size 4: expected a part of a host or whole hosts, and 2 groups or more, observed 2 host"),
+    ("aaaabbbbcccc", 6, "observed 3 host(s) of 4 rank(s): give 2 or 4"),
+    ("aaaabbbbcccc", 5, "give 2 or 4"),
+    ("ab", 2, "give more hosts"),
 )
 def test_a_shard_group_that_would_not_suit_the_hosts_is_refused(hosts, wanted, says):
     with pytest.raises(strategy.Refused) as refused:
@@ -360,16 +350,14 @@ def test_a_shard_group_that_would_not_suit_the_hosts_is_refused(hosts, wanted, s
 
 @for_each(
     ("different", "says"),
-    [
-        ({"reshard_after_forward": False}, "reshard_after_forward: asked True, observed False"),
-        ({"reshard_after_forward": None}, "reshard_after_forward: asked True, observed None"),
-        ({"master_dtype": "bfloat16"}, "master_dtype: asked float32, observed bfloat16"),
-        ({"compute_dtype": "bfloat16"}, "compute_dtype: asked float32, observed bfloat16"),
-        ({"reduce_dtype": "bfloat16"}, "reduce_dtype: asked float32, observed bfloat16"),
-        ({"loss_dtype": "bfloat16"}, "loss_dtype: asked float32, observed bfloat16"),
-        ({"recomputed_layers": 3}, "recomputed layers of 4: asked 0, observed 3"),
-        ({"sync_each_batch": True}, "sync_each_batch: asked False, observed True"),
-    ],
+    ({"reshard_after_forward": False}, "reshard_after_forward: asked True, observed False"),
+    ({"reshard_after_forward": None}, "reshard_after_forward: asked True, observed None"),
+    ({"master_dtype": "bfloat16"}, "master_dtype: asked float32, observed bfloat16"),
+    ({"compute_dtype": "bfloat16"}, "compute_dtype: asked float32, observed bfloat16"),
+    ({"reduce_dtype": "bfloat16"}, "reduce_dtype: asked float32, observed bfloat16"),
+    ({"loss_dtype": "bfloat16"}, "loss_dtype: asked float32, observed bfloat16"),
+    ({"recomputed_layers": 3}, "recomputed layers of 4: asked 0, observed 3"),
+    ({"sync_each_batch": True}, "sync_each_batch: asked False, observed True"),
 )
 def test_another_variant_than_asked_for_is_refused(different, says):
     with pytest.raises(strategy.Refused, match=says) as refused:

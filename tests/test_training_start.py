@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 from bringup.records import RunArgs, read_record
+from loops import case_for_each
 from programs import ROOT, tree
 from recipe import memory, weights, workload
 from recipe.data import DataError
@@ -287,21 +288,19 @@ ON_CARDS = {"device_gib": 79.0, "ranks_per_node": 8}
 ON_EIGHT = {"strategy": "fsdp", "nodes": 8, "ranks_per_node": 8}
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("how", "says"),
-    [
-        (ON_CARDS | {"strategy": "ddp"}, r"llama3-70b as .*1051.3 GiB of device memory .*`bringup advise` says"),
-        (ON_CARDS | {"strategy": "fsdp"}, "device memory per rank, observed 79.0 GiB free"),
-        (
-            {"strategy": "single", "ranks_per_node": 1, "host_gib": 23.0},
-            r"llama3-70b as .*10\d\d\.\d GiB of host memory.*`bringup advise`",
-        ),
-        # all ranks of a node share its memory
-        (
-            ON_EIGHT | {"host_gib": 100.0, "hosts": ("n0",) * 8 + ("n1",) * 8},
-            r"expected room for 1\d\d\.\d GiB of host memory for the 8 rank\(s\) of a node, observed 100.0 GiB",
-        ),
-    ],
+    (ON_CARDS | {"strategy": "ddp"}, r"llama3-70b as .*1051.3 GiB of device memory .*`bringup advise` says"),
+    (ON_CARDS | {"strategy": "fsdp"}, "device memory per rank, observed 79.0 GiB free"),
+    (
+        {"strategy": "single", "ranks_per_node": 1, "host_gib": 23.0},
+        r"llama3-70b as .*10\d\d\.\d GiB of host memory.*`bringup advise`",
+    ),
+    # all ranks of a node share its memory
+    (
+        ON_EIGHT | {"host_gib": 100.0, "hosts": ("n0",) * 8 + ("n1",) * 8},
+        r"expected room for 1\d\d\.\d GiB of host memory for the 8 rank\(s\) of a node, observed 100.0 GiB",
+    ),
 )
 def test_what_cannot_fit_is_refused_with_both_numbers(llama70b, monkeypatch, how, says):
     with pytest.raises(Refused, match=says) as refused:

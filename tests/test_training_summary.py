@@ -17,6 +17,7 @@ from bringup.records import (
 from bringup.records.base import lists_on_lines
 from bringup.results import METRICS, RUN_ARGS
 from bringup.run import open as opening
+from loops import case_for_each
 from trained_runs import RECORDS, STEMS
 
 OLDER = [
@@ -88,14 +89,12 @@ def test_a_list_takes_one_line_and_no_value_changes(tmp_path):
     assert read_record(tmp_path / "metrics.json", TrainMetrics).loss == records("run_hsdp_2node")[1].loss
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     "value",
-    [
-        {"a": [], "b": [1], "c": {"d": [None, True, "x"]}},
-        {"brackets in words": ["[", "]", "a, [b", "{", '"'], "lines": ["a\n[", "]\n"]},
-        {"deep": [[[1, 2], [3]], [{"x": [4, 5]}]], "long": [round(0.1 * n, 1) for n in range(300)]},
-        ["word " * 40, "word " * 40],
-    ],
+    {"a": [], "b": [1], "c": {"d": [None, True, "x"]}},
+    {"brackets in words": ["[", "]", "a, [b", "{", '"'], "lines": ["a\n[", "]\n"]},
+    {"deep": [[[1, 2], [3]], [{"x": [4, 5]}]], "long": [round(0.1 * n, 1) for n in range(300)]},
+    ["word " * 40, "word " * 40],
 )
 def test_what_was_laid_out_is_read_as_it_was(value):
     shown = lists_on_lines(json.dumps(value, indent=1))

@@ -30,7 +30,7 @@ def test_a_number_without_a_limit_that_never_arrived_is_no_measured_one():
     assert (transport.outcome, transport.kind) == (Outcome.INCOMPLETE, Kind.ABSENT)
 
 
-@for_each(("gate", "value", "shown"), [("discovery.shm", -1.0, "-1 GiB"), ("discovery.names.slowest", -0.5, "-0.5 s")])
+@for_each(("gate", "value", "shown"), ("discovery.shm", -1.0, "-1 GiB"), ("discovery.names.slowest", -0.5, "-0.5 s"))
 def test_no_amount_is_below_0(gate, value, shown):
     verdict = judging((gate, "n0", value), phase="discovery")[gate, "n0"]
     assert (verdict.outcome, verdict.cause) == (Outcome.INCOMPLETE, f"observed {shown}: no amount is below 0")
@@ -42,7 +42,7 @@ def test_a_job_that_began_before_the_one_it_waits_for_had_ended_fails():
     assert verdict.outcome is Outcome.FAIL
 
 
-@for_each("others", [(), (("nccl.transport", "2-nodes", "Socket"),)])
+@for_each("others", (), (("nccl.transport", "2-nodes", "Socket"),))
 def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_limit(others):
     """Also where a second log names one."""
     facts = (("nccl.ranks", "2-nodes", 4), ("nccl.transport", "2-nodes", None), *others)
@@ -51,7 +51,7 @@ def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_lim
     assert "no answer" in (transport.cause or "")
 
 
-@for_each("strict, outcome, whole", [(False, Outcome.NO_LIMIT, Outcome.PASS), (True, *[Outcome.INCOMPLETE] * 2)])
+@for_each("strict, outcome, whole", (False, Outcome.NO_LIMIT, Outcome.PASS), (True, *[Outcome.INCOMPLETE] * 2))
 def test_what_was_measured_without_a_limit_is_no_gap_unless_the_site_wants_one(strict, outcome, whole):
     facts = (("nccl.transport", "2-nodes", "Socket"), ("nccl.ranks", "2-nodes", 4))
     verdicts = judging(
@@ -83,12 +83,10 @@ def test_what_was_observed_is_shown_also_where_the_profile_has_no_number():
 
 @for_each(
     ("ranks", "busbw", "wrong", "expected"),
-    [
-        (4, 0.5, 0, Outcome.PASS),
-        (4, 0.01, 0, Outcome.FAIL),
-        (2, 9.9, 0, Outcome.INCOMPLETE),
-        (4, 9.9, 3, Outcome.INCOMPLETE),
-    ],
+    (4, 0.5, 0, Outcome.PASS),
+    (4, 0.01, 0, Outcome.FAIL),
+    (2, 9.9, 0, Outcome.INCOMPLETE),
+    (4, 9.9, 3, Outcome.INCOMPLETE),
 )
 def test_bandwidth_is_judged_only_on_the_right_ranks_and_results_at_the_named_size(ranks, busbw, wrong, expected):
     facts = collectives("2-nodes", ranks, {"16MiB": busbw}, wrong)
@@ -125,12 +123,10 @@ def declaring(gate: str, **entry: object) -> Profile:
 
 @for_each(
     ("entry", "expected", "says"),
-    [
-        ({"near_peers": 0.1}, Outcome.FAIL, ""),
-        ({"at_most": 60}, Outcome.INCOMPLETE, "as at_most, the gate is near_peers"),
-        ({"at_least": 60}, Outcome.INCOMPLETE, "as at_least, the gate is near_peers"),
-        ({"near_peers": 0.1, "unit": "GB/s"}, Outcome.INCOMPLETE, "in GB/s"),
-    ],
+    ({"near_peers": 0.1}, Outcome.FAIL, ""),
+    ({"at_most": 60}, Outcome.INCOMPLETE, "as at_most, the gate is near_peers"),
+    ({"at_least": 60}, Outcome.INCOMPLETE, "as at_least, the gate is near_peers"),
+    ({"near_peers": 0.1, "unit": "GB/s"}, Outcome.INCOMPLETE, "in GB/s"),
 )
 def test_a_profile_gives_the_number_and_never_the_direction(entry, expected, says):
     """1 GB/s passed a floor that a profile had turned into a ceiling."""
@@ -155,38 +151,36 @@ def test_any_speed_can_be_held_against_its_peers():
 
 @for_each(
     ("gate", "outcome", "stops"),
-    [
-        ("discovery.gpu.count", Outcome.FAIL, True),
-        ("discovery.gpu.count", Outcome.INCOMPLETE, True),
-        ("discovery.kernel_log.xid", Outcome.FAIL, True),
-        ("discovery.kernel_log.xid", Outcome.INCOMPLETE, False),
-        ("discovery.slurm.prolog", Outcome.WARN, False),
-        ("discovery.slurm.prolog", Outcome.INCOMPLETE, False),
-        ("train.scaling", Outcome.FAIL, False),
-        ("run.closed", Outcome.INCOMPLETE, True),
-        ("nccl.all_reduce.busbw", Outcome.FAIL, True),
-        ("nccl.all_reduce.busbw", Outcome.INCOMPLETE, False),  # generic has no number
-        ("of.a.newer.version", Outcome.INCOMPLETE, True),
-        # how a site shares its nodes, its limits, and promises that no phase uses
-        *(
-            (gate, outcome, False)
-            for outcome in (Outcome.FAIL, Outcome.INCOMPLETE)
-            for gate in (
-                "discovery.slurm.confines_devices",
-                "discovery.nofile",
-                "discovery.memlock",
-                "smoke.memory.enforced",
-                "smoke.gpu.isolated",
-                "smoke.cpu.confined",
-                "smoke.time_limit.warned",
-                "smoke.jobs.refused_gpus",
-            )
-        ),
-        # what the later phases are built on
-        ("smoke.gpu.bound", Outcome.FAIL, True),
-        ("smoke.fs.reads_submit_host", Outcome.FAIL, True),
-        ("smoke.compute.wrong_values", Outcome.FAIL, True),
-    ],
+    ("discovery.gpu.count", Outcome.FAIL, True),
+    ("discovery.gpu.count", Outcome.INCOMPLETE, True),
+    ("discovery.kernel_log.xid", Outcome.FAIL, True),
+    ("discovery.kernel_log.xid", Outcome.INCOMPLETE, False),
+    ("discovery.slurm.prolog", Outcome.WARN, False),
+    ("discovery.slurm.prolog", Outcome.INCOMPLETE, False),
+    ("train.scaling", Outcome.FAIL, False),
+    ("run.closed", Outcome.INCOMPLETE, True),
+    ("nccl.all_reduce.busbw", Outcome.FAIL, True),
+    ("nccl.all_reduce.busbw", Outcome.INCOMPLETE, False),  # generic has no number
+    ("of.a.newer.version", Outcome.INCOMPLETE, True),
+    # how a site shares its nodes, its limits, and promises that no phase uses
+    *(
+        (gate, outcome, False)
+        for outcome in (Outcome.FAIL, Outcome.INCOMPLETE)
+        for gate in (
+            "discovery.slurm.confines_devices",
+            "discovery.nofile",
+            "discovery.memlock",
+            "smoke.memory.enforced",
+            "smoke.gpu.isolated",
+            "smoke.cpu.confined",
+            "smoke.time_limit.warned",
+            "smoke.jobs.refused_gpus",
+        )
+    ),
+    # what the later phases are built on
+    ("smoke.gpu.bound", Outcome.FAIL, True),
+    ("smoke.fs.reads_submit_host", Outcome.FAIL, True),
+    ("smoke.compute.wrong_values", Outcome.FAIL, True),
 )
 def test_later_phases_are_stopped_by_what_they_build_on_and_by_nothing_else(gate, outcome, stops):
     undeclared = gate == "nccl.all_reduce.busbw" and outcome is Outcome.INCOMPLETE  # generic has no number
@@ -204,7 +198,8 @@ def test_a_need_that_has_no_verdict_about_the_subject_is_not_met(monkeypatch):
 
 @for_each(
     ("profile", "outcome", "kind"),
-    [("generic", Outcome.PASS, Kind.JUDGED), ("local-cpu", Outcome.INCOMPLETE, Kind.BLOCKED)],  # it expects a CPU
+    ("generic", Outcome.PASS, Kind.JUDGED),
+    ("local-cpu", Outcome.INCOMPLETE, Kind.BLOCKED),  # it expects a CPU
 )
 def test_a_need_for_which_the_profile_has_no_limit_blocks_nothing_and_one_that_failed_does(profile, outcome, kind):
     """A profile that does not name the type of device has nothing against the one that computed."""
@@ -236,24 +231,22 @@ AT_400 = f"{ACTIVE}@400Gb/s"
 
 @for_each(
     ("facts", "expected"),
-    [
-        # half of a node is unknown: it is not like its peers
-        ([(KERNEL, "n0", "6.1"), (KERNEL, "n1", "6.1"), (KERNEL, "n1", None)], {(KERNEL, "n1"): OPEN}),
-        ([(KERNEL, "n0", "6.1"), (KERNEL, "n1", "6.1"), (KERNEL, "n1", "5.15")], {(KERNEL, "n1"): FAILED}),
-        ([(KERNEL, "n1", "6.1"), (KERNEL, "n1", "5.15")], {(KERNEL, "n0"): OPEN, (KERNEL, "n1"): FAILED}),
-        # what no node but one knows is no majority against it
-        (
-            [(KERNEL, "n0", "6.1"), (KERNEL, "n1", None), (KERNEL, "n2", None)],
-            {(KERNEL, node): OPEN for node in ("n0", "n1", "n2")},
-        ),
-        # of three peers, two that are known cannot say who is slow
-        ([*ON_GPUS, (PEERS, "n0", 100.0), (PEERS, "n1", 10.0)], {(PEERS, f"n{number}"): OPEN for number in range(3)}),
-        # of two nodes that differ, the one whose own ports are unknown is not at fault
-        (
-            [(SAME, "n0", "8 ports"), (SAME, "n1", "7 ports"), (AT_400, "n0", 8), (AT_400, "n1", None)],
-            {(ACTIVE, "n0"): PASSED, (ACTIVE, "n1"): OPEN, (SAME, "n0"): FAILED, (SAME, "n1"): FAILED},
-        ),
-    ],
+    # half of a node is unknown: it is not like its peers
+    ([(KERNEL, "n0", "6.1"), (KERNEL, "n1", "6.1"), (KERNEL, "n1", None)], {(KERNEL, "n1"): OPEN}),
+    ([(KERNEL, "n0", "6.1"), (KERNEL, "n1", "6.1"), (KERNEL, "n1", "5.15")], {(KERNEL, "n1"): FAILED}),
+    ([(KERNEL, "n1", "6.1"), (KERNEL, "n1", "5.15")], {(KERNEL, "n0"): OPEN, (KERNEL, "n1"): FAILED}),
+    # what no node but one knows is no majority against it
+    (
+        [(KERNEL, "n0", "6.1"), (KERNEL, "n1", None), (KERNEL, "n2", None)],
+        {(KERNEL, node): OPEN for node in ("n0", "n1", "n2")},
+    ),
+    # of three peers, two that are known cannot say who is slow
+    ([*ON_GPUS, (PEERS, "n0", 100.0), (PEERS, "n1", 10.0)], {(PEERS, f"n{number}"): OPEN for number in range(3)}),
+    # of two nodes that differ, the one whose own ports are unknown is not at fault
+    (
+        [(SAME, "n0", "8 ports"), (SAME, "n1", "7 ports"), (AT_400, "n0", 8), (AT_400, "n1", None)],
+        {(ACTIVE, "n0"): PASSED, (ACTIVE, "n1"): OPEN, (SAME, "n0"): FAILED, (SAME, "n1"): FAILED},
+    ),
 )
 def test_nodes_are_compared_by_what_is_known_of_each(facts, expected):
     planned: dict[str, list[str]] = {}
@@ -272,9 +265,7 @@ def test_of_a_node_that_says_two_things_the_first_is_shown():
     assert (shown.outcome, shown.value, shown.cause) == (Outcome.FAIL, "6.1", "says both 5.15 and 6.1")
 
 
-@for_each(
-    ("kind", "is_gap"), [(Kind.ABSENT, True), (Kind.UNKNOWN, True), (Kind.BLOCKED, True), (Kind.UNDECLARED, False)]
-)
+@for_each(("kind", "is_gap"), (Kind.ABSENT, True), (Kind.UNKNOWN, True), (Kind.BLOCKED, True), (Kind.UNDECLARED, False))
 def test_all_that_is_incomplete_is_a_gap_but_what_no_profile_declares(kind, is_gap):
     """What makes a profile or a baseline of a run refuses it for a gap."""
     assert judge.is_fault_or_gap(a_verdict("discovery.gpu.count", "n0", Outcome.INCOMPLETE, kind=kind)) is is_gap

@@ -42,11 +42,9 @@ def measured(nodes: int, message: float, source: Any = None) -> bandwidth.Speed:
 
 @for_each(
     ("operation", "nodes", "shard_size", "rings", "says"),
-    [
-        ("all_reduce", 2, None, 8, "/ 8 GPUs for a replica's ring"),  # a GPU's part of what leaves a node
-        ("all_reduce", 2, 4, 4, "/ 4 rings of replicas"),  # 4 shards in a node
-        ("all_gather", 4, 16, 1, ""),  # of two nodes
-    ],
+    ("all_reduce", 2, None, 8, "/ 8 GPUs for a replica's ring"),  # a GPU's part of what leaves a node
+    ("all_reduce", 2, 4, 4, "/ 4 rings of replicas"),  # 4 shards in a node
+    ("all_gather", 4, 16, 1, ""),  # of two nodes
 )
 def test_replicas_share_what_leaves_a_node(operation, nodes, shard_size, rings, says):
     source = bandwidth.Measured([("run-7", CURVE, [])])
@@ -111,15 +109,13 @@ def trained(*outcomes: Outcome) -> Judged:
 
 @for_each(
     ("run", "error", "says"),
-    [
-        (trained(Outcome.PASS, Outcome.PASS), RecordError, "has no MFU"),
-        (trained(Outcome.PASS, Outcome.INCOMPLETE), RunError, r"run\.evidence"),
-        (
-            judged_of(*(a_verdict(gate, "job", Outcome.PASS) for gate in EVIDENCE)),
-            RecordError,
-            "discovery measured no bandwidth",
-        ),
-    ],
+    (trained(Outcome.PASS, Outcome.PASS), RecordError, "has no MFU"),
+    (trained(Outcome.PASS, Outcome.INCOMPLETE), RunError, r"run\.evidence"),
+    (
+        judged_of(*(a_verdict(gate, "job", Outcome.PASS) for gate in EVIDENCE)),
+        RecordError,
+        "discovery measured no bandwidth",
+    ),
 )
 def test_a_run_that_measured_nothing_or_whose_evidence_does_not_hold_is_no_source(run, error, says):
     with pytest.raises(error, match=says):

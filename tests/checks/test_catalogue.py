@@ -40,38 +40,36 @@ NO_KEY = "there is no such key; did you mean"
 
 @for_each(
     ("old", "new", "line", "says"),
-    [
-        ("proves:", "prove:", 8, f"a.count: prove: {NO_KEY} proves?"),
-        (UNIT, "fails: '{value} of {most}'\n      unit: count", 9, "a.count: fails: {most} is not known here; "),
-        (UNIT, "fails: '{value:d} errors'\n      unit: count", 9, "a.count: fails: {value} is not known here; "),
-        (UNIT, "fails: 'errors {'\n      unit: count", 9, "a.count: fails: "),
-        (UNIT, "unit: 3", 9, "a.count: unit: YAML reads it as 3; put it in quotes"),
-        (MOST, "at_mst: profile", 7, "a.count: needs one of equals, at_least, "),
-        (MOST, "at_most: profile\n      equals: 0", 7, "a.count: needs one of equals, at_least, "),
-        (MOST, "at_most: {requested: gpus}", 7, "a.count: expect"),
-        (UNIT, "unit: count\n      unit: s", 10, "unit is given twice, first in line 9; keep one"),
-        ("value: 23", "valu: 23", 15, f"a.count: drills.large.valu: {NO_KEY} value?"),
-        (PORT, "[port 'n1]", 14, "a.count: drills.large.inject.0: No closing quotation"),
-        (PORT, "[[port, n1]]", 14, "a.count: drills.large.inject.0: "),
-        ("nodes: 3", "node: 3", 12, "a.count: drills.large.shape.node: "),
-        ("subject: n1", "subjekt: n1", 12, f"a.count: drills.large.subjekt: {NO_KEY} subject?"),
-        ("phases: [discovery]", "phases: 3", 7, "a.count: phases: Input should be a valid array"),
-        ("page: 01", "pages: 01", 1, f"pages: {NO_KEY} page?"),
-        ("action: watch", "action: repair", 5, "sections.0.action: Input should be 'watch', 'configure', "),
-        *(
-            (UNIT, f"unit: count\n      from: {fold}", 10, f"a.count: from: {says}")
-            for fold, says in (
-                ("worse x.y", "'worse' is no fold; there are as-is, each, "),
-                ("worst", "worst is followed by a fact"),
-                ("worst x.y of gpus", "of gpus: needs a fact, a number, "),
-                ("worst x.y of", "'worst x.y of' is not the name"),
-                ("worst x.y of max(z)", "'max(z)' is not the name"),
-                ("computed gpu", "computed is followed by nothing"),
-                ("3", ""),
-            )
-        ),
-        ("[discovery]", "[discovery", 2, "not valid YAML: "),
-    ],
+    ("proves:", "prove:", 8, f"a.count: prove: {NO_KEY} proves?"),
+    (UNIT, "fails: '{value} of {most}'\n      unit: count", 9, "a.count: fails: {most} is not known here; "),
+    (UNIT, "fails: '{value:d} errors'\n      unit: count", 9, "a.count: fails: {value} is not known here; "),
+    (UNIT, "fails: 'errors {'\n      unit: count", 9, "a.count: fails: "),
+    (UNIT, "unit: 3", 9, "a.count: unit: YAML reads it as 3; put it in quotes"),
+    (MOST, "at_mst: profile", 7, "a.count: needs one of equals, at_least, "),
+    (MOST, "at_most: profile\n      equals: 0", 7, "a.count: needs one of equals, at_least, "),
+    (MOST, "at_most: {requested: gpus}", 7, "a.count: expect"),
+    (UNIT, "unit: count\n      unit: s", 10, "unit is given twice, first in line 9; keep one"),
+    ("value: 23", "valu: 23", 15, f"a.count: drills.large.valu: {NO_KEY} value?"),
+    (PORT, "[port 'n1]", 14, "a.count: drills.large.inject.0: No closing quotation"),
+    (PORT, "[[port, n1]]", 14, "a.count: drills.large.inject.0: "),
+    ("nodes: 3", "node: 3", 12, "a.count: drills.large.shape.node: "),
+    ("subject: n1", "subjekt: n1", 12, f"a.count: drills.large.subjekt: {NO_KEY} subject?"),
+    ("phases: [discovery]", "phases: 3", 7, "a.count: phases: Input should be a valid array"),
+    ("page: 01", "pages: 01", 1, f"pages: {NO_KEY} page?"),
+    ("action: watch", "action: repair", 5, "sections.0.action: Input should be 'watch', 'configure', "),
+    *(
+        (UNIT, f"unit: count\n      from: {fold}", 10, f"a.count: from: {says}")
+        for fold, says in (
+            ("worse x.y", "'worse' is no fold; there are as-is, each, "),
+            ("worst", "worst is followed by a fact"),
+            ("worst x.y of gpus", "of gpus: needs a fact, a number, "),
+            ("worst x.y of", "'worst x.y of' is not the name"),
+            ("worst x.y of max(z)", "'max(z)' is not the name"),
+            ("computed gpu", "computed is followed by nothing"),
+            ("3", ""),
+        )
+    ),
+    ("[discovery]", "[discovery", 2, "not valid YAML: "),
 )
 def test_an_error_names_file_line_check_and_field(tmp_path, old, new, line, says):
     path = tmp_path / "x.yaml"

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 import hca
 import imex
 import inventory
-import pytest
 import smi
 from bringup import judge
 from bringup.derive.blame import blame
@@ -23,7 +22,7 @@ from bringup.report import drain
 from fabric import COUNTERS, fabric, uses_rdma
 from factory import a_run
 from factory import judged_of as folder_of
-from loops import for_each
+from loops import case_for_each, for_each
 from probing import answers_of, told_by
 from programs import on_path, tree
 from runs_for_tests import FAIL, FIXTURES, H100, OPEN, PASS, WARN, add_derived, judged, parsed_of
@@ -101,18 +100,16 @@ def test_ports_that_are_alike_pass_beside_a_slower_one_for_storage_and_a_fleet_w
     assert outcomes("rdma.active", fleet(healthy(tmp_path / "none at all", []))) == [FAIL] * 3
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("ports", "says", "helps"),
-    [
-        ([UP] * 7 + [DOWN], "mlx5_7:1 is DOWN, Polling", INSPECT),
-        ([UP] * 7 + [INIT], "mlx5_7:1 is INIT, LinkUp", CONFIGURE),  # no subnet manager
-        ([UP] * 7 + [SLOW], "mlx5_7:1 runs at 200 Gb/s", INSPECT),
-        ([UP] * 7 + [{**UP, "rate": "none"}], "does not say its rate", CONFIGURE),
-        ([UP] * 7 + [{**UP, "rate": "4.0.0 Gb/sec (4X NDR)"}], "does not say its rate", CONFIGURE),
-        ([UP] * 7 + [DISABLED], "mlx5_7:1 is DOWN, Disabled", CONFIGURE),  # somebody switched it off
-        ([UP] * 6 + [DISABLED, DOWN], "mlx5_6:1 is DOWN", INSPECT),
-        ([], "0", CONFIGURE),  # its driver is not loaded
-    ],
+    ([UP] * 7 + [DOWN], "mlx5_7:1 is DOWN, Polling", INSPECT),
+    ([UP] * 7 + [INIT], "mlx5_7:1 is INIT, LinkUp", CONFIGURE),  # no subnet manager
+    ([UP] * 7 + [SLOW], "mlx5_7:1 runs at 200 Gb/s", INSPECT),
+    ([UP] * 7 + [{**UP, "rate": "none"}], "does not say its rate", CONFIGURE),
+    ([UP] * 7 + [{**UP, "rate": "4.0.0 Gb/sec (4X NDR)"}], "does not say its rate", CONFIGURE),
+    ([UP] * 7 + [DISABLED], "mlx5_7:1 is DOWN, Disabled", CONFIGURE),  # somebody switched it off
+    ([UP] * 6 + [DISABLED, DOWN], "mlx5_6:1 is DOWN", INSPECT),
+    ([], "0", CONFIGURE),  # its driver is not loaded
 )
 @shows_failing("discovery.rdma.active")
 def test_a_port_that_is_down_slow_or_gone_fails_its_node_alone_and_says_what_helps(tmp_path, ports, says, helps):
@@ -221,14 +218,12 @@ def test_a_port_without_counters_is_incomplete_and_a_node_without_a_port_has_los
 @shows_failing("discovery.numa.gpu")
 @for_each(
     ("usual", "odd", "numa_nodes", "expected"),
-    [
-        (NUMA, NUMA, 2, [PASS] * 3),
-        (NUMA, ("0", "0", "0", "1"), 2, [PASS, FAIL, PASS]),
-        (NUMA, ("-1",) * 4, 2, [PASS, OPEN, PASS]),  # the firmware does not tell
-        (("-1",) * 4, ("-1",) * 4, 2, [OPEN] * 3),
-        (("-1",) * 4, ("-1",) * 4, 1, [PASS] * 3),  # there is no other one
-        ((), (), 2, [OPEN] * 3),
-    ],
+    (NUMA, NUMA, 2, [PASS] * 3),
+    (NUMA, ("0", "0", "0", "1"), 2, [PASS, FAIL, PASS]),
+    (NUMA, ("-1",) * 4, 2, [PASS, OPEN, PASS]),  # the firmware does not tell
+    (("-1",) * 4, ("-1",) * 4, 2, [OPEN] * 3),
+    (("-1",) * 4, ("-1",) * 4, 1, [PASS] * 3),  # there is no other one
+    ((), (), 2, [OPEN] * 3),
 )
 def test_numa_nodes_of_gpus_are_alike_and_what_is_hidden_stops_nothing(tmp_path, usual, odd, numa_nodes, expected):
     shutil.rmtree(tmp_path)
@@ -333,14 +328,12 @@ def test_a_virtual_machine_that_hides_pcie_is_incomplete_and_stops_nothing():
 @shows_failing("discovery.topology")
 @for_each(
     ("odd", "outcome", "problem"),
-    [
-        (H100_8.replace("NV18", "NV17", 1), FAIL, None),
-        (H100_8.replace("PXB", "SYS", 1), FAIL, None),
-        (H100_8[: len(H100_8) // 3], OPEN, "cut off"),
-        (H100_8.partition("NIC Legend")[0], OPEN, "cut off"),
-        ("", OPEN, "raw/nvidia-smi-topo-n1.txt: holds no table of GPUs"),
-        ("No devices were found\n", OPEN, "raw/nvidia-smi-topo-n1.txt: holds no table of GPUs"),
-    ],
+    (H100_8.replace("NV18", "NV17", 1), FAIL, None),
+    (H100_8.replace("PXB", "SYS", 1), FAIL, None),
+    (H100_8[: len(H100_8) // 3], OPEN, "cut off"),
+    (H100_8.partition("NIC Legend")[0], OPEN, "cut off"),
+    ("", OPEN, "raw/nvidia-smi-topo-n1.txt: holds no table of GPUs"),
+    ("No devices were found\n", OPEN, "raw/nvidia-smi-topo-n1.txt: holds no table of GPUs"),
     ids=lambda value: str(value)[-20:],
 )
 def test_a_node_with_a_link_or_a_nic_less_is_the_odd_one_and_half_a_table_proves_nothing(odd, outcome, problem):
@@ -388,12 +381,10 @@ def test_little_locked_memory_fails_where_an_rdma_port_is_active(tmp_path, monke
 @shows_failing("discovery.imex")
 @for_each(
     ("state", "value", "outcome"),
-    [
-        ({"imex_state": "UP"}, "UP", PASS),
-        ({"imex_state": "DEGRADED", "imex_away": "n2"}, "DEGRADED", FAIL),
-        ({}, "not running", FAIL),
-        (None, "no IMEX", PASS),
-    ],
+    ({"imex_state": "UP"}, "UP", PASS),
+    ({"imex_state": "DEGRADED", "imex_away": "n2"}, "DEGRADED", FAIL),
+    ({}, "not running", FAIL),
+    (None, "no IMEX", PASS),
 )
 def test_the_domain_of_imex_is_up_or_there_is_none(state, value, outcome, tmp_path, monkeypatch):
     path = str(tmp_path) if state is None else on_path(tmp_path / "node", **state)["PATH"]

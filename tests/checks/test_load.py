@@ -41,7 +41,7 @@ def gpu(name: str, before: int | None, after: int | None) -> list[Fact]:
     return rose("n0", gpus=(8, 8)) + rose("n0/GPU-a", **{name: (before, after)})
 
 
-@for_each("phase", list(PHASES))
+@for_each("phase", *list(PHASES))
 def test_every_phase_with_a_load_asks_for_the_counters_of_every_node_of_it_and_no_other_does(phase):
     by_gate = judged([], phase, TWO)
     if phase in ("discovery", "smoke"):
@@ -162,7 +162,7 @@ ROWS: list[tuple[str, Outcome, str, Iterable[Fact]]] = [
 
 
 @shows_failing(*failing(ROWS, "load."))
-@for_each(("gate", "outcome", "says", "facts"), ROWS)
+@for_each(("gate", "outcome", "says", "facts"), *ROWS)
 def test_what_counters_of_a_node_say(gate, outcome, says, facts):
     verdict = judged(facts, "nccl_scaling", TWO)[f"load.{gate} n0"]
     assert in_words(verdict)[0] is outcome
@@ -199,25 +199,23 @@ LOST_GPU: Fact = ("load.event.xid_79", "n0/GPU-a", True)
 
 @for_each(
     ("outcome", "says", "events"),
-    [
-        (PASS, ALL_WATCHED, WATCHED),
-        (PASS, ALL_WATCHED, watched(0, 104, 170)),  # the load waited 40 s for it
-        (PASS, ALL_WATCHED, [*WATCHED, ("load.event.xid_31", "n0/GPU-a", True)]),
-        (FAIL, "1 (Xid 79 on GPU-a: reboot the node)", [*WATCHED, LOST_GPU]),
-        (FAIL, "1 (Xid 79 on GPU-a: reboot the node)", [*WATCHED[:1], LOST_GPU]),
-        (OPEN, f"{NOT_READ} not watched", []),
-        (OPEN, f"{NOT_READ} not watched to the end", WATCHED[:1]),
-        (OPEN, "not found out: not read; when NVML's events were watched is not known", EVENTS),
-        (OPEN, f"{NOT_READ} watched from 117 s after the load could begin", watched(0, 180, 182)),
-        (OPEN, f"{NOT_READ} watched until 176 s before its end", watched(0, 64, 240)),
-        (OPEN, "not found out: not read; not read", [("load.event.gpus", "n0", None)]),
-        (OPEN, "not found out: not read; gpu3: not read", [*WATCHED, ("load.event.watched", "n0/gpu3", None)]),
-        (
-            OPEN,
-            "not found out: not read; Xid 145 on GPU-a: what it asks for stands in the log alone",
-            [*WATCHED, ("load.event.xid_145", "n0/GPU-a", True)],
-        ),
-    ],
+    (PASS, ALL_WATCHED, WATCHED),
+    (PASS, ALL_WATCHED, watched(0, 104, 170)),  # the load waited 40 s for it
+    (PASS, ALL_WATCHED, [*WATCHED, ("load.event.xid_31", "n0/GPU-a", True)]),
+    (FAIL, "1 (Xid 79 on GPU-a: reboot the node)", [*WATCHED, LOST_GPU]),
+    (FAIL, "1 (Xid 79 on GPU-a: reboot the node)", [*WATCHED[:1], LOST_GPU]),
+    (OPEN, f"{NOT_READ} not watched", []),
+    (OPEN, f"{NOT_READ} not watched to the end", WATCHED[:1]),
+    (OPEN, "not found out: not read; when NVML's events were watched is not known", EVENTS),
+    (OPEN, f"{NOT_READ} watched from 117 s after the load could begin", watched(0, 180, 182)),
+    (OPEN, f"{NOT_READ} watched until 176 s before its end", watched(0, 64, 240)),
+    (OPEN, "not found out: not read; not read", [("load.event.gpus", "n0", None)]),
+    (OPEN, "not found out: not read; gpu3: not read", [*WATCHED, ("load.event.watched", "n0/gpu3", None)]),
+    (
+        OPEN,
+        "not found out: not read; Xid 145 on GPU-a: what it asks for stands in the log alone",
+        [*WATCHED, ("load.event.xid_145", "n0/GPU-a", True)],
+    ),
 )
 def test_events_stand_in_for_a_log_that_is_closed(outcome, says, events):
     closed = judged([*rose("n0", xid=(None, None)), *events], "nccl_scaling", TWO)
@@ -266,14 +264,12 @@ def counted(*questions) -> dict[tuple[str, str], Value | None]:
 @shows_failing("load.tcp_sent_again.uneven")
 @for_each(
     ("again", "odd", "says"),
-    [
-        ((2_700, 3_200, 15), "n2", "what reaches it is lost"),  # measured: 1 of 100 packets to n2 is lost
-        ((15, 9, 900), "n2", "what leaves it, or what reaches a node to which it sends, is lost"),
-        ((2_700, 3_200, 2_900), "", ""),  # a busy network
-        ((900, 15, 900), "n1", "what reaches it is lost"),
-        ((30, 0, 0), "", ""),  # healthy nodes here
-        ((0, 0, 60), "", ""),  # an interface that carries little: 60 of 10,000 are chance
-    ],
+    ((2_700, 3_200, 15), "n2", "what reaches it is lost"),  # measured: 1 of 100 packets to n2 is lost
+    ((15, 9, 900), "n2", "what leaves it, or what reaches a node to which it sends, is lost"),
+    ((2_700, 3_200, 2_900), "", ""),  # a busy network
+    ((900, 15, 900), "n1", "what reaches it is lost"),
+    ((30, 0, 0), "", ""),  # healthy nodes here
+    ((0, 0, 60), "", ""),  # an interface that carries little: 60 of 10,000 are chance
 )
 def test_a_node_stands_out_by_what_is_sent_again_to_it_as_by_what_it_sends(again, odd, says):
     nodes = ("n0", "n1", "n2")
@@ -363,7 +359,7 @@ def test_xids_are_watched_from_before_the_load_until_after_it(tmp_path):
     assert (done.returncode, done.stdout.splitlines()) == (0, [*begun, "ended", "after the load"]), done.stderr
 
 
-@for_each("script", SCRIPTS, ids=lambda path: path.stem)
+@for_each("script", *SCRIPTS, ids=lambda path: path.stem)
 def test_every_load_stands_between_two_readings(script):
     text, calls = script.read_text(), ("read_counters before", "read_counters after")
     if script.parent.name == "slurm":
@@ -382,17 +378,15 @@ LOOK = "n2 sent {} of its data again (load.tcp_sent_again): look at what it send
 
 @for_each(
     ("slow", "again", "causes"),
-    [
-        # the verdict named the direction n0->n2 alone, while n2 sent a fifth of its segments again
-        ([(SLOWEST, "job"), (LINK, "n0--n2")], {"n2": 0.218, "n0": 0.0}, [LOOK.format("21.8%")] * 2),
-        ([(BUSBW, "3-nodes")], {"n0": 0.03, "n2": 0.2}, [LOOK.format("20.0%")]),  # who sends most of it again
-        # inside one node nothing goes over the network, and two nodes are the first two
-        ([(BUSBW, scale) for scale in ("1-gpu", "1-node", "2-nodes")], {"n0": 0.0, "n3": 0.2}, [None] * 3),
-        ([(BUSBW, "1-node")], {"n0": 0.2}, [None]),
-        ([(LINK, "n0--n3")], {"n2": 0.2}, [None]),
-        ([(SLOWEST, "job", PASS)], {"n2": 0.2}, [None]),
-        ([(SLOWEST, "job")], {"n2": 0.0}, [None]),
-    ],
+    # the verdict named the direction n0->n2 alone, while n2 sent a fifth of its segments again
+    ([(SLOWEST, "job"), (LINK, "n0--n2")], {"n2": 0.218, "n0": 0.0}, [LOOK.format("21.8%")] * 2),
+    ([(BUSBW, "3-nodes")], {"n0": 0.03, "n2": 0.2}, [LOOK.format("20.0%")]),  # who sends most of it again
+    # inside one node nothing goes over the network, and two nodes are the first two
+    ([(BUSBW, scale) for scale in ("1-gpu", "1-node", "2-nodes")], {"n0": 0.0, "n3": 0.2}, [None] * 3),
+    ([(BUSBW, "1-node")], {"n0": 0.2}, [None]),
+    ([(LINK, "n0--n3")], {"n2": 0.2}, [None]),
+    ([(SLOWEST, "job", PASS)], {"n2": 0.2}, [None]),
+    ([(SLOWEST, "job")], {"n2": 0.0}, [None]),
 )
 def test_what_is_slow_names_the_node_that_sends_again(slow, again, causes):
     run = a_run("nccl_pairwise", ["n0", "n2", "n3"], plan={})

@@ -13,7 +13,7 @@ from bringup.plan import profile
 from bringup.records import Closed, Kind, Run, Verdict, read_record, write_record
 from bringup.results import CLOSED, RUN, UNREADABLE
 from factory import a_run
-from loops import for_each
+from loops import case_for_each, for_each
 from runs_for_tests import FAIL, OPEN, PASS, WARN, add_derived, discovery, judged, parsed_of, reseal
 from showing import shows_failing
 
@@ -78,12 +78,10 @@ def test_a_library_that_one_of_two_nodes_has_fails_on_both(healthy):
 
 @for_each(
     ("values", "outcomes"),
-    [
-        (["nccl 1", "nccl 1", "nccl 1", "absent"], [PASS, PASS, PASS, FAIL]),
-        (["absent", "absent", "absent", "nccl 1"], [FAIL] * 4),
-        (["absent", "absent", "absent", None], [OPEN] * 4),
-        (["absent", "absent", "nccl 1", "nccl 1"], [FAIL] * 4),
-    ],
+    (["nccl 1", "nccl 1", "nccl 1", "absent"], [PASS, PASS, PASS, FAIL]),
+    (["absent", "absent", "absent", "nccl 1"], [FAIL] * 4),
+    (["absent", "absent", "absent", None], [OPEN] * 4),
+    (["absent", "absent", "nccl 1", "nccl 1"], [FAIL] * 4),
 )
 def test_absence_is_never_what_is_usual(values, outcomes):
     facts = [("inventory.library.libnccl", f"n{number}", value) for number, value in enumerate(values)]
@@ -199,13 +197,11 @@ def test_a_job_that_slurm_started_again_is_a_warning(folder):
 # ---- whose evidence it is
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("change", "says"),
-    [
-        (lambda folder: (folder / CLOCK).unlink(), f"{CLOCK} is gone"),
-        (lambda folder: (folder / CLOCK).write_text("{}\n"), f"{CLOCK} was changed after"),
-        (lambda folder: (folder / "raw/more.jsonl").write_text("{}\n"), "raw/more.jsonl came after"),
-    ],
+    (lambda folder: (folder / CLOCK).unlink(), f"{CLOCK} is gone"),
+    (lambda folder: (folder / CLOCK).write_text("{}\n"), f"{CLOCK} was changed after"),
+    (lambda folder: (folder / "raw/more.jsonl").write_text("{}\n"), "raw/more.jsonl came after"),
 )
 def test_evidence_that_is_not_as_it_was_is_incomplete(folder, change, says):
     change(folder)
@@ -235,15 +231,13 @@ def test_a_file_that_was_changed_is_said_also_where_another_one_cannot_be_read(h
     assert verdict.value == "raw/mpi-list.txt was changed after the run was closed"
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("run", "utc", "says"),
-    [
-        ("another", None, "wrote it for run another"),
-        (None, "2031-01-01T00:00:00Z", "wrote it at 2031"),
-        (None, "yesterday", "wrote it at yesterday"),
-        (None, timedelta(minutes=60), "wrote it at "),
-        (None, timedelta(minutes=9), None),  # clocks of hosts may differ by minutes
-    ],
+    ("another", None, "wrote it for run another"),
+    (None, "2031-01-01T00:00:00Z", "wrote it at 2031"),
+    (None, "yesterday", "wrote it at yesterday"),
+    (None, timedelta(minutes=60), "wrote it at "),
+    (None, timedelta(minutes=9), None),  # clocks of hosts may differ by minutes
 )
 def test_a_stamp_of_another_run_or_time_is_said(folder, run, utc, says):
     opened = read_record(folder / RUN, Run)

@@ -82,10 +82,8 @@ def test_a_reference_that_is_not_there_or_that_nobody_asked_says_so_within_the_d
 
 @for_each(
     ("behind", "off"),
-    [
-        ({"n0": 0.0, "n1": 2.0, "n2": 2.0, "n3": 2.001}, {"n0": 2.001, "n1": 0, "n2": 0, "n3": 0}),
-        ({"n0": 0.0, "n1": None, "n2": 0.0}, {"n0": 0, "n1": None, "n2": 0}),
-    ],
+    ({"n0": 0.0, "n1": 2.0, "n2": 2.0, "n3": 2.001}, {"n0": 2.001, "n1": 0, "n2": 0, "n3": 0}),
+    ({"n0": 0.0, "n1": None, "n2": 0.0}, {"n0": 0, "n1": None, "n2": 0}),
 )
 def test_a_reference_that_is_off_is_named_and_the_others_are_not(behind, off):
     facts = [("discovery.clock.behind_reference", node, value) for node, value in behind.items()]
@@ -112,13 +110,11 @@ CACHE = "1 libs found in cache `/etc/ld.so.cache'\n\t{} (libc6,x86-64) => /proc/
 
 @for_each(
     ("answer", "says"),
-    [
-        (CACHE.format("libc.so.6"), " bytes "),
-        (CACHE.format("libother.so.1"), "absent"),
-        ("9 libs found in cache `/etc/ld.so.cache'\n\tlibc.so.6 (lib", "gave no answer"),
-        ("", "gave no answer"),
-        (None, "gave no answer"),  # there is no ldconfig
-    ],
+    (CACHE.format("libc.so.6"), " bytes "),
+    (CACHE.format("libother.so.1"), "absent"),
+    ("9 libs found in cache `/etc/ld.so.cache'\n\tlibc.so.6 (lib", "gave no answer"),
+    ("", "gave no answer"),
+    (None, "gave no answer"),  # there is no ldconfig
 )
 def test_a_library_is_absent_only_where_the_linker_was_asked(monkeypatch, answer, says):
     def run(*_, **__):
@@ -139,15 +135,13 @@ def test_the_mount_of_a_folder_is_the_innermost_one_and_nobody_looks_into_that_o
 
 @for_each(
     ("text", "model"),
-    [
-        ("processor\t: 0\nmodel name\t: AMD EPYC 9654\n", "AMD EPYC 9654"),
-        ("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n", "implementer 0x41 part 0xd4f"),
-        ("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9"),
-        ("processor\t: 0\nmodel name\t: unknown\n", None),
-        ("processor\t: 0\nmodel name\t: \n", None),
-        ("processor\t: 0\nCPU impl", None),
-        ("", None),
-    ],
+    ("processor\t: 0\nmodel name\t: AMD EPYC 9654\n", "AMD EPYC 9654"),
+    ("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n", "implementer 0x41 part 0xd4f"),
+    ("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9"),
+    ("processor\t: 0\nmodel name\t: unknown\n", None),
+    ("processor\t: 0\nmodel name\t: \n", None),
+    ("processor\t: 0\nCPU impl", None),
+    ("", None),
 )
 def test_a_cpu_that_nobody_names_is_unknown_and_equals_no_other(text, model):
     model_read = inventory.cpu_model(text)
@@ -177,12 +171,10 @@ def test_a_system_without_a_name_is_unknown(tmp_path, monkeypatch):
 
 @for_each(
     ("text", "expected"),
-    [
-        ("always [madvise] never", "madvise"),
-        ("[always] madvise never", "always"),
-        ("nothing", "not found"),
-        (None, "No such file"),
-    ],
+    ("always [madvise] never", "madvise"),
+    ("[always] madvise never", "always"),
+    ("nothing", "not found"),
+    (None, "No such file"),
 )
 def test_the_huge_pages_in_force_are_the_ones_in_brackets(tmp_path, monkeypatch, text, expected):
     monkeypatch.setattr(inventory, "HUGE_PAGES", tmp_path / f"{text}")
@@ -310,14 +302,12 @@ def test_a_healthy_node_has_nothing_left_and_where_proc_hides_the_others_nothing
 
 @for_each(
     "process, quantity, count",
-    [
-        (LEFT, "processes", 1),
-        ((*LEFT[:6], 1_400_000_123, *LEFT[7:]), "processes", 1),  # of a directory service
-        ((*LEFT[:5], 31, *LEFT[6:]), "processes", 0),  # younger than this program
-        ((*LEFT[:8], "/slurm/uid_2000/job_8/step_0"), "processes", 0),  # in another job
-        (("train", "D", 1, 0, 0, 9, 0, "200", "/"), "blocked", 1),
-        (("train", "Z", 1, 0, 0, 9, 2000, "200", ""), "zombies", 2),
-    ],
+    (LEFT, "processes", 1),
+    ((*LEFT[:6], 1_400_000_123, *LEFT[7:]), "processes", 1),  # of a directory service
+    ((*LEFT[:5], 31, *LEFT[6:]), "processes", 0),  # younger than this program
+    ((*LEFT[:8], "/slurm/uid_2000/job_8/step_0"), "processes", 0),  # in another job
+    (("train", "D", 1, 0, 0, 9, 0, "200", "/"), "blocked", 1),
+    (("train", "Z", 1, 0, 0, 9, 2000, "200", ""), "zombies", 2),
 )
 def test_what_counts(process, quantity, count, node):
     value, why = node(process)[quantity]
@@ -346,7 +336,7 @@ def test_files_of_a_user_without_a_job_count_and_those_of_the_system_do_not(node
     assert node()["shm"] == (pytest.approx(2**20 / 2**30, abs=1e-3), "0.00 GiB of user 2000")
 
 
-@for_each("used, value", [(2**30, None), (2**20, 0)])
+@for_each("used, value", (2**30, None), (2**20, 0))
 def test_what_another_user_hides_is_not_known_to_be_nothing(used, value, node, tmp_path, monkeypatch):
     refused = PermissionError(13, "Permission denied")
     space = SimpleNamespace(f_blocks=2 * used, f_bfree=used, f_frsize=1)

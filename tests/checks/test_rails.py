@@ -18,7 +18,7 @@ from bringup.records import Kind, Outcome, Verdict
 from bringup.run.healthy_rest import unhealthy_nodes
 from bringup.run.train_here import free_port
 from factory import a_run, a_verdict, judged_of
-from loops import for_each
+from loops import case_for_each, for_each
 from programs import PROBES, on_path, program, ran, tree
 from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, Fact, in_words, judged
 from showing import shows_failing
@@ -62,11 +62,9 @@ def measured(nodes: tuple[str, ...], slow: dict[str, float], **lacking: str) -> 
 
 @for_each(
     ("name", "gbps"),
-    [
-        ("write-bw-gbits.txt", 111.71),
-        ("../real/perftest/ib-write-bw-duration.txt", 58.07),
-        ("write-bw-frequency.txt", 3.03),
-    ],
+    ("write-bw-gbits.txt", 111.71),
+    ("../real/perftest/ib-write-bw-duration.txt", 58.07),
+    ("write-bw-frequency.txt", 3.03),
 )
 def test_the_average_of_real_output_is_read_in_its_unit(name, gbps):
     assert perftest.bandwidth((REAL / name).read_text()) == gbps
@@ -80,7 +78,7 @@ def test_the_typical_latency_is_read_and_ports_are_the_fastest_that_are_active(t
     assert perftest.ports(hcas(tmp_path, (UP, NDR), (DOWN, NDR), (UP, EDR))) == {"mlx5_0:1": 400.0}
 
 
-@for_each("reader", [perftest.bandwidth, perftest.latency])
+@for_each("reader", perftest.bandwidth, perftest.latency)
 def test_output_without_a_table_is_no_measurement(reader):
     for text, says in (
         ("Couldn't connect to n0:18515\n", "Couldn't connect to n0:18515"),
@@ -138,25 +136,20 @@ def of_two_nodes(place: Path, **state: str) -> dict[str, Verdict]:
     return verdicts(parsed, nodes)
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("state", "expected"),
-    [
-        ({}, {"slowest": (PASS, 0.965, "386 of 400 Gb/s"), "latency": (PASS, 2.1, "")}),
-        pytest.param(
-            {"rail_mlx5_1": "180", "rail_mlx5_0.latency": "40"},
-            {"slowest": (FAIL, 0.45, "mlx5_1:1 "), "latency": (FAIL, 40.0, "mlx5_0:1 ")},
-            marks=shows_failing("fabric.rail.slowest", "fabric.rail.latency"),
-        ),
-        pytest.param(
-            {"rail_mlx5_1.mlx5_0": "fail"},  # ports of different names that do not meet; all at once share nothing
-            {"crossed": (WARN, 0.0, "mlx5_1:1 "), "together": (PASS, 0.965, "")},
-            marks=shows_failing("fabric.rail.crossed"),
-        ),
-        (
-            {"rail_mlx5_1": "fail"},
-            {"slowest": (FAIL, 0.0, "ib_write_bw ended with 1: Completion with error at client")},
-        ),
-    ],
+    ({}, {"slowest": (PASS, 0.965, "386 of 400 Gb/s"), "latency": (PASS, 2.1, "")}),
+    pytest.param(
+        {"rail_mlx5_1": "180", "rail_mlx5_0.latency": "40"},
+        {"slowest": (FAIL, 0.45, "mlx5_1:1 "), "latency": (FAIL, 40.0, "mlx5_0:1 ")},
+        marks=shows_failing("fabric.rail.slowest", "fabric.rail.latency"),
+    ),
+    pytest.param(
+        {"rail_mlx5_1.mlx5_0": "fail"},  # ports of different names that do not meet; all at once share nothing
+        {"crossed": (WARN, 0.0, "mlx5_1:1 "), "together": (PASS, 0.965, "")},
+        marks=shows_failing("fabric.rail.crossed"),
+    ),
+    ({"rail_mlx5_1": "fail"}, {"slowest": (FAIL, 0.0, "ib_write_bw ended with 1: Completion with error at client")}),
 )
 def test_two_nodes_measure_every_rail_in_both_directions(tmp_path, state, expected):
     by_gate = of_two_nodes(tmp_path / "a place", **state)
@@ -218,31 +211,29 @@ def rates(of: str, *rails: str) -> list[Fact]:
 
 @for_each(
     ("gate", "seen", "expected", "why"),
-    [
-        (
-            "rail.slowest",
-            [*rates("rail", "mlx5_0:1"), ("rail.met", "n0--n1", False, "n1 did not answer in 60 s")],
-            *(OPEN, "n0--n1: n1 did not answer in 60 s"),
-        ),
-        ("rail.slowest", [MET], OPEN, "n0 has no active RDMA port"),
-        ("rail.slowest", [], OPEN, ""),  # it was not exercised
-        (
-            "rail.slowest",
-            [MET, *rates("rail", "mlx5_0:1", "mlx5_1:1"), *BOTH_WAYS],
-            *(OPEN, "mlx5_1:1 n0->n1: no transfer arrived"),
-        ),
-        # the slower side decides how fast a transfer can be
-        (
-            "rail.slowest",
-            [MET, ("rail.rate@mlx5_0:1", "n0", RATE), *rates("rail", "mlx5_0:1")[1:], *BOTH_WAYS],
-            *(PASS, "96 of 100 Gb/s"),
-        ),
-        (
-            "loopback n0",
-            [*rates("loopback", "a:1", "b:1"), ("loopback.bandwidth@a:1", "n0", 96.0), ("loopback.ports", "n0", 2)],
-            *(OPEN, "b:1: no transfer to itself arrived"),
-        ),
-    ],
+    (
+        "rail.slowest",
+        [*rates("rail", "mlx5_0:1"), ("rail.met", "n0--n1", False, "n1 did not answer in 60 s")],
+        *(OPEN, "n0--n1: n1 did not answer in 60 s"),
+    ),
+    ("rail.slowest", [MET], OPEN, "n0 has no active RDMA port"),
+    ("rail.slowest", [], OPEN, ""),  # it was not exercised
+    (
+        "rail.slowest",
+        [MET, *rates("rail", "mlx5_0:1", "mlx5_1:1"), *BOTH_WAYS],
+        *(OPEN, "mlx5_1:1 n0->n1: no transfer arrived"),
+    ),
+    # the slower side decides how fast a transfer can be
+    (
+        "rail.slowest",
+        [MET, ("rail.rate@mlx5_0:1", "n0", RATE), *rates("rail", "mlx5_0:1")[1:], *BOTH_WAYS],
+        *(PASS, "96 of 100 Gb/s"),
+    ),
+    (
+        "loopback n0",
+        [*rates("loopback", "a:1", "b:1"), ("loopback.bandwidth@a:1", "n0", 96.0), ("loopback.ports", "n0", 2)],
+        *(OPEN, "b:1: no transfer to itself arrived"),
+    ),
 )
 def test_ports_without_a_transfer_are_incomplete_with_the_reason(gate, seen, expected, why):
     phase = "node_sweep" if gate.startswith("loopback") else "nccl_pairwise"
@@ -251,7 +242,7 @@ def test_ports_without_a_transfer_are_incomplete_with_the_reason(gate, seen, exp
     assert why in words
 
 
-@for_each("count", [2, 3, 4, 5, 8, 9, 64])
+@for_each("count", 2, 3, 4, 5, 8, 9, 64)
 def test_neighbours_meet_in_few_rounds_with_as_many_links_as_nodes(count):
     nodes = [f"n{number}" for number in range(count)]
     pairs = rounds.ring(nodes)

@@ -32,23 +32,18 @@ ALIKE_2 = (0, "of 2 that were compared")
 
 @for_each(
     ("nodes", "expected"),
-    [
-        (
-            [["a=bbr", "b=1"], ["a=cubic", "b=1"], ["a=bbr", "b=1"]],
-            [ALIKE_2, (1, "a: cubic, 2 of 3 have bbr"), ALIKE_2],
-        ),
-        (
-            [["a=1", "b=1", "c=1"], ["a=2", "b=1", "c=1"], ["a=1", "b=2", "c=1"], ["a=1", "b=1", "c=2"]],
-            [0, 1, 1, 1],  # those that each differ in another setting do not make the rest differ
-        ),
-        ([["a=1"], ["a=2"]], [(1, "a: 1, 2 different values and no majority"), 1]),
-        ([["a=absent", "b=1"], ["a=absent", "b=1"]], [ALIKE, ALIKE]),
-        ([["a=1"], ["a=1"], ["a=absent"]], [ALIKE, ALIKE, (1, "a: absent, 2 of 3 have 1")]),
-        ([["a=absent"], ["a=absent"]], [(None, "no node has one")] * 2),
-        ([["a=1"], None], [(None, "no other node was there to compare with"), (None, A_NO)]),
-        # a node that gave one list of two is not compared by that one
-        ([["a=1", "/", "b=1"], ["a=2", "/"], ["a=1", "/", "b=1"]], [0, None, 0]),
-    ],
+    ([["a=bbr", "b=1"], ["a=cubic", "b=1"], ["a=bbr", "b=1"]], [ALIKE_2, (1, "a: cubic, 2 of 3 have bbr"), ALIKE_2]),
+    (
+        [["a=1", "b=1", "c=1"], ["a=2", "b=1", "c=1"], ["a=1", "b=2", "c=1"], ["a=1", "b=1", "c=2"]],
+        [0, 1, 1, 1],  # those that each differ in another setting do not make the rest differ
+    ),
+    ([["a=1"], ["a=2"]], [(1, "a: 1, 2 different values and no majority"), 1]),
+    ([["a=absent", "b=1"], ["a=absent", "b=1"]], [ALIKE, ALIKE]),
+    ([["a=1"], ["a=1"], ["a=absent"]], [ALIKE, ALIKE, (1, "a: absent, 2 of 3 have 1")]),
+    ([["a=absent"], ["a=absent"]], [(None, "no node has one")] * 2),
+    ([["a=1"], None], [(None, "no other node was there to compare with"), (None, A_NO)]),
+    # a node that gave one list of two is not compared by that one
+    ([["a=1", "/", "b=1"], ["a=2", "/"], ["a=1", "/", "b=1"]], [0, None, 0]),
 )
 def test_a_node_that_differs_is_named_with_the_setting_and_what_the_others_have(nodes, expected):
     facts = []
@@ -140,11 +135,9 @@ def test_the_settings_of_this_machine_fit_on_their_lines():
 
 @for_each(
     ("status", "value", "why"),
-    [
-        (0x2001, True, ""),  # STA_NANO, STA_PLL
-        (0x40, False, "off by 0.012 s at most"),
-        (None, None, "Operation not permitted"),
-    ],
+    (0x2001, True, ""),  # STA_NANO, STA_PLL
+    (0x40, False, "off by 0.012 s at most"),
+    (None, None, "Operation not permitted"),
 )
 def test_what_the_kernel_says_of_its_clock(monkeypatch, status, value, why):
     def kernel_clock():
@@ -211,15 +204,13 @@ def own(seen: list[Fact]) -> list[Any]:
 
 @for_each(
     ("differ", "counts", "why"),
-    [
-        ({}, [0, 0, 0, 0], {}),
-        ({"n1": (WRONG,)}, [0, 1, 0, 0], {"n1": "n2 is 10.0.0.99, and should be 10.0.0.2"}),
-        ({"n1": ("n2 none",)}, [0, 0, 0, 0], {}),  # it leads nowhere
-        # where nodes disagree, the address that the node has is right
-        ({"n1": (WRONG,), "n3": (WRONG,)}, [0, 1, 0, 1], {}),
-        # more names than a line holds
-        ({"n3": ("n1 10.9.9.1", 40)}, [0, 0, 0, 40], {"n3": "n1 is 10.9.9.1, and should be 10.0.0.1; and 37 more"}),
-    ],
+    ({}, [0, 0, 0, 0], {}),
+    ({"n1": (WRONG,)}, [0, 1, 0, 0], {"n1": "n2 is 10.0.0.99, and should be 10.0.0.2"}),
+    ({"n1": ("n2 none",)}, [0, 0, 0, 0], {}),  # it leads nowhere
+    # where nodes disagree, the address that the node has is right
+    ({"n1": (WRONG,), "n3": (WRONG,)}, [0, 1, 0, 1], {}),
+    # more names than a line holds
+    ({"n3": ("n1 10.9.9.1", 40)}, [0, 0, 0, 40], {"n3": "n1 is 10.9.9.1, and should be 10.0.0.1; and 37 more"}),
 )
 def test_one_node_that_knows_another_address_is_named_and_the_others_are_not(differ, counts, why):
     seen = derived(fleet(**differ), "differ")
@@ -301,8 +292,7 @@ def test_what_a_resolver_says_is_an_answer(monkeypatch):
 
 
 @for_each(
-    ("address", "reachable"),
-    [("127.0.1.1", False), ("10.0.0.1,127.0.1.1", True), ("fe80::1%eth0", True), (None, False)],
+    ("address", "reachable"), ("127.0.1.1", False), ("10.0.0.1,127.0.1.1", True), ("fe80::1%eth0", True), (None, False)
 )
 def test_a_host_name_that_is_only_loopback_reaches_nobody(monkeypatch, address, reachable):
     answer = names.Answer(address, "unknown", 0)

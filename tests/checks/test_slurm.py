@@ -74,7 +74,12 @@ def test_an_answer_without_a_part_says_nothing_of_it_and_another_phase_judges_no
 
 @for_each(
     ("default", "is_there"),
-    [("none", True), ("(null)", True), ("pmix", True), ("pmix_v4", True), ("pmix_v5", False), ("pmi9", False)],
+    ("none", True),
+    ("(null)", True),
+    ("pmix", True),
+    ("pmix_v4", True),
+    ("pmix_v5", False),
+    ("pmi9", False),
 )
 def test_a_default_mpi_plugin_is_there_when_it_is_listed_or_a_version_of_pmix_or_no_plugin(default, is_there):
     """Slurm 23.11 and later print (null) for none; versions of pmix stand on a line of their own."""
@@ -97,18 +102,16 @@ AT = "2026-01-01T00:00:0"
 
 @for_each(
     ("facts", "quantity", "expected"),
-    [
-        ([("smoke.array.index", str(index)) for index in (3, 0, 1)], "smoke.array", ["0 1 3"]),  # 2 is lost
-        ([(ENDED, f"{AT}5"), (STARTED, f"{AT}6")], "smoke.dependency.waits", [1.0]),
-        ([(ENDED, f"{AT}5"), (STARTED, f"{AT}3")], "smoke.dependency.waits", [-2.0]),
-        ([(ENDED, f"{AT}5"), (STARTED, "Unknown")], "smoke.dependency.waits", [None]),
-        ([(ENDED, f"{AT}5")], "smoke.dependency.waits", []),
-        ([(STARTED, f"{AT}6")], "smoke.dependency.waits", []),
-        # a signal that ended a script before it began had come
-        ([("smoke.warning.ExitCode", "0:10")], "smoke.time_limit.warned", [True]),
-        ([("smoke.warning.ExitCode", "0:0")], "smoke.time_limit.warned", []),
-        ([("smoke.warning.ExitCode", "0:10"), ("smoke.time_limit.warned", False)], "smoke.time_limit.warned", [False]),
-    ],
+    ([("smoke.array.index", str(index)) for index in (3, 0, 1)], "smoke.array", ["0 1 3"]),  # 2 is lost
+    ([(ENDED, f"{AT}5"), (STARTED, f"{AT}6")], "smoke.dependency.waits", [1.0]),
+    ([(ENDED, f"{AT}5"), (STARTED, f"{AT}3")], "smoke.dependency.waits", [-2.0]),
+    ([(ENDED, f"{AT}5"), (STARTED, "Unknown")], "smoke.dependency.waits", [None]),
+    ([(ENDED, f"{AT}5")], "smoke.dependency.waits", []),
+    ([(STARTED, f"{AT}6")], "smoke.dependency.waits", []),
+    # a signal that ended a script before it began had come
+    ([("smoke.warning.ExitCode", "0:10")], "smoke.time_limit.warned", [True]),
+    ([("smoke.warning.ExitCode", "0:0")], "smoke.time_limit.warned", []),
+    ([("smoke.warning.ExitCode", "0:10"), ("smoke.time_limit.warned", False)], "smoke.time_limit.warned", [False]),
 )
 def test_what_follows_from_what_slurm_says_of_a_job(facts, quantity, expected):
     parsed = parsed_of((name, "job", value) for name, value in facts)
@@ -118,14 +121,12 @@ def test_what_follows_from_what_slurm_says_of_a_job(facts, quantity, expected):
 
 @for_each(
     ("fact", "value", "gate", "outcome"),
-    [
-        ("exit_code.ExitCode", "7:0", "exit_code", PASS),
-        ("exit_code.ExitCode", "0:0", "exit_code", FAIL),
-        ("memory.state", "OUT_OF_MEMORY", "memory.enforced", PASS),
-        ("memory.state", "COMPLETED", "memory.enforced", FAIL),
-        ("never.state", "CANCELLED", "dependency.never", PASS),
-        ("never.state", "COMPLETED", "dependency.never", FAIL),
-    ],
+    ("exit_code.ExitCode", "7:0", "exit_code", PASS),
+    ("exit_code.ExitCode", "0:0", "exit_code", FAIL),
+    ("memory.state", "OUT_OF_MEMORY", "memory.enforced", PASS),
+    ("memory.state", "COMPLETED", "memory.enforced", FAIL),
+    ("never.state", "CANCELLED", "dependency.never", PASS),
+    ("never.state", "COMPLETED", "dependency.never", FAIL),
 )
 def test_how_a_job_ended_is_judged(fact, value, gate, outcome):
     by_gate = judged([(f"smoke.{fact}", "job", value)], "smoke", profile_name="generic")
@@ -142,17 +143,15 @@ PREEMPTED = "slurmstepd-n0: error: *** STEP 7.0 ON n0 CANCELLED AT 2026-11-28T13
 
 @for_each(
     ("files", "words"),
-    [
-        ({}, ""),
-        ({"jobs": QOS}, "; Slurm refused a step: QOSMaxSubmitJobPerUserLimit (raw/jobs.err)"),
-        (
-            {"second-job": BUSY, "third": BUSY},
-            "; Slurm refused a step: Unable to allocate resources: Requested nodes are busy "
-            "(raw/second-job.err, and in 1 more file)",
-        ),
-        ({"compute": PREEMPTED}, "; Slurm ended a step: preemption (raw/compute.err)"),
-        ({"compute": f"0: {BUSY}"}, ""),  # what a task printed
-    ],
+    ({}, ""),
+    ({"jobs": QOS}, "; Slurm refused a step: QOSMaxSubmitJobPerUserLimit (raw/jobs.err)"),
+    (
+        {"second-job": BUSY, "third": BUSY},
+        "; Slurm refused a step: Unable to allocate resources: Requested nodes are busy "
+        "(raw/second-job.err, and in 1 more file)",
+    ),
+    ({"compute": PREEMPTED}, "; Slurm ended a step: preemption (raw/compute.err)"),
+    ({"compute": f"0: {BUSY}"}, ""),  # what a task printed
 )
 def test_a_check_without_evidence_has_the_words_of_slurm_beside_it(files, words):
     parsed, run = Parsed(), a_run("smoke", ("n0", "n1"))
@@ -178,14 +177,12 @@ def test_a_probe_that_slurm_ended_has_the_words_of_slurm_beside_what_it_had_said
 
 @for_each(
     ("arrived", "late_s", "warned"),
-    [
-        (True, 0, True),
-        (True, 60, True),
-        (False, 0, False),
-        (False, 14, False),
-        (False, 17, None),  # no script was there when it could come: from 15 s on
-        (False, 60, None),
-    ],
+    (True, 0, True),
+    (True, 60, True),
+    (False, 0, False),
+    (False, 14, False),
+    (False, 17, None),  # no script was there when it could come: from 15 s on
+    (False, 60, None),
 )
 @pytest.mark.parametrize("has_variable", [True, False])  # Slurm before 23.02 has none
 def test_a_signal_that_was_due_too_early_is_not_known(monkeypatch, tmp_path, arrived, late_s, warned, has_variable):

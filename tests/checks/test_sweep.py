@@ -15,7 +15,7 @@ from bringup import judge
 from bringup.evidence import dcgm, facts
 from bringup.evidence.parsed import Parsed
 from bringup.records import Outcome, Value, Verdict
-from loops import for_each
+from loops import case_for_each, for_each
 from nvml_for_tests import HEALTHY, FakeNvml
 from probing import answers_of
 from programs import PROBES, on_path, program, ran
@@ -104,7 +104,7 @@ ROWS: list[tuple[str, Outcome, str, list[Fact]]] = [
 
 
 @shows_failing(*failing(ROWS, "sweep."))
-@for_each(("which", "outcome", "says", "facts"), ROWS)
+@for_each(("which", "outcome", "says", "facts"), *ROWS)
 def test_what_the_devices_of_a_node_say_decides_its_gate(which, outcome, says, facts):
     verdict = verdicts(facts)[f"sweep.{which}"]
     assert in_words(verdict)[0] is outcome
@@ -118,10 +118,8 @@ INSIDE = [*ended(TWO), *of("inside.wrong_values", *[0] * 4)]
 @shows_failing("sweep.inside.busbw", "sweep.inside.peers")
 @for_each(
     ("profile_name", "speeds", "busbw", "peers"),
-    [
-        ("local-cpu", (0.002, 0.002), [FAIL, FAIL], [PASS, PASS]),  # equally slow: the floor and not each other
-        (H100, (300.0, 450.0), None, [FAIL, PASS]),  # of two, the slower one is compared with the faster one
-    ],
+    ("local-cpu", (0.002, 0.002), [FAIL, FAIL], [PASS, PASS]),  # equally slow: the floor and not each other
+    (H100, (300.0, 450.0), None, [FAIL, PASS]),  # of two, the slower one is compared with the faster one
 )
 def test_collectives_inside_a_node_have_a_floor_and_peers(profile_name, speeds, busbw, peers):
     facts = [*INSIDE, *(("sweep.inside.busbw", node, speed) for node, speed in zip(TWO, speeds, strict=True))]
@@ -139,11 +137,9 @@ def pcie(watched, why: str = "") -> tuple[Value | None, str]:
 
 @for_each(
     ("changes", "slow", "says"),
-    [
-        ({}, 0, "generation 5 of 5, 16 of 16 lanes"),
-        ({"generation": 3}, 1, "generation 3 of 5, 16 of 16 lanes"),
-        ({"width": 8}, 1, "generation 5 of 5, 8 of 16 lanes"),
-    ],
+    ({}, 0, "generation 5 of 5, 16 of 16 lanes"),
+    ({"generation": 3}, 1, "generation 3 of 5, 16 of 16 lanes"),
+    ({"width": 8}, 1, "generation 5 of 5, 8 of 16 lanes"),
 )
 def test_the_link_is_asked_for_while_the_device_is_busy(changes, slow, says):
     gpu = {**HEALTHY, "generation": 1}
@@ -208,7 +204,7 @@ def test_every_repetition_gives_the_same_bits_and_one_bit_of_one_gradient_is_see
     assert spoiled.split(" gradients ")[0] == right[0].split(" gradients ")[0]
 
 
-@for_each(("gib", "shape", "end"), [(40, seeded_step.LARGE, ""), (2, seeded_step.SMALL, ", small steps")])
+@for_each(("gib", "shape", "end"), (40, seeded_step.LARGE, ""), (2, seeded_step.SMALL, ", small steps"))
 def test_a_part_of_a_gpu_makes_small_steps_and_is_compared_with_its_kind(gib, shape, end):
     gpu = SimpleNamespace(name="A100", multi_processor_count=14, major=8, minor=0, total_memory=gib * 2**30)
     cuda = SimpleNamespace(get_device_properties=lambda device: gpu)
@@ -291,21 +287,19 @@ SKIPPED = {f"dcgm_{name}": "skip" for name in ("software", "memory", "pcie")}
 ECC = "fail (A double bit ECC error was detected on GPU 3"
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("how", "state", "name", "expected"),
-    [
-        ({}, {**V3, "dcgm_memory": "fail:gpu3"}, "failed", (FAIL, f"gpu3: gpu_memory {ECC}")),
-        ({}, {**V4, "dcgm_memory": "fail:gpu3"}, "failed", (FAIL, f"gpu3: memory {ECC}")),
-        ({"level": 1}, {**V3, "dcgm_software": "fail:gpu2"}, "failed", (FAIL, "gpu2: persistence_mode fail (Persis")),
-        ({"level": 1}, {"dcgm_memory": "fail"}, "failed", (PASS, "")),  # that level was not asked for
-        ({}, {"dcgm_memory": "doubt:gpu1"}, "doubtful", (WARN, "gpu1: memory pass with a warning")),
-        ({}, {"dcgm_error": "The hostengine is not running."}, "failed", (OPEN, "dcgmi says: The hostengine is not")),
-        ({}, {"dcgm_cut": "1"}, "failed", (OPEN, "not the answer of dcgmi diag -j, or cut off")),
-        ({"limit_s": 1}, {"dcgm_hang": "30"}, "failed", (OPEN, HUNG)),
-        ({}, SKIPPED, "failed", (OPEN, "DCGM skipped every test")),
-        ({"path": "/nonexistent"}, {}, "failed", (OPEN, "not found out: dcgmi is not installed")),
-        ({"path": "/nonexistent"}, {}, "gpus", (OPEN, "dcgmi is not installed")),
-    ],
+    ({}, {**V3, "dcgm_memory": "fail:gpu3"}, "failed", (FAIL, f"gpu3: gpu_memory {ECC}")),
+    ({}, {**V4, "dcgm_memory": "fail:gpu3"}, "failed", (FAIL, f"gpu3: memory {ECC}")),
+    ({"level": 1}, {**V3, "dcgm_software": "fail:gpu2"}, "failed", (FAIL, "gpu2: persistence_mode fail (Persis")),
+    ({"level": 1}, {"dcgm_memory": "fail"}, "failed", (PASS, "")),  # that level was not asked for
+    ({}, {"dcgm_memory": "doubt:gpu1"}, "doubtful", (WARN, "gpu1: memory pass with a warning")),
+    ({}, {"dcgm_error": "The hostengine is not running."}, "failed", (OPEN, "dcgmi says: The hostengine is not")),
+    ({}, {"dcgm_cut": "1"}, "failed", (OPEN, "not the answer of dcgmi diag -j, or cut off")),
+    ({"limit_s": 1}, {"dcgm_hang": "30"}, "failed", (OPEN, HUNG)),
+    ({}, SKIPPED, "failed", (OPEN, "DCGM skipped every test")),
+    ({"path": "/nonexistent"}, {}, "failed", (OPEN, "not found out: dcgmi is not installed")),
+    ({"path": "/nonexistent"}, {}, "gpus", (OPEN, "dcgmi is not installed")),
 )
 def test_a_test_that_fails_is_named_and_no_answer_is_incomplete(tmp_path, how, state, name, expected):
     outcome, words = in_words(probed(tmp_path / "a run", **how, **state)[name])

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from harness import CHECKOUT, Cluster, running_cluster, wait_until
+from loops import case_for_each
 from playbook import playbook
 
 pytestmark = pytest.mark.cluster
@@ -55,18 +56,16 @@ def by_hand(cluster: Cluster, node: str) -> int:
     return cluster.on(node, cluster.state / "health/health-check", "--exit-code").returncode
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("make", "repair", "gate"),
-    [
-        (REMOVE, BACK, "discovery.gpu.count"),
-        (
-            ("bash", "-c", f"cp /dev/kmsg /dev/kmsg.before && echo '{XID}' >>/dev/kmsg"),
-            ("mv", "/dev/kmsg.before", "/dev/kmsg"),
-            "discovery.kernel_log.xid",
-        ),
-        ((*REMOUNT, "remount,size=64k", "/tmp"), (*REMOUNT, "remount,size=1g", "/tmp"), "discovery.tmp.space"),
-        (("mount", "-t", "tmpfs", "lost", str(CHECKOUT)), ("umount", "--lazy", str(CHECKOUT)), "discovery.mount"),
-    ],
+    (REMOVE, BACK, "discovery.gpu.count"),
+    (
+        ("bash", "-c", f"cp /dev/kmsg /dev/kmsg.before && echo '{XID}' >>/dev/kmsg"),
+        ("mv", "/dev/kmsg.before", "/dev/kmsg"),
+        "discovery.kernel_log.xid",
+    ),
+    ((*REMOUNT, "remount,size=64k", "/tmp"), (*REMOUNT, "remount,size=1g", "/tmp"), "discovery.tmp.space"),
+    (("mount", "-t", "tmpfs", "lost", str(CHECKOUT)), ("umount", "--lazy", str(CHECKOUT)), "discovery.mount"),
     ids=["a GPU is lost", "an Xid", "a full /tmp", "a missing mount"],
 )
 def test_a_fault_is_said_on_its_node_and_no_node_changes_its_state(looked_after, make, repair, gate):

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from bringup.evidence.hostlist import shortened
 from harness import CHECKOUT, PROGRAM, Cluster, running_cluster, state_folder, wait_until
+from loops import case_for_each
 from programs import program
 
 pytestmark = pytest.mark.cluster
@@ -273,14 +274,14 @@ def test_up_again_changes_nothing_and_another_shape_is_refused(cluster: Cluster)
     assert "run 'cluster down' first" in refused.stderr
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     "arguments",
-    [
+
         "fly", "up --fast", "up --nodes", "up --nodes 0", "up --nodes two", "up --nodes 65", "up --gpus -1",
         "on n0", "on n2 true", "on ctl true", "off", "off n0 n1", "boot n07", "boot n0", "slurmd n0",
         "slurmd n0 explode", "slurmd n0 start", "throttle n0", "throttle n0 0", "throttle n9 5", "throttle n0 5%",
         "status now", "down please", "nfs-like n0", "nfs-like n0 /no/such/folder",
-    ],
+
 )  # fmt: skip
 def test_a_wrong_call_is_one_line_and_code_2(cluster: Cluster, arguments: str) -> None:
     done = cluster.run(*arguments.split())

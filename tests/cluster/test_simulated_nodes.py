@@ -8,6 +8,7 @@ import pytest
 from bringup.records import Mark, Outcome, Playbook, read_record
 from bringup.results import PLAYBOOK
 from harness import CHECKOUT, Cluster, running_cluster
+from loops import case_for_each
 from playbook import playbook
 
 pytestmark = pytest.mark.cluster
@@ -116,19 +117,17 @@ def test_a_job_sees_the_simulated_gpus_that_it_was_granted(simulated: Cluster):
     assert [fact["value"] for fact in facts if fact.get("quantity") == "discovery.gpu.answering"] == [1]
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("verb", "why"),
-    [
-        ("gpu n1 2 ecc 1", "no GPU 2; the node has GPU 0 to 1"),  # tests/simulated has the others
-        ("gpu n3 repair", "gpu wants a node from n0 to n2"),
-        ("up --nodes 3 --gpus 2", "up already with another shape (3 nodes x 2 GPUs (simulated h100)"),
-        # of no cluster, and of the one with placeholders
-        ("up --simulate h9000", ", h200, got 'h9000'"),
-        ("up --simulate h100 --gpus 9", "a node has at most 8 GPUs, got --gpus 9"),
-        ("up --simulate", "--simulate wants a GPU model"),
-        ("up --simulate h100+green", ", virtual, got 'green'"),
-        ("gpu n1 1 ecc 1", "this cluster has placeholder GPUs; start one with 'cluster up --simulate MODEL'"),
-    ],
+    ("gpu n1 2 ecc 1", "no GPU 2; the node has GPU 0 to 1"),  # tests/simulated has the others
+    ("gpu n3 repair", "gpu wants a node from n0 to n2"),
+    ("up --nodes 3 --gpus 2", "up already with another shape (3 nodes x 2 GPUs (simulated h100)"),
+    # of no cluster, and of the one with placeholders
+    ("up --simulate h9000", ", h200, got 'h9000'"),
+    ("up --simulate h100 --gpus 9", "a node has at most 8 GPUs, got --gpus 9"),
+    ("up --simulate", "--simulate wants a GPU model"),
+    ("up --simulate h100+green", ", virtual, got 'green'"),
+    ("gpu n1 1 ecc 1", "this cluster has placeholder GPUs; start one with 'cluster up --simulate MODEL'"),
 )
 def test_a_wrong_verb_is_refused_in_one_line(simulated, cluster, verb, why):
     none = Cluster(Path("/tmp/bringup-test-not-started"))

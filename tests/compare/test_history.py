@@ -36,22 +36,20 @@ OFTEN_LOW = [390.0, 391.0, 300.0, 392.0, 390.0, 300.0, 391.0, 389.0, 300.0, 390.
 
 @for_each(
     "values, says",
-    [
-        ([*BEFORE, 300, 302, 301], "regression"),
-        ([*BEFORE, 450, 452, 451], "improvement"),
-        ([*BEFORE, 391, 390, 389], "within noise"),
-        # what stays low stays a regression: low days do not become what is usual before they are many
-        *(([*BEFORE, *[300.0] * days], "regression") for days in range(3, 10)),
-        # a day that was low once, and is not any more, is forgotten
-        ([*BEFORE, 300, 300, 390], "cannot tell"),
-        ([*BEFORE, 300, 390, 391, 389], "within noise"),
-        # where low days were frequent, three in a row are not enough
-        ([*OFTEN_LOW, *[300.0] * 3], history.LOW),
-        ([*OFTEN_LOW, *[300.0] * 4], "regression"),
-        ([*[390.0, 390.01] * 5, 389.0, 389.0, 389.0], "within noise"),  # certain, and below the threshold
-        ([390, 391, 300], "too few days"),
-        ([390, 250, 410, 300, 280] * 3, "cannot tell"),
-    ],
+    ([*BEFORE, 300, 302, 301], "regression"),
+    ([*BEFORE, 450, 452, 451], "improvement"),
+    ([*BEFORE, 391, 390, 389], "within noise"),
+    # what stays low stays a regression: low days do not become what is usual before they are many
+    *(([*BEFORE, *[300.0] * days], "regression") for days in range(3, 10)),
+    # a day that was low once, and is not any more, is forgotten
+    ([*BEFORE, 300, 300, 390], "cannot tell"),
+    ([*BEFORE, 300, 390, 391, 389], "within noise"),
+    # where low days were frequent, three in a row are not enough
+    ([*OFTEN_LOW, *[300.0] * 3], history.LOW),
+    ([*OFTEN_LOW, *[300.0] * 4], "regression"),
+    ([*[390.0, 390.01] * 5, 389.0, 389.0, 389.0], "within noise"),  # certain, and below the threshold
+    ([390, 391, 300], "too few days"),
+    ([390, 250, 410, 300, 280] * 3, "cannot tell"),
 )
 def test_three_low_days_after_ten_are_a_regression_and_three_high_ones_an_improvement(values, says):
     assert sentence_of(values) == says

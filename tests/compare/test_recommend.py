@@ -10,6 +10,7 @@ from bringup.compare.recommend import RULES
 from bringup.judge import judge_folder
 from bringup.records import Outcome, Straggler
 from factory import an_entry
+from loops import case_for_each
 from trained_runs import RECORDS, run_of
 
 STEMS = ("run_1gpu", "run_ddp_2node", "run_fsdp_2node", "run_hsdp_2node")
@@ -121,14 +122,12 @@ def test_of_repetitions_the_middle_one_counts():
     assert advice(ddp, *runs).why[0].startswith("FSDP made 69 % of the tokens/s of DDP")
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("outcome", "failed", "says"),
-    [
-        (None, False, "cannot tell: FSDP was not judged"),
-        (Outcome.FAIL, True, "cannot tell: FSDP failed"),
-        (Outcome.FAIL, False, "DDP."),  # a gate of speed
-        (Outcome.INCOMPLETE, False, "DDP."),
-    ],
+    (None, False, "cannot tell: FSDP was not judged"),
+    (Outcome.FAIL, True, "cannot tell: FSDP failed"),
+    (Outcome.FAIL, False, "DDP."),  # a gate of speed
+    (Outcome.INCOMPLETE, False, "DDP."),
 )
 def test_a_run_that_failed_or_was_not_judged_recommends_nothing(outcome, failed, says):
     fsdp = replace(on_gpus("run_fsdp_2node", outcome), failed=failed)

@@ -12,7 +12,7 @@ from bringup.compare import sidebyside
 from bringup.errors import NotComparable
 from bringup.records import Outcome, RunArgs, TrainMetrics, read_record, summary_of, write_record
 from factory import an_entry
-from loops import for_each
+from loops import case_for_each, for_each
 from runs_for_tests import reseal
 from trained_runs import RECORDS, STEMS, change, change_speed, run_of
 
@@ -38,15 +38,13 @@ def test_all_strategies_are_compared_with_the_smallest_run(folders):
         assert len(row) == len(compared.header)
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("field", "value", "says"),
-    [
-        ("learning_rate", 0.01, "learning_rate 0.001 vs 0.01"),
-        ("global_batch", 128, "global_batch 64 vs 128"),
-        ("dataloader_workers", 4, "dataloader_workers 0 vs 4"),
-        ("compute_dtype", "bfloat16", "compute_dtype float32 vs bfloat16"),
-        ("torch", "2.11.0", "torch 2.13.0"),
-    ],
+    ("learning_rate", 0.01, "learning_rate 0.001 vs 0.01"),
+    ("global_batch", 128, "global_batch 64 vs 128"),
+    ("dataloader_workers", 4, "dataloader_workers 0 vs 4"),
+    ("compute_dtype", "bfloat16", "compute_dtype float32 vs bfloat16"),
+    ("torch", "2.11.0", "torch 2.13.0"),
 )
 def test_unlike_runs_are_refused_with_the_field(folders, field, value, says):
     change(folders[-1], "run_args.json", **{field: value})
@@ -88,13 +86,11 @@ def test_a_field_that_may_differ_is_a_column_and_no_other_field_may(folders):
         sidebyside.compare([an_entry(folder) for folder in folders], ["attention"])
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("changed", "gap", "disagreeing", "shown"),
-    [
-        ({}, 0.01, ["run_hsdp_2node"], "1.0e-02 DISAGREES"),
-        ({"attention": "eager"}, 0.01, ["run_hsdp_2node"], "1.0e-02 DISAGREES"),
-        ({"global_batch": 128}, 0.5, [], "other global_batch"),  # what it learns is something else
-    ],
+    ({}, 0.01, ["run_hsdp_2node"], "1.0e-02 DISAGREES"),
+    ({"attention": "eager"}, 0.01, ["run_hsdp_2node"], "1.0e-02 DISAGREES"),
+    ({"global_batch": 128}, 0.5, [], "other global_batch"),  # what it learns is something else
 )
 def test_losses_have_to_agree_where_nothing_that_is_learnt_differs(folders, changed, gap, disagreeing, shown):
     losses = read_record(folders[-1] / "metrics.json", TrainMetrics).loss
@@ -278,7 +274,7 @@ def test_scaling_without_a_run_on_one_gpu_is_the_recorded_one_or_unknown(folders
     assert column(beside(several), "scaling") == ["0.75"] * len(several)
 
 
-@for_each(("outcome", "code"), [("pass", 0), ("no-limit", 0), ("warn", 0), ("incomplete", 2), ("fail", 1)])
+@for_each(("outcome", "code"), ("pass", 0), ("no-limit", 0), ("warn", 0), ("incomplete", 2), ("fail", 1))
 def test_runs_that_failed_are_compared_and_the_exit_code_says_so(folders, outcome, code):
     entries = [replace(an_entry(folder), outcome=Outcome(outcome)) for folder in folders]
     assert comparing._exit_code(sidebyside.compare(entries)) == code

@@ -12,6 +12,7 @@ import pytest
 import warm_python
 from bringup.run.train_here import free_port
 from cuda_statements import Known, everything
+from loops import case_for_each
 from on_stand_in import said_to_rank, together
 from programs import ran
 from tiers import in_test_all
@@ -42,14 +43,12 @@ DDP = (
 
 
 @in_test_all
-@pytest.mark.parametrize(
+@case_for_each(
     ("gpus", "words", "leaves"),
-    [
-        pytest.param(1, SINGLE, "metrics.json", id="single"),
-        pytest.param(2, (*RANKS, *DDP), "metrics.json", id="ddp"),  # one that was stopped leaves none
-        pytest.param(1, ("validation/benchmarks/no_waits.py", *SINGLE), "metrics.json", id="no-waits"),
-        pytest.param(1, ("validation/benchmarks/peaks.py",), "raw", id="peaks"),
-    ],
+    pytest.param(1, SINGLE, "metrics.json", id="single"),
+    pytest.param(2, (*RANKS, *DDP), "metrics.json", id="ddp"),  # one that was stopped leaves none
+    pytest.param(1, ("validation/benchmarks/no_waits.py", *SINGLE), "metrics.json", id="no-waits"),
+    pytest.param(1, ("validation/benchmarks/peaks.py",), "raw", id="peaks"),
 )
 def test_a_program_ends_well_with_devices(with_gpus, tmp_path, gpus, words, leaves):
     python, environment = with_gpus(gpus)

@@ -8,6 +8,7 @@ import pytest
 from bringup.known_faults import xid
 from bringup.records import Baseline
 from health_for_tests import END, GPUS, LOG, NODE, SLURM, Installed, a_baseline, fact, install, run_install
+from loops import case_for_each
 from programs import program, ran
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -181,17 +182,15 @@ def test_a_part_that_says_nothing_is_no_health(tmp_path: Path):
     ended(health, 2, "nothing was said of mlx5_1:1")
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("body", "action", "code", "words"),
-    [
-        ("echo fault: no licence server", "configure", 1, "FAULT checks.licence no licence server; configure"),
-        ("echo fault: a; echo more; echo fault: b", "configure", 1, "FAULT checks.licence a; b; configure"),
-        ("echo fault: no licence server", "watch", 0, "WATCH checks.licence no licence server"),
-        ("echo no licence server", "configure", 0, ""),
-        ("echo no licence server; exit 1", "configure", 2, "UNKNOWN checks.licence 90-licence ended with 1: no"),
-        ("echo fault: sick; exit 1", "configure", 2, "UNKNOWN checks.licence 90-licence ended with 1: fault: sick"),
-        ("exit 2", "configure", 2, "UNKNOWN checks.licence 90-licence ended with 2: "),
-    ],
+    ("echo fault: no licence server", "configure", 1, "FAULT checks.licence no licence server; configure"),
+    ("echo fault: a; echo more; echo fault: b", "configure", 1, "FAULT checks.licence a; b; configure"),
+    ("echo fault: no licence server", "watch", 0, "WATCH checks.licence no licence server"),
+    ("echo no licence server", "configure", 0, ""),
+    ("echo no licence server; exit 1", "configure", 2, "UNKNOWN checks.licence 90-licence ended with 1: no"),
+    ("echo fault: sick; exit 1", "configure", 2, "UNKNOWN checks.licence 90-licence ended with 1: fault: sick"),
+    ("exit 2", "configure", 2, "UNKNOWN checks.licence 90-licence ended with 2: "),
 )
 def test_a_site_adds_a_check_of_its_own(health: Installed, body: str, action: str, code: int, words: str):
     health.check("90-licence", body, header=f"# action: {action}")
@@ -233,16 +232,14 @@ XID = "NVRM: Xid (PCI:0000:c1:00): {}, pid=0, name=python, Ch 0000001e"
 SXID = "nvidia-nvswitch0: SXid (PCI:0000:85:00.0): 24007, {}, Link 27 sourcetrack timeout error"
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("message", "code", "words"),
-    [
-        ("usb 1-1: new device", 0, ""),
-        (XID.format(79), 1, "xid_79 on PCI:0000:c1:00: reboot the node"),
-        (XID.format(31), 0, ""),  # of an application
-        (XID.format(998), 2, "no table of this version explains xid_998 on PCI:0000:c1:00"),
-        (SXID.format("Fatal"), 1, "sxid_24007"),
-        (SXID.format("Non-fatal"), 0, ""),
-    ],
+    ("usb 1-1: new device", 0, ""),
+    (XID.format(79), 1, "xid_79 on PCI:0000:c1:00: reboot the node"),
+    (XID.format(31), 0, ""),  # of an application
+    (XID.format(998), 2, "no table of this version explains xid_998 on PCI:0000:c1:00"),
+    (SXID.format("Fatal"), 1, "sxid_24007"),
+    (SXID.format("Non-fatal"), 0, ""),
 )
 def test_only_what_the_vendors_table_gives_to_the_node_is_a_fault(driver, message, code, words):
     """An unknown number is unknown: a new driver has new ones, also harmless."""
@@ -261,14 +258,12 @@ def test_a_fault_of_the_driver_stays_when_its_line_is_gone_until_somebody_repair
     assert driver.code() == 0
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("begins", "code", "words"),
-    [
-        ((0, 1), 0, ""),  # nothing was said since
-        ((0, 2), 0, ""),
-        ((0, 3), 2, "1 messages were overwritten since the last look"),
-        ((7,), 2, "the log begins with message 7 of this boot"),
-    ],
+    ((0, 1), 0, ""),  # nothing was said since
+    ((0, 2), 0, ""),
+    ((0, 3), 2, "1 messages were overwritten since the last look"),
+    ((7,), 2, "the log begins with message 7 of this boot"),
 )
 def test_messages_that_were_overwritten_unread_are_no_health(driver, begins, code, words):
     """The log is looked at each time it begins with that message; it holds two."""

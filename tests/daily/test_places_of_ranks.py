@@ -37,14 +37,12 @@ def place(log: str, job: Job) -> tuple[str, str]:
 
 @for_each(
     "log, job, rank, node",
-    [
-        (raised(1), TORCHRUN, 1, ""),  # it is on n0, and n1 was named
-        (BEHIND, TORCHRUN, 1, ""),
-        (BEHIND + LISTED.format("n0", 0, 0) + LISTED.format("n1", 8, 0), TORCHRUN, 1, "n0"),
-        (raised(3), TORCHRUN_4, 3, ""),  # n3 was named
-        (raised(1), replace(TASKS, steps=[Step(TWO, 8, "Cyclic", 4)]), 1, "n1"),  # n0 was named
-        (raised(3, "0: "), TORCHRUN_4, 3, "n0"),
-    ],
+    (raised(1), TORCHRUN, 1, ""),  # it is on n0, and n1 was named
+    (BEHIND, TORCHRUN, 1, ""),
+    (BEHIND + LISTED.format("n0", 0, 0) + LISTED.format("n1", 8, 0), TORCHRUN, 1, "n0"),
+    (raised(3), TORCHRUN_4, 3, ""),  # n3 was named
+    (raised(1), replace(TASKS, steps=[Step(TWO, 8, "Cyclic", 4)]), 1, "n1"),  # n0 was named
+    (raised(3, "0: "), TORCHRUN_4, 3, "n0"),
 )
 def test_a_rank_of_torchrun_is_no_task_of_slurm(log, job, rank, node):
     """With 8 ranks on each of two nodes, the healthy n1 was to be drained for the GPU of rank 1, which is in n0."""
@@ -53,7 +51,7 @@ def test_a_rank_of_torchrun_is_no_task_of_slurm(log, job, rank, node):
             assert place(log, known) == (f"rank {rank}", node)
 
 
-@for_each("job", [TORCHRUN, replace(TASKS, steps=[])])
+@for_each("job", TORCHRUN, replace(TASKS, steps=[]))
 def test_where_the_node_is_not_known_the_answer_says_how_to_learn_it(job):
     assert answer(raised(1), job).not_seen == [f"the node of rank 1: {HOW_TO_LEARN}"]
     assert answer("step 1\n", job).not_seen == []
@@ -61,27 +59,25 @@ def test_where_the_node_is_not_known_the_answer_says_how_to_learn_it(job):
 
 @for_each(
     "steps, node",
-    [
-        ([Step(TWO, 8, "Block", 4)], "n1"),
-        ([Step(TWO, 8, "BCyclic", 4)], "n1"),  # over the sockets of a node
-        ([Step(TWO, 8, "CBlock", 4)], "n0"),
-        ([Step(["n1", "n0"], 8, "Block", 4)], "n0"),  # a step's own order
-        ([Step(TWO, 8, "Plane", 4)], ""),
-        ([Step(TWO, 8, "Arbitrary", 4)], ""),
-        ([Step(TWO, 8, "Block,Pack", 4)], "n1"),
-        ([Step(TWO, 9, "Block", 4)], ""),  # 5 and 4, or 8 and 1
-        ([Step(TWO, 7, "Block", 4)], ""),  # 4 and 3, or 3 and 4
-        ([Step(TWO, 4, "Block", 4)], ""),  # its ranks are more than its tasks
-        ([Step(TWO, 8, "Block", 4), Step(TWO, 8, "Block", 4)], "n1"),
-        ([Step(TWO, 8, "Block", 4), Step(TWO, 8, "Cyclic", 4)], ""),
-        ([Step(TWO, 8, "Block", 4), Step(["n0"], 1, "Cyclic")], ""),  # perhaps torchrun on one node
-        ([Step(TWO, 8, "Block")], ""),  # not requested for each node: 7 on n0 and 1 on n1 where n1 has one free core
-        ([Step(TWO, 8, "Cyclic")], ""),
-        ([Step(TWO, 5, "Block")], "n1"),  # the last one
-        ([Step(["n0", "n1", "n2", "n3", "n4"], 8, "Cyclic")], "n4"),  # of the first round
-        ([Step([], 0, "")], ""),
-        ([], ""),
-    ],
+    ([Step(TWO, 8, "Block", 4)], "n1"),
+    ([Step(TWO, 8, "BCyclic", 4)], "n1"),  # over the sockets of a node
+    ([Step(TWO, 8, "CBlock", 4)], "n0"),
+    ([Step(["n1", "n0"], 8, "Block", 4)], "n0"),  # a step's own order
+    ([Step(TWO, 8, "Plane", 4)], ""),
+    ([Step(TWO, 8, "Arbitrary", 4)], ""),
+    ([Step(TWO, 8, "Block,Pack", 4)], "n1"),
+    ([Step(TWO, 9, "Block", 4)], ""),  # 5 and 4, or 8 and 1
+    ([Step(TWO, 7, "Block", 4)], ""),  # 4 and 3, or 3 and 4
+    ([Step(TWO, 4, "Block", 4)], ""),  # its ranks are more than its tasks
+    ([Step(TWO, 8, "Block", 4), Step(TWO, 8, "Block", 4)], "n1"),
+    ([Step(TWO, 8, "Block", 4), Step(TWO, 8, "Cyclic", 4)], ""),
+    ([Step(TWO, 8, "Block", 4), Step(["n0"], 1, "Cyclic")], ""),  # perhaps torchrun on one node
+    ([Step(TWO, 8, "Block")], ""),  # not requested for each node: 7 on n0 and 1 on n1 where n1 has one free core
+    ([Step(TWO, 8, "Cyclic")], ""),
+    ([Step(TWO, 5, "Block")], "n1"),  # the last one
+    ([Step(["n0", "n1", "n2", "n3", "n4"], 8, "Cyclic")], "n4"),  # of the first round
+    ([Step([], 0, "")], ""),
+    ([], ""),
 )
 def test_a_rank_of_srun_is_where_the_accounting_laid_its_task_out(steps, node):
     assert place(raised(4), replace(TASKS, steps=steps)) == ("rank 4", node)
@@ -97,11 +93,9 @@ def test_a_layout_that_a_line_of_srun_contradicts_is_not_believed():
 
 @for_each(
     "labels, who, node",
-    [
-        (raised(2, "2: "), "rank 2", "n1"),
-        ("2: ValueError\n" + raised(8, "1: "), "rank 8", "n0"),  # torchrun's task 1 began on n0, srun says
-        ("0: [rank0]: step\n", "task 0", "n0"),
-    ],
+    (raised(2, "2: "), "rank 2", "n1"),
+    ("2: ValueError\n" + raised(8, "1: "), "rank 8", "n0"),  # torchrun's task 1 began on n0, srun says
+    ("0: [rank0]: step\n", "task 0", "n0"),
 )
 def test_lines_with_both_labels_say_whether_a_rank_is_a_task(labels, who, node):
     end = f"srun: error: {node}: task {labels[0] if who != 'rank 8' else 1}: Exited with exit code 1\n"
@@ -116,14 +110,12 @@ def test_a_line_that_only_srun_labels_is_of_a_task_in_which_any_rank_may_be():
 
 @for_each(
     "listed, rank, node",
-    [
-        ([("n0", 5, 5), ("n2", 17, 1)], 3, "n0"),
-        ([("n0", 5, 5), ("n2", 17, 1)], 20, "n2"),
-        ([("n0", 5, 5), ("n2", 17, 1)], 9, ""),  # perhaps 8 on each node, perhaps 16
-        ([("n0", 0, 0), ("n1", 8, 0), ("n2", 16, 0), ("n3", 24, 0)], 31, "n3"),
-        ([("n0", 0, 0), ("n1", 8, 0), ("n2", 16, 0)], 31, ""),
-        ([("elsewhere", 5, 5)], 5, ""),
-    ],
+    ([("n0", 5, 5), ("n2", 17, 1)], 3, "n0"),
+    ([("n0", 5, 5), ("n2", 17, 1)], 20, "n2"),
+    ([("n0", 5, 5), ("n2", 17, 1)], 9, ""),  # perhaps 8 on each node, perhaps 16
+    ([("n0", 0, 0), ("n1", 8, 0), ("n2", 16, 0), ("n3", 24, 0)], 31, "n3"),
+    ([("n0", 0, 0), ("n1", 8, 0), ("n2", 16, 0)], 31, ""),
+    ([("elsewhere", 5, 5)], 5, ""),
 )
 def test_the_list_of_torchrun_tells_the_hosts_of_the_ranks_between(listed, rank, node):
     log = raised(rank) + "".join(LISTED.format(*each) for each in listed)

@@ -20,7 +20,7 @@ from bringup.records import LeftOut, Preflight, PreflightLook, read_record
 from bringup.results import PREFLIGHT
 from bringup.run import programs as started
 from bringup.run import waiting
-from loops import for_each
+from loops import case_for_each, for_each
 from programs import program, ran
 from tiers import first
 
@@ -50,7 +50,7 @@ def test_the_command_sees_a_job_of_the_chosen_nodes(tmp_path: Path):
     assert not {"SLURM_NTASKS", *bound} & script.keys() and script["BRINGUP_NODES"] == "n0,n3"
 
 
-@for_each("environment", [{}, {"SLURM_JOB_ID": "17"}, {**JOB, "SLURM_JOB_ID": "$(id)"}])
+@for_each("environment", {}, {"SLURM_JOB_ID": "17"}, {**JOB, "SLURM_JOB_ID": "$(id)"})
 def test_outside_of_a_job_it_says_how_to_get_one(environment):
     with pytest.raises(UsageError, match="works inside a job of yours"):
         allocations.of_environment(environment)
@@ -118,7 +118,7 @@ USR1 = "os.kill(os.getppid(), signal.SIGUSR1)"
 
 @for_each(
     "does, options, code, warned",
-    first(
+    *first(
         [
             (USR1, (), 138, 0),  # torchrun does not handle it, and dies
             ("None", (), None, 0),  # it prints nothing more
@@ -251,17 +251,15 @@ def test_with_too_few_healthy_nodes_the_command_does_not_run(job: Slurmless, tmp
     assert "needs 3 healthy nodes, and 2 of 4 are healthy" in job.lines[-1]
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("accused", "links", "script", "code", "attempts", "says"),
-    [
-        ({1: {"n1": "1 of 2"}}, {}, SHOWN.format("n0,n2"), 0, ["n0 n1", "n0 n2"], ""),
-        # without a culprit no node is exchanged, and the code is the command's: a spare that is sick is not the cause
-        ({1: {"n3": "a"}}, {}, "exit 5", 5, ["n0 n1"], "nothing was observed that speaks against one of its nodes"),
-        # a sick spare is not taken, and without a healthy one it ends
-        ({1: {"n0": "a", "n2": "b"}, 2: {"n1": "c"}}, {}, "exit 5", 5, ["n0 n1", "n1 n3"], "no healthy spare is left"),
-        ({1: {"n0": "a"}, 2: {"n1": "b"}, 3: {}}, {}, "exit 5", 5, ["n0 n1", "n1 n2", "n2 n3"], ""),  # at most so often
-        ({}, {1: [("n0", "n1")]}, SHOWN.format("n0,n2"), 0, ["n0 n1", "n0 n2"], ""),  # of a bad link one is a spare
-    ],
+    ({1: {"n1": "1 of 2"}}, {}, SHOWN.format("n0,n2"), 0, ["n0 n1", "n0 n2"], ""),
+    # without a culprit no node is exchanged, and the code is the command's: a spare that is sick is not the cause
+    ({1: {"n3": "a"}}, {}, "exit 5", 5, ["n0 n1"], "nothing was observed that speaks against one of its nodes"),
+    # a sick spare is not taken, and without a healthy one it ends
+    ({1: {"n0": "a", "n2": "b"}, 2: {"n1": "c"}}, {}, "exit 5", 5, ["n0 n1", "n1 n3"], "no healthy spare is left"),
+    ({1: {"n0": "a"}, 2: {"n1": "b"}, 3: {}}, {}, "exit 5", 5, ["n0 n1", "n1 n2", "n2 n3"], ""),  # at most so often
+    ({}, {1: [("n0", "n1")]}, SHOWN.format("n0,n2"), 0, ["n0 n1", "n0 n2"], ""),  # of a bad link one is a spare
 )
 def test_a_culprit_is_exchanged_and_the_others_stay(job, accused, links, script, code, attempts, says):
     job.accused, job.links = accused, links

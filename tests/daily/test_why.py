@@ -18,24 +18,22 @@ def cause(text: str, job: Job = JOB, **known) -> Cause:
 
 @for_each(
     "file, kind, node, who, words",
-    [
-        ("torch/rank-raised-2.13.log", "python", "", 1, "inconsistent tensor size"),
-        ("torch/out-of-memory-2.5.log", "gpu.out-of-memory", "", 0, "Tried to allocate 29.76 GiB"),
-        ("torch/port-in-use-2.13.log", "torch.port-in-use", "", NOBODY, "EADDRINUSE"),
-        ("torch/rank-killed-2.13.log", "torch.killed", "", NOBODY, "signal"),
-        ("torch/watchdog-default-group-2.6.log", "collective", "", NOBODY, "is not known"),  # of how many ranks
-        ("torch/watchdog-sub-group-2.5.log", "collective", "", NOBODY, "is not known"),  # one of 4 waited
-        ("torch/gloo-timed-out-2.7.log", "gloo.remote-gone", "", 2, "unbound_buffer"),  # nothing but a consequence
-        ("warn/completion-through-torch.log", "nccl.ib-completion", "", NOBODY, "error 12"),
-        ("warn/ofi-undeliverable-through-torch.log", "nccl.ofi-transfer", "", 3, "UNDELIVERABLE"),
-        ("slurm/oom-kill-event-23.11.txt", "slurm.out-of-memory", "n6", "task 0", "oom_kill"),
-        ("slurm/step-out-of-memory-22.05.txt", "slurm.out-of-memory", "n0", "task 0", "Out Of Memory"),
-        ("slurm/node-failure.txt", "slurm.node-failure", "n3", NOBODY, "Node failure on n3"),
-        ("slurm/time-limit.txt", "slurm.time-limit", "", NOBODY, "TIME LIMIT"),
-        ("slurm/no-such-program-22.05.txt", "host.not-executable", "n0", "task 0", "nosuchprogram"),
-        ("slurm/exit-code-22.05.txt", "exit-code", "n0", "task 0", "Exited with exit code 3"),
-        ("slurm/task-killed-22.05.txt", "killed", "n1", "task 1", "Killed"),
-    ],
+    ("torch/rank-raised-2.13.log", "python", "", 1, "inconsistent tensor size"),
+    ("torch/out-of-memory-2.5.log", "gpu.out-of-memory", "", 0, "Tried to allocate 29.76 GiB"),
+    ("torch/port-in-use-2.13.log", "torch.port-in-use", "", NOBODY, "EADDRINUSE"),
+    ("torch/rank-killed-2.13.log", "torch.killed", "", NOBODY, "signal"),
+    ("torch/watchdog-default-group-2.6.log", "collective", "", NOBODY, "is not known"),  # of how many ranks
+    ("torch/watchdog-sub-group-2.5.log", "collective", "", NOBODY, "is not known"),  # one of 4 waited
+    ("torch/gloo-timed-out-2.7.log", "gloo.remote-gone", "", 2, "unbound_buffer"),  # nothing but a consequence
+    ("warn/completion-through-torch.log", "nccl.ib-completion", "", NOBODY, "error 12"),
+    ("warn/ofi-undeliverable-through-torch.log", "nccl.ofi-transfer", "", 3, "UNDELIVERABLE"),
+    ("slurm/oom-kill-event-23.11.txt", "slurm.out-of-memory", "n6", "task 0", "oom_kill"),
+    ("slurm/step-out-of-memory-22.05.txt", "slurm.out-of-memory", "n0", "task 0", "Out Of Memory"),
+    ("slurm/node-failure.txt", "slurm.node-failure", "n3", NOBODY, "Node failure on n3"),
+    ("slurm/time-limit.txt", "slurm.time-limit", "", NOBODY, "TIME LIMIT"),
+    ("slurm/no-such-program-22.05.txt", "host.not-executable", "n0", "task 0", "nosuchprogram"),
+    ("slurm/exit-code-22.05.txt", "exit-code", "n0", "task 0", "Exited with exit code 3"),
+    ("slurm/task-killed-22.05.txt", "killed", "n1", "task 1", "Killed"),
 )
 def test_a_log_of_a_real_program_says_who_was_first(file, kind, node, who, words):
     first = cause((FIXTURES / "real" / file).read_text())
@@ -45,12 +43,10 @@ def test_a_log_of_a_real_program_says_who_was_first(file, kind, node, who, words
 
 @for_each(
     ("number", "kind", "words"),
-    [
-        (79, "gpu.xid", "GPU has fallen off the bus; reboot the node"),
-        (48, "gpu.xid", "uncorrectable memory error"),
-        (44, "outlived", "NVIDIA's table gives it to the program"),
-        (999, "outlived", "unknown: look it up in NVIDIA's Xid catalogue"),
-    ],
+    (79, "gpu.xid", "GPU has fallen off the bus; reboot the node"),
+    (48, "gpu.xid", "uncorrectable memory error"),
+    (44, "outlived", "NVIDIA's table gives it to the program"),
+    (999, "outlived", "unknown: look it up in NVIDIA's Xid catalogue"),
 )
 def test_a_message_of_the_driver_means_what_the_table_of_its_numbers_says(number, kind, words):
     first = cause(f"[5.0] NVRM: Xid (PCI:0000:9a:00): {number}, pid=3100, name=python3, Ch 0000002c\n")
@@ -105,23 +101,21 @@ EIGHT = Job("7", "ann", "FAILED", "1:0", ["n0", "n1"], 8, steps=[Step(["n0", "n1
 
 @for_each(
     "job, waits, rank",
-    [
-        (JOB, [(rank, rank, 38 - (rank == 1), "") for rank in range(4)], 1),
-        # rank 0 was accused of being behind where most ranks were, and one was ahead of its group
-        *((JOB, [(rank, rank, 38 - (rank < behind), "") for rank in range(4)], NOBODY) for behind in (2, 3)),
-        (EIGHT, [(4 + rank, rank, 38 - (rank == 1), "") for rank in range(4)], NOBODY),  # groups without a name
-        *(
-            (
-                EIGHT,
-                [(rank, rank % 4, 38 - rank // 4, name and f"{2 + rank // 4}(mesh_shard)") for rank in range(7)],
-                NOBODY,
-            )
-            for name in (True, "")
-        ),
-        (EIGHT, [(rank, rank, 38, "") for rank in range(4)], NOBODY),  # the others may be in another group
-        (EIGHT, [(rank, rank % 4, 38 - (rank == 6), "3(mesh_shard)") for rank in range(4, 8)], 6),
-        (EIGHT, [(rank, rank, 38, "0(default_pg)") for rank in range(7)], 7),
-    ],
+    (JOB, [(rank, rank, 38 - (rank == 1), "") for rank in range(4)], 1),
+    # rank 0 was accused of being behind where most ranks were, and one was ahead of its group
+    *((JOB, [(rank, rank, 38 - (rank < behind), "") for rank in range(4)], NOBODY) for behind in (2, 3)),
+    (EIGHT, [(4 + rank, rank, 38 - (rank == 1), "") for rank in range(4)], NOBODY),  # groups without a name
+    *(
+        (
+            EIGHT,
+            [(rank, rank % 4, 38 - rank // 4, name and f"{2 + rank // 4}(mesh_shard)") for rank in range(7)],
+            NOBODY,
+        )
+        for name in (True, "")
+    ),
+    (EIGHT, [(rank, rank, 38, "") for rank in range(4)], NOBODY),  # the others may be in another group
+    (EIGHT, [(rank, rank % 4, 38 - (rank == 6), "3(mesh_shard)") for rank in range(4, 8)], 6),
+    (EIGHT, [(rank, rank, 38, "0(default_pg)") for rank in range(7)], 7),
 )
 def test_a_rank_that_is_behind_is_named_only_where_it_is_one_of_the_fewer_in_one_process_group(job, waits, rank):
     first = cause("".join((WAITED + (GROUP if wait[3] else "")).format(*wait) for wait in waits), job)
@@ -141,8 +135,8 @@ def test_a_rank_of_nine_digits_in_a_log_makes_no_list():
 CAUGHT = '0: Traceback (most recent call last):\n0:   File "t.py", line 9, in load\n0: OSError: no shard 7\n'
 
 
-@for_each("state, kind", [("RUNNING", "stalled"), ("TIMEOUT", "slurm.time-limit"), ("CANCELLED", "cancelled")])
-@for_each("more", ["", "0: step 2\n"])
+@for_each("state, kind", ("RUNNING", "stalled"), ("TIMEOUT", "slurm.time-limit"), ("CANCELLED", "cancelled"))
+@for_each("more", "", "0: step 2\n")
 def test_an_exception_that_a_program_may_have_caught_is_no_first_cause(state, kind, more):
     job = Job("7", "ann", state, "", ["n0", "n1"], 2)
     answer = judged(job, [Text("job.log", CAUGHT + more, 0.0)], {}, quiet_s=700)
@@ -163,13 +157,11 @@ def test_of_two_exceptions_of_a_rank_the_one_behind_which_it_printed_nothing_is_
 
 @for_each(
     "state, quiet_s, words",
-    [
-        ("SUSPENDED", 700, "suspended"),
-        ("COMPLETING", 700, "waits until its last processes"),
-        ("DEADLINE", 700, "its deadline"),
-        ("RUNNING", 601, "none of its logs has grown"),
-        ("RUNNING", 599, "nothing speaks against"),
-    ],
+    ("SUSPENDED", 700, "suspended"),
+    ("COMPLETING", 700, "waits until its last processes"),
+    ("DEADLINE", 700, "its deadline"),
+    ("RUNNING", 601, "none of its logs has grown"),
+    ("RUNNING", 599, "nothing speaks against"),
 )
 def test_a_state_has_words_of_its_own_and_a_running_job_stands_still_when_its_logs_no_longer_grow(
     state, quiet_s, words
@@ -185,16 +177,14 @@ def test_a_log_that_was_not_read_is_not_called_silent():
 
 @for_each(
     "state, code, nodes, kind, node",
-    [
-        ("NODE_FAIL", "0:0", {"n2": Node("DOWN+NOT_RESPONDING", "Not responding")}, "slurm.node-failure", "n2"),
-        ("NODE_FAIL", "0:0", {node: Node("DOWN", "Not responding") for node in ("n1", "n2")}, "slurm.node-failure", ""),
-        ("OUT_OF_MEMORY", "0:125", {}, "slurm.out-of-memory", ""),
-        ("TIMEOUT", "0:0", {}, "slurm.time-limit", ""),
-        ("CANCELLED", "0:15", {}, "cancelled", ""),
-        ("FAILED", "139:0", {}, "exit-code", ""),
-        ("COMPLETED", "0:0", {"n1": Node("IDLE+DRAIN", "Xid 79")}, "none", ""),
-        ("RUNNING", "0:0", {}, "none", ""),
-    ],
+    ("NODE_FAIL", "0:0", {"n2": Node("DOWN+NOT_RESPONDING", "Not responding")}, "slurm.node-failure", "n2"),
+    ("NODE_FAIL", "0:0", {node: Node("DOWN", "Not responding") for node in ("n1", "n2")}, "slurm.node-failure", ""),
+    ("OUT_OF_MEMORY", "0:125", {}, "slurm.out-of-memory", ""),
+    ("TIMEOUT", "0:0", {}, "slurm.time-limit", ""),
+    ("CANCELLED", "0:15", {}, "cancelled", ""),
+    ("FAILED", "139:0", {}, "exit-code", ""),
+    ("COMPLETED", "0:0", {"n1": Node("IDLE+DRAIN", "Xid 79")}, "none", ""),
+    ("RUNNING", "0:0", {}, "none", ""),
 )
 def test_without_a_word_in_the_logs_slurm_is_believed(state, code, nodes, kind, node):
     answer = judged(Job("7", "ann", state, code, ["n1", "n2"], 2), [], nodes)
@@ -240,26 +230,24 @@ NFS = "[1.0] nfs: server {} not responding, still trying"
 
 @for_each(
     "text, kind, words",
-    [
-        (f"{NFS.format('a')}\n[2.0] nfs: server a OK", "none", _NO_LINE),
-        (f"{NFS.format('a')}\n[2.0] nfs: server b OK", "kernel.nfs", "server a"),
-        (f"{NFS.format('a')}\n[2.0] nfs: server a OK\n{NFS.format('a')}", "kernel.nfs", "server a"),
-        (
-            "igb 0000:17:00.0 eno1: igb: eno1 NIC Link is Down\nigb 0000:17:00.0 eno1: igb: eno1 NIC Link is Up",
-            "none",
-            _NO_LINE,
-        ),
-        ("mlx5_core 0000:17:00.0 ib0: Link down\nmlx5_core 0000:18:00.0 ib1: Link up", "kernel.link-down", "ib0"),
-        ("pcieport 0000:00:01.0: AER: Corrected error received: 0000:17:00.0", "none", _NO_LINE),
-        ("nvidia-nvswitch3: SXid (PCI:0000:07:00.0): 12028, Non-fatal, Link 32 egress", "none", _NO_LINE),
-        (f"{XID}154, GPU recovery action changed from 0x1 (GPU Reset) to 0x0 (None)", "none", _NO_LINE),
-        (
-            f"{XID}13, pid=1, Graphics Exception\n{XID}79, pid=1, GPU has fallen off the bus.",
-            "gpu.xid",
-            "Xid (PCI:0000:3b:00): 79",
-        ),
-        (f"{XID}999, pid=1, something new", "outlived", "999"),
-    ],
+    (f"{NFS.format('a')}\n[2.0] nfs: server a OK", "none", _NO_LINE),
+    (f"{NFS.format('a')}\n[2.0] nfs: server b OK", "kernel.nfs", "server a"),
+    (f"{NFS.format('a')}\n[2.0] nfs: server a OK\n{NFS.format('a')}", "kernel.nfs", "server a"),
+    (
+        "igb 0000:17:00.0 eno1: igb: eno1 NIC Link is Down\nigb 0000:17:00.0 eno1: igb: eno1 NIC Link is Up",
+        "none",
+        _NO_LINE,
+    ),
+    ("mlx5_core 0000:17:00.0 ib0: Link down\nmlx5_core 0000:18:00.0 ib1: Link up", "kernel.link-down", "ib0"),
+    ("pcieport 0000:00:01.0: AER: Corrected error received: 0000:17:00.0", "none", _NO_LINE),
+    ("nvidia-nvswitch3: SXid (PCI:0000:07:00.0): 12028, Non-fatal, Link 32 egress", "none", _NO_LINE),
+    (f"{XID}154, GPU recovery action changed from 0x1 (GPU Reset) to 0x0 (None)", "none", _NO_LINE),
+    (
+        f"{XID}13, pid=1, Graphics Exception\n{XID}79, pid=1, GPU has fallen off the bus.",
+        "gpu.xid",
+        "Xid (PCI:0000:3b:00): 79",
+    ),
+    (f"{XID}999, pid=1, something new", "outlived", "999"),
 )
 def test_what_ended_no_job_is_no_first_cause_but_is_shown(text, kind, words):
     answer = judged(JOB, [Text("dmesg.txt", text, 0.0)], {})

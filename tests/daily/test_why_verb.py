@@ -131,16 +131,14 @@ def on_nodes(slurm: Path, capsys, change: tuple[str, str], seen: dict[str, objec
 
 @for_each(
     "change, kind",
-    [
-        (("", ""), "gpu.xid"),
-        (("OverSubscribe=NO", "OverSubscribe=OK"), "exit-code"),  # another job's GPU, perhaps
-        (("OverSubscribe=NO", "OverSubscribe=NO Exclusive=NO"), "exit-code"),  # every job's words on Slurm 26.05
-        (("OverSubscribe=NO", "OverSubscribe=NO Exclusive=NODE"), "gpu.xid"),
-        (("OverSubscribe=NO", "OverSubscribe=OK AllocTRES=cpu=4,node=2,gres/gpu=4"), "gpu.xid"),  # all of the nodes'
-        (("StartTime=2026-11-25T10:00:00", "StartTime=Unknown"), "exit-code"),
-        (("EndTime=2026-11-25T11:00:00", "EndTime=Unknown"), "exit-code"),
-        (("JobState=FAILED", "JobState=COMPLETED"), "none"),
-    ],
+    (("", ""), "gpu.xid"),
+    (("OverSubscribe=NO", "OverSubscribe=OK"), "exit-code"),  # another job's GPU, perhaps
+    (("OverSubscribe=NO", "OverSubscribe=NO Exclusive=NO"), "exit-code"),  # every job's words on Slurm 26.05
+    (("OverSubscribe=NO", "OverSubscribe=NO Exclusive=NODE"), "gpu.xid"),
+    (("OverSubscribe=NO", "OverSubscribe=OK AllocTRES=cpu=4,node=2,gres/gpu=4"), "gpu.xid"),  # all of the nodes'
+    (("StartTime=2026-11-25T10:00:00", "StartTime=Unknown"), "exit-code"),
+    (("EndTime=2026-11-25T11:00:00", "EndTime=Unknown"), "exit-code"),
+    (("JobState=FAILED", "JobState=COMPLETED"), "none"),
 )
 def test_a_fault_of_a_gpu_is_the_cause_only_where_time_and_gpu_are_the_jobs(slurm, capsys, change, kind):
     answer = on_nodes(slurm, capsys, change, SEEN)
@@ -155,17 +153,11 @@ def test_a_fault_of_a_gpu_is_the_cause_only_where_time_and_gpu_are_the_jobs(slur
 
 @for_each(
     "line, change, kind",
-    [
-        (SIGNATURES["kernel.oom-job"].example, ("", ""), "kernel.oom-job"),
-        (SIGNATURES["kernel.nvme"].example, ("", ""), "kernel.nvme"),
-        (SIGNATURES["kernel.hung-task"].example, ("", ""), "exit-code"),  # follows from something
-        (
-            SIGNATURES["kernel.oom-job"].example,
-            ("OverSubscribe=NO", "OverSubscribe=OK"),
-            "exit-code",
-        ),  # of another job?
-        (SIGNATURES["kernel.nvme"].example, ("JobState=FAILED", "JobState=COMPLETED"), "none"),
-    ],
+    (SIGNATURES["kernel.oom-job"].example, ("", ""), "kernel.oom-job"),
+    (SIGNATURES["kernel.nvme"].example, ("", ""), "kernel.nvme"),
+    (SIGNATURES["kernel.hung-task"].example, ("", ""), "exit-code"),  # follows from something
+    (SIGNATURES["kernel.oom-job"].example, ("OverSubscribe=NO", "OverSubscribe=OK"), "exit-code"),  # of another job?
+    (SIGNATURES["kernel.nvme"].example, ("JobState=FAILED", "JobState=COMPLETED"), "none"),
 )
 def test_a_message_of_the_kernel_in_the_time_of_a_job_is_its_cause_where_nothing_else_says_why(
     slurm, capsys, line, change, kind

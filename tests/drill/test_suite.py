@@ -18,7 +18,7 @@ from bringup.records.grouped import grouped
 from bringup.report import view
 from bringup.results import REPOSITORY
 from factory import a_drill_report, a_drill_result, a_verdict, judged_of
-from loops import for_each
+from loops import case_for_each, for_each
 from pydantic import ValidationError
 from showing import gates_shown_failing
 
@@ -127,39 +127,30 @@ def of(value: Value = 1, outcome: Outcome = Outcome.FAIL, **rest: Any) -> Verdic
 
 @for_each(
     ("declared", "verdicts", "seen"),
-    [
-        ({}, [*HEALTHY, of()], (True, True, True)),
-        ({}, [of(subject="n0")], (True, False, False)),
-        ({}, [of(), of(subject="n0")], (True, False, True)),  # an innocent beside the culprit
-        ({}, [of(outcome=Outcome.INCOMPLETE)], (False, False, False)),
-        *(
-            ({"value": declared}, [of(value)], (True, True, right))
-            for declared, value, right in (
-                *((1, 1, True), (1, 1.0, True), (1, 0, False), (1, True, False)),  # a flag is not a count
-                *((0, False, False), (False, False, True), (False, "no", False), ("no", "no", True)),
-            )
-        ),
-        *(
-            ({"value": None, "says": says}, [shown], (True, True, right))
-            for says, words, right in (
-                *(("at 0.0", "at 0.04 GB/s", False), ("at 0.0…", "at 0.04 GB/s", True), ("None", "7", False)),
-                *(("TaskPlugin = …", f"no (TaskPlugin = {plugin})", True) for plugin in ("task/none", "(null)")),
-                ("no", "none", False),
-            )
-            for shown in (of(observed=words), of(cause=words))
-        ),
-        *(  # it was read from the text, which is rounded to four digits
-            ({"value": None, "between": (1e5, 1e6)}, [of(value, observed="3e5 us")], (True, True, right))
-            for value, right in (
-                (2.1e5, True),
-                (210000, True),
-                (35, False),
-                (-2e5, False),
-                ("late", False),
-                (True, False),
-            )
-        ),
-    ],
+    ({}, [*HEALTHY, of()], (True, True, True)),
+    ({}, [of(subject="n0")], (True, False, False)),
+    ({}, [of(), of(subject="n0")], (True, False, True)),  # an innocent beside the culprit
+    ({}, [of(outcome=Outcome.INCOMPLETE)], (False, False, False)),
+    *(
+        ({"value": declared}, [of(value)], (True, True, right))
+        for declared, value, right in (
+            *((1, 1, True), (1, 1.0, True), (1, 0, False), (1, True, False)),  # a flag is not a count
+            *((0, False, False), (False, False, True), (False, "no", False), ("no", "no", True)),
+        )
+    ),
+    *(
+        ({"value": None, "says": says}, [shown], (True, True, right))
+        for says, words, right in (
+            *(("at 0.0", "at 0.04 GB/s", False), ("at 0.0…", "at 0.04 GB/s", True), ("None", "7", False)),
+            *(("TaskPlugin = …", f"no (TaskPlugin = {plugin})", True) for plugin in ("task/none", "(null)")),
+            ("no", "none", False),
+        )
+        for shown in (of(observed=words), of(cause=words))
+    ),
+    *(  # it was read from the text, which is rounded to four digits
+        ({"value": None, "between": (1e5, 1e6)}, [of(value, observed="3e5 us")], (True, True, right))
+        for value, right in ((2.1e5, True), (210000, True), (35, False), (-2e5, False), ("late", False), (True, False))
+    ),
 )
 def test_a_fault_is_detected_by_gate_and_outcome_on_its_subject_with_its_value_words_or_size(declared, verdicts, seen):
     assert judged_as(DRILL.model_copy(update=declared), *verdicts)[:3] == seen
@@ -185,11 +176,9 @@ def test_a_fault_that_is_survived_must_be_said_and_pass():
 
 @for_each(
     ("outcome", "value", "seen"),
-    [
-        (Outcome.PASS, 29.5, (True, True, True)),
-        (Outcome.PASS, 0.1, (False, True, False)),
-        (Outcome.FAIL, 29.5, (False, False, False)),
-    ],
+    (Outcome.PASS, 29.5, (True, True, True)),
+    (Outcome.PASS, 0.1, (False, True, False)),
+    (Outcome.FAIL, 29.5, (False, False, False)),
 )
 def test_a_fault_that_is_survived_in_silence_is_seen_in_the_value_of_what_passed(outcome, value, seen):
     """The caches of an NFS client: the screen says nothing of them, and the late name shows that they were there."""
@@ -200,16 +189,14 @@ def test_a_fault_that_is_survived_in_silence_is_seen_in_the_value_of_what_passed
 # ---- the moment, and the cluster
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("sinfo", "squeue", "spoiled", "broken"),
-    [
-        ("n0 idle\nn1 idle\n", "", False, None),
-        ("n0 idle\nn1 down*\n", "", False, "n1 down*"),
-        ("n0 idle\n", "", False, "n1 is not there"),
-        ("n0 idle\nn1 idle\n", "discovery RUNNING\n", False, "job discovery RUNNING is left"),
-        ("n0 idle\nn1 idle\n", "", True, "a fault that was made could not be undone"),
-        ("", "", False, "the controller did not answer"),
-    ],
+    ("n0 idle\nn1 idle\n", "", False, None),
+    ("n0 idle\nn1 down*\n", "", False, "n1 down*"),
+    ("n0 idle\n", "", False, "n1 is not there"),
+    ("n0 idle\nn1 idle\n", "discovery RUNNING\n", False, "job discovery RUNNING is left"),
+    ("n0 idle\nn1 idle\n", "", True, "a fault that was made could not be undone"),
+    ("", "", False, "the controller did not answer"),
 )
 def test_a_cluster_that_is_not_idle_and_whole_is_replaced(tmp_path, monkeypatch, sinfo, squeue, spoiled, broken):
     """A drill ran on the cluster that the one before had left broken: its false alarm was that one's fault."""
@@ -242,15 +229,13 @@ def test_an_undo_that_fails_spoils_the_cluster_and_on_a_real_one_commands_of_the
 
 @for_each(
     "verdicts, alarms",
-    [
-        ([*HEALTHY, verdict()], []),
-        ([*HEALTHY, verdict(), verdict("discovery.shm")], ["discovery.shm [n1] fail"]),
-        ([*HEALTHY, verdict(), verdict("discovery.nofile", "n1", Outcome.WARN)], ["discovery.nofile [n1] warn"]),
-        ([*HEALTHY, verdict(), verdict("discovery.slurm.gres", "n1")], []),  # a declared consequence
-        ([*HEALTHY, verdict(), verdict("discovery.slurm.gres", "n0")], ["discovery.slurm.gres [n0] fail"]),
-        ([verdict()], ["nothing was said about n0"]),  # which has to be heard of, and to pass
-        ([verdict(), verdict("discovery.shm", "n0", Outcome.INCOMPLETE)], ["discovery.shm [n0] incomplete"]),
-    ],
+    ([*HEALTHY, verdict()], []),
+    ([*HEALTHY, verdict(), verdict("discovery.shm")], ["discovery.shm [n1] fail"]),
+    ([*HEALTHY, verdict(), verdict("discovery.nofile", "n1", Outcome.WARN)], ["discovery.nofile [n1] warn"]),
+    ([*HEALTHY, verdict(), verdict("discovery.slurm.gres", "n1")], []),  # a declared consequence
+    ([*HEALTHY, verdict(), verdict("discovery.slurm.gres", "n0")], ["discovery.slurm.gres [n0] fail"]),
+    ([verdict()], ["nothing was said about n0"]),  # which has to be heard of, and to pass
+    ([verdict(), verdict("discovery.shm", "n0", Outcome.INCOMPLETE)], ["discovery.shm [n0] incomplete"]),
 )
 def test_a_failure_that_the_fault_does_not_explain_is_a_false_alarm(verdicts, alarms):
     assert [alarm.partition(":")[0] for alarm in perform.false_alarms(DRILL, verdicts)] == alarms
@@ -267,17 +252,15 @@ NO_FABRIC = perform.not_performed(DRILL, "no fabric", applicable=False)
 
 @for_each(
     "done, code",
-    [
-        (a_drill_report(a_drill_result()), 0),
-        (a_drill_report(a_drill_result(), NO_FABRIC), 0),
-        (a_drill_report(a_drill_result(right_subject=False)), 1),
-        (a_drill_report(a_drill_result(false_alarms=["x"])), 1),
-        (a_drill_report(a_drill_result(detected=False), NOT_DONE), 1),
-        (a_drill_report(a_drill_result(), NOT_DONE), 2),
-        (a_drill_report(NO_FABRIC), 2),
-        (a_drill_report(a_drill_result(), planned=["d", "e"]), 2),
-        (a_drill_report(), 2),
-    ],
+    (a_drill_report(a_drill_result()), 0),
+    (a_drill_report(a_drill_result(), NO_FABRIC), 0),
+    (a_drill_report(a_drill_result(right_subject=False)), 1),
+    (a_drill_report(a_drill_result(false_alarms=["x"])), 1),
+    (a_drill_report(a_drill_result(detected=False), NOT_DONE), 1),
+    (a_drill_report(a_drill_result(), NOT_DONE), 2),
+    (a_drill_report(NO_FABRIC), 2),
+    (a_drill_report(a_drill_result(), planned=["d", "e"]), 2),
+    (a_drill_report(), 2),
 )
 def test_exit_codes(done, code):
     assert result.exit_code(done) == code

@@ -20,32 +20,30 @@ CANCELLED = "x *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38"
 
 @for_each(
     ("lines", "facts"),  # of launcher.…, with the line of the log
-    [
-        ("1:   rank      : 3 (local_rank: 1)\n1:   exitcode  : -9 (pid: 76)\n", [("exit_code", "n1/rank3", -9, 2)]),
-        ("1:   rank      : 9 (local_rank: 1)\n1:   exitcode  : -9 (pid: 76)\n", []),  # a rank that was not planned
-        ("1:   exitcode  : -9 (pid: 76)\n", []),
-        (
-            "1: Root Cause (first observed failure):\n0:   rank      : 0 (local_rank: 0)\n"
-            "1:   rank      : 2 (local_rank: 0)\n0:   exitcode  : 1 (pid: 7)\n1:   exitcode  : 1 (pid: 8)\n",
-            [("exit_code", "n0/rank0", 1, 4), ("exit_code", "n1/rank2", 1, 5), ("first_failed", "n1/rank2", 1, 5)],
-        ),
-        (f"{OOM}\n", [("out_of_memory", "n1", OOM, 1)]),
-        ("Detected 1 oom_kill event\n", [("out_of_memory", "job", "Detected 1 oom_kill event", 1)]),
-        # a progress bar, and two nodes at once
-        (f"10%\r20%\n{LOST}[0-1]\n", [("node_lost", node, f"{LOST}[0-1]", 2) for node in ("n0", "n1")]),
-        (f"{LOST}1\n", [("node_lost", "n1", f"{LOST}1", 1)]),
-        (f"{CANCELLED} DUE TO TIME LIMIT ***\n" * 2, [("ended_by_slurm", "n0", "time limit", 1)]),
-        (
-            f"0: slurmstepd-n0: error: {CANCELLED[2:]} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n",
-            [("ended_by_slurm", "n0", "node failure", 1)],
-        ),
-        (f"{CANCELLED} ***\n", []),
-        (
-            "/x/run: run folder cannot be written, seen from n1; is it shared?\n",
-            [("cannot_write", "n1", "run folder cannot be written", 1)],
-        ),
-        (f"rank : {'9' * 5000} (local_rank: 1)\nexitcode : -{'9' * 5000} (pid: 1)\n[Rank {'9' * 5000}] Watchdog", []),
-    ],
+    ("1:   rank      : 3 (local_rank: 1)\n1:   exitcode  : -9 (pid: 76)\n", [("exit_code", "n1/rank3", -9, 2)]),
+    ("1:   rank      : 9 (local_rank: 1)\n1:   exitcode  : -9 (pid: 76)\n", []),  # a rank that was not planned
+    ("1:   exitcode  : -9 (pid: 76)\n", []),
+    (
+        "1: Root Cause (first observed failure):\n0:   rank      : 0 (local_rank: 0)\n"
+        "1:   rank      : 2 (local_rank: 0)\n0:   exitcode  : 1 (pid: 7)\n1:   exitcode  : 1 (pid: 8)\n",
+        [("exit_code", "n0/rank0", 1, 4), ("exit_code", "n1/rank2", 1, 5), ("first_failed", "n1/rank2", 1, 5)],
+    ),
+    (f"{OOM}\n", [("out_of_memory", "n1", OOM, 1)]),
+    ("Detected 1 oom_kill event\n", [("out_of_memory", "job", "Detected 1 oom_kill event", 1)]),
+    # a progress bar, and two nodes at once
+    (f"10%\r20%\n{LOST}[0-1]\n", [("node_lost", node, f"{LOST}[0-1]", 2) for node in ("n0", "n1")]),
+    (f"{LOST}1\n", [("node_lost", "n1", f"{LOST}1", 1)]),
+    (f"{CANCELLED} DUE TO TIME LIMIT ***\n" * 2, [("ended_by_slurm", "n0", "time limit", 1)]),
+    (
+        f"0: slurmstepd-n0: error: {CANCELLED[2:]} DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS ***\n",
+        [("ended_by_slurm", "n0", "node failure", 1)],
+    ),
+    (f"{CANCELLED} ***\n", []),
+    (
+        "/x/run: run folder cannot be written, seen from n1; is it shared?\n",
+        [("cannot_write", "n1", "run folder cannot be written", 1)],
+    ),
+    (f"rank : {'9' * 5000} (local_rank: 1)\nexitcode : -{'9' * 5000} (pid: 1)\n[Rank {'9' * 5000}] Watchdog", []),
 )
 def test_lines_of_the_launch_log(lines, facts):
     parsed = launcher.log(lines, "raw/launch.log", RUN)
@@ -65,7 +63,7 @@ def test_an_error_file_gives_the_second_at_which_a_rank_raised():
     ]
 
 
-@for_each("text", ["", "{", "[]", "[" * 9000, error("soon"), error(-1), error("9" * 40), error(None)])
+@for_each("text", "", "{", "[]", "[" * 9000, error("soon"), error(-1), error("9" * 40), error(None))
 def test_an_error_file_without_a_time_gives_none(text):
     assert observations_of(launcher.error_file(text, "raw/e")) == []
 
@@ -81,7 +79,7 @@ def test_the_main_thread_of_the_last_dump_counts():
     assert observations_of(launcher.stack(dump, "s", "n0/rank0")) == []
 
 
-@for_each("mark", ["\r", "\x0b", "\x0c", "\x85", "\u2028"])
+@for_each("mark", "\r", "\x0b", "\x0c", "\x85", "\u2028")
 def test_evidence_of_a_stack_names_the_line_that_grep_gives(mark):
     dump = f'10%{mark}20%\nThread 0x1 (most recent call first):\n  File "/a.py", line 1 in wait\n'
     assert observations_of(launcher.stack(dump, "s", "n0/rank0")) == [

@@ -11,7 +11,7 @@ from bringup.plan.catalogue import DRILLS
 from bringup.records import Outcome, Verdict
 from bringup.report.charts.sampled import SAMPLED, line_of
 from factory import a_run
-from loops import for_each
+from loops import case_for_each, for_each
 from runs_for_tests import FIXTURES, about, add_derived, values
 from showing import shows_failing
 
@@ -54,16 +54,15 @@ def efa(sent: object, received: object) -> dict[str, object]:
 NOT_COUNTED = (None, None)
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("ports", "total"),
-    [  # InfiniBand counts words of four bytes, EFA bytes; a sum that lacks one active port is no sum
-        ({"mlx5_0": words(100, 10), "mlx5_1": words(200, 20)}, (1200, 120)),
-        ({"mlx5_0": words(100, 10), "rdmap113s0": efa(7, 5)}, (407, 45)),
-        ({"rdmap113s0": {**words("N/A (no PMA)", "N/A (no PMA)"), **efa(7, 5)}}, (7, 5)),
-        ({}, NOT_COUNTED),
-        ({"mlx5_0": {"state": "1: DOWN", **words(100, 10)}}, NOT_COUNTED),
-        ({"mlx5_0": words(100, 10), "rxe0": {}}, NOT_COUNTED),
-    ],
+    # InfiniBand counts words of four bytes, EFA bytes; a sum that lacks one active port is no sum
+    ({"mlx5_0": words(100, 10), "mlx5_1": words(200, 20)}, (1200, 120)),
+    ({"mlx5_0": words(100, 10), "rdmap113s0": efa(7, 5)}, (407, 45)),
+    ({"rdmap113s0": {**words("N/A (no PMA)", "N/A (no PMA)"), **efa(7, 5)}}, (7, 5)),
+    ({}, NOT_COUNTED),
+    ({"mlx5_0": {"state": "1: DOWN", **words(100, 10)}}, NOT_COUNTED),
+    ({"mlx5_0": words(100, 10), "rxe0": {}}, NOT_COUNTED),
 )
 def test_the_bytes_of_all_active_ports_are_summed(tmp_path, ports, total):
     for device, files in ports.items():
@@ -126,16 +125,14 @@ def judged(text: str, duration_s: float) -> Outcome:
 
 @for_each(
     ("count", "duration_s", "outcome"),
-    [
-        (3, 4.0, Outcome.PASS),
-        (10, 20.0, Outcome.FAIL),
-        (1, 1.0, Outcome.PASS),
-        (1, 4.0, Outcome.FAIL),
-        (16, 20.0, Outcome.PASS),
-        (15, 20.0, Outcome.FAIL),
-        (240, 300.0, Outcome.PASS),
-        (239, 300.0, Outcome.FAIL),
-    ],
+    (3, 4.0, Outcome.PASS),
+    (10, 20.0, Outcome.FAIL),
+    (1, 1.0, Outcome.PASS),
+    (1, 4.0, Outcome.FAIL),
+    (16, 20.0, Outcome.PASS),
+    (15, 20.0, Outcome.FAIL),
+    (240, 300.0, Outcome.PASS),
+    (239, 300.0, Outcome.FAIL),
 )
 def test_three_samples_in_four_seconds_are_enough_and_ten_in_twenty_are_not(count, duration_s, outcome):
     assert judged(sampled(count), duration_s) is outcome
@@ -176,7 +173,7 @@ def test_a_row_of_another_length_is_no_sample():
     assert len(monitor.read(text, "f").problems) == 4
 
 
-@for_each("digits", ["9" * 400, "9" * 5000, "\u0663", "nan", "inf"])
+@for_each("digits", "9" * 400, "9" * 5000, "\u0663", "nan", "inf")
 def test_a_number_that_nobody_could_have_counted_is_none(digits):
     assert value_and_why(sampled(2, tail=f",{digits},0,0"), "nccl.monitor.overhead")[0] is None
     assert len(monitor.read(ROW.format(at=100.0, sent=digits) + TAIL, "f").problems) == 2
@@ -321,14 +318,12 @@ def test_a_gpu_that_its_hardware_slowed_down_in_one_sample_fails_its_node_and_is
     assert verdict.observed == "hardware power brake, hardware thermal (GPU-1: in 1 of 2 samples)"
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("text", "outcome", "says"),
-    [
-        (of_gpus(("none", "none"), ("none", "none")), Outcome.PASS, "none (GPU-0, GPU-1: in 0 of 2 samples)"),
-        (of_gpus(("none", "")), Outcome.INCOMPLETE, "GPU-1: NVML did not say it in any sample"),
-        (of_gpus(("none",)), Outcome.INCOMPLETE, "1 of 2 answered"),
-        (of_gpus(()), Outcome.INCOMPLETE, "no evidence arrived"),
-    ],
+    (of_gpus(("none", "none"), ("none", "none")), Outcome.PASS, "none (GPU-0, GPU-1: in 0 of 2 samples)"),
+    (of_gpus(("none", "")), Outcome.INCOMPLETE, "GPU-1: NVML did not say it in any sample"),
+    (of_gpus(("none",)), Outcome.INCOMPLETE, "1 of 2 answered"),
+    (of_gpus(()), Outcome.INCOMPLETE, "no evidence arrived"),
 )
 def test_that_no_gpu_was_slowed_down_is_known_only_of_all_gpus(text, outcome, says):
     verdict = slowdown_of(text)

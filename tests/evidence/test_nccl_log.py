@@ -5,7 +5,7 @@ import re
 import pytest
 from bringup.evidence import nccl_log
 from bringup.records import Observation
-from loops import for_each
+from loops import case_for_each, for_each
 from runs_for_tests import FIXTURES
 
 LOGS = FIXTURES / "nccl"
@@ -20,14 +20,12 @@ def read(*names: str) -> dict[str, object]:
     return {quantity: fact.value for quantity, fact in parsed(files).items()}
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("log", "transport", "nics", "gdr", "nvls"),
-    [
-        ("log-ib-gdr.log", "rdma-verbs", 8, 1.0, True),
-        ("log-ib.log", "rdma-verbs", 8, 0.0, True),
-        ("log-socket.log", "sockets", 0, 0.0, False),
-        ("log-efa.log", "efa", 32, 1.0, True),
-    ],
+    ("log-ib-gdr.log", "rdma-verbs", 8, 1.0, True),
+    ("log-ib.log", "rdma-verbs", 8, 0.0, True),
+    ("log-socket.log", "sockets", 0, 0.0, False),
+    ("log-efa.log", "efa", 32, 1.0, True),
 )
 def test_what_carries_the_bytes_between_hosts_is_read(log, transport, nics, gdr, nvls):
     assert read(log) == {"nccl.transport": transport, "nccl.nics": nics, "nccl.gdr": gdr, "nccl.nvls": nvls}
@@ -74,13 +72,11 @@ def test_a_rank_that_did_not_say_its_network_leaves_it_unknown():
     assert "log-truncated.log" in str(transport.why)
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("files", "debug", "why"),
-    [
-        ({}, "INFO", "wrote no log"),
-        ({"a.log": ""}, "INFO", "wrote no log"),
-        ({"a.log": (LOGS / "log-warn-only.log").read_text()}, "WARN", "NCCL_DEBUG=WARN was set by the user"),
-    ],
+    ({}, "INFO", "wrote no log"),
+    ({"a.log": ""}, "INFO", "wrote no log"),
+    ({"a.log": (LOGS / "log-warn-only.log").read_text()}, "WARN", "NCCL_DEBUG=WARN was set by the user"),
 )
 def test_no_evidence_is_said_with_its_reason(files, debug, why):
     seen = parsed(files, debug).values()
@@ -98,16 +94,14 @@ def test_a_rank_whose_log_is_missing_leaves_everything_unknown():
 
 @for_each(
     ("network", "transport"),
-    [
-        *((name, "rdma-verbs") for name in ("IB", "IBext", "IBext_v8", "IBext_v9", "IBext_v10", "IBext_v11")),
-        *((name, "rdma-verbs") for name in ("NCCL RDMA Plugin", "NCCL RDMA Plugin v8", "NCCL RDMA Plugin v11")),
-        *((name, "rdma-verbs") for name in ("UCX", "UCX-RMA", "SPCX", "SPCX_v10")),
-        *((name, "gcp") for name in ("gIB", "FasTrak", "GPUDirectTCPX_v7", "GPUDirectTCPX")),
-        *((name, "sockets") for name in ("Socket", "FastSocket")),
-        ("Mesh", "unknown:Mesh"),
-        ("IBM", "unknown:IBM"),
-        *((name, f"unknown:{name}") for name in ("AWS Libfabric", "Libfabric", "OFI")),  # no provider is named
-    ],
+    *((name, "rdma-verbs") for name in ("IB", "IBext", "IBext_v8", "IBext_v9", "IBext_v10", "IBext_v11")),
+    *((name, "rdma-verbs") for name in ("NCCL RDMA Plugin", "NCCL RDMA Plugin v8", "NCCL RDMA Plugin v11")),
+    *((name, "rdma-verbs") for name in ("UCX", "UCX-RMA", "SPCX", "SPCX_v10")),
+    *((name, "gcp") for name in ("gIB", "FasTrak", "GPUDirectTCPX_v7", "GPUDirectTCPX")),
+    *((name, "sockets") for name in ("Socket", "FastSocket")),
+    ("Mesh", "unknown:Mesh"),
+    ("IBM", "unknown:IBM"),
+    *((name, f"unknown:{name}") for name in ("AWS Libfabric", "Libfabric", "OFI")),  # no provider is named
 )
 def test_plugins_are_known_by_what_carries_the_bytes(network, transport):
     text = f"node00:606:642 [6] NCCL INFO Using network {network}\n"
@@ -119,20 +113,19 @@ def transport_of(text: str) -> Observation:
     return parsed({"a.log": text}, None)["nccl.transport"]
 
 
-@for_each("network", ["AWS Libfabric", "Libfabric", "OFI"])
+@for_each("network", "AWS Libfabric", "Libfabric", "OFI")
 @for_each(
     ("provider", "transport"),
-    [  # as aws-ofi-nccl prints it: src/nccl_ofi_net.c of 1.5, 1.12 and 1.14
-        ("Provider is efa", "efa"),
-        ("Provider is efa (found 4 nics)", "efa"),
-        ("provider is efa, fabric is efa-direct (found 32 nics)", "efa"),
-        ("provider is cxi, fabric is cxi (found 4 nics)", "slingshot"),
-        ("provider is verbs;ofi_rxm, fabric is IB-0xfe80000000000000 (found 8 nics)", "rdma-verbs"),
-        ("provider is tcp, fabric is 172.31.32.0/20 (found 1 nics)", "sockets"),
-        ("Provider is tcp;ofi_rxm (found 1 nics)", "sockets"),
-        ("Provider is sockets", "sockets"),
-        ("provider is opx, fabric is opx (found 1 nics)", "unknown:NAME/opx"),
-    ],
+    # as aws-ofi-nccl prints it: src/nccl_ofi_net.c of 1.5, 1.12 and 1.14
+    ("Provider is efa", "efa"),
+    ("Provider is efa (found 4 nics)", "efa"),
+    ("provider is efa, fabric is efa-direct (found 32 nics)", "efa"),
+    ("provider is cxi, fabric is cxi (found 4 nics)", "slingshot"),
+    ("provider is verbs;ofi_rxm, fabric is IB-0xfe80000000000000 (found 8 nics)", "rdma-verbs"),
+    ("provider is tcp, fabric is 172.31.32.0/20 (found 1 nics)", "sockets"),
+    ("Provider is tcp;ofi_rxm (found 1 nics)", "sockets"),
+    ("Provider is sockets", "sockets"),
+    ("provider is opx, fabric is opx (found 1 nics)", "unknown:NAME/opx"),
 )
 def test_libfabric_is_known_by_its_provider(network, provider, transport):
     text = (
@@ -161,13 +154,11 @@ def test_one_rank_of_libfabric_on_tcp_is_seen_among_ranks_on_efa():
 
 @for_each(
     ("text", "transport"),
-    [
-        ("Assigned NET plugin IB to comm", "rdma-verbs"),  # NCCL_DEBUG_SUBSYS=NET leaves "Using network" out
-        ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/IBext_v10/3(2)/GDRDMA/Shared", "rdma-verbs"),
-        ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0", "sockets"),
-        ("Initialized NET plugin IB", None),  # of a plugin that another one may have been preferred to
-        ("Assigned GIN plugin GIN_IB_GDAKI to comm", None),
-    ],
+    ("Assigned NET plugin IB to comm", "rdma-verbs"),  # NCCL_DEBUG_SUBSYS=NET leaves "Using network" out
+    ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/IBext_v10/3(2)/GDRDMA/Shared", "rdma-verbs"),
+    ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0", "sockets"),
+    ("Initialized NET plugin IB", None),  # of a plugin that another one may have been preferred to
+    ("Assigned GIN plugin GIN_IB_GDAKI to comm", None),
 )
 def test_the_network_is_known_without_its_own_line(text, transport):
     assert transport_of(f"node00:606:642 [6] NCCL INFO {text}\n").value == transport
@@ -190,12 +181,10 @@ node00:77:90 [0] NCCL INFO Channel 01/0 : 0[0] -> 4[0] [send] via NET/IB/0/GDRDM
 
 @for_each(
     ("log", "transport", "nics", "gdr"),
-    [
-        (GRACE, "rdma-verbs", 2, 1.0),
-        (GRACE.replace("NET/IB", "NET/gIB").replace("network IB", "network gIB"), "gcp", 2, 1.0),
-        # NCCL_NET=Socket: NICs that are not used
-        (GRACE.replace("IB/0/GDRDMA(PCI)", "Socket/0").replace("network IB", "network Socket"), "sockets", 0, 0.0),
-    ],
+    (GRACE, "rdma-verbs", 2, 1.0),
+    (GRACE.replace("NET/IB", "NET/gIB").replace("network IB", "network gIB"), "gcp", 2, 1.0),
+    # NCCL_NET=Socket: NICs that are not used
+    (GRACE.replace("IB/0/GDRDMA(PCI)", "Socket/0").replace("network IB", "network Socket"), "sockets", 0, 0.0),
 )
 def test_nics_that_are_merged_or_listed_and_not_used_are_counted_right(log, transport, nics, gdr):
     seen = parsed({"a.log": log})

@@ -3,7 +3,7 @@
 import pytest
 from bringup.evidence import nccl_tests
 from bringup.evidence.parsed import Parsed
-from loops import for_each
+from loops import case_for_each, for_each
 from runs_for_tests import FIXTURES
 
 FOLDER = FIXTURES / "nccl"
@@ -86,7 +86,7 @@ def test_several_ranks_zero_are_several_communicators():
     assert "4 communicators" in str(parsed.observations[0].why)
 
 
-@for_each("text", ["", "{}", "bash: all_reduce_perf: command not found\n"])
+@for_each("text", "", "{}", "bash: all_reduce_perf: command not found\n")
 def test_something_else_is_a_problem(text):
     parsed = nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes")
     assert parsed.problems
@@ -100,13 +100,11 @@ ROW = next(line for line in HEALTHY_TEXT.splitlines() if line.split()[:1] == ["8
 DIGITS = "9" * 5000
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     "text",
-    [
-        HEALTHY_TEXT.replace("Rank  0", f"Rank  {DIGITS}", 1),
-        HEALTHY_TEXT.replace("\n        8192 ", f"\n {DIGITS} "),
-        HEALTHY_TEXT.replace("\n        8192 ", "\n ² "),
-    ],
+    HEALTHY_TEXT.replace("Rank  0", f"Rank  {DIGITS}", 1),
+    HEALTHY_TEXT.replace("\n        8192 ", f"\n {DIGITS} "),
+    HEALTHY_TEXT.replace("\n        8192 ", "\n ² "),
     ids=["rank", "size", "superscript"],
 )
 def test_numbers_that_no_test_could_have_printed_are_read_without_an_error(text):
@@ -137,15 +135,13 @@ def test_wrong_values_without_a_number_that_can_be_read_are_one_at_least():
 
 @for_each(
     ("size", "name"),
-    [
-        (8 * 2**30, "8GiB"),
-        (8589934560, "8GiB"),  # 24 ranks do not divide it
-        (8184, "8KiB"),
-        (6000, "6000B"),
-        (3 * 2**20, "3MiB"),
-        (8, "8B"),
-        (1, "1B"),
-    ],
+    (8 * 2**30, "8GiB"),
+    (8589934560, "8GiB"),  # 24 ranks do not divide it
+    (8184, "8KiB"),
+    (6000, "6000B"),
+    (3 * 2**20, "3MiB"),
+    (8, "8B"),
+    (1, "1B"),
 )
 def test_a_size_that_ranks_do_not_divide_has_the_name_of_the_one_that_was_meant(size, name):
     assert nccl_tests.named(size) == name

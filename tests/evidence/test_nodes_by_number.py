@@ -1,24 +1,22 @@
 """srun calls a node of its step by a number when the connection to it breaks; the allocation says which one it is."""
 
-import pytest
 from bringup import judge
 from bringup.evidence import launcher, speakers
 from bringup.records import Outcome
 from bringup.results import load
 from bringup.run import open as opening
 from factory import a_run
+from loops import case_for_each
 from runs_for_tests import opened
 
 LINE = "srun: error: step_launch_notify_io_failure: aborting, io error with slurmstepd on node {}\n"
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     "line",
-    [
-        LINE.format(1),
-        "srun: error: Aborting, io error and missing step on node 1\n",
-        "srun: error: _server_read: fd 17 error reading header: Connection reset by peer\n" + LINE.format(1),
-    ],
+    LINE.format(1),
+    "srun: error: Aborting, io error and missing step on node 1\n",
+    "srun: error: _server_read: fd 17 error reading header: Connection reset by peer\n" + LINE.format(1),
 )
 def test_the_number_is_the_place_in_the_nodes_of_the_step(line):
     (observation,) = launcher.launch_errors(line, "f", ["n4", "n7"]).observations
@@ -39,20 +37,18 @@ def test_a_node_that_was_not_allocated_has_no_number():
     assert (lost.quantity, lost.subject) == ("launcher.node_lost", "n2")
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("name", "nodes", "tasks"),
-    [
-        ("inventory.jsonl", ["n0", "n1", "n2", "n3"], 1),
-        ("launch.log", ["n0", "n1", "n2", "n3"], 1),
-        ("inventory-n2.jsonl", ["n2"], 1),
-        ("collectives-2.err", ["n0", "n1"], 2),
-        ("collectives-1gpu.jsonl", ["n0"], 1),
-        ("all_reduce_perf-4.err", ["n0", "n1", "n2", "n3"], 2),
-        ("sweep.jsonl", ["n0", "n1", "n2", "n3"], 2),
-        ("bad-exit.txt", ["n0", "n1", "n2", "n3"], 2),
-        ("pairs-1-2.jsonl", ["n1", "n3"], 1),  # as its .step says
-        ("clock.jsonl", [], 1),  # a damaged one
-    ],
+    ("inventory.jsonl", ["n0", "n1", "n2", "n3"], 1),
+    ("launch.log", ["n0", "n1", "n2", "n3"], 1),
+    ("inventory-n2.jsonl", ["n2"], 1),
+    ("collectives-2.err", ["n0", "n1"], 2),
+    ("collectives-1gpu.jsonl", ["n0"], 1),
+    ("all_reduce_perf-4.err", ["n0", "n1", "n2", "n3"], 2),
+    ("sweep.jsonl", ["n0", "n1", "n2", "n3"], 2),
+    ("bad-exit.txt", ["n0", "n1", "n2", "n3"], 2),
+    ("pairs-1-2.jsonl", ["n1", "n3"], 1),  # as its .step says
+    ("clock.jsonl", [], 1),  # a damaged one
 )
 def test_the_nodes_of_a_step_follow_from_its_name_or_stand_beside_it(name, nodes, tasks):
     placed = {"pairs-1-2": "1 n3,n1\n", "clock": "1 n3,n9\n"}

@@ -11,7 +11,7 @@ import collectives
 import pytest
 import ras
 from bringup.evidence import ras as reader
-from loops import for_each
+from loops import case_for_each, for_each
 
 REAL = Path(__file__).resolve().parents[1] / "fixtures/real"
 
@@ -58,21 +58,19 @@ def as_json(*ranks: dict[str, Any]) -> str:
 
 @for_each(
     ("ranks", "expected"),
-    [
-        ([{}, {}], "it reports no fault, which alone proves nothing"),
-        (
-            [{"counts": {"AllReduce": 641}}] * 3 + [{"counts": {"AllReduce": 640}}],
-            "AllReduce, 641 times on 3 ranks: rank 3 (GPU 3 of 172.16.64.245) 640",
-        ),
-        (
-            [{"counts": {"AllGather": 7}}, {"counts": {"AllGather": 6}}],
-            "AllGather, 7 times on 1 rank: rank 1 (GPU 1 of 172.16.64.245) 6",
-        ),
-        ([{}, {"status": {"async_error": 6}}], "failed: rank 1 (GPU 1 of 172.16.64.245)"),
-        ([{}, {"status": {"async_error": 7}}], "it reports no fault, which alone proves nothing"),
-        ([{"status": {"abort_flag": True}}, {}], "aborted: rank 0 (GPU 0 of 172.16.64.245)"),
-        ([{"status": {"init_state": 7}}, {}], "not initialised: rank 0 (GPU 0 of 172.16.64.245)"),
-    ],
+    ([{}, {}], "it reports no fault, which alone proves nothing"),
+    (
+        [{"counts": {"AllReduce": 641}}] * 3 + [{"counts": {"AllReduce": 640}}],
+        "AllReduce, 641 times on 3 ranks: rank 3 (GPU 3 of 172.16.64.245) 640",
+    ),
+    (
+        [{"counts": {"AllGather": 7}}, {"counts": {"AllGather": 6}}],
+        "AllGather, 7 times on 1 rank: rank 1 (GPU 1 of 172.16.64.245) 6",
+    ),
+    ([{}, {"status": {"async_error": 6}}], "failed: rank 1 (GPU 1 of 172.16.64.245)"),
+    ([{}, {"status": {"async_error": 7}}], "it reports no fault, which alone proves nothing"),
+    ([{"status": {"abort_flag": True}}, {}], "aborted: rank 0 (GPU 0 of 172.16.64.245)"),
+    ([{"status": {"init_state": 7}}, {}], "not initialised: rank 0 (GPU 0 of 172.16.64.245)"),
 )
 def test_ranks_with_a_fault_are_named_from_json(ranks, expected):
     (note,) = reader.parse(as_json(*ranks), "raw/nccl-4/ras.rank0.txt").problems
@@ -90,7 +88,7 @@ def test_of_many_ranks_that_are_behind_four_are_named():
 NO_ANSWERS = ["", "ERROR: Unknown command\n", "\x00\xff" * 50, "=\n=\n", "{", "{}", '{"communicators": 3}']
 
 
-@for_each("text", [*NO_ANSWERS, '{"communicators": [{"hash": "<b>"}]}', as_json({}, {})[:-40]])
+@for_each("text", *NO_ANSWERS, '{"communicators": [{"hash": "<b>"}]}', as_json({}, {})[:-40])
 def test_what_is_not_an_answer_of_it_is_said(text):
     (note,) = reader.parse(text, "raw/nccl-4/ras.rank0.txt").problems
     assert note.startswith("raw/nccl-4/ras.rank0.txt: not an answer of NCCL's RAS service: ")
@@ -105,14 +103,12 @@ def serve(listening: socket.socket, answers: list[bytes], heard: list[bytes]) ->
             connection.sendall(answer)
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("answers", "kept"),
-    [
-        ([b"SERVER PROTOCOL 2\n", b"OK\n", b"NCCL version 2\n" * 9000], b"NCCL version 2\n" * 9000),
-        ([b"SERVER PROTOCOL 2\n", b"OK\n", b""], None),
-        ([b"SERVER PROTOCOL 2\n", b"ERROR: no\n"], None),
-        ([b"HTTP/1.1 400 Bad Request\r\n"], None),
-    ],
+    ([b"SERVER PROTOCOL 2\n", b"OK\n", b"NCCL version 2\n" * 9000], b"NCCL version 2\n" * 9000),
+    ([b"SERVER PROTOCOL 2\n", b"OK\n", b""], None),
+    ([b"SERVER PROTOCOL 2\n", b"ERROR: no\n"], None),
+    ([b"HTTP/1.1 400 Bad Request\r\n"], None),
 )
 def test_an_answer_is_kept_and_anything_else_is_not(tmp_path, monkeypatch, capsys, answers, kept):
     heard: list[bytes] = []

@@ -8,7 +8,7 @@ import pytest
 from bringup.evidence import launcher, slurm
 from bringup.evidence.parsed import Seen
 from bringup.evidence.slurm import gpus_of
-from loops import for_each
+from loops import case_for_each, for_each
 from runs_for_tests import FIXTURES, values
 
 SLURM = FIXTURES / "slurm"
@@ -28,14 +28,12 @@ def value(parser, text, quantity):
     return values[0] if values else None
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("parser", "file", "quantity", "says"),
-    [
-        (slurm.ping, "ping.txt", "smoke.controller", "UP"),
-        (slurm.config, "config.txt", "slurm.config.SlurmdTimeout", "12 sec"),
-        (ended_job, "job-exit-code.txt", EXIT_CODE, "7:0"),
-        (slurm.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", *PLUGINS]),
-    ],
+    (slurm.ping, "ping.txt", "smoke.controller", "UP"),
+    (slurm.config, "config.txt", "slurm.config.SlurmdTimeout", "12 sec"),
+    (ended_job, "job-exit-code.txt", EXIT_CODE, "7:0"),
+    (slurm.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", *PLUGINS]),
 )
 class TestAnAnswer:
     def test_that_is_whole_is_read(self, parser, file, quantity, says):
@@ -52,15 +50,13 @@ class TestAnAnswer:
             assert seen in (None, says) or (isinstance(seen, list) and set(seen) < set(says))
             assert parsed.problems or text[:end].endswith("\n")
 
-    @pytest.mark.parametrize(
+    @case_for_each(
         "text",
-        [
-            "",
-            "\n",
-            "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)\n",
-            "bash: line 1: scontrol: command not found\n",
-            "srun: error: Invalid MPI type\n",
-        ],
+        "",
+        "\n",
+        "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)\n",
+        "bash: line 1: scontrol: command not found\n",
+        "srun: error: Invalid MPI type\n",
         ids=["empty", "a blank line", "refused", "tool absent", "no plugin"],
     )
     def test_that_is_none_is_a_problem_and_no_observation(self, parser, file, quantity, says, text):
@@ -69,14 +65,12 @@ class TestAnAnswer:
         assert parsed.problems != []
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("parser", "file", "old", "new", "quantity", "says"),
-    [
-        (slurm.ping, "ping.txt", "UP", "DOWN", "smoke.controller", "DOWN"),
-        (slurm.config, "config.txt", "Devices        = yes", "Devices        = No", CONSTRAINED, "no"),
-        (ended_job, "job-exit-code.txt", "ExitCode=7:0", "ExitCode=0:9", EXIT_CODE, "0:9"),
-        (slurm.mpi_list, "mpi-list.txt", "\tpmix\n", "", "slurm.mpi.plugins", PLUGINS),
-    ],
+    (slurm.ping, "ping.txt", "UP", "DOWN", "smoke.controller", "DOWN"),
+    (slurm.config, "config.txt", "Devices        = yes", "Devices        = No", CONSTRAINED, "no"),
+    (ended_job, "job-exit-code.txt", "ExitCode=7:0", "ExitCode=0:9", EXIT_CODE, "0:9"),
+    (slurm.mpi_list, "mpi-list.txt", "\tpmix\n", "", "slurm.mpi.plugins", PLUGINS),
 )
 def test_a_degraded_answer_is_read_as_it_is(parser, file, old, new, quantity, says):
     text = read(file)
@@ -120,16 +114,14 @@ def test_a_reason_that_looks_like_a_state_changes_nothing():
 
 @for_each(
     ("gres", "count"),
-    [
-        ("gpu:8", 8),
-        ("gpu:h100:8", 8),
-        ("gpu:h100:8(S:0-1)", 8),
-        ("gpu:a100:4(S:0,1),shard:16", 4),
-        ("(null)", 0),
-        (None, 0),
-        ("nic:2", 0),
-        ("gpu:a:1,gpu:b:2", 3),
-    ],
+    ("gpu:8", 8),
+    ("gpu:h100:8", 8),
+    ("gpu:h100:8(S:0-1)", 8),
+    ("gpu:a100:4(S:0,1),shard:16", 4),
+    ("(null)", 0),
+    (None, 0),
+    ("nic:2", 0),
+    ("gpu:a:1,gpu:b:2", 3),
 )
 def test_gpus_are_counted_in_every_spelling_of_gres(gres, count):
     assert gpus_of(gres) == count
@@ -145,16 +137,14 @@ def test_a_node_line_that_is_cut_off_says_no_state(after):
 
 @for_each(
     ("file", "field", "value"),
-    [
-        ("job-exit-code.txt", "ExitCode", "7:0"),
-        ("job-out-of-memory.txt", "state", "OUT_OF_MEMORY"),
-        ("job-failed.txt", "state", "FAILED"),
-        ("sacct-out-of-memory.txt", "state", "OUT_OF_MEMORY"),
-        ("sacct-out-of-memory.txt", "ExitCode", "0:125"),
-        ("sacct-cancelled.txt", "state", "CANCELLED"),
-        ("sacct-cancelled.txt", "SubmitTime", "2026-09-03T11:55:02"),
-        ("sacct-cancelled.txt", "StartTime", "None"),
-    ],
+    ("job-exit-code.txt", "ExitCode", "7:0"),
+    ("job-out-of-memory.txt", "state", "OUT_OF_MEMORY"),
+    ("job-failed.txt", "state", "FAILED"),
+    ("sacct-out-of-memory.txt", "state", "OUT_OF_MEMORY"),
+    ("sacct-out-of-memory.txt", "ExitCode", "0:125"),
+    ("sacct-cancelled.txt", "state", "CANCELLED"),
+    ("sacct-cancelled.txt", "SubmitTime", "2026-09-03T11:55:02"),
+    ("sacct-cancelled.txt", "StartTime", "None"),
 )
 def test_one_field_of_a_job_is_read(file, field, value):
     assert values(ended_job(read(file), "f"), f"smoke.x.{field}") == {"job": value}
@@ -162,12 +152,10 @@ def test_one_field_of_a_job_is_read(file, field, value):
 
 @for_each(
     ("line", "nodes", "tasks", "says"),
-    [
-        ("n1: tasks 2-3: Killed", ["n1"], "tasks 2-3", "Killed"),
-        ("n0: task 0: Exited with exit code 1", ["n0"], "task 0", "Exited with exit code 1"),
-        ("n[0-1]: tasks 0-1: Exited with exit code 127", ["n0", "n1"], "tasks 0-1", "Exited with exit code 127"),
-        ("n[0-99999999]: tasks 0-1: Killed", ["n[0-99999999]"], "tasks 0-1", "Killed"),  # no node list: as srun said it
-    ],
+    ("n1: tasks 2-3: Killed", ["n1"], "tasks 2-3", "Killed"),
+    ("n0: task 0: Exited with exit code 1", ["n0"], "task 0", "Exited with exit code 1"),
+    ("n[0-1]: tasks 0-1: Exited with exit code 127", ["n0", "n1"], "tasks 0-1", "Exited with exit code 127"),
+    ("n[0-99999999]: tasks 0-1: Killed", ["n[0-99999999]"], "tasks 0-1", "Killed"),  # no node list: as srun said it
 )
 def test_nodes_and_tasks_that_srun_names_together_are_each_named(line, nodes, tasks, says):
     seen = launcher.launch_errors(f"srun: error: {line}\nsrun: error: Node failure on n[3-4,7]\n", "f").observations
@@ -178,23 +166,21 @@ def test_nodes_and_tasks_that_srun_names_together_are_each_named(line, nodes, ta
 
 @for_each(
     ("line", "says"),
-    [
-        ("slurmstepd-n1: error: execve(): /u/python: No such file", "execve(): /u/python: No such file"),
-        ("no Python environment at /u/.venv, seen from n1; is it shared?", "no Python environment at /u/.venv"),
-        *(
-            (line, line)
-            for line in (
-                "torchrun: line 2: exec: torchrun: not found",
-                "ModuleNotFoundError: No module named 'torch'",
-                "/usr/bin/python3: No module named torch",
-                "bash: /u/bin/torchrun: /u/bin/python: bad interpreter: No such file or directory",
-                "/usr/bin/python3: can't open file '/u/training/src/a.py': [Errno 2] No such file or directory",
-                "python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file",
-            )
-        ),
-    ],
+    ("slurmstepd-n1: error: execve(): /u/python: No such file", "execve(): /u/python: No such file"),
+    ("no Python environment at /u/.venv, seen from n1; is it shared?", "no Python environment at /u/.venv"),
+    *(
+        (line, line)
+        for line in (
+            "torchrun: line 2: exec: torchrun: not found",
+            "ModuleNotFoundError: No module named 'torch'",
+            "/usr/bin/python3: No module named torch",
+            "bash: /u/bin/torchrun: /u/bin/python: bad interpreter: No such file or directory",
+            "/usr/bin/python3: can't open file '/u/training/src/a.py': [Errno 2] No such file or directory",
+            "python: error while loading shared libraries: libpython3.11.so.1.0: cannot open shared object file",
+        )
+    ),
 )
-@for_each("label", ["2: ", " 2: "])
+@for_each("label", "2: ", " 2: ")
 def test_a_task_that_could_not_start_says_why_in_its_own_words(label, line, says):
     """Lines of a step on a node without a Python environment; srun pads its labels when there are ten tasks or more."""
     text = (
@@ -224,15 +210,13 @@ def test_a_task_that_started_and_raised_is_quoted_and_is_not_called_one_that_cou
     }
 
 
-@for_each("parser", [slurm.nodes, slurm.bad_exit, slurm.requeue])
+@for_each("parser", slurm.nodes, slurm.bad_exit, slurm.requeue)
 @for_each(
     "text",
-    [
-        "",
-        "bash: python3: command not found\n",
-        "slurm_load_node error: Unable to contact slurm controller (connect failure)\n",
-        f"n0 restarts {'9' * 5000}\n",
-    ],
+    "",
+    "bash: python3: command not found\n",
+    "slurm_load_node error: Unable to contact slurm controller (connect failure)\n",
+    f"n0 restarts {'9' * 5000}\n",
 )
 def test_an_answer_about_no_node_or_job_is_a_problem_and_no_observation(parser, text):
     parsed = parser(text, "f")
@@ -240,12 +224,10 @@ def test_an_answer_about_no_node_or_job_is_a_problem_and_no_observation(parser, 
     assert parsed.problems != []
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     "text",
-    [
-        "srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: pmix\n",
-        "MPI plugin types are...\n\tpmix\n\tnone\nspecific pmix plugin versions available: pmix_v4\n",
-    ],
+    "srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: pmix\n",
+    "MPI plugin types are...\n\tpmix\n\tnone\nspecific pmix plugin versions available: pmix_v4\n",
 )
 def test_both_spellings_of_the_list_are_read(text):
     plugins = slurm.mpi_list(text, "f").observations[0].value
@@ -253,7 +235,7 @@ def test_both_spellings_of_the_list_are_read(text):
     assert {"none", "pmix"} <= set(plugins)
 
 
-@for_each("mark", ["\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028"])
+@for_each("mark", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028")
 def test_lines_are_counted_as_grep_counts_them(mark):
     """A progress bar ends its lines with a carriage return; other marks stand in a Reason that somebody pasted."""
     error = launcher.launch_errors(f"10%{mark}20%{mark}30%\nsrun: error: n1: task 1: Killed\n", "f").observations[0]
@@ -270,24 +252,20 @@ def test_lines_are_counted_as_grep_counts_them(mark):
 BEGAN = "0: n0 began\n1: n0 began\n2: n1 began\n3: n1 began\n"
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("text", "survivors"),
-    [
-        (BEGAN, {"n0": 0, "n1": 0}),
-        (BEGAN + "3: n1 survived\n", {"n0": 0, "n1": 1}),
-        ("0: n0 began\n1: n0 began\n2: n1 began\n", {"n0": 0, "n1": None}),
-    ],
+    (BEGAN, {"n0": 0, "n1": 0}),
+    (BEGAN + "3: n1 survived\n", {"n0": 0, "n1": 1}),
+    ("0: n0 began\n1: n0 began\n2: n1 began\n", {"n0": 0, "n1": None}),
 )
 def test_tasks_that_outlive_a_failed_one_are_counted_per_node(text, survivors):
     assert values(slurm.bad_exit(text, "f"), "smoke.bad_exit") == survivors
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("text", "restarts"),
-    [
-        ("n0 restarts 0\nslurmstepd-n0: error: *** JOB 47 ON n0 CANCELLED DUE TO JOB REQUEUE ***\nn1 restarts 1\n", 1),
-        ("n0 restarts 0\n", 0),
-    ],
+    ("n0 restarts 0\nslurmstepd-n0: error: *** JOB 47 ON n0 CANCELLED DUE TO JOB REQUEUE ***\nn1 restarts 1\n", 1),
+    ("n0 restarts 0\n", 0),
 )
 def test_a_requeued_job_says_how_often_it_began_again(text, restarts):
     assert values(slurm.requeue(text, "f"), "smoke.requeue") == {"job": restarts}

@@ -118,17 +118,15 @@ def test_no_program_of_ours_orders_a_node_anything():
 
 @for_each(
     "text",
-    [
-        'subprocess.run(["scontrol", "update", "NodeName=n1", "State=DRAIN"])',
-        'ask("scontrol", "--quiet", "reboot", "n1")',
-        'ask("scontrol", *words)',
-        'command = ("/usr/bin/scontrol", verb, node)',
-        'command = ["scontrol"] + words',
-        'os.system("scontrol update nodename=n1 state=resume")',
-        'f"scontrol delete ReservationName={name}"',
-        'words = (f"NodeName={node}", "State=UNDRAIN")',
-        'subprocess.run(["nvidia-smi", "--gpu-reset"])',
-    ],
+    'subprocess.run(["scontrol", "update", "NodeName=n1", "State=DRAIN"])',
+    'ask("scontrol", "--quiet", "reboot", "n1")',
+    'ask("scontrol", *words)',
+    'command = ("/usr/bin/scontrol", verb, node)',
+    'command = ["scontrol"] + words',
+    'os.system("scontrol update nodename=n1 state=resume")',
+    'f"scontrol delete ReservationName={name}"',
+    'words = (f"NodeName={node}", "State=UNDRAIN")',
+    'subprocess.run(["nvidia-smi", "--gpu-reset"])',
 )
 def test_one_that_did_would_be_found(text: str):
     assert orders("validation/bringup/run/slurm.py", text)
@@ -136,11 +134,9 @@ def test_one_that_did_would_be_found(text: str):
 
 @for_each(
     "text",
-    [
-        '[ -z "$bad" ] || scontrol update NodeName="$(hostname)" State=DRAIN Reason=x',
-        "systemctl restart slurmd",
-        "true && reboot",
-    ],
+    '[ -z "$bad" ] || scontrol update NodeName="$(hostname)" State=DRAIN Reason=x',
+    "systemctl restart slurmd",
+    "true && reboot",
 )
 def test_a_script_that_did_would_be_found_too(text: str):
     assert orders("training/slurm/attempt.sh", text)

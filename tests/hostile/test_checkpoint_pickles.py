@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed.checkpoint as dcp
 from bringup.records import CheckpointFile
+from loops import case_for_each
 from pydantic import ValidationError
 from recipe.checkpoint import files as checkpoint
 from torch.distributed.checkpoint import metadata
@@ -63,22 +64,20 @@ def test_what_python_3_13_wrote_is_read_by_older_versions(tmp_path: Path) -> Non
     read(tmp_path)
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("module", "name"),
-    [
-        ("posix", "system"),
-        ("builtins", "eval"),
-        (METADATA, "os.system"),  # the module imports os, and pickle follows dots
-        (METADATA, "os"),
-        (METADATA, "Enum"),
-        ("torch.distributed.checkpoint.filesystem", "os.system"),
-        ("torch", "os.system"),
-        ("torch.serialization", "os.system"),
-        ("pathlib", "os.system"),
-        ("pathlib", "Path"),
-        ("torch.serialization", "load"),
-        (METADATA, "BytesStorageMetadata"),
-    ],
+    ("posix", "system"),
+    ("builtins", "eval"),
+    (METADATA, "os.system"),  # the module imports os, and pickle follows dots
+    (METADATA, "os"),
+    (METADATA, "Enum"),
+    ("torch.distributed.checkpoint.filesystem", "os.system"),
+    ("torch", "os.system"),
+    ("torch.serialization", "os.system"),
+    ("pathlib", "os.system"),
+    ("pathlib", "Path"),
+    ("torch.serialization", "load"),
+    (METADATA, "BytesStorageMetadata"),
 )
 def test_a_name_that_torch_does_not_write_is_refused(tmp_path: Path, module: str, name: str) -> None:
     (tmp_path / ".metadata").write_bytes(called(module, name, text(f"touch {tmp_path}/executed")))
@@ -86,16 +85,14 @@ def test_a_name_that_torch_does_not_write_is_refused(tmp_path: Path, module: str
     assert not (tmp_path / "executed").exists()
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("of", "name"),
-    [
-        (looked_up(METADATA, "Metadata"), "__init__"),
-        (looked_up("torch", "float32"), "to_real"),
-        (looked_up("torch.serialization", "_get_layout"), "__globals__"),
-        (looked_up(METADATA, "_MEM_FORMAT_ENCODING"), "mro"),
-        (looked_up(METADATA, "_MEM_FORMAT_ENCODING"), "__init__.__globals__"),
-        (text("a text"), "format"),
-    ],
+    (looked_up(METADATA, "Metadata"), "__init__"),
+    (looked_up("torch", "float32"), "to_real"),
+    (looked_up("torch.serialization", "_get_layout"), "__globals__"),
+    (looked_up(METADATA, "_MEM_FORMAT_ENCODING"), "mro"),
+    (looked_up(METADATA, "_MEM_FORMAT_ENCODING"), "__init__.__globals__"),
+    (text("a text"), "format"),
 )
 def test_getattr_gives_members_of_one_enum_and_nothing_else(tmp_path: Path, of: bytes, name: str) -> None:
     (tmp_path / ".metadata").write_bytes(called("builtins", "getattr", of, text(name)))

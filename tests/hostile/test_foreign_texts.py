@@ -27,7 +27,7 @@ from bringup.report.text import escaped
 from bringup.run import open as opening
 from bringup.run import site as at_site
 from factory import a_run
-from loops import for_each
+from loops import case_for_each, for_each
 from runs_for_tests import discovery, reseal
 from tiers import first
 
@@ -52,14 +52,12 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return discovery(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("field", "value"),
-    [
-        ("ranks_per_node", 10**9),
-        ("gpus_per_node", 1025),
-        ("nodes", [f"n{number}" for number in range(100_000)]),
-        ("allocated", [f"n{number}" for number in range(16_385)]),
-    ],
+    ("ranks_per_node", 10**9),
+    ("gpus_per_node", 1025),
+    ("nodes", [f"n{number}" for number in range(100_000)]),
+    ("allocated", [f"n{number}" for number in range(16_385)]),
 )
 def test_a_plan_for_more_than_any_cluster_has_is_one_line(run: Path, refused, field: str, value: object):
     record = json.loads((run / "run.json").read_text())
@@ -128,32 +126,30 @@ EVIL = "\x1b]0;title\x07\x1b[2J\x9b\u202e\u2066\r"
 BAD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
 
-@for_each("letter", BAD.findall(EVIL + "\u202a\u2069"))
+@for_each("letter", *BAD.findall(EVIL + "\u202a\u2069"))
 def test_a_text_loses_them(letter: str):
     assert plain(f"a{letter}b") == "a b"
     assert escaped(f"a{letter}b") == "a b"
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("field", "value"),
-    [
-        ("phase", f"discovery{EVIL}"),
-        ("name", f"a{EVIL}"),
-        ("profile", f"a{EVIL}"),
-        ("nodes", ["n0", f"n1{EVIL}"]),
-        ("planned", {f"gate{EVIL}": ["n0"]}),
-        ("planned", {"gate": [f"n0{EVIL}"]}),
-        ("not_applicable", [{"gate": f"g{EVIL}", "reason": "why"}]),
-        ("left_out", [{"gate": f"g{EVIL}", "reason": "why"}]),
-        ("allocated", [f"n0{EVIL}"]),
-        ("continues", f"a{EVIL}"),
-        ("opened_at", f"2026-01-01T00:00:00Z{EVIL}"),
-        ("opened_at", "yesterday"),
-        ("opened_at", "2026-13-01T00:00:00Z"),
-        ("opened_at", "<script>"),
-        ("git_commit", "not hex"),
-        ("slurm_job_id", "7; DROP"),
-    ],
+    ("phase", f"discovery{EVIL}"),
+    ("name", f"a{EVIL}"),
+    ("profile", f"a{EVIL}"),
+    ("nodes", ["n0", f"n1{EVIL}"]),
+    ("planned", {f"gate{EVIL}": ["n0"]}),
+    ("planned", {"gate": [f"n0{EVIL}"]}),
+    ("not_applicable", [{"gate": f"g{EVIL}", "reason": "why"}]),
+    ("left_out", [{"gate": f"g{EVIL}", "reason": "why"}]),
+    ("allocated", [f"n0{EVIL}"]),
+    ("continues", f"a{EVIL}"),
+    ("opened_at", f"2026-01-01T00:00:00Z{EVIL}"),
+    ("opened_at", "yesterday"),
+    ("opened_at", "2026-13-01T00:00:00Z"),
+    ("opened_at", "<script>"),
+    ("git_commit", "not hex"),
+    ("slurm_job_id", "7; DROP"),
 )
 def test_a_name_in_a_run_is_checked_where_it_enters(run: Path, capsys, field: str, value: object):
     record = json.loads((run / "run.json").read_text())
@@ -257,17 +253,15 @@ def test_the_secret_of_a_run_is_its_owners_and_ends_with_it(open_run: Path) -> N
 
 @for_each(
     ("name", "value", "is_secret"),
-    [
-        ("HTTPS_PROXY", f"http://anna:{SECRET}@proxy:3128", True),
-        ("https_proxy", f"anna:{SECRET}@proxy:3128", True),
-        ("PIP_INDEX_URL", f"https://{SECRET}@index/simple", True),
-        ("NCCL_CONF", SECRET, False),
-        ("WANDB_API_KEY", SECRET, True),
-        ("HF_TOKEN", "", True),
-        ("NCCL_IB_PKEY", "0x7fff", False),
-        ("IMAGE", "docker://me@index:5000/a@sha256:00", False),
-        ("HTTPS_PROXY", "http://proxy:3128", False),
-    ],
+    ("HTTPS_PROXY", f"http://anna:{SECRET}@proxy:3128", True),
+    ("https_proxy", f"anna:{SECRET}@proxy:3128", True),
+    ("PIP_INDEX_URL", f"https://{SECRET}@index/simple", True),
+    ("NCCL_CONF", SECRET, False),
+    ("WANDB_API_KEY", SECRET, True),
+    ("HF_TOKEN", "", True),
+    ("NCCL_IB_PKEY", "0x7fff", False),
+    ("IMAGE", "docker://me@index:5000/a@sha256:00", False),
+    ("HTTPS_PROXY", "http://proxy:3128", False),
 )
 def test_what_looks_like_a_secret(name: str, value: str, is_secret: bool) -> None:
     assert hidden.looks_secret(name, value) is is_secret

@@ -10,6 +10,7 @@ from bringup.evidence.reading import read_raw
 from bringup.judge import judge_folder
 from bringup.records import Outcome
 from factory import a_run
+from loops import case_for_each
 from runs_for_tests import FIXTURES, discovery, reseal
 
 GPUS = "discovery.gpu.count"
@@ -62,9 +63,9 @@ def test_a_node_cannot_make_another_one_pass(tmp_path, monkeypatch):
     assert counted.outcome is Outcome.INCOMPLETE
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("name", "line", "says"),
-    [
+
         ("counters-after.jsonl", f"0: {fact('n1', 'n1')}", "task 0 runs on n0, and the line claims n1"),
         ("counters-after.jsonl", f"0: {fact('n0', 'n1')}", f"the line of n0 claims {GPUS} of n1"),
         ("counters-after.jsonl", f"0: {fact('n0', 'n1/gpu0')}", f"the line of n0 claims {GPUS} of n1/gpu0"),
@@ -79,7 +80,7 @@ def test_a_node_cannot_make_another_one_pass(tmp_path, monkeypatch):
         ("array-0.jsonl", fact("n1", "n1", probe="binding"), "scheduler_array alone writes there"),
         ("rank3.jsonl", fact("n0", "n0/rank3", probe="train"), "task 3 runs on n1, and the line claims n0"),
         ("array-0.jsonl", fact("n1", "n1", probe="scheduler_array"), f"the line of n1 claims {GPUS} of n1"),
-    ],
+
 )  # fmt: skip
 def test_a_line_is_refused_and_named(tmp_path, name, line, says):
     parsed = read(tmp_path, name, line)
@@ -87,21 +88,19 @@ def test_a_line_is_refused_and_named(tmp_path, name, line, says):
     assert any(problem.startswith(f"raw/{name}:1: refused: {says}") for problem in parsed.problems), parsed.problems
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("name", "line"),
-    [
-        ("counters-after.jsonl", f"2: {fact('n2', 'n2')}"),
-        ("counters-after.jsonl", f"2: {fact('n2', 'job')}"),
-        ("binding.jsonl", f"3: {fact('n1', 'n1/task3')}"),
-        ("sweep.jsonl", f"4: {fact('n2', 'n2/gpu0')}"),
-        ("collectives-2.jsonl", f"0: {fact('n0', '2-nodes', 'nccl.ranks')}"),
-        ("collectives-2.jsonl", f"0: {fact('n0', 'n1/rank3', 'nccl.rank.stall')}"),
-        ("coherence-see.jsonl", f"1: {fact('n1', 'n0->n1', 'smoke.fs.pair.append')}"),
-        ("names-table.jsonl", fact("n0", "n1", "names.address", probe="names_table")),
-        ("fs-check.jsonl", fact("login", "n1", "smoke.fs.seen_by_submit_host", probe="shared_fs_check")),
-        ("array-3.jsonl", fact("n1", "job", "smoke.array.index", probe="scheduler_array")),
-        ("rank3.jsonl", fact("n1", "n1/rank3", "train.rank.pid", probe="train")),
-    ],
+    ("counters-after.jsonl", f"2: {fact('n2', 'n2')}"),
+    ("counters-after.jsonl", f"2: {fact('n2', 'job')}"),
+    ("binding.jsonl", f"3: {fact('n1', 'n1/task3')}"),
+    ("sweep.jsonl", f"4: {fact('n2', 'n2/gpu0')}"),
+    ("collectives-2.jsonl", f"0: {fact('n0', '2-nodes', 'nccl.ranks')}"),
+    ("collectives-2.jsonl", f"0: {fact('n0', 'n1/rank3', 'nccl.rank.stall')}"),
+    ("coherence-see.jsonl", f"1: {fact('n1', 'n0->n1', 'smoke.fs.pair.append')}"),
+    ("names-table.jsonl", fact("n0", "n1", "names.address", probe="names_table")),
+    ("fs-check.jsonl", fact("login", "n1", "smoke.fs.seen_by_submit_host", probe="shared_fs_check")),
+    ("array-3.jsonl", fact("n1", "job", "smoke.array.index", probe="scheduler_array")),
+    ("rank3.jsonl", fact("n1", "n1/rank3", "train.rank.pid", probe="train")),
 )
 def test_what_a_probe_says_is_read(tmp_path, name, line):
     parsed = read(tmp_path, name, line)

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from bringup.cli import main
+from loops import case_for_each
 from programs import ran, tree
 from runs_for_tests import discovery, lose_a_gpu, reseal
 
@@ -150,12 +151,10 @@ def test_a_signature_is_of_the_checksums_that_were_judged(signed: Path, signers,
     assert (code, "signed by" in output, "incorrect signature" in output) == (2, False, True), output
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("file", "old", "new"),
-    [
-        ("raw/inventory.jsonl", COUNT.format(1), COUNT.format(2)),
-        ("run.json", '"gpus_per_node": 2', '"gpus_per_node": 1'),
-    ],
+    ("raw/inventory.jsonl", COUNT.format(1), COUNT.format(2)),
+    ("run.json", '"gpus_per_node": 2', '"gpus_per_node": 1'),
 )
 def test_checksums_are_of_the_bytes_that_were_judged(signed: Path, signers, at_open, capsys, file: str, old, new):
     """Its owner shows other bytes to the first who reads the file, and the signed ones to the second."""
@@ -174,14 +173,12 @@ def open_to_all(tmp_path: Path) -> Path:
     return key
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("key", "path", "says"),
-    [
-        (lambda place: new_key(place / "locked", "a phrase"), None, "incorrect passphrase"),
-        (lambda place: place / "nowhere", None, "No such file"),
-        (open_to_all, None, "are too open"),
-        (lambda place: new_key(place / "good"), "/nowhere", "ssh-keygen cannot be started"),
-    ],
+    (lambda place: new_key(place / "locked", "a phrase"), None, "incorrect passphrase"),
+    (lambda place: place / "nowhere", None, "No such file"),
+    (open_to_all, None, "are too open"),
+    (lambda place: new_key(place / "good"), "/nowhere", "ssh-keygen cannot be started"),
     ids=["a pass phrase", "no key", "open to all", "no ssh-keygen"],
 )
 def test_a_run_that_cannot_be_signed_is_closed_all_the_same(tmp_path: Path, monkeypatch, capsys, key, path, says: str):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from health_for_tests import BREAKS, GPUS, NODE, Installed, a_baseline, install
-from loops import for_each
+from loops import case_for_each, for_each
 
 
 def made(tmp_path: Path, gpus: int = 8) -> Installed:
@@ -30,7 +30,7 @@ def broken(tmp_path: Path, name: str) -> Installed:
     return Installed(copy / "opt health", copy / "a state")
 
 
-@for_each("name", BREAKS)
+@for_each("name", *BREAKS)
 def test_whatever_breaks_is_could_not_tell_and_never_a_fault(tmp_path: Path, name: str):
     done = broken(tmp_path, name).run("--exit-code")
     assert done.returncode == 2, done.stdout
@@ -38,7 +38,7 @@ def test_whatever_breaks_is_could_not_tell_and_never_a_fault(tmp_path: Path, nam
     assert "could not tell" in done.stderr or "UNKNOWN" in done.stdout
 
 
-@for_each("name", ["no python3", "a module that is no Python", "a baseline that ends early", "a check that raises"])
+@for_each("name", "no python3", "a module that is no Python", "a baseline that ends early", "a check that raises")
 def test_without_a_word_about_exit_codes_it_ends_with_0_all_the_same(tmp_path: Path, name: str):
     assert broken(tmp_path, name).run().returncode == 0
 
@@ -64,16 +64,14 @@ def test_a_fifo_in_place_of_a_file_is_not_waited_for(tmp_path: Path, name: str):
     assert "cannot be read" in done.stdout
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("name", "record"),
-    [
-        ("hanging", {"gpus": 5}),
-        ("hanging", {"gpus": {"pid": "x"}}),
-        ("lines", {"discovery.gpu.count": []}),
-        ("silent", {"discovery.gpu.count": 2}),
-        ("driver-fault", {"boot": 7}),
-        (None, "the state folder is a file"),
-    ],
+    ("hanging", {"gpus": 5}),
+    ("hanging", {"gpus": {"pid": "x"}}),
+    ("lines", {"discovery.gpu.count": []}),
+    ("silent", {"discovery.gpu.count": 2}),
+    ("driver-fault", {"boot": 7}),
+    (None, "the state folder is a file"),
 )
 def test_what_another_version_has_kept_and_a_state_that_takes_nothing_change_no_answer(tmp_path, name, record):
     health = made(tmp_path)

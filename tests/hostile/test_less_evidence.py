@@ -15,6 +15,7 @@ from typing import NamedTuple
 import pytest
 from bringup import judge, results
 from bringup.records import Outcome
+from loops import case_for_each
 from runs_for_tests import unpacked
 
 GPU_1 = "GPU-00000000-0000-8575-9a7a-461ee90213dc"  # of n1
@@ -126,13 +127,11 @@ def test_a_gpu_that_never_says_it_is_not_known_beside_one_that_is_healthy(copied
     assert (outcome, why) == (Outcome.INCOMPLETE, "not found out: 1 of 2 answered")
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("phase", "file", "quantity", "sick", "gate"),
-    [
-        ("node_sweep", "raw/sweep.jsonl", "sweep.inside.busbw", 0.0123, "sweep.inside.peers"),
-        ("discovery", INVENTORY, "inventory.memory", 1.0, "discovery.memory"),
-        ("discovery", "raw/clock.jsonl", "discovery.clock.behind_reference", 5.0, "discovery.clock.offset"),
-    ],
+    ("node_sweep", "raw/sweep.jsonl", "sweep.inside.busbw", 0.0123, "sweep.inside.peers"),
+    ("discovery", INVENTORY, "inventory.memory", 1.0, "discovery.memory"),
+    ("discovery", "raw/clock.jsonl", "discovery.clock.behind_reference", 5.0, "discovery.clock.offset"),
 )
 def test_a_node_is_never_compared_with_itself_alone(copied, phase, file, quantity, sick, gate):
     """The sick one of two went on as healthy when the healthy one fell silent."""

@@ -18,7 +18,7 @@ from loops import for_each
 from runs_for_tests import FIXTURES, discovery, lose_a_gpu
 
 
-@for_each("signature", SIGNATURES.values(), ids=lambda signature: signature.id)
+@for_each("signature", *SIGNATURES.values(), ids=lambda signature: signature.id)
 def test_a_line_as_the_program_prints_it_bears_the_signature(signature):
     sign = signs.match(signature.example)
     assert sign is not None
@@ -32,7 +32,7 @@ PRINTED = [
 ]
 
 
-@for_each(("signature", "line"), PRINTED)
+@for_each(("signature", "line"), *PRINTED)
 def test_a_line_is_known_by_its_reason_and_its_subject_before_its_frame_and_its_errno(signature, line):
     sign = signs.match(line)
     assert sign is not None
@@ -49,7 +49,7 @@ def test_only_patterns_whose_word_the_lines_have_are_searched_in_them(monkeypatc
     assert 0 < len(searched) < len(signs._PATTERNS) / 5
 
 
-@for_each("example", [*(each.example for each in SIGNATURES.values()), *(line for _, line in PRINTED)])
+@for_each("example", *(each.example for each in SIGNATURES.values()), *(line for _, line in PRINTED))
 def test_a_line_has_the_words_of_each_pattern_that_matches_it(example):
     matching = [place for place, (_, pattern) in enumerate(signs._PATTERNS) if pattern.search(example)]
     found = dict(signs._Lines([example]).candidates())
@@ -63,32 +63,30 @@ def test_a_step_that_waits_for_the_one_before_it_is_no_fault():
 
 @for_each(
     "line",
-    [
-        "recv: Resource temporarily unavailable",
-        "[n0 rank0] refused: dataset bad.jsonl cannot be loaded: JSON parse error; look at what lies there",
-        "modprobe: ERROR: could not insert 'nvidia': Required key not available",
-        "wandb: ERROR API Key has expired",
-        "libibverbs: Warning: couldn't load driver 'libvmw_pvrdma-rdmav34.so': cannot open shared object file",
-        "h1:1:9 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
-        "h1:1:9 [0] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin_v8 symbol.",
-        "h1:1:9 [0] NCCL INFO NET/OFI Selected Provider is efa (found 8 nics)",
-        "h1:1:9 [0] init.cc:1954 NCCL WARN MSCCL++: Cannot enable MSCCL++ on gfx1200 architecture",
-        "[1759897489.1] [h1:3:0] sock.c:51 UCX  DEBUG ioctl(ifr_name=ib2) failed: Input/output error: '/sys/class/net'",
-        "OSError: [Errno 107] Transport endpoint is not connected",  # of a socket
-        "make: *** [Makefile:12: all] Error 2: see above",  # not CUDA's number
-        "WARN: device mlx5_0 cannot allocate buffer on the specified memory type. Skipping...",  # NVSHMEM
-        "[1759897489.1] [h1:3:0] ucp_worker.c:1855 UCX  WARN  network device 'mlx5_9:1' is not available",
-        "nvme nvme0: failed to set APST feature (2)",
-        "h1:1:9 [0] NCCL INFO HINT: In many cases this error indicates that the IMEX service is not running",
-        "slurmctld: error: Invalid accounting frequency",
-        "block nvme0n1: no available path",
-        "wandb: WARNING NVML Shared Library Not Found",
-        "run.sh: line 13: sudo: command not found",
-        "sudo: cpupower: command not found",
-        "2026-11-25 10:00:00,123 - trainer - WARNING - cat: run.json: Stale file handle",
-        "[NeMo W 2026-11-25 10:00:00 nemo_logging:361] /x/y.py:12: ModuleNotFoundError: No module named 'z'",
-        "W1125 10:00:00.123000 4711 torch/_dynamo/utils.py:1] OSError: [Errno 24] Too many open files",
-    ],
+    "recv: Resource temporarily unavailable",
+    "[n0 rank0] refused: dataset bad.jsonl cannot be loaded: JSON parse error; look at what lies there",
+    "modprobe: ERROR: could not insert 'nvidia': Required key not available",
+    "wandb: ERROR API Key has expired",
+    "libibverbs: Warning: couldn't load driver 'libvmw_pvrdma-rdmav34.so': cannot open shared object file",
+    "h1:1:9 [0] NCCL INFO NET/Plugin: Could not find: libnccl-net.so. Using internal network plugin.",
+    "h1:1:9 [0] NCCL INFO NET/Plugin: Failed to find ncclCollNetPlugin_v8 symbol.",
+    "h1:1:9 [0] NCCL INFO NET/OFI Selected Provider is efa (found 8 nics)",
+    "h1:1:9 [0] init.cc:1954 NCCL WARN MSCCL++: Cannot enable MSCCL++ on gfx1200 architecture",
+    "[1759897489.1] [h1:3:0] sock.c:51 UCX  DEBUG ioctl(ifr_name=ib2) failed: Input/output error: '/sys/class/net'",
+    "OSError: [Errno 107] Transport endpoint is not connected",  # of a socket
+    "make: *** [Makefile:12: all] Error 2: see above",  # not CUDA's number
+    "WARN: device mlx5_0 cannot allocate buffer on the specified memory type. Skipping...",  # NVSHMEM
+    "[1759897489.1] [h1:3:0] ucp_worker.c:1855 UCX  WARN  network device 'mlx5_9:1' is not available",
+    "nvme nvme0: failed to set APST feature (2)",
+    "h1:1:9 [0] NCCL INFO HINT: In many cases this error indicates that the IMEX service is not running",
+    "slurmctld: error: Invalid accounting frequency",
+    "block nvme0n1: no available path",
+    "wandb: WARNING NVML Shared Library Not Found",
+    "run.sh: line 13: sudo: command not found",
+    "sudo: cpupower: command not found",
+    "2026-11-25 10:00:00,123 - trainer - WARNING - cat: run.json: Stale file handle",
+    "[NeMo W 2026-11-25 10:00:00 nemo_logging:361] /x/y.py:12: ModuleNotFoundError: No module named 'z'",
+    "W1125 10:00:00.123000 4711 torch/_dynamo/utils.py:1] OSError: [Errno 24] Too many open files",
 )
 def test_what_healthy_nodes_print_too_is_no_sign(line):
     assert signs.in_lines([(1, line)], "raw/x.err") == []
@@ -118,34 +116,32 @@ STALE, CLOSED_BY_PEER, QUIET = "cat: x: Stale file handle\n", "Connection closed
 
 @for_each(
     ("log", "expected"),
-    [
-        # a progress bar's carriage returns shifted the number: grep said 2, the sign said 4
-        (f"10%\r20%\r30%\ndone\x0c\r{STALE[:-1]}\rdone\n", ["host.stale:2"]),
-        (f"fine\n{STALE}fine\n{STALE.replace('x', 'y')}", ["host.stale:2 twice"]),
-        # what NCCL prints at its end is a sign only before the last step
-        (NOT_YET + CLOSING, ["nccl.proxy-gone:2"]),
-        (LAST + CLOSING, []),
-        (CLOSING + LAST, ["nccl.proxy-gone:1"]),
-        # a hang was shown as `ended by a signal: the memory killer or a person`
-        (f"{HEARTBEAT}  exitcode   : -6 (pid: 4711)\n", ["nccl.timeout:1"]),
-        (f"{HEARTBEAT}  exitcode   : -9 (pid: 4711)\n", ["torch.killed:2", "nccl.timeout:1"]),
-        # a driver that is not there is a sign only where no device was found
-        (
-            "libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so'\nNCCL INFO NET/IB : No device found.\n",
-            ["nccl.ib-driver:1"],
-        ),
-        # a victim's words come after the cause, and what may be either stands between them
-        (f"{CLOSED_BY_PEER}  exitcode   : -9 (pid: 4711)\n", ["torch.killed:2", "gloo.remote-gone:1"]),
-        (
-            f"{CLOSED_BY_PEER}h1:1:9 [0] x.cc:1 NCCL WARN something new\nMemoryError\n",
-            ["host.memory:3", "nccl.warning:2", "gloo.remote-gone:1"],
-        ),
-        # the watchdogs of 1,024 ranks write 4 MB, and the beginning and the end alone were searched
-        (
-            "".join([*WATCHDOGS[:512], "1: OSError: [Errno 98] Address already in use\n", *WATCHDOGS[512:]]),
-            ["torch.port-in-use:513", "nccl.timeout:1 1024 times"],
-        ),
-    ],
+    # a progress bar's carriage returns shifted the number: grep said 2, the sign said 4
+    (f"10%\r20%\r30%\ndone\x0c\r{STALE[:-1]}\rdone\n", ["host.stale:2"]),
+    (f"fine\n{STALE}fine\n{STALE.replace('x', 'y')}", ["host.stale:2 twice"]),
+    # what NCCL prints at its end is a sign only before the last step
+    (NOT_YET + CLOSING, ["nccl.proxy-gone:2"]),
+    (LAST + CLOSING, []),
+    (CLOSING + LAST, ["nccl.proxy-gone:1"]),
+    # a hang was shown as `ended by a signal: the memory killer or a person`
+    (f"{HEARTBEAT}  exitcode   : -6 (pid: 4711)\n", ["nccl.timeout:1"]),
+    (f"{HEARTBEAT}  exitcode   : -9 (pid: 4711)\n", ["torch.killed:2", "nccl.timeout:1"]),
+    # a driver that is not there is a sign only where no device was found
+    (
+        "libibverbs: Warning: couldn't load driver 'libmlx5-rdmav34.so'\nNCCL INFO NET/IB : No device found.\n",
+        ["nccl.ib-driver:1"],
+    ),
+    # a victim's words come after the cause, and what may be either stands between them
+    (f"{CLOSED_BY_PEER}  exitcode   : -9 (pid: 4711)\n", ["torch.killed:2", "gloo.remote-gone:1"]),
+    (
+        f"{CLOSED_BY_PEER}h1:1:9 [0] x.cc:1 NCCL WARN something new\nMemoryError\n",
+        ["host.memory:3", "nccl.warning:2", "gloo.remote-gone:1"],
+    ),
+    # the watchdogs of 1,024 ranks write 4 MB, and the beginning and the end alone were searched
+    (
+        "".join([*WATCHDOGS[:512], "1: OSError: [Errno 98] Address already in use\n", *WATCHDOGS[512:]]),
+        ["torch.port-in-use:513", "nccl.timeout:1 1024 times"],
+    ),
     ids=lambda log: repr(log)[:80],
 )
 def test_signs_of_a_log_stand_in_the_order_of_causes_with_the_number_of_their_first_line(folder, log, expected):
@@ -192,7 +188,7 @@ def test_a_log_that_cannot_be_read_holds_no_sign_and_hides_no_other(folder, monk
     assert [sign.evidence for sign in signs.in_run(folder, runs.load(folder))] == ["raw/b.log:1"]
 
 
-@for_each("path", sorted((FIXTURES / "nccl").glob("log-[eiost]*.log")), ids=lambda path: path.name)
+@for_each("path", *sorted((FIXTURES / "nccl").glob("log-[eiost]*.log")), ids=lambda path: path.name)
 def test_a_healthy_log_bears_none(path):
     assert signs.in_lines(enumerate(path.read_text().splitlines(), start=1), path.name) == []
 

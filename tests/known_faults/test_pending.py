@@ -23,7 +23,7 @@ def reasons() -> list[str]:
     return sorted({line.rsplit("|", 4)[1] for line in SQUEUE} - {"None"})
 
 
-@for_each("reason", reasons())
+@for_each("reason", *reasons())
 def test_every_reason_that_was_really_seen_is_explained(reason):
     assert cause_of(reason) is not None
     assert "squeue(1)" not in explain(reason, {})
@@ -58,39 +58,37 @@ def test_scontrol_writes_blanks_as_underscores():
 
 @for_each(
     ("reason", "words"),
-    [
-        ("Resources", "busy"),
-        ("Priority", "higher priority"),
-        ("Dependency", "end of another job"),
-        ("BeginTime", "may not begin yet"),
-        ("DependencyNeverSatisfied", "never begin"),
-        ("PartitionNodeLimit", "too many nodes"),
-        ("PartitionConfig", "too many nodes"),
-        ("PartitionInactive", "closed for now"),
-        ("ReqNodeNotAvail, Reserved for maintenance", "maintenance"),
-        ("ReqNodeNotAvail, May be reserved for other job", "reserved for another job"),
-        ("MaxMemPerLimit", "one job may have"),
-        ("QOSMaxCpuPerJobLimit", "never begins"),
-        ("AssocMaxWallDurationPerJobLimit", "never begins"),
-        ("QOSMaxGRESPerNode", "never begins"),
-        ("QOSMinGRES", "less than its QOS demands"),
-        ("QOSNotAllowed", "does not admit"),
-        ("QOSGrpGRESMinutes", "the end of jobs does not give back"),
-        ("AssocGrpCPUMinutesLimit", "the end of jobs does not give back"),
-        ("AssocGrpGRESRunMinutes", "may have at once"),
-        ("QOSGrpNodeLimit", "all jobs of its account or QOS"),
-        ("AssocMaxJobsLimit", "one user may have"),
-        ("FrontEndDown", "front end"),
-        ("JobArrayTaskLimit", "array"),
-        ("NvidiaImexChannels", "IMEX"),
-        ("user env retrieval failed requeued held", "login environment"),
-        ("JobHeldUser", "owner holds it"),
-        ("QOSMaxGRESPerUser", "one user may have"),
-        ("AssocGrpGRES", "account or QOS"),
-        ("MaxGRESPerAccount", "account or QOS"),
-        ("launch failed requeued held", "could not start it"),
-        ("InvalidAccount", "a job that then runs"),  # Slurm 23.11, on a cluster without accounting
-    ],
+    ("Resources", "busy"),
+    ("Priority", "higher priority"),
+    ("Dependency", "end of another job"),
+    ("BeginTime", "may not begin yet"),
+    ("DependencyNeverSatisfied", "never begin"),
+    ("PartitionNodeLimit", "too many nodes"),
+    ("PartitionConfig", "too many nodes"),
+    ("PartitionInactive", "closed for now"),
+    ("ReqNodeNotAvail, Reserved for maintenance", "maintenance"),
+    ("ReqNodeNotAvail, May be reserved for other job", "reserved for another job"),
+    ("MaxMemPerLimit", "one job may have"),
+    ("QOSMaxCpuPerJobLimit", "never begins"),
+    ("AssocMaxWallDurationPerJobLimit", "never begins"),
+    ("QOSMaxGRESPerNode", "never begins"),
+    ("QOSMinGRES", "less than its QOS demands"),
+    ("QOSNotAllowed", "does not admit"),
+    ("QOSGrpGRESMinutes", "the end of jobs does not give back"),
+    ("AssocGrpCPUMinutesLimit", "the end of jobs does not give back"),
+    ("AssocGrpGRESRunMinutes", "may have at once"),
+    ("QOSGrpNodeLimit", "all jobs of its account or QOS"),
+    ("AssocMaxJobsLimit", "one user may have"),
+    ("FrontEndDown", "front end"),
+    ("JobArrayTaskLimit", "array"),
+    ("NvidiaImexChannels", "IMEX"),
+    ("user env retrieval failed requeued held", "login environment"),
+    ("JobHeldUser", "owner holds it"),
+    ("QOSMaxGRESPerUser", "one user may have"),
+    ("AssocGrpGRES", "account or QOS"),
+    ("MaxGRESPerAccount", "account or QOS"),
+    ("launch failed requeued held", "could not start it"),
+    ("InvalidAccount", "a job that then runs"),  # Slurm 23.11, on a cluster without accounting
 )
 def test_reasons_in_plain_words(reason, words):
     assert words in explain(reason, nodes())
@@ -101,7 +99,7 @@ def test_no_reason_needs_no_words_and_an_unknown_one_is_kept():
     assert explain("SomethingNew", nodes()).startswith("SomethingNew (squeue(1)")
 
 
-@for_each("cause", CAUSES, ids=lambda cause: cause.reason)
+@for_each("cause", *CAUSES, ids=lambda cause: cause.reason)
 def test_every_cause_says_what_to_do_in_one_line(cause):
     assert cause.says
     assert cause.do

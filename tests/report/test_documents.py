@@ -14,6 +14,7 @@ from bringup.report import collectives, document, system
 from bringup.report.text import escaped, table
 from bringup.results import REPOSITORY
 from factory import a_run, a_verdict, gathered, judged_of, observed
+from loops import case_for_each
 from runs_for_tests import opened
 
 DEVICE = "GPU 1 fell off the bus (Xid 79, PCI 0000:43:00)"
@@ -150,15 +151,13 @@ def test_what_a_node_is_has_sockets_smt_mig_topology_mounts_and_partitions_and_w
     assert rows["partitions"] == says
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("words", "safe"),
-    [
-        ("n0->n1 of n[0-3] fails nccl.step [2-nodes]", "n0->n1 of n[0-3] fails nccl.step [2-nodes]"),
-        ("x [a](http://b)", r"x \[a\](http://b)"),
-        ("[a]: http://b", r"\[a\]: http://b"),
-        ("x[a][b]", r"x\[a\][b]".replace("[b]", r"\[b\]")),
-        ("<b>", "&lt;b&gt;"),
-    ],
+    ("n0->n1 of n[0-3] fails nccl.step [2-nodes]", "n0->n1 of n[0-3] fails nccl.step [2-nodes]"),
+    ("x [a](http://b)", r"x \[a\](http://b)"),
+    ("[a]: http://b", r"\[a\]: http://b"),
+    ("x[a][b]", r"x\[a\][b]".replace("[b]", r"\[b\]")),
+    ("<b>", "&lt;b&gt;"),
 )
 def test_names_of_nodes_stay_readable_and_nothing_becomes_a_link(words: str, safe: str):
     assert escaped(words) == safe

@@ -38,7 +38,7 @@ def test_a_node_that_failed_is_drained_with_its_gates_as_the_reason_and_the_acti
 
 
 @for_each(
-    "gate", [f"discovery.{name}" for name in ("kernel", "os", "cpu.model", "hugepages", "memory", "library.libc")]
+    "gate", *(f"discovery.{name}" for name in ("kernel", "os", "cpu.model", "hugepages", "memory", "library.libc"))
 )
 def test_a_node_that_is_only_odd_is_named_and_gets_no_line(gate):
     """A rolling update, or a partition with two kinds of CPU, printed a line for each healthy node that is in the
@@ -51,14 +51,12 @@ def test_a_node_that_is_only_odd_is_named_and_gets_no_line(gate):
 
 @for_each(
     "verdicts",
-    [
-        [a_verdict("discovery.gpu.count", "n1", Outcome.INCOMPLETE)],  # absence condemns nobody
-        [a_verdict("discovery.gpu.persistence", "n1", Outcome.WARN)],
-        [a_verdict("train.rank.finished", "n1/rank3")],  # perhaps the program
-        [a_verdict("nccl.pair.link", "n0--n1")],  # which of the two?
-        [a_verdict("discovery.slurm.proctrack", "job")],
-        [a_verdict("discovery.gpu.count", "stranger")],  # not a node of this run
-    ],
+    [a_verdict("discovery.gpu.count", "n1", Outcome.INCOMPLETE)],  # absence condemns nobody
+    [a_verdict("discovery.gpu.persistence", "n1", Outcome.WARN)],
+    [a_verdict("train.rank.finished", "n1/rank3")],  # perhaps the program
+    [a_verdict("nccl.pair.link", "n0--n1")],  # which of the two?
+    [a_verdict("discovery.slurm.proctrack", "job")],
+    [a_verdict("discovery.gpu.count", "stranger")],  # not a node of this run
 )
 def test_no_node_is_drained_for_what_is_not_a_fault_of_a_node(verdicts):
     assert drain.proposals([judged(*verdicts)]) == []

@@ -58,15 +58,13 @@ def test_a_run_is_found_by_name_by_last_and_by_a_file_of_it(tree: Path):
 
 @for_each(
     ("name", "says"),
-    [
-        ("20261126-090000-000003", f"no run is called so; did you mean {OLD}?; the newest are {NEW} (playbook); {OLD}"),
-        ("notes.txt", "is a file of no run; the newest are"),
-        (
-            "validation/results/discovery",
-            f"the folder of several runs; name one of them: validation/results/discovery/{NEW} is",
-        ),
-        ("validation", "holds no run; the newest are"),
-    ],
+    ("20261126-090000-000003", f"no run is called so; did you mean {OLD}?; the newest are {NEW} (playbook); {OLD}"),
+    ("notes.txt", "is a file of no run; the newest are"),
+    (
+        "validation/results/discovery",
+        f"the folder of several runs; name one of them: validation/results/discovery/{NEW} is",
+    ),
+    ("validation", "holds no run; the newest are"),
 )
 def test_who_names_no_run_reads_which_there_are(tree: Path, capsys: pytest.CaptureFixture[str], name: str, says: str):
     Path("notes.txt").touch()

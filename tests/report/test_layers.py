@@ -63,31 +63,25 @@ def training(busbw: float):
 
 @for_each(
     ("facts", "numbers", "says"),
-    [
-        ({}, {"step": 340.0}, "No layer keeps less than 80 % of the one above it."),
-        (
-            {"slow": 40, "together": 0.1},
-            {"pair": 39, "scale": 38, "step": 35},
-            "the slowest port alone, times their number. It has 40 of the 400 GB/s",
-        ),
-        (
-            {"one_by_one": 200, "together": 0.49},
-            {"pair": 190.0, "scale": 185.0, "step": 170.0},
-            "the slowest port alone, times their number. It has 200 of the 400 GB/s",
-        ),
-        (
-            {"together": 0.5},
-            {"pair": 195.0, "scale": 190.0, "step": 170.0},
-            "the same while all ports work. It has 200 of the 390 GB/s",
-        ),
-        (
-            {},
-            {"pair": 13.0, "scale": 12.5, "step": 11.0},
-            "NCCL on the slowest pair of nodes. It has 13 of the 388 GB/s",
-        ),
-        ({}, {"scale": 120.0, "step": 100.0}, "all_reduce on 2-nodes. It has 120 of the 370 GB/s"),
-        ({}, {"step": 60.0}, "the same inside a step: DDP across nodes. It has 60 of the"),
-    ],
+    ({}, {"step": 340.0}, "No layer keeps less than 80 % of the one above it."),
+    (
+        {"slow": 40, "together": 0.1},
+        {"pair": 39, "scale": 38, "step": 35},
+        "the slowest port alone, times their number. It has 40 of the 400 GB/s",
+    ),
+    (
+        {"one_by_one": 200, "together": 0.49},
+        {"pair": 190.0, "scale": 185.0, "step": 170.0},
+        "the slowest port alone, times their number. It has 200 of the 400 GB/s",
+    ),
+    (
+        {"together": 0.5},
+        {"pair": 195.0, "scale": 190.0, "step": 170.0},
+        "the same while all ports work. It has 200 of the 390 GB/s",
+    ),
+    ({}, {"pair": 13.0, "scale": 12.5, "step": 11.0}, "NCCL on the slowest pair of nodes. It has 13 of the 388 GB/s"),
+    ({}, {"scale": 120.0, "step": 100.0}, "all_reduce on 2-nodes. It has 120 of the 370 GB/s"),
+    ({}, {"step": 60.0}, "the same inside a step: DDP across nodes. It has 60 of the"),
 )
 def test_the_layer_that_loses_most_is_named(facts, numbers, says):
     (between,) = layers.waterfalls(runs(ports(**facts), **numbers))
@@ -119,7 +113,7 @@ def test_usual_are_the_shares_of_the_published_results():
     assert layers.USUAL.startswith("80 to 101 %")
 
 
-@for_each("pair", [0.0, -1.0, float("nan"), float("inf")])
+@for_each("pair", 0.0, -1.0, float("nan"), float("inf"))
 def test_a_layer_above_that_carried_nothing_makes_no_other_layer_the_one_that_loses(pair):
     assert layers.waterfalls(runs(pair=pair)[:2]) == []
     [with_ports] = layers.waterfalls(runs(ports(), pair=0.0)[:2])

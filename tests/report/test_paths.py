@@ -52,7 +52,7 @@ def break_discovery(playbook: Path) -> None:
     lose_a_gpu(run)
 
 
-VERBS = for_each("verb", ["judge", "explain", "report"])
+VERBS = for_each("verb", "judge", "explain", "report")
 
 
 @VERBS
@@ -153,7 +153,7 @@ def copied_with_runs(playbook: Path, to: Path, *, is_inside: bool, parts_left_ou
     return to
 
 
-@for_each("recorded", ["/etc", "../../../etc", "../x", "a" * 5000, "validation/../..", "smoke/p", "p"])
+@for_each("recorded", "/etc", "../../../etc", "../x", "a" * 5000, "validation/../..", "smoke/p", "p")
 def test_a_recorded_folder_that_is_no_run_near_a_playbook_is_absent(trees, tmp_path, recorded):
     """Outside of the tree; and one that ends like the playbook's own folder, or like a run of another phase."""
     (here, copy), sent = trees, tmp_path / "sent/p"

@@ -170,15 +170,13 @@ FLAPS = "GPU-3 (times that an RDMA port lost its link: 23, allowed at most 5; jo
 
 @for_each(
     ("gate", "value", "says"),
-    [
-        (ECC, 2, ECC_SAYS),
-        ("load.tcp_sent_again", 0.02954, UNDER_LOAD),
-        ("discovery.gpu.remap_failed", True, NO_ROW),
-        ("smoke.compute.tflops", 512.34, SLOW_GPU),
-        ("discovery.rdma.flaps", 23, FLAPS),
-        ("discovery.clock.offset", 12345.678, "the clock may be 12346 s off, allowed at most 0.1 s (GPU-3)"),
-        ("discovery.node.state", "DOWN", "Slurm gives no jobs to this node: its state is DOWN (GPU-3)"),
-    ],
+    (ECC, 2, ECC_SAYS),
+    ("load.tcp_sent_again", 0.02954, UNDER_LOAD),
+    ("discovery.gpu.remap_failed", True, NO_ROW),
+    ("smoke.compute.tflops", 512.34, SLOW_GPU),
+    ("discovery.rdma.flaps", 23, FLAPS),
+    ("discovery.clock.offset", 12345.678, "the clock may be 12346 s off, allowed at most 0.1 s (GPU-3)"),
+    ("discovery.node.state", "DOWN", "Slurm gives no jobs to this node: its state is DOWN (GPU-3)"),
 )
 def test_a_miss_says_what_is_wrong_with_units_and_the_remark_behind(gate, value, says):
     assert text.sentence(judged(gate, "n0", value, why="GPU-3")) == says

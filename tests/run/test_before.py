@@ -184,10 +184,7 @@ FINDINGS: dict[str, tuple[Facts, str]] = {
     "a hard limit": (in_a_shell(SHELL_HARD, "NOFILE"), "limits: WARN: hard nofile 4096 in /etc/security/limits.conf"),
     "not propagated": (in_a_shell(SHELL, "NONE"), "limits: PASS: jobs get those of slurmd instead"),
     "aarch64 trays": (with_slurm(gres("=aarch64", "=x86_64")), "architecture: FAIL: aarch64 on 2 nodes"),
-    "nodes without a word": (
-        with_slurm(gres("", "Arch=x86_64 ")),
-        "architecture: INCOMPLETE: no node has told",
-    ),
+    "nodes without a word": (with_slurm(gres("", "Arch=x86_64 ")), "architecture: INCOMPLETE: no node has told"),
     "no pyxis": (
         with_site(container=Container(runtime="pyxis", image="a.sqsh")),
         "containers: FAIL: --container-image",
@@ -236,7 +233,7 @@ FINDINGS: dict[str, tuple[Facts, str]] = {
 }
 
 
-@for_each("name", FINDINGS)
+@for_each("name", *FINDINGS)
 def test_each_finding_is_one_line_with_its_cure(name: str):
     facts, expected = FINDINGS[name]
     title, mark, words = expected.split(": ", 2)
@@ -300,7 +297,7 @@ def init(changed: Mapping[str, str] | None = None, version: str = "24.11") -> ne
     return new_site.suggest(read(answers(changed, version)))
 
 
-@for_each("version", PARTITIONS)
+@for_each("version", *PARTITIONS)
 def test_a_site_file_from_what_slurm_says(version: str, tmp_path: Path):
     new = init(NAMED, version)
     assert new.site.model_dump(exclude_defaults=True) == {
@@ -326,11 +323,7 @@ OTHERS = {
         {"gpu_request": "--gres=gpu:a100:8"},
         "several types of GPU (a100, h100)",
     ),
-    "without types": (
-        gres("gpu:8(S:0-1)"),
-        {"gpu_request": "--gpus-per-node=8"},
-        "Gres=gpu:8\n",
-    ),
+    "without types": (gres("gpu:8(S:0-1)"), {"gpu_request": "--gpus-per-node=8"}, "Gres=gpu:8\n"),
     "MIG": (gres("gpu:1g.10gb:14"), {"gpu_request": "none"}, "divided (MIG)"),
     "no accounts": ({}, {"account": None}, "nothing keeps accounts here"),
     "a partition with a QOS": (
@@ -361,7 +354,7 @@ OTHERS = {
 }
 
 
-@for_each("name", OTHERS)
+@for_each("name", *OTHERS)
 def test_what_differs_between_sites_is_written_and_said(name: str):
     changed, expected, words = OTHERS[name]
     new = init(changed)
@@ -384,13 +377,11 @@ def test_variables_of_the_shell_that_change_the_jobs_are_named(monkeypatch):
 
 @for_each(
     ("variable", "value", "says"),
-    [
-        ("NCCL_ALGO", "Ring", "NCCL_ALGO=Ring: NCCL takes this algorithm at every size"),
-        ("NCCL_P2P_NET_CHUNKSIZE", "1048576", "gave wrong results (NVIDIA/nccl issue 2408)"),
-        ("NCCL_SOCKET_IFNAME", "=ens3", "a node that calls its own otherwise has none"),
-        ("NCCL_IB_HCA", "^mlx5_9", "all RDMA devices but these are used"),
-        ("NCCL_IB_DISABLE", "1", "a whole path is switched off"),
-    ],
+    ("NCCL_ALGO", "Ring", "NCCL_ALGO=Ring: NCCL takes this algorithm at every size"),
+    ("NCCL_P2P_NET_CHUNKSIZE", "1048576", "gave wrong results (NVIDIA/nccl issue 2408)"),
+    ("NCCL_SOCKET_IFNAME", "=ens3", "a node that calls its own otherwise has none"),
+    ("NCCL_IB_HCA", "^mlx5_9", "all RDMA devices but these are used"),
+    ("NCCL_IB_DISABLE", "1", "a whole path is switched off"),
 )
 def test_variables_that_pin_a_choice_are_named_in_the_shell_and_in_the_site_file(monkeypatch, variable, value, says):
     declared = findings(with_site(environment={variable: value}))["variables"]

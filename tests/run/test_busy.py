@@ -13,6 +13,7 @@ import pytest
 from bringup.errors import CannotStart, SlurmError, UsageError
 from bringup.evidence.names import by_reason
 from bringup.run import nodes, slurm, waiting
+from loops import case_for_each
 from programs import program
 
 NAMES = ("n0", "n1", "n2")
@@ -203,14 +204,12 @@ def test_nodes_are_in_slurms_order_whatever_order_they_were_listed_in(monkeypatc
     assert list(nodes.requested_nodes(count, nodelist)) == ["gpu-3", "gpu-12"]
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("message", "given", "hinted"),
-    [
-        ("error: you may not submit a job not requesting GPUs in a GPU partition", {}, True),
-        ("error: Batch job submission failed: Invalid generic resource (gres) specification", {}, True),
-        ("error: you may not submit a job not requesting GPUs", {"SBATCH_GPUS_PER_NODE": "8"}, False),
-        ("error: Batch job submission failed: Invalid partition name specified", {}, False),
-    ],
+    ("error: you may not submit a job not requesting GPUs in a GPU partition", {}, True),
+    ("error: Batch job submission failed: Invalid generic resource (gres) specification", {}, True),
+    ("error: you may not submit a job not requesting GPUs", {"SBATCH_GPUS_PER_NODE": "8"}, False),
+    ("error: Batch job submission failed: Invalid partition name specified", {}, False),
 )
 def test_a_refusal_that_speaks_of_gpus_tells_how_to_request_them(monkeypatch, message, given, hinted):
     """The first is what a submit plugin said to a user of NVIDIA/exemplar-performance."""

@@ -16,6 +16,7 @@ from bringup.plan import site as sites
 from bringup.plan.phases import PHASES
 from bringup.run import launch, slurm, waiting
 from bringup.run import site as at_site
+from loops import case_for_each
 from programs import program
 
 AWAY = "slurm_load_partitions: Unable to contact slurm controller (connect failure)"
@@ -126,19 +127,17 @@ def test_of_the_nodes_only_the_jobs_own_are_asked_for_and_once_at_each_look(cont
     assert controller.commands("scontrol") == [("scontrol", "--oneliner", "show", "node", "n0,n1")] * (len(looks) - 1)
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("states", "closed_at", "least", "most", "says"),
-    [
-        # the local cluster is not slowed
-        ({0: "PENDING", 1: "RUNNING", 8: "COMPLETED"}, None, 8, 10.4, None),
-        # the filesystem says when: nobody waits half a minute, and slurmctld gets no question for it
-        ({0: "RUNNING", 1801: "COMPLETED"}, 1800, 1801, 1803, None),
-        # with Slurm 26.05 a node with another munge key answers, and never ends a job
-        ({0: "RUNNING", 20: "COMPLETING"}, 18, 50, 80, "has done its work"),
-        ({0: "RUNNING", 20: "COMPLETING"}, None, launch.STUCK_S, 2 * launch.STUCK_S, "did not close its run"),
-        # it is being requeued, and its next attempt writes into the same run
-        ({0: "RUNNING", 20: "COMPLETING", 320: "PENDING", 340: "RUNNING", 400: "COMPLETED"}, None, 400, 431, None),
-    ],
+    # the local cluster is not slowed
+    ({0: "PENDING", 1: "RUNNING", 8: "COMPLETED"}, None, 8, 10.4, None),
+    # the filesystem says when: nobody waits half a minute, and slurmctld gets no question for it
+    ({0: "RUNNING", 1801: "COMPLETED"}, 1800, 1801, 1803, None),
+    # with Slurm 26.05 a node with another munge key answers, and never ends a job
+    ({0: "RUNNING", 20: "COMPLETING"}, 18, 50, 80, "has done its work"),
+    ({0: "RUNNING", 20: "COMPLETING"}, None, launch.STUCK_S, 2 * launch.STUCK_S, "did not close its run"),
+    # it is being requeued, and its next attempt writes into the same run
+    ({0: "RUNNING", 20: "COMPLETING", 320: "PENDING", 340: "RUNNING", 400: "COMPLETED"}, None, 400, 431, None),
 )
 def test_a_job_is_waited_for_until_it_ended_or_cannot_end(
     controller: Controller, monkeypatch, states: dict[int, str], closed_at: int | None, least, most, says: str | None
@@ -223,13 +222,11 @@ def test_a_job_that_squeue_leaves_out_and_that_has_not_ended_is_no_evidence_of_i
 # ---- a node that is lost while the job waits
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("reason", "state", "back_after_s", "away", "ends"),
-    [
-        ("BeginTime", "IDLE+NOT_RESPONDING", 10, range(0), True),
-        ("BeginTime", "IDLE+NOT_RESPONDING", 9999, range(0), False),
-        ("Resources", "DOWN", 75, range(2, 60), True),  # after an outage nodes have their moment, too
-    ],
+    ("BeginTime", "IDLE+NOT_RESPONDING", 10, range(0), True),
+    ("BeginTime", "IDLE+NOT_RESPONDING", 9999, range(0), False),
+    ("Resources", "DOWN", 75, range(2, 60), True),  # after an outage nodes have their moment, too
 )
 def test_a_waiting_job_is_given_up_for_a_node_that_stays_away_and_not_for_one_that_comes_back(
     controller: Controller, reason: str, state: str, back_after_s: int, away: range, ends: bool

@@ -13,6 +13,7 @@ from bringup import results
 from bringup.cli import main
 from bringup.judge import judge_folder
 from bringup.run import node_lines
+from loops import case_for_each
 from programs import program
 from runs_for_tests import discovery, lose_a_gpu, reseal
 
@@ -145,13 +146,11 @@ def test_there_is_no_line_unless_the_evidence_is_whole_of_here_and_of_this_boot(
     assert words.format(run=run.name) in output
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("hours", "holds", "words"),
-    [
-        (23.9, True, "closed 23.9 h ago"),
-        (24.1, False, "was closed 24.1 h ago, expected at most 24.0 h; run the phase again"),
-        (-24, False, "was closed 24.0 h from now, by the clock of this host"),
-    ],
+    (23.9, True, "closed 23.9 h ago"),
+    (24.1, False, "was closed 24.1 h ago, expected at most 24.0 h; run the phase again"),
+    (-24, False, "was closed 24.0 h from now, by the clock of this host"),
 )
 def test_evidence_holds_for_a_day(run: Path, hours: float, holds: bool, words: str):
     now = datetime.now(UTC) + timedelta(hours=hours)
@@ -177,20 +176,18 @@ def test_where_slurm_cannot_be_asked_the_line_is_printed_and_that_is_said(run, s
     assert "# what these nodes are now, Slurm could not be asked: scontrol: no controller" in output
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("state", "given", "booted", "words"),
-    [
-        ("IDLE+DRAIN", OURS, BOOTED, "# n1 passes again (discovery.gpu.count): run {run} (closed 0.0 h ago, a-cluster"),
-        ("IDLE+DRAIN", OURS, SOON, "# no line for n1: it booted at "),
-        ("IDLE+DRAIN", "fan is loud", BOOTED, ""),
-        ("IDLE+DRAIN", "NHC: check_cmd_status: bringup: a.b; reset (x, y)", BOOTED, ""),
-        ("IDLE", OURS, BOOTED, ""),
-        ("DOWN", OURS, BOOTED, ""),
-        ("IDLE+DRAIN", OURS.replace("gpu.count", "gone"), BOOTED, ""),
-        ("IDLE+DRAIN", OURS.replace("discovery.gpu.count", "sweep.load.wrong_values"), BOOTED, "was not asked there"),
-        ("IDLE+DRAIN", OURS.replace("2023", "2999"), BOOTED, "was not asked there since"),
-        ("IDLE+DRAIN", OURS.replace("gpu.count", "slurm.proctrack site.gone"), BOOTED, "was not asked"),
-    ],
+    ("IDLE+DRAIN", OURS, BOOTED, "# n1 passes again (discovery.gpu.count): run {run} (closed 0.0 h ago, a-cluster"),
+    ("IDLE+DRAIN", OURS, SOON, "# no line for n1: it booted at "),
+    ("IDLE+DRAIN", "fan is loud", BOOTED, ""),
+    ("IDLE+DRAIN", "NHC: check_cmd_status: bringup: a.b; reset (x, y)", BOOTED, ""),
+    ("IDLE", OURS, BOOTED, ""),
+    ("DOWN", OURS, BOOTED, ""),
+    ("IDLE+DRAIN", OURS.replace("gpu.count", "gone"), BOOTED, ""),
+    ("IDLE+DRAIN", OURS.replace("discovery.gpu.count", "sweep.load.wrong_values"), BOOTED, "was not asked there"),
+    ("IDLE+DRAIN", OURS.replace("2023", "2999"), BOOTED, "was not asked there since"),
+    ("IDLE+DRAIN", OURS.replace("gpu.count", "slurm.proctrack site.gone"), BOOTED, "was not asked"),
 )
 def test_a_node_that_we_had_drained_and_that_passes_again_gets_a_resume_line_and_no_other_one(
     healthy: Path, slurm: Slurm, reported: Callable[..., str], state: str, given: str, booted: float, words: str

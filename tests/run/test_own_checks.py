@@ -14,6 +14,7 @@ from bringup.plan import own, site
 from bringup.records import Mark, Outcome, Verdict
 from bringup.run import open as opening
 from bringup.run.site import AtSite
+from loops import case_for_each
 from runs_for_tests import opened
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "validation/checks/own/example.yaml"
@@ -107,17 +108,15 @@ def test_a_foreign_folder_replaces_no_gate_of_ours(tmp_path: Path):
     assert [verdict.outcome for verdict in evidence] == [Outcome.INCOMPLETE]  # it was changed after it was closed
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("replaced", "by", "message"),
-    [
-        ("site.scratch", "discovery.scratch", "site.NAME"),
-        ("      command: df /scratch\n", "", "needs `command`"),
-        ("command: df", "from: worst a.b\n      command: df", "it has no `from`"),
-        ("at_least: 10", "at_least: profile", "a profile has no number for it"),
-        ("at_least: 10", "at_least: 10\n      at_most: 20", "needs one of"),
-        ("      unit: GiB", "      unti: GiB", ":9: site.scratch: unti: there is no such key; did you mean unit?"),
-        ("      unit: GiB", "      unit: GiB\n      per: job", "are given: discovery, node, own-checks, nothing"),
-    ],
+    ("site.scratch", "discovery.scratch", "site.NAME"),
+    ("      command: df /scratch\n", "", "needs `command`"),
+    ("command: df", "from: worst a.b\n      command: df", "it has no `from`"),
+    ("at_least: 10", "at_least: profile", "a profile has no number for it"),
+    ("at_least: 10", "at_least: 10\n      at_most: 20", "needs one of"),
+    ("      unit: GiB", "      unti: GiB", ":9: site.scratch: unti: there is no such key; did you mean unit?"),
+    ("      unit: GiB", "      unit: GiB\n      per: job", "are given: discovery, node, own-checks, nothing"),
 )
 def test_a_mistake_is_one_line(tmp_path: Path, replaced: str, by: str, message: str):
     with pytest.raises(FileError) as error:
@@ -131,20 +130,18 @@ def test_the_example_is_right_and_is_listed(capsys: pytest.CaptureFixture[str]):
     assert "site.mnt.free" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("unit", "command", "answer"),
-    [
-        ("flag", "true", (True, None)),
-        ("flag", "echo no daemon >&2; false", (False, "no daemon")),
-        ("text", "echo a; echo b", ("b", None)),
-        ("GiB", "echo 12.5", (12.5, None)),
-        ("flag", "exit 2", "it ended with 2: no output"),
-        ("GiB", "echo 5; exit 1", "it ended with 1: 5"),
-        ("count", "cat /nowhere 2>/dev/null | wc -l", "it ended with 1: 0"),
-        ("GiB", "echo much", "it printed 'much', expected a number"),
-        ("GiB", "echo inf", "it printed 'inf', expected a number"),
-        ("text", "true", "it printed nothing"),
-    ],
+    ("flag", "true", (True, None)),
+    ("flag", "echo no daemon >&2; false", (False, "no daemon")),
+    ("text", "echo a; echo b", ("b", None)),
+    ("GiB", "echo 12.5", (12.5, None)),
+    ("flag", "exit 2", "it ended with 2: no output"),
+    ("GiB", "echo 5; exit 1", "it ended with 1: 5"),
+    ("count", "cat /nowhere 2>/dev/null | wc -l", "it ended with 1: 0"),
+    ("GiB", "echo much", "it printed 'much', expected a number"),
+    ("GiB", "echo inf", "it printed 'inf', expected a number"),
+    ("text", "true", "it printed nothing"),
 )
 def test_the_unit_says_how_a_command_is_read_and_what_is_no_answer_has_a_reason(unit: str, command: str, answer):
     expected = pytest.raises(ValueError, match=answer) if isinstance(answer, str) else nullcontext()

@@ -11,7 +11,7 @@ from bringup.plan.phases import PHASES
 from bringup.run import launch, partitions, slurm
 from bringup.run import site as at_site
 from bringup.run.site import AtSite
-from loops import for_each
+from loops import case_for_each, for_each
 from runs_for_tests import FIXTURES
 
 # scontrol of Slurm 22.05, shortened
@@ -49,16 +49,14 @@ def test_what_slurm_says_of_partitions_is_read():
 
 @for_each(
     ("text", "minutes"),
-    [
-        *(("90", 90), ("00:10:00", 10), ("30:30", 30.5), ("1-12", 2160), ("2-00:00:00", 2880), ("1-00:30", 1470)),
-        *(("UNLIMITED", None), ("INFINITE", None), ("0", None), ("soon", None)),
-    ],
+    *(("90", 90), ("00:10:00", 10), ("30:30", 30.5), ("1-12", 2160), ("2-00:00:00", 2880), ("1-00:30", 1470)),
+    *(("UNLIMITED", None), ("INFINITE", None), ("0", None), ("soon", None)),
 )
 def test_times_are_read_as_slurm_writes_them(text: str, minutes: float | None):
     assert partitions.minutes(text) == minutes
 
 
-@for_each("phase", PHASES.values())
+@for_each("phase", *PHASES.values())
 def test_the_limit_of_each_script_is_known(phase):
     limit = partitions.requested_minutes(phase, {})
     assert limit is not None
@@ -77,18 +75,16 @@ def test_a_partition_that_takes_the_job_is_not_refused():
 
 @for_each(
     ("stem", "environment", "says"),
-    [
-        ("discovery", {"SBATCH_PARTITION": "nope"}, "discovery: there is no partition 'nope'; there are main, debug, "),
-        ("smoke", {"SALLOC_PARTITION": "debug"}, "smoke: partition debug does not hold n2, n3; choose nodes with "),
-        ("smoke", {"SALLOC_PARTITION": "debug,closed"}, "smoke: partition debug does not hold"),
-        ("smoke", {"SALLOC_PARTITION": "closed"}, "smoke: partition closed is DOWN: it starts no job; wait until it "),
-        ("run_1gpu", {"SBATCH_PARTITION": "train"}, "run_1gpu: its job has 1 node, and partition train starts none"),
-        (
-            "discovery",
-            {"SBATCH_PARTITION": "train", "SBATCH_QOS": "low"},
-            "discovery: partition train takes jobs of QOS high, and its QOS is low; name another ",
-        ),
-    ],
+    ("discovery", {"SBATCH_PARTITION": "nope"}, "discovery: there is no partition 'nope'; there are main, debug, "),
+    ("smoke", {"SALLOC_PARTITION": "debug"}, "smoke: partition debug does not hold n2, n3; choose nodes with "),
+    ("smoke", {"SALLOC_PARTITION": "debug,closed"}, "smoke: partition debug does not hold"),
+    ("smoke", {"SALLOC_PARTITION": "closed"}, "smoke: partition closed is DOWN: it starts no job; wait until it "),
+    ("run_1gpu", {"SBATCH_PARTITION": "train"}, "run_1gpu: its job has 1 node, and partition train starts none"),
+    (
+        "discovery",
+        {"SBATCH_PARTITION": "train", "SBATCH_QOS": "low"},
+        "discovery: partition train takes jobs of QOS high, and its QOS is low; name another ",
+    ),
 )
 def test_a_partition_that_would_never_start_the_job_is_refused_in_one_line(stem, environment, says):
     message = refused(stem, **environment)
@@ -127,15 +123,13 @@ def at(tmp_path) -> AtSite:
     return AtSite(sites.parse(LAB, "lab"), tmp_path / "lab.site.yaml")
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("phase", "partition", "qos", "limit"),
-    [
-        ("discovery", "main", None, "30"),
-        ("smoke", "debug", None, None),
-        ("run_1gpu", "main", "high", "02:00:00"),
-        ("run_fsdp_2node", "train", "high", "02:00:00"),
-        (None, "main", None, None),
-    ],
+    ("discovery", "main", None, "30"),
+    ("smoke", "debug", None, None),
+    ("run_1gpu", "main", "high", "02:00:00"),
+    ("run_fsdp_2node", "train", "high", "02:00:00"),
+    (None, "main", None, None),
 )
 def test_a_phase_has_its_own_partition_then_that_of_trainings_then_that_of_all(at, phase, partition, qos, limit):
     variables = at_site.slurm_variables(at.site, phase)
@@ -191,10 +185,8 @@ BY_VERSION = {
 
 @for_each(
     ("named", "shares"),
-    [
-        *((None, True), ("main", True), ("forced", True), ("exclusive-user", True)),
-        *(("oversubscribe", False), ("main,oversubscribe", False), ("oversubscribe,main", False)),
-    ],
+    *((None, True), ("main", True), ("forced", True), ("exclusive-user", True)),
+    *(("oversubscribe", False), ("main,oversubscribe", False), ("oversubscribe,main", False)),
 )
 def test_two_jobs_share_a_node_where_every_partition_that_was_named_lets_them(named, shares):
     for known in BY_VERSION.values():

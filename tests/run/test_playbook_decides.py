@@ -23,7 +23,7 @@ from bringup.results import PLAYBOOK, PLAYBOOKS
 from bringup.run import playbook, slurm
 from bringup.run.healthy_rest import lacking, unhealthy_nodes
 from factory import LOCAL_CLUSTER, a_run, a_verdict, healthy, judged_of
-from loops import for_each
+from loops import case_for_each, for_each
 from rich.console import Console
 from runs_for_tests import opened
 
@@ -61,14 +61,12 @@ def bad(judged: Judged, gate: str, subject: str, outcome: Outcome = Outcome.FAIL
     return replace(judged, verdicts=judged.verdicts.model_copy(update={"verdicts": verdicts, "outcome": outcome}))
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("gate", "outcome", "runs"),
-    [
-        (None, Outcome.PASS, True),
-        ("nccl.wrong_values", Outcome.FAIL, False),
-        ("nccl.wrong_values", Outcome.INCOMPLETE, False),
-        ("site.scratch-is-mounted", Outcome.FAIL, True),  # a check of the site
-    ],
+    (None, Outcome.PASS, True),
+    ("nccl.wrong_values", Outcome.FAIL, False),
+    ("nccl.wrong_values", Outcome.INCOMPLETE, False),
+    ("site.scratch-is-mounted", Outcome.FAIL, True),  # a check of the site
 )
 def test_a_training_does_not_run_after_a_collective_that_it_builds_on_failed(
     tmp_path, monkeypatch, capsys, gate: str | None, outcome: Outcome, runs: bool
@@ -171,27 +169,25 @@ PAIRS = [fault("smoke.fs.pair.write", f"n1->{other}") for other in ("n0", "n2", 
 
 @for_each(
     "verdicts, nodes",
-    [
-        ([fault(BOUND, "n0", Outcome.PASS)], []),
-        ([fault(BOUND, "n1", Outcome.WARN)], []),
-        # the files of n1 are not seen by anybody: every pair with it fails
-        (PAIRS, ["n1"]),
-        ([*PAIRS, fault(BOUND, "n3")], ["n1", "n3"]),
-        ([fault(BOUND, "n1"), *PAIRS], ["n1"]),
-        # the slowest pair is explained by the node that is slow with everybody
-        ([fault("nccl.pair.node", "n2"), SLOWEST], ["n2"]),
-        ([SLOWEST], None),
-        ([fault(BOUND, "n2"), SLOWEST], None),
-        # what no minority of nodes explains stops the run
-        ([fault("smoke.exit_code", "job")], None),  # Slurm's own promise
-        ([fault(BOUND, "n0"), fault("smoke.exit_code", "job")], None),
-        ([fault("smoke.fs.pair.write", "n0->n1")], None),  # one of two, and nobody knows which
-        ([fault("smoke.fs.pair.write", "n0->n1"), fault("smoke.fs.pair.created", "n2->n3")], None),
-        ([fault(BOUND, node) for node in FOUR[:3]], None),  # most nodes: not the nodes' fault
-        ([fault(BOUND, node) for node in FOUR[:2]], ["n0", "n1"]),  # half of them may go on
-        ([fault(BOUND, "n9")], None),  # a node that took no part
-        ([fault("no.such.gate", "n0")], None),
-    ],
+    ([fault(BOUND, "n0", Outcome.PASS)], []),
+    ([fault(BOUND, "n1", Outcome.WARN)], []),
+    # the files of n1 are not seen by anybody: every pair with it fails
+    (PAIRS, ["n1"]),
+    ([*PAIRS, fault(BOUND, "n3")], ["n1", "n3"]),
+    ([fault(BOUND, "n1"), *PAIRS], ["n1"]),
+    # the slowest pair is explained by the node that is slow with everybody
+    ([fault("nccl.pair.node", "n2"), SLOWEST], ["n2"]),
+    ([SLOWEST], None),
+    ([fault(BOUND, "n2"), SLOWEST], None),
+    # what no minority of nodes explains stops the run
+    ([fault("smoke.exit_code", "job")], None),  # Slurm's own promise
+    ([fault(BOUND, "n0"), fault("smoke.exit_code", "job")], None),
+    ([fault("smoke.fs.pair.write", "n0->n1")], None),  # one of two, and nobody knows which
+    ([fault("smoke.fs.pair.write", "n0->n1"), fault("smoke.fs.pair.created", "n2->n3")], None),
+    ([fault(BOUND, node) for node in FOUR[:3]], None),  # most nodes: not the nodes' fault
+    ([fault(BOUND, node) for node in FOUR[:2]], ["n0", "n1"]),  # half of them may go on
+    ([fault(BOUND, "n9")], None),  # a node that took no part
+    ([fault("no.such.gate", "n0")], None),
 )
 def test_nodes_that_explain_all_that_failed_are_left_out_and_else_the_run_stops(verdicts, nodes):
     assert left_out(*verdicts) == nodes
@@ -232,16 +228,14 @@ def discovery_of(ports: object = 0, state: str | None = None, links: object = 0)
 
 @for_each(
     ("discovery", "lacks"),
-    [
-        # two of four GPUs say that they have no link
-        (replace(discovery_of(), run=a_run("discovery", PAIR, gpus=2)), "rdma"),
-        (discovery_of(), "rdma nvlink"),
-        (discovery_of(ports=1, state="1: DOWN"), "rdma nvlink"),
-        (discovery_of(ports=1, state="4: ACTIVE"), "nvlink"),
-        (discovery_of(ports=None), "nvlink"),
-        (discovery_of(links=18), "rdma"),
-        (discovery_of(links=None), "rdma"),
-    ],
+    # two of four GPUs say that they have no link
+    (replace(discovery_of(), run=a_run("discovery", PAIR, gpus=2)), "rdma"),
+    (discovery_of(), "rdma nvlink"),
+    (discovery_of(ports=1, state="1: DOWN"), "rdma nvlink"),
+    (discovery_of(ports=1, state="4: ACTIVE"), "nvlink"),
+    (discovery_of(ports=None), "nvlink"),
+    (discovery_of(links=18), "rdma"),
+    (discovery_of(links=None), "rdma"),
 )
 def test_only_what_every_node_says_that_it_lacks_is_lacking(discovery: Any, lacks: str) -> None:
     assert lacking([discovery]) == lacks

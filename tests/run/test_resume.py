@@ -15,6 +15,7 @@ from bringup.run import open as opening
 from bringup.run import playbook as playbooks
 from bringup.run.launch import newest_attempt
 from factory import a_verdict, judged_of
+from loops import case_for_each
 from rich.console import Console
 from runs_for_tests import discovery
 
@@ -32,16 +33,14 @@ def kept(folder: Path, playbook: Playbook) -> list[Outcome]:
     return [step.outcome for step, _ in steps.values()]
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("then", "now", "is_kept"),
-    [
-        (Outcome.PASS, Outcome.PASS, True),
-        (Outcome.WARN, Outcome.WARN, True),  # it ran again with every --resume, and warned again
-        (Outcome.PASS, Outcome.WARN, True),
-        (Outcome.PASS, Outcome.FAIL, False),
-        (Outcome.INCOMPLETE, Outcome.PASS, False),
-        (Outcome.FAIL, Outcome.FAIL, False),
-    ],
+    (Outcome.PASS, Outcome.PASS, True),
+    (Outcome.WARN, Outcome.WARN, True),  # it ran again with every --resume, and warned again
+    (Outcome.PASS, Outcome.WARN, True),
+    (Outcome.PASS, Outcome.FAIL, False),
+    (Outcome.INCOMPLETE, Outcome.PASS, False),
+    (Outcome.FAIL, Outcome.FAIL, False),
 )
 def test_what_passed_or_only_warned_is_kept_as_it_is_judged_now(tmp_path, monkeypatch, then, now, is_kept):
     monkeypatch.setattr(playbooks.judge, "judge_folder", lambda folder, profile: judged_of(a_verdict(outcome=now)))

@@ -15,7 +15,7 @@ from bringup.plan.site import Site
 from bringup.run import nodes, slurm
 from bringup.run import site as at_site
 from bringup.run.site import AtSite
-from loops import for_each
+from loops import case_for_each, for_each
 from programs import program, ran
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -69,12 +69,10 @@ def test_smoke_asks_whether_two_jobs_can_share_a_node(commands: Path, monkeypatc
     assert (done.returncode, done.stdout) == (0, f"n0,n2 {whole}\n"), done.stderr
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("old", "new", "says"),
-    [
-        ("Gres=gpu:2", "Gres=(null)", "no GPU configured on n0,n1,n2"),
-        ("State=IDLE", "State=DOWN", "none of n0,n1,n2 is usable"),
-    ],
+    ("Gres=gpu:2", "Gres=(null)", "no GPU configured on n0,n1,n2"),
+    ("State=IDLE", "State=DOWN", "none of n0,n1,n2 is usable"),
 )
 def test_nodes_without_gpus_or_that_cannot_be_used_end_the_phase_with_one_line(commands: Path, old, new, says):
     scontrol = commands.parent / "scontrol"
@@ -97,8 +95,8 @@ def test_names_and_values_are_data_for_the_shell_and_no_commands(monkeypatch, ca
     assert not (tmp_path / "evil").exists()
 
 
-@for_each("gpus", [1, 8])
-@for_each("nodes", [1, 2, 3, 4, 7, 16])
+@for_each("gpus", 1, 8)
+@for_each("nodes", 1, 2, 3, 4, 7, 16)
 def test_the_scales_that_are_run_are_those_that_are_planned(capsys, nodes: int, gpus: int):
     """They were listed by a loop in the shell and by another one in Python."""
     names = [f"n{number}" for number in range(nodes)]

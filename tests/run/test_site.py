@@ -14,6 +14,7 @@ import pytest
 from bringup.plan.phases import PHASES
 from bringup.plan.site import load
 from bringup.records import Run, SiteUsed, read_record
+from loops import case_for_each
 from programs import ROOT, program, ran
 from tiers import first, in_test_all
 
@@ -229,23 +230,15 @@ def test_modules_and_the_setup_file_come_before_the_variables_and_the_python_sta
 NO_MODULE = "modules: [cuda/12.8, nccl/2.0]"
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("phase", "line", "code", "says", "is_opened"),
-    [
-        ("discovery", "partitoin: gpu", "0", "bringup: {lab}:12: partitoin: there is no such key; did you ", False),
-        ("run_1gpu", "checkpoints: /nowhere/c", "0", "site lab: checkpoints: /nowhere/c: no such folder, ", False),
-        (
-            "discovery",
-            "setup: /nowhere/s",
-            "0",
-            "site lab: setup: /nowhere/s: no such file, seen from ",
-            False,
-        ),
-        # Environment Modules before version 5 ends with 0 then
-        ("discovery", NO_MODULE, "0", "module load nccl/2.0 loaded nothing on ", True),
-        ("discovery", NO_MODULE, "1", "module load nccl/2.0 failed on ", True),
-        ("discovery", "setup: {place}/setup.sh", "0", "setup.sh, the setup file of the site, ended with 3", True),
-    ],
+    ("discovery", "partitoin: gpu", "0", "bringup: {lab}:12: partitoin: there is no such key; did you ", False),
+    ("run_1gpu", "checkpoints: /nowhere/c", "0", "site lab: checkpoints: /nowhere/c: no such folder, ", False),
+    ("discovery", "setup: /nowhere/s", "0", "site lab: setup: /nowhere/s: no such file, seen from ", False),
+    # Environment Modules before version 5 ends with 0 then
+    ("discovery", NO_MODULE, "0", "module load nccl/2.0 loaded nothing on ", True),
+    ("discovery", NO_MODULE, "1", "module load nccl/2.0 failed on ", True),
+    ("discovery", "setup: {place}/setup.sh", "0", "setup.sh, the setup file of the site, ended with 3", True),
 )
 def test_a_file_that_cannot_be_used_ends_the_phase_with_one_line(
     call, copy, lab, tmp_path, phase, line, code, says, is_opened

@@ -26,6 +26,7 @@ from bringup.results import REPOSITORY
 from bringup.run import programs, train_here
 from bringup.run.train_here import PROGRAMS, choose_ranks, free_port, launchers
 from harness import wait_until
+from loops import case_for_each
 from tiers import FEWER
 
 
@@ -42,22 +43,20 @@ def test_it_starts_the_program_and_is_judged_as_the_phase_of_the_job_of_this_str
     assert phase.lacks(program.nodes, program.least // program.nodes) is None
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("strategy", "wanted", "gpus", "ranks_or_words"),
-    [
-        ("ddp", None, 8, 8),
-        ("fsdp", 2, 8, 2),
-        ("single", None, 8, 1),
-        ("single", None, 0, 1),
-        ("hsdp", 4, 0, 4),
-        ("ddp", None, 0, "say how many ranks train on the CPU: --ranks 2"),
-        ("ddp", 1, 0, "train ddp needs 2 or more; 1 requested"),
-        ("fsdp", 4, 2, "torch sees 2 GPUs here, and each rank needs one"),
-        ("fsdp", None, 1, "train fsdp needs 2 or more; 1 requested"),
-        ("hsdp", 2, 0, "needs an even number of ranks, 4 or more: two groups"),
-        ("hsdp", 5, 0, "needs an even number of ranks, 4 or more: two groups"),
-        ("single", 2, 8, "train single is one rank, 2 requested"),
-    ],
+    ("ddp", None, 8, 8),
+    ("fsdp", 2, 8, 2),
+    ("single", None, 8, 1),
+    ("single", None, 0, 1),
+    ("hsdp", 4, 0, 4),
+    ("ddp", None, 0, "say how many ranks train on the CPU: --ranks 2"),
+    ("ddp", 1, 0, "train ddp needs 2 or more; 1 requested"),
+    ("fsdp", 4, 2, "torch sees 2 GPUs here, and each rank needs one"),
+    ("fsdp", None, 1, "train fsdp needs 2 or more; 1 requested"),
+    ("hsdp", 2, 0, "needs an even number of ranks, 4 or more: two groups"),
+    ("hsdp", 5, 0, "needs an even number of ranks, 4 or more: two groups"),
+    ("single", 2, 8, "train single is one rank, 2 requested"),
 )
 def test_ranks_are_the_gpus_unless_they_are_named_and_those_that_cannot_train_so_are_refused(
     strategy, wanted, gpus, ranks_or_words

@@ -19,7 +19,7 @@ from bringup.plan.phases import PHASES
 from bringup.records import Outcome, RunArgs, Sweep, SweepRow, read_record, write_record
 from bringup.run import sweep
 from compare.test_regression import make_run
-from loops import for_each
+from loops import case_for_each, for_each
 from recipe import arguments
 from rich.console import Console
 from runs_for_tests import reseal
@@ -37,17 +37,15 @@ def test_fields_are_the_arguments_of_a_training():
 
 @for_each(
     ("words", "says"),
-    [
-        (["batch=1"], "no field is called 'batch'"),
-        (["global_batch="], "expected global_batch=VALUE,VALUE"),
-        (["global_batch=8,0"], "'0' is not a number from 1"),
-        (["attention=fast"], "'fast' is not one of eager, sdpa"),
-        (["compile=1"], "'1' is not one of yes, no"),
-        (["compile=yes", "compile=no"], "twice"),
-        (["per_device_batch=1", "gradient_accumulation=2"], "follows from the other"),
-        (["nodes=1,2"], "needs a training across nodes"),
-        (["reshard_after_forward=no"], "run_ddp_1node is ddp"),
-    ],
+    (["batch=1"], "no field is called 'batch'"),
+    (["global_batch="], "expected global_batch=VALUE,VALUE"),
+    (["global_batch=8,0"], "'0' is not a number from 1"),
+    (["attention=fast"], "'fast' is not one of eager, sdpa"),
+    (["compile=1"], "'1' is not one of yes, no"),
+    (["compile=yes", "compile=no"], "twice"),
+    (["per_device_batch=1", "gradient_accumulation=2"], "follows from the other"),
+    (["nodes=1,2"], "needs a training across nodes"),
+    (["reshard_after_forward=no"], "run_ddp_1node is ddp"),
 )
 def test_what_cannot_be_varied_is_refused_in_one_line(words, says):
     with pytest.raises(UsageError, match=says):
@@ -106,17 +104,15 @@ def test_one_field_at_a_time_is_varied_and_a_grid_has_every_combination():
 
 @for_each(
     ("settings", "expected"),
-    [
-        ({}, "--global-batch 64 --rows-at-once 1 --no-reshard-after-forward --steps=5"),
-        ({"reshard_after_forward": "yes"}, "--global-batch 64 --rows-at-once 1 --steps=5"),
-        ({"reshard_after_forward": "no"}, "--global-batch 64 --rows-at-once 1 --steps=5 --no-reshard-after-forward"),
-        (
-            {"gradient_accumulation": "4"},  # the programs refuse both
-            "--global-batch 64 --no-reshard-after-forward --steps=5 --gradient-accumulation 4",
-        ),
-        ({"global_batch": "8"}, "--rows-at-once 1 --no-reshard-after-forward --steps=5 --global-batch 8"),
-        ({"compile": "yes"}, "--global-batch 64 --rows-at-once 1 --no-reshard-after-forward --steps=5 --recipe fast"),
-    ],
+    ({}, "--global-batch 64 --rows-at-once 1 --no-reshard-after-forward --steps=5"),
+    ({"reshard_after_forward": "yes"}, "--global-batch 64 --rows-at-once 1 --steps=5"),
+    ({"reshard_after_forward": "no"}, "--global-batch 64 --rows-at-once 1 --steps=5 --no-reshard-after-forward"),
+    (
+        {"gradient_accumulation": "4"},  # the programs refuse both
+        "--global-batch 64 --no-reshard-after-forward --steps=5 --gradient-accumulation 4",
+    ),
+    ({"global_batch": "8"}, "--rows-at-once 1 --no-reshard-after-forward --steps=5 --global-batch 8"),
+    ({"compile": "yes"}, "--global-batch 64 --rows-at-once 1 --no-reshard-after-forward --steps=5 --recipe fast"),
 )
 def test_the_options_of_a_variant_are_those_of_the_base_without_what_it_changes(settings, expected):
     base = ["--global-batch", "64", "--rows-at-once", "1", "--no-reshard-after-forward", "--steps=5"]
@@ -289,13 +285,11 @@ def test_a_sweep_in_a_copy_is_not_continued(tree, tmp_path):
         sweep.run(elsewhere, None)
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("words", "says"),
-    [
-        ([], "sweep needs a training and what to vary"),
-        (["smoke", "--vary", "compile=yes"], "not a training; there are run_1gpu"),
-        (["run_1gpu", "--resume", "last"], "no sweep is here yet"),
-    ],
+    ([], "sweep needs a training and what to vary"),
+    (["smoke", "--vary", "compile=yes"], "not a training; there are run_1gpu"),
+    (["run_1gpu", "--resume", "last"], "no sweep is here yet"),
 )
 def test_a_wrong_call_is_one_line_and_exit_code_2(words, says, capsys):
     assert cli.main(["sweep", *words]) == 2

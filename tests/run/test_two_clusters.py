@@ -41,14 +41,12 @@ def moved(folder: Path, cluster: SlurmCluster) -> Path:
 
 @for_each(
     ("other", "is_another"),
-    [
-        (SECOND, True),
-        (SlurmCluster("other", "ctl0"), True),
-        (FIRST, False),
-        (SlurmCluster("cluster", None), False),
-        (SlurmCluster(None, None), False),
-        (SlurmCluster("other", None), True),
-    ],
+    (SECOND, True),
+    (SlurmCluster("other", "ctl0"), True),
+    (FIRST, False),
+    (SlurmCluster("cluster", None), False),
+    (SlurmCluster(None, None), False),
+    (SlurmCluster("other", None), True),
 )
 def test_two_clusters_are_two_by_name_or_controller_and_not_where_one_says_nothing(other, is_another):
     assert (FIRST.is_another(other), other.is_another(FIRST)) == (is_another, is_another)

@@ -13,7 +13,7 @@ from subprocess import PIPE
 import pytest
 import state as states
 from cuda_stand_in import names, node
-from loops import for_each
+from loops import case_for_each, for_each
 from programs import program
 from tiers import in_test_all
 
@@ -61,13 +61,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, int
 
 
 @in_test_all
-@for_each("check", ALONE)
+@for_each("check", *ALONE)
 def test_on_one_gpu(run, check):
     assert run(check, 1) == ""
 
 
 @in_test_all
-@for_each("check", TOGETHER)
+@for_each("check", *TOGETHER)
 def test_with_two_ranks(run, check):
     assert run(check, 2) == ""
 
@@ -86,17 +86,15 @@ def test_every_device_says_what_the_cuda_build_names():
         assert getattr(made, name) is not None
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("wanted", "indices"),
-    [
-        (None, [0, 1, 2]),
-        ("1,0", [1, 0]),
-        ("", []),
-        ("-1", []),
-        ("1,7,0", [1]),  # what no GPU has hides those behind it
-        ("0,0", [0]),
-        ("GPU-uuid-of-1", [1]),
-    ],
+    (None, [0, 1, 2]),
+    ("1,0", [1, 0]),
+    ("", []),
+    ("-1", []),
+    ("1,7,0", [1]),  # what no GPU has hides those behind it
+    ("0,0", [0]),
+    ("GPU-uuid-of-1", [1]),
 )
 def test_visible_devices_are_chosen_as_cuda_does(monkeypatch, tmp_path, wanted, indices):
     (tmp_path / "state.conf").write_text(healthy(3))

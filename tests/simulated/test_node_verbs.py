@@ -72,25 +72,23 @@ def faults_told(root: Path, state: State):
 
 @for_each(
     ("words", "lines"),
-    [
-        ("mlx5_3 down", ["port.mlx5_3=down"]),
-        ("mlx5_3 up", ["port.mlx5_3=up"]),
-        ("mlx5_3 flap", ["port.mlx5_3=up", "port.mlx5_3.counters.link_downed=1"]),
-        ("mlx5_3 flap 23", ["port.mlx5_3=up", "port.mlx5_3.counters.link_downed=23"]),
-        ("mlx5_3 counters.symbol_error=7", ["port.mlx5_3.counters.symbol_error=7"]),
-        ("3 ecc 2", ["gpu3.ecc=2"]),
-        ("4 nvlink 5 down", ["gpu4.nvlink5=down"]),
-        ("4 nvlink 5 up", ["gpu4.nvlink5=up"]),
-        ("6 throttle", ["gpu6.throttle=hw_thermal"]),
-        ("6 throttle hw_power_brake", ["gpu6.throttle=hw_power_brake"]),
-        ("6 throttle off", ["gpu6.throttle=idle"]),
-        ("7 lost", ["gpu7.lost=1"]),
-        ("7 hang 5", ["gpu7.hang=5"]),
-        ("3 xid 79", ["xids=79@3"]),
-        ("3 xid 79 GPU is away", ["xids=79@3:GPU is away"]),
-        ("2 pcie_width=8 mig=on", ["gpu2.pcie_width=8", "gpu2.mig=on"]),
-        ("driver=550.54.15", ["driver=550.54.15"]),
-    ],
+    ("mlx5_3 down", ["port.mlx5_3=down"]),
+    ("mlx5_3 up", ["port.mlx5_3=up"]),
+    ("mlx5_3 flap", ["port.mlx5_3=up", "port.mlx5_3.counters.link_downed=1"]),
+    ("mlx5_3 flap 23", ["port.mlx5_3=up", "port.mlx5_3.counters.link_downed=23"]),
+    ("mlx5_3 counters.symbol_error=7", ["port.mlx5_3.counters.symbol_error=7"]),
+    ("3 ecc 2", ["gpu3.ecc=2"]),
+    ("4 nvlink 5 down", ["gpu4.nvlink5=down"]),
+    ("4 nvlink 5 up", ["gpu4.nvlink5=up"]),
+    ("6 throttle", ["gpu6.throttle=hw_thermal"]),
+    ("6 throttle hw_power_brake", ["gpu6.throttle=hw_power_brake"]),
+    ("6 throttle off", ["gpu6.throttle=idle"]),
+    ("7 lost", ["gpu7.lost=1"]),
+    ("7 hang 5", ["gpu7.hang=5"]),
+    ("3 xid 79", ["xids=79@3"]),
+    ("3 xid 79 GPU is away", ["xids=79@3:GPU is away"]),
+    ("2 pcie_width=8 mig=on", ["gpu2.pcie_width=8", "gpu2.mig=on"]),
+    ("driver=550.54.15", ["driver=550.54.15"]),
 )
 def test_a_fault_of_a_gpu_or_port_is_a_line_of_the_state(words, lines):
     verb = node.port if words.startswith("mlx5") else node.gpu
@@ -106,20 +104,18 @@ def test_flaps_and_xids_add_up():
 
 @for_each(
     ("verb", "words", "why"),
-    [
-        (node.gpu, ["8", "ecc", "2"], "no GPU 8; the node has GPU 0 to 7"),
-        (node.gpu, ["1", "eccc", "2"], "no fault 'eccc'"),
-        (node.gpu, ["1", "ecc", "many"], "ecc wants one number, got 'many'"),
-        (node.gpu, ["1", "nvlink", "5"], "nvlink wants the number of a link, and up or down"),
-        (node.gpu, ["1", "throttle", "cold"], "throttle takes one of hw_thermal"),
-        (node.gpu, ["1", "lost", "now"], "lost takes no argument"),
-        (node.gpu, ["1", "xid"], "xid wants its number"),
-        (node.gpu, ["1", "xid", "79", "a|b"], "xid wants its number"),
-        (node.gpu, [], "use: cluster gpu NODE"),
-        (node.port, ["mlx5_9", "down"], "no RDMA device 'mlx5_9'; the node has mlx5_0"),
-        (node.port, ["mlx5_1", "sideways"], "no fault 'sideways'"),
-        (node.port, ["mlx5_1"], "use: cluster port NODE"),
-    ],
+    (node.gpu, ["8", "ecc", "2"], "no GPU 8; the node has GPU 0 to 7"),
+    (node.gpu, ["1", "eccc", "2"], "no fault 'eccc'"),
+    (node.gpu, ["1", "ecc", "many"], "ecc wants one number, got 'many'"),
+    (node.gpu, ["1", "nvlink", "5"], "nvlink wants the number of a link, and up or down"),
+    (node.gpu, ["1", "throttle", "cold"], "throttle takes one of hw_thermal"),
+    (node.gpu, ["1", "lost", "now"], "lost takes no argument"),
+    (node.gpu, ["1", "xid"], "xid wants its number"),
+    (node.gpu, ["1", "xid", "79", "a|b"], "xid wants its number"),
+    (node.gpu, [], "use: cluster gpu NODE"),
+    (node.port, ["mlx5_9", "down"], "no RDMA device 'mlx5_9'; the node has mlx5_0"),
+    (node.port, ["mlx5_1", "sideways"], "no fault 'sideways'"),
+    (node.port, ["mlx5_1"], "use: cluster port NODE"),
 )
 def test_a_wrong_word_is_refused_in_one_line(verb, words, why):
     with pytest.raises(StateError) as refused:
@@ -131,7 +127,7 @@ def test_a_wrong_word_is_refused_in_one_line(verb, words, why):
 NO_KEYS = ["gpu1.eccc=2", "gpu8.ecc=2", "gpu1.nvlink18=down", "gpu1.nvlink5.heat=1", "port.mlx5_1.colour=blue"]
 
 
-@for_each("change", [*NO_KEYS, "ecc=2", "ecc", "a=1\nb=2"])
+@for_each("change", *NO_KEYS, "ecc=2", "ecc", "a=1\nb=2")
 def test_a_key_that_nobody_would_read_is_refused(change):
     with pytest.raises(StateError):
         states.changed(HEALTHY, [change])
@@ -233,7 +229,7 @@ def test_the_judge_knows_a_simulated_gpu_by_its_uuid():
     assert all(each.startswith(stand_ins.GPU) for each in every)
 
 
-@for_each("model", states.models())
+@for_each("model", *states.models())
 def test_each_model_has_a_profile_that_expects_what_it_says(model):
     state = State(states.healthy(model, "n1", 8))
     expected = catalogue.load_profile(f"simulated-{model}").expect

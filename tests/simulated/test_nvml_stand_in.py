@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import state as states
+from loops import case_for_each
 from programs import ran
 from tiers import first
 
@@ -342,15 +343,13 @@ class TestEvents:
         assert seconds.startswith("?") and seconds.endswith(" s: GPU is lost")
         assert reported == {("n1", "gpus"): 2, (uuid(1), "xid_79"): True, (uuid(0), "xid_63"): True}
 
-    @pytest.mark.parametrize(
+    @case_for_each(
         ("change", "reported"),
-        [
-            ("gpu.events=error:3", {("n1", "gpus"): "? NVML's events: Not Supported"}),
-            ("gpu.events=error:4", {("n1", "gpus"): "? NVML's events: Insufficient Permissions"}),
-            ("gpu.events=none", {("n1", "gpus"): "? NVML's events: " + NO_EVENT}),
-            ("gpu.mig=on", {("n1", "gpus"): f"? NVML's events: {OF_MIG}"}),
-            ("gpu1.events=none", {("n1", "gpus"): 1, (uuid(1), "watched"): f"? NVML's events: {NO_EVENT}"}),
-        ],
+        ("gpu.events=error:3", {("n1", "gpus"): "? NVML's events: Not Supported"}),
+        ("gpu.events=error:4", {("n1", "gpus"): "? NVML's events: Insufficient Permissions"}),
+        ("gpu.events=none", {("n1", "gpus"): "? NVML's events: " + NO_EVENT}),
+        ("gpu.mig=on", {("n1", "gpus"): f"? NVML's events: {OF_MIG}"}),
+        ("gpu1.events=none", {("n1", "gpus"): 1, (uuid(1), "watched"): f"? NVML's events: {NO_EVENT}"}),
     )
     def test_a_gpu_that_reports_none_is_not_watched(self, file, library, change, reported):
         file.write_text(f"{file.read_text()}{change}\n")

@@ -16,7 +16,7 @@ import storage
 from bringup.evidence import facts
 from bringup.evidence.parsed import Parsed
 from bringup.plan import rounds as tournament
-from loops import for_each
+from loops import case_for_each, for_each
 from probing import answers_of
 from programs import PROBES, program, ran
 from runs_for_tests import FIXTURES, values
@@ -236,10 +236,7 @@ def test_a_node_that_does_not_run_leaves_its_pairs_without_evidence_and_one_node
     assert values(parsed, "smoke.fs.writes") == {"n0": "none"}
 
 
-@for_each(
-    "arguments",
-    [(), ("write", "/tmp"), ("look", "/tmp", "1"), ("write", "/tmp", "1")],
-)
+@for_each("arguments", (), ("write", "/tmp"), ("look", "/tmp", "1"), ("write", "/tmp", "1"))
 def test_a_wrong_call_says_how(arguments):
     done = ran([sys.executable, PROBE, *arguments], env={**os.environ, "SLURMD_NODENAME": "n0"}, input="n1\nn1\n")
     assert done.returncode == 1
@@ -254,7 +251,7 @@ ANSWERS = f'case "$*" in *--rw=write*) exec /bin/cat "{REAL}/write.json";; *) ex
 PLAIN = "plain I/O (fio is not installed)"
 
 
-@for_each(("direction", "speed", "slowest"), [("write", 0.9321, "4.42 ms"), ("read", 1.3696, "8.16 ms")])
+@for_each(("direction", "speed", "slowest"), ("write", 0.9321, "4.42 ms"), ("read", 1.3696, "8.16 ms"))
 def test_a_healthy_answer_gives_the_speed_of_its_direction(direction, speed, slowest):
     record = fio.figures(TEXT[direction], direction)
     assert record == (speed, 64, f"fio-3.33, 99 of 100 blocks within {slowest}")
@@ -264,16 +261,14 @@ def test_a_healthy_answer_gives_the_speed_of_its_direction(direction, speed, slo
 
 @for_each(
     ("text", "says"),
-    [
-        (TEXT["no-space"], "No space left on device"),  # half of the file was written, and has a speed
-        (TEXT["no-file"], "Invalid argument"),
-        (TEXT["truncated"], r"cannot be read.*unrecognized option"),
-        ("", r"cannot be read.*unrecognized option"),
-        ("{\n}", r"cannot be read.*KeyError"),
-        ('{\n"jobs": [], "fio version": "fio-3.33"}', "cannot be read"),
-        ('{\n"jobs": [null], "fio version": "fio-3.33"}', "cannot be read"),
-        (TEXT["write"].replace('"bw_bytes" : 932067555', '"bw_bytes" : "fast"'), "cannot be read"),
-    ],
+    (TEXT["no-space"], "No space left on device"),  # half of the file was written, and has a speed
+    (TEXT["no-file"], "Invalid argument"),
+    (TEXT["truncated"], r"cannot be read.*unrecognized option"),
+    ("", r"cannot be read.*unrecognized option"),
+    ("{\n}", r"cannot be read.*KeyError"),
+    ('{\n"jobs": [], "fio version": "fio-3.33"}', "cannot be read"),
+    ('{\n"jobs": [null], "fio version": "fio-3.33"}', "cannot be read"),
+    (TEXT["write"].replace('"bw_bytes" : 932067555', '"bw_bytes" : "fast"'), "cannot be read"),
     ids=lambda value: value[-60:],
 )
 def test_what_is_no_figure_is_refused_with_the_reason(text, says):
@@ -355,13 +350,11 @@ def test_with_fio_its_figures_count_and_its_answers_are_kept(tmp_path):
     assert kept == {f"n0.together.{direction}.fio.json" for direction in ("write", "read")}
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("tool", "says"),
-    [
-        ("echo 'fio: engine psync not loadable' >&2; exit 1", "engine psync not loadable"),
-        ("kill -9 $$", "fio ended with -9"),
-        (f"/bin/cat '{REAL}/no-space.json'; exit 1", "No space left on device"),
-    ],
+    ("echo 'fio: engine psync not loadable' >&2; exit 1", "engine psync not loadable"),
+    ("kill -9 $$", "fio ended with -9"),
+    (f"/bin/cat '{REAL}/no-space.json'; exit 1", "No space left on device"),
 )
 def test_a_fio_that_fails_leaves_the_speeds_unknown_and_no_plain_io_hides_it(tmp_path, tool, says):
     seen = probe(tmp_path, tool, how="alone")

@@ -30,7 +30,11 @@ def derived(quantity: str, facts: list[tuple[str, Value | None]], nodes: tuple[s
 
 @for_each(
     ("answers", "winners"),
-    [((True, False), 1), ((True, True), 2), ((False, False), 0), ((True, None), None), ((True,), None)],
+    ((True, False), 1),
+    ((True, True), 2),
+    ((False, False), 0),
+    ((True, None), None),
+    ((True,), None),
 )
 def test_both_nodes_of_a_pair_must_say_who_made_the_file(answers, winners):
     parsed = derived("pair.created", [("n0->n1", answer) for answer in answers])
@@ -47,11 +51,9 @@ BOTH = ("n0->n1", "n1->n0")
 
 @for_each(
     ("types", "alike", "differ"),
-    [
-        ({"n0": "nfs4", "n1": "nfs4", "n2": "tmpfs"}, BOTH, ("n1->n2", "n2->n1", "n2->n0", "n0->n2")),
-        ({"n0": "nfs4", "n1": "nfs4"}, BOTH, ()),  # n2 said no type: its pairs are without evidence
-        ({"n0": None, "n1": None}, (), ()),  # two unknown types are not one type
-    ],
+    ({"n0": "nfs4", "n1": "nfs4", "n2": "tmpfs"}, BOTH, ("n1->n2", "n2->n1", "n2->n0", "n0->n2")),
+    ({"n0": "nfs4", "n1": "nfs4"}, BOTH, ()),  # n2 said no type: its pairs are without evidence
+    ({"n0": None, "n1": None}, (), ()),  # two unknown types are not one type
 )
 def test_nodes_are_compared_in_pairs_by_type_of_filesystem(types, alike, differ):
     known = values(derived("type", list(types.items())), "smoke.fs.pair.same_type")
@@ -60,7 +62,7 @@ def test_nodes_are_compared_in_pairs_by_type_of_filesystem(types, alike, differ)
     assert alike or known == dict.fromkeys(BOTH, None)
 
 
-@for_each(("nodes", "pairs"), [(1, 0), (2, 2), (4, 12), (16, 240), (50, 250), (1000, 1000)])
+@for_each(("nodes", "pairs"), (1, 0), (2, 2), (4, 12), (16, 240), (50, 250), (1000, 1000))
 def test_every_ordered_pair_of_a_small_fleet_is_planned_and_a_bounded_number_of_a_large_one(nodes, pairs):
     names = [f"n{index}" for index in range(nodes)]
     pairs_planned = rounds.ordered_pairs(names)
@@ -114,10 +116,8 @@ def test_a_disk_that_is_full_or_returns_other_bytes_is_said_and_the_file_is_remo
 
 @for_each(
     ("how", "writes"),
-    [
-        ({}, ("no answer within 0.05 s", "{}")),
-        ({"answer_s": 0.01}, (None, "{}: no answer within 0.01 s")),  # a health check finds no fault in a busy folder
-    ],
+    ({}, ("no answer within 0.05 s", "{}")),
+    ({"answer_s": 0.01}, (None, "{}: no answer within 0.01 s")),  # a health check finds no fault in a busy folder
 )
 def test_a_folder_that_does_not_answer_does_not_hold_up_the_probe(tmp_path, monkeypatch, how, writes):
     never = threading.Event()
@@ -142,17 +142,15 @@ def test_a_filesystem_that_gives_no_number_of_files_or_no_size_is_not_full(tmp_p
 
 @for_each(
     ("read", "left"),
-    [
-        (lambda: folders.left_of(QUOTA, NAS), (2.0, 200)),
-        (lambda: folders.left_of(QUOTA, "/dev/vda1"), (None, None)),  # none is set
-        (lambda: folders.left_of(QUOTA, "/dev/other"), None),
-        # no quota and half an answer leave the filesystem to say it
-        (lambda: folders.left_of("", NAS), None),
-        (lambda: folders.left_of("Disk quotas for user alice (uid 1000): none\n", NAS), None),
-        (lambda: folders.left_of(QUOTA[:-30], NAS), None),
-        (lambda: folders.lustre_left(LUSTRE), (1.0, 0)),
-        (lambda: folders.lustre_left("lfs: cannot get quota"), None),
-    ],
+    (lambda: folders.left_of(QUOTA, NAS), (2.0, 200)),
+    (lambda: folders.left_of(QUOTA, "/dev/vda1"), (None, None)),  # none is set
+    (lambda: folders.left_of(QUOTA, "/dev/other"), None),
+    # no quota and half an answer leave the filesystem to say it
+    (lambda: folders.left_of("", NAS), None),
+    (lambda: folders.left_of("Disk quotas for user alice (uid 1000): none\n", NAS), None),
+    (lambda: folders.left_of(QUOTA[:-30], NAS), None),
+    (lambda: folders.lustre_left(LUSTRE), (1.0, 0)),
+    (lambda: folders.lustre_left("lfs: cannot get quota"), None),
 )
 def test_what_quota_leaves(read, left):
     assert read() == left
@@ -165,7 +163,7 @@ def test_a_quota_that_ends_before_the_filesystem_counts(tmp_path, monkeypatch):
     assert seen["files"] == (3, f"{tmp_path}, by quota")
 
 
-@for_each(("mount", "asked"), [("lustre mds:/lustre rw", "lfs"), ("nfs4 nas:/home rw", "quota")])
+@for_each(("mount", "asked"), ("lustre mds:/lustre rw", "lfs"), ("nfs4 nas:/home rw", "quota"))
 def test_the_tool_of_the_filesystem_is_asked(monkeypatch, mount, asked):
     called = []
 
@@ -190,17 +188,11 @@ def test_tmpdir_of_the_task_is_the_folder_for_temporary_files(monkeypatch):
 
 @for_each(
     ("scratch", "writes", "space"),
-    [
-        (
-            ("Read-only file system", 0.5),
-            (False, "scratch (/scratch): Read-only file system"),
-            (0.5, "scratch: /scratch"),
-        ),
-        (("works", 6.0), (True, None), (5.0, "results: /results")),
-        (None, (None, "nothing was said of scratch"), None),
-        (("works", None), None, (None, "scratch: /scratch")),  # not passed over for a better one
-        (("works", "much"), None, (None, "scratch: not a number: 'much'")),  # it ended the judging of the whole run
-    ],
+    (("Read-only file system", 0.5), (False, "scratch (/scratch): Read-only file system"), (0.5, "scratch: /scratch")),
+    (("works", 6.0), (True, None), (5.0, "results: /results")),
+    (None, (None, "nothing was said of scratch"), None),
+    (("works", None), None, (None, "scratch: /scratch")),  # not passed over for a better one
+    (("works", "much"), None, (None, "scratch: not a number: 'much'")),  # it ended the judging of the whole run
 )
 def test_the_worst_folder_counts_and_is_named(scratch, writes, space):
     of_both = {"results": ("works", 5.0)} | ({} if scratch is None else {"scratch": scratch})

@@ -52,13 +52,11 @@ from showing import shows_failing
 @shows_failing("smoke.cpu.near_gpu")
 @for_each(
     ("at", "mask", "nodes", "outcome", "says"),
-    [
-        ("1", {4, 5}, 2, PASS, ""),
-        ("-1", {0}, 1, PASS, ""),
-        ("1", {3, 4}, 2, WARN, "0.5 (GPU-a sits at NUMA node 1, 1 of 2 CPUs too)"),
-        ("-1", {0}, 2, OPEN, ""),  # the NUMA node is not told
-        ("7", {0}, 2, OPEN, ""),
-    ],
+    ("1", {4, 5}, 2, PASS, ""),
+    ("-1", {0}, 1, PASS, ""),
+    ("1", {3, 4}, 2, WARN, "0.5 (GPU-a sits at NUMA node 1, 1 of 2 CPUs too)"),
+    ("-1", {0}, 2, OPEN, ""),  # the NUMA node is not told
+    ("7", {0}, 2, OPEN, ""),
 )
 def test_a_task_on_the_cpus_of_the_other_socket_is_a_warning(tmp_path, monkeypatch, at, mask, nodes, outcome, says):
     """4 CPUs at each NUMA node."""
@@ -90,16 +88,11 @@ WITHOUT_ONE = {minor: address for minor, address in CROSSED.items() if minor != 
 
 @for_each(
     ("visible", "addresses", "minors", "gpu"),
-    [
-        # as CUDA does, by PCI address and not by minor
-        *(
-            (visible, CROSSED, 4, f"GPU-{gpu}")
-            for visible, gpu in (("0", 2), ("1", 3), ("2", 0), ("3", 1), ("GPU-1", 1))
-        ),
-        # the driver does not tell every address
-        ("0", WITHOUT_ONE, 4, "GPU-0"),
-        ("0", {0: "not-an-address", 1: "0000:18:00.0"}, 2, "GPU-0"),
-    ],
+    # as CUDA does, by PCI address and not by minor
+    *((visible, CROSSED, 4, f"GPU-{gpu}") for visible, gpu in (("0", 2), ("1", 3), ("2", 0), ("3", 1), ("GPU-1", 1))),
+    # the driver does not tell every address
+    ("0", WITHOUT_ONE, 4, "GPU-0"),
+    ("0", {0: "not-an-address", 1: "0000:18:00.0"}, 2, "GPU-0"),
 )
 def test_an_index_counts_gpus_by_pci_address_or_by_minor(tmp_path, monkeypatch, visible, addresses, minors, gpu):
     place = tmp_path / f"{visible} {len(addresses)}"
@@ -132,15 +125,13 @@ NONE_DENIED = {"first_job.denied": [], "second_job.denied": []}
 
 @for_each(
     ("facts", "distinct", "refused"),
-    [
-        (JOBS, 2, 2),
-        (JOBS | {"second_job.gpu": "a"}, 1, 2),
-        (JOBS | NONE_DENIED, 2, 0),  # a device that is not there at all is not a refusal
-        (JOBS | NONE_DENIED | BOTH_OPEN, 2, 0),
-        (JOBS | {"second_job.gpu": None}, 1, 2),
-        ({name: value for name, value in JOBS.items() if "outlasted" not in name}, None, None),
-        ({name: value for name, value in JOBS.items() if "second" not in name}, None, None),
-    ],
+    (JOBS, 2, 2),
+    (JOBS | {"second_job.gpu": "a"}, 1, 2),
+    (JOBS | NONE_DENIED, 2, 0),  # a device that is not there at all is not a refusal
+    (JOBS | NONE_DENIED | BOTH_OPEN, 2, 0),
+    (JOBS | {"second_job.gpu": None}, 1, 2),
+    ({name: value for name, value in JOBS.items() if "outlasted" not in name}, None, None),
+    ({name: value for name, value in JOBS.items() if "second" not in name}, None, None),
 )
 def test_two_jobs_at_once_are_evidence_about_two(facts, distinct, refused):
     seen = add_derived(parsed_of((f"smoke.{name}", "n0", value) for name, value in facts.items()), a_run("smoke"))
@@ -206,25 +197,23 @@ def cause_of(cause: str, facts: list[Fact], count: int, outcome: Outcome = Outco
 
 @for_each(
     ("cause", "facts", "count", "names", "how"),
-    [
-        # the index is the place by address
-        (FIRST, [*BOTH, SERIAL], 2, "GPU 1 (PCI 0000:43:00, serial 1653522001234)", {}),
-        (f"{SECOND}, {FIRST}", BOTH, 2, f"GPU 0 (PCI 0000:1b:00), {GPU_1}", {}),
-        # NVML does not answer for a GPU that is lost, and it still counts
-        (f"NVML; no answer from {SECOND}", known(FIRST) + LISTED, 2, "NVML; no answer from GPU 0 (PCI 0000:1b:00)", {}),
-        (FIRST, known(FIRST) + LISTED, 2, GPU_1, {}),
-        (FIRST, known(FIRST), 2, "GPU (PCI 0000:43:00)", {}),  # no index is guessed
-        # a uuid that two nodes have
-        (FIRST, ON_TWO, 1, "GPU 0 (PCI 0000:1b:00)", {}),
-        (FIRST, ON_TWO, 1, "GPU 0 (PCI 0000:43:00)", {"subject": "n2/rank9"}),
-        # an address in the log of the driver
-        (XID.format("PCI:0000:43:00"), BOTH, 2, XID.format(GPU_1), {}),
-        (XID.format("PCI:0000:43:00"), BOTH, 2, XID.format("PCI:0000:43:00"), {"subject": "n2"}),
-        # what has no name stays as it is
-        *((name, BOTH, 2, name, {}) for name in (THIRD, "GPU-a", "a cable", f"{FIRST}-0", "PCI:0000:99:00")),
-        (FIRST, [("discovery.gpu.pci", f"n1/{FIRST}", None)], 2, FIRST, {}),
-        (FIRST, BOTH, 2, FIRST, {"outcome": PASS}),  # a remark
-    ],
+    # the index is the place by address
+    (FIRST, [*BOTH, SERIAL], 2, "GPU 1 (PCI 0000:43:00, serial 1653522001234)", {}),
+    (f"{SECOND}, {FIRST}", BOTH, 2, f"GPU 0 (PCI 0000:1b:00), {GPU_1}", {}),
+    # NVML does not answer for a GPU that is lost, and it still counts
+    (f"NVML; no answer from {SECOND}", known(FIRST) + LISTED, 2, "NVML; no answer from GPU 0 (PCI 0000:1b:00)", {}),
+    (FIRST, known(FIRST) + LISTED, 2, GPU_1, {}),
+    (FIRST, known(FIRST), 2, "GPU (PCI 0000:43:00)", {}),  # no index is guessed
+    # a uuid that two nodes have
+    (FIRST, ON_TWO, 1, "GPU 0 (PCI 0000:1b:00)", {}),
+    (FIRST, ON_TWO, 1, "GPU 0 (PCI 0000:43:00)", {"subject": "n2/rank9"}),
+    # an address in the log of the driver
+    (XID.format("PCI:0000:43:00"), BOTH, 2, XID.format(GPU_1), {}),
+    (XID.format("PCI:0000:43:00"), BOTH, 2, XID.format("PCI:0000:43:00"), {"subject": "n2"}),
+    # what has no name stays as it is
+    *((name, BOTH, 2, name, {}) for name in (THIRD, "GPU-a", "a cable", f"{FIRST}-0", "PCI:0000:99:00")),
+    (FIRST, [("discovery.gpu.pci", f"n1/{FIRST}", None)], 2, FIRST, {}),
+    (FIRST, BOTH, 2, FIRST, {"outcome": PASS}),  # a remark
 )
 def test_a_cause_names_a_gpu_as_a_person_finds_it(cause, facts, count, names, how):
     assert cause_of(cause, facts, count, **how) == names
@@ -273,18 +262,16 @@ def answering(parsed: Parsed) -> tuple[object, str]:
 
 @for_each(
     ("gpus", "listed", "says"),
-    [
-        ((HEALTHY, LOST), (), "1 (NVML; GPU 1: GPU is lost)"),
-        ((HEALTHY, LOST), GPUS, "1 (NVML; GPU 1: GPU is lost; no answer from GPU-b)"),  # the driver still lists it
-        ((HEALTHY,), (*GPUS, "GPU-c"), "1 (NVML)"),  # this job may not open the others
-    ],
+    ((HEALTHY, LOST), (), "1 (NVML; GPU 1: GPU is lost)"),
+    ((HEALTHY, LOST), GPUS, "1 (NVML; GPU 1: GPU is lost; no answer from GPU-b)"),  # the driver still lists it
+    ((HEALTHY,), (*GPUS, "GPU-c"), "1 (NVML)"),  # this job may not open the others
 )
 def test_the_verdict_names_the_gpu_that_is_lost(gpus, listed, says):
     fake = FakeNvml(*({**gpu} for gpu in gpus))
     assert answering(told_by(lambda probe: nvml.read(probe, fake, listed=listed))) == (FAIL, says)
 
 
-@for_each("at", ["name", "ecc", "processes"])
+@for_each("at", "name", "ecc", "processes")
 def test_a_gpu_that_hangs_is_named_and_costs_neither_the_others_nor_the_probe(at, released):
     """22 questions of 20 s each would take a probe past the time limit of its job."""
     parsed = told_by(lambda probe: nvml.read(probe, Hanging(at, released)))
@@ -338,7 +325,7 @@ def test_the_inventory_tells_the_rest_of_the_node_when_a_gpu_hangs_and_counters_
 NOTHING = ["", "", ""]
 
 
-@for_each("count", [FakeNvml.NVMLError("GPU is lost"), AttributeError("an old pynvml")])
+@for_each("count", FakeNvml.NVMLError("GPU is lost"), AttributeError("an old pynvml"))
 def test_a_driver_that_cannot_count_its_gpus_does_not_end_the_samples(count):
     class Broken(FakeNvml):
         def nvmlDeviceGetCount(self):

@@ -75,7 +75,7 @@ def test_xids_are_counted_by_gpu_and_number(log):
     assert (counts["n0", "xids"], counts["n0", "records"]) == (3, 5)
 
 
-@for_each("text", [None, ""])
+@for_each("text", None, "")
 def test_a_log_that_is_not_there_or_empty_is_unknown_and_not_clean(log, text):
     if text is not None:
         log.write_text(text)
@@ -128,13 +128,11 @@ def test_classes_of_xids():
 
 @for_each(
     ("reason", "says"),
-    [
-        ("020001c6", "the device at the other end"),
-        ("025525c6", "the device at the other end"),
-        ("00f00011", "what took the link down, software or a person"),
-        ("02a00011", "the link's signal and cables"),
-        ("03f00011", None),
-    ],
+    ("020001c6", "the device at the other end"),
+    ("025525c6", "the device at the other end"),
+    ("00f00011", "what took the link down, software or a person"),
+    ("02a00011", "the link's signal and cables"),
+    ("03f00011", None),
 )
 def test_the_line_of_a_link_that_went_down_says_where_to_look(reason, says):
     line = f"Xid (PCI:0008:01:00): 149, NETIR_LINK_EVT Fatal XC0 i0 Link 11 (0x{reason} 0x00000000)"
@@ -149,26 +147,24 @@ NO_INIT = f"1 × GPU could not be initialized on {GPU}: "
 @shows_failing("discovery.kernel_log.xid")
 @for_each(
     ("lines", "says"),
-    [
-        ([OFF_THE_BUS], f"1 × GPU has fallen off the bus on {GPU}: reboot the node)"),
-        (
-            [f"{NVRM}GPU 0000:9B:00.0: GPU has fallen off the bus."],
-            "1 × GPU has fallen off the bus on PCI:0000:9b:00: reboot the node)",
-        ),
-        ([f"{NVRM}GPU c1:00.0: GPU has fallen off the bus."], f"1 × GPU has fallen off the bus on {GPU}: reboot"),
-        ([f"{NVRM}GPU 0000:c1:00.0: RmInitAdapter failed! (0x26:0xffff:1482)"], NO_INIT),
-        ([f"{NVRM}GPU 0000:c1:00.0: rm_init_adapter failed, device minor number 3"], NO_INIT),
-        ([f"{NVRM}The NVIDIA probe routine failed for 1 device(s)."], "1 × driver could not take a GPU over on n0: "),
-        (
-            [f"{SWITCH}3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error (First)"],
-            "1 × SXid 24007 on nvidia-nvswitch3: ",
-        ),
-        ([NETIR], f"1 × Xid 149 on {GPU}: {RESET_NVLINK}; link 08: look at the link's signal and cables)"),
-        ([FOLLOWER], f"1 × Xid 149 on {GPU}: {RESET_NVLINK})"),
-        ([NETIR, FOLLOWER, FOLLOWER], "1 × Xid 149"),  # its cause is in the log itself
-        ([action("0x0 (None)", "0x1 (GPU Reset Required)")], f"Xid 154 on {GPU}: GPU Reset Required)"),
-        ([xid_line(154, "words of another driver")], f"1 × Xid 154 on {GPU}: the action in its text"),
-    ],
+    ([OFF_THE_BUS], f"1 × GPU has fallen off the bus on {GPU}: reboot the node)"),
+    (
+        [f"{NVRM}GPU 0000:9B:00.0: GPU has fallen off the bus."],
+        "1 × GPU has fallen off the bus on PCI:0000:9b:00: reboot the node)",
+    ),
+    ([f"{NVRM}GPU c1:00.0: GPU has fallen off the bus."], f"1 × GPU has fallen off the bus on {GPU}: reboot"),
+    ([f"{NVRM}GPU 0000:c1:00.0: RmInitAdapter failed! (0x26:0xffff:1482)"], NO_INIT),
+    ([f"{NVRM}GPU 0000:c1:00.0: rm_init_adapter failed, device minor number 3"], NO_INIT),
+    ([f"{NVRM}The NVIDIA probe routine failed for 1 device(s)."], "1 × driver could not take a GPU over on n0: "),
+    (
+        [f"{SWITCH}3: SXid (PCI:0000:c1:00.0): 24007, Fatal, Link 44 sourcetrack timeout error (First)"],
+        "1 × SXid 24007 on nvidia-nvswitch3: ",
+    ),
+    ([NETIR], f"1 × Xid 149 on {GPU}: {RESET_NVLINK}; link 08: look at the link's signal and cables)"),
+    ([FOLLOWER], f"1 × Xid 149 on {GPU}: {RESET_NVLINK})"),
+    ([NETIR, FOLLOWER, FOLLOWER], "1 × Xid 149"),  # its cause is in the log itself
+    ([action("0x0 (None)", "0x1 (GPU Reset Required)")], f"Xid 154 on {GPU}: GPU Reset Required)"),
+    ([xid_line(154, "words of another driver")], f"1 × Xid 154 on {GPU}: the action in its text"),
 )
 def test_a_message_that_asks_for_action_fails_and_names_its_device(log, lines, says):
     outcome, shown = read(log, *lines)["xid"]
@@ -193,22 +189,17 @@ CLEAN = (PASS, "0 (reaches back to the boot)")
 @shows_failing("discovery.kernel_log.nonfatal")
 @for_each(
     ("lines", "nonfatal"),
-    [
-        ([], CLEAN),
-        ([f"{SWITCH}0: {NONFATAL}"], (WARN, "1 (1 × SXid 12028 on nvidia-nvswitch0)")),
-        ([xid_line(145, "RLW_SRC_TRACK Nonfatal XC0 i0 Link 00 (0x0)")], (WARN, f"1 (1 × Xid 145 on {GPU})")),
-        ([xid_line(149, "NETIR_LINK_EVT Fatal XC0 i0 Link 11 (0x026001c6)")], (WARN, f"1 (1 × Xid 149 on {GPU})")),
-        ([xid_line(13, "pid=4711, Graphics Exception")], None),
-        ([xid_line(45, "pid=4711, name=python, Ch 00000008")], None),
-        ([action("0x1 (GPU Reset Required)", "0x0 (None)")], None),
-        (
-            [action("0x0 (None)", "0x2 (Node Reboot Required)"), action("0x2 (Node Reboot Required)", "0x0 (None)")],
-            None,
-        ),
-        ([f"{SWITCH}0: SXid (PCI:0000:c3:00.0): 24007, Severity 1 Engine instance 44 Sub-engine instance 00"], None),
-        ([f"{SWITCH}0: SXid (PCI:0000:c3:00.0): 24007, Data {{0x50610002, 0x10100030}}"], None),
-        ([f"{NVRM}loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.15"], None),
-    ],
+    ([], CLEAN),
+    ([f"{SWITCH}0: {NONFATAL}"], (WARN, "1 (1 × SXid 12028 on nvidia-nvswitch0)")),
+    ([xid_line(145, "RLW_SRC_TRACK Nonfatal XC0 i0 Link 00 (0x0)")], (WARN, f"1 (1 × Xid 145 on {GPU})")),
+    ([xid_line(149, "NETIR_LINK_EVT Fatal XC0 i0 Link 11 (0x026001c6)")], (WARN, f"1 (1 × Xid 149 on {GPU})")),
+    ([xid_line(13, "pid=4711, Graphics Exception")], None),
+    ([xid_line(45, "pid=4711, name=python, Ch 00000008")], None),
+    ([action("0x1 (GPU Reset Required)", "0x0 (None)")], None),
+    ([action("0x0 (None)", "0x2 (Node Reboot Required)"), action("0x2 (Node Reboot Required)", "0x0 (None)")], None),
+    ([f"{SWITCH}0: SXid (PCI:0000:c3:00.0): 24007, Severity 1 Engine instance 44 Sub-engine instance 00"], None),
+    ([f"{SWITCH}0: SXid (PCI:0000:c3:00.0): 24007, Data {{0x50610002, 0x10100030}}"], None),
+    ([f"{NVRM}loading NVIDIA UNIX Open Kernel Module for x86_64  570.86.15"], None),
 )
 def test_a_message_that_calls_itself_nonfatal_is_a_warning_and_one_that_asks_for_nothing_passes(log, lines, nonfatal):
     by_gate = read(log, *lines)
@@ -219,14 +210,12 @@ def test_a_message_that_calls_itself_nonfatal_is_a_warning_and_one_that_asks_for
 
 @for_each(
     ("name", "asks", "is_fault"),
-    [
-        ("sxid_20034", "reset the GPUs of the node together", True),
-        ("sxid_22003", "reboot the node", True),
-        ("sxid_22012", "reset the GPUs of the node together", True),  # its line says that it is fatal
-        ("sxid_11012_nonfatal", "nothing: the switch corrected it", False),
-        ("sxid_20012_nonfatal", "check the link's mechanical connections", False),
-        ("sxid_99999_nonfatal", None, False),  # no table knows it
-    ],
+    ("sxid_20034", "reset the GPUs of the node together", True),
+    ("sxid_22003", "reboot the node", True),
+    ("sxid_22012", "reset the GPUs of the node together", True),  # its line says that it is fatal
+    ("sxid_11012_nonfatal", "nothing: the switch corrected it", False),
+    ("sxid_20012_nonfatal", "check the link's mechanical connections", False),
+    ("sxid_99999_nonfatal", None, False),  # no table knows it
 )
 def test_what_an_sxid_asks_for_is_nvidias_word_and_its_line_says_whether_it_is_fatal(name, asks, is_fault):
     event = xid.event(name)
@@ -264,22 +253,20 @@ def of_adapters(*records: str) -> dict[str, int]:
     return dict(kernel_log.of_adapters(kernel_log.of_kmsg(QUIET + "\n".join(records))))
 
 
-@for_each(("message", "named"), BROKEN.items())
+@for_each(("message", "named"), *BROKEN.items())
 def test_a_message_of_a_broken_adapter_is_named_by_its_address_and_counted(message, named):
     assert of_adapters(*[f"3,7,9,-;{PLACE}{message}"] * 2) == {f"0000:5c:00.0: {named}": 2}
 
 
 @for_each(
     "record",
-    [
-        f"6,7,9,-;{PLACE}Port module event: module 0, Cable plugged",
-        f"6,7,9,-;{PLACE}Health issue observed, unrecognized error, severity(6) INFO:",
-        f"6,7,9,-;{PLACE}mlx5_cmd_out_err:838:(pid 14): ACCESS_REG(0x805) op_mod(0x1) failed, status bad (0x2)",
-        f"11,7,9,-;{CABLE_ERROR}",  # user space wrote it
-        f"3,7,9,c;{CABLE_ERROR}",  # the rest of a line
-        f"3,7,9,-;mlx5_core 0000:[4711]: segfault at 0 in {next(iter(BROKEN))}",
-        f"3,7,9,-;{CABLE_ERROR}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:01:00.0",
-    ],
+    f"6,7,9,-;{PLACE}Port module event: module 0, Cable plugged",
+    f"6,7,9,-;{PLACE}Health issue observed, unrecognized error, severity(6) INFO:",
+    f"6,7,9,-;{PLACE}mlx5_cmd_out_err:838:(pid 14): ACCESS_REG(0x805) op_mod(0x1) failed, status bad (0x2)",
+    f"11,7,9,-;{CABLE_ERROR}",  # user space wrote it
+    f"3,7,9,c;{CABLE_ERROR}",  # the rest of a line
+    f"3,7,9,-;mlx5_core 0000:[4711]: segfault at 0 in {next(iter(BROKEN))}",
+    f"3,7,9,-;{CABLE_ERROR}\n SUBSYSTEM=pci\n DEVICE=+pci:0000:01:00.0",
 )
 def test_an_ordinary_message_and_what_another_one_wrote_are_none(record):
     assert of_adapters(record) == {}
@@ -304,7 +291,7 @@ def test_a_closed_log_is_a_question_only_where_there_is_such_an_adapter(log, tmp
 OF_THE_KERNEL = [sign for sign in SIGNATURES.values() if sign.of is not None]
 
 
-@for_each("sign", OF_THE_KERNEL, ids=lambda sign: sign.id)
+@for_each("sign", *OF_THE_KERNEL, ids=lambda sign: sign.id)
 def test_the_probe_knows_each_message_of_the_table_by_its_name(sign):
     ((name, of, shown, message),) = kernel_log.of_the_table(kernel_log.of_kmsg(f"3,7,9,-;{sign.example}"))
     assert (f"kernel.{name}", of, message) == (sign.id, sign.of, sign.example)
@@ -320,34 +307,29 @@ EVICTED = "LustreError: 167-0: fs-OST0001-osc-ffff9a: This client was evicted by
 
 @for_each(
     ("messages", "says"),
-    [
-        ([NVME.format(4)] * 2, f"2 (2 × nvme on nvme4: {SIGNATURES['kernel.nvme'].cause}; "),
-        ([NVME.format(4), NVME.format(5)], "2 (2 × nvme on n0: "),
-        ([AWAY.format(1)], "1 (1 × nfs on filer1: "),
-        ([EVICTED], "1 (1 × lustre on fs-OST0001-osc-ffff9a: "),
-        ([AWAY.format(1), AWAY.format(2), AGAIN.format(1)], "1 (1 × nfs on filer2: "),
-        (["watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:22]"], "1 (1 × soft-lockup on n0: "),
-        ([HOT.format(61), HOT.format(62), COOL.format(61)], "1 (1 × hot on CPU62: "),
-        ([AWAY.format(1), AGAIN.format(1)], None),  # it is over
-        ([HOT.format(61), COOL.format(61)], None),
-        ([EVICTED, "Lustre: fs-OST0001-osc-ffff9a: Connection restored to fs-OST0001 (at 10.0.0.1@o2ib)"], None),
-        (
-            [
-                "EDAC MC1: 1 CE memory read error on DIMM#0 (channel:0)",
-                "pcieport 0000:00:01.0: AER: Corrected error received",
-            ],
-            None,
-        ),
-        (
-            [
-                "Memory cgroup out of memory: Killed process 7 (python) total-vm:8kB",
-                "EXT4-fs (md0): mounted filesystem",
-            ],
-            None,
-        ),
-        (["nvme nvme0: 96/0/0 default/read/poll queues", "nvme nvme0: failed to set APST feature (2)"], None),
-        (["mlx5_core 0000:5c:00.0 ens1: Link down", "mce: CPU12: Package temperature/speed normal"], None),
-    ],
+    ([NVME.format(4)] * 2, f"2 (2 × nvme on nvme4: {SIGNATURES['kernel.nvme'].cause}; "),
+    ([NVME.format(4), NVME.format(5)], "2 (2 × nvme on n0: "),
+    ([AWAY.format(1)], "1 (1 × nfs on filer1: "),
+    ([EVICTED], "1 (1 × lustre on fs-OST0001-osc-ffff9a: "),
+    ([AWAY.format(1), AWAY.format(2), AGAIN.format(1)], "1 (1 × nfs on filer2: "),
+    (["watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:22]"], "1 (1 × soft-lockup on n0: "),
+    ([HOT.format(61), HOT.format(62), COOL.format(61)], "1 (1 × hot on CPU62: "),
+    ([AWAY.format(1), AGAIN.format(1)], None),  # it is over
+    ([HOT.format(61), COOL.format(61)], None),
+    ([EVICTED, "Lustre: fs-OST0001-osc-ffff9a: Connection restored to fs-OST0001 (at 10.0.0.1@o2ib)"], None),
+    (
+        [
+            "EDAC MC1: 1 CE memory read error on DIMM#0 (channel:0)",
+            "pcieport 0000:00:01.0: AER: Corrected error received",
+        ],
+        None,
+    ),
+    (
+        ["Memory cgroup out of memory: Killed process 7 (python) total-vm:8kB", "EXT4-fs (md0): mounted filesystem"],
+        None,
+    ),
+    (["nvme nvme0: 96/0/0 default/read/poll queues", "nvme nvme0: failed to set APST feature (2)"], None),
+    (["mlx5_core 0000:5c:00.0 ens1: Link down", "mce: CPU12: Package temperature/speed normal"], None),
 )
 def test_messages_about_disks_filesystems_memory_and_cpus_warn_until_they_are_over(log, messages, says):
     by_gate = read(log, *(f"3,{number},9,-;{message}" for number, message in enumerate(messages)))

@@ -48,13 +48,11 @@ def gathered(members) -> Parsed:
 
 @for_each(
     ("parsed", "outcome", "says"),
-    [
-        (gathered(GPUS), PASS, "4"),
-        (gathered([*GPUS[:3], ("n1", 3, 377, "GPU-c")]), FAIL, "3 (2 ranks have GPU-c of n1)"),
-        (facts.parse(RECORDED, "raw/collectives-2.jsonl"), FAIL, LOST),
-        (gathered(FILES), PASS, "4"),  # the same device file on two hosts
-        (gathered([*GPUS[:3], ("n1", 3, 377, None)]), OPEN, ""),  # no device of its own
-    ],
+    (gathered(GPUS), PASS, "4"),
+    (gathered([*GPUS[:3], ("n1", 3, 377, "GPU-c")]), FAIL, "3 (2 ranks have GPU-c of n1)"),
+    (facts.parse(RECORDED, "raw/collectives-2.jsonl"), FAIL, LOST),
+    (gathered(FILES), PASS, "4"),  # the same device file on two hosts
+    (gathered([*GPUS[:3], ("n1", 3, 377, None)]), OPEN, ""),  # no device of its own
 )
 def test_ranks_that_share_a_gpu_are_named_though_ranks_and_hosts_are_right(parsed, outcome, says):
     by_gate = judged(parsed, "nccl_monitoring", ("n0", "n1"), profile_name="generic")
@@ -63,7 +61,7 @@ def test_ranks_that_share_a_gpu_are_named_though_ranks_and_hosts_are_right(parse
     assert by_gate["nccl.ranks 2-nodes"].outcome is by_gate["nccl.hosts 2-nodes"].outcome is PASS
 
 
-@for_each(("allowed", "taken"), [(["a", "b"], ["a", "b"]), (["a"], ["a", "a"]), ([], [None, None])])
+@for_each(("allowed", "taken"), (["a", "b"], ["a", "b"]), (["a"], ["a", "a"]), ([], [None, None]))
 def test_ranks_take_devices_in_turn_and_wrap_around_where_there_are_fewer(monkeypatch, allowed, taken):
     monkeypatch.setattr(gpus, "openable", lambda: (allowed, []))
     assert [collectives.placeholder(local) for local in (0, 1)] == taken
@@ -167,7 +165,9 @@ def test_no_folder_among_the_evidence_is_taken_for_that_of_a_scale_by_mistake(tm
 
 @for_each(
     ("name", "size"),
-    [("16MiB", 2**24), ("8B", 8), *((name, None) for name in ("MiB", "²KiB", "1.5GiB", "-1B", "9" * 5000 + "B"))],
+    ("16MiB", 2**24),
+    ("8B", 8),
+    *((name, None) for name in ("MiB", "²KiB", "1.5GiB", "-1B", "9" * 5000 + "B")),
     ids=lambda value: str(value)[:8],
 )
 def test_a_size_is_whole_and_of_ordinary_digits_or_none(name, size):
@@ -218,8 +218,8 @@ def bench_of(world: int, rank: int = 0) -> Bench:
     return Bench(torch, dist, "cpu", rank, world)
 
 
-@for_each("name", DIVIDED)
-@for_each("world", [2, 3, 24, 2048, 2049, 2056])
+@for_each("name", *DIVIDED)
+@for_each("world", 2, 3, 24, 2048, 2049, 2056)
 def test_every_rank_has_a_part_of_the_smallest_size(name, world):
     operation = getattr(bench_of(world), name)(8 * KIB)
     assert operation.result().numel() >= 1
@@ -235,7 +235,7 @@ def right(rank: Bench, operation: bench.Operation) -> None:
         rank.repeat(part, period)
 
 
-@for_each("name", DIVIDED)
+@for_each("name", *DIVIDED)
 def test_a_wrong_value_is_counted_where_a_size_has_fewer_elements_than_ranks(name):
     rank = bench_of(2056)
     operation = getattr(rank, name)(8 * KIB)
@@ -245,7 +245,7 @@ def test_a_wrong_value_is_counted_where_a_size_has_fewer_elements_than_ranks(nam
     assert operation.wrong() == {next(iter(operation.expected)): 1}
 
 
-@for_each("collective", (*DIVIDED, "all_reduce", "broadcast", "sendrecv"))
+@for_each("collective", *DIVIDED, "all_reduce", "broadcast", "sendrecv")
 def test_a_wrong_value_is_counted_wherever_it_is(collective, monkeypatch):
     """At the beginning and the end of a piece that is compared at once, and in what is left of a period."""
     monkeypatch.setattr(bench, "PIECE", 7 * 16)
@@ -260,7 +260,7 @@ def test_a_wrong_value_is_counted_wherever_it_is(collective, monkeypatch):
         assert operation.wrong() == {list(operation.expected)[-1]: 4}
 
 
-@for_each("collective", (*DIVIDED, "all_reduce", "broadcast", "sendrecv"))
+@for_each("collective", *DIVIDED, "all_reduce", "broadcast", "sendrecv")
 def test_no_collective_holds_more_than_two_buffers_of_its_size(collective, monkeypatch):
     """8 GiB have to fit on a GPU with 24 GB, beside what NCCL takes. Every tensor that lives is counted when an
     operation is made, run, and compared: the largest temporary of torch included."""
@@ -281,15 +281,13 @@ def test_no_collective_holds_more_than_two_buffers_of_its_size(collective, monke
 
 @for_each(
     ("world", "size", "label"),
-    [
-        (2, 8 * KIB, "8KiB"),
-        (3, 8 * KIB, "8KiB"),  # 8,184 B
-        (24, 16 * MIB, "16MiB"),
-        (2048, 8 * KIB, "8KiB"),
-        (1500, 8 * KIB, "6000B"),
-        (4096, 8 * KIB, "16KiB"),
-        (8192, 8 * KIB, "32KiB"),
-    ],
+    (2, 8 * KIB, "8KiB"),
+    (3, 8 * KIB, "8KiB"),  # 8,184 B
+    (24, 16 * MIB, "16MiB"),
+    (2048, 8 * KIB, "8KiB"),
+    (1500, 8 * KIB, "6000B"),
+    (4096, 8 * KIB, "16KiB"),
+    (8192, 8 * KIB, "32KiB"),
 )
 def test_a_measurement_is_named_after_the_bytes_that_were_moved(world, size, label):
     assert label_of(size, bench_of(world).all_gather(size).nbytes) == label

@@ -52,11 +52,9 @@ BY_SLURM = "Slurm ended the step: {} (raw/collectives-2.err:1); run it again, "
 
 @for_each(
     ("why", "value", "says"),
-    [
-        ("PREEMPTION", None, BY_SLURM.format("preemption") + "in a partition"),
-        ("TIME LIMIT", None, BY_SLURM.format("time limit") + "with a longer"),
-        ("NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", 143, "first n0: tasks 0-1: Terminated"),
-    ],
+    ("PREEMPTION", None, BY_SLURM.format("preemption") + "in a partition"),
+    ("TIME LIMIT", None, BY_SLURM.format("time limit") + "with a longer"),
+    ("NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", 143, "first n0: tasks 0-1: Terminated"),
 )
 def test_a_step_that_slurm_ended_is_no_fault_of_its_program(why, value, says):
     """A job of a higher partition failed nccl.step with exit code 143, and the cluster with it."""
@@ -69,12 +67,10 @@ def test_a_step_that_slurm_ended_is_no_fault_of_its_program(why, value, says):
 
 @for_each(
     ("phase", "step", "fact", "quantity", "few"),
-    [
-        ("smoke", "binding", ("smoke.binding.gpu", "n0/task0", "GPU-0"), "smoke.node.ran_tasks", 1),
-        ("node_sweep", "sweep", ("sweep.gpu.device", "n0/task0", "cuda"), "sweep.ranks", 0),
-    ],
+    ("smoke", "binding", ("smoke.binding.gpu", "n0/task0", "GPU-0"), "smoke.node.ran_tasks", 1),
+    ("node_sweep", "sweep", ("sweep.gpu.device", "n0/task0", "cuda"), "sweep.ranks", 0),
 )
-@for_each("why", ["PREEMPTION", "TIME LIMIT", "NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"])
+@for_each("why", "PREEMPTION", "TIME LIMIT", "NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS")
 def test_ranks_that_slurm_ended_are_not_missing(phase, step, fact, quantity, few, why):
     """A preempted sweep failed every node: of its ranks none had come to the end."""
     parsed = parsed_of([(*fact, None, f"raw/{step}.jsonl:1")])
@@ -115,19 +111,17 @@ ACTIVE = ["n0: mlx5_0"]
 
 @for_each(
     ("transport", "active", "expected"),
-    [
-        ("sockets", ACTIVE, True),
-        ("rdma-verbs+sockets", ACTIVE, True),
-        ("tcp:eth0", ACTIVE, True),
-        ("rdma-verbs", ACTIVE, False),
-        ("nvlink", ACTIVE, False),
-        ("sockets", [], False),
-        (None, ACTIVE, None),
-        ("", ACTIVE, None),  # nobody said a word about the network
-        ("unknown:Mesh", ACTIVE, None),
-        ("unknown:Mesh+sockets", ACTIVE, True),
-        ("unknown:Mesh", [], False),
-    ],
+    ("sockets", ACTIVE, True),
+    ("rdma-verbs+sockets", ACTIVE, True),
+    ("tcp:eth0", ACTIVE, True),
+    ("rdma-verbs", ACTIVE, False),
+    ("nvlink", ACTIVE, False),
+    ("sockets", [], False),
+    (None, ACTIVE, None),
+    ("", ACTIVE, None),  # nobody said a word about the network
+    ("unknown:Mesh", ACTIVE, None),
+    ("unknown:Mesh+sockets", ACTIVE, True),
+    ("unknown:Mesh", [], False),
 )
 def test_a_socket_beside_an_rdma_device_is_a_bypass(transport, active, expected):
     facts = [("nccl.rdma.active", "2-nodes", active)]
@@ -140,12 +134,10 @@ HEALTHY_CURVE = {"1GiB": 430.0, "8KiB": 0.5, "64MiB": 300.0, "1MiB": 30.0}
 
 @for_each(
     ("speeds", "dip", "plateau"),
-    [
-        (HEALTHY_CURVE, 1.0, 1.0),
-        (HEALTHY_CURVE | {"64MiB": 3.0}, 0.1, 1.0),
-        (HEALTHY_CURVE | {"1GiB": 150.0}, 1.0, 0.5),
-        ({"8KiB": 0.5}, None, None),
-    ],
+    (HEALTHY_CURVE, 1.0, 1.0),
+    (HEALTHY_CURVE | {"64MiB": 3.0}, 0.1, 1.0),
+    (HEALTHY_CURVE | {"1GiB": 150.0}, 1.0, 0.5),
+    ({"8KiB": 0.5}, None, None),
 )
 def test_a_dip_and_a_fall_are_seen_in_the_order_of_sizes(speeds, dip, plateau):
     facts = [(f"nccl.all_reduce.busbw@{size}", "2-nodes", speed) for size, speed in speeds.items()]
@@ -168,12 +160,10 @@ def test_the_worst_of_all_collectives_is_named():
 
 @for_each(
     ("transport", "named", "outcome"),
-    [
-        ("unknown:Mesh", [], OPEN),
-        ("unknown:Mesh", ["unknown:Mesh"], PASS),
-        ("rdma-verbs+unknown:Mesh", [], OPEN),
-        ("sockets+unknown:Mesh", [], FAIL),
-    ],
+    ("unknown:Mesh", [], OPEN),
+    ("unknown:Mesh", ["unknown:Mesh"], PASS),
+    ("rdma-verbs+unknown:Mesh", [], OPEN),
+    ("sockets+unknown:Mesh", [], FAIL),
 )
 def test_a_plugin_that_is_not_known_is_no_pass_and_no_fault(transport, named, outcome):
     expected = profile.load(H100)

@@ -24,7 +24,7 @@ N1_N0 = {("n1", "n0"): 0.01}  # n1 sends slowly to n0 alone
 FROM_N1 = {("n1", other): 0.01 for other in EIGHT}
 
 
-@for_each("count", [2, 3, 4, 5, 8, 9])
+@for_each("count", 2, 3, 4, 5, 8, 9)
 def test_all_rounds_meet_every_pair_once_and_no_node_twice_in_a_round(count):
     nodes = [f"n{number}" for number in range(count)]
     rounds = tournament.rounds(nodes, tournament.all_rounds(nodes))
@@ -88,19 +88,17 @@ LOADED_LINKS = {"n0--n1": 0.0, "n1--n3": 5.0}  # 5: of what its nodes do elsewhe
 
 @for_each(
     ("parsed", "nodes", "slow_nodes", "slow_links"),
-    [
-        *((fleet(nodes, FROM_N1), nodes, {"n1": 0.01}, {}) for nodes in (FOUR[:3], FOUR, EIGHT)),
-        *((fleet(FOUR, {("n1", "n0"): share}), FOUR, {}, {"n0--n1": share}) for share in (0.01, 0.0)),
-        *((fleet(FOUR[:3], {("n1", "n0"): share}), FOUR[:3], {}, {"n0--n1": share}) for share in (0.01, 0.0)),
-        (fleet(FOUR, SILENT), FOUR, {"n2": 0.0}, {}),  # nobody reaches it
-        # not measured again, one sample of another link makes no slow node of it
-        (measured(pairwise.BANDWIDTH, lambda *p: LOADED.get(p, 1.0), FOUR), FOUR, {"n1": None}, LOADED_LINKS),
-        (measured(pairwise.BANDWIDTH, lambda *p: LOADED.get(p, 1.0), FOUR, 2), FOUR, {"n1": 0.2}, LOADED_LINKS),
-        (fleet(FOUR[:2], FROM_N1), FOUR[:2], {}, {"n0--n1": 0.01}),  # two nodes have a link and no culprit
-        (repeated(0.05, 1.0), FOUR, {}, {}),
-        (Parsed(), FOUR, {}, {}),
-        (parsed_of([(pairwise.BANDWIDTH, "n0->n1", None)]), FOUR, {}, {}),
-    ],
+    *((fleet(nodes, FROM_N1), nodes, {"n1": 0.01}, {}) for nodes in (FOUR[:3], FOUR, EIGHT)),
+    *((fleet(FOUR, {("n1", "n0"): share}), FOUR, {}, {"n0--n1": share}) for share in (0.01, 0.0)),
+    *((fleet(FOUR[:3], {("n1", "n0"): share}), FOUR[:3], {}, {"n0--n1": share}) for share in (0.01, 0.0)),
+    (fleet(FOUR, SILENT), FOUR, {"n2": 0.0}, {}),  # nobody reaches it
+    # not measured again, one sample of another link makes no slow node of it
+    (measured(pairwise.BANDWIDTH, lambda *p: LOADED.get(p, 1.0), FOUR), FOUR, {"n1": None}, LOADED_LINKS),
+    (measured(pairwise.BANDWIDTH, lambda *p: LOADED.get(p, 1.0), FOUR, 2), FOUR, {"n1": 0.2}, LOADED_LINKS),
+    (fleet(FOUR[:2], FROM_N1), FOUR[:2], {}, {"n0--n1": 0.01}),  # two nodes have a link and no culprit
+    (repeated(0.05, 1.0), FOUR, {}, {}),
+    (Parsed(), FOUR, {}, {}),
+    (parsed_of([(pairwise.BANDWIDTH, "n0->n1", None)]), FOUR, {}, {}),
     ids=lambda value: str(value)[:40],
 )
 def test_a_slow_or_silent_node_or_link_is_named_and_nothing_beside_it(parsed, nodes, slow_nodes, slow_links):
@@ -127,14 +125,12 @@ BLOCKS += "AggregatedBlock=b[0-1] BlockIndex=2 Nodes=n[0-3] BlockSize=4\n"
 
 @for_each(
     ("topology", "share", "words"),
-    [
-        (TREE, 0.01, "n0 with those under s0: 0.01 GB/s, under s1: 1 GB/s"),
-        (BLOCKS, 0.01, "n0 with those under b0: 0.01 GB/s, under b1: 1 GB/s"),
-        (TREE.replace("n[0-1]", "n[0,4]").replace("2-3", "1-3"), 1.0, "n1 with those under s1: 1 GB/s"),
-        ("SwitchName=s0 Level=0 Nodes=n0\n", None, "of the measured pairs 0 are under one switch and 12 are not"),
-        ("SwitchName=s0 Level=0 Nodes=n[0-3]\n", None, "of the measured pairs 12 are under one switch and 0 are not"),
-        ("", None, "of the measured pairs 0 are under one switch"),
-    ],
+    (TREE, 0.01, "n0 with those under s0: 0.01 GB/s, under s1: 1 GB/s"),
+    (BLOCKS, 0.01, "n0 with those under b0: 0.01 GB/s, under b1: 1 GB/s"),
+    (TREE.replace("n[0-1]", "n[0,4]").replace("2-3", "1-3"), 1.0, "n1 with those under s1: 1 GB/s"),
+    ("SwitchName=s0 Level=0 Nodes=n0\n", None, "of the measured pairs 0 are under one switch and 12 are not"),
+    ("SwitchName=s0 Level=0 Nodes=n[0-3]\n", None, "of the measured pairs 12 are under one switch and 0 are not"),
+    ("", None, "of the measured pairs 0 are under one switch"),
 )
 def test_pairs_that_are_slow_under_one_switch_contradict_the_topology_of_slurm(topology, share, words):
     parsed = fleet(slow=N1_N0)
@@ -152,13 +148,11 @@ def test_pairs_that_carried_nothing_say_nothing_of_the_topology():
 
 @for_each(
     ("leaves", "is_asked"),
-    [
-        (None, True),  # Slurm gave no answer: the gate stays planned, and is incomplete
-        ({}, False),
-        (dict.fromkeys(FOUR, "s0"), False),
-        ({node: node for node in FOUR}, False),
-        ({"n0": "s0", "n1": "s0", "n2": "s1", "n3": "s1"}, True),
-    ],
+    (None, True),  # Slurm gave no answer: the gate stays planned, and is incomplete
+    ({}, False),
+    (dict.fromkeys(FOUR, "s0"), False),
+    ({node: node for node in FOUR}, False),
+    ({"n0": "s0", "n1": "s0", "n2": "s1", "n3": "s1"}, True),
 )
 def test_switches_are_compared_where_slurm_divides_the_nodes(leaves, is_asked):
     left_out = [entry.gate for entry in planned.without_switches("nccl_pairwise", leaves)]
@@ -261,27 +255,20 @@ def test_pairs_that_never_met_are_listed_and_so_is_the_node_that_sat_out():
 
 @for_each(
     ("arguments", "every", "out", "err"),
-    [
-        (
-            ["--nodes", "n[0-3]", "--here", "n0,n2,n3"],
-            "",
-            3,
-            "3 rounds, 3 of 6 pairs; not exercised: 3 (not there: n1)",
-        ),
-        (
-            ["--nodes", "n[0-8]"],
-            "",
-            1,
-            "round 1 of neighbours; each further one is chosen by what was measured; idle in the first round, paired "
-            "in the next one: n8\n",
-        ),
-        (
-            ["--nodes", "n[0-8]"],
-            "all",
-            9,
-            "9 rounds, 36 of 36 pairs; not exercised: 0 (BRINGUP_PAIR_ROUNDS=all measures every pair)\n",
-        ),
-    ],
+    (["--nodes", "n[0-3]", "--here", "n0,n2,n3"], "", 3, "3 rounds, 3 of 6 pairs; not exercised: 3 (not there: n1)"),
+    (
+        ["--nodes", "n[0-8]"],
+        "",
+        1,
+        "round 1 of neighbours; each further one is chosen by what was measured; idle in the first round, paired "
+        "in the next one: n8\n",
+    ),
+    (
+        ["--nodes", "n[0-8]"],
+        "all",
+        9,
+        "9 rounds, 36 of 36 pairs; not exercised: 0 (BRINGUP_PAIR_ROUNDS=all measures every pair)\n",
+    ),
 )
 def test_rounds_are_printed_with_what_they_leave_out(capsys, monkeypatch, arguments, every, out, err):
     monkeypatch.setenv("BRINGUP_PAIR_ROUNDS", every)
@@ -295,7 +282,7 @@ def noted(run, parsed: Parsed, words: str) -> list[str]:
     return [note for note in judge.judge(run, profile.load("local-cpu"), parsed).notes if words in note]
 
 
-@for_each(("nodes", "notes"), [(1, 0), (2, 1)])
+@for_each(("nodes", "notes"), (1, 0), (2, 1))
 def test_a_training_that_tells_its_backend_is_evidence_about_its_own_scale(nodes, notes):
     """No gate of a training is about a scale; the fact says which log of NCCL belongs to it."""
     run = a_run(f"run_ddp_{nodes}node", FOUR[:nodes])
@@ -331,14 +318,12 @@ TEN = ["n0", "n1", "n2", "n10"]
 
 @for_each(
     ("share", "nodes", "lossy"),
-    [
-        (lambda _, target: 0.02 if target == "n1" else 0.0, TEN, {"n1": 0.02}),
-        # though one partner hears all
-        (lambda source, target: 0.03 if source == "n1" and target != "n0" else 0.0, TEN, {"n1": 0.03}),
-        (lambda *pair: 0.02 if set(pair) == {"n0", "n10"} else 0.0, TEN, {}),  # a link, and neither of its nodes
-        (lambda *_: 0.02, TEN[:2], None),  # with two nodes neither is blamed
-        (lambda *_: None, TEN, None),  # the kernel is older than 4.6
-    ],
+    (lambda _, target: 0.02 if target == "n1" else 0.0, TEN, {"n1": 0.02}),
+    # though one partner hears all
+    (lambda source, target: 0.03 if source == "n1" and target != "n0" else 0.0, TEN, {"n1": 0.03}),
+    (lambda *pair: 0.02 if set(pair) == {"n0", "n10"} else 0.0, TEN, {}),  # a link, and neither of its nodes
+    (lambda *_: 0.02, TEN[:2], None),  # with two nodes neither is blamed
+    (lambda *_: None, TEN, None),  # the kernel is older than 4.6
     ids=lambda value: str(value)[:30],
 )
 def test_a_node_that_loses_what_it_sends_or_receives_is_named(share, nodes, lossy):

@@ -106,32 +106,30 @@ ONE_NODE, OVER_IB = ((LOGS / name).read_text() for name in ("log-one-node.log", 
 
 @for_each(
     ("variant", "logs", "value", "why"),
-    [
-        # real logs of the usual ways prove no variant
-        ("nvls_off", [OVER_IB], False, ""),
-        ("nic", [OVER_IB], False, ""),
-        ("nvlink", [ONE_NODE], False, ""),  # there are channels over shared memory
-        ("nvls_off", [ONE_NODE], True, "0 nvls channels"),
-        ("ring", [OVER_IB], None, "does not say which algorithm"),
-        *(("ring", [line], True, "all_reduce took RING 1 times") for line in LINES),
-        *(
-            (
-                "ring",
-                [f"{line}\n{line.replace('Algo 1 ', 'Algo 4 ').replace('RING', 'NVLS')}"],
-                False,
-                "all_reduce took NVLS 1 times, RING 1 times",
-            )
-            for line in LINES
-        ),
-        # the algorithm of another collective says nothing
-        ("ring", [f"{INFO}AllGather: 8192 Bytes -> Algo RING proto LL channel"], None, ""),
-        # P2P that was not limited to NVLink proves no NVLink
-        ("nvlink", [NVLINK], None, ""),
-        ("nvlink", [LEVEL.format("NVL")], True, ""),
-        ("nvlink", [LEVEL.format("SYS")], None, ""),
-        # some ranks only
-        ("nvlink", [NVLINK, SHARED], False, "1 channels via P2P/CUMEM, 1 channels via SHM/direct"),
-    ],
+    # real logs of the usual ways prove no variant
+    ("nvls_off", [OVER_IB], False, ""),
+    ("nic", [OVER_IB], False, ""),
+    ("nvlink", [ONE_NODE], False, ""),  # there are channels over shared memory
+    ("nvls_off", [ONE_NODE], True, "0 nvls channels"),
+    ("ring", [OVER_IB], None, "does not say which algorithm"),
+    *(("ring", [line], True, "all_reduce took RING 1 times") for line in LINES),
+    *(
+        (
+            "ring",
+            [f"{line}\n{line.replace('Algo 1 ', 'Algo 4 ').replace('RING', 'NVLS')}"],
+            False,
+            "all_reduce took NVLS 1 times, RING 1 times",
+        )
+        for line in LINES
+    ),
+    # the algorithm of another collective says nothing
+    ("ring", [f"{INFO}AllGather: 8192 Bytes -> Algo RING proto LL channel"], None, ""),
+    # P2P that was not limited to NVLink proves no NVLink
+    ("nvlink", [NVLINK], None, ""),
+    ("nvlink", [LEVEL.format("NVL")], True, ""),
+    ("nvlink", [LEVEL.format("SYS")], None, ""),
+    # some ranks only
+    ("nvlink", [NVLINK, SHARED], False, "1 channels via P2P/CUMEM, 1 channels via SHM/direct"),
     ids=lambda value: str(value)[-40:],
 )
 def test_what_the_log_of_each_rank_proves(variant, logs, value, why):
@@ -236,16 +234,14 @@ def unhealthy(facts: Parsed | list[Fact], phase: str = "nccl_monitoring") -> dic
 
 @for_each(
     ("ranks", "accused"),
-    [
-        ((IN, IN, EARLY, IN), {"n1/rank2": "hung"}),  # it never came to the collective
-        ((IN, IN, IN, None), {"n1/rank3": "silent"}),
-        ((IN, IN, None, None), {"n1/rank2": "silent", "n1/rank3": "silent"}),
-        ((BARRIER, IN, IN, None), {"n1/rank3": "silent"}),  # others wait for it in an earlier collective
-        # as in a ring, where the neighbours of the rank that hangs wait one collective before the others
-        ((BARRIER, IN, AFTER, IN), {"n1/rank2": "hung"}),
-        ((IN, IN, IN, IN), {}),
-        ((IN, None, None, None), {}),  # their words were lost
-    ],
+    ((IN, IN, EARLY, IN), {"n1/rank2": "hung"}),  # it never came to the collective
+    ((IN, IN, IN, None), {"n1/rank3": "silent"}),
+    ((IN, IN, None, None), {"n1/rank2": "silent", "n1/rank3": "silent"}),
+    ((BARRIER, IN, IN, None), {"n1/rank3": "silent"}),  # others wait for it in an earlier collective
+    # as in a ring, where the neighbours of the rank that hangs wait one collective before the others
+    ((BARRIER, IN, AFTER, IN), {"n1/rank2": "hung"}),
+    ((IN, IN, IN, IN), {}),
+    ((IN, None, None, None), {}),  # their words were lost
 )
 def test_the_rank_that_hung_or_said_nothing_is_accused_and_nobody_who_waits(ranks, accused):
     by_subject = unhealthy(hung(*ranks))
@@ -275,7 +271,7 @@ def test_a_step_that_ended_early_leaves_the_end_of_its_ranks_open_and_a_late_ran
     assert {by_subject[place].outcome for place in PLACES} == {OPEN}
 
 
-@for_each("text", ["soon", "0", "1", "-5", "86401", "1.5"])
+@for_each("text", "soon", "0", "1", "-5", "86401", "1.5")
 def test_a_patience_that_is_no_number_of_seconds_is_refused(text, monkeypatch):
     monkeypatch.setenv("BRINGUP_HANG_S", text)
     with pytest.raises(ValueError, match=f"BRINGUP_HANG_S={text}: expected seconds, from 2 to 86400"):

@@ -8,6 +8,7 @@ import pytest
 from bringup import judge
 from bringup.records import Continued, Outcome, Run, Verdict, read_record
 from bringup.run import open as opening
+from loops import case_for_each
 from runs_for_tests import FIXTURES, opened
 from trained_runs import change, run_of
 
@@ -72,16 +73,14 @@ def test_what_kill_on_bad_exit_cancels_was_not_ended_by_slurm(tmp_path):
     assert verdict(folder, "train.rank.finished", "n0/rank0").cause == "no evidence arrived"
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     "line",
-    [
-        "1: train_ddp_multi_node.py: --run-dir /x/run: no such run folder (it must have raw/), seen from n1; "
-        "`bringup open` makes one",
-        "1: /x/run: run folder cannot be written, seen from n1; is it on a filesystem that all nodes share?",
-        "1: train_ddp_multi_node.py: /x/run/raw/rank2.jsonl cannot be written: Read-only file system; "
-        "--run-dir must be a folder made "
-        "by `bringup open`, shared by all nodes (seen from n1)",
-    ],
+    "1: train_ddp_multi_node.py: --run-dir /x/run: no such run folder (it must have raw/), seen from n1; "
+    "`bringup open` makes one",
+    "1: /x/run: run folder cannot be written, seen from n1; is it on a filesystem that all nodes share?",
+    "1: train_ddp_multi_node.py: /x/run/raw/rank2.jsonl cannot be written: Read-only file system; "
+    "--run-dir must be a folder made "
+    "by `bringup open`, shared by all nodes (seen from n1)",
 )
 def test_a_node_that_cannot_write_results_fails_with_all_its_ranks(tmp_path, line):
     folder = run_of("run_ddp_2node", tmp_path)
@@ -95,15 +94,15 @@ def test_a_node_that_cannot_write_results_fails_with_all_its_ranks(tmp_path, lin
     assert verdict(folder, "train.rank.finished", "n0/rank1").outcome is Outcome.PASS
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("line", "says"),
-    [
+
         ("1: torchrun: line 2: exec: torchrun: not found", "torchrun: line 2: exec: torchrun: not found"),
         (
             "1: no Python environment at /x/.venv, seen from n1; is it on a filesystem that all nodes share?",
             "no Python environment at /x/.venv",
         ),
-    ],
+
 )  # fmt: skip
 def test_a_node_whose_launcher_could_not_start_is_the_first_cause(tmp_path, line, says):
     """Its ranks fail and it is named beside the job's exit code, which is that of a cancelled step."""
@@ -147,12 +146,7 @@ def test_without_a_word_of_any_rank_the_task_that_srun_named_first_stands_beside
 
 def resumed(folder: Path, step: int, *passed_over: str) -> None:
     data = json.loads((folder / "metrics.json").read_text())
-    data["resumed"] = {
-        "run": "earlier",
-        "step": step,
-        "world_size": 2,
-        "passed_over": list(passed_over),
-    }
+    data["resumed"] = {"run": "earlier", "step": step, "world_size": 2, "passed_over": list(passed_over)}
     (folder / "metrics.json").write_text(json.dumps(data))
 
 

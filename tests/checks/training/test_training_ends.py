@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from bringup.records import Outcome
-from loops import for_each
+from loops import case_for_each, for_each
 from programs import tree
 from trained_runs import HUNG, LOST, WAITING, bad, change, ended, rank_said, run_of, stalled
 
@@ -221,7 +221,7 @@ CASES: list[dict[str, Any]] = [
 OPTIONS = ("stem", "silent", "raised", "stacks", "gone", "log", "closed", "fails", "words")
 
 
-@for_each("case", CASES, ids=lambda case: f"{case.get('fails', 'nobody')} {case['words']}")
+@for_each("case", *CASES, ids=lambda case: f"{case.get('fails', 'nobody')} {case['words']}")
 def test_the_culprit_fails_and_who_it_took_along_does_not(tmp_path_factory, case):
     stem, log = case.get("stem", "run_ddp_2node"), case.get("log")
     folder = ended(tmp_path_factory.mktemp("run"), stem, silent=case.get("silent", ()), log=log)
@@ -277,13 +277,11 @@ def test_a_rank_that_was_healthy_to_its_end_is_not_accused_by_an_early_stack(tmp
 
 @for_each(
     "seconds, killed, words",
-    [
-        # the oldest error file is first
-        ({1: 1795287798, 3: 1795287790}, [], "first n1/rank3 raised (ValueError) at 19:03:10 UTC; and 1 more rank"),
-        # who was killed left none, and was earlier than who raised
-        ({0: 1795287790}, [3], "first n1/rank3 killed by signal 9; and 1 more rank"),
-        ({3: 0}, [], "first n1/rank3 raised (ValueError)"),  # a time that is no date
-    ],
+    # the oldest error file is first
+    ({1: 1795287798, 3: 1795287790}, [], "first n1/rank3 raised (ValueError) at 19:03:10 UTC; and 1 more rank"),
+    # who was killed left none, and was earlier than who raised
+    ({0: 1795287790}, [3], "first n1/rank3 killed by signal 9; and 1 more rank"),
+    ({3: 0}, [], "first n1/rank3 raised (ValueError)"),  # a time that is no date
 )
 def test_the_first_of_those_that_failed_is_named_with_its_time(tmp_path_factory, seconds, killed, words):
     log = "".join(failures_of({rank: -9}) for rank in killed)
@@ -303,12 +301,10 @@ def test_an_error_file_that_is_none_or_elsewhere_gives_no_time(tmp_path, file):
     assert bad(folder)["train.exit_code", "job"].cause == "first n0/rank0 raised (ValueError: x)"
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("step", "fetch", "forward", "says"),
-    [
-        (1.0, 0.001, [0.01, 0.01, 0.4, 0.01], "forward 0.4 s, the median is 0.01 s"),
-        (0.01, 0.0001, [0.0004, 0.0004, 0.0009, 0.0004], None),  # less than a millisecond more is no slowdown
-    ],
+    (1.0, 0.001, [0.01, 0.01, 0.4, 0.01], "forward 0.4 s, the median is 0.01 s"),
+    (0.01, 0.0001, [0.0004, 0.0004, 0.0009, 0.0004], None),  # less than a millisecond more is no slowdown
 )
 def test_a_rank_that_works_much_longer_than_its_peers_fails_and_says_in_what(tmp_path, step, fetch, forward, says):
     folder = run_of("run_ddp_2node", tmp_path)

@@ -5,6 +5,7 @@ from bringup import judge
 from bringup.evidence import monitor
 from bringup.records import Outcome, Verdict
 from factory import a_run
+from loops import case_for_each
 from runs_for_tests import about, add_derived
 from showing import shows_failing
 from trained_runs import run_of
@@ -66,13 +67,11 @@ def test_a_low_clock_outside_the_measured_steps_does_not_count():
     assert verdict(watched(HEALTHY), "train.gpu.clock", "n2").value == 1.0
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("text", "steps", "says"),
-    [
-        (watched(HEALTHY, percent=10), STEPS, "in no sample in the measured steps was it 50 % busy"),
-        (watched(HEALTHY, last=102), STEPS, "in 2 samples in the measured steps was it 50 % busy, in fewer than 3"),
-        (watched(HEALTHY), {}, "in no sample in the measured steps was it 50 % busy"),
-    ],
+    (watched(HEALTHY, percent=10), STEPS, "in no sample in the measured steps was it 50 % busy"),
+    (watched(HEALTHY, last=102), STEPS, "in 2 samples in the measured steps was it 50 % busy, in fewer than 3"),
+    (watched(HEALTHY), {}, "in no sample in the measured steps was it 50 % busy"),
 )
 def test_a_clock_that_was_not_seen_under_load_is_unknown(text, steps, says):
     judged_verdict = verdict(text, "train.gpu.clock", "n0", steps=steps)

@@ -13,6 +13,7 @@ import pytest
 from bringup.evidence import facts
 from bringup.records import Verdict
 from factory import a_run
+from loops import case_for_each
 from programs import ran, tree
 from recipe import numa
 from recipe.rank import RankFacts
@@ -61,19 +62,17 @@ class Rank:
 ALL, FAR = set(range(8)), "GPU-a sits at NUMA node 1, {} CPUs too"
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("at", "mask", "numa_nodes", "kept", "outcome", "says"),
-    [
-        pytest.param("1", ALL, 2, {4, 5, 6, 7}, PASS, "", id="on all CPUs of two NUMA nodes it keeps those of its GPU"),
-        pytest.param(
-            *("1", {0, 1}, 2, {0, 1}, WARN, f"0 ({FAR.format('0 of 2')})"),
-            id="CPUs at another node than the GPU are a warning of the rank",
-            marks=shows_failing("train.cpu.near_gpu"),
-        ),
-        pytest.param("-1", ALL, 2, ALL, OPEN, "", id="the firmware does not know the GPU's node"),
-        pytest.param("7", ALL, 2, ALL, OPEN, "", id="the GPU's node is none of the machine"),
-        pytest.param("-1", {0, 1}, 1, {0, 1}, PASS, "", id="a machine of one NUMA node passes whatever firmware says"),
-    ],
+    pytest.param("1", ALL, 2, {4, 5, 6, 7}, PASS, "", id="on all CPUs of two NUMA nodes it keeps those of its GPU"),
+    pytest.param(
+        *("1", {0, 1}, 2, {0, 1}, WARN, f"0 ({FAR.format('0 of 2')})"),
+        id="CPUs at another node than the GPU are a warning of the rank",
+        marks=shows_failing("train.cpu.near_gpu"),
+    ),
+    pytest.param("-1", ALL, 2, ALL, OPEN, "", id="the firmware does not know the GPU's node"),
+    pytest.param("7", ALL, 2, ALL, OPEN, "", id="the GPU's node is none of the machine"),
+    pytest.param("-1", {0, 1}, 1, {0, 1}, PASS, "", id="a machine of one NUMA node passes whatever firmware says"),
 )
 def test_a_rank_binds_itself_to_the_cpus_of_its_gpu_where_it_has_several_numa_nodes_and_knows_which(
     tmp_path, monkeypatch, at, mask, numa_nodes, kept, outcome, says
@@ -103,14 +102,12 @@ def test_a_rank_that_left_no_word_is_incomplete(tmp_path, monkeypatch):
     assert Rank(tmp_path, monkeypatch, "1", {0}).verdict().outcome is OPEN
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("allowed", "at", "chosen"),
-    [
-        ({2, 3, 4}, "1", {4}),
-        ({4, 5}, "1", None),  # torchrun bound it, or Slurm
-        ({2, 3}, "1", None),  # the GPU is at the other node
-        ({2, 3, 4}, None, None),
-    ],
+    ({2, 3, 4}, "1", {4}),
+    ({4, 5}, "1", None),  # torchrun bound it, or Slurm
+    ({2, 3}, "1", None),  # the GPU is at the other node
+    ({2, 3, 4}, None, None),
 )
 def test_cpus_are_chosen_only_among_several_numa_nodes(allowed, at, chosen):
     assert numa.choose(allowed, NODES, at)[0] == chosen
@@ -120,18 +117,16 @@ def test_no_cpu_is_chosen_where_the_node_of_the_gpu_has_none():
     assert numa.choose({0, 4}, NODES | {"2": set()}, "2")[0] is None
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("visible", "local_rank", "gpu"),
-    [
-        (None, 1, "GPU-b"),
-        ("0,1", 1, "GPU-b"),
-        ("1,0", 1, "GPU-a"),
-        ("GPU-b,GPU-a", 0, "GPU-b"),
-        ("0", 1, None),
-        ("", 0, None),
-        ("7", 0, None),
-        ("MIG-c", 0, None),
-    ],
+    (None, 1, "GPU-b"),
+    ("0,1", 1, "GPU-b"),
+    ("1,0", 1, "GPU-a"),
+    ("GPU-b,GPU-a", 0, "GPU-b"),
+    ("0", 1, None),
+    ("", 0, None),
+    ("7", 0, None),
+    ("MIG-c", 0, None),
 )
 def test_the_gpu_of_a_rank_is_counted_as_cuda_counts(monkeypatch, visible, local_rank, gpu):
     monkeypatch.setattr(gpus, "openable", lambda: (["GPU-a", "GPU-b"], []))

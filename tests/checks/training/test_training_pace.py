@@ -58,7 +58,7 @@ SEEN = [
 
 
 @shows_failing(*failing(SEEN))
-@for_each("gate, outcome, says, changes", SEEN)
+@for_each("gate, outcome, says, changes", *SEEN)
 def test_what_a_run_measured_of_itself_is_judged_and_what_it_did_not_is_unknown(
     tmp_path_factory, gate, outcome, says, changes
 ):
@@ -83,12 +83,10 @@ def of_peak(mfu: float | None, step_s: float = 0.5, why: str | None = None) -> d
 @shows_failing("train.mfu")
 @for_each(
     "outcome, says, changes",
-    [
-        (PASS, "0.38", of_peak(0.38)),
-        (FAIL, "0.11", of_peak(0.11)),
-        (OPEN, "too little work", of_peak(0.38, step_s=0.02)),
-        (OPEN, "no peak is known for H20", of_peak(None, why="no peak is known for H20")),
-    ],
+    (PASS, "0.38", of_peak(0.38)),
+    (FAIL, "0.11", of_peak(0.11)),
+    (OPEN, "too little work", of_peak(0.38, step_s=0.02)),
+    (OPEN, "no peak is known for H20", of_peak(None, why="no peak is known for H20")),
 )
 def test_one_gpu_does_its_share_of_its_peak_where_the_workload_is_real(tmp_path_factory, outcome, says, changes):
     verdict = about_job(tmp_path_factory.mktemp("run"), "run_1gpu", H100, gpus=8, **changes)["train.mfu"]
@@ -99,15 +97,13 @@ def test_one_gpu_does_its_share_of_its_peak_where_the_workload_is_real(tmp_path_
 @shows_failing("train.scaling")
 @for_each(
     "share, step_s, optimizer_s, outcome, says",
-    [
-        (0.97, 2.0, 0.0, PASS, "0.97"),
-        (0.6, 2.0, 0.0, FAIL, "0.6"),
-        (0.97, 0.02, 0.0, OPEN, "10 ms on 2 ranks"),  # a step of launches tells nothing, in either direction
-        (0.2, 0.02, 0.0, OPEN, "10 ms on 2 ranks"),
-        # a step of one GPU has as many micro-steps as there are ranks, and one update; each rank of DDP makes an update
-        # for its fewer ones: on 32 H100 a healthy DDP makes 0.8 of one GPU's tokens/s. 0.8 s and the update, 1.2 s
-        (0.8, 2.0, 0.4, PASS, "0.96 (0.8 before the optimizer's update is counted"),
-    ],
+    (0.97, 2.0, 0.0, PASS, "0.97"),
+    (0.6, 2.0, 0.0, FAIL, "0.6"),
+    (0.97, 0.02, 0.0, OPEN, "10 ms on 2 ranks"),  # a step of launches tells nothing, in either direction
+    (0.2, 0.02, 0.0, OPEN, "10 ms on 2 ranks"),
+    # a step of one GPU has as many micro-steps as there are ranks, and one update; each rank of DDP makes an update
+    # for its fewer ones: on 32 H100 a healthy DDP makes 0.8 of one GPU's tokens/s. 0.8 s and the update, 1.2 s
+    (0.8, 2.0, 0.4, PASS, "0.96 (0.8 before the optimizer's update is counted"),
 )
 def test_ranks_that_became_slower_together_fail_where_a_step_is_work(
     tmp_path_factory, share, step_s, optimizer_s, outcome, says
@@ -158,14 +154,14 @@ def test_the_drivers_of_all_ranks_are_read_from_both_kinds_of_module():
 AGREE = "train.records.agree"
 
 
-@for_each("stem", STEMS)
+@for_each("stem", *STEMS)
 def test_recorded_trainings_agree_with_themselves(stem):
     records = TrainingRecords(RECORDS / stem)
     assert list(measured.contradictions(records.args, records.metrics)) == []
 
 
 @shows_failing(AGREE)
-@for_each("factor", [1000, 1.05, 0.5])
+@for_each("factor", 1000, 1.05, 0.5)
 def test_a_speed_that_its_own_steps_do_not_make_is_judged_and_compared_with_nothing(tmp_path_factory, factor):
     run = run_of("run_fsdp_2node", tmp_path_factory.mktemp("run"))
     metrics = TrainingRecords(run).metrics
@@ -180,23 +176,21 @@ def test_a_speed_that_its_own_steps_do_not_make_is_judged_and_compared_with_noth
 
 @for_each(
     "file, field, changed, says",
-    [
-        ("run_args.json", "world_size", 4000, "run_args.json has world_size 4000, metrics.json 4"),
-        ("metrics.json", "tokens_per_step", lambda now: now * 2, "global batch times sequence length gives"),
-        # the same begin, another clock
-        *(
-            ("metrics.json", "steps_unix_s", clock, "the ends of the same steps by the host's clock")
-            for clock in (
-                lambda now: [now[0] + (at - now[0]) / 10 for at in now],
-                lambda now: [now[0] + (at - now[0]) * 10 for at in now],
-            )
-        ),
-        ("metrics.json", "tokens_per_s_per_rank", lambda now: now * 2, "tokens_per_s over the ranks gives"),
-        ("metrics.json", "step_time_s", lambda now: now | {"p50": now["p50"] * 3}, "step_time_s.p50 is"),
-        ("metrics.json", "step_time_s", lambda now: now | {"p50": now["p50"] * 0.3}, "step_time_s.p50 is"),
-        ("metrics.json", "tflops_per_rank", lambda now: now * 2, "flops_per_token times tokens/s per rank gives"),
-        ("metrics.json", "straggler", None, "straggler is null, and the ranks' own work was timed"),
-    ],
+    ("run_args.json", "world_size", 4000, "run_args.json has world_size 4000, metrics.json 4"),
+    ("metrics.json", "tokens_per_step", lambda now: now * 2, "global batch times sequence length gives"),
+    # the same begin, another clock
+    *(
+        ("metrics.json", "steps_unix_s", clock, "the ends of the same steps by the host's clock")
+        for clock in (
+            lambda now: [now[0] + (at - now[0]) / 10 for at in now],
+            lambda now: [now[0] + (at - now[0]) * 10 for at in now],
+        )
+    ),
+    ("metrics.json", "tokens_per_s_per_rank", lambda now: now * 2, "tokens_per_s over the ranks gives"),
+    ("metrics.json", "step_time_s", lambda now: now | {"p50": now["p50"] * 3}, "step_time_s.p50 is"),
+    ("metrics.json", "step_time_s", lambda now: now | {"p50": now["p50"] * 0.3}, "step_time_s.p50 is"),
+    ("metrics.json", "tflops_per_rank", lambda now: now * 2, "flops_per_token times tokens/s per rank gives"),
+    ("metrics.json", "straggler", None, "straggler is null, and the ranks' own work was timed"),
 )
 def test_each_number_is_held_by_the_others(tmp_path_factory, file, field, changed, says):
     run = run_of("run_fsdp_2node", tmp_path_factory.mktemp("run"))

@@ -12,7 +12,7 @@ from bringup.plan import planned as plan
 from bringup.plan import profile
 from bringup.plan.phases import PHASES
 from bringup.records import Outcome, RankTimes, TrainMetrics, Verdict, read_record
-from loops import for_each
+from loops import case_for_each, for_each
 from runs_for_tests import FAIL, OPEN, PASS, failing
 from showing import shows_failing
 from trained_runs import RECORDS, STEMS, bad, change, rank_said, run_of
@@ -78,7 +78,7 @@ ARGUMENTS = [
 
 
 @shows_failing(*failing(row[2:] for row in FIELDS))
-@for_each("stem, fields, gate, outcome, says", [*FIELDS, *ARGUMENTS])
+@for_each("stem, fields, gate, outcome, says", *FIELDS, *ARGUMENTS)
 def test_every_training_gate_can_fail_and_passes_nothing_that_is_not_there(
     tmp_path_factory, stem, fields, gate, outcome, says
 ):
@@ -117,18 +117,16 @@ def of_transport(folder: Path, name: str) -> Verdict:
     return next(v for v in verdicts if v.gate == "train.transport")
 
 
-@pytest.mark.parametrize(
+@case_for_each(
     ("networks", "outcome", "says"),
-    [
-        (("IB", "IB"), PASS, "IB"),
-        (("IBext_v10", "IBext_v10"), PASS, "IBext_v10"),  # HPC-X
-        (("Libfabric", "Libfabric"), OPEN, "Libfabric is not known to this version"),  # no provider
-        (("FastSocket", "FastSocket"), FAIL, "FastSocket"),
-        (("Socket", "Socket"), FAIL, "Socket"),
-        (("IB", "Socket"), FAIL, "IB+Socket"),
-        (("IB",), OPEN, "1 of 2 nodes left a log of NCCL"),
-        ((), OPEN, "0 of 2 nodes left a log of NCCL"),
-    ],
+    (("IB", "IB"), PASS, "IB"),
+    (("IBext_v10", "IBext_v10"), PASS, "IBext_v10"),  # HPC-X
+    (("Libfabric", "Libfabric"), OPEN, "Libfabric is not known to this version"),  # no provider
+    (("FastSocket", "FastSocket"), FAIL, "FastSocket"),
+    (("Socket", "Socket"), FAIL, "Socket"),
+    (("IB", "Socket"), FAIL, "IB+Socket"),
+    (("IB",), OPEN, "1 of 2 nodes left a log of NCCL"),
+    ((), OPEN, "0 of 2 nodes left a log of NCCL"),
 )
 def test_under_nccl_the_log_of_every_node_says_what_carried_training(tmp_path, networks, outcome, says):
     folder = under_nccl(tmp_path, *networks)
@@ -306,21 +304,16 @@ RANK, JOB = ("train.rank.stall", "n1/rank3"), ("train.stall", "job")
 
 @for_each(
     "last, excess_s, expected",
-    [
-        (
-            STILL,
-            20.0,
-            {
-                RANK: ["in step 9: the process stood still", "20.2"],
-                JOB: ["step 9 took", "n1/rank3 stood still for 20.2 s"],
-            },
-        ),
-        # one that computed meanwhile was not stopped
-        (STILL | {"cpu_s": 19.0}, 20.0, {RANK: ["one call kept the interpreter for itself"], JOB: []}),
-        (BEATING, 20.0, {JOB: ["no rank stood still in what it does itself"]}),
-        (BEATING, 1.0, {}),
-        (BEATING, [40.0, 55.0, 41.0, 42.0, 40.0], {}),  # 15 s more than the median, and uneven only
-    ],
+    (
+        STILL,
+        20.0,
+        {RANK: ["in step 9: the process stood still", "20.2"], JOB: ["step 9 took", "n1/rank3 stood still for 20.2 s"]},
+    ),
+    # one that computed meanwhile was not stopped
+    (STILL | {"cpu_s": 19.0}, 20.0, {RANK: ["one call kept the interpreter for itself"], JOB: []}),
+    (BEATING, 20.0, {JOB: ["no rank stood still in what it does itself"]}),
+    (BEATING, 1.0, {}),
+    (BEATING, [40.0, 55.0, 41.0, 42.0, 40.0], {}),  # 15 s more than the median, and uneven only
 )
 def test_the_rank_that_was_stopped_fails_and_those_that_waited_pass(tmp_path_factory, last, excess_s, expected):
     """In step 9 every rank took so much longer."""
