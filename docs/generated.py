@@ -15,15 +15,15 @@ from functools import cache
 from itertools import groupby
 from pathlib import Path
 
-from bringup.known_faults import xid
-from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES, Signature, entries
-from bringup.plan.catalogue import GATES
-from bringup.plan.gate import Gate
-from bringup.plan.profile import Profile, load, names
-from bringup.plan.transports import TRANSPORTS
-from bringup.records import Outcome, write_text
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.gate import Gate
+from bringup.kernel.plan.profile import Profile, load, names
+from bringup.kernel.plan.transports import TRANSPORTS
+from bringup.kernel.records import Outcome, write_text
+from bringup.kernel.results import REPOSITORY
+from bringup.readers.known import xid
+from bringup.readers.known.signatures import EXIT_CODES, SIGNATURES, Signature, entries
 from bringup.report.text import table
-from bringup.results import REPOSITORY
 
 sys.path.insert(0, str(REPOSITORY / "docs"))
 from samples import of_the_whole_run, with_samples

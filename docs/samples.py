@@ -19,13 +19,14 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from bringup.compare import sidebyside
-from bringup.compare.entries import Entry
-from bringup.plan.phases import PHASES
-from bringup.records import Playbook, Run, RunArgs, TrainMetrics, Verdicts, read_record
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Playbook, Run, Verdicts, read_record
+from bringup.kernel.results import REPOSITORY
 from bringup.report import collection, document, text, view
 from bringup.report.charts import sheet
-from bringup.results import REPOSITORY
+from bringup.training.comparison import sidebyside
+from bringup.training.comparison.entries import Entry
+from bringup.training.records import RunArgs, TrainMetrics
 
 RECORDED = REPOSITORY / "docs/results/local"
 _MARKED = re.compile(r"<!-- recorded: (?P<what>[^\n]+?) -->\n.*?<!-- end recorded -->", re.DOTALL)

@@ -3,12 +3,12 @@
 from dataclasses import replace
 from typing import Any
 
-from bringup.advise import answer as advise
-from bringup.formulae import models
-from bringup.formulae.flops import flops_per_token
-from bringup.plan import profile as profiles
-from bringup.plan.profile import Profile
-from bringup.records import Advice, PredictedStrategy
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.profile import Profile
+from bringup.training.advise import answer as advise
+from bringup.training.formulae import models
+from bringup.training.formulae.flops import flops_per_token
+from bringup.training.records import Advice, PredictedStrategy
 
 LLAMA = models.load("llama3-8b")
 H100 = profiles.load("h100-8x400g")

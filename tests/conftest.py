@@ -5,9 +5,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import tiers
-from bringup import cli, judge
-from bringup.plan.catalogue import GATES
-from bringup.records import Kind, Outcome
+from bringup import cli
+from bringup.kernel import judge
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.records import Kind, Outcome
 from showing import MARK
 
 os.environ.pop("COLUMNS", None)  # pytest-xdist sets it, and what is printed would depend on it

@@ -3,14 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from bringup.answers.drilled import Drilled
-from bringup.compare.entries import Entry
-from bringup.judge import Judged
-from bringup.plan import planned
-from bringup.plan import profile as profiles
-from bringup.plan.catalogue import GATES
-from bringup.plan.phases import PHASES
-from bringup.records import (
+from bringup.kernel.answers.drilled import Drilled
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import planned
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import (
     DrillReport,
     DrillResult,
     Kind,
@@ -25,7 +24,8 @@ from bringup.records import (
     worst,
 )
 from bringup.report.collection import Absent, Collection
-from bringup.results import TrainingRecords
+from bringup.training.comparison.entries import Entry
+from bringup.training.records.folder import TrainingRecords
 
 
 def a_run(

@@ -13,7 +13,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from bringup.records import Action, Asked, Baseline, Group
+from bringup.health.records import Asked, Baseline, Group
+from bringup.kernel.records import Action
 from programs import program, ran
 
 SLURM = Path(__file__).resolve().parents[1] / "infrastructure-validation/slurm"

@@ -4,8 +4,8 @@ import io
 from collections.abc import Callable
 from typing import Any
 
-from bringup.evidence import facts
-from bringup.evidence.parsed import Parsed
+from bringup.kernel.facts import facts
+from bringup.kernel.facts.parsed import Parsed
 from facts import Facts
 
 

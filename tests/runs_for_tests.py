@@ -6,15 +6,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bringup import judge
-from bringup import results as runs
-from bringup.derive.observed import derive
-from bringup.evidence import reading
-from bringup.evidence.parsed import Parsed, Seen
-from bringup.plan import profile
-from bringup.plan.catalogue import GATES
-from bringup.plan.phases import PHASES
-from bringup.records import Closed, Outcome, Run, Verdict, read_record, write_record
+from bringup.kernel import judge
+from bringup.kernel import results as runs
+from bringup.kernel.facts import reading
+from bringup.kernel.facts.observed import derive
+from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.plan import profile
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Closed, Outcome, Run, Verdict, read_record, write_record
 from bringup.run import open as opening
 from factory import a_run
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from accelerate.utils.launch import prepare_multi_gpu_env
-from bringup.records import RunArgs
+from bringup.training.records import RunArgs
 from loops import case_for_each, for_each
 from programs import ROOT
 from recipe import arguments, results

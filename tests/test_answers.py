@@ -5,13 +5,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bringup.answers import NAMED, answers, in_words, stand_ins_of
-from bringup.judge import Judged
-from bringup.plan import catalogue
-from bringup.plan.catalogue import GATES
-from bringup.plan.claims import CLAIMS, QUESTIONS
-from bringup.plan.phases import PHASES
-from bringup.records import Answer, Decision, DrillResult, Kind, Mark, Observation, Outcome
+from bringup.kernel.answers import NAMED, answers, in_words, stand_ins_of
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.claims import CLAIMS, QUESTIONS
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Answer, Decision, DrillResult, Kind, Mark, Observation, Outcome
 from bringup.report.collection import headline
 from factory import GPU_CLUSTER, LOCAL_CLUSTER, a_drill_result, a_run, a_verdict, drilled, healthy, judged_of, playbook
 from loops import case_for_each, for_each

@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import warm_python
-from bringup.evidence import launcher
+from bringup.readers import launcher
 from bringup.run.train_here import free_port
 from factory import a_run
 from programs import ROOT, program, ran

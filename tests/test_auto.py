@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 import yaml
-from bringup import results
-from bringup.judge import judge_folder
-from bringup.plan import auto, catalogue, parts
-from bringup.plan import profile as profiles
-from bringup.plan.auto import Nodes
-from bringup.plan.profile import PROFILES, Profile
-from bringup.records import Observation, Outcome, SlurmCluster
+from bringup.domains import auto, parts
+from bringup.domains.auto import Nodes
+from bringup.kernel import results
+from bringup.kernel.judge import judge_folder
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.profile import PROFILES, Profile
+from bringup.kernel.records import Observation, Outcome, SlurmCluster
 from bringup.run import discovered, slurm
 from loops import for_each
 from runs_for_tests import unpacked

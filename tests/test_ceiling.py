@@ -4,13 +4,13 @@ from collections import defaultdict
 
 import predictors
 import pytest
-from bringup import judge
-from bringup.errors import FileError
-from bringup.evidence.parsed import Parsed
-from bringup.plan import catalogue, ceiling
-from bringup.plan.expectation import Share
-from bringup.plan.profile import Profile, load, parse
-from bringup.records import Outcome, Verdict
+from bringup.kernel import judge
+from bringup.kernel.errors import FileError
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.plan import catalogue, ceiling
+from bringup.kernel.plan.expectation import Share
+from bringup.kernel.plan.profile import Profile, load, parse
+from bringup.kernel.records import Outcome, Verdict
 from factory import a_run
 from loops import for_each
 from showing import shows_failing

@@ -2,7 +2,7 @@
 
 import pytest
 from bringup.compare import noise
-from bringup.formulae.chance import most_events
+from bringup.compare.chance import most_events
 from loops import for_each
 from scipy import stats
 

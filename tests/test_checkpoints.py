@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 import warm_python
-from bringup.records import Checkpoint, TrainMetrics, read_record, write_record
+from bringup.kernel.records import read_record, write_record
+from bringup.training.records import Checkpoint, TrainMetrics
 from factory import a_run
 from recipe.checkpoint import state
 from test_training_runs import NOTHING_ELSE, SOURCE, STEPS, UNPROFILED, Finished, changed, injected, one_node, two_nodes

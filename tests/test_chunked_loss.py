@@ -6,7 +6,7 @@ from typing import Any
 import predict
 import pytest
 import torch
-from bringup.formulae import memory, models
+from bringup.training.formulae import memory, models
 from recipe import fast as chunked_loss
 from recipe.strategy import Refused
 from tiers import first

@@ -169,7 +169,7 @@ def test_a_page_that_may_not_be_written_beside_its_run_says_where_else(tmp_path,
     """As root may write everywhere, the folder of another user is a file system that refuses."""
     folder = discovery(tmp_path, monkeypatch)
     refuse = PermissionError(errno.EACCES, "Permission denied", str(folder / "report.html"))
-    monkeypatch.setattr("bringup.records.files.write", Mock(side_effect=refuse))
+    monkeypatch.setattr("bringup.kernel.records.files.write", Mock(side_effect=refuse))
     says = f"bringup: {folder}/report.html: Permission denied; -o FILE writes it elsewhere\n"
     assert refused("report", folder) == says
 
@@ -201,7 +201,7 @@ def test_completion_is_a_script_that_its_shell_reads_with_verbs_for_people_and_p
 def test_the_help_loads_neither_the_records_nor_the_catalogue():
     script = "import sys\nfrom bringup.cli import parser\nparser().format_help()\nprint(*sys.modules)"
     loaded = ran([sys.executable, "-c", script], check=True).stdout.split()
-    assert not {"pydantic", "yaml", "jinja2", "bringup.records", "bringup.plan.catalogue"} & set(loaded)
+    assert not {"pydantic", "yaml", "jinja2", "bringup.kernel.records", "bringup.kernel.plan.catalogue"} & set(loaded)
 
 
 def test_every_verb_is_done_by_the_file_that_the_table_names_and_reads_the_arguments_that_it_takes():
@@ -215,7 +215,7 @@ def test_every_verb_is_done_by_the_file_that_the_table_names_and_reads_the_argum
 
 def test_a_verb_that_starts_scripts_says_that_it_needs_a_checkout(tmp_path, monkeypatch, capsys):
     """As pipx installs it: `doctor` once ended as a fault of bringup itself."""
-    monkeypatch.setattr("bringup.results.REPOSITORY", tmp_path)
+    monkeypatch.setattr("bringup.kernel.results.REPOSITORY", tmp_path)
     needed = {"train": ["ddp"], "preflight": ["--nodes", "2", "--", "true"]}
     for verb in (key.partition(".")[2] for key, verb in VERBS.items() if verb.starts_scripts):
         with pytest.raises(SystemExit) as ended:

@@ -5,8 +5,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from bringup.plan.catalogue import GATES
-from bringup.plan.phases import PHASES
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.phases import PHASES
 from generated import with_quotes
 from loops import case_for_each, for_each
 from programs import ROOT

@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bringup import judge
-from bringup import results as runs
-from bringup.derive.observed import read_run
-from bringup.errors import FileError, RecordError, RunError
-from bringup.evidence import topology
-from bringup.known_faults import signs
-from bringup.records import Outcome, Run, RunArgs, TrainMetrics, read_record
+from bringup.kernel import judge
+from bringup.kernel import results as runs
+from bringup.kernel.errors import FileError, RecordError, RunError
+from bringup.kernel.facts.observed import read_run
+from bringup.kernel.records import Outcome, Run, read_record
+from bringup.readers import topology
+from bringup.readers.known import signs
 from bringup.report import document
 from bringup.report import view as report
+from bringup.training.records import RunArgs, TrainMetrics
+from bringup.training.records.folder import TrainingRecords
 from damage_for_tests import FEW, JSON, MANY, NASTY, damaged, everywhere, inside, places
 from hypothesis import given
 from hypothesis import strategies as st
@@ -245,4 +247,4 @@ def test_the_run_of_these_tests_is_healthy(trained, finished, tmp_path):
     assert not_passed(trained) == set()
     assert not_passed(finished) == set()
     copy = shutil.copytree(finished, tmp_path / "copy")
-    assert read_run(copy, runs.load(copy), runs.TrainingRecords(copy), runs.read_seal(copy))[0].observations
+    assert read_run(copy, runs.load(copy), TrainingRecords(copy), runs.read_seal(copy))[0].observations

@@ -8,13 +8,10 @@ import pytest
 import yaml
 from advised import advice
 from bringup.drill import result
-from bringup.errors import FileError, RecordError, RunError, UsageError
-from bringup.evidence import hostlist
-from bringup.known_faults import pending
-from bringup.plan import profile as profiles
-from bringup.records import (
-    Checkpoint,
-    CheckpointFile,
+from bringup.kernel.errors import FileError, RecordError, RunError, UsageError
+from bringup.kernel.facts import hostlist
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.records import (
     Closed,
     Continued,
     DrillReport,
@@ -29,9 +26,11 @@ from bringup.records import (
     as_json,
     read_record,
 )
+from bringup.kernel.results import REPOSITORY
+from bringup.readers.known import pending
 from bringup.report import collection
 from bringup.report import text as report
-from bringup.results import REPOSITORY
+from bringup.training.records import Checkpoint, CheckpointFile
 from damage_for_tests import JSON, MANY, NASTY, damaged, everywhere, inside, places
 from factory import a_drill_report, a_drill_result, a_verdict
 from hypothesis import given

@@ -5,10 +5,10 @@ import shlex
 import subprocess
 from pathlib import Path
 
-from bringup.plan.catalogue import GATES
-from bringup.plan.gate import PLACES
-from bringup.plan.phases import PHASES
-from bringup.records import Outcome
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.gate import PLACES
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Outcome
 from bringup.report.explain import next_commands
 from factory import a_run, a_verdict
 from programs import ROOT

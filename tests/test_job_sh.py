@@ -5,7 +5,7 @@ import shlex
 import sys
 
 import pytest
-from bringup.evidence import hostlist
+from bringup.kernel.facts import hostlist
 from loops import case_for_each, for_each
 from programs import program
 from scripts_for_tests import bash, in_job_sh, on_the_path, refused

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bringup import judge
-from bringup import results as runs
-from bringup.evidence.parsed import Parsed
-from bringup.plan import catalogue as gates
-from bringup.plan import profile
-from bringup.plan.phases import PHASES
-from bringup.records import Observations, Outcome, Verdict, Verdicts
+from bringup.kernel import judge
+from bringup.kernel import results as runs
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.plan import catalogue as gates
+from bringup.kernel.plan import profile
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Observations, Outcome, Verdict, Verdicts
 from bringup.report import document
 from bringup.run import open as opening
 from factory import a_run

@@ -4,16 +4,16 @@ gets in."""
 from pathlib import Path
 
 import pytest
-from bringup import judge
-from bringup import results as runs
 from bringup.cli import main
 from bringup.compare import learn as profiling
-from bringup.evidence.parsed import Parsed
-from bringup.plan import catalogue as gates
-from bringup.plan import profile
-from bringup.plan.expectation import Expectation
-from bringup.plan.gate import Gate
-from bringup.records import Outcome
+from bringup.kernel import judge
+from bringup.kernel import results as runs
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.plan import catalogue as gates
+from bringup.kernel.plan import profile
+from bringup.kernel.plan.expectation import Expectation
+from bringup.kernel.plan.gate import Gate
+from bringup.kernel.records import Outcome
 from runs_for_tests import discovery, opened
 
 BUSBW, PORTS = gates.GATES["nccl.all_reduce.busbw"], gates.GATES["discovery.rdma.active"]

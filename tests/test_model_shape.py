@@ -7,10 +7,10 @@ from typing import Any
 import predict
 import pytest
 import torch
-from bringup.errors import ModelError
-from bringup.formulae import flops, memory, models, traffic
-from bringup.formulae.models import Job
-from bringup.records import ModelShape
+from bringup.kernel.errors import ModelError
+from bringup.training.formulae import flops, memory, models, traffic
+from bringup.training.formulae.models import Job
+from bringup.training.records import ModelShape
 from loops import case_for_each, for_each
 from recipe import model_shape, observed_strategy, weights
 from tiers import first

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
-from bringup.plan.catalogue import GATES
+from bringup.kernel.plan.catalogue import GATES
 from programs import ROOT
 
 UNUSUAL = {

@@ -15,8 +15,8 @@ from pathlib import Path
 
 from bringup import cli
 from bringup.cli.arguments import phase_called, phases_called
-from bringup.errors import BringupError
-from bringup.plan.phases import PHASES
+from bringup.kernel.errors import BringupError
+from bringup.kernel.plan.phases import PHASES
 from bringup.report import known_runs
 from loops import for_each
 from programs import ROOT, ran

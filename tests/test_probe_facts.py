@@ -7,9 +7,9 @@ import sys
 import collectives
 import inventory
 import pytest
-from bringup.evidence import facts
-from bringup.evidence.parsed import Parsed
-from bringup.records import Outcome, Verdict
+from bringup.kernel.facts import facts
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.records import Outcome, Verdict
 from fabric import fabric
 from factory import a_run
 from facts import MAX_LINE_BYTES, MAX_NAME, MAX_TEXT, Facts

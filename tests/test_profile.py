@@ -3,11 +3,11 @@
 import json
 
 import pytest
-from bringup import results
-from bringup.errors import FileError
-from bringup.plan import catalogue as gates
-from bringup.plan import profile, transports
-from bringup.plan.profile import load, parse
+from bringup.kernel import results
+from bringup.kernel.errors import FileError
+from bringup.kernel.plan import catalogue as gates
+from bringup.kernel.plan import profile, transports
+from bringup.kernel.plan.profile import load, parse
 from loops import case_for_each, for_each
 from runs_for_tests import discovery
 

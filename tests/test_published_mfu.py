@@ -4,10 +4,11 @@ from pathlib import Path
 
 import predictors
 import pytest
-from bringup.formulae import flops, published
-from bringup.formulae.models import load
-from bringup.plan import parts
-from bringup.records import TrainMetrics, read_record
+from bringup.domains import parts
+from bringup.kernel.records import read_record
+from bringup.training.formulae import flops, published
+from bringup.training.formulae.models import load
+from bringup.training.records import TrainMetrics
 
 METRICS = Path(__file__).parent / "fixtures/training/run_fsdp_2node/metrics.json"
 CARDS = {"A100": "NVIDIA A100-SXM4-80GB"}  # of which the published numbers are

@@ -4,7 +4,7 @@ import re
 
 import pytest
 import real_output
-from bringup.known_faults.signatures import SIGNATURES
+from bringup.readers.known.signatures import SIGNATURES
 from loops import for_each
 from real_output import FIXTURES, INDEX, PAGE, READERS
 

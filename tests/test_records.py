@@ -3,9 +3,9 @@
 import json
 
 import pytest
-from bringup import results as runs
-from bringup.errors import RecordError
-from bringup.records import Closed, Outcome, read_record, worst, write_record
+from bringup.kernel import results as runs
+from bringup.kernel.errors import RecordError
+from bringup.kernel.records import Closed, Outcome, read_record, worst, write_record
 from loops import case_for_each
 
 CLOSED = Closed(exit_code=0, closed_at="2026-01-01T00:00:00Z", files={})

@@ -1,8 +1,8 @@
 """The closed set of comparisons."""
 
 import pytest
-from bringup.errors import RuleError
-from bringup.plan.rules import holds, in_words, odd_ones
+from bringup.kernel.errors import RuleError
+from bringup.kernel.plan.rules import holds, in_words, odd_ones
 from loops import for_each
 
 

@@ -1,9 +1,9 @@
 """A test that names a gate must show it failing (showing.py, conftest.py); loops.py names each row that fails."""
 
 import pytest
-from bringup import judge
-from bringup.evidence.parsed import Parsed
-from bringup.plan import profile
+from bringup.kernel import judge
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.plan import profile
 from factory import a_run
 from loops import for_each
 from showing import shows_failing

@@ -4,8 +4,9 @@ import socket
 
 import pytest
 from bringup.cli import main
-from bringup.errors import FileError
-from bringup.plan import profile, site
+from bringup.kernel.errors import FileError
+from bringup.kernel.plan import profile
+from bringup.run import site_file as site
 from loops import case_for_each, for_each
 
 GOOD = "schema_version: 1\nname: lab\n"

@@ -19,7 +19,9 @@ WITHOUT_TORCH = (
 @functools.cache
 def without_torch() -> str:
     """A Python that has all but torch, and what comes with it, in memory."""
-    return warm_python.start(os.environ, ("bringup.records", "bringup.formulae.memory", "bringup.formulae.models"))
+    return warm_python.start(
+        os.environ, ("bringup.kernel.records", "bringup.training.formulae.memory", "bringup.training.formulae.models")
+    )
 
 
 def start(entrypoint: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:

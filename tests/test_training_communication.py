@@ -5,8 +5,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from bringup.formulae import overlap
-from bringup.records import Communication, RunArgs, read_record
+from bringup.kernel.records import read_record
+from bringup.training.formulae import overlap
+from bringup.training.records import Communication, RunArgs
 from loops import case_for_each, for_each
 from programs import ROOT
 from recipe import communication

@@ -7,7 +7,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from bringup.compare.sidebyside import NotComparable, compare
+from bringup.training.comparison.sidebyside import NotComparable, compare
 from test_training_runs import SOURCE, STEPS, Finished, launch, one_node
 from tiers import in_test_all
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import torch
-from bringup.formulae import pace
-from bringup.records import RankTimes
+from bringup.training.formulae import pace
+from bringup.training.records import RankTimes
 from loops import case_for_each
 from recipe import fast as recipes
 from recipe import meter, trajectory

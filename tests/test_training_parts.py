@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from bringup.formulae import flops, models, pace
-from bringup.plan import profile as profiles
-from bringup.records import Checkpoint, Memory, RunArgs, Standstill, TrainMetrics, read_record
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.records import read_record
+from bringup.training.formulae import flops, models, pace
+from bringup.training.records import Checkpoint, Memory, RunArgs, Standstill, TrainMetrics
 from loops import case_for_each, for_each
 from programs import ROOT
 from pydantic import TypeAdapter

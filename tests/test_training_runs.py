@@ -14,9 +14,10 @@ from typing import Any
 
 import pytest
 import warm_python
-from bringup.formulae.models import CHUNKED_LOSS
-from bringup.records import RunArgs, TrainMetrics, read_record
+from bringup.kernel.records import read_record
 from bringup.run.train_here import free_port
+from bringup.training.formulae.models import CHUNKED_LOSS
+from bringup.training.records import RunArgs, TrainMetrics
 from programs import ROOT
 from tiers import first, in_test_all
 
@@ -330,7 +331,7 @@ SMALL_CHUNKS = """
 import os
 import bringup.formulae.memory
 
-bringup.formulae.memory.CHUNK_TOKENS = 96
+bringup.training.formulae.memory.CHUNK_TOKENS = 96
 os.environ["TORCHDYNAMO_DISABLE"] = "1"
 """
 

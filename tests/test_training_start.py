@@ -10,7 +10,8 @@ import predict
 import pytest
 import torch
 import torch.distributed as dist
-from bringup.records import RunArgs, read_record
+from bringup.kernel.records import read_record
+from bringup.training.records import RunArgs
 from loops import case_for_each
 from programs import ROOT, tree
 from recipe import memory, weights, workload

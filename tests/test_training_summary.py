@@ -4,19 +4,18 @@ import json
 from pathlib import Path
 
 import pytest
-from bringup.records import (
+from bringup.kernel.records import read_record, write_record
+from bringup.kernel.records.base import lists_on_lines
+from bringup.kernel.results import METRICS, RUN_ARGS
+from bringup.run import open as opening
+from bringup.training.records import (
     REFERENCE_ARGS,
     REFERENCE_METRICS,
     RunArgs,
     TrainMetrics,
-    read_record,
     scaling_against,
     summary_of,
-    write_record,
 )
-from bringup.records.base import lists_on_lines
-from bringup.results import METRICS, RUN_ARGS
-from bringup.run import open as opening
 from loops import case_for_each
 from trained_runs import RECORDS, STEMS
 

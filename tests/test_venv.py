@@ -11,9 +11,9 @@ from importlib.metadata import distributions
 from pathlib import Path
 
 import pytest
-from bringup.errors import RunError
-from bringup.plan import site as sites
-from bringup.plan.phases import PHASES
+from bringup.kernel.errors import RunError
+from bringup.kernel.plan.phases import PHASES
+from bringup.run import site_file as sites
 from bringup.run.before.host import environment
 from bringup.run.open import refuse_without_torch
 from bringup.run.site import AtSite

@@ -1,13 +1,13 @@
 """Facts are judged by the rule of their gate, the number of a profile and what the gate needs."""
 
-from bringup import judge
-from bringup.evidence import pair_rounds
-from bringup.evidence.parsed import Parsed
-from bringup.plan import catalogue as gates
-from bringup.plan.expectation import Expectation
-from bringup.plan.profile import Profile, load
-from bringup.records import Kind, Outcome, SiteUsed, Verdict
-from bringup.records.base import worst_of_run
+from bringup.kernel import judge
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.plan import catalogue as gates
+from bringup.kernel.plan.expectation import Expectation
+from bringup.kernel.plan.profile import Profile, load
+from bringup.kernel.records import Kind, Outcome, SiteUsed, Verdict
+from bringup.kernel.records.base import worst_of_run
+from bringup.readers import pair_rounds
 from factory import a_run, a_verdict
 from loops import for_each
 

@@ -5,9 +5,9 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from bringup import judge
-from bringup.plan.phases import PHASES
-from bringup.records import Outcome, Verdict
+from bringup.kernel import judge
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Outcome, Verdict
 from bringup.run import open as opening
 from runs_for_tests import FIXTURES, opened
 

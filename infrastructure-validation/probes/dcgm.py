@@ -3,7 +3,7 @@
 
 Levels, and about how long 8 GPUs take: 1 (seconds) looks at drivers and settings; 2 (2 to 10 minutes) tests memory and
 PCIe; 3 (half an hour) stresses; 4 (hours) tests memory with patterns.
-Proves: only that the program was there and ended by itself. What it found is read from its answer (evidence/dcgm.py).
+Proves: only that the program was there and ended by itself. What it found is read from its answer (readers/dcgm.py).
 Run: srun --label --ntasks-per-node=1 --gpus-per-node=8 python3 dcgm.py LEVEL SECONDS
 """
 

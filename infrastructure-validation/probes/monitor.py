@@ -3,7 +3,7 @@
 ports, and GPU where NVML answers. CSV to stdout.
 
 The first line says how often. After the line of the node come a line with the bytes of each network interface and RDMA
-device, and a line for each of its GPUs. Columns: validation/bringup/evidence/monitor.py. A cell that cannot be measured
+device, and a line for each of its GPUs. Columns: validation/bringup/readers/monitor.py. A cell that cannot be measured
 here is empty, never 0.
 Run: srun --label --overlap python3 monitor.py until-eof [SECONDS]. srun hands its standard input on to all tasks; a
      SIGTERM that it gets would kill them. Without words: until SIGTERM, once a second.

@@ -81,7 +81,7 @@ QUERIES = [  # (name, what nvidia-smi is asked, its fields without the leading u
 ]
 PATIENCE = 3  # times that of one GPU: it asks all of them
 NODE_WIDE = ("discovery.gpu.driver",)
-TEXTS = (("q", ("-q",)), ("topo", ("topo", "-m")))  # for people; -m is also read by evidence/topology.py
+TEXTS = (("q", ("-q",)), ("topo", ("topo", "-m")))  # for people; -m is also read by readers/topology.py
 
 
 def keep_texts(facts, keep, run=subprocess.run):

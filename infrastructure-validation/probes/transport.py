@@ -1,5 +1,5 @@
 """What carried the bytes between hosts, as the hosts themselves count it. NCCL's own words are read by
-evidence/nccl_log.py of the package."""
+readers/nccl_log.py of the package."""
 
 from pathlib import Path
 

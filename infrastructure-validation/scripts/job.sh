@@ -14,7 +14,7 @@
 #   cpus_per_rank RANKS         cores of a rank, where so many share a node
 #   rank0_of LIST               the node of n[0,3] on which Slurm places rank 0
 #   placed STEM TASKS LIST      write down on which nodes the step STEM runs, with how many tasks each, where its name does not
-#                               say it (evidence/reading.py): a fact counts only from the node that it is about
+#                               say it (kernel/facts/reading.py): a fact counts only from the node that it is about
 #   unfinished PROBE FILE NODE… the nodes on which the probe left no closing line
 #   names_of LIST, short_of     n[0-2] -> a name per line, and back: 4,096 names are too long for a variable or an option
 #   need_connections LIST       on a login host: stop with one line if what LIST's first node sends does not reach this host

@@ -1,6 +1,6 @@
 """What the facts of this node are compared with: the baseline that `bringup site-baseline` made of a run that passed.
 
-Rules are data in the baseline. The comparisons here are those of validation/bringup/plan/rules.py, for a Python
+Rules are data in the baseline. The comparisons here are those of validation/bringup/kernel/plan/rules.py, for a Python
 without its environment; a test holds the two together.
 """
 

@@ -9,15 +9,15 @@ from pathlib import Path
 import pytest
 from advised import H100, LLAMA, advice, by_name, flops_of_llama, question
 from bringup import cli
-from bringup.advise import answer as advise
-from bringup.advise import bandwidth
-from bringup.errors import UsageError
-from bringup.formulae import models, published, traffic
-from bringup.formulae.models import Job
-from bringup.plan import profile as profiles
-from bringup.plan.ceiling import Machine, Mfu, Sourced
-from bringup.records import Advice, PredictedStrategy
+from bringup.kernel.errors import UsageError
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.ceiling import Machine, Mfu, Sourced
 from bringup.report import advice as advice_text
+from bringup.training.advise import answer as advise
+from bringup.training.advise import bandwidth
+from bringup.training.formulae import models, published, traffic
+from bringup.training.formulae.models import Job
+from bringup.training.records import Advice, PredictedStrategy
 from loops import for_each
 from programs import ROOT
 from recipe import arguments

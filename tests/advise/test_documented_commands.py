@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import pytest
 from advised import default_batch
 from bringup import cli
-from bringup.plan import profile as profiles
-from bringup.plan.phases import PHASES
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.phases import PHASES
 from loops import for_each
 from programs import ROOT
 

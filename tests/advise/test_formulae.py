@@ -8,10 +8,11 @@ import predict
 import pytest
 import torch
 from advised import LLAMA
-from bringup.errors import ModelError
-from bringup.formulae import memory, models, traffic
-from bringup.formulae.models import Job
-from bringup.records import RunArgs, elements, read_record
+from bringup.kernel.errors import ModelError
+from bringup.kernel.records import read_record
+from bringup.training.formulae import memory, models, traffic
+from bringup.training.formulae.models import Job
+from bringup.training.records import RunArgs, elements
 from loops import for_each
 from runs_for_tests import FIXTURES
 from torch.distributed.tensor import debug

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from advised import H100, question
-from bringup.advise import answer, interval
-from bringup.advise.interval import best_interval_s, between_failures_s, goodput
-from bringup.errors import UsageError
+from bringup.kernel.errors import UsageError
 from bringup.report import advice
+from bringup.training.advise import answer, interval
+from bringup.training.advise.interval import best_interval_s, between_failures_s, goodput
 
 
 @pytest.mark.parametrize(("failure_h", "minutes"), [(24, 117), (6, 57), (0.25, 9.1)])

@@ -8,15 +8,15 @@ from typing import Any
 
 import pytest
 from advised import H100, LLAMA, advice, by_name, flops_of_llama, question
-from bringup.advise import answer as advise
-from bringup.advise import bandwidth
-from bringup.errors import RecordError, RunError
-from bringup.formulae import traffic
-from bringup.formulae.models import Job
-from bringup.judge import EVIDENCE, Judged
-from bringup.plan.ceiling import Mfu, Sourced
-from bringup.records import Observation, Outcome
-from bringup.results import TrainingRecords
+from bringup.kernel.errors import RecordError, RunError
+from bringup.kernel.judge import EVIDENCE, Judged
+from bringup.kernel.plan.ceiling import Mfu, Sourced
+from bringup.kernel.records import Observation, Outcome
+from bringup.training.advise import answer as advise
+from bringup.training.advise import bandwidth
+from bringup.training.formulae import traffic
+from bringup.training.formulae.models import Job
+from bringup.training.records.folder import TrainingRecords
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
 from runs_for_tests import FIXTURES

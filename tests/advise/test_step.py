@@ -4,13 +4,14 @@ import json
 from pathlib import Path
 
 import pytest
-from bringup.advise import answer, bandwidth
-from bringup.errors import RecordError
-from bringup.formulae import models
-from bringup.plan import profile as profiles
-from bringup.records import Observation, RunArgs, TrainMetrics, read_record
+from bringup.kernel.errors import RecordError
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.records import Observation, read_record
 from bringup.report.training import communication
-from bringup.results import TrainingRecords
+from bringup.training.advise import answer, bandwidth
+from bringup.training.formulae import models
+from bringup.training.records import RunArgs, TrainMetrics
+from bringup.training.records.folder import TrainingRecords
 from trained_runs import RECORDS
 
 H100 = "NVIDIA H100 80GB HBM3"

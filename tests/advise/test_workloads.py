@@ -5,9 +5,9 @@ import json
 import pytest
 from advised import default_batch
 from bringup import cli
-from bringup.derive.measured import FEWEST_STEPS_OF_A_TAIL
-from bringup.errors import FileError
-from bringup.plan import profile as profiles
+from bringup.kernel.errors import FileError
+from bringup.kernel.plan import profile as profiles
+from bringup.training.domain.measured import FEWEST_STEPS_OF_A_TAIL
 from loops import for_each
 from scripts_for_tests import chosen
 from tiers import first

@@ -1,11 +1,11 @@
 """Collectives and shared files: a bad value of a gate fails its subject and no other one."""
 
 import pytest
-from bringup import judge
-from bringup.plan import profile, subjects
-from bringup.plan.catalogue import GATES
-from bringup.plan.subjects import scale_nodes, scale_ranks
-from bringup.records import Kind, Value
+from bringup.kernel import judge
+from bringup.kernel.plan import profile, subjects
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.subjects import scale_nodes, scale_ranks
+from bringup.kernel.records import Kind, Value
 from factory import a_run
 from runs_for_tests import H100, PASS, Fact, parsed_of
 from showing import shows_failing

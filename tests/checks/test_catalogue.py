@@ -4,14 +4,14 @@ import re
 from string import Formatter
 
 import pytest
-from bringup.errors import FileError
-from bringup.evidence.node_states import USABLE_STATES
-from bringup.plan import catalogue
-from bringup.plan.claims import CLAIMS
-from bringup.plan.gate import Fixed, Gate, Requested
-from bringup.plan.phases import PHASES
-from bringup.plan.variants import VARIANTS
-from bringup.records import Action
+from bringup.kernel.errors import FileError
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan.claims import CLAIMS
+from bringup.kernel.plan.gate import Fixed, Gate, Requested
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.variants import VARIANTS
+from bringup.kernel.records import Action
+from bringup.readers.node_states import USABLE_STATES
 from loops import for_each
 
 MOST_CHARACTERS = 100

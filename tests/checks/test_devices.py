@@ -11,11 +11,11 @@ import devices
 import gpus
 import software
 import trees
-from bringup import judge
-from bringup.evidence.parsed import Parsed
-from bringup.plan import planned, profile
-from bringup.plan.catalogue import GATES
-from bringup.records import Action, Outcome, SiteUsed, Verdict
+from bringup.kernel import judge
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.plan import planned, profile
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.records import Action, Outcome, SiteUsed, Verdict
 from factory import a_run
 from loops import for_each
 from nvml_for_tests import HEALTHY, FakeNvml

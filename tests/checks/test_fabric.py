@@ -11,13 +11,13 @@ import hca
 import imex
 import inventory
 import smi
-from bringup import judge
-from bringup.derive.blame import blame
-from bringup.derive.fabric import HIDDEN
-from bringup.evidence import topology
-from bringup.evidence.parsed import Parsed, Seen
-from bringup.plan import profile
-from bringup.records import Action, Outcome, Verdict
+from bringup.domains.blame import blame
+from bringup.domains.fabric import HIDDEN
+from bringup.kernel import judge
+from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.plan import profile
+from bringup.kernel.records import Action, Outcome, Verdict
+from bringup.readers import topology
 from bringup.report import drain
 from fabric import COUNTERS, fabric, uses_rdma
 from factory import a_run

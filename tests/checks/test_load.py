@@ -6,11 +6,11 @@ from pathlib import Path
 
 import counters as probe
 import pytest
-from bringup import judge
-from bringup.derive.blame import blame
-from bringup.evidence.parsed import Seen
-from bringup.plan.phases import PHASES
-from bringup.records import Outcome, Value
+from bringup.domains.blame import blame
+from bringup.kernel import judge
+from bringup.kernel.facts.parsed import Seen
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Outcome, Value
 from factory import a_run, a_verdict
 from factory import judged_of as folder_of
 from loops import for_each

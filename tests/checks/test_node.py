@@ -8,10 +8,10 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from bringup import judge
-from bringup.plan import profile
-from bringup.records import Closed, Kind, Run, Verdict, read_record, write_record
-from bringup.results import CLOSED, RUN, UNREADABLE
+from bringup.kernel import judge
+from bringup.kernel.plan import profile
+from bringup.kernel.records import Closed, Kind, Run, Verdict, read_record, write_record
+from bringup.kernel.results import CLOSED, RUN, UNREADABLE
 from factory import a_run
 from loops import case_for_each, for_each
 from runs_for_tests import FAIL, OPEN, PASS, WARN, add_derived, discovery, judged, parsed_of, reseal

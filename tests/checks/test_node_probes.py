@@ -16,8 +16,8 @@ import inventory
 import leftovers
 import pytest
 import software
-from bringup import judge
-from bringup.records import Outcome
+from bringup.kernel import judge
+from bringup.kernel.records import Outcome
 from bringup.run.train_here import free_port
 from loops import for_each
 from machine import machine

@@ -9,12 +9,12 @@ from pathlib import Path
 import beside
 import perftest
 import pytest
-from bringup import judge
-from bringup.evidence import facts
-from bringup.evidence.parsed import Parsed
-from bringup.plan import rounds
-from bringup.plan.catalogue import GATES
-from bringup.records import Kind, Outcome, Verdict
+from bringup.kernel import judge
+from bringup.kernel.facts import facts
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.plan import rounds
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.records import Kind, Outcome, Verdict
 from bringup.run.healthy_rest import unhealthy_nodes
 from bringup.run.train_here import free_port
 from factory import a_run, a_verdict, judged_of

@@ -10,9 +10,9 @@ import addresses
 import names
 import settings
 import timekeeping
-from bringup import judge
-from bringup.evidence import facts
-from bringup.plan import profile
+from bringup.kernel import judge
+from bringup.kernel.facts import facts
+from bringup.kernel.plan import profile
 from factory import a_run
 from loops import for_each
 from probing import answers_of

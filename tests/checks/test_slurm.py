@@ -5,12 +5,13 @@ import time
 
 import pytest
 import scheduler
-from bringup import judge
-from bringup.derive.blame import blame
-from bringup.evidence import facts, launcher, slurm
-from bringup.evidence.parsed import Parsed, Seen
-from bringup.plan import profile
-from bringup.records import Kind
+from bringup.domains.blame import blame
+from bringup.kernel import judge
+from bringup.kernel.facts import facts
+from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.plan import profile
+from bringup.kernel.records import Kind
+from bringup.readers import launcher, slurm
 from factory import a_run
 from loops import for_each
 from probing import answers_of

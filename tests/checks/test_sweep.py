@@ -11,10 +11,11 @@ import pytest
 import seeded_step
 import sustained_load
 import torch
-from bringup import judge
-from bringup.evidence import dcgm, facts
-from bringup.evidence.parsed import Parsed
-from bringup.records import Outcome, Value, Verdict
+from bringup.kernel import judge
+from bringup.kernel.facts import facts
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.records import Outcome, Value, Verdict
+from bringup.readers import dcgm
 from loops import case_for_each, for_each
 from nvml_for_tests import HEALTHY, FakeNvml
 from probing import answers_of

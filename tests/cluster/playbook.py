@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from bringup import judge
-from bringup import results as runs
-from bringup.plan.phases import PHASES
-from bringup.records import Verdicts
+from bringup.kernel import judge
+from bringup.kernel import results as runs
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Verdicts
 from harness import CHECKOUT, Cluster, Completed
 
 BRINGUP = ".venv/bin/bringup"

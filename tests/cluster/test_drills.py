@@ -15,16 +15,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bringup import judge
 from bringup.drill import result
 from bringup.drill import suite as campaign
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import perform
-from bringup.plan.catalogue import DRILLS
-from bringup.plan.drill import Drill, Shape
-from bringup.records import ClaimAnswer, DrillReport, Mark, Outcome, Playbook, TrainMetrics, read_record
-from bringup.results import DRILLS as DRILLS_FILE
-from bringup.results import METRICS, PLAYBOOK
+from bringup.kernel import judge
+from bringup.kernel.plan.catalogue import DRILLS
+from bringup.kernel.plan.drill import Drill, Shape
+from bringup.kernel.records import ClaimAnswer, DrillReport, Mark, Outcome, Playbook, read_record
+from bringup.kernel.results import DRILLS as DRILLS_FILE
+from bringup.kernel.results import METRICS, PLAYBOOK
+from bringup.training.records import TrainMetrics
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import playbook
 from tiers import in_test_all

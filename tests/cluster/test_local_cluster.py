@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bringup.evidence.hostlist import shortened
+from bringup.kernel.facts.hostlist import shortened
 from harness import CHECKOUT, PROGRAM, Cluster, running_cluster, state_folder, wait_until
 from loops import case_for_each
 from programs import program

@@ -7,8 +7,8 @@ show that a folder that is not shared fails with this client too.
 from collections.abc import Callable
 
 import pytest
-from bringup.records import Outcome, read_record
-from bringup.records import Playbook as Record
+from bringup.kernel.records import Outcome, read_record
+from bringup.kernel.records import Playbook as Record
 from harness import CHECKOUT, Cluster
 from playbook import playbook
 

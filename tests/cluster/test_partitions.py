@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bringup.records import Outcome, Run, read_record
+from bringup.kernel.records import Outcome, Run, read_record
 from harness import Cluster
 from playbook import playbook
 

@@ -6,10 +6,11 @@ import uuid
 from collections.abc import Iterator
 
 import pytest
-from bringup import judge
 from bringup.compare import learn as profiling
-from bringup.plan.phases import PHASES
-from bringup.records import Outcome, Playbook, RunArgs, TrainMetrics, read_record
+from bringup.kernel import judge
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Outcome, Playbook, read_record
+from bringup.training.records import RunArgs, TrainMetrics
 from harness import CHECKOUT, Cluster, Completed
 from playbook import BRINGUP, playbook
 from programs import ran

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from bringup import judge
-from bringup.records import Outcome, Run, TrainMetrics, read_record
+from bringup.kernel import judge
+from bringup.kernel.records import Outcome, Run, read_record
+from bringup.training.records import TrainMetrics
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import Playbook, playbook
 

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-from bringup import records
-from bringup.records import read_record
+from bringup.kernel import records
+from bringup.kernel.records import read_record
 from harness import CHECKOUT, Cluster, wait_until
 from playbook import BRINGUP, Playbook, playbook
 from programs import program

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from bringup.records import Outcome
+from bringup.kernel.records import Outcome
 from harness import CHECKOUT, Cluster
 from playbook import playbook
 

@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from bringup import judge
-from bringup.records import Outcome
+from bringup.kernel import judge
+from bringup.kernel.records import Outcome
 from harness import CHECKOUT, Cluster
 from playbook import playbook
 

@@ -8,7 +8,7 @@ import days
 import numpy as np
 import pytest
 from bringup.compare import history, noise, regression
-from bringup.compare.entries import Entry
+from bringup.training.comparison.entries import Entry
 from factory import an_entry
 from trained_runs import RECORDS
 

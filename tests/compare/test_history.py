@@ -4,10 +4,10 @@ import json
 
 import pytest
 from bringup.compare import history
-from bringup.judge import EVIDENCE, Judged, judge_folder
-from bringup.plan.stand_ins import GPU
-from bringup.records import Observation, Outcome
-from bringup.report import history as report
+from bringup.compare import history_shown as report
+from bringup.kernel.judge import EVIDENCE, Judged, judge_folder
+from bringup.kernel.plan.stand_ins import GPU
+from bringup.kernel.records import Observation, Outcome
 from factory import a_run, a_verdict, judged_of
 from loops import for_each
 from runs_for_tests import reseal

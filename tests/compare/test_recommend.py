@@ -4,11 +4,12 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from bringup.compare import recommend, sidebyside
-from bringup.compare.entries import Entry, entry
-from bringup.compare.recommend import RULES
-from bringup.judge import judge_folder
-from bringup.records import Outcome, Straggler
+from bringup.kernel.judge import judge_folder
+from bringup.kernel.records import Outcome
+from bringup.training.comparison import recommend, sidebyside
+from bringup.training.comparison.entries import Entry, entry
+from bringup.training.comparison.recommend import RULES
+from bringup.training.records import Straggler
 from factory import an_entry
 from loops import case_for_each
 from trained_runs import RECORDS, run_of

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from bringup.cli import main
 from bringup.compare import noise, regression
-from bringup.compare.entries import Entry
-from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS
-from bringup.errors import NotComparable
+from bringup.kernel.errors import NotComparable
+from bringup.training.comparison.entries import Entry
+from bringup.training.comparison.sidebyside import LOSS_TOLERANCE_NATS
 from factory import an_entry
 from tiers import FEWER
 from trained_runs import RECORDS, run_of

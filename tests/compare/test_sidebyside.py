@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 from bringup.cli import comparing, main
-from bringup.compare import sidebyside
-from bringup.errors import NotComparable
-from bringup.records import Outcome, RunArgs, TrainMetrics, read_record, summary_of, write_record
+from bringup.kernel.errors import NotComparable
+from bringup.kernel.records import Outcome, read_record, write_record
+from bringup.training.comparison import sidebyside
+from bringup.training.records import RunArgs, TrainMetrics, summary_of
 from factory import an_entry
 from loops import case_for_each, for_each
 from runs_for_tests import reseal

@@ -5,13 +5,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bringup import judge
 from bringup.cli import main
-from bringup.daily import baseline
-from bringup.errors import RuleError, RunError
-from bringup.judge import Judged
-from bringup.plan import rules
-from bringup.records import Action, Asked, Baseline, Observation
+from bringup.health import baseline
+from bringup.health.records import Asked, Baseline
+from bringup.kernel import judge
+from bringup.kernel.errors import RuleError, RunError
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import rules
+from bringup.kernel.records import Action, Observation
 from bringup.report import drain
 from factory import a_verdict, judged_of
 from health_for_tests import module

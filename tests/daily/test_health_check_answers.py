@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from bringup.known_faults import xid
-from bringup.records import Baseline
+from bringup.health.records import Baseline
+from bringup.readers.known import xid
 from health_for_tests import END, GPUS, LOG, NODE, SLURM, Installed, a_baseline, fact, install, run_install
 from loops import case_for_each
 from programs import program, ran

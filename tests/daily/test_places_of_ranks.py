@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 import pytest
-from bringup.daily.first_cause import Answer, Cause, Job, Text, elsewhere, judged
-from bringup.daily.places import HOW_TO_LEARN, Step
+from bringup.why.first_cause import Answer, Cause, Job, Text, elsewhere, judged
+from bringup.why.places import HOW_TO_LEARN, Step
 from loops import for_each
 
 TWO, FOUR = ["n0", "n1"], ["n0", "n1", "n2", "n3"]

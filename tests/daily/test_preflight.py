@@ -10,14 +10,15 @@ import time
 from pathlib import Path
 
 import pytest
-from bringup import results as runs
-from bringup.daily.preflight import allocation as allocations
-from bringup.daily.preflight import checks, command, flow
-from bringup.daily.preflight.allocation import Allocation
-from bringup.errors import UsageError
-from bringup.plan import catalogue
-from bringup.records import LeftOut, Preflight, PreflightLook, read_record
-from bringup.results import PREFLIGHT
+from bringup.kernel import results as runs
+from bringup.kernel.errors import UsageError
+from bringup.kernel.plan import catalogue
+from bringup.kernel.records import LeftOut, read_record
+from bringup.kernel.results import PREFLIGHT
+from bringup.preflight import allocation as allocations
+from bringup.preflight import checks, command, flow
+from bringup.preflight.allocation import Allocation
+from bringup.preflight.records import Preflight, PreflightLook
 from bringup.run import programs as started
 from bringup.run import waiting
 from loops import case_for_each, for_each

@@ -4,12 +4,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
-from bringup import judge
-from bringup.daily.preflight import checks
-from bringup.daily.preflight.allocation import Allocation
-from bringup.judge import Judged
-from bringup.plan import catalogue
-from bringup.records import Kind, Outcome, Verdict
+from bringup.kernel import judge
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import catalogue
+from bringup.kernel.records import Kind, Outcome, Verdict
+from bringup.preflight import checks
+from bringup.preflight.allocation import Allocation
 from bringup.run import slurm
 from factory import a_run, a_verdict, judged_of
 from loops import for_each

@@ -2,9 +2,9 @@
 
 import tracemalloc
 
-from bringup.daily.first_cause import _NO_LINE, Cause, Job, Text, elsewhere, judged
-from bringup.daily.places import Step
-from bringup.evidence.node_states import Node
+from bringup.readers.node_states import Node
+from bringup.why.first_cause import _NO_LINE, Cause, Job, Text, elsewhere, judged
+from bringup.why.places import Step
 from loops import for_each
 from runs_for_tests import FIXTURES
 

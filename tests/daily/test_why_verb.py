@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from bringup.cli import main
-from bringup.evidence import slurm as answers
-from bringup.known_faults.signatures import SIGNATURES
+from bringup.readers import slurm as answers
+from bringup.readers.known.signatures import SIGNATURES
 from loops import for_each
 from programs import program
 from test_why import RAISED

@@ -12,17 +12,17 @@ from types import SimpleNamespace
 
 import healthy_rounds
 import pytest
-from bringup import judge
-from bringup import results as runs
 from bringup.drill import environment, perform, suite
 from bringup.drill.suite import LEFT_TO_ITS_LANE, taken
-from bringup.errors import DrillError
-from bringup.plan import catalogue as gates
-from bringup.plan.catalogue import DRILLS
-from bringup.plan.drill import Shape
-from bringup.plan.phases import PHASES
-from bringup.records import Outcome
-from bringup.results import REPOSITORY
+from bringup.kernel import judge
+from bringup.kernel import results as runs
+from bringup.kernel.errors import DrillError
+from bringup.kernel.plan import catalogue as gates
+from bringup.kernel.plan.catalogue import DRILLS
+from bringup.kernel.plan.drill import Shape
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Outcome
+from bringup.kernel.results import REPOSITORY
 from factory import a_verdict, judged_of
 from programs import ran
 

@@ -9,14 +9,14 @@ import pytest
 from bringup.drill import environment, perform, result
 from bringup.drill import suite as campaign
 from bringup.drill.suite import why_not
-from bringup.errors import DrillError
-from bringup.plan import catalogue as gates
-from bringup.plan import profile
-from bringup.plan.drill import Drill, Shape
-from bringup.records import Outcome, Sign, Value, Verdict, Verdicts
-from bringup.records.grouped import grouped
+from bringup.kernel.errors import DrillError
+from bringup.kernel.plan import catalogue as gates
+from bringup.kernel.plan import profile
+from bringup.kernel.plan.drill import Drill, Shape
+from bringup.kernel.records import Outcome, Sign, Value, Verdict, Verdicts
+from bringup.kernel.records.grouped import grouped
+from bringup.kernel.results import REPOSITORY
 from bringup.report import view
-from bringup.results import REPOSITORY
 from factory import a_drill_report, a_drill_result, a_verdict, judged_of
 from loops import case_for_each, for_each
 from pydantic import ValidationError

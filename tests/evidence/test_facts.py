@@ -6,7 +6,7 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from bringup.evidence import facts, reading
+from bringup.kernel.facts import facts, reading
 from loops import for_each
 from runs_for_tests import FIXTURES, values
 

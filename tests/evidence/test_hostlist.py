@@ -1,9 +1,9 @@
 """Slurm's node lists."""
 
 import pytest
-from bringup.errors import UsageError
-from bringup.evidence import names
-from bringup.evidence.hostlist import FEW, expand, shortened
+from bringup.kernel.errors import UsageError
+from bringup.kernel.facts import names
+from bringup.kernel.facts.hostlist import FEW, expand, shortened
 from loops import for_each
 
 

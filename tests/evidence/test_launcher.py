@@ -2,8 +2,8 @@
 
 import json
 
-from bringup.evidence import launcher
-from bringup.evidence.parsed import Parsed
+from bringup.kernel.facts.parsed import Parsed
+from bringup.readers import launcher
 from factory import a_run
 from loops import for_each
 

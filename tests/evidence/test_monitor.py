@@ -6,9 +6,9 @@ from types import SimpleNamespace
 
 import pytest
 import transport
-from bringup.evidence import monitor
-from bringup.plan.catalogue import DRILLS
-from bringup.records import Outcome, Verdict
+from bringup.kernel.plan.catalogue import DRILLS
+from bringup.kernel.records import Outcome, Verdict
+from bringup.readers import monitor
 from bringup.report.charts.sampled import SAMPLED, line_of
 from factory import a_run
 from loops import case_for_each, for_each

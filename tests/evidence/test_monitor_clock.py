@@ -1,9 +1,9 @@
 """Samples of all nodes stand on one time axis: each node's clock was compared with the others'."""
 
 import pytest
-from bringup.evidence import clock, monitor
-from bringup.evidence.parsed import Parsed
-from bringup.records import Outcome
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.records import Outcome
+from bringup.readers import clock, monitor
 from bringup.report.charts import sampled
 from factory import a_run
 from runs_for_tests import about, add_derived

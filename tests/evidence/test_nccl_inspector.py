@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from bringup.evidence import nccl_inspector
+from bringup.readers import nccl_inspector
 
 SAMPLE = Path(__file__).resolve().parents[1] / "fixtures/real/nccl/inspector-4.0.log"
 

@@ -3,8 +3,8 @@
 import re
 
 import pytest
-from bringup.evidence import nccl_log
-from bringup.records import Observation
+from bringup.kernel.records import Observation
+from bringup.readers import nccl_log
 from loops import case_for_each, for_each
 from runs_for_tests import FIXTURES
 

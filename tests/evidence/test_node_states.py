@@ -1,7 +1,7 @@
 """What a node's state means for a run; on states as Slurm, its documentation and tests of cloud clusters write them."""
 
-from bringup.evidence import slurm
-from bringup.evidence.node_states import Meaning, harmful, meaning
+from bringup.readers import slurm
+from bringup.readers.node_states import Meaning, harmful, meaning
 from loops import for_each
 
 TABLE = {

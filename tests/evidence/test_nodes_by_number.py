@@ -1,9 +1,10 @@
 """srun calls a node of its step by a number when the connection to it breaks; the allocation says which one it is."""
 
-from bringup import judge
-from bringup.evidence import launcher, speakers
-from bringup.records import Outcome
-from bringup.results import load
+from bringup.kernel import judge
+from bringup.kernel.facts import speakers
+from bringup.kernel.records import Outcome
+from bringup.kernel.results import load
+from bringup.readers import launcher
 from bringup.run import open as opening
 from factory import a_run
 from loops import case_for_each

@@ -10,7 +10,7 @@ from typing import Any
 import collectives
 import pytest
 import ras
-from bringup.evidence import ras as reader
+from bringup.readers import ras as reader
 from loops import case_for_each, for_each
 
 REAL = Path(__file__).resolve().parents[1] / "fixtures/real"

@@ -5,9 +5,9 @@ import time
 from functools import partial
 
 import pytest
-from bringup.evidence import launcher, slurm
-from bringup.evidence.parsed import Seen
-from bringup.evidence.slurm import gpus_of
+from bringup.kernel.facts.parsed import Seen
+from bringup.readers import launcher, slurm
+from bringup.readers.slurm import gpus_of
 from loops import case_for_each, for_each
 from runs_for_tests import FIXTURES, values
 

@@ -9,7 +9,7 @@ import shutil
 import zlib
 from pathlib import Path
 
-from bringup import results
+from bringup.kernel import results
 
 GROUPS = 4  # of quantities: what is judged after another gate is altered without it, too
 WAYS = (*(f"{way}-{group}" for way in ("more", "less") for group in range(GROUPS)), "unknown", "silent")

@@ -27,12 +27,12 @@ from unittest import mock
 
 import altered
 from bringup.cli import parser
-from bringup.judge import Judged
-from bringup.known_faults.signatures import EXIT_CODES, SIGNATURES
-from bringup.plan import catalogue
-from bringup.records import as_json
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import catalogue
+from bringup.kernel.records import as_json
+from bringup.kernel.results import RUN
+from bringup.readers.known.signatures import EXIT_CODES, SIGNATURES
 from bringup.report import collection, document, drain, explain, view
-from bringup.results import RUN
 
 HERE = Path(__file__).parent
 EXPECTED = HERE / "expected"

@@ -2,7 +2,7 @@
 
 import golden_verdicts as golden
 import pytest
-from bringup.plan.phases import PHASES
+from bringup.kernel.plan.phases import PHASES
 from tiers import FEWER
 
 ACCEPT = "If these words are better: python tests/golden/golden_verdicts.py --accept"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed.checkpoint as dcp
-from bringup.records import CheckpointFile
+from bringup.training.records import CheckpointFile
 from loops import case_for_each
 from pydantic import ValidationError
 from recipe.checkpoint import files as checkpoint

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bringup import cli, results
-from bringup.errors import RecordError
-from bringup.judge import judge_folder
-from bringup.records import Mark, Outcome, files, write_record
+from bringup import cli
+from bringup.kernel import results
+from bringup.kernel.errors import RecordError
+from bringup.kernel.judge import judge_folder
+from bringup.kernel.records import Mark, Outcome, files, write_record
 from bringup.report import outputs
 from bringup.report.charts import drawing, sheet
 from bringup.report.collection import gather

@@ -14,18 +14,19 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from bringup import cli, results
-from bringup.characters import Printable, plain
-from bringup.errors import RecordError
-from bringup.judge import judge_folder
-from bringup.plan import hidden
-from bringup.plan.site import Site
-from bringup.records import Playbook, Run, files, read_record
+from bringup import cli
+from bringup.kernel import results
+from bringup.kernel.characters import Printable, plain
+from bringup.kernel.errors import RecordError
+from bringup.kernel.judge import judge_folder
+from bringup.kernel.records import Playbook, Run, files, read_record
 from bringup.report import bundle
 from bringup.report.collection import gather
 from bringup.report.text import escaped
+from bringup.run import hidden
 from bringup.run import open as opening
 from bringup.run import site as at_site
+from bringup.run.site_file import Site
 from factory import a_run
 from loops import case_for_each, for_each
 from runs_for_tests import discovery, reseal

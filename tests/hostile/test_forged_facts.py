@@ -4,11 +4,12 @@ import json
 from pathlib import Path
 
 import pytest
-from bringup.evidence import launcher, monitor, slurm, speakers
-from bringup.evidence.parsed import Parsed
-from bringup.evidence.reading import read_raw
-from bringup.judge import judge_folder
-from bringup.records import Outcome
+from bringup.kernel.facts import speakers
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.facts.reading import read_raw
+from bringup.kernel.judge import judge_folder
+from bringup.kernel.records import Outcome
+from bringup.readers import launcher, monitor, slurm
 from factory import a_run
 from loops import case_for_each
 from runs_for_tests import FIXTURES, discovery, reseal

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from bringup import judge, results
-from bringup.records import Outcome
+from bringup.kernel import judge, results
+from bringup.kernel.records import Outcome
 from loops import case_for_each
 from runs_for_tests import unpacked
 

@@ -14,9 +14,10 @@ from re import _parser as parser  # type: ignore[attr-defined]
 
 import bringup
 import kernel_log
-from bringup.evidence import dcgm, facts, launcher, monitor, nccl_log, nccl_tests, pair_rounds, ras, slurm, topology
-from bringup.evidence.parsed import MOST_CHARACTERS, Parsed, cut, shortened
-from bringup.known_faults import signs
+from bringup.kernel.facts import facts
+from bringup.kernel.facts.parsed import MOST_CHARACTERS, Parsed, cut, shortened
+from bringup.readers import dcgm, launcher, monitor, nccl_log, nccl_tests, pair_rounds, ras, slurm, topology
+from bringup.readers.known import signs
 from factory import a_run
 from loops import for_each
 from tiers import in_test_all
@@ -25,7 +26,7 @@ LIMIT_S = 10.0  # of CPU, which a busy machine stretches, too; what is quadratic
 MEBIBYTE = 2**20
 LONG_LINE = MEBIBYTE // 4
 PIECES = (" ", "0", "a", "a.", "a ", "0,", "(", "/", "[", "=", "-", ": ", "\n", "\r")
-FROM_LOGS = ("bringup.evidence", "bringup.known_faults", "bringup.derive", "bringup.run.slurm", "bringup.report.drain")
+FROM_LOGS = ("bringup.readers", "bringup.readers.known", "bringup.domains", "bringup.run.slurm", "bringup.report.drain")
 
 
 class TooLong(Exception):
@@ -125,7 +126,7 @@ MODULES = {str(module.__name__): module for module in (*modules(), kernel_log) i
 
 def test_the_patterns_are_found():
     assert sum(len(patterns_of(module)) for module in MODULES.values()) > 150
-    assert {"bringup.known_faults.signs", "bringup.evidence.nccl_log", "kernel_log"} <= MODULES.keys()
+    assert {"bringup.readers.known.signs", "bringup.readers.nccl_log", "kernel_log"} <= MODULES.keys()
 
 
 @for_each("name", *MODULES)

@@ -9,7 +9,7 @@ import time
 
 import kernel_log
 import pytest
-from bringup.known_faults.signatures import SIGNATURES
+from bringup.readers.known.signatures import SIGNATURES
 from loops import case_for_each, for_each
 from tiers import FEWER
 

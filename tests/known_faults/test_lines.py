@@ -6,12 +6,12 @@ from pathlib import Path
 
 import generated as failure_modes
 import pytest
-from bringup import judge
-from bringup import results as runs
 from bringup.cli import main
-from bringup.known_faults import signs
-from bringup.known_faults.signatures import IN_ORDER, SIGNATURES
-from bringup.records import files
+from bringup.kernel import judge
+from bringup.kernel import results as runs
+from bringup.kernel.records import files
+from bringup.readers.known import signs
+from bringup.readers.known.signatures import IN_ORDER, SIGNATURES
 from bringup.report import document, explain
 from bringup.report import view as report
 from loops import for_each
@@ -52,9 +52,9 @@ def test_only_patterns_whose_word_the_lines_have_are_searched_in_them(monkeypatc
 @for_each("example", *(each.example for each in SIGNATURES.values()), *(line for _, line in PRINTED))
 def test_a_line_has_the_words_of_each_pattern_that_matches_it(example):
     matching = [place for place, (_, pattern) in enumerate(signs._PATTERNS) if pattern.search(example)]
-    found = dict(signs._Lines([example]).candidates())
+    candidates = dict(signs._Lines([example]).candidates())
     assert matching
-    assert found == {0: matching}
+    assert candidates == {0: matching}
 
 
 def test_a_step_that_waits_for_the_one_before_it_is_no_fault():

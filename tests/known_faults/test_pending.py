@@ -1,8 +1,8 @@
 """Why a job waits, in plain words; on real answers of squeue."""
 
-from bringup.evidence import slurm
-from bringup.evidence.node_states import Node
-from bringup.known_faults.pending import CAUSES, cause_of, explain, named_nodes
+from bringup.readers import slurm
+from bringup.readers.known.pending import CAUSES, cause_of, explain, named_nodes
+from bringup.readers.node_states import Node
 from loops import for_each
 from runs_for_tests import FIXTURES
 

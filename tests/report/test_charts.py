@@ -4,18 +4,18 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
-from bringup.compare.entries import Entry
-from bringup.derive.provenance import CLOSED_AT, CLOSED_AT_IN
-from bringup.judge import Judged
-from bringup.plan import profile
-from bringup.plan.rounds import in_advance
-from bringup.records import Observation, Outcome, Verdict
+from bringup.domains.provenance import CLOSED_AT, CLOSED_AT_IN
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import profile
+from bringup.kernel.plan.rounds import in_advance
+from bringup.kernel.records import Observation, Outcome, Verdict
 from bringup.report import page
 from bringup.report.charts import bandwidth, drawing, pairs, training
 from bringup.report.charts.drawing import Axis, Box, Drawing, Line, Squares, Text
 from bringup.report.links import nowhere
 from bringup.report.page import Section, timeline
-from bringup.results import TrainingRecords
+from bringup.training.comparison.entries import Entry
+from bringup.training.records.folder import TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of, observed
 from loops import for_each
 from trained_runs import RECORDS

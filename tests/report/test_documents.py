@@ -7,12 +7,12 @@ from types import ModuleType
 
 import pytest
 from bringup.cli import main
-from bringup.evidence import slurm
-from bringup.judge import judge_folder
-from bringup.records import Action, Observation, Outcome
+from bringup.kernel.judge import judge_folder
+from bringup.kernel.records import Action, Observation, Outcome
+from bringup.kernel.results import REPOSITORY
+from bringup.readers import slurm
 from bringup.report import collectives, document, system
 from bringup.report.text import escaped, table
-from bringup.results import REPOSITORY
 from factory import a_run, a_verdict, gathered, judged_of, observed
 from loops import case_for_each
 from runs_for_tests import opened

@@ -4,8 +4,8 @@ import re
 import shlex
 
 import pytest
-from bringup.judge import Judged
-from bringup.records import Action, Outcome, Run, Verdict
+from bringup.kernel.judge import Judged
+from bringup.kernel.records import Action, Outcome, Run, Verdict
 from bringup.report import drain, fleet
 from factory import a_run, a_verdict, judged_of
 from loops import for_each

@@ -13,14 +13,15 @@ from xml.etree import ElementTree
 import promql_parser
 import pytest
 import yaml
-from bringup.judge import Judged
-from bringup.plan.catalogue import GATES
-from bringup.records import NotApplicable, Outcome, Verdict
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.records import NotApplicable, Outcome, Verdict
+from bringup.kernel.results import REPOSITORY, Absent
 from bringup.report.collection import Collection
 from bringup.report.junit import junit
 from bringup.report.prometheus import prometheus
 from bringup.report.text import plain
-from bringup.results import REPOSITORY, Absent, TrainingRecords
+from bringup.training.records.folder import TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of
 from grafana_foundation_sdk.cog.encoder import JSONEncoder
 from grafana_foundation_sdk.models.dashboard import Dashboard

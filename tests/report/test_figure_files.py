@@ -6,11 +6,11 @@ from types import SimpleNamespace
 from xml.etree import ElementTree
 
 import pytest
-from bringup.judge import Judged
-from bringup.records import Observation
+from bringup.kernel.judge import Judged
+from bringup.kernel.records import Observation
 from bringup.report.charts import sampled, sheet
 from bringup.report.charts.drawing import Drawing, Series, lines
-from bringup.results import TrainingRecords
+from bringup.training.records.folder import TrainingRecords
 from factory import a_run, judged_of, observed
 from loops import for_each
 from runs_for_tests import FIXTURES

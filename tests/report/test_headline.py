@@ -3,13 +3,13 @@
 import re
 from dataclasses import replace
 
-from bringup.answers.drilled import Drilled
-from bringup.judge import Judged
-from bringup.plan import profile
-from bringup.plan.catalogue import GATES
-from bringup.plan.expectation import MEASURED_HERE
-from bringup.plan.phases import PHASES
-from bringup.records import Answer, ClaimAnswer, Decision, Headline, Kind, Mark, Measured, Outcome
+from bringup.kernel.answers.drilled import Drilled
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import profile
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.expectation import MEASURED_HERE
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Answer, ClaimAnswer, Decision, Headline, Kind, Mark, Measured, Outcome
 from bringup.report import next_steps, page, text
 from bringup.report.collection import Collection, headline
 from bringup.report.links import nowhere

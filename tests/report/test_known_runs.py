@@ -7,10 +7,10 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bringup import judge, results
 from bringup.cli import main
 from bringup.drill import suite
-from bringup.records import Outcome, Playbook, Step, write_record
+from bringup.kernel import judge, results
+from bringup.kernel.records import Outcome, Playbook, Step, write_record
 from bringup.report import known_runs
 from loops import for_each
 from runs_for_tests import discovery

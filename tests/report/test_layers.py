@@ -5,7 +5,7 @@ import json
 import predictors
 import pytest
 from bringup.report import layers
-from bringup.results import TrainingRecords
+from bringup.training.records.folder import TrainingRecords
 from factory import a_run, a_verdict, judged_of, observed
 from loops import for_each
 from programs import ROOT

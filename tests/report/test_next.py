@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bringup.judge import Judged
-from bringup.plan.catalogue import GATES
-from bringup.plan.gate import Guide
-from bringup.plan.profile import PROFILES
-from bringup.records import Action, Kind, Mark, Outcome, Step, Verdict
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.gate import Guide
+from bringup.kernel.plan.profile import PROFILES
+from bringup.kernel.records import Action, Kind, Mark, Outcome, Step, Verdict
+from bringup.kernel.results import REPOSITORY, Absent
 from bringup.report import explain, next_steps, page
 from bringup.report.collection import Collection
 from bringup.report.links import nowhere
-from bringup.results import REPOSITORY, Absent
 from factory import GPU_CLUSTER, LOCAL_CLUSTER, a_run, a_verdict, gathered, judged_of, playbook
 
 GATE, OTHER = "discovery.gpu.count", "discovery.kernel"

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from bringup import cli
+from bringup.kernel.results import REPOSITORY
 from bringup.report import terminal, text
-from bringup.results import REPOSITORY
 from loops import for_each
 from pty_screen import drawn
 

@@ -8,8 +8,8 @@ from io import BytesIO
 from pathlib import Path
 
 import pytest
-from bringup.judge import Judged
-from bringup.records import Action, Observation, Outcome, Verdict
+from bringup.kernel.judge import Judged
+from bringup.kernel.records import Action, Observation, Outcome, Verdict
 from bringup.report import bundle, fleet, links, page, system
 from factory import a_run, a_verdict, gathered, judged_of, observed
 from loops import for_each

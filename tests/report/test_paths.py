@@ -5,9 +5,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bringup import results
 from bringup.cli import main
-from bringup.records import Outcome, Playbook, Step, read_record, write_record
+from bringup.kernel import results
+from bringup.kernel.records import Outcome, Playbook, Step, read_record, write_record
 from bringup.report import collection, text
 from loops import for_each
 from runs_for_tests import discovery, lose_a_gpu

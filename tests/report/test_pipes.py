@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from bringup import cli
 from bringup.cli import CLOSED_PIPE, comparing
-from bringup.plan.catalogue import GATES
-from bringup.records import Outcome
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.records import Outcome
 from bringup.report import explain, terminal
 from factory import a_verdict, an_entry, judged_of
 from programs import ran

@@ -4,10 +4,10 @@ from dataclasses import replace
 from pathlib import Path
 from xml.etree import ElementTree as xml
 
-from bringup import judge, results
-from bringup.evidence.parsed import Parsed
-from bringup.plan import profile as profiles
-from bringup.records import Kind, NotApplicable, Outcome, Run, SiteUsed, Value, Verdict
+from bringup.kernel import judge, results
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.records import Kind, NotApplicable, Outcome, Run, SiteUsed, Value, Verdict
 from bringup.report import document, explain, page, text, view
 from bringup.report.junit import junit
 from factory import a_run, a_verdict, gathered, judged_of

@@ -6,8 +6,8 @@ import subprocess
 
 import pytest
 from bringup.cli import main
-from bringup.errors import UsageError
-from bringup.judge import judge_folder
+from bringup.kernel.errors import UsageError
+from bringup.kernel.judge import judge_folder
 from bringup.report import outputs, ticket
 from loops import for_each
 from runs_for_tests import discovery, lose_a_gpu, reseal

@@ -8,18 +8,19 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, get_args
 
-from bringup.derive.observed import read_run
-from bringup.evidence import monitor
-from bringup.judge import Judged
-from bringup.plan.catalogue import GATES
-from bringup.records import CollectiveTime, Communication, Outcome, RunArgs, TrainMetrics
-from bringup.records.grouped import grouped
+from bringup.kernel.facts.observed import read_run
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.records import Outcome
+from bringup.kernel.records.grouped import grouped
+from bringup.readers import monitor
 from bringup.report import document, page, system, write
 from bringup.report.training import chapters as training
 from bringup.report.training import lines as made_of_several
 from bringup.report.training.chapters import NOT_RECORDED
 from bringup.report.training.trained import layout
-from bringup.results import TrainingRecords
+from bringup.training.records import CollectiveTime, Communication, RunArgs, TrainMetrics
+from bringup.training.records.folder import TrainingRecords
 from factory import a_run, a_verdict, gathered, judged_of, observed
 from trained_runs import RECORDS, run_of
 

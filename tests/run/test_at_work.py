@@ -4,10 +4,10 @@ import os
 from pathlib import Path
 
 import pytest
-from bringup import results
-from bringup.plan import profile
-from bringup.plan.phases import PHASES
-from bringup.records import Outcome, Playbook, Step, write_record
+from bringup.kernel import results
+from bringup.kernel.plan import profile
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Outcome, Playbook, Step, write_record
 from bringup.run import at_work, playbook
 from factory import a_run
 

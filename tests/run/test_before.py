@@ -10,16 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bringup.errors import CannotStart, FileError, SlurmError, UsageError
-from bringup.plan import catalogue
-from bringup.plan import site as sites
-from bringup.plan.cuda import too_old, way_out
-from bringup.plan.site import Container
+from bringup.domains.cuda import too_old, way_out
+from bringup.kernel.errors import CannotStart, FileError, SlurmError, UsageError
+from bringup.kernel.plan import catalogue
+from bringup.run import site_file as sites
 from bringup.run.before import doctor, host, new_site
 from bringup.run.before.cluster import Account, read
 from bringup.run.before.doctor import Driver, Facts, Finding, findings
 from bringup.run.before.host import UNLIMITED, Folder, Host, Torch, torch_of
 from bringup.run.site import AtSite
+from bringup.run.site_file import Container
 from loops import for_each
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures/slurm"

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-from bringup.errors import CannotStart, SlurmError, UsageError
-from bringup.evidence.names import by_reason
+from bringup.kernel.errors import CannotStart, SlurmError, UsageError
+from bringup.kernel.facts.names import by_reason
 from bringup.run import nodes, slurm, waiting
 from loops import case_for_each
 from programs import program

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bringup import results as runs
 from bringup.drill import environment, perform
-from bringup.plan import catalogue
-from bringup.plan.phases import PHASES
+from bringup.kernel import results as runs
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan.phases import PHASES
 from bringup.run import launch
 
 

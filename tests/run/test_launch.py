@@ -10,12 +10,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bringup.errors import ControllerAway, SlurmError
-from bringup.plan import catalogue
-from bringup.plan import site as sites
-from bringup.plan.phases import PHASES
+from bringup.kernel.errors import ControllerAway, SlurmError
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan.phases import PHASES
 from bringup.run import launch, slurm, waiting
 from bringup.run import site as at_site
+from bringup.run import site_file as sites
 from loops import case_for_each
 from programs import program
 

@@ -6,13 +6,14 @@ from pathlib import Path
 
 import own_checks
 import pytest
-from bringup import judge
-from bringup.answers import answers
 from bringup.cli import main
-from bringup.errors import FileError
-from bringup.plan import own, site
-from bringup.records import Mark, Outcome, Verdict
+from bringup.kernel import judge
+from bringup.kernel.answers import answers
+from bringup.kernel.errors import FileError
+from bringup.kernel.plan import own
+from bringup.kernel.records import Mark, Outcome, Verdict
 from bringup.run import open as opening
+from bringup.run import site_file as site
 from bringup.run.site import AtSite
 from loops import case_for_each
 from runs_for_tests import opened

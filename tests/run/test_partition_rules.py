@@ -4,12 +4,12 @@ import dataclasses
 from pathlib import Path
 
 import pytest
-from bringup.errors import CannotStart
-from bringup.plan import catalogue
-from bringup.plan import site as sites
-from bringup.plan.phases import PHASES
+from bringup.kernel.errors import CannotStart
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan.phases import PHASES
 from bringup.run import launch, partitions, slurm
 from bringup.run import site as at_site
+from bringup.run import site_file as sites
 from bringup.run.site import AtSite
 from loops import case_for_each, for_each
 from runs_for_tests import FIXTURES

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bringup import results
-from bringup.errors import CannotStart, RunError
-from bringup.judge import Judged
-from bringup.plan import planned, profile
-from bringup.plan import profile as profiles
-from bringup.plan.phases import PHASES
-from bringup.records import Observation, Outcome, Run, Step, Verdict, read_record
-from bringup.records import Playbook as Record
+from bringup.kernel import results
+from bringup.kernel.errors import CannotStart, RunError
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import planned, profile
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Observation, Outcome, Run, Step, Verdict, read_record
+from bringup.kernel.records import Playbook as Record
+from bringup.kernel.results import PLAYBOOK, PLAYBOOKS
 from bringup.report.text import MARK
 from bringup.report.view import in_short
-from bringup.results import PLAYBOOK, PLAYBOOKS
 from bringup.run import playbook, slurm
 from bringup.run.healthy_rest import lacking, unhealthy_nodes
 from factory import LOCAL_CLUSTER, a_run, a_verdict, healthy, judged_of

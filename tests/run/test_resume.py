@@ -3,14 +3,14 @@
 from pathlib import Path
 
 import pytest
-from bringup import judge, results
-from bringup.errors import RunError
-from bringup.known_faults import signs
-from bringup.plan import profile as profiles
-from bringup.plan.phases import PHASES
-from bringup.records import Outcome, Playbook, Step, write_record
+from bringup.kernel import judge, results
+from bringup.kernel.errors import RunError
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Outcome, Playbook, Step, write_record
+from bringup.kernel.results import BATCH_LOG, PLAYBOOK, PLAYBOOKS, REPOSITORY, load
+from bringup.readers.known import signs
 from bringup.report import explain
-from bringup.results import BATCH_LOG, PLAYBOOK, PLAYBOOKS, REPOSITORY, load
 from bringup.run import open as opening
 from bringup.run import playbook as playbooks
 from bringup.run.launch import newest_attempt

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from bringup import cli
-from bringup.evidence import hostlist
-from bringup.plan import subjects
-from bringup.plan.phases import PHASES
-from bringup.plan.site import Site
+from bringup.kernel.facts import hostlist
+from bringup.kernel.plan import subjects
+from bringup.kernel.plan.phases import PHASES
 from bringup.run import nodes, slurm
 from bringup.run import site as at_site
 from bringup.run.site import AtSite
+from bringup.run.site_file import Site
 from loops import case_for_each, for_each
 from programs import program, ran
 

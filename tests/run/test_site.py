@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from bringup.plan.phases import PHASES
-from bringup.plan.site import load
-from bringup.records import Run, SiteUsed, read_record
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Run, SiteUsed, read_record
+from bringup.run.site_file import load
 from loops import case_for_each
 from programs import ROOT, program, ran
 from tiers import first, in_test_all

@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 import warm_python
 from bringup.cli import main, parser
-from bringup.errors import UsageError
-from bringup.judge import judge_folder
-from bringup.plan import profile as profiles
-from bringup.plan.phases import PHASES
-from bringup.records import Outcome
-from bringup.results import REPOSITORY
+from bringup.kernel.errors import UsageError
+from bringup.kernel.judge import judge_folder
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Outcome
+from bringup.kernel.results import REPOSITORY
 from bringup.run import programs, train_here
 from bringup.run.train_here import PROGRAMS, choose_ranks, free_port, launchers
 from harness import wait_until

@@ -9,15 +9,16 @@ from typing import Any
 
 import pytest
 from bringup import cli
-from bringup import results as runs
-from bringup.compare import sweep as table
-from bringup.compare.entries import Entry
-from bringup.errors import RunError, UsageError
-from bringup.judge import judge_folder
-from bringup.plan import sweep as plan
-from bringup.plan.phases import PHASES
-from bringup.records import Outcome, RunArgs, Sweep, SweepRow, read_record, write_record
-from bringup.run import sweep
+from bringup.compare import sweep
+from bringup.compare import sweep_rows as table
+from bringup.kernel import results as runs
+from bringup.kernel.errors import RunError, UsageError
+from bringup.kernel.judge import judge_folder
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Outcome, Sweep, SweepRow, read_record, write_record
+from bringup.training import varied as plan
+from bringup.training.comparison.entries import Entry
+from bringup.training.records import RunArgs
 from compare.test_regression import make_run
 from loops import case_for_each, for_each
 from recipe import arguments

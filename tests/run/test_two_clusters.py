@@ -6,16 +6,17 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from bringup import results
 from bringup.compare import history, learn, regression
-from bringup.daily import baseline
-from bringup.errors import CannotStart, NotComparable
-from bringup.judge import EVIDENCE, Judged, judge_folder
-from bringup.plan import catalogue
-from bringup.plan import profile as profiles
-from bringup.records import REFERENCE_METRICS, Outcome, Run, SlurmCluster, Step
+from bringup.health import baseline
+from bringup.kernel import results
+from bringup.kernel.errors import CannotStart, NotComparable
+from bringup.kernel.judge import EVIDENCE, Judged, judge_folder
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.records import Outcome, Run, SlurmCluster, Step
 from bringup.report import collection
 from bringup.run import discovered, playbook, slurm
+from bringup.training.records import REFERENCE_METRICS
 from factory import a_run, a_verdict, an_entry, judged_of
 from loops import for_each
 from runs_for_tests import discovery, opened, reseal, unpacked

@@ -10,8 +10,8 @@ import node
 import pytest
 import state as states
 import trees
-from bringup.evidence import topology
-from bringup.plan import catalogue, stand_ins
+from bringup.kernel.plan import catalogue, stand_ins
+from bringup.readers import topology
 from fabric import fabric
 from loops import for_each
 from probing import told_by

@@ -34,7 +34,7 @@ def main() -> None:
     args, _ = arguments.parse(__doc__ or "", takes_hsdp=False, sharded=sharded)
 
     import torch
-    from bringup.formulae import pace
+    from bringup.training.formulae import pace
     from recipe import data, group, meter, results, weights
     from recipe.fast import without_waits
 

@@ -53,7 +53,7 @@ def launch() -> None:
 
 
 def late(missing: list[str], nodes: int) -> str:
-    """Write a line, as validation/bringup/evidence/launcher.py reads it."""
+    """Write a line, as validation/bringup/readers/launcher.py reads it."""
     more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
     return (
         f"{len(missing)} of {nodes} launchers did not start in time: {', '.join(missing[:MOST_NAMED])}{more}; "

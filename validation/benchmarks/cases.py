@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bringup.drill.environment import LocalCluster
-from bringup.errors import DrillError
+from bringup.kernel.errors import DrillError
 
 
 def read(results: Path, score: type[Any]) -> dict[str, Any]:

@@ -15,14 +15,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup import judge
 from bringup.drill import environment as environments
 from bringup.drill import perform, suite
-from bringup.errors import DrillError
-from bringup.plan.catalogue import DECLARED
-from bringup.plan.drill import Command, Drill
-from bringup.records import Verdict
-from bringup.records.grouped import grouped
+from bringup.kernel import judge
+from bringup.kernel.errors import DrillError
+from bringup.kernel.plan.catalogue import DECLARED
+from bringup.kernel.plan.drill import Command, Drill
+from bringup.kernel.records import Verdict
+from bringup.kernel.records.grouped import grouped
 from bringup.report import terminal
 from bringup.report import text as report
 from bringup.run import open as opening

@@ -22,10 +22,10 @@ from pathlib import Path
 
 from bringup.drill import perform, suite
 from bringup.drill.environment import LocalCluster
-from bringup.errors import BringupError, CannotStart, DrillError
-from bringup.plan.catalogue import DECLARED
-from bringup.plan.drill import Drill
-from bringup.records import write_text
+from bringup.kernel.errors import BringupError, CannotStart, DrillError
+from bringup.kernel.plan.catalogue import DECLARED
+from bringup.kernel.plan.drill import Drill
+from bringup.kernel.records import write_text
 from bringup.report import terminal
 from bringup.report.text import columns, plain, shown_path, table
 from bringup.run import open as opening

@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bringup import judge, results
 from bringup.drill import environment as environments
 from bringup.drill import suite
 from bringup.drill.environment import Environment
-from bringup.plan.drill import Shape
-from bringup.plan.phases import PHASES
+from bringup.kernel import judge, results
+from bringup.kernel.plan.drill import Shape
+from bringup.kernel.plan.phases import PHASES
 from bringup.report.text import table
 from bringup.run import open as opening
 

@@ -210,8 +210,8 @@ def write_facts(
 
 def made_up_run(nodes: int, results: Path) -> tuple[Path, int]:
     """A closed discovery, and its number of facts."""
-    from bringup.plan import profile
-    from bringup.plan.phases import PHASES
+    from bringup.kernel.plan import profile
+    from bringup.kernel.plan.phases import PHASES
     from bringup.run import open as opening
 
     names = [name_of(number) for number in range(nodes)]

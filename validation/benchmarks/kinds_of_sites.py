@@ -16,16 +16,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bringup import judge
-from bringup import results as runs
 from bringup.drill import environment as environments
 from bringup.drill import perform, result
 from bringup.drill.environment import LocalCluster
-from bringup.errors import DrillError, RecordError, RunError
-from bringup.plan.catalogue import DECLARED
-from bringup.plan.drill import Drill, Shape
-from bringup.plan.phases import PHASES
-from bringup.records import DrillResult, Outcome, Playbook, Verdict, read_record, write_text
+from bringup.kernel import judge
+from bringup.kernel import results as runs
+from bringup.kernel.errors import DrillError, RecordError, RunError
+from bringup.kernel.plan.catalogue import DECLARED
+from bringup.kernel.plan.drill import Drill, Shape
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import DrillResult, Outcome, Playbook, Verdict, read_record, write_text
 from bringup.report import terminal
 from bringup.report import text as report
 from bringup.run import open as opening

@@ -5,7 +5,7 @@
 
 Simulated, with a seed per trial: the speed of a pair is that of its slower end or of its link, times a lognormal noise
 of its own each time, and the best of two repeats counts, as in the phase. All else is the product's own code:
-bringup.derive.next_round and localise. A cell: how many of the bad ones were missed (%), and how many healthy nodes
+bringup.domains.next_round and localise. A cell: how many of the bad ones were missed (%), and how many healthy nodes
 and links were named per 100 runs. The last column: rounds at the largest noise, in the mean and at most.
 """
 
@@ -20,9 +20,9 @@ from functools import partial
 from itertools import groupby
 from typing import NamedTuple
 
-from bringup.derive.localise import Culprit, Culprits, culprits
-from bringup.derive.next_round import next_round
-from bringup.plan.rounds import Pair
+from bringup.domains.localise import Culprit, Culprits, culprits
+from bringup.domains.next_round import next_round
+from bringup.kernel.plan.rounds import Pair
 
 SIZES = {16: 400, 64: 200, 256: 80, 1024: 16, 4096: 5}  # nodes: trials of a cell
 LOSSES = (0.1, 0.3, 0.6)

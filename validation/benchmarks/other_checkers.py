@@ -19,13 +19,13 @@ from dataclasses import dataclass, field
 
 from bringup.drill import suite
 from bringup.drill.environment import LocalCluster
-from bringup.errors import BringupError, CannotStart, DrillError, UsageError
-from bringup.plan.catalogue import DRILLS
-from bringup.plan.drill import Drill
-from bringup.records import write_text
+from bringup.kernel.errors import BringupError, CannotStart, DrillError, UsageError
+from bringup.kernel.plan.catalogue import DRILLS
+from bringup.kernel.plan.drill import Drill
+from bringup.kernel.records import write_text
+from bringup.kernel.results import REPOSITORY
 from bringup.report import terminal
 from bringup.report.text import plain, shown_path, table
-from bringup.results import REPOSITORY
 from bringup.run import open as opening
 
 LIMIT_S = 120

@@ -12,14 +12,15 @@ from pathlib import Path
 from typing import Literal, TypeVar
 
 import yaml
-from bringup.advise import answer
-from bringup.formulae import memory, published
-from bringup.formulae.models import Job, dense_decoder, load
-from bringup.plan import ceiling
-from bringup.plan import profile as profiles
-from bringup.plan.ceiling import Mfu
-from bringup.plan.expectation import Share
-from bringup.records import ModelShape, Record, elements
+from bringup.kernel.plan import ceiling
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.ceiling import Mfu
+from bringup.kernel.plan.expectation import Share
+from bringup.kernel.records import Record
+from bringup.training.advise import answer
+from bringup.training.formulae import memory, published
+from bringup.training.formulae.models import Job, dense_decoder, load
+from bringup.training.records import ModelShape, elements
 from pydantic import TypeAdapter
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -213,8 +214,9 @@ blocks hold more than that, compiled ones less. The share was chosen with these 
 
 ## Bus bandwidth
 
-{published} published results, as shares of [the ceiling of line rates](../../validation/bringup/plan/ceiling.py):
-{spread}. Each floor is below the worst of its kind.
+{published} published results, as shares of
+[the ceiling of line rates](../../validation/bringup/kernel/plan/ceiling.py): {spread}.
+Each floor is below the worst of its kind.
 
 | source | profile | nodes | operation | over | published, GB/s | share of the ceiling | floor, GB/s |
 |---|---|---|---|---|---|---|---|

@@ -28,12 +28,13 @@ from pathlib import Path
 from typing import Literal
 
 import cases
-from bringup import results as runs
 from bringup.drill.environment import CLUSTER, LocalCluster
-from bringup.errors import DrillError
-from bringup.plan.catalogue import DRILLS
-from bringup.plan.drill import Command, Shape
-from bringup.records import Preflight, read_record, time_of
+from bringup.kernel import results as runs
+from bringup.kernel.errors import DrillError
+from bringup.kernel.plan.catalogue import DRILLS
+from bringup.kernel.plan.drill import Command, Shape
+from bringup.kernel.records import read_record, time_of
+from bringup.preflight.records import Preflight
 from bringup.report import text
 
 HERE = Path(__file__).resolve().parent

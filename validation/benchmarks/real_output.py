@@ -21,14 +21,14 @@ import kernel_log
 import perftest
 import smi
 import yaml
-from bringup.daily.first_cause import Job, Text, judged
-from bringup.daily.places import Step
-from bringup.derive.fabric import nearest_nic
-from bringup.evidence import dcgm, launcher, nccl_inspector, nccl_log, nccl_tests, ras, slurm, topology
-from bringup.evidence.parsed import Parsed, Seen
-from bringup.known_faults import pending, signs, xid
-from bringup.records import Run, write_text
+from bringup.domains.fabric import nearest_nic
+from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.records import Run, write_text
+from bringup.readers import dcgm, launcher, nccl_inspector, nccl_log, nccl_tests, ras, slurm, topology
+from bringup.readers.known import pending, signs, xid
 from bringup.report.text import table
+from bringup.why.first_cause import Job, Text, judged
+from bringup.why.places import Step
 from factory import a_run
 from probing import told_by
 

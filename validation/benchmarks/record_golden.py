@@ -13,13 +13,13 @@ import tarfile
 from pathlib import Path
 
 import judge_and_report
-from bringup import results
 from bringup.drill import suite
 from bringup.drill.perform import perform
-from bringup.errors import DrillError
-from bringup.plan.catalogue import DRILLS
-from bringup.plan.drill import Drill, Shape
-from bringup.plan.phases import PHASES
+from bringup.kernel import results
+from bringup.kernel.errors import DrillError
+from bringup.kernel.plan.catalogue import DRILLS
+from bringup.kernel.plan.drill import Drill, Shape
+from bringup.kernel.plan.phases import PHASES
 from healthy_rounds import healthy_round
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "tests/golden/recordings"

@@ -17,8 +17,8 @@ from pathlib import Path
 import cases
 import preflight_cases as preflight
 import recovery_own as own
-from bringup.advise.interval import SIZES, best_interval_s, between_failures_s, goodput
 from bringup.report import text
+from bringup.training.advise.interval import SIZES, best_interval_s, between_failures_s, goodput
 
 RATE = 0.0038  # failures per node-day: 419 unexpected interruptions, 54 days, 2,048 nodes (Llama 3, arXiv 2407.21783)
 SAVE_S = 30.0  # assumed: a checkpoint of this training costs nothing

@@ -15,13 +15,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bringup import judge
-from bringup import results as runs
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import INJECTED
-from bringup.errors import BringupError, DrillError
-from bringup.plan.drill import Shape
-from bringup.records import Outcome
+from bringup.kernel import judge
+from bringup.kernel import results as runs
+from bringup.kernel.errors import BringupError, DrillError
+from bringup.kernel.plan.drill import Shape
+from bringup.kernel.records import Outcome
 from preflight_cases import FAULT_AT_STEP, PLAIN, Score
 
 PHASE, CULPRIT = "run_fsdp_2node", "n1"  # the second of its two nodes

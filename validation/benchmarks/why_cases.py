@@ -20,8 +20,8 @@ from pathlib import Path
 
 import cases
 from bringup.drill.environment import LocalCluster
-from bringup.errors import DrillError
-from bringup.plan.drill import Command, Shape
+from bringup.kernel.errors import DrillError
+from bringup.kernel.plan.drill import Command, Shape
 from bringup.report import text
 
 HERE = Path(__file__).resolve().parent

@@ -15,7 +15,7 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 FILE = Path(os.environ.get("BRINGUP_SIMULATED_STATE") or "/run/bringup-simulated/state.conf")
 STAND_IN = "GPU-00000000-0000-"
-"""Begins the UUID of every simulated GPU, and of no other: this is how the judge knows them (plan/stand_ins.py)."""
+"""Begins the UUID of every simulated GPU, and of no other: kernel/plan/stand_ins.py knows them by it."""
 
 OF_PROGRAMS = ("dcgm.", "rail.", "loopback.", "nccl.", "imex.")
 _OF_NODE = ("gpu.uuid", "gpu.serial", "gpu.bus", "driver", "cuda", "ports", "port.rate", "port.layer")

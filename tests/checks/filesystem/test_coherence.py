@@ -13,9 +13,9 @@ import pytest
 import shared_files
 import software
 import storage
-from bringup.evidence import facts
-from bringup.evidence.parsed import Parsed
-from bringup.plan import rounds as tournament
+from bringup.kernel.facts import facts
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.plan import rounds as tournament
 from loops import case_for_each, for_each
 from probing import answers_of
 from programs import PROBES, program, ran

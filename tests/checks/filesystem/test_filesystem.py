@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import folders
-from bringup.derive.observed import derive
-from bringup.evidence.parsed import Parsed, Seen
-from bringup.plan import rounds
-from bringup.plan.phases import PHASES
-from bringup.plan.site import Site
-from bringup.records import SiteUsed, Value
+from bringup.kernel.facts.observed import derive
+from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.plan import rounds
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import SiteUsed, Value
 from bringup.run import site as at_site
+from bringup.run.site_file import Site
 from factory import a_run
 from loops import for_each
 from probing import answers_of

@@ -18,15 +18,16 @@ import patience
 import perftest
 import pytest
 import smi
-from bringup import judge
-from bringup.answers import answers
-from bringup.derive.blame import blame, named, names_of
-from bringup.evidence.parsed import Parsed, Seen
-from bringup.plan import profile
-from bringup.plan.site import Site
-from bringup.records import Action, Mark, Outcome, Verdict, Verdicts
+from bringup.domains.blame import blame
+from bringup.domains.gpu_names import named, names_of
+from bringup.kernel import judge
+from bringup.kernel.answers import answers
+from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.plan import profile
+from bringup.kernel.records import Action, Mark, Outcome, Verdict, Verdicts
 from bringup.report import text
 from bringup.run.site import AtSite
+from bringup.run.site_file import Site
 from factory import a_run, a_verdict
 from loops import for_each
 from nvml_for_tests import GPUS, HEALTHY, FakeNvml

@@ -4,11 +4,11 @@ become the one number that a gate judges: `from:` of a check."""
 import compute
 import pytest
 import torch
-from bringup.derive.fold import ABSENT
-from bringup.derive.observed import function
-from bringup.plan import profile
-from bringup.plan.catalogue import GATES, of_phase
-from bringup.records import NotApplicable, Value, Verdict
+from bringup.kernel.facts.fold import ABSENT
+from bringup.kernel.facts.observed import function
+from bringup.kernel.plan import profile
+from bringup.kernel.plan.catalogue import GATES, of_phase
+from bringup.kernel.records import NotApplicable, Value, Verdict
 from factory import a_run
 from loops import for_each
 from runs_for_tests import FAIL, OPEN, PASS, about, add_derived, in_words, judged, parsed_of

@@ -5,10 +5,10 @@ import re
 
 import kernel_log
 import pytest
-from bringup.evidence.parsed import Parsed
-from bringup.known_faults import xid
-from bringup.known_faults.signatures import SIGNATURES
-from bringup.records import Outcome
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.records import Outcome
+from bringup.readers.known import xid
+from bringup.readers.known.signatures import SIGNATURES
 from loops import for_each
 from probing import answers_of, told_by
 from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, in_words, judged, parsed_of

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import nvml
 import smi
-from bringup import judge
-from bringup.derive.observed import derive
-from bringup.evidence.parsed import Parsed, Seen
-from bringup.records import Outcome, Verdict
+from bringup.kernel import judge
+from bringup.kernel.facts.observed import derive
+from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.records import Outcome, Verdict
 from loops import for_each
 from nvml_for_tests import HEALTHY, FakeNvml
 from probing import told_by

@@ -12,11 +12,13 @@ import gpus
 import pytest
 import torch
 from bench import KIB, MIB, Bench, label_of
-from bringup import judge
-from bringup.evidence import curve, facts
-from bringup.evidence.parsed import Parsed
-from bringup.judge import Judged
-from bringup.plan import planned as plan
+from bringup.kernel import judge
+from bringup.kernel.facts import facts
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import expectation
+from bringup.kernel.plan import planned as plan
+from bringup.readers import curve
 from bringup.report.charts import sheet
 from facts import Facts
 from loops import for_each
@@ -171,7 +173,7 @@ def test_no_folder_among_the_evidence_is_taken_for_that_of_a_scale_by_mistake(tm
     ids=lambda value: str(value)[:8],
 )
 def test_a_size_is_whole_and_of_ordinary_digits_or_none(name, size):
-    assert curve.size_bytes(name) == size
+    assert expectation.size_bytes(name) == size
 
 
 @pytest.mark.parametrize("code", ["9" * 5000, "", "-1", "²", "0x0", "1 2"])

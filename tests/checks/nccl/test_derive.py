@@ -1,11 +1,11 @@
 """What follows from what collectives measured."""
 
-from bringup import judge
-from bringup.derive.observed import derive
-from bringup.evidence import launcher
-from bringup.evidence.parsed import Parsed, Seen
-from bringup.plan import profile
-from bringup.records import Observation, Value
+from bringup.kernel import judge
+from bringup.kernel.facts.observed import derive
+from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.plan import profile
+from bringup.kernel.records import Observation, Value
+from bringup.readers import launcher
 from factory import a_run
 from loops import for_each
 from runs_for_tests import FAIL, H100, OPEN, PASS, Fact, as_read, parsed_of

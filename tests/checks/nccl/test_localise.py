@@ -5,13 +5,13 @@ import random
 
 import localise_pairs as simulated
 import pytest
-from bringup import judge
-from bringup.derive import localise
-from bringup.derive import pairs as pairwise
-from bringup.derive.next_round import most_rounds, next_round
-from bringup.evidence import pair_rounds
-from bringup.plan import profile
-from bringup.records import Kind
+from bringup.domains import localise
+from bringup.domains import pairs as pairwise
+from bringup.domains.next_round import most_rounds, next_round
+from bringup.kernel import judge
+from bringup.kernel.plan import profile
+from bringup.kernel.records import Kind
+from bringup.readers import pair_rounds
 from factory import a_run
 from loops import for_each
 from runs_for_tests import FAIL, OPEN, as_read, parsed_of

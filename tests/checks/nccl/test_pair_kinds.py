@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import nvml
 import pytest
-from bringup.derive import pair_kinds, pairs
-from bringup.derive.next_round import next_round
-from bringup.evidence import pair_rounds, slurm
-from bringup.evidence.parsed import Parsed
-from bringup.plan.rounds import Pair, link_name
+from bringup.domains import pair_kinds, pairs
+from bringup.domains.next_round import next_round
+from bringup.kernel.facts.parsed import Parsed
+from bringup.kernel.plan.rounds import ROUND, Pair, link_name
+from bringup.readers import slurm
 from loops import for_each
 from nvml_for_tests import HEALTHY, FakeNvml
 
@@ -30,7 +30,7 @@ def measured(inside: float, between: float, sick: Mapping[str, float]) -> Parsed
             rate = inside if RACK[a] == RACK[b] else between
             least = min(rate, *(inside * sick.get(node, 1.0) for node in (a, b)))
             speed = least * math.exp(chance.gauss(0, 0.01))
-            parsed.saw(pair_rounds.ROUND, link_name((a, b)), len(done), "count", "e")
+            parsed.saw(ROUND, link_name((a, b)), len(done), "count", "e")
             for source, target in ((a, b), (b, a)):
                 done[-1][source, target] = speed
                 parsed.saw(pairs.BANDWIDTH, f"{source}->{target}", speed, "GB/s", "e")

@@ -4,15 +4,15 @@ from collections.abc import Callable
 from itertools import combinations, permutations
 
 import pytest
-from bringup import judge
 from bringup.cli import main
-from bringup.derive import pairs as pairwise
-from bringup.evidence import curve, slurm
-from bringup.evidence.parsed import Parsed, Seen
-from bringup.plan import planned, profile
-from bringup.plan import rounds as tournament
-from bringup.plan.catalogue import DRILLS
-from bringup.records import Outcome
+from bringup.domains import pairs as pairwise
+from bringup.kernel import judge
+from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.plan import planned, profile
+from bringup.kernel.plan import rounds as tournament
+from bringup.kernel.plan.catalogue import DRILLS
+from bringup.kernel.records import Outcome
+from bringup.readers import curve, slurm
 from factory import a_run
 from loops import for_each
 from runs_for_tests import about, as_read, parsed_of, values

@@ -12,15 +12,15 @@ import collectives
 import progress
 import pytest
 from bringup.cli import for_scripts
-from bringup.derive.observed import derive
-from bringup.evidence import facts as facts_file
-from bringup.evidence import nccl_variant
-from bringup.evidence.curve import curves
-from bringup.evidence.parsed import Parsed, Seen
-from bringup.evidence.reading import read_raw
-from bringup.plan.subjects import scale_of_file
-from bringup.plan.variants import LOG, VARIANTS
-from bringup.records import Outcome, Verdict
+from bringup.kernel.facts import facts as facts_file
+from bringup.kernel.facts.observed import derive
+from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.reading import read_raw
+from bringup.kernel.plan.subjects import scale_of_file
+from bringup.kernel.plan.variants import LOG, VARIANTS
+from bringup.kernel.records import Outcome, Verdict
+from bringup.readers import nccl_variant
+from bringup.readers.curve import curves
 from factory import a_run
 from facts import Facts
 from loops import for_each

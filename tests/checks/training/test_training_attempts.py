@@ -5,8 +5,8 @@ import shutil
 from pathlib import Path
 
 import pytest
-from bringup import judge
-from bringup.records import Continued, Outcome, Run, Verdict, read_record
+from bringup.kernel import judge
+from bringup.kernel.records import Continued, Outcome, Run, Verdict, read_record
 from bringup.run import open as opening
 from loops import case_for_each
 from runs_for_tests import FIXTURES, opened

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bringup.records import Outcome
+from bringup.kernel.records import Outcome
 from loops import case_for_each, for_each
 from programs import tree
 from trained_runs import HUNG, LOST, WAITING, bad, change, ended, rank_said, run_of, stalled

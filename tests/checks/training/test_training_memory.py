@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 import torch
-from bringup import judge
-from bringup.formulae.models import Job, job_of
-from bringup.records import RunArgs, Verdict, read_record
+from bringup.kernel import judge
+from bringup.kernel.records import Verdict, read_record
 from bringup.run import open as opening
+from bringup.training.formulae.models import Job, job_of
+from bringup.training.records import RunArgs
 from loops import for_each
 from recipe import memory as states
 from runs_for_tests import FAIL, FIXTURES, OPEN, PASS, WARN, opened

@@ -1,9 +1,9 @@
 """The sampler beside a training: how completely it looked, what it cost, and what GPUs did in the measured steps."""
 
 import pytest
-from bringup import judge
-from bringup.evidence import monitor
-from bringup.records import Outcome, Verdict
+from bringup.kernel import judge
+from bringup.kernel.records import Outcome, Verdict
+from bringup.readers import monitor
 from factory import a_run
 from loops import case_for_each
 from runs_for_tests import about, add_derived

@@ -10,8 +10,8 @@ from unittest.mock import Mock
 import binding
 import gpus
 import pytest
-from bringup.evidence import facts
-from bringup.records import Verdict
+from bringup.kernel.facts import facts
+from bringup.kernel.records import Verdict
 from factory import a_run
 from loops import case_for_each
 from programs import ran, tree

@@ -3,13 +3,14 @@
 import json
 from typing import Any
 
-from bringup import judge
-from bringup import results as runs
-from bringup.derive import measured
-from bringup.plan import profile
-from bringup.plan.catalogue import GATES
-from bringup.records import REFERENCE_ARGS, REFERENCE_METRICS, Verdict
-from bringup.results import TrainingRecords
+from bringup.kernel import judge
+from bringup.kernel import results as runs
+from bringup.kernel.plan import profile
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.records import Verdict
+from bringup.training.domain import measured
+from bringup.training.records import REFERENCE_ARGS, REFERENCE_METRICS
+from bringup.training.records.folder import TrainingRecords
 from loops import for_each
 from recipe import results
 from runs_for_tests import FAIL, H100, OPEN, PASS, WARN, failing, opened, reseal

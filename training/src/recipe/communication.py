@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
-from bringup.formulae import overlap
-from bringup.formulae.overlap import Profiled
-from bringup.records import ModelShape, RunArgs
+from bringup.training.formulae import overlap
+from bringup.training.formulae.overlap import Profiled
+from bringup.training.records import ModelShape, RunArgs
 from torch.autograd import DeviceType
 from torch.profiler import ProfilerActivity, profile, supported_activities
 

@@ -16,9 +16,9 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
-from bringup.formulae.memory import CHUNK_TOKENS
-from bringup.formulae.models import CHUNKED_LOSS
-from bringup.records import ON
+from bringup.training.formulae.memory import CHUNK_TOKENS
+from bringup.training.formulae.models import CHUNKED_LOSS
+from bringup.training.records import ON
 from transformers import TrainerCallback, masking_utils
 
 from recipe import group

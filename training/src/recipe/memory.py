@@ -2,7 +2,7 @@
 full one.
 
 States are the part that sharding divides: parameters, gradients and optimizer tensors, on a CPU as on a GPU. What they
-need comes from bringup.formulae.memory, and is exact: where they alone do not fit, a refusal is certain.
+need comes from bringup.training.formulae.memory, and is exact: where they alone do not fit, a refusal is certain.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from bringup.errors import ModelError
-from bringup.formulae import memory
-from bringup.formulae.memory import Parts
-from bringup.formulae.models import job_of
-from bringup.records import ModelShape, RunArgs
+from bringup.kernel.errors import ModelError
+from bringup.training.formulae import memory
+from bringup.training.formulae.memory import Parts
+from bringup.training.formulae.models import job_of
+from bringup.training.records import ModelShape, RunArgs
 from memory_limits import host_available
 from torch.distributed.tensor import DTensor
 from transformers import TrainerCallback

@@ -21,8 +21,8 @@ from typing import Any
 
 import pulse
 import torch
-from bringup.formulae.pace import PARTS
-from bringup.records import Memory, Standstill
+from bringup.training.formulae.pace import PARTS
+from bringup.training.records import Memory, Standstill
 from transformers import TrainerCallback
 
 from recipe import GIB, group

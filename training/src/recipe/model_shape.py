@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 from accelerate.utils.fsdp_utils import _find_final_norm
-from bringup.formulae.flops import flops_per_token
-from bringup.records import Attention, Blocks, ModelShape, Tensor
+from bringup.training.formulae.flops import flops_per_token
+from bringup.training.records import Attention, Blocks, ModelShape, Tensor
 
 from recipe.data import first_line
 from recipe.fast import without_waits

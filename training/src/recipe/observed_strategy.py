@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from bringup.records import ObservedStrategy
+from bringup.training.records import ObservedStrategy
 from facts import node_name
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor

@@ -14,9 +14,10 @@ import accelerate
 import torch
 import transformers
 import transport
-from bringup.errors import RecordError
-from bringup.formulae import flops, overlap, pace
-from bringup.records import (
+from bringup.kernel.errors import RecordError
+from bringup.kernel.records import read_record, write_record
+from bringup.training.formulae import flops, overlap, pace
+from bringup.training.records import (
     REFERENCE_ARGS,
     REFERENCE_METRICS,
     Environment,
@@ -27,10 +28,8 @@ from bringup.records import (
     Standstill,
     Startup,
     TrainMetrics,
-    read_record,
     scaling_against,
     summary_of,
-    write_record,
 )
 
 from recipe import GIB, communication, fast, group, meter

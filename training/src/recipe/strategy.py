@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from bringup.formulae.models import shard_sizes
-from bringup.records import ObservedStrategy, RunArgs
+from bringup.training.formulae.models import shard_sizes
+from bringup.training.records import ObservedStrategy, RunArgs
 
 Kind = Literal["single", "ddp", "fsdp", "hsdp"]
 

@@ -22,7 +22,7 @@ from recipe import group
 from recipe.meter import Meter
 from recipe.rank import say
 
-OWN_LOSS_FINITE = "the loss of this rank was finite"  # a victim's words: bringup.evidence.launcher knows them
+OWN_LOSS_FINITE = "the loss of this rank was finite"  # a victim's words: bringup.readers.launcher knows them
 LINES = 10  # on the screen, of a run
 CHECK_EVERY = 10  # steps
 LAST_WORDS_S = 10  # a rank looks once a step: more than most steps take

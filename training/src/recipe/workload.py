@@ -17,9 +17,10 @@ import gpus
 import pulse
 import transformers
 import transport
-from bringup.formulae import flops
-from bringup.formulae.models import CHUNKED_LOSS
-from bringup.records import ObservedStrategy, write_record
+from bringup.kernel.records import write_record
+from bringup.training.formulae import flops
+from bringup.training.formulae.models import CHUNKED_LOSS
+from bringup.training.records import ObservedStrategy
 from facts import node_name
 from torch.distributed.elastic.multiprocessing.errors import record
 from torch.nn.parallel import DistributedDataParallel

@@ -15,10 +15,10 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TextIO, cast
 
-from bringup.characters import Printable, meant
 from bringup.cli.arguments import CANNOT_TELL, complain, with_runs
 from bringup.cli.verbs import TITLES, VERBS
-from bringup.errors import BringupError
+from bringup.kernel.characters import Printable, meant
+from bringup.kernel.errors import BringupError
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
 FIRST = """\
@@ -78,7 +78,7 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
         near = "" if first is None else meant(first.partition("=")[0], asked._option_string_actions)
         asked.error(f"no option {first}{near}" if first else f"nothing takes {' '.join(options)}")
     if verb and verb.starts_scripts:
-        from bringup.results import REPOSITORY  # not for every start: it takes 0.1 s
+        from bringup.kernel.results import REPOSITORY  # not for every start: it takes 0.1 s
 
         if not (REPOSITORY / "infrastructure-validation").is_dir():
             top.error(

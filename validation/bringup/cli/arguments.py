@@ -10,12 +10,12 @@ import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from bringup.characters import meant, plain
-from bringup.errors import UsageError
-from bringup.plan.phases import PHASES, Phase
+from bringup.kernel.characters import meant, plain
+from bringup.kernel.errors import UsageError
+from bringup.kernel.plan.phases import PHASES, Phase
 
 if TYPE_CHECKING:
-    from bringup.plan.profile import Profile
+    from bringup.kernel.plan.profile import Profile
     from bringup.run.waiting import Awaited
 
 CANNOT_TELL = 2  # the exit code
@@ -102,7 +102,7 @@ def phases_called(name: str) -> list[str]:
 def named_profile(name: str | None) -> Profile | None:
     """Load the profile that runs are judged with which are there already. None: each with its own copy. Raises
     UsageError, FileError."""
-    from bringup.plan import catalogue
+    from bringup.kernel.plan import catalogue
 
     profile = None if name is None else catalogue.load_profile(name)
     if profile is not None and profile.is_open:

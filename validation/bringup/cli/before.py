@@ -7,9 +7,9 @@ import json
 from pathlib import Path
 
 from bringup.cli.arguments import phase_called
-from bringup.errors import UsageError
-from bringup.plan import catalogue, own
-from bringup.plan.phases import PHASES
+from bringup.kernel.errors import UsageError
+from bringup.kernel.plan import catalogue, own
+from bringup.kernel.plan.phases import PHASES
 from bringup.report import text
 from bringup.report.terminal import console
 from bringup.run import site as at_site

@@ -8,24 +8,25 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bringup import judge, results
-from bringup.advise import answer as advising
-from bringup.advise import interval
-from bringup.characters import many
 from bringup.cli.arguments import CANNOT_TELL, complain, named_profile
-from bringup.compare import entries, history, learn, lemons, recommend, regression, sidebyside
-from bringup.errors import BringupError, RunError, UsageError
-from bringup.evidence import slurm as answers
-from bringup.formulae import models, published
-from bringup.plan import catalogue
-from bringup.plan import profile as profiles
-from bringup.plan.phases import PHASES
-from bringup.plan.profile import Profile
-from bringup.records import Outcome, as_json
+from bringup.compare import history, learn, lemons, regression
+from bringup.compare import history_shown as report
+from bringup.kernel import judge, results
+from bringup.kernel.characters import many
+from bringup.kernel.errors import BringupError, RunError, UsageError
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.profile import Profile
+from bringup.kernel.records import Outcome, as_json
+from bringup.readers import slurm as answers
 from bringup.report import advice as advice_text
-from bringup.report import history as report
 from bringup.report import outputs, terminal, text
 from bringup.run import discovered, slurm
+from bringup.training.advise import answer as advising
+from bringup.training.advise import interval
+from bringup.training.comparison import entries, recommend, sidebyside
+from bringup.training.formulae import models, published
 
 
 def do_compare(arguments: argparse.Namespace) -> int:

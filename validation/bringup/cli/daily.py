@@ -11,16 +11,17 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from bringup import judge, results
-from bringup.daily import baseline, why
-from bringup.daily.preflight import checks, flow
-from bringup.errors import SlurmError, UsageError
-from bringup.plan import catalogue
-from bringup.plan import profile as profiles
-from bringup.plan.phases import PREFLIGHT
+from bringup.health import baseline
+from bringup.kernel import judge, results
+from bringup.kernel.errors import SlurmError, UsageError
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.phases import PREFLIGHT
+from bringup.preflight import checks, flow
 from bringup.report import outputs, text
 from bringup.run import site as at_site
 from bringup.run import slurm
+from bringup.why import job as why
 
 
 def do_why(arguments: argparse.Namespace) -> int:

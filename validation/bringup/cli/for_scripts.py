@@ -11,20 +11,20 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from bringup import results
-from bringup.characters import many
 from bringup.cli.arguments import complain, phase_called
-from bringup.errors import UsageError
-from bringup.evidence import hostlist
-from bringup.plan import profile as profiles
-from bringup.plan import rounds, subjects, variants
-from bringup.records import Outcome
+from bringup.kernel import results
+from bringup.kernel.characters import many
+from bringup.kernel.errors import UsageError
+from bringup.kernel.facts import hostlist
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan import rounds, subjects, variants
+from bringup.kernel.records import Outcome
 from bringup.run import nodes as choice
 from bringup.run import site as at_site
 from bringup.run import waiting
 
 if TYPE_CHECKING:
-    from bringup.judge import Judged
+    from bringup.kernel.judge import Judged
 
 MOST_NAMED = 8  # nodes of a message
 
@@ -57,8 +57,8 @@ def _next_pairs(judged: Judged, reachable: set[str]) -> tuple[list[list[rounds.P
 
     reachable: nodes that are there now; none: all of the run.
     """
-    from bringup.derive import localise, pairs
-    from bringup.derive.next_round import next_round
+    from bringup.domains import localise, pairs
+    from bringup.domains.next_round import next_round
 
     if not _adaptive(judged.run.nodes)[1]:
         return [], None
@@ -82,8 +82,8 @@ def do_pairs(arguments: argparse.Namespace) -> int:
     nodes, here = (hostlist.expand(listed) if listed else [] for listed in (arguments.nodes, arguments.here))
     reachable, remark = set(here or nodes), None
     if arguments.again is not None or arguments.next is not None:
-        from bringup import judge
-        from bringup.derive import pairs
+        from bringup.domains import pairs
+        from bringup.kernel import judge
 
         judged = judge.judge_folder(arguments.again or arguments.next)
         if arguments.again is None:
@@ -155,7 +155,7 @@ def do_ended(arguments: argparse.Namespace) -> int:
 
 
 def do_open(arguments: argparse.Namespace) -> int:
-    from bringup.plan import catalogue
+    from bringup.kernel.plan import catalogue
     from bringup.run import open as opening
 
     phase = phase_called(arguments.phase)

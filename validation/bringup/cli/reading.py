@@ -10,11 +10,12 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
-from bringup import judge, results
 from bringup.cli.arguments import CANNOT_TELL, complain, named_profile
-from bringup.errors import BringupError, UsageError
-from bringup.plan.phases import PHASES
-from bringup.records import Mark, Outcome, worst
+from bringup.health import node_lines
+from bringup.kernel import judge, results
+from bringup.kernel.errors import BringupError, UsageError
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Mark, Outcome, worst
 from bringup.report import (
     bundle,
     collection,
@@ -32,7 +33,7 @@ from bringup.report import (
 )
 from bringup.report.junit import junit
 from bringup.report.prometheus import prometheus
-from bringup.run import node_lines, signature
+from bringup.run import signature
 
 PAGE = "report.html"
 

@@ -6,18 +6,19 @@ import argparse
 
 from bringup.cli.arguments import phase_called, phases_called
 from bringup.cli.comparing import compare_losses
+from bringup.compare import sweep
 from bringup.drill import result as drill_result
 from bringup.drill import suite
-from bringup.errors import UsageError
-from bringup.plan import catalogue, profile_text
-from bringup.plan import profile as profiles
-from bringup.plan import sweep as sweeps
-from bringup.plan.phases import PHASES
-from bringup.records import Outcome, worst
+from bringup.kernel.errors import UsageError
+from bringup.kernel.plan import catalogue, profile_text
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.phases import NODES, PHASES
+from bringup.kernel.records import Outcome, worst
+from bringup.kernel.results import METRICS
 from bringup.report import write
-from bringup.results import METRICS
-from bringup.run import discovered, playbook, sweep, train_here
+from bringup.run import discovered, playbook, train_here
 from bringup.run import site as at_site
+from bringup.training import varied as sweeps
 
 
 def do_run(arguments: argparse.Namespace) -> int:
@@ -51,7 +52,7 @@ def do_sweep(arguments: argparse.Namespace) -> int:
         trainings = ", ".join(stem for stem, known in PHASES.items() if known.is_training)
         raise UsageError(f"sweep {phase.stem}: not a training; there are {trainings}")
     vary = sweeps.read(arguments.vary, phase)
-    if arguments.weak and sweeps.NODES not in vary:
+    if arguments.weak and NODES not in vary:
         raise UsageError("--weak is for --vary nodes=1,2,4")
     site = at_site.entered()
     options = {name: getattr(arguments, name) for name in ("nodes", "nodelist", "grid", "weak", "repeat")}

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bringup.cli.arguments import RunName, awaited, natural, node_called, positive, share, whole
-from bringup.plan.phases import PHASES, PREFLIGHT
-from bringup.plan.sweep import FIELDS
+from bringup.kernel.plan.phases import PHASES, PREFLIGHT
+from bringup.training.varied import FIELDS
 
 Argument = tuple[tuple[str, ...], dict[str, Any]]  # of add_argument; a default may be a function
 

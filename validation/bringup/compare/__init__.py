@@ -1,1 +1,1 @@
-"""Statistics of runs: beside each other, against a baseline, over time; and the profile that they make."""
+"""Runs against a baseline, over time, and variants of one training; and the profile that runs make."""

@@ -17,19 +17,20 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median
 
-from bringup.characters import many
 from bringup.compare import noise
-from bringup.compare.entries import REPEATED
-from bringup.compare.measures import MFU, OVER_TIME_EXCLUDE, OVER_TIME_IGNORE, TOKENS_PER_S
-from bringup.evidence.parsed import is_number
-from bringup.formulae.chance import most_events
-from bringup.judge import Judged
-from bringup.plan import stand_ins
-from bringup.plan import subjects as naming
-from bringup.plan.catalogue import GATES
-from bringup.plan.expectation import SPEEDS
-from bringup.records import Outcome, SlurmCluster
-from bringup.records.grouped import grouped
+from bringup.compare.chance import most_events
+from bringup.kernel.characters import many
+from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import stand_ins
+from bringup.kernel.plan import subjects as naming
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.expectation import SPEEDS
+from bringup.kernel.records import Outcome, SlurmCluster
+from bringup.kernel.records.grouped import grouped
+from bringup.training.comparison.entries import REPEATED
+from bringup.training.comparison.measures import MFU, OVER_TIME_EXCLUDE, OVER_TIME_IGNORE, TOKENS_PER_S
+from bringup.training.records.folder import records_of
 
 NEWEST = 3
 LEAST_DAYS = 10 + NEWEST
@@ -206,13 +207,13 @@ def _of_gates(run: Judged) -> Iterable[tuple[tuple[str, ...], Series, float]]:
 
 
 def _of_training(run: Judged) -> Iterable[tuple[tuple[str, ...], Series, float]]:
-    if run.training is None:
+    if (records := records_of(run)) is None:
         return
-    arguments = run.training.args.model_dump(mode="json")
+    arguments = records.args.model_dump(mode="json")
     same = json.dumps({name: value for name, value in arguments.items() if name not in REPEATED}, sort_keys=True)
-    where = f"{run.run.phase}, {run.training.args.model}, {_shape(run)}"
+    where = f"{run.run.phase}, {records.args.model}, {_shape(run)}"
     for measure in (TOKENS_PER_S, MFU):
-        value = measure.read(run.training.metrics)
+        value = measure.read(records.metrics)
         if value is not None and value > 0:
             series_of = Series(measure.name, where, measure.unit, measure.better, [])
-            yield (run.run.phase, measure.name, same, run.training.metrics.gpu0 or ""), series_of, value
+            yield (run.run.phase, measure.name, same, records.metrics.gpu0 or ""), series_of, value

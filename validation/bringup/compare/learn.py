@@ -14,17 +14,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bringup import judge, results
-from bringup.compare.entries import refuse_copies
-from bringup.errors import RunError
-from bringup.evidence.curve import size_bytes
-from bringup.evidence.parsed import is_number
-from bringup.judge import Judged
-from bringup.plan.catalogue import GATES, of_phase
-from bringup.plan.expectation import MEASURED_HERE, SPEEDS, Expectation
-from bringup.plan.gate import Gate
-from bringup.plan.profile import Profile
-from bringup.records import Observation, Run, Value
+from bringup.kernel import judge, results
+from bringup.kernel.errors import RunError
+from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan.catalogue import GATES, of_phase
+from bringup.kernel.plan.expectation import MEASURED_HERE, SPEEDS, Expectation, size_bytes
+from bringup.kernel.plan.gate import Gate
+from bringup.kernel.plan.profile import Profile
+from bringup.kernel.records import Observation, Run, Value
+from bringup.training.comparison.entries import refuse_copies
 
 LEAST_SPREAD = 0.1  # no cluster repeats itself better on another day
 ONE_RUN_SPREAD = 1.0  # between runs, where there is only one: a factor of two

@@ -21,9 +21,9 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 
+from bringup.compare.chance import log_choose
 from bringup.compare.noise import FALSE_ALARMS
-from bringup.evidence.slurm import AccountedJob
-from bringup.formulae.chance import log_choose
+from bringup.readers.slurm import AccountedJob
 
 BAD, GOOD = {"FAILED", "NODE_FAIL", "BOOT_FAIL"}, {"COMPLETED"}
 """Other ends (cancelled, time limit, memory, preempted) speak neither for nor against a node."""

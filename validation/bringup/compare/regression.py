@@ -12,13 +12,14 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from statistics import fmean, median
 
-from bringup.characters import many
 from bringup.compare import noise
-from bringup.compare.entries import ENVIRONMENT, REPEATED, Entry, refuse_repeated
-from bringup.compare.measures import MEASURES, TOKENS_PER_S, Measure
-from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS
-from bringup.errors import NotComparable
-from bringup.records import Outcome, differing_fields, worst
+from bringup.kernel.characters import many
+from bringup.kernel.errors import NotComparable
+from bringup.kernel.records import Outcome, worst
+from bringup.training.comparison.entries import ENVIRONMENT, REPEATED, Entry, refuse_repeated
+from bringup.training.comparison.measures import MEASURES, TOKENS_PER_S, Measure
+from bringup.training.comparison.sidebyside import LOSS_TOLERANCE_NATS
+from bringup.training.records import differing_fields
 
 _MOST_SHOWN = 10.0  # of an upper bound: beyond it a number says no more than that nothing is known
 _OUTCOMES = {"REGRESSION": Outcome.FAIL, "DISAGREES": Outcome.FAIL, "cannot tell": Outcome.INCOMPLETE}

@@ -1,144 +1,277 @@
-"""The table of a sweep: each variant against the base, and whether the difference is more than noise.
-
-Runs of a variant are repetitions, and noise.conclusion decides, but a variant is within the noise only where an
-improvement that matters is excluded too. With one run on each side nothing repeats: then a difference that the steps
-inside the runs explain is noise, and a larger one tells nothing.
-"""
+"""`bringup sweep`: variants of one training, a job after the other, and a table of what each of them gives."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from statistics import median
-from typing import Literal
+import os
+import shlex
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 
-from bringup.compare import noise
-from bringup.compare.entries import Entry
-from bringup.compare.measures import TOKENS_PER_S
-from bringup.compare.sidebyside import number, row_of
-from bringup.plan.sweep import NODES, Settings, as_requested, label
-from bringup.records import Outcome, SweepRow, variant_of, worst
+from rich.console import Console
 
-Conclusion = Literal["faster", "slower", "within noise", "cannot tell"]
+from bringup.compare import sweep_rows as table
+from bringup.kernel import judge
+from bringup.kernel import results as runs
+from bringup.kernel.characters import many
+from bringup.kernel.errors import BringupError, CannotStart, RecordError, RunError, UsageError
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.phases import NODES, PHASES, Phase
+from bringup.kernel.plan.profile import Profile
+from bringup.kernel.records import Outcome, Sweep, SweepRow, SweepRun, read_record, worst, write_record, write_text
+from bringup.kernel.results import REPOSITORY
+from bringup.report import terminal
+from bringup.report import text as report
+from bringup.report.render import render
+from bringup.run import open as opening
+from bringup.run import partitions, slurm
+from bringup.run import site as at_site
+from bringup.run.launch import Launch, Started, newest_attempt, progress, stoppable
+from bringup.run.nodes import known_partitions, requested_nodes
+from bringup.training import varied as plan
+from bringup.training.comparison import entries as compared
+from bringup.training.comparison.entries import Entry
 
 
-@dataclass(frozen=True)
-class Variant:
-    """What is known of one variant: its runs that finished, and why others did not."""
-
-    settings: Settings
-    entries: Sequence[Entry]
-    failures: Sequence[tuple[Outcome, str]] = ()
-
-
-def rows(variants: Sequence[Variant]) -> list[SweepRow]:
-    """Make rows. variants: the base first."""
-    base = variants[0].entries
-    confidence = noise.shared_confidence(sum(1 for variant in variants[1:] if variant.entries and base))
-    return [_row(variants[0], [], confidence), *(_row(variant, base, confidence) for variant in variants[1:])]
-
-
-def _row(variant: Variant, base: Sequence[Entry], confidence: float) -> SweepRow:
-    entries = variant.entries
-    speed = _median([entry.metrics.tokens_per_s for entry in entries])
-    change, low, high, words = _difference(base, entries, confidence) if base and entries else (None, None, None, None)
-    first = entries[0] if entries else None
-    gaps = [row_of(entry, base[0], "") for entry in entries] if base else []
-    disagreeing = next((row for row in gaps if not row.agrees), None)
-    per_rank, of_base = (
-        _median([entry.metrics.tokens_per_s_per_rank for entry in side]) for side in (entries, base or entries)
+def begin(
+    phase: Phase,
+    vary: dict[str, list[str]],
+    profile: str,
+    site: at_site.AtSite | None,
+    *,
+    nodes: int | None,
+    nodelist: str | None,
+    grid: bool,
+    weak: bool,
+    repeat: int,
+) -> Path:
+    """Make the folder of a new sweep, with its plan. profile: name or path. Raises CannotStart, UsageError."""
+    known_workload = catalogue.load_profile(profile).workload
+    environment = at_site.for_submission(site, phase.stem, os.environ)
+    most = max(map(int, vary.get(NODES, [])), default=None)
+    names, gpus = nodes_of(nodes or most, nodelist, phase, environment)
+    if most is not None and len(names) < most:
+        raise UsageError(f"--vary {NODES}: {most} are to be measured, and there are {len(names)}")
+    if known := known_partitions():
+        partitions.refuse(phase, names, environment, known)
+    from_environment = os.environ.get("BRINGUP_TRAIN_ARGS")
+    workload = "" if known_workload is None else known_workload.arguments
+    options = shlex.split(workload if from_environment is None else from_environment)
+    if most is not None:
+        variants = plan.curve(vary[NODES], options, weak=weak)
+    else:
+        variants = plan.variants(vary, grid=grid, strategy=phase.strategy)
+    for settings in variants:
+        of_variant = plan.phase_of(phase, settings)
+        if (lack := of_variant.lacks(int(settings.get(NODES, len(names))), gpus)) is not None:
+            raise CannotStart(f"{of_variant.stem} {lack}")
+    name = opening.default_name()
+    sweep = Sweep(
+        name=name,
+        phase=phase.stem,
+        nodes=names,
+        profile=profiles.portable(profile),
+        site=None if site is None else site.site.name,
+        options=options,
+        vary=vary,
+        grid=grid,
+        weak=weak,
+        repeat=repeat,
+        variants=variants,
+        runs=[],
+        rows=[],
     )
-    failures = list(variant.failures)
-    if disagreeing is not None:
-        failures.append((Outcome.FAIL, f"loss gap {disagreeing.gap_in_words}: its speed means nothing yet"))
-    device = _median([entry.metrics.memory.device_allocated_gib for entry in entries])
-    host = _median([entry.metrics.memory.host_rss_gib for entry in entries])
-    return SweepRow(
-        label=label(variant.settings),
-        ran=None if first is None else variant_of(first.args, first.metrics.observed),
-        runs=len(entries),
-        tokens_per_s=speed,
-        change=change,
-        low=low,
-        high=high,
-        against_base=words,
-        efficiency=per_rank / of_base if NODES in variant.settings and per_rank and of_base else None,
-        step_p50_s=_median([entry.metrics.step_time_s.p50 for entry in entries]),
-        peak_gib=host if device is None else device,
-        peak_of=None if first is None else "host" if device is None else "device",
-        mfu=_median([entry.metrics.mfu for entry in entries]),
-        loss_gap=max(gaps, key=lambda row: row.gap or 0.0).gap_in_words if gaps else None,
-        outcome=worst([*(outcome for outcome, _ in failures), *([Outcome.PASS] if entries else [])]),
-        failed="; ".join(dict.fromkeys(why for _, why in failures)) or None,
+    folder = REPOSITORY / runs.SWEEPS / name
+    folder.mkdir(parents=True)
+    write_record(folder / runs.SWEEP, sweep)
+    return folder
+
+
+def run(folder: Path, site: at_site.AtSite | None) -> int:
+    """Run all that have not finished. Exit code: the worst outcome of its variants."""
+    sweep = _read(folder)
+    phase, profile = PHASES[sweep.phase], catalogue.load_profile(sweep.profile)
+    environment = at_site.for_submission(site, phase.stem, os.environ)
+    _, gpus = nodes_of(None, ",".join(sweep.nodes), phase, environment)
+    console = terminal.console()
+    at = "" if site is None else f"; site {site.site.name}"
+    console.print(
+        f"bringup: {many(len(sweep.variants), 'variant')} x {sweep.repeat} of {phase.stem} on {', '.join(sweep.nodes)}"
+        f"; profile {profile.name}{at}"
     )
+    (REPOSITORY / phase.results).mkdir(parents=True, exist_ok=True)  # before a node looks for it (results.is_there)
+    work = _Work(folder, sweep, phase, profile, site, gpus, console)
+    with stoppable(console, f"bringup sweep --resume {report.shown_path(folder)}"):
+        # each variant once, then each of them again: what drifts meets all of them
+        for repetition in range(1, sweep.repeat + 1):
+            for variant in range(len(sweep.variants)):
+                work.run_job(variant, repetition)
+    return work.conclude()
 
 
-def _difference(
-    base: Sequence[Entry], other: Sequence[Entry], confidence: float
-) -> tuple[float, float | None, float | None, Conclusion]:
-    """Return (relative change of tokens/s, its bounds, what it is). Without repetitions there are no bounds."""
-    before, after = ([noise.Timed(run.opened_at, run.metrics.tokens_per_s) for run in side] for side in (base, other))
-    fit = noise.fit(before, after, noise.floor_of(entry.metrics.steps_s for entry in (*base, *other)))
-    if fit is None:
-        return median(run.value for run in after) / median(run.value for run in before) - 1, None, None, "cannot tell"
-    interval = noise.interval(fit, confidence)
-    conclusion = noise.conclusion(interval, TOKENS_PER_S.better, TOKENS_PER_S.ignore, TOKENS_PER_S.exclude)
-    words: Conclusion = "cannot tell"
-    if conclusion in ("improvement", "regression"):
-        words = "faster" if conclusion == "improvement" else "slower"
-    elif conclusion == "within noise" and interval.high < TOKENS_PER_S.exclude:
-        words = "within noise"
-    return interval.change, interval.low, interval.high, words
+def _read(folder: Path) -> Sweep:
+    """Read a sweep. Raises RecordError when there is none, RunError when it lies in a copy of the repository."""
+    sweep = read_record(folder / runs.SWEEP, Sweep)
+    tree = runs.tree_of(folder, runs.SWEEPS)
+    if tree is None or tree.resolve() != REPOSITORY.resolve():
+        raise RunError(f"{folder}: is a copy; name the sweep in {REPOSITORY / runs.SWEEPS}")
+    if sweep.phase not in PHASES:
+        raise RecordError(f"{folder / runs.SWEEP}: phase {sweep.phase!r} is unknown to this version")
+    return sweep
 
 
-def not_applied(settings: Mapping[str, str], entry: Entry) -> str | None:
-    """Say where a run was not what was requested; None: it was."""
-    for field, requested in settings.items():
-        observed = _of_run(entry, field)
-        if observed != requested:
-            reasons = [state for what, state in entry.args.tuning.items() if field == "compile" and field in what]
-            why = f" ({reasons[0]})" if reasons else ""
-            return f"{field}: {requested} was requested, the run had {observed}{why}"
-    return None
+def nodes_of(
+    count: int | None, nodelist: str | None, phase: Phase, environment: dict[str, str]
+) -> tuple[list[str], int]:
+    """Return the nodes of every run, and the most GPUs that one of them has. Raises CannotStart, UsageError."""
+    partition = partitions.partition_of(phase, environment)
+    nodes = slurm.patiently(partial(requested_nodes, count, nodelist, partition), lambda text: None)
+    names, gpus = list(nodes)[: phase.max_nodes], max(node.gpus for node in nodes.values())
+    lack = phase.lacks(len(names), gpus)
+    if lack is not None:
+        raise CannotStart(f"{phase.stem} {lack}")
+    return names, gpus
 
 
-def is_base(settings: Mapping[str, str], base: Entry) -> bool:
-    """Say whether the base has all these values already."""
-    return bool(settings) and all(_of_run(base, field) == value for field, value in settings.items())
+@dataclass
+class _Work:
+    """A sweep under way."""
+
+    folder: Path
+    sweep: Sweep
+    phase: Phase
+    profile: Profile
+    site: at_site.AtSite | None
+    gpus: int
+    console: Console
+    entries: dict[int, list[Entry]] = field(default_factory=dict)
+    failures: dict[int, list[tuple[Outcome, str]]] = field(default_factory=dict)
+    runs: list[SweepRun] = field(default_factory=list)
+    same_as_base: set[int] = field(default_factory=set)
+
+    def run_job(self, variant: int, repetition: int) -> None:
+        """Run one job, unless it has finished before, or has the values of the base."""
+        settings = self.sweep.variants[variant]
+        title = plan.label(settings)
+        base = self.entries.get(0, []) if variant else []
+        if variant in self.same_as_base or (base and table.is_base(settings, base[0])):
+            if variant not in self.same_as_base:
+                self.console.print(f"{'SAME':<10} {title}: the base has these values; its runs count")
+            self.same_as_base.add(variant)
+            return
+        phase, name = plan.phase_of(self.phase, settings), f"{self.sweep.name}-v{variant}-k{repetition}"
+        with progress(self.console, title) as tell:
+            started = Started(phase, name, self.folder / "jobs" / name, tell)
+            finished = self._finished(started)
+            judged = finished or self._submit(started, settings)
+        entry, outcome, why = assessed(judged, settings)
+        if entry is not None:
+            self.entries.setdefault(variant, []).append(entry)
+        if why is not None:
+            self.failures.setdefault(variant, []).append((outcome, why))
+        shown = report.shown_path(judged.folder)
+        self.runs.append(SweepRun(variant=variant, repetition=repetition, folder=shown, outcome=outcome, why=why))
+        speed = "" if entry is None else f": {entry.metrics.tokens_per_s:,.0f} tokens/s"
+        word = "KEPT" if finished else report.MARK[outcome]
+        self.console.print(f"{word:<10} {title}{speed}" + (f": {report.plain(why)}" if why else ""))
+        self._save()
+
+    def _finished(self, started: Started) -> Judged | None:
+        """Find a run that an earlier start of this sweep has finished; what it left running is waited for."""
+        if not started.folder.is_dir():
+            return None
+        started.wait_for_earlier()
+        attempt = newest_attempt(started.phase, started.name)
+        if attempt is None or not (attempt / runs.METRICS).is_file():
+            return None
+        try:
+            judged = judge.judge_folder(attempt, self.profile.closed)
+            compared.entry(judged)
+        except BringupError:
+            return None
+        return judged
+
+    def _submit(self, started: Started, settings: plan.Settings) -> Judged:
+        phase, again = started.phase, len(runs.attempts(started.phase, started.name))
+        environment = os.environ | {
+            "BRINGUP_PROFILE": self.sweep.profile,
+            "BRINGUP_TRAIN_ARGS": " ".join(plan.options(self.sweep.options, settings)),
+        }
+        started.folder.mkdir(parents=True, exist_ok=True)
+        nodes = self.sweep.nodes[: phase.max_nodes or int(settings.get(NODES, len(self.sweep.nodes)))]
+        # what did not finish stays, and the next job has its own folder
+        name = runs.attempt_name(started.name, again + 1)
+        at = (nodes, self.gpus, environment, self.profile, self.site)
+        return Launch(phase, name, started.folder, started.tell, *at).run()
+
+    def _rows(self) -> list[SweepRow]:
+        reached = [
+            index for index in range(len(self.sweep.variants)) if index in self.entries or index in self.failures
+        ]
+        if 0 not in reached:
+            return []
+        variants = [
+            table.Variant(self.sweep.variants[index], self.entries.get(index, []), self.failures.get(index, []))
+            for index in reached
+        ]
+        return table.rows(variants)
+
+    def _save(self) -> None:
+        self.sweep = self.sweep.model_copy(update={"runs": list(self.runs), "rows": self._rows()})
+        write_record(self.folder / runs.SWEEP, self.sweep, replace=True)
+
+    def conclude(self) -> int:
+        self._save()
+        rows = self.sweep.rows
+        self.console.print()
+        columns = report.columns(*table.table(rows))
+        self.console.print(columns, soft_wrap=True, markup=False, highlight=False)
+        failed = [f"{report.MARK[row.outcome]} {row.label}: {report.plain(row.failed)}" for row in rows if row.failed]
+        self.console.print("\n".join(["", *failed]).rstrip(), soft_wrap=True, markup=False, highlight=False)
+        write_text(self.folder / "report.md", markdown(self.sweep), replace=True)
+        outcome = worst([row.outcome for row in rows])
+        words = _curve(rows) or _fastest(rows)
+        shown = report.shown_path(self.folder)
+        self.console.print(f"\n{report.MARK[outcome]}: {words}\nreport: {shown}/report.md")
+        if self.sweep.repeat == 1 and len(rows) > 1:
+            self.console.print("one run per variant: the spread between runs is not known; --repeat 5 tells most")
+        if outcome is not Outcome.PASS:
+            self.console.print(f"next: bringup explain {shown}; then bringup sweep --resume {shown}")
+        return outcome.exit_code
 
 
-def _of_run(entry: Entry, field: str) -> str:
-    if field == NODES:
-        return "unknown" if entry.run is None else str(len(entry.run.nodes))
-    return as_requested(getattr(entry.args, field))
+def _fastest(rows: list[SweepRow]) -> str:
+    faster = [row for row in rows if row.against_base == "faster"]
+    if not faster:
+        return "no variant was shown to be faster than the base"
+    return f"fastest: {max(faster, key=lambda row: row.change or 0).label}"
 
 
-def _median(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return median(known) if known else None
+def _curve(rows: list[SweepRow]) -> str:
+    points = [f"{row.efficiency:.1%} at {row.label}" for row in rows if row.efficiency is not None]
+    return f"tokens/s of a rank, against the fewest nodes: {', '.join(points)}" if points else ""
 
 
-def table(rows: Sequence[SweepRow]) -> tuple[list[str], list[list[str]]]:
-    """Return header and cells."""
-    columns: dict[str, Callable[[SweepRow], str]] = {
-        "variant": lambda row: row.label,
-        "ran as": lambda row: row.ran or "",
-        "runs": lambda row: str(row.runs),
-        "tokens/s": lambda row: number(row.tokens_per_s, "{:,.0f}"),
-        "against the base": _change,
-        "tokens/s of a rank": lambda row: number(row.efficiency, "{:.1%}"),
-        "verdict": lambda row: row.against_base or "",
-        "step p50 ms": lambda row: number(None if row.step_p50_s is None else row.step_p50_s * 1e3, "{:.1f}"),
-        "peak GiB": lambda row: number(row.peak_gib, "{:.2f} " + (row.peak_of or "")).strip(),
-        "MFU": lambda row: number(row.mfu, "{:.1%}", "" if row.tokens_per_s is None else "unknown"),
-        "loss gap": lambda row: row.loss_gap or "",
-    }
-    if not any(row.efficiency for row in rows):
-        del columns["tokens/s of a rank"]
-    return list(columns), [[text(row) for text in columns.values()] for row in rows]
+def assessed(judged: Judged, settings: plan.Settings) -> tuple[Entry | None, Outcome, str | None]:
+    """Return (its numbers, outcome, why it did not pass). Gates about speed decide nothing here: a variant may be slow.
+    Nor do open ones, if it has numbers: a variant has no run on one GPU to be compared with."""
+    verdicts = judged.verdicts.verdicts
+    failed = [verdict for verdict in verdicts if verdict.outcome is Outcome.FAIL and judge.stops(verdict)]
+    try:
+        entry = compared.entry(judged)
+    except BringupError as error:
+        worse = failed or [verdict for verdict in report.not_passed(verdicts) if verdict.cause]
+        why = (worse[0].cause or report.sentence(worse[0])) if worse else str(error)
+        return None, Outcome.FAIL if failed else Outcome.INCOMPLETE, " ".join(why.split())
+    if failed:
+        return entry, Outcome.FAIL, " ".join(report.sentence(failed[0]).split())
+    other = table.not_applied(settings, entry)
+    return entry, Outcome.PASS if other is None else Outcome.INCOMPLETE, other
 
 
-def _change(row: SweepRow) -> str:
-    if row.low is None or row.high is None:
-        return number(row.change, "{:+.1%}")
-    return f"{row.change:+.1%} [{row.low:+.1%}, {row.high:+.1%}]".replace("%", " %")
+def markdown(sweep: Sweep) -> str:
+    """Write the table, with what it is about."""
+    header, rows = table.table(sweep.rows)
+    return render("sweep.md.j2", sweep=sweep, header=header, rows=rows)

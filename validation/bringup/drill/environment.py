@@ -19,11 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar
 
-from bringup import results as runs
-from bringup.errors import DrillError
-from bringup.plan.drill import Command, Shape
-from bringup.plan.phases import PHASES
-from bringup.results import REPOSITORY
+from bringup.kernel import results as runs
+from bringup.kernel.errors import DrillError
+from bringup.kernel.plan.drill import Command, Shape
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.results import REPOSITORY
 
 CLUSTER = REPOSITORY / "infrastructure-validation/local-cluster/cluster"
 RESULTS = REPOSITORY / "validation/results"

@@ -14,14 +14,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from bringup import judge
-from bringup import results as runs
 from bringup.drill import environment as environments
 from bringup.drill.environment import Ended, Environment, last_word
-from bringup.errors import DrillError, RecordError, RunError
-from bringup.plan.drill import Command, Drill
-from bringup.plan.phases import PHASES
-from bringup.records import DrillResult, Outcome, Value, Verdict, Verdicts, read_record
+from bringup.kernel import judge
+from bringup.kernel import results as runs
+from bringup.kernel.errors import DrillError, RecordError, RunError
+from bringup.kernel.plan.drill import Command, Drill
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import DrillResult, Outcome, Value, Verdict, Verdicts, read_record
 from bringup.report import text as report
 from bringup.report import view
 

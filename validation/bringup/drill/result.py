@@ -5,8 +5,8 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from bringup.plan.drill import Drill
-from bringup.records import DrillReport, DrillResult
+from bringup.kernel.plan.drill import Drill
+from bringup.kernel.records import DrillReport, DrillResult
 from bringup.report import text as report
 from bringup.report.render import render
 

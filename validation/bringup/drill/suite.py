@@ -14,25 +14,25 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bringup import results as paths
 from bringup.drill import environment as environments
 from bringup.drill import perform, result
 from bringup.drill.environment import Here, LocalCluster
-from bringup.errors import CannotStart, DrillError, SlurmError
-from bringup.evidence.node_states import Node
-from bringup.plan import own
-from bringup.plan import site as sites
-from bringup.plan.catalogue import GATES
-from bringup.plan.drill import Drill, Shape
-from bringup.plan.phases import PHASES
-from bringup.plan.profile import Profile
-from bringup.plan.site import Site
-from bringup.records import DrillReport, DrillResult, read_record, write_record, write_text
+from bringup.kernel import results as paths
+from bringup.kernel.errors import CannotStart, DrillError, SlurmError
+from bringup.kernel.plan import own
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.drill import Drill, Shape
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.profile import Profile
+from bringup.kernel.records import DrillReport, DrillResult, read_record, write_record, write_text
+from bringup.readers.node_states import Node
 from bringup.report import terminal
 from bringup.report import text as report
 from bringup.run import open as opening
+from bringup.run import site_file as sites
 from bringup.run import slurm
 from bringup.run.launch import progress
+from bringup.run.site_file import Site
 
 DRILLS = environments.RESULTS / "drill"
 Ended = queue.Queue[tuple[DrillResult, str | None] | Exception | None]

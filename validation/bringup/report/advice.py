@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from bringup.formulae.models import NAMES
-from bringup.records import Advice, PredictedStrategy
-from bringup.records.grouped import grouped
+from bringup.kernel.records.grouped import grouped
 from bringup.report.render import render
 from bringup.report.text import terminal_width
+from bringup.training.formulae.models import NAMES
+from bringup.training.records import Advice, PredictedStrategy
 
 PARTS = {
     "parameters": "parameters",

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from bringup import results
-from bringup.judge import Judged
-from bringup.records import files
+from bringup.kernel import results
+from bringup.kernel.judge import Judged
+from bringup.kernel.records import files
 from bringup.report import outputs, page
 from bringup.report.collection import Collection
 from bringup.report.links import Links

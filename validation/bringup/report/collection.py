@@ -10,18 +10,18 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
-from bringup import results
-from bringup.answers import answers, stand_ins_of
-from bringup.answers.drilled import Drilled
-from bringup.derive.blame import named
-from bringup.errors import BringupError
-from bringup.evidence.names import first_few, listed
-from bringup.judge import Judged, judge_folder
-from bringup.plan.catalogue import GATES
-from bringup.plan.claims import CLAIMS
-from bringup.plan.phases import PHASES
-from bringup.plan.profile import Profile
-from bringup.records import (
+from bringup.domains.gpu_names import named
+from bringup.kernel import results
+from bringup.kernel.answers import answers, stand_ins_of
+from bringup.kernel.answers.drilled import Drilled
+from bringup.kernel.errors import BringupError
+from bringup.kernel.facts.names import first_few, listed
+from bringup.kernel.judge import Judged, judge_folder
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.claims import CLAIMS
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.profile import Profile
+from bringup.kernel.records import (
     Answer,
     Decision,
     DrillReport,
@@ -34,8 +34,8 @@ from bringup.records import (
     read_record,
     worst,
 )
+from bringup.kernel.results import Absent, RunFolders
 from bringup.report import fleet
-from bringup.results import Absent, RunFolders
 
 _OF_DRILLS = frozenset(claim.id for claim in CLAIMS if claim.drills)
 _OPEN = (Mark.PARTLY, Mark.NOT_ASKED)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from bringup.evidence import curve
-from bringup.plan.subjects import scale_nodes
-from bringup.records import Observation, Verdict
+from bringup.kernel.plan.subjects import scale_nodes
+from bringup.kernel.records import Observation, Verdict
+from bringup.readers import curve
 
 HEADER = ("collective", "size", "on", "time", "algbw GB/s", "busbw GB/s", "expected")
 Row = tuple[str, str, str, str, str, str]

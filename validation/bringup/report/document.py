@@ -9,14 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bringup import results
-from bringup.answers import answers, stand_ins_of
-from bringup.characters import many
-from bringup.errors import BringupError
-from bringup.judge import Judged
-from bringup.plan.catalogue import GATES
-from bringup.plan.phases import PHASES
-from bringup.records import Mark, Observations, Verdicts, read_record
+from bringup.kernel import results
+from bringup.kernel.answers import answers, stand_ins_of
+from bringup.kernel.characters import many
+from bringup.kernel.errors import BringupError
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Mark, Observations, Verdicts, read_record
 from bringup.report import collectives, drain, fleet, layers, next_steps, system
 from bringup.report.charts import sheet
 from bringup.report.collection import Collection
@@ -24,6 +24,7 @@ from bringup.report.links import Links, nowhere
 from bringup.report.render import render
 from bringup.report.training.chapters import report as report_of_trainings
 from bringup.report.view import View
+from bringup.training.records.folder import TrainingRecords
 
 AT_THE_HEAD = ("profile", "site", "bringup commit", "opened")  # of the record of the first run
 READ_BESIDE = ("discovery", "nccl_scaling")  # phases whose facts and curves a training is read beside
@@ -163,6 +164,6 @@ def _judged_before(folder: Path) -> Judged | None:
         profile = results.load_profile(folder, run)
     except (BringupError, OSError):
         return None
-    records = results.TrainingRecords(folder)
+    records = TrainingRecords(folder)
     trained = records if PHASES[run.phase].is_training and records.are_whole else None
     return Judged(folder, run, profile, seen.observations, seen.problems, verdicts, trained)

@@ -19,15 +19,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bringup.evidence import hostlist
-from bringup.evidence.names import listed
-from bringup.judge import Judged
-from bringup.plan import catalogue
-from bringup.plan.gate import Gate
-from bringup.plan.phases import PHASES
-from bringup.plan.rules import FLEET
-from bringup.records import Action, Outcome, Run
-from bringup.records.grouped import grouped
+from bringup.kernel.facts import hostlist
+from bringup.kernel.facts.names import listed
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan.gate import Gate
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.rules import FLEET
+from bringup.kernel.records import Action, Outcome, Run
+from bringup.kernel.records.grouped import grouped
 from bringup.report import fleet
 from bringup.report.text import plain
 

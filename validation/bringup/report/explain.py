@@ -11,21 +11,21 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup.evidence import hostlist
-from bringup.judge import Judged
-from bringup.known_faults.signatures import SIGNATURES
-from bringup.plan import own
-from bringup.plan import profile as profiles
-from bringup.plan import subjects as naming
-from bringup.plan.catalogue import GATES
-from bringup.plan.phases import PHASES
-from bringup.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json
-from bringup.records.grouped import grouped
+from bringup.kernel.facts import hostlist
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import own
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan import subjects as naming
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Kind, Outcome, Run, Sign, Verdict, Verdicts, as_json
+from bringup.kernel.records.grouped import grouped
+from bringup.kernel.results import CLOSED, OWN_CHECKS, PROFILE
+from bringup.readers.known.signatures import SIGNATURES
 from bringup.report import layers
 from bringup.report.render import render
 from bringup.report.text import counted, plain, quoted_path, shown_path
 from bringup.report.view import View
-from bringup.results import CLOSED, OWN_CHECKS, PROFILE
 
 _SHOWN = 6
 

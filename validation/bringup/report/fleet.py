@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from bringup.evidence.names import listed, shortened
-from bringup.judge import Judged
-from bringup.plan import subjects as naming
-from bringup.records import Action, Outcome, Verdict
-from bringup.records.grouped import grouped
+from bringup.kernel.facts.names import listed, shortened
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import subjects as naming
+from bringup.kernel.records import Action, Outcome, Verdict
+from bringup.kernel.records.grouped import grouped
 from bringup.report.text import sentence
 
 # not by colour alone

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from xml.etree import ElementTree as xml
 
-from bringup.characters import for_xml
-from bringup.judge import Judged
-from bringup.records import Outcome
+from bringup.kernel.characters import for_xml
+from bringup.kernel.judge import Judged
+from bringup.kernel.records import Outcome
 from bringup.report.collection import Collection
 from bringup.report.text import headline, plain, remedy, scope, sentence
 

@@ -9,12 +9,12 @@ from datetime import datetime, timezone
 from functools import cached_property
 from pathlib import Path
 
-from bringup import results
-from bringup.characters import many, meant
-from bringup.errors import RecordError, RunError
-from bringup.evidence import hostlist
-from bringup.plan.phases import PHASES
-from bringup.records import DrillReport, Playbook, Run, Sweep, Verdicts, read_record
+from bringup.kernel import results
+from bringup.kernel.characters import many, meant
+from bringup.kernel.errors import RecordError, RunError
+from bringup.kernel.facts import hostlist
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import DrillReport, Playbook, Run, Sweep, Verdicts, read_record
 from bringup.report import text
 
 LAST = "last"

@@ -10,12 +10,13 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from bringup.advise import bandwidth
-from bringup.evidence.parsed import is_number
-from bringup.judge import Judged
-from bringup.plan.phases import PHASES
-from bringup.plan.subjects import nodes_of_scale
-from bringup.records.grouped import grouped
+from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.subjects import nodes_of_scale
+from bringup.kernel.records.grouped import grouped
+from bringup.training.advise import bandwidth
+from bringup.training.records.folder import records_of
 
 PUBLISHED = 21  # bandwidths of known/busbw.yaml, as shares of the line rate: the least and the most
 LITTLE, MOST = 0.8, 1.01  # a layer that keeps less of the one above it loses
@@ -131,8 +132,8 @@ def _in_training(judged: Sequence[Judged], *, across: bool) -> list[Layer]:
     known = [
         (collective, each)
         for each in judged
-        if each.training is not None and each.training.metrics.communication is not None
-        for collective in each.training.metrics.communication.collectives
+        if (records := records_of(each)) is not None and records.metrics.communication is not None
+        for collective in records.metrics.communication.collectives
         if (collective.over != "node" and len(each.run.nodes) > 1) is across
     ]
     if not known:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import quote
 
-from bringup.records import files
+from bringup.kernel.records import files
 
 Links = Callable[[Path], str | None]  # a file, or a folder of a run -> the address; None: there is none
 

@@ -12,18 +12,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from bringup.evidence.names import listed
-from bringup.evidence.parsed import is_number
-from bringup.judge import Judged
-from bringup.plan import subjects
-from bringup.records import Mark, Outcome, Run, Verdict, worst
-from bringup.records.grouped import grouped
+from bringup.kernel.facts.names import listed
+from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import subjects
+from bringup.kernel.records import Mark, Outcome, Run, Verdict, worst
+from bringup.kernel.records.grouped import grouped
+from bringup.kernel.results import REPOSITORY
 from bringup.report import explain
 from bringup.report import text as report
 from bringup.report.collection import Collection
 from bringup.report.links import Links, nowhere, to_evidence
 from bringup.report.view import spread
-from bringup.results import REPOSITORY
 
 MAX_CARDS = 12
 MAX_UNFOLDED = 5  # cards: two screens hold all that is needed first

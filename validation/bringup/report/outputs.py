@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup import results
-from bringup.errors import UsageError
-from bringup.records import files
+from bringup.kernel import results
+from bringup.kernel.errors import UsageError
+from bringup.kernel.records import files
 
 OF_A_RUN = {
     *(results.RUN, results.CLOSED, results.CLOSED + results.SIGNATURE, results.PROFILE, results.SITE),

@@ -13,18 +13,17 @@ from datetime import datetime, timezone
 from functools import cached_property
 from typing import Any
 
-from bringup.answers import in_words, stand_ins_of
-from bringup.characters import many
-from bringup.compare import recommend
-from bringup.derive.provenance import CLOSED_AT, CLOSED_AT_IN
-from bringup.evidence.names import first_few, listed
-from bringup.evidence.parsed import is_number
-from bringup.judge import Judged
-from bringup.plan import catalogue
-from bringup.plan.claims import QUESTION_NAMES
-from bringup.plan.phases import PHASES
-from bringup.records import Answer, Mark, Outcome, Verdict, time_of
-from bringup.records.grouped import grouped
+from bringup.domains.provenance import CLOSED_AT, CLOSED_AT_IN
+from bringup.kernel.answers import in_words, stand_ins_of
+from bringup.kernel.characters import many
+from bringup.kernel.facts.names import first_few, listed
+from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan.claims import QUESTION_NAMES
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Answer, Mark, Outcome, Verdict, time_of
+from bringup.kernel.records.grouped import grouped
 from bringup.report import drain, fleet, layers, next_steps, system
 from bringup.report import text as report
 from bringup.report.charts import bandwidth, pairs, sampled
@@ -37,6 +36,8 @@ from bringup.report.render import render as rendered
 from bringup.report.training.chapters import report as report_of_trainings
 from bringup.report.training.conclusions import entry_of
 from bringup.report.view import View
+from bringup.training.comparison import recommend
+from bringup.training.records.folder import records_of
 
 SEARCH = (TEMPLATES / "search.js").read_text(encoding="utf-8").rstrip("\n")
 """The only script of the page, as the template includes it. The page's policy names its hash: no other one runs."""
@@ -224,7 +225,7 @@ def _who(collection: Collection, nodes: list[str]) -> list[tuple[str, str]]:
         return ", ".join(dict.fromkeys(values))
 
     seconds = sum(value for value in collection.seconds.values() if value is not None)
-    torch = [run.training.metrics.torch for run in collection.judged if run.training is not None]
+    torch = [records.metrics.torch for run in collection.judged if (records := records_of(run)) is not None]
     lines = [
         ("nodes", listed(nodes)),
         ("GPUs of a node, as requested", str(max((run.gpus_per_node for run in runs), default=""))),

@@ -9,14 +9,16 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from bringup.evidence.parsed import is_number
-from bringup.judge import Judged
-from bringup.plan import subjects as naming
-from bringup.records import Outcome, TrainMetrics, Verdict, known, time_of, variant_of, worst
-from bringup.records.grouped import grouped
+from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import subjects as naming
+from bringup.kernel.records import Outcome, Verdict, known, time_of, worst
+from bringup.kernel.records.grouped import grouped
 from bringup.report import system
 from bringup.report.collection import Collection
 from bringup.report.text import plain
+from bringup.training.records import TrainMetrics, variant_of
+from bringup.training.records.folder import records_of
 
 MEASURED = frozenset({"GB/s", "TFLOP/s", "us", "s", "share", "ratio", "%", "1/s", "nats"})  # units of what was measured
 _GPU = re.compile(r"/gpu(\d+)$")
@@ -75,8 +77,8 @@ def _of_trainings(runs: Iterable[Judged]) -> dict[str, Samples]:
     series: an alert must not fire because somebody chose other options."""
     known: dict[Series, TrainMetrics] = {}
     for run in runs:
-        if run.training is not None and run.objection is None:
-            args, metrics = run.training.args, run.training.metrics
+        if (records := records_of(run)) is not None and run.objection is None:
+            args, metrics = records.args, records.metrics
             workload = (str(metrics.world_size), str(args.global_batch), str(args.sequence_length))
             variant = variant_of(args, metrics.observed)
             known[(run.run.phase, metrics.observed.kind, metrics.model, *workload, variant)] = metrics

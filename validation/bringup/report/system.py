@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from bringup.evidence.names import listed
-from bringup.judge import Judged
-from bringup.records import Observation, Record, known
+from bringup.kernel.facts.names import listed
+from bringup.kernel.judge import Judged
+from bringup.kernel.records import Observation, Record, known
 
 
 class _Table(Record):

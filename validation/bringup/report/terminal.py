@@ -13,7 +13,7 @@ from rich.highlighter import RegexHighlighter
 from rich.segment import Segment
 from rich.theme import Theme
 
-from bringup.characters import in_lines
+from bringup.kernel.characters import in_lines
 
 _COMMAND = re.compile(r"(?:^ *|\b(?:why|next|or): )bringup ")
 _MARKED = re.compile(r" *(?:[A-Z][A-Z ]{3,} +)?")

@@ -16,16 +16,16 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from bringup.answers import in_words
-from bringup.characters import CONTROL
-from bringup.characters import many as many
-from bringup.characters import plain as plain
-from bringup.characters import printable as printable
-from bringup.evidence.names import listed as listed
-from bringup.plan import catalogue
-from bringup.plan.claims import QUESTIONS
-from bringup.records import Answer, ClaimAnswer, Headline, Kind, Outcome, SiteUsed, Verdict
-from bringup.results import REPOSITORY
+from bringup.kernel.answers import in_words
+from bringup.kernel.characters import CONTROL
+from bringup.kernel.characters import many as many
+from bringup.kernel.characters import plain as plain
+from bringup.kernel.characters import printable as printable
+from bringup.kernel.facts.names import listed as listed
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan.claims import QUESTIONS
+from bringup.kernel.records import Answer, ClaimAnswer, Headline, Kind, Outcome, SiteUsed, Verdict
+from bringup.kernel.results import REPOSITORY
 
 _MARKDOWN = re.compile(r"([\\`*\[\]<>|&])")
 # n[0-3] or `gate [n1]`, escaped: behind other words of a line it defines no link, and is none without a definition

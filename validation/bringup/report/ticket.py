@@ -7,12 +7,12 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from bringup.errors import UsageError
-from bringup.judge import Judged
-from bringup.plan import subjects
-from bringup.plan.phases import PHASES
-from bringup.plan.rules import value_in_words
-from bringup.records import Kind, Outcome, Verdict, files
+from bringup.kernel.errors import UsageError
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import subjects
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.rules import value_in_words
+from bringup.kernel.records import Kind, Outcome, Verdict, files
 from bringup.report import system
 from bringup.report.explain import next_commands
 from bringup.report.render import render

@@ -12,16 +12,16 @@ from functools import cached_property
 from pathlib import Path
 from shlex import quote
 
-from bringup.evidence import hostlist
-from bringup.evidence.names import listed, shortened
-from bringup.evidence.parsed import is_number
-from bringup.known_faults.signatures import SIGNATURES
-from bringup.plan import catalogue, transports
-from bringup.plan import subjects as naming
-from bringup.plan.phases import PHASES
-from bringup.plan.rules import value_in_words
-from bringup.records import Kind, Observation, Outcome, Run, Sign, Verdict, Verdicts
-from bringup.records.grouped import grouped
+from bringup.kernel.facts import hostlist
+from bringup.kernel.facts.names import listed, shortened
+from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.plan import catalogue, transports
+from bringup.kernel.plan import subjects as naming
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.rules import value_in_words
+from bringup.kernel.records import Kind, Observation, Outcome, Run, Sign, Verdict, Verdicts
+from bringup.kernel.records.grouped import grouped
+from bringup.readers.known.signatures import SIGNATURES
 from bringup.report import collectives, text
 from bringup.report.render import render
 from bringup.report.training.trained import layout

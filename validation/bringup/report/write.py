@@ -7,10 +7,10 @@ import errno
 import sys
 from pathlib import Path
 
-from bringup import judge, results
-from bringup.judge import Judged
-from bringup.plan.profile import Profile
-from bringup.records import Observations, Outcome
+from bringup.kernel import judge, results
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan.profile import Profile
+from bringup.kernel.records import Observations, Outcome
 from bringup.report import document, terminal, view
 from bringup.report.charts import sheet
 

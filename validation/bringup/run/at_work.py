@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup import results
-from bringup.errors import RecordError, RunError
-from bringup.plan.phases import Phase
-from bringup.records import Outcome, Playbook, files, read_record
+from bringup.kernel import results
+from bringup.kernel.errors import RecordError, RunError
+from bringup.kernel.plan.phases import Phase
+from bringup.kernel.records import Outcome, Playbook, files, read_record
 
 PROGRESS = "progress.jsonl"  # of a training: a line for each step
 _BESIDE = ("monitor", "counters")  # files that are written beside the work

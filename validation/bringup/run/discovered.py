@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from bringup import results
-from bringup.errors import FileError, RecordError, RunError
-from bringup.judge import Judged, judge_folder
-from bringup.plan import auto, catalogue
-from bringup.plan.phases import PHASES
-from bringup.plan.profile import Profile
-from bringup.records import Run, SlurmCluster, read_record
+from bringup.domains import auto
+from bringup.kernel import results
+from bringup.kernel.errors import FileError, RecordError, RunError
+from bringup.kernel.judge import Judged, judge_folder
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.profile import Profile
+from bringup.kernel.records import Run, SlurmCluster, read_record
 from bringup.run import slurm
 
 _SIGNS_OF_A_GPU = ("/dev/nvidia0", "/dev/nvidiactl", "/proc/driver/nvidia")

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from bringup import judge
-from bringup.evidence.names import first_few
-from bringup.judge import Judged
-from bringup.plan import catalogue, subjects
-from bringup.plan.variants import NVLINK, RDMA
-from bringup.records import LeftOut, Verdict
-from bringup.records.grouped import grouped
+from bringup.kernel import judge
+from bringup.kernel.facts.names import first_few
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import catalogue, subjects
+from bringup.kernel.plan.variants import NVLINK, RDMA
+from bringup.kernel.records import LeftOut, Verdict
+from bringup.kernel.records.grouped import grouped
 
 _NAMED = 3
 

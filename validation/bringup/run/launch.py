@@ -19,17 +19,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from bringup import results
-from bringup.errors import SlurmError
-from bringup.evidence import hostlist
-from bringup.judge import Judged
-from bringup.known_faults import pending
-from bringup.plan.phases import Phase
-from bringup.plan.profile import Profile, dump
-from bringup.records import files, write_text
+from bringup.kernel import results
+from bringup.kernel.errors import SlurmError
+from bringup.kernel.facts import hostlist
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan.phases import Phase
+from bringup.kernel.plan.profile import Profile, dump
+from bringup.kernel.records import files, write_text
+from bringup.kernel.results import REPOSITORY
+from bringup.readers.known import pending
 from bringup.report import text as report
 from bringup.report import write
-from bringup.results import REPOSITORY
 from bringup.run import open as opening
 from bringup.run import programs, slurm, waiting
 from bringup.run import site as at_site

@@ -9,11 +9,11 @@ import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
-from bringup.errors import CannotStart, SlurmError, UsageError
-from bringup.evidence import hostlist
-from bringup.evidence.names import by_reason
-from bringup.evidence.node_states import Node
-from bringup.plan.phases import Phase
+from bringup.kernel.errors import CannotStart, SlurmError, UsageError
+from bringup.kernel.facts import hostlist
+from bringup.kernel.facts.names import by_reason
+from bringup.kernel.plan.phases import Phase
+from bringup.readers.node_states import Node
 from bringup.run import partitions, slurm
 
 

@@ -14,34 +14,36 @@ import sys
 from datetime import datetime, timezone
 from pathlib import Path
 
-from bringup import results as runs
-from bringup.errors import RecordError, RunError, SlurmError
-from bringup.evidence import slurm as answers
-from bringup.plan import own, planned, subjects
-from bringup.plan import profile as profiles
-from bringup.plan import site as sites
-from bringup.plan.phases import Phase
-from bringup.records import (
-    REFERENCE_ARGS,
-    REFERENCE_METRICS,
+from bringup.kernel import results as runs
+from bringup.kernel.errors import RecordError, RunError, SlurmError
+from bringup.kernel.plan import own, planned, subjects
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.phases import Phase
+from bringup.kernel.records import (
     RUN_NAME,
     Closed,
     Continued,
     Run,
-    RunArgs,
     SlurmCluster,
-    TrainMetrics,
-    differing_fields,
     files,
     read_record,
-    scaling_against,
-    summary_of,
     write_record,
     write_text,
 )
+from bringup.readers import slurm as answers
 from bringup.run import discovered, slurm
 from bringup.run import site as at_site
+from bringup.run import site_file as sites
 from bringup.run.healthy_rest import VARIABLE, lacking
+from bringup.training.records import (
+    REFERENCE_ARGS,
+    REFERENCE_METRICS,
+    RunArgs,
+    TrainMetrics,
+    differing_fields,
+    scaling_against,
+    summary_of,
+)
 
 
 def _leaves(nodes: list[str]) -> dict[str, str] | None:

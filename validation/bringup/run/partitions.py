@@ -9,12 +9,12 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bringup.characters import many
-from bringup.errors import CannotStart
-from bringup.evidence import hostlist
-from bringup.evidence.names import the_first
-from bringup.plan.phases import Phase
-from bringup.results import REPOSITORY
+from bringup.kernel.characters import many
+from bringup.kernel.errors import CannotStart
+from bringup.kernel.facts import hostlist
+from bringup.kernel.facts.names import the_first
+from bringup.kernel.plan.phases import Phase
+from bringup.kernel.results import REPOSITORY
 
 _UNLIMITED = ("UNLIMITED", "INFINITE", "NONE", "0", "(null)")
 _SHOWN = 4

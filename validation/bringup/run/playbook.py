@@ -12,18 +12,18 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bringup import judge
-from bringup import results as runs
-from bringup.characters import many
-from bringup.errors import CannotStart, RecordError, RunError
-from bringup.evidence.names import listed
-from bringup.judge import Judged
-from bringup.plan.phases import PHASES, Phase
-from bringup.plan.profile import Profile
-from bringup.records import LeftOut, Outcome, Playbook, Step, read_record, worst_of_run, write_record, write_text
+from bringup.kernel import judge
+from bringup.kernel import results as runs
+from bringup.kernel.characters import many
+from bringup.kernel.errors import CannotStart, RecordError, RunError
+from bringup.kernel.facts.names import listed
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan.phases import PHASES, Phase
+from bringup.kernel.plan.profile import Profile
+from bringup.kernel.records import LeftOut, Outcome, Playbook, Step, read_record, worst_of_run, write_record, write_text
+from bringup.kernel.results import PLAYBOOK, REPOSITORY
 from bringup.report import collection, document, links, next_steps, terminal, view, write
 from bringup.report import text as report
-from bringup.results import PLAYBOOK, REPOSITORY
 from bringup.run import at_work, partitions, slurm
 from bringup.run import open as opening
 from bringup.run import site as at_site

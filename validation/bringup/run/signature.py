@@ -12,10 +12,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bringup.errors import BringupError, RecordError
-from bringup.judge import Judged
-from bringup.records import files
-from bringup.results import CLOSED, SIGNATURE
+from bringup.kernel.errors import BringupError, RecordError
+from bringup.kernel.judge import Judged
+from bringup.kernel.records import files
+from bringup.kernel.results import CLOSED, SIGNATURE
 from bringup.run import site as at_site
 
 NAMESPACE = "bringup"  # a signature that was made for mail or git does not count

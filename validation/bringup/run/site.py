@@ -13,13 +13,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup.errors import FileError
-from bringup.plan import hidden
-from bringup.plan import site as sites
-from bringup.plan.phases import Phase
-from bringup.plan.site import Site
-from bringup.records import SiteUsed
-from bringup.results import REPOSITORY
+from bringup.kernel.errors import FileError
+from bringup.kernel.plan.phases import Phase
+from bringup.kernel.records import SiteUsed
+from bringup.kernel.results import REPOSITORY
+from bringup.run import hidden
+from bringup.run import site_file as sites
+from bringup.run.site_file import Site
 
 _DISCOVERY, _SMOKE = "discovery", "smoke"
 _EVERYWHERE = ("partition", "account", "qos", "reservation", "constraint")

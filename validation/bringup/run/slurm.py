@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from bringup.errors import ControllerAway, SlurmError
-from bringup.evidence import hostlist
-from bringup.evidence import slurm as answers
-from bringup.evidence.node_states import Node
-from bringup.evidence.parsed import lines
-from bringup.known_faults import pending
-from bringup.records import SlurmCluster
-from bringup.results import REPOSITORY
+from bringup.kernel.errors import ControllerAway, SlurmError
+from bringup.kernel.facts import hostlist
+from bringup.kernel.facts.parsed import lines
+from bringup.kernel.records import SlurmCluster
+from bringup.kernel.results import REPOSITORY
+from bringup.readers import slurm as answers
+from bringup.readers.known import pending
+from bringup.readers.node_states import Node
 
 SEPARATOR = "\x1f"  # free text may hold every printable delimiter
 ENDED = frozenset(

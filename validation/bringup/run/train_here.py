@@ -23,11 +23,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO
 
-from bringup.characters import many
-from bringup.errors import UsageError
-from bringup.plan.phases import PHASES
-from bringup.plan.profile import Profile
-from bringup.results import CLOSED, REPOSITORY
+from bringup.kernel.characters import many
+from bringup.kernel.errors import UsageError
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.profile import Profile
+from bringup.kernel.results import CLOSED, REPOSITORY
 from bringup.run import discovered, programs, signature
 from bringup.run import open as opening
 

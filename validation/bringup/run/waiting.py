@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup.characters import many
-from bringup.errors import SlurmError
-from bringup.evidence import hostlist
-from bringup.evidence.names import by_reason
-from bringup.records import write_text
+from bringup.kernel.characters import many
+from bringup.kernel.errors import SlurmError
+from bringup.kernel.facts import hostlist
+from bringup.kernel.facts.names import by_reason
+from bringup.kernel.records import write_text
 from bringup.run import slurm
 
 

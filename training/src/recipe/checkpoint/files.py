@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import torch
 import torch.distributed.checkpoint as dcp
-from bringup.errors import RecordError
-from bringup.records import Checkpoint, CheckpointFile, Run, read_record, write_record
+from bringup.kernel.errors import RecordError
+from bringup.kernel.records import Run, read_record, write_record
+from bringup.training.records import Checkpoint, CheckpointFile
 from torch.distributed.checkpoint import filesystem, metadata
 
 from recipe import group

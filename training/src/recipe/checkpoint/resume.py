@@ -15,8 +15,8 @@ from typing import Any
 import folders
 import torch
 import torch.distributed as dist
-from bringup.formulae.models import job_of
-from bringup.records import Checkpoint, CheckpointTimes, Resumed, RunArgs
+from bringup.training.formulae.models import job_of
+from bringup.training.records import Checkpoint, CheckpointTimes, Resumed, RunArgs
 from transformers import TrainerCallback
 
 from recipe import GIB, group

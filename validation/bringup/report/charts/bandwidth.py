@@ -6,13 +6,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 
-from bringup.evidence import curve
-from bringup.evidence.parsed import is_number
-from bringup.plan import catalogue, ceiling
-from bringup.plan import profile as profiles
-from bringup.plan.subjects import scale_nodes
-from bringup.records import Observation, Outcome, Verdict
-from bringup.records.grouped import grouped
+from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.plan import catalogue, ceiling
+from bringup.kernel.plan import profile as profiles
+from bringup.kernel.plan.subjects import scale_nodes
+from bringup.kernel.records import Observation, Outcome, Verdict
+from bringup.kernel.records.grouped import grouped
+from bringup.readers import curve
 from bringup.report.charts.drawing import COLOURS, Bar, Drawing, Limit, Series, bars, has_place, lines, short
 
 _MOST_SIZES = 5  # on the axis

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from statistics import median
 
-from bringup.derive import pairs
-from bringup.evidence.names import listed
-from bringup.plan.rounds import Pair
-from bringup.plan.subjects import nodes_of
-from bringup.records import Observation, Outcome, Verdict
-from bringup.records.grouped import grouped
+from bringup.domains import pairs
+from bringup.kernel.facts.names import listed
+from bringup.kernel.plan.rounds import Pair
+from bringup.kernel.plan.subjects import nodes_of
+from bringup.kernel.records import Observation, Outcome, Verdict
+from bringup.kernel.records.grouped import grouped
 from bringup.report.charts.drawing import CHARACTER, Box, Drawing, Shape, Squares, Text, has_place
 
 MAX_MAP = 64  # nodes

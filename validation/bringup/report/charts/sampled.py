@@ -8,12 +8,12 @@ from datetime import datetime, timezone
 from itertools import pairwise
 from statistics import fmean, median, quantiles
 
-from bringup.evidence import clock, monitor
-from bringup.evidence.names import shortened
-from bringup.judge import Judged
-from bringup.records.grouped import grouped
+from bringup.kernel.facts.names import shortened
+from bringup.kernel.judge import Judged
+from bringup.kernel.records.grouped import grouped
+from bringup.readers import clock, monitor
 from bringup.report.charts.drawing import Drawing, Series, lines
-from bringup.results import TrainingRecords
+from bringup.training.records.folder import TrainingRecords, records_of
 
 Line = Sequence[tuple[float, float]]  # (second, number)
 MAX_NAMED = 8  # lines in one legend
@@ -36,7 +36,7 @@ def draw(judged: Judged) -> list[Drawing]:
     shifts = clock.shifts(judged.observations)
     placed = {node: monitor.times(rows, shifts.get(node)) for node, rows in sorted(rows_of.items())}
     began, ended = min(map(min, placed.values())), max(map(max, placed.values()))
-    moments, marked = _moments(judged.training, shifts, began, ended)
+    moments, marked = _moments(records_of(judged), shifts, began, ended)
     start = datetime.fromtimestamp(began, tz=timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
     note = "; ".join(filter(None, [f"Second 0 is {start}", clocks(placed, shifts), marked]))
     made = []

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup.characters import for_xml
-from bringup.judge import Judged
-from bringup.records import files
+from bringup.kernel.characters import for_xml
+from bringup.kernel.judge import Judged
+from bringup.kernel.records import files
 from bringup.report.charts import bandwidth, pairs, sampled
 from bringup.report.charts.drawing import CHARACTER, LINE, Drawing
 from bringup.report.render import render

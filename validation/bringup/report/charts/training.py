@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from bringup.compare.entries import Entry
-from bringup.compare.sidebyside import LOSS_TOLERANCE_NATS, short_names
-from bringup.records import TrainMetrics
-from bringup.records.grouped import grouped
+from bringup.kernel.records.grouped import grouped
 from bringup.report.charts.drawing import Bar, Drawing, Limit, Series, bars, lines, short
+from bringup.training.comparison.entries import Entry
+from bringup.training.comparison.sidebyside import LOSS_TOLERANCE_NATS, short_names
+from bringup.training.records import TrainMetrics
 
 _KINDS = ("single", "ddp", "fsdp", "hsdp")  # each a colour, the same in every figure
 _Runs = Sequence[tuple[str, TrainMetrics]]  # with its name

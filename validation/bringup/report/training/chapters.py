@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from bringup.compare import sidebyside
-from bringup.compare.sidebyside import SideBySide
-from bringup.judge import Judged
-from bringup.plan.phases import PHASES
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan.phases import PHASES
 from bringup.report.training import conclusions, lines
 from bringup.report.training.conclusions import Compared
 from bringup.report.training.trained import Trained, layout, trained, words
+from bringup.training.comparison import sidebyside
+from bringup.training.comparison.sidebyside import SideBySide
 
 NOT_RECORDED = "not recorded"
 METRICS = "Metrics"

@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bringup.advise import answer, bandwidth
-from bringup.errors import RecordError
-from bringup.formulae import models
-from bringup.formulae.flops import peak_bf16_tflops
-from bringup.formulae.traffic import Collective
-from bringup.plan.ceiling import Machine, Mfu, Sourced
-from bringup.plan.profile import Profile
-from bringup.records import CollectiveTime, Communication, ModelShape, RunArgs, TrainMetrics
+from bringup.kernel.errors import RecordError
+from bringup.kernel.plan.ceiling import Machine, Mfu, Sourced
+from bringup.kernel.plan.profile import Profile
 from bringup.report.training.trained import Trained
+from bringup.training.advise import answer, bandwidth
+from bringup.training.formulae import models
+from bringup.training.formulae.flops import peak_bf16_tflops
+from bringup.training.formulae.traffic import Collective
+from bringup.training.records import CollectiveTime, Communication, ModelShape, RunArgs, TrainMetrics
 
 NO_CURVE = "no run of the collectives is in this report"
 

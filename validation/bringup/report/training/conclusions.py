@@ -5,17 +5,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bringup.characters import many
-from bringup.compare import entries, recommend, sidebyside
-from bringup.compare.entries import Entry
-from bringup.compare.sidebyside import SideBySide
-from bringup.errors import NotComparable, RecordError
-from bringup.judge import Judged
-from bringup.plan.phases import PHASES
-from bringup.records import Outcome, TrainMetrics, Verdict
-from bringup.records.grouped import grouped
+from bringup.kernel.characters import many
+from bringup.kernel.errors import NotComparable, RecordError
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.records import Outcome, Verdict
+from bringup.kernel.records.grouped import grouped
 from bringup.report import text
 from bringup.report.training.trained import Trained, layout
+from bringup.training.comparison import entries, recommend, sidebyside
+from bringup.training.comparison.entries import Entry
+from bringup.training.comparison.sidebyside import SideBySide
+from bringup.training.records import TrainMetrics
 
 Compared = SideBySide | str  # str: why not
 SHARDED = ("fsdp", "hsdp")

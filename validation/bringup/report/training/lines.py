@@ -3,10 +3,11 @@ not recorded."""
 
 from __future__ import annotations
 
-from bringup.evidence.names import listed
-from bringup.formulae import published
-from bringup.report.training import communication as communication
+from bringup.kernel.facts.names import listed
+from bringup.report.training import communication
 from bringup.report.training.trained import Trained, words
+from bringup.training.formulae import published
+from bringup.training.records.folder import records_of
 
 
 def scheduler(trained: Trained) -> str | None:
@@ -64,7 +65,7 @@ def step(trained: Trained) -> str:
 
 
 def predicted_step(trained: Trained) -> str:
-    profile, metrics, records = trained.judged.profile, trained.metrics, trained.judged.training
+    profile, metrics, records = trained.judged.profile, trained.metrics, records_of(trained.judged)
     reference = None if records is None else records.reference_metrics
     predicted = communication.predicted_step(
         reference, profile, trained.args, metrics.gpu0, trained.curve, metrics.model_shape

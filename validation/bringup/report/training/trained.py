@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from statistics import fmean
 
-from bringup.advise import bandwidth
-from bringup.evidence import curve, monitor
-from bringup.evidence.names import shortened
-from bringup.evidence.parsed import is_number
-from bringup.judge import Judged
-from bringup.records import Observation, Record, RunArgs, TrainMetrics, known
+from bringup.kernel.facts.names import shortened
+from bringup.kernel.facts.parsed import is_number
+from bringup.kernel.judge import Judged
+from bringup.kernel.records import Observation, Record, known
+from bringup.readers import curve, monitor
 from bringup.report import system
+from bringup.training.advise import bandwidth
+from bringup.training.records import RunArgs, TrainMetrics
+from bringup.training.records.folder import records_of
 
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?")
 _COUNTERS = {"_bytes": 1, "_kib": 1024}  # endings of columns that count, in bytes
@@ -114,7 +116,9 @@ def trained(judged: Sequence[Judged]) -> list[Trained]:
     }
     alone = [run for run in judged if run.training is None and curve.curves(run.observations)]
     measured = bandwidth.measured(alone) if alone else None
-    runs = [Trained(run, records.args, records.metrics, facts, measured) for run in judged if (records := run.training)]
+    runs = [
+        Trained(run, records.args, records.metrics, facts, measured) for run in judged if (records := records_of(run))
+    ]
     return sorted(runs, key=lambda run: run.metrics.world_size)
 
 

@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bringup.errors import SlurmError
-from bringup.evidence.node_states import Node
+from bringup.kernel.errors import SlurmError
+from bringup.readers.node_states import Node
 from bringup.run import partitions, slurm
 from bringup.run.partitions import Partition
 

@@ -10,18 +10,18 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeVar
 
-from bringup.characters import many
-from bringup.errors import BringupError, CannotStart, FileError
-from bringup.evidence.names import the_first
-from bringup.evidence.node_states import Node
-from bringup.judge import Judged
-from bringup.known_faults import right_values
-from bringup.plan import catalogue, cuda
-from bringup.plan.catalogue import GATES
-from bringup.plan.claims import CLAIMS
-from bringup.plan.phases import PHASES
-from bringup.plan.profile import Profile
-from bringup.plan.site import Site
+from bringup.domains import cuda
+from bringup.kernel.characters import many
+from bringup.kernel.errors import BringupError, CannotStart, FileError
+from bringup.kernel.facts.names import the_first
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import catalogue
+from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.plan.claims import CLAIMS
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.profile import Profile
+from bringup.readers.known import right_values
+from bringup.readers.node_states import Node
 from bringup.report.render import render
 from bringup.report.text import shown_path
 from bringup.run import discovered, partitions, slurm
@@ -32,6 +32,7 @@ from bringup.run.before.cluster import Cluster
 from bringup.run.before.host import UNLIMITED, Host
 from bringup.run.nodes import MIG, most_common
 from bringup.run.site import AtSite
+from bringup.run.site_file import Site
 
 SHARED = re.compile(
     r"nfs4?|lustre|gpfs|beegfs|ceph|fuse\.\S+|wekafs|panfs|cifs|smb3|afs|glusterfs|orangefs|9p|virtiofs"

@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bringup.evidence import facts as probe_facts
-from bringup.records import Value
-from bringup.results import REPOSITORY
+from bringup.kernel.facts import facts as probe_facts
+from bringup.kernel.records import Value
+from bringup.kernel.results import REPOSITORY
 
 TOOLS = ("dcgmi", "ib_write_bw", "fio", "all_reduce_perf", "apptainer")
 UNLIMITED = resource.RLIM_INFINITY

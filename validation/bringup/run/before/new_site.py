@@ -6,16 +6,16 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from bringup.errors import CannotStart, UsageError
-from bringup.evidence.names import the_first
-from bringup.evidence.node_states import Node
-from bringup.plan import site as sites
-from bringup.plan.profile import PROFILES, SITE_SUFFIX
-from bringup.plan.site import Site
+from bringup.kernel.errors import CannotStart, UsageError
+from bringup.kernel.facts.names import the_first
+from bringup.kernel.plan.profile import PROFILES, SITE_SUFFIX
+from bringup.readers.node_states import Node
+from bringup.run import site_file as sites
 from bringup.run import slurm
 from bringup.run.before.cluster import Cluster
 from bringup.run.nodes import MIG, most_common
 from bringup.run.partitions import Partition
+from bringup.run.site_file import Site
 
 TO_ADD = """
 # What Slurm cannot say; docs/site-file.md has every key:

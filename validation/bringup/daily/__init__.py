@@ -1,1 +1,0 @@
-"""After bring-up: the baseline of the health check, first causes, a preflight."""

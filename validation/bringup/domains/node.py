@@ -1,0 +1,84 @@
+"""A node: who answered, how far its clock is from the others, and whether its settings are what vendors ask for."""
+
+from __future__ import annotations
+
+from bringup.kernel.facts.fold import ALONE
+from bringup.kernel.facts.names import first_few
+from bringup.kernel.facts.parsed import Parsed, Seen, is_number
+from bringup.kernel.records import Run
+from bringup.readers import clock
+from bringup.readers.known import right_values
+
+NOT_ASKED = "no vendor documents one for such a node"
+
+
+def answered(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Count a node that srun could not reach as an observed fault, not only as missing evidence."""
+    answers = observed.of("probe.inventory.finished")
+    derived.observations += [answer.model_copy(update={"quantity": "discovery.node.answered"}) for answer in answers]
+    who = {answer.subject for answer in answers}
+    for error in observed.of("slurm.launch.error"):
+        if error.subject not in who:
+            derived.saw("discovery.node.answered", error.subject, False, "flag", error.evidence, str(error.value))
+
+
+def clock_offset(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Derive the distance from the fleet's median clock, plus the uncertainty. Of two clocks the median is halfway,
+    where no clock is: there it is their distance, and the one that the kernel calls unsynchronised has it."""
+    measured = clock.shifts([*observed.of(clock.BEHIND), *observed.of(clock.UNCERTAINTY)])
+    held = {fact.subject: fact.value for fact in observed.of("discovery.clock.synchronised")}
+    for behind in observed.of(clock.BEHIND):
+        node, shift = behind.subject, measured.get(behind.subject)
+        others = [other for other in measured if other != node]
+        if shift is None:
+            value, why = None, behind.why or "its uncertainty did not arrive"
+        elif not others:
+            value, why = None, ALONE
+        elif len(others) == 1:
+            apart = 2 * abs(shift.seconds)
+            is_right = held.get(node) is True and held.get(others[0]) is False
+            value = shift.uncertainty + (0.0 if is_right else apart)
+            why = f"{apart:.6f} ± {shift.uncertainty:.6f} s from {others[0]}"
+            why += f", which nothing synchronises: {node} is synchronised" if is_right else ""
+        else:
+            value, why = abs(shift.seconds) + shift.uncertainty, str(shift)
+        derived.saw("discovery.clock.offset", node, value, "s", behind.evidence, why)
+
+
+def right_settings(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Count the settings of a node that have another value than the one that a vendor documents."""
+    settings: dict[str, dict[str, str]] = {}
+    evidence: dict[str, str] = {}
+    for fact in [*observed.under("inventory.settings."), *observed.under("inventory.devices.")]:
+        if isinstance(fact.value, list):
+            evidence.setdefault(fact.subject, fact.evidence)
+            entries = (str(entry).rpartition("=") for entry in fact.value)
+            settings.setdefault(fact.subject, {}).update({name: value for name, _, value in entries})
+    for node, known in settings.items():
+        traits = _traits(observed, node)
+        wrong, right, hidden = right_values.look_at(known, traits)
+        is_not_asked = right_values.none_applies(traits)
+        nothing = NOT_ASKED if is_not_asked else "none of them could be read"
+        words = wrong or ([f"right: {', '.join(right)}"] if right else [nothing])
+        words += [f"a user may not read {', '.join(hidden)}"] if hidden else []
+        value = len(wrong) if wrong or right or is_not_asked else None
+        derived.saw("discovery.settings.right", node, value, "count", evidence[node], first_few(words))
+
+
+def _traits(observed: Seen, node: str) -> dict[right_values.Trait, bool | None]:
+    """Say what kind of node it is, by its own facts. None: they do not tell."""
+
+    def value(quantity: str) -> object:
+        return next((fact.value for fact in observed.of(quantity) if fact.subject == node), None)
+
+    def some(quantity: str) -> bool | None:
+        count = value(quantity)
+        return float(count) > 0 if is_number(count) else None
+
+    virtual, cpu = value("inventory.virtual"), value("discovery.cpu.model")
+    return {
+        "gpus": some("discovery.gpu.count"),
+        "rdma": some("discovery.rdma.ports"),
+        "bare metal": None if virtual is None else virtual is False,
+        "x86": None if cpu is None else not str(cpu).startswith("aarch64"),
+    }

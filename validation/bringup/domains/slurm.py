@@ -1,0 +1,110 @@
+"""Slurm: its configuration, and what it does with jobs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import datetime
+
+from bringup.kernel.facts.parsed import Parsed, Seen, is_number, numbers
+from bringup.kernel.records import Run, Value
+
+_UNSET = ("(null)", "none", "")  # Slurm 23.11 and later print (null) where earlier versions print none
+
+
+Answer = Callable[[str], Value | None]  # from the text behind a key
+
+
+def _is_set(value: str) -> bool:
+    return value.lower() not in _UNSET
+
+
+def _lists(item: str) -> Callable[[str], bool]:
+    return lambda value: item in value.lower().split(",")
+
+
+def _seconds(value: str) -> int | None:
+    match = re.match(r"(\d{1,9})(?: sec)?$", value)
+    return int(match[1]) if match else None
+
+
+_AUDIT: dict[str, tuple[str, str, Answer]] = {
+    "TaskPlugin": ("task_plugin", "flag", _lists("task/cgroup")),
+    "GresTypes": ("gres_types", "flag", _lists("gpu")),
+    "KillOnBadExit": ("kill_on_bad_exit", "flag", lambda value: value == "1"),
+    "HealthCheckProgram": ("health_check", "flag", _is_set),
+    "Prolog": ("prolog", "flag", _is_set),
+    "Epilog": ("epilog", "flag", _is_set),
+    "SlurmdTimeout": ("slurmd_timeout", "s", _seconds),
+}
+# Versions that number prologs (Prolog[0] = ...) print no line if there is none. A nearby line that every answer has
+# proves that this part of the answer was read.
+_UNPRINTED = {"Prolog": "PrologFlags", "Epilog": "EpilogMsgTime"}
+
+
+def configuration(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Read Slurm's configuration as answers to questions that matter for GPU jobs."""
+    for key, (name, unit, reading) in _AUDIT.items():
+        gate, lines = f"discovery.slurm.{name}", observed.of(f"slurm.config.{key}")
+        for line in lines:  # cgroup.conf and scontrol may both have it, and both must be right
+            derived.saw(gate, "job", reading(str(line.value)), unit, line.evidence, f"{key} = {line.value}")
+        beside = observed.of(f"slurm.config.{_UNPRINTED.get(key)}")
+        if not lines and beside:
+            derived.saw(gate, "job", reading(""), unit, beside[-1].evidence, f"no line {key} beside {_UNPRINTED[key]}")
+
+
+def mpi(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Check that the default plugin is installed, because a job without --mpi uses it."""
+    defaults, several = observed.of("slurm.config.MpiDefault"), observed.of("slurm.mpi.plugins")
+    if not defaults or not several or not isinstance(several[0].value, list):
+        return
+    default, plugins, names = defaults[-1], several[0], several[0].value
+    available = f"there are {', '.join(names)}"
+    is_there = not _is_set(str(default.value)) or str(default.value) in names
+    why = f"MpiDefault = {default.value}; {available}"
+    derived.saw("discovery.slurm.mpi_default", "job", is_there, "flag", plugins.evidence, why)
+    has_pmix = any(plugin.startswith("pmix") for plugin in names)
+    derived.saw("discovery.slurm.pmix", "job", has_pmix, "flag", plugins.evidence, available)
+
+
+def devices_behind_gres(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Count GPUs that slurm.conf lists and the node does not have."""
+    present = numbers(observed.of("discovery.gpu.count"))
+    for gres in {gpus.subject: gpus for gpus in observed.of("slurm.node.gpus")}.values():
+        if (devices := present.get(gres.subject)) is not None and is_number(gres.value):
+            why = f"Gres says {gres.value}, {devices:.0f} devices were found"
+            derived.saw("discovery.slurm.gres", gres.subject, int(gres.value - devices), "count", gres.evidence, why)
+
+
+def warned_before_it_began(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Allow that Slurm sends the signal a minute early. Then it kills a script that had not begun: signal 10 (USR1)."""
+    exit_codes = observed.of("smoke.warning.ExitCode")
+    was_warned = any(warned.value is not None for warned in observed.of("smoke.time_limit.warned"))
+    if exit_codes and exit_codes[0].value == "0:10" and not was_warned:
+        why = "the signal came before the script had begun"
+        derived.saw("smoke.time_limit.warned", "job", True, "flag", exit_codes[0].evidence, why)
+
+
+def array_indices(derived: Parsed, observed: Seen, run: Run) -> None:
+    if reported := observed.of("smoke.array.index"):
+        indices, where = sorted(str(index.value) for index in reported), reported[0].evidence
+        derived.saw("smoke.array", "job", " ".join(indices), "text", f"{where} to {reported[-1].evidence}")
+
+
+def waiting(derived: Parsed, observed: Seen, run: Run) -> None:
+    _seconds_between(derived, observed, "smoke.before.EndTime", "smoke.after.StartTime", "smoke.dependency.waits")
+    submitted, started = "smoke.exit_code.SubmitTime", "smoke.exit_code.StartTime"
+    _seconds_between(derived, observed, submitted, started, "smoke.queue.latency")
+
+
+def _seconds_between(derived: Parsed, observed: Seen, earlier: str, later: str, gate: str) -> None:
+    first, second = next(iter(observed.of(earlier)), None), next(iter(observed.of(later)), None)
+    if first is None or second is None:
+        return
+    seconds: float | None = None
+    why: str | None = f"{first.value} and {second.value} are not two times"
+    with suppress(ValueError, TypeError):  # Unknown: the job never started
+        begin, end = (datetime.fromisoformat(str(fact.value)) for fact in (first, second))
+        seconds, why = (end - begin).total_seconds(), None
+    derived.saw(gate, "job", seconds, "s", f"{first.evidence}, {second.evidence}", why)

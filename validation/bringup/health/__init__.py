@@ -1,0 +1,1 @@
+"""What the health check of a node compares with, and the lines that take a node out and back, for a person to paste."""

@@ -1,0 +1,368 @@
+"""The six questions, answered from judged runs: a statement (`Claim`) says what was asked, where, and on what.
+
+A question passes when all of its statements do. A statement without a judged gate is not asked. Evidence from a
+placeholder does not prove it. Hardware counts as a placeholder unless it was observed to be real.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from bringup.kernel.answers.drilled import NAMED, Drilled, diagnosable, is_simulated
+from bringup.kernel.characters import many
+from bringup.kernel.facts.names import listed
+from bringup.kernel.facts.parsed import Seen
+from bringup.kernel.judge import Judged
+from bringup.kernel.plan import subjects, transports
+from bringup.kernel.plan.catalogue import GATES, bearing_on, of_phase, proving
+from bringup.kernel.plan.claims import CLAIMS, QUESTIONS, REAL_NAMES, Claim, Real
+from bringup.kernel.plan.expectation import SPEEDS
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.rules import value_in_words
+from bringup.kernel.records import Answer, ClaimAnswer, Mark, Measured, Outcome, Verdict
+from bringup.kernel.records.grouped import grouped
+
+NOT_RUN = "no phase that asks it was run"
+
+
+def answers(
+    judged: Sequence[Judged],
+    not_run: Sequence[str] = (),
+    drills: Sequence[Drilled] = (),
+    left_out: Sequence[str] = (),
+) -> list[Answer]:
+    """Return one answer per question.
+
+    not_run: phases that were planned and did not run; the claims that they would have tested are incomplete.
+    left_out: nodes that failed and were left out by later phases; no claim is made for them there.
+    """
+    runs = [_RunEvidence.of(entry) for entry in judged]
+    if any(run.is_simulated for run in runs):  # one simulated GPU: nothing of this report is from real hardware
+        runs = [replace(run, real=frozenset(), is_simulated=True) for run in runs]
+    asked = [claim for claim in CLAIMS if not claim.optional or any(run.judged.own for run in runs)]
+    of_questions = grouped((claim.question, _claim(claim, runs, not_run, drills, left_out)) for claim in asked)
+    return [_question(number, of_questions[number]) for number in QUESTIONS]
+
+
+# --- what is real
+
+_Test = tuple[str, Callable[[object], bool]]  # of all known values of a quantity, of which there is one
+_NCCL: tuple[_Test, ...] = (
+    ("nccl.tests.ranks", lambda value: True),
+    ("nccl.backend", lambda value: value == "nccl"),
+    ("sweep.backend", lambda value: value == "nccl"),
+)
+_REAL: dict[Real, tuple[_Test, ...]] = {  # one passing test is enough
+    "gpu": (
+        ("discovery.gpu.driver", lambda value: True),
+        ("smoke.binding.gpu", lambda value: str(value).startswith(("GPU-", "MIG-"))),
+        *_NCCL,
+        ("sweep.device", lambda value: value == "cuda"),
+        ("train.device", lambda value: value == "cuda"),
+    ),
+    "nccl": _NCCL,
+}
+
+
+def _is_real(kind: Real, observed: Seen) -> bool:
+    if kind == "fabric":  # all bytes between hosts were observed to use a known transport other than TCP
+        between = [seen.value for name in transports.GATES for seen in observed.of(name)]
+        return bool(between) and all(value is not None and transports.is_fabric(str(value)) for value in between)
+    of_quantities = (([seen.value for seen in observed.of(name)], test) for name, test in _REAL[kind])
+    known = (([value for value in values if value is not None], test) for values, test in of_quantities)
+    return any(values and all(map(test, values)) for values, test in known)
+
+
+def stand_ins_of(claims: Iterable[ClaimAnswer]) -> str:
+    """Say why these statements are not proven; empty where they are."""
+    claims = list(claims)
+    if any(claim.is_simulated for claim in claims):
+        return "the GPUs are simulated: their UUIDs say so"
+    missing = {name for claim in claims for name in claim.not_real}
+    names = [name for name in REAL_NAMES.values() if name in missing]
+    if claims and not names:  # drills
+        return "; ".join(dict.fromkeys(claim.why or "" for claim in claims))
+    return f"no {', '.join(names[:-1])}{' or ' if names[:-1] else ''}{names[-1]} was seen at work" if names else ""
+
+
+@dataclass(frozen=True)
+class _RunEvidence:
+    judged: Judged
+    real: frozenset[Real]
+    is_simulated: bool
+
+    @classmethod
+    def of(cls, judged: Judged) -> _RunEvidence:
+        observed = Seen(judged.observations)
+        return cls(judged, frozenset(kind for kind in REAL_NAMES if _is_real(kind, observed)), is_simulated(judged))
+
+
+# --- claims
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """A verdict that bears on a claim, and the run it is from."""
+
+    run: _RunEvidence
+    verdict: Verdict
+
+
+_ByGate = Mapping[str, Sequence[_Evidence]]
+
+
+@dataclass(frozen=True)
+class _Claimed:
+    """causes: the gates whose outcome is the claim's answer; empty where it has another reason."""
+
+    answer: ClaimAnswer
+    causes: _ByGate = field(default_factory=dict)
+
+
+def _claim(
+    claim: Claim,
+    runs: Sequence[_RunEvidence],
+    not_run: Sequence[str],
+    drills: Sequence[Drilled],
+    left_out: Sequence[str],
+) -> _Claimed:
+    if claim.drills:
+        beside = [run.judged.run for run in runs]
+        return _Claimed(diagnosable(claim, drills, beside, is_real=any(run.real for run in runs)))
+    bearing = [evidence for run in runs for evidence in _evidence(claim, run)]
+    of_sites = {id: gate for run in runs for id, gate in run.judged.own.items()}
+    gates = proving(claim.id, of_sites)
+    essential = [item for item in bearing if item.verdict.gate in gates]
+    asking = {id(item.run): item.run for item in essential}.values()
+    failed, incomplete, warned, without_limit = (
+        _by_gate(bearing, outcome) for outcome in (Outcome.FAIL, Outcome.INCOMPLETE, Outcome.WARN, Outcome.NO_LIMIT)
+    )
+    phases_not_run = [stem for stem in not_run if _would_ask(claim, stem)]
+    taking_part = {id(item.run): item.run for item in bearing}.values()
+    nodes = list(dict.fromkeys(node for run in taking_part for node in run.judged.run.nodes))
+    shown = (_number([item for item in bearing if item.verdict.gate == gate]) for gate in claim.shows)
+    plain = ClaimAnswer(
+        claim=claim.id,
+        says=claim.says,
+        mark=Mark.PASS,
+        numbers=[number for number in shown if number is not None],
+        verdicts=len(bearing),
+        nodes=nodes,
+        gpus_per_node=max((run.judged.run.gpus_per_node for run in taking_part), default=0),
+        why=None,
+    )
+
+    def answer(mark: Mark, why: str | None = None, causes: _ByGate | None = None) -> _Claimed:
+        words = _named(causes, list(causes)[:NAMED]) if causes else why
+        return _Claimed(plain.model_copy(update={"mark": mark, "why": words}), causes or {})
+
+    if failed:
+        return answer(Mark.FAIL, causes=failed)
+    if phases_not_run:
+        return answer(Mark.INCOMPLETE, f"not run: {', '.join(phases_not_run)}")
+    if not essential:
+        return answer(Mark.NOT_ASKED, _why_not_asked(claim, runs))
+    if incomplete:
+        return answer(Mark.INCOMPLETE, causes=incomplete)
+    lacking = [run for run in asking if set(claim.real) - run.real]
+    not_real = dict.fromkeys(REAL_NAMES[kind] for run in lacking for kind in claim.real if kind not in run.real)
+    plain = plain.model_copy(
+        update={
+            "not_real": list(not_real),
+            "is_simulated": any(run.is_simulated for run in lacking),
+            "not_on": [node for node in left_out if node not in nodes],
+        }
+    )
+    not_on = [f"not on {', '.join(plain.not_on)} (excluded)"] if plain.not_on else []
+    if lacking:
+        return answer(Mark.NOT_PROVEN, "; ".join([stand_ins_of([plain]), *not_on]))
+    judged_gates = {item.verdict.gate for item in bearing}
+    unasked = [gate for gate in gates if gate not in judged_gates | _excluded(runs).keys()]
+    unasked += [stem for stem in claim.phases if stem not in {run.judged.run.phase for run in runs}]
+    open_ends = [f"not asked: {', '.join(dict.fromkeys(map(_title, unasked)))}"] * bool(unasked) + not_on
+    own = _own_numbers(bearing)
+    if open_ends or without_limit or own:
+        plain = plain.model_copy(update={"is_without_limit": not open_ends})
+        no_limit = [f"measured, and no limit is known: {_named(without_limit, list(without_limit)[:NAMED])}"]
+        return answer(Mark.PARTLY, "; ".join([*open_ends, *no_limit[: len(without_limit)], *own]))
+    if warned:
+        return answer(Mark.WARN, causes=warned)
+    return answer(Mark.PASS)
+
+
+def _own_numbers(bearing: Sequence[_Evidence]) -> list[str]:
+    """Why speeds that passed say `as before` and not `as bought`: each of their limits was measured on this cluster."""
+    limits = [item.run.judged.profile.expect.get(item.verdict.gate) for item in bearing]
+    speeds = [limit for limit in limits if limit is not None and limit.unit in SPEEDS]
+    if not speeds or not all(limit.is_own for limit in speeds):
+        return []
+    return [f"compared with this cluster's own numbers alone ({speeds[0].source.partition(':')[0]})"]
+
+
+def _evidence(claim: Claim, run: _RunEvidence) -> Iterable[_Evidence]:
+    phase = run.judged.run.phase
+    if len(run.judged.run.nodes) < claim.least_nodes:
+        return
+    gates = {*proving(claim.id, run.judged.own), *bearing_on(claim.id)}
+    for verdict in run.judged.verdicts.verdicts:
+        bears = verdict.gate in gates
+        elsewhere = bool(claim.phases) and PHASES[phase].is_training and phase not in claim.phases
+        if bears and not elsewhere and _in_scope(claim, verdict.subject):
+            yield _Evidence(run, verdict)
+
+
+def _in_scope(claim: Claim, subject: str) -> bool:
+    nodes = subjects.nodes_of_scale(subject)
+    return nodes is None or claim.least_nodes <= nodes <= (claim.most_nodes or nodes)
+
+
+def _would_ask(claim: Claim, stem: str) -> bool:
+    is_phase_of_claim = not claim.phases or stem in claim.phases
+    return is_phase_of_claim and any(claim.id in gate.claims for gate in of_phase(stem))
+
+
+def _excluded(runs: Sequence[_RunEvidence]) -> dict[str, str]:
+    """Return gates that were not applicable, and why."""
+    return {entry.gate: entry.reason for run in runs for entry in run.judged.verdicts.not_applicable}
+
+
+def _why_not_asked(claim: Claim, runs: Sequence[_RunEvidence]) -> str:
+    reasons, gates = _excluded(runs), proving(claim.id)
+    if all(gate in reasons for gate in gates):
+        return reasons[gates[0]]
+    asking = [run for run in runs if _would_ask(claim, run.judged.run.phase)]
+    widest = max((len(run.judged.run.nodes) for run in asking or runs), default=0)
+    if widest < claim.least_nodes:
+        return f"it needs {claim.least_nodes} nodes, {widest} took part"
+    return NOT_RUN
+
+
+def _by_gate(evidence: Iterable[_Evidence], outcome: Outcome) -> _ByGate:
+    """Evidence with this outcome, in order."""
+    return grouped((item.verdict.gate, item) for item in evidence if item.verdict.outcome is outcome)
+
+
+def _named(by_gate: _ByGate, shown: Collection[str]) -> str:
+    """Name what was looked at, as its guide is called, with the subjects in all runs: `RDMA ports [n2]; Transport
+    [1-node, 2-nodes]; … and 3 more`. Gates of one guide and of the same subjects are one."""
+    by_subjects = grouped(
+        (listed([item.verdict.subject for item in by_gate[gate]]), _title(gate)) for gate in by_gate if gate in shown
+    )
+    named = [f"{', '.join(dict.fromkeys(titles))} [{subjects}]" for subjects, titles in by_subjects.items()]
+    left_count = len(by_gate) - sum(map(len, by_subjects.values()))
+    return "; ".join([*named, *([f"and {left_count} more"] if left_count else [])])
+
+
+def _title(name: str) -> str:
+    """Return what a gate's guide, or a phase, is called; a gate of a site's own is called by its id."""
+    return GATES[name].guide.title if name in GATES else PHASES[name].title if name in PHASES else name
+
+
+def _number(evidence: Sequence[_Evidence]) -> Measured | None:
+    """Return the value of the largest scale. Of several nodes, pairs or ranks: the worst one, closest to its limit."""
+    values = [item for item in evidence if item.verdict.value is not None]
+    if not values:
+        return None
+    widest = max((subjects.nodes_of_scale(item.verdict.subject) or 0 for item in values), default=0)
+    values = [item for item in values if (subjects.nodes_of_scale(item.verdict.subject) or 0) == widest]
+    numbers = [(float(item.verdict.value), item) for item in values if isinstance(item.verdict.value, int | float)]
+    worst_of = min if values[0].verdict.rule == "at_least" else max
+    chosen = (worst_of(numbers, key=lambda each: each[0])[1] if numbers else values[0]).verdict
+    assert chosen.value is not None
+    return Measured(
+        name=chosen.gate.partition(".")[2].removesuffix(".busbw"),
+        value=chosen.value,
+        unit=chosen.unit,
+        rule=chosen.rule,
+        limit=chosen.limit,
+        at=chosen.at,
+        subject=chosen.subject,
+    )
+
+
+def in_words(number: Measured) -> str:
+    """Write `all_reduce 392 GB/s at 8GiB on 16-nodes, floor 380`."""
+    value = value_in_words(number.value, number.unit)
+    at = f" at {number.at}" if number.at else ""
+    where = f" on {number.subject}" if number.subject != subjects.JOB else ""
+    sort = {"at_least": "floor", "at_most": "ceiling"}.get(number.rule)
+    limit = f", {sort} {number.limit:g}" if sort and isinstance(number.limit, int | float) else ""
+    limit = limit or (", no limit" if sort and number.limit is None else "")
+    return f"{number.name} {value}{at}{where}{limit}"
+
+
+# --- questions
+
+
+def _question(number: int, claimed: Sequence[_Claimed]) -> Answer:
+    claims = [claim.answer for claim in claimed]
+    marks = [claim.mark for claim in claims]
+    if Mark.FAIL in marks or Mark.INCOMPLETE in marks:
+        mark = Mark.FAIL if Mark.FAIL in marks else Mark.INCOMPLETE
+    elif all(mark is Mark.NOT_ASKED for mark in marks):
+        mark = Mark.NOT_ASKED
+    elif Mark.NOT_PROVEN in marks:
+        mark = Mark.NOT_PROVEN
+    elif Mark.NOT_ASKED in marks or Mark.PARTLY in marks:
+        mark = Mark.PARTLY
+    else:
+        mark = Mark.WARN if Mark.WARN in marks else Mark.PASS
+    return Answer(
+        question=number,
+        mark=mark,
+        line=_causes([claim for claim in claimed if claim.answer.mark is mark]) if mark in _BAD else _line(claims),
+        reservations=_reservations(mark, claims),
+        claims=list(claims),
+    )
+
+
+_BAD = (Mark.FAIL, Mark.INCOMPLETE, Mark.WARN)
+
+
+def _causes(claimed: Sequence[_Claimed]) -> str:
+    """Name the gates that made an answer fail or stay open, each once however many claims it bears on."""
+    by_cause: dict[str, list[_Evidence]] = {}
+    for claim in claimed:
+        for gate, evidence in claim.causes.items():
+            by_cause.setdefault(gate, []).extend(evidence)
+    shown = {gate for claim in claimed for gate in list(claim.causes)[:NAMED]}
+    others = dict.fromkeys(claim.answer.why or "" for claim in claimed if not claim.causes)
+    return "; ".join([*([_named(by_cause, shown)] if by_cause else []), *others])
+
+
+def _line(claims: Sequence[ClaimAnswer]) -> str:
+    """Numbers and scope of the answer."""
+    asked_claims = [claim for claim in claims if claim.mark is not Mark.NOT_ASKED]
+    if not asked_claims:
+        return "; ".join(dict.fromkeys(claim.why or "" for claim in claims))
+    nodes = {node for claim in asked_claims for node in claim.nodes}
+    gpus = max(claim.gpus_per_node for claim in asked_claims)
+    counted = (
+        f"{sum(claim.verdicts for claim in asked_claims)} verdicts on {many(len(nodes), 'node')} x {many(gpus, 'GPU')}"
+    )
+    # a quantity may be measured inside a node and between nodes: the wider scale comes last and is kept
+    numbers = {number.name: in_words(number) for claim in asked_claims for number in claim.numbers}
+    drilled = [claim.why for claim in asked_claims if claim.why and not claim.verdicts]
+    return "; ".join([*numbers.values(), *drilled, counted])
+
+
+def _reservations(mark: Mark, claims: Sequence[ClaimAnswer]) -> list[str]:
+    """Limits of the answer: statements that are not proven, partly tested or not tested."""
+    held = [claim for claim in claims if claim.mark is Mark.NOT_PROVEN and claim.verdicts]  # the line has drills
+    not_on = dict.fromkeys(node for claim in held for node in claim.not_on)
+    but = f"; not on {', '.join(not_on)} (excluded)" if not_on else ""
+    reservations = [f"not proven: {stand_ins_of(held)}{but}"] if held else []
+    partly = grouped((claim.why, claim.says) for claim in claims if claim.mark is Mark.PARTLY)
+    reservations += [f"partly: {why}: {_several(says)}" for why, says in partly.items()]
+    if mark is not Mark.NOT_ASKED:
+        by_reason = grouped((claim.why, claim.says) for claim in claims if claim.mark is Mark.NOT_ASKED)
+        if left := by_reason.pop(NOT_RUN, []):
+            reservations.append(f"not asked: {many(len(left), 'statement')} of phases that were not run")
+        reservations += [f"not asked: {_several(says)} ({why})" for why, says in by_reason.items()]
+    return reservations
+
+
+def _several(says: Sequence[str]) -> str:
+    """Return the statement, or the first one and how many others. In a report of one phase, most share one reason."""
+    return says[0] if len(says) == 1 else f"{says[0]}; and {many(len(says) - 1, 'more statement')}"

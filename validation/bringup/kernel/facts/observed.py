@@ -1,0 +1,63 @@
+"""All observations of one run folder: what was read, and what follows from it.
+
+`from:` of each check names a fold, or a function of a domain."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, cast
+
+from bringup import listed
+from bringup.kernel.facts import fold
+from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.reading import Windows, read_raw
+from bringup.kernel.plan.catalogue import of_phase
+from bringup.kernel.records import Run
+from bringup.kernel.results import Seal
+
+Function = Callable[[Parsed, Seen, Run], None]
+
+
+class Training(Protocol):
+    """What is asked here of the records of a training: whether both can be read, and its measured steps."""
+
+    @property
+    def are_whole(self) -> bool: ...
+
+    @property
+    def steps(self) -> Windows | None: ...
+
+
+def read_run(folder: Path, run: Run, training: Training, seal: Seal | None) -> tuple[Parsed, Seen]:
+    """Return what was read and derived, and the same by quantity. Bad evidence is a problem; it never raises."""
+    parsed = read_raw(folder, run, training.steps)
+    seen, further = Seen(parsed.observations), Parsed()
+    made = [listed.called(name)(seen, folder, run, training, seal) for name in listed.OF_FOLDER]
+    for part in reversed(made):  # what is wrong with the evidence itself is said first
+        further.add(part)
+    seen = Seen(further.observations, beside=seen)
+    derived = derive(seen, run)
+    parsed.add(further)
+    parsed.add(derived)
+    return parsed, Seen(derived.observations, beside=seen)
+
+
+def derive(observed: Seen, run: Run) -> Parsed:
+    """Derive from the facts that were read, not from what other folds and functions made: their order says nothing."""
+    derived, gates = Parsed(), of_phase(run.phase)
+    for gate in gates:
+        if gate.fold.how in fold.FOLDS:
+            fold.FOLDS[gate.fold.how](derived, gate, observed, run)
+    if rising := [gate for gate in gates if gate.fold.how == "rise"]:
+        listed.called(listed.RISES)(derived, rising, observed)
+    computed = [gate.fold.facts[0] for gate in gates if gate.fold.how == "computed" and gate.fold.facts]
+    for name in dict.fromkeys(computed):
+        function(name)(derived, observed, run)
+    return derived
+
+
+def function(name: str) -> Function:
+    """Find the function driver_log of the domain gpu by `gpu.driver_log`."""
+    domain, _, called = name.partition(".")
+    return cast(Function, listed.called(f"{listed.DOMAINS[domain]}:{called}"))

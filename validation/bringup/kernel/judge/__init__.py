@@ -1,0 +1,368 @@
+"""Planned pairs + observations + profile -> verdicts. A pure function of one folder: no Slurm, GPU, torch or clock."""
+
+from __future__ import annotations
+
+import gc
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from pathlib import Path
+
+from bringup import listed
+from bringup.kernel import results
+from bringup.kernel.errors import RuleError
+from bringup.kernel.facts.observed import Training, read_run
+from bringup.kernel.facts.parsed import Parsed, is_number
+from bringup.kernel.judge.verdict import Requirement, of_unknown_gate
+from bringup.kernel.plan import catalogue, ceiling, own, planned, rounds
+from bringup.kernel.plan import subjects as naming
+from bringup.kernel.plan.gate import Fixed, Gate, Per, Requested
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.profile import Profile
+from bringup.kernel.plan.rules import FEWEST_PEERS, FLEET, allowed, odd_ones, value_in_words
+from bringup.kernel.records import Kind, Observation, Outcome, Run, Verdict, Verdicts, files, worst_of_run
+from bringup.kernel.results import Seal
+
+Names = Mapping[str, str]  # of GPUs: NODE/UUID, UUID, or NODE/PCI:ADDRESS -> words
+ByPair = Mapping[tuple[str, str], list[Observation]]  # gate and subject
+SCALES = ("scale", "wide_scale")
+BEYOND = 1.2  # times the ceiling, which leaves out what a measurement may gain: no number is believed above it
+EVIDENCE = ("run.closed", "run.evidence")  # if one of these gates does not pass, no number of the run may be used
+AGREE = "train.records.agree"  # and if this one fails, of a training
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A run's folder, read and judged once."""
+
+    folder: Path
+    run: Run
+    profile: Profile
+    observations: list[Observation]
+    problems: list[str]
+    verdicts: Verdicts
+    training: Training | None = None  # None: not a training phase, or the training did not finish
+    own: catalogue.Gates = field(default_factory=dict)  # checks of the site
+    names: Names = field(default_factory=dict)  # of its GPUs
+    seal: Seal | None = None  # None: it was not closed
+
+    @property
+    def objection(self) -> str | None:
+        """Say why its numbers must not be used: a gate of EVIDENCE did not pass, or records contradict themselves."""
+        known = {verdict.gate: verdict for verdict in self.verdicts.verdicts if verdict.gate in (*EVIDENCE, AGREE)}
+        for gate in EVIDENCE:
+            verdict = known.get(gate)
+            if verdict is None:
+                return f"{gate} was not judged"
+            if verdict.outcome is not Outcome.PASS:
+                return f"{gate}: {verdict.cause or f'observed {verdict.observed}'}"
+        if (agree := known.get(AGREE)) is not None and agree.outcome is Outcome.FAIL:
+            return f"{AGREE}: {agree.cause}"
+        return None
+
+
+def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
+    """Judge a run's folder against its own copy of the profile, or against `profile`. Raises RunError, FileError."""
+    with _no_garbage_collection(), files.checksums_of_reads():
+        run, seal = results.load(folder), results.read_seal(folder)
+        profile = results.load_profile(folder, run) if profile is None else profile
+        records: Training = listed.called(listed.TRAINING)(folder)
+        of_site = own.of_run(folder / results.OWN_CHECKS)
+        parsed, facts = read_run(folder, run, records, seal)
+        if profile.is_open and run.phase == "discovery":  # it is what says which numbers these nodes have
+            profile = listed.called(listed.NUMBERS)(profile, parsed.observations, run)
+        verdicts = listed.called(listed.CAUSES)(judge(run, profile, parsed, of_site), facts, run)
+        names: Names = listed.called(listed.NAMES)(facts, run.gpus_per_node)
+        verdicts = listed.called(listed.NAMED)(verdicts, names)
+    if verdicts.outcome is not Outcome.PASS:
+        verdicts = verdicts.model_copy(update={"signs": listed.called(listed.SIGNS)(folder, run)})
+    training = records if PHASES[run.phase].is_training and records.are_whole else None
+    return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts, training, of_site, names, seal)
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Stop the search for cycles. A fleet's evidence is hundreds of thousands of small objects without cycles, and the
+    search takes a third of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def judge(run: Run, profile: Profile, parsed: Parsed, own: catalogue.Gates = catalogue.NONE) -> Verdicts:
+    """Return a verdict per planned pair. A pair without evidence is incomplete; a plan without pairs is incomplete."""
+    observed: dict[tuple[str, str], list[Observation]] = defaultdict(list)
+    not_applicable = planned.not_applicable(run, profile.not_applicable)
+    pairs = _planned(run, {entry.gate for entry in not_applicable})
+    judged = {*pairs, rounds.ROUND}  # at any size
+    quantities = {observation.quantity for observation in parsed.observations}
+    quantities = {quantity for quantity in quantities if quantity.partition("@")[0] in judged}
+    for observation in parsed.observations:
+        if observation.quantity in quantities:
+            observed[observation.quantity, observation.subject].append(observation)
+    _plan_links_that_were_chosen(pairs, run, observed)
+    judging = _Judging(run, profile, observed, {}, set(pairs), {**own, **catalogue.GATES})
+    verdicts: list[Verdict] = []
+    for gate_id in _needs_first(pairs):
+        verdicts += judging.gate(gate_id, pairs[gate_id])
+    return Verdicts(
+        phase=run.phase,
+        run=run.name,
+        profile=profile.name,
+        recognised=profile.recognised,
+        outcome=worst_of_run([verdict.outcome for verdict in verdicts]),
+        verdicts=verdicts,
+        not_applicable=not_applicable,
+        notes=[*parsed.problems, *_unexpected(run, parsed)],
+    )
+
+
+def is_fault_or_gap(verdict: Verdict) -> bool:
+    """Say whether it is a fail, or evidence is missing. A number without a limit is neither."""
+    return verdict.outcome is Outcome.FAIL or (
+        verdict.outcome is Outcome.INCOMPLETE and verdict.kind is not Kind.UNDECLARED
+    )
+
+
+def stops(verdict: Verdict) -> bool:
+    """Say whether later phases would be meaningless after this verdict. A gate that only warns does not stop them, nor
+    does a check of the site."""
+    gate = catalogue.GATES.get(verdict.gate)
+    if verdict.gate.startswith(own.PREFIX):
+        return False
+    if gate is not None and (verdict.outcome not in gate.stops or gate.severity is Outcome.WARN):
+        return False
+    return is_fault_or_gap(verdict)
+
+
+def _planned(run: Run, excluded: set[str]) -> dict[str, list[str]]:
+    """gate -> subjects: what the run planned, plus gates that are newer than the run, on the run's own nodes."""
+    pairs = planned.plan(run.phase, run.nodes, run.ranks_per_node, excluded)
+    chosen: dict[Per, list[str]] = {}  # links and pairs that the run itself chose to measure
+    for gate_id, named in run.planned.items():
+        gate = catalogue.GATES.get(gate_id)
+        if gate is not None and gate.per in ("link", "pair"):
+            chosen.setdefault(gate.per, named)
+            pairs[gate_id] = named
+        else:  # a gate of nodes or ranks covers all that were requested
+            pairs[gate_id] = list(dict.fromkeys([*named, *pairs.get(gate_id, [])]))
+    for gate_id in pairs:
+        gate = catalogue.GATES.get(gate_id)
+        if gate is not None and gate.per in chosen and gate_id not in run.planned:
+            pairs[gate_id] = chosen[gate.per]
+    return {gate_id: named for gate_id, named in pairs.items() if gate_id not in excluded}
+
+
+def _plan_links_that_were_chosen(pairs: dict[str, list[str]], run: Run, observed: ByPair) -> None:
+    """Add the links of rounds that were chosen during the run. Each round was recorded before it was measured, so a
+    link without a result is reported as missing. Planned links are never removed."""
+    nodes = set(run.nodes)
+    chosen = [
+        link for quantity, link in observed if quantity == rounds.ROUND and nodes.issuperset(naming.nodes_of(link))
+    ]
+    for gate_id, named in pairs.items():
+        gate = catalogue.GATES.get(gate_id)
+        if gate is not None and gate.per == "link" and gate.phases and run.phase in gate.phases:
+            pairs[gate_id] = list(dict.fromkeys([*named, *chosen]))
+
+
+def _needs_first(pairs: Mapping[str, list[str]]) -> list[str]:
+    """Gates in the catalogue's order, but each gate after the gates that it needs; unknown gates last."""
+    order: dict[str, None] = {}
+
+    def visit(gate_id: str) -> None:
+        if gate_id in order or gate_id not in pairs:
+            return
+        gate = catalogue.GATES.get(gate_id)
+        for need in (*gate.needs, *gate.decided_by) if gate else ():
+            visit(need)
+        order[gate_id] = None
+
+    for gate_id in [*catalogue.GATES, *pairs]:
+        visit(gate_id)
+    return list(order)
+
+
+@dataclass(frozen=True)
+class _Judging:
+    run: Run
+    profile: Profile
+    seen: ByPair
+    outcomes: dict[tuple[str, str], Outcome]
+    planned: set[str]  # gates
+    gates: catalogue.Gates
+    undeclared: set[str] = field(default_factory=set)  # gates
+
+    def gate(self, gate_id: str, subjects: list[str]) -> list[Verdict]:
+        gate = self.gates.get(gate_id)
+        if gate is None:
+            return [of_unknown_gate(gate_id, subject) for subject in subjects]
+        first = self._requirement(gate, subjects[0])
+        alike = not isinstance(gate.expect, Requested) and gate.per not in SCALES
+        required = {subject: first if alike else self._requirement(gate, subject) for subject in subjects}
+        if first.rule in FLEET and first.undeclared is None:
+            verdicts = self._fleet(first, subjects)
+        else:
+            verdicts = [self._value(required[subject], subject) for subject in subjects]
+        for made in verdicts:
+            self.outcomes[made.gate, made.subject] = made.outcome
+            if required[made.subject].undeclared is not None:
+                self.undeclared.add(made.gate)
+        return verdicts
+
+    def _requirement(self, gate: Gate, subject: str) -> Requirement:
+        if isinstance(gate.expect, Fixed):
+            return Requirement(gate, gate.expect.value)
+        if isinstance(gate.expect, Requested):
+            strategy = PHASES[self.run.phase].strategy
+            return Requirement(gate, naming.requested(self.run, subject, gate.expect.field, strategy))
+        if gate.expect == "fleet":
+            return Requirement(gate)
+        entry, name = self.profile.expect.get(gate.id), f"profile {self.profile.name}"
+        if entry is None:
+            return Requirement(gate, undeclared=f"{name} declares no {gate.id}")
+        if entry.unit != gate.unit:
+            why = f"{name} declares {gate.id} in {entry.unit}, the gate is in {gate.unit}"
+            return Requirement(gate, undeclared=why, is_unusable=True)
+        if not allowed(gate.rule, entry.rule):
+            why = f"{name} declares {gate.id} as {entry.rule}, the gate is {gate.rule}"
+            return Requirement(gate, undeclared=why, is_unusable=True)
+        applied = self.profile.limit(gate.id, self._nodes_of(gate, subject), self.run.ranks_per_node)
+        if applied.value is None:
+            return Requirement(gate, undeclared=applied.why)
+        return Requirement(gate, applied.value, entry.at, basis=applied.why, declared=entry.rule)
+
+    def _nodes_of(self, gate: Gate, subject: str) -> int:
+        return naming.scale_nodes(subject) if gate.per in SCALES else len(self.run.nodes)
+
+    def _unmet(self, gate: Gate, subject: str) -> list[str]:
+        """Needed gates that did not pass. A gate that was not planned (for example: not applicable) is ignored, and one
+        for which the profile has no limit: it speaks against nothing. A planned gate without a verdict about this
+        subject counts as not passed."""
+        asked = self.planned - self.undeclared
+        return [need for need in gate.needs if need in asked and not self._passed(need, subject)]
+
+    def _passed(self, need: str, subject: str) -> bool:
+        """Whether `need` passed for this subject; if it has no verdict there, for the rank's node or for the job."""
+        for known in (subject, subject.partition("/")[0], naming.JOB):
+            outcome = self.outcomes.get((need, known))
+            if outcome is not None:
+                return outcome.is_good
+        return False
+
+    def _value(self, against: Requirement, subject: str) -> Verdict:
+        unmet = self._unmet(against.gate, subject)
+        if unmet:
+            return against.blocked(subject, unmet)
+        if against.undeclared is not None:
+            strict = self.run.site is not None and self.run.site.says.get("strict") is True
+            key = against.gate.id, subject
+            return against.without_limit(
+                subject, [*self.seen.get(key, []), *self._at_sizes.get(key, [])], strict=strict
+            )
+        judged = [
+            against.compared(seen)
+            if (why := self._too_fast(against.gate, seen)) is None
+            else against.unknown(seen, why)
+            for seen in self.seen.get((against.quantity, subject), [])
+        ]
+        return max(judged, key=lambda verdict: verdict.outcome.rank, default=None) or against.absent(subject)
+
+    def _too_fast(self, gate: Gate, seen: Observation) -> str | None:
+        """Why a bandwidth cannot be true: a unit or a clock slipped, or the ranks never left a GPU."""
+        machine = self.profile.machine
+        whole = machine.gpus_per_node is not None and machine.gpus_per_node.value == self.run.ranks_per_node
+        if gate.id not in ceiling.OF_GATE or not is_number(seen.value) or not whole:
+            return None
+        highest = ceiling.ceiling(gate.id, machine, self._nodes_of(gate, seen.subject))
+        if isinstance(highest, str) or float(seen.value) <= BEYOND * highest.gb_per_s:
+            return None
+        return f"{seen.value:.4g} GB/s is more than this machine can reach: {highest}"
+
+    @cached_property
+    def _at_sizes(self) -> dict[tuple[str, str], list[Observation]]:
+        """What was measured at sizes of messages, or on ports of a rate; of a gate and a subject."""
+        measured: dict[tuple[str, str], list[Observation]] = defaultdict(list)
+        for (quantity, subject), several in self.seen.items():
+            gate, at, _ = quantity.partition("@")
+            if at:
+                measured[gate, subject] += several
+        return measured
+
+    def _fleet(self, against: Requirement, subjects: list[str]) -> list[Verdict]:
+        gate = against.gate
+        unmet = {subject: needs for subject in subjects if (needs := self._unmet(gate, subject))}
+        first: dict[str, Observation] = {}
+        contradictory: dict[str, str] = {}
+        for subject in subjects:
+            several = self.seen.get((against.quantity, subject))
+            if subject in unmet or not several:  # it cannot be judged, and is left out of the comparison
+                continue
+            # an unknown beside a value makes the subject unknown: half of its evidence is missing
+            first[subject] = next((seen for seen in several if seen.value is None), several[0])
+            shown = {value_in_words(seen.value, gate.unit) for seen in several if seen.value is not None}
+            if len(shown) > 1:
+                contradictory[subject] = f"says both {' and '.join(sorted(shown))}"
+        values = {subject: seen.value for subject, seen in first.items() if seen.value is not None}
+        at_fault = {
+            subject
+            for subject in subjects
+            for other in gate.decided_by
+            if self.outcomes.get((other, subject)) is Outcome.FAIL
+        }
+        try:
+            different = odd_ones(against.rule, values, against.limit, at_fault) if values else {}
+        except RuleError as error:
+            return [
+                against.verdict(subject, Outcome.INCOMPLETE, Kind.UNKNOWN, None, str(error)) for subject in subjects
+            ]
+        different |= contradictory
+        too_few = f"compared with too few: {len(values)} of {len(subjects)} are known"
+        is_too_few = len(values) < _fewest(gate, against.rule)
+        verdicts = []
+        for subject in subjects:
+            observation = first.get(subject)
+            if subject in unmet:
+                verdicts.append(against.blocked(subject, unmet[subject]))
+            elif observation is None:
+                verdicts.append(against.absent(subject))
+            elif (why := against.unusable(observation)) is not None:
+                verdicts.append(against.unknown(observation, why))
+            elif is_too_few and subject not in different:
+                verdicts.append(against.unknown(observation, too_few))
+            else:
+                verdicts.append(against.judged(observation, subject not in different, different.get(subject)))
+        return verdicts
+
+
+def _fewest(gate: Gate, rule: str) -> int:
+    """How many values a comparison needs: two, because one value always equals itself. A gate that is planned for a
+    single node, too, compares values inside that node, so one is enough."""
+    return FEWEST_PEERS if rule == "near_peers" else min(gate.min_nodes, 2)
+
+
+def _unexpected(run: Run, parsed: Parsed) -> list[str]:
+    """Evidence about nodes that were not requested, possibly from another run. Slurm's own tables name all nodes, so
+    they are ignored here, and what gates take from them."""
+    scale = naming.scale_name(len(run.nodes))
+    known = {*run.nodes, naming.JOB, scale, *(subject for subjects in run.planned.values() for subject in subjects)}
+    of_tables = ("slurm.", "probe.", "pair.")
+    others = {seen.subject for seen in parsed.observations if seen.subject not in known}
+    others = {subject for subject in others if not known.issuperset(naming.nodes_of(subject))}
+    foreign = (seen for seen in parsed.observations if seen.subject in others)
+    unexpected = sorted(
+        {seen.subject for seen in foreign if not (seen.quantity.startswith(of_tables) or _is_of_slurm(seen.quantity))}
+    )
+    return [f"evidence about {', '.join(unexpected)}, which this run did not request"] if unexpected else []
+
+
+@cache
+def _is_of_slurm(quantity: str) -> bool:
+    gate = catalogue.GATES.get(quantity)
+    return gate is not None and any(fact.startswith("slurm.") for fact in gate.fold.facts)

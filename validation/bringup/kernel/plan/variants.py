@@ -1,0 +1,28 @@
+"""Paths that NCCL is restricted to, one at a time, and what its log must show: validation/known/nccl_variants.yaml."""
+
+from __future__ import annotations
+
+from bringup.kernel.plan import profile_text
+from bringup.kernel.records import Record
+
+RDMA, NVLINK = "rdma", "nvlink"
+LACKING = {RDMA: "discovery found no active RDMA port on any node", NVLINK: "discovery found no NVLink up on any GPU"}
+LOG = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH,ENV,TUNING"}
+COLLECTIVE = "all_reduce"
+
+
+class Variant(Record):
+    name: str
+    says: str
+    settings: dict[str, str]  # for NCCL
+    shows: str  # what the log must show
+    most_nodes: int = 2
+    needs: str = ""  # hardware; where discovery found none of it, the variant is not planned
+
+
+class _Table(Record):
+    source: str
+    variants: tuple[Variant, ...]
+
+
+VARIANTS = profile_text.table("known/nccl_variants", _Table).variants

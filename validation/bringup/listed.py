@@ -1,0 +1,40 @@
+"""What the kernel calls and does not import: MODULE, or MODULE:FUNCTION. A reader or a domain is one line here.
+
+Each is imported when it is first called, so that a run loads what its own files need. Found by name, never by a scan.
+"""
+
+from __future__ import annotations
+
+import importlib
+from functools import cache
+from typing import Any
+
+READERS = ("bringup.readers.files",)
+"""Modules with FILES (the name of a file below raw/ -> its reader) and TOGETHER (readers of several files)."""
+
+DOMAINS = {
+    **{
+        name: f"bringup.domains.{name}"
+        for name in ("fabric", "filesystem", "gpu", "load", "names", "nccl", "node", "rails", "slurm", "sweep")
+    },
+    "training": "bringup.training.domain.ends",
+}
+"""The first part of what `from: computed` names -> its module."""
+
+RISES = "bringup.domains.load:rises"
+TRAINING = "bringup.training.records.folder:TrainingRecords"
+OF_FOLDER = ("bringup.training.domain.measured:of_folder", "bringup.domains.provenance:of_folder")
+"""Facts from other files than those of raw/. The last one compares the checksums of what was read."""
+
+NUMBERS = "bringup.domains.auto:of_run"
+CAUSES = "bringup.domains.blame:blame"
+NAMES, NAMED = "bringup.domains.gpu_names:names_of", "bringup.domains.gpu_names:named"
+SIGNS = "bringup.readers.known.signs:in_run"
+
+
+@cache
+def called(name: str) -> Any:
+    """Return the function, or the module, of this name."""
+    module, _, function = name.partition(":")
+    imported = importlib.import_module(module)
+    return getattr(imported, function) if function else imported

@@ -1,0 +1,231 @@
+"""Which file of raw/ is read by what: one table, and the logs of NCCL, whose files are read together."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from bringup.kernel.facts import facts, speakers
+from bringup.kernel.facts.parsed import Parsed, Seen
+from bringup.kernel.facts.reading import RAW, File, Reader, read_text
+from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.subjects import ONE_GPU, rank_subjects, scale_of_file, scale_ranks
+from bringup.kernel.plan.variants import COLLECTIVE, VARIANTS
+from bringup.kernel.records import Run, files
+from bringup.readers import (
+    dcgm,
+    launcher,
+    monitor,
+    nccl_inspector,
+    nccl_log,
+    nccl_tests,
+    nccl_variant,
+    pair_rounds,
+    ras,
+    slurm,
+    topology,
+)
+
+_SCALE = r"(?P<scale>1gpu|[1-9]\d{0,5})"  # as the phase scripts name it; see scale_of_file
+_RANK = r"rank(?P<rank>\d{1,9})"
+_VARIANT = rf"variant_(?P<variant>{'|'.join(variant.name for variant in VARIANTS)})-{_SCALE}"
+
+
+def _alone(reader: Callable[[str, str], Parsed]) -> Reader:
+    """For a file whose name says nothing that its reader has to know."""
+    return lambda file: reader(file.text, file.where)
+
+
+def _reserved(run: Run) -> list[str]:
+    """Return the nodes that the run has through a reservation: its site file names one, or its own job runs there."""
+    named = run.site is not None and {"reservation"} & {*run.site.says, *run.site.otherwise}
+    return run.nodes if named else run.ran_on if run.slurm_job_id else []
+
+
+def _of_node(reader: Callable[[str, str, str], Parsed]) -> Reader:
+    return lambda file: reader(file.text, file.where, file.name["node"])
+
+
+def _of_rank(reader: Callable[[str, str, str], Parsed]) -> Reader:
+    """Nothing of a rank that the run does not have."""
+
+    def read(file: File) -> Parsed:
+        places, rank = rank_subjects(file.run.nodes, file.run.ranks_per_node), int(file.name["rank"])
+        return reader(file.text, file.where, places[rank]) if rank < len(places) else Parsed()
+
+    return read
+
+
+def _facts(file: File) -> Parsed:
+    return facts.parse(file.text, file.where, file.speakers)
+
+
+def _collectives(file: File) -> Parsed:
+    """Read the facts of the collectives; of a single rank without those that compare it with peers: it has none."""
+    parsed = _facts(file)
+    if file.scale != ONE_GPU:
+        return parsed
+    own = [seen for seen in parsed.observations if not seen.quantity.startswith("nccl.rank.")]
+    return Parsed(own, parsed.problems)
+
+
+def _launch_errors(file: File) -> Parsed:
+    return launcher.launch_errors(file.text, file.where, file.speakers.nodes)
+
+
+def _launch_log(file: File) -> Parsed:
+    return launcher.log(file.text, file.where, file.run, file.speakers).add(_launch_errors(file))
+
+
+def _bad_exit(file: File) -> Parsed:
+    text, refused = speakers.believed(file.text, file.where, file.speakers, slurm.node_of)
+    return slurm.bad_exit(text, file.where).add(refused)
+
+
+def _samples(file: File) -> Parsed:
+    """Read the samples of the monitor. In a training, GPUs under load count in the measured steps of their node."""
+    text, refused = speakers.believed(file.text, file.where, file.speakers, monitor.node_of)
+    is_training, seconds = PHASES[file.run.phase].is_training, _step_seconds(file.path.parent)
+    steps = (file.steps or {}) if is_training else None
+    return monitor.parse(text, file.where, seconds, "train" if is_training else "nccl", steps).add(refused)
+
+
+def _step_seconds(raw: Path) -> float | None:
+    """Duration of the watched step in s, written by the phase script."""
+    for path in sorted(raw.glob("*.seconds")):
+        text = (read_text(Parsed(), path, "") or "").strip()
+        if re.fullmatch(r"[0-9]{1,9}(\.[0-9]{1,9})?", text):
+            return float(text)
+    return None
+
+
+def _nccl_tests(file: File) -> Parsed:
+    binary = file.name["binary"] if "binary" in file.name.re.groupindex else f"{COLLECTIVE}_perf"
+    return nccl_tests.parse(file.text, file.where, binary, file.scale)
+
+
+def _of_variant(reader: Reader) -> Reader:
+    """Read what nccl-tests or our probe measured with a variant of NCCL."""
+    return lambda file: nccl_variant.numbers(
+        reader(file), file.name["variant"], scale_ranks(file.scale, file.run.ranks_per_node)
+    )
+
+
+def _exit_code(file: File) -> Parsed:
+    parsed = Parsed()
+    if re.fullmatch(r"[0-9]{1,9}\s*", file.text):
+        parsed.saw("nccl.step.exit_code", file.scale, int(file.text), "count", file.where)
+    else:
+        parsed.problems.append(f"{file.where}: not an exit code: {file.text[:40]!r}")
+    return parsed
+
+
+def _not_opened(text: str, where: str) -> Parsed:
+    """Return the reason why the script did not open its run, recorded by `bringup run`."""
+    parsed = Parsed()
+    parsed.saw("run.closed", "job", None, "flag", f"{where}:1", text.strip() or "its script did not open it")
+    return parsed
+
+
+def _step(file: File) -> Parsed:
+    """Report a damaged list of the tasks of a step. Good ones are read with the files of their step."""
+    if speakers.step(file.text, file.run.ran_on) is not None:
+        return Parsed()
+    return Parsed(problems=[f"{file.where}: not TASKS NODE,NODE… of this run: nothing of {file.name['step']} counts"])
+
+
+FILES: Mapping[str, Reader] = {  # the name of a file below raw/ -> its reader. No two patterns match the same name
+    r"scontrol-node(-after)?\.txt": lambda file: slurm.nodes(file.text, file.where, _reserved(file.run)),
+    r"scontrol-config\.txt": _alone(slurm.config),
+    r"scontrol-partition\.txt": _alone(slurm.partitions),
+    r"scontrol-topology\.txt": lambda file: slurm.topology(file.text, file.where, file.run.nodes),
+    r"cgroup\.conf": _alone(slurm.cgroup_conf),
+    r"mpi-list\.txt": _alone(slurm.mpi_list),
+    r"ping\.txt": _alone(slurm.ping),
+    r"not-opened\.txt": _alone(_not_opened),
+    r"job-(?P<job>exit-code|memory|before|after|never|requeue|warning)\.txt": lambda file: slurm.ended_job(
+        file.text, file.where, name=file.name["job"].replace("-", "_")
+    ),
+    r"requeue\.txt": _alone(slurm.requeue),
+    r"bad-exit\.txt": _bad_exit,
+    r"(?P<step>[^/]+)\.step": _step,
+    r"(?P<step>[^/]+)\.err": _launch_errors,
+    r"(?!(collectives|pairs|variant_\w+)-|progress\.)[^/]+\.jsonl": _facts,
+    rf"(?P<step>collectives-{_SCALE})\.jsonl": _collectives,
+    r"(?P<step>pairs-(\d{1,9}-(?P<round>\d{1,9})|[a-z]+-\d{1,9})(-[^/]+)?)\.jsonl": _facts,
+    rf"(?P<step>(?P<binary>[a-z_]+_perf)-{_SCALE})\.txt": _nccl_tests,
+    rf"(?P<step>[a-z_]+-{_SCALE})\.rc": _exit_code,
+    rf"{_VARIANT}\.jsonl": _of_variant(_facts),
+    rf"{_VARIANT}\.txt": _of_variant(_nccl_tests),
+    r"rounds\.txt": _alone(pair_rounds.parse),
+    r"monitor\.csv": _samples,
+    r"dcgm-(?P<node>.+)\.json": _of_node(dcgm.parse),
+    r"nvidia-smi-topo-(?P<node>.+)\.txt": _of_node(topology.parse),
+    rf"nccl-{_SCALE}/ras\.{_RANK}\.txt": _alone(ras.parse),
+    r"(?P<step>launch)\.log": _launch_log,
+    rf"stacks/{_RANK}\.txt": _of_rank(launcher.stack),
+    rf"stacks/{_RANK}\.json": _of_rank(launcher.progress),
+    r"torchrun/.+/error\.json": _alone(launcher.error_file),
+}
+
+
+# --- files that are read together
+
+
+def _nccl_logs(parsed: Parsed, folder: Path, run: Run) -> None:
+    """NCCL's own log files, a folder per scale; gloo writes none."""
+    folders = {logs: re.fullmatch(rf"nccl-{_SCALE}", logs.name) for logs in sorted((folder / RAW).glob("nccl-*"))}
+    observed = Seen(parsed.observations if folders else ())
+    for logs, match in folders.items():
+        if match is None:
+            continue
+        scale, where = scale_of_file(match["scale"]), f"{RAW}/{logs.name}"
+        reported = {  # nccl-tests count their ranks as well, and write no log here
+            quantity: seen.value
+            for quantity in ("nccl.backend", "nccl.debug", "nccl.ranks")
+            for seen in observed.of(quantity)
+            if seen.subject == scale and seen.step in ("", f"collectives-{match['scale']}")
+        }
+        if reported.get("nccl.backend") == "nccl":
+            texts = _logs(parsed, logs)
+            # nccl.HOST.PID.log: two processes of one node are one node
+            hosts = {name.rsplit("/", 1)[-1].rsplit(".", 2)[0] for name, text in texts.items() if "NCCL INFO" in text}
+            parsed.saw("nccl.log.hosts", scale, len(hosts), "count", where)
+            debug, ranks = reported.get("nccl.debug"), reported.get("nccl.ranks")
+            ranks = ranks if isinstance(ranks, int) else None
+            parsed.add(nccl_log.parse(texts, where, scale, None if debug is None else str(debug), ranks))
+
+
+def _variants(parsed: Parsed, folder: Path, run: Run) -> None:
+    """Read a folder of logs per variant of NCCL and scale."""
+    for logs in sorted((folder / RAW).glob("variant_*")):
+        match = re.fullmatch(_VARIANT, logs.name)
+        if match is not None and logs.is_dir():
+            scale, ranks = scale_of_file(match["scale"]), scale_ranks(scale_of_file(match["scale"]), run.ranks_per_node)
+            parsed.add(nccl_variant.parse(_logs(parsed, logs), f"{RAW}/{logs.name}", scale, match["variant"], ranks))
+
+
+def _logs(parsed: Parsed, folder: Path) -> dict[str, str]:
+    """Read the logs of a folder, and of its folders of one node each: name below it -> text."""
+    paths = sorted([*folder.glob("*.log"), *folder.glob("*/*.log")])
+    names = [path.relative_to(folder).as_posix() for path in paths]
+    texts = {name: read_text(parsed, folder / name, f"{RAW}/{folder.name}/{name}") for name in names}
+    return {name: text for name, text in texts.items() if text is not None}
+
+
+def _inspector(parsed: Parsed, folder: Path, run: Run) -> None:
+    """Read some of the processes' files, evenly chosen, and of each the start: a long training writes gigabytes."""
+    paths, _ = files.below(folder / nccl_inspector.FOLDER)  # what else stands there read_raw has reported
+    texts = []
+    for path in paths[:: max(1, math.ceil(len(paths) / nccl_inspector.MOST_FILES))]:
+        try:
+            content = files.read(path, folder, nccl_inspector.MOST_BYTES)
+            texts.append((path.relative_to(folder).as_posix(), content.text))
+        except OSError as error:
+            parsed.problems.append(f"{path.relative_to(folder)}: cannot be read: {error.strerror}")
+    parsed.add(nccl_inspector.parse(texts))
+
+
+TOGETHER = (_nccl_logs, _inspector, _variants)

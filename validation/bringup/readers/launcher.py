@@ -1,0 +1,267 @@
+"""raw/launch.log, error files of torchrun, raw/stacks -> facts: how ranks ended, and what Slurm said about nodes.
+
+launcher.exit_code [n1/rank3]   of a failed rank, from torchrun; negative: a signal
+launcher.first_failed [n1/rank3]  the same, of the rank that failed first under one torchrun
+launcher.lost_peers [n1/rank2]  message of a rank that lost its peer, for example from NCCL's watchdog
+launcher.out_of_memory [n1]     a memory limit was reached on this node; [job]: the node was not named
+launcher.node_lost [n1]         Slurm's words
+launcher.late [n1]              the launcher of this node had not started when the others gave up
+launcher.cannot_write [n1]      no rank of this node could write to the results folder
+launcher.refused [job]          what a program said of its arguments, before a rank began
+launcher.ended_by_slurm [n1]    the reason that Slurm gave: time limit
+launcher.raised_at [job]        seconds since 1970 at which a rank raised; the evidence is its error file
+train.rank.stack     the innermost frame of its main thread: `after_step (training/injected/rank_faults.py:96)`
+train.rank.step      the last step that it finished
+train.rank.entered   collectives that it had begun, on all groups
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from bringup.kernel.facts.hostlist import named
+from bringup.kernel.facts.parsed import Parsed, each_line, lines
+from bringup.kernel.facts.speakers import LABEL, Refusals, Speakers
+from bringup.kernel.plan.subjects import JOB, rank_subjects
+from bringup.kernel.records import Run
+
+_FAILED_RANK = re.compile(r"rank\s*:\s*(\d{1,9}) \(local_rank: \d+\)")
+_FIRST = re.compile(r"Root Cause \(first observed failure\)")
+_EXIT_CODE = re.compile(r"exitcode\s*:\s*(-?\d{1,9}) \(pid: \d+\)")
+# torch 2.3 and later put the job's rank first. The second number is the rank in the process group: it may be smaller
+_SAID_BY = (re.compile(r"\[rank(\d{1,9})\]:"), re.compile(r"[\[ ]Rank (\d{1,9})\]"))
+LOST_PEERS = re.compile(
+    r"Connection closed|Connection reset|Read error|Timed out waiting|wait timeout|Broken pipe|PeerFailedError"
+    r"|caused pair closure|Watchdog caught collective operation timeout|NCCL communicator was aborted|ncclRemoteError"
+    r"|Heartbeat monitor timed out|watchdog got stuck for|Timeout at NCCL work|dump signal due to a collective timeout"
+    r"|[Ff]ailed to recv, got 0 bytes|failed to pass monitoredBarrier|errors while waiting for send/recv"
+    r"|remote process exited|the loss of this rank was finite"  # training/src/recipe/trajectory.py
+    r"|ranks did not arrive within|nobody answered within"  # infrastructure-validation/probes/arrival.py
+)
+"""Messages of a rank whose peer is lost or sent a NaN."""
+SPEAKS = re.compile(r"(?=\[rank\d{1,9}\]:)|(?<!\]:)(?=\[[EF] ?ProcessGroupNCCL)")
+"""Where a rank begins to speak. Ranks that print at once may share a line."""
+_KILLED_FOR_MEMORY = re.compile(r"oom[-_]kill event|: Out Of Memory")
+_OF_NODE = re.compile(r"slurmstepd-(\S+?): error: .*oom|error: (\S+): tasks? \S+: Out Of Memory")
+_NODE_LOST = re.compile(r"[Nn]ode failure on (\S+)|NODE_FAIL.* on (\S+)")
+_CANNOT_WRITE = re.compile(  # training: env.sh; src/recipe/rank.py and src/recipe/arguments.py
+    r"(?P<what>raw/rank\d+\.jsonl cannot be written: [^;]+|run folder cannot be written|no such run folder)\b"
+    r".*seen from (?P<node>[\w.-]+)"
+)
+_REFUSED = re.compile(r"(?:^|: )train_[a-z_0-9]+\.py: (?P<why>.+)")  # training/src/recipe/rank.py: complain()
+_LATE = re.compile(r"launchers did not start in time: (?P<nodes>[\w.-]+(?:, [\w.-]+)*)")  # training/src/launcher.py
+_LATEST = 2**37  # seconds, in the year 6325: a larger number is not a time
+
+
+@dataclass
+class _Listed:
+    """A failed rank in torchrun's final list; fields that were not read are None."""
+
+    rank: int | None = None
+    first: bool = False
+
+
+def log(text: str, where: str, run: Run, speakers: Speakers | None = None) -> Parsed:
+    """Read a log. speakers: who wrote it. A labelled line is believed of its own node alone, and of late launchers."""
+    parsed, refusals = Parsed(), Refusals(where)
+    places = rank_subjects(run.nodes, run.ranks_per_node)
+    ended = False
+    listed: dict[str, _Listed] = {}
+    for number, line in enumerate(each_line(text), start=1):
+        evidence, before = f"{where}:{number}", len(parsed.observations)
+        for message in SPEAKS.split(line) if LOST_PEERS.search(line) else ():
+            speaker, match = printed_by(message), LOST_PEERS.search(message)
+            if match is not None and speaker is not None and speaker < len(places):
+                words = message[match.start() :].strip()[:200]
+                parsed.saw("launcher.lost_peers", places[speaker], words, "text", evidence)
+        if match := _OF_NODE.search(line):
+            parsed.saw("launcher.out_of_memory", match[1] or match[2], line.strip()[:200], "text", evidence)
+        elif _KILLED_FOR_MEMORY.search(line):
+            parsed.saw("launcher.out_of_memory", JOB, line.strip()[:200], "text", evidence)
+        if match := _CANNOT_WRITE.search(line):
+            parsed.saw("launcher.cannot_write", match["node"], match["what"], "text", evidence)
+        elif match := _REFUSED.search(line):
+            parsed.saw("launcher.refused", JOB, match["why"][:200], "text", evidence)
+        if match := _LATE.search(line):
+            words = line[line.rfind(": ", 0, match.start()) + 1 :].strip()[:200]
+            for node in match["nodes"].split(", "):
+                parsed.saw("launcher.late", node, words, "text", evidence)
+        if (match := _CANCELLED.search(line)) and not ended:  # every node and step repeats it
+            ended = True
+            parsed.saw("launcher.ended_by_slurm", match["node"] or JOB, match["why"].lower(), "text", evidence)
+        task = label[1] if (label := LABEL.match(line)) else ""  # launchers of several nodes print at once
+        failure = listed.setdefault(task, _Listed())
+        failure.first = failure.first or _FIRST.search(line) is not None
+        if match := _FAILED_RANK.search(line):
+            failure.rank = int(match[1])
+        if match := _EXIT_CODE.search(line):  # a log service may join lines
+            if failure.rank is not None and failure.rank < len(places):
+                for quantity in ("exit_code", "first_failed")[: 1 + failure.first]:
+                    parsed.saw(f"launcher.{quantity}", places[failure.rank], int(match[1]), "count", evidence)
+            del listed[task]
+        elif match := _NODE_LOST.search(line):
+            for node in named((match[1] or match[2]).strip(",.;:")):
+                parsed.saw("launcher.node_lost", node, line.strip()[:200], "text", evidence)
+        elif lost := _node_by_number(line, run.ran_on):
+            parsed.saw("launcher.node_lost", lost[0], lost[1], "text", evidence)
+        if speakers is not None and task and len(parsed.observations) > before:
+            of_line, parsed.observations[before:] = parsed.observations[before:], []
+            for seen in of_line:
+                objection = None if seen.quantity == "launcher.late" else speakers.of_labelled(task, seen.subject)
+                if objection is None:
+                    parsed.observations.append(seen)
+                else:
+                    refusals.note(objection, number)
+    parsed.problems += refusals.problems()
+    return parsed
+
+
+def printed_by(line: str) -> int | None:
+    """Return the rank that printed the line; None if the line does not name it."""
+    for pattern in _SAID_BY:
+        if match := pattern.search(line):
+            return int(match[1])
+    return None
+
+
+def error_file(text: str, where: str) -> Parsed:
+    """Read torchelastic's error.json of one rank. A file that was cut off has no time."""
+    parsed = Parsed()
+    try:
+        second = int(json.loads(text)["message"]["extraInfo"]["timestamp"])
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
+        return parsed
+    if 0 <= second < _LATEST:
+        parsed.saw("launcher.raised_at", JOB, second, "s", where)
+    return parsed
+
+
+_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$')
+
+
+def stack(text: str, where: str, subject: str) -> Parsed:
+    """Read the main thread of the last dump, where faulthandler writes it last. No fact if there is no stack."""
+    parsed = Parsed()
+    rows = lines(text)
+    heads = [number for number, line in enumerate(rows) if line.startswith(("Thread 0x", "Current thread 0x"))]
+    if not heads or heads[-1] + 1 >= len(rows):
+        return parsed
+    match = _FRAME.match(rows[heads[-1] + 1])
+    if match is not None:
+        file = match[1].rpartition("site-packages/")[2]
+        file = file[max(file.find("training/src/"), file.find("training/injected/"), 0) :]
+        parsed.saw("train.rank.stack", subject, f"{match[3]} ({file}:{match[2]})", "text", f"{where}:{heads[-1] + 2}")
+    return parsed
+
+
+def progress(text: str, where: str, subject: str) -> Parsed:
+    parsed = Parsed()
+    try:
+        record = json.loads(text)
+    except (ValueError, RecursionError):
+        parsed.problems.append(f"{where}: not a record of progress: {text[:40]!r}")
+        return parsed
+    for key in ("step", "entered"):
+        if isinstance(record, dict) and type(record.get(key)) is int:
+            parsed.saw(f"train.rank.{key}", subject, record[key], "count", where)
+    return parsed
+
+
+# --- what srun prints of any step
+
+_OF_SRUN = (
+    re.compile(r"Task launch for (?:StepId=)?\S+ failed on node (?P<node>[^\s:]+): (?P<why>.*)"),
+    re.compile(r"srun: error: (?P<node>[^\s:]+): (?P<task>tasks? [\d,-]+): (?P<why>.*)"),
+    re.compile(r"Node failure on (?P<node>[^\s:]+)(?P<why>.*)"),
+)
+# srun numbers the nodes of its step, from 0 and in the order of Slurm's node table
+_BY_NUMBER = re.compile(
+    r"(?P<why>[Aa]borting, [^,]*\bio error\b.*|\bio error with slurmstepd) on node (?P<number>\d{1,6})\b"
+)
+# without a reason, or for TASK FAILURE, --kill-on-bad-exit cancelled the step after a rank failed: that is the cause
+_CANCELLED = re.compile(
+    r"\*\*\* (?:JOB|STEP) \S+ (?:ON (?P<node>\S+) )?CANCELLED AT \S+ DUE TO (?!TASK FAILURE)"
+    r"(?P<why>[A-Z ]+?)(?:,[A-Z ]*)? \*\*\*"
+)
+_SLURM_REFUSED = re.compile(
+    r"(?:srun|salloc|sbatch): error: (?P<why>\w+Limit|Unable to allocate resources: .+|Unable to create step .+"
+    r"|Batch job submission failed: .+)"
+)
+_SRUN_SPEAKS = re.compile(r"(?=srun: error: )")  # two srun that print at once may share a line
+_LABELLED = re.compile(r" *(?P<task>\d+): (?P<message>.*)")
+_NOT_STARTED = re.compile(
+    r"(?P<what>\bexecve\(\): .+|^no Python environment at [^,;]+"
+    r"|^\S+: (?:line \d+: )?(?:exec: )?\S+: (?:command )?not found$|^.*\bbad interpreter: .+|^.*\bcan't open file .+"
+    r"|^.+: cannot execute.*"
+    r"|^.*\berror while loading shared libraries: .+|^(?:ModuleNotFoundError|ImportError): .+"
+    r"|^\S*python\S*: No module named .+"
+    r"|^(?:\S+: )?(?:line \d+: (?:exec: )?|(?:exec: )?/)\S+: "
+    r"(?:No such file or directory|Permission denied|Exec format error)$)"
+)
+"""A program that could not start: messages of slurmstepd, a shell, the loader or Python."""
+_RAISED = re.compile(r"(?P<what>(?:\w+\.)*\w*(?:Error|Exception): \S.*)$")
+NODE_FAILURE = "node failure"  # also Slurm's own words, in small letters
+
+
+def _node_by_number(line: str, nodes: Sequence[str]) -> tuple[str, str] | None:
+    """Return (node, message) of a line in which srun gives a node's number. nodes: of the step, in order."""
+    match = _BY_NUMBER.search(line)
+    if match is None or int(match["number"]) >= len(nodes):
+        return None
+    return nodes[int(match["number"])], f"{match['why']} (srun calls it node {match['number']})"
+
+
+def launch_errors(text: str, where: str, nodes: Sequence[str] = ()) -> Parsed:
+    """Read errors about nodes that srun printed, with the reason in the task's own words. An empty file has none.
+
+    slurm.launch.error: each; slurm.launch.lost: the node failed; slurm.launch.not_started: what could not start there;
+    slurm.launch.refused, .ended: why Slurm did not start the step or job, or ended it, for example preemption.
+    """
+    parsed, own_words = Parsed(), None
+    for number, line in enumerate(each_line(text), start=1):
+        if ended := _CANCELLED.search(line):  # srun may label it, as a line of a task
+            parsed.saw("slurm.launch.ended", "job", ended["why"].lower(), "text", f"{where}:{number}")
+        if refused := _SLURM_REFUSED.fullmatch(line.strip()):
+            parsed.saw("slurm.launch.refused", "job", refused["why"], "text", f"{where}:{number}")
+        if _LABELLED.match(line):  # of a task, which may print whatever it wants: srun's own lines have no label
+            continue
+        evidence = f"{where}:{number}"
+        if (lost := _node_by_number(line, nodes)) is not None:
+            parsed.saw("slurm.launch.error", lost[0], lost[1], "text", evidence)
+            continue
+        for message in _SRUN_SPEAKS.split(line):
+            match = next((match for pattern in _OF_SRUN if (match := pattern.search(message))), None)
+            if match is None:
+                continue
+            task, why = match.groupdict().get("task"), match["why"].strip()
+            exited = task is not None and why.startswith("Exited with exit code")
+            if exited and own_words is None:
+                own_words = _own_words(text)
+            first = re.search(r"\d+", task or "")  # `task 1`, `tasks 0,2-3`
+            not_started, own = (own_words or {}).get(first[0], (None, "")) if exited and first else (None, "")
+            for node in named(match["node"]):
+                parsed.saw("slurm.launch.error", node, f"{why}{own}" or NODE_FAILURE, "text", evidence, task)
+                if not why:
+                    parsed.saw("slurm.launch.lost", node, NODE_FAILURE, "text", evidence)
+                if not_started is not None:  # other gates of this node lack evidence and cannot tell why
+                    parsed.saw("slurm.launch.not_started", node, not_started, "text", evidence)
+                    parsed.problems.append(f"{evidence}: {node}, {task}: {why}{own}")
+    return parsed
+
+
+def _own_words(text: str) -> dict[str, tuple[str | None, str]]:
+    """Task -> what it could not start, and the reason that it printed: the line, by srun's label, that says so, or else
+    its last exception. All tasks in one pass: thousands of them may end."""
+    own: dict[str, tuple[str | None, str]] = {}
+    for line in each_line(text):
+        labelled = _LABELLED.match(line)
+        if labelled is None or own.get(labelled["task"], (None, ""))[0] is not None:
+            continue
+        if match := _NOT_STARTED.search(labelled["message"]):
+            own[labelled["task"]] = match["what"], f"; could not start: {match['what']}"
+        elif match := _RAISED.match(labelled["message"]):
+            own[labelled["task"]] = None, f"; {match['what']}"
+    return own

@@ -1,0 +1,82 @@
+"""What NCCL's Inspector plugin wrote while a job ran -> the bus bandwidth of each kind of collective in it.
+
+Each process writes a file: a line with a JSON object for each collective of each of its communicators. The format:
+"Output Example" of ext-profiler/inspector/README.md in NCCL's source. The time of a rank includes its wait for ranks
+that come later. So of one call the fastest rank counts, and of all calls the median.
+"""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections import defaultdict
+from collections.abc import Iterable
+
+from pydantic import BaseModel, Field, ValidationError
+
+from bringup.kernel.characters import many
+from bringup.kernel.facts.parsed import Parsed, lines
+
+FOLDER = "raw/inspector"  # training/env.sh
+MOST_FILES = 16
+MOST_BYTES = 8 * 2**20  # of a file: some 20,000 collectives
+_MOST_KINDS = 12
+_MIB = 2**20
+
+
+class _Header(BaseModel):
+    id: str = Field(max_length=64)  # of the communicator
+    n_ranks: int = Field(ge=1)
+    nnodes: int = Field(ge=1)
+
+
+class _Collective(BaseModel):
+    coll: str = Field(pattern=r"^[A-Za-z]{1,32}$")
+    coll_sn: int
+    coll_msg_size_bytes: int = Field(gt=0)
+    coll_busbw_gbs: float = Field(ge=0, allow_inf_nan=False)  # 0: its clock measured no time
+
+
+class _Line(BaseModel):
+    header: _Header
+    coll_perf: _Collective | None = None  # a line of point-to-point traffic has none
+
+
+_Kind = tuple[str, int, int, int]  # collective, bytes, ranks, nodes
+_Call = tuple[str, int]  # communicator, number of the collective in it
+
+
+def parse(files: Iterable[tuple[str, str]]) -> Parsed:
+    """Read files: (path as shown, text). A last line that was cut off is passed over: the job may end in it."""
+    parsed = Parsed()
+    fastest: dict[_Kind, dict[_Call, float]] = defaultdict(dict)
+    for where, text in files:
+        unread = 0
+        for line in lines(text)[:-1]:
+            try:
+                read = _Line.model_validate_json(line)
+            except ValidationError:
+                unread += 1
+                continue
+            if (done := read.coll_perf) is not None and done.coll_busbw_gbs and read.header.n_ranks > 1:
+                kind = (done.coll, done.coll_msg_size_bytes, read.header.n_ranks, read.header.nnodes)
+                call = (read.header.id, done.coll_sn)
+                fastest[kind][call] = max(done.coll_busbw_gbs, fastest[kind].get(call, 0.0))
+        if unread:
+            parsed.problems.append(f"{where}: {many(unread, 'line')} are not as NCCL's Inspector writes them")
+    by_bytes = sorted(fastest, key=lambda kind: (-kind[1] * len(fastest[kind]), kind))
+    for collective, size, ranks, nodes in by_bytes[:_MOST_KINDS]:
+        calls = fastest[collective, size, ranks, nodes]
+        quantity, subject = f"inspector.{_snake(collective)}.busbw", f"{many(ranks, 'rank')} on {many(nodes, 'node')}"
+        speed, words = statistics.median(calls.values()), f"{_mib(size)} MiB, {many(len(calls), 'call')}"
+        parsed.saw(quantity, subject, round(speed, 3), "GB/s", FOLDER, words)
+    return parsed
+
+
+def _mib(size: int) -> str:
+    return f"{size / _MIB:,.0f}" if size >= _MIB else f"{size / _MIB:.3g}"
+
+
+def _snake(name: str) -> str:
+    """ReduceScatter -> reduce_scatter."""
+    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()

@@ -1,0 +1,1 @@
+"""`bringup why`: the first cause of the end of any job."""

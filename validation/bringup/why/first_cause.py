@@ -1,0 +1,425 @@
+"""The first cause of a job: Slurm's word about it, its nodes and its logs -> a cause with its place. Pure.
+
+What a rank raised, or a known fault in a log, comes before what follows from it: a collective in which others waited, a
+lost peer, Slurm's end of the job. Of several, the first line counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypedDict
+
+from bringup.kernel.characters import many
+from bringup.kernel.records import Sign
+from bringup.readers.known import signs, xid
+from bringup.readers.known.signatures import EXIT_CODES, SIGNALS, SIGNATURES
+from bringup.readers.launcher import NODE_FAILURE
+from bringup.readers.node_states import Node
+from bringup.why import job_log
+from bringup.why.job_log import Ended, JobLog, Raised
+from bringup.why.places import HOW_TO_LEARN, Places, Step
+
+STALL_S = 600
+_ENDED_BY_SLURM = {  # state -> signature; NODE_FAIL and OUT_OF_MEMORY name a node
+    "TIMEOUT": "slurm.time-limit",
+    "OUT_OF_MEMORY": "slurm.out-of-memory",
+    "NODE_FAIL": "slurm.node-failure",
+    "PREEMPTED": "slurm.preempted",
+    "BOOT_FAIL": "slurm.boot",
+}
+_GOES_ON = ("RUNNING", "SUSPENDED", "TIMEOUT", "CANCELLED")  # no rank ended it
+_NO_LINE, _STATE = "no line of its logs says why", "Slurm's state of the job"
+_IN_SHORT = {
+    "UNKNOWN": _NO_LINE,
+    "SUSPENDED": "it is suspended: its processes stand still until it is resumed",
+    "COMPLETING": "it has ended, and Slurm waits until its last processes and the epilog of its nodes have ended",
+}
+_WEAK = ("exit-code", "killed")  # how a task ended, where nothing says why
+UNEXPLAINED = (*_WEAK, "none", "crash")
+_BESIDE = ("caught", "outlived")  # the job went on behind it
+_HARMLESS = "harmless"  # ended no job: it is over, was corrected, or asks for nothing
+_HINT = "nccl.warning"  # says less than who ended
+_OF_A_NODE = ("slurm.out-of-memory", "slurm.node-failure")
+_OF_THE_JOB = ("slurm.time-limit", "slurm.preempted", "slurm.requeued", "slurm.cancelled")  # whichever node prints it
+_ENDED_BY_OTHERS = ("Terminated", "Killed", "Exited with exit code 143")
+_OF_NODE = re.compile(
+    r"slurmstepd-(\S+?): error|error: (\S+?): task|ode failure on (\S+?)[\s,]*$|on node ([\w.-]+)"
+    r"|^(\S+): Test (?:CUDA|NCCL) failure"
+)
+_XID = "gpu.xid"
+_OF_THE_PROGRAM = "NVIDIA's table gives it to the program: nothing is to be done for the node"
+_OF_A_SCRIPT = re.compile(r"slurm_script: line \d+: ")
+_STORE = re.compile(r"[Ff]ailed to recv, got 0 bytes|(?:recvValue|sendBytes|recvBytes) failed")
+_OF_NCCL = re.compile(r"(\S+:\d+:\d+) \[\d+\] .*NCCL (?:WARN|ATTN) ")
+_BEHIND = 40  # lines, in which other ranks speak, too
+_SIGNAL = re.compile(
+    r"(?:Fatal Python error: )?(Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception)"
+)
+_NEXT = {
+    "python": "no known fault: read that line of the program; does it come again, and on other nodes?",
+    "crash": "ulimit -a in the job; PYTHONFAULTHANDLER=1, a core (ulimit -c unlimited) and NCCL_DEBUG=INFO show more",
+    "killed": "dmesg -T | grep -i 'killed process' on the node; sacct -j JOB --format=JobID,State,ExitCode,MaxRSS",
+    "exit-code": "the last lines of that task; srun --label says whose a line is",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    id: str
+    user: str
+    state: str
+    exit_code: str = ""
+    nodes: Sequence[str] = ()
+    tasks: int = 0  # 0: not known
+    started: str = ""
+    ended: str = ""
+    logs: Sequence[str] = ()  # paths; standard error first
+    by: str = ""  # who cancelled it, where the accounting says so
+    number: str = ""  # as SLURM_JOB_ID has it; of a task of an array, not its id
+    partition: str = ""
+    is_alone: bool = False  # it had its nodes, or all of their GPUs, for itself
+    gpus: int = 0
+    steps: Sequence[Step] = ()  # that srun started; none: the accounting does not say it
+
+    def places(self, log: JobLog) -> Places:
+        return Places(self.nodes, self.tasks, self.steps, log)
+
+
+@dataclass(frozen=True)
+class Cause:
+    kind: str  # the id of a signature, or: python, caught, crash, collective, stalled, cancelled, exit-code, none
+    words: str
+    node: str = ""
+    rank: int | None = None
+    task: int | None = None  # of srun, where the rank in it is not known
+    stack: str = ""
+    collective: str = ""
+    evidence: str = ""
+    do: str = ""
+
+    @property
+    def who(self) -> str:
+        if self.rank is not None:
+            return f"rank {self.rank}"
+        return f"task {self.task}" if self.task is not None else ""
+
+
+@dataclass
+class Answer:
+    job: Job
+    cause: Cause
+    then: list[str] = field(default_factory=list)  # what follows from it, or happens beside it
+    nodes: dict[str, str] = field(default_factory=dict)  # unusual states, with their reasons
+    not_seen: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Text:
+    """A log of the job."""
+
+    name: str
+    text: str
+    written: float  # seconds since 1970
+
+
+def judged(
+    job: Job, texts: Sequence[Text], nodes: Mapping[str, Node], *, quiet_s: float = 0.0, stall_s: float = STALL_S
+) -> Answer:
+    """Find the first cause. Pure. quiet_s: for how many seconds none of the logs has grown."""
+    logs = [(text, job_log.read(text.text, job.nodes)) for text in texts]
+    causes = [cause for text, log in logs for cause in _causes(job, text, log)]
+    victims = [_raised(job, text, log, raised) for text, log in logs for raised in log.raised if raised.is_victim]
+    waits = [wait for text, log in logs if (wait := _collective(job, text, log)) is not None]
+    unusual = {
+        name: f"{node.state.lower()}{f': {node.reason}' if node.reason else ''}"
+        for name, node in nodes.items()
+        if not node.is_usable or node.reason
+    }
+    cause = _first(job, causes, waits, victims, unusual)
+    if cause.kind == "exit-code" and cause.words.endswith(_NO_LINE) and not texts:
+        unread = "its logs could not be read" if job.logs else "it has no log of its own"
+        cause = replace(cause, words=f"{cause.words.removesuffix(_NO_LINE)}{unread}")
+    if job.state == "RUNNING" and cause.kind == "none" and quiet_s > stall_s:
+        words = f"it runs, and none of its logs has grown for {quiet_s:.0f} s"
+        cause = Cause("stalled", words, do="bringup why JOB --on-nodes shows what its processes do")
+    if job.state == "COMPLETED":
+        cause = Cause("none", "it ended well: exit code 0")
+    if cause.rank is not None and not cause.node:
+        cause = replace(
+            cause, node=next((node for _, log in logs if (node := job.places(log).of_rank(cause.rank))), "")
+        )
+    cause = _alike(job, cause, causes)
+    cause = replace(cause, do=cause.do or _NEXT.get(cause.kind, ""))
+    then = [in_short(each) for each in [*causes, *waits, *victims] if each.evidence != cause.evidence]
+    not_seen = [f"the node of {cause.who}: {HOW_TO_LEARN}"] if cause.who and not cause.node else []
+    return Answer(job, cause, list(dict.fromkeys(then))[:4], unusual, not_seen)
+
+
+def _first(
+    job: Job, causes: Sequence[Cause], waits: Sequence[Cause], victims: Sequence[Cause], unusual: Mapping[str, str]
+) -> Cause:
+    by_slurm = _ENDED_BY_SLURM.get(job.state)
+    if by_slurm in ("slurm.out-of-memory", "slurm.node-failure", "slurm.preempted", "slurm.boot"):
+        named = next((cause for cause in causes if cause.kind == by_slurm and cause.node), None)
+        return named or _by_slurm(by_slurm, unusual)
+    strong = [cause for cause in causes if cause.kind not in (*_WEAK, *_BESIDE, _HINT, _HARMLESS)]
+    roles = {kind: SIGNATURES[kind].role if kind in SIGNATURES else "root" for kind in {each.kind for each in strong}}
+    roots, maybe = ([cause for cause in strong if roles[cause.kind] == role] for role in ("root", "either"))
+    hints = [cause for cause in causes if cause.kind == _HINT]
+    consequences = [cause for cause in (*strong, *hints) if cause.kind not in _OF_THE_JOB]
+    caught = [cause for cause in (*causes, *victims) if cause.kind in _BESIDE and job.state not in _GOES_ON]
+    if first := [*roots, *maybe, *waits]:
+        return first[0]
+    if by_slurm is not None:
+        return _by_slurm(by_slurm, unusual)
+    if job.state == "CANCELLED":
+        return Cause("cancelled", f"it was cancelled{f' by {job.by}' if job.by else '; by whom, the accounting knows'}")
+    if job.state == "DEADLINE":
+        return Cause("deadline", "its deadline (--deadline) passed before it ended", evidence=_STATE)
+    exits, killed = ([cause for cause in causes if cause.kind == kind] for kind in _WEAK)
+    lost = [*_store([*victims, *causes]), *(cause for cause in victims if cause.kind not in _BESIDE)]
+    if later := [*killed, *lost, *consequences, *caught[-1:], *exits]:
+        return later[0]
+    if job.state == "FAILED" or job.exit_code not in ("", "0:0"):
+        code, _, signal = job.exit_code.partition(":")
+        number = 128 + int(signal) if signal.isdecimal() and signal != "0" else int(code or 0)
+        meaning = f": {EXIT_CODES[number]}" if number in EXIT_CODES else ""
+        ended = f"its script ended with {number}{meaning}" if job.exit_code else "it failed"
+        return Cause("exit-code", f"{ended}; {_NO_LINE}")
+    return Cause("none", _IN_SHORT.get(job.state, "nothing speaks against it"))
+
+
+def _alike(job: Job, cause: Cause, causes: Sequence[Cause]) -> Cause:
+    """Name no place where every node of the job ended so, and most of its tasks: the fault is in what they share."""
+    if not cause.node or len(job.nodes) < 2:
+        return cause
+    like = [each for each in causes if each.kind == cause.kind and _shape(each) == _shape(cause)]
+    are_most = cause.kind in (*_WEAK, "crash") or 2 * len({each.who for each in like}) >= job.tasks
+    if not are_most or not {each.node for each in like} >= set(job.nodes):
+        return cause
+    words = f"{cause.words}; all {len(job.nodes)} nodes ended so: look at what they share, not at one of them"
+    return replace(cause, words=words, node="", rank=None, task=None)
+
+
+def _shape(cause: Cause) -> str:
+    return re.sub(r"\d+", "", cause.words)[:80]
+
+
+def _store(known: Sequence[Cause]) -> list[Cause]:
+    """Rank 0 serves the store, or the torchrun on its node: who lost it is not the cause."""
+    lost = [cause for cause in known if _STORE.search(cause.words)]
+    if not lost or 0 in {cause.rank for cause in lost}:
+        return []
+    words = f"{many(len(lost), 'rank')} lost the store that rank 0, or the torchrun on its node, serves: it ended first"
+    return [Cause("store", words, rank=0, evidence=lost[0].evidence, do="the last lines of rank 0 and of its node")]
+
+
+def _by_slurm(signature: str, unusual: Mapping[str, str]) -> Cause:
+    """Return what only Slurm says. Of a lost node, its state names it."""
+    known = SIGNATURES[signature]
+    down = [name for name, words in unusual.items() if re.match(r"down|not_responding", words)]
+    node = down[0] if signature == "slurm.node-failure" and len(down) == 1 else ""
+    return Cause(signature, known.cause, node=node, evidence=_STATE, do=known.do)
+
+
+def _causes(job: Job, text: Text, log: JobLog) -> list[Cause]:
+    """In the order of the lines. `exit-code`: a task that only ended."""
+    whole = [raised for raised in log.raised if not (raised.is_bare and signs.match(raised.words))]  # else it is a sign
+    own = {raised.line for raised in whole}
+    numbered = [(raised.line, _raised(job, text, log, raised)) for raised in whole if not raised.is_victim]
+    each = signs.in_lines(
+        signs.numbered(text.text),
+        text.name,
+        lambda number, line: (number < log.outlived, job_log.speaker_of(line), xid.of_line(line)),
+    )
+    for sign in each:
+        line = int(sign.evidence.rpartition(":")[2])
+        if line not in own:
+            numbered.append((line, _signed(job, text, log, sign, line)))
+    for end in (*log.ended, *log.by_shell):
+        by_slurm = 0 < log.closing < end.line and end.words.startswith(_ENDED_BY_OTHERS)
+        is_victim = end.words.startswith(_ENDED_BY_OTHERS) or (log.waited and _SIGNAL.match(end.words))
+        if not by_slurm and (not is_victim or end.words.startswith("Killed")):  # NCCL's threads end ranks that waited
+            numbered.append((end.line, _ended(job, text, log, end)))
+    spoke, causes = set[tuple[int | None, int | None]](), list[Cause]()
+    for _, cause in sorted(numbered, key=lambda item: item[0]):
+        who = cause.rank, cause.task
+        if who in spoke and _SIGNAL.match(cause.words):  # it said why before it ended so
+            cause = replace(cause, kind="exit-code")
+        spoke |= {who} - {(None, None)}
+        causes.append(cause)
+    return causes
+
+
+def _raised(job: Job, text: Text, log: JobLog, raised: Raised) -> Cause:
+    signature = signs.match(raised.words)
+    if signature and signature.frames and raised.called and not re.search(signature.frames, raised.called):
+        signature = None
+    kind, do = ("python", "") if signature is None or raised.is_victim else (signature.id, signature.do)
+    if _is_caught(job, log, raised):
+        kind, do = "caught", ""
+    return Cause(
+        kind,
+        raised.words if signature is None else f"{raised.words} ({signature.cause})",
+        **_speaker(job, log, raised.rank, raised.task),
+        stack=raised.frame,
+        evidence=f"{text.name}:{raised.line}",
+        do=do,
+    )
+
+
+def _is_caught(job: Job, log: JobLog, raised: Raised) -> bool:
+    """Whether its program may have gone on behind it, because it caught it."""
+    is_labelled = raised.rank is not None or raised.task is not None or job.tasks == 1  # else it is of any task
+    if raised.is_fatal:
+        return False
+    if raised.raised_again and is_labelled:
+        return True
+    task = raised.task
+    if task is None and raised.rank is not None:
+        task = job.places(log).task_of(raised.rank)
+    exited = [end.task for end in log.ended if re.match(r"Exited with exit code (?!143)", end.words)]
+    if (exited and task is None) or task in exited or (log.exited and raised.rank is None) or raised.rank in log.exited:
+        return False
+    is_outlived = raised.line < log.outlived or (raised.is_bare and not is_labelled)
+    return is_outlived or job.state in _GOES_ON or (raised.went_on and is_labelled)
+
+
+def _signed(job: Job, text: Text, log: JobLog, sign: Sign, line: int) -> Cause:
+    known = SIGNATURES[sign.signature]
+    place = _Place(node="", rank=None, task=None)
+    if known.id in _OF_A_NODE:  # the kernel or Slurm ended it: srun says which task, or which node, it was
+        ends = [end for end in log.ended if end.words in ("Out Of Memory", NODE_FAILURE)]
+        place = _ended_at(job, log, ends[0]) if ends else place | {"node": _named_in(job, sign.line)}
+    elif known.id not in _OF_THE_JOB:
+        task, rank = job_log.speaker_of(sign.line)
+        place = _speaker(job, log, rank, task)
+        place["node"] = _named_in(job, sign.line) or place["node"]
+    words, do = f"{sign.line} ({known.cause})", known.do + _hint(text.text, sign.line, line)
+    event = xid.of_line(sign.line) if known.id == _XID else None
+    if event is not None:
+        of_none = "it asks for nothing" if event.warns else _OF_THE_PROGRAM
+        words = f"{sign.line} ({event.what_and_action or of_none})"
+        do = event.action or do
+    if known.of == "corrected" or (event is not None and event.warns and event.action != xid.LOOK_IT_UP):
+        return Cause(_HARMLESS, words, **place, evidence=sign.evidence)
+    if signs.is_over(known.id, text.text):
+        return Cause(_HARMLESS, f"{words}; a later line says that it is over", **place, evidence=sign.evidence)
+    is_outlived = line < log.outlived or (_OF_A_SCRIPT.search(sign.line) and job.state in _GOES_ON)
+    is_outlived = is_outlived or (event is not None and not event.is_fault)  # or no table knows it
+    return Cause("outlived" if is_outlived else known.id, words, **place, evidence=sign.evidence, do=do)
+
+
+def _hint(text: str, warning: str, line: int) -> str:
+    """Return what NCCL itself says to try, where it does so behind its warning."""
+    speaker = _OF_NCCL.search(warning)
+    for behind in text.split("\n")[line : line + _BEHIND] if speaker else ():
+        who, _, hint = behind.partition(" NCCL INFO HINT: To confirm, ")
+        if hint and speaker and speaker[1] in who:
+            return f"; NCCL's hint: {hint}"
+    return ""
+
+
+def _named_in(job: Job, line: str) -> str:
+    named = _OF_NODE.search(line)
+    node = next((word for word in named.groups() if word), "") if named and "CANCELLED AT" not in line else ""
+    return node if node in job.nodes or not job.nodes else ""
+
+
+def _ended(job: Job, text: Text, log: JobLog, end: Ended) -> Cause:
+    crash = _SIGNAL.match(end.words)
+    meaning = SIGNALS.get(crash[1] if crash else end.words)
+    words = f"{end.words} ({meaning})" if meaning else end.words
+    place = _ended_at(job, log, end) if end.node else _speaker(job, log, None, end.task)
+    kind = "crash" if crash else "killed" if end.words.startswith("Killed") else "exit-code"
+    return Cause(kind, words, **place, evidence=f"{text.name}:{end.line}")
+
+
+def _collective(job: Job, text: Text, log: JobLog) -> Cause | None:
+    """Ranks that waited are victims: whom they waited for is behind them, or printed nothing."""
+    stuck = [wait for wait in log.waited if wait.operation]
+    if log.absent and not stuck:
+        _, line, rank = min(log.absent)
+        words = f"rank {rank} did not come to a barrier (monitoredBarrier), as others of its group say"
+        place = _speaker(job, log, rank, None)
+        return Cause("collective", words, **place, evidence=f"{text.name}:{line}", do=SIGNATURES["nccl.timeout"].do)
+    if not stuck:
+        return None
+    groups = {wait.group for wait in stuck}
+    groups -= {""} if job_log.DEFAULT in groups else set()
+    is_one = len(groups) == 1 and job_log.UNKNOWN not in groups  # numbers of several groups cannot be compared
+    of_all = is_one and groups <= {"", job_log.DEFAULT}  # who is in a group of some ranks is not known
+    first = max(stuck, key=lambda wait: wait.sequence) if is_one else stuck[0]
+    known = [wait for wait in log.waited if wait.operation or wait.group in groups]
+    behind = [wait.rank for wait in known if is_one and wait.sequence < first.sequence]
+    waiting = {wait.rank for wait in known} - set(behind)
+    tasks = job.tasks if job.places(log).ranks_are_tasks else 0
+    ranks = max([tasks, 1 + max(waiting), *(1 + rank for rank in log.hosts)])
+    missing = ranks - len(waiting) - len(behind) if of_all else 0
+    # without a name it may be a group of the first ranks: at most half of all
+    few = 0 < missing <= len(waiting) - ("" in groups)
+    silent = [rank for rank in range(ranks) if rank not in waiting and rank not in behind] if few else []
+    counted = [wait.rank for wait in known if not wait.operation and wait.rank in behind]  # by its own word
+    culprits = counted or (behind if 0 < len(behind) < len(waiting) and not missing else silent)
+    collective = f"{first.operation}, number {first.sequence}"
+    if not of_all:
+        collective += f", in group {first.group}" if is_one else ", in one of several process groups"
+    who = "which of the ranks it waited for is not known" if not culprits else ""
+    if culprits:
+        many = f" and {len(culprits) - 1} more" if len(culprits) > 1 else ""
+        who = f"rank {culprits[0]}{many} {'reported nothing' if culprits == silent else 'was behind'}"
+    return Cause(
+        "collective",
+        f"a collective was not joined by all ranks in time; {who}, {len(waiting)} waited",
+        node=job.places(log).of_rank(culprits[0]) if culprits else "",
+        rank=culprits[0] if culprits else None,
+        collective=collective,
+        evidence=f"{text.name}:{first.line}",
+        do=SIGNATURES["nccl.timeout"].do,
+    )
+
+
+class _Place(TypedDict):
+    node: str
+    rank: int | None
+    task: int | None
+
+
+def _speaker(job: Job, log: JobLog, rank: int | None, task: int | None) -> _Place:
+    """Whose line it is, by its labels. Without one, srun may say which task alone ended by itself."""
+    places = job.places(log)
+    if rank is None and task is None:
+        alone = {(end.node, end.task) for end in log.ended if not end.words.startswith(_ENDED_BY_OTHERS)}
+        task = next(iter(alone))[1] if len(alone) == 1 else None
+    if rank is None and task is not None and places.ranks_are_tasks:
+        rank = task
+    node = job.nodes[0] if len(job.nodes) == 1 else ""
+    node = node or (places.of_task(task) if task is not None else "")
+    node = node or (places.of_rank(rank) if rank is not None else "")
+    return _Place(node=node, rank=rank, task=task if rank is None else None)
+
+
+def _ended_at(job: Job, log: JobLog, end: Ended) -> _Place:
+    is_rank = end.task is not None and job.places(log).ranks_are_tasks
+    return _Place(node=end.node, rank=end.task if is_rank else None, task=None if is_rank else end.task)
+
+
+def in_short(cause: Cause) -> str:
+    return f"{cause.who}{': ' if cause.who else ''}{cause.words} ({cause.evidence})"
+
+
+def elsewhere(cause: Cause, stacks: Mapping[str, str]) -> Cause:
+    """Find the rank that stands elsewhere than most others: they wait for it. Without a majority, none is named."""
+    frames = {place: stack.partition(", called by ")[0] for place, stack in stacks.items() if stack}
+    usual, count = next(iter(Counter(frames.values()).most_common(1)), ("", 0))
+    others = [place for place, frame in frames.items() if frame != usual]
+    if len(others) != 1 or count < 2:
+        return cause
+    node, _, process = others[0].partition("/")
+    kind, number = process[:4], int(process[4:]) if process[4:].isdecimal() else None
+    words = f"{cause.words}; {count} processes stand in {usual}, and this one elsewhere"
+    place = _Place(node=node, rank=number if kind == "rank" else None, task=number if kind == "task" else None)
+    return replace(cause, words=words, **place, stack=stacks[others[0]])
