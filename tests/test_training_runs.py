@@ -329,7 +329,7 @@ def test_ddp_sends_no_buffers_and_its_buckets_are_the_gradients_in_every_micro_s
 # CPU, and has a test of its own
 SMALL_CHUNKS = """
 import os
-import bringup.formulae.memory
+import bringup.training.formulae.memory
 
 bringup.training.formulae.memory.CHUNK_TOKENS = 96
 os.environ["TORCHDYNAMO_DISABLE"] = "1"

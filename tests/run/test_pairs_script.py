@@ -39,7 +39,7 @@ for number, (first, second) in enumerate(pairs):
 """
 
 LISTS = """import sys
-from bringup.evidence import hostlist
+from bringup.kernel.facts import hostlist
 if sys.argv[2] == "hostnames":
     print("\\n".join(hostlist.expand(sys.argv[3])))
 elif sys.argv[2] == "hostlist":
