@@ -9,7 +9,9 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+from bringup.drill.declared import DECLARED
 from bringup.kernel.plan.catalogue import GATES
+from bringup.kernel.records.grouped import grouped
 from programs import ROOT
 
 UNUSUAL = {
@@ -89,11 +91,12 @@ def test_sentences_are_short():
 
 def messages() -> Iterator[tuple[str, str]]:
     """(where, text) of every check, and of every text in the rooms of checks that has a space and is no docstring."""
+    faults = grouped((drill.gate, drill.fault) for drill in DECLARED.values())
     for gate in GATES.values():
         reason = [] if gate.no_drill is None else [gate.no_drill.reason]
-        texts = [gate.proves, gate.fails, gate.guide.title, *(drill.fault for drill in gate.drills.values()), *reason]
+        texts = [gate.proves, gate.fails, gate.guide.title, *faults.get(gate.id, []), *reason]
         yield from ((gate.id, text) for text in texts)
-    rooms = (ROOT / "validation/bringup" / room for room in ("checks", "derive"))
+    rooms = (ROOT / "validation/bringup" / room for room in ("domains", "training/domain"))
     for path in sorted(path for room in rooms for path in room.glob("*.py")):
         tree = ast.parse(path.read_text(encoding="utf-8"))
         docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}

@@ -4,6 +4,7 @@ import re
 from string import Formatter
 
 import pytest
+from bringup.drill import declared
 from bringup.kernel.errors import FileError
 from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.claims import CLAIMS
@@ -17,7 +18,7 @@ from loops import for_each
 MOST_CHARACTERS = 100
 TEXT = """\
 page: 01-environment
-defaults: {phases: [discovery], per: node, drill: {shape: {nodes: 3}, subject: n1}}
+defaults: {phases: [discovery], per: node}
 sections:
 - title: Counters
   action: watch
@@ -26,11 +27,14 @@ sections:
       proves: it is small
       unit: count
       at_most: profile
-      drills:
-        large:
-          fault: it is large
-          inject: [port n1 mlx5_1 flap 23]
-          value: 23
+---
+defaults: {shape: {nodes: 3}, subject: n1}
+drills:
+  a.count:
+    large:
+      fault: it is large
+      inject: [port n1 mlx5_1 flap 23]
+      value: 23
 """
 
 
@@ -49,11 +53,13 @@ NO_KEY = "there is no such key; did you mean"
     (MOST, "at_most: profile\n      equals: 0", 7, "a.count: needs one of equals, at_least, "),
     (MOST, "at_most: {requested: gpus}", 7, "a.count: expect"),
     (UNIT, "unit: count\n      unit: s", 10, "unit is given twice, first in line 9; keep one"),
-    ("value: 23", "valu: 23", 15, f"a.count: drills.large.valu: {NO_KEY} value?"),
-    (PORT, "[port 'n1]", 14, "a.count: drills.large.inject.0: No closing quotation"),
-    (PORT, "[[port, n1]]", 14, "a.count: drills.large.inject.0: "),
-    ("nodes: 3", "node: 3", 12, "a.count: drills.large.shape.node: "),
-    ("subject: n1", "subjekt: n1", 12, f"a.count: drills.large.subjekt: {NO_KEY} subject?"),
+    ("value: 23", "valu: 23", 18, f"large: valu: {NO_KEY} value?"),
+    (PORT, "[port 'n1]", 17, "large: inject.0: No closing quotation"),
+    (PORT, "[[port, n1]]", 17, "large: inject.0: "),
+    ("nodes: 3", "node: 3", 15, "large: shape.node: "),
+    ("subject: n1", "subjekt: n1", 15, f"large: subjekt: {NO_KEY} subject?"),
+    ("  a.count:\n    large", "  a.cont:\n    large", 14, "drills: the first part of the file has no 'a.cont'"),
+    ("drills:", "sections: {Countrs: {}}\ndrills:", 13, "sections: the first part of the file has no 'Countrs'"),
     ("phases: [discovery]", "phases: 3", 7, "a.count: phases: Input should be a valid array"),
     ("page: 01", "pages: 01", 1, f"pages: {NO_KEY} page?"),
     ("action: watch", "action: repair", 5, "sections.0.action: Input should be 'watch', 'configure', "),
@@ -75,9 +81,10 @@ def test_an_error_names_file_line_check_and_field(tmp_path, old, new, line, says
     path = tmp_path / "x.yaml"
     path.write_text(TEXT, encoding="utf-8")
     assert [gate.id for gate in catalogue.read(path)] == ["a.count"]
+    assert [drill.id for drill in declared.read(path, catalogue.read(path))] == ["large"]
     path.write_text(TEXT.replace(old, new), encoding="utf-8")
     with pytest.raises(FileError, match=re.escape(f"{path}:{line}: {says}")):
-        catalogue.read(path)
+        declared.read(path, catalogue.read(path))
     with pytest.raises(FileError, match="cannot be read"):
         catalogue.read(tmp_path / "fabric.yaml")
 
@@ -86,7 +93,7 @@ def test_every_file_of_checks_is_read_and_every_id_stands_there_once_as_it_is():
     files = {path.stem: path.read_text(encoding="utf-8") for path in catalogue.CHECKS.glob("*.yaml")}
     assert sorted(files) == sorted(catalogue.FILES)
     text = "\n".join(files.values())
-    for id in (*catalogue.GATES, *catalogue.DECLARED):
+    for id in (*catalogue.GATES, *declared.DECLARED):
         assert len(re.findall(rf"^ +{re.escape(id)}:$", text, re.MULTILINE)) == 1, id
     assert len(catalogue.GATES) >= 230
 
@@ -102,11 +109,11 @@ def test_checks_name_phases_and_claims_that_exist():
 
 def test_a_drill_has_the_phase_and_the_outcome_of_its_check_unless_it_gives_its_own():
     flaps = catalogue.GATES["discovery.rdma.flaps"]
-    drill = flaps.drills["rdma-flaps"]
+    drill = declared.DECLARED["rdma-flaps"]
     assert (drill.phase, drill.outcome, drill.gate) == ("discovery", flaps.severity, flaps.id)
     assert drill.inject == (("port", "n1", "mlx5_1", "flap", "23"),)
     assert drill.undo == (("gpu", "n1", "repair"),)
-    assert catalogue.DECLARED["node-drained"].inject == (
+    assert declared.DECLARED["node-drained"].inject == (
         ("sh", "bash", "-euc", "scontrol update NodeName=n1 State=DRAIN Reason=drill"),
     )
 

@@ -17,11 +17,10 @@ from pathlib import Path
 import pytest
 from bringup.drill import result
 from bringup.drill import suite as campaign
+from bringup.drill.declared import DRILLS, Drill, Shape
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import perform
 from bringup.kernel import judge
-from bringup.kernel.plan.catalogue import DRILLS
-from bringup.kernel.plan.drill import Drill, Shape
 from bringup.kernel.records import ClaimAnswer, DrillReport, Mark, Outcome, Playbook, read_record
 from bringup.kernel.results import DRILLS as DRILLS_FILE
 from bringup.kernel.results import METRICS, PLAYBOOK

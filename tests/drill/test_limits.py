@@ -6,8 +6,7 @@ from types import SimpleNamespace
 
 import fault_limits as limits
 import pytest
-from bringup.kernel.plan.catalogue import DECLARED, DRILLS
-from bringup.kernel.plan.drill import Drill
+from bringup.drill.declared import DECLARED, DRILLS, Drill
 from bringup.kernel.records import DrillResult
 
 SIZES = [float(size) for size in (64, 32, 16, 8, 4, 2, 1)]

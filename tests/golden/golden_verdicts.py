@@ -27,6 +27,7 @@ from unittest import mock
 
 import altered
 from bringup.cli import parser
+from bringup.drill import declared
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue
 from bringup.kernel.records import as_json
@@ -165,12 +166,12 @@ def of_catalogue() -> Golden:
         golden.facts[about] = data
 
     for gate in catalogue.GATES.values():
-        data = gate.model_dump(mode="json", exclude={"fold", "guide", "drills", "no_drill"}) | as_json(gate.guide)
+        data = gate.model_dump(mode="json", exclude={"fold", "guide", "no_drill"}) | as_json(gate.guide)
         data |= {"action": gate.helps}
         add(f"gate {gate.id}", data, "proves", "fails", "title", "page", "next")
         if gate.no_drill is not None:
             add(f"without a drill {gate.id}", as_json(gate.no_drill), "reason")
-    for drill in catalogue.DRILLS:
+    for drill in declared.DRILLS:
         add(f"drill {drill.id}", as_json(drill), "fault", "says")
     for signature in SIGNATURES.values():
         add(f"signature {signature.id}", as_json(signature), "cause", "do")

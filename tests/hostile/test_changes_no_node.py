@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from bringup.kernel.plan import catalogue
+from bringup.drill import declared
 from loops import for_each
 from programs import ran
 
@@ -144,6 +144,6 @@ def test_a_script_that_did_would_be_found_too(text: str):
 
 def test_no_drill_that_orders_nodes_leaves_the_test_bed():
     """`drill --anywhere` plays those alone that stay inside a job of one's own."""
-    ordering = [drill for drill in catalogue.DRILLS if "scontrol update NodeName" in drill.model_dump_json()]
+    ordering = [drill for drill in declared.DRILLS if "scontrol update NodeName" in drill.model_dump_json()]
     assert len(ordering) >= 2
     assert {drill.where for drill in ordering} == {"local-cluster"}

@@ -17,10 +17,9 @@ from pathlib import Path
 
 from bringup.drill import environment as environments
 from bringup.drill import perform, suite
+from bringup.drill.declared import DECLARED, Command, Drill
 from bringup.kernel import judge
 from bringup.kernel.errors import DrillError
-from bringup.kernel.plan.catalogue import DECLARED
-from bringup.kernel.plan.drill import Command, Drill
 from bringup.kernel.records import Verdict
 from bringup.kernel.records.grouped import grouped
 from bringup.report import terminal

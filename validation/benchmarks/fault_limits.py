@@ -21,10 +21,9 @@ from functools import partial
 from pathlib import Path
 
 from bringup.drill import perform, suite
+from bringup.drill.declared import DECLARED, Drill
 from bringup.drill.environment import LocalCluster
 from bringup.kernel.errors import BringupError, CannotStart, DrillError
-from bringup.kernel.plan.catalogue import DECLARED
-from bringup.kernel.plan.drill import Drill
 from bringup.kernel.records import write_text
 from bringup.report import terminal
 from bringup.report.text import columns, plain, shown_path, table

@@ -15,9 +15,9 @@ from pathlib import Path
 
 from bringup.drill import environment as environments
 from bringup.drill import suite
+from bringup.drill.declared import Shape
 from bringup.drill.environment import Environment
 from bringup.kernel import judge, results
-from bringup.kernel.plan.drill import Shape
 from bringup.kernel.plan.phases import PHASES
 from bringup.report.text import table
 from bringup.run import open as opening

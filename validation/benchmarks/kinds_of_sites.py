@@ -18,12 +18,11 @@ from pathlib import Path
 
 from bringup.drill import environment as environments
 from bringup.drill import perform, result
+from bringup.drill.declared import DECLARED, Drill, Shape
 from bringup.drill.environment import LocalCluster
 from bringup.kernel import judge
 from bringup.kernel import results as runs
 from bringup.kernel.errors import DrillError, RecordError, RunError
-from bringup.kernel.plan.catalogue import DECLARED
-from bringup.kernel.plan.drill import Drill, Shape
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import DrillResult, Outcome, Playbook, Verdict, read_record, write_text
 from bringup.report import terminal

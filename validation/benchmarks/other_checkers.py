@@ -18,10 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from bringup.drill import suite
+from bringup.drill.declared import DRILLS, Drill
 from bringup.drill.environment import LocalCluster
 from bringup.kernel.errors import BringupError, CannotStart, DrillError, UsageError
-from bringup.kernel.plan.catalogue import DRILLS
-from bringup.kernel.plan.drill import Drill
 from bringup.kernel.records import write_text
 from bringup.kernel.results import REPOSITORY
 from bringup.report import terminal

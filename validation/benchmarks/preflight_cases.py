@@ -28,11 +28,10 @@ from pathlib import Path
 from typing import Literal
 
 import cases
+from bringup.drill.declared import DRILLS, Command, Shape
 from bringup.drill.environment import CLUSTER, LocalCluster
 from bringup.kernel import results as runs
 from bringup.kernel.errors import DrillError
-from bringup.kernel.plan.catalogue import DRILLS
-from bringup.kernel.plan.drill import Command, Shape
 from bringup.kernel.records import read_record, time_of
 from bringup.preflight.records import Preflight
 from bringup.report import text

@@ -14,11 +14,10 @@ from pathlib import Path
 
 import judge_and_report
 from bringup.drill import suite
+from bringup.drill.declared import DRILLS, Drill, Shape
 from bringup.drill.perform import perform
 from bringup.kernel import results
 from bringup.kernel.errors import DrillError
-from bringup.kernel.plan.catalogue import DRILLS
-from bringup.kernel.plan.drill import Drill, Shape
 from bringup.kernel.plan.phases import PHASES
 from healthy_rounds import healthy_round
 

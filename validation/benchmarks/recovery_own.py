@@ -15,12 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bringup.drill.declared import Shape
 from bringup.drill.environment import LocalCluster
 from bringup.drill.perform import INJECTED
 from bringup.kernel import judge
 from bringup.kernel import results as runs
 from bringup.kernel.errors import BringupError, DrillError
-from bringup.kernel.plan.drill import Shape
 from bringup.kernel.records import Outcome
 from preflight_cases import FAULT_AT_STEP, PLAIN, Score
 

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import cases
+from bringup.drill.declared import Command, Shape
 from bringup.drill.environment import LocalCluster
 from bringup.kernel.errors import DrillError
-from bringup.kernel.plan.drill import Command, Shape
 from bringup.report import text
 
 HERE = Path(__file__).resolve().parent

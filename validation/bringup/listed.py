@@ -30,6 +30,7 @@ NUMBERS = "bringup.domains.auto:of_run"
 CAUSES = "bringup.domains.blame:blame"
 NAMES, NAMED = "bringup.domains.gpu_names:names_of", "bringup.domains.gpu_names:named"
 SIGNS = "bringup.readers.known.signs:in_run"
+DRILLED, DRILLS_ANSWER = "bringup.drill.answered:drilled", "bringup.drill.answered:diagnosable"
 
 
 @cache

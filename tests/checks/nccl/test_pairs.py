@@ -6,11 +6,11 @@ from itertools import combinations, permutations
 import pytest
 from bringup.cli import main
 from bringup.domains import pairs as pairwise
+from bringup.drill.declared import DRILLS
 from bringup.kernel import judge
 from bringup.kernel.facts.parsed import Parsed, Seen
 from bringup.kernel.plan import planned, profile
 from bringup.kernel.plan import rounds as tournament
-from bringup.kernel.plan.catalogue import DRILLS
 from bringup.kernel.records import Outcome
 from bringup.readers import curve, slurm
 from factory import a_run

@@ -7,8 +7,8 @@ import argparse
 from bringup.cli.arguments import phase_called, phases_called
 from bringup.cli.comparing import compare_losses
 from bringup.compare import sweep
+from bringup.drill import declared, suite
 from bringup.drill import result as drill_result
-from bringup.drill import suite
 from bringup.kernel.errors import UsageError
 from bringup.kernel.plan import catalogue, profile_text
 from bringup.kernel.plan import profile as profiles
@@ -81,7 +81,7 @@ def do_train(arguments: argparse.Namespace) -> int:
 def do_drill(arguments: argparse.Namespace) -> int:
     if arguments.checks is not None and arguments.anywhere:
         raise UsageError("--checks runs on local clusters: without --anywhere")
-    on_local = catalogue.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
+    on_local = declared.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
     ids = [drill.id for drill in on_local]
     unknown = [name for name in arguments.only if name not in ids]
     if unknown:
@@ -95,7 +95,7 @@ def do_drill(arguments: argparse.Namespace) -> int:
         at_site.entered()
     if arguments.resume is not None and arguments.only:
         raise UsageError("--resume goes on with what was planned: without --only")
-    known = catalogue.DECLARED.values() if arguments.anywhere else on_local
+    known = declared.DECLARED.values() if arguments.anywhere else on_local
     chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]
     if arguments.anywhere and not arguments.only and arguments.resume is None:
         chosen = [drill for drill in chosen if drill.where == "anywhere"]

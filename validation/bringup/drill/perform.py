@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from bringup.drill import environment as environments
+from bringup.drill.declared import Command, Drill
 from bringup.drill.environment import Ended, Environment, last_word
 from bringup.kernel import judge
 from bringup.kernel import results as runs
 from bringup.kernel.errors import DrillError, RecordError, RunError
-from bringup.kernel.plan.drill import Command, Drill
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import DrillResult, Outcome, Value, Verdict, Verdicts, read_record
 from bringup.report import text as report

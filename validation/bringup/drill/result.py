@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from bringup.kernel.plan.drill import Drill
+from bringup.drill.declared import Drill
 from bringup.kernel.records import DrillReport, DrillResult
 from bringup.report import text as report
 from bringup.report.render import render

@@ -14,14 +14,14 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bringup.drill import declared, perform, result
 from bringup.drill import environment as environments
-from bringup.drill import perform, result
+from bringup.drill.declared import Drill, Shape
 from bringup.drill.environment import Here, LocalCluster
 from bringup.kernel import results as paths
 from bringup.kernel.errors import CannotStart, DrillError, SlurmError
 from bringup.kernel.plan import own
 from bringup.kernel.plan.catalogue import GATES
-from bringup.kernel.plan.drill import Drill, Shape
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import DrillReport, DrillResult, read_record, write_record, write_text
@@ -61,8 +61,7 @@ def of_site(checks: Path) -> list[Drill]:
         drill.placed(drill.shape.names, drill.shape.gpus_per_node).model_copy(
             update={"environment": drill.environment | where}
         )
-        for gate in gates
-        for drill in gate.drills.values()
+        for drill in declared.read(checks, gates)
     ]
 
 

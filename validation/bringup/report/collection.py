@@ -4,7 +4,6 @@ their headline: the overall word and the decision. It is that of the answers: no
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -13,7 +12,6 @@ from pathlib import Path
 from bringup.domains.gpu_names import named
 from bringup.kernel import results
 from bringup.kernel.answers import answers, stand_ins_of
-from bringup.kernel.answers.drilled import Drilled
 from bringup.kernel.errors import BringupError
 from bringup.kernel.facts.names import first_few, listed
 from bringup.kernel.judge import Judged, judge_folder
@@ -24,17 +22,16 @@ from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import (
     Answer,
     Decision,
-    DrillReport,
     Headline,
     Mark,
     Outcome,
     Playbook,
     Run,
     Verdict,
-    read_record,
     worst,
 )
 from bringup.kernel.results import Absent, RunFolders
+from bringup.listed import DRILLED, called
 from bringup.report import fleet
 
 _OF_DRILLS = frozenset(claim.id for claim in CLAIMS if claim.drills)
@@ -54,7 +51,7 @@ class Collection(RunFolders):
     """The runs of these folders, judged."""
 
     judged: list[Judged] = field(default_factory=list)
-    drills: list[Drilled] = field(default_factory=list)
+    drills: list[object] = field(default_factory=list)
 
     @property
     def seconds(self) -> dict[Path, float]:
@@ -110,21 +107,11 @@ def of_playbook(playbook: Playbook, judged: Sequence[Judged], folder: Path) -> C
     )
 
 
-def _drilled(folder: Path) -> Drilled:
-    """Load the record of drills, and their runs: each in the folder of its drill, wherever the whole was moved to."""
-    report, runs = read_record(folder / results.DRILLS, DrillReport), dict[str, Judged]()
-    for result in report.results:
-        if result.performed and result.evidence is not None:
-            with contextlib.suppress(BringupError, OSError):  # then nothing shows what it found
-                runs[result.drill] = judge_folder(folder / result.drill / Path(result.evidence).name)
-    return Drilled(report, runs)
-
-
 def gather(folders: Sequence[Path], profile: Profile | None = None) -> Collection:
     """Judge the runs in these folders (of runs, playbooks, drills), in the order of the phases. A run that cannot be
     judged is absent, and says why; raises RunError, FileError or RecordError only when nothing was left to judge."""
     of_drills = [folder for folder in folders if results.holds(folder, results.DRILLS)]
-    drills = [_drilled(folder) for folder in of_drills]
+    drills = [called(DRILLED)(folder) for folder in of_drills]
     chosen = results.find([folder for folder in folders if folder not in of_drills])
     judged: list[Judged] = []
     unread: list[tuple[Path, BringupError | OSError]] = []

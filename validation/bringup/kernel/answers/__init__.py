@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bringup.kernel.answers.drilled import NAMED, Drilled, diagnosable, is_simulated
 from bringup.kernel.characters import many
 from bringup.kernel.facts.names import listed
 from bringup.kernel.facts.parsed import Seen
 from bringup.kernel.judge import Judged
-from bringup.kernel.plan import subjects, transports
+from bringup.kernel.plan import stand_ins, subjects, transports
 from bringup.kernel.plan.catalogue import GATES, bearing_on, of_phase, proving
 from bringup.kernel.plan.claims import CLAIMS, QUESTIONS, REAL_NAMES, Claim, Real
 from bringup.kernel.plan.expectation import SPEEDS
@@ -22,14 +21,16 @@ from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.rules import value_in_words
 from bringup.kernel.records import Answer, ClaimAnswer, Mark, Measured, Outcome, Verdict
 from bringup.kernel.records.grouped import grouped
+from bringup.listed import DRILLS_ANSWER, called
 
 NOT_RUN = "no phase that asks it was run"
+NAMED = 3  # checks of a sentence
 
 
 def answers(
     judged: Sequence[Judged],
     not_run: Sequence[str] = (),
-    drills: Sequence[Drilled] = (),
+    drills: Sequence[object] = (),
     left_out: Sequence[str] = (),
 ) -> list[Answer]:
     """Return one answer per question.
@@ -95,7 +96,11 @@ class _RunEvidence:
     @classmethod
     def of(cls, judged: Judged) -> _RunEvidence:
         observed = Seen(judged.observations)
-        return cls(judged, frozenset(kind for kind in REAL_NAMES if _is_real(kind, observed)), is_simulated(judged))
+        return cls(
+            judged,
+            frozenset(kind for kind in REAL_NAMES if _is_real(kind, observed)),
+            stand_ins.are_in(judged.observations),
+        )
 
 
 # --- claims
@@ -124,12 +129,13 @@ def _claim(
     claim: Claim,
     runs: Sequence[_RunEvidence],
     not_run: Sequence[str],
-    drills: Sequence[Drilled],
+    drills: Sequence[object],
     left_out: Sequence[str],
 ) -> _Claimed:
     if claim.drills:
         beside = [run.judged.run for run in runs]
-        return _Claimed(diagnosable(claim, drills, beside, is_real=any(run.real for run in runs)))
+        is_real = any(run.real for run in runs)
+        return _Claimed(called(DRILLS_ANSWER)(claim, drills, beside, is_real=is_real))
     bearing = [evidence for run in runs for evidence in _evidence(claim, run)]
     of_sites = {id: gate for run in runs for id, gate in run.judged.own.items()}
     gates = proving(claim.id, of_sites)

@@ -1,18 +1,19 @@
-"""The catalogue: the checks of validation/checks/*.yaml, read once. One more gate is one more entry in a file."""
+"""The catalogue: the checks of validation/checks/*.yaml, read once. One more gate is one more entry in a file.
+
+The first document of a file is its policy, read here. The second one holds drills (drill/declared.py)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from pydantic import ConfigDict, Field
+from pydantic import Field
 
 from bringup.kernel.errors import FileError
 from bringup.kernel.plan import profile as profiles
 from bringup.kernel.plan import profile_text
 from bringup.kernel.plan.claims import CLAIMS
-from bringup.kernel.plan.drill import Drill
 from bringup.kernel.plan.gate import Gate
 from bringup.kernel.plan.rules import RULES
 from bringup.kernel.records import Action, Record
@@ -24,20 +25,15 @@ FILES = (
 )  # fmt: skip
 """In the order of reports."""
 
-T = TypeVar("T", Gate, Drill)
 Fields = dict[str, Any]
 
 
-class _Defaults(Record):
-    """Fields of every check, or of every drill, that does not give its own."""
-
-    model_config = ConfigDict(extra="allow")
-    drill: Fields = Field(default_factory=dict)
+class _Named(Protocol):
+    @property
+    def id(self) -> str: ...
 
 
-class _Check(Record):
-    model_config = ConfigDict(extra="allow")
-    drills: dict[str, Fields] = Field(default_factory=dict)
+T = TypeVar("T", bound=_Named)
 
 
 class _Section(Record):
@@ -47,32 +43,28 @@ class _Section(Record):
     page: str | None = None
     action: Action
     next: tuple[str, ...] = ()
-    defaults: _Defaults = _Defaults()
-    checks: dict[str, _Check]
+    defaults: Fields = Field(default_factory=dict)  # of every check that does not give its own
+    checks: dict[str, Fields]
 
 
 class _File(Record):
     page: str | None = None  # of the sections that name no other
-    defaults: _Defaults = _Defaults()
+    defaults: Fields = Field(default_factory=dict)
     sections: tuple[_Section, ...]
 
 
 def read(path: Path, shared: Fields | None = None) -> list[Gate]:
     """Read the checks of a file, in its order. shared: fields of each check that gives no other. Raises FileError."""
-    text = profile_text.text_of(path)
+    text, _ = documents(path)
     data = profile_text.read(text, str(path), "a file of checks", "page, defaults and sections")
     file = profile_text.valid(_File, data, text, str(path))
     gates = []
     for number, section in enumerate(file.sections):
         page = section.page or file.page or str(path)
         guide = section.model_dump(include={"title", "action", "next"}) | {"page": page}
-        defaults = (shared or {}) | (file.defaults.model_extra or {}) | (section.defaults.model_extra or {})
+        defaults = (shared or {}) | file.defaults | section.defaults
         for id, check in section.checks.items():
-            fields = {**defaults, **(check.model_extra or {}), "id": id, "guide": guide}
-            fields["drills"] = {
-                name: {**_same(fields), **file.defaults.drill, **section.defaults.drill, **own, "id": name, "gate": id}
-                for name, own in check.drills.items()
-            }
+            fields = {**defaults, **check, "id": id, "guide": guide}
             place = ("sections", number, "checks", id)
             rules = [rule for rule in RULES if rule in fields]
             if len(rules) != 1:
@@ -83,10 +75,11 @@ def read(path: Path, shared: Fields | None = None) -> list[Gate]:
     return gates
 
 
-def _same(check: Fields) -> Fields:
-    """Return what a drill has from its check: the outcome of a miss, and the phase, where there is one."""
-    outcome, phases = {"outcome": check.get("severity", "fail")}, check.get("phases")
-    return outcome | ({"phase": phases[0]} if isinstance(phases, list) and len(phases) == 1 else {})
+def documents(path: Path) -> tuple[str, str]:
+    """Read a file of checks: its policy, and the drills behind `---`, which keep the numbers of their lines. Raises
+    FileError."""
+    policy, mark, drills = profile_text.text_of(path).partition("\n---\n")
+    return f"{policy}\n", "\n" * (policy.count("\n") + 2) + drills if mark else ""
 
 
 def _expected(limit: Any) -> Any:
@@ -96,23 +89,20 @@ def _expected(limit: Any) -> Any:
     return {"field": limit["requested"]} if isinstance(limit, dict) and "requested" in limit else {"value": limit}
 
 
-def _by_id(records: Iterable[T]) -> dict[str, T]:
+def by_id(records: Iterable[T]) -> dict[str, T]:
     """Raise FileError for an id that comes twice: the second would hide the first."""
-    by_id: dict[str, T] = {}
+    known: dict[str, T] = {}
     for record in records:
-        if record.id in by_id:
+        if record.id in known:
             raise FileError(f"{CHECKS}: {record.id} comes twice; give each check and each drill a name of its own")
-        by_id[record.id] = record
-    return by_id
+        known[record.id] = record
+    return known
 
 
-GATES: dict[str, Gate] = _by_id(gate for name in FILES for gate in read(CHECKS / f"{name}.yaml"))
+OF_FILES = {path: read(path) for path in (CHECKS / f"{name}.yaml" for name in FILES)}
+GATES: dict[str, Gate] = by_id(gate for gates in OF_FILES.values() for gate in gates)
 Gates = Mapping[str, Gate]
 NONE: Gates = {}
-DECLARED: dict[str, Drill] = _by_id(drill for gate in GATES.values() for drill in gate.drills.values())
-DRILLS: tuple[Drill, ...] = tuple(  # on local clusters of their shapes
-    drill.placed(drill.shape.names, drill.shape.gpus_per_node) for drill in DECLARED.values()
-)
 
 
 def of_phase(stem: str, own: Gates = NONE) -> list[Gate]:

@@ -11,7 +11,6 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field, field_validator, model_validator
 
-from bringup.kernel.plan.drill import Drill, NoDrill
 from bringup.kernel.plan.rules import Rule
 from bringup.kernel.records import Action, Limit, Outcome, Record
 
@@ -85,6 +84,13 @@ class Fold(Record):
         return {"how": how, "facts": tuple(facts), "of": of}
 
 
+class NoDrill(Record):
+    """Why no drill makes a gate fail, and the test that shows it failing on evidence instead."""
+
+    reason: str
+    test: str  # file in tests/; it marks the tests in question with shows_failing
+
+
 class Gate(Record):
     """A check of validation/checks/*.yaml."""
 
@@ -116,7 +122,6 @@ class Gate(Record):
     max_nodes: int | None = None  # of a scale
     min_ranks_per_node: int = 1  # ... and nodes with at least this many GPUs
     shared_nodes: bool = False  # ... and where two jobs may run on one node at the same time
-    drills: dict[str, Drill] = Field(default_factory=dict)  # faults that make it fail
     no_drill: NoDrill | None = None
 
     @field_validator("fails")

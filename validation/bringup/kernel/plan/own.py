@@ -45,7 +45,7 @@ def _lack(gate: Gate) -> str | None:
 
 
 def dump(gates: list[Gate]) -> str:
-    return _GATES.dump_json(gates, indent=1, exclude_defaults=True, exclude={"__all__": {"drills"}}).decode() + "\n"
+    return _GATES.dump_json(gates, indent=1, exclude_defaults=True).decode() + "\n"
 
 
 def of_run(path: Path) -> dict[str, Gate]:

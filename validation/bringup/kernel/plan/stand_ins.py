@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from bringup.kernel.records import Observation
 
 GPU = "GPU-00000000-0000-"
@@ -13,3 +15,8 @@ def is_named_in(observation: Observation) -> bool:
         return True
     value = observation.value
     return GPU in value if isinstance(value, str) else isinstance(value, list) and any(GPU in item for item in value)
+
+
+def are_in(observations: Iterable[Observation]) -> bool:
+    """Say whether a simulated GPU took part."""
+    return any(map(is_named_in, observations))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
+from pathlib import Path
 
+from bringup.drill.declared import DECLARED
+from bringup.kernel.errors import BringupError
 from bringup.kernel.facts.names import listed
-from bringup.kernel.judge import Judged
+from bringup.kernel.judge import Judged, judge_folder
 from bringup.kernel.plan import stand_ins
-from bringup.kernel.plan.catalogue import DECLARED
 from bringup.kernel.plan.claims import Claim
-from bringup.kernel.records import ClaimAnswer, DrillReport, DrillResult, Mark, Outcome, Run
+from bringup.kernel.records import ClaimAnswer, DrillReport, DrillResult, Mark, Outcome, Run, read_record
+from bringup.kernel.results import DRILLS
 
 DAYS = 90  # that may lie between a drill and the runs beside it: a cluster changes
 NAMED = 3  # drills
@@ -25,9 +29,14 @@ class Drilled:
     runs: Mapping[str, Judged]
 
 
-def is_simulated(run: Judged) -> bool:
-    """Say whether a simulated GPU took part."""
-    return any(map(stand_ins.is_named_in, run.observations))
+def drilled(folder: Path) -> Drilled:
+    """Load the record of drills, and their runs: each in the folder of its drill, wherever the whole was moved to."""
+    report, runs = read_record(folder / DRILLS, DrillReport), dict[str, Judged]()
+    for result in report.results:
+        if result.performed and result.evidence is not None:
+            with contextlib.suppress(BringupError, OSError):  # then nothing shows what it found
+                runs[result.drill] = judge_folder(folder / result.drill / Path(result.evidence).name)
+    return Drilled(report, runs)
 
 
 def diagnosable(claim: Claim, drills: Sequence[Drilled], runs: Sequence[Run], *, is_real: bool) -> ClaimAnswer:
@@ -73,7 +82,7 @@ def _elsewhere(drills: Sequence[Drilled], runs: Sequence[Run]) -> str:
     made = [run.run for run in shown]
     if any(drilled.report.place == "local-cluster" for drilled in drills):
         return "the faults were made on a local cluster"
-    if any(map(is_simulated, shown)):
+    if any(stand_ins.are_in(run.observations) for run in shown):
         return "the faults were made on simulated GPUs"
     if not runs:
         return ""

@@ -1,4 +1,4 @@
-"""Drills: a declared fault with the gate and subject that must report it. Also: gates without a drill.
+"""Drills: declared faults with the gate and subject that must report them, in validation/checks/*.yaml behind `---`.
 
 Commands are verbs of infrastructure-validation/local-cluster/cluster. Its nodes are called n0, n1, …
 `environment` goes to the phase that is run. {size} is how large the fault is, in a drill that has sizes.
@@ -12,10 +12,15 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
 
+from bringup.kernel.errors import FileError
+from bringup.kernel.plan import profile_text
+from bringup.kernel.plan.catalogue import OF_FILES, Fields, by_id, documents
+from bringup.kernel.plan.gate import Gate
 from bringup.kernel.records import Outcome, Record, Value
 
 
@@ -129,8 +134,34 @@ def _counted(value: Value | None, text: Callable[[str], str]) -> Value | None:
     return int(text(value)) if isinstance(value, str) and _PLACE.fullmatch(value) else value
 
 
-class NoDrill(Record):
-    """Why no drill makes a gate fail, and the test that shows it failing on evidence instead."""
+class _File(Record):
+    defaults: Fields = Field(default_factory=dict)  # of every drill that does not give its own
+    sections: dict[str, Fields] = Field(default_factory=dict)  # title of a section -> defaults of its drills
+    drills: dict[str, dict[str, Fields]]  # check -> drills by id
 
-    reason: str
-    test: str  # file in tests/; it marks the tests in question with shows_failing
+
+def read(path: Path, gates: Sequence[Gate]) -> list[Drill]:
+    """Read the drills of a file of checks, in the order of its checks. Raises FileError."""
+    _, text = documents(path)
+    if not text:
+        return []
+    file = profile_text.valid(_File, profile_text.read(text, str(path), "drills", "drills"), text, str(path))
+    known = {"drills": {gate.id for gate in gates}, "sections": {gate.guide.title for gate in gates}}
+    for kind, names in known.items():
+        for name in getattr(file, kind).keys() - names:
+            line = profile_text.line_of(text, (kind, name))
+            raise FileError(f"{path}:{line}: {kind}: the first part of the file has no {name!r}")
+    drills = []
+    for gate in gates:
+        phase = {"phase": gate.phases[0]} if len(gate.phases) == 1 else {}
+        shared = {"outcome": gate.severity, **phase, **file.defaults, **file.sections.get(gate.guide.title, {})}
+        for id, own in file.drills.get(gate.id, {}).items():
+            fields = {**shared, **own, "id": id, "gate": gate.id}
+            drills.append(profile_text.valid(Drill, fields, text, str(path), ("drills", gate.id, id)))
+    return drills
+
+
+DECLARED: dict[str, Drill] = by_id(drill for path, gates in OF_FILES.items() for drill in read(path, gates))
+DRILLS: tuple[Drill, ...] = tuple(  # on local clusters of their shapes
+    drill.placed(drill.shape.names, drill.shape.gpus_per_node) for drill in DECLARED.values()
+)
