@@ -61,6 +61,7 @@ NO_KEY = "there is no such key; did you mean"
     ("  a.count:\n    large", "  a.cont:\n    large", 14, "drills: the first part of the file has no 'a.cont'"),
     ("drills:", "sections: {Countrs: {}}\ndrills:", 13, "sections: the first part of the file has no 'Countrs'"),
     ("phases: [discovery]", "phases: 3", 7, "a.count: phases: Input should be a valid array"),
+    (UNIT, "unit: count\n      drills: {}", 10, "a.count: drills stand at the end of the file, behind a line `---`"),
     ("page: 01", "pages: 01", 1, f"pages: {NO_KEY} page?"),
     ("action: watch", "action: repair", 5, "sections.0.action: Input should be 'watch', 'configure', "),
     *(
@@ -94,7 +95,7 @@ def test_every_file_of_checks_is_read_and_every_id_stands_there_once_as_it_is():
     assert sorted(files) == sorted(catalogue.FILES)
     text = "\n".join(files.values())
     for id in (*catalogue.GATES, *declared.DECLARED):
-        assert len(re.findall(rf"^ +{re.escape(id)}:$", text, re.MULTILINE)) == 1, id
+        assert len(re.findall(rf"^    {re.escape(id)}:$", text, re.MULTILINE)) == 1, id
     assert len(catalogue.GATES) >= 230
 
 

@@ -66,6 +66,9 @@ def read(path: Path, shared: Fields | None = None) -> list[Gate]:
         for id, check in section.checks.items():
             fields = {**defaults, **check, "id": id, "guide": guide}
             place = ("sections", number, "checks", id)
+            if "drills" in check:
+                line = profile_text.line_of(text, (*place, "drills"))
+                raise FileError(f"{path}:{line}: {id}: drills stand at the end of the file, behind a line `---`")
             rules = [rule for rule in RULES if rule in fields]
             if len(rules) != 1:
                 line, given = profile_text.line_of(text, place), " and ".join(rules) or "none"
