@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from accelerate import DistributedType, ParallelismConfig, PartialState, init_empty_weights
 from datasets import load_dataset
+from torch.distributed.checkpoint import CheckpointException
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, Trainer, TrainerCallback, TrainingArguments
 
@@ -191,9 +192,10 @@ def main() -> None:
 if __name__ == "__main__":
     try:
         main()
-    except Exception as error:
+    except (Exception, CheckpointException) as error:  # which is no Exception, and ends with what a rank said
         if not READS or isinstance(error, torch.OutOfMemoryError):
             raise
         while error.__cause__ is not None and error.__cause__.__traceback__:  # one of another process has none
             error = error.__cause__
-        require(False, f"{READS[-1]} cannot be read: {[*str(error).splitlines(), type(error).__name__][0]}")
+        words = str(error).splitlines() or [type(error).__name__]
+        require(False, f"{READS[-1]} cannot be read: {words[-isinstance(error, CheckpointException)]}")
