@@ -2,8 +2,10 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,18 @@ from bringup.kernel.records import read_record, write_record
 from bringup.training.records import Checkpoint, TrainMetrics
 from factory import a_run
 from recipe.checkpoint import state
-from test_training_runs import NOTHING_ELSE, SOURCE, STEPS, UNPROFILED, Finished, changed, injected, one_node, two_nodes
+from test_training_runs import (
+    NOTHING_ELSE,
+    SOURCE,
+    STEPS,
+    TORCHRUN,
+    UNPROFILED,
+    Finished,
+    changed,
+    injected,
+    one_node,
+    two_nodes,
+)
 from tiers import first, in_test_all
 from transformers import set_seed
 
@@ -195,6 +208,34 @@ def test_a_stop_file_ends_all_ranks_after_the_same_step_with_a_checkpoint(tmp_pa
     assert "stopped on request after step 2 of 6, with a checkpoint" in states[0]["why"]
     rest = two_ranks(tmp_path / "rest", FSDP, "--resume", str(stopped.folder))
     assert trained(rest.metrics()) == trained(saved.metrics())
+
+
+def test_sigterm_to_the_launcher_and_its_ranks_saves(tmp_path):
+    """As Slurm sends it to a step: when a job is cancelled or preempted."""
+    folder, stop = tmp_path / "told", tmp_path / "stop"
+    (folder / "raw").mkdir(parents=True)
+    command = [*TORCHRUN, "--standalone", "--nproc-per-node", "2", str(SOURCE / f"{DDP}.py"), "--steps", "2000"]
+    launcher = subprocess.Popen(
+        [*command, "--sequence-length", "8", *NOTHING_ELSE, "--run-dir", str(folder), "--stop-file", str(stop)],
+        env=os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "RUN_DIR": str(folder)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        while not (folder / "raw/progress.jsonl").exists() and launcher.poll() is None:
+            time.sleep(0.1)
+        ranks = Path(f"/proc/{launcher.pid}/task/{launcher.pid}/children").read_text().split()
+        for process in (launcher.pid, *map(int, ranks)):
+            os.kill(process, signal.SIGTERM)
+        output = launcher.communicate(timeout=120)[0]
+    finally:
+        launcher.kill()
+    run = Finished(folder, [launcher.returncode], output, 0.0)
+    assert run.codes == [0], output
+    assert len(ranks) == 2
+    assert all("stopped on request after step" in run.facts(rank)["train.rank.state"]["why"] for rank in (0, 1))
+    assert len([*folder.glob("checkpoints/step-*/checkpoint.json")]) == 1
 
 
 # each rank adds a line: how many elements it read from the files of a checkpoint

@@ -19,9 +19,11 @@ def progress(run: Finished, rank: int) -> dict[str, int]:
 
 
 def test_a_hung_rank_ends_the_job_after_the_timeout_leaves_its_stack_and_is_behind_the_others(tmp_path):
-    run = one_node(tmp_path / "hung", "train_fsdp_single_node", "--timeout", "6", drill="hang-rank:1@3")
+    options = ("--timeout", "6", "--stop-file", str(tmp_path / "stop"))  # as the jobs start it
+    run = one_node(tmp_path / "hung", "train_fsdp_single_node", *options, drill="hang-rank:1@3")
     assert run.codes == [1]
     assert run.seconds < 90
+    assert sorted(run.ranks_as_ended) == ["-1", "1"]  # at once, and not after 30 s
     assert run.value(0, "train.rank.state") == "raised"
     assert "Timed out waiting 6000ms" in run.value(0, "train.rank.error")
     assert "train.rank.state" not in run.facts(1)

@@ -5,6 +5,8 @@
 #   begin_attempt       read the counters of the nodes, before the step; start the sampler beside it
 #   wait_for_step PID   wait for the step, and hear USR1 meanwhile (#SBATCH --signal=B:USR1@120: two minutes before the time
 #                       limit, or sent by hand: scancel --batch --signal=USR1 JOBID): the ranks then write a checkpoint and end
+#                       And TERM: to the step (preemption with a grace time, scancel --signal=TERM), or to all (a plain
+#                       scancel, which leaves KillWait of slurm.conf, 30 s). At --signal=TERM --full srun kills the ranks at once
 #   end_attempt RC      stop the sampler, read the counters again, close the run and judge it; when it was stopped so, requeue the
 #                       job, which goes on from its checkpoint
 #
@@ -14,14 +16,22 @@
 # shellcheck source=infrastructure-validation/scripts/monitor.sh
 source infrastructure-validation/scripts/monitor.sh
 
-stop_step() {
+stop_step() { # why
   signalled=yes
-  printf '%s: the time limit is near; the ranks write a checkpoint and end\n' "$SLURM_JOB_NAME"
+  printf '%s: %s; the ranks write a checkpoint and end\n' "$SLURM_JOB_NAME" "$1"
   touch -- "$RUN_DIR/stop"
 }
 
+told_to_end() {
+  stop_step 'this job is told to end (SIGTERM)'
+  # as Slurm writes it where it gives a reason, which it does not here: what follows is no fault of the cluster
+  printf '%s: *** JOB %s ON %s CANCELLED AT %(%FT%T)T DUE TO SIGTERM ***\n' "$SLURM_JOB_NAME" "$SLURM_JOB_ID" \
+    "${SLURMD_NODENAME:-$HOSTNAME}" -1 >"$RUN_DIR/raw/ended.log"
+}
+
 begin_attempt() {
-  trap stop_step USR1 # from here on: the counters take a second
+  trap 'stop_step "the time limit is near"' USR1 # from here on: the counters take a second
+  trap told_to_end TERM
   read_counters before "$(gpus_on_node)"
   attempt_begun=$(nanoseconds)
   start_monitor "$(gpus_on_node)"
@@ -34,7 +44,7 @@ wait_for_step() { # process id
     wait "$1" || rc=$?
     [[ $signalled == yes ]] || break # otherwise it was the signal that ended the waiting, not the step
   done
-  trap '' USR1 # nothing is left to stop
+  trap '' USR1 TERM # nothing is left to stop
   return "$rc"
 }
 

@@ -10,6 +10,7 @@ import contextlib
 import importlib.metadata
 import os
 import re
+import signal
 import sys
 import time
 import traceback
@@ -20,7 +21,7 @@ from typing import Any, NoReturn
 from imports import large_imports
 
 from recipe import arguments, numa
-from recipe.rank import one_line, open_facts, raised, refused, say
+from recipe.rank import SAVES_AT_SIGTERM, WORLD, one_line, open_facts, raised, refused, say
 from recipe.strategy import Expected
 
 STARTED_S = time.perf_counter()
@@ -39,6 +40,8 @@ def main(
         expected = expected_hsdp
     if args.check:
         sys.exit(0)
+    if args.stop_file is not None:
+        save_at_sigterm(args.stop_file)
     facts = open_facts(args.run_dir)
     if (old := lacking()) is not None:
         refused(facts, old)
@@ -69,6 +72,13 @@ def main(
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(code)
+
+
+def save_at_sigterm(stop_file: Path) -> None:
+    """Ask all ranks for a checkpoint when Slurm sends SIGTERM. Alone, torchrun ends ranks that lost a peer with it."""
+    if WORLD == 1 or SAVES_AT_SIGTERM in os.environ:
+        own = os.getpid()  # processes of the loader inherit it
+        signal.signal(signal.SIGTERM, lambda *_: stop_file.touch() if os.getpid() == own else os._exit(143))
 
 
 def lacking() -> str | None:

@@ -15,6 +15,7 @@ from facts import MAX_TEXT, Facts, node_name
 
 RANK = int(os.environ.get("RANK", "0"))
 WORLD = int(os.environ.get("WORLD_SIZE", "1"))
+SAVES_AT_SIGTERM = "BRINGUP_SAVES_AT_SIGTERM"  # variable, set by launcher.py
 LOCAL_RANK = int(os.environ.get("LOCAL_RANK", "0"))
 
 

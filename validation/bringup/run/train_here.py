@@ -274,7 +274,7 @@ def _run(commands: list[list[str]], environments: list[dict[str, str]], log: Pat
             copier = threading.Thread(target=_copy, args=(launcher.child, node, out))
             copier.start()
             ends.callback(copier.join)
-            ends.callback(programs.end, launcher)
+            ends.callback(programs.end, launcher, by=signal.SIGHUP)  # at SIGTERM they would write a checkpoint
             running.append(launcher.child)
         while any(launcher.poll() is None for launcher in running):
             if any(launcher.poll() for launcher in running) or _is_late(stop):

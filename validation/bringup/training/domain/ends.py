@@ -21,7 +21,8 @@ from bringup.kernel.records import Observation, Run, Value
 from bringup.readers.launcher import LOST_PEERS, NODE_FAILURE
 
 FINISHED, REFUSED = "finished", "refused: "
-_TERMINATED = 15  # torchrun ends the peers of a failed rank so
+TOLD_TO_END = "Slurm ended the step: sigterm"  # training/slurm/attempt.sh
+_TERMINATED = (1, 15)  # torchrun ends the peers of a failed rank so: of training/src/launcher.py with SIGHUP
 _KILLED = 9
 _REFUSED = 2
 _CRASHED = (6, 11)  # NCCL's threads end their own rank so when a peer is gone or a collective timed out
@@ -75,7 +76,7 @@ def ranks_ended(derived: Parsed, observed: Seen, run: Run) -> None:
 
 
 def _of_job(code: Observation, ends: list[Observation]) -> Observation:
-    refused = [end.why for end in ends if end.value is None and (end.why or "").startswith(REFUSED)]
+    refused = [end.why for end in ends if end.value is None and (end.why or "").startswith((REFUSED, TOLD_TO_END))]
     if code.value == 0 or not refused or any(end.value not in (None, FINISHED) for end in ends):
         return dataclasses.replace(code, quantity=EXIT_CODE)
     return dataclasses.replace(code, quantity=EXIT_CODE, value=None, why=f"exit code {code.value}: {refused[0]}")
@@ -131,7 +132,7 @@ class _Facts:
         # it was ended by another
         if code is not None and signal in _CRASHED and lost_peers:
             yield _end(place, None, code.evidence, lost_peers)
-        if code is not None and signal > 0 and signal != _TERMINATED:
+        if code is not None and signal > 0 and signal not in _TERMINATED:
             # a kill that names no node is of this one only where none was named
             memory = signal == _KILLED and (node in self.short_of_memory or self.short_of_memory == {JOB})
             why = f"out of memory on {node}: the limit of the job's cgroup was reached" if memory else None
