@@ -90,12 +90,12 @@ def asked(stem: str, *options: str, bf16: bool = True) -> RunArgs:
     return results.run_args(program(*options), expected, hosts, bf16, {})
 
 
-@for_each("stem", *SHAPES)
+@for_each(*SHAPES)
 def test_the_configurations_say_what_the_programs_do(stem):
     check(stem, launched(stem))
 
 
-@for_each("stem", *SHAPES)
+@for_each(*SHAPES)
 def test_every_variable_that_accelerate_sets_is_looked_at(stem):
     environment = launched(stem, "--debug", "--gpu_ids", "0,1")
     known = accelerated.promised(asked(stem))
@@ -103,7 +103,6 @@ def test_every_variable_that_accelerate_sets_is_looked_at(stem):
 
 
 @for_each(
-    ("stem", "key", "stated", "does"),
     ("ddp_1node_8gpu", "mixed_precision", "no", "bf16"),
     ("ddp_1node_8gpu", "mixed_precision", "fp16", "bf16"),
     ("ddp_1node_8gpu", "dynamo_backend", "INDUCTOR", "no"),
@@ -124,7 +123,6 @@ def test_what_the_program_would_not_do_is_refused_in_one_line_that_names_the_key
 
 
 @case_for_each(
-    ("stem", "of", "says"),
     ("fsdp_1node_8gpu", "ddp_1node_8gpu", "use_fsdp: false, this program has true"),
     ("ddp_1node_8gpu", "fsdp_1node_8gpu", "use_fsdp: true, this program has false; .* for ddp\\)"),
     ("hsdp_2node_16gpu", "fsdp_1node_8gpu", "use_parallelism_config: false, this program has true"),

@@ -150,7 +150,6 @@ SIMULATED = "GPU-00000000-0000-f70a-2298-3a4a88c0bab8"
 
 
 @case_for_each(
-    "observation",
     {"quantity": "discovery.gpu.model", "subject": f"n0/{SIMULATED}", "value": "NVIDIA H100 80GB HBM3"},
     {"quantity": "smoke.binding.gpu", "subject": "n0/task0", "value": SIMULATED},
     {"quantity": "smoke.binding.openable", "subject": "n0/task0", "value": ["GPU-1234", SIMULATED]},
@@ -174,7 +173,7 @@ def test_a_run_that_shows_no_gpu_at_all_proves_nothing_about_one(phase):
     assert Mark.PASS not in {claim.mark for answer in asked for claim in answer.claims}
 
 
-@for_each("transport", "sockets", "tcp:eth0", "rdma-verbs+sockets", "unknown:Mesh", "rdma-verbs+unknown:Mesh", None)
+@for_each("sockets", "tcp:eth0", "rdma-verbs+sockets", "unknown:Mesh", "rdma-verbs+unknown:Mesh", None)
 def test_sockets_between_nodes_rehearse_the_fabric_and_prove_the_communicator(transport):
     shows = GPU_CLUSTER | {"nccl": {"nccl.backend": "nccl", "nccl.transport": transport}}
     all_answers = answers([healthy("nccl_scaling", 2, shows)])
@@ -232,7 +231,6 @@ LOCAL = "1 of 1 drills found; the faults were made on a local cluster: bringup d
 
 
 @case_for_each(
-    ("change", "mark", "line"),
     ({}, Mark.PASS, "1 of 1 drills found"),
     ({"drill": "no-such"}, Mark.INCOMPLETE, "1 of 1 drills found; no run beside drill.json shows it: no-such"),
     ({"subject": "n0"}, Mark.INCOMPLETE, "1 of 1 drills found; no run beside drill.json shows it: gpu-missing"),
@@ -263,7 +261,6 @@ def test_a_record_without_the_runs_of_its_drills_proves_nothing():
 
 
 @for_each(
-    ("run", "words"),
     ({"cluster": "other"}, "on another cluster"),
     ({"controller": "other"}, "on another cluster"),
     ({"nodes": ["n0", "n9"]}, "on nodes of no run here (n9)"),

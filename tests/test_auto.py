@@ -49,7 +49,7 @@ def numbers(profile: Profile) -> dict[str, object]:
     return known | {entry.gate: "not applicable" for entry in profile.not_applicable}
 
 
-@for_each("name", *sorted(MACHINES))
+@for_each(*sorted(MACHINES))
 def test_auto_gives_the_numbers_of_the_profile_of_each_machine_but_where_its_file_says_another(name):
     made, known = auto.completed(MACHINES[name], catalogue.GATES), catalogue.load_profile(name)
     ours, theirs = numbers(made), numbers(known)
@@ -104,7 +104,7 @@ def test_what_slurm_promises_and_no_node_shows_lowers_no_expectation():
 
 
 @for_each(
-    ("active", "down", "expected"),
+
 
         (8, 0, 8), (7, 0, 8), (7, 1, 8), (10, 0, 8), (5, 0, 4), (5, 3, 8), (4, 0, 4), (4, 4, 4), (3, 0, 2), (3, 1, 4),
         (16, 0, 16), (1, 0, 1),
@@ -185,7 +185,6 @@ def test_other_numbers_of_gpus_have_no_speed_between_them_and_unknown_models_hav
 
 
 @for_each(
-    ("name", "part", "tflops"),
     ("NVIDIA B300 SXM6 AC", "b300", 2250),
     ("NVIDIA GB300", "gb300", 2500),
     ("NVIDIA H20", "h20", 148),

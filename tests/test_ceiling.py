@@ -21,7 +21,6 @@ H100 = load("h100-8x400g")
 
 
 @for_each(
-    ("gate", "algorithm", "expected"),
     # 48 (8k - 1) / (k - 1): 720, 496, 432, 406.4, 394.8, 389.3; NVLink reaches 480
     (ALL_REDUCE, "best", [480, 480, 480, 432, 406.4, 394.8, 389.3]),
     (ALL_REDUCE, "ring", [480, 384, 384, 384, 384, 384, 384]),  # all NICs of a node
@@ -45,7 +44,7 @@ def test_many_small_nics_are_as_good_as_a_large_one():
 PUBLISHED = predictors.known(predictors.BusBandwidth, "busbw")
 
 
-@for_each("row", *PUBLISHED)
+@for_each(*PUBLISHED)
 def test_what_others_published_passes_and_half_of_it_does_not(row):
     assert row.gb_per_s / 2 < row.floor() < row.gb_per_s
 
@@ -88,7 +87,7 @@ FLOORS = {
 }
 
 
-@for_each("name", *FLOORS)
+@for_each(*FLOORS)
 def test_the_floor_of_all_reduce_at_each_number_of_nodes(name):
     assert [load(name).limit(ALL_REDUCE, nodes).value for nodes in NODES] == FLOORS[name]
 

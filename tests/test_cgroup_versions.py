@@ -50,7 +50,7 @@ def output_of(root: Path, script: str, environment: dict[str, str] | None = None
 
 
 @case_for_each(
-    ("files", "version", "lack"),
+
 
         (V1, "v1", None),
         (V2, "v2", None),
@@ -93,7 +93,6 @@ def test_slurm_is_told_the_version_and_what_to_confine(tmp_path, files, settings
 
 @pytest.mark.parametrize("files", [V1, V2], ids=["v1", "v2"])
 @case_for_each(
-    ("ldd", "plugins", "idle"),
     (LIBRARY, ("v1", "v2"), "cgroup/v1"),
     (LIBRARY, ("v2",), "disabled"),
     ("\tnot a dynamic executable", (), "cgroup/v1"),
@@ -106,7 +105,6 @@ def test_an_unconfined_cluster_starts_without_any_hierarchy(tmp_path, files, ldd
 
 
 @case_for_each(
-    ("files", "plugins", "lacking"),
     (V1, ("v1",), None),
     (V2, ("v2",), None),
     (V1, ("v2",), "cgroup/v1"),
@@ -122,7 +120,6 @@ def test_a_slurm_without_the_plugin_of_this_machine_confines_nothing(tmp_path, f
 
 
 @case_for_each(
-    ("files", "limits"),
     (
         {"cpu/n1/cpu.cfs_quota_us": "-1\n", "cpu/n1/cpu.cfs_period_us": "100000\n"},
         {"cpu/n1/cpu.cfs_quota_us": ("4000", "-1")},

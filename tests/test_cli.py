@@ -29,7 +29,6 @@ def call(capsys, *arguments: str) -> tuple[int, str, str]:
 
 
 @for_each(
-    "arguments",
     "judge nowhere",
     "judge a-folder-with-'quotes'",
     "judge --no-such-flag x",
@@ -154,7 +153,6 @@ def test_a_closed_terminal_ends_a_run_unless_it_was_started_with_nohup(hangup, c
 
 
 @case_for_each(
-    ("arguments", "says"),
     (("run", "nosuchphase"), "no phase is called 'nosuchphase'; there are discovery"),
     (("why", "abc"), "'abc' is not a job number"),
     (("pairs",), "--nodes n0,n1"),
@@ -188,8 +186,8 @@ def test_verbs_that_only_scripts_call_are_listed_apart(capsys):
     assert not {"open", "close", "pairs"} & listed[0] and not {"run", "judge"} & listed[1]
 
 
-@for_each("shell", "bash", "zsh")
-def test_completion_is_a_script_that_its_shell_reads_with_verbs_for_people_and_phases(shell, capsys):
+@for_each("bash", "zsh")
+def test_completion_is_a_script_that_its_shell_reads_with_verbs_for_people_and_phases(capsys, shell):
     code, out, _ = call(capsys, "completion", shell)
     assert code == 0
     assert {"doctor", "nccl_scaling", "--dry-run"} <= set(re.findall(r"[\w-]+", out))

@@ -15,7 +15,7 @@ PAGES = sorted((ROOT / "docs").glob("0[1-6]-*.md"))
 SHAPE = ["Run it", "What you see", "What to do next", "What it proves", "What it does not prove"]
 
 
-@for_each("page", *PAGES, ids=lambda page: page.stem)
+@for_each(*PAGES, ids=lambda page: page.stem)
 def test_a_page_of_a_phase_has_the_shape_of_all(page):
     headings = re.findall(r"^## (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
     assert [heading for heading in headings if heading != "How it works"] == SHAPE
@@ -79,12 +79,11 @@ def test_a_quote_is_the_code_as_it_is_now(tmp_path):
 
 
 @case_for_each(
-    ("what", "missing"),
     ("b.py | Trainer", "expected the file b.py"),
     ("a.py | Trainer.run", "expected Trainer.run in the file, run is not there"),
     ("a.py | Trainer.step | second", "expected a line that begins with `second`"),
 )
-def test_a_quote_of_code_that_is_gone_is_an_error(what, missing, tmp_path):
+def test_a_quote_of_code_that_is_gone_is_an_error(tmp_path, what, missing):
     (tmp_path / "a.py").write_text(SOURCE)
     with pytest.raises(ValueError, match=re.escape(missing)):
         quote(what, tmp_path)

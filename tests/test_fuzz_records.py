@@ -120,8 +120,8 @@ def test_any_record_with_any_value_in_any_place_is_read_or_refused_by_name(tmp_p
     read_or_refused(path, type(record))
 
 
-@for_each("name", *RECORDS, "Advice")
-@for_each("value", *NASTY, ids=lambda value: repr(value)[:14])
+@for_each(*RECORDS, "Advice")
+@for_each(*NASTY, ids=lambda value: repr(value)[:14])
 def test_no_value_that_nobody_wrote_makes_the_reader_of_a_record_raise(tmp_path, name, value):
     path, record = placed(tmp_path, name)
     for text in everywhere(json.dumps(as_json(record)), value):

@@ -12,7 +12,6 @@ from scripts_for_tests import bash, in_job_sh, on_the_path, refused
 
 
 @case_for_each(
-    ("of_nodes", "steps", "jobs"),
     # 16 nodes of a small machine: less than 2000M each
     ("1355\n1400\n", "--mem-per-gpu=508M", "--mem-per-cpu=50M"),
     ("515000\n2063000+\n", "--mem-per-gpu=1000M", "--mem-per-cpu=50M"),
@@ -88,7 +87,7 @@ IN_JOB_SH = {
 }
 
 
-@for_each("command", *IN_JOB_SH)
+@for_each(*IN_JOB_SH)
 def test_what_a_phase_script_gets_from_job_sh(command):
     for environment, printed in IN_JOB_SH[command]:
         assert in_job_sh(command, **environment) == printed
@@ -131,7 +130,7 @@ def test_only_nodes_without_a_closing_line_are_asked_again(tmp_path):
     assert in_job_sh(f"unfinished inventory {file} n0 n11") == ""
 
 
-@for_each("job", "1", "1199", "1200", "1999", "4294967295")
+@for_each("1", "1199", "1200", "1999", "4294967295")
 def test_ports_are_below_those_that_linux_gives_to_any_connection(job):
     ports = in_job_sh("port 0; port 9; port 16", SLURM_JOB_ID=job).split()
     assert all(20000 <= int(port) < 32768 for port in ports)
@@ -192,12 +191,7 @@ def test_a_gpu_request_for_the_whole_job_is_none_for_its_steps():
 
 
 @for_each(
-    ("gres", "kept"),
-    ("gpu:2", "none"),
-    ("gres:gpu:h100:2,nvme:1", "nvme:1"),
-    ("gpu", "none"),
-    ("gpumem:1", "gpumem:1"),
-    ("", "none"),
+    ("gpu:2", "none"), ("gres:gpu:h100:2,nvme:1", "nvme:1"), ("gpu", "none"), ("gpumem:1", "gpumem:1"), ("", "none")
 )
 def test_a_command_with_a_gpu_request_of_its_own_is_given_no_other(gres, kept):
     """Slurm 26.05: --gpus-per-node and --gres=gpu are mutually exclusive, also where one is in the environment."""

@@ -52,7 +52,7 @@ def test_a_run_without_any_evidence_is_incomplete(tmp_path, monkeypatch):
     assert {(v.outcome, v.observed) for v in verdicts.verdicts} == {(Outcome.INCOMPLETE, "nothing")}
 
 
-@for_each("phase", *PHASES)
+@for_each(*PHASES)
 def test_without_evidence_nothing_of_a_phase_passes(phase):
     run = a_run(phase, profile="generic")
     verdicts = judge.judge(run, profile.load("generic"), Parsed()).verdicts
@@ -173,7 +173,6 @@ GPUS = '"discovery.gpu.count", "value": 2, "unit": '
 
 
 @case_for_each(
-    ("change", "gate", "subject", "expected", "says"),
     (slurm_calls_it_down, "discovery.node.state", "n1", Outcome.FAIL, "DOWN+NOT_RESPONDING (Not responding)"),
     (the_launch_failed, "discovery.node.answered", "n1", Outcome.FAIL, ""),
     (one_machine_has_two_names, "discovery.node.distinct", "n0", Outcome.FAIL, ""),

@@ -74,7 +74,7 @@ def shape_of(model: Any, name: str = "small", length: int = 32) -> ModelShape:
     return model_shape.shape_of(model, name, length)
 
 
-@for_each("model_type", *CONFIGS)
+@for_each(*CONFIGS)
 def test_parameters_and_flops_are_those_that_torch_counts(model_type):
     model = AutoModelForCausalLM.from_config(config_of(model_type), attn_implementation="eager").train()
     ids = torch.ones(2, 32, dtype=torch.long)
@@ -88,7 +88,7 @@ def test_parameters_and_flops_are_those_that_torch_counts(model_type):
     assert counter.get_total_flops() == pytest.approx(flops.flops_per_token(shape, 32) * ids.numel(), rel=1e-3)
 
 
-@for_each("stem", *sorted(path.stem for path in models.MODELS.glob("*.json")))
+@for_each(*sorted(path.stem for path in models.MODELS.glob("*.json")))
 def test_a_configuration_and_its_model_have_one_shape(stem):
     assert shape_of(without_memory(models.MODELS / f"{stem}.json"), stem, 2048) == models.load(stem)
 
@@ -105,7 +105,6 @@ def test_attention_is_read_layer_by_layer(tmp_path):
 
 
 @case_for_each(
-    ("model_type", "changes", "says"),
     ("mixtral", {"num_local_experts": 2}, "torch cannot count them without values"),
     ("mamba", {}, "torch counts"),
     ("recurrent_gemma", {}, "torch counts"),

@@ -131,8 +131,8 @@ def of_a_script(words: list[str]) -> str:
     return "" if subprocess.run(["bash", "-n", ROOT / ours[0]], check=False).returncode == 0 else "no script for bash"
 
 
-@for_each("source", of_recorded_runs, of_documents, ids=lambda source: source.__name__)
-def test_its_program_takes_each_printed_command(source, monkeypatch):
+@for_each(of_recorded_runs, of_documents, ids=lambda source: source.__name__)
+def test_its_program_takes_each_printed_command(monkeypatch, source):
     """`explain` printed a training on one node that its script refuses, and pages an option that was gone."""
     monkeypatch.setattr(known_runs, "called", lambda name, what="": Path(name))
     printed = source()
@@ -142,7 +142,6 @@ def test_its_program_takes_each_printed_command(source, monkeypatch):
 
 
 @for_each(
-    "command",
     "bringup explain --jsn last",
     "bringup run discovry",
     "bringup train ddp --stepz 3",

@@ -84,7 +84,7 @@ def newer_than_the_oldest(source: str) -> list[str]:
     return newer
 
 
-@for_each("path", *OF_THE_SYSTEM, ids=lambda path: path.name)
+@for_each(*OF_THE_SYSTEM, ids=lambda path: path.name)
 def test_a_probe_of_the_system_needs_no_newer_python(path):
     """zip(strict=True) ended the whole inventory on Python 3.8 and 3.9, in the branch for nodes without pynvml."""
     assert len(OF_THE_SYSTEM) >= 15

@@ -25,7 +25,6 @@ def ruled(rule: str) -> str:
 
 
 @for_each(
-    ("text", "says"),
     ("name: [", "not valid YAML"),
     ("just text", "the file is a str"),
     ("", "the file is empty"),
@@ -75,7 +74,6 @@ def test_a_profile_that_cannot_be_used_is_refused_with_the_key(text, says):
 
 
 @case_for_each(
-    ("text", "says"),
     (
         GOOD.replace("nccl.transport", "nccl.trasport"),
         r"here.yaml:6: expect\.nccl\.trasport: no gate is called nccl\.trasport; did you mean nccl\.transport\?; "
@@ -118,7 +116,6 @@ def test_what_is_wrong_in_a_profile_that_is_extended_is_told_of_that_file(tmp_pa
 
 
 @for_each(
-    ("written", "says"),
     *((name, "write rdma-verbs") for name in ("IB", "IBext_v8", "InfiniBand", "RoCE", "UCX", "NCCL RDMA Plugin v10")),
     *((name, "write efa") for name in ("AWS Libfabric", "Libfabric", "OFI", "EFA")),
     *((name, "write gcp") for name in ("FasTrak", "gIB", "GPUDirectTCPX_v7")),
@@ -134,7 +131,7 @@ def test_a_transport_by_the_name_of_a_plugin_is_refused_with_what_to_write(writt
             parse(text, "here.yaml")
 
 
-@for_each("written", *transports.NAMES, "tcp:eth0", "unknown:Mesh", "efa+sockets")
+@for_each(*transports.NAMES, "tcp:eth0", "unknown:Mesh", "efa+sockets")
 def test_every_class_of_transport_can_be_named(written):
     assert parse(GOOD.replace("rdma-verbs", written), "here.yaml").expect["nccl.transport"].one_of == [written]
     assert {gate: "text" for gate in transports.GATES} == {
@@ -189,7 +186,6 @@ def test_extends_adds_and_replaces_and_what_is_expected_again_is_applicable_agai
 
 
 @for_each(
-    ("old", "new", "says"),
     ("unit: text", "unit: Gb/s", r"nccl.transport.*Gb/s.*text"),
     (
         "expect:",
@@ -207,7 +203,7 @@ BASES = {"gpu-nodes", "efa"}  # to be extended by a profile with the facts of a 
 PARTS = {"local-nodes", "simulated-nodes", "programs-on-cpu", "simulated-programs-on-cpu"}  # of the local cluster's
 
 
-@for_each("name", *SHIPPED)
+@for_each(*SHIPPED)
 def test_every_profile_that_is_shipped_keeps_to_the_gates_and_is_the_same_in_a_runs_folder(name):
     loaded = load(name)
     assert loaded.name == name

@@ -44,7 +44,6 @@ def test_what_lies_between_steps_is_a_known_pause():
 
 
 @for_each(
-    "gaps, work, first, expected",
     ([Gap(21.5, 41.5, 0.0)], {}, 7, (20.0, 10, "process", 0.0)),
     ([Gap(10.0, 11.0, 0.9)], {"fetch": [30.0, 0.1, 0.1, 0.1, 0.1]}, 1, (0.0, None, None, None)),  # its first step
     *(([], {part: [0.5, 0.5, 0.5, 20.5, 0.5]}, 1, (20.0, 4, part, None)) for part in WORK),  # though the heart beats

@@ -11,7 +11,7 @@ from real_output import FIXTURES, INDEX, PAGE, READERS
 SAMPLES = real_output.index()
 
 
-@for_each("sample", *SAMPLES, ids=lambda sample: sample.file)
+@for_each(*SAMPLES, ids=lambda sample: sample.file)
 def test_a_sample_is_read_as_its_label_says_or_as_its_known_miss(sample):
     for check in real_output.checks(sample):
         miss = sample.misses.get(check.quantity)
@@ -30,7 +30,7 @@ def test_the_index_names_each_sample_once_and_no_sample_is_forgotten():
     assert there - set(files) == {"real/index.yaml", "real/README.md"}
 
 
-@for_each("sample", *SAMPLES, ids=lambda sample: sample.file)
+@for_each(*SAMPLES, ids=lambda sample: sample.file)
 def test_every_label_names_its_program_and_source_and_a_miss_its_reason(sample):
     assert sample.program and sample.source
     assert sample.signs <= set(SIGNATURES)
@@ -43,7 +43,7 @@ STRICT = ("nccl_tests", "topology", "slurm_nodes", "sysfs")
 """Readers of one format: of any other they must say no value."""
 
 
-@for_each("sample", *SAMPLES, ids=lambda sample: sample.file)
+@for_each(*SAMPLES, ids=lambda sample: sample.file)
 def test_every_reader_takes_every_sample_and_finds_nothing_in_a_foreign_one(sample):
     for name, read in READERS.items():
         values = read(sample.text)
@@ -54,7 +54,7 @@ def test_every_reader_takes_every_sample_and_finds_nothing_in_a_foreign_one(samp
 ADDRESS = re.compile(r"(?<![\w.])(\d{1,3}(?:\.\d{1,3}){3})(?![\w.])")
 
 
-@for_each("sample", *SAMPLES, ids=lambda sample: sample.file)
+@for_each(*SAMPLES, ids=lambda sample: sample.file)
 def test_a_sample_is_small_and_holds_no_address_that_is_somebodys(sample):
     text = sample.text
     assert len(text) < 16_000

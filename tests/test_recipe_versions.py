@@ -13,7 +13,7 @@ from recipe import program
 SOURCE = ROOT / "training/src"
 
 
-@for_each("name", *program.LEAST)
+@for_each(*program.LEAST)
 def test_an_older_library_is_refused_with_its_version(name):
     least = program.LEAST[name]
     with pytest.MonkeyPatch.context() as patched:

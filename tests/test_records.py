@@ -20,7 +20,6 @@ def test_a_record_is_never_overwritten(tmp_path):
 
 
 @case_for_each(
-    ("damage", "says"),
     ({"surprise": 1}, "surprise"),
     ({"exit_code": None}, "exit_code"),
     ({"exit_code": "0"}, "exit_code"),

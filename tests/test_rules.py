@@ -7,7 +7,6 @@ from loops import for_each
 
 
 @for_each(
-    ("rule", "value", "expected", "good"),
     ("equals", 0, 0, True),
     ("equals", 1, 0, False),
     ("equals", "7:0", "7:0", True),
@@ -31,7 +30,6 @@ def test_a_rule_can_hold_and_can_fail(rule, value, expected, good):
 
 
 @for_each(
-    ("rule", "value", "expected"),
     ("at_least", "380", 380),
     ("at_least", True, 1),
     ("equals", True, 1),

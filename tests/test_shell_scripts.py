@@ -34,7 +34,7 @@ def test_setup_looks_for_the_commands_where_there_is_no_dpkg(tmp_path, lacking):
 TRAININGS = sorted((ROOT / "training/slurm").glob("*.sbatch"))
 
 
-@for_each(("nodes", "gpus"), *first([(3, 2), (1, 1), (2, 2), (5, 8), (6, 8), (12, 8), (16, 8), (32, 8)]))
+@for_each(*first([(3, 2), (1, 1), (2, 2), (5, 8), (6, 8), (12, 8), (16, 8), (32, 8)]))
 def test_the_default_batch_suits_any_number_of_ranks_and_all_runs_of_a_playbook_have_the_same(nodes, gpus):
     batches = {chosen(ranks, BRINGUP_TRAIN_RANKS=str(nodes * gpus)).stdout.strip() for ranks in (1, gpus, nodes * gpus)}
     assert len(batches) == 1
@@ -54,7 +54,7 @@ def test_a_script_by_itself_takes_a_batch_for_its_own_ranks_and_a_batch_that_is_
 
 
 @for_each(
-    ("ranks", "options", "says"),
+
 
         (6, ("--global-batch", "64"), "not divisible by 6 rank(s) x 1 accumulation step(s); the nearest that is: 66"),
         (6, ("--global-batch", "61"), "the nearest that is: 60"),
@@ -82,8 +82,8 @@ def test_a_training_that_cannot_work_is_refused_before_srun_and_leaves_no_run(tm
 SBATCH = sorted([*TRAININGS, *(ROOT / "infrastructure-validation/scripts").glob("*.sbatch")])
 
 
-@for_each("script", *SBATCH, ids=lambda path: path.stem)
-@for_each("folder", "elsewhere", "nowhere", None)
+@for_each(*SBATCH, ids=lambda path: path.stem)
+@for_each("elsewhere", "nowhere", None)
 def test_a_batch_script_outside_of_the_repository_or_not_submitted_is_refused_in_one_line(tmp_path, script, folder):
     (tmp_path / "elsewhere").mkdir(exist_ok=True)
     if folder is None:
@@ -128,7 +128,7 @@ def test_collectives_meet_at_the_node_of_rank_0(script):
     assert text.count("MASTER_ADDR=") == text.count("MASTER_ADDR=$(rank0_of ") >= 1
 
 
-@for_each("script", *sorted((ROOT / "infrastructure-validation/scripts").glob("*.sh")), ids=lambda path: path.stem)
+@for_each(*sorted((ROOT / "infrastructure-validation/scripts").glob("*.sh")), ids=lambda path: path.stem)
 def test_a_sites_time_limit_for_salloc_counts(script):
     """An option on the command line would win over SALLOC_TIMELIMIT."""
     calls = [line for line in script.read_text().splitlines() if line.startswith("salloc ")]

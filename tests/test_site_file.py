@@ -22,7 +22,6 @@ def test_the_example_says_every_key_once():
 
 
 @for_each(
-    ("line", "says"),
     ("partitoin: gpu", "partitoin: there is no such key; did you mean partition?"),
     ("partition: a b", "partition: 'a b' is not understood; write one word"),
     ("partition: {smok: debug}", "partition.smok: there is no such phase; did you mean smoke?"),
@@ -62,7 +61,6 @@ def test_a_mistake_is_one_line_with_the_key_and_what_was_meant(line, says):
 
 
 @for_each(
-    ("text", "says"),
     ("", ": the file is empty; a site file begins with schema_version and name"),
     ("- a", ": the file is a list; a site file is `key: value`, one a line"),
     (GOOD + "name: other", ":3: name is given twice, first in line 2; keep one"),
@@ -82,7 +80,6 @@ SECRETS = ("HF_TOKEN", "WANDB_API_KEY", "AWS_SECRET_ACCESS", "DB_PASSWORD", "hf_
 
 
 @for_each(
-    ("line", "says"),
     *((f"environment: {{{name}: hunter2}}", f"environment.{name}: looks like a secret, and") for name in SECRETS),
     ("environment: {HTTPS_PROXY: 'http://me:hunter2@proxy:3128'}", "holds a password"),
     ("container: {runtime: pyxis, image: 'https://me:hunter2@registry/image'}", "holds a password"),
@@ -99,7 +96,6 @@ def test_the_partition_key_of_infiniband_is_no_secret():
 
 
 @case_for_each(
-    ("named", "says"),
     ("exmpl", "BRINGUP_SITE: no site file named 'exmpl'; did you mean example?; or give the path of a .yaml file"),
     ("/nowhere/x.yaml", "BRINGUP_SITE: site file /nowhere/x.yaml: no such file, seen from {host}"),
     ("", "no site file is used; name one: export BRINGUP_SITE=NAME, or the path of a .yaml file"),

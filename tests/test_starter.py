@@ -171,12 +171,11 @@ def contents(out: Path) -> dict[str, str]:
 
 
 @case_for_each(
-    ("option", "value", "words"),
     ("--learning-rate", "0.1", "learning_rate 0.001 there, 0.1 here"),
     ("--global-batch", "16", "global_batch 8 there, 16 here"),
     ("--sequence-length", "32", "sequence_length 64 there, 32 here"),
 )
-def test_a_resume_with_other_arguments_is_refused(option, value, words, runs, own, tmp_path):
+def test_a_resume_with_other_arguments_is_refused(runs, own, tmp_path, option, value, words):
     """Trainer took the old learning rate, and skipped rows of another order, without a word."""
     out = tmp_path / "again/out"
     for name in ("checkpoint-3", "arguments.json"):
@@ -187,7 +186,6 @@ def test_a_resume_with_other_arguments_is_refused(option, value, words, runs, ow
 
 
 @case_for_each(
-    ("damaged", "words"),
     ("out/checkpoint-3/model.safetensors", BEFORE),
     ("out/checkpoint-3/rng_state.pth", BEFORE),
     ("out/checkpoint-3/trainer_state.json", BEFORE),
@@ -195,7 +193,7 @@ def test_a_resume_with_other_arguments_is_refused(option, value, words, runs, ow
     ("own/model/tokenizer.json", r"the tokenizer of \S+/own/model cannot be read: "),
     ("own/chat.jsonl", r"\S+/own/chat.jsonl cannot be read: JSON parse error: "),
 )
-def test_a_damaged_file_is_said_in_one_line(damaged, words, runs, own, tmp_path):
+def test_a_damaged_file_is_said_in_one_line(runs, own, tmp_path, damaged, words):
     """Each was a traceback of 20 to 40 lines of a library, and most of them named no file."""
     shutil.copytree(own, tmp_path / "own")
     if damaged.startswith("out"):
@@ -229,13 +227,12 @@ def test_a_loss_that_is_nan_ends_it_and_nothing_is_exported(own, tmp_path):
 
 
 @case_for_each(
-    "line",
     {"content": "a text"},
     {"prompt": "who", "completion": "she"},
     {"prompt": "who", "output": "she"},
     {"messages": [{"role": "user", "content": "who"}, {"role": "assistant", "content": None}]},
 )
-def test_a_line_of_another_format_is_refused(line, own, tmp_path):
+def test_a_line_of_another_format_is_refused(own, tmp_path, line):
     """The word "None" was learnt, with exit code 0."""
     data = tmp_path / "other.jsonl"
     data.write_text(f"{json.dumps(line)}\n" * 600)

@@ -65,7 +65,7 @@ def test_training_reads_records_and_formulae_and_nothing_else_of_the_judge():
 SBATCH = sorted(ROOT.glob("infrastructure-validation/scripts/*.sbatch")) + sorted(ROOT.glob("training/slurm/*.sbatch"))
 
 
-@for_each("path", *SBATCH, ids=lambda path: path.name)
+@for_each(*SBATCH, ids=lambda path: path.name)
 def test_every_directive_is_above_the_first_command_and_well_formed(path):
     commands = 0
     directives = []
@@ -83,7 +83,7 @@ def test_every_directive_is_above_the_first_command_and_well_formed(path):
     assert commands > 5
 
 
-@for_each("path", *SBATCH, ids=lambda path: path.name)
+@for_each(*SBATCH, ids=lambda path: path.name)
 def test_a_job_is_named_after_its_phase(path):
     phase = next(phase for phase in PHASES.values() if phase.script == str(path.relative_to(ROOT)))
     assert f"#SBATCH --job-name={phase.stem}" in path.read_text()

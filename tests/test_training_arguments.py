@@ -43,7 +43,6 @@ def run_dir(tmp_path: Path) -> Path:
 
 
 @case_for_each(
-    ("options", "expected"),
     (("--nope",), "unrecognized arguments: --nope"),
     (("--hsdp",), "unrecognized arguments: --hsdp"),
     (("--step", "5"), "unrecognized arguments: --step"),
@@ -85,7 +84,6 @@ def test_a_path_is_looked_for_at_once_but_not_from_outside_of_a_container():
 
 
 @for_each(
-    ("program", "ranks", "options", "says"),
     ("train_single_gpu", "1", ("--gradient-accumulation", "2", "--sync-each-batch"), "one rank reduces nothing"),
     ("train_fsdp_multi_node", "8", ("--shard-size", "4"), "is the size of a shard group of --hsdp; give both"),
     ("train_fsdp_multi_node", "8", ("--hsdp", "--shard-size", "2"), None),
@@ -102,7 +100,6 @@ def test_only_one_rank_per_node_complains_but_all_leave_with_2(run_dir):
 
 
 @case_for_each(
-    ("drill", "expected"),
     ("explode", "no-fsdp, no-checkpointing"),
     ("kill-rank:1", "kill-rank:R@STEP"),
     ("no-fsdp:1", "no-fsdp, no-checkpointing"),
@@ -133,7 +130,7 @@ def test_a_second_run_never_writes_over_the_first(run_dir):
     assert (run_dir / "raw" / "rank0.jsonl").read_text() == "evidence\n"
 
 
-@for_each("entrypoint", *sorted(path.stem for path in SOURCE.glob("train_*_*.py")))
+@for_each(*sorted(path.stem for path in SOURCE.glob("train_*_*.py")))
 def test_help_teaches_without_torch(entrypoint):
     done = start(entrypoint, "--help")
     assert done.returncode == 0
@@ -150,7 +147,6 @@ def test_an_unforeseen_error_still_leaves_its_reason(run_dir):
 
 
 @for_each(
-    ("ranks", "options", "micro_steps", "rows"),
     (1, ("--rows-at-once", "1"), 64, 1),
     (8, ("--rows-at-once", "1"), 8, 1),
     (16, ("--rows-at-once", "2"), 2, 2),

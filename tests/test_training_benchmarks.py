@@ -29,7 +29,6 @@ def run(monkeypatch: pytest.MonkeyPatch, *options: str) -> int:
 
 
 @case_for_each(
-    ("other", "code"),
     (TRAINED, 0),
     (replace(TRAINED, loss=[6.0, 5.00002]), 1),
     (replace(TRAINED, grad_norm=[2.0, 1.00002]), 1),
@@ -67,7 +66,6 @@ def test_bfloat16_is_equal_with_and_without_trainer_under_fsdp(monkeypatch, tmp_
 
 
 @case_for_each(
-    ("gpu", "options", "same"),
     (None, [], False),
     (None, ["--bf16"], True),
     ("NVIDIA H100 80GB HBM3", [], True),

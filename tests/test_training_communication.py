@@ -28,7 +28,6 @@ def read(events: list[Any], steps: int, seconds: float, cuda: bool) -> overlap.P
 
 
 @for_each(
-    ("name", "kind"),
     ("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_reduce"),
     ("ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "all_gather"),
     ("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclDevKernelArgsStorage<4096ul>)", "reduce_scatter"),
@@ -153,7 +152,6 @@ def test_the_communication_of_a_step_is_measured_on_gloo(tmp_path, program, call
 
 @in_test_all
 @case_for_each(
-    ("program", "kept", "each"),
     ("ddp", {"all_reduce": 1}, {"all_reduce": 2}),
     ("fsdp", {"all_gather": 22, "reduce_scatter": 6}, {"all_gather": 22, "reduce_scatter": 12}),
 )

@@ -90,7 +90,6 @@ def test_a_hub_model_and_dataset_train_the_same_on_one_rank_on_two_nodes_and_sha
 
 
 @case_for_each(
-    ("options", "message"),
     (("--dataset", "nobody/data"), "dataset nobody/data cannot be loaded: "),
     (("--model", "nobody/nothing"), "model nobody/nothing cannot be loaded: "),
 )

@@ -30,7 +30,7 @@ def test_the_tables_here_name_every_file():
     assert {path.stem for path in (TRAINING / "accelerate").glob("*.yaml")} == set(YAML)
 
 
-@for_each("stem", *LAUNCHES)
+@for_each(*LAUNCHES)
 def test_script_names_its_phase_and_the_entrypoint_of_its_name_and_hands_over(stem):
     text = (TRAINING / "slurm" / f"{stem}.sbatch").read_text()
     lines = text.splitlines()
@@ -79,7 +79,7 @@ def test_loopback_is_never_chosen_for_other_nodes():
 
 
 @pytest.mark.filterwarnings("default")
-@for_each("stem", *YAML)
+@for_each(*YAML)
 def test_accelerate_reads_its_configuration(stem):
     path = str(TRAINING / "accelerate" / f"{stem}.yaml")
     config = load_config_from_file(path)

@@ -21,7 +21,6 @@ def train(shown: live.Live, steps: int) -> None:
 
 
 @case_for_each(
-    ("steps", "mfu", "steps_seen", "last"),
     (20, 0.412, [*range(2, 21, 2)], "step 20/20  loss 4.0000 (this rank)  16,384 tokens/s  500 ms  MFU 41.2 %"),
     (25, None, [*range(2, 25, 2), 25], "step 25/25  loss 3.5000 (this rank)  16,384 tokens/s  500 ms"),
 )

@@ -68,7 +68,6 @@ def test_a_block_that_was_left_in_the_middle_is_not_counted():
 
 
 @case_for_each(
-    ("losses", "norms", "says"),
     ([1.0, math.nan], [1.0, math.nan], "step 12: the loss of this rank is nan"),
     ([1.0, 1.0, math.inf], [1.0, math.nan, 1.0], "step 12: the gradient norm is nan, the loss of this rank was finite"),
 )

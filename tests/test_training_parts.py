@@ -37,7 +37,7 @@ def config_of(stem: str) -> Any:
     return AutoConfig.for_model(**json.loads((ROOT / "training" / "models" / f"{stem}.json").read_text()))
 
 
-@for_each("stem", *sorted(path.stem for path in (ROOT / "training/models").glob("*.json")))
+@for_each(*sorted(path.stem for path in (ROOT / "training/models").glob("*.json")))
 def test_model_file_has_the_published_number_of_parameters(stem):
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config_of(stem))
@@ -59,7 +59,6 @@ def test_rotary_base_arrives_in_the_config(stem, theta):
 
 
 @for_each(
-    ("name", "tflops"),
     ("NVIDIA A100-SXM4-80GB", 312.0),
     ("NVIDIA H100 80GB HBM3", 989.4),
     ("NVIDIA H100 PCIe", 756.0),
@@ -163,7 +162,6 @@ def test_alpaca_format_and_plain_text_are_read_and_others_refused(tmp_path, monk
 
 
 @case_for_each(
-    ("lines", "says"),
     ('{"text": "a"}\n{"text": null}\n', "row 2 of the dataset has None in column text, expected a text"),
     ('{"text": 5}\n', "row 1 of the dataset has 5 in column text"),
     ('{"instruction": null, "output": "b"}\n', "row 1 of the dataset has None in column instruction"),
@@ -188,7 +186,6 @@ def test_a_dataset_that_is_not_there_is_one_line_that_says_what_to_do(tmp_path):
 
 
 @for_each(
-    "ranks, warmup, tokens, tokens_per_s, steps_s",
     # each rank took 3 s for two steps: one was late in the first step, the other in the second
     ([[9.0, 1.0, 2.0], [9.0, 2.0, 1.0]], 1, 150, 100.0, [2.0, 1.0]),
     # the rank that stood still is late in its step; the others are late in the step after it, or in the same
@@ -255,7 +252,6 @@ def test_memory_is_the_most_of_all_ranks():
 
 
 @for_each(
-    ("wrapper", "placements", "mesh", "world", "kind"),
     ("", ["plain"], None, 1, "single"),
     ("", ["plain"], None, 2, "unknown"),
     ("DataParallel", ["plain"], None, 1, "unknown"),
@@ -271,7 +267,6 @@ def test_kind_is_read_from_wrapper_placements_and_mesh(wrapper, placements, mesh
 
 
 @case_for_each(
-    ("expected", "hosts", "message"),
     (("ddp",), ["a"], "expected ddp on 2 or more ranks, observed single (1 rank"),
     (("fsdp", 2, None), ["a", "a"], "expected fsdp across 2 or more hosts, observed 2 rank(s) on 1 host(s) (a)"),
     (("ddp",), ["a", "b"], "expected ddp on 1 host(s), observed 2 rank(s) on 2 host(s) (a, b)"),
@@ -298,7 +293,6 @@ def asked(**changes: Any) -> Any:
 
 
 @for_each(
-    ("different", "changes", "says", "shows"),
     ({"hosts": list("abab")}, {}, "observed group [0, 1] on a, b", [("train.shard.inside_node", 2, "count")]),
     (
         ON_FOUR | {"hosts": list("abcabcdd")},
@@ -320,20 +314,12 @@ def test_a_shard_group_that_leaves_its_hosts_or_has_another_size_is_refused(diff
     assert list(refused.value.seen) == shows
 
 
-@for_each(
-    ("hosts", "wanted", "size"),
-    ("aabb", None, 2),
-    ("aaaabbbb", None, 4),
-    ("aaaabbbb", 2, 2),
-    ("aabbccdd", 4, 4),
-    ("abcd", 2, 2),
-)
+@for_each(("aabb", None, 2), ("aaaabbbb", None, 4), ("aaaabbbb", 2, 2), ("aabbccdd", 4, 4), ("abcd", 2, 2))
 def test_a_shard_group_is_a_host_or_what_was_requested(hosts, wanted, size):
     assert strategy.shard_group(list(hosts), wanted) == size
 
 
 @for_each(
-    ("hosts", "wanted", "says"),
     ("ab", None, "the same number of ranks, 2 or more, on each host"),
     ("aab", None, "the same number of ranks, 2 or more, on each host"),
     ("aab", 3, "the same number of ranks, 2 or more, on each host"),
@@ -350,7 +336,6 @@ def test_a_shard_group_that_would_not_suit_the_hosts_is_refused(hosts, wanted, s
 
 
 @for_each(
-    ("different", "says"),
     ({"reshard_after_forward": False}, "reshard_after_forward: asked True, observed False"),
     ({"reshard_after_forward": None}, "reshard_after_forward: asked True, observed None"),
     ({"master_dtype": "bfloat16"}, "master_dtype: asked float32, observed bfloat16"),

@@ -290,7 +290,6 @@ ON_EIGHT = {"strategy": "fsdp", "nodes": 8, "ranks_per_node": 8}
 
 
 @case_for_each(
-    ("how", "says"),
     (ON_CARDS | {"strategy": "ddp"}, r"llama3-70b as .*1051.3 GiB of device memory .*`bringup advise` says"),
     (ON_CARDS | {"strategy": "fsdp"}, "device memory per rank, observed 79.0 GiB free"),
     (

@@ -89,7 +89,6 @@ def test_a_list_takes_one_line_and_no_value_changes(tmp_path):
 
 
 @case_for_each(
-    "value",
     {"a": [], "b": [1], "c": {"d": [None, True, "x"]}},
     {"brackets in words": ["[", "]", "a, [b", "{", '"'], "lines": ["a\n[", "]\n"]},
     {"deep": [[[1, 2], [3]], [{"x": [4, 5]}]], "long": [round(0.1 * n, 1) for n in range(300)]},

@@ -78,7 +78,7 @@ def test_a_python_that_is_new_enough_is_found_and_none_gets_one_line_of_advice(t
     assert "python3 is not one; without root, beside this folder: conda create" in refused.stderr
 
 
-@for_each(("name", "code"), ("a b", 0), ("it's", 0), ("tést", 1), ('a"b', 1), ("$HOME", 1), ("a`b", 1), ("a\\b", 1))
+@for_each(("a b", 0), ("it's", 0), ("tést", 1), ('a"b', 1), ("$HOME", 1), ("a`b", 1), ("a\\b", 1))
 def test_a_path_that_breaks_what_pip_writes_is_refused_in_one_line(tmp_path, name, code):
     (tmp_path / name).mkdir(exist_ok=True)
     done = ran(["bash", str(SCRIPT), "--python"], cwd=tmp_path / name, env={**os.environ, "LC_ALL": "C.UTF-8"})

@@ -30,7 +30,7 @@ def test_a_number_without_a_limit_that_never_arrived_is_no_measured_one():
     assert (transport.outcome, transport.kind) == (Outcome.INCOMPLETE, Kind.ABSENT)
 
 
-@for_each(("gate", "value", "shown"), ("discovery.shm", -1.0, "-1 GiB"), ("discovery.names.slowest", -0.5, "-0.5 s"))
+@for_each(("discovery.shm", -1.0, "-1 GiB"), ("discovery.names.slowest", -0.5, "-0.5 s"))
 def test_no_amount_is_below_0(gate, value, shown):
     verdict = judging((gate, "n0", value), phase="discovery")[gate, "n0"]
     assert (verdict.outcome, verdict.cause) == (Outcome.INCOMPLETE, f"observed {shown}: no amount is below 0")
@@ -42,7 +42,7 @@ def test_a_job_that_began_before_the_one_it_waits_for_had_ended_fails():
     assert verdict.outcome is Outcome.FAIL
 
 
-@for_each("others", (), (("nccl.transport", "2-nodes", "Socket"),))
+@for_each(((),), ((("nccl.transport", "2-nodes", "Socket"),),))
 def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_limit(others):
     """Also where a second log names one."""
     facts = (("nccl.ranks", "2-nodes", 4), ("nccl.transport", "2-nodes", None), *others)
@@ -51,7 +51,7 @@ def test_a_value_that_could_not_be_found_out_is_unknown_also_where_it_has_no_lim
     assert "no answer" in (transport.cause or "")
 
 
-@for_each("strict, outcome, whole", (False, Outcome.NO_LIMIT, Outcome.PASS), (True, *[Outcome.INCOMPLETE] * 2))
+@for_each((False, Outcome.NO_LIMIT, Outcome.PASS), (True, *[Outcome.INCOMPLETE] * 2))
 def test_what_was_measured_without_a_limit_is_no_gap_unless_the_site_wants_one(strict, outcome, whole):
     facts = (("nccl.transport", "2-nodes", "Socket"), ("nccl.ranks", "2-nodes", 4))
     verdicts = judging(
@@ -82,7 +82,6 @@ def test_what_was_observed_is_shown_also_where_the_profile_has_no_number():
 
 
 @for_each(
-    ("ranks", "busbw", "wrong", "expected"),
     (4, 0.5, 0, Outcome.PASS),
     (4, 0.01, 0, Outcome.FAIL),
     (2, 9.9, 0, Outcome.INCOMPLETE),
@@ -122,7 +121,6 @@ def declaring(gate: str, **entry: object) -> Profile:
 
 
 @for_each(
-    ("entry", "expected", "says"),
     ({"near_peers": 0.1}, Outcome.FAIL, ""),
     ({"at_most": 60}, Outcome.INCOMPLETE, "as at_most, the gate is near_peers"),
     ({"at_least": 60}, Outcome.INCOMPLETE, "as at_least, the gate is near_peers"),
@@ -150,7 +148,6 @@ def test_any_speed_can_be_held_against_its_peers():
 
 
 @for_each(
-    ("gate", "outcome", "stops"),
     ("discovery.gpu.count", Outcome.FAIL, True),
     ("discovery.gpu.count", Outcome.INCOMPLETE, True),
     ("discovery.kernel_log.xid", Outcome.FAIL, True),
@@ -197,7 +194,6 @@ def test_a_need_that_has_no_verdict_about_the_subject_is_not_met(monkeypatch):
 
 
 @for_each(
-    ("profile", "outcome", "kind"),
     ("generic", Outcome.PASS, Kind.JUDGED),
     ("local-cpu", Outcome.INCOMPLETE, Kind.BLOCKED),  # it expects a CPU
 )
@@ -230,7 +226,6 @@ AT_400 = f"{ACTIVE}@400Gb/s"
 
 
 @for_each(
-    ("facts", "expected"),
     # half of a node is unknown: it is not like its peers
     ([(KERNEL, "n0", "6.1"), (KERNEL, "n1", "6.1"), (KERNEL, "n1", None)], {(KERNEL, "n1"): OPEN}),
     ([(KERNEL, "n0", "6.1"), (KERNEL, "n1", "6.1"), (KERNEL, "n1", "5.15")], {(KERNEL, "n1"): FAILED}),
@@ -265,7 +260,7 @@ def test_of_a_node_that_says_two_things_the_first_is_shown():
     assert (shown.outcome, shown.value, shown.cause) == (Outcome.FAIL, "6.1", "says both 5.15 and 6.1")
 
 
-@for_each(("kind", "is_gap"), (Kind.ABSENT, True), (Kind.UNKNOWN, True), (Kind.BLOCKED, True), (Kind.UNDECLARED, False))
+@for_each((Kind.ABSENT, True), (Kind.UNKNOWN, True), (Kind.BLOCKED, True), (Kind.UNDECLARED, False))
 def test_all_that_is_incomplete_is_a_gap_but_what_no_profile_declares(kind, is_gap):
     """What makes a profile or a baseline of a run refuses it for a gap."""
     assert judge.is_fault_or_gap(a_verdict("discovery.gpu.count", "n0", Outcome.INCOMPLETE, kind=kind)) is is_gap

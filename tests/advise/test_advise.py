@@ -85,7 +85,6 @@ ON_64 = {"shape": models.load("llama3-70b"), "nodes": 8, "global_batch": 256}
 
 
 @for_each(
-    ("changes", "says"),
     ({"sequence_length": 65536}, "none fits; take more nodes or shorter sequences"),
     # of 288 GiB 263 are unsharded gradients of micro-steps, on any number of nodes
     (ON_64 | {"activation_checkpointing": True}, "none fits; with --sync-each-batch this does: FSDP ("),
@@ -134,7 +133,7 @@ def test_smaller_shard_groups_hold_more_and_larger_ones_send_over_the_fabric():
     assert ("--shard-size 16" in (command.command or "")) == (command.use == "hsdp")
 
 
-@for_each("size", 1, 3, 6, 12, 32)
+@for_each(1, 3, 6, 12, 32)
 def test_shard_groups_that_cannot_be_are_one_line(size):
     with pytest.raises(UsageError, match=r"on 4 nodes of 8 GPUs: 2, 4, 8, 16$"):
         advice(nodes=4, global_batch=32, shard_size=size)
@@ -163,7 +162,6 @@ def candidate(strategy, seconds, *, fits="fits", leaving=1.0) -> PredictedStrate
 
 
 @for_each(
-    ("strategies", "use"),
     ([candidate("ddp", 1.0), candidate("fsdp", 0.97)], "ddp"),  # within 5 %: the simpler one
     ([candidate("ddp", 1.2), candidate("fsdp", 1.0)], "fsdp"),
     ([candidate("ddp", 1.0, fits="does not fit"), candidate("fsdp", 2.0)], "fsdp"),
@@ -204,9 +202,8 @@ SCRIPTS = {"run_ddp": ((), False), "run_fsdp": ((), True), "run_hsdp": (("--hsdp
 WORKLOADS = {workload.arguments for name in profiles.names() if (workload := profiles.load(name).workload) is not None}
 
 
-@for_each("workload", "", *sorted(WORKLOADS))
+@for_each("", *sorted(WORKLOADS))
 @for_each(
-    "changes",
     {},
     {"global_batch": 64, "activation_checkpointing": True, "reduce_bytes": 2},
     {"global_batch": 64, "sync_each_batch": True},
@@ -243,8 +240,8 @@ def test_a_model_of_your_own_is_advised_by_a_name_that_the_programs_take(monkeyp
     assert args.model_config == own
 
 
-@for_each("rows", 1, 2, 4, 8)
-@for_each("nodes", 1, 2)
+@for_each(1, 2, 4, 8)
+@for_each(1, 2)
 def test_what_is_said_to_fit_leaves_what_the_gate_of_headroom_wants(rows, nodes):
     """Mistral 7B as ZeRO-2 was advised at 76.0 of 79.1 GiB, and train.memory.headroom would have warned."""
     wanted = H100.expect["train.memory.headroom"].at_least

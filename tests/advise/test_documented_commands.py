@@ -107,8 +107,8 @@ def fits(entry: Shown, capsys: pytest.CaptureFixture[str]) -> str | None:
     return predicted[strategy]
 
 
-@for_each("entry", *SHOWN, ids=name_of)
-def test_a_training_that_a_page_shows_fits(entry, capsys):
+@for_each(*SHOWN, ids=name_of)
+def test_a_training_that_a_page_shows_fits(capsys, entry):
     assert fits(entry, capsys) == "fits"
 
 

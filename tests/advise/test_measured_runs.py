@@ -41,7 +41,6 @@ def measured(nodes: int, message: float, source: Any = None) -> bandwidth.Speed:
 
 
 @for_each(
-    ("operation", "nodes", "shard_size", "rings", "says"),
     ("all_reduce", 2, None, 8, "/ 8 GPUs for a replica's ring"),  # a GPU's part of what leaves a node
     ("all_reduce", 2, 4, 4, "/ 4 rings of replicas"),  # 4 shards in a node
     ("all_gather", 4, 16, 1, ""),  # of two nodes
@@ -108,7 +107,6 @@ def trained(*outcomes: Outcome) -> Judged:
 
 
 @for_each(
-    ("run", "error", "says"),
     (trained(Outcome.PASS, Outcome.PASS), RecordError, "has no MFU"),
     (trained(Outcome.PASS, Outcome.INCOMPLETE), RunError, r"run\.evidence"),
     (

@@ -28,7 +28,7 @@ def test_every_profile_of_gpus_has_a_workload():
     assert len(WITH_WORKLOAD) >= 8
 
 
-@for_each("name", *WITH_WORKLOAD)
+@for_each(*WITH_WORKLOAD)
 def test_a_workload_has_enough_steps_for_every_gate_of_its_speed(name):
     workload = PROFILES[name].workload
     words = workload.arguments.split()
@@ -37,9 +37,9 @@ def test_a_workload_has_enough_steps_for_every_gate_of_its_speed(name):
     assert steps - warmup >= FEWEST_STEPS_OF_A_TAIL
 
 
-@for_each("name", *WITH_WORKLOAD)
-@for_each("nodes", *first([5, 2, 3, 6, 12, 16, 32]))
-def test_the_workload_of_a_profile_fits_under_every_strategy(name, nodes, capsys):
+@for_each(*WITH_WORKLOAD)
+@for_each(*first([5, 2, 3, 6, 12, 16, 32]))
+def test_the_workload_of_a_profile_fits_under_every_strategy(capsys, name, nodes):
     profile = profiles.load(name)
     gpus = int(profile.machine.gpus_per_node.value)
     words = profile.workload.arguments.split()
@@ -62,7 +62,7 @@ def test_the_workload_of_a_profile_fits_under_every_strategy(name, nodes, capsys
     assert {predicted[strategy]["fits"] for strategy in ("single", "ddp", "fsdp", "hsdp")} == {"fits"}
 
 
-@for_each("ranks", *first([40, 1, 8, 24, 256]))
+@for_each(*first([40, 1, 8, 24, 256]))
 def test_a_script_trains_the_workload_of_the_profile_with_any_number_of_ranks(ranks):
     most = str(max(ranks, 240 if 240 % ranks == 0 else ranks))
     done = chosen(ranks, BRINGUP_PROFILE="h100-efa-p5", BRINGUP_TRAIN_RANKS=most)

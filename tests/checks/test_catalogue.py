@@ -43,7 +43,6 @@ NO_KEY = "there is no such key; did you mean"
 
 
 @for_each(
-    ("old", "new", "line", "says"),
     ("proves:", "prove:", 8, f"a.count: prove: {NO_KEY} proves?"),
     (UNIT, "fails: '{value} of {most}'\n      unit: count", 9, "a.count: fails: {most} is not known here; "),
     (UNIT, "fails: '{value:d} errors'\n      unit: count", 9, "a.count: fails: {value} is not known here; "),

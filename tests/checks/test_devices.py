@@ -47,7 +47,6 @@ def ranks(*kinds: str, listed: int = 8) -> list[tuple[str, str, int, str | None]
 
 @shows_failing(*(f"{begin}.device{end}" for begin in ("nccl", "smoke.compute") for end in ("", ".fallback")))
 @for_each(
-    ("of", "used", "expected", "device", "fallback"),
     (of_collectives, ranks("cuda", "cuda"), H100, PASS, PASS),
     (of_collectives, ranks("cpu", "cpu"), H100, FAIL, FAIL),
     (of_collectives, ranks("cpu", "cpu", listed=0), H100, FAIL, PASS),
@@ -102,7 +101,7 @@ def test_gpus_that_only_nvml_counts_are_none_and_the_cause_is_in_the_verdict():
         assert verdict.outcome is FAIL and ERROR_803 in verdict.observed
 
 
-@for_each(("uuid", "name"), ("00a1", "GPU-00a1"), ("GPU-00a1", "GPU-00a1"), (None, None))
+@for_each(("00a1", "GPU-00a1"), ("GPU-00a1", "GPU-00a1"), (None, None))
 def test_a_gpu_has_the_name_that_the_driver_gives_it(uuid, name):
     properties = SimpleNamespace(uuid=uuid) if uuid else SimpleNamespace()
     torch = SimpleNamespace(cuda=SimpleNamespace(get_device_properties=lambda device: properties))
@@ -156,9 +155,8 @@ def test_the_gates_of_all_three_programs_share_one_guide():
     assert "train.device.fallback" in planned.plan("run_1gpu", ["n0"], 1, set())
 
 
-@for_each("listed", 2, 0)
+@for_each(2, 0)
 @for_each(
-    ("phase", "slow"),
     ("smoke", {"smoke.compute.tflops": 0.0666, "smoke.compute.wrong_values": 0}),
     (
         "node_sweep",
@@ -166,7 +164,7 @@ def test_the_gates_of_all_three_programs_share_one_guide():
         | {"sweep.ranks": 2, "sweep.load.wrong_values": 0},
     ),
 )
-def test_what_a_cpu_computed_in_place_of_a_gpu_accuses_no_gpu(phase, slow, listed):
+def test_what_a_cpu_computed_in_place_of_a_gpu_accuses_no_gpu(listed, phase, slow):
     """Its rate is that of a CPU: nodes were drained to replace a GPU, and torch was only built for another CUDA."""
     device = "smoke.compute.device" if phase == "smoke" else "sweep.device"
     facts = {device: "cpu", f"{device}.fallback": int(listed > 0), **slow}
@@ -254,7 +252,6 @@ KERNEL = [
 
 @shows_failing(RIGHT)
 @for_each(
-    ("facts", "outcome", "words"),
     ([("discovery.gpu.count", "n0", 8)], WARN, "1 (kernel.numa_balancing is 1: the kernel moves pages of running"),
     ([("discovery.gpu.count", "n0", 0)], PASS, "0 (no vendor documents one for such a node)"),
     ([], OPEN, "not found out: none of them could be read"),  # whether it has GPUs is not known
@@ -288,7 +285,6 @@ def test_right_values_pass_and_what_a_user_may_not_read_is_named():
 
 
 @for_each(
-    ("entry", "words"),
     ("ACS of PCIe switches=not readable by users+off", "0 (right: ACS of PCIe switches, CPU governor)"),
     ("ACS of PCIe switches=not readable by users+redirects", "1 (ACS of PCIe switches is not readable by users+redir"),
     ("compute mode=not supported", "0 (right: CPU governor)"),
@@ -323,7 +319,6 @@ BEHIND = begin(0x0001 | 0x148 << 20) + bytes(68) + ACS[256:] + b"\x04\0" + bytes
 
 
 @for_each(
-    ("config", "redirects"),
     (bytes(64), devices.HIDDEN),
     (bytes(4096), "none"),
     (ACS + (0x1D).to_bytes(2, "little") + bytes(64), "redirects"),
@@ -335,11 +330,7 @@ def test_acs_is_read_from_the_extended_registers(config, redirects):
 
 
 @for_each(
-    "config",
-    bytes(256),
-    b"\xff" * 256,
-    bytes(52) + b"\x40" + bytes(203),
-    bytes(52) + b"\x40" + bytes(12) + b"\x40" + bytes(190),
+    bytes(256), b"\xff" * 256, bytes(52) + b"\x40" + bytes(203), bytes(52) + b"\x40" + bytes(12) + b"\x40" + bytes(190)
 )
 def test_registers_without_sense_end_no_probe(config):
     assert devices.payloads(config) == "no PCIe"
@@ -365,7 +356,6 @@ INSTALL = "for CUDA 13.0; driver 535.183.01 has CUDA 12.2: TORCH_INDEX=https://"
 
 @shows_failing("discovery.torch.driver")
 @for_each(
-    ("answers", "outcome", "says"),
     (OLD, FAIL, INSTALL),
     (OLD, FAIL, "make venv (torch for CUDA 12.6)"),
     (("13.0", "11.4", "470.82.01"), FAIL, "no build of torch 2.13 runs with 470.82.01"),
@@ -387,7 +377,6 @@ def test_a_driver_that_is_too_old_fails_with_the_line_that_installs_another_buil
 
 
 @for_each(
-    ("text", "build"),
     ("__version__ = '2.13.0+cu130'\ndebug = False\ncuda: Optional[str] = '13.0'\n", ("2.13.0+cu130", "13.0")),
     ("__version__ = '2.5.1+cu118'\ncuda = '11.8'\nhip = None\n", ("2.5.1+cu118", "11.8")),
     ("__version__ = '2.13.0+cpu'\ncuda: Optional[str] = None\n", ("2.13.0+cpu", "CPU")),

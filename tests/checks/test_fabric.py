@@ -101,7 +101,6 @@ def test_ports_that_are_alike_pass_beside_a_slower_one_for_storage_and_a_fleet_w
 
 
 @case_for_each(
-    ("ports", "says", "helps"),
     ([UP] * 7 + [DOWN], "mlx5_7:1 is DOWN, Polling", INSPECT),
     ([UP] * 7 + [INIT], "mlx5_7:1 is INIT, LinkUp", CONFIGURE),  # no subnet manager
     ([UP] * 7 + [SLOW], "mlx5_7:1 runs at 200 Gb/s", INSPECT),
@@ -217,7 +216,6 @@ def test_a_port_without_counters_is_incomplete_and_a_node_without_a_port_has_los
 
 @shows_failing("discovery.numa.gpu")
 @for_each(
-    ("usual", "odd", "numa_nodes", "expected"),
     (NUMA, NUMA, 2, [PASS] * 3),
     (NUMA, ("0", "0", "0", "1"), 2, [PASS, FAIL, PASS]),
     (NUMA, ("-1",) * 4, 2, [PASS, OPEN, PASS]),  # the firmware does not tell
@@ -327,7 +325,6 @@ def test_a_virtual_machine_that_hides_pcie_is_incomplete_and_stops_nothing():
 
 @shows_failing("discovery.topology")
 @for_each(
-    ("odd", "outcome", "problem"),
     (H100_8.replace("NV18", "NV17", 1), FAIL, None),
     (H100_8.replace("PXB", "SYS", 1), FAIL, None),
     (H100_8[: len(H100_8) // 3], OPEN, "cut off"),
@@ -380,13 +377,12 @@ def test_little_locked_memory_fails_where_an_rdma_port_is_active(tmp_path, monke
 
 @shows_failing("discovery.imex")
 @for_each(
-    ("state", "value", "outcome"),
     ({"imex_state": "UP"}, "UP", PASS),
     ({"imex_state": "DEGRADED", "imex_away": "n2"}, "DEGRADED", FAIL),
     ({}, "not running", FAIL),
     (None, "no IMEX", PASS),
 )
-def test_the_domain_of_imex_is_up_or_there_is_none(state, value, outcome, tmp_path, monkeypatch):
+def test_the_domain_of_imex_is_up_or_there_is_none(tmp_path, monkeypatch, state, value, outcome):
     path = str(tmp_path) if state is None else on_path(tmp_path / "node", **state)["PATH"]
     monkeypatch.setenv("PATH", path)
     monkeypatch.setenv("BRINGUP_SIMULATED_STATE", str(tmp_path / "node/state.conf"))

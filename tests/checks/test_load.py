@@ -41,7 +41,7 @@ def gpu(name: str, before: int | None, after: int | None) -> list[Fact]:
     return rose("n0", gpus=(8, 8)) + rose("n0/GPU-a", **{name: (before, after)})
 
 
-@for_each("phase", *list(PHASES))
+@for_each(*list(PHASES))
 def test_every_phase_with_a_load_asks_for_the_counters_of_every_node_of_it_and_no_other_does(phase):
     by_gate = judged([], phase, TWO)
     if phase in ("discovery", "smoke"):
@@ -162,7 +162,7 @@ ROWS: list[tuple[str, Outcome, str, Iterable[Fact]]] = [
 
 
 @shows_failing(*failing(ROWS, "load."))
-@for_each(("gate", "outcome", "says", "facts"), *ROWS)
+@for_each(*ROWS)
 def test_what_counters_of_a_node_say(gate, outcome, says, facts):
     verdict = judged(facts, "nccl_scaling", TWO)[f"load.{gate} n0"]
     assert in_words(verdict)[0] is outcome
@@ -198,7 +198,6 @@ LOST_GPU: Fact = ("load.event.xid_79", "n0/GPU-a", True)
 
 
 @for_each(
-    ("outcome", "says", "events"),
     (PASS, ALL_WATCHED, WATCHED),
     (PASS, ALL_WATCHED, watched(0, 104, 170)),  # the load waited 40 s for it
     (PASS, ALL_WATCHED, [*WATCHED, ("load.event.xid_31", "n0/GPU-a", True)]),
@@ -263,7 +262,6 @@ def counted(*questions) -> dict[tuple[str, str], Value | None]:
 
 @shows_failing("load.tcp_sent_again.uneven")
 @for_each(
-    ("again", "odd", "says"),
     ((2_700, 3_200, 15), "n2", "what reaches it is lost"),  # measured: 1 of 100 packets to n2 is lost
     ((15, 9, 900), "n2", "what leaves it, or what reaches a node to which it sends, is lost"),
     ((2_700, 3_200, 2_900), "", ""),  # a busy network
@@ -359,7 +357,7 @@ def test_xids_are_watched_from_before_the_load_until_after_it(tmp_path):
     assert (done.returncode, done.stdout.splitlines()) == (0, [*begun, "ended", "after the load"]), done.stderr
 
 
-@for_each("script", *SCRIPTS, ids=lambda path: path.stem)
+@for_each(*SCRIPTS, ids=lambda path: path.stem)
 def test_every_load_stands_between_two_readings(script):
     text, calls = script.read_text(), ("read_counters before", "read_counters after")
     if script.parent.name == "slurm":
@@ -377,7 +375,6 @@ LOOK = "n2 sent {} of its data again (load.tcp_sent_again): look at what it send
 
 
 @for_each(
-    ("slow", "again", "causes"),
     # the verdict named the direction n0->n2 alone, while n2 sent a fifth of its segments again
     ([(SLOWEST, "job"), (LINK, "n0--n2")], {"n2": 0.218, "n0": 0.0}, [LOOK.format("21.8%")] * 2),
     ([(BUSBW, "3-nodes")], {"n0": 0.03, "n2": 0.2}, [LOOK.format("20.0%")]),  # who sends most of it again

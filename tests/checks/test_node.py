@@ -77,7 +77,6 @@ def test_a_library_that_one_of_two_nodes_has_fails_on_both(healthy):
 
 
 @for_each(
-    ("values", "outcomes"),
     (["nccl 1", "nccl 1", "nccl 1", "absent"], [PASS, PASS, PASS, FAIL]),
     (["absent", "absent", "absent", "nccl 1"], [FAIL] * 4),
     (["absent", "absent", "absent", None], [OPEN] * 4),
@@ -198,7 +197,6 @@ def test_a_job_that_slurm_started_again_is_a_warning(folder):
 
 
 @case_for_each(
-    ("change", "says"),
     (lambda folder: (folder / CLOCK).unlink(), f"{CLOCK} is gone"),
     (lambda folder: (folder / CLOCK).write_text("{}\n"), f"{CLOCK} was changed after"),
     (lambda folder: (folder / "raw/more.jsonl").write_text("{}\n"), "raw/more.jsonl came after"),
@@ -232,7 +230,6 @@ def test_a_file_that_was_changed_is_said_also_where_another_one_cannot_be_read(h
 
 
 @case_for_each(
-    ("run", "utc", "says"),
     ("another", None, "wrote it for run another"),
     (None, "2031-01-01T00:00:00Z", "wrote it at 2031"),
     (None, "yesterday", "wrote it at yesterday"),

@@ -81,7 +81,6 @@ def test_a_reference_that_is_not_there_or_that_nobody_asked_says_so_within_the_d
 
 
 @for_each(
-    ("behind", "off"),
     ({"n0": 0.0, "n1": 2.0, "n2": 2.0, "n3": 2.001}, {"n0": 2.001, "n1": 0, "n2": 0, "n3": 0}),
     ({"n0": 0.0, "n1": None, "n2": 0.0}, {"n0": 0, "n1": None, "n2": 0}),
 )
@@ -109,7 +108,6 @@ CACHE = "1 libs found in cache `/etc/ld.so.cache'\n\t{} (libc6,x86-64) => /proc/
 
 
 @for_each(
-    ("answer", "says"),
     (CACHE.format("libc.so.6"), " bytes "),
     (CACHE.format("libother.so.1"), "absent"),
     ("9 libs found in cache `/etc/ld.so.cache'\n\tlibc.so.6 (lib", "gave no answer"),
@@ -134,7 +132,6 @@ def test_the_mount_of_a_folder_is_the_innermost_one_and_nobody_looks_into_that_o
 
 
 @for_each(
-    ("text", "model"),
     ("processor\t: 0\nmodel name\t: AMD EPYC 9654\n", "AMD EPYC 9654"),
     ("processor\t: 0\nCPU implementer\t: 0x41\nCPU part\t: 0xd4f\n", "implementer 0x41 part 0xd4f"),
     ("processor\t: 0\ncpu\t\t: POWER9, altivec supported\n", "POWER9"),
@@ -170,7 +167,6 @@ def test_a_system_without_a_name_is_unknown(tmp_path, monkeypatch):
 
 
 @for_each(
-    ("text", "expected"),
     ("always [madvise] never", "madvise"),
     ("[always] madvise never", "always"),
     ("nothing", "not found"),
@@ -301,7 +297,6 @@ def test_a_healthy_node_has_nothing_left_and_where_proc_hides_the_others_nothing
 
 
 @for_each(
-    "process, quantity, count",
     (LEFT, "processes", 1),
     ((*LEFT[:6], 1_400_000_123, *LEFT[7:]), "processes", 1),  # of a directory service
     ((*LEFT[:5], 31, *LEFT[6:]), "processes", 0),  # younger than this program
@@ -309,7 +304,7 @@ def test_a_healthy_node_has_nothing_left_and_where_proc_hides_the_others_nothing
     (("train", "D", 1, 0, 0, 9, 0, "200", "/"), "blocked", 1),
     (("train", "Z", 1, 0, 0, 9, 2000, "200", ""), "zombies", 2),
 )
-def test_what_counts(process, quantity, count, node):
+def test_what_counts(node, process, quantity, count):
     value, why = node(process)[quantity]
     assert value == count
     assert count == 0 or process[0] in why
@@ -336,8 +331,8 @@ def test_files_of_a_user_without_a_job_count_and_those_of_the_system_do_not(node
     assert node()["shm"] == (pytest.approx(2**20 / 2**30, abs=1e-3), "0.00 GiB of user 2000")
 
 
-@for_each("used, value", (2**30, None), (2**20, 0))
-def test_what_another_user_hides_is_not_known_to_be_nothing(used, value, node, tmp_path, monkeypatch):
+@for_each((2**30, None), (2**20, 0))
+def test_what_another_user_hides_is_not_known_to_be_nothing(node, tmp_path, monkeypatch, used, value):
     refused = PermissionError(13, "Permission denied")
     space = SimpleNamespace(f_blocks=2 * used, f_bfree=used, f_frsize=1)
     monkeypatch.setattr(leftovers.os, "statvfs", lambda path: space)

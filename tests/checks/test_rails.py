@@ -61,7 +61,6 @@ def measured(nodes: tuple[str, ...], slow: dict[str, float], **lacking: str) -> 
 
 
 @for_each(
-    ("name", "gbps"),
     ("write-bw-gbits.txt", 111.71),
     ("../real/perftest/ib-write-bw-duration.txt", 58.07),
     ("write-bw-frequency.txt", 3.03),
@@ -78,7 +77,7 @@ def test_the_typical_latency_is_read_and_ports_are_the_fastest_that_are_active(t
     assert perftest.ports(hcas(tmp_path, (UP, NDR), (DOWN, NDR), (UP, EDR))) == {"mlx5_0:1": 400.0}
 
 
-@for_each("reader", perftest.bandwidth, perftest.latency)
+@for_each(perftest.bandwidth, perftest.latency)
 def test_output_without_a_table_is_no_measurement(reader):
     for text, says in (
         ("Couldn't connect to n0:18515\n", "Couldn't connect to n0:18515"),
@@ -137,7 +136,6 @@ def of_two_nodes(place: Path, **state: str) -> dict[str, Verdict]:
 
 
 @case_for_each(
-    ("state", "expected"),
     ({}, {"slowest": (PASS, 0.965, "386 of 400 Gb/s"), "latency": (PASS, 2.1, "")}),
     pytest.param(
         {"rail_mlx5_1": "180", "rail_mlx5_0.latency": "40"},
@@ -210,7 +208,6 @@ def rates(of: str, *rails: str) -> list[Fact]:
 
 
 @for_each(
-    ("gate", "seen", "expected", "why"),
     (
         "rail.slowest",
         [*rates("rail", "mlx5_0:1"), ("rail.met", "n0--n1", False, "n1 did not answer in 60 s")],
@@ -242,7 +239,7 @@ def test_ports_without_a_transfer_are_incomplete_with_the_reason(gate, seen, exp
     assert why in words
 
 
-@for_each("count", 2, 3, 4, 5, 8, 9, 64)
+@for_each(2, 3, 4, 5, 8, 9, 64)
 def test_neighbours_meet_in_few_rounds_with_as_many_links_as_nodes(count):
     nodes = [f"n{number}" for number in range(count)]
     pairs = rounds.ring(nodes)

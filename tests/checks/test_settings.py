@@ -31,7 +31,6 @@ ALIKE_2 = (0, "of 2 that were compared")
 
 
 @for_each(
-    ("nodes", "expected"),
     ([["a=bbr", "b=1"], ["a=cubic", "b=1"], ["a=bbr", "b=1"]], [ALIKE_2, (1, "a: cubic, 2 of 3 have bbr"), ALIKE_2]),
     (
         [["a=1", "b=1", "c=1"], ["a=2", "b=1", "c=1"], ["a=1", "b=2", "c=1"], ["a=1", "b=1", "c=2"]],
@@ -134,7 +133,6 @@ def test_the_settings_of_this_machine_fit_on_their_lines():
 
 
 @for_each(
-    ("status", "value", "why"),
     (0x2001, True, ""),  # STA_NANO, STA_PLL
     (0x40, False, "off by 0.012 s at most"),
     (None, None, "Operation not permitted"),
@@ -203,7 +201,6 @@ def own(seen: list[Fact]) -> list[Any]:
 
 
 @for_each(
-    ("differ", "counts", "why"),
     ({}, [0, 0, 0, 0], {}),
     ({"n1": (WRONG,)}, [0, 1, 0, 0], {"n1": "n2 is 10.0.0.99, and should be 10.0.0.2"}),
     ({"n1": ("n2 none",)}, [0, 0, 0, 0], {}),  # it leads nowhere
@@ -291,9 +288,7 @@ def test_what_a_resolver_says_is_an_answer(monkeypatch):
     assert names.address_of("n1") == "10.0.0.1,10.0.0.2"
 
 
-@for_each(
-    ("address", "reachable"), ("127.0.1.1", False), ("10.0.0.1,127.0.1.1", True), ("fe80::1%eth0", True), (None, False)
-)
+@for_each(("127.0.1.1", False), ("10.0.0.1,127.0.1.1", True), ("fe80::1%eth0", True), (None, False))
 def test_a_host_name_that_is_only_loopback_reaches_nobody(monkeypatch, address, reachable):
     answer = names.Answer(address, "unknown", 0)
     monkeypatch.setattr(names, "look_up_all", lambda asked: dict.fromkeys(asked, answer))

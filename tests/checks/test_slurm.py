@@ -73,15 +73,7 @@ def test_an_answer_without_a_part_says_nothing_of_it_and_another_phase_judges_no
         assert not [name for name in answers if name.startswith("discovery.slurm.")]
 
 
-@for_each(
-    ("default", "is_there"),
-    ("none", True),
-    ("(null)", True),
-    ("pmix", True),
-    ("pmix_v4", True),
-    ("pmix_v5", False),
-    ("pmi9", False),
-)
+@for_each(("none", True), ("(null)", True), ("pmix", True), ("pmix_v4", True), ("pmix_v5", False), ("pmi9", False))
 def test_a_default_mpi_plugin_is_there_when_it_is_listed_or_a_version_of_pmix_or_no_plugin(default, is_there):
     """Slurm 23.11 and later print (null) for none; versions of pmix stand on a line of their own."""
     assert audited(f"MpiDefault              = {default}\n", listed=LISTED)["discovery.slurm.mpi_default"] is is_there
@@ -102,7 +94,6 @@ AT = "2026-01-01T00:00:0"
 
 
 @for_each(
-    ("facts", "quantity", "expected"),
     ([("smoke.array.index", str(index)) for index in (3, 0, 1)], "smoke.array", ["0 1 3"]),  # 2 is lost
     ([(ENDED, f"{AT}5"), (STARTED, f"{AT}6")], "smoke.dependency.waits", [1.0]),
     ([(ENDED, f"{AT}5"), (STARTED, f"{AT}3")], "smoke.dependency.waits", [-2.0]),
@@ -121,7 +112,6 @@ def test_what_follows_from_what_slurm_says_of_a_job(facts, quantity, expected):
 
 
 @for_each(
-    ("fact", "value", "gate", "outcome"),
     ("exit_code.ExitCode", "7:0", "exit_code", PASS),
     ("exit_code.ExitCode", "0:0", "exit_code", FAIL),
     ("memory.state", "OUT_OF_MEMORY", "memory.enforced", PASS),
@@ -143,7 +133,6 @@ PREEMPTED = "slurmstepd-n0: error: *** STEP 7.0 ON n0 CANCELLED AT 2026-11-28T13
 
 
 @for_each(
-    ("files", "words"),
     ({}, ""),
     ({"jobs": QOS}, "; Slurm refused a step: QOSMaxSubmitJobPerUserLimit (raw/jobs.err)"),
     (
@@ -177,7 +166,6 @@ def test_a_probe_that_slurm_ended_has_the_words_of_slurm_beside_what_it_had_said
 
 
 @for_each(
-    ("arrived", "late_s", "warned"),
     (True, 0, True),
     (True, 60, True),
     (False, 0, False),

@@ -105,7 +105,7 @@ ROWS: list[tuple[str, Outcome, str, list[Fact]]] = [
 
 
 @shows_failing(*failing(ROWS, "sweep."))
-@for_each(("which", "outcome", "says", "facts"), *ROWS)
+@for_each(*ROWS)
 def test_what_the_devices_of_a_node_say_decides_its_gate(which, outcome, says, facts):
     verdict = verdicts(facts)[f"sweep.{which}"]
     assert in_words(verdict)[0] is outcome
@@ -118,7 +118,6 @@ INSIDE = [*ended(TWO), *of("inside.wrong_values", *[0] * 4)]
 
 @shows_failing("sweep.inside.busbw", "sweep.inside.peers")
 @for_each(
-    ("profile_name", "speeds", "busbw", "peers"),
     ("local-cpu", (0.002, 0.002), [FAIL, FAIL], [PASS, PASS]),  # equally slow: the floor and not each other
     (H100, (300.0, 450.0), None, [FAIL, PASS]),  # of two, the slower one is compared with the faster one
 )
@@ -137,7 +136,6 @@ def pcie(watched, why: str = "") -> tuple[Value | None, str]:
 
 
 @for_each(
-    ("changes", "slow", "says"),
     ({}, 0, "generation 5 of 5, 16 of 16 lanes"),
     ({"generation": 3}, 1, "generation 3 of 5, 16 of 16 lanes"),
     ({"width": 8}, 1, "generation 5 of 5, 8 of 16 lanes"),
@@ -205,7 +203,7 @@ def test_every_repetition_gives_the_same_bits_and_one_bit_of_one_gradient_is_see
     assert spoiled.split(" gradients ")[0] == right[0].split(" gradients ")[0]
 
 
-@for_each(("gib", "shape", "end"), (40, seeded_step.LARGE, ""), (2, seeded_step.SMALL, ", small steps"))
+@for_each((40, seeded_step.LARGE, ""), (2, seeded_step.SMALL, ", small steps"))
 def test_a_part_of_a_gpu_makes_small_steps_and_is_compared_with_its_kind(gib, shape, end):
     gpu = SimpleNamespace(name="A100", multi_processor_count=14, major=8, minor=0, total_memory=gib * 2**30)
     cuda = SimpleNamespace(get_device_properties=lambda device: gpu)
@@ -289,7 +287,6 @@ ECC = "fail (A double bit ECC error was detected on GPU 3"
 
 
 @case_for_each(
-    ("how", "state", "name", "expected"),
     ({}, {**V3, "dcgm_memory": "fail:gpu3"}, "failed", (FAIL, f"gpu3: gpu_memory {ECC}")),
     ({}, {**V4, "dcgm_memory": "fail:gpu3"}, "failed", (FAIL, f"gpu3: memory {ECC}")),
     ({"level": 1}, {**V3, "dcgm_software": "fail:gpu2"}, "failed", (FAIL, "gpu2: persistence_mode fail (Persis")),

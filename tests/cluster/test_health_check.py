@@ -57,7 +57,6 @@ def by_hand(cluster: Cluster, node: str) -> int:
 
 
 @case_for_each(
-    ("make", "repair", "gate"),
     (REMOVE, BACK, "discovery.gpu.count"),
     (
         ("bash", "-c", f"cp /dev/kmsg /dev/kmsg.before && echo '{XID}' >>/dev/kmsg"),

@@ -275,7 +275,7 @@ def test_up_again_changes_nothing_and_another_shape_is_refused(cluster: Cluster)
 
 
 @case_for_each(
-    "arguments",
+
 
         "fly", "up --fast", "up --nodes", "up --nodes 0", "up --nodes two", "up --nodes 65", "up --gpus -1",
         "on n0", "on n2 true", "on ctl true", "off", "off n0 n1", "boot n07", "boot n0", "slurmd n0",

@@ -118,7 +118,6 @@ def test_a_job_sees_the_simulated_gpus_that_it_was_granted(simulated: Cluster):
 
 
 @case_for_each(
-    ("verb", "why"),
     ("gpu n1 2 ecc 1", "no GPU 2; the node has GPU 0 to 1"),  # tests/simulated has the others
     ("gpu n3 repair", "gpu wants a node from n0 to n2"),
     ("up --nodes 3 --gpus 2", "up already with another shape (3 nodes x 2 GPUs (simulated h100)"),

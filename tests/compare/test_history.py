@@ -35,7 +35,6 @@ OFTEN_LOW = [390.0, 391.0, 300.0, 392.0, 390.0, 300.0, 391.0, 389.0, 300.0, 390.
 
 
 @for_each(
-    "values, says",
     ([*BEFORE, 300, 302, 301], "regression"),
     ([*BEFORE, 450, 452, 451], "improvement"),
     ([*BEFORE, 391, 390, 389], "within noise"),

@@ -124,7 +124,6 @@ def test_of_repetitions_the_middle_one_counts():
 
 
 @case_for_each(
-    ("outcome", "failed", "says"),
     (None, False, "cannot tell: FSDP was not judged"),
     (Outcome.FAIL, True, "cannot tell: FSDP failed"),
     (Outcome.FAIL, False, "DDP."),  # a gate of speed

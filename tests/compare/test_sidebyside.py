@@ -40,7 +40,6 @@ def test_all_strategies_are_compared_with_the_smallest_run(folders):
 
 
 @case_for_each(
-    ("field", "value", "says"),
     ("learning_rate", 0.01, "learning_rate 0.001 vs 0.01"),
     ("global_batch", 128, "global_batch 64 vs 128"),
     ("dataloader_workers", 4, "dataloader_workers 0 vs 4"),
@@ -88,7 +87,6 @@ def test_a_field_that_may_differ_is_a_column_and_no_other_field_may(folders):
 
 
 @case_for_each(
-    ("changed", "gap", "disagreeing", "shown"),
     ({}, 0.01, ["run_hsdp_2node"], "1.0e-02 DISAGREES"),
     ({"attention": "eager"}, 0.01, ["run_hsdp_2node"], "1.0e-02 DISAGREES"),
     ({"global_batch": 128}, 0.5, [], "other global_batch"),  # what it learns is something else
@@ -275,7 +273,7 @@ def test_scaling_without_a_run_on_one_gpu_is_the_recorded_one_or_unknown(folders
     assert column(beside(several), "scaling") == ["0.75"] * len(several)
 
 
-@for_each(("outcome", "code"), ("pass", 0), ("no-limit", 0), ("warn", 0), ("incomplete", 2), ("fail", 1))
+@for_each(("pass", 0), ("no-limit", 0), ("warn", 0), ("incomplete", 2), ("fail", 1))
 def test_runs_that_failed_are_compared_and_the_exit_code_says_so(folders, outcome, code):
     entries = [replace(an_entry(folder), outcome=Outcome(outcome)) for folder in folders]
     assert comparing._exit_code(sidebyside.compare(entries)) == code

@@ -44,7 +44,6 @@ DDP = (
 
 @in_test_all
 @case_for_each(
-    ("gpus", "words", "leaves"),
     pytest.param(1, SINGLE, "metrics.json", id="single"),
     pytest.param(2, (*RANKS, *DDP), "metrics.json", id="ddp"),  # one that was stopped leaves none
     pytest.param(1, ("validation/benchmarks/no_waits.py", *SINGLE), "metrics.json", id="no-waits"),

@@ -104,7 +104,7 @@ VALUES = [True, False, 0, 1, 2, 2.5, -1, "4: ACTIVE", "1", "", ["a"], [0, 2], 10
 LIMITS = [True, 0, 1, 2.0, "4: ACTIVE", [0, 2], ["4: ACTIVE", "x"], "1"]
 
 
-@for_each("rule", *rules.VALUE_RULES)
+@for_each(*rules.VALUE_RULES)
 def test_both_compare_alike(rule: str):
     holds = module("baseline").holds
     compared = 0
@@ -132,7 +132,6 @@ def test_the_actions_of_a_sites_check_are_those_of_the_catalogue():
 
 
 @case_for_each(
-    ("text", "gates"),
     ("bringup: discovery.gpu.count 1, expected 2; reboot (2026-11-23T02:00Z, run x)", ["discovery.gpu.count"]),
     ("bringup: a.b (x (y): z); reset (2026-11-23T02:00Z, run abc-1) [root@2026-11-23T02:00:01]", ["a.b"]),
 )
@@ -142,7 +141,7 @@ def test_a_reason_of_ours_is_read(text: str, gates: list[str]):
     assert given.gates == gates
 
 
-@for_each("text", None, "", "none", "Prolog error", "fan is loud", "bringup: x", "NHC: bringup: a.b; reset (x, y)")
+@for_each(None, "", "none", "Prolog error", "fan is loud", "bringup: x", "NHC: bringup: a.b; reset (x, y)")
 def test_a_reason_of_somebody_else_is_not_ours(text: str | None):
     assert drain.read_reason(text) is None
 

@@ -183,7 +183,6 @@ def test_a_part_that_says_nothing_is_no_health(tmp_path: Path):
 
 
 @case_for_each(
-    ("body", "action", "code", "words"),
     ("echo fault: no licence server", "configure", 1, "FAULT checks.licence no licence server; configure"),
     ("echo fault: a; echo more; echo fault: b", "configure", 1, "FAULT checks.licence a; b; configure"),
     ("echo fault: no licence server", "watch", 0, "WATCH checks.licence no licence server"),
@@ -233,7 +232,6 @@ SXID = "nvidia-nvswitch0: SXid (PCI:0000:85:00.0): 24007, {}, Link 27 sourcetrac
 
 
 @case_for_each(
-    ("message", "code", "words"),
     ("usb 1-1: new device", 0, ""),
     (XID.format(79), 1, "xid_79 on PCI:0000:c1:00: reboot the node"),
     (XID.format(31), 0, ""),  # of an application
@@ -259,7 +257,6 @@ def test_a_fault_of_the_driver_stays_when_its_line_is_gone_until_somebody_repair
 
 
 @case_for_each(
-    ("begins", "code", "words"),
     ((0, 1), 0, ""),  # nothing was said since
     ((0, 2), 0, ""),
     ((0, 3), 2, "1 messages were overwritten since the last look"),

@@ -36,7 +36,6 @@ def place(log: str, job: Job) -> tuple[str, str]:
 
 
 @for_each(
-    "log, job, rank, node",
     (raised(1), TORCHRUN, 1, ""),  # it is on n0, and n1 was named
     (BEHIND, TORCHRUN, 1, ""),
     (BEHIND + LISTED.format("n0", 0, 0) + LISTED.format("n1", 8, 0), TORCHRUN, 1, "n0"),
@@ -51,14 +50,13 @@ def test_a_rank_of_torchrun_is_no_task_of_slurm(log, job, rank, node):
             assert place(log, known) == (f"rank {rank}", node)
 
 
-@for_each("job", TORCHRUN, replace(TASKS, steps=[]))
+@for_each(TORCHRUN, replace(TASKS, steps=[]))
 def test_where_the_node_is_not_known_the_answer_says_how_to_learn_it(job):
     assert answer(raised(1), job).not_seen == [f"the node of rank 1: {HOW_TO_LEARN}"]
     assert answer("step 1\n", job).not_seen == []
 
 
 @for_each(
-    "steps, node",
     ([Step(TWO, 8, "Block", 4)], "n1"),
     ([Step(TWO, 8, "BCyclic", 4)], "n1"),  # over the sockets of a node
     ([Step(TWO, 8, "CBlock", 4)], "n0"),
@@ -92,7 +90,6 @@ def test_a_layout_that_a_line_of_srun_contradicts_is_not_believed():
 
 
 @for_each(
-    "labels, who, node",
     (raised(2, "2: "), "rank 2", "n1"),
     ("2: ValueError\n" + raised(8, "1: "), "rank 8", "n0"),  # torchrun's task 1 began on n0, srun says
     ("0: [rank0]: step\n", "task 0", "n0"),
@@ -109,7 +106,6 @@ def test_a_line_that_only_srun_labels_is_of_a_task_in_which_any_rank_may_be():
 
 
 @for_each(
-    "listed, rank, node",
     ([("n0", 5, 5), ("n2", 17, 1)], 3, "n0"),
     ([("n0", 5, 5), ("n2", 17, 1)], 20, "n2"),
     ([("n0", 5, 5), ("n2", 17, 1)], 9, ""),  # perhaps 8 on each node, perhaps 16

@@ -51,7 +51,7 @@ def test_the_command_sees_a_job_of_the_chosen_nodes(tmp_path: Path):
     assert not {"SLURM_NTASKS", *bound} & script.keys() and script["BRINGUP_NODES"] == "n0,n3"
 
 
-@for_each("environment", {}, {"SLURM_JOB_ID": "17"}, {**JOB, "SLURM_JOB_ID": "$(id)"})
+@for_each({}, {"SLURM_JOB_ID": "17"}, {**JOB, "SLURM_JOB_ID": "$(id)"})
 def test_outside_of_a_job_it_says_how_to_get_one(environment):
     with pytest.raises(UsageError, match="works inside a job of yours"):
         allocations.of_environment(environment)
@@ -118,14 +118,13 @@ USR1 = "os.kill(os.getppid(), signal.SIGUSR1)"
 
 
 @for_each(
-    "does, options, code, warned",
     *first(
         [
             (USR1, (), 138, 0),  # torchrun does not handle it, and dies
             ("None", (), None, 0),  # it prints nothing more
             (USR1, ("--signals-to-handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1", "--shutdown-timeout", "1"), 1, 2),
         ]
-    ),
+    )
 )
 def test_of_a_torchrun_whose_ranks_ignore_their_end_no_process_is_left(
     monkeypatch, tmp_path: Path, capfd, does: str, options: tuple[str, ...], code: int | None, warned: int
@@ -253,7 +252,6 @@ def test_with_too_few_healthy_nodes_the_command_does_not_run(job: Slurmless, tmp
 
 
 @case_for_each(
-    ("accused", "links", "script", "code", "attempts", "says"),
     ({1: {"n1": "1 of 2"}}, {}, SHOWN.format("n0,n2"), 0, ["n0 n1", "n0 n2"], ""),
     # without a culprit no node is exchanged, and the code is the command's: a spare that is sick is not the cause
     ({1: {"n3": "a"}}, {}, "exit 5", 5, ["n0 n1"], "nothing was observed that speaks against one of its nodes"),

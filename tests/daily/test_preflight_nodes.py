@@ -31,7 +31,6 @@ MISSING = (Outcome.INCOMPLETE, Kind.ABSENT)
 
 
 @for_each(
-    "verdicts, nodes",
     ([bad("discovery.gpu.count", "n1"), bad("discovery.gpu.count", "n0", Outcome.PASS)], {"n1"}),
     ([bad("discovery.gpu.count", "n1"), bad("discovery.gpu.answering", "n2", *MISSING)], {"n1", "n2"}),
     ([bad("discovery.gpu.answering", "n1", Outcome.INCOMPLETE, Kind.BLOCKED)], set()),  # by another gate
@@ -86,7 +85,7 @@ def test_what_was_slow_once_after_a_bad_end_accuses_no_node_and_what_is_broken_d
     assert set(twice.nodes) == {"n0", "n1"} and twice.links == [("n2", "n3")]
 
 
-@for_each("is_first, looks", (True, 1), (False, 2))
+@for_each((True, 1), (False, 2))
 def test_only_after_a_bad_end_a_slow_link_is_measured_again(monkeypatch, tmp_path: Path, is_first: bool, looks: int):
     names: list[str] = []
 

@@ -17,7 +17,6 @@ def cause(text: str, job: Job = JOB, **known) -> Cause:
 
 
 @for_each(
-    "file, kind, node, who, words",
     ("torch/rank-raised-2.13.log", "python", "", 1, "inconsistent tensor size"),
     ("torch/out-of-memory-2.5.log", "gpu.out-of-memory", "", 0, "Tried to allocate 29.76 GiB"),
     ("torch/port-in-use-2.13.log", "torch.port-in-use", "", NOBODY, "EADDRINUSE"),
@@ -42,7 +41,6 @@ def test_a_log_of_a_real_program_says_who_was_first(file, kind, node, who, words
 
 
 @for_each(
-    ("number", "kind", "words"),
     (79, "gpu.xid", "GPU has fallen off the bus; reboot the node"),
     (48, "gpu.xid", "uncorrectable memory error"),
     (44, "outlived", "NVIDIA's table gives it to the program"),
@@ -100,7 +98,6 @@ EIGHT = Job("7", "ann", "FAILED", "1:0", ["n0", "n1"], 8, steps=[Step(["n0", "n1
 
 
 @for_each(
-    "job, waits, rank",
     (JOB, [(rank, rank, 38 - (rank == 1), "") for rank in range(4)], 1),
     # rank 0 was accused of being behind where most ranks were, and one was ahead of its group
     *((JOB, [(rank, rank, 38 - (rank < behind), "") for rank in range(4)], NOBODY) for behind in (2, 3)),
@@ -135,8 +132,8 @@ def test_a_rank_of_nine_digits_in_a_log_makes_no_list():
 CAUGHT = '0: Traceback (most recent call last):\n0:   File "t.py", line 9, in load\n0: OSError: no shard 7\n'
 
 
-@for_each("state, kind", ("RUNNING", "stalled"), ("TIMEOUT", "slurm.time-limit"), ("CANCELLED", "cancelled"))
-@for_each("more", "", "0: step 2\n")
+@for_each(("RUNNING", "stalled"), ("TIMEOUT", "slurm.time-limit"), ("CANCELLED", "cancelled"))
+@for_each("", "0: step 2\n")
 def test_an_exception_that_a_program_may_have_caught_is_no_first_cause(state, kind, more):
     job = Job("7", "ann", state, "", ["n0", "n1"], 2)
     answer = judged(job, [Text("job.log", CAUGHT + more, 0.0)], {}, quiet_s=700)
@@ -156,7 +153,6 @@ def test_of_two_exceptions_of_a_rank_the_one_behind_which_it_printed_nothing_is_
 
 
 @for_each(
-    "state, quiet_s, words",
     ("SUSPENDED", 700, "suspended"),
     ("COMPLETING", 700, "waits until its last processes"),
     ("DEADLINE", 700, "its deadline"),
@@ -176,7 +172,6 @@ def test_a_log_that_was_not_read_is_not_called_silent():
 
 
 @for_each(
-    "state, code, nodes, kind, node",
     ("NODE_FAIL", "0:0", {"n2": Node("DOWN+NOT_RESPONDING", "Not responding")}, "slurm.node-failure", "n2"),
     ("NODE_FAIL", "0:0", {node: Node("DOWN", "Not responding") for node in ("n1", "n2")}, "slurm.node-failure", ""),
     ("OUT_OF_MEMORY", "0:125", {}, "slurm.out-of-memory", ""),
@@ -229,7 +224,6 @@ NFS = "[1.0] nfs: server {} not responding, still trying"
 
 
 @for_each(
-    "text, kind, words",
     (f"{NFS.format('a')}\n[2.0] nfs: server a OK", "none", _NO_LINE),
     (f"{NFS.format('a')}\n[2.0] nfs: server b OK", "kernel.nfs", "server a"),
     (f"{NFS.format('a')}\n[2.0] nfs: server a OK\n{NFS.format('a')}", "kernel.nfs", "server a"),

@@ -130,7 +130,6 @@ def on_nodes(slurm: Path, capsys, change: tuple[str, str], seen: dict[str, objec
 
 
 @for_each(
-    "change, kind",
     (("", ""), "gpu.xid"),
     (("OverSubscribe=NO", "OverSubscribe=OK"), "exit-code"),  # another job's GPU, perhaps
     (("OverSubscribe=NO", "OverSubscribe=NO Exclusive=NO"), "exit-code"),  # every job's words on Slurm 26.05
@@ -152,7 +151,6 @@ def test_a_fault_of_a_gpu_is_the_cause_only_where_time_and_gpu_are_the_jobs(slur
 
 
 @for_each(
-    "line, change, kind",
     (SIGNATURES["kernel.oom-job"].example, ("", ""), "kernel.oom-job"),
     (SIGNATURES["kernel.nvme"].example, ("", ""), "kernel.nvme"),
     (SIGNATURES["kernel.hung-task"].example, ("", ""), "exit-code"),  # follows from something

@@ -126,7 +126,6 @@ def of(value: Value = 1, outcome: Outcome = Outcome.FAIL, **rest: Any) -> Verdic
 
 
 @for_each(
-    ("declared", "verdicts", "seen"),
     ({}, [*HEALTHY, of()], (True, True, True)),
     ({}, [of(subject="n0")], (True, False, False)),
     ({}, [of(), of(subject="n0")], (True, False, True)),  # an innocent beside the culprit
@@ -175,7 +174,6 @@ def test_a_fault_that_is_survived_must_be_said_and_pass():
 
 
 @for_each(
-    ("outcome", "value", "seen"),
     (Outcome.PASS, 29.5, (True, True, True)),
     (Outcome.PASS, 0.1, (False, True, False)),
     (Outcome.FAIL, 29.5, (False, False, False)),
@@ -190,7 +188,6 @@ def test_a_fault_that_is_survived_in_silence_is_seen_in_the_value_of_what_passed
 
 
 @case_for_each(
-    ("sinfo", "squeue", "spoiled", "broken"),
     ("n0 idle\nn1 idle\n", "", False, None),
     ("n0 idle\nn1 down*\n", "", False, "n1 down*"),
     ("n0 idle\n", "", False, "n1 is not there"),
@@ -228,7 +225,6 @@ def test_an_undo_that_fails_spoils_the_cluster_and_on_a_real_one_commands_of_the
 
 
 @for_each(
-    "verdicts, alarms",
     ([*HEALTHY, verdict()], []),
     ([*HEALTHY, verdict(), verdict("discovery.shm")], ["discovery.shm [n1] fail"]),
     ([*HEALTHY, verdict(), verdict("discovery.nofile", "n1", Outcome.WARN)], ["discovery.nofile [n1] warn"]),
@@ -251,7 +247,6 @@ NO_FABRIC = perform.not_performed(DRILL, "no fabric", applicable=False)
 
 
 @for_each(
-    "done, code",
     (a_drill_report(a_drill_result()), 0),
     (a_drill_report(a_drill_result(), NO_FABRIC), 0),
     (a_drill_report(a_drill_result(right_subject=False)), 1),

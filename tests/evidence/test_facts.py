@@ -44,7 +44,6 @@ def test_an_unknown_keeps_its_reason():
 
 
 @for_each(
-    "line",
     "not json",
     "[]",
     '{"probe": "p"}',
@@ -77,7 +76,7 @@ def test_two_tasks_of_one_node_are_counted_apart():
     assert len([observation for observation in parsed.observations if observation.quantity == "probe.p.finished"]) == 2
 
 
-@for_each("ends", (1,), (2, 2), (1, 2), (3,))
+@for_each(((1,),), ((2, 2),), ((1, 2),), ((3,),))
 def test_facts_count_only_where_one_closing_line_tells_their_number(ends):
     """A probe that began again, or whose lines were doubled, is not one that finished."""
     closing = [json.dumps({"probe": "p", "at": "n0", "end": end}) for end in ends]

@@ -8,7 +8,6 @@ from loops import for_each
 
 
 @for_each(
-    ("text", "names"),
     ("n0", ["n0"]),
     ("n[0-2]", ["n0", "n1", "n2"]),
     ("n[08-10,12],login", ["n08", "n09", "n10", "n12", "login"]),
@@ -24,7 +23,6 @@ def test_node_lists_are_expanded_in_order(text, names):
 
 
 @for_each(
-    "text",
     "",
     "n[",
     "n[2-1]",
@@ -50,7 +48,6 @@ def test_what_is_no_node_list_is_refused_in_one_line(text):
 
 
 @for_each(
-    ("names", "text"),
     (["n0", "n1", "n2"], "n0,n1,n2"),
     ([f"n{number}" for number in range(12)], "n[0-9],n[10-11]"),
     (["n08", "n09", "n10", "n12", "login"], "n[08-10,12],login"),
@@ -75,7 +72,6 @@ def test_the_nodes_of_a_large_cluster_fit_into_a_line():
 
 
 @for_each(
-    ("numbers", "words"),
     (range(10, 88, 2), f"gn[{','.join(map(str, range(10, 88, 2)))}] (39)"),
     (range(10, 90, 2), "gn10, gn12, gn14, gn16, gn18, gn20, … gn88 (40)"),
 )

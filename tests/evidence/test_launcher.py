@@ -19,7 +19,7 @@ CANCELLED = "x *** STEP 1.0 ON n0 CANCELLED AT 2026-11-20T09:52:38"
 
 
 @for_each(
-    ("lines", "facts"),  # of launcher.…, with the line of the log
+    # of launcher.…, with the line of the log
     ("1:   rank      : 3 (local_rank: 1)\n1:   exitcode  : -9 (pid: 76)\n", [("exit_code", "n1/rank3", -9, 2)]),
     ("1:   rank      : 9 (local_rank: 1)\n1:   exitcode  : -9 (pid: 76)\n", []),  # a rank that was not planned
     ("1:   exitcode  : -9 (pid: 76)\n", []),
@@ -63,7 +63,7 @@ def test_an_error_file_gives_the_second_at_which_a_rank_raised():
     ]
 
 
-@for_each("text", "", "{", "[]", "[" * 9000, error("soon"), error(-1), error("9" * 40), error(None))
+@for_each("", "{", "[]", "[" * 9000, error("soon"), error(-1), error("9" * 40), error(None))
 def test_an_error_file_without_a_time_gives_none(text):
     assert observations_of(launcher.error_file(text, "raw/e")) == []
 
@@ -79,7 +79,7 @@ def test_the_main_thread_of_the_last_dump_counts():
     assert observations_of(launcher.stack(dump, "s", "n0/rank0")) == []
 
 
-@for_each("mark", "\r", "\x0b", "\x0c", "\x85", "\u2028")
+@for_each("\r", "\x0b", "\x0c", "\x85", "\u2028")
 def test_evidence_of_a_stack_names_the_line_that_grep_gives(mark):
     dump = f'10%{mark}20%\nThread 0x1 (most recent call first):\n  File "/a.py", line 1 in wait\n'
     assert observations_of(launcher.stack(dump, "s", "n0/rank0")) == [

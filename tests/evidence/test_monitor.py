@@ -55,7 +55,6 @@ NOT_COUNTED = (None, None)
 
 
 @case_for_each(
-    ("ports", "total"),
     # InfiniBand counts words of four bytes, EFA bytes; a sum that lacks one active port is no sum
     ({"mlx5_0": words(100, 10), "mlx5_1": words(200, 20)}, (1200, 120)),
     ({"mlx5_0": words(100, 10), "rdmap113s0": efa(7, 5)}, (407, 45)),
@@ -124,7 +123,6 @@ def judged(text: str, duration_s: float) -> Outcome:
 
 
 @for_each(
-    ("count", "duration_s", "outcome"),
     (3, 4.0, Outcome.PASS),
     (10, 20.0, Outcome.FAIL),
     (1, 1.0, Outcome.PASS),
@@ -173,7 +171,7 @@ def test_a_row_of_another_length_is_no_sample():
     assert len(monitor.read(text, "f").problems) == 4
 
 
-@for_each("digits", "9" * 400, "9" * 5000, "\u0663", "nan", "inf")
+@for_each("9" * 400, "9" * 5000, "\u0663", "nan", "inf")
 def test_a_number_that_nobody_could_have_counted_is_none(digits):
     assert value_and_why(sampled(2, tail=f",{digits},0,0"), "nccl.monitor.overhead")[0] is None
     assert len(monitor.read(ROW.format(at=100.0, sent=digits) + TAIL, "f").problems) == 2
@@ -319,7 +317,6 @@ def test_a_gpu_that_its_hardware_slowed_down_in_one_sample_fails_its_node_and_is
 
 
 @case_for_each(
-    ("text", "outcome", "says"),
     (of_gpus(("none", "none"), ("none", "none")), Outcome.PASS, "none (GPU-0, GPU-1: in 0 of 2 samples)"),
     (of_gpus(("none", "")), Outcome.INCOMPLETE, "GPU-1: NVML did not say it in any sample"),
     (of_gpus(("none",)), Outcome.INCOMPLETE, "1 of 2 answered"),

@@ -21,7 +21,6 @@ def read(*names: str) -> dict[str, object]:
 
 
 @case_for_each(
-    ("log", "transport", "nics", "gdr", "nvls"),
     ("log-ib-gdr.log", "rdma-verbs", 8, 1.0, True),
     ("log-ib.log", "rdma-verbs", 8, 0.0, True),
     ("log-socket.log", "sockets", 0, 0.0, False),
@@ -73,7 +72,6 @@ def test_a_rank_that_did_not_say_its_network_leaves_it_unknown():
 
 
 @case_for_each(
-    ("files", "debug", "why"),
     ({}, "INFO", "wrote no log"),
     ({"a.log": ""}, "INFO", "wrote no log"),
     ({"a.log": (LOGS / "log-warn-only.log").read_text()}, "WARN", "NCCL_DEBUG=WARN was set by the user"),
@@ -93,7 +91,6 @@ def test_a_rank_whose_log_is_missing_leaves_everything_unknown():
 
 
 @for_each(
-    ("network", "transport"),
     *((name, "rdma-verbs") for name in ("IB", "IBext", "IBext_v8", "IBext_v9", "IBext_v10", "IBext_v11")),
     *((name, "rdma-verbs") for name in ("NCCL RDMA Plugin", "NCCL RDMA Plugin v8", "NCCL RDMA Plugin v11")),
     *((name, "rdma-verbs") for name in ("UCX", "UCX-RMA", "SPCX", "SPCX_v10")),
@@ -113,9 +110,8 @@ def transport_of(text: str) -> Observation:
     return parsed({"a.log": text}, None)["nccl.transport"]
 
 
-@for_each("network", "AWS Libfabric", "Libfabric", "OFI")
+@for_each("AWS Libfabric", "Libfabric", "OFI")
 @for_each(
-    ("provider", "transport"),
     # as aws-ofi-nccl prints it: src/nccl_ofi_net.c of 1.5, 1.12 and 1.14
     ("Provider is efa", "efa"),
     ("Provider is efa (found 4 nics)", "efa"),
@@ -153,7 +149,6 @@ def test_one_rank_of_libfabric_on_tcp_is_seen_among_ranks_on_efa():
 
 
 @for_each(
-    ("text", "transport"),
     ("Assigned NET plugin IB to comm", "rdma-verbs"),  # NCCL_DEBUG_SUBSYS=NET leaves "Using network" out
     ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/IBext_v10/3(2)/GDRDMA/Shared", "rdma-verbs"),
     ("Channel 00/0 : 0[0] -> 8[0] [send] via NET/Socket/0", "sockets"),
@@ -180,7 +175,6 @@ node00:77:90 [0] NCCL INFO Channel 01/0 : 0[0] -> 4[0] [send] via NET/IB/0/GDRDM
 
 
 @for_each(
-    ("log", "transport", "nics", "gdr"),
     (GRACE, "rdma-verbs", 2, 1.0),
     (GRACE.replace("NET/IB", "NET/gIB").replace("network IB", "network gIB"), "gcp", 2, 1.0),
     # NCCL_NET=Socket: NICs that are not used

@@ -86,7 +86,7 @@ def test_several_ranks_zero_are_several_communicators():
     assert "4 communicators" in str(parsed.observations[0].why)
 
 
-@for_each("text", "", "{}", "bash: all_reduce_perf: command not found\n")
+@for_each("", "{}", "bash: all_reduce_perf: command not found\n")
 def test_something_else_is_a_problem(text):
     parsed = nccl_tests.parse(text, "f", "all_reduce_perf", "2-nodes")
     assert parsed.problems
@@ -101,7 +101,6 @@ DIGITS = "9" * 5000
 
 
 @case_for_each(
-    "text",
     HEALTHY_TEXT.replace("Rank  0", f"Rank  {DIGITS}", 1),
     HEALTHY_TEXT.replace("\n        8192 ", f"\n {DIGITS} "),
     HEALTHY_TEXT.replace("\n        8192 ", "\n ² "),
@@ -134,7 +133,6 @@ def test_wrong_values_without_a_number_that_can_be_read_are_one_at_least():
 
 
 @for_each(
-    ("size", "name"),
     (8 * 2**30, "8GiB"),
     (8589934560, "8GiB"),  # 24 ranks do not divide it
     (8184, "8KiB"),

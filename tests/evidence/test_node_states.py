@@ -47,7 +47,7 @@ TABLE = {
 }
 
 
-@for_each(("state", "left"), *TABLE.items())
+@for_each(*TABLE.items())
 def test_flags_that_are_no_fault_are_left_out(state, left):
     assert harmful(state) == left
 
@@ -65,7 +65,6 @@ def test_maintenance_is_no_fault_where_the_run_has_the_reservation():
 
 
 @for_each(
-    ("state", "expected"),
     ("IDLE+CLOUD", Meaning.USABLE),
     ("IDLE+CLOUD+POWERING_DOWN", Meaning.WAIT),
     ("IDLE+REBOOT_ISSUED", Meaning.WAIT),

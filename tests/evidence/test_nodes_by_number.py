@@ -14,7 +14,6 @@ LINE = "srun: error: step_launch_notify_io_failure: aborting, io error with slur
 
 
 @case_for_each(
-    "line",
     LINE.format(1),
     "srun: error: Aborting, io error and missing step on node 1\n",
     "srun: error: _server_read: fd 17 error reading header: Connection reset by peer\n" + LINE.format(1),
@@ -39,7 +38,6 @@ def test_a_node_that_was_not_allocated_has_no_number():
 
 
 @case_for_each(
-    ("name", "nodes", "tasks"),
     ("inventory.jsonl", ["n0", "n1", "n2", "n3"], 1),
     ("launch.log", ["n0", "n1", "n2", "n3"], 1),
     ("inventory-n2.jsonl", ["n2"], 1),

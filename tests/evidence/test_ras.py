@@ -57,7 +57,6 @@ def as_json(*ranks: dict[str, Any]) -> str:
 
 
 @for_each(
-    ("ranks", "expected"),
     ([{}, {}], "it reports no fault, which alone proves nothing"),
     (
         [{"counts": {"AllReduce": 641}}] * 3 + [{"counts": {"AllReduce": 640}}],
@@ -88,7 +87,7 @@ def test_of_many_ranks_that_are_behind_four_are_named():
 NO_ANSWERS = ["", "ERROR: Unknown command\n", "\x00\xff" * 50, "=\n=\n", "{", "{}", '{"communicators": 3}']
 
 
-@for_each("text", *NO_ANSWERS, '{"communicators": [{"hash": "<b>"}]}', as_json({}, {})[:-40])
+@for_each(*NO_ANSWERS, '{"communicators": [{"hash": "<b>"}]}', as_json({}, {})[:-40])
 def test_what_is_not_an_answer_of_it_is_said(text):
     (note,) = reader.parse(text, "raw/nccl-4/ras.rank0.txt").problems
     assert note.startswith("raw/nccl-4/ras.rank0.txt: not an answer of NCCL's RAS service: ")
@@ -104,7 +103,6 @@ def serve(listening: socket.socket, answers: list[bytes], heard: list[bytes]) ->
 
 
 @case_for_each(
-    ("answers", "kept"),
     ([b"SERVER PROTOCOL 2\n", b"OK\n", b"NCCL version 2\n" * 9000], b"NCCL version 2\n" * 9000),
     ([b"SERVER PROTOCOL 2\n", b"OK\n", b""], None),
     ([b"SERVER PROTOCOL 2\n", b"ERROR: no\n"], None),

@@ -28,12 +28,14 @@ def value(parser, text, quantity):
     return values[0] if values else None
 
 
-@case_for_each(
+@pytest.mark.parametrize(
     ("parser", "file", "quantity", "says"),
-    (slurm.ping, "ping.txt", "smoke.controller", "UP"),
-    (slurm.config, "config.txt", "slurm.config.SlurmdTimeout", "12 sec"),
-    (ended_job, "job-exit-code.txt", EXIT_CODE, "7:0"),
-    (slurm.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", *PLUGINS]),
+    [
+        (slurm.ping, "ping.txt", "smoke.controller", "UP"),
+        (slurm.config, "config.txt", "slurm.config.SlurmdTimeout", "12 sec"),
+        (ended_job, "job-exit-code.txt", EXIT_CODE, "7:0"),
+        (slurm.mpi_list, "mpi-list.txt", "slurm.mpi.plugins", ["pmix", *PLUGINS]),
+    ],
 )
 class TestAnAnswer:
     def test_that_is_whole_is_read(self, parser, file, quantity, says):
@@ -51,7 +53,6 @@ class TestAnAnswer:
             assert parsed.problems or text[:end].endswith("\n")
 
     @case_for_each(
-        "text",
         "",
         "\n",
         "slurm_load_ctl_conf error: Unable to contact slurm controller (connect failure)\n",
@@ -66,7 +67,6 @@ class TestAnAnswer:
 
 
 @case_for_each(
-    ("parser", "file", "old", "new", "quantity", "says"),
     (slurm.ping, "ping.txt", "UP", "DOWN", "smoke.controller", "DOWN"),
     (slurm.config, "config.txt", "Devices        = yes", "Devices        = No", CONSTRAINED, "no"),
     (ended_job, "job-exit-code.txt", "ExitCode=7:0", "ExitCode=0:9", EXIT_CODE, "0:9"),
@@ -113,7 +113,6 @@ def test_a_reason_that_looks_like_a_state_changes_nothing():
 
 
 @for_each(
-    ("gres", "count"),
     ("gpu:8", 8),
     ("gpu:h100:8", 8),
     ("gpu:h100:8(S:0-1)", 8),
@@ -136,7 +135,6 @@ def test_a_node_line_that_is_cut_off_says_no_state(after):
 
 
 @for_each(
-    ("file", "field", "value"),
     ("job-exit-code.txt", "ExitCode", "7:0"),
     ("job-out-of-memory.txt", "state", "OUT_OF_MEMORY"),
     ("job-failed.txt", "state", "FAILED"),
@@ -151,7 +149,6 @@ def test_one_field_of_a_job_is_read(file, field, value):
 
 
 @for_each(
-    ("line", "nodes", "tasks", "says"),
     ("n1: tasks 2-3: Killed", ["n1"], "tasks 2-3", "Killed"),
     ("n0: task 0: Exited with exit code 1", ["n0"], "task 0", "Exited with exit code 1"),
     ("n[0-1]: tasks 0-1: Exited with exit code 127", ["n0", "n1"], "tasks 0-1", "Exited with exit code 127"),
@@ -165,7 +162,6 @@ def test_nodes_and_tasks_that_srun_names_together_are_each_named(line, nodes, ta
 
 
 @for_each(
-    ("line", "says"),
     ("slurmstepd-n1: error: execve(): /u/python: No such file", "execve(): /u/python: No such file"),
     ("no Python environment at /u/.venv, seen from n1; is it shared?", "no Python environment at /u/.venv"),
     *(
@@ -180,8 +176,8 @@ def test_nodes_and_tasks_that_srun_names_together_are_each_named(line, nodes, ta
         )
     ),
 )
-@for_each("label", "2: ", " 2: ")
-def test_a_task_that_could_not_start_says_why_in_its_own_words(label, line, says):
+@for_each("2: ", " 2: ")
+def test_a_task_that_could_not_start_says_why_in_its_own_words(line, says, label):
     """Lines of a step on a node without a Python environment; srun pads its labels when there are ten tasks or more."""
     text = (
         f"{label}{line}\nsrun: error: n1: tasks 2-3: Exited with exit code 2\n"
@@ -210,9 +206,8 @@ def test_a_task_that_started_and_raised_is_quoted_and_is_not_called_one_that_cou
     }
 
 
-@for_each("parser", slurm.nodes, slurm.bad_exit, slurm.requeue)
+@for_each(slurm.nodes, slurm.bad_exit, slurm.requeue)
 @for_each(
-    "text",
     "",
     "bash: python3: command not found\n",
     "slurm_load_node error: Unable to contact slurm controller (connect failure)\n",
@@ -225,7 +220,6 @@ def test_an_answer_about_no_node_or_job_is_a_problem_and_no_observation(parser, 
 
 
 @case_for_each(
-    "text",
     "srun: MPI types are...\nsrun: none\nsrun: pmix_v3\nsrun: pmix\n",
     "MPI plugin types are...\n\tpmix\n\tnone\nspecific pmix plugin versions available: pmix_v4\n",
 )
@@ -235,7 +229,7 @@ def test_both_spellings_of_the_list_are_read(text):
     assert {"none", "pmix"} <= set(plugins)
 
 
-@for_each("mark", "\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028")
+@for_each("\r", "\x0b", "\x0c", "\x1c", "\x85", "\u2028")
 def test_lines_are_counted_as_grep_counts_them(mark):
     """A progress bar ends its lines with a carriage return; other marks stand in a Reason that somebody pasted."""
     error = launcher.launch_errors(f"10%{mark}20%{mark}30%\nsrun: error: n1: task 1: Killed\n", "f").observations[0]
@@ -253,7 +247,6 @@ BEGAN = "0: n0 began\n1: n0 began\n2: n1 began\n3: n1 began\n"
 
 
 @case_for_each(
-    ("text", "survivors"),
     (BEGAN, {"n0": 0, "n1": 0}),
     (BEGAN + "3: n1 survived\n", {"n0": 0, "n1": 1}),
     ("0: n0 began\n1: n0 began\n2: n1 began\n", {"n0": 0, "n1": None}),
@@ -263,7 +256,6 @@ def test_tasks_that_outlive_a_failed_one_are_counted_per_node(text, survivors):
 
 
 @case_for_each(
-    ("text", "restarts"),
     ("n0 restarts 0\nslurmstepd-n0: error: *** JOB 47 ON n0 CANCELLED DUE TO JOB REQUEUE ***\nn1 restarts 1\n", 1),
     ("n0 restarts 0\n", 0),
 )

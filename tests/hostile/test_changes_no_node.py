@@ -117,7 +117,6 @@ def test_no_program_of_ours_orders_a_node_anything():
 
 
 @for_each(
-    "text",
     'subprocess.run(["scontrol", "update", "NodeName=n1", "State=DRAIN"])',
     'ask("scontrol", "--quiet", "reboot", "n1")',
     'ask("scontrol", *words)',
@@ -133,7 +132,6 @@ def test_one_that_did_would_be_found(text: str):
 
 
 @for_each(
-    "text",
     '[ -z "$bad" ] || scontrol update NodeName="$(hostname)" State=DRAIN Reason=x',
     "systemctl restart slurmd",
     "true && reboot",

@@ -65,7 +65,6 @@ def test_what_python_3_13_wrote_is_read_by_older_versions(tmp_path: Path) -> Non
 
 
 @case_for_each(
-    ("module", "name"),
     ("posix", "system"),
     ("builtins", "eval"),
     (METADATA, "os.system"),  # the module imports os, and pickle follows dots
@@ -86,7 +85,6 @@ def test_a_name_that_torch_does_not_write_is_refused(tmp_path: Path, module: str
 
 
 @case_for_each(
-    ("of", "name"),
     (looked_up(METADATA, "Metadata"), "__init__"),
     (looked_up("torch", "float32"), "to_real"),
     (looked_up("torch.serialization", "_get_layout"), "__globals__"),

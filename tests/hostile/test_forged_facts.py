@@ -65,7 +65,7 @@ def test_a_node_cannot_make_another_one_pass(tmp_path, monkeypatch):
 
 
 @case_for_each(
-    ("name", "line", "says"),
+
 
         ("counters-after.jsonl", f"0: {fact('n1', 'n1')}", "task 0 runs on n0, and the line claims n1"),
         ("counters-after.jsonl", f"0: {fact('n0', 'n1')}", f"the line of n0 claims {GPUS} of n1"),
@@ -90,7 +90,6 @@ def test_a_line_is_refused_and_named(tmp_path, name, line, says):
 
 
 @case_for_each(
-    ("name", "line"),
     ("counters-after.jsonl", f"2: {fact('n2', 'n2')}"),
     ("counters-after.jsonl", f"2: {fact('n2', 'job')}"),
     ("binding.jsonl", f"3: {fact('n1', 'n1/task3')}"),

@@ -152,9 +152,7 @@ def test_a_signature_is_of_the_checksums_that_were_judged(signed: Path, signers,
 
 
 @case_for_each(
-    ("file", "old", "new"),
-    ("raw/inventory.jsonl", COUNT.format(1), COUNT.format(2)),
-    ("run.json", '"gpus_per_node": 2', '"gpus_per_node": 1'),
+    ("raw/inventory.jsonl", COUNT.format(1), COUNT.format(2)), ("run.json", '"gpus_per_node": 2', '"gpus_per_node": 1')
 )
 def test_checksums_are_of_the_bytes_that_were_judged(signed: Path, signers, at_open, capsys, file: str, old, new):
     """Its owner shows other bytes to the first who reads the file, and the signed ones to the second."""
@@ -174,7 +172,6 @@ def open_to_all(tmp_path: Path) -> Path:
 
 
 @case_for_each(
-    ("key", "path", "says"),
     (lambda place: new_key(place / "locked", "a phrase"), None, "incorrect passphrase"),
     (lambda place: place / "nowhere", None, "No such file"),
     (open_to_all, None, "are too open"),

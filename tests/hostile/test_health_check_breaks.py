@@ -30,7 +30,7 @@ def broken(tmp_path: Path, name: str) -> Installed:
     return Installed(copy / "opt health", copy / "a state")
 
 
-@for_each("name", *BREAKS)
+@for_each(*BREAKS)
 def test_whatever_breaks_is_could_not_tell_and_never_a_fault(tmp_path: Path, name: str):
     done = broken(tmp_path, name).run("--exit-code")
     assert done.returncode == 2, done.stdout
@@ -38,7 +38,7 @@ def test_whatever_breaks_is_could_not_tell_and_never_a_fault(tmp_path: Path, nam
     assert "could not tell" in done.stderr or "UNKNOWN" in done.stdout
 
 
-@for_each("name", "no python3", "a module that is no Python", "a baseline that ends early", "a check that raises")
+@for_each("no python3", "a module that is no Python", "a baseline that ends early", "a check that raises")
 def test_without_a_word_about_exit_codes_it_ends_with_0_all_the_same(tmp_path: Path, name: str):
     assert broken(tmp_path, name).run().returncode == 0
 
@@ -65,7 +65,6 @@ def test_a_fifo_in_place_of_a_file_is_not_waited_for(tmp_path: Path, name: str):
 
 
 @case_for_each(
-    ("name", "record"),
     ("hanging", {"gpus": 5}),
     ("hanging", {"gpus": {"pid": "x"}}),
     ("lines", {"discovery.gpu.count": []}),

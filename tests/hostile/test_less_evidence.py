@@ -128,7 +128,6 @@ def test_a_gpu_that_never_says_it_is_not_known_beside_one_that_is_healthy(copied
 
 
 @case_for_each(
-    ("phase", "file", "quantity", "sick", "gate"),
     ("node_sweep", "raw/sweep.jsonl", "sweep.inside.busbw", 0.0123, "sweep.inside.peers"),
     ("discovery", INVENTORY, "inventory.memory", 1.0, "discovery.memory"),
     ("discovery", "raw/clock.jsonl", "discovery.clock.behind_reference", 5.0, "discovery.clock.offset"),

@@ -129,7 +129,7 @@ def test_the_patterns_are_found():
     assert {"bringup.readers.known.signs", "bringup.readers.nccl_log", "kernel_log"} <= MODULES.keys()
 
 
-@for_each("name", *MODULES)
+@for_each(*MODULES)
 def test_no_pattern_takes_long_over_a_line_that_was_cut(name: str):
     for pattern in patterns_of(MODULES[name]):
         for line in adversaries({pattern}, MOST_CHARACTERS):
@@ -174,7 +174,7 @@ TABLES: dict[str, Callable[[str, str], object]] = {
 
 
 @in_test_all
-@for_each("name", *LOGS, *TABLES)
+@for_each(*LOGS, *TABLES)
 def test_no_reader_takes_long_over_a_long_line(name: str):
     reader = (LOGS | TABLES)[name]
     module = importlib.import_module(getattr(getattr(reader, "func", reader), "__module__", ""))
@@ -192,7 +192,7 @@ def test_a_long_line_keeps_its_beginning_and_its_end():
     assert cut("short") == "short"
 
 
-@for_each("piece", "/dev/shm", "execve", "NET/OFI ", "ibv_create_a", "NCCL WARN ", "[[", "/dev/shm/x ")
+@for_each("/dev/shm", "execve", "NET/OFI ", "ibv_create_a", "NCCL WARN ", "[[", "/dev/shm/x ")
 def test_a_file_of_such_lines_is_searched_in_seconds(piece: str):
     """A twentieth of the window that is searched of a log."""
     with within(LIMIT_S, piece):

@@ -56,13 +56,12 @@ def pci(tmp_path, monkeypatch):
 NOTHING: tuple[dict[tuple[str, str], int], dict[str, str], int] = ({}, {}, 0)
 
 
-@for_each("message", *DRIVER.values())
+@for_each(*DRIVER.values())
 def test_the_drivers_own_record_counts(message):
     assert read(f"4,9,9,-;{message}\n") != NOTHING
 
 
 @case_for_each(
-    "record",
     "6,1591,99,-;NVRM: GPU[30704]: segfault at 0 ip 0 sp 0 error 6 in has fallen off the bus[115b,1000]",
     "6,1592,99,-;traps: NVRM: Xid ([30703] trap invalid opcode ip:401016 sp:0 error:0 in x): 79, gone[1016,1000]",
     "6,481,99,-;NVRM: \\x0aNVRM: G[26213]: segfault at 0 ip 0 sp 0 error 6 in has fallen off the bus[115b,1000]",
@@ -72,9 +71,9 @@ def test_the_records_of_a_program_that_crashes_do_not(record):
     assert read(f"{record}\n") == NOTHING
 
 
-@for_each("form", *RECORDS_OF_USERS.values())
-@for_each("message", *DRIVER.values())
-def test_no_part_of_a_drivers_message_counts_as_a_name_of_a_process_or_file(message, form):
+@for_each(*RECORDS_OF_USERS.values())
+@for_each(*DRIVER.values())
+def test_no_part_of_a_drivers_message_counts_as_a_name_of_a_process_or_file(form, message):
     """The name takes each 15 bytes of the message in turn, alone and after a line feed; the file's name the rest."""
     words = message.replace("\\x0a", " ")
     for start in range(0, len(words) - 14, 7 if FEWER else 1):
@@ -91,9 +90,9 @@ def known(text: str) -> set[str]:
     return {name for name, _, _, _ in kernel_log.of_the_table(kernel_log.of_kmsg(CLEAN + text))}
 
 
-@for_each("form", *RECORDS_OF_USERS.values())
-@for_each("message", *(sign.example for sign in TABLE))
-def test_no_part_of_a_message_of_the_table_counts_as_a_name_of_a_process_or_file(message, form):
+@for_each(*RECORDS_OF_USERS.values())
+@for_each(*(sign.example for sign in TABLE))
+def test_no_part_of_a_message_of_the_table_counts_as_a_name_of_a_process_or_file(form, message):
     genuine = known(form % ("python", "x") + "\n")
     for start in range(len(message)):
         name, rest = message[start : start + 15], message[start + 15 :]
@@ -114,20 +113,20 @@ NOT_THE_DRIVER = {
 }
 
 
-@for_each("form", *NOT_THE_DRIVER.values())
-@for_each("message", *DRIVER.values())
-def test_the_drivers_words_in_a_record_of_somebody_else_do_not_count(message: str, form: str):
+@for_each(*NOT_THE_DRIVER.values())
+@for_each(*DRIVER.values())
+def test_the_drivers_words_in_a_record_of_somebody_else_do_not_count(form: str, message: str):
     assert read(form % message) == NOTHING
     assert read(f"4,9,9,-,caller=T4711;{message}\n") != NOTHING
 
 
-@for_each("name", "IN= OUT=", "IN= OUT= MAC=", "IN= OUT= SRC= ", "IN=a OUT= ARP H")
+@for_each("IN= OUT=", "IN= OUT= MAC=", "IN= OUT= SRC= ", "IN=a OUT= ARP H")
 def test_a_process_called_like_a_firewall_hides_no_message(name):
     line = f"4,9,9,-;NVRM: Xid (PCI:0000:c1:00): 48, pid=1, name={name}, DBE ECC Error\n"
     assert read(line)[0] == {("PCI:0000:c1:00", "xid_48"): 1}
 
 
-@for_each("piece", "IN=", "IN= OUT=", "IN= OUT= ", "IN= OUT= MAC= ", "MAC=")
+@for_each("IN=", "IN= OUT=", "IN= OUT= ", "IN= OUT= MAC= ", "MAC=")
 def test_records_of_many_firewall_words_are_read_in_time(piece):
     text = piece * (8000 // len(piece))
     began = time.process_time()
@@ -136,7 +135,6 @@ def test_records_of_many_firewall_words_are_read_in_time(piece):
 
 
 @case_for_each(
-    ("xid", "name", "rest", "kind"),
     (145, "Nonfatal", "RLW_CTRL Fatal XC0 i0 Link 00", "xid_145"),  # makes no fatal message harmless
     (145, "Fatal", "RLW_CTRL Nonfatal XC0 i0 Link 00", "xid_145_nonfatal"),
     (45, "previous Xid 79", "Ch 00000008", "xid_45"),  # is no cause
@@ -154,16 +152,15 @@ def test_between_the_lines_of_a_message_a_users_record_adds_nothing_to_it():
     assert ("PCI:0000:01:00", "fallen_off_the_bus") not in counts
 
 
-@for_each("message", *DRIVER.values())
+@for_each(*DRIVER.values())
 @for_each(
-    ("fields", "counts"),
     ({"_TRANSPORT": "kernel", "SYSLOG_FACILITY": "0"}, True),
     ({"_TRANSPORT": "kernel", "SYSLOG_FACILITY": "3"}, False),
     ({"_TRANSPORT": "syslog", "SYSLOG_FACILITY": "0"}, False),
     ({"SYSLOG_FACILITY": "0"}, False),
 )
-@for_each("as_bytes", False, True)
-def test_the_journal_is_read_by_entry_and_by_who_wrote_it(message, fields, counts, as_bytes, monkeypatch):
+@for_each(False, True)
+def test_the_journal_is_read_by_entry_and_by_who_wrote_it(monkeypatch, message, fields, counts, as_bytes):
     text = message.replace("\\x0a", "\n")
     entries = [
         {"MESSAGE": "Linux version 6", "_TRANSPORT": "kernel"},

@@ -18,7 +18,7 @@ from loops import for_each
 from runs_for_tests import FIXTURES, discovery, lose_a_gpu
 
 
-@for_each("signature", *SIGNATURES.values(), ids=lambda signature: signature.id)
+@for_each(*SIGNATURES.values(), ids=lambda signature: signature.id)
 def test_a_line_as_the_program_prints_it_bears_the_signature(signature):
     sign = signs.match(signature.example)
     assert sign is not None
@@ -26,13 +26,13 @@ def test_a_line_as_the_program_prints_it_bears_the_signature(signature):
 
 
 PRINTED = [
-    line.split("\t")
+    tuple(line.split("\t"))
     for line in (FIXTURES / "known-lines.tsv").read_text(encoding="utf-8").splitlines()
     if not line.startswith("#")
 ]
 
 
-@for_each(("signature", "line"), *PRINTED)
+@for_each(*PRINTED)
 def test_a_line_is_known_by_its_reason_and_its_subject_before_its_frame_and_its_errno(signature, line):
     sign = signs.match(line)
     assert sign is not None
@@ -49,7 +49,7 @@ def test_only_patterns_whose_word_the_lines_have_are_searched_in_them(monkeypatc
     assert 0 < len(searched) < len(signs._PATTERNS) / 5
 
 
-@for_each("example", *(each.example for each in SIGNATURES.values()), *(line for _, line in PRINTED))
+@for_each(*(each.example for each in SIGNATURES.values()), *(line for _, line in PRINTED))
 def test_a_line_has_the_words_of_each_pattern_that_matches_it(example):
     matching = [place for place, (_, pattern) in enumerate(signs._PATTERNS) if pattern.search(example)]
     candidates = dict(signs._Lines([example]).candidates())
@@ -62,7 +62,6 @@ def test_a_step_that_waits_for_the_one_before_it_is_no_fault():
 
 
 @for_each(
-    "line",
     "recv: Resource temporarily unavailable",
     "[n0 rank0] refused: dataset bad.jsonl cannot be loaded: JSON parse error; look at what lies there",
     "modprobe: ERROR: could not insert 'nvidia': Required key not available",
@@ -115,7 +114,6 @@ STALE, CLOSED_BY_PEER, QUIET = "cat: x: Stale file handle\n", "Connection closed
 
 
 @for_each(
-    ("log", "expected"),
     # a progress bar's carriage returns shifted the number: grep said 2, the sign said 4
     (f"10%\r20%\r30%\ndone\x0c\r{STALE[:-1]}\rdone\n", ["host.stale:2"]),
     (f"fine\n{STALE}fine\n{STALE.replace('x', 'y')}", ["host.stale:2 twice"]),
@@ -188,7 +186,7 @@ def test_a_log_that_cannot_be_read_holds_no_sign_and_hides_no_other(folder, monk
     assert [sign.evidence for sign in signs.in_run(folder, runs.load(folder))] == ["raw/b.log:1"]
 
 
-@for_each("path", *sorted((FIXTURES / "nccl").glob("log-[eiost]*.log")), ids=lambda path: path.name)
+@for_each(*sorted((FIXTURES / "nccl").glob("log-[eiost]*.log")), ids=lambda path: path.name)
 def test_a_healthy_log_bears_none(path):
     assert signs.in_lines(enumerate(path.read_text().splitlines(), start=1), path.name) == []
 

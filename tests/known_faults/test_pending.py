@@ -23,7 +23,7 @@ def reasons() -> list[str]:
     return sorted({line.rsplit("|", 4)[1] for line in SQUEUE} - {"None"})
 
 
-@for_each("reason", *reasons())
+@for_each(*reasons())
 def test_every_reason_that_was_really_seen_is_explained(reason):
     assert cause_of(reason) is not None
     assert "squeue(1)" not in explain(reason, {})
@@ -57,7 +57,6 @@ def test_scontrol_writes_blanks_as_underscores():
 
 
 @for_each(
-    ("reason", "words"),
     ("Resources", "busy"),
     ("Priority", "higher priority"),
     ("Dependency", "end of another job"),
@@ -99,7 +98,7 @@ def test_no_reason_needs_no_words_and_an_unknown_one_is_kept():
     assert explain("SomethingNew", nodes()).startswith("SomethingNew (squeue(1)")
 
 
-@for_each("cause", *CAUSES, ids=lambda cause: cause.reason)
+@for_each(*CAUSES, ids=lambda cause: cause.reason)
 def test_every_cause_says_what_to_do_in_one_line(cause):
     assert cause.says
     assert cause.do

@@ -50,7 +50,7 @@ def words(drawn: Drawing) -> list[str]:
     return [text.words for text in of_kind(drawn, Text)]
 
 
-@for_each("is_log", True, False)
+@for_each(True, False)
 def test_ticks_are_round_numbers_inside_of_the_axis(is_log: bool):
     axis = Axis(0.003, 420.0, 0.0, 100.0, is_log)
     ticks = axis.ticks()

@@ -28,7 +28,7 @@ def contrast(first: str, second: str) -> float:
     return (bright + 0.05) / (dark + 0.05)
 
 
-@for_each("scheme", *SCHEMES)
+@for_each(*SCHEMES)
 def test_text_on_the_page_and_on_cards(scheme):
     assert contrast("#000", "#fff") == pytest.approx(21), "the known ends"
     colours = dict(re.findall(r"--(\w+): (#\w+)", SCHEMES[scheme]))

@@ -152,7 +152,6 @@ def test_what_a_node_is_has_sockets_smt_mig_topology_mounts_and_partitions_and_w
 
 
 @case_for_each(
-    ("words", "safe"),
     ("n0->n1 of n[0-3] fails nccl.step [2-nodes]", "n0->n1 of n[0-3] fails nccl.step [2-nodes]"),
     ("x [a](http://b)", r"x \[a\](http://b)"),
     ("[a]: http://b", r"\[a\]: http://b"),

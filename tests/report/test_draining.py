@@ -37,9 +37,7 @@ def test_a_node_that_failed_is_drained_with_its_gates_as_the_reason_and_the_acti
     assert slow.command is not None
 
 
-@for_each(
-    "gate", *(f"discovery.{name}" for name in ("kernel", "os", "cpu.model", "hugepages", "memory", "library.libc"))
-)
+@for_each(*(f"discovery.{name}" for name in ("kernel", "os", "cpu.model", "hugepages", "memory", "library.libc")))
 def test_a_node_that_is_only_odd_is_named_and_gets_no_line(gate):
     """A rolling update, or a partition with two kinds of CPU, printed a line for each healthy node that is in the
     minority."""
@@ -50,7 +48,6 @@ def test_a_node_that_is_only_odd_is_named_and_gets_no_line(gate):
 
 
 @for_each(
-    "verdicts",
     [a_verdict("discovery.gpu.count", "n1", Outcome.INCOMPLETE)],  # absence condemns nobody
     [a_verdict("discovery.gpu.persistence", "n1", Outcome.WARN)],
     [a_verdict("train.rank.finished", "n1/rank3")],  # perhaps the program

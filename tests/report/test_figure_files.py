@@ -49,7 +49,7 @@ def test_curves_pairs_and_timelines_are_drawn_beside_the_report(tmp_path: Path):
         assert sheet.NAMES[title] == name
 
 
-@for_each("speeds", (None, None), (0.0, 0.0), (-1.0, -2.0), (1e308, 1.7e308), (1.0, 1e308), (5e-324, 1e-300))
+@for_each(((None, None),), ((0.0, 0.0),), ((-1.0, -2.0),), ((1e308, 1.7e308),), ((1.0, 1e308),), ((5e-324, 1e-300),))
 def test_no_number_of_the_evidence_ends_a_judgement_and_nothing_is_drawn_from_nothing(tmp_path: Path, speeds):
     """Where nothing is above 0 no axis of powers of ten exists, and beyond 1e308 no number."""
     folder = tmp_path / str(speeds)

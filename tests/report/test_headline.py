@@ -198,7 +198,6 @@ WITHOUT_A_LIMIT = ((), (number("b", "eth0", None),), (number("b", 3.0, None),), 
 
 
 @for_each(
-    ("shown", "number_of_it"),
     (
         tile(number("far", 400.0, 100.0), number("near", 390.0, 380.0), number("loose", 9.0, 10.0, "at_most")),
         "near 390 GB/s at 8GiB on 2-nodes, floor 380",

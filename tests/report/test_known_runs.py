@@ -57,7 +57,6 @@ def test_a_run_is_found_by_name_by_last_and_by_a_file_of_it(tree: Path):
 
 
 @for_each(
-    ("name", "says"),
     ("20261126-090000-000003", f"no run is called so; did you mean {OLD}?; the newest are {NEW} (playbook); {OLD}"),
     ("notes.txt", "is a file of no run; the newest are"),
     (

@@ -62,7 +62,6 @@ def training(busbw: float):
 
 
 @for_each(
-    ("facts", "numbers", "says"),
     ({}, {"step": 340.0}, "No layer keeps less than 80 % of the one above it."),
     (
         {"slow": 40, "together": 0.1},
@@ -113,7 +112,7 @@ def test_usual_are_the_shares_of_the_published_results():
     assert layers.USUAL.startswith("80 to 101 %")
 
 
-@for_each("pair", 0.0, -1.0, float("nan"), float("inf"))
+@for_each(0.0, -1.0, float("nan"), float("inf"))
 def test_a_layer_above_that_carried_nothing_makes_no_other_layer_the_one_that_loses(pair):
     assert layers.waterfalls(runs(pair=pair)[:2]) == []
     [with_ports] = layers.waterfalls(runs(ports(), pair=0.0)[:2])

@@ -106,8 +106,8 @@ def test_every_line_of_a_screen_has_its_colour_on_a_terminal(monkeypatch, capsys
     assert shown("PASS first\n  FAIL second\n", capsys).count("\x1b[1;3") == 2
 
 
-@for_each("variables", {}, {"NO_COLOR": "1", "FORCE_COLOR": "1"})
-def test_a_file_and_no_color_have_none(variables: dict[str, str], monkeypatch, capsys):
+@for_each({}, {"NO_COLOR": "1", "FORCE_COLOR": "1"})
+def test_a_file_and_no_color_have_none(monkeypatch, capsys, variables: dict[str, str]):
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     assert shown("FAIL second", capsys).count("\x1b[1;3") == 0
@@ -133,13 +133,12 @@ def test_in_a_file_a_row_is_a_line(monkeypatch):
 
 
 @for_each(
-    "argv",
     ["gates"],
     ["drill", "--list"],
     ["advise", "--model", "llama3-8b", "--nodes", "2", "--gpus-per-node", "8", "--profile", "h100-8x400g"],
     ["site"],
 )
-def test_tables_of_verbs_fit_sixty_columns_where_a_row_becomes_lines(argv: list[str], monkeypatch, capsys):
+def test_tables_of_verbs_fit_sixty_columns_where_a_row_becomes_lines(monkeypatch, capsys, argv: list[str]):
     """The gates were 68 wide, the advice 85, and the last cells of both lay on the next line."""
     monkeypatch.setenv("COLUMNS", "60")
     monkeypatch.setenv("BRINGUP_SITE", str(REPOSITORY / "validation/profiles/example.site.yaml"))

@@ -15,8 +15,8 @@ def run(tmp_path, monkeypatch) -> Path:
     return discovery(tmp_path / "runs", monkeypatch)
 
 
-@for_each("option", "-o", "--junit", "--prometheus")
-def test_a_file_that_is_there_is_replaced_by_force_alone_and_keeps_its_rights(run, tmp_path, capsys, option, refused):
+@for_each("-o", "--junit", "--prometheus")
+def test_a_file_that_is_there_is_replaced_by_force_alone_and_keeps_its_rights(run, tmp_path, capsys, refused, option):
     own = tmp_path / f"own{option}"
     arguments = ["report", str(run), *([] if option == "-o" else ["-o", str(tmp_path / option)]), option, str(own)]
     own.write_text("mine")
@@ -41,7 +41,7 @@ def test_the_page_beside_a_run_is_made_again(run):
 NEW = ("raw/new.html", "raw/new/x.html")
 
 
-@for_each("name", "run.json", "closed.json", "metrics.json", "report.md", "raw/inventory.jsonl", *NEW)
+@for_each("run.json", "closed.json", "metrics.json", "report.md", "raw/inventory.jsonl", *NEW)
 def test_the_evidence_of_a_run_is_neither_replaced_nor_added_to(run, refused, name):
     before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
     assert "evidence of a run" in refused("report", run, "-o", run / name, "--force")
@@ -92,7 +92,7 @@ def test_a_dash_is_standard_output_and_nothing_else_stands_there(run, tmp_path, 
     assert not (tmp_path / "-").exists()
 
 
-@for_each(("umask", "mode"), (0o022, 0o644), (0o027, 0o640), (0o077, 0o600))
+@for_each((0o022, 0o644), (0o027, 0o640), (0o077, 0o600))
 def test_who_may_read_a_new_file_is_the_umasks_business(run, tmp_path, umask, mode):
     page, written = tmp_path / f"{mode}.html", tmp_path / f"{mode}.prom"
     before = os.umask(umask)

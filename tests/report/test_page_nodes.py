@@ -55,7 +55,6 @@ def test_what_only_the_parts_of_a_node_say_is_counted_and_the_node_as_a_whole_go
 
 
 @for_each(
-    ("quantity", "values", "usual", "others"),
     ("kernel", {f"n{n}": "6.8" if n > 99 else "6.9" for n in range(1024)}, "6.8", ("6.9", "n[0-9],n[10-99] (100)")),
     ("gpu.nvlinks", {"n0": "18", "n1": "17"}, system.NO_MAJORITY, ("17", "n1")),
     ("gpu.driver", {"n0": "570.124", "n1": None, "n2": "570.124"}, "570.124", ("not found out", "n1")),

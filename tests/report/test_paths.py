@@ -52,11 +52,11 @@ def break_discovery(playbook: Path) -> None:
     lose_a_gpu(run)
 
 
-VERBS = for_each("verb", "judge", "explain", "report")
+VERBS = for_each("judge", "explain", "report")
 
 
 @VERBS
-def test_a_copy_that_failed_is_judged_and_not_the_checkout_that_passed(trees, verb, capsys):
+def test_a_copy_that_failed_is_judged_and_not_the_checkout_that_passed(trees, capsys, verb):
     here, copy = trees
     if verb == "judge":
         break_discovery(copy)
@@ -71,7 +71,7 @@ def test_a_copy_that_failed_is_judged_and_not_the_checkout_that_passed(trees, ve
 
 
 @VERBS
-def test_a_run_that_is_missing_in_a_copy_is_not_taken_from_the_checkout(trees, verb, capsys):
+def test_a_run_that_is_missing_in_a_copy_is_not_taken_from_the_checkout(trees, capsys, verb):
     _, copy = trees
     for absent in copy.parents[3].glob("training/results/run_ddp_2node-*"):
         shutil.rmtree(absent)
@@ -107,7 +107,7 @@ def test_a_playbook_with_its_own_run_through_a_link_and_with_results_linked_from
 
 
 @VERBS
-def test_a_playbook_that_was_copied_alone_says_in_one_line_what_is_missing(trees, tmp_path, verb, refused):
+def test_a_playbook_that_was_copied_alone_says_in_one_line_what_is_missing(trees, tmp_path, refused, verb):
     _, copy = trees
     alone = shutil.copytree(copy, tmp_path / "alone", dirs_exist_ok=True)
     assert "none of its 3 runs was copied with it: expected validation/results/discovery/" in refused(verb, alone)
@@ -153,7 +153,7 @@ def copied_with_runs(playbook: Path, to: Path, *, is_inside: bool, parts_left_ou
     return to
 
 
-@for_each("recorded", "/etc", "../../../etc", "../x", "a" * 5000, "validation/../..", "smoke/p", "p")
+@for_each("/etc", "../../../etc", "../x", "a" * 5000, "validation/../..", "smoke/p", "p")
 def test_a_recorded_folder_that_is_no_run_near_a_playbook_is_absent(trees, tmp_path, recorded):
     """Outside of the tree; and one that ends like the playbook's own folder, or like a run of another phase."""
     (here, copy), sent = trees, tmp_path / "sent/p"

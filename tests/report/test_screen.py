@@ -169,7 +169,6 @@ FLAPS = "GPU-3 (times that an RDMA port lost its link: 23, allowed at most 5; jo
 
 
 @for_each(
-    ("gate", "value", "says"),
     (ECC, 2, ECC_SAYS),
     ("load.tcp_sent_again", 0.02954, UNDER_LOAD),
     ("discovery.gpu.remap_failed", True, NO_ROW),

@@ -233,7 +233,7 @@ FINDINGS: dict[str, tuple[Facts, str]] = {
 }
 
 
-@for_each("name", *FINDINGS)
+@for_each(*FINDINGS)
 def test_each_finding_is_one_line_with_its_cure(name: str):
     facts, expected = FINDINGS[name]
     title, mark, words = expected.split(": ", 2)
@@ -297,8 +297,8 @@ def init(changed: Mapping[str, str] | None = None, version: str = "24.11") -> ne
     return new_site.suggest(read(answers(changed, version)))
 
 
-@for_each("version", *PARTITIONS)
-def test_a_site_file_from_what_slurm_says(version: str, tmp_path: Path):
+@for_each(*PARTITIONS)
+def test_a_site_file_from_what_slurm_says(tmp_path: Path, version: str):
     new = init(NAMED, version)
     assert new.site.model_dump(exclude_defaults=True) == {
         "schema_version": 1, "name": "local", "partition": "main", "account": "research",
@@ -354,7 +354,7 @@ OTHERS = {
 }
 
 
-@for_each("name", *OTHERS)
+@for_each(*OTHERS)
 def test_what_differs_between_sites_is_written_and_said(name: str):
     changed, expected, words = OTHERS[name]
     new = init(changed)
@@ -376,7 +376,6 @@ def test_variables_of_the_shell_that_change_the_jobs_are_named(monkeypatch):
 
 
 @for_each(
-    ("variable", "value", "says"),
     ("NCCL_ALGO", "Ring", "NCCL_ALGO=Ring: NCCL takes this algorithm at every size"),
     ("NCCL_P2P_NET_CHUNKSIZE", "1048576", "gave wrong results (NVIDIA/nccl issue 2408)"),
     ("NCCL_SOCKET_IFNAME", "=ens3", "a node that calls its own otherwise has none"),

@@ -205,7 +205,6 @@ def test_nodes_are_in_slurms_order_whatever_order_they_were_listed_in(monkeypatc
 
 
 @case_for_each(
-    ("message", "given", "hinted"),
     ("error: you may not submit a job not requesting GPUs in a GPU partition", {}, True),
     ("error: Batch job submission failed: Invalid generic resource (gres) specification", {}, True),
     ("error: you may not submit a job not requesting GPUs", {"SBATCH_GPUS_PER_NODE": "8"}, False),

@@ -128,7 +128,6 @@ def test_of_the_nodes_only_the_jobs_own_are_asked_for_and_once_at_each_look(cont
 
 
 @case_for_each(
-    ("states", "closed_at", "least", "most", "says"),
     # the local cluster is not slowed
     ({0: "PENDING", 1: "RUNNING", 8: "COMPLETED"}, None, 8, 10.4, None),
     # the filesystem says when: nobody waits half a minute, and slurmctld gets no question for it
@@ -223,7 +222,6 @@ def test_a_job_that_squeue_leaves_out_and_that_has_not_ended_is_no_evidence_of_i
 
 
 @case_for_each(
-    ("reason", "state", "back_after_s", "away", "ends"),
     ("BeginTime", "IDLE+NOT_RESPONDING", 10, range(0), True),
     ("BeginTime", "IDLE+NOT_RESPONDING", 9999, range(0), False),
     ("Resources", "DOWN", 75, range(2, 60), True),  # after an outage nodes have their moment, too

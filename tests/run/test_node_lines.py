@@ -147,7 +147,6 @@ def test_there_is_no_line_unless_the_evidence_is_whole_of_here_and_of_this_boot(
 
 
 @case_for_each(
-    ("hours", "holds", "words"),
     (23.9, True, "closed 23.9 h ago"),
     (24.1, False, "was closed 24.1 h ago, expected at most 24.0 h; run the phase again"),
     (-24, False, "was closed 24.0 h from now, by the clock of this host"),
@@ -177,7 +176,6 @@ def test_where_slurm_cannot_be_asked_the_line_is_printed_and_that_is_said(run, s
 
 
 @case_for_each(
-    ("state", "given", "booted", "words"),
     ("IDLE+DRAIN", OURS, BOOTED, "# n1 passes again (discovery.gpu.count): run {run} (closed 0.0 h ago, a-cluster"),
     ("IDLE+DRAIN", OURS, SOON, "# no line for n1: it booted at "),
     ("IDLE+DRAIN", "fan is loud", BOOTED, ""),

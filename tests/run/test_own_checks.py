@@ -110,7 +110,6 @@ def test_a_foreign_folder_replaces_no_gate_of_ours(tmp_path: Path):
 
 
 @case_for_each(
-    ("replaced", "by", "message"),
     ("site.scratch", "discovery.scratch", "site.NAME"),
     ("      command: df /scratch\n", "", "needs `command`"),
     ("command: df", "from: worst a.b\n      command: df", "it has no `from`"),
@@ -132,7 +131,6 @@ def test_the_example_is_right_and_is_listed(capsys: pytest.CaptureFixture[str]):
 
 
 @case_for_each(
-    ("unit", "command", "answer"),
     ("flag", "true", (True, None)),
     ("flag", "echo no daemon >&2; false", (False, "no daemon")),
     ("text", "echo a; echo b", ("b", None)),

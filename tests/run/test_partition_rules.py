@@ -48,7 +48,6 @@ def test_what_slurm_says_of_partitions_is_read():
 
 
 @for_each(
-    ("text", "minutes"),
     *(("90", 90), ("00:10:00", 10), ("30:30", 30.5), ("1-12", 2160), ("2-00:00:00", 2880), ("1-00:30", 1470)),
     *(("UNLIMITED", None), ("INFINITE", None), ("0", None), ("soon", None)),
 )
@@ -56,7 +55,7 @@ def test_times_are_read_as_slurm_writes_them(text: str, minutes: float | None):
     assert partitions.minutes(text) == minutes
 
 
-@for_each("phase", *PHASES.values())
+@for_each(*PHASES.values())
 def test_the_limit_of_each_script_is_known(phase):
     limit = partitions.requested_minutes(phase, {})
     assert limit is not None
@@ -74,7 +73,6 @@ def test_a_partition_that_takes_the_job_is_not_refused():
 
 
 @for_each(
-    ("stem", "environment", "says"),
     ("discovery", {"SBATCH_PARTITION": "nope"}, "discovery: there is no partition 'nope'; there are main, debug, "),
     ("smoke", {"SALLOC_PARTITION": "debug"}, "smoke: partition debug does not hold n2, n3; choose nodes with "),
     ("smoke", {"SALLOC_PARTITION": "debug,closed"}, "smoke: partition debug does not hold"),
@@ -124,7 +122,6 @@ def at(tmp_path) -> AtSite:
 
 
 @case_for_each(
-    ("phase", "partition", "qos", "limit"),
     ("discovery", "main", None, "30"),
     ("smoke", "debug", None, None),
     ("run_1gpu", "main", "high", "02:00:00"),
@@ -184,7 +181,6 @@ BY_VERSION = {
 
 
 @for_each(
-    ("named", "shares"),
     *((None, True), ("main", True), ("forced", True), ("exclusive-user", True)),
     *(("oversubscribe", False), ("main,oversubscribe", False), ("oversubscribe,main", False)),
 )

@@ -62,7 +62,6 @@ def bad(judged: Judged, gate: str, subject: str, outcome: Outcome = Outcome.FAIL
 
 
 @case_for_each(
-    ("gate", "outcome", "runs"),
     (None, Outcome.PASS, True),
     ("nccl.wrong_values", Outcome.FAIL, False),
     ("nccl.wrong_values", Outcome.INCOMPLETE, False),
@@ -168,7 +167,6 @@ PAIRS = [fault("smoke.fs.pair.write", f"n1->{other}") for other in ("n0", "n2", 
 
 
 @for_each(
-    "verdicts, nodes",
     ([fault(BOUND, "n0", Outcome.PASS)], []),
     ([fault(BOUND, "n1", Outcome.WARN)], []),
     # the files of n1 are not seen by anybody: every pair with it fails
@@ -227,7 +225,6 @@ def discovery_of(ports: object = 0, state: str | None = None, links: object = 0)
 
 
 @for_each(
-    ("discovery", "lacks"),
     # two of four GPUs say that they have no link
     (replace(discovery_of(), run=a_run("discovery", PAIR, gpus=2)), "rdma"),
     (discovery_of(), "rdma nvlink"),

@@ -34,7 +34,6 @@ def kept(folder: Path, playbook: Playbook) -> list[Outcome]:
 
 
 @case_for_each(
-    ("then", "now", "is_kept"),
     (Outcome.PASS, Outcome.PASS, True),
     (Outcome.WARN, Outcome.WARN, True),  # it ran again with every --resume, and warned again
     (Outcome.PASS, Outcome.WARN, True),

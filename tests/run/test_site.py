@@ -231,7 +231,6 @@ NO_MODULE = "modules: [cuda/12.8, nccl/2.0]"
 
 
 @case_for_each(
-    ("phase", "line", "code", "says", "is_opened"),
     ("discovery", "partitoin: gpu", "0", "bringup: {lab}:12: partitoin: there is no such key; did you ", False),
     ("run_1gpu", "checkpoints: /nowhere/c", "0", "site lab: checkpoints: /nowhere/c: no such folder, ", False),
     ("discovery", "setup: /nowhere/s", "0", "site lab: setup: /nowhere/s: no such file, seen from ", False),

@@ -44,7 +44,6 @@ def test_it_starts_the_program_and_is_judged_as_the_phase_of_the_job_of_this_str
 
 
 @case_for_each(
-    ("strategy", "wanted", "gpus", "ranks_or_words"),
     ("ddp", None, 8, 8),
     ("fsdp", 2, 8, 2),
     ("single", None, 8, 1),

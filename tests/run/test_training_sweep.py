@@ -37,7 +37,6 @@ def test_fields_are_the_arguments_of_a_training():
 
 
 @for_each(
-    ("words", "says"),
     (["batch=1"], "no field is called 'batch'"),
     (["global_batch="], "expected global_batch=VALUE,VALUE"),
     (["global_batch=8,0"], "'0' is not a number from 1"),
@@ -104,7 +103,6 @@ def test_one_field_at_a_time_is_varied_and_a_grid_has_every_combination():
 
 
 @for_each(
-    ("settings", "expected"),
     ({}, "--global-batch 64 --rows-at-once 1 --no-reshard-after-forward --steps=5"),
     ({"reshard_after_forward": "yes"}, "--global-batch 64 --rows-at-once 1 --steps=5"),
     ({"reshard_after_forward": "no"}, "--global-batch 64 --rows-at-once 1 --steps=5 --no-reshard-after-forward"),
@@ -287,11 +285,10 @@ def test_a_sweep_in_a_copy_is_not_continued(tree, tmp_path):
 
 
 @case_for_each(
-    ("words", "says"),
     ([], "sweep needs a training and what to vary"),
     (["smoke", "--vary", "compile=yes"], "not a training; there are run_1gpu"),
     (["run_1gpu", "--resume", "last"], "no sweep is here yet"),
 )
-def test_a_wrong_call_is_one_line_and_exit_code_2(words, says, capsys):
+def test_a_wrong_call_is_one_line_and_exit_code_2(capsys, words, says):
     assert cli.main(["sweep", *words]) == 2
     assert says in capsys.readouterr().err

@@ -41,7 +41,6 @@ def moved(folder: Path, cluster: SlurmCluster) -> Path:
 
 
 @for_each(
-    ("other", "is_another"),
     (SECOND, True),
     (SlurmCluster("other", "ctl0"), True),
     (FIRST, False),

@@ -61,13 +61,13 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str, int
 
 
 @in_test_all
-@for_each("check", *ALONE)
+@for_each(*ALONE)
 def test_on_one_gpu(run, check):
     assert run(check, 1) == ""
 
 
 @in_test_all
-@for_each("check", *TOGETHER)
+@for_each(*TOGETHER)
 def test_with_two_ranks(run, check):
     assert run(check, 2) == ""
 
@@ -87,7 +87,6 @@ def test_every_device_says_what_the_cuda_build_names():
 
 
 @case_for_each(
-    ("wanted", "indices"),
     (None, [0, 1, 2]),
     ("1,0", [1, 0]),
     ("", []),

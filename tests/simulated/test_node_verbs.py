@@ -71,7 +71,6 @@ def faults_told(root: Path, state: State):
 
 
 @for_each(
-    ("words", "lines"),
     ("mlx5_3 down", ["port.mlx5_3=down"]),
     ("mlx5_3 up", ["port.mlx5_3=up"]),
     ("mlx5_3 flap", ["port.mlx5_3=up", "port.mlx5_3.counters.link_downed=1"]),
@@ -103,7 +102,6 @@ def test_flaps_and_xids_add_up():
 
 
 @for_each(
-    ("verb", "words", "why"),
     (node.gpu, ["8", "ecc", "2"], "no GPU 8; the node has GPU 0 to 7"),
     (node.gpu, ["1", "eccc", "2"], "no fault 'eccc'"),
     (node.gpu, ["1", "ecc", "many"], "ecc wants one number, got 'many'"),
@@ -127,7 +125,7 @@ def test_a_wrong_word_is_refused_in_one_line(verb, words, why):
 NO_KEYS = ["gpu1.eccc=2", "gpu8.ecc=2", "gpu1.nvlink18=down", "gpu1.nvlink5.heat=1", "port.mlx5_1.colour=blue"]
 
 
-@for_each("change", *NO_KEYS, "ecc=2", "ecc", "a=1\nb=2")
+@for_each(*NO_KEYS, "ecc=2", "ecc", "a=1\nb=2")
 def test_a_key_that_nobody_would_read_is_refused(change):
     with pytest.raises(StateError):
         states.changed(HEALTHY, [change])
@@ -229,7 +227,7 @@ def test_the_judge_knows_a_simulated_gpu_by_its_uuid():
     assert all(each.startswith(stand_ins.GPU) for each in every)
 
 
-@for_each("model", *states.models())
+@for_each(*states.models())
 def test_each_model_has_a_profile_that_expects_what_it_says(model):
     state = State(states.healthy(model, "n1", 8))
     expected = catalogue.load_profile(f"simulated-{model}").expect

@@ -344,7 +344,6 @@ class TestEvents:
         assert reported == {("n1", "gpus"): 2, (uuid(1), "xid_79"): True, (uuid(0), "xid_63"): True}
 
     @case_for_each(
-        ("change", "reported"),
         ("gpu.events=error:3", {("n1", "gpus"): "? NVML's events: Not Supported"}),
         ("gpu.events=error:4", {("n1", "gpus"): "? NVML's events: Insufficient Permissions"}),
         ("gpu.events=none", {("n1", "gpus"): "? NVML's events: " + NO_EVENT}),

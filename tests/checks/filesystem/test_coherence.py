@@ -236,7 +236,7 @@ def test_a_node_that_does_not_run_leaves_its_pairs_without_evidence_and_one_node
     assert values(parsed, "smoke.fs.writes") == {"n0": "none"}
 
 
-@for_each("arguments", (), ("write", "/tmp"), ("look", "/tmp", "1"), ("write", "/tmp", "1"))
+@for_each(((),), (("write", "/tmp"),), (("look", "/tmp", "1"),), (("write", "/tmp", "1"),))
 def test_a_wrong_call_says_how(arguments):
     done = ran([sys.executable, PROBE, *arguments], env={**os.environ, "SLURMD_NODENAME": "n0"}, input="n1\nn1\n")
     assert done.returncode == 1
@@ -251,7 +251,7 @@ ANSWERS = f'case "$*" in *--rw=write*) exec /bin/cat "{REAL}/write.json";; *) ex
 PLAIN = "plain I/O (fio is not installed)"
 
 
-@for_each(("direction", "speed", "slowest"), ("write", 0.9321, "4.42 ms"), ("read", 1.3696, "8.16 ms"))
+@for_each(("write", 0.9321, "4.42 ms"), ("read", 1.3696, "8.16 ms"))
 def test_a_healthy_answer_gives_the_speed_of_its_direction(direction, speed, slowest):
     record = fio.figures(TEXT[direction], direction)
     assert record == (speed, 64, f"fio-3.33, 99 of 100 blocks within {slowest}")
@@ -260,7 +260,6 @@ def test_a_healthy_answer_gives_the_speed_of_its_direction(direction, speed, slo
 
 
 @for_each(
-    ("text", "says"),
     (TEXT["no-space"], "No space left on device"),  # half of the file was written, and has a speed
     (TEXT["no-file"], "Invalid argument"),
     (TEXT["truncated"], r"cannot be read.*unrecognized option"),
@@ -351,7 +350,6 @@ def test_with_fio_its_figures_count_and_its_answers_are_kept(tmp_path):
 
 
 @case_for_each(
-    ("tool", "says"),
     ("echo 'fio: engine psync not loadable' >&2; exit 1", "engine psync not loadable"),
     ("kill -9 $$", "fio ended with -9"),
     (f"/bin/cat '{REAL}/no-space.json'; exit 1", "No space left on device"),

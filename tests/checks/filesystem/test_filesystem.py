@@ -28,14 +28,7 @@ def derived(quantity: str, facts: list[tuple[str, Value | None]], nodes: tuple[s
     return derive(Seen(seen), a_run("smoke", nodes))
 
 
-@for_each(
-    ("answers", "winners"),
-    ((True, False), 1),
-    ((True, True), 2),
-    ((False, False), 0),
-    ((True, None), None),
-    ((True,), None),
-)
+@for_each(((True, False), 1), ((True, True), 2), ((False, False), 0), ((True, None), None), ((True,), None))
 def test_both_nodes_of_a_pair_must_say_who_made_the_file(answers, winners):
     parsed = derived("pair.created", [("n0->n1", answer) for answer in answers])
     assert values(parsed, "smoke.fs.pair.exclusive") == {"n0->n1": winners}
@@ -50,7 +43,6 @@ BOTH = ("n0->n1", "n1->n0")
 
 
 @for_each(
-    ("types", "alike", "differ"),
     ({"n0": "nfs4", "n1": "nfs4", "n2": "tmpfs"}, BOTH, ("n1->n2", "n2->n1", "n2->n0", "n0->n2")),
     ({"n0": "nfs4", "n1": "nfs4"}, BOTH, ()),  # n2 said no type: its pairs are without evidence
     ({"n0": None, "n1": None}, (), ()),  # two unknown types are not one type
@@ -62,7 +54,7 @@ def test_nodes_are_compared_in_pairs_by_type_of_filesystem(types, alike, differ)
     assert alike or known == dict.fromkeys(BOTH, None)
 
 
-@for_each(("nodes", "pairs"), (1, 0), (2, 2), (4, 12), (16, 240), (50, 250), (1000, 1000))
+@for_each((1, 0), (2, 2), (4, 12), (16, 240), (50, 250), (1000, 1000))
 def test_every_ordered_pair_of_a_small_fleet_is_planned_and_a_bounded_number_of_a_large_one(nodes, pairs):
     names = [f"n{index}" for index in range(nodes)]
     pairs_planned = rounds.ordered_pairs(names)
@@ -115,7 +107,6 @@ def test_a_disk_that_is_full_or_returns_other_bytes_is_said_and_the_file_is_remo
 
 
 @for_each(
-    ("how", "writes"),
     ({}, ("no answer within 0.05 s", "{}")),
     ({"answer_s": 0.01}, (None, "{}: no answer within 0.01 s")),  # a health check finds no fault in a busy folder
 )
@@ -141,7 +132,6 @@ def test_a_filesystem_that_gives_no_number_of_files_or_no_size_is_not_full(tmp_p
 
 
 @for_each(
-    ("read", "left"),
     (lambda: folders.left_of(QUOTA, NAS), (2.0, 200)),
     (lambda: folders.left_of(QUOTA, "/dev/vda1"), (None, None)),  # none is set
     (lambda: folders.left_of(QUOTA, "/dev/other"), None),
@@ -163,7 +153,7 @@ def test_a_quota_that_ends_before_the_filesystem_counts(tmp_path, monkeypatch):
     assert seen["files"] == (3, f"{tmp_path}, by quota")
 
 
-@for_each(("mount", "asked"), ("lustre mds:/lustre rw", "lfs"), ("nfs4 nas:/home rw", "quota"))
+@for_each(("lustre mds:/lustre rw", "lfs"), ("nfs4 nas:/home rw", "quota"))
 def test_the_tool_of_the_filesystem_is_asked(monkeypatch, mount, asked):
     called = []
 
@@ -187,7 +177,6 @@ def test_tmpdir_of_the_task_is_the_folder_for_temporary_files(monkeypatch):
 
 
 @for_each(
-    ("scratch", "writes", "space"),
     (("Read-only file system", 0.5), (False, "scratch (/scratch): Read-only file system"), (0.5, "scratch: /scratch")),
     (("works", 6.0), (True, None), (5.0, "results: /results")),
     (None, (None, "nothing was said of scratch"), None),

@@ -52,7 +52,6 @@ from showing import shows_failing
 
 @shows_failing("smoke.cpu.near_gpu")
 @for_each(
-    ("at", "mask", "nodes", "outcome", "says"),
     ("1", {4, 5}, 2, PASS, ""),
     ("-1", {0}, 1, PASS, ""),
     ("1", {3, 4}, 2, WARN, "0.5 (GPU-a sits at NUMA node 1, 1 of 2 CPUs too)"),
@@ -88,7 +87,6 @@ WITHOUT_ONE = {minor: address for minor, address in CROSSED.items() if minor != 
 
 
 @for_each(
-    ("visible", "addresses", "minors", "gpu"),
     # as CUDA does, by PCI address and not by minor
     *((visible, CROSSED, 4, f"GPU-{gpu}") for visible, gpu in (("0", 2), ("1", 3), ("2", 0), ("3", 1), ("GPU-1", 1))),
     # the driver does not tell every address
@@ -125,7 +123,6 @@ NONE_DENIED = {"first_job.denied": [], "second_job.denied": []}
 
 
 @for_each(
-    ("facts", "distinct", "refused"),
     (JOBS, 2, 2),
     (JOBS | {"second_job.gpu": "a"}, 1, 2),
     (JOBS | NONE_DENIED, 2, 0),  # a device that is not there at all is not a refusal
@@ -197,7 +194,6 @@ def cause_of(cause: str, facts: list[Fact], count: int, outcome: Outcome = Outco
 
 
 @for_each(
-    ("cause", "facts", "count", "names", "how"),
     # the index is the place by address
     (FIRST, [*BOTH, SERIAL], 2, "GPU 1 (PCI 0000:43:00, serial 1653522001234)", {}),
     (f"{SECOND}, {FIRST}", BOTH, 2, f"GPU 0 (PCI 0000:1b:00), {GPU_1}", {}),
@@ -262,7 +258,6 @@ def answering(parsed: Parsed) -> tuple[object, str]:
 
 
 @for_each(
-    ("gpus", "listed", "says"),
     ((HEALTHY, LOST), (), "1 (NVML; GPU 1: GPU is lost)"),
     ((HEALTHY, LOST), GPUS, "1 (NVML; GPU 1: GPU is lost; no answer from GPU-b)"),  # the driver still lists it
     ((HEALTHY,), (*GPUS, "GPU-c"), "1 (NVML)"),  # this job may not open the others
@@ -272,8 +267,8 @@ def test_the_verdict_names_the_gpu_that_is_lost(gpus, listed, says):
     assert answering(told_by(lambda probe: nvml.read(probe, fake, listed=listed))) == (FAIL, says)
 
 
-@for_each("at", "name", "ecc", "processes")
-def test_a_gpu_that_hangs_is_named_and_costs_neither_the_others_nor_the_probe(at, released):
+@for_each("name", "ecc", "processes")
+def test_a_gpu_that_hangs_is_named_and_costs_neither_the_others_nor_the_probe(released, at):
     """22 questions of 20 s each would take a probe past the time limit of its job."""
     parsed = told_by(lambda probe: nvml.read(probe, Hanging(at, released)))
     assert answering(parsed) == (FAIL, "1 (NVML; GPU 1: no answer within 0.2 s)")
@@ -326,7 +321,7 @@ def test_the_inventory_tells_the_rest_of_the_node_when_a_gpu_hangs_and_counters_
 NOTHING = ["", "", ""]
 
 
-@for_each("count", FakeNvml.NVMLError("GPU is lost"), AttributeError("an old pynvml"))
+@for_each(FakeNvml.NVMLError("GPU is lost"), AttributeError("an old pynvml"))
 def test_a_driver_that_cannot_count_its_gpus_does_not_end_the_samples(count):
     class Broken(FakeNvml):
         def nvmlDeviceGetCount(self):

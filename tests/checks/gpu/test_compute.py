@@ -46,7 +46,6 @@ SLOW_GPU = "0.7 (GPU-3: 490 TFLOP/s, the median of 8 devices is 700)"
 
 @shows_failing("smoke.compute.peers", "smoke.compute.gpu_peers")
 @for_each(
-    ("which", "facts", "gpus", "outcomes", "says"),
     (PEERS, speeds(700.0, 500.0, 705.0, 690.0), 2, [PASS, FAIL, PASS, PASS], ""),
     (PEERS, speeds(700.0, 100.0), 2, [], ""),  # two are not peers enough
     (GPU_PEERS, speeds([*SEVEN[:3], 490.0, *SEVEN[3:]]), 8, [FAIL], SLOW_GPU),
@@ -73,7 +72,7 @@ def test_gpus_are_not_compared_where_there_is_none():
     assert profile.load("local-cpu").reason_not_applicable("smoke.compute.gpu_peers") is not None
 
 
-@for_each("size", 7, 14, 35)
+@for_each(7, 14, 35)
 def test_the_product_that_compute_expects_is_the_product(size):
     left, right, table = compute.factors(size)
     for row in range(size):
@@ -101,7 +100,7 @@ def test_sums_stay_exact_in_float32_and_every_position_matters():
     assert len({value for row in compute.factors(7)[2] for value in row}) > 3
 
 
-@for_each("dtype", torch.bfloat16, torch.float16, torch.float32)
+@for_each(torch.bfloat16, torch.float16, torch.float32)
 def test_the_wrong_element_of_a_drill_is_seen_in_every_dtype(dtype):
     """One more was lost in bf16, whose neighbours are 64 apart where the sums of a GPU's product lie."""
     table = torch.tensor(compute.factors(compute.SIZE["cuda"])[2], dtype=torch.float64).to(dtype)
@@ -138,7 +137,7 @@ SHARES: list[tuple[str, str, str, Facts, list[Value]]] = [  # phase, gate, fact,
 ]
 
 
-@for_each(("phase", "gate", "fact", "values", "shares"), *SHARES)
+@for_each(*SHARES)
 def test_a_node_is_compared_with_what_is_usual(phase, gate, fact, values, shares):
     by_node = of_gate(phase, gate, {fact: values})
     assert [verdict.value for verdict in by_node.values()] == shares
@@ -146,7 +145,6 @@ def test_a_node_is_compared_with_what_is_usual(phase, gate, fact, values, shares
 
 
 @for_each(
-    ("phase", "gate", "fact", "bad", "good"),
     ("node_sweep", "sweep.device.fallback", "sweep.gpu.device.fallback", 1, 0),
     ("node_sweep", "sweep.load.pcie", "sweep.gpu.load.pcie", 1, 0),
     ("node_sweep", "sweep.load.drift", "sweep.gpu.load.drift", 0.1, 1.0),

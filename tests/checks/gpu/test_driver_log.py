@@ -75,7 +75,7 @@ def test_xids_are_counted_by_gpu_and_number(log):
     assert (counts["n0", "xids"], counts["n0", "records"]) == (3, 5)
 
 
-@for_each("text", None, "")
+@for_each(None, "")
 def test_a_log_that_is_not_there_or_empty_is_unknown_and_not_clean(log, text):
     if text is not None:
         log.write_text(text)
@@ -127,7 +127,6 @@ def test_classes_of_xids():
 
 
 @for_each(
-    ("reason", "says"),
     ("020001c6", "the device at the other end"),
     ("025525c6", "the device at the other end"),
     ("00f00011", "what took the link down, software or a person"),
@@ -146,7 +145,6 @@ NO_INIT = f"1 × GPU could not be initialized on {GPU}: "
 
 @shows_failing("discovery.kernel_log.xid")
 @for_each(
-    ("lines", "says"),
     ([OFF_THE_BUS], f"1 × GPU has fallen off the bus on {GPU}: reboot the node)"),
     (
         [f"{NVRM}GPU 0000:9B:00.0: GPU has fallen off the bus."],
@@ -188,7 +186,6 @@ CLEAN = (PASS, "0 (reaches back to the boot)")
 
 @shows_failing("discovery.kernel_log.nonfatal")
 @for_each(
-    ("lines", "nonfatal"),
     ([], CLEAN),
     ([f"{SWITCH}0: {NONFATAL}"], (WARN, "1 (1 × SXid 12028 on nvidia-nvswitch0)")),
     ([xid_line(145, "RLW_SRC_TRACK Nonfatal XC0 i0 Link 00 (0x0)")], (WARN, f"1 (1 × Xid 145 on {GPU})")),
@@ -209,7 +206,6 @@ def test_a_message_that_calls_itself_nonfatal_is_a_warning_and_one_that_asks_for
 
 
 @for_each(
-    ("name", "asks", "is_fault"),
     ("sxid_20034", "reset the GPUs of the node together", True),
     ("sxid_22003", "reboot the node", True),
     ("sxid_22012", "reset the GPUs of the node together", True),  # its line says that it is fatal
@@ -253,13 +249,12 @@ def of_adapters(*records: str) -> dict[str, int]:
     return dict(kernel_log.of_adapters(kernel_log.of_kmsg(QUIET + "\n".join(records))))
 
 
-@for_each(("message", "named"), *BROKEN.items())
+@for_each(*BROKEN.items())
 def test_a_message_of_a_broken_adapter_is_named_by_its_address_and_counted(message, named):
     assert of_adapters(*[f"3,7,9,-;{PLACE}{message}"] * 2) == {f"0000:5c:00.0: {named}": 2}
 
 
 @for_each(
-    "record",
     f"6,7,9,-;{PLACE}Port module event: module 0, Cable plugged",
     f"6,7,9,-;{PLACE}Health issue observed, unrecognized error, severity(6) INFO:",
     f"6,7,9,-;{PLACE}mlx5_cmd_out_err:838:(pid 14): ACCESS_REG(0x805) op_mod(0x1) failed, status bad (0x2)",
@@ -291,7 +286,7 @@ def test_a_closed_log_is_a_question_only_where_there_is_such_an_adapter(log, tmp
 OF_THE_KERNEL = [sign for sign in SIGNATURES.values() if sign.of is not None]
 
 
-@for_each("sign", *OF_THE_KERNEL, ids=lambda sign: sign.id)
+@for_each(*OF_THE_KERNEL, ids=lambda sign: sign.id)
 def test_the_probe_knows_each_message_of_the_table_by_its_name(sign):
     ((name, of, shown, message),) = kernel_log.of_the_table(kernel_log.of_kmsg(f"3,7,9,-;{sign.example}"))
     assert (f"kernel.{name}", of, message) == (sign.id, sign.of, sign.example)
@@ -306,7 +301,6 @@ EVICTED = "LustreError: 167-0: fs-OST0001-osc-ffff9a: This client was evicted by
 
 
 @for_each(
-    ("messages", "says"),
     ([NVME.format(4)] * 2, f"2 (2 × nvme on nvme4: {SIGNATURES['kernel.nvme'].cause}; "),
     ([NVME.format(4), NVME.format(5)], "2 (2 × nvme on n0: "),
     ([AWAY.format(1)], "1 (1 × nfs on filer1: "),

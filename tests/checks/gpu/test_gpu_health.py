@@ -134,7 +134,7 @@ def test_healthy_gpus_pass_every_gate():
 
 
 @shows_failing(*failing(ROWS, "discovery.gpu."))
-@for_each(("gate", "outcome", "changes"), *ROWS)
+@for_each(*ROWS)
 def test_what_one_gpu_says_decides_its_gate_alone_and_it_is_named(gate, outcome, changes):
     parsed = through_nvml(**changes)
     assert sick(parsed) == ({} if outcome is PASS else {gate: outcome})
@@ -194,7 +194,7 @@ SMI_ROWS = [  # a gate, its outcome, an answer of nvidia-smi, what in it is anot
 ]
 
 
-@for_each(("gate", "outcome", "query", "old", "new"), *SMI_ROWS)
+@for_each(*SMI_ROWS)
 def test_an_answer_of_nvidia_smi_decides_its_gate(gate, outcome, query, old, new):
     assert old in SMI[query]
     by_gate = outcomes(through_smi(**{query: SMI[query].replace(old, new, 1)}))
@@ -224,7 +224,6 @@ def test_links_that_are_down_count_no_errors_and_that_is_no_health():
 
 
 @for_each(
-    ("changes", "answer"),
     ({"fabric": LACKING, "links": LACKING}, "not supported"),
     ({"fabric": 0, "status": 999}, "not supported"),
     ({"fabric": 1, "status": 999}, "not started"),
@@ -252,7 +251,6 @@ class Old(FakeNvml):
 
 @shows_failing("discovery.gpu.answering")
 @for_each(
-    ("fake", "expected"),
     (FakeNvml({**HEALTHY}, {**HEALTHY, "name": LOST}), {"answering": FAIL, "ecc": OPEN}),
     (FakeNvml({**HEALTHY, "mig": 1}), {"answering": FAIL, "mig": FAIL}),  # also where Slurm counts its slices
     (Broken(), {"answering": OPEN}),

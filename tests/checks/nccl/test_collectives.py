@@ -49,7 +49,6 @@ def gathered(members) -> Parsed:
 
 
 @for_each(
-    ("parsed", "outcome", "says"),
     (gathered(GPUS), PASS, "4"),
     (gathered([*GPUS[:3], ("n1", 3, 377, "GPU-c")]), FAIL, "3 (2 ranks have GPU-c of n1)"),
     (facts.parse(RECORDED, "raw/collectives-2.jsonl"), FAIL, LOST),
@@ -63,7 +62,7 @@ def test_ranks_that_share_a_gpu_are_named_though_ranks_and_hosts_are_right(parse
     assert by_gate["nccl.ranks 2-nodes"].outcome is by_gate["nccl.hosts 2-nodes"].outcome is PASS
 
 
-@for_each(("allowed", "taken"), (["a", "b"], ["a", "b"]), (["a"], ["a", "a"]), ([], [None, None]))
+@for_each((["a", "b"], ["a", "b"]), (["a"], ["a", "a"]), ([], [None, None]))
 def test_ranks_take_devices_in_turn_and_wrap_around_where_there_are_fewer(monkeypatch, allowed, taken):
     monkeypatch.setattr(gpus, "openable", lambda: (allowed, []))
     assert [collectives.placeholder(local) for local in (0, 1)] == taken
@@ -166,7 +165,6 @@ def test_no_folder_among_the_evidence_is_taken_for_that_of_a_scale_by_mistake(tm
 
 
 @for_each(
-    ("name", "size"),
     ("16MiB", 2**24),
     ("8B", 8),
     *((name, None) for name in ("MiB", "²KiB", "1.5GiB", "-1B", "9" * 5000 + "B")),
@@ -220,8 +218,8 @@ def bench_of(world: int, rank: int = 0) -> Bench:
     return Bench(torch, dist, "cpu", rank, world)
 
 
-@for_each("name", *DIVIDED)
-@for_each("world", 2, 3, 24, 2048, 2049, 2056)
+@for_each(*DIVIDED)
+@for_each(2, 3, 24, 2048, 2049, 2056)
 def test_every_rank_has_a_part_of_the_smallest_size(name, world):
     operation = getattr(bench_of(world), name)(8 * KIB)
     assert operation.result().numel() >= 1
@@ -237,7 +235,7 @@ def right(rank: Bench, operation: bench.Operation) -> None:
         rank.repeat(part, period)
 
 
-@for_each("name", *DIVIDED)
+@for_each(*DIVIDED)
 def test_a_wrong_value_is_counted_where_a_size_has_fewer_elements_than_ranks(name):
     rank = bench_of(2056)
     operation = getattr(rank, name)(8 * KIB)
@@ -247,8 +245,8 @@ def test_a_wrong_value_is_counted_where_a_size_has_fewer_elements_than_ranks(nam
     assert operation.wrong() == {next(iter(operation.expected)): 1}
 
 
-@for_each("collective", *DIVIDED, "all_reduce", "broadcast", "sendrecv")
-def test_a_wrong_value_is_counted_wherever_it_is(collective, monkeypatch):
+@for_each(*DIVIDED, "all_reduce", "broadcast", "sendrecv")
+def test_a_wrong_value_is_counted_wherever_it_is(monkeypatch, collective):
     """At the beginning and the end of a piece that is compared at once, and in what is left of a period."""
     monkeypatch.setattr(bench, "PIECE", 7 * 16)
     for world in (2, 3):
@@ -262,8 +260,8 @@ def test_a_wrong_value_is_counted_wherever_it_is(collective, monkeypatch):
         assert operation.wrong() == {list(operation.expected)[-1]: 4}
 
 
-@for_each("collective", *DIVIDED, "all_reduce", "broadcast", "sendrecv")
-def test_no_collective_holds_more_than_two_buffers_of_its_size(collective, monkeypatch):
+@for_each(*DIVIDED, "all_reduce", "broadcast", "sendrecv")
+def test_no_collective_holds_more_than_two_buffers_of_its_size(monkeypatch, collective):
     """8 GiB have to fit on a GPU with 24 GB, beside what NCCL takes. Every tensor that lives is counted when an
     operation is made, run, and compared: the largest temporary of torch included."""
     size = 16 * MIB
@@ -282,7 +280,6 @@ def test_no_collective_holds_more_than_two_buffers_of_its_size(collective, monke
 
 
 @for_each(
-    ("world", "size", "label"),
     (2, 8 * KIB, "8KiB"),
     (3, 8 * KIB, "8KiB"),  # 8,184 B
     (24, 16 * MIB, "16MiB"),

@@ -51,7 +51,6 @@ BY_SLURM = "Slurm ended the step: {} (raw/collectives-2.err:1); run it again, "
 
 
 @for_each(
-    ("why", "value", "says"),
     ("PREEMPTION", None, BY_SLURM.format("preemption") + "in a partition"),
     ("TIME LIMIT", None, BY_SLURM.format("time limit") + "with a longer"),
     ("NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS", 143, "first n0: tasks 0-1: Terminated"),
@@ -66,11 +65,10 @@ def test_a_step_that_slurm_ended_is_no_fault_of_its_program(why, value, says):
 
 
 @for_each(
-    ("phase", "step", "fact", "quantity", "few"),
     ("smoke", "binding", ("smoke.binding.gpu", "n0/task0", "GPU-0"), "smoke.node.ran_tasks", 1),
     ("node_sweep", "sweep", ("sweep.gpu.device", "n0/task0", "cuda"), "sweep.ranks", 0),
 )
-@for_each("why", "PREEMPTION", "TIME LIMIT", "NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS")
+@for_each("PREEMPTION", "TIME LIMIT", "NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS")
 def test_ranks_that_slurm_ended_are_not_missing(phase, step, fact, quantity, few, why):
     """A preempted sweep failed every node: of its ranks none had come to the end."""
     parsed = parsed_of([(*fact, None, f"raw/{step}.jsonl:1")])
@@ -110,7 +108,6 @@ ACTIVE = ["n0: mlx5_0"]
 
 
 @for_each(
-    ("transport", "active", "expected"),
     ("sockets", ACTIVE, True),
     ("rdma-verbs+sockets", ACTIVE, True),
     ("tcp:eth0", ACTIVE, True),
@@ -133,7 +130,6 @@ HEALTHY_CURVE = {"1GiB": 430.0, "8KiB": 0.5, "64MiB": 300.0, "1MiB": 30.0}
 
 
 @for_each(
-    ("speeds", "dip", "plateau"),
     (HEALTHY_CURVE, 1.0, 1.0),
     (HEALTHY_CURVE | {"64MiB": 3.0}, 0.1, 1.0),
     (HEALTHY_CURVE | {"1GiB": 150.0}, 1.0, 0.5),
@@ -159,7 +155,6 @@ def test_the_worst_of_all_collectives_is_named():
 
 
 @for_each(
-    ("transport", "named", "outcome"),
     ("unknown:Mesh", [], OPEN),
     ("unknown:Mesh", ["unknown:Mesh"], PASS),
     ("rdma-verbs+unknown:Mesh", [], OPEN),

@@ -49,10 +49,7 @@ def below(parsed: Parsed, places: pair_kinds.Places) -> tuple[set[str], set[str]
     )
 
 
-@for_each(
-    ("inside", "between", "places"),
-    *((*speeds, places) for speeds in ((700.0, 190.0), (440.0, 320.0), (440.0, 230.0)) for places in (KNOWN, {})),
-)
+@for_each(*((*speeds, places) for speeds in ((700.0, 190.0), (440.0, 320.0), (440.0, 230.0)) for places in (KNOWN, {})))
 def test_two_healthy_racks_that_less_joins_accuse_no_node_and_no_link(inside, between, places):
     """Four healthy nodes were named, and left out of the run: most of their partners were in the other rack."""
     nodes, links, slowest = below(measured(inside, between, {}), places)
@@ -62,7 +59,7 @@ def test_two_healthy_racks_that_less_joins_accuse_no_node_and_no_link(inside, be
         assert 0.9 * between < slowest["nccl.pair.slowest.between"] < 1.1 * between
 
 
-@for_each("sick", "n3", "n20")
+@for_each("n3", "n20")
 def test_a_sick_node_is_named_in_a_rack_as_on_one_switch(sick):
     assert below(measured(700.0, 190.0, {sick: 0.2}), KNOWN)[0] == {sick}
     assert below(measured(700.0, 190.0, {sick: 0.2}), {})[0] == {sick}

@@ -24,7 +24,7 @@ N1_N0 = {("n1", "n0"): 0.01}  # n1 sends slowly to n0 alone
 FROM_N1 = {("n1", other): 0.01 for other in EIGHT}
 
 
-@for_each("count", 2, 3, 4, 5, 8, 9)
+@for_each(2, 3, 4, 5, 8, 9)
 def test_all_rounds_meet_every_pair_once_and_no_node_twice_in_a_round(count):
     nodes = [f"n{number}" for number in range(count)]
     rounds = tournament.rounds(nodes, tournament.all_rounds(nodes))
@@ -87,7 +87,6 @@ LOADED_LINKS = {"n0--n1": 0.0, "n1--n3": 5.0}  # 5: of what its nodes do elsewhe
 
 
 @for_each(
-    ("parsed", "nodes", "slow_nodes", "slow_links"),
     *((fleet(nodes, FROM_N1), nodes, {"n1": 0.01}, {}) for nodes in (FOUR[:3], FOUR, EIGHT)),
     *((fleet(FOUR, {("n1", "n0"): share}), FOUR, {}, {"n0--n1": share}) for share in (0.01, 0.0)),
     *((fleet(FOUR[:3], {("n1", "n0"): share}), FOUR[:3], {}, {"n0--n1": share}) for share in (0.01, 0.0)),
@@ -124,7 +123,6 @@ BLOCKS += "AggregatedBlock=b[0-1] BlockIndex=2 Nodes=n[0-3] BlockSize=4\n"
 
 
 @for_each(
-    ("topology", "share", "words"),
     (TREE, 0.01, "n0 with those under s0: 0.01 GB/s, under s1: 1 GB/s"),
     (BLOCKS, 0.01, "n0 with those under b0: 0.01 GB/s, under b1: 1 GB/s"),
     (TREE.replace("n[0-1]", "n[0,4]").replace("2-3", "1-3"), 1.0, "n1 with those under s1: 1 GB/s"),
@@ -147,7 +145,6 @@ def test_pairs_that_carried_nothing_say_nothing_of_the_topology():
 
 
 @for_each(
-    ("leaves", "is_asked"),
     (None, True),  # Slurm gave no answer: the gate stays planned, and is incomplete
     ({}, False),
     (dict.fromkeys(FOUR, "s0"), False),
@@ -254,7 +251,6 @@ def test_pairs_that_never_met_are_listed_and_so_is_the_node_that_sat_out():
 
 
 @for_each(
-    ("arguments", "every", "out", "err"),
     (["--nodes", "n[0-3]", "--here", "n0,n2,n3"], "", 3, "3 rounds, 3 of 6 pairs; not exercised: 3 (not there: n1)"),
     (
         ["--nodes", "n[0-8]"],
@@ -282,7 +278,7 @@ def noted(run, parsed: Parsed, words: str) -> list[str]:
     return [note for note in judge.judge(run, profile.load("local-cpu"), parsed).notes if words in note]
 
 
-@for_each(("nodes", "notes"), (1, 0), (2, 1))
+@for_each((1, 0), (2, 1))
 def test_a_training_that_tells_its_backend_is_evidence_about_its_own_scale(nodes, notes):
     """No gate of a training is about a scale; the fact says which log of NCCL belongs to it."""
     run = a_run(f"run_ddp_{nodes}node", FOUR[:nodes])
@@ -317,7 +313,6 @@ TEN = ["n0", "n1", "n2", "n10"]
 
 
 @for_each(
-    ("share", "nodes", "lossy"),
     (lambda _, target: 0.02 if target == "n1" else 0.0, TEN, {"n1": 0.02}),
     # though one partner hears all
     (lambda source, target: 0.03 if source == "n1" and target != "n0" else 0.0, TEN, {"n1": 0.03}),

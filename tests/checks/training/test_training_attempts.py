@@ -74,7 +74,6 @@ def test_what_kill_on_bad_exit_cancels_was_not_ended_by_slurm(tmp_path):
 
 
 @case_for_each(
-    "line",
     "1: train_ddp_multi_node.py: --run-dir /x/run: no such run folder (it must have raw/), seen from n1; "
     "`bringup open` makes one",
     "1: /x/run: run folder cannot be written, seen from n1; is it on a filesystem that all nodes share?",
@@ -95,7 +94,7 @@ def test_a_node_that_cannot_write_results_fails_with_all_its_ranks(tmp_path, lin
 
 
 @case_for_each(
-    ("line", "says"),
+
 
         ("1: torchrun: line 2: exec: torchrun: not found", "torchrun: line 2: exec: torchrun: not found"),
         (

@@ -221,7 +221,7 @@ CASES: list[dict[str, Any]] = [
 OPTIONS = ("stem", "silent", "raised", "stacks", "gone", "log", "closed", "fails", "words")
 
 
-@for_each("case", *CASES, ids=lambda case: f"{case.get('fails', 'nobody')} {case['words']}")
+@for_each(*CASES, ids=lambda case: f"{case.get('fails', 'nobody')} {case['words']}")
 def test_the_culprit_fails_and_who_it_took_along_does_not(tmp_path_factory, case):
     stem, log = case.get("stem", "run_ddp_2node"), case.get("log")
     folder = ended(tmp_path_factory.mktemp("run"), stem, silent=case.get("silent", ()), log=log)
@@ -276,7 +276,6 @@ def test_a_rank_that_was_healthy_to_its_end_is_not_accused_by_an_early_stack(tmp
 
 
 @for_each(
-    "seconds, killed, words",
     # the oldest error file is first
     ({1: 1795287798, 3: 1795287790}, [], "first n1/rank3 raised (ValueError) at 19:03:10 UTC; and 1 more rank"),
     # who was killed left none, and was earlier than who raised
@@ -302,7 +301,6 @@ def test_an_error_file_that_is_none_or_elsewhere_gives_no_time(tmp_path, file):
 
 
 @case_for_each(
-    ("step", "fetch", "forward", "says"),
     (1.0, 0.001, [0.01, 0.01, 0.4, 0.01], "forward 0.4 s, the median is 0.01 s"),
     (0.01, 0.0001, [0.0004, 0.0004, 0.0009, 0.0004], None),  # less than a millisecond more is no slowdown
 )

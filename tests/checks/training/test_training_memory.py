@@ -64,7 +64,6 @@ COMPILED = {"compile": True}
 
 @shows_failing("train.memory.peak")
 @for_each(
-    ("changes", "args", "outcome", "says"),
     ({}, {}, PASS, ""),
     ({"peak_measured_bytes": 60 * GIB}, {}, WARN, ""),
     ({"peak_measured_bytes": 20 * GIB}, {}, WARN, ""),

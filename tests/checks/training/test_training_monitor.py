@@ -68,7 +68,6 @@ def test_a_low_clock_outside_the_measured_steps_does_not_count():
 
 
 @case_for_each(
-    ("text", "steps", "says"),
     (watched(HEALTHY, percent=10), STEPS, "in no sample in the measured steps was it 50 % busy"),
     (watched(HEALTHY, last=102), STEPS, "in 2 samples in the measured steps was it 50 % busy, in fewer than 3"),
     (watched(HEALTHY), {}, "in no sample in the measured steps was it 50 % busy"),

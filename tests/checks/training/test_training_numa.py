@@ -63,7 +63,6 @@ ALL, FAR = set(range(8)), "GPU-a sits at NUMA node 1, {} CPUs too"
 
 
 @case_for_each(
-    ("at", "mask", "numa_nodes", "kept", "outcome", "says"),
     pytest.param("1", ALL, 2, {4, 5, 6, 7}, PASS, "", id="on all CPUs of two NUMA nodes it keeps those of its GPU"),
     pytest.param(
         *("1", {0, 1}, 2, {0, 1}, WARN, f"0 ({FAR.format('0 of 2')})"),
@@ -103,7 +102,6 @@ def test_a_rank_that_left_no_word_is_incomplete(tmp_path, monkeypatch):
 
 
 @case_for_each(
-    ("allowed", "at", "chosen"),
     ({2, 3, 4}, "1", {4}),
     ({4, 5}, "1", None),  # torchrun bound it, or Slurm
     ({2, 3}, "1", None),  # the GPU is at the other node
@@ -118,7 +116,6 @@ def test_no_cpu_is_chosen_where_the_node_of_the_gpu_has_none():
 
 
 @case_for_each(
-    ("visible", "local_rank", "gpu"),
     (None, 1, "GPU-b"),
     ("0,1", 1, "GPU-b"),
     ("1,0", 1, "GPU-a"),

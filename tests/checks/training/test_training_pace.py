@@ -59,7 +59,7 @@ SEEN = [
 
 
 @shows_failing(*failing(SEEN))
-@for_each("gate, outcome, says, changes", *SEEN)
+@for_each(*SEEN)
 def test_what_a_run_measured_of_itself_is_judged_and_what_it_did_not_is_unknown(
     tmp_path_factory, gate, outcome, says, changes
 ):
@@ -83,7 +83,6 @@ def of_peak(mfu: float | None, step_s: float = 0.5, why: str | None = None) -> d
 
 @shows_failing("train.mfu")
 @for_each(
-    "outcome, says, changes",
     (PASS, "0.38", of_peak(0.38)),
     (FAIL, "0.11", of_peak(0.11)),
     (OPEN, "too little work", of_peak(0.38, step_s=0.02)),
@@ -97,7 +96,6 @@ def test_one_gpu_does_its_share_of_its_peak_where_the_workload_is_real(tmp_path_
 
 @shows_failing("train.scaling")
 @for_each(
-    "share, step_s, optimizer_s, outcome, says",
     (0.97, 2.0, 0.0, PASS, "0.97"),
     (0.6, 2.0, 0.0, FAIL, "0.6"),
     (0.97, 0.02, 0.0, OPEN, "10 ms on 2 ranks"),  # a step of launches tells nothing, in either direction
@@ -155,14 +153,14 @@ def test_the_drivers_of_all_ranks_are_read_from_both_kinds_of_module():
 AGREE = "train.records.agree"
 
 
-@for_each("stem", *STEMS)
+@for_each(*STEMS)
 def test_recorded_trainings_agree_with_themselves(stem):
     records = TrainingRecords(RECORDS / stem)
     assert list(measured.contradictions(records.args, records.metrics)) == []
 
 
 @shows_failing(AGREE)
-@for_each("factor", 1000, 1.05, 0.5)
+@for_each(1000, 1.05, 0.5)
 def test_a_speed_that_its_own_steps_do_not_make_is_judged_and_compared_with_nothing(tmp_path_factory, factor):
     run = run_of("run_fsdp_2node", tmp_path_factory.mktemp("run"))
     metrics = TrainingRecords(run).metrics
@@ -176,7 +174,6 @@ def test_a_speed_that_its_own_steps_do_not_make_is_judged_and_compared_with_noth
 
 
 @for_each(
-    "file, field, changed, says",
     ("run_args.json", "world_size", 4000, "run_args.json has world_size 4000, metrics.json 4"),
     ("metrics.json", "tokens_per_step", lambda now: now * 2, "global batch times sequence length gives"),
     # the same begin, another clock

@@ -79,7 +79,7 @@ ARGUMENTS = [
 
 
 @shows_failing(*failing(row[2:] for row in FIELDS))
-@for_each("stem, fields, gate, outcome, says", *FIELDS, *ARGUMENTS)
+@for_each(*FIELDS, *ARGUMENTS)
 def test_every_training_gate_can_fail_and_passes_nothing_that_is_not_there(
     tmp_path_factory, stem, fields, gate, outcome, says
 ):
@@ -119,7 +119,6 @@ def of_transport(folder: Path, name: str) -> Verdict:
 
 
 @case_for_each(
-    ("networks", "outcome", "says"),
     (("IB", "IB"), PASS, "IB"),
     (("IBext_v10", "IBext_v10"), PASS, "IBext_v10"),  # HPC-X
     (("Libfabric", "Libfabric"), OPEN, "Libfabric is not known to this version"),  # no provider
@@ -304,7 +303,6 @@ RANK, JOB = ("train.rank.stall", "n1/rank3"), ("train.stall", "job")
 
 
 @for_each(
-    "last, excess_s, expected",
     (
         STILL,
         20.0,
