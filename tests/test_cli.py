@@ -1,7 +1,6 @@
 """Bad input: one clear line, exit code 2, nothing lost."""
 
 import errno
-import importlib
 import inspect
 import os
 import re
@@ -12,6 +11,7 @@ import sys
 from unittest.mock import Mock
 
 import pytest
+from bringup import listed
 from bringup.cli import main, parser
 from bringup.cli.verbs import VERBS
 from loops import case_for_each, for_each
@@ -204,9 +204,8 @@ def test_the_help_loads_neither_the_records_nor_the_catalogue():
 
 def test_every_verb_is_done_by_the_file_that_the_table_names_and_reads_the_arguments_that_it_takes():
     known = next(action.choices for action in parser()._actions if isinstance(action.choices, dict))
-    for room, name in (key.split(".") for key in VERBS):
-        module = importlib.import_module(f"bringup.cli.{room}")
-        code = inspect.getsource(getattr(module, f"do_{name.replace('-', '_')}"))
+    for name, verb in VERBS.items():
+        code = inspect.getsource(listed.called(verb.does))
         taken = {action.dest for action in known[name]._actions} | ({"options"} if name == "train" else set())
         assert set(re.findall(r"\barguments\.(\w+)", code)) <= taken, name
 
@@ -215,7 +214,7 @@ def test_a_verb_that_starts_scripts_says_that_it_needs_a_checkout(tmp_path, monk
     """As pipx installs it: `doctor` once ended as a fault of bringup itself."""
     monkeypatch.setattr("bringup.kernel.results.REPOSITORY", tmp_path)
     needed = {"train": ["ddp"], "preflight": ["--nodes", "2", "--", "true"]}
-    for verb in (key.partition(".")[2] for key, verb in VERBS.items() if verb.starts_scripts):
+    for verb in (name for name, known in VERBS.items() if known.verb.starts_scripts):
         with pytest.raises(SystemExit) as ended:
             main([verb, *needed.get(verb, [])])
         assert ended.value.code == 2

@@ -14,10 +14,10 @@ from contextlib import redirect_stderr
 from pathlib import Path
 
 from bringup import cli
-from bringup.cli.arguments import phase_called, phases_called
 from bringup.kernel.errors import BringupError
 from bringup.kernel.plan.phases import PHASES
 from bringup.report import known_runs
+from bringup.verb import phase_called, phases_called
 from loops import for_each
 from programs import ROOT, ran
 from recipe import arguments as recipe_arguments

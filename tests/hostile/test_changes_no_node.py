@@ -29,7 +29,7 @@ ORDERS = re.compile(
 PRINTED = {  # file -> the orders in it that a person may paste
     "infrastructure-validation/slurm/install": {"scontrol reconfigure"},
     "validation/bringup/report/drain.py": {"scontrol update", "State=DRAIN"},
-    "validation/bringup/health/node_lines.py": {"scontrol update", "State=RESUME"},
+    "validation/bringup/run/node_lines.py": {"scontrol update", "State=RESUME"},
     "validation/benchmarks/judge_and_report.py": {"State=IDLE"},  # an answer of Slurm, made up
 }
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from bringup.cli import main
-from bringup.health import node_lines
 from bringup.kernel import results
 from bringup.kernel.judge import judge_folder
+from bringup.run import node_lines
 from loops import case_for_each
 from programs import program
 from runs_for_tests import discovery, lose_a_gpu, reseal

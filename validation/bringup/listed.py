@@ -33,6 +33,10 @@ SIGNS = "bringup.readers.known.signs:in_run"
 DRILLED, DRILLS_ANSWER = "bringup.drill.answered:drilled", "bringup.drill.answered:diagnosable"
 
 
+ROOMS = ("bringup.compare", "bringup.drill", "bringup.why", "bringup.preflight", "bringup.health")
+"""Rooms with verbs of their own (verbs.py). `git rm -r` one, take its name out here, and the rest goes on."""
+
+
 @cache
 def called(name: str) -> Any:
     """Return the function, or the module, of this name."""

@@ -6,7 +6,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import importlib
 import io
 import os
 import signal
@@ -15,10 +14,12 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, TextIO, cast
 
-from bringup.cli.arguments import CANNOT_TELL, complain, with_runs
-from bringup.cli.verbs import TITLES, VERBS
+from bringup import listed
+from bringup.cli.arguments import with_runs
+from bringup.cli.verbs import VERBS
 from bringup.kernel.characters import Printable, meant
 from bringup.kernel.errors import BringupError
+from bringup.verb import CANNOT_TELL, FOR_SCRIPTS, GROUPS, complain
 
 CLOSED_PIPE = 128 + signal.SIGPIPE
 FIRST = """\
@@ -71,7 +72,8 @@ def _parsed(argv: Sequence[str]) -> argparse.Namespace:
     """Parse arguments. Raises UsageError, and RunError of what names no run or no phase."""
     top = parser()
     arguments, options = top.parse_known_args([*argv[1:2], "--help"] if argv[:1] == ["help"] else argv)
-    verb = VERBS.get(getattr(arguments, "key", ""))
+    known = VERBS.get(arguments.verb)
+    verb = known and known.verb
     if options and not (verb and verb.takes_options):
         asked = top if verb is None else top.verbs[arguments.verb]
         first = next((option for option in options if option.startswith("-")), None)
@@ -135,8 +137,7 @@ def _done(arguments: argparse.Namespace) -> int:
         for number in (signal.SIGTERM, signal.SIGHUP):
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup ignores one on purpose
                 signal.signal(number, _stop)
-    room = importlib.import_module(f"bringup.cli.{arguments.key.split('.')[0]}")  # and nothing else: a start is fast
-    verb: Callable[[argparse.Namespace], int] = getattr(room, f"do_{arguments.verb.replace('-', '_')}")
+    verb: Callable[[argparse.Namespace], int] = listed.called(VERBS[arguments.verb].does)  # a start imports no other
     return verb(arguments)
 
 
@@ -164,8 +165,10 @@ class _Top(_Parser):
         if self.for_scripts:
             return super().format_help()
         parts = ["usage: bringup VERB ...   (bringup --version, bringup --help-scripts)\n"]
-        for room, title in TITLES.items():
-            verbs = {key.partition(".")[2]: verb for key, verb in VERBS.items() if key.startswith(f"{room}.")}
+        for title in GROUPS:
+            verbs = {name: known.verb for name, known in VERBS.items() if known.group == title}
+            if not verbs:  # their room was taken out
+                continue
             lines = [f"  {name:<14} {verb.help}" for name, verb in verbs.items()]
             parts.append("\n".join([title, *lines, f"      {next(iter(verbs.values())).example}", ""]))
         return "\n".join([*parts, ENDS])
@@ -177,17 +180,15 @@ def parser(for_scripts: bool = False) -> _Top:
     top.add_argument("--version", action="store_true", help="show the version and exit")
     top.add_argument("--help-scripts", action="store_true", help="show the verbs that scripts call, and exit")
     verbs = top.add_subparsers(dest="verb", metavar="VERB", parser_class=_Parser)
-    for key, verb in VERBS.items():
-        room, _, name = key.partition(".")
-        listed: dict[str, Any] = {"help": verb.help} if (room not in TITLES) is for_scripts else {}
+    for name, (verb, group, _) in VERBS.items():
+        shown: dict[str, Any] = {"help": verb.help} if (group == FOR_SCRIPTS) is for_scripts else {}
         added = verbs.add_parser(
             name,
             description=verb.description or verb.help,
             epilog=verb.example and f"example: {verb.example}",
             allow_abbrev=not verb.takes_options,  # --r would be theirs, and not the program's
-            **listed,
+            **shown,
         )
-        added.set_defaults(key=key)
         for flags, options in verb.arguments:
             default = options.get("default")
             added.add_argument(*flags, **options | {"default": default()} if callable(default) else options)

@@ -6,7 +6,6 @@ import argparse
 import json
 from pathlib import Path
 
-from bringup.cli.arguments import phase_called
 from bringup.kernel.errors import UsageError
 from bringup.kernel.plan import catalogue, own
 from bringup.kernel.plan.phases import PHASES
@@ -14,6 +13,7 @@ from bringup.report import text
 from bringup.report.terminal import console
 from bringup.run import site as at_site
 from bringup.run.before import cluster, doctor, new_site
+from bringup.verb import phase_called
 
 
 def do_doctor(arguments: argparse.Namespace) -> int:

@@ -11,7 +11,6 @@ import shlex
 import sys
 from typing import TYPE_CHECKING
 
-from bringup.cli.arguments import complain, phase_called
 from bringup.kernel import results
 from bringup.kernel.characters import many
 from bringup.kernel.errors import UsageError
@@ -22,6 +21,7 @@ from bringup.kernel.records import Outcome
 from bringup.run import nodes as choice
 from bringup.run import site as at_site
 from bringup.run import waiting
+from bringup.verb import complain, phase_called
 
 if TYPE_CHECKING:
     from bringup.kernel.judge import Judged

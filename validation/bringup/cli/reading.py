@@ -10,8 +10,6 @@ from datetime import datetime, timezone
 from functools import partial
 from pathlib import Path
 
-from bringup.cli.arguments import CANNOT_TELL, complain, named_profile
-from bringup.health import node_lines
 from bringup.kernel import judge, results
 from bringup.kernel.errors import BringupError, UsageError
 from bringup.kernel.plan.phases import PHASES
@@ -33,7 +31,8 @@ from bringup.report import (
 )
 from bringup.report.junit import junit
 from bringup.report.prometheus import prometheus
-from bringup.run import signature
+from bringup.run import node_lines, signature
+from bringup.verb import CANNOT_TELL, complain, named_profile
 
 PAGE = "report.html"
 

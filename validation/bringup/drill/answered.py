@@ -9,12 +9,12 @@ from datetime import date
 from pathlib import Path
 
 from bringup.drill.declared import DECLARED
+from bringup.kernel.answers import NO_FAULT
 from bringup.kernel.errors import BringupError
 from bringup.kernel.facts.names import listed
 from bringup.kernel.judge import Judged, judge_folder
 from bringup.kernel.plan import stand_ins
-from bringup.kernel.plan.claims import Claim
-from bringup.kernel.records import ClaimAnswer, DrillReport, DrillResult, Mark, Outcome, Run, read_record
+from bringup.kernel.records import DrillReport, DrillResult, Mark, Outcome, Run, read_record
 from bringup.kernel.results import DRILLS
 
 DAYS = 90  # that may lie between a drill and the runs beside it: a cluster changes
@@ -39,28 +39,25 @@ def drilled(folder: Path) -> Drilled:
     return Drilled(report, runs)
 
 
-def diagnosable(claim: Claim, drills: Sequence[Drilled], runs: Sequence[Run], *, is_real: bool) -> ClaimAnswer:
-    """Trust no record that says `found`: the run that shows it lies beside it, and says so again. runs: whose cluster
-    the claim is about. is_real: hardware was seen at work in one, and what is said of it stays said."""
+def diagnosable(drills: Sequence[Drilled], runs: Sequence[Run], *, is_real: bool) -> tuple[Mark, str]:
+    """Say whether faults are noticed, and why. Trust no record that says `found`: the run that shows it lies beside it,
+    and says so again. runs: whose cluster it is about. is_real: hardware was seen at work in one, and what is said of
+    it stays said."""
     pairs = [(drilled, result) for drilled in drills for result in drilled.report.results if result.performed]
     results = [result for _, result in pairs]
     passed = [result for result in results if result.is_found and not result.false_alarms]
     unproven = [result.drill for drilled, result in pairs if not _is_shown(drilled, result)]
     counted = f"{len(passed)} of {len(results)} drills found"
     if not results:
-        mark, line = Mark.NOT_ASKED, "no fault was made on purpose: bringup drill --anywhere"
-    elif len(passed) < len(results):
+        return Mark.NOT_ASKED, NO_FAULT
+    if len(passed) < len(results):
         missed = [result.drill for result in results if result not in passed]
-        mark, line = Mark.FAIL, f"{counted}; not: {', '.join(missed[:NAMED])}"
-    elif unproven:
-        mark, line = Mark.INCOMPLETE, f"{counted}; no run beside drill.json shows it: {', '.join(unproven[:NAMED])}"
-    elif elsewhere := _elsewhere(drills, runs):
-        mark, line = Mark.NOT_ASKED if is_real else Mark.NOT_PROVEN, f"{counted}; {elsewhere}: bringup drill --anywhere"
-    else:
-        mark, line = Mark.PASS, counted
-    return ClaimAnswer(
-        claim=claim.id, says=claim.says, mark=mark, numbers=[], verdicts=0, nodes=[], gpus_per_node=0, why=line
-    )
+        return Mark.FAIL, f"{counted}; not: {', '.join(missed[:NAMED])}"
+    if unproven:
+        return Mark.INCOMPLETE, f"{counted}; no run beside drill.json shows it: {', '.join(unproven[:NAMED])}"
+    if elsewhere := _elsewhere(drills, runs):
+        return Mark.NOT_ASKED if is_real else Mark.NOT_PROVEN, f"{counted}; {elsewhere}: bringup drill --anywhere"
+    return Mark.PASS, counted
 
 
 def _is_shown(drilled: Drilled, result: DrillResult) -> bool:

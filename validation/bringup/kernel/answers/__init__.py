@@ -24,6 +24,7 @@ from bringup.kernel.records.grouped import grouped
 from bringup.listed import DRILLS_ANSWER, called
 
 NOT_RUN = "no phase that asks it was run"
+NO_FAULT = "no fault was made on purpose: bringup drill --anywhere"
 NAMED = 3  # checks of a sentence
 
 
@@ -133,9 +134,15 @@ def _claim(
     left_out: Sequence[str],
 ) -> _Claimed:
     if claim.drills:
-        beside = [run.judged.run for run in runs]
-        is_real = any(run.real for run in runs)
-        return _Claimed(called(DRILLS_ANSWER)(claim, drills, beside, is_real=is_real))
+        mark, why = Mark.NOT_ASKED, NO_FAULT
+        if drills:
+            beside = [run.judged.run for run in runs]
+            mark, why = called(DRILLS_ANSWER)(drills, beside, is_real=any(run.real for run in runs))
+        return _Claimed(
+            ClaimAnswer(
+                claim=claim.id, says=claim.says, mark=mark, numbers=[], verdicts=0, nodes=[], gpus_per_node=0, why=why
+            )
+        )
     bearing = [evidence for run in runs for evidence in _evidence(claim, run)]
     of_sites = {id: gate for run in runs for id, gate in run.judged.own.items()}
     gates = proving(claim.id, of_sites)

@@ -8,25 +8,27 @@ import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from bringup.cli.arguments import CANNOT_TELL, complain, named_profile
-from bringup.compare import history, learn, lemons, regression
+from bringup.compare import history, learn, lemons, regression, sweep
 from bringup.compare import history_shown as report
 from bringup.kernel import judge, results
 from bringup.kernel.characters import many
 from bringup.kernel.errors import BringupError, RunError, UsageError
 from bringup.kernel.plan import catalogue
 from bringup.kernel.plan import profile as profiles
-from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.phases import NODES, PHASES
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.records import Outcome, as_json
 from bringup.readers import slurm as answers
 from bringup.report import advice as advice_text
 from bringup.report import outputs, terminal, text
 from bringup.run import discovered, slurm
+from bringup.run import site as at_site
+from bringup.training import varied as sweeps
 from bringup.training.advise import answer as advising
 from bringup.training.advise import interval
 from bringup.training.comparison import entries, recommend, sidebyside
 from bringup.training.formulae import models, published
+from bringup.verb import CANNOT_TELL, complain, named_profile, phase_called
 
 
 def do_compare(arguments: argparse.Namespace) -> int:
@@ -237,3 +239,23 @@ def do_advise(arguments: argparse.Namespace) -> int:
     for line in advice_text.screen(advice).split("\n"):  # a table and a command stay as they are
         print(line if "  " in line else text.wrapped(line))
     return 0
+
+
+def do_sweep(arguments: argparse.Namespace) -> int:
+    if arguments.resume is not None:
+        if arguments.phase or arguments.vary or arguments.nodes or arguments.nodelist:
+            raise UsageError("sweep --resume goes on with what it was: leave out the phase, --vary and the nodes")
+        site = at_site.entered()
+        return sweep.run(arguments.resume, site)
+    if arguments.phase is None or not arguments.vary:
+        raise UsageError("sweep needs a training and what to vary: bringup sweep run_fsdp_1node --vary compile=yes,no")
+    phase = phase_called(arguments.phase)
+    if not phase.is_training:
+        trainings = ", ".join(stem for stem, known in PHASES.items() if known.is_training)
+        raise UsageError(f"sweep {phase.stem}: not a training; there are {trainings}")
+    vary = sweeps.read(arguments.vary, phase)
+    if arguments.weak and NODES not in vary:
+        raise UsageError("--weak is for --vary nodes=1,2,4")
+    site = at_site.entered()
+    options = {name: getattr(arguments, name) for name in ("nodes", "nodelist", "grid", "weak", "repeat")}
+    return sweep.run(sweep.begin(phase, vary, arguments.profile, site, **options), site)

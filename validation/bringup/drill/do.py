@@ -1,0 +1,43 @@
+"""What `bringup drill` does."""
+
+from __future__ import annotations
+
+import argparse
+
+from bringup.drill import declared, suite
+from bringup.drill import result as drill_result
+from bringup.kernel.errors import UsageError
+from bringup.kernel.plan import catalogue, profile_text
+from bringup.run import discovered
+from bringup.run import site as at_site
+
+
+def do_drill(arguments: argparse.Namespace) -> int:
+    if arguments.checks is not None and arguments.anywhere:
+        raise UsageError("--checks runs on local clusters: without --anywhere")
+    on_local = declared.DRILLS if arguments.checks is None else suite.of_site(arguments.checks)
+    ids = [drill.id for drill in on_local]
+    unknown = [name for name in arguments.only if name not in ids]
+    if unknown:
+        near = profile_text.meant(unknown[0], ids)
+        raise UsageError(f"no drill is called {', '.join(unknown)}{near}; bringup drill --list shows all")
+    if arguments.list:
+        chosen = [drill for drill in on_local if not arguments.only or drill.id in arguments.only]
+        print(drill_result.listed(chosen))
+        return 0
+    if arguments.anywhere:
+        at_site.entered()
+    if arguments.resume is not None and arguments.only:
+        raise UsageError("--resume goes on with what was planned: without --only")
+    known = declared.DECLARED.values() if arguments.anywhere else on_local
+    chosen = [drill for drill in known if not arguments.only or drill.id in arguments.only]
+    if arguments.anywhere and not arguments.only and arguments.resume is None:
+        chosen = [drill for drill in chosen if drill.where == "anywhere"]
+    request = suite.Request(
+        drills=chosen,
+        anywhere=arguments.anywhere,
+        # a run that is continued knows what it had planned
+        profile=discovered.profile(catalogue.load_profile(arguments.profile), []) if arguments.anywhere else None,
+        resume=arguments.resume,
+    )
+    return suite.run(request)

@@ -1,0 +1,24 @@
+"""What `bringup site-baseline` does."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from bringup.health import baseline
+from bringup.kernel import judge, results
+from bringup.report import outputs
+
+
+def do_site_baseline(arguments: argparse.Namespace) -> int:
+    output = outputs.Output("-o", arguments.output or Path("-"), arguments.force)
+    outputs.check([output])
+    runs = results.find(arguments.runs)
+    made = baseline.made_of([judge.judge_folder(folder) for folder in runs.once])
+    outputs.write(output, made.model_dump_json(indent=1) + "\n")
+    if not output.is_standard_output:
+        nodes, limits = sum(len(group.nodes) for group in made.groups), len(made.groups[-1].asked)
+        print(
+            f"{arguments.output}: {nodes} nodes, {limits} questions; infrastructure-validation/slurm/install takes it"
+        )
+    return 0
