@@ -7,7 +7,7 @@ import predict
 import pytest
 import torch
 from bringup.training.formulae import memory, models
-from recipe import fast as chunked_loss
+from recipe.fast import chunked_loss
 from recipe.strategy import Refused
 from tiers import first
 from torch.distributed.tensor import debug

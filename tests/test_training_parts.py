@@ -48,9 +48,9 @@ def test_blocks_are_compiled_only_where_something_small_is(monkeypatch):
     def needs_a_compiler(function: Any) -> Any:
         raise RuntimeError("No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')")
 
-    assert (recipes._no_compiler() is None) == (" " not in sys.prefix)  # Inductor finds no headers in such a path
+    assert (recipes.no_compiler() is None) == (" " not in sys.prefix)  # Inductor finds no headers in such a path
     monkeypatch.setattr(torch, "compile", needs_a_compiler)
-    assert "cannot compile here: No working C++ compiler found" in (recipes._no_compiler() or "")
+    assert "cannot compile here: No working C++ compiler found" in (recipes.no_compiler() or "")
 
 
 @pytest.mark.parametrize(("stem", "theta"), [("smollm3-3b", 5e6), ("mistral-7b", 1e4), ("llama3-8b", 5e5)])

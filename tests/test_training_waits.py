@@ -16,6 +16,7 @@ from recipe import fast as recipes
 from recipe import group, meter, observed_strategy, program
 from recipe.arguments import Args
 from recipe.checkpoint import resume
+from recipe.fast.compiled_blocks import CompileBlocks
 from recipe.strategy import Refused
 from torch._dynamo.utils import counters
 from transformers import AutoConfig, AutoModelForCausalLM, masking_utils
@@ -122,7 +123,7 @@ def test_many_blocks_are_compiled_once_after_the_hooks_of_the_first_step_are_gon
     model = model_of(layers)
     first_step, clock = observed_strategy.FirstStep(lambda: None), meter.Meter(lambda step: None)
     clock.time_blocks(model)
-    callbacks = [first_step, clock, recipes.CompileBlocks(60)]
+    callbacks = [first_step, clock, CompileBlocks(60)]
     ids = torch.zeros(1, 32, dtype=torch.long)
 
     def each(event: str, step: int) -> None:
@@ -149,7 +150,7 @@ def test_ranks_wait_longer_for_one_another_in_the_step_that_compiles(monkeypatch
     monkeypatch.setattr(recipes.group, "set_timeouts", timeouts.append)
     monkeypatch.setattr(recipes, "decoder_layers", lambda model: [])
     waited: list[int] = []
-    callback = recipes.CompileBlocks(60)
+    callback = CompileBlocks(60)
     monkeypatch.setattr(recipes.group, "wait_for_device", lambda: waited.append(callback.steps))
     in_step = []
     for _ in range(4):
@@ -179,7 +180,7 @@ def test_under_ddp_a_block_is_compiled_as_one_graph(monkeypatch):
         with torch._dynamo.config.patch(optimize_ddp=torch._dynamo.config.optimize_ddp):  # to put it back
             model = model_of(layers=2, intermediate_size=8192)  # a matrix has 2 MiB
             model = torch.nn.parallel.DistributedDataParallel(model, bucket_cap_mb=1)
-            recipes.CompileBlocks(60).on_step_end(None, None, None, model=model)
+            CompileBlocks(60).on_step_end(None, None, None, model=model)
             ids = torch.zeros(1, 32, dtype=torch.long)
             model(input_ids=ids, labels=ids).loss.backward()
     finally:

@@ -31,8 +31,8 @@ import transformers
 from accelerate.utils import FullyShardedDataParallelPlugin, convert_outputs_to_fp32
 from accelerate.utils.fsdp_utils import fsdp2_apply_ac, fsdp2_prepare_model
 from recipe import TRAINING
-from recipe import fast as chunked_loss
 from recipe.fast import without_waits
+from recipe.fast.chunked_loss import ChunkedLoss
 from recipe.memory import states_bytes
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
@@ -123,7 +123,7 @@ def _model(step: Step, mesh: DeviceMesh | None) -> Any:
     model = AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation=step.attention)
     model.train()
     if step.chunked_loss:
-        chunked_loss.ChunkedLoss(model)
+        ChunkedLoss(model)
     if step.activation_checkpointing and mesh is None:
         model.activation_checkpointing_enable({"use_reentrant": False})
     if mesh is None:

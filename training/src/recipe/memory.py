@@ -7,7 +7,6 @@ need comes from bringup.training.formulae.memory, and is exact: where they alone
 
 from __future__ import annotations
 
-import resource
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -111,21 +110,17 @@ def checksum(model: torch.nn.Module) -> float:
 
 
 class OutOfMemory(RuntimeError):
-    """Device or host memory ran out. One line: where, what held how much, and what the allocator said."""
+    """Device memory ran out. One line: where, what held how much, and what the allocator said."""
 
 
 @contextmanager
 def memory_by_part(trainer: Any) -> Iterator[None]:
-    """Turn torch.OutOfMemoryError and MemoryError into OutOfMemory."""
+    """Turn torch.OutOfMemoryError into OutOfMemory. Where the host's memory is full, the kernel kills."""
     try:
         yield
     except torch.OutOfMemoryError as error:
         where = f"out of device memory on {node_name()} ({group.DEVICE})"
         raise OutOfMemory(f"{where}: {_parts(trainer)}; {one_line(str(error))}") from error
-    except MemoryError as error:
-        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-        held = f"this rank held {resident:.1f} GiB at most, of it {_parts(trainer)}"
-        raise OutOfMemory(f"out of host memory on {node_name()}: {held}") from error
 
 
 def _parts(trainer: Any) -> str:

@@ -30,6 +30,8 @@ from recipe import communication, fast, group, memory, meter, observed_strategy,
 from recipe.arguments import Args
 from recipe.checkpoint.resume import Checkpoints, StopOnRequest
 from recipe.data import Rows, open_rows, together
+from recipe.fast.chunked_loss import ChunkedLoss
+from recipe.fast.compiled_blocks import CompileBlocks
 from recipe.hang import Watch
 from recipe.memory import ModelStates, checksum, memory_by_part
 from recipe.rank import RankFacts, one_line, raised, refused, say_once
@@ -151,7 +153,7 @@ class Run:
             rows = open_rows(args, model.config, self.hosts)
             if not self.expected.sharded:
                 weights.fill_alike(model, args)
-        self.loss = fast.ChunkedLoss(model) if fast.on(self.tuning, CHUNKED_LOSS) else None
+        self.loss = ChunkedLoss(model) if fast.on(self.tuning, CHUNKED_LOSS) else None
         self.load_s = time.perf_counter() - begun
         self.stop = StopOnRequest(args.stop_file)
         self.clock = meter.Meter(lambda step: self.shown.after_step(step, self.checkpoints.trajectory, self.clock))
@@ -176,7 +178,7 @@ class Run:
         """Return what watches the training, in this order. Checkpoints are written by one of them."""
         watching = [self.first_step, self.watch, self.clock, self.states, self.checkpoints, self.stop]
         if fast.on(self.tuning, fast.COMPILE):  # last: the first step has let go of the blocks by then
-            watching.append(fast.CompileBlocks(self.args.timeout_s, self.loss))
+            watching.append(CompileBlocks(self.args.timeout_s, self.loss))
         return watching
 
     def common_arguments(self) -> dict[str, Any]:

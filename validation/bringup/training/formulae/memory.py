@@ -26,7 +26,7 @@ from bringup.training.records import Attention, ModelShape, Tensor, elements
 GIB = 2**30
 MASTER = 4  # float32 weights and gradients
 ADAM = 8  # two float32 moments
-CHUNK_TOKENS = 2048  # whose logits are there at once where the loss is computed in chunks (recipe/fast.py)
+CHUNK_TOKENS = 2048  # whose logits are there at once where the loss is computed in chunks (recipe/fast/chunked_loss.py)
 WORKSPACE = 32 * 2**20  # cuBLAS on Hopper: CUBLAS_WORKSPACE_CONFIG's default there, allocated through PyTorch
 OUTSIDE = {1: int(1.0 * GIB), 2: int(3.0 * GIB)}
 """Context 0.5-0.9 GiB; NCCL 1-2 GiB more (stas00/ml-engineering, training/performance). Key: ranks; 2 is 2 or more."""

@@ -27,7 +27,7 @@ Kind = Literal["single", "ddp", "zero2", "fsdp", "hsdp"]
 NAMES: dict[Kind, str] = {"single": "single", "ddp": "DDP", "zero2": "ZeRO-2", "fsdp": "FSDP", "hsdp": "HSDP"}
 KINDS: tuple[Kind, ...] = tuple(NAMES)
 CHUNKED_LOSS = "loss in chunks of tokens"
-"""Its name in the tuning of a training (training/src/recipe/fast.py)."""
+"""Its name in the tuning of a training (training/src/recipe/fast)."""
 
 
 def dense_block(hidden: int, heads: int, kv_heads: int, head_size: int, feed_forward: int) -> tuple[Tensor, ...]:

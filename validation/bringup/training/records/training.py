@@ -103,7 +103,7 @@ class RunArgs(Versioned):
     compute_dtype: str
     reduce_dtype: str
     attention: str
-    recipe: Literal["plain", "fast"]  # the same training, as training/src/recipe/fast.py says
+    recipe: Literal["plain", "fast"]  # the same training, as training/src/recipe/fast says
     tuning: dict[str, str]  # what a recipe changes -> ON, or why it could not
     compile: bool
     dataloader_workers: int = Field(ge=0)
