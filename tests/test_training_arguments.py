@@ -62,6 +62,7 @@ def run_dir(tmp_path: Path) -> Path:
     (("--rows-at-once", "3"), "not divisible by 2 rank(s) x 3 row(s) at once; the nearest that is: 6"),
     (("--sync-each-batch",), "--sync-each-batch changes nothing here: a step of one micro-step reduces once"),
     (("--no-reshard-after-forward",), "under FSDP only"),
+    (("--ddp-bucket-cap-mb", "0"), "0 is not 1 or more"),
     (("--run-dir", "/nowhere"), "no such run folder"),
     (("--model", "/nowhere/model"), "--model /nowhere/model: no such file or folder, seen from "),
     (("--dataset", "texts.jsonl"), "--dataset texts.jsonl: no such file or folder, seen from "),
@@ -85,6 +86,8 @@ def test_a_path_is_looked_for_at_once_but_not_from_outside_of_a_container():
 
 @for_each(
     ("train_single_gpu", "1", ("--gradient-accumulation", "2", "--sync-each-batch"), "one rank reduces nothing"),
+    ("train_fsdp_single_node", "2", ("--ddp-bucket-cap-mb", "100"), "means something under DDP only"),
+    ("train_ddp_single_node", "2", ("--ddp-bucket-cap-mb", "100"), None),
     ("train_fsdp_multi_node", "8", ("--shard-size", "4"), "is the size of a shard group of --hsdp; give both"),
     ("train_fsdp_multi_node", "8", ("--hsdp", "--shard-size", "2"), None),
 )

@@ -66,6 +66,8 @@ def test_the_variant_of_a_run_is_what_was_observed(folders):
     change(folders[-1], "metrics.json", observed_reshard_after_forward=False, observed_recomputed_layers=4)
     change(folders[-1], "run_args.json", gradient_accumulation=2)
     assert column(beside(folders), "variant")[-1] == "ZeRO-2, accumulation 2, recomputation"
+    change(folders[0], "run_args.json", ddp_bucket_cap_mb=100)
+    assert column(beside(folders), "variant")[0] == "buckets of 100 MiB"
 
 
 def test_mfu_is_a_column_and_unknown_where_no_peak_is_known(folders):

@@ -103,6 +103,7 @@ class Args:
     bf16: bool | None = _switch("bfloat16 compute over float32 weights (default: on GPUs that compute in it)", None)
     reduce_dtype: str = _option("gradients on the wire, FSDP with bf16", "float32", choices=("float32", "bfloat16"))
     reshard_after_forward: bool = _switch("FSDP: gather parameters again for the backward pass", default=True)
+    ddp_bucket_cap_mb: int | None = _option("MiB of gradients that DDP reduces at once (default: 25)", kind=_natural)
     activation_checkpointing: bool = _switch("recompute activations in the backward pass")
     recipe: Literal["plain", "fast"] = _option(
         "fast: compiled blocks and the loss in chunks, where they are there", "plain", choices=("plain", "fast")
@@ -171,6 +172,8 @@ def parse(doc: str, *, takes_hsdp: bool, sharded: bool) -> tuple[Args, bool]:
         complain(f"--recipe fast compiles in its second step: give --warmup-steps {FAST_WARMUP} or more")
     if not sharded and (given.reduce_dtype != "float32" or not given.reshard_after_forward):
         complain("--reduce-dtype and --no-reshard-after-forward mean something under FSDP only; leave them out")
+    if given.ddp_bucket_cap_mb is not None and (sharded or WORLD == 1):
+        complain("--ddp-bucket-cap-mb means something under DDP only; leave it out")
     if given.sync_each_batch and (WORLD == 1 or accumulation == 1):
         why = "one rank reduces nothing" if WORLD == 1 else "a step of one micro-step reduces once in any case"
         complain(f"--sync-each-batch changes nothing here: {why}; leave it out")

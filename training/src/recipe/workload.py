@@ -208,6 +208,7 @@ class Run:
             "logging_nan_inf_filter": False,
             "disable_tqdm": True,  # the progress is in raw/progress.jsonl and on the screen
             "average_tokens_across_devices": False,  # all ranks wait for that sum, and each has equally many
+            "ddp_bucket_cap_mb": args.ddp_bucket_cap_mb,
             "ddp_find_unused_parameters": False,  # else the graph is walked in every step
             "ddp_broadcast_buffers": False,  # all ranks wait for rank 0's before each step, and they are constants
             "dataloader_persistent_workers": args.dataloader_workers > 0,

@@ -43,6 +43,7 @@ FIELDS: dict[str, Field] = {
     "reshard_after_forward": _flag("--no-reshard-after-forward", "no", "yes", sharded=True),  # yes: ZeRO-3, no: ZeRO-2
     "shard_size": Field("--shard-size", sharded=True),  # of HSDP
     "reduce_dtype": _choice("--reduce-dtype", "float32", "bfloat16", sharded=True),
+    "ddp_bucket_cap_mb": Field("--ddp-bucket-cap-mb"),
     "activation_checkpointing": _flag("--activation-checkpointing"),
     "dataloader_workers": Field("--dataloader-workers"),
 }

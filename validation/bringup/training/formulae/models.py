@@ -138,6 +138,7 @@ class Job:
     eager_attention: bool = False  # keeps the S x S scores; sdpa and flash do not
     shard_size: int | None = None  # ranks of an HSDP shard group; None: those of a node
     sync_each_batch: bool = False  # gradients are reduced in every micro-step
+    bucket_mib: int = 25  # of gradients that DDP reduces at once: its bucket_cap_mb
     buckets_apart: bool = False  # DDP's buckets are a second copy of the gradients, as Trainer has it by default
     chunked_loss: bool = False  # the logits of some thousand tokens are there at once, and not of all
 
@@ -199,6 +200,7 @@ def job_of(args: RunArgs, *, reads_checkpoint: bool = False) -> Job:
         eager_attention=args.attention == "eager",
         shard_size=args.shard_size,
         sync_each_batch=args.sync_each_batch,
+        bucket_mib=args.ddp_bucket_cap_mb or Job.bucket_mib,
         buckets_apart=apart_at_first,
         chunked_loss=args.tuning.get(CHUNKED_LOSS) == ON,
     )

@@ -17,7 +17,6 @@ from bringup.training.formulae.models import Job, padded
 from bringup.training.records import ModelShape
 
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter"]
-BUCKET = 25 * 2**20  # DistributedDataParallel's bucket_cap_mb
 
 
 @dataclass(frozen=True)
@@ -48,7 +47,9 @@ def collectives(shape: ModelShape, job: Job) -> list[Collective]:
     if job.kind == "ddp":
         size = MASTER * shape.parameters
         times = job.reductions
-        return [Collective("all_reduce", "all", job.ranks, times * math.ceil(size / BUCKET), times * size)]
+        return [
+            Collective("all_reduce", "all", job.ranks, times * math.ceil(size / (job.bucket_mib * 2**20)), times * size)
+        ]
     over: Literal["node", "nodes", "all"] = "all"
     if job.kind == "hsdp":
         over = "node" if job.shards <= job.gpus_per_node else "nodes"

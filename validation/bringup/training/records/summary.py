@@ -131,6 +131,7 @@ def variant_of(args: RunArgs, observed: ObservedStrategy) -> str:
         f"shard groups of {args.hsdp_group}": args.hsdp_group != args.ranks_per_node,
         "gradients reduced in every micro-step": observed.sync_each_batch is True,
         f"gradients reduced in {observed.reduce_dtype}": observed.reduce_dtype != "float32",
+        f"buckets of {args.ddp_bucket_cap_mb} MiB": args.ddp_bucket_cap_mb is not None,
         "recomputation": bool(observed.recomputed_layers),
         f"attention {args.attention}": args.attention != "sdpa",
         "compiled": args.compile,

@@ -77,7 +77,8 @@ class RunArgs(Versioned):
         {
             "schema_version", "entrypoint", "strategy", "nodes", "ranks_per_node", "world_size", "per_device_batch",
             "gradient_accumulation", "sync_each_batch", "shard_size", "reshard_after_forward", "reduce_dtype",
-            "activation_checkpointing", "save_steps", "rehearse_resume", "timeout_s", "profiled_steps",
+            "ddp_bucket_cap_mb", "activation_checkpointing", "save_steps", "rehearse_resume", "timeout_s",
+            "profiled_steps",
         }
     )  # fmt: skip
 
@@ -109,6 +110,7 @@ class RunArgs(Versioned):
     dataloader_workers: int = Field(ge=0)
     reshard_after_forward: bool | None
     shard_size: int | None = Field(ge=2)  # ranks of an HSDP shard group; null: no HSDP
+    ddp_bucket_cap_mb: int | None = Field(default=None, ge=1)  # MiB that DDP reduces at once; null: torch's 25
     activation_checkpointing: bool
     save_steps: int = Field(ge=0)
     rehearse_resume: bool  # half way through, the state is wiped and read back from a checkpoint
