@@ -90,7 +90,7 @@ def change(folder: Path, file: str, **fields: object) -> None:
         target, key = (
             (data["observed"], name.removeprefix("observed_")) if name.startswith("observed_") else (data, name)
         )
-        assert key in target or key in ("summary", "parameter_checksums_rehearsed")
+        assert key in target or key in ("summary", "parameter_checksums_rehearsed", "ddp_bucket_cap_mb")
         target[key] = value
     path.write_text(json.dumps(data))
 

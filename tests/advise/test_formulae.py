@@ -148,6 +148,9 @@ def test_ddp_sends_eight_bytes_per_parameter_at_most():
     (collective,) = traffic.collectives(LLAMA, Job("ddp", 16, 8, 512))
     assert collective.sent == pytest.approx(8 * LLAMA.parameters, rel=0.01)
     assert traffic.leaving_node([collective], Job("ddp", 1, 8, 512)) == 0
+    (larger,) = traffic.collectives(LLAMA, Job("ddp", 16, 8, 512, bucket_mib=100))
+    assert larger.size == collective.size
+    assert larger.message == pytest.approx(4 * collective.message, rel=0.01)
 
 
 def test_ddp_needs_what_one_gpu_needs():

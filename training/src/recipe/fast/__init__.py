@@ -14,8 +14,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 
-from bringup.formulae.models import CHUNKED_LOSS
-from bringup.records import ON
+from bringup.training.formulae.models import CHUNKED_LOSS
+from bringup.training.records import ON
 from transformers import masking_utils
 
 from recipe import group

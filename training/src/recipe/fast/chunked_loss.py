@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from bringup.formulae.memory import CHUNK_TOKENS
+from bringup.training.formulae.memory import CHUNK_TOKENS
 
 from recipe.strategy import Refused
 
