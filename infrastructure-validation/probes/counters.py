@@ -12,6 +12,9 @@ import sys
 from pathlib import Path
 
 import nvml
+import roce
+from fabric import interface
+from fabric import roce as ports_over_ethernet
 from facts import Facts
 from kernel_log import events, read_log
 from machine import is_virtual
@@ -25,7 +28,7 @@ CPUINFO = Path("/proc/cpuinfo")
 SNMP = Path("/proc/net/snmp")
 NETSTAT = Path("/proc/net/netstat")
 RDMA = ("symbol_error", "link_error_recovery", "link_downed", "port_rcv_errors", "local_link_integrity_errors")
-PACKETS = ("port_xmit_packets",)
+PACKETS = ("port_xmit_packets", "port_rcv_packets")
 # of a port, what it sent again, and why: drivers/infiniband/hw/mlx5/counters.c and hw/bnxt_re/hw_counters.c of Linux
 HARDWARE = (
     "packet_seq_err",
@@ -37,6 +40,9 @@ HARDWARE = (
     "out_of_sequence",
     "rnr_nak_retry_err",
 )
+# of a port over Ethernet: packets that a switch marked, and answers to marks, which slow the sender (mlx5/counters.c);
+# packets for which no buffer was posted
+ROCE = ("np_ecn_marked_roce_packets", "rp_cnp_handled", "np_cnp_sent", "out_of_buffer")
 TCP = {"OutSegs": "tcp_segments", "RetransSegs": "tcp_segments_again"}  # RFC 4022: the first leaves the second out
 CARD = ("rx_errors", "tx_errors", "rx_crc_errors")  # a dropped frame is not an error of the link
 
@@ -132,6 +138,22 @@ def of_rdma(counters):
         counters.files(paths, f"{port.parent.parent.name}:{port.name}")
 
 
+def of_roce(counters):
+    ports = ports_over_ethernet(HCAS) if HCAS.is_dir() else []
+    counters.saw("roce_ports", len(ports))
+    for port in ports:
+        device, path = f"{port.parent.parent.name}:{port.name}", interface(port)
+        counters.files([port / "hw_counters" / name for name in ROCE], device)
+        try:
+            known = roce.counted(path) if path else {}
+        except roce.NoAnswer as error:
+            for name in ("rx_pause", "rx_discards_phy"):
+                counters.unknown(name, str(error), device)
+            continue
+        for name, count in known.items():
+            counters.saw(name, count, device)
+
+
 def of_tcp(counters):
     """What was sent again, and how much of it the other side had already (RFC 2883): late or reordered, not lost."""
     table = table_of(SNMP, "Tcp:")
@@ -180,6 +202,7 @@ QUESTIONS = (  # and a counter of each, which is unknown when it ends early
     (of_kernel_log, "xid"),
     (of_gpus, "gpus"),
     (of_rdma, "rdma_ports"),
+    (of_roce, "roce_ports"),
     (of_tcp, "tcp_segments"),
     (of_cards, "rx_errors"),
     (of_memory, "ue_count"),

@@ -7,8 +7,10 @@ import re
 from pathlib import Path
 
 import absent
+from fabric import interface, roce
 from facts import read
 from patience import NoAnswer, seconds, within
+from roce import flow_control
 
 HCAS = Path("/sys/class/infiniband")
 PCI = Path("/sys/bus/pci/devices")
@@ -28,7 +30,7 @@ EXTENDED, ACS, ACS_CONTROL, REDIRECTS = 0x100, 0x000D, 6, 0x1C
 
 def devices(facts, hcas=HCAS, pci=PCI):
     nics = sorted(hcas.iterdir()) if hcas.is_dir() else []
-    facts.saw("inventory.devices.nics", of_nics(nics), "text")
+    facts.saw("inventory.devices.nics", of_nics(nics) + of_roce(roce(hcas)), "text")
     cards = sorted(pci.iterdir()) if pci.is_dir() else []
     gpus = [card for card in cards if read(card / "vendor") == NVIDIA and _class(card).startswith(DISPLAY)]
     registers = [*gpus, *(nic / "device" for nic in nics)]
@@ -88,6 +90,16 @@ def of_nics(nics):
         link = [read(nic / "device" / f"current_link_{what}") for what in ("speed", "width")]
         values.setdefault(f"firmware of {board}", []).append(read(nic / "fw_ver") or HIDDEN)
         values.setdefault(f"PCIe link of {board}", []).append(f"{link[0]} x{link[1]}" if all(link) else HIDDEN)
+    return _entries(values)
+
+
+def of_roce(ports):
+    """MTU and flow control of the interfaces behind ports that carry NCCL over Ethernet."""
+    interfaces = [interface(port) for port in ports]
+    values = {
+        "MTU of RoCE": [(read(path / "mtu") or HIDDEN) if path else HIDDEN for path in interfaces],
+        "flow control of RoCE": [flow_control(path) if path else "unknown" for path in interfaces],
+    }
     return _entries(values)
 
 

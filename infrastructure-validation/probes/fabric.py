@@ -51,6 +51,23 @@ def uses_rdma(hcas=HCAS):
     return any("ACTIVE" in (read(state) or "") for state in hcas.glob("*/ports/*/state"))
 
 
+def roce(hcas=HCAS):
+    """Ports over Ethernet that carry NCCL: those it is told to use, or else the active ones that are as fast as any."""
+    active = [port for port in sorted(hcas.glob("*/ports/*")) if "ACTIVE" in (read(port / "state") or "")]
+    fastest, named = max(map(_rate, active), default=0.0), hca.named()
+    ports = [port for port in active if read(port / "link_layer") == "Ethernet"]
+    if named:
+        return [port for port in ports if hca.allows(named, f"{port.parent.parent.name}:{port.name}")]
+    return [port for port in ports if _rate(port) == fastest]
+
+
+def interface(port):
+    """The network interface of a port over Ethernet. None: it is in another network namespace."""
+    interfaces = sorted((port.parent.parent / "device/net").glob("*"))
+    own = [path for path in interfaces if read(path / "dev_port") == str(int(port.name) - 1)]
+    return next(iter(own or interfaces), None)
+
+
 def _rate(port):
     match = re.match(r"(\d+(?:\.\d+)?) Gb/sec", read(port / "rate") or "")
     return float(match.group(1)) if match else 0.0

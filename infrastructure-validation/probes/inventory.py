@@ -17,6 +17,7 @@ import nvml
 import smi
 from beside import cpus
 from fabric import fabric, uses_rdma
+from fabric_manager import fabric_manager
 from facts import Facts
 from folders import folders, of_this_task
 from imex import imex
@@ -49,7 +50,7 @@ def main():
         folders(facts, of_this_task() + [tuple(named.split("=", 1)) for named in arguments.folder])
 
     of_the_kernel = (software, machine, host, limits, settings, timekeeping, places, kernel_log, leftovers)
-    for question in (*of_the_kernel, fabric, imex, devices.devices):
+    for question in (*of_the_kernel, fabric, imex, fabric_manager, devices.devices):
         try:
             question(facts)
         except Exception as error:  # noqa: BLE001  # one question must not hide the answers to the others

@@ -17,7 +17,7 @@ FILE = Path(os.environ.get("BRINGUP_SIMULATED_STATE") or "/run/bringup-simulated
 STAND_IN = "GPU-00000000-0000-"
 """Begins the UUID of every simulated GPU, and of no other: kernel/plan/stand_ins.py knows them by it."""
 
-OF_PROGRAMS = ("dcgm.", "rail.", "loopback.", "nccl.", "imex.")
+OF_PROGRAMS = ("dcgm.", "rail.", "loopback.", "nccl.", "imex.", "manager.")
 _OF_NODE = ("gpu.uuid", "gpu.serial", "gpu.bus", "driver", "cuda", "ports", "port.rate", "port.layer")
 _ERROR = re.compile(r"error:(\d+)")
 

@@ -20,6 +20,7 @@ PORT_STATES = {  # state and phys_state of a port, as sysfs writes them
     "down": ("1: DOWN", "3: Disabled"),
     "polling": ("1: DOWN", "2: Polling"),
 }
+OVER_ETHERNET = "eth-"  # begins the name of a port's network interface
 XIDS = {  # the driver's words; more than one is known for most, and this is one of them
     13: "Graphics SM Warp Exception on (GPC 0, TPC 0, SM 0): Illegal Instruction Encoding",
     31: "MMU Fault: ENGINE GRAPHICS GPCCLIENT_T1_0 faulted @ 0x7f3a_4c000000. "
@@ -105,6 +106,15 @@ def _port(state: State, name: str, hca: Path) -> None:
         _write(port / file, text)
     _write(port / "rate", state.port(name, "rate"))
     _write(port / "link_layer", state.port(name, "layer"))
+    interface = hca / "device/net" / f"{OVER_ETHERNET}{name}"
+    shutil.rmtree(interface / "ecn", ignore_errors=True)
+    if state.port(name, "layer") == "Ethernet":
+        _write(interface / "mtu", state.port(name, "mtu"))
+        _write(interface / "dev_port", "0")
+        for what in ("roce_np", "roce_rp") if state.port(name, "ecn") != "hidden" else ():
+            for priority in range(8):
+                is_on = priority == 3 and state.port(name, "ecn") == "on"
+                _write(interface / "ecn" / what / "enable" / str(priority), str(int(is_on)))
     for key in state.values:
         kind, _, counter = key.removeprefix("port.").partition(".")
         if key.startswith("port.") and kind in state.port(name, "folders").split():

@@ -115,6 +115,26 @@ def driver_for_torch(derived: Parsed, observed: Seen, run: Run) -> None:
         derived.saw(_TORCH, node, value, "text", torch.evidence, why)
 
 
+def fabric_manager(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Derive discovery.fabric_manager: whether its version is the driver's, where NVSwitches join the GPUs."""
+    gate, drivers = "discovery.fabric_manager", by_node(observed.of("discovery.gpu.driver"))
+    joined = {fact.subject for fact in observed.of("inventory.nvswitches") if fact.value}
+    joined |= by_node(
+        fact for fact in observed.of("discovery.gpu.fabric") if fact.value not in (None, "not supported")
+    ).keys()
+    for count in observed.of("discovery.gpu.count"):
+        if count.subject not in joined:
+            derived.saw(gate, count.subject, "no NVSwitch", "text", count.evidence)
+    for fact in observed.of("inventory.fabric_manager"):
+        value, why = fact.value, fact.why
+        known = {str(driver.value) for driver in drivers.get(fact.subject, []) if driver.value is not None}
+        if value not in (None, "not installed"):
+            why = f"fabric manager {value}, driver {first_few(sorted(known)) or '?'}"
+            value = ("as the driver" if {str(value)} == known else "another one") if known else None
+        if fact.subject in joined:
+            derived.saw(gate, fact.subject, value, "text", fact.evidence, why)
+
+
 def tasks(derived: Parsed, observed: Seen, run: Run) -> None:
     """Count what single tasks say of their GPU, per node: smoke.gpu.bound is the number of different GPUs."""
     for node, several in by_node(observed.of("smoke.binding.gpu")).items():

@@ -29,19 +29,19 @@ _ENDS |= {"symbol_error": 65535, "port_rcv_errors": 65535}
 
 
 class Share(NamedTuple):
-    """Retransmissions of a device as a share of what it sent. The device with the largest share counts."""
+    """Retransmissions of a device as a share of what it sent, or the like. The device with the largest share counts."""
 
     gate: str
     sent: str
     again: tuple[str, ...]
     arrived: str = ""  # of what was sent again, this much had arrived before: it was late or out of order, not lost
-    devices: str = ""  # a counter that says 0 where there is no such device: nothing was sent again then
+    devices: tuple[str, ...] = ()  # counters, one of which says 0 where there is no such device: nothing was sent again
 
 
 _RDMA = "packet_seq_err local_ack_timeout_err implied_nak_seq_err roce_adp_retrans to_retransmits seq_err_naks_rcvd"
 SHARES = (
     Share("load.tcp_sent_again", "tcp_segments", ("tcp_segments_again",), "tcp_segments_arrived_twice"),
-    Share("load.rdma_sent_again", "port_xmit_packets", tuple(_RDMA.split()), devices="rdma_ports"),
+    Share("load.rdma_sent_again", "port_xmit_packets", tuple(_RDMA.split()), devices=("rdma_ports",)),
 )
 LEAST_LOST = 0.0005  # of what is sent: below it nobody stands out; nodes of healthy clusters here have at most 0.00003
 LEAST_SHARE = 0.00001  # what counts as none
@@ -85,11 +85,16 @@ class _Change(NamedTuple):
 
 def rises(derived: Parsed, gates: Iterable[Gate], observed: Seen) -> None:
     """Count how far the counters behind `rise` rose in all of a node's devices, and those behind `fall` fell: a GPU or
-    link was lost. `of`: a counter without which none were read. Unknown if a counter was read only once."""
+    link was lost. `of`: a counter without which none were read. Unknown if a counter was read only once. What is behind
+    `share`, of RoCE ports, is judged as a share of how far the counter behind `of` rose."""
     changes = _changes(observed)
     for gate in gates:
+        share = Share(gate.id, gate.fold.of or "", gate.fold.facts, devices=("rdma_ports", "roce_ports"))
         for node in changes:
-            _rise(derived, node, gate, changes[node])
+            if gate.fold.how == "share":
+                _share(derived, node, share, changes[node])
+            else:
+                _rise(derived, node, gate, changes[node])
 
 
 def sent_again(derived: Parsed, observed: Seen, run: Run) -> None:
@@ -243,8 +248,8 @@ def _silent_after(changes: list[_Change]) -> list[str]:
 
 
 def _share(derived: Parsed, node: str, share: Share, changes: list[_Change]) -> None:
-    of_share = [change for change in changes if change.name in (share.sent, *share.again, share.arrived, share.devices)]
-    of_share, uncounted = _of_those_that_count(of_share, share)
+    names = (share.sent, *share.again, share.arrived, *share.devices)
+    of_share, uncounted = _of_those_that_count([change for change in changes if change.name in names], share)
     evidence = _evidence(of_share)
 
     def summed(*names: str) -> dict[str, int]:
@@ -262,7 +267,7 @@ def _share(derived: Parsed, node: str, share: Share, changes: list[_Change]) -> 
             why += f", of which {min(arrived[worst], again[worst])} had arrived before"
         if uncounted:
             why += f"; {', '.join(uncounted)} does not count it"
-    elif why is None and any(each.name == share.devices and each.after and each.after.value == 0 for each in of_share):
+    elif not again and any(each.name in share.devices and each.after and each.after.value == 0 for each in of_share):
         value, why = 0.0, "it has no such device"
     derived.saw(share.gate, node, value, "ratio", evidence, why or "this node lists no such counter")
 

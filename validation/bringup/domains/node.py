@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+
 from bringup.kernel.facts.fold import ALONE
 from bringup.kernel.facts.names import first_few
 from bringup.kernel.facts.parsed import Parsed, Seen, is_number
-from bringup.kernel.records import Run
+from bringup.kernel.records import Observation, Run
 from bringup.readers import clock
-from bringup.readers.known import right_values
+from bringup.readers.known import right_values, version_faults
 
 NOT_ASKED = "no vendor documents one for such a node"
 
@@ -65,6 +68,53 @@ def right_settings(derived: Parsed, observed: Seen, run: Run) -> None:
         derived.saw("discovery.settings.right", node, value, "count", evidence[node], first_few(words))
 
 
+_NCCL = re.compile(r"libnccl\.so\.(\d+\.\d+\.\d+) ")  # the system's; that of torch's wheels is called libnccl.so.2
+_OF_PACKAGE = {"nvidia_nccl_cu12": "NCCL", "nvidia_nccl_cu13": "NCCL"} | {
+    name: name for name in ("torch", "transformers", "accelerate")
+}
+
+
+def known_version_faults(derived: Parsed, observed: Seen, run: Run) -> None:
+    """Count the faults that are known of the versions which a node has installed."""
+    installed: dict[str, dict[tuple[str, str], str]] = {}  # node -> (component, version) -> where it is said
+    for component, version, fact in _versions(observed, run):
+        if version[:1].isdecimal():  # not `absent`
+            installed.setdefault(fact.subject.partition("/")[0], {}).setdefault((component, version), fact.evidence)
+    for node, versions in installed.items():
+        traits = _traits(observed, node)
+        models = [str(fact.value) for fact in observed.of("discovery.gpu.model") if fact.subject.startswith(f"{node}/")]
+        faults = {pair: version_faults.of(*pair, traits, models) for pair in versions}
+        words = [sentence for of_one in faults.values() for sentence in of_one]
+        evidence = next((versions[pair] for pair, of_one in faults.items() if of_one), next(iter(versions.values())))
+        why = first_few(words) if words else f"none is known of {', '.join(' '.join(pair) for pair in versions)}"
+        derived.saw("discovery.versions.faults", node, len(words), "count", evidence, why)
+
+
+def _versions(observed: Seen, run: Run) -> Iterator[tuple[str, str, Observation]]:
+    """Yield (component, version, the fact that says so). A container brings its own libraries."""
+    for quantity, component in (("discovery.gpu.driver", "driver"), ("slurm.node.version", "Slurm")):
+        yield from ((component, str(fact.value), fact) for fact in observed.of(quantity) if fact.value is not None)
+    for name, versions, fact in _entries(observed, "inventory.devices.nics"):
+        if name.startswith("firmware of "):
+            yield from (("NIC firmware", version, fact) for version in versions.split("+"))
+    if run.site is not None and "container" in run.site.says:
+        return
+    for fact in observed.of("inventory.library.libnccl"):
+        if known := _NCCL.match(str(fact.value)):
+            yield "NCCL", known[1], fact
+    for name, version, fact in _entries(observed, "inventory.packages"):
+        if name in _OF_PACKAGE:
+            yield _OF_PACKAGE[name], version, fact
+
+
+def _entries(observed: Seen, quantity: str) -> Iterator[tuple[str, str, Observation]]:
+    """Yield (name, value, fact) of each entry of such lists."""
+    for fact in observed.of(quantity):
+        for entry in fact.value if isinstance(fact.value, list) else ():
+            name, _, value = str(entry).partition("=")
+            yield name, value, fact
+
+
 def _traits(observed: Seen, node: str) -> dict[right_values.Trait, bool | None]:
     """Say what kind of node it is, by its own facts. None: they do not tell."""
 
@@ -76,9 +126,13 @@ def _traits(observed: Seen, node: str) -> dict[right_values.Trait, bool | None]:
         return float(count) > 0 if is_number(count) else None
 
     virtual, cpu = value("inventory.virtual"), value("discovery.cpu.model")
+    is_arm = None if cpu is None else str(cpu).startswith("aarch64")
+    nics = {name for name, _, fact in _entries(observed, "inventory.devices.nics") if fact.subject == node}
     return {
         "gpus": some("discovery.gpu.count"),
         "rdma": some("discovery.rdma.ports"),
         "bare metal": None if virtual is None else virtual is False,
-        "x86": None if cpu is None else not str(cpu).startswith("aarch64"),
+        "RoCE": any(name.endswith(" of RoCE") for name in nics),
+        "x86": None if is_arm is None else not is_arm,
+        "arm": is_arm,
     }

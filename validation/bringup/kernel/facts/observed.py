@@ -49,7 +49,7 @@ def derive(observed: Seen, run: Run) -> Parsed:
     for gate in gates:
         if gate.fold.how in fold.FOLDS:
             fold.FOLDS[gate.fold.how](derived, gate, observed, run)
-    if rising := [gate for gate in gates if gate.fold.how == "rise"]:
+    if rising := [gate for gate in gates if gate.fold.how in ("rise", "share")]:
         listed.called(listed.RISES)(derived, rising, observed)
     computed = [gate.fold.facts[0] for gate in gates if gate.fold.how == "computed" and gate.fold.facts]
     for name in dict.fromkeys(computed):

@@ -42,7 +42,7 @@ Source = Literal["profile", "fleet"]
 fleet: no number; the nodes are compared with each other."""
 
 
-How = Literal["as-is", "each", "worst", "count", "against-peers", "against-all", "alike", "rise", "computed"]
+How = Literal["as-is", "each", "worst", "count", "against-peers", "against-all", "alike", "rise", "share", "computed"]
 FOLDS: tuple[str, ...] = get_args(How)
 NUMBERS = ("gpus_per_node", "folders")
 """What may stand behind `of` and is no fact: GPUs of a node; the folder of the results and those of the site file."""
@@ -74,12 +74,14 @@ class Fold(Record):
         facts = words[:-1] if of is not None else words
         if how == "computed" and (of or len(facts) > 1 or not all(map(_FUNCTION.fullmatch, facts))):
             raise ValueError("computed is followed by nothing, or by one function of bringup/derive: gpu.driver_log")
+        if how == "share" and of is None:
+            raise ValueError("share is followed by counters, and behind `of` by the one that they are a share of")
         if how not in ("computed", "as-is") and not facts:
             raise ValueError(f"{how} is followed by a fact")
         wrong = next((fact for fact in (*facts, *([of] if of else [])) if not _FACT.fullmatch(fact)), None)
         if wrong is not None or "of" in facts:
             raise ValueError(f"{wrong or text!r} is not the name of a fact")
-        if of is not None and how != "rise" and "." not in of and not of.isdigit() and of not in NUMBERS:
+        if of is not None and how not in ("rise", "share") and "." not in of and not of.isdigit() and of not in NUMBERS:
             raise ValueError(f"of {of}: needs a fact, a number, or one of {', '.join(NUMBERS)}")
         return {"how": how, "facts": tuple(facts), "of": of}
 

@@ -11,7 +11,7 @@ from bringup.kernel.records import Record, known
 
 HIDDEN = "not readable by users"  # as the probe says it (probes/devices.py)
 NOT_KNOWN = ("not supported", "unknown", "")  # what a device answers that has no such setting, or a new one
-Trait = Literal["gpus", "rdma", "bare metal", "x86"]
+Trait = Literal["gpus", "rdma", "RoCE", "bare metal", "x86", "arm"]
 
 
 class RightValue(Record):
