@@ -23,8 +23,8 @@ DOMAINS = {
 
 RISES = "bringup.domains.load:rises"
 TRAINING = "bringup.training.records.folder:TrainingRecords"
-OF_FOLDER = ("bringup.training.domain.measured:of_folder", "bringup.domains.provenance:of_folder")
-"""Facts from other files than those of raw/. The last one compares the checksums of what was read."""
+OF_TRAINING, OF_EVIDENCE = "bringup.training.domain.measured:of_folder", "bringup.domains.provenance:of_folder"
+"""Facts from other files than those of raw/. The second one compares the checksums of what was read."""
 
 NUMBERS = "bringup.domains.auto:of_run"
 CAUSES = "bringup.domains.blame:blame"

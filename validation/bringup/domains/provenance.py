@@ -26,7 +26,7 @@ SAID_AT_MOST = 3
 _JOB_STATE = re.compile(r"\bJobState=(?P<state>[^\s=]+) Reason=(?P<reason>\S+)")
 
 
-def of_folder(observed: Seen, folder: Path, run: Run, training: object, seal: Seal | None) -> Parsed:
+def of_folder(observed: Seen, folder: Path, run: Run, seal: Seal | None) -> Parsed:
     """Derive run.closed, run.exit_code, run.evidence; note the attempts before and after this one."""
     derived = Parsed()
     if seal is not None:

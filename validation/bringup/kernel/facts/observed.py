@@ -29,13 +29,14 @@ class Training(Protocol):
     def steps(self) -> Windows | None: ...
 
 
-def read_run(folder: Path, run: Run, training: Training, seal: Seal | None) -> tuple[Parsed, Seen]:
-    """Return what was read and derived, and the same by quantity. Bad evidence is a problem; it never raises."""
-    parsed = read_raw(folder, run, training.steps)
-    seen, further = Seen(parsed.observations), Parsed()
-    made = [listed.called(name)(seen, folder, run, training, seal) for name in listed.OF_FOLDER]
-    for part in reversed(made):  # what is wrong with the evidence itself is said first
-        further.add(part)
+def read_run(folder: Path, run: Run, training: Training | None, seal: Seal | None) -> tuple[Parsed, Seen]:
+    """Return what was read and derived, and the same by quantity. training: its records; None: another phase. Bad
+    evidence is a problem; it never raises."""
+    parsed = read_raw(folder, run, None if training is None else training.steps)
+    trained = Parsed() if training is None else listed.called(listed.OF_TRAINING)(folder, run, training)
+    seen = Seen(parsed.observations)
+    further: Parsed = listed.called(listed.OF_EVIDENCE)(seen, folder, run, seal)
+    further.add(trained)
     seen = Seen(further.observations, beside=seen)
     derived = derive(seen, run)
     parsed.add(further)

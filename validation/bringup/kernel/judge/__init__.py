@@ -68,7 +68,8 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
     with _no_garbage_collection(), files.checksums_of_reads():
         run, seal = results.load(folder), results.read_seal(folder)
         profile = results.load_profile(folder, run) if profile is None else profile
-        records: Training = listed.called(listed.TRAINING)(folder)
+        is_training = PHASES[run.phase].is_training
+        records: Training | None = listed.called(listed.TRAINING)(folder) if is_training else None
         of_site = own.of_run(folder / results.OWN_CHECKS)
         parsed, facts = read_run(folder, run, records, seal)
         if profile.is_open and run.phase == "discovery":  # it is what says which numbers these nodes have
@@ -78,7 +79,7 @@ def judge_folder(folder: Path, profile: Profile | None = None) -> Judged:
         verdicts = listed.called(listed.NAMED)(verdicts, names)
     if verdicts.outcome is not Outcome.PASS:
         verdicts = verdicts.model_copy(update={"signs": listed.called(listed.SIGNS)(folder, run)})
-    training = records if PHASES[run.phase].is_training and records.are_whole else None
+    training = records if records is not None and records.are_whole else None
     return Judged(folder, run, profile, parsed.observations, parsed.problems, verdicts, training, of_site, names, seal)
 
 

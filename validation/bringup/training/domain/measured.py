@@ -51,10 +51,8 @@ class Reference:
     metrics: TrainMetrics
 
 
-def of_folder(observed: object, folder: Path, run: Run, records: TrainingRecords, seal: object) -> Parsed:
+def of_folder(folder: Path, run: Run, records: TrainingRecords) -> Parsed:
     """Return what was measured; nothing but problems where the training did not finish."""
-    if not PHASES[run.phase].is_training:
-        return Parsed()
     parsed = Parsed(problems=[str(error).replace(f"{folder}/", "") for error in records.errors])
     if records.are_whole:
         reference = None if PHASES[run.phase].strategy == "single" else _reference(parsed, folder, records)
