@@ -20,7 +20,6 @@ from bringup.cli import main, parser
 from bringup.kernel.errors import UsageError
 from bringup.kernel.judge import judge_folder
 from bringup.kernel.plan import profile as profiles
-from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.records import Outcome
 from bringup.kernel.results import REPOSITORY
 from bringup.run import programs, train_here
@@ -32,15 +31,16 @@ from tiers import FEWER
 
 @pytest.mark.parametrize("strategy", PROGRAMS)
 def test_it_starts_the_program_and_is_judged_as_the_phase_of_the_job_of_this_strategy(strategy):
-    program = PROGRAMS[strategy]
-    phase = PHASES[program.phase]
+    program, *own = PROGRAMS[strategy]
+    phase = train_here.phase_of(strategy)
     assert phase.strategy == strategy
     job = (REPOSITORY / phase.script).read_text()
-    assert f"program=training/src/{program.source}\n" in job
+    assert f"program=training/src/{program}\n" in job
     options = re.search(r"^strategy=\((.*)\)", job, re.MULTILINE)
     assert options is not None
-    assert options[1].split() == list(program.options)
-    assert phase.lacks(program.nodes, program.least // program.nodes) is None
+    assert options[1].split() == own
+    least = choose_ranks(strategy, {"single": 1, "hsdp": 4}.get(strategy, 2), 0)
+    assert phase.lacks(phase.min_nodes, least // phase.min_nodes) is None
 
 
 @case_for_each(
@@ -164,10 +164,10 @@ def test_the_first_training_is_judged_although_the_second_is_refused(monkeypatch
 
 def test_each_launcher_sees_its_part_of_the_gpus_in_sight(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,5,6,7")
-    assert train_here._gpus_of(1, 4, PROGRAMS["hsdp"]) == {"CUDA_VISIBLE_DEVICES": "6,7"}
-    assert train_here._gpus_of(0, 2, PROGRAMS["ddp"]) == {"CUDA_VISIBLE_DEVICES": "4,5"}
+    assert train_here._gpus_of(1, 2) == {"CUDA_VISIBLE_DEVICES": "6,7"}
+    assert train_here._gpus_of(0, 2) == {"CUDA_VISIBLE_DEVICES": "4,5"}
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
-    assert train_here._gpus_of(0, 1, PROGRAMS["single"]) == {"CUDA_VISIBLE_DEVICES": "0"}
+    assert train_here._gpus_of(0, 1) == {"CUDA_VISIBLE_DEVICES": "0"}
 
 
 @pytest.fixture

@@ -178,10 +178,9 @@ def link_scores(directions: Directions, names: Sequence[str], kinds: Kinds) -> d
     return scores
 
 
-def node_latencies(links: Links) -> dict[str, tuple[float, int]]:
-    """Return node -> the median latency of its links (the lower one of two), and their number."""
-    by_node = grouped((node, trips.best) for pair, trips in links.items() for node in pair)
-    known = {node: values for node, values in sorted(by_node.items()) if len(values) >= LEAST_PARTNERS}
+def middle_partners(measured: Iterable[tuple[str, float]]) -> dict[str, tuple[float, int]]:
+    """Return node -> the median over its partners (of two the lower one), and their number; of nodes with enough."""
+    known = {node: values for node, values in sorted(grouped(measured).items()) if len(values) >= LEAST_PARTNERS}
     return {node: (median_low(values), len(values)) for node, values in known.items()}
 
 
@@ -209,7 +208,7 @@ def derive(observations: Sequence[Observation], names: Sequence[str], places: Pl
             words = "no other pair to compare with" if len(by_link) == 1 else words
             speed, words = directions[pair], f"{way_in_words(pair, is_directed)}; {words}"
             scores.saw(f"nccl.pair.slowest{gate}", JOB, speed.best, "GB/s", speed.evidence, words)
-    nodes = node_latencies(links)
+    nodes = middle_partners((node, trips.best) for pair, trips in links.items() for node in pair)
     for node, (latency_us, partners) in nodes.items():
         words = f"the middle one of {partners} partners"
         scores.saw("nccl.pair.node.latency", node, latency_us, "us", _FILES, words)
@@ -322,18 +321,13 @@ def sent_again(observations: Iterable[Observation]) -> Parsed:
         if isinstance(observation.value, int | float):
             source, _, target = observation.subject.partition("->")
             directions[source, target] = min(float(observation.value), directions.get((source, target), 1.0))
-    out, into = _middle(directions, 0), _middle(directions, 1)
+    ends = (middle_partners((pair[end], share) for pair, share in directions.items()) for end in (0, 1))
+    out, into = ({node: share for node, (share, _) in of_end.items()} for of_end in ends)
     lost = Parsed()
     for node in sorted(out.keys() & into.keys()):
         words = f"of what it sends {out[node]:.2%}, of what its partners send to it {into[node]:.2%} is sent again"
         lost.saw("nccl.pair.node.lost", node, round(max(out[node], into[node]), 5), "ratio", _FILES, words)
     return lost
-
-
-def _middle(directions: dict[Pair, float], end: int) -> dict[str, float]:
-    """Node -> the share of its middle partner, as sender (end 0) or receiver (1); of two partners the better one."""
-    shares = grouped((pair[end], share) for pair, share in directions.items())
-    return {node: median_low(values) for node, values in shares.items() if len(values) >= LEAST_PARTNERS}
 
 
 def topology(observed: Seen) -> Parsed:

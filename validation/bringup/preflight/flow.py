@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -20,14 +21,6 @@ from bringup.run import open as opening
 from bringup.run import waiting
 
 UNHEALTHY = Outcome.FAIL.exit_code
-
-
-@dataclass(frozen=True)
-class Crew:
-    """Nodes that the command may run on: `at_work` does, the best spare comes first."""
-
-    at_work: list[str]
-    spares: list[str]
 
 
 def run(request: Request, environment: Mapping[str, str], tell: Tell) -> int:
@@ -61,37 +54,36 @@ class _Flight:
 
     setting: Setting
     record: Preflight
+    at_work: list[str] = field(default_factory=list)  # the nodes of the command
+    spares: list[str] = field(default_factory=list)  # the best one first
     links: set[checks.Link] = field(default_factory=set)  # bad ones: a later look may not come to pairs
     can_write: bool = True
 
     def go(self) -> int:
         self._save()
-        crew = self._first_crew()
-        if crew is None:
+        if not self._choose_first():
             return UNHEALTHY
-        number = 0
-        while True:
-            number += 1
-            spares = f"; spare: {', '.join(crew.spares)}" if crew.spares else "; no spare"
-            self.setting.tell(f"chosen     {', '.join(crew.at_work)}{spares}")
-            ended = self._start(crew, number)
+        for number in itertools.count(1):
+            spares = f"; spare: {', '.join(self.spares)}" if self.spares else "; no spare"
+            self.setting.tell(f"chosen     {', '.join(self.at_work)}{spares}")
+            ended = self._start(number)
             if ended.code == 0:
-                return self._conclude(0, "the command succeeded")
+                break
             code = 124 if ended.code is None else ended.code  # as timeout(1) ends for what it ended
             ended_how = "printed nothing for too long" if ended.code is None else f"ended with {ended.code}"
             if number > self.setting.request.retries:
                 return self._conclude(code, f"the command {ended_how}, and was started {many(number, 'time')}")
             self.setting.tell(f"the command {ended_how}: looking at its nodes")
             try:
-                next_crew, why = self._exchange(crew, number)
+                why_not = self._exchange(number)
             except (BringupError, OSError) as error:  # the command's code counts, not that of a look
-                next_crew, why = None, f"its nodes could not be looked at: {error}"
-            if next_crew is None:
-                return self._conclude(code, f"the command {ended_how}; {why}")
-            crew = next_crew
+                why_not = f"its nodes could not be looked at: {error}"
+            if why_not is not None:
+                return self._conclude(code, f"the command {ended_how}; {why_not}")
+        return self._conclude(0, "the command succeeded")
 
-    def _first_crew(self) -> Crew | None:
-        """None: too few nodes are healthy, and everything about it is printed."""
+    def _choose_first(self) -> bool:
+        """Return False where too few nodes are healthy, and everything about it is printed."""
         nodes = self.setting.allocation.nodes
         looked, judged = checks.look(self.setting, nodes, 0, is_first=True)
         self.record = self.record.model_copy(update={"before": looked})
@@ -107,24 +99,26 @@ class _Flight:
                 f"the command did not run: it needs {self.record.wanted} healthy nodes, and {len(healthy)} of "
                 f"{len(nodes)} are healthy{bad}",
             )
-            return None
-        return self._crew(chosen, [node for node in ranked if node not in chosen])
+            return False
+        self._take(chosen, [node for node in ranked if node not in chosen])
+        return True
 
-    def _crew(self, chosen: Sequence[str], spares: Sequence[str]) -> Crew:
-        in_order = [node for node in self.setting.allocation.nodes if node in chosen]  # rank 0 is on Slurm's first
-        return Crew(in_order, list(spares))
+    def _take(self, chosen: Sequence[str], spares: Sequence[str]) -> None:
+        # rank 0 is on Slurm's first node
+        self.at_work = [node for node in self.setting.allocation.nodes if node in chosen]
+        self.spares = list(spares)
 
-    def _start(self, crew: Crew, number: int) -> command.Ended:
+    def _start(self, number: int) -> command.Ended:
         allocation, folder = self.setting.allocation, self.setting.folder
         hostfile = folder / f"hosts-{number}"
-        write_text(hostfile, "".join(f"{node}\n" for node in crew.at_work))
+        write_text(hostfile, "".join(f"{node}\n" for node in self.at_work))
         others, started_at = waiting.steps_of(allocation.job), opening.now()
         attempt = PreflightAttempt(
-            nodes=crew.at_work, spares=crew.spares, started_at=started_at, seconds=0, how="running", exit_code=None
+            nodes=self.at_work, spares=self.spares, started_at=started_at, seconds=0, how="running", exit_code=None
         )
         self.record = self.record.model_copy(update={"attempts": [*self.record.attempts, attempt]})
         self._save()
-        environment = allocation.for_command(crew.at_work, hostfile) | {"BRINGUP_ATTEMPT": str(number)}
+        environment = allocation.for_command(self.at_work, hostfile) | {"BRINGUP_ATTEMPT": str(number)}
         ended = command.run(self.setting.request.command, environment, self.setting.request.stall_after_s)
         command.keep(self.setting.request.command, ended, folder / f"command-{number}.log")
         if ended.code != 0 and not waiting.end_steps(allocation.job, others, self.setting.tell):
@@ -134,33 +128,34 @@ class _Flight:
         self._update(seconds=ended.seconds, how="stalled" if ended.code is None else "ended", exit_code=ended.code)
         return ended
 
-    def _exchange(self, crew: Crew, number: int) -> tuple[Crew | None, str]:
-        """Return (the next crew, or None; why there is none)."""
-        nodes = [node for node in self.setting.allocation.nodes if node in {*crew.at_work, *crew.spares}]
-        looked, judged = checks.look(self.setting, nodes, number, until=crew.at_work)
+    def _exchange(self, number: int) -> str | None:
+        """Exchange the nodes that are accused. Return why none was; None: the command can be started again."""
+        nodes = [node for node in self.setting.allocation.nodes if node in {*self.at_work, *self.spares}]
+        looked, judged = checks.look(self.setting, nodes, number, until=self.at_work)
         self._update(look=looked)
         self._say(looked)
         self.links.update(looked.links)
         accused = _names(looked.accused)
-        culprits = [node for node in crew.at_work if node in accused]
-        is_between = any(set(link) <= set(crew.at_work) for link in looked.links)
+        culprits = [node for node in self.at_work if node in accused]
+        is_between = any(set(link) <= set(self.at_work) for link in looked.links)
         if not culprits and not is_between:
-            return None, "nothing was observed that speaks against one of its nodes, and none was exchanged"
-        staying = [node for node in crew.at_work if node not in accused]
-        spares = checks.ranked([node for node in crew.spares if node not in accused], judged)
-        chosen = checks.choose([*staying, *spares], len(crew.at_work), self.links)
+            return "nothing was observed that speaks against one of its nodes, and none was exchanged"
+        staying = [node for node in self.at_work if node not in accused]
+        spares = checks.ranked([node for node in self.spares if node not in accused], judged)
+        chosen = checks.choose([*staying, *spares], len(self.at_work), self.links)
         if chosen is None:
             who = ", ".join(culprits) or "a link between its nodes"
-            return None, f"{who}: see above, and no healthy spare is left"
-        out = [node for node in crew.at_work if node not in chosen]
-        new = [node for node in chosen if node not in crew.at_work]
+            return f"{who}: see above, and no healthy spare is left"
+        out = [node for node in self.at_work if node not in chosen]
+        new = [node for node in chosen if node not in self.at_work]
         exchanged = dict(zip(out, new, strict=True))
         self._update(exchanged=exchanged)
         for old, spare in exchanged.items():
             self.setting.tell(f"exchanged  {old}: {spare} takes its place")
         # a node of a bad link is healthy by itself, and stays a spare
         left = [node for node in (*spares, *out) if node not in chosen and node not in accused]
-        return self._crew(chosen, left), ""
+        self._take(chosen, left)
+        return None
 
     def _update(self, **fields: object) -> None:
         attempts = self.record.attempts

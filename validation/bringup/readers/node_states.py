@@ -7,8 +7,7 @@ import re
 from dataclasses import dataclass
 from enum import IntEnum
 
-from bringup.kernel.plan import profile_text
-from bringup.kernel.records import Record
+from bringup.kernel.records import Record, known
 
 # states of a healthy node, without its harmless flags
 USABLE_STATES: list[float] | list[str] = ["IDLE", "MIXED", "ALLOCATED", "COMPLETING"]
@@ -48,13 +47,12 @@ class Node:
 
 
 class _Table(Record):
-    source: str
     words: dict[str, dict[str, str]]  # by the name of their meaning: word -> what it says
     marks: dict[str, str]  # behind a state -> its word
     without_slurmd: frozenset[str]
 
 
-_TABLE = profile_text.table("known/node_states", _Table)
+_TABLE = known("node_states", _Table)
 WORDS = {word: (Meaning[name], says) for name, words in _TABLE.words.items() for word, says in words.items()}
 
 

@@ -13,33 +13,22 @@ from pydantic import AfterValidator, Discriminator, Field, StringConstraints, Ta
 from bringup.kernel.plan import profile_text
 from bringup.kernel.plan.phases import PHASES
 from bringup.kernel.plan.profile import PROFILES, SITE_SUFFIX
-from bringup.kernel.records import Record
+from bringup.kernel.records import Record, known
 from bringup.run import hidden
 
 ANY_PHASE, TRAINING = "default", "training"
 """Keys besides the phases' own: the default for all phases; for all training phases, before the default."""
 
-_OF_KEYS = {  # option of Slurm -> the key that says it
-    "partition": "partition",
-    "account": "account",
-    "qos": "qos",
-    "reservation": "reservation",
-    "constraint": "constraint",
-    "time": "time_limits",
-    "gpus": "gpu_request",
-    "gpus-per-node": "gpu_request",
-    "gres": "gpu_request",
-    "container-image": "container",
-    "container-mounts": "container",
-}
-_OF_SCRIPTS = {
-    "export", "nodes", "nodelist", "ntasks", "ntasks-per-node", "job-name", "output", "error", "label", "chdir", "wrap",
-    "parsable", "exclusive", "kill-on-bad-exit", "cpus-per-task", "gpus-per-task", "container-workdir",
-}  # fmt: skip
-_OF_STARTS = {  # the launcher sets them for each rank; one value for all ranks would be wrong
-    "CUDA_VISIBLE_DEVICES", "RANK", "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "PATH", "PYTHONPATH",
-    "RUN_DIR", "PWD", "HOME",
-}  # fmt: skip
+
+class _Taken(Record):
+    """What a site file must not set, because something else does."""
+
+    keys: dict[str, str]  # option of Slurm -> the key that says it
+    scripts: frozenset[str]  # options of Slurm
+    starts: frozenset[str]  # variables that a launcher sets for each rank
+
+
+_TAKEN = known("taken_by_scripts", _Taken)
 
 
 def _no_password(text: str) -> str:
@@ -52,9 +41,9 @@ def _option(text: str) -> str:
     match = re.fullmatch(r"--([a-z][a-z0-9-]*)(=.+)?", text)
     if match is None:
         raise ValueError(f"{text!r} is not an option; write each as one text: --name or --name=value")
-    if match[1] in _OF_KEYS:
-        raise ValueError(f"{text}: remove it here; the key {_OF_KEYS[match[1]]} says it")
-    if match[1] in _OF_SCRIPTS:
+    if match[1] in _TAKEN.keys:
+        raise ValueError(f"{text}: remove it here; the key {_TAKEN.keys[match[1]]} says it")
+    if match[1] in _TAKEN.scripts:
         raise ValueError(f"{text}: remove it; the scripts set --{match[1]} themselves")
     return text
 
@@ -70,7 +59,7 @@ def _variable(name: str) -> str:
         raise ValueError(
             "is read by Slurm; say it with partition, account, …, or with an option in srun, salloc, sbatch"
         )
-    if name.startswith("BRINGUP_") or name in _OF_STARTS:
+    if name.startswith("BRINGUP_") or name in _TAKEN.starts:
         raise ValueError("is set by the scripts, or by you when you start them; remove it here")
     return name
 

@@ -25,7 +25,7 @@ from typing import IO
 
 from bringup.kernel.characters import many
 from bringup.kernel.errors import UsageError
-from bringup.kernel.plan.phases import PHASES
+from bringup.kernel.plan.phases import PHASES, Phase
 from bringup.kernel.plan.profile import Profile
 from bringup.kernel.results import CLOSED, REPOSITORY
 from bringup.run import discovered, programs, signature
@@ -42,23 +42,18 @@ SECONDS_TO_SAVE = 120  # after SIGTERM: for a checkpoint, as the batch scripts l
 INTERRUPTED = 130  # exit code of a shell's command after Ctrl-C
 
 
-@dataclass(frozen=True)
-class Program:
-    """phase: as which it is planned and judged. least: ranks without which the strategy is another one."""
-
-    phase: str
-    source: str
-    options: tuple[str, ...] = ()
-    least: int = 2
-    nodes: int = 1
-
-
-PROGRAMS = {
-    "single": Program("run_1gpu", "train_single_gpu.py", least=1),
-    "ddp": Program("run_ddp_1node", "train_ddp_single_node.py"),
-    "fsdp": Program("run_fsdp_1node", "train_fsdp_single_node.py"),
-    "hsdp": Program("run_hsdp_2node", "train_fsdp_multi_node.py", ("--hsdp",), least=4, nodes=2),
+PROGRAMS = {  # strategy -> the program, and its own options
+    "single": ("train_single_gpu.py",),
+    "ddp": ("train_ddp_single_node.py",),
+    "fsdp": ("train_fsdp_single_node.py",),
+    "hsdp": ("train_fsdp_multi_node.py", "--hsdp"),
 }
+
+
+def phase_of(strategy: str) -> Phase:
+    """Return the phase as which a strategy is planned and judged here: that on the fewest nodes."""
+    phases = [phase for phase in PHASES.values() if phase.strategy == strategy]
+    return min(phases, key=lambda phase: phase.min_nodes)
 
 
 @dataclass(frozen=True)
@@ -75,8 +70,7 @@ class Request:
 def train(request: Request) -> tuple[Path, int]:
     """Train; return (the closed folder, exit code of the launcher). Raises UsageError, or RunError, for what cannot
     work, before a folder is made."""
-    program = PROGRAMS[request.strategy]
-    phase = PHASES[program.phase]
+    phase = phase_of(request.strategy)
     opening.refuse_without_torch(phase, None)
     ranks = 0 if request.ranks is None else choose_ranks(request.strategy, request.ranks, 0)
     planned = _planned(request, ranks) if ranks else None  # first: what asks torch takes seconds
@@ -84,11 +78,11 @@ def train(request: Request) -> tuple[Path, int]:
     ranks = choose_ranks(request.strategy, request.ranks, len(names))
     source, workload, environment = planned or _planned(request, ranks)
     here = os.environ.get("SLURMD_NODENAME") or socket.gethostname().split(".")[0]  # as the ranks call it
-    nodes = [here] if program.nodes == 1 else [f"{here}-{index}" for index in range(program.nodes)]
+    nodes = [here] if phase.min_nodes == 1 else [f"{here}-{index}" for index in range(phase.min_nodes)]
     folder = opening.open_run(
         phase,
         nodes=nodes,
-        gpus_per_node=ranks // program.nodes,
+        gpus_per_node=ranks // len(nodes),
         profile=discovered.here(request.profile, nodes, names),
         results=request.results,
         argv=["bringup train", request.strategy, "--ranks", str(ranks), *request.options],
@@ -96,10 +90,18 @@ def train(request: Request) -> tuple[Path, int]:
     environment["RUN_DIR"] = str(folder)  # by which records of another run, and ranks of one, are known
     print(f"{phase.stem}: {folder}", flush=True)
     stop = folder / "stop"
-    options = ["--run-dir", str(folder), "--stop-file", str(stop), *program.options, *workload, *request.options]
+    options = [
+        "--run-dir",
+        str(folder),
+        "--stop-file",
+        str(stop),
+        *PROGRAMS[request.strategy][1:],
+        *workload,
+        *request.options,
+    ]
     commands = launchers(request.strategy, ranks, folder, [source, *options], free_port())
     environments = [
-        environment | ({} if program.nodes == 1 else {"SLURMD_NODENAME": node}) | _gpus_of(index, ranks, program)
+        environment | ({} if len(nodes) == 1 else {"SLURMD_NODENAME": node}) | _gpus_of(index, ranks // len(nodes))
         for index, node in enumerate(nodes)
     ]
     code = INTERRUPTED
@@ -129,7 +131,8 @@ def resumed_on(request: Request, ranks: int) -> Iterator[tuple[Path, int]]:
 def choose_ranks(strategy: str, wanted: int | None, there: int) -> int:
     """Choose the ranks. there: GPUs that torch sees here; 0: they compute on the CPU. Raises UsageError for ranks that
     cannot train so."""
-    program = PROGRAMS[strategy]
+    nodes = phase_of(strategy).min_nodes
+    least = 1 if strategy == "single" else 2 * nodes  # without so many the strategy is another one
     ranks = wanted or (1 if strategy == "single" else there)
     if ranks == 0:
         raise UsageError(f"train {strategy}: torch sees no GPU here; say how many ranks train on the CPU: --ranks 2")
@@ -139,10 +142,10 @@ def choose_ranks(strategy: str, wanted: int | None, there: int) -> int:
         raise UsageError(
             f"train {strategy} --ranks {ranks}: torch sees {many(there, 'GPU')} here, and each rank needs one"
         )
-    if ranks < program.least or ranks % program.nodes:
-        even = "an even number of ranks, " if program.nodes > 1 else ""
-        why = ": two groups, and in each two ranks that shard" if program.nodes > 1 else ""
-        raise UsageError(f"train {strategy} needs {even}{program.least} or more{why}; {ranks} requested")
+    if ranks < least or ranks % nodes:
+        even = "an even number of ranks, " if nodes > 1 else ""
+        why = ": two groups, and in each two ranks that shard" if nodes > 1 else ""
+        raise UsageError(f"train {strategy} needs {even}{least} or more{why}; {ranks} requested")
     return ranks
 
 
@@ -150,7 +153,7 @@ def launchers(strategy: str, ranks: int, folder: Path, program: list[str], port:
     """Return the command of each node: torchrun, or Python alone for one rank."""
     if strategy == "single":
         return [[sys.executable, *program]]
-    nodes = PROGRAMS[strategy].nodes
+    nodes = phase_of(strategy).min_nodes
     torchrun = [sys.executable, str(REPOSITORY / "training/src/launcher.py"), "--nproc-per-node", str(ranks // nodes)]
     torchrun += ["--max-restarts", "0", "--log-dir", str(folder / "raw/torchrun")]
     if nodes == 1:
@@ -169,24 +172,24 @@ def gpus() -> list[str]:
     return [name for name in answer.stdout.splitlines() if name]
 
 
-def _gpus_of(node: int, ranks: int, program: Program) -> dict[str, str]:
+def _gpus_of(node: int, share: int) -> dict[str, str]:
     """Return the GPUs of a launcher's ranks: the first ones in sight, or where there are two launchers its part."""
-    share = ranks // program.nodes
-    seen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range(ranks)))).split(",")
+    seen = os.environ.get("CUDA_VISIBLE_DEVICES", ",".join(map(str, range((node + 1) * share)))).split(",")
     return {"CUDA_VISIBLE_DEVICES": ",".join(seen[node * share : (node + 1) * share])}
 
 
 def _planned(request: Request, ranks: int) -> tuple[str, list[str], dict[str, str]]:
-    """Plan (the program's file, its workload, the environment). The workload is what training/env.sh chooses for these
-    ranks, checked by the program itself. Raises UsageError with the program's line if it cannot train so."""
-    program = PROGRAMS[request.strategy]
+    """Plan (the program's file, its own options and its workload, the environment). The workload is what
+    training/env.sh chooses for these ranks, checked by the program itself. Raises UsageError with the program's line if
+    it cannot train so."""
+    program, *options = PROGRAMS[request.strategy]
     environment = {"GLOO_SOCKET_IFNAME": "lo", **os.environ, "BRINGUP_PROFILE": request.profile_name}
     if request.batch_for is not None:
         environment.setdefault("BRINGUP_TRAIN_RANKS", str(request.batch_for))
-    source = str(REPOSITORY / "training/src" / program.source)
+    source = str(REPOSITORY / "training/src" / program)
     script = f'{ENVIRONMENT} choose_workload "$@"; printf "%s\\n" "${{workload[@]}}"'
     chosen = subprocess.run(
-        ["bash", "-c", script, "train", source, str(ranks), *program.options, *request.options],
+        ["bash", "-c", script, "train", source, str(ranks), *options, *request.options],
         env={**environment, "PYTHON": sys.executable},
         capture_output=True,
         text=True,
@@ -194,7 +197,7 @@ def _planned(request: Request, ranks: int) -> tuple[str, list[str], dict[str, st
     )
     if chosen.returncode:
         raise UsageError((chosen.stderr.strip().splitlines() or ["training/env.sh chose no workload"])[-1])
-    return source, chosen.stdout.split("\n")[:-1], environment
+    return source, [*options, *chosen.stdout.split("\n")[:-1]], environment
 
 
 def free_port() -> int:

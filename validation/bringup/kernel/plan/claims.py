@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from bringup.kernel.plan import profile_text
-from bringup.kernel.records import Record
+from bringup.kernel.records import Record, known
 
 Real = Literal["gpu", "nccl", "fabric"]
 """Hardware or software that must be real: not a placeholder for a GPU, gloo for NCCL or TCP for a fabric."""
@@ -33,5 +32,5 @@ class _Table(Record):
     claims: tuple[Claim, ...]
 
 
-_TABLE = profile_text.table("known/questions", _Table)
+_TABLE = known("questions", _Table)
 QUESTIONS, QUESTION_NAMES, CLAIMS = _TABLE.questions, _TABLE.names, _TABLE.claims

@@ -55,7 +55,6 @@ class _Loader(_Safe):
         return super().construct_mapping(node, deep)
 
 
-TABLES = Path(__file__).resolve().parents[3]
 R = TypeVar("R", bound=BaseModel)
 _EXAMPLES = {"schema_version": "1", "name": "lab", "description": "what it is of", "source": "where the number is from"}
 
@@ -94,13 +93,6 @@ def valid(model: type[R], data: Mapping[str, Any], text: str, where: str, place:
         return model.model_validate_json(json.dumps(data, default=str))
     except ValidationError as error:
         raise refused(error, model, text, where, place) from error
-
-
-def table(name: str, model: type[R]) -> R:
-    """Read a table of this project: `known/transports`, below validation/. Raises FileError."""
-    path = TABLES / f"{name}.yaml"
-    text = text_of(path)
-    return valid(model, read(text, str(path), "a table", "its source"), text, str(path))
 
 
 def find(name_or_path: str, what: str, there: Mapping[str, Path], of: str = "") -> Path:

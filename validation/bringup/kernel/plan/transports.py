@@ -10,9 +10,8 @@ from __future__ import annotations
 import difflib
 import re
 
-from bringup.kernel.plan import profile_text
 from bringup.kernel.plan.rules import UNRECOGNISED
-from bringup.kernel.records import Record
+from bringup.kernel.records import Record, known
 
 GATES = ("nccl.transport", "train.transport")
 """Gates whose values are these classes."""
@@ -32,12 +31,7 @@ class Transport(Record):
     providers: tuple[str, ...] = ()  # of libfabric
 
 
-class _Table(Record):
-    source: str
-    transports: tuple[Transport, ...]
-
-
-TRANSPORTS = profile_text.table("known/transports", _Table).transports
+TRANSPORTS = known("transports", tuple[Transport, ...])
 NAMES = tuple(transport.name for transport in TRANSPORTS)
 
 LIBFABRIC = re.compile(r"(AWS )?Libfabric|OFI")
@@ -51,7 +45,7 @@ def of_network(name: str, providers: set[str]) -> set[str]:
     """Return the classes of a network, from the name that NCCL prints; for libfabric, from its selected providers."""
     unknown = f"{UNRECOGNISED}{name}"
     if LIBFABRIC.fullmatch(name) is None:
-        return {next((known.name for known in TRANSPORTS if re.fullmatch(known.names, name)), unknown)}
+        return {next((each.name for each in TRANSPORTS if re.fullmatch(each.names, name)), unknown)}
     if not providers:
         return {unknown}
     return {PROVIDERS.get(provider.partition(";")[0], f"{unknown}/{provider}") for provider in providers}
@@ -76,9 +70,9 @@ def why_not(text: str) -> str | None:
     for part in text.split("+"):
         if part in NAMES or any(part.startswith(begin) and part != begin for begin in (INTERFACE, UNRECOGNISED)):
             continue
-        for known in TRANSPORTS:
-            if re.fullmatch(known.names, part) or part.lower() in known.also:
-                return f"a profile names the class of a transport: for {part!r} write {known.name}"
+        for each in TRANSPORTS:
+            if re.fullmatch(each.names, part) or part.lower() in each.also:
+                return f"a profile names the class of a transport: for {part!r} write {each.name}"
         near = difflib.get_close_matches(part, NAMES, n=1)
         meant = f"did you mean {near[0]}?" if near else f"there are {', '.join(NAMES)} and {INTERFACE}INTERFACE"
         return f"there is no transport {part!r}; {meant}; a plugin of no class is written {UNRECOGNISED}NAME"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bringup.kernel.plan import profile_text
-from bringup.kernel.records import Record
+from bringup.kernel.records import Record, known
 
 RDMA, NVLINK = "rdma", "nvlink"
 LACKING = {RDMA: "discovery found no active RDMA port on any node", NVLINK: "discovery found no NVLink up on any GPU"}
@@ -20,9 +19,4 @@ class Variant(Record):
     needs: str = ""  # hardware; where discovery found none of it, the variant is not planned
 
 
-class _Table(Record):
-    source: str
-    variants: tuple[Variant, ...]
-
-
-VARIANTS = profile_text.table("known/nccl_variants", _Table).variants
+VARIANTS = known("nccl_variants", tuple[Variant, ...])
