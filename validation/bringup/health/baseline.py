@@ -16,7 +16,7 @@ from bringup.kernel.facts.parsed import Seen, is_number
 from bringup.kernel.judge import Judged
 from bringup.kernel.plan import catalogue
 from bringup.kernel.plan.gate import Fixed
-from bringup.kernel.records import Action, Limit, Outcome
+from bringup.kernel.records import Action, Limit, Outcome, known
 from bringup.readers.known import xid
 
 UP = "4: ACTIVE"
@@ -24,14 +24,7 @@ MEMORY_SHARES = (0.98, 1.02)
 
 
 _FOLDERS = "inventory.folder.tmp", "inventory.folder.shm"
-QUESTIONS = {  # gate, whose limit in the run holds on the node -> check of the health check
-    **dict.fromkeys(
-        (f"discovery.gpu.{name}" for name in ("count", "answering", "ecc", "remap_pending", "remap_failed", "pcie")),
-        "gpus",
-    ),
-    "discovery.kernel_log.xid": "driver-log",
-    **dict.fromkeys(("discovery.tmp.writes", "discovery.tmp.space", "discovery.tmp.files"), "host"),
-}
+QUESTIONS = {gate: check for check, gates in known("health_questions", dict[str, list[str]]).items() for gate in gates}
 
 
 def made_of(judgements: Sequence[Judged]) -> Baseline:

@@ -20,15 +20,16 @@ ANY_PHASE, TRAINING = "default", "training"
 """Keys besides the phases' own: the default for all phases; for all training phases, before the default."""
 
 
-class _Taken(Record):
-    """What a site file must not set, because something else does."""
+class _Table(Record):
+    """What a site file must not set, because something else does; and how its keys are written."""
 
     keys: dict[str, str]  # option of Slurm -> the key that says it
     scripts: frozenset[str]  # options of Slurm
     starts: frozenset[str]  # variables that a launcher sets for each rank
+    forms: dict[str, str]  # key -> what its pattern means
 
 
-_TAKEN = known("taken_by_scripts", _Taken)
+_TABLE = known("site_file", _Table)
 
 
 def _no_password(text: str) -> str:
@@ -41,9 +42,9 @@ def _option(text: str) -> str:
     match = re.fullmatch(r"--([a-z][a-z0-9-]*)(=.+)?", text)
     if match is None:
         raise ValueError(f"{text!r} is not an option; write each as one text: --name or --name=value")
-    if match[1] in _TAKEN.keys:
-        raise ValueError(f"{text}: remove it here; the key {_TAKEN.keys[match[1]]} says it")
-    if match[1] in _TAKEN.scripts:
+    if match[1] in _TABLE.keys:
+        raise ValueError(f"{text}: remove it here; the key {_TABLE.keys[match[1]]} says it")
+    if match[1] in _TABLE.scripts:
         raise ValueError(f"{text}: remove it; the scripts set --{match[1]} themselves")
     return text
 
@@ -59,7 +60,7 @@ def _variable(name: str) -> str:
         raise ValueError(
             "is read by Slurm; say it with partition, account, …, or with an option in srun, salloc, sbatch"
         )
-    if name.startswith("BRINGUP_") or name in _TAKEN.starts:
+    if name.startswith("BRINGUP_") or name in _TABLE.starts:
         raise ValueError("is set by the scripts, or by you when you start them; remove it here")
     return name
 
@@ -88,17 +89,6 @@ Submitted = Annotated[
     Annotated[Word, Tag("[word]")] | Annotated[dict[PhaseKey, Word], Tag("[by phase]")],
     Discriminator(lambda value: "[by phase]" if isinstance(value, dict) else "[word]"),
 ]
-
-_MEANT = {  # key -> what its pattern means, in words
-    "gpu_request": "write none, --gpus-per-node=8 or --gres=gpu:TYPE:8, with the GPUs of a whole node",
-    "time_limits": 'write it as Slurm does, in quotes: "90" (minutes), "01:30:00" or "1-12:00:00"',
-    "environment": "write one line of text",
-    "mounts": "write /SOURCE, /SOURCE:/TARGET or /SOURCE:/TARGET:ro",
-    **dict.fromkeys(
-        ("scratch", "checkpoints", "setup", "checks", "venv", "signing_key", "allowed_signers"),
-        "write a whole path without , and :",
-    ),
-}
 
 
 class Container(Record):
@@ -170,7 +160,7 @@ def parse(text: str, where: str) -> Site:
     try:
         return Site.model_validate(profile_text.read(text, where, "a site file", "schema_version and name"))
     except ValidationError as error:
-        raise profile_text.refused(error, Site, text, where, forms=_MEANT) from error
+        raise profile_text.refused(error, Site, text, where, forms=_TABLE.forms) from error
 
 
 def dump(site: Site) -> str:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypedDict
 
 from bringup.kernel.characters import many
-from bringup.kernel.records import Sign
+from bringup.kernel.records import Record, Sign, known
 from bringup.readers.known import signs, xid
 from bringup.readers.known.signatures import EXIT_CODES, SIGNALS, SIGNATURES
 from bringup.readers.launcher import NODE_FAILURE
@@ -22,21 +22,17 @@ from bringup.why import job_log
 from bringup.why.job_log import Ended, JobLog, Raised
 from bringup.why.places import HOW_TO_LEARN, Places, Step
 
+
+class _Ends(Record):
+    by_slurm: dict[str, str]  # state -> signature
+    in_short: dict[str, str]  # state -> words
+    next: dict[str, str]  # kind of a cause -> what to do
+
+
+_ENDS = known("ends_of_jobs", _Ends)
 STALL_S = 600
-_ENDED_BY_SLURM = {  # state -> signature; NODE_FAIL and OUT_OF_MEMORY name a node
-    "TIMEOUT": "slurm.time-limit",
-    "OUT_OF_MEMORY": "slurm.out-of-memory",
-    "NODE_FAIL": "slurm.node-failure",
-    "PREEMPTED": "slurm.preempted",
-    "BOOT_FAIL": "slurm.boot",
-}
 _GOES_ON = ("RUNNING", "SUSPENDED", "TIMEOUT", "CANCELLED")  # no rank ended it
 _NO_LINE, _STATE = "no line of its logs says why", "Slurm's state of the job"
-_IN_SHORT = {
-    "UNKNOWN": _NO_LINE,
-    "SUSPENDED": "it is suspended: its processes stand still until it is resumed",
-    "COMPLETING": "it has ended, and Slurm waits until its last processes and the epilog of its nodes have ended",
-}
 _WEAK = ("exit-code", "killed")  # how a task ended, where nothing says why
 UNEXPLAINED = (*_WEAK, "none", "crash")
 _BESIDE = ("caught", "outlived")  # the job went on behind it
@@ -58,12 +54,6 @@ _BEHIND = 40  # lines, in which other ranks speak, too
 _SIGNAL = re.compile(
     r"(?:Fatal Python error: )?(Segmentation fault|Bus error|Aborted|Illegal instruction|Floating point exception)"
 )
-_NEXT = {
-    "python": "no known fault: read that line of the program; does it come again, and on other nodes?",
-    "crash": "ulimit -a in the job; PYTHONFAULTHANDLER=1, a core (ulimit -c unlimited) and NCCL_DEBUG=INFO show more",
-    "killed": "dmesg -T | grep -i 'killed process' on the node; sacct -j JOB --format=JobID,State,ExitCode,MaxRSS",
-    "exit-code": "the last lines of that task; srun --label says whose a line is",
-}
 
 
 @dataclass(frozen=True)
@@ -152,7 +142,7 @@ def judged(
             cause, node=next((node for _, log in logs if (node := job.places(log).of_rank(cause.rank))), "")
         )
     cause = _alike(job, cause, causes)
-    cause = replace(cause, do=cause.do or _NEXT.get(cause.kind, ""))
+    cause = replace(cause, do=cause.do or _ENDS.next.get(cause.kind, ""))
     then = [in_short(each) for each in [*causes, *waits, *victims] if each.evidence != cause.evidence]
     not_seen = [f"the node of {cause.who}: {HOW_TO_LEARN}"] if cause.who and not cause.node else []
     return Answer(job, cause, list(dict.fromkeys(then))[:4], unusual, not_seen)
@@ -161,7 +151,7 @@ def judged(
 def _first(
     job: Job, causes: Sequence[Cause], waits: Sequence[Cause], victims: Sequence[Cause], unusual: Mapping[str, str]
 ) -> Cause:
-    by_slurm = _ENDED_BY_SLURM.get(job.state)
+    by_slurm = _ENDS.by_slurm.get(job.state)
     if by_slurm in ("slurm.out-of-memory", "slurm.node-failure", "slurm.preempted", "slurm.boot"):
         named = next((cause for cause in causes if cause.kind == by_slurm and cause.node), None)
         return named or _by_slurm(by_slurm, unusual)
@@ -189,7 +179,7 @@ def _first(
         meaning = f": {EXIT_CODES[number]}" if number in EXIT_CODES else ""
         ended = f"its script ended with {number}{meaning}" if job.exit_code else "it failed"
         return Cause("exit-code", f"{ended}; {_NO_LINE}")
-    return Cause("none", _IN_SHORT.get(job.state, "nothing speaks against it"))
+    return Cause("none", _ENDS.in_short.get(job.state, "nothing speaks against it"))
 
 
 def _alike(job: Job, cause: Cause, causes: Sequence[Cause]) -> Cause:

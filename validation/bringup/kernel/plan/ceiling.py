@@ -22,25 +22,12 @@ from typing import Literal
 from pydantic import Field
 
 from bringup.kernel.characters import many
-from bringup.kernel.records import Record
+from bringup.kernel.records import Record, known
 
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "ring", "nics"]
 Algorithm = Literal["best", "ring"]
 
-OF_GATE: dict[str, tuple[Operation, int | None]] = {
-    "nccl.all_reduce.busbw": ("all_reduce", None),
-    "nccl.all_gather.busbw": ("all_gather", None),
-    "nccl.reduce_scatter.busbw": ("reduce_scatter", None),
-    "nccl.all_to_all.busbw": ("all_to_all", None),
-    "nccl.pair.slowest": ("all_reduce", 2),
-    "nccl.pair.slowest.between": ("all_reduce", 2),
-    "sweep.inside.busbw": ("all_reduce", 1),
-    "nccl.groups.busbw": ("nics", None),
-    "nccl.variant.nvlink.busbw": ("ring", None),
-    "nccl.variant.nic.busbw": ("nics", None),
-    "nccl.variant.ring.busbw": ("ring", None),
-    "nccl.variant.nvls_off.busbw": ("ring", None),
-}
+OF_GATE = known("ceilings", dict[str, tuple[Operation, int | None]])
 """Gates that have a ceiling -> the collective, and its number of nodes if that is fixed."""
 
 
