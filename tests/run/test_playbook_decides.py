@@ -39,9 +39,9 @@ class Played:
         monkeypatch.setattr(playbook, "REPOSITORY", place)
         monkeypatch.setattr(playbook, "requested_nodes", lambda *asked: NODES)
         monkeypatch.setattr(playbook, "known_partitions", dict)
-        monkeypatch.setattr(playbook.Launch, "run", lambda launch, *asked: self.launched(launch.phase.stem, *asked))
+        monkeypatch.setattr(playbook.Launch, "run", lambda launch: self.launched(launch.phase.stem, launch.nodes))
 
-    def launched(self, phase: str, nodes: list[str], *asked: object) -> Judged:
+    def launched(self, phase: str, nodes: list[str]) -> Judged:
         self.ran[phase] = nodes
         return self.ends(phase, nodes)
 
