@@ -102,7 +102,7 @@ unit: setup ## the tests that need no cluster, on all cores
 	nice -n 5 $(PY) -m pytest tests -m 'not cluster' --numprocesses logical --maxprocesses 8 --dist loadfile --no-loadscope-reorder -o cache_dir=.pytest_cache/unit
 
 golden: venv ## recorded runs and the catalogue: are verdicts and words as stored? (tests/golden/README.md)
-	$(PY) tests/golden/golden_verdicts.py --words
+	$(PY) validation/benchmarks/golden_verdicts.py --words
 
 live: setup live-drills live-phases live-rest live-health ## the tests that start local clusters: they mostly wait
 

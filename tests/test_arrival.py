@@ -20,6 +20,7 @@ import warm_python
 from bringup.readers import launcher
 from bringup.run.train_here import free_port
 from factory import a_run
+from loops import case_for_each
 from programs import ROOT, program, ran
 
 PROBES = ROOT / "infrastructure-validation/probes"
@@ -56,9 +57,10 @@ def words(got: dict[int, object]) -> dict[int, str]:
     return {rank: str(end) for rank, end in got.items() if isinstance(end, arrival.Late)}
 
 
-@pytest.mark.parametrize(
-    ("delays", "gpus"),
-    [({0: 0.5, 1: 0, 2: 0, 3: 1}, ""), ({0: 0, 1: 0, 2: 0, 3: 0}, "abab"), ({0: 0, 1: 0}, "")],
+@case_for_each(
+    ({0: 0.5, 1: 0, 2: 0, 3: 1}, ""),
+    ({0: 0, 1: 0, 2: 0, 3: 0}, "abab"),
+    ({0: 0, 1: 0}, ""),
     ids=["apart", "GPUs of two hosts may have one name", "two"],
 )
 def test_ranks_meet(delays, gpus):

@@ -79,12 +79,10 @@ def test_the_version_follows_from_the_machine_and_a_lack_is_one_line(tmp_path, f
         assert lack.format(root=root) in lacks[0]
 
 
-@pytest.mark.parametrize(
-    ("files", "settings"),
-    [(V1, ["CgroupPlugin=cgroup/v1"]), (V2, ["CgroupPlugin=cgroup/v2", "IgnoreSystemd=yes"])],
-    ids=["v1", "v2"],
+@case_for_each(
+    (V1, ["CgroupPlugin=cgroup/v1"]), (V2, ["CgroupPlugin=cgroup/v2", "IgnoreSystemd=yes"]), ids=["v1", "v2"]
 )
-@pytest.mark.parametrize("cores", ["yes", "no"])
+@case_for_each("yes", "no")
 def test_slurm_is_told_the_version_and_what_to_confine(tmp_path, files, settings, cores):
     root = machine(tmp_path, files)
     constraints = ["ConstrainDevices=yes", "ConstrainRAMSpace=yes", f"ConstrainCores={cores}"]

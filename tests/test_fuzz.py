@@ -26,7 +26,7 @@ from bringup.training.records.folder import TrainingRecords
 from damage_for_tests import FEW, JSON, MANY, NASTY, damaged, everywhere, inside, places
 from hypothesis import given
 from hypothesis import strategies as st
-from loops import for_each
+from loops import case_for_each, for_each
 from runs_for_tests import FIXTURES, discovery, reseal
 from tiers import first
 from trained_runs import HUNG, WAITING, ended, rank_said, run_of, stalled
@@ -129,12 +129,10 @@ def a_broken_training(results: Path, _: pytest.MonkeyPatch) -> Path:
 broken = of_module(a_broken_training)
 
 
-@pytest.mark.parametrize(
-    "name", ["raw/stacks/rank2.json", "raw/stacks/rank2.txt", "raw/rank3.jsonl", "raw/launch.log", ERROR_FILE]
-)
+@case_for_each("raw/stacks/rank2.json", "raw/stacks/rank2.txt", "raw/rank3.jsonl", "raw/launch.log", ERROR_FILE)
 @FEW
 @given(data=st.data())
-def test_whatever_a_rank_left_that_did_not_finish_it_has_not_finished(broken, name, data):
+def test_whatever_a_rank_left_that_did_not_finish_it_has_not_finished(broken, data, name):
     outcomes = outcomes_of(broken, name, data.draw(damaged((broken / name).read_text())))
     for rank in ("n0/rank1", "n1/rank2", "n1/rank3"):
         assert outcomes["train.rank.finished", rank] is not Outcome.PASS, rank
@@ -144,13 +142,12 @@ def not_passed(folder: Path) -> set[tuple[str, str]]:
     return {(v.gate, v.subject) for v in judge.judge_folder(folder).verdicts.verdicts if v.outcome is not Outcome.PASS}
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["raw/inventory.jsonl", "raw/clock.jsonl", "raw/scontrol-node.txt", "raw/scontrol-config.txt", "raw/mpi-list.txt"],
+@case_for_each(
+    "raw/inventory.jsonl", "raw/clock.jsonl", "raw/scontrol-node.txt", "raw/scontrol-config.txt", "raw/mpi-list.txt"
 )
 @FEW
 @given(data=st.data())
-def test_lines_that_are_lost_never_turn_anything_into_a_pass(finished, name, data):
+def test_lines_that_are_lost_never_turn_anything_into_a_pass(finished, data, name):
     """The run is one that failed: n1 differs from n0 in what must be equal, and lacks a GPU."""
     path = finished / name
     facts = finished / "raw/inventory.jsonl"
@@ -172,12 +169,10 @@ def test_lines_that_are_lost_never_turn_anything_into_a_pass(finished, name, dat
         facts.write_bytes(healthy)
 
 
-@pytest.mark.parametrize(
-    ("file", "kind"), [("run.json", Run), ("run_args.json", RunArgs), ("metrics.json", TrainMetrics)]
-)
+@case_for_each(("run.json", Run), ("run_args.json", RunArgs), ("metrics.json", TrainMetrics))
 @MANY
 @given(data=st.data())
-def test_a_record_with_any_value_in_any_place_is_read_or_refused_by_name(trained, file, kind, data):
+def test_a_record_with_any_value_in_any_place_is_read_or_refused_by_name(trained, data, file, kind):
     path = trained / file
     whole = path.read_text()
     record = json.loads(whole)

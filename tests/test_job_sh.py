@@ -42,9 +42,8 @@ def test_logs_that_cannot_be_kept_are_one_line_and_exit_code_2(tmp_path):
     refused(bash(script), f"training: {tmp_path}/slurm-logs: no folder that can be written, seen from ")
 
 
-@pytest.mark.parametrize(
-    ("command", "code"),
-    [("mkdir /proc/no", 2), ("no-such-command", 2), ("exit 1", 2), ("exit 2", 2), ("true", 0), ("run_end 0", 1)],
+@case_for_each(
+    ("mkdir /proc/no", 2), ("no-such-command", 2), ("exit 1", 2), ("exit 2", 2), ("true", 0), ("run_end 0", 1)
 )
 def test_only_a_verdict_ends_a_phase_script_with_exit_code_1(tmp_path, command, code):
     """1 says that the cluster failed. A command of ours that failed before the verdict says that we cannot tell."""
@@ -136,9 +135,10 @@ def test_ports_are_below_those_that_linux_gives_to_any_connection(job):
     assert all(20000 <= int(port) < 32768 for port in ports)
 
 
-@pytest.mark.parametrize(
-    ("srun", "state", "code"),
-    [("exec sleep 30", "RUNNING", 2), ("exec sleep 2", "CONFIGURING", 0), ("exit 1", "", 0)],
+@case_for_each(
+    ("exec sleep 30", "RUNNING", 2),
+    ("exec sleep 2", "CONFIGURING", 0),
+    ("exit 1", "", 0),
     ids=["a firewall", "a node that boots", "refused"],
 )
 def test_a_login_host_that_hears_nothing_of_its_nodes_says_so(tmp_path, srun, state, code):
@@ -155,9 +155,10 @@ def test_a_login_host_that_hears_nothing_of_its_nodes_says_so(tmp_path, srun, st
     assert bool(re.search(says, done.stderr)) == (code == 2)
 
 
-@pytest.mark.parametrize(
-    ("options", "queued", "asked"),
-    [("--array=0-3", "", 1), ("--array=0-3", "620007", 3), ("--mem=100M", "", 3)],
+@case_for_each(
+    ("--array=0-3", "", 1),
+    ("--array=0-3", "620007", 3),
+    ("--mem=100M", "", 3),
     ids=["an array larger than what may be submitted", "another job of ours has to end", "a job of one task"],
 )
 def test_a_job_that_may_not_be_submitted_yet_is_waited_for_and_an_array_that_never_may_is_not(

@@ -14,6 +14,7 @@ from bringup.kernel.plan import profile
 from bringup.kernel.plan.expectation import Expectation
 from bringup.kernel.plan.gate import Gate
 from bringup.kernel.records import Outcome
+from loops import case_for_each
 from runs_for_tests import discovery, opened
 
 BUSBW, PORTS = gates.GATES["nccl.all_reduce.busbw"], gates.GATES["discovery.rdma.active"]
@@ -73,9 +74,7 @@ def test_one_gpu_alone_sets_no_floor(tmp_path):
 
 
 # 10 % at least
-@pytest.mark.parametrize(
-    ("again", "floor", "says"), [(404.0, 364.0, "differed by 1%"), (600.0, 267.0, "differed by 50%")]
-)
+@case_for_each((404.0, 364.0, "differed by 1%"), (600.0, 267.0, "differed by 50%"))
 def test_the_same_scale_in_two_runs_gives_the_spread(tmp_path, again, floor, says):
     made = entry(BUSBW, *(seen(tmp_path, BUSBW, (SPEED, "2-nodes", value)) for value in (400.0, again)))
     assert made.at_least == floor

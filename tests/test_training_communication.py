@@ -139,9 +139,7 @@ def require_measured(run: Finished, ranks: int, calls: dict[str, int]) -> Commun
     return communication_value
 
 
-@pytest.mark.parametrize(
-    ("program", "calls"), first([("ddp", {"all_reduce": 1}), ("fsdp", {"all_gather": 11, "reduce_scatter": 6})])
-)
+@case_for_each(*first([("ddp", {"all_reduce": 1}), ("fsdp", {"all_gather": 11, "reduce_scatter": 6})]))
 def test_the_communication_of_a_step_is_measured_on_gloo(tmp_path, program, calls):
     """On four ranks; the next test has two."""
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "4"]

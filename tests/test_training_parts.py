@@ -75,9 +75,7 @@ def test_peak_is_that_of_the_card_and_not_of_its_namesake(name, tflops):
     assert "data sheet" in peak[1]
 
 
-@pytest.mark.parametrize(
-    "name", ["NVIDIA L20", "NVIDIA A10G", "Tesla V100-SXM2-16GB", "NVIDIA H100 80GB HBM3 MIG 1g.10gb"]
-)
+@case_for_each("NVIDIA L20", "NVIDIA A10G", "Tesla V100-SXM2-16GB", "NVIDIA H100 80GB HBM3 MIG 1g.10gb")
 def test_unknown_card_has_no_peak_rather_than_a_wrong_one(name):
     assert flops.peak_bf16_tflops(name) is None
     efficiency = flops.efficiency(models.load("tiny"), 128, 1e5, name, "bfloat16")

@@ -18,6 +18,7 @@ from bringup.kernel.records import read_record
 from bringup.run.train_here import free_port
 from bringup.training.formulae.models import CHUNKED_LOSS
 from bringup.training.records import RunArgs, TrainMetrics
+from loops import case_for_each
 from programs import ROOT
 from tiers import first, in_test_all
 
@@ -223,9 +224,8 @@ def test_fsdp_holds_half_of_the_parameters_per_rank(of, single):
     assert {each.operation: each.calls for each in communication.collectives} == {"all_gather": 11, "reduce_scatter": 6}
 
 
-@pytest.mark.parametrize(
-    ("options", "seen"),
-    first(
+@case_for_each(
+    *first(
         [
             (
                 ("--no-reshard-after-forward", "--activation-checkpointing"),

@@ -101,9 +101,7 @@ def whole_of(args: Any) -> Any:
     return model
 
 
-@pytest.mark.parametrize(
-    ("strategy", "ranks", "recompute"), [("fsdp", 3, False), ("hsdp", 4, False), ("fsdp", 2, True)]
-)
+@case_for_each(("fsdp", 3, False), ("hsdp", 4, False), ("fsdp", 2, True))
 def test_shards_of_all_ranks_are_the_weights_of_one_gpu(config_file, strategy, ranks, recompute):
     args = arguments(config_file)
     model = whole_of(args)

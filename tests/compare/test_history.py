@@ -9,7 +9,7 @@ from bringup.kernel.judge import EVIDENCE, Judged, judge_folder
 from bringup.kernel.plan.stand_ins import GPU
 from bringup.kernel.records import Observation, Outcome
 from factory import a_run, a_verdict, judged_of
-from loops import for_each
+from loops import case_for_each, for_each
 from runs_for_tests import reseal
 from trained_runs import change, change_speed, run_of
 
@@ -170,9 +170,7 @@ def test_a_finding_allows_more():
     )
 
 
-@pytest.mark.parametrize(
-    ("device", "kind"), [("n0/task0", "CPUs"), (f"n0/{GPU}0001", "simulated GPUs"), ("n0/gpu0", "GPUs")]
-)
+@case_for_each(("n0/task0", "CPUs"), (f"n0/{GPU}0001", "simulated GPUs"), ("n0/gpu0", "GPUs"))
 def test_it_says_on_what_it_was_compared(device, kind):
     assert f": {kind}: 1 device-hours" in history.compared([compared({device: (3600, 0)})])
 

@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from bringup.kernel.records import Observation
 from bringup.readers import nccl_log
 from loops import case_for_each, for_each
@@ -202,10 +201,7 @@ def test_two_nvlink_domains_that_meet_over_sockets_use_sockets():
     ).value == ("sockets")
 
 
-@pytest.mark.parametrize(
-    ("log", "was"),
-    [(EFA, "found 32 nics"), (MNNVL, "nNodes 1"), (f"{EFA}h:1:1 [0] NCCL INFO 1 nvls channels\n", "1 nvls")],
-)
+@case_for_each((EFA, "found 32 nics"), (MNNVL, "nNodes 1"), (f"{EFA}h:1:1 [0] NCCL INFO 1 nvls channels\n", "1 nvls"))
 def test_a_number_that_no_log_could_hold_says_nothing_and_is_no_error(log, was):
     assert was in log
     changed = log.replace(was, re.sub(r"\d+", "9" * 5000, was))

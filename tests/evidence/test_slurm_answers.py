@@ -263,9 +263,7 @@ def test_a_requeued_job_says_how_often_it_began_again(text, restarts):
     assert values(slurm.requeue(text, "f"), "smoke.requeue") == {"job": restarts}
 
 
-@pytest.mark.parametrize(
-    ("state", "is_known"), [("FAILED", True), ("TIMEOUT", True), ("PREEMPTED", False), ("NODE_FAIL", False)]
-)
+@case_for_each(("FAILED", True), ("TIMEOUT", True), ("PREEMPTED", False), ("NODE_FAIL", False))
 def test_of_a_job_that_slurm_took_away_no_end_is_known(state, is_known):
     text = f"JobId=7 JobState={state} Reason=None ExitCode=0:15 SubmitTime=2026-11-28T13:00:00 \n"
     parsed = ended_job(text, "f")

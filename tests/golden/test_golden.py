@@ -5,7 +5,7 @@ import pytest
 from bringup.kernel.plan.phases import PHASES
 from tiers import FEWER
 
-ACCEPT = "If these words are better: python tests/golden/golden_verdicts.py --accept"
+ACCEPT = "If these words are better: python validation/benchmarks/golden_verdicts.py --accept"
 COLUMNS, TWO_SCREENS = 100, 110  # about
 FOUR_SCREENS = 190  # a training has all chapters of its source document, which has 270 lines
 WITH_A_TABLE = 140  # a row for each collective, size and scale

@@ -3,7 +3,6 @@
 import json
 from pathlib import Path
 
-import pytest
 from bringup.kernel.facts import speakers
 from bringup.kernel.facts.parsed import Parsed
 from bringup.kernel.facts.reading import read_raw
@@ -157,9 +156,8 @@ def test_samples_and_beginnings_of_another_node_are_left_out():
     assert speakers.believed(text, "f", WHO, monitor.node_of) == (text, Parsed())
 
 
-@pytest.mark.parametrize(
-    "words",
-    ["srun: error: n1: task 1: Killed", "Node failure on n1", "Task launch for 1.0 failed on node n1: whatever"],
+@case_for_each(
+    "srun: error: n1: task 1: Killed", "Node failure on n1", "Task launch for 1.0 failed on node n1: whatever"
 )
 def test_a_task_cannot_print_what_srun_says_of_another_node(words):
     assert launcher.launch_errors(f"0: {words}\n", "f").observations == []

@@ -14,6 +14,7 @@ import own_files
 import pytest
 import shared_files
 from health_for_tests import GPUS, NODE, Installed, a_baseline, fact, install, run_install
+from loops import case_for_each
 from programs import program, ran
 from tiers import first
 
@@ -84,9 +85,11 @@ def own_folder(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.parametrize(
-    ("path", "mode", "says"),
-    [("a", 0o777, "everybody"), ("a/b", 0o757, "everybody"), ("a/b", 0o1777, "everybody"), ("a", 0o1777, None)],
+@case_for_each(
+    ("a", 0o777, "everybody"),
+    ("a/b", 0o757, "everybody"),
+    ("a/b", 0o1777, "everybody"),
+    ("a", 0o1777, None),
     ids=["above", "itself", "sticky, itself", "sticky, above"],
 )
 def test_what_others_can_write_has_one_and_a_sticky_folder_above_has_none(own_folder, path, mode, says):

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from harness import Cluster, state_folder
+from loops import case_for_each
 from programs import program
 
 pytestmark = pytest.mark.cluster
@@ -78,9 +79,7 @@ def test_without_somebody_it_starts(cluster: Cluster, tmp_path: Path) -> None:
         cluster.down()
 
 
-@pytest.mark.parametrize(
-    ("mode", "words"), [(0o777, "can be written by others"), (0o1777, None), (0o775, "can be written")]
-)
+@case_for_each((0o777, "can be written by others"), (0o1777, None), (0o775, "can be written"))
 def test_a_folder_above_in_which_others_can_replace_it_is_refused(cluster, mode, words):
     cluster.state.parent.chmod(mode)
     done = cluster.run("up", "--nodes", "1", "--gpus", "1")

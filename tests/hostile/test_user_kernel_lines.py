@@ -174,9 +174,10 @@ def test_the_journal_is_read_by_entry_and_by_who_wrote_it(monkeypatch, message, 
     assert sum(found_events[0].values()) + len(found_events[1]) == (1 if counts else 0)
 
 
-@pytest.mark.parametrize(
-    ("place", "counts"),
-    [("0000:c1:00", True), ("0000:9b:00", True), ("0000:05:00", False)],
+@case_for_each(
+    ("0000:c1:00", True),
+    ("0000:9b:00", True),
+    ("0000:05:00", False),
     ids=["a GPU", "a GPU that has left the bus", "another device"],
 )
 def test_an_xid_is_about_an_address_that_is_no_other_device(place, counts):

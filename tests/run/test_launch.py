@@ -385,9 +385,7 @@ def test_every_job_that_was_submitted_for_a_phase_is_noted(controller: Controlle
     assert starting(folder=tmp_path).job_ids() == ["12", "13"]
 
 
-@pytest.mark.parametrize(
-    ("phase", "is_submitted"), [("run_ddp_2node", False), ("run_1gpu", False), ("nccl_scaling", True)]
-)
+@case_for_each(("run_ddp_2node", False), ("run_1gpu", False), ("nccl_scaling", True))
 def test_a_training_is_not_submitted_on_fewer_nodes_than_its_plan(controller, tmp_path, sent, phase, is_submitted):
     """Its batch is of all ranks. Another phase goes on with the nodes that are usable, and the plan holds all."""
     controller.n1 = lambda seconds: "DOWN"

@@ -175,10 +175,7 @@ def test_a_gpu_that_is_lost_is_still_counted_and_says_nothing(ask):
     assert ask("gpu7.lost=1", through="smi")["", "answering"].endswith("Reboot the system to recover this GPU")
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [("gpu1.ecc=error:16", "GPU requires restart"), ("gpu1.nvlink0.replays=error:3", "Not Supported")],
-)
+@case_for_each(("gpu1.ecc=error:16", "GPU requires restart"), ("gpu1.nvlink0.replays=error:3", "Not Supported"))
 def test_an_answer_may_be_an_error_of_nvml(ask, change, words):
     facts = ask(change)
     assert [value for value in of(facts, 1).values() if str(value).startswith("?")] == [f"? NVML: {words}"]
@@ -208,9 +205,8 @@ def test_a_word_or_a_key_that_nobody_knows_does_not_pass_for_health(ask, library
     assert of(facts, 0)["ecc"] == "? NVML: Unknown Error"
 
 
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [(["init=error:18"], "NVML: RM has detected an NVML/RM version mismatch."), (None, "NVML: Driver Not Loaded")],
+@case_for_each(
+    (["init=error:18"], "NVML: RM has detected an NVML/RM version mismatch."), (None, "NVML: Driver Not Loaded")
 )
 def test_a_driver_that_does_not_start_says_why(library, tmp_path, change, why):
     file = tmp_path / "state.conf"

@@ -10,7 +10,7 @@ from bringup.kernel.plan import profile
 from bringup.kernel.plan.catalogue import GATES, of_phase
 from bringup.kernel.records import NotApplicable, Value, Verdict
 from factory import a_run
-from loops import for_each
+from loops import case_for_each, for_each
 from runs_for_tests import FAIL, OPEN, PASS, about, add_derived, in_words, judged, parsed_of
 from showing import shows_failing
 
@@ -109,12 +109,11 @@ def test_the_wrong_element_of_a_drill_is_seen_in_every_dtype(dtype):
     assert int((product != table).sum()) == 1
 
 
-@pytest.mark.parametrize(
-    ("gate", "value"),
-    [
+@case_for_each(
+    *(
         pytest.param(gate, value, marks=shows_failing(gate))
         for gate, value in (("smoke.compute.host_to_device", 1.0), ("smoke.compute.device_to_device", 30.0))
-    ],
+    )
 )
 def test_a_slow_copy_fails(gate, value):
     facts = {gate: value, "smoke.compute.device": "cuda", "smoke.compute.device.fallback": 0}

@@ -4,7 +4,6 @@ import json
 import shutil
 from pathlib import Path
 
-import pytest
 from bringup.kernel import judge
 from bringup.kernel.records import Continued, Outcome, Run, Verdict, read_record
 from bringup.run import open as opening
@@ -172,9 +171,7 @@ def test_without_a_step_after_the_warm_up_a_resumed_run_has_no_speed(tmp_path):
     assert "no step is left after the warm-up" in str(speeds[0].why)
 
 
-@pytest.mark.parametrize(
-    ("damaged", "differing", "gate"), [(1, 0, "train.checkpoint.intact"), (0, 2, "train.checkpoint.resumable")]
-)
+@case_for_each((1, 0, "train.checkpoint.intact"), (0, 2, "train.checkpoint.resumable"))
 def test_the_checkpoint_gates_fail_on_the_rank(tmp_path, damaged, differing, gate):
     folder = run_of("run_ddp_1node", tmp_path)
     path = folder / "raw/rank1.jsonl"

@@ -1,6 +1,5 @@
 """The sampler beside a training: how completely it looked, what it cost, and what GPUs did in the measured steps."""
 
-import pytest
 from bringup.kernel import judge
 from bringup.kernel.records import Outcome, Verdict
 from bringup.readers import monitor
@@ -46,9 +45,7 @@ def verdict(text, gate, node, *, steps=STEPS, duration_s=17.0, gpus=2) -> Verdic
 HEALTHY = dict.fromkeys(NODES, 1900)
 
 
-@pytest.mark.parametrize(
-    "gate", ["train.monitor.overhead", "train.monitor.coverage", "train.monitor.slowdown", "train.gpu.clock"]
-)
+@case_for_each("train.monitor.overhead", "train.monitor.coverage", "train.monitor.slowdown", "train.gpu.clock")
 def test_a_node_that_was_watched_and_whose_gpus_keep_their_clock_passes(gate):
     assert verdict(watched(HEALTHY), gate, "n1").outcome is Outcome.PASS
 

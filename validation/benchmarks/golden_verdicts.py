@@ -1,9 +1,9 @@
 """Judge every recorded run, and compare with the verdicts and words that are stored in expected/.
 
-    python tests/golden/golden_verdicts.py            # a line for each verdict that differs; exit code 1
-    python tests/golden/golden_verdicts.py --words    # also words that differ, as a unified diff; exit code 1
-    python tests/golden/golden_verdicts.py --accept   # store the words of today; refused while a verdict differs
-    python tests/golden/golden_verdicts.py --accept-verdicts     # store both
+    python validation/benchmarks/golden_verdicts.py            # a line for each verdict that differs; exit code 1
+    python validation/benchmarks/golden_verdicts.py --words    # also words that differ, as a unified diff; exit code 1
+    python validation/benchmarks/golden_verdicts.py --accept   # store the words; refused while a verdict differs
+    python validation/benchmarks/golden_verdicts.py --accept-verdicts     # store both
 
 Names of recordings (local-faults) after the options: these alone.
 """
@@ -35,7 +35,7 @@ from bringup.kernel.results import RUN
 from bringup.readers.known.signatures import EXIT_CODES, SIGNATURES
 from bringup.report import collection, document, drain, explain, view
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).resolve().parents[2] / "tests/golden"
 EXPECTED = HERE / "expected"
 CATALOGUE = "catalogue"
 VERDICT = ("outcome", "kind", "value", "unit", "rule", "limit", "at", "action", "evidence", "blocked_by")
